@@ -1,0 +1,195 @@
+#include "core/base/constant.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/base/thread_pool.h"
+
+namespace plait {
+namespace {
+
+using Kind = RecipeStep::Kind;
+
+Shape apply(const RecipeStep& step, const Shape& shape) {
+  Shape out;
+  switch (step.kind) {
+    case Kind::transpose:
+      PLAIT_ASSERT(static_cast<int>(step.numbers.size()) == shape.rank());
+      for (int64_t axis : step.numbers) out.push_back(shape[static_cast<int>(axis)]);
+      return out;
+    case Kind::slice:
+      out = shape;
+      out[static_cast<int>(step.numbers[0])] = step.numbers[2] - step.numbers[1];
+      return out;
+    case Kind::reshape: return Shape(step.numbers);
+    case Kind::cast: return shape;
+  }
+  return shape;
+}
+
+void for_each(ThreadPool* pool, int64_t count, FunctionRef<void(int64_t, int)> task) {
+  if (pool) return pool->for_each(count, task);
+  for (int64_t item = 0; item < count; ++item) task(item, 0);
+}
+
+/// out[c][r] = in[r][c], for `planes` such matrices. Tiles of 64 x 64 keep both sides' cache lines whole.
+template <class Word>
+void transpose_matrices(const Word* in, Word* out, int64_t planes, int64_t rows, int64_t columns, ThreadPool* pool) {
+  constexpr int64_t tile = 64;
+  int64_t bands = (columns + tile - 1) / tile;
+  for_each(pool, planes * bands, [&](int64_t item, int) {
+    int64_t plane = item / bands, c0 = item % bands * tile, c1 = std::min(c0 + tile, columns);
+    const Word* from = in + plane * rows * columns;
+    Word* to = out + plane * rows * columns;
+    for (int64_t r0 = 0; r0 < rows; r0 += tile)
+      for (int64_t c = c0; c < c1; ++c)
+        for (int64_t r = r0, r1 = std::min(r0 + tile, rows); r < r1; ++r) to[c * rows + r] = from[r * columns + c];
+  });
+}
+
+/// Any permutation: walks the output in order.
+template <class Word>
+void permute(const Word* in, Word* out, const Shape& shape, const std::vector<int64_t>& order) {
+  Shape strides = shape, index = shape, stride_of, size_of;
+  for (int i = shape.rank(), step = 1; i-- > 0;) strides[i] = i + 1 < shape.rank() ? strides[i + 1] * shape[i + 1] : step;
+  for (int64_t axis : order) {
+    stride_of.push_back(strides[static_cast<int>(axis)]);
+    size_of.push_back(shape[static_cast<int>(axis)]);
+  }
+  for (int i = 0; i < index.rank(); ++i) index[i] = 0;
+  int64_t from = 0;
+  for (int64_t i = 0, n = shape.elements(); i < n; ++i) {
+    out[i] = in[from];
+    for (int axis = shape.rank(); axis-- > 0;) {
+      from += stride_of[axis];
+      if (++index[axis] < size_of[axis]) break;
+      from -= stride_of[axis] * size_of[axis];
+      index[axis] = 0;
+    }
+  }
+}
+
+template <class Word>
+void transpose_words(const Tensor& in, const Tensor& out, const std::vector<int64_t>& order, ThreadPool* pool) {
+  int rank = in.shape().rank();
+  bool last_two = rank >= 2 && order[static_cast<size_t>(rank) - 1] == rank - 2 && order[static_cast<size_t>(rank) - 2] == rank - 1;
+  for (int i = 0; i + 2 < rank; ++i) last_two = last_two && order[static_cast<size_t>(i)] == i;
+  // The source may be unaligned in its file; x86-64, the only platform, reads it all the same.
+  if (last_two)
+    transpose_matrices(in.as<Word>(), out.as<Word>(), in.shape().elements(0, rank - 2), in.shape().back(2),
+                       in.shape().back(1), pool);
+  else
+    permute(in.as<Word>(), out.as<Word>(), in.shape(), order);
+}
+
+Tensor transposed(const Tensor& in, const RecipeStep& step, ThreadPool* pool) {
+  Tensor out(in.dtype(), apply(step, in.shape()));
+  switch (dtype_bits(in.dtype())) {
+    case 8: transpose_words<uint8_t>(in, out, step.numbers, pool); break;
+    case 16: transpose_words<uint16_t>(in, out, step.numbers, pool); break;
+    case 32: transpose_words<uint32_t>(in, out, step.numbers, pool); break;
+    case 64: transpose_words<uint64_t>(in, out, step.numbers, pool); break;
+    default: throw Error(Code::unsupported, cat("cannot transpose a constant of dtype ", dtype_name(in.dtype())));
+  }
+  return out;
+}
+
+Tensor sliced(const Tensor& in, const RecipeStep& step) {
+  int axis = static_cast<int>(step.numbers[0]);
+  int bits = dtype_bits(in.dtype());
+  int64_t inner = in.shape().elements(axis + 1, in.shape().rank());
+  if (inner * bits % 8) throw Error(Code::unsupported, "a slice of packed elements does not start at a byte");
+  int64_t row = inner * bits / 8, begin = step.numbers[1] * row, size = (step.numbers[2] - step.numbers[1]) * row;
+  int64_t outer = in.shape().elements(0, axis), pitch = in.shape()[axis] * row;
+  if (outer == 1) return Tensor(in.dtype(), apply(step, in.shape()), in.blob(), in.offset() + begin);
+  Tensor out(in.dtype(), apply(step, in.shape()));
+  for (int64_t i = 0; i < outer; ++i)
+    std::memcpy(out.data() + i * size, in.data() + i * pitch + begin, static_cast<size_t>(size));
+  return out;
+}
+
+/// Reads any number type as double: exact for all but 64-bit integers beyond 2^53.
+double element(const Tensor& tensor, int64_t i) {
+  auto read = [&]<class T>(T value) {
+    std::memcpy(&value, tensor.data() + i * static_cast<int64_t>(sizeof value), sizeof value);
+    return value;
+  };
+  switch (tensor.dtype()) {
+    case DType::f32: return read(float{});
+    case DType::f64: return read(double{});
+    case DType::f16: return to_float(read(Float16{}));
+    case DType::bf16: return to_float(read(BFloat16{}));
+    case DType::i64: return static_cast<double>(read(int64_t{}));
+    case DType::i32: return read(int32_t{});
+    case DType::i16: return read(int16_t{});
+    case DType::i8: return read(int8_t{});
+    case DType::u16: return read(uint16_t{});
+    case DType::u8: case DType::boolean: return read(uint8_t{});
+    default: throw Error(Code::unsupported, cat("cannot cast a constant of dtype ", dtype_name(tensor.dtype())));
+  }
+}
+
+Tensor converted(const Tensor& in, DType dtype, ThreadPool* pool) {
+  Tensor out(dtype, in.shape());
+  constexpr int64_t chunk = 1 << 16;
+  int64_t count = in.elements();
+  if (count) element(in, 0);  // refuses a dtype before any thread does
+  for_each(pool, (count + chunk - 1) / chunk, [&](int64_t item, int) {
+    for (int64_t i = item * chunk, end = std::min(i + chunk, count); i < end; ++i) {
+      double value = element(in, i);
+      switch (dtype) {
+        case DType::f32: out.as<float>()[i] = static_cast<float>(value); break;
+        case DType::f64: out.as<double>()[i] = value; break;
+        case DType::f16: out.as<Float16>()[i] = to_float16(static_cast<float>(value)); break;
+        case DType::bf16: out.as<BFloat16>()[i] = to_bfloat16(static_cast<float>(value)); break;
+        default: throw Error(Code::unsupported, cat("cannot cast a constant to dtype ", dtype_name(dtype)));
+      }
+    }
+  });
+  return out;
+}
+
+}  // namespace
+
+DType Constant::dtype() const {
+  DType out = source.dtype();
+  for (const RecipeStep& step : steps)
+    if (step.kind == Kind::cast) out = step.dtype;
+  return out;
+}
+
+Shape Constant::shape() const {
+  Shape out = source.shape();
+  for (const RecipeStep& step : steps) out = apply(step, out);
+  return out;
+}
+
+Tensor materialize(const Constant& constant, ThreadPool* pool) {
+  Tensor out = constant.source;
+  for (const RecipeStep& step : constant.steps) {
+    switch (step.kind) {
+      case Kind::transpose: out = transposed(out, step, pool); break;
+      case Kind::slice: out = sliced(out, step); break;
+      case Kind::reshape: out = out.reshaped(Shape(step.numbers)); break;
+      case Kind::cast:
+        if (step.dtype != out.dtype()) out = converted(out, step.dtype, pool);
+        break;
+    }
+  }
+  return out;
+}
+
+std::string text(const std::vector<RecipeStep>& steps) {
+  static constexpr std::string_view names[] = {"transpose", "slice", "reshape", "cast"};
+  std::vector<std::string> parts;
+  for (const RecipeStep& step : steps) {
+    std::string part(names[static_cast<size_t>(step.kind)]);
+    for (int64_t number : step.numbers) part += cat(" ", number);
+    if (step.kind == Kind::cast) part += cat(" ", dtype_name(step.dtype));
+    parts.push_back(std::move(part));
+  }
+  return join(parts, "; ");
+}
+
+}  // namespace plait

@@ -1,0 +1,45 @@
+#pragma once
+// Constants of a model that are derived from the file by a few invertible steps, and made only when they are needed.
+//
+// A weight of the canonical graph is often not what the file holds but its transpose, a slice of a fused matrix, or
+// another dtype of it. Keeping source and steps apart means that nothing is copied while compiling, that each rank
+// makes only its own part while it loads, and that a trained weight finds its way back into the user's file.
+#include <string>
+#include <vector>
+
+#include "core/base/tensor.h"
+
+namespace plait {
+
+class ThreadPool;
+
+struct RecipeStep {
+  enum class Kind {
+    transpose,  ///< numbers: the permutation, as ONNX's Transpose
+    slice,      ///< numbers: axis, begin, end
+    reshape,    ///< numbers: the sizes
+    cast,       ///< dtype: the new element type (between f32, f64, f16 and bf16, or integers)
+  };
+  Kind kind;
+  std::vector<int64_t> numbers;
+  DType dtype = DType::none;
+  bool operator==(const RecipeStep&) const = default;
+};
+
+struct Constant {
+  std::string initializer;         ///< the tensor's name in the file; "" for what was computed
+  Tensor source;                   ///< as the file has it
+  std::vector<RecipeStep> steps;   ///< applied in order
+
+  DType dtype() const;  ///< after the steps
+  Shape shape() const;
+};
+
+/// The bytes: the source itself when there are no steps (or reshapes alone), else fresh memory. Work is shared out
+/// over `pool` when one is given. Throws Error(unsupported) for a cast that has no meaning.
+Tensor materialize(const Constant& constant, ThreadPool* pool = nullptr);
+
+/// "transpose 1 0; cast bf16", for messages and the text form.
+std::string text(const std::vector<RecipeStep>& steps);
+
+}  // namespace plait

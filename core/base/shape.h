@@ -1,0 +1,50 @@
+#pragma once
+// The sizes of a tensor, known as numbers. Symbolic sizes live in core/graph/dim.h.
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+namespace plait {
+
+/// Trivially copyable, no allocation: shapes are evaluated at each run of a program. Row-major, last dimension
+/// fastest; a size may be zero.
+class Shape {
+ public:
+  static constexpr int max_rank = 8;  ///< importers refuse more, by name of the tensor
+
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> sizes) : Shape(std::span(sizes.begin(), sizes.size())) {}
+  explicit Shape(std::span<const int64_t> sizes);  ///< throws Error(unsupported) above max_rank
+
+  int rank() const { return rank_; }
+  int64_t operator[](int axis) const { return sizes_[axis]; }
+  int64_t& operator[](int axis) { return sizes_[axis]; }
+  /// Counts from the back: back(1) is the last size.
+  int64_t back(int from_end) const { return sizes_[rank_ - from_end]; }
+  const int64_t* begin() const { return sizes_.data(); }
+  const int64_t* end() const { return sizes_.data() + rank_; }
+  void push_back(int64_t size);
+
+  /// Product of all sizes, 1 for a scalar. Sizes are trusted: `checked_elements` is for those from outside.
+  int64_t elements() const;
+  /// Product of sizes [begin, end).
+  int64_t elements(int begin, int end) const;
+
+  bool operator==(const Shape& other) const;
+  std::string text() const;  ///< "[2, 3]"
+
+ private:
+  std::array<int64_t, max_rank> sizes_{};
+  int rank_ = 0;
+};
+
+/// Product of sizes from an untrusted source. Throws Error(bad_model) on a negative size or when the product or
+/// the bytes at `bits` per element leave 63 bits.
+int64_t checked_elements(std::span<const int64_t> sizes, int bits);
+
+/// Bytes of `elements` packed elements of `bits` bits, rounded up.
+inline int64_t packed_bytes(int64_t elements, int bits) { return (elements * bits + 7) / 8; }
+
+}  // namespace plait

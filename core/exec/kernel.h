@@ -1,0 +1,94 @@
+#pragma once
+// What a kernel is: the one interface between the engine (core/exec, core/passes) and kernels/.
+//
+// A kernel computes one op for given dtypes. It sees contiguous local arrays, attributes, and a pool; it does not know
+// graphs, ranks or requests. It never throws, prints, or allocates more than its scratch: the shapes were checked
+// before the program ran, and what only the data can show (an index out of range, a NaN that must be refused) comes
+// back as a status.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/attributes.h"
+#include "core/base/tensor.h"
+#include "core/base/thread_pool.h"
+
+namespace plait {
+
+enum class KernelCode : int32_t { ok = 0, index_out_of_range, not_a_number, division_by_zero, bad_value };
+
+/// `slot` is the operand at fault (its position among the inputs), `value` the offending index or element where that
+/// says something. The executor turns it into an Error that names the node.
+struct KernelStatus {
+  KernelCode code = KernelCode::ok;
+  int32_t slot = 0;
+  int64_t value = 0;
+};
+
+/// What is known about a node when kernels are chosen: before any shape is a number. Absent operands have
+/// DType::none. `rank` is -1 where it is unknown.
+struct OperandInfo {
+  DType dtype = DType::none;
+  int rank = -1;
+  bool constant = false;  ///< a weight: it may be packed
+};
+struct NodeInfo {
+  std::string_view op;
+  const Attributes& attributes;
+  std::span<const OperandInfo> inputs;
+  std::span<const OperandInfo> outputs;
+};
+
+/// Attributes in the form the kernel wants: parsed once per node, shared by all runs, immutable.
+struct KernelState {
+  virtual ~KernelState() = default;
+};
+
+struct KernelCall {
+  const KernelState* state;                ///< what `prepare` returned, or null
+  std::span<const TensorView> inputs;      ///< absent operands: dtype none, data null
+  std::span<const TensorView> outputs;     ///< shapes are final; an absent output has dtype none. May alias an input
+                                           ///< only where the kernel says `in_place`
+  ThreadPool& pool;
+  std::span<std::byte> scratch;            ///< 64-byte aligned, of the size that `scratch_bytes` asked for; not zeroed
+};
+
+struct Kernel {
+  std::string op;         ///< the schema's name: "Add", "plait.Linear"
+  std::string isa;        ///< "reference", "avx2", "avx512", "amx": what PLAIT_ISA names
+  int priority = 0;       ///< the highest that accepts the node wins; reference kernels are 0
+  std::string dtypes;     ///< one word for the table that `plait ops` prints: "f32", "f32 x bf16"
+
+  /// Whether the kernel can run the node. Null: always.
+  bool (*accepts)(const NodeInfo& node) = nullptr;
+  /// Parses attributes. Null: nothing to parse. May throw Error on attribute values it cannot honour (this is called
+  /// while compiling, not while running).
+  std::shared_ptr<const KernelState> (*prepare)(const NodeInfo& node) = nullptr;
+  /// Bytes of scratch for a call of these shapes with a pool of `threads`. Null: none.
+  int64_t (*scratch_bytes)(const KernelState* state, std::span<const TensorView> inputs,
+                           std::span<const TensorView> outputs, int threads) = nullptr;
+  KernelStatus (*run)(const KernelCall& call) = nullptr;
+
+  /// Input whose memory output 0 may take over (elementwise ops), -1: none.
+  int in_place = -1;
+};
+
+/// All kernels there are. Filled by explicit calls (register_reference_kernels, register_cpu_kernels), then constant:
+/// thread-safe to read.
+class KernelTable {
+ public:
+  void add(Kernel kernel);
+  /// The kernel of the highest priority that accepts the node, or null.
+  const Kernel* find(const NodeInfo& node) const;
+  /// The reference kernel of the node, or null.
+  const Kernel* reference(const NodeInfo& node) const;
+  const std::vector<std::unique_ptr<Kernel>>& all() const { return kernels_; }
+
+ private:
+  std::vector<std::unique_ptr<Kernel>> kernels_;  ///< by falling priority
+};
+
+}  // namespace plait

@@ -1,0 +1,244 @@
+#include "core/graph/dim.h"
+
+#include <algorithm>
+#include <cctype>
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+
+SymbolId SymbolTable::intern(std::string_view name) {
+  if (auto found = find(name)) return *found;
+  symbols_.push_back({std::string(name)});
+  return static_cast<SymbolId>(symbols_.size() - 1);
+}
+
+SymbolId SymbolTable::fresh(std::string_view stem) {
+  std::string name(stem);
+  for (int n = 1; find(name); ++n) name = cat(stem, ".", n);
+  return intern(name);
+}
+
+std::optional<SymbolId> SymbolTable::find(std::string_view name) const {
+  for (size_t i = 0; i < symbols_.size(); ++i)
+    if (symbols_[i].name == name) return static_cast<SymbolId>(i);
+  return std::nullopt;
+}
+
+Dim::Dim(int64_t constant) {
+  if (constant) terms_.push_back({constant, {}});
+}
+
+Dim Dim::symbol(SymbolId id) {
+  Dim out;
+  out.terms_.push_back({1, {id}});
+  return out;
+}
+
+int64_t Dim::constant() const {
+  PLAIT_ASSERT(is_constant());
+  return terms_.empty() ? 0 : terms_[0].coefficient;
+}
+
+std::optional<SymbolId> Dim::single_symbol() const {
+  if (terms_.size() == 1 && terms_[0].coefficient == 1 && terms_[0].symbols.size() == 1) return terms_[0].symbols[0];
+  return std::nullopt;
+}
+
+std::vector<SymbolId> Dim::symbols() const {
+  std::vector<SymbolId> out;
+  for (const Term& term : terms_) out.insert(out.end(), term.symbols.begin(), term.symbols.end());
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+static int64_t saturated(__int128 value) {
+  constexpr int64_t most = std::numeric_limits<int64_t>::max();
+  return value > most ? most : value < -most ? -most : static_cast<int64_t>(value);
+}
+
+int64_t Dim::evaluate(std::span<const int64_t> values) const {
+  int64_t sum = 0;
+  for (const Term& term : terms_) {
+    int64_t product = term.coefficient;
+    for (SymbolId id : term.symbols)
+      product = saturated(static_cast<__int128>(product) * values[static_cast<size_t>(id)]);
+    sum = saturated(static_cast<__int128>(sum) + product);
+  }
+  return sum;
+}
+
+Dim Dim::substitute(SymbolId id, const Dim& by) const {
+  Dim out;
+  for (const Term& term : terms_) {
+    Dim part(term.coefficient);
+    for (SymbolId symbol : term.symbols) part = part * (symbol == id ? by : Dim::symbol(symbol));
+    out = out + part;
+  }
+  return out;
+}
+
+void Dim::add(Term term) {
+  auto place = std::lower_bound(terms_.begin(), terms_.end(), term,
+                                [](const Term& a, const Term& b) { return a.symbols < b.symbols; });
+  if (place == terms_.end() || place->symbols != term.symbols) {
+    if (term.coefficient) terms_.insert(place, std::move(term));
+    return;
+  }
+  place->coefficient = saturated(static_cast<__int128>(place->coefficient) + term.coefficient);
+  if (place->coefficient == 0) terms_.erase(place);
+}
+
+Dim Dim::operator+(const Dim& other) const {
+  Dim out = *this;
+  for (const Term& term : other.terms_) out.add(term);
+  return out;
+}
+
+Dim Dim::operator-(const Dim& other) const { return *this + other * Dim(-1); }
+
+Dim Dim::operator*(const Dim& other) const {
+  Dim out;
+  for (const Term& a : terms_)
+    for (const Term& b : other.terms_) {
+      Term term{saturated(static_cast<__int128>(a.coefficient) * b.coefficient), a.symbols};
+      term.symbols.insert(term.symbols.end(), b.symbols.begin(), b.symbols.end());
+      std::sort(term.symbols.begin(), term.symbols.end());
+      out.add(std::move(term));
+    }
+  return out;
+}
+
+std::optional<Dim> Dim::divided(const Dim& by) const {
+  if (by.terms_.empty()) return std::nullopt;
+  if (*this == by) return Dim(1);
+  if (by.terms_.size() > 1) {
+    // Long division by the leading terms (the last in our order) of polynomials; exact or nothing.
+    Dim rest = *this, quotient;
+    Dim lead;
+    lead.terms_.push_back(by.terms_.back());
+    for (size_t step = 0; !rest.terms_.empty(); ++step) {
+      Dim head;
+      head.terms_.push_back(rest.terms_.back());
+      auto part = head.divided(lead);
+      if (!part || step > 64) return std::nullopt;
+      quotient = quotient + *part;
+      rest = rest - *part * by;
+    }
+    return quotient;
+  }
+  const Term& divisor = by.terms_[0];
+  Dim out;
+  for (const Term& term : terms_) {
+    if (term.coefficient % divisor.coefficient) return std::nullopt;
+    if (!std::includes(term.symbols.begin(), term.symbols.end(), divisor.symbols.begin(), divisor.symbols.end()))
+      return std::nullopt;
+    Term part{term.coefficient / divisor.coefficient, {}};
+    std::set_difference(term.symbols.begin(), term.symbols.end(), divisor.symbols.begin(), divisor.symbols.end(),
+                        std::back_inserter(part.symbols));
+    out.add(std::move(part));
+  }
+  return out;
+}
+
+bool Dim::operator==(const Dim& other) const { return terms_ == other.terms_; }
+
+static bool is_identifier(std::string_view name) {
+  if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0]))) return false;
+  return std::all_of(name.begin(), name.end(),
+                     [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; });
+}
+
+std::string Dim::text(const SymbolTable& table) const {
+  if (is_constant()) return cat(constant());
+  std::string out;
+  for (auto term = terms_.rbegin(); term != terms_.rend(); ++term) {  // the constant term comes last
+    if (!out.empty()) out += " + ";
+    bool number = term->coefficient != 1 || term->symbols.empty();
+    if (number) append(out, term->coefficient);
+    for (size_t i = 0; i < term->symbols.size(); ++i) {
+      if (number || i) out += "*";
+      const std::string& name = table[term->symbols[i]].name;
+      out += is_identifier(name) ? name : quote(name, std::string::npos);
+    }
+  }
+  return out;
+}
+
+namespace {
+
+/// A cursor over "2*b*s + -1*\"odd name\" + 1".
+struct DimReader {
+  std::string_view text;
+  SymbolTable& table;
+  size_t at = 0;
+
+  void blanks() {
+    while (at < text.size() && text[at] == ' ') ++at;
+  }
+  bool take(char c) {
+    blanks();
+    if (at >= text.size() || text[at] != c) return false;
+    ++at;
+    return true;
+  }
+  Error bad() const { return Error(Code::invalid_argument, cat("not a size: ", quote(text))); }
+
+  Dim factor() {
+    blanks();
+    if (at >= text.size()) throw bad();
+    if (text[at] == '"') {
+      size_t end = at + 1;
+      while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+      if (end >= text.size()) throw bad();
+      std::string name = unquote(text.substr(at, end + 1 - at));
+      at = end + 1;
+      return Dim::symbol(table.intern(name));
+    }
+    size_t end = at;
+    while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_' ||
+                                 text[end] == '.' || (text[end] == '-' && end == at)))
+      ++end;
+    std::string_view word = text.substr(at, end - at);
+    at = end;
+    int64_t number;
+    if (parse_int(word, number)) return Dim(number);
+    if (!is_identifier(word)) throw bad();
+    return Dim::symbol(table.intern(word));
+  }
+  Dim sum() {
+    Dim total;
+    do {
+      Dim term = factor();
+      while (take('*')) term = term * factor();
+      total = total + term;
+    } while (take('+'));
+    blanks();
+    if (at != text.size()) throw bad();
+    return total;
+  }
+};
+
+}  // namespace
+
+Dim Dim::parse(std::string_view text, SymbolTable& table) { return DimReader{text, table}.sum(); }
+
+Dim product(std::span<const Dim> dims) {
+  Dim out(1);
+  for (const Dim& dim : dims) out = out * dim;
+  return out;
+}
+
+std::string text(std::span<const Dim> dims, const SymbolTable& table) {
+  std::string out = "[";
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (i) out += ", ";
+    out += dims[i].text(table);
+  }
+  return out + "]";
+}
+
+}  // namespace plait

@@ -1,0 +1,94 @@
+#pragma once
+// Symbolic sizes. A Dim is a polynomial in symbols with integer coefficients, kept in a normal form: what shape
+// arithmetic in exported graphs computes (sums, products, exact quotients), with decidable equality.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace plait {
+
+using SymbolId = int32_t;
+
+/// A size that is known only when a program runs. Prices are taken at `typical`; memory is planned at `bound`
+/// (0: no bound); every value is a multiple of `multiple_of`.
+struct Symbol {
+  std::string name;  ///< any text: exporters write "past_sequence_length + sequence_length"
+  int64_t typical = 0;
+  int64_t bound = 0;
+  int64_t multiple_of = 1;
+};
+
+/// The symbols of a graph, by number. Names are unique.
+class SymbolTable {
+ public:
+  /// The symbol of that name, made if there is none.
+  SymbolId intern(std::string_view name);
+  /// A new symbol whose name starts with `stem`.
+  SymbolId fresh(std::string_view stem);
+  std::optional<SymbolId> find(std::string_view name) const;
+  Symbol& operator[](SymbolId id) { return symbols_[static_cast<size_t>(id)]; }
+  const Symbol& operator[](SymbolId id) const { return symbols_[static_cast<size_t>(id)]; }
+  int32_t size() const { return static_cast<int32_t>(symbols_.size()); }
+
+ private:
+  std::vector<Symbol> symbols_;
+};
+
+class Dim {
+ public:
+  Dim() = default;
+  Dim(int64_t constant);  // NOLINT: a number is a Dim
+  static Dim symbol(SymbolId id);
+
+  bool is_constant() const { return terms_.empty() || (terms_.size() == 1 && terms_[0].symbols.empty()); }
+  /// The value of a constant Dim.
+  int64_t constant() const;
+  /// The symbol, when the Dim is that symbol alone.
+  std::optional<SymbolId> single_symbol() const;
+  /// All symbols that occur, each once, ascending.
+  std::vector<SymbolId> symbols() const;
+
+  /// `values[id]` is the value of symbol id; each symbol that occurs must be within the span. Saturates instead of
+  /// overflowing.
+  int64_t evaluate(std::span<const int64_t> values) const;
+  /// With symbol `id` replaced.
+  Dim substitute(SymbolId id, const Dim& by) const;
+
+  Dim operator+(const Dim& other) const;
+  Dim operator-(const Dim& other) const;
+  Dim operator*(const Dim& other) const;
+  /// The exact quotient as polynomials, if there is one: (4*b*s) / (2*s) = 2*b.
+  std::optional<Dim> divided(const Dim& by) const;
+
+  bool operator==(const Dim& other) const;
+  bool operator!=(const Dim& other) const { return !(*this == other); }
+
+  struct Term {
+    int64_t coefficient;
+    std::vector<SymbolId> symbols;  ///< sorted, with repetition for powers; empty for the constant term
+    bool operator==(const Term&) const = default;
+  };
+  /// Sorted by `symbols`, no zero coefficient.
+  const std::vector<Term>& terms() const { return terms_; }
+
+  /// "2*b*s + 1"; a symbol whose name is no identifier is quoted.
+  std::string text(const SymbolTable& table) const;
+  /// Reads what `text` writes, interning symbols. Throws Error(invalid_argument).
+  static Dim parse(std::string_view text, SymbolTable& table);
+
+ private:
+  void add(Term term);
+  std::vector<Term> terms_;
+};
+
+using Dims = std::vector<Dim>;
+
+/// Product of all, 1 for none.
+Dim product(std::span<const Dim> dims);
+/// "[b, 2*s, 64]"
+std::string text(std::span<const Dim> dims, const SymbolTable& table);
+
+}  // namespace plait

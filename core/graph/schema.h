@@ -1,0 +1,92 @@
+#pragma once
+// The op schema: one row per op says what the op is. No kernels here; kernels/ implements what a row describes.
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/graph/graph.h"
+
+namespace plait {
+
+/// What a shape rule sees of one node and what it says of its outputs. The same rule serves compile time, where sizes
+/// are symbolic and contents mostly unknown, and run time, where all are numbers. Operands are counted as in the node.
+class InferContext {
+ public:
+  virtual ~InferContext() = default;
+
+  virtual const Attributes& attributes() const = 0;
+  virtual int inputs() const = 0;   ///< including absent ones
+  virtual int outputs() const = 0;
+  virtual bool has(int input) const = 0;
+  virtual bool wants(int output) const = 0;
+  virtual DType dtype(int input) const = 0;
+  /// Null when not even the rank is known (the rule then leaves the output's dims open).
+  virtual const Dims* dims(int input) const = 0;
+  /// The elements of an integer or bool tensor of rank 0 or 1, as far as they are known, null otherwise. Symbolic:
+  /// Shape of [b, s] gives {b, s}.
+  virtual const Dims* contents(int input) const = 0;
+  /// The operand as numbers, null if it is not constant.
+  virtual const Tensor* constant(int input) const = 0;
+  /// The bodies of the node.
+  virtual const Node& node() const = 0;
+
+  /// A size that is known only from data: a new symbol (at run time: an error, contents are all known there).
+  virtual Dim unknown(std::string_view stem) = 0;
+
+  virtual void set_type(int output, DType dtype) = 0;
+  virtual void set_dims(int output, Dims dims) = 0;
+  virtual void set_contents(int output, Dims elements) = 0;
+
+  void set(int output, DType dtype, Dims dims) {
+    set_type(output, dtype);
+    set_dims(output, std::move(dims));
+  }
+  /// Throws Error(bad_model); the caller adds node, op and domain.
+  [[noreturn]] static void fail(std::string message, std::string hint = {});
+};
+
+struct AttributeRow {
+  std::string name;
+  std::string kind;          ///< as attribute_kind; "graph" for a body
+  std::string default_text;  ///< "" : absent means absent; "required"
+};
+
+struct OpSchema {
+  std::string name;    ///< as Node::op
+  std::string inputs;  ///< names, in order; "?" after an optional one, "..." after a repeated last one: "data axes?"
+  std::string outputs;
+  std::vector<AttributeRow> attributes;
+
+  /// The dims rule: one string that names every dimension (grammar: core/graph/dims_rule.h). For ops whose rule depends
+  /// on ranks or attributes this is the rule of a typical node, for readers, and `dims_of` writes the one of a node
+  /// whose operand ranks are known. "" means none: the op gets whole inputs.
+  std::string dims;
+  std::string (*dims_of)(const Node& node, const std::vector<Type>& inputs, const std::vector<Type>& outputs) = nullptr;
+
+  /// Types and sizes of the outputs. Null: output 0 has input 0's dtype, and its dims are what the dims rule says.
+  void (*infer)(InferContext& context) = nullptr;
+
+  std::string doc;   ///< one line
+  int since = 0;     ///< the ONNX opset whose form of the op this row describes; 0 for ops of Plait's own
+
+  int min_inputs = 0, max_inputs = 0;  ///< derived from `inputs`; max -1 for a repeated last one
+  int min_outputs = 0, max_outputs = 0;
+};
+
+/// All ops there are. Filled by one explicit call (register_ops in core/ops/ops.h), then constant: thread-safe to read.
+class OpSet {
+ public:
+  void add(OpSchema schema);
+  const OpSchema* find(std::string_view op) const;
+  const std::map<std::string, OpSchema, std::less<>>& all() const { return rows_; }
+
+ private:
+  std::map<std::string, OpSchema, std::less<>> rows_;
+};
+
+/// Throws Error(unsupported) when the op is unknown, Error(bad_model) when its operand counts or attributes are not as
+/// the schema says. Names node, op and domain.
+const OpSchema& check_node(const OpSet& ops, const Node& node);
+
+}  // namespace plait
