@@ -1,5 +1,5 @@
 #pragma once
-// The sizes of a tensor, known as numbers. Symbolic sizes live in core/graph/dim.h.
+// The sizes of a tensor, known as numbers. Symbolic sizes live in core/base/dim.h.
 #include <array>
 #include <cstdint>
 #include <initializer_list>

@@ -72,6 +72,10 @@ struct Kernel {
                            std::span<const TensorView> outputs, int threads) = nullptr;
   KernelStatus (*run)(const KernelCall& call) = nullptr;
 
+  /// The shape of output `output` of an op whose sizes depend on the data of its operands (NonZero, Compress, Unique):
+  /// the executor asks before it makes the outputs. Null: the shapes follow from shapes.
+  Shape (*output_shape)(const KernelState* state, std::span<const TensorView> inputs, int output) = nullptr;
+
   /// Input whose memory output 0 may take over (elementwise ops), -1: none.
   int in_place = -1;
 };

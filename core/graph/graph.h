@@ -9,7 +9,7 @@
 #include "core/base/attributes.h"
 #include "core/base/constant.h"
 #include "core/base/tensor.h"
-#include "core/graph/dim.h"
+#include "core/base/dim.h"
 
 namespace plait {
 

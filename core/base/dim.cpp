@@ -1,4 +1,4 @@
-#include "core/graph/dim.h"
+#include "core/base/dim.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,0 +1,264 @@
+#include "core/exec/executor.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+
+struct Executor::Bodies {
+  std::vector<std::unique_ptr<Executor>> executors;
+  Executor* taken = nullptr;
+};
+
+Executor::Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool)
+    : program_(std::move(program)), store_(store), pool_(pool) {
+  for (const StoreEntry& entry : program_->entries) entries_.push_back(store.get(entry.key));
+  size_t buffers = program_->buffers.size();
+  views_.resize(buffers);
+  unsized_.resize(buffers);
+  offsets_.assign(buffers, -1);
+  capacities_.assign(buffers, -1);
+  symbols_.assign(static_cast<size_t>(program_->symbols.size()), -1);
+  bodies_.resize(program_->instructions.size());
+  for (size_t i = 0; i < buffers; ++i) {
+    const Buffer& buffer = program_->buffers[i];
+    views_[i].dtype = buffer.dtype;
+    if (buffer.place == Buffer::Place::store) views_[i] = entries_[static_cast<size_t>(buffer.index)].view();
+  }
+  if (program_->bounded) arena_ = make_blob(program_->arena_bytes);
+}
+
+Executor::~Executor() = default;
+
+void Executor::bind_symbol(const Dim& dim, int64_t size, int input, int axis) {
+  auto place = [&] {
+    return cat("input ", quote(program_->input_names[static_cast<size_t>(input)]), " has size ", size, " in dimension ", axis);
+  };
+  auto symbol = dim.single_symbol();
+  if (!symbol || symbols_[static_cast<size_t>(*symbol)] >= 0) {
+    for (SymbolId id : dim.symbols())
+      if (symbols_[static_cast<size_t>(id)] < 0) return;  // an expression of what no input binds: nothing to compare
+    if (dim.evaluate(symbols_) != size)
+      throw Error(Code::invalid_argument, cat(place(), ", expected ", dim.text(program_->symbols), " = ", dim.evaluate(symbols_)));
+    return;
+  }
+  const Symbol& row = program_->symbols[*symbol];
+  if (program_->bounded && size > row.bound)
+    throw Error(Code::invalid_argument, cat(place(), ", at most ", row.bound, " were planned for (", row.name, ")"));
+  symbols_[static_cast<size_t>(*symbol)] = size;
+}
+
+/// Returns whether any symbol has another value than in the last run.
+bool Executor::bind_symbols(std::span<const TensorView> inputs) {
+  if (inputs.size() != program_->inputs.size())
+    throw Error(Code::invalid_argument, cat("expected ", program_->inputs.size(), " inputs, got ", inputs.size()));
+  std::vector<int64_t> before(symbols_.size(), -1);
+  before.swap(symbols_);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Buffer& buffer = program_->buffers[static_cast<size_t>(program_->inputs[i])];
+    const TensorView& given = inputs[i];
+    const std::string& name = program_->input_names[i];
+    if (given.dtype != buffer.dtype)
+      throw Error(Code::invalid_argument, cat("input ", quote(name), " has dtype ", dtype_name(given.dtype), ", expected ", dtype_name(buffer.dtype)));
+    if (buffer.sized && given.shape.rank() != static_cast<int>(buffer.dims.size()))
+      throw Error(Code::invalid_argument, cat("input ", quote(name), " has shape ", given.shape.text(), ", expected ", text(buffer.dims, program_->symbols)));
+    if (buffer.sized)
+      for (int axis = 0; axis < given.shape.rank(); ++axis) {
+        if (auto symbol = buffer.dims[static_cast<size_t>(axis)].single_symbol())
+          if (symbols_[static_cast<size_t>(*symbol)] < 0) bind_symbol(buffer.dims[static_cast<size_t>(axis)], given.shape[axis], static_cast<int>(i), axis);
+      }
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {  // expressions, once all single symbols are bound
+    const Buffer& buffer = program_->buffers[static_cast<size_t>(program_->inputs[i])];
+    if (buffer.sized)
+      for (int axis = 0; axis < inputs[i].shape.rank(); ++axis)
+        bind_symbol(buffer.dims[static_cast<size_t>(axis)], inputs[i].shape[axis], static_cast<int>(i), axis);
+    views_[static_cast<size_t>(program_->inputs[i])] = inputs[i];
+  }
+  return before != symbols_;
+}
+
+/// Shapes of all sized buffers for the present symbol values, and their places in the arena.
+void Executor::size_buffers() {
+  using Place = Buffer::Place;
+  std::vector<int64_t> bytes(views_.size(), 0);
+  for (size_t i = 0; i < views_.size(); ++i) {
+    const Buffer& buffer = program_->buffers[i];
+    if (!buffer.sized || buffer.place == Place::input || buffer.place == Place::store) continue;
+    Shape shape;
+    for (const Dim& dim : buffer.dims) shape.push_back(dim.evaluate(symbols_));
+    checked_elements({shape.begin(), shape.end()}, dtype_bits(buffer.dtype));
+    views_[i].shape = shape;
+    if (buffer.place == Place::arena) bytes[i] = views_[i].bytes();
+  }
+  if (!program_->bounded) plan_arena(bytes);
+  for (size_t i = 0; i < views_.size(); ++i) {
+    const Buffer& buffer = program_->buffers[i];
+    if (buffer.place == Place::arena && buffer.sized)
+      views_[i].data = arena_->mutable_data() + (program_->bounded ? buffer.offset : offsets_[i]);
+  }
+}
+
+/// Where a symbol has no bound: plans for the sizes at hand, and again whenever one of them has grown.
+void Executor::plan_arena(std::span<const int64_t> bytes) {
+  bool fits = arena_ != nullptr;
+  for (size_t i = 0; i < bytes.size(); ++i) fits = fits && bytes[i] <= capacities_[i];
+  if (fits) return;
+  std::vector<int64_t> sizes, offsets;
+  std::vector<int32_t> born, dies;
+  std::vector<size_t> which;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const Buffer& buffer = program_->buffers[i];
+    if (buffer.place != Buffer::Place::arena || !buffer.sized) continue;
+    which.push_back(i);
+    sizes.push_back(std::max(bytes[i], capacities_[i]));
+    born.push_back(buffer.born);
+    dies.push_back(buffer.dies);
+  }
+  offsets.resize(sizes.size());
+  int64_t total = plan_offsets(sizes, born, dies, offsets);
+  arena_.reset();
+  arena_ = make_blob(total);
+  for (size_t k = 0; k < which.size(); ++k) {
+    offsets_[which[k]] = offsets[k];
+    capacities_[which[k]] = sizes[k];
+  }
+}
+
+void Executor::run(std::span<const TensorView> inputs) {
+  try {
+    if (bind_symbols(inputs)) size_buffers();
+  } catch (...) {
+    symbols_.assign(symbols_.size(), -1);  // half-made sizes must not look like those of a finished run
+    throw;
+  }
+  for (size_t i = 0; i < program_->instructions.size(); ++i) {
+    if (!profiling_) {
+      execute(i);
+      continue;
+    }
+    auto start = std::chrono::steady_clock::now();
+    execute(i);
+    const Instruction& instruction = program_->instructions[i];
+    ProfileRow& row = profile_[instruction.kernel ? cat(instruction.kernel->op, " ", instruction.kernel->isa) : "control"];
+    row.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    row.calls += 1;
+  }
+}
+
+void Executor::execute(size_t index) {
+  const Instruction& instruction = program_->instructions[index];
+  gather_operands(instruction);
+  switch (instruction.kind) {
+    case Instruction::Kind::compute: compute(instruction); break;
+    case Instruction::Kind::sizes: write_sizes(instruction); break;
+    case Instruction::Kind::branch: branch(index); break;
+  }
+  release_unsized(static_cast<int32_t>(index));
+}
+
+void Executor::gather_operands(const Instruction& instruction) {
+  auto resolve = [&](BufferId id) {
+    if (id < 0) return TensorView{};
+    const Buffer& buffer = program_->buffers[static_cast<size_t>(id)];
+    TensorView& view = views_[static_cast<size_t>(id)];
+    if (buffer.place == Buffer::Place::view) view.data = views_[static_cast<size_t>(buffer.index)].data;
+    return view;
+  };
+  in_.clear();
+  out_.clear();
+  for (BufferId id : instruction.inputs) in_.push_back(resolve(id));
+  if (instruction.infer) make_unsized_outputs(instruction);
+  for (BufferId id : instruction.outputs) out_.push_back(resolve(id));
+}
+
+void Executor::make_unsized_outputs(const Instruction& instruction) {
+  std::vector<std::pair<DType, Shape>> types;
+  instruction.infer(in_, types);
+  for (size_t k = 0; k < instruction.outputs.size(); ++k) {
+    BufferId id = instruction.outputs[k];
+    if (id < 0 || program_->buffers[static_cast<size_t>(id)].sized) continue;
+    TensorView& view = views_[static_cast<size_t>(id)];
+    view.dtype = types[k].first;
+    view.shape = types[k].second;
+    checked_elements({view.shape.begin(), view.shape.end()}, dtype_bits(view.dtype));
+    unsized_[static_cast<size_t>(id)] = make_blob(view.bytes());
+    view.data = unsized_[static_cast<size_t>(id)]->mutable_data();
+  }
+}
+
+void Executor::release_unsized(int32_t index) {
+  const Instruction& instruction = program_->instructions[static_cast<size_t>(index)];
+  for (BufferId id : instruction.inputs)
+    if (id >= 0 && unsized_[static_cast<size_t>(id)] && program_->buffers[static_cast<size_t>(id)].dies <= index)
+      unsized_[static_cast<size_t>(id)].reset();
+}
+
+void Executor::compute(const Instruction& instruction) {
+  const Kernel& kernel = *instruction.kernel;
+  std::span<std::byte> scratch;
+  if (kernel.scratch_bytes) {
+    int64_t needed = kernel.scratch_bytes(instruction.state.get(), in_, out_, pool_.size());
+    if (!scratch_ || scratch_->size() < needed) {
+      scratch_.reset();
+      scratch_ = make_blob(needed);
+    }
+    scratch = {scratch_->mutable_data(), static_cast<size_t>(scratch_->size())};
+  }
+  KernelStatus status = kernel.run({instruction.state.get(), in_, out_, pool_, scratch});
+  if (status.code != KernelCode::ok) fail(instruction, status);
+}
+
+void Executor::write_sizes(const Instruction& instruction) {
+  auto* out = out_[0].as<int64_t>();
+  for (size_t i = 0; i < instruction.sizes.size(); ++i) out[i] = instruction.sizes[i].evaluate(symbols_);
+}
+
+void Executor::branch(size_t index) {
+  const Instruction& instruction = program_->instructions[index];
+  auto& bodies = bodies_[index];
+  if (!bodies) {
+    bodies = std::make_unique<Bodies>();
+    for (const auto& body : instruction.bodies) bodies->executors.push_back(std::make_unique<Executor>(body, store_, pool_));
+  }
+  bool condition = *in_[0].as<uint8_t>() != 0;
+  bodies->taken = bodies->executors[condition ? 0 : 1].get();
+  std::vector<TensorView> operands(in_.begin() + 1, in_.end());
+  bodies->taken->run(operands);
+  for (size_t k = 0; k < instruction.outputs.size(); ++k) {
+    BufferId id = instruction.outputs[k];
+    if (id >= 0) views_[static_cast<size_t>(id)] = bodies->taken->output(static_cast<int>(k));  // lives in the body until it runs again
+  }
+}
+
+void Executor::fail(const Instruction& instruction, const KernelStatus& status) const {
+  std::string operand = cat("operand ", status.slot);
+  switch (status.code) {
+    case KernelCode::index_out_of_range:
+      throw Error(Code::invalid_argument, cat(instruction.origin, ": ", operand, " holds the index ", status.value, ", which is out of range"));
+    case KernelCode::not_a_number:
+      throw Error(Code::numeric, cat(instruction.origin, ": ", operand, " holds a NaN at element ", status.value));
+    case KernelCode::division_by_zero:
+      throw Error(Code::invalid_argument, cat(instruction.origin, ": division by zero at element ", status.value));
+    default:
+      throw Error(Code::invalid_argument, cat(instruction.origin, ": ", operand, " holds a value that the op does not allow: ", status.value));
+  }
+}
+
+TensorView Executor::output(int index) const {
+  BufferId id = program_->outputs[static_cast<size_t>(index)];
+  TensorView view = views_[static_cast<size_t>(id)];
+  const Buffer& buffer = program_->buffers[static_cast<size_t>(id)];
+  if (buffer.place == Buffer::Place::view) {
+    TensorView root = views_[static_cast<size_t>(buffer.index)];
+    view.data = root.data;
+  }
+  return view;
+}
+
+int64_t Executor::bytes() const { return (arena_ ? arena_->size() : 0) + (scratch_ ? scratch_->size() : 0); }
+
+}  // namespace plait

@@ -1,0 +1,73 @@
+#pragma once
+// The Executor runs a Program. It does not know what tensor parallelism, training or generation are.
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/exec/program.h"
+#include "core/exec/store.h"
+
+namespace plait {
+
+/// Seconds and calls per op, summed over runs.
+struct ProfileRow {
+  double seconds = 0;
+  int64_t calls = 0;
+};
+using Profile = std::map<std::string, ProfileRow>;
+
+/// One at a time: an executor owns the memory of its run. Several executors may share a program, a store's read-only
+/// arrays, and, one run at a time, a pool.
+class Executor {
+ public:
+  /// All entries of the program must be in the store.
+  Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool);
+  ~Executor();
+
+  /// Runs the whole program. `inputs` in the program's order; their shapes bind the symbols, and a shape that does
+  /// not fit is Error(invalid_argument) naming the input. A kernel's refusal is an Error naming the node.
+  void run(std::span<const TensorView> inputs);
+
+  /// Valid until the next run.
+  TensorView output(int index) const;
+
+  const Program& program() const { return *program_; }
+  /// Bytes of the arena and scratch at present.
+  int64_t bytes() const;
+  /// Starts or stops measuring; the figures stay until `profile` is taken.
+  void set_profiling(bool on) { profiling_ = on; }
+  const Profile& profile() const { return profile_; }
+
+ private:
+  struct Bodies;
+  bool bind_symbols(std::span<const TensorView> inputs);
+  void bind_symbol(const Dim& dim, int64_t size, int input, int axis);
+  void size_buffers();
+  void plan_arena(std::span<const int64_t> bytes);
+  void execute(size_t index);
+  void compute(const Instruction& instruction);
+  void write_sizes(const Instruction& instruction);
+  void branch(size_t index);
+  void gather_operands(const Instruction& instruction);
+  void make_unsized_outputs(const Instruction& instruction);
+  void release_unsized(int32_t index);
+  [[noreturn]] void fail(const Instruction& instruction, const KernelStatus& status) const;
+
+  std::shared_ptr<const Program> program_;
+  const Store& store_;
+  ThreadPool& pool_;
+  std::vector<Tensor> entries_;                 ///< the program's store entries
+  std::vector<TensorView> views_;               ///< by buffer, for the present symbol values
+  std::vector<std::shared_ptr<Blob>> unsized_;  ///< memory of buffers whose size depends on data
+  std::vector<int64_t> symbols_;                ///< values, -1 where unbound
+  std::vector<int64_t> offsets_, capacities_;   ///< by buffer; where the program has no bounds
+  std::shared_ptr<Blob> arena_, scratch_;
+  std::vector<TensorView> in_, out_;            ///< operands of the instruction at hand
+  std::vector<std::unique_ptr<Bodies>> bodies_; ///< by instruction
+  bool profiling_ = false;
+  Profile profile_;
+};
+
+}  // namespace plait

@@ -1,0 +1,81 @@
+#pragma once
+// The Program: what one rank runs, a flat list. Made by core/passes (lower, plan) from a Graph; nothing in it refers
+// to the graph any more. Immutable once made, so any number of executors may share one.
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/constant.h"
+#include "core/base/dim.h"
+#include "core/exec/kernel.h"
+
+namespace plait {
+
+/// Index into Program::buffers; -1 for an absent optional operand.
+using BufferId = int32_t;
+
+/// One value of the program.
+struct Buffer {
+  enum class Place {
+    arena,  ///< lives from the instruction that makes it to its last reader, at an offset of the arena
+    input,  ///< memory of the caller; `index` is the number of the input
+    store,  ///< a persistent entry; `index` is the number of the entry
+    view,   ///< the same bytes as buffer `index` under another shape
+  };
+  Place place = Place::arena;
+  int32_t index = 0;
+  DType dtype = DType::none;
+  /// Whether `dims` say the size before the run. If not, the size depends on data and is found as the value is made.
+  bool sized = true;
+  Dims dims;
+  int32_t born = 0, dies = 0;  ///< instructions between which an arena buffer's bytes are in use, both included
+  int64_t offset = -1;         ///< in the arena planned for the symbols' bounds; -1 if there is none
+};
+
+struct Program;
+
+struct Instruction {
+  enum class Kind {
+    compute,  ///< kernel
+    sizes,    ///< writes the values of `sizes` as i64 into output 0
+    branch,   ///< ONNX's If: input 0 picks bodies[0] (true) or bodies[1]; the other inputs are theirs
+  };
+  Kind kind = Kind::compute;
+  const Kernel* kernel = nullptr;
+  std::shared_ptr<const KernelState> state;
+  std::vector<BufferId> inputs, outputs;
+  Dims sizes;
+  /// Dtypes and shapes of the outputs from the inputs at hand; only where an output is not `sized`.
+  std::function<void(std::span<const TensorView> inputs, std::vector<std::pair<DType, Shape>>& outputs)> infer;
+  std::vector<std::shared_ptr<const Program>> bodies;
+  std::string origin;  ///< for messages: the node it came from
+};
+
+/// A persistent array: a weight (made from `source` while the Store loads) or, without a source, zeroed state such as
+/// the pages of a KV cache.
+struct StoreEntry {
+  std::string key;  ///< equal keys are the same array
+  DType dtype = DType::none;
+  Dims dims;
+  std::shared_ptr<const Constant> source;
+};
+
+struct Program {
+  std::vector<Buffer> buffers;
+  std::vector<Instruction> instructions;
+  std::vector<StoreEntry> entries;
+  SymbolTable symbols;
+  std::vector<BufferId> inputs, outputs;
+  std::vector<std::string> input_names, output_names;
+  bool bounded = false;     ///< every symbol has a bound: `offset`s are valid and the arena never grows
+  int64_t arena_bytes = 0;  ///< at the bounds
+  std::string fingerprint;  ///< equal on ranks that compiled the same thing
+};
+
+/// Offsets for intervals of memory that may overlap in time only where they are apart in space: greedy by size, best
+/// fit. `sizes[i]` bytes are in use from born[i] to dies[i]. Returns the arena's size; offsets are multiples of 64.
+int64_t plan_offsets(std::span<const int64_t> sizes, std::span<const int32_t> born, std::span<const int32_t> dies,
+                     std::span<int64_t> offsets);
+
+}  // namespace plait

@@ -1,0 +1,98 @@
+#pragma once
+// The step: tokens of several sequences go in, logits come out. Whoever fills the step decides what it is: prefill,
+// decode, a chunk, verification, or any mix.
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/exec/executor.h"
+#include "core/passes/compile.h"
+
+namespace plait {
+
+/// Tokens whose keys and values are in the cache, in order. Destroying it gives its memory back. Belongs to one engine,
+/// must not outlive it, and is used by its thread alone.
+class Sequence {
+ public:
+  virtual ~Sequence() = default;
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+  int64_t length() const { return static_cast<int64_t>(tokens_.size()); }
+
+ protected:
+  std::vector<int32_t> tokens_;
+};
+
+/// What one sequence adds to a step.
+struct Feed {
+  Sequence* sequence = nullptr;
+  std::span<const int32_t> tokens;  ///< appended to the sequence; at least one
+  int64_t rows = 1;                 ///< logits are wanted for the last `rows` of them; 0: none
+  /// Filled by the step, [rows, vocabulary] and [rows, hidden], valid until the next step. `hidden` is empty where the
+  /// graph does not show it.
+  std::span<float> logits;
+  std::span<const float> hidden;
+};
+
+struct EngineOptions {
+  int threads = 0;                             ///< 0: as many as usable processors
+  DType dtype = DType::none;                   ///< none: as the file; bf16 or f32
+  int64_t cache_bytes = int64_t{512} << 20;    ///< the hard budget of the KV cache
+  int64_t page_tokens = 32;
+  int64_t step_tokens = 512;                   ///< most tokens of one step
+  int64_t step_sequences = 64;
+  int64_t step_rows = 64;                      ///< most rows of logits of one step
+  int64_t context = 0;                         ///< longest sequence; 0: what the graph's tables allow
+};
+
+struct EngineStats {
+  int64_t pages = 0, pages_free = 0;      ///< of all pools
+  int64_t pages_shared = 0;               ///< in use by more than one sequence
+  int64_t weight_bytes = 0, cache_bytes = 0, arena_bytes = 0;
+  int64_t prefix_hits = 0;                ///< tokens that were found in the cache instead of computed
+};
+
+/// Not thread-safe: one thread drives an engine.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  /// An empty sequence that already holds as long a prefix of `prompt` as the cache has (never all of it: one token at
+  /// least is left to feed).
+  virtual std::unique_ptr<Sequence> open(std::span<const int32_t> prompt) = 0;
+  /// A second sequence with the same past. Full pages are shared; a half-full one is copied when it is written to.
+  virtual std::unique_ptr<Sequence> fork(const Sequence& sequence) = 0;
+  /// Makes room for `tokens` more; false when the budget does not hold them now.
+  virtual bool reserve(Sequence& sequence, int64_t tokens) = 0;
+  /// Whether a sequence of that length could ever fit, alone.
+  virtual bool could_fit(int64_t length) const = 0;
+  /// Runs one step. Room must have been reserved. On an Error (NaN, a token out of range) no sequence has changed.
+  virtual void step(std::span<Feed> feeds) = 0;
+  /// Hidden states alone, without the head: fills Feed::hidden only. Throws Error(unsupported) where there is none.
+  virtual void step_hidden(std::span<Feed> feeds) = 0;
+
+  /// The cached tokens with their keys and values, as bytes that `restore` of an engine of the same model and dtype
+  /// reads back. Throws Error(bad_model) on bytes that are not.
+  virtual std::vector<std::byte> save(const Sequence& sequence) const = 0;
+  virtual std::unique_ptr<Sequence> restore(std::span<const std::byte> bytes) = 0;
+
+  virtual EngineStats stats() const = 0;
+  virtual const Decoder& decoder() const = 0;
+  virtual void set_profiling(bool on) = 0;
+  virtual Profile profile() const = 0;
+
+  int64_t vocabulary() const { return vocabulary_; }
+  int64_t context() const { return context_; }  ///< 0: no limit but the budget
+  const EngineOptions& options() const { return options_; }
+
+ protected:
+  EngineOptions options_;
+  int64_t vocabulary_ = 0, context_ = 0;
+};
+
+/// Ragged when the graph is recognised, else op by op as the file says, one sequence at a time. Reads no file; loading
+/// weights reports to `progress`. Throws what compiling and loading throw.
+std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& compile, const EngineOptions& options,
+                                    LoadProgress* progress = nullptr);
+
+}  // namespace plait

@@ -1,0 +1,39 @@
+#pragma once
+// From a row of logits to a token.
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace plait {
+
+/// Applied in this order: penalties, bias, temperature, top-k, top-p, min-p (as Hugging Face's logits processors).
+struct SamplingParams {
+  double temperature = 0;         ///< 0: greedy, the token of the largest logit, the lowest id of equal ones
+  int32_t top_k = 0;              ///< 0: all
+  double top_p = 1;               ///< nucleus: the fewest tokens whose probabilities reach this sum
+  double min_p = 0;               ///< tokens of at least this share of the largest probability
+  double repetition_penalty = 1;  ///< on tokens of prompt and output: positive logits divided, negative multiplied
+  double presence_penalty = 0;    ///< subtracted once from tokens of the output
+  double frequency_penalty = 0;   ///< subtracted for each time that a token is in the output
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  uint64_t seed = 0;
+  int32_t top_logprobs = -1;      ///< how many alternatives to report; -1: no log-probabilities at all
+};
+
+struct SampledToken {
+  int32_t id = 0;
+  float logprob = 0;                                  ///< of the model's distribution, before temperature and cuts
+  std::vector<std::pair<int32_t, float>> top;         ///< the likeliest, with theirs, falling
+};
+
+/// Uniform in [0, 1), the same for the same arguments on every machine: Philox4x32-10 (Salmon et al., Parallel Random
+/// Numbers: As Easy as 1, 2, 3, 2011) keyed by the seed, counted by (sample, position).
+double counter_uniform(uint64_t seed, uint32_t sample, uint64_t position);
+
+/// One token's choice. `logits` may be changed. `prompt` and `output` are what came before; `banned` tokens cannot be
+/// chosen (end of text, before the minimum length). Throws Error(numeric) when a logit is NaN or all are -infinity.
+SampledToken sample(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> prompt,
+                    std::span<const int32_t> output, std::span<const int32_t> banned, uint32_t sample_index);
+
+}  // namespace plait

@@ -1,0 +1,67 @@
+#include "core/passes/compile.h"
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+namespace {
+
+// The passes in order. A plain graph keeps what the file says: only constants and sizes are worked out.
+constexpr Pass plain_passes[] = {
+    {"fold", fold},  // constants, and shape arithmetic as symbolic sizes
+};
+// A decoder on ragged rows.
+constexpr Pass ragged_passes[] = {
+    {"interface", interface},  // one symbol each for batch, sequence and past, so that sizes compare
+    {"fold", fold},
+    {"raise", raise},          // canonical ops, cache in pages, tokens as one row
+    {"fuse", fuse},            // what kernels do better in one go; after all that reasons about single ops
+};
+
+void bound(Graph& graph, std::string_view name, int64_t typical, int64_t most) {
+  Symbol& symbol = graph.symbols[graph.symbols.intern(name)];
+  symbol.typical = typical;
+  symbol.bound = most;
+}
+
+}  // namespace
+
+PlainModel compile_plain(Graph graph, const CompileOptions& options) {
+  PassContext context{options, {}, {}};
+  PlainModel out;
+  out.interface = find_interface(graph);
+  run_passes(plain_passes, graph, context);
+  auto program = lower(graph, options, "plain");
+  plan(*program);
+  out.program = std::move(program);
+  return out;
+}
+
+RaggedModel compile_ragged(Graph graph, const CompileOptions& options, const std::function<RaggedBounds(const Decoder&)>& choose) {
+  PassContext context{options, {}, {}};
+  run_passes(std::span(ragged_passes).first(3), graph, context);
+  RaggedModel out;
+  if (context.decoder.recognised) {
+    run_passes(std::span(ragged_passes).subspan(3), graph, context);
+    RaggedBounds bounds = choose(context.decoder);
+    bound(graph, "t", 1, bounds.tokens);
+    bound(graph, "r", 1, bounds.rows);
+    bound(graph, "n", 1, bounds.segments);
+    bound(graph, "m", bounds.table, bounds.table);
+    for (size_t pool = 0; pool < bounds.pages.size(); ++pool) bound(graph, cat("p.", pool), bounds.pages[pool], bounds.pages[pool]);
+    bound(graph, "c", bounds.page_tokens, bounds.page_tokens);
+    auto program = lower(graph, options, "ragged");
+    plan(*program);
+    out.program = std::move(program);
+  }
+  out.decoder = std::move(context.decoder);
+  return out;
+}
+
+Decoder recognise(Graph graph, const CompileOptions& options) {
+  PassContext context{options, {}, {}};
+  run_passes(std::span(ragged_passes).first(3), graph, context);
+  return std::move(context.decoder);
+}
+
+}  // namespace plait

@@ -1,0 +1,71 @@
+#pragma once
+// What `raise` recognised in a language model's graph, for those who run it (core/generate) and those who ask
+// (plait inspect).
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/graph/graph.h"
+
+namespace plait {
+
+/// The roles that a decoder's inputs and outputs play, found from names, ranks and dtypes.
+struct DecoderInterface {
+  struct Cache {
+    ValueId past = no_value;
+    int present = -1;  ///< number of the output that continues it
+    int layer = 0;
+    int axis = 2;  ///< of the past length
+  };
+  ValueId ids = no_value, mask = no_value, positions = no_value;
+  int logits = -1;  ///< number of the output
+  std::vector<Cache> caches;
+  SymbolId batch = -1, sequence = -1, past = -1;
+  bool complete = false;  ///< ids and logits are there, and each past has its present
+  std::string why;        ///< if not: what is missing
+};
+
+/// One attention layer of the raised graph.
+struct AttentionLayer {
+  int64_t query_heads = 0, kv_heads = 0, key_size = 0, value_size = 0;
+  int64_t window = 0;  ///< tokens that a query sees, itself included; 0: all
+  double scale = 0, softcap = 0;
+  bool operator==(const AttentionLayer&) const = default;
+};
+
+/// Pages of one shape: what a page holds is `layers` layers' keys and values of some tokens. Group `g` of a pool keeps
+/// its k-th layer in the store's arrays "cache.k.<pool>.<k>" and "cache.v.<pool>.<k>".
+struct PagePoolShape {
+  int64_t kv_heads = 0, key_size = 0, value_size = 0;
+  int64_t layers = 0;
+  /// Bytes of one page of `tokens` tokens.
+  int64_t page_bytes(int64_t tokens, DType dtype) const {
+    return layers * tokens * kv_heads * (key_size + value_size) * dtype_bits(dtype) / 8;
+  }
+};
+
+/// Layers whose pages live and die together: they have one page table.
+struct PageGroup {
+  int64_t window = 0;
+  int pool = 0;
+  std::vector<int> layers;
+};
+
+/// The raised graph is one ragged program: inputs `ids` i64 [b, t], `positions` i32 [b, t], `segments` i32 [b, t],
+/// `rows` i32 [b, r] (which tokens' logits are asked for), then for each page group `slots` i32 [b, t] and `pages`
+/// i32 [n, m]. Output 0: logits f32 [b, r, v]; output 1: the hidden state before the head, f32 [b, r, h].
+struct Decoder {
+  DecoderInterface interface;
+  bool recognised = false;
+  std::string why_not;  ///< the first thing that did not fit, with the node's name
+  std::vector<AttentionLayer> layers;
+  std::vector<PageGroup> groups;
+  std::vector<PagePoolShape> pools;
+  DType cache_dtype = DType::f32;
+  int64_t vocabulary = 0, hidden = 0;
+  int64_t context = 0;  ///< the longest sequence that the graph's tables allow; 0: no limit found
+  bool has_hidden = false;              ///< output 1 is there
+  std::map<std::string, int> features;  ///< what was lifted, with counts: "RMSNorm" 37, "activation gelu_tanh" 18
+};
+
+}  // namespace plait

@@ -1,0 +1,236 @@
+// Pass lower: a graph becomes a flat program. Each value gets a buffer, each node an instruction with its kernel.
+#include <algorithm>
+#include <climits>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/passes/compile.h"
+#include "core/passes/evaluate.h"
+
+namespace plait {
+namespace {
+
+/// Ops whose output is their input's bytes under another shape.
+bool is_view(std::string_view op) {
+  return op == "Reshape" || op == "Squeeze" || op == "Unsqueeze" || op == "Flatten" || op == "Identity";
+}
+
+/// Ops that write into an array of the store and hand it on: output k is input k.
+bool is_update(std::string_view op) { return op == "plait.KvWrite"; }
+
+class Lowering {
+ public:
+  Lowering(const Graph& graph, const CompileOptions& options, std::string_view label)
+      : graph_(graph), options_(options), label_(label), program_(std::make_shared<Program>()),
+        buffer_of_(static_cast<size_t>(graph.value_count()), -1) {
+    program_->symbols = graph.symbols;
+  }
+
+  std::shared_ptr<Program> run() {
+    mark_bound_symbols();
+    for (ValueId id : graph_.inputs) {
+      program_->inputs.push_back(add_input(id));
+      program_->input_names.push_back(graph_.value(id).name);
+    }
+    for (const Node& node : graph_.nodes) lower_node(node);
+    for (ValueId id : graph_.outputs) {
+      program_->outputs.push_back(buffer(id));
+      program_->output_names.push_back(graph_.value(id).name);
+    }
+    drop_unread();
+    return program_;
+  }
+
+ private:
+  /// A symbol that is an input's dimension has a value before the run; all others come from data.
+  void mark_bound_symbols() {
+    bound_.resize(static_cast<size_t>(graph_.symbols.size()));
+    for (ValueId id : graph_.inputs)
+      if (graph_.value(id).type.dims)
+        for (const Dim& dim : *graph_.value(id).type.dims)
+          if (auto symbol = dim.single_symbol()) bound_[static_cast<size_t>(*symbol)] = true;
+  }
+  bool known(const std::optional<Dims>& dims) const {
+    if (!dims) return false;
+    for (const Dim& dim : *dims)
+      for (SymbolId id : dim.symbols())
+        if (!bound_[static_cast<size_t>(id)]) return false;
+    return true;
+  }
+
+  BufferId add_buffer(ValueId id, Buffer::Place place, int32_t index) {
+    const Type& type = graph_.value(id).type;
+    Buffer buffer;
+    buffer.place = place;
+    buffer.index = index;
+    buffer.dtype = type.dtype;
+    buffer.sized = known(type.dims);
+    if (buffer.sized) buffer.dims = *type.dims;
+    program_->buffers.push_back(std::move(buffer));
+    return buffer_of_[static_cast<size_t>(id)] = static_cast<BufferId>(program_->buffers.size() - 1);
+  }
+
+  BufferId add_input(ValueId id) {
+    return add_buffer(id, Buffer::Place::input, static_cast<int32_t>(program_->inputs.size()));
+  }
+
+  BufferId buffer(ValueId id) {
+    if (id == no_value) return -1;
+    BufferId& at = buffer_of_[static_cast<size_t>(id)];
+    if (at >= 0) return at;
+    const Value& value = graph_.value(id);
+    PLAIT_ASSERT(value.constant);
+    StoreEntry entry;
+    const Constant& constant = *value.constant;
+    std::string steps = text(constant.steps);
+    entry.key = constant.initializer.empty() ? cat(label_, ":", id) : steps.empty() ? constant.initializer : cat(constant.initializer, " | ", steps);
+    entry.dtype = constant.dtype();
+    Shape shape = constant.shape();
+    entry.dims.assign(shape.begin(), shape.end());
+    entry.source = value.constant;
+    program_->entries.push_back(std::move(entry));
+    return add_buffer(id, Buffer::Place::store, static_cast<int32_t>(program_->entries.size() - 1));
+  }
+
+  OperandInfo info(ValueId id) const {
+    if (id == no_value) return {};
+    const Value& value = graph_.value(id);
+    return {value.type.dtype, value.type.dims ? static_cast<int>(value.type.dims->size()) : -1, value.constant != nullptr};
+  }
+
+  void lower_node(const Node& node) {
+    if (node.op == "plait.State") return lower_state(node);
+    if (is_view(node.op) && lower_view(node)) return;
+    Instruction instruction;
+    instruction.origin = describe(node);
+    if (node.op == "plait.Sizes") {
+      instruction.kind = Instruction::Kind::sizes;
+      instruction.sizes = sizes_of(node, program_->symbols);
+    } else if (node.op == "If") {
+      lower_branch(node, instruction);
+    } else {
+      choose_kernel(node, instruction);
+    }
+    for (ValueId id : node.inputs) instruction.inputs.push_back(buffer(id));
+    bool all_sized = true;
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      ValueId id = node.outputs[k];
+      if (id == no_value) {
+        instruction.outputs.push_back(-1);
+      } else if (is_update(node.op)) {
+        instruction.outputs.push_back(buffer_of_[static_cast<size_t>(id)] = buffer(node.inputs[k]));
+      } else {
+        instruction.outputs.push_back(add_buffer(id, Buffer::Place::arena, 0));
+        Buffer& made = program_->buffers.back();
+        if (node.op == "If") made.sized = false;
+        all_sized = all_sized && made.sized;
+      }
+    }
+    if (!all_sized && node.op != "If") set_infer(node, instruction);
+    program_->instructions.push_back(std::move(instruction));
+  }
+
+  void lower_state(const Node& node) {
+    StoreEntry entry;
+    entry.key = node.attributes.string("key", "");
+    const Type& type = graph_.value(node.outputs[0]).type;
+    entry.dtype = type.dtype;
+    entry.dims = *type.dims;
+    program_->entries.push_back(std::move(entry));
+    add_buffer(node.outputs[0], Buffer::Place::store, static_cast<int32_t>(program_->entries.size() - 1));
+  }
+
+  bool lower_view(const Node& node) {
+    BufferId from = buffer(node.inputs[0]);
+    const Buffer& source = program_->buffers[static_cast<size_t>(from)];
+    ValueId id = node.outputs[0];
+    if (!known(graph_.value(id).type.dims) || !source.sized) return false;
+    add_buffer(id, Buffer::Place::view, source.place == Buffer::Place::view ? source.index : from);
+    return true;
+  }
+
+  void choose_kernel(const Node& node, Instruction& instruction) {
+    std::vector<OperandInfo> inputs, outputs;
+    for (ValueId id : node.inputs) inputs.push_back(info(id));
+    for (ValueId id : node.outputs) outputs.push_back(info(id));
+    NodeInfo node_info{node.op, node.attributes, inputs, outputs};
+    instruction.kernel = options_.kernels.find(node_info);
+    if (!instruction.kernel) {
+      std::vector<std::string> dtypes;
+      for (const OperandInfo& one : inputs) dtypes.emplace_back(dtype_name(one.dtype));
+      throw Error(Code::unsupported, cat(describe(node), " has no kernel for inputs of dtype ", join(dtypes, ", ")),
+                  "`plait ops` lists the kernels there are");
+    }
+    try {
+      if (instruction.kernel->prepare) instruction.state = instruction.kernel->prepare(node_info);
+    } catch (const Error& error) {
+      throw error.at(describe(node));
+    }
+  }
+
+  void lower_branch(const Node& node, Instruction& instruction) {
+    instruction.kind = Instruction::Kind::branch;
+    for (std::string_view name : {"then_branch", "else_branch"}) {
+      auto body = std::find_if(node.bodies.begin(), node.bodies.end(), [&](const auto& row) { return row.first == name; });
+      if (body == node.bodies.end()) throw Error(Code::bad_model, cat(describe(node), " has no ", name));
+      auto program = Lowering(*body->second, options_, cat(label_, "/", program_->instructions.size(), name)).run();
+      plan(*program);
+      for (const StoreEntry& entry : program->entries) program_->entries.push_back(entry);  // the store loads them with ours
+      instruction.bodies.push_back(std::move(program));
+    }
+  }
+
+  void set_infer(const Node& node, Instruction& instruction) {
+    const OpSchema* schema = options_.ops.find(node.op);
+    auto output_shape = instruction.kernel ? instruction.kernel->output_shape : nullptr;
+    auto kept = std::make_shared<Node>(node);
+    std::vector<DType> dtypes;
+    for (ValueId id : node.outputs) dtypes.push_back(id == no_value ? DType::none : graph_.value(id).type.dtype);
+    auto state = instruction.state;
+    instruction.infer = [schema, kept, output_shape, state, dtypes](std::span<const TensorView> inputs, std::vector<std::pair<DType, Shape>>& types) {
+      if (output_shape) {
+        for (size_t k = 0; k < dtypes.size(); ++k) types.emplace_back(dtypes[k], output_shape(state.get(), inputs, static_cast<int>(k)));
+        return;
+      }
+      infer_concrete(*schema, *kept, inputs, types);
+    };
+  }
+
+  /// A Reshape that became a view leaves its shape operand unread: instructions whose outputs nobody reads go.
+  void drop_unread() {
+    std::vector<bool> read(program_->buffers.size());
+    auto mark = [&](BufferId id) {
+      if (id < 0) return;
+      read[static_cast<size_t>(id)] = true;
+      const Buffer& buffer = program_->buffers[static_cast<size_t>(id)];
+      if (buffer.place == Buffer::Place::view) read[static_cast<size_t>(buffer.index)] = true;
+    };
+    for (BufferId id : program_->outputs) mark(id);
+    std::vector<Instruction> kept;
+    for (size_t i = program_->instructions.size(); i-- > 0;) {
+      Instruction& one = program_->instructions[i];
+      bool needed = std::any_of(one.outputs.begin(), one.outputs.end(), [&](BufferId id) {
+        return id >= 0 && (read[static_cast<size_t>(id)] || program_->buffers[static_cast<size_t>(id)].place == Buffer::Place::store);
+      });
+      if (!needed) continue;
+      for (BufferId id : one.inputs) mark(id);
+      kept.push_back(std::move(one));
+    }
+    program_->instructions.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+  }
+
+  const Graph& graph_;
+  const CompileOptions& options_;
+  std::string label_;
+  std::shared_ptr<Program> program_;
+  std::vector<BufferId> buffer_of_;
+  std::vector<bool> bound_;
+};
+
+}  // namespace
+
+std::shared_ptr<Program> lower(const Graph& graph, const CompileOptions& options, std::string_view label) {
+  return Lowering(graph, options, label).run();
+}
+
+}  // namespace plait

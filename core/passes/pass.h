@@ -1,0 +1,44 @@
+#pragma once
+// Passes rewrite a graph. Every one goes through the same runner, which names, times, checks and dumps it.
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/log.h"
+#include "core/exec/kernel.h"
+#include "core/graph/infer.h"
+#include "core/graph/schema.h"
+#include "core/passes/decoder.h"
+
+namespace plait {
+
+struct CompileOptions {
+  const OpSet& ops;
+  const KernelTable& kernels;
+  Log* log = nullptr;
+  std::set<std::string> off;  ///< names of passes to leave out, for finding faults
+  /// Called with the graph after each pass, if set.
+  std::function<void(std::string_view pass, const Graph& graph)> dump;
+  /// bf16: float weights of Linears and Embeddings are stored as bf16, and so is the KV cache; none: as in the file.
+  DType dtype = DType::none;
+};
+
+/// What passes know beyond the graph, handed from one to the next.
+struct PassContext {
+  const CompileOptions& options;
+  Knowledge knowledge;  ///< contents of small integer values, symbolic; kept by `fold`
+  Decoder decoder;      ///< what `raise` recognised
+};
+
+struct Pass {
+  std::string_view name;
+  void (*run)(Graph& graph, PassContext& context);
+};
+
+/// Runs the passes in order; after each the verifier, and the dump if one is wanted. An Error keeps its code and
+/// message and gets "pass <name>: " in front.
+void run_passes(std::span<const Pass> passes, Graph& graph, PassContext& context);
+
+}  // namespace plait

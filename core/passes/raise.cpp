@@ -1,0 +1,360 @@
+// Pass raise: a decoder's graph, in whatever way it was exported, becomes the canonical ragged program's graph.
+//
+// What is lifted: attention with its cache and masks to plait.PagedAttention over pages of the store; the tokens'
+// positions to an input; projections, embeddings, norms, rotations and activations to canonical ops. What remains must
+// treat tokens independently; then any mix of requests is one row of tokens. A graph that does not fit is left as it is,
+// with the reason, and runs as the file says.
+#include "core/passes/raise.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/passes/compile.h"
+
+namespace plait {
+namespace {
+
+class Raiser {
+ public:
+  Raiser(Graph& graph, PassContext& context) : graph_(graph), context_(context), decoder_(context.decoder) {}
+
+  bool run() {
+    if (!decoder_.interface.complete) return refuse(decoder_.interface.why);
+    if (!find_attention()) return false;
+    make_groups();
+    declare_inputs();
+    for (size_t layer = 0; layer < matches_.size(); ++layer) rewrite_attention(layer);
+    replace_positions(graph_, context_, positions_);
+    cut_outputs();
+    rename_sizes();
+    refold();
+    if (!nothing_left()) return false;
+    raise_layers(graph_, context_);
+    cancel_transposes(graph_);
+    refold();
+    std::string why;
+    if (!tokens_are_free(graph_, context_, tokens_, why)) return refuse(why);
+    read_sizes();
+    gather_rows(graph_, context_, rows_, tokens_, asked_);
+    refold();
+    decoder_.recognised = true;
+    return true;
+  }
+
+ private:
+  bool refuse(std::string why) {
+    if (decoder_.why_not.empty()) decoder_.why_not = std::move(why);
+    return false;
+  }
+
+  bool find_attention();
+  void make_groups();
+  void declare_inputs();
+  ValueId declare(std::string name, DType dtype, Dims dims);
+  void rewrite_attention(size_t layer);
+  ValueId tokens_first(ValueId id, int64_t heads, int64_t size, bool packed);
+  ValueId state(std::string key, DType dtype, Dims dims);
+  Node& insert(std::string op, std::vector<ValueId> inputs, int outputs, Attributes attributes = {});
+  void cut_outputs();
+  void rename_sizes();
+  void refold();
+  bool nothing_left();
+  void read_sizes();
+
+  Graph& graph_;
+  PassContext& context_;
+  Decoder& decoder_;
+  std::vector<AttentionMatch> matches_;
+  std::vector<int> group_of_, slot_of_;  ///< by layer: its page group, and its place among the group's page arrays
+  ValueId positions_ = no_value, segments_ = no_value, rows_ = no_value;
+  std::vector<ValueId> slots_, tables_;  ///< by group
+  SymbolId tokens_ = -1, asked_ = -1;
+  std::vector<Node> inserted_;           ///< nodes of the attention at hand
+};
+
+bool Raiser::find_attention() {
+  auto producer = producers(graph_);
+  auto consumer = consumers(graph_);
+  std::vector<bool> data = data_values(graph_, decoder_.interface);
+  std::vector<std::pair<std::vector<std::pair<ValueId, bool>>, int64_t>> probed;  // layers share their masks
+  std::string first_why;
+  for (int32_t i = 0; i < static_cast<int32_t>(graph_.nodes.size()); ++i) {
+    std::string why;
+    auto match = match_attention(graph_, context_, producer, consumer, data, i, why);
+    if (!match) {
+      if (!why.empty() && first_why.empty()) first_why = why;
+      continue;
+    }
+    std::vector<std::pair<ValueId, bool>> key{{no_value, match->causal}};
+    for (const auto& mask : match->masks) key.emplace_back(mask.value, mask.keeps);
+    auto known = std::find_if(probed.begin(), probed.end(), [&](const auto& row) { return row.first == key; });
+    if (known != probed.end()) {
+      match->layer.window = known->second;
+    } else {
+      if (!probe_masks(graph_, context_, *match, why)) return refuse(cat(describe(graph_.nodes[static_cast<size_t>(i)]), ": ", why));
+      probed.emplace_back(std::move(key), match->layer.window);
+    }
+    if (match->cache_key < 0) return refuse(cat(describe(graph_.nodes[static_cast<size_t>(i)]), " keeps no cache"));
+    matches_.push_back(std::move(*match));
+  }
+  if (matches_.size() * 2 != decoder_.interface.caches.size()) {
+    std::string counts = cat("found ", matches_.size(), " attention layers for ", decoder_.interface.caches.size(), " cache inputs");
+    return refuse(first_why.empty() ? counts : cat(counts, "; ", first_why));
+  }
+  if (matches_.empty()) return refuse("there is no attention");
+  for (const auto& match : matches_) decoder_.layers.push_back(match.layer);
+  return true;
+}
+
+/// Layers of one window and one size of page share a page table. Groups of a pool have equal numbers of layers, the
+/// greatest common divisor, so that any group's page fits any other's place: one pool of pages serves all windows, as in
+/// vLLM's hybrid cache manager.
+void Raiser::make_groups() {
+  decoder_.cache_dtype = context_.options.dtype == DType::bf16 ? DType::bf16 : DType::f32;
+  group_of_.resize(matches_.size());
+  slot_of_.resize(matches_.size());
+  auto pool_key = [](const AttentionLayer& layer) { return std::tuple(layer.kv_heads, layer.key_size, layer.value_size); };
+  std::map<decltype(pool_key(AttentionLayer{})), std::map<int64_t, std::vector<int>>> pools;  // then by window
+  for (int layer = 0; layer < static_cast<int>(matches_.size()); ++layer) {
+    const AttentionLayer& row = matches_[static_cast<size_t>(layer)].layer;
+    pools[pool_key(row)][row.window].push_back(layer);
+  }
+  for (const auto& [key, windows] : pools) {
+    size_t share = 0;
+    for (const auto& [window, layers] : windows) share = std::gcd(share, layers.size());
+    int pool = static_cast<int>(decoder_.pools.size());
+    decoder_.pools.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), static_cast<int64_t>(share)});
+    for (const auto& [window, layers] : windows)
+      for (size_t begin = 0; begin < layers.size(); begin += share) {
+        PageGroup group{window, pool, {}};
+        for (size_t k = begin; k < begin + share; ++k) {
+          group_of_[static_cast<size_t>(layers[k])] = static_cast<int>(decoder_.groups.size());
+          slot_of_[static_cast<size_t>(layers[k])] = static_cast<int>(k - begin);
+          group.layers.push_back(layers[k]);
+        }
+        decoder_.groups.push_back(std::move(group));
+      }
+  }
+}
+
+ValueId Raiser::declare(std::string name, DType dtype, Dims dims) {
+  if (ValueId taken = graph_.find(name); taken != no_value) graph_.value(taken).name += ".file";
+  ValueId id = graph_.add_value(std::move(name), {dtype, std::move(dims)});
+  graph_.inputs.push_back(id);
+  return id;
+}
+
+void Raiser::declare_inputs() {
+  tokens_ = graph_.symbols.fresh("t");
+  asked_ = graph_.symbols.fresh("r");
+  Dim t = Dim::symbol(tokens_), n = graph_.symbol("n"), m = graph_.symbol("m");
+  positions_ = declare("positions", DType::i32, {1, t});
+  segments_ = declare("segments", DType::i32, {1, t});
+  rows_ = declare("rows", DType::i32, {1, Dim::symbol(asked_)});
+  for (size_t group = 0; group < decoder_.groups.size(); ++group) {
+    slots_.push_back(declare(cat("slots.", group), DType::i32, {1, t}));
+    tables_.push_back(declare(cat("pages.", group), DType::i32, {n, m}));
+  }
+}
+
+Node& Raiser::insert(std::string op, std::vector<ValueId> inputs, int outputs, Attributes attributes) {
+  Node node;
+  node.op = std::move(op);
+  node.inputs = std::move(inputs);
+  for (int i = 0; i < outputs; ++i) node.outputs.push_back(graph_.add_value({}));
+  node.attributes = std::move(attributes);
+  inserted_.push_back(std::move(node));
+  return inserted_.back();
+}
+
+ValueId Raiser::state(std::string key, DType dtype, Dims dims) {
+  Attributes attributes;
+  attributes.set("key", std::move(key));
+  ValueId id = insert("plait.State", {}, 1, std::move(attributes)).outputs[0];
+  graph_.value(id).type = {dtype, std::move(dims)};
+  return id;
+}
+
+/// [b, s, heads, size] from [b, heads, s, size], or from packed [b, s, heads * size].
+ValueId Raiser::tokens_first(ValueId id, int64_t heads, int64_t size, bool packed) {
+  Attributes attributes;
+  if (!packed) {
+    attributes.set("perm", std::vector<int64_t>{0, 2, 1, 3});
+    return insert("Transpose", {id}, 1, std::move(attributes)).outputs[0];
+  }
+  ValueId sizes = graph_.add_constant(Tensor::of_ints(std::vector<int64_t>{0, 0, heads, size}));
+  return insert("Reshape", {id, sizes}, 1).outputs[0];
+}
+
+void Raiser::rewrite_attention(size_t index) {
+  const AttentionMatch& match = matches_[index];
+  const AttentionLayer& layer = match.layer;
+  size_t group = static_cast<size_t>(group_of_[index]);
+  int pool = decoder_.groups[group].pool;
+  std::string place = cat(pool, ".", slot_of_[index]);
+  DType cache = decoder_.cache_dtype;
+  Dim pages = graph_.symbol(cat("p.", pool)), slots = graph_.symbol("c");
+  inserted_.clear();
+  ValueId query = tokens_first(match.query, layer.query_heads, layer.key_size, match.packed);
+  ValueId key = tokens_first(match.key, layer.kv_heads, layer.key_size, match.packed);
+  ValueId value = tokens_first(match.value, layer.kv_heads, layer.value_size, match.packed);
+  ValueId keys = state(cat("cache.k.", place), cache, {pages, layer.kv_heads, layer.key_size, slots});
+  ValueId values = state(cat("cache.v.", place), cache, {pages, layer.kv_heads, slots, layer.value_size});
+  std::vector<ValueId> written = insert("plait.KvWrite", {keys, values, key, value, slots_[group]}, 2).outputs;
+  Attributes attributes;
+  attributes.set("scale", layer.scale);
+  if (layer.window) attributes.set("window", layer.window);
+  if (layer.softcap != 0) attributes.set("softcap", layer.softcap);
+  ValueId out = insert("plait.PagedAttention", {query, written[0], written[1], positions_, segments_, tables_[group]}, 1, std::move(attributes)).outputs[0];
+  if (match.packed) {
+    ValueId sizes = graph_.add_constant(Tensor::of_ints(std::vector<int64_t>{0, 0, layer.query_heads * layer.value_size}));
+    out = insert("Reshape", {out, sizes}, 1).outputs[0];
+  } else {
+    out = tokens_first(out, 0, 0, false);
+  }
+  // The new nodes take the place of the one that made the output: all that they read comes before it.
+  auto maker = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
+    return std::find(node.outputs.begin(), node.outputs.end(), match.output) != node.outputs.end();
+  });
+  for (Node& node : inserted_) node.name = maker->name;
+  graph_.replace_uses(match.output, out);
+  graph_.nodes.insert(maker, std::make_move_iterator(inserted_.begin()), std::make_move_iterator(inserted_.end()));
+}
+
+void Raiser::cut_outputs() {
+  graph_.outputs = {graph_.outputs[static_cast<size_t>(decoder_.interface.logits)]};
+  graph_.remove_dead();
+}
+
+/// On ragged rows the batch is one row, the sequence is its tokens, and there is no past.
+void Raiser::rename_sizes() {
+  const DecoderInterface& interface = decoder_.interface;
+  auto renamed = [&](const Dim& dim) {
+    return dim.substitute(interface.batch, Dim(1)).substitute(interface.sequence, Dim::symbol(tokens_));
+  };
+  for (ValueId id = 0; id < graph_.value_count(); ++id)
+    if (auto& dims = graph_.value(id).type.dims)
+      for (Dim& dim : *dims) dim = renamed(dim);
+  for (Node& node : graph_.nodes) {
+    if (node.op != "plait.Sizes") continue;
+    Dims sizes = sizes_of(node, graph_.symbols);
+    for (Dim& dim : sizes) dim = renamed(dim);
+    make_sizes(node, sizes, node.attributes.has("scalar"), graph_.symbols);
+  }
+}
+
+void Raiser::refold() {
+  context_.knowledge = {};
+  fold(graph_, context_);
+}
+
+/// Everything that knew the old inputs must be gone: masks, position ids, caches and the past length.
+bool Raiser::nothing_left() {
+  const DecoderInterface& interface = decoder_.interface;
+  std::vector<bool> read(static_cast<size_t>(graph_.value_count()));
+  for (const Node& node : graph_.nodes)
+    for (ValueId id : node.inputs)
+      if (id != no_value) read[static_cast<size_t>(id)] = true;
+  std::vector<ValueId> kept;
+  for (ValueId id : graph_.inputs) {
+    bool ours = id == interface.ids || graph_.value(id).name == "rows" || id == positions_ || id == segments_ ||
+                std::find(slots_.begin(), slots_.end(), id) != slots_.end() || std::find(tables_.begin(), tables_.end(), id) != tables_.end();
+    if (ours) kept.push_back(id);
+    else if (read[static_cast<size_t>(id)]) {
+      for (const Node& node : graph_.nodes)
+        if (std::find(node.inputs.begin(), node.inputs.end(), id) != node.inputs.end())
+          return refuse(cat(describe(node), " still reads input ", quote(graph_.value(id).name)));
+    }
+  }
+  for (const Node& node : graph_.nodes)
+    for (ValueId id : node.outputs) {
+      if (id == no_value || !graph_.value(id).type.dims) continue;
+      for (const Dim& dim : *graph_.value(id).type.dims)
+        for (SymbolId symbol : dim.symbols())
+          if (symbol == interface.past) return refuse(cat(describe(node), " still depends on the length of the past"));
+    }
+  for (const Node& node : graph_.nodes)
+    if (node.op == "plait.Sizes")
+      for (const Dim& dim : sizes_of(node, graph_.symbols))
+        for (SymbolId symbol : dim.symbols())
+          if (symbol == interface.past) return refuse("a size still depends on the length of the past");
+  graph_.inputs = std::move(kept);
+  return true;
+}
+
+/// Vocabulary, hidden size, and how far the tables of positions reach.
+void Raiser::read_sizes() {
+  const Type& logits = graph_.value(graph_.outputs[0]).type;
+  if (logits.dims && logits.dims->back().is_constant()) decoder_.vocabulary = logits.dims->back().constant();
+  auto producer = producers(graph_);
+  // The hidden state is what the last Linear reads; a soft cap or a scale may stand behind it.
+  ValueId id = graph_.outputs[0];
+  for (int steps = 0; steps < 8 && id != no_value; ++steps) {
+    int32_t maker = producer[static_cast<size_t>(id)];
+    if (maker < 0) break;
+    const Node& node = graph_.nodes[static_cast<size_t>(maker)];
+    if (node.op == "plait.Linear") {
+      ValueId hidden = node.inputs[0];  // before a Reshape that only drops the row axis
+      for (int32_t from = producer[static_cast<size_t>(hidden)]; from >= 0 && graph_.nodes[static_cast<size_t>(from)].op == "Reshape"; from = producer[static_cast<size_t>(hidden)])
+        hidden = graph_.nodes[static_cast<size_t>(from)].inputs[0];
+      const auto& dims = graph_.value(hidden).type.dims;
+      decoder_.hidden = dims && dims->back().is_constant() ? dims->back().constant() : 0;
+      decoder_.has_hidden = true;
+      graph_.outputs.push_back(hidden);
+      break;
+    }
+    id = node.inputs.empty() ? no_value : node.inputs[0];
+  }
+  std::vector<bool> of_positions(static_cast<size_t>(graph_.value_count()));
+  of_positions[static_cast<size_t>(positions_)] = true;
+  for (const Node& node : graph_.nodes) {
+    bool follows = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId in) { return in != no_value && of_positions[static_cast<size_t>(in)]; });
+    bool cheap = node.op == "Cast" || node.op == "Reshape" || node.op == "Unsqueeze" || node.op == "Squeeze";
+    if (follows && cheap) of_positions[static_cast<size_t>(node.outputs[0])] = true;
+    bool table = node.op == "plait.Embedding" || node.op == "Gather";
+    if (!table || !of_positions[static_cast<size_t>(node.inputs[1])]) continue;
+    const auto& dims = graph_.value(node.inputs[0]).type.dims;
+    if (!dims || !(*dims)[0].is_constant()) continue;
+    int64_t length = (*dims)[0].constant();
+    decoder_.context = decoder_.context ? std::min(decoder_.context, length) : length;
+  }
+}
+
+}  // namespace
+
+std::vector<bool> data_values(const Graph& graph, const DecoderInterface& interface) {
+  std::vector<bool> data(static_cast<size_t>(graph.value_count()));
+  if (interface.ids != no_value) data[static_cast<size_t>(interface.ids)] = true;
+  for (const auto& cache : interface.caches) data[static_cast<size_t>(cache.past)] = true;
+  for (const Node& node : graph.nodes) {
+    if (node.op == "Shape" || node.op == "Size") continue;
+    bool any = node.op == "plait.State" || std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return id != no_value && data[static_cast<size_t>(id)]; });
+    for (ValueId id : node.outputs)
+      if (id != no_value && any) data[static_cast<size_t>(id)] = true;
+  }
+  return data;
+}
+
+void raise(Graph& graph, PassContext& context) {
+  Graph whole = graph;  // shares all bytes; a graph that does not fit must stay as it was
+  Knowledge knowledge = context.knowledge;
+  Decoder before = context.decoder;
+  bool fits = false;
+  try {
+    fits = Raiser(graph, context).run();
+  } catch (const Error& error) {
+    context.decoder.why_not = error.message();
+  }
+  if (fits) return;
+  graph = std::move(whole);
+  context.knowledge = std::move(knowledge);
+  std::string why = std::move(context.decoder.why_not);
+  context.decoder = std::move(before);
+  context.decoder.why_not = std::move(why);
+}
+
+}  // namespace plait

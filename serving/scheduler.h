@@ -1,0 +1,121 @@
+#pragma once
+// The scheduler: many requests, one engine, one thread. It decides who is admitted, which tokens make up a step, who is
+// preempted when the cache is full, and hands tokens to those who wait for them.
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/generate/engine.h"
+#include "core/generate/sampler.h"
+#include "core/text/tokenizer.h"
+
+namespace plait {
+
+enum class FinishReason : int32_t { none = 0, eos = 1, stop = 2, length = 3, cancelled = 4, error = 5 };
+std::string_view finish_reason_name(FinishReason reason);
+
+/// A sequence that outlived its request: to be continued or forked by later ones. Thread-safe to share.
+class Conversation;
+
+
+struct RequestOptions {
+  std::vector<int32_t> prompt;             ///< token ids, as they are; appended to `parent`'s when there is one
+  SamplingParams sampling;
+  int64_t max_tokens = 256;                ///< new tokens
+  int64_t min_tokens = 0;                  ///< before that, no end of text and no stop
+  std::vector<int32_t> stop_tokens;        ///< end the text (reason eos); the stop token itself is the last token
+  std::vector<std::string> stop_strings;   ///< end the text (reason stop); the text handed out ends before it
+  int32_t samples = 1;                     ///< from one prompt; they share its pages
+  bool host_sampling = false;              ///< `next` returns logits and waits for `push`
+  bool keep = false;                       ///< keep the sequence for `conversation`
+  std::shared_ptr<Conversation> parent;
+  std::chrono::milliseconds deadline{0};   ///< from submission; 0: none. A request past it ends with Error(timeout)
+  enum class Kind { generate, score, embed } kind = Kind::generate;  ///< score: logits of all prompt tokens; embed: hidden states
+};
+
+/// One token, or the end, of one sample.
+struct Event {
+  int32_t sample = 0;
+  bool has_token = false;
+  SampledToken token;
+  std::string text;                        ///< whole UTF-8; may be empty while a character is incomplete
+  FinishReason finish = FinishReason::none;  ///< not none: the last event of this sample
+  std::vector<float> logits;               ///< host sampling: [vocabulary]; then has_token is false
+};
+
+struct RequestUsage {
+  int64_t prompt_tokens = 0, cached_tokens = 0, new_tokens = 0;
+  double queued_s = 0, first_token_s = 0, prefill_s = 0, total_s = 0;  ///< since submission; prefill: in steps
+};
+
+/// A submitted request. Thread-safe. Dropping the last reference cancels it.
+class Request {
+ public:
+  ~Request();
+  /// The next event; nullopt when `timeout` is over (negative: waits for ever) or when every sample has ended. Throws
+  /// what ended the request. After the end it returns nullopt at once; `finished` tells the two apart.
+  std::optional<Event> next(std::chrono::milliseconds timeout);
+  bool finished() const;
+  void cancel();
+  /// Host sampling: the token that follows the logits handed out last. Throws Error(invalid_argument) when none wait,
+  /// or when the token is out of range.
+  void push(int32_t token);
+  RequestUsage usage() const;
+  /// The kept sequence of sample 0, once finished; null when not kept.
+  std::shared_ptr<Conversation> conversation() const;
+  /// score: [prompt, vocabulary]; embed: [prompt, hidden]; moved out, once finished.
+  std::vector<float> take_matrix();
+
+ private:
+  friend class Scheduler;
+  struct State;
+  explicit Request(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+struct SchedulerOptions {
+  int64_t queue = 256;           ///< waiting requests; one more is Error(overloaded)
+  int64_t running = 64;          ///< samples in a step
+};
+
+struct SchedulerStats {
+  int64_t running = 0, waiting = 0, finished = 0, preempted = 0, steps = 0;
+  EngineStats engine;
+};
+
+/// Owns the engine and its thread, which sleeps when there is nothing to do. Thread-safe.
+class Scheduler {
+ public:
+  /// `tokenizer` may be null: then events have no text, and stop strings are refused. `log` may be null.
+  Scheduler(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer, SchedulerOptions options, Log* log = nullptr);
+  /// Ends all requests with Error(closed).
+  ~Scheduler();
+
+  /// Throws Error(invalid_argument) on ids out of range, an empty prompt, or one longer than the context,
+  /// Error(out_of_memory) when prompt and new tokens can never fit the cache, Error(overloaded) when the queue is full.
+  std::shared_ptr<Request> submit(RequestOptions options);
+  SchedulerStats stats() const;
+
+  /// A conversation as bytes, and back.
+  std::vector<std::byte> save(const Conversation& conversation);
+  std::shared_ptr<Conversation> restore(std::span<const std::byte> bytes);
+
+  const Decoder& decoder() const;
+  int64_t vocabulary() const;
+  int64_t context() const;
+  void set_profiling(bool on);
+  Profile profile() const;
+
+ private:
+  struct Core;
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace plait
