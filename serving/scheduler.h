@@ -73,9 +73,10 @@ class Request {
   /// score: [prompt, vocabulary]; embed: [prompt, hidden]; moved out, once finished.
   std::vector<float> take_matrix();
 
+  struct State;  ///< serving/request.h
+
  private:
   friend class Scheduler;
-  struct State;
   explicit Request(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
 };

@@ -46,7 +46,7 @@ void Executor::bind_symbol(const Dim& dim, int64_t size, int input, int axis) {
     return;
   }
   const Symbol& row = program_->symbols[*symbol];
-  if (program_->bounded && size > row.bound)
+  if (row.bound && size > row.bound)
     throw Error(Code::invalid_argument, cat(place(), ", at most ", row.bound, " were planned for (", row.name, ")"));
   symbols_[static_cast<size_t>(*symbol)] = size;
 }

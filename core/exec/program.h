@@ -68,7 +68,7 @@ struct Program {
   SymbolTable symbols;
   std::vector<BufferId> inputs, outputs;
   std::vector<std::string> input_names, output_names;
-  bool bounded = false;     ///< every symbol has a bound: `offset`s are valid and the arena never grows
+  bool bounded = false;     ///< every arena buffer has a bound: `offset`s are valid and the arena never grows
   int64_t arena_bytes = 0;  ///< at the bounds
   std::string fingerprint;  ///< equal on ranks that compiled the same thing
 };

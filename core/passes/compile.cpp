@@ -47,12 +47,18 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options, const std
     bound(graph, "t", 1, bounds.tokens);
     bound(graph, "r", 1, bounds.rows);
     bound(graph, "n", 1, bounds.segments);
-    bound(graph, "m", bounds.table, bounds.table);
     for (size_t pool = 0; pool < bounds.pages.size(); ++pool) bound(graph, cat("p.", pool), bounds.pages[pool], bounds.pages[pool]);
     bound(graph, "c", bounds.page_tokens, bounds.page_tokens);
     auto program = lower(graph, options, "ragged");
     plan(*program);
     out.program = std::move(program);
+    if (context.decoder.has_hidden) {  // the same nodes without the head: its weights and state are those of `program`
+      graph.outputs = {graph.outputs[1]};
+      graph.remove_dead();
+      auto hidden = lower(graph, options, "ragged");
+      plan(*hidden);
+      out.hidden_program = std::move(hidden);
+    }
   }
   out.decoder = std::move(context.decoder);
   return out;

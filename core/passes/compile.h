@@ -38,10 +38,10 @@ struct RaggedBounds {
   int64_t rows = 64;       ///< tokens whose logits are asked for in one step
   int64_t page_tokens = 32;
   std::vector<int64_t> pages;  ///< of each pool: entries of its page arrays
-  int64_t table = 1;       ///< pages of one request: columns of the page table
 };
 struct RaggedModel {
-  std::shared_ptr<const Program> program;  ///< null when the decoder was not recognised
+  std::shared_ptr<const Program> program;         ///< null when the decoder was not recognised
+  std::shared_ptr<const Program> hidden_program;  ///< ends at the hidden state; null where there is none
   Decoder decoder;
 };
 /// `bounds` is asked once the decoder is recognised, with what was found: the number of pages depends on it.

@@ -203,7 +203,7 @@ class Folder {
 
   bool compute(const Node& node) {
     if (known_numbers(node)) return true;
-    if (!node.bodies.empty() || node.op == "plait.Sizes") return false;
+    if (!node.bodies.empty() || node.op == "plait.Sizes" || node.op == "plait.State") return false;  // neither is constant
     int64_t bytes = 0;
     for (ValueId id : node.inputs) {
       if (id == no_value) continue;

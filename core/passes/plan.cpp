@@ -34,9 +34,9 @@ void place(Program& program) {
   std::vector<int32_t> born, dies;
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
+    if (buffer.place != Buffer::Place::arena || !buffer.sized || buffer.dies < 0) continue;
     for (const Dim& dim : buffer.dims)
       for (SymbolId id : dim.symbols()) program.bounded = program.bounded && bounds[static_cast<size_t>(id)] > 0;
-    if (buffer.place != Buffer::Place::arena || !buffer.sized || buffer.dies < 0) continue;
     which.push_back(i);
     sizes.push_back(packed_bytes(product(buffer.dims).evaluate(bounds), dtype_bits(buffer.dtype)));
     born.push_back(buffer.born);

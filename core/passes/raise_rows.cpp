@@ -27,7 +27,7 @@ bool reads_segments(std::string_view op) { return op == "plait.PagedAttention" |
 std::string trouble(const OpSchema& schema, const Node& node, const std::vector<Type>& inputs, const std::vector<Type>& outputs, SymbolId tokens) {
   auto rule = rule_of(schema, node, inputs, outputs);
   if (!rule) return "has no dims rule";
-  FactorSizes sizes = plait::bind(*rule, dims_list(inputs), dims_list(outputs), &schema);
+  FactorSizes sizes = factor_sizes(*rule, dims_list(inputs), dims_list(outputs), &schema);
   std::vector<std::string> names;
   for (const FactorUse& use : factors(*rule)) {
     auto size = sizes.find(use.factor.name);

@@ -1,0 +1,27 @@
+//! Tokenizer and chat template of Plait, behind the C ABI that `core/text/rust_abi.h` declares.
+//!
+//! All Rust of the library lives in this one crate: two static Rust libraries in one program collide. The crate
+//! prints nothing and never aborts: `abi` turns every error and every panic into a code and a message.
+//!
+//! In the order a tokenizer comes to be: `json_form` reads tokenizer.json, `bpe_build` makes its tables,
+//! `fast_form` stores and reads them, `bpe` merges with them, `tokenizer` puts the parts together, `stream` and
+//! `pieces` turn ids back into text, `chat` renders conversations.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod abi;
+mod abi_support;
+mod bpe;
+mod bpe_build;
+mod bpe_tables;
+mod chat;
+mod chat_environment;
+mod deep_stack;
+mod error;
+mod fast_form;
+mod hash;
+mod json_form;
+mod model;
+mod pieces;
+mod python_json;
+mod stream;
+mod tokenizer;

@@ -1,0 +1,255 @@
+#include "core/generate/kv_cache.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace plait {
+namespace {
+
+uint64_t mix(uint64_t hash, uint64_t value) {  // splitmix64's finaliser over a running sum
+  hash += value + 0x9E3779B97F4A7C15u;
+  hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9u;
+  hash = (hash ^ (hash >> 27)) * 0x94D049BB133111EBu;
+  return hash ^ (hash >> 31);
+}
+
+}  // namespace
+
+KvSequence::~KvSequence() {
+  for (size_t group = 0; group < tables_.size(); ++group)
+    for (int32_t page : tables_[group])
+      if (page >= 0) cache_.release(cache_.groups_[group].pool, page);
+}
+
+KvCache::KvCache(const Decoder& decoder, std::vector<int64_t> pages, int64_t page_tokens)
+    : groups_(decoder.groups), page_tokens_(page_tokens) {
+  for (int64_t count : pages) {
+    Pool pool;
+    pool.pages.resize(static_cast<size_t>(count));
+    for (int64_t page = count; page-- > 0;) pool.free.push_back(static_cast<int32_t>(page));  // the lowest is taken first
+    pools_.push_back(std::move(pool));
+  }
+}
+
+int64_t KvCache::available(int pool) const {
+  const Pool& row = pools_[static_cast<size_t>(pool)];
+  return static_cast<int64_t>(row.free.size() + row.idle.size());
+}
+
+int32_t KvCache::take(int pool) {
+  Pool& row = pools_[static_cast<size_t>(pool)];
+  if (row.free.empty()) {
+    PLAIT_ASSERT(!row.idle.empty());
+    int32_t page = row.idle.begin()->second;
+    row.idle.erase(row.idle.begin());
+    Page& info = row.pages[static_cast<size_t>(page)];
+    auto entry = entries_.find(info.hash);
+    if (entry != entries_.end()) {
+      entry->second.pages[static_cast<size_t>(info.group)] = -1;
+      bool empty = std::all_of(entry->second.pages.begin(), entry->second.pages.end(), [](int32_t one) { return one < 0; });
+      if (empty) entries_.erase(entry);
+    }
+    info = {};
+    row.free.push_back(page);
+  }
+  int32_t page = row.free.back();
+  row.free.pop_back();
+  row.pages[static_cast<size_t>(page)].users = 1;
+  return page;
+}
+
+void KvCache::retain(int pool, int32_t page) {
+  Pool& row = pools_[static_cast<size_t>(pool)];
+  Page& info = row.pages[static_cast<size_t>(page)];
+  if (info.users++ == 0) row.idle.erase(info.idle_since);
+}
+
+void KvCache::release(int pool, int32_t page) {
+  Pool& row = pools_[static_cast<size_t>(pool)];
+  Page& info = row.pages[static_cast<size_t>(page)];
+  if (--info.users) return;
+  if (info.group < 0) {
+    row.free.push_back(page);
+    return;
+  }
+  info.idle_since = ++clock_;
+  row.idle.emplace(info.idle_since, page);
+}
+
+const KvCache::Entry* KvCache::lookup(uint64_t parent, std::span<const int32_t> tokens, uint64_t& hash) const {
+  hash = parent;
+  for (int32_t token : tokens) hash = mix(hash, static_cast<uint32_t>(token));
+  auto found = entries_.find(hash);
+  if (found == entries_.end() || found->second.parent != parent ||
+      !std::equal(tokens.begin(), tokens.end(), found->second.tokens.begin(), found->second.tokens.end()))
+    return nullptr;
+  return &found->second;
+}
+
+int64_t KvCache::first_needed(size_t group, int64_t length) const {
+  int64_t window = groups_[group].window;
+  return window ? std::max<int64_t>(0, length - window + 1) / page_tokens_ : 0;
+}
+
+std::unique_ptr<KvSequence> KvCache::open(std::span<const int32_t> prompt) {
+  auto sequence = std::make_unique<KvSequence>(*this);
+  sequence->tables_.resize(groups_.size());
+  auto most = static_cast<int64_t>(prompt.size() ? prompt.size() - 1 : 0) / page_tokens_;
+  std::vector<const Entry*> chain;
+  std::vector<uint64_t> hashes;
+  uint64_t hash = 0;
+  for (int64_t page = 0; page < most; ++page) {
+    uint64_t next;
+    const Entry* entry = lookup(hash, prompt.subspan(static_cast<size_t>(page * page_tokens_), static_cast<size_t>(page_tokens_)), next);
+    if (!entry) break;
+    chain.push_back(entry);
+    hashes.push_back(hash = next);
+  }
+  // The longest prefix of which every group still has all pages that its window needs.
+  auto usable = [&](int64_t pages) {
+    for (size_t group = 0; group < groups_.size(); ++group)
+      for (int64_t page = first_needed(group, pages * page_tokens_); page < pages; ++page)
+        if (chain[static_cast<size_t>(page)]->pages[group] < 0) return false;
+    return true;
+  };
+  auto pages = static_cast<int64_t>(chain.size());
+  while (pages > 0 && !usable(pages)) --pages;
+  for (size_t group = 0; group < groups_.size(); ++group)
+    for (int64_t page = 0; page < pages; ++page) {
+      bool needed = page >= first_needed(group, pages * page_tokens_);
+      int32_t shared = needed ? chain[static_cast<size_t>(page)]->pages[group] : -1;
+      if (shared >= 0) retain(groups_[group].pool, shared);
+      sequence->tables_[group].push_back(shared);
+    }
+  hashes.resize(static_cast<size_t>(pages));
+  sequence->chain_ = std::move(hashes);
+  sequence->tokens_.assign(prompt.begin(), prompt.begin() + pages * page_tokens_);
+  prefix_hits_ += pages * page_tokens_;
+  return sequence;
+}
+
+std::unique_ptr<KvSequence> KvCache::fork(const KvSequence& other) {
+  auto sequence = std::make_unique<KvSequence>(*this);
+  sequence->tokens_ = other.tokens_;
+  sequence->tables_ = other.tables_;
+  sequence->chain_ = other.chain_;
+  auto held = static_cast<size_t>((other.length() + page_tokens_ - 1) / page_tokens_);
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    auto& table = sequence->tables_[group];
+    table.resize(std::min(table.size(), held));  // pages reserved ahead are the other's alone
+    for (int32_t page : table)
+      if (page >= 0) retain(groups_[group].pool, page);
+  }
+  return sequence;
+}
+
+bool KvCache::reserve(KvSequence& sequence, int64_t tokens) {
+  int64_t length = sequence.length();
+  auto wanted = static_cast<size_t>((length + tokens + page_tokens_ - 1) / page_tokens_);
+  auto last = static_cast<size_t>(length / page_tokens_);
+  bool half_full = length % page_tokens_ != 0;
+  auto must_copy = [&](size_t group) {
+    const auto& table = sequence.tables_[group];
+    return half_full && table[last] >= 0 && pools_[static_cast<size_t>(groups_[group].pool)].pages[static_cast<size_t>(table[last])].users > 1;
+  };
+  std::vector<int64_t> needed(pools_.size());
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    size_t have = sequence.tables_[group].size();
+    needed[static_cast<size_t>(groups_[group].pool)] += static_cast<int64_t>(wanted > have ? wanted - have : 0) + must_copy(group);
+  }
+  for (size_t pool = 0; pool < pools_.size(); ++pool)
+    if (needed[pool] > available(static_cast<int>(pool))) return false;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    int pool = groups_[group].pool;
+    auto& table = sequence.tables_[group];
+    if (must_copy(group)) {
+      int32_t fresh = take(pool);
+      copies.push_back({pool, table[last], fresh});
+      release(pool, table[last]);
+      table[last] = fresh;
+    }
+    while (table.size() < wanted) table.push_back(take(pool));
+  }
+  return true;
+}
+
+bool KvCache::could_fit(int64_t length) const {
+  std::vector<int64_t> needed(pools_.size());
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    int64_t all = (length + page_tokens_ - 1) / page_tokens_;
+    // A window holds its own tokens, rounded out to pages, and at least the page that is being written.
+    int64_t window = groups_[group].window ? (groups_[group].window + page_tokens_ - 2) / page_tokens_ + 2 : all;
+    needed[static_cast<size_t>(groups_[group].pool)] += std::min(all, window);
+  }
+  for (size_t pool = 0; pool < pools_.size(); ++pool)
+    if (needed[pool] > static_cast<int64_t>(pools_[pool].pages.size())) return false;
+  return true;
+}
+
+void KvCache::commit(KvSequence& sequence, std::span<const int32_t> tokens) {
+  sequence.tokens_.insert(sequence.tokens_.end(), tokens.begin(), tokens.end());
+  auto full = static_cast<size_t>(sequence.length() / page_tokens_);
+  for (size_t page = sequence.chain_.size(); page < full; ++page) publish(sequence, page);
+  slide(sequence);
+}
+
+void KvCache::adopt(KvSequence& sequence, std::span<const int32_t> tokens) {
+  sequence.tokens_.assign(tokens.begin(), tokens.end());
+  slide(sequence);  // before publishing: pages below a window were never filled
+  for (size_t page = 0; page < static_cast<size_t>(sequence.length() / page_tokens_); ++page) publish(sequence, page);
+}
+
+void KvCache::publish(KvSequence& sequence, size_t page) {
+  uint64_t parent = page ? sequence.chain_[page - 1] : 0, hash;
+  std::span<const int32_t> tokens(sequence.tokens_.data() + page * static_cast<size_t>(page_tokens_), static_cast<size_t>(page_tokens_));
+  const Entry* known = lookup(parent, tokens, hash);
+  sequence.chain_.push_back(hash);
+  if (!known) {
+    // Another chain under the same hash keeps its place; this one is then not found again, which is legal.
+    auto [place, fresh] = entries_.try_emplace(hash);
+    if (!fresh) return;
+    place->second = {{tokens.begin(), tokens.end()}, parent, std::vector<int32_t>(groups_.size(), -1)};
+  }
+  Entry& entry = entries_[hash];
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    int32_t mine = sequence.tables_[group][page];
+    if (mine < 0 || entry.pages[group] >= 0) continue;
+    Page& info = pools_[static_cast<size_t>(groups_[group].pool)].pages[static_cast<size_t>(mine)];
+    if (info.group >= 0) continue;  // stands for another chain already
+    entry.pages[group] = mine;
+    info.hash = hash;
+    info.group = static_cast<int32_t>(group);
+  }
+}
+
+void KvCache::slide(KvSequence& sequence) {
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    auto& table = sequence.tables_[group];
+    int64_t first = std::min(first_needed(group, sequence.length()), static_cast<int64_t>(table.size()));
+    for (int64_t page = first; page-- > 0 && table[static_cast<size_t>(page)] >= 0;) {
+      release(groups_[group].pool, table[static_cast<size_t>(page)]);
+      table[static_cast<size_t>(page)] = -1;
+    }
+  }
+}
+
+int64_t KvCache::pages() const {
+  int64_t sum = 0;
+  for (const Pool& pool : pools_) sum += static_cast<int64_t>(pool.pages.size());
+  return sum;
+}
+
+int64_t KvCache::pages_free() const {
+  int64_t sum = 0;
+  for (size_t pool = 0; pool < pools_.size(); ++pool) sum += available(static_cast<int>(pool));
+  return sum;
+}
+
+int64_t KvCache::pages_shared() const {
+  int64_t sum = 0;
+  for (const Pool& pool : pools_) sum += std::count_if(pool.pages.begin(), pool.pages.end(), [](const Page& page) { return page.users > 1; });
+  return sum;
+}
+
+}  // namespace plait

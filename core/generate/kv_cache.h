@@ -1,0 +1,99 @@
+#pragma once
+// Which page holds which tokens: the book-keeping of the KV cache. The bytes are the store's.
+//
+// Pages are handed out one by one under a fixed number of them. Full pages whose tokens, and all tokens before them,
+// are equal are the same page: they are found by the hash of the chain of tokens, stay after their last user is gone,
+// and are taken back, longest unused first, when room is needed (PagedAttention, Kwon et al. 2023; automatic prefix
+// caching as in vLLM). Layers with a sliding window give pages back as the window passes them.
+#include <list>
+#include <map>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "core/generate/engine.h"
+
+namespace plait {
+
+class KvCache;
+
+class KvSequence : public Sequence {
+ public:
+  explicit KvSequence(KvCache& cache) : cache_(cache) {}
+  ~KvSequence() override;
+  /// Page of tokens [j * page_tokens, (j + 1) * page_tokens) in group `group`, -1 where it was given back.
+  const std::vector<int32_t>& table(size_t group) const { return tables_[group]; }
+
+ private:
+  friend class KvCache;
+  KvCache& cache_;
+  std::vector<std::vector<int32_t>> tables_;  ///< by group
+  std::vector<uint64_t> chain_;               ///< hash after each full page
+};
+
+class KvCache {
+ public:
+  /// `pages[i]` pages in pool i.
+  KvCache(const Decoder& decoder, std::vector<int64_t> pages, int64_t page_tokens);
+
+  std::unique_ptr<KvSequence> open(std::span<const int32_t> prompt);
+  std::unique_ptr<KvSequence> fork(const KvSequence& sequence);
+  bool reserve(KvSequence& sequence, int64_t tokens);
+  bool could_fit(int64_t length) const;
+  /// Says that the tokens' keys and values are in the pages reserved for them.
+  void commit(KvSequence& sequence, std::span<const int32_t> tokens);
+  /// The same for tokens whose pages came from outside, and hold nothing below each group's window.
+  void adopt(KvSequence& sequence, std::span<const int32_t> tokens);
+
+  /// Pages that must be copied before the next step writes. Cleared by the caller.
+  struct Copy {
+    int pool;
+    int32_t from, to;
+  };
+  std::vector<Copy> copies;
+
+  int64_t page_tokens() const { return page_tokens_; }
+  int64_t pages() const;
+  int64_t pages_free() const;    ///< unused, or kept only in the hope of being found again
+  int64_t pages_shared() const;
+  int64_t prefix_hits() const { return prefix_hits_; }
+
+ private:
+  friend class KvSequence;
+  struct Page {
+    int32_t users = 0;
+    uint64_t hash = 0;      ///< of the chain that ends with this page, when published
+    int32_t group = -1;     ///< published for this group; -1: not published
+    int64_t idle_since = 0;
+  };
+  struct Pool {
+    std::vector<Page> pages;
+    std::vector<int32_t> free;
+    std::map<int64_t, int32_t> idle;  ///< published pages without users, by when they became idle
+  };
+  struct Entry {
+    std::vector<int32_t> tokens;      ///< of this page: a hash alone is no proof
+    uint64_t parent = 0;
+    std::vector<int32_t> pages;       ///< by group
+  };
+
+  int32_t take(int pool);
+  void retain(int pool, int32_t page);
+  void release(int pool, int32_t page);
+  void publish(KvSequence& sequence, size_t page);
+  void slide(KvSequence& sequence);
+  int64_t available(int pool) const;
+  const Entry* lookup(uint64_t parent, std::span<const int32_t> tokens, uint64_t& hash) const;
+  /// The first page that group `group` still needs when the next token is number `length`.
+  int64_t first_needed(size_t group, int64_t length) const;
+
+  std::vector<PageGroup> groups_;
+  std::vector<Pool> pools_;
+  int64_t page_tokens_;
+  std::unordered_map<uint64_t, Entry> entries_;
+  int64_t clock_ = 0;
+  int64_t prefix_hits_ = 0;
+};
+
+}  // namespace plait

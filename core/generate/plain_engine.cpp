@@ -1,0 +1,211 @@
+// The engine of a graph that raise does not recognise: op by op as the file says, one sequence after the other, each
+// with its own past tensors.
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/generate/engines.h"
+
+namespace plait {
+namespace {
+
+/// Without cache inputs the whole sequence runs again at each step.
+class PlainSequence : public Sequence {
+ public:
+  PlainSequence() = default;
+  PlainSequence(const PlainSequence&) = default;
+  std::vector<Tensor> past;  ///< by cache; absent at first
+
+  void append(std::span<const int32_t> more) { tokens_.insert(tokens_.end(), more.begin(), more.end()); }
+};
+
+class PlainEngine : public Engine {
+ public:
+  PlainEngine(const Graph& graph, const CompileOptions& compile, const EngineOptions& options, LoadProgress* progress)
+      : pool_(options.threads) {
+    options_ = options;
+    options_.step_sequences = 1;
+    context_ = options.context;
+    model_ = compile_plain(graph, compile);
+    decoder_.interface = model_.interface;
+    decoder_.why_not = "the graph runs as the file says";
+    if (!model_.interface.complete) throw Error(Code::unsupported, cat("this is no language model that Plait can drive: ", model_.interface.why), "run it through a session");
+    read_types(graph);
+    std::vector<int64_t> symbols(static_cast<size_t>(model_.program->symbols.size()), 0);
+    store_.load(*model_.program, symbols, &pool_, progress);
+    executor_ = std::make_unique<Executor>(model_.program, store_, pool_);
+  }
+
+  std::unique_ptr<Sequence> open(std::span<const int32_t>) override {
+    auto sequence = std::make_unique<PlainSequence>();
+    sequence->past.resize(model_.interface.caches.size());
+    return sequence;
+  }
+  std::unique_ptr<Sequence> fork(const Sequence& sequence) override { return std::make_unique<PlainSequence>(mine(sequence)); }
+  bool reserve(Sequence& sequence, int64_t tokens) override { return could_fit(sequence.length() + tokens); }
+  bool could_fit(int64_t length) const override { return length * token_bytes_ <= options_.cache_bytes; }
+
+  void step(std::span<Feed> feeds) override {
+    logits_.clear();
+    std::vector<size_t> begins;
+    for (Feed& feed : feeds) {
+      begins.push_back(logits_.size());
+      run(mine(*feed.sequence), feed);
+    }
+    for (size_t i = 0; i < feeds.size(); ++i) {
+      size_t end = i + 1 < feeds.size() ? begins[i + 1] : logits_.size();
+      feeds[i].logits = {logits_.data() + begins[i], end - begins[i]};
+      feeds[i].hidden = {};
+    }
+  }
+  void step_hidden(std::span<Feed>) override {
+    throw Error(Code::unsupported, cat("hidden states need a recognised decoder; this one runs as the file says"), "`plait inspect` says why");
+  }
+
+  std::vector<std::byte> save(const Sequence&) const override { throw no_save(); }
+  std::unique_ptr<Sequence> restore(std::span<const std::byte>) override { throw no_save(); }
+
+  EngineStats stats() const override {
+    EngineStats out;
+    out.weight_bytes = store_.bytes();
+    out.arena_bytes = executor_->bytes();
+    return out;
+  }
+  const Decoder& decoder() const override { return decoder_; }
+  void set_profiling(bool on) override { executor_->set_profiling(on); }
+  Profile profile() const override { return executor_->profile(); }
+
+ private:
+  static PlainSequence& mine(Sequence& sequence) { return static_cast<PlainSequence&>(sequence); }
+  static const PlainSequence& mine(const Sequence& sequence) { return static_cast<const PlainSequence&>(sequence); }
+  static Error no_save() { return Error(Code::unsupported, "only a recognised decoder's conversation can be saved", "`plait inspect` says why this one is not"); }
+
+  void read_types(const Graph& graph);
+  void run(PlainSequence& sequence, const Feed& feed);
+  Tensor filled(DType dtype, int64_t count, int64_t first, int64_t step) const;
+
+  PlainModel model_;
+  Decoder decoder_;
+  ThreadPool pool_;
+  Store store_;
+  std::unique_ptr<Executor> executor_;
+  std::vector<Shape> past_shapes_;   ///< by cache, length 0, batch 1
+  std::vector<int> role_;            ///< by input: -1 ids, -2 mask, -3 positions, -4 use_cache_branch, else the cache
+  std::vector<DType> input_dtypes_;
+  int64_t token_bytes_ = 0;
+  std::vector<float> logits_;
+};
+
+void PlainEngine::read_types(const Graph& graph) {
+  const DecoderInterface& interface = model_.interface;
+  for (const auto& cache : interface.caches) {
+    const Type& type = graph.value(cache.past).type;
+    Shape shape;
+    for (size_t axis = 0; axis < type.dims->size(); ++axis) {
+      const Dim& dim = (*type.dims)[axis];
+      bool length = static_cast<int>(axis) == cache.axis;
+      if (!dim.is_constant() && axis != 0 && !length)
+        throw Error(Code::unsupported, cat("the size of input ", quote(graph.value(cache.past).name), " in dimension ", axis, " is not known: ", dim.text(graph.symbols)));
+      shape.push_back(length ? 0 : dim.is_constant() ? dim.constant() : 1);
+    }
+    past_shapes_.push_back(shape);
+    Shape one = shape;
+    one[cache.axis] = 1;
+    token_bytes_ += packed_bytes(one.elements(), dtype_bits(type.dtype));
+  }
+  for (ValueId id : graph.inputs) {
+    const Value& value = graph.value(id);
+    input_dtypes_.push_back(value.type.dtype);
+    auto cache = std::find_if(interface.caches.begin(), interface.caches.end(), [&](const auto& row) { return row.past == id; });
+    if (id == interface.ids) role_.push_back(-1);
+    else if (id == interface.mask) role_.push_back(-2);
+    else if (id == interface.positions) role_.push_back(-3);
+    else if (value.type.dtype == DType::boolean && value.type.dims && value.type.dims->size() <= 1) role_.push_back(-4);
+    else if (cache != interface.caches.end()) role_.push_back(static_cast<int>(cache - interface.caches.begin()));
+    else throw Error(Code::unsupported, cat("input ", quote(value.name), " has no role that Plait knows"), "run the model through a session");
+  }
+  const Type& logits = graph.value(graph.outputs[static_cast<size_t>(interface.logits)]).type;
+  if (logits.dims && logits.dims->back().is_constant()) vocabulary_ = logits.dims->back().constant();
+}
+
+/// [1, count] integers first, first + step, ...
+Tensor PlainEngine::filled(DType dtype, int64_t count, int64_t first, int64_t step) const {
+  Tensor out(dtype, {1, count});
+  auto size = static_cast<size_t>(dtype_bits(dtype)) / 8;
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t value = first + i * step;
+    if (is_float(dtype)) {
+      Tensor one = materialize({{}, Tensor::of<double>(DType::f64, {}, std::vector<double>{static_cast<double>(value)}), {{RecipeStep::Kind::cast, {}, dtype}}});
+      std::memcpy(out.data() + static_cast<size_t>(i) * size, one.data(), size);
+    } else {
+      std::memcpy(out.data() + static_cast<size_t>(i) * size, &value, size);
+    }
+  }
+  return out;
+}
+
+void PlainEngine::run(PlainSequence& sequence, const Feed& feed) {
+  const DecoderInterface& interface = model_.interface;
+  bool cached = !interface.caches.empty();
+  std::vector<int32_t> tokens(cached ? std::vector<int32_t>() : sequence.tokens());
+  tokens.insert(tokens.end(), feed.tokens.begin(), feed.tokens.end());
+  int64_t past = cached ? sequence.length() : 0, count = static_cast<int64_t>(tokens.size());
+  for (int32_t id : tokens)
+    if (id < 0 || (vocabulary_ && id >= vocabulary_))
+      throw Error(Code::invalid_argument, cat("token id ", id, " is out of range: the vocabulary has ", vocabulary_));
+  std::vector<Tensor> inputs;
+  for (size_t i = 0; i < role_.size(); ++i) {
+    DType dtype = input_dtypes_[i];
+    if (role_[i] == -1) {
+      Tensor ids(dtype, {1, count});
+      auto size = static_cast<size_t>(dtype_bits(dtype)) / 8;
+      for (size_t k = 0; k < tokens.size(); ++k) {
+        int64_t id = tokens[k];
+        std::memcpy(ids.data() + k * size, &id, size);
+      }
+      inputs.push_back(std::move(ids));
+    } else if (role_[i] == -2) {
+      inputs.push_back(filled(dtype, past + count, 1, 0));
+    } else if (role_[i] == -3) {
+      inputs.push_back(filled(dtype, count, past, 1));
+    } else if (role_[i] == -4) {
+      inputs.push_back(filled(dtype, 1, 1, 0).reshaped({1}));
+    } else {
+      const Tensor& kept = sequence.past[static_cast<size_t>(role_[i])];
+      inputs.push_back(kept.present() ? kept : Tensor(dtype, past_shapes_[static_cast<size_t>(role_[i])]));
+    }
+  }
+  std::vector<TensorView> views;
+  for (const Tensor& tensor : inputs) views.push_back(tensor.view());
+  executor_->run(views);
+  auto owned = [&](int output) {
+    TensorView view = executor_->output(output);
+    return Tensor(view.dtype, view.shape, copy_blob({view.data, static_cast<size_t>(view.bytes())}));
+  };
+  TensorView logits = executor_->output(interface.logits);
+  Tensor f32 = materialize({{}, owned(interface.logits), {{RecipeStep::Kind::cast, {}, DType::f32}}});
+  if (logits.shape.rank() < 2) throw Error(Code::unsupported, cat("logits of shape ", logits.shape.text()));
+  vocabulary_ = logits.shape.back(1);
+  int64_t have = logits.shape.elements() / vocabulary_, rows = std::min(feed.rows, static_cast<int64_t>(feed.tokens.size()));
+  if (have < rows) throw Error(Code::unsupported, cat("the graph gives logits of ", have, " positions only, ", rows, " were asked for"));
+  logits_.insert(logits_.end(), f32.as<float>() + (have - rows) * vocabulary_, f32.as<float>() + have * vocabulary_);
+  for (size_t i = 0; i < interface.caches.size(); ++i) sequence.past[i] = owned(interface.caches[i].present);
+  sequence.append(feed.tokens);
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> make_plain_engine(const Graph& graph, const CompileOptions& compile, const EngineOptions& options, LoadProgress* progress) {
+  return std::make_unique<PlainEngine>(graph, compile, options, progress);
+}
+
+std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& compile, const EngineOptions& given, LoadProgress* progress) {
+  EngineOptions options = given;
+  if (options.threads <= 0) options.threads = usable_processors();
+  std::string why_not;
+  if (auto engine = make_ragged_engine(graph, compile, options, progress, why_not)) return engine;
+  if (compile.log) compile.log->write(LogLevel::warning, cat("the decoder was not recognised and runs as the file says, slower: ", why_not));
+  return make_plain_engine(graph, compile, options, progress);
+}
+
+}  // namespace plait

@@ -1,0 +1,207 @@
+#include "core/graph/infer.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/graph/dims_rule.h"
+#include "core/graph/infer_bodies.h"
+
+namespace plait {
+
+namespace {
+
+bool has_contents(const TensorView& tensor) {
+  bool integer = is_integer(tensor.dtype) || tensor.dtype == DType::boolean;
+  return integer && tensor.shape.rank() <= 1 && tensor.elements() <= max_contents;
+}
+
+Dims contents_of(const TensorView& tensor) {
+  std::vector<int64_t> numbers = to_ints(tensor);
+  return Dims(numbers.begin(), numbers.end());
+}
+
+/// Collects what a shape rule says. Filled by those who know where the operands' facts come from.
+class Context final : public InferContext {
+ public:
+  explicit Context(const Node& node)
+      : node_(node),
+        inputs_(node.inputs.size()),
+        facts_(node.inputs.size()),
+        outputs_(node.outputs.size()),
+        made_(node.outputs.size()) {}
+
+  std::vector<Type>& input_types() { return inputs_; }
+  std::vector<Type>& output_types() { return outputs_; }
+  std::vector<std::optional<Dims>>& output_contents() { return made_; }
+  const std::vector<Dim>& unknowns() const { return unknowns_; }
+  void set_constant(size_t input, const Tensor* tensor) { facts_[input].constant = tensor; }
+  void set_known(size_t input, Dims elements) { facts_[input].contents = std::move(elements); }
+  /// Unknown sizes become symbols of `table`; without one they are errors.
+  void name_unknowns(SymbolTable* table, std::string suffix) {
+    table_ = table;
+    suffix_ = std::move(suffix);
+  }
+
+  const Attributes& attributes() const override { return node_.attributes; }
+  int inputs() const override { return static_cast<int>(inputs_.size()); }
+  int outputs() const override { return static_cast<int>(outputs_.size()); }
+  bool has(int i) const override { return i < inputs() && node_.inputs[at(i)] != no_value; }
+  bool wants(int i) const override { return i < outputs() && node_.outputs[at(i)] != no_value; }
+  DType dtype(int i) const override { return i < inputs() ? inputs_[at(i)].dtype : DType::none; }
+  const Dims* dims(int i) const override {
+    return i < inputs() && inputs_[at(i)].dims ? &*inputs_[at(i)].dims : nullptr;
+  }
+  const Dims* contents(int i) const override {
+    if (!has(i)) return nullptr;
+    Facts& facts = facts_[at(i)];
+    if (!facts.contents && facts.constant && has_contents(facts.constant->view()))
+      facts.contents = contents_of(facts.constant->view());
+    return facts.contents ? &*facts.contents : nullptr;
+  }
+  const Tensor* constant(int i) const override { return i < inputs() ? facts_[at(i)].constant : nullptr; }
+  const Node& node() const override { return node_; }
+
+  Dim unknown(std::string_view stem) override {
+    if (!table_)
+      throw Error(Code::internal, cat("the size ", quote(stem), " cannot be told from the operands"));
+    size_t count = unknowns_.size();
+    std::string name = cat(stem, ".", suffix_, count ? cat(".", count) : std::string());
+    unknowns_.push_back(Dim::symbol(table_->intern(name)));
+    return unknowns_.back();
+  }
+
+  void set_type(int i, DType dtype) override {
+    if (wants(i)) outputs_[at(i)].dtype = dtype;
+  }
+  void set_dims(int i, Dims dims) override {
+    if (!wants(i)) return;
+    if (dims.size() > static_cast<size_t>(Shape::max_rank))
+      throw Error(Code::unsupported, cat("output ", i, " has rank ", dims.size(), ", at most ", Shape::max_rank,
+                                         " is possible"));
+    for (const Dim& dim : dims)
+      if (dim.is_constant() && dim.constant() < 0) fail(cat("output ", i, " would have a size of ", dim.constant()));
+    outputs_[at(i)].dims = std::move(dims);
+  }
+  void set_contents(int i, Dims elements) override {
+    if (wants(i) && static_cast<int64_t>(elements.size()) <= max_contents) made_[at(i)] = std::move(elements);
+  }
+
+ private:
+  struct Facts {
+    const Tensor* constant = nullptr;
+    std::optional<Dims> contents;
+  };
+  static size_t at(int i) { return static_cast<size_t>(i); }
+
+  const Node& node_;
+  std::vector<Type> inputs_;
+  mutable std::vector<Facts> facts_;  ///< contents of constants are read when asked for
+  std::vector<Type> outputs_;
+  std::vector<std::optional<Dims>> made_;
+  std::vector<Dim> unknowns_;
+  SymbolTable* table_ = nullptr;
+  std::string suffix_;
+};
+
+/// Runs the shape rule, then the dims rule for what it left open; the latter also holds the operands' sizes against
+/// each other.
+void run_rules(const OpSchema& schema, const Node& node, Context& context) {
+  std::vector<Type>& outputs = context.output_types();
+  if (schema.infer) {
+    schema.infer(context);
+  } else {
+    for (Type& output : outputs) output.dtype = context.dtype(0);
+  }
+  std::optional<DimsRule> rule = rule_of(schema, node, context.input_types(), outputs);
+  if (!rule) return;
+  FactorSizes sizes = factor_sizes(*rule, dims_list(context.input_types()), dims_list(outputs), &schema);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].dims || node.outputs[i] == no_value) continue;
+    if (std::optional<Dims> dims = result_dims(*rule, sizes, i)) context.set_dims(static_cast<int>(i), *dims);
+  }
+}
+
+/// What the file (or an earlier inference) said of a value stands where this one has only an unknown.
+void write_type(Value& value, Type type, const std::vector<Dim>& unknowns) {
+  if (type.dtype == DType::none) type.dtype = value.type.dtype;
+  if (!type.dims) {
+    type.dims = value.type.dims;
+  } else if (value.type.dims && value.type.dims->size() == type.dims->size()) {
+    for (size_t i = 0; i < type.dims->size(); ++i)
+      if (std::find(unknowns.begin(), unknowns.end(), (*type.dims)[i]) != unknowns.end())
+        (*type.dims)[i] = (*value.type.dims)[i];
+  }
+  value.type = std::move(type);
+}
+
+void infer_plain(const OpSchema& schema, Graph& graph, const Node& node, Knowledge& knowledge) {
+  Context context(node);
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    ValueId id = node.inputs[i];
+    if (id == no_value) continue;
+    context.input_types()[i] = graph.value(id).type;
+    context.set_constant(i, graph.constant(id));
+    auto at = static_cast<size_t>(id);
+    if (at < knowledge.contents.size() && knowledge.contents[at]) context.set_known(i, *knowledge.contents[at]);
+  }
+  context.name_unknowns(&graph.symbols, cat(knowledge.scope, node.outputs.empty() ? 0 : node.outputs[0]));
+  run_rules(schema, node, context);
+  knowledge.contents.resize(static_cast<size_t>(graph.value_count()));
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    ValueId id = node.outputs[i];
+    if (id == no_value) continue;
+    write_type(graph.value(id), std::move(context.output_types()[i]), context.unknowns());
+    if (auto& made = context.output_contents()[i]) knowledge.contents[static_cast<size_t>(id)] = std::move(made);
+  }
+}
+
+}  // namespace
+
+void infer_node(const OpSet& ops, Graph& graph, const Node& node, Knowledge& knowledge) {
+  const OpSchema& schema = check_node(ops, node);
+  try {
+    if (node.bodies.empty()) infer_plain(schema, graph, node, knowledge);
+    else infer_with_bodies(ops, graph, node, knowledge);
+  } catch (const Error& error) {
+    throw error.at(describe(node));
+  }
+}
+
+void infer_graph(const OpSet& ops, Graph& graph, Knowledge& knowledge) {
+  knowledge.contents.resize(static_cast<size_t>(graph.value_count()));
+  for (const Node& node : graph.nodes) infer_node(ops, graph, node, knowledge);
+}
+
+void infer_concrete(const OpSchema& schema, const Node& node, std::span<const TensorView> inputs,
+                    std::vector<std::pair<DType, Shape>>& outputs) {
+  if (!node.bodies.empty())
+    throw Error(Code::internal,
+                cat(describe(node), ": the sizes of an op with bodies are known only when it has run"));
+  Context context(node);
+  std::vector<Tensor> borrowed(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const TensorView& view = inputs[i];
+    if (!view.present()) continue;
+    context.input_types()[i] = {view.dtype, Dims(view.shape.begin(), view.shape.end())};
+    borrowed[i] = Tensor(view.dtype, view.shape, borrow_blob(view.data, view.bytes(), nullptr));
+    context.set_constant(i, &borrowed[i]);
+  }
+  try {
+    run_rules(schema, node, context);
+    outputs.assign(node.outputs.size(), {DType::none, Shape()});
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const Type& type = context.output_types()[i];
+      if (node.outputs[i] == no_value) continue;
+      if (!type.dims) throw Error(Code::internal, cat("no rule tells the dims of output ", i));
+      outputs[i].first = type.dtype;
+      for (const Dim& dim : *type.dims) outputs[i].second.push_back(dim.constant());
+      const Shape& shape = outputs[i].second;
+      checked_elements({shape.begin(), shape.end()}, dtype_bits(type.dtype));
+    }
+  } catch (const Error& error) {
+    throw error.at(describe(node));
+  }
+}
+
+}  // namespace plait

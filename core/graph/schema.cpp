@@ -1,0 +1,126 @@
+#include "core/graph/schema.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+
+namespace {
+
+/// One operand of "data axes? rest...": "?" may be absent, "..." repeats at least once, "?..." any number of times.
+struct OperandName {
+  std::string_view name;
+  bool optional = false;
+  bool repeated = false;
+};
+
+std::vector<OperandName> operand_names(std::string_view text) {
+  std::vector<OperandName> out;
+  while (!(text = trimmed(text)).empty()) {
+    size_t end = std::min(text.find(' '), text.size());
+    OperandName operand{text.substr(0, end)};
+    text.remove_prefix(end);
+    if (operand.name.ends_with("...")) {
+      operand.repeated = true;
+      operand.name.remove_suffix(3);
+    }
+    if (operand.name.ends_with('?')) {
+      operand.optional = true;
+      operand.name.remove_suffix(1);
+    }
+    out.push_back(operand);
+  }
+  return out;
+}
+
+std::pair<int, int> counts(std::string_view text) {
+  std::vector<OperandName> operands = operand_names(text);
+  int least = 0;
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (!operands[i].optional) least = static_cast<int>(i) + 1;
+  bool repeated = !operands.empty() && operands.back().repeated;
+  return {least, repeated ? -1 : static_cast<int>(operands.size())};
+}
+
+std::string op_and_domain(std::string_view op) {
+  size_t dot = op.rfind('.');
+  if (dot == std::string_view::npos) return cat("op ", quote(op), " of domain \"ai.onnx\"");
+  return cat("op ", quote(op.substr(dot + 1)), " of domain ", quote(op.substr(0, dot)));
+}
+
+void check_count(const Node& node, const OpSchema& row, const char* what, size_t given, int least, int most) {
+  auto count = static_cast<int>(given);
+  if (count >= least && (most < 0 || count <= most)) return;
+  std::string expected = most < 0 ? cat("at least ", least) : least == most ? cat(least) : cat(least, " to ", most);
+  throw Error(Code::bad_model, cat(describe(node), ": ", op_and_domain(row.name), " takes ", expected, " ", what,
+                                   ", got ", count));
+}
+
+void check_required_inputs(const Node& node, const OpSchema& row) {
+  std::vector<OperandName> operands = operand_names(row.inputs);
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const OperandName& operand = operands[std::min(i, operands.size() - 1)];
+    if (node.inputs[i] == no_value && !operand.optional)
+      throw Error(Code::bad_model, cat(describe(node), ": input ", i, " (", operand.name, ") of ",
+                                       op_and_domain(row.name), " is required, but absent"));
+  }
+}
+
+void check_attributes(const Node& node, const OpSchema& row) {
+  for (const auto& [name, value] : node.attributes) {
+    auto known = std::find_if(row.attributes.begin(), row.attributes.end(),
+                              [&name = name](const AttributeRow& a) { return a.name == name; });
+    if (known == row.attributes.end())
+      throw Error(Code::bad_model, cat(describe(node), ": ", op_and_domain(row.name), " has no attribute ",
+                                       quote(name)));
+    std::string_view kind = attribute_kind(value);
+    bool number = known->kind == "float" && kind == "int";
+    if (kind != known->kind && !number)
+      throw Error(Code::bad_model, cat(describe(node), ": attribute ", quote(name), " of ", op_and_domain(row.name),
+                                       " is of kind ", known->kind, ", got ", kind));
+  }
+  for (const AttributeRow& attribute : row.attributes) {
+    if (attribute.default_text != "required") continue;
+    bool body = std::any_of(node.bodies.begin(), node.bodies.end(),
+                            [&](const auto& entry) { return entry.first == attribute.name; });
+    if (!body && !node.attributes.has(attribute.name))
+      throw Error(Code::bad_model, cat(describe(node), ": ", op_and_domain(row.name), " needs the attribute ",
+                                       quote(attribute.name), " (", attribute.kind, ")"));
+  }
+}
+
+}  // namespace
+
+void InferContext::fail(std::string message, std::string hint) {
+  throw Error(Code::bad_model, std::move(message), std::move(hint));
+}
+
+void OpSet::add(OpSchema schema) {
+  std::tie(schema.min_inputs, schema.max_inputs) = counts(schema.inputs);
+  std::tie(schema.min_outputs, schema.max_outputs) = counts(schema.outputs);
+  auto [place, added] = rows_.try_emplace(schema.name);
+  if (!added) throw Error(Code::internal, cat("the op ", quote(schema.name), " has two schema rows"));
+  place->second = std::move(schema);
+}
+
+const OpSchema* OpSet::find(std::string_view op) const {
+  auto found = rows_.find(op);
+  return found == rows_.end() ? nullptr : &found->second;
+}
+
+const OpSchema& check_node(const OpSet& ops, const Node& node) {
+  const OpSchema* row = ops.find(node.op);
+  if (!row)
+    throw Error(Code::unsupported, cat(describe(node), ": ", op_and_domain(node.op), " is not known to Plait"),
+                "export the model without this op, or decompose it into standard ops");
+  check_count(node, *row, "inputs", node.inputs.size(), row->min_inputs, row->max_inputs);
+  check_count(node, *row, "outputs", node.outputs.size(), row->min_outputs, row->max_outputs);
+  check_required_inputs(node, *row);
+  check_attributes(node, *row);
+  return *row;
+}
+
+}  // namespace plait

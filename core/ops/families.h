@@ -1,0 +1,29 @@
+#pragma once
+// One function a family, for register_ops.
+#include "core/graph/schema.h"
+
+namespace plait {
+
+void register_unary(OpSet& ops);
+void register_binary(OpSet& ops);
+void register_cast(OpSet& ops);
+void register_reshape(OpSet& ops);
+void register_layout(OpSet& ops);
+void register_slices(OpSet& ops);
+void register_gather(OpSet& ops);
+void register_scatter(OpSet& ops);
+void register_generators(OpSet& ops);
+void register_masks(OpSet& ops);
+void register_reductions(OpSet& ops);
+void register_matmul(OpSet& ops);
+void register_einsum(OpSet& ops);
+void register_normalization(OpSet& ops);
+void register_attention(OpSet& ops);
+void register_quantization(OpSet& ops);
+void register_convolution(OpSet& ops);
+void register_control(OpSet& ops);
+void register_plait(OpSet& ops);
+void register_microsoft(OpSet& ops);
+void register_microsoft_attention(OpSet& ops);
+
+}  // namespace plait

@@ -1,0 +1,68 @@
+// Matrix products: MatMul, MatMulInteger, Gemm.
+#include <optional>
+
+#include "core/base/text.h"
+#include "core/ops/families.h"
+#include "core/ops/rows.h"
+
+namespace plait {
+
+namespace {
+
+/// A vector on the left has no rows, on the right no columns, as NumPy's matmul.
+std::optional<std::string> matmul_sides(const std::vector<Type>& in, const char* star, std::string& result) {
+  size_t a = rank_of(in[0]), b = rank_of(in[1]);
+  if (a == 0 || b == 0) return std::nullopt;
+  result = a == 1 && b == 1 ? "" : cat("...", a > 1 ? " q" : "", b > 1 ? " n" : "");
+  return cat(star, a > 1 ? "... q k" : "k", ", ", star, b > 1 ? "... k n" : "k");
+}
+
+std::string matmul_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
+  std::string result;
+  std::optional<std::string> operands = matmul_sides(in, "*", result);
+  return operands ? cat(*operands, " -> ", result) : "";
+}
+
+/// A zero point is one number, or one a row of a ([m] or [..., m, 1]), a column of b ([n] or [..., 1, n]).
+std::string zero_point_dims(const std::vector<Type>& in, size_t index, const char* vector, const char* matrix) {
+  if (index >= in.size() || !in[index].dims || in[index].dims->empty()) return "";
+  const Dims& dims = *in[index].dims;
+  if (dims.size() == 1) return is_one(dims[0]) ? "1" : vector;
+  return matrix;
+}
+
+std::string matmul_integer_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
+  std::string result, star = in.size() > 2 ? "" : "*";  // less a zero point, the product is not linear
+  std::optional<std::string> operands = matmul_sides(in, star.c_str(), result);
+  if (!operands) return "";
+  return rule_text({*operands, zero_point_dims(in, 2, "q", "... q 1"), zero_point_dims(in, 3, "n", "... 1 n")},
+                   {result});
+}
+
+/// C broadcasts to [m, n]. It may be added once only, so that k is whole where there is one.
+std::string gemm_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
+  bool bias = in.size() > 2 && in[2].dims;
+  std::string k = bias ? "[k]" : "k", star = bias ? "" : "*";
+  std::string a = node.attributes.integer("transA", 0) ? k + " m" : "m " + k;
+  std::string b = node.attributes.integer("transB", 0) ? "n " + k : k + " n";
+  if (bias && in[2].dims->size() > 2) return "";
+  std::vector<std::string> operands{star + a, star + b};
+  if (bias) operands.push_back(aligned({"m", "n"}, *in[2].dims));
+  return rule_text(operands, {"m n"});
+}
+
+}  // namespace
+
+void register_matmul(OpSet& ops) {
+  ops.add({.name = "MatMul", .inputs = "a b", .outputs = "y", .dims = "*... q k, *... k n -> ... q n",
+           .dims_of = matmul_dims, .doc = "matrix product, over leading dims", .since = 13});
+  ops.add({.name = "MatMulInteger", .inputs = "a b a_zero_point? b_zero_point?", .outputs = "y",
+           .dims = "... q k, ... k n, , -> ... q n", .dims_of = matmul_integer_dims, .infer = infer_dtype<DType::i32>,
+           .doc = "matrix product of 8-bit integers less their zero points, in i32", .since = 10});
+  ops.add({.name = "Gemm", .inputs = "a b c?", .outputs = "y",
+           .attributes = {{"alpha", "float", "1"}, {"beta", "float", "1"}, {"transA", "int", "0"},
+                          {"transB", "int", "0"}},
+           .dims = "m [k], [k] n, n -> m n", .dims_of = gemm_dims, .doc = "alpha a b + beta c", .since = 13});
+}
+
+}  // namespace plait

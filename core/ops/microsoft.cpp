@@ -1,0 +1,161 @@
+// Ops of com.microsoft that exporters and ONNX Runtime's optimizer write: all but attention.
+#include "core/base/text.h"
+#include "core/ops/families.h"
+#include "core/ops/normalized.h"
+#include "core/ops/rows.h"
+
+namespace plait {
+
+namespace {
+
+// ---- Normalisations with a skip connection ----
+
+/// Output 0 as the input, statistics f32, output 3 the sum before the normalisation.
+void infer_skip_normalization(InferContext& context) {
+  infer_same(context);
+  context.set_type(1, DType::f32);
+  context.set_type(2, DType::f32);
+  context.set_type(3, context.dtype(0));
+  if (const Dims* dims = context.dims(0)) {
+    context.set_dims(1, statistics_dims(*dims, -1));
+    context.set_dims(2, statistics_dims(*dims, -1));
+    context.set_dims(3, *dims);
+  }
+}
+
+/// The skip may lack the batch; gamma, beta and bias are [h].
+std::string skip_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
+  DimNames names = dim_names(rank_of(in[0])), ones = names;
+  if (names.empty()) return "";
+  names.back() = whole(names.back());
+  ones.back() = "1";
+  std::vector<std::string> operands{spaced(names), aligned(names, *in[1].dims)};
+  for (size_t k = 2; k < in.size(); ++k) operands.push_back(names.back());
+  return rule_text(operands, {spaced(names), spaced(ones), spaced(ones), spaced(names)});
+}
+
+void infer_simplified(InferContext& context) {
+  infer_same(context);
+  context.set_type(1, dtype_attribute(context.attributes(), "stash_type", DType::f32));
+  if (const Dims* dims = context.dims(0))
+    context.set_dims(1, statistics_dims(*dims, context.attributes().integer("axis", -1)));
+}
+
+void register_normalizations(OpSet& ops) {
+  // ONNX Runtime writes this one into the default domain.
+  for (const char* name : {"SimplifiedLayerNormalization", "com.microsoft.SimplifiedLayerNormalization"})
+    ops.add({.name = name, .inputs = "x scale", .outputs = "y inv_std_var?",
+             .attributes = {{"axis", "int", "-1"}, {"epsilon", "float", "1e-05"}, {"stash_type", "int", "1"}},
+             .dims = "t [h], *[h] -> t [h], t 1",
+             .dims_of = [](const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
+               return normalized_dims(in, node.attributes.integer("axis", -1), 1, out.size() > 1 ? "" : "*",
+                                      out.size());
+             },
+             .infer = infer_simplified, .doc = "RMSNormalization", .since = 1});
+  ops.add({.name = "com.microsoft.SkipSimplifiedLayerNormalization", .inputs = "input skip gamma bias?",
+           .outputs = "output mean? inv_std_var? input_skip_bias_sum?", .attributes = {{"epsilon", "float", "1e-05"}},
+           .dims = "t [h], t [h], [h] -> t [h], t 1, t 1, t [h]", .dims_of = skip_dims,
+           .infer = infer_skip_normalization, .doc = "RMSNormalization of input + skip + bias", .since = 1});
+  ops.add({.name = "com.microsoft.SkipLayerNormalization", .inputs = "input skip gamma beta? bias?",
+           .outputs = "output mean? inv_std_var? input_skip_bias_sum?", .attributes = {{"epsilon", "float", "1e-05"}},
+           .dims = "t [h], t [h], [h], [h], [h] -> t [h], t 1, t 1, t [h]", .dims_of = skip_dims,
+           .infer = infer_skip_normalization, .doc = "LayerNormalization of input + skip + bias", .since = 1});
+}
+
+// ---- FusedMatMul ----
+
+/// Batch dims moved behind the first matrix dim (transBatch*) have no rule; the plain forms have MatMul's.
+std::string fused_matmul_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
+  const Attributes& attributes = node.attributes;
+  if (attributes.integer("transBatchA", 0) || attributes.integer("transBatchB", 0)) return "";
+  if (rank_of(in[0]) < 2 || rank_of(in[1]) < 2) return "";
+  std::string a = attributes.integer("transA", 0) ? "*... k q" : "*... q k";
+  std::string b = attributes.integer("transB", 0) ? "*... n k" : "*... k n";
+  return rule_text({a, b}, {"... q n"});
+}
+
+// ---- Block-quantised weights ----
+
+void infer_matmul_bits(InferContext& context) {
+  context.set_type(0, context.dtype(0));
+  const Dims* a = context.dims(0);
+  if (!a) return;
+  if (a->empty()) InferContext::fail("a is a scalar");
+  int64_t k = context.attributes().integer("K");
+  if (a->back().is_constant() && a->back().constant() != k)
+    InferContext::fail(cat("a's last dimension is ", a->back().constant(), ", attribute \"K\" ", k));
+  Dims out = *a;
+  out.back() = Dim(context.attributes().integer("N"));
+  context.set_dims(0, std::move(out));
+}
+
+/// Cut by columns n alone: a block of k with its packed zero points is not worth cutting here (`raise` makes it
+/// Linear).
+std::string matmul_bits_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
+  bool bias = in.size() > 5 && in[5].dims;
+  auto per_block = [&](size_t index, const char* blocks) -> std::string {
+    if (index >= in.size() || !in[index].dims) return "";
+    return in[index].dims->size() == 1 ? cat("(n [", blocks, "])") : cat("n [", blocks, "]");
+  };
+  return rule_text({bias ? "... [k]" : "*... [k]", "n [p] [w]", per_block(2, "p"), per_block(3, "z"), "[k2]", "n"},
+                   {"... n"});
+}
+
+void infer_gather_blocks(InferContext& context) {
+  context.set_type(0, context.dtype(2));
+  const Dims *data = context.dims(0), *indices = context.dims(1);
+  if (!data || !indices) return;
+  size_t gather = checked_axis(context.attributes().integer("gather_axis", 0), data->size());
+  Dims rows = *data;
+  // u8 holds several elements a byte, along the last dim; the 4-bit types count elements.
+  int64_t bits = context.attributes().integer("bits", 4);
+  if (bits != 2 && bits != 4 && bits != 8)
+    InferContext::fail(cat("attribute \"bits\" is ", bits, ", expected 2, 4 or 8"));
+  if (context.dtype(0) == DType::u8) rows.back() = rows.back() * Dim(8 / bits);
+  auto at = rows.begin() + static_cast<std::ptrdiff_t>(gather);
+  Dims out(rows.begin(), at);
+  out.insert(out.end(), indices->begin(), indices->end());
+  out.insert(out.end(), at + 1, rows.end());
+  context.set_dims(0, std::move(out));
+}
+
+void register_quantized(OpSet& ops) {
+  ops.add({.name = "com.microsoft.MatMulNBits", .inputs = "a b scales zero_points? g_idx? bias?", .outputs = "y",
+           .attributes = {{"K", "int", "required"}, {"N", "int", "required"}, {"bits", "int", "4"},
+                          {"block_size", "int", "required"}, {"accuracy_level", "int", "0"},
+                          {"weight_prepacked", "int", "0"}},
+           .dims = "*... [k], n [p] [w], (n [p]), (n [z]) -> ... n", .dims_of = matmul_bits_dims,
+           .infer = infer_matmul_bits, .doc = "a b^T, b [n, k] in blocks of 2 to 8 bits", .since = 1});
+  ops.add({.name = "com.microsoft.GatherBlockQuantized", .inputs = "data indices scales zero_points?",
+           .outputs = "output",
+           .attributes = {{"bits", "int", "4"}, {"block_size", "int", "128"}, {"gather_axis", "int", "0"},
+                          {"quantize_axis", "int", "1"}},
+           .infer = infer_gather_blocks, .doc = "rows of a table in blocks of 4 or 8 bits", .since = 1});
+}
+
+}  // namespace
+
+void register_microsoft(OpSet& ops) {
+  register_normalizations(ops);
+  register_quantized(ops);
+  ops.add({.name = "com.microsoft.Gelu", .inputs = "x", .outputs = "y", .dims = "... -> ...", .doc = "x Phi(x)",
+           .since = 1});
+  ops.add({.name = "com.microsoft.QuickGelu",
+           .inputs = "x",
+           .outputs = "y",
+           .attributes = {{"alpha", "float", "1.702"}},
+           .dims = "... -> ...",
+           .doc = "x sigmoid(alpha x)",
+           .since = 1});
+  ops.add({.name = "com.microsoft.FastGelu", .inputs = "x bias?", .outputs = "y", .dims = "... h, h -> ... h",
+           .doc = "Gelu of x + bias by tanh", .since = 1});
+  ops.add({.name = "com.microsoft.BiasGelu", .inputs = "a b", .outputs = "c", .dims = "... h, h -> ... h",
+           .doc = "Gelu of a + b", .since = 1});
+  ops.add({.name = "com.microsoft.FusedMatMul", .inputs = "a b", .outputs = "y",
+           .attributes = {{"alpha", "float", "1"}, {"transA", "int", "0"}, {"transB", "int", "0"},
+                          {"transBatchA", "int", "0"}, {"transBatchB", "int", "0"}},
+           .dims = "*... q k, *... k n -> ... q n", .dims_of = fused_matmul_dims,
+           .doc = "alpha a b, each transposed or not", .since = 1});
+}
+
+}  // namespace plait

@@ -1,0 +1,154 @@
+// Attention of com.microsoft: RotaryEmbedding, GroupQueryAttention, MultiHeadAttention.
+#include "core/base/text.h"
+#include "core/ops/families.h"
+#include "core/ops/heads.h"
+#include "core/ops/rows.h"
+#include "core/ops/shape_arithmetic.h"
+
+namespace plait {
+
+namespace {
+
+/// Positions are [b, s], or one offset [1] for all, which the kernel adds to a token's place: s is whole then.
+std::string rotary_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
+  bool offset = rank_of(in[1]) < 2;
+  std::string s = offset ? "[s]" : "s", positions = offset ? (in[1].dims->empty() ? "" : "1") : "b s";
+  std::string x = cat("b g ", s, " [d]");
+  if (rank_of(in[0]) == 3) {
+    // The head size is twice the cache's width, unless a part of the head turns, which needs num_heads.
+    int64_t heads = node.attributes.integer("num_heads", 0);
+    std::optional<int64_t> size = head_size(in[0], heads);
+    if (!size && in[2].dims->back().is_constant()) size = 2 * in[2].dims->back().constant();
+    if (!size || *size < 1) return "";
+    x = cat("b ", s, " (g ", *size, ")");
+  } else if (rank_of(in[0]) != 4) {
+    return "";
+  }
+  return rule_text({"*" + x, positions, "[m] [z]", "[m] [z]"}, {x});
+}
+
+// ---- GroupQueryAttention ----
+
+/// Query heads, key heads and the head's size; packed QKV holds (q + 2 kv) heads.
+struct GroupedHeads {
+  int64_t q, kv;
+  Dim size;
+};
+
+GroupedHeads grouped_heads(InferContext& context, const Dims& query) {
+  int64_t q = context.attributes().integer("num_heads"), kv = context.attributes().integer("kv_num_heads");
+  if (q < 1 || kv < 1 || q % kv) InferContext::fail(cat(q, " query heads do not divide by ", kv, " key heads"));
+  bool packed = !context.has(1);
+  Heads heads = split_heads(context, query, packed ? q + 2 * kv : q, "query");
+  return {q, kv, heads.size};
+}
+
+/// The caches' length: the past's where it is a window or a shared buffer, else what has been seen in all.
+Dim present_length(InferContext& context, const Dims& query) {
+  const Dims* past = context.dims(3);
+  const Dim* total = single(context.contents(6));
+  if (!past) return total ? *total : query[1];
+  if (past->size() != 4) InferContext::fail("past_key has not rank 4");
+  if (context.attributes().integer("sliding_window_cache", 0)) return (*past)[2];
+  if ((*past)[2] == Dim(0)) return total ? *total : query[1];
+  std::optional<Dim> longest = total ? known_max((*past)[2], *total) : std::nullopt;
+  return longest ? *longest : context.unknown("total");
+}
+
+void infer_grouped(InferContext& context) {
+  context.set_type(0, context.dtype(0));
+  context.set_type(1, context.has(3) ? context.dtype(3) : context.dtype(0));
+  context.set_type(2, context.has(4) ? context.dtype(4) : context.dtype(0));
+  context.set_type(3, context.dtype(0));
+  const Dims* query = context.dims(0);
+  if (!query) return;
+  if (query->size() != 3) InferContext::fail(cat("query has rank ", query->size(), ", expected 3"));
+  GroupedHeads heads = grouped_heads(context, *query);
+  context.set_dims(0, {(*query)[0], (*query)[1], Dim(heads.q) * heads.size});
+  Dims present{(*query)[0], Dim(heads.kv), present_length(context, *query), heads.size};
+  context.set_dims(3, {(*query)[0], Dim(heads.q), (*query)[1], present[2]});
+  context.set_dims(1, present);
+  context.set_dims(2, std::move(present));
+}
+
+/// b, g and r are free. Packed QKV is cut by b alone: its heads are not one dim. Quantised caches have no rule.
+std::string grouped_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
+  bool packed = node.inputs[1] == no_value;
+  std::optional<int64_t> size = head_size(in[0], node.attributes.integer("num_heads", 0));
+  if (in.size() > 12 || (!packed && !size)) return "";
+  std::string g = packed ? "[g]" : "g", all = packed ? "[g] [r]" : "g r", d = packed ? "[d]" : cat(*size);
+  auto heads = [&](const std::string& groups) { return cat("b [s] (", groups, " ", d, ")"); };
+  std::string query = packed ? "b [s] [h]" : heads(all), key = packed ? "" : heads(g);
+  std::string past = cat("b ", g, " [p] ", d), present = cat("b ", g, " [t] ", d);
+  bool biased = in.size() > 10 && in[10].dims;
+  std::string bias = biased ? aligned({"b", cat("(", all, ")"), "[s]", "[w]"}, *in[10].dims) : "";
+  return rule_text({query, key, key, past, past, rank_of(in[5]) == 2 ? "b 1" : "b", "", "[m] [z]", "[m] [z]", "b [s]",
+                    bias, cat("(", all, ")")},
+                   {heads(all), present, present, cat("b (", all, ") [s] [t]")});
+}
+
+// ---- MultiHeadAttention ----
+
+void infer_multi_head(InferContext& context) {
+  for (int k = 0; k < context.outputs(); ++k) context.set_type(k, context.dtype(0));
+  const Dims *query = context.dims(0), *key = context.dims(1), *value = context.dims(2);
+  // Packed QKV ([b, s, heads, 3, size]) and packed KV take their sizes elsewhere: left to the run.
+  if (!query || !key || !value || query->size() != 3) return;
+  int64_t heads = context.attributes().integer("num_heads");
+  // Of rank 3 packed, of rank 4 [b, heads, length, size].
+  Heads k = split_heads(context, *key, heads, "key"), v = split_heads(context, *value, heads, "value");
+  Dim total = k.length;
+  if (context.has(6)) {
+    const Dims* past = context.dims(6);
+    total = past && past->size() == 4 ? total + (*past)[2] : context.unknown("total");
+  }
+  context.set_dims(0, {(*query)[0], (*query)[1], Dim(heads) * v.size});
+  context.set_dims(1, {(*query)[0], Dim(heads), total, k.size});
+  context.set_dims(2, {(*query)[0], Dim(heads), total, v.size});
+  context.set_dims(3, {(*query)[0], Dim(heads), (*query)[1], total});
+}
+
+}  // namespace
+
+void register_microsoft_attention(OpSet& ops) {
+  ops.add({.name = "com.microsoft.RotaryEmbedding", .inputs = "input position_ids cos_cache sin_cache",
+           .outputs = "output",
+           .attributes = {{"interleaved", "int", "0"}, {"is_packed_batching", "int", "0"}, {"num_heads", "int", "0"},
+                          {"rotary_embedding_dim", "int", "0"}, {"scale", "float", "1"}},
+           .dims = "*b g s [d], b s, [m] [z], [m] [z] -> b g s [d]", .dims_of = rotary_dims, .infer = infer_same,
+           .doc = "pairs turned by the angle of their position", .since = 1});
+  ops.add({.name = "com.microsoft.GroupQueryAttention",
+           .inputs = "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? sin_cache? "
+                     "position_ids? attention_bias? head_sink? k_scale? v_scale?",
+           .outputs = "output present_key? present_value? output_qk?",
+           .attributes = {{"do_rotary", "int", "0"},
+                          {"k_quant_type", "string", "NONE"},
+                          {"kv_cache_bit_width", "int", ""},
+                          {"kv_num_heads", "int", "required"},
+                          {"local_window_size", "int", "-1"},
+                          {"num_heads", "int", "required"},
+                          {"qk_output", "int", "0"},
+                          {"rotary_interleaved", "int", "0"},
+                          {"scale", "float", ""},
+                          {"sliding_window_cache", "int", "0"},
+                          {"smooth_softmax", "int", "0"},
+                          {"softcap", "float", "0"},
+                          {"v_quant_type", "string", "NONE"}},
+           .dims =
+               "b [s] (g r 64), b [s] (g 64), b [s] (g 64), b g [p] 64, b g [p] 64, b, -> b [s] (g r 64), b g [t] "
+               "64, b g [t] 64",
+           .dims_of = grouped_dims,
+           .infer = infer_grouped,
+           .doc = "causal attention with grouped heads and a cache, rotating on request",
+           .since = 1});
+  // No rule: exporters of today write Attention or GroupQueryAttention, and packed forms have their own dims.
+  ops.add({.name = "com.microsoft.MultiHeadAttention",
+           .inputs = "query key? value? bias? key_padding_mask? attention_bias? past_key? past_value? "
+                     "past_sequence_length? cache_indirection?",
+           .outputs = "output present_key? present_value? qk?",
+           .attributes = {{"mask_filter_value", "float", "-10000"}, {"num_heads", "int", "required"},
+                          {"scale", "float", ""}, {"unidirectional", "int", "0"}},
+           .infer = infer_multi_head, .doc = "attention of packed heads", .since = 1});
+}
+
+}  // namespace plait

@@ -1,0 +1,18 @@
+#include "core/ops/ops.h"
+
+#include "core/ops/families.h"
+
+namespace plait {
+
+void register_ops(OpSet& ops) {
+  for (auto family : {register_unary,        register_binary,        register_cast,
+                      register_reshape,      register_layout,        register_slices,
+                      register_gather,       register_scatter,       register_generators,
+                      register_masks,        register_reductions,    register_matmul,
+                      register_einsum,       register_normalization, register_attention,
+                      register_quantization, register_convolution,   register_control,
+                      register_plait,        register_microsoft,     register_microsoft_attention})
+    family(ops);
+}
+
+}  // namespace plait

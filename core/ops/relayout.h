@@ -1,0 +1,15 @@
+#pragma once
+// The dims rule of ops that keep the elements' order: compound factors found from the dims before and after.
+#include <string>
+#include <vector>
+
+#include "core/graph/schema.h"
+
+namespace plait {
+
+/// The rule of operand 0 -> result 0, both row-major orders of the same elements: `*b s (g d) -> b s g d`. Other
+/// operands (axes, shapes) are whole. A stretch of dims whose factors the sizes do not show (6 4 -> 4 6, or different
+/// symbols) is whole on both sides. "" when the dims are not known.
+std::string relayout_rule(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out);
+
+}  // namespace plait

@@ -1,0 +1,68 @@
+#pragma once
+// Shape arithmetic: what exporters compute on sizes (Shape, Gather, Add, Equal, Where, ...) as functions of symbolic
+// elements. Sizes are symbols, and symbols are never negative; nothing else is assumed of them.
+#include <optional>
+
+#include "core/graph/schema.h"
+
+namespace plait {
+
+/// A lower bound, if there is one: 2*s + 1 is at least 1, s - t has none.
+std::optional<int64_t> least(const Dim& value);
+/// Whether a >= 0 for all values of its symbols.
+bool never_negative(const Dim& value);
+
+// Each returns nullopt where the answer depends on the symbols.
+std::optional<bool> known_equal(const Dim& a, const Dim& b);
+std::optional<bool> known_less(const Dim& a, const Dim& b);
+std::optional<Dim> known_min(const Dim& a, const Dim& b);
+std::optional<Dim> known_max(const Dim& a, const Dim& b);
+/// Exact, or towards zero for constants (as ONNX's integer Div); nullopt for a zero divisor.
+std::optional<Dim> known_quotient(const Dim& a, const Dim& b);
+/// Away from zero for constants, else exact: how many steps of b > 0 cover a >= 0.
+std::optional<Dim> known_ceiling(const Dim& a, const Dim& b);
+/// Towards minus infinity for constants, else exact.
+std::optional<Dim> known_floor(const Dim& a, const Dim& b);
+/// ONNX's Mod with fmod = 0: the sign of the divisor.
+std::optional<Dim> known_remainder(const Dim& a, const Dim& b);
+
+/// Element functions of Dims: nullopt where the result is not known.
+using Unary = std::optional<Dim> (*)(const Dim&);
+using Binary = std::optional<Dim> (*)(const Dim&, const Dim&);
+
+/// Element i of an operand with `length` or one elements.
+inline const Dim& element(const Dims& elements, size_t i) { return elements.size() == 1 ? elements[0] : elements[i]; }
+
+/// The elements that operands of 1 or n elements broadcast to; nullopt when one is unknown or the lengths differ.
+std::optional<size_t> common_length(InferContext& context);
+
+/// Sets output 0's contents from those of the inputs, element by element, when all are known.
+template <Unary function>
+void map_contents(InferContext& context) {
+  const Dims* a = context.contents(0);
+  if (!a) return;
+  Dims out;
+  for (const Dim& x : *a) {
+    std::optional<Dim> y = function(x);
+    if (!y) return;
+    out.push_back(std::move(*y));
+  }
+  context.set_contents(0, std::move(out));
+}
+
+/// The same over all inputs from the left: Add, or n-ary Max.
+template <Binary function>
+void fold_contents(InferContext& context) {
+  std::optional<size_t> length = common_length(context);
+  if (!length) return;
+  Dims out;
+  for (size_t i = 0; i < *length; ++i) {
+    std::optional<Dim> sum = element(*context.contents(0), i);
+    for (int k = 1; sum && k < context.inputs(); ++k) sum = function(*sum, element(*context.contents(k), i));
+    if (!sum) return;
+    out.push_back(std::move(*sum));
+  }
+  context.set_contents(0, std::move(out));
+}
+
+}  // namespace plait

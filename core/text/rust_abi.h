@@ -1,0 +1,93 @@
+#pragma once
+// The C ABI of the Rust crate in core/text/rust. For tokenizer.cpp and the tests; everyone else uses tokenizer.h.
+//
+// Every int32_t result is 0 or a number of plait::Code. A function that fails writes nothing but `error` (which may
+// be null) and never throws, prints or aborts; a panic inside is Code::internal. A tokenizer may be used from many
+// threads at once, a stream from one at a time. Views are read during the call only.
+#include <stddef.h>
+#include <stdint.h>
+
+extern "C" {
+
+typedef struct plait_text_tokenizer plait_text_tokenizer;
+typedef struct plait_text_stream plait_text_stream;
+
+/// Memory of the caller's; data may be null when size is 0.
+typedef struct plait_text_view {
+  const char* data;
+  size_t size;
+} plait_text_view;
+
+/// Memory of the crate's, to be released with plait_text_bytes_free.
+typedef struct plait_text_bytes {
+  char* data;
+  size_t size;
+} plait_text_bytes;
+
+/// Memory of the crate's, to be released with plait_text_ids_free.
+typedef struct plait_text_ids {
+  int32_t* data;
+  size_t size;
+} plait_text_ids;
+
+typedef struct plait_text_error {
+  plait_text_bytes message;
+  plait_text_view hint;  ///< static
+} plait_text_error;
+
+/// The contents of the files of that name; empty for files that do not exist.
+typedef struct plait_text_files {
+  plait_text_view tokenizer_json;
+  plait_text_view tokenizer_config;
+  plait_text_view chat_template;       ///< chat_template.jinja
+  plait_text_view chat_template_json;  ///< chat_template.json
+} plait_text_files;
+
+typedef struct plait_text_chat {
+  plait_text_view messages;  ///< JSON list
+  plait_text_view tools;     ///< JSON list, or empty
+  plait_text_view extra;     ///< JSON object of further variables, or empty
+  bool add_generation_prompt;
+} plait_text_chat;
+
+/// `crate_model` asks for the tokenizers crate's own model, the oracle of the tests: slower to load, equal otherwise.
+int32_t plait_text_create(const plait_text_files* files, bool crate_model, plait_text_tokenizer** out,
+                          plait_text_error* error);
+/// From a fast form. Fails with bad_model if it is damaged or was made from another tokenizer.json than `files` has.
+int32_t plait_text_create_fast(plait_text_view fast, const plait_text_files* files, plait_text_tokenizer** out,
+                               plait_text_error* error);
+/// Streams keep what they need of it. Null is ignored.
+void plait_text_free(plait_text_tokenizer* tokenizer);
+/// unsupported for models other than BPE.
+int32_t plait_text_save_fast(const plait_text_tokenizer* tokenizer, plait_text_bytes* out, plait_text_error* error);
+
+int32_t plait_text_encode(const plait_text_tokenizer* tokenizer, plait_text_view text, bool add_special,
+                          plait_text_ids* out, plait_text_error* error);
+int32_t plait_text_decode(const plait_text_tokenizer* tokenizer, const int32_t* ids, size_t count, bool skip_special,
+                          plait_text_bytes* out, plait_text_error* error);
+
+/// One past the largest id, added tokens included.
+int32_t plait_text_vocab_size(const plait_text_tokenizer* tokenizer);
+/// -1 if there is no such piece.
+int32_t plait_text_piece_to_id(const plait_text_tokenizer* tokenizer, plait_text_view piece);
+int32_t plait_text_id_to_piece(const plait_text_tokenizer* tokenizer, int32_t id, plait_text_bytes* out,
+                               plait_text_error* error);
+bool plait_text_is_special(const plait_text_tokenizer* tokenizer, int32_t id);
+/// The id of what tokenizer_config.json has under `key`, such as "bos_token"; -1 if it has none.
+int32_t plait_text_named_token(const plait_text_tokenizer* tokenizer, plait_text_view key);
+
+bool plait_text_has_chat_template(const plait_text_tokenizer* tokenizer);
+int32_t plait_text_render_chat(const plait_text_tokenizer* tokenizer, const plait_text_chat* chat,
+                               plait_text_bytes* out, plait_text_error* error);
+
+int32_t plait_text_stream_create(const plait_text_tokenizer* tokenizer, bool skip_special, plait_text_stream** out,
+                                 plait_text_error* error);
+/// `out` is valid until the next call for this stream.
+int32_t plait_text_stream_push(plait_text_stream* stream, int32_t id, plait_text_view* out, plait_text_error* error);
+int32_t plait_text_stream_finish(plait_text_stream* stream, plait_text_view* out, plait_text_error* error);
+void plait_text_stream_free(plait_text_stream* stream);
+
+void plait_text_bytes_free(plait_text_bytes bytes);
+void plait_text_ids_free(plait_text_ids ids);
+
+}  // extern "C"

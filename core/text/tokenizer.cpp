@@ -1,0 +1,176 @@
+#include "core/text/tokenizer.h"
+
+#include "core/base/error.h"
+#include "core/base/mapped_file.h"
+#include "core/base/text.h"
+#include "core/text/fast_cache.h"
+#include "core/text/rust_abi.h"
+
+namespace plait {
+namespace {
+
+plait_text_view view(std::string_view text) { return {text.data(), text.size()}; }
+
+plait_text_files abi_files(const TokenizerFiles& files) {
+  return {view(files.tokenizer_json), view(files.tokenizer_config), view(files.chat_template),
+          view(files.chat_template_json)};
+}
+
+/// Throws what a call of the crate reported.
+void check(int32_t status, plait_text_error& error) {
+  if (status == 0) return;
+  std::string message(error.message.data, error.message.size);
+  plait_text_bytes_free(error.message);
+  throw Error(static_cast<Code>(status), std::move(message), std::string(error.hint.data, error.hint.size));
+}
+
+/// Runs call(&bytes, &error), which fills in one of the two.
+template <class Call>
+std::string take_text(Call call) {
+  plait_text_bytes bytes{};
+  plait_text_error error{};
+  check(call(&bytes, &error), error);
+  std::unique_ptr<plait_text_bytes, void (*)(plait_text_bytes*)> owner(
+      &bytes, [](plait_text_bytes* owned) { plait_text_bytes_free(*owned); });
+  return std::string(bytes.data, bytes.size);
+}
+
+std::optional<int32_t> id_or_none(int32_t id) { return id < 0 ? std::nullopt : std::optional(id); }
+
+/// Empty when there is no such file.
+std::string read_optional(const std::string& path) {
+  try {
+    return read_text_file(path);
+  } catch (const Error& error) {
+    if (error.code() == Code::not_found) return {};
+    throw;
+  }
+}
+
+std::shared_ptr<Blob> map_tokenizer_json(const std::string& directory) {
+  try {
+    return map_file(directory + "/tokenizer.json");
+  } catch (const Error& error) {
+    if (error.code() != Code::not_found) throw;
+    throw Error(Code::not_found, cat("there is no tokenizer.json in ", quote(directory)),
+                "put the model's tokenizer.json there; from a tokenizer.model or vocab.txt it is made by "
+                "transformers' AutoTokenizer.from_pretrained(...).save_pretrained(directory)");
+  }
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(plait_text_tokenizer* handle) : handle_(handle, plait_text_free) {}
+
+Tokenizer Tokenizer::load(const std::string& directory, const std::string& cache_dir) {
+  auto json = map_tokenizer_json(directory);
+  std::string config = read_optional(directory + "/tokenizer_config.json");
+  std::string chat_template = read_optional(directory + "/chat_template.jinja");
+  std::string chat_template_json = read_optional(directory + "/chat_template.json");
+  TokenizerFiles files{blob_text(*json), config, chat_template, chat_template_json};
+  if (cache_dir.empty()) return from_bytes(files);
+
+  std::string path = fast_cache_path(directory, cache_dir);
+  if (auto fast = read_fast_cache(path)) {
+    try {
+      return from_fast(blob_text(*fast), files);
+    } catch (const Error&) {
+      // Stale or damaged: made again below. A fault of the other files shows again there.
+    }
+  }
+  Tokenizer tokenizer = from_bytes(files);
+  try {
+    write_fast_cache(path, tokenizer.save_fast());
+  } catch (const Error&) {
+    // Not a BPE model.
+  }
+  return tokenizer;
+}
+
+Tokenizer Tokenizer::from_bytes(const TokenizerFiles& files) {
+  plait_text_files abi = abi_files(files);
+  plait_text_tokenizer* handle = nullptr;
+  plait_text_error error{};
+  check(plait_text_create(&abi, false, &handle, &error), error);
+  return Tokenizer(handle);
+}
+
+Tokenizer Tokenizer::from_fast(std::string_view fast, const TokenizerFiles& files) {
+  plait_text_files abi = abi_files(files);
+  plait_text_tokenizer* handle = nullptr;
+  plait_text_error error{};
+  check(plait_text_create_fast(view(fast), &abi, &handle, &error), error);
+  return Tokenizer(handle);
+}
+
+std::string Tokenizer::save_fast() const {
+  return take_text([&](auto* out, auto* error) { return plait_text_save_fast(handle_.get(), out, error); });
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) const {
+  plait_text_ids ids{};
+  plait_text_error error{};
+  check(plait_text_encode(handle_.get(), view(text), add_special, &ids, &error), error);
+  std::unique_ptr<plait_text_ids, void (*)(plait_text_ids*)> owner(
+      &ids, [](plait_text_ids* owned) { plait_text_ids_free(*owned); });
+  return std::vector<int32_t>(ids.data, ids.data + ids.size);
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
+  return take_text([&](auto* out, auto* error) {
+    return plait_text_decode(handle_.get(), ids.data(), ids.size(), skip_special, out, error);
+  });
+}
+
+int32_t Tokenizer::vocab_size() const { return plait_text_vocab_size(handle_.get()); }
+
+std::string Tokenizer::id_to_piece(int32_t id) const {
+  return take_text([&](auto* out, auto* error) { return plait_text_id_to_piece(handle_.get(), id, out, error); });
+}
+
+std::optional<int32_t> Tokenizer::piece_to_id(std::string_view piece) const {
+  return id_or_none(plait_text_piece_to_id(handle_.get(), view(piece)));
+}
+
+bool Tokenizer::is_special(int32_t id) const { return plait_text_is_special(handle_.get(), id); }
+
+std::optional<int32_t> Tokenizer::named_token(std::string_view key) const {
+  return id_or_none(plait_text_named_token(handle_.get(), view(key)));
+}
+
+std::optional<int32_t> Tokenizer::bos_id() const { return named_token("bos_token"); }
+std::optional<int32_t> Tokenizer::eos_id() const { return named_token("eos_token"); }
+
+bool Tokenizer::has_chat_template() const { return plait_text_has_chat_template(handle_.get()); }
+
+std::string Tokenizer::render_chat(const ChatRequest& request) const {
+  plait_text_chat chat{view(request.messages), view(request.tools), view(request.variables),
+                       request.add_generation_prompt};
+  return take_text(
+      [&](auto* out, auto* error) { return plait_text_render_chat(handle_.get(), &chat, out, error); });
+}
+
+TextStream Tokenizer::stream(bool skip_special) const {
+  plait_text_stream* stream = nullptr;
+  plait_text_error error{};
+  check(plait_text_stream_create(handle_.get(), skip_special, &stream, &error), error);
+  return TextStream(stream);
+}
+
+void TextStream::Free::operator()(plait_text_stream* stream) const { plait_text_stream_free(stream); }
+
+std::string TextStream::push(int32_t id) {
+  plait_text_view out{};
+  plait_text_error error{};
+  check(plait_text_stream_push(stream_.get(), id, &out, &error), error);
+  return std::string(out.data, out.size);
+}
+
+std::string TextStream::finish() {
+  plait_text_view out{};
+  plait_text_error error{};
+  check(plait_text_stream_finish(stream_.get(), &out, &error), error);
+  return std::string(out.data, out.size);
+}
+
+}  // namespace plait

@@ -1,0 +1,148 @@
+// GraphBuilder's part that nests: bodies of If, Loop and Scan, and calls of local functions.
+#include "importers/onnx/graph_builder.h"
+
+#include <onnx-ml.pb.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "importers/onnx/attribute_reader.h"
+
+namespace plait::onnx_import {
+namespace {
+
+/// Guards recursion over bodies and calls.
+class Depth {
+ public:
+  explicit Depth(int& depth) : depth_(depth) {
+    constexpr int max_depth = 100;
+    if (depth_ >= max_depth)
+      throw Error(Code::bad_model, cat("bodies and calls are nested more than ", max_depth, " deep"));
+    ++depth_;
+  }
+  ~Depth() { --depth_; }
+  Depth(const Depth&) = delete;
+  Depth& operator=(const Depth&) = delete;
+
+ private:
+  int& depth_;
+};
+
+/// A body has the operands that its op hands it, and its outputs are those of the op. Captures are not in yet.
+void check_bodies(Node& node) {
+  if (node.op != "If" && node.op != "Loop" && node.op != "Scan") return;
+  if (node.attributes.has("carried")) throw Error(Code::bad_model, cat(node.op, " has no attribute \"carried\""));
+  if (node.op == "Loop" && node.inputs.size() < 2) node.inputs.resize(2, no_value);
+  for (const auto& [name, body] : node.bodies) {
+    size_t inputs = node.op == "If" ? 0 : node.inputs.size();
+    size_t extra = node.op == "Loop" ? 1 : 0;  // the condition
+    if (body->inputs.size() != inputs)
+      throw Error(Code::bad_model, cat("body ", quote(name), " has ", body->inputs.size(), " inputs, expected ", inputs));
+    if (body->outputs.size() < extra || body->outputs.size() - extra < node.outputs.size())
+      throw Error(Code::bad_model, cat("body ", quote(name), " has ", body->outputs.size(), " outputs, expected ",
+                                       node.outputs.size() + extra));
+    node.outputs.resize(body->outputs.size() - extra, no_value);
+  }
+}
+
+}  // namespace
+
+void GraphBuilder::read_bodies(Scope& scope, Node& node, const std::vector<NamedBody>& protos) {
+  Depth depth(depth_);
+  std::vector<Scope> bodies;
+  bodies.reserve(protos.size());
+  for (const auto& [name, proto] : protos) {
+    node.bodies.emplace_back(name, std::make_shared<Graph>());
+    // Within a function a body sees the function's names and the arguments of its call.
+    bodies.push_back(Scope{*node.bodies.back().second, scope.opsets, &scope, scope.prefix, scope.arguments});
+    try {
+      read_graph(bodies.back(), *proto, false);
+    } catch (const Error& error) {
+      throw error.at(cat("body ", quote(name)));
+    }
+  }
+  join_captures(scope, node, bodies);
+}
+
+/// All bodies take all captures, in one order, so that the captures are the last operands of the node and of each of
+/// its bodies alike.
+void GraphBuilder::join_captures(Scope& scope, Node& node, std::vector<Scope>& bodies) {
+  std::vector<std::string> all;
+  std::unordered_set<std::string> seen;
+  for (Scope& body : bodies) {
+    for (const std::string& name : body.captures)
+      if (seen.insert(name).second) all.push_back(name);
+    body.graph.inputs.resize(body.graph.inputs.size() - body.captures.size());
+  }
+  check_bodies(node);
+  // Behind captures the number of carried values would not show.
+  if (!all.empty() && node.op == "Loop")
+    node.attributes.set("carried", static_cast<int64_t>(node.inputs.size()) - 2);
+  if (!all.empty() && node.op == "Scan")
+    node.attributes.set("carried", static_cast<int64_t>(node.inputs.size()) - node.attributes.integer("num_scan_inputs"));
+  for (Scope& body : bodies) {
+    std::unordered_set<std::string> own(body.captures.begin(), body.captures.end());
+    for (const std::string& name : all) {
+      if (own.count(name)) body.graph.inputs.push_back(body.values.at(name));
+      else add_capture(body, name, body.values.count(name) ? std::string() : name);
+    }
+  }
+  for (const std::string& name : all) node.inputs.push_back(need(scope, name, "it"));
+}
+
+void GraphBuilder::call(Scope& scope, const onnx::NodeProto& proto, const Function& function) {
+  const onnx::FunctionProto& body = *function.proto;
+  if (std::find(calls_.begin(), calls_.end(), &function) != calls_.end())
+    throw Error(Code::bad_model, cat("function ", quote(function.label), " calls itself"));
+  if (proto.input_size() > body.input_size() || proto.output_size() > body.output_size())
+    throw Error(Code::bad_model, cat("function ", quote(function.label), " has ", body.input_size(), " inputs and ",
+                                     body.output_size(), " outputs, the call ", proto.input_size(), " and ",
+                                     proto.output_size()));
+  Depth depth(depth_);
+  charge(500 + 2 * (body.input_size() + body.output_size()) + 4 * static_cast<int64_t>(function.defaults.size()));
+  Arguments arguments = function.defaults;
+  for (const auto& written : proto.attribute()) {
+    check_attribute(written);
+    const auto* attribute = resolve(scope, written);
+    if (attribute && is_graph(*attribute))
+      throw Error(Code::unsupported, cat("attribute ", quote(written.name()), " of a function is a graph"));
+    if (attribute) arguments[written.name()] = attribute;
+  }
+  const std::string& name = proto.name().empty() ? proto.op_type() : proto.name();
+  Scope inner{scope.graph, function.opsets, nullptr, cat(scope.prefix, name, "/"), &arguments};
+  for (int i = 0; i < body.input_size(); ++i) {
+    bool present = i < proto.input_size() && !proto.input(i).empty();
+    declare(inner, body.input(i), present ? need(scope, proto.input(i), "the call") : no_value);
+  }
+  // Nodes inside write straight to the values that the call defines.
+  std::map<std::string, ValueId> given;
+  for (int i = 0; i < proto.output_size(); ++i)
+    if (!proto.output(i).empty()) given.emplace(body.output(i), scope.values.at(proto.output(i)));
+  calls_.push_back(&function);
+  declare_outputs(inner, body.node(), given);
+  build_nodes(inner, body.node());
+  calls_.pop_back();
+  return_outputs(scope, inner, proto, function);
+}
+
+/// Copies the outputs that no node inside has written: operands that are handed through, and a second use of one name.
+void GraphBuilder::return_outputs(Scope& scope, Scope& inner, const onnx::NodeProto& proto, const Function& function) {
+  for (int i = 0; i < proto.output_size(); ++i) {
+    if (proto.output(i).empty()) continue;
+    const std::string& name = function.proto->output(i);
+    ValueId wanted = scope.values.at(proto.output(i));
+    ValueId made = need(inner, name, cat("the list of outputs of function ", quote(function.label)));
+    if (made == wanted) continue;
+    if (made == no_value)
+      throw Error(Code::bad_model, cat("output ", quote(name), " of function ", quote(function.label),
+                                       " is an operand that the call leaves out"));
+    Node& copy = scope.graph.add_node("Identity", {made}, 0);
+    copy.outputs = {wanted};
+    copy.name = inner.prefix + "Identity";
+    check_node(ops_, copy);
+  }
+}
+
+}  // namespace plait::onnx_import

@@ -1,0 +1,94 @@
+#pragma once
+// GraphProto to Graph: names become ids, local functions are inlined, captures of bodies become operands.
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/graph/graph.h"
+#include "core/graph/schema.h"
+#include "importers/onnx/functions.h"
+#include "importers/onnx/tensor_reader.h"
+
+namespace google::protobuf {
+template <typename Element>
+class RepeatedPtrField;
+}
+namespace onnx {
+class GraphProto;
+class NodeProto;
+class ValueInfoProto;
+}  // namespace onnx
+
+namespace plait::onnx_import {
+
+using NodeList = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
+using Arguments = std::map<std::string, const onnx::AttributeProto*>;
+
+/// What names mean within one list of nodes: that of a graph, or of a called function, whose nodes go into the graph
+/// of the call.
+struct Scope {
+  Graph& graph;
+  const OpsetImports& opsets;
+  Scope* outer = nullptr;  ///< of a body: the scope that it may read from. Null for the main graph and functions
+  std::string prefix;      ///< of the names of nodes that come from a call: "call/"
+  /// In a function, and the bodies in it: the attributes of the call, defaults included. Null elsewhere.
+  const Arguments* arguments = nullptr;
+  std::unordered_map<std::string, ValueId> values = {};  ///< no_value: an operand that the caller left out
+  std::vector<std::string> captures = {};                ///< of a body: names read from outside, in order of first use
+};
+
+/// One for each import. Every rule it enforces is an Error(bad_model) unless said otherwise. A body may define a name
+/// again that has a meaning outside (merged decoders do): its own meaning holds in it.
+class GraphBuilder {
+ public:
+  GraphBuilder(const OpSet& ops, TensorReader& tensors, const FunctionTable& functions)
+      : ops_(ops), tensors_(tensors), functions_(functions) {}
+
+  /// The whole of `proto`, sorted. `opsets` are the model's.
+  Graph main_graph(const onnx::GraphProto& proto, const OpsetImports& opsets);
+
+ private:
+  using NamedBody = std::pair<std::string, const onnx::GraphProto*>;
+
+  // Names, inputs and outputs (graph_builder.cpp).
+  void declare(Scope& scope, const std::string& name, ValueId id);
+  std::optional<ValueId> lookup(Scope& scope, const std::string& name);
+  ValueId need(Scope& scope, const std::string& name, std::string_view reader);
+  ValueId add_capture(Scope& scope, const std::string& name, const std::string& value_name);
+  void read_initializers(Scope& scope, const onnx::GraphProto& proto);
+  void read_inputs(Scope& scope, const onnx::GraphProto& proto, bool main);
+  void read_graph(Scope& scope, const onnx::GraphProto& proto, bool main);
+
+  // Nodes (node_builder.cpp).
+  void declare_outputs(Scope& scope, const NodeList& nodes, const std::map<std::string, ValueId>& given);
+  void build_nodes(Scope& scope, const NodeList& nodes);
+  void build_node(Scope& scope, const onnx::NodeProto& proto, const std::string& domain, int64_t opset);
+  std::vector<NamedBody> read_attributes(Scope& scope, const onnx::NodeProto& proto, Node& node);
+  Tensor constant_of(const Scope& scope, const onnx::NodeProto& proto);
+
+  // What nests (body_builder.cpp).
+  void read_bodies(Scope& scope, Node& node, const std::vector<NamedBody>& protos);
+  void join_captures(Scope& scope, Node& node, std::vector<Scope>& bodies);
+  void call(Scope& scope, const onnx::NodeProto& proto, const Function& function);
+  void return_outputs(Scope& scope, Scope& inner, const onnx::NodeProto& proto, const Function& function);
+
+  /// Counts what the graph costs beyond what the file holds, since calls multiply it.
+  void charge(int64_t units);
+
+  const OpSet& ops_;
+  TensorReader& tensors_;
+  const FunctionTable& functions_;
+  std::vector<const Function*> calls_;  ///< being inlined, outermost first
+  int depth_ = 0;                       ///< of bodies and calls
+  int64_t cost_ = 0;
+};
+
+/// "node "n" (Op)", or "the node Op that makes "y"" for one without a name.
+std::string describe(const Scope& scope, const onnx::NodeProto& proto);
+
+/// What the attribute is within this scope: itself, or the argument of the call that it refers to, or null.
+const onnx::AttributeProto* resolve(const Scope& scope, const onnx::AttributeProto& attribute);
+
+}  // namespace plait::onnx_import

@@ -1,0 +1,167 @@
+// GraphBuilder's part that reads nodes.
+#include "importers/onnx/graph_builder.h"
+
+#include <onnx-ml.pb.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "importers/onnx/attribute_reader.h"
+#include "importers/onnx/opset_map.h"
+
+namespace plait::onnx_import {
+namespace {
+
+bool is_constant(const onnx::NodeProto& proto) {
+  return proto.op_type() == "Constant" && canonical_domain(proto.domain()).empty();
+}
+
+int64_t cost_of(const onnx::NodeProto& proto) {
+  return 16 + 2 * (proto.input_size() + proto.output_size()) + static_cast<int64_t>(proto.name().size()) / 8;
+}
+
+bool is_identifier(std::string_view text, std::string_view also) {
+  return std::all_of(text.begin(), text.end(), [also](char letter) {
+    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9') ||
+           also.find(letter) != std::string_view::npos;
+  });
+}
+
+/// Node::op of an op. ONNX Runtime's tools write some of their own ops into ONNX's domain.
+std::string op_name(const std::string& domain, const std::string& op) {
+  // Messages print Node::op as it is, and a dot in it would name another domain's op.
+  if (op.empty() || !is_identifier(op, "_")) throw Error(Code::bad_model, cat("the op type ", quote(op), " is no identifier"));
+  if (!is_identifier(domain, "_.-")) throw Error(Code::bad_model, cat("the domain ", quote(domain), " is no name"));
+  // Plait's own ops have rules that no file can know, such as outputs that share memory with inputs.
+  if (domain == "plait") throw Error(Code::unsupported, "the domain \"plait\" is not for files");
+  if (domain.empty() && op == "SimplifiedLayerNormalization") return "com.microsoft." + op;
+  return domain.empty() ? op : cat(domain, ".", op);
+}
+
+void check_body_names(const OpSchema& row, const Node& node) {
+  for (const auto& [name, body] : node.bodies)
+    if (std::none_of(row.attributes.begin(), row.attributes.end(),
+                     [&name = name](const AttributeRow& a) { return a.name == name && a.kind == "graph"; }))
+      throw Error(Code::bad_model, cat(row.name, " has no attribute ", quote(name), " that is a graph"));
+}
+
+}  // namespace
+
+std::string describe(const Scope& scope, const onnx::NodeProto& proto) {
+  std::string op = quote(proto.op_type());
+  op = op.substr(1, op.size() - 2);
+  if (!proto.name().empty()) return cat("node ", quote(scope.prefix + proto.name()), " (", op, ")");
+  for (const std::string& output : proto.output())
+    if (!output.empty()) return cat("the node ", op, " that makes ", quote(scope.prefix + output));
+  return cat("a node ", op);
+}
+
+/// Gives each output an id before any node is read, so that nodes may come in any order. `given` are the ids that a
+/// function's caller has for the outputs of the call.
+void GraphBuilder::declare_outputs(Scope& scope, const NodeList& nodes, const std::map<std::string, ValueId>& given) {
+  for (const auto& proto : nodes) {
+    try {
+      for (const std::string& name : proto.output()) {
+        if (name.empty()) continue;
+        charge(8 + static_cast<int64_t>(name.size()) / 8);
+        auto wanted = given.find(name);
+        // The names inside a function are not unique in the graph, so its values have none.
+        ValueId id = wanted != given.end() ? wanted->second
+                                           : scope.graph.add_value(scope.arguments ? std::string() : name);
+        declare(scope, name, id);
+      }
+      if (!is_constant(proto)) continue;
+      if (proto.output_size() != 1 || proto.output(0).empty()) throw Error(Code::bad_model, "Constant has one output");
+      Tensor tensor = constant_of(scope, proto);
+      Value& value = scope.graph.value(scope.values.at(proto.output(0)));
+      value.type = {tensor.dtype(), Dims(tensor.shape().begin(), tensor.shape().end())};
+      value.constant = std::make_shared<Constant>(Constant{scope.arguments ? std::string() : value.name, std::move(tensor), {}});
+    } catch (const Error& error) {
+      throw error.at(describe(scope, proto));
+    }
+  }
+}
+
+void GraphBuilder::build_nodes(Scope& scope, const NodeList& nodes) {
+  for (const auto& proto : nodes) {
+    if (is_constant(proto)) continue;
+    charge(cost_of(proto) + static_cast<int64_t>(scope.prefix.size()) / 8);
+    std::string domain = canonical_domain(proto.domain());
+    auto opset = scope.opsets.find(domain);
+    std::string where = describe(scope, proto);
+    if (opset == scope.opsets.end())
+      throw Error(Code::bad_model, cat(where, ": the model imports no opset of domain ",
+                                       quote(domain.empty() ? "ai.onnx" : domain)));
+    try {
+      build_node(scope, proto, domain, opset->second);
+    } catch (const Error& error) {
+      throw error.at(cat(where, ", domain ", quote(domain.empty() ? "ai.onnx" : domain), " opset ", opset->second));
+    }
+  }
+}
+
+/// A local function takes the place of an op of ONNX's own domain, as its specification allows; in other domains,
+/// where exporters add bodies of ops that engines know, the known op is preferred.
+void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const std::string& domain, int64_t opset) {
+  const Function* function = functions_.find(domain, proto.op_type(), proto.overload());
+  if (function && (domain.empty() || !ops_.find(cat(domain, ".", proto.op_type())))) return call(scope, proto, *function);
+
+  Node node;
+  node.op = op_name(domain, proto.op_type());
+  node.name = proto.name().empty() ? std::string() : scope.prefix + proto.name();
+  for (const std::string& name : proto.input())
+    node.inputs.push_back(name.empty() ? no_value : need(scope, name, "it"));
+  for (const std::string& name : proto.output()) node.outputs.push_back(name.empty() ? no_value : scope.values.at(name));
+  std::vector<NamedBody> bodies = read_attributes(scope, proto, node);
+  if (bodies.empty())
+    while (!node.inputs.empty() && node.inputs.back() == no_value) node.inputs.pop_back();
+  size_t helpers = scope.graph.nodes.size();
+  to_newest(scope.graph, node, opset);
+  if (!bodies.empty()) read_bodies(scope, node, bodies);
+  for (size_t i = helpers; i < scope.graph.nodes.size(); ++i) check_node(ops_, scope.graph.nodes[i]);
+  check_body_names(check_node(ops_, node), node);
+  scope.graph.nodes.push_back(std::move(node));
+}
+
+const onnx::AttributeProto* resolve(const Scope& scope, const onnx::AttributeProto& attribute) {
+  const std::string& name = attribute.ref_attr_name();
+  if (name.empty()) return &attribute;
+  if (!scope.arguments)
+    throw Error(Code::bad_model, cat("attribute ", quote(attribute.name()), " refers to ", quote(name),
+                                     " of a function, but is in none"));
+  auto found = scope.arguments->find(name);
+  return found == scope.arguments->end() ? nullptr : found->second;
+}
+
+Tensor GraphBuilder::constant_of(const Scope& scope, const onnx::NodeProto& proto) {
+  if (proto.attribute_size() != 1)
+    throw Error(Code::bad_model, cat("Constant needs one attribute, it has ", proto.attribute_size()));
+  const auto& written = proto.attribute(0);
+  check_attribute(written);
+  const auto* attribute = resolve(scope, written);
+  if (!attribute) throw Error(Code::bad_model, cat("the call gives no attribute ", quote(written.ref_attr_name())));
+  charge(attribute_cost(*attribute));
+  return read_constant(written.name(), *attribute, tensors_);
+}
+
+/// Sets those that are no graphs, and returns those that are.
+std::vector<GraphBuilder::NamedBody> GraphBuilder::read_attributes(Scope& scope, const onnx::NodeProto& proto,
+                                                                   Node& node) {
+  std::vector<NamedBody> bodies;
+  std::set<std::string> names;
+  for (const auto& written : proto.attribute()) {
+    check_attribute(written);
+    if (!names.insert(written.name()).second)
+      throw Error(Code::bad_model, cat("attribute ", quote(written.name()), " is given twice"));
+    const auto* attribute = resolve(scope, written);
+    if (!attribute) continue;
+    charge(attribute_cost(*attribute));
+    if (is_graph(*attribute)) bodies.emplace_back(written.name(), &attribute->g());
+    else node.attributes.set(written.name(), read_attribute(*attribute, tensors_));
+  }
+  return bodies;
+}
+
+}  // namespace plait::onnx_import

@@ -1,0 +1,230 @@
+#include "importers/onnx/opset_map.h"
+
+#include <map>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait::onnx_import {
+namespace {
+
+/// A node on its way to the newest form.
+struct OldNode {
+  Graph& graph;
+  Node& node;
+  int64_t opset;
+
+  ValueId input(size_t index) const { return index < node.inputs.size() ? node.inputs[index] : no_value; }
+  /// The operand at `index`, which the form needs.
+  ValueId required(size_t index) const {
+    if (input(index) == no_value) throw Error(Code::bad_model, cat("input ", index, " is missing"));
+    return input(index);
+  }
+  void set_input(size_t index, ValueId id) {
+    if (node.inputs.size() <= index) node.inputs.resize(index + 1, no_value);
+    node.inputs[index] = id;
+  }
+  ValueId ints(std::span<const int64_t> numbers) { return graph.add_constant(Tensor::of_ints(numbers)); }
+
+  /// A helper node before this one, with a fresh output or the one that is given.
+  ValueId emit(std::string op, std::vector<ValueId> inputs, Attributes attributes = {}, ValueId output = no_value) {
+    Node& helper = graph.add_node(std::move(op), std::move(inputs), 0, std::move(attributes));
+    helper.name = node.name;
+    ValueId id = output == no_value ? graph.add_value({}) : output;
+    graph.nodes.back().outputs = {id};
+    return id;
+  }
+
+  /// A number as a scalar of the dtype of `like`, which is often not known yet.
+  ValueId scalar_like(double number, ValueId like) {
+    float value = static_cast<float>(number);
+    ValueId scalar = graph.add_constant(Tensor::of<float>(DType::f32, Shape{}, {&value, 1}));
+    return graph.value(like).type.dtype == DType::f32 ? scalar : emit("CastLike", {scalar, like});
+  }
+
+  /// Moves the list attribute `name` to input `index`, where it is given.
+  bool list_to_input(std::string_view name, size_t index) {
+    if (!node.attributes.has(name)) return false;
+    std::vector<int64_t> numbers = node.attributes.integers(name);
+    node.attributes.erase(name);
+    set_input(index, ints(numbers));
+    return true;
+  }
+
+  [[noreturn]] void missing(std::string_view name) const {
+    throw Error(Code::bad_model, cat("attribute ", quote(name), " is missing"));
+  }
+};
+
+void axes_to_input(OldNode& old) { old.list_to_input("axes", 1); }
+
+void unsqueeze(OldNode& old) {
+  if (!old.list_to_input("axes", 1)) old.missing("axes");
+}
+
+void split(OldNode& old) {
+  if (old.opset < 13) old.list_to_input("split", 1);
+  if (old.input(1) == no_value)
+    old.node.attributes.set("num_outputs", static_cast<int64_t>(old.node.outputs.size()));
+}
+
+void slice(OldNode& old) {
+  if (!old.list_to_input("starts", 1)) old.missing("starts");
+  if (!old.list_to_input("ends", 2)) old.missing("ends");
+  old.list_to_input("axes", 3);
+}
+
+void clip(OldNode& old) {
+  constexpr std::string_view bounds[] = {"min", "max"};
+  for (size_t i = 0; i < 2; ++i)
+    if (old.node.attributes.has(bounds[i])) {
+      ValueId bound = old.scalar_like(old.node.attributes.real(bounds[i], 0), old.required(0));
+      old.node.attributes.erase(bounds[i]);
+      old.set_input(i + 1, bound);
+    }
+}
+
+void pad(OldNode& old) {
+  bool oldest = old.node.attributes.has("paddings");
+  if (!old.list_to_input(oldest ? "paddings" : "pads", 1)) old.missing("pads");
+  double value = old.node.attributes.real("value", 0);
+  old.node.attributes.erase("value");
+  if (value != 0) old.set_input(2, old.scalar_like(value, old.required(0)));
+}
+
+void top_k(OldNode& old) {
+  if (!old.node.attributes.has("k")) old.missing("k");
+  int64_t k = old.node.attributes.integer("k");
+  old.node.attributes.erase("k");
+  old.set_input(1, old.ints({&k, 1}));
+}
+
+/// All opsets: what a model does in training is not the file's to say. A mask that is asked for is all true.
+void dropout(OldNode& old) {
+  if (old.node.outputs.size() > 1 && old.node.outputs[1] != no_value) {
+    uint8_t yes = 1;
+    Attributes value;
+    value.set("value", Tensor::of<uint8_t>(DType::boolean, Shape{1}, {&yes, 1}));
+    old.emit("ConstantOfShape", {old.emit("Shape", {old.required(0)})}, std::move(value), old.node.outputs[1]);
+  }
+  old.node.op = "Identity";
+  old.node.inputs = {old.required(0)};
+  old.node.outputs.resize(1, no_value);
+  old.node.attributes = {};
+}
+
+/// Before opset 13 the input counted as a matrix of [sizes before axis, sizes from axis on], and the axis was 1 unless
+/// given. That is the present meaning where the axis is the last one, which only a known rank can show.
+void softmax(OldNode& old) {
+  ValueId x = old.required(0);
+  int64_t axis = old.node.attributes.integer("axis", 1);
+  const auto& dims = old.graph.value(x).type.dims;
+  old.node.attributes.set("axis", int64_t{-1});
+  if (axis == -1 || (dims && axis == static_cast<int64_t>(dims->size()) - 1)) return;
+  Attributes from;
+  from.set("axis", axis);
+  ValueId shape = old.emit("Shape", {x});
+  ValueId rows = old.emit(old.node.op, {old.emit("Flatten", {x}, from)}, old.node.attributes);
+  old.node.op = "Reshape";
+  old.node.inputs = {rows, shape};
+  old.node.attributes = {};
+  old.node.attributes.set("allowzero", int64_t{1});  // a size of zero is meant as such
+}
+
+/// Before opset 7 the second operand was broadcast only when asked, and placed by `axis`.
+void legacy_broadcast(OldNode& old) {
+  if (old.node.attributes.integer("broadcast", 0) && old.node.attributes.has("axis"))
+    throw Error(Code::unsupported, "broadcasting along an axis, a form of opset 6", "convert the model to opset 13 or later");
+  old.node.attributes.erase("broadcast");
+  old.node.attributes.erase("axis");
+}
+
+void reshape(OldNode& old) {
+  if (!old.list_to_input("shape", 1)) old.missing("shape");
+}
+
+void cast(OldNode& old) {
+  const Attribute* to = old.node.attributes.find("to");
+  if (!to || !std::holds_alternative<std::string>(*to)) return;
+  constexpr std::string_view names[] = {"UNDEFINED", "FLOAT", "UINT8", "INT8", "UINT16", "INT16", "INT32", "INT64",
+                                        "STRING", "BOOL", "FLOAT16", "DOUBLE", "UINT32", "UINT64"};
+  for (size_t i = 1; i < std::size(names); ++i)
+    if (names[i] == std::get<std::string>(*to)) {
+      old.node.attributes.set("to", static_cast<int64_t>(i));
+      return;
+    }
+  throw Error(Code::bad_model, cat("cannot cast to ", quote(std::get<std::string>(*to))));
+}
+
+void concat(OldNode& old) {
+  if (!old.node.attributes.has("axis")) old.node.attributes.set("axis", int64_t{1});
+}
+
+void batch_normalization(OldNode& old) {
+  if (old.node.attributes.integer("spatial", 1) != 1)
+    throw Error(Code::unsupported, "spatial = 0, a form of opset 8");
+  old.node.attributes.erase("spatial");
+  old.node.attributes.erase("is_test");
+}
+
+void scatter(OldNode& old) { old.node.op = "ScatterElements"; }
+
+void refuse(OldNode& old) {
+  throw Error(Code::unsupported, cat("the form that ", old.node.op, " had in opset ", old.opset, " is not read"),
+              "convert the model to opset 21 or later");
+}
+
+/// `convert` applies to the op's forms of opsets below `until`.
+struct Row {
+  std::string_view op;
+  int64_t until;
+  void (*convert)(OldNode&);
+};
+
+constexpr int64_t every_opset = INT64_MAX;
+constexpr Row rows[] = {
+    {"Add", 7, legacy_broadcast}, {"Sub", 7, legacy_broadcast}, {"Mul", 7, legacy_broadcast},
+    {"Div", 7, legacy_broadcast}, {"Pow", 7, legacy_broadcast}, {"And", 7, legacy_broadcast},
+    {"Or", 7, legacy_broadcast}, {"Xor", 7, legacy_broadcast}, {"Equal", 7, legacy_broadcast},
+    {"Less", 7, legacy_broadcast}, {"Greater", 7, legacy_broadcast}, {"Gemm", 7, legacy_broadcast},
+    {"BatchNormalization", 9, batch_normalization},
+    {"Cast", 6, cast},
+    {"Clip", 11, clip},
+    {"Concat", 4, concat},
+    {"Dropout", every_opset, dropout},
+    {"GroupNormalization", 21, refuse},  // scale and bias were per group, now they are per channel
+    {"Hardmax", 13, softmax}, {"LogSoftmax", 13, softmax}, {"Softmax", 13, softmax},
+    {"Pad", 11, pad},
+    {"ReduceSum", 13, axes_to_input},
+    {"ReduceL1", 18, axes_to_input}, {"ReduceL2", 18, axes_to_input}, {"ReduceLogSum", 18, axes_to_input},
+    {"ReduceLogSumExp", 18, axes_to_input}, {"ReduceMax", 18, axes_to_input}, {"ReduceMean", 18, axes_to_input},
+    {"ReduceMin", 18, axes_to_input}, {"ReduceProd", 18, axes_to_input}, {"ReduceSumSquare", 18, axes_to_input},
+    {"Reshape", 5, reshape},
+    {"Resize", 11, refuse},  // no region of interest, and other rounding
+    {"Scan", 9, refuse},     // had a batch dimension
+    {"Scatter", every_opset, scatter},
+    {"Slice", 10, slice},
+    {"Split", 18, split},
+    {"Squeeze", 13, axes_to_input},
+    {"Tile", 6, refuse},
+    {"TopK", 10, top_k},
+    {"Unsqueeze", 13, unsqueeze},
+    {"Upsample", every_opset, refuse},
+};
+
+}  // namespace
+
+void to_newest(Graph& graph, Node& node, int64_t opset) {
+  static const std::multimap<std::string_view, Row> by_op = [] {
+    std::multimap<std::string_view, Row> out;
+    for (const Row& row : rows) out.emplace(row.op, row);
+    return out;
+  }();
+  if (opset < 6) node.attributes.erase("consumed_inputs");  // a hint of opset 1 to 5
+  OldNode old{graph, node, opset};
+  auto [begin, end] = by_op.equal_range(node.op);
+  for (auto row = begin; row != end; ++row)
+    if (opset < row->second.until) row->second.convert(old);
+}
+
+}  // namespace plait::onnx_import

@@ -1,0 +1,46 @@
+#pragma once
+// TensorProto to Tensor: dtypes, the ways in which a file stores elements, and external data.
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "core/base/tensor.h"
+#include "importers/onnx/import.h"
+
+namespace onnx {
+class TensorProto;
+}
+
+namespace plait::onnx_import {
+
+/// The element type that a file's number means. Throws Error(bad_model) for a number that ONNX does not define, and
+/// for 0 ("undefined").
+DType dtype_of(int64_t data_type);
+
+/// The sizes in a file as a Shape. Throws Error(bad_model) when one is negative or their product overflows, and
+/// Error(unsupported) above Shape::max_rank.
+Shape shape_of(std::span<const int64_t> sizes, DType dtype);
+
+/// One for each import. Each file is mapped once, each TensorProto converted once.
+class TensorReader {
+ public:
+  /// `file` holds what slim_model's ranges point into.
+  TensorReader(std::shared_ptr<const Blob> file, const ExternalResolver& resolver)
+      : file_(std::move(file)), resolver_(resolver) {}
+
+  /// Shares the bytes of the file, except for typed data. `proto` must outlive the reader. Throws Error(bad_model)
+  /// unless there is exactly one data field and it has exactly the elements that the sizes ask for.
+  Tensor read(const onnx::TensorProto& proto);
+
+ private:
+  Tensor convert(const onnx::TensorProto& proto);
+  Tensor external(const onnx::TensorProto& proto, DType dtype, const Shape& shape);
+  const std::shared_ptr<const Blob>& open(const std::string& location);
+
+  std::shared_ptr<const Blob> file_;
+  const ExternalResolver& resolver_;
+  std::unordered_map<std::string, std::shared_ptr<const Blob>> opened_;
+  std::unordered_map<const onnx::TensorProto*, Tensor> done_;
+};
+
+}  // namespace plait::onnx_import

@@ -1,0 +1,181 @@
+#include "importers/onnx/wire.h"
+
+#include <cstring>
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait::onnx_import {
+namespace {
+
+enum class Kind : uint8_t { keep, drop, raw, model, graph, node, attribute, tensor, function, sparse };
+
+struct Rule {
+  Kind message;
+  uint32_t field;
+  Kind action;  ///< a message kind: look into it
+};
+
+// Fields that are not listed are kept as they are. Numbers are those of onnx-ml.proto.
+constexpr Rule rules[] = {
+    {Kind::model, 6, Kind::drop},       // doc_string
+    {Kind::model, 7, Kind::graph},      //
+    {Kind::model, 20, Kind::drop},      // training_info
+    {Kind::model, 25, Kind::function},  //
+    {Kind::model, 26, Kind::drop},      // configuration
+    {Kind::graph, 1, Kind::node},       //
+    {Kind::graph, 5, Kind::tensor},     //
+    {Kind::graph, 10, Kind::drop},      // doc_string
+    {Kind::graph, 13, Kind::drop},      // value_info
+    {Kind::graph, 14, Kind::drop},      // quantization_annotation
+    {Kind::graph, 15, Kind::sparse},    //
+    {Kind::graph, 16, Kind::drop},      // metadata_props
+    {Kind::node, 5, Kind::attribute},   //
+    {Kind::node, 6, Kind::drop},        // doc_string
+    {Kind::node, 9, Kind::drop},        // metadata_props
+    {Kind::node, 10, Kind::drop},       // device_configurations
+    {Kind::attribute, 5, Kind::tensor},
+    {Kind::attribute, 6, Kind::graph},
+    {Kind::attribute, 10, Kind::tensor},
+    {Kind::attribute, 11, Kind::graph},
+    {Kind::attribute, 13, Kind::drop},  // doc_string
+    {Kind::attribute, 22, Kind::sparse},
+    {Kind::attribute, 23, Kind::sparse},
+    {Kind::tensor, 9, Kind::raw},
+    {Kind::tensor, 12, Kind::drop},     // doc_string
+    {Kind::tensor, 16, Kind::drop},     // metadata_props
+    {Kind::sparse, 1, Kind::tensor},
+    {Kind::sparse, 2, Kind::tensor},
+    {Kind::function, 7, Kind::node},
+    {Kind::function, 8, Kind::drop},    // doc_string
+    {Kind::function, 11, Kind::attribute},
+    {Kind::function, 12, Kind::drop},   // value_info
+    {Kind::function, 14, Kind::drop},   // metadata_props
+};
+
+Kind action_of(Kind message, uint32_t field) {
+  for (const Rule& rule : rules)
+    if (rule.message == message && rule.field == field) return rule.action;
+  return Kind::keep;
+}
+
+constexpr int max_depth = 100;
+// An empty message takes 2 bytes of a file and some 200 of memory; the largest models have a tenth of these.
+constexpr int64_t max_messages = 2'000'000;
+constexpr int64_t max_fields = 16'000'000;
+constexpr uint32_t length_delimited = 2;
+
+void append_varint(std::string& out, uint64_t number) {
+  for (; number >= 0x80; number >>= 7) out.push_back(static_cast<char>(number | 0x80));
+  out.push_back(static_cast<char>(number));
+}
+
+class Slimmer {
+ public:
+  explicit Slimmer(std::span<const std::byte> file)
+      : data_(reinterpret_cast<const uint8_t*>(file.data())), size_(static_cast<int64_t>(file.size())) {}
+
+  std::string run() {
+    std::string out;
+    message(Kind::model, 0, size_, 0, out);
+    return out;
+  }
+
+ private:
+  [[noreturn]] static void fail(int64_t at, std::string_view what) {
+    throw Error(Code::bad_model, cat("not a valid ONNX file: ", what, " at byte ", at),
+                "the file is truncated, damaged, or of another format; fetch or export it again");
+  }
+
+  uint64_t varint(int64_t& at, int64_t end) const {
+    uint64_t out = 0;
+    for (int shift = 0; shift < 70; shift += 7) {
+      if (at >= end) fail(at, "a number runs past the end of its message");
+      uint8_t byte = data_[at++];
+      out |= static_cast<uint64_t>(byte & 0x7F) << shift;
+      if (byte < 0x80) return out;
+    }
+    fail(at, "a number of more than 10 bytes");
+  }
+
+  /// Steps over the value of a field that starts at `at`; `begin` and the result are its content.
+  int64_t skip(uint32_t wire_type, int64_t& begin, int64_t end) const {
+    int64_t at = begin, fixed = wire_type == 1 ? 8 : 4;
+    switch (wire_type) {
+      case 0: varint(at, end); return at;
+      case 1:
+      case 5:
+        if (end - at < fixed) fail(at, "a number runs past the end of its message");
+        return at + fixed;
+      case length_delimited: {
+        uint64_t length = varint(at, end);
+        if (length > static_cast<uint64_t>(end - at))
+          fail(at, cat("a field of ", length, " bytes where ", end - at, " are left"));
+        begin = at;
+        return at + static_cast<int64_t>(length);
+      }
+      default: fail(at, cat("a field of wire type ", wire_type));
+    }
+  }
+
+  /// Appends the slim form of the message of `kind` in [begin, end).
+  void message(Kind kind, int64_t begin, int64_t end, int depth, std::string& out) {
+    if (depth > max_depth) fail(begin, cat("messages nested more than ", max_depth, " deep"));
+    if (++messages_ > max_messages) fail(begin, cat("more than ", max_messages, " messages"));
+    int64_t at = begin, kept = begin;  // [kept, at) is to be copied as it is
+    auto flush = [&](int64_t up_to) {
+      if (up_to - kept > std::numeric_limits<int32_t>::max() - static_cast<int64_t>(out.size()))
+        throw Error(Code::unsupported, "the file holds more than 2 GiB besides raw tensor data",
+                    "store the tensors as raw or external data");
+      out.append(reinterpret_cast<const char*>(data_) + kept, static_cast<size_t>(up_to - kept));
+    };
+    while (at < end) {
+      int64_t start = at;
+      uint64_t tag = varint(at, end);
+      if (tag >> 3 == 0 || tag > std::numeric_limits<uint32_t>::max()) fail(start, "a bad field number");
+      auto wire_type = static_cast<uint32_t>(tag & 7);
+      int64_t content = at, next = skip(wire_type, content, end);
+      at = next;
+      if (wire_type != length_delimited) continue;
+      if (++fields_ > max_fields) fail(start, cat("more than ", max_fields, " fields"));
+      Kind action = action_of(kind, static_cast<uint32_t>(tag >> 3));
+      if (action == Kind::keep) continue;
+      flush(start);
+      kept = next;
+      if (action != Kind::drop) replace(action, tag, content, next, depth, out);
+    }
+    flush(end);
+  }
+
+  void replace(Kind action, uint64_t tag, int64_t begin, int64_t end, int depth, std::string& out) {
+    std::string inner;
+    if (action == Kind::raw) {
+      RawRange range{begin, end - begin};
+      inner.assign(reinterpret_cast<const char*>(&range), sizeof range);
+    } else {
+      message(action, begin, end, depth + 1, inner);
+    }
+    append_varint(out, tag);
+    append_varint(out, inner.size());
+    out += inner;
+  }
+
+  const uint8_t* data_;
+  int64_t size_;
+  int64_t messages_ = 0;
+  int64_t fields_ = 0;
+};
+
+}  // namespace
+
+std::string slim_model(std::span<const std::byte> file) { return Slimmer(file).run(); }
+
+RawRange raw_range(std::string_view reference) {
+  RawRange range;
+  PLAIT_ASSERT(reference.size() == sizeof range);
+  std::memcpy(&range, reference.data(), sizeof range);
+  return range;
+}
+
+}  // namespace plait::onnx_import

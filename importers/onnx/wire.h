@@ -1,0 +1,28 @@
+#pragma once
+// The outermost look at a file: its wire format (protobuf.dev/programming-guides/encoding), before any message is made.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace plait::onnx_import {
+
+/// Where a tensor's raw_data lies in the file.
+struct RawRange {
+  int64_t offset;
+  int64_t size;
+};
+
+/// A copy of a serialised ModelProto that holds no weights: each tensor's raw_data is replaced by 16 bytes that say
+/// where it lies (see `raw_range`), and what the importer never reads is left out: doc strings, value_info, stack
+/// traces, training info. So files of any size parse (Protocol Buffers stop at 2 GiB), and weights stay where they
+/// are. Every raw_data is replaced, short ones too: a file cannot bring a range of its own.
+///
+/// Throws Error(bad_model) where the bytes break the wire format: a length past the end, a bad tag, nesting above
+/// 100, more than 2 million messages or 16 million fields; Error(unsupported) when more than 2 GiB remain.
+std::string slim_model(std::span<const std::byte> file);
+
+/// Reads what `slim_model` wrote.
+RawRange raw_range(std::string_view reference);
+
+}  // namespace plait::onnx_import

@@ -1,0 +1,169 @@
+// Products with weights as PyTorch stores them, [n, k] row-major: plait.Linear, plait.Linears, plait.GatedLinear, and
+// com.microsoft MatMulNBits. All sum in f32, in the order of `dot`, a row of x at a time: a row's result does not
+// depend on the other rows.
+#include <algorithm>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "kernels/reference/activations.h"
+#include "kernels/reference/families.h"
+#include "kernels/reference/kernel_of.h"
+#include "kernels/reference/multiply.h"
+#include "kernels/reference/numbers.h"
+
+namespace plait::reference {
+namespace {
+
+constexpr int64_t band = 16;  ///< rows of weights a task: the smallest share whose outputs fill a cache line
+
+/// Row i of the weights as f32, into `row` where it must be converted.
+struct Weights {
+  const TensorView& tensor;
+  const float* row(int64_t i, std::vector<float>& buffer) const {
+    int64_t k = tensor.shape[1];
+    if (tensor.dtype == DType::f32 && reinterpret_cast<uintptr_t>(tensor.data) % alignof(float) == 0)
+      return tensor.as<float>() + i * k;
+    buffer.resize(static_cast<size_t>(k));
+    load(tensor, i * k, k, buffer.data());
+    return buffer.data();
+  }
+};
+
+/// y [m, n] = x [m, k] w^T.
+void linear_values(const float* x, int64_t m, const TensorView& w, std::vector<float>& y, ThreadPool& pool) {
+  int64_t n = w.shape[0], k = w.shape[1];
+  y.resize(static_cast<size_t>(m * n));
+  share(pool, (n + band - 1) / band, m * n * k, [&](int64_t task) {
+    std::vector<float> buffer;
+    for (int64_t j = task * band; j < std::min(n, (task + 1) * band); ++j) {
+      const float* row = Weights{w}.row(j, buffer);
+      for (int64_t i = 0; i < m; ++i) y[static_cast<size_t>(i * n + j)] = dot(x + i * k, row, k);
+    }
+  });
+}
+
+int64_t rows_of(const TensorView& x) { return x.shape.elements(0, x.shape.rank() - 1); }
+
+/// plait.Linear: x [..., k], w [n, k], bias? [n] -> [..., n].
+KernelStatus linear(const KernelCall& call) {
+  const TensorView &x = call.inputs[0], &w = call.inputs[1], bias = input(call, 2);
+  std::vector<float> y, shift = load_all<float>(bias.present() ? bias : TensorView{nullptr, DType::f32, {0}});
+  linear_values(Loaded<float>(x).data(), rows_of(x), w, y, call.pool);
+  if (!shift.empty())
+    for (size_t i = 0; i < y.size(); ++i) y[i] += shift[i % shift.size()];
+  store_all(call.outputs[0], y);
+  return {};
+}
+
+/// plait.Linears: x [..., k], w1 [n1, k], w2 [n2, k], ... -> [..., n1], [..., n2], ...
+KernelStatus linears(const KernelCall& call) {
+  const TensorView& x = call.inputs[0];
+  Loaded<float> values(x);
+  std::vector<float> y;
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    if (!call.outputs[i].present()) continue;
+    linear_values(values.data(), rows_of(x), call.inputs[i + 1], y, call.pool);
+    store_all(call.outputs[i], y);
+  }
+  return {};
+}
+
+double relu(double x) { return x < 0 ? 0 : x; }
+double identity(double x) { return x; }
+
+struct GatedAttributes {
+  explicit GatedAttributes(const NodeInfo& node) {
+    struct Row {
+      std::string_view name;
+      double (*f)(double);
+    };
+    static constexpr Row rows[] = {
+        {"silu", silu}, {"gelu_tanh", gelu_tanh}, {"gelu", gelu}, {"relu", relu}, {"identity", identity}};
+    std::string name = node.attributes.string("activation", "silu");
+    for (const Row& row : rows)
+      if (row.name == name) activation = row.f;
+    if (!activation)
+      throw Error(Code::bad_model, cat(node.op, ": activation is ", quote(name),
+                                       ", expected silu, gelu_tanh, gelu, relu or identity"));
+  }
+  double (*activation)(double) = nullptr;
+};
+
+/// plait.GatedLinear: x [..., k], gate [f, k], up [f, k] -> activation(x gate^T) * (x up^T) [..., f].
+KernelStatus gated_linear(const KernelCall& call, const GatedAttributes& attributes) {
+  const TensorView& x = call.inputs[0];
+  Loaded<float> values(x);
+  std::vector<float> gate, up;
+  linear_values(values.data(), rows_of(x), call.inputs[1], gate, call.pool);
+  linear_values(values.data(), rows_of(x), call.inputs[2], up, call.pool);
+  for (size_t i = 0; i < gate.size(); ++i) gate[i] = static_cast<float>(attributes.activation(gate[i])) * up[i];
+  store_all(call.outputs[0], gate);
+  return {};
+}
+
+struct NBitsAttributes {
+  explicit NBitsAttributes(const NodeInfo& node)
+      : k(node.attributes.integer("K")), n(node.attributes.integer("N")), bits(node.attributes.integer("bits", 4)),
+        block(node.attributes.integer("block_size")) {
+    if (bits != 2 && bits != 4 && bits != 8)
+      throw Error(Code::unsupported, cat(node.op, ": bits is ", bits, ", expected 2, 4 or 8"));
+    if (block < 16 || k < 1 || n < 1)
+      throw Error(Code::bad_model, cat(node.op, ": K ", k, ", N ", n, ", block_size ", block, " are no sizes"));
+    if (node.attributes.integer("weight_prepacked", 0) != 0)
+      throw Error(Code::unsupported, cat(node.op, ": weight_prepacked is a private layout of one vendor"),
+                  "export the model with weight_prepacked = 0");
+    if (node.inputs.size() > 4 && node.inputs[4].dtype != DType::none)
+      throw Error(Code::unsupported, cat(node.op, ": g_idx is deprecated and not supported"));
+  }
+  int64_t k, n, bits, block;
+  int64_t blocks() const { return (k + block - 1) / block; }
+};
+
+/// MatMulNBits: x [..., k], b u8 [n, blocks, block * bits / 8] (low bits first), scales [n, blocks], zero_points? (u8
+/// [n, packed blocks], or x's dtype [n, blocks]; absent: 2^(bits - 1)), g_idx (refused), bias? [n] -> [..., n].
+KernelStatus matmul_nbits(const KernelCall& call, const NBitsAttributes& a) {
+  const TensorView &x = call.inputs[0], &b = call.inputs[1], &out = call.outputs[0];
+  TensorView zeros = input(call, 3), bias = input(call, 5);
+  Loaded<float> values(x), scales(call.inputs[2]);
+  int64_t m = rows_of(x), blocks = a.blocks(), per_byte = 8 / a.bits;
+  int64_t bytes = a.block / per_byte, zero_bytes = (blocks + per_byte - 1) / per_byte;
+  // The attributes say the sizes: the operands must hold as much.
+  if (x.shape.back(1) != a.k || b.bytes() < a.n * blocks * bytes) return {KernelCode::bad_value, 1, b.bytes()};
+  if (call.inputs[2].elements() < a.n * blocks) return {KernelCode::bad_value, 2, call.inputs[2].elements()};
+  int64_t zeros_needed = a.n * (zeros.dtype == DType::u8 ? zero_bytes : blocks);
+  if (zeros.present() && zeros.elements() < zeros_needed) return {KernelCode::bad_value, 3, zeros.elements()};
+  auto unpack = [&](const std::byte* from, int64_t i) {
+    auto byte = std::to_integer<unsigned>(from[i / per_byte]);
+    return static_cast<float>((byte >> (i % per_byte * a.bits)) & ((1u << a.bits) - 1));
+  };
+  std::vector<float> y(static_cast<size_t>(m * a.n)), shift(static_cast<size_t>(a.n), 0.0f);
+  if (bias.present()) load(bias, 0, a.n, shift.data());
+  share(call.pool, a.n, m * a.n * a.k, [&](int64_t j) {
+    std::vector<float> row(static_cast<size_t>(a.k));
+    for (int64_t i = 0; i < a.k; ++i) {
+      int64_t group = i / a.block;
+      float zero = !zeros.present()              ? static_cast<float>(1 << (a.bits - 1))
+                   : zeros.dtype == DType::u8    ? unpack(zeros.data + j * zero_bytes, group)
+                                                 : load_one<float>(zeros, j * blocks + group);
+      float code = unpack(b.data + (j * blocks + group) * bytes, i % a.block);
+      row[static_cast<size_t>(i)] = (code - zero) * scales[j * blocks + group];
+    }
+    for (int64_t i = 0; i < m; ++i)
+      y[static_cast<size_t>(i * a.n + j)] =
+          dot(values.data() + i * a.k, row.data(), a.k) + shift[static_cast<size_t>(j)];
+  });
+  store_all(out, y);
+  return {};
+}
+
+}  // namespace
+
+void add_linear(KernelTable& table) {
+  add<linear>(table, "plait.Linear", floats);
+  add<linears>(table, "plait.Linears", floats);
+  add<gated_linear>(table, "plait.GatedLinear", floats);
+  add<matmul_nbits>(table, "com.microsoft.MatMulNBits", floats);
+}
+
+}  // namespace plait::reference

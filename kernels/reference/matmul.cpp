@@ -1,0 +1,130 @@
+// MatMul, Gemm and MatMulInteger.
+#include "kernels/reference/families.h"
+#include "kernels/reference/kernel_of.h"
+#include "kernels/reference/multiply.h"
+#include "kernels/reference/nest.h"
+#include "kernels/reference/numbers.h"
+
+namespace plait::reference {
+namespace {
+
+/// The operands of a MatMul as batches of matrices [m, k] and [k, n]: a 1-D left operand is a row, a 1-D right one a
+/// column, and the leading dimensions broadcast.
+struct Batches {
+  Batches(const Shape& a, const Shape& b) {
+    m = a.rank() > 1 ? a.back(2) : 1;
+    k = a.back(1);
+    n = b.rank() > 1 ? b.back(1) : 1;
+    Shape left = leading(a), right = leading(b), sizes = left.rank() >= right.rank() ? left : right;
+    const Shape& other = left.rank() >= right.rank() ? right : left;
+    for (int i = 1; i <= other.rank(); ++i)
+      if (int64_t& size = sizes[sizes.rank() - i]; size == 1) size = other.back(i);
+    a_offsets = offsets_of(sizes, broadcast_strides(left, sizes));
+    b_offsets = offsets_of(sizes, broadcast_strides(right, sizes));
+  }
+  static Shape leading(const Shape& shape) {
+    Shape out;
+    for (int i = 0; i + 2 < shape.rank(); ++i) out.push_back(shape[i]);
+    return out;
+  }
+  int64_t m, n, k;
+  std::vector<int64_t> a_offsets, b_offsets;  ///< which matrix of each operand, in order of the outputs
+};
+
+template <class N>
+void matmul_values(const Batches& batches, const N* a, const N* b, const TensorView& out, ThreadPool& pool) {
+  int64_t m = batches.m, n = batches.n, k = batches.k;
+  std::vector<N> product(static_cast<size_t>(m * n));
+  for (size_t i = 0; i < batches.a_offsets.size(); ++i) {
+    multiply(m, n, k, a + batches.a_offsets[i] * m * k, b + batches.b_offsets[i] * k * n, product.data(), pool);
+    store(out, static_cast<int64_t>(i) * m * n, m * n, product.data());
+  }
+}
+
+KernelStatus matmul(const KernelCall& call) {
+  const TensorView &a = call.inputs[0], &b = call.inputs[1], &out = call.outputs[0];
+  with_accumulator(a.dtype, [&]<class N>(N) {
+    Loaded<N> left(a), right(b);
+    matmul_values(Batches(a.shape, b.shape), left.data(), right.data(), out, call.pool);
+  });
+  return {};
+}
+
+/// The elements minus their zero point: absent, one for all, or one for each row (`per_row`) or column of the
+/// matrices.
+std::vector<uint64_t> shifted(const TensorView& tensor, const TensorView& zero, bool per_row) {
+  std::vector<uint64_t> values = load_all<uint64_t>(tensor);
+  if (!zero.present()) return values;
+  std::vector<uint64_t> zeros = load_all<uint64_t>(zero);
+  int64_t columns = tensor.shape.back(1), rows = tensor.shape.rank() > 1 ? tensor.shape.back(2) : 1;
+  // An array of zero points with batches of its own has one for each row (or column) of each matrix.
+  bool batched = zero.elements() > (per_row ? rows : columns);
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    int64_t line = per_row ? i / columns : batched ? i / (rows * columns) * columns + i % columns : i % columns;
+    if (per_row && !batched) line %= rows;
+    values[static_cast<size_t>(i)] -= zeros[zeros.size() == 1 ? 0 : static_cast<size_t>(line)];
+  }
+  return values;
+}
+
+/// MatMulInteger: a, b (u8 or i8), a_zero?, b_zero? -> i32.
+KernelStatus matmul_integer(const KernelCall& call) {
+  const TensorView &a = call.inputs[0], &b = call.inputs[1];
+  std::vector<uint64_t> left = shifted(a, input(call, 2), true), right = shifted(b, input(call, 3), false);
+  matmul_values(Batches(a.shape, b.shape), left.data(), right.data(), call.outputs[0], call.pool);
+  return {};
+}
+
+struct GemmAttributes {
+  explicit GemmAttributes(const NodeInfo& node)
+      : alpha(node.attributes.real("alpha", 1)),
+        beta(node.attributes.real("beta", 1)),
+        transpose_a(node.attributes.integer("transA", 0) != 0),
+        transpose_b(node.attributes.integer("transB", 0) != 0) {}
+  double alpha, beta;
+  bool transpose_a, transpose_b;
+};
+
+template <class N>
+std::vector<N> transposed(const N* in, int64_t rows, int64_t columns) {
+  std::vector<N> out(static_cast<size_t>(rows * columns));
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) out[static_cast<size_t>(j * rows + i)] = in[i * columns + j];
+  return out;
+}
+
+/// Gemm: alpha a b + beta c; a [m, k] or transposed, b [k, n] or transposed, c? broadcast to [m, n].
+KernelStatus gemm(const KernelCall& call, const GemmAttributes& attributes) {
+  const TensorView &a = call.inputs[0], &b = call.inputs[1], c = input(call, 2), &out = call.outputs[0];
+  int64_t m = out.shape[0], n = out.shape[1], k = a.shape[attributes.transpose_a ? 0 : 1];
+  with_accumulator(a.dtype, [&]<class N>(N) {
+    Loaded<N> left(a), right(b), addend(c.present() ? c : TensorView{nullptr, DType::f32, {0}});
+    std::vector<N> turned = attributes.transpose_a ? transposed(left.data(), k, m) : std::vector<N>();
+    const N* rows = attributes.transpose_a ? turned.data() : left.data();
+    std::vector<N> product(static_cast<size_t>(m * n));
+    if (attributes.transpose_b)
+      share(call.pool, n, m * n * k, [&](int64_t j) {
+        for (int64_t i = 0; i < m; ++i)
+          product[static_cast<size_t>(i * n + j)] = dot(rows + i * k, right.data() + j * k, k);
+      });
+    else
+      multiply(m, n, k, rows, right.data(), product.data(), call.pool);
+    auto alpha = static_cast<N>(attributes.alpha), beta = static_cast<N>(attributes.beta);
+    std::vector<int64_t> at;
+    if (c.present()) at = offsets_of(out.shape, broadcast_strides(c.shape, out.shape));
+    for (size_t i = 0; i < product.size(); ++i)
+      product[i] = alpha * product[i] + (c.present() ? beta * addend[at[i]] : N{0});
+    store_all(out, product);
+  });
+  return {};
+}
+
+}  // namespace
+
+void add_matmul(KernelTable& table) {
+  add<matmul>(table, "MatMul", numbers);
+  add<gemm>(table, "Gemm", numbers);
+  add<matmul_integer>(table, "MatMulInteger", integers);
+}
+
+}  // namespace plait::reference

@@ -1,0 +1,30 @@
+#include "kernels/reference/families.h"
+#include "kernels/reference/reference.h"
+
+namespace plait {
+
+void register_reference_kernels(KernelTable& table) {
+  using namespace reference;
+  add_unary(table);
+  add_binary(table);
+  add_cast(table);
+  add_layout(table);
+  add_index(table);
+  add_scatter(table);
+  add_create(table);
+  add_reduce(table);
+  add_order(table);
+  add_matmul(table);
+  add_linear(table);
+  add_einsum(table);
+  add_convolve(table);
+  add_softmax(table);
+  add_normalize(table);
+  add_attention(table);
+  add_grouped_attention(table);
+  add_rope(table);
+  add_generation(table);
+  add_quantize(table);
+}
+
+}  // namespace plait

@@ -1,0 +1,88 @@
+#pragma once
+// The scheduler's inside: state, and the thread's loop. Internal to serving/.
+#include "serving/request.h"
+
+namespace plait {
+
+/// Held by the scheduler, its requests and conversations: the engine lives until the last of them is gone.
+struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
+  SchedulerCore(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer, SchedulerOptions options, Log* log)
+      : engine(std::move(engine)), tokenizer(std::move(tokenizer)), options(options), log(log) {}
+
+  using Job = std::shared_ptr<Request::State>;
+
+  void loop();
+  void start() { thread = std::thread([this] { loop(); }); }
+  void stop();
+  void wake();
+  /// Sequences go back to the engine on its own thread.
+  void bury(std::unique_ptr<Sequence> sequence);
+  /// Runs `task` on the engine's thread and waits; rethrows what it throws.
+  void on_thread(const std::function<void()>& task);
+  std::unique_ptr<Sequence> fork_of(const Conversation& conversation) { return engine->fork(*conversation.sequence_); }
+  const std::vector<int32_t>& tail_of(const Conversation& conversation) { return conversation.tail_; }
+  const Sequence& sequence_of(const Conversation& conversation) { return *conversation.sequence_; }
+
+  // Set once.
+  std::unique_ptr<Engine> engine;  ///< the thread's alone
+  std::shared_ptr<const Tokenizer> tokenizer;
+  SchedulerOptions options;
+  Log* log;
+  std::thread thread;
+
+  // Shared, under `mutex`.
+  mutable std::mutex mutex;
+  std::condition_variable work;
+  bool stopping = false, poked = false;
+  std::deque<Job> queue;
+  std::vector<std::unique_ptr<Sequence>> graves;
+  struct Errand {
+    const std::function<void()>* task;
+    bool done = false;
+    std::exception_ptr error;
+  };
+  std::deque<Errand*> errands;
+  std::condition_variable errand_done;
+  SchedulerStats figures;
+
+ private:
+  struct Slot {  ///< one sample's part of the step at hand
+    Job job;
+    Sample* sample;
+    std::vector<int32_t> tokens;
+    int64_t rows;
+    bool ends_prefill;  ///< after it the sample has logits to choose from
+  };
+
+  bool wait_for_work();
+  void run_errands();
+  void admit();
+  void start_stream(const Request::State& job, Sample& sample);
+  bool start_sample(const Job& job, Sample& sample);
+  void drop_dead();
+  void collect_pushes();
+  bool build();
+  bool add_slot(const Job& job, Sample& sample, int64_t budget);
+  bool make_room(Sample& sample, int64_t& tokens);
+  bool preempt_youngest(const Sample& except);
+  void execute();
+  void run_step(std::vector<Slot>& slots);
+  void take_results(Slot& slot, Feed& feed);
+  void take_matrix(Slot& slot, Feed& feed);
+  void choose(const Job& job, Sample& sample, std::span<float> logits);
+  void accept(const Job& job, Sample& sample, SampledToken token);
+  void split_samples(const Job& job, std::span<const float> logits);
+  void end_sample(const Job& job, Sample& sample, FinishReason reason, Event event);
+  void end_job(const Job& job, const Error& why);
+  void release(const Job& job);
+  void publish_figures();
+  std::vector<int32_t> all_tokens(const Job& job, const Sample& sample) const;
+  uint32_t index_of(const Job& job, const Sample& sample) const { return static_cast<uint32_t>(&sample - job->samples.data()); }
+
+  std::vector<Job> running_;   ///< in order of admission
+  std::vector<Slot> slots_;
+  int64_t admissions_ = 0;
+  int64_t finished_ = 0, preempted_ = 0, steps_ = 0;
+};
+
+}  // namespace plait

@@ -1,0 +1,97 @@
+#include "serving/request.h"
+
+#include "core/base/text.h"
+
+namespace plait {
+
+std::string_view finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::none: return "none";
+    case FinishReason::eos: return "eos";
+    case FinishReason::stop: return "stop";
+    case FinishReason::length: return "length";
+    case FinishReason::cancelled: return "cancelled";
+    case FinishReason::error: return "error";
+  }
+  return "unknown";
+}
+
+void Request::State::finish_sample() {
+  if (--samples_left > 0) return;
+  finished = true;
+  usage.total_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - submitted).count();
+}
+
+void Request::State::emit(Event event) {
+  std::lock_guard lock(mutex);
+  if (finished) return;
+  if (event.has_token) ++usage.new_tokens;
+  bool last = event.finish != FinishReason::none;
+  events.push_back(std::move(event));
+  if (last) finish_sample();
+  changed.notify_all();
+}
+
+void Request::State::fail(const Error& why) {
+  std::lock_guard lock(mutex);
+  if (finished) return;
+  error = why;
+  samples_left = 1;
+  finish_sample();
+  changed.notify_all();
+}
+
+Request::Request(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+Request::~Request() { cancel(); }
+
+std::optional<Event> Request::next(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(state_->mutex);
+  auto ready = [&] { return !state_->events.empty() || state_->finished; };
+  if (timeout.count() < 0) state_->changed.wait(lock, ready);
+  else if (!state_->changed.wait_for(lock, timeout, ready)) return std::nullopt;
+  if (state_->events.empty()) {
+    if (state_->error) throw *state_->error;
+    return std::nullopt;
+  }
+  Event event = std::move(state_->events.front());
+  state_->events.pop_front();
+  return event;
+}
+
+bool Request::finished() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->finished && state_->events.empty();
+}
+
+void Request::cancel() {
+  state_->cancelled = true;
+  if (state_->wake) state_->wake();
+}
+
+void Request::push(int32_t token) {
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->asking == 0) throw Error(Code::invalid_argument, "no logits wait for a token", "take the next event first");
+    --state_->asking;
+    state_->pushed.push_back(token);
+  }
+  state_->wake();
+}
+
+RequestUsage Request::usage() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->usage;
+}
+
+std::shared_ptr<Conversation> Request::conversation() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->conversation;
+}
+
+std::vector<float> Request::take_matrix() {
+  std::lock_guard lock(state_->mutex);
+  return std::move(state_->matrix);
+}
+
+}  // namespace plait

@@ -1,0 +1,123 @@
+#include "serving/scheduler.h"
+
+#include "core/base/text.h"
+#include "serving/core.h"
+
+namespace plait {
+
+struct Scheduler::Core : SchedulerCore {
+  using SchedulerCore::SchedulerCore;
+};
+
+Conversation::~Conversation() { std::static_pointer_cast<SchedulerCore>(home_)->bury(std::move(sequence_)); }
+
+Scheduler::Scheduler(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer, SchedulerOptions options, Log* log)
+    : core_(std::make_shared<Core>(std::move(engine), std::move(tokenizer), options, log)) {
+  core_->start();
+}
+
+Scheduler::~Scheduler() { core_->stop(); }
+
+static void check(const RequestOptions& options, const SchedulerCore& core, int64_t prompt) {
+  const Engine& engine = *core.engine;  // vocabulary, context and options of an engine do not change
+  if (prompt == 0) throw Error(Code::invalid_argument, "the prompt is empty", "give at least one token; a BOS will do");
+  for (int32_t id : options.prompt)
+    if (id < 0 || (engine.vocabulary() && id >= engine.vocabulary()))
+      throw Error(Code::invalid_argument, cat("token id ", id, " is out of range: the vocabulary has ", engine.vocabulary()));
+  if (engine.context() && prompt > engine.context())
+    throw Error(Code::invalid_argument, cat("the prompt has ", prompt, " tokens, the context ", engine.context()), "shorten the prompt");
+  if (options.samples < 1 || options.samples > 1024) throw Error(Code::invalid_argument, cat("samples is ", options.samples, ", expected 1 to 1024"));
+  if (options.max_tokens < 0) throw Error(Code::invalid_argument, cat("max_tokens is ", options.max_tokens));
+  if (!options.stop_strings.empty() && !core.tokenizer) throw Error(Code::invalid_argument, "stop strings need a tokenizer", "use stop_tokens");
+  if (!engine.could_fit(prompt + 1))
+    throw Error(Code::out_of_memory, cat("the cache of ", human_bytes(engine.options().cache_bytes), " cannot hold the prompt's ", prompt, " tokens"), "raise cache_bytes");
+}
+
+std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
+  auto job = std::make_shared<Request::State>();
+  std::vector<int32_t> parent;
+  if (options.parent) {
+    parent = core_->sequence_of(*options.parent).tokens();  // a kept sequence does not change any more
+    const auto& tail = core_->tail_of(*options.parent);
+    parent.insert(parent.end(), tail.begin(), tail.end());
+  }
+  auto prompt = static_cast<int64_t>(parent.size() + options.prompt.size());
+  check(options, *core_, prompt);
+  job->prompt = std::move(parent);
+  job->prompt.insert(job->prompt.end(), options.prompt.begin(), options.prompt.end());
+  if (options.kind != RequestOptions::Kind::generate) options.samples = 1, options.parent.reset();
+  job->samples_left = options.samples;
+  job->submitted = std::chrono::steady_clock::now();
+  job->has_deadline = options.deadline.count() > 0;
+  job->deadline = job->submitted + options.deadline;
+  job->usage.prompt_tokens = prompt;
+  job->options = std::move(options);
+  std::weak_ptr<Core> core = core_;
+  job->wake = [core] {
+    if (auto alive = core.lock()) alive->wake();
+  };
+  {
+    std::lock_guard lock(core_->mutex);
+    if (core_->stopping) throw Error(Code::closed, "the generator is closed");
+    if (static_cast<int64_t>(core_->queue.size()) >= core_->options.queue)
+      throw Error(Code::overloaded, cat("the queue is full: ", core_->options.queue, " requests wait"), "try again later, or raise the option queue");
+    core_->queue.push_back(job);
+  }
+  core_->wake();
+  return std::shared_ptr<Request>(new Request(std::move(job)));
+}
+
+SchedulerStats Scheduler::stats() const {
+  std::lock_guard lock(core_->mutex);
+  SchedulerStats out = core_->figures;
+  out.waiting = static_cast<int64_t>(core_->queue.size());
+  return out;
+}
+
+std::vector<std::byte> Scheduler::save(const Conversation& conversation) {
+  std::vector<std::byte> out;
+  core_->on_thread([&] {
+    const auto& tail = core_->tail_of(conversation);
+    auto count = static_cast<uint64_t>(tail.size());
+    auto put = [&](const void* data, size_t size) {
+      auto* bytes = static_cast<const std::byte*>(data);
+      out.insert(out.end(), bytes, bytes + size);
+    };
+    put(&count, sizeof count);
+    put(tail.data(), tail.size() * sizeof(int32_t));
+    auto sequence = core_->engine->save(core_->sequence_of(conversation));
+    out.insert(out.end(), sequence.begin(), sequence.end());
+  });
+  return out;
+}
+
+std::shared_ptr<Conversation> Scheduler::restore(std::span<const std::byte> bytes) {
+  uint64_t count = 0;
+  if (bytes.size() < sizeof count) throw Error(Code::bad_model, "the saved conversation is cut short");
+  std::memcpy(&count, bytes.data(), sizeof count);
+  bytes = bytes.subspan(sizeof count);
+  if (count > 1 || bytes.size() < count * sizeof(int32_t)) throw Error(Code::bad_model, "the saved conversation is damaged");
+  std::vector<int32_t> tail(count);
+  if (count) std::memcpy(tail.data(), bytes.data(), count * sizeof(int32_t));
+  for (int32_t id : tail)
+    if (id < 0 || (vocabulary() && id >= vocabulary())) throw Error(Code::bad_model, "the saved conversation holds a token that the model does not have");
+  std::shared_ptr<Conversation> out;
+  core_->on_thread([&] {
+    out = std::make_shared<Conversation>(core_, core_->engine->restore(bytes.subspan(count * sizeof(int32_t))), std::move(tail));
+  });
+  return out;
+}
+
+const Decoder& Scheduler::decoder() const { return core_->engine->decoder(); }
+int64_t Scheduler::vocabulary() const { return core_->engine->vocabulary(); }
+int64_t Scheduler::context() const { return core_->engine->context(); }
+void Scheduler::set_profiling(bool on) {
+  core_->on_thread([&] { core_->engine->set_profiling(on); });
+}
+Profile Scheduler::profile() const {
+  Profile out;
+  core_->on_thread([&] { out = core_->engine->profile(); });
+  return out;
+}
+
+}  // namespace plait

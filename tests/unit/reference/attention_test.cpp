@@ -1,0 +1,151 @@
+#include <limits>
+
+#include "tests/unit/reference/reference_test.h"
+
+namespace plait::test {
+namespace {
+
+/// Attention of one head written out: q [s, d], keys [n, d], values [n, e]; visible(i, j) says which keys count.
+template <class Visible>
+std::vector<double> plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale,
+                                    Visible visible) {
+  int64_t s = q.shape()[0], d = q.shape()[1], n = k.shape()[0], e = v.shape()[1];
+  std::vector<double> out(static_cast<size_t>(s * e), 0.0);
+  for (int64_t i = 0; i < s; ++i) {
+    std::vector<double> weight(static_cast<size_t>(n), 0.0);
+    double sum = 0;
+    for (int64_t j = 0; j < n; ++j) {
+      if (!visible(i, j)) continue;
+      double score = 0;
+      for (int64_t l = 0; l < d; ++l) score += element(q, i * d + l) * element(k, j * d + l);
+      sum += weight[static_cast<size_t>(j)] = std::exp(score * scale);
+    }
+    for (int64_t j = 0; j < n && sum > 0; ++j)
+      for (int64_t l = 0; l < e; ++l)
+        out[static_cast<size_t>(i * e + l)] += weight[static_cast<size_t>(j)] / sum * element(v, j * e + l);
+  }
+  return out;
+}
+
+Tensor with_shape(const Tensor& x, const Shape& shape) { return x.reshaped(shape); }
+
+TEST(ReferenceAttention, CausalWithPastCountsFromThePast) {
+  Tensor q = random_tensor(DType::f32, {2, 4}, 1), k = random_tensor(DType::f32, {5, 4}, 2),
+         v = random_tensor(DType::f32, {5, 3}, 3);
+  Tensor past_k(DType::f32, {1, 1, 3, 4}, k.blob()), past_v(DType::f32, {1, 1, 3, 3}, v.blob());
+  Tensor new_k(DType::f32, {1, 1, 2, 4}, k.blob(), 3 * 4 * 4), new_v(DType::f32, {1, 1, 2, 3}, v.blob(), 3 * 3 * 4);
+  auto out = run_reference("Attention", attributes({{"is_causal", int64_t{1}}}),
+                           {with_shape(q, {1, 1, 2, 4}), new_k, new_v, {}, past_k, past_v},
+                           {{DType::f32, {1, 1, 2, 3}}, {DType::f32, {1, 1, 5, 4}}, {DType::f32, {1, 1, 5, 3}}});
+  auto expected = plain_attention(q, k, v, 0.5, [](int64_t i, int64_t j) { return j <= i + 3; });
+  expect_near(out[0], f32({1, 1, 2, 3}, expected), 1e-5, 1e-6);
+  expect_equal_bits(out[1], with_shape(k, {1, 1, 5, 4}));
+  expect_equal_bits(out[2], with_shape(v, {1, 1, 5, 3}));
+}
+
+TEST(ReferenceAttention, CausalWithAnOutsideCacheCountsFromItsLength) {
+  Tensor q = random_tensor(DType::f32, {2, 4}, 1), k = random_tensor(DType::f32, {6, 4}, 2),
+         v = random_tensor(DType::f32, {6, 4}, 3);
+  auto out = run_reference(
+      "Attention", attributes({{"is_causal", int64_t{1}}}),
+      {with_shape(q, {1, 1, 2, 4}), with_shape(k, {1, 1, 6, 4}), with_shape(v, {1, 1, 6, 4}), {}, {}, {}, ints({4})},
+      {{DType::f32, {1, 1, 2, 4}}});
+  auto expected = plain_attention(q, k, v, 0.5, [](int64_t i, int64_t j) { return j <= i + 2 && j < 4; });
+  expect_near(out[0], f32({1, 1, 2, 4}, expected), 1e-5, 1e-6);
+}
+
+TEST(ReferenceAttention, GroupsOfHeadsInThreeDimensions) {
+  // Two query heads share one key head; the layout is [b, s, heads * d].
+  Tensor q = random_tensor(DType::f32, {1, 1, 8}, 1), k = random_tensor(DType::f32, {3, 4}, 2),
+         v = random_tensor(DType::f32, {3, 4}, 3);
+  auto out = run_reference("Attention",
+                           attributes({{"q_num_heads", int64_t{2}}, {"kv_num_heads", int64_t{1}}, {"scale", 0.3}}),
+                           {q, with_shape(k, {1, 3, 4}), with_shape(v, {1, 3, 4})}, {{DType::f32, {1, 1, 8}}});
+  auto expected = plain_attention(with_shape(q, {2, 4}), k, v, 0.3, [](int64_t, int64_t) { return true; });
+  expect_near(out[0], f32({1, 1, 8}, expected), 1e-5, 1e-6);
+}
+
+TEST(ReferenceAttention, AFullyMaskedRowIsZeroAndAShortMaskHidesTheRest) {
+  Tensor q = random_tensor(DType::f32, {2, 4}, 1), k = random_tensor(DType::f32, {3, 4}, 2),
+         v = random_tensor(DType::f32, {3, 4}, 3);
+  Tensor mask = tensor(DType::boolean, {2, 2}, {0, 0, 1, 1});
+  auto out = run_reference(
+      "Attention", {}, {with_shape(q, {1, 1, 2, 4}), with_shape(k, {1, 1, 3, 4}), with_shape(v, {1, 1, 3, 4}), mask},
+      {{DType::f32, {1, 1, 2, 4}}});
+  auto expected = plain_attention(q, k, v, 0.5, [](int64_t i, int64_t j) { return i == 1 && j < 2; });
+  EXPECT_EQ(expected[0], 0);
+  expect_near(out[0], f32({1, 1, 2, 4}, expected), 1e-5, 1e-6);
+}
+
+TEST(ReferenceRope, HalvesPairsAndTheRest) {
+  Tensor cos = f32({1, 1, 1}, {0.6}), sin = f32({1, 1, 1}, {0.8});
+  Tensor x = f32({1, 1, 1, 3}, {1, 2, 9});
+  expect_op("plait.RoPE", {}, {x, cos, sin}, f32({1, 1, 1, 3}, {-1, 2, 9}));
+  Tensor cos2 = f32({1, 1, 2}, {0.6, 1}), sin2 = f32({1, 1, 2}, {0.8, 0}), four = f32({1, 1, 1, 4}, {1, 2, 3, 4});
+  expect_op("plait.RoPE", {}, {four, cos2, sin2}, f32({1, 1, 1, 4}, {0.6 - 2.4, 2, 1.8 + 0.8, 4}));
+  expect_op("plait.RoPE", attributes({{"interleaved", int64_t{1}}}), {four, cos2, sin2},
+            f32({1, 1, 1, 4}, {0.6 - 1.6, 1.2 + 0.8, 3, 4}));
+}
+
+TEST(ReferenceRope, ReadsCachesAtPositions) {
+  Tensor cos = f32({3, 1}, {1, 0, 0.6}), sin = f32({3, 1}, {0, 1, 0.8}), x = f32({1, 1, 2}, {1, 2});
+  expect_op("RotaryEmbedding", attributes({{"num_heads", int64_t{1}}}), {x, cos, sin, i64({1, 1}, {1})},
+            f32({1, 1, 2}, {-2, 1}));
+  expect_op("com.microsoft.RotaryEmbedding", {}, {x, ints({2}), cos, sin}, f32({1, 1, 2}, {-1, 2}));
+  KernelStatus status = refused("RotaryEmbedding", attributes({{"num_heads", int64_t{1}}}),
+                                {x, cos, sin, i64({1, 1}, {3})}, {{DType::f32, {1, 1, 2}}});
+  EXPECT_EQ(status.code, KernelCode::index_out_of_range);
+  EXPECT_EQ(status.slot, 3);
+}
+
+TEST(ReferenceGroupQueryAttention, PackedAndSeparateOperandsAgreeWithPlainAttention) {
+  // b = 1, past 2, s = 2, two query heads over one key head, d = 4, window 3.
+  Tensor q = random_tensor(DType::f32, {1, 2, 8}, 1), k = random_tensor(DType::f32, {4, 4}, 2),
+         v = random_tensor(DType::f32, {4, 4}, 3);
+  Tensor past_k(DType::f32, {1, 1, 2, 4}, k.blob()), past_v(DType::f32, {1, 1, 2, 4}, v.blob());
+  Tensor new_k(DType::f32, {1, 2, 4}, k.blob(), 32), new_v(DType::f32, {1, 2, 4}, v.blob(), 32);
+  Tensor packed(DType::f32, {1, 2, 16});
+  for (int64_t t = 0; t < 2; ++t)
+    for (int64_t i = 0; i < 16; ++i)
+      set_element(packed, t * 16 + i,
+                  i < 8    ? element(q, t * 8 + i)
+                  : i < 12 ? element(new_k, t * 4 + i - 8)
+                           : element(new_v, t * 4 + i - 12));
+  Attributes heads =
+      attributes({{"num_heads", int64_t{2}}, {"kv_num_heads", int64_t{1}}, {"local_window_size", int64_t{3}}});
+  std::vector<OutputType> types = {{DType::f32, {1, 2, 8}}, {DType::f32, {1, 1, 4, 4}}, {DType::f32, {1, 1, 4, 4}}};
+  Tensor last = i32({1}, {3}), total = i32({}, {4});
+  auto apart = run_reference("com.microsoft.GroupQueryAttention", heads,
+                             {q, new_k, new_v, past_k, past_v, last, total}, types, 2);
+  auto together =
+      run_reference("com.microsoft.GroupQueryAttention", heads, {packed, {}, {}, past_k, past_v, last, total}, types);
+  for (size_t i = 0; i < 3; ++i) expect_equal_bits(apart[i], together[i]);
+  expect_equal_bits(apart[1], with_shape(k, {1, 1, 4, 4}));
+  for (int64_t h = 0; h < 2; ++h) {
+    Tensor head(DType::f32, {2, 4});
+    for (int64_t i = 0; i < 8; ++i) set_element(head, i, element(q, i / 4 * 8 + h * 4 + i % 4));
+    auto expected =
+        plain_attention(head, k, v, 0.5, [](int64_t i, int64_t j) { return j <= i + 2 && j > i + 2 - 3; });
+    for (int64_t i = 0; i < 8; ++i)
+      EXPECT_NEAR(element(apart[0], i / 4 * 8 + h * 4 + i % 4), expected[static_cast<size_t>(i)], 1e-5);
+  }
+  last = i32({1}, {9});  // ten keys do not fit into four places
+  KernelStatus status = refused("com.microsoft.GroupQueryAttention", heads,
+                                {q, new_k, new_v, past_k, past_v, last, i32({}, {10})}, types);
+  EXPECT_EQ(status.code, KernelCode::index_out_of_range);
+  EXPECT_EQ(status.slot, 5);
+}
+
+TEST(ReferenceGroupQueryAttention, ASinkTakesItsShare) {
+  // One key with score 0 and a sink of log 3: the key has a quarter of the weight.
+  Attributes heads = attributes({{"num_heads", int64_t{1}}, {"kv_num_heads", int64_t{1}}});
+  Tensor zero = f32({1, 1, 2}, {0, 0}), value = f32({1, 1, 2}, {4, 8});
+  auto out = run_reference(
+      "com.microsoft.GroupQueryAttention", heads,
+      {zero, zero, value, {}, {}, i32({1}, {0}), i32({}, {1}), {}, {}, {}, {}, f32({1}, {std::log(3.0)})},
+      {{DType::f32, {1, 1, 2}}, {DType::f32, {1, 1, 1, 2}}, {DType::f32, {1, 1, 1, 2}}});
+  expect_near(out[0], f32({1, 1, 2}, {1, 2}), 1e-6);
+}
+
+}  // namespace
+}  // namespace plait::test
