@@ -63,7 +63,7 @@ class LayerRaiser {
   bool lift_norm(const Region& region, Node& into);
   bool lift_activation(const Region& region, Node& into);
   bool lift_rope(const Region& region, size_t index);
-  void replace_rotary(size_t index);
+  bool replace_rotary(size_t index);
   std::optional<std::vector<float>> run_region(const Region& region, const Shape& shape, int64_t tokens, const std::vector<float>& entry,
                                                const std::vector<std::pair<ValueId, Tensor>>& side = {});
   void count(const std::string& what) { context_.decoder.features[what] += 1; }
@@ -173,12 +173,28 @@ std::optional<std::vector<float>> LayerRaiser::run_region(const Region& region, 
 }
 
 void LayerRaiser::lift_regions() {
+  bool stale = true;
+  std::vector<int32_t> reads;  // by value; an output of the graph is read once more
   for (size_t i = graph_.nodes.size(); i-- > 0;) {
-    producer_ = producers(graph_);
-    data_ = data_values(graph_, context_.decoder.interface);
-    if (graph_.nodes[i].op == "RotaryEmbedding") replace_rotary(i);
-    else lift(i);
-    i = std::min(i, graph_.nodes.size());
+    if (stale) {
+      producer_ = producers(graph_);
+      reads.assign(static_cast<size_t>(graph_.value_count()), 0);
+      for (const Node& node : graph_.nodes)
+        for (ValueId id : node.inputs)
+          if (id != no_value) ++reads[static_cast<size_t>(id)];
+      for (ValueId id : graph_.outputs) ++reads[static_cast<size_t>(id)];
+      data_ = data_values(graph_, context_.decoder.interface);
+      stale = false;
+    }
+    Node& node = graph_.nodes[i];
+    bool read = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return id != no_value && reads[static_cast<size_t>(id)]; });
+    if (!read) {  // the inside of a region that was lifted
+      for (ValueId id : node.inputs)
+        if (id != no_value) --reads[static_cast<size_t>(id)];
+      node.inputs.clear();
+      continue;
+    }
+    stale = graph_.nodes[i].op == "RotaryEmbedding" ? replace_rotary(i) : lift(i);
   }
   graph_.sort();
   graph_.remove_dead();
@@ -350,10 +366,10 @@ std::vector<Node> rope_nodes(Graph& graph, ValueId x, ValueId cosine, ValueId si
 }
 
 /// ONNX's RotaryEmbedding with tables per token, or tables by position and position ids.
-void LayerRaiser::replace_rotary(size_t index) {
+bool LayerRaiser::replace_rotary(size_t index) {
   Node node = graph_.nodes[index];
   bool by_position = node.inputs.size() > 3 && node.inputs[3] != no_value;
-  if (!rank_is(node.inputs[0], 4) || (!by_position && !rank_is(node.inputs[1], 3))) return;
+  if (!rank_is(node.inputs[0], 4) || (!by_position && !rank_is(node.inputs[1], 3))) return false;
   std::vector<Node> made;
   ValueId tables[2] = {node.inputs[1], node.inputs[2]};
   if (by_position)
@@ -371,6 +387,7 @@ void LayerRaiser::replace_rotary(size_t index) {
   graph_.nodes.erase(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(index));
   graph_.nodes.insert(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(index), std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
   count("RoPE");
+  return true;
 }
 
 /// x cos + rotate(x) sin over [b, heads, s, d], for any way of writing it: both sides are run for three tokens.
@@ -424,19 +441,21 @@ bool LayerRaiser::lift_rope(const Region& region, size_t index) {
         std::vector<Node> made;
         ValueId tables[2] = {region.side[which], region.side[1 - which]};
         for (ValueId& table : tables) {
-          Node reshape, slice;
+          Node reshape, pick;
           reshape.op = "Reshape";
           reshape.inputs = {table, graph_.add_constant(Tensor::of_ints(std::vector<int64_t>{1, -1, width}))};
           reshape.outputs = {graph_.add_value({})};
           table = reshape.outputs[0];
           made.push_back(std::move(reshape));
           if (z == width) continue;
-          auto number = [&](int64_t value) { return graph_.add_constant(Tensor::of_ints(std::vector<int64_t>{value})); };
-          slice.op = "Slice";
-          slice.inputs = {table, number(0), number(stride * z), number(2), number(stride)};
-          slice.outputs = {graph_.add_value({})};
-          table = slice.outputs[0];
-          made.push_back(std::move(slice));
+          std::vector<int64_t> each;
+          for (int64_t k = 0; k < z; ++k) each.push_back(k * stride);
+          pick.op = "Gather";
+          pick.attributes.set("axis", int64_t{2});
+          pick.inputs = {table, graph_.add_constant(Tensor::of_ints(each))};
+          pick.outputs = {graph_.add_value({})};
+          table = pick.outputs[0];
+          made.push_back(std::move(pick));
         }
         std::string name = graph_.nodes[index].name;
         for (Node& one : rope_nodes(graph_, region.entry, tables[0], tables[1], interleaved, region.output, name)) made.push_back(std::move(one));

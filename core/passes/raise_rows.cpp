@@ -222,7 +222,7 @@ void cancel_transposes(Graph& graph) {
       return index < 0 ? nullptr : &graph.nodes[static_cast<size_t>(index)];
     };
     for (Node& node : graph.nodes) {
-      if (node.op != "Transpose") continue;
+      if (node.op != "Transpose" || readers[static_cast<size_t>(node.outputs[0])].empty()) continue;
       std::vector<int64_t> order = node.attributes.integers("perm");
       Node* before = maker(node.inputs[0]);
       if (!before) continue;

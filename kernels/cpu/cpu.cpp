@@ -1,0 +1,39 @@
+#include "kernels/cpu/cpu.h"
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "kernels/cpu/register.h"
+
+namespace plait {
+
+void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
+  using namespace cpu;
+  if (isa_limit == "reference") return;
+  Isa limit = Isa::amx;
+  if (!isa_limit.empty()) {
+    int number = 0;
+    while (number <= static_cast<int>(Isa::amx) && isa_name(static_cast<Isa>(number)) != isa_limit) ++number;
+    limit = static_cast<Isa>(number);
+    if (limit > Isa::amx)
+      throw Error(Code::invalid_argument, cat("unknown instruction set ", quote(isa_limit)),
+                  "use reference, avx2, avx512, avx512_bf16 or amx");
+  }
+  for (Isa isa : usable_isas()) {
+    if (isa > limit) break;
+    add_linear(table, isa);
+    add_attention(table, isa);
+    add_rows(table, isa);
+    add_moves(table, isa);
+    add_elementwise(table, isa);
+    add_matmul(table, isa);
+    add_transpose(table, isa);
+  }
+}
+
+std::vector<std::string> cpu_isas() {
+  std::vector<std::string> out;
+  for (cpu::Isa isa : cpu::usable_isas()) out.emplace_back(cpu::isa_name(isa));
+  return out;
+}
+
+}  // namespace plait

@@ -1,0 +1,37 @@
+#pragma once
+// The per-target heart of the linear kernels: dot products of rows of x with rows of w.
+#include <cstdint>
+
+#include "core/base/dtype.h"
+#include "kernels/cpu/isa.h"
+
+namespace plait::cpu {
+
+/// y[i, j] = sum over k of x[i, k] w[j, k], for i < m and j < n. All pointers may have any alignment.
+///
+/// The order of operations for one y[i, j] is fixed: lane c of a vector of L lanes (8 for AVX2, 16 for AVX-512) takes
+/// k = c, c + L, ... in ascending order by fma, and one fixed tree adds the lanes. It depends on k alone, never on m,
+/// n, or the place of i and j in a tile: so a row has the same bits in any batch.
+struct LinearBlock {
+  const float* x;      ///< row i at x + i * ldx
+  int64_t ldx;
+  int64_t m;
+  const uint8_t* w;    ///< rows of k elements, contiguous
+  DType dtype;         ///< of w: f32, bf16 or f16
+  int64_t n;
+  int64_t k;
+  float* y;            ///< row i at y + i * ldy
+  int64_t ldy;
+  float* scratch;      ///< linear_block_scratch(n, k) floats, 64-byte aligned
+};
+
+struct LinearTiles {
+  void (*block)(const LinearBlock& block);
+};
+
+const LinearTiles& linear_tiles(Isa isa);
+
+/// Floats of scratch for blocks of up to n rows of w: rows in f32, and lanes of sums that wait for the next k.
+int64_t linear_block_scratch(int64_t n, int64_t k);
+
+}  // namespace plait::cpu

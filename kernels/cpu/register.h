@@ -1,0 +1,24 @@
+#pragma once
+// The files of this folder that add kernels to the table.
+#include "core/exec/kernel.h"
+#include "kernels/cpu/isa.h"
+
+namespace plait::cpu {
+
+/// Adds `kernel` under the name and priority of `isa`.
+inline void add_kernel(KernelTable& table, Isa isa, Kernel kernel) {
+  kernel.isa = isa_name(isa);
+  kernel.priority = isa_priority(isa);
+  table.add(std::move(kernel));
+}
+
+// Each adds what it has for exactly this instruction set, which must be usable.
+void add_linear(KernelTable& table, Isa isa);
+void add_attention(KernelTable& table, Isa isa);
+void add_rows(KernelTable& table, Isa isa);
+void add_moves(KernelTable& table, Isa isa);
+void add_elementwise(KernelTable& table, Isa isa);
+void add_matmul(KernelTable& table, Isa isa);
+void add_transpose(KernelTable& table, Isa isa);
+
+}  // namespace plait::cpu

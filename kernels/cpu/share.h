@@ -1,0 +1,36 @@
+#pragma once
+// Sharing work out over a pool, when there is enough of it.
+#include <algorithm>
+#include <cstdint>
+
+#include "core/base/thread_pool.h"
+
+namespace plait::cpu {
+
+/// Below this many elementary steps (a fused multiply-add, an element moved: 0.05 to 0.5 ns each) a call stays on its
+/// thread: handing work over costs 1 to 5 us.
+constexpr int64_t least_shared_work = 1 << 16;
+
+/// Calls task(item, worker) for each item in [0, items), on the caller alone when `work` is small.
+template <class Task>
+void share(ThreadPool& pool, int64_t items, int64_t work, Task&& task) {
+  if (work < least_shared_work || pool.size() == 1 || items < 2) {
+    for (int64_t item = 0; item < items; ++item) task(item, 0);
+  } else {
+    pool.for_each(items, task);
+  }
+}
+
+/// Calls task(begin, end, worker) for consecutive ranges of [0, count), whose ends are multiples of `grain`. `cost`
+/// is the work of one element. About four ranges a thread, so that unequal cores end together.
+template <class Task>
+void share_ranges(ThreadPool& pool, int64_t count, int64_t grain, int64_t cost, Task&& task) {
+  int64_t ranges = std::max<int64_t>(1, std::min((count + grain - 1) / grain, int64_t{4} * pool.size()));
+  if (count * cost < least_shared_work || pool.size() == 1) ranges = 1;
+  auto edge = [&](int64_t i) { return i == ranges ? count : count * i / ranges / grain * grain; };
+  share(pool, ranges, count * cost, [&](int64_t i, int worker) {
+    if (edge(i) < edge(i + 1)) task(edge(i), edge(i + 1), worker);
+  });
+}
+
+}  // namespace plait::cpu

@@ -1,0 +1,208 @@
+// plait.PagedAttention and plait.KvWrite: against the reference, and a query's bits in any company.
+#include "tests/unit/cpu/cpu_test.h"
+
+namespace plait::test {
+namespace {
+
+struct Case {
+  int64_t heads = 4, groups = 2, d = 20, e = 24, c = 16, window = 0;
+  DType pages = DType::f32;
+  double softcap = 0;
+  bool sinks = false, slopes = false;
+};
+
+/// Tokens of some segments: what one call sees.
+struct Token {
+  int32_t segment, position;
+};
+
+/// Pages with contents for `segments` segments of up to `columns` pages each, in a shuffled order.
+struct World {
+  Case what;
+  int64_t columns, segments;
+  Tensor k_pages, v_pages, table, sinks, slopes;
+
+  World(const Case& c, int64_t segments_, int64_t columns_, uint32_t seed)
+      : what(c), columns(columns_), segments(segments_) {
+    const int64_t pages = segments * columns + 3;
+    std::vector<int32_t> order(static_cast<size_t>(pages));
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+    std::shuffle(order.begin(), order.end(), std::mt19937(seed));
+    order.resize(static_cast<size_t>(segments * columns));
+    table = Tensor::of<int32_t>(DType::i32, {segments, columns}, order);
+    // Contents go by (segment, column), not by page number.
+    k_pages = Tensor(c.pages, {pages, c.groups, c.d, c.c});
+    v_pages = Tensor(c.pages, {pages, c.groups, c.c, c.e});
+    Tensor k = random_tensor(c.pages, {segments * columns, c.groups, c.d, c.c}, 1);
+    Tensor v = random_tensor(c.pages, {segments * columns, c.groups, c.c, c.e}, 2);
+    for (int64_t i = 0; i < segments * columns; ++i) {
+      copy(k, i, k_pages, order[static_cast<size_t>(i)]);
+      copy(v, i, v_pages, order[static_cast<size_t>(i)]);
+    }
+    if (c.sinks) sinks = random_tensor(DType::f32, {c.heads}, 3);
+    if (c.slopes) slopes = random_tensor(DType::f32, {c.heads}, 4, 0, 0.1);
+  }
+
+  static void copy(const Tensor& from, int64_t i, const Tensor& to, int64_t j) {
+    auto bytes = static_cast<size_t>(from.bytes() / from.shape()[0]);
+    std::memcpy(to.data() + static_cast<size_t>(j) * bytes, from.data() + static_cast<size_t>(i) * bytes, bytes);
+  }
+
+  /// The query of a token depends on the token alone.
+  Tensor queries(const std::vector<Token>& tokens) const {
+    Tensor q(DType::f32, {1, static_cast<int64_t>(tokens.size()), what.heads, what.d});
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      auto seed = static_cast<uint64_t>(tokens[i].segment + 1) * 100000 + static_cast<uint64_t>(tokens[i].position);
+      Tensor one = random_tensor(DType::f32, {what.heads, what.d}, seed);
+      std::memcpy(q.data() + static_cast<int64_t>(i) * one.bytes(), one.data(), static_cast<size_t>(one.bytes()));
+    }
+    return q;
+  }
+
+  Tensor run(const std::vector<Token>& tokens, int threads, std::string_view isa) const {
+    const auto t = static_cast<int64_t>(tokens.size());
+    std::vector<int32_t> segments_of, positions;
+    for (const Token& token : tokens) segments_of.push_back(token.segment), positions.push_back(token.position);
+    Attributes attributes;
+    attributes.set("scale", 0.3);
+    attributes.set("window", what.window);
+    attributes.set("softcap", what.softcap);
+    return run_op(kernels(), "plait.PagedAttention", attributes,
+                  {queries(tokens), k_pages, v_pages, Tensor::of<int32_t>(DType::i32, {1, t}, positions),
+                   Tensor::of<int32_t>(DType::i32, {1, t}, segments_of), table, sinks, slopes},
+                  {{DType::f32, {1, t, what.heads, what.e}}}, threads, nullptr, isa)[0];
+  }
+};
+
+std::vector<Token> range(int32_t segment, int32_t begin, int32_t end) {
+  std::vector<Token> out;
+  for (int32_t i = begin; i < end; ++i) out.push_back({segment, i});
+  return out;
+}
+
+std::vector<Case> cases() {
+  return {{},
+          {.heads = 3, .groups = 3, .d = 7, .e = 5},
+          {.heads = 8, .groups = 1, .d = 32, .e = 32, .c = 32, .pages = DType::bf16},
+          {.heads = 4, .groups = 1, .d = 16, .e = 16, .c = 48, .window = 20, .pages = DType::bf16},
+          {.heads = 6, .groups = 2, .d = 33, .e = 65, .c = 32, .softcap = 2.5},
+          {.heads = 4, .groups = 2, .window = 1, .sinks = true},
+          {.heads = 5, .groups = 1, .sinks = true, .slopes = true}};
+}
+
+TEST(CpuAttention, EqualsReference) {
+  for (const Case& c : cases()) {
+    World world(c, 3, 6, 5);
+    std::vector<Token> tokens = range(0, 0, 40);
+    tokens.push_back({-1, 0});
+    for (Token token : range(2, 60, 64)) tokens.push_back(token);
+    tokens.push_back({1, 95});
+    Tensor expected = world.run(tokens, 1, "reference");
+    for (const std::string& isa : isas()) {
+      if (isa != "avx2" && isa != "avx512") continue;
+      for (int threads : {1, 2}) {
+        SCOPED_TRACE(cat(isa, " d ", c.d, " e ", c.e, " window ", c.window, " threads ", threads));
+        expect_near(world.run(tokens, threads, isa), expected, 1e-5, 3e-6);
+      }
+    }
+  }
+}
+
+/// A token alone, on one thread, is the measure; its bits must be the same in every mix.
+TEST(CpuAttention, AQueryHasTheSameBitsInAnyCompany) {
+  for (const Case& c : cases())
+    for (const std::string& isa : isas()) {
+      if (isa != "avx2" && isa != "avx512") continue;
+      SCOPED_TRACE(cat(isa, " d ", c.d, " e ", c.e, " window ", c.window));
+      World world(c, 2, 5, 6), elsewhere(c, 2, 5, 77);
+      std::vector<Token> prompt = range(0, 0, 70), mixed = {{1, 3}};
+      for (Token token : range(0, 10, 37)) mixed.push_back(token);
+      mixed.push_back({1, 50});
+      for (const auto& tokens : {prompt, mixed}) {
+        Tensor together = world.run(tokens, 1, isa);
+        expect_equal_bits(world.run(tokens, 2, isa), together);
+        expect_equal_bits(elsewhere.run(tokens, 2, isa), together);
+        for (size_t i = 0; i < tokens.size(); i += 3) {
+          Tensor alone = world.run({tokens[i]}, 1, isa);
+          auto bytes = static_cast<size_t>(alone.bytes());
+          EXPECT_EQ(0, std::memcmp(alone.data(), together.data() + i * bytes, bytes)) << "token " << i;
+        }
+      }
+    }
+}
+
+TEST(CpuAttention, ALongContextIsSplitWithoutChangingBits) {
+  for (int64_t window : {0, 700}) {
+    Case c{.heads = 4, .groups = 1, .d = 64, .e = 64, .c = 32, .window = window, .pages = DType::bf16};
+    World world(c, 1, 80, 8);
+    for (const std::string& isa : isas()) {
+      if (isa != "avx2" && isa != "avx512") continue;
+      for (int32_t position : {511, 512, 2000, 2559}) {
+        Tensor alone = world.run({{0, position}}, 1, isa);
+        expect_equal_bits(world.run({{0, position}}, 2, isa), alone);
+        Tensor chunk = world.run(range(0, position - 40, position + 1), 2, isa);
+        EXPECT_EQ(0,
+                  std::memcmp(alone.data(), chunk.data() + 40 * alone.bytes(), static_cast<size_t>(alone.bytes())));
+        expect_near(alone, world.run({{0, position}}, 1, "reference"), 1e-5, 3e-6);
+      }
+    }
+  }
+}
+
+TEST(CpuAttention, FreedPagesOutsideTheWindowAreNotRead) {
+  Case c{.window = 10};
+  World world(c, 1, 6, 9);
+  for (const std::string& isa : isas()) {
+    if (isa != "avx2" && isa != "avx512") continue;
+    Tensor before = world.run({{0, 50}}, 1, isa);
+    World freed = world;
+    freed.table = Tensor::of<int32_t>(DType::i32, {1, 6}, std::vector<int32_t>{-1, -1, world.table.as<int32_t>()[2],
+                                                                               world.table.as<int32_t>()[3], -1, -1});
+    expect_equal_bits(freed.run({{0, 50}}, 1, isa), before);
+  }
+}
+
+TEST(CpuAttention, RefusesWhatIsOutOfRange) {
+  World world({}, 2, 3, 10);
+  for (const std::string& isa : isas()) {
+    if (isa != "avx2" && isa != "avx512") continue;
+    auto status_of = [&](int32_t segment, int32_t position, const Tensor& table) {
+      KernelStatus status;
+      Attributes attributes;
+      attributes.set("scale", 1.0);
+      run_op(kernels(), "plait.PagedAttention", attributes,
+             {world.queries({{segment, position}}), world.k_pages, world.v_pages,
+              Tensor::of<int32_t>(DType::i32, {1, 1}, std::vector<int32_t>{position}),
+              Tensor::of<int32_t>(DType::i32, {1, 1}, std::vector<int32_t>{segment}), table},
+             {{DType::f32, {1, 1, 4, 24}}}, 1, &status, isa);
+      return std::pair(status.code, status.slot);
+    };
+    const auto refused = KernelCode::index_out_of_range;
+    EXPECT_EQ(status_of(2, 0, world.table), std::pair(refused, 4));
+    EXPECT_EQ(status_of(0, 48, world.table), std::pair(refused, 3));
+    EXPECT_EQ(status_of(0, 20, tensor(DType::i32, {2, 3}, {0, -1, 2, 3, 4, 5})), std::pair(refused, 5));
+    EXPECT_EQ(status_of(0, 20, tensor(DType::i32, {2, 3}, {0, 99, 2, 3, 4, 5})), std::pair(refused, 5));
+    EXPECT_EQ(status_of(0, 20, world.table).first, KernelCode::ok);
+  }
+}
+
+TEST(CpuKvWrite, EqualsReferenceAndLeavesTheRest) {
+  for (DType pages : {DType::f32, DType::bf16}) {
+    Tensor k_pages = random_tensor(pages, {3, 2, 9, 16}, 11), v_pages = random_tensor(pages, {3, 2, 16, 7}, 12);
+    Tensor k = random_tensor(DType::f32, {1, 4, 2, 9}, 13), v = random_tensor(DType::f32, {1, 4, 2, 7}, 14);
+    Tensor slots = tensor(DType::i32, {1, 4}, {47, -1, 0, 18});
+    expect_reference("plait.KvWrite", {}, {k_pages, v_pages, k, v, slots},
+                     {{pages, {3, 2, 9, 16}}, {pages, {3, 2, 16, 7}}}, 0, 0);
+    for (const std::string& isa : isas()) {
+      if (isa != "avx2" && isa != "avx512") continue;
+      KernelStatus status;
+      run_op(kernels(), "plait.KvWrite", {}, {k_pages, v_pages, k, v, tensor(DType::i32, {1, 4}, {0, 1, 48, 2})},
+             {{pages, {3, 2, 9, 16}}, {pages, {3, 2, 16, 7}}}, 1, &status, isa);
+      EXPECT_EQ(status.code, KernelCode::index_out_of_range);
+      EXPECT_EQ(status.value, 48);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plait::test

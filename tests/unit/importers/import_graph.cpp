@@ -1,0 +1,217 @@
+// The graph itself: names, inputs, outputs, order, constants, types.
+#include "tests/unit/importers/model_builder.h"
+
+namespace plait {
+namespace {
+
+TEST(ImportGraph, ReadsASmallModel) {
+  ModelBuilder b;
+  b.model.set_producer_name("tool");
+  b.model.set_producer_version("2.1");
+  auto& entry = *b.model.add_metadata_props();
+  entry.set_key("who");
+  entry.set_value("me");
+  b.input("x", {"batch size + 1", "4"});
+  b.initializer("w", 1, {4, 2}).set_raw_data(std::string(32, '\0'));
+  b.node("MatMul", {"x", "w"}, {"h"}).set_name("/proj");
+  b.node("Relu", {"h"}, {"y"});
+  b.output("y");
+  ImportedModel out = b.import();
+  EXPECT_EQ(out.ir_version, 10);
+  EXPECT_EQ(out.producer, "tool 2.1");
+  EXPECT_EQ(out.metadata.at("who"), "me");
+  EXPECT_EQ(out.opsets.at(""), 23);
+  EXPECT_TRUE(out.warnings.empty());
+  const Graph& g = out.graph;
+  EXPECT_EQ(g.name, "g");
+  EXPECT_EQ(ops_of(g), (Names{"MatMul", "Relu"}));
+  EXPECT_EQ(g.nodes[0].name, "/proj");
+  EXPECT_EQ(g.nodes[1].name, "");
+  EXPECT_EQ(names_of(g, g.inputs), Names{"x"});
+  EXPECT_EQ(names_of(g, g.outputs), Names{"y"});
+  EXPECT_EQ(text(g.value(g.inputs[0]).type, g.symbols), "f32[\"batch size + 1\", 4]");
+  const Value& w = g.value(g.nodes[0].inputs[1]);
+  ASSERT_TRUE(w.constant);
+  EXPECT_EQ(w.constant->initializer, "w");
+  EXPECT_EQ(w.constant->shape(), (Shape{4, 2}));
+}
+
+TEST(ImportGraph, AnInitializerThatIsAlsoAnInputIsAConstant) {
+  ModelBuilder b;
+  b.input("x");
+  b.input("w", {"1"});
+  b.initializer("w", 1, {1}).add_float_data(2);
+  b.node("Add", {"x", "w"}, {"y"});
+  b.output("y");
+  Graph g = b.import().graph;
+  EXPECT_EQ(names_of(g, g.inputs), Names{"x"});
+  EXPECT_NE(g.constant(g.nodes[0].inputs[1]), nullptr);
+}
+
+TEST(ImportGraph, AnOutputMayBeAnInputOrAConstant) {
+  ModelBuilder b;
+  b.input("x");
+  b.initializer("w", 7, {1}).add_int64_data(3);
+  b.output("x");
+  b.output("w");
+  Graph g = b.import().graph;
+  EXPECT_EQ(names_of(g, g.outputs), (Names{"x", "w"}));
+  EXPECT_TRUE(g.nodes.empty());
+}
+
+TEST(ImportGraph, AbsentOperandsAreNoValue) {
+  ModelBuilder b;
+  b.input("x");
+  b.input("top", {});
+  b.node("Clip", {"x", "", "top"}, {"y"});
+  b.node("Clip", {"y", "", ""}, {"z"});
+  b.node("TopK", {"z", "top"}, {"", "i"});
+  b.output("i");
+  Graph g = b.import().graph;
+  EXPECT_EQ(g.nodes[0].inputs[1], no_value);
+  EXPECT_EQ(g.nodes[1].inputs.size(), 1u) << "absent operands at the end are dropped";
+  EXPECT_EQ(g.nodes[2].outputs[0], no_value);
+}
+
+TEST(ImportGraph, UnsortedNodesAreSorted) {
+  ModelBuilder b;
+  b.input("x");
+  b.node("Relu", {"h"}, {"y"});
+  b.node("Neg", {"x"}, {"h"});
+  b.output("y");
+  EXPECT_EQ(ops_of(b.import().graph), (Names{"Neg", "Relu"}));
+}
+
+TEST(ImportGraph, InputSizes) {
+  ModelBuilder b;
+  b.input("x", {"s", "", "?", "3", "s"});
+  b.input("y", {""});
+  b.graph().mutable_input(1)->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0)->set_dim_param("16");
+  b.input("z").mutable_type()->mutable_tensor_type()->clear_shape();
+  b.output("x");
+  Graph g = b.import().graph;
+  const Dims& x = *g.value(g.inputs[0]).type.dims;
+  EXPECT_EQ(x[0], x[4]) << "one name, one size";
+  EXPECT_FALSE(x[1].is_constant());
+  EXPECT_NE(x[1], x[2]) << "sizes that are left open are not equal";
+  EXPECT_EQ(x[3], Dim(3));
+  EXPECT_EQ((*g.value(g.inputs[1]).type.dims)[0], Dim(16)) << "a number as text is a number";
+  EXPECT_FALSE(g.value(g.inputs[2]).type.dims.has_value());
+}
+
+TEST(ImportGraph, ConstantNodes) {
+  using A = onnx::AttributeProto;
+  ModelBuilder b;
+  auto constant = [&](const std::string& attribute, A::AttributeType type) -> A& {
+    return add_attribute(b.node("Constant", {}, {attribute}), attribute, type);
+  };
+  auto& value = *constant("value", A::TENSOR).mutable_t();
+  value.set_data_type(9);
+  value.add_dims(2);
+  value.set_raw_data(std::string("\1\0", 2));
+  constant("value_int", A::INT).set_i(-5);
+  auto& ints = constant("value_ints", A::INTS);
+  ints.add_ints(1);
+  ints.add_ints(2);
+  constant("value_float", A::FLOAT).set_f(0.5f);
+  constant("value_floats", A::FLOATS);
+  for (const char* name : {"value", "value_int", "value_ints", "value_float", "value_floats"}) b.output(name);
+  Graph g = b.import().graph;
+  EXPECT_TRUE(g.nodes.empty());
+  auto at = [&](int i) { return g.constant(g.outputs[static_cast<size_t>(i)]); };
+  EXPECT_EQ(to_ints(at(0)->view()), (std::vector<int64_t>{1, 0}));
+  EXPECT_EQ(at(1)->shape().rank(), 0);
+  EXPECT_EQ(at(1)->as<int64_t>()[0], -5);
+  EXPECT_EQ(to_ints(at(2)->view()), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(at(3)->as<float>()[0], 0.5f);
+  EXPECT_EQ(at(4)->shape(), Shape{0});
+  EXPECT_EQ(text(g.value(g.outputs[1]).type, g.symbols), "i64[]");
+}
+
+TEST(ImportGraph, ConstantNodesThatAreRefused) {
+  using A = onnx::AttributeProto;
+  auto with = [](const std::string& attribute, A::AttributeType type) {
+    ModelBuilder b;
+    add_attribute(b.node("Constant", {}, {"c"}), attribute, type).mutable_sparse_tensor();
+    if (type != A::SPARSE_TENSOR) b.graph().mutable_node(0)->mutable_attribute(0)->clear_sparse_tensor();
+    b.output("c");
+    return b;
+  };
+  expect_unsupported(with("value_string", A::STRING), {"Constant", "\"c\"", "strings"});
+  expect_unsupported(with("sparse_value", A::SPARSE_TENSOR), {"sparse"});
+  expect_bad(with("value_int", A::FLOAT), {"value_int", "field f"});
+  expect_bad(with("other", A::INT), {"no attribute \"other\""});
+  ModelBuilder none;
+  none.node("Constant", {}, {"c"});
+  none.output("c");
+  expect_bad(none, {"one attribute"});
+}
+
+TEST(ImportGraph, DomainsInNames) {
+  ModelBuilder b;
+  b.import_opset("com.microsoft", 1);
+  b.import_opset("never.used", 7);
+  b.input("x");
+  b.node("Known", {"x"}, {"a"}, "com.microsoft");
+  b.node("Neg", {"a"}, {"c"}, "ai.onnx");
+  b.node("SimplifiedLayerNormalization", {"c", "x"}, {"y"});
+  b.output("y");
+  EXPECT_EQ(ops_of(b.import().graph),
+            (Names{"com.microsoft.Known", "Neg", "com.microsoft.SimplifiedLayerNormalization"}));
+}
+
+TEST(ImportGraph, UnknownOps) {
+  ModelBuilder b(17);
+  b.import_opset("acme", 3);
+  b.input("x");
+  b.node("Wonder", {"x"}, {"y"}, "acme").set_name("n7");
+  b.output("y");
+  expect_unsupported(b, {"n7", "Wonder", "acme", "opset 3"});
+  b.graph().mutable_node(0)->set_domain("");
+  b.graph().mutable_node(0)->clear_name();
+  expect_unsupported(b, {"Wonder that makes \"y\"", "ai.onnx", "opset 17"});
+  // No way around the check: Plait's own ops, and names that read like another domain's.
+  b.graph().mutable_node(0)->set_op_type("com.microsoft.Known");
+  expect_bad(b, {"no identifier"});
+  b.import_opset("plait", 1);
+  b.graph().mutable_node(0)->set_domain("plait");
+  b.graph().mutable_node(0)->set_op_type("KvWrite");
+  expect_unsupported(b, {"plait"});
+}
+
+TEST(ImportGraph, NewerFilesAreReadWithAWarning) {
+  ModelBuilder b(999);
+  b.model.set_ir_version(999);
+  b.input("x");
+  b.output("x");
+  EXPECT_EQ(b.import().warnings.size(), 2u);
+}
+
+TEST(ImportGraph, AttributesOfEachKind) {
+  ModelBuilder b;
+  b.input("x");
+  auto& node = b.node("Gemm", {"x", "x"}, {"y"});
+  add_attribute(node, "alpha", onnx::AttributeProto::FLOAT).set_f(0.25f);
+  set_int(node, "transB", 1);
+  b.output("y");
+  Graph g = b.import().graph;
+  EXPECT_EQ(g.nodes[0].attributes.real("alpha", 0), 0.25);
+  EXPECT_EQ(g.nodes[0].attributes.integer("transB"), 1);
+}
+
+TEST(ImportGraph, KindsOfInputsThatAreRefused) {
+  ModelBuilder b;
+  auto& info = b.input("x");
+  info.mutable_type()->mutable_sequence_type();
+  b.output("x");
+  expect_unsupported(b, {"input \"x\"", "sequence"});
+  info.clear_type();
+  expect_bad(b, {"input \"x\"", "no type"});
+  set_type(info, 77, {"1"});
+  expect_bad(b, {"input \"x\"", "77"});
+  set_type(info, 1, Names(9, "1"));
+  expect_unsupported(b, {"rank"});
+}
+
+}  // namespace
+}  // namespace plait

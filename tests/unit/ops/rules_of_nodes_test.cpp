@@ -1,0 +1,135 @@
+// The dims rules that rows write for nodes of known ranks and sizes.
+#include "core/graph/dims_rule.h"
+#include "tests/unit/ops/ops_test.h"
+
+namespace plait {
+namespace {
+
+using test::attrs;
+using test::Ints;
+using test::Net;
+
+/// The rule of the node that was added last; "" when it has none.
+std::string last_rule(const Net& net) {
+  const Node& node = net.graph.nodes.back();
+  auto types = [&](const std::vector<ValueId>& ids) {
+    std::vector<Type> out;
+    for (ValueId id : ids) out.push_back(id == no_value ? Type{} : net.graph.value(id).type);
+    return out;
+  };
+  auto rule = rule_of(*test::all_ops().find(node.op), node, types(node.inputs), types(node.outputs));
+  return rule ? text(*rule) : "";
+}
+
+std::string rule(Net& net, std::string op, std::vector<ValueId> inputs, Attributes attributes = {}, int outputs = 1) {
+  net.nodes(std::move(op), std::move(inputs), outputs, std::move(attributes));
+  return last_rule(net);
+}
+
+TEST(RulesOfNodes, Reshape) {
+  Net net;
+  ValueId x = net.input("b s 768");
+  EXPECT_EQ(rule(net, "Reshape", {x, net.ints({0, 0, 12, 64})}), "*a b (c d), [e] -> a b c d");
+  EXPECT_EQ(rule(net, "Reshape", {x, net.ints({-1, 768})}), "*a b c, [d] -> (a b) c");
+  EXPECT_EQ(rule(net, "Reshape", {x, net.ints({0, -1, 4, 3, 64})}), "*a b (c d e), [f] -> a b c d e");
+  EXPECT_EQ(rule(net, "Reshape", {net.input("b s 4 3 64"), net.ints({0, 0, -1})}), "*a b c d e, [f] -> a b (c d e)");
+  EXPECT_EQ(rule(net, "Reshape", {net.input("6 4"), net.ints({4, 6})}), "*[a] [b], [e] -> [c] [d]");
+  EXPECT_EQ(rule(net, "Reshape", {net.input("b 6 4 8"), net.ints({0, 4, 6, 8})}), "*a [c] [d] b, [g] -> a [e] [f] b");
+  EXPECT_EQ(rule(net, "Reshape", {net.input("4 6 8"), net.ints({8, 3, 2, 4})}), "*a (b c) (d e), [f] -> (a b) c d e");
+  EXPECT_EQ(rule(net, "Unsqueeze", {x, net.ints({1})}), "*a b c, [d] -> a 1 b c");
+  EXPECT_EQ(rule(net, "Squeeze", {net.input("1 s 1 8")}), "*1 a 1 b -> a b");
+  EXPECT_EQ(rule(net, "Flatten", {x}), "*a b c -> a (b c)");
+}
+
+TEST(RulesOfNodes, Layout) {
+  Net net;
+  ValueId x = net.input("b s 8 64");
+  EXPECT_EQ(rule(net, "Transpose", {x}, attrs({{"perm", Ints{0, 2, 1, 3}}})), "*a b c d -> a c b d");
+  EXPECT_EQ(rule(net, "Concat", {x, x}, attrs({{"axis", int64_t{-1}}})), "+a b c [e], +a b c [f] -> a b c [g]");
+  EXPECT_EQ(rule(net, "Expand", {net.input("b 1 8"), net.node("Shape", {net.input("4 b s 8")})}),
+            "*b 1 d, [shape] -> a b c d");
+  EXPECT_EQ(rule(net, "Tile", {net.input("b 3"), net.ints({1, 2})}), "*a [b], [repeats] -> a [d]");
+  EXPECT_EQ(rule(net, "Slice", {x, net.ints({0}), net.ints({32}), net.ints({3})}),
+            "*a b c [d], [axes], [axes], [axes] -> a b c [h]");
+  EXPECT_EQ(rule(net, "Split", {x}, attrs({{"axis", int64_t{2}}, {"num_outputs", int64_t{2}}}), 2),
+            "*a b [c] d -> a b [e] d, a b [f] d");
+  EXPECT_EQ(rule(net, "Pad", {net.input("4 4"), net.ints({1, 0, -1, 0})}), "");
+  EXPECT_EQ(rule(net, "DepthToSpace", {net.input("b 12 y x")}, attrs({{"blocksize", int64_t{2}}})),
+            "*b ([i] [j] c) y x -> b c (y [i]) (x [j])");
+}
+
+TEST(RulesOfNodes, Indices) {
+  Net net;
+  ValueId x = net.input("b s 64"), ids = net.input("b t", DType::i64);
+  EXPECT_EQ(rule(net, "Gather", {net.weight({100, 64}), ids}), "*[a] b, c d -> c d b");
+  EXPECT_EQ(rule(net, "Gather", {x, net.scalar(0)}, attrs({{"axis", int64_t{1}}})), "*a [b] c, -> a c");
+  EXPECT_EQ(rule(net, "GatherND", {x, net.input("b n 1", DType::i64)}, attrs({{"batch_dims", int64_t{1}}})),
+            "*a [b] c, a e [f] -> a e c");
+  EXPECT_EQ(rule(net, "GatherElements", {x, net.input("b t 64", DType::i64)}, attrs({{"axis", int64_t{1}}})),
+            "*a [b] c, a d c -> a d c");
+  EXPECT_EQ(rule(net, "ScatterND", {x, net.input("n 1", DType::i64), net.input("n s 64")}),
+            "+[a] b c, [d] [e], +[d] b c -> [a] b c");
+  EXPECT_EQ(rule(net, "TopK", {x, net.ints({4})}, {}, 2), "a b [c], [one] -> a b [d], a b [d]");
+  EXPECT_EQ(rule(net, "plait.GatherRows", {x, ids}), "*b [s] t, b n -> b n t");
+}
+
+TEST(RulesOfNodes, Reductions) {
+  Net net;
+  ValueId x = net.input("b s 64");
+  Attributes drop = attrs({{"keepdims", int64_t{0}}});
+  EXPECT_EQ(rule(net, "ReduceMean", {x, net.ints({-1})}), "*a b c, [axes] -> a b 1");
+  EXPECT_EQ(rule(net, "ReduceMax", {x, net.ints({1})}, drop), "a b c, [axes] -> a c {max}");
+  EXPECT_EQ(rule(net, "ReduceProd", {x, net.ints({1})}, drop), "a [b] c, [axes] -> a c");
+  EXPECT_EQ(rule(net, "ReduceSum", {net.input("s s"), net.ints({1})}, drop), "");  // which one is not told by sizes
+  EXPECT_EQ(rule(net, "ReduceSum", {x}, drop), "*a b c -> {sum}");
+  EXPECT_EQ(rule(net, "ArgMax", {x}, attrs({{"axis", int64_t{2}}, {"keepdims", int64_t{0}}})), "a b [c] -> a b");
+}
+
+TEST(RulesOfNodes, Contractions) {
+  Net net;
+  ValueId x = net.input("b s 64"), w = net.weight({64, 8});
+  EXPECT_EQ(rule(net, "MatMul", {x, w}), "*b q k, *k n -> b q n");
+  EXPECT_EQ(rule(net, "MatMul", {net.input("64"), net.input("b 64 s")}), "*k, *b k n -> b n");
+  ValueId rows = net.input("m 64");
+  EXPECT_EQ(rule(net, "Gemm", {rows, w}), "*m k, *k n -> m n");
+  // The bias is added once: the summed factor is whole.
+  EXPECT_EQ(rule(net, "Gemm", {rows, w, net.weight({8})}), "m [k], [k] n, n -> m n");
+  EXPECT_EQ(rule(net, "Gemm", {rows, w, net.weight({1, 8})}), "m [k], [k] n, 1 n -> m n");
+  EXPECT_EQ(rule(net, "plait.Linear", {x, net.weight({8, 64})}), "*b s k, *n k -> b s n");
+  EXPECT_EQ(rule(net, "plait.Linear", {x, net.weight({8, 64}), net.weight({8})}), "b s [k], n [k], n -> b s n");
+  EXPECT_EQ(rule(net, "plait.Linears", {x, net.weight({8, 64}), net.weight({4, 64})}, {}, 2),
+            "*b s k, n1 k, n2 k -> b s n1, b s n2");
+  EXPECT_EQ(rule(net, "Einsum", {x, w}, attrs({{"equation", std::string("bsi,ij->bsj")}})), "*b s i, *i j -> b s j");
+  EXPECT_EQ(rule(net, "com.microsoft.FusedMatMul", {x, net.weight({8, 64})}, attrs({{"transB", int64_t{1}}})),
+            "*b q k, *n k -> b q n");
+}
+
+TEST(RulesOfNodes, IntegersAreNotDividedLinearly) {
+  Net net;
+  EXPECT_EQ(rule(net, "Div", {net.input("b 4"), net.input("4")}), "*b s, s -> b s");
+  EXPECT_EQ(rule(net, "Div", {net.input("b 4", DType::i64), net.input("4", DType::i64)}), "b s, s -> b s");
+}
+
+TEST(RulesOfNodes, Others) {
+  Net net;
+  ValueId x = net.input("b s 64"), h = net.weight({64});
+  EXPECT_EQ(rule(net, "Softmax", {x}, attrs({{"axis", int64_t{1}}})), "a [b] c -> a [b] c");
+  EXPECT_EQ(rule(net, "RMSNormalization", {x, h}), "a b [c], *[c] -> a b [c]");
+  EXPECT_EQ(rule(net, "LayerNormalization", {x, h, h}, {}, 2), "a b [c], [c], [c] -> a b [c], a b 1");
+  EXPECT_EQ(rule(net, "Cast", {net.input("b", DType::bf16)}, attrs({{"to", int64_t{1}}})), "*b -> b");
+  EXPECT_EQ(rule(net, "Cast", {x}, attrs({{"to", int64_t{16}}})), "b s t -> b s t");  // rounds: not linear
+  ValueId q = net.input("b 12 s 64"), k = net.input("b 4 s 64");
+  EXPECT_EQ(rule(net, "Attention", {q, k, k, net.input("b 1 s t")}),
+            "b (g r) q [d], b g [k] [d], *b g [k] [e], b 1 q [m] -> b (g r) q [e]");
+  EXPECT_EQ(rule(net, "Attention", {net.input("b s 768"), net.input("b s 256"), net.input("b s 256")},
+                 attrs({{"q_num_heads", int64_t{12}}, {"kv_num_heads", int64_t{4}}, {"is_causal", int64_t{1}}})),
+            "b [q] (g r 64), b [k] (g 64), *b [k] (g 64) -> b [q] (g r 64)");
+  ValueId w = net.weight({64, 96}, DType::i8);
+  EXPECT_EQ(rule(net, "DequantizeLinear", {w, net.weight({64, 3})}, attrs({{"block_size", int64_t{32}}})),
+            "a (b 32), a b -> a (b 32)");
+  EXPECT_EQ(rule(net, "Conv", {net.input("b 6 s"), net.weight({6, 1, 4})}, attrs({{"group", int64_t{6}}})),
+            "*b (g c) [x0], *(g m) c [x1] -> b (g m) [x2]");
+}
+
+}  // namespace
+}  // namespace plait
