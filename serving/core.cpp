@@ -82,7 +82,7 @@ bool SchedulerCore::wait_for_work() {
   auto earliest = Clock::time_point::max();
   for (const Job& job : running_) {
     if (job->has_deadline) earliest = std::min(earliest, job->deadline);
-    for (const Sample& sample : job->samples) runnable = runnable || sample.phase == Phase::decode || sample.phase == Phase::waiting;
+    for (const Sample& sample : job->samples) runnable = runnable || sample.phase == Phase::active || sample.phase == Phase::preempted;
   }
   std::unique_lock lock(mutex);
   for (const Job& job : queue)
@@ -215,7 +215,7 @@ bool SchedulerCore::start_sample(const Job& job, Sample& sample) {
     sample.sequence.reset();
     return false;
   }
-  sample.phase = Phase::decode;
+  sample.phase = Phase::active;
   return true;
 }
 
@@ -232,7 +232,7 @@ void SchedulerCore::collect_pushes() {
         token = job->pushed.front();
         job->pushed.pop_front();
       }
-      sample.phase = Phase::decode;
+      sample.phase = Phase::active;
       if (token < 0 || (engine->vocabulary() && token >= engine->vocabulary())) {
         end_job(job, Error(Code::invalid_argument, cat("the pushed token ", token, " is out of range")));
         break;
@@ -254,8 +254,8 @@ bool SchedulerCore::build() {
   for (bool decode : {true, false})
     for (const Job& job : running_)
       for (Sample& sample : job->samples) {
-        if (sample.phase == Phase::waiting && !decode && !sample.output.empty()) start_sample(job, sample);  // was preempted
-        if (sample.phase != Phase::decode || !sample.sequence) continue;
+        if (sample.phase == Phase::preempted && !decode) start_sample(job, sample);
+        if (sample.phase != Phase::active || !sample.sequence) continue;
         auto missing = static_cast<int64_t>(job->prompt.size() + sample.output.size()) - sample.sequence->length();
         if ((missing == 1) != decode) continue;
         if (budget <= 0 || static_cast<int64_t>(slots_.size()) >= engine->options().step_sequences) return true;
@@ -303,11 +303,11 @@ bool SchedulerCore::preempt_youngest(const Sample& except) {
     for (Sample& sample : job->samples) {
       bool in_step = std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.sample == &sample; });
       bool younger = sample.order > except.order && (!youngest || sample.order > youngest->order);
-      if (sample.sequence && sample.phase == Phase::decode && !in_step && younger) youngest = &sample;
+      if (sample.sequence && sample.phase == Phase::active && !in_step && younger) youngest = &sample;
     }
   if (!youngest) return false;
   youngest->sequence.reset();
-  youngest->phase = Phase::waiting;
+  youngest->phase = Phase::preempted;
   ++preempted_;
   return true;
 }
@@ -389,7 +389,7 @@ void SchedulerCore::split_samples(const Job& job, std::span<const float> logits)
   for (size_t k = 1; k < job->samples.size(); ++k) {
     Sample& sample = job->samples[k];
     sample.sequence = engine->fork(*job->samples[0].sequence);
-    sample.phase = Phase::decode;
+    sample.phase = Phase::active;
     sample.order = ++admissions_;
     std::vector<float> own = row;
     choose(job, sample, own);

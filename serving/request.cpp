@@ -51,8 +51,9 @@ std::optional<Event> Request::next(std::chrono::milliseconds timeout) {
   if (timeout.count() < 0) state_->changed.wait(lock, ready);
   else if (!state_->changed.wait_for(lock, timeout, ready)) return std::nullopt;
   if (state_->events.empty()) {
-    if (state_->error) throw *state_->error;
-    return std::nullopt;
+    if (!state_->error) return std::nullopt;
+    state_->error_seen = true;
+    throw *state_->error;
   }
   Event event = std::move(state_->events.front());
   state_->events.pop_front();
@@ -61,7 +62,7 @@ std::optional<Event> Request::next(std::chrono::milliseconds timeout) {
 
 bool Request::finished() const {
   std::lock_guard lock(state_->mutex);
-  return state_->finished && state_->events.empty();
+  return state_->finished && state_->events.empty() && (!state_->error || state_->error_seen);
 }
 
 void Request::cancel() {

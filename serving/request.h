@@ -25,7 +25,13 @@ class Conversation {
 
 /// One sample of a request: a sequence of its own from the end of the prompt on.
 struct Sample {
-  enum class Phase { waiting, prefill, decode, host, done };
+  enum class Phase {
+    waiting,    ///< for admission, or for the prompt that another sample computes
+    active,     ///< has a sequence; whatever it lacks is fed
+    preempted,  ///< lost its sequence, starts again when there is room
+    host,       ///< waits for the host's choice
+    done,
+  };
   Phase phase = Phase::waiting;
   std::unique_ptr<Sequence> sequence;     ///< null while waiting or preempted
   std::vector<int32_t> output;            ///< new tokens
@@ -51,6 +57,7 @@ struct Request::State {
   std::condition_variable changed;
   std::deque<Event> events;
   std::optional<Error> error;
+  bool error_seen = false;                ///< `next` has thrown it
   int32_t samples_left = 1;
   bool finished = false;
   std::deque<int32_t> pushed;             ///< host sampling: tokens that wait to be taken

@@ -62,6 +62,7 @@ class Request {
   /// The next event; nullopt when `timeout` is over (negative: waits for ever) or when every sample has ended. Throws
   /// what ended the request. After the end it returns nullopt at once; `finished` tells the two apart.
   std::optional<Event> next(std::chrono::milliseconds timeout);
+  /// Whether every event, and the error if there was one, has been taken.
   bool finished() const;
   void cancel();
   /// Host sampling: the token that follows the logits handed out last. Throws Error(invalid_argument) when none wait,

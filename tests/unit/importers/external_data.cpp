@@ -25,8 +25,8 @@ std::string first_bytes(const ImportedModel& model) {
 }
 
 TEST(ExternalData, OffsetAndLength) {
-  EXPECT_EQ(first_bytes(with_external({{"location", "w.bin"}, {"offset", "3"}, {"length", "8"}}).import(sixteen_bytes())),
-            "3456789a") << "offsets need no alignment";
+  Items odd{{"location", "w.bin"}, {"offset", "3"}, {"length", "8"}};
+  EXPECT_EQ(first_bytes(with_external(odd).import(sixteen_bytes())), "3456789a") << "offsets need no alignment";
   EXPECT_EQ(first_bytes(with_external({{"location", "w.bin"}, {"offset", "8"}}).import(sixteen_bytes())), "89abcdef");
   EXPECT_EQ(first_bytes(with_external({{"location", "w.bin"}, {"checksum", "x"}, {"basepath", "/etc"}}, {4})
                             .import(sixteen_bytes())), "0123456789abcdef") << "other keys change nothing";
@@ -84,13 +84,15 @@ TEST(ExternalData, RangesAreChecked) {
        }) {
     Items items = row.items;
     items.emplace_back("location", "w.bin");
-    expect_error(Code::bad_model, {"initializer \"w\"", row.says}, [&] { with_external(items).import(sixteen_bytes()); });
+    expect_error(Code::bad_model, {"initializer \"w\"", row.says},
+                 [&] { with_external(items).import(sixteen_bytes()); });
   }
 }
 
 TEST(ExternalData, LocationsThatNoResolverIsAskedFor) {
   for (const std::string& location :
-       {std::string(""), std::string("/etc/passwd"), std::string("../w.bin"), std::string("a/../../w.bin"), std::string(".."),
+       {std::string(""), std::string("/etc/passwd"), std::string("../w.bin"), std::string("a/../../w.bin"),
+        std::string(".."),
         std::string("..\\w.bin"), std::string("C:w.bin"), std::string("\\\\host\\w"), std::string("w\0.bin", 6),
         std::string("*/_ORT_MEM_ADDR_/*")}) {
     bool asked = false;

@@ -174,7 +174,8 @@ TEST(Functions, ExplosionsAreBounded) {
 TEST(Functions, DepthIsBounded) {
   ModelBuilder b = with_local();
   for (int i = 0; i < 200; ++i)
-    add_node(*b.function("F" + std::to_string(i), {"a"}, {"r"}).mutable_node(), "F" + std::to_string(i + 1), {"a"}, {"r"})
+    add_node(*b.function("F" + std::to_string(i), {"a"}, {"r"}).mutable_node(), "F" + std::to_string(i + 1), {"a"},
+             {"r"})
         .set_domain("local");
   add_node(*b.function("F200", {"a"}, {"r"}).mutable_node(), "Neg", {"a"}, {"r"});
   b.node("F0", {"x"}, {"y"}, "local");

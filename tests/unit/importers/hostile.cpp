@@ -73,7 +73,8 @@ TEST(Hostile, EveryDamagedByteIsAnErrorOrAModel) {
 }
 
 TEST(Hostile, WireFormat) {
-  expect_bad_bytes(std::string("\x08\x07\x3A\xFF\xFF\xFF\xFF\x0F", 8), {"are left"});            // length past the end
+  expect_bad_bytes(std::string("\x08\x07\x3A\xFF\xFF\xFF\xFF\x0F", 8),
+                   {"are left"});            // length past the end
   expect_bad_bytes(std::string("\x08") + std::string(11, '\xFF'), {"more than 10 bytes"});       // endless number
   expect_bad_bytes(std::string("\x08\x07\x3B\x00", 4), {"wire type 3"});                         // a group
   expect_bad_bytes(std::string("\x08\x07\x02\x00", 4), {"field number"});                        // field 0

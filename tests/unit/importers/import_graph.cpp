@@ -86,7 +86,8 @@ TEST(ImportGraph, InputSizes) {
   ModelBuilder b;
   b.input("x", {"s", "", "?", "3", "s"});
   b.input("y", {""});
-  b.graph().mutable_input(1)->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0)->set_dim_param("16");
+  auto& shape = *b.graph().mutable_input(1)->mutable_type()->mutable_tensor_type()->mutable_shape();
+  shape.mutable_dim(0)->set_dim_param("16");
   b.input("z").mutable_type()->mutable_tensor_type()->clear_shape();
   b.output("x");
   Graph g = b.import().graph;

@@ -18,7 +18,8 @@ using Names = std::vector<std::string>;
 /// The ops that these tests use, as rows of their own: the importer is tested without core/ops.
 inline OpSet test_ops() {
   OpSet ops;
-  auto add = [&](std::string name, std::string inputs, std::string outputs, std::vector<AttributeRow> attributes = {}) {
+  auto add = [&](std::string name, std::string inputs, std::string outputs,
+                 std::vector<AttributeRow> attributes = {}) {
     OpSchema row;
     row.name = std::move(name);
     row.inputs = std::move(inputs);
@@ -29,7 +30,8 @@ inline OpSet test_ops() {
   for (const char* op : {"Add", "Mul", "MatMul", "CastLike"}) add(op, "a b", "c");
   for (const char* op : {"Identity", "Neg", "Relu"}) add(op, "x", "y");
   for (const char* op : {"Softmax", "LogSoftmax", "Flatten"}) add(op, "x", "y", {{"axis", "int", "-1"}});
-  for (const char* op : {"ReduceSum", "ReduceMean", "ReduceMax"}) add(op, "data axes?", "y", {{"keepdims", "int", "1"}});
+  for (const char* op : {"ReduceSum", "ReduceMean", "ReduceMax"})
+    add(op, "data axes?", "y", {{"keepdims", "int", "1"}});
   add("Squeeze", "data axes?", "y");
   add("Unsqueeze", "data axes", "y");
   add("Clip", "x min? max?", "y");
@@ -44,10 +46,12 @@ inline OpSet test_ops() {
   add("ConstantOfShape", "shape", "y", {{"value", "tensor", ""}});
   add("ScatterElements", "data indices updates", "y", {{"axis", "int", "0"}});
   add("Gemm", "a b c?", "y", {{"alpha", "float", "1"}, {"transB", "int", "0"}});
-  add("If", "cond captures?...", "y...", {{"then_branch", "graph", "required"}, {"else_branch", "graph", "required"}});
+  add("If", "cond captures?...", "y...",
+      {{"then_branch", "graph", "required"}, {"else_branch", "graph", "required"}});
   add("Loop", "trips? cond? v?...", "y?...", {{"body", "graph", "required"}, {"carried", "int", ""}});
   add("com.microsoft.Known", "x", "y", {{"scale", "float", ""}});
-  add("com.microsoft.SimplifiedLayerNormalization", "x scale", "y", {{"axis", "int", "-1"}, {"epsilon", "float", ""}});
+  add("com.microsoft.SimplifiedLayerNormalization", "x scale", "y",
+      {{"axis", "int", "-1"}, {"epsilon", "float", ""}});
   return ops;
 }
 
@@ -66,7 +70,8 @@ inline onnx::NodeProto& add_node(google::protobuf::RepeatedPtrField<onnx::NodePr
 }
 
 template <class Message>  // a NodeProto, or a FunctionProto's default
-onnx::AttributeProto& add_attribute(Message& node, const std::string& name, onnx::AttributeProto::AttributeType type) {
+onnx::AttributeProto& add_attribute(Message& node, const std::string& name,
+                                    onnx::AttributeProto::AttributeType type) {
   auto& attribute = *node.add_attribute();
   attribute.set_name(name);
   attribute.set_type(type);
@@ -114,7 +119,8 @@ struct ModelBuilder {
     entry.set_version(version);
   }
   onnx::GraphProto& graph() { return *model.mutable_graph(); }
-  onnx::NodeProto& node(const std::string& op, const Names& inputs, const Names& outputs, const std::string& domain = "") {
+  onnx::NodeProto& node(const std::string& op, const Names& inputs, const Names& outputs,
+                        const std::string& domain = "") {
     auto& out = add_node(*graph().mutable_node(), op, inputs, outputs);
     if (!domain.empty()) out.set_domain(domain);
     return out;

@@ -1,0 +1,67 @@
+// The tables that meet by an op's name alone: schema rows, reference kernels, fast kernels.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "core/exec/kernel.h"
+#include "core/graph/schema.h"
+#include "core/ops/ops.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/reference/reference.h"
+
+namespace plait::test {
+namespace {
+
+using Names = std::set<std::string>;
+
+OpSet all_ops() {
+  OpSet out;
+  register_ops(out);
+  return out;
+}
+
+Names ops_of(void (*fill)(KernelTable&)) {
+  KernelTable table;
+  fill(table);
+  Names out;
+  for (const auto& kernel : table.all()) out.insert(kernel->op);
+  return out;
+}
+
+Names reference_ops() { return ops_of(register_reference_kernels); }
+Names cpu_ops() {
+  return ops_of([](KernelTable& table) { register_cpu_kernels(table, ""); });
+}
+
+TEST(KernelsAndOps, EveryKernelComputesAnOpThatHasASchemaRow) {
+  const OpSet ops = all_ops();
+  for (const Names& names : {reference_ops(), cpu_ops()})
+    for (const std::string& op : names) EXPECT_NE(ops.find(op), nullptr) << "a kernel computes " << op;
+}
+
+TEST(KernelsAndOps, EveryFastKernelHasAReferenceToBeHeldAgainst) {
+  const Names reference = reference_ops();
+  for (const std::string& op : cpu_ops()) EXPECT_TRUE(reference.count(op)) << op;
+}
+
+TEST(KernelsAndOps, EveryOpCanRunButThoseThatTheExecutorOrAPassTakes) {
+  const Names taken = {
+      "If", "Loop", "Scan",  // calls of subgraphs: the executor's
+  };
+  const Names reference = reference_ops();
+  Names missing;
+  for (const auto& [name, row] : all_ops().all())
+    if (!reference.count(name)) missing.insert(name);
+  EXPECT_EQ(missing, taken);
+}
+
+TEST(KernelsAndOps, EveryRowIsDocumented) {
+  for (const auto& [name, row] : all_ops().all()) {
+    EXPECT_FALSE(row.doc.empty()) << name;
+    EXPECT_EQ(row.doc.find('\n'), std::string::npos) << name << ": one line";
+  }
+}
+
+}  // namespace
+}  // namespace plait::test

@@ -1,0 +1,49 @@
+#pragma once
+// The fixture models, opened for tests.
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "core/generate/engine.h"
+#include "core/ops/ops.h"
+#include "importers/onnx/import.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/reference/reference.h"
+
+namespace plait::test {
+
+/// Ops and kernels, made once a process.
+struct World {
+  OpSet ops;
+  KernelTable kernels;
+  World() {
+    register_ops(ops);
+    register_reference_kernels(kernels);
+    register_cpu_kernels(kernels, "");
+  }
+  CompileOptions options(Log* log = nullptr) const { return {ops, kernels, log}; }
+  static const World& get() {
+    static const World world;
+    return world;
+  }
+};
+
+inline std::string fixture(const std::string& name) { return std::string(PLAIT_SOURCE_DIR) + "/tests/fixtures/" + name + "/model.onnx"; }
+
+inline Graph fixture_graph(const std::string& name) { return import_file(fixture(name), World::get().ops).graph; }
+
+/// Small pages, so that short tests cross many borders.
+inline EngineOptions small_engine() {
+  EngineOptions options;
+  options.threads = 2;
+  options.page_tokens = 16;
+  options.step_tokens = 24;
+  options.cache_bytes = 8 << 20;
+  return options;
+}
+
+inline std::unique_ptr<Engine> fixture_engine(const std::string& name, const EngineOptions& options = small_engine()) {
+  return make_engine(fixture_graph(name), World::get().options(), options);
+}
+
+}  // namespace plait::test

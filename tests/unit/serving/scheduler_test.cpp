@@ -1,0 +1,365 @@
+// The scheduler's promise: what a request gives does not depend on its company.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "serving/scheduler.h"
+#include "tests/unit/models.h"
+
+namespace plait::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Answer {
+  std::map<int, std::vector<int32_t>> tokens;  // by sample
+  std::map<int, std::vector<float>> logprobs;
+  std::map<int, FinishReason> finish;
+};
+
+Answer collect(Request& request) {
+  Answer out;
+  while (!request.finished()) {
+    auto event = request.next(60s);
+    if (!event) break;
+    if (event->has_token) {
+      out.tokens[event->sample].push_back(event->token.id);
+      out.logprobs[event->sample].push_back(event->token.logprob);
+    }
+    if (event->finish != FinishReason::none) out.finish[event->sample] = event->finish;
+  }
+  return out;
+}
+
+std::unique_ptr<Scheduler> scheduler(const std::string& name, const EngineOptions& options = small_engine(), SchedulerOptions limits = {}) {
+  return std::make_unique<Scheduler>(fixture_engine(name, options), nullptr, limits);
+}
+
+std::vector<int32_t> prompt(size_t length, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> out(length);
+  for (int32_t& id : out) id = static_cast<int32_t>(random() % 500) + 3;
+  return out;
+}
+
+/// Eight requests of all kinds: greedy and sampled, short and long, with penalties, bias, several samples.
+std::vector<RequestOptions> mixed_requests(const std::string& model) {
+  size_t longest = model.starts_with("gpt2") ? 25 : 70;  // its table of positions ends at 64
+  std::vector<RequestOptions> out;
+  const size_t lengths[] = {1, 70, 7, 33, 16, 17, 5, 48};
+  for (uint32_t i = 0; i < 8; ++i) {
+    RequestOptions request;
+    request.prompt = prompt(std::min(lengths[i], longest), 100 + i);
+    request.max_tokens = 12 + static_cast<int64_t>(i) * 3;
+    request.sampling.top_logprobs = 2;
+    if (i % 2) {
+      request.sampling.temperature = 0.6 + 0.2 * i;
+      request.sampling.top_k = i == 3 ? 20 : 0;
+      request.sampling.top_p = i == 5 ? 0.8 : 1;
+      request.sampling.min_p = i == 7 ? 0.02 : 0;
+      request.sampling.seed = 77 + i;
+    }
+    if (i == 2) request.sampling.repetition_penalty = 1.3;
+    if (i == 4) request.sampling.presence_penalty = 0.5, request.sampling.frequency_penalty = 0.3;
+    if (i == 6) request.sampling.logit_bias = {{9, 4.0f}, {11, -100.0f}};
+    if (i == 1) request.samples = 3;
+    out.push_back(std::move(request));
+  }
+  return out;
+}
+
+std::vector<Answer> alone(const std::string& model) {
+  std::vector<Answer> out;
+  for (const RequestOptions& request : mixed_requests(model)) out.push_back(collect(*scheduler(model)->submit(request)));
+  return out;
+}
+
+void expect_equal(const std::vector<Answer>& got, const std::vector<Answer>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].tokens, expected[i].tokens) << "request " << i;
+    EXPECT_EQ(got[i].logprobs, expected[i].logprobs) << "request " << i << ": the bits of log-probabilities";
+    EXPECT_EQ(got[i].finish, expected[i].finish) << "request " << i;
+  }
+}
+
+class Company : public testing::TestWithParam<const char*> {};
+
+TEST_P(Company, BatchedEqualsAlone) {
+  std::vector<Answer> expected = alone(GetParam());
+  auto together = scheduler(GetParam());
+  std::vector<std::shared_ptr<Request>> running;
+  for (RequestOptions& request : mixed_requests(GetParam())) {
+    running.push_back(together->submit(std::move(request)));
+    std::this_thread::sleep_for(1ms);  // they join a batch that is under way
+  }
+  std::vector<Answer> got;
+  for (auto& request : running) got.push_back(collect(*request));
+  expect_equal(got, expected);
+}
+
+TEST_P(Company, PreemptionChangesNothing) {
+  std::vector<Answer> expected = alone(GetParam());
+  EngineOptions options = small_engine();
+  auto probe = fixture_engine(GetParam(), options);
+  int64_t page = 0;
+  for (const PageGroup& group : probe->decoder().groups) page += probe->decoder().pools[static_cast<size_t>(group.pool)].page_bytes(16, DType::f32);
+  options.cache_bytes = page * 9;  // the longest needs 7 pages: two such requests never fit together
+  auto together = scheduler(GetParam(), options);
+  std::vector<std::shared_ptr<Request>> running;
+  for (RequestOptions& request : mixed_requests(GetParam())) running.push_back(together->submit(std::move(request)));
+  std::vector<Answer> got;
+  for (auto& request : running) got.push_back(collect(*request));
+  expect_equal(got, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, Company, testing::Values("llama-standard23", "gemma3-optimum18", "gpt2-optimum18", "gemma3-standard23-bf16"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(Scheduler, PreemptsWhenTheCacheIsFull) {
+  EngineOptions options = small_engine();
+  auto probe = fixture_engine("llama-standard23", options);
+  options.cache_bytes = probe->decoder().pools[0].page_bytes(16, DType::f32) * 6;
+  auto together = scheduler("llama-standard23", options);
+  std::vector<std::shared_ptr<Request>> running;
+  for (uint32_t i = 0; i < 3; ++i) {
+    RequestOptions request;
+    request.prompt = prompt(20, i);
+    request.max_tokens = 40;
+    running.push_back(together->submit(std::move(request)));
+  }
+  for (auto& request : running) EXPECT_EQ(collect(*request).tokens[0].size(), 40u);
+  EXPECT_GT(together->stats().preempted, 0);
+}
+
+TEST(Scheduler, EqualPrefixesShareTheirPages) {
+  auto one = scheduler("gemma3-standard23");
+  RequestOptions first;
+  first.prompt = prompt(64, 5);
+  first.max_tokens = 4;
+  Answer fresh = collect(*one->submit(first));
+  auto again = one->submit(first);
+  EXPECT_EQ(collect(*again).tokens, fresh.tokens);
+  EXPECT_EQ(again->usage().cached_tokens, 48);  // whole pages of 16; the last token is always computed
+  RequestOptions longer = first;
+  longer.prompt.push_back(9);
+  auto other = scheduler("gemma3-standard23");
+  EXPECT_EQ(collect(*one->submit(longer)).tokens, collect(*other->submit(longer)).tokens);
+}
+
+TEST(Scheduler, AConversationContinuesAndForks) {
+  for (const char* model : {"gemma3-optimum18", "llama-dynamo23"}) {
+    auto one = scheduler(model);
+    RequestOptions first;
+    first.prompt = prompt(21, 8);
+    first.max_tokens = 10;
+    first.keep = true;
+    auto begun = one->submit(first);
+    Answer head = collect(*begun);
+    ASSERT_TRUE(begun->conversation());
+    std::vector<int32_t> whole = first.prompt;
+    whole.insert(whole.end(), head.tokens[0].begin(), head.tokens[0].end());
+    for (uint32_t turn = 0; turn < 3; ++turn) {  // three forks of one past
+      RequestOptions next;
+      next.parent = begun->conversation();
+      next.prompt = prompt(4 + turn, 40 + turn);
+      next.max_tokens = 9;
+      RequestOptions fresh = next;
+      fresh.parent.reset();
+      fresh.prompt = whole;
+      fresh.prompt.insert(fresh.prompt.end(), next.prompt.begin(), next.prompt.end());
+      auto other = scheduler(model);
+      EXPECT_EQ(collect(*one->submit(next)).tokens, collect(*other->submit(fresh)).tokens) << model << " turn " << turn;
+    }
+    // Saved, and restored elsewhere.
+    auto bytes = one->save(*begun->conversation());
+    auto elsewhere = scheduler(model);
+    RequestOptions next;
+    next.prompt = prompt(3, 60);
+    next.max_tokens = 9;
+    next.parent = elsewhere->restore(bytes);
+    Answer restored = collect(*elsewhere->submit(next));
+    next.parent = begun->conversation();
+    EXPECT_EQ(restored.tokens, collect(*one->submit(next)).tokens);
+    for (size_t cut : {size_t{0}, size_t{7}, size_t{40}, bytes.size() - 1})
+      EXPECT_THROW(elsewhere->restore({bytes.data(), cut}), Error);
+  }
+}
+
+TEST(Scheduler, CancelInMidPrefill) {
+  EngineOptions options = small_engine();
+  options.step_tokens = 2;
+  auto one = scheduler("llama-standard23", options);
+  RequestOptions request;
+  request.prompt = prompt(400, 1);
+  auto running = one->submit(std::move(request));
+  std::this_thread::sleep_for(2ms);
+  running->cancel();
+  Answer answer = collect(*running);
+  EXPECT_TRUE(answer.tokens.empty());
+  EXPECT_EQ(answer.finish[0], FinishReason::cancelled);
+  EXPECT_EQ(one->stats().engine.pages_shared, 0);
+}
+
+TEST(Scheduler, DroppedRequestsGiveTheirPagesBack) {
+  auto one = scheduler("llama-standard23");
+  int64_t pages = 0;
+  for (int i = 0; i < 20; ++i) {
+    RequestOptions request;
+    request.prompt = prompt(60, static_cast<uint32_t>(i));
+    request.max_tokens = 1000;
+    auto running = one->submit(std::move(request));
+    running->next(1s);
+  }
+  for (int wait = 0; wait < 500 && (one->stats().running || one->stats().waiting); ++wait) std::this_thread::sleep_for(2ms);
+  pages = one->stats().engine.pages;
+  EXPECT_EQ(one->stats().engine.pages_free, pages);
+}
+
+TEST(Scheduler, HostSamplingGivesTheSameTokens) {
+  auto one = scheduler("llama-standard23");
+  RequestOptions request;
+  request.prompt = prompt(9, 3);
+  request.max_tokens = 8;
+  Answer expected = collect(*one->submit(request));
+  request.host_sampling = true;
+  auto hosted = one->submit(request);
+  std::vector<int32_t> tokens;
+  EXPECT_THROW(hosted->push(1), Error);
+  while (!hosted->finished()) {
+    auto event = hosted->next(10s);
+    if (!event) break;
+    if (!event->logits.empty()) {
+      auto best = std::max_element(event->logits.begin(), event->logits.end()) - event->logits.begin();
+      hosted->push(static_cast<int32_t>(best));
+    }
+    if (event->has_token) tokens.push_back(event->token.id);
+  }
+  EXPECT_EQ(tokens, expected.tokens[0]);
+}
+
+TEST(Scheduler, ScoresAreTheLogitsOfEveryPosition) {
+  auto one = scheduler("gemma3-standard23");
+  RequestOptions request;
+  request.prompt = prompt(40, 3);
+  request.kind = RequestOptions::Kind::score;
+  auto scored = one->submit(request);
+  collect(*scored);
+  std::vector<float> matrix = scored->take_matrix();
+  auto vocabulary = static_cast<size_t>(one->vocabulary());
+  ASSERT_EQ(matrix.size(), 40 * vocabulary);
+  for (size_t length : {size_t{1}, size_t{17}, size_t{40}}) {  // row i is what a prompt of i + 1 tokens gives
+    RequestOptions hosted;
+    hosted.prompt.assign(request.prompt.begin(), request.prompt.begin() + static_cast<std::ptrdiff_t>(length));
+    hosted.host_sampling = true;
+    auto event = one->submit(hosted)->next(10s);
+    ASSERT_TRUE(event);
+    EXPECT_TRUE(std::equal(event->logits.begin(), event->logits.end(), matrix.begin() + static_cast<std::ptrdiff_t>((length - 1) * vocabulary)));
+  }
+}
+
+TEST(Scheduler, EmbeddingsAreTheHiddenStates) {
+  auto one = scheduler("llama-dynamo23");
+  RequestOptions request;
+  request.prompt = prompt(30, 3);
+  request.kind = RequestOptions::Kind::embed;
+  auto first = one->submit(request);
+  collect(*first);
+  std::vector<float> matrix = first->take_matrix();
+  EXPECT_EQ(matrix.size(), 30u * static_cast<size_t>(one->decoder().hidden));
+  request.prompt.resize(12);
+  auto shorter = one->submit(request);
+  collect(*shorter);
+  std::vector<float> head = shorter->take_matrix();
+  EXPECT_TRUE(std::equal(head.begin(), head.end(), matrix.begin()));
+}
+
+TEST(Scheduler, RefusesWhatCannotWork) {
+  SchedulerOptions limits;
+  limits.queue = 2;
+  EngineOptions options = small_engine();
+  options.context = 100;
+  auto one = scheduler("llama-standard23", options, limits);
+  auto code = [&](RequestOptions request) {
+    try {
+      one->submit(std::move(request));
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return Code::ok;
+  };
+  RequestOptions request;
+  EXPECT_EQ(code(request), Code::invalid_argument);  // empty
+  request.prompt = {1, 100000};
+  EXPECT_EQ(code(request), Code::invalid_argument);
+  request.prompt = prompt(101, 1);
+  EXPECT_EQ(code(request), Code::invalid_argument);  // longer than the context
+  request.prompt = prompt(10, 1);
+  request.stop_strings = {"x"};
+  EXPECT_EQ(code(request), Code::invalid_argument);  // no tokenizer
+  options.context = 0;
+  options.cache_bytes = 40000;
+  auto small = scheduler("llama-standard23", options);
+  request.stop_strings.clear();
+  request.prompt = prompt(400, 1);
+  EXPECT_THROW(small->submit(request), Error);  // can never fit
+  options.cache_bytes = 100;
+  EXPECT_THROW(scheduler("llama-standard23", options), Error);  // not one page
+}
+
+TEST(Scheduler, ContextEndsARequest) {
+  EngineOptions options = small_engine();
+  options.context = 20;
+  auto one = scheduler("llama-standard23", options);
+  RequestOptions request;
+  request.prompt = prompt(15, 1);
+  request.max_tokens = 100;
+  Answer answer = collect(*one->submit(request));
+  EXPECT_EQ(answer.tokens[0].size(), 5u);
+  EXPECT_EQ(answer.finish[0], FinishReason::length);
+}
+
+TEST(Scheduler, DeadlinesAndAFullQueue) {
+  SchedulerOptions limits;
+  limits.queue = 2;
+  limits.running = 1;
+  auto one = scheduler("llama-standard23", small_engine(), limits);
+  std::vector<std::shared_ptr<Request>> kept;
+  RequestOptions request;
+  request.prompt = prompt(200, 1);
+  request.max_tokens = 3000;
+  bool full = false;
+  for (int i = 0; i < 8 && !full; ++i) {
+    try {
+      kept.push_back(one->submit(request));
+    } catch (const Error& error) {
+      full = error.code() == Code::overloaded;
+    }
+  }
+  EXPECT_TRUE(full);
+  kept.clear();
+  for (int wait = 0; wait < 500 && one->stats().waiting; ++wait) std::this_thread::sleep_for(2ms);
+  request.deadline = 5ms;
+  auto late = one->submit(request);
+  EXPECT_THROW(collect(*late), Error);
+}
+
+TEST(Scheduler, ClosingEndsRequestsWithAnError) {
+  auto one = scheduler("llama-standard23");
+  RequestOptions request;
+  request.prompt = prompt(100, 1);
+  request.max_tokens = 100000;
+  request.keep = true;
+  auto running = one->submit(request);
+  running->next(5s);
+  one.reset();
+  EXPECT_THROW(collect(*running), Error);
+}
+
+}  // namespace
+}  // namespace plait::test
