@@ -36,7 +36,6 @@ struct Feed {
 
 struct EngineOptions {
   int threads = 0;                             ///< 0: as many as usable processors
-  DType dtype = DType::none;                   ///< none: as the file; bf16 or f32
   int64_t cache_bytes = int64_t{512} << 20;    ///< the hard budget of the KV cache
   int64_t page_tokens = 32;
   int64_t step_tokens = 512;                   ///< most tokens of one step

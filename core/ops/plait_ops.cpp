@@ -53,13 +53,13 @@ void infer_sizes(InferContext& context) {
 void infer_open(InferContext&) {}  // what the value's type says stands
 
 void register_linear(OpSet& ops) {
-  ops.add({.name = "plait.Linear", .inputs = "x w bias?", .outputs = "y", .dims = "*... k, *n k -> ... n",
+  ops.add({.name = "plait.Linear", .inputs = "x w bias?", .outputs = "y", .attributes = {{"round_x", "int", "0"}}, .dims = "*... k, *n k -> ... n",
            .dims_of = linear_dims, .doc = "x w^T + bias, summed in f32; w [n, k] may be bf16 or f16"});
-  ops.add({.name = "plait.Linears", .inputs = "x weights...", .outputs = "ys...",
+  ops.add({.name = "plait.Linears", .inputs = "x weights...", .outputs = "ys...", .attributes = {{"round_x", "int", "0"}},
            .dims = "*... k, n k, m k -> ... n, ... m", .dims_of = linears_dims, .infer = infer_linears,
            .doc = "several Linears of one input"});
   ops.add({.name = "plait.GatedLinear", .inputs = "x gate up", .outputs = "y",
-           .attributes = {{"activation", "string", "silu"}}, .dims = "... [k], f [k], *f [k] -> ... f",
+           .attributes = {{"activation", "string", "silu"}, {"round_x", "int", "0"}}, .dims = "... [k], f [k], *f [k] -> ... f",
            .doc = "activation(x gate^T) (x up^T); silu, gelu, gelu_tanh, relu or identity (Shazeer 2020)"});
   ops.add({.name = "plait.Embedding", .inputs = "table ids", .outputs = "y", .attributes = {{"to", "int", "1"}},
            .dims = "*@v h, ... -> ... h", .infer = infer_embedding,

@@ -24,6 +24,24 @@ void bound(Graph& graph, std::string_view name, int64_t typical, int64_t most) {
   symbol.bound = most;
 }
 
+/// bf16 when most of the file's weights are stored so, else f32.
+DType dtype_of_file(const Graph& graph) {
+  int64_t narrow = 0, all = 0;
+  for (ValueId id = 0; id < graph.value_count(); ++id) {
+    const auto& constant = graph.value(id).constant;
+    if (!constant || !is_float(constant->source.dtype())) continue;
+    all += constant->source.elements();
+    if (constant->source.dtype() == DType::bf16) narrow += constant->source.elements();
+  }
+  return narrow * 2 > all ? DType::bf16 : DType::f32;
+}
+
+CompileOptions with_dtype(const CompileOptions& options, const Graph& graph) {
+  CompileOptions out = options;
+  if (out.dtype == DType::none) out.dtype = dtype_of_file(graph);
+  return out;
+}
+
 }  // namespace
 
 PlainModel compile_plain(Graph graph, const CompileOptions& options) {
@@ -38,7 +56,8 @@ PlainModel compile_plain(Graph graph, const CompileOptions& options) {
 }
 
 RaggedModel compile_ragged(Graph graph, const CompileOptions& options, const std::function<RaggedBounds(const Decoder&)>& choose) {
-  PassContext context{options, {}, {}};
+  CompileOptions resolved = with_dtype(options, graph);
+  PassContext context{resolved, {}, {}};
   run_passes(std::span(ragged_passes).first(3), graph, context);
   RaggedModel out;
   if (context.decoder.recognised) {
@@ -65,7 +84,8 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options, const std
 }
 
 Decoder recognise(Graph graph, const CompileOptions& options) {
-  PassContext context{options, {}, {}};
+  CompileOptions resolved = with_dtype(options, graph);
+  PassContext context{resolved, {}, {}};
   run_passes(std::span(ragged_passes).first(3), graph, context);
   return std::move(context.decoder);
 }

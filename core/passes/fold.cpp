@@ -39,6 +39,7 @@ class Folder {
         continue;
       }
       if (node.op == "plait.Sizes") know_sizes(node);
+      if (node.op == "Slice") drop_unit_steps(node);
       infer_node(ops_, graph_, node, context_.knowledge);
       if (step_on_constant(node) || compute(node) || write_sizes(node)) continue;
       graph_.nodes.push_back(std::move(node));
@@ -80,6 +81,12 @@ class Folder {
       out.push_back(dim.constant());
     }
     return out;
+  }
+
+  /// A Slice without steps tells its dims rule which axes it leaves alone.
+  void drop_unit_steps(Node& node) {
+    auto steps = node.inputs.size() > 4 ? numbers(node.inputs[4]) : std::nullopt;
+    if (steps && std::all_of(steps->begin(), steps->end(), [](int64_t step) { return step == 1; })) node.inputs.resize(4);
   }
 
   void know_sizes(const Node& node) { *contents(node.outputs[0]) = sizes_of(node, graph_.symbols); }

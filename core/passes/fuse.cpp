@@ -48,6 +48,7 @@ class Fuser {
         ValueId bias = node.inputs[1 - side];
         node.op = "plait.Linear";
         node.inputs = {linear->inputs[0], linear->inputs[1], bias};
+        node.attributes = linear->attributes;
         break;
       }
     }
@@ -75,6 +76,7 @@ class Fuser {
         if (!read_once(node.inputs[side]) || !read_once(node.inputs[1 - side]) || !read_once(act->inputs[0])) continue;
         const auto &a = graph_.value(gate->inputs[1]).constant, &b = graph_.value(up->inputs[1]).constant;
         if (a->dtype() != b->dtype() || !(a->shape() == b->shape())) continue;
+        node.attributes = gate->attributes;
         node.inputs = {gate->inputs[0], gate->inputs[1], up->inputs[1]};
         node.op = "plait.GatedLinear";
         node.attributes.set("activation", std::string(name));

@@ -123,6 +123,7 @@ void LayerRaiser::raise_linear(Node& node) {
   node.op = "plait.Linear";
   node.inputs = {node.inputs[0], graph_.add_constant(*weight)};
   node.attributes = {};
+  if (context_.options.dtype == DType::bf16 && weight->dtype() == DType::bf16) node.attributes.set("round_x", int64_t{1});
   count(cat("Linear ", dtype_name(weight->dtype())));
   if (bias == no_value) return;
   Node add;  // Linear has no bias: a sharded one would be added once a rank; fuse puts it back behind sharding

@@ -58,8 +58,9 @@ class Tokenizer {
   /// the result of render_chat, which has it.
   std::vector<int32_t> encode(std::string_view text, bool add_special) const;
 
-  /// Valid UTF-8; invalid byte sequences become U+FFFD. Ids that have no piece have no text (models pad their
-  /// vocabulary); a negative id is Error(invalid_argument).
+  /// Valid UTF-8; bytes that make no character become U+FFFD, one a byte piece. (Their neighbours stay, as in
+  /// SentencePiece; Hugging Face's decoder replaces a whole run of byte pieces for one bad byte.) Ids that have no
+  /// piece have no text (models pad their vocabulary); a negative id is Error(invalid_argument).
   std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
 
   /// One past the largest id, added tokens included. A model's logits may be more.

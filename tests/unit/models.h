@@ -21,7 +21,11 @@ struct World {
     register_reference_kernels(kernels);
     register_cpu_kernels(kernels, "");
   }
-  CompileOptions options(Log* log = nullptr) const { return {ops, kernels, log}; }
+  CompileOptions options(DType dtype = DType::none) const {
+    CompileOptions out{ops, kernels};
+    out.dtype = dtype;
+    return out;
+  }
   static const World& get() {
     static const World world;
     return world;

@@ -1,0 +1,93 @@
+// Every fixture's decoder is recognised, and the raised program, the graph as the file says and the reference kernels
+// give the same logits.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/generate/engines.h"
+#include "tests/unit/models.h"
+
+namespace plait::test {
+namespace {
+
+std::vector<float> logits(Engine& engine, const std::vector<int32_t>& ids, size_t chunk) {
+  std::vector<float> out;
+  auto sequence = engine.open({});
+  for (size_t begin = 0; begin < ids.size(); begin += chunk) {
+    std::span<const int32_t> part(ids.data() + begin, std::min(chunk, ids.size() - begin));
+    EXPECT_TRUE(engine.reserve(*sequence, static_cast<int64_t>(part.size())));
+    Feed feed{sequence.get(), part, static_cast<int64_t>(part.size()), {}, {}};
+    engine.step({&feed, 1});
+    out.insert(out.end(), feed.logits.begin(), feed.logits.end());
+  }
+  return out;
+}
+
+double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
+  double largest = 0, error = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    largest = std::max<double>(largest, std::fabs(b[i]));
+    error = std::max<double>(error, std::fabs(double{a[i]} - double{b[i]}));
+  }
+  return error / largest;
+}
+
+std::vector<int32_t> some_ids(size_t count) {
+  std::vector<int32_t> out;
+  for (size_t i = 0; i < count; ++i) out.push_back(static_cast<int32_t>((i * 7919 + 31) % 500) + 3);
+  return out;
+}
+
+class Fixture : public testing::TestWithParam<const char*> {};
+
+TEST_P(Fixture, RaisedEqualsTheFile) {
+  const World& world = World::get();
+  Graph graph = fixture_graph(GetParam());
+  std::vector<int32_t> ids = some_ids(45);
+  auto raised = make_engine(graph, world.options(DType::f32), small_engine());
+  ASSERT_TRUE(raised->decoder().recognised) << raised->decoder().why_not;
+  auto plain = make_plain_engine(graph, world.options(), small_engine(), nullptr);
+  std::vector<float> expected = logits(*plain, ids, 45);
+  std::vector<float> got = logits(*raised, ids, 24);
+  ASSERT_EQ(got.size(), expected.size());
+  EXPECT_LT(relative_error(got, expected), 1e-4);
+  // However the tokens are cut into steps, the bits are the same.
+  for (size_t chunk : {size_t{1}, size_t{5}, size_t{16}}) EXPECT_EQ(logits(*raised, ids, chunk), got) << "chunks of " << chunk;
+}
+
+TEST_P(Fixture, ReferenceKernelsAgree) {
+  Graph graph = fixture_graph(GetParam());
+  KernelTable reference;
+  register_reference_kernels(reference);
+  CompileOptions slow{World::get().ops, reference};
+  slow.dtype = DType::f32;
+  auto a = make_engine(graph, slow, small_engine());
+  auto b = make_engine(graph, World::get().options(DType::f32), small_engine());
+  std::vector<int32_t> ids = some_ids(20);
+  EXPECT_LT(relative_error(logits(*a, ids, 20), logits(*b, ids, 20)), 1e-5);
+}
+
+TEST_P(Fixture, Bf16StaysClose) {
+  Graph graph = fixture_graph(GetParam());
+  auto a = make_engine(graph, World::get().options(DType::bf16), small_engine());
+  auto b = make_engine(graph, World::get().options(DType::f32), small_engine());
+  EXPECT_EQ(a->decoder().cache_dtype, DType::bf16);
+  std::vector<float> got = logits(*a, some_ids(20), 20), expected = logits(*b, some_ids(20), 20);
+  double error = 0, power = 0;
+  for (size_t i = 0; i < got.size(); ++i) error += (got[i] - expected[i]) * (got[i] - expected[i]), power += expected[i] * expected[i];
+  // Each weight moves by up to 2^-9 of itself, here against unrounded ones: a few times 1e-5 in power.
+  EXPECT_LT(error / power, 3e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Fixture,
+                         testing::Values("gpt2-optimum18", "llama-untied-optimum18", "gemma3-optimum18", "qwen2-optimum18", "llama-dynamo23", "gemma3-dynamo23",
+                                         "qwen3-dynamo23", "llama-standard23", "gemma3-standard23", "gemma3-plain18", "llama-layerfn23", "gemma3-standard23-bf16",
+                                         "llama-standard23-f16"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace plait::test

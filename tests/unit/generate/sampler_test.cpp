@@ -1,0 +1,115 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "core/base/error.h"
+#include "core/generate/sampler.h"
+
+namespace plait {
+namespace {
+
+SampledToken draw(std::vector<float> logits, const SamplingParams& params, std::vector<int32_t> prompt = {}, std::vector<int32_t> output = {}, uint32_t sample_index = 0) {
+  return sample(logits, params, prompt, output, {}, sample_index);
+}
+
+TEST(Sampler, GreedyTakesTheFirstOfTheLargest) { EXPECT_EQ(draw({1, 3, 2, 3}, {}).id, 1); }
+
+TEST(Sampler, DrawsFromTheDistribution) {
+  SamplingParams params;
+  params.temperature = 1;
+  const std::vector<float> logits{std::log(0.5f), std::log(0.3f), std::log(0.2f)};
+  std::map<int32_t, int> counts;
+  constexpr int draws = 20000;
+  for (uint64_t seed = 0; seed < draws; ++seed) {
+    params.seed = seed;
+    ++counts[draw(logits, params).id];
+  }
+  // Four standard deviations of a binomial of 20000 draws are below 0.0145.
+  EXPECT_NEAR(counts[0] / double{draws}, 0.5, 0.0145);
+  EXPECT_NEAR(counts[1] / double{draws}, 0.3, 0.0145);
+  EXPECT_NEAR(counts[2] / double{draws}, 0.2, 0.0145);
+}
+
+TEST(Sampler, CutsKeepOnlyWhatTheyMay) {
+  const std::vector<float> logits{0.1f, 2.0f, 1.0f, 1.5f, -3.0f};
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SamplingParams params;
+    params.temperature = 5;
+    params.seed = seed;
+    params.top_k = 2;
+    int32_t id = draw(logits, params).id;
+    EXPECT_TRUE(id == 1 || id == 3);
+    params.top_k = 0;
+    params.top_p = 1e-9;
+    EXPECT_EQ(draw(logits, params).id, 1);
+    params.top_p = 1;
+    params.temperature = 1;
+    params.min_p = 0.55;  // exp(1.5 - 2) = 0.61, exp(1 - 2) = 0.37
+    id = draw(logits, params).id;
+    EXPECT_TRUE(id == 1 || id == 3);
+  }
+}
+
+TEST(Sampler, PenaltiesAndBias) {
+  SamplingParams params;
+  params.repetition_penalty = 2;
+  EXPECT_EQ(draw({4, 3, 1}, params, {0}).id, 1);   // 4 becomes 2
+  EXPECT_EQ(draw({-1, -1.5f}, params, {0}).id, 1);  // -1 becomes -2
+  params = {};
+  params.presence_penalty = 1.5;
+  EXPECT_EQ(draw({4, 3}, params, {0}, {}).id, 0);  // the prompt does not count
+  EXPECT_EQ(draw({4, 3}, params, {}, {0}).id, 1);
+  params = {};
+  params.frequency_penalty = 0.6;
+  EXPECT_EQ(draw({4, 3}, params, {}, {0}).id, 0);
+  EXPECT_EQ(draw({4, 3}, params, {}, {0, 0}).id, 1);
+  params = {};
+  params.logit_bias = {{2, 10.0f}, {77, 5.0f}};
+  EXPECT_EQ(draw({4, 3, 1}, params).id, 2);
+}
+
+TEST(Sampler, BannedTokensCannotBeChosen) {
+  std::vector<float> logits{5, 4};
+  const int32_t banned[] = {0};
+  EXPECT_EQ(sample(logits, {}, {}, {}, banned, 0).id, 1);
+  std::vector<float> only{5};
+  EXPECT_THROW(sample(only, {}, {}, {}, banned, 0), Error);
+}
+
+TEST(Sampler, LogProbabilitiesAreTheModelsOwn) {
+  SamplingParams params;
+  params.top_logprobs = 2;
+  params.temperature = 0.1;
+  params.logit_bias = {{1, 100.0f}};
+  SampledToken token = draw({std::log(0.5f), std::log(0.3f), std::log(0.2f)}, params);
+  EXPECT_EQ(token.id, 1);
+  EXPECT_NEAR(token.logprob, std::log(0.3), 1e-6);
+  ASSERT_EQ(token.top.size(), 2u);
+  EXPECT_EQ(token.top[0].first, 0);
+  EXPECT_NEAR(token.top[1].second, std::log(0.3), 1e-6);
+}
+
+TEST(Sampler, NaNIsAnError) {
+  for (size_t at : {size_t{0}, size_t{2}}) {
+    std::vector<float> logits{1, 2, 3};
+    logits[at] = std::nanf("");
+    try {
+      sample(logits, {}, {}, {}, {}, 0);
+      FAIL() << "a NaN was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::numeric);
+    }
+  }
+}
+
+TEST(Sampler, TheGeneratorIsKeyed) {
+  // The known answer of Philox4x32-10 for a zero counter and key begins with 6627e8d5 e169c58d (Random123's test vectors).
+  EXPECT_EQ(counter_uniform(0, 0, 0), static_cast<double>((0x6627e8d5e169c58dull >> 11)) * 0x1p-53);
+  EXPECT_NE(counter_uniform(1, 0, 0), counter_uniform(0, 0, 0));
+  EXPECT_NE(counter_uniform(0, 1, 0), counter_uniform(0, 0, 0));
+  EXPECT_NE(counter_uniform(0, 0, 1), counter_uniform(0, 0, 0));
+}
+
+}  // namespace
+}  // namespace plait
