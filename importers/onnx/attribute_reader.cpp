@@ -54,7 +54,9 @@ Tensor tensor_of(DType dtype, std::span<const Number> numbers, bool scalar) {
 
 void check_attribute(const Proto& proto) {
   if (proto.name().empty()) throw Error(Code::bad_model, "an attribute has no name");
-  auto fail = [&](const std::string& what) { return Error(Code::bad_model, cat("attribute ", quote(proto.name()), " ", what)); };
+  auto fail = [&](const std::string& what) {
+    return Error(Code::bad_model, cat("attribute ", quote(proto.name()), " ", what));
+  };
   bool reference = !proto.ref_attr_name().empty();
   if (!reference && proto.type() == Proto::UNDEFINED) throw fail("has no type, or one that ONNX does not define");
   for (const FieldRow& row : fields) {
@@ -84,8 +86,8 @@ Attribute read_attribute(const Proto& proto, TensorReader& tensors) {
         throw error.at(cat("attribute ", quote(proto.name())));
       }
     default:
-      throw Error(Code::unsupported, cat("attribute ", quote(proto.name()), " is of a kind that Plait does not read (field ",
-                                         type_name(proto.type()), ")"));
+      throw Error(Code::unsupported, cat("attribute ", quote(proto.name()), " is of a kind that Plait does not read",
+                                         " (field ", type_name(proto.type()), ")"));
   }
 }
 

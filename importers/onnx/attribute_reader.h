@@ -17,8 +17,8 @@ void check_attribute(const onnx::AttributeProto& proto);
 
 bool is_graph(const onnx::AttributeProto& proto);
 
-/// The value of a checked attribute that is no graph. Throws Error(unsupported) for lists of tensors or graphs, sparse
-/// tensors and types.
+/// The value of a checked attribute that is no graph. Throws Error(unsupported) for lists of tensors or graphs,
+/// sparse tensors and types.
 Attribute read_attribute(const onnx::AttributeProto& proto, TensorReader& tensors);
 
 /// The tensor that a Constant node means by `proto` as its attribute `name`: value, value_float, value_floats,

@@ -39,7 +39,8 @@ void check_bodies(Node& node) {
     size_t inputs = node.op == "If" ? 0 : node.inputs.size();
     size_t extra = node.op == "Loop" ? 1 : 0;  // the condition
     if (body->inputs.size() != inputs)
-      throw Error(Code::bad_model, cat("body ", quote(name), " has ", body->inputs.size(), " inputs, expected ", inputs));
+      throw Error(Code::bad_model, cat("body ", quote(name), " has ", body->inputs.size(), " inputs, expected ",
+                                       inputs));
     if (body->outputs.size() < extra || body->outputs.size() - extra < node.outputs.size())
       throw Error(Code::bad_model, cat("body ", quote(name), " has ", body->outputs.size(), " outputs, expected ",
                                        node.outputs.size() + extra));
@@ -78,14 +79,14 @@ void GraphBuilder::join_captures(Scope& scope, Node& node, std::vector<Scope>& b
   }
   check_bodies(node);
   // Behind captures the number of carried values would not show.
-  if (!all.empty() && node.op == "Loop")
-    node.attributes.set("carried", static_cast<int64_t>(node.inputs.size()) - 2);
+  auto own = static_cast<int64_t>(node.inputs.size());
+  if (!all.empty() && node.op == "Loop") node.attributes.set("carried", own - 2);
   if (!all.empty() && node.op == "Scan")
-    node.attributes.set("carried", static_cast<int64_t>(node.inputs.size()) - node.attributes.integer("num_scan_inputs"));
+    node.attributes.set("carried", own - node.attributes.integer("num_scan_inputs"));
   for (Scope& body : bodies) {
-    std::unordered_set<std::string> own(body.captures.begin(), body.captures.end());
+    std::unordered_set<std::string> captured(body.captures.begin(), body.captures.end());
     for (const std::string& name : all) {
-      if (own.count(name)) body.graph.inputs.push_back(body.values.at(name));
+      if (captured.count(name)) body.graph.inputs.push_back(body.values.at(name));
       else add_capture(body, name, body.values.count(name) ? std::string() : name);
     }
   }
@@ -127,8 +128,10 @@ void GraphBuilder::call(Scope& scope, const onnx::NodeProto& proto, const Functi
   return_outputs(scope, inner, proto, function);
 }
 
-/// Copies the outputs that no node inside has written: operands that are handed through, and a second use of one name.
-void GraphBuilder::return_outputs(Scope& scope, Scope& inner, const onnx::NodeProto& proto, const Function& function) {
+/// Copies the outputs that no node inside has written: operands that are handed through, and a second use of
+/// one name.
+void GraphBuilder::return_outputs(Scope& scope, Scope& inner, const onnx::NodeProto& proto,
+                                  const Function& function) {
   for (int i = 0; i < proto.output_size(); ++i) {
     if (proto.output(i).empty()) continue;
     const std::string& name = function.proto->output(i);

@@ -18,11 +18,12 @@ OpsetImports imports_of(const List& list) {
   OpsetImports out;
   for (const auto& entry : list) {
     if (entry.version() < 1)
-      throw Error(Code::bad_model, cat("opset import of domain ", quote(entry.domain()), " has version ", entry.version()));
+      throw Error(Code::bad_model, cat("opset import of domain ", quote(entry.domain()), " has version ",
+                                       entry.version()));
     auto [found, added] = out.emplace(canonical_domain(entry.domain()), entry.version());
     if (!added && found->second != entry.version())
-      throw Error(Code::bad_model, cat("domain ", quote(entry.domain()), " is imported in versions ", found->second, " and ",
-                                       entry.version()));
+      throw Error(Code::bad_model, cat("domain ", quote(entry.domain()), " is imported in versions ", found->second,
+                                       " and ", entry.version()));
   }
   return out;
 }
@@ -31,7 +32,8 @@ Function read_function(const onnx::FunctionProto& proto, const OpsetImports& mod
   Function out{&proto, imports_of(proto.opset_import()), {}, cat(proto.domain(), "::", proto.name())};
   out.opsets.insert(model_opsets.begin(), model_opsets.end());
   std::set<std::string> inputs(proto.input().begin(), proto.input().end());
-  if (static_cast<int>(inputs.size()) != proto.input_size()) throw Error(Code::bad_model, "two inputs have the same name");
+  if (static_cast<int>(inputs.size()) != proto.input_size())
+    throw Error(Code::bad_model, "two inputs have the same name");
   std::set<std::string> attributes(proto.attribute().begin(), proto.attribute().end());
   if (static_cast<int>(attributes.size()) != proto.attribute_size())
     throw Error(Code::bad_model, "two attributes have the same name");
@@ -67,7 +69,8 @@ FunctionTable::FunctionTable(const onnx::ModelProto& model, const OpsetImports& 
   }
 }
 
-const Function* FunctionTable::find(const std::string& domain, const std::string& name, const std::string& overload) const {
+const Function* FunctionTable::find(const std::string& domain, const std::string& name,
+                                    const std::string& overload) const {
   if (functions_.empty()) return nullptr;
   auto found = functions_.find(std::tuple(domain, name, overload));
   return found == functions_.end() ? nullptr : &found->second;

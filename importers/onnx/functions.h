@@ -32,7 +32,8 @@ struct Function {
 /// Local functions by (domain, name, overload). Refers to the model's messages.
 class FunctionTable {
  public:
-  /// Throws Error(bad_model) for two functions of one key, operands or attributes named twice, above 10,000 functions.
+  /// Throws Error(bad_model) for two functions of one key, operands or attributes named twice, above 10,000
+  /// functions.
   FunctionTable(const onnx::ModelProto& model, const OpsetImports& opsets);
 
   /// Null when there is none.

@@ -4,11 +4,11 @@
 #   include/google/...       its headers
 #   bin/protoc               the compiler of the same version
 #   proto/onnx-ml.proto      the format, from the onnx package
-# The library is built from the distribution's source package: the packaged static library is not position-independent,
-# and the packaged shared one can clash with the copy that a host program has loaded. The lite runtime has no registry
-# of message types, so two copies in one process do not meet.
-# Needs apt (Debian or Ubuntu, lists up to date), cmake, ninja, a C++ compiler, python3 with pip. The system's apt
-# configuration is read, never changed. A finished PREFIX is left alone; an interrupted run leaves nothing behind.
+# The library is built from the distribution's source package: the packaged static library is not
+# position-independent, and the packaged shared one can clash with the copy that a host program has loaded. The lite
+# runtime has no registry of message types, so two copies in one process do not meet. Needs apt (Debian or Ubuntu,
+# lists up to date), cmake, ninja, a C++ compiler, python3 with pip. The system's apt configuration is read, never
+# changed. A finished PREFIX is left alone; an interrupted run leaves nothing behind.
 set -eu
 
 onnx_version=1.22.0

@@ -117,7 +117,8 @@ void GraphBuilder::read_initializers(Scope& scope, const onnx::GraphProto& proto
     try {
       charge(8 + static_cast<int64_t>(tensor.name().size()) / 8);
       Tensor data = tensors_.read(tensor);
-      declare(scope, tensor.name(), scope.graph.add_constant(Constant{tensor.name(), std::move(data), {}}, tensor.name()));
+      declare(scope, tensor.name(), scope.graph.add_constant(Constant{tensor.name(), std::move(data), {}},
+                                                             tensor.name()));
     } catch (const Error& error) {
       throw error.at(cat("initializer ", quote(tensor.name())));
     }

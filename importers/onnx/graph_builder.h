@@ -36,7 +36,7 @@ struct Scope {
   /// In a function, and the bodies in it: the attributes of the call, defaults included. Null elsewhere.
   const Arguments* arguments = nullptr;
   std::unordered_map<std::string, ValueId> values = {};  ///< no_value: an operand that the caller left out
-  std::vector<std::string> captures = {};                ///< of a body: names read from outside, in order of first use
+  std::vector<std::string> captures = {};                ///< of a body: names read from outside, by first use
 };
 
 /// One for each import. Every rule it enforces is an Error(bad_model) unless said otherwise. A body may define a name

@@ -30,7 +30,8 @@ void check_magic(std::span<const std::byte> file) {
   std::string_view text(reinterpret_cast<const char*>(file.data()), std::min<size_t>(file.size(), 512));
   if (text.empty()) throw Error(Code::bad_model, "the file is empty");
   if (text.starts_with("version https://git-lfs"))
-    throw Error(Code::bad_model, "this is a git-lfs pointer, not the model itself", "run \"git lfs pull\" where it was cloned");
+    throw Error(Code::bad_model, "this is a git-lfs pointer, not the model itself",
+                "run \"git lfs pull\" where it was cloned");
   if (text.starts_with("PK\x03\x04"))
     throw Error(Code::bad_model, "this is a zip archive, not an ONNX file", "unpack it first");
   bool printable = std::all_of(text.begin(), text.end(), [](char letter) {
@@ -56,7 +57,8 @@ onnx::ModelProto parse(std::span<const std::byte> file) {
   return model;
 }
 
-ImportedModel read_model(const std::shared_ptr<const Blob>& bytes, const ExternalResolver& resolver, const OpSet& ops) {
+ImportedModel read_model(const std::shared_ptr<const Blob>& bytes, const ExternalResolver& resolver,
+                         const OpSet& ops) {
   onnx::ModelProto model = parse({bytes->data(), static_cast<size_t>(bytes->size())});
   ImportedModel out;
   out.ir_version = model.ir_version();

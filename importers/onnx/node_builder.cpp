@@ -32,7 +32,8 @@ bool is_identifier(std::string_view text, std::string_view also) {
 /// Node::op of an op. ONNX Runtime's tools write some of their own ops into ONNX's domain.
 std::string op_name(const std::string& domain, const std::string& op) {
   // Messages print Node::op as it is, and a dot in it would name another domain's op.
-  if (op.empty() || !is_identifier(op, "_")) throw Error(Code::bad_model, cat("the op type ", quote(op), " is no identifier"));
+  if (op.empty() || !is_identifier(op, "_"))
+    throw Error(Code::bad_model, cat("the op type ", quote(op), " is no identifier"));
   if (!is_identifier(domain, "_.-")) throw Error(Code::bad_model, cat("the domain ", quote(domain), " is no name"));
   // Plait's own ops have rules that no file can know, such as outputs that share memory with inputs.
   if (domain == "plait") throw Error(Code::unsupported, "the domain \"plait\" is not for files");
@@ -73,11 +74,13 @@ void GraphBuilder::declare_outputs(Scope& scope, const NodeList& nodes, const st
         declare(scope, name, id);
       }
       if (!is_constant(proto)) continue;
-      if (proto.output_size() != 1 || proto.output(0).empty()) throw Error(Code::bad_model, "Constant has one output");
+      if (proto.output_size() != 1 || proto.output(0).empty())
+        throw Error(Code::bad_model, "Constant has one output");
       Tensor tensor = constant_of(scope, proto);
       Value& value = scope.graph.value(scope.values.at(proto.output(0)));
       value.type = {tensor.dtype(), Dims(tensor.shape().begin(), tensor.shape().end())};
-      value.constant = std::make_shared<Constant>(Constant{scope.arguments ? std::string() : value.name, std::move(tensor), {}});
+      value.constant = std::make_shared<Constant>(Constant{scope.arguments ? std::string() : value.name,
+                                                           std::move(tensor), {}});
     } catch (const Error& error) {
       throw error.at(describe(scope, proto));
     }
@@ -106,14 +109,16 @@ void GraphBuilder::build_nodes(Scope& scope, const NodeList& nodes) {
 /// where exporters add bodies of ops that engines know, the known op is preferred.
 void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const std::string& domain, int64_t opset) {
   const Function* function = functions_.find(domain, proto.op_type(), proto.overload());
-  if (function && (domain.empty() || !ops_.find(cat(domain, ".", proto.op_type())))) return call(scope, proto, *function);
+  if (function && (domain.empty() || !ops_.find(cat(domain, ".", proto.op_type()))))
+    return call(scope, proto, *function);
 
   Node node;
   node.op = op_name(domain, proto.op_type());
   node.name = proto.name().empty() ? std::string() : scope.prefix + proto.name();
   for (const std::string& name : proto.input())
     node.inputs.push_back(name.empty() ? no_value : need(scope, name, "it"));
-  for (const std::string& name : proto.output()) node.outputs.push_back(name.empty() ? no_value : scope.values.at(name));
+  for (const std::string& name : proto.output())
+    node.outputs.push_back(name.empty() ? no_value : scope.values.at(name));
   std::vector<NamedBody> bodies = read_attributes(scope, proto, node);
   if (bodies.empty())
     while (!node.inputs.empty() && node.inputs.back() == no_value) node.inputs.pop_back();

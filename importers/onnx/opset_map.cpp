@@ -113,8 +113,8 @@ void dropout(OldNode& old) {
   old.node.attributes = {};
 }
 
-/// Before opset 13 the input counted as a matrix of [sizes before axis, sizes from axis on], and the axis was 1 unless
-/// given. That is the present meaning where the axis is the last one, which only a known rank can show.
+/// Before opset 13 the input counted as a matrix of [sizes before axis, sizes from axis on], and the axis was 1
+/// unless given. That is the present meaning where the axis is the last one, which only a known rank can show.
 void softmax(OldNode& old) {
   ValueId x = old.required(0);
   int64_t axis = old.node.attributes.integer("axis", 1);
@@ -134,7 +134,8 @@ void softmax(OldNode& old) {
 /// Before opset 7 the second operand was broadcast only when asked, and placed by `axis`.
 void legacy_broadcast(OldNode& old) {
   if (old.node.attributes.integer("broadcast", 0) && old.node.attributes.has("axis"))
-    throw Error(Code::unsupported, "broadcasting along an axis, a form of opset 6", "convert the model to opset 13 or later");
+    throw Error(Code::unsupported, "broadcasting along an axis, a form of opset 6",
+                "convert the model to opset 13 or later");
   old.node.attributes.erase("broadcast");
   old.node.attributes.erase("axis");
 }

@@ -24,7 +24,8 @@ int64_t decimal(const std::string& key, const std::string& text) {
   int64_t out = 0;
   bool digits = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
   if (!digits || !parse_int(text, out))
-    throw Error(Code::bad_model, cat("external data ", key, " ", quote(text), " is not a non-negative number of 63 bits"));
+    throw Error(Code::bad_model, cat("external data ", key, " ", quote(text),
+                                     " is not a non-negative number of 63 bits"));
   return out;
 }
 
@@ -37,7 +38,8 @@ void check_location(const std::string& location) {
   if (location.empty()) throw refuse("is empty");
   if (location.find('\0') != std::string::npos) throw refuse("holds a NUL");
   if (location.find("_ORT_MEM_ADDR_") != std::string::npos) throw refuse("means memory of another process");
-  if (location.front() == '/' || location.find('\\') != std::string::npos || (location.size() > 1 && location[1] == ':'))
+  bool drive = location.size() > 1 && location[1] == ':';
+  if (location.front() == '/' || location.find('\\') != std::string::npos || drive)
     throw refuse("is not a relative POSIX path");
   for (const auto& part : split(location, '/'))
     if (part == "..") throw refuse("leaves the model's directory");
@@ -75,7 +77,8 @@ Tensor part_of(const std::shared_ptr<const Blob>& blob, int64_t offset, int64_t 
                std::string_view field) {
   int64_t wanted = packed_bytes(shape.elements(), dtype_bits(dtype));
   if (size != wanted)
-    throw Error(Code::bad_model, cat(dtype_name(dtype), shape.text(), " needs ", wanted, " bytes, ", field, " has ", size));
+    throw Error(Code::bad_model, cat(dtype_name(dtype), shape.text(), " needs ", wanted, " bytes, ", field, " has ",
+                                     size));
   return Tensor(dtype, shape, blob, offset);
 }
 
@@ -91,7 +94,8 @@ void check_bools(const Tensor& tensor) {
 DType dtype_of(int64_t data_type) {
   if (data_type == 0) throw Error(Code::bad_model, "the element type is undefined");
   if (data_type < 0 || data_type > static_cast<int64_t>(DType::i2))
-    throw Error(Code::bad_model, cat("element type ", data_type, " is not known"), "the file may be newer than Plait");
+    throw Error(Code::bad_model, cat("element type ", data_type, " is not known"),
+                "the file may be newer than Plait");
   return static_cast<DType>(data_type);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// The outermost look at a file: its wire format (protobuf.dev/programming-guides/encoding), before any message is made.
+// The outermost look at a file: its wire format (protobuf.dev/programming-guides/encoding), before
+// any message is made.
 #include <cstdint>
 #include <span>
 #include <string>

@@ -18,6 +18,8 @@ from onnx_writer import GraphWriter
 from text_files import generation_config, model_config, special_ids, tokenizer_config, tokenizer_json, write_json
 
 NOTICE = "Gemma is provided under and subject to the Gemma Terms of Use found at ai.google.dev/gemma/terms"
+# Raised when the files that are written change, so that fetch.sh converts again.
+REVISION = 1
 # Rows of the embedding that are dequantised at a time: 16384 x 640 f32 are 42 MB.
 ROWS_AT_ONCE = 16384
 # The file does not say these; they belong to the architecture.
@@ -141,6 +143,7 @@ def arguments():
     options = parser.parse_args()
     if not options.gguf:
         parser.error("no GGUF file: give --gguf or set PLAIT_GEMMA_GGUF")
+    options.gguf = Path(options.gguf)
     return options
 
 
@@ -152,7 +155,8 @@ def main():
         made.mkdir(parents=True)
         print(f"{options.gguf.name} -> {out.name}: opset {options.opset}, {options.dtype}", flush=True)
         convert(gguf, made, options.opset, options.dtype)
-        add_terms(Path(options.gguf), made)
+        add_terms(options.gguf, made)
+        (made / "CONVERSION").write_text(f"revision {REVISION} opset {options.opset} dtype {options.dtype}\n")
         shutil.rmtree(out, ignore_errors=True)
         made.rename(out)
     except (GgufError, OSError) as error:

@@ -1,0 +1,48 @@
+#include "bindings/c/edge.h"
+
+#include <new>
+
+namespace plait::c_api {
+namespace {
+
+struct LastError {
+  std::string message, hint;
+};
+
+LastError& last() {
+  thread_local LastError error;
+  return error;
+}
+
+plait_status record(Code code, const std::string& message, const std::string& hint) noexcept {
+  try {
+    last() = {message, hint};
+  } catch (...) {
+    // No memory for the text: the status stands alone, and an older text must not pass for its own.
+    last().message.clear();
+    last().hint.clear();
+  }
+  return static_cast<plait_status>(code);
+}
+
+}  // namespace
+
+plait_status guarded(FunctionRef<void()> body) noexcept {
+  try {
+    body();
+    return PLAIT_OK;
+  } catch (const Error& error) {
+    return record(error.code(), error.message(), error.hint());
+  } catch (const std::bad_alloc&) {
+    return record(Code::out_of_memory, "no memory left", {});
+  } catch (const std::exception& error) {
+    return record(Code::internal, error.what(), {});
+  } catch (...) {
+    return record(Code::internal, {}, {});
+  }
+}
+
+const char* last_error() noexcept { return last().message.c_str(); }
+const char* last_hint() noexcept { return last().hint.c_str(); }
+
+}  // namespace plait::c_api

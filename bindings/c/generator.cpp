@@ -1,0 +1,268 @@
+// Generators of the C API: loading, submitting, statistics.
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "bindings/c/objects.h"
+
+namespace plait::c_api {
+namespace {
+
+DType dtype_of(const Settings& settings) {
+  std::string name = settings.text("dtype");
+  return name == "file" ? DType::none : dtype_from_name(name);
+}
+
+EngineOptions engine_options(const Settings& settings, const ModelConfig& config) {
+  EngineOptions out;
+  out.threads = static_cast<int>(settings.integer("threads"));
+  out.cache_bytes = settings.integer("cache_bytes");
+  out.page_tokens = settings.integer("page_tokens");
+  out.step_tokens = settings.integer("step_tokens");
+  // A step has room for each running sample, and each may want logits.
+  out.step_sequences = settings.integer("running");
+  out.step_rows = std::max(out.step_rows, out.step_sequences);
+  out.context = settings.integer("context") > 0 ? settings.integer("context") : config.context;
+  return out;
+}
+
+}  // namespace
+
+GeneratorObject::GeneratorObject(std::shared_ptr<ModelObject> model, Settings settings)
+    : model_(std::move(model)), settings_(std::move(settings)) {
+  loading_ = std::async(std::launch::async, [this] { return load(); }).share();
+}
+
+GeneratorObject::~GeneratorObject() { cancel(); }
+
+std::shared_ptr<Scheduler> GeneratorObject::load() {
+  CompileOptions compile = model_->compile_options();
+  compile.dtype = dtype_of(settings_);
+  auto engine = make_engine(model_->imported.graph, compile, engine_options(settings_, model_->config), &progress_);
+  if (progress_.cancel) throw Error(Code::cancelled, "the loading was cancelled");
+  TokenizerPointer tokenizer;
+  if (model_->text && model_->has_tokenizer) {
+    try {
+      tokenizer = model_->tokenizer();
+    } catch (const Error& error) {
+      // Prompts of ids work without; who needs the tokenizer gets this error again.
+      model_->log.write(LogLevel::warning, cat("no text: ", error.message()));
+    }
+  }
+  SchedulerOptions options{settings_.integer("queue"), settings_.integer("running")};
+  auto scheduler = std::make_shared<Scheduler>(std::move(engine), std::move(tokenizer), options, &model_->log);
+  if (settings_.boolean("profile")) scheduler->set_profiling(true);
+  return scheduler;
+}
+
+bool GeneratorObject::wait(int64_t timeout_ms) const {
+  if (!wait_for(loading_, timeout_ms)) return false;
+  loading_.get();
+  return true;
+}
+
+double GeneratorObject::progress() const {
+  if (wait_for(loading_, 0)) return 1;
+  int64_t total = progress_.total_bytes;
+  // Ready is more than loaded: 1 is said only when calls do not wait any more.
+  return total > 0 ? 0.999 * std::min(1.0, static_cast<double>(progress_.done_bytes) / static_cast<double>(total))
+                   : 0;
+}
+
+namespace {
+
+uint64_t seed_of(const Settings& settings) {
+  if (settings.has("seed")) return static_cast<uint64_t>(settings.integer("seed"));
+  std::random_device device;  // 52 bits, so that it can be given back as an option
+  return ((uint64_t{device()} << 32) | device()) >> 12;
+}
+
+SamplingParams sampling_params(const Settings& settings) {
+  SamplingParams out;
+  out.temperature = settings.real("temperature");
+  out.top_k = static_cast<int32_t>(settings.integer("top_k"));
+  out.top_p = settings.real("top_p");
+  out.min_p = settings.real("min_p");
+  out.repetition_penalty = settings.real("repetition_penalty");
+  out.presence_penalty = settings.real("presence_penalty");
+  out.frequency_penalty = settings.real("frequency_penalty");
+  out.logit_bias = settings.biases("logit_bias");
+  out.seed = seed_of(settings);
+  out.top_logprobs = static_cast<int32_t>(settings.integer("logprobs"));
+  return out;
+}
+
+/// The tokens that end a text by themselves: the configurations', else the tokenizer's.
+std::vector<int32_t> eos_tokens(const ModelObject& model) {
+  if (!model.config.eos_tokens.empty() || !model.has_tokenizer) return model.config.eos_tokens;
+  try {
+    auto eos = model.tokenizer()->eos_id();
+    return eos ? std::vector<int32_t>{*eos} : std::vector<int32_t>{};
+  } catch (const Error&) {
+    return {};  // a damaged tokenizer was said in the log; ids work without it
+  }
+}
+
+RequestOptions request_options(const Settings& settings, const ModelObject& model) {
+  RequestOptions out;
+  out.sampling = sampling_params(settings);
+  out.max_tokens = settings.integer("max_tokens");
+  out.min_tokens = settings.integer("min_tokens");
+  out.stop_tokens = settings.ids("stop_tokens");
+  if (!settings.boolean("ignore_eos")) {
+    auto eos = eos_tokens(model);
+    out.stop_tokens.insert(out.stop_tokens.end(), eos.begin(), eos.end());
+  }
+  out.stop_strings = settings.texts("stop");
+  out.samples = static_cast<int32_t>(settings.integer("samples"));
+  out.host_sampling = settings.boolean("host_sampling");
+  out.keep = settings.boolean("keep");
+  out.deadline = timeout_of(settings.integer("deadline_ms"));
+  std::string kind = settings.text("kind");
+  out.kind = kind == "score"   ? RequestOptions::Kind::score
+             : kind == "embed" ? RequestOptions::Kind::embed
+                               : RequestOptions::Kind::generate;
+  return out;
+}
+
+/// `make_ids` makes the prompt, of the generator and the request's settings.
+template <class MakeIds>
+std::shared_ptr<RequestObject> submit(plait_generator* generator, plait_options* options, plait_request* parent,
+                                      MakeIds make_ids) {
+  auto out = std::make_shared<RequestObject>();
+  out->generator = object_of<GeneratorObject>(generator);
+  Settings own = settings_of(options, for_request);
+  ModelObject& model = out->generator->model();
+  Settings settings = own.or_else(out->generator->settings()).or_else(model.config.request_defaults);
+  auto before = optional_object_of<RequestObject>(parent);
+  if (before && before->generator != out->generator) {
+    throw Error(Code::invalid_argument, "the parent is a request of another generator",
+                "save it, and restore it in this one");
+  }
+  Scheduler& scheduler = out->generator->scheduler();
+  RequestOptions request = request_options(settings, model);
+  if (before) {
+    request.parent = before->kept();
+    if (!request.parent) {
+      throw Error(Code::invalid_argument, "the parent has no conversation to continue",
+                  "set the option keep on it, and pull its events to the end first");
+    }
+  }
+  request.prompt = make_ids(model, settings);
+  out->kind = request.kind;
+  out->pooling = settings.text("pooling");
+  out->seed = request.sampling.seed;
+  out->logprobs = request.sampling.top_logprobs >= 0;
+  out->request = scheduler.submit(std::move(request));
+  return out;
+}
+
+}  // namespace
+}  // namespace plait::c_api
+
+using namespace plait;
+using namespace plait::c_api;
+
+plait_status plait_generator_create(plait_model* model, plait_options* options, plait_generator** out) {
+  return create(out, [&] {
+    return std::make_shared<GeneratorObject>(object_of<ModelObject>(model), settings_of(options, for_generator));
+  });
+}
+
+plait_status plait_generator_wait(plait_generator* generator, int64_t timeout_ms) {
+  return guarded([&] {
+    auto object = object_of<GeneratorObject>(generator);
+    if (!object->wait(timeout_ms)) throw Error(Code::timeout, "the generator is still loading");
+  });
+}
+
+plait_status plait_generator_progress(plait_generator* generator, double* fraction) {
+  return guarded([&] {
+    *required(fraction, "fraction") = 0;
+    *fraction = object_of<GeneratorObject>(generator)->progress();
+  });
+}
+
+plait_status plait_generator_cancel(plait_generator* generator) {
+  return guarded([&] { object_of<GeneratorObject>(generator)->cancel(); });
+}
+
+plait_status plait_generator_submit_text(plait_generator* generator, const char* text, int64_t length,
+                                         plait_options* options, plait_request* parent, plait_request** out) {
+  return create(out, [&] {
+    std::string_view prompt = text_of(text, length, "text");
+    return submit(generator, options, parent, [&](const ModelObject& model, const Settings&) {
+      return model.tokenizer()->encode(prompt, parent == nullptr);
+    });
+  });
+}
+
+plait_status plait_generator_submit_ids(plait_generator* generator, const int32_t* ids, int64_t count,
+                                        plait_options* options, plait_request* parent, plait_request** out) {
+  return create(out, [&] {
+    auto prompt = span_of(ids, count, "ids");
+    return submit(generator, options, parent, [&](const ModelObject&, const Settings&) {
+      return std::vector<int32_t>(prompt.begin(), prompt.end());
+    });
+  });
+}
+
+plait_status plait_generator_submit_chat(plait_generator* generator, const char* messages, int64_t length,
+                                         plait_options* options, plait_request** out) {
+  return create(out, [&] {
+    std::string_view turns = text_of(messages, length, "messages");
+    return submit(generator, options, nullptr, [&](const ModelObject& model, const Settings& settings) {
+      std::string tools = settings.text("tools"), variables = settings.text("chat_variables");
+      auto tokenizer = model.tokenizer();
+      // The template writes the BOS itself.
+      return tokenizer->encode(tokenizer->render_chat({turns, tools, variables}), false);
+    });
+  });
+}
+
+plait_status plait_generator_restore(plait_generator* generator, const void* bytes, int64_t size,
+                                     plait_request** out) {
+  return create(out, [&] {
+    auto restored = std::make_shared<RequestObject>();
+    restored->generator = object_of<GeneratorObject>(generator);
+    restored->conversation =
+        restored->generator->scheduler().restore(span_of(static_cast<const std::byte*>(bytes), size, "bytes"));
+    return restored;
+  });
+}
+
+plait_status plait_generator_statistics(plait_generator* generator, plait_generator_stats* out) {
+  return guarded([&] {
+    auto object = object_of<GeneratorObject>(generator);
+    Scheduler& scheduler = object->scheduler();
+    SchedulerStats stats = scheduler.stats();
+    plait_generator_stats filled{};
+    filled.running = stats.running;
+    filled.waiting = stats.waiting;
+    filled.finished = stats.finished;
+    filled.preempted = stats.preempted;
+    filled.steps = stats.steps;
+    filled.pages = stats.engine.pages;
+    filled.pages_free = stats.engine.pages_free;
+    filled.pages_shared = stats.engine.pages_shared;
+    filled.weight_bytes = stats.engine.weight_bytes;
+    filled.cache_bytes = stats.engine.cache_bytes;
+    filled.arena_bytes = stats.engine.arena_bytes;
+    filled.native_bytes = filled.weight_bytes + filled.cache_bytes + filled.arena_bytes;
+    filled.prefix_tokens = stats.engine.prefix_hits;
+    filled.vocabulary = scheduler.vocabulary();
+    filled.context = scheduler.context();
+    fill(out, filled);
+  });
+}
+
+plait_status plait_generator_profile(plait_generator* generator, plait_tensor** json) {
+  return create(json, [&] {
+    auto rows = nlohmann::ordered_json::object();
+    for (const auto& [op, row] : object_of<GeneratorObject>(generator)->scheduler().profile()) {
+      rows[op] = {{"seconds", row.seconds}, {"calls", row.calls}};
+    }
+    return text_tensor(rows.dump(1));
+  });
+}
+
+plait_status plait_generator_release(plait_generator* generator) { return release<GeneratorObject>(generator); }

@@ -1,0 +1,116 @@
+#include "bindings/c/model_config.h"
+
+#include <nlohmann/json.hpp>
+
+#include "bindings/c/model_directory.h"
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait::c_api {
+namespace {
+
+using Json = nlohmann::json;
+
+/// One JSON file; null (and saying nothing) when it is not there.
+class ConfigFile {
+ public:
+  ConfigFile(const FileSet& files, const std::string& name) : path_(files.path_of(name)) {
+    if (!files.has(name)) return;
+    auto blob = files.read(name);
+    auto* text = reinterpret_cast<const char*>(blob->data());
+    try {
+      json_ = Json::parse(text, text + blob->size());
+    } catch (const Json::exception& error) {
+      throw Error(Code::bad_model, cat(quote(path_), " is not JSON: ", quote(error.what())));
+    }
+    if (!json_.is_object()) throw Error(Code::bad_model, cat(quote(path_), " is not a JSON object"));
+  }
+
+  bool present() const { return !json_.is_null(); }
+
+  /// The member at a path such as "model/decoder/filename"; null when it is absent or null itself.
+  const Json* find(std::string_view member) const {
+    const Json* at = &json_;
+    for (const std::string& key : split(member, '/')) {
+      if (!at->is_object()) return nullptr;
+      auto next = at->find(key);
+      if (next == at->end()) return nullptr;
+      at = &*next;
+    }
+    return at->is_null() ? nullptr : at;
+  }
+
+  template <class T>
+  std::optional<T> get(std::string_view member) const {
+    const Json* found = find(member);
+    if (!found) return std::nullopt;
+    try {
+      return found->get<T>();
+    } catch (const Json::exception& error) {
+      throw Error(Code::bad_model, cat(quote(path_), ", field ", member, ": ", quote(error.what())));
+    }
+  }
+
+  /// An id, or a list of ids.
+  std::vector<int32_t> ids(std::string_view member) const {
+    const Json* found = find(member);
+    if (!found) return {};
+    if (found->is_array()) return *get<std::vector<int32_t>>(member);
+    return {*get<int32_t>(member)};
+  }
+
+  /// The field as a setting. Throws when it does not fit.
+  void copy_to(Settings& settings, const char* member, const char* key, const char* fallback = nullptr) const {
+    const Json* found = find(member);
+    if (!found && !fallback) return;
+    try {
+      settings.set(key, found ? found->dump() : fallback);
+    } catch (const Error& error) {
+      throw Error(Code::bad_model, cat(quote(path_), ", field ", member, ": ", error.message()), error.hint());
+    }
+  }
+
+ private:
+  std::string path_;
+  Json json_;
+};
+
+Settings request_defaults(const ConfigFile& generation) {
+  Settings out;
+  if (!generation.present()) return out;
+  // transformers applies the cuts only when it samples; a host that then asks for a temperature gets them too.
+  bool samples = generation.get<bool>("do_sample").value_or(false);
+  if (samples) generation.copy_to(out, "temperature", "temperature", "1");
+  generation.copy_to(out, "top_k", "top_k", samples ? "50" : nullptr);
+  for (const char* key : {"top_p", "min_p", "repetition_penalty"}) generation.copy_to(out, key, key);
+  generation.copy_to(out, "max_new_tokens", "max_tokens");
+  generation.copy_to(out, "min_new_tokens", "min_tokens");
+  return out;
+}
+
+}  // namespace
+
+ModelConfig read_model_config(const FileSet& files) {
+  ConfigFile config(files, "config.json"), generation(files, "generation_config.json"),
+      genai(files, "genai_config.json");
+  ModelConfig out;
+  out.genai_file = genai.get<std::string>("model/decoder/filename").value_or("");
+  const std::pair<const ConfigFile*, const char*> contexts[] = {{&config, "max_position_embeddings"},
+                                                                {&config, "text_config/max_position_embeddings"},
+                                                                {&config, "n_positions"},
+                                                                {&genai, "model/context_length"}};
+  for (auto [file, member] : contexts) {
+    if (out.context <= 0) out.context = file->get<int64_t>(member).value_or(0);
+  }
+  const std::pair<const ConfigFile*, const char*> eos[] = {{&generation, "eos_token_id"},
+                                                           {&genai, "model/eos_token_id"},
+                                                           {&config, "eos_token_id"},
+                                                           {&config, "text_config/eos_token_id"}};
+  for (auto [file, member] : eos) {
+    if (out.eos_tokens.empty()) out.eos_tokens = file->ids(member);
+  }
+  out.request_defaults = request_defaults(generation);
+  return out;
+}
+
+}  // namespace plait::c_api

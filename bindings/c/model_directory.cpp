@@ -1,0 +1,124 @@
+#include "bindings/c/model_directory.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "bindings/c/model_config.h"
+#include "core/base/error.h"
+#include "core/base/mapped_file.h"
+#include "core/base/text.h"
+
+namespace plait::c_api {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Directory final : public FileSet {
+ public:
+  explicit Directory(std::string path) : path_(std::move(path)) {}
+
+  std::vector<std::string> names() const override {
+    std::vector<std::string> out;
+    std::error_code failure;
+    for (fs::directory_iterator it(path_, failure), end; !failure && it != end; it.increment(failure)) {
+      std::error_code unreadable;
+      if (it->is_regular_file(unreadable)) out.push_back(it->path().filename().string());
+    }
+    if (failure) throw Error(Code::io, cat("cannot list ", quote(path_), ": ", failure.message()));
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+  bool has(const std::string& name) const override {
+    std::error_code failure;
+    return fs::is_regular_file(fs::path(path_) / name, failure);
+  }
+  std::shared_ptr<const Blob> read(const std::string& name) const override { return map_file(path_of(name)); }
+  std::string place() const override { return path_; }
+
+ private:
+  std::string path_;
+};
+
+class Memory final : public FileSet {
+ public:
+  explicit Memory(std::map<std::string, std::shared_ptr<const Blob>> blobs) : blobs_(std::move(blobs)) {}
+
+  std::vector<std::string> names() const override {
+    std::vector<std::string> out;
+    for (const auto& [name, blob] : blobs_) {
+      if (name.find('/') == std::string::npos) out.push_back(name);
+    }
+    return out;
+  }
+  bool has(const std::string& name) const override { return blobs_.count(name) > 0; }
+  std::shared_ptr<const Blob> read(const std::string& name) const override {
+    auto found = blobs_.find(name);
+    if (found != blobs_.end()) return found->second;
+    throw Error(Code::not_found, cat("no file ", quote(name), " among the ", blobs_.size(), " in memory"),
+                "give every file that the model refers to, under the name that it uses");
+  }
+  std::string place() const override { return "memory"; }
+
+ private:
+  std::map<std::string, std::shared_ptr<const Blob>> blobs_;
+};
+
+std::vector<std::string> onnx_files(const FileSet& files) {
+  std::vector<std::string> out;
+  for (std::string& name : files.names()) {
+    if (name.size() > 5 && name.compare(name.size() - 5, 5, ".onnx") == 0) out.push_back(std::move(name));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<FileSet> directory_files(const std::string& directory) {
+  std::error_code failure;
+  if (!fs::is_directory(directory, failure)) {
+    throw Error(Code::not_found, cat("there is no directory ", quote(directory)));
+  }
+  return std::make_unique<Directory>(directory);
+}
+
+std::unique_ptr<FileSet> memory_files(std::vector<NamedBlob> blobs) {
+  std::map<std::string, std::shared_ptr<const Blob>> by_name;
+  for (NamedBlob& blob : blobs) {
+    fs::path path(blob.name);
+    bool leaves = path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end();
+    if (blob.name.empty() || leaves) {
+      throw Error(Code::invalid_argument, cat("the file name ", quote(blob.name), " is not relative to the model"));
+    }
+    if (!by_name.emplace(path.lexically_normal().generic_string(), std::move(blob.blob)).second) {
+      throw Error(Code::invalid_argument, cat("the file ", quote(blob.name), " is given twice"));
+    }
+  }
+  return std::make_unique<Memory>(std::move(by_name));
+}
+
+std::string choose_model_file(const FileSet& files) {
+  if (files.has("genai_config.json")) {
+    std::string named = read_model_config(files).genai_file;
+    if (!named.empty()) {
+      if (files.has(named)) return named;
+      throw Error(Code::not_found,
+                  cat(files.path_of("genai_config.json"), " names the file ", quote(named), ", which is not there"));
+    }
+  }
+  for (const char* name : {"model.onnx", "decoder_model_merged.onnx"}) {
+    if (files.has(name)) return name;
+  }
+  if (files.has("decoder_model.onnx") && files.has("decoder_with_past_model.onnx"))
+    return "decoder_with_past_model.onnx";
+  std::vector<std::string> candidates = onnx_files(files);
+  if (candidates.size() == 1) return candidates[0];
+  if (candidates.empty()) {
+    throw Error(Code::not_found, cat("there is no .onnx file in ", quote(files.place())),
+                "pass the directory that holds model.onnx, or the .onnx file itself");
+  }
+  throw Error(Code::invalid_argument, cat(quote(files.place()), " has several candidates: ", join(candidates, ", ")),
+              "pass the path of one of them");
+}
+
+}  // namespace plait::c_api

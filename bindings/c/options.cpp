@@ -1,0 +1,307 @@
+#include "bindings/c/options.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait::c_api {
+namespace {
+
+using Type = OptionRow::Type;
+constexpr double huge = 9e15;  // integers below 2^53 are exact as double
+
+constexpr OptionRow rows[] = {
+    {"isa", Type::text, for_model, "",
+     "most advanced instruction set to use: reference, avx2, avx512, avx512_bf16, amx; default: PLAIT_ISA of the "
+     "environment, else the best of this processor"},
+    {"cache_dir", Type::text, for_model | for_tokenizer, "",
+     "directory, made if absent, for what makes later loads faster; default: nothing is written"},
+    {"tokenizer", Type::choice, for_model, "beside",
+     "beside: loads on a thread of its own while the model does; late: when it is first asked for, and events have "
+     "no "
+     "text; none: as if there were none",
+     0, 0, "beside late none"},
+    {"threads", Type::integer, for_generator | for_session, "0",
+     "threads that compute; 0: as many as there are usable processors", 0, 4096},
+    {"dtype", Type::choice, for_generator | for_session, "file",
+     "of the weights of linear layers and embeddings, and of the cache: file (as they are), f32, bf16", 0, 0,
+     "file f32 bf16"},
+    {"cache_bytes", Type::bytes, for_generator, "512M", "hard budget of the key-value cache", 1, huge},
+    {"page_tokens", Type::integer, for_generator, "32", "tokens of one page of the cache", 1, 4096},
+    {"step_tokens", Type::integer, for_generator, "512", "most tokens of one step, over all requests", 1, 1 << 20},
+    {"running", Type::integer, for_generator, "64", "most samples that run at once", 1, 65536},
+    {"queue", Type::integer, for_generator, "256", "most requests that wait; one more is refused as overloaded", 1,
+     1 << 20},
+    {"context", Type::integer, for_generator, "0",
+     "longest sequence in tokens; 0: what the graph and config.json allow", 0, huge},
+    {"profile", Type::boolean, for_generator, "false", "measure seconds per op"},
+    {"kind", Type::choice, for_request, "generate",
+     "generate; score: logits of every position of the prompt; embed: hidden states of the prompt", 0, 0,
+     "generate score embed"},
+    {"pooling", Type::choice, for_request, "none", "of embed: none (each token's), mean, last", 0, 0,
+     "none mean last"},
+    {"max_tokens", Type::integer, for_request, "256", "most new tokens of a sample", 1, huge},
+    {"min_tokens", Type::integer, for_request, "0", "new tokens before which nothing ends the text", 0, huge},
+    {"temperature", Type::real, for_request, "0", "0: greedy; larger is more varied", 0, 1e6},
+    {"top_k", Type::integer, for_request, "0", "only the k likeliest tokens; 0: all", 0, 2147483647},
+    {"top_p", Type::real, for_request, "1", "only the likeliest tokens whose probabilities reach this sum", 0, 1},
+    {"min_p", Type::real, for_request, "0", "only tokens of at least this share of the likeliest one's probability",
+     0, 1},
+    {"repetition_penalty", Type::real, for_request, "1",
+     "logits of tokens that occurred: positive ones are divided, negative ones multiplied by it", 1e-6, 1e6},
+    {"presence_penalty", Type::real, for_request, "0", "taken once from the logits of tokens of the output", -1e6,
+     1e6},
+    {"frequency_penalty", Type::real, for_request, "0", "taken for each time that a token is in the output", -1e6,
+     1e6},
+    {"logit_bias", Type::biases, for_request, "", "added to logits: 5:-1.5,7:100"},
+    {"seed", Type::integer, for_request, "", "of the sampling; the same seed gives the same tokens; default: drawn",
+     0, huge},
+    {"stop", Type::text, for_request, "", "a text that ends the output, which ends before it", 0, 0, {}, true},
+    {"stop_tokens", Type::ids, for_request, "", "tokens that end the output, beside the model's own: 2,106"},
+    {"ignore_eos", Type::boolean, for_request, "false", "the model's own end-of-text tokens end nothing"},
+    {"logprobs", Type::integer, for_request, "-1",
+     "log-probabilities with so many alternatives per token; 0: of the token alone; -1: none", -1, 1024},
+    {"samples", Type::integer, for_request, "1", "outputs from one prompt; they share its cache", 1, 1024},
+    {"deadline_ms", Type::integer, for_request, "0", "ends the request so long after it was submitted; 0: never", 0,
+     huge},
+    {"keep", Type::boolean, for_request, "false", "keep the conversation (of sample 0) to continue, fork or save it"},
+    {"host_sampling", Type::boolean, for_request, "false", "the host gets logits and pushes the tokens"},
+    {"tools", Type::text, for_request, "", "of chat: a JSON list of functions, for the chat template"},
+    {"chat_variables", Type::text, for_request, "", "of chat: a JSON object of further variables of the template"},
+};
+
+constexpr std::pair<Scope, std::string_view> scope_names[] = {{for_model, "model"},
+                                                              {for_generator, "generator"},
+                                                              {for_request, "request"},
+                                                              {for_session, "session"},
+                                                              {for_tokenizer, "tokenizer"}};
+
+std::string scope_text(unsigned scopes) {
+  std::vector<std::string> names;
+  for (auto [scope, name] : scope_names) {
+    if (scopes & scope) names.emplace_back(name);
+  }
+  return join(names, ", ");
+}
+
+const OptionRow* find_row(std::string_view key) {
+  for (const OptionRow& row : rows) {
+    if (row.key == key) return &row;
+  }
+  return nullptr;
+}
+
+std::string type_text(const OptionRow& row) {
+  auto limits = [&](std::string_view noun) {
+    if (row.minimum == row.maximum) return std::string(noun);
+    bool open = row.maximum >= huge;
+    return open ? cat(noun, " >= ", row.minimum) : cat(noun, " from ", row.minimum, " to ", row.maximum);
+  };
+  switch (row.type) {
+    case Type::integer:
+      return limits("integer");
+    case Type::real:
+      return limits("number");
+    case Type::boolean:
+      return "true or false";
+    case Type::text:
+      return "text";
+    case Type::choice:
+      return cat("one of ", join(split(row.choices, ' '), ", "));
+    case Type::bytes:
+      return "bytes, perhaps with K, M or G behind them";
+    case Type::ids:
+      return "token ids separated by commas";
+    case Type::biases:
+      return "id:bias pairs separated by commas";
+  }
+  return {};
+}
+
+bool parse_bytes(std::string_view text, int64_t& out) {
+  int shift = 0;
+  if (!text.empty()) {
+    switch (text.back()) {
+      case 'K':
+        shift = 10;
+        break;
+      case 'M':
+        shift = 20;
+        break;
+      case 'G':
+        shift = 30;
+        break;
+      default:
+        break;
+    }
+  }
+  if (!parse_int(shift ? text.substr(0, text.size() - 1) : text, out)) return false;
+  if (out < 0 || out > (std::numeric_limits<int64_t>::max() >> shift)) return false;
+  out <<= shift;
+  return true;
+}
+
+bool parse_bool(std::string_view text, bool& out) {
+  out = text == "true" || text == "1";
+  return out || text == "false" || text == "0";
+}
+
+bool parse_id(std::string_view text, int32_t& out) {
+  int64_t wide = 0;
+  if (!parse_int(trimmed(text), wide) || wide < 0 || wide > std::numeric_limits<int32_t>::max()) return false;
+  out = static_cast<int32_t>(wide);
+  return true;
+}
+
+bool parse_ids(std::string_view text, std::vector<int32_t>& out) {
+  if (trimmed(text).empty()) return true;
+  for (const std::string& part : split(text, ',')) {
+    if (!parse_id(part, out.emplace_back())) return false;
+  }
+  return true;
+}
+
+bool parse_biases(std::string_view text, std::vector<std::pair<int32_t, float>>& out) {
+  if (trimmed(text).empty()) return true;
+  for (const std::string& part : split(text, ',')) {
+    size_t colon = part.find(':');
+    auto& [id, bias] = out.emplace_back();
+    double value = 0;
+    if (colon == std::string::npos || !parse_id(std::string_view(part).substr(0, colon), id)) return false;
+    if (!parse_double(trimmed(std::string_view(part).substr(colon + 1)), value) || std::isnan(value)) return false;
+    bias = static_cast<float>(value);
+  }
+  return true;
+}
+
+bool fits(const OptionRow& row, std::string_view value) {
+  auto within = [&](double number) {
+    return row.minimum == row.maximum || (number >= row.minimum && number <= row.maximum);  // false for NaN
+  };
+  int64_t integer = 0;
+  double real = 0;
+  bool boolean = false;
+  std::vector<int32_t> ids;
+  std::vector<std::pair<int32_t, float>> biases;
+  switch (row.type) {
+    case Type::integer:
+      return parse_int(value, integer) && within(static_cast<double>(integer));
+    case Type::bytes:
+      return parse_bytes(value, integer) && within(static_cast<double>(integer));
+    case Type::real:
+      return parse_double(value, real) && within(real);
+    case Type::boolean:
+      return parse_bool(value, boolean);
+    case Type::ids:
+      return parse_ids(value, ids);
+    case Type::biases:
+      return parse_biases(value, biases);
+    case Type::text:
+      return true;
+    case Type::choice:
+      for (const std::string& choice : split(row.choices, ' ')) {
+        if (value == choice) return true;
+      }
+      return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+void Settings::set(std::string_view key, std::string_view value) {
+  const OptionRow* row = find_row(key);
+  if (!row) {
+    std::vector<std::string> keys;
+    for (const OptionRow& each : rows) keys.emplace_back(each.key);
+    throw Error(Code::not_found, cat("there is no option ", quote(key)), cat("the options are ", join(keys, ", ")));
+  }
+  if (!fits(*row, value)) {
+    throw Error(Code::invalid_argument, cat("option ", key, " is ", quote(value), ", expected ", type_text(*row)));
+  }
+  auto& values = values_[std::string(key)];
+  if (!row->repeats) values.clear();
+  values.emplace_back(value);
+}
+
+void Settings::check(unsigned scopes) const {
+  for (const auto& [key, values] : values_) {
+    const OptionRow* row = find_row(key);
+    if (row->scopes & scopes) continue;
+    throw Error(Code::invalid_argument, cat("option ", key, " is not for a ", scope_text(scopes)),
+                cat("it is for: ", scope_text(row->scopes)));
+  }
+}
+
+Settings Settings::or_else(const Settings& other) const {
+  Settings out = *this;
+  out.values_.insert(other.values_.begin(), other.values_.end());  // keeps what is there
+  return out;
+}
+
+std::string Settings::text(std::string_view key) const {
+  auto found = values_.find(key);
+  return found != values_.end() ? found->second.back() : std::string(find_row(key)->default_text);
+}
+
+std::vector<std::string> Settings::texts(std::string_view key) const {
+  auto found = values_.find(key);
+  return found != values_.end() ? found->second : std::vector<std::string>{};
+}
+
+// What was set was checked, and the defaults are ours: parsing succeeds.
+int64_t Settings::integer(std::string_view key) const {
+  int64_t out = 0;
+  if (find_row(key)->type == Type::bytes) {
+    parse_bytes(text(key), out);
+  } else {
+    parse_int(text(key), out);
+  }
+  return out;
+}
+
+double Settings::real(std::string_view key) const {
+  double out = 0;
+  parse_double(text(key), out);
+  return out;
+}
+
+bool Settings::boolean(std::string_view key) const {
+  bool out = false;
+  parse_bool(text(key), out);
+  return out;
+}
+
+std::vector<int32_t> Settings::ids(std::string_view key) const {
+  std::vector<int32_t> out;
+  parse_ids(text(key), out);
+  return out;
+}
+
+std::vector<std::pair<int32_t, float>> Settings::biases(std::string_view key) const {
+  std::vector<std::pair<int32_t, float>> out;
+  parse_biases(text(key), out);
+  return out;
+}
+
+std::string describe_options() {
+  auto out = nlohmann::ordered_json::array();
+  for (const OptionRow& row : rows) {
+    auto takers = nlohmann::ordered_json::array();
+    for (auto [scope, name] : scope_names) {
+      if (row.scopes & scope) takers.push_back(name);
+    }
+    out.push_back({{"key", row.key},
+                   {"for", takers},
+                   {"type", type_text(row)},
+                   {"default", row.default_text},
+                   {"repeats", row.repeats},
+                   {"doc", row.doc}});
+  }
+  return out.dump(1);
+}
+
+}  // namespace plait::c_api

@@ -1,0 +1,63 @@
+#pragma once
+// Options: one table of keys says what there is, checks values as they are set, and describes itself.
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace plait::c_api {
+
+/// Who takes an option; an option may be for several.
+enum Scope : unsigned { for_model = 1, for_generator = 2, for_request = 4, for_session = 8, for_tokenizer = 16 };
+
+struct OptionRow {
+  enum class Type {
+    integer,
+    real,
+    boolean,  ///< true, false, 1, 0
+    text,
+    choice,  ///< one word of `choices`
+    bytes,   ///< an integer, perhaps with K, M or G behind it (powers of 1024)
+    ids,     ///< 1,5,7
+    biases,  ///< 5:-1.5,7:100
+  };
+  std::string_view key;
+  Type type;
+  unsigned scopes;
+  std::string_view default_text;
+  std::string_view doc;
+  double minimum = 0, maximum = 0;  ///< of numbers, both included; no limits when equal
+  std::string_view choices = {};    ///< separated by blanks
+  bool repeats = false;
+};
+
+/// Values by key, all of them checked.
+class Settings {
+ public:
+  /// Throws Error(not_found) for an unknown key, Error(invalid_argument) for a value that does not fit.
+  void set(std::string_view key, std::string_view value);
+  /// Throws Error(invalid_argument) that names a key which is not for `scopes`.
+  void check(unsigned scopes) const;
+  bool has(std::string_view key) const { return values_.find(key) != values_.end(); }
+  /// These settings, and those of `other` where these say nothing.
+  Settings or_else(const Settings& other) const;
+
+  // The value, or the default of the key's row.
+  int64_t integer(std::string_view key) const;  ///< also of bytes
+  double real(std::string_view key) const;
+  bool boolean(std::string_view key) const;
+  std::string text(std::string_view key) const;
+  std::vector<std::string> texts(std::string_view key) const;  ///< of a key that repeats
+  std::vector<int32_t> ids(std::string_view key) const;
+  std::vector<std::pair<int32_t, float>> biases(std::string_view key) const;
+
+ private:
+  std::map<std::string, std::vector<std::string>, std::less<>> values_;
+};
+
+/// JSON, as plait_options_describe gives it.
+std::string describe_options();
+
+}  // namespace plait::c_api

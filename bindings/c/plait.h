@@ -1,0 +1,357 @@
+/* Plait: reads ONNX language models and generates from them, inside your own process.
+ *
+ *   plait_model_open("model-directory", NULL, &model);
+ *   plait_generator_create(model, NULL, &generator);
+ *   plait_generator_submit_text(generator, "Once upon a time", -1, NULL, NULL, &request);
+ *   while (plait_request_next(request, -1, &event) == PLAIT_OK && event.kind != PLAIT_EVENT_END) ...
+ *
+ * This header is the whole interface, C11 and C++. It only ever grows: numbers, names and layouts stay.
+ *
+ * Status. Every call returns a plait_status, but for the few that return a constant or a text. A call that fails
+ *   leaves its outputs NULL or 0 and says why in plait_last_error(). No call aborts, exits, prints or throws.
+ * Handles. A handle is one reference to an object. Objects keep alive what they were made from: handles may be
+ *   released in any order. Releasing NULL does nothing; a handle that was released is recognised wherever it is
+ *   passed (PLAIT_CLOSED), also to its release function, and no harm is done. Handles are numbers in disguise: do not
+ *   dereference them.
+ * Threads. Any function may be called from any thread at any time, with any handle. What that means for each kind of
+ *   object stands at its functions. No callbacks: the host pulls.
+ * Text is UTF-8. Texts that the host passes have a length in bytes; -1 means up to the first NUL.
+ * Results of variable size (texts, token ids, logits, saved bytes) are tensors that the caller releases.
+ * Structs that the library fills start with struct_size, which the caller sets to sizeof the struct: fields that
+ *   later versions add are filled for those who know them.
+ * Times are in milliseconds as parameters (negative: wait for ever) and in seconds in results. Sizes are int64_t,
+ *   token ids int32_t.
+ */
+#ifndef PLAIT_H
+#define PLAIT_H
+
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define PLAIT_API __attribute__((visibility("default")))
+#else
+#define PLAIT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Status ------------------------------------------------------------------------------------------------- */
+
+typedef enum plait_status {
+  PLAIT_OK = 0,
+  PLAIT_INVALID_ARGUMENT = 1, /* the call can never work like this */
+  PLAIT_NOT_FOUND = 2,        /* a file, tensor or option of that name does not exist */
+  PLAIT_BAD_MODEL = 3,        /* a model's file breaks its format's rules */
+  PLAIT_UNSUPPORTED = 4,      /* legal, but Plait cannot do it */
+  PLAIT_OUT_OF_MEMORY = 5,    /* a budget that the caller gave, or the machine's memory, does not suffice */
+  PLAIT_OVERLOADED = 6,       /* the queue is full: try again later */
+  PLAIT_CANCELLED = 7,
+  PLAIT_TIMEOUT = 8,  /* nothing happened in the time given: the call may be repeated */
+  PLAIT_IO = 9,       /* the operating system refused to read or write */
+  PLAIT_NUMERIC = 10, /* NaN where numbers were needed */
+  PLAIT_CLOSED = 11,  /* the handle was released, or its object shut down */
+  PLAIT_INTERNAL = 12 /* a fault of Plait itself */
+} plait_status;
+
+/* "0.1.0". Constant. */
+PLAIT_API const char* plait_version(void);
+/* "invalid_argument"; "unknown" for a number that is no status. Constant. */
+PLAIT_API const char* plait_status_name(plait_status status);
+/* What went wrong in the last call that failed in this thread, and what to change; "" if there is nothing to say.
+ * Valid until the next call that fails in this thread. */
+PLAIT_API const char* plait_last_error(void);
+PLAIT_API const char* plait_last_hint(void);
+
+/* ---- Handles ------------------------------------------------------------------------------------------------- */
+
+typedef struct plait_options plait_options;
+typedef struct plait_tensor plait_tensor;
+typedef struct plait_tokenizer plait_tokenizer;
+typedef struct plait_model plait_model;
+typedef struct plait_generator plait_generator;
+typedef struct plait_request plait_request;
+typedef struct plait_session plait_session;
+
+/* ---- Tensors -------------------------------------------------------------------------------------------------
+ * Typed arrays, row-major, last dimension fastest, at most 8 dimensions. A tensor's dtype, dims and memory never
+ * change; its elements are the host's to write as long as no call that reads them is under way. */
+
+/* The numbers are those of ONNX. */
+typedef enum plait_dtype {
+  PLAIT_NONE = 0,
+  PLAIT_F32 = 1,
+  PLAIT_U8 = 2,
+  PLAIT_I8 = 3,
+  PLAIT_U16 = 4,
+  PLAIT_I16 = 5,
+  PLAIT_I32 = 6,
+  PLAIT_I64 = 7,
+  PLAIT_BOOL = 9, /* one byte each, 0 or 1 */
+  PLAIT_F16 = 10,
+  PLAIT_F64 = 11,
+  PLAIT_U32 = 12,
+  PLAIT_U64 = 13,
+  PLAIT_C64 = 14,
+  PLAIT_C128 = 15,
+  PLAIT_BF16 = 16,
+  PLAIT_F8E4M3FN = 17,
+  PLAIT_F8E4M3FNUZ = 18,
+  PLAIT_F8E5M2 = 19,
+  PLAIT_F8E5M2FNUZ = 20,
+  PLAIT_U4 = 21, /* two a byte, element 0 in the low nibble */
+  PLAIT_I4 = 22,
+  PLAIT_F4E2M1 = 23,
+  PLAIT_F8E8M0 = 24,
+  PLAIT_U2 = 25, /* four a byte, element 0 in the lowest bits */
+  PLAIT_I2 = 26
+} plait_dtype;
+
+/* A tensor of `rank` dims with a copy of `bytes` bytes from `data`; data NULL: zeros. `bytes` must be what dtype and
+ * dims make. INVALID_ARGUMENT, OUT_OF_MEMORY. */
+PLAIT_API plait_status plait_tensor_copy(plait_dtype dtype, const int64_t* dims, int64_t rank, const void* data,
+                                         int64_t bytes, plait_tensor** out);
+/* The same without the copy: `data` belongs to the host, which keeps it valid until the tensor and all that was made
+ * from it (a model, its generators, their requests) are released. */
+PLAIT_API plait_status plait_tensor_borrow(plait_dtype dtype, const int64_t* dims, int64_t rank, void* data,
+                                           int64_t bytes, plait_tensor** out);
+
+typedef struct plait_view {
+  int64_t struct_size;
+  plait_dtype dtype;
+  int32_t rank;
+  int64_t dims[8];
+  int64_t elements;
+  int64_t bytes;
+  void* data; /* valid while the tensor's handle is not released */
+} plait_view;
+
+PLAIT_API plait_status plait_tensor_view(plait_tensor* tensor, plait_view* out);
+/* The bytes of a text result, NUL-terminated (plait_view says how many, should it hold NULs). "" and a last error for
+ * tensors that are no text. Valid while the tensor's handle is not released. */
+PLAIT_API const char* plait_tensor_text(plait_tensor* tensor);
+PLAIT_API plait_status plait_tensor_release(plait_tensor* tensor);
+
+/* ---- Options -------------------------------------------------------------------------------------------------
+ * Keys and values for models, generators, requests, sessions. Wherever options are taken NULL means none, and they
+ * are read during the call alone. A call refuses keys that are not for it; a generator also takes those of requests,
+ * as defaults for its own. Threads: setting is exclusive, reading is not; the library sees to it. */
+
+PLAIT_API plait_status plait_options_create(plait_options** out);
+/* `value` as text ("0.7", "true", "1,5,7"). Setting a key again replaces its value, but for those that repeat
+ * ("stop"), where it adds one. NOT_FOUND for an unknown key, INVALID_ARGUMENT for a value that does not fit. */
+PLAIT_API plait_status plait_options_set(plait_options* options, const char* key, const char* value, int64_t length);
+/* All there are, as JSON: [{"key", "for": ["model", ...], "type", "default", "repeats", "doc"}, ...]. */
+PLAIT_API plait_status plait_options_describe(plait_tensor** json);
+PLAIT_API plait_status plait_options_release(plait_options* options);
+
+/* ---- Models --------------------------------------------------------------------------------------------------
+ * A graph as its file says, with what lies beside it: tokenizer, configurations. Immutable: all calls at once. */
+
+/* `path` is a directory or an .onnx file, whose directory then gives the rest. In a directory the model is the file
+ * that genai_config.json names, else model.onnx, else decoder_model_merged.onnx, else the pair decoder_model.onnx and
+ * decoder_with_past_model.onnx, else the only .onnx file. Opening reads the graph and maps the weights; a generator
+ * or session loads them. The tokenizer loads beside, on a thread of its own (option "tokenizer"). NOT_FOUND,
+ * BAD_MODEL, UNSUPPORTED, IO, INVALID_ARGUMENT (several candidates). */
+PLAIT_API plait_status plait_model_open(const char* path, plait_options* options, plait_model** out);
+/* The same from memory: `count` files with the names they would have in a directory, relative, with '/'. Contents are
+ * tensors of one-byte elements; they are kept, not copied. */
+PLAIT_API plait_status plait_model_open_memory(const char* const* names, plait_tensor* const* contents, int64_t count,
+                                               plait_options* options, plait_model** out);
+/* What the graph is and what was recognised in it, as JSON: "file", "producer", "opsets", "inputs", "outputs",
+ * "nodes", "ops", "parameters", "weight_bytes", "recognised", and if so "layers", "heads", "kv_heads", "head_size",
+ * "windows", "hidden", "vocabulary", "context", "norm", "activation", "features", "cache_bytes_per_token". */
+PLAIT_API plait_status plait_model_info(plait_model* model, plait_tensor** json);
+/* The graph's text form after the pass of that name; "import" is before all. NOT_FOUND lists the passes. */
+PLAIT_API plait_status plait_model_dump(plait_model* model, const char* pass, plait_tensor** text);
+
+typedef enum plait_log_level { PLAIT_LOG_DEBUG = 0, PLAIT_LOG_INFO = 1, PLAIT_LOG_WARNING = 2 } plait_log_level;
+
+/* The next line that the model, its generators and sessions had to say; *text NULL when there is none. At most 1024
+ * lines wait; the oldest are dropped, and that is said. */
+PLAIT_API plait_status plait_log_next(plait_model* model, plait_log_level* level, plait_tensor** text);
+PLAIT_API plait_status plait_model_release(plait_model* model);
+
+/* The ops that Plait knows, as JSON: [{"op", "since", "inputs", "outputs", "attributes", "dims", "gradient", "doc",
+ * "kernels": [{"isa", "dtypes"}, ...]}, ...]. Options: "isa". */
+PLAIT_API plait_status plait_ops(plait_options* options, plait_tensor** json);
+
+/* ---- Tokenizers ----------------------------------------------------------------------------------------------
+ * Immutable: all calls at once. */
+
+/* The model's own; waits while it loads. NOT_FOUND when the model has none. */
+PLAIT_API plait_status plait_tokenizer_of_model(plait_model* model, plait_tokenizer** out);
+/* From a directory with a tokenizer.json; the option "cache_dir" makes it load faster the next time. */
+PLAIT_API plait_status plait_tokenizer_open(const char* directory, plait_options* options, plait_tokenizer** out);
+/* i32 [n]. add_special 1: with what the tokenizer adds to a plain prompt (BOS); 0: for the result of
+ * plait_tokenizer_chat, which has it. INVALID_ARGUMENT for what is not UTF-8. */
+PLAIT_API plait_status plait_tokenizer_encode(plait_tokenizer* tokenizer, const char* text, int64_t length,
+                                              int32_t add_special, plait_tensor** ids);
+/* Always valid UTF-8. skip_special 1: without BOS, end of turn and the like. */
+PLAIT_API plait_status plait_tokenizer_decode(plait_tokenizer* tokenizer, const int32_t* ids, int64_t count,
+                                              int32_t skip_special, plait_tensor** text);
+/* The prompt for a conversation [{"role": "user", "content": "..."}, ...] by the model's chat template, with the
+ * header of the answer. Options of requests "tools" and "chat_variables" count. UNSUPPORTED without a template. */
+PLAIT_API plait_status plait_tokenizer_chat(plait_tokenizer* tokenizer, const char* messages, int64_t length,
+                                            plait_options* options, plait_tensor** text);
+/* A token as the vocabulary spells it, and the way back. INVALID_ARGUMENT, NOT_FOUND when there is none. */
+PLAIT_API plait_status plait_tokenizer_piece(plait_tokenizer* tokenizer, int32_t id, plait_tensor** text);
+PLAIT_API plait_status plait_tokenizer_id(plait_tokenizer* tokenizer, const char* piece, int64_t length, int32_t* id);
+
+typedef struct plait_tokenizer_facts {
+  int64_t struct_size;
+  int64_t vocabulary; /* one past the largest id */
+  int32_t bos, eos;   /* -1: none is named */
+  int32_t has_chat_template;
+  int32_t reserved;
+} plait_tokenizer_facts;
+
+PLAIT_API plait_status plait_tokenizer_info(plait_tokenizer* tokenizer, plait_tokenizer_facts* out);
+PLAIT_API plait_status plait_tokenizer_release(plait_tokenizer* tokenizer);
+
+/* ---- Generators ----------------------------------------------------------------------------------------------
+ * A model with its weights loaded, a cache of fixed size, a queue of requests and the one thread that serves them;
+ * the thread sleeps when there is nothing to do. All calls at once. Released with its last request. */
+
+/* Starts loading and returns at once; the generator can be used immediately, calls then wait until it is loaded and
+ * fail with what ended the loading. */
+PLAIT_API plait_status plait_generator_create(plait_model* model, plait_options* options, plait_generator** out);
+/* Waits until it is loaded. TIMEOUT: not yet; else what ended the loading. */
+PLAIT_API plait_status plait_generator_wait(plait_generator* generator, int64_t timeout_ms);
+/* The share of the weights that is loaded, 0 to 1; 1 when it is ready. Does not wait. */
+PLAIT_API plait_status plait_generator_progress(plait_generator* generator, double* fraction);
+/* Ends the loading with CANCELLED; a generator that is loaded is left alone. */
+PLAIT_API plait_status plait_generator_cancel(plait_generator* generator);
+
+/* Submits a prompt. The request's defaults are the generator's options, then the model's generation_config.json.
+ * `parent`, which may be NULL, is a request that ended with the option "keep": the new prompt continues its
+ * conversation from the cache. Several may continue one parent: it forks, and stays as it is.
+ *   text: gets the tokenizer's BOS (not with a parent).
+ *   ids:  taken as they are; no tokenizer is needed.
+ *   chat: messages as JSON; send the whole conversation each time, what the cache has of it is found by itself.
+ * INVALID_ARGUMENT (ids out of range, an empty prompt, a prompt longer than the context), OUT_OF_MEMORY (can never
+ * fit the cache), OVERLOADED (the queue is full), UNSUPPORTED, NOT_FOUND (no tokenizer). */
+PLAIT_API plait_status plait_generator_submit_text(plait_generator* generator, const char* text, int64_t length,
+                                                   plait_options* options, plait_request* parent,
+                                                   plait_request** out);
+PLAIT_API plait_status plait_generator_submit_ids(plait_generator* generator, const int32_t* ids, int64_t count,
+                                                  plait_options* options, plait_request* parent, plait_request** out);
+PLAIT_API plait_status plait_generator_submit_chat(plait_generator* generator, const char* messages, int64_t length,
+                                                   plait_options* options, plait_request** out);
+/* A request to continue from, out of the bytes of plait_request_save: of the same model and dtype, else BAD_MODEL.
+ * Good as a parent alone. */
+PLAIT_API plait_status plait_generator_restore(plait_generator* generator, const void* bytes, int64_t size,
+                                               plait_request** out);
+
+typedef struct plait_generator_stats {
+  int64_t struct_size;
+  int64_t running, waiting;    /* samples in the running batch, requests in the queue */
+  int64_t finished, preempted; /* requests, since the start */
+  int64_t steps;
+  int64_t pages, pages_free, pages_shared; /* of the cache; shared: in use by more than one sequence */
+  int64_t weight_bytes, cache_bytes, arena_bytes;
+  int64_t native_bytes;        /* all three */
+  int64_t prefix_tokens;       /* prompt tokens that were found in the cache instead of computed */
+  int64_t vocabulary, context; /* of the model; context 0: no limit but the cache */
+} plait_generator_stats;
+
+PLAIT_API plait_status plait_generator_statistics(plait_generator* generator, plait_generator_stats* out);
+/* Seconds and calls per op as JSON {"op": {"seconds", "calls"}}; empty without the option "profile". */
+PLAIT_API plait_status plait_generator_profile(plait_generator* generator, plait_tensor** json);
+PLAIT_API plait_status plait_generator_release(plait_generator* generator);
+
+/* ---- Requests ------------------------------------------------------------------------------------------------
+ * All calls at once; threads that pull at once share the events out among them. Releasing a request cancels it. */
+
+typedef enum plait_event_kind {
+  PLAIT_EVENT_END = 0,    /* every sample has ended: there is nothing more to pull */
+  PLAIT_EVENT_TOKEN = 1,  /* a token, and perhaps the end of its sample (finish) */
+  PLAIT_EVENT_FINISH = 2, /* the end of a sample without a token */
+  PLAIT_EVENT_LOGITS = 3  /* option "host_sampling": push the token that follows */
+} plait_event_kind;
+
+typedef enum plait_finish {
+  PLAIT_FINISH_NONE = 0,
+  PLAIT_FINISH_EOS = 1,
+  PLAIT_FINISH_STOP = 2, /* a stop string; the text ends before it */
+  PLAIT_FINISH_LENGTH = 3,
+  PLAIT_FINISH_CANCELLED = 4,
+  PLAIT_FINISH_ERROR = 5
+} plait_finish;
+
+/* Pointers are valid until this thread's next call of plait_request_next, whatever is released meanwhile. */
+typedef struct plait_event {
+  int64_t struct_size;
+  plait_event_kind kind;
+  plait_finish finish; /* not NONE: the last event of this sample */
+  int32_t sample;      /* 0 .. samples - 1 */
+  int32_t token;       /* -1 when there is none */
+  float logprob;       /* of the model's own distribution; NaN unless "logprobs" asks for it */
+  int32_t top_count;   /* alternatives, the likeliest first */
+  const int32_t* top_tokens;
+  const float* top_logprobs;
+  const char* text; /* what this event adds: whole UTF-8, often "", never NULL; NUL-terminated */
+  int64_t text_length;
+  const float* logits; /* [logits_count]: one for each token of the vocabulary */
+  int64_t logits_count;
+} plait_event;
+
+/* The next event. TIMEOUT when none came in time, which ends nothing; CANCELLED when the request's own deadline
+ * ("deadline_ms") is over; else what ended the request. A request that was cancelled is no error: its samples finish.
+ */
+PLAIT_API plait_status plait_request_next(plait_request* request, int64_t timeout_ms, plait_event* out);
+/* "host_sampling": the token that follows the logits pulled last. INVALID_ARGUMENT when none wait for it. */
+PLAIT_API plait_status plait_request_push(plait_request* request, int32_t token);
+/* Ends it soon, also in the middle of its prompt. Its samples finish with CANCELLED. */
+PLAIT_API plait_status plait_request_cancel(plait_request* request);
+
+typedef struct plait_usage {
+  int64_t struct_size;
+  int64_t prompt_tokens;                   /* all of them, those of a parent included */
+  int64_t cached_tokens;                   /* of these: not computed again */
+  int64_t new_tokens;                      /* of all samples */
+  double queued_s, first_token_s, total_s; /* since it was submitted; 0 until it happens */
+  double prefill_s;                        /* spent in steps that read the prompt */
+  uint64_t seed;                           /* that was used: the option's, or a drawn one */
+} plait_usage;
+
+PLAIT_API plait_status plait_request_usage(plait_request* request, plait_usage* out);
+/* "kind" score: logits, f32 [s, v], row i from the tokens up to i. embed: hidden states, f32 [s, h], or [h] with
+ * "pooling". Waits for the end; the tensor is the same each time. INVALID_ARGUMENT for other kinds. */
+PLAIT_API plait_status plait_request_result(plait_request* request, plait_tensor** out);
+/* The kept conversation as bytes, u8 [n]. INVALID_ARGUMENT when it was not kept, or has not ended. */
+PLAIT_API plait_status plait_request_save(plait_request* request, plait_tensor** bytes);
+PLAIT_API plait_status plait_request_release(plait_request* request);
+
+/* ---- Sessions ------------------------------------------------------------------------------------------------
+ * Any ONNX model: tensors in, tensors out, as the file says. All calls at once; runs of one session queue up. */
+
+PLAIT_API plait_status plait_session_create(plait_model* model, plait_options* options, plait_session** out);
+PLAIT_API plait_status plait_session_count(plait_session* session, int64_t* inputs, int64_t* outputs);
+
+typedef struct plait_operand {
+  int64_t struct_size;
+  const char* name;  /* valid while the session's handle is not released */
+  plait_dtype dtype; /* NONE: known only when it runs */
+  int32_t rank;      /* -1: known only when it runs */
+  int64_t dims[8];   /* -1: any size */
+} plait_operand;
+
+/* Operand number `index` of the inputs, or of the outputs. */
+PLAIT_API plait_status plait_session_input(plait_session* session, int64_t index, plait_operand* out);
+PLAIT_API plait_status plait_session_output(plait_session* session, int64_t index, plait_operand* out);
+/* Runs it: `input_count` tensors by name, each input of the session once; then `outputs[i]` is a new tensor, the
+ * output named output_names[i]. NOT_FOUND for an unknown name; INVALID_ARGUMENT for a missing input, a wrong dtype or
+ * size. */
+PLAIT_API plait_status plait_session_run(plait_session* session, const char* const* input_names,
+                                         plait_tensor* const* inputs, int64_t input_count,
+                                         const char* const* output_names, plait_tensor** outputs,
+                                         int64_t output_count);
+PLAIT_API plait_status plait_session_release(plait_session* session);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* PLAIT_H */

@@ -1,0 +1,246 @@
+// Plait for C++17: plait.h with handles that release themselves and statuses that throw. Nothing is added to what
+// plait.h says; this header needs no library of its own.
+#ifndef PLAIT_HPP
+#define PLAIT_HPP
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "plait.h"
+
+namespace plait_api {
+
+/// A status other than PLAIT_OK. `what` is plait_last_error().
+class Failure : public std::runtime_error {
+ public:
+  Failure(plait_status status, const char* message, const char* hint)
+      : std::runtime_error(message), status_(status), hint_(hint) {}
+  plait_status status() const { return status_; }
+  const std::string& hint() const { return hint_; }
+
+ private:
+  plait_status status_;
+  std::string hint_;
+};
+
+/// Throws Failure unless the call went well.
+inline void check(plait_status status) {
+  if (status != PLAIT_OK) throw Failure(status, plait_last_error(), plait_last_hint());
+}
+
+/// Owns one handle. Moves; does not copy.
+template <class Type, plait_status (*release)(Type*)>
+class Handle {
+ public:
+  Handle() = default;
+  explicit Handle(Type* handle) : handle_(handle) {}
+  Handle(Handle&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Handle() { release(handle_); }
+
+  Type* get() const { return handle_; }
+  explicit operator bool() const { return handle_ != nullptr; }
+
+ protected:
+  Type* handle_ = nullptr;
+};
+
+/// What `call` hands out through its last parameter.
+template <class Type, class Call>
+Type* made(Call&& call) {
+  Type* out = nullptr;
+  check(call(&out));
+  return out;
+}
+
+class Tensor : public Handle<plait_tensor, plait_tensor_release> {
+ public:
+  using Handle::Handle;
+  /// A copy of `data`; zeros for NULL.
+  static Tensor copy(plait_dtype dtype, const std::vector<int64_t>& dims, const void* data, int64_t bytes) {
+    return Tensor(made<plait_tensor>([&](plait_tensor** out) {
+      return plait_tensor_copy(dtype, dims.data(), static_cast<int64_t>(dims.size()), data, bytes, out);
+    }));
+  }
+  plait_view view() const {
+    plait_view out{};
+    out.struct_size = sizeof out;
+    check(plait_tensor_view(handle_, &out));
+    return out;
+  }
+  /// The bytes of a text.
+  std::string text() const {
+    plait_view seen = view();
+    return std::string(static_cast<const char*>(seen.data), static_cast<size_t>(seen.bytes));
+  }
+  template <class T>
+  std::vector<T> values() const {
+    plait_view seen = view();
+    auto* first = static_cast<const T*>(seen.data);
+    return std::vector<T>(first, first + static_cast<size_t>(seen.bytes) / sizeof(T));
+  }
+};
+
+/// The tensor that `call` hands out through its last parameter.
+template <class Call>
+Tensor tensor(Call&& call) {
+  return Tensor(made<plait_tensor>(std::forward<Call>(call)));
+}
+
+class Options : public Handle<plait_options, plait_options_release> {
+ public:
+  Options() : Handle(made<plait_options>(plait_options_create)) {}
+  Options& set(const std::string& key, std::string_view value) {
+    check(plait_options_set(handle_, key.c_str(), value.data(), static_cast<int64_t>(value.size())));
+    return *this;
+  }
+  Options& set(const std::string& key, int64_t value) { return set(key, std::string_view(std::to_string(value))); }
+};
+
+class Model : public Handle<plait_model, plait_model_release> {
+ public:
+  using Handle::Handle;
+  explicit Model(const std::string& path, const Options& options = {})
+      : Handle(made<plait_model>(
+            [&](plait_model** out) { return plait_model_open(path.c_str(), options.get(), out); })) {}
+  std::string info() const {
+    return tensor([&](plait_tensor** out) { return plait_model_info(handle_, out); }).text();
+  }
+  std::string dump(const std::string& pass) const {
+    return tensor([&](plait_tensor** out) { return plait_model_dump(handle_, pass.c_str(), out); }).text();
+  }
+};
+
+class Tokenizer : public Handle<plait_tokenizer, plait_tokenizer_release> {
+ public:
+  using Handle::Handle;
+  explicit Tokenizer(const Model& model)
+      : Handle(made<plait_tokenizer>(
+            [&](plait_tokenizer** out) { return plait_tokenizer_of_model(model.get(), out); })) {}
+  std::vector<int32_t> encode(std::string_view text, bool add_special = true) const {
+    return tensor([&](plait_tensor** out) {
+             return plait_tokenizer_encode(handle_, text.data(), static_cast<int64_t>(text.size()), add_special, out);
+           })
+        .values<int32_t>();
+  }
+  std::string decode(const std::vector<int32_t>& ids, bool skip_special = true) const {
+    return tensor([&](plait_tensor** out) {
+             return plait_tokenizer_decode(handle_, ids.data(), static_cast<int64_t>(ids.size()), skip_special, out);
+           })
+        .text();
+  }
+};
+
+/// The pointers of an event are valid until this thread's next `next` of any request.
+class Request : public Handle<plait_request, plait_request_release> {
+ public:
+  using Handle::Handle;
+  /// False when the time is over; an event of kind PLAIT_EVENT_END says that there is nothing more.
+  bool next(plait_event& event, int64_t timeout_ms = -1) const {
+    event.struct_size = sizeof event;
+    plait_status status = plait_request_next(handle_, timeout_ms, &event);
+    if (status != PLAIT_TIMEOUT) check(status);
+    return status == PLAIT_OK;
+  }
+  void push(int32_t token) const { check(plait_request_push(handle_, token)); }
+  void cancel() const { check(plait_request_cancel(handle_)); }
+  plait_usage usage() const {
+    plait_usage out{};
+    out.struct_size = sizeof out;
+    check(plait_request_usage(handle_, &out));
+    return out;
+  }
+  Tensor result() const {
+    return tensor([&](plait_tensor** out) { return plait_request_result(handle_, out); });
+  }
+  Tensor save() const {
+    return tensor([&](plait_tensor** out) { return plait_request_save(handle_, out); });
+  }
+};
+
+class Generator : public Handle<plait_generator, plait_generator_release> {
+ public:
+  using Handle::Handle;
+  explicit Generator(const Model& model, const Options& options = {})
+      : Handle(made<plait_generator>(
+            [&](plait_generator** out) { return plait_generator_create(model.get(), options.get(), out); })) {}
+  /// False when the time is over.
+  bool wait(int64_t timeout_ms = -1) const {
+    plait_status status = plait_generator_wait(handle_, timeout_ms);
+    if (status != PLAIT_TIMEOUT) check(status);
+    return status == PLAIT_OK;
+  }
+  double progress() const {
+    double out = 0;
+    check(plait_generator_progress(handle_, &out));
+    return out;
+  }
+  void cancel() const { check(plait_generator_cancel(handle_)); }
+  Request submit(std::string_view text, const Options& options = {}, const Request& parent = {}) const {
+    return Request(made<plait_request>([&](plait_request** out) {
+      return plait_generator_submit_text(handle_, text.data(), static_cast<int64_t>(text.size()), options.get(),
+                                         parent.get(), out);
+    }));
+  }
+  Request submit(const std::vector<int32_t>& ids, const Options& options = {}, const Request& parent = {}) const {
+    return Request(made<plait_request>([&](plait_request** out) {
+      return plait_generator_submit_ids(handle_, ids.data(), static_cast<int64_t>(ids.size()), options.get(),
+                                        parent.get(), out);
+    }));
+  }
+  Request submit_chat(std::string_view messages, const Options& options = {}) const {
+    return Request(made<plait_request>([&](plait_request** out) {
+      return plait_generator_submit_chat(handle_, messages.data(), static_cast<int64_t>(messages.size()),
+                                         options.get(), out);
+    }));
+  }
+  Request restore(const Tensor& bytes) const {
+    plait_view view = bytes.view();
+    return Request(made<plait_request>(
+        [&](plait_request** out) { return plait_generator_restore(handle_, view.data, view.bytes, out); }));
+  }
+  plait_generator_stats statistics() const {
+    plait_generator_stats out{};
+    out.struct_size = sizeof out;
+    check(plait_generator_statistics(handle_, &out));
+    return out;
+  }
+  std::string profile() const {
+    return tensor([&](plait_tensor** out) { return plait_generator_profile(handle_, out); }).text();
+  }
+};
+
+class Session : public Handle<plait_session, plait_session_release> {
+ public:
+  using Handle::Handle;
+  explicit Session(const Model& model, const Options& options = {})
+      : Handle(made<plait_session>(
+            [&](plait_session** out) { return plait_session_create(model.get(), options.get(), out); })) {}
+  /// The outputs of those names.
+  std::vector<Tensor> run(const std::vector<std::pair<std::string, const Tensor*>>& inputs,
+                          const std::vector<std::string>& outputs) const {
+    std::vector<const char*> input_names, output_names;
+    std::vector<plait_tensor*> tensors, results(outputs.size());
+    for (const auto& [name, value] : inputs) {
+      input_names.push_back(name.c_str());
+      tensors.push_back(value->get());
+    }
+    for (const std::string& name : outputs) output_names.push_back(name.c_str());
+    check(plait_session_run(handle_, input_names.data(), tensors.data(), static_cast<int64_t>(tensors.size()),
+                            output_names.data(), results.data(), static_cast<int64_t>(results.size())));
+    std::vector<Tensor> out;
+    for (plait_tensor* result : results) out.emplace_back(result);
+    return out;
+  }
+};
+
+}  // namespace plait_api
+
+#endif  // PLAIT_HPP

@@ -1,0 +1,68 @@
+#pragma once
+// The commands of the command line, one file each. Their options are data that main.cpp fills from the arguments.
+//
+// stdout is a command's answer and nothing else; errors are exceptions that main.cpp prints on one line.
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace plait::cli {
+
+/// What the user can mend in the command itself: exit status 2.
+class UsageError : public std::runtime_error {
+ public:
+  explicit UsageError(const std::string& message, std::string hint = {})
+      : std::runtime_error(message), hint_(std::move(hint)) {}
+  const std::string& hint() const { return hint_; }
+
+ private:
+  std::string hint_;
+};
+
+constexpr int exit_ok = 0, exit_failure = 1, exit_usage = 2, exit_interrupted = 130;
+
+/// What every command that opens a model takes.
+struct ModelArguments {
+  std::string model;
+  std::string cache_dir;  ///< "": nothing is kept
+  int64_t threads = 0;    ///< 0: all processors
+  std::string dtype = "file";
+  std::vector<std::string> options;  ///< KEY=VALUE of anything in plait_options_describe
+};
+
+struct GenerateArguments : ModelArguments {
+  std::string prompt, ids, file;  ///< one of them
+  bool has_prompt = false, has_ids = false, has_file = false;
+  bool chat = false, ignore_eos = false, json = false, profile = false;
+  /// Those that were given, as options of requests: {"temperature", "0.7"}.
+  std::vector<std::pair<std::string, std::string>> request;
+};
+
+struct LogitsArguments : ModelArguments {
+  std::string ids, out;
+};
+
+struct RunArguments : ModelArguments {
+  std::vector<std::string> inputs, outputs;  ///< NAME=FILE
+};
+
+struct InspectArguments : ModelArguments {
+  bool json = false;
+  std::string dump;
+};
+
+struct TokenizeArguments : ModelArguments {
+  bool decode = false, plain = false;
+};
+
+// Each returns the exit status.
+int generate(const GenerateArguments& arguments);
+int logits(const LogitsArguments& arguments);
+int run_graph(const RunArguments& arguments);
+int inspect(const InspectArguments& arguments);
+int tokenize(const TokenizeArguments& arguments);
+int ops(bool json);
+int options(bool json);
+
+}  // namespace plait::cli

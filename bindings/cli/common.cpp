@@ -1,0 +1,107 @@
+#include "bindings/cli/common.h"
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+namespace plait::cli {
+namespace {
+
+volatile std::sig_atomic_t interrupt_came = 0;
+
+void on_interrupt(int) {
+  interrupt_came = 1;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+/// Whether the option is for objects of that kind, by what the library says of it.
+bool is_for(const nlohmann::json& rows, const std::string& key, std::initializer_list<std::string_view> kinds) {
+  for (const auto& row : rows) {
+    if (row.at("key") != key) continue;
+    for (const auto& kind : row.at("for")) {
+      if (std::find(kinds.begin(), kinds.end(), kind.get<std::string>()) != kinds.end()) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void set_option(plait_api::Options& options, const std::string& key, const std::string& value) {
+  try {
+    options.set(key, value);
+  } catch (const plait_api::Failure& failure) {
+    throw UsageError(failure.what(), failure.hint());
+  }
+}
+
+OptionSets option_sets(const ModelArguments& arguments, const std::string& for_what) {
+  OptionSets out;
+  if (!arguments.cache_dir.empty()) out.model.set("cache_dir", arguments.cache_dir);
+  set_option(out.rest, "threads", std::to_string(arguments.threads));
+  set_option(out.rest, "dtype", arguments.dtype);
+  if (arguments.options.empty()) return out;
+  auto rows = nlohmann::json::parse(plait_api::tensor(plait_options_describe).text());
+  for (const std::string& option : arguments.options) {
+    auto [key, value] = name_and_value(option, "--option");
+    bool of_model = is_for(rows, key, {"model"});
+    bool of_rest =
+        for_what == "generator" ? is_for(rows, key, {"generator", "request"}) : is_for(rows, key, {for_what});
+    if (!of_model && !of_rest)
+      throw UsageError("option " + key + " means nothing here", "`plait options` lists them");
+    set_option(of_model ? out.model : out.rest, key, value);
+  }
+  return out;
+}
+
+std::vector<int32_t> parse_ids(std::string_view text) {
+  std::vector<int32_t> out;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  auto blank = [](char letter) {
+    return letter == ' ' || letter == ',' || letter == '\n' || letter == '\t' || letter == '\r';
+  };
+  while (true) {
+    while (at < end && blank(*at)) ++at;
+    if (at == end) return out;
+    int32_t id = 0;
+    auto [next, failure] = std::from_chars(at, end, id);
+    if (failure != std::errc() || (next < end && !blank(*next))) {
+      throw UsageError("token ids are numbers separated by commas, got \"" + std::string(text.substr(0, 60)) + "\"",
+                       "for example --ids 1,5,7");
+    }
+    out.push_back(id);
+    at = next;
+  }
+}
+
+std::string read_all(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::ifstream file(path, std::ios::binary);
+  std::string out{std::istreambuf_iterator<char>(file), {}};
+  if (!file.good() && !file.eof()) throw UsageError("cannot read \"" + path + "\"");
+  return out;
+}
+
+std::pair<std::string, std::string> name_and_value(const std::string& text, std::string_view option) {
+  size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw UsageError(std::string(option) + " takes NAME=VALUE, got \"" + text + "\"");
+  }
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+void answer(std::string_view text) {
+  bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written) throw std::runtime_error("cannot write to standard output");
+}
+
+void catch_interrupt() { std::signal(SIGINT, on_interrupt); }
+bool interrupted() { return interrupt_came != 0; }
+
+}  // namespace plait::cli

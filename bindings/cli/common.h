@@ -1,0 +1,39 @@
+#pragma once
+// What several commands need.
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "bindings/c/plait.hpp"
+#include "bindings/cli/commands.h"
+
+namespace plait::cli {
+
+/// The arguments as the options of a model, and of what is made from it.
+struct OptionSets {
+  plait_api::Options model, rest;
+};
+/// `for_what` is the scope of `rest`: "generator" (which takes those of requests, too) or "session".
+OptionSets option_sets(const ModelArguments& arguments, const std::string& for_what);
+
+/// Sets an option that the user wrote. Throws UsageError when it does not fit.
+void set_option(plait_api::Options& options, const std::string& key, const std::string& value);
+
+/// "1,5,7", blanks allowed. Throws UsageError.
+std::vector<int32_t> parse_ids(std::string_view text);
+
+/// "-" is stdin. Throws UsageError.
+std::string read_all(const std::string& path);
+
+/// Splits "NAME=VALUE" at the first '='. Throws UsageError.
+std::pair<std::string, std::string> name_and_value(const std::string& text, std::string_view option);
+
+/// Writes to stdout at once. Throws std::runtime_error when nobody takes it.
+void answer(std::string_view text);
+
+/// From now on Ctrl-C sets a flag, once; a second one ends the process.
+void catch_interrupt();
+bool interrupted();
+
+}  // namespace plait::cli

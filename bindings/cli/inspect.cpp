@@ -1,0 +1,85 @@
+// plait inspect: what a model is, and what was recognised in it.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "bindings/cli/common.h"
+
+namespace plait::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string plain(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+/// "268.1 M", "536.2 MB": three to four digits.
+std::string rounded(const Json& value, const char* unit) {
+  auto number = value.get<double>();
+  const char* prefixes[] = {"", " k", " M", " G", " T"};
+  int power = 0;
+  for (; number >= 1000 && power < 4; ++power) number /= 1000;
+  char text[64];
+  std::snprintf(text, sizeof text, power ? "%.1f%s%s" : "%.0f%s%s", number, prefixes[power], unit);
+  return text;
+}
+
+std::string line(const std::string& name, const std::string& value) {
+  std::string out = name;
+  out.resize(std::max<size_t>(out.size() + 2, 16), ' ');
+  return out + value + "\n";
+}
+
+std::string pairs(const Json& object) {
+  std::string out;
+  for (const auto& [name, value] : object.items()) out += (out.empty() ? "" : ", ") + name + " " + plain(value);
+  return out;
+}
+
+std::string operands(const Json& list, const std::string& noun) {
+  std::string out;
+  constexpr size_t most = 6;  // a language model has dozens of cache tensors
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (i == most) return out + line("", "and " + std::to_string(list.size() - most) + " more (--json lists them)");
+    out += line(i == 0 ? noun : "", plain(list[i].at("name")) + "  " + plain(list[i].at("type")));
+  }
+  return out;
+}
+
+std::string table(const Json& info) {
+  std::string out = line("file", plain(info.at("file")));
+  out += line("made by", plain(info.at("producer")) + ", opsets " + pairs(info.at("opsets")));
+  out += operands(info.at("inputs"), "inputs") + operands(info.at("outputs"), "outputs");
+  out += line("nodes", plain(info.at("nodes")) + ": " + pairs(info.at("ops")));
+  out += line("parameters", rounded(info.at("parameters"), ""));
+  out += line("weights", rounded(info.at("weight_bytes"), "B"));
+  if (!info.at("recognised").get<bool>()) {
+    return out + line("recognised", "no: " + plain(info.at("why_not"))) +
+           line("", "it runs op by op, as the file says");
+  }
+  out += line("recognised", "a decoder");
+  const std::pair<const char*, const char*> rows[] = {
+      {"layers", "layers"},   {"heads", "heads"},          {"kv heads", "kv_heads"},     {"head size", "head_size"},
+      {"windows", "windows"}, {"hidden size", "hidden"},   {"vocabulary", "vocabulary"}, {"context", "context"},
+      {"norm", "norm"},       {"activation", "activation"}};
+  for (auto [name, key] : rows) {
+    if (!info.at(key).is_null() && plain(info.at(key)) != "") out += line(name, plain(info.at(key)));
+  }
+  out += line("lifted", pairs(info.at("features")));
+  return out + line("cache", rounded(info.at("cache_bytes_per_token"), "B") + " per token");
+}
+
+}  // namespace
+
+int inspect(const InspectArguments& arguments) {
+  OptionSets options = option_sets(arguments, "generator");
+  options.model.set("tokenizer", "none");
+  plait_api::Model model(arguments.model, options.model);
+  if (!arguments.dump.empty()) {
+    answer(model.dump(arguments.dump));
+  } else {
+    std::string info = model.info();
+    answer(arguments.json ? info + "\n" : table(Json::parse(info)));
+  }
+  return exit_ok;
+}
+
+}  // namespace plait::cli

@@ -1,0 +1,19 @@
+// plait logits: what the model expects after every token of a prompt.
+#include "bindings/cli/common.h"
+#include "bindings/cli/npy.h"
+
+namespace plait::cli {
+
+int logits(const LogitsArguments& arguments) {
+  std::vector<int32_t> ids = parse_ids(arguments.ids);
+  OptionSets options = option_sets(arguments, "generator");
+  options.model.set("tokenizer", "none");
+  plait_api::Model model(arguments.model, options.model);
+  plait_api::Generator generator(model, options.rest);
+  plait_api::Request request = generator.submit(ids, plait_api::Options().set("kind", "score"));
+  plait_api::Tensor result = request.result();
+  write_npy(arguments.out, result.view());
+  return exit_ok;
+}
+
+}  // namespace plait::cli

@@ -1,0 +1,188 @@
+// The command line: reads the arguments, runs one command, prints its error.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+
+#include "bindings/cli/common.h"
+
+namespace plait::cli {
+namespace {
+
+constexpr const char* overview =
+    R"(Plait reads ONNX language models and generates from them.
+
+Examples:
+  plait generate models/gemma-3-270m --prompt "Once upon a time"
+  plait generate models/gemma-3-270m --chat --prompt "Name three rivers." --max-tokens 64
+  plait inspect models/gemma-3-270m
+  echo "Hello" | plait tokenize models/gemma-3-270m
+
+MODEL is a directory with model.onnx (or another .onnx file) and, beside it, tokenizer.json, config.json and
+generation_config.json as far as there are any; or the path of an .onnx file. A model without a tokenizer takes --ids.
+
+`plait COMMAND --help` explains a command.)";
+
+constexpr const char* statuses =
+    R"(Exit status: 0 success; 1 the command failed (a message on stderr says why); 2 the command line is wrong;
+130 interrupted by Ctrl-C. stdout carries the answer alone; figures and messages go to stderr.
+
+PLAIT_ISA=avx2 (or reference, avx512, avx512_bf16, amx) in the environment limits the instructions that are used.)";
+
+std::string default_cache_dir() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache && *cache) return std::string(cache) + "/plait";
+  const char* home = std::getenv("HOME");
+  return home && *home ? std::string(home) + "/.cache/plait" : std::string();
+}
+
+void add_model_arguments(CLI::App& command, ModelArguments& arguments, bool computes = true) {
+  command.add_option("MODEL", arguments.model, "A model directory or an .onnx file")->required();
+  arguments.cache_dir = default_cache_dir();
+  command.add_option("--cache-dir", arguments.cache_dir,
+                     "Where to keep what makes later starts faster; \"\" for nowhere");
+  if (!computes) return;
+  command.add_option("--threads", arguments.threads, "Threads to compute with; 0: as many as there are processors");
+  command.add_option("--dtype", arguments.dtype, "Weights as file (as they are), f32 or bf16");
+  command.add_option("--option", arguments.options, "KEY=VALUE: any other option; `plait options` lists them")
+      ->allow_extra_args(false);
+}
+
+/// An option of the command that is an option of requests, passed on as it was written.
+void add_request_option(CLI::App& command, GenerateArguments& arguments, const std::string& flag,
+                        const std::string& key, const std::string& doc) {
+  command
+      .add_option_function<std::vector<std::string>>(
+          flag,
+          [&arguments, key](const std::vector<std::string>& values) {
+            for (const std::string& value : values) arguments.request.emplace_back(key, value);
+          },
+          doc)
+      ->allow_extra_args(false);
+}
+
+void add_generate(CLI::App& app, GenerateArguments& arguments) {
+  CLI::App& command = *app.add_subcommand("generate", "Continue a prompt; the text streams to stdout");
+  command.footer(
+      "Sampling follows the model's generation_config.json where no option says otherwise. With a model\n"
+      "that has no tokenizer --ids prints ids.\n\nExamples:\n"
+      "  plait generate DIR --prompt \"The sea\" --max-tokens 40 --seed 7\n"
+      "  plait generate DIR --ids 2,651,6 --temperature 0 --json");
+  add_model_arguments(command, arguments);
+  auto* prompt = command.add_option_group("Prompt", "One of these");
+  prompt->add_option("--prompt", arguments.prompt, "The text to continue");
+  prompt->add_option("--ids", arguments.ids, "The prompt as token ids: 1,5,7");
+  prompt->add_option("--file", arguments.file, "A file that holds the text; - for stdin");
+  prompt->require_option(1);
+  command.add_flag("--chat", arguments.chat, "The text is a user's message to a chat model");
+  add_request_option(command, arguments, "--max-tokens", "max_tokens", "Most new tokens (256)");
+  add_request_option(command, arguments, "--temperature", "temperature",
+                     "0: always the likeliest token; larger: more varied");
+  add_request_option(command, arguments, "--top-k", "top_k", "Choose among the K likeliest tokens; 0: all");
+  add_request_option(command, arguments, "--top-p", "top_p",
+                     "Choose among the likeliest tokens that reach this probability");
+  add_request_option(command, arguments, "--seed", "seed", "The same seed gives the same text");
+  add_request_option(command, arguments, "--stop", "stop", "End before this text; may be repeated");
+  command.add_flag("--ignore-eos", arguments.ignore_eos, "Go on after the model's end-of-text token");
+  command.add_flag("--json", arguments.json, "Print one object: ids, text, finish_reason, usage, timings");
+  command.add_flag("--profile", arguments.profile, "Print seconds per op to stderr");
+  command.final_callback([&arguments, prompt] {
+    arguments.has_prompt = prompt->count("--prompt") > 0;
+    arguments.has_ids = prompt->count("--ids") > 0;
+    arguments.has_file = prompt->count("--file") > 0;
+  });
+}
+
+struct Arguments {
+  GenerateArguments generate;
+  LogitsArguments logits;
+  RunArguments run;
+  InspectArguments inspect;
+  TokenizeArguments tokenize;
+  bool json = false;  ///< of ops and options
+};
+
+void add_commands(CLI::App& app, Arguments& arguments) {
+  add_generate(app, arguments.generate);
+
+  CLI::App& logits = *app.add_subcommand("logits", "Write the logits of every position of a prompt");
+  add_model_arguments(logits, arguments.logits);
+  logits.add_option("--ids", arguments.logits.ids, "The prompt as token ids: 1,5,7")->required();
+  logits.add_option("--out", arguments.logits.out, "The .npy file to write: f32 [tokens, vocabulary]")->required();
+
+  CLI::App& run = *app.add_subcommand("run", "Run any ONNX graph as its file says, on .npy files");
+  run.footer("bf16 has no name in NumPy: files of '<V2' or uint16 are taken for it, and '<V2' is written.");
+  add_model_arguments(run, arguments.run);
+  run.add_option("--input", arguments.run.inputs, "NAME=FILE.npy, one for each input of the graph")
+      ->allow_extra_args(false);
+  run.add_option("--output", arguments.run.outputs, "NAME=FILE.npy, for each output that is wanted")
+      ->allow_extra_args(false)
+      ->required();
+
+  CLI::App& inspect = *app.add_subcommand("inspect", "Say what a model is and what was recognised in it");
+  add_model_arguments(inspect, arguments.inspect);
+  inspect.add_flag("--json", arguments.inspect.json, "All of it, as one object");
+  inspect.add_option("--dump", arguments.inspect.dump,
+                     "Print the graph after this pass: import, interface, fold, raise, fuse");
+
+  CLI::App& tokenize = *app.add_subcommand("tokenize", "Turn stdin's text into token ids");
+  add_model_arguments(tokenize, arguments.tokenize, false);
+  tokenize.add_flag("--decode", arguments.tokenize.decode, "The way back: ids on stdin into text");
+  tokenize.add_flag("--plain", arguments.tokenize.plain, "Without the special tokens (BOS) that belong to a prompt");
+
+  CLI::App& ops = *app.add_subcommand("ops", "List the ops, with dims rule, gradient and kernels");
+  ops.add_flag("--json", arguments.json, "As a list of objects");
+  CLI::App& options = *app.add_subcommand("options", "List the options that --option takes");
+  options.add_flag("--json", arguments.json, "As a list of objects");
+}
+
+int dispatch(const CLI::App& app, const Arguments& arguments) {
+  std::string command = app.get_subcommands().at(0)->get_name();
+  if (command == "generate") return generate(arguments.generate);
+  if (command == "logits") return logits(arguments.logits);
+  if (command == "run") return run_graph(arguments.run);
+  if (command == "inspect") return inspect(arguments.inspect);
+  if (command == "tokenize") return tokenize(arguments.tokenize);
+  return command == "ops" ? ops(arguments.json) : options(arguments.json);
+}
+
+/// One line, whatever the message holds.
+int report(int status, std::string message, const std::string& hint) {
+  if (!hint.empty()) message += " (hint: " + hint + ")";
+  for (char& letter : message) {
+    if (static_cast<unsigned char>(letter) < ' ') letter = ' ';
+  }
+  std::fprintf(stderr, "plait: error: %s\n", message.c_str());
+  return status;
+}
+
+int run(int count, char** words) {
+  CLI::App app(overview, "plait");
+  app.footer(statuses);
+  app.set_version_flag("--version", std::string("plait ") + plait_version());
+  app.require_subcommand(1);
+  Arguments arguments;
+  add_commands(app, arguments);
+  try {
+    app.parse(count, words);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return report(exit_usage, error.what(), "`plait --help` and `plait COMMAND --help` explain");
+  }
+  return dispatch(app, arguments);
+}
+
+}  // namespace
+}  // namespace plait::cli
+
+int main(int count, char** words) {
+  using namespace plait::cli;
+  try {
+    return run(count, words);
+  } catch (const UsageError& error) {
+    return report(exit_usage, error.what(), error.hint());
+  } catch (const plait_api::Failure& error) {
+    return report(exit_failure, error.what(), error.hint());
+  } catch (const std::exception& error) {
+    return report(exit_failure, error.what(), {});
+  }
+}

@@ -1,0 +1,28 @@
+// plait tokenize: text from standard input as token ids, or the way back.
+#include <filesystem>
+
+#include "bindings/cli/common.h"
+
+namespace plait::cli {
+
+int tokenize(const TokenizeArguments& arguments) {
+  // The tokenizer alone: the model itself is not read.
+  std::error_code failure;
+  std::filesystem::path path(arguments.model);
+  if (!std::filesystem::is_directory(path, failure)) path = path.has_parent_path() ? path.parent_path() : ".";
+  plait_api::Options options;
+  if (!arguments.cache_dir.empty()) options.set("cache_dir", arguments.cache_dir);
+  plait_api::Tokenizer tokenizer(plait_api::made<plait_tokenizer>(
+      [&](plait_tokenizer** out) { return plait_tokenizer_open(path.c_str(), options.get(), out); }));
+  std::string input = read_all("-");
+  if (arguments.decode) {
+    answer(tokenizer.decode(parse_ids(input), arguments.plain) + "\n");
+    return exit_ok;
+  }
+  std::string out;
+  for (int32_t id : tokenizer.encode(input, !arguments.plain)) out += (out.empty() ? "" : ",") + std::to_string(id);
+  answer(out + "\n");
+  return exit_ok;
+}
+
+}  // namespace plait::cli

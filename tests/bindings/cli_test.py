@@ -1,0 +1,295 @@
+"""The command line: its forms, its answers, its errors.
+
+usage: cli_test.py PLAIT FIXTURES SAMPLE, where SAMPLE is samples/c/stream.c, built
+"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import npy_files
+
+PLAIT = FIXTURES = SAMPLE = None
+PROMPT = "323,352,460,299,398,428,121"
+GREEDY = [288, 89, 354, 354, 354, 23, 23, 478, 419, 419, 419, 419, 419, 396, 383, 437]
+
+
+def fixture(name):
+    return os.path.join(FIXTURES, name)
+
+
+class CommandLine(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def file(self, name, text=None):
+        path = os.path.join(self.folder, name)
+        if text is not None:
+            with open(path, "w") as file:
+                file.write(text)
+        return path
+
+    def call(self, *words, status=0, stdin=""):
+        environment = dict(os.environ, XDG_CACHE_HOME=os.path.join(self.folder, "cache"))
+        done = subprocess.run([PLAIT, *words], input=stdin.encode(), capture_output=True, env=environment,
+                              timeout=300)
+        self.assertEqual(done.returncode, status, (words, done.stderr))
+        return done.stdout.decode(), done.stderr.decode()
+
+    def error(self, *words, status=1, names=(), **more):
+        """The command fails with one line that names things; stdout stays empty."""
+        out, err = self.call(*words, status=status, **more)
+        self.assertEqual(out, "")
+        self.assertTrue(err.startswith("plait: error: ") and err.count("\n") == 1, err)
+        for name in names:
+            self.assertIn(name, err)
+
+    def generate(self, model, *words, **more):
+        out, _ = self.call("generate", fixture(model), "--json", "--ignore-eos", *words, **more)
+        return json.loads(out)
+
+    def test_version_and_help(self):
+        self.assertRegex(self.call("--version")[0], r"^plait \d+\.\d+\.\d+\n$")
+        out, _ = self.call("--help")
+        for word in ("generate", "logits", "run", "inspect", "tokenize", "ops", "Exit status", "Examples"):
+            self.assertIn(word, out)
+        self.assertIn("--temperature", self.call("generate", "--help")[0])
+
+    def test_ids(self):
+        words = ["--ids", PROMPT, "--max-tokens", "16", "--temperature", "0"]
+        answer = self.generate("gemma3-standard23", *words)
+        self.assertEqual(answer["ids"], GREEDY)
+        self.assertEqual(answer["finish_reason"], "length")
+        self.assertEqual(answer["usage"]["prompt_tokens"], 7)
+        self.assertEqual(answer["usage"]["new_tokens"], 16)
+        self.assertGreater(answer["timings"]["decode_tokens_per_s"], 0)
+        self.assertGreater(answer["timings"]["peak_memory_bytes"], 1e6)
+        # The same text as an engine with the tokenizer makes, and as decoding all at once.
+        with_tokenizer = self.generate("gemma3-standard23", *words, "--stop", "no such text at all")
+        self.assertEqual(answer["text"], with_tokenizer["text"])
+        decoded, _ = self.call("tokenize", fixture("gemma3-standard23"), "--decode", stdin=",".join(map(str, GREEDY)))
+        self.assertEqual(answer["text"].strip(), decoded.strip())
+        # Without a tokenizer: the ids themselves.
+        out, err = self.call("generate", fixture("gpt2-optimum18"), "--ids", PROMPT, "--temperature", "0",
+                             "--max-tokens", "4")
+        self.assertEqual(out, "321,16,227,473\n")
+        for word in ("prefill", "decode", "tokens/s", "time to first token", "peak memory"):
+            self.assertIn(word, err)
+        self.error("generate", fixture("gpt2-optimum18"), "--prompt", "hello", names=["tokenizer"])
+
+    def test_text(self):
+        words = ["--temperature", "0", "--max-tokens", "12"]
+        ids, _ = self.call("tokenize", fixture("gemma3-standard23"), stdin="the river")
+        by_text = self.generate("gemma3-standard23", "--prompt", "the river", *words)
+        by_ids = self.generate("gemma3-standard23", "--ids", ids.strip(), *words)
+        by_file = self.generate("gemma3-standard23", "--file", self.file("prompt.txt", "the river"), *words)
+        by_stdin = self.generate("gemma3-standard23", "--file", "-", *words, stdin="the river")
+        for answer in (by_ids, by_file, by_stdin):
+            self.assertEqual((answer["ids"], answer["text"]), (by_text["ids"], by_text["text"]))
+        out, _ = self.call("generate", fixture("gemma3-standard23"), "--prompt", "the river", "--ignore-eos", *words)
+        self.assertEqual(out, by_text["text"] + "\n")
+        chat = self.generate("gemma3-standard23", "--prompt", "the river", "--chat", *words)
+        self.assertGreater(chat["usage"]["prompt_tokens"], by_text["usage"]["prompt_tokens"])
+        # A stop text ends the output before it.
+        middle = by_text["text"][2:5]
+        stopped = self.generate("gemma3-standard23", "--prompt", "the river", "--stop", middle, *words)
+        self.assertEqual(stopped["finish_reason"], "stop")
+        self.assertEqual(stopped["text"], by_text["text"][:by_text["text"].index(middle)])
+
+    def test_sampling(self):
+        words = ["--ids", PROMPT, "--max-tokens", "12", "--temperature", "2", "--top-k", "50", "--top-p", "0.95"]
+        one = self.generate("gemma3-standard23", *words, "--seed", "5")
+        again = self.generate("gemma3-standard23", *words, "--seed", "5", "--threads", "1")
+        self.assertEqual(one["ids"], again["ids"])
+        self.assertNotEqual(one["ids"], self.generate("gemma3-standard23", *words, "--seed", "6")["ids"])
+        self.assertEqual(one["usage"]["seed"], 5)
+        drawn = self.generate("gemma3-standard23", *words)
+        again = self.generate("gemma3-standard23", *words, "--seed", str(drawn["usage"]["seed"]))
+        self.assertEqual(drawn["ids"], again["ids"])
+        several = self.generate("gemma3-standard23", *words, "--option", "samples=3", "--option", "logprobs=1")
+        self.assertEqual(len(several["samples"]), 3)
+        self.assertEqual(len(several["logprobs"]), 12)
+        for dtype in ("f32", "bf16"):
+            answer = self.generate("gemma3-standard23", "--ids", PROMPT, "--dtype", dtype, "--temperature", "0")
+            self.assertEqual(len(answer["ids"]), 256)
+
+    def test_generation_config(self):
+        """A model's sampling defaults and its end tokens count unless they are overridden."""
+        model = self.file("model")
+        shutil.copytree(fixture("gemma3-standard23"), model)
+        def answer(config, *words):
+            with open(os.path.join(model, "generation_config.json"), "w") as file:
+                json.dump(config, file)
+            out, _ = self.call("generate", model, "--json", "--ids", PROMPT, "--max-tokens", "16", *words)
+            return json.loads(out)
+        self.assertEqual(answer({})["ids"], GREEDY)
+        self.assertEqual(answer({"do_sample": False, "temperature": 2.0})["ids"], GREEDY)
+        self.assertNotEqual(answer({"do_sample": True, "temperature": 3.0}, "--seed", "1")["ids"], GREEDY)
+        self.assertEqual(answer({"do_sample": True, "temperature": 3.0}, "--temperature", "0")["ids"], GREEDY)
+        stopped = answer({"eos_token_id": [89, 7]})
+        self.assertEqual((stopped["ids"], stopped["finish_reason"]), (GREEDY[:2], "eos"))
+        self.assertEqual(answer({"eos_token_id": 89}, "--ignore-eos")["ids"], GREEDY)
+        self.error("generate", self.broken(model, "generation_config.json", '{"eos_token_id": "x"}'), "--ids", "1",
+                   names=["generation_config.json", "eos_token_id"])
+        self.error("generate", self.broken(model, "config.json", "{"), "--ids", "1", names=["config.json", "JSON"])
+
+    def broken(self, model, name, text):
+        with open(os.path.join(model, name), "w") as file:
+            file.write(text)
+        return model
+
+    def test_model_choice(self):
+        """Which file of a directory is the model."""
+        source = fixture("gpt2-optimum18/model.onnx")
+        shutil.copy(source, self.file("b.onnx"))
+        words = ["--ids", PROMPT, "--temperature", "0", "--max-tokens", "2"]
+        self.call("generate", self.folder, *words)
+        shutil.copy(source, self.file("a.onnx"))
+        self.error("generate", self.folder, *words, names=["a.onnx, b.onnx"])
+        self.call("generate", self.file("a.onnx"), *words)
+        self.file("decoder_model.onnx", "no model")
+        shutil.copy(source, self.file("decoder_with_past_model.onnx"))
+        self.call("generate", self.folder, *words)
+        self.file("decoder_model_merged.onnx", "no model")
+        self.error("generate", self.folder, *words, names=["decoder_model_merged.onnx"])
+        shutil.copy(source, self.file("model.onnx"))
+        self.call("generate", self.folder, *words)
+        self.file("genai_config.json", '{"model": {"decoder": {"filename": "decoder_model.onnx"}}}')
+        self.error("generate", self.folder, *words, names=["decoder_model.onnx"])
+        self.file("genai_config.json", '{"model": {"decoder": {"filename": "gone.onnx"}}}')
+        self.error("generate", self.folder, *words, names=["gone.onnx", "genai_config.json"])
+        os.mkdir(self.file("empty"))
+        self.error("inspect", self.file("empty"), names=["no .onnx file"])
+
+    def test_run(self):
+        """One step of a graph with its past, by hand, gives the golden logits."""
+        info = json.loads(self.call("inspect", fixture("gpt2-optimum18"), "--json")[0])
+        ids = list(map(int, PROMPT.split(",")))
+        words = []
+        for operand in info["inputs"]:
+            name, path = operand["name"], self.file(operand["name"].replace("/", "_") + ".npy")
+            if "past" in name:
+                npy_files.write(path, "<f4", (1, 4, 0, 16), [])
+            else:
+                values = {"input_ids": ids, "position_ids": range(7)}.get(name, [1] * 7)
+                npy_files.write(path, "<i8", (1, 7), values, version=2, fortran=name == "input_ids")
+            words += ["--input", f"{name}={path}"]
+        out = self.file("logits.npy")
+        self.call("run", fixture("gpt2-optimum18"), *words, "--output", f"logits={out}")
+        descr, shape, values = npy_files.read(out)
+        _, _, golden = npy_files.read(fixture("goldens/gpt2_7.npy"))
+        self.assertEqual((descr, tuple(shape)), ("<f4", (1, 7, 512)))
+        self.assertLess(max(abs(a - b) for a, b in zip(values, golden)), 1e-4 * max(map(abs, golden)))
+        self.error("run", fixture("gpt2-optimum18"), *words, "--output", f"nothing={out}",
+                   names=["nothing", "logits"])
+        self.error("run", fixture("gpt2-optimum18"), *words[2:], "--output", f"logits={out}", names=["missing"])
+        self.error("run", fixture("gpt2-optimum18"), "--output", "logits", status=2, names=["NAME=VALUE"])
+        short = self.file("short.npy")
+        for content in (b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00\xff\xff", open(out, "rb").read()[:-4], b"x" * 100):
+            with open(short, "wb") as file:
+                file.write(content)
+            self.error("run", fixture("gpt2-optimum18"), "--input", f"input_ids={short}", "--output", f"logits={out}",
+                       names=["short.npy"])
+
+    def test_logits(self):
+        out = self.file("logits.npy")
+        self.call("logits", fixture("gemma3-standard23"), "--ids", PROMPT, "--out", out)
+        descr, shape, values = npy_files.read(out)
+        self.assertEqual((descr, tuple(shape)), ("<f4", (7, 512)))
+        last = list(values[-512:])
+        self.assertEqual(last.index(max(last)), GREEDY[0])
+        self.error("logits", fixture("gemma3-standard23"), "--ids", "1,600", "--out", out, names=["600", "512"])
+        self.error("logits", fixture("gemma3-standard23"), "--ids", "1,x", "--out", out, status=2, names=["1,x"])
+        self.error("logits", fixture("gemma3-standard23"), "--ids", "1", "--out", "/no/such/folder/f.npy",
+                   names=["f.npy"])
+
+    def test_inspect(self):
+        info = json.loads(self.call("inspect", fixture("gemma3-standard23"), "--json")[0])
+        self.assertEqual(info["recognised"], True)
+        facts = {"layers": 3, "heads": 4, "kv_heads": 1, "head_size": 16, "windows": [8, 8, 0], "hidden": 48,
+                 "vocabulary": 512}
+        self.assertEqual({key: info[key] for key in facts}, facts)
+        self.assertIn("RMSNorm", info["norm"])
+        self.assertEqual(info["activation"], "gelu_tanh")
+        self.assertEqual(info["cache_bytes_per_token"], 3 * 2 * 16 * 4)
+        self.assertGreater(info["parameters"], 512 * 48)
+        self.assertEqual(info["weight_bytes"], 4 * info["parameters"])
+        text, _ = self.call("inspect", fixture("gemma3-standard23"))
+        self.assertIn("a decoder", text)
+        raised, _ = self.call("inspect", fixture("gemma3-standard23"), "--dump", "raise")
+        self.assertIn("plait.PagedAttention", raised)
+        self.assertIn("input_ids", self.call("inspect", fixture("gemma3-standard23"), "--dump", "import")[0])
+        self.error("inspect", fixture("gemma3-standard23"), "--dump", "x", names=["raise"])
+
+    def test_tokenize(self):
+        with open(fixture("gemma3-standard23/tokenizer_config.json")) as file:
+            bos = json.load(file).get("bos_token")
+        text = "the sea and \u00e9t\u00e9"
+        ids, _ = self.call("tokenize", fixture("gemma3-standard23"), stdin=text)
+        plain, _ = self.call("tokenize", fixture("gemma3-standard23"), "--plain", stdin=text)
+        self.assertTrue(bos and ids == "1," + plain, (ids, plain))
+        decoded, _ = self.call("tokenize", fixture("gemma3-standard23/model.onnx"), "--decode", stdin=ids)
+        self.assertEqual(decoded, text + "\n")
+        self.assertEqual(self.call("tokenize", fixture("gemma3-standard23"), "--cache-dir", "", stdin=text)[0], ids)
+        self.error("tokenize", fixture("gpt2-optimum18"), names=["tokenizer.json"])
+
+    def test_ops_and_options(self):
+        rows = {row["op"]: row for row in json.loads(self.call("ops", "--json")[0])}
+        self.assertGreater(len(rows), 100)
+        self.assertEqual(set(rows["MatMul"]) >= {"dims", "gradient", "kernels", "doc"}, True)
+        self.assertTrue(any(kernel["isa"] == "reference" for kernel in rows["plait.Linear"]["kernels"]))
+        self.assertIn("plait.Linear", self.call("ops")[0])
+        self.assertIn("cache_bytes", self.call("options")[0])
+
+    def test_usage_errors(self):
+        model = fixture("gemma3-standard23")
+        self.error(status=2)
+        self.error("dance", status=2)
+        self.error("generate", model, status=2)
+        self.error("generate", model, "--prompt", "a", "--ids", "1", status=2)
+        self.error("generate", model, "--ids", "1", "--temperature", "hot", status=2, names=["temperature", "hot"])
+        self.error("generate", model, "--ids", "1", "--dtype", "f8", status=2, names=["dtype"])
+        self.error("generate", model, "--ids", "1", "--option", "colour=red", status=2, names=["colour"])
+        self.error("generate", model, "--ids", "1", "--chat", status=2)
+        self.error("generate", "/no/such", "--ids", "1", names=["/no/such", "hint"])
+        self.error("generate", model, "--ids", "1,2", "--option", "cache_bytes=1", names=["cache"])
+        self.error("generate", model, "--ids", ",".join(["1"] * 600), names=["600", "512"])
+
+    def test_isa(self):
+        def ids(isa):
+            environment = dict(os.environ, PLAIT_ISA=isa)
+            words = [PLAIT, "generate", fixture("gemma3-standard23"), "--ids", PROMPT, "--temperature", "0",
+                     "--max-tokens", "16", "--json", "--ignore-eos"]
+            done = subprocess.run(words, capture_output=True, env=environment, timeout=300)
+            return done.returncode, done.stdout
+        status, out = ids("reference")
+        self.assertEqual((status, json.loads(out)["ids"]), (0, GREEDY))
+        self.assertEqual(ids("z80"), (1, b""))
+
+    def test_interrupt(self):
+        """Ctrl-C ends the answer where it is."""
+        words = [PLAIT, "generate", fixture("llama-standard23"), "--ids", PROMPT, "--max-tokens", "100000",
+                 "--ignore-eos", "--cache-dir", ""]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        first = process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertTrue(first.isdigit() and out.endswith(b"\n"))
+
+    def test_sample(self):
+        done = subprocess.run([SAMPLE, fixture("gemma3-standard23"), "the river"], capture_output=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(len(done.stdout.decode()), 3)
+        self.assertEqual(subprocess.run([SAMPLE, "/no/such", "x"], capture_output=True).returncode, 1)
+
+
+if __name__ == "__main__":
+    PLAIT, FIXTURES, SAMPLE = sys.argv[1:4]
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""The include law: which folder may include which.
+
+usage: include_law.py ROOT
+
+A folder may include itself, what its row names, and what the rows of those name (a public dependency is passed on). A
+row that names a file gives that file alone, with what its folder includes. docs/architecture.md shows the same table,
+and this check compares them. Includes in quotes are written from the root of the repository.
+"""
+import os
+import re
+import sys
+
+import sources
+
+# folder -> what it may include. Folders stand in the order in which data passes through them.
+LAW = {
+    "core/base": [],
+    "core/graph": ["core/base"],
+    "core/ops": ["core/graph"],
+    "core/exec": ["core/base"],
+    "core/passes": ["core/ops", "core/exec/program.h", "core/exec/kernel.h"],
+    "core/text": ["core/base"],
+    "core/generate": ["core/passes", "core/exec", "core/text"],
+    "kernels/reference": ["core/exec/kernel.h"],
+    "kernels/cpu": ["core/exec/kernel.h"],
+    "importers/onnx": ["core/graph"],
+    "serving": ["core/generate"],
+    "bindings/c": ["serving", "importers/onnx", "kernels/reference/reference.h", "kernels/cpu/cpu.h"],
+    "bindings/cli": ["bindings/c/plait.h", "bindings/c/plait.hpp"],
+    "samples": ["bindings/c/plait.h", "bindings/c/plait.hpp"],
+    "tests/bindings": ["bindings/c/plait.h", "bindings/c/plait.hpp"],
+}
+# A file's own rules come before its folder's: the public headers stand alone, as they do once they are installed.
+FILE_LAW = {"bindings/c/plait.h": [], "bindings/c/plait.hpp": ["bindings/c/plait.h"]}
+FREE = "tests"  # may include anything
+# The installed headers are included by their plain names where a user of the installed library would do so.
+PLAIN = {"plait.h": "bindings/c/plait.h", "plait.hpp": "bindings/c/plait.hpp"}
+PLAIN_IN = ("samples", "bindings/c/plait.hpp")
+# Headers of third parties stay in the folders that wrap them; <iostream>, which sets up streams of the whole process,
+# stays out of the library. (begins with, folder)
+WRAPPED = [("hwy/", "kernels/cpu"), ("google/protobuf/", "importers/onnx"), ("onnx-ml.pb.h", "importers/onnx"),
+           ("CLI/", "bindings/cli"), ("immintrin.h", "kernels/cpu"), ("iostream", "bindings/cli")]
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+ROW = re.compile(r"^\| `([a-z/]+)` \| (.*?) \|")
+
+
+def folder_of(path):
+    """The folder of the law that a path belongs to; the longest one, so that tests/bindings is not tests."""
+    fitting = [name for name in [*LAW, FREE] if path.startswith(name + "/")]
+    return max(fitting, key=len, default=None)
+
+
+def allowed(folder, law=None):
+    """All that a folder may include: names of folders and of files."""
+    law = LAW if law is None else law
+    out, todo = set(), [folder]
+    while todo:
+        entry = todo.pop()
+        if entry in out:
+            continue
+        out.add(entry)
+        # A single file brings what its folder may include, not the folder.
+        home = entry if entry in law else os.path.dirname(entry)
+        if home.startswith("bindings") and home != entry:
+            continue  # a public header includes nothing
+        todo += law.get(home, [])
+    return out
+
+
+def problem_of(path, quote, name, root):
+    """What is wrong with an include, or None."""
+    if quote == "<" or any(name.startswith(start) for start, _ in WRAPPED):
+        for start, home in WRAPPED:
+            if name.startswith(start) and folder_of(path) not in (home, FREE):
+                return f"<{name}> is for {home}"
+        return None
+    if name in PLAIN and path.startswith(PLAIN_IN):
+        name = PLAIN[name]
+    if not os.path.exists(os.path.join(root, name)):
+        return f'"{name}" is not a path from the root of the repository'
+    folder = folder_of(path)
+    if folder == FREE:
+        return None
+    if path in FILE_LAW:
+        return None if name in FILE_LAW[path] else f'"{name}": a public header has to stand alone'
+    target = folder_of(name)
+    if target is None:
+        return f'"{name}": its folder has no row in the law'
+    if target == folder or {target, name} & allowed(folder):
+        return None
+    return f'"{name}": {folder} may include {", ".join(LAW[folder]) or "nothing"} and what those may'
+
+
+def documented(root):
+    """The table of docs/architecture.md: folder -> what it may include."""
+    rows = {}
+    for line in sources.lines(root, "docs/architecture.md"):
+        found = ROW.match(line)
+        if found:
+            rows[found[1]] = re.findall(r"`([^`]+)`", found[2])
+    return rows
+
+
+def main(root):
+    problems, checked = [], 0
+    for path in sources.files(root, sources.CPP):
+        checked += 1
+        if folder_of(path) is None:
+            problems.append(f"{path}: its folder has no row in the law (tests/checks/include_law.py)")
+            continue
+        for number, line in enumerate(sources.lines(root, path), 1):
+            found = INCLUDE.match(line)
+            problem = found and problem_of(path, found[1], found[2], root)
+            if problem:
+                problems.append(f"{path}:{number}: {problem}")
+    shown = documented(root)
+    for folder in sorted({*LAW, *shown}):
+        if shown.get(folder) != LAW.get(folder):
+            problems.append(f"docs/architecture.md: {folder} includes {shown.get(folder)}; the law: {LAW.get(folder)}")
+    sources.finish(checked, problems)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
