@@ -15,7 +15,9 @@ namespace plait {
 using Phase = Sample::Phase;
 using Clock = std::chrono::steady_clock;
 
-static double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+static double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // ---- from other threads ----
 
@@ -82,7 +84,8 @@ bool SchedulerCore::wait_for_work() {
   auto earliest = Clock::time_point::max();
   for (const Job& job : running_) {
     if (job->has_deadline) earliest = std::min(earliest, job->deadline);
-    for (const Sample& sample : job->samples) runnable = runnable || sample.phase == Phase::active || sample.phase == Phase::preempted;
+    for (const Sample& sample : job->samples)
+      runnable = runnable || sample.phase == Phase::active || sample.phase == Phase::preempted;
   }
   std::unique_lock lock(mutex);
   for (const Job& job : queue)
@@ -130,7 +133,8 @@ void SchedulerCore::drop_dead() {
       return true;
     }
     if (!job->has_deadline || Clock::now() < job->deadline) return false;
-    job->fail(Error(Code::timeout, cat("the request's deadline of ", static_cast<int64_t>(job->options.deadline.count()), " ms is over")));
+    job->fail(Error(Code::timeout, cat("the request's deadline of ",
+                                       static_cast<int64_t>(job->options.deadline.count()), " ms is over")));
     return true;
   };
   {
@@ -168,7 +172,8 @@ std::vector<int32_t> SchedulerCore::all_tokens(const Job& job, const Sample& sam
 void SchedulerCore::start_stream(const Request::State& job, Sample& sample) {
   constexpr size_t enough = 16;
   sample.stream.emplace(tokenizer->stream());
-  for (size_t i = job.prompt.size() - std::min(enough, job.prompt.size()); i < job.prompt.size(); ++i) sample.stream->push(job.prompt[i]);
+  for (size_t i = job.prompt.size() - std::min(enough, job.prompt.size()); i < job.prompt.size(); ++i)
+    sample.stream->push(job.prompt[i]);
 }
 
 void SchedulerCore::admit() {
@@ -205,11 +210,14 @@ bool SchedulerCore::start_sample(const Job& job, Sample& sample) {
   std::vector<int32_t> all = all_tokens(job, sample);
   // Scores and hidden states are wanted for every token, so none may come from the cache.
   bool whole = job->options.kind != RequestOptions::Kind::generate;
-  sample.sequence = job->options.parent && sample.output.empty() ? fork_of(*job->options.parent)
-                                                                 : engine->open(whole ? std::span<const int32_t>() : std::span<const int32_t>(all));
-  int64_t chunk = std::min<int64_t>(static_cast<int64_t>(all.size()) - sample.sequence->length(), engine->options().step_tokens);
+  sample.sequence = job->options.parent && sample.output.empty()
+                        ? fork_of(*job->options.parent)
+                        : engine->open(whole ? std::span<const int32_t>() : std::span<const int32_t>(all));
+  int64_t chunk =
+      std::min<int64_t>(static_cast<int64_t>(all.size()) - sample.sequence->length(), engine->options().step_tokens);
   bool alone = std::none_of(running_.begin(), running_.end(), [&](const Job& other) {
-    return std::any_of(other->samples.begin(), other->samples.end(), [&](const Sample& one) { return &one != &sample && one.sequence; });
+    return std::any_of(other->samples.begin(), other->samples.end(),
+                       [&](const Sample& one) { return &one != &sample && one.sequence; });
   });
   if (!alone && !engine->reserve(*sample.sequence, std::max<int64_t>(chunk, 1))) {
     sample.sequence.reset();
@@ -273,16 +281,23 @@ bool SchedulerCore::add_slot(const Job& job, Sample& sample, int64_t budget) {
   bool every_row = job->options.kind != RequestOptions::Kind::generate;
   int64_t tokens = std::min({missing, budget, every_row ? rows_left : missing});
   if (!make_room(sample, tokens)) {
-    bool alone = std::count_if(running_.begin(), running_.end(), [](const Job& other) {
-      return std::any_of(other->samples.begin(), other->samples.end(), [](const Sample& one) { return one.sequence != nullptr; });
-    }) <= 1 && std::count_if(job->samples.begin(), job->samples.end(), [](const Sample& one) { return one.sequence != nullptr; }) <= 1;
+    bool alone = std::count_if(running_.begin(), running_.end(),
+                               [](const Job& other) {
+                                 return std::any_of(other->samples.begin(), other->samples.end(),
+                                                    [](const Sample& one) { return one.sequence != nullptr; });
+                               }) <= 1 &&
+                 std::count_if(job->samples.begin(), job->samples.end(),
+                               [](const Sample& one) { return one.sequence != nullptr; }) <= 1;
     if (alone && slots_.empty())
-      end_job(job, Error(Code::out_of_memory, cat("the cache of ", human_bytes(engine->options().cache_bytes), " is full at ", have, " tokens of this request"),
+      end_job(job, Error(Code::out_of_memory,
+                         cat("the cache of ", human_bytes(engine->options().cache_bytes), " is full at ", have,
+                             " tokens of this request"),
                          "raise cache_bytes, or release kept conversations"));
     return false;
   }
   bool ends = tokens == missing;
-  slots_.push_back({job, &sample, {all.begin() + have, all.begin() + have + tokens}, every_row ? tokens : ends, ends});
+  slots_.push_back(
+      {job, &sample, {all.begin() + have, all.begin() + have + tokens}, every_row ? tokens : ends, ends});
   return true;
 }
 
@@ -301,7 +316,8 @@ bool SchedulerCore::preempt_youngest(const Sample& except) {
   Sample* youngest = nullptr;
   for (const Job& job : running_)
     for (Sample& sample : job->samples) {
-      bool in_step = std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.sample == &sample; });
+      bool in_step =
+          std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.sample == &sample; });
       bool younger = sample.order > except.order && (!youngest || sample.order > youngest->order);
       if (sample.sequence && sample.phase == Phase::active && !in_step && younger) youngest = &sample;
     }
@@ -314,7 +330,8 @@ bool SchedulerCore::preempt_youngest(const Sample& except) {
 
 void SchedulerCore::execute() {
   std::vector<Slot> logits, hidden;
-  for (Slot& slot : slots_) (slot.job->options.kind == RequestOptions::Kind::embed ? hidden : logits).push_back(std::move(slot));
+  for (Slot& slot : slots_)
+    (slot.job->options.kind == RequestOptions::Kind::embed ? hidden : logits).push_back(std::move(slot));
   slots_.clear();
   for (std::vector<Slot>* part : {&logits, &hidden}) {
     if (part->empty()) continue;
@@ -414,10 +431,13 @@ void SchedulerCore::choose(const Job& job, Sample& sample, std::span<float> logi
     }
     return job->emit(std::move(event));
   }
-  if (static_cast<int64_t>(sample.output.size()) >= options.max_tokens) return end_sample(job, sample, FinishReason::length, {});
+  if (static_cast<int64_t>(sample.output.size()) >= options.max_tokens)
+    return end_sample(job, sample, FinishReason::length, {});
   bool too_short = static_cast<int64_t>(sample.output.size()) < options.min_tokens;
-  accept(job, sample, plait::sample(logits, options.sampling, job->prompt, sample.output,
-                                    too_short ? std::span<const int32_t>(options.stop_tokens) : std::span<const int32_t>(), index_of(job, sample)));
+  accept(job, sample,
+         plait::sample(logits, options.sampling, job->prompt, sample.output,
+                       too_short ? std::span<const int32_t>(options.stop_tokens) : std::span<const int32_t>(),
+                       index_of(job, sample)));
 }
 
 /// The longest end of `text` that begins one of the stop strings.
@@ -435,8 +455,12 @@ void SchedulerCore::accept(const Job& job, Sample& sample, SampledToken token) {
   auto count = static_cast<int64_t>(sample.output.size());
   bool may_stop = count >= options.min_tokens;
   FinishReason reason = FinishReason::none;
-  if (may_stop && std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token.id) != options.stop_tokens.end()) reason = FinishReason::eos;
-  else if (count >= options.max_tokens || (engine->context() && static_cast<int64_t>(job->prompt.size()) + count >= engine->context())) reason = FinishReason::length;
+  if (may_stop &&
+      std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token.id) != options.stop_tokens.end())
+    reason = FinishReason::eos;
+  else if (count >= options.max_tokens ||
+           (engine->context() && static_cast<int64_t>(job->prompt.size()) + count >= engine->context()))
+    reason = FinishReason::length;
   Event event;
   if (sample.stream) {
     if (reason != FinishReason::eos) sample.held_text += sample.stream->push(token.id);

@@ -6,20 +6,25 @@ namespace plait {
 
 /// Held by the scheduler, its requests and conversations: the engine lives until the last of them is gone.
 struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
-  SchedulerCore(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer, SchedulerOptions options, Log* log)
+  SchedulerCore(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer, SchedulerOptions options,
+                Log* log)
       : engine(std::move(engine)), tokenizer(std::move(tokenizer)), options(options), log(log) {}
 
   using Job = std::shared_ptr<Request::State>;
 
   void loop();
-  void start() { thread = std::thread([this] { loop(); }); }
+  void start() {
+    thread = std::thread([this] { loop(); });
+  }
   void stop();
   void wake();
   /// Sequences go back to the engine on its own thread.
   void bury(std::unique_ptr<Sequence> sequence);
   /// Runs `task` on the engine's thread and waits; rethrows what it throws.
   void on_thread(const std::function<void()>& task);
-  std::unique_ptr<Sequence> fork_of(const Conversation& conversation) { return engine->fork(*conversation.sequence_); }
+  std::unique_ptr<Sequence> fork_of(const Conversation& conversation) {
+    return engine->fork(*conversation.sequence_);
+  }
   const std::vector<int32_t>& tail_of(const Conversation& conversation) { return conversation.tail_; }
   const Sequence& sequence_of(const Conversation& conversation) { return *conversation.sequence_; }
 
@@ -77,9 +82,11 @@ struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
   void release(const Job& job);
   void publish_figures();
   std::vector<int32_t> all_tokens(const Job& job, const Sample& sample) const;
-  uint32_t index_of(const Job& job, const Sample& sample) const { return static_cast<uint32_t>(&sample - job->samples.data()); }
+  uint32_t index_of(const Job& job, const Sample& sample) const {
+    return static_cast<uint32_t>(&sample - job->samples.data());
+  }
 
-  std::vector<Job> running_;   ///< in order of admission
+  std::vector<Job> running_;  ///< in order of admission
   std::vector<Slot> slots_;
   int64_t admissions_ = 0;
   int64_t finished_ = 0, preempted_ = 0, steps_ = 0;

@@ -73,7 +73,8 @@ void Request::cancel() {
 void Request::push(int32_t token) {
   {
     std::lock_guard lock(state_->mutex);
-    if (state_->asking == 0) throw Error(Code::invalid_argument, "no logits wait for a token", "take the next event first");
+    if (state_->asking == 0)
+      throw Error(Code::invalid_argument, "no logits wait for a token", "take the next event first");
     --state_->asking;
     state_->pushed.push_back(token);
   }

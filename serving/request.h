@@ -18,9 +18,9 @@ class Conversation {
 
  private:
   friend struct SchedulerCore;
-  std::shared_ptr<void> home_;            ///< the core: outlives the engine's sequences
+  std::shared_ptr<void> home_;  ///< the core: outlives the engine's sequences
   std::unique_ptr<Sequence> sequence_;
-  std::vector<int32_t> tail_;             ///< tokens chosen but not fed yet: at most the last one
+  std::vector<int32_t> tail_;  ///< tokens chosen but not fed yet: at most the last one
 };
 
 /// One sample of a request: a sequence of its own from the end of the prompt on.
@@ -33,23 +33,23 @@ struct Sample {
     done,
   };
   Phase phase = Phase::waiting;
-  std::unique_ptr<Sequence> sequence;     ///< null while waiting or preempted
-  std::vector<int32_t> output;            ///< new tokens
+  std::unique_ptr<Sequence> sequence;  ///< null while waiting or preempted
+  std::vector<int32_t> output;         ///< new tokens
   std::optional<TextStream> stream;
-  std::string held_text;                  ///< text that might turn out to begin a stop string
-  int64_t order = 0;                      ///< of admission: the youngest is preempted first
+  std::string held_text;  ///< text that might turn out to begin a stop string
+  int64_t order = 0;      ///< of admission: the youngest is preempted first
 };
 
 struct Request::State {
   // Set at submission, then constant.
   RequestOptions options;
-  std::vector<int32_t> prompt;            ///< the parent's tokens too, so that a preempted request can start again
+  std::vector<int32_t> prompt;  ///< the parent's tokens too, so that a preempted request can start again
   std::chrono::steady_clock::time_point submitted, deadline;
   bool has_deadline = false;
 
   // The scheduler's thread alone.
   std::vector<Sample> samples;
-  int64_t prompt_done = 0;                ///< score, embed: rows collected
+  int64_t prompt_done = 0;  ///< score, embed: rows collected
   bool admitted = false;
 
   // Shared, under `mutex`.
@@ -57,21 +57,21 @@ struct Request::State {
   std::condition_variable changed;
   std::deque<Event> events;
   std::optional<Error> error;
-  bool error_seen = false;                ///< `next` has thrown it
+  bool error_seen = false;  ///< `next` has thrown it
   int32_t samples_left = 1;
   bool finished = false;
-  std::deque<int32_t> pushed;             ///< host sampling: tokens that wait to be taken
-  int32_t asking = 0;                     ///< host sampling: logits handed out and not answered
+  std::deque<int32_t> pushed;  ///< host sampling: tokens that wait to be taken
+  int32_t asking = 0;          ///< host sampling: logits handed out and not answered
   RequestUsage usage;
   std::vector<float> matrix;
   std::shared_ptr<Conversation> conversation;
 
   std::atomic<bool> cancelled{false};
-  std::function<void()> wake;             ///< the scheduler; does nothing once that is gone
+  std::function<void()> wake;  ///< the scheduler; does nothing once that is gone
 
   void emit(Event event);
   void fail(const Error& why);
-  void finish_sample();                   ///< with `mutex` held
+  void finish_sample();  ///< with `mutex` held
 };
 
 }  // namespace plait

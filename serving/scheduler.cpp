@@ -11,7 +11,8 @@ struct Scheduler::Core : SchedulerCore {
 
 Conversation::~Conversation() { std::static_pointer_cast<SchedulerCore>(home_)->bury(std::move(sequence_)); }
 
-Scheduler::Scheduler(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer, SchedulerOptions options, Log* log)
+Scheduler::Scheduler(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer,
+                     SchedulerOptions options, Log* log)
     : core_(std::make_shared<Core>(std::move(engine), std::move(tokenizer), options, log)) {
   core_->start();
 }
@@ -20,17 +21,25 @@ Scheduler::~Scheduler() { core_->stop(); }
 
 static void check(const RequestOptions& options, const SchedulerCore& core, int64_t prompt) {
   const Engine& engine = *core.engine;  // vocabulary, context and options of an engine do not change
-  if (prompt == 0) throw Error(Code::invalid_argument, "the prompt is empty", "give at least one token; a BOS will do");
+  if (prompt == 0)
+    throw Error(Code::invalid_argument, "the prompt is empty", "give at least one token; a BOS will do");
   for (int32_t id : options.prompt)
     if (id < 0 || (engine.vocabulary() && id >= engine.vocabulary()))
-      throw Error(Code::invalid_argument, cat("token id ", id, " is out of range: the vocabulary has ", engine.vocabulary()));
+      throw Error(Code::invalid_argument,
+                  cat("token id ", id, " is out of range: the vocabulary has ", engine.vocabulary()));
   if (engine.context() && prompt > engine.context())
-    throw Error(Code::invalid_argument, cat("the prompt has ", prompt, " tokens, the context ", engine.context()), "shorten the prompt");
-  if (options.samples < 1 || options.samples > 1024) throw Error(Code::invalid_argument, cat("samples is ", options.samples, ", expected 1 to 1024"));
+    throw Error(Code::invalid_argument, cat("the prompt has ", prompt, " tokens, the context ", engine.context()),
+                "shorten the prompt");
+  if (options.samples < 1 || options.samples > 1024)
+    throw Error(Code::invalid_argument, cat("samples is ", options.samples, ", expected 1 to 1024"));
   if (options.max_tokens < 0) throw Error(Code::invalid_argument, cat("max_tokens is ", options.max_tokens));
-  if (!options.stop_strings.empty() && !core.tokenizer) throw Error(Code::invalid_argument, "stop strings need a tokenizer", "use stop_tokens");
+  if (!options.stop_strings.empty() && !core.tokenizer)
+    throw Error(Code::invalid_argument, "stop strings need a tokenizer", "use stop_tokens");
   if (!engine.could_fit(prompt + 1))
-    throw Error(Code::out_of_memory, cat("the cache of ", human_bytes(engine.options().cache_bytes), " cannot hold the prompt's ", prompt, " tokens"), "raise cache_bytes");
+    throw Error(Code::out_of_memory,
+                cat("the cache of ", human_bytes(engine.options().cache_bytes), " cannot hold the prompt's ", prompt,
+                    " tokens"),
+                "raise cache_bytes");
 }
 
 std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
@@ -60,7 +69,8 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
     std::lock_guard lock(core_->mutex);
     if (core_->stopping) throw Error(Code::closed, "the generator is closed");
     if (static_cast<int64_t>(core_->queue.size()) >= core_->options.queue)
-      throw Error(Code::overloaded, cat("the queue is full: ", core_->options.queue, " requests wait"), "try again later, or raise the option queue");
+      throw Error(Code::overloaded, cat("the queue is full: ", core_->options.queue, " requests wait"),
+                  "try again later, or raise the option queue");
     core_->queue.push_back(job);
   }
   core_->wake();
@@ -96,14 +106,17 @@ std::shared_ptr<Conversation> Scheduler::restore(std::span<const std::byte> byte
   if (bytes.size() < sizeof count) throw Error(Code::bad_model, "the saved conversation is cut short");
   std::memcpy(&count, bytes.data(), sizeof count);
   bytes = bytes.subspan(sizeof count);
-  if (count > 1 || bytes.size() < count * sizeof(int32_t)) throw Error(Code::bad_model, "the saved conversation is damaged");
+  if (count > 1 || bytes.size() < count * sizeof(int32_t))
+    throw Error(Code::bad_model, "the saved conversation is damaged");
   std::vector<int32_t> tail(count);
   if (count) std::memcpy(tail.data(), bytes.data(), count * sizeof(int32_t));
   for (int32_t id : tail)
-    if (id < 0 || (vocabulary() && id >= vocabulary())) throw Error(Code::bad_model, "the saved conversation holds a token that the model does not have");
+    if (id < 0 || (vocabulary() && id >= vocabulary()))
+      throw Error(Code::bad_model, "the saved conversation holds a token that the model does not have");
   std::shared_ptr<Conversation> out;
   core_->on_thread([&] {
-    out = std::make_shared<Conversation>(core_, core_->engine->restore(bytes.subspan(count * sizeof(int32_t))), std::move(tail));
+    out = std::make_shared<Conversation>(core_, core_->engine->restore(bytes.subspan(count * sizeof(int32_t))),
+                                         std::move(tail));
   });
   return out;
 }

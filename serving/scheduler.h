@@ -24,20 +24,23 @@ std::string_view finish_reason_name(FinishReason reason);
 /// A sequence that outlived its request: to be continued or forked by later ones. Thread-safe to share.
 class Conversation;
 
-
 struct RequestOptions {
-  std::vector<int32_t> prompt;             ///< token ids, as they are; appended to `parent`'s when there is one
+  std::vector<int32_t> prompt;  ///< token ids, as they are; appended to `parent`'s when there is one
   SamplingParams sampling;
-  int64_t max_tokens = 256;                ///< new tokens
-  int64_t min_tokens = 0;                  ///< before that, no end of text and no stop
-  std::vector<int32_t> stop_tokens;        ///< end the text (reason eos); the stop token itself is the last token
-  std::vector<std::string> stop_strings;   ///< end the text (reason stop); the text handed out ends before it
-  int32_t samples = 1;                     ///< from one prompt; they share its pages
-  bool host_sampling = false;              ///< `next` returns logits and waits for `push`
-  bool keep = false;                       ///< keep the sequence for `conversation`
+  int64_t max_tokens = 256;               ///< new tokens
+  int64_t min_tokens = 0;                 ///< before that, no end of text and no stop
+  std::vector<int32_t> stop_tokens;       ///< end the text (reason eos); the stop token itself is the last token
+  std::vector<std::string> stop_strings;  ///< end the text (reason stop); the text handed out ends before it
+  int32_t samples = 1;                    ///< from one prompt; they share its pages
+  bool host_sampling = false;             ///< `next` returns logits and waits for `push`
+  bool keep = false;                      ///< keep the sequence for `conversation`
   std::shared_ptr<Conversation> parent;
-  std::chrono::milliseconds deadline{0};   ///< from submission; 0: none. A request past it ends with Error(timeout)
-  enum class Kind { generate, score, embed } kind = Kind::generate;  ///< score: logits of all prompt tokens; embed: hidden states
+  std::chrono::milliseconds deadline{0};  ///< from submission; 0: none. A request past it ends with Error(timeout)
+  enum class Kind {
+    generate,
+    score,
+    embed
+  } kind = Kind::generate;  ///< score: logits of all prompt tokens; embed: hidden states
 };
 
 /// One token, or the end, of one sample.
@@ -45,9 +48,9 @@ struct Event {
   int32_t sample = 0;
   bool has_token = false;
   SampledToken token;
-  std::string text;                        ///< whole UTF-8; may be empty while a character is incomplete
+  std::string text;                          ///< whole UTF-8; may be empty while a character is incomplete
   FinishReason finish = FinishReason::none;  ///< not none: the last event of this sample
-  std::vector<float> logits;               ///< host sampling: [vocabulary]; then has_token is false
+  std::vector<float> logits;                 ///< host sampling: [vocabulary]; then has_token is false
 };
 
 struct RequestUsage {
@@ -83,8 +86,8 @@ class Request {
 };
 
 struct SchedulerOptions {
-  int64_t queue = 256;           ///< waiting requests; one more is Error(overloaded)
-  int64_t running = 64;          ///< samples in a step
+  int64_t queue = 256;   ///< waiting requests; one more is Error(overloaded)
+  int64_t running = 64;  ///< samples in a step
 };
 
 struct SchedulerStats {
@@ -96,7 +99,8 @@ struct SchedulerStats {
 class Scheduler {
  public:
   /// `tokenizer` may be null: then events have no text, and stop strings are refused. `log` may be null.
-  Scheduler(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer, SchedulerOptions options, Log* log = nullptr);
+  Scheduler(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer, SchedulerOptions options,
+            Log* log = nullptr);
   /// Ends all requests with Error(closed).
   ~Scheduler();
 

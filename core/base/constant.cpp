@@ -52,7 +52,8 @@ void transpose_matrices(const Word* in, Word* out, int64_t planes, int64_t rows,
 template <class Word>
 void permute(const Word* in, Word* out, const Shape& shape, const std::vector<int64_t>& order) {
   Shape strides = shape, index = shape, stride_of, size_of;
-  for (int i = shape.rank(), step = 1; i-- > 0;) strides[i] = i + 1 < shape.rank() ? strides[i + 1] * shape[i + 1] : step;
+  for (int i = shape.rank(), step = 1; i-- > 0;)
+    strides[i] = i + 1 < shape.rank() ? strides[i + 1] * shape[i + 1] : step;
   for (int64_t axis : order) {
     stride_of.push_back(strides[static_cast<int>(axis)]);
     size_of.push_back(shape[static_cast<int>(axis)]);
@@ -73,14 +74,14 @@ void permute(const Word* in, Word* out, const Shape& shape, const std::vector<in
 template <class Word>
 void transpose_words(const Tensor& in, const Tensor& out, const std::vector<int64_t>& order, ThreadPool* pool) {
   int rank = in.shape().rank();
-  bool last_two = rank >= 2 && order[static_cast<size_t>(rank) - 1] == rank - 2 && order[static_cast<size_t>(rank) - 2] == rank - 1;
+  bool last_two = rank >= 2 && order[static_cast<size_t>(rank) - 1] == rank - 2 &&
+                  order[static_cast<size_t>(rank) - 2] == rank - 1;
   for (int i = 0; i + 2 < rank; ++i) last_two = last_two && order[static_cast<size_t>(i)] == i;
   // The source may be unaligned in its file; x86-64, the only platform, reads it all the same.
   if (last_two)
     transpose_matrices(in.as<Word>(), out.as<Word>(), in.shape().elements(0, rank - 2), in.shape().back(2),
                        in.shape().back(1), pool);
-  else
-    permute(in.as<Word>(), out.as<Word>(), in.shape(), order);
+  else permute(in.as<Word>(), out.as<Word>(), in.shape(), order);
 }
 
 Tensor transposed(const Tensor& in, const RecipeStep& step, ThreadPool* pool) {
@@ -125,7 +126,8 @@ double element(const Tensor& tensor, int64_t i) {
     case DType::i16: return read(int16_t{});
     case DType::i8: return read(int8_t{});
     case DType::u16: return read(uint16_t{});
-    case DType::u8: case DType::boolean: return read(uint8_t{});
+    case DType::u8:
+    case DType::boolean: return read(uint8_t{});
     default: throw Error(Code::unsupported, cat("cannot cast a constant of dtype ", dtype_name(tensor.dtype())));
   }
 }

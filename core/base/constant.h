@@ -27,9 +27,9 @@ struct RecipeStep {
 };
 
 struct Constant {
-  std::string initializer;         ///< the tensor's name in the file; "" for what was computed
-  Tensor source;                   ///< as the file has it
-  std::vector<RecipeStep> steps;   ///< applied in order
+  std::string initializer;        ///< the tensor's name in the file; "" for what was computed
+  Tensor source;                  ///< as the file has it
+  std::vector<RecipeStep> steps;  ///< applied in order
 
   DType dtype() const;  ///< after the steps
   Shape shape() const;

@@ -12,10 +12,10 @@ struct Row {
 
 // Indexed by the enum's number.
 constexpr Row rows[] = {
-    {"none", 0},        {"f32", 32},    {"u8", 8},          {"i8", 8},      {"u16", 16},  {"i16", 16},  {"i32", 32},
-    {"i64", 64},        {"string", 0},  {"bool", 8},        {"f16", 16},    {"f64", 64},  {"u32", 32},  {"u64", 64},
-    {"c64", 64},        {"c128", 128},  {"bf16", 16},       {"f8e4m3fn", 8}, {"f8e4m3fnuz", 8}, {"f8e5m2", 8},
-    {"f8e5m2fnuz", 8},  {"u4", 4},      {"i4", 4},          {"f4e2m1", 4},  {"f8e8m0", 8}, {"u2", 2},   {"i2", 2},
+    {"none", 0}, {"f32", 32},   {"u8", 8},     {"i8", 8},       {"u16", 16},       {"i16", 16},   {"i32", 32},
+    {"i64", 64}, {"string", 0}, {"bool", 8},   {"f16", 16},     {"f64", 64},       {"u32", 32},   {"u64", 64},
+    {"c64", 64}, {"c128", 128}, {"bf16", 16},  {"f8e4m3fn", 8}, {"f8e4m3fnuz", 8}, {"f8e5m2", 8}, {"f8e5m2fnuz", 8},
+    {"u4", 4},   {"i4", 4},     {"f4e2m1", 4}, {"f8e8m0", 8},   {"u2", 2},         {"i2", 2},
 };
 
 const Row& row(DType dtype) {
@@ -40,8 +40,14 @@ bool is_float(DType dtype) {
 
 bool is_integer(DType dtype) {
   switch (dtype) {
-    case DType::u8: case DType::i8: case DType::u16: case DType::i16:
-    case DType::u32: case DType::i32: case DType::u64: case DType::i64: return true;
+    case DType::u8:
+    case DType::i8:
+    case DType::u16:
+    case DType::i16:
+    case DType::u32:
+    case DType::i32:
+    case DType::u64:
+    case DType::i64: return true;
     default: return false;
   }
 }

@@ -21,11 +21,11 @@ enum class Code : int32_t {
   out_of_memory = 5,     ///< a budget that the caller gave, or the machine's memory, does not suffice
   overloaded = 6,        ///< the queue is full; try again later
   cancelled = 7,
-  timeout = 8,           ///< nothing happened in the time given; the call may be repeated
-  io = 9,                ///< the operating system refused to read or write
-  numeric = 10,          ///< NaN where numbers were needed
-  closed = 11,           ///< the object was released or shut down
-  internal = 12,         ///< a fault of Plait itself
+  timeout = 8,    ///< nothing happened in the time given; the call may be repeated
+  io = 9,         ///< the operating system refused to read or write
+  numeric = 10,   ///< NaN where numbers were needed
+  closed = 11,    ///< the object was released or shut down
+  internal = 12,  ///< a fault of Plait itself
 };
 
 /// The name of a code as it stands in messages: "invalid_argument".

@@ -58,7 +58,8 @@ std::shared_ptr<Blob> map_open_file(int fd, const std::string& path) {
   if (info.st_size == 0) return std::make_shared<MappedBlob>(nullptr, 0);
   void* address = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
   if (address == MAP_FAILED)
-    throw Error(Code::io, cat("cannot map ", quote(path), " (", human_bytes(info.st_size), "): ", std::strerror(errno)));
+    throw Error(Code::io,
+                cat("cannot map ", quote(path), " (", human_bytes(info.st_size), "): ", std::strerror(errno)));
   return std::make_shared<MappedBlob>(address, info.st_size);
 }
 
@@ -82,7 +83,8 @@ std::shared_ptr<Blob> map_beside(const std::string& model_path, const std::strin
                  "external data must lie beside the model file or below it");
   };
   if (location.empty() || location.find('\0') != std::string::npos) throw refuse("is empty or holds a NUL");
-  if (relative.is_absolute() || location.find('\\') != std::string::npos) throw refuse("is not a relative POSIX path");
+  if (relative.is_absolute() || location.find('\\') != std::string::npos)
+    throw refuse("is not a relative POSIX path");
   for (const auto& part : relative)
     if (part == "..") throw refuse("leaves the model's directory");
 
@@ -90,8 +92,10 @@ std::shared_ptr<Blob> map_beside(const std::string& model_path, const std::strin
   fs::path directory = fs::canonical(fs::absolute(model_path).parent_path(), error);
   if (error) throw Error(Code::not_found, cat("no directory holds ", quote(model_path)));
   fs::path target = fs::canonical(directory / relative, error);
-  if (error) throw Error(Code::not_found, cat("external data file ", quote((directory / relative).string()), " does not exist"),
-                         "copy it beside the model file");
+  if (error)
+    throw Error(Code::not_found,
+                cat("external data file ", quote((directory / relative).string()), " does not exist"),
+                "copy it beside the model file");
   fs::path real_model = fs::canonical(model_path, error);
   bool inside = lies_under(target, directory) || (!error && lies_under(target, real_model.parent_path()));
   if (!inside) throw refuse("resolves to a file outside the model's directory");
@@ -103,8 +107,7 @@ std::shared_ptr<Blob> map_beside(const std::string& model_path, const std::strin
 
 std::string read_text_file(const std::string& path, int64_t limit) {
   auto blob = map_file(path);
-  if (blob->size() > limit)
-    throw Error(Code::bad_model, cat(quote(path), " is larger than ", human_bytes(limit)));
+  if (blob->size() > limit) throw Error(Code::bad_model, cat(quote(path), " is larger than ", human_bytes(limit)));
   return std::string(reinterpret_cast<const char*>(blob->data()), static_cast<size_t>(blob->size()));
 }
 

@@ -12,8 +12,7 @@ Shape::Shape(std::span<const int64_t> sizes) {
 }
 
 void Shape::push_back(int64_t size) {
-  if (rank_ == max_rank)
-    throw Error(Code::unsupported, cat("a tensor has more than ", max_rank, " dimensions"));
+  if (rank_ == max_rank) throw Error(Code::unsupported, cat("a tensor has more than ", max_rank, " dimensions"));
   sizes_[rank_++] = size;
 }
 
@@ -25,9 +24,7 @@ int64_t Shape::elements(int begin, int end) const {
   return product;
 }
 
-bool Shape::operator==(const Shape& other) const {
-  return std::equal(begin(), end(), other.begin(), other.end());
-}
+bool Shape::operator==(const Shape& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
 
 std::string Shape::text() const {
   std::string out = "[";

@@ -63,13 +63,14 @@ std::shared_ptr<Blob> borrow_blob(std::byte* data, int64_t size, std::shared_ptr
 Tensor::Tensor(DType dtype, const Shape& shape)
     : dtype_(dtype),
       shape_(shape),
-      blob_(make_blob(packed_bytes(checked_elements({shape.begin(), shape.end()}, dtype_bits(dtype)), dtype_bits(dtype)))) {}
+      blob_(make_blob(
+          packed_bytes(checked_elements({shape.begin(), shape.end()}, dtype_bits(dtype)), dtype_bits(dtype)))) {}
 
 Tensor::Tensor(DType dtype, const Shape& shape, std::shared_ptr<const Blob> blob, int64_t offset)
     : dtype_(dtype), shape_(shape), blob_(std::move(blob)), offset_(offset) {
   if (offset < 0 || offset > blob_->size() || bytes() > blob_->size() - offset)
-    throw Error(Code::bad_model, cat("a tensor ", dtype_name(dtype), shape.text(), " needs ", bytes(), " bytes at offset ",
-                                     offset, ", there are ", blob_->size()));
+    throw Error(Code::bad_model, cat("a tensor ", dtype_name(dtype), shape.text(), " needs ", bytes(),
+                                     " bytes at offset ", offset, ", there are ", blob_->size()));
 }
 
 Tensor Tensor::of_ints(std::span<const int64_t> values) {
@@ -97,9 +98,9 @@ std::vector<int64_t> to_ints(const TensorView& tensor) {
     case DType::i16: widen<int16_t>(tensor, out); break;
     case DType::u16: widen<uint16_t>(tensor, out); break;
     case DType::i8: widen<int8_t>(tensor, out); break;
-    case DType::u8: case DType::boolean: widen<uint8_t>(tensor, out); break;
-    default:
-      throw Error(Code::invalid_argument, cat("expected an integer tensor, got ", dtype_name(tensor.dtype)));
+    case DType::u8:
+    case DType::boolean: widen<uint8_t>(tensor, out); break;
+    default: throw Error(Code::invalid_argument, cat("expected an integer tensor, got ", dtype_name(tensor.dtype)));
   }
   return out;
 }

@@ -38,7 +38,7 @@ class ThreadPool {
   std::vector<std::thread> threads_;
   int64_t spin_ns_ = 0;
   const FunctionRef<void(int)>* task_ = nullptr;
-  alignas(64) std::atomic<uint32_t> round_{0};  ///< goes up by one for each run; workers wait for it to move
+  alignas(64) std::atomic<uint32_t> round_{0};   ///< goes up by one for each run; workers wait for it to move
   alignas(64) std::atomic<int32_t> pending_{0};  ///< workers still busy with this round
   std::atomic<bool> stop_{false};
   std::mutex error_mutex_;

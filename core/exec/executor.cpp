@@ -35,14 +35,16 @@ Executor::~Executor() = default;
 
 void Executor::bind_symbol(const Dim& dim, int64_t size, int input, int axis) {
   auto place = [&] {
-    return cat("input ", quote(program_->input_names[static_cast<size_t>(input)]), " has size ", size, " in dimension ", axis);
+    return cat("input ", quote(program_->input_names[static_cast<size_t>(input)]), " has size ", size,
+               " in dimension ", axis);
   };
   auto symbol = dim.single_symbol();
   if (!symbol || symbols_[static_cast<size_t>(*symbol)] >= 0) {
     for (SymbolId id : dim.symbols())
       if (symbols_[static_cast<size_t>(id)] < 0) return;  // an expression of what no input binds: nothing to compare
     if (dim.evaluate(symbols_) != size)
-      throw Error(Code::invalid_argument, cat(place(), ", expected ", dim.text(program_->symbols), " = ", dim.evaluate(symbols_)));
+      throw Error(Code::invalid_argument,
+                  cat(place(), ", expected ", dim.text(program_->symbols), " = ", dim.evaluate(symbols_)));
     return;
   }
   const Symbol& row = program_->symbols[*symbol];
@@ -62,13 +64,16 @@ bool Executor::bind_symbols(std::span<const TensorView> inputs) {
     const TensorView& given = inputs[i];
     const std::string& name = program_->input_names[i];
     if (given.dtype != buffer.dtype)
-      throw Error(Code::invalid_argument, cat("input ", quote(name), " has dtype ", dtype_name(given.dtype), ", expected ", dtype_name(buffer.dtype)));
+      throw Error(Code::invalid_argument, cat("input ", quote(name), " has dtype ", dtype_name(given.dtype),
+                                              ", expected ", dtype_name(buffer.dtype)));
     if (buffer.sized && given.shape.rank() != static_cast<int>(buffer.dims.size()))
-      throw Error(Code::invalid_argument, cat("input ", quote(name), " has shape ", given.shape.text(), ", expected ", text(buffer.dims, program_->symbols)));
+      throw Error(Code::invalid_argument, cat("input ", quote(name), " has shape ", given.shape.text(), ", expected ",
+                                              text(buffer.dims, program_->symbols)));
     if (buffer.sized)
       for (int axis = 0; axis < given.shape.rank(); ++axis) {
         if (auto symbol = buffer.dims[static_cast<size_t>(axis)].single_symbol())
-          if (symbols_[static_cast<size_t>(*symbol)] < 0) bind_symbol(buffer.dims[static_cast<size_t>(axis)], given.shape[axis], static_cast<int>(i), axis);
+          if (symbols_[static_cast<size_t>(*symbol)] < 0)
+            bind_symbol(buffer.dims[static_cast<size_t>(axis)], given.shape[axis], static_cast<int>(i), axis);
       }
   }
   for (size_t i = 0; i < inputs.size(); ++i) {  // expressions, once all single symbols are bound
@@ -143,7 +148,8 @@ void Executor::run(std::span<const TensorView> inputs) {
     auto start = std::chrono::steady_clock::now();
     execute(i);
     const Instruction& instruction = program_->instructions[i];
-    ProfileRow& row = profile_[instruction.kernel ? cat(instruction.kernel->op, " ", instruction.kernel->isa) : "control"];
+    ProfileRow& row =
+        profile_[instruction.kernel ? cat(instruction.kernel->op, " ", instruction.kernel->isa) : "control"];
     row.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     row.calls += 1;
   }
@@ -222,7 +228,8 @@ void Executor::branch(size_t index) {
   auto& bodies = bodies_[index];
   if (!bodies) {
     bodies = std::make_unique<Bodies>();
-    for (const auto& body : instruction.bodies) bodies->executors.push_back(std::make_unique<Executor>(body, store_, pool_));
+    for (const auto& body : instruction.bodies)
+      bodies->executors.push_back(std::make_unique<Executor>(body, store_, pool_));
   }
   bool condition = *in_[0].as<uint8_t>() != 0;
   bodies->taken = bodies->executors[condition ? 0 : 1].get();
@@ -230,7 +237,9 @@ void Executor::branch(size_t index) {
   bodies->taken->run(operands);
   for (size_t k = 0; k < instruction.outputs.size(); ++k) {
     BufferId id = instruction.outputs[k];
-    if (id >= 0) views_[static_cast<size_t>(id)] = bodies->taken->output(static_cast<int>(k));  // lives in the body until it runs again
+    if (id >= 0)
+      views_[static_cast<size_t>(id)] =
+          bodies->taken->output(static_cast<int>(k));  // lives in the body until it runs again
   }
 }
 
@@ -238,13 +247,15 @@ void Executor::fail(const Instruction& instruction, const KernelStatus& status) 
   std::string operand = cat("operand ", status.slot);
   switch (status.code) {
     case KernelCode::index_out_of_range:
-      throw Error(Code::invalid_argument, cat(instruction.origin, ": ", operand, " holds the index ", status.value, ", which is out of range"));
+      throw Error(Code::invalid_argument, cat(instruction.origin, ": ", operand, " holds the index ", status.value,
+                                              ", which is out of range"));
     case KernelCode::not_a_number:
       throw Error(Code::numeric, cat(instruction.origin, ": ", operand, " holds a NaN at element ", status.value));
     case KernelCode::division_by_zero:
       throw Error(Code::invalid_argument, cat(instruction.origin, ": division by zero at element ", status.value));
     default:
-      throw Error(Code::invalid_argument, cat(instruction.origin, ": ", operand, " holds a value that the op does not allow: ", status.value));
+      throw Error(Code::invalid_argument, cat(instruction.origin, ": ", operand,
+                                              " holds a value that the op does not allow: ", status.value));
   }
 }
 

@@ -64,8 +64,8 @@ class Executor {
   std::vector<int64_t> symbols_;                ///< values, -1 where unbound
   std::vector<int64_t> offsets_, capacities_;   ///< by buffer; where the program has no bounds
   std::shared_ptr<Blob> arena_, scratch_;
-  std::vector<TensorView> in_, out_;            ///< operands of the instruction at hand
-  std::vector<std::unique_ptr<Bodies>> bodies_; ///< by instruction
+  std::vector<TensorView> in_, out_;             ///< operands of the instruction at hand
+  std::vector<std::unique_ptr<Bodies>> bodies_;  ///< by instruction
   bool profiling_ = false;
   Profile profile_;
 };

@@ -48,19 +48,19 @@ struct KernelState {
 };
 
 struct KernelCall {
-  const KernelState* state;                ///< what `prepare` returned, or null
-  std::span<const TensorView> inputs;      ///< absent operands: dtype none, data null
-  std::span<const TensorView> outputs;     ///< shapes are final; an absent output has dtype none. May alias an input
-                                           ///< only where the kernel says `in_place`
+  const KernelState* state;             ///< what `prepare` returned, or null
+  std::span<const TensorView> inputs;   ///< absent operands: dtype none, data null
+  std::span<const TensorView> outputs;  ///< shapes are final; an absent output has dtype none. May alias an input
+                                        ///< only where the kernel says `in_place`
   ThreadPool& pool;
-  std::span<std::byte> scratch;            ///< 64-byte aligned, of the size that `scratch_bytes` asked for; not zeroed
+  std::span<std::byte> scratch;  ///< 64-byte aligned, of the size that `scratch_bytes` asked for; not zeroed
 };
 
 struct Kernel {
-  std::string op;         ///< the schema's name: "Add", "plait.Linear"
-  std::string isa;        ///< "reference", "avx2", "avx512", "amx": what PLAIT_ISA names
-  int priority = 0;       ///< the highest that accepts the node wins; reference kernels are 0
-  std::string dtypes;     ///< one word for the table that `plait ops` prints: "f32", "f32 x bf16"
+  std::string op;      ///< the schema's name: "Add", "plait.Linear"
+  std::string isa;     ///< "reference", "avx2", "avx512", "amx": what PLAIT_ISA names
+  int priority = 0;    ///< the highest that accepts the node wins; reference kernels are 0
+  std::string dtypes;  ///< one word for the table that `plait ops` prints: "f32", "f32 x bf16"
 
   /// Whether the kernel can run the node. Null: always.
   bool (*accepts)(const NodeInfo& node) = nullptr;

@@ -22,7 +22,8 @@ class Store {
   /// Makes every entry of `program` that is not there yet. Sizes of state are evaluated with `symbols` (by the
   /// program's symbol numbers). A weight that needs no step stays where the file is mapped; one that does is made in
   /// fresh memory, and the file's pages behind it leave memory.
-  void load(const Program& program, std::span<const int64_t> symbols, ThreadPool* pool, LoadProgress* progress = nullptr);
+  void load(const Program& program, std::span<const int64_t> symbols, ThreadPool* pool,
+            LoadProgress* progress = nullptr);
 
   /// Throws Error(internal) when the key is not there.
   Tensor get(const std::string& key) const;

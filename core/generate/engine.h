@@ -35,20 +35,20 @@ struct Feed {
 };
 
 struct EngineOptions {
-  int threads = 0;                             ///< 0: as many as usable processors
-  int64_t cache_bytes = int64_t{512} << 20;    ///< the hard budget of the KV cache
+  int threads = 0;                           ///< 0: as many as usable processors
+  int64_t cache_bytes = int64_t{512} << 20;  ///< the hard budget of the KV cache
   int64_t page_tokens = 32;
-  int64_t step_tokens = 512;                   ///< most tokens of one step
+  int64_t step_tokens = 512;  ///< most tokens of one step
   int64_t step_sequences = 64;
-  int64_t step_rows = 64;                      ///< most rows of logits of one step
-  int64_t context = 0;                         ///< longest sequence; 0: what the graph's tables allow
+  int64_t step_rows = 64;  ///< most rows of logits of one step
+  int64_t context = 0;     ///< longest sequence; 0: what the graph's tables allow
 };
 
 struct EngineStats {
-  int64_t pages = 0, pages_free = 0;      ///< of all pools
-  int64_t pages_shared = 0;               ///< in use by more than one sequence
+  int64_t pages = 0, pages_free = 0;  ///< of all pools
+  int64_t pages_shared = 0;           ///< in use by more than one sequence
   int64_t weight_bytes = 0, cache_bytes = 0, arena_bytes = 0;
-  int64_t prefix_hits = 0;                ///< tokens that were found in the cache instead of computed
+  int64_t prefix_hits = 0;  ///< tokens that were found in the cache instead of computed
 };
 
 /// Not thread-safe: one thread drives an engine.

@@ -27,7 +27,8 @@ KvCache::KvCache(const Decoder& decoder, std::vector<int64_t> pages, int64_t pag
   for (int64_t count : pages) {
     Pool pool;
     pool.pages.resize(static_cast<size_t>(count));
-    for (int64_t page = count; page-- > 0;) pool.free.push_back(static_cast<int32_t>(page));  // the lowest is taken first
+    for (int64_t page = count; page-- > 0;)
+      pool.free.push_back(static_cast<int32_t>(page));  // the lowest is taken first
     pools_.push_back(std::move(pool));
   }
 }
@@ -47,7 +48,8 @@ int32_t KvCache::take(int pool) {
     auto entry = entries_.find(info.hash);
     if (entry != entries_.end()) {
       entry->second.pages[static_cast<size_t>(info.group)] = -1;
-      bool empty = std::all_of(entry->second.pages.begin(), entry->second.pages.end(), [](int32_t one) { return one < 0; });
+      bool empty =
+          std::all_of(entry->second.pages.begin(), entry->second.pages.end(), [](int32_t one) { return one < 0; });
       if (empty) entries_.erase(entry);
     }
     info = {};
@@ -101,7 +103,8 @@ std::unique_ptr<KvSequence> KvCache::open(std::span<const int32_t> prompt) {
   uint64_t hash = 0;
   for (int64_t page = 0; page < most; ++page) {
     uint64_t next;
-    const Entry* entry = lookup(hash, prompt.subspan(static_cast<size_t>(page * page_tokens_), static_cast<size_t>(page_tokens_)), next);
+    const Entry* entry = lookup(
+        hash, prompt.subspan(static_cast<size_t>(page * page_tokens_), static_cast<size_t>(page_tokens_)), next);
     if (!entry) break;
     chain.push_back(entry);
     hashes.push_back(hash = next);
@@ -151,12 +154,14 @@ bool KvCache::reserve(KvSequence& sequence, int64_t tokens) {
   bool half_full = length % page_tokens_ != 0;
   auto must_copy = [&](size_t group) {
     const auto& table = sequence.tables_[group];
-    return half_full && table[last] >= 0 && pools_[static_cast<size_t>(groups_[group].pool)].pages[static_cast<size_t>(table[last])].users > 1;
+    return half_full && table[last] >= 0 &&
+           pools_[static_cast<size_t>(groups_[group].pool)].pages[static_cast<size_t>(table[last])].users > 1;
   };
   std::vector<int64_t> needed(pools_.size());
   for (size_t group = 0; group < groups_.size(); ++group) {
     size_t have = sequence.tables_[group].size();
-    needed[static_cast<size_t>(groups_[group].pool)] += static_cast<int64_t>(wanted > have ? wanted - have : 0) + must_copy(group);
+    needed[static_cast<size_t>(groups_[group].pool)] +=
+        static_cast<int64_t>(wanted > have ? wanted - have : 0) + must_copy(group);
   }
   for (size_t pool = 0; pool < pools_.size(); ++pool)
     if (needed[pool] > available(static_cast<int>(pool))) return false;
@@ -202,7 +207,8 @@ void KvCache::adopt(KvSequence& sequence, std::span<const int32_t> tokens) {
 
 void KvCache::publish(KvSequence& sequence, size_t page) {
   uint64_t parent = page ? sequence.chain_[page - 1] : 0, hash;
-  std::span<const int32_t> tokens(sequence.tokens_.data() + page * static_cast<size_t>(page_tokens_), static_cast<size_t>(page_tokens_));
+  std::span<const int32_t> tokens(sequence.tokens_.data() + page * static_cast<size_t>(page_tokens_),
+                                  static_cast<size_t>(page_tokens_));
   const Entry* known = lookup(parent, tokens, hash);
   sequence.chain_.push_back(hash);
   if (!known) {
@@ -248,7 +254,8 @@ int64_t KvCache::pages_free() const {
 
 int64_t KvCache::pages_shared() const {
   int64_t sum = 0;
-  for (const Pool& pool : pools_) sum += std::count_if(pool.pages.begin(), pool.pages.end(), [](const Page& page) { return page.users > 1; });
+  for (const Pool& pool : pools_)
+    sum += std::count_if(pool.pages.begin(), pool.pages.end(), [](const Page& page) { return page.users > 1; });
   return sum;
 }
 

@@ -55,7 +55,7 @@ class KvCache {
 
   int64_t page_tokens() const { return page_tokens_; }
   int64_t pages() const;
-  int64_t pages_free() const;    ///< unused, or kept only in the hope of being found again
+  int64_t pages_free() const;  ///< unused, or kept only in the hope of being found again
   int64_t pages_shared() const;
   int64_t prefix_hits() const { return prefix_hits_; }
 
@@ -63,8 +63,8 @@ class KvCache {
   friend class KvSequence;
   struct Page {
     int32_t users = 0;
-    uint64_t hash = 0;      ///< of the chain that ends with this page, when published
-    int32_t group = -1;     ///< published for this group; -1: not published
+    uint64_t hash = 0;   ///< of the chain that ends with this page, when published
+    int32_t group = -1;  ///< published for this group; -1: not published
     int64_t idle_since = 0;
   };
   struct Pool {
@@ -73,9 +73,9 @@ class KvCache {
     std::map<int64_t, int32_t> idle;  ///< published pages without users, by when they became idle
   };
   struct Entry {
-    std::vector<int32_t> tokens;      ///< of this page: a hash alone is no proof
+    std::vector<int32_t> tokens;  ///< of this page: a hash alone is no proof
     uint64_t parent = 0;
-    std::vector<int32_t> pages;       ///< by group
+    std::vector<int32_t> pages;  ///< by group
   };
 
   int32_t take(int pool);

@@ -29,7 +29,9 @@ class PlainEngine : public Engine {
     model_ = compile_plain(graph, compile);
     decoder_.interface = model_.interface;
     decoder_.why_not = "the graph runs as the file says";
-    if (!model_.interface.complete) throw Error(Code::unsupported, cat("this is no language model that Plait can drive: ", model_.interface.why), "run it through a session");
+    if (!model_.interface.complete)
+      throw Error(Code::unsupported, cat("this is no language model that Plait can drive: ", model_.interface.why),
+                  "run it through a session");
     read_types(graph);
     std::vector<int64_t> symbols(static_cast<size_t>(model_.program->symbols.size()), 0);
     store_.load(*model_.program, symbols, &pool_, progress);
@@ -41,7 +43,9 @@ class PlainEngine : public Engine {
     sequence->past.resize(model_.interface.caches.size());
     return sequence;
   }
-  std::unique_ptr<Sequence> fork(const Sequence& sequence) override { return std::make_unique<PlainSequence>(mine(sequence)); }
+  std::unique_ptr<Sequence> fork(const Sequence& sequence) override {
+    return std::make_unique<PlainSequence>(mine(sequence));
+  }
   bool reserve(Sequence& sequence, int64_t tokens) override { return could_fit(sequence.length() + tokens); }
   bool could_fit(int64_t length) const override { return length * token_bytes_ <= options_.cache_bytes; }
 
@@ -59,7 +63,8 @@ class PlainEngine : public Engine {
     }
   }
   void step_hidden(std::span<Feed>) override {
-    throw Error(Code::unsupported, cat("hidden states need a recognised decoder; this one runs as the file says"), "`plait inspect` says why");
+    throw Error(Code::unsupported, cat("hidden states need a recognised decoder; this one runs as the file says"),
+                "`plait inspect` says why");
   }
 
   std::vector<std::byte> save(const Sequence&) const override { throw no_save(); }
@@ -78,7 +83,10 @@ class PlainEngine : public Engine {
  private:
   static PlainSequence& mine(Sequence& sequence) { return static_cast<PlainSequence&>(sequence); }
   static const PlainSequence& mine(const Sequence& sequence) { return static_cast<const PlainSequence&>(sequence); }
-  static Error no_save() { return Error(Code::unsupported, "only a recognised decoder's conversation can be saved", "`plait inspect` says why this one is not"); }
+  static Error no_save() {
+    return Error(Code::unsupported, "only a recognised decoder's conversation can be saved",
+                 "`plait inspect` says why this one is not");
+  }
 
   void read_types(const Graph& graph);
   void run(PlainSequence& sequence, const Feed& feed);
@@ -89,8 +97,8 @@ class PlainEngine : public Engine {
   ThreadPool pool_;
   Store store_;
   std::unique_ptr<Executor> executor_;
-  std::vector<Shape> past_shapes_;   ///< by cache, length 0, batch 1
-  std::vector<int> role_;            ///< by input: -1 ids, -2 mask, -3 positions, -4 use_cache_branch, else the cache
+  std::vector<Shape> past_shapes_;  ///< by cache, length 0, batch 1
+  std::vector<int> role_;           ///< by input: -1 ids, -2 mask, -3 positions, -4 use_cache_branch, else the cache
   std::vector<DType> input_dtypes_;
   int64_t token_bytes_ = 0;
   std::vector<float> logits_;
@@ -105,7 +113,8 @@ void PlainEngine::read_types(const Graph& graph) {
       const Dim& dim = (*type.dims)[axis];
       bool length = static_cast<int>(axis) == cache.axis;
       if (!dim.is_constant() && axis != 0 && !length)
-        throw Error(Code::unsupported, cat("the size of input ", quote(graph.value(cache.past).name), " in dimension ", axis, " is not known: ", dim.text(graph.symbols)));
+        throw Error(Code::unsupported, cat("the size of input ", quote(graph.value(cache.past).name),
+                                           " in dimension ", axis, " is not known: ", dim.text(graph.symbols)));
       shape.push_back(length ? 0 : dim.is_constant() ? dim.constant() : 1);
     }
     past_shapes_.push_back(shape);
@@ -116,13 +125,17 @@ void PlainEngine::read_types(const Graph& graph) {
   for (ValueId id : graph.inputs) {
     const Value& value = graph.value(id);
     input_dtypes_.push_back(value.type.dtype);
-    auto cache = std::find_if(interface.caches.begin(), interface.caches.end(), [&](const auto& row) { return row.past == id; });
+    auto cache = std::find_if(interface.caches.begin(), interface.caches.end(),
+                              [&](const auto& row) { return row.past == id; });
     if (id == interface.ids) role_.push_back(-1);
     else if (id == interface.mask) role_.push_back(-2);
     else if (id == interface.positions) role_.push_back(-3);
-    else if (value.type.dtype == DType::boolean && value.type.dims && value.type.dims->size() <= 1) role_.push_back(-4);
+    else if (value.type.dtype == DType::boolean && value.type.dims && value.type.dims->size() <= 1)
+      role_.push_back(-4);
     else if (cache != interface.caches.end()) role_.push_back(static_cast<int>(cache - interface.caches.begin()));
-    else throw Error(Code::unsupported, cat("input ", quote(value.name), " has no role that Plait knows"), "run the model through a session");
+    else
+      throw Error(Code::unsupported, cat("input ", quote(value.name), " has no role that Plait knows"),
+                  "run the model through a session");
   }
   const Type& logits = graph.value(graph.outputs[static_cast<size_t>(interface.logits)]).type;
   if (logits.dims && logits.dims->back().is_constant()) vocabulary_ = logits.dims->back().constant();
@@ -135,7 +148,9 @@ Tensor PlainEngine::filled(DType dtype, int64_t count, int64_t first, int64_t st
   for (int64_t i = 0; i < count; ++i) {
     int64_t value = first + i * step;
     if (is_float(dtype)) {
-      Tensor one = materialize({{}, Tensor::of<double>(DType::f64, {}, std::vector<double>{static_cast<double>(value)}), {{RecipeStep::Kind::cast, {}, dtype}}});
+      Tensor one = materialize({{},
+                                Tensor::of<double>(DType::f64, {}, std::vector<double>{static_cast<double>(value)}),
+                                {{RecipeStep::Kind::cast, {}, dtype}}});
       std::memcpy(out.data() + static_cast<size_t>(i) * size, one.data(), size);
     } else {
       std::memcpy(out.data() + static_cast<size_t>(i) * size, &value, size);
@@ -186,8 +201,11 @@ void PlainEngine::run(PlainSequence& sequence, const Feed& feed) {
   Tensor f32 = materialize({{}, owned(interface.logits), {{RecipeStep::Kind::cast, {}, DType::f32}}});
   if (logits.shape.rank() < 2) throw Error(Code::unsupported, cat("logits of shape ", logits.shape.text()));
   vocabulary_ = logits.shape.back(1);
-  int64_t have = logits.shape.elements() / vocabulary_, rows = std::min(feed.rows, static_cast<int64_t>(feed.tokens.size()));
-  if (have < rows) throw Error(Code::unsupported, cat("the graph gives logits of ", have, " positions only, ", rows, " were asked for"));
+  int64_t have = logits.shape.elements() / vocabulary_,
+          rows = std::min(feed.rows, static_cast<int64_t>(feed.tokens.size()));
+  if (have < rows)
+    throw Error(Code::unsupported,
+                cat("the graph gives logits of ", have, " positions only, ", rows, " were asked for"));
   logits_.insert(logits_.end(), f32.as<float>() + (have - rows) * vocabulary_, f32.as<float>() + have * vocabulary_);
   for (size_t i = 0; i < interface.caches.size(); ++i) sequence.past[i] = owned(interface.caches[i].present);
   sequence.append(feed.tokens);
@@ -195,16 +213,20 @@ void PlainEngine::run(PlainSequence& sequence, const Feed& feed) {
 
 }  // namespace
 
-std::unique_ptr<Engine> make_plain_engine(const Graph& graph, const CompileOptions& compile, const EngineOptions& options, LoadProgress* progress) {
+std::unique_ptr<Engine> make_plain_engine(const Graph& graph, const CompileOptions& compile,
+                                          const EngineOptions& options, LoadProgress* progress) {
   return std::make_unique<PlainEngine>(graph, compile, options, progress);
 }
 
-std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& compile, const EngineOptions& given, LoadProgress* progress) {
+std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& compile, const EngineOptions& given,
+                                    LoadProgress* progress) {
   EngineOptions options = given;
   if (options.threads <= 0) options.threads = usable_processors();
   std::string why_not;
   if (auto engine = make_ragged_engine(graph, compile, options, progress, why_not)) return engine;
-  if (compile.log) compile.log->write(LogLevel::warning, cat("the decoder was not recognised and runs as the file says, slower: ", why_not));
+  if (compile.log)
+    compile.log->write(LogLevel::warning,
+                       cat("the decoder was not recognised and runs as the file says, slower: ", why_not));
   return make_plain_engine(graph, compile, options, progress);
 }
 

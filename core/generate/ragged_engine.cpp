@@ -16,7 +16,9 @@ constexpr uint64_t save_magic = 0x31564B5449414C50;  // "PLAITKV1"
 class RaggedEngine : public Engine {
  public:
   RaggedEngine(RaggedModel model, const EngineOptions& options, std::vector<int64_t> pages, LoadProgress* progress)
-      : model_(std::move(model)), pool_(options.threads), cache_(model_.decoder, std::move(pages), options.page_tokens) {
+      : model_(std::move(model)),
+        pool_(options.threads),
+        cache_(model_.decoder, std::move(pages), options.page_tokens) {
     options_ = options;
     vocabulary_ = model_.decoder.vocabulary;
     context_ = model_.decoder.context;
@@ -33,7 +35,8 @@ class RaggedEngine : public Engine {
   void step(std::span<Feed> feeds) override { run(feeds, *executor_, true); }
 
   void step_hidden(std::span<Feed> feeds) override {
-    if (!model_.hidden_program) throw Error(Code::unsupported, "this model's graph does not show a hidden state before its head");
+    if (!model_.hidden_program)
+      throw Error(Code::unsupported, "this model's graph does not show a hidden state before its head");
     if (!hidden_executor_) hidden_executor_ = std::make_unique<Executor>(model_.hidden_program, store_, pool_);
     run(feeds, *hidden_executor_, false);
   }
@@ -47,7 +50,8 @@ class RaggedEngine : public Engine {
     out.pages_free = cache_.pages_free();
     out.pages_shared = cache_.pages_shared();
     out.prefix_hits = cache_.prefix_hits();
-    for (const StoreEntry& entry : model_.program->entries) (entry.source ? out.weight_bytes : out.cache_bytes) += store_.get(entry.key).bytes();
+    for (const StoreEntry& entry : model_.program->entries)
+      (entry.source ? out.weight_bytes : out.cache_bytes) += store_.get(entry.key).bytes();
     out.arena_bytes = executor_->bytes();
     return out;
   }
@@ -109,7 +113,8 @@ void RaggedEngine::fill(std::span<Feed> feeds) {
     for (size_t i = 0; i < feeds.size(); ++i) {
       const auto& table = mine(*feeds[i].sequence).table(group);
       auto used = std::min(table.size(), static_cast<size_t>(table_width_));
-      std::copy_n(table.begin(), used, tables_[group].begin() + static_cast<std::ptrdiff_t>(i * static_cast<size_t>(table_width_)));
+      std::copy_n(table.begin(), used,
+                  tables_[group].begin() + static_cast<std::ptrdiff_t>(i * static_cast<size_t>(table_width_)));
       for (size_t k = 0; k < feeds[i].tokens.size(); ++k) {
         int64_t position = feeds[i].sequence->length() + static_cast<int64_t>(k);
         int32_t page = table[static_cast<size_t>(position / page_tokens)];
@@ -140,12 +145,15 @@ void RaggedEngine::run(std::span<Feed> feeds, Executor& executor, bool with_logi
     if (id < 0 || (vocabulary_ && id >= vocabulary_))
       throw Error(Code::invalid_argument, cat("token id ", id, " is out of range: the vocabulary has ", vocabulary_));
   auto tokens = static_cast<int64_t>(ids_.size()), segments = static_cast<int64_t>(feeds.size());
-  auto view = [](auto& values, DType dtype, const Shape& shape) { return TensorView{reinterpret_cast<std::byte*>(values.data()), dtype, shape}; };
+  auto view = [](auto& values, DType dtype, const Shape& shape) {
+    return TensorView{reinterpret_cast<std::byte*>(values.data()), dtype, shape};
+  };
   std::vector<TensorView> inputs;
   for (const std::string& name : executor.program().input_names) {
     size_t dot = name.find('.');
     size_t group = 0;
-    if (int64_t number; dot != std::string::npos && parse_int(name.substr(dot + 1), number)) group = static_cast<size_t>(number);
+    if (int64_t number; dot != std::string::npos && parse_int(name.substr(dot + 1), number))
+      group = static_cast<size_t>(number);
     std::string stem = name.substr(0, dot);
     if (name == "positions") inputs.push_back(view(positions_, DType::i32, {1, tokens}));
     else if (name == "segments") inputs.push_back(view(segments_, DType::i32, {1, tokens}));
@@ -163,7 +171,8 @@ void RaggedEngine::run(std::span<Feed> feeds, Executor& executor, bool with_logi
     feed.logits = {};
     feed.hidden = {};
     if (logits) feed.logits = {logits, rows * static_cast<size_t>(vocabulary_)}, logits += feed.logits.size();
-    if (hidden) feed.hidden = {hidden, rows * static_cast<size_t>(model_.decoder.hidden)}, hidden += feed.hidden.size();
+    if (hidden)
+      feed.hidden = {hidden, rows * static_cast<size_t>(model_.decoder.hidden)}, hidden += feed.hidden.size();
     cache_.commit(mine(*feed.sequence), feed.tokens);
   }
 }
@@ -203,7 +212,8 @@ std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
 
 std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes) {
   auto damaged = [](std::string_view what) {
-    return Error(Code::bad_model, cat("the saved conversation ", what), "it must come from the same model, dtype and version");
+    return Error(Code::bad_model, cat("the saved conversation ", what),
+                 "it must come from the same model, dtype and version");
   };
   auto get = [&](void* data, size_t size) {
     if (size > bytes.size()) throw damaged("is cut short");
@@ -216,7 +226,8 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
     return out;
   };
   if (number() != save_magic) throw damaged("is none");
-  if (number() != static_cast<uint64_t>(model_.decoder.cache_dtype) || number() != static_cast<uint64_t>(cache_.page_tokens()) || number() != model_.decoder.layers.size())
+  if (number() != static_cast<uint64_t>(model_.decoder.cache_dtype) ||
+      number() != static_cast<uint64_t>(cache_.page_tokens()) || number() != model_.decoder.layers.size())
     throw damaged("is of another model or dtype");
   uint64_t count = number();
   if (count > bytes.size() / sizeof(int32_t)) throw damaged("is cut short");
@@ -226,7 +237,8 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
     if (token < 0 || token >= vocabulary_) throw damaged("holds a token that the model does not have");
   auto sequence = cache_.open({});
   if (!tokens.empty() && !cache_.reserve(*sequence, static_cast<int64_t>(count)))
-    throw Error(Code::out_of_memory, cat("the cache has no room for a conversation of ", count, " tokens"), "raise cache_bytes, or release other conversations");
+    throw Error(Code::out_of_memory, cat("the cache has no room for a conversation of ", count, " tokens"),
+                "raise cache_bytes, or release other conversations");
   for (size_t group = 0; group < model_.decoder.groups.size(); ++group) {
     auto pool = static_cast<size_t>(model_.decoder.groups[group].pool);
     const auto& table = sequence->table(group);
@@ -257,20 +269,26 @@ std::vector<int64_t> pages_for(const Decoder& decoder, const EngineOptions& opti
   }
   std::vector<int64_t> pages;
   for (size_t pool = 0; pool < decoder.pools.size(); ++pool) {
-    auto share = static_cast<int64_t>(static_cast<double>(options.cache_bytes) * static_cast<double>(page_bytes[pool] * groups[pool]) / static_cast<double>(all));
+    auto share =
+        static_cast<int64_t>(static_cast<double>(options.cache_bytes) *
+                             static_cast<double>(page_bytes[pool] * groups[pool]) / static_cast<double>(all));
     pages.push_back(share / page_bytes[pool]);
     if (pages.back() < groups[pool])
-      throw Error(Code::out_of_memory, cat("a cache of ", human_bytes(options.cache_bytes), " does not hold one page of ", options.page_tokens, " tokens, which needs ", human_bytes(all)),
+      throw Error(Code::out_of_memory,
+                  cat("a cache of ", human_bytes(options.cache_bytes), " does not hold one page of ",
+                      options.page_tokens, " tokens, which needs ", human_bytes(all)),
                   "raise cache_bytes");
-    pages.back() = std::min<int64_t>(pages.back(), std::numeric_limits<int32_t>::max() / options.page_tokens);  // slots are i32
+    pages.back() =
+        std::min<int64_t>(pages.back(), std::numeric_limits<int32_t>::max() / options.page_tokens);  // slots are i32
   }
   return pages;
 }
 
 }  // namespace
 
-std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOptions& compile, const EngineOptions& options,
-                                           LoadProgress* progress, std::string& why_not) {
+std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOptions& compile,
+                                           const EngineOptions& options, LoadProgress* progress,
+                                           std::string& why_not) {
   std::vector<int64_t> pages;
   RaggedModel model = compile_ragged(graph, compile, [&](const Decoder& decoder) {
     pages = pages_for(decoder, options);

@@ -35,13 +35,16 @@ int32_t argmax(std::span<const float> logits) {
     sane &= logits[i] == logits[i];
     if (logits[i] > best) best = logits[i], at = static_cast<int32_t>(i);
   }
-  if (!sane) throw Error(Code::numeric, "the logits hold a NaN", "the model's weights or its dtype do not allow this input; try dtype f32");
+  if (!sane)
+    throw Error(Code::numeric, "the logits hold a NaN",
+                "the model's weights or its dtype do not allow this input; try dtype f32");
   if (at < 0 || best == std::numeric_limits<float>::infinity())
     throw Error(Code::numeric, "no token can be chosen: the logits are not finite");
   return at;
 }
 
-void penalize(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> prompt, std::span<const int32_t> output) {
+void penalize(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> prompt,
+              std::span<const int32_t> output) {
   auto valid = [&](int32_t id) { return id >= 0 && static_cast<size_t>(id) < logits.size(); };
   if (params.repetition_penalty != 1) {
     std::unordered_map<int32_t, bool> seen;
@@ -58,7 +61,8 @@ void penalize(std::span<float> logits, const SamplingParams& params, std::span<c
     for (int32_t id : output)
       if (valid(id)) ++counts[id];
     for (const auto& [id, count] : counts)
-      logits[static_cast<size_t>(id)] -= static_cast<float>(params.presence_penalty + params.frequency_penalty * count);
+      logits[static_cast<size_t>(id)] -=
+          static_cast<float>(params.presence_penalty + params.frequency_penalty * count);
   }
   for (const auto& [id, bias] : params.logit_bias)
     if (valid(id)) logits[static_cast<size_t>(id)] += bias;
@@ -79,10 +83,12 @@ void report(std::span<const float> logits, const SamplingParams& params, Sampled
   auto count = std::min<size_t>(static_cast<size_t>(params.top_logprobs), logits.size());
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(), [&](int32_t a, int32_t b) {
-    return std::pair(-logits[static_cast<size_t>(a)], a) < std::pair(-logits[static_cast<size_t>(b)], b);
-  });
-  for (size_t i = 0; i < count; ++i) out.top.emplace_back(order[i], static_cast<float>(logits[static_cast<size_t>(order[i])] - total));
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(), [&](int32_t a, int32_t b) {
+        return std::pair(-logits[static_cast<size_t>(a)], a) < std::pair(-logits[static_cast<size_t>(b)], b);
+      });
+  for (size_t i = 0; i < count; ++i)
+    out.top.emplace_back(order[i], static_cast<float>(logits[static_cast<size_t>(order[i])] - total));
 }
 
 /// Candidates by falling logit (then rising id): the top k, or as many as top-p and min-p may need.

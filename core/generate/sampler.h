@@ -18,13 +18,13 @@ struct SamplingParams {
   double frequency_penalty = 0;   ///< subtracted for each time that a token is in the output
   std::vector<std::pair<int32_t, float>> logit_bias;
   uint64_t seed = 0;
-  int32_t top_logprobs = -1;      ///< how many alternatives to report; -1: no log-probabilities at all
+  int32_t top_logprobs = -1;  ///< how many alternatives to report; -1: no log-probabilities at all
 };
 
 struct SampledToken {
   int32_t id = 0;
-  float logprob = 0;                                  ///< of the model's distribution, before temperature and cuts
-  std::vector<std::pair<int32_t, float>> top;         ///< the likeliest, with theirs, falling
+  float logprob = 0;                           ///< of the model's distribution, before temperature and cuts
+  std::vector<std::pair<int32_t, float>> top;  ///< the likeliest, with theirs, falling
 };
 
 /// Uniform in [0, 1), the same for the same arguments on every machine: Philox4x32-10 (Salmon et al., Parallel Random

@@ -151,7 +151,8 @@ void verify(const Graph& graph, std::string_view after) {
   std::unordered_set<std::string_view> names;
   for (ValueId id = 0; id < graph.value_count(); ++id) {
     const Value& value = graph.value(id);
-    if (!value.name.empty() && !names.insert(value.name).second) throw bad(cat("two values are named ", quote(value.name)));
+    if (!value.name.empty() && !names.insert(value.name).second)
+      throw bad(cat("two values are named ", quote(value.name)));
     if (value.constant) define(id, cat("constant ", quote(value.name)));
   }
   for (ValueId id : graph.inputs) define(id, "an input");
@@ -167,7 +168,8 @@ void verify(const Graph& graph, std::string_view after) {
     }
   }
   for (ValueId id : graph.outputs)
-    if (id < 0 || id >= graph.value_count() || !defined[static_cast<size_t>(id)]) throw bad("an output is not defined");
+    if (id < 0 || id >= graph.value_count() || !defined[static_cast<size_t>(id)])
+      throw bad("an output is not defined");
 }
 
 }  // namespace plait

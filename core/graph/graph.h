@@ -8,8 +8,8 @@
 
 #include "core/base/attributes.h"
 #include "core/base/constant.h"
-#include "core/base/tensor.h"
 #include "core/base/dim.h"
+#include "core/base/tensor.h"
 
 namespace plait {
 
@@ -18,8 +18,8 @@ constexpr ValueId no_value = -1;  ///< an absent optional operand
 
 /// What is known about a value before it exists.
 struct Type {
-  DType dtype = DType::none;     ///< none: not inferred yet
-  std::optional<Dims> dims;      ///< nullopt: not even the rank is known
+  DType dtype = DType::none;  ///< none: not inferred yet
+  std::optional<Dims> dims;   ///< nullopt: not even the rank is known
 };
 
 struct Value {

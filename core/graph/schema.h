@@ -16,7 +16,7 @@ class InferContext {
   virtual ~InferContext() = default;
 
   virtual const Attributes& attributes() const = 0;
-  virtual int inputs() const = 0;   ///< including absent ones
+  virtual int inputs() const = 0;  ///< including absent ones
   virtual int outputs() const = 0;
   virtual bool has(int input) const = 0;
   virtual bool wants(int output) const = 0;
@@ -62,13 +62,14 @@ struct OpSchema {
   /// on ranks or attributes this is the rule of a typical node, for readers, and `dims_of` writes the one of a node
   /// whose operand ranks are known. "" means none: the op gets whole inputs.
   std::string dims;
-  std::string (*dims_of)(const Node& node, const std::vector<Type>& inputs, const std::vector<Type>& outputs) = nullptr;
+  std::string (*dims_of)(const Node& node, const std::vector<Type>& inputs,
+                         const std::vector<Type>& outputs) = nullptr;
 
   /// Types and sizes of the outputs. Null: output 0 has input 0's dtype, and its dims are what the dims rule says.
   void (*infer)(InferContext& context) = nullptr;
 
-  std::string doc;   ///< one line
-  int since = 0;     ///< the ONNX opset whose form of the op this row describes; 0 for ops of Plait's own
+  std::string doc;  ///< one line
+  int since = 0;    ///< the ONNX opset whose form of the op this row describes; 0 for ops of Plait's own
 
   int min_inputs = 0, max_inputs = 0;  ///< derived from `inputs`; max -1 for a repeated last one
   int min_outputs = 0, max_outputs = 0;

@@ -76,7 +76,8 @@ struct Writer {
     if (auto* value = std::get_if<int64_t>(&attribute)) return cat(*value);
     if (auto* value = std::get_if<double>(&attribute)) return real(*value);
     if (auto* value = std::get_if<std::string>(&attribute)) return quote(*value, whole);
-    if (auto* value = std::get_if<std::vector<int64_t>>(&attribute)) return cat("ints", list(*value, [](int64_t x) { return cat(x); }));
+    if (auto* value = std::get_if<std::vector<int64_t>>(&attribute))
+      return cat("ints", list(*value, [](int64_t x) { return cat(x); }));
     if (auto* value = std::get_if<std::vector<double>>(&attribute)) return cat("floats", list(*value, real));
     if (auto* value = std::get_if<std::vector<std::string>>(&attribute))
       return cat("strings", list(*value, [](const std::string& x) { return quote(x, whole); }));
@@ -130,7 +131,8 @@ class Reader {
 
  private:
   [[noreturn]] void bad(std::string_view what) const {
-    throw Error(Code::invalid_argument, cat("graph text, line ", line_ + 1, ": ", what, " at ", quote(text_.substr(std::min(at_, text_.size())), 60)));
+    throw Error(Code::invalid_argument, cat("graph text, line ", line_ + 1, ": ", what, " at ",
+                                            quote(text_.substr(std::min(at_, text_.size())), 60)));
   }
   void blanks() {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
@@ -245,16 +247,20 @@ class Reader {
 
   std::vector<RecipeStep> steps() {
     static constexpr std::pair<std::string_view, RecipeStep::Kind> kinds[] = {
-        {"transpose", RecipeStep::Kind::transpose}, {"slice", RecipeStep::Kind::slice},
-        {"reshape", RecipeStep::Kind::reshape}, {"cast", RecipeStep::Kind::cast}};
+        {"transpose", RecipeStep::Kind::transpose},
+        {"slice", RecipeStep::Kind::slice},
+        {"reshape", RecipeStep::Kind::reshape},
+        {"cast", RecipeStep::Kind::cast}};
     std::vector<RecipeStep> out;
     while (take(";")) {
       std::string_view name = word(" ");
-      auto kind = std::find_if(std::begin(kinds), std::end(kinds), [&](const auto& row) { return row.first == name; });
+      auto kind =
+          std::find_if(std::begin(kinds), std::end(kinds), [&](const auto& row) { return row.first == name; });
       if (kind == std::end(kinds)) bad("unknown step");
       RecipeStep step{kind->second, {}, DType::none};
       if (step.kind == RecipeStep::Kind::cast) blanks(), step.dtype = dtype_from_name(word(" ;"));
-      else while (!done() && text_[at_] != ';') step.numbers.push_back(integer());
+      else
+        while (!done() && text_[at_] != ';') step.numbers.push_back(integer());
       out.push_back(std::move(step));
     }
     return out;
@@ -387,7 +393,8 @@ Graph parse_graph(std::string_view text) {
   std::vector<std::string> lines = split(text, '\n');
   size_t line = 0;
   Graph graph = Reader(lines, line).graph();
-  if (line < lines.size()) throw Error(Code::invalid_argument, cat("graph text, line ", line + 1, ": a brace too many"));
+  if (line < lines.size())
+    throw Error(Code::invalid_argument, cat("graph text, line ", line + 1, ": a brace too many"));
   return graph;
 }
 

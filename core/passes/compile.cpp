@@ -14,32 +14,14 @@ constexpr Pass plain_passes[] = {
 constexpr Pass ragged_passes[] = {
     {"interface", interface},  // one symbol each for batch, sequence and past, so that sizes compare
     {"fold", fold},
-    {"raise", raise},          // canonical ops, cache in pages, tokens as one row
-    {"fuse", fuse},            // what kernels do better in one go; after all that reasons about single ops
+    {"raise", raise},  // canonical ops, cache in pages, tokens as one row
+    {"fuse", fuse},    // what kernels do better in one go; after all that reasons about single ops
 };
 
 void bound(Graph& graph, std::string_view name, int64_t typical, int64_t most) {
   Symbol& symbol = graph.symbols[graph.symbols.intern(name)];
   symbol.typical = typical;
   symbol.bound = most;
-}
-
-/// bf16 when most of the file's weights are stored so, else f32.
-DType dtype_of_file(const Graph& graph) {
-  int64_t narrow = 0, all = 0;
-  for (ValueId id = 0; id < graph.value_count(); ++id) {
-    const auto& constant = graph.value(id).constant;
-    if (!constant || !is_float(constant->source.dtype())) continue;
-    all += constant->source.elements();
-    if (constant->source.dtype() == DType::bf16) narrow += constant->source.elements();
-  }
-  return narrow * 2 > all ? DType::bf16 : DType::f32;
-}
-
-CompileOptions with_dtype(const CompileOptions& options, const Graph& graph) {
-  CompileOptions out = options;
-  if (out.dtype == DType::none) out.dtype = dtype_of_file(graph);
-  return out;
 }
 
 }  // namespace
@@ -55,9 +37,9 @@ PlainModel compile_plain(Graph graph, const CompileOptions& options) {
   return out;
 }
 
-RaggedModel compile_ragged(Graph graph, const CompileOptions& options, const std::function<RaggedBounds(const Decoder&)>& choose) {
-  CompileOptions resolved = with_dtype(options, graph);
-  PassContext context{resolved, {}, {}};
+RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
+                           const std::function<RaggedBounds(const Decoder&)>& choose) {
+  PassContext context{options, {}, {}};
   run_passes(std::span(ragged_passes).first(3), graph, context);
   RaggedModel out;
   if (context.decoder.recognised) {
@@ -66,12 +48,14 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options, const std
     bound(graph, "t", 1, bounds.tokens);
     bound(graph, "r", 1, bounds.rows);
     bound(graph, "n", 1, bounds.segments);
-    for (size_t pool = 0; pool < bounds.pages.size(); ++pool) bound(graph, cat("p.", pool), bounds.pages[pool], bounds.pages[pool]);
+    for (size_t pool = 0; pool < bounds.pages.size(); ++pool)
+      bound(graph, cat("p.", pool), bounds.pages[pool], bounds.pages[pool]);
     bound(graph, "c", bounds.page_tokens, bounds.page_tokens);
     auto program = lower(graph, options, "ragged");
     plan(*program);
     out.program = std::move(program);
-    if (context.decoder.has_hidden) {  // the same nodes without the head: its weights and state are those of `program`
+    if (context.decoder
+            .has_hidden) {  // the same nodes without the head: its weights and state are those of `program`
       graph.outputs = {graph.outputs[1]};
       graph.remove_dead();
       auto hidden = lower(graph, options, "ragged");
@@ -84,8 +68,7 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options, const std
 }
 
 Decoder recognise(Graph graph, const CompileOptions& options) {
-  CompileOptions resolved = with_dtype(options, graph);
-  PassContext context{resolved, {}, {}};
+  PassContext context{options, {}, {}};
   run_passes(std::span(ragged_passes).first(3), graph, context);
   return std::move(context.decoder);
 }

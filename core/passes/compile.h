@@ -33,9 +33,9 @@ PlainModel compile_plain(Graph graph, const CompileOptions& options);
 
 /// A recognised decoder on ragged rows. `bounds` gives the memory that is planned.
 struct RaggedBounds {
-  int64_t tokens = 512;    ///< of one step, over all its segments
-  int64_t segments = 64;   ///< requests in one step
-  int64_t rows = 64;       ///< tokens whose logits are asked for in one step
+  int64_t tokens = 512;   ///< of one step, over all its segments
+  int64_t segments = 64;  ///< requests in one step
+  int64_t rows = 64;      ///< tokens whose logits are asked for in one step
   int64_t page_tokens = 32;
   std::vector<int64_t> pages;  ///< of each pool: entries of its page arrays
 };
@@ -45,7 +45,8 @@ struct RaggedModel {
   Decoder decoder;
 };
 /// `bounds` is asked once the decoder is recognised, with what was found: the number of pages depends on it.
-RaggedModel compile_ragged(Graph graph, const CompileOptions& options, const std::function<RaggedBounds(const Decoder&)>& bounds);
+RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
+                           const std::function<RaggedBounds(const Decoder&)>& bounds);
 
 /// Fingerprints of what raise finds need no bounds: the passes up to raise alone, for `plait inspect`.
 Decoder recognise(Graph graph, const CompileOptions& options);

@@ -63,7 +63,7 @@ struct Decoder {
   std::vector<PagePoolShape> pools;
   DType cache_dtype = DType::f32;
   int64_t vocabulary = 0, hidden = 0;
-  int64_t context = 0;  ///< the longest sequence that the graph's tables allow; 0: no limit found
+  int64_t context = 0;                  ///< the longest sequence that the graph's tables allow; 0: no limit found
   bool has_hidden = false;              ///< output 1 is there
   std::map<std::string, int> features;  ///< what was lifted, with counts: "RMSNorm" 37, "activation gelu_tanh" 18
 };

@@ -60,7 +60,8 @@ std::vector<Tensor> evaluate_node(const OpSet& ops, const KernelTable& kernels, 
     const auto& [dtype, shape] = types[k];
     int64_t elements = checked_elements({shape.begin(), shape.end()}, dtype_bits(dtype));
     if (packed_bytes(elements, dtype_bits(dtype)) > budget)
-      throw Error(Code::out_of_memory, cat(describe(node), " would need ", human_bytes(packed_bytes(elements, dtype_bits(dtype)))));
+      throw Error(Code::out_of_memory,
+                  cat(describe(node), " would need ", human_bytes(packed_bytes(elements, dtype_bits(dtype)))));
     outputs[k] = Tensor(dtype, shape);
     out_info.push_back({dtype, shape.rank(), false});
     out_views.push_back(outputs[k].view());
@@ -78,12 +79,17 @@ std::vector<Tensor> evaluate_node(const OpSet& ops, const KernelTable& kernels, 
   }
   KernelStatus status = kernel->run({state.get(), views, out_views, alone, room});
   if (status.code != KernelCode::ok)
-    throw Error(Code::bad_model, cat(describe(node), ": operand ", status.slot, " holds a value that the op refuses: ", status.value));
+    throw Error(Code::bad_model,
+                cat(describe(node), ": operand ", status.slot, " holds a value that the op refuses: ", status.value));
   return outputs;
 }
 
 Evaluator::Evaluator(const OpSet& ops, const KernelTable& kernels, const Graph& graph, int64_t budget)
-    : ops_(ops), kernels_(kernels), graph_(graph), budget_(budget), producer_(producers(graph)),
+    : ops_(ops),
+      kernels_(kernels),
+      graph_(graph),
+      budget_(budget),
+      producer_(producers(graph)),
       symbols_(static_cast<size_t>(graph.symbols.size()), -1) {}
 
 Tensor Evaluator::value(ValueId wanted) {

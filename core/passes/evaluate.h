@@ -4,8 +4,8 @@
 #include <map>
 #include <vector>
 
-#include "core/graph/infer.h"
 #include "core/exec/kernel.h"
+#include "core/graph/infer.h"
 
 namespace plait {
 

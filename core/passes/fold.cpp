@@ -25,7 +25,8 @@ class Folder {
   Folder(Graph& graph, PassContext& context) : graph_(graph), context_(context), ops_(context.options.ops) {}
 
   void run() {
-    std::vector<Node> pending(std::make_move_iterator(graph_.nodes.rbegin()), std::make_move_iterator(graph_.nodes.rend()));
+    std::vector<Node> pending(std::make_move_iterator(graph_.nodes.rbegin()),
+                              std::make_move_iterator(graph_.nodes.rend()));
     graph_.nodes.clear();
     alias_.resize(static_cast<size_t>(graph_.value_count()));
     std::iota(alias_.begin(), alias_.end(), 0);
@@ -86,7 +87,8 @@ class Folder {
   /// A Slice without steps tells its dims rule which axes it leaves alone.
   void drop_unit_steps(Node& node) {
     auto steps = node.inputs.size() > 4 ? numbers(node.inputs[4]) : std::nullopt;
-    if (steps && std::all_of(steps->begin(), steps->end(), [](int64_t step) { return step == 1; })) node.inputs.resize(4);
+    if (steps && std::all_of(steps->begin(), steps->end(), [](int64_t step) { return step == 1; }))
+      node.inputs.resize(4);
   }
 
   void know_sizes(const Node& node) { *contents(node.outputs[0]) = sizes_of(node, graph_.symbols); }
@@ -104,7 +106,8 @@ class Folder {
     const Tensor* condition = graph_.constant(node.inputs[0]);
     if (!condition || condition->elements() != 1) return false;
     std::string_view wanted = *condition->as<uint8_t>() ? "then_branch" : "else_branch";
-    auto body = std::find_if(node.bodies.begin(), node.bodies.end(), [&](const auto& row) { return row.first == wanted; });
+    auto body =
+        std::find_if(node.bodies.begin(), node.bodies.end(), [&](const auto& row) { return row.first == wanted; });
     if (body == node.bodies.end()) return false;
     const Graph& inner = *body->second;
     std::vector<ValueId> map(static_cast<size_t>(inner.value_count()), no_value);
@@ -167,7 +170,8 @@ class Folder {
     auto starts = numbers(node.inputs[1]), ends = numbers(node.inputs[2]);
     auto axes = node.inputs.size() > 3 ? numbers(node.inputs[3]) : std::vector<int64_t>{0};
     auto strides = node.inputs.size() > 4 ? numbers(node.inputs[4]) : std::vector<int64_t>{1};
-    if (!starts || !ends || !axes || !strides || starts->size() != 1 || axes->size() != 1 || (*strides)[0] != 1) return false;
+    if (!starts || !ends || !axes || !strides || starts->size() != 1 || axes->size() != 1 || (*strides)[0] != 1)
+      return false;
     int64_t axis = (*axes)[0] < 0 ? (*axes)[0] + shape.rank() : (*axes)[0];
     int64_t size = shape[static_cast<int>(axis)];
     auto clamped = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size); };
@@ -182,7 +186,8 @@ class Folder {
     int64_t begin = 0;
     for (size_t i = 0; i <= k; ++i) {
       const Type& type = graph_.value(node.outputs[i]).type;
-      if (node.outputs[i] == no_value || !type.dims || !(*type.dims)[static_cast<size_t>(axis)].is_constant()) return false;
+      if (node.outputs[i] == no_value || !type.dims || !(*type.dims)[static_cast<size_t>(axis)].is_constant())
+        return false;
       int64_t size = (*type.dims)[static_cast<size_t>(axis)].constant();
       if (i == k) steps.push_back({RecipeStep::Kind::slice, {axis, begin, begin + size}, {}});
       begin += size;
@@ -210,7 +215,8 @@ class Folder {
 
   bool compute(const Node& node) {
     if (known_numbers(node)) return true;
-    if (!node.bodies.empty() || node.op == "plait.Sizes" || node.op == "plait.State") return false;  // neither is constant
+    if (!node.bodies.empty() || node.op == "plait.Sizes" || node.op == "plait.State")
+      return false;  // neither is constant
     int64_t bytes = 0;
     for (ValueId id : node.inputs) {
       if (id == no_value) continue;
@@ -228,7 +234,8 @@ class Folder {
       return false;  // left for the run, which has its own limits and messages
     }
     for (size_t k = 0; k < outputs.size(); ++k)
-      if (node.outputs[k] != no_value) become(node.outputs[k], std::make_shared<Constant>(Constant{{}, std::move(outputs[k]), {}}));
+      if (node.outputs[k] != no_value)
+        become(node.outputs[k], std::make_shared<Constant>(Constant{{}, std::move(outputs[k]), {}}));
     return true;
   }
 
@@ -241,7 +248,8 @@ class Folder {
     if (!values || !type.dims || !(is_integer(type.dtype) || type.dtype == DType::boolean)) return false;
     Tensor out(type.dtype, type.dims->empty() ? Shape{} : Shape{static_cast<int64_t>(values->size())});
     size_t size = static_cast<size_t>(dtype_bits(type.dtype)) / 8;
-    for (size_t i = 0; i < values->size(); ++i) std::memcpy(out.data() + i * size, &(*values)[i], size);  // little-endian
+    for (size_t i = 0; i < values->size(); ++i)
+      std::memcpy(out.data() + i * size, &(*values)[i], size);  // little-endian
     become(id, std::make_shared<Constant>(Constant{{}, std::move(out), {}}));
     return true;
   }

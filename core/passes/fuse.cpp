@@ -29,7 +29,8 @@ class Fuser {
     return at < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(at)];
   }
   bool read_once(ValueId id) const {
-    return readers_[static_cast<size_t>(id)].size() == 1 && std::find(graph_.outputs.begin(), graph_.outputs.end(), id) == graph_.outputs.end();
+    return readers_[static_cast<size_t>(id)].size() == 1 &&
+           std::find(graph_.outputs.begin(), graph_.outputs.end(), id) == graph_.outputs.end();
   }
   bool is_vector(ValueId id) const {
     const auto& constant = graph_.value(id).constant;
@@ -43,8 +44,12 @@ class Fuser {
       if (node.op != "Add") continue;
       for (size_t side : {size_t{0}, size_t{1}}) {
         Node* linear = maker(node.inputs[side]);
-        if (!linear || linear->op != "plait.Linear" || linear->inputs.size() != 2 || !read_once(node.inputs[side]) || !is_vector(node.inputs[1 - side])) continue;
-        if (graph_.value(node.inputs[1 - side]).constant->shape()[0] != graph_.value(linear->inputs[1]).constant->shape()[0]) continue;
+        if (!linear || linear->op != "plait.Linear" || linear->inputs.size() != 2 || !read_once(node.inputs[side]) ||
+            !is_vector(node.inputs[1 - side]))
+          continue;
+        if (graph_.value(node.inputs[1 - side]).constant->shape()[0] !=
+            graph_.value(linear->inputs[1]).constant->shape()[0])
+          continue;
         ValueId bias = node.inputs[1 - side];
         node.op = "plait.Linear";
         node.inputs = {linear->inputs[0], linear->inputs[1], bias};
@@ -73,7 +78,8 @@ class Fuser {
         Node* gate = name ? maker(act->inputs[0]) : nullptr;
         if (!gate || !up || gate->op != "plait.Linear" || up->op != "plait.Linear" || gate == up) continue;
         if (gate->inputs.size() != 2 || up->inputs.size() != 2 || gate->inputs[0] != up->inputs[0]) continue;
-        if (!read_once(node.inputs[side]) || !read_once(node.inputs[1 - side]) || !read_once(act->inputs[0])) continue;
+        if (!read_once(node.inputs[side]) || !read_once(node.inputs[1 - side]) || !read_once(act->inputs[0]))
+          continue;
         const auto &a = graph_.value(gate->inputs[1]).constant, &b = graph_.value(up->inputs[1]).constant;
         if (a->dtype() != b->dtype() || !(a->shape() == b->shape())) continue;
         node.attributes = gate->attributes;

@@ -20,9 +20,12 @@ size_t rank(const Graph& graph, ValueId id) {
 
 /// Names that a present output may have for the past input `name`, by the exporters' habits.
 std::vector<std::string> present_names(const std::string& name) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> habits = {{
-      {"past_key_values", "present"}, {"past_key_values", "present_key_values"}, {"past", "present"},
-      {"input.", "output."}, {"input.", ""}}};
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> habits = {
+      {{"past_key_values", "present"},
+       {"past_key_values", "present_key_values"},
+       {"past", "present"},
+       {"input.", "output."},
+       {"input.", ""}}};
   std::vector<std::string> out;
   for (const auto& [from, to] : habits)
     if (size_t at = name.find(from); at != std::string::npos) {
@@ -65,11 +68,13 @@ void find_caches(const Graph& graph, DecoderInterface& found) {
     cache.layer = layer_of(graph.value(id).name, static_cast<int>(found.caches.size() / 2));
     for (const std::string& name : present_names(graph.value(id).name))
       for (int output : free_outputs)
-        if (graph.value(graph.outputs[static_cast<size_t>(output)]).name == name && cache.present < 0) cache.present = output;
+        if (graph.value(graph.outputs[static_cast<size_t>(output)]).name == name && cache.present < 0)
+          cache.present = output;
     found.caches.push_back(cache);
   }
   // What no habit names is paired by position, when the counts agree.
-  bool all_named = std::all_of(found.caches.begin(), found.caches.end(), [](const auto& cache) { return cache.present >= 0; });
+  bool all_named =
+      std::all_of(found.caches.begin(), found.caches.end(), [](const auto& cache) { return cache.present >= 0; });
   if (!all_named && free_outputs.size() == found.caches.size())
     for (size_t i = 0; i < free_outputs.size(); ++i) found.caches[i].present = free_outputs[i];
 }
@@ -83,7 +88,9 @@ DecoderInterface find_interface(const Graph& graph) {
     if (is_float(value.type.dtype) && rank(graph, id) >= 3) continue;
     if (contains(value.name, "mask")) found.mask = id;
     else if (contains(value.name, "position")) found.positions = id;
-    else if (is_integer(value.type.dtype) && rank(graph, id) == 2 && (found.ids == no_value || value.name == "input_ids")) found.ids = id;
+    else if (is_integer(value.type.dtype) && rank(graph, id) == 2 &&
+             (found.ids == no_value || value.name == "input_ids"))
+      found.ids = id;
   }
   for (size_t k = 0; k < graph.outputs.size(); ++k)
     if (graph.value(graph.outputs[k]).name == "logits") found.logits = static_cast<int>(k);
@@ -93,7 +100,8 @@ DecoderInterface find_interface(const Graph& graph) {
   else if (found.logits < 0) found.why = "there is no output";
   else
     for (const auto& cache : found.caches)
-      if (cache.present < 0) found.why = cat("input ", quote(graph.value(cache.past).name), " has no output that continues it");
+      if (cache.present < 0)
+        found.why = cat("input ", quote(graph.value(cache.past).name), " has no output that continues it");
   found.complete = found.why.empty();
   return found;
 }

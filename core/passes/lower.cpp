@@ -21,7 +21,10 @@ bool is_update(std::string_view op) { return op == "plait.KvWrite"; }
 class Lowering {
  public:
   Lowering(const Graph& graph, const CompileOptions& options, std::string_view label)
-      : graph_(graph), options_(options), label_(label), program_(std::make_shared<Program>()),
+      : graph_(graph),
+        options_(options),
+        label_(label),
+        program_(std::make_shared<Program>()),
         buffer_of_(static_cast<size_t>(graph.value_count()), -1) {
     program_->symbols = graph.symbols;
   }
@@ -83,7 +86,9 @@ class Lowering {
     StoreEntry entry;
     const Constant& constant = *value.constant;
     std::string steps = text(constant.steps);
-    entry.key = constant.initializer.empty() ? cat(label_, ":", id) : steps.empty() ? constant.initializer : cat(constant.initializer, " | ", steps);
+    entry.key = constant.initializer.empty() ? cat(label_, ":", id)
+                : steps.empty()              ? constant.initializer
+                                             : cat(constant.initializer, " | ", steps);
     entry.dtype = constant.dtype();
     Shape shape = constant.shape();
     entry.dims.assign(shape.begin(), shape.end());
@@ -95,7 +100,8 @@ class Lowering {
   OperandInfo info(ValueId id) const {
     if (id == no_value) return {};
     const Value& value = graph_.value(id);
-    return {value.type.dtype, value.type.dims ? static_cast<int>(value.type.dims->size()) : -1, value.constant != nullptr};
+    return {value.type.dtype, value.type.dims ? static_cast<int>(value.type.dims->size()) : -1,
+            value.constant != nullptr};
   }
 
   void lower_node(const Node& node) {
@@ -171,11 +177,13 @@ class Lowering {
   void lower_branch(const Node& node, Instruction& instruction) {
     instruction.kind = Instruction::Kind::branch;
     for (std::string_view name : {"then_branch", "else_branch"}) {
-      auto body = std::find_if(node.bodies.begin(), node.bodies.end(), [&](const auto& row) { return row.first == name; });
+      auto body =
+          std::find_if(node.bodies.begin(), node.bodies.end(), [&](const auto& row) { return row.first == name; });
       if (body == node.bodies.end()) throw Error(Code::bad_model, cat(describe(node), " has no ", name));
       auto program = Lowering(*body->second, options_, cat(label_, "/", program_->instructions.size(), name)).run();
       plan(*program);
-      for (const StoreEntry& entry : program->entries) program_->entries.push_back(entry);  // the store loads them with ours
+      for (const StoreEntry& entry : program->entries)
+        program_->entries.push_back(entry);  // the store loads them with ours
       instruction.bodies.push_back(std::move(program));
     }
   }
@@ -187,9 +195,11 @@ class Lowering {
     std::vector<DType> dtypes;
     for (ValueId id : node.outputs) dtypes.push_back(id == no_value ? DType::none : graph_.value(id).type.dtype);
     auto state = instruction.state;
-    instruction.infer = [schema, kept, output_shape, state, dtypes](std::span<const TensorView> inputs, std::vector<std::pair<DType, Shape>>& types) {
+    instruction.infer = [schema, kept, output_shape, state, dtypes](std::span<const TensorView> inputs,
+                                                                    std::vector<std::pair<DType, Shape>>& types) {
       if (output_shape) {
-        for (size_t k = 0; k < dtypes.size(); ++k) types.emplace_back(dtypes[k], output_shape(state.get(), inputs, static_cast<int>(k)));
+        for (size_t k = 0; k < dtypes.size(); ++k)
+          types.emplace_back(dtypes[k], output_shape(state.get(), inputs, static_cast<int>(k)));
         return;
       }
       infer_concrete(*schema, *kept, inputs, types);
@@ -210,7 +220,8 @@ class Lowering {
     for (size_t i = program_->instructions.size(); i-- > 0;) {
       Instruction& one = program_->instructions[i];
       bool needed = std::any_of(one.outputs.begin(), one.outputs.end(), [&](BufferId id) {
-        return id >= 0 && (read[static_cast<size_t>(id)] || program_->buffers[static_cast<size_t>(id)].place == Buffer::Place::store);
+        return id >= 0 && (read[static_cast<size_t>(id)] ||
+                           program_->buffers[static_cast<size_t>(id)].place == Buffer::Place::store);
       });
       if (!needed) continue;
       for (BufferId id : one.inputs) mark(id);

@@ -19,7 +19,8 @@ void run_passes(std::span<const Pass> passes, Graph& graph, PassContext& context
     }
     double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     if (context.options.log)
-      context.options.log->write(LogLevel::debug, cat("pass ", pass.name, ": ", graph.nodes.size(), " nodes, ", static_cast<int64_t>(ms * 1000), " us"));
+      context.options.log->write(LogLevel::debug, cat("pass ", pass.name, ": ", graph.nodes.size(), " nodes, ",
+                                                      static_cast<int64_t>(ms * 1000), " us"));
     if (context.options.dump) context.options.dump(pass.name, graph);
   }
 }

@@ -21,9 +21,9 @@ struct CompileOptions {
   std::set<std::string> off;  ///< names of passes to leave out, for finding faults
   /// Called with the graph after each pass, if set.
   std::function<void(std::string_view pass, const Graph& graph)> dump;
-  /// Of a decoder. f32: activations and cache in f32, weights as the file stores them. bf16: weights of Linears and
-  /// Embeddings and the cache are stored as bf16, and a kernel may round a Linear's activations to bf16 where the
-  /// processor multiplies these faster. none: bf16 when most of the file is, else f32.
+  /// Of a decoder. none or f32: weights as the file stores them, all arithmetic and the cache in f32, which is what
+  /// files say that hold bf16 weights behind a Cast. bf16: weights of Linears and Embeddings and the cache are stored as
+  /// bf16, and a kernel may round a Linear's activations to bf16 where the processor multiplies these faster.
   DType dtype = DType::none;
 };
 

@@ -60,7 +60,8 @@ std::string fingerprint(const Program& program) {
     add(cat(symbol.name, " ", symbol.typical, " ", symbol.bound, " ", symbol.multiple_of));
   }
   for (const Buffer& buffer : program.buffers)
-    add(cat(static_cast<int>(buffer.place), " ", buffer.index, " ", dtype_name(buffer.dtype), text(buffer.dims, program.symbols), " ", buffer.offset));
+    add(cat(static_cast<int>(buffer.place), " ", buffer.index, " ", dtype_name(buffer.dtype),
+            text(buffer.dims, program.symbols), " ", buffer.offset));
   for (const StoreEntry& entry : program.entries) add(entry.key);
   for (const Instruction& instruction : program.instructions) {
     add(instruction.kernel ? instruction.kernel->op : "control");

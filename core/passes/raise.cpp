@@ -73,7 +73,7 @@ class Raiser {
   ValueId positions_ = no_value, segments_ = no_value, rows_ = no_value;
   std::vector<ValueId> slots_, tables_;  ///< by group
   SymbolId tokens_ = -1, asked_ = -1;
-  std::vector<Node> inserted_;           ///< nodes of the attention at hand
+  std::vector<Node> inserted_;  ///< nodes of the attention at hand
 };
 
 bool Raiser::find_attention() {
@@ -95,14 +95,16 @@ bool Raiser::find_attention() {
     if (known != probed.end()) {
       match->layer.window = known->second;
     } else {
-      if (!probe_masks(graph_, context_, *match, why)) return refuse(cat(describe(graph_.nodes[static_cast<size_t>(i)]), ": ", why));
+      if (!probe_masks(graph_, context_, *match, why))
+        return refuse(cat(describe(graph_.nodes[static_cast<size_t>(i)]), ": ", why));
       probed.emplace_back(std::move(key), match->layer.window);
     }
     if (match->cache_key < 0) return refuse(cat(describe(graph_.nodes[static_cast<size_t>(i)]), " keeps no cache"));
     matches_.push_back(std::move(*match));
   }
   if (matches_.size() * 2 != decoder_.interface.caches.size()) {
-    std::string counts = cat("found ", matches_.size(), " attention layers for ", decoder_.interface.caches.size(), " cache inputs");
+    std::string counts =
+        cat("found ", matches_.size(), " attention layers for ", decoder_.interface.caches.size(), " cache inputs");
     return refuse(first_why.empty() ? counts : cat(counts, "; ", first_why));
   }
   if (matches_.empty()) return refuse("there is no attention");
@@ -117,7 +119,9 @@ void Raiser::make_groups() {
   decoder_.cache_dtype = context_.options.dtype == DType::bf16 ? DType::bf16 : DType::f32;
   group_of_.resize(matches_.size());
   slot_of_.resize(matches_.size());
-  auto pool_key = [](const AttentionLayer& layer) { return std::tuple(layer.kv_heads, layer.key_size, layer.value_size); };
+  auto pool_key = [](const AttentionLayer& layer) {
+    return std::tuple(layer.kv_heads, layer.key_size, layer.value_size);
+  };
   std::map<decltype(pool_key(AttentionLayer{})), std::map<int64_t, std::vector<int>>> pools;  // then by window
   for (int layer = 0; layer < static_cast<int>(matches_.size()); ++layer) {
     const AttentionLayer& row = matches_[static_cast<size_t>(layer)].layer;
@@ -209,9 +213,12 @@ void Raiser::rewrite_attention(size_t index) {
   attributes.set("scale", layer.scale);
   if (layer.window) attributes.set("window", layer.window);
   if (layer.softcap != 0) attributes.set("softcap", layer.softcap);
-  ValueId out = insert("plait.PagedAttention", {query, written[0], written[1], positions_, segments_, tables_[group]}, 1, std::move(attributes)).outputs[0];
+  ValueId out = insert("plait.PagedAttention", {query, written[0], written[1], positions_, segments_, tables_[group]},
+                       1, std::move(attributes))
+                    .outputs[0];
   if (match.packed) {
-    ValueId sizes = graph_.add_constant(Tensor::of_ints(std::vector<int64_t>{0, 0, layer.query_heads * layer.value_size}));
+    ValueId sizes =
+        graph_.add_constant(Tensor::of_ints(std::vector<int64_t>{0, 0, layer.query_heads * layer.value_size}));
     out = insert("Reshape", {out, sizes}, 1).outputs[0];
   } else {
     out = tokens_first(out, 0, 0, false);
@@ -262,7 +269,8 @@ bool Raiser::nothing_left() {
   std::vector<ValueId> kept;
   for (ValueId id : graph_.inputs) {
     bool ours = id == interface.ids || graph_.value(id).name == "rows" || id == positions_ || id == segments_ ||
-                std::find(slots_.begin(), slots_.end(), id) != slots_.end() || std::find(tables_.begin(), tables_.end(), id) != tables_.end();
+                std::find(slots_.begin(), slots_.end(), id) != slots_.end() ||
+                std::find(tables_.begin(), tables_.end(), id) != tables_.end();
     if (ours) kept.push_back(id);
     else if (read[static_cast<size_t>(id)]) {
       for (const Node& node : graph_.nodes)
@@ -275,7 +283,8 @@ bool Raiser::nothing_left() {
       if (id == no_value || !graph_.value(id).type.dims) continue;
       for (const Dim& dim : *graph_.value(id).type.dims)
         for (SymbolId symbol : dim.symbols())
-          if (symbol == interface.past) return refuse(cat(describe(node), " still depends on the length of the past"));
+          if (symbol == interface.past)
+            return refuse(cat(describe(node), " still depends on the length of the past"));
     }
   for (const Node& node : graph_.nodes)
     if (node.op == "plait.Sizes")
@@ -299,7 +308,9 @@ void Raiser::read_sizes() {
     const Node& node = graph_.nodes[static_cast<size_t>(maker)];
     if (node.op == "plait.Linear") {
       ValueId hidden = node.inputs[0];  // before a Reshape that only drops the row axis
-      for (int32_t from = producer[static_cast<size_t>(hidden)]; from >= 0 && graph_.nodes[static_cast<size_t>(from)].op == "Reshape"; from = producer[static_cast<size_t>(hidden)])
+      for (int32_t from = producer[static_cast<size_t>(hidden)];
+           from >= 0 && graph_.nodes[static_cast<size_t>(from)].op == "Reshape";
+           from = producer[static_cast<size_t>(hidden)])
         hidden = graph_.nodes[static_cast<size_t>(from)].inputs[0];
       const auto& dims = graph_.value(hidden).type.dims;
       decoder_.hidden = dims && dims->back().is_constant() ? dims->back().constant() : 0;
@@ -312,7 +323,8 @@ void Raiser::read_sizes() {
   std::vector<bool> of_positions(static_cast<size_t>(graph_.value_count()));
   of_positions[static_cast<size_t>(positions_)] = true;
   for (const Node& node : graph_.nodes) {
-    bool follows = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId in) { return in != no_value && of_positions[static_cast<size_t>(in)]; });
+    bool follows = std::any_of(node.inputs.begin(), node.inputs.end(),
+                               [&](ValueId in) { return in != no_value && of_positions[static_cast<size_t>(in)]; });
     bool cheap = node.op == "Cast" || node.op == "Reshape" || node.op == "Unsqueeze" || node.op == "Squeeze";
     if (follows && cheap) of_positions[static_cast<size_t>(node.outputs[0])] = true;
     bool table = node.op == "plait.Embedding" || node.op == "Gather";
@@ -332,7 +344,9 @@ std::vector<bool> data_values(const Graph& graph, const DecoderInterface& interf
   for (const auto& cache : interface.caches) data[static_cast<size_t>(cache.past)] = true;
   for (const Node& node : graph.nodes) {
     if (node.op == "Shape" || node.op == "Size") continue;
-    bool any = node.op == "plait.State" || std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return id != no_value && data[static_cast<size_t>(id)]; });
+    bool any = node.op == "plait.State" || std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+                 return id != no_value && data[static_cast<size_t>(id)];
+               });
     for (ValueId id : node.outputs)
       if (id != no_value && any) data[static_cast<size_t>(id)] = true;
   }

@@ -31,7 +31,7 @@ struct AttentionMatch {
   AttentionLayer layer;
   struct Mask {
     ValueId value;
-    bool keeps;      ///< a bool mask: true where the key is seen (false: where it is hidden)
+    bool keeps;  ///< a bool mask: true where the key is seen (false: where it is hidden)
   };
   std::vector<Mask> masks;  ///< a float mask is added, hidden where it is below -1e4
   bool causal = false;      ///< by attribute
@@ -39,9 +39,10 @@ struct AttentionMatch {
 
 /// The attention whose probabilities (Softmax) or whole (Attention) node `index` is. On failure `why` says what did not
 /// fit; nullopt and an empty `why` when the node is nothing of the kind.
-std::optional<AttentionMatch> match_attention(const Graph& graph, const PassContext& context, const std::vector<int32_t>& producer,
-                                              const std::vector<std::vector<int32_t>>& consumer, const std::vector<bool>& data,
-                                              int32_t index, std::string& why);
+std::optional<AttentionMatch> match_attention(const Graph& graph, const PassContext& context,
+                                              const std::vector<int32_t>& producer,
+                                              const std::vector<std::vector<int32_t>>& consumer,
+                                              const std::vector<bool>& data, int32_t index, std::string& why);
 
 /// Finds the window that the masks of `match` stand for, by probing them, and checks that they are causal. Sets
 /// match.layer.window; false with `why` when the masks say something else.
@@ -60,12 +61,12 @@ void cancel_transposes(Graph& graph);
 /// no data (`side`) being free.
 struct Region {
   ValueId output = no_value, entry = no_value;
-  std::vector<ValueId> side;      ///< values that are neither constant nor data
-  std::vector<int32_t> nodes;     ///< indices, ascending
+  std::vector<ValueId> side;   ///< values that are neither constant nor data
+  std::vector<int32_t> nodes;  ///< indices, ascending
 };
 /// Regions that end at `output`, smallest first, of at most `limit` nodes.
-std::vector<Region> regions_of(const Graph& graph, const std::vector<int32_t>& producer, const std::vector<bool>& data,
-                               ValueId output, size_t limit);
+std::vector<Region> regions_of(const Graph& graph, const std::vector<int32_t>& producer,
+                               const std::vector<bool>& data, ValueId output, size_t limit);
 
 /// Gathers the rows whose logits are asked for as early as the graph allows, so that what nobody asked for is not
 /// computed. `rows` is i32 [1, r]; outputs that have a token axis get r in its place.

@@ -87,7 +87,8 @@ bool Matcher::mask_step(const Node& node, ValueId& id) {
     return true;
   }
   bool scores_first = is_data(node.inputs[1]);
-  if (is_data(node.inputs[0]) || scores_first == is_data(node.inputs[2])) return fail(cat(describe(node), " is not a mask"));
+  if (is_data(node.inputs[0]) || scores_first == is_data(node.inputs[2]))
+    return fail(cat(describe(node), " is not a mask"));
   match.masks.push_back({node.inputs[0], scores_first});
   id = node.inputs[scores_first ? 1 : 2];
   return true;
@@ -122,7 +123,8 @@ bool Matcher::operands(const Node& matmul, double factor) {
   const Node* transpose = maker(key);
   if (!transpose || transpose->op != "Transpose") return fail(cat(describe(matmul), ": the keys are not transposed"));
   std::vector<int64_t> order = transpose->attributes.integers("perm");
-  if (order != std::vector<int64_t>{0, 1, 3, 2}) return fail(cat(describe(*transpose), " is no transposition of the last two axes"));
+  if (order != std::vector<int64_t>{0, 1, 3, 2})
+    return fail(cat(describe(*transpose), " is no transposition of the last two axes"));
   key = without_scale(transpose->inputs[0], factor);
   match.layer.scale = factor;
   return cached(without_repeat(key), match.key, match.cache_key);
@@ -138,7 +140,8 @@ ValueId Matcher::without_repeat(ValueId id) const {
   if (!unsqueeze || (unsqueeze->op != "Unsqueeze" && unsqueeze->op != "Reshape")) return id;
   const Dims *narrow = dims(unsqueeze->inputs[0]), *wide = dims(expand->outputs[0]), *merged = dims(id);
   if (!narrow || !wide || !merged || narrow->size() != 4 || wide->size() != 5 || merged->size() != 4) return id;
-  bool repeats = (*wide)[1] == (*narrow)[1] && (*wide)[3] == (*narrow)[2] && (*wide)[4] == (*narrow)[3] && (*merged)[1] == (*wide)[1] * (*wide)[2];
+  bool repeats = (*wide)[1] == (*narrow)[1] && (*wide)[3] == (*narrow)[2] && (*wide)[4] == (*narrow)[3] &&
+                 (*merged)[1] == (*wide)[1] * (*wide)[2];
   return repeats ? unsqueeze->inputs[0] : id;
 }
 
@@ -151,7 +154,8 @@ bool Matcher::cached(ValueId id, ValueId& fresh, int& cache) {
     if (interface_.caches[i].past != concat->inputs[0]) continue;
     int64_t axis = concat->attributes.integer("axis", 0);
     if (axis < 0) axis += 4;
-    if (axis != interface_.caches[i].axis || axis != 2) return fail(cat(describe(*concat), " joins the cache along another axis than the sequence"));
+    if (axis != interface_.caches[i].axis || axis != 2)
+      return fail(cat(describe(*concat), " joins the cache along another axis than the sequence"));
     fresh = concat->inputs[1];
     cache = static_cast<int>(i);
   }
@@ -194,7 +198,8 @@ bool Matcher::from_attention_op(const Node& node) {
   match.layer.query_heads = node.attributes.integer("q_num_heads", 0);
   match.layer.kv_heads = node.attributes.integer("kv_num_heads", 0);
   if (input(6) != no_value) return fail(cat(describe(node), " keeps its cache outside, in a buffer of fixed length"));
-  if (node.outputs.size() > 3 && node.outputs[3] != no_value) return fail(cat(describe(node), " hands out its scores"));
+  if (node.outputs.size() > 3 && node.outputs[3] != no_value)
+    return fail(cat(describe(node), " hands out its scores"));
   if (ValueId mask = input(3); mask != no_value) {
     if (is_data(mask)) return fail(cat(describe(node), ": the mask depends on the tokens"));
     match.masks.push_back({mask, graph_.value(mask).type.dtype == DType::boolean});
@@ -211,7 +216,8 @@ bool Matcher::from_attention_op(const Node& node) {
     if (interface_.caches[i].past == input(4)) match.cache_key = static_cast<int>(i);
     if (interface_.caches[i].past == input(5)) match.cache_value = static_cast<int>(i);
   }
-  if (match.cache_key < 0 || match.cache_value < 0) return fail(cat(describe(node), ": its past is not an input of the model"));
+  if (match.cache_key < 0 || match.cache_value < 0)
+    return fail(cat(describe(node), ": its past is not an input of the model"));
   return finish();
 }
 
@@ -223,7 +229,8 @@ bool Matcher::finish() {
   if (!query || !key || !value || query->size() != rank || key->size() != rank || value->size() != rank)
     return fail("queries, keys and values have not the ranks expected");
   for (const Dims* one : {query, key, value})
-    if (!one->back().is_constant() || (!match.packed && !(*one)[1].is_constant())) return fail("the head count or head size is not a constant");
+    if (!one->back().is_constant() || (!match.packed && !(*one)[1].is_constant()))
+      return fail("the head count or head size is not a constant");
   auto last = [](const Dims* one) { return one->back().constant(); };
   if (match.packed) {
     if (!layer.query_heads || !layer.kv_heads) return fail("packed queries without head counts");
@@ -235,7 +242,8 @@ bool Matcher::finish() {
     layer.kv_heads = (*key)[1].constant();
     layer.key_size = last(query);
     layer.value_size = last(value);
-    if (last(key) != layer.key_size || (*value)[1].constant() != layer.kv_heads) return fail("the heads of queries, keys and values do not agree");
+    if (last(key) != layer.key_size || (*value)[1].constant() != layer.kv_heads)
+      return fail("the heads of queries, keys and values do not agree");
   }
   if (layer.query_heads % layer.kv_heads) return fail("the query heads are no multiple of the key heads");
   if (layer.scale == 0) layer.scale = 1 / std::sqrt(static_cast<double>(layer.key_size));
@@ -244,7 +252,8 @@ bool Matcher::finish() {
 }
 
 /// Which keys [0, past + tokens) each of the new tokens sees, by all masks together.
-std::vector<uint8_t> visible(const Graph& graph, const PassContext& context, const AttentionMatch& match, const Probe& probe) {
+std::vector<uint8_t> visible(const Graph& graph, const PassContext& context, const AttentionMatch& match,
+                             const Probe& probe) {
   int64_t keys = probe.past + probe.tokens;
   std::vector<uint8_t> seen(static_cast<size_t>(probe.tokens * keys), 1);
   if (match.causal)
@@ -256,7 +265,9 @@ std::vector<uint8_t> visible(const Graph& graph, const PassContext& context, con
     const Shape& shape = tensor.shape();
     int64_t rows = shape.rank() >= 2 ? shape.back(2) : 1, columns = shape.rank() >= 1 ? shape.back(1) : 1;
     bool fits = (rows == probe.tokens || rows == 1) && (columns == keys || columns == 1);
-    if (!fits) throw Error(Code::unsupported, cat("a mask of shape ", shape.text(), " for ", probe.tokens, " tokens and ", keys, " keys"));
+    if (!fits)
+      throw Error(Code::unsupported,
+                  cat("a mask of shape ", shape.text(), " for ", probe.tokens, " tokens and ", keys, " keys"));
     bool boolean = tensor.dtype() == DType::boolean;
     Tensor real = boolean ? tensor : materialize({{}, tensor, {{RecipeStep::Kind::cast, {}, DType::f32}}});
     int64_t planes = shape.elements() / (rows * columns);
@@ -266,7 +277,8 @@ std::vector<uint8_t> visible(const Graph& graph, const PassContext& context, con
           int64_t at = (plane * rows + (rows == 1 ? 0 : i)) * columns + (columns == 1 ? 0 : j);
           float value = boolean ? 0 : real.as<float>()[at];
           bool open = boolean ? (tensor.as<uint8_t>()[at] != 0) == mask.keeps : value > -1e4f;
-          if (open && value != 0) throw Error(Code::unsupported, "a mask adds more than zero to what it lets through");
+          if (open && value != 0)
+            throw Error(Code::unsupported, "a mask adds more than zero to what it lets through");
           if (!open) seen[static_cast<size_t>(i * keys + j)] = 0;
         }
   }
@@ -286,9 +298,10 @@ bool is_causal_window(const std::vector<uint8_t>& seen, const Probe& probe, int6
 
 }  // namespace
 
-std::optional<AttentionMatch> match_attention(const Graph& graph, const PassContext& context, const std::vector<int32_t>& producer,
-                                              const std::vector<std::vector<int32_t>>& consumer, const std::vector<bool>& data,
-                                              int32_t index, std::string& why) {
+std::optional<AttentionMatch> match_attention(const Graph& graph, const PassContext& context,
+                                              const std::vector<int32_t>& producer,
+                                              const std::vector<std::vector<int32_t>>& consumer,
+                                              const std::vector<bool>& data, int32_t index, std::string& why) {
   const Node& node = graph.nodes[static_cast<size_t>(index)];
   bool softmax = node.op == "Softmax" && data[static_cast<size_t>(node.outputs[0])];
   if (!softmax && node.op != "Attention") return std::nullopt;
@@ -306,7 +319,8 @@ bool probe_masks(const Graph& graph, const PassContext& context, AttentionMatch&
   match.layer.window = 0;
   std::string last_error = "no probe worked";
   bool found = false;
-  for (int64_t past : {int64_t{70000}, int64_t{20000}, int64_t{8000}, int64_t{4000}, int64_t{2000}, int64_t{1000}, int64_t{500}, int64_t{120}, int64_t{30}}) {
+  for (int64_t past : {int64_t{70000}, int64_t{20000}, int64_t{8000}, int64_t{4000}, int64_t{2000}, int64_t{1000},
+                       int64_t{500}, int64_t{120}, int64_t{30}}) {
     try {
       Probe probe{past, 1};
       std::vector<uint8_t> seen = visible(graph, context, match, probe);
@@ -328,7 +342,8 @@ bool probe_masks(const Graph& graph, const PassContext& context, AttentionMatch&
   for (const Probe& probe : probes) {
     try {
       if (is_causal_window(visible(graph, context, match, probe), probe, window)) continue;
-      why = cat("its masks are not causal with a window of ", window, " at ", probe.past, " past and ", probe.tokens, " new tokens");
+      why = cat("its masks are not causal with a window of ", window, " at ", probe.past, " past and ", probe.tokens,
+                " new tokens");
     } catch (const Error& error) {
       why = cat("its masks could not be evaluated: ", error.message());
     }

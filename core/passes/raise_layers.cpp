@@ -64,7 +64,8 @@ class LayerRaiser {
   bool lift_activation(const Region& region, Node& into);
   bool lift_rope(const Region& region, size_t index);
   bool replace_rotary(size_t index);
-  std::optional<std::vector<float>> run_region(const Region& region, const Shape& shape, int64_t tokens, const std::vector<float>& entry,
+  std::optional<std::vector<float>> run_region(const Region& region, const Shape& shape, int64_t tokens,
+                                               const std::vector<float>& entry,
                                                const std::vector<std::pair<ValueId, Tensor>>& side = {});
   void count(const std::string& what) { context_.decoder.features[what] += 1; }
   const Dims* dims(ValueId id) const {
@@ -93,7 +94,8 @@ std::shared_ptr<Constant> linear_weight(const Constant& constant, bool transpose
   auto& steps = weight->steps;
   for (size_t i = steps.size(); i-- > 0;) {
     bool widens = steps[i].kind == RecipeStep::Kind::cast && steps[i].dtype == DType::f32;
-    Constant before{weight->initializer, weight->source, {steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(i)}};
+    Constant before{
+        weight->initializer, weight->source, {steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(i)}};
     if (widens && (before.dtype() == DType::bf16 || before.dtype() == DType::f16)) {
       steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(i));
       // What stood around the cast may now meet: two transposes that undo each other.
@@ -123,7 +125,8 @@ void LayerRaiser::raise_linear(Node& node) {
   node.op = "plait.Linear";
   node.inputs = {node.inputs[0], graph_.add_constant(*weight)};
   node.attributes = {};
-  if (context_.options.dtype == DType::bf16 && weight->dtype() == DType::bf16) node.attributes.set("round_x", int64_t{1});
+  if (context_.options.dtype == DType::bf16 && weight->dtype() == DType::bf16)
+    node.attributes.set("round_x", int64_t{1});
   count(cat("Linear ", dtype_name(weight->dtype())));
   if (bias == no_value) return;
   Node add;  // Linear has no bias: a sharded one would be added once a rank; fuse puts it back behind sharding
@@ -158,7 +161,8 @@ void LayerRaiser::raise_embedding(Node& node) {
 }
 
 /// The region's output for `tokens` tokens when its entry holds `entry`; nullopt when it cannot be run.
-std::optional<std::vector<float>> LayerRaiser::run_region(const Region& region, const Shape& shape, int64_t tokens, const std::vector<float>& entry,
+std::optional<std::vector<float>> LayerRaiser::run_region(const Region& region, const Shape& shape, int64_t tokens,
+                                                          const std::vector<float>& entry,
                                                           const std::vector<std::pair<ValueId, Tensor>>& side) {
   Evaluator evaluator(context_.options.ops, context_.options.kernels, graph_);
   Tensor f32 = Tensor::of<float>(DType::f32, shape, entry);
@@ -188,7 +192,8 @@ void LayerRaiser::lift_regions() {
       stale = false;
     }
     Node& node = graph_.nodes[i];
-    bool read = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return id != no_value && reads[static_cast<size_t>(id)]; });
+    bool read = std::any_of(node.outputs.begin(), node.outputs.end(),
+                            [&](ValueId id) { return id != no_value && reads[static_cast<size_t>(id)]; });
     if (!read) {  // the inside of a region that was lifted
       for (ValueId id : node.inputs)
         if (id != no_value) --reads[static_cast<size_t>(id)];
@@ -227,12 +232,14 @@ bool LayerRaiser::lift(size_t index) {
 
 /// y = f(x), element by element, for a known f.
 bool LayerRaiser::lift_activation(const Region& region, Node& into) {
-  static constexpr std::string_view elementwise[] = {"Mul", "Add", "Sub", "Div", "Pow", "Tanh", "Sigmoid", "Erf", "Exp", "Neg", "Cast", "Sqrt", "Relu", "Max", "Reciprocal"};
+  static constexpr std::string_view elementwise[] = {"Mul", "Add", "Sub",  "Div",  "Pow",  "Tanh", "Sigmoid",   "Erf",
+                                                     "Exp", "Neg", "Cast", "Sqrt", "Relu", "Max",  "Reciprocal"};
   for (int32_t index : region.nodes) {
     const Node& node = graph_.nodes[static_cast<size_t>(index)];
     if (std::find(std::begin(elementwise), std::end(elementwise), node.op) == std::end(elementwise)) return false;
     for (ValueId id : node.inputs)
-      if (id != no_value && graph_.value(id).constant && graph_.value(id).constant->shape().elements() != 1) return false;
+      if (id != no_value && graph_.value(id).constant && graph_.value(id).constant->shape().elements() != 1)
+        return false;
   }
   Shape shape{1, 4, 32};
   std::vector<float> x = samples(128, -5, 5);
@@ -245,7 +252,8 @@ bool LayerRaiser::lift_activation(const Region& region, Node& into) {
   };
   static const Known known[] = {
       {"silu", "Swish", [](double v) { return v / (1 + std::exp(-v)); }},
-      {"gelu_tanh", "Gelu", [](double v) { return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); }},
+      {"gelu_tanh", "Gelu",
+       [](double v) { return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); }},
       {"gelu", "Gelu", [](double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); }},
       {"quick_gelu", "Swish", [](double v) { return v / (1 + std::exp(-1.702 * v)); }},
   };
@@ -299,7 +307,9 @@ bool LayerRaiser::lift_norm(const Region& region, Node& into) {
     offset = std::max<double>(offset, std::fabs(bias[i]));
   }
   // On +-c with c^2 near epsilon, y = w c / sqrt(c^2 + eps): solve for eps where w is largest.
-  auto best = static_cast<size_t>(std::max_element(weight.begin(), weight.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }) - weight.begin());
+  auto best = static_cast<size_t>(
+      std::max_element(weight.begin(), weight.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }) -
+      weight.begin());
   constexpr double c = 1e-3;
   auto small = run([&](size_t i) { return static_cast<float>(c) * alternating(i); });
   if (!small || weight[best] == 0) return false;
@@ -323,7 +333,8 @@ bool LayerRaiser::lift_norm(const Region& region, Node& into) {
       mean = centred ? mean / static_cast<double>(h) : 0;
       for (size_t i = 0; i < h; ++i) squares += (x[row * h + i] - mean) * (x[row * h + i] - mean);
       double scale = 1 / std::sqrt(squares / static_cast<double>(h) + epsilon);
-      for (size_t i = 0; i < h; ++i) expected[row * h + i] = static_cast<float>((x[row * h + i] - mean) * scale * weight[i] + bias[i]);
+      for (size_t i = 0; i < h; ++i)
+        expected[row * h + i] = static_cast<float>((x[row * h + i] - mean) * scale * weight[i] + bias[i]);
     }
     return close(*y, expected);
   };
@@ -334,7 +345,9 @@ bool LayerRaiser::lift_norm(const Region& region, Node& into) {
     for (int32_t index : region.nodes)
       for (ValueId id : graph_.nodes[static_cast<size_t>(index)].inputs) {
         const auto& constant = id == no_value ? nullptr : graph_.value(id).constant;
-        if (constant && constant->dtype() == DType::f32 && constant->shape() == Shape{*size} && close(floats(materialize(*constant)), wanted)) return id;
+        if (constant && constant->dtype() == DType::f32 && constant->shape() == Shape{*size} &&
+            close(floats(materialize(*constant)), wanted))
+          return id;
       }
     return graph_.add_constant(Tensor::of<float>(DType::f32, Shape{*size}, wanted));
   };
@@ -348,7 +361,8 @@ bool LayerRaiser::lift_norm(const Region& region, Node& into) {
 }
 
 /// Builds Transpose, plait.RoPE, Transpose for x [b, heads, s, d] and angles' cos and sin, each [1, t, z].
-std::vector<Node> rope_nodes(Graph& graph, ValueId x, ValueId cosine, ValueId sine, bool interleaved, ValueId output, const std::string& name) {
+std::vector<Node> rope_nodes(Graph& graph, ValueId x, ValueId cosine, ValueId sine, bool interleaved, ValueId output,
+                             const std::string& name) {
   Attributes swap;
   swap.set("perm", std::vector<int64_t>{0, 2, 1, 3});
   Node before, rope, after;
@@ -383,10 +397,12 @@ bool LayerRaiser::replace_rotary(size_t index) {
       table = gather.outputs[0];
       made.push_back(std::move(gather));
     }
-  for (Node& one : rope_nodes(graph_, node.inputs[0], tables[0], tables[1], node.attributes.integer("interleaved", 0) != 0, node.outputs[0], node.name))
+  for (Node& one : rope_nodes(graph_, node.inputs[0], tables[0], tables[1],
+                              node.attributes.integer("interleaved", 0) != 0, node.outputs[0], node.name))
     made.push_back(std::move(one));
   graph_.nodes.erase(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(index));
-  graph_.nodes.insert(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(index), std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
+  graph_.nodes.insert(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(index),
+                      std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
   count("RoPE");
   return true;
 }
@@ -433,8 +449,10 @@ bool LayerRaiser::lift_rope(const Region& region, size_t index) {
           for (int64_t t = 0; t < s; ++t)
             for (int64_t k = 0; k < z; ++k) {
               size_t row = static_cast<size_t>((head * s + t) * d);
-              size_t first = row + static_cast<size_t>(interleaved ? 2 * k : k), second = row + static_cast<size_t>(interleaved ? 2 * k + 1 : k + z);
-              float c = cosine[static_cast<size_t>(t * width + k * stride)], n = sine[static_cast<size_t>(t * width + k * stride)];
+              size_t first = row + static_cast<size_t>(interleaved ? 2 * k : k),
+                     second = row + static_cast<size_t>(interleaved ? 2 * k + 1 : k + z);
+              float c = cosine[static_cast<size_t>(t * width + k * stride)],
+                    n = sine[static_cast<size_t>(t * width + k * stride)];
               expected[first] = x[first] * c - x[second] * n;
               expected[second] = x[second] * c + x[first] * n;
             }
@@ -459,9 +477,11 @@ bool LayerRaiser::lift_rope(const Region& region, size_t index) {
           made.push_back(std::move(pick));
         }
         std::string name = graph_.nodes[index].name;
-        for (Node& one : rope_nodes(graph_, region.entry, tables[0], tables[1], interleaved, region.output, name)) made.push_back(std::move(one));
+        for (Node& one : rope_nodes(graph_, region.entry, tables[0], tables[1], interleaved, region.output, name))
+          made.push_back(std::move(one));
         graph_.nodes.erase(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(index));
-        graph_.nodes.insert(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(index), std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
+        graph_.nodes.insert(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(index),
+                            std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
         count("RoPE");
         return true;
       }

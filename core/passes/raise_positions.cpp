@@ -71,13 +71,16 @@ void replace_positions(Graph& graph, const PassContext& context, ValueId positio
   std::vector<bool> covered(static_cast<size_t>(graph.value_count()));  // made from a position value already found
   auto consider = [&](ValueId id) {
     if (id == no_value || data[static_cast<size_t>(id)] || graph.value(id).constant) return;
-    if (!shaped_like_positions(graph.value(id).type, context.decoder.interface) || !equals_positions(graph, context, id)) return;
+    if (!shaped_like_positions(graph.value(id).type, context.decoder.interface) ||
+        !equals_positions(graph, context, id))
+      return;
     found.push_back(id);
     covered[static_cast<size_t>(id)] = true;
   };
   consider(context.decoder.interface.positions);
   for (const Node& node : graph.nodes) {
-    bool behind = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return id != no_value && covered[static_cast<size_t>(id)]; });
+    bool behind = std::any_of(node.inputs.begin(), node.inputs.end(),
+                              [&](ValueId id) { return id != no_value && covered[static_cast<size_t>(id)]; });
     for (ValueId id : node.outputs)
       if (behind && id != no_value) covered[static_cast<size_t>(id)] = true;
       else consider(id);
@@ -98,7 +101,8 @@ void replace_positions(Graph& graph, const PassContext& context, ValueId positio
     graph.replace_uses(id, reshape.outputs[0]);
     for (Node* node : {&cast, &sizes, &reshape}) front.push_back(std::move(*node));
   }
-  graph.nodes.insert(graph.nodes.begin(), std::make_move_iterator(front.begin()), std::make_move_iterator(front.end()));
+  graph.nodes.insert(graph.nodes.begin(), std::make_move_iterator(front.begin()),
+                     std::make_move_iterator(front.end()));
 }
 
 }  // namespace plait

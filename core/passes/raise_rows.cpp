@@ -17,14 +17,18 @@ bool mentions(const Dim& dim, SymbolId symbol) {
 
 bool mentions(const Graph& graph, ValueId id, SymbolId symbol) {
   if (id == no_value || !graph.value(id).type.dims) return false;
-  return std::any_of(graph.value(id).type.dims->begin(), graph.value(id).type.dims->end(), [&](const Dim& dim) { return mentions(dim, symbol); });
+  return std::any_of(graph.value(id).type.dims->begin(), graph.value(id).type.dims->end(),
+                     [&](const Dim& dim) { return mentions(dim, symbol); });
 }
 
 /// Ops that read the segment table themselves.
-bool reads_segments(std::string_view op) { return op == "plait.PagedAttention" || op == "plait.KvWrite" || op == "plait.State"; }
+bool reads_segments(std::string_view op) {
+  return op == "plait.PagedAttention" || op == "plait.KvWrite" || op == "plait.State";
+}
 
 /// "" when the node leaves the token factor alone, else what it does to it.
-std::string trouble(const OpSchema& schema, const Node& node, const std::vector<Type>& inputs, const std::vector<Type>& outputs, SymbolId tokens) {
+std::string trouble(const OpSchema& schema, const Node& node, const std::vector<Type>& inputs,
+                    const std::vector<Type>& outputs, SymbolId tokens) {
   auto rule = rule_of(schema, node, inputs, outputs);
   if (!rule) return "has no dims rule";
   FactorSizes sizes = factor_sizes(*rule, dims_list(inputs), dims_list(outputs), &schema);
@@ -34,7 +38,8 @@ std::string trouble(const OpSchema& schema, const Node& node, const std::vector<
     if (size == sizes.end() || !mentions(size->second, tokens)) continue;
     names.push_back(use.factor.name);
     if (size->second != Dim::symbol(tokens)) return "changes the number of tokens";
-    if (use.factor.whole || use.factor.fixed || use.factor.jagged) return cat("needs all tokens at once (", text(*rule), ")");
+    if (use.factor.whole || use.factor.fixed || use.factor.jagged)
+      return cat("needs all tokens at once (", text(*rule), ")");
     if (use.factor.offset) return cat("depends on a token's place in the row (", text(*rule), ")");
     if (use.contracted()) return cat("sums over tokens (", text(*rule), ")");
   }
@@ -74,7 +79,8 @@ namespace {
 
 class RowGatherer {
  public:
-  RowGatherer(Graph& graph, ValueId rows, SymbolId tokens, SymbolId asked) : graph_(graph), rows_(rows), tokens_(tokens), asked_(asked) {}
+  RowGatherer(Graph& graph, ValueId rows, SymbolId tokens, SymbolId asked)
+      : graph_(graph), rows_(rows), tokens_(tokens), asked_(asked) {}
 
   void run() {
     while (!choose()) {
@@ -186,7 +192,9 @@ void gather_rows(Graph& graph, PassContext&, ValueId rows, SymbolId tokens, Symb
 
 namespace {
 
-bool keeps_last_axis(const std::vector<int64_t>& order) { return !order.empty() && order.back() == static_cast<int64_t>(order.size()) - 1; }
+bool keeps_last_axis(const std::vector<int64_t>& order) {
+  return !order.empty() && order.back() == static_cast<int64_t>(order.size()) - 1;
+}
 
 bool undoes(const std::vector<int64_t>& second, const std::vector<int64_t>& first) {
   if (first.size() != second.size()) return false;
@@ -197,7 +205,8 @@ bool undoes(const std::vector<int64_t>& second, const std::vector<int64_t>& firs
 
 /// Whether the node works on each vector of the last axis by itself, input 0 being the only one that is not constant.
 bool works_on_last_axis(const Graph& graph, const Node& node) {
-  static constexpr std::string_view unary[] = {"Neg", "Abs", "Exp", "Tanh", "Sigmoid", "Relu", "Gelu", "Swish", "Cast", "Sqrt", "Erf"};
+  static constexpr std::string_view unary[] = {"Neg",  "Abs",   "Exp",  "Tanh", "Sigmoid", "Relu",
+                                               "Gelu", "Swish", "Cast", "Sqrt", "Erf"};
   if (std::find(std::begin(unary), std::end(unary), node.op) != std::end(unary)) return true;
   bool norm = node.op == "RMSNormalization" || node.op == "LayerNormalization";
   bool scaled = node.op == "Mul" || node.op == "Add" || node.op == "Div" || node.op == "Sub";
@@ -230,8 +239,8 @@ void cancel_transposes(Graph& graph) {
         if (std::find(graph.outputs.begin(), graph.outputs.end(), node.outputs[0]) != graph.outputs.end()) continue;
         graph.replace_uses(node.outputs[0], before->inputs[0]);
         changed = true;
-      } else if (keeps_last_axis(order) && before->outputs.size() == 1 && readers[static_cast<size_t>(node.inputs[0])].size() == 1 &&
-                 works_on_last_axis(graph, *before)) {
+      } else if (keeps_last_axis(order) && before->outputs.size() == 1 &&
+                 readers[static_cast<size_t>(node.inputs[0])].size() == 1 && works_on_last_axis(graph, *before)) {
         // Transpose(f(x)) = f(Transpose(x)): the transposition moves up to where it may meet its inverse.
         Node* first = maker(before->inputs[0]);
         if (!first || first->op != "Transpose" || !undoes(order, first->attributes.integers("perm"))) continue;

@@ -32,7 +32,9 @@ struct World {
   }
 };
 
-inline std::string fixture(const std::string& name) { return std::string(PLAIT_SOURCE_DIR) + "/tests/fixtures/" + name + "/model.onnx"; }
+inline std::string fixture(const std::string& name) {
+  return std::string(PLAIT_SOURCE_DIR) + "/tests/fixtures/" + name + "/model.onnx";
+}
 
 inline Graph fixture_graph(const std::string& name) { return import_file(fixture(name), World::get().ops).graph; }
 
@@ -46,7 +48,8 @@ inline EngineOptions small_engine() {
   return options;
 }
 
-inline std::unique_ptr<Engine> fixture_engine(const std::string& name, const EngineOptions& options = small_engine()) {
+inline std::unique_ptr<Engine> fixture_engine(const std::string& name,
+                                              const EngineOptions& options = small_engine()) {
   return make_engine(fixture_graph(name), World::get().options(), options);
 }
 

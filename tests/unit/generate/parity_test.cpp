@@ -52,7 +52,8 @@ TEST_P(Fixture, RaisedEqualsTheFile) {
   ASSERT_EQ(got.size(), expected.size());
   EXPECT_LT(relative_error(got, expected), 1e-4);
   // However the tokens are cut into steps, the bits are the same.
-  for (size_t chunk : {size_t{1}, size_t{5}, size_t{16}}) EXPECT_EQ(logits(*raised, ids, chunk), got) << "chunks of " << chunk;
+  for (size_t chunk : {size_t{1}, size_t{5}, size_t{16}})
+    EXPECT_EQ(logits(*raised, ids, chunk), got) << "chunks of " << chunk;
 }
 
 TEST_P(Fixture, ReferenceKernelsAgree) {
@@ -74,15 +75,17 @@ TEST_P(Fixture, Bf16StaysClose) {
   EXPECT_EQ(a->decoder().cache_dtype, DType::bf16);
   std::vector<float> got = logits(*a, some_ids(20), 20), expected = logits(*b, some_ids(20), 20);
   double error = 0, power = 0;
-  for (size_t i = 0; i < got.size(); ++i) error += (got[i] - expected[i]) * (got[i] - expected[i]), power += expected[i] * expected[i];
+  for (size_t i = 0; i < got.size(); ++i)
+    error += (got[i] - expected[i]) * (got[i] - expected[i]), power += expected[i] * expected[i];
   // Each weight moves by up to 2^-9 of itself, here against unrounded ones: a few times 1e-5 in power.
   EXPECT_LT(error / power, 3e-3);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Fixture,
-                         testing::Values("gpt2-optimum18", "llama-untied-optimum18", "gemma3-optimum18", "qwen2-optimum18", "llama-dynamo23", "gemma3-dynamo23",
-                                         "qwen3-dynamo23", "llama-standard23", "gemma3-standard23", "gemma3-plain18", "llama-layerfn23", "gemma3-standard23-bf16",
-                                         "llama-standard23-f16"),
+                         testing::Values("gpt2-optimum18", "llama-untied-optimum18", "gemma3-optimum18",
+                                         "qwen2-optimum18", "llama-dynamo23", "gemma3-dynamo23", "qwen3-dynamo23",
+                                         "llama-standard23", "gemma3-standard23", "gemma3-plain18", "llama-layerfn23",
+                                         "gemma3-standard23-bf16", "llama-standard23-f16"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -9,7 +9,8 @@
 namespace plait {
 namespace {
 
-SampledToken draw(std::vector<float> logits, const SamplingParams& params, std::vector<int32_t> prompt = {}, std::vector<int32_t> output = {}, uint32_t sample_index = 0) {
+SampledToken draw(std::vector<float> logits, const SamplingParams& params, std::vector<int32_t> prompt = {},
+                  std::vector<int32_t> output = {}, uint32_t sample_index = 0) {
   return sample(logits, params, prompt, output, {}, sample_index);
 }
 
@@ -54,7 +55,7 @@ TEST(Sampler, CutsKeepOnlyWhatTheyMay) {
 TEST(Sampler, PenaltiesAndBias) {
   SamplingParams params;
   params.repetition_penalty = 2;
-  EXPECT_EQ(draw({4, 3, 1}, params, {0}).id, 1);   // 4 becomes 2
+  EXPECT_EQ(draw({4, 3, 1}, params, {0}).id, 1);    // 4 becomes 2
   EXPECT_EQ(draw({-1, -1.5f}, params, {0}).id, 1);  // -1 becomes -2
   params = {};
   params.presence_penalty = 1.5;

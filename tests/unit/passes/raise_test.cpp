@@ -18,12 +18,13 @@ TEST(Raise, FindsWindowsHeadsAndScale) {
   for (const AttentionLayer& layer : gemma.layers) (layer.window == 8 ? sliding : full) += 1;
   EXPECT_GT(sliding, 0);
   EXPECT_GT(full, 0);
-  for (const AttentionLayer& layer : gemma.layers) EXPECT_TRUE(layer.window == 8 || layer.window == 0) << layer.window;
+  for (const AttentionLayer& layer : gemma.layers)
+    EXPECT_TRUE(layer.window == 8 || layer.window == 0) << layer.window;
 }
 
 TEST(Raise, EveryFormOfOneModelIsTheSameModel) {
-  Decoder standard = decoder_of("gemma3-standard23"), plain = decoder_of("gemma3-plain18"), dynamo = decoder_of("gemma3-dynamo23"),
-          optimum = decoder_of("gemma3-optimum18");
+  Decoder standard = decoder_of("gemma3-standard23"), plain = decoder_of("gemma3-plain18"),
+          dynamo = decoder_of("gemma3-dynamo23"), optimum = decoder_of("gemma3-optimum18");
   for (const Decoder* other : {&plain, &dynamo, &optimum}) {
     ASSERT_EQ(other->layers.size(), standard.layers.size());
     for (size_t i = 0; i < standard.layers.size(); ++i) {
@@ -78,20 +79,24 @@ output %52
 }
 
 TEST(Raise, MasksAreReadByWhatTheyLetThrough) {
-  Decoder causal = recognise(decoder_with_mask("node \"m\" : %40 : ?[...] = LessOrEqual(%28, %30)"), World::get().options());
+  Decoder causal =
+      recognise(decoder_with_mask("node \"m\" : %40 : ?[...] = LessOrEqual(%28, %30)"), World::get().options());
   ASSERT_TRUE(causal.recognised) << causal.why_not;
   EXPECT_EQ(causal.layers[0].window, 0);
-  Decoder window = recognise(decoder_with_mask("node \"d\" : %38 : ?[...] = Sub(%30, %17)\nnode \"g\" : %39 : ?[...] = Greater(%28, %38)\n"
-                                               "node \"l\" : %37 : ?[...] = LessOrEqual(%28, %30)\nnode \"m\" : %40 : ?[...] = And(%39, %37)"),
-                             World::get().options());
+  Decoder window =
+      recognise(decoder_with_mask(
+                    "node \"d\" : %38 : ?[...] = Sub(%30, %17)\nnode \"g\" : %39 : ?[...] = Greater(%28, %38)\n"
+                    "node \"l\" : %37 : ?[...] = LessOrEqual(%28, %30)\nnode \"m\" : %40 : ?[...] = And(%39, %37)"),
+                World::get().options());
   ASSERT_TRUE(window.recognised) << window.why_not;
   EXPECT_EQ(window.layers[0].window, 3);
 }
 
 TEST(Raise, OtherMasksAreRefusedAndTheGraphStillRuns) {
   // Every second key is hidden: no window says that.
-  std::string odd = "node \"r\" : %38 : ?[...] = Mod(%28, %15)\nnode \"e\" : %39 : ?[...] = Equal(%38, %13)\n"
-                    "node \"l\" : %37 : ?[...] = LessOrEqual(%28, %30)\nnode \"m\" : %40 : ?[...] = And(%39, %37)";
+  std::string odd =
+      "node \"r\" : %38 : ?[...] = Mod(%28, %15)\nnode \"e\" : %39 : ?[...] = Equal(%38, %13)\n"
+      "node \"l\" : %37 : ?[...] = LessOrEqual(%28, %30)\nnode \"m\" : %40 : ?[...] = And(%39, %37)";
   Graph graph = decoder_with_mask(odd);
   Decoder refused = recognise(graph, World::get().options());
   EXPECT_FALSE(refused.recognised);

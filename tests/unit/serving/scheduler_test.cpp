@@ -32,7 +32,8 @@ Answer collect(Request& request) {
   return out;
 }
 
-std::unique_ptr<Scheduler> scheduler(const std::string& name, const EngineOptions& options = small_engine(), SchedulerOptions limits = {}) {
+std::unique_ptr<Scheduler> scheduler(const std::string& name, const EngineOptions& options = small_engine(),
+                                     SchedulerOptions limits = {}) {
   return std::make_unique<Scheduler>(fixture_engine(name, options), nullptr, limits);
 }
 
@@ -71,7 +72,8 @@ std::vector<RequestOptions> mixed_requests(const std::string& model) {
 
 std::vector<Answer> alone(const std::string& model) {
   std::vector<Answer> out;
-  for (const RequestOptions& request : mixed_requests(model)) out.push_back(collect(*scheduler(model)->submit(request)));
+  for (const RequestOptions& request : mixed_requests(model))
+    out.push_back(collect(*scheduler(model)->submit(request)));
   return out;
 }
 
@@ -104,7 +106,8 @@ TEST_P(Company, PreemptionChangesNothing) {
   EngineOptions options = small_engine();
   auto probe = fixture_engine(GetParam(), options);
   int64_t page = 0;
-  for (const PageGroup& group : probe->decoder().groups) page += probe->decoder().pools[static_cast<size_t>(group.pool)].page_bytes(16, DType::f32);
+  for (const PageGroup& group : probe->decoder().groups)
+    page += probe->decoder().pools[static_cast<size_t>(group.pool)].page_bytes(16, DType::f32);
   options.cache_bytes = page * 9;  // the longest needs 7 pages: two such requests never fit together
   auto together = scheduler(GetParam(), options);
   std::vector<std::shared_ptr<Request>> running;
@@ -114,7 +117,9 @@ TEST_P(Company, PreemptionChangesNothing) {
   expect_equal(got, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, Company, testing::Values("llama-standard23", "gemma3-optimum18", "gpt2-optimum18", "gemma3-standard23-bf16"),
+INSTANTIATE_TEST_SUITE_P(Fixtures, Company,
+                         testing::Values("llama-standard23", "gemma3-optimum18", "gpt2-optimum18",
+                                         "gemma3-standard23-bf16"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -174,7 +179,8 @@ TEST(Scheduler, AConversationContinuesAndForks) {
       fresh.prompt = whole;
       fresh.prompt.insert(fresh.prompt.end(), next.prompt.begin(), next.prompt.end());
       auto other = scheduler(model);
-      EXPECT_EQ(collect(*one->submit(next)).tokens, collect(*other->submit(fresh)).tokens) << model << " turn " << turn;
+      EXPECT_EQ(collect(*one->submit(next)).tokens, collect(*other->submit(fresh)).tokens)
+          << model << " turn " << turn;
     }
     // Saved, and restored elsewhere.
     auto bytes = one->save(*begun->conversation());
@@ -216,7 +222,8 @@ TEST(Scheduler, DroppedRequestsGiveTheirPagesBack) {
     auto running = one->submit(std::move(request));
     running->next(1s);
   }
-  for (int wait = 0; wait < 500 && (one->stats().running || one->stats().waiting); ++wait) std::this_thread::sleep_for(2ms);
+  for (int wait = 0; wait < 500 && (one->stats().running || one->stats().waiting); ++wait)
+    std::this_thread::sleep_for(2ms);
   pages = one->stats().engine.pages;
   EXPECT_EQ(one->stats().engine.pages_free, pages);
 }
@@ -259,7 +266,8 @@ TEST(Scheduler, ScoresAreTheLogitsOfEveryPosition) {
     hosted.host_sampling = true;
     auto event = one->submit(hosted)->next(10s);
     ASSERT_TRUE(event);
-    EXPECT_TRUE(std::equal(event->logits.begin(), event->logits.end(), matrix.begin() + static_cast<std::ptrdiff_t>((length - 1) * vocabulary)));
+    EXPECT_TRUE(std::equal(event->logits.begin(), event->logits.end(),
+                           matrix.begin() + static_cast<std::ptrdiff_t>((length - 1) * vocabulary)));
   }
 }
 

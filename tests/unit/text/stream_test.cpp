@@ -1,7 +1,7 @@
 // Streamed text against whole text, for every kind of decoder and for ids as no model would order them.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -36,7 +36,7 @@ TEST_P(Streams, EqualWholeTextForRandomIds) {
   std::mt19937 random(11);
   for (bool skip_special : {true, false}) {
     TextStream stream = tokenizer.stream(skip_special);
-    for (int round = 0; round < 1500; round++) {
+    for (int round = 0; round < 800; round++) {
       Ids ids(random() % 40);
       // A small range a round makes runs of the same pieces; ids beyond the vocabulary have no text.
       auto span = 1 + static_cast<int32_t>(random() % static_cast<uint32_t>(tokenizer.vocab_size() + 3));
@@ -116,16 +116,15 @@ TEST(Stream, ANegativeIdIsAnErrorAndChangesNothing) {
 }
 
 TEST(Stream, WorkDoesNotGrowWithTheText) {
-  using Clock = std::chrono::steady_clock;
   for (const auto& [name, json] : all_tokenizers()) {
     Tokenizer tokenizer = make(json);
     TextStream stream = tokenizer.stream();
     // 0xFF bytes never make a character; "z" is silent for one of the decoders.
     for (int32_t id : {3 + 0xFF, 3 + 0xE4, tokenizer.piece_to_id("z").value_or(0), tokenizer.vocab_size()}) {
-      auto start = Clock::now();
+      std::clock_t start = std::clock();
       for (int push = 0; push < 5000; push++) stream.push(id);
-      // About 20 ms; a stream that decodes everything again would take 12.5 million pieces, several seconds.
-      EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 2) << name << " " << id;
+      // About 20 ms of processor time; decoding everything again would take 12.5 million pieces, several seconds.
+      EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 2) << name << " " << id;
       stream.finish();
     }
   }
