@@ -58,21 +58,50 @@ Json of_layers(const std::vector<AttentionLayer>& layers, Get get) {
   return same && !layers.empty() ? all[0] : all;
 }
 
-/// Features are "RMSNorm" or "activation gelu_tanh": the words of those that begin so, joined.
-std::string features_of(const Decoder& decoder, std::initializer_list<std::string_view> kinds) {
+struct Recognised {
+  Decoder decoder;
+  std::optional<Json> outputs;         ///< with the types that `fold` works out
+  std::map<std::string, int64_t> ops;  ///< of the raised graph
+};
+
+/// A graph that cannot be compiled is one that was not recognised, for the reason that the compiler gives.
+Recognised recognise_model(ModelObject& model) {
+  Recognised out;
+  CompileOptions options = model.compile_options();
+  options.dump = [&](std::string_view pass, const Graph& graph) {
+    if (pass == "fold") out.outputs = operands(graph, graph.outputs);
+    if (pass == "raise") count_ops(graph, out.ops);
+  };
+  try {
+    out.decoder = recognise(model.imported.graph, options);
+  } catch (const Error& error) {
+    out.decoder.why_not = error.message();
+  }
+  return out;
+}
+
+/// The norms among `ops`: "RMSNorm", "LayerNorm, RMSNorm".
+std::string norms_of(const std::map<std::string, int64_t>& ops) {
   std::vector<std::string> found;
-  for (const auto& [name, count] : decoder.features) {
-    for (std::string_view kind : kinds) {
-      if (name == kind)
-        found.push_back(name);
-      else if (name.rfind(cat(kind, " "), 0) == 0)
-        found.push_back(name.substr(kind.size() + 1));
-    }
+  for (const auto& [op, name] :
+       {std::pair("LayerNormalization", "LayerNorm"), std::pair("RMSNormalization", "RMSNorm")}) {
+    if (ops.count(op)) found.emplace_back(name);
   }
   return join(found, ", ");
 }
 
-void describe_decoder(const Decoder& decoder, const ModelConfig& config, Json& out) {
+/// The features "activation gelu_tanh" of the decoder: "gelu_tanh".
+std::string activations_of(const Decoder& decoder) {
+  constexpr std::string_view kind = "activation ";
+  std::vector<std::string> found;
+  for (const auto& [name, count] : decoder.features) {
+    if (name.rfind(kind, 0) == 0) found.push_back(name.substr(kind.size()));
+  }
+  return join(found, ", ");
+}
+
+void describe_decoder(const Recognised& found, const ModelConfig& config, Json& out) {
+  const Decoder& decoder = found.decoder;
   out["layers"] = decoder.layers.size();
   out["heads"] = of_layers(decoder.layers, [](const AttentionLayer& layer) { return layer.query_heads; });
   out["kv_heads"] = of_layers(decoder.layers, [](const AttentionLayer& layer) { return layer.kv_heads; });
@@ -85,8 +114,8 @@ void describe_decoder(const Decoder& decoder, const ModelConfig& config, Json& o
   int64_t context = decoder.context > 0 && config.context > 0 ? std::min(decoder.context, config.context)
                                                               : std::max(decoder.context, config.context);
   out["context"] = context > 0 ? Json(context) : Json();
-  out["norm"] = features_of(decoder, {"RMSNorm", "LayerNorm", "norm"});
-  out["activation"] = features_of(decoder, {"activation"});
+  out["norm"] = norms_of(found.ops);
+  out["activation"] = activations_of(decoder);
   Json features = Json::object();
   for (const auto& [name, count] : decoder.features) features[name] = count;
   out["features"] = features;
@@ -121,18 +150,11 @@ std::string model_info(ModelObject& model) {
   weights.add(imported.graph);
   out["parameters"] = weights.elements;
   out["weight_bytes"] = weights.bytes;
-  Decoder decoder;
-  try {
-    decoder = recognise(imported.graph, model.compile_options());
-  } catch (const Error& error) {
-    decoder = Decoder{};
-    decoder.why_not = error.message();
-  }
-  out["recognised"] = decoder.recognised;
-  if (decoder.recognised)
-    describe_decoder(decoder, model.config, out);
-  else
-    out["why_not"] = decoder.why_not;
+  Recognised found = recognise_model(model);
+  if (found.outputs) out["outputs"] = *found.outputs;
+  out["recognised"] = found.decoder.recognised;
+  if (found.decoder.recognised) describe_decoder(found, model.config, out);
+  else out["why_not"] = found.decoder.why_not;
   return out.dump(1, ' ', false, Json::error_handler_t::replace);  // names come from the file
 }
 

@@ -127,7 +127,8 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   CLI::App& tokenize = *app.add_subcommand("tokenize", "Turn stdin's text into token ids");
   add_model_arguments(tokenize, arguments.tokenize, false);
   tokenize.add_flag("--decode", arguments.tokenize.decode, "The way back: ids on stdin into text");
-  tokenize.add_flag("--plain", arguments.tokenize.plain, "Without the special tokens (BOS) that belong to a prompt");
+  tokenize.add_flag("--plain", arguments.tokenize.plain,
+                    "Add no special tokens (BOS) to a text, and drop none from ids");
 
   CLI::App& ops = *app.add_subcommand("ops", "List the ops, with dims rule, gradient and kernels");
   ops.add_flag("--json", arguments.json, "As a list of objects");

@@ -16,7 +16,7 @@ int tokenize(const TokenizeArguments& arguments) {
       [&](plait_tokenizer** out) { return plait_tokenizer_open(path.c_str(), options.get(), out); }));
   std::string input = read_all("-");
   if (arguments.decode) {
-    answer(tokenizer.decode(parse_ids(input), arguments.plain) + "\n");
+    answer(tokenizer.decode(parse_ids(input), !arguments.plain) + "\n");
     return exit_ok;
   }
   std::string out;

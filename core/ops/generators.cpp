@@ -105,6 +105,27 @@ std::optional<int64_t> count_nonzero(const Tensor* tensor) {
   return count;
 }
 
+/// How many are distinct is known from the data alone.
+void infer_unique(InferContext& context) {
+  context.set_type(0, context.dtype(0));
+  Dim distinct = context.unknown("distinct");
+  const Dims* dims = context.dims(0);
+  bool along = context.attributes().has("axis");
+  if (!along) context.set_dims(0, {distinct});
+  if (along && dims) {
+    Dims out = *dims;
+    int64_t axis = context.attributes().integer("axis");
+    out[static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(out.size()) : axis)] = distinct;
+    context.set_dims(0, std::move(out));
+  }
+  for (int output = 1; output < context.outputs(); ++output)
+    if (context.wants(output)) {
+      context.set_type(output, DType::i64);
+      if (output != 2) context.set_dims(output, {distinct});
+      else context.set_dims(output, {dims && !along ? product(*dims) : context.unknown("elements")});
+    }
+}
+
 void infer_nonzero(InferContext& context) {
   context.set_type(0, DType::i64);
   std::optional<int64_t> count = count_nonzero(context.constant(0));
@@ -137,6 +158,9 @@ void register_generators(OpSet& ops) {
   ops.add({.name = "EyeLike", .inputs = "input", .outputs = "output",
            .attributes = {{"dtype", "int", ""}, {"k", "int", "0"}}, .dims = "[n] [m] -> [n] [m]",
            .infer = infer_eye_like, .doc = "ones on a diagonal, zeros elsewhere", .since = 22});
+  ops.add({.name = "Unique", .inputs = "x", .outputs = "y indices? inverse_indices? counts?",
+           .attributes = {{"axis", "int", ""}, {"sorted", "int", "1"}}, .infer = infer_unique,
+           .doc = "the distinct elements, or slices along an axis", .since = 11});
   ops.add({.name = "NonZero", .inputs = "x", .outputs = "y", .infer = infer_nonzero,
            .doc = "the indices of elements that are not zero: [rank, count]", .since = 13});
 }

@@ -12,6 +12,9 @@ void register_masks(OpSet& ops) {
   ops.add({.name = "CumSum", .inputs = "x axis", .outputs = "y",
            .attributes = {{"exclusive", "int", "0"}, {"reverse", "int", "0"}}, .infer = infer_same,
            .doc = "running sums along an axis", .since = 14});
+  ops.add({.name = "CumProd", .inputs = "x axis", .outputs = "y",
+           .attributes = {{"exclusive", "int", "0"}, {"reverse", "int", "0"}}, .infer = infer_same,
+           .doc = "running products along an axis", .since = 26});
 }
 
 }  // namespace plait

@@ -87,6 +87,8 @@ std::vector<Row> activation_rows() {
       {"Selu", plain, 22, "y = gamma x where x > 0, gamma (alpha e^x - alpha) elsewhere",
        {{"alpha", "float", "1.67326319217681884765625"}, {"gamma", "float", "1.05070102214813232421875"}}},
       {"ThresholdedRelu", plain, 22, "y = x where x > alpha, 0 elsewhere", {{"alpha", "float", "1"}}},
+      {"Shrink", plain, 9, "y = x + bias where x < -lambd, x - bias where x > lambd, 0 between",
+       {{"bias", "float", "0"}, {"lambd", "float", "0.5"}}},
       {"HardSigmoid", plain, 22, "y = max(0, min(1, alpha x + beta))",
        {{"alpha", "float", "0.2"}, {"beta", "float", "0.5"}}},
   };

@@ -39,6 +39,7 @@ class Raiser {
     std::string why;
     if (!tokens_are_free(graph_, context_, tokens_, why)) return refuse(why);
     read_sizes();
+    count_features();
     gather_rows(graph_, context_, rows_, tokens_, asked_);
     refold();
     decoder_.recognised = true;
@@ -64,6 +65,7 @@ class Raiser {
   void refold();
   bool nothing_left();
   void read_sizes();
+  void count_features();
 
   Graph& graph_;
   PassContext& context_;
@@ -333,6 +335,24 @@ void Raiser::read_sizes() {
     if (!dims || !(*dims)[0].is_constant()) continue;
     int64_t length = (*dims)[0].constant();
     decoder_.context = decoder_.context ? std::min(decoder_.context, length) : length;
+  }
+}
+
+/// What the canonical graph is made of, in words that a reader knows.
+void Raiser::count_features() {
+  for (const Node& node : graph_.nodes) {
+    std::string what;
+    if (node.op == "RMSNormalization") what = "RMSNorm";
+    else if (node.op == "LayerNormalization") what = "LayerNorm";
+    else if (node.op == "plait.RoPE") what = "RoPE";
+    else if (node.op == "plait.Embedding") what = "Embedding";
+    else if (node.op == "plait.Linear") what = cat("Linear ", dtype_name(graph_.value(node.inputs[1]).type.dtype));
+    else if (node.op == "Relu") what = "activation relu";
+    else if (node.op == "Swish")
+      what = node.attributes.real("alpha", 1) == 1 ? "activation silu" : "activation quick_gelu";
+    else if (node.op == "Gelu")
+      what = node.attributes.string("approximate", "none") == "tanh" ? "activation gelu_tanh" : "activation gelu";
+    if (!what.empty()) decoder_.features[what] += 1;
   }
 }
 

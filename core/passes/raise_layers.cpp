@@ -67,7 +67,6 @@ class LayerRaiser {
   std::optional<std::vector<float>> run_region(const Region& region, const Shape& shape, int64_t tokens,
                                                const std::vector<float>& entry,
                                                const std::vector<std::pair<ValueId, Tensor>>& side = {});
-  void count(const std::string& what) { context_.decoder.features[what] += 1; }
   const Dims* dims(ValueId id) const {
     const auto& found = graph_.value(id).type.dims;
     return found ? &*found : nullptr;
@@ -127,7 +126,6 @@ void LayerRaiser::raise_linear(Node& node) {
   node.attributes = {};
   if (context_.options.dtype == DType::bf16 && weight->dtype() == DType::bf16)
     node.attributes.set("round_x", int64_t{1});
-  count(cat("Linear ", dtype_name(weight->dtype())));
   if (bias == no_value) return;
   Node add;  // Linear has no bias: a sharded one would be added once a rank; fuse puts it back behind sharding
   add.op = "Add";
@@ -157,7 +155,6 @@ void LayerRaiser::raise_embedding(Node& node) {
   node.inputs[0] = graph_.add_constant(*table);
   node.attributes = {};
   node.attributes.set("to", static_cast<int64_t>(out));
-  count("Embedding");
 }
 
 /// The region's output for `tokens` tokens when its entry holds `entry`; nullopt when it cannot be run.
@@ -264,7 +261,6 @@ bool LayerRaiser::lift_activation(const Region& region, Node& into) {
     into.op = one.op;
     if (std::string_view(one.name) == "gelu_tanh") into.attributes.set("approximate", std::string("tanh"));
     if (std::string_view(one.name) == "quick_gelu") into.attributes.set("alpha", 1.702);
-    count(cat("activation ", one.name));
     return true;
   }
   return false;
@@ -356,7 +352,6 @@ bool LayerRaiser::lift_norm(const Region& region, Node& into) {
   if (!rms) into.inputs.push_back(as_value(bias));
   into.attributes.set("axis", int64_t{-1});
   into.attributes.set("epsilon", epsilon);
-  count(rms ? "RMSNorm" : "LayerNorm");
   return true;
 }
 
@@ -403,7 +398,6 @@ bool LayerRaiser::replace_rotary(size_t index) {
   graph_.nodes.erase(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(index));
   graph_.nodes.insert(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(index),
                       std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
-  count("RoPE");
   return true;
 }
 
@@ -482,7 +476,6 @@ bool LayerRaiser::lift_rope(const Region& region, size_t index) {
         graph_.nodes.erase(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(index));
         graph_.nodes.insert(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(index),
                             std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
-        count("RoPE");
         return true;
       }
   }

@@ -94,7 +94,7 @@ std::vector<int64_t> arithmetic(int64_t first, int64_t step, int64_t count) {
   return out;
 }
 
-/// Identity, Reshape, Squeeze, Unsqueeze, Flatten, BitCast: the same bytes.
+/// Identity, Reshape, Squeeze, Unsqueeze, Flatten: the same bytes.
 KernelStatus copy(const KernelCall& call) {
   const TensorView &in = call.inputs[0], &out = call.outputs[0];
   if (in.data != out.data) copy_elements(in, 0, out, 0, in.elements());
@@ -259,7 +259,7 @@ KernelStatus pad(const KernelCall& call, const PadAttributes& attributes) {
 }  // namespace
 
 void add_layout(KernelTable& table) {
-  for (const char* op : {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "BitCast"})
+  for (const char* op : {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
     add<copy>(table, op, anything, 0);
   add<transpose>(table, "Transpose", anything);
   add<concat>(table, "Concat", anything);

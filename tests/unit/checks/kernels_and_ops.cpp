@@ -47,17 +47,22 @@ TEST(KernelsAndOps, EveryFastKernelHasAReferenceToBeHeldAgainst) {
 
 TEST(KernelsAndOps, EveryOpCanRunButThoseThatTheExecutorOrAPassTakes) {
   const Names taken = {
-      "If", "Loop", "Scan",  // calls of subgraphs: the executor's
+      "If", "plait.Sizes", "plait.State",  // instructions and buffers of the program, no kernels
+      // Known by shape only: a node of these that is left when a program is made gets an error with op and node.
+      "Loop", "Scan", "DepthToSpace", "SpaceToDepth", "ReverseSequence", "com.microsoft.FusedMatMul",
+      "com.microsoft.GatherBlockQuantized", "com.microsoft.MultiHeadAttention",
   };
   const Names reference = reference_ops();
+  const OpSet ops = all_ops();
   Names missing;
-  for (const auto& [name, row] : all_ops().all())
+  for (const auto& [name, row] : ops.all())
     if (!reference.count(name)) missing.insert(name);
   EXPECT_EQ(missing, taken);
 }
 
 TEST(KernelsAndOps, EveryRowIsDocumented) {
-  for (const auto& [name, row] : all_ops().all()) {
+  const OpSet ops = all_ops();
+  for (const auto& [name, row] : ops.all()) {
     EXPECT_FALSE(row.doc.empty()) << name;
     EXPECT_EQ(row.doc.find('\n'), std::string::npos) << name << ": one line";
   }
