@@ -184,7 +184,7 @@ void PlainEngine::run(PlainSequence& sequence, const Feed& feed) {
     } else if (role_[i] == -3) {
       inputs.push_back(filled(dtype, count, past, 1));
     } else if (role_[i] == -4) {
-      inputs.push_back(filled(dtype, 1, 1, 0).reshaped({1}));
+      inputs.push_back(filled(dtype, 1, past > 0, 0).reshaped({1}));  // a merged decoder: which of its two graphs
     } else {
       const Tensor& kept = sequence.past[static_cast<size_t>(role_[i])];
       inputs.push_back(kept.present() ? kept : Tensor(dtype, past_shapes_[static_cast<size_t>(role_[i])]));
