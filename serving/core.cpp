@@ -60,11 +60,13 @@ void SchedulerCore::on_thread(const std::function<void()>& task) {
 void SchedulerCore::loop() {
   while (wait_for_work()) {
     run_errands();
-    drop_dead();
-    collect_pushes();
-    admit();
-    if (build()) execute();
-    publish_figures();
+    try {
+      turn();
+    } catch (const std::exception& error) {  // nothing that a turn throws may end the host's process
+      bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+      Error why(memory ? Code::out_of_memory : Code::internal, cat("the step failed: ", error.what()));
+      for (const Job& job : running_) end_job(job, why);
+    }
   }
   Error closed(Code::closed, "the generator was closed");
   std::deque<Job> left;
@@ -76,6 +78,14 @@ void SchedulerCore::loop() {
   for (const Job& job : left) job->fail(closed), release(job);
   running_.clear();
   run_errands();
+}
+
+void SchedulerCore::turn() {
+  drop_dead();
+  collect_pushes();
+  admit();
+  if (build()) execute();
+  publish_figures();
 }
 
 /// Sleeps until there is something to do; false when the scheduler stops.

@@ -60,6 +60,7 @@ struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
   };
 
   bool wait_for_work();
+  void turn();
   void run_errands();
   void admit();
   void start_stream(const Request::State& job, Sample& sample);

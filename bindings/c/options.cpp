@@ -21,13 +21,12 @@ constexpr OptionRow rows[] = {
      "directory, made if absent, for what makes later loads faster; default: nothing is written"},
     {"tokenizer", Type::choice, for_model, "beside",
      "beside: loads on a thread of its own while the model does; late: when it is first asked for, and events have "
-     "no "
-     "text; none: as if there were none",
+     "no text; none: as if there were none",
      0, 0, "beside late none"},
     {"threads", Type::integer, for_generator | for_session, "0",
      "threads that compute; 0: as many as there are usable processors", 0, 4096},
     {"dtype", Type::choice, for_generator | for_session, "file",
-     "of the weights of linear layers and embeddings, and of the cache: file (as they are), f32, bf16", 0, 0,
+     "file, f32: weights as they are stored, arithmetic and cache in f32; bf16: weights and cache in bf16", 0, 0,
      "file f32 bf16"},
     {"cache_bytes", Type::bytes, for_generator, "512M", "hard budget of the key-value cache", 1, huge},
     {"page_tokens", Type::integer, for_generator, "32", "tokens of one page of the cache", 1, 4096},
@@ -101,22 +100,14 @@ std::string type_text(const OptionRow& row) {
     return open ? cat(noun, " >= ", row.minimum) : cat(noun, " from ", row.minimum, " to ", row.maximum);
   };
   switch (row.type) {
-    case Type::integer:
-      return limits("integer");
-    case Type::real:
-      return limits("number");
-    case Type::boolean:
-      return "true or false";
-    case Type::text:
-      return "text";
-    case Type::choice:
-      return cat("one of ", join(split(row.choices, ' '), ", "));
-    case Type::bytes:
-      return "bytes, perhaps with K, M or G behind them";
-    case Type::ids:
-      return "token ids separated by commas";
-    case Type::biases:
-      return "id:bias pairs separated by commas";
+    case Type::integer: return limits("integer");
+    case Type::real: return limits("number");
+    case Type::boolean: return "true or false";
+    case Type::text: return "text";
+    case Type::choice: return cat("one of ", join(split(row.choices, ' '), ", "));
+    case Type::bytes: return "bytes, perhaps with K, M or G behind them";
+    case Type::ids: return "token ids separated by commas";
+    case Type::biases: return "id:bias pairs separated by commas";
   }
   return {};
 }
@@ -125,17 +116,10 @@ bool parse_bytes(std::string_view text, int64_t& out) {
   int shift = 0;
   if (!text.empty()) {
     switch (text.back()) {
-      case 'K':
-        shift = 10;
-        break;
-      case 'M':
-        shift = 20;
-        break;
-      case 'G':
-        shift = 30;
-        break;
-      default:
-        break;
+      case 'K': shift = 10; break;
+      case 'M': shift = 20; break;
+      case 'G': shift = 30; break;
+      default: break;
     }
   }
   if (!parse_int(shift ? text.substr(0, text.size() - 1) : text, out)) return false;
@@ -187,20 +171,13 @@ bool fits(const OptionRow& row, std::string_view value) {
   std::vector<int32_t> ids;
   std::vector<std::pair<int32_t, float>> biases;
   switch (row.type) {
-    case Type::integer:
-      return parse_int(value, integer) && within(static_cast<double>(integer));
-    case Type::bytes:
-      return parse_bytes(value, integer) && within(static_cast<double>(integer));
-    case Type::real:
-      return parse_double(value, real) && within(real);
-    case Type::boolean:
-      return parse_bool(value, boolean);
-    case Type::ids:
-      return parse_ids(value, ids);
-    case Type::biases:
-      return parse_biases(value, biases);
-    case Type::text:
-      return true;
+    case Type::integer: return parse_int(value, integer) && within(static_cast<double>(integer));
+    case Type::bytes: return parse_bytes(value, integer) && within(static_cast<double>(integer));
+    case Type::real: return parse_double(value, real) && within(real);
+    case Type::boolean: return parse_bool(value, boolean);
+    case Type::ids: return parse_ids(value, ids);
+    case Type::biases: return parse_biases(value, biases);
+    case Type::text: return true;
     case Type::choice:
       for (const std::string& choice : split(row.choices, ' ')) {
         if (value == choice) return true;

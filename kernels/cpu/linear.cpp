@@ -25,8 +25,15 @@ int64_t plan_columns(int64_t n, int64_t k, int threads) {
   return std::clamp<int64_t>(std::min(fits, fair) / 8 * 8, 16, 64);
 }
 
+/// Rows of w in an item. Few rows of x keep nothing of w: long items, so that memory is read in long streams.
+int64_t item_columns(int64_t m, int64_t n, int64_t k, int threads) {
+  constexpr int64_t few = 12;
+  if (m > few) return plan_columns(n, k, threads);
+  return std::clamp<int64_t>(n / (4 * threads) / 8 * 8, 16, 1024);
+}
+
 LinearPlan make_plan(int64_t m, int64_t n, int64_t k, int threads) {
-  LinearPlan plan{plan_columns(n, k, threads), std::min(m, most_rows)};
+  LinearPlan plan{item_columns(m, n, k, threads), std::min(m, most_rows)};
   int64_t items = (n + plan.columns - 1) / plan.columns;
   // Few rows of w, many of x: cut x as well, in parts of at least 48 rows, which pay for converting w again.
   if (items < 4 * threads && m > 96) {
@@ -61,7 +68,7 @@ int64_t tile_scratch(int64_t n, int64_t k, int threads) {
 /// Scratch of one worker: what a block needs, and behind it the gate's part (or the bias).
 int64_t worker_scratch(int64_t m, int64_t n, int64_t k, int threads) {
   return tile_scratch(n, k, threads) +
-         align(4 * plan_columns(n, k, threads) * std::min(std::max<int64_t>(m, 1), most_rows));
+         align(4 * item_columns(m, n, k, threads) * std::min(std::max<int64_t>(m, 1), most_rows));
 }
 
 /// Kernels of these instruction sets round x to bf16, and pack it before they begin.
@@ -75,11 +82,10 @@ void run_block(const TensorView& x, const std::byte* packed, const TensorView& w
                int64_t columns, float* y, int64_t ldy, std::byte* scratch) {
   const int64_t k = x.shape.back(1);
   const uint8_t* weights = w.as<uint8_t>() + j * k * dtype_bits(w.dtype) / 8;
-  if constexpr (rounds_x(isa))
-    rounded_tiles(isa).block({packed, i, rows, weights, columns, k, y, ldy});
+  if constexpr (rounds_x(isa)) rounded_tiles(isa).block({packed, i, rows, weights, columns, k, y, ldy});
   else
-    linear_tiles(isa).block({x.as<float>() + i * k, k, rows, weights, w.dtype, columns, k, y, ldy,
-                             reinterpret_cast<float*>(scratch)});
+    linear_tiles(isa).block(
+        {x.as<float>() + i * k, k, rows, weights, w.dtype, columns, k, y, ldy, reinterpret_cast<float*>(scratch)});
 }
 
 /// The item's rows [i, i + rows) and columns [j, j + columns) of one part.
@@ -125,9 +131,8 @@ KernelStatus run_parts(const KernelCall& call, std::span<Part> parts, Unary acti
   std::byte *packed = call.scratch.data(), *own = packed;
   if constexpr (rounds_x(isa)) {
     own += align(rounded_bytes(m, k));
-    share(call.pool, (m + rounded_group - 1) / rounded_group, m * k, [&](int64_t group, int) {
-      rounded_tiles(isa).pack(x.as<float>(), m, k, group, packed);
-    });
+    share(call.pool, (m + rounded_group - 1) / rounded_group, m * k,
+          [&](int64_t group, int) { rounded_tiles(isa).pack(x.as<float>(), m, k, group, packed); });
   }
   const int64_t stride = (call.scratch.data() + call.scratch.size() - own) / threads / 64 * 64;
   share(call.pool, items, work, [&](int64_t item, int worker) {
@@ -228,15 +233,25 @@ template <Isa isa>
 void add_for(KernelTable& table) {
   constexpr const char* dtypes = rounds_x(isa) ? "f32 x bf16, round_x" : "f32 x f32|bf16|f16";
   constexpr auto scratch = rounds_x(isa) ? rounded_scratch : scratch_bytes;
-  add_kernel(table, isa, {.op = "plait.Linear", .dtypes = dtypes,
-                          .accepts = rounds_x(isa) ? accepts_rounded<accepts_linear, true> : accepts_linear,
-                          .scratch_bytes = scratch, .run = run_linear<isa>});
-  add_kernel(table, isa, {.op = "plait.Linears", .dtypes = dtypes,
-                          .accepts = rounds_x(isa) ? accepts_rounded<accepts_linears, false> : accepts_linears,
-                          .scratch_bytes = scratch, .run = run_linears<isa>});
-  add_kernel(table, isa, {.op = "plait.GatedLinear", .dtypes = dtypes,
-                          .accepts = rounds_x(isa) ? accepts_rounded<accepts_gated, false> : accepts_gated,
-                          .prepare = prepare_gated, .scratch_bytes = scratch, .run = run_gated<isa>});
+  add_kernel(table, isa,
+             {.op = "plait.Linear",
+              .dtypes = dtypes,
+              .accepts = rounds_x(isa) ? accepts_rounded<accepts_linear, true> : accepts_linear,
+              .scratch_bytes = scratch,
+              .run = run_linear<isa>});
+  add_kernel(table, isa,
+             {.op = "plait.Linears",
+              .dtypes = dtypes,
+              .accepts = rounds_x(isa) ? accepts_rounded<accepts_linears, false> : accepts_linears,
+              .scratch_bytes = scratch,
+              .run = run_linears<isa>});
+  add_kernel(table, isa,
+             {.op = "plait.GatedLinear",
+              .dtypes = dtypes,
+              .accepts = rounds_x(isa) ? accepts_rounded<accepts_gated, false> : accepts_gated,
+              .prepare = prepare_gated,
+              .scratch_bytes = scratch,
+              .run = run_gated<isa>});
 }
 
 }  // namespace

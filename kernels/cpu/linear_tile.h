@@ -31,7 +31,7 @@ struct LinearTiles {
 
 const LinearTiles& linear_tiles(Isa isa);
 
-/// Floats of scratch for blocks of up to n rows of w: rows in f32, and lanes of sums that wait for the next k.
+/// Floats of scratch for blocks of up to n rows of w: w and a tile of x interleaved, and lanes of sums that wait.
 int64_t linear_block_scratch(int64_t n, int64_t k);
 
 }  // namespace plait::cpu

@@ -112,6 +112,7 @@ class Engine:
         self.notes = [f"OpenVINO GenAI {openvino_genai.__version__}, its own choice of cache type"]
         if bf16 and not capable:
             self.notes.append("computes in f32: this processor has no bf16 that OpenVINO uses")
+        # The other back end, paged attention, takes no batch of token ids.
         self.pipeline = openvino_genai.LLMPipeline(job["openvino"], "CPU", INFERENCE_NUM_THREADS=job["threads"],
                                                    INFERENCE_PRECISION_HINT=precision, ATTENTION_BACKEND="SDPA")
 

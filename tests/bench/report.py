@@ -9,6 +9,7 @@ FIGURES = {
     "decode_1_tok_s": ("decode", "tok/s", True),
     "decode_8_tok_s": ("decode, batch of 8", "tok/s", True),
     "load_s": ("load", "s", False),
+    "start_s": ("load and first token of 8", "s", False),
     "peak_mib": ("peak memory", "MiB", False),
 }
 NAME_WIDTH, COLUMN_WIDTH = 30, 16

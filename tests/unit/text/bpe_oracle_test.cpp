@@ -1,6 +1,8 @@
 // Our BPE against the tokenizers crate's own, for vocabularies and settings of every kind.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <set>
 
 #include "core/base/text.h"

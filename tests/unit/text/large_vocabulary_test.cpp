@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <ctime>
-#include <unordered_set>
+#include <optional>
 
 #include "core/base/text.h"
 #include "tests/unit/text/tiny_tokenizers.h"
@@ -18,45 +18,32 @@ struct Vocabulary {
   Merges merges;
 };
 
-/// Pieces that are joined from earlier ones, so that most have several splits into two pieces, as SentencePiece's.
+/// All words over eight letters, the shortest first; each but the letters is made by two merges: first letter and
+/// rest, all but the last letter and the last. (Gemma has 1.96 merges a piece.)
 Vocabulary large_vocabulary() {
-  std::mt19937 random(41);
-  Vocabulary out;
-  std::unordered_set<std::string> known;
-  auto add = [&](std::string piece) {
-    bool fresh = known.insert(piece).second;
-    if (fresh) out.pieces.push_back(std::move(piece));
-    return fresh;
-  };
-  add("<unk>");
-  for (int i = 0; i < added_count; i++) add(cat("<unused", i, ">"));
-  size_t first = out.pieces.size();
-  add("\u2581");
-  for (char letter = 'a'; letter <= 'z'; letter++) add(std::string(1, letter));
-  for (uint32_t code = 0x4E00; code < 0x4F00; code++) add(utf8(code));
-  while (out.pieces.size() < piece_count) {
-    // The smaller of three numbers: short, frequent pieces come up most.
-    auto pick = [&] {
-      size_t bound = out.pieces.size() - first, place = bound;
-      for (int draw = 0; draw < 3; draw++) place = std::min<size_t>(place, random() % bound);
-      return out.pieces[first + place];
-    };
-    std::string left = pick(), joined = left + pick();
-    if (joined.size() > 16 || !add(joined)) continue;
-    for (size_t at = 1; at < joined.size(); at++) {
-      std::string head = joined.substr(0, at), tail = joined.substr(at);
-      if (known.count(head) && known.count(tail)) out.merges.push_back({head, tail});
+  const Pieces letters = {"\u2581", "a", "b", "c", "d", "\u00e9", "\u4f60", "\u597d"};
+  Vocabulary out{{"<unk>"}, {}};
+  for (int i = 0; i < added_count; i++) out.pieces.push_back(cat("<unused", i, ">"));
+  size_t next = out.pieces.size();
+  for (const auto& letter : letters) out.pieces.push_back(letter);
+  for (; out.pieces.size() < piece_count; next++)
+    for (size_t last = 0; last < letters.size() && out.pieces.size() < piece_count; last++) {
+      std::string head = out.pieces[next], word = cat(head, letters[last]);
+      size_t first = 1;
+      while ((word[first] & 0xC0) == 0x80) first++;
+      out.merges.push_back({head, letters[last]});
+      if (first < head.size()) out.merges.push_back({word.substr(0, first), word.substr(first)});
+      out.pieces.push_back(word);
     }
-  }
   return out;
 }
 
 std::string large_json(const Vocabulary& vocabulary) {
   Parts parts = gemma();
   parts.post_processor = "null";
-  parts.added_tokens = "[" + added_token("<unk>", true);
-  for (int i = 0; i < added_count; i++) parts.added_tokens += "," + added_token(cat("<unused", i, ">"), true);
-  parts.added_tokens += "]";
+  std::string added = added_token("<unk>", true);
+  for (int i = 0; i < added_count; i++) added += cat(",", added_token(cat("<unused", i, ">"), true));
+  parts.added_tokens = cat("[", added, "]");
   parts.model = bpe_model(vocabulary.pieces, vocabulary.merges, R"("unk_token":"<unk>","fuse_unk":true,)");
   return parts.json();
 }
