@@ -116,14 +116,19 @@ std::optional<Dim> Dim::divided(const Dim& by) const {
   if (by.terms_.empty()) return std::nullopt;
   if (*this == by) return Dim(1);
   if (by.terms_.size() > 1) {
-    // Long division by the leading terms (the last in our order) of polynomials; exact or nothing.
+    // Long division by the leading terms; exact or nothing. Graded order (degree first, then symbols), because only an
+    // order that multiplication keeps makes the leading term of a product the product of the leading terms.
+    auto leading = [](const Dim& dim) {
+      Dim out;
+      out.terms_.push_back(*std::max_element(dim.terms_.begin(), dim.terms_.end(), [](const Term& a, const Term& b) {
+        return std::pair(a.symbols.size(), a.symbols) < std::pair(b.symbols.size(), b.symbols);
+      }));
+      return out;
+    };
     Dim rest = *this, quotient;
-    Dim lead;
-    lead.terms_.push_back(by.terms_.back());
-    for (size_t step = 0; !rest.terms_.empty(); ++step) {
-      Dim head;
-      head.terms_.push_back(rest.terms_.back());
-      auto part = head.divided(lead);
+    const Dim lead = leading(by);
+    for (int step = 0; !rest.terms_.empty(); ++step) {
+      auto part = leading(rest).divided(lead);
       if (!part || step > 64) return std::nullopt;
       quotient = quotient + *part;
       rest = rest - *part * by;

@@ -1,8 +1,8 @@
 #pragma once
 // Text to token ids and back, and conversations to prompts.
 //
-// Tokenizers are those of Hugging Face (tokenizer.json), run by Hugging Face's own library; chat templates are
-// rendered as transformers' apply_chat_template renders them.
+// Tokenizers are those of Hugging Face (tokenizer.json), run by Hugging Face's own library except for the tables and
+// merges of BPE (rust/src/bpe.rs says why); chat templates are rendered as transformers' apply_chat_template does.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -78,7 +78,8 @@ class Tokenizer {
 
   bool has_chat_template() const;
   /// Throws Error: unsupported (no chat template), bad_model (it cannot be compiled), invalid_argument (not JSON, or
-  /// the template refuses these messages; the message says why in the template's words).
+  /// the template refuses these messages; the message says why in the template's words), out_of_memory (it runs on
+  /// a thread of its own, which could not be started).
   std::string render_chat(const ChatRequest& request) const;
 
   /// Turns ids into text as they come.

@@ -1,0 +1,243 @@
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <random>
+
+#include "core/base/constant.h"
+#include "core/base/dim.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/mapped_file.h"
+#include "core/base/text.h"
+#include "core/base/thread_pool.h"
+
+namespace plait {
+namespace {
+
+TEST(Text, QuotesReadBackAndHideControlCharacters) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 300; ++round) {
+    std::string raw(random() % 20, ' ');
+    for (char& c : raw) c = static_cast<char>(random());
+    std::string shown = quote(raw, std::string::npos);
+    EXPECT_EQ(unquote(shown), raw);
+    for (char c : shown) EXPECT_GE(static_cast<unsigned char>(c), 0x20);
+  }
+  EXPECT_EQ(quote("é\x80"), "\"é\\x80\"");
+  EXPECT_THROW(unquote("\"open"), Error);
+}
+
+TEST(Text, NumbersAndBytes) {
+  int64_t number;
+  EXPECT_TRUE(parse_int("-12", number) && number == -12);
+  for (const char* bad : {"", "12x", "99999999999999999999", " 1"}) EXPECT_FALSE(parse_int(bad, number)) << bad;
+  EXPECT_EQ(human_bytes(1073741824), "1.07 GB");
+  EXPECT_EQ(human_bytes(12), "12 B");
+  EXPECT_EQ(cat("a", 1, 2.5, true, 'c'), "a12.5truec");
+}
+
+TEST(DType, HalfPrecisionRoundTripsAndRoundsToEven) {
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    Float16 half{static_cast<uint16_t>(bits)};
+    float wide = to_float(half);
+    if (!std::isnan(wide)) EXPECT_EQ(to_float16(wide).bits, bits);
+    else EXPECT_TRUE(std::isnan(to_float(to_float16(wide))));
+    BFloat16 brain{static_cast<uint16_t>(bits)};
+    if (!std::isnan(to_float(brain))) EXPECT_EQ(to_bfloat16(to_float(brain)).bits, bits);
+  }
+  EXPECT_EQ(to_float(to_float16(65519.0f)), 65504.0f);
+  EXPECT_TRUE(std::isinf(to_float(to_float16(65520.0f))));
+  EXPECT_EQ(to_float(to_float16(0x1p-25f)), 0.0f);  // half of the smallest: to even
+  EXPECT_EQ(to_float(to_float16(0x1.8p-24f)), 0x1p-23f);
+  EXPECT_EQ(to_float(to_bfloat16(1.00390625f)), 1.0f);  // half way: to even
+  EXPECT_EQ(to_float(to_bfloat16(1.01171875f)), 1.015625f);
+}
+
+TEST(Shape, SizesFromOutsideAreChecked) {
+  EXPECT_EQ(checked_elements(std::vector<int64_t>{2, 3}, 32), 6);
+  EXPECT_EQ(checked_elements(std::vector<int64_t>{2, 0}, 32), 0);
+  EXPECT_THROW(checked_elements(std::vector<int64_t>{-1}, 32), Error);
+  EXPECT_THROW(checked_elements(std::vector<int64_t>{int64_t{1} << 40, int64_t{1} << 40}, 8), Error);
+  EXPECT_THROW(checked_elements(std::vector<int64_t>{int64_t{1} << 40, int64_t{1} << 40, 0}, 8), Error);
+  EXPECT_THROW(checked_elements(std::vector<int64_t>{int64_t{1} << 60}, 64), Error);
+  EXPECT_THROW(Shape({1, 1, 1, 1, 1, 1, 1, 1, 1}), Error);
+}
+
+/// Polynomials agree with arithmetic on numbers.
+TEST(Dim, IsArithmetic) {
+  SymbolTable table;
+  std::mt19937 random(7);
+  std::vector<Dim> pool{Dim::symbol(table.intern("b")),
+                        Dim::symbol(table.intern("past + new")),
+                        Dim::symbol(table.intern("s")),
+                        Dim(3),
+                        Dim(0),
+                        Dim(-2)};
+  const int64_t values[] = {3, 5, 7};
+  for (int round = 0; round < 400; ++round) {
+    Dim a = pool[random() % pool.size()], b = pool[random() % pool.size()], c = pool[random() % pool.size()];
+    Dim sum = a * b + c, difference = sum - c;
+    EXPECT_EQ(sum.evaluate(values), a.evaluate(values) * b.evaluate(values) + c.evaluate(values));
+    EXPECT_EQ(difference, a * b);
+    EXPECT_EQ(Dim::parse(sum.text(table), table), sum) << sum.text(table);
+    if (b.evaluate(values) != 0) {
+      auto quotient = (a * b).divided(b);
+      ASSERT_TRUE(quotient);
+      EXPECT_EQ(*quotient, a);
+      Dim two = b + Dim(1);
+      if (two.evaluate(values) != 0) EXPECT_EQ(((a + c) * two).divided(two), a + c);
+    }
+  }
+  EXPECT_FALSE(Dim::symbol(0).divided(Dim(2)));
+  EXPECT_EQ(Dim::symbol(0).substitute(0, Dim(4) + Dim::symbol(2)).evaluate(values), 11);
+  for (const char* bad : {"", "a +", "* 2", "\"open"}) EXPECT_THROW(Dim::parse(bad, table), Error) << bad;
+}
+
+TEST(Dim, SaturatesInsteadOfOverflowing) {
+  SymbolTable table;
+  Dim s = Dim::symbol(table.intern("s"));
+  const int64_t large[] = {int64_t{1} << 40};
+  EXPECT_EQ((s * s).evaluate(large), std::numeric_limits<int64_t>::max());
+}
+
+Tensor counting(const Shape& shape) {
+  std::vector<float> values(static_cast<size_t>(shape.elements()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  return Tensor::of<float>(DType::f32, shape, values);
+}
+
+TEST(Constant, StepsMakeWhatTheySay) {
+  ThreadPool pool(2);
+  using Kind = RecipeStep::Kind;
+  for (Shape shape : {Shape{5, 7}, Shape{130, 67}, Shape{2, 65, 3}, Shape{1, 1}, Shape{0, 4}}) {
+    std::vector<int64_t> order;
+    for (int axis = shape.rank(); axis-- > 0;) order.push_back(axis);
+    Constant constant{"w", counting(shape), {{Kind::transpose, order, {}}}};
+    Tensor made = materialize(constant, &pool);
+    ASSERT_EQ(made.shape(), constant.shape());
+    Constant back{"w", made, {{Kind::transpose, order, {}}}};
+    Tensor again = materialize(back);
+    EXPECT_EQ(std::memcmp(again.data(), constant.source.data(), static_cast<size_t>(again.bytes())), 0)
+        << shape.text();
+  }
+  Constant sliced{"w",
+                  counting({4, 6}),
+                  {{Kind::slice, {1, 2, 5}, {}}, {Kind::reshape, {12}, {}}, {Kind::cast, {}, DType::bf16}}};
+  Tensor made = materialize(sliced);
+  EXPECT_EQ(made.dtype(), DType::bf16);
+  EXPECT_EQ(to_float(made.as<BFloat16>()[3]), 8.0f);
+  // Rows of a matrix, and its shape, need no copy.
+  Constant rows{"w", counting({4, 6}), {{Kind::slice, {0, 1, 3}, {}}, {Kind::reshape, {3, 4}, {}}}};
+  EXPECT_EQ(materialize(rows).blob(), rows.source.blob());
+}
+
+TEST(ThreadPool, EveryItemOnceAndErrorsReachTheCaller) {
+  for (int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    for (int64_t count : {0, 1, 2, 1000}) {
+      std::vector<std::atomic<int>> hits(static_cast<size_t>(count));
+      pool.for_each(count, [&](int64_t item, int worker) {
+        EXPECT_LT(worker, threads);
+        ++hits[static_cast<size_t>(item)];
+      });
+      for (auto& hit : hits) EXPECT_EQ(hit, 1);
+    }
+    EXPECT_THROW(pool.for_each(8,
+                               [](int64_t item, int) {
+                                 if (item == 5) throw Error(Code::numeric, "five");
+                               }),
+                 Error);
+    int64_t sum = 0;
+    pool.for_each(1, [&](int64_t, int) { sum = 3; });  // usable after an error
+    EXPECT_EQ(sum, 3);
+  }
+}
+
+TEST(ThreadPool, AnIdlePoolCostsNothing) {
+  ThreadPool pool(2);
+  pool.run([](int) {});
+  auto used = [] {
+    timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  usleep(20000);  // the spin of 50 us is over
+  double before = used();
+  usleep(200000);
+  EXPECT_LT(used() - before, 0.02);
+}
+
+class Files : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = std::filesystem::temp_directory_path() / cat("plait_files_", getpid());
+    std::filesystem::create_directories(directory_ / "model");
+    write("model/model.onnx", "m");
+    write("model/data.bin", "inside");
+    write("outside.bin", "outside");
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  void write(const std::string& name, const std::string& text) { std::ofstream(directory_ / name) << text; }
+  std::string path(const std::string& name) { return (directory_ / name).string(); }
+  Code refusal(const std::string& location) {
+    try {
+      map_beside(path("model/model.onnx"), location);
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return Code::ok;
+  }
+  std::filesystem::path directory_;
+};
+
+TEST_F(Files, MapsAndNamesWhatIsMissing) {
+  auto blob = map_file(path("outside.bin"));
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(blob->data()), 7), "outside");
+  write("empty", "");
+  EXPECT_EQ(map_file(path("empty"))->size(), 0);
+  try {
+    map_file(path("nothing"));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::not_found);
+    EXPECT_NE(error.message().find("nothing"), std::string::npos);
+  }
+  EXPECT_THROW(map_file(directory_.string()), Error);
+}
+
+TEST_F(Files, ExternalDataStaysInsideTheModelsDirectory) {
+  EXPECT_EQ(map_beside(path("model/model.onnx"), "data.bin")->size(), 6);
+  for (const char* bad : {"../outside.bin", "sub/../../outside.bin", "/etc/passwd", "", "a\\b"})
+    EXPECT_EQ(refusal(bad), Code::bad_model) << bad;
+  EXPECT_EQ(refusal("missing.bin"), Code::not_found);
+  std::filesystem::create_symlink(path("outside.bin"), path("model/link.bin"));
+  EXPECT_EQ(refusal("link.bin"), Code::bad_model);
+  // A Hugging Face cache: the snapshot's files are links into one folder of blobs.
+  std::filesystem::create_directories(directory_ / "cache/blobs");
+  std::filesystem::create_directories(directory_ / "cache/snapshots/1");
+  write("cache/blobs/aaa", "m");
+  write("cache/blobs/bbb", "weights");
+  std::filesystem::create_symlink("../../blobs/aaa", path("cache/snapshots/1/model.onnx"));
+  std::filesystem::create_symlink("../../blobs/bbb", path("cache/snapshots/1/model.onnx_data"));
+  EXPECT_EQ(map_beside(path("cache/snapshots/1/model.onnx"), "model.onnx_data")->size(), 7);
+}
+
+TEST(Log, KeepsTheNewestAndCountsTheRest) {
+  Log log;
+  LogLevel level;
+  std::string text;
+  EXPECT_FALSE(log.next(level, text));
+  for (size_t i = 0; i < Log::capacity + 3; ++i) log.write(LogLevel::info, cat("line ", i));
+  ASSERT_TRUE(log.next(level, text));
+  EXPECT_EQ(text, "3 older log lines were dropped");
+  ASSERT_TRUE(log.next(level, text));
+  EXPECT_EQ(text, "line 3");
+}
+
+}  // namespace
+}  // namespace plait

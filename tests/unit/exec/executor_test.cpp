@@ -1,0 +1,172 @@
+// The executor and the planner of its memory.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "core/base/error.h"
+#include "core/exec/executor.h"
+#include "core/passes/compile.h"
+#include "tests/unit/models.h"
+
+namespace plait::test {
+namespace {
+
+TEST(PlanOffsets, NeverOverlapsWhatLivesTogether) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 50; ++round) {
+    size_t count = 1 + random() % 60;
+    std::vector<int64_t> sizes(count), offsets(count);
+    std::vector<int32_t> born(count), dies(count);
+    int64_t sum = 0;
+    for (size_t i = 0; i < count; ++i) {
+      sizes[i] = static_cast<int64_t>(random() % 5000);
+      born[i] = static_cast<int32_t>(random() % 40);
+      dies[i] = born[i] + static_cast<int32_t>(random() % 10);
+      sum += (sizes[i] + 63) / 64 * 64;
+    }
+    int64_t total = plan_offsets(sizes, born, dies, offsets);
+    EXPECT_LE(total, sum);
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(offsets[i] % 64, 0);
+      EXPECT_LE(offsets[i] + sizes[i], total);
+      for (size_t j = 0; j < i; ++j) {
+        bool together = born[i] <= dies[j] && born[j] <= dies[i];
+        bool apart = offsets[i] + sizes[i] <= offsets[j] || offsets[j] + sizes[j] <= offsets[i];
+        EXPECT_TRUE(!together || apart || sizes[i] == 0 || sizes[j] == 0);
+      }
+    }
+  }
+}
+
+struct Runner {
+  PlainModel model;
+  Store store;
+  ThreadPool pool{2};
+  std::unique_ptr<Executor> executor;
+  explicit Runner(const std::string& graph) {
+    model = compile_plain(parse_graph(graph), World::get().options());
+    store.load(*model.program, std::vector<int64_t>(static_cast<size_t>(model.program->symbols.size())), &pool);
+    executor = std::make_unique<Executor>(model.program, store, pool);
+  }
+  std::vector<float> run(const std::vector<Tensor>& inputs, int output = 0) {
+    std::vector<TensorView> views;
+    for (const Tensor& tensor : inputs) views.push_back(tensor.view());
+    executor->run(views);
+    TensorView view = executor->output(output);
+    return {view.as<float>(), view.as<float>() + view.elements()};
+  }
+};
+
+Tensor floats(const Shape& shape, std::vector<float> values) { return Tensor::of<float>(DType::f32, shape, values); }
+
+TEST(Executor, SizesFollowTheInputsOfEachRun) {
+  Runner runner(R"(
+input %0 "x" : f32[n, 2]
+const %1 = inline : f32[2] = 10 20
+node "add" : %2 : ?[...] = Add(%0, %1)
+const %3 = inline : i64[1] = -1
+node "flat" : %4 : ?[...] = Reshape(%2, %3)
+output %4
+)");
+  for (int64_t n : {1, 3, 0, 2, 7}) {
+    std::vector<float> x(static_cast<size_t>(2 * n));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+    std::vector<float> y = runner.run({floats({n, 2}, x)});
+    ASSERT_EQ(y.size(), x.size());
+    for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(y[i], x[i] + (i % 2 ? 20 : 10));
+  }
+}
+
+TEST(Executor, WrongInputsAreNamed) {
+  Runner runner(
+      "input %0 \"left\" : f32[n, 2]\ninput %1 \"right\" : f32[n, 2]\nnode \"\" : %2 : ?[...] = Add(%0, %1)\noutput "
+      "%2");
+  auto message = [&](const std::vector<Tensor>& inputs) -> std::string {
+    try {
+      runner.run(inputs);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return "";
+  };
+  EXPECT_NE(message({floats({1, 2}, {1, 2}), floats({2, 2}, {1, 2, 3, 4})}).find("right"), std::string::npos);
+  EXPECT_NE(message({floats({1, 3}, {1, 2, 3}), floats({1, 2}, {1, 2})}).find("left"), std::string::npos);
+  EXPECT_NE(message({Tensor(DType::i64, {1, 2}), floats({1, 2}, {1, 2})}).find("dtype"), std::string::npos);
+  EXPECT_NE(message({floats({1, 2}, {1, 2})}).find("2 inputs"), std::string::npos);
+  EXPECT_EQ(runner.run({floats({1, 2}, {1, 2}), floats({1, 2}, {3, 4})}),
+            (std::vector<float>{4, 6}));  // still usable
+}
+
+TEST(Executor, ValuesWhoseSizeDependsOnData) {
+  Runner runner(R"(
+input %0 "x" : f32[n]
+node "where" : %1 : ?[...] = NonZero(%0)
+const %2 = inline : i64[1] = 0
+node "row" : %3 : ?[...] = Squeeze(%1, %2)
+node "pick" : %4 : ?[...] = Gather(%0, %3) axis=0
+output %4
+)");
+  EXPECT_EQ(runner.run({floats({5}, {0, 3, 0, 5, 6})}), (std::vector<float>{3, 5, 6}));
+  EXPECT_EQ(runner.run({floats({2}, {0, 0})}), std::vector<float>{});
+  EXPECT_EQ(runner.run({floats({1}, {9})}), (std::vector<float>{9}));
+}
+
+TEST(Executor, BranchesRunOnlyWhatIsTaken) {
+  Runner runner(R"(
+input %0 "c" : bool[]
+input %1 "x" : f32[n]
+node "if" : %2 : ?[...] = If(%0, %1)
+body "then_branch" {
+  input %0 : f32[n]
+  node "" : %1 : ?[...] = Neg(%0)
+  output %1
+}
+body "else_branch" {
+  input %0 : f32[n]
+  const %2 = inline : f32[1] = 100
+  node "" : %1 : ?[...] = Add(%0, %2)
+  output %1
+}
+output %2
+)");
+  uint8_t yes = 1, no = 0;
+  Tensor on(DType::boolean, {}), off(DType::boolean, {});
+  std::memcpy(on.data(), &yes, 1);
+  std::memcpy(off.data(), &no, 1);
+  EXPECT_EQ(runner.run({on, floats({2}, {1, 2})}), (std::vector<float>{-1, -2}));
+  EXPECT_EQ(runner.run({off, floats({3}, {1, 2, 3})}), (std::vector<float>{101, 102, 103}));
+  EXPECT_EQ(runner.run({on, floats({1}, {4})}), (std::vector<float>{-4}));
+}
+
+TEST(Executor, AnIndexOutOfRangeNamesTheNode) {
+  Runner runner(
+      "input %0 \"i\" : i64[n]\nconst %1 = inline : f32[3] = 1 2 3\nnode \"lookup\" : %2 : ?[...] = Gather(%1, %0) "
+      "axis=0\noutput %2");
+  std::vector<int64_t> bad{1, 7};
+  try {
+    runner.run({Tensor::of<int64_t>(DType::i64, {2}, bad)});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("lookup"), std::string::npos);
+    EXPECT_NE(error.message().find("7"), std::string::npos);
+  }
+}
+
+TEST(Fold, ComputesConstantsUnderABudget) {
+  // 2^40 elements out of a few bytes: left for the run, which refuses it by its size.
+  Graph graph = parse_graph(
+      "const %0 = inline : i64[1] = 1099511627776\nnode \"giant\" : %1 : ?[...] = ConstantOfShape(%0)\noutput %1");
+  PlainModel model = compile_plain(std::move(graph), World::get().options());
+  EXPECT_EQ(model.program->instructions.size(), 1u);
+  Graph small = parse_graph("const %0 = inline : f32[2] = 1 2\nnode \"\" : %1 : ?[...] = Exp(%0)\noutput %1");
+  EXPECT_TRUE(compile_plain(std::move(small), World::get().options()).program->instructions.empty());
+}
+
+TEST(Compile, AProgramHasAFingerprint) {
+  std::string once = compile_plain(fixture_graph("llama-standard23"), World::get().options()).program->fingerprint;
+  EXPECT_EQ(once, compile_plain(fixture_graph("llama-standard23"), World::get().options()).program->fingerprint);
+  EXPECT_NE(once, compile_plain(fixture_graph("gpt2-optimum18"), World::get().options()).program->fingerprint);
+}
+
+}  // namespace
+}  // namespace plait::test
