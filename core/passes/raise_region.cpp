@@ -1,7 +1,10 @@
 // Raise, regions: the part of a graph between one value and the single data value that it is computed from.
-#include <algorithm>
+#include "core/passes/raise_region.h"
 
-#include "core/passes/raise.h"
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
 
 namespace plait {
 
@@ -39,6 +42,70 @@ std::vector<Region> regions_of(const Graph& graph, const std::vector<int32_t>& p
     found.push_back(std::move(region));
   }
   return found;
+}
+
+std::vector<float> floats(const Tensor& tensor) {
+  Tensor f32 = materialize({{}, tensor, {{RecipeStep::Kind::cast, {}, DType::f32}}});
+  return {f32.as<float>(), f32.as<float>() + f32.elements()};
+}
+
+bool close(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return false;
+  double largest = 0, difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!std::isfinite(a[i]) || !std::isfinite(b[i])) return false;
+    largest = std::max<double>(largest, std::fabs(b[i]));
+    difference = std::max<double>(difference, std::fabs(double{a[i]} - double{b[i]}));
+  }
+  constexpr double agreement = 2e-5;  // a few roundings of f32 in a row
+  return difference <= agreement * std::max(largest, 1e-6);
+}
+
+std::vector<float> samples(size_t count, float low, float high) {
+  std::vector<float> out(count);
+  uint64_t state = 0x9E3779B97F4A7C15u;
+  for (float& value : out) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    value = low + (high - low) * static_cast<float>(static_cast<double>(state >> 40) / double{1 << 24});
+  }
+  return out;
+}
+
+const Dims* RegionProbe::dims(ValueId id) const {
+  const auto& found = graph.value(id).type.dims;
+  return found ? &*found : nullptr;
+}
+
+std::optional<int64_t> RegionProbe::last_size(ValueId id) const {
+  const Dims* found = dims(id);
+  if (!found || found->empty() || !found->back().is_constant()) return std::nullopt;
+  return found->back().constant();
+}
+
+std::optional<std::vector<float>> RegionProbe::run(const Region& region, const Shape& shape, int64_t tokens,
+                                                   const std::vector<float>& entry,
+                                                   const std::vector<std::pair<ValueId, Tensor>>& side) const {
+  Evaluator evaluator(context_.options.ops, context_.options.kernels, graph);
+  Tensor f32 = Tensor::of<float>(DType::f32, shape, entry);
+  DType dtype = graph.value(region.entry).type.dtype;
+  evaluator.bind(region.entry, materialize({{}, f32, {{RecipeStep::Kind::cast, {}, dtype}}}));
+  for (const auto& [id, tensor] : side) evaluator.bind(id, tensor);
+  for (SymbolId id = 0; id < graph.symbols.size(); ++id) evaluator.bind_symbol(id, tokens);
+  try {
+    return floats(evaluator.value(region.output));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+Tensor RegionProbe::at_positions(ValueId id, const std::vector<int32_t>& places) const {
+  auto count = static_cast<int64_t>(places.size());
+  Evaluator evaluator(context_.options.ops, context_.options.kernels, graph);
+  for (ValueId input : graph.inputs)
+    if (graph.value(input).name == "positions")
+      evaluator.bind(input, Tensor::of<int32_t>(DType::i32, {1, count}, places));
+  for (SymbolId symbol = 0; symbol < graph.symbols.size(); ++symbol) evaluator.bind_symbol(symbol, count);
+  return evaluator.value(id);
 }
 
 }  // namespace plait
