@@ -1,5 +1,9 @@
 #include "core/base/constant.h"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -33,18 +37,69 @@ void for_each(ThreadPool* pool, int64_t count, FunctionRef<void(int64_t, int)> t
   for (int64_t item = 0; item < count; ++item) task(item, 0);
 }
 
-/// out[c][r] = in[r][c], for `planes` such matrices. Tiles of 64 x 64 keep both sides' cache lines whole.
+/// A square of `side` x `side` words, transposed; `in` and `out` have rows of `in_pitch` and `out_pitch` words.
+template <class Word>
+struct Square {
+  static constexpr int64_t side = 1;
+  static void transpose(const Word* in, int64_t, Word* out, int64_t) { *out = *in; }
+};
+
+#if defined(__SSE2__)
+inline __m128i load(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
+inline void store(void* to, __m128i value) { _mm_storeu_si128(static_cast<__m128i*>(to), value); }
+
+// Registers' worth of words at a time: 3 (2) rounds of interleaving rows i and i + side / 2 transpose the square.
+template <>
+struct Square<uint16_t> {
+  static constexpr int64_t side = 8;
+  static void transpose(const uint16_t* in, int64_t in_pitch, uint16_t* out, int64_t out_pitch) {
+    __m128i rows[8], next[8];
+    for (int i = 0; i < 8; ++i) rows[i] = load(in + i * in_pitch);
+    for (int round = 0; round < 3; ++round) {
+      for (int i = 0; i < 4; ++i) {
+        next[2 * i] = _mm_unpacklo_epi16(rows[i], rows[i + 4]);
+        next[2 * i + 1] = _mm_unpackhi_epi16(rows[i], rows[i + 4]);
+      }
+      std::copy(next, next + 8, rows);
+    }
+    for (int i = 0; i < 8; ++i) store(out + i * out_pitch, rows[i]);
+  }
+};
+
+template <>
+struct Square<uint32_t> {
+  static constexpr int64_t side = 4;
+  static void transpose(const uint32_t* in, int64_t in_pitch, uint32_t* out, int64_t out_pitch) {
+    __m128i rows[4], next[4];
+    for (int i = 0; i < 4; ++i) rows[i] = load(in + i * in_pitch);
+    for (int round = 0; round < 2; ++round) {
+      for (int i = 0; i < 2; ++i) {
+        next[2 * i] = _mm_unpacklo_epi32(rows[i], rows[i + 2]);
+        next[2 * i + 1] = _mm_unpackhi_epi32(rows[i], rows[i + 2]);
+      }
+      std::copy(next, next + 4, rows);
+    }
+    for (int i = 0; i < 4; ++i) store(out + i * out_pitch, rows[i]);
+  }
+};
+#endif
+
+/// out[c][r] = in[r][c], for `planes` such matrices. Bands of 32 columns: their cache lines are written whole while the
+/// rows that they are read from are still in cache.
 template <class Word>
 void transpose_matrices(const Word* in, Word* out, int64_t planes, int64_t rows, int64_t columns, ThreadPool* pool) {
-  constexpr int64_t tile = 64;
-  int64_t bands = (columns + tile - 1) / tile;
+  constexpr int64_t band = 32, side = Square<Word>::side;
+  int64_t bands = (columns + band - 1) / band;
   for_each(pool, planes * bands, [&](int64_t item, int) {
-    int64_t plane = item / bands, c0 = item % bands * tile, c1 = std::min(c0 + tile, columns);
+    int64_t plane = item / bands, c0 = item % bands * band, c1 = std::min(c0 + band, columns);
     const Word* from = in + plane * rows * columns;
     Word* to = out + plane * rows * columns;
-    for (int64_t r0 = 0; r0 < rows; r0 += tile)
-      for (int64_t c = c0; c < c1; ++c)
-        for (int64_t r = r0, r1 = std::min(r0 + tile, rows); r < r1; ++r) to[c * rows + r] = from[r * columns + c];
+    int64_t square_rows = rows / side * side, square_columns = c0 + (c1 - c0) / side * side;
+    for (int64_t r = 0; r < square_rows; r += side)
+      for (int64_t c = c0; c < square_columns; c += side)
+        Square<Word>::transpose(from + r * columns + c, columns, to + c * rows + r, rows);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = r < square_rows ? square_columns : c0; c < c1; ++c) to[c * rows + r] = from[r * columns + c];
   });
 }
 
