@@ -61,7 +61,7 @@ class Tensor {
   template <class T>
   static Tensor of(DType dtype, const Shape& shape, std::span<const T> values) {
     Tensor out(dtype, shape);
-    std::memcpy(out.data(), values.data(), values.size_bytes());
+    if (!values.empty()) std::memcpy(out.data(), values.data(), values.size_bytes());
     return out;
   }
   static Tensor of_ints(std::span<const int64_t> values);  ///< i64, rank 1
