@@ -88,7 +88,7 @@ static void open_generator(const char* path, plait_model** model, plait_generato
   plait_options* options = NULL;
   OK(plait_model_open(path, NULL, model));
   OK(plait_options_create(&options));
-  set_text(options, "cache_bytes", CACHE); /* about 1,300 tokens of 384 bytes: the 8 requests press on it */
+  set_text(options, "cache_bytes", "524288"); /* about 1,300 tokens of 384 bytes: the 8 requests press on it */
   set_text(options, "threads", "2");
   set_text(options, "step_tokens", "64");
   OK(plait_generator_create(*model, options, generator));
