@@ -93,6 +93,7 @@ bool SchedulerCore::wait_for_work() {
   bool runnable = false;
   auto earliest = Clock::time_point::max();
   for (const Job& job : running_) {
+    runnable = runnable || job->finished;  // in the last step: what it leaves may let another in
     if (job->has_deadline) earliest = std::min(earliest, job->deadline);
     for (const Sample& sample : job->samples)
       runnable = runnable || sample.phase == Phase::active || sample.phase == Phase::preempted;
@@ -147,16 +148,20 @@ void SchedulerCore::drop_dead() {
                                        static_cast<int64_t>(job->options.deadline.count()), " ms is over")));
     return true;
   };
+  // What dies here may be the last to hold a conversation, whose end takes the mutex (bury): never while it is locked.
+  std::vector<Job> dead;
+  auto take = [&](const Job& job) {
+    if (!over(job)) return false;
+    dead.push_back(job);
+    return true;
+  };
   {
     std::lock_guard lock(mutex);
-    std::erase_if(queue, over);
+    std::erase_if(queue, take);
   }
-  std::erase_if(running_, [&](const Job& job) {
-    if (!over(job)) return false;
-    release(job);
-    ++finished_;
-    return true;
-  });
+  std::erase_if(running_, take);
+  for (const Job& job : dead) release(job);
+  finished_ += static_cast<int64_t>(dead.size());
 }
 
 void SchedulerCore::release(const Job& job) {
@@ -229,7 +234,7 @@ bool SchedulerCore::start_sample(const Job& job, Sample& sample) {
     return std::any_of(other->samples.begin(), other->samples.end(),
                        [&](const Sample& one) { return &one != &sample && one.sequence; });
   });
-  if (!alone && !engine->reserve(*sample.sequence, std::max<int64_t>(chunk, 1))) {
+  if (!engine->reserve(*sample.sequence, std::max<int64_t>(chunk, 1)) && !alone) {
     sample.sequence.reset();
     return false;
   }

@@ -142,6 +142,21 @@ TEST(Scheduler, PreemptsWhenTheCacheIsFull) {
   EXPECT_GT(together->stats().preempted, 0);
 }
 
+TEST(Scheduler, RequestsThatFindNoRoomComeInWhenOthersEnd) {
+  EngineOptions options = small_engine();
+  auto probe = fixture_engine("llama-standard23", options);
+  options.cache_bytes = probe->decoder().pools[0].page_bytes(16, DType::f32) * 2;  // room for one at a time
+  auto one = scheduler("llama-standard23", options);
+  std::vector<std::shared_ptr<Request>> requests;
+  for (uint32_t i = 0; i < 12; ++i) {
+    RequestOptions request;
+    request.prompt = prompt(24, i);
+    request.max_tokens = 1 + i % 3;
+    requests.push_back(one->submit(std::move(request)));
+  }
+  for (uint32_t i = 0; i < 12; ++i) EXPECT_EQ(collect(*requests[i]).tokens[0].size(), 1 + i % 3) << i;
+}
+
 TEST(Scheduler, EqualPrefixesShareTheirPages) {
   auto one = scheduler("gemma3-standard23");
   RequestOptions first;
@@ -355,6 +370,33 @@ TEST(Scheduler, DeadlinesAndAFullQueue) {
   request.deadline = 5ms;
   auto late = one->submit(request);
   EXPECT_THROW(collect(*late), Error);
+}
+
+TEST(Scheduler, TheLastHolderOfAConversationMayDieInTheQueue) {
+  SchedulerOptions limits;
+  limits.running = 1;
+  auto one = scheduler("llama-standard23", small_engine(), limits);
+  RequestOptions first;
+  first.prompt = prompt(20, 1);
+  first.max_tokens = 4;
+  first.keep = true;
+  auto begun = one->submit(first);
+  collect(*begun);
+  RequestOptions busy;
+  busy.prompt = prompt(30, 2);
+  busy.max_tokens = 3000;
+  busy.sampling.logit_bias = {{0, -1000.0f}};
+  auto running = one->submit(std::move(busy));
+  ASSERT_TRUE(running->next(60s));
+  RequestOptions next;
+  next.parent = begun->conversation();
+  next.prompt = prompt(3, 3);
+  auto waiting = one->submit(std::move(next));
+  begun.reset();
+  waiting.reset();  // the queue alone holds the conversation now
+  running.reset();
+  Answer after = collect(*one->submit(first));
+  EXPECT_EQ(after.tokens[0].size(), 4u);
 }
 
 TEST(Scheduler, ClosingEndsRequestsWithAnError) {
