@@ -238,6 +238,10 @@ bool SchedulerCore::start_sample(const Job& job, Sample& sample) {
     sample.sequence.reset();
     return false;
   }
+  if (whole) {  // rows that it gathered before it was preempted come again
+    std::lock_guard lock(job->mutex);
+    job->matrix.clear();
+  }
   sample.phase = Phase::active;
   return true;
 }

@@ -286,6 +286,32 @@ TEST(Scheduler, ScoresAreTheLogitsOfEveryPosition) {
   }
 }
 
+TEST(Scheduler, APreemptedScoreStartsAgain) {
+  RequestOptions score;
+  score.prompt = prompt(60, 3);
+  score.kind = RequestOptions::Kind::score;
+  auto wide = scheduler("llama-standard23");
+  auto alone = wide->submit(score);
+  collect(*alone);
+  EngineOptions options = small_engine();
+  options.cache_bytes =
+      fixture_engine("llama-standard23", options)->decoder().pools[0].page_bytes(16, DType::f32) * 5;
+  auto one = scheduler("llama-standard23", options);
+  std::vector<std::shared_ptr<Request>> others;
+  for (uint32_t i = 0; i < 2; ++i) {
+    RequestOptions request;
+    request.prompt = prompt(8, i);
+    request.max_tokens = 50;
+    request.sampling.logit_bias = {{0, -1000.0f}};
+    others.push_back(one->submit(std::move(request)));
+  }
+  auto scored = one->submit(score);
+  for (auto& request : others) collect(*request);
+  collect(*scored);
+  EXPECT_GT(one->stats().preempted, 0);
+  EXPECT_EQ(scored->take_matrix(), alone->take_matrix());
+}
+
 TEST(Scheduler, EmbeddingsAreTheHiddenStates) {
   auto one = scheduler("llama-dynamo23");
   RequestOptions request;
