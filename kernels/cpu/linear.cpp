@@ -3,8 +3,8 @@
 #include "core/base/text.h"
 #include "kernels/cpu/elementwise_loops.h"
 #include "kernels/cpu/linear_tile.h"
+#include "kernels/cpu/packed_tile.h"
 #include "kernels/cpu/register.h"
-#include "kernels/cpu/rounded_tile.h"
 #include "kernels/cpu/share.h"
 
 namespace plait::cpu {
@@ -19,28 +19,38 @@ struct LinearPlan {
 /// At most this many rows of x at a time: bounds the scratch for the gate to rows * columns.
 constexpr int64_t most_rows = 512;
 
+/// Kernels of these instruction sets round x to bf16.
+constexpr bool rounds_x(Isa isa) { return isa >= Isa::avx512_bf16; }
+/// Loops over f32 of an instruction set that has none of its own.
+constexpr Isa loops_of(Isa isa) { return rounds_x(isa) ? Isa::avx512 : isa; }
+/// Whether x is packed: up to some rows memory decides, and they are read as they are.
+constexpr bool packs_x(Isa isa, int64_t m) { return rounds_x(isa) || m > (isa == Isa::avx2 ? 6 : 12); }
+
 /// A block of w in f32 should take no more than half of a 1 MB L2, and there should be about 4 items a thread.
-int64_t plan_columns(int64_t n, int64_t k, int threads) {
+int64_t plan_columns(Isa isa, int64_t n, int64_t k, int threads) {
+  const int64_t multiple = std::max<int64_t>(packed_tiles(isa).columns, 16);
   int64_t fits = (512 << 10) / (4 * std::max<int64_t>(k, 1)), fair = n / (4 * threads);
-  return std::clamp<int64_t>(std::min(fits, fair) / 8 * 8, 16, 64);
+  return std::clamp<int64_t>(std::min(fits, fair) / multiple * multiple, multiple, 64);
 }
 
 /// Rows of w in an item. Few rows of x keep nothing of w: long items, so that memory is read in long streams.
-int64_t item_columns(int64_t m, int64_t n, int64_t k, int threads) {
-  constexpr int64_t few = 12;
-  if (m > few) return plan_columns(n, k, threads);
+int64_t item_columns(Isa isa, int64_t m, int64_t n, int64_t k, int threads) {
+  if (packs_x(isa, m) && m > 12) return plan_columns(isa, n, k, threads);
   return std::clamp<int64_t>(n / (4 * threads) / 8 * 8, 16, 1024);
 }
 
-LinearPlan make_plan(int64_t m, int64_t n, int64_t k, int threads) {
-  LinearPlan plan{item_columns(m, n, k, threads), std::min(m, most_rows)};
+LinearPlan make_plan(Isa isa, int64_t m, int64_t n, int64_t k, int threads) {
+  LinearPlan plan{item_columns(isa, m, n, k, threads), std::min(m, most_rows)};
   int64_t items = (n + plan.columns - 1) / plan.columns;
   // Few rows of w, many of x: cut x as well, in parts of at least 48 rows, which pay for converting w again.
   if (items < 4 * threads && m > 96) {
     int64_t parts = std::min((4 * threads + items - 1) / std::max<int64_t>(items, 1), m / 48);
     plan.rows = std::min(plan.rows, (m + parts - 1) / parts);
   }
-  plan.rows = (plan.rows + rounded_group - 1) / rounded_group * rounded_group;
+  if (packs_x(isa, m)) {
+    const int64_t group = packed_tiles(isa).group(m);
+    plan.rows = (plan.rows + group - 1) / group * group;
+  }
   return plan;
 }
 
@@ -62,43 +72,63 @@ int64_t rows_of(const TensorView& x) { return x.shape.elements(0, x.shape.rank()
 
 int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-int64_t tile_scratch(int64_t n, int64_t k, int threads) {
-  return align(4 * linear_block_scratch(plan_columns(n, k, threads), k));
-}
-/// Scratch of one worker: what a block needs, and behind it the gate's part (or the bias).
-int64_t worker_scratch(int64_t m, int64_t n, int64_t k, int threads) {
-  return tile_scratch(n, k, threads) +
-         align(4 * item_columns(m, n, k, threads) * std::min(std::max<int64_t>(m, 1), most_rows));
-}
+/// Scratch of a call: x, packed, for all workers; then for each of them what a block needs, and the gate's outputs (or
+/// the bias).
+struct Scratch {
+  int64_t packed = 0, block = 0, side = 0;
 
-/// Kernels of these instruction sets round x to bf16, and pack it before they begin.
-constexpr bool rounds_x(Isa isa) { return isa >= Isa::avx512_bf16; }
-/// Loops over f32 of an instruction set that has none of its own.
-constexpr Isa loops_of(Isa isa) { return rounds_x(isa) ? Isa::avx512 : isa; }
+  Scratch(Isa isa, const TensorView& x, std::span<const TensorView> weights, int threads) {
+    const int64_t m = rows_of(x), k = x.shape.back(1);
+    const bool packs = packs_x(isa, m);
+    if (packs) packed = align(packed_tiles(isa).bytes(m, k));
+    for (const TensorView& w : weights) {
+      if (w.shape.rank() != 2) continue;
+      const int64_t n = w.shape[0], columns = item_columns(isa, m, n, k, threads);
+      if (packs) block = std::max(block, align(4 * packed_tiles(isa).scratch(columns, k)));
+      side = std::max(side,
+                      align(4 * columns * std::min(make_plan(isa, m, n, k, threads).rows, std::max<int64_t>(m, 1))));
+    }
+  }
+  int64_t bytes(int threads) const { return packed + (block + side) * threads; }
+};
 
-/// Rows [i, i + rows) of x with rows [j, j + columns) of w. `packed`: x for the kernels that round it.
+/// What an item works with.
+struct Worker {
+  const TensorView& x;
+  const std::byte* packed;  ///< null: x is taken as it is
+  int64_t group;
+  float* block;
+  float* side;
+  int threads;
+};
+
+/// Rows [i, i + rows) of x with rows [j, j + columns) of w. `next` is read soon after.
 template <Isa isa>
-void run_block(const TensorView& x, const std::byte* packed, const TensorView& w, int64_t i, int64_t rows, int64_t j,
-               int64_t columns, float* y, int64_t ldy, std::byte* scratch) {
-  const int64_t k = x.shape.back(1);
+void run_block(const Worker& worker, const TensorView& w, int64_t i, int64_t rows, int64_t j, int64_t columns,
+               float* y, int64_t ldy, const uint8_t* next) {
+  const int64_t k = worker.x.shape.back(1);
   const uint8_t* weights = w.as<uint8_t>() + j * k * dtype_bits(w.dtype) / 8;
-  if constexpr (rounds_x(isa)) rounded_tiles(isa).block({packed, i, rows, weights, columns, k, y, ldy});
-  else
-    linear_tiles(isa).block(
-        {x.as<float>() + i * k, k, rows, weights, w.dtype, columns, k, y, ldy, reinterpret_cast<float*>(scratch)});
+  if (worker.packed)
+    packed_tiles(isa).block(
+        {worker.packed, worker.group, i, rows, weights, w.dtype, columns, k, y, ldy, worker.block, next});
+  else if constexpr (!rounds_x(isa))
+    linear_tiles(isa).block({worker.x.as<float>() + i * k, k, rows, weights, w.dtype, columns, k, y, ldy});
 }
 
 /// The item's rows [i, i + rows) and columns [j, j + columns) of one part.
 template <Isa isa>
-void run_item(const TensorView& x, const std::byte* packed, const Part& part, int64_t i, int64_t rows, int64_t j,
-              int64_t columns, Unary activation, std::byte* scratch, int64_t gate_offset) {
-  const int64_t n = part.w->shape[0];
-  float* y = part.y->as<float>() + i * n + j;
-  run_block<isa>(x, packed, *part.w, i, rows, j, columns, y, n, scratch);
+void run_item(const Worker& worker, const Part& part, int64_t i, int64_t rows, int64_t j, int64_t columns,
+              Unary activation) {
+  const int64_t n = part.w->shape[0], row_bytes = worker.x.shape.back(1) * dtype_bits(part.w->dtype) / 8;
+  // Items go round among the threads: this one's next is likely the one `threads` further on.
+  const int64_t later = j + worker.threads * part.plan.columns;
+  const uint8_t* next = later + columns <= n ? part.w->as<uint8_t>() + later * row_bytes : nullptr;
+  float *y = part.y->as<float>() + i * n + j, *side = worker.side;
+  run_block<isa>(worker, *part.w, i, rows, j, columns, y, n,
+                 part.gate ? part.gate->as<uint8_t>() + j * row_bytes : next);
   const ElementwiseLoops& loops = elementwise_loops(loops_of(isa));
-  float* side = reinterpret_cast<float*>(scratch + gate_offset);
   if (part.gate) {
-    run_block<isa>(x, packed, *part.gate, i, rows, j, columns, side, columns, scratch);
+    run_block<isa>(worker, *part.gate, i, rows, j, columns, side, columns, next);
     for (int64_t row = 0; row < rows; ++row)
       loops.gate[static_cast<int>(activation)](side + row * columns, y + row * n, columns);
   }
@@ -116,33 +146,35 @@ template <Isa isa>
 KernelStatus run_parts(const KernelCall& call, std::span<Part> parts, Unary activation) {
   const TensorView& x = call.inputs[0];
   const int64_t m = rows_of(x), k = x.shape.back(1);
+  if (m == 0) return {};
   const int threads = call.pool.size();
-  int64_t items = 0, work = 0, gate_offset = 0;
+  int64_t items = 0, work = 0;
   for (Part& part : parts) {
     int64_t n = part.w->shape[0];
-    part.plan = make_plan(m, n, k, threads);
+    part.plan = make_plan(isa, m, n, k, threads);
     part.first_item = items;
     part.column_items = (n + part.plan.columns - 1) / part.plan.columns;
-    items += part.column_items * ((m + part.plan.rows - 1) / std::max<int64_t>(part.plan.rows, 1));
+    items += part.column_items * ((m + part.plan.rows - 1) / part.plan.rows);
     work += m * n * k * (part.gate ? 2 : 1);
-    gate_offset = std::max(gate_offset, tile_scratch(n, k, threads));
   }
-  if (m == 0) return {};
-  std::byte *packed = call.scratch.data(), *own = packed;
-  if constexpr (rounds_x(isa)) {
-    own += align(rounded_bytes(m, k));
-    share(call.pool, (m + rounded_group - 1) / rounded_group, m * k,
-          [&](int64_t group, int) { rounded_tiles(isa).pack(x.as<float>(), m, k, group, packed); });
+  const Scratch scratch(isa, x, call.inputs.subspan(1), threads);
+  std::byte *packed = call.scratch.data(), *own = packed + scratch.packed;
+  const int64_t group = packed_tiles(isa).group(m);
+  if (scratch.packed) {
+    share(call.pool, (m + group - 1) / group, m * k,
+          [&](int64_t index, int) { packed_tiles(isa).pack(x.as<float>(), m, k, index, packed); });
   }
-  const int64_t stride = (call.scratch.data() + call.scratch.size() - own) / threads / 64 * 64;
-  share(call.pool, items, work, [&](int64_t item, int worker) {
+  share(call.pool, items, work, [&](int64_t item, int index) {
     size_t p = 0;
     while (p + 1 < parts.size() && parts[p + 1].first_item <= item) ++p;
     const Part& part = parts[p];
     item -= part.first_item;
     int64_t i = item / part.column_items * part.plan.rows, j = item % part.column_items * part.plan.columns;
-    run_item<isa>(x, packed, part, i, std::min(part.plan.rows, m - i), j,
-                  std::min(part.plan.columns, part.w->shape[0] - j), activation, own + worker * stride, gate_offset);
+    std::byte* block = own + index * (scratch.block + scratch.side);
+    run_item<isa>({x, scratch.packed ? packed : nullptr, group, reinterpret_cast<float*>(block),
+                   reinterpret_cast<float*>(block + scratch.block), threads},
+                  part, i, std::min(part.plan.rows, m - i), j, std::min(part.plan.columns, part.w->shape[0] - j),
+                  activation);
   });
   return {};
 }
@@ -170,23 +202,10 @@ KernelStatus run_gated(const KernelCall& call) {
   return run_parts<isa>(call, {&part, 1}, static_cast<const GateState*>(call.state)->activation);
 }
 
+template <Isa isa>
 int64_t scratch_bytes(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>,
                       int threads) {
-  const TensorView& x = inputs[0];
-  int64_t most_tiles = 0, most_sides = 0;
-  for (const TensorView& w : inputs.subspan(1)) {
-    if (w.shape.rank() != 2) continue;
-    int64_t tiles = tile_scratch(w.shape[0], x.shape.back(1), threads);
-    most_tiles = std::max(most_tiles, tiles);
-    most_sides = std::max(most_sides, worker_scratch(rows_of(x), w.shape[0], x.shape.back(1), threads) - tiles);
-  }
-  return (most_tiles + most_sides) * threads;
-}
-
-int64_t rounded_scratch(const KernelState* state, std::span<const TensorView> inputs,
-                        std::span<const TensorView> outputs, int threads) {
-  return align(rounded_bytes(rows_of(inputs[0]), inputs[0].shape.back(1))) +
-         scratch_bytes(state, inputs, outputs, threads);
+  return Scratch(isa, inputs[0], inputs.subspan(1), threads).bytes(threads);
 }
 
 bool is_weight(const OperandInfo& w) {
@@ -232,25 +251,24 @@ std::shared_ptr<const KernelState> prepare_gated(const NodeInfo& node) {
 template <Isa isa>
 void add_for(KernelTable& table) {
   constexpr const char* dtypes = rounds_x(isa) ? "f32 x bf16, round_x" : "f32 x f32|bf16|f16";
-  constexpr auto scratch = rounds_x(isa) ? rounded_scratch : scratch_bytes;
   add_kernel(table, isa,
              {.op = "plait.Linear",
               .dtypes = dtypes,
               .accepts = rounds_x(isa) ? accepts_rounded<accepts_linear, true> : accepts_linear,
-              .scratch_bytes = scratch,
+              .scratch_bytes = scratch_bytes<isa>,
               .run = run_linear<isa>});
   add_kernel(table, isa,
              {.op = "plait.Linears",
               .dtypes = dtypes,
               .accepts = rounds_x(isa) ? accepts_rounded<accepts_linears, false> : accepts_linears,
-              .scratch_bytes = scratch,
+              .scratch_bytes = scratch_bytes<isa>,
               .run = run_linears<isa>});
   add_kernel(table, isa,
              {.op = "plait.GatedLinear",
               .dtypes = dtypes,
               .accepts = rounds_x(isa) ? accepts_rounded<accepts_gated, false> : accepts_gated,
               .prepare = prepare_gated,
-              .scratch_bytes = scratch,
+              .scratch_bytes = scratch_bytes<isa>,
               .run = run_gated<isa>});
 }
 

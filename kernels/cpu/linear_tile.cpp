@@ -19,21 +19,13 @@ constexpr int tile_rows = HWY_TARGET == HWY_AVX3 ? 6 : 3;
 constexpr int tile_columns = 4;
 /// One row of x has too few sums in flight with 4 rows of w: 8 cover the latency of fma and of memory.
 constexpr int single_row_columns = 8;
-/// k is cut so that a tile's x (6 x 704 floats, 17 KB of 32 KB L1) stays in L1 while tiles of w (11 KB) pass by.
-constexpr int64_t k_steps = 704 / L;
-/// Up to this many rows of x memory decides; rows of w in 16 bits are converted in registers, once for each tile,
-/// beyond it once for all tiles (a load and a store more). Either is exact.
-constexpr int64_t most_few_rows = 2 * tile_rows;
-
-/// A tile of ROWS x COLUMNS outputs over k in [begin, end).
+/// A tile of ROWS x COLUMNS outputs.
 struct Tile {
   const float* x;
   int64_t ldx;
   const uint8_t* w;
   int64_t w_stride;  ///< bytes between rows of w
-  int64_t begin, end;
-  const float* from;  ///< sums so far, L lanes for each output; null: zeros
-  float* to;          ///< where sums go that are not complete; null: they are, and go to y
+  int64_t k;
   float* y;
   int64_t ldy;
   int64_t ahead;  ///< bytes from a row of w to what the next tile will read: fetched meanwhile; 0: nothing
@@ -68,19 +60,18 @@ void run_tile(const Tile& tile) {
 #pragma GCC unroll 8
   for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 8
-    for (int j = 0; j < COLUMNS; ++j)
-      sums[i][j] = t.from ? hn::LoadU(df, t.from + (i * COLUMNS + j) * L) : hn::Zero(df);
-  int64_t k = t.begin;
+    for (int j = 0; j < COLUMNS; ++j) sums[i][j] = hn::Zero(df);
+  int64_t k = 0;
   if (t.ahead) {
-    for (; k + 2 * L <= t.end; k += 2 * L) {
+    for (; k + 2 * L <= t.k; k += 2 * L) {
       fetch_ahead<W, COLUMNS>(t, k);
       step<W, ROWS, COLUMNS>(t, k, sums);
       step<W, ROWS, COLUMNS>(t, k + L, sums);
     }
   }
-  for (; k + L <= t.end; k += L) step<W, ROWS, COLUMNS>(t, k, sums);
-  if (k < t.end) {
-    int64_t count = t.end - k;
+  for (; k + L <= t.k; k += L) step<W, ROWS, COLUMNS>(t, k, sums);
+  if (k < t.k) {
+    int64_t count = t.k - k;
     V w[COLUMNS];
 #pragma GCC unroll 8
     for (int j = 0; j < COLUMNS; ++j) w[j] = load_some<W>(t.w + j * t.w_stride + k * W::size, count);
@@ -90,13 +81,6 @@ void run_tile(const Tile& tile) {
 #pragma GCC unroll 8
       for (int j = 0; j < COLUMNS; ++j) sums[i][j] = hn::MulAdd(x, w[j], sums[i][j]);
     }
-  }
-  if (t.to) {
-#pragma GCC unroll 8
-    for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 8
-      for (int j = 0; j < COLUMNS; ++j) hn::StoreU(sums[i][j], df, t.to + (i * COLUMNS + j) * L);
-    return;
   }
 #pragma GCC unroll 8
   for (int i = 0; i < ROWS; ++i) {
@@ -132,7 +116,7 @@ void single_row(const LinearBlock& b) {
   constexpr int streams = single_row_columns;
   const int64_t row = b.k * W::size, apart = b.n / streams;
   float sums[streams];
-  Tile t{b.x, b.ldx, b.w, apart * row, 0, b.k, nullptr, nullptr, sums, 0, 0};
+  Tile t{b.x, b.ldx, b.w, apart * row, b.k, sums, 0, 0};
   for (int64_t j = 0; j < apart; ++j) {
     t.w = b.w + j * row;
     t.ahead = j + 1 < apart ? row : 0;
@@ -160,10 +144,7 @@ void few_rows(const LinearBlock& b) {
              b.ldx,
              b.w + j * row,
              apart * row,
-             0,
              b.k,
-             nullptr,
-             nullptr,
              sums,
              tile_columns,
              tile == 0 && j + 1 < apart ? row : 0};
@@ -174,118 +155,15 @@ void few_rows(const LinearBlock& b) {
   for (int64_t j = apart * tile_columns; j < b.n; ++j)
     for (int64_t tile = 0; tile < tiles; ++tile) {
       int64_t begin = b.m * tile / tiles, end = b.m * (tile + 1) / tiles;
-      Tile t{b.x + begin * b.ldx,
-             b.ldx,
-             b.w + j * row,
-             row,
-             0,
-             b.k,
-             nullptr,
-             nullptr,
-             b.y + begin * b.ldy + j,
-             b.ldy,
-             0};
+      Tile t{b.x + begin * b.ldx, b.ldx, b.w + j * row, row, b.k, b.y + begin * b.ldy + j, b.ldy, 0};
       run_tile<W, 1>(t, end - begin);
     }
-}
-
-/// Steps of L values of k, the last one filled up with zeros: fma(0, 0, sum) leaves what the other paths leave.
-int64_t steps_of(int64_t k) { return (k + L - 1) / L; }
-
-/// `count` rows of k values, `size` bytes apart from the next, as [step][count][L] floats. In this form a tile reads one
-/// stream, whatever k is: rows that lie a multiple of 4 KB apart (k = 1024, 2048) would all want the same lines of L1.
-template <class W>
-void interleave(const uint8_t* rows, int64_t stride, int64_t count, int64_t k, float* to) {
-  const int64_t whole = k / L;
-  for (int64_t step = 0; step < whole; ++step)
-    for (int64_t i = 0; i < count; ++i, to += L) hn::StoreU(W::load(rows + i * stride + step * L * W::size), df, to);
-  if (whole * L < k)
-    for (int64_t i = 0; i < count; ++i, to += L)
-      hn::StoreU(load_some<W>(rows + i * stride + whole * L * W::size, k - whole * L), df, to);
-}
-
-/// A tile of ROWS x tile_columns outputs over `steps` steps of interleaved x and w.
-template <int ROWS>
-void run_interleaved(const float* x, const float* w, int64_t steps, const float* from, float* to, float* y,
-                     int64_t ldy) {
-  V sums[ROWS][tile_columns];
-#pragma GCC unroll 8
-  for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 8
-    for (int j = 0; j < tile_columns; ++j)
-      sums[i][j] = from ? hn::LoadU(df, from + (i * tile_columns + j) * L) : hn::Zero(df);
-  for (int64_t step = 0; step < steps; ++step, x += ROWS * L, w += tile_columns * L) {
-    V rows[ROWS];
-#pragma GCC unroll 8
-    for (int i = 0; i < ROWS; ++i) rows[i] = hn::LoadU(df, x + i * L);
-#pragma GCC unroll 8
-    for (int j = 0; j < tile_columns; ++j) {
-      V column = hn::LoadU(df, w + j * L);
-#pragma GCC unroll 8
-      for (int i = 0; i < ROWS; ++i) sums[i][j] = hn::MulAdd(rows[i], column, sums[i][j]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int i = 0; i < ROWS; ++i) {
-    if (to) {
-#pragma GCC unroll 8
-      for (int j = 0; j < tile_columns; ++j) hn::StoreU(sums[i][j], df, to + (i * tile_columns + j) * L);
-    } else {
-      _mm_storeu_ps(y + i * ldy, sum_lanes(sums[i][0], sums[i][1], sums[i][2], sums[i][3]));
-    }
-  }
-}
-
-void run_interleaved(int64_t rows, const float* x, const float* w, int64_t steps, const float* from, float* to,
-                     float* y, int64_t ldy) {
-  switch (rows) {
-    case 1: return run_interleaved<1>(x, w, steps, from, to, y, ldy);
-    case 2: return run_interleaved<2>(x, w, steps, from, to, y, ldy);
-    case 3: return run_interleaved<3>(x, w, steps, from, to, y, ldy);
-#if HWY_TARGET == HWY_AVX3
-    case 4: return run_interleaved<4>(x, w, steps, from, to, y, ldy);
-    case 5: return run_interleaved<5>(x, w, steps, from, to, y, ldy);
-    case 6: return run_interleaved<6>(x, w, steps, from, to, y, ldy);
-#endif
-  }
-}
-
-/// Many rows of x: w is widened and interleaved once for all of them, x once for each tile; copying costs a fiftieth of
-/// the arithmetic. Scratch: w, a tile of x, and lanes of sums that wait for the next k.
-template <class W>
-void many_rows(const LinearBlock& b) {
-  const int64_t steps = steps_of(b.k), groups = (b.n + tile_columns - 1) / tile_columns;
-  float* w = b.scratch;
-  float* x = w + groups * tile_columns * steps * L;
-  float* sums = x + tile_rows * steps * L;
-  for (int64_t group = 0; group < groups; ++group) {
-    // The last group ends with the block and may repeat columns of the one before: the same bits, written twice.
-    int64_t first = std::min(group * tile_columns, b.n - tile_columns);
-    interleave<W>(b.w + first * b.k * W::size, b.k * W::size, tile_columns, b.k,
-                  w + group * tile_columns * steps * L);
-  }
-  const int64_t tiles = (b.m + tile_rows - 1) / tile_rows;
-  for (int64_t tile = 0; tile < tiles; ++tile) {
-    int64_t begin = b.m * tile / tiles, rows = b.m * (tile + 1) / tiles - begin;
-    interleave<AsF32>(bytes(b.x + begin * b.ldx), b.ldx * AsF32::size, rows, b.k, x);
-    for (int64_t step = 0; step < steps; step += k_steps) {
-      int64_t count = std::min(k_steps, steps - step);
-      bool last = step + count == steps;
-      for (int64_t group = 0; group < groups; ++group) {
-        float* lanes = sums + group * tile_rows * tile_columns * L;
-        int64_t column = std::min(group * tile_columns, b.n - tile_columns);
-        run_interleaved(rows, x + step * rows * L, w + (group * steps + step) * tile_columns * L, count,
-                        step ? lanes : nullptr, last ? nullptr : lanes, b.y + begin * b.ldy + column, b.ldy);
-      }
-    }
-  }
 }
 
 template <class W>
 void block_of(const LinearBlock& b) {
   if (b.m == 1) return single_row<W>(b);
-  if (b.m <= most_few_rows || b.n < tile_columns) return few_rows<W>(b);
-  many_rows<W>(b);
+  few_rows<W>(b);
 }
 
 void block(const LinearBlock& b) {
@@ -311,12 +189,6 @@ HWY_AFTER_NAMESPACE();
 namespace plait::cpu {
 
 const LinearTiles& linear_tiles(Isa isa) { return isa == Isa::avx2 ? N_AVX2::tiles : N_AVX3::tiles; }
-
-int64_t linear_block_scratch(int64_t n, int64_t k) {
-  constexpr int64_t most_rows = 6, most_lanes = 16;
-  int64_t columns = (n + 3) / 4 * 4, padded = (k + most_lanes - 1) / most_lanes * most_lanes;
-  return (columns + most_rows) * padded + columns * most_rows * most_lanes;
-}
 
 }  // namespace plait::cpu
 #endif

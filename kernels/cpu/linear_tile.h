@@ -1,5 +1,6 @@
 #pragma once
-// The per-target heart of the linear kernels: dot products of rows of x with rows of w.
+// The per-target heart of the linear kernels for few rows of x: dot products with rows of w. packed_tile.h has those
+// for many rows.
 #include <cstdint>
 
 #include "core/base/dtype.h"
@@ -13,16 +14,15 @@ namespace plait::cpu {
 /// k = c, c + L, ... in ascending order by fma, and one fixed tree adds the lanes. It depends on k alone, never on m,
 /// n, or the place of i and j in a tile: so a row has the same bits in any batch.
 struct LinearBlock {
-  const float* x;      ///< row i at x + i * ldx
+  const float* x;  ///< row i at x + i * ldx
   int64_t ldx;
   int64_t m;
-  const uint8_t* w;    ///< rows of k elements, contiguous
-  DType dtype;         ///< of w: f32, bf16 or f16
+  const uint8_t* w;  ///< rows of k elements, contiguous
+  DType dtype;       ///< of w: f32, bf16 or f16
   int64_t n;
   int64_t k;
-  float* y;            ///< row i at y + i * ldy
+  float* y;  ///< row i at y + i * ldy
   int64_t ldy;
-  float* scratch;      ///< linear_block_scratch(n, k) floats, 64-byte aligned
 };
 
 struct LinearTiles {
@@ -30,8 +30,5 @@ struct LinearTiles {
 };
 
 const LinearTiles& linear_tiles(Isa isa);
-
-/// Floats of scratch for blocks of up to n rows of w: w and a tile of x interleaved, and lanes of sums that wait.
-int64_t linear_block_scratch(int64_t n, int64_t k);
 
 }  // namespace plait::cpu

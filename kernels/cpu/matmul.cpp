@@ -1,9 +1,9 @@
 // MatMul and Gemm of f32: products of activations, and of weights that are not stored as plait.Linear wants them. The
-// arithmetic is in matmul_tile.cpp, and in linear_tile.cpp for a transposed right side.
+// arithmetic is in matmul_tile.cpp, and in panel_tile.cpp for a transposed right side.
 #include <cstring>
 
-#include "kernels/cpu/linear_tile.h"
 #include "kernels/cpu/matmul_tile.h"
+#include "kernels/cpu/packed_tile.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/share.h"
 
@@ -23,8 +23,20 @@ struct Product {
 /// Rows of the left side in an item; a multiple of every tile's rows.
 constexpr int64_t item_rows = 96;
 
-int64_t worker_scratch(int64_t k, bool transposed) {
-  return align(4 * (transposed ? linear_block_scratch(matmul_columns, k) : matmul_panel));
+/// What the product of an item needs: a panel of b, or b and the item's rows of a as panel_tile.cpp packs them.
+int64_t worker_scratch(Isa isa, int64_t k, bool transposed) {
+  if (!transposed) return align(4 * matmul_panel);
+  return align(4 * panel_tiles(isa).scratch(matmul_columns, k)) + align(panel_tiles(isa).bytes(item_rows, k));
+}
+
+template <Isa isa>
+void run_transposed(const Product& p, int64_t i, int64_t rows, int64_t j, int64_t columns, float* scratch) {
+  const PackedTiles& tiles = panel_tiles(isa);
+  std::byte* packed = reinterpret_cast<std::byte*>(scratch) + align(4 * tiles.scratch(matmul_columns, p.k));
+  const int64_t group = tiles.group(rows);
+  for (int64_t index = 0; index * group < rows; ++index) tiles.pack(p.a + i * p.k, rows, p.k, index, packed);
+  tiles.block({packed, group, 0, rows, reinterpret_cast<const uint8_t*>(p.b + j * p.k), DType::f32, columns, p.k,
+               p.y + i * p.n + j, p.n, scratch, nullptr});
 }
 
 /// Calls product(i) for i < count, cut into blocks and shared out.
@@ -32,7 +44,7 @@ template <Isa isa, class Make>
 void run_products(const KernelCall& call, std::byte* scratch, int64_t count, Make product) {
   if (count == 0) return;
   const Product shape = product(int64_t{0});
-  const int64_t stride = worker_scratch(shape.k, shape.transposed);
+  const int64_t stride = worker_scratch(isa, shape.k, shape.transposed);
   const int64_t across = (shape.n + matmul_columns - 1) / matmul_columns,
                 down = (shape.m + item_rows - 1) / item_rows;
   share(call.pool, count * across * down, count * shape.m * shape.n * shape.k, [&](int64_t item, int worker) {
@@ -40,25 +52,23 @@ void run_products(const KernelCall& call, std::byte* scratch, int64_t count, Mak
     const int64_t j = item % across * matmul_columns, i = item / across % down * item_rows;
     const int64_t rows = std::min(item_rows, p.m - i), columns = std::min(matmul_columns, p.n - j);
     auto* own = reinterpret_cast<float*>(scratch + worker * stride);
-    if (p.transposed)
-      linear_tiles(isa).block({p.a + i * p.k, p.k, rows, reinterpret_cast<const uint8_t*>(p.b + j * p.k), DType::f32,
-                               columns, p.k, p.y + i * p.n + j, p.n, own});
-    else
-      matmul_tiles(isa).block({p.a + i * p.k, p.k, rows, p.b + j, p.n, columns, p.k, p.y + i * p.n + j, p.n, own});
+    if (p.transposed) run_transposed<isa>(p, i, rows, j, columns, own);
+    else matmul_tiles(isa).block({p.a + i * p.k, p.k, rows, p.b + j, p.n, columns, p.k, p.y + i * p.n + j, p.n, own});
   });
 }
 
 bool is_f32(const NodeInfo& node, size_t i) { return i < node.inputs.size() && node.inputs[i].dtype == DType::f32; }
 bool accepts_matmul(const NodeInfo& node) { return is_f32(node, 0) && is_f32(node, 1); }
 
+template <Isa isa>
 int64_t matmul_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>,
                        int threads) {
-  return threads * worker_scratch(inputs[0].shape.back(1), false);
+  return threads * worker_scratch(isa, inputs[0].shape.back(1), false);
 }
 
 /// The leading dimensions of one operand: where batch element i of the output finds it.
 struct Batch {
-  Shape sizes;                        ///< of the output
+  Shape sizes;                          ///< of the output
   int64_t steps[Shape::max_rank] = {};  ///< matrices; 0 where the operand repeats
 
   Batch(const Shape& output, const Shape& operand) : sizes(output) {
@@ -122,12 +132,13 @@ bool accepts_gemm(const NodeInfo& node) {
          (node.inputs.size() < 3 || node.inputs[2].dtype == DType::none || node.inputs[2].dtype == DType::f32);
 }
 
+template <Isa isa>
 int64_t gemm_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
                      int threads) {
   const auto& gemm = *static_cast<const GemmState*>(state);
   const Shape& a = inputs[0].shape;
   return (gemm.a_transposed ? align(4 * a.elements()) : 0) +
-         threads * worker_scratch(gemm.a_transposed ? a[0] : a[1], gemm.b_transposed);
+         threads * worker_scratch(isa, gemm.a_transposed ? a[0] : a[1], gemm.b_transposed);
 }
 
 /// y = alpha a' b' + beta c, where c repeats over rows or columns as its shape says.
@@ -145,9 +156,8 @@ KernelStatus run_gemm(const KernelCall& call) {
     left = turned;
     scratch += align(4 * m * k);
   }
-  run_products<isa>(call, scratch, 1, [&](int64_t) {
-    return Product{left, b.as<float>(), y.as<float>(), m, n, k, gemm.b_transposed};
-  });
+  run_products<isa>(call, scratch, 1,
+                    [&](int64_t) { return Product{left, b.as<float>(), y.as<float>(), m, n, k, gemm.b_transposed}; });
   const TensorView* c =
       call.inputs.size() > 2 && call.inputs[2].present() && gemm.beta != 0 ? &call.inputs[2] : nullptr;
   if (!c && gemm.alpha == 1) return {};
@@ -166,10 +176,19 @@ KernelStatus run_gemm(const KernelCall& call) {
 
 template <Isa isa>
 void add_for(KernelTable& table) {
-  add_kernel(table, isa, {.op = "MatMul", .dtypes = "f32", .accepts = accepts_matmul, .scratch_bytes = matmul_scratch,
-                          .run = run_matmul<isa>});
-  add_kernel(table, isa, {.op = "Gemm", .dtypes = "f32", .accepts = accepts_gemm, .prepare = prepare_gemm,
-                          .scratch_bytes = gemm_scratch, .run = run_gemm<isa>});
+  add_kernel(table, isa,
+             {.op = "MatMul",
+              .dtypes = "f32",
+              .accepts = accepts_matmul,
+              .scratch_bytes = matmul_scratch<isa>,
+              .run = run_matmul<isa>});
+  add_kernel(table, isa,
+             {.op = "Gemm",
+              .dtypes = "f32",
+              .accepts = accepts_gemm,
+              .prepare = prepare_gemm,
+              .scratch_bytes = gemm_scratch<isa>,
+              .run = run_gemm<isa>});
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 #include "core/base/dtype.h"
 #include "kernels/cpu/elementwise_loops.h"
-#include "kernels/cpu/rounded_tile.h"
+#include "kernels/cpu/packed_tile.h"
 
 namespace plait::cpu {
 namespace {
@@ -170,7 +170,7 @@ void amx_tile(Tiles& tiles, Weights& weights, int64_t row, const uint8_t* x, int
 }
 
 template <class Tiles>
-void amx_block(const RoundedBlock& b) {
+void amx_block(const PackedBlock& b) {
   Tiles tiles;
   Weights weights{b.w, b.n, b.k, {}};
   const int64_t group_bytes = steps_of(b.k) * tile_bytes;
@@ -188,12 +188,16 @@ void amx_block(const RoundedBlock& b) {
   }
 }
 
-constexpr RoundedTiles hardware{pack_pairs, amx_block<Hardware>};
-constexpr RoundedTiles emulated{pack_pairs, amx_block<Emulated>};
+int64_t no_scratch(int64_t, int64_t) { return 0; }
+
+constexpr PackedTiles tiles_of(void (*block)(const PackedBlock&)) {
+  return {2 * tile_rows, rounded_group_of, rounded_bytes, pack_pairs, no_scratch, block};
+}
+constexpr PackedTiles hardware = tiles_of(amx_block<Hardware>), emulated = tiles_of(amx_block<Emulated>);
 
 }  // namespace
 
-const RoundedTiles& amx_tiles() { return hardware; }
-const RoundedTiles& emulated_amx_tiles() { return emulated; }
+const PackedTiles& amx_tiles() { return hardware; }
+const PackedTiles& emulated_amx_tiles() { return emulated; }
 
 }  // namespace plait::cpu

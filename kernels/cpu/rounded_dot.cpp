@@ -6,13 +6,13 @@
 #include <cstring>
 
 #include "kernels/cpu/elementwise_loops.h"
-#include "kernels/cpu/rounded_tile.h"
+#include "kernels/cpu/packed_tile.h"
 
 namespace plait::cpu {
 namespace {
 
-constexpr int64_t step = 32;   ///< values of k an instruction takes
-constexpr int most_rows = 6;   ///< 6 x 4 sums are 24 of 32 registers
+constexpr int64_t step = 32;  ///< values of k an instruction takes
+constexpr int most_rows = 6;  ///< 6 x 4 sums are 24 of 32 registers
 constexpr int columns = 4;
 
 int64_t padded(int64_t k) { return (k + step - 1) / step * step; }
@@ -91,7 +91,7 @@ void dot_rows(int64_t rows, const uint16_t* x, int64_t width, const uint8_t* w, 
 }
 
 template <class Op>
-void dot_block(const RoundedBlock& b) {
+void dot_block(const PackedBlock& b) {
   const int64_t width = padded(b.k), tiles = (b.m + most_rows - 1) / most_rows;
   const auto* x = reinterpret_cast<const uint16_t*>(b.packed) + b.begin * width;
   for (int64_t j = 0; j < b.n;) {
@@ -110,12 +110,16 @@ void dot_block(const RoundedBlock& b) {
 #pragma GCC pop_options
 #pragma GCC diagnostic pop
 
-constexpr RoundedTiles hardware{pack_rows, dot_block<Hardware>};
-constexpr RoundedTiles emulated{pack_rows, dot_block<Emulated>};
+int64_t no_scratch(int64_t, int64_t) { return 0; }
+
+constexpr PackedTiles tiles_of(void (*block)(const PackedBlock&)) {
+  return {4 * columns, rounded_group_of, rounded_bytes, pack_rows, no_scratch, block};
+}
+constexpr PackedTiles hardware = tiles_of(dot_block<Hardware>), emulated = tiles_of(dot_block<Emulated>);
 
 }  // namespace
 
-const RoundedTiles& bf16_dot_tiles() { return hardware; }
-const RoundedTiles& emulated_bf16_dot_tiles() { return emulated; }
+const PackedTiles& bf16_dot_tiles() { return hardware; }
+const PackedTiles& emulated_bf16_dot_tiles() { return emulated; }
 
 }  // namespace plait::cpu

@@ -1,6 +1,6 @@
 // The kernels that round x to bf16 (AVX512_BF16 and AMX): their loops over stand-ins of the instructions wherever
 // there is AVX-512, and the instructions themselves where the processor has them.
-#include "kernels/cpu/rounded_tile.h"
+#include "kernels/cpu/packed_tile.h"
 #include "tests/unit/cpu/cpu_test.h"
 
 namespace plait::test {
@@ -13,7 +13,7 @@ bool has(std::string_view name) {
 
 struct Variant {
   std::string name;
-  const cpu::RoundedTiles& tiles;
+  const cpu::PackedTiles& tiles;
 };
 
 std::vector<Variant> variants() {
@@ -26,7 +26,7 @@ std::vector<Variant> variants() {
 }
 
 /// Rows [begin, begin + m) of x, all of which are packed.
-Tensor run(const cpu::RoundedTiles& tiles, const Tensor& x, const Tensor& w, int64_t begin, int64_t m) {
+Tensor run(const cpu::PackedTiles& tiles, const Tensor& x, const Tensor& w, int64_t begin, int64_t m) {
   const int64_t rows = x.shape()[0], k = x.shape()[1], n = w.shape()[0];
   auto packed = make_blob(cpu::rounded_bytes(rows, k));
   if (packed->size()) std::memset(packed->mutable_data(), 0xFF, static_cast<size_t>(packed->size()));
@@ -34,7 +34,8 @@ Tensor run(const cpu::RoundedTiles& tiles, const Tensor& x, const Tensor& w, int
     tiles.pack(x.as<float>(), rows, k, group, packed->mutable_data());
   Tensor y(DType::f32, {m, n});
   std::memset(y.data(), 0xAB, static_cast<size_t>(y.bytes()));
-  tiles.block({packed->data(), begin, m, w.as<uint8_t>(), n, k, y.as<float>(), n});
+  tiles.block({packed->data(), cpu::rounded_group, begin, m, w.as<uint8_t>(), w.dtype(), n, k, y.as<float>(), n,
+               nullptr, nullptr});
   return y;
 }
 
