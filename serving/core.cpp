@@ -19,6 +19,9 @@ static double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// Nothing more is computed for it.
+static bool ended(const Sample& sample) { return sample.phase == Phase::text || sample.phase == Phase::done; }
+
 // ---- from other threads ----
 
 void SchedulerCore::wake() {
@@ -81,6 +84,7 @@ void SchedulerCore::loop() {
 }
 
 void SchedulerCore::turn() {
+  look_for_tokenizer();
   drop_dead();
   collect_pushes();
   admit();
@@ -95,8 +99,11 @@ bool SchedulerCore::wait_for_work() {
   for (const Job& job : running_) {
     runnable = runnable || job->finished;  // in the last step: what it leaves may let another in
     if (job->has_deadline) earliest = std::min(earliest, job->deadline);
-    for (const Sample& sample : job->samples)
+    for (const Sample& sample : job->samples) {
       runnable = runnable || sample.phase == Phase::active || sample.phase == Phase::preempted;
+      // A future wakes nobody. It is asked as often as nobody notices, and only until the tokenizer has loaded.
+      if (sample.phase == Phase::text) earliest = std::min(earliest, Clock::now() + std::chrono::milliseconds(2));
+    }
   }
   std::unique_lock lock(mutex);
   for (const Job& job : queue)
@@ -186,29 +193,61 @@ std::vector<int32_t> SchedulerCore::all_tokens(const Job& job, const Sample& sam
 /// The stream first sees the end of the prompt: whether a piece begins with a blank depends on what stands before it.
 void SchedulerCore::start_stream(const Request::State& job, Sample& sample) {
   constexpr size_t enough = 16;
-  sample.stream.emplace(tokenizer->stream());
+  sample.stream.emplace(text_->stream());
   for (size_t i = job.prompt.size() - std::min(enough, job.prompt.size()); i < job.prompt.size(); ++i)
     sample.stream->push(job.prompt[i]);
+}
+
+/// Once the tokenizer is there, those who started without it get their text.
+void SchedulerCore::look_for_tokenizer() {
+  if (!text_coming_ || tokenizer.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+  text_coming_ = false;
+  try {
+    text_ = tokenizer.get();
+  } catch (const std::exception&) {
+    // Who loads it says so in the log, and whoever asks for it gets the error; tokens come without.
+  }
+  for (const Job& job : running_) {
+    if (job->finished || job->options.kind != RequestOptions::Kind::generate) continue;
+    for (Sample& sample : job->samples) catch_up(job, sample);
+  }
+}
+
+/// The text of the tokens that were handed out without; it goes out with the sample's next event.
+void SchedulerCore::catch_up(const Job& job, Sample& sample) {
+  if (sample.phase == Phase::done) return;
+  bool ended = sample.phase == Phase::text;
+  if (text_) {
+    start_stream(*job, sample);
+    size_t shown = sample.output.size() - (ended && sample.ending == FinishReason::eos);
+    for (size_t i = 0; i < shown; ++i) sample.held_text += sample.stream->push(sample.output[i]);
+    if (ended) sample.held_text += sample.stream->finish();
+  }
+  if (!ended) return;
+  Event last;
+  last.text = std::move(sample.held_text);
+  end_sample(job, sample, sample.ending, std::move(last));
 }
 
 void SchedulerCore::admit() {
   for (;;) {
     int64_t samples = 0;
-    for (const Job& job : running_) samples += job->options.samples;
+    for (const Job& job : running_) {
+      bool computes = !std::all_of(job->samples.begin(), job->samples.end(), ended);
+      if (computes) samples += job->options.samples;
+    }
     Job job;
     {
       std::lock_guard lock(mutex);
       if (queue.empty()) return;
       job = queue.front();
     }
-    if (!running_.empty() && samples + job->options.samples > options.running) return;
-    if (job->samples.empty()) {
-      job->samples.resize(static_cast<size_t>(job->options.samples));
-      for (Sample& sample : job->samples)
-        if (tokenizer) start_stream(*job, sample);
-    }
+    if (samples > 0 && samples + job->options.samples > options.running) return;
+    if (job->samples.empty()) job->samples.resize(static_cast<size_t>(job->options.samples));
     job->samples[0].order = ++admissions_;
     if (!start_sample(job, job->samples[0])) return;
+    for (Sample& sample : job->samples)
+      if (text_ && job->options.kind == RequestOptions::Kind::generate) start_stream(*job, sample);
     {
       std::lock_guard lock(job->mutex);
       job->usage.queued_s = seconds_since(job->submitted);
@@ -377,6 +416,7 @@ void SchedulerCore::execute() {
 
 void SchedulerCore::run_step(std::vector<Slot>& slots) {
   std::vector<Feed> feeds;
+  feeds.reserve(slots.size());
   for (Slot& slot : slots) feeds.push_back({slot.sample->sequence.get(), slot.tokens, slot.rows, {}, {}});
   auto start = Clock::now();
   if (slots[0].job->options.kind == RequestOptions::Kind::embed) engine->step_hidden(feeds);
@@ -505,8 +545,6 @@ void SchedulerCore::accept(const Job& job, Sample& sample, SampledToken token) {
 
 void SchedulerCore::end_sample(const Job& job, Sample& sample, FinishReason reason, Event event) {
   event.sample = static_cast<int32_t>(index_of(job, sample));
-  event.finish = reason;
-  sample.phase = Phase::done;
   if (event.sample == 0 && job->options.keep && sample.sequence) {
     std::vector<int32_t> all = all_tokens(job, sample);
     std::vector<int32_t> tail(all.begin() + sample.sequence->length(), all.end());
@@ -515,6 +553,15 @@ void SchedulerCore::end_sample(const Job& job, Sample& sample, FinishReason reas
     job->conversation = std::move(kept);
   }
   sample.sequence.reset();
+  bool has_text = job->options.kind == RequestOptions::Kind::generate && !sample.output.empty();
+  if (text_coming_ && has_text) {
+    sample.ending = reason;
+    sample.phase = Phase::text;
+    if (event.has_token) job->emit(std::move(event));
+    return;
+  }
+  sample.phase = Phase::done;
+  event.finish = reason;
   job->emit(std::move(event));
 }
 
@@ -523,7 +570,7 @@ void SchedulerCore::publish_figures() {
   std::lock_guard lock(mutex);
   figures.running = 0;
   for (const Job& job : running_)
-    for (const Sample& sample : job->samples) figures.running += sample.phase != Phase::done;
+    for (const Sample& sample : job->samples) figures.running += !ended(sample);
   figures.finished = finished_;
   figures.preempted = preempted_;
   figures.steps = steps_;

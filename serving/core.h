@@ -6,9 +6,12 @@ namespace plait {
 
 /// Held by the scheduler, its requests and conversations: the engine lives until the last of them is gone.
 struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
-  SchedulerCore(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer, SchedulerOptions options,
-                Log* log)
-      : engine(std::move(engine)), tokenizer(std::move(tokenizer)), options(options), log(log) {}
+  SchedulerCore(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options, Log* log)
+      : engine(std::move(engine)),
+        tokenizer(std::move(tokenizer)),
+        options(options),
+        log(log),
+        text_coming_(this->tokenizer.valid()) {}
 
   using Job = std::shared_ptr<Request::State>;
 
@@ -22,7 +25,7 @@ struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
   void bury(std::unique_ptr<Sequence> sequence);
   /// Runs `task` on the engine's thread and waits; rethrows what it throws.
   void on_thread(const std::function<void()>& task);
-  std::unique_ptr<Sequence> fork_of(const Conversation& conversation) {
+  std::unique_ptr<Sequence> fork_of(const Conversation& conversation) const {
     return engine->fork(*conversation.sequence_);
   }
   const std::vector<int32_t>& tail_of(const Conversation& conversation) { return conversation.tail_; }
@@ -30,7 +33,7 @@ struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
 
   // Set once.
   std::unique_ptr<Engine> engine;  ///< the thread's alone
-  std::shared_ptr<const Tokenizer> tokenizer;
+  const TokenizerFuture tokenizer;
   SchedulerOptions options;
   Log* log;
   std::thread thread;
@@ -63,7 +66,9 @@ struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
   void turn();
   void run_errands();
   void admit();
+  void look_for_tokenizer();
   void start_stream(const Request::State& job, Sample& sample);
+  void catch_up(const Job& job, Sample& sample);
   bool start_sample(const Job& job, Sample& sample);
   void drop_dead();
   void collect_pushes();
@@ -87,7 +92,9 @@ struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
     return static_cast<uint32_t>(&sample - job->samples.data());
   }
 
-  std::vector<Job> running_;  ///< in order of admission
+  std::vector<Job> running_;               ///< in order of admission
+  std::shared_ptr<const Tokenizer> text_;  ///< null until it is there
+  bool text_coming_;                       ///< the tokenizer is still loading
   std::vector<Slot> slots_;
   int64_t admissions_ = 0;
   int64_t finished_ = 0, preempted_ = 0, steps_ = 0;

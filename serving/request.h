@@ -30,6 +30,7 @@ struct Sample {
     active,     ///< has a sequence; whatever it lacks is fed
     preempted,  ///< lost its sequence, starts again when there is room
     host,       ///< waits for the host's choice
+    text,       ///< has ended as `ending` says; its last text waits for the tokenizer, which is still loading
     done,
   };
   Phase phase = Phase::waiting;
@@ -37,7 +38,8 @@ struct Sample {
   std::vector<int32_t> output;         ///< new tokens
   std::optional<TextStream> stream;
   std::string held_text;  ///< text that might turn out to begin a stop string
-  int64_t order = 0;      ///< of admission: the youngest is preempted first
+  FinishReason ending = FinishReason::none;
+  int64_t order = 0;  ///< of admission: the youngest is preempted first
 };
 
 struct Request::State {

@@ -11,8 +11,7 @@ struct Scheduler::Core : SchedulerCore {
 
 Conversation::~Conversation() { std::static_pointer_cast<SchedulerCore>(home_)->bury(std::move(sequence_)); }
 
-Scheduler::Scheduler(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer,
-                     SchedulerOptions options, Log* log)
+Scheduler::Scheduler(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options, Log* log)
     : core_(std::make_shared<Core>(std::move(engine), std::move(tokenizer), options, log)) {
   core_->start();
 }
@@ -33,7 +32,7 @@ static void check(const RequestOptions& options, const SchedulerCore& core, int6
   if (options.samples < 1 || options.samples > 1024)
     throw Error(Code::invalid_argument, cat("samples is ", options.samples, ", expected 1 to 1024"));
   if (options.max_tokens < 0) throw Error(Code::invalid_argument, cat("max_tokens is ", options.max_tokens));
-  if (!options.stop_strings.empty() && !core.tokenizer)
+  if (!options.stop_strings.empty() && !(core.tokenizer.valid() && core.tokenizer.get()))
     throw Error(Code::invalid_argument, "stop strings need a tokenizer", "use stop_tokens");
   if (!engine.could_fit(prompt + 1))
     throw Error(Code::out_of_memory,

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -95,15 +96,21 @@ struct SchedulerStats {
   EngineStats engine;
 };
 
+/// A tokenizer that may still be loading; one that is not valid() stands for none.
+using TokenizerFuture = std::shared_future<std::shared_ptr<const Tokenizer>>;
+
 /// Owns the engine and its thread, which sleeps when there is nothing to do. Thread-safe.
 class Scheduler {
  public:
-  /// `tokenizer` may be null: then events have no text, and stop strings are refused. `log` may be null.
-  Scheduler(std::unique_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer, SchedulerOptions options,
-            Log* log = nullptr);
+  /// Without a tokenizer events have no text, and stop strings are refused. While it loads tokens are made and handed
+  /// out all the same: the first event of a sample after that brings the text of those before, and a sample that ends
+  /// earlier keeps its end back until then (an event without a token). One whose loading fails is as if there were
+  /// none. The future must be made by another thread than the scheduler's, not deferred. `log` may be null.
+  Scheduler(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options, Log* log = nullptr);
   /// Ends all requests with Error(closed).
   ~Scheduler();
 
+  /// Waits for the tokenizer if there are stop strings, and throws what ended its loading.
   /// Throws Error(invalid_argument) on ids out of range, an empty prompt, or one longer than the context,
   /// Error(out_of_memory) when prompt and new tokens can never fit the cache, Error(overloaded) when the queue is full.
   std::shared_ptr<Request> submit(RequestOptions options);

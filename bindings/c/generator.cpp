@@ -28,44 +28,42 @@ EngineOptions engine_options(const Settings& settings, const ModelConfig& config
 }  // namespace
 
 GeneratorObject::GeneratorObject(std::shared_ptr<ModelObject> model, Settings settings)
-    : model_(std::move(model)), settings_(std::move(settings)) {
-  loading_ = std::async(std::launch::async, [this] { return load(); }).share();
+    : model_(std::move(model)),
+      settings_(std::move(settings)),
+      loading_([this](LoadProgress& progress) { return load(progress); }) {
+  loading_.start();
 }
 
-GeneratorObject::~GeneratorObject() { cancel(); }
+/// The model may still be opening: what is left of that is the first part of the generator's loading.
+static void await_model(const ModelObject& model, LoadProgress& progress) {
+  constexpr int64_t parts = 1000, patience_ms = 20;  // how late a cancel may be noticed
+  constexpr double share = 0.15;
+  if (model.wait_graph(0)) return;
+  progress.stage(share, parts);
+  for (int64_t done = 0; !model.wait_graph(patience_ms);) {
+    auto now = static_cast<int64_t>(model.graph_progress() * parts);
+    progress.advance(now - done);
+    done = now;
+  }
+}
 
-std::shared_ptr<Scheduler> GeneratorObject::load() {
+std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
+  await_model(*model_, progress);
+  const OpenedModel& opened = model_->opened();
   CompileOptions compile = model_->compile_options();
   compile.dtype = dtype_of(settings_);
-  auto engine = make_engine(model_->imported.graph, compile, engine_options(settings_, model_->config), &progress_);
-  if (progress_.cancel) throw Error(Code::cancelled, "the loading was cancelled");
-  TokenizerPointer tokenizer;
-  if (model_->text && model_->has_tokenizer) {
-    try {
-      tokenizer = model_->tokenizer();
-    } catch (const Error& error) {
-      // Prompts of ids work without; who needs the tokenizer gets this error again.
-      model_->log.write(LogLevel::warning, cat("no text: ", error.message()));
-    }
-  }
+  auto engine = make_engine(opened.imported.graph, compile, engine_options(settings_, opened.config), &progress);
+  progress.check();
   SchedulerOptions options{settings_.integer("queue"), settings_.integer("running")};
-  auto scheduler = std::make_shared<Scheduler>(std::move(engine), std::move(tokenizer), options, &model_->log);
+  auto scheduler = std::make_shared<Scheduler>(std::move(engine), model_->text(), options, &model_->log());
   if (settings_.boolean("profile")) scheduler->set_profiling(true);
   return scheduler;
 }
 
 bool GeneratorObject::wait(int64_t timeout_ms) const {
-  if (!wait_for(loading_, timeout_ms)) return false;
+  if (!loading_.wait(timeout_ms)) return false;
   loading_.get();
   return true;
-}
-
-double GeneratorObject::progress() const {
-  if (wait_for(loading_, 0)) return 1;
-  int64_t total = progress_.total_bytes;
-  // Ready is more than loaded: 1 is said only when calls do not wait any more.
-  return total > 0 ? 0.999 * std::min(1.0, static_cast<double>(progress_.done_bytes) / static_cast<double>(total))
-                   : 0;
 }
 
 namespace {
@@ -92,8 +90,9 @@ SamplingParams sampling_params(const Settings& settings) {
 }
 
 /// The tokens that end a text by themselves: the configurations', else the tokenizer's.
-std::vector<int32_t> eos_tokens(const ModelObject& model) {
-  if (!model.config.eos_tokens.empty() || !model.has_tokenizer) return model.config.eos_tokens;
+std::vector<int32_t> eos_tokens(ModelObject& model) {
+  const ModelConfig& config = model.opened().config;
+  if (!config.eos_tokens.empty() || !model.has_tokenizer()) return config.eos_tokens;
   try {
     auto eos = model.tokenizer()->eos_id();
     return eos ? std::vector<int32_t>{*eos} : std::vector<int32_t>{};
@@ -102,7 +101,7 @@ std::vector<int32_t> eos_tokens(const ModelObject& model) {
   }
 }
 
-RequestOptions request_options(const Settings& settings, const ModelObject& model) {
+RequestOptions request_options(const Settings& settings, ModelObject& model) {
   RequestOptions out;
   out.sampling = sampling_params(settings);
   out.max_tokens = settings.integer("max_tokens");
@@ -131,14 +130,14 @@ std::shared_ptr<RequestObject> submit(plait_generator* generator, plait_options*
   auto out = std::make_shared<RequestObject>();
   out->generator = object_of<GeneratorObject>(generator);
   Settings own = settings_of(options, for_request);
+  Scheduler& scheduler = out->generator->scheduler();  // what ended its loading goes before all else
   ModelObject& model = out->generator->model();
-  Settings settings = own.or_else(out->generator->settings()).or_else(model.config.request_defaults);
+  Settings settings = own.or_else(out->generator->settings()).or_else(model.opened().config.request_defaults);
   auto before = optional_object_of<RequestObject>(parent);
   if (before && before->generator != out->generator) {
     throw Error(Code::invalid_argument, "the parent is a request of another generator",
                 "save it, and restore it in this one");
   }
-  Scheduler& scheduler = out->generator->scheduler();
   RequestOptions request = request_options(settings, model);
   if (before) {
     request.parent = before->kept();
@@ -190,7 +189,7 @@ plait_status plait_generator_submit_text(plait_generator* generator, const char*
                                          plait_options* options, plait_request* parent, plait_request** out) {
   return create(out, [&] {
     std::string_view prompt = text_of(text, length, "text");
-    return submit(generator, options, parent, [&](const ModelObject& model, const Settings&) {
+    return submit(generator, options, parent, [&](ModelObject& model, const Settings&) {
       return model.tokenizer()->encode(prompt, parent == nullptr);
     });
   });
@@ -200,9 +199,8 @@ plait_status plait_generator_submit_ids(plait_generator* generator, const int32_
                                         plait_options* options, plait_request* parent, plait_request** out) {
   return create(out, [&] {
     auto prompt = span_of(ids, count, "ids");
-    return submit(generator, options, parent, [&](const ModelObject&, const Settings&) {
-      return std::vector<int32_t>(prompt.begin(), prompt.end());
-    });
+    return submit(generator, options, parent,
+                  [&](ModelObject&, const Settings&) { return std::vector<int32_t>(prompt.begin(), prompt.end()); });
   });
 }
 
@@ -210,7 +208,7 @@ plait_status plait_generator_submit_chat(plait_generator* generator, const char*
                                          plait_options* options, plait_request** out) {
   return create(out, [&] {
     std::string_view turns = text_of(messages, length, "messages");
-    return submit(generator, options, nullptr, [&](const ModelObject& model, const Settings& settings) {
+    return submit(generator, options, nullptr, [&](ModelObject& model, const Settings& settings) {
       std::string tools = settings.text("tools"), variables = settings.text("chat_variables");
       auto tokenizer = model.tokenizer();
       // The template writes the BOS itself.

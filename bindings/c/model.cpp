@@ -6,31 +6,14 @@
 
 namespace plait::c_api {
 
-TokenizerPointer ModelObject::tokenizer() const {
-  if (has_tokenizer) return tokenizer_loading.get();
-  throw Error(Code::not_found, cat("the model ", quote(file), " has no tokenizer"),
-              "put tokenizer.json beside the model, or pass token ids");
-}
-
-CompileOptions ModelObject::compile_options() {
-  return {registry->ops, registry->kernels, &log, {}, {}, DType::none};
-}
-
 namespace {
 
 namespace fs = std::filesystem;
 
-/// A model's files, and which of them is the model.
-struct Source {
-  std::shared_ptr<FileSet> files;
-  std::string file;
-  std::string directory;  ///< "": they are in memory
-};
-
-Source source_of_path(const std::string& path) {
+ModelSource source_of_path(const std::string& path) {
   std::error_code failure;
   if (fs::is_directory(path, failure)) {
-    Source out{directory_files(path), {}, path};
+    ModelSource out{directory_files(path), {}, path};
     out.file = choose_model_file(*out.files);
     return out;
   }
@@ -48,7 +31,7 @@ std::string_view text_of_blob(const std::shared_ptr<const Blob>& blob) {
   return {reinterpret_cast<const char*>(blob->data()), static_cast<size_t>(blob->size())};
 }
 
-TokenizerPointer load_tokenizer(const Source& source, const std::string& cache_dir) {
+TokenizerPointer load_tokenizer(const ModelSource& source, const std::string& cache_dir) {
   if (!source.directory.empty()) return std::make_shared<Tokenizer>(Tokenizer::load(source.directory, cache_dir));
   auto read = [&](const char* name) { return source.files->has(name) ? source.files->read(name) : nullptr; };
   auto tokenizer = read("tokenizer.json"), config = read("tokenizer_config.json");
@@ -57,30 +40,28 @@ TokenizerPointer load_tokenizer(const Source& source, const std::string& cache_d
       {text_of_blob(tokenizer), text_of_blob(config), text_of_blob(chat), text_of_blob(chat_json)}));
 }
 
-ImportedModel import_source(const Source& source, const OpSet& ops) {
-  if (!source.directory.empty()) return import_file(source.files->path_of(source.file), ops);
+ImportedModel import_source(const ModelSource& source, const OpSet& ops, LoadProgress& progress) {
+  if (!source.directory.empty()) return import_file(source.files->path_of(source.file), ops, &progress);
   fs::path beside = fs::path(source.file).parent_path();
   ExternalResolver resolver = [files = source.files, beside](const std::string& location) {
     return files->read((beside / location).lexically_normal().generic_string());
   };
-  return import_bytes(source.files->read(source.file), resolver, ops);
+  return import_bytes(source.files->read(source.file), resolver, ops, &progress);
 }
 
-std::shared_ptr<ModelObject> open_model(Source source, const Settings& settings) {
-  auto model = std::make_shared<ModelObject>();
-  std::string how = settings.text("tokenizer");
-  model->has_tokenizer = how != "none" && source.files->has("tokenizer.json");
-  model->text = how == "beside";
-  // First, so that the two load side by side. A deferred load happens in the thread of whoever asks first.
-  if (model->has_tokenizer) {
-    auto load = [source, cache_dir = settings.text("cache_dir")] { return load_tokenizer(source, cache_dir); };
-    model->tokenizer_loading = std::async(model->text ? std::launch::async : std::launch::deferred, load).share();
-  }
-  model->file = source.files->path_of(source.file);
-  model->registry = make_registry(settings.text("isa"));
-  model->config = read_model_config(*source.files);
-  model->imported = import_source(source, model->registry->ops);
-  for (const std::string& warning : model->imported.warnings) model->log.write(LogLevel::warning, warning);
+std::shared_ptr<const OpenedModel> open_graph(const ModelSource& source, const std::string& isa, Log& log,
+                                              LoadProgress& progress) {
+  auto out = std::make_shared<OpenedModel>();
+  out->registry = make_registry(isa);
+  out->config = read_model_config(*source.files);
+  out->imported = import_source(source, out->registry->ops, progress);
+  for (const std::string& warning : out->imported.warnings) log.write(LogLevel::warning, warning);
+  return out;
+}
+
+std::shared_ptr<ModelObject> open_model(const ModelSource& source, const Settings& settings) {
+  auto model = std::make_shared<ModelObject>(source, settings);
+  if (!settings.boolean("background")) model->opened();
   return model;
 }
 
@@ -94,6 +75,72 @@ std::shared_ptr<const Blob> blob_of(const std::shared_ptr<Tensor>& tensor, std::
 }
 
 }  // namespace
+
+ModelObject::ModelObject(const ModelSource& source, const Settings& settings)
+    : file_(source.files->path_of(source.file)),
+      graph_([source, isa = settings.text("isa"), this](LoadProgress& progress) {
+        return open_graph(source, isa, log_, progress);
+      }) {
+  if (std::string directory = settings.text("log_dir"); !directory.empty()) log_.keep_file(std::move(directory));
+  std::string how = settings.text("tokenizer");
+  if (how != "none" && source.files->has("tokenizer.json")) {
+    tokenizer_.emplace([source, cache_dir = settings.text("cache_dir"), this](LoadProgress& progress) {
+      try {
+        auto loaded = load_tokenizer(source, cache_dir);
+        progress.check();
+        return loaded;
+      } catch (const Error& error) {
+        // Prompts of ids work without; who needs the tokenizer gets this error again.
+        if (error.code() != Code::cancelled) log_.write(LogLevel::warning, cat("no text: ", error.message()));
+        throw;
+      }
+    });
+    loads_text_ = how == "beside";
+    if (loads_text_) tokenizer_->start();  // first, for it is as long as the rest
+  }
+  graph_.start();
+}
+
+TokenizerPointer ModelObject::tokenizer() {
+  if (!tokenizer_) {
+    throw Error(Code::not_found, cat("the model ", quote(file_), " has no tokenizer"),
+                "put tokenizer.json beside the model, or pass token ids");
+  }
+  tokenizer_->start();
+  return tokenizer_->get();
+}
+
+CompileOptions ModelObject::compile_options() {
+  const Registry& registry = *opened().registry;
+  return {registry.ops, registry.kernels, &log_, {}, {}, DType::none, nullptr};
+}
+
+bool ModelObject::wait(int64_t timeout_ms) const {
+  auto start = std::chrono::steady_clock::now();
+  if (!graph_.wait(timeout_ms)) return false;
+  graph_.get();
+  if (!loads_text_) return true;
+  auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
+  if (!tokenizer_->wait(timeout_ms < 0 ? timeout_ms : std::max<int64_t>(timeout_ms - passed.count(), 0)))
+    return false;
+  try {
+    tokenizer_->get();
+  } catch (const Error& error) {
+    if (error.code() == Code::cancelled) throw;
+  }
+  return true;
+}
+
+double ModelObject::progress() const {
+  if (!loads_text_) return graph_.progress();
+  return (graph_.progress() + tokenizer_->progress()) / 2;
+}
+
+void ModelObject::cancel() {
+  graph_.cancel();
+  if (tokenizer_) tokenizer_->cancel();
+}
+
 }  // namespace plait::c_api
 
 using namespace plait;
@@ -114,9 +161,9 @@ plait_status plait_model_open_memory(const char* const* names, plait_tensor* con
       std::string name = required(file_names[i], "names[i]");
       blobs.push_back({name, blob_of(object_of<Tensor>(tensors[i]), name)});
     }
-    Source source{memory_files(std::move(blobs)), {}, {}};
+    ModelSource source{memory_files(std::move(blobs)), {}, {}};
     source.file = choose_model_file(*source.files);
-    return open_model(std::move(source), settings_of(options, for_model));
+    return open_model(source, settings_of(options, for_model));
   });
 }
 
@@ -136,10 +183,27 @@ plait_status plait_log_next(plait_model* model, plait_log_level* level, plait_te
     auto object = object_of<ModelObject>(model);
     LogLevel found{};
     std::string line;
-    if (!object->log.next(found, line)) return;
+    if (!object->log().next(found, line)) return;
     *text = handle_of(text_tensor(line));
     if (level) *level = static_cast<plait_log_level>(found);
   });
+}
+
+plait_status plait_model_wait(plait_model* model, int64_t timeout_ms) {
+  return guarded([&] {
+    if (!object_of<ModelObject>(model)->wait(timeout_ms)) throw Error(Code::timeout, "the model is still loading");
+  });
+}
+
+plait_status plait_model_progress(plait_model* model, double* fraction) {
+  return guarded([&] {
+    *required(fraction, "fraction") = 0;
+    *fraction = object_of<ModelObject>(model)->progress();
+  });
+}
+
+plait_status plait_model_cancel(plait_model* model) {
+  return guarded([&] { object_of<ModelObject>(model)->cancel(); });
 }
 
 plait_status plait_model_release(plait_model* model) { return release<ModelObject>(model); }

@@ -73,7 +73,7 @@ Recognised recognise_model(ModelObject& model) {
     if (pass == "raise") count_ops(graph, out.ops);
   };
   try {
-    out.decoder = recognise(model.imported.graph, options);
+    out.decoder = recognise(model.opened().imported.graph, options);
   } catch (const Error& error) {
     out.decoder.why_not = error.message();
   }
@@ -132,9 +132,9 @@ void describe_decoder(const Recognised& found, const ModelConfig& config, Json& 
 }  // namespace
 
 std::string model_info(ModelObject& model) {
-  const ImportedModel& imported = model.imported;
+  const ImportedModel& imported = model.opened().imported;
   Json out;
-  out["file"] = model.file;
+  out["file"] = model.file();
   out["producer"] = imported.producer;
   out["ir_version"] = imported.ir_version;
   Json opsets = Json::object();
@@ -153,13 +153,13 @@ std::string model_info(ModelObject& model) {
   Recognised found = recognise_model(model);
   if (found.outputs) out["outputs"] = *found.outputs;
   out["recognised"] = found.decoder.recognised;
-  if (found.decoder.recognised) describe_decoder(found, model.config, out);
+  if (found.decoder.recognised) describe_decoder(found, model.opened().config, out);
   else out["why_not"] = found.decoder.why_not;
   return out.dump(1, ' ', false, Json::error_handler_t::replace);  // names come from the file
 }
 
 std::string model_dump(ModelObject& model, const std::string& pass) {
-  if (pass == "import") return text(model.imported.graph);
+  if (pass == "import") return text(model.opened().imported.graph);
   std::vector<std::string> passes = {"import"};
   std::optional<std::string> found;
   CompileOptions options = model.compile_options();
@@ -173,7 +173,7 @@ std::string model_dump(ModelObject& model, const std::string& pass) {
     return bounds;
   };
   try {
-    compile_ragged(model.imported.graph, options, smallest);
+    compile_ragged(model.opened().imported.graph, options, smallest);
   } catch (const Error&) {
     if (!found) throw;  // a later step failed: what was asked for is there
   }

@@ -3,10 +3,12 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bindings/c/handles.h"
+#include "bindings/c/loading.h"
 #include "bindings/c/model_config.h"
 #include "bindings/c/model_directory.h"
 #include "bindings/c/options.h"
@@ -41,43 +43,74 @@ struct TokenizerObject {
   TokenizerPointer tokenizer;
 };
 
-/// Immutable but for the log.
-struct ModelObject {
+/// A model's files, and which of them is the model.
+struct ModelSource {
+  std::shared_ptr<FileSet> files;
+  std::string file;
+  std::string directory;  ///< "": they are in memory
+};
+
+/// What opening a model gives. Immutable.
+struct OpenedModel {
   std::shared_ptr<const Registry> registry;
-  Log log;
-  std::string file;  ///< as the messages name it
   ImportedModel imported;
   ModelConfig config;
-  bool has_tokenizer = false;
-  bool text = true;  ///< generators give text: the tokenizer is loaded beside the weights
-  std::shared_future<TokenizerPointer> tokenizer_loading;
+};
 
-  /// Waits. Throws Error(not_found) when the model has none, or what ended the loading.
-  TokenizerPointer tokenizer() const;
+/// Graph and tokenizer, each of which loads on a thread of its own. Thread-safe.
+class ModelObject {
+ public:
+  ModelObject(const ModelSource& source, const Settings& settings);
+
+  /// Waits for the graph; throws what ended its loading.
+  const OpenedModel& opened() const { return *graph_.get(); }
+  /// Waits for the tokenizer. Throws Error(not_found) when the model has none, or what ended the loading.
+  TokenizerPointer tokenizer();
+  bool has_tokenizer() const { return tokenizer_.has_value(); }
+  /// For generators: not valid when their events have no text.
+  TokenizerFuture text() const { return loads_text_ ? tokenizer_->future() : TokenizerFuture(); }
+
+  /// Of the graph; false when the time is over.
+  bool wait_graph(int64_t timeout_ms) const { return graph_.wait(timeout_ms); }
+  double graph_progress() const { return graph_.progress(); }
+  /// Of all that loads by itself. Throws what ended the graph's loading, and Error(cancelled) of the tokenizer's: a
+  /// damaged tokenizer is no obstacle to those who do not ask for it.
+  bool wait(int64_t timeout_ms) const;
+  double progress() const;
+  void cancel();
+
   CompileOptions compile_options();
+  const std::string& file() const { return file_; }  ///< as the messages name it
+  Log& log() { return log_; }
+
+ private:
+  std::string file_;
+  Log log_;
+  bool loads_text_ = false;  ///< the tokenizer loads by itself, and generators give text
+  // Last: their ends wait for the threads that use the rest.
+  std::optional<Loading<TokenizerPointer>> tokenizer_;
+  Loading<std::shared_ptr<const OpenedModel>> graph_;
 };
 
 class GeneratorObject {
  public:
   GeneratorObject(std::shared_ptr<ModelObject> model, Settings settings);
-  ~GeneratorObject();
 
   /// Waits until it is loaded; throws what ended the loading.
   Scheduler& scheduler() const { return *loading_.get(); }
   bool wait(int64_t timeout_ms) const;
-  double progress() const;
-  void cancel() { progress_.cancel = true; }
+  double progress() const { return loading_.progress(); }
+  void cancel() { loading_.cancel(); }
 
   ModelObject& model() const { return *model_; }
   const Settings& settings() const { return settings_; }
 
  private:
-  std::shared_ptr<Scheduler> load();
+  std::shared_ptr<Scheduler> load(LoadProgress& progress);
 
   std::shared_ptr<ModelObject> model_;
   Settings settings_;
-  LoadProgress progress_;
-  std::shared_future<std::shared_ptr<Scheduler>> loading_;  ///< last: its end waits for the thread that uses the rest
+  Loading<std::shared_ptr<Scheduler>> loading_;  ///< last: its end waits for the thread that uses the rest
 };
 
 struct RequestObject {

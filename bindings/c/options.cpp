@@ -19,9 +19,14 @@ constexpr OptionRow rows[] = {
      "environment, else the best of this processor"},
     {"cache_dir", Type::text, for_model | for_tokenizer, "",
      "directory, made if absent, for what makes later loads faster; default: nothing is written"},
+    {"background", Type::boolean, for_model, "false",
+     "opening returns at once: plait_model_wait, _progress and _cancel tell the rest"},
+    {"log_dir", Type::text, for_model, "",
+     "directory, made if absent, where the lines of plait_log_next are kept too, in a file of the process that stays "
+     "small: plait-PID.log; default: nothing is written"},
     {"tokenizer", Type::choice, for_model, "beside",
-     "beside: loads on a thread of its own while the model does; late: when it is first asked for, and events have "
-     "no text; none: as if there were none",
+     "beside: loads on a thread of its own while the model does, and events have text as soon as it is there; late: "
+     "when it is first asked for, and events have no text; none: as if there were none",
      0, 0, "beside late none"},
     {"threads", Type::integer, for_generator | for_session, "0",
      "threads that compute; 0: as many as there are usable processors", 0, 4096},

@@ -153,12 +153,23 @@ PLAIT_API plait_status plait_options_release(plait_options* options);
  * that genai_config.json names, else model.onnx, else decoder_model_merged.onnx, else the pair decoder_model.onnx and
  * decoder_with_past_model.onnx, else the only .onnx file. Opening reads the graph and maps the weights; a generator
  * or session loads them. The tokenizer loads beside, on a thread of its own (option "tokenizer"). NOT_FOUND,
- * BAD_MODEL, UNSUPPORTED, IO, INVALID_ARGUMENT (several candidates). */
+ * BAD_MODEL, UNSUPPORTED, IO, INVALID_ARGUMENT (several candidates).
+ * With the option "background" the call finds the files and returns: the rest is read on another thread. The model can
+ * be used immediately, generators made from it included; calls wait for as much of it as they need, and fail with what
+ * ended the opening. */
 PLAIT_API plait_status plait_model_open(const char* path, plait_options* options, plait_model** out);
 /* The same from memory: `count` files with the names they would have in a directory, relative, with '/'. Contents are
  * tensors of one-byte elements; they are kept, not copied. */
 PLAIT_API plait_status plait_model_open_memory(const char* const* names, plait_tensor* const* contents, int64_t count,
                                                plait_options* options, plait_model** out);
+/* Waits until the graph is there, and the tokenizer, where it loads by itself. TIMEOUT: not yet; else what ended the
+ * opening. A tokenizer that cannot be loaded is a line in the log, and an error for whoever asks for it. */
+PLAIT_API plait_status plait_model_wait(plait_model* model, int64_t timeout_ms);
+/* How much of that is done, 0 to 1, by estimate; 1 when nothing is left to wait for. Does not wait. */
+PLAIT_API plait_status plait_model_progress(plait_model* model, double* fraction);
+/* What still loads ends with CANCELLED, and so do calls that wait for it, generators that load included; what is there
+ * already is left alone. */
+PLAIT_API plait_status plait_model_cancel(plait_model* model);
 /* What the graph is and what was recognised in it, as JSON: "file", "producer", "opsets", "inputs", "outputs",
  * "nodes", "ops", "parameters", "weight_bytes", "recognised", and if so "layers", "heads", "kv_heads", "head_size",
  * "windows", "hidden", "vocabulary", "context", "norm", "activation", "features", "cache_bytes_per_token". */
@@ -169,7 +180,7 @@ PLAIT_API plait_status plait_model_dump(plait_model* model, const char* pass, pl
 typedef enum plait_log_level { PLAIT_LOG_DEBUG = 0, PLAIT_LOG_INFO = 1, PLAIT_LOG_WARNING = 2 } plait_log_level;
 
 /* The next line that the model, its generators and sessions had to say; *text NULL when there is none. At most 1024
- * lines wait; the oldest are dropped, and that is said. */
+ * lines wait; the oldest are dropped, and that is said. The option "log_dir" keeps them in files, too. */
 PLAIT_API plait_status plait_log_next(plait_model* model, plait_log_level* level, plait_tensor** text);
 PLAIT_API plait_status plait_model_release(plait_model* model);
 
@@ -219,16 +230,20 @@ PLAIT_API plait_status plait_tokenizer_release(plait_tokenizer* tokenizer);
 PLAIT_API plait_status plait_generator_create(plait_model* model, plait_options* options, plait_generator** out);
 /* Waits until it is loaded. TIMEOUT: not yet; else what ended the loading. */
 PLAIT_API plait_status plait_generator_wait(plait_generator* generator, int64_t timeout_ms);
-/* The share of the weights that is loaded, 0 to 1; 1 when it is ready. Does not wait. */
+/* How much of that is done, 0 to 1, by estimate: what is left of the model's opening, compiling, weights; 1 when it is
+ * ready. Does not wait. */
 PLAIT_API plait_status plait_generator_progress(plait_generator* generator, double* fraction);
-/* Ends the loading with CANCELLED; a generator that is loaded is left alone. */
+/* Ends the loading with CANCELLED, at whatever point it is, but not that of the model; a generator that is loaded is
+ * left alone. */
 PLAIT_API plait_status plait_generator_cancel(plait_generator* generator);
 
 /* Submits a prompt. The request's defaults are the generator's options, then the model's generation_config.json.
  * `parent`, which may be NULL, is a request that ended with the option "keep": the new prompt continues its
  * conversation from the cache. Several may continue one parent: it forks, and stays as it is.
- *   text: gets the tokenizer's BOS (not with a parent).
- *   ids:  taken as they are; no tokenizer is needed.
+ *   text: gets the tokenizer's BOS (not with a parent). Waits for the tokenizer, as do the option "stop" and chats.
+ *   ids:  taken as they are; no tokenizer is needed. Where it is still loading (option "tokenizer") tokens come before
+ *         their text: an event brings what was missing, and the last of a sample waits for it. When the model's
+ *         configurations name no token that ends a text, it is asked of the tokenizer (but for "ignore_eos").
  *   chat: messages as JSON; send the whole conversation each time, what the cache has of it is found by itself.
  * INVALID_ARGUMENT (ids out of range, an empty prompt, a prompt longer than the context), OUT_OF_MEMORY (can never
  * fit the cache), OVERLOADED (the queue is full), UNSUPPORTED, NOT_FOUND (no tokenizer). */

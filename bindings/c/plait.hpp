@@ -110,6 +110,18 @@ class Model : public Handle<plait_model, plait_model_release> {
   explicit Model(const std::string& path, const Options& options = {})
       : Handle(made<plait_model>(
             [&](plait_model** out) { return plait_model_open(path.c_str(), options.get(), out); })) {}
+  /// For the option "background". False when the time is over.
+  bool wait(int64_t timeout_ms = -1) const {
+    plait_status status = plait_model_wait(handle_, timeout_ms);
+    if (status != PLAIT_TIMEOUT) check(status);
+    return status == PLAIT_OK;
+  }
+  double progress() const {
+    double out = 0;
+    check(plait_model_progress(handle_, &out));
+    return out;
+  }
+  void cancel() const { check(plait_model_cancel(handle_)); }
   std::string info() const {
     return tensor([&](plait_tensor** out) { return plait_model_info(handle_, out); }).text();
   }

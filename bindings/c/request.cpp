@@ -82,6 +82,7 @@ std::vector<float> pooled(const std::vector<float>& rows, size_t width, const st
   std::vector<double> sums(width);
   for (size_t i = 0; i < rows.size(); ++i) sums[i % width] += rows[i];
   std::vector<float> out;
+  out.reserve(width);
   for (double sum : sums)
     out.push_back(static_cast<float>(sum / (static_cast<double>(rows.size()) / static_cast<double>(width))));
   return out;

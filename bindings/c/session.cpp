@@ -11,7 +11,7 @@ SessionObject::SessionObject(std::shared_ptr<ModelObject> model, const Settings&
   CompileOptions options = model_->compile_options();
   std::string dtype = settings.text("dtype");
   if (dtype != "file") options.dtype = dtype_from_name(dtype);
-  plain_ = compile_plain(model_->imported.graph, options);
+  plain_ = compile_plain(model_->opened().imported.graph, options);
   store_.load(*plain_.program, {}, &pool_);
   executor_ = std::make_unique<Executor>(plain_.program, store_, pool_);
 }

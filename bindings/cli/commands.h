@@ -26,6 +26,7 @@ constexpr int exit_ok = 0, exit_failure = 1, exit_usage = 2, exit_interrupted = 
 struct ModelArguments {
   std::string model;
   std::string cache_dir;  ///< "": nothing is kept
+  std::string log_dir;    ///< "": no log is kept
   int64_t threads = 0;    ///< 0: all processors
   std::string dtype = "file";
   std::vector<std::string> options;  ///< KEY=VALUE of anything in plait_options_describe

@@ -43,6 +43,7 @@ void set_option(plait_api::Options& options, const std::string& key, const std::
 OptionSets option_sets(const ModelArguments& arguments, const std::string& for_what) {
   OptionSets out;
   if (!arguments.cache_dir.empty()) out.model.set("cache_dir", arguments.cache_dir);
+  if (!arguments.log_dir.empty()) out.model.set("log_dir", arguments.log_dir);
   set_option(out.rest, "threads", std::to_string(arguments.threads));
   set_option(out.rest, "dtype", arguments.dtype);
   if (arguments.options.empty()) return out;

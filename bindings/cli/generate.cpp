@@ -164,11 +164,12 @@ void print_profile(const plait_api::Generator& generator) {
   }
 }
 
-/// False when it was interrupted.
-bool load(const plait_api::Generator& generator) {
-  while (!generator.wait(patience_ms)) {
+/// False when it was interrupted. `object` is a model or a generator.
+template <class Object>
+bool load(const Object& object) {
+  while (!object.wait(patience_ms)) {
     if (interrupted()) {
-      generator.cancel();
+      object.cancel();
       return false;
     }
   }
@@ -194,9 +195,11 @@ int generate(const GenerateArguments& arguments) {
   if (own_text) options.model.set("tokenizer", "late");
 
   catch_interrupt();
+  options.model.set("background", "true");
   plait_api::Model model(arguments.model, options.model);
   plait_api::Generator generator(model, options.rest);
-  if (!load(generator)) return exit_interrupted;
+  // The tokenizer loads beside the weights, or with prompts of ids not yet.
+  if (!load(generator) || !load(model)) return exit_interrupted;
   timings.load_s = seconds_since(timings.start);
 
   plait_api::Request request = submit(arguments, generator, ids);

@@ -41,6 +41,7 @@ void add_model_arguments(CLI::App& command, ModelArguments& arguments, bool comp
   command.add_option("--cache-dir", arguments.cache_dir,
                      "Where to keep what makes later starts faster; \"\" for nowhere");
   if (!computes) return;
+  command.add_option("--log-dir", arguments.log_dir, "Where to keep what the library has to say, in small files");
   command.add_option("--threads", arguments.threads, "Threads to compute with; 0: as many as there are processors");
   command.add_option("--dtype", arguments.dtype, "Weights as file (as they are), f32 or bf16");
   command.add_option("--option", arguments.options, "KEY=VALUE: any other option; `plait options` lists them")

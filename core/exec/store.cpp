@@ -13,9 +13,9 @@ void Store::load(const Program& program, std::span<const int64_t> symbols, Threa
     missing.push_back(&entry);
     if (entry.source) total += entry.source->source.bytes();
   }
-  if (progress) progress->total_bytes += total;
+  if (progress) progress->stage(1, total);
   for (const StoreEntry* entry : missing) {
-    if (progress && progress->cancel) throw Error(Code::cancelled, "loading was cancelled");
+    if (progress) progress->check();
     if (!entry->source) {
       Shape shape;
       for (const Dim& dim : entry->dims) shape.push_back(dim.evaluate(symbols));
@@ -25,7 +25,7 @@ void Store::load(const Program& program, std::span<const int64_t> symbols, Threa
     Tensor made = materialize(*entry->source, pool);
     if (made.blob() != entry->source->source.blob()) entry->source->source.drop();
     put(entry->key, std::move(made));
-    if (progress) progress->done_bytes += entry->source->source.bytes();
+    if (progress) progress->advance(entry->source->source.bytes());
   }
 }
 

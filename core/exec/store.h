@@ -1,27 +1,21 @@
 #pragma once
 // The Store: a rank's persistent arrays (weights, KV cache pages, optimizer moments), by key.
-#include <atomic>
 #include <map>
 #include <mutex>
 #include <string>
 
+#include "core/base/load_progress.h"
 #include "core/exec/program.h"
 
 namespace plait {
-
-/// How far a load has come, readable from any thread; setting `cancel` ends the load with Error(cancelled).
-struct LoadProgress {
-  std::atomic<int64_t> done_bytes{0};
-  std::atomic<int64_t> total_bytes{0};
-  std::atomic<bool> cancel{false};
-};
 
 /// Thread-safe. Arrays are shared: a program that names a key which is there already uses the array that is there.
 class Store {
  public:
   /// Makes every entry of `program` that is not there yet. Sizes of state are evaluated with `symbols` (by the
   /// program's symbol numbers). A weight that needs no step stays where the file is mapped; one that does is made in
-  /// fresh memory, and the file's pages behind it leave memory.
+  /// fresh memory, and the file's pages behind it leave memory. `progress` then goes
+  /// to its end, by bytes. Throws Error(cancelled) when it was cancelled.
   void load(const Program& program, std::span<const int64_t> symbols, ThreadPool* pool,
             LoadProgress* progress = nullptr);
 

@@ -89,8 +89,8 @@ class Engine {
   int64_t vocabulary_ = 0, context_ = 0;
 };
 
-/// Ragged when the graph is recognised, else op by op as the file says, one sequence at a time. Reads no file; loading
-/// weights reports to `progress`. Throws what compiling and loading throw.
+/// Ragged when the graph is recognised, else op by op as the file says, one sequence at a time. Reads no file; compiling and
+/// loading weights report to `progress`, up to its end. Throws what they throw.
 std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& compile, const EngineOptions& options,
                                     LoadProgress* progress = nullptr);
 

@@ -218,8 +218,14 @@ std::unique_ptr<Engine> make_plain_engine(const Graph& graph, const CompileOptio
   return std::make_unique<PlainEngine>(graph, compile, options, progress);
 }
 
-std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& compile, const EngineOptions& given,
+std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& with, const EngineOptions& given,
                                     LoadProgress* progress) {
+  // Of what is left to do; the passes over the largest model take as long as reading a few hundred megabytes.
+  constexpr double compile_share = 0.25;
+  constexpr int64_t passes_and_programs = 6;
+  CompileOptions compile = with;
+  compile.progress = progress;
+  if (progress) progress->stage(compile_share, passes_and_programs);
   EngineOptions options = given;
   if (options.threads <= 0) options.threads = usable_processors();
   std::string why_not;

@@ -241,7 +241,10 @@ class Lowering {
 }  // namespace
 
 std::shared_ptr<Program> lower(const Graph& graph, const CompileOptions& options, std::string_view label) {
-  return Lowering(graph, options, label).run();
+  if (options.progress) options.progress->check();
+  auto program = Lowering(graph, options, label).run();
+  if (options.progress) options.progress->advance();
+  return program;
 }
 
 }  // namespace plait

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/load_progress.h"
 #include "core/base/log.h"
 #include "core/exec/kernel.h"
 #include "core/graph/infer.h"
@@ -25,6 +26,9 @@ struct CompileOptions {
   /// files say that hold bf16 weights behind a Cast. bf16: weights of Linears and Embeddings and the cache are stored as
   /// bf16, and a kernel may round a Linear's activations to bf16 where the processor multiplies these faster.
   DType dtype = DType::none;
+  /// Advances by one for each pass and each program that is lowered, and ends the work when it was cancelled; may be
+  /// null.
+  LoadProgress* progress = nullptr;
 };
 
 /// What passes know beyond the graph, handed from one to the next.

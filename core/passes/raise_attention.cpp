@@ -269,7 +269,8 @@ std::vector<uint8_t> visible(const Graph& graph, const PassContext& context, con
       throw Error(Code::unsupported,
                   cat("a mask of shape ", shape.text(), " for ", probe.tokens, " tokens and ", keys, " keys"));
     bool boolean = tensor.dtype() == DType::boolean;
-    Tensor real = boolean ? tensor : materialize({{}, tensor, {{RecipeStep::Kind::cast, {}, DType::f32}}});
+    Constant as_numbers{{}, tensor, {{RecipeStep::Kind::cast, {}, DType::f32}}};
+    Tensor real = boolean ? tensor : materialize(as_numbers);
     int64_t planes = shape.elements() / (rows * columns);
     for (int64_t plane = 0; plane < planes; ++plane)
       for (int64_t i = 0; i < probe.tokens; ++i)

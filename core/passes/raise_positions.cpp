@@ -41,6 +41,7 @@ bool shaped_like_positions(const Type& type, const DecoderInterface& interface) 
 
 Evaluator evaluator_at(const Graph& graph, const PassContext& context, const Probe& probe) {
   const DecoderInterface& interface = context.decoder.interface;
+  if (context.options.progress) context.options.progress->check();
   Evaluator evaluator(context.options.ops, context.options.kernels, graph);
   evaluator.bind_symbol(interface.batch, 1);
   evaluator.bind_symbol(interface.sequence, probe.tokens);

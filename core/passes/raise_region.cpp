@@ -85,6 +85,7 @@ std::optional<int64_t> RegionProbe::last_size(ValueId id) const {
 std::optional<std::vector<float>> RegionProbe::run(const Region& region, const Shape& shape, int64_t tokens,
                                                    const std::vector<float>& entry,
                                                    const std::vector<std::pair<ValueId, Tensor>>& side) const {
+  if (context_.options.progress) context_.options.progress->check();
   Evaluator evaluator(context_.options.ops, context_.options.kernels, graph);
   Tensor f32 = Tensor::of<float>(DType::f32, shape, entry);
   DType dtype = graph.value(region.entry).type.dtype;

@@ -43,8 +43,9 @@ struct Scope {
 /// again that has a meaning outside (merged decoders do): its own meaning holds in it.
 class GraphBuilder {
  public:
-  GraphBuilder(const OpSet& ops, TensorReader& tensors, const FunctionTable& functions)
-      : ops_(ops), tensors_(tensors), functions_(functions) {}
+  /// `progress`, which may be null, advances by one for each node of the main graph.
+  GraphBuilder(const OpSet& ops, TensorReader& tensors, const FunctionTable& functions, LoadProgress* progress)
+      : ops_(ops), tensors_(tensors), functions_(functions), progress_(progress) {}
 
   /// The whole of `proto`, sorted. `opsets` are the model's.
   Graph main_graph(const onnx::GraphProto& proto, const OpsetImports& opsets);
@@ -80,6 +81,7 @@ class GraphBuilder {
   const OpSet& ops_;
   TensorReader& tensors_;
   const FunctionTable& functions_;
+  LoadProgress* progress_;
   std::vector<const Function*> calls_;  ///< being inlined, outermost first
   int depth_ = 0;                       ///< of bodies and calls
   int64_t cost_ = 0;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/load_progress.h"
 #include "core/base/tensor.h"
 #include "core/graph/graph.h"
 #include "core/graph/schema.h"
@@ -26,10 +27,10 @@ struct ImportedModel {
   /// operands before these go from one iteration to the next); constants are shared with the body instead.
   Graph graph;
   int64_t ir_version = 0;
-  std::string producer;                        ///< name and version
-  std::map<std::string, int64_t> opsets;       ///< by domain; "" is ONNX's own
+  std::string producer;                   ///< name and version
+  std::map<std::string, int64_t> opsets;  ///< by domain; "" is ONNX's own
   std::map<std::string, std::string> metadata;
-  std::vector<std::string> warnings;           ///< what is unusual but was accepted; text from the file is escaped
+  std::vector<std::string> warnings;  ///< what is unusual but was accepted; text from the file is escaped
 };
 
 /// Reads a file. It and its external data files are mapped, each once; the graph's tensors share these mappings, and
@@ -40,11 +41,13 @@ struct ImportedModel {
 ///   bad_model       it breaks the format's rules
 ///   unsupported     it is legal, but uses an op, a dtype or a feature that Plait does not know
 ///   out_of_memory
+///   cancelled       `progress`, which may be null and goes to its end by nodes, was cancelled
 /// Time and memory are linear in the size of the file, whatever it holds. Thread-safe; `ops` must not change.
-ImportedModel import_file(const std::string& path, const OpSet& ops);
+ImportedModel import_file(const std::string& path, const OpSet& ops, LoadProgress* progress = nullptr);
 
 /// The same from memory. The graph's tensors keep `bytes` alive. `resolver` may be null: then external data is an
 /// Error(not_found).
-ImportedModel import_bytes(std::shared_ptr<const Blob> bytes, const ExternalResolver& resolver, const OpSet& ops);
+ImportedModel import_bytes(std::shared_ptr<const Blob> bytes, const ExternalResolver& resolver, const OpSet& ops,
+                           LoadProgress* progress = nullptr);
 
 }  // namespace plait

@@ -69,8 +69,8 @@ void GraphBuilder::declare_outputs(Scope& scope, const NodeList& nodes, const st
         charge(8 + static_cast<int64_t>(name.size()) / 8);
         auto wanted = given.find(name);
         // The names inside a function are not unique in the graph, so its values have none.
-        ValueId id = wanted != given.end() ? wanted->second
-                                           : scope.graph.add_value(scope.arguments ? std::string() : name);
+        ValueId id =
+            wanted != given.end() ? wanted->second : scope.graph.add_value(scope.arguments ? std::string() : name);
         declare(scope, name, id);
       }
       if (!is_constant(proto)) continue;
@@ -79,8 +79,8 @@ void GraphBuilder::declare_outputs(Scope& scope, const NodeList& nodes, const st
       Tensor tensor = constant_of(scope, proto);
       Value& value = scope.graph.value(scope.values.at(proto.output(0)));
       value.type = {tensor.dtype(), Dims(tensor.shape().begin(), tensor.shape().end())};
-      value.constant = std::make_shared<Constant>(Constant{scope.arguments ? std::string() : value.name,
-                                                           std::move(tensor), {}});
+      value.constant =
+          std::make_shared<Constant>(Constant{scope.arguments ? std::string() : value.name, std::move(tensor), {}});
     } catch (const Error& error) {
       throw error.at(describe(scope, proto));
     }
@@ -89,14 +89,15 @@ void GraphBuilder::declare_outputs(Scope& scope, const NodeList& nodes, const st
 
 void GraphBuilder::build_nodes(Scope& scope, const NodeList& nodes) {
   for (const auto& proto : nodes) {
+    if (progress_) progress_->advance(depth_ == 0 ? 1 : 0);
     if (is_constant(proto)) continue;
     charge(cost_of(proto) + static_cast<int64_t>(scope.prefix.size()) / 8);
     std::string domain = canonical_domain(proto.domain());
     auto opset = scope.opsets.find(domain);
     std::string where = describe(scope, proto);
     if (opset == scope.opsets.end())
-      throw Error(Code::bad_model, cat(where, ": the model imports no opset of domain ",
-                                       quote(domain.empty() ? "ai.onnx" : domain)));
+      throw Error(Code::bad_model,
+                  cat(where, ": the model imports no opset of domain ", quote(domain.empty() ? "ai.onnx" : domain)));
     try {
       build_node(scope, proto, domain, opset->second);
     } catch (const Error& error) {

@@ -1,7 +1,7 @@
 // How near plait.Linear comes to the machine: GB/s of weights against the read bandwidth, GFLOP/s against the peak of
 // fused multiply-adds, both measured here, with as many threads, in the same run.
 //
-//   linear_bench [isa] [threads]     isa: avx2, avx512, ... (the best one), threads: all processors
+//   linear_bench [isa] [threads] [--json FILE]     isa: avx2, avx512, ... (the best one), threads: all processors
 //
 // Each figure is a median. The roofs are measured again before each run, and a share is the median of the shares: so
 // they hold, roughly, on a machine that has other work too.
@@ -15,6 +15,7 @@
 #include <string>
 
 #include "kernels/cpu/cpu.h"
+#include "tests/bench/figures.h"
 
 namespace {
 
@@ -85,9 +86,8 @@ class Bench {
     const int64_t part = int64_t{8} << 20;
     if (read_at_ + 2 * part * pool_.size() > memory_bytes) read_at_ = 0;
     double seconds = seconds_of([&] {
-      pool_.run([&](int worker) {
-        sink = static_cast<float>(read_all(memory_->data() + read_at_ + worker * part, part));
-      });
+      pool_.run(
+          [&](int worker) { sink = static_cast<float>(read_all(memory_->data() + read_at_ + worker * part, part)); });
     });
     read_at_ += part * pool_.size();
     return static_cast<double>(part * pool_.size()) / seconds;
@@ -108,7 +108,7 @@ class Bench {
   }
 
   /// Walks through memory so that weights come from there and not from a cache, unless m is large.
-  void linear(int64_t m, int64_t n, int64_t k, DType dtype) {
+  nlohmann::ordered_json linear(int64_t m, int64_t n, int64_t k, DType dtype) {
     Attributes none;
     OperandInfo inputs[] = {{DType::f32, 2}, {dtype, 2, true}};
     OperandInfo outputs[] = {{DType::f32, 2}};
@@ -143,6 +143,17 @@ class Bench {
         "%% of fma\n",
         m, n, k, std::string(dtype_name(dtype)).c_str(), read / seconds * 1e-9, read / best * 1e-9,
         100 * median(of_reads), flops / seconds * 1e-9, flops / best * 1e-9, 100 * median(of_fma));
+    return {{"m", m},
+            {"n", n},
+            {"k", k},
+            {"dtype", dtype_name(dtype)},
+            {"kernel", kernel->isa},
+            {"seconds", seconds},
+            {"best_seconds", best},
+            {"gb_per_s", read / seconds * 1e-9},
+            {"gflop_per_s", flops / seconds * 1e-9},
+            {"share_of_reads", median(of_reads)},
+            {"share_of_fma", median(of_fma)}};
   }
 
  private:
@@ -159,9 +170,15 @@ class Bench {
 int main(int argc, char** argv) {
   std::vector<std::string> isas = cpu_isas();
   if (isas.empty()) return std::puts("no instruction set to measure"), 0;
-  Bench bench(argc > 1 ? argv[1] : isas.back(), argc > 2 ? std::atoi(argv[2]) : usable_processors());
+  bench::Figures figures(argc, argv);
+  const auto& words = figures.arguments;
+  std::string isa = words.empty() ? isas.back() : words[0];
+  int threads = words.size() > 1 ? std::atoi(words[1].c_str()) : usable_processors();
+  Bench bench(isa, threads);
+  figures.about({{"benchmark", "linear"}, {"isa", isa}, {"threads", threads}});
   for (DType dtype : {DType::bf16, DType::f32})
     for (auto [n, k] : {std::pair<int64_t, int64_t>{2048, 640}, {640, 2048}, {1024, 640}, {2048, 2048}, {32768, 640}})
       for (int64_t m : {1, 2, 4, 8, 16, 32, 128, 512})
-        if (n < 10000 || m <= 16) bench.linear(m, n, k, dtype);
+        if (n < 10000 || m <= 16) figures.add(bench.linear(m, n, k, dtype));
+  return figures.finish();
 }

@@ -252,6 +252,20 @@ class CommandLine(unittest.TestCase):
         self.assertIn("plait.Linear", self.call("ops")[0])
         self.assertIn("cache_bytes", self.call("options")[0])
 
+    def test_log_dir(self):
+        words = ["--ids", PROMPT, "--max-tokens", "2", "--temperature", "0"]
+        logs = os.path.join(self.folder, "some", "logs")
+        expected = self.generate("gemma3-standard23", *words)["ids"]
+        self.assertEqual(self.generate("gemma3-standard23", *words, "--log-dir", logs)["ids"], expected)
+        names = os.listdir(logs)
+        self.assertEqual(len(names), 1)
+        self.assertRegex(names[0], r"^plait-\d+\.log$")
+        with open(os.path.join(logs, names[0]), encoding="utf-8") as kept:
+            self.assertRegex(kept.read(), r"(?m)^20\S+Z debug pass raise: \d+ nodes")
+        # A log that cannot be written is no reason to fail.
+        no_folder = os.path.join(self.file("a file", "x"), "logs")
+        self.assertEqual(self.generate("gemma3-standard23", *words, "--log-dir", no_folder)["ids"], expected)
+
     def test_usage_errors(self):
         model = fixture("gemma3-standard23")
         self.error(status=2)

@@ -1,8 +1,13 @@
 // plait.h and plait.hpp as a C++17 program sees them: requests of every kind, many at once, sessions, memory.
 // Usage: plait_h_cpp FIXTURES
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -239,6 +244,56 @@ void test_memory() {
   CHECK(!plait_api::Tokenizer(model).encode("hello").empty());
 }
 
+/// The option "background": the model is used at once, and what goes wrong is told to those who wait.
+void test_background() {
+  Options background;
+  background.set("background", "true");
+  Model model(fixtures + "/gemma3-standard23", background);
+  Generator generator(model, small_generator());
+  CHECK(pull(generator.submit(prompt)).ids[0] == greedy);
+  CHECK(model.wait() && model.progress() == 1 && generator.progress() == 1);
+  model.cancel();  // of what is there nothing is lost
+  CHECK(!plait_api::Tokenizer(model).encode("hello").empty() && model.wait());
+
+  CHECK(status_of([&] { Model(fixtures + "/no such model", background); }) == PLAIT_NOT_FOUND);
+  Model damaged(fixtures + "/corpus.txt", background);
+  Generator without(damaged);
+  for (int round = 0; round < 2; ++round) {
+    CHECK(status_of([&] { damaged.wait(); }) == PLAIT_BAD_MODEL);
+    CHECK(status_of([&] { damaged.info(); }) == PLAIT_BAD_MODEL);
+    CHECK(status_of([&] { without.wait(); }) == PLAIT_BAD_MODEL);
+    CHECK(status_of([&] { without.submit(prompt); }) == PLAIT_BAD_MODEL);
+  }
+}
+
+/// Opening a pipe goes on until someone writes to it, so that cancels come in the middle of an opening.
+void test_cancel_opening() {
+  std::string folder = std::filesystem::temp_directory_path() / "plait-pipe-XXXXXX";
+  CHECK(mkdtemp(folder.data()));
+  std::string pipe = folder + "/model.onnx";
+  CHECK(mkfifo(pipe.c_str(), 0600) == 0);
+  {
+    Model model(pipe, Options().set("background", "true"));
+    Generator one(model), other(model);
+    CHECK(!model.wait(20) && model.progress() < 1);
+    CHECK(!one.wait(20) && one.progress() < 1);
+    one.cancel();
+    CHECK(status_of([&] { one.wait(); }) == PLAIT_CANCELLED);
+    CHECK(status_of([&] { one.submit(prompt); }) == PLAIT_CANCELLED);
+    CHECK(!model.wait(0) && !other.wait(0));
+    plait_status waited = PLAIT_OK;
+    std::thread waiting([&] { waited = status_of([&] { model.info(); }); });
+    model.cancel();
+    waiting.join();
+    CHECK(waited == PLAIT_CANCELLED);
+    CHECK(status_of([&] { model.wait(); }) == PLAIT_CANCELLED);
+    CHECK(status_of([&] { other.wait(); }) == PLAIT_CANCELLED);
+    close(open(pipe.c_str(), O_WRONLY));
+  }
+  unlink(pipe.c_str());
+  rmdir(folder.c_str());
+}
+
 /// A first step of the plain graph, with a past of no tokens.
 void test_session(const Model& model) {
   plait_api::Session session(model, Options().set("threads", 1));
@@ -305,6 +360,8 @@ int main(int count, char** words) {
     }
     test_overload(model);
     test_memory();
+    test_background();
+    test_cancel_opening();
     test_session(Model(fixtures + "/gemma3-optimum18"));
   } catch (const plait_api::Failure& failure) {
     ++failures;

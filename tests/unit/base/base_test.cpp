@@ -45,10 +45,15 @@ TEST(DType, HalfPrecisionRoundTripsAndRoundsToEven) {
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     Float16 half{static_cast<uint16_t>(bits)};
     float wide = to_float(half);
-    if (!std::isnan(wide)) EXPECT_EQ(to_float16(wide).bits, bits);
-    else EXPECT_TRUE(std::isnan(to_float(to_float16(wide))));
+    if (!std::isnan(wide)) {
+      EXPECT_EQ(to_float16(wide).bits, bits);
+    } else {
+      EXPECT_TRUE(std::isnan(to_float(to_float16(wide))));
+    }
     BFloat16 brain{static_cast<uint16_t>(bits)};
-    if (!std::isnan(to_float(brain))) EXPECT_EQ(to_bfloat16(to_float(brain)).bits, bits);
+    if (!std::isnan(to_float(brain))) {
+      EXPECT_EQ(to_bfloat16(to_float(brain)).bits, bits);
+    }
   }
   EXPECT_EQ(to_float(to_float16(65519.0f)), 65504.0f);
   EXPECT_TRUE(std::isinf(to_float(to_float16(65520.0f))));
@@ -90,7 +95,9 @@ TEST(Dim, IsArithmetic) {
       ASSERT_TRUE(quotient);
       EXPECT_EQ(*quotient, a);
       Dim two = b + Dim(1);
-      if (two.evaluate(values) != 0) EXPECT_EQ(((a + c) * two).divided(two), a + c);
+      if (two.evaluate(values) != 0) {
+        EXPECT_EQ(((a + c) * two).divided(two), a + c);
+      }
     }
   }
   EXPECT_FALSE(Dim::symbol(0).divided(Dim(2)));

@@ -34,7 +34,7 @@ Answer collect(Request& request) {
 
 std::unique_ptr<Scheduler> scheduler(const std::string& name, const EngineOptions& options = small_engine(),
                                      SchedulerOptions limits = {}) {
-  return std::make_unique<Scheduler>(fixture_engine(name, options), nullptr, limits);
+  return std::make_unique<Scheduler>(fixture_engine(name, options), TokenizerFuture(), limits);
 }
 
 std::vector<int32_t> prompt(size_t length, uint32_t seed) {

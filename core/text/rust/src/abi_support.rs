@@ -1,12 +1,11 @@
 //! What every function of the ABI needs: views of the caller's memory, memory handed to the caller, and a guard
 //! that turns errors and panics into a code.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
 use std::sync::Once;
 
-use crate::error::{Code, Result, TextError};
+use crate::error::{panic_text, Code, Result, TextError};
 
 /// `plait_text_view`: memory of the caller, read during the call only. `data` may be null when `size` is 0.
 #[repr(C)]
@@ -156,9 +155,4 @@ fn printable(message: &str) -> String {
         }
     }
     out
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

@@ -11,7 +11,7 @@ use tokenizers::ModelWrapper;
 
 use crate::bpe::{Bpe, BpeSettings};
 use crate::bpe_build::{self, MergeList, Vocabulary};
-use crate::error::{Result, TextError};
+use crate::error::{reading, Result, TextError};
 use crate::model::TextModel;
 
 const HINT: &str = "tokenizer.json must be the file that Hugging Face's tokenizers library writes";
@@ -136,7 +136,7 @@ fn crate_model_of(json: &str) -> Result<TextModel> {
     struct OnlyModel {
         model: ModelWrapper,
     }
-    let only: OnlyModel = serde_json::from_str(json).map_err(|error| damaged(&error))?;
+    let only: OnlyModel = reading(|| serde_json::from_str(json).map_err(|error| damaged(&error)))?;
     Ok(TextModel::Crate(Box::new(only.model)))
 }
 

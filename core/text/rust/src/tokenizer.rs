@@ -12,7 +12,7 @@ use tokenizers::{
 use crate::bpe::{Bpe, BpeSettings};
 use crate::chat::{ChatRequest, ChatSettings, ChatTemplate};
 use crate::deep_stack;
-use crate::error::{Code, Result, TextError};
+use crate::error::{reading, Code, Result, TextError};
 use crate::fast_form::{self, Source};
 use crate::json_form::{self, Parsed};
 use crate::model::TextModel;
@@ -176,11 +176,13 @@ impl TextTokenizer {
 }
 
 fn read_config(config: &str) -> Result<Config> {
-    serde_json::from_str(config).map_err(|error| {
-        TextError::bad_model(
-            format!("tokenizer.json cannot be used: {error}"),
-            "it may need a newer version of Plait, or be damaged",
-        )
+    reading(|| {
+        serde_json::from_str(config).map_err(|error| {
+            TextError::bad_model(
+                format!("tokenizer.json cannot be used: {error}"),
+                "it may need a newer version of Plait, or be damaged",
+            )
+        })
     })
 }
 

@@ -1,0 +1,43 @@
+#pragma once
+// What every benchmark program does with its figures: a line each on stdout, and with --json FILE all of them there.
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace plait::bench {
+
+class Figures {
+ public:
+  /// Takes --json FILE out of a program's arguments; the rest stay in `arguments`.
+  Figures(int count, char** words) {
+    for (int i = 1; i < count; ++i) {
+      if (std::string(words[i]) == "--json" && i + 1 < count) path_ = words[++i];
+      else arguments.emplace_back(words[i]);
+    }
+  }
+
+  /// `facts` say what was measured on: {"threads": 2}.
+  void about(nlohmann::ordered_json facts) { out_.update(facts); }
+  void add(nlohmann::ordered_json row) { out_["rows"].push_back(std::move(row)); }
+
+  /// The program's exit status.
+  int finish() const {
+    if (path_.empty()) return 0;
+    std::ofstream file(path_);
+    file << out_.dump(1) << "\n";
+    file.close();
+    if (file) return 0;
+    std::fprintf(stderr, "cannot write %s\n", path_.c_str());
+    return 1;
+  }
+
+  std::vector<std::string> arguments;
+
+ private:
+  std::string path_;
+  nlohmann::ordered_json out_ = nlohmann::ordered_json::object();
+};
+
+}  // namespace plait::bench

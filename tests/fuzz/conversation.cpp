@@ -1,0 +1,60 @@
+// Whatever the bytes, restoring a conversation gives one that can be continued, or throws plait::Error.
+
+#include "serving/scheduler.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/unit/models.h"
+
+namespace plait::fuzz {
+namespace {
+
+Scheduler& scheduler() {
+  static auto* instance = [] {
+    EngineOptions options = test::small_engine();
+    options.threads = 1;
+    return new Scheduler(test::fixture_engine("gemma3-standard23", options), {}, {});
+  }();
+  return *instance;
+}
+
+std::shared_ptr<Conversation> conversation(size_t prompt) {
+  RequestOptions options;
+  for (size_t i = 0; i < prompt; ++i) options.prompt.push_back(static_cast<int32_t>(3 + i * 7 % 500));
+  options.max_tokens = 3;
+  options.keep = true;
+  auto request = scheduler().submit(options);
+  while (request->next(std::chrono::milliseconds(-1))) continue;
+  return request->conversation();
+}
+
+/// What was restored works: its tokens and pages are those of a sequence.
+void go_on(std::shared_ptr<Conversation> kept) {
+  RequestOptions options;
+  options.prompt = {5};
+  options.max_tokens = 1;
+  options.parent = std::move(kept);
+  auto request = scheduler().submit(options);
+  while (request->next(std::chrono::milliseconds(-1))) continue;
+}
+
+}  // namespace
+
+/// Of less than a page, of several, and of more than a window.
+std::vector<std::string> seeds() {
+  std::vector<std::string> out;
+  for (size_t prompt : {2, 20, 70}) {
+    auto bytes = scheduler().save(*conversation(prompt));
+    out.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return out;
+}
+
+}  // namespace plait::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  try {
+    plait::fuzz::go_on(plait::fuzz::scheduler().restore({reinterpret_cast<const std::byte*>(data), size}));
+  } catch (const plait::Error& error) {
+    plait::fuzz::check_error(error);
+  }
+  return 0;
+}

@@ -1,0 +1,27 @@
+#pragma once
+// What a fuzzer of this folder is made of: libFuzzer's entry, and the inputs that it starts from.
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+
+/// Runs one input. Aborts when the library breaks its promise about it.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace plait::fuzz {
+
+/// Inputs of all kinds that are right; replay.cpp mutates them.
+std::vector<std::string> seeds();
+
+/// Errors are an answer, but not those that say that the fault is Plait's.
+inline void check_error(const Error& error) {
+  if (error.code() != Code::internal) return;
+  std::fprintf(stderr, "%s\n", error.message().c_str());
+  std::abort();
+}
+
+}  // namespace plait::fuzz
