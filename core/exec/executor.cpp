@@ -1,17 +1,12 @@
 #include "core/exec/executor.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 
 namespace plait {
-
-struct Executor::Bodies {
-  std::vector<std::unique_ptr<Executor>> executors;
-  Executor* taken = nullptr;
-};
 
 Executor::Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool)
     : program_(std::move(program)), store_(store), pool_(pool) {
@@ -133,13 +128,15 @@ void Executor::plan_arena(std::span<const int64_t> bytes) {
   }
 }
 
+/// Takes the inputs, and gives all buffers whose size follows from them their place.
+void Executor::bind(std::span<const TensorView> inputs) {
+  bool sized = std::exchange(sized_, false);  // half-made sizes must not look like those of a finished run
+  if (bind_symbols(inputs) || !sized) size_buffers();
+  sized_ = true;
+}
+
 void Executor::run(std::span<const TensorView> inputs) {
-  try {
-    if (bind_symbols(inputs)) size_buffers();
-  } catch (...) {
-    symbols_.assign(symbols_.size(), -1);  // half-made sizes must not look like those of a finished run
-    throw;
-  }
+  bind(inputs);
   for (size_t i = 0; i < program_->instructions.size(); ++i) {
     if (!profiling_) {
       execute(i);
@@ -162,6 +159,7 @@ void Executor::execute(size_t index) {
     case Instruction::Kind::compute: compute(instruction); break;
     case Instruction::Kind::sizes: write_sizes(instruction); break;
     case Instruction::Kind::branch: branch(index); break;
+    case Instruction::Kind::loop: loop(index); break;
   }
   release_unsized(static_cast<int32_t>(index));
 }
@@ -221,26 +219,6 @@ void Executor::compute(const Instruction& instruction) {
 void Executor::write_sizes(const Instruction& instruction) {
   auto* out = out_[0].as<int64_t>();
   for (size_t i = 0; i < instruction.sizes.size(); ++i) out[i] = instruction.sizes[i].evaluate(symbols_);
-}
-
-void Executor::branch(size_t index) {
-  const Instruction& instruction = program_->instructions[index];
-  auto& bodies = bodies_[index];
-  if (!bodies) {
-    bodies = std::make_unique<Bodies>();
-    for (const auto& body : instruction.bodies)
-      bodies->executors.push_back(std::make_unique<Executor>(body, store_, pool_));
-  }
-  bool condition = *in_[0].as<uint8_t>() != 0;
-  bodies->taken = bodies->executors[condition ? 0 : 1].get();
-  std::vector<TensorView> operands(in_.begin() + 1, in_.end());
-  bodies->taken->run(operands);
-  for (size_t k = 0; k < instruction.outputs.size(); ++k) {
-    BufferId id = instruction.outputs[k];
-    if (id >= 0)
-      views_[static_cast<size_t>(id)] =
-          bodies->taken->output(static_cast<int>(k));  // lives in the body until it runs again
-  }
 }
 
 void Executor::fail(const Instruction& instruction, const KernelStatus& status) const {

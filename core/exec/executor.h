@@ -41,7 +41,7 @@ class Executor {
   const Profile& profile() const { return profile_; }
 
  private:
-  struct Bodies;
+  void bind(std::span<const TensorView> inputs);
   bool bind_symbols(std::span<const TensorView> inputs);
   void bind_symbol(const Dim& dim, int64_t size, int input, int axis);
   void size_buffers();
@@ -49,7 +49,13 @@ class Executor {
   void execute(size_t index);
   void compute(const Instruction& instruction);
   void write_sizes(const Instruction& instruction);
+  Executor& body(size_t index, size_t which);
+  int64_t single(const Instruction& instruction, size_t input) const;
+  TensorView copy(const TensorView& from, BufferId id);
+  bool hands_through(int index) const;
   void branch(size_t index);
+  void loop(size_t index);
+  TensorView none_of(int index) const;
   void gather_operands(const Instruction& instruction);
   void make_unsized_outputs(const Instruction& instruction);
   void release_unsized(int32_t index);
@@ -62,10 +68,11 @@ class Executor {
   std::vector<TensorView> views_;               ///< by buffer, for the present symbol values
   std::vector<std::shared_ptr<Blob>> unsized_;  ///< memory of buffers whose size depends on data
   std::vector<int64_t> symbols_;                ///< values, -1 where unbound
+  bool sized_ = false;                          ///< whether `views_` are those of `symbols_`
   std::vector<int64_t> offsets_, capacities_;   ///< by buffer; where the program has no bounds
   std::shared_ptr<Blob> arena_, scratch_;
-  std::vector<TensorView> in_, out_;             ///< operands of the instruction at hand
-  std::vector<std::unique_ptr<Bodies>> bodies_;  ///< by instruction
+  std::vector<TensorView> in_, out_;                            ///< operands of the instruction at hand
+  std::vector<std::vector<std::unique_ptr<Executor>>> bodies_;  ///< by instruction; made when first taken
   bool profiling_ = false;
   Profile profile_;
 };

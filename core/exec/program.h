@@ -26,7 +26,8 @@ struct Buffer {
   Place place = Place::arena;
   int32_t index = 0;
   DType dtype = DType::none;
-  /// Whether `dims` say the size before the run. If not, the size depends on data and is found as the value is made.
+  /// Whether `dims` say the size before the run. If not, the size depends on data and is found as the value is made;
+  /// `dims` may still say some of its sizes.
   bool sized = true;
   Dims dims;
   int32_t born = 0, dies = 0;  ///< instructions between which an arena buffer's bytes are in use, both included
@@ -40,6 +41,11 @@ struct Instruction {
     compute,  ///< kernel
     sizes,    ///< writes the values of `sizes` as i64 into output 0
     branch,   ///< ONNX's If: input 0 picks bodies[0] (true) or bodies[1]; the other inputs are theirs
+    /// ONNX's Loop: input 0 is the most iterations (absent: no limit), input 1 whether to begin (absent: yes), then
+    /// `carried` values and what bodies[0] captures. The body takes (iteration, condition, the rest) and returns
+    /// (condition, carried values, scanned values); the outputs are the last carried values, then the scanned ones
+    /// of all iterations, stacked along a new first dimension.
+    loop,
   };
   Kind kind = Kind::compute;
   const Kernel* kernel = nullptr;
@@ -49,7 +55,8 @@ struct Instruction {
   /// Dtypes and shapes of the outputs from the inputs at hand; only where an output is not `sized`.
   std::function<void(std::span<const TensorView> inputs, std::vector<std::pair<DType, Shape>>& outputs)> infer;
   std::vector<std::shared_ptr<const Program>> bodies;
-  std::string origin;  ///< for messages: the node it came from
+  int32_t carried = 0;  ///< of a loop
+  std::string origin;   ///< for messages: the node it came from
 };
 
 /// A persistent array: a weight (made from `source` while the Store loads) or, without a source, zeroed state such as

@@ -199,7 +199,9 @@ void infer_blocks(InferContext& context, bool to_space) {
   const Dims* dims = context.dims(0);
   if (!dims) return;
   if (dims->size() != 4) InferContext::fail(cat("the input has rank ", dims->size(), ", expected 4"));
-  Dim block(context.attributes().integer("blocksize"));
+  int64_t size = context.attributes().integer("blocksize");
+  if (size < 1) InferContext::fail(cat("attribute \"blocksize\" is ", size));
+  Dim block(size);
   auto quotient = [&](const Dim& size, const Dim& by) {
     std::optional<Dim> exact = size.divided(by);
     if (!exact && size.is_constant()) InferContext::fail("a dimension does not divide by the block size");

@@ -1,4 +1,6 @@
 // Ops of com.microsoft that exporters and ONNX Runtime's optimizer write: all but attention.
+#include <algorithm>
+
 #include "core/base/text.h"
 #include "core/ops/families.h"
 #include "core/ops/normalized.h"
@@ -64,14 +66,38 @@ void register_normalizations(OpSet& ops) {
 
 // ---- FusedMatMul ----
 
-/// Batch dims moved behind the first matrix dim (transBatch*) have no rule; the plain forms have MatMul's.
+/// The dims of one side as the file has them: MatMul's order [batch..., first, last], turned back. A vector has the
+/// summed dim alone.
+DimNames fused_side(const Node& node, const char* side, size_t rank, const DimNames& batch, DimNames matrix) {
+  if (rank == 1) return {"k"};
+  if (node.attributes.integer(cat("trans", side), 0)) std::swap(matrix[0], matrix[1]);
+  // With transBatch the file has the first matrix dim before the batch.
+  bool inside = node.attributes.integer(cat("transBatch", side), 0) != 0;
+  DimNames names;
+  if (inside) names.push_back(matrix[0]);
+  for (size_t i = batch.size() - (rank - 2); i < batch.size(); ++i) names.push_back(batch[i]);
+  if (!inside) names.push_back(matrix[0]);
+  names.push_back(matrix[1]);
+  return names;
+}
+
+/// Any ranks; the batch dims broadcast.
 std::string fused_matmul_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
-  const Attributes& attributes = node.attributes;
-  if (attributes.integer("transBatchA", 0) || attributes.integer("transBatchB", 0)) return "";
-  if (rank_of(in[0]) < 2 || rank_of(in[1]) < 2) return "";
-  std::string a = attributes.integer("transA", 0) ? "*... k q" : "*... q k";
-  std::string b = attributes.integer("transB", 0) ? "*... n k" : "*... k n";
-  return rule_text({a, b}, {"... q n"});
+  size_t a = rank_of(in[0]), b = rank_of(in[1]);
+  if (a == 0 || b == 0) return "";
+  DimNames batch = dim_names(std::max<size_t>({a, b, 2}) - 2);
+  for (std::string& name : batch) name += "0";  // apart from q, k and n
+  DimNames result = batch;
+  std::vector<std::string> operands{aligned(fused_side(node, "A", a, batch, {"q", "k"}), *in[0].dims),
+                                    aligned(fused_side(node, "B", b, batch, {"k", "n"}), *in[1].dims)};
+  if (a > 1) result.push_back("q");
+  if (b > 1) result.push_back("n");
+  // A size of 1 on both sides has no factor.
+  std::string all = cat(" ", operands[0], " ", operands[1], " ");
+  for (std::string& name : result)
+    if (all.find(cat(" ", name, " ")) == std::string::npos) name = "1";
+  for (std::string& operand : operands) operand = "*" + operand;
+  return rule_text(operands, {spaced(result)});
 }
 
 // ---- Block-quantised weights ----
@@ -130,7 +156,7 @@ void register_quantized(OpSet& ops) {
            .outputs = "output",
            .attributes = {{"bits", "int", "4"}, {"block_size", "int", "128"}, {"gather_axis", "int", "0"},
                           {"quantize_axis", "int", "1"}},
-           .infer = infer_gather_blocks, .doc = "rows of a table in blocks of 4 or 8 bits", .since = 1});
+           .infer = infer_gather_blocks, .doc = "rows of a table in blocks of 2 to 8 bits", .since = 1});
 }
 
 }  // namespace

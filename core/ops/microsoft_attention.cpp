@@ -89,23 +89,36 @@ std::string grouped_dims(const Node& node, const std::vector<Type>& in, const st
 
 // ---- MultiHeadAttention ----
 
+/// One operand of any of the op's layouts: [b, s, heads * size], [b, heads, s, size], or `parts` of them together in
+/// [b, s, heads, parts, size].
+Heads any_heads(InferContext& context, const Dims& dims, int64_t heads, int64_t parts, const char* what) {
+  if (dims.size() != 5) return split_heads(context, dims, heads, what);
+  if ((dims[2].is_constant() && dims[2].constant() != heads) || dims[3] != Dim(parts))
+    InferContext::fail(cat(what, " has rank 5, expected [b, s, ", heads, ", ", parts, ", size]"));
+  return {dims[0], Dim(heads), dims[1], dims[4]};
+}
+
 void infer_multi_head(InferContext& context) {
   for (int k = 0; k < context.outputs(); ++k) context.set_type(k, context.dtype(0));
   const Dims *query = context.dims(0), *key = context.dims(1), *value = context.dims(2);
-  // Packed QKV ([b, s, heads, 3, size]) and packed KV take their sizes elsewhere: left to the run.
-  if (!query || !key || !value || query->size() != 3) return;
+  if (!query || (context.has(1) && !key) || (context.has(2) && !value)) return;
   int64_t heads = context.attributes().integer("num_heads");
-  // Of rank 3 packed, of rank 4 [b, heads, length, size].
-  Heads k = split_heads(context, *key, heads, "key"), v = split_heads(context, *value, heads, "value");
+  if (query->size() != (key ? 3u : 5u))
+    InferContext::fail(cat("query has rank ", query->size(), ", expected 3, or 5 where key and value are in it"));
+  if (key && (key->size() == 5) == (value != nullptr))
+    InferContext::fail("value is expected unless it is part of a key of rank 5");
+  Heads q = any_heads(context, *query, heads, 3, "query");
+  Heads k = key ? any_heads(context, *key, heads, 2, "key") : q;
+  Heads v = value ? any_heads(context, *value, heads, 0, "value") : k;
   Dim total = k.length;
   if (context.has(6)) {
     const Dims* past = context.dims(6);
     total = past && past->size() == 4 ? total + (*past)[2] : context.unknown("total");
   }
-  context.set_dims(0, {(*query)[0], (*query)[1], Dim(heads) * v.size});
-  context.set_dims(1, {(*query)[0], Dim(heads), total, k.size});
-  context.set_dims(2, {(*query)[0], Dim(heads), total, v.size});
-  context.set_dims(3, {(*query)[0], Dim(heads), (*query)[1], total});
+  context.set_dims(0, {q.batch, q.length, Dim(heads) * v.size});
+  context.set_dims(1, {q.batch, Dim(heads), total, k.size});
+  context.set_dims(2, {q.batch, Dim(heads), total, v.size});
+  context.set_dims(3, {q.batch, Dim(heads), q.length, total});
 }
 
 }  // namespace
@@ -141,7 +154,7 @@ void register_microsoft_attention(OpSet& ops) {
            .infer = infer_grouped,
            .doc = "causal attention with grouped heads and a cache, rotating on request",
            .since = 1});
-  // No rule: exporters of today write Attention or GroupQueryAttention, and packed forms have their own dims.
+  // No rule: exporters of today write Attention or GroupQueryAttention.
   ops.add({.name = "com.microsoft.MultiHeadAttention",
            .inputs = "query key? value? bias? key_padding_mask? attention_bias? past_key? past_value? "
                      "past_sequence_length? cache_indirection?",

@@ -9,13 +9,14 @@ namespace {
 // The passes in order. A plain graph keeps what the file says: only constants and sizes are worked out.
 constexpr Pass plain_passes[] = {
     {"fold", fold},  // constants, and shape arithmetic as symbolic sizes
+    {"scan", scan},  // into Loop, of types that are known by now: programs have one kind of repetition
 };
 // A decoder on ragged rows.
 constexpr Pass ragged_passes[] = {
     {"interface", interface},  // one symbol each for batch, sequence and past, so that sizes compare
-    {"fold", fold},
-    {"raise", raise},  // canonical ops, cache in pages, tokens as one row
-    {"fuse", fuse},    // what kernels do better in one go; after all that reasons about single ops
+    {"fold", fold},           {"raise", raise},  // canonical ops, cache in pages, tokens as one row
+    {"fuse", fuse},  // what kernels do better in one go; after all that reasons about single ops
+    {"scan", scan},
 };
 
 void bound(Graph& graph, std::string_view name, int64_t typical, int64_t most) {

@@ -12,6 +12,7 @@ void interface(Graph& graph, PassContext& context);
 void fold(Graph& graph, PassContext& context);
 void raise(Graph& graph, PassContext& context);
 void fuse(Graph& graph, PassContext& context);
+void scan(Graph& graph, PassContext& context);
 
 /// The roles of inputs and outputs, found without changing the graph.
 DecoderInterface find_interface(const Graph& graph);

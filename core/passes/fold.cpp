@@ -35,10 +35,7 @@ class Folder {
       pending.pop_back();
       for (ValueId& id : node.inputs) id = resolved(id);
       if (splice_branch(node, pending)) continue;
-      if (node.op == "Identity") {
-        redirect(node.outputs[0], node.inputs[0]);
-        continue;
-      }
+      if (node.op == "Identity" && redirect(node.outputs[0], node.inputs[0])) continue;
       if (node.op == "plait.Sizes") know_sizes(node);
       if (node.op == "Slice") drop_unit_steps(node);
       infer_node(ops_, graph_, node, context_.knowledge);
@@ -55,13 +52,20 @@ class Folder {
       id = alias_[static_cast<size_t>(id)];
     return id;
   }
-  void redirect(ValueId from, ValueId to) {
-    if (from == no_value) return;
+  /// Lets the readers of `from` read `to`. A graph output keeps its name, whatever value it comes to be: false, and
+  /// nothing changed, where `to` has a name of its own to keep.
+  bool redirect(ValueId from, ValueId to) {
+    if (from == no_value) return true;
+    auto among = [&](const std::vector<ValueId>& ids, ValueId id) {
+      return std::any_of(ids.begin(), ids.end(), [&](ValueId one) { return resolved(one) == id; });
+    };
+    if (among(graph_.outputs, from)) {
+      if (among(graph_.outputs, to) || among(graph_.inputs, to)) return false;
+      std::swap(graph_.value(from).name, graph_.value(to).name);
+    }
     for (auto next = static_cast<ValueId>(alias_.size()); next < graph_.value_count(); ++next) alias_.push_back(next);
     alias_[static_cast<size_t>(from)] = to;
-    // A graph output keeps its name, whatever value it comes to be.
-    bool is_output = std::find(graph_.outputs.begin(), graph_.outputs.end(), from) != graph_.outputs.end();
-    if (is_output && graph_.value(to).name.empty()) std::swap(graph_.value(from).name, graph_.value(to).name);
+    return true;
   }
   std::optional<Dims>* contents(ValueId id) {
     auto& all = context_.knowledge.contents;
@@ -128,7 +132,14 @@ class Folder {
       for (ValueId& id : copy.outputs) id = mapped(id);
       nodes.push_back(std::move(copy));
     }
-    for (size_t k = 0; k < node.outputs.size(); ++k) redirect(node.outputs[k], mapped(inner.outputs[k]));
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      ValueId made = mapped(inner.outputs[k]);
+      if (redirect(node.outputs[k], made)) continue;
+      nodes.emplace_back();
+      nodes.back().op = "Identity";
+      nodes.back().inputs = {made};
+      nodes.back().outputs = {node.outputs[k]};
+    }
     pending.insert(pending.end(), std::make_move_iterator(nodes.rbegin()), std::make_move_iterator(nodes.rend()));
     return true;
   }

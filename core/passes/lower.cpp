@@ -68,7 +68,7 @@ class Lowering {
     buffer.index = index;
     buffer.dtype = type.dtype;
     buffer.sized = known(type.dims);
-    if (buffer.sized) buffer.dims = *type.dims;
+    if (type.dims) buffer.dims = *type.dims;
     program_->buffers.push_back(std::move(buffer));
     return buffer_of_[static_cast<size_t>(id)] = static_cast<BufferId>(program_->buffers.size() - 1);
   }
@@ -112,8 +112,8 @@ class Lowering {
     if (node.op == "plait.Sizes") {
       instruction.kind = Instruction::Kind::sizes;
       instruction.sizes = sizes_of(node, program_->symbols);
-    } else if (node.op == "If") {
-      lower_branch(node, instruction);
+    } else if (node.op == "If" || node.op == "Loop") {
+      lower_bodies(node, instruction);
     } else {
       choose_kernel(node, instruction);
     }
@@ -128,11 +128,11 @@ class Lowering {
       } else {
         instruction.outputs.push_back(add_buffer(id, Buffer::Place::arena, 0));
         Buffer& made = program_->buffers.back();
-        if (node.op == "If") made.sized = false;
+        if (!node.bodies.empty()) made.sized = false;  // what the bodies make is what they say when they run
         all_sized = all_sized && made.sized;
       }
     }
-    if (!all_sized && node.op != "If") set_infer(node, instruction);
+    if (!all_sized && node.bodies.empty()) set_infer(node, instruction);
     program_->instructions.push_back(std::move(instruction));
   }
 
@@ -174,13 +174,27 @@ class Lowering {
     }
   }
 
-  void lower_branch(const Node& node, Instruction& instruction) {
-    instruction.kind = Instruction::Kind::branch;
-    for (std::string_view name : {"then_branch", "else_branch"}) {
+  void lower_bodies(const Node& node, Instruction& instruction) {
+    bool loop = node.op == "Loop";
+    instruction.kind = loop ? Instruction::Kind::loop : Instruction::Kind::branch;
+    // A loop has two inputs of its own, an If the condition; a loop's body returns its condition as well.
+    size_t own = loop ? 2 : 1, inputs = node.inputs.size() - (loop ? 0 : 1);
+    size_t outputs = node.outputs.size() + (loop ? 1 : 0);
+    int64_t rest = static_cast<int64_t>(node.inputs.size()) - static_cast<int64_t>(own);
+    int64_t carried = loop ? node.attributes.integer("carried", rest) : 0;
+    if (rest < 0 || carried < 0 || carried > rest || carried > static_cast<int64_t>(node.outputs.size()))
+      throw Error(Code::bad_model, cat(describe(node), " carries ", carried, " of ", node.inputs.size(), " inputs"));
+    instruction.carried = static_cast<int32_t>(carried);
+    for (std::string_view name :
+         loop ? std::vector<std::string_view>{"body"} : std::vector<std::string_view>{"then_branch", "else_branch"}) {
       auto body =
           std::find_if(node.bodies.begin(), node.bodies.end(), [&](const auto& row) { return row.first == name; });
       if (body == node.bodies.end()) throw Error(Code::bad_model, cat(describe(node), " has no ", name));
-      auto program = Lowering(*body->second, options_, cat(label_, "/", program_->instructions.size(), name)).run();
+      const Graph& inner = *body->second;
+      if (inner.inputs.size() != inputs || inner.outputs.size() != outputs)
+        throw Error(Code::bad_model, cat(describe(node), ": ", name, " has ", inner.inputs.size(), " inputs and ",
+                                         inner.outputs.size(), " outputs, expected ", inputs, " and ", outputs));
+      auto program = Lowering(inner, options_, cat(label_, "/", program_->instructions.size(), name)).run();
       plan(*program);
       for (const StoreEntry& entry : program->entries)
         program_->entries.push_back(entry);  // the store loads them with ours

@@ -67,6 +67,7 @@ std::string fingerprint(const Program& program) {
     add(instruction.kernel ? instruction.kernel->op : "control");
     for (BufferId id : instruction.inputs) add(cat(id));
     for (BufferId id : instruction.outputs) add(cat("> ", id));
+    for (const auto& body : instruction.bodies) add(body->fingerprint);
   }
   static constexpr char digits[] = "0123456789abcdef";
   std::string out(16, '0');

@@ -256,11 +256,82 @@ KernelStatus pad(const KernelCall& call, const PadAttributes& attributes) {
   return {};
 }
 
+struct BlockAttributes {
+  explicit BlockAttributes(const NodeInfo& node) : size(node.attributes.integer("blocksize", 0)) {
+    std::string mode = node.attributes.string("mode", "DCR");
+    if (mode != "DCR" && mode != "CRD")
+      throw Error(Code::bad_model, cat(node.op, ": mode is ", quote(mode), ", expected DCR or CRD"));
+    if (size < 1 || size > 1 << 20) throw Error(Code::bad_model, cat(node.op, ": blocksize is ", size));
+    depth_first = mode == "DCR";
+  }
+  int64_t size;
+  bool depth_first;  ///< DCR: channels are (i j c), else (c i j), for row i and column j inside a block
+};
+
+/// DepthToSpace: [b, (i j c) or (c i j), y, x] -> [b, c, (y i), (x j)].
+KernelStatus depth_to_space(const KernelCall& call, const BlockAttributes& a) {
+  const TensorView &in = call.inputs[0], &out = call.outputs[0];
+  Shape strides = strides_of(in.shape);
+  int64_t channels = out.shape[1], block_step = a.depth_first ? channels : 1;  // of channels, from column to column
+  Offsets offsets{arithmetic(0, strides[0], in.shape[0]),
+                  arithmetic(0, (a.depth_first ? 1 : a.size * a.size) * strides[1], channels),
+                  arithmetic(0, 1, out.shape[2]), arithmetic(0, 1, out.shape[3])};
+  for (int64_t& y : offsets[2]) y = y / a.size * strides[2] + y % a.size * a.size * block_step * strides[1];
+  for (int64_t& x : offsets[3]) x = x / a.size * strides[3] + x % a.size * block_step * strides[1];
+  move(call, in, out, offsets);
+  return {};
+}
+
+/// SpaceToDepth: [b, c, (y i), (x j)] -> [b, (i j c), y, x].
+KernelStatus space_to_depth(const KernelCall& call, const BlockAttributes& a) {
+  const TensorView &in = call.inputs[0], &out = call.outputs[0];
+  Shape strides = strides_of(in.shape);
+  int64_t channels = in.shape[1];
+  Offsets offsets{arithmetic(0, strides[0], in.shape[0]), arithmetic(0, 1, out.shape[1]),
+                  arithmetic(0, a.size * strides[2], out.shape[2]), arithmetic(0, a.size * strides[3], out.shape[3])};
+  for (int64_t& depth : offsets[1]) {
+    int64_t block = depth / channels;
+    depth = depth % channels * strides[1] + block / a.size * strides[2] + block % a.size * strides[3];
+  }
+  move(call, in, out, offsets);
+  return {};
+}
+
+struct SequenceAttributes {
+  explicit SequenceAttributes(const NodeInfo& node)
+      : time(node.attributes.integer("time_axis", 0)), batch(node.attributes.integer("batch_axis", 1)) {
+    if (time + batch != 1 || (time != 0 && time != 1))
+      throw Error(Code::bad_model,
+                  cat(node.op, ": time_axis ", time, " and batch_axis ", batch, ", expected 0 and 1 or 1 and 0"));
+  }
+  int64_t time, batch;
+};
+
+/// ReverseSequence: of each sequence the first `length` elements turned round, the others as they are.
+KernelStatus reverse_sequence(const KernelCall& call, const SequenceAttributes& a) {
+  const TensorView &in = call.inputs[0], &out = call.outputs[0];
+  if (in.shape.rank() < 2) return {KernelCode::bad_value, 0, in.shape.rank()};
+  std::vector<int64_t> lengths = to_ints(call.inputs[1]);
+  int64_t steps = in.shape[static_cast<int>(a.time)], batches = in.shape[static_cast<int>(a.batch)];
+  int64_t inner = in.shape.elements(2, in.shape.rank());
+  int64_t by_time = a.time == 0 ? batches * inner : inner, by_batch = a.batch == 0 ? steps * inner : inner;
+  if (static_cast<int64_t>(lengths.size()) != batches)
+    return {KernelCode::bad_value, 1, static_cast<int64_t>(lengths.size())};
+  for (int64_t b = 0; b < batches; ++b) {
+    int64_t length = lengths[static_cast<size_t>(b)];
+    if (length < 0 || length > steps) return {KernelCode::index_out_of_range, 1, length};
+    for (int64_t t = 0; t < steps; ++t) {
+      int64_t from = t < length ? length - 1 - t : t;
+      copy_elements(in, from * by_time + b * by_batch, out, t * by_time + b * by_batch, inner);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 void add_layout(KernelTable& table) {
-  for (const char* op : {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
-    add<copy>(table, op, anything, 0);
+  for (const char* op : {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}) add<copy>(table, op, anything, 0);
   add<transpose>(table, "Transpose", anything);
   add<concat>(table, "Concat", anything);
   add<split>(table, "Split", anything);
@@ -268,6 +339,9 @@ void add_layout(KernelTable& table) {
   add<expand>(table, "Expand", anything);
   add<tile>(table, "Tile", anything);
   add<pad>(table, "Pad", anything);
+  add<depth_to_space>(table, "DepthToSpace", anything);
+  add<space_to_depth>(table, "SpaceToDepth", anything);
+  add<reverse_sequence>(table, "ReverseSequence", anything);
 }
 
 }  // namespace plait::reference

@@ -1,4 +1,6 @@
-// MatMul, Gemm and MatMulInteger.
+// MatMul, com.microsoft.FusedMatMul, Gemm and MatMulInteger.
+#include <utility>
+
 #include "kernels/reference/families.h"
 #include "kernels/reference/kernel_of.h"
 #include "kernels/reference/multiply.h"
@@ -46,6 +48,46 @@ KernelStatus matmul(const KernelCall& call) {
   with_accumulator(a.dtype, [&]<class N>(N) {
     Loaded<N> left(a), right(b);
     matmul_values(Batches(a.shape, b.shape), left.data(), right.data(), out, call.pool);
+  });
+  return {};
+}
+
+struct FusedAttributes {
+  explicit FusedAttributes(const NodeInfo& node) : alpha(node.attributes.real("alpha", 1)) {
+    constexpr const char* names[2][2] = {{"transA", "transBatchA"}, {"transB", "transBatchB"}};
+    for (int side = 0; side < 2; ++side) {
+      transposed[side] = node.attributes.integer(names[side][0], 0) != 0;
+      batch_inside[side] = node.attributes.integer(names[side][1], 0) != 0;
+    }
+  }
+  double alpha;
+  bool transposed[2], batch_inside[2];
+};
+
+/// An operand of FusedMatMul in MatMul's order: with `batch_inside` the first dimension goes behind the leading ones,
+/// then with `transposed` the last two change places. A vector stays as it is.
+template <class N>
+std::pair<std::vector<N>, Shape> matmul_order(const TensorView& x, bool batch_inside, bool transposed) {
+  Shape shape = x.shape, strides = strides_of(x.shape);
+  int rank = shape.rank();
+  auto exchange = [&](int a, int b) { std::swap(shape[a], shape[b]), std::swap(strides[a], strides[b]); };
+  if (batch_inside)
+    for (int i = 0; i + 2 < rank; ++i) exchange(i, i + 1);
+  if (transposed && rank > 1) exchange(rank - 2, rank - 1);
+  Loaded<N> values(x);
+  std::vector<N> out;
+  out.reserve(static_cast<size_t>(x.elements()));
+  for (int64_t at : offsets_of(shape, strides)) out.push_back(values[at]);
+  return {std::move(out), shape};
+}
+
+KernelStatus fused_matmul(const KernelCall& call, const FusedAttributes& a) {
+  const TensorView& out = call.outputs[0];
+  with_accumulator(call.inputs[0].dtype, [&]<class N>(N) {
+    auto [left, left_shape] = matmul_order<N>(call.inputs[0], a.batch_inside[0], a.transposed[0]);
+    auto [right, right_shape] = matmul_order<N>(call.inputs[1], a.batch_inside[1], a.transposed[1]);
+    for (N& value : left) value = static_cast<N>(static_cast<N>(a.alpha) * value);
+    matmul_values(Batches(left_shape, right_shape), left.data(), right.data(), out, call.pool);
   });
   return {};
 }
@@ -107,8 +149,7 @@ KernelStatus gemm(const KernelCall& call, const GemmAttributes& attributes) {
         for (int64_t i = 0; i < m; ++i)
           product[static_cast<size_t>(i * n + j)] = dot(rows + i * k, right.data() + j * k, k);
       });
-    else
-      multiply(m, n, k, rows, right.data(), product.data(), call.pool);
+    else multiply(m, n, k, rows, right.data(), product.data(), call.pool);
     auto alpha = static_cast<N>(attributes.alpha), beta = static_cast<N>(attributes.beta);
     std::vector<int64_t> at;
     if (c.present()) at = offsets_of(out.shape, broadcast_strides(c.shape, out.shape));
@@ -123,6 +164,7 @@ KernelStatus gemm(const KernelCall& call, const GemmAttributes& attributes) {
 
 void add_matmul(KernelTable& table) {
   add<matmul>(table, "MatMul", numbers);
+  add<fused_matmul>(table, "com.microsoft.FusedMatMul", floats);
   add<gemm>(table, "Gemm", numbers);
   add<matmul_integer>(table, "MatMulInteger", integers);
 }

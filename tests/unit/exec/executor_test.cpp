@@ -3,10 +3,7 @@
 
 #include <random>
 
-#include "core/base/error.h"
-#include "core/exec/executor.h"
-#include "core/passes/compile.h"
-#include "tests/unit/models.h"
+#include "tests/unit/exec/runner.h"
 
 namespace plait::test {
 namespace {
@@ -38,27 +35,6 @@ TEST(PlanOffsets, NeverOverlapsWhatLivesTogether) {
   }
 }
 
-struct Runner {
-  PlainModel model;
-  Store store;
-  ThreadPool pool{2};
-  std::unique_ptr<Executor> executor;
-  explicit Runner(const std::string& graph) {
-    model = compile_plain(parse_graph(graph), World::get().options());
-    store.load(*model.program, std::vector<int64_t>(static_cast<size_t>(model.program->symbols.size())), &pool);
-    executor = std::make_unique<Executor>(model.program, store, pool);
-  }
-  std::vector<float> run(const std::vector<Tensor>& inputs, int output = 0) {
-    std::vector<TensorView> views;
-    for (const Tensor& tensor : inputs) views.push_back(tensor.view());
-    executor->run(views);
-    TensorView view = executor->output(output);
-    return {view.as<float>(), view.as<float>() + view.elements()};
-  }
-};
-
-Tensor floats(const Shape& shape, std::vector<float> values) { return Tensor::of<float>(DType::f32, shape, values); }
-
 TEST(Executor, SizesFollowTheInputsOfEachRun) {
   Runner runner(R"(
 input %0 "x" : f32[n, 2]
@@ -75,6 +51,12 @@ output %4
     ASSERT_EQ(y.size(), x.size());
     for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(y[i], x[i] + (i % 2 ? 20 : 10));
   }
+}
+
+TEST(Executor, NoSizeNeedsToBeOpen) {
+  Runner runner("input %0 \"x\" : f32[2]\nnode \"\" : %1 : ?[...] = Neg(%0)\noutput %1");
+  EXPECT_EQ(runner.run({floats({2}, {1, 2})}), (std::vector<float>{-1, -2}));
+  EXPECT_EQ(runner.run({floats({2}, {3, 4})}), (std::vector<float>{-3, -4}));
 }
 
 TEST(Executor, WrongInputsAreNamed) {
@@ -129,10 +111,7 @@ body "else_branch" {
 }
 output %2
 )");
-  uint8_t yes = 1, no = 0;
-  Tensor on(DType::boolean, {}), off(DType::boolean, {});
-  std::memcpy(on.data(), &yes, 1);
-  std::memcpy(off.data(), &no, 1);
+  Tensor on = boolean(true), off = boolean(false);
   EXPECT_EQ(runner.run({on, floats({2}, {1, 2})}), (std::vector<float>{-1, -2}));
   EXPECT_EQ(runner.run({off, floats({3}, {1, 2, 3})}), (std::vector<float>{101, 102, 103}));
   EXPECT_EQ(runner.run({on, floats({1}, {4})}), (std::vector<float>{-4}));
@@ -160,6 +139,55 @@ TEST(Fold, ComputesConstantsUnderABudget) {
   EXPECT_EQ(model.program->instructions.size(), 1u);
   Graph small = parse_graph("const %0 = inline : f32[2] = 1 2\nnode \"\" : %1 : ?[...] = Exp(%0)\noutput %1");
   EXPECT_TRUE(compile_plain(std::move(small), World::get().options()).program->instructions.empty());
+}
+
+TEST(Fold, OutputsKeepTheirNames) {
+  // Of a value that has a name, of an input, of another output; and through an If that is decided.
+  Runner runner(R"(
+input %0 "x" : f32[s]
+node "" : %1 "inner" : ?[...] = Neg(%0)
+node "" : %2 "a" : ?[...] = Identity(%1)
+node "" : %3 "b" : ?[...] = Identity(%1)
+node "" : %4 "c" : ?[...] = Identity(%0)
+const %5 = inline : bool[] = 1
+node "" : %6 "d" : ?[...] , %7 "e" : ?[...] = If(%5, %0, %1)
+body "then_branch" {
+  input %0 : ?[...]
+  input %1 : ?[...]
+  node "" : %2 : ?[...] = Exp(%1)
+  node "" : %3 : ?[...] = Identity(%1)
+  output %2
+  output %3
+}
+body "else_branch" {
+  input %0 : ?[...]
+  input %1 : ?[...]
+  output %0
+  output %0
+}
+node "" : %8 "other" : ?[...] = Exp(%0)
+node "" : %9 "f" : ?[...] = If(%5, %8)
+body "then_branch" {
+  input %0 : ?[...]
+  node "" : %1 : ?[...] = Identity(%0)
+  output %1
+}
+body "else_branch" {
+  input %0 : ?[...]
+  output %0
+}
+output %9
+output %2
+output %3
+output %4
+output %6
+output %7
+)");
+  EXPECT_EQ(runner.model.program->output_names, (std::vector<std::string>{"f", "a", "b", "c", "d", "e"}));
+  EXPECT_EQ(runner.model.program->input_names, (std::vector<std::string>{"x"}));
+  std::vector<Tensor> zero{floats({1}, {0})};  // one output shows the input's own memory
+  EXPECT_EQ(runner.run(zero), (std::vector<float>{1}));
+  for (int k = 1; k < 6; ++k) EXPECT_EQ(runner.values(k), (std::vector<float>{k == 4 ? 1.0f : 0.0f})) << k;
 }
 
 TEST(Compile, AProgramHasAFingerprint) {

@@ -101,7 +101,16 @@ TEST(RulesOfNodes, Contractions) {
             "*b s k, n1 k, n2 k -> b s n1, b s n2");
   EXPECT_EQ(rule(net, "Einsum", {x, w}, attrs({{"equation", std::string("bsi,ij->bsj")}})), "*b s i, *i j -> b s j");
   EXPECT_EQ(rule(net, "com.microsoft.FusedMatMul", {x, net.weight({8, 64})}, attrs({{"transB", int64_t{1}}})),
-            "*b q k, *n k -> b q n");
+            "*a0 q k, *n k -> a0 q n");
+  // The first matrix dim before the batch, and vectors.
+  ValueId deep = net.weight({8, 3, 64});
+  EXPECT_EQ(
+      rule(net, "com.microsoft.FusedMatMul", {deep, net.weight({3, 64, 5})}, attrs({{"transBatchA", int64_t{1}}})),
+      "*q a0 k, *a0 k n -> a0 q n");
+  EXPECT_EQ(rule(net, "com.microsoft.FusedMatMul", {deep, net.weight({3})}, attrs({{"transA", int64_t{1}}})),
+            "*a0 k q, *k -> a0 q");
+  EXPECT_EQ(rule(net, "com.microsoft.FusedMatMul", {net.weight({1, 1, 64}), net.weight({1, 64, 5})}),
+            "*1 1 k, *1 k n -> 1 1 n");
 }
 
 TEST(RulesOfNodes, IntegersAreNotDividedLinearly) {

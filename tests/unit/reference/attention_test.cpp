@@ -29,6 +29,13 @@ std::vector<double> plain_attention(const Tensor& q, const Tensor& k, const Tens
 
 Tensor with_shape(const Tensor& x, const Shape& shape) { return x.reshaped(shape); }
 
+/// [b, s, heads * d] as [b, heads, s, d].
+Tensor by_heads(const Tensor& x, int64_t heads) {
+  int64_t b = x.shape()[0], s = x.shape()[1], d = x.shape()[2] / heads;
+  return run_reference("Transpose", attributes({{"perm", std::vector<int64_t>{0, 2, 1, 3}}}),
+                       {x.reshaped({b, s, heads, d})}, {{x.dtype(), {b, heads, s, d}}})[0];
+}
+
 TEST(ReferenceAttention, CausalWithPastCountsFromThePast) {
   Tensor q = random_tensor(DType::f32, {2, 4}, 1), k = random_tensor(DType::f32, {5, 4}, 2),
          v = random_tensor(DType::f32, {5, 3}, 3);
@@ -134,6 +141,113 @@ TEST(ReferenceGroupQueryAttention, PackedAndSeparateOperandsAgreeWithPlainAttent
                                 {q, new_k, new_v, past_k, past_v, last, i32({}, {10})}, types);
   EXPECT_EQ(status.code, KernelCode::index_out_of_range);
   EXPECT_EQ(status.slot, 5);
+}
+
+/// Operands of MultiHeadAttention: b 2, s 3, two heads of 4, values of 2; past 2, so five keys in all.
+struct MultiHeadCase {
+  Tensor q = random_tensor(DType::f32, {2, 3, 8}, 1), k = random_tensor(DType::f32, {2, 3, 8}, 2),
+         v = random_tensor(DType::f32, {2, 3, 4}, 3), bias = random_tensor(DType::f32, {20}, 4),
+         past_k = random_tensor(DType::f32, {2, 2, 2, 4}, 5), past_v = random_tensor(DType::f32, {2, 2, 2, 2}, 6),
+         scores = random_tensor(DType::f32, {1, 2, 3, 5}, 7);
+  std::vector<OutputType> types = {
+      {DType::f32, {2, 3, 4}}, {DType::f32, {2, 2, 5, 4}}, {DType::f32, {2, 2, 5, 2}}, {DType::f32, {2, 2, 3, 5}}};
+
+  /// The op written out of Attention: the biases added, padding as a mask that adds, causality as its own.
+  std::vector<Tensor> by_attention(bool causal, const std::vector<double>& padding) const {
+    auto shifted = [&](const Tensor& x, int64_t begin) {
+      Tensor out(DType::f32, x.shape());
+      int64_t width = x.shape()[2];
+      for (int64_t i = 0; i < x.elements(); ++i)
+        set_element(out, i, element(x, i) + element(bias, begin + i % width));
+      return out;
+    };
+    Tensor mask(DType::f32, {2, 2, 3, 5});
+    for (int64_t i = 0; i < mask.elements(); ++i) {
+      int64_t at = i / 30 * 5 + i % 5;
+      set_element(mask, i, element(scores, i % 30) + (padding[static_cast<size_t>(at)] != 0 ? 0 : -10000));
+    }
+    Attributes heads = attributes({{"q_num_heads", int64_t{2}},
+                                   {"kv_num_heads", int64_t{2}},
+                                   {"scale", 0.7},
+                                   {"is_causal", int64_t{causal}},
+                                   {"qk_matmul_output_mode", int64_t{2}}});
+    return run_reference("Attention", heads, {shifted(q, 0), shifted(k, 8), shifted(v, 16), mask, past_k, past_v},
+                         types);
+  }
+  std::vector<Tensor> run(Attributes options, const Tensor& padding, KernelStatus* status = nullptr) const {
+    options.set("num_heads", int64_t{2});
+    options.set("scale", 0.7);
+    return run_reference("com.microsoft.MultiHeadAttention", options,
+                         {q, k, v, bias, padding, scores, past_k, past_v}, types, 2, status);
+  }
+};
+
+TEST(ReferenceMultiHeadAttention, EqualsAttentionWithItsPartsWrittenOut) {
+  MultiHeadCase one;
+  std::vector<double> all(10, 1), some{1, 0, 1, 1, 0, 1, 1, 1, 0, 0}, fresh{1, 1, 0, 1, 1, 1, 1, 1, 1, 0},
+      front{1, 1, 1, 0, 0, 1, 1, 1, 1, 0};
+  auto compare = [&](const std::vector<Tensor>& actual, const std::vector<Tensor>& expected) {
+    for (size_t i = 0; i < expected.size(); ++i) expect_near(actual[i], expected[i], 1e-5, 1e-5);
+  };
+  compare(one.run({}, {}), one.by_attention(false, all));
+  compare(one.run(attributes({{"unidirectional", int64_t{1}}}), {}), one.by_attention(true, all));
+  // The padding mask: over all keys, over the new ones, for each query, as lengths.
+  compare(one.run({}, tensor(DType::i32, {2, 5}, some)), one.by_attention(false, some));
+  compare(one.run({}, tensor(DType::i32, {2, 3}, {0, 1, 1, 1, 1, 0})), one.by_attention(false, fresh));
+  std::vector<double> square;
+  for (int64_t i = 0; i < 30; ++i) square.push_back(some[static_cast<size_t>(i / 15 * 5 + i % 5)]);
+  compare(one.run({}, tensor(DType::i32, {2, 3, 5}, square)), one.by_attention(false, some));
+  compare(one.run({}, tensor(DType::i32, {2}, {3, 4})), one.by_attention(false, front));
+}
+
+TEST(ReferenceMultiHeadAttention, LayoutsAgree) {
+  // b 1, s 3, two heads of 2: apart, keys and values together, all three together, keys and values as a cache.
+  Tensor q = random_tensor(DType::f32, {1, 3, 4}, 1), k = random_tensor(DType::f32, {1, 3, 4}, 2),
+         v = random_tensor(DType::f32, {1, 3, 4}, 3);
+  auto packed = [](const std::vector<Tensor>& parts) {
+    auto count = static_cast<int64_t>(parts.size());
+    Tensor out(DType::f32, {1, 3, 2, count, 2});
+    for (int64_t i = 0; i < out.elements(); ++i)
+      set_element(out, i, element(parts[static_cast<size_t>(i / 2 % count)], i / (2 * count) * 2 + i % 2));
+    return out;
+  };
+  auto heads_first = [](const Tensor& x) { return by_heads(x, 2); };
+  Attributes two = attributes({{"num_heads", int64_t{2}}});
+  auto run = [&](const std::vector<Tensor>& inputs) {
+    return run_reference("com.microsoft.MultiHeadAttention", two, inputs,
+                         {{DType::f32, {1, 3, 4}}, {DType::f32, {1, 2, 3, 2}}, {DType::f32, {1, 2, 3, 2}}});
+  };
+  auto apart = run({q, k, v});
+  for (const auto& other :
+       {run({q, packed({k, v})}), run({packed({q, k, v})}), run({q, heads_first(k), heads_first(v)})})
+    for (size_t i = 0; i < 3; ++i) expect_equal_bits(other[i], apart[i]);
+  expect_equal_bits(apart[1], heads_first(k));
+}
+
+TEST(ReferenceMultiHeadAttention, RefusesWhatDoesNotFit) {
+  MultiHeadCase one;
+  auto slot = [&](const Tensor& padding) {
+    KernelStatus status;
+    one.run({}, padding, &status);
+    return status.code == KernelCode::ok ? -1 : status.slot;
+  };
+  EXPECT_EQ(slot(tensor(DType::i32, {2, 5}, std::vector<double>(10, 1))), -1);
+  EXPECT_EQ(slot(tensor(DType::i32, {2, 4}, std::vector<double>(8, 1))), 4);
+  one.scores = Tensor(DType::f32, {1, 2, 3, 4});
+  EXPECT_EQ(slot({}), 5);
+  one = {};
+  one.bias = Tensor(DType::f32, {24});
+  EXPECT_EQ(slot({}), 3);
+  one = {};
+  one.past_v = {};
+  EXPECT_EQ(slot({}), 7);
+  one = {};
+  one.k = Tensor(DType::f32, {1, 3, 8});
+  EXPECT_EQ(slot({}), 1);
+  // A cache that present shares with past is another op's.
+  EXPECT_THROW(run_reference("com.microsoft.MultiHeadAttention", attributes({{"num_heads", int64_t{2}}}),
+                             {one.q, one.q, one.q, {}, {}, {}, {}, {}, i32({1}, {3})}, {{DType::f32, {2, 3, 8}}}),
+               Error);
 }
 
 TEST(ReferenceGroupQueryAttention, ASinkTakesItsShare) {

@@ -30,6 +30,34 @@ TEST(ReferenceMatMul, Gemm) {
   expect_op("Gemm", attributes({{"transA", int64_t{1}}}), {a, f32({2, 1}, {1, 1})}, f32({3, 1}, {5, 7, 9}));
 }
 
+TEST(ReferenceMatMul, FusedTransposesAndScales) {
+  // The same product with each operand stored in MatMul's order, or turned.
+  Tensor a = random_tensor(DType::f32, {2, 3, 4, 5}, 1), b = random_tensor(DType::f32, {3, 5, 6}, 2);
+  auto turned = [](const Tensor& x, const std::vector<int64_t>& order) {
+    Shape shape = x.shape();
+    for (size_t i = 0; i < order.size(); ++i) shape[static_cast<int>(i)] = x.shape()[static_cast<int>(order[i])];
+    return run_reference("Transpose", attributes({{"perm", order}}), {x}, {{x.dtype(), shape}})[0];
+  };
+  Tensor expected = run_reference("MatMul", {}, {a, b}, {{DType::f32, {2, 3, 4, 6}}})[0];
+  for (int64_t i = 0; i < expected.elements(); ++i) set_element(expected, i, -0.5 * element(expected, i));
+  for (int64_t bits = 0; bits < 16; ++bits) {
+    std::vector<int64_t> left{0, 1, 2, 3}, right{0, 1, 2};
+    Attributes options = attributes({{"alpha", -0.5}});
+    auto on = [&](int64_t bit, const char* name) {
+      options.set(name, (bits >> bit) & 1);
+      return ((bits >> bit) & 1) != 0;
+    };
+    if (on(0, "transA")) std::swap(left[2], left[3]);
+    if (on(1, "transB")) std::swap(right[1], right[2]);
+    if (on(2, "transBatchA")) std::rotate(left.begin(), left.begin() + 2, left.begin() + 3);
+    if (on(3, "transBatchB")) std::rotate(right.begin(), right.begin() + 1, right.begin() + 2);
+    expect_op("com.microsoft.FusedMatMul", options, {turned(a, left), turned(b, right)}, expected, 1e-5, 1e-6);
+  }
+  Attributes flags = attributes({{"transA", int64_t{1}}, {"transB", int64_t{1}}});
+  expect_op("com.microsoft.FusedMatMul", flags, {f32({2}, {1, 2}), f32({3, 2}, {1, 0, 0, 1, 1, 1})},
+            f32({3}, {1, 2, 3}));
+}
+
 TEST(ReferenceMatMul, IntegerWithZeroPoints) {
   Tensor a = tensor(DType::u8, {2, 2}, {11, 12, 13, 14}), b = tensor(DType::i8, {2, 2}, {1, 2, 3, 4});
   expect_op("MatMulInteger", {}, {a, b, tensor(DType::u8, {}, {10})}, i32({2, 2}, {7, 10, 15, 22}));

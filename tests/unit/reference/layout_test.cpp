@@ -68,6 +68,59 @@ TEST(ReferenceLayout, CopiesUnalignedElements) {
   expect_op("Slice", {}, {x, ints({2}), ints({-4}), ints({0}), ints({-1})}, f32({3}, {3, 2, 1}));
 }
 
+/// What the operators' texts say in terms of Reshape and Transpose.
+Tensor by_transpose(const Tensor& x, const Shape& apart, const std::vector<int64_t>& order, const Shape& together) {
+  Shape moved = apart;
+  for (size_t i = 0; i < order.size(); ++i) moved[static_cast<int>(i)] = apart[static_cast<int>(order[i])];
+  auto out = run_reference("Transpose", attributes({{"perm", order}}), {x.reshaped(apart)}, {{x.dtype(), moved}});
+  return out[0].reshaped(together);
+}
+
+TEST(ReferenceLayout, DepthAndSpace) {
+  Attributes two = attributes({{"blocksize", int64_t{2}}});
+  Attributes crd = attributes({{"blocksize", int64_t{2}}, {"mode", std::string("CRD")}});
+  // One block: channels in reading order, whatever the mode.
+  expect_op("DepthToSpace", two, {f32({1, 4, 1, 1}, {0, 1, 2, 3})}, f32({1, 1, 2, 2}, {0, 1, 2, 3}));
+  expect_op("DepthToSpace", crd, {f32({1, 4, 1, 1}, {0, 1, 2, 3})}, f32({1, 1, 2, 2}, {0, 1, 2, 3}));
+  for (DType dtype : {DType::f32, DType::u8, DType::f64}) {
+    for (int64_t block : {1, 2, 3}) {
+      int64_t b = 2, c = 3, y = 4, x = 5, deep = c * block * block;
+      Tensor in = random_tensor(dtype, {b, deep, y, x}, 7, 0, 200);
+      Shape out{b, c, y * block, x * block};
+      auto to_space = [&](const char* mode) {
+        return run_reference("DepthToSpace", attributes({{"blocksize", block}, {"mode", std::string(mode)}}), {in},
+                             {{dtype, out}})[0];
+      };
+      expect_equal_bits(to_space("DCR"), by_transpose(in, {b, block, block, c, y, x}, {0, 3, 4, 1, 5, 2}, out));
+      expect_equal_bits(to_space("CRD"), by_transpose(in, {b, c, block, block, y, x}, {0, 1, 4, 2, 5, 3}, out));
+      auto back =
+          run_reference("SpaceToDepth", attributes({{"blocksize", block}}), {to_space("DCR")}, {{dtype, in.shape()}});
+      expect_equal_bits(back[0], in);
+    }
+  }
+  for (const Attributes& bad :
+       {attributes({{"blocksize", int64_t{0}}}), attributes({{"blocksize", int64_t{1} << 40}}),
+        attributes({{"blocksize", int64_t{1}}, {"mode", std::string("RCD")}})})
+    EXPECT_THROW(run_reference("DepthToSpace", bad, {f32({1, 1, 1, 1}, {0})}, {{DType::f32, {1, 1, 1, 1}}}), Error);
+}
+
+TEST(ReferenceLayout, ReversesSequences) {
+  Tensor x = f32({3, 2}, {1, 2, 3, 4, 5, 6});  // [time, batch]
+  expect_op("ReverseSequence", {}, {x, ints({3, 2})}, f32({3, 2}, {5, 4, 3, 2, 1, 6}));
+  expect_op("ReverseSequence", {}, {x, ints({0, 1})}, x);
+  Attributes rows = attributes({{"batch_axis", int64_t{0}}, {"time_axis", int64_t{1}}});
+  expect_op("ReverseSequence", rows, {f32({2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8}), ints({2, 1})},
+            f32({2, 2, 2}, {3, 4, 1, 2, 5, 6, 7, 8}));
+  KernelStatus status = refused("ReverseSequence", {}, {x, ints({3, 4})}, {{DType::f32, {3, 2}}});
+  EXPECT_EQ(status.code, KernelCode::index_out_of_range);
+  EXPECT_EQ(status.value, 4);
+  EXPECT_EQ(refused("ReverseSequence", {}, {x, ints({3})}, {{DType::f32, {3, 2}}}).slot, 1);
+  EXPECT_EQ(refused("ReverseSequence", {}, {f32({1}, {1}), ints({1})}, {{DType::f32, {1}}}).slot, 0);
+  EXPECT_THROW(run_reference("ReverseSequence", attributes({{"time_axis", int64_t{1}}}), {x, ints({3, 3})},
+                             {{DType::f32, {3, 2}}}),
+               Error);
+}
+
 TEST(ReferenceCreate, ShapesRangesAndMasks) {
   expect_op("Shape", attributes({{"start", int64_t{-2}}}), {Tensor(DType::f32, {2, 3, 4})}, ints({3, 4}));
   expect_op("Size", {}, {Tensor(DType::f32, {2, 3, 4})}, i64({}, {24}));

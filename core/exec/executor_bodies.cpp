@@ -1,0 +1,184 @@
+// The executor's part that runs bodies: ONNX's If and Loop. (A Scan is a Loop by then: core/passes/scan.cpp.)
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/exec/executor.h"
+
+namespace plait {
+namespace {
+
+/// A value that each iteration of a loop replaces. Its new bytes are written beside the old ones, which other values
+/// of the same iteration may still hand through.
+class Carried {
+ public:
+  /// The value after an iteration that began with `before`. One that the body left as it was stays where it is.
+  TensorView take(const TensorView& after, const TensorView& before) {
+    if (after.data == before.data && after.bytes() == before.bytes()) return after;
+    int64_t bytes = after.bytes();
+    if (!spare_ || spare_->size() < bytes) {
+      spare_.reset();
+      spare_ = make_blob(bytes);
+    }
+    if (bytes) std::memcpy(spare_->mutable_data(), after.data, static_cast<size_t>(bytes));
+    std::swap(now_, spare_);
+    return {now_->mutable_data(), after.dtype, after.shape};
+  }
+  /// What holds the bytes that `take` returned last; null while the value is still the one from outside.
+  std::shared_ptr<Blob> release() { return std::move(now_); }
+
+ private:
+  std::shared_ptr<Blob> now_, spare_;
+};
+
+/// The values that iterations hand out, one behind the other. Room doubles, so that each byte moves twice at most on
+/// average, whatever the number of iterations.
+class Stack {
+ public:
+  void push(const TensorView& value) {
+    if (count_ == 0) one_ = value;
+    if (value.dtype != one_.dtype || !(value.shape == one_.shape))
+      throw Error(Code::invalid_argument,
+                  cat("is ", dtype_name(value.dtype), value.shape.text(), " in iteration ", count_, ", ",
+                      dtype_name(one_.dtype), one_.shape.text(), " in those before"),
+                  "values that are stacked must have one shape");
+    if (value.shape.elements() * dtype_bits(value.dtype) % 8 != 0)
+      throw Error(Code::unsupported, cat("is ", dtype_name(value.dtype), value.shape.text(), ", no whole bytes"));
+    int64_t bytes = value.bytes(), used = count_ * bytes;
+    if (!blob_ || blob_->size() < used + bytes) {
+      auto grown = make_blob(std::max(2 * used, bytes));
+      if (used) std::memcpy(grown->mutable_data(), blob_->data(), static_cast<size_t>(used));
+      blob_ = std::move(grown);
+    }
+    if (bytes) std::memcpy(blob_->mutable_data() + used, value.data, static_cast<size_t>(bytes));
+    ++count_;
+  }
+  bool empty() const { return count_ == 0; }
+  TensorView view() const {
+    Shape shape{count_};
+    for (int64_t size : one_.shape) shape.push_back(size);
+    return {blob_->mutable_data(), one_.dtype, shape};
+  }
+  std::shared_ptr<Blob> release() { return std::move(blob_); }
+
+ private:
+  TensorView one_;  ///< of the first value; its data is not read again
+  int64_t count_ = 0;
+  std::shared_ptr<Blob> blob_;
+};
+
+}  // namespace
+
+Executor& Executor::body(size_t index, size_t which) {
+  const Instruction& instruction = program_->instructions[index];
+  auto& bodies = bodies_[index];
+  bodies.resize(instruction.bodies.size());
+  if (!bodies[which]) bodies[which] = std::make_unique<Executor>(instruction.bodies[which], store_, pool_);
+  return *bodies[which];
+}
+
+/// The element of an operand that steers: one integer or bool, of any rank.
+int64_t Executor::single(const Instruction& instruction, size_t input) const {
+  if (in_[input].elements() != 1)
+    throw Error(Code::invalid_argument, cat(instruction.origin, ": operand ", input, " has shape ",
+                                            in_[input].shape.text(), ", expected one element"));
+  return to_ints(in_[input])[0];
+}
+
+TensorView Executor::copy(const TensorView& from, BufferId id) {
+  auto blob = make_blob(from.bytes());
+  if (from.bytes()) std::memcpy(blob->mutable_data(), from.data, static_cast<size_t>(from.bytes()));
+  unsized_[static_cast<size_t>(id)] = std::move(blob);
+  return {unsized_[static_cast<size_t>(id)]->mutable_data(), from.dtype, from.shape};
+}
+
+/// Whether output `index` has the bytes of an input.
+bool Executor::hands_through(int index) const {
+  const Buffer* buffer = &program_->buffers[static_cast<size_t>(program_->outputs[static_cast<size_t>(index)])];
+  if (buffer->place == Buffer::Place::view) buffer = &program_->buffers[static_cast<size_t>(buffer->index)];
+  return buffer->place == Buffer::Place::input;
+}
+
+void Executor::branch(size_t index) {
+  const Instruction& instruction = program_->instructions[index];
+  Executor& taken = body(index, single(instruction, 0) != 0 ? 0 : 1);
+  taken.run(std::span(in_).subspan(1));
+  for (size_t k = 0; k < instruction.outputs.size(); ++k) {
+    BufferId id = instruction.outputs[k];
+    if (id < 0) continue;
+    // What the body made lives in the body until it runs again. The memory of an operand may serve another value
+    // after this instruction.
+    TensorView made = taken.output(static_cast<int>(k));
+    views_[static_cast<size_t>(id)] = taken.hands_through(static_cast<int>(k)) ? copy(made, id) : made;
+  }
+}
+
+/// As ONNX's reference implementation and ONNX Runtime do, the body's condition ends the loop also where the loop was
+/// given none to begin with (the operator's text calls it ignored there; exporters return the one that they got).
+void Executor::loop(size_t index) {
+  const Instruction& instruction = program_->instructions[index];
+  Executor& body = this->body(index, 0);
+  const auto carried = static_cast<size_t>(instruction.carried), outputs = instruction.outputs.size();
+  const int64_t most = in_[0].present() ? single(instruction, 0) : INT64_MAX;
+  bool go = !in_[1].present() || single(instruction, 1) != 0;
+  int64_t iteration = 0;
+  uint8_t condition = 1;
+  std::vector<TensorView> operands = in_;
+  operands[0] = {reinterpret_cast<std::byte*>(&iteration), DType::i64, {}};
+  operands[1] = {reinterpret_cast<std::byte*>(&condition), DType::boolean, {}};
+  std::vector<Carried> values(carried);
+  std::vector<Stack> stacks(outputs - carried);
+  try {
+    for (; iteration < most && go; ++iteration) {
+      body.run(operands);
+      TensorView verdict = body.output(0);
+      if (verdict.elements() != 1)
+        throw Error(Code::invalid_argument, cat("the condition has shape ", verdict.shape.text()));
+      go = to_ints(verdict)[0] != 0;
+      for (size_t k = carried; k < outputs; ++k) {
+        if (instruction.outputs[k] < 0) continue;
+        try {
+          stacks[k - carried].push(body.output(static_cast<int>(1 + k)));
+        } catch (const Error& error) {
+          throw error.at(cat("scanned output ", k));
+        }
+      }
+      for (size_t k = 0; k < carried; ++k)
+        operands[2 + k] = values[k].take(body.output(static_cast<int>(1 + k)), operands[2 + k]);
+    }
+    if (iteration == 0) body.bind(operands);  // for the shapes of what was not made
+  } catch (const Error& error) {
+    throw error.at(cat(instruction.origin, ", iteration ", iteration));
+  }
+  for (size_t k = 0; k < outputs; ++k) {
+    BufferId id = instruction.outputs[k];
+    if (id < 0) continue;
+    TensorView& out = views_[static_cast<size_t>(id)];
+    std::shared_ptr<Blob>& blob = unsized_[static_cast<size_t>(id)];
+    if (k < carried) {
+      out = operands[2 + k];
+      if (auto own = values[k].release()) blob = std::move(own);
+      else out = copy(out, id);  // what came in may lie in memory that is used again
+    } else if (stacks[k - carried].empty()) {
+      out = copy(body.none_of(static_cast<int>(1 + k)), id);
+    } else {
+      out = stacks[k - carried].view();
+      blob = stacks[k - carried].release();
+    }
+  }
+}
+
+/// Output `index` of no iteration: [0, ...], with the sizes that the operands tell and 0 for the others.
+TensorView Executor::none_of(int index) const {
+  const Buffer& buffer = program_->buffers[static_cast<size_t>(program_->outputs[static_cast<size_t>(index)])];
+  Shape shape{0};
+  for (const Dim& dim : buffer.dims) {
+    bool known = true;
+    for (SymbolId id : dim.symbols()) known = known && symbols_[static_cast<size_t>(id)] >= 0;
+    shape.push_back(known ? dim.evaluate(symbols_) : 0);
+  }
+  return {nullptr, buffer.dtype, shape};
+}
+
+}  // namespace plait
