@@ -9,6 +9,8 @@
 namespace plait {
 namespace {
 
+size_t rank_of(const Type& type) { return type.dims ? type.dims->size() : 0; }
+
 /// Without cache inputs the whole sequence runs again at each step.
 class PlainSequence : public Sequence {
  public:
@@ -40,14 +42,16 @@ class PlainEngine : public Engine {
 
   std::unique_ptr<Sequence> open(std::span<const int32_t>) override {
     auto sequence = std::make_unique<PlainSequence>();
-    sequence->past.resize(model_.interface.caches.size());
+    sequence->past.resize(model_.interface.caches.size() + model_.interface.counters.size());
     return sequence;
   }
   std::unique_ptr<Sequence> fork(const Sequence& sequence) override {
     return std::make_unique<PlainSequence>(mine(sequence));
   }
   bool reserve(Sequence& sequence, int64_t tokens) override { return could_fit(sequence.length() + tokens); }
-  bool could_fit(int64_t length) const override { return length * token_bytes_ <= options_.cache_bytes; }
+  bool could_fit(int64_t length) const override {
+    return length * token_bytes_ <= options_.cache_bytes && (!buffer_length_ || length <= buffer_length_);
+  }
 
   void step(std::span<Feed> feeds) override {
     logits_.clear();
@@ -91,6 +95,7 @@ class PlainEngine : public Engine {
   void read_types(const Graph& graph);
   void run(PlainSequence& sequence, const Feed& feed);
   Tensor filled(DType dtype, int64_t count, int64_t first, int64_t step) const;
+  Tensor token_mask(DType dtype, int64_t past, int64_t count) const;
 
   PlainModel model_;
   Decoder decoder_;
@@ -98,25 +103,40 @@ class PlainEngine : public Engine {
   Store store_;
   std::unique_ptr<Executor> executor_;
   std::vector<Shape> past_shapes_;  ///< by cache, length 0, batch 1
-  std::vector<int> role_;           ///< by input: -1 ids, -2 mask, -3 positions, -4 use_cache_branch, else the cache
+  /// By input: -1 ids, -2 mask, -3 positions, -4 the branch of a merged decoder, else the number of what is handed on:
+  /// caches, then counters.
+  std::vector<int> role_;
   std::vector<DType> input_dtypes_;
+  Shape branch_shape_;
+  int64_t buffer_length_ = 0;   ///< where the past inputs are buffers of fixed length
+  bool mask_by_token_ = false;  ///< the mask says for each token which keys it sees
   int64_t token_bytes_ = 0;
   std::vector<float> logits_;
 };
 
 void PlainEngine::read_types(const Graph& graph) {
   const DecoderInterface& interface = model_.interface;
+  // A buffer is as long as the host makes it.
+  constexpr int64_t usual_length = 2048;
+  if (interface.fixed_buffers) {
+    buffer_length_ = context_ > 0 ? std::min(context_, usual_length) : usual_length;
+    const Dim& declared = interface.caches[0].dims[static_cast<size_t>(interface.caches[0].axis)];
+    if (declared.is_constant()) buffer_length_ = declared.constant();
+    context_ = buffer_length_;
+  }
+  auto batch = (*graph.value(interface.ids).type.dims)[0].single_symbol();
   for (const auto& cache : interface.caches) {
     const Type& type = graph.value(cache.past).type;
     Shape shape;
-    for (size_t axis = 0; axis < type.dims->size(); ++axis) {
-      const Dim& dim = (*type.dims)[axis];
+    for (size_t axis = 0; axis < cache.dims.size(); ++axis) {
+      Dim dim = batch ? cache.dims[axis].substitute(*batch, Dim(1)) : cache.dims[axis];
       bool length = static_cast<int>(axis) == cache.axis;
       if (!dim.is_constant() && axis != 0 && !length)
         throw Error(Code::unsupported, cat("the size of input ", quote(graph.value(cache.past).name),
                                            " in dimension ", axis, " is not known: ", dim.text(graph.symbols)));
       shape.push_back(length ? 0 : dim.is_constant() ? dim.constant() : 1);
     }
+    if (interface.fixed_buffers) shape[cache.axis] = buffer_length_;
     past_shapes_.push_back(shape);
     Shape one = shape;
     one[cache.axis] = 1;
@@ -127,16 +147,25 @@ void PlainEngine::read_types(const Graph& graph) {
     input_dtypes_.push_back(value.type.dtype);
     auto cache = std::find_if(interface.caches.begin(), interface.caches.end(),
                               [&](const auto& row) { return row.past == id; });
+    auto counter = std::find_if(interface.counters.begin(), interface.counters.end(),
+                                [&](const auto& row) { return row.input == id; });
     if (id == interface.ids) role_.push_back(-1);
     else if (id == interface.mask) role_.push_back(-2);
     else if (id == interface.positions) role_.push_back(-3);
-    else if (value.type.dtype == DType::boolean && value.type.dims && value.type.dims->size() <= 1)
-      role_.push_back(-4);
+    else if (id == interface.branch) role_.push_back(-4);
     else if (cache != interface.caches.end()) role_.push_back(static_cast<int>(cache - interface.caches.begin()));
+    else if (counter != interface.counters.end())
+      role_.push_back(static_cast<int>(interface.caches.size()) +
+                      static_cast<int>(counter - interface.counters.begin()));
     else
       throw Error(Code::unsupported, cat("input ", quote(value.name), " has no role that Plait knows"),
                   "run the model through a session");
   }
+  for (const auto& counter : interface.counters) {  // at 0 before the first token
+    past_shapes_.push_back(rank_of(graph.value(counter.input).type) ? Shape{1} : Shape{});
+  }
+  if (interface.mask != no_value) mask_by_token_ = rank_of(graph.value(interface.mask).type) == 4;
+  if (interface.branch != no_value && rank_of(graph.value(interface.branch).type)) branch_shape_ = {1};
   const Type& logits = graph.value(graph.outputs[static_cast<size_t>(interface.logits)]).type;
   if (logits.dims && logits.dims->back().is_constant()) vocabulary_ = logits.dims->back().constant();
 }
@@ -156,6 +185,20 @@ Tensor PlainEngine::filled(DType dtype, int64_t count, int64_t first, int64_t st
       std::memcpy(out.data() + static_cast<size_t>(i) * size, &value, size);
     }
   }
+  return out;
+}
+
+/// [1, 1, count, keys]: each token sees what came before it, and itself. A float mask is added to scores.
+Tensor PlainEngine::token_mask(DType dtype, int64_t past, int64_t count) const {
+  int64_t keys = buffer_length_ ? buffer_length_ : past + count;
+  Tensor seen = filled(dtype, 1, is_float(dtype) ? 0 : 1, 0),
+         hidden = filled(dtype, 1, is_float(dtype) ? -65504 : 0, 0);
+  Tensor out(dtype, {1, 1, count, keys});
+  auto size = static_cast<size_t>(dtype_bits(dtype)) / 8;
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t j = 0; j < keys; ++j)
+      std::memcpy(out.data() + static_cast<size_t>(i * keys + j) * size, (j <= past + i ? seen : hidden).data(),
+                  size);
   return out;
 }
 
@@ -180,11 +223,11 @@ void PlainEngine::run(PlainSequence& sequence, const Feed& feed) {
       }
       inputs.push_back(std::move(ids));
     } else if (role_[i] == -2) {
-      inputs.push_back(filled(dtype, past + count, 1, 0));
+      inputs.push_back(mask_by_token_ ? token_mask(dtype, past, count) : filled(dtype, past + count, 1, 0));
     } else if (role_[i] == -3) {
       inputs.push_back(filled(dtype, count, past, 1));
     } else if (role_[i] == -4) {
-      inputs.push_back(filled(dtype, 1, past > 0, 0).reshaped({1}));  // a merged decoder: which of its two graphs
+      inputs.push_back(filled(dtype, 1, past > 0, 0).reshaped(branch_shape_));
     } else {
       const Tensor& kept = sequence.past[static_cast<size_t>(role_[i])];
       inputs.push_back(kept.present() ? kept : Tensor(dtype, past_shapes_[static_cast<size_t>(role_[i])]));
@@ -208,6 +251,8 @@ void PlainEngine::run(PlainSequence& sequence, const Feed& feed) {
                 cat("the graph gives logits of ", have, " positions only, ", rows, " were asked for"));
   logits_.insert(logits_.end(), f32.as<float>() + (have - rows) * vocabulary_, f32.as<float>() + have * vocabulary_);
   for (size_t i = 0; i < interface.caches.size(); ++i) sequence.past[i] = owned(interface.caches[i].present);
+  for (size_t i = 0; i < interface.counters.size(); ++i)
+    sequence.past[interface.caches.size() + i] = owned(interface.counters[i].output);
   sequence.append(feed.tokens);
 }
 
@@ -222,7 +267,7 @@ std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& wi
                                     LoadProgress* progress) {
   // Of what is left to do; the passes over the largest model take as long as reading a few hundred megabytes.
   constexpr double compile_share = 0.25;
-  constexpr int64_t passes_and_programs = 6;
+  constexpr int64_t passes_and_programs = 7;
   CompileOptions compile = with;
   compile.progress = progress;
   if (progress) progress->stage(compile_share, passes_and_programs);

@@ -49,7 +49,8 @@ std::string transpose_dims(const Node& node, const std::vector<Type>& in, const 
 /// Two aligned sizes under broadcasting. A constant above 1 holds against a symbol, which would have to be it or 1;
 /// of two symbols the target's is taken: a symbol is 1 at run time only where a target asks for more.
 Dim broadcast(const Dim& input, const Dim& target) {
-  if (is_one(target)) return input;
+  // -1 is PyTorch's "as it is": exporters hand it on, and ONNX Runtime takes it.
+  if (is_one(target) || target == Dim(-1)) return input;
   if (is_one(input) || input == target) return target;
   if (input.is_constant() && target.is_constant())
     InferContext::fail(cat("a dimension of ", input.constant(), " does not broadcast to ", target.constant()));

@@ -25,12 +25,52 @@ void bound(Graph& graph, std::string_view name, int64_t typical, int64_t most) {
   symbol.bound = most;
 }
 
+/// A merged decoder holds two graphs, with and without a past: the one with is tried first.
+std::vector<Graph> variants(Graph graph, const CompileOptions& options) {
+  ValueId branch = find_interface(graph, options.ops).branch;
+  std::vector<Graph> out;
+  if (branch != no_value)
+    for (uint8_t with_past : {uint8_t{1}, uint8_t{0}}) {
+      Graph one = graph;
+      Shape shape;
+      for (size_t axis = 0; axis < one.value(branch).type.dims->size(); ++axis) shape.push_back(1);
+      one.value(branch).constant =
+          std::make_shared<Constant>(Constant{{}, Tensor::of<uint8_t>(DType::boolean, shape, {&with_past, 1}), {}});
+      one.value(branch).type.dims = Dims(shape.begin(), shape.end());
+      std::erase(one.inputs, branch);
+      out.push_back(std::move(one));
+    }
+  else out.push_back(std::move(graph));
+  return out;
+}
+
+/// The passes up to raise. What is found last is the reason why a graph is not recognised.
+bool raised(Graph& graph, PassContext& context) {
+  std::vector<Graph> all = variants(std::move(graph), context.options);
+  std::string first_why;
+  for (Graph& one : all) {
+    context.decoder = {};
+    context.knowledge = {};
+    try {
+      run_passes(std::span(ragged_passes).first(3), one, context);
+    } catch (const Error& error) {
+      if (all.size() == 1) throw;
+      context.decoder.why_not = error.message();
+    }
+    graph = std::move(one);
+    if (context.decoder.recognised) return true;
+    if (first_why.empty()) first_why = context.decoder.why_not;
+  }
+  context.decoder.why_not = first_why;
+  return false;
+}
+
 }  // namespace
 
 PlainModel compile_plain(Graph graph, const CompileOptions& options) {
   PassContext context{options, {}, {}};
   PlainModel out;
-  out.interface = find_interface(graph);
+  out.interface = find_interface(graph, options.ops);
   run_passes(plain_passes, graph, context);
   auto program = lower(graph, options, "plain");
   plan(*program);
@@ -41,9 +81,8 @@ PlainModel compile_plain(Graph graph, const CompileOptions& options) {
 RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
                            const std::function<RaggedBounds(const Decoder&)>& choose) {
   PassContext context{options, {}, {}};
-  run_passes(std::span(ragged_passes).first(3), graph, context);
   RaggedModel out;
-  if (context.decoder.recognised) {
+  if (raised(graph, context)) {
     run_passes(std::span(ragged_passes).subspan(3), graph, context);
     RaggedBounds bounds = choose(context.decoder);
     bound(graph, "t", 1, bounds.tokens);
@@ -70,7 +109,7 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
 
 Decoder recognise(Graph graph, const CompileOptions& options) {
   PassContext context{options, {}, {}};
-  run_passes(std::span(ragged_passes).first(3), graph, context);
+  raised(graph, context);
   return std::move(context.decoder);
 }
 

@@ -15,7 +15,7 @@ void fuse(Graph& graph, PassContext& context);
 void scan(Graph& graph, PassContext& context);
 
 /// The roles of inputs and outputs, found without changing the graph.
-DecoderInterface find_interface(const Graph& graph);
+DecoderInterface find_interface(const Graph& graph, const OpSet& ops);
 
 /// Adds a step to a constant's recipe, merging it with the last where that is possible.
 void add_step(Constant& constant, RecipeStep step);

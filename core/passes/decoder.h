@@ -16,10 +16,22 @@ struct DecoderInterface {
     int present = -1;  ///< number of the output that continues it
     int layer = 0;
     int axis = 2;  ///< of the past length
+    /// Of the past, with sizes that only what continues it tells; of those that are left open, the batch is one symbol.
+    Dims dims;
+  };
+  /// An integer that a run hands to the next: how many tokens there are by now, or a number that stays what it is.
+  struct Counter {
+    ValueId input = no_value;
+    int output = -1;
   };
   ValueId ids = no_value, mask = no_value, positions = no_value;
   int logits = -1;  ///< number of the output
   std::vector<Cache> caches;
+  std::vector<Counter> counters;
+  /// The past inputs are buffers of fixed length, which the graph writes new tokens into behind those that a counter
+  /// tells; the symbol `past` is then their length.
+  bool fixed_buffers = false;
+  ValueId branch = no_value;  ///< a bool: whether there is a past (merged decoders)
   SymbolId batch = -1, sequence = -1, past = -1;
   bool complete = false;  ///< ids and logits are there, and each past has its present
   std::string why;        ///< if not: what is missing

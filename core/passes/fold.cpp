@@ -36,6 +36,8 @@ class Folder {
       for (ValueId& id : node.inputs) id = resolved(id);
       if (splice_branch(node, pending)) continue;
       if (node.op == "Identity" && redirect(node.outputs[0], node.inputs[0])) continue;
+      settle_cast_like(node);
+      if (node.op == "Cast" && keeps_dtype(node) && redirect(node.outputs[0], node.inputs[0])) continue;
       if (node.op == "plait.Sizes") know_sizes(node);
       if (node.op == "Slice") drop_unit_steps(node);
       infer_node(ops_, graph_, node, context_.knowledge);
@@ -86,6 +88,17 @@ class Folder {
       out.push_back(dim.constant());
     }
     return out;
+  }
+
+  /// A CastLike reads its second operand's dtype alone.
+  void settle_cast_like(Node& node) {
+    if (node.op != "CastLike" || graph_.value(node.inputs[1]).type.dtype == DType::none) return;
+    node.op = "Cast";
+    node.attributes.set("to", static_cast<int64_t>(graph_.value(node.inputs[1]).type.dtype));
+    node.inputs.resize(1);
+  }
+  bool keeps_dtype(const Node& node) const {
+    return static_cast<DType>(node.attributes.integer("to", 0)) == graph_.value(node.inputs[0]).type.dtype;
   }
 
   /// A Slice without steps tells its dims rule which axes it leaves alone.

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 
+#include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/graph/infer.h"
 #include "core/passes/compile.h"
 
 namespace plait {
@@ -56,64 +58,148 @@ int past_axis(const Graph& graph, ValueId id) {
   return last_but_one;
 }
 
-void find_caches(const Graph& graph, DecoderInterface& found) {
-  std::vector<int> free_outputs;
-  for (int k = 0; k < static_cast<int>(graph.outputs.size()); ++k)
-    if (k != found.logits) free_outputs.push_back(k);
-  for (ValueId id : graph.inputs) {
-    if (!is_float(graph.value(id).type.dtype) || rank(graph, id) < 3) continue;
-    DecoderInterface::Cache cache;
-    cache.past = id;
-    cache.axis = past_axis(graph, id);
-    cache.layer = layer_of(graph.value(id).name, static_cast<int>(found.caches.size() / 2));
-    for (const std::string& name : present_names(graph.value(id).name))
-      for (int output : free_outputs)
-        if (graph.value(graph.outputs[static_cast<size_t>(output)]).name == name && cache.present < 0)
-          cache.present = output;
-    found.caches.push_back(cache);
+class Finder {
+ public:
+  Finder(const Graph& graph, const OpSet& ops) : graph_(graph), ops_(ops) {}
+
+  DecoderInterface run() {
+    for (ValueId id : graph_.inputs) find_role(id);
+    for (size_t k = 0; k < graph_.outputs.size(); ++k)
+      if (graph_.value(graph_.outputs[k]).name == "logits") found_.logits = static_cast<int>(k);
+    if (found_.logits < 0 && !graph_.outputs.empty()) found_.logits = 0;
+    pair_by_name();
+    pair_by_position();
+    fill_sizes();
+    find_buffers();
+    if (found_.ids == no_value) found_.why = "no integer input of rank 2 looks like token ids";
+    else if (found_.logits < 0) found_.why = "there is no output";
+    for (const auto& cache : found_.caches)
+      if (cache.present < 0) found_.why = no_output(cache.past);
+    for (const auto& counter : found_.counters)
+      if (counter.output < 0) found_.why = no_output(counter.input);
+    found_.complete = found_.why.empty();
+    return std::move(found_);
   }
-  // What no habit names is paired by position, when the counts agree.
-  bool all_named =
-      std::all_of(found.caches.begin(), found.caches.end(), [](const auto& cache) { return cache.present >= 0; });
-  if (!all_named && free_outputs.size() == found.caches.size())
-    for (size_t i = 0; i < free_outputs.size(); ++i) found.caches[i].present = free_outputs[i];
-}
+
+ private:
+  std::string no_output(ValueId id) const {
+    return cat("input ", quote(graph_.value(id).name), " has no output that continues it");
+  }
+
+  void find_role(ValueId id) {
+    const Value& value = graph_.value(id);
+    DType dtype = value.type.dtype;
+    bool single = value.type.dims && product(*value.type.dims) == Dim(1) && rank(graph_, id) <= 1;
+    if (is_float(dtype) && rank(graph_, id) >= 3) {
+      DecoderInterface::Cache cache;
+      cache.past = id;
+      cache.axis = past_axis(graph_, id);
+      cache.layer = layer_of(value.name, static_cast<int>(found_.caches.size() / 2));
+      cache.dims = *value.type.dims;
+      found_.caches.push_back(std::move(cache));
+    } else if (single && is_integer(dtype)) {
+      found_.counters.push_back({id, -1});
+    } else if (single && dtype == DType::boolean) {
+      found_.branch = id;
+    } else if (contains(value.name, "mask")) {
+      found_.mask = id;
+    } else if (contains(value.name, "position")) {
+      found_.positions = id;
+    } else if (is_integer(dtype) && rank(graph_, id) == 2 && (found_.ids == no_value || value.name == "input_ids")) {
+      found_.ids = id;
+    }
+  }
+
+  /// The output that continues an input, by its name; -1 for none.
+  int continuation(ValueId id) const {
+    for (const std::string& name : present_names(graph_.value(id).name))
+      for (size_t k = 0; k < graph_.outputs.size(); ++k)
+        if (static_cast<int>(k) != found_.logits && graph_.value(graph_.outputs[k]).name == name)
+          return static_cast<int>(k);
+    return -1;
+  }
+
+  void pair_by_name() {
+    for (auto& cache : found_.caches) cache.present = continuation(cache.past);
+    for (auto& counter : found_.counters) counter.output = continuation(counter.input);
+  }
+
+  /// What no habit names is paired by position, when the counts agree.
+  void pair_by_position() {
+    bool all_named =
+        std::all_of(found_.caches.begin(), found_.caches.end(), [](const auto& cache) { return cache.present >= 0; });
+    std::vector<int> rest;
+    for (int k = 0; k < static_cast<int>(graph_.outputs.size()); ++k) {
+      bool counts = std::any_of(found_.counters.begin(), found_.counters.end(),
+                                [&](const auto& counter) { return counter.output == k; });
+      if (k != found_.logits && !counts) rest.push_back(k);
+    }
+    if (!all_named && rest.size() == found_.caches.size())
+      for (size_t i = 0; i < rest.size(); ++i) found_.caches[i].present = rest[i];
+  }
+
+  /// Sizes that a past leaves open, such as the head size of files whose cache may be stored packed, are those that
+  /// inference finds for what continues it.
+  void fill_sizes() {
+    if (found_.ids == no_value) return;
+    const Dims& ids = *graph_.value(found_.ids).type.dims;
+    auto open = [&](const DecoderInterface::Cache& cache, size_t axis) {
+      return !cache.dims[axis].is_constant() && static_cast<int>(axis) != cache.axis && cache.dims[axis] != ids[0] &&
+             cache.present >= 0;
+    };
+    bool any = false;
+    for (const auto& cache : found_.caches)
+      for (size_t axis = 0; axis < cache.dims.size(); ++axis) any = any || open(cache, axis);
+    if (!any) return;
+    Graph inferred = graph_;
+    try {
+      Knowledge knowledge;
+      infer_graph(ops_, inferred, knowledge);
+    } catch (const Error&) {
+      return;  // whoever compiles the graph says it better
+    }
+    auto batch = ids[0].single_symbol();
+    for (auto& cache : found_.caches) {
+      const auto& dims = inferred.value(inferred.outputs[static_cast<size_t>(std::max(cache.present, 0))]).type.dims;
+      if (!dims || dims->size() != cache.dims.size()) continue;
+      for (size_t axis = 0; axis < cache.dims.size(); ++axis) {
+        std::vector<SymbolId> symbols = (*dims)[axis].symbols();
+        bool told = symbols.empty() || (batch && symbols == std::vector<SymbolId>{*batch});
+        if (open(cache, axis) && told) cache.dims[axis] = (*dims)[axis];
+      }
+    }
+  }
+
+  /// What continues a buffer is as long as it is.
+  void find_buffers() {
+    auto same_length = [&](const DecoderInterface::Cache& cache) {
+      if (cache.present < 0) return false;
+      const auto& dims = graph_.value(graph_.outputs[static_cast<size_t>(cache.present)]).type.dims;
+      auto axis = static_cast<size_t>(cache.axis);
+      return dims && dims->size() == cache.dims.size() && (*dims)[axis] == cache.dims[axis];
+    };
+    found_.fixed_buffers = !found_.caches.empty() && !found_.counters.empty() &&
+                           std::all_of(found_.caches.begin(), found_.caches.end(), same_length);
+  }
+
+  const Graph& graph_;
+  const OpSet& ops_;
+  DecoderInterface found_;
+};
 
 }  // namespace
 
-DecoderInterface find_interface(const Graph& graph) {
-  DecoderInterface found;
-  for (ValueId id : graph.inputs) {
-    const Value& value = graph.value(id);
-    if (is_float(value.type.dtype) && rank(graph, id) >= 3) continue;
-    if (contains(value.name, "mask")) found.mask = id;
-    else if (contains(value.name, "position")) found.positions = id;
-    else if (is_integer(value.type.dtype) && rank(graph, id) == 2 &&
-             (found.ids == no_value || value.name == "input_ids"))
-      found.ids = id;
-  }
-  for (size_t k = 0; k < graph.outputs.size(); ++k)
-    if (graph.value(graph.outputs[k]).name == "logits") found.logits = static_cast<int>(k);
-  if (found.logits < 0 && !graph.outputs.empty()) found.logits = 0;
-  find_caches(graph, found);
-  if (found.ids == no_value) found.why = "no integer input of rank 2 looks like token ids";
-  else if (found.logits < 0) found.why = "there is no output";
-  else
-    for (const auto& cache : found.caches)
-      if (cache.present < 0)
-        found.why = cat("input ", quote(graph.value(cache.past).name), " has no output that continues it");
-  found.complete = found.why.empty();
-  return found;
-}
+DecoderInterface find_interface(const Graph& graph, const OpSet& ops) { return Finder(graph, ops).run(); }
 
 void interface(Graph& graph, PassContext& context) {
   DecoderInterface& found = context.decoder.interface;
-  found = find_interface(graph);
+  found = find_interface(graph, context.options.ops);
   if (!found.complete) return;
   found.batch = graph.symbols.fresh("batch");
   found.sequence = graph.symbols.fresh("sequence");
   found.past = graph.symbols.fresh("past");
   Dim batch = Dim::symbol(found.batch), sequence = Dim::symbol(found.sequence), past = Dim::symbol(found.past);
+  auto old_batch = (*graph.value(found.ids).type.dims)[0].single_symbol();
   auto rename = [&](ValueId id, size_t axis, const Dim& to) {
     if (id == no_value || axis >= rank(graph, id)) return;
     Dim& dim = (*graph.value(id).type.dims)[axis];
@@ -126,10 +212,20 @@ void interface(Graph& graph, PassContext& context) {
     rename(found.positions, 1, sequence);
   }
   rename(found.mask, 0, batch);
-  if (found.mask != no_value && rank(graph, found.mask) == 2) rename(found.mask, 1, past + sequence);
+  if (found.mask != no_value && rank(graph, found.mask) == 2)
+    rename(found.mask, 1, found.caches.empty() ? sequence : past + sequence);
+  if (found.mask != no_value && rank(graph, found.mask) == 4) {  // which keys each token sees
+    rename(found.mask, 2, sequence);
+    rename(found.mask, 3, found.caches.empty() ? sequence : found.fixed_buffers ? past : past + sequence);
+  }
   for (const auto& cache : found.caches) {
-    rename(cache.past, 0, batch);
-    rename(cache.past, static_cast<size_t>(cache.axis), past);
+    Dims& dims = *graph.value(cache.past).type.dims;
+    for (size_t axis = 0; axis < dims.size(); ++axis) {
+      bool open = !dims[axis].is_constant();
+      dims[axis] = old_batch ? cache.dims[axis].substitute(*old_batch, batch) : cache.dims[axis];
+      if (static_cast<int>(axis) == cache.axis && open) dims[axis] = past;
+      else if (axis == 0 && dims[axis].single_symbol()) dims[axis] = batch;
+    }
   }
 }
 

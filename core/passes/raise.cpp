@@ -24,11 +24,16 @@ class Raiser {
 
   bool run() {
     if (!decoder_.interface.complete) return refuse(decoder_.interface.why);
+    drop_unread_caches();
+    bool wider = widen(graph_), simpler = spell_out(graph_);
+    if (wider || simpler) refold();
     if (!find_attention()) return false;
+    settle(graph_, context_);
     make_groups();
     declare_inputs();
     for (size_t layer = 0; layer < matches_.size(); ++layer) rewrite_attention(layer);
     replace_positions(graph_, context_, positions_);
+    drop_table_slices(graph_);
     cut_outputs();
     rename_sizes();
     refold();
@@ -52,16 +57,20 @@ class Raiser {
     return false;
   }
 
+  void drop_unread_caches();
   bool find_attention();
   void make_groups();
   void declare_inputs();
+  void declare_ids();
   ValueId declare(std::string name, DType dtype, Dims dims);
   void rewrite_attention(size_t layer);
-  ValueId tokens_first(ValueId id, int64_t heads, int64_t size, bool packed);
+  ValueId tokens_first(const HeadValue& heads, int64_t count, int64_t size);
+  ValueId turned(ValueId id, const AttentionMatch& match);
   ValueId state(std::string key, DType dtype, Dims dims);
   Node& insert(std::string op, std::vector<ValueId> inputs, int outputs, Attributes attributes = {});
   void cut_outputs();
   void rename_sizes();
+  void substitute(SymbolId symbol, const Dim& by);
   void refold();
   bool nothing_left();
   void read_sizes();
@@ -78,11 +87,33 @@ class Raiser {
   std::vector<Node> inserted_;  ///< nodes of the attention at hand
 };
 
+/// Whether two layers' masks say the same because they are the same values.
+bool same_masks(const AttentionMatch& a, const AttentionMatch& b) {
+  auto same = [](const AttentionMatch::Mask& x, const AttentionMatch::Mask& y) {
+    return x.value == y.value && x.keeps == y.keeps && x.factor == y.factor;
+  };
+  return a.causal == b.causal && a.window == b.window && a.layer.query_heads == b.layer.query_heads &&
+         std::equal(a.masks.begin(), a.masks.end(), b.masks.begin(), b.masks.end(), same);
+}
+
+/// A branch without a past reads none of the cache inputs that the graph has for the other: raise adds the cache.
+void Raiser::drop_unread_caches() {
+  auto readers = consumers(graph_);
+  auto& caches = decoder_.interface.caches;
+  bool read = std::any_of(caches.begin(), caches.end(), [&](const DecoderInterface::Cache& cache) {
+    return !readers[static_cast<size_t>(cache.past)].empty();
+  });
+  if (read || caches.empty()) return;
+  caches.clear();
+  substitute(decoder_.interface.past, Dim(0));
+  refold();
+}
+
 bool Raiser::find_attention() {
   auto producer = producers(graph_);
   auto consumer = consumers(graph_);
   std::vector<bool> data = data_values(graph_, decoder_.interface);
-  std::vector<std::pair<std::vector<std::pair<ValueId, bool>>, int64_t>> probed;  // layers share their masks
+  std::vector<bool> used(decoder_.interface.caches.size());
   std::string first_why;
   for (int32_t i = 0; i < static_cast<int32_t>(graph_.nodes.size()); ++i) {
     std::string why;
@@ -91,25 +122,26 @@ bool Raiser::find_attention() {
       if (!why.empty() && first_why.empty()) first_why = why;
       continue;
     }
-    std::vector<std::pair<ValueId, bool>> key{{no_value, match->causal}};
-    for (const auto& mask : match->masks) key.emplace_back(mask.value, mask.keeps);
-    auto known = std::find_if(probed.begin(), probed.end(), [&](const auto& row) { return row.first == key; });
-    if (known != probed.end()) {
-      match->layer.window = known->second;
-    } else {
-      if (!probe_masks(graph_, context_, *match, why))
-        return refuse(cat(describe(graph_.nodes[static_cast<size_t>(i)]), ": ", why));
-      probed.emplace_back(std::move(key), match->layer.window);
+    auto known = std::find_if(matches_.begin(), matches_.end(),
+                              [&](const AttentionMatch& other) { return same_masks(*match, other); });
+    if (known != matches_.end()) {  // layers share their masks
+      match->layer.window = known->layer.window;
+      match->slopes = known->slopes;
+    } else if (!probe_masks(graph_, context_, *match, why)) {
+      return refuse(cat(describe(graph_.nodes[static_cast<size_t>(i)]), ": ", why));
     }
-    if (match->cache_key < 0) return refuse(cat(describe(graph_.nodes[static_cast<size_t>(i)]), " keeps no cache"));
+    if (match->cache_key >= 0) used[static_cast<size_t>(match->cache_key)] = true;
+    if (match->cache_value >= 0) used[static_cast<size_t>(match->cache_value)] = true;
     matches_.push_back(std::move(*match));
   }
-  if (matches_.size() * 2 != decoder_.interface.caches.size()) {
-    std::string counts =
-        cat("found ", matches_.size(), " attention layers for ", decoder_.interface.caches.size(), " cache inputs");
+  bool all_used = std::find(used.begin(), used.end(), false) == used.end();
+  bool all_cached = std::all_of(matches_.begin(), matches_.end(),
+                                [&](const AttentionMatch& match) { return (match.cache_key >= 0) == !used.empty(); });
+  if (!all_used || !all_cached) {
+    std::string counts = cat("found ", matches_.size(), " attention layers for ", used.size(), " cache inputs");
     return refuse(first_why.empty() ? counts : cat(counts, "; ", first_why));
   }
-  if (matches_.empty()) return refuse("there is no attention");
+  if (matches_.empty()) return refuse(first_why.empty() ? "there is no attention" : first_why);
   for (const auto& match : matches_) decoder_.layers.push_back(match.layer);
   return true;
 }
@@ -161,10 +193,30 @@ void Raiser::declare_inputs() {
   positions_ = declare("positions", DType::i32, {1, t});
   segments_ = declare("segments", DType::i32, {1, t});
   rows_ = declare("rows", DType::i32, {1, Dim::symbol(asked_)});
+  declare_ids();
   for (size_t group = 0; group < decoder_.groups.size(); ++group) {
     slots_.push_back(declare(cat("slots.", group), DType::i32, {1, t}));
     tables_.push_back(declare(cat("pages.", group), DType::i32, {n, m}));
   }
+}
+
+/// The step gives ids as i64; a file may read them as i32.
+void Raiser::declare_ids() {
+  ValueId& ids = decoder_.interface.ids;
+  Type type = graph_.value(ids).type;
+  if (type.dtype == DType::i64) return;
+  ValueId wide = declare(cat(graph_.value(ids).name, ".i64"), DType::i64, *type.dims);
+  Node cast;
+  cast.op = "Cast";
+  cast.attributes.set("to", static_cast<int64_t>(type.dtype));
+  cast.inputs = {wide};
+  cast.outputs = {graph_.add_value({}, type)};
+  graph_.replace_uses(ids, cast.outputs[0]);
+  graph_.nodes.insert(graph_.nodes.begin(), std::move(cast));
+  std::swap(graph_.value(ids).name, graph_.value(wide).name);
+  std::replace(graph_.inputs.begin(), graph_.inputs.end(), ids, wide);
+  graph_.inputs.pop_back();
+  ids = wide;
 }
 
 Node& Raiser::insert(std::string op, std::vector<ValueId> inputs, int outputs, Attributes attributes) {
@@ -185,19 +237,35 @@ ValueId Raiser::state(std::string key, DType dtype, Dims dims) {
   return id;
 }
 
-/// [b, s, heads, size] from [b, heads, s, size], or from packed [b, s, heads * size].
-ValueId Raiser::tokens_first(ValueId id, int64_t heads, int64_t size, bool packed) {
+/// [b, t, heads, size].
+ValueId Raiser::tokens_first(const HeadValue& heads, int64_t count, int64_t size) {
+  const auto& dims = graph_.value(heads.value).type.dims;
+  size_t rank = dims ? dims->size() : 0;
+  ValueId id = heads.value;
+  bool plain = rank == 4 && (heads.order == "hsd" || (count == 1 && heads.order == "shd" && (*dims)[1] == Dim(1)));
+  std::vector<int64_t> sizes{1}, perm{0};
+  for (char axis : heads.order) sizes.push_back(axis == 'h' ? count : axis == 's' ? -1 : size);
+  if (!plain) id = insert("Reshape", {id, graph_.add_constant(Tensor::of_ints(sizes))}, 1).outputs[0];
+  if (!plain && heads.order == "shd") return id;
+  for (char axis : {'s', 'h', 'd'}) perm.push_back(static_cast<int64_t>(heads.order.find(axis)) + 1);
+  if (plain) perm = {0, 2, 1, 3};
   Attributes attributes;
-  if (!packed) {
-    attributes.set("perm", std::vector<int64_t>{0, 2, 1, 3});
-    return insert("Transpose", {id}, 1, std::move(attributes)).outputs[0];
-  }
-  ValueId sizes = graph_.add_constant(Tensor::of_ints(std::vector<int64_t>{0, 0, heads, size}));
-  return insert("Reshape", {id, sizes}, 1).outputs[0];
+  attributes.set("perm", std::move(perm));
+  return insert("Transpose", {id}, 1, std::move(attributes)).outputs[0];
+}
+
+/// Heads [b, t, heads, size] turned by the tables that the op rotates with.
+ValueId Raiser::turned(ValueId id, const AttentionMatch& match) {
+  if (match.cosine == no_value) return id;
+  ValueId cosine = insert("Gather", {match.cosine, positions_}, 1).outputs[0];
+  ValueId sine = insert("Gather", {match.sine, positions_}, 1).outputs[0];
+  Attributes attributes;
+  attributes.set("interleaved", int64_t{match.interleaved});
+  return insert("plait.RoPE", {id, cosine, sine}, 1, std::move(attributes)).outputs[0];
 }
 
 void Raiser::rewrite_attention(size_t index) {
-  const AttentionMatch& match = matches_[index];
+  AttentionMatch match = matches_[index];
   const AttentionLayer& layer = match.layer;
   size_t group = static_cast<size_t>(group_of_[index]);
   int pool = decoder_.groups[group].pool;
@@ -205,9 +273,18 @@ void Raiser::rewrite_attention(size_t index) {
   DType cache = decoder_.cache_dtype;
   Dim pages = graph_.symbol(cat("p.", pool)), slots = graph_.symbol("c");
   inserted_.clear();
-  ValueId query = tokens_first(match.query, layer.query_heads, layer.key_size, match.packed);
-  ValueId key = tokens_first(match.key, layer.kv_heads, layer.key_size, match.packed);
-  ValueId value = tokens_first(match.value, layer.kv_heads, layer.value_size, match.packed);
+  if (match.packed_qkv) {
+    Attributes last;
+    last.set("axis", int64_t{2});
+    int64_t kv = layer.kv_heads * layer.key_size;
+    std::vector<int64_t> parts{layer.query_heads * layer.key_size, kv, kv};
+    std::vector<ValueId> split =
+        insert("Split", {match.query.value, graph_.add_constant(Tensor::of_ints(parts))}, 3, std::move(last)).outputs;
+    match.query.value = split[0], match.key.value = split[1], match.value.value = split[2];
+  }
+  ValueId query = turned(tokens_first(match.query, layer.query_heads, layer.key_size), match);
+  ValueId key = turned(tokens_first(match.key, layer.kv_heads, layer.key_size), match);
+  ValueId value = tokens_first(match.value, layer.kv_heads, layer.value_size);
   ValueId keys = state(cat("cache.k.", place), cache, {pages, layer.kv_heads, layer.key_size, slots});
   ValueId values = state(cat("cache.v.", place), cache, {pages, layer.kv_heads, slots, layer.value_size});
   std::vector<ValueId> written = insert("plait.KvWrite", {keys, values, key, value, slots_[group]}, 2).outputs;
@@ -215,15 +292,26 @@ void Raiser::rewrite_attention(size_t index) {
   attributes.set("scale", layer.scale);
   if (layer.window) attributes.set("window", layer.window);
   if (layer.softcap != 0) attributes.set("softcap", layer.softcap);
-  ValueId out = insert("plait.PagedAttention", {query, written[0], written[1], positions_, segments_, tables_[group]},
-                       1, std::move(attributes))
-                    .outputs[0];
+  std::vector<ValueId> operands{query, written[0], written[1], positions_, segments_, tables_[group]};
+  if (match.sinks != no_value || !match.slopes.empty()) operands.push_back(match.sinks);
+  if (!match.slopes.empty())
+    operands.push_back(graph_.add_constant(
+        Tensor::of<float>(DType::f32, Shape{static_cast<int64_t>(match.slopes.size())}, match.slopes)));
+  ValueId out = insert("plait.PagedAttention", std::move(operands), 1, std::move(attributes)).outputs[0];
+  const Dims shape = *graph_.value(match.output).type.dims;
   if (match.packed) {
     ValueId sizes =
         graph_.add_constant(Tensor::of_ints(std::vector<int64_t>{0, 0, layer.query_heads * layer.value_size}));
     out = insert("Reshape", {out, sizes}, 1).outputs[0];
   } else {
-    out = tokens_first(out, 0, 0, false);
+    Attributes swap;
+    swap.set("perm", std::vector<int64_t>{0, 2, 1, 3});
+    out = insert("Transpose", {out}, 1, std::move(swap)).outputs[0];
+    if (shape.size() != 4) {
+      Node& sizes = insert("plait.Sizes", {}, 1);
+      make_sizes(sizes, shape, false, graph_.symbols);
+      out = insert("Reshape", {out, sizes.outputs[0]}, 1).outputs[0];
+    }
   }
   // The new nodes take the place of the one that made the output: all that they read comes before it.
   auto maker = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
@@ -241,10 +329,12 @@ void Raiser::cut_outputs() {
 
 /// On ragged rows the batch is one row, the sequence is its tokens, and there is no past.
 void Raiser::rename_sizes() {
-  const DecoderInterface& interface = decoder_.interface;
-  auto renamed = [&](const Dim& dim) {
-    return dim.substitute(interface.batch, Dim(1)).substitute(interface.sequence, Dim::symbol(tokens_));
-  };
+  substitute(decoder_.interface.batch, Dim(1));
+  substitute(decoder_.interface.sequence, Dim::symbol(tokens_));
+}
+
+void Raiser::substitute(SymbolId symbol, const Dim& by) {
+  auto renamed = [&](const Dim& dim) { return dim.substitute(symbol, by); };
   for (ValueId id = 0; id < graph_.value_count(); ++id)
     if (auto& dims = graph_.value(id).type.dims)
       for (Dim& dim : *dims) dim = renamed(dim);
@@ -347,6 +437,8 @@ void Raiser::count_features() {
     else if (node.op == "plait.RoPE") what = "RoPE";
     else if (node.op == "plait.Embedding") what = "Embedding";
     else if (node.op == "plait.Linear") what = cat("Linear ", dtype_name(graph_.value(node.inputs[1]).type.dtype));
+    else if (node.op == "plait.PagedAttention" && node.inputs.size() > 7) what = "ALiBi";
+    else if (node.op == "plait.PagedAttention" && node.inputs.size() > 6) what = "attention sink";
     else if (node.op == "Relu") what = "activation relu";
     else if (node.op == "Swish")
       what = node.attributes.real("alpha", 1) == 1 ? "activation silu" : "activation quick_gelu";

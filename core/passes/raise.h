@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/shape.h"
 #include "core/passes/evaluate.h"
 #include "core/passes/pass.h"
 
@@ -21,20 +22,59 @@ Evaluator evaluator_at(const Graph& graph, const PassContext& context, const Pro
 /// For each value whether it depends on what the ids or the cache hold (rather than on sizes, mask and positions).
 std::vector<bool> data_values(const Graph& graph, const DecoderInterface& interface);
 
-/// An attention found in the graph, with what it is in canonical terms. `query`, `key` and `value` are those of the
-/// new tokens, before the cache: [b, heads, s, d] or, packed, [b, s, heads * d].
+/// Sizes of a value at a probe; nullopt where a symbol is not one of the interface's.
+std::optional<Shape> shape_at(const Graph& graph, const PassContext& context, ValueId id, const Probe& probe);
+
+/// Queries, keys or values of the new tokens, of batch 1. `order` says which axes lie in memory in which order: h
+/// heads, s tokens, d elements of a head; "hsd" is [b, heads, s, d], "shd" [b, s, heads * d].
+struct HeadValue {
+  ValueId value = no_value;
+  std::string order = "hsd";
+};
+
+/// An operand of a product in attention: where element (head, token, d) of it stands, and how many there are.
+struct HeadOperand {
+  ValueId value = no_value;
+  int64_t heads = 0, size = 0;
+  std::string order;  ///< as of HeadValue; of the operand as the product reads it
+};
+
+/// What an operand is made of, through any transpositions, reshapes, repeated heads and scales: the new tokens' part,
+/// and the cache that stands before it.
+struct HeadSource {
+  HeadValue fresh;
+  int cache = -1;     ///< number of the interface's cache; -1: none
+  int64_t heads = 0;  ///< before they were repeated, each as often as the others, in neighbours
+  double factor = 1;  ///< by which every element was multiplied
+};
+/// Follows an operand back, by running what lies between on elements that say where they come from. nullopt with
+/// `why` when it is not what it should be.
+std::optional<HeadSource> trace_heads(const Graph& graph, const PassContext& context,
+                                      const std::vector<int32_t>& producer, const std::vector<bool>& data,
+                                      const HeadOperand& operand, std::string& why);
+/// The cache input that `id` is, or is a part or another order of; -1 for none.
+int cache_of(const Graph& graph, const DecoderInterface& interface, const std::vector<int32_t>& producer, ValueId id);
+
+/// An attention found in the graph, with what it is in canonical terms.
 struct AttentionMatch {
-  ValueId query = no_value, key = no_value, value = no_value;
-  ValueId output = no_value;  ///< [b, heads, s, e], or [b, s, heads * e] when packed
-  bool packed = false;
+  HeadValue query, key, value;
+  ValueId output = no_value;             ///< heads, tokens, elements in memory, of any rank; or packed
+  bool packed = false;                   ///< the output is [b, s, heads * e]
+  bool packed_qkv = false;               ///< query, key and value are one [b, s, (q + 2 kv) * d]
   int cache_key = -1, cache_value = -1;  ///< numbers of the interface's caches; -1 when the graph keeps none
   AttentionLayer layer;
   struct Mask {
     ValueId value;
-    bool keeps;  ///< a bool mask: true where the key is seen (false: where it is hidden)
+    bool keeps;         ///< a bool mask: true where the key is seen (false: where it is hidden)
+    double factor = 1;  ///< by which the sum of scores and mask is multiplied afterwards
   };
-  std::vector<Mask> masks;  ///< a float mask is added, hidden where it is below -1e4
-  bool causal = false;      ///< by attribute
+  std::vector<Mask> masks;    ///< a float mask is added, hidden where it is below -1e4
+  bool causal = false;        ///< by attribute
+  int64_t window = 0;         ///< by attribute, as AttentionLayer::window
+  ValueId sinks = no_value;   ///< [heads]
+  std::vector<float> slopes;  ///< by query head, of ALiBi: added for each place that a key stands later; empty: none
+  ValueId cosine = no_value, sine = no_value;  ///< tables [m, z] by which query and key are still to turn
+  bool interleaved = false;
 };
 
 /// The attention whose probabilities (Softmax) or whole (Attention) node `index` is. On failure `why` says what did not
@@ -47,6 +87,20 @@ std::optional<AttentionMatch> match_attention(const Graph& graph, const PassCont
 /// Finds the window that the masks of `match` stand for, by probing them, and checks that they are causal. Sets
 /// match.layer.window; false with `why` when the masks say something else.
 bool probe_masks(const Graph& graph, const PassContext& context, AttentionMatch& match, std::string& why);
+
+/// Lets arithmetic that the file does in f16 or bf16 be done in f32; weights stay stored as they are. False when there
+/// was none.
+bool widen(Graph& graph);
+
+/// Writes ops that are several in one (of com.microsoft, mostly) as the simple ones that ONNX has, so that there is one
+/// spelling to recognise. Types must be inferred. False when there was none.
+bool spell_out(Graph& graph);
+
+/// Takes away choices that all probes make alike (rows of which every key is hidden, say), and picks of rows 0, 1, ..
+/// in a table that has one row a token.
+void settle(Graph& graph, const PassContext& context);
+/// Where rows are picked from a table that was cut to the length so far, they are picked from the whole table.
+void drop_table_slices(Graph& graph);
 
 /// Replaces every value that equals the tokens' positions by `positions` (i32 [1, t]).
 void replace_positions(Graph& graph, const PassContext& context, ValueId positions);

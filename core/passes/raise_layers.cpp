@@ -15,6 +15,7 @@ class LayerRaiser {
   LayerRaiser(Graph& graph, PassContext& context) : graph_(graph), context_(context), probe_(graph, context) {}
 
   void run() {
+    data_ = data_values(graph_, context_.decoder.interface);
     for (Node& node : graph_.nodes) raise_linear(node);
     add_biases();
     for (Node& node : graph_.nodes) raise_embedding(node);
@@ -102,7 +103,9 @@ void LayerRaiser::raise_embedding(Node& node) {
   DType out = graph_.value(node.outputs[0]).type.dtype;
   if (!constant || constant->shape().rank() != 2 || !is_float(out) || !rank_is(node.inputs[1], 2)) return;
   auto table = linear_weight(*constant, false);
-  if (context_.options.dtype == DType::bf16 && table->dtype() == DType::f32)
+  // What is picked by positions, angles above all, keeps its precision.
+  if (context_.options.dtype == DType::bf16 && table->dtype() == DType::f32 &&
+      data_[static_cast<size_t>(node.inputs[1])])
     add_step(*table, {RecipeStep::Kind::cast, {}, DType::bf16});
   node.op = "plait.Embedding";
   node.inputs[0] = graph_.add_constant(*table);

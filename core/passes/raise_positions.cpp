@@ -10,7 +10,8 @@ namespace {
 
 /// Whether the value is past, past + 1, ... at each probe, as integers or floats.
 bool equals_positions(const Graph& graph, const PassContext& context, ValueId id) {
-  for (const Probe& probe : {Probe{3, 4}, Probe{0, 5}, Probe{11, 2}, Probe{6, 1}}) {
+  for (const Probe& probe : {Probe{3, 4}, Probe{0, 5}, Probe{11, 2}, Probe{6, 1}, Probe{0, 9}}) {
+    if (probe.past && context.decoder.interface.caches.empty()) continue;
     Tensor wide;
     try {
       Tensor tensor = evaluator_at(graph, context, probe).value(id);
@@ -39,13 +40,38 @@ bool shaped_like_positions(const Type& type, const DecoderInterface& interface) 
 
 }  // namespace
 
+/// A mask input [1, 1, s, keys] says of each token which keys it sees: those up to itself, for a host that decodes.
+static void bind_mask_by_token(Evaluator& evaluator, const Graph& graph, ValueId mask, const Probe& probe) {
+  int64_t keys = probe.past + probe.tokens;
+  DType dtype = graph.value(mask).type.dtype;
+  std::vector<float> values;
+  for (int64_t i = 0; i < probe.tokens; ++i)
+    for (int64_t j = 0; j < keys; ++j) {
+      bool seen = j <= probe.past + i;
+      values.push_back(is_float(dtype) ? (seen ? 0.0f : -65504.0f) : seen ? 1.0f : 0.0f);
+    }
+  Shape shape{1, 1, probe.tokens, keys};
+  if (is_float(dtype)) {
+    Tensor f32 = Tensor::of<float>(DType::f32, shape, values);
+    return evaluator.bind(mask, materialize({{}, f32, {{RecipeStep::Kind::cast, {}, dtype}}}));
+  }
+  Tensor out(dtype, shape);
+  size_t size = static_cast<size_t>(dtype_bits(dtype)) / 8;
+  for (size_t i = 0; i < values.size(); ++i) {
+    auto whole = static_cast<int64_t>(values[i]);
+    std::memcpy(out.data() + i * size, &whole, size);
+  }
+  evaluator.bind(mask, out);
+}
+
 Evaluator evaluator_at(const Graph& graph, const PassContext& context, const Probe& probe) {
   const DecoderInterface& interface = context.decoder.interface;
   if (context.options.progress) context.options.progress->check();
   Evaluator evaluator(context.options.ops, context.options.kernels, graph);
   evaluator.bind_symbol(interface.batch, 1);
   evaluator.bind_symbol(interface.sequence, probe.tokens);
-  evaluator.bind_symbol(interface.past, probe.past);
+  // A buffer is imagined to be just full.
+  evaluator.bind_symbol(interface.past, probe.past + (interface.fixed_buffers ? probe.tokens : 0));
   auto bind = [&](ValueId id, const Shape& shape, auto element) {
     if (id == no_value) return;
     std::vector<double> values(static_cast<size_t>(shape.elements()));
@@ -61,7 +87,13 @@ Evaluator evaluator_at(const Graph& graph, const PassContext& context, const Pro
     }
     evaluator.bind(id, out);
   };
-  bind(interface.mask, {1, probe.past + probe.tokens}, [](int64_t) { return 1.0; });
+  for (const auto& counter : interface.counters) {
+    auto shape = shape_at(graph, context, counter.input, probe);
+    if (shape) bind(counter.input, *shape, [&](int64_t) { return static_cast<double>(probe.past); });
+  }
+  bool by_token = interface.mask != no_value && graph.value(interface.mask).type.dims->size() == 4;
+  if (!by_token) bind(interface.mask, {1, probe.past + probe.tokens}, [](int64_t) { return 1.0; });
+  else bind_mask_by_token(evaluator, graph, interface.mask, probe);
   bind(interface.positions, {1, probe.tokens}, [&](int64_t i) { return static_cast<double>(probe.past + i); });
   return evaluator;
 }

@@ -26,6 +26,29 @@ bool reads_segments(std::string_view op) {
   return op == "plait.PagedAttention" || op == "plait.KvWrite" || op == "plait.State";
 }
 
+/// t, or a multiple of it: each token several times, as one axis whose neighbours belong together.
+bool counts_tokens(const Dim& size, SymbolId tokens) {
+  return size.terms().size() == 1 && size.terms()[0].symbols == std::vector<SymbolId>{tokens};
+}
+
+/// Whether tokens come first in every axis that joins them with something, so that such an axis has one meaning.
+bool tokens_lead(const DimsRule& rule, const FactorSizes& sizes, SymbolId tokens) {
+  auto leads = [&](const RuleTensor& tensor) {
+    for (const RuleDim& dim : tensor.dims) {
+      bool first = true;
+      for (const Factor& factor : dim.factors) {
+        auto size = sizes.find(factor.name);
+        bool one = factor.fixed == 1 || (size != sizes.end() && size->second == Dim(1));
+        if (!first && size != sizes.end() && mentions(size->second, tokens)) return false;
+        first = first && one;
+      }
+    }
+    return true;
+  };
+  return std::all_of(rule.operands.begin(), rule.operands.end(), leads) &&
+         std::all_of(rule.results.begin(), rule.results.end(), leads);
+}
+
 /// "" when the node leaves the token factor alone, else what it does to it.
 std::string trouble(const OpSchema& schema, const Node& node, const std::vector<Type>& inputs,
                     const std::vector<Type>& outputs, SymbolId tokens) {
@@ -37,19 +60,51 @@ std::string trouble(const OpSchema& schema, const Node& node, const std::vector<
     auto size = sizes.find(use.factor.name);
     if (size == sizes.end() || !mentions(size->second, tokens)) continue;
     names.push_back(use.factor.name);
-    if (size->second != Dim::symbol(tokens)) return "changes the number of tokens";
+    if (!counts_tokens(size->second, tokens)) return "changes the number of tokens";
     if (use.factor.whole || use.factor.fixed || use.factor.jagged)
       return cat("needs all tokens at once (", text(*rule), ")");
     if (use.factor.offset) return cat("depends on a token's place in the row (", text(*rule), ")");
     if (use.contracted()) return cat("sums over tokens (", text(*rule), ")");
   }
+  if (!tokens_lead(*rule, sizes, tokens)) return cat("puts another axis before the tokens (", text(*rule), ")");
   if (names.size() > 1) return cat("relates tokens to tokens (", text(*rule), ")");
   return names.empty() ? cat("has a token axis that its dims rule does not follow (", text(*rule), ")") : "";
 }
 
 }  // namespace
 
+/// A size made from the number of tokens in a way that shape arithmetic could not follow: it may mean how long the
+/// sequence is by now, which the number of new tokens is not.
+static const char* unknown_from_tokens(const Graph& graph, const std::vector<int32_t>& producer, const Node& node,
+                                       SymbolId tokens) {
+  SymbolTable symbols = graph.symbols;
+  bool sized = false;
+  std::vector<SymbolId> known{tokens};
+  for (ValueId id : node.inputs) {
+    if (id == no_value) continue;
+    int32_t maker = producer[static_cast<size_t>(id)];
+    if (maker >= 0 && graph.nodes[static_cast<size_t>(maker)].op == "plait.Sizes")
+      for (const Dim& dim : sizes_of(graph.nodes[static_cast<size_t>(maker)], symbols)) {
+        sized = sized || mentions(dim, tokens);
+        for (SymbolId symbol : dim.symbols()) known.push_back(symbol);
+      }
+    if (graph.value(id).type.dims)
+      for (const Dim& dim : *graph.value(id).type.dims)
+        for (SymbolId symbol : dim.symbols()) known.push_back(symbol);
+  }
+  if (!sized) return nullptr;
+  for (ValueId id : node.outputs) {
+    if (id == no_value || !graph.value(id).type.dims) continue;
+    for (const Dim& dim : *graph.value(id).type.dims)
+      for (SymbolId symbol : dim.symbols())
+        if (std::find(known.begin(), known.end(), symbol) == known.end())
+          return " makes a size that cannot be told from the number of tokens";
+  }
+  return nullptr;
+}
+
 bool tokens_are_free(const Graph& graph, const PassContext& context, SymbolId tokens, std::string& why) {
+  auto producer = producers(graph);
   for (const Node& node : graph.nodes) {
     if (reads_segments(node.op) || node.op == "plait.Sizes") continue;
     bool touches = false;
@@ -61,6 +116,10 @@ bool tokens_are_free(const Graph& graph, const PassContext& context, SymbolId to
     for (ValueId id : node.outputs) {
       touches = touches || mentions(graph, id, tokens);
       outputs.push_back(id == no_value ? Type{} : graph.value(id).type);
+    }
+    if (const char* size = unknown_from_tokens(graph, producer, node, tokens)) {
+      why = cat(describe(node), size);
+      return false;
     }
     if (!touches) continue;
     if (!node.bodies.empty()) {

@@ -30,7 +30,7 @@ TEST(Progress, OfAnEngineGrowsToOne) {
   std::vector<double> seen;
   options.dump = [&](std::string_view, const Graph&) { seen.push_back(progress.fraction()); };
   make_engine(fixture_graph("gemma3-optimum18"), options, small_engine(), &progress);
-  ASSERT_EQ(seen.size(), 4u);
+  ASSERT_GE(seen.size(), 4u);
   for (size_t i = 1; i < seen.size(); ++i) EXPECT_GT(seen[i], seen[i - 1]);
   EXPECT_GT(seen[0], 0);
   EXPECT_LT(seen.back(), 1);

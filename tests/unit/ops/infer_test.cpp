@@ -58,6 +58,7 @@ TEST(Infer, Layout) {
   EXPECT_EQ(net.type(net.node("Concat", {x, net.input("b t 768")}, attrs({{"axis", int64_t{1}}}))),
             "f32[b, t + s, 768]");
   EXPECT_EQ(net.type(net.node("Expand", {net.input("b 1 8"), net.ints({2, 1, 5, 1})})), "f32[2, b, 5, 8]");
+  EXPECT_EQ(net.type(net.node("Expand", {net.input("b 1 8"), net.ints({-1, 5, -1})})), "f32[b, 5, 8]");
   EXPECT_EQ(net.type(net.node("Tile", {x, net.ints({1, 2, 1})})), "f32[b, 2*s, 768]");
   EXPECT_EQ(net.type(net.node("Pad", {x, net.ints({0, 1, 0, 0, 2, 0})})), "f32[b, s + 3, 768]");
   EXPECT_EQ(net.type(net.node("Pad", {x, net.ints({1, 1}), no_value, net.ints({-1})})), "f32[b, s, 770]");

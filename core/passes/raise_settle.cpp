@@ -1,0 +1,159 @@
+// Raise, settling: what a graph decides at run time though in a decoder without padding it is always the same, or is the
+// same to who reads it.
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/passes/raise.h"
+
+namespace plait {
+namespace {
+
+class Settler {
+ public:
+  Settler(Graph& graph, const PassContext& context) : graph_(graph), context_(context) {}
+
+  void settle_choices();
+  void drop_picked_places();
+
+ private:
+  std::optional<bool> settled(ValueId condition) const;
+  bool counts_places(ValueId id, ValueId table) const;
+
+  Graph& graph_;
+  const PassContext& context_;
+};
+
+/// Where all probes choose the same, there is no choice: rows of which every key is hidden do not occur, say.
+void Settler::settle_choices() {
+  std::vector<bool> data = data_values(graph_, context_.decoder.interface);
+  for (Node& node : graph_.nodes) {
+    if (node.op != "Where" || data[static_cast<size_t>(node.inputs[0])] ||
+        !data[static_cast<size_t>(node.outputs[0])])
+      continue;
+    auto always = settled(node.inputs[0]);
+    if (!always) continue;
+    ValueId chosen = node.inputs[*always ? 1 : 2];
+    const auto &from = graph_.value(chosen).type.dims, &to = graph_.value(node.outputs[0]).type.dims;
+    if (!from || !to || *from != *to) continue;
+    node.op = "Identity";
+    node.inputs = {chosen};
+  }
+}
+
+/// A rotation by tables of one row a token, picked by places 0, 1, .. in the row: no picking is needed, and a token's
+/// place is nothing that it has in other company.
+void Settler::drop_picked_places() {
+  std::vector<Node> nodes;
+  for (Node& node : graph_.nodes) {
+    bool picks = node.op == "RotaryEmbedding" && node.inputs.size() == 4 && node.inputs[3] != no_value;
+    if (picks && counts_places(node.inputs[3], node.inputs[1])) {
+      for (size_t k : {size_t{1}, size_t{2}}) {
+        Node sizes, reshape;
+        Dims dims = *graph_.value(node.inputs[3]).type.dims;
+        dims.push_back(graph_.value(node.inputs[k]).type.dims->back());
+        make_sizes(sizes, dims, false, graph_.symbols);
+        reshape.op = "Reshape";
+        sizes.outputs = {graph_.add_value({})};
+        reshape.inputs = {node.inputs[k], sizes.outputs[0]};
+        reshape.outputs = {graph_.add_value({}, {graph_.value(node.inputs[k]).type.dtype, dims})};
+        node.inputs[k] = reshape.outputs[0];
+        nodes.push_back(std::move(sizes));
+        nodes.push_back(std::move(reshape));
+      }
+      node.inputs.resize(3);
+    }
+    nodes.push_back(std::move(node));
+  }
+  graph_.nodes = std::move(nodes);
+}
+
+/// Whether `id` is 0, 1, .. at every probe, as many as `table` has rows.
+bool Settler::counts_places(ValueId id, ValueId table) const {
+  for (const Probe& probe : {Probe{0, 5}, Probe{3, 4}, Probe{11, 2}}) {
+    if (probe.past && context_.decoder.interface.caches.empty()) continue;
+    auto rows = shape_at(graph_, context_, table, probe);
+    if (!rows || rows->rank() != 2 || (*rows)[0] != probe.tokens) return false;
+    try {
+      std::vector<int64_t> places = to_ints(evaluator_at(graph_, context_, probe).value(id).view());
+      if (static_cast<int64_t>(places.size()) != probe.tokens) return false;
+      for (size_t i = 0; i < places.size(); ++i)
+        if (places[i] != static_cast<int64_t>(i)) return false;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// The one thing that all elements of a bool value are at every probe.
+std::optional<bool> Settler::settled(ValueId condition) const {
+  std::optional<bool> all;
+  for (const Probe& probe : {Probe{0, 5}, Probe{0, 1}, Probe{3, 4}, Probe{11, 2}, Probe{600, 1}}) {
+    if (probe.past && context_.decoder.interface.caches.empty()) continue;
+    try {
+      Tensor tensor = evaluator_at(graph_, context_, probe).value(condition);
+      for (int64_t i = 0; i < tensor.elements(); ++i) {
+        bool one = tensor.as<uint8_t>()[i] != 0;
+        if (all && *all != one) return std::nullopt;
+        all = one;
+      }
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+  return all;
+}
+
+/// Slice [.., 0 : end, ..] along the first axis that is longer than 1.
+bool cuts_end_of_rows(const Graph& graph, const Node& slice) {
+  const auto& dims = graph.value(slice.inputs[0]).type.dims;
+  auto number = [&](size_t k) -> std::optional<int64_t> {
+    const Tensor* tensor =
+        k < slice.inputs.size() && slice.inputs[k] != no_value ? graph.constant(slice.inputs[k]) : nullptr;
+    if (!tensor || tensor->elements() != 1) return std::nullopt;
+    return to_ints(tensor->view())[0];
+  };
+  auto axis = slice.inputs.size() > 3 ? number(3) : std::optional<int64_t>(0);
+  bool steps = slice.inputs.size() > 4 && slice.inputs[4] != no_value && number(4) != 1;
+  if (!dims || !axis || steps || number(1) != 0) return false;
+  int64_t at = *axis < 0 ? *axis + static_cast<int64_t>(dims->size()) : *axis;
+  for (int64_t before = 0; before < at; ++before)
+    if ((*dims)[static_cast<size_t>(before)] != Dim(1)) return false;
+  return true;
+}
+
+}  // namespace
+
+void settle(Graph& graph, const PassContext& context) {
+  Settler settler(graph, context);
+  settler.settle_choices();
+  settler.drop_picked_places();
+}
+
+/// A table that is cut to the length so far before rows of it are picked is the same to the picker uncut.
+void drop_table_slices(Graph& graph) {
+  auto producer = producers(graph);
+  auto readers = consumers(graph);
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (graph.nodes[i].op != "Gather" || graph.nodes[i].attributes.integer("axis", 0) != 0) continue;
+    ValueId id = graph.nodes[i].inputs[0];
+    int32_t reader = static_cast<int32_t>(i);
+    for (;;) {
+      int32_t maker = producer[static_cast<size_t>(id)];
+      if (maker < 0 || readers[static_cast<size_t>(id)].size() != 1) break;
+      Node& node = graph.nodes[static_cast<size_t>(maker)];
+      if (node.op == "Squeeze" || node.op == "Cast") {
+        reader = maker;
+        id = node.inputs[0];
+        continue;
+      }
+      if (node.op == "Slice" && cuts_end_of_rows(graph, node)) {
+        std::replace(graph.nodes[static_cast<size_t>(reader)].inputs.begin(),
+                     graph.nodes[static_cast<size_t>(reader)].inputs.end(), id, node.inputs[0]);
+      }
+      break;
+    }
+  }
+}
+
+}  // namespace plait

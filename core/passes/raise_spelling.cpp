@@ -1,0 +1,179 @@
+// Raise, spelling: ops that are several in one, as ONNX Runtime's optimizer and builder write them, in ONNX's own. What
+// follows then knows one spelling of each; fuse joins again what a kernel does in one go.
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "core/passes/raise.h"
+
+namespace plait {
+namespace {
+
+/// The nodes that take the place of one.
+struct Spelling {
+  Graph& graph;
+  const Node& node;
+  const std::vector<bool>& read;  ///< by value
+  std::vector<Node> out;
+
+  ValueId input(size_t k) const { return k < node.inputs.size() ? node.inputs[k] : no_value; }
+  ValueId output(size_t k) const { return k < node.outputs.size() ? node.outputs[k] : no_value; }
+  bool wants(size_t k) const { return output(k) != no_value && read[static_cast<size_t>(output(k))]; }
+  DType dtype() const { return graph.value(node.inputs[0]).type.dtype; }
+  size_t rank(ValueId id) const { return graph.value(id).type.dims ? graph.value(id).type.dims->size() : 0; }
+
+  /// A node whose output is `made`, or a new value.
+  ValueId add(std::string op, std::vector<ValueId> inputs, Attributes attributes = {}, ValueId made = no_value) {
+    Node one;
+    one.op = std::move(op);
+    one.name = node.name;
+    one.inputs = std::move(inputs);
+    one.outputs = {made == no_value ? graph.add_value({}) : made};
+    one.attributes = std::move(attributes);
+    out.push_back(std::move(one));
+    return out.back().outputs[0];
+  }
+  Attributes normal() const {
+    Attributes all;
+    all.set("axis", int64_t{-1});
+    all.set("epsilon", node.attributes.real("epsilon", 1e-5));
+    return all;
+  }
+};
+
+/// x and scale, over the last axis: RMSNormalization by another name.
+bool simplified_norm(Spelling& to) {
+  int64_t axis = to.node.attributes.integer("axis", -1);
+  bool last = axis == -1 || axis == static_cast<int64_t>(to.rank(to.input(0))) - 1;
+  if (!last || to.wants(1)) return false;
+  to.add("RMSNormalization", {to.input(0), to.input(1)}, to.normal(), to.output(0));
+  return true;
+}
+
+/// input + skip (+ bias), which may be an output of its own, normalised.
+bool skip_norm(Spelling& to) {
+  if (to.wants(1) || to.wants(2)) return false;
+  bool simplified = to.node.op == "com.microsoft.SkipSimplifiedLayerNormalization";
+  ValueId bias = to.input(simplified ? 3 : 4), sum = to.input(0);
+  if (bias != no_value) sum = to.add("Add", {sum, bias});
+  sum = to.add("Add", {sum, to.input(1)}, {}, to.output(3));
+  std::vector<ValueId> operands{sum, to.input(2)};
+  if (!simplified && to.input(3) != no_value) operands.push_back(to.input(3));
+  to.add(simplified ? "RMSNormalization" : "LayerNormalization", std::move(operands), to.normal(), to.output(0));
+  return true;
+}
+
+bool gelu(Spelling& to) {
+  bool fast = to.node.op == "com.microsoft.FastGelu";
+  Attributes attributes;
+  if (fast) attributes.set("approximate", std::string("tanh"));
+  ValueId x = to.input(0);
+  if (to.input(1) != no_value) x = to.add("Add", {x, to.input(1)});
+  to.add("Gelu", {x}, std::move(attributes), to.output(0));
+  return true;
+}
+
+bool quick_gelu(Spelling& to) {
+  Attributes attributes;
+  attributes.set("alpha", to.node.attributes.real("alpha", 1.702));
+  to.add("Swish", {to.input(0)}, std::move(attributes), to.output(0));
+  return true;
+}
+
+bool fused_matmul(Spelling& to) {
+  const Attributes& old = to.node.attributes;
+  if (old.integer("transBatchA", 0) || old.integer("transBatchB", 0) || to.dtype() != DType::f32) return false;
+  ValueId sides[2] = {to.input(0), to.input(1)};
+  for (size_t k : {size_t{0}, size_t{1}}) {
+    size_t rank = to.rank(sides[k]);
+    if (rank < 2) return false;
+    if (!old.integer(k ? "transB" : "transA", 0)) continue;
+    std::vector<int64_t> order(rank);
+    std::iota(order.begin(), order.end(), 0);
+    std::swap(order[rank - 1], order[rank - 2]);
+    Attributes attributes;
+    attributes.set("perm", std::move(order));
+    sides[k] = to.add("Transpose", {sides[k]}, std::move(attributes));
+  }
+  float alpha = static_cast<float>(old.real("alpha", 1));
+  if (alpha == 1) {
+    to.add("MatMul", {sides[0], sides[1]}, {}, to.output(0));
+    return true;
+  }
+  ValueId product = to.add("MatMul", {sides[0], sides[1]});
+  ValueId scale = to.graph.add_constant(Tensor::of<float>(DType::f32, Shape{}, {&alpha, 1}));
+  to.add("Mul", {product, scale}, {}, to.output(0));
+  return true;
+}
+
+/// Packed heads [b, s, h * d] become [b, h, s, d], and the operands get ONNX's order; positions by token only.
+bool rotary(Spelling& to) {
+  bool microsoft = to.node.op == "com.microsoft.RotaryEmbedding", packed = to.rank(to.input(0)) == 3;
+  if (!packed && !microsoft) return false;
+  if (microsoft && (to.rank(to.input(1)) != 2 || to.node.attributes.real("scale", 1) != 1)) return false;
+  ValueId x = to.input(0), cosine = to.input(microsoft ? 2 : 1), sine = to.input(microsoft ? 3 : 2);
+  Attributes turn, swap;
+  turn.set("interleaved", to.node.attributes.integer("interleaved", 0));
+  turn.set("rotary_embedding_dim", to.node.attributes.integer("rotary_embedding_dim", 0));
+  swap.set("perm", std::vector<int64_t>{0, 2, 1, 3});
+  if (!packed) {
+    to.add("RotaryEmbedding", {x, cosine, sine, to.input(1)}, std::move(turn), to.output(0));
+    return true;
+  }
+  const auto &dims = to.graph.value(x).type.dims, &table = to.graph.value(cosine).type.dims;
+  if (!dims->back().is_constant() || !table || !table->back().is_constant()) return false;
+  int64_t width = dims->back().constant(), heads = to.node.attributes.integer("num_heads", 0);
+  if (heads < 1) heads = width / (2 * table->back().constant());  // the whole head turns
+  if (heads < 1 || width % heads) return false;
+  auto sizes = [&](std::vector<int64_t> numbers) { return to.graph.add_constant(Tensor::of_ints(numbers)); };
+  x = to.add("Transpose", {to.add("Reshape", {x, sizes({0, 0, heads, width / heads})})}, swap);
+  std::vector<ValueId> operands{x, cosine, sine};
+  if (ValueId positions = to.input(microsoft ? 1 : 3); positions != no_value) operands.push_back(positions);
+  x = to.add("Transpose", {to.add("RotaryEmbedding", std::move(operands), std::move(turn))}, swap);
+  to.add("Reshape", {x, sizes({0, 0, width})}, {}, to.output(0));
+  return true;
+}
+
+using Speller = bool (*)(Spelling&);
+const std::map<std::string_view, Speller>& spellers() {
+  static const std::map<std::string_view, Speller> all = {
+      {"SimplifiedLayerNormalization", simplified_norm},
+      {"com.microsoft.SimplifiedLayerNormalization", simplified_norm},
+      {"com.microsoft.SkipSimplifiedLayerNormalization", skip_norm},
+      {"com.microsoft.SkipLayerNormalization", skip_norm},
+      {"com.microsoft.Gelu", gelu},
+      {"com.microsoft.FastGelu", gelu},
+      {"com.microsoft.BiasGelu", gelu},
+      {"com.microsoft.QuickGelu", quick_gelu},
+      {"com.microsoft.FusedMatMul", fused_matmul},
+      {"com.microsoft.RotaryEmbedding", rotary},
+      {"RotaryEmbedding", rotary},
+  };
+  return all;
+}
+
+}  // namespace
+
+bool spell_out(Graph& graph) {
+  bool any = false;
+  std::vector<bool> read(static_cast<size_t>(graph.value_count()));
+  for (const Node& node : graph.nodes)
+    for (ValueId id : node.inputs)
+      if (id != no_value) read[static_cast<size_t>(id)] = true;
+  for (ValueId id : graph.outputs) read[static_cast<size_t>(id)] = true;
+  std::vector<Node> nodes;
+  for (Node& node : graph.nodes) {
+    auto speller = spellers().find(node.op);
+    Spelling spelling{graph, node, read, {}};
+    if (speller == spellers().end() || !speller->second(spelling)) {
+      nodes.push_back(std::move(node));
+      continue;
+    }
+    any = true;
+    for (Node& one : spelling.out) nodes.push_back(std::move(one));
+  }
+  graph.nodes = std::move(nodes);
+  return any;
+}
+
+}  // namespace plait

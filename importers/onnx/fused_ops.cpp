@@ -1,0 +1,137 @@
+// Ops that ONNX Runtime's older optimizers fuse whole subgraphs into, written as the ops that they came from: what reads
+// a graph then has one form of attention to know, and no kernels are needed for them.
+#include <array>
+#include <cmath>
+
+#include "importers/onnx/old_node.h"
+
+namespace plait::onnx_import {
+namespace {
+
+Attributes with(const char* name, int64_t value) {
+  Attributes out;
+  out.set(name, value);
+  return out;
+}
+
+Attributes permuted(std::vector<int64_t> order) {
+  Attributes out;
+  out.set("perm", std::move(order));
+  return out;
+}
+
+ValueId list(OldNode& old, std::vector<int64_t> numbers) { return old.ints(numbers); }
+
+ValueId number(OldNode& old, int64_t value) {
+  return old.graph.add_constant(Tensor::of_ints(std::vector<int64_t>{value}).reshaped({}));
+}
+
+/// The size of axis `axis`, as a scalar.
+ValueId size_of(OldNode& old, ValueId id, int64_t axis) {
+  return old.emit("Gather", {old.emit("Shape", {id}), number(old, axis)}, with("axis", 0));
+}
+
+ValueId output(const OldNode& old, size_t k) { return k < old.node.outputs.size() ? old.node.outputs[k] : no_value; }
+
+/// Columns of the weight [in, q + k + v] that are queries, keys and values.
+std::array<int64_t, 3> parts_of(OldNode& old) {
+  std::vector<int64_t> given = old.node.attributes.integers("qkv_hidden_sizes");
+  if (given.size() == 3) return {given[0], given[1], given[2]};
+  const auto& dims = old.graph.value(old.required(1)).type.dims;
+  if (!dims || dims->size() != 2 || !(*dims)[1].is_constant() || (*dims)[1].constant() % 3)
+    throw Error(Code::unsupported, "the weight is not [in, 3 * hidden]");
+  int64_t third = (*dims)[1].constant() / 3;
+  return {third, third, third};
+}
+
+/// Scores without those that the mask input hides: [b, total] of 0 and 1, or with a row for each query.
+ValueId masked(OldNode& old, ValueId scores, ValueId fill) {
+  ValueId mask = old.input(3);
+  if (mask == no_value) return scores;
+  const auto& dims = old.graph.value(mask).type.dims;
+  size_t rank = dims ? dims->size() : 2;
+  if (rank != 2 && rank != 3)
+    throw Error(Code::unsupported, cat("a mask of rank ", rank, "; read are 0 or 1 for each key, of rank 2 or 3"));
+  ValueId wide = old.emit("Unsqueeze", {mask, rank == 2 ? list(old, {1, 2}) : list(old, {1})});
+  ValueId seen = old.emit("Cast", {wide}, with("to", static_cast<int64_t>(DType::boolean)));
+  return old.emit("Where", {seen, scores, fill});
+}
+
+/// Scores [b, h, s, total] without those of keys behind their query; the queries are the last s places.
+ValueId causal(OldNode& old, ValueId scores, ValueId fill) {
+  if (!old.node.attributes.integer("unidirectional", 0)) return scores;
+  ValueId s = size_of(old, scores, 2), total = size_of(old, scores, 3), one = number(old, 1);
+  ValueId keys = old.emit("Range", {number(old, 0), total, one});
+  ValueId queries = old.emit("Range", {old.emit("Sub", {total, s}), total, one});
+  ValueId seen = old.emit("LessOrEqual", {keys, old.emit("Unsqueeze", {queries, list(old, {1})})});
+  return old.emit("Where", {seen, scores, fill});
+}
+
+}  // namespace
+
+/// com.microsoft.Attention: x [b, s, in], one weight and bias of queries, keys and values, mask?, past? [2, b, h, p, d]
+/// -> [b, s, hidden], present.
+void spell_attention(OldNode& old) {
+  const Attributes attributes = old.node.attributes;
+  int64_t heads = attributes.integer("num_heads", 0);
+  std::array<int64_t, 3> parts = parts_of(old);
+  bool odd = old.input(5) != no_value || old.input(6) != no_value || attributes.integer("do_rotary", 0) ||
+             attributes.integer("past_present_share_buffer", 0) || heads < 1 || parts[0] % heads || parts[2] % heads;
+  if (odd) throw Error(Code::unsupported, "a form of this op with biases, rotations or shared buffers inside");
+  ValueId all = old.emit("MatMul", {old.required(0), old.required(1)});
+  if (old.input(2) != no_value) all = old.emit("Add", {all, old.input(2)});
+  std::array<ValueId, 3> sides{};
+  int64_t begin = 0;
+  for (size_t k = 0; k < 3; ++k) {
+    ValueId part = old.emit("Slice", {all, list(old, {begin}), list(old, {begin + parts[k]}), list(old, {2})});
+    begin += parts[k];
+    part = old.emit("Reshape", {part, list(old, {0, 0, heads, parts[k] / heads})});
+    sides[k] = old.emit("Transpose", {part}, permuted({0, 2, 1, 3}));
+  }
+  for (int64_t k : {int64_t{0}, int64_t{1}}) {
+    if (old.input(4) == no_value) break;
+    ValueId past = old.emit("Gather", {old.input(4), number(old, k)}, with("axis", 0));
+    ValueId& side = sides[static_cast<size_t>(k) + 1];
+    side = old.emit("Concat", {past, side}, with("axis", 2));
+  }
+  if (output(old, 1) != no_value) {
+    ValueId keys = old.emit("Unsqueeze", {sides[1], list(old, {0})});
+    ValueId values = old.emit("Unsqueeze", {sides[2], list(old, {0})});
+    old.emit("Concat", {keys, values}, with("axis", 0), output(old, 1));
+  }
+  double scale = attributes.real("scale", 0);
+  if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(parts[0]) / static_cast<double>(heads));
+  ValueId scores = old.emit("MatMul", {sides[0], old.emit("Transpose", {sides[1]}, permuted({0, 1, 3, 2}))});
+  scores = old.emit("Mul", {scores, old.scalar_like(scale, scores)});
+  ValueId fill = old.scalar_like(attributes.real("mask_filter_value", -10000), scores);
+  scores = causal(old, masked(old, scores, fill), fill);
+  ValueId chances = old.emit("Softmax", {scores}, with("axis", -1));
+  ValueId context = old.emit("Transpose", {old.emit("MatMul", {chances, sides[2]})}, permuted({0, 2, 1, 3}));
+  old.node.op = "Reshape";
+  old.node.inputs = {context, list(old, {0, 0, parts[2]})};
+  old.node.outputs.resize(1);
+  old.node.attributes = {};
+}
+
+/// com.microsoft.EmbedLayerNormalization: ids, segments?, three tables (the segments' may lack), gamma, beta, mask?,
+/// positions? -> LayerNorm of the sum of the rows, the number of tokens that the mask shows, that sum.
+void spell_embedding(OldNode& old) {
+  ValueId ids = old.required(0), segments = old.input(1), positions = old.input(8), mask = old.input(7);
+  if (positions == no_value) positions = old.emit("Range", {number(old, 0), size_of(old, ids, 1), number(old, 1)});
+  ValueId words = old.emit("Gather", {old.required(2), ids}, with("axis", 0));
+  ValueId sum = old.emit("Add", {words, old.emit("Gather", {old.required(3), positions}, with("axis", 0))});
+  if (segments != no_value && old.input(4) != no_value)
+    sum = old.emit("Add", {sum, old.emit("Gather", {old.input(4), segments}, with("axis", 0))});
+  if (output(old, 1) != no_value)
+    old.emit("ReduceSum", {mask != no_value ? mask : old.emit("Sub", {ids, ids}), list(old, {1})},
+             with("keepdims", 0), output(old, 1));
+  if (output(old, 2) != no_value) old.emit("Identity", {sum}, {}, output(old, 2));
+  double epsilon = old.node.attributes.real("epsilon", 1e-12);
+  old.node.op = "LayerNormalization";
+  old.node.inputs = {sum, old.required(5), old.required(6)};
+  old.node.outputs.resize(1);
+  old.node.attributes = with("axis", -1);
+  old.node.attributes.set("epsilon", epsilon);
+}
+
+}  // namespace plait::onnx_import

@@ -1,0 +1,66 @@
+#pragma once
+// What the files that bring ops to their newest form share.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/graph/graph.h"
+
+namespace plait::onnx_import {
+
+/// A node on its way to the newest form.
+struct OldNode {
+  Graph& graph;
+  Node& node;
+  int64_t opset;
+
+  ValueId input(size_t index) const { return index < node.inputs.size() ? node.inputs[index] : no_value; }
+  /// The operand at `index`, which the form needs.
+  ValueId required(size_t index) const {
+    if (input(index) == no_value) throw Error(Code::bad_model, cat("input ", index, " is missing"));
+    return input(index);
+  }
+  void set_input(size_t index, ValueId id) {
+    if (node.inputs.size() <= index) node.inputs.resize(index + 1, no_value);
+    node.inputs[index] = id;
+  }
+  ValueId ints(std::span<const int64_t> numbers) { return graph.add_constant(Tensor::of_ints(numbers)); }
+
+  /// A helper node before this one, with a fresh output or the one that is given.
+  ValueId emit(std::string op, std::vector<ValueId> inputs, Attributes attributes = {}, ValueId output = no_value) {
+    Node& helper = graph.add_node(std::move(op), std::move(inputs), 0, std::move(attributes));
+    helper.name = node.name;
+    ValueId id = output == no_value ? graph.add_value({}) : output;
+    graph.nodes.back().outputs = {id};
+    return id;
+  }
+
+  /// A number as a scalar of the dtype of `like`, which is often not known yet.
+  ValueId scalar_like(double number, ValueId like) {
+    float value = static_cast<float>(number);
+    ValueId scalar = graph.add_constant(Tensor::of<float>(DType::f32, Shape{}, {&value, 1}));
+    return graph.value(like).type.dtype == DType::f32 ? scalar : emit("CastLike", {scalar, like});
+  }
+
+  /// Moves the list attribute `name` to input `index`, where it is given.
+  bool list_to_input(std::string_view name, size_t index) {
+    if (!node.attributes.has(name)) return false;
+    std::vector<int64_t> numbers = node.attributes.integers(name);
+    node.attributes.erase(name);
+    set_input(index, ints(numbers));
+    return true;
+  }
+
+  [[noreturn]] void missing(std::string_view name) const {
+    throw Error(Code::bad_model, cat("attribute ", quote(name), " is missing"));
+  }
+};
+
+/// Ops of ONNX Runtime's older optimizers that are several in one, written as these. Throw Error(unsupported) for forms
+/// of them that no decoder or encoder of these optimizers has.
+void spell_attention(OldNode& old);
+void spell_embedding(OldNode& old);
+
+}  // namespace plait::onnx_import

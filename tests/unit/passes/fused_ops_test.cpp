@@ -1,0 +1,159 @@
+// Ops that the importer writes as others compute what their definitions say, by plain loops.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/passes/evaluate.h"
+#include "tests/unit/importers/model_builder.h"
+#include "tests/unit/models.h"
+
+namespace plait::test {
+namespace {
+
+std::vector<float> numbers(size_t count, int seed) {
+  std::vector<float> out;
+  for (size_t i = 0; i < count; ++i)
+    out.push_back(static_cast<float>((static_cast<int>(i) * 37 + seed * 11) % 19 - 9) / 8);
+  return out;
+}
+Tensor f32(const Shape& shape, const std::vector<float>& values) {
+  return Tensor::of<float>(DType::f32, shape, values);
+}
+
+void fill(ModelBuilder& b, const std::string& name, const std::vector<int64_t>& dims,
+          const std::vector<float>& values) {
+  auto& tensor = b.initializer(name, 1, dims);
+  tensor.set_raw_data(values.data(), values.size() * sizeof(float));
+}
+
+/// The graph's outputs for inputs by name.
+std::vector<Tensor> run(const ModelBuilder& b, const std::vector<std::pair<std::string, Tensor>>& inputs) {
+  const World& world = World::get();
+  Graph graph = import_bytes(blob_of(b.bytes()), {}, world.ops).graph;
+  Evaluator evaluator(world.ops, world.kernels, graph);
+  for (const auto& [name, tensor] : inputs) evaluator.bind(graph.find(name), tensor);
+  std::vector<Tensor> out;
+  for (ValueId id : graph.outputs) out.push_back(evaluator.value(id));
+  return out;
+}
+
+void expect_near(const Tensor& got, const std::vector<float>& expected) {
+  ASSERT_EQ(got.elements(), static_cast<int64_t>(expected.size()));
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got.as<float>()[i], expected[i], 1e-5) << i;
+}
+
+TEST(FusedOps, AttentionOfStackedPast) {
+  constexpr int64_t s = 3, p = 2, h = 2, d = 2, hidden = 4, total = p + s;
+  std::vector<float> x = numbers(s * hidden, 1), w = numbers(hidden * 12, 2), bias = numbers(12, 3),
+                     past = numbers(2 * h * p * d, 4);
+  std::vector<int32_t> mask{0, 1, 1, 1, 1};
+  ModelBuilder b(11);
+  b.import_opset("com.microsoft", 1);
+  b.input("x", {"b", "s", "4"});
+  b.input("mask", {"b", "t"}, 6);
+  b.input("past", {"2", "b", "2", "p", "2"});
+  fill(b, "w", {hidden, 12}, w);
+  fill(b, "bias", {12}, bias);
+  auto& node = b.node("Attention", {"x", "w", "bias", "mask", "past"}, {"y", "present"}, "com.microsoft");
+  set_int(node, "num_heads", h);
+  set_int(node, "unidirectional", 1);
+  b.output("y");
+  b.output("present");
+  auto out = run(b, {{"x", f32({1, s, hidden}, x)},
+                     {"mask", Tensor::of<int32_t>(DType::i32, {1, total}, mask)},
+                     {"past", f32({2, 1, h, p, d}, past)}});
+  ASSERT_EQ(out.size(), 2u);
+
+  auto projected = [&](int64_t token, int64_t column) {
+    double sum = bias[static_cast<size_t>(column)];
+    for (int64_t i = 0; i < hidden; ++i)
+      sum += double{x[static_cast<size_t>(token * hidden + i)]} * w[static_cast<size_t>(i * 12 + column)];
+    return sum;
+  };
+  /// Element of key (1) or value (2) at a place of past and new tokens.
+  auto side = [&](int64_t which, int64_t head, int64_t place, int64_t i) {
+    if (place < p) return double{past[static_cast<size_t>((((which - 1) * h + head) * p + place) * d + i)]};
+    return projected(place - p, which * hidden + head * d + i);
+  };
+  std::vector<float> y(s * hidden), present;
+  for (int64_t t = 0; t < s; ++t)
+    for (int64_t head = 0; head < h; ++head) {
+      std::vector<double> scores;
+      double sum = 0;
+      for (int64_t j = 0; j < total; ++j) {
+        double score = 0;
+        for (int64_t i = 0; i < d; ++i) score += projected(t, head * d + i) * side(1, head, j, i);
+        bool seen = mask[static_cast<size_t>(j)] && j <= p + t;
+        scores.push_back(seen ? std::exp(score / std::sqrt(double{d})) : 0);
+        sum += scores.back();
+      }
+      for (int64_t i = 0; i < d; ++i) {
+        double value = 0;
+        for (int64_t j = 0; j < total; ++j) value += scores[static_cast<size_t>(j)] / sum * side(2, head, j, i);
+        y[static_cast<size_t>(t * hidden + head * d + i)] = static_cast<float>(value);
+      }
+    }
+  for (int64_t which : {1, 2})
+    for (int64_t head = 0; head < h; ++head)
+      for (int64_t j = 0; j < total; ++j)
+        for (int64_t i = 0; i < d; ++i) present.push_back(static_cast<float>(side(which, head, j, i)));
+  expect_near(out[0], y);
+  EXPECT_EQ(out[1].shape().text(), "[2, 1, 2, 5, 2]");
+  expect_near(out[1], present);
+}
+
+TEST(FusedOps, EmbedLayerNormalization) {
+  constexpr int64_t h = 4;
+  std::vector<float> words = numbers(5 * h, 1), places = numbers(6 * h, 2), gamma = numbers(h, 3),
+                     beta = numbers(h, 4);
+  for (bool given : {false, true}) {
+    ModelBuilder b(11);
+    b.import_opset("com.microsoft", 1);
+    b.input("ids", {"b", "s"}, 6);
+    if (given) b.input("positions", {"b", "s"}, 6);
+    fill(b, "words", {5, h}, words);
+    fill(b, "places", {6, h}, places);
+    fill(b, "gamma", {h}, gamma);
+    fill(b, "beta", {h}, beta);
+    Names inputs{"ids", "", "words", "places", "", "gamma", "beta"};
+    if (given) inputs.insert(inputs.end(), {"", "positions"});
+    auto& node = b.node("EmbedLayerNormalization", inputs, {"y", "count", "sum"}, "com.microsoft");
+    add_attribute(node, "epsilon", onnx::AttributeProto::FLOAT).set_f(1e-3f);
+    for (const char* name : {"y", "count", "sum"}) b.output(name);
+    std::vector<int32_t> ids{3, 0, 4},
+        positions = given ? std::vector<int32_t>{5, 1, 2} : std::vector<int32_t>{0, 1, 2};
+    std::vector<std::pair<std::string, Tensor>> bound{{"ids", Tensor::of<int32_t>(DType::i32, {1, 3}, ids)}};
+    if (given) bound.emplace_back("positions", Tensor::of<int32_t>(DType::i32, {1, 3}, positions));
+    auto out = run(b, bound);
+    ASSERT_EQ(out.size(), 3u);
+    std::vector<float> sum, y;
+    for (size_t t = 0; t < 3; ++t) {
+      double mean = 0, squares = 0;
+      for (size_t i = 0; i < h; ++i) {
+        sum.push_back(words[static_cast<size_t>(ids[t]) * h + i] + places[static_cast<size_t>(positions[t]) * h + i]);
+        mean += double{sum.back()} / h;
+      }
+      for (size_t i = 0; i < h; ++i) squares += (sum[t * h + i] - mean) * (sum[t * h + i] - mean) / h;
+      for (size_t i = 0; i < h; ++i)
+        y.push_back(static_cast<float>((sum[t * h + i] - mean) / std::sqrt(squares + 1e-3) * gamma[i] + beta[i]));
+    }
+    expect_near(out[0], y);
+    EXPECT_EQ(to_ints(out[1].view()), std::vector<int64_t>{0}) << "no mask shows nothing";
+    expect_near(out[2], sum);
+  }
+}
+
+TEST(FusedOps, OtherFormsAreRefusedByName) {
+  ModelBuilder b(11);
+  b.import_opset("com.microsoft", 1);
+  b.input("x", {"b", "s", "4"});
+  b.input("mask", {"b"}, 6);
+  fill(b, "w", {4, 12}, numbers(48, 1));
+  set_int(b.node("Attention", {"x", "w", "", "mask"}, {"y"}, "com.microsoft"), "num_heads", 2);
+  b.output("y");
+  expect_error(Code::unsupported, {"Attention", "mask of rank 1"},
+               [&] { import_bytes(blob_of(b.bytes()), {}, World::get().ops); });
+}
+
+}  // namespace
+}  // namespace plait::test
