@@ -70,7 +70,6 @@ class Finder {
     pair_by_name();
     pair_by_position();
     fill_sizes();
-    find_buffers();
     if (found_.ids == no_value) found_.why = "no integer input of rank 2 looks like token ids";
     else if (found_.logits < 0) found_.why = "there is no output";
     for (const auto& cache : found_.caches)
@@ -139,15 +138,15 @@ class Finder {
   }
 
   /// Sizes that a past leaves open, such as the head size of files whose cache may be stored packed, are those that
-  /// inference finds for what continues it.
+  /// inference finds for what continues it. What continues a buffer is as long as it is.
   void fill_sizes() {
-    if (found_.ids == no_value) return;
+    if (found_.ids == no_value || !graph_.value(found_.ids).type.dims) return;
     const Dims& ids = *graph_.value(found_.ids).type.dims;
     auto open = [&](const DecoderInterface::Cache& cache, size_t axis) {
       return !cache.dims[axis].is_constant() && static_cast<int>(axis) != cache.axis && cache.dims[axis] != ids[0] &&
              cache.present >= 0;
     };
-    bool any = false;
+    bool any = !found_.counters.empty();
     for (const auto& cache : found_.caches)
       for (size_t axis = 0; axis < cache.dims.size(); ++axis) any = any || open(cache, axis);
     if (!any) return;
@@ -158,6 +157,14 @@ class Finder {
     } catch (const Error&) {
       return;  // whoever compiles the graph says it better
     }
+    auto same_length = [&](const DecoderInterface::Cache& cache) {
+      if (cache.present < 0) return false;
+      const auto& dims = inferred.value(inferred.outputs[static_cast<size_t>(cache.present)]).type.dims;
+      auto axis = static_cast<size_t>(cache.axis);
+      return dims && dims->size() == cache.dims.size() && (*dims)[axis] == cache.dims[axis];
+    };
+    found_.fixed_buffers = !found_.caches.empty() && !found_.counters.empty() &&
+                           std::all_of(found_.caches.begin(), found_.caches.end(), same_length);
     auto batch = ids[0].single_symbol();
     for (auto& cache : found_.caches) {
       const auto& dims = inferred.value(inferred.outputs[static_cast<size_t>(std::max(cache.present, 0))]).type.dims;
@@ -168,18 +175,6 @@ class Finder {
         if (open(cache, axis) && told) cache.dims[axis] = (*dims)[axis];
       }
     }
-  }
-
-  /// What continues a buffer is as long as it is.
-  void find_buffers() {
-    auto same_length = [&](const DecoderInterface::Cache& cache) {
-      if (cache.present < 0) return false;
-      const auto& dims = graph_.value(graph_.outputs[static_cast<size_t>(cache.present)]).type.dims;
-      auto axis = static_cast<size_t>(cache.axis);
-      return dims && dims->size() == cache.dims.size() && (*dims)[axis] == cache.dims[axis];
-    };
-    found_.fixed_buffers = !found_.caches.empty() && !found_.counters.empty() &&
-                           std::all_of(found_.caches.begin(), found_.caches.end(), same_length);
   }
 
   const Graph& graph_;

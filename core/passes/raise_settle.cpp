@@ -43,10 +43,14 @@ void Settler::settle_choices() {
 /// A rotation by tables of one row a token, picked by places 0, 1, .. in the row: no picking is needed, and a token's
 /// place is nothing that it has in other company.
 void Settler::drop_picked_places() {
+  std::vector<bool> picks;  // asked before any node moves: the graph is evaluated for it
+  for (const Node& node : graph_.nodes)
+    picks.push_back(node.op == "RotaryEmbedding" && node.inputs.size() == 4 && node.inputs[3] != no_value &&
+                    counts_places(node.inputs[3], node.inputs[1]));
   std::vector<Node> nodes;
-  for (Node& node : graph_.nodes) {
-    bool picks = node.op == "RotaryEmbedding" && node.inputs.size() == 4 && node.inputs[3] != no_value;
-    if (picks && counts_places(node.inputs[3], node.inputs[1])) {
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    Node& node = graph_.nodes[i];
+    if (picks[i]) {
       for (size_t k : {size_t{1}, size_t{2}}) {
         Node sizes, reshape;
         Dims dims = *graph_.value(node.inputs[3]).type.dims;

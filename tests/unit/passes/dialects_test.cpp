@@ -268,6 +268,32 @@ TEST(Dialects, TablesCutToTheLengthSoFar) {
   EXPECT_EQ(found.context, 64);
 }
 
+TEST(Dialects, AnglesOfOneRowAToken) {
+  // Tables made for these tokens, of which a rotation picks row 0, 1, ..
+  Maker m;
+  ValueId positions = m.input("position_ids", DType::i64, {m.dim("b"), m.dim("s")});
+  ValueId x = m.embedded();
+  Dims dims{m.dim("b"), 2, m.dim("p"), 4};
+  ValueId past_key = m.past("key", dims), past_value = m.past("value", dims);
+  ValueId flat = m.op("Cast", {m.reshape(positions, {-1, 1})}, Maker::with("to", int64_t{1}));
+  float frequencies[] = {1, 0.1f};
+  ValueId angles = m.op("Mul", {flat, m.graph.add_constant(Tensor::of<float>(DType::f32, Shape{1, 2}, frequencies))});
+  ValueId cosine = m.op("Cos", {angles}), sine = m.op("Sin", {angles});
+  ValueId count = m.op("Mul", {m.size(m.ids, 0), m.size(m.ids, 1)});
+  ValueId places = m.op("Reshape", {m.op("Range", {m.integer(0), count, m.integer(1)}), m.op("Shape", {m.ids})});
+  auto rotated = [&] {
+    ValueId turned = m.op("com.microsoft.RotaryEmbedding", {m.linear(x, 8, 8), places, cosine, sine},
+                          Maker::with("num_heads", int64_t{2}));
+    return m.transpose(m.reshape(turned, {0, 0, 2, 4}), {0, 2, 1, 3});
+  };
+  ValueId query = rotated(), key = m.concat({past_key, rotated()}, 2),
+          value = m.concat({past_value, m.heads(x, 2, 4)}, 2);
+  m.present("key", key);
+  m.present("value", value);
+  ValueId chances = m.chances(keys_by_scores(m, query, key), m.visible(m.size(key, 2)));
+  expect_raised_equals_plain(m.finish_heads(m.op("MatMul", {chances, value}), 2, 4));
+}
+
 TEST(Dialects, NumbersThatPassThroughAreHandedOn) {
   Maker m;
   Cached c = cached(m, 2, 2);
@@ -299,7 +325,6 @@ Graph static_cache(const std::string& writer) {
       out = m.transpose(out, {1, 2, 0, 3});
     }
     m.present(part, out);
-    m.graph.value(out).type = {DType::f32, dims};
     return out;
   };
   ValueId key = written("key"), value = written("value");
