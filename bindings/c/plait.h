@@ -185,7 +185,8 @@ PLAIT_API plait_status plait_log_next(plait_model* model, plait_log_level* level
 PLAIT_API plait_status plait_model_release(plait_model* model);
 
 /* The ops that Plait knows, as JSON: [{"op", "since", "inputs", "outputs", "attributes", "dims", "gradient", "doc",
- * "kernels": [{"isa", "dtypes"}, ...]}, ...]. Options: "isa". */
+ * "kernels": [{"isa", "dtypes"}, ...]}, ...]. An op without kernels is done by the program itself, as If, Loop and Scan
+ * are. Options: "isa". */
 PLAIT_API plait_status plait_ops(plait_options* options, plait_tensor** json);
 
 /* ---- Tokenizers ----------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ int ops(bool json) {
   }
   std::vector<std::vector<std::string>> rows = {{"OP", "KERNELS", "GRADIENT", "DIMS RULE"}};
   for (const Json& op : Json::parse(text)) {
-    rows.push_back({op.at("op"), joined(op.at("kernels"), "isa"),
+    rows.push_back({op.at("op"), op.at("kernels").empty() ? "(program)" : joined(op.at("kernels"), "isa"),
                     op.at("gradient").is_null() ? "-" : op.at("gradient"),
                     op.at("dims") == "" ? "(whole)" : op.at("dims").get<std::string>()});
   }

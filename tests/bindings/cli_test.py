@@ -249,6 +249,8 @@ class CommandLine(unittest.TestCase):
         self.assertGreater(len(rows), 100)
         self.assertEqual(set(rows["MatMul"]) >= {"dims", "gradient", "kernels", "doc"}, True)
         self.assertTrue(any(kernel["isa"] == "reference" for kernel in rows["plait.Linear"]["kernels"]))
+        self.assertEqual({op for op, row in rows.items() if not row["kernels"]},
+                         {"If", "Loop", "Scan", "plait.Sizes", "plait.State"})
         self.assertIn("plait.Linear", self.call("ops")[0])
         self.assertIn("cache_bytes", self.call("options")[0])
 
