@@ -55,11 +55,11 @@ void register_normalizations(OpSet& ops) {
              },
              .infer = infer_simplified, .doc = "RMSNormalization", .since = 1});
   ops.add({.name = "com.microsoft.SkipSimplifiedLayerNormalization", .inputs = "input skip gamma bias?",
-           .outputs = "output mean? inv_std_var? input_skip_bias_sum?", .attributes = {{"epsilon", "float", "1e-05"}},
+           .outputs = "output mean? inv_std_var? input_skip_bias_sum?", .attributes = {{"epsilon", "float", "1e-12"}},
            .dims = "t [h], t [h], [h] -> t [h], t 1, t 1, t [h]", .dims_of = skip_dims,
            .infer = infer_skip_normalization, .doc = "RMSNormalization of input + skip + bias", .since = 1});
   ops.add({.name = "com.microsoft.SkipLayerNormalization", .inputs = "input skip gamma beta? bias?",
-           .outputs = "output mean? inv_std_var? input_skip_bias_sum?", .attributes = {{"epsilon", "float", "1e-05"}},
+           .outputs = "output mean? inv_std_var? input_skip_bias_sum?", .attributes = {{"epsilon", "float", "1e-12"}},
            .dims = "t [h], t [h], [h], [h], [h] -> t [h], t 1, t 1, t [h]", .dims_of = skip_dims,
            .infer = infer_skip_normalization, .doc = "LayerNormalization of input + skip + bias", .since = 1});
 }

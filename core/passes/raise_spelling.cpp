@@ -33,10 +33,10 @@ struct Spelling {
     out.push_back(std::move(one));
     return out.back().outputs[0];
   }
-  Attributes normal() const {
+  Attributes normal(double epsilon) const {
     Attributes all;
     all.set("axis", int64_t{-1});
-    all.set("epsilon", node.attributes.real("epsilon", 1e-5));
+    all.set("epsilon", node.attributes.real("epsilon", epsilon));
     return all;
   }
 };
@@ -46,11 +46,12 @@ bool simplified_norm(Spelling& to) {
   int64_t axis = to.node.attributes.integer("axis", -1);
   bool last = axis == -1 || axis == static_cast<int64_t>(to.rank(to.input(0))) - 1;
   if (!last || to.wants(1)) return false;
-  to.add("RMSNormalization", {to.input(0), to.input(1)}, to.normal(), to.output(0));
+  to.add("RMSNormalization", {to.input(0), to.input(1)}, to.normal(1e-5), to.output(0));
   return true;
 }
 
-/// input + skip (+ bias), which may be an output of its own, normalised.
+/// input + skip (+ bias), which may be an output of its own, normalised; with an epsilon that is smaller than ONNX's
+/// unless the node says so.
 bool skip_norm(Spelling& to) {
   if (to.wants(1) || to.wants(2)) return false;
   bool simplified = to.node.op == "com.microsoft.SkipSimplifiedLayerNormalization";
@@ -59,7 +60,7 @@ bool skip_norm(Spelling& to) {
   sum = to.add("Add", {sum, to.input(1)}, {}, to.output(3));
   std::vector<ValueId> operands{sum, to.input(2)};
   if (!simplified && to.input(3) != no_value) operands.push_back(to.input(3));
-  to.add(simplified ? "RMSNormalization" : "LayerNormalization", std::move(operands), to.normal(), to.output(0));
+  to.add(simplified ? "RMSNormalization" : "LayerNormalization", std::move(operands), to.normal(1e-12), to.output(0));
   return true;
 }
 
