@@ -175,17 +175,24 @@ void Executor::gather_operands(const Instruction& instruction) {
   in_.clear();
   out_.clear();
   for (BufferId id : instruction.inputs) in_.push_back(resolve(id));
-  if (instruction.infer) make_unsized_outputs(instruction);
+  if (instruction.infer) infer_outputs(instruction);
   for (BufferId id : instruction.outputs) out_.push_back(resolve(id));
 }
 
-void Executor::make_unsized_outputs(const Instruction& instruction) {
+void Executor::infer_outputs(const Instruction& instruction) {
   std::vector<std::pair<DType, Shape>> types;
   instruction.infer(in_, types);
   for (size_t k = 0; k < instruction.outputs.size(); ++k) {
     BufferId id = instruction.outputs[k];
-    if (id < 0 || program_->buffers[static_cast<size_t>(id)].sized) continue;
+    if (id < 0) continue;
     TensorView& view = views_[static_cast<size_t>(id)];
+    if (program_->buffers[static_cast<size_t>(id)].sized) {
+      if (view.shape == types[k].second) continue;
+      throw Error(Code::invalid_argument,
+                  cat(instruction.origin, ": its operands make ", types[k].second.text(), " where the graph expects ",
+                      view.shape.text()),
+                  "inputs whose sizes the model takes for equal have to be equal");
+    }
     view.dtype = types[k].first;
     view.shape = types[k].second;
     checked_elements({view.shape.begin(), view.shape.end()}, dtype_bits(view.dtype));

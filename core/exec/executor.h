@@ -57,7 +57,7 @@ class Executor {
   void loop(size_t index);
   TensorView none_of(int index) const;
   void gather_operands(const Instruction& instruction);
-  void make_unsized_outputs(const Instruction& instruction);
+  void infer_outputs(const Instruction& instruction);
   void release_unsized(int32_t index);
   [[noreturn]] void fail(const Instruction& instruction, const KernelStatus& status) const;
 

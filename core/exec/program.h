@@ -52,7 +52,9 @@ struct Instruction {
   std::shared_ptr<const KernelState> state;
   std::vector<BufferId> inputs, outputs;
   Dims sizes;
-  /// Dtypes and shapes of the outputs from the inputs at hand; only where an output is not `sized`.
+  /// Dtypes and shapes of the outputs from the inputs at hand. Where an output is not `sized`; and where the graph takes
+  /// sizes of operands for equal that are so only if the model's inputs fit each other: outputs that are sized must then
+  /// turn out as the program says.
   std::function<void(std::span<const TensorView> inputs, std::vector<std::pair<DType, Shape>>& outputs)> infer;
   std::vector<std::shared_ptr<const Program>> bodies;
   int32_t carried = 0;  ///< of a loop

@@ -228,18 +228,40 @@ std::optional<Dim> size_of(const Factor& factor, const FactorSizes& sizes) {
 
 }  // namespace
 
+namespace {
+
+std::optional<Dim> size_of(const RuleDim& dim, const FactorSizes& sizes) {
+  Dim size(1);
+  for (const Factor& factor : dim.factors) {
+    std::optional<Dim> part = size_of(factor, sizes);
+    if (!part) return std::nullopt;
+    size = size * *part;
+  }
+  return size;
+}
+
+}  // namespace
+
 std::optional<Dims> result_dims(const DimsRule& rule, const FactorSizes& sizes, size_t index) {
   Dims out;
   for (const RuleDim& dim : rule.results.at(index).dims) {
-    Dim size(1);
-    for (const Factor& factor : dim.factors) {
-      std::optional<Dim> part = size_of(factor, sizes);
-      if (!part) return std::nullopt;
-      size = size * *part;
-    }
-    out.push_back(std::move(size));
+    std::optional<Dim> size = size_of(dim, sizes);
+    if (!size) return std::nullopt;
+    out.push_back(std::move(*size));
   }
   return out;
+}
+
+bool takes_for_equal(const DimsRule& rule, const DimsList& operands, const FactorSizes& sizes) {
+  for (size_t i = 0; i < rule.operands.size() && i < operands.size(); ++i) {
+    const std::vector<RuleDim>& dims = rule.operands[i].dims;
+    if (!operands[i] || operands[i]->size() != dims.size()) continue;
+    for (size_t axis = 0; axis < dims.size(); ++axis) {
+      std::optional<Dim> size = size_of(dims[axis], sizes);
+      if (size && *size != (*operands[i])[axis]) return true;
+    }
+  }
+  return false;
 }
 
 Dim flops(const DimsRule& rule, const FactorSizes& sizes) {

@@ -50,8 +50,8 @@ enum class PendingKind { sum, max, min, equal };  ///< "{sum}", "{max}", "{min}"
 
 struct RuleTensor {
   std::vector<RuleDim> dims;
-  Linearity linear = Linearity::none;           ///< of operands
-  PendingKind pending = PendingKind::sum;       ///< of results
+  Linearity linear = Linearity::none;      ///< of operands
+  PendingKind pending = PendingKind::sum;  ///< of results
   bool operator==(const RuleTensor&) const = default;
 };
 
@@ -102,6 +102,10 @@ FactorSizes factor_sizes(const DimsRule& rule, const DimsList& operands, const D
 
 /// The dims of result `index`; nullopt when the size of a factor of it is not in `sizes`.
 std::optional<Dims> result_dims(const DimsRule& rule, const FactorSizes& sizes, size_t index = 0);
+
+/// Whether `sizes` were found by taking sizes for one that are written differently (see unify): then only a run can tell
+/// that they are.
+bool takes_for_equal(const DimsRule& rule, const DimsList& operands, const FactorSizes& sizes);
 
 /// Floating point operations of one run: operands are contracted from the left, pair by pair, each pair that shares a
 /// factor which no result has costing twice the product of the pair's factors (a multiply and an add), after which

@@ -127,6 +127,25 @@ std::string matmul_bits_dims(const Node&, const std::vector<Type>& in, const std
                    {"... n"});
 }
 
+/// Cut by indices alone: how the table is packed is its own affair.
+std::string gather_blocks_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
+  std::vector<std::string> operands;
+  size_t names = 0;
+  for (size_t k = 0; k < in.size(); ++k) {
+    const size_t rank = in[k].dims ? in[k].dims->size() : 0;
+    DimNames own = dim_names(rank, names);
+    operands.push_back(spaced(k == 1 ? own : all_whole(own)));
+    names += rank;
+  }
+  const size_t rows = in[0].dims->size(), indices = in[1].dims->size();
+  std::optional<size_t> axis = maybe_axis(node.attributes.integer("gather_axis", 0), rows);
+  if (!axis) return "";
+  DimNames out = all_whole(dim_names(rows, names)), found = dim_names(indices, rows);
+  out.erase(out.begin() + static_cast<std::ptrdiff_t>(*axis));
+  out.insert(out.begin() + static_cast<std::ptrdiff_t>(*axis), found.begin(), found.end());
+  return rule_text(operands, {spaced(out)});
+}
+
 void infer_gather_blocks(InferContext& context) {
   context.set_type(0, context.dtype(2));
   const Dims *data = context.dims(0), *indices = context.dims(1);
@@ -156,6 +175,7 @@ void register_quantized(OpSet& ops) {
            .outputs = "output",
            .attributes = {{"bits", "int", "4"}, {"block_size", "int", "128"}, {"gather_axis", "int", "0"},
                           {"quantize_axis", "int", "1"}},
+           .dims = "[v] [h], b s, [v] [p], [v] [z] -> b s [h]", .dims_of = gather_blocks_dims,
            .infer = infer_gather_blocks, .doc = "rows of a table in blocks of 2 to 8 bits", .since = 1});
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/graph/dims_rule.h"
 #include "core/passes/compile.h"
 #include "core/passes/evaluate.h"
 
@@ -132,8 +133,26 @@ class Lowering {
         all_sized = all_sized && made.sized;
       }
     }
-    if (!all_sized && node.bodies.empty()) set_infer(node, instruction);
+    if (node.bodies.empty() && (!all_sized || takes_sizes_for_equal(node))) set_infer(node, instruction);
     program_->instructions.push_back(std::move(instruction));
+  }
+
+  /// Ops without a rule that join operands of open sizes, such as Concat, may take any of them for equal.
+  bool takes_sizes_for_equal(const Node& node) const {
+    const OpSchema* schema = options_.ops.find(node.op);
+    if (!schema || is_update(node.op)) return false;
+    std::vector<Type> inputs, outputs;
+    int open = 0;
+    for (ValueId id : node.inputs) {
+      inputs.push_back(id == no_value ? Type{} : graph_.value(id).type);
+      const auto& dims = inputs.back().dims;
+      open += dims && std::any_of(dims->begin(), dims->end(), [](const Dim& dim) { return !dim.is_constant(); });
+    }
+    if (open == 0) return false;
+    for (ValueId id : node.outputs) outputs.push_back(id == no_value ? Type{} : graph_.value(id).type);
+    std::optional<DimsRule> rule = rule_of(*schema, node, inputs, outputs);
+    if (!rule) return open > 1 && !node.op.starts_with("plait.");
+    return takes_for_equal(*rule, dims_list(inputs), factor_sizes(*rule, dims_list(inputs), {}, schema));
   }
 
   void lower_state(const Node& node) {

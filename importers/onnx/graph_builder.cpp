@@ -117,8 +117,12 @@ void GraphBuilder::read_initializers(Scope& scope, const onnx::GraphProto& proto
     try {
       charge(8 + static_cast<int64_t>(tensor.name().size()) / 8);
       Tensor data = tensors_.read(tensor);
-      declare(scope, tensor.name(), scope.graph.add_constant(Constant{tensor.name(), std::move(data), {}},
-                                                             tensor.name()));
+      // Constants of equal names are one array to what runs the graph, so those of different bodies must not be.
+      std::string unique = tensor.name();
+      while (!initializers_.try_emplace(unique, 0).second)
+        unique = cat(tensor.name(), "@", ++initializers_[tensor.name()]);
+      declare(scope, tensor.name(),
+              scope.graph.add_constant(Constant{std::move(unique), std::move(data), {}}, tensor.name()));
     } catch (const Error& error) {
       throw error.at(cat("initializer ", quote(tensor.name())));
     }

@@ -82,8 +82,9 @@ class GraphBuilder {
   TensorReader& tensors_;
   const FunctionTable& functions_;
   LoadProgress* progress_;
-  std::vector<const Function*> calls_;  ///< being inlined, outermost first
-  int depth_ = 0;                       ///< of bodies and calls
+  std::map<std::string, int> initializers_;  ///< names given, and how often each was asked for again
+  std::vector<const Function*> calls_;       ///< being inlined, outermost first
+  int depth_ = 0;                            ///< of bodies and calls
   int64_t cost_ = 0;
 };
 

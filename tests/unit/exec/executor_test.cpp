@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "core/base/text.h"
 #include "tests/unit/exec/runner.h"
 
 namespace plait::test {
@@ -77,6 +78,23 @@ TEST(Executor, WrongInputsAreNamed) {
   EXPECT_NE(message({floats({1, 2}, {1, 2})}).find("2 inputs"), std::string::npos);
   EXPECT_EQ(runner.run({floats({1, 2}, {1, 2}), floats({1, 2}, {3, 4})}),
             (std::vector<float>{4, 6}));  // still usable
+}
+
+/// Where sizes are written differently, only the run can tell whether they fit.
+TEST(Executor, SizesTakenForEqualHaveToBe) {
+  for (const char* node : {"Add(%0, %1)", "MatMul(%0, %1)", "Concat(%0, %1) axis=1", "Where(%2, %0, %1)"}) {
+    Runner runner(
+        cat("input %0 \"a\" : f32[p, 2, 2]\ninput %1 \"b\" : f32[q, 2, 2]\ninput %2 \"c\" : bool[]\n"
+            "node \"n\" : %3 : ?[...] = ",
+            node, "\noutput %3"));
+    auto ones = [](int64_t rows) {
+      return floats({rows, 2, 2}, std::vector<float>(static_cast<size_t>(rows) * 4, 1));
+    };
+    EXPECT_EQ(runner.refusal({ones(3), ones(3), boolean(true)}), "") << node;
+    EXPECT_NE(runner.refusal({ones(1), ones(3), boolean(true)}).find("\"n\""), std::string::npos) << node;
+    EXPECT_NE(runner.refusal({ones(2), ones(3), boolean(true)}).find("\"n\""), std::string::npos) << node;
+    EXPECT_EQ(runner.refusal({ones(2), ones(2), boolean(true)}), "") << node;
+  }
 }
 
 TEST(Executor, ValuesWhoseSizeDependsOnData) {

@@ -45,6 +45,31 @@ TEST(Bodies, ConstantsAreSharedInstead) {
   EXPECT_EQ(yes.value(w).constant, g.value(g.find("w")).constant);
 }
 
+TEST(Bodies, InitializersOfOneNameStayTwo) {
+  ModelBuilder b;
+  b.input("c", {}, 9);
+  auto& node = b.node("If", {"c"}, {"y"});
+  float value = 1;
+  for (const char* name : {"then_branch", "else_branch"}) {
+    auto& body = set_graph(node, name);
+    auto& w = *body.add_initializer();
+    w.set_name("w");
+    w.set_data_type(1);
+    w.add_dims(1);
+    w.add_float_data(value++);
+    add_node(*body.mutable_node(), "Neg", {"w"}, {"r"});
+    body.add_output()->set_name("r");
+  }
+  b.output("y");
+  Graph g = b.import().graph;
+  auto constant = [&](size_t body) {
+    const Graph& graph = *g.nodes[0].bodies[body].second;
+    return *graph.value(graph.nodes[0].inputs[0]).constant;
+  };
+  EXPECT_NE(constant(0).initializer, constant(1).initializer) << "the store would take one for the other";
+  EXPECT_EQ(constant(1).source.as<float>()[0], 2);
+}
+
 TEST(Bodies, CapturesThroughTwoLevels) {
   ModelBuilder b;
   b.input("c", {}, 9);
