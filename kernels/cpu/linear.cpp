@@ -23,8 +23,9 @@ constexpr int64_t most_rows = 512;
 constexpr bool rounds_x(Isa isa) { return isa >= Isa::avx512_bf16; }
 /// Loops over f32 of an instruction set that has none of its own.
 constexpr Isa loops_of(Isa isa) { return rounds_x(isa) ? Isa::avx512 : isa; }
-/// Whether x is packed: up to some rows memory decides, and they are read as they are.
-constexpr bool packs_x(Isa isa, int64_t m) { return rounds_x(isa) || m > (isa == Isa::avx2 ? 6 : 12); }
+/// Up to so many rows of x memory decides: w is read once, in place.
+constexpr int64_t few_rows(Isa isa) { return isa == Isa::avx2 ? 6 : 12; }
+constexpr bool packs_x(Isa isa, int64_t m) { return rounds_x(isa) || m > few_rows(isa); }
 
 /// A block of w in f32 should take no more than half of a 1 MB L2, and there should be about 4 items a thread.
 int64_t plan_columns(Isa isa, int64_t n, int64_t k, int threads) {
@@ -35,7 +36,7 @@ int64_t plan_columns(Isa isa, int64_t n, int64_t k, int threads) {
 
 /// Rows of w in an item. Few rows of x keep nothing of w: long items, so that memory is read in long streams.
 int64_t item_columns(Isa isa, int64_t m, int64_t n, int64_t k, int threads) {
-  if (packs_x(isa, m) && m > 12) return plan_columns(isa, n, k, threads);
+  if (m > few_rows(isa)) return plan_columns(isa, n, k, threads);
   return std::clamp<int64_t>(n / (4 * threads) / 8 * 8, 16, 1024);
 }
 

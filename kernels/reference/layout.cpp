@@ -189,6 +189,9 @@ KernelStatus slice(const KernelCall& call) {
 
 KernelStatus expand(const KernelCall& call) {
   const TensorView &in = call.inputs[0], &out = call.outputs[0];
+  for (int i = 1; i <= in.shape.rank(); ++i)  // symbolic sizes are known to fit only now
+    if (in.shape.back(i) != 1 && in.shape.back(i) != out.shape.back(i))
+      return {KernelCode::bad_value, 1, out.shape.back(i)};
   Shape strides = broadcast_strides(in.shape, out.shape);
   Offsets offsets;
   for (int i = 0; i < out.shape.rank(); ++i) offsets.push_back(arithmetic(0, strides[i], out.shape[i]));

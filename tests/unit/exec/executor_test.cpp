@@ -97,6 +97,20 @@ TEST(Executor, SizesTakenForEqualHaveToBe) {
   }
 }
 
+TEST(Executor, ExpandTakesOnesAndWhatIsEqual) {
+  Runner runner(R"(
+input %0 "a" : f32[p, 2]
+input %1 "b" : f32[q, 2]
+node "size" : %2 : ?[...] = Shape(%1)
+node "n" : %3 : ?[...] = Expand(%0, %2)
+output %3
+)");
+  auto ones = [](int64_t rows) { return floats({rows, 2}, std::vector<float>(static_cast<size_t>(rows) * 2, 1)); };
+  EXPECT_EQ(runner.run({ones(1), ones(3)}), std::vector<float>(6, 1));
+  EXPECT_EQ(runner.run({ones(3), ones(3)}), std::vector<float>(6, 1));
+  EXPECT_NE(runner.refusal({ones(2), ones(3)}).find("\"n\""), std::string::npos);
+}
+
 TEST(Executor, ValuesWhoseSizeDependsOnData) {
   Runner runner(R"(
 input %0 "x" : f32[n]
