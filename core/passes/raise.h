@@ -84,6 +84,10 @@ std::optional<AttentionMatch> match_attention(const Graph& graph, const PassCont
                                               const std::vector<std::vector<int32_t>>& consumer,
                                               const std::vector<bool>& data, int32_t index, std::string& why);
 
+/// Long pasts (or, without a cache, many tokens), the longest first: for what shows only there. Tables of fixed length in
+/// a graph allow less far: the first probe that can be evaluated says it.
+std::vector<Probe> long_probes(bool cached);
+
 /// Finds the window that the masks of `match` stand for, by probing them, and checks that they are causal. Sets
 /// match.layer.window; false with `why` when the masks say something else.
 bool probe_masks(const Graph& graph, const PassContext& context, AttentionMatch& match, std::string& why);

@@ -112,18 +112,17 @@ bool is_causal_window(const std::vector<uint8_t>& seen, const Probe& probe, int6
   return true;
 }
 
-/// Lengths of the first probe, in which the window shows.
-std::vector<Probe> long_probes(const AttentionMatch& match) {
+}  // namespace
+
+std::vector<Probe> long_probes(bool cached) {
   std::vector<Probe> out;
-  if (match.cache_key >= 0) {
+  if (cached) {
     for (int64_t past : {70000, 20000, 8000, 4000, 2000, 1000, 500, 120, 30}) out.push_back({past, 1});
-  } else {  // without a cache the last of many tokens says it; the masks grow as their square
+  } else {  // the last of many tokens says it; masks grow as their square
     for (int64_t tokens : {4200, 1000, 300, 60, 20}) out.push_back({0, tokens});
   }
   return out;
 }
-
-}  // namespace
 
 bool probe_masks(const Graph& graph, const PassContext& context, AttentionMatch& match, std::string& why) {
   auto answer = [&](const Probe& probe) { return MaskProbe(graph, context, match, probe).run(); };
@@ -132,7 +131,7 @@ bool probe_masks(const Graph& graph, const PassContext& context, AttentionMatch&
   match.layer.window = 0;
   std::string last_error = "no probe worked";
   bool found = false;
-  for (const Probe& probe : long_probes(match)) {
+  for (const Probe& probe : long_probes(match.cache_key >= 0)) {
     try {
       MaskAnswer far = answer(probe);
       auto row = far.seen.end() - (probe.past + probe.tokens);

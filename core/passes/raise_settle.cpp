@@ -1,6 +1,7 @@
 // Raise, settling: what a graph decides at run time though in a decoder without padding it is always the same, or is the
 // same to who reads it.
 #include <algorithm>
+#include <map>
 
 #include "core/base/error.h"
 #include "core/passes/raise.h"
@@ -26,11 +27,14 @@ class Settler {
 /// Where all probes choose the same, there is no choice: rows of which every key is hidden do not occur, say.
 void Settler::settle_choices() {
   std::vector<bool> data = data_values(graph_, context_.decoder.interface);
+  std::map<ValueId, std::optional<bool>> known;  // layers share conditions
   for (Node& node : graph_.nodes) {
     if (node.op != "Where" || data[static_cast<size_t>(node.inputs[0])] ||
         !data[static_cast<size_t>(node.outputs[0])])
       continue;
-    auto always = settled(node.inputs[0]);
+    auto [row, fresh] = known.try_emplace(node.inputs[0]);
+    if (fresh) row->second = settled(node.inputs[0]);
+    const std::optional<bool> always = row->second;
     if (!always) continue;
     ValueId chosen = node.inputs[*always ? 1 : 2];
     const auto &from = graph_.value(chosen).type.dims, &to = graph_.value(node.outputs[0]).type.dims;
@@ -89,23 +93,33 @@ bool Settler::counts_places(ValueId id, ValueId table) const {
   return true;
 }
 
-/// The one thing that all elements of a bool value are at every probe.
+/// The one thing that all elements of a bool value are at every probe, the longest that the graph's tables allow among
+/// them: a choice by length is none that is settled.
 std::optional<bool> Settler::settled(ValueId condition) const {
+  const bool cached = !context_.decoder.interface.caches.empty();
   std::optional<bool> all;
-  for (const Probe& probe : {Probe{0, 5}, Probe{0, 1}, Probe{3, 4}, Probe{11, 2}, Probe{600, 1}}) {
-    if (probe.past && context_.decoder.interface.caches.empty()) continue;
+  auto agrees = [&](const Probe& probe) {
+    Tensor tensor = evaluator_at(graph_, context_, probe).value(condition);
+    for (int64_t i = 0; i < tensor.elements(); ++i) {
+      bool one = tensor.as<uint8_t>()[i] != 0;
+      if (all && *all != one) return false;
+      all = one;
+    }
+    return true;
+  };
+  try {
+    for (const Probe& probe : {Probe{0, 5}, Probe{0, 1}, Probe{3, 4}, Probe{11, 2}})
+      if ((cached || !probe.past) && !agrees(probe)) return std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  for (const Probe& probe : long_probes(cached)) {
     try {
-      Tensor tensor = evaluator_at(graph_, context_, probe).value(condition);
-      for (int64_t i = 0; i < tensor.elements(); ++i) {
-        bool one = tensor.as<uint8_t>()[i] != 0;
-        if (all && *all != one) return std::nullopt;
-        all = one;
-      }
-    } catch (const Error&) {
-      return std::nullopt;
+      return agrees(probe) ? all : std::nullopt;
+    } catch (const Error&) {  // a table is too short: the next one is shorter
     }
   }
-  return all;
+  return std::nullopt;
 }
 
 /// Slice [.., 0 : end, ..] along the first axis that is longer than 1.

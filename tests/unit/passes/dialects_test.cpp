@@ -153,6 +153,20 @@ TEST(Dialects, RowsWithoutKeysDoNotOccur) {
   expect_raised_equals_plain(m.finish_heads(context, 2, 4));
 }
 
+/// What is chosen by a length that short probes do not reach is no settled choice.
+TEST(Dialects, AChoiceByLengthStays) {
+  for (int64_t limit : {int64_t{5000}, int64_t{1} << 40}) {
+    Maker m;
+    Cached c = cached(m, 2, 2);
+    ValueId total = m.size(c.key, 2);
+    ValueId context = m.op("MatMul", {m.chances(keys_by_scores(m, c.query, c.key), m.visible(total)), c.value});
+    ValueId is_long = m.op("Greater", {total, m.integer(limit)});
+    context = m.op("Where", {is_long, m.op("Neg", {context}), context});
+    Decoder found = recognise(m.finish_heads(context, 2, 4), World::get().options());
+    EXPECT_EQ(found.recognised, limit > 5000) << found.why_not;
+  }
+}
+
 TEST(Dialects, HalfPrecisionIsComputedInF32) {
   Maker m(DType::f16);
   Cached c = cached(m, 2, 2);
