@@ -1,5 +1,7 @@
 #include "kernels/cpu/attention_tile.h"
 
+#include <algorithm>
+
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -60,8 +62,7 @@ float weigh(const AttentionSpan& s, float* scores, Visible keys, int64_t distanc
   V most = lowest;
   for (int64_t j = 0; j < s.c; j += L) {
     V x = hn::Mul(hn::LoadU(df, scores + j), hn::Set(df, s.scale));
-    if (s.softcap != 0)
-      x = hn::Mul(tanh(hn::Div(x, hn::Set(df, s.softcap))), hn::Set(df, s.softcap));
+    if (s.softcap != 0) x = hn::Mul(tanh(hn::Div(x, hn::Set(df, s.softcap))), hn::Set(df, s.softcap));
     auto key = hn::Add(hn::Iota(di, 0), hn::Set(di, static_cast<int32_t>(j)));
     if (slope != 0) {  // key position - query position
       auto relative = hn::ConvertTo(df, hn::Add(key, hn::Set(di, static_cast<int32_t>(distance))));
@@ -88,34 +89,47 @@ float weigh(const AttentionSpan& s, float* scores, Visible keys, int64_t distanc
   return shrink;
 }
 
-/// Rows [row, row + ROWS), which see the same keys of a page, or at least of the same tokens.
+/// Rows [row, row + ROWS), each of which sees keys of the page. The keys that all of them see are added for all at once;
+/// what a row sees before and behind these is added for it alone, so that its order stays the one of its own keys.
 template <class T, int ROWS>
-void page_rows(const AttentionSpan& s, int64_t row, Visible keys, const uint8_t* k, const uint8_t* v, int64_t base) {
+void page_rows(const AttentionSpan& s, int64_t row, const uint8_t* k, const uint8_t* v, int64_t base) {
   float shrink[ROWS];
-  float* scores = s.scores + row * s.c;
+  Visible keys[ROWS], common{0, s.c};
+  float *scores = s.scores + row * s.c, *values = s.sums.values + row * s.e;
   broadcast_product<T, ROWS>(s.q + row * s.d, s.d, s.d, k, s.c * T::size, scores, s.c, s.c, false);
   for (int i = 0; i < ROWS; ++i) {
-    int64_t head = (row + i) % s.heads;
-    shrink[i] = weigh(s, scores + i * s.c, keys, base - s.positions[(row + i) / s.heads],
-                      s.slopes ? s.slopes[head] : 0, s.sums.largest[row + i], s.sums.total[row + i]);
+    const int64_t head = (row + i) % s.heads, position = s.positions[(row + i) / s.heads];
+    keys[i] = visible_keys(position, s.window, base, s.c);
+    common = {std::max(common.begin, keys[i].begin), std::min(common.end, keys[i].end)};
+    shrink[i] = weigh(s, scores + i * s.c, keys[i], base - position, s.slopes ? s.slopes[head] : 0,
+                      s.sums.largest[row + i], s.sums.total[row + i]);
   }
-  add_values<T, ROWS>(scores, s.c, keys, v, s.e, shrink, s.sums.values + row * s.e);
+  auto alone = [&](int i, int64_t begin, int64_t end) HWY_ATTR {
+    if (begin >= end) return;
+    add_values<T, 1>(scores + i * s.c, s.c, {begin, end}, v, s.e, shrink + i, values + i * s.e);
+    shrink[i] = 1;
+  };
+  if (common.begin >= common.end) common = {s.c, s.c};
+  for (int i = 0; i < ROWS; ++i) alone(i, keys[i].begin, std::min(keys[i].end, common.begin));
+  if (common.begin == s.c) return;
+  add_values<T, ROWS>(scores, s.c, common, v, s.e, shrink, values);
+  for (int i = 0; i < ROWS; ++i) shrink[i] = 1, alone(i, common.end, keys[i].end);
 }
 
 template <class T>
 void page(const AttentionSpan& s, int64_t page_index, int64_t place) {
   const uint8_t *k = s.k_pages + place * s.k_stride, *v = s.v_pages + place * s.v_stride;
   const int64_t base = page_index * s.c;
-  auto seen_by = [&](int64_t token) { return visible_keys(s.positions[token], s.window, base, s.c); };
+  auto sees = [&](int64_t token) {
+    Visible keys = visible_keys(s.positions[token], s.window, base, s.c);
+    return keys.begin < keys.end;
+  };
   for (int64_t token = 0; token < s.tokens;) {
-    Visible keys = seen_by(token);
-    int64_t end = token + 1;
-    while (end < s.tokens && seen_by(end) == keys) ++end;
-    if (keys.begin < keys.end) {
-      cover_rows(token * s.heads, end * s.heads,
-                 [&]<int ROWS>(int64_t row) HWY_ATTR { page_rows<T, ROWS>(s, row, keys, k, v, base); });
-    }
-    token = end;
+    int64_t end = token;
+    while (end < s.tokens && sees(end)) ++end;
+    cover_rows(token * s.heads, end * s.heads,
+               [&]<int ROWS>(int64_t row) HWY_ATTR { page_rows<T, ROWS>(s, row, k, v, base); });
+    token = std::max(end, token + 1);
   }
 }
 
