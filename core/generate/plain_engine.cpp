@@ -138,6 +138,7 @@ void PlainEngine::read_types(const Graph& graph) {
     }
     if (interface.fixed_buffers) shape[cache.axis] = buffer_length_;
     past_shapes_.push_back(shape);
+    if (cache.axis < 0) continue;
     Shape one = shape;
     one[cache.axis] = 1;
     token_bytes_ += packed_bytes(one.elements(), dtype_bits(type.dtype));

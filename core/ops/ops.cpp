@@ -11,7 +11,8 @@ void register_ops(OpSet& ops) {
                       register_masks,        register_reductions,    register_matmul,
                       register_einsum,       register_normalization, register_attention,
                       register_quantization, register_convolution,   register_control,
-                      register_plait,        register_microsoft,     register_microsoft_attention})
+                      register_plait,        register_microsoft,     register_microsoft_attention,
+                      register_recurrent})
     family(ops);
 }
 

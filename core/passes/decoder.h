@@ -15,7 +15,7 @@ struct DecoderInterface {
     ValueId past = no_value;
     int present = -1;  ///< number of the output that continues it
     int layer = 0;
-    int axis = 2;  ///< of the past length
+    int axis = 2;  ///< of the past length; -1: a state of fixed size, all zeros before the first token
     /// Of the past, with sizes that only what continues it tells; of those that are left open, the batch is one symbol.
     Dims dims;
   };

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/graph/dims_rule.h"
 
 namespace plait {
 
@@ -38,10 +39,30 @@ static Tensor evaluate_sizes(const Graph& graph, const Node& node, std::span<con
   return node.attributes.has("scalar") ? Tensor::of_ints(out).reshaped({}) : Tensor::of_ints(out);
 }
 
-std::vector<Tensor> evaluate_node(const OpSet& ops, const KernelTable& kernels, const Graph& graph, const Node& node,
+/// Roughly; exactly enough to keep a room. Few elements are not worth asking the rule about their products.
+static int64_t steps_of(const OpSchema& schema, const Node& node, std::span<const TensorView> inputs,
+                        const std::vector<std::pair<DType, Shape>>& outputs) {
+  constexpr int64_t few = 1 << 12;
+  int64_t steps = 0;
+  std::vector<Type> types[2];
+  auto add = [&](int which, DType dtype, const Shape& shape) {
+    Type type{dtype, std::nullopt};
+    if (dtype != DType::none) type.dims = Dims(shape.begin(), shape.end()), steps += shape.elements();
+    types[which].push_back(std::move(type));
+  };
+  for (const TensorView& input : inputs) add(0, input.dtype, input.shape);
+  for (const auto& [dtype, shape] : outputs) add(1, dtype, shape);
+  if (steps <= few) return steps;
+  auto rule = rule_of(schema, node, types[0], types[1]);
+  if (!rule) return steps;
+  const Dim products = flops(*rule, factor_sizes(*rule, dims_list(types[0]), dims_list(types[1])));
+  return products.is_constant() ? std::max(steps, products.constant()) : steps;
+}
+
+std::vector<Tensor> evaluate_node(const PassContext& context, const Graph& graph, const Node& node,
                                   std::span<const Tensor> inputs, std::span<const int64_t> symbols, int64_t budget) {
   if (node.op == "plait.Sizes") return {evaluate_sizes(graph, node, symbols)};
-  const OpSchema& schema = check_node(ops, node);
+  const OpSchema& schema = check_node(context.options.ops, node);
   std::vector<TensorView> views, out_views;
   std::vector<OperandInfo> in_info, out_info;
   for (const Tensor& input : inputs) {
@@ -51,6 +72,7 @@ std::vector<Tensor> evaluate_node(const OpSet& ops, const KernelTable& kernels, 
   std::vector<std::pair<DType, Shape>> types;
   infer_concrete(schema, node, views, types);
   std::vector<Tensor> outputs(node.outputs.size());
+  std::vector<size_t> made;
   for (size_t k = 0; k < outputs.size(); ++k) {
     if (node.outputs[k] == no_value) {
       out_info.push_back({});
@@ -62,12 +84,20 @@ std::vector<Tensor> evaluate_node(const OpSet& ops, const KernelTable& kernels, 
     if (packed_bytes(elements, dtype_bits(dtype)) > budget)
       throw Error(Code::out_of_memory,
                   cat(describe(node), " would need ", human_bytes(packed_bytes(elements, dtype_bits(dtype)))));
-    outputs[k] = Tensor(dtype, shape);
+    made.push_back(k);
     out_info.push_back({dtype, shape.rank(), false});
-    out_views.push_back(outputs[k].view());
+    out_views.push_back({});
+  }
+  context.room->steps -= steps_of(schema, node, views, types);
+  if (context.room->steps < 0)
+    throw Error(Code::out_of_memory,
+                cat(describe(node), ": the graph asks for too much computation while it is compiled"));
+  for (size_t k : made) {
+    outputs[k] = Tensor(types[k].first, types[k].second);
+    out_views[k] = outputs[k].view();
   }
   NodeInfo info{node.op, node.attributes, in_info, out_info};
-  const Kernel* kernel = kernels.reference(info);
+  const Kernel* kernel = context.options.kernels.reference(info);
   if (!kernel) throw Error(Code::unsupported, cat(describe(node), " has no kernel for these dtypes"));
   auto state = kernel->prepare ? kernel->prepare(info) : nullptr;
   ThreadPool alone(1);
@@ -84,9 +114,8 @@ std::vector<Tensor> evaluate_node(const OpSet& ops, const KernelTable& kernels, 
   return outputs;
 }
 
-Evaluator::Evaluator(const OpSet& ops, const KernelTable& kernels, const Graph& graph, int64_t budget)
-    : ops_(ops),
-      kernels_(kernels),
+Evaluator::Evaluator(const PassContext& context, const Graph& graph, int64_t budget)
+    : context_(context),
       graph_(graph),
       budget_(budget),
       producer_(producers(graph)),
@@ -117,7 +146,7 @@ Tensor Evaluator::value(ValueId wanted) {
     const Node& node = graph_.nodes[static_cast<size_t>(index)];
     std::vector<Tensor> inputs;
     for (ValueId id : node.inputs) inputs.push_back(id == no_value ? Tensor() : values_.at(id));
-    auto outputs = evaluate_node(ops_, kernels_, graph_, node, inputs, symbols_, budget_);
+    auto outputs = evaluate_node(context_, graph_, node, inputs, symbols_, budget_);
     for (size_t k = 0; k < outputs.size(); ++k)
       if (node.outputs[k] != no_value) values_[node.outputs[k]] = std::move(outputs[k]);
   }

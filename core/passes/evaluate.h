@@ -6,19 +6,20 @@
 
 #include "core/exec/kernel.h"
 #include "core/graph/infer.h"
+#include "core/passes/pass.h"
 
 namespace plait {
 
 /// Runs one node without bodies. `symbols` are the values of the graph's symbols (for plait.Sizes), may be empty.
-/// Absent inputs are Tensors of dtype none. Throws Error(out_of_memory) when an output needs more than `budget`
-/// bytes, and whatever the shape rule or the kernel says.
-std::vector<Tensor> evaluate_node(const OpSet& ops, const KernelTable& kernels, const Graph& graph, const Node& node,
+/// Absent inputs are Tensors of dtype none. Takes its steps off the context's room. Throws Error(out_of_memory) when an
+/// output needs more than `budget` bytes or no steps are left, and whatever the shape rule or the kernel says.
+std::vector<Tensor> evaluate_node(const PassContext& context, const Graph& graph, const Node& node,
                                   std::span<const Tensor> inputs, std::span<const int64_t> symbols, int64_t budget);
 
-/// Values of a graph, computed as they are asked for. The graph must outlive it and not change.
+/// Values of a graph, computed as they are asked for. Graph and context must outlive it, and the graph not change.
 class Evaluator {
  public:
-  Evaluator(const OpSet& ops, const KernelTable& kernels, const Graph& graph, int64_t budget = int64_t{1} << 28);
+  Evaluator(const PassContext& context, const Graph& graph, int64_t budget = int64_t{1} << 28);
 
   void bind(ValueId id, Tensor tensor) { values_[id] = std::move(tensor); }
   void bind_symbol(SymbolId id, int64_t value) { symbols_[static_cast<size_t>(id)] = value; }
@@ -26,8 +27,7 @@ class Evaluator {
   Tensor value(ValueId id);
 
  private:
-  const OpSet& ops_;
-  const KernelTable& kernels_;
+  const PassContext& context_;
   const Graph& graph_;
   int64_t budget_;
   std::vector<int32_t> producer_;

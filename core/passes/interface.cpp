@@ -48,9 +48,12 @@ int layer_of(std::string_view name, int fallback) {
   return static_cast<int>(number);
 }
 
+bool is_open(const Dims& dims) {
+  return std::any_of(dims.begin() + 1, dims.end(), [](const Dim& dim) { return !dim.is_constant(); });
+}
+
 /// The axis of the past length: the last but one where that is symbolic, else the only symbolic one behind the batch.
-int past_axis(const Graph& graph, ValueId id) {
-  const Dims& dims = *graph.value(id).type.dims;
+int past_axis(const Dims& dims) {
   int last_but_one = static_cast<int>(dims.size()) - 2;
   if (!dims[static_cast<size_t>(last_but_one)].is_constant()) return last_but_one;
   for (int axis = 1; axis < static_cast<int>(dims.size()); ++axis)
@@ -69,6 +72,9 @@ class Finder {
     if (found_.logits < 0 && !graph_.outputs.empty()) found_.logits = 0;
     pair_by_name();
     pair_by_position();
+    // Without a count of what a buffer holds, an input of fixed size is a state: it grows in no direction.
+    for (auto& cache : found_.caches)
+      if (found_.counters.empty() && !is_open(cache.dims)) cache.axis = -1;
     fill_sizes();
     if (found_.ids == no_value) found_.why = "no integer input of rank 2 looks like token ids";
     else if (found_.logits < 0) found_.why = "there is no output";
@@ -92,7 +98,7 @@ class Finder {
     if (is_float(dtype) && rank(graph_, id) >= 3) {
       DecoderInterface::Cache cache;
       cache.past = id;
-      cache.axis = past_axis(graph_, id);
+      cache.axis = past_axis(*value.type.dims);
       cache.layer = layer_of(value.name, static_cast<int>(found_.caches.size() / 2));
       cache.dims = *value.type.dims;
       found_.caches.push_back(std::move(cache));
@@ -158,7 +164,7 @@ class Finder {
       return;  // whoever compiles the graph says it better
     }
     auto same_length = [&](const DecoderInterface::Cache& cache) {
-      if (cache.present < 0) return false;
+      if (cache.present < 0 || cache.axis < 0) return false;
       const auto& dims = inferred.value(inferred.outputs[static_cast<size_t>(cache.present)]).type.dims;
       auto axis = static_cast<size_t>(cache.axis);
       return dims && dims->size() == cache.dims.size() && (*dims)[axis] == cache.dims[axis];

@@ -1,6 +1,7 @@
 #pragma once
 // Passes rewrite a graph. Every one goes through the same runner, which names, times, checks and dumps it.
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -31,11 +32,20 @@ struct CompileOptions {
   LoadProgress* progress = nullptr;
 };
 
+/// What running parts of a graph may cost one compilation: a file of some bytes can ask for years of work, and for any
+/// amount of memory in small pieces. A step is an element read or written, or a multiplication.
+struct EvaluationRoom {
+  int64_t steps = int64_t{1} << 33;         ///< about 10 s; masks probed over thousands of tokens take 2^31
+  int64_t kept_bytes = int64_t{512} << 20;  ///< of constants that folding computes
+};
+
 /// What passes know beyond the graph, handed from one to the next.
 struct PassContext {
   const CompileOptions& options;
   Knowledge knowledge;  ///< contents of small integer values, symbolic; kept by `fold`
   Decoder decoder;      ///< what `raise` recognised
+  /// Shared, so that it can be used up where the context is constant.
+  std::shared_ptr<EvaluationRoom> room = std::make_shared<EvaluationRoom>();
 };
 
 struct Pass {

@@ -67,7 +67,7 @@ static void bind_mask_by_token(Evaluator& evaluator, const Graph& graph, ValueId
 Evaluator evaluator_at(const Graph& graph, const PassContext& context, const Probe& probe) {
   const DecoderInterface& interface = context.decoder.interface;
   if (context.options.progress) context.options.progress->check();
-  Evaluator evaluator(context.options.ops, context.options.kernels, graph);
+  Evaluator evaluator(context, graph);
   evaluator.bind_symbol(interface.batch, 1);
   evaluator.bind_symbol(interface.sequence, probe.tokens);
   // A buffer is imagined to be just full.

@@ -86,7 +86,7 @@ std::optional<std::vector<float>> RegionProbe::run(const Region& region, const S
                                                    const std::vector<float>& entry,
                                                    const std::vector<std::pair<ValueId, Tensor>>& side) const {
   if (context_.options.progress) context_.options.progress->check();
-  Evaluator evaluator(context_.options.ops, context_.options.kernels, graph);
+  Evaluator evaluator(context_, graph);
   Tensor f32 = Tensor::of<float>(DType::f32, shape, entry);
   DType dtype = graph.value(region.entry).type.dtype;
   evaluator.bind(region.entry, materialize({{}, f32, {{RecipeStep::Kind::cast, {}, dtype}}}));
@@ -101,7 +101,7 @@ std::optional<std::vector<float>> RegionProbe::run(const Region& region, const S
 
 Tensor RegionProbe::at_positions(ValueId id, const std::vector<int32_t>& places) const {
   auto count = static_cast<int64_t>(places.size());
-  Evaluator evaluator(context_.options.ops, context_.options.kernels, graph);
+  Evaluator evaluator(context_, graph);
   for (ValueId input : graph.inputs)
     if (graph.value(input).name == "positions")
       evaluator.bind(input, Tensor::of<int32_t>(DType::i32, {1, count}, places));

@@ -58,9 +58,13 @@ struct OldNode {
   }
 };
 
-/// Ops of ONNX Runtime's older optimizers that are several in one, written as these. Throw Error(unsupported) for forms
-/// of them that no decoder or encoder of these optimizers has.
+/// Ops that are several in one, of ONNX Runtime's older optimizers and of hybrid decoders, written as these. Throw
+/// Error(unsupported) for forms of them that no such model has.
 void spell_attention(OldNode& old);
 void spell_embedding(OldNode& old);
+void spell_causal_conv(OldNode& old);
+void spell_attention_gate(OldNode& old);
+void spell_gated_norm(OldNode& old);
+void spell_linear_attention(OldNode& old);
 
 }  // namespace plait::onnx_import

@@ -164,8 +164,13 @@ constexpr Row rows[] = {
     {"TopK", 10, top_k},
     {"Unsqueeze", 13, unsqueeze},
     {"Upsample", every_opset, refuse},
+    {"CausalConvWithState", every_opset, spell_causal_conv},
     {"com.microsoft.Attention", every_opset, spell_attention},
+    {"com.microsoft.CausalConvWithState", every_opset, spell_causal_conv},
     {"com.microsoft.EmbedLayerNormalization", every_opset, spell_embedding},
+    {"com.microsoft.GatedRMSNorm", every_opset, spell_gated_norm},
+    {"com.microsoft.LinearAttention", every_opset, spell_linear_attention},
+    {"com.microsoft.LinearAttentionGate", every_opset, spell_attention_gate},
 };
 
 }  // namespace

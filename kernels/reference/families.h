@@ -23,6 +23,7 @@ void add_attention(KernelTable& table);
 void add_grouped_attention(KernelTable& table);
 void add_multi_head_attention(KernelTable& table);
 void add_rope(KernelTable& table);
+void add_recurrent(KernelTable& table);
 void add_generation(KernelTable& table);
 void add_quantize(KernelTable& table);
 

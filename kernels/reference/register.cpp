@@ -24,6 +24,7 @@ void register_reference_kernels(KernelTable& table) {
   add_grouped_attention(table);
   add_multi_head_attention(table);
   add_rope(table);
+  add_recurrent(table);
   add_generation(table);
   add_quantize(table);
 }

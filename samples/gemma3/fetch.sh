@@ -3,6 +3,7 @@
 # run left is cleared away.
 #
 #   fetch.sh [--dtype bf16|f32] [--opset 23|18]        default: bf16, 23
+#   fetch.sh --environment                             only makes the Python environment
 #
 # Environment: PLAIT_MODELS         where models lie (default: models/ of this repository)
 #              PLAIT_SAMPLES_VENV   the Python environment to make or use (default: .venv-samples of this repository)
@@ -15,6 +16,7 @@ models=${PLAIT_MODELS:-$root/models}
 venv=${PLAIT_SAMPLES_VENV:-$root/.venv-samples}
 dtype=bf16
 opset=23
+only_environment=
 
 die() {
     echo "fetch.sh: $1" >&2
@@ -25,10 +27,12 @@ while [ $# -gt 0 ]; do
     case $1 in
         --dtype) dtype=${2:-} ;;
         --opset) opset=${2:-} ;;
+        --environment) only_environment=1 ;;
         -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;;
         *) die "unknown argument $1 (try --help)" ;;
     esac
-    shift $(($# > 1 ? 2 : 1))
+    [ "$1" = --environment ] || [ $# -lt 2 ] || shift
+    shift
 done
 case $dtype in bf16 | f32) ;; *) die "--dtype is bf16 or f32, not '$dtype'" ;; esac
 case $opset in 23 | 18) ;; *) die "--opset is 23 or 18, not '$opset'" ;; esac
@@ -70,6 +74,10 @@ fetch_gguf() {
     rm -rf "$part"
 }
 
+if [ -n "$only_environment" ]; then
+    make_venv
+    exit 0
+fi
 if is_there; then
     echo "$models/$name is there"
     cat "$models/$name/NOTICE"

@@ -71,13 +71,18 @@ class GraphWriter:
         return self._constants[key]
 
     def weight(self, name, shape, blocks, dtype="f32"):
-        """A weight in the external file. `blocks` are f32 arrays that follow each other along the first dimension."""
+        """A weight in the external file. `blocks` are f32 arrays that follow each other along the first dimension.
+
+        None leaves a hole in the file, which reads as zeros and takes no room on the disk.
+        """
         self._data.write(b"\0" * (-self._data.tell() % ALIGNMENT))
         offset = self._data.tell()
-        for block in blocks:
+        expected = int(np.prod(shape, dtype=np.int64)) * ELEMENT_BYTES[dtype]
+        if blocks is None:
+            self._data.truncate(self._data.seek(expected, 1))
+        for block in blocks or ():
             self._data.write(memoryview(narrow(block, dtype)).cast("B"))
         length = self._data.tell() - offset
-        expected = int(np.prod(shape, dtype=np.int64)) * ELEMENT_BYTES[dtype]
         if length != expected:
             raise ValueError(f"{name}: {length} bytes were written, {list(shape)} in {dtype} needs {expected}")
         tensor = TensorProto(name=name, data_type=ONNX_TYPE[dtype], dims=shape,

@@ -80,6 +80,9 @@ onnx::AttributeProto& add_attribute(Message& node, const std::string& name,
 inline void set_int(onnx::NodeProto& node, const std::string& name, int64_t value) {
   add_attribute(node, name, onnx::AttributeProto::INT).set_i(value);
 }
+inline void set_string(onnx::NodeProto& node, const std::string& name, const std::string& value) {
+  add_attribute(node, name, onnx::AttributeProto::STRING).set_s(value);
+}
 inline void set_ints(onnx::NodeProto& node, const std::string& name, const std::vector<int64_t>& values) {
   auto& attribute = add_attribute(node, name, onnx::AttributeProto::INTS);
   for (int64_t value : values) attribute.add_ints(value);

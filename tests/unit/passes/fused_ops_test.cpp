@@ -30,7 +30,9 @@ void fill(ModelBuilder& b, const std::string& name, const std::vector<int64_t>& 
 std::vector<Tensor> run(const ModelBuilder& b, const std::vector<std::pair<std::string, Tensor>>& inputs) {
   const World& world = World::get();
   Graph graph = import_bytes(blob_of(b.bytes()), {}, world.ops).graph;
-  Evaluator evaluator(world.ops, world.kernels, graph);
+  const CompileOptions options = world.options();
+  const PassContext context{options, {}, {}};
+  Evaluator evaluator(context, graph);
   for (const auto& [name, tensor] : inputs) evaluator.bind(graph.find(name), tensor);
   std::vector<Tensor> out;
   for (ValueId id : graph.outputs) out.push_back(evaluator.value(id));
@@ -153,6 +155,96 @@ TEST(FusedOps, OtherFormsAreRefusedByName) {
   b.output("y");
   expect_error(Code::unsupported, {"Attention", "mask of rank 1"},
                [&] { import_bytes(blob_of(b.bytes()), {}, World::get().ops); });
+}
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+TEST(FusedOps, CausalConvolutionWithState) {
+  constexpr int64_t b = 2, c = 3, s = 4, k = 3;
+  std::vector<float> x = numbers(b * c * s, 1), w = numbers(c * k, 2), bias = numbers(c, 3),
+                     past = numbers(b * c * (k - 1), 4);
+  for (bool cached : {false, true}) {
+    for (const char* activation : {"none", "silu"}) {
+      ModelBuilder m(21);
+      m.import_opset("com.microsoft", 1);
+      m.input("x", {"2", "3", "s"});
+      m.input("past", {"2", "3", "2"});
+      fill(m, "w", {c, 1, k}, w);
+      fill(m, "bias", {c}, bias);
+      auto& node =
+          m.node("CausalConvWithState", {"x", "w", "bias", cached ? "past" : ""}, {"y", "present"}, "com.microsoft");
+      set_string(node, "activation", activation);
+      m.output("y");
+      m.output("present");
+      auto out = run(m, {{"x", f32({b, c, s}, x)}, {"past", f32({b, c, k - 1}, past)}});
+      ASSERT_EQ(out.size(), 2u);
+      std::vector<float> y, present;
+      for (int64_t row = 0; row < b * c; ++row) {
+        auto at = [&](int64_t place) {  // counted from the first new element
+          if (place >= 0) return double{x[static_cast<size_t>(row * s + place)]};
+          return cached ? double{past[static_cast<size_t>(row * (k - 1) + place + k - 1)]} : 0.0;
+        };
+        for (int64_t t = 0; t < s; ++t) {
+          double sum = bias[static_cast<size_t>(row % c)];
+          for (int64_t i = 0; i < k; ++i)
+            sum += double{w[static_cast<size_t>(row % c * k + i)]} * at(t + i - (k - 1));
+          y.push_back(static_cast<float>(activation == std::string("silu") ? sum * sigmoid(sum) : sum));
+        }
+        for (int64_t i = s - (k - 1); i < s; ++i) present.push_back(static_cast<float>(at(i)));
+      }
+      expect_near(out[0], y);
+      expect_near(out[1], present);
+    }
+  }
+}
+
+TEST(FusedOps, GatesOfLinearAttention) {
+  constexpr int64_t tokens = 3, h = 4;
+  std::vector<float> a = numbers(tokens * h, 1), bias = numbers(h, 2), scale = numbers(h, 3),
+                     beta = numbers(tokens * h, 4);
+  ModelBuilder m(21);
+  m.import_opset("com.microsoft", 1);
+  m.input("a", {"1", "3", "4"});
+  m.input("b", {"1", "3", "4"});
+  fill(m, "bias", {h}, bias);
+  fill(m, "scale", {h}, scale);
+  m.node("LinearAttentionGate", {"a", "bias", "scale", "b"}, {"decay", "beta"}, "com.microsoft");
+  m.output("decay");
+  m.output("beta");
+  auto out = run(m, {{"a", f32({1, tokens, h}, a)}, {"b", f32({1, tokens, h}, beta)}});
+  std::vector<float> decay, rate;
+  for (size_t i = 0; i < a.size(); ++i) {
+    decay.push_back(static_cast<float>(scale[i % h] * std::log1p(std::exp(double{a[i]} + bias[i % h]))));
+    rate.push_back(static_cast<float>(sigmoid(beta[i])));
+  }
+  expect_near(out[0], decay);
+  expect_near(out[1], rate);
+}
+
+TEST(FusedOps, GatedNormOfEachHead) {
+  constexpr int64_t tokens = 3, heads = 2, d = 4;
+  std::vector<float> x = numbers(tokens * heads * d, 1), scale = numbers(d, 2), gate = numbers(tokens * heads * d, 3);
+  for (const char* activation : {"silu", "sigmoid"}) {
+    ModelBuilder m(21);
+    m.import_opset("com.microsoft", 1);
+    m.input("x", {"1", "3", "8"});
+    m.input("gate", {"1", "3", "8"});
+    fill(m, "scale", {d}, scale);
+    auto& node = m.node("GatedRMSNorm", {"x", "scale", "gate"}, {"y"}, "com.microsoft");
+    set_string(node, "activation", activation);
+    m.output("y");
+    auto out = run(m, {{"x", f32({1, tokens, heads * d}, x)}, {"gate", f32({1, tokens, heads * d}, gate)}});
+    std::vector<float> y;
+    for (int64_t i = 0; i < tokens * heads * d; ++i) {
+      double squares = 0;
+      for (int64_t j = i / d * d; j < i / d * d + d; ++j)
+        squares += double{x[static_cast<size_t>(j)]} * x[static_cast<size_t>(j)];
+      double g = gate[static_cast<size_t>(i)], normed = x[static_cast<size_t>(i)] / std::sqrt(squares / d + 1e-5);
+      y.push_back(static_cast<float>(normed * scale[static_cast<size_t>(i % d)] *
+                                     (activation == std::string("silu") ? g * sigmoid(g) : sigmoid(g))));
+    }
+    expect_near(out[0], y);
+  }
 }
 
 }  // namespace

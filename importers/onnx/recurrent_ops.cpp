@@ -1,0 +1,110 @@
+// Ops of hybrid decoders (Qwen 3.5, LFM 2) that are several in one, written as these. LinearAttention itself stays an op.
+#include "importers/onnx/old_node.h"
+
+namespace plait::onnx_import {
+namespace {
+
+Attributes with(const char* name, int64_t value) {
+  Attributes out;
+  out.set(name, value);
+  return out;
+}
+
+ValueId list(OldNode& old, std::vector<int64_t> numbers) { return old.ints(numbers); }
+
+ValueId output(const OldNode& old, size_t k) { return k < old.node.outputs.size() ? old.node.outputs[k] : no_value; }
+
+/// x * sigmoid(x)
+ValueId silu(OldNode& old, ValueId x) { return old.emit("Mul", {x, old.emit("Sigmoid", {x})}); }
+
+/// The node itself becomes the last op of the form.
+void become(OldNode& old, std::string op, std::vector<ValueId> inputs, Attributes attributes = {}) {
+  old.node.op = std::move(op);
+  old.node.inputs = std::move(inputs);
+  old.node.outputs.resize(1);
+  old.node.attributes = std::move(attributes);
+}
+
+void refuse_rollback(const OldNode& old) {
+  if (old.node.attributes.integer("state_window", 0))
+    throw Error(Code::unsupported, "attribute state_window asks for states to go back to",
+                "export the model without a state window");
+}
+
+/// The sizes of a weight that the file holds.
+std::vector<int64_t> weight_dims(const OldNode& old, size_t index) {
+  const auto& dims = old.graph.value(old.required(index)).type.dims;
+  std::vector<int64_t> out;
+  for (const Dim& dim : dims ? *dims : Dims{}) {
+    if (!dim.is_constant()) throw Error(Code::unsupported, cat("the sizes of input ", index, " are not constant"));
+    out.push_back(dim.constant());
+  }
+  if (out.empty()) throw Error(Code::unsupported, cat("the sizes of input ", index, " are not known"));
+  return out;
+}
+
+}  // namespace
+
+/// CausalConvWithState: x [b, c, s], weight [c, 1, k], bias?, past? [b, c, k - 1] -> y, present: each channel's
+/// convolution of what came before and x.
+void spell_causal_conv(OldNode& old) {
+  refuse_rollback(old);
+  const std::string activation = old.node.attributes.string("activation", "none");
+  const std::vector<int64_t> weight = weight_dims(old, 1);
+  if (weight.size() != 3 || weight[2] < 1 || old.node.attributes.integer("ndim", 1) != 1)
+    throw Error(Code::unsupported, "a causal convolution over more than one dimension");
+  if (activation != "none" && activation != "silu" && activation != "swish")
+    throw Error(Code::bad_model, cat("attribute activation is ", quote(activation)),
+                "none, silu or swish is expected");
+  const int64_t before = weight[2] - 1;
+  ValueId all = old.input(3) != no_value ? old.emit("Concat", {old.input(3), old.required(0)}, with("axis", 2))
+                                         : old.emit("Pad", {old.required(0), list(old, {0, 0, before, 0, 0, 0})});
+  if (output(old, 1) != no_value)
+    old.emit("Slice", {all, list(old, {before ? -before : INT64_MAX}), list(old, {INT64_MAX}), list(old, {2})}, {},
+             output(old, 1));
+  std::vector<ValueId> operands{all, old.required(1)};
+  if (old.input(2) != no_value) operands.push_back(old.input(2));
+  if (activation == "none") return become(old, "Conv", std::move(operands), with("group", weight[0]));
+  ValueId y = old.emit("Conv", std::move(operands), with("group", weight[0]));
+  become(old, "Mul", {y, old.emit("Sigmoid", {y})});
+}
+
+/// com.microsoft.LinearAttentionGate: a, dt_bias, decay_scale, b -> decay_scale * softplus(a + dt_bias), sigmoid(b); the
+/// decay is computed in f32.
+void spell_attention_gate(OldNode& old) {
+  ValueId a = old.required(0), b = old.input(3);
+  if (output(old, 1) != no_value) {
+    if (b == no_value) throw Error(Code::bad_model, "input 3 is missing");
+    old.emit("Sigmoid", {b}, {}, output(old, 1));
+  }
+  ValueId wide = old.emit("Cast", {a}, with("to", static_cast<int64_t>(DType::f32)));
+  ValueId decay = old.emit("Softplus", {old.emit("Add", {wide, old.required(1)})});
+  become(old, "CastLike", {old.emit("Mul", {decay, old.required(2)}), a});
+}
+
+/// com.microsoft.GatedRMSNorm: x [..., h], scale [d], gate [..., h] -> the norm of each d of x, times the gate's activation.
+void spell_gated_norm(OldNode& old) {
+  const std::string activation = old.node.attributes.string("activation", "silu");
+  if (activation != "silu" && activation != "swish" && activation != "sigmoid")
+    throw Error(Code::bad_model, cat("attribute activation is ", quote(activation)), "silu or sigmoid is expected");
+  const int64_t d = weight_dims(old, 1).back();
+  ValueId x = old.required(0), gate = old.required(2);
+  const auto& dims = old.graph.value(x).type.dims;
+  // Zeros keep a size: rank 3 is what exporters write; where it is known otherwise, as many zeros.
+  std::vector<int64_t> heads(dims ? dims->size() - 1 : 2, 0);
+  heads.insert(heads.end(), {-1, d});
+  Attributes norm = with("axis", -1);
+  norm.set("epsilon", old.node.attributes.real("epsilon", 1e-5));
+  ValueId normed = old.emit("RMSNormalization", {old.emit("Reshape", {x, list(old, heads)}), old.required(1)}, norm);
+  ValueId flat = old.emit("Reshape", {normed, old.emit("Shape", {x})});
+  become(old, "Mul", {flat, activation == "sigmoid" ? old.emit("Sigmoid", {gate}) : silu(old, gate)});
+}
+
+/// com.microsoft.LinearAttention is ONNX's, with more ratios of heads.
+void spell_linear_attention(OldNode& old) {
+  refuse_rollback(old);
+  old.node.attributes.erase("state_window");
+  old.node.op = "LinearAttention";
+}
+
+}  // namespace plait::onnx_import
