@@ -184,9 +184,10 @@ typedef enum plait_log_level { PLAIT_LOG_DEBUG = 0, PLAIT_LOG_INFO = 1, PLAIT_LO
 PLAIT_API plait_status plait_log_next(plait_model* model, plait_log_level* level, plait_tensor** text);
 PLAIT_API plait_status plait_model_release(plait_model* model);
 
-/* The ops that Plait knows, as JSON: [{"op", "since", "inputs", "outputs", "attributes", "dims", "gradient", "doc",
- * "kernels": [{"isa", "dtypes"}, ...]}, ...]. An op without kernels is done by the program itself, as If, Loop and Scan
- * are. Options: "isa". */
+/* The ops that Plait knows, as JSON: [{"op", "since", "inputs", "outputs", "attributes", "oldest", "types",
+ * "written_as", "dims", "gradient", "doc", "kernels": [{"isa", "dtypes"}, ...]}, ...]. Of ONNX's own ops the forms of
+ * the opsets from "oldest" on are read, with operands of "types" (docs/ops.md). An op without kernels is done by the
+ * program itself, as If, Loop and Scan are, or written as another when a file is read. Options: "isa". */
 PLAIT_API plait_status plait_ops(plait_options* options, plait_tensor** json);
 
 /* ---- Tokenizers ----------------------------------------------------------------------------------------------

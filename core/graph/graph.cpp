@@ -133,6 +133,14 @@ std::string describe(const Node& node) {
   return node.name.empty() ? cat("a node ", node.op) : cat("node ", quote(node.name), " (", node.op, ")");
 }
 
+std::string describe(const Graph& graph, const Node& node) {
+  if (node.name.empty())
+    for (ValueId id : node.outputs)
+      if (id != no_value && !graph.value(id).name.empty())
+        return cat("the node ", node.op, " that makes ", quote(graph.value(id).name));
+  return describe(node);
+}
+
 std::string text(const Type& type, const SymbolTable& symbols) {
   std::string out(type.dtype == DType::none ? "?" : dtype_name(type.dtype));
   return out + (type.dims ? text(*type.dims, symbols) : "[...]");

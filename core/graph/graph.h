@@ -40,6 +40,7 @@ struct Node {
   /// after the op's own, and an input of the body: nothing is captured silently.
   std::vector<std::pair<std::string, std::shared_ptr<Graph>>> bodies;
   std::string name;   ///< as in the file, or of the node it came from: for messages and the way back
+  int32_t opset = 0;  ///< of its domain in the file, for messages; 0 for a node that a pass made
   int32_t stage = 0;  ///< pipeline stage
 };
 
@@ -89,6 +90,8 @@ std::vector<std::vector<int32_t>> consumers(const Graph& graph);
 
 /// "node "/model/layers.0/mlp/Mul" (Mul)": where messages point to.
 std::string describe(const Node& node);
+/// The same; a node without a name is told by the value it makes: "the node Mul that makes "y"".
+std::string describe(const Graph& graph, const Node& node);
 /// "f32[b, s, 64]"; "?" for what is unknown.
 std::string text(const Type& type, const SymbolTable& symbols);
 

@@ -63,8 +63,7 @@ class Context final : public InferContext {
   const Node& node() const override { return node_; }
 
   Dim unknown(std::string_view stem) override {
-    if (!table_)
-      throw Error(Code::internal, cat("the size ", quote(stem), " cannot be told from the operands"));
+    if (!table_) throw Error(Code::internal, cat("the size ", quote(stem), " cannot be told from the operands"));
     size_t count = unknowns_.size();
     std::string name = cat(stem, ".", suffix_, count ? cat(".", count) : std::string());
     unknowns_.push_back(Dim::symbol(table_->intern(name)));
@@ -77,8 +76,8 @@ class Context final : public InferContext {
   void set_dims(int i, Dims dims) override {
     if (!wants(i)) return;
     if (dims.size() > static_cast<size_t>(Shape::max_rank))
-      throw Error(Code::unsupported, cat("output ", i, " has rank ", dims.size(), ", at most ", Shape::max_rank,
-                                         " is possible"));
+      throw Error(Code::unsupported,
+                  cat("output ", i, " has rank ", dims.size(), ", at most ", Shape::max_rank, " is possible"));
     for (const Dim& dim : dims)
       if (dim.is_constant() && dim.constant() < 0) fail(cat("output ", i, " would have a size of ", dim.constant()));
     outputs_[at(i)].dims = std::move(dims);
@@ -156,15 +155,23 @@ void infer_plain(const OpSchema& schema, Graph& graph, const Node& node, Knowled
   }
 }
 
+std::vector<DType> dtypes_of(const Graph& graph, std::span<const ValueId> ids) {
+  std::vector<DType> out;
+  for (ValueId id : ids) out.push_back(id == no_value ? DType::none : graph.value(id).type.dtype);
+  return out;
+}
+
 }  // namespace
 
 void infer_node(const OpSet& ops, Graph& graph, const Node& node, Knowledge& knowledge) {
   const OpSchema& schema = check_node(ops, node);
   try {
+    check_types(schema, node, dtypes_of(graph, node.inputs), {});
     if (node.bodies.empty()) infer_plain(schema, graph, node, knowledge);
     else infer_with_bodies(ops, graph, node, knowledge);
+    check_types(schema, node, {}, dtypes_of(graph, node.outputs));
   } catch (const Error& error) {
-    throw error.at(describe(node));
+    throw error.at(describe(graph, node));
   }
 }
 

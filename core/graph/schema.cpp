@@ -55,8 +55,8 @@ void check_count(const Node& node, const OpSchema& row, const char* what, size_t
   auto count = static_cast<int>(given);
   if (count >= least && (most < 0 || count <= most)) return;
   std::string expected = most < 0 ? cat("at least ", least) : least == most ? cat(least) : cat(least, " to ", most);
-  throw Error(Code::bad_model, cat(describe(node), ": ", op_and_domain(row.name), " takes ", expected, " ", what,
-                                   ", got ", count));
+  throw Error(Code::bad_model,
+              cat(describe(node), ": ", op_and_domain(row.name), " takes ", expected, " ", what, ", got ", count));
 }
 
 void check_required_inputs(const Node& node, const OpSchema& row) {
@@ -74,8 +74,8 @@ void check_attributes(const Node& node, const OpSchema& row) {
     auto known = std::find_if(row.attributes.begin(), row.attributes.end(),
                               [&name = name](const AttributeRow& a) { return a.name == name; });
     if (known == row.attributes.end())
-      throw Error(Code::bad_model, cat(describe(node), ": ", op_and_domain(row.name), " has no attribute ",
-                                       quote(name)));
+      throw Error(Code::bad_model,
+                  cat(describe(node), ": ", op_and_domain(row.name), " has no attribute ", quote(name)));
     std::string_view kind = attribute_kind(value);
     bool number = known->kind == "float" && kind == "int";
     if (kind != known->kind && !number)
@@ -101,14 +101,52 @@ void InferContext::fail(std::string message, std::string hint) {
 void OpSet::add(OpSchema schema) {
   std::tie(schema.min_inputs, schema.max_inputs) = counts(schema.inputs);
   std::tie(schema.min_outputs, schema.max_outputs) = counts(schema.outputs);
+  schema.type_rule = parse_type_rule(schema.types);
   auto [place, added] = rows_.try_emplace(schema.name);
   if (!added) throw Error(Code::internal, cat("the op ", quote(schema.name), " has two schema rows"));
   place->second = std::move(schema);
 }
 
+void OpSet::claim(std::string_view op, int oldest, std::string types) {
+  auto found = rows_.find(op);
+  if (found == rows_.end()) throw Error(Code::internal, cat("claims for ", quote(op), ", which has no schema row"));
+  found->second.oldest = oldest;
+  found->second.type_rule = parse_type_rule(types);
+  found->second.types = std::move(types);
+}
+
 const OpSchema* OpSet::find(std::string_view op) const {
   auto found = rows_.find(op);
-  return found == rows_.end() ? nullptr : &found->second;
+  return found == rows_.end() || !found->second.written_as.empty() ? nullptr : &found->second;
+}
+
+void check_opset(const OpSet& ops, std::string_view op, int64_t opset) {
+  auto row = ops.all().find(op);
+  if (row == ops.all().end() || opset >= row->second.oldest) return;
+  throw Error(Code::unsupported,
+              cat("the form that ", op_and_domain(op), " has in opset ", opset, " is not read; those from opset ",
+                  row->second.oldest, " on are"),
+              "convert the model to opset 21 or later");
+}
+
+void check_types(const OpSchema& row, const Node& node, std::span<const DType> inputs,
+                 std::span<const DType> outputs) {
+  auto check = [&](const std::vector<TypeSet>& sets, std::span<const DType> dtypes, std::string_view names,
+                   const char* what) {
+    for (size_t i = 0; i < dtypes.size(); ++i) {
+      const TypeSet* set = TypeRule::of(sets, i);
+      if (!set || dtypes[i] == DType::none || set->has(dtypes[i])) continue;
+      std::vector<OperandName> operands = operand_names(names);
+      std::string_view name = operands.empty() ? "" : operands[std::min(i, operands.size() - 1)].name;
+      std::string opset = node.opset ? cat(" opset ", node.opset) : std::string();
+      throw Error(Code::unsupported,
+                  cat(op_and_domain(row.name), opset, " does not take ", dtype_name(dtypes[i]), " for ", what, " ", i,
+                      " (", name, ")"),
+                  cat("the types that it takes: ", row.types));
+    }
+  };
+  check(row.type_rule.operands, inputs, row.inputs, "input");
+  check(row.type_rule.results, outputs, row.outputs, "output");
 }
 
 const OpSchema& check_node(const OpSet& ops, const Node& node) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/graph/graph.h"
+#include "core/graph/type_rule.h"
 
 namespace plait {
 
@@ -71,6 +72,14 @@ struct OpSchema {
   std::string doc;  ///< one line
   int since = 0;    ///< the ONNX opset whose form of the op this row describes; 0 for ops of Plait's own
 
+  // What Plait claims of an op of the standard: it takes these uses and no others (core/ops/claims.cpp).
+  int oldest = 0;     ///< the first opset whose form of the op is read; 0: claims are not kept for this op
+  std::string types;  ///< the types rule (grammar: core/graph/type_rule.h); "": what its kernels take
+  /// Set: importers write the op as others, named here, and no graph holds it.
+  std::string written_as;
+
+  TypeRule type_rule;  ///< derived from `types`
+
   int min_inputs = 0, max_inputs = 0;  ///< derived from `inputs`; max -1 for a repeated last one
   int min_outputs = 0, max_outputs = 0;
 };
@@ -79,7 +88,11 @@ struct OpSchema {
 class OpSet {
  public:
   void add(OpSchema schema);
+  /// Adds what is claimed to the row of an op.
+  void claim(std::string_view op, int oldest, std::string types);
+  /// The row of an op that a graph may hold, or null.
   const OpSchema* find(std::string_view op) const;
+  /// All rows, those of ops that importers write as others included.
   const std::map<std::string, OpSchema, std::less<>>& all() const { return rows_; }
 
  private:
@@ -89,5 +102,14 @@ class OpSet {
 /// Throws Error(unsupported) when the op is unknown, Error(bad_model) when its operand counts or attributes are not as
 /// the schema says. Names node, op and domain.
 const OpSchema& check_node(const OpSet& ops, const Node& node);
+
+/// Throws Error(unsupported) when the form that the op has in `opset` is older than those that are read. Names op,
+/// domain and opset; an op that is not known, or of no claims, passes.
+void check_opset(const OpSet& ops, std::string_view op, int64_t opset);
+
+/// Throws Error(unsupported), naming op, domain, opset and operand, when a dtype is none of those that the op takes.
+/// DType::none is one that is not known. Dtypes are in the order of the node's operands.
+void check_types(const OpSchema& row, const Node& node, std::span<const DType> inputs,
+                 std::span<const DType> outputs);
 
 }  // namespace plait

@@ -1,4 +1,5 @@
 // Changes of the element type.
+#include "core/base/text.h"
 #include "core/ops/families.h"
 #include "core/ops/rows.h"
 
@@ -16,6 +17,12 @@ void convert(InferContext& context, DType to) {
 
 void infer_cast(InferContext& context) {
   convert(context, dtype_attribute(context.attributes(), "to", DType::none));
+}
+void infer_bit_cast(InferContext& context) {
+  DType from = context.dtype(0), to = dtype_attribute(context.attributes(), "to", DType::none);
+  if (from != DType::none && dtype_bits(from) != dtype_bits(to))
+    InferContext::fail(cat("the bits of ", dtype_name(from), " are no ", dtype_name(to)));
+  context.set_type(0, to);
 }
 void infer_cast_like(InferContext& context) { convert(context, context.dtype(1)); }
 
@@ -35,6 +42,8 @@ void register_cast(OpSet& ops) {
            .dims_of = [](const Node&, const std::vector<Type>& in,
                          const std::vector<Type>& out) { return cast_dims(in, out) + " -> ..."; },
            .infer = infer_cast, .doc = "x as another element type", .since = 24});
+  ops.add({.name = "BitCast", .inputs = "input", .outputs = "output", .attributes = {{"to", "int", "required"}},
+           .dims = "... -> ...", .infer = infer_bit_cast, .doc = "the same bits as another element type", .since = 26});
   ops.add({.name = "CastLike", .inputs = "x like", .outputs = "y",
            .attributes = {{"saturate", "int", "1"}, {"round_mode", "string", "up"}}, .dims = "..., a -> ...",
            .dims_of = [](const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {

@@ -19,12 +19,14 @@ void register_matmul(OpSet& ops);
 void register_einsum(OpSet& ops);
 void register_normalization(OpSet& ops);
 void register_attention(OpSet& ops);
-void register_recurrent(OpSet& ops);
 void register_quantization(OpSet& ops);
 void register_convolution(OpSet& ops);
+void register_recurrent(OpSet& ops);
 void register_control(OpSet& ops);
 void register_plait(OpSet& ops);
 void register_microsoft(OpSet& ops);
 void register_microsoft_attention(OpSet& ops);
+/// After all others: adds to their rows.
+void register_claims(OpSet& ops);
 
 }  // namespace plait

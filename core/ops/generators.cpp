@@ -50,8 +50,23 @@ std::optional<Dim> range_length(const Dim& start, const Dim& limit, const Dim& d
   return never_negative(*length) ? length : std::nullopt;
 }
 
+/// Exporters hand over lists of one number, too.
+std::string range_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
+  std::vector<std::string> operands;
+  for (const Type& type : in) {
+    if (!type.dims->empty() && !is_one((*type.dims)[0])) return "";
+    operands.push_back(type.dims->empty() ? "" : "1");
+  }
+  return rule_text(operands, {"@s"});
+}
+
 void infer_range(InferContext& context) {
   context.set_type(0, context.dtype(0));
+  for (int i = 0; i < 3; ++i) {
+    const Dims* dims = context.dims(i);
+    if (!dims || dims->empty() || (dims->size() == 1 && (is_one((*dims)[0]) || !(*dims)[0].is_constant()))) continue;
+    InferContext::fail(cat("input ", i, " of a range is not a single number"));
+  }
   if (is_float(context.dtype(0))) return infer_float_range(context);
   const Dim *start = single(context.contents(0)), *limit = single(context.contents(1)),
             *delta = single(context.contents(2));
@@ -130,20 +145,33 @@ void infer_nonzero(InferContext& context) {
   context.set_type(0, DType::i64);
   std::optional<int64_t> count = count_nonzero(context.constant(0));
   Dim found = count ? Dim(*count) : context.unknown("nonzero");
-  if (const Dims* dims = context.dims(0))
-    context.set_dims(0, {Dim(static_cast<int64_t>(dims->size())), found});
+  if (const Dims* dims = context.dims(0)) context.set_dims(0, {Dim(static_cast<int64_t>(dims->size())), found});
 }
 
 }  // namespace
 
 void register_generators(OpSet& ops) {
-  ops.add({.name = "Shape", .inputs = "data", .outputs = "shape",
-           .attributes = {{"start", "int", "0"}, {"end", "int", ""}}, .infer = infer_shape,
-           .doc = "the sizes of the dims [start, end)", .since = 24});
-  ops.add({.name = "Size", .inputs = "data", .outputs = "size", .infer = infer_size, .doc = "the number of elements",
+  ops.add({.name = "Shape",
+           .inputs = "data",
+           .outputs = "shape",
+           .attributes = {{"start", "int", "0"}, {"end", "int", ""}},
+           .infer = infer_shape,
+           .doc = "the sizes of the dims [start, end)",
            .since = 24});
-  ops.add({.name = "Range", .inputs = "start limit delta", .outputs = "output", .dims = ", , -> @s",
-           .infer = infer_range, .doc = "start, start + delta, ... before limit", .since = 11});
+  ops.add({.name = "Size",
+           .inputs = "data",
+           .outputs = "size",
+           .infer = infer_size,
+           .doc = "the number of elements",
+           .since = 24});
+  ops.add({.name = "Range",
+           .inputs = "start limit delta",
+           .outputs = "output",
+           .dims = ", , -> @s",
+           .dims_of = range_dims,
+           .infer = infer_range,
+           .doc = "start, start + delta, ... before limit",
+           .since = 11});
   ops.add({.name = "ConstantOfShape",
            .inputs = "input",
            .outputs = "output",
@@ -155,14 +183,27 @@ void register_generators(OpSet& ops) {
            .infer = infer_constant_of_shape,
            .doc = "one value in a shape",
            .since = 24});
-  ops.add({.name = "EyeLike", .inputs = "input", .outputs = "output",
-           .attributes = {{"dtype", "int", ""}, {"k", "int", "0"}}, .dims = "[n] [m] -> [n] [m]",
-           .infer = infer_eye_like, .doc = "ones on a diagonal, zeros elsewhere", .since = 22});
-  ops.add({.name = "Unique", .inputs = "x", .outputs = "y indices? inverse_indices? counts?",
-           .attributes = {{"axis", "int", ""}, {"sorted", "int", "1"}}, .infer = infer_unique,
-           .doc = "the distinct elements, or slices along an axis", .since = 11});
-  ops.add({.name = "NonZero", .inputs = "x", .outputs = "y", .infer = infer_nonzero,
-           .doc = "the indices of elements that are not zero: [rank, count]", .since = 13});
+  ops.add({.name = "EyeLike",
+           .inputs = "input",
+           .outputs = "output",
+           .attributes = {{"dtype", "int", ""}, {"k", "int", "0"}},
+           .dims = "[n] [m] -> [n] [m]",
+           .infer = infer_eye_like,
+           .doc = "ones on a diagonal, zeros elsewhere",
+           .since = 22});
+  ops.add({.name = "Unique",
+           .inputs = "x",
+           .outputs = "y indices? inverse_indices? counts?",
+           .attributes = {{"axis", "int", ""}, {"sorted", "int", "1"}},
+           .infer = infer_unique,
+           .doc = "the distinct elements, or slices along an axis",
+           .since = 11});
+  ops.add({.name = "NonZero",
+           .inputs = "x",
+           .outputs = "y",
+           .infer = infer_nonzero,
+           .doc = "the indices of elements that are not zero: [rank, count]",
+           .since = 13});
 }
 
 }  // namespace plait

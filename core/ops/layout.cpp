@@ -64,7 +64,11 @@ void infer_expand(InferContext& context) {
   if (!dims) return;
   if (!target) {
     std::optional<size_t> length = known_length(context.dims(1));
-    if (length) context.set_dims(0, unknown_dims(context, std::max(*length, dims->size()), "expand"));
+    if (!length) return;
+    Dims out = unknown_dims(context, std::max(*length, dims->size()), "expand");
+    for (size_t i = 1; i <= dims->size(); ++i)  // what is not 1 stays as it is
+      if (const Dim& dim = (*dims)[dims->size() - i]; dim.is_constant() && !is_one(dim)) out[out.size() - i] = dim;
+    context.set_dims(0, std::move(out));
     return;
   }
   size_t rank = std::max(dims->size(), target->size());
@@ -164,8 +168,9 @@ void infer_concat(InferContext& context) {
     for (size_t i = 0; i < out.size(); ++i) {
       if (i == axis) out[i] = out[i] + dims[i];
       else if (std::optional<Dim> both = unify(out[i], dims[i])) out[i] = *both;
-      else InferContext::fail(cat("input ", k, " is ", dims[i].constant(), " on axis ", i, ", the inputs before ",
-                                  out[i].constant()));
+      else
+        InferContext::fail(
+            cat("input ", k, " is ", dims[i].constant(), " on axis ", i, ", the inputs before ", out[i].constant()));
     }
   }
   bool flat = out.size() == 1;
@@ -222,29 +227,65 @@ std::string space_dims(const Node& node, const std::vector<Type>&, const std::ve
 }  // namespace
 
 void register_layout(OpSet& ops) {
-  ops.add({.name = "Transpose", .inputs = "data", .outputs = "transposed", .attributes = {{"perm", "ints", ""}},
-           .dims = "*b s g d -> b g s d", .dims_of = transpose_dims, .infer = infer_transpose,
-           .doc = "the dims in another order (reversed when none is given)", .since = 24});
-  ops.add({.name = "Expand", .inputs = "input shape", .outputs = "output", .dims = "*b 1 h, [n] -> b s h",
-           .dims_of = expand_dims, .infer = infer_expand, .doc = "broadcast to a shape", .since = 13});
-  ops.add({.name = "Tile", .inputs = "input repeats", .outputs = "output", .dims = "*b [s] h, [n] -> b [t] h",
-           .dims_of = tile_dims, .infer = infer_tile, .doc = "the whole repeated along each dim", .since = 13});
+  ops.add({.name = "Transpose",
+           .inputs = "data",
+           .outputs = "transposed",
+           .attributes = {{"perm", "ints", ""}},
+           .dims = "*b s g d -> b g s d",
+           .dims_of = transpose_dims,
+           .infer = infer_transpose,
+           .doc = "the dims in another order (reversed when none is given)",
+           .since = 24});
+  ops.add({.name = "Expand",
+           .inputs = "input shape",
+           .outputs = "output",
+           .dims = "*b 1 h, [n] -> b s h",
+           .dims_of = expand_dims,
+           .infer = infer_expand,
+           .doc = "broadcast to a shape",
+           .since = 13});
+  ops.add({.name = "Tile",
+           .inputs = "input repeats",
+           .outputs = "output",
+           .dims = "*b [s] h, [n] -> b [t] h",
+           .dims_of = tile_dims,
+           .infer = infer_tile,
+           .doc = "the whole repeated along each dim",
+           .since = 13});
   // No rule: pads of +1 and -1 shift a dim and leave its size, so that sizes do not show which dims are free.
-  ops.add({.name = "Pad", .inputs = "data pads constant_value? axes?", .outputs = "output",
-           .attributes = {{"mode", "string", "constant"}}, .infer = infer_pad,
-           .doc = "more (or fewer) elements at both ends of each dim", .since = 24});
-  ops.add({.name = "Concat", .inputs = "inputs...", .outputs = "concat_result",
-           .attributes = {{"axis", "int", "required"}}, .dims = "+b [s] h, +b [t] h -> b [u] h",
-           .dims_of = concat_dims, .infer = infer_concat, .doc = "one after the other along a dim", .since = 13});
-  ops.add({.name = "DepthToSpace", .inputs = "input", .outputs = "output",
+  ops.add({.name = "Pad",
+           .inputs = "data pads constant_value? axes?",
+           .outputs = "output",
+           .attributes = {{"mode", "string", "constant"}},
+           .infer = infer_pad,
+           .doc = "more (or fewer) elements at both ends of each dim",
+           .since = 24});
+  ops.add({.name = "Concat",
+           .inputs = "inputs...",
+           .outputs = "concat_result",
+           .attributes = {{"axis", "int", "required"}},
+           .dims = "+b [s] h, +b [t] h -> b [u] h",
+           .dims_of = concat_dims,
+           .infer = infer_concat,
+           .doc = "one after the other along a dim",
+           .since = 13});
+  ops.add({.name = "DepthToSpace",
+           .inputs = "input",
+           .outputs = "output",
            .attributes = {{"blocksize", "int", "required"}, {"mode", "string", "DCR"}},
-           .dims = "*b ([i] [j] c) y x -> b c (y [i]) (x [j])", .dims_of = space_dims,
+           .dims = "*b ([i] [j] c) y x -> b c (y [i]) (x [j])",
+           .dims_of = space_dims,
            .infer = [](InferContext& context) { infer_blocks(context, true); },
-           .doc = "blocks of the depth laid out in space", .since = 13});
-  ops.add({.name = "SpaceToDepth", .inputs = "input", .outputs = "output",
-           .attributes = {{"blocksize", "int", "required"}}, .dims = "*b c (y [i]) (x [j]) -> b ([i] [j] c) y x",
+           .doc = "blocks of the depth laid out in space",
+           .since = 13});
+  ops.add({.name = "SpaceToDepth",
+           .inputs = "input",
+           .outputs = "output",
+           .attributes = {{"blocksize", "int", "required"}},
+           .dims = "*b c (y [i]) (x [j]) -> b ([i] [j] c) y x",
            .infer = [](InferContext& context) { infer_blocks(context, false); },
-           .doc = "blocks of space laid out in depth", .since = 13});
+           .doc = "blocks of space laid out in depth",
+           .since = 13});
   ops.add({.name = "ReverseSequence",
            .inputs = "input sequence_lens",
            .outputs = "output",

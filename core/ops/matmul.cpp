@@ -10,8 +10,8 @@ namespace plait {
 namespace {
 
 /// A vector on the left has no rows, on the right no columns, as NumPy's matmul.
-std::optional<std::string> matmul_sides(const std::vector<Type>& in, const char* star, std::string& result) {
-  size_t a = rank_of(in[0]), b = rank_of(in[1]);
+std::optional<std::string> matmul_sides(const Type& left, const Type& right, const char* star, std::string& result) {
+  size_t a = rank_of(left), b = rank_of(right);
   if (a == 0 || b == 0) return std::nullopt;
   result = a == 1 && b == 1 ? "" : cat("...", a > 1 ? " q" : "", b > 1 ? " n" : "");
   return cat(star, a > 1 ? "... q k" : "k", ", ", star, b > 1 ? "... k n" : "k");
@@ -19,7 +19,7 @@ std::optional<std::string> matmul_sides(const std::vector<Type>& in, const char*
 
 std::string matmul_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   std::string result;
-  std::optional<std::string> operands = matmul_sides(in, "*", result);
+  std::optional<std::string> operands = matmul_sides(in[0], in[1], "*", result);
   return operands ? cat(*operands, " -> ", result) : "";
 }
 
@@ -33,10 +33,24 @@ std::string zero_point_dims(const std::vector<Type>& in, size_t index, const cha
 
 std::string matmul_integer_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   std::string result, star = in.size() > 2 ? "" : "*";  // less a zero point, the product is not linear
-  std::optional<std::string> operands = matmul_sides(in, star.c_str(), result);
+  std::optional<std::string> operands = matmul_sides(in[0], in[1], star.c_str(), result);
   if (!operands) return "";
   return rule_text({*operands, zero_point_dims(in, 2, "q", "... q 1"), zero_point_dims(in, 3, "n", "... 1 n")},
                    {result});
+}
+
+/// Operands a, its scale and zero point, the same of b, and of y: scales and zero points are as MatMulInteger's.
+std::string qlinear_matmul_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
+  std::string result;
+  std::optional<std::string> sides = matmul_sides(in[0], in[3], "", result);
+  if (!sides) return "";
+  size_t comma = sides->find(',');
+  std::vector<std::string> operands{sides->substr(0, comma)};
+  for (size_t k : {size_t{1}, size_t{2}}) operands.push_back(zero_point_dims(in, k, "q", "... q 1"));
+  operands.push_back(sides->substr(comma + 2));
+  for (size_t k : {size_t{4}, size_t{5}}) operands.push_back(zero_point_dims(in, k, "n", "... 1 n"));
+  for (size_t k : {size_t{6}, size_t{7}}) operands.push_back(in[k].dims->empty() ? "" : "1");
+  return rule_text(operands, {result});
 }
 
 /// C broadcasts to [m, n]. It may be added once only, so that k is whole where there is one.
@@ -59,6 +73,10 @@ void register_matmul(OpSet& ops) {
   ops.add({.name = "MatMulInteger", .inputs = "a b a_zero_point? b_zero_point?", .outputs = "y",
            .dims = "... q k, ... k n, , -> ... q n", .dims_of = matmul_integer_dims, .infer = infer_dtype<DType::i32>,
            .doc = "matrix product of 8-bit integers less their zero points, in i32", .since = 10});
+  ops.add({.name = "QLinearMatMul",
+           .inputs = "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point", .outputs = "y",
+           .dims = "... q k, , , ... k n, , , , -> ... q n", .dims_of = qlinear_matmul_dims, .infer = infer_dtype_of<7>,
+           .doc = "matrix product of quantized numbers, quantized again", .since = 21});
   ops.add({.name = "Gemm", .inputs = "a b c?", .outputs = "y",
            .attributes = {{"alpha", "float", "1"}, {"beta", "float", "1"}, {"transA", "int", "0"},
                           {"transB", "int", "0"}},

@@ -104,6 +104,8 @@ void infer_squeeze(InferContext& context) {
     axes = axes_in(context, dims->size());
     if (!axes) return;
   }
+  // Which dims are 1 only a run can tell where sizes are open: then even the rank is not known.
+  if (!axes && std::any_of(dims->begin(), dims->end(), [](const Dim& dim) { return !dim.is_constant(); })) return;
   Dims out;
   for (size_t i = 0; i < dims->size(); ++i) {
     const Dim& dim = (*dims)[i];
@@ -131,13 +133,31 @@ void register_reshape(OpSet& ops) {
            .infer = infer_reshape,
            .doc = "the same elements in other dims; 0 copies a dim, -1 is what is left",
            .since = 24});
-  ops.add({.name = "Flatten", .inputs = "input", .outputs = "output", .attributes = {{"axis", "int", "1"}},
-           .dims = "*b s h -> b (s h)", .dims_of = reshape_dims, .infer = infer_flatten,
-           .doc = "two dims: those before the axis, those from it on", .since = 24});
-  ops.add({.name = "Squeeze", .inputs = "data axes?", .outputs = "squeezed", .dims = "*b 1 h, [n] -> b h",
-           .dims_of = reshape_dims, .infer = infer_squeeze, .doc = "without the dims of size 1 named", .since = 24});
-  ops.add({.name = "Unsqueeze", .inputs = "data axes", .outputs = "expanded", .dims = "*b h, [n] -> b 1 h",
-           .dims_of = reshape_dims, .infer = infer_unsqueeze, .doc = "with dims of size 1 put in", .since = 24});
+  ops.add({.name = "Flatten",
+           .inputs = "input",
+           .outputs = "output",
+           .attributes = {{"axis", "int", "1"}},
+           .dims = "*b s h -> b (s h)",
+           .dims_of = reshape_dims,
+           .infer = infer_flatten,
+           .doc = "two dims: those before the axis, those from it on",
+           .since = 24});
+  ops.add({.name = "Squeeze",
+           .inputs = "data axes?",
+           .outputs = "squeezed",
+           .dims = "*b 1 h, [n] -> b h",
+           .dims_of = reshape_dims,
+           .infer = infer_squeeze,
+           .doc = "without the dims of size 1 named",
+           .since = 24});
+  ops.add({.name = "Unsqueeze",
+           .inputs = "data axes",
+           .outputs = "expanded",
+           .dims = "*b h, [n] -> b 1 h",
+           .dims_of = reshape_dims,
+           .infer = infer_unsqueeze,
+           .doc = "with dims of size 1 put in",
+           .since = 24});
 }
 
 }  // namespace plait

@@ -7,6 +7,7 @@
 //     chain behind it dies.
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -22,7 +23,12 @@ constexpr int64_t fold_budget = int64_t{16} << 20;
 
 class Folder {
  public:
-  Folder(Graph& graph, PassContext& context) : graph_(graph), context_(context), ops_(context.options.ops) {}
+  Folder(Graph& graph, PassContext& context) : graph_(graph), context_(context), ops_(context.options.ops) {
+    for (ValueId id : graph.inputs)
+      if (const auto& dims = graph.value(id).type.dims)
+        for (const Dim& dim : *dims)
+          if (auto symbol = dim.single_symbol()) bound_.insert(*symbol);
+  }
 
   void run() {
     std::vector<Node> pending(std::make_move_iterator(graph_.nodes.rbegin()),
@@ -281,12 +287,20 @@ class Folder {
 
   // ---- known sizes ----
 
+  /// Whether the sizes are told by the inputs' shapes: what only the data tell has no value when sizes are written.
+  bool bound_by_inputs(const Dims& sizes) const {
+    return std::all_of(sizes.begin(), sizes.end(), [&](const Dim& size) {
+      std::vector<SymbolId> used = size.symbols();
+      return std::all_of(used.begin(), used.end(), [&](SymbolId id) { return bound_.count(id) > 0; });
+    });
+  }
+
   bool write_sizes(Node& node) {
     if (node.outputs.size() != 1 || node.op == "plait.Sizes") return false;
     ValueId id = node.outputs[0];
     auto* known = contents(id);
     const Type type = graph_.value(id).type;
-    if (!known || !*known || !type.dims || !is_integer(type.dtype)) return false;
+    if (!known || !*known || !type.dims || !is_integer(type.dtype) || !bound_by_inputs(**known)) return false;
     bool scalar = type.dims->empty();
     make_sizes(node, **known, scalar, graph_.symbols);
     if (type.dtype != DType::i64) {  // sizes are i64; another dtype takes a cast behind them
@@ -309,6 +323,7 @@ class Folder {
   PassContext& context_;
   const OpSet& ops_;
   std::vector<ValueId> alias_;
+  std::set<SymbolId> bound_;  ///< the sizes of inputs
 };
 
 }  // namespace

@@ -36,6 +36,18 @@ Dim size_of(Graph& graph, const onnx::TensorShapeProto::Dimension& dim, const st
   return graph.symbol(dim.dim_param());
 }
 
+/// For messages: ", read by node "n" (Op), domain "ai.onnx" opset 13".
+std::string read_by(const Scope& scope, const onnx::GraphProto& proto, const std::string& name) {
+  for (const auto& node : proto.node()) {
+    if (std::find(node.input().begin(), node.input().end(), name) == node.input().end()) continue;
+    std::string domain = canonical_domain(node.domain());
+    auto opset = scope.opsets.find(domain);
+    return cat(", read by ", describe(scope, node), ", domain ", quote(domain.empty() ? "ai.onnx" : domain),
+               " opset ", opset == scope.opsets.end() ? 0 : opset->second);
+  }
+  return {};
+}
+
 Type declared_type(Graph& graph, const onnx::ValueInfoProto& info, bool required) {
   if (info.type().value_case() == onnx::TypeProto::VALUE_NOT_SET) {
     if (required) throw Error(Code::bad_model, "has no type");
@@ -141,7 +153,7 @@ void GraphBuilder::read_inputs(Scope& scope, const onnx::GraphProto& proto, bool
       declare(scope, info.name(), id);
       scope.graph.inputs.push_back(id);
     } catch (const Error& error) {
-      throw error.at(cat("input ", quote(info.name())));
+      throw error.at(cat("input ", quote(info.name()), read_by(scope, proto, info.name())));
     }
   }
 }

@@ -123,10 +123,15 @@ void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const 
   std::vector<NamedBody> bodies = read_attributes(scope, proto, node);
   if (bodies.empty())
     while (!node.inputs.empty() && node.inputs.back() == no_value) node.inputs.pop_back();
+  node.opset = static_cast<int32_t>(std::min<int64_t>(opset, INT32_MAX));
   size_t helpers = scope.graph.nodes.size();
+  check_opset(ops_, node.op, opset);
   to_newest(scope.graph, node, opset);
   if (!bodies.empty()) read_bodies(scope, node, bodies);
-  for (size_t i = helpers; i < scope.graph.nodes.size(); ++i) check_node(ops_, scope.graph.nodes[i]);
+  for (size_t i = helpers; i < scope.graph.nodes.size(); ++i) {
+    scope.graph.nodes[i].opset = node.opset;
+    check_node(ops_, scope.graph.nodes[i]);
+  }
   check_body_names(check_node(ops_, node), node);
   scope.graph.nodes.push_back(std::move(node));
 }

@@ -1,4 +1,5 @@
-// Ops of hybrid decoders (Qwen 3.5, LFM 2) that are several in one, written as these. LinearAttention itself stays an op.
+// Ops of hybrid decoders (Qwen 3.5, LFM 2): those that have become ONNX's, and those that are several in one, written as
+// these.
 #include "importers/onnx/old_node.h"
 
 namespace plait::onnx_import {
@@ -25,8 +26,10 @@ void become(OldNode& old, std::string op, std::vector<ValueId> inputs, Attribute
   old.node.attributes = std::move(attributes);
 }
 
-void refuse_rollback(const OldNode& old) {
-  if (old.node.attributes.integer("state_window", 0))
+void refuse_rollback(OldNode& old) {
+  const bool asked = old.node.attributes.integer("state_window", 0) != 0;
+  old.node.attributes.erase("state_window");
+  if (asked)
     throw Error(Code::unsupported, "attribute state_window asks for states to go back to",
                 "export the model without a state window");
 }
@@ -45,28 +48,13 @@ std::vector<int64_t> weight_dims(const OldNode& old, size_t index) {
 
 }  // namespace
 
-/// CausalConvWithState: x [b, c, s], weight [c, 1, k], bias?, past? [b, c, k - 1] -> y, present: each channel's
-/// convolution of what came before and x.
+/// com.microsoft.CausalConvWithState over one dimension is ONNX's.
 void spell_causal_conv(OldNode& old) {
   refuse_rollback(old);
-  const std::string activation = old.node.attributes.string("activation", "none");
-  const std::vector<int64_t> weight = weight_dims(old, 1);
-  if (weight.size() != 3 || weight[2] < 1 || old.node.attributes.integer("ndim", 1) != 1)
+  if (old.node.attributes.integer("ndim", 1) != 1)
     throw Error(Code::unsupported, "a causal convolution over more than one dimension");
-  if (activation != "none" && activation != "silu" && activation != "swish")
-    throw Error(Code::bad_model, cat("attribute activation is ", quote(activation)),
-                "none, silu or swish is expected");
-  const int64_t before = weight[2] - 1;
-  ValueId all = old.input(3) != no_value ? old.emit("Concat", {old.input(3), old.required(0)}, with("axis", 2))
-                                         : old.emit("Pad", {old.required(0), list(old, {0, 0, before, 0, 0, 0})});
-  if (output(old, 1) != no_value)
-    old.emit("Slice", {all, list(old, {before ? -before : INT64_MAX}), list(old, {INT64_MAX}), list(old, {2})}, {},
-             output(old, 1));
-  std::vector<ValueId> operands{all, old.required(1)};
-  if (old.input(2) != no_value) operands.push_back(old.input(2));
-  if (activation == "none") return become(old, "Conv", std::move(operands), with("group", weight[0]));
-  ValueId y = old.emit("Conv", std::move(operands), with("group", weight[0]));
-  become(old, "Mul", {y, old.emit("Sigmoid", {y})});
+  old.node.attributes.erase("ndim");
+  old.node.op = "CausalConvWithState";
 }
 
 /// com.microsoft.LinearAttentionGate: a, dt_bias, decay_scale, b -> decay_scale * softplus(a + dt_bias), sigmoid(b); the
@@ -103,7 +91,6 @@ void spell_gated_norm(OldNode& old) {
 /// com.microsoft.LinearAttention is ONNX's, with more ratios of heads.
 void spell_linear_attention(OldNode& old) {
   refuse_rollback(old);
-  old.node.attributes.erase("state_window");
   old.node.op = "LinearAttention";
 }
 

@@ -48,11 +48,22 @@ KernelStatus cast(const KernelCall& call, const CastAttributes& how) {
   return {};
 }
 
+/// The same bytes; a bool's byte may be 0 or 1 alone.
+KernelStatus bit_cast(const KernelCall& call) {
+  const TensorView &in = call.inputs[0], &out = call.outputs[0];
+  if (out.dtype == DType::boolean)
+    for (int64_t i = 0; i < in.elements(); ++i)
+      if (get_bits(in, i) > 1) return {KernelCode::bad_value, 0, static_cast<int64_t>(get_bits(in, i))};
+  if (in.elements()) std::memcpy(out.data, in.data, static_cast<size_t>(in.bytes()));
+  return {};
+}
+
 }  // namespace
 
 void add_cast(KernelTable& table) {
   add<cast>(table, "Cast", anything);
   add<cast>(table, "CastLike", anything);
+  add<bit_cast>(table, "BitCast", anything);
 }
 
 }  // namespace plait::reference

@@ -69,6 +69,8 @@ KernelStatus conv(const KernelCall& call, const ConvAttributes& attributes) {
   int rank = x.shape.rank();
   int64_t channels = w.shape[1], out_channels = w.shape[0], taps = w.shape.elements(2, rank);
   int64_t size_in = x.shape.elements(2, rank), size_out = y.shape.elements(2, rank);
+  if (attributes.group < 1 || x.shape[1] != channels * attributes.group || out_channels % attributes.group)
+    return {KernelCode::bad_value, 1, out_channels};
   Loaded<double> data(x), weights(w);
   std::vector<double> result(static_cast<size_t>(y.elements()));
   share(call.pool, x.shape[0] * out_channels, y.elements() * channels * taps, [&](int64_t plane) {

@@ -1,4 +1,5 @@
 // MatMul, com.microsoft.FusedMatMul, Gemm and MatMulInteger.
+#include <algorithm>
 #include <utility>
 
 #include "kernels/reference/families.h"
@@ -117,6 +118,38 @@ KernelStatus matmul_integer(const KernelCall& call) {
   return {};
 }
 
+/// The scale of each row (or column) of the matrices: one for all, or one a line.
+double line_scale(const TensorView& scale, int64_t line, int64_t lines) {
+  return load_one<double>(scale, scale.elements() == 1 ? 0 : line % std::min(lines, scale.elements()));
+}
+
+/// QLinearMatMul: a, scale, zero point, b, scale, zero point, and those of y -> round(a b / scale) + zero point.
+KernelStatus qlinear_matmul(const KernelCall& call) {
+  const TensorView &a = call.inputs[0], &b = call.inputs[3], &y = call.outputs[0];
+  Batches batches(a.shape, b.shape);
+  for (int32_t slot : {1, 4}) {  // one for all, or one a line: scales with batches of their own are not defined
+    int64_t scales = call.inputs[static_cast<size_t>(slot)].elements();
+    if (scales != 1 && scales != (slot == 1 ? batches.m : batches.n)) return {KernelCode::bad_value, slot, scales};
+  }
+  std::vector<uint64_t> left = shifted(a, call.inputs[2], true), right = shifted(b, call.inputs[5], false);
+  std::vector<uint64_t> product(static_cast<size_t>(batches.m * batches.n));
+  double y_scale = load_one<double>(call.inputs[6], 0), zero = load_one<double>(call.inputs[7], 0);
+  double low = y.dtype == DType::i8 ? -128 : 0, high = low + 255;
+  for (size_t i = 0; i < batches.a_offsets.size(); ++i) {
+    multiply(batches.m, batches.n, batches.k, left.data() + batches.a_offsets[i] * batches.m * batches.k,
+             right.data() + batches.b_offsets[i] * batches.k * batches.n, product.data(), call.pool);
+    for (int64_t j = 0; j < batches.m * batches.n; ++j) {
+      double scale = line_scale(call.inputs[1], j / batches.n, batches.m) *
+                     line_scale(call.inputs[4], j % batches.n, batches.n) / y_scale;
+      double value = static_cast<double>(static_cast<int64_t>(product[static_cast<size_t>(j)])) * scale;
+      if (std::isnan(value)) return {KernelCode::not_a_number, 6, 0};
+      store_one(y, static_cast<int64_t>(i) * batches.m * batches.n + j,
+                std::clamp(std::nearbyint(value) + zero, low, high));
+    }
+  }
+  return {};
+}
+
 struct GemmAttributes {
   explicit GemmAttributes(const NodeInfo& node)
       : alpha(node.attributes.real("alpha", 1)),
@@ -167,6 +200,7 @@ void add_matmul(KernelTable& table) {
   add<fused_matmul>(table, "com.microsoft.FusedMatMul", floats);
   add<gemm>(table, "Gemm", numbers);
   add<matmul_integer>(table, "MatMulInteger", integers);
+  add<qlinear_matmul>(table, "QLinearMatMul", integers);
 }
 
 }  // namespace plait::reference

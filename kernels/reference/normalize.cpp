@@ -32,11 +32,10 @@ Moments standardize(std::span<double> x, double epsilon, bool centre) {
 
 struct NormAttributes {
   explicit NormAttributes(const NodeInfo& node)
-      : axis(node.attributes.integer("axis", -1)), groups(node.attributes.integer("num_groups", 1)),
+      : axis(node.attributes.integer("axis", -1)),
+        groups(node.attributes.integer("num_groups", 1)),
         epsilon(node.attributes.real("epsilon", node.op.substr(0, 18) == "com.microsoft.Skip" ? 1e-12 : 1e-5)) {
     if (groups < 1) throw Error(Code::bad_model, cat(node.op, ": num_groups is ", groups));
-    if (node.op == "BatchNormalization" && node.attributes.integer("training_mode", 0) != 0)
-      throw Error(Code::unsupported, "BatchNormalization: training_mode is 1", "export the model for inference");
   }
   int64_t axis, groups;
   double epsilon;
@@ -120,15 +119,40 @@ KernelStatus normalize_groups(const KernelCall& call, const NormAttributes& attr
   return {};
 }
 
-/// BatchNormalization of inference: x [b, c, ...], scale, bias, mean, variance [c].
-KernelStatus batch_normalize(const KernelCall& call, const NormAttributes& attributes) {
+struct BatchNormAttributes {
+  explicit BatchNormAttributes(const NodeInfo& node)
+      : training(node.attributes.integer("training_mode", 0) != 0),
+        epsilon(node.attributes.real("epsilon", 1e-5)),
+        momentum(node.attributes.real("momentum", 0.9)) {}
+  bool training;
+  double epsilon, momentum;
+};
+
+/// BatchNormalization: x [b, c, ...], scale, bias, mean, variance [c] -> y, running mean?, running variance?. In
+/// training mode the batch's own moments are used, and move the running ones by 1 - momentum.
+KernelStatus batch_normalize(const KernelCall& call, const BatchNormAttributes& attributes) {
   const TensorView &x = call.inputs[0], &y = call.outputs[0];
   std::vector<double> parts[4];
   for (size_t k = 0; k < 4; ++k) parts[k] = load_all<double>(call.inputs[k + 1]);
-  const auto& [scale, bias, mean, variance] = parts;
+  auto& [scale, bias, mean, variance] = parts;
   int64_t channels = x.shape.rank() > 1 ? x.shape[1] : 1,
           plane = x.shape.elements(std::min(2, x.shape.rank()), x.shape.rank());
   std::vector<double> values = load_all<double>(x);
+  if (attributes.training) {
+    std::vector<double> running[2] = {mean, variance};
+    std::fill(mean.begin(), mean.end(), 0.0);
+    std::fill(variance.begin(), variance.end(), 0.0);
+    double count = static_cast<double>(x.elements()) / static_cast<double>(channels);
+    auto channel = [&](size_t i) { return static_cast<size_t>(static_cast<int64_t>(i) / plane % channels); };
+    for (size_t i = 0; i < values.size(); ++i) mean[channel(i)] += values[i] / count;
+    for (size_t i = 0; i < values.size(); ++i)
+      variance[channel(i)] += (values[i] - mean[channel(i)]) * (values[i] - mean[channel(i)]) / count;
+    for (size_t k = 0; k < 2; ++k) {
+      for (size_t c = 0; c < mean.size(); ++c)
+        running[k][c] = attributes.momentum * running[k][c] + (1 - attributes.momentum) * parts[k + 2][c];
+      if (output(call, k + 1).present()) store_all(call.outputs[k + 1], running[k]);
+    }
+  }
   for (size_t i = 0; i < values.size(); ++i) {
     auto c = static_cast<size_t>(static_cast<int64_t>(i) / plane % channels);
     values[i] = (values[i] - mean[c]) / std::sqrt(variance[c] + attributes.epsilon) * scale[c] + bias[c];

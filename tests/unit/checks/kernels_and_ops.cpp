@@ -52,7 +52,7 @@ TEST(KernelsAndOps, EveryOpCanRunButThoseThatTheExecutorOrAPassTakes) {
   const OpSet ops = all_ops();
   Names missing;
   for (const auto& [name, row] : ops.all())
-    if (!reference.count(name)) missing.insert(name);
+    if (!reference.count(name) && row.written_as.empty()) missing.insert(name);
   EXPECT_EQ(missing, taken);
 }
 

@@ -1,0 +1,29 @@
+#pragma once
+// docs/ops.md: what Plait claims of the standard, as a table.
+#include <map>
+#include <string>
+
+#include "core/graph/schema.h"
+#include "core/passes/pass.h"
+
+namespace plait::test {
+
+/// Node tests, of all and by op: those within the claims, and those there are.
+struct Count {
+  int claimed = 0, all = 0;
+};
+struct CaseCounts {
+  Count cases;
+  std::map<std::string, Count> by_op;  ///< ops of the standard's own domain
+};
+
+/// Counted from the cases at hand.
+CaseCounts count_cases(const CompileOptions& options);
+
+/// The counts that a table states; what it does not state is 0.
+CaseCounts counts_in(const std::string& table);
+
+/// The whole of docs/ops.md.
+std::string ops_table(const OpSet& ops, const CaseCounts& counts);
+
+}  // namespace plait::test
