@@ -27,9 +27,18 @@ Shape apply(const RecipeStep& step, const Shape& shape) {
       out[static_cast<int>(step.numbers[0])] = step.numbers[2] - step.numbers[1];
       return out;
     case Kind::reshape: return Shape(step.numbers);
-    case Kind::cast: return shape;
+    case Kind::cast:
+    case Kind::reinterpret: return shape;  // see `reinterpreted`
   }
   return shape;
+}
+
+/// The shape of `shape` elements of dtype `from` when their bytes are taken for elements of dtype `to`.
+Shape reinterpreted(const Shape& shape, DType from, DType to) {
+  Shape out = shape;
+  const int last = out.rank() - 1;
+  out[last] = out[last] * dtype_bits(from) / dtype_bits(to);
+  return out;
 }
 
 void for_each(ThreadPool* pool, int64_t count, FunctionRef<void(int64_t, int)> task) {
@@ -139,8 +148,46 @@ void transpose_words(const Tensor& in, const Tensor& out, const std::vector<int6
   else permute(in.as<Word>(), out.as<Word>(), in.shape(), order);
 }
 
+/// Element i of packed elements, and the same for writing into zeros.
+unsigned packed_bits(const std::byte* data, int64_t i, int bits) {
+  const int64_t at = i * bits;
+  return std::to_integer<unsigned>(data[at / 8]) >> (at % 8) & ((1u << bits) - 1);
+}
+void put_packed_bits(std::byte* data, int64_t i, int bits, unsigned value) {
+  const int64_t at = i * bits;
+  data[at / 8] |= static_cast<std::byte>(value << (at % 8));
+}
+
+/// A matrix of elements that share bytes. Of 4 bits, with even sizes, squares of 2 x 2 go from two bytes to two others.
+void transpose_packed(const Tensor& in, const Tensor& out, ThreadPool* pool) {
+  const int bits = dtype_bits(in.dtype());
+  const int64_t rows = in.shape()[0], columns = in.shape()[1];
+  const auto* from = in.as<uint8_t>();
+  auto* to = out.as<uint8_t>();
+  if (bits != 4 || rows % 2 || columns % 2) {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < columns; ++c)
+        put_packed_bits(out.data(), c * rows + r, bits, packed_bits(in.data(), r * columns + c, bits));
+    return;
+  }
+  constexpr int64_t band = 64;  // a cache line of bytes
+  const int64_t pitch = columns / 2, height = rows / 2;
+  for_each(pool, (pitch + band - 1) / band, [&](int64_t item, int) {
+    for (int64_t r = 0; r < height; ++r)
+      for (int64_t c = item * band, end = std::min(c + band, pitch); c < end; ++c) {
+        const uint8_t a = from[2 * r * pitch + c], b = from[(2 * r + 1) * pitch + c];
+        to[2 * c * height + r] = static_cast<uint8_t>((a & 15) | (b & 15) << 4);
+        to[(2 * c + 1) * height + r] = static_cast<uint8_t>(a >> 4 | (b & 0xF0));
+      }
+  });
+}
+
 Tensor transposed(const Tensor& in, const RecipeStep& step, ThreadPool* pool) {
   Tensor out(in.dtype(), apply(step, in.shape()));
+  if (dtype_bits(in.dtype()) < 8 && in.shape().rank() == 2 && step.numbers[0] == 1) {
+    transpose_packed(in, out, pool);
+    return out;
+  }
   switch (dtype_bits(in.dtype())) {
     case 8: transpose_words<uint8_t>(in, out, step.numbers, pool); break;
     case 16: transpose_words<uint16_t>(in, out, step.numbers, pool); break;
@@ -183,6 +230,10 @@ double element(const Tensor& tensor, int64_t i) {
     case DType::u16: return read(uint16_t{});
     case DType::u8:
     case DType::boolean: return read(uint8_t{});
+    case DType::u4: return packed_bits(tensor.data(), i, 4);
+    case DType::u2: return packed_bits(tensor.data(), i, 2);
+    case DType::i4: return static_cast<int>(packed_bits(tensor.data(), i, 4) ^ 8) - 8;
+    case DType::i2: return static_cast<int>(packed_bits(tensor.data(), i, 2) ^ 2) - 2;
     default: throw Error(Code::unsupported, cat("cannot cast a constant of dtype ", dtype_name(tensor.dtype())));
   }
 }
@@ -193,13 +244,24 @@ Tensor converted(const Tensor& in, DType dtype, ThreadPool* pool) {
   int64_t count = in.elements();
   if (count) element(in, 0);  // refuses a dtype before any thread does
   for_each(pool, (count + chunk - 1) / chunk, [&](int64_t item, int) {
-    for (int64_t i = item * chunk, end = std::min(i + chunk, count); i < end; ++i) {
+    const int64_t begin = item * chunk, end = std::min(begin + chunk, count);
+    if (in.dtype() == DType::f32 && dtype == DType::bf16) {  // what is done to whole models
+      for (int64_t i = begin; i < end; ++i) {
+        float value;
+        std::memcpy(&value, in.data() + 4 * i, sizeof value);
+        out.as<BFloat16>()[i] = to_bfloat16(value);
+      }
+      return;
+    }
+    for (int64_t i = begin; i < end; ++i) {
       double value = element(in, i);
       switch (dtype) {
         case DType::f32: out.as<float>()[i] = static_cast<float>(value); break;
         case DType::f64: out.as<double>()[i] = value; break;
         case DType::f16: out.as<Float16>()[i] = to_float16(static_cast<float>(value)); break;
         case DType::bf16: out.as<BFloat16>()[i] = to_bfloat16(static_cast<float>(value)); break;
+        case DType::u8: out.as<uint8_t>()[i] = static_cast<uint8_t>(static_cast<int64_t>(value)); break;
+        case DType::i8: out.as<int8_t>()[i] = static_cast<int8_t>(static_cast<int64_t>(value)); break;
         default: throw Error(Code::unsupported, cat("cannot cast a constant to dtype ", dtype_name(dtype)));
       }
     }
@@ -212,13 +274,17 @@ Tensor converted(const Tensor& in, DType dtype, ThreadPool* pool) {
 DType Constant::dtype() const {
   DType out = source.dtype();
   for (const RecipeStep& step : steps)
-    if (step.kind == Kind::cast) out = step.dtype;
+    if (step.kind == Kind::cast || step.kind == Kind::reinterpret) out = step.dtype;
   return out;
 }
 
 Shape Constant::shape() const {
   Shape out = source.shape();
-  for (const RecipeStep& step : steps) out = apply(step, out);
+  DType dtype = source.dtype();
+  for (const RecipeStep& step : steps) {
+    out = step.kind == Kind::reinterpret ? reinterpreted(out, dtype, step.dtype) : apply(step, out);
+    if (step.dtype != DType::none) dtype = step.dtype;
+  }
   return out;
 }
 
@@ -232,18 +298,21 @@ Tensor materialize(const Constant& constant, ThreadPool* pool) {
       case Kind::cast:
         if (step.dtype != out.dtype()) out = converted(out, step.dtype, pool);
         break;
+      case Kind::reinterpret:
+        out = Tensor(step.dtype, reinterpreted(out.shape(), out.dtype(), step.dtype), out.blob(), out.offset());
+        break;
     }
   }
   return out;
 }
 
 std::string text(const std::vector<RecipeStep>& steps) {
-  static constexpr std::string_view names[] = {"transpose", "slice", "reshape", "cast"};
+  static constexpr std::string_view names[] = {"transpose", "slice", "reshape", "cast", "reinterpret"};
   std::vector<std::string> parts;
   for (const RecipeStep& step : steps) {
     std::string part(names[static_cast<size_t>(step.kind)]);
     for (int64_t number : step.numbers) part += cat(" ", number);
-    if (step.kind == Kind::cast) part += cat(" ", dtype_name(step.dtype));
+    if (step.dtype != DType::none) part += cat(" ", dtype_name(step.dtype));
     parts.push_back(std::move(part));
   }
   return join(parts, "; ");

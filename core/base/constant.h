@@ -15,10 +15,11 @@ class ThreadPool;
 
 struct RecipeStep {
   enum class Kind {
-    transpose,  ///< numbers: the permutation, as ONNX's Transpose
-    slice,      ///< numbers: axis, begin, end
-    reshape,    ///< numbers: the sizes
-    cast,       ///< dtype: the new element type (between f32, f64, f16 and bf16, or integers)
+    transpose,    ///< numbers: the permutation, as ONNX's Transpose
+    slice,        ///< numbers: axis, begin, end
+    reshape,      ///< numbers: the sizes
+    cast,         ///< dtype: the new element type (between f32, f64, f16 and bf16, or integers)
+    reinterpret,  ///< dtype: what the bytes are from here on; the last dimension counts as many bits as before
   };
   Kind kind;
   std::vector<int64_t> numbers;

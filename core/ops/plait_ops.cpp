@@ -1,4 +1,6 @@
 // Plait's own ops: what `raise` and `fuse` make of exporters' patterns.
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/ops/families.h"
@@ -8,26 +10,88 @@ namespace plait {
 
 namespace {
 
+/// Whether the weight is [n, c, l], quantised in blocks, rather than [n, k].
+bool is_blocked(const Type& weight) { return weight.dims && weight.dims->size() == 3; }
+bool is_absent(const std::vector<Type>& in, size_t k) { return k >= in.size() || !in[k].dims; }
+
+/// Whether the blocks of the weight are exactly x's last dimension: then k may be cut between blocks. Where the last
+/// block is only partly used, k must be whole.
+bool fills_blocks(const Type& x, const Type& weight) {
+  const Dims& w = *weight.dims;
+  return !x.dims->empty() && x.dims->back() == w[1] * w[2];
+}
+
+/// The dims of x, and of weight `n` with its scales and zero points.
+struct BlockedDims {
+  std::string x, w, of_block;
+  BlockedDims(const std::vector<Type>& in, size_t weight, std::string_view n, bool cut) {
+    const bool fills = fills_blocks(in[0], in[weight]);
+    const bool free = fills && cut;
+    const std::string_view c = free ? "c" : "[c]", l = free ? "l" : "[l]";
+    x = fills ? cat("... (", c, " ", l, ")") : "... [k]";
+    w = cat(n, " ", c, " ", l);
+    of_block = cat(n, " ", c);
+  }
+};
+
 /// A bias is added once: with one, k may not be cut.
 std::string linear_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
-  bool bias = in.size() > 2 && in[2].dims;
-  return bias ? "... [k], n [k], n -> ... n" : "*... k, *n k -> ... n";
+  const bool bias = !is_absent(in, 2);
+  if (!is_blocked(in[1])) return bias ? "... [k], n [k], n -> ... n" : "*... k, *n k -> ... n";
+  BlockedDims dims(in, 1, "n", !bias);
+  const std::string_view star = bias ? "" : "*";
+  std::vector<std::string> operands{cat(star, dims.x), dims.w, bias ? "n" : "", cat(star, dims.of_block),
+                                    is_absent(in, 4) ? "" : dims.of_block};
+  operands.resize(in.size());
+  return rule_text(operands, {"... n"});
+}
+
+/// How many operands a weight of Linears is.
+size_t parts_of(const Attributes& attributes) {
+  return static_cast<size_t>(std::clamp<int64_t>(attributes.integer("parts", 1), 1, 3));
 }
 
 void infer_linears(InferContext& context) {
-  if (context.outputs() != context.inputs() - 1)
-    InferContext::fail(cat("there are ", context.inputs() - 1, " weights, but ", context.outputs(), " outputs"));
+  const auto parts = static_cast<int>(parts_of(context.attributes()));
+  if (context.inputs() - 1 != parts * context.outputs())
+    InferContext::fail(cat("there are ", context.inputs() - 1, " operands of weights, ", parts, " each, but ",
+                           context.outputs(), " outputs"));
   for (int k = 0; k < context.outputs(); ++k) context.set_type(k, context.dtype(0));
 }
 
 /// Linear in x; in no weight, since each makes one of the results only.
-std::string linears_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
+std::string linears_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   std::vector<std::string> operands{"*... k"}, results;
-  for (size_t i = 1; i < in.size(); ++i) {
-    operands.push_back(cat("n", i, " k"));
-    results.push_back(cat("... n", i));
+  const size_t parts = parts_of(node.attributes);
+  for (size_t i = 1; i < in.size(); i += parts) {
+    std::string n = cat("n", 1 + (i - 1) / parts);
+    results.push_back(cat("... ", n));
+    if (!is_blocked(in[i])) {
+      operands.push_back(cat(n, " k"));
+      continue;
+    }
+    BlockedDims dims(in, i, n, true);
+    operands[0] = cat("*", dims.x);
+    operands.push_back(dims.w);
+    for (size_t part = 1; part < parts; ++part) operands.push_back(dims.of_block);
   }
   return rule_text(operands, results);
+}
+
+std::string gated_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
+  if (!is_blocked(in[1])) return "... [k], f [k], *f [k] -> ... f";
+  BlockedDims dims(in, 1, "f", false);
+  std::vector<std::string> operands{dims.x, dims.w, dims.w};
+  for (size_t k = 3; k < in.size(); ++k)
+    operands.push_back(is_absent(in, k) ? "" : cat(k == 5 ? "*" : "", dims.of_block));
+  return rule_text(operands, {"... f"});
+}
+
+std::string embedding_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
+  if (!is_blocked(in[0])) return "*@v h, ... -> ... h";
+  std::vector<std::string> operands{"@v c l", "...", "*@v c", is_absent(in, 3) ? "" : "@v c"};
+  operands.resize(in.size());
+  return rule_text(operands, {"... (c l)"});
 }
 
 void infer_embedding(InferContext& context) {
@@ -52,33 +116,38 @@ void infer_sizes(InferContext& context) {
 
 void infer_open(InferContext&) {}  // what the value's type says stands
 
+// A quantised weight is [n, c, l] in u2, u4, u8, i2, i4 or i8: c blocks of l, each with a scale in f32, f16 or bf16 and a
+// zero point, of scales [n, c] and zeros [n, c] (any number type of whole bytes; absent: attribute `zero` for all).
+// It stands for scale (w - zero) in f32, rounded once after each of the two operations. Where k < c l the rest is unused.
 void register_linear(OpSet& ops) {
   ops.add({.name = "plait.Linear",
-           .inputs = "x w bias?",
+           .inputs = "x w bias? scales? zeros?",
            .outputs = "y",
-           .attributes = {{"round_x", "int", "0"}},
+           .attributes = {{"round_x", "int", "0"}, {"zero", "int", "0"}},
            .dims = "*... k, *n k -> ... n",
            .dims_of = linear_dims,
-           .doc = "x w^T + bias, summed in f32; w [n, k] may be bf16 or f16"});
+           .doc = "x w^T + bias, summed in f32; w [n, k] may be bf16 or f16, or [n, c, l] in blocks of 2 to 8 bits"});
   ops.add({.name = "plait.Linears",
            .inputs = "x weights...",
            .outputs = "ys...",
-           .attributes = {{"round_x", "int", "0"}},
+           .attributes = {{"round_x", "int", "0"}, {"parts", "int", "1"}, {"zero", "int", "0"}},
            .dims = "*... k, n k, m k -> ... n, ... m",
            .dims_of = linears_dims,
            .infer = infer_linears,
-           .doc = "several Linears of one input"});
+           .doc = "several Linears of one input; parts 2: w scales, w scales, ...; parts 3: w scales zeros, ..."});
   ops.add({.name = "plait.GatedLinear",
-           .inputs = "x gate up",
+           .inputs = "x gate up gate_scales? gate_zeros? up_scales? up_zeros?",
            .outputs = "y",
-           .attributes = {{"activation", "string", "silu"}, {"round_x", "int", "0"}},
+           .attributes = {{"activation", "string", "silu"}, {"round_x", "int", "0"}, {"zero", "int", "0"}},
            .dims = "... [k], f [k], *f [k] -> ... f",
+           .dims_of = gated_dims,
            .doc = "activation(x gate^T) (x up^T); silu, gelu, gelu_tanh, relu or identity (Shazeer 2020)"});
   ops.add({.name = "plait.Embedding",
-           .inputs = "table ids",
+           .inputs = "table ids scales? zeros?",
            .outputs = "y",
-           .attributes = {{"to", "int", "1"}},
+           .attributes = {{"to", "int", "1"}, {"zero", "int", "0"}},
            .dims = "*@v h, ... -> ... h",
+           .dims_of = embedding_dims,
            .infer = infer_embedding,
            .doc = "rows of the table; a row of another shard is 0"});
   ops.add({.name = "plait.GatherRows",

@@ -51,6 +51,7 @@ bool raised(Graph& graph, PassContext& context) {
   for (Graph& one : all) {
     context.decoder = {};
     context.knowledge = {};
+    context.keep_quantised = true;
     try {
       run_passes(std::span(ragged_passes).first(3), one, context);
     } catch (const Error& error) {
@@ -68,7 +69,7 @@ bool raised(Graph& graph, PassContext& context) {
 }  // namespace
 
 PlainModel compile_plain(Graph graph, const CompileOptions& options) {
-  PassContext context{options, {}, {}};
+  PassContext context{options, {}, {}, false};
   PlainModel out;
   out.interface = find_interface(graph, options.ops);
   run_passes(plain_passes, graph, context);
@@ -80,7 +81,7 @@ PlainModel compile_plain(Graph graph, const CompileOptions& options) {
 
 RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
                            const std::function<RaggedBounds(const Decoder&)>& choose) {
-  PassContext context{options, {}, {}};
+  PassContext context{options, {}, {}, false};
   RaggedModel out;
   if (raised(graph, context)) {
     run_passes(std::span(ragged_passes).subspan(3), graph, context);
@@ -108,7 +109,7 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
 }
 
 Decoder recognise(Graph graph, const CompileOptions& options) {
-  PassContext context{options, {}, {}};
+  PassContext context{options, {}, {}, false};
   raised(graph, context);
   return std::move(context.decoder);
 }

@@ -225,9 +225,23 @@ class Folder {
     return true;
   }
 
+  /// A matrix of the file in 8 bits or fewer: what weights are quantised to.
+  static bool is_codes(const Constant& constant) {
+    const int bits = dtype_bits(constant.dtype());
+    return !constant.initializer.empty() && constant.shape().rank() >= 2 && bits >= 2 && bits <= 8 &&
+           constant.dtype() != DType::boolean;
+  }
+  bool keeps_quantised(const Node& node) {
+    return context_.keep_quantised && node.op == "DequantizeLinear" && constant(node.inputs[0]) &&
+           is_codes(*constant(node.inputs[0]));
+  }
+
   bool step_on_constant(const Node& node) {
     const Constant* source = node.inputs.empty() ? nullptr : constant(node.inputs[0]);
-    if (!source || source->initializer.empty() || !is_float(source->dtype())) return false;
+    if (!source || source->initializer.empty()) return false;
+    const bool codes =
+        is_codes(*source) && (node.op == "Reshape" || (node.op == "Transpose" && source->shape().rank() == 2));
+    if (!is_float(source->dtype()) && !codes) return false;
     std::vector<std::pair<ValueId, std::shared_ptr<Constant>>> made;
     for (size_t k = 0; k < node.outputs.size(); ++k) {
       if (node.outputs[k] == no_value) continue;
@@ -247,6 +261,7 @@ class Folder {
     if (known_numbers(node)) return true;
     if (!node.bodies.empty() || node.op == "plait.Sizes" || node.op == "plait.State")
       return false;  // neither is constant
+    if (keeps_quantised(node)) return false;
     int64_t bytes = 0;
     for (ValueId id : node.inputs) {
       if (id == no_value) continue;

@@ -1,6 +1,7 @@
 // Pass fuse: local fusions, after sharding, of what a kernel does better in one go. None changes what is computed.
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "core/passes/compile.h"
 
@@ -37,6 +38,21 @@ class Fuser {
     return constant && constant->shape().rank() == 1 && constant->dtype() == DType::f32;
   }
 
+  /// A Linear without bias.
+  static bool is_plain(const Node& node) {
+    return node.op == "plait.Linear" && (node.inputs.size() < 3 || node.inputs[2] == no_value);
+  }
+  /// What the weights of Linears must have in common to be operands of one node: dtype, attributes, the operands that a
+  /// quantised weight has, and its blocks.
+  using Likeness = std::tuple<DType, int64_t, int64_t, std::vector<int64_t>>;
+  Likeness likeness(const Node& linear) const {
+    const Constant& weight = *graph_.value(linear.inputs[1]).constant;
+    std::vector<int64_t> form;
+    for (int axis = 1; axis < weight.shape().rank(); ++axis) form.push_back(weight.shape()[axis]);
+    for (size_t k = 3; k < linear.inputs.size(); ++k) form.push_back(linear.inputs[k] != no_value);
+    return {weight.dtype(), linear.attributes.integer("round_x", 0), linear.attributes.integer("zero", 0), form};
+  }
+
   /// Add(Linear(x, w), bias) -> Linear(x, w, bias).
   void add_bias() {
     index();
@@ -44,15 +60,16 @@ class Fuser {
       if (node.op != "Add") continue;
       for (size_t side : {size_t{0}, size_t{1}}) {
         Node* linear = maker(node.inputs[side]);
-        if (!linear || linear->op != "plait.Linear" || linear->inputs.size() != 2 || !read_once(node.inputs[side]) ||
-            !is_vector(node.inputs[1 - side]))
+        if (!linear || !is_plain(*linear) || !read_once(node.inputs[side]) || !is_vector(node.inputs[1 - side]))
           continue;
         if (graph_.value(node.inputs[1 - side]).constant->shape()[0] !=
             graph_.value(linear->inputs[1]).constant->shape()[0])
           continue;
         ValueId bias = node.inputs[1 - side];
         node.op = "plait.Linear";
-        node.inputs = {linear->inputs[0], linear->inputs[1], bias};
+        node.inputs = linear->inputs;
+        if (node.inputs.size() < 3) node.inputs.push_back(bias);
+        else node.inputs[2] = bias;
         node.attributes = linear->attributes;
         break;
       }
@@ -76,14 +93,17 @@ class Fuser {
         Node *act = maker(node.inputs[side]), *up = maker(node.inputs[1 - side]);
         const char* name = act ? activation(*act) : nullptr;
         Node* gate = name ? maker(act->inputs[0]) : nullptr;
-        if (!gate || !up || gate->op != "plait.Linear" || up->op != "plait.Linear" || gate == up) continue;
-        if (gate->inputs.size() != 2 || up->inputs.size() != 2 || gate->inputs[0] != up->inputs[0]) continue;
+        if (!gate || !up || !is_plain(*gate) || !is_plain(*up) || gate == up || gate->inputs[0] != up->inputs[0])
+          continue;
         if (!read_once(node.inputs[side]) || !read_once(node.inputs[1 - side]) || !read_once(act->inputs[0]))
           continue;
         const auto &a = graph_.value(gate->inputs[1]).constant, &b = graph_.value(up->inputs[1]).constant;
-        if (a->dtype() != b->dtype() || !(a->shape() == b->shape())) continue;
+        if (likeness(*gate) != likeness(*up) || !(a->shape() == b->shape())) continue;
         node.attributes = gate->attributes;
         node.inputs = {gate->inputs[0], gate->inputs[1], up->inputs[1]};
+        for (const Node* one : {gate, up})  // scales and zero points
+          for (size_t k = 3; k < 5 && gate->inputs.size() > 3; ++k)
+            node.inputs.push_back(k < one->inputs.size() ? one->inputs[k] : no_value);
         node.op = "plait.GatedLinear";
         node.attributes.set("activation", std::string(name));
         break;
@@ -95,20 +115,25 @@ class Fuser {
   /// Linears without bias that read the same value become one Linears: one hand-over to the threads instead of three.
   void group() {
     index();
-    std::map<std::pair<ValueId, DType>, std::vector<size_t>> by_input;
+    std::map<std::pair<ValueId, Likeness>, std::vector<size_t>> by_input;
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
-      if (node.op == "plait.Linear" && node.inputs.size() == 2)
-        by_input[{node.inputs[0], graph_.value(node.inputs[1]).type.dtype}].push_back(i);
+      if (is_plain(node)) by_input[{node.inputs[0], likeness(node)}].push_back(i);
     }
     std::vector<bool> gone(graph_.nodes.size());
     for (const auto& [key, members] : by_input) {
       if (members.size() < 2) continue;
       Node& first = graph_.nodes[members[0]];
       first.op = "plait.Linears";
+      const size_t parts = first.inputs.size() > 3 ? first.inputs.size() - 2 : 1;
+      if (parts > 1) {
+        first.attributes.set("parts", static_cast<int64_t>(parts));
+        first.inputs.erase(first.inputs.begin() + 2);
+      }
       for (size_t k = 1; k < members.size(); ++k) {
         const Node& other = graph_.nodes[members[k]];
         first.inputs.push_back(other.inputs[1]);
+        if (parts > 1) first.inputs.insert(first.inputs.end(), other.inputs.begin() + 3, other.inputs.end());
         first.outputs.push_back(other.outputs[0]);
         gone[members[k]] = true;
       }

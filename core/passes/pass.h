@@ -44,6 +44,8 @@ struct PassContext {
   const CompileOptions& options;
   Knowledge knowledge;  ///< contents of small integer values, symbolic; kept by `fold`
   Decoder decoder;      ///< what `raise` recognised
+  /// Whether `fold` leaves quantised matrices for `raise` to find, rather than computing what they stand for.
+  bool keep_quantised = false;
   /// Shared, so that it can be used up where the context is constant.
   std::shared_ptr<EvaluationRoom> room = std::make_shared<EvaluationRoom>();
 };

@@ -109,6 +109,14 @@ void drop_table_slices(Graph& graph);
 /// Replaces every value that equals the tokens' positions by `positions` (i32 [1, t]).
 void replace_positions(Graph& graph, const PassContext& context, ValueId positions);
 
+/// Takes away roundings of activations: what QuantizeLinear and DequantizeLinear do one after the other with the same
+/// scale. False when there was none.
+bool drop_rounding(Graph& graph);
+/// Products with quantised weights, and tables that are quantised, become Linear and Embedding.
+void raise_quantised(Graph& graph);
+/// A constant as it is to be stored, transposed if wanted: storage types stay, a widening cast goes.
+std::shared_ptr<Constant> storage_constant(const Constant& constant, bool transpose);
+
 /// Lifts regions to canonical ops in place, counting them in context.decoder.features: Linear, Embedding, RMSNorm,
 /// LayerNorm, RoPE, activations.
 void raise_layers(Graph& graph, PassContext& context);

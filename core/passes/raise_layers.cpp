@@ -40,27 +40,6 @@ class LayerRaiser {
   std::vector<std::pair<ValueId, ValueId>> biased_;  ///< value that lost its bias, value with it
 };
 
-/// A weight [n, k] for Linear from one that is [k, n] (or [n, k] already): storage types stay, a widening cast goes.
-std::shared_ptr<Constant> linear_weight(const Constant& constant, bool transpose) {
-  auto weight = std::make_shared<Constant>(constant);
-  if (transpose) add_step(*weight, {RecipeStep::Kind::transpose, {1, 0}, {}});
-  auto& steps = weight->steps;
-  for (size_t i = steps.size(); i-- > 0;) {
-    bool widens = steps[i].kind == RecipeStep::Kind::cast && steps[i].dtype == DType::f32;
-    Constant before{
-        weight->initializer, weight->source, {steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(i)}};
-    if (widens && (before.dtype() == DType::bf16 || before.dtype() == DType::f16)) {
-      steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(i));
-      // What stood around the cast may now meet: two transposes that undo each other.
-      std::vector<RecipeStep> all = std::move(steps);
-      steps.clear();
-      for (RecipeStep& step : all) add_step(*weight, std::move(step));
-      break;
-    }
-  }
-  return weight;
-}
-
 void LayerRaiser::raise_linear(Node& node) {
   bool gemm = node.op == "Gemm";
   if ((node.op != "MatMul" && !gemm) || node.inputs.size() < 2) return;
@@ -70,7 +49,7 @@ void LayerRaiser::raise_linear(Node& node) {
   if (gemm && (node.attributes.integer("transA", 0) || node.attributes.real("alpha", 1) != 1)) return;
   bool has_bias = gemm && node.inputs.size() > 2 && node.inputs[2] != no_value;
   if (has_bias && (node.attributes.real("beta", 1) != 1 || !rank_is(node.inputs[2], 1))) return;
-  auto weight = linear_weight(*constant, !(gemm && node.attributes.integer("transB", 0)));
+  auto weight = storage_constant(*constant, !(gemm && node.attributes.integer("transB", 0)));
   if (context_.options.dtype == DType::bf16 && weight->dtype() == DType::f32)
     add_step(*weight, {RecipeStep::Kind::cast, {}, DType::bf16});
   if (weight->dtype() != DType::f32 && weight->dtype() != DType::bf16 && weight->dtype() != DType::f16) return;
@@ -102,7 +81,7 @@ void LayerRaiser::raise_embedding(Node& node) {
   const auto& constant = graph_.value(node.inputs[0]).constant;
   DType out = graph_.value(node.outputs[0]).type.dtype;
   if (!constant || constant->shape().rank() != 2 || !is_float(out) || !rank_is(node.inputs[1], 2)) return;
-  auto table = linear_weight(*constant, false);
+  auto table = storage_constant(*constant, false);
   // What is picked by positions, angles above all, keeps its precision.
   if (context_.options.dtype == DType::bf16 && table->dtype() == DType::f32 &&
       data_[static_cast<size_t>(node.inputs[1])])
@@ -181,6 +160,26 @@ bool LayerRaiser::lift(size_t index) {
 }
 
 }  // namespace
+
+std::shared_ptr<Constant> storage_constant(const Constant& constant, bool transpose) {
+  auto weight = std::make_shared<Constant>(constant);
+  if (transpose) add_step(*weight, {RecipeStep::Kind::transpose, {1, 0}, {}});
+  auto& steps = weight->steps;
+  for (size_t i = steps.size(); i-- > 0;) {
+    bool widens = steps[i].kind == RecipeStep::Kind::cast && steps[i].dtype == DType::f32;
+    Constant before{
+        weight->initializer, weight->source, {steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(i)}};
+    if (widens && (before.dtype() == DType::bf16 || before.dtype() == DType::f16)) {
+      steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(i));
+      // What stood around the cast may now meet: two transposes that undo each other.
+      std::vector<RecipeStep> all = std::move(steps);
+      steps.clear();
+      for (RecipeStep& step : all) add_step(*weight, std::move(step));
+      break;
+    }
+  }
+  return weight;
+}
 
 void raise_layers(Graph& graph, PassContext& context) { LayerRaiser(graph, context).run(); }
 

@@ -1,6 +1,7 @@
 // Ops that move rows: plait.KvWrite, plait.Embedding, plait.GatherRows.
 #include <cstring>
 
+#include "kernels/cpu/blocked_tile.h"
 #include "kernels/cpu/elementwise_loops.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/share.h"
@@ -88,8 +89,66 @@ KernelStatus run_kv_write(const KernelCall& call) {
   return {};
 }
 
+bool is_present(const NodeInfo& node, size_t i) {
+  return i < node.inputs.size() && node.inputs[i].dtype != DType::none;
+}
+
 bool accepts_embedding(const NodeInfo& node) {
-  return is_storage(node.inputs[0].dtype) && is_index(node.inputs[1].dtype) && node.outputs[0].dtype == DType::f32;
+  if (!is_index(node.inputs[1].dtype) || node.outputs[0].dtype != DType::f32) return false;
+  const DType table = node.inputs[0].dtype;
+  if (node.inputs[0].rank == 2) return is_storage(table);
+  if (node.inputs[0].rank != 3 || !is_present(node, 2) || !is_storage(node.inputs[2].dtype)) return false;
+  const DType zeros = is_present(node, 3) ? node.inputs[3].dtype : DType::u8;
+  return (dtype_bits(table) < 8 || table == DType::u8 || table == DType::i8) &&
+         (is_storage(zeros) || zeros == DType::u8 || zeros == DType::i8);
+}
+
+struct EmbeddingState : KernelState {
+  float zero = 0;
+};
+
+std::shared_ptr<const KernelState> prepare_embedding(const NodeInfo& node) {
+  auto state = std::make_shared<EmbeddingState>();
+  state->zero = static_cast<float>(node.attributes.integer("zero", 0));
+  return state;
+}
+
+/// The table, when it is quantised.
+BlockedWeight blocked_table(const KernelState* state, std::span<const TensorView> inputs) {
+  const Shape& shape = inputs[0].shape;
+  BlockedWeight out{inputs[0].as<uint8_t>(), inputs[0].dtype, shape[0], shape[1], shape[2],
+                    inputs[2].as<uint8_t>(), inputs[2].dtype};
+  out.zero = static_cast<const EmbeddingState*>(state)->zero;
+  if (inputs.size() > 3 && inputs[3].present()) out.zeros = inputs[3].as<uint8_t>(), out.zero_dtype = inputs[3].dtype;
+  return out;
+}
+
+int64_t embedding_floats(const BlockedWeight& w) { return (w.padded() + dot_scratch(w.blocks) + 15) / 16 * 16; }
+
+int64_t embedding_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
+                          int threads) {
+  if (inputs[0].shape.rank() != 3) return 0;
+  return threads * 4 * embedding_floats(blocked_table(state, inputs));
+}
+
+/// table [v, c, l] with scales and zero points, ids [...] -> [..., h], h <= c l.
+template <Isa isa>
+KernelStatus run_blocked_embedding(const KernelCall& call) {
+  const TensorView& ids = call.inputs[1];
+  const BlockedWeight rows = blocked_table(call.state, call.inputs);
+  const int64_t h = call.outputs[0].shape.back(1), floats = embedding_floats(rows);
+  if (h > rows.blocks * rows.length || call.inputs[2].elements() != rows.n * rows.blocks)
+    return {KernelCode::bad_value, 2, call.inputs[2].elements()};
+  if (rows.zeros && call.inputs[3].elements() != rows.n * rows.blocks)
+    return {KernelCode::bad_value, 3, call.inputs[3].elements()};
+  share_ranges(call.pool, ids.elements(), 1, 2 * h, [&](int64_t begin, int64_t end, int worker) {
+    float* row = reinterpret_cast<float*>(call.scratch.data()) + worker * floats;
+    for (int64_t i = begin; i < end; ++i) {
+      blocked_tiles(isa).unpack(rows, read_index(ids, i), 1, row, row + rows.padded());
+      blocked_tiles(isa).restore(row, h, rows, call.outputs[0].as<float>() + i * h);
+    }
+  });
+  return {};
 }
 
 /// table [v, h], ids [...] -> [..., h] in f32.
@@ -97,6 +156,7 @@ template <Isa isa>
 KernelStatus run_embedding(const KernelCall& call) {
   const TensorView &rows = call.inputs[0], &ids = call.inputs[1];
   if (KernelStatus status = check_indices(ids, rows.shape[0]); status.code != KernelCode::ok) return status;
+  if (rows.shape.rank() == 3) return run_blocked_embedding<isa>(call);
   const int64_t h = rows.shape[1], bytes = h * dtype_bits(rows.dtype) / 8;
   const ElementwiseLoops& loops = elementwise_loops(isa);
   share_ranges(call.pool, ids.elements(), 1, h, [&](int64_t begin, int64_t end, int) {
@@ -132,10 +192,20 @@ KernelStatus run_gather(const KernelCall& call) {
 
 template <Isa isa>
 void add_for(KernelTable& table) {
-  add_kernel(table, isa, {.op = "plait.KvWrite", .dtypes = "f32|bf16 x f32", .accepts = accepts_kv_write,
-                          .scratch_bytes = kv_scratch, .run = run_kv_write<isa>, .in_place = 0});
-  add_kernel(table, isa, {.op = "plait.Embedding", .dtypes = "f32|bf16|f16", .accepts = accepts_embedding,
-                          .run = run_embedding<isa>});
+  add_kernel(table, isa,
+             {.op = "plait.KvWrite",
+              .dtypes = "f32|bf16 x f32",
+              .accepts = accepts_kv_write,
+              .scratch_bytes = kv_scratch,
+              .run = run_kv_write<isa>,
+              .in_place = 0});
+  add_kernel(table, isa,
+             {.op = "plait.Embedding",
+              .dtypes = "f32|bf16|f16|2 to 8 bits",
+              .accepts = accepts_embedding,
+              .prepare = prepare_embedding,
+              .scratch_bytes = embedding_scratch,
+              .run = run_embedding<isa>});
   add_kernel(table, isa, {.op = "plait.GatherRows", .dtypes = "any", .accepts = accepts_gather, .run = run_gather});
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/base/dtype.h"
+#include "kernels/cpu/blocked_tile.h"
 #include "kernels/cpu/isa.h"
 
 namespace plait::cpu {
@@ -22,6 +23,10 @@ struct PackedBlock {
   int64_t ldy;
   float* scratch;        ///< `scratch` floats, 64-byte aligned
   const uint8_t* ahead;  ///< as many rows of w that may come next, fetched meanwhile; null: none
+  /// Set: w is rows [first, first + n) of this, k is its padded length and x was arranged. For panels alone.
+  const BlockedWeight* blocked = nullptr;
+  int64_t first = 0;
+  float* rows = nullptr;  ///< blocked_scratch floats
 };
 
 struct PackedTiles {
@@ -36,6 +41,9 @@ struct PackedTiles {
   int64_t (*scratch)(int64_t n, int64_t k);
   void (*block)(const PackedBlock& block);
 };
+
+/// Floats that panels need to unpack rows of quantised weights.
+inline int64_t blocked_scratch(const BlockedWeight& w) { return code_group * w.padded() + dot_scratch(w.blocks); }
 
 /// f32 arithmetic on weights in f32, bf16 or f16, with the bits of linear_tile.h: for AVX2 and AVX-512.
 const PackedTiles& panel_tiles(Isa isa);

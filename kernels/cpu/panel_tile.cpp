@@ -203,11 +203,15 @@ int64_t scratch(int64_t n, int64_t k) {
 
 template <class W>
 void block_of(const PackedBlock& b) {
+  const BlockedTiles& unpacker = blocked_tiles(HWY_TARGET == HWY_AVX3 ? Isa::avx512 : Isa::avx2);
   const int64_t panels = (b.n + panel - 1) / panel, w_lane = lane_stride(b.k, panel), steps = steps_of(b.k);
   float *w = b.scratch, *waiting = w + panels * L * w_lane, *part = waiting + levels * most_rows * panel;
-  for (int64_t j = 0; j < panels * panel; j += L)
-    spread<W>(b.w + j * b.k * W::size, b.k * W::size, std::min(L, b.n - j), b.k,
-              w + j / panel * L * w_lane + j % panel, panel, w_lane);
+  for (int64_t j = 0; j < panels * panel; j += L) {
+    const int64_t count = std::min(L, b.n - j);
+    const uint8_t* rows = b.blocked ? bytes(b.rows) : b.w + j * b.k * W::size;
+    if (b.blocked && count > 0) unpacker.unpack(*b.blocked, b.first + j, count, b.rows, b.rows + L * b.k);
+    spread<W>(rows, b.k * W::size, count, b.k, w + j / panel * L * w_lane + j % panel, panel, w_lane);
+  }
   const int64_t x_lane = lane_stride(b.k, b.group), tiles = (b.m + b.group - 1) / b.group;
   const int64_t calls = tiles * panels, all = b.n * b.k * W::size;
   const auto* x = reinterpret_cast<const float*>(b.packed) + b.begin / b.group * L * x_lane;

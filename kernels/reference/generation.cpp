@@ -6,7 +6,7 @@
 #include "kernels/reference/heads.h"
 #include "kernels/reference/kernel_of.h"
 #include "kernels/reference/multiply.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/weights.h"
 
 namespace plait::reference {
 namespace {
@@ -39,7 +39,8 @@ KernelStatus kv_write(const KernelCall& call) {
 
 struct PagedAttributes {
   explicit PagedAttributes(const NodeInfo& node)
-      : scale(node.attributes.real("scale", 1)), softcap(node.attributes.real("softcap", 0)),
+      : scale(node.attributes.real("scale", 1)),
+        softcap(node.attributes.real("softcap", 0)),
         window(node.attributes.integer("window", 0)) {}
   double scale, softcap;
   int64_t window;  ///< keys that a query sees, itself included; 0: all
@@ -140,15 +141,24 @@ KernelStatus gather_rows(const KernelCall& call) {
   return {};
 }
 
-/// table [v, h], ids [...] -> [..., h], converted to the output's dtype.
-KernelStatus embedding(const KernelCall& call) {
+struct ZeroAttribute {
+  explicit ZeroAttribute(const NodeInfo& node) : zero(node.attributes.integer("zero", 0)) {}
+  int64_t zero;
+};
+
+/// table [v, h], ids [...], scales and zeros of a quantised table -> [..., h], converted to the output's dtype.
+KernelStatus embedding(const KernelCall& call, const ZeroAttribute& attributes) {
   const TensorView &table = call.inputs[0], &out = call.outputs[0];
   std::vector<int64_t> ids = to_ints(call.inputs[1]);
-  int64_t v = table.shape[0], h = table.shape[1];
+  const int64_t v = table.shape[0], h = out.shape.back(1);
+  const Weights rows{table, input(call, 2), input(call, 3), attributes.zero};
+  if (!rows.fits(h)) return {KernelCode::bad_value, 0, h};
+  std::vector<float> quantised;
   std::vector<double> row(static_cast<size_t>(h));
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= v) return {KernelCode::index_out_of_range, 1, ids[i]};
-    load(table, ids[i] * h, h, row.data());
+    if (rows.blocked()) std::copy_n(rows.row(ids[i], h, quantised), h, row.begin());
+    else load(table, ids[i] * h, h, row.data());
     store(out, static_cast<int64_t>(i) * h, h, row.data());
   }
   return {};
@@ -160,7 +170,7 @@ void add_generation(KernelTable& table) {
   add<kv_write>(table, "plait.KvWrite", floats, 0);
   add<paged_attention>(table, "plait.PagedAttention", floats);
   add<gather_rows>(table, "plait.GatherRows", anything);
-  add<embedding>(table, "plait.Embedding", floats);
+  add<embedding>(table, "plait.Embedding", weights);
 }
 
 }  // namespace plait::reference

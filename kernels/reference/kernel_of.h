@@ -24,6 +24,13 @@ inline bool is_bool(DType dtype) { return dtype == DType::boolean; }
 inline bool is_number_or_bool(DType dtype) { return is_number(dtype) || is_bool(dtype); }
 
 inline constexpr Domain floats{"floats", [](const NodeInfo& node) { return first_is(node, is_float); }};
+inline constexpr Domain weights{"floats, 2 to 8 bits", [](const NodeInfo& node) {
+                                  return first_is(node, [](DType dtype) {
+                                    const int bits = dtype_bits(dtype);
+                                    return is_float(dtype) || (is_integer(dtype) && bits == 8) || bits == 4 ||
+                                           bits == 2;
+                                  });
+                                }};
 inline constexpr Domain integers{"integers", [](const NodeInfo& node) { return first_is(node, is_integer); }};
 inline constexpr Domain numbers{"numbers", [](const NodeInfo& node) { return first_is(node, is_number); }};
 inline constexpr Domain numbers_and_bool{"numbers, bool",

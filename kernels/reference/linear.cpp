@@ -10,60 +10,64 @@
 #include "kernels/reference/families.h"
 #include "kernels/reference/kernel_of.h"
 #include "kernels/reference/multiply.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/weights.h"
 
 namespace plait::reference {
 namespace {
 
 constexpr int64_t band = 16;  ///< rows of weights a task: the smallest share whose outputs fill a cache line
 
-/// Row i of the weights as f32, into `row` where it must be converted.
-struct Weights {
-  const TensorView& tensor;
-  const float* row(int64_t i, std::vector<float>& buffer) const {
-    int64_t k = tensor.shape[1];
-    if (tensor.dtype == DType::f32 && reinterpret_cast<uintptr_t>(tensor.data) % alignof(float) == 0)
-      return tensor.as<float>() + i * k;
-    buffer.resize(static_cast<size_t>(k));
-    load(tensor, i * k, k, buffer.data());
-    return buffer.data();
-  }
-};
-
 /// y [m, n] = x [m, k] w^T.
-void linear_values(const float* x, int64_t m, const TensorView& w, std::vector<float>& y, ThreadPool& pool) {
-  int64_t n = w.shape[0], k = w.shape[1];
+void linear_values(const float* x, int64_t m, int64_t k, const Weights& w, std::vector<float>& y, ThreadPool& pool) {
+  int64_t n = w.tensor.shape[0];
   y.resize(static_cast<size_t>(m * n));
   share(pool, (n + band - 1) / band, m * n * k, [&](int64_t task) {
     std::vector<float> buffer;
     for (int64_t j = task * band; j < std::min(n, (task + 1) * band); ++j) {
-      const float* row = Weights{w}.row(j, buffer);
+      const float* row = w.row(j, k, buffer);
       for (int64_t i = 0; i < m; ++i) y[static_cast<size_t>(i * n + j)] = dot(x + i * k, row, k);
     }
   });
 }
 
+/// What quantised weights say in attributes.
+struct WeightAttributes {
+  explicit WeightAttributes(const NodeInfo& node)
+      : zero(node.attributes.integer("zero", 0)), parts(static_cast<size_t>(node.attributes.integer("parts", 1))) {}
+  int64_t zero;
+  size_t parts;  ///< operands a weight of plait.Linears
+};
+
 int64_t rows_of(const TensorView& x) { return x.shape.elements(0, x.shape.rank() - 1); }
 
-/// plait.Linear: x [..., k], w [n, k], bias? [n] -> [..., n].
-KernelStatus linear(const KernelCall& call) {
-  const TensorView &x = call.inputs[0], &w = call.inputs[1], bias = input(call, 2);
+/// plait.Linear: x [..., k], w [n, k], bias? [n], scales?, zeros? -> [..., n].
+KernelStatus linear(const KernelCall& call, const WeightAttributes& attributes) {
+  const TensorView &x = call.inputs[0], bias = input(call, 2);
+  const Weights w{call.inputs[1], input(call, 3), input(call, 4), attributes.zero};
+  const int64_t k = x.shape.back(1);
+  if (!w.fits(k)) return {KernelCode::bad_value, 1, k};
   std::vector<float> y, shift = load_all<float>(bias.present() ? bias : TensorView{nullptr, DType::f32, {0}});
-  linear_values(Loaded<float>(x).data(), rows_of(x), w, y, call.pool);
+  linear_values(Loaded<float>(x).data(), rows_of(x), k, w, y, call.pool);
   if (!shift.empty())
     for (size_t i = 0; i < y.size(); ++i) y[i] += shift[i % shift.size()];
   store_all(call.outputs[0], y);
   return {};
 }
 
-/// plait.Linears: x [..., k], w1 [n1, k], w2 [n2, k], ... -> [..., n1], [..., n2], ...
-KernelStatus linears(const KernelCall& call) {
+/// plait.Linears: x [..., k], w1 [n1, k], w2 [n2, k], ... -> [..., n1], [..., n2], ... A quantised weight is two or three
+/// operands.
+KernelStatus linears(const KernelCall& call, const WeightAttributes& attributes) {
   const TensorView& x = call.inputs[0];
+  const int64_t k = x.shape.back(1);
   Loaded<float> values(x);
   std::vector<float> y;
   for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const size_t at = 1 + i * attributes.parts;
+    const Weights w{call.inputs[at], attributes.parts > 1 ? call.inputs[at + 1] : TensorView{},
+                    attributes.parts > 2 ? call.inputs[at + 2] : TensorView{}, attributes.zero};
+    if (!w.fits(k)) return {KernelCode::bad_value, static_cast<int32_t>(at), k};
     if (!call.outputs[i].present()) continue;
-    linear_values(values.data(), rows_of(x), call.inputs[i + 1], y, call.pool);
+    linear_values(values.data(), rows_of(x), k, w, y, call.pool);
     store_all(call.outputs[i], y);
   }
   return {};
@@ -73,7 +77,7 @@ double relu(double x) { return x < 0 ? 0 : x; }
 double identity(double x) { return x; }
 
 struct GatedAttributes {
-  explicit GatedAttributes(const NodeInfo& node) {
+  explicit GatedAttributes(const NodeInfo& node) : zero(node.attributes.integer("zero", 0)) {
     struct Row {
       std::string_view name;
       double (*f)(double);
@@ -88,15 +92,22 @@ struct GatedAttributes {
                                        ", expected silu, gelu_tanh, gelu, relu or identity"));
   }
   double (*activation)(double) = nullptr;
+  int64_t zero;
 };
 
-/// plait.GatedLinear: x [..., k], gate [f, k], up [f, k] -> activation(x gate^T) * (x up^T) [..., f].
+/// plait.GatedLinear: x [..., k], gate [f, k], up [f, k], scales and zeros of both? -> activation(x gate^T) * (x up^T)
+/// [..., f].
 KernelStatus gated_linear(const KernelCall& call, const GatedAttributes& attributes) {
   const TensorView& x = call.inputs[0];
   Loaded<float> values(x);
   std::vector<float> gate, up;
-  linear_values(values.data(), rows_of(x), call.inputs[1], gate, call.pool);
-  linear_values(values.data(), rows_of(x), call.inputs[2], up, call.pool);
+  const int64_t k = x.shape.back(1);
+  const Weights sides[2] = {{call.inputs[1], input(call, 3), input(call, 4), attributes.zero},
+                            {call.inputs[2], input(call, 5), input(call, 6), attributes.zero}};
+  if (!sides[0].fits(k)) return {KernelCode::bad_value, 1, k};
+  if (!sides[1].fits(k)) return {KernelCode::bad_value, 2, k};
+  linear_values(values.data(), rows_of(x), k, sides[0], gate, call.pool);
+  linear_values(values.data(), rows_of(x), k, sides[1], up, call.pool);
   for (size_t i = 0; i < gate.size(); ++i) gate[i] = static_cast<float>(attributes.activation(gate[i])) * up[i];
   store_all(call.outputs[0], gate);
   return {};
@@ -104,7 +115,9 @@ KernelStatus gated_linear(const KernelCall& call, const GatedAttributes& attribu
 
 struct NBitsAttributes {
   explicit NBitsAttributes(const NodeInfo& node)
-      : k(node.attributes.integer("K")), n(node.attributes.integer("N")), bits(node.attributes.integer("bits", 4)),
+      : k(node.attributes.integer("K")),
+        n(node.attributes.integer("N")),
+        bits(node.attributes.integer("bits", 4)),
         block(node.attributes.integer("block_size")) {
     if (bits != 2 && bits != 4 && bits != 8)
       throw Error(Code::unsupported, cat(node.op, ": bits is ", bits, ", expected 2, 4 or 8"));
@@ -143,9 +156,9 @@ KernelStatus matmul_nbits(const KernelCall& call, const NBitsAttributes& a) {
     std::vector<float> row(static_cast<size_t>(a.k));
     for (int64_t i = 0; i < a.k; ++i) {
       int64_t group = i / a.block;
-      float zero = !zeros.present()              ? static_cast<float>(1 << (a.bits - 1))
-                   : zeros.dtype == DType::u8    ? unpack(zeros.data + j * zero_bytes, group)
-                                                 : load_one<float>(zeros, j * blocks + group);
+      float zero = !zeros.present()           ? static_cast<float>(1 << (a.bits - 1))
+                   : zeros.dtype == DType::u8 ? unpack(zeros.data + j * zero_bytes, group)
+                                              : load_one<float>(zeros, j * blocks + group);
       float code = unpack(b.data + (j * blocks + group) * bytes, i % a.block);
       row[static_cast<size_t>(i)] = (code - zero) * scales[j * blocks + group];
     }

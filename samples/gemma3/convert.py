@@ -139,7 +139,8 @@ def arguments():
     parser.add_argument("--gguf", type=Path, default=os.environ.get("PLAIT_GEMMA_GGUF"),
                         help="the GGUF file (default: $PLAIT_GEMMA_GGUF)")
     parser.add_argument("--opset", type=int, choices=(18, 23), default=23)
-    parser.add_argument("--dtype", choices=("f32", "bf16"), default="bf16", help="how the weights are stored")
+    parser.add_argument("--dtype", choices=("f32", "bf16", "int4", "int8"), default="bf16",
+                        help="how the weights are stored; int4 and int8: in blocks of 32, for MatMulNBits")
     options = parser.parse_args()
     if not options.gguf:
         parser.error("no GGUF file: give --gguf or set PLAIT_GEMMA_GGUF")

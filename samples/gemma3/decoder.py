@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from dialects import DIALECTS
 from onnx import TensorProto
+from onnx_writer import MICROSOFT, narrow, widen
+from quantise import BITS, BLOCK, quantise
 
 BATCH, NEW, PAST, TOTAL = "batch_size", "sequence_length", "past_sequence_length", \
     "past_sequence_length + sequence_length"
@@ -43,6 +45,7 @@ class DecoderBuilder:
 
     `blocks(name)` yields a weight's f32 blocks along its first dimension, in the layout that the graph stores:
     [in, out] for a linear layer, [v, h] for the embedding. Names are those that transformers gives the modules.
+    `dtype` is f32 or bf16, or int4 or int8: then all these weights are quantised, and products are MatMulNBits.
     """
 
     def __init__(self, writer, config, blocks, dtype="f32"):
@@ -50,6 +53,7 @@ class DecoderBuilder:
         self.config = config
         self.blocks = blocks
         self.dtype = dtype
+        self.bits = BITS.get(dtype, 0)
         self.dialect = DIALECTS[writer.opset]()
         self.dialect.head_dim = config.head_dim
 
@@ -76,8 +80,15 @@ class DecoderBuilder:
         """Returns the scaled embedding [b, s, h] and the name of the table [v, h]."""
         g, config = self.g, self.config
         with g.scope("embed_tokens"):
-            table = self._stored("model.embed_tokens.weight", (config.vocab, config.hidden))
-            x = self._to_f32(g.op("Gather", table, ids))
+            if self.bits:
+                table = "model.embed_tokens.weight"
+                codes, scales = self._quantised(table, self.blocks(table), config.vocab, config.hidden)
+                codes = g.alias(f"{table}.rows", codes, (config.vocab, config.hidden * self.bits // 8))
+                x = g.op("GatherBlockQuantized", codes, ids, scales, domain=MICROSOFT, bits=self.bits,
+                         block_size=BLOCK, gather_axis=0, quantize_axis=1)
+            else:
+                table = self._stored("model.embed_tokens.weight", (config.vocab, config.hidden))
+                x = self._to_f32(g.op("Gather", table, ids))
             if config.embed_scale != 1.0:
                 x = g.op("Mul", x, g.constant(config.embed_scale, np.float32))
         return x, table
@@ -159,6 +170,12 @@ class DecoderBuilder:
     def _head(self, x, table):
         """Logits of every position. A tied head reads the embedding's own copy, turned by a Transpose."""
         g, config = self.g, self.config
+        if self.bits:
+            if not config.tied:
+                table = self._quantised_linear("lm_head", config.hidden, config.vocab)
+            self._multiply(table, x, config.hidden, config.vocab, outputs=["logits"])
+            g.output("logits", TensorProto.FLOAT, [BATCH, NEW, config.vocab])
+            return
         if config.tied:
             weight = g.op("Transpose", self._to_f32(table), perm=[1, 0])
         else:
@@ -168,7 +185,34 @@ class DecoderBuilder:
 
     def _linear(self, name, x, rows, columns):
         with self.g.scope(name.rsplit(".", 1)[-1]):
+            if self.bits:
+                return self._multiply(self._quantised_linear(name, rows, columns), x, rows, columns)
             return self.g.op("MatMul", x, self._to_f32(self._stored(f"{name}.weight", (rows, columns))))
+
+    def _quantised_linear(self, name, rows, columns):
+        """Writes a weight that the blocks give as [in, out]; the quantised form has outputs first. Returns its name."""
+        weight = np.concatenate(list(self.blocks(f"{name}.weight")))
+        self._quantised(f"{name}.weight", [weight.T], columns, rows)
+        return f"{name}.weight"
+
+    def _quantised(self, name, blocks, n, k):
+        """Writes codes u8 [n, k / 32, bytes] and scales [n, k / 32] of rows that come in blocks; returns both names."""
+        scales = []
+
+        def codes():
+            for block in blocks:  # bf16 numbers, as a model is published
+                made, scale = quantise(widen(narrow(block, "bf16")), self.bits)
+                scales.append(scale)
+                yield made
+
+        shape = (n, k // BLOCK, BLOCK * self.bits // 8)
+        return (self.g.weight(f"{name}.codes", shape, codes(), "u8"),
+                self.g.weight(f"{name}.scales", shape[:2], scales))
+
+    def _multiply(self, name, x, k, n, outputs=None):
+        """x [..., k] times a quantised weight. Activations stay f32 where an engine follows accuracy_level 1."""
+        return self.g.op("MatMulNBits", x, f"{name}.codes", f"{name}.scales", outputs=outputs, domain=MICROSOFT,
+                         K=k, N=n, bits=self.bits, block_size=BLOCK, accuracy_level=1)
 
     def _norm(self, name, x, size):
         """Norm weights stay f32: they are a few thousand numbers."""
@@ -181,4 +225,4 @@ class DecoderBuilder:
 
     def _to_f32(self, value):
         """All arithmetic is f32; narrow weights are widened where they are read."""
-        return value if self.dtype == "f32" else self.g.op("Cast", value, to=TensorProto.FLOAT)
+        return value if self.dtype != "bf16" else self.g.op("Cast", value, to=TensorProto.FLOAT)

@@ -2,8 +2,8 @@
 # Fetches Gemma 3 270M and converts it to ONNX in models/. What is there already is not made again; what a killed
 # run left is cleared away.
 #
-#   fetch.sh [--dtype bf16|f32] [--opset 23|18]        default: bf16, 23
-#   fetch.sh --environment                             only makes the Python environment
+#   fetch.sh [--dtype bf16|f32|int4|int8] [--opset 23|18]        default: bf16, 23
+#   fetch.sh --environment                                       only makes the Python environment
 #
 # Environment: PLAIT_MODELS         where models lie (default: models/ of this repository)
 #              PLAIT_SAMPLES_VENV   the Python environment to make or use (default: .venv-samples of this repository)
@@ -34,7 +34,7 @@ while [ $# -gt 0 ]; do
     [ "$1" = --environment ] || [ $# -lt 2 ] || shift
     shift
 done
-case $dtype in bf16 | f32) ;; *) die "--dtype is bf16 or f32, not '$dtype'" ;; esac
+case $dtype in bf16 | f32 | int4 | int8) ;; *) die "--dtype is bf16, f32, int4 or int8, not '$dtype'" ;; esac
 case $opset in 23 | 18) ;; *) die "--opset is 23 or 18, not '$opset'" ;; esac
 
 name=gemma-3-270m

@@ -12,13 +12,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 # Tensors start on page boundaries, so that a reader can map them one by one.
 ALIGNMENT = 4096
-ONNX_TYPE = {"f32": TensorProto.FLOAT, "bf16": TensorProto.BFLOAT16, "f16": TensorProto.FLOAT16}
-ELEMENT_BYTES = {"f32": 4, "bf16": 2, "f16": 2}
+ONNX_TYPE = {"f32": TensorProto.FLOAT, "bf16": TensorProto.BFLOAT16, "f16": TensorProto.FLOAT16,
+             "u8": TensorProto.UINT8}
+ELEMENT_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "u8": 1}
+MICROSOFT = "com.microsoft"
 IR_VERSION = {18: 8, 23: 11}
 
 
 def narrow(array, dtype):
-    """An f32 array in the bits of `dtype`; bf16 rounds to nearest even and comes as uint16."""
+    """An f32 array in the bits of `dtype`; bf16 rounds to nearest even and comes as uint16. u8 is taken as it is."""
+    if dtype == "u8":
+        return np.ascontiguousarray(array, np.uint8)
     array = np.ascontiguousarray(array, np.float32)
     if dtype == "f32":
         return array
@@ -26,6 +30,11 @@ def narrow(array, dtype):
         return array.astype(np.float16)
     bits = array.view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def widen(bits):
+    """The f32 numbers of bf16 bits."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 class GraphWriter:
@@ -93,6 +102,17 @@ class GraphWriter:
         self.written += length
         return name
 
+    def alias(self, name, weight, shape):
+        """The bytes of another weight under a name and a shape of its own."""
+        tensor = TensorProto()
+        tensor.CopyFrom(next(one for one in self.initializers if one.name == weight))
+        if int(np.prod(shape)) != int(np.prod(tensor.dims)):
+            raise ValueError(f"{name}: {list(shape)} is no other shape of {weight} {list(tensor.dims)}")
+        tensor.name = name
+        tensor.dims[:] = shape
+        self.initializers.append(tensor)
+        return name
+
     def input(self, name, kind, shape):
         self.inputs.append(helper.make_tensor_value_info(name, kind, shape))
         return name
@@ -104,7 +124,10 @@ class GraphWriter:
         """Writes the .onnx file and closes the data file."""
         self._data.close()
         graph = helper.make_graph(self.nodes, self.name, self.inputs, self.outputs, self.initializers)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)],
+        opsets = [helper.make_opsetid("", self.opset)]
+        if any(node.domain == MICROSOFT for node in self.nodes):
+            opsets.append(helper.make_opsetid(MICROSOFT, 1))
+        model = helper.make_model(graph, opset_imports=opsets,
                                   ir_version=IR_VERSION[self.opset], producer_name="plait-samples")
         onnx.save(model, self.path)
 

@@ -108,7 +108,7 @@ def model_config(config, context, ids, dtype):
         "sliding_window": max(config.windows), "layer_types": kinds, "query_pre_attn_scalar": config.head_dim,
         "hidden_activation": "gelu_pytorch_tanh", "attention_bias": False, "tie_word_embeddings": True,
         "bos_token_id": ids["bos"], "eos_token_id": ids["eos"], "pad_token_id": ids["pad"],
-        "torch_dtype": {"f32": "float32", "bf16": "bfloat16"}[dtype],
+        "torch_dtype": "bfloat16" if dtype == "bf16" else "float32",
     }
 
 

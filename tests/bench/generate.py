@@ -22,14 +22,19 @@ import workloads
 HERE = Path(__file__).resolve().parent
 BATCH = 8
 TIME_LIMIT_S = 1800
-# Engine -> (its Python, its script, bytes of one cached number).
+# Engine -> (its Python, its script, bytes of one cached number by dtype where it is not f32).
 ENGINES = {
-    "plait": (Path(sys.executable), "plait_runner.py", {"f32": 4, "bf16": 2}),
-    "onnxruntime": (workloads.PEERS_PYTHON, "peer_onnxruntime.py", {"f32": 4, "bf16": 4}),
-    "llama.cpp": (workloads.PEERS_PYTHON, "peer_llama_cpp.py", {"f32": 2, "bf16": 2}),
-    "openvino": (workloads.OPENVINO_PYTHON, "peer_openvino.py", {"f32": 1, "bf16": 1}),
+    "plait": (Path(sys.executable), "plait_runner.py", {"bf16": 2}),
+    "onnxruntime": (workloads.PEERS_PYTHON, "peer_onnxruntime.py", {}),
+    "llama.cpp": (workloads.PEERS_PYTHON, "peer_llama_cpp.py", dict.fromkeys(workloads.BITS, 2)),
+    # Beside int4 alone, where llama.cpp is q4_0.
+    "llama.cpp q8_0": (workloads.PEERS_PYTHON, "peer_llama_cpp.py", {"int4": 2}),
+    "openvino": (workloads.OPENVINO_PYTHON, "peer_openvino.py", dict.fromkeys(workloads.BITS, 1)),
 }
-PEER_SETS = {"none": ["plait"], "default": ["plait", "onnxruntime", "llama.cpp"], "all": list(ENGINES)}
+ONLY_FOR = {"llama.cpp q8_0": ("int4",), "openvino": ("f32", "bf16")}
+PEER_SETS = {"none": ["plait"], "default": ["plait", "onnxruntime", "llama.cpp", "llama.cpp q8_0"],
+             "all": list(ENGINES)}
+CACHED_F32 = 4
 
 
 def arguments():
@@ -48,7 +53,7 @@ def arguments():
     options = parser.parse_args()
     options.threads = sorted(int(count) for count in options.threads)
     options.engines = options.engines or PEER_SETS[options.peers]
-    for name, known in (("engines", ENGINES), ("models", workloads.ALL), ("dtypes", ("f32", "bf16"))):
+    for name, known in (("engines", ENGINES), ("models", workloads.ALL), ("dtypes", workloads.BITS)):
         unknown = set(getattr(options, name)) - set(known)
         if unknown:
             parser.error(f"--{name}: unknown {', '.join(sorted(unknown))}; there are {', '.join(known)}")
@@ -59,6 +64,7 @@ def arguments():
 
 def job(model, dtype, threads, quick):
     return {"model": str(model.folder(dtype)), "gguf": str(model.gguf(dtype)), "dtype": dtype, "threads": threads,
+            "gguf_q8_0": str(model.gguf("int8")),
             "openvino": str(model.openvino(dtype)), "prompts": [128] if quick else [128, 512],
             "decode": 32 if quick else 128, "batch": BATCH}
 
@@ -66,6 +72,8 @@ def job(model, dtype, threads, quick):
 def run_child(engine, work):
     """One engine's result, or {"error": why there is none}."""
     python, script, _ = ENGINES[engine]
+    if engine == "llama.cpp q8_0":
+        work = {**work, "gguf": work["gguf_q8_0"]}
     if not (HERE / script).exists() or not python.exists():
         return {"error": f"{script if python.exists() else python} is not there"}
     # Thread pools of numerical libraries would keep cores busy beside the engine's own threads.
@@ -87,10 +95,11 @@ def compare(model, dtype, threads, options, not_run):
     """All rounds of one model, dtype and number of threads, interleaved between the engines; None if none ran."""
     work = job(model, dtype, threads, options.quick)
     what = f"{model.name} {dtype}, {report.counted(threads)}"
-    results, broken = {engine: [] for engine in options.engines}, set()
-    workloads.warm_files(model, dtype, options.engines)
+    chosen = [engine for engine in options.engines if dtype in ONLY_FOR.get(engine, workloads.BITS)]
+    results, broken = {engine: [] for engine in chosen}, set()
+    workloads.warm_files(model, dtype, chosen)
     for number in range(options.rounds):
-        for engine in options.engines:
+        for engine in chosen:
             if engine in broken:
                 continue
             print(f"{what}: {engine}, round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
@@ -113,7 +122,12 @@ def compare(model, dtype, threads, options, not_run):
 def bytes_read(model, dtype, work, engines):
     """Per engine and batch: bytes that a token of the decode has to read, at the middle of its context."""
     context = work["prompts"][0] + work["decode"] // 2
-    return {engine: {str(batch): model.bytes_per_token(dtype, context, batch, ENGINES[engine][2][dtype])
+
+    def bits(engine):
+        return workloads.BITS["int8" if engine == "llama.cpp q8_0" else dtype]
+
+    return {engine: {str(batch): model.bytes_per_token(bits(engine), context, batch,
+                                                       ENGINES[engine][2].get(dtype, CACHED_F32))
                      for batch in (1, work["batch"])} for engine in engines}
 
 

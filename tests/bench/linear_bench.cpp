@@ -107,25 +107,37 @@ class Bench {
     return flops / seconds;
   }
 
-  /// Walks through memory so that weights come from there and not from a cache, unless m is large.
+  /// Walks through memory so that weights come from there and not from a cache, unless m is large. u4 and u8 are blocks
+  /// of 32 with scales in f32 behind the codes.
   nlohmann::ordered_json linear(int64_t m, int64_t n, int64_t k, DType dtype) {
-    Attributes none;
-    OperandInfo inputs[] = {{DType::f32, 2}, {dtype, 2, true}};
+    const bool blocked = dtype == DType::u4 || dtype == DType::u8;
+    const int bits = dtype_bits(dtype), rank = blocked ? 3 : 2;
+    Attributes attributes;
+    if (blocked) attributes.set("zero", int64_t{1} << (bits - 1));
+    OperandInfo inputs[] = {{DType::f32, 2}, {dtype, rank, true}, {}, {DType::f32, 2, true}};
     OperandInfo outputs[] = {{DType::f32, 2}};
-    const Kernel* kernel = table_.find({"plait.Linear", none, inputs, outputs});
+    const NodeInfo node{"plait.Linear", attributes, std::span(inputs, blocked ? 4 : 2), outputs};
+    const Kernel* kernel = table_.find(node);
+    const auto state = kernel->prepare(node);
     Tensor x(DType::f32, {m, k}), y(DType::f32, {m, n});
     for (int64_t i = 0; i < m * k; ++i) x.as<float>()[i] = static_cast<float>(i % 17) * 0.125f - 1;
-    int64_t bytes = packed_bytes(n * k, dtype_bits(dtype)), offset = 0;
+    const int64_t codes = packed_bytes(n * k, bits), bytes = codes + (blocked ? n * k / 32 * 4 : 0);
+    int64_t offset = 0;
     std::vector<TensorView> ins = {x.view(), {memory_->mutable_data(), dtype, {n, k}}};
+    if (blocked) {
+      ins[1].shape = {n, k / 32, 32};
+      ins.insert(ins.end(), {TensorView{}, {memory_->mutable_data() + codes, DType::f32, {n, k / 32}}});
+    }
     std::vector<TensorView> outs = {y.view()};
-    auto scratch = make_blob(kernel->scratch_bytes(nullptr, ins, outs, pool_.size()));
+    auto scratch = make_blob(kernel->scratch_bytes(state.get(), ins, outs, pool_.size()));
     int64_t repeats = std::max<int64_t>(1, (int64_t{16} << 20) / bytes);
     if (m > 16) repeats = 1;
     auto call = [&] {
       for (int64_t i = 0; i < repeats; ++i) {
         if (m <= 16) offset = offset + 2 * bytes > memory_bytes ? 0 : offset + bytes;
         ins[1].data = memory_->mutable_data() + offset;
-        kernel->run({nullptr, ins, outs, pool_, {scratch->mutable_data(), static_cast<size_t>(scratch->size())}});
+        if (blocked) ins[3].data = ins[1].data + codes;
+        kernel->run({state.get(), ins, outs, pool_, {scratch->mutable_data(), static_cast<size_t>(scratch->size())}});
       }
     };
     call();
@@ -176,7 +188,7 @@ int main(int argc, char** argv) {
   int threads = words.size() > 1 ? std::atoi(words[1].c_str()) : usable_processors();
   Bench bench(isa, threads);
   figures.about({{"benchmark", "linear"}, {"isa", isa}, {"threads", threads}});
-  for (DType dtype : {DType::bf16, DType::f32})
+  for (DType dtype : {DType::u4, DType::u8, DType::bf16, DType::f32})
     for (auto [n, k] : {std::pair<int64_t, int64_t>{2048, 640}, {640, 2048}, {1024, 640}, {2048, 2048}, {32768, 640}})
       for (int64_t m : {1, 2, 4, 8, 16, 32, 128, 512})
         if (n < 10000 || m <= 16) figures.add(bench.linear(m, n, k, dtype));

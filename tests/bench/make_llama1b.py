@@ -4,7 +4,8 @@
     make_llama1b.py [--dtypes bf16,f32] [--models DIR]
 
 Writes llama-1b-bf16/, llama-1b-f32/ and llama-1b-{bf16,f32}.gguf. Every weight is a bf16 number, so that all of them
-hold the same model. Needs numpy, onnx and gguf. What is there already is not made again.
+hold the same model. --dtypes int4 and int8 write llama-1b-int4/ and llama-1b-int8/: the same in blocks of 32; their GGUF
+files are llama.cpp's affair (quantise_gguf.py). Needs numpy, onnx and gguf. What is there already is not made again.
 """
 
 import argparse
@@ -22,7 +23,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "samples" / "gemma3"))
 from decoder import DecoderBuilder, DecoderConfig  # noqa: E402
 from onnx_to_gguf import write_gguf  # noqa: E402
-from onnx_writer import GraphWriter, narrow  # noqa: E402
+from onnx_writer import GraphWriter, narrow, widen  # noqa: E402
+from quantise import BITS  # noqa: E402
 
 LAYERS = 16
 CONFIG = DecoderConfig(hidden=2048, heads=32, kv_heads=8, head_dim=64, ffn=8192, vocab=128256,
@@ -47,7 +49,7 @@ def shape_of(name):
 
 
 def bf16_rounded(block):
-    return (narrow(block, "bf16").astype(np.uint32) << 16).view(np.float32)
+    return widen(narrow(block, "bf16"))
 
 
 def blocks(name):
@@ -103,7 +105,7 @@ def main():
     for dtype in options.dtypes.split(","):
         out = options.models / f"llama-1b-{dtype}"
         make_onnx(out, dtype)
-        if not options.no_gguf:
+        if not options.no_gguf and dtype not in BITS:
             write_gguf(out, out.with_name(f"{out.name}.gguf"))
     return 0
 

@@ -14,9 +14,15 @@ PEERS_PYTHON = PEERS / "peers" / "bin" / "python"
 OPENVINO_PYTHON = PEERS / "openvino" / "bin" / "python"
 
 
+# Bits of a weight that are read, and the kind of GGUF file that a quantised one is compared with. Blocks of 32 have a scale
+# of 16 bits in GGUF. In the ONNX file it has 32, but is a bf16 number, and Plait keeps it so.
+BITS = {"f32": 32, "bf16": 16, "int4": 4.5, "int8": 8.5}
+GGUF_KINDS = {"int4": "q4_0", "int8": "q8_0"}
+
+
 @dataclass(frozen=True)
 class Model:
-    """A model in f32 and bf16. `parameters` counts what a token reads: all weights, the embedding once, as the head."""
+    """A model in f32, bf16, int4 and int8. `parameters` counts what a token reads: all weights, the embedding once, as the head."""
 
     name: str
     folders: dict
@@ -29,10 +35,10 @@ class Model:
     windowed_layers: int = 0
 
     def folder(self, dtype):
-        return MODELS / self.folders[dtype]
+        return MODELS / self.folders.get(dtype, f"{self.stem}-{dtype}")
 
     def gguf(self, dtype):
-        return MODELS / f"{self.stem}-{dtype}.gguf"
+        return MODELS / f"{self.stem}-{GGUF_KINDS.get(dtype, dtype)}.gguf"
 
     def openvino(self, dtype):
         return MODELS / "openvino" / f"{self.stem}-{dtype}"
@@ -41,9 +47,9 @@ class Model:
     def stem(self):
         return self.folders["bf16"].removesuffix("-bf16")
 
-    def bytes_per_token(self, dtype, context, batch, cache_bytes):
+    def bytes_per_token(self, weight_bits, context, batch, cache_bytes):
         """Bytes of weights and cache that one token of a batch has to read at the given context length."""
-        weights = self.parameters * (4 if dtype == "f32" else 2)
+        weights = self.parameters * weight_bits / 8
         seen = (self.layers - self.windowed_layers) * context + self.windowed_layers * min(context, self.window)
         return weights / batch + seen * self.kv_heads * self.head_dim * 2 * cache_bytes
 
@@ -66,14 +72,26 @@ def prepare(models, dtypes, openvino):
     run(HERE / "setup_peers.sh", *(["--all"] if openvino else []))
     for model in models:
         for dtype in dtypes:
-            if model.name == "gemma":
-                run(ROOT / "samples" / "gemma3" / "fetch.sh", "--dtype", dtype)
-                run(PEERS_PYTHON, HERE / "onnx_to_gguf.py", model.folder(dtype), model.gguf(dtype))
-            else:
-                run(PEERS_PYTHON, HERE / "make_llama1b.py", "--models", MODELS, "--dtypes", dtype)
+            make(model, dtype)
             if openvino and not model.openvino(dtype).exists():
                 print(f"{model.openvino(dtype).name}: converting for OpenVINO", file=sys.stderr, flush=True)
                 run(OPENVINO_PYTHON, HERE / "peer_openvino.py", "convert", model.folder(dtype), model.openvino(dtype))
+
+
+def make(model, dtype):
+    """The ONNX file and the GGUF file; of a quantised model llama.cpp makes the latter from the one in bf16."""
+    if model.name == "gemma":
+        run(ROOT / "samples" / "gemma3" / "fetch.sh", "--dtype", dtype)
+    elif not (model.folder(dtype) / "model.onnx").exists() or not model.gguf(dtype).exists():
+        run(PEERS_PYTHON, HERE / "make_llama1b.py", "--models", MODELS, "--dtypes", dtype)
+    if dtype in GGUF_KINDS:
+        for kind in ("q4_0", "q8_0"):
+            out = MODELS / f"{model.stem}-{kind}.gguf"
+            if not out.exists():
+                make(model, "bf16")
+                run(PEERS_PYTHON, HERE / "quantise_gguf.py", model.gguf("bf16"), out, kind)
+    elif model.name == "gemma":
+        run(PEERS_PYTHON, HERE / "onnx_to_gguf.py", model.folder(dtype), model.gguf(dtype))
 
 
 def warm_files(model, dtype, engines):
@@ -81,6 +99,8 @@ def warm_files(model, dtype, engines):
     paths = [*model.folder(dtype).glob("model.onnx*")]
     if "llama.cpp" in engines:
         paths.append(model.gguf(dtype))
+    if "llama.cpp q8_0" in engines:
+        paths.append(model.gguf("int8"))
     if "openvino" in engines:
         paths += model.openvino(dtype).glob("*.bin")
     for path in paths:

@@ -143,6 +143,36 @@ TEST(Constant, StepsMakeWhatTheySay) {
   EXPECT_EQ(materialize(rows).blob(), rows.source.blob());
 }
 
+TEST(Constant, ElementsThatShareBytes) {
+  using Kind = RecipeStep::Kind;
+  std::mt19937 random(3);
+  for (DType dtype : {DType::u4, DType::i4, DType::u2, DType::i2})
+    for (Shape shape : {Shape{6, 8}, Shape{130, 258}, Shape{3, 5}, Shape{2, 7}}) {
+      Tensor codes(dtype, shape);
+      for (int64_t i = 0; i < codes.bytes(); ++i) codes.as<uint8_t>()[i] = static_cast<uint8_t>(random());
+      ThreadPool pool(2);
+      const RecipeStep wide{Kind::cast, {}, dtype == DType::i4 || dtype == DType::i2 ? DType::i8 : DType::u8};
+      const RecipeStep turn{Kind::transpose, {1, 0}, {}};
+      Tensor bytes = materialize({"w", codes, {wide, turn}}),
+             nibbles = materialize({"w", codes, {turn, wide}}, &pool);
+      ASSERT_EQ(bytes.shape(), nibbles.shape());
+      EXPECT_EQ(std::memcmp(bytes.data(), nibbles.data(), static_cast<size_t>(bytes.bytes())), 0)
+          << dtype_name(dtype) << " " << shape.text();
+    }
+  const uint8_t packed[] = {0x21, 0xF3};
+  const Constant split{"w",
+                       Tensor::of<uint8_t>(DType::u8, {1, 2}, packed),
+                       {{Kind::reinterpret, {}, DType::u4}, {Kind::reshape, {2, 2}, {}}}};
+  EXPECT_EQ(split.dtype(), DType::u4);
+  EXPECT_EQ(split.shape(), (Shape{2, 2}));
+  EXPECT_EQ(materialize(split).blob(), split.source.blob());  // nothing is copied
+  Constant values = split;
+  values.steps.push_back({Kind::cast, {}, DType::f32});
+  EXPECT_EQ(text(values.steps), "reinterpret u4; reshape 2 2; cast f32");
+  const float expected[] = {1, 2, 3, 15};
+  EXPECT_EQ(std::memcmp(materialize(values).data(), expected, sizeof expected), 0);
+}
+
 TEST(ThreadPool, EveryItemOnceAndErrorsReachTheCaller) {
   for (int threads : {1, 2, 5}) {
     ThreadPool pool(threads);

@@ -85,6 +85,25 @@ TEST(RulesOfNodes, Reductions) {
   EXPECT_EQ(rule(net, "ArgMax", {x}, attrs({{"axis", int64_t{2}}, {"keepdims", int64_t{0}}})), "a b [c] -> a b");
 }
 
+/// Shards cut quantised weights along n, and along k between blocks.
+TEST(RulesOfNodes, QuantisedWeights) {
+  Net net;
+  ValueId x = net.input("b s 64"), odd = net.input("b s 60"), ids = net.input("b s", DType::i64);
+  ValueId w = net.weight({8, 2, 32}, DType::u4), scales = net.weight({8, 2}), zeros = net.weight({8, 2}, DType::u8);
+  ValueId bias = net.weight({8});
+  EXPECT_EQ(rule(net, "plait.Linear", {x, w, no_value, scales}), "*b s (c l), n c l, , *n c -> b s n");
+  EXPECT_EQ(rule(net, "plait.Linear", {x, w, no_value, scales, zeros}), "*b s (c l), n c l, , *n c, n c -> b s n");
+  EXPECT_EQ(rule(net, "plait.Linear", {x, w, bias, scales, zeros}),
+            "b s ([c] [l]), n [c] [l], n, n [c], n [c] -> b s n");
+  EXPECT_EQ(rule(net, "plait.Linear", {odd, w, no_value, scales}), "*b s [k], n [c] [l], , *n [c] -> b s n");
+  EXPECT_EQ(rule(net, "plait.Linears", {x, w, scales, net.weight({4, 2, 32}, DType::u4), net.weight({4, 2})},
+                 attrs({{"parts", int64_t{2}}}), 2),
+            "*b s (c l), n1 c l, n1 c, n2 c l, n2 c -> b s n1, b s n2");
+  EXPECT_EQ(rule(net, "plait.GatedLinear", {x, w, w, scales, zeros, scales, zeros}),
+            "b s ([c] [l]), f [c] [l], f [c] [l], f [c], f [c], *f [c], f [c] -> b s f");
+  EXPECT_EQ(rule(net, "plait.Embedding", {w, ids, scales}), "@v c l, b s, *@v c -> b s (c l)");
+}
+
 TEST(RulesOfNodes, Contractions) {
   Net net;
   ValueId x = net.input("b s 64"), w = net.weight({64, 8});

@@ -1,0 +1,424 @@
+#include "kernels/cpu/blocked_tile.h"
+
+#include <type_traits>
+
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/blocked_tile.cpp"
+#include "hwy/foreach_target.h"
+#include "kernels/cpu/vec-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace plait::cpu {
+namespace HWY_NAMESPACE {
+#if PLAIT_SIMD
+
+constexpr int64_t parts = code_group / L;  ///< vectors of a group
+
+HWY_INLINE V broadcast(const float* p) {  // at any address
+  float value;
+  memcpy(&value, p, sizeof value);
+  return hn::Set(df, value);
+}
+
+// A format takes 16 codes from memory. Of 4 bits, element 0 in the low nibble, 8 bytes are broadcast as pairs of words
+// {codes 0..7, codes 8..15} and each lane shifts its own down: lane 2 i has code i, lane 2 i + 1 code 8 + i, which is
+// the order that `arrange` gives x. Others come in their own order.
+template <int bits>
+struct Shifts {};
+template <>
+struct Shifts<4> {
+  static HWY_INLINE hn::Vec<DI> words(const uint8_t* p) {
+    int64_t both;
+    memcpy(&both, p, sizeof both);
+#if HWY_TARGET == HWY_AVX3
+    return hn::Vec<DI>{_mm512_set1_epi64(both)};
+#else
+    return hn::Vec<DI>{_mm256_set1_epi64x(both)};
+#endif
+  }
+  /// The lowest bit of lane i's code in its word.
+  static HWY_INLINE hn::Vec<DI> down(int part) {
+    return hn::Mul(hn::ShiftRight<1>(hn::Iota(di, static_cast<int>(part * L))), hn::Set(di, 4));
+  }
+};
+template <>
+struct Shifts<2> {
+  static HWY_INLINE hn::Vec<DI> words(const uint8_t* p) {
+    int32_t all;
+    memcpy(&all, p, sizeof all);
+    return hn::Set(di, all);
+  }
+  static HWY_INLINE hn::Vec<DI> down(int part) {
+    return hn::Mul(hn::Iota(di, static_cast<int>(part * L)), hn::Set(di, 2));
+  }
+};
+
+#if HWY_TARGET == HWY_AVX3
+/// Codes of 2 or 4 bits look their value up in a table that has been multiplied by the block's scale: a shift and a
+/// permutation make 16 weights.
+template <int bits_, bool is_signed>
+struct Packed {
+  static constexpr int64_t bits = bits_;
+  /// A zero point that serves all blocks is part of the table.
+  static constexpr bool zero_in_values = true;
+  struct Scaled {
+    V table;
+  };
+  hn::Vec<DI> down;
+  V values;
+  explicit HWY_INLINE Packed(float zero) : down(Shifts<bits>::down(0)) {
+    hn::Vec<DI> codes = hn::And(hn::Iota(di, 0), hn::Set(di, (1 << bits) - 1));
+    if (is_signed) codes = hn::Sub(hn::Xor(codes, hn::Set(di, 1 << (bits - 1))), hn::Set(di, 1 << (bits - 1)));
+    values = hn::Sub(hn::ConvertTo(df, codes), hn::Set(df, zero));
+  }
+  template <bool zeros>
+  HWY_INLINE Scaled scaled(const float* scale, const float* zero) const {
+    V table = values;
+    if constexpr (zeros) table = hn::Sub(table, broadcast(zero));
+    return {hn::Mul(table, broadcast(scale))};
+  }
+  template <bool zeros>
+  HWY_INLINE V load(const uint8_t* p, int, const Scaled& s) const {
+    // The permutation reads 4 bits of an index: those above 2 choose among equal entries.
+    return V{_mm512_permutexvar_ps(_mm512_srlv_epi32(Shifts<bits>::words(p).raw, down.raw), s.table.raw)};
+  }
+};
+#else
+/// Codes of 2 or 4 bits are shifted, masked (or their sign spread), converted and scaled.
+template <int bits_, bool is_signed>
+struct Packed {
+  static constexpr int64_t bits = bits_;
+  static constexpr bool zero_in_values = false;
+  struct Scaled {
+    V scale, zero;
+  };
+  hn::Vec<DI> shift[parts];
+  explicit HWY_INLINE Packed(float) {
+    for (int part = 0; part < parts; ++part) {
+      shift[part] = Shifts<bits>::down(part);
+      if (is_signed) shift[part] = hn::Sub(hn::Set(di, 32 - static_cast<int>(bits)), shift[part]);
+    }
+  }
+  template <bool zeros>
+  HWY_INLINE Scaled scaled(const float* scale, const float* zero) const {
+    return {broadcast(scale), zeros ? broadcast(zero) : hn::Zero(df)};
+  }
+  template <bool zeros>
+  HWY_INLINE V load(const uint8_t* p, int part, const Scaled& s) const {
+    const __m256i words = Shifts<bits>::words(p).raw;
+    __m256i codes;
+    if constexpr (is_signed) {
+      codes = _mm256_srai_epi32(_mm256_sllv_epi32(words, shift[part].raw), 32 - bits);
+    } else {
+      codes = _mm256_and_si256(_mm256_srlv_epi32(words, shift[part].raw), _mm256_set1_epi32((1 << bits) - 1));
+    }
+    V value = hn::ConvertTo(df, hn::Vec<DI>{codes});
+    if constexpr (zeros) value = hn::Sub(value, s.zero);
+    return hn::Mul(value, s.scale);
+  }
+};
+#endif
+
+template <bool is_signed>
+struct Packed<8, is_signed> {
+  static constexpr int64_t bits = 8;
+  static constexpr bool zero_in_values = false;
+  struct Scaled {
+    V scale, zero;
+  };
+  explicit HWY_INLINE Packed(float) {}
+  template <bool zeros>
+  HWY_INLINE Scaled scaled(const float* scale, const float* zero) const {
+    return {broadcast(scale), zeros ? broadcast(zero) : hn::Zero(df)};
+  }
+  template <bool zeros>
+  HWY_INLINE V load(const uint8_t* p, int part, const Scaled& s) const {
+    using Code = std::conditional_t<is_signed, int8_t, uint8_t>;
+    constexpr hn::Rebind<Code, D> d8{};
+    V value = hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const Code*>(p + part * L))));
+    if constexpr (zeros) value = hn::Sub(value, s.zero);
+    return hn::Mul(value, s.scale);
+  }
+};
+
+/// Scales or zero points as f32: where they are, or converted into `buffer`.
+const float* as_f32(const uint8_t* from, DType dtype, int64_t count, float* buffer) {
+  if (dtype == DType::f32) return reinterpret_cast<const float*>(from);
+  if (dtype == DType::bf16) {
+    for (int64_t i = 0; i < count; i += L)
+      store_up_to<AsF32>(load_up_to<AsBF16>(from + 2 * i, count - i), bytes(buffer + i), count - i);
+  } else if (dtype == DType::f16) {
+    for (int64_t i = 0; i < count; i += L)
+      store_up_to<AsF32>(load_up_to<AsF16>(from + 2 * i, count - i), bytes(buffer + i), count - i);
+  } else if (dtype == DType::u8) {
+    for (int64_t i = 0; i < count; ++i) buffer[i] = static_cast<float>(from[i]);
+  } else {
+    for (int64_t i = 0; i < count; ++i) buffer[i] = static_cast<float>(static_cast<int8_t>(from[i]));
+  }
+  return buffer;
+}
+
+int64_t element_bytes(DType dtype) {
+  return dtype == DType::f32 ? 4 : dtype == DType::f16 || dtype == DType::bf16 ? 2 : 1;
+}
+
+/// The factors of some rows of w, `apart` rows from one to the next, as f32.
+struct Factors {
+  const float *scales, *zeros;
+  int64_t scale_stride, zero_stride;  ///< from one of the rows to the next
+  int64_t zero_step;                  ///< from one block to the next
+
+  Factors(const BlockedWeight& w, int64_t row, int64_t apart, int64_t count, float* scratch) {
+    auto rows = [&](const uint8_t* from, DType dtype, float* buffer, const float*& to, int64_t& stride) {
+      const int64_t size = w.blocks * element_bytes(dtype);
+      stride = dtype == DType::f32 ? apart * w.blocks : w.blocks;
+      to = reinterpret_cast<const float*>(from + row * size);
+      if (dtype == DType::f32) return;
+      for (int64_t j = 0; j < count; ++j)
+        as_f32(from + (row + j * apart) * size, dtype, w.blocks, buffer + j * w.blocks);
+      to = buffer;
+    };
+    rows(w.scales, w.scale_dtype, scratch, scales, scale_stride);
+    zeros = &w.zero, zero_stride = zero_step = 0;
+    if (!w.zeros) return;
+    rows(w.zeros, w.zero_dtype, scratch + dot_streams * w.blocks, zeros, zero_stride);
+    zero_step = 1;
+  }
+};
+
+struct Tile {
+  const float* x;
+  int64_t ldx;
+  const uint8_t* codes;
+  int64_t stride;  ///< bytes between rows of w
+  const BlockedWeight* w;
+  Factors factors;
+  float* y;
+  int64_t ldy;
+  int64_t ahead;  ///< bytes from a row of codes to what the next tile will read: fetched meanwhile; 0: nothing
+};
+
+template <class F, bool zeros, int ROWS, int COLUMNS>
+HWY_INLINE void step(const F& format, const float* x, int64_t ldx, const uint8_t* codes, int64_t stride,
+                     const typename F::Scaled (&scaled)[COLUMNS], V (&sums)[ROWS][COLUMNS]) {
+#pragma GCC unroll 2
+  for (int part = 0; part < parts; ++part) {
+    V v[ROWS];
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; ++i) v[i] = hn::LoadU(df, x + i * ldx + part * L);
+#pragma GCC unroll 8
+    for (int j = 0; j < COLUMNS; ++j) {
+      const V w = format.template load<zeros>(codes + j * stride, part, scaled[j]);
+#pragma GCC unroll 4
+      for (int i = 0; i < ROWS; ++i) sums[i][j] = hn::MulAdd(v[i], w, sums[i][j]);
+    }
+  }
+}
+
+template <class F, bool zeros, int ROWS, int COLUMNS>
+void run_tile(const Tile& tile) {
+  const Tile t = tile;
+  constexpr int64_t group_bytes = code_group * F::bits / 8;
+  const int64_t blocks = t.w->blocks, groups = t.w->length / code_group;
+  const F format(zeros ? 0 : t.w->zero);
+  V sums[ROWS][COLUMNS];
+#pragma GCC unroll 8
+  for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < COLUMNS; ++j) sums[i][j] = hn::Zero(df);
+  const float* x = t.x;
+  const uint8_t* codes = t.codes;
+  typename F::Scaled scaled[COLUMNS];
+  for (int64_t block = 0; block < blocks; ++block) {
+#pragma GCC unroll 8
+    for (int j = 0; j < COLUMNS; ++j)
+      scaled[j] =
+          format.template scaled<zeros>(t.factors.scales + j * t.factors.scale_stride + block,
+                                        t.factors.zeros + j * t.factors.zero_stride + block * t.factors.zero_step);
+    for (int64_t group = 0; group < groups; ++group, x += code_group, codes += group_bytes) {
+      if (t.ahead && (group * group_bytes % 32 == 0))
+#pragma GCC unroll 8
+        for (int j = 0; j < COLUMNS; ++j)
+          _mm_prefetch(reinterpret_cast<const char*>(codes + j * t.stride + t.ahead), _MM_HINT_T1);
+      step<F, zeros>(format, x, t.ldx, codes, t.stride, scaled, sums);
+    }
+  }
+  if (const int64_t rest = t.w->length % code_group; rest) {  // of the only block: scaled is its
+    alignas(64) uint8_t last[COLUMNS * group_bytes] = {};
+    for (int j = 0; j < COLUMNS; ++j)
+      memcpy(last + j * group_bytes, codes + j * t.stride, static_cast<size_t>(rest * F::bits / 8));
+    step<F, zeros>(format, x, t.ldx, last, group_bytes, scaled, sums);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < ROWS; ++i) {
+    if constexpr (COLUMNS == 1) {
+      t.y[i * t.ldy] = sum_lanes(sums[i][0]);
+    } else {
+#pragma GCC unroll 8
+      for (int j = 0; j < COLUMNS; j += 4)
+        _mm_storeu_ps(t.y + i * t.ldy + j, sum_lanes(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]));
+    }
+  }
+}
+
+/// Rows of w that are in flight lie far apart, as in linear_tile.cpp: the prefetcher follows one stream a page.
+template <class F, bool zeros, int ROWS, int STREAMS>
+void dot_rows(const BlockedDot& d) {
+  const int64_t row = d.w.blocks * d.w.length * F::bits / 8, apart = d.n / STREAMS, ldx = d.w.padded();
+  float sums[ROWS * STREAMS];
+  for (int64_t j = 0; j < apart; ++j) {
+    const Factors factors(d.w, d.begin + j, apart, STREAMS, d.scratch);
+    run_tile<F, zeros, ROWS, STREAMS>({d.x, ldx, d.w.codes + (d.begin + j) * row, apart * row, &d.w, factors, sums,
+                                       STREAMS, j + 1 < apart ? row : 0});
+    for (int i = 0; i < ROWS; ++i)
+      for (int c = 0; c < STREAMS; ++c) d.y[i * d.ldy + j + c * apart] = sums[i * STREAMS + c];
+  }
+  for (int64_t j = apart * STREAMS; j < d.n; ++j)
+    run_tile<F, zeros, ROWS, 1>({d.x, ldx, d.w.codes + (d.begin + j) * row, row, &d.w,
+                                 Factors(d.w, d.begin + j, 1, 1, d.scratch), d.y + j, d.ldy, 0});
+}
+
+// AVX-512: sums, tables and rows of x of 1 x 8 or 4 x 4 fill 18 or 25 of 32 registers; AVX2: 8 or 10 of 16.
+constexpr int64_t most_rows = HWY_TARGET == HWY_AVX3 ? 4 : 2;
+constexpr int single_streams = HWY_TARGET == HWY_AVX3 ? 8 : 4;
+
+template <class F, bool zeros>
+void dot_of(const BlockedDot& d) {
+  switch (d.m) {
+    case 1: return dot_rows<F, zeros, 1, single_streams>(d);
+    case 2: return dot_rows<F, zeros, 2, 4>(d);
+#if HWY_TARGET == HWY_AVX3
+    case 3: return dot_rows<F, zeros, 3, 4>(d);
+    case 4: return dot_rows<F, zeros, 4, 4>(d);
+#endif
+  }
+}
+
+/// Calls f(format, zeros) with the type of the weight's codes, and whether blocks have zero points to subtract.
+template <class F, class Call>
+HWY_INLINE void with_zeros(const BlockedWeight& w, Call call) {
+  if (w.zeros || (w.zero != 0 && !F::zero_in_values)) call.template operator()<F, true>();
+  else call.template operator()<F, false>();
+}
+template <class Call>
+HWY_INLINE void with_format(const BlockedWeight& w, Call call) {
+  switch (w.dtype) {
+    case DType::u4: return with_zeros<Packed<4, false>>(w, call);
+    case DType::i4: return with_zeros<Packed<4, true>>(w, call);
+    case DType::u2: return with_zeros<Packed<2, false>>(w, call);
+    case DType::i2: return with_zeros<Packed<2, true>>(w, call);
+    case DType::i8: return with_zeros<Packed<8, true>>(w, call);
+    default: return with_zeros<Packed<8, false>>(w, call);
+  }
+}
+
+struct CallDot {
+  const BlockedDot& dot;
+  template <class F, bool zeros>
+  void operator()() const {
+    dot_of<F, zeros>(dot);
+  }
+};
+void dot(const BlockedDot& d) { with_format(d.w, CallDot{d}); }
+
+template <class F, bool zeros>
+void unpack_row(const F& format, const BlockedWeight& w, int64_t row, float* to, float* scratch) {
+  constexpr int64_t group_bytes = code_group * F::bits / 8;
+  const Factors factors(w, row, 1, 1, scratch);
+  const uint8_t* codes = w.codes + row * (w.blocks * w.length * F::bits / 8);
+  typename F::Scaled scaled;
+  for (int64_t block = 0; block < w.blocks; ++block) {
+    scaled = format.template scaled<zeros>(factors.scales + block, factors.zeros + block * factors.zero_step);
+    for (int64_t i = 0; i + code_group <= w.length; i += code_group, codes += group_bytes, to += code_group)
+#pragma GCC unroll 2
+      for (int part = 0; part < parts; ++part)
+        hn::StoreU(format.template load<zeros>(codes, part, scaled), df, to + part * L);
+  }
+  if (const int64_t rest = w.length % code_group; rest) {
+    alignas(64) uint8_t last[group_bytes] = {};
+    memcpy(last, codes, static_cast<size_t>(rest * F::bits / 8));
+    for (int part = 0; part < parts; ++part)
+      hn::StoreU(format.template load<zeros>(last, part, scaled), df, to + part * L);
+  }
+}
+
+struct CallUnpack {
+  const BlockedWeight& w;
+  int64_t begin, n;
+  float *to, *scratch;
+  template <class F, bool zeros>
+  void operator()() const {
+    const F format(zeros ? 0 : w.zero);
+    for (int64_t j = 0; j < n; ++j) unpack_row<F, zeros>(format, w, begin + j, to + j * w.padded(), scratch);
+  }
+};
+
+/// Rows that do not begin at bytes, or groups that span blocks.
+void unpack_singly(const BlockedWeight& w, int64_t begin, int64_t n, float* to, float* scratch) {
+  const int64_t k = w.blocks * w.length, bits = w.bits();
+  const bool is_signed = w.dtype == DType::i8 || w.dtype == DType::i4 || w.dtype == DType::i2;
+  const int half = is_signed ? 1 << (bits - 1) : 0;
+  for (int64_t j = 0; j < n; ++j, to += w.padded()) {
+    const Factors factors(w, begin + j, 1, 1, scratch);
+    for (int64_t i = 0; i < w.padded(); ++i) {
+      if (i >= k) {
+        to[i] = 0;
+        continue;
+      }
+      const int64_t at = ((begin + j) * k + i) * bits, block = i / w.length;
+      const int code = (w.codes[at / 8] >> (at % 8) & ((1 << bits) - 1)) ^ half;
+      float scale, zero;
+      memcpy(&scale, factors.scales + block, sizeof scale);
+      memcpy(&zero, factors.zeros + block * factors.zero_step, sizeof zero);
+      to[i] = (static_cast<float>(code - half) - zero) * scale;
+    }
+  }
+}
+
+void unpack(const BlockedWeight& w, int64_t begin, int64_t n, float* to, float* scratch) {
+  if (!w.grouped()) return unpack_singly(w, begin, n, to, scratch);
+  with_format(w, CallUnpack{w, begin, n, to, scratch});
+}
+
+/// Where element i of a group of 16 stands among its codes.
+constexpr int64_t place(int64_t i) { return i < 8 ? 2 * i : 2 * (i - 8) + 1; }
+
+void arrange(const float* x, int64_t k, const BlockedWeight& w, float* to) {
+  const int64_t padded = w.padded();
+  if (!w.interleaved()) {
+    memcpy(to, x, static_cast<size_t>(k) * sizeof(float));
+    memset(to + k, 0, static_cast<size_t>(padded - k) * sizeof(float));
+    return;
+  }
+  int64_t i = 0;
+  for (; i + code_group <= k; i += code_group)
+#pragma GCC unroll 16
+    for (int64_t c = 0; c < code_group; ++c) to[i + place(c)] = x[i + c];
+  for (; i < padded; i += code_group)
+    for (int64_t c = 0; c < code_group; ++c) to[i + place(c)] = i + c < k ? x[i + c] : 0;
+}
+
+void restore(const float* from, int64_t k, const BlockedWeight& w, float* x) {
+  if (!w.interleaved()) {
+    memcpy(x, from, static_cast<size_t>(k) * sizeof(float));
+    return;
+  }
+  for (int64_t i = 0; i < k; ++i) x[i] = from[i / code_group * code_group + place(i % code_group)];
+}
+
+constexpr BlockedTiles tiles{most_rows, arrange, restore, dot, unpack};
+
+#endif  // PLAIT_SIMD
+}  // namespace HWY_NAMESPACE
+}  // namespace plait::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace plait::cpu {
+
+const BlockedTiles& blocked_tiles(Isa isa) { return isa == Isa::avx2 ? N_AVX2::tiles : N_AVX3::tiles; }
+
+}  // namespace plait::cpu
+#endif
