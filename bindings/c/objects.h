@@ -80,10 +80,12 @@ class ModelObject {
   void cancel();
 
   CompileOptions compile_options();
+  const ModelSource& source() const { return source_; }
   const std::string& file() const { return file_; }  ///< as the messages name it
   Log& log() { return log_; }
 
  private:
+  ModelSource source_;
   std::string file_;
   Log log_;
   bool loads_text_ = false;  ///< the tokenizer loads by itself, and generators give text

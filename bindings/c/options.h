@@ -10,7 +10,14 @@
 namespace plait::c_api {
 
 /// Who takes an option; an option may be for several.
-enum Scope : unsigned { for_model = 1, for_generator = 2, for_request = 4, for_session = 8, for_tokenizer = 16 };
+enum Scope : unsigned {
+  for_nothing = 0,
+  for_model = 1,
+  for_generator = 2,
+  for_request = 4,
+  for_session = 8,
+  for_tokenizer = 16
+};
 
 struct OptionRow {
   enum class Type {

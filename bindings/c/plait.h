@@ -176,6 +176,11 @@ PLAIT_API plait_status plait_model_cancel(plait_model* model);
 PLAIT_API plait_status plait_model_info(plait_model* model, plait_tensor** json);
 /* The graph's text form after the pass of that name; "import" is before all. NOT_FOUND lists the passes. */
 PLAIT_API plait_status plait_model_dump(plait_model* model, const char* pass, plait_tensor** text);
+/* Writes the model as ONNX into `directory`, which is made if it is not there: its file, under its own name, with the
+ * weights in one file NAME.data beside it, and the tokenizer and configurations that the model came with. All that is no
+ * weight is as it was, byte for byte. No option exists yet: NULL. INVALID_ARGUMENT when the directory holds a file of
+ * the model's name already; IO. */
+PLAIT_API plait_status plait_model_export(plait_model* model, const char* directory, plait_options* options);
 
 typedef enum plait_log_level { PLAIT_LOG_DEBUG = 0, PLAIT_LOG_INFO = 1, PLAIT_LOG_WARNING = 2 } plait_log_level;
 

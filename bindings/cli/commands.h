@@ -53,6 +53,10 @@ struct InspectArguments : ModelArguments {
   std::string dump;
 };
 
+struct ExportArguments : ModelArguments {
+  std::string out;
+};
+
 struct TokenizeArguments : ModelArguments {
   bool decode = false, plain = false;
 };
@@ -62,6 +66,7 @@ int generate(const GenerateArguments& arguments);
 int logits(const LogitsArguments& arguments);
 int run_graph(const RunArguments& arguments);
 int inspect(const InspectArguments& arguments);
+int export_model(const ExportArguments& arguments);
 int tokenize(const TokenizeArguments& arguments);
 int ops(bool json);
 int options(bool json);

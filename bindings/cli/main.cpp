@@ -98,6 +98,7 @@ struct Arguments {
   LogitsArguments logits;
   RunArguments run;
   InspectArguments inspect;
+  ExportArguments write;
   TokenizeArguments tokenize;
   bool json = false;  ///< of ops and options
 };
@@ -125,6 +126,11 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   inspect.add_option("--dump", arguments.inspect.dump,
                      "Print the graph after this pass: import, interface, fold, raise, fuse");
 
+  CLI::App& write = *app.add_subcommand("export", "Write the model as ONNX, with its tokenizer and configurations");
+  add_model_arguments(write, arguments.write, false);
+  write.add_option("--out", arguments.write.out, "The directory to write; it must not hold the model already")
+      ->required();
+
   CLI::App& tokenize = *app.add_subcommand("tokenize", "Turn stdin's text into token ids");
   add_model_arguments(tokenize, arguments.tokenize, false);
   tokenize.add_flag("--decode", arguments.tokenize.decode, "The way back: ids on stdin into text");
@@ -143,6 +149,7 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
   if (command == "logits") return logits(arguments.logits);
   if (command == "run") return run_graph(arguments.run);
   if (command == "inspect") return inspect(arguments.inspect);
+  if (command == "export") return export_model(arguments.write);
   if (command == "tokenize") return tokenize(arguments.tokenize);
   return command == "ops" ? ops(arguments.json) : options(arguments.json);
 }

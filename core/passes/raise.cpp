@@ -296,6 +296,11 @@ void Raiser::rewrite_attention(size_t index) {
   if (layer.window) attributes.set("window", layer.window);
   if (layer.softcap != 0) attributes.set("softcap", layer.softcap);
   std::vector<ValueId> operands{query, written[0], written[1], positions_, segments_, tables_[group]};
+  if (match.sinks != no_value) {
+    const auto& dims = graph_.value(match.sinks).type.dims;
+    ValueId heads = graph_.add_constant(Tensor::of_ints(std::vector<int64_t>{layer.query_heads}));
+    if (!dims || dims->size() != 1) match.sinks = insert("Reshape", {match.sinks, heads}, 1).outputs[0];
+  }
   if (match.sinks != no_value || !match.slopes.empty()) operands.push_back(match.sinks);
   if (!match.slopes.empty())
     operands.push_back(graph_.add_constant(

@@ -71,7 +71,7 @@ struct AttentionMatch {
   std::vector<Mask> masks;    ///< a float mask is added, hidden where it is below -1e4
   bool causal = false;        ///< by attribute
   int64_t window = 0;         ///< by attribute, as AttentionLayer::window
-  ValueId sinks = no_value;   ///< [heads]
+  ValueId sinks = no_value;   ///< one number a head
   std::vector<float> slopes;  ///< by query head, of ALiBi: added for each place that a key stands later; empty: none
   ValueId cosine = no_value, sine = no_value;  ///< tables [m, z] by which query and key are still to turn
   bool interleaved = false;
@@ -120,6 +120,8 @@ std::shared_ptr<Constant> storage_constant(const Constant& constant, bool transp
 /// Lifts regions to canonical ops in place, counting them in context.decoder.features: Linear, Embedding, RMSNorm,
 /// LayerNorm, RoPE, activations.
 void raise_layers(Graph& graph, PassContext& context);
+/// Linears whose results are only cut into parts become a Linear a part. False when there was none.
+bool split_linears(Graph& graph);
 /// Transposes that only undo each other go, also through ops that work on the last axis alone.
 void cancel_transposes(Graph& graph);
 

@@ -56,6 +56,9 @@ class Matcher {
   ValueId without_scale(ValueId id, double& factor) const;
   bool scores(ValueId id);
   bool mask_step(const Node& node, double factor, ValueId& id);
+  bool less_its_maximum(const Node& node) const;
+  bool sink_step(const Node& node, double factor, ValueId& id);
+  bool drops_sink(const Node& node) const;
   bool operands(const Node& matmul, double factor);
   bool context(ValueId probabilities);
   bool key_and_value(const HeadOperand& key, const HeadOperand& value);
@@ -123,6 +126,60 @@ bool Matcher::mask_step(const Node& node, double factor, ValueId& id) {
   return true;
 }
 
+/// x - max(x) by row, which no softmax notices.
+bool Matcher::less_its_maximum(const Node& node) const {
+  const Node* most = node.op == "Sub" ? maker(node.inputs[1]) : nullptr;
+  const Dims* rows = most ? dims(node.inputs[0]) : nullptr;
+  if (!rows || most->op != "ReduceMax" || most->inputs[0] != node.inputs[0]) return false;
+  const Dims* maxima = dims(most->outputs[0]);
+  if (!maxima || maxima->size() != rows->size() || maxima->back() != Dim(1)) return false;
+  return std::equal(rows->begin(), rows->end() - 1, maxima->begin());
+}
+
+/// Scores behind which a column of sinks stands, one number a head.
+bool Matcher::sink_step(const Node& node, double factor, ValueId& id) {
+  const Dims *all = dims(node.outputs[0]), *column = node.inputs.size() == 2 ? dims(node.inputs[1]) : nullptr;
+  int64_t axis = node.attributes.integer("axis", 0);
+  if (!all || !column || column->size() != 4 || column->back() != Dim(1) || is_data(node.inputs[1]) ||
+      (axis != -1 && axis != 3) || !(*column)[1].is_constant() || match.sinks != no_value || factor != 1)
+    return fail(cat(describe(node), " stands between scores and softmax"));
+  int64_t heads = (*column)[1].constant();
+  ValueId sinks = node.inputs[1];
+  for (const Node* before = maker(sinks); before && !graph_.value(sinks).constant; before = maker(sinks)) {
+    bool spreads = before->op == "Expand" || before->op == "Reshape" || before->op == "Unsqueeze" ||
+                   before->op == "Tile" || before->op == "Cast";
+    if (!spreads) break;
+    sinks = before->inputs[0];
+  }
+  const auto& constant = graph_.value(sinks).constant;
+  if (!constant || constant->shape().elements() != heads) return fail("the sinks are not one number a head");
+  Probe probe{3, 2};
+  if (interface_.caches.empty()) probe.past = 0;
+  auto wide = [](const Tensor& tensor) {
+    return materialize({{}, tensor, {{RecipeStep::Kind::cast, {}, DType::f64}}});
+  };
+  Tensor spread = wide(evaluator_at(graph_, context_, probe).value(node.inputs[1])),
+         one = wide(materialize(*constant));
+  for (int64_t i = 0; i < spread.elements(); ++i)
+    if (spread.as<double>()[i] != one.as<double>()[i / probe.tokens % heads])
+      return fail("the sinks are not the same for all tokens");
+  match.sinks = sinks;
+  id = node.inputs[0];
+  return true;
+}
+
+/// All columns but the sink's.
+bool Matcher::drops_sink(const Node& node) const {
+  if (match.sinks == no_value || node.op != "Slice" || node.inputs.size() < 4) return false;
+  const Dims *from = dims(node.inputs[0]), *to = dims(node.outputs[0]);
+  if (!from || !to || from->empty() || from->size() != to->size() || to->back() + Dim(1) != from->back())
+    return false;
+  const Tensor *starts = graph_.constant(node.inputs[1]), *axes = graph_.constant(node.inputs[3]);
+  if (!starts || !axes || starts->elements() != 1 || to_ints(starts->view())[0] != 0) return false;
+  int64_t axis = to_ints(axes->view())[0];
+  return axis == -1 || axis == static_cast<int64_t>(from->size()) - 1;
+}
+
 bool Matcher::from_softmax(const Node& softmax) {
   const Dims* rows = dims(softmax.outputs[0]);
   int64_t axis = softmax.attributes.integer("axis", -1);
@@ -144,6 +201,10 @@ bool Matcher::scores(ValueId id) {
     } else if (node->op == "Add" || node->op == "Where") {
       if (cap != 0) return fail(cat(describe(*node), ": a mask before the soft cap"));
       if (!mask_step(*node, factor, id)) return false;
+    } else if (cap == 0 && less_its_maximum(*node)) {
+      id = node->inputs[0];
+    } else if (node->op == "Concat" && cap == 0) {
+      if (!sink_step(*node, factor, id)) return false;
     } else if (node->op == "Tanh" && cap == 0) {
       cap = factor;  // cap * tanh(scores / cap): what was collected so far stands outside
       factor = 1;
@@ -214,7 +275,7 @@ bool Matcher::context(ValueId id) {
       next = &node;
     }
     if (!next) return fail("nobody reads the probabilities");
-    if (next->op == "Cast" || next->op == "Where" || moves_rows(*next)) {
+    if (next->op == "Cast" || next->op == "Where" || moves_rows(*next) || drops_sink(*next)) {
       id = next->outputs[0];
       continue;
     }

@@ -18,6 +18,7 @@ class LayerRaiser {
     data_ = data_values(graph_, context_.decoder.interface);
     for (Node& node : graph_.nodes) raise_linear(node);
     add_biases();
+    split_linears(graph_);
     for (Node& node : graph_.nodes) raise_embedding(node);
     lift_regions();
   }

@@ -5,15 +5,10 @@
 #include "core/base/text.h"
 #include "core/graph/dims_rule.h"
 #include "core/passes/evaluate.h"
-#include "core/passes/raise.h"
+#include "core/passes/raise_routed.h"
 
 namespace plait {
 namespace {
-
-bool mentions(const Dim& dim, SymbolId symbol) {
-  auto all = dim.symbols();
-  return std::find(all.begin(), all.end(), symbol) != all.end();
-}
 
 bool mentions(const Graph& graph, ValueId id, SymbolId symbol) {
   if (id == no_value || !graph.value(id).type.dims) return false;
@@ -105,8 +100,11 @@ static const char* unknown_from_tokens(const Graph& graph, const std::vector<int
 
 bool tokens_are_free(const Graph& graph, const PassContext& context, SymbolId tokens, std::string& why) {
   auto producer = producers(graph);
+  RoutedRows routed(graph, tokens);
   for (const Node& node : graph.nodes) {
     if (reads_segments(node.op) || node.op == "plait.Sizes") continue;
+    bool concerns = routed.concerns(node);
+    if (concerns && routed.follow(node)) continue;
     bool touches = false;
     std::vector<Type> inputs, outputs;
     for (ValueId id : node.inputs) {
@@ -121,17 +119,25 @@ bool tokens_are_free(const Graph& graph, const PassContext& context, SymbolId to
       why = cat(describe(node), size);
       return false;
     }
-    if (!touches) continue;
+    auto count = concerns ? routed.rows_of(node) : std::nullopt;
+    if (concerns && !count && node.op != "NonZero") {
+      why = cat(describe(node), " may mix tokens that were routed");
+      return false;
+    }
+    if (!touches && !count) continue;
     if (!node.bodies.empty()) {
       why = cat(describe(node), " has a body");
       return false;
     }
-    std::string what = trouble(*context.options.ops.find(node.op), node, inputs, outputs, tokens);
+    std::string what = trouble(*context.options.ops.find(node.op), node, inputs, outputs, count.value_or(tokens));
+    if (what.empty() && count) routed.keep_rows(node, *count);
     if (what.empty()) continue;
     why = cat(describe(node), " ", what);
     return false;
   }
-  return true;
+  bool left = std::any_of(graph.outputs.begin(), graph.outputs.end(), [&](ValueId id) { return routed.routed(id); });
+  if (left) why = "the logits have rows that were routed";
+  return !left;
 }
 
 namespace {
@@ -167,6 +173,7 @@ class RowGatherer {
     auto readers = consumers(graph_);
     producer_ = producers(graph_);
     banned_.resize(graph_.nodes.size());
+    ban_routes();
     moved_.assign(graph_.nodes.size(), false);
     std::vector<bool> is_output(static_cast<size_t>(graph_.value_count()));
     for (ValueId id : graph_.outputs) is_output[static_cast<size_t>(id)] = true;
@@ -191,6 +198,20 @@ class RowGatherer {
         }
     }
     return true;
+  }
+
+  /// What was routed is of all tokens: who reads it cannot run on some rows alone.
+  void ban_routes() {
+    std::vector<bool> routed(static_cast<size_t>(graph_.value_count()));
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      bool reads = std::any_of(node.inputs.begin(), node.inputs.end(),
+                               [&](ValueId id) { return id != no_value && routed[static_cast<size_t>(id)]; });
+      banned_[i] = banned_[i] || reads;
+      for (ValueId id : node.outputs)
+        if (id != no_value && (reads || node.op == "NonZero") && !mentions(graph_, id, tokens_))
+          routed[static_cast<size_t>(id)] = true;
+    }
   }
 
   bool is_sizes(ValueId id) const {

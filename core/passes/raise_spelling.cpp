@@ -9,11 +9,18 @@
 namespace plait {
 namespace {
 
+/// What a Tile along the first axis alone repeats, and how often.
+struct Copies {
+  ValueId of = no_value;
+  int64_t count = 1;
+};
+
 /// The nodes that take the place of one.
 struct Spelling {
   Graph& graph;
   const Node& node;
   const std::vector<bool>& read;  ///< by value
+  const std::map<ValueId, Copies>& copies;
   std::vector<Node> out;
 
   ValueId input(size_t k) const { return k < node.inputs.size() ? node.inputs[k] : no_value; }
@@ -135,6 +142,98 @@ bool rotary(Spelling& to) {
   return true;
 }
 
+/// Every other element and the like, of axes of known size: elements picked by number, which leaves other axes alone
+/// for all to see (a Slice's rule knows its steps no better than its ends).
+bool strided_slice(Spelling& to) {
+  const Graph& graph = to.graph;
+  ValueId x = to.input(0);
+  const auto& dims = graph.value(x).type.dims;
+  if (!dims || !is_float(to.dtype()) || to.input(3) == no_value || to.input(4) == no_value) return false;
+  std::vector<int64_t> numbers[4];  // starts, ends, axes, steps
+  for (size_t k = 0; k < 4; ++k) {
+    const Tensor* tensor = graph.constant(to.input(k + 1));
+    if (!tensor) return false;
+    numbers[k] = to_ints(tensor->view());
+  }
+  auto& [starts, ends, axes, steps] = numbers;
+  if (std::all_of(steps.begin(), steps.end(), [](int64_t step) { return step == 1; })) return false;
+  for (int64_t& axis : axes) {
+    if (axis < 0) axis += static_cast<int64_t>(dims->size());
+    if (!(*dims)[static_cast<size_t>(axis)].is_constant()) return false;
+  }
+  for (size_t k = 0; k < axes.size(); ++k) {
+    int64_t size = (*dims)[static_cast<size_t>(axes[k])].constant(), step = steps[k];
+    auto place = [&](int64_t at) {
+      return std::clamp(at < 0 ? at + size : at, int64_t{step < 0 ? -1 : 0}, step < 0 ? size - 1 : size);
+    };
+    bool to_front = step < 0 && ends[k] < -size;
+    int64_t from = place(starts[k]), end = to_front ? -1 : place(ends[k]);
+    std::vector<int64_t> picked;
+    for (int64_t at = from; step > 0 ? at < end : at > end; at += step) picked.push_back(at);
+    Attributes along;
+    along.set("axis", axes[k]);
+    ValueId places = to.graph.add_constant(Tensor::of_ints(picked));
+    x = to.add("Gather", {x, places}, std::move(along), k + 1 == axes.size() ? to.output(0) : no_value);
+  }
+  return true;
+}
+
+/// A reduction whose sizes alone do not say which axis is gone ([t, 2, 2] to [t, 2]) keeps it, and drops it afterwards: its
+/// dims rule sees no more than sizes.
+bool reduction(Spelling& to) {
+  const auto& dims = to.graph.value(to.input(0)).type.dims;
+  const Tensor* given = to.input(1) == no_value ? nullptr : to.graph.constant(to.input(1));
+  if (!dims || !given || to.node.attributes.integer("keepdims", 1)) return false;
+  std::vector<int64_t> axes = to_ints(given->view());
+  std::vector<bool> gone(dims->size());
+  for (int64_t axis : axes)
+    gone[static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(dims->size()) : axis)] = true;
+  bool ambiguous = false;
+  for (size_t i = 0; i < dims->size(); ++i)
+    for (size_t k = 0; k < dims->size(); ++k)
+      ambiguous = ambiguous || (gone[i] && !gone[k] && (*dims)[i] == (*dims)[k]);
+  if (!ambiguous) return false;
+  Attributes keep = to.node.attributes;
+  keep.set("keepdims", int64_t{1});
+  ValueId kept = to.add(to.node.op, to.node.inputs, std::move(keep));
+  to.add("Squeeze", {kept, to.input(1)}, {}, to.output(0));
+  return true;
+}
+
+/// Whole copies of x [t, h], one behind the other and then apart again as [n, t, h], are x broadcast: in between, tokens
+/// would stand behind the number of a copy in one axis.
+bool copies_apart(Spelling& to) {
+  auto found = to.copies.find(to.input(0));
+  if (found == to.copies.end()) return false;
+  const auto &one = to.graph.value(found->second.of).type.dims, &all = to.graph.value(to.output(0)).type.dims;
+  if (!one || !all || all->size() != one->size() + 1 || (*all)[0] != Dim(found->second.count)) return false;
+  if (!std::equal(one->begin(), one->end(), all->begin() + 1)) return false;
+  ValueId apart =
+      to.add("Unsqueeze", {found->second.of, to.graph.add_constant(Tensor::of_ints(std::vector<int64_t>{0}))});
+  Dims wanted = *to.graph.value(to.output(0)).type.dims;
+  Node sizes;
+  make_sizes(sizes, wanted, false, to.graph.symbols);
+  sizes.name = to.node.name;
+  sizes.outputs = {to.graph.add_value({}, {DType::i64, Dims{Dim(static_cast<int64_t>(wanted.size()))}})};
+  to.out.push_back(std::move(sizes));
+  to.add("Expand", {apart, to.out.back().outputs[0]}, {}, to.output(0));
+  return true;
+}
+
+/// By the value that a Tile makes: what it copies.
+std::map<ValueId, Copies> copies_of(const Graph& graph) {
+  std::map<ValueId, Copies> out;
+  for (const Node& node : graph.nodes) {
+    const Tensor* repeats = node.op == "Tile" ? graph.constant(node.inputs[1]) : nullptr;
+    if (!repeats) continue;
+    std::vector<int64_t> counts = to_ints(repeats->view());
+    bool first_alone =
+        counts.size() > 1 && std::all_of(counts.begin() + 1, counts.end(), [](int64_t n) { return n == 1; });
+    if (first_alone) out[node.outputs[0]] = {node.inputs[0], counts[0]};
+  }
+  return out;
+}
+
 using Speller = bool (*)(Spelling&);
 const std::map<std::string_view, Speller>& spellers() {
   static const std::map<std::string_view, Speller> all = {
@@ -149,6 +248,12 @@ const std::map<std::string_view, Speller>& spellers() {
       {"com.microsoft.FusedMatMul", fused_matmul},
       {"com.microsoft.RotaryEmbedding", rotary},
       {"RotaryEmbedding", rotary},
+      {"Slice", strided_slice},
+      {"Reshape", copies_apart},
+      {"ReduceMax", reduction},
+      {"ReduceMean", reduction},
+      {"ReduceMin", reduction},
+      {"ReduceSum", reduction},
   };
   return all;
 }
@@ -162,10 +267,11 @@ bool spell_out(Graph& graph) {
     for (ValueId id : node.inputs)
       if (id != no_value) read[static_cast<size_t>(id)] = true;
   for (ValueId id : graph.outputs) read[static_cast<size_t>(id)] = true;
+  std::map<ValueId, Copies> copies = copies_of(graph);
   std::vector<Node> nodes;
   for (Node& node : graph.nodes) {
     auto speller = spellers().find(node.op);
-    Spelling spelling{graph, node, read, {}};
+    Spelling spelling{graph, node, read, copies, {}};
     if (speller == spellers().end() || !speller->second(spelling)) {
       nodes.push_back(std::move(node));
       continue;

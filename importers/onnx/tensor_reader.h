@@ -31,9 +31,10 @@ class TensorReader {
   /// Shares the bytes of the file, except for typed data. `proto` must outlive the reader. Throws Error(bad_model)
   /// unless there is exactly one data field and it has exactly the elements that the sizes ask for.
   Tensor read(const onnx::TensorProto& proto);
+  /// The same, not remembered: for a message that does not stay.
+  Tensor convert(const onnx::TensorProto& proto);
 
  private:
-  Tensor convert(const onnx::TensorProto& proto);
   Tensor external(const onnx::TensorProto& proto, DType dtype, const Shape& shape);
   const std::shared_ptr<const Blob>& open(const std::string& location);
 

@@ -73,8 +73,11 @@ void append_varint(std::string& out, uint64_t number) {
 
 class Slimmer {
  public:
-  explicit Slimmer(std::span<const std::byte> file)
-      : data_(reinterpret_cast<const uint8_t*>(file.data())), size_(static_cast<int64_t>(file.size())) {}
+  /// `change` null: the slim copy.
+  Slimmer(std::span<const std::byte> file, const TensorChange* change)
+      : data_(reinterpret_cast<const uint8_t*>(file.data())),
+        size_(static_cast<int64_t>(file.size())),
+        change_(change) {}
 
   std::string run() {
     std::string out;
@@ -140,15 +143,16 @@ class Slimmer {
       if (wire_type != length_delimited) continue;
       if (++fields_ > max_fields) fail(start, cat("more than ", max_fields, " fields"));
       Kind action = action_of(kind, static_cast<uint32_t>(tag >> 3));
-      if (action == Kind::keep) continue;
+      if (action == Kind::keep || (action == Kind::drop && change_)) continue;
       flush(start);
       kept = next;
-      if (action != Kind::drop) replace(action, tag, content, next, depth, out);
+      if (action == Kind::drop) continue;
+      replace(kind, action, tag, content, next, depth, out);
     }
     flush(end);
   }
 
-  void replace(Kind action, uint64_t tag, int64_t begin, int64_t end, int depth, std::string& out) {
+  void replace(Kind parent, Kind action, uint64_t tag, int64_t begin, int64_t end, int depth, std::string& out) {
     std::string inner;
     if (action == Kind::raw) {
       RawRange range{begin, end - begin};
@@ -156,6 +160,8 @@ class Slimmer {
     } else {
       message(action, begin, end, depth + 1, inner);
     }
+    if (action == Kind::tensor && change_)
+      inner = (*change_)(std::move(inner), parent == Kind::graph ? TensorPlace::initializer : TensorPlace::elsewhere);
     append_varint(out, tag);
     append_varint(out, inner.size());
     out += inner;
@@ -163,13 +169,18 @@ class Slimmer {
 
   const uint8_t* data_;
   int64_t size_;
+  const TensorChange* change_;
   int64_t messages_ = 0;
   int64_t fields_ = 0;
 };
 
 }  // namespace
 
-std::string slim_model(std::span<const std::byte> file) { return Slimmer(file).run(); }
+std::string slim_model(std::span<const std::byte> file) { return Slimmer(file, nullptr).run(); }
+
+std::string with_tensors(std::span<const std::byte> file, const TensorChange& change) {
+  return Slimmer(file, &change).run();
+}
 
 RawRange raw_range(std::string_view reference) {
   RawRange range;

@@ -2,6 +2,7 @@
 // The outermost look at a file: its wire format (protobuf.dev/programming-guides/encoding), before
 // any message is made.
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,15 @@ struct RawRange {
 /// Throws Error(bad_model) where the bytes break the wire format: a length past the end, a bad tag, nesting above
 /// 100, more than 2 million messages or 16 million fields; Error(unsupported) when more than 2 GiB remain.
 std::string slim_model(std::span<const std::byte> file);
+
+/// Where a TensorProto stands: among the initializers of a graph, or elsewhere (in an attribute, say).
+enum class TensorPlace : uint8_t { initializer, elsewhere };
+/// What to write instead of a TensorProto, given without its raw_data as `slim_model` leaves it.
+using TensorChange = std::function<std::string(std::string slim, TensorPlace place)>;
+
+/// A copy of a serialised ModelProto in which each TensorProto is what `change` made of it; all else is copied byte for
+/// byte. Throws as `slim_model` does, and what `change` throws.
+std::string with_tensors(std::span<const std::byte> file, const TensorChange& change);
 
 /// Reads what `slim_model` wrote.
 RawRange raw_range(std::string_view reference);

@@ -57,7 +57,7 @@ class CommandLine(unittest.TestCase):
     def test_version_and_help(self):
         self.assertRegex(self.call("--version")[0], r"^plait \d+\.\d+\.\d+\n$")
         out, _ = self.call("--help")
-        for word in ("generate", "logits", "run", "inspect", "tokenize", "ops", "Exit status", "Examples"):
+        for word in ("generate", "logits", "run", "inspect", "export", "tokenize", "ops", "Exit status", "Examples"):
             self.assertIn(word, out)
         self.assertIn("--temperature", self.call("generate", "--help")[0])
 
@@ -231,6 +231,17 @@ class CommandLine(unittest.TestCase):
         self.assertIn("plait.PagedAttention", raised)
         self.assertIn("input_ids", self.call("inspect", fixture("gemma3-standard23"), "--dump", "import")[0])
         self.error("inspect", fixture("gemma3-standard23"), "--dump", "x", names=["raise"])
+
+    def test_export(self):
+        out = self.file("exported")
+        self.call("export", fixture("gemma3-standard23"), "--out", out)
+        self.assertEqual(self.generate(out, "--ids", PROMPT, "--max-tokens", "16", "--temperature", "0")["ids"], GREEDY)
+        self.assertIn("tokenizer.json", os.listdir(out))
+        self.error("export", fixture("gemma3-standard23"), "--out", out, names=["model.onnx", "already"])
+
+    def test_pass_off(self):
+        words = ["--ids", PROMPT, "--max-tokens", "16", "--temperature", "0", "--option", "off=raise"]
+        self.assertEqual(self.generate("gemma3-standard23", *words)["ids"], GREEDY)
 
     def test_tokenize(self):
         with open(fixture("gemma3-standard23/tokenizer_config.json")) as file:

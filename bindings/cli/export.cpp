@@ -1,0 +1,13 @@
+// plait export: the model as a directory that any ONNX runtime reads.
+#include "bindings/cli/common.h"
+
+namespace plait::cli {
+
+int export_model(const ExportArguments& arguments) {
+  OptionSets options = option_sets(arguments, "session");
+  options.model.set("tokenizer", "none");
+  plait_api::Model(arguments.model, options.model).write(arguments.out);
+  return exit_ok;
+}
+
+}  // namespace plait::cli

@@ -1,0 +1,172 @@
+#include "importers/onnx/export.h"
+
+#include <onnx-ml.pb.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <system_error>
+#include <tuple>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "importers/onnx/tensor_reader.h"
+#include "importers/onnx/wire.h"
+
+namespace plait {
+namespace {
+
+using namespace onnx_import;
+namespace fs = std::filesystem;
+
+// ONNX Runtime computes sizes and axes while it loads, from what it finds inside the file.
+constexpr int64_t least_external = 1024;
+// Constants of nodes stay with their nodes, as long as the file stays far below what Protocol Buffers can hold.
+constexpr int64_t most_in_node = 1 << 20;
+constexpr int64_t page = 4096, line = 64, least_paged = 1 << 16;
+
+/// A file that is removed again unless it was kept.
+class NewFile {
+ public:
+  explicit NewFile(fs::path path) : path_(std::move(path)) {
+    if (fs::exists(path_))
+      throw Error(Code::invalid_argument, cat(quote(path_.string()), " is there already"),
+                  "export into a directory that holds no model");
+  }
+  ~NewFile() {
+    if (!open_ || kept_) return;
+    std::error_code ignored;
+    stream_.close();
+    fs::remove(path_, ignored);
+  }
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  void write(const void* bytes, int64_t size) {
+    if (!open_) stream_.open(path_, std::ios::binary | std::ios::trunc);
+    open_ = true;
+    stream_.write(static_cast<const char*>(bytes), static_cast<std::streamsize>(size));
+    check();
+    size_ += size;
+  }
+  void pad_to(int64_t alignment) {
+    static constexpr char zeros[page] = {};
+    if (size_ % alignment) write(zeros, alignment - size_ % alignment);
+  }
+  void close() {
+    if (open_) stream_.close();
+    check();
+  }
+  void keep() { kept_ = true; }
+  int64_t size() const { return size_; }
+
+ private:
+  void check() const {
+    if (!stream_) throw Error(Code::io, cat("cannot write ", quote(path_.string()), ": ", std::strerror(errno)));
+  }
+
+  fs::path path_;
+  std::ofstream stream_;
+  int64_t size_ = 0;
+  bool open_ = false, kept_ = false;
+};
+
+class Exporter {
+ public:
+  Exporter(const std::shared_ptr<const Blob>& original, const ExternalResolver& resolver,
+           const ChangedTensor& changed, NewFile& data, std::string location)
+      : original_(original),
+        reader_(original, resolver),
+        changed_(changed),
+        data_(data),
+        location_(std::move(location)) {}
+
+  std::string run() {
+    return with_tensors({original_->data(), static_cast<size_t>(original_->size())},
+                        [this](std::string slim, TensorPlace place) { return tensor(std::move(slim), place); });
+  }
+
+ private:
+  std::string tensor(std::string slim, TensorPlace place) {
+    onnx::TensorProto proto;
+    if (!proto.ParseFromString(slim))
+      throw Error(Code::bad_model, "not a valid ONNX file: a tensor inside is malformed");
+    if (proto.data_type() == onnx::TensorProto::STRING) return slim;  // they have no raw data to come back to
+    std::optional<Tensor> other = changed_ ? changed_(proto.name()) : std::nullopt;
+    Tensor now;
+    try {
+      now = other ? *other : reader_.convert(proto);
+    } catch (const Error& error) {
+      throw error.at(cat("tensor ", quote(proto.name())));
+    }
+    clear_data(proto);
+    proto.set_data_type(static_cast<int32_t>(now.dtype()));
+    proto.clear_dims();
+    for (int64_t size : now.shape()) proto.add_dims(size);
+    if (now.bytes() < (place == TensorPlace::initializer ? least_external : most_in_node))
+      proto.set_raw_data(now.data(), static_cast<size_t>(now.bytes()));
+    else put_outside(proto, now);
+    return proto.SerializeAsString();
+  }
+
+  static void clear_data(onnx::TensorProto& proto) {
+    proto.clear_float_data();
+    proto.clear_int32_data();
+    proto.clear_int64_data();
+    proto.clear_double_data();
+    proto.clear_uint64_data();
+    proto.clear_raw_data();
+    proto.clear_external_data();
+    proto.clear_data_location();
+  }
+
+  /// Tensors that share their bytes go on sharing them.
+  void put_outside(onnx::TensorProto& proto, const Tensor& tensor) {
+    auto key = std::tuple(tensor.blob(), tensor.offset(), tensor.bytes());
+    auto [place, fresh] = written_.emplace(key, 0);
+    if (fresh) {
+      data_.pad_to(tensor.bytes() < least_paged ? line : page);
+      place->second = data_.size();
+      data_.write(tensor.data(), tensor.bytes());
+      tensor.drop();
+    }
+    auto entry = [&](const char* name, const std::string& value) {
+      auto* item = proto.add_external_data();
+      item->set_key(name);
+      item->set_value(value);
+    };
+    entry("location", location_);
+    entry("offset", std::to_string(place->second));
+    entry("length", std::to_string(tensor.bytes()));
+    proto.set_data_location(onnx::TensorProto::EXTERNAL);
+  }
+
+  const std::shared_ptr<const Blob>& original_;
+  TensorReader reader_;
+  const ChangedTensor& changed_;
+  NewFile& data_;
+  std::string location_;
+  std::map<std::tuple<std::shared_ptr<const Blob>, int64_t, int64_t>, int64_t> written_;
+};
+
+}  // namespace
+
+void export_model(const std::shared_ptr<const Blob>& original, const ExternalResolver& resolver,
+                  const ChangedTensor& changed, const std::string& directory, const std::string& file) {
+  if (file.empty() || file == "." || file == ".." || file.find('/') != std::string::npos)
+    throw Error(Code::invalid_argument, cat(quote(file), " is no name for a file"));
+  std::error_code failure;
+  fs::create_directories(directory, failure);
+  if (failure) throw Error(Code::io, cat("cannot make the directory ", quote(directory), ": ", failure.message()));
+  NewFile model(fs::path(directory) / file), data(fs::path(directory) / (file + ".data"));
+  std::string bytes = Exporter(original, resolver, changed, data, file + ".data").run();
+  model.write(bytes.data(), static_cast<int64_t>(bytes.size()));
+  model.close();
+  data.close();
+  model.keep();
+  data.keep();
+}
+
+}  // namespace plait

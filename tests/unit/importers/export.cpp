@@ -1,0 +1,113 @@
+// What is read can be written again: the same file with its weights beside it, or with other weights.
+#include "importers/onnx/export.h"
+
+#include "core/base/mapped_file.h"
+#include "tests/unit/importers/model_builder.h"
+
+namespace plait {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Export : public testing::Test {
+ protected:
+  void SetUp() override { fs::remove_all(folder_); }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  ImportedModel written(const ModelBuilder& builder, const ExternalResolver& resolver = {},
+                        const ChangedTensor& changed = {}) {
+    export_model(blob_of(builder.bytes()), resolver, changed, folder_.string(), "m.onnx");
+    return import_file((folder_ / "m.onnx").string(), test_ops());
+  }
+  onnx::ModelProto message() const {
+    onnx::ModelProto out;
+    std::string text = read_text_file((folder_ / "m.onnx").string());
+    EXPECT_TRUE(out.ParseFromString(text));
+    return out;
+  }
+  fs::path folder_ = fs::path(testing::TempDir()) / ("plait_export_" + std::to_string(getpid()));
+};
+
+std::string filled(int64_t bytes, int seed) {
+  std::string out(static_cast<size_t>(bytes), '\0');
+  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<char>((i * 31 + static_cast<size_t>(seed)) % 120);
+  return out;
+}
+
+std::string output_bytes(const ImportedModel& model, size_t index) {
+  const Tensor& tensor = *model.graph.constant(model.graph.outputs[index]);
+  return std::string(reinterpret_cast<const char*>(tensor.data()), static_cast<size_t>(tensor.bytes()));
+}
+
+TEST_F(Export, LargeInitializersGoBesideTheFile) {
+  ModelBuilder b;
+  b.initializer("large", 1, {512}).set_raw_data(filled(2048, 1));
+  b.initializer("paged", 1, {20000}).set_raw_data(filled(80000, 2));
+  b.initializer("small", 1, {2}).set_raw_data(filled(8, 3));
+  auto& typed = b.initializer("typed", 1, {2});
+  for (float value : {1.5f, -2.0f}) typed.add_float_data(value);
+  for (const char* name : {"large", "paged", "small", "typed"}) b.output(name);
+  b.model.set_doc_string("kept");
+  auto& note = *b.model.add_metadata_props();
+  note.set_key("k");
+  note.set_value("v");
+  ImportedModel before = b.import(), after = written(b);
+  for (size_t k = 0; k < 4; ++k) EXPECT_EQ(output_bytes(after, k), output_bytes(before, k)) << k;
+  EXPECT_EQ(text(after.graph), text(before.graph));
+  EXPECT_EQ(after.metadata.at("k"), "v");
+  onnx::ModelProto model = message();
+  EXPECT_EQ(model.doc_string(), "kept");
+  EXPECT_EQ(model.graph().initializer(0).data_location(), onnx::TensorProto::EXTERNAL);
+  EXPECT_EQ(model.graph().initializer(1).external_data(1).value(), "4096") << "large ones begin a page";
+  EXPECT_EQ(model.graph().initializer(2).data_location(), onnx::TensorProto::DEFAULT);
+  EXPECT_EQ(fs::file_size(folder_ / "m.onnx.data"), 4096u + 80000u);
+}
+
+TEST_F(Export, ExternalDataAndWhatNodesHoldMoveAlong) {
+  ModelBuilder b;
+  std::string data = filled(8192, 5);
+  auto resolver = [&](const std::string&) { return blob_of(data); };
+  b.external("a", {512}, {{"location", "w.bin"}, {"offset", "3"}, {"length", "2048"}});
+  b.external("b", {512}, {{"location", "w.bin"}, {"offset", "3"}, {"length", "2048"}});
+  auto& tensor = *add_attribute(b.node("Constant", {}, {"c"}), "value", onnx::AttributeProto::TENSOR).mutable_t();
+  tensor.set_data_type(1);
+  tensor.add_dims(1024);
+  tensor.set_raw_data(filled(4096, 7));
+  for (const char* name : {"a", "b", "c"}) b.output(name);
+  ImportedModel before = b.import(resolver), after = written(b, resolver);
+  for (size_t k = 0; k < 3; ++k) EXPECT_EQ(output_bytes(after, k), output_bytes(before, k)) << k;
+  EXPECT_EQ(fs::file_size(folder_ / "m.onnx.data"), 2048u) << "what was shared is written once";
+}
+
+TEST_F(Export, ChangedTensorsTakeTheirPlaces) {
+  ModelBuilder b;
+  b.initializer("w", 1, {2}).set_raw_data(filled(8, 1));
+  b.initializer("v", 1, {2}).set_raw_data(filled(8, 2));
+  b.output("w");
+  b.output("v");
+  std::vector<float> numbers{3, 4};
+  Tensor other = Tensor::of<float>(DType::f32, Shape{2}, numbers);
+  ImportedModel after =
+      written(b, {}, [&](const std::string& name) { return name == "w" ? std::optional(other) : std::nullopt; });
+  EXPECT_EQ(after.graph.constant(after.graph.outputs[0])->as<float>()[1], 4);
+  EXPECT_EQ(output_bytes(after, 1), filled(8, 2));
+}
+
+TEST_F(Export, NothingIsOverwrittenAndNothingHalfWrittenStays) {
+  ModelBuilder b;
+  b.initializer("w", 1, {512}).set_raw_data(filled(2048, 1));
+  b.output("w");
+  written(b);
+  expect_error(Code::invalid_argument, {"m.onnx", "already"}, [&] { written(b); });
+  expect_error(Code::invalid_argument, {"a/b"},
+               [&] { export_model(blob_of(b.bytes()), {}, {}, folder_.string(), "a/b"); });
+  fs::remove_all(folder_);
+  b.external("x", {2}, {{"location", "gone.bin"}});
+  expect_error(Code::not_found, {"tensor \"x\"", "gone.bin"}, [&] { written(b); });
+  EXPECT_TRUE(fs::is_empty(folder_));
+  b.model.mutable_graph()->mutable_initializer(0)->set_raw_data(filled(2047, 1));
+  expect_error(Code::bad_model, {"2048"}, [&] { written(b); });
+}
+
+}  // namespace
+}  // namespace plait

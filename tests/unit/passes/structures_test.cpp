@@ -1,0 +1,151 @@
+// Structures that some families have: sinks, rotations in other layouts, experts unrolled. However they are written, the
+// raised program gives the logits of the graph as it is written.
+#include <gtest/gtest.h>
+
+#include "tests/unit/passes/decoder_maker.h"
+
+namespace plait::test {
+namespace {
+
+using Maker = DecoderMaker;
+
+struct Cached {
+  ValueId key, value;
+};
+Cached cached(Maker& m, ValueId key, ValueId value) {
+  Dims dims{m.dim("b"), 2, m.dim("p"), 4};
+  ValueId past_key = m.past("key", dims), past_value = m.past("value", dims);
+  Cached out{m.concat({past_key, key}, -2), m.concat({past_value, value}, -2)};
+  m.present("key", out.key);
+  m.present("value", out.value);
+  return out;
+}
+
+ValueId scores(Maker& m, ValueId query, ValueId key) {
+  return m.op("Mul", {m.op("MatMul", {query, m.transpose(key, {0, 1, 3, 2})}), m.real(0.5)});
+}
+
+ValueId vector(Maker& m, const std::vector<float>& numbers) {
+  Shape shape{static_cast<int64_t>(numbers.size())};
+  return m.graph.add_constant(Tensor::of<float>(DType::f32, shape, numbers));
+}
+
+/// One more column, that takes a share of each row and has no value.
+TEST(Structures, SinksAsAColumnOfScores) {
+  Maker m;
+  ValueId x = m.embedded();
+  Cached c = cached(m, m.heads(x, 2, 4), m.heads(x, 2, 4));
+  ValueId masked = m.op("Where", {m.visible(m.size(c.key, 2)), scores(m, m.heads(x, 2, 4), c.key), m.real(-10000)});
+  ValueId s = m.unsqueeze(m.size(m.ids, 1), 0), b = m.unsqueeze(m.size(m.ids, 0), 0);
+  ValueId column = m.op(
+      "Expand", {m.reshape(vector(m, {0.5f, -1.0f}), {1, 2, 1, 1}), m.concat({b, m.ints({2}), s, m.ints({1})}, 0)});
+  ValueId all = m.concat({masked, column}, -1);
+  all = m.op("Sub", {all, m.op("ReduceMax", {all, m.ints({-1})}, Maker::with("keepdims", int64_t{1}))});
+  ValueId chances = m.op("Softmax", {all}, Maker::with("axis", int64_t{-1}));
+  chances = m.op("Slice", {chances, m.ints({0}), m.ints({-1}), m.ints({3}), m.ints({1})});
+  Decoder found = expect_raised_equals_plain(m.finish_heads(m.op("MatMul", {chances, c.value}), 2, 4));
+  EXPECT_EQ(found.features.count("attention sink"), 1u);
+}
+
+/// Neighbouring elements [b, s, heads, 4] turned by the tokens' positions, tokens before heads.
+ValueId turned(Maker& m, ValueId x, ValueId total) {
+  ValueId s = m.size(m.ids, 1), one = m.integer(1);
+  ValueId places = m.op("Range", {m.op("Sub", {total, s}), total, one});
+  places = m.op("Cast", {places}, Maker::with("to", int64_t{1}));
+  ValueId angles = m.op("Mul", {m.unsqueeze(places, 1), vector(m, {1.0f, 0.1f})});
+  auto table = [&](const char* function) {  // [s, 1, 4], each angle twice in a row
+    ValueId wide = m.op("Expand", {m.unsqueeze(m.op(function, {angles}), 2), m.ints({1, 1, 2})});
+    return m.reshape(wide, {-1, 1, 4});
+  };
+  auto every_other = [&](int64_t first) {
+    return m.unsqueeze(m.op("Slice", {x, m.ints({first}), m.ints({INT64_MAX}), m.ints({3}), m.ints({2})}), -1);
+  };
+  ValueId crossed = m.concat({m.op("Neg", {every_other(1)}), every_other(0)}, -1);
+  crossed = m.reshape(crossed, {0, 0, 2, 4});
+  return m.op("Add", {m.op("Mul", {x, table("Cos")}), m.op("Mul", {crossed, table("Sin")})});
+}
+
+TEST(Structures, NeighboursTurnedBeforeHeadsComeFirst) {
+  Maker m;
+  ValueId x = m.embedded();
+  auto apart = [&] { return m.reshape(m.linear(x, Maker::hidden, 8), {0, 0, 2, 4}); };
+  ValueId past = m.past("key", {m.dim("b"), 2, m.dim("p"), 4});
+  ValueId total = m.op("Add", {m.size(past, 2), m.size(m.ids, 1)});
+  ValueId query = m.transpose(turned(m, apart(), total), {0, 2, 1, 3});
+  ValueId key = m.concat({past, m.transpose(turned(m, apart(), total), {0, 2, 1, 3})}, 2);
+  m.present("key", key);
+  ValueId value = m.concat({m.past("value", {m.dim("b"), 2, m.dim("p"), 4}), m.heads(x, 2, 4)}, 2);
+  m.present("value", value);
+  ValueId chances = m.chances(scores(m, query, key), m.visible(total));
+  Decoder found = expect_raised_equals_plain(m.finish_heads(m.op("MatMul", {chances, value}), 2, 4));
+  EXPECT_EQ(found.features["RoPE"], 2);
+}
+
+/// Three experts, two of them for each token; an expert sees the tokens that chose it, in a tensor of its own. `shift`
+/// is added to the numbers that rows are put back at.
+ValueId experts(Maker& m, ValueId x, bool by_tuple, int64_t shift) {
+  x = m.reshape(x, {-1, Maker::hidden});
+  ValueId chances = m.op("Softmax", {m.linear(x, Maker::hidden, 3)}, Maker::with("axis", int64_t{-1}));
+  auto top = m.ops("TopK", {chances, m.ints({2})}, 2);
+  ValueId marks = m.op("OneHot", {top[1], m.integer(3), m.ints({0, 1})});
+  marks = m.transpose(marks, {2, 1, 0});
+  ValueId out = m.op("Mul", {x, m.real(0)});
+  for (int64_t expert = 0; expert < 3; ++expert) {
+    ValueId mine = m.op("Gather", {marks, m.integer(expert)}, Maker::with("axis", int64_t{0}));
+    mine = m.op("Cast", {mine}, Maker::with("to", int64_t{9}));
+    ValueId found = m.transpose(m.op("NonZero", {mine}), {1, 0});
+    auto parts = m.ops("Split", {found, m.ints({1, 1})}, 2, Maker::with("axis", int64_t{1}));
+    ValueId choice = m.op("Squeeze", {parts[0], m.ints({1})}), place = m.op("Squeeze", {parts[1], m.ints({1})});
+    ValueId rows = m.op("Gather", {m.unsqueeze(x, 0), place}, Maker::with("axis", int64_t{1}));
+    rows = m.linear(m.op("Tanh", {m.reshape(rows, {-1, Maker::hidden})}), Maker::hidden, Maker::hidden);
+    ValueId share;
+    if (by_tuple) {
+      share = m.op("GatherND", {top[0], m.concat({m.unsqueeze(place, 1), m.unsqueeze(choice, 1)}, -1)});
+      share = m.unsqueeze(share, 1);
+    } else {
+      ValueId at = m.op("Add", {choice, m.op("Mul", {place, m.integer(2)})});
+      share = m.op("Gather", {m.reshape(top[0], {-1, 1}), at}, Maker::with("axis", int64_t{0}));
+    }
+    rows = m.op("Mul", {rows, share});
+    ValueId back = shift ? m.op("Mul", {place, m.integer(shift)}) : place;
+    if (by_tuple) {
+      out = m.op("ScatterND", {out, m.unsqueeze(back, 1), rows}, Maker::with("reduction", std::string("add")));
+    } else {
+      ValueId wide = m.op("Expand", {m.unsqueeze(back, 1), m.op("Shape", {rows})});
+      Attributes add = Maker::with("axis", int64_t{0});
+      add.set("reduction", std::string("add"));
+      out = m.op("ScatterElements", {out, wide, rows}, std::move(add));
+    }
+  }
+  return out;
+}
+
+Graph with_experts(bool by_tuple, int64_t shift) {
+  Maker m;
+  ValueId x = m.embedded();
+  ValueId s = m.unsqueeze(m.size(m.ids, 1), 0), b = m.unsqueeze(m.size(m.ids, 0), 0);
+  ValueId mixed = m.op("Reshape", {experts(m, x, by_tuple, shift), m.concat({b, s, m.ints({Maker::hidden})}, 0)});
+  x = m.op("Add", {x, mixed});
+  Cached c = cached(m, m.heads(x, 2, 4), m.heads(x, 2, 4));
+  ValueId chances = m.chances(scores(m, m.heads(x, 2, 4), c.key), m.visible(m.size(c.key, 2)));
+  return m.finish_heads(m.op("MatMul", {chances, c.value}), 2, 4);
+}
+
+TEST(Structures, ExpertsSeeTheTokensThatChoseThem) {
+  for (bool by_tuple : {false, true}) {
+    SCOPED_TRACE(by_tuple ? "tuples" : "numbers");
+    expect_raised_equals_plain(with_experts(by_tuple, 0));
+  }
+}
+
+/// Rows that come back at other tokens' places mix tokens.
+TEST(Structures, RowsThatStrayAreRefused) {
+  for (bool by_tuple : {false, true}) {
+    Decoder found = recognise(with_experts(by_tuple, -1), World::get().options());
+    EXPECT_FALSE(found.recognised);
+    EXPECT_NE(found.why_not.find("routed"), std::string::npos) << found.why_not;
+  }
+}
+
+}  // namespace
+}  // namespace plait::test

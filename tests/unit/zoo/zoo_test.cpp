@@ -1,0 +1,117 @@
+// Every export of the zoo, against what ONNX Runtime says of it.
+#include "tests/unit/zoo.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/generate/engines.h"
+#include "importers/onnx/export.h"
+
+namespace plait::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Several feeds, since a step of the small engine takes 24 tokens.
+std::vector<float> prompt_logits(Engine& engine, Sequence& sequence, std::span<const int32_t> ids) {
+  EXPECT_TRUE(engine.reserve(sequence, static_cast<int64_t>(ids.size())));
+  Feed feed{&sequence, ids, static_cast<int64_t>(ids.size()), {}, {}};
+  engine.step({&feed, 1});
+  return {feed.logits.begin(), feed.logits.end()};
+}
+
+int32_t likeliest(std::span<const float> row) {
+  return static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
+}
+
+void check_prompts(const ZooModel& model, Engine& engine) {
+  for (const ZooPrompt& prompt : model.prompts) {
+    SCOPED_TRACE(testing::Message() << prompt.ids.size() << " tokens");
+    auto sequence = engine.open({});
+    std::vector<float> logits = prompt_logits(engine, *sequence, prompt.ids);
+    expect_close(model, logits, read_npy(prompt.logits));
+    std::vector<int32_t> tokens;
+    auto width = static_cast<size_t>(engine.vocabulary());
+    while (tokens.size() < prompt.greedy.size()) {
+      tokens.push_back(likeliest(std::span(logits).last(width)));
+      logits = prompt_logits(engine, *sequence, {&tokens.back(), 1});
+    }
+    EXPECT_EQ(tokens, prompt.greedy);
+  }
+}
+
+class Zoo : public testing::TestWithParam<ZooModel> {};
+
+TEST_P(Zoo, RaisedAnswersLikeOnnxRuntime) {
+  auto engine = make_engine(imported(GetParam()), World::get().options(), small_engine());
+  const Decoder& found = engine->decoder();
+  EXPECT_EQ(found.recognised, GetParam().plain.empty())
+      << (found.recognised ? "it is listed as plain: " + GetParam().plain : found.why_not);
+  check_prompts(GetParam(), *engine);
+}
+
+TEST_P(Zoo, PlainAnswersLikeOnnxRuntime) {
+  auto engine = make_plain_engine(imported(GetParam()), World::get().options(), small_engine(), nullptr);
+  check_prompts(GetParam(), *engine);
+}
+
+/// The model's file and those beside it, as a host would hold them in memory.
+ImportedModel from_memory(const ZooModel& model) {
+  fs::path folder = fs::path(model.path).parent_path();
+  return import_bytes(
+      copy_blob({map_file(model.path)->data(), static_cast<size_t>(map_file(model.path)->size())}),
+      [folder](const std::string& location) -> std::shared_ptr<const Blob> {
+        auto blob = map_file((folder / location).string());
+        return copy_blob({blob->data(), static_cast<size_t>(blob->size())});
+      },
+      World::get().ops);
+}
+
+std::string fingerprint(Graph graph) {
+  return compile_plain(std::move(graph), World::get().options()).program->fingerprint;
+}
+
+/// Every constant of the graph, hashed, in the order of the values: what the text form leaves out.
+uint64_t hash_of_weights(const Graph& graph) {
+  std::string all;
+  for (ValueId id = 0; id < graph.value_count(); ++id) {
+    if (!graph.value(id).constant) continue;
+    Tensor tensor = materialize(*graph.value(id).constant);
+    all.append(reinterpret_cast<const char*>(tensor.data()), static_cast<size_t>(tensor.bytes()));
+  }
+  return std::hash<std::string>()(all);
+}
+
+TEST_P(Zoo, ImportsAlikeFromFileAndMemory) {
+  Graph first = imported(GetParam()), second = imported(GetParam()), third = from_memory(GetParam()).graph;
+  EXPECT_EQ(text(first), text(second));
+  EXPECT_EQ(text(first), text(third));
+  EXPECT_EQ(hash_of_weights(first), hash_of_weights(third));
+  std::string expected = fingerprint(first);
+  EXPECT_EQ(fingerprint(second), expected);
+  EXPECT_EQ(fingerprint(third), expected);
+}
+
+TEST_P(Zoo, ExportsWhatItImported) {
+  fs::path folder = fs::path(testing::TempDir()) / ("plait_export_" + test_name(GetParam().name));
+  fs::remove_all(folder);
+  fs::path path = GetParam().path, beside = path.parent_path();
+  auto resolver = [&](const std::string& location) -> std::shared_ptr<const Blob> {
+    return map_file((beside / location).string());
+  };
+  export_model(map_file(path.string()), resolver, nullptr, folder.string(), "model.onnx");
+  Graph before = imported(GetParam());
+  Graph after = import_file((folder / "model.onnx").string(), World::get().ops).graph;
+  EXPECT_EQ(text(after), text(before));
+  EXPECT_EQ(hash_of_weights(after), hash_of_weights(before));
+  EXPECT_EQ(fingerprint(after), fingerprint(before));
+  EXPECT_THROW(export_model(map_file(path.string()), resolver, nullptr, folder.string(), "model.onnx"), Error);
+  fs::remove_all(folder);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Zoo, testing::ValuesIn(zoo()),
+                         [](const auto& info) { return test_name(info.param.name); });
+
+}  // namespace
+}  // namespace plait::test
