@@ -4,6 +4,7 @@
 #include "core/passes/raise_routed.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/base/text.h"
 
@@ -217,8 +218,30 @@ bool RoutedRows::scatter(const Node& node) const {
   return true;
 }
 
+/// How many rows a route has depends on all tokens, so nothing may be computed from it: it may shape other values.
+bool RoutedRows::only_a_shape(ValueId sizes) const {
+  std::vector<ValueId> open{sizes};
+  std::set<ValueId> seen{sizes};
+  while (!open.empty()) {
+    const ValueId id = open.back();
+    open.pop_back();
+    if (std::find(graph_.outputs.begin(), graph_.outputs.end(), id) != graph_.outputs.end()) return false;
+    for (int32_t index : readers_[static_cast<size_t>(id)]) {
+      const Node& node = graph_.nodes[static_cast<size_t>(index)];
+      const bool first = node.inputs[0] == id;
+      if (node.op == "ConstantOfShape" || ((node.op == "Expand" || node.op == "Reshape") && !first)) continue;
+      const bool moves = node.op == "Concat" || node.op == "Cast" || node.op == "Squeeze" || node.op == "Unsqueeze" ||
+                         ((node.op == "Gather" || node.op == "Slice") && first);
+      if (!moves) return false;
+      if (seen.insert(node.outputs[0]).second) open.push_back(node.outputs[0]);
+    }
+  }
+  return true;
+}
+
 bool RoutedRows::follow(const Node& node) {
   if (node.op == "NonZero") return begin(node);
+  if (node.op == "Shape") return only_a_shape(node.outputs[0]);
   if ((node.op == "ScatterElements" || node.op == "ScatterND") && !tag(node.inputs[0])) return scatter(node);
   bool gathers = node.op == "Gather" || node.op == "GatherND";
   if (gathers && tag(node.inputs[1])) return gather(node);

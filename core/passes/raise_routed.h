@@ -19,7 +19,7 @@ inline bool mentions(const Dim& dim, SymbolId symbol) {
 /// in order.
 class RoutedRows {
  public:
-  RoutedRows(const Graph& graph, SymbolId tokens) : graph_(graph), tokens_(tokens) {}
+  RoutedRows(const Graph& graph, SymbolId tokens) : graph_(graph), tokens_(tokens), readers_(consumers(graph)) {}
 
   /// Whether the node reads routed values, or starts a route.
   bool concerns(const Node& node) const;
@@ -54,11 +54,13 @@ class RoutedRows {
   bool pick_numbers(const Node& node, const Tag& from);
   bool combine_numbers(const Node& node);
   bool own(const Form& form, const Dim& size, SymbolId count) const;
+  bool only_a_shape(ValueId sizes) const;
   bool gather(const Node& node);
   bool scatter(const Node& node) const;
 
   const Graph& graph_;
   SymbolId tokens_;
+  std::vector<std::vector<int32_t>> readers_;
   std::map<ValueId, Tag> tags_;
   std::map<SymbolId, int64_t> choices_;  ///< how many a token has, by route
 };

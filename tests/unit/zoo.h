@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/base/error.h"
 #include "core/base/mapped_file.h"
 #include "tests/unit/models.h"
 
