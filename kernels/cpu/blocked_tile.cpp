@@ -22,6 +22,24 @@ HWY_INLINE V broadcast(const float* p) {  // at any address
   return hn::Set(df, value);
 }
 
+/// What is subtracted from codes: nothing, the zero point, or the zero point where zero * scale is exact, being a power of
+/// two: then code * scale - zero * scale, rounded once by fma, is (code - zero) * scale to the last bit.
+enum class Zeros { none, any, exact };
+
+template <Zeros zeros, class Scaled>
+HWY_INLINE Scaled scale_and_zero(const float* scale, const float* zero) {
+  const V s = broadcast(scale);
+  if constexpr (zeros == Zeros::none) return {s, hn::Zero(df)};
+  else if constexpr (zeros == Zeros::any) return {s, broadcast(zero)};
+  else return {s, hn::Mul(s, broadcast(zero))};
+}
+template <Zeros zeros, class Scaled>
+HWY_INLINE V value_of(V code, const Scaled& s) {
+  if constexpr (zeros == Zeros::none) return hn::Mul(code, s.scale);
+  else if constexpr (zeros == Zeros::any) return hn::Mul(hn::Sub(code, s.zero), s.scale);
+  else return hn::MulSub(code, s.scale, s.zero);
+}
+
 // A format takes 16 codes from memory. Of 4 bits, element 0 in the low nibble, 8 bytes are broadcast as pairs of words
 // {codes 0..7, codes 8..15} and each lane shifts its own down: lane 2 i has code i, lane 2 i + 1 code 8 + i, which is
 // the order that `arrange` gives x. Others come in their own order.
@@ -73,13 +91,13 @@ struct Packed {
     if (is_signed) codes = hn::Sub(hn::Xor(codes, hn::Set(di, 1 << (bits - 1))), hn::Set(di, 1 << (bits - 1)));
     values = hn::Sub(hn::ConvertTo(df, codes), hn::Set(df, zero));
   }
-  template <bool zeros>
+  template <Zeros zeros>
   HWY_INLINE Scaled scaled(const float* scale, const float* zero) const {
     V table = values;
-    if constexpr (zeros) table = hn::Sub(table, broadcast(zero));
+    if constexpr (zeros != Zeros::none) table = hn::Sub(table, broadcast(zero));
     return {hn::Mul(table, broadcast(scale))};
   }
-  template <bool zeros>
+  template <Zeros zeros>
   HWY_INLINE V load(const uint8_t* p, int, const Scaled& s) const {
     // The permutation reads 4 bits of an index: those above 2 choose among equal entries.
     return V{_mm512_permutexvar_ps(_mm512_srlv_epi32(Shifts<bits>::words(p).raw, down.raw), s.table.raw)};
@@ -101,11 +119,11 @@ struct Packed {
       if (is_signed) shift[part] = hn::Sub(hn::Set(di, 32 - static_cast<int>(bits)), shift[part]);
     }
   }
-  template <bool zeros>
+  template <Zeros zeros>
   HWY_INLINE Scaled scaled(const float* scale, const float* zero) const {
-    return {broadcast(scale), zeros ? broadcast(zero) : hn::Zero(df)};
+    return scale_and_zero<zeros, Scaled>(scale, zero);
   }
-  template <bool zeros>
+  template <Zeros zeros>
   HWY_INLINE V load(const uint8_t* p, int part, const Scaled& s) const {
     const __m256i words = Shifts<bits>::words(p).raw;
     __m256i codes;
@@ -114,9 +132,7 @@ struct Packed {
     } else {
       codes = _mm256_and_si256(_mm256_srlv_epi32(words, shift[part].raw), _mm256_set1_epi32((1 << bits) - 1));
     }
-    V value = hn::ConvertTo(df, hn::Vec<DI>{codes});
-    if constexpr (zeros) value = hn::Sub(value, s.zero);
-    return hn::Mul(value, s.scale);
+    return value_of<zeros>(hn::ConvertTo(df, hn::Vec<DI>{codes}), s);
   }
 };
 #endif
@@ -129,17 +145,16 @@ struct Packed<8, is_signed> {
     V scale, zero;
   };
   explicit HWY_INLINE Packed(float) {}
-  template <bool zeros>
+  template <Zeros zeros>
   HWY_INLINE Scaled scaled(const float* scale, const float* zero) const {
-    return {broadcast(scale), zeros ? broadcast(zero) : hn::Zero(df)};
+    return scale_and_zero<zeros, Scaled>(scale, zero);
   }
-  template <bool zeros>
+  template <Zeros zeros>
   HWY_INLINE V load(const uint8_t* p, int part, const Scaled& s) const {
     using Code = std::conditional_t<is_signed, int8_t, uint8_t>;
     constexpr hn::Rebind<Code, D> d8{};
-    V value = hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const Code*>(p + part * L))));
-    if constexpr (zeros) value = hn::Sub(value, s.zero);
-    return hn::Mul(value, s.scale);
+    const auto codes = hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const Code*>(p + part * L)));
+    return value_of<zeros>(hn::ConvertTo(df, codes), s);
   }
 };
 
@@ -188,6 +203,29 @@ struct Factors {
   }
 };
 
+/// Addresses of up to 8 rows that lie `stride` bytes apart, from few enough registers that no pointer is spilled.
+struct Streams {
+  const uint8_t *first, *fourth;
+  int64_t stride, triple;
+  HWY_INLINE Streams(const void* at, int64_t apart)
+      : first(static_cast<const uint8_t*>(at)), fourth(first + 3 * apart), stride(apart), triple(3 * apart) {
+    asm("" : "+r"(fourth), "+r"(triple));  // lest the compiler knows what they are and keeps eight pointers instead
+  }
+  HWY_INLINE const uint8_t* operator[](int j) const {
+    switch (j) {
+      case 0: return first;
+      case 1: return first + stride;
+      case 2: return first + 2 * stride;
+      case 3: return fourth;
+      case 4: return first + 4 * stride;
+      case 5: return fourth + 2 * stride;
+      case 6: return first + 2 * triple;
+      default: return fourth + 4 * stride;
+    }
+  }
+  HWY_INLINE void advance(int64_t bytes) { first += bytes, fourth += bytes; }
+};
+
 struct Tile {
   const float* x;
   int64_t ldx;
@@ -200,8 +238,8 @@ struct Tile {
   int64_t ahead;  ///< bytes from a row of codes to what the next tile will read: fetched meanwhile; 0: nothing
 };
 
-template <class F, bool zeros, int ROWS, int COLUMNS>
-HWY_INLINE void step(const F& format, const float* x, int64_t ldx, const uint8_t* codes, int64_t stride,
+template <class F, Zeros zeros, int ROWS, int COLUMNS>
+HWY_INLINE void step(const F& format, const float* x, int64_t ldx, const Streams& codes, int64_t offset,
                      const typename F::Scaled (&scaled)[COLUMNS], V (&sums)[ROWS][COLUMNS]) {
 #pragma GCC unroll 2
   for (int part = 0; part < parts; ++part) {
@@ -210,46 +248,60 @@ HWY_INLINE void step(const F& format, const float* x, int64_t ldx, const uint8_t
     for (int i = 0; i < ROWS; ++i) v[i] = hn::LoadU(df, x + i * ldx + part * L);
 #pragma GCC unroll 8
     for (int j = 0; j < COLUMNS; ++j) {
-      const V w = format.template load<zeros>(codes + j * stride, part, scaled[j]);
+      const V w = format.template load<zeros>(codes[j] + offset, part, scaled[j]);
 #pragma GCC unroll 4
       for (int i = 0; i < ROWS; ++i) sums[i][j] = hn::MulAdd(v[i], w, sums[i][j]);
     }
   }
 }
 
-template <class F, bool zeros, int ROWS, int COLUMNS>
+/// GROUPS: of a block; 0: as many as there are.
+template <class F, Zeros zeros, int ROWS, int COLUMNS, int GROUPS>
 void run_tile(const Tile& tile) {
   const Tile t = tile;
   constexpr int64_t group_bytes = code_group * F::bits / 8;
-  const int64_t blocks = t.w->blocks, groups = t.w->length / code_group;
-  const F format(zeros ? 0 : t.w->zero);
+  const int64_t groups = GROUPS ? GROUPS : t.w->length / code_group;
+  const F format(zeros == Zeros::none ? t.w->zero : 0);
   V sums[ROWS][COLUMNS];
 #pragma GCC unroll 8
   for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 8
     for (int j = 0; j < COLUMNS; ++j) sums[i][j] = hn::Zero(df);
   const float* x = t.x;
-  const uint8_t* codes = t.codes;
+  Streams codes(t.codes, t.stride), ahead(t.codes + t.ahead, t.stride);
+  Streams scales(t.factors.scales, 4 * t.factors.scale_stride), points(t.factors.zeros, 4 * t.factors.zero_stride);
   typename F::Scaled scaled[COLUMNS];
-  for (int64_t block = 0; block < blocks; ++block) {
+  for (int64_t block = t.w->blocks; block > 0; --block) {
 #pragma GCC unroll 8
     for (int j = 0; j < COLUMNS; ++j)
-      scaled[j] =
-          format.template scaled<zeros>(t.factors.scales + j * t.factors.scale_stride + block,
-                                        t.factors.zeros + j * t.factors.zero_stride + block * t.factors.zero_step);
-    for (int64_t group = 0; group < groups; ++group, x += code_group, codes += group_bytes) {
-      if (t.ahead && (group * group_bytes % 32 == 0))
+      scaled[j] = format.template scaled<zeros>(reinterpret_cast<const float*>(scales[j]),
+                                                reinterpret_cast<const float*>(points[j]));
+    scales.advance(4);
+    if constexpr (zeros == Zeros::any) points.advance(4 * t.factors.zero_step);
+    if constexpr (GROUPS != 0) {
 #pragma GCC unroll 8
-        for (int j = 0; j < COLUMNS; ++j)
-          _mm_prefetch(reinterpret_cast<const char*>(codes + j * t.stride + t.ahead), _MM_HINT_T1);
-      step<F, zeros>(format, x, t.ldx, codes, t.stride, scaled, sums);
+      for (int j = 0; j < COLUMNS; ++j) _mm_prefetch(reinterpret_cast<const char*>(ahead[j]), _MM_HINT_T0);
+      ahead.advance(GROUPS * group_bytes);
+#pragma GCC unroll 4
+      for (int group = 0; group < GROUPS; ++group)
+        step<F, zeros>(format, x + group * code_group, t.ldx, codes, group * group_bytes, scaled, sums);
+      x += GROUPS * code_group;
+      codes.advance(GROUPS * group_bytes);
+    } else {
+      for (int64_t group = 0; group < groups; ++group, x += code_group) {
+#pragma GCC unroll 8
+        for (int j = 0; j < COLUMNS; ++j) _mm_prefetch(reinterpret_cast<const char*>(ahead[j]), _MM_HINT_T0);
+        ahead.advance(group_bytes);
+        step<F, zeros>(format, x, t.ldx, codes, 0, scaled, sums);
+        codes.advance(group_bytes);
+      }
     }
   }
-  if (const int64_t rest = t.w->length % code_group; rest) {  // of the only block: scaled is its
+  if (const int64_t rest = GROUPS ? 0 : t.w->length % code_group; rest) {  // of the only block: scaled is its
     alignas(64) uint8_t last[COLUMNS * group_bytes] = {};
     for (int j = 0; j < COLUMNS; ++j)
-      memcpy(last + j * group_bytes, codes + j * t.stride, static_cast<size_t>(rest * F::bits / 8));
-    step<F, zeros>(format, x, t.ldx, last, group_bytes, scaled, sums);
+      memcpy(last + j * group_bytes, codes[j], static_cast<size_t>(rest * F::bits / 8));
+    step<F, zeros>(format, x, t.ldx, Streams(last, group_bytes), 0, scaled, sums);
   }
 #pragma GCC unroll 8
   for (int i = 0; i < ROWS; ++i) {
@@ -264,27 +316,29 @@ void run_tile(const Tile& tile) {
 }
 
 /// Rows of w that are in flight lie far apart, as in linear_tile.cpp: the prefetcher follows one stream a page.
-template <class F, bool zeros, int ROWS, int STREAMS>
+template <class F, Zeros zeros, int ROWS, int STREAMS>
 void dot_rows(const BlockedDot& d) {
   const int64_t row = d.w.blocks * d.w.length * F::bits / 8, apart = d.n / STREAMS, ldx = d.w.padded();
   float sums[ROWS * STREAMS];
   for (int64_t j = 0; j < apart; ++j) {
     const Factors factors(d.w, d.begin + j, apart, STREAMS, d.scratch);
-    run_tile<F, zeros, ROWS, STREAMS>({d.x, ldx, d.w.codes + (d.begin + j) * row, apart * row, &d.w, factors, sums,
-                                       STREAMS, j + 1 < apart ? row : 0});
+    const Tile tile{d.x,  ldx,     d.w.codes + (d.begin + j) * row, apart * row, &d.w, factors,
+                    sums, STREAMS, j + 1 < apart ? row : 0};
+    if (ROWS == 1 && d.w.length == 2 * code_group) run_tile<F, zeros, ROWS, STREAMS, 2>(tile);
+    else run_tile<F, zeros, ROWS, STREAMS, 0>(tile);
     for (int i = 0; i < ROWS; ++i)
       for (int c = 0; c < STREAMS; ++c) d.y[i * d.ldy + j + c * apart] = sums[i * STREAMS + c];
   }
   for (int64_t j = apart * STREAMS; j < d.n; ++j)
-    run_tile<F, zeros, ROWS, 1>({d.x, ldx, d.w.codes + (d.begin + j) * row, row, &d.w,
-                                 Factors(d.w, d.begin + j, 1, 1, d.scratch), d.y + j, d.ldy, 0});
+    run_tile<F, zeros, ROWS, 1, 0>({d.x, ldx, d.w.codes + (d.begin + j) * row, row, &d.w,
+                                    Factors(d.w, d.begin + j, 1, 1, d.scratch), d.y + j, d.ldy, 0});
 }
 
 // AVX-512: sums, tables and rows of x of 1 x 8 or 4 x 4 fill 18 or 25 of 32 registers; AVX2: 8 or 10 of 16.
 constexpr int64_t most_rows = HWY_TARGET == HWY_AVX3 ? 4 : 2;
 constexpr int single_streams = HWY_TARGET == HWY_AVX3 ? 8 : 4;
 
-template <class F, bool zeros>
+template <class F, Zeros zeros>
 void dot_of(const BlockedDot& d) {
   switch (d.m) {
     case 1: return dot_rows<F, zeros, 1, single_streams>(d);
@@ -296,11 +350,15 @@ void dot_of(const BlockedDot& d) {
   }
 }
 
-/// Calls f(format, zeros) with the type of the weight's codes, and whether blocks have zero points to subtract.
+/// Calls f(format, zeros) with the type of the weight's codes, and what is subtracted from them.
 template <class F, class Call>
 HWY_INLINE void with_zeros(const BlockedWeight& w, Call call) {
-  if (w.zeros || (w.zero != 0 && !F::zero_in_values)) call.template operator()<F, true>();
-  else call.template operator()<F, false>();
+  int exponent;
+  if (w.zeros) call.template operator()<F, Zeros::any>();
+  else if (w.zero == 0 || F::zero_in_values) call.template operator()<F, Zeros::none>();
+  else if (frexpf(w.zero, &exponent) == 0.5f)
+    call.template operator()<F, F::zero_in_values ? Zeros::none : Zeros::exact>();
+  else call.template operator()<F, Zeros::any>();
 }
 template <class Call>
 HWY_INLINE void with_format(const BlockedWeight& w, Call call) {
@@ -316,14 +374,14 @@ HWY_INLINE void with_format(const BlockedWeight& w, Call call) {
 
 struct CallDot {
   const BlockedDot& dot;
-  template <class F, bool zeros>
+  template <class F, Zeros zeros>
   void operator()() const {
     dot_of<F, zeros>(dot);
   }
 };
 void dot(const BlockedDot& d) { with_format(d.w, CallDot{d}); }
 
-template <class F, bool zeros>
+template <class F, Zeros zeros>
 void unpack_row(const F& format, const BlockedWeight& w, int64_t row, float* to, float* scratch) {
   constexpr int64_t group_bytes = code_group * F::bits / 8;
   const Factors factors(w, row, 1, 1, scratch);
@@ -348,9 +406,9 @@ struct CallUnpack {
   const BlockedWeight& w;
   int64_t begin, n;
   float *to, *scratch;
-  template <class F, bool zeros>
+  template <class F, Zeros zeros>
   void operator()() const {
-    const F format(zeros ? 0 : w.zero);
+    const F format(zeros == Zeros::none ? w.zero : 0);
     for (int64_t j = 0; j < n; ++j) unpack_row<F, zeros>(format, w, begin + j, to + j * w.padded(), scratch);
   }
 };
