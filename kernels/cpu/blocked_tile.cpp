@@ -158,21 +158,28 @@ struct Packed<8, is_signed> {
   }
 };
 
-/// Scales or zero points as f32: where they are, or converted into `buffer`.
-const float* as_f32(const uint8_t* from, DType dtype, int64_t count, float* buffer) {
-  if (dtype == DType::f32) return reinterpret_cast<const float*>(from);
-  if (dtype == DType::bf16) {
-    for (int64_t i = 0; i < count; i += L)
-      store_up_to<AsF32>(load_up_to<AsBF16>(from + 2 * i, count - i), bytes(buffer + i), count - i);
-  } else if (dtype == DType::f16) {
-    for (int64_t i = 0; i < count; i += L)
-      store_up_to<AsF32>(load_up_to<AsF16>(from + 2 * i, count - i), bytes(buffer + i), count - i);
-  } else if (dtype == DType::u8) {
-    for (int64_t i = 0; i < count; ++i) buffer[i] = static_cast<float>(from[i]);
-  } else {
-    for (int64_t i = 0; i < count; ++i) buffer[i] = static_cast<float>(static_cast<int8_t>(from[i]));
+/// `count` numbers widened by whole vectors: the last one overlaps its neighbour where it would be cut.
+template <class T>
+HWY_INLINE void widen(const uint8_t* from, int64_t count, float* to) {
+  if (count < L) {
+    AsF32::store(load_some<T>(from, count), bytes(to));  // there is room: see dot_scratch
+    return;
   }
-  return buffer;
+  for (int64_t i = 0; i < count; i += L) {
+    const int64_t at = std::min(i, count - L);
+    AsF32::store(T::load(from + T::size * at), bytes(to + at));
+  }
+}
+
+/// Scales or zero points, which are not f32, as f32.
+void as_f32(const uint8_t* from, DType dtype, int64_t count, float* to) {
+  if (dtype == DType::bf16) return widen<AsBF16>(from, count, to);
+  if (dtype == DType::f16) return widen<AsF16>(from, count, to);
+  if (dtype == DType::u8) {
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
+  } else {
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(static_cast<int8_t>(from[i]));
+  }
 }
 
 int64_t element_bytes(DType dtype) {
@@ -280,7 +287,7 @@ void run_tile(const Tile& tile) {
     if constexpr (zeros == Zeros::any) points.advance(4 * t.factors.zero_step);
     if constexpr (GROUPS != 0) {
 #pragma GCC unroll 8
-      for (int j = 0; j < COLUMNS; ++j) _mm_prefetch(reinterpret_cast<const char*>(ahead[j]), _MM_HINT_T0);
+      for (int j = 0; j < COLUMNS; ++j) _mm_prefetch(reinterpret_cast<const char*>(ahead[j]), _MM_HINT_T1);
       ahead.advance(GROUPS * group_bytes);
 #pragma GCC unroll 4
       for (int group = 0; group < GROUPS; ++group)
@@ -290,7 +297,7 @@ void run_tile(const Tile& tile) {
     } else {
       for (int64_t group = 0; group < groups; ++group, x += code_group) {
 #pragma GCC unroll 8
-        for (int j = 0; j < COLUMNS; ++j) _mm_prefetch(reinterpret_cast<const char*>(ahead[j]), _MM_HINT_T0);
+        for (int j = 0; j < COLUMNS; ++j) _mm_prefetch(reinterpret_cast<const char*>(ahead[j]), _MM_HINT_T1);
         ahead.advance(group_bytes);
         step<F, zeros>(format, x, t.ldx, codes, 0, scaled, sums);
         codes.advance(group_bytes);
@@ -315,6 +322,13 @@ void run_tile(const Tile& tile) {
   }
 }
 
+/// Scales are too short a stream for the prefetcher to see.
+HWY_INLINE void fetch_scales(const BlockedWeight& w, int64_t row) {
+  const int64_t size = w.blocks * element_bytes(w.scale_dtype);
+  for (int64_t byte = 0; byte < size; byte += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(w.scales + row * size + byte), _MM_HINT_T0);
+}
+
 /// Rows of w that are in flight lie far apart, as in linear_tile.cpp: the prefetcher follows one stream a page.
 template <class F, Zeros zeros, int ROWS, int STREAMS>
 void dot_rows(const BlockedDot& d) {
@@ -322,6 +336,7 @@ void dot_rows(const BlockedDot& d) {
   float sums[ROWS * STREAMS];
   for (int64_t j = 0; j < apart; ++j) {
     const Factors factors(d.w, d.begin + j, apart, STREAMS, d.scratch);
+    for (int c = 0; c < STREAMS; ++c) fetch_scales(d.w, d.begin + j + c * apart + 2);
     const Tile tile{d.x,  ldx,     d.w.codes + (d.begin + j) * row, apart * row, &d.w, factors,
                     sums, STREAMS, j + 1 < apart ? row : 0};
     if (ROWS == 1 && d.w.length == 2 * code_group) run_tile<F, zeros, ROWS, STREAMS, 2>(tile);

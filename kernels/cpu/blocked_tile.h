@@ -47,7 +47,7 @@ struct BlockedDot {
 };
 
 constexpr int64_t dot_streams = 8;  ///< rows of w in flight
-constexpr int64_t dot_scratch(int64_t blocks) { return 2 * dot_streams * blocks; }
+constexpr int64_t dot_scratch(int64_t blocks) { return 2 * dot_streams * blocks + code_group; }
 
 struct BlockedTiles {
   int64_t most_dot_rows;
