@@ -154,7 +154,7 @@ constexpr Row layers[] = {
     {"GroupNormalization", 21, "floats"},  // before: a scale and a bias a group, now a channel
     {"If", 1, "bool, any"},
     {"InstanceNormalization", 1, "floats"},
-    {"LayerNormalization", 17, "floats"},
+    {"LayerNormalization", 1, "floats"},  // before 17 a form of ONNX Runtime's, the same
     {"LinearAttention", 27, "floats"},
     {"Loop", 1, "index, bool, any"},
     {"MatMul", 1, "numbers"},

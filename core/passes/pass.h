@@ -30,6 +30,9 @@ struct CompileOptions {
   /// Advances by one for each pass and each program that is lowered, and ends the work when it was cancelled; may be
   /// null.
   LoadProgress* progress = nullptr;
+  /// Of a decoder whose file rounds activations to 8 bits: whether products take them as they are. Nearer to what the
+  /// weights alone give than the file is; else such a graph runs as it says.
+  bool exact_activations = false;
 };
 
 /// What running parts of a graph may cost one compilation: a file of some bytes can ask for years of work, and for any

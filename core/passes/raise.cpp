@@ -25,7 +25,8 @@ class Raiser {
   bool run() {
     if (!decoder_.interface.complete) return refuse(decoder_.interface.why);
     drop_unread_caches();
-    bool wider = widen(graph_), simpler = spell_out(graph_), exact = drop_rounding(graph_);
+    bool wider = widen(graph_), simpler = spell_out(graph_),
+         exact = context_.options.exact_activations && drop_rounding(graph_);
     if (wider || simpler || exact) refold();
     if (!find_attention()) return false;
     settle(graph_, context_);
@@ -38,7 +39,7 @@ class Raiser {
     rename_sizes();
     refold();
     if (!nothing_left()) return false;
-    raise_quantised(graph_);
+    raise_quantised(graph_, context_.options.exact_activations);
     context_.keep_quantised = false;  // what no Linear took is computed by the next fold
     refold();
     raise_layers(graph_, context_);

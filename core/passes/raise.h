@@ -112,8 +112,9 @@ void replace_positions(Graph& graph, const PassContext& context, ValueId positio
 /// Takes away roundings of activations: what QuantizeLinear and DequantizeLinear do one after the other with the same
 /// scale. False when there was none.
 bool drop_rounding(Graph& graph);
-/// Products with quantised weights, and tables that are quantised, become Linear and Embedding.
-void raise_quantised(Graph& graph);
+/// Products with quantised weights, and tables that are quantised, become Linear and Embedding; those of activations that
+/// are quantised as the graph runs only if `dynamic`.
+void raise_quantised(Graph& graph, bool dynamic);
 /// A constant as it is to be stored, transposed if wanted: storage types stay, a widening cast goes.
 std::shared_ptr<Constant> storage_constant(const Constant& constant, bool transpose);
 

@@ -2,11 +2,10 @@
 // quantised products become Linear and Embedding over [n, c, l] codes with scales and zero points, which stay packed as
 // the file has them.
 //
-// Activations are not rounded. Where a file quantises those of a product as it runs (DynamicQuantizeLinear), one scale
-// serves all rows of x, so that a token's result would depend on its company; where it rounds them by scales of its own (a
-// QuantizeLinear that a DequantizeLinear undoes), it does so for kernels that multiply integers. Both are computed from
-// the activations themselves, which is what the quantised ones stand for: the result is nearer to the exact product than
-// the file's.
+// Where a file quantises activations as it runs (DynamicQuantizeLinear), one scale serves all rows of x, so that a token's
+// result would depend on its company; where it rounds them by scales of its own (a QuantizeLinear that a DequantizeLinear
+// undoes), it does so for kernels that multiply integers. Such graphs run as they say, unless exact activations are asked
+// for: then both are computed from the activations themselves, which is what the quantised ones stand for.
 #include <algorithm>
 #include <cstring>
 
@@ -42,7 +41,7 @@ struct Dequantised {
 
 class QuantisedRaiser {
  public:
-  explicit QuantisedRaiser(Graph& graph) : graph_(graph) {}
+  QuantisedRaiser(Graph& graph, bool dynamic) : graph_(graph), dynamic_(dynamic) {}
 
   void run() {
     producer_ = producers(graph_);
@@ -52,7 +51,7 @@ class QuantisedRaiser {
       else if (node.op == "com.microsoft.GatherBlockQuantized") raise_gather_blocks(node);
       else if (node.op == "MatMul" || node.op == "Gemm") raise_product(node);
       else if (node.op == "Gather") raise_gather(node);
-      else if (node.op == "Mul") raise_dynamic(node);
+      else if (node.op == "Mul" && dynamic_) raise_dynamic(node);
     }
     for (const auto& [from, to] : moved_) graph_.replace_uses(from, to);
     for (Node& node : added_) graph_.nodes.push_back(std::move(node));
@@ -109,6 +108,7 @@ class QuantisedRaiser {
   std::optional<Dequantised> dequantised(ValueId id, bool& transposed) const;
 
   Graph& graph_;
+  bool dynamic_;
   std::vector<int32_t> producer_;
   std::vector<Node> added_;
   std::vector<std::pair<ValueId, ValueId>> moved_;
@@ -364,6 +364,6 @@ bool drop_rounding(Graph& graph) {
   return any;
 }
 
-void raise_quantised(Graph& graph) { QuantisedRaiser(graph).run(); }
+void raise_quantised(Graph& graph, bool dynamic) { QuantisedRaiser(graph, dynamic).run(); }
 
 }  // namespace plait

@@ -48,7 +48,7 @@ class Spelling {
     fold(graph, context);
     const Tensor before = run();
     if (drop_rounding(graph)) fold(graph, context);
-    raise_quantised(graph);
+    raise_quantised(graph, true);
     context.keep_quantised = false;
     fold(graph, context);
     verify(graph, "raise_quantised");
@@ -152,7 +152,7 @@ TEST(Quantised, GemmWithBias) {
   CompileOptions options{world.ops, world.kernels};
   PassContext context{options, {}, {}, true};
   fold(s.graph, context);
-  raise_quantised(s.graph);
+  raise_quantised(s.graph, true);
   ASSERT_EQ(s.graph.nodes.size(), 3u) << text(s.graph);
   EXPECT_EQ(s.graph.nodes[1].op, "plait.Linear");
   EXPECT_EQ(s.graph.nodes[2].op, "Add");
@@ -237,7 +237,7 @@ TEST(Quantised, SmallBlocksAreComputed) {
   PassContext context{options, {}, {}, true};
   fold(s.graph, context);
   EXPECT_EQ(s.graph.nodes.size(), 2u);
-  raise_quantised(s.graph);
+  raise_quantised(s.graph, true);
   context.keep_quantised = false;
   fold(s.graph, context);
   ASSERT_EQ(s.graph.nodes.size(), 1u);
