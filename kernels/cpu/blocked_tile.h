@@ -46,7 +46,7 @@ struct BlockedDot {
   float* scratch;  ///< dot_scratch(blocks) floats
 };
 
-constexpr int64_t dot_streams = 8;  ///< rows of w in flight
+constexpr int64_t dot_streams = 4;  ///< rows of w in flight
 constexpr int64_t dot_scratch(int64_t blocks) { return 2 * dot_streams * blocks + code_group; }
 
 struct BlockedTiles {
