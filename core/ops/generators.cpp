@@ -129,8 +129,7 @@ void infer_unique(InferContext& context) {
   if (!along) context.set_dims(0, {distinct});
   if (along && dims) {
     Dims out = *dims;
-    int64_t axis = context.attributes().integer("axis");
-    out[static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(out.size()) : axis)] = distinct;
+    out[checked_axis(context.attributes().integer("axis"), out.size())] = distinct;
     context.set_dims(0, std::move(out));
   }
   for (int output = 1; output < context.outputs(); ++output)

@@ -19,7 +19,7 @@ std::string whole_axis_dims(const Node& node, const std::vector<Type>& in, const
 }
 
 void infer_layer_normalization(InferContext& context) {
-  infer_same(context);
+  infer_along<-1>(context);
   DType stash = dtype_attribute(context.attributes(), "stash_type", DType::f32);
   const Dims* dims = context.dims(0);
   for (int k = 1; k < context.outputs(); ++k) {
@@ -85,11 +85,11 @@ void register_normalization(OpSet& ops) {
                            {"LogSoftmax", "the logarithm of Softmax"},
                            {"Hardmax", "1 at the first greatest of an axis, 0 elsewhere"}})
     ops.add({.name = name, .inputs = "input", .outputs = "output", .attributes = {{"axis", "int", "-1"}},
-             .dims = "b g q [k] -> b g q [k]", .dims_of = whole_axis_dims, .infer = infer_same, .doc = doc,
+             .dims = "b g q [k] -> b g q [k]", .dims_of = whole_axis_dims, .infer = infer_along<-1>, .doc = doc,
              .since = 13});
   ops.add({.name = "LpNormalization", .inputs = "input", .outputs = "output",
            .attributes = {{"axis", "int", "-1"}, {"p", "int", "2"}}, .dims = "t [h] -> t [h]",
-           .dims_of = whole_axis_dims, .infer = infer_same, .doc = "x over its norm along an axis", .since = 22});
+           .dims_of = whole_axis_dims, .infer = infer_along<-1>, .doc = "x over its norm along an axis", .since = 22});
   ops.add({.name = "LayerNormalization", .inputs = "x scale b?", .outputs = "y mean? inv_std_dev?",
            .attributes = {{"axis", "int", "-1"}, {"epsilon", "float", "1e-05"}, {"stash_type", "int", "1"}},
            .dims = "t [h], [h], [h] -> t [h], t 1, t 1",
@@ -104,7 +104,7 @@ void register_normalization(OpSet& ops) {
            .dims_of = [](const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
              return normalized_dims(in, node.attributes.integer("axis", -1), 1, "*", out.size());
            },
-           .infer = infer_same, .doc = "over the root of the mean square, scaled (Zhang and Sennrich 2019)",
+           .infer = infer_along<-1>, .doc = "over the root of the mean square, scaled (Zhang and Sennrich 2019)",
            .since = 23});
   ops.add({.name = "BatchNormalization", .inputs = "x scale b input_mean input_var",
            .outputs = "y running_mean? running_var?",

@@ -53,6 +53,14 @@ Dims unknown_dims(InferContext& context, size_t rank, std::string_view stem);
 
 /// Output 0 has input 0's type, dims and contents. Other outputs stay open.
 void infer_same(InferContext& context);
+/// The same for ops with an attribute "axis", `fallback` where absent. Throws Error(bad_model) when the operand has no
+/// such axis; a scalar counts as a list of one.
+template <int64_t fallback>
+void infer_along(InferContext& context) {
+  if (const Dims* dims = context.dims(0))
+    checked_axis(context.attributes().integer("axis", fallback), dims->empty() ? 1 : dims->size());
+  infer_same(context);
+}
 /// Output 0 has the dtype given (input `from`'s) and the dims of the dims rule.
 template <DType dtype>
 void infer_dtype(InferContext& context) {

@@ -44,6 +44,11 @@ KernelStatus gather(const KernelCall& call, const AxisAttribute& attribute) {
 KernelStatus gather_elements(const KernelCall& call, const AxisAttribute& attribute) {
   const TensorView &data = call.inputs[0], &out = call.outputs[0];
   int axis = positive_axis(attribute.axis, data.shape.rank());
+  const Shape& wanted = call.inputs[1].shape;
+  if (wanted.rank() != data.shape.rank() || (wanted.rank() > 0 && (axis < 0 || axis >= wanted.rank())))
+    return {KernelCode::bad_value, 1, wanted.rank()};
+  for (int i = 0; i < wanted.rank(); ++i)
+    if (i != axis && wanted[i] > data.shape[i]) return {KernelCode::bad_value, 1, wanted[i]};
   std::vector<int64_t> indices = to_ints(call.inputs[1]);
   Shape strides = strides_of(data.shape);
   int64_t pitch = strides.rank() ? strides[axis] : 1, size = data.shape.rank() ? data.shape[axis] : 1;
@@ -139,6 +144,7 @@ struct CompressAttributes {
 KernelStatus compress(const KernelCall& call, const CompressAttributes& attributes) {
   const TensorView &x = call.inputs[0], &out = call.outputs[0];
   int rank = x.shape.rank(), axis = attributes.flat ? 0 : positive_axis(attributes.axis, rank);
+  if (axis < 0 || (!attributes.flat && axis >= rank)) return {KernelCode::bad_value, 0, rank};
   int64_t outer = attributes.flat ? 1 : x.shape.elements(0, axis);
   int64_t size = attributes.flat ? x.elements() : x.shape[axis];
   int64_t inner = attributes.flat ? 1 : x.shape.elements(axis + 1, rank), to = 0;
@@ -160,7 +166,9 @@ Shape compress_shape(const KernelState* state, std::span<const TensorView> input
   for (int64_t yes : to_ints(inputs[1])) taken += yes != 0;
   if (attributes.flat) return {taken};
   Shape out = inputs[0].shape;
-  out[positive_axis(attributes.axis, out.rank())] = taken;
+  int axis = positive_axis(attributes.axis, out.rank());
+  if (axis < 0 || axis >= out.rank()) return {0};  // refused when it runs
+  out[axis] = taken;
   return out;
 }
 

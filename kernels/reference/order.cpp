@@ -95,6 +95,11 @@ struct UniqueAttributes {
   bool sorted;  ///< ascending, else in the order of first occurrence
 };
 
+bool has_axis(const TensorView& x, const UniqueAttributes& attributes) {
+  int axis = positive_axis(attributes.axis, x.shape.rank());
+  return attributes.flat || (axis >= 0 && axis < x.shape.rank());
+}
+
 /// The distinct slices of x: for each its first occurrence, and for each slice the number of its group.
 struct Groups {
   std::vector<int64_t> first, inverse;
@@ -140,6 +145,7 @@ Groups group(const TensorView& x, const UniqueAttributes& attributes) {
 /// Unique: x -> values, indices? (first occurrences), inverse?, counts?.
 KernelStatus unique(const KernelCall& call, const UniqueAttributes& attributes) {
   const TensorView &x = call.inputs[0], values = output(call, 0);
+  if (!has_axis(x, attributes)) return {KernelCode::bad_value, 0, x.shape.rank()};
   Groups groups = group(x, attributes);
   auto found = static_cast<int64_t>(groups.first.size());
   int axis = attributes.flat ? 0 : positive_axis(attributes.axis, x.shape.rank());
@@ -163,6 +169,7 @@ KernelStatus unique(const KernelCall& call, const UniqueAttributes& attributes) 
 
 Shape unique_shape(const KernelState* state, std::span<const TensorView> inputs, int which) {
   const auto& attributes = static_cast<const State<UniqueAttributes>*>(state)->value;
+  if (!has_axis(inputs[0], attributes)) return {0};  // refused when it runs
   Groups groups = group(inputs[0], attributes);
   auto found = static_cast<int64_t>(groups.first.size());
   if (which == 2) return {static_cast<int64_t>(groups.inverse.size())};

@@ -28,12 +28,15 @@ class ScaleIndex {
  public:
   ScaleIndex(const Shape& x, const Shape& scale, const QuantizeAttributes& attributes) {
     if (scale.elements() == 1 && attributes.block == 0) return;
+    single_ = false;
+    per_axis_ = attributes.block == 0;
     int axis = positive_axis(attributes.axis, x.rank());
+    fits_ = axis >= 0 && axis < x.rank() && attributes.block >= 0 && (per_axis_ || scale.rank() == x.rank());
+    for (int i = 0; i < x.rank() && fits_ && !per_axis_; ++i) fits_ = i == axis || scale[i] == x[i];
+    if (!fits_) return;
     size_ = x[axis];
     inner_ = x.elements(axis + 1, x.rank());
     if (attributes.block > 0) block_ = attributes.block, groups_ = scale[axis];
-    single_ = false;
-    per_axis_ = attributes.block == 0;
   }
   int64_t operator()(int64_t i) const {
     if (single_) return 0;
@@ -42,10 +45,12 @@ class ScaleIndex {
     return (i / inner_ / size_ * groups_ + at / block_) * inner_ + i % inner_;
   }
   /// Whether every index this gives lies among `scales`.
-  bool fits(int64_t scales) const { return single_ || (per_axis_ ? scales == size_ : groups_ * block_ >= size_); }
+  bool fits(int64_t scales) const {
+    return single_ || (fits_ && (per_axis_ ? scales == size_ : groups_ >= (size_ - 1) / block_ + 1));
+  }
 
  private:
-  bool single_ = true, per_axis_ = true;
+  bool single_ = true, per_axis_ = true, fits_ = true;
   int64_t size_ = 1, inner_ = 1, block_ = 1, groups_ = 1;
 };
 
@@ -54,6 +59,8 @@ KernelStatus dequantize(const KernelCall& call, const QuantizeAttributes& attrib
   const TensorView &x = call.inputs[0], &scale = call.inputs[1], zero = input(call, 2), &y = call.outputs[0];
   ScaleIndex index(x.shape, scale.shape, attributes);
   if (!index.fits(scale.elements())) return {KernelCode::bad_value, 1, scale.elements()};
+  if (zero.present() && zero.elements() != 1 && zero.elements() != scale.elements())
+    return {KernelCode::bad_value, 2, zero.elements()};
   std::vector<float> scales = load_all<float>(scale);
   std::vector<double> zeros;
   if (zero.present()) zeros = load_all<double>(zero);
@@ -90,6 +97,8 @@ KernelStatus quantize(const KernelCall& call, const QuantizeAttributes& attribut
   const TensorView &x = call.inputs[0], &scale = call.inputs[1], zero = input(call, 2), &y = call.outputs[0];
   ScaleIndex index(x.shape, scale.shape, attributes);
   if (!index.fits(scale.elements())) return {KernelCode::bad_value, 1, scale.elements()};
+  if (zero.present() && zero.elements() != 1 && zero.elements() != scale.elements())
+    return {KernelCode::bad_value, 2, zero.elements()};
   std::vector<float> values = load_all<float>(x), scales = load_all<float>(scale);
   std::vector<double> zeros;
   if (zero.present()) zeros = load_all<double>(zero);

@@ -64,6 +64,11 @@ void copy_data(const KernelCall& call) {
 KernelStatus scatter_elements(const KernelCall& call, const ScatterAttributes& attributes) {
   const TensorView &indices = call.inputs[1], &updates = call.inputs[2], &out = call.outputs[0];
   int axis = positive_axis(attributes.axis, out.shape.rank());
+  if (axis < 0 || axis >= out.shape.rank() || indices.shape.rank() != out.shape.rank())
+    return {KernelCode::bad_value, 1, indices.shape.rank()};
+  for (int i = 0; i < out.shape.rank(); ++i)
+    if (i != axis && indices.shape[i] > out.shape[i]) return {KernelCode::bad_value, 1, indices.shape[i]};
+  if (updates.elements() != indices.elements()) return {KernelCode::bad_value, 2, updates.elements()};
   Shape strides = strides_of(out.shape);
   int64_t pitch = strides[axis], size = out.shape[axis];
   strides[axis] = 0;
@@ -80,8 +85,11 @@ KernelStatus scatter_elements(const KernelCall& call, const ScatterAttributes& a
 /// ScatterND: data [d..., inner], indices [n..., k], updates [n..., inner].
 KernelStatus scatter_nd(const KernelCall& call, const ScatterAttributes& attributes) {
   const TensorView &indices = call.inputs[1], &updates = call.inputs[2], &out = call.outputs[0];
+  if (indices.shape.rank() < 1 || indices.shape.back(1) > out.shape.rank())
+    return {KernelCode::bad_value, 1, indices.shape.rank()};
   int64_t k = indices.shape.back(1), tuples = indices.shape.elements(0, indices.shape.rank() - 1);
   int64_t inner = out.shape.elements(static_cast<int>(k), out.shape.rank());
+  if (updates.elements() != tuples * inner) return {KernelCode::bad_value, 2, updates.elements()};
   std::vector<int64_t> wanted = to_ints(indices);
   copy_data(call);
   for (int64_t t = 0; t < tuples; ++t) {
@@ -109,6 +117,12 @@ struct TensorScatterAttributes {
 KernelStatus tensor_scatter(const KernelCall& call, const TensorScatterAttributes& attributes) {
   const TensorView &update = call.inputs[1], &out = call.outputs[0];
   int axis = positive_axis(attributes.axis, out.shape.rank());
+  if (axis < 1 || axis >= out.shape.rank() || update.shape.rank() != out.shape.rank())
+    return {KernelCode::bad_value, 1, update.shape.rank()};
+  for (int i = 0; i < out.shape.rank(); ++i)
+    if (i != axis && update.shape[i] != out.shape[i]) return {KernelCode::bad_value, 1, update.shape[i]};
+  if (input(call, 2).present() && call.inputs[2].elements() != out.shape[0])
+    return {KernelCode::bad_value, 2, call.inputs[2].elements()};
   int64_t size = out.shape[axis], length = update.shape[axis], batches = out.shape[0];
   int64_t inner = out.shape.elements(axis + 1, out.shape.rank()), outer = out.shape.elements(1, axis);
   std::vector<int64_t> starts(static_cast<size_t>(batches), 0);
