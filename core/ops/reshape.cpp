@@ -104,8 +104,6 @@ void infer_squeeze(InferContext& context) {
     axes = axes_in(context, dims->size());
     if (!axes) return;
   }
-  // Which dims are 1 only a run can tell where sizes are open: then even the rank is not known.
-  if (!axes && std::any_of(dims->begin(), dims->end(), [](const Dim& dim) { return !dim.is_constant(); })) return;
   Dims out;
   for (size_t i = 0; i < dims->size(); ++i) {
     const Dim& dim = (*dims)[i];

@@ -37,7 +37,7 @@ TEST(RulesOfNodes, Reshape) {
   EXPECT_EQ(rule(net, "Reshape", {net.input("b 6 4 8"), net.ints({0, 4, 6, 8})}), "*a [c] [d] b, [g] -> a [e] [f] b");
   EXPECT_EQ(rule(net, "Reshape", {net.input("4 6 8"), net.ints({8, 3, 2, 4})}), "*a (b c) (d e), [f] -> (a b) c d e");
   EXPECT_EQ(rule(net, "Unsqueeze", {x, net.ints({1})}), "*a b c, [d] -> a 1 b c");
-  EXPECT_EQ(rule(net, "Squeeze", {net.input("1 3 1 8")}), "*1 a 1 b -> a b");
+  EXPECT_EQ(rule(net, "Squeeze", {net.input("1 s 1 8")}), "*1 a 1 b -> a b");
   EXPECT_EQ(rule(net, "Flatten", {x}), "*a b c -> a (b c)");
 }
 
