@@ -141,6 +141,7 @@ bool LayerRaiser::lift(size_t index) {
   bool candidate = std::find(std::begin(ends), std::end(ends), node.op) != std::end(ends);
   if (!candidate || node.outputs.size() != 1 || !data_[static_cast<size_t>(node.outputs[0])]) return false;
   if (!is_float(graph_.value(node.outputs[0]).type.dtype)) return false;
+  std::vector<Node> smaller;
   for (const Region& region : regions_of(graph_, producer_, data_, node.outputs[0], 24)) {
     if (region.nodes.size() < 2 || !is_float(graph_.value(region.entry).type.dtype)) continue;
     const Dims *from = probe_.dims(region.entry), *to = probe_.dims(region.output);
@@ -151,13 +152,21 @@ bool LayerRaiser::lift(size_t index) {
     } else if (auto activation = lift_activation(probe_, region)) {
       by = {std::move(*activation)};
     } else if (auto norm = lift_norm(probe_, region)) {
+      // What is left of a LayerNorm once its mean is taken away looks like an RMSNorm of the difference.
+      int32_t maker = producer_[static_cast<size_t>(region.entry)];
+      bool centred =
+          norm->op == "RMSNormalization" && maker >= 0 && graph_.nodes[static_cast<size_t>(maker)].op == "Sub";
       by = {std::move(*norm)};
+      if (centred) smaller = by;
+      if (centred) continue;
     }
     if (by.empty()) continue;
     replace(index, std::move(by));
     return true;
   }
-  return false;
+  if (smaller.empty()) return false;
+  replace(index, std::move(smaller));
+  return true;
 }
 
 }  // namespace

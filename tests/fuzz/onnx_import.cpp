@@ -44,7 +44,7 @@ plait::OpSet fuzz_ops() {
 std::vector<std::string> plait::fuzz::seeds() {
   constexpr std::uintmax_t largest = 200'000;
   std::vector<std::string> out;
-  for (const auto& entry : std::filesystem::directory_iterator(PLAIT_SOURCE_DIR "/tests/fixtures")) {
+  for (const auto& entry : std::filesystem::directory_iterator(PLAIT_FIXTURES)) {
     auto model = entry.path() / "model.onnx";
     if (std::filesystem::exists(model) && std::filesystem::file_size(model) <= largest)
       out.push_back(read_text_file(model.string()));

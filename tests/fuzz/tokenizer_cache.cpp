@@ -13,7 +13,7 @@ namespace {
 
 const std::string& tokenizer_json() {
   static const std::string text =
-      plait::read_text_file(PLAIT_SOURCE_DIR "/tests/fixtures/gemma3-standard23/tokenizer.json");
+      plait::read_text_file(PLAIT_FIXTURES "/gemma3-standard23/tokenizer.json");
   return text;
 }
 

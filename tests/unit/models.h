@@ -33,7 +33,7 @@ struct World {
 };
 
 inline std::string fixture(const std::string& name) {
-  return std::string(PLAIT_SOURCE_DIR) + "/tests/fixtures/" + name + "/model.onnx";
+  return std::string(PLAIT_FIXTURES "/") + name + "/model.onnx";
 }
 
 inline Graph fixture_graph(const std::string& name) { return import_file(fixture(name), World::get().ops).graph; }

@@ -32,8 +32,11 @@ struct ZooModel {
   std::vector<ZooPrompt> prompts;
 };
 
+/// For GoogleTest's messages.
+inline void PrintTo(const ZooModel& model, std::ostream* out) { *out << model.name; }
+
 /// Where the build has unpacked them.
-inline std::string zoo_folder() { return PLAIT_ZOO_DIR; }
+inline std::string zoo_folder() { return PLAIT_FIXTURES "/zoo"; }
 
 inline std::vector<ZooModel> read_zoo() {
   using Json = nlohmann::json;

@@ -15,7 +15,7 @@ constexpr int64_t new_tokens = 12;
 
 TokenizerPointer tokenizer() {
   static const auto loaded = std::make_shared<const Tokenizer>(
-      Tokenizer::load(std::string(PLAIT_SOURCE_DIR) + "/tests/fixtures/" + model_name));
+      Tokenizer::load(std::string(PLAIT_FIXTURES "/") + model_name));
   return loaded;
 }
 

@@ -25,6 +25,8 @@ Canonical canonical(const ZooModel& model) {
         "LayerNormalization", "Swish",           "Relu"};
     for (const Node& node : graph.nodes) {
       if (!counted.count(node.op)) continue;
+      // Tables of angles are looked up once a layer, or once in all.
+      if (node.op == "plait.Embedding" && graph.value(node.inputs[1]).name != "input_ids") continue;
       ++out.ops[node.op];
       bool weighs = node.op == "plait.Linear" || node.op == "plait.Embedding" || node.op.ends_with("Normalization");
       for (size_t k = 0; weighs && k < node.inputs.size(); ++k) {
