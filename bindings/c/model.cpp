@@ -72,7 +72,8 @@ void export_to(const ModelSource& source, const std::string& directory) {
   for (const char* side : side_files) {
     std::string target = directory + "/" + side;
     if (!source.files->has(side) || fs::exists(target)) continue;
-    std::string_view text = text_of_blob(source.files->read(side));
+    std::shared_ptr<const Blob> bytes = source.files->read(side);
+    std::string_view text = text_of_blob(bytes);
     std::ofstream out(target, std::ios::binary);
     out.write(text.data(), static_cast<std::streamsize>(text.size()));
     out.close();

@@ -138,7 +138,12 @@ bool LayerRaiser::lift(size_t index) {
     return rope.has_value();
   }
   static constexpr std::string_view ends[] = {"Mul", "Add", "Div", "Concat"};
-  bool candidate = std::find(std::begin(ends), std::end(ends), node.op) != std::end(ends);
+  auto is_centred = [&](ValueId id) {
+    int32_t maker = producer_[static_cast<size_t>(id)];
+    return maker >= 0 && graph_.nodes[static_cast<size_t>(maker)].op == "Sub";
+  };
+  bool candidate = std::find(std::begin(ends), std::end(ends), node.op) != std::end(ends) ||
+                   (node.op == "RMSNormalization" && is_centred(node.inputs[0]));
   if (!candidate || node.outputs.size() != 1 || !data_[static_cast<size_t>(node.outputs[0])]) return false;
   if (!is_float(graph_.value(node.outputs[0]).type.dtype)) return false;
   std::vector<Node> smaller;
@@ -153,9 +158,7 @@ bool LayerRaiser::lift(size_t index) {
       by = {std::move(*activation)};
     } else if (auto norm = lift_norm(probe_, region)) {
       // What is left of a LayerNorm once its mean is taken away looks like an RMSNorm of the difference.
-      int32_t maker = producer_[static_cast<size_t>(region.entry)];
-      bool centred =
-          norm->op == "RMSNormalization" && maker >= 0 && graph_.nodes[static_cast<size_t>(maker)].op == "Sub";
+      bool centred = norm->op == "RMSNormalization" && is_centred(region.entry);
       by = {std::move(*norm)};
       if (centred) smaller = by;
       if (centred) continue;

@@ -236,7 +236,9 @@ class CommandLine(unittest.TestCase):
         out = self.file("exported")
         self.call("export", fixture("gemma3-standard23"), "--out", out)
         self.assertEqual(self.generate(out, "--ids", PROMPT, "--max-tokens", "16", "--temperature", "0")["ids"], GREEDY)
-        self.assertIn("tokenizer.json", os.listdir(out))
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            with open(fixture(f"gemma3-standard23/{name}"), "rb") as before, open(f"{out}/{name}", "rb") as after:
+                self.assertEqual(after.read(), before.read())
         self.error("export", fixture("gemma3-standard23"), "--out", out, names=["model.onnx", "already"])
 
     def test_pass_off(self):

@@ -20,12 +20,13 @@ struct ZooPrompt {
 
 /// One export of one model.
 struct ZooModel {
-  std::string name;     ///< "llama/dynamo18"
-  std::string family;   ///< exports of one have equal weights, as far as they are f32
-  std::string path;     ///< of the .onnx file
-  std::string padding;  ///< on which side the prompts of a batch may be padded: "left", "right"; "" if on none
-  std::string plain;    ///< why raise leaves it as it is; "": it is recognised
-  bool exact = true;    ///< f32: logits to 1e-4 of the largest and equal tokens; else to an NMSE of 1e-3
+  std::string name;         ///< "llama/dynamo18"
+  std::string family;       ///< exports of one have equal weights, as far as they are f32
+  std::string path;         ///< of the .onnx file
+  std::string padding;      ///< on which side the prompts of a batch may be padded: "left", "right"; "" if on none
+  std::string plain;        ///< why raise leaves it as it is; "": it is recognised
+  std::string raised_only;  ///< why it does not run as its file says, without raise; "": it does
+  bool exact = true;        ///< f32: logits to 1e-4 of the largest and equal tokens; else to an NMSE of 1e-3
   /// Raise makes of it what it makes of the family's other exports: all f32 ones but those that the script lists, with
   /// the reason.
   bool comparable = true;
@@ -49,6 +50,7 @@ inline std::vector<ZooModel> read_zoo() {
     model.path = zoo_folder() + "/" + model.name + "/" + row.at("file").get<std::string>();
     model.padding = row.at("padding");
     model.plain = row.at("plain");
+    model.raised_only = row.at("raised_only");
     model.exact = row.at("exact");
     model.comparable = row.at("differs").get<std::string>().empty() && model.exact && model.plain.empty();
     for (const Json& prompt : row.at("prompts"))
