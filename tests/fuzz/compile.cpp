@@ -1,8 +1,6 @@
 // Whatever the file, reading and compiling it ends in programs or in plait::Error, within the room that compiling has.
-#include <filesystem>
-
-#include "core/base/mapped_file.h"
 #include "core/passes/compile.h"
+#include "tests/fuzz/fixture_files.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/models.h"
 

@@ -1,8 +1,6 @@
 // Whatever the bytes, the ONNX reader makes a graph that holds its invariants, or throws plait::Error.
-#include <filesystem>
-
-#include "core/base/mapped_file.h"
 #include "importers/onnx/import.h"
+#include "tests/fuzz/fixture_files.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -40,17 +38,7 @@ plait::OpSet fuzz_ops() {
 
 }  // namespace
 
-/// The smaller ones of the fixtures: what is large in the others is more of the same layers.
-std::vector<std::string> plait::fuzz::seeds() {
-  constexpr std::uintmax_t largest = 200'000;
-  std::vector<std::string> out;
-  for (const auto& entry : std::filesystem::directory_iterator(PLAIT_FIXTURES)) {
-    auto model = entry.path() / "model.onnx";
-    if (std::filesystem::exists(model) && std::filesystem::file_size(model) <= largest)
-      out.push_back(read_text_file(model.string()));
-  }
-  return out;
-}
+std::vector<std::string> plait::fuzz::seeds() { return fixture_files(); }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const plait::OpSet ops = fuzz_ops();
