@@ -52,7 +52,8 @@ inline OpSet test_ops() {
   add("com.microsoft.Known", "x", "y", {{"scale", "float", ""}});
   add("com.microsoft.SimplifiedLayerNormalization", "x scale", "y",
       {{"axis", "int", "-1"}, {"epsilon", "float", ""}});
-  ops.claim("Scan", 9, "");  // core/ops/claims.cpp
+  add("Scan", "x...", "y...", {{"body", "graph", "required"}, {"num_scan_inputs", "int", "required"}});
+  ops.claim("Scan", 9, "");  // what core/ops/claims.cpp says of it
   return ops;
 }
 
