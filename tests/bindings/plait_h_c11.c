@@ -182,7 +182,7 @@ static void test_opening(void) {
   STATUS(PLAIT_NOT_FOUND, plait_model_open("/no/such/model", NULL, &model));
   STATUS(PLAIT_NOT_FOUND, plait_model_open(fixture("goldens"), NULL, &model));
   CHECK(strstr(plait_last_hint(), "model.onnx"));
-  STATUS(PLAIT_BAD_MODEL, plait_model_open(fixture("corpus.txt"), NULL, &model));
+  STATUS(PLAIT_BAD_MODEL, plait_model_open(fixture("manifest.json"), NULL, &model));
   model = open_model("gemma3-standard23");
   plait_tensor* text = NULL;
   OK(plait_model_info(model, &text));

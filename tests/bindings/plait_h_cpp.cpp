@@ -256,7 +256,7 @@ void test_background() {
   CHECK(!plait_api::Tokenizer(model).encode("hello").empty() && model.wait());
 
   CHECK(status_of([&] { Model(fixtures + "/no such model", background); }) == PLAIT_NOT_FOUND);
-  Model damaged(fixtures + "/corpus.txt", background);
+  Model damaged(fixtures + "/manifest.json", background);
   Generator without(damaged);
   for (int round = 0; round < 2; ++round) {
     CHECK(status_of([&] { damaged.wait(); }) == PLAIT_BAD_MODEL);
