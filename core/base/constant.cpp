@@ -41,6 +41,34 @@ Shape reinterpreted(const Shape& shape, DType from, DType to) {
   return out;
 }
 
+bool is_permutation(const std::vector<int64_t>& numbers, int rank) {
+  std::vector<int64_t> sorted = numbers;
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < sorted.size(); ++i)
+    if (sorted[i] != static_cast<int64_t>(i)) return false;
+  return static_cast<int>(numbers.size()) == rank;
+}
+
+bool fits(const RecipeStep& step, const Shape& shape, DType dtype) {
+  const std::vector<int64_t>& n = step.numbers;
+  switch (step.kind) {
+    case Kind::transpose: return is_permutation(n, shape.rank());
+    case Kind::slice:
+      return n.size() == 3 && n[0] >= 0 && n[0] < shape.rank() && n[1] >= 0 && n[1] <= n[2] &&
+             n[2] <= shape[static_cast<int>(n[0])];
+    case Kind::reshape:
+      if (n.size() > static_cast<size_t>(Shape::max_rank)) return false;
+      for (int64_t size : n)
+        if (size < 0) return false;
+      return checked_elements({n.begin(), n.end()}, dtype_bits(dtype)) == shape.elements();
+    case Kind::cast: return step.dtype != DType::none;
+    case Kind::reinterpret:
+      return step.dtype != DType::none && shape.rank() > 0 &&
+             shape.back(1) * dtype_bits(dtype) % dtype_bits(step.dtype) == 0;
+  }
+  return false;
+}
+
 void for_each(ThreadPool* pool, int64_t count, FunctionRef<void(int64_t, int)> task) {
   if (pool) return pool->for_each(count, task);
   for (int64_t item = 0; item < count; ++item) task(item, 0);
@@ -286,6 +314,16 @@ Shape Constant::shape() const {
     if (step.dtype != DType::none) dtype = step.dtype;
   }
   return out;
+}
+
+void check_steps(const Constant& constant) {
+  Constant so_far{{}, constant.source, {}};
+  for (const RecipeStep& step : constant.steps) {
+    if (!fits(step, so_far.shape(), so_far.dtype()))
+      throw Error(Code::invalid_argument, cat("step \"", text({step}), "\" does not fit ", dtype_name(so_far.dtype()),
+                                              so_far.shape().text()));
+    so_far.steps.push_back(step);
+  }
 }
 
 Tensor materialize(const Constant& constant, ThreadPool* pool) {

@@ -36,6 +36,9 @@ struct Constant {
   Shape shape() const;
 };
 
+/// Throws Error(invalid_argument) when a step does not fit what it is applied to: of a constant that was read from text.
+void check_steps(const Constant& constant);
+
 /// The bytes: the source itself when there are no steps (or reshapes alone), else fresh memory. Work is shared out
 /// over `pool` when one is given. Throws Error(unsupported) for a cast that has no meaning.
 Tensor materialize(const Constant& constant, ThreadPool* pool = nullptr);

@@ -167,6 +167,13 @@ class Reader {
     at_ = end;
     return out;
   }
+  /// The name of an op or an attribute: visible characters but those that mean something here.
+  std::string name(std::string_view stops) {
+    std::string_view out = word(stops);
+    for (char c : out)
+      if (c <= ' ' || c > '~' || std::string_view("\"=,()[]{};").find(c) != std::string_view::npos) bad("no name");
+    return std::string(out);
+  }
   int64_t integer() {
     int64_t out;
     if (!parse_int(word(" ,;)]"), out)) bad("expected an integer");
@@ -250,7 +257,8 @@ class Reader {
         {"transpose", RecipeStep::Kind::transpose},
         {"slice", RecipeStep::Kind::slice},
         {"reshape", RecipeStep::Kind::reshape},
-        {"cast", RecipeStep::Kind::cast}};
+        {"cast", RecipeStep::Kind::cast},
+        {"reinterpret", RecipeStep::Kind::reinterpret}};
     std::vector<RecipeStep> out;
     while (take(";")) {
       std::string_view name = word(" ");
@@ -258,9 +266,12 @@ class Reader {
           std::find_if(std::begin(kinds), std::end(kinds), [&](const auto& row) { return row.first == name; });
       if (kind == std::end(kinds)) bad("unknown step");
       RecipeStep step{kind->second, {}, DType::none};
-      if (step.kind == RecipeStep::Kind::cast) blanks(), step.dtype = dtype_from_name(word(" ;"));
-      else
+      if (step.kind == RecipeStep::Kind::cast || step.kind == RecipeStep::Kind::reinterpret) {
+        step.dtype = dtype_from_name(word(" ;"));
+        if (step.dtype == DType::none) bad("unknown dtype");
+      } else {
         while (!done() && text_[at_] != ';') step.numbers.push_back(integer());
+      }
       out.push_back(std::move(step));
     }
     return out;
@@ -279,6 +290,11 @@ class Reader {
     if (take("...")) bad("a constant was left out of the text");
     constant.source = elements(of, shape);
     constant.steps = steps();
+    try {
+      check_steps(constant);
+    } catch (const Error& error) {
+      bad(error.message());
+    }
     ValueId made = graph_.add_constant(std::move(constant));
     std::swap(graph_.value(id).constant, graph_.value(made).constant);
     graph_.value(id).type = graph_.value(made).type;
@@ -331,7 +347,7 @@ class Reader {
       node.outputs.push_back(id);
     } while (take(","));
     expect("=");
-    node.op = std::string(word("("));
+    node.op = name("(");
     expect("(");
     if (!take(")")) {
       do node.inputs.push_back(used());
@@ -339,9 +355,9 @@ class Reader {
       expect(")");
     }
     while (!done()) {
-      std::string name(word("="));
+      std::string key = name("=");
       expect("=");
-      node.attributes.set(std::move(name), attribute());
+      node.attributes.set(std::move(key), attribute());
     }
     graph_.nodes.push_back(std::move(node));
   }
