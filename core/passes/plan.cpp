@@ -37,12 +37,15 @@ void place(Program& program) {
     if (buffer.place != Buffer::Place::arena || !buffer.sized || buffer.dies < 0) continue;
     for (const Dim& dim : buffer.dims)
       for (SymbolId id : dim.symbols()) program.bounded = program.bounded && bounds[static_cast<size_t>(id)] > 0;
+    if (!program.bounded) return;
+    std::vector<int64_t> dims;
+    for (const Dim& dim : buffer.dims) dims.push_back(dim.evaluate(bounds));
+    const int bits = dtype_bits(buffer.dtype);
     which.push_back(i);
-    sizes.push_back(packed_bytes(product(buffer.dims).evaluate(bounds), dtype_bits(buffer.dtype)));
+    sizes.push_back(packed_bytes(checked_elements(dims, bits), bits));
     born.push_back(buffer.born);
     dies.push_back(buffer.dies);
   }
-  if (!program.bounded) return;
   std::vector<int64_t> offsets(which.size());
   program.arena_bytes = plan_offsets(sizes, born, dies, offsets);
   for (size_t k = 0; k < which.size(); ++k) program.buffers[which[k]].offset = offsets[k];

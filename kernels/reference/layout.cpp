@@ -172,7 +172,8 @@ KernelStatus slice(const KernelCall& call) {
   for (size_t k = 0; k < axes.size(); ++k) {
     int axis = positive_axis(axes[k], in.shape.rank());
     int64_t size = in.shape[axis], start = starts[k] < 0 ? std::max<int64_t>(starts[k], -size - 1) + size : starts[k];
-    step[axis] = steps.empty() ? 1 : steps[k];
+    // Beyond the size all steps are alike, and products with them cannot overflow.
+    step[axis] = steps.empty() ? 1 : std::clamp(steps[k], -size - 1, size + 1);
     if (step[axis] == 0) return {KernelCode::bad_value, 4, 0};
     first[axis] = std::max<int64_t>(0, std::min(start, step[axis] < 0 ? size - 1 : size));
   }

@@ -128,11 +128,15 @@ KernelStatus tensor_scatter(const KernelCall& call, const TensorScatterAttribute
   std::vector<int64_t> starts(static_cast<size_t>(batches), 0);
   if (input(call, 2).present()) starts = to_ints(call.inputs[2]);
   copy_data(call);
+  for (int64_t& start : starts) {
+    if (attributes.circular && start >= 0 && size) start %= size;
+    if (start < 0 || start > size) return {KernelCode::index_out_of_range, 2, start};
+  }
   for (int64_t b = 0; b < batches; ++b)
     for (int64_t o = 0; o < outer; ++o)
       for (int64_t i = 0; i < length; ++i) {
         int64_t at = starts[static_cast<size_t>(b)] + i;
-        if (attributes.circular && at >= 0 && size) at %= size;
+        if (attributes.circular && size) at %= size;
         if (at < 0 || at >= size) return {KernelCode::index_out_of_range, 2, at};
         copy_elements(update, ((b * outer + o) * length + i) * inner, out, ((b * outer + o) * size + at) * inner,
                       inner);
