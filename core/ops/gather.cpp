@@ -81,7 +81,8 @@ void infer_gather_nd(InferContext& context) {
   if (!indices->back().is_constant()) return;
   int64_t depth = indices->back().constant(), batch = context.attributes().integer("batch_dims", 0);
   auto rank = static_cast<int64_t>(data->size());
-  if (batch < 0 || depth < 1 || batch + depth > rank || batch >= static_cast<int64_t>(indices->size()))
+  if (batch < 0 || batch > rank || depth < 1 || depth > rank - batch ||
+      batch >= static_cast<int64_t>(indices->size()))
     InferContext::fail(cat("indices of depth ", depth, " after ", batch, " batch dims do not fit rank ", rank));
   Dims out(indices->begin(), indices->end() - 1);
   out.insert(out.end(), data->begin() + batch + depth, data->end());
@@ -154,12 +155,24 @@ std::string one_hot_dims(const Node& node, const std::vector<Type>& in, const st
 }  // namespace
 
 void register_gather(OpSet& ops) {
-  ops.add({.name = "Gather", .inputs = "data indices", .outputs = "output", .attributes = {{"axis", "int", "0"}},
-           .dims = "*[v] h, b s -> b s h", .dims_of = gather_dims, .infer = infer_gather,
-           .doc = "rows of an axis, by index", .since = 13});
-  ops.add({.name = "GatherElements", .inputs = "data indices", .outputs = "output",
-           .attributes = {{"axis", "int", "0"}}, .dims = "*b [s] h, b t h -> b t h", .dims_of = gather_elements_dims,
-           .infer = infer_gather_elements, .doc = "elements of an axis, each by its own index", .since = 13});
+  ops.add({.name = "Gather",
+           .inputs = "data indices",
+           .outputs = "output",
+           .attributes = {{"axis", "int", "0"}},
+           .dims = "*[v] h, b s -> b s h",
+           .dims_of = gather_dims,
+           .infer = infer_gather,
+           .doc = "rows of an axis, by index",
+           .since = 13});
+  ops.add({.name = "GatherElements",
+           .inputs = "data indices",
+           .outputs = "output",
+           .attributes = {{"axis", "int", "0"}},
+           .dims = "*b [s] h, b t h -> b t h",
+           .dims_of = gather_elements_dims,
+           .infer = infer_gather_elements,
+           .doc = "elements of an axis, each by its own index",
+           .since = 13});
   ops.add({.name = "GatherND",
            .inputs = "data indices",
            .outputs = "output",
@@ -169,11 +182,22 @@ void register_gather(OpSet& ops) {
            .infer = infer_gather_nd,
            .doc = "parts named by tuples of indices",
            .since = 13});
-  ops.add({.name = "Compress", .inputs = "input condition", .outputs = "output", .attributes = {{"axis", "int", ""}},
-           .infer = infer_compress, .doc = "the slices of an axis (or elements) whose condition holds", .since = 11});
-  ops.add({.name = "OneHot", .inputs = "indices depth values", .outputs = "output",
-           .attributes = {{"axis", "int", "-1"}}, .dims = "b s, , [n] -> b s [v]", .dims_of = one_hot_dims,
-           .infer = infer_one_hot, .doc = "values[1] at the index, values[0] elsewhere", .since = 11});
+  ops.add({.name = "Compress",
+           .inputs = "input condition",
+           .outputs = "output",
+           .attributes = {{"axis", "int", ""}},
+           .infer = infer_compress,
+           .doc = "the slices of an axis (or elements) whose condition holds",
+           .since = 11});
+  ops.add({.name = "OneHot",
+           .inputs = "indices depth values",
+           .outputs = "output",
+           .attributes = {{"axis", "int", "-1"}},
+           .dims = "b s, , [n] -> b s [v]",
+           .dims_of = one_hot_dims,
+           .infer = infer_one_hot,
+           .doc = "values[1] at the index, values[0] elsewhere",
+           .since = 11});
 }
 
 }  // namespace plait

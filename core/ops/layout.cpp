@@ -213,9 +213,10 @@ void infer_blocks(InferContext& context, bool to_space) {
     if (!exact && size.is_constant()) InferContext::fail("a dimension does not divide by the block size");
     return exact ? *exact : context.unknown("blocks");
   };
-  const Dims& d = *dims;
-  context.set_dims(0, to_space ? Dims{d[0], quotient(d[1], block * block), d[2] * block, d[3] * block}
-                               : Dims{d[0], d[1] * block * block, quotient(d[2], block), quotient(d[3], block)});
+  Dims out = *dims;
+  out[1] = to_space ? quotient(out[1], block * block) : out[1] * block * block;
+  for (size_t i : {size_t{2}, size_t{3}}) out[i] = to_space ? out[i] * block : quotient(out[i], block);
+  context.set_dims(0, std::move(out));
 }
 
 /// The blocks are two equal factors, named apart and whole.
@@ -293,7 +294,7 @@ void register_layout(OpSet& ops) {
            .dims = "*[t] b ..., b -> [t] b ...",
            .dims_of = [](const Node& node, const std::vector<Type>&, const std::vector<Type>&) -> std::string {
              int64_t batch = node.attributes.integer("batch_axis", 1), time = node.attributes.integer("time_axis", 0);
-             if (batch + time != 1) return "";
+             if ((batch != 0 || time != 1) && (batch != 1 || time != 0)) return "";
              return batch ? "*[t] b ..., b -> [t] b ..." : "*b [t] ..., b -> b [t] ...";
            },
            .infer = infer_same,
