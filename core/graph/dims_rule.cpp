@@ -286,7 +286,7 @@ Dim flops(const DimsRule& rule, const FactorSizes& sizes) {
     bool contracts = std::any_of(operand.begin(), operand.end(), [&](const std::string& name) {
       return running.contains(name) && !kept.contains(name);
     });
-    if (contracts) total = total + Dim(2) * volume(both);
+    if (contracts && rule.operands[i].linear != Linearity::together) total = total + Dim(2) * volume(both);
     NameSet later = kept;
     for (size_t j = i + 1; j < rule.operands.size(); ++j) later.merge(names_in(rule.operands[j]));
     running.clear();

@@ -108,10 +108,10 @@ std::optional<Dims> result_dims(const DimsRule& rule, const FactorSizes& sizes, 
 bool takes_for_equal(const DimsRule& rule, const DimsList& operands, const FactorSizes& sizes);
 
 /// Floating point operations of one run: operands are contracted from the left, pair by pair, each pair that shares a
-/// factor which no result has costing twice the product of the pair's factors (a multiply and an add), after which
-/// factors that nothing to the right needs are gone. So a matmul is 2 b s h f, attention 2 b q g r k (d + e). Ops
-/// without such a pair cost one for each element of result 0. Factors without a size count as 1. An upper bound where
-/// a kernel skips work (causal masks, pages that are not the segment's).
+/// factor which no result has costing twice the product of the pair's factors (a multiply and an add; the operands of a
+/// sum, "+", are not multiplied), after which factors that nothing to the right needs are gone. So a matmul is 2 b s h f,
+/// attention 2 b q g r k (d + e). Ops without such a pair cost one for each element of result 0. Factors without a size
+/// count as 1. An upper bound where a kernel skips work (causal masks, pages that are not the segment's).
 Dim flops(const DimsRule& rule, const FactorSizes& sizes);
 
 /// The rule of one node, expanded, with exactly as many operands and results as the node has inputs and outputs (an

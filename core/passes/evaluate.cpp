@@ -55,11 +55,6 @@ static int64_t steps_of(const OpSchema& schema, const Node& node, std::span<cons
   if (steps <= few) return steps;
   auto rule = rule_of(schema, node, types[0], types[1]);
   if (!rule) return steps;
-  // Where no two operands are multiplied, a rule's contractions are picks, not sums.
-  const auto factors_of_products =
-      std::count_if(rule->operands.begin(), rule->operands.end(),
-                    [](const RuleTensor& one) { return one.linear == Linearity::alone; });
-  if (factors_of_products < 2 && node.op.find("Attention") == std::string::npos) return steps;
   const Dim products = flops(*rule, factor_sizes(*rule, dims_list(types[0]), dims_list(types[1])));
   return products.is_constant() ? std::max(steps, products.constant()) : steps;
 }

@@ -174,11 +174,17 @@ void QuantisedRaiser::raise_bits(Node& node) {
   const Constant *codes = constant(node, 1), *scales = constant(node, 2), *zeros = constant(node, 3);
   const int64_t k = node.attributes.integer("K"), n = node.attributes.integer("N");
   const int64_t bits = node.attributes.integer("bits", 4), block = node.attributes.integer("block_size");
-  const int64_t blocks = block > 0 ? (k + block - 1) / block : 0;
+  if (k < 1 || n < 1 || block < 1) return;
+  const int64_t blocks = (k - 1) / block + 1;
   if (!codes || !scales || (has(node, 3) && !zeros) || has(node, 4) || !is_rows_of_f32(node.inputs[0])) return;
   if (node.attributes.integer("weight_prepacked", 0) || (bits != 2 && bits != 4 && bits != 8)) return;
-  if (!is_blocked_well(blocks, block, static_cast<int>(bits)) || codes->dtype() != DType::u8) return;
-  if (codes->shape().elements() * 8 != n * blocks * block * bits || scales->shape().elements() != n * blocks) return;
+  if (codes->dtype() != DType::u8 || block > codes->shape().elements() * 8 / bits ||
+      !is_blocked_well(blocks, block, static_cast<int>(bits)))
+    return;
+  // The file's own sizes are small enough to be multiplied; the attributes' need not be.
+  const int64_t row_bits = codes->shape().elements() / n * 8;
+  if (codes->shape().elements() % n || row_bits % (block * bits) || row_bits / (block * bits) != blocks) return;
+  if (scales->shape().elements() % n || scales->shape().elements() / n != blocks) return;
   Quantised weight{*codes, stored_scales(*scales, false), std::nullopt, zeros ? 0 : int64_t{1} << (bits - 1)};
   split_bytes(weight.codes, bits);
   reshape(weight.codes, {n, blocks, block});
@@ -197,9 +203,11 @@ void QuantisedRaiser::raise_gather_blocks(Node& node) {
   const int64_t axis = node.attributes.integer("quantize_axis", 1);
   if (axis != 1 && axis != -1) return;
   const int64_t bits = codes->dtype() == DType::u8 ? node.attributes.integer("bits", 4) : dtype_bits(codes->dtype());
+  if (bits != 2 && bits != 4 && bits != 8) return;
   const int64_t v = codes->shape()[0], h = codes->shape()[1] * dtype_bits(codes->dtype()) / bits;
   const int64_t block = node.attributes.integer("block_size", 128), blocks = scales->shape()[1];
-  if (block * blocks != h || !is_blocked_well(blocks, block, static_cast<int>(bits))) return;
+  if (blocks < 1 || h % blocks || h / blocks != block || !is_blocked_well(blocks, block, static_cast<int>(bits)))
+    return;
   const bool halved = codes->dtype() == DType::u8 && !zeros;
   Quantised table{*codes, stored_scales(*scales, false), std::nullopt, halved ? int64_t{1} << (bits - 1) : 0};
   split_bytes(table.codes, bits);

@@ -142,6 +142,16 @@ bool rotary(Spelling& to) {
   return true;
 }
 
+/// Axes without negative ones; false: one is not of this rank. Lists too long to be followed have not been checked.
+bool count_from_front(std::vector<int64_t>& axes, size_t of_rank) {
+  const auto rank = static_cast<int64_t>(of_rank);
+  for (int64_t& axis : axes) {
+    if (axis < -rank || axis >= rank) return false;
+    if (axis < 0) axis += rank;
+  }
+  return true;
+}
+
 /// Every other element and the like, of axes of known size: elements picked by number, which leaves other axes alone
 /// for all to see (a Slice's rule knows its steps no better than its ends).
 bool strided_slice(Spelling& to) {
@@ -157,12 +167,14 @@ bool strided_slice(Spelling& to) {
   }
   auto& [starts, ends, axes, steps] = numbers;
   if (std::all_of(steps.begin(), steps.end(), [](int64_t step) { return step == 1; })) return false;
-  for (int64_t& axis : axes) {
-    if (axis < 0) axis += static_cast<int64_t>(dims->size());
+  if (!count_from_front(axes, dims->size()) || starts.size() != axes.size() || ends.size() != axes.size() ||
+      steps.size() != axes.size())
+    return false;
+  for (int64_t axis : axes)
     if (!(*dims)[static_cast<size_t>(axis)].is_constant()) return false;
-  }
   for (size_t k = 0; k < axes.size(); ++k) {
-    int64_t size = (*dims)[static_cast<size_t>(axes[k])].constant(), step = steps[k];
+    const int64_t size = (*dims)[static_cast<size_t>(axes[k])].constant();
+    const int64_t step = std::clamp(steps[k], -size - 1, size + 1);  // larger ones are the same
     auto place = [&](int64_t at) {
       return std::clamp(at < 0 ? at + size : at, int64_t{step < 0 ? -1 : 0}, step < 0 ? size - 1 : size);
     };
@@ -185,9 +197,9 @@ bool reduction(Spelling& to) {
   const Tensor* given = to.input(1) == no_value ? nullptr : to.graph.constant(to.input(1));
   if (!dims || !given || to.node.attributes.integer("keepdims", 1)) return false;
   std::vector<int64_t> axes = to_ints(given->view());
+  if (!count_from_front(axes, dims->size())) return false;
   std::vector<bool> gone(dims->size());
-  for (int64_t axis : axes)
-    gone[static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(dims->size()) : axis)] = true;
+  for (int64_t axis : axes) gone[static_cast<size_t>(axis)] = true;
   bool ambiguous = false;
   for (size_t i = 0; i < dims->size(); ++i)
     for (size_t k = 0; k < dims->size(); ++k)

@@ -8,19 +8,11 @@
 namespace plait::onnx_import {
 namespace {
 
-Attributes with(const char* name, int64_t value) {
-  Attributes out;
-  out.set(name, value);
-  return out;
-}
-
 Attributes permuted(std::vector<int64_t> order) {
   Attributes out;
   out.set("perm", std::move(order));
   return out;
 }
-
-ValueId list(OldNode& old, std::vector<int64_t> numbers) { return old.ints(numbers); }
 
 ValueId number(OldNode& old, int64_t value) {
   return old.graph.add_constant(Tensor::of_ints(std::vector<int64_t>{value}).reshaped({}));
@@ -28,10 +20,8 @@ ValueId number(OldNode& old, int64_t value) {
 
 /// The size of axis `axis`, as a scalar.
 ValueId size_of(OldNode& old, ValueId id, int64_t axis) {
-  return old.emit("Gather", {old.emit("Shape", {id}), number(old, axis)}, with("axis", 0));
+  return old.emit("Gather", {old.emit("Shape", {id}), number(old, axis)}, OldNode::with("axis", 0));
 }
-
-ValueId output(const OldNode& old, size_t k) { return k < old.node.outputs.size() ? old.node.outputs[k] : no_value; }
 
 /// Columns of the weight [in, q + k + v] that are queries, keys and values.
 std::array<int64_t, 3> parts_of(OldNode& old) {
@@ -52,8 +42,8 @@ ValueId masked(OldNode& old, ValueId scores, ValueId fill) {
   size_t rank = dims ? dims->size() : 2;
   if (rank != 2 && rank != 3)
     throw Error(Code::unsupported, cat("a mask of rank ", rank, "; read are 0 or 1 for each key, of rank 2 or 3"));
-  ValueId wide = old.emit("Unsqueeze", {mask, rank == 2 ? list(old, {1, 2}) : list(old, {1})});
-  ValueId seen = old.emit("Cast", {wide}, with("to", static_cast<int64_t>(DType::boolean)));
+  ValueId wide = old.emit("Unsqueeze", {mask, rank == 2 ? old.ints({1, 2}) : old.ints({1})});
+  ValueId seen = old.emit("Cast", {wide}, OldNode::with("to", static_cast<int64_t>(DType::boolean)));
   return old.emit("Where", {seen, scores, fill});
 }
 
@@ -63,7 +53,7 @@ ValueId causal(OldNode& old, ValueId scores, ValueId fill) {
   ValueId s = size_of(old, scores, 2), total = size_of(old, scores, 3), one = number(old, 1);
   ValueId keys = old.emit("Range", {number(old, 0), total, one});
   ValueId queries = old.emit("Range", {old.emit("Sub", {total, s}), total, one});
-  ValueId seen = old.emit("LessOrEqual", {keys, old.emit("Unsqueeze", {queries, list(old, {1})})});
+  ValueId seen = old.emit("LessOrEqual", {keys, old.emit("Unsqueeze", {queries, old.ints({1})})});
   return old.emit("Where", {seen, scores, fill});
 }
 
@@ -83,21 +73,21 @@ void spell_attention(OldNode& old) {
   std::array<ValueId, 3> sides{};
   int64_t begin = 0;
   for (size_t k = 0; k < 3; ++k) {
-    ValueId part = old.emit("Slice", {all, list(old, {begin}), list(old, {begin + parts[k]}), list(old, {2})});
+    ValueId part = old.emit("Slice", {all, old.ints({begin}), old.ints({begin + parts[k]}), old.ints({2})});
     begin += parts[k];
-    part = old.emit("Reshape", {part, list(old, {0, 0, heads, parts[k] / heads})});
+    part = old.emit("Reshape", {part, old.ints({0, 0, heads, parts[k] / heads})});
     sides[k] = old.emit("Transpose", {part}, permuted({0, 2, 1, 3}));
   }
   for (int64_t k : {int64_t{0}, int64_t{1}}) {
     if (old.input(4) == no_value) break;
-    ValueId past = old.emit("Gather", {old.input(4), number(old, k)}, with("axis", 0));
+    ValueId past = old.emit("Gather", {old.input(4), number(old, k)}, OldNode::with("axis", 0));
     ValueId& side = sides[static_cast<size_t>(k) + 1];
-    side = old.emit("Concat", {past, side}, with("axis", 2));
+    side = old.emit("Concat", {past, side}, OldNode::with("axis", 2));
   }
-  if (output(old, 1) != no_value) {
-    ValueId keys = old.emit("Unsqueeze", {sides[1], list(old, {0})});
-    ValueId values = old.emit("Unsqueeze", {sides[2], list(old, {0})});
-    old.emit("Concat", {keys, values}, with("axis", 0), output(old, 1));
+  if (old.output(1) != no_value) {
+    ValueId keys = old.emit("Unsqueeze", {sides[1], old.ints({0})});
+    ValueId values = old.emit("Unsqueeze", {sides[2], old.ints({0})});
+    old.emit("Concat", {keys, values}, OldNode::with("axis", 0), old.output(1));
   }
   double scale = attributes.real("scale", 0);
   if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(parts[0]) / static_cast<double>(heads));
@@ -105,12 +95,9 @@ void spell_attention(OldNode& old) {
   scores = old.emit("Mul", {scores, old.scalar_like(scale, scores)});
   ValueId fill = old.scalar_like(attributes.real("mask_filter_value", -10000), scores);
   scores = causal(old, masked(old, scores, fill), fill);
-  ValueId chances = old.emit("Softmax", {scores}, with("axis", -1));
+  ValueId chances = old.emit("Softmax", {scores}, OldNode::with("axis", -1));
   ValueId context = old.emit("Transpose", {old.emit("MatMul", {chances, sides[2]})}, permuted({0, 2, 1, 3}));
-  old.node.op = "Reshape";
-  old.node.inputs = {context, list(old, {0, 0, parts[2]})};
-  old.node.outputs.resize(1);
-  old.node.attributes = {};
+  old.become("Reshape", {context, old.ints({0, 0, parts[2]})});
 }
 
 /// com.microsoft.EmbedLayerNormalization: ids, segments?, three tables (the segments' may lack), gamma, beta, mask?,
@@ -118,20 +105,17 @@ void spell_attention(OldNode& old) {
 void spell_embedding(OldNode& old) {
   ValueId ids = old.required(0), segments = old.input(1), positions = old.input(8), mask = old.input(7);
   if (positions == no_value) positions = old.emit("Range", {number(old, 0), size_of(old, ids, 1), number(old, 1)});
-  ValueId words = old.emit("Gather", {old.required(2), ids}, with("axis", 0));
-  ValueId sum = old.emit("Add", {words, old.emit("Gather", {old.required(3), positions}, with("axis", 0))});
+  ValueId words = old.emit("Gather", {old.required(2), ids}, OldNode::with("axis", 0));
+  ValueId sum = old.emit("Add", {words, old.emit("Gather", {old.required(3), positions}, OldNode::with("axis", 0))});
   if (segments != no_value && old.input(4) != no_value)
-    sum = old.emit("Add", {sum, old.emit("Gather", {old.input(4), segments}, with("axis", 0))});
-  if (output(old, 1) != no_value)
-    old.emit("ReduceSum", {mask != no_value ? mask : old.emit("Sub", {ids, ids}), list(old, {1})},
-             with("keepdims", 0), output(old, 1));
-  if (output(old, 2) != no_value) old.emit("Identity", {sum}, {}, output(old, 2));
-  double epsilon = old.node.attributes.real("epsilon", 1e-12);
-  old.node.op = "LayerNormalization";
-  old.node.inputs = {sum, old.required(5), old.required(6)};
-  old.node.outputs.resize(1);
-  old.node.attributes = with("axis", -1);
-  old.node.attributes.set("epsilon", epsilon);
+    sum = old.emit("Add", {sum, old.emit("Gather", {old.input(4), segments}, OldNode::with("axis", 0))});
+  if (old.output(1) != no_value)
+    old.emit("ReduceSum", {mask != no_value ? mask : old.emit("Sub", {ids, ids}), old.ints({1})},
+             OldNode::with("keepdims", 0), old.output(1));
+  if (old.output(2) != no_value) old.emit("Identity", {sum}, {}, old.output(2));
+  Attributes norm = OldNode::with("axis", -1);
+  norm.set("epsilon", old.node.attributes.real("epsilon", 1e-12));
+  old.become("LayerNormalization", {sum, old.required(5), old.required(6)}, norm);
 }
 
 }  // namespace plait::onnx_import

@@ -26,7 +26,14 @@ struct OldNode {
     if (node.inputs.size() <= index) node.inputs.resize(index + 1, no_value);
     node.inputs[index] = id;
   }
-  ValueId ints(std::span<const int64_t> numbers) { return graph.add_constant(Tensor::of_ints(numbers)); }
+  ValueId output(size_t index) const { return index < node.outputs.size() ? node.outputs[index] : no_value; }
+  ValueId ints(const std::vector<int64_t>& numbers) { return graph.add_constant(Tensor::of_ints(numbers)); }
+
+  static Attributes with(const char* name, int64_t value) {
+    Attributes out;
+    out.set(name, value);
+    return out;
+  }
 
   /// A helper node before this one, with a fresh output or the one that is given.
   ValueId emit(std::string op, std::vector<ValueId> inputs, Attributes attributes = {}, ValueId output = no_value) {
@@ -35,6 +42,14 @@ struct OldNode {
     ValueId id = output == no_value ? graph.add_value({}) : output;
     graph.nodes.back().outputs = {id};
     return id;
+  }
+
+  /// The node itself becomes the last op of several, with its first output.
+  void become(std::string op, std::vector<ValueId> inputs, Attributes attributes = {}) {
+    node.op = std::move(op);
+    node.inputs = std::move(inputs);
+    node.outputs.resize(1);
+    node.attributes = std::move(attributes);
   }
 
   /// A number as a scalar of the dtype of `like`, which is often not known yet.

@@ -48,7 +48,7 @@ void top_k(OldNode& old) {
   if (!old.node.attributes.has("k")) old.missing("k");
   int64_t k = old.node.attributes.integer("k");
   old.node.attributes.erase("k");
-  old.set_input(1, old.ints({&k, 1}));
+  old.set_input(1, old.ints({k}));
 }
 
 /// All opsets: graphs are not trained. A mask that is asked for is all true.

@@ -5,27 +5,6 @@
 namespace plait::onnx_import {
 namespace {
 
-Attributes with(const char* name, int64_t value) {
-  Attributes out;
-  out.set(name, value);
-  return out;
-}
-
-ValueId list(OldNode& old, std::vector<int64_t> numbers) { return old.ints(numbers); }
-
-ValueId output(const OldNode& old, size_t k) { return k < old.node.outputs.size() ? old.node.outputs[k] : no_value; }
-
-/// x * sigmoid(x)
-ValueId silu(OldNode& old, ValueId x) { return old.emit("Mul", {x, old.emit("Sigmoid", {x})}); }
-
-/// The node itself becomes the last op of the form.
-void become(OldNode& old, std::string op, std::vector<ValueId> inputs, Attributes attributes = {}) {
-  old.node.op = std::move(op);
-  old.node.inputs = std::move(inputs);
-  old.node.outputs.resize(1);
-  old.node.attributes = std::move(attributes);
-}
-
 void refuse_rollback(OldNode& old) {
   const bool asked = old.node.attributes.integer("state_window", 0) != 0;
   old.node.attributes.erase("state_window");
@@ -61,13 +40,13 @@ void spell_causal_conv(OldNode& old) {
 /// decay is computed in f32.
 void spell_attention_gate(OldNode& old) {
   ValueId a = old.required(0), b = old.input(3);
-  if (output(old, 1) != no_value) {
+  if (old.output(1) != no_value) {
     if (b == no_value) throw Error(Code::bad_model, "input 3 is missing");
-    old.emit("Sigmoid", {b}, {}, output(old, 1));
+    old.emit("Sigmoid", {b}, {}, old.output(1));
   }
-  ValueId wide = old.emit("Cast", {a}, with("to", static_cast<int64_t>(DType::f32)));
+  ValueId wide = old.emit("Cast", {a}, OldNode::with("to", static_cast<int64_t>(DType::f32)));
   ValueId decay = old.emit("Softplus", {old.emit("Add", {wide, old.required(1)})});
-  become(old, "CastLike", {old.emit("Mul", {decay, old.required(2)}), a});
+  old.become("CastLike", {old.emit("Mul", {decay, old.required(2)}), a});
 }
 
 /// com.microsoft.GatedRMSNorm: x [..., h], scale [d], gate [..., h] -> the norm of each d of x, times the gate's activation.
@@ -76,16 +55,20 @@ void spell_gated_norm(OldNode& old) {
   if (activation != "silu" && activation != "swish" && activation != "sigmoid")
     throw Error(Code::bad_model, cat("attribute activation is ", quote(activation)), "silu or sigmoid is expected");
   const int64_t d = weight_dims(old, 1).back();
+  if (d < 1) throw Error(Code::bad_model, "the norm's weight is empty");
   ValueId x = old.required(0), gate = old.required(2);
   const auto& dims = old.graph.value(x).type.dims;
+  if (dims && dims->empty()) throw Error(Code::bad_model, "input 0 is a scalar");
   // Zeros keep a size: rank 3 is what exporters write; where it is known otherwise, as many zeros.
   std::vector<int64_t> heads(dims ? dims->size() - 1 : 2, 0);
   heads.insert(heads.end(), {-1, d});
-  Attributes norm = with("axis", -1);
+  Attributes norm = OldNode::with("axis", -1);
   norm.set("epsilon", old.node.attributes.real("epsilon", 1e-5));
-  ValueId normed = old.emit("RMSNormalization", {old.emit("Reshape", {x, list(old, heads)}), old.required(1)}, norm);
+  ValueId normed = old.emit("RMSNormalization", {old.emit("Reshape", {x, old.ints(heads)}), old.required(1)}, norm);
   ValueId flat = old.emit("Reshape", {normed, old.emit("Shape", {x})});
-  become(old, "Mul", {flat, activation == "sigmoid" ? old.emit("Sigmoid", {gate}) : silu(old, gate)});
+  ValueId factor = old.emit("Sigmoid", {gate});
+  if (activation != "sigmoid") factor = old.emit("Mul", {gate, factor});
+  old.become("Mul", {flat, factor});
 }
 
 /// com.microsoft.LinearAttention is ONNX's, with more ratios of heads.

@@ -154,6 +154,7 @@ TEST(DimsRule, Flops) {
             cat(2 * 10 * 2 * 3 * 20 * (4 + 5)));
   EXPECT_EQ(count("... -> ...", {}), "1");
   EXPECT_EQ(count("+b h, +b h -> b h", {"b 4", "b 4"}), "4*b");
+  EXPECT_EQ(count("+b [k], +b [k] -> b", {"b 4", "b 4"}), "b");  // added, not multiplied
   EXPECT_EQ(count("*@v h, b s -> b s h", {"1000 8", "b s"}), "8*b*s");  // reads rows: no products
   EXPECT_EQ(count("t [h], f [h], *f [h] -> t f", {"t 8", "5 8", "5 8"}), "160*t");
 }
