@@ -236,16 +236,16 @@ struct Tile {
   int64_t ahead;  ///< bytes from a row of codes to what the next tile will read: fetched meanwhile; 0: nothing
 };
 
-template <class F, Zeros zeros, int ROWS, int COLUMNS>
+template <class F, Zeros zeros, int ROWS>
 HWY_INLINE void step(const F& format, const float* x, int64_t ldx, const Streams& codes, int64_t offset,
-                     const typename F::Scaled (&scaled)[COLUMNS], V (&sums)[ROWS][COLUMNS]) {
+                     const typename F::Scaled (&scaled)[dot_streams], V (&sums)[ROWS][dot_streams]) {
 #pragma GCC unroll 2
   for (int part = 0; part < parts; ++part) {
     V v[ROWS];
 #pragma GCC unroll 4
     for (int i = 0; i < ROWS; ++i) v[i] = hn::LoadU(df, x + i * ldx + part * L);
 #pragma GCC unroll 8
-    for (int j = 0; j < COLUMNS; ++j) {
+    for (int j = 0; j < dot_streams; ++j) {
       const V w = format.template load<zeros>(codes[j] + offset, part, scaled[j]);
 #pragma GCC unroll 4
       for (int i = 0; i < ROWS; ++i) sums[i][j] = hn::MulAdd(v[i], w, sums[i][j]);
@@ -254,31 +254,31 @@ HWY_INLINE void step(const F& format, const float* x, int64_t ldx, const Streams
 }
 
 /// GROUPS: of a block; 0: as many as there are.
-template <class F, Zeros zeros, int ROWS, int COLUMNS, int GROUPS>
+template <class F, Zeros zeros, int ROWS, int GROUPS>
 void run_tile(const Tile& tile) {
   const Tile t = tile;
   constexpr int64_t group_bytes = code_group * F::bits / 8;
   const int64_t groups = GROUPS ? GROUPS : t.w->length / code_group;
   const F format(zeros == Zeros::none ? t.w->zero : 0);
-  V sums[ROWS][COLUMNS];
+  V sums[ROWS][dot_streams];
 #pragma GCC unroll 8
   for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 8
-    for (int j = 0; j < COLUMNS; ++j) sums[i][j] = hn::Zero(df);
+    for (int j = 0; j < dot_streams; ++j) sums[i][j] = hn::Zero(df);
   const float* x = t.x;
   Streams codes(t.codes, t.stride), ahead(t.codes + t.ahead, t.stride);
   Streams scales(t.factors.scales, 4 * t.factors.scale_stride), points(t.factors.zeros, 4 * t.factors.zero_stride);
-  typename F::Scaled scaled[COLUMNS];
+  typename F::Scaled scaled[dot_streams];
   for (int64_t block = t.w->blocks; block > 0; --block) {
 #pragma GCC unroll 8
-    for (int j = 0; j < COLUMNS; ++j)
+    for (int j = 0; j < dot_streams; ++j)
       scaled[j] = format.template scaled<zeros>(reinterpret_cast<const float*>(scales[j]),
                                                 reinterpret_cast<const float*>(points[j]));
     scales.advance(4);
     if constexpr (zeros == Zeros::any) points.advance(4 * t.factors.zero_step);
     if constexpr (GROUPS != 0) {
 #pragma GCC unroll 8
-      for (int j = 0; j < COLUMNS; ++j) _mm_prefetch(reinterpret_cast<const char*>(ahead[j]), _MM_HINT_T1);
+      for (int j = 0; j < dot_streams; ++j) _mm_prefetch(reinterpret_cast<const char*>(ahead[j]), _MM_HINT_T1);
       ahead.advance(GROUPS * group_bytes);
 #pragma GCC unroll 4
       for (int group = 0; group < GROUPS; ++group)
@@ -288,7 +288,7 @@ void run_tile(const Tile& tile) {
     } else {
       for (int64_t group = 0; group < groups; ++group, x += code_group) {
 #pragma GCC unroll 8
-        for (int j = 0; j < COLUMNS; ++j) _mm_prefetch(reinterpret_cast<const char*>(ahead[j]), _MM_HINT_T1);
+        for (int j = 0; j < dot_streams; ++j) _mm_prefetch(reinterpret_cast<const char*>(ahead[j]), _MM_HINT_T1);
         ahead.advance(group_bytes);
         step<F, zeros>(format, x, t.ldx, codes, 0, scaled, sums);
         codes.advance(group_bytes);
@@ -296,20 +296,15 @@ void run_tile(const Tile& tile) {
     }
   }
   if (const int64_t rest = GROUPS ? 0 : t.w->length % code_group; rest) {  // of the only block: scaled is its
-    alignas(64) uint8_t last[COLUMNS * group_bytes] = {};
-    for (int j = 0; j < COLUMNS; ++j)
+    alignas(64) uint8_t last[dot_streams * group_bytes] = {};
+    for (int j = 0; j < dot_streams; ++j)
       memcpy(last + j * group_bytes, codes[j], static_cast<size_t>(rest * F::bits / 8));
     step<F, zeros>(format, x, t.ldx, Streams(last, group_bytes), 0, scaled, sums);
   }
 #pragma GCC unroll 8
   for (int i = 0; i < ROWS; ++i) {
-    if constexpr (COLUMNS == 1) {
-      t.y[i * t.ldy] = sum_lanes(sums[i][0]);
-    } else {
-#pragma GCC unroll 8
-      for (int j = 0; j < COLUMNS; j += 4)
-        _mm_storeu_ps(t.y + i * t.ldy + j, sum_lanes(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]));
-    }
+    static_assert(dot_streams == 4);
+    _mm_storeu_ps(t.y + i * t.ldy, sum_lanes(sums[i][0], sums[i][1], sums[i][2], sums[i][3]));
   }
 }
 
@@ -321,39 +316,42 @@ HWY_INLINE void fetch_scales(const BlockedWeight& w, int64_t row) {
 }
 
 /// Rows of w that are in flight lie far apart, as in linear_tile.cpp: the prefetcher follows one stream a page.
-template <class F, Zeros zeros, int ROWS, int STREAMS>
+template <class F, Zeros zeros, int ROWS>
 void dot_rows(const BlockedDot& d) {
-  const int64_t row = d.w.blocks * d.w.length * F::bits / 8, apart = d.n / STREAMS, ldx = d.w.padded();
-  float sums[ROWS * STREAMS];
+  const int64_t row = d.w.blocks * d.w.length * F::bits / 8, ldx = d.w.padded();
+  float sums[ROWS * dot_streams];
+  // Row `j` of w and those that stand `apart` rows from one to the next behind it; the next tile begins one row on.
+  auto run = [&](int64_t j, int64_t apart, bool last) {
+    const Factors factors(d.w, d.begin + j, apart, dot_streams, d.scratch);
+    const Tile tile{d.x,         ldx,           d.w.codes + (d.begin + j) * row, apart * row, &d.w, factors, sums,
+                    dot_streams, last ? 0 : row};
+    if (ROWS == 1 && d.w.length == 2 * code_group) run_tile<F, zeros, ROWS, 2>(tile);
+    else run_tile<F, zeros, ROWS, 0>(tile);
+  };
+  const int64_t apart = d.n / dot_streams;
   for (int64_t j = 0; j < apart; ++j) {
-    const Factors factors(d.w, d.begin + j, apart, STREAMS, d.scratch);
-    for (int c = 0; c < STREAMS; ++c) fetch_scales(d.w, d.begin + j + c * apart + 2);
-    const Tile tile{d.x,  ldx,     d.w.codes + (d.begin + j) * row, apart * row, &d.w, factors,
-                    sums, STREAMS, j + 1 < apart ? row : 0};
-    if (ROWS == 1 && d.w.length == 2 * code_group) run_tile<F, zeros, ROWS, STREAMS, 2>(tile);
-    else run_tile<F, zeros, ROWS, STREAMS, 0>(tile);
+    for (int c = 0; c < dot_streams; ++c) fetch_scales(d.w, d.begin + j + c * apart + 2);
+    run(j, apart, j + 1 == apart);
     for (int i = 0; i < ROWS; ++i)
-      for (int c = 0; c < STREAMS; ++c) d.y[i * d.ldy + j + c * apart] = sums[i * STREAMS + c];
+      for (int c = 0; c < dot_streams; ++c) d.y[i * d.ldy + j + c * apart] = sums[i * dot_streams + c];
   }
-  for (int64_t j = apart * STREAMS; j < d.n; ++j)
-    run_tile<F, zeros, ROWS, 1, 0>({d.x, ldx, d.w.codes + (d.begin + j) * row, row, &d.w,
-                                    Factors(d.w, d.begin + j, 1, 1, d.scratch), d.y + j, d.ldy, 0});
+  for (int64_t j = apart * dot_streams; j < d.n; ++j) {  // what is left: each stream reads the same row
+    run(j, 0, true);
+    for (int i = 0; i < ROWS; ++i) d.y[i * d.ldy + j] = sums[i * dot_streams];
+  }
 }
 
 /// AVX-512: sums, tables and rows of x of 4 x 4 fill 25 of 32 registers; AVX2: of 2 x 4 10 of 16.
 constexpr int64_t most_rows = HWY_TARGET == HWY_AVX3 ? 4 : 2;
-/// Four streams: sums of one row of x are four chains of fma that wait for nothing, since each step takes 7 cycles, and
-/// four read memory faster than eight (13.4 against 12 weights a nanosecond of 4 bits on one core that reads 10.4 GB/s).
-constexpr int streams = 4;
 
 template <class F, Zeros zeros>
 void dot_of(const BlockedDot& d) {
   switch (d.m) {
-    case 1: return dot_rows<F, zeros, 1, streams>(d);
-    case 2: return dot_rows<F, zeros, 2, streams>(d);
+    case 1: return dot_rows<F, zeros, 1>(d);
+    case 2: return dot_rows<F, zeros, 2>(d);
 #if HWY_TARGET == HWY_AVX3
-    case 3: return dot_rows<F, zeros, 3, streams>(d);
-    case 4: return dot_rows<F, zeros, 4, streams>(d);
+    case 3: return dot_rows<F, zeros, 3>(d);
+    case 4: return dot_rows<F, zeros, 4>(d);
 #endif
   }
 }
