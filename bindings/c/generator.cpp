@@ -16,6 +16,7 @@ EngineOptions engine_options(const Settings& settings, const ModelConfig& config
   EngineOptions out;
   out.threads = static_cast<int>(settings.integer("threads"));
   out.cache_bytes = settings.integer("cache_bytes");
+  out.memory_bytes = settings.integer("memory_bytes");
   out.page_tokens = settings.integer("page_tokens");
   out.step_tokens = settings.integer("step_tokens");
   // A step has room for each running sample, and each may want logits.

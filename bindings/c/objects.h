@@ -140,9 +140,11 @@ class SessionObject {
   const Program& program() const { return *plain_.program; }
   /// `outputs`: numbers of those that are wanted.
   std::vector<Tensor> run(std::span<const TensorView> inputs, std::span<const int> outputs);
+  void cancel() { room_->cancel(); }
 
  private:
   std::shared_ptr<ModelObject> model_;
+  std::shared_ptr<RunRoom> room_;
   PlainModel plain_;
   ThreadPool pool_;
   Store store_;

@@ -172,7 +172,9 @@ PLAIT_API plait_status plait_model_progress(plait_model* model, double* fraction
 PLAIT_API plait_status plait_model_cancel(plait_model* model);
 /* What the graph is and what was recognised in it, as JSON: "file", "producer", "opsets", "inputs", "outputs",
  * "nodes", "ops", "parameters", "weight_bytes", "recognised", and if so "layers", "heads", "kv_heads", "head_size",
- * "windows", "hidden", "vocabulary", "context", "norm", "activation", "features", "cache_bytes_per_token". */
+ * "windows", "hidden", "vocabulary", "context", "norm", "activation", "features" (patterns with counts), "found" (each
+ * pattern with the node of the file where it was found), "plain" (the nodes that stayed as they are),
+ * "cache_bytes_per_token"; if not, "why_not", and "obstacles": each place where matching stopped. */
 PLAIT_API plait_status plait_model_info(plait_model* model, plait_tensor** json);
 /* The graph's text form after the pass of that name; "import" is before all. NOT_FOUND lists the passes. */
 PLAIT_API plait_status plait_model_dump(plait_model* model, const char* pass, plait_tensor** text);
@@ -365,11 +367,13 @@ PLAIT_API plait_status plait_session_input(plait_session* session, int64_t index
 PLAIT_API plait_status plait_session_output(plait_session* session, int64_t index, plait_operand* out);
 /* Runs it: `input_count` tensors by name, each input of the session once; then `outputs[i]` is a new tensor, the
  * output named output_names[i]. NOT_FOUND for an unknown name; INVALID_ARGUMENT for a missing input, a wrong dtype or
- * size. */
+ * size; OUT_OF_MEMORY when it asks for more than option memory_bytes; CANCELLED. */
 PLAIT_API plait_status plait_session_run(plait_session* session, const char* const* input_names,
                                          plait_tensor* const* inputs, int64_t input_count,
                                          const char* const* output_names, plait_tensor** outputs,
                                          int64_t output_count);
+/* The run under way ends with CANCELLED, between two of its nodes; those that wait for it go on. */
+PLAIT_API plait_status plait_session_cancel(plait_session* session);
 PLAIT_API plait_status plait_session_release(plait_session* session);
 
 #ifdef __cplusplus

@@ -237,6 +237,8 @@ class Session : public Handle<plait_session, plait_session_release> {
   explicit Session(const Model& model, const Options& options = {})
       : Handle(made<plait_session>(
             [&](plait_session** out) { return plait_session_create(model.get(), options.get(), out); })) {}
+  /// Ends the run that another thread has under way.
+  void cancel() const { check(plait_session_cancel(handle_)); }
   /// The outputs of those names.
   std::vector<Tensor> run(const std::vector<std::pair<std::string, const Tensor*>>& inputs,
                           const std::vector<std::string>& outputs) const {

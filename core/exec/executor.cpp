@@ -8,8 +8,12 @@
 
 namespace plait {
 
-Executor::Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool)
-    : program_(std::move(program)), store_(store), pool_(pool) {
+Executor::Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool,
+                   std::shared_ptr<RunRoom> room)
+    : program_(std::move(program)),
+      store_(store),
+      pool_(pool),
+      room_(room ? std::move(room) : std::make_shared<RunRoom>()) {
   for (const StoreEntry& entry : program_->entries) entries_.push_back(store.get(entry.key));
   size_t buffers = program_->buffers.size();
   views_.resize(buffers);
@@ -23,7 +27,7 @@ Executor::Executor(std::shared_ptr<const Program> program, const Store& store, T
     views_[i].dtype = buffer.dtype;
     if (buffer.place == Buffer::Place::store) views_[i] = entries_[static_cast<size_t>(buffer.index)].view();
   }
-  if (program_->bounded) arena_ = make_blob(program_->arena_bytes);
+  if (program_->bounded) arena_ = room_->take(program_->arena_bytes);
 }
 
 Executor::~Executor() = default;
@@ -121,7 +125,7 @@ void Executor::plan_arena(std::span<const int64_t> bytes) {
   offsets.resize(sizes.size());
   int64_t total = plan_offsets(sizes, born, dies, offsets);
   arena_.reset();
-  arena_ = make_blob(total);
+  arena_ = room_->take(total);
   for (size_t k = 0; k < which.size(); ++k) {
     offsets_[which[k]] = offsets[k];
     capacities_[which[k]] = sizes[k];
@@ -154,6 +158,7 @@ void Executor::run(std::span<const TensorView> inputs) {
 
 void Executor::execute(size_t index) {
   const Instruction& instruction = program_->instructions[index];
+  room_->check();
   gather_operands(instruction);
   switch (instruction.kind) {
     case Instruction::Kind::compute: compute(instruction); break;
@@ -196,7 +201,11 @@ void Executor::infer_outputs(const Instruction& instruction) {
     view.dtype = types[k].first;
     view.shape = types[k].second;
     checked_elements({view.shape.begin(), view.shape.end()}, dtype_bits(view.dtype));
-    unsized_[static_cast<size_t>(id)] = make_blob(view.bytes());
+    try {
+      unsized_[static_cast<size_t>(id)] = room_->take(view.bytes());
+    } catch (const Error& error) {
+      throw error.at(instruction.origin);
+    }
     view.data = unsized_[static_cast<size_t>(id)]->mutable_data();
   }
 }
@@ -215,7 +224,7 @@ void Executor::compute(const Instruction& instruction) {
     int64_t needed = kernel.scratch_bytes(instruction.state.get(), in_, out_, pool_.size());
     if (!scratch_ || scratch_->size() < needed) {
       scratch_.reset();
-      scratch_ = make_blob(needed);
+      scratch_ = room_->take(needed);
     }
     scratch = {scratch_->mutable_data(), static_cast<size_t>(scratch_->size())};
   }

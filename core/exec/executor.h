@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/exec/program.h"
+#include "core/exec/run_room.h"
 #include "core/exec/store.h"
 
 namespace plait {
@@ -22,12 +23,15 @@ using Profile = std::map<std::string, ProfileRow>;
 /// arrays, and, one run at a time, a pool.
 class Executor {
  public:
-  /// All entries of the program must be in the store.
-  Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool);
+  /// All entries of the program must be in the store. What the run needs beside them is taken from `room`; none: as much
+  /// as there is.
+  Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool,
+           std::shared_ptr<RunRoom> room = nullptr);
   ~Executor();
 
   /// Runs the whole program. `inputs` in the program's order; their shapes bind the symbols, and a shape that does
-  /// not fit is Error(invalid_argument) naming the input. A kernel's refusal is an Error naming the node.
+  /// not fit is Error(invalid_argument) naming the input. A kernel's refusal is an Error naming the node; so is a value
+  /// that the room has no place for (out_of_memory).
   void run(std::span<const TensorView> inputs);
 
   /// Valid until the next run.
@@ -64,6 +68,7 @@ class Executor {
   std::shared_ptr<const Program> program_;
   const Store& store_;
   ThreadPool& pool_;
+  std::shared_ptr<RunRoom> room_;
   std::vector<Tensor> entries_;                 ///< the program's store entries
   std::vector<TensorView> views_;               ///< by buffer, for the present symbol values
   std::vector<std::shared_ptr<Blob>> unsized_;  ///< memory of buffers whose size depends on data

@@ -13,13 +13,14 @@ namespace {
 /// of the same iteration may still hand through.
 class Carried {
  public:
+  explicit Carried(RunRoom& room) : room_(room) {}
   /// The value after an iteration that began with `before`. One that the body left as it was stays where it is.
   TensorView take(const TensorView& after, const TensorView& before) {
     if (after.data == before.data && after.bytes() == before.bytes()) return after;
     int64_t bytes = after.bytes();
     if (!spare_ || spare_->size() < bytes) {
       spare_.reset();
-      spare_ = make_blob(bytes);
+      spare_ = room_.take(bytes);
     }
     if (bytes) std::memcpy(spare_->mutable_data(), after.data, static_cast<size_t>(bytes));
     std::swap(now_, spare_);
@@ -29,6 +30,7 @@ class Carried {
   std::shared_ptr<Blob> release() { return std::move(now_); }
 
  private:
+  RunRoom& room_;
   std::shared_ptr<Blob> now_, spare_;
 };
 
@@ -36,6 +38,7 @@ class Carried {
 /// average, whatever the number of iterations.
 class Stack {
  public:
+  explicit Stack(RunRoom& room) : room_(room) {}
   void push(const TensorView& value) {
     if (count_ == 0) one_ = value;
     if (value.dtype != one_.dtype || !(value.shape == one_.shape))
@@ -47,7 +50,7 @@ class Stack {
       throw Error(Code::unsupported, cat("is ", dtype_name(value.dtype), value.shape.text(), ", no whole bytes"));
     int64_t bytes = value.bytes(), used = count_ * bytes;
     if (!blob_ || blob_->size() < used + bytes) {
-      auto grown = make_blob(std::max(2 * used, bytes));
+      auto grown = room_.take(std::max(2 * used, bytes));
       if (used) std::memcpy(grown->mutable_data(), blob_->data(), static_cast<size_t>(used));
       blob_ = std::move(grown);
     }
@@ -63,6 +66,7 @@ class Stack {
   std::shared_ptr<Blob> release() { return std::move(blob_); }
 
  private:
+  RunRoom& room_;
   TensorView one_;  ///< of the first value; its data is not read again
   int64_t count_ = 0;
   std::shared_ptr<Blob> blob_;
@@ -74,7 +78,7 @@ Executor& Executor::body(size_t index, size_t which) {
   const Instruction& instruction = program_->instructions[index];
   auto& bodies = bodies_[index];
   bodies.resize(instruction.bodies.size());
-  if (!bodies[which]) bodies[which] = std::make_unique<Executor>(instruction.bodies[which], store_, pool_);
+  if (!bodies[which]) bodies[which] = std::make_unique<Executor>(instruction.bodies[which], store_, pool_, room_);
   return *bodies[which];
 }
 
@@ -87,7 +91,7 @@ int64_t Executor::single(const Instruction& instruction, size_t input) const {
 }
 
 TensorView Executor::copy(const TensorView& from, BufferId id) {
-  auto blob = make_blob(from.bytes());
+  auto blob = room_->take(from.bytes());
   if (from.bytes()) std::memcpy(blob->mutable_data(), from.data, static_cast<size_t>(from.bytes()));
   unsized_[static_cast<size_t>(id)] = std::move(blob);
   return {unsized_[static_cast<size_t>(id)]->mutable_data(), from.dtype, from.shape};
@@ -127,10 +131,11 @@ void Executor::loop(size_t index) {
   std::vector<TensorView> operands = in_;
   operands[0] = {reinterpret_cast<std::byte*>(&iteration), DType::i64, {}};
   operands[1] = {reinterpret_cast<std::byte*>(&condition), DType::boolean, {}};
-  std::vector<Carried> values(carried);
-  std::vector<Stack> stacks(outputs - carried);
+  std::vector<Carried> values(carried, Carried(*room_));
+  std::vector<Stack> stacks(outputs - carried, Stack(*room_));
   try {
     for (; iteration < most && go; ++iteration) {
+      room_->check();  // a body may have no instruction
       body.run(operands);
       TensorView verdict = body.output(0);
       if (verdict.elements() != 1)

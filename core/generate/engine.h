@@ -40,8 +40,9 @@ struct EngineOptions {
   int64_t page_tokens = 32;
   int64_t step_tokens = 512;  ///< most tokens of one step
   int64_t step_sequences = 64;
-  int64_t step_rows = 64;  ///< most rows of logits of one step
-  int64_t context = 0;     ///< longest sequence; 0: what the graph's tables allow
+  int64_t step_rows = 64;    ///< most rows of logits of one step
+  int64_t context = 0;       ///< longest sequence; 0: what the graph's tables allow
+  int64_t memory_bytes = 0;  ///< most that a step may take beside weights and cache; 0: see RunRoom
 };
 
 struct EngineStats {

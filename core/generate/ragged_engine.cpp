@@ -25,7 +25,8 @@ class RaggedEngine : public Engine {
     context_ = model_.decoder.context;
     if (options.context) context_ = context_ ? std::min(context_, options.context) : options.context;
     store_.load(*model_.program, bounds(*model_.program), &pool_, progress);
-    executor_ = std::make_unique<Executor>(model_.program, store_, pool_);
+    executor_ =
+        std::make_unique<Executor>(model_.program, store_, pool_, std::make_shared<RunRoom>(options.memory_bytes));
     touch_first_pages(options.step_tokens);
   }
 

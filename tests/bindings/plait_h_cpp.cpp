@@ -337,6 +337,10 @@ void test_session(const Model& model) {
   auto typed = feed;
   typed[0].second = &wrong;
   CHECK(status_of([&] { session.run(typed, {"logits"}); }) == PLAIT_INVALID_ARGUMENT);
+  plait_api::Session small(model, Options().set("threads", 1).set("memory_bytes", "1K"));
+  CHECK(status_of([&] { small.run(feed, {"logits"}); }) == PLAIT_OUT_OF_MEMORY);
+  session.cancel();  // nothing runs: nothing happens
+  CHECK(session.run(feed, {"logits"}).size() == 1);
   plait_operand operand{};
   operand.struct_size = sizeof operand;
   CHECK(plait_session_input(session.get(), inputs, &operand) == PLAIT_INVALID_ARGUMENT);

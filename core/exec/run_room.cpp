@@ -1,0 +1,41 @@
+#include "core/exec/run_room.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+
+int64_t usable_memory() {
+  int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE), limit = 0;
+  // cgroup v2; "max" reads as no number.
+  std::ifstream group("/sys/fs/cgroup/memory.max");
+  return group >> limit && limit > 0 ? std::min(bytes, limit) : bytes;
+}
+
+RunRoom::RunRoom(int64_t bytes) : bytes_(bytes > 0 ? bytes : usable_memory() / 4 * 3) {}
+
+std::shared_ptr<Blob> RunRoom::take(int64_t bytes) {
+  if (bytes > bytes_ - used_)
+    throw Error(Code::out_of_memory,
+                cat("the run asks for ", human_bytes(bytes), " beside the ", human_bytes(used_),
+                    " that it has; its room is ", human_bytes(bytes_)),
+                "shorter inputs need less; option memory_bytes gives it more room");
+  std::shared_ptr<Blob> blob = make_blob(bytes);
+  used_ += bytes;
+  Blob* raw = blob.get();
+  return {raw, [room = shared_from_this(), blob = std::move(blob), bytes](Blob*) mutable {
+            blob.reset();
+            room->used_ -= bytes;
+          }};
+}
+
+void RunRoom::check() const {
+  if (cancelled_) throw Error(Code::cancelled, "the run was cancelled");
+}
+
+}  // namespace plait

@@ -1,0 +1,110 @@
+// What a run may use: memory that the host's data asks for, and time.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/unit/exec/runner.h"
+
+namespace plait::test {
+namespace {
+
+constexpr int64_t megabyte = 1 << 20;
+
+Code code_of(Runner& runner, const std::vector<Tensor>& inputs) {
+  try {
+    runner.run(inputs);
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return Code::ok;
+}
+
+TEST(RunRoom, SizesThatDataAsksForAreRefusedByName) {
+  Runner runner(R"(
+input %0 "limit" : i64[]
+const %1 = inline : i64[] = 0
+const %2 = inline : i64[] = 1
+node "numbers" : %3 : ?[...] = Range(%1, %0, %2)
+node "floats" : %4 : ?[...] = Cast(%3) to=1
+output %4
+)",
+                std::make_shared<RunRoom>(megabyte));
+  for (int64_t limit : {int64_t{1} << 18, int64_t{1} << 40, int64_t{1} << 50}) {
+    EXPECT_EQ(code_of(runner, {integer(limit)}), Code::out_of_memory) << limit;
+    EXPECT_NE(runner.refusal({integer(limit)}).find("numbers"), std::string::npos);
+    EXPECT_EQ(runner.run({integer(3)}), (std::vector<float>{0, 1, 2}));  // nothing is lost
+  }
+}
+
+TEST(RunRoom, SizesThatInputsAskForAreRefused) {
+  Runner runner("input %0 \"x\" : f32[n]\nnode \"negative\" : %1 : f32[n] = Neg(%0)\noutput %1\n",
+                std::make_shared<RunRoom>(megabyte));
+  EXPECT_EQ(code_of(runner, {Tensor(DType::f32, Shape{megabyte})}), Code::out_of_memory);
+  EXPECT_EQ(runner.run({floats({2}, {1, 2})}), (std::vector<float>{-1, -2}));
+}
+
+TEST(RunRoom, MemoryComesBack) {
+  auto room = std::make_shared<RunRoom>(megabyte);
+  {
+    auto first = room->take(megabyte - 100);
+    EXPECT_THROW(room->take(200), Error);
+    EXPECT_EQ(room->used(), megabyte - 100);
+  }
+  EXPECT_EQ(room->used(), 0);
+  std::shared_ptr<Blob> last = room->take(10);
+  room.reset();  // what is held outlives the executor
+  EXPECT_EQ(last->size(), 10);
+}
+
+const char* const endless = R"(
+input %0 "trips" : i64[]
+input %1 "x" : f32[1]
+const %2 = inline : bool[] = 1
+node "turns" : %3 : f32[1] = Loop(%0, %2, %1) carried=1
+body "body" {
+  input %0 "i" : i64[]
+  input %1 "more" : bool[]
+  input %2 "in" : f32[1]
+  node "" : %3 : f32[1] = Neg(%2)
+  output %1
+  output %3
+}
+output %3
+)";
+
+TEST(RunRoom, CancelEndsALoop) {
+  auto room = std::make_shared<RunRoom>();
+  Runner runner(endless, room);
+  Code code = Code::ok;
+  std::thread run([&] { code = code_of(runner, {integer(INT64_MAX), floats({1}, {1})}); });
+  while (room->used() == 0) std::this_thread::yield();  // it has begun
+  room->cancel();
+  run.join();
+  EXPECT_EQ(code, Code::cancelled);
+  room->begin();
+  EXPECT_EQ(runner.run({integer(3), floats({1}, {1})}), std::vector<float>{-1});
+}
+
+TEST(RunRoom, StacksOfALoopCount) {
+  Runner runner(R"(
+input %0 "trips" : i64[]
+input %1 "x" : f32[1024]
+const %2 = inline : bool[] = 1
+node "turns" : %3 : ?[...] = Loop(%0, %2, %1) carried=0
+body "body" {
+  input %0 "i" : i64[]
+  input %1 "more" : bool[]
+  input %2 "in" : f32[1024]
+  node "" : %3 : f32[1024] = Neg(%2)
+  output %1
+  output %3
+}
+output %3
+)",
+                std::make_shared<RunRoom>(megabyte));
+  EXPECT_EQ(code_of(runner, {integer(INT64_MAX), Tensor(DType::f32, Shape{1024})}), Code::out_of_memory);
+  EXPECT_EQ(runner.run({integer(2), Tensor(DType::f32, Shape{1024})}).size(), 2048u);
+}
+
+}  // namespace
+}  // namespace plait::test
