@@ -94,10 +94,16 @@ std::string norms_of(const std::map<std::string, int64_t>& ops) {
 std::string activations_of(const Decoder& decoder) {
   constexpr std::string_view kind = "activation ";
   std::vector<std::string> found;
-  for (const auto& [name, count] : decoder.features) {
+  for (const auto& [name, count] : decoder.features()) {
     if (name.rfind(kind, 0) == 0) found.push_back(name.substr(kind.size()));
   }
   return join(found, ", ");
+}
+
+Json findings(const std::vector<Finding>& list, const char* what) {
+  Json out = Json::array();
+  for (const Finding& one : list) out.push_back({{what, one.what}, {"node", one.node}});
+  return out;
 }
 
 void describe_decoder(const Recognised& found, const ModelConfig& config, Json& out) {
@@ -117,8 +123,10 @@ void describe_decoder(const Recognised& found, const ModelConfig& config, Json& 
   out["norm"] = norms_of(found.ops);
   out["activation"] = activations_of(decoder);
   Json features = Json::object();
-  for (const auto& [name, count] : decoder.features) features[name] = count;
+  for (const auto& [name, count] : decoder.features()) features[name] = count;
   out["features"] = features;
+  out["found"] = findings(decoder.found, "pattern");
+  out["plain"] = findings(decoder.plain, "op");
   int64_t cache = 0;
   for (const PageGroup& group : decoder.groups) {
     const PagePoolShape& pool = decoder.pools[static_cast<size_t>(group.pool)];
@@ -154,7 +162,10 @@ std::string model_info(ModelObject& model) {
   if (found.outputs) out["outputs"] = *found.outputs;
   out["recognised"] = found.decoder.recognised;
   if (found.decoder.recognised) describe_decoder(found, model.opened().config, out);
-  else out["why_not"] = found.decoder.why_not;
+  else {
+    out["why_not"] = found.decoder.why_not;
+    out["obstacles"] = found.decoder.obstacles;
+  }
   return out.dump(1, ' ', false, Json::error_handler_t::replace);  // names come from the file
 }
 

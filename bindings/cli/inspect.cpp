@@ -1,5 +1,7 @@
 // plait inspect: what a model is, and what was recognised in it.
+#include <algorithm>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "bindings/cli/common.h"
@@ -44,6 +46,22 @@ std::string operands(const Json& list, const std::string& noun) {
   return out;
 }
 
+/// What was found where, a line for each kind: its count and its first nodes.
+std::string findings(const Json& list, const std::string& noun, const char* what) {
+  constexpr size_t most = 3;
+  std::map<std::string, std::vector<std::string>> kinds;
+  for (const Json& one : list) kinds[plain(one.at(what))].push_back(plain(one.at("node")));
+  std::string out;
+  for (const auto& [kind, nodes] : kinds) {
+    std::string places;
+    for (size_t i = 0; i < std::min(most, nodes.size()); ++i)
+      places += (i ? ", " : "") + (nodes[i].empty() ? "a node without a name" : nodes[i]);
+    if (nodes.size() > most) places += ", ...";
+    out += line(out.empty() ? noun : "", std::to_string(nodes.size()) + " x " + kind + "  " + places);
+  }
+  return out;
+}
+
 std::string table(const Json& info) {
   std::string out = line("file", plain(info.at("file")));
   out += line("made by", plain(info.at("producer")) + ", opsets " + pairs(info.at("opsets")));
@@ -52,8 +70,10 @@ std::string table(const Json& info) {
   out += line("parameters", rounded(info.at("parameters"), ""));
   out += line("weights", rounded(info.at("weight_bytes"), "B"));
   if (!info.at("recognised").get<bool>()) {
-    return out + line("recognised", "no: " + plain(info.at("why_not"))) +
-           line("", "it runs op by op, as the file says");
+    out += line("recognised", "no: " + plain(info.at("why_not"))) + line("", "it runs op by op, as the file says");
+    for (const Json& one : info.at("obstacles"))
+      if (one != info.at("why_not")) out += line("stopped at", plain(one));
+    return out;
   }
   out += line("recognised", "a decoder");
   const std::pair<const char*, const char*> rows[] = {
@@ -63,7 +83,7 @@ std::string table(const Json& info) {
   for (auto [name, key] : rows) {
     if (!info.at(key).is_null() && plain(info.at(key)) != "") out += line(name, plain(info.at(key)));
   }
-  out += line("lifted", pairs(info.at("features")));
+  out += findings(info.at("found"), "found", "pattern") + findings(info.at("plain"), "stayed plain", "op");
   return out + line("cache", rounded(info.at("cache_bytes_per_token"), "B") + " per token");
 }
 

@@ -47,7 +47,7 @@ std::vector<Graph> variants(Graph graph, const CompileOptions& options) {
 /// The passes up to raise. What is found last is the reason why a graph is not recognised.
 bool raised(Graph& graph, PassContext& context) {
   std::vector<Graph> all = variants(std::move(graph), context.options);
-  std::string first_why;
+  Decoder first;
   for (Graph& one : all) {
     context.decoder = {};
     context.knowledge = {};
@@ -60,9 +60,10 @@ bool raised(Graph& graph, PassContext& context) {
     }
     graph = std::move(one);
     if (context.decoder.recognised) return true;
-    if (first_why.empty()) first_why = context.decoder.why_not;
+    if (first.why_not.empty()) first = context.decoder;
   }
-  context.decoder.why_not = first_why;
+  context.decoder.why_not = std::move(first.why_not);
+  context.decoder.obstacles = std::move(first.obstacles);
   return false;
 }
 

@@ -63,21 +63,35 @@ struct PageGroup {
   std::vector<int> layers;
 };
 
+/// A pattern, and the name of the file's node at whose place it was found (empty where the file gives none, and for what
+/// raise put between).
+struct Finding {
+  std::string what, node;
+};
+
 /// The raised graph is one ragged program: inputs `ids` i64 [b, t], `positions` i32 [b, t], `segments` i32 [b, t],
 /// `rows` i32 [b, r] (which tokens' logits are asked for), then for each page group `slots` i32 [b, t] and `pages`
 /// i32 [n, m]. Output 0: logits f32 [b, r, v]; output 1: the hidden state before the head, f32 [b, r, h].
 struct Decoder {
   DecoderInterface interface;
   bool recognised = false;
-  std::string why_not;  ///< the first thing that did not fit, with the node's name
+  std::string why_not;                 ///< the first thing that did not fit, with the node's name
+  std::vector<std::string> obstacles;  ///< each place where matching stopped, with the node's name
   std::vector<AttentionLayer> layers;
   std::vector<PageGroup> groups;
   std::vector<PagePoolShape> pools;
   DType cache_dtype = DType::f32;
   int64_t vocabulary = 0, hidden = 0;
-  int64_t context = 0;                  ///< the longest sequence that the graph's tables allow; 0: no limit found
-  bool has_hidden = false;              ///< output 1 is there
-  std::map<std::string, int> features;  ///< what was lifted, with counts: "RMSNorm" 37, "activation gelu_tanh" 18
+  int64_t context = 0;         ///< the longest sequence that the graph's tables allow; 0: no limit found
+  bool has_hidden = false;     ///< output 1 is there
+  std::vector<Finding> found;  ///< what was lifted, in the order of the graph
+  std::vector<Finding> plain;  ///< nodes of other ops, as the file has them; `what` is the op
+  /// What was lifted, with counts: "RMSNorm" 37, "activation gelu_tanh" 18.
+  std::map<std::string, int> features() const {
+    std::map<std::string, int> counts;
+    for (const Finding& one : found) ++counts[one.what];
+    return counts;
+  }
 };
 
 }  // namespace plait

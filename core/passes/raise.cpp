@@ -48,7 +48,7 @@ class Raiser {
     std::string why;
     if (!tokens_are_free(graph_, context_, tokens_, why)) return refuse(why);
     read_sizes();
-    count_features();
+    list_findings();
     gather_rows(graph_, context_, rows_, tokens_, asked_);
     refold();
     decoder_.recognised = true;
@@ -57,7 +57,8 @@ class Raiser {
 
  private:
   bool refuse(std::string why) {
-    if (decoder_.why_not.empty()) decoder_.why_not = std::move(why);
+    decoder_.obstacles.push_back(why);
+    decoder_.why_not = std::move(why);
     return false;
   }
 
@@ -78,7 +79,7 @@ class Raiser {
   void refold();
   bool nothing_left();
   void read_sizes();
-  void count_features();
+  void list_findings();
 
   Graph& graph_;
   PassContext& context_;
@@ -118,12 +119,12 @@ bool Raiser::find_attention() {
   auto consumer = consumers(graph_);
   std::vector<bool> data = data_values(graph_, decoder_.interface);
   std::vector<bool> used(decoder_.interface.caches.size());
-  std::string first_why;
+  std::vector<std::string>& whys = decoder_.obstacles;
   for (int32_t i = 0; i < static_cast<int32_t>(graph_.nodes.size()); ++i) {
     std::string why;
     auto match = match_attention(graph_, context_, producer, consumer, data, i, why);
     if (!match) {
-      if (!why.empty() && first_why.empty()) first_why = why;
+      if (!why.empty()) whys.push_back(why);
       continue;
     }
     auto known = std::find_if(matches_.begin(), matches_.end(),
@@ -143,9 +144,9 @@ bool Raiser::find_attention() {
                                 [&](const AttentionMatch& match) { return (match.cache_key >= 0) == !used.empty(); });
   if (!all_used || !all_cached) {
     std::string counts = cat("found ", matches_.size(), " attention layers for ", used.size(), " cache inputs");
-    return refuse(first_why.empty() ? counts : cat(counts, "; ", first_why));
+    return refuse(whys.empty() ? counts : cat(counts, "; ", whys.front()));
   }
-  if (matches_.empty()) return refuse(first_why.empty() ? "there is no attention" : first_why);
+  if (matches_.empty()) return refuse(whys.empty() ? "there is no attention" : whys.front());
   for (const auto& match : matches_) decoder_.layers.push_back(match.layer);
   return true;
 }
@@ -437,23 +438,32 @@ void Raiser::read_sizes() {
   }
 }
 
-/// What the canonical graph is made of, in words that a reader knows.
-void Raiser::count_features() {
+/// What a canonical node is, in words that a reader knows; more than one word for an attention with extras.
+std::vector<std::string> patterns_of(const Graph& graph, const Node& node) {
+  if (node.op == "RMSNormalization") return {"RMSNorm"};
+  if (node.op == "LayerNormalization") return {"LayerNorm"};
+  if (node.op == "plait.RoPE") return {"RoPE"};
+  if (node.op == "plait.Embedding") return {"Embedding"};
+  if (node.op == "plait.Linear") return {cat("Linear ", dtype_name(graph.value(node.inputs[1]).type.dtype))};
+  if (node.op == "Relu") return {"activation relu"};
+  if (node.op == "Swish")
+    return {node.attributes.real("alpha", 1) == 1 ? "activation silu" : "activation quick_gelu"};
+  if (node.op == "Gelu")
+    return {node.attributes.string("approximate", "none") == "tanh" ? "activation gelu_tanh" : "activation gelu"};
+  if (node.op != "plait.PagedAttention") return {};
+  const int64_t window = node.attributes.integer("window", 0);
+  std::vector<std::string> out{window ? cat("attention, window ", window) : "attention"};
+  if (node.inputs.size() > 6 && node.inputs[6] != no_value) out.emplace_back("attention sink");
+  if (node.inputs.size() > 7) out.emplace_back("ALiBi");
+  return out;
+}
+
+/// The canonical nodes have kept the names of those whose place they took.
+void Raiser::list_findings() {
   for (const Node& node : graph_.nodes) {
-    std::string what;
-    if (node.op == "RMSNormalization") what = "RMSNorm";
-    else if (node.op == "LayerNormalization") what = "LayerNorm";
-    else if (node.op == "plait.RoPE") what = "RoPE";
-    else if (node.op == "plait.Embedding") what = "Embedding";
-    else if (node.op == "plait.Linear") what = cat("Linear ", dtype_name(graph_.value(node.inputs[1]).type.dtype));
-    else if (node.op == "plait.PagedAttention" && node.inputs.size() > 7) what = "ALiBi";
-    else if (node.op == "plait.PagedAttention" && node.inputs.size() > 6) what = "attention sink";
-    else if (node.op == "Relu") what = "activation relu";
-    else if (node.op == "Swish")
-      what = node.attributes.real("alpha", 1) == 1 ? "activation silu" : "activation quick_gelu";
-    else if (node.op == "Gelu")
-      what = node.attributes.string("approximate", "none") == "tanh" ? "activation gelu_tanh" : "activation gelu";
-    if (!what.empty()) decoder_.features[what] += 1;
+    const std::vector<std::string> patterns = patterns_of(graph_, node);
+    for (const std::string& pattern : patterns) decoder_.found.push_back({pattern, node.name});
+    if (patterns.empty() && node.op.rfind("plait.", 0) != 0) decoder_.plain.push_back({node.op, node.name});
   }
 }
 
@@ -483,13 +493,14 @@ void raise(Graph& graph, PassContext& context) {
     fits = Raiser(graph, context).run();
   } catch (const Error& error) {
     context.decoder.why_not = error.message();
+    context.decoder.obstacles.push_back(error.message());
   }
   if (fits) return;
   graph = std::move(whole);
   context.knowledge = std::move(knowledge);
-  std::string why = std::move(context.decoder.why_not);
+  before.why_not = std::move(context.decoder.why_not);
+  before.obstacles = std::move(context.decoder.obstacles);
   context.decoder = std::move(before);
-  context.decoder.why_not = std::move(why);
 }
 
 }  // namespace plait

@@ -118,8 +118,8 @@ void raise_quantised(Graph& graph, bool dynamic);
 /// A constant as it is to be stored, transposed if wanted: storage types stay, a widening cast goes.
 std::shared_ptr<Constant> storage_constant(const Constant& constant, bool transpose);
 
-/// Lifts regions to canonical ops in place, counting them in context.decoder.features: Linear, Embedding, RMSNorm,
-/// LayerNorm, RoPE, activations.
+/// Lifts regions to canonical ops in place, which keep the names of the nodes where the regions end: Linear, Embedding,
+/// RMSNorm, LayerNorm, RoPE, activations.
 void raise_layers(Graph& graph, PassContext& context);
 /// Linears whose results are only cut into parts become a Linear a part. False when there was none.
 bool split_linears(Graph& graph);

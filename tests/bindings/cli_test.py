@@ -227,6 +227,10 @@ class CommandLine(unittest.TestCase):
         self.assertIn("f32[", str(info["outputs"][0]["type"]))
         gpt2 = json.loads(self.call("inspect", fixture("gpt2-optimum18"), "--json")[0])
         self.assertEqual((gpt2["norm"], gpt2["windows"], gpt2["context"]), ("LayerNorm", [0, 0], 64))
+        self.assertEqual(sum(one["pattern"].startswith("attention") for one in gpt2["found"]), 2)
+        imported = self.call("inspect", fixture("gpt2-optimum18"), "--dump", "import")[0]
+        for one in gpt2["found"] + [one for one in gpt2["plain"] if one["node"]]:
+            self.assertTrue(f'node "{one["node"]}"' in imported, one)
         raised, _ = self.call("inspect", fixture("gemma3-standard23"), "--dump", "raise")
         self.assertIn("plait.PagedAttention", raised)
         self.assertIn("input_ids", self.call("inspect", fixture("gemma3-standard23"), "--dump", "import")[0])

@@ -113,7 +113,7 @@ TEST(Dialects, SlopesAndACacheOfTransposedKeys) {
   ValueId context =
       flat(m.op("MatMul", {chances, value}), {m.unsqueeze(m.size(m.ids, 0), 0), m.ints({2}), s, m.ints({4})});
   Decoder found = expect_raised_equals_plain(m.finish_heads(context, 2, 4));
-  EXPECT_EQ(found.features.count("ALiBi"), 1u);
+  EXPECT_EQ(found.features().count("ALiBi"), 1u);
 }
 
 TEST(Dialects, KeysAndValuesInOneInput) {
@@ -174,7 +174,7 @@ TEST(Dialects, HalfPrecisionIsComputedInF32) {
       m.op("MatMul", {m.chances(keys_by_scores(m, c.query, c.key), m.visible(m.size(c.key, 2))), c.value});
   Graph graph = m.finish_heads(context, 2, 4);
   Decoder found = expect_raised_equals_plain(graph, 5e-3);
-  EXPECT_EQ(found.features.count("Linear f16"), 1u) << "weights stay stored as they are";
+  EXPECT_EQ(found.features().count("Linear f16"), 1u) << "weights stay stored as they are";
 }
 
 /// GroupQueryAttention of packed queries, keys and values, with tables to rotate by, and a past whose head size only the
@@ -232,9 +232,9 @@ TEST(Dialects, SeveralOpsInOne) {
   ValueId hidden = m.op("com.microsoft.FastGelu", {m.linear(normed[0], 8, 8), m.weight({8})});
   hidden = m.op("com.microsoft.SkipLayerNormalization", {hidden, normed[3], m.weight({8}), m.weight({8})});
   Decoder found = expect_raised_equals_plain(m.finish(hidden, 8));
-  EXPECT_EQ(found.features["RMSNorm"], 1);
-  EXPECT_EQ(found.features["LayerNorm"], 1);
-  EXPECT_EQ(found.features["activation gelu_tanh"], 1);
+  EXPECT_EQ(found.features()["RMSNorm"], 1);
+  EXPECT_EQ(found.features()["LayerNorm"], 1);
+  EXPECT_EQ(found.features()["activation gelu_tanh"], 1);
 }
 
 /// Each token chooses two of three experts: tokens and choices are one axis.

@@ -36,7 +36,7 @@ TEST(Raise, EveryFormOfOneModelIsTheSameModel) {
     EXPECT_EQ(other->vocabulary, standard.vocabulary);
     EXPECT_EQ(other->hidden, standard.hidden);
   }
-  EXPECT_EQ(plain.features.at("RMSNorm"), optimum.features.at("RMSNorm"));
+  EXPECT_EQ(plain.features().at("RMSNorm"), optimum.features().at("RMSNorm"));
 }
 
 TEST(Raise, LearnedPositionsLimitTheContext) { EXPECT_EQ(decoder_of("gpt2-optimum18").context, 64); }
@@ -96,6 +96,18 @@ TEST(Raise, MasksAreReadByWhatTheyLetThrough) {
   EXPECT_EQ(window.layers[0].window, 3);
 }
 
+TEST(Raise, FindingsNameTheNodesOfTheFile) {
+  Decoder decoder =
+      recognise(decoder_with_mask("node \"m\" : %40 : ?[...] = LessOrEqual(%28, %30)"), World::get().options());
+  std::map<std::string, std::string> found;
+  for (const Finding& one : decoder.found) EXPECT_TRUE(found.emplace(one.what, one.node).second);
+  const std::map<std::string, std::string> expected{
+      {"Embedding", "embed"}, {"attention", "attention"}, {"Linear f32", "logits"}};
+  EXPECT_EQ(found, expected);
+  for (const Finding& one : decoder.plain) EXPECT_EQ(one.what, "Reshape") << one.node;
+  EXPECT_TRUE(decoder.obstacles.empty());
+}
+
 TEST(Raise, OtherMasksAreRefusedAndTheGraphStillRuns) {
   // Every second key is hidden: no window says that.
   std::string odd =
@@ -105,6 +117,8 @@ TEST(Raise, OtherMasksAreRefusedAndTheGraphStillRuns) {
   Decoder refused = recognise(graph, World::get().options());
   EXPECT_FALSE(refused.recognised);
   EXPECT_NE(refused.why_not.find("mask"), std::string::npos) << refused.why_not;
+  ASSERT_EQ(refused.obstacles.size(), 1u);
+  EXPECT_NE(refused.obstacles[0].find("attention"), std::string::npos) << refused.obstacles[0];
   auto engine = make_engine(graph, World::get().options(), small_engine());
   EXPECT_FALSE(engine->decoder().recognised);
   auto sequence = engine->open({});

@@ -44,7 +44,7 @@ TEST(Structures, SinksAsAColumnOfScores) {
   ValueId chances = m.op("Softmax", {all}, Maker::with("axis", int64_t{-1}));
   chances = m.op("Slice", {chances, m.ints({0}), m.ints({-1}), m.ints({3}), m.ints({1})});
   Decoder found = expect_raised_equals_plain(m.finish_heads(m.op("MatMul", {chances, c.value}), 2, 4));
-  EXPECT_EQ(found.features.count("attention sink"), 1u);
+  EXPECT_EQ(found.features().count("attention sink"), 1u);
 }
 
 /// Neighbouring elements [b, s, heads, 4] turned by the tokens' positions, tokens before heads.
@@ -78,7 +78,7 @@ TEST(Structures, NeighboursTurnedBeforeHeadsComeFirst) {
   m.present("value", value);
   ValueId chances = m.chances(scores(m, query, key), m.visible(total));
   Decoder found = expect_raised_equals_plain(m.finish_heads(m.op("MatMul", {chances, value}), 2, 4));
-  EXPECT_EQ(found.features["RoPE"], 2);
+  EXPECT_EQ(found.features()["RoPE"], 2);
 }
 
 /// Three experts, two of them for each token; an expert sees the tokens that chose it, in a tensor of its own. `shift`
