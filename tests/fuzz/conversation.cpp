@@ -53,6 +53,7 @@ std::vector<std::string> seeds() {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     plait::fuzz::go_on(plait::fuzz::scheduler().restore({reinterpret_cast<const std::byte*>(data), size}));
+    ++plait::fuzz::accepted;
   } catch (const plait::Error& error) {
     plait::fuzz::check_error(error);
   }

@@ -17,8 +17,14 @@ namespace plait::fuzz {
 /// Inputs of all kinds that are right; replay.cpp mutates them.
 std::vector<std::string> seeds();
 
+/// Inputs so far that went through to the end; replay.cpp sees by it that every seed does.
+inline long accepted = 0;
+/// Why the last one that did not was refused.
+inline std::string refusal;
+
 /// Errors are an answer, but not those that say that the fault is Plait's.
 inline void check_error(const Error& error) {
+  refusal = error.message();
   if (error.code() != Code::internal) return;
   std::fprintf(stderr, "%s\n", error.message().c_str());
   std::abort();

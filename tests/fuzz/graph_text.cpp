@@ -2,42 +2,24 @@
 // the verifier accepts of these, the passes compile or refuse.
 #include "core/passes/compile.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/graph/sample_text.h"
 #include "tests/unit/models.h"
 
 std::vector<std::string> plait::fuzz::seeds() {
-  return {R"(graph "demo"
-input %0 "ids" : i64[b, "past + new"]
-const %1 "w" = file "layer.w" : f32[2, 3] = 1 -2.5 3 4 5 1e-3 ; transpose 1 0; cast bf16
-const %2 = inline : i64[2] = 7 -1
-const %3 = inline : bool[] = 1
-node "a" : %4 : f32[b, 2*s + 1] , _ , %5 "named" : ?[...] = Op.Some(%0, _, %1) alpha=0.5 axis=-1 list=ints[1, 2])"
-          R"( names=strings["x", "y \"q\""] reals=floats[1.0, 2.5] value=tensor(i64[2] = 1 2)
-node "if" stage 2 : %6 : ?[...] = If(%3, %4)
-body "then_branch" {
-  input %0 "in" : f32[n]
-  node "" : %1 : f32[n] = Neg(%0)
-  output %1
-}
-body "else_branch" {
-  input %0 "in" : f32[n]
-  output %0
-}
-output %6
-output %5
-)",
+  return {test::sample_text,
           R"(graph "small"
 input %0 "x" : f32[b, 4]
 const %1 "w" = inline : f32[4, 2] = 1 2 3 4 5 6 7 8
 const %2 = inline : i64[2] = 0 -1
 const %3 = inline : i64[1] = 3
 const %4 = inline : f32[] = 0.5
+const %9 = inline : i64[] = 0
+const %10 = inline : i64[] = 5
+const %11 = inline : i64[] = 1
 node "m" : %5 : ?[...] = MatMul(%0, %1)
 node "r" : %6 : ?[...] = Reshape(%5, %2)
 node "c" : %7 : f32[3] = Expand(%4, %3)
 node "n" : %8 : i64[...] = Range(%9, %10, %11)
-const %9 = inline : i64[] = 0
-const %10 = inline : i64[] = 5
-const %11 = inline : i64[] = 1
 node "s" : %12 : ?[...] = Softmax(%6) axis=-1
 node "t" : %13 : ?[...] = Tile(%7, %3)
 node "g" : %14 : ?[...] = Gather(%13, %8) axis=0
@@ -83,6 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::fprintf(stderr, "the text reads back otherwise:\n%s\n%s\n", once.c_str(), twice.c_str());
     std::abort();
   }
+  ++fuzz::accepted;
   try {
     verify(graph, "reading");
   } catch (const Error&) {

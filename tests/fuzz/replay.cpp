@@ -82,7 +82,12 @@ int main(int count, char** words) {
   auto seeds = plait::fuzz::seeds();
   if (seeds.empty()) return std::fprintf(stderr, "there are no seeds\n"), 1;
   for (size_t seed = 0; seed < seeds.size(); ++seed) {
+    const long before = plait::fuzz::accepted;
     run(seeds[seed], "seed " + std::to_string(seed));
+    if (plait::fuzz::accepted == before)
+      return std::fprintf(stderr, "seed %zu is refused, so that nothing would be tested: %s\n", seed,
+                          plait::fuzz::refusal.c_str()),
+             1;
     for (unsigned round = 0; round < rounds; ++round) {
       std::mt19937 random(static_cast<uint32_t>(seed) * 100003 + round);
       run(mutated(seeds[seed], random), "seed " + std::to_string(seed) + " round " + std::to_string(round));

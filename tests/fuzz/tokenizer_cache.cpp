@@ -70,6 +70,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     plait::fuzz::check_error(error);
     return 0;
   }
+  ++plait::fuzz::accepted;
   const plait::Tokenizer& tokenizer = *loaded;
   try {
     auto ids = tokenizer.encode("the river <bos> \xC3\xA9 \xF0\x9F\x8C\x8A and\n\nthe sea", true);
