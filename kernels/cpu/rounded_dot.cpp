@@ -31,8 +31,13 @@ void pack_rows(const float* x, int64_t m, int64_t k, int64_t group, std::byte* p
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma"))), \
+                             apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")
+#endif
 
 /// sum + pairwise products of 32 bf16 numbers: first the odd ones, then the even ones, each rounded to f32.
 struct Hardware {
@@ -107,7 +112,11 @@ void dot_block(const PackedBlock& b) {
   }
 }
 
+#ifdef __clang__
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 #pragma GCC diagnostic pop
 
 int64_t no_scratch(int64_t, int64_t) { return 0; }
