@@ -164,8 +164,18 @@ struct Binder {
     changed = true;
   }
 
+  /// A product of nothing says nothing about its factors, unless none of them is 0.
+  void empty(const RuleDim& rule, const std::string& place) const {
+    auto at_least_one = [&](const Factor& factor) {
+      auto known = sizes.find(factor.name);
+      return factor.fixed > 0 || (known != sizes.end() && known->second.is_constant() && known->second.constant() > 0);
+    };
+    if (std::all_of(rule.factors.begin(), rule.factors.end(), at_least_one))
+      throw Error(Code::bad_model, cat(place, ": a dimension is 0, the product of its factors is not"));
+  }
+
   void dim(const RuleDim& rule, const Dim& size, const std::string& place) {
-    if (rule.factors.size() > 1 && size == Dim(0)) return;  // says nothing about its factors
+    if (rule.factors.size() > 1 && size == Dim(0)) return empty(rule, place);
     Dim rest = size;
     const Factor* open = nullptr;
     for (const Factor& factor : rule.factors) {

@@ -53,6 +53,16 @@ void infer_batch_normalization(InferContext& context) {
   }
 }
 
+/// In training mode the moments are those of the batch, which has to be whole.
+std::string batch_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
+  if (node.attributes.integer("training_mode", 0) == 0) return "b c ..., c, c, c, c -> b c ..., c, c";
+  if (!in[0].dims) return "";
+  DimNames x = all_whole(dim_names(in[0].dims->size()));
+  const std::string channel = x.size() > 1 ? dim_names(2)[1] : "1";
+  if (x.size() > 1) x[1] = channel;
+  return rule_text({spaced(x), channel, channel, channel, channel}, {spaced(x), channel, channel});
+}
+
 }  // namespace
 
 Dims statistics_dims(const Dims& dims, int64_t axis) {
@@ -110,11 +120,8 @@ void register_normalization(OpSet& ops) {
            .outputs = "y running_mean? running_var?",
            .attributes = {{"epsilon", "float", "1e-05"}, {"momentum", "float", "0.9"}, {"training_mode", "int", "0"}},
            .dims = "b c ..., c, c, c, c -> b c ..., c, c",
-           .dims_of = [](const Node& node, const std::vector<Type>&, const std::vector<Type>&) -> std::string {
-             bool training = node.attributes.integer("training_mode", 0) != 0;
-             return training ? "" : "b c ..., c, c, c, c -> b c ..., c, c";
-           },
-           .infer = infer_batch_normalization, .doc = "by running statistics of each channel", .since = 15});
+           .dims_of = batch_dims, .infer = infer_batch_normalization,
+           .doc = "by running statistics of each channel", .since = 15});
   ops.add(
       {.name = "GroupNormalization",
        .inputs = "x scale bias",

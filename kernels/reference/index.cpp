@@ -1,5 +1,6 @@
 // Ops that read elements at indices: the Gather family, and what selects by a condition.
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/reference/families.h"
 #include "kernels/reference/kernel_of.h"
@@ -102,8 +103,9 @@ KernelStatus one_hot(const KernelCall& call, const AxisAttribute& attribute) {
   int64_t depth = out.shape[axis], inner = out.shape.elements(axis + 1, out.shape.rank());
   for (int64_t i = 0; i < out.elements(); ++i) put_bits(out, i, get_bits(values, 0));
   for (size_t i = 0; i < indices.size(); ++i) {
-    auto index = static_cast<int64_t>(indices[i]);
-    if (index < -depth || index >= depth) continue;
+    const double whole = std::trunc(indices[i]), count = static_cast<double>(depth);
+    if (!(whole >= -count && whole < count)) continue;  // NaN is outside too
+    auto index = static_cast<int64_t>(whole);
     if (index < 0) index += depth;
     int64_t position = static_cast<int64_t>(i);
     put_bits(out, (position / inner * depth + index) * inner + position % inner, get_bits(values, 1));

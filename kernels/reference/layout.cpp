@@ -304,7 +304,7 @@ KernelStatus space_to_depth(const KernelCall& call, const BlockAttributes& a) {
 struct SequenceAttributes {
   explicit SequenceAttributes(const NodeInfo& node)
       : time(node.attributes.integer("time_axis", 0)), batch(node.attributes.integer("batch_axis", 1)) {
-    if (time + batch != 1 || (time != 0 && time != 1))
+    if ((time != 0 && time != 1) || batch != 1 - time)
       throw Error(Code::bad_model,
                   cat(node.op, ": time_axis ", time, " and batch_axis ", batch, ", expected 0 and 1 or 1 and 0"));
   }

@@ -104,8 +104,9 @@ KernelStatus normalize_groups(const KernelCall& call, const NormAttributes& attr
   const TensorView &x = call.inputs[0], &y = call.outputs[0];
   std::vector<double> scale = load_all<double>(call.inputs[1]), bias = load_all<double>(call.inputs[2]);
   int64_t channels = x.shape[1], groups = instance ? channels : attributes.groups;
+  if (y.elements() == 0) return {};
+  if (groups < 1 || channels % groups) return {KernelCode::bad_value, 0, channels};
   int64_t plane = x.shape.elements(2, x.shape.rank()), width = channels / groups * plane;
-  if (channels % groups) return {KernelCode::bad_value, 0, channels};
   std::vector<double> group(static_cast<size_t>(width));
   for (int64_t i = 0; i < x.shape[0] * groups; ++i) {
     load(x, i * width, width, group.data());

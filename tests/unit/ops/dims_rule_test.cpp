@@ -140,6 +140,8 @@ TEST(DimsRule, Conflicts) {
             std::string::npos);
   EXPECT_NE(error_of([] { Sizes().of("b 1 -> b", {"b 2"}); }), "");
   EXPECT_NE(error_of([] { Sizes().of("(a c), a, c -> a", {"13", "3", "4"}); }), "");
+  EXPECT_NE(error_of([] { Sizes().of("(a c), a, c -> a", {"0", "3", "4"}); }), "");
+  EXPECT_EQ(error_of([] { Sizes().of("(a c), a, c -> a", {"0", "3", "0"}); }), "");
 }
 
 TEST(DimsRule, Flops) {
