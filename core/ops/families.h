@@ -19,6 +19,7 @@ void register_matmul(OpSet& ops);
 void register_einsum(OpSet& ops);
 void register_normalization(OpSet& ops);
 void register_attention(OpSet& ops);
+void register_experts(OpSet& ops);
 void register_quantization(OpSet& ops);
 void register_convolution(OpSet& ops);
 void register_recurrent(OpSet& ops);

@@ -5,17 +5,29 @@
 namespace plait {
 
 void register_ops(OpSet& ops) {
-  for (auto family : {register_unary,       register_binary,
-                      register_cast,        register_reshape,
-                      register_layout,      register_slices,
-                      register_gather,      register_scatter,
-                      register_generators,  register_masks,
-                      register_reductions,  register_matmul,
-                      register_einsum,      register_normalization,
-                      register_attention,   register_quantization,
-                      register_convolution, register_recurrent,
-                      register_control,     register_plait,
-                      register_microsoft,   register_microsoft_attention})
+  for (auto family : {register_unary,
+                      register_binary,
+                      register_cast,
+                      register_reshape,
+                      register_layout,
+                      register_slices,
+                      register_gather,
+                      register_scatter,
+                      register_generators,
+                      register_masks,
+                      register_reductions,
+                      register_matmul,
+                      register_einsum,
+                      register_normalization,
+                      register_attention,
+                      register_experts,
+                      register_quantization,
+                      register_convolution,
+                      register_recurrent,
+                      register_control,
+                      register_plait,
+                      register_microsoft,
+                      register_microsoft_attention})
     family(ops);
   register_claims(ops);
 }

@@ -1,71 +1,12 @@
 // plait.Linear, plait.Linears and plait.GatedLinear: the shares of the threads. The arithmetic is in linear_tile.cpp.
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "kernels/cpu/blocked_tile.h"
-#include "kernels/cpu/elementwise_loops.h"
-#include "kernels/cpu/linear_tile.h"
-#include "kernels/cpu/packed_tile.h"
+#include "kernels/cpu/linear_blocks.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/share.h"
 
 namespace plait::cpu {
 namespace {
-
-/// How a linear of n rows of w is cut. Depends on the number of rows of x only where the bits do not.
-struct LinearPlan {
-  int64_t columns;  ///< rows of w in an item
-  int64_t rows;     ///< rows of x in an item
-};
-
-/// At most this many rows of x at a time: bounds the scratch for the gate to rows * columns.
-constexpr int64_t most_rows = 512;
-
-/// Kernels of these instruction sets round x to bf16.
-constexpr bool rounds_x(Isa isa) { return isa >= Isa::avx512_bf16; }
-/// Loops over f32 of an instruction set that has none of its own.
-constexpr Isa loops_of(Isa isa) { return rounds_x(isa) ? Isa::avx512 : isa; }
-/// Up to so many rows of x memory decides: w is read once, in place.
-constexpr int64_t few_rows(Isa isa) { return isa == Isa::avx2 ? 6 : 12; }
-constexpr bool packs_x(Isa isa, int64_t m) { return rounds_x(isa) || m > few_rows(isa); }
-
-/// A block of w in f32 should take no more than half of a 1 MB L2, and there should be about 4 items a thread.
-int64_t plan_columns(Isa isa, int64_t n, int64_t k, int threads) {
-  const int64_t multiple = std::max<int64_t>(packed_tiles(isa).columns, 16);
-  int64_t fits = (512 << 10) / (4 * std::max<int64_t>(k, 1)), fair = n / (4 * threads);
-  return std::clamp<int64_t>(std::min(fits, fair) / multiple * multiple, multiple, 64);
-}
-
-/// Rows of w in an item. Few rows of x keep nothing of w: long items, so that memory is read in long streams.
-int64_t item_columns(Isa isa, int64_t m, int64_t n, int64_t k, int threads) {
-  if (m > few_rows(isa)) return plan_columns(isa, n, k, threads);
-  return std::clamp<int64_t>(n / (4 * threads) / 8 * 8, 16, 1024);
-}
-
-LinearPlan make_plan(Isa isa, int64_t m, int64_t n, int64_t k, int threads) {
-  LinearPlan plan{item_columns(isa, m, n, k, threads), std::min(m, most_rows)};
-  int64_t items = (n + plan.columns - 1) / plan.columns;
-  // Few rows of w, many of x: cut x as well, in parts of at least 48 rows, which pay for converting w again.
-  if (items < 4 * threads && m > 96) {
-    int64_t parts = std::min((4 * threads + items - 1) / std::max<int64_t>(items, 1), m / 48);
-    plan.rows = std::min(plan.rows, (m + parts - 1) / parts);
-  }
-  if (packs_x(isa, m)) {
-    const int64_t group = packed_tiles(isa).group(m);
-    plan.rows = (plan.rows + group - 1) / group * group;
-  }
-  return plan;
-}
-
-/// A weight of a linear: [n, k], or codes [n, c, l] with what they need.
-struct Weight {
-  const TensorView* w = nullptr;
-  BlockedWeight blocked{};  ///< of rank 3
-
-  int64_t n() const { return w->shape[0]; }
-  bool is_blocked() const { return w->shape.rank() == 3; }
-  /// Elements of a row of x as it is multiplied.
-  int64_t inner(const TensorView& x) const { return is_blocked() ? blocked.padded() : x.shape.back(1); }
-};
 
 /// One weight and where its outputs go; `gate` is the second weight of GatedLinear.
 struct Part {
@@ -76,7 +17,7 @@ struct Part {
   int64_t first_item = 0, column_items = 0;
   LinearPlan plan{};
 
-  bool gated() const { return gate.w != nullptr; }
+  bool gated() const { return gate.present(); }
 };
 
 constexpr size_t most_weights = 8;  ///< of plait.Linears
@@ -88,19 +29,10 @@ struct LinearState : KernelState {
 };
 
 /// The weight whose operands stand at `w`, `scales` and `zeros`, as far as there are.
-Weight weight_of(const LinearState& state, std::span<const TensorView> inputs, size_t w, size_t scales,
-                 size_t zeros) {
-  Weight out{&inputs[w], {}};
-  if (!out.is_blocked() || scales >= inputs.size()) return out;
-  const Shape& shape = inputs[w].shape;
-  out.blocked = {inputs[w].as<uint8_t>(),      inputs[w].dtype,     shape[0], shape[1], shape[2],
-                 inputs[scales].as<uint8_t>(), inputs[scales].dtype};
-  out.blocked.zero = state.zero;
-  if (zeros < inputs.size() && inputs[zeros].present()) {
-    out.blocked.zeros = inputs[zeros].as<uint8_t>();
-    out.blocked.zero_dtype = inputs[zeros].dtype;
-  }
-  return out;
+Weight operand_weight(const LinearState& state, std::span<const TensorView> inputs, size_t w, size_t scales,
+                      size_t zeros) {
+  auto operand = [&](size_t k) { return k < inputs.size() ? inputs[k] : TensorView{}; };
+  return weight_of(inputs[w], operand(scales), operand(zeros), state.zero);
 }
 
 struct GateState : LinearState {
@@ -109,23 +41,21 @@ struct GateState : LinearState {
 
 int64_t rows_of(const TensorView& x) { return x.shape.elements(0, x.shape.rank() - 1); }
 
-int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 /// Scratch of a call: x, arranged for quantised weights, and packed, for all workers; then for each of them what a block
 /// needs, the gate's outputs (or the bias), and rows unpacked.
 struct Scratch {
   int64_t arranged = 0, packed = 0, block = 0, side = 0, rows = 0;
 
   Scratch(Isa isa, const TensorView& x, std::span<const Part> parts, int threads) {
-    const int64_t m = rows_of(x), k = parts[0].weight.inner(x);
+    const int64_t m = rows_of(x), k = parts[0].weight.inner(x.shape.back(1));
     const bool packs = packs_x(isa, m);
     if (packs) packed = align(packed_tiles(isa).bytes(m, k));
     for (const Part& part : parts) {
-      const int64_t n = part.weight.n(), columns = item_columns(isa, m, n, k, threads);
+      const int64_t n = part.weight.n, columns = item_columns(isa, m, n, k, threads);
       if (packs) block = std::max(block, align(4 * packed_tiles(isa).scratch(columns, k)));
       side = std::max(side,
                       align(4 * columns * std::min(make_plan(isa, m, n, k, threads).rows, std::max<int64_t>(m, 1))));
-      if (!part.weight.is_blocked()) continue;
+      if (!part.weight.is_blocked) continue;
       arranged = align(4 * m * k);
       rows = std::max(rows, align(4 * blocked_scratch(part.weight.blocked)));
     }
@@ -133,86 +63,29 @@ struct Scratch {
   int64_t bytes(int threads) const { return arranged + packed + (block + side + rows) * threads; }
 };
 
-/// What an item works with.
-struct Worker {
-  const float* x;           ///< [m, k]
-  int64_t k;                ///< as it is multiplied
-  const std::byte* packed;  ///< null: x is taken as it is
-  int64_t group;
-  float* block;
-  float* side;
-  float* rows;
-  int threads;
-};
-
-/// Quantised weights and rows of x that were not packed.
-template <Isa isa>
-void run_few(const Worker& worker, const BlockedWeight& w, int64_t i, int64_t rows, int64_t j, int64_t columns,
-             float* y, int64_t ldy) {
-  const BlockedTiles& tiles = blocked_tiles(isa);
-  const float* x = worker.x + i * worker.k;
-  if (w.grouped() && rows <= tiles.most_dot_rows) return tiles.dot({x, rows, w, j, columns, y, ldy, worker.rows});
-  constexpr int64_t together = 8;
-  for (int64_t end = j + columns; j < end; j += together, y += together) {
-    const int64_t count = std::min(together, end - j);
-    tiles.unpack(w, j, count, worker.rows, worker.rows + together * worker.k);
-    linear_tiles(isa).block(
-        {x, worker.k, rows, reinterpret_cast<const uint8_t*>(worker.rows), DType::f32, count, worker.k, y, ldy});
-  }
-}
-
-/// Rows [i, i + rows) of x with rows [j, j + columns) of w. `next` is read soon after.
-template <Isa isa>
-void run_block(const Worker& worker, const Weight& weight, int64_t i, int64_t rows, int64_t j, int64_t columns,
-               float* y, int64_t ldy, const uint8_t* next) {
-  const int64_t k = worker.k;
-  if (weight.is_blocked()) {
-    if constexpr (!rounds_x(isa)) {
-      if (worker.packed)
-        packed_tiles(isa).block({worker.packed, worker.group, i, rows, nullptr, DType::f32, columns, k, y, ldy,
-                                 worker.block, nullptr, &weight.blocked, j, worker.rows});
-      else run_few<isa>(worker, weight.blocked, i, rows, j, columns, y, ldy);
-    }
-    return;
-  }
-  const uint8_t* weights = weight.w->as<uint8_t>() + j * k * dtype_bits(weight.w->dtype) / 8;
-  if (worker.packed)
-    packed_tiles(isa).block(
-        {worker.packed, worker.group, i, rows, weights, weight.w->dtype, columns, k, y, ldy, worker.block, next});
-  else if constexpr (!rounds_x(isa))
-    linear_tiles(isa).block({worker.x + i * k, k, rows, weights, weight.w->dtype, columns, k, y, ldy});
-}
-
 /// The item's rows [i, i + rows) and columns [j, j + columns) of one part.
 template <Isa isa>
 void run_item(const Worker& worker, const Part& part, int64_t i, int64_t rows, int64_t j, int64_t columns,
               Unary activation) {
-  const int64_t n = part.weight.n(), row_bytes = worker.k * dtype_bits(part.weight.w->dtype) / 8;
+  const int64_t n = part.weight.n, row_bytes = worker.k * dtype_bits(part.weight.dtype) / 8;
   // Items go round among the threads: this one's next is likely the one `threads` further on.
   const int64_t later = j + worker.threads * part.plan.columns;
-  const uint8_t* next = later + columns <= n ? part.weight.w->as<uint8_t>() + later * row_bytes : nullptr;
+  const uint8_t* next = later + columns <= n ? part.weight.data + later * row_bytes : nullptr;
   float *y = part.y->as<float>() + i * n + j, *side = worker.side;
   run_block<isa>(worker, part.weight, i, rows, j, columns, y, n,
-                 part.gated() ? part.gate.w->as<uint8_t>() + j * row_bytes : next);
+                 part.gated() ? part.gate.data + j * row_bytes : next);
   const ElementwiseLoops& loops = elementwise_loops(loops_of(isa));
   if (part.gated()) {
     run_block<isa>(worker, part.gate, i, rows, j, columns, side, columns, next);
     for (int64_t row = 0; row < rows; ++row)
       loops.gate[static_cast<int>(activation)](side + row * columns, y + row * n, columns);
   }
-  if (part.bias) {
-    const uint8_t* bias = part.bias->as<uint8_t>() + j * dtype_bits(part.bias->dtype) / 8;
-    if (part.bias->dtype == DType::bf16) loops.widen_bf16(bias, side, columns);
-    else if (part.bias->dtype == DType::f16) loops.widen_f16(bias, side, columns);
-    else memcpy(side, bias, static_cast<size_t>(columns) * sizeof(float));
-    for (int64_t row = 0; row < rows; ++row)
-      loops.binary[static_cast<int>(Binary::add)](y + row * n, 1, side, 1, y + row * n, columns);
-  }
+  if (part.bias) add_bias(loops, part.bias->as<uint8_t>(), part.bias->dtype, j, rows, columns, y, n, side);
 }
 
 /// The operand that does not fit the others, of quantised weights: 0 for none.
 int32_t misfit(std::span<const TensorView> inputs, const Weight& like, int64_t k) {
-  if (!like.is_blocked()) return 0;
+  if (!like.is_blocked) return 0;
   const BlockedWeight& w = like.blocked;
   if (k > w.blocks * w.length) return 1;
   for (size_t i = 1; i < inputs.size(); ++i) {
@@ -227,14 +100,14 @@ int32_t misfit(std::span<const TensorView> inputs, const Weight& like, int64_t k
 template <Isa isa>
 KernelStatus run_parts(const KernelCall& call, std::span<Part> parts, Unary activation) {
   const TensorView& x = call.inputs[0];
-  const int64_t m = rows_of(x), k = parts[0].weight.inner(x);
+  const int64_t m = rows_of(x), k = parts[0].weight.inner(x.shape.back(1));
   if (m == 0) return {};
   if (int32_t slot = misfit(call.inputs, parts[0].weight, x.shape.back(1)))
     return {KernelCode::bad_value, slot, call.inputs[static_cast<size_t>(slot)].shape[1]};
   const int threads = call.pool.size();
   int64_t items = 0, work = 0;
   for (Part& part : parts) {
-    int64_t n = part.weight.n();
+    int64_t n = part.weight.n;
     part.plan = make_plan(isa, m, n, k, threads);
     part.first_item = items;
     part.column_items = (n + part.plan.columns - 1) / part.plan.columns;
@@ -244,7 +117,7 @@ KernelStatus run_parts(const KernelCall& call, std::span<Part> parts, Unary acti
   const Scratch scratch(isa, x, parts, threads);
   std::byte *packed = call.scratch.data() + scratch.arranged, *own = packed + scratch.packed;
   const float* rows = x.as<float>();
-  if (parts[0].weight.is_blocked()) {
+  if (parts[0].weight.is_blocked) {
     auto* arranged = reinterpret_cast<float*>(call.scratch.data());
     const int64_t given = x.shape.back(1);
     if constexpr (!rounds_x(isa))
@@ -269,7 +142,7 @@ KernelStatus run_parts(const KernelCall& call, std::span<Part> parts, Unary acti
     run_item<isa>({rows, k, scratch.packed ? packed : nullptr, group, reinterpret_cast<float*>(block),
                    reinterpret_cast<float*>(block + scratch.block),
                    reinterpret_cast<float*>(block + scratch.block + scratch.side), threads},
-                  part, i, std::min(part.plan.rows, m - i), j, std::min(part.plan.columns, part.weight.n() - j),
+                  part, i, std::min(part.plan.rows, m - i), j, std::min(part.plan.columns, part.weight.n - j),
                   activation);
   });
   return {};
@@ -283,7 +156,7 @@ using PartsOf = size_t (*)(const LinearState& state, std::span<const TensorView>
 
 size_t linear_parts(const LinearState& state, std::span<const TensorView> inputs, std::span<const TensorView> outputs,
                     Part* parts) {
-  parts[0].weight = weight_of(state, inputs, 1, 3, 4);
+  parts[0].weight = operand_weight(state, inputs, 1, 3, 4);
   if (!outputs.empty()) parts[0].y = &outputs[0];
   if (inputs.size() > 2 && inputs[2].present()) parts[0].bias = &inputs[2];
   return 1;
@@ -294,7 +167,7 @@ size_t linears_parts(const LinearState& state, std::span<const TensorView> input
   const size_t each = state.parts, count = (inputs.size() - 1) / each;
   for (size_t i = 0; i < count; ++i) {
     const size_t at = 1 + i * each;
-    parts[i].weight = weight_of(state, inputs, at, at + 1, each > 2 ? at + 2 : inputs.size());
+    parts[i].weight = operand_weight(state, inputs, at, at + 1, each > 2 ? at + 2 : inputs.size());
     if (!outputs.empty()) parts[i].y = &outputs[i];
   }
   return count;
@@ -302,8 +175,8 @@ size_t linears_parts(const LinearState& state, std::span<const TensorView> input
 
 size_t gated_parts(const LinearState& state, std::span<const TensorView> inputs, std::span<const TensorView> outputs,
                    Part* parts) {
-  parts[0].gate = weight_of(state, inputs, 1, 3, 4);
-  parts[0].weight = weight_of(state, inputs, 2, 5, 6);
+  parts[0].gate = operand_weight(state, inputs, 1, 3, 4);
+  parts[0].weight = operand_weight(state, inputs, 2, 5, 6);
   if (!outputs.empty()) parts[0].y = &outputs[0];
   return 1;
 }
@@ -393,14 +266,7 @@ std::shared_ptr<const KernelState> prepare_linear(const NodeInfo& node) {
 std::shared_ptr<const KernelState> prepare_gated(const NodeInfo& node) {
   auto state = std::make_shared<GateState>();
   read_attributes(node, *state);
-  std::string name = node.attributes.string("activation", "identity");
-  if (name == "silu") state->activation = Unary::silu;
-  else if (name == "gelu_tanh") state->activation = Unary::gelu_tanh;
-  else if (name == "gelu") state->activation = Unary::gelu;
-  else if (name == "relu") state->activation = Unary::relu;
-  else if (name != "identity")
-    throw Error(Code::unsupported, cat(node.op, ": unknown activation ", quote(name)),
-                "use silu, gelu_tanh, gelu, relu or identity");
+  state->activation = activation_named(node.op, node.attributes.string("activation", "identity"));
   return state;
 }
 
@@ -431,6 +297,16 @@ void add_for(KernelTable& table) {
 }
 
 }  // namespace
+
+Unary activation_named(std::string_view op, const std::string& name) {
+  if (name == "silu") return Unary::silu;
+  if (name == "gelu_tanh") return Unary::gelu_tanh;
+  if (name == "gelu") return Unary::gelu;
+  if (name == "relu") return Unary::relu;
+  if (name == "identity") return Unary::identity;
+  throw Error(Code::unsupported, cat(op, ": unknown activation ", quote(name)),
+              "use silu, gelu_tanh, gelu, relu or identity");
+}
 
 void add_linear(KernelTable& table, Isa isa) {
   if (isa == Isa::avx2) add_for<Isa::avx2>(table);

@@ -15,6 +15,7 @@ void add_reduce(KernelTable& table);
 void add_order(KernelTable& table);
 void add_matmul(KernelTable& table);
 void add_linear(KernelTable& table);
+void add_experts(KernelTable& table);
 void add_einsum(KernelTable& table);
 void add_convolve(KernelTable& table);
 void add_softmax(KernelTable& table);

@@ -73,20 +73,10 @@ KernelStatus linears(const KernelCall& call, const WeightAttributes& attributes)
   return {};
 }
 
-double relu(double x) { return x < 0 ? 0 : x; }
-double identity(double x) { return x; }
-
 struct GatedAttributes {
   explicit GatedAttributes(const NodeInfo& node) : zero(node.attributes.integer("zero", 0)) {
-    struct Row {
-      std::string_view name;
-      double (*f)(double);
-    };
-    static constexpr Row rows[] = {
-        {"silu", silu}, {"gelu_tanh", gelu_tanh}, {"gelu", gelu}, {"relu", relu}, {"identity", identity}};
-    std::string name = node.attributes.string("activation", "silu");
-    for (const Row& row : rows)
-      if (row.name == name) activation = row.f;
+    const std::string name = node.attributes.string("activation", "silu");
+    activation = activation_named(name);
     if (!activation)
       throw Error(Code::bad_model, cat(node.op, ": activation is ", quote(name),
                                        ", expected silu, gelu_tanh, gelu, relu or identity"));

@@ -16,6 +16,7 @@ void register_reference_kernels(KernelTable& table) {
   add_order(table);
   add_matmul(table);
   add_linear(table);
+  add_experts(table);
   add_einsum(table);
   add_convolve(table);
   add_softmax(table);

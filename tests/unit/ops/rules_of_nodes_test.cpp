@@ -104,6 +104,28 @@ TEST(RulesOfNodes, QuantisedWeights) {
   EXPECT_EQ(rule(net, "plait.Embedding", {w, ids, scales}), "@v c l, b s, *@v c -> b s (c l)");
 }
 
+/// Experts are cut by their number, and their hidden dimension where nothing is added behind it.
+TEST(RulesOfNodes, Experts) {
+  Net net;
+  ValueId x = net.input("b s 64"), numbers = net.input("b s 2", DType::i64), shares = net.input("b s 2");
+  ValueId gate = net.weight({4, 96, 64}), down = net.weight({4, 64, 96}), bias = net.weight({4, 96});
+  EXPECT_EQ(rule(net, "plait.Experts", {x, numbers, shares, gate, no_value, down}),
+            "b s [h], b s k, *b s k, @e f [h], , *@e o f -> b s o");
+  EXPECT_EQ(net.type(net.graph.nodes.back().outputs[0]), "f32[b, s, 64]");
+  EXPECT_EQ(rule(net, "plait.Experts", {x, numbers, shares, gate, gate, down}),
+            "b s [h], b s k, *b s k, @e f [h], *@e f [h], *@e o f -> b s o");
+  EXPECT_EQ(rule(net, "plait.Experts", {x, numbers, shares, gate, gate, down, bias, bias, net.weight({4, 64})}),
+            "b s [h], b s k, *b s k, @e [f] [h], @e [f] [h], @e o [f], @e [f], @e [f], @e o -> b s o");
+  ValueId codes = net.weight({4, 96, 2, 32}, DType::u4), scales = net.weight({4, 96, 2});
+  ValueId down_codes = net.weight({4, 64, 3, 32}, DType::u4), down_scales = net.weight({4, 64, 3});
+  ValueId zeros = net.weight({4, 64, 3}, DType::u8);
+  EXPECT_EQ(rule(net, "plait.Experts",
+                 {x, numbers, shares, codes, codes, down_codes, no_value, no_value, no_value, scales, no_value,
+                  scales, no_value, down_scales, zeros}),
+            "b s ([c] [l]), b s k, *b s k, @e (m n) [c] [l], @e (m n) [c] [l], @e o m n, , , , @e (m n) [c], , "
+            "*@e (m n) [c], , *@e o m, @e o m -> b s o");
+}
+
 TEST(RulesOfNodes, Contractions) {
   Net net;
   ValueId x = net.input("b s 64"), w = net.weight({64, 8});
