@@ -299,16 +299,44 @@ Tensor converted(const Tensor& in, DType dtype, ThreadPool* pool) {
 
 }  // namespace
 
+namespace {
+
+/// What the steps start from.
+DType first_dtype(const Constant& constant) {
+  return constant.parts.empty() ? constant.source.dtype() : constant.parts[0].dtype();
+}
+Shape first_shape(const Constant& constant) {
+  if (constant.parts.empty()) return constant.source.shape();
+  Shape out{static_cast<int64_t>(constant.parts.size())};
+  for (int64_t size : constant.parts[0].shape()) out.push_back(size);
+  return out;
+}
+
+Tensor stacked(const std::vector<Constant>& parts, const Shape& shape, ThreadPool* pool) {
+  Tensor out(parts[0].dtype(), shape);
+  const int64_t each = out.bytes() / static_cast<int64_t>(parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Tensor part = materialize(parts[i], pool);
+    if (part.dtype() != out.dtype() || part.bytes() != each)
+      throw Error(Code::internal, "the parts of a stacked constant are not alike");
+    if (each) std::memcpy(out.data() + static_cast<int64_t>(i) * each, part.data(), static_cast<size_t>(each));
+    parts[i].drop_source();
+  }
+  return out;
+}
+
+}  // namespace
+
 DType Constant::dtype() const {
-  DType out = source.dtype();
+  DType out = first_dtype(*this);
   for (const RecipeStep& step : steps)
     if (step.kind == Kind::cast || step.kind == Kind::reinterpret) out = step.dtype;
   return out;
 }
 
 Shape Constant::shape() const {
-  Shape out = source.shape();
-  DType dtype = source.dtype();
+  Shape out = first_shape(*this);
+  DType dtype = first_dtype(*this);
   for (const RecipeStep& step : steps) {
     out = step.kind == Kind::reinterpret ? reinterpreted(out, dtype, step.dtype) : apply(step, out);
     if (step.dtype != DType::none) dtype = step.dtype;
@@ -316,8 +344,19 @@ Shape Constant::shape() const {
   return out;
 }
 
+int64_t Constant::source_bytes() const {
+  int64_t out = source.bytes();
+  for (const Constant& part : parts) out += part.source_bytes();
+  return out;
+}
+
+void Constant::drop_source() const {
+  if (parts.empty()) source.drop();
+  for (const Constant& part : parts) part.drop_source();
+}
+
 void check_steps(const Constant& constant) {
-  Constant so_far{{}, constant.source, {}};
+  Constant so_far{{}, constant.source, {}, constant.parts};
   for (const RecipeStep& step : constant.steps) {
     if (!fits(step, so_far.shape(), so_far.dtype()))
       throw Error(Code::invalid_argument, cat("step \"", text({step}), "\" does not fit ", dtype_name(so_far.dtype()),
@@ -327,7 +366,7 @@ void check_steps(const Constant& constant) {
 }
 
 Tensor materialize(const Constant& constant, ThreadPool* pool) {
-  Tensor out = constant.source;
+  Tensor out = constant.parts.empty() ? constant.source : stacked(constant.parts, first_shape(constant), pool);
   for (const RecipeStep& step : constant.steps) {
     switch (step.kind) {
       case Kind::transpose: out = transposed(out, step, pool); break;

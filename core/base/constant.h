@@ -31,9 +31,15 @@ struct Constant {
   std::string initializer;        ///< the tensor's name in the file; "" for what was computed
   Tensor source;                  ///< as the file has it
   std::vector<RecipeStep> steps;  ///< applied in order
+  /// Not empty: these, of one dtype and shape, stacked along a new first axis, stand for the source, and no tensor of the
+  /// file is the whole.
+  std::vector<Constant> parts;
 
   DType dtype() const;  ///< after the steps
   Shape shape() const;
+  int64_t source_bytes() const;  ///< of the file
+  /// Tells the file that these bytes will not be read again soon.
+  void drop_source() const;
 };
 
 /// Throws Error(invalid_argument) when a step does not fit what it is applied to: of a constant that was read from text.

@@ -11,7 +11,7 @@ void Store::load(const Program& program, std::span<const int64_t> symbols, Threa
   for (const StoreEntry& entry : program.entries) {
     if (has(entry.key)) continue;
     missing.push_back(&entry);
-    if (entry.source) total += entry.source->source.bytes();
+    if (entry.source) total += entry.source->source_bytes();
   }
   if (progress) progress->stage(1, total);
   for (const StoreEntry* entry : missing) {
@@ -23,9 +23,9 @@ void Store::load(const Program& program, std::span<const int64_t> symbols, Threa
       continue;
     }
     Tensor made = materialize(*entry->source, pool);
-    if (made.blob() != entry->source->source.blob()) entry->source->source.drop();
+    if (made.blob() != entry->source->source.blob()) entry->source->drop_source();
     put(entry->key, std::move(made));
-    if (progress) progress->advance(entry->source->source.bytes());
+    if (progress) progress->advance(entry->source->source_bytes());
   }
 }
 

@@ -31,7 +31,8 @@ Node& Graph::add_node(std::string op, std::vector<ValueId> node_inputs, int coun
 }
 
 const Tensor* Graph::constant(ValueId id) const {
-  if (id == no_value || !value(id).constant || !value(id).constant->steps.empty()) return nullptr;
+  if (id == no_value || !value(id).constant) return nullptr;
+  if (!value(id).constant->steps.empty() || !value(id).constant->parts.empty()) return nullptr;
   return &value(id).constant->source;
 }
 

@@ -54,6 +54,11 @@ struct Writer {
 
   std::string constant_text(const Constant& constant) const {
     const Tensor& source = constant.source;
+    if (!constant.parts.empty()) {
+      std::vector<std::string> parts;
+      for (const Constant& part : constant.parts) parts.push_back(constant_text(part));
+      return cat("stack (", join(parts, "), ("), ")", constant.steps.empty() ? "" : cat(" ; ", text(constant.steps)));
+    }
     bool file = !constant.initializer.empty();
     std::string out = file ? cat("file ", quote(constant.initializer, whole)) : "inline";
     out += cat(" : ", dtype_name(source.dtype()), source.shape().text(), " =");
@@ -267,35 +272,51 @@ class Reader {
       if (kind == std::end(kinds)) bad("unknown step");
       RecipeStep step{kind->second, {}, DType::none};
       if (step.kind == RecipeStep::Kind::cast || step.kind == RecipeStep::Kind::reinterpret) {
-        step.dtype = dtype_from_name(word(" ;"));
+        step.dtype = dtype_from_name(word(" ;)"));
         if (step.dtype == DType::none) bad("unknown dtype");
       } else {
-        while (!done() && text_[at_] != ';') step.numbers.push_back(integer());
+        while (!done() && text_[at_] != ';' && text_[at_] != ')') step.numbers.push_back(integer());
       }
       out.push_back(std::move(step));
     }
     return out;
   }
 
-  void constant() {
-    ValueId id = declared();
-    expect("=");
+  Constant written_constant(int depth) {
     Constant constant;
-    if (take("file")) constant.initializer = string();
-    else expect("inline");
-    expect(":");
-    DType of = dtype();
-    Shape shape(integers());
-    expect("=");
-    if (take("...")) bad("a constant was left out of the text");
-    constant.source = elements(of, shape);
+    if (take("stack")) {
+      if (depth > 4) bad("stacks are nested too deep");
+      do {
+        expect("(");
+        constant.parts.push_back(written_constant(depth + 1));
+        expect(")");
+        const Constant &one = constant.parts.back(), &first = constant.parts[0];
+        if (one.dtype() != first.dtype() || one.shape() != first.shape()) bad("the parts of a stack are not alike");
+        if (one.shape().rank() == Shape::max_rank) bad("a stack of too many dimensions");
+      } while (take(","));
+    } else {
+      if (take("file")) constant.initializer = string();
+      else expect("inline");
+      expect(":");
+      DType of = dtype();
+      Shape shape(integers());
+      expect("=");
+      if (take("...")) bad("a constant was left out of the text");
+      constant.source = elements(of, shape);
+    }
     constant.steps = steps();
     try {
       check_steps(constant);
     } catch (const Error& error) {
       bad(error.message());
     }
-    ValueId made = graph_.add_constant(std::move(constant));
+    return constant;
+  }
+
+  void constant() {
+    ValueId id = declared();
+    expect("=");
+    ValueId made = graph_.add_constant(written_constant(0));
     std::swap(graph_.value(id).constant, graph_.value(made).constant);
     graph_.value(id).type = graph_.value(made).type;
   }

@@ -45,6 +45,7 @@ class Raiser {
     raise_layers(graph_, context_);
     cancel_transposes(graph_);
     refold();
+    if (raise_experts(graph_, context_, tokens_)) refold();
     std::string why;
     if (!tokens_are_free(graph_, context_, tokens_, why)) return refuse(why);
     read_sizes();
@@ -445,6 +446,7 @@ std::vector<std::string> patterns_of(const Graph& graph, const Node& node) {
   if (node.op == "plait.RoPE") return {"RoPE"};
   if (node.op == "plait.Embedding") return {"Embedding"};
   if (node.op == "plait.Linear") return {cat("Linear ", dtype_name(graph.value(node.inputs[1]).type.dtype))};
+  if (node.op == "plait.Experts") return {cat("Experts ", dtype_name(graph.value(node.inputs[3]).type.dtype))};
   if (node.op == "Relu") return {"activation relu"};
   if (node.op == "Swish")
     return {node.attributes.real("alpha", 1) == 1 ? "activation silu" : "activation quick_gelu"};

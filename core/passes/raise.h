@@ -121,6 +121,10 @@ std::shared_ptr<Constant> storage_constant(const Constant& constant, bool transp
 /// Lifts regions to canonical ops in place, which keep the names of the nodes where the regions end: Linear, Embedding,
 /// RMSNorm, LayerNorm, RoPE, activations.
 void raise_layers(Graph& graph, PassContext& context);
+/// Mixtures of experts, of whatever form, become plait.Experts; `tokens` counts the rows. False when there was none.
+bool raise_experts(Graph& graph, PassContext& context, SymbolId tokens);
+/// The weights of a plait.Experts, stored as those of Linears are.
+void store_experts(Graph& graph, const PassContext& context, Node& node);
 /// Linears whose results are only cut into parts become a Linear a part. False when there was none.
 bool split_linears(Graph& graph);
 /// Transposes that only undo each other go, also through ops that work on the last axis alone.

@@ -17,6 +17,7 @@ class LayerRaiser {
   void run() {
     data_ = data_values(graph_, context_.decoder.interface);
     for (Node& node : graph_.nodes) raise_linear(node);
+    for (Node& node : graph_.nodes) store_experts(graph_, context_, node);
     add_biases();
     split_linears(graph_);
     for (Node& node : graph_.nodes) raise_embedding(node);
@@ -174,14 +175,32 @@ bool LayerRaiser::lift(size_t index) {
 
 }  // namespace
 
+void store_experts(Graph& graph, const PassContext& context, Node& node) {
+  if (node.op != "plait.Experts" || graph.value(node.inputs[0]).type.dtype != DType::f32) return;
+  const bool narrow = context.options.dtype == DType::bf16;
+  bool all_narrow = narrow;
+  for (size_t k : {size_t{3}, size_t{4}, size_t{5}}) {
+    if (node.inputs[k] == no_value) continue;
+    const auto constant = graph.value(node.inputs[k]).constant;
+    const bool whole = constant && is_float(constant->dtype());
+    all_narrow = all_narrow && whole;
+    if (!whole) continue;
+    auto weight = storage_constant(*constant, false);
+    if (narrow && weight->dtype() == DType::f32) add_step(*weight, {RecipeStep::Kind::cast, {}, DType::bf16});
+    all_narrow = all_narrow && weight->dtype() == DType::bf16;
+    node.inputs[k] = graph.add_constant(*weight);
+  }
+  if (all_narrow) node.attributes.set("round_x", int64_t{1});
+}
+
 std::shared_ptr<Constant> storage_constant(const Constant& constant, bool transpose) {
   auto weight = std::make_shared<Constant>(constant);
   if (transpose) add_step(*weight, {RecipeStep::Kind::transpose, {1, 0}, {}});
   auto& steps = weight->steps;
   for (size_t i = steps.size(); i-- > 0;) {
     bool widens = steps[i].kind == RecipeStep::Kind::cast && steps[i].dtype == DType::f32;
-    Constant before{
-        weight->initializer, weight->source, {steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(i)}};
+    Constant before = *weight;
+    before.steps.resize(i);
     if (widens && (before.dtype() == DType::bf16 || before.dtype() == DType::f16)) {
       steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(i));
       // What stood around the cast may now meet: two transposes that undo each other.

@@ -52,6 +52,7 @@ class QuantisedRaiser {
       else if (node.op == "MatMul" || node.op == "Gemm") raise_product(node);
       else if (node.op == "Gather") raise_gather(node);
       else if (node.op == "Mul" && dynamic_) raise_dynamic(node);
+      else if (node.op == "plait.Experts") store_scales(node);
     }
     for (const auto& [from, to] : moved_) graph_.replace_uses(from, to);
     for (Node& node : added_) graph_.nodes.push_back(std::move(node));
@@ -105,6 +106,7 @@ class QuantisedRaiser {
   void raise_product(Node& node);
   void raise_gather(Node& node);
   void raise_dynamic(Node& node);
+  void store_scales(Node& node);
   std::optional<Dequantised> dequantised(ValueId id, bool& transposed) const;
 
   Graph& graph_;
@@ -168,6 +170,13 @@ std::optional<Constant> zeros_of_blocks(const Constant& packed, int64_t n, int64
   reshape(out, {n, all / n});
   if (all / n > blocks) add_step(out, {Kind::slice, {1, 0, blocks}, {}});
   return out;
+}
+
+/// The importer has written experts whose weights are codes as the canonical op; of their scales it has kept the file's form.
+void QuantisedRaiser::store_scales(Node& node) {
+  for (size_t k : {size_t{9}, size_t{11}, size_t{13}})
+    if (const Constant* scales = constant(node, k))
+      node.inputs[k] = graph_.add_constant(stored_scales(*scales, false));
 }
 
 void QuantisedRaiser::raise_bits(Node& node) {

@@ -59,6 +59,18 @@ struct OldNode {
     return graph.value(like).type.dtype == DType::f32 ? scalar : emit("CastLike", {scalar, like});
   }
 
+  /// The sizes of a weight that the file holds.
+  std::vector<int64_t> weight_dims(size_t index) const {
+    const auto& dims = graph.value(required(index)).type.dims;
+    std::vector<int64_t> out;
+    for (const Dim& dim : dims ? *dims : Dims{}) {
+      if (!dim.is_constant()) throw Error(Code::unsupported, cat("the sizes of input ", index, " are not constant"));
+      out.push_back(dim.constant());
+    }
+    if (out.empty()) throw Error(Code::unsupported, cat("the sizes of input ", index, " are not known"));
+    return out;
+  }
+
   /// Moves the list attribute `name` to input `index`, where it is given.
   bool list_to_input(std::string_view name, size_t index) {
     if (!node.attributes.has(name)) return false;
@@ -81,5 +93,7 @@ void spell_causal_conv(OldNode& old);
 void spell_attention_gate(OldNode& old);
 void spell_gated_norm(OldNode& old);
 void spell_linear_attention(OldNode& old);
+void spell_experts(OldNode& old);
+void spell_quantised_experts(OldNode& old);
 
 }  // namespace plait::onnx_import

@@ -13,18 +13,6 @@ void refuse_rollback(OldNode& old) {
                 "export the model without a state window");
 }
 
-/// The sizes of a weight that the file holds.
-std::vector<int64_t> weight_dims(const OldNode& old, size_t index) {
-  const auto& dims = old.graph.value(old.required(index)).type.dims;
-  std::vector<int64_t> out;
-  for (const Dim& dim : dims ? *dims : Dims{}) {
-    if (!dim.is_constant()) throw Error(Code::unsupported, cat("the sizes of input ", index, " are not constant"));
-    out.push_back(dim.constant());
-  }
-  if (out.empty()) throw Error(Code::unsupported, cat("the sizes of input ", index, " are not known"));
-  return out;
-}
-
 }  // namespace
 
 /// com.microsoft.CausalConvWithState over one dimension is ONNX's.
@@ -54,7 +42,7 @@ void spell_gated_norm(OldNode& old) {
   const std::string activation = old.node.attributes.string("activation", "silu");
   if (activation != "silu" && activation != "swish" && activation != "sigmoid")
     throw Error(Code::bad_model, cat("attribute activation is ", quote(activation)), "silu or sigmoid is expected");
-  const int64_t d = weight_dims(old, 1).back();
+  const int64_t d = old.weight_dims(1).back();
   if (d < 1) throw Error(Code::bad_model, "the norm's weight is empty");
   ValueId x = old.required(0), gate = old.required(2);
   const auto& dims = old.graph.value(x).type.dims;

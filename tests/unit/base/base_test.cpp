@@ -143,6 +143,19 @@ TEST(Constant, StepsMakeWhatTheySay) {
   EXPECT_EQ(materialize(rows).blob(), rows.source.blob());
 }
 
+TEST(Constant, PartsAreStacked) {
+  using Kind = RecipeStep::Kind;
+  const Constant first{"a", counting({2, 3}), {{Kind::transpose, {1, 0}, {}}}}, second{"b", counting({3, 2}), {}};
+  const Constant stack{{}, {}, {{Kind::slice, {1, 1, 3}, {}}}, {first, second}};
+  EXPECT_EQ(stack.dtype(), DType::f32);
+  EXPECT_EQ(stack.shape(), (Shape{2, 2, 2}));
+  EXPECT_EQ(stack.source_bytes(), 48);
+  const float expected[] = {1, 4, 2, 5, 2, 3, 4, 5};
+  Tensor made = materialize(stack);
+  ASSERT_EQ(made.shape(), stack.shape());
+  EXPECT_EQ(std::memcmp(made.data(), expected, sizeof expected), 0);
+}
+
 TEST(Constant, ElementsThatShareBytes) {
   using Kind = RecipeStep::Kind;
   std::mt19937 random(3);

@@ -14,6 +14,8 @@ TEST(TextForm, RoundTrips) {
   std::string once = text(graph), twice = text(parse_graph(once));
   EXPECT_EQ(once, twice);
   EXPECT_EQ(graph.nodes.size(), 2u);
+  EXPECT_EQ(graph.value(7).constant->shape(), (Shape{2, 1, 2}));
+  EXPECT_NE(once.find("stack (file \"a\""), std::string::npos) << once;
   EXPECT_EQ(graph.nodes[1].stage, 2);
   EXPECT_EQ(graph.nodes[0].attributes.real("alpha", 0), 0.5);
   EXPECT_EQ(graph.value(graph.find("w")).constant->shape(), (Shape{3, 2}));
@@ -24,6 +26,7 @@ TEST(TextForm, RoundTrips) {
 TEST(TextForm, ErrorsNameTheLine) {
   for (const char* bad : {"input %0 : f32[1]\nnonsense", "input %0 : f32[1]\noutput %1",
                           "input %0 : f32[1]\ninput %0 : f32[1]", "input %0 : f99[1]\nx",
+                          "const %0 = stack (inline : f32[1] = 1), (inline : f32[2] = 1 2)",
                           "input %0 : f32[1]\nnode \"\" : %1 : f32[1] = Neg(%0", "input %0 : f32[1]\nbody \"x\" {"}) {
     try {
       parse_graph(bad);

@@ -22,13 +22,14 @@ Canonical canonical(const ZooModel& model) {
     if (pass != "raise") return;
     static const std::set<std::string, std::less<>> counted = {
         "plait.Linear",       "plait.Embedding", "plait.RoPE", "plait.PagedAttention", "RMSNormalization", "Gelu",
-        "LayerNormalization", "Swish",           "Relu"};
+        "LayerNormalization", "Swish",           "Relu",       "plait.Experts"};
     for (const Node& node : graph.nodes) {
       if (!counted.count(node.op)) continue;
       // Tables of angles are looked up once a layer, or once in all.
       if (node.op == "plait.Embedding" && graph.value(node.inputs[1]).name != "input_ids") continue;
       ++out.ops[node.op];
-      bool weighs = node.op == "plait.Linear" || node.op == "plait.Embedding" || node.op.ends_with("Normalization");
+      bool weighs = node.op == "plait.Linear" || node.op == "plait.Embedding" || node.op == "plait.Experts" ||
+                    node.op.ends_with("Normalization");
       for (size_t k = 0; weighs && k < node.inputs.size(); ++k) {
         const auto& constant = node.inputs[k] == no_value ? nullptr : graph.value(node.inputs[k]).constant;
         if (!constant || !is_float(constant->dtype())) continue;
@@ -63,6 +64,25 @@ TEST_P(Families, DialectsBecomeOneGraph) {
     EXPECT_EQ(now.weights.size(), first->weights.size());
     EXPECT_TRUE(now.weights == first->weights) << "weights differ";
   }
+}
+
+/// However experts are written, each mixture is one op.
+TEST(Experts, AreOneOpInEveryDialect) {
+  const std::map<std::string, int> layers = {{"deepseek_v3", 1}, {"gpt_oss", 2}, {"gpt_oss_fused", 2},
+                                             {"granitemoe", 2},  {"mixtral", 2}, {"qwen2_moe", 2},
+                                             {"qwen3_moe", 2}};
+  size_t seen = 0;
+  for (const ZooModel& model : zoo()) {
+    auto family = layers.find(model.family);
+    if (family == layers.end()) continue;
+    ++seen;
+    Decoder found = recognise(imported(model), World::get().options());
+    int mixtures = 0;
+    for (const auto& [what, count] : found.features())
+      if (what.starts_with("Experts ")) mixtures += count;
+    EXPECT_EQ(mixtures, family->second) << model.name;
+  }
+  EXPECT_GE(seen, layers.size());
 }
 
 std::vector<std::string> families() {
