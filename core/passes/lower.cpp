@@ -16,8 +16,11 @@ bool is_view(std::string_view op) {
   return op == "Reshape" || op == "Squeeze" || op == "Unsqueeze" || op == "Flatten" || op == "Identity";
 }
 
-/// Ops that write into an array of the store and hand it on: output k is input k.
-bool is_update(std::string_view op) { return op == "plait.KvWrite"; }
+/// Of ops that write into arrays of the store and hand them on, how many: output k is input k for so many.
+size_t updates(std::string_view op) {
+  if (op == "plait.KvWrite") return 2;
+  return op == "plait.CausalConv" || op == "plait.LinearAttention" ? 1 : 0;
+}
 
 class Lowering {
  public:
@@ -124,7 +127,7 @@ class Lowering {
       ValueId id = node.outputs[k];
       if (id == no_value) {
         instruction.outputs.push_back(-1);
-      } else if (is_update(node.op)) {
+      } else if (k < updates(node.op)) {
         instruction.outputs.push_back(buffer_of_[static_cast<size_t>(id)] = buffer(node.inputs[k]));
       } else {
         instruction.outputs.push_back(add_buffer(id, Buffer::Place::arena, 0));
@@ -140,7 +143,7 @@ class Lowering {
   /// Ops without a rule that join operands of open sizes, such as Concat, may take any of them for equal.
   bool takes_sizes_for_equal(const Node& node) const {
     const OpSchema* schema = options_.ops.find(node.op);
-    if (!schema || is_update(node.op)) return false;
+    if (!schema || updates(node.op)) return false;
     std::vector<Type> inputs, outputs;
     int open = 0;
     for (ValueId id : node.inputs) {

@@ -28,6 +28,7 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_elementwise(table, isa);
     add_matmul(table, isa);
     add_transpose(table, isa);
+    add_recurrent(table, isa);
   }
 }
 

@@ -21,5 +21,6 @@ void add_moves(KernelTable& table, Isa isa);
 void add_elementwise(KernelTable& table, Isa isa);
 void add_matmul(KernelTable& table, Isa isa);
 void add_transpose(KernelTable& table, Isa isa);
+void add_recurrent(KernelTable& table, Isa isa);
 
 }  // namespace plait::cpu

@@ -1,4 +1,5 @@
-// CausalConvWithState and LinearAttention (ONNX opset 27).
+// CausalConvWithState and LinearAttention (ONNX opset 27), and their forms over ragged rows with states in slots:
+// plait.CausalConv and plait.LinearAttention.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -18,8 +19,7 @@ struct CausalConvAttributes {
   explicit CausalConvAttributes(const NodeInfo& node) {
     std::string name = node.attributes.string("activation", "none");
     if (name != "none" && name != "silu" && name != "swish")
-      throw Error(Code::bad_model,
-                  cat("CausalConvWithState: activation is ", quote(name), ", expected none, silu or swish"));
+      throw Error(Code::bad_model, cat(node.op, ": activation is ", quote(name), ", expected none, silu or swish"));
     silu = name != "none";
   }
   bool silu;
@@ -44,7 +44,7 @@ KernelStatus causal_conv(const KernelCall& call, const CausalConvAttributes& att
       double sum = shift;
       for (int64_t tap = 0; tap < taps; ++tap)
         sum += weights[row % channels * taps + tap] * line[static_cast<size_t>(i + tap)];
-      out[static_cast<size_t>(i)] = attributes.silu ? sum * sigmoid(sum) : sum;
+      out[static_cast<size_t>(i)] = attributes.silu ? silu(sum) : sum;
     }
     store(call.outputs[0], row * n, n, out.data());
     if (output(call, 1).present()) store(call.outputs[1], row * before, before, line.data() + n);
@@ -57,15 +57,17 @@ struct LinearAttentionAttributes {
       : query_heads(node.attributes.integer("q_num_heads")),
         key_heads(node.attributes.integer("kv_num_heads")),
         scale(node.attributes.real("scale", 0)) {
+    const std::string_view op = node.op;
+    const size_t decay = op.starts_with("plait.") ? 6 : 4;
     std::string rule = node.attributes.string("update_rule", "gated_delta");
     if (rule != "linear" && rule != "gated" && rule != "delta" && rule != "gated_delta")
-      throw Error(Code::bad_model, cat("LinearAttention: update_rule is ", quote(rule),
-                                       ", expected linear, gated, delta or gated_delta"));
+      throw Error(Code::bad_model,
+                  cat(op, ": update_rule is ", quote(rule), ", expected linear, gated, delta or gated_delta"));
     gated = rule.starts_with("gated");
     delta = rule.ends_with("delta");
     auto has = [&](size_t k) { return k < node.inputs.size() && node.inputs[k].dtype != DType::none; };
-    if ((gated && !has(4)) || (delta && !has(5)))
-      throw Error(Code::bad_model, cat("LinearAttention: update_rule ", rule, " needs ", gated ? "decay" : "",
+    if ((gated && !has(decay)) || (delta && !has(decay + 1)))
+      throw Error(Code::bad_model, cat(op, ": update_rule ", rule, " needs ", gated ? "decay" : "",
                                        gated && delta ? " and " : "", delta ? "beta" : ""));
   }
   int64_t query_heads, key_heads;
@@ -73,68 +75,67 @@ struct LinearAttentionAttributes {
   bool gated, delta;  ///< the state fades by exp(decay); a value is stored less what its key finds already
 };
 
-/// One state of one batch row: g states and values, h queries, which n outputs share or have, and `keys` keys. Sizes: d of
-/// keys, e of values; the state is [d, e].
+/// Where the operands of one call are, whichever of the two ops it is of.
+struct LinearAttentionOperands {
+  TensorView query, key, value, decay, beta, output;
+};
+
+/// One state of some tokens: g states and values, h queries, which n outputs share or have, and `keys` keys. Sizes: d of
+/// keys, e of values; the state is [d, e]. Tokens are counted over all rows.
 struct LinearAttention {
-  LinearAttention(const KernelCall& call, const LinearAttentionAttributes& attributes)
-      : call(call),
+  LinearAttention(const LinearAttentionOperands& operands, const LinearAttentionAttributes& attributes)
+      : operands(operands),
         attributes(attributes),
-        b(call.inputs[0].shape[0]),
-        t(call.inputs[0].shape[1]),
+        tokens(operands.query.shape[0] * operands.query.shape[1]),
         h(attributes.query_heads),
         g(attributes.key_heads),
         n(std::max(h, g)),
-        d(call.inputs[0].shape[2] / h),
-        keys(d ? call.inputs[1].shape[2] / d : 0),
-        e(call.inputs[2].shape[2] / g),
-        decay(input(call, 4)),
-        beta(input(call, 5)),
+        d(operands.query.shape[2] / h),
+        keys(d ? operands.key.shape[2] / d : 0),
+        e(operands.value.shape[2] / g),
         scale(attributes.scale != 0 ? attributes.scale : 1 / std::sqrt(static_cast<double>(d))) {}
 
-  /// The operand whose size is not what the others say, 0: none.
-  int32_t misfit() const {
-    auto holds = [&](size_t k, int64_t size) { return input(call, k).elements() == size; };
-    int64_t rows = b * t;
-    if (n % h || n % g || d < 1 || keys < 1 || g % keys || !holds(1, rows * keys * d)) return 1;
-    if (!holds(2, rows * g * e)) return 2;
-    if (input(call, 3).present() && !holds(3, b * g * d * e)) return 3;
-    if (attributes.gated && !holds(4, rows * g * d) && !holds(4, rows * g)) return 4;
-    if (attributes.delta && !holds(5, rows * g) && !holds(5, rows)) return 5;
+  /// 'q', 'k', 'v', 'd' or 'b' for the operand whose size is not what the others say, 0: none.
+  char misfit() const {
+    if (n % h || n % g || d < 1 || keys < 1 || g % keys || operands.key.elements() != tokens * keys * d) return 'k';
+    if (operands.value.elements() != tokens * g * e) return 'v';
+    int64_t decays = operands.decay.elements(), betas = operands.beta.elements();
+    if (attributes.gated && decays != tokens * g * d && decays != tokens * g) return 'd';
+    if (attributes.delta && betas != tokens * g && betas != tokens) return 'b';
     return 0;
   }
 
-  void run_head(int64_t row, int64_t head) const {
-    std::vector<double> state(static_cast<size_t>(d * e)), key(static_cast<size_t>(d)), query(key), value, sum;
-    value.resize(static_cast<size_t>(e));
-    if (input(call, 3).present()) load(call.inputs[3], (row * g + head) * d * e, d * e, state.data());
-    for (int64_t i = 0; i < t; ++i) {
-      int64_t token = row * t + i;
-      load(call.inputs[1], (token * keys + head * keys / g) * d, d, key.data());
-      load(call.inputs[2], (token * g + head) * e, e, value.data());
+  /// Tokens [begin, end) through the state [d, e]. `narrow`: it is rounded to f32 behind each of them, as if it were put
+  /// away and taken out again.
+  void run(std::vector<double>& state, int64_t head, int64_t begin, int64_t end, bool narrow) const {
+    std::vector<double> key(static_cast<size_t>(d)), query(key), value(static_cast<size_t>(e)), sum;
+    for (int64_t token = begin; token < end; ++token) {
+      load(operands.key, (token * keys + head * keys / g) * d, d, key.data());
+      load(operands.value, (token * g + head) * e, e, value.data());
       if (attributes.gated) fade(state, token, head);
       if (attributes.delta) correct(state, key, value, token, head);
       for (int64_t k = 0; k < d; ++k)
         for (int64_t j = 0; j < e; ++j)
           state[static_cast<size_t>(k * e + j)] += key[static_cast<size_t>(k)] * value[static_cast<size_t>(j)];
+      for (size_t i = 0; narrow && i < state.size(); ++i) state[i] = double{static_cast<float>(state[i])};
       for (int64_t at = head * (n / g); at < (head + 1) * (n / g); ++at) {
-        int64_t to = token * n + at;
-        load(call.inputs[0], (token * h + at * h / n) * d, d, query.data());
+        load(operands.query, (token * h + at * h / n) * d, d, query.data());
         sum.assign(static_cast<size_t>(e), 0.0);
         for (int64_t k = 0; k < d; ++k)
           for (int64_t j = 0; j < e; ++j)
             sum[static_cast<size_t>(j)] +=
                 scale * query[static_cast<size_t>(k)] * state[static_cast<size_t>(k * e + j)];
-        store(call.outputs[0], to * e, e, sum.data());
+        store(operands.output, (token * n + at) * e, e, sum.data());
       }
     }
-    if (output(call, 1).present()) store(call.outputs[1], (row * g + head) * d * e, d * e, state.data());
   }
 
   /// decay [b, t, g d], or [b, t, g] for all keys of a head.
   void fade(std::vector<double>& state, int64_t token, int64_t head) const {
-    bool each = decay.elements() == b * t * g * d;
+    bool each = operands.decay.elements() == tokens * g * d;
     for (int64_t k = 0; k < d; ++k) {
-      double factor = std::exp(load_one<double>(decay, each ? (token * g + head) * d + k : token * g + head));
+      double factor =
+          std::exp(load_one<double>(operands.decay, each ? (token * g + head) * d + k : token * g + head));
       for (int64_t j = 0; j < e; ++j) state[static_cast<size_t>(k * e + j)] *= factor;
     }
   }
@@ -142,7 +143,8 @@ struct LinearAttention {
   /// value becomes beta (value - state^T key); beta [b, t, g], or [b, t, 1].
   void correct(const std::vector<double>& state, const std::vector<double>& key, std::vector<double>& value,
                int64_t token, int64_t head) const {
-    double rate = load_one<double>(beta, beta.elements() == b * t * g ? token * g + head : token);
+    bool each = operands.beta.elements() == tokens * g;
+    double rate = load_one<double>(operands.beta, each ? token * g + head : token);
     for (int64_t j = 0; j < e; ++j) {
       double found = 0;
       for (int64_t k = 0; k < d; ++k) found += state[static_cast<size_t>(k * e + j)] * key[static_cast<size_t>(k)];
@@ -150,20 +152,127 @@ struct LinearAttention {
     }
   }
 
-  const KernelCall& call;
+  LinearAttentionOperands operands;
   const LinearAttentionAttributes& attributes;
-  int64_t b, t, h, g, n, d, keys, e;
-  TensorView decay, beta;
+  int64_t tokens, h, g, n, d, keys, e;
   double scale;
 };
 
 /// query [b, t, h d], key [b, t, g d], value [b, t, g e], past? [b, g, d, e], decay?, beta? -> output [b, t, h e],
 /// present? [b, g, d, e]: the recurrence token by token.
 KernelStatus linear_attention(const KernelCall& call, const LinearAttentionAttributes& attributes) {
-  LinearAttention problem(call, attributes);
-  if (int32_t slot = problem.misfit()) return {KernelCode::bad_value, slot, input(call, slot).elements()};
-  share(call.pool, problem.b * problem.g, problem.b * problem.t * problem.h * problem.d * problem.e,
-        [&](int64_t i) { problem.run_head(i / problem.g, i % problem.g); });
+  const TensorView past = input(call, 3), present = output(call, 1);
+  LinearAttention problem(
+      {call.inputs[0], call.inputs[1], call.inputs[2], input(call, 4), input(call, 5), call.outputs[0]}, attributes);
+  const int64_t b = call.inputs[0].shape[0], t = call.inputs[0].shape[1], size = problem.d * problem.e;
+  if (char which = problem.misfit()) {
+    auto slot = static_cast<int32_t>(std::string_view("qkv.db").find(which));
+    return {KernelCode::bad_value, slot, input(call, static_cast<size_t>(slot)).elements()};
+  }
+  if (past.present() && past.elements() != b * problem.g * size) return {KernelCode::bad_value, 3, past.elements()};
+  share(call.pool, b * problem.g, b * t * problem.h * size, [&](int64_t i) {
+    std::vector<double> state(static_cast<size_t>(size));
+    if (past.present()) load(past, i * size, size, state.data());
+    problem.run(state, i % problem.g, i / problem.g * t, (i / problem.g + 1) * t, false);
+    if (present.present()) store(present, i * size, size, state.data());
+  });
+  return {};
+}
+
+/// The tokens of a segment, and where its state is and goes.
+struct SegmentRun {
+  int64_t begin, end, from, to;
+};
+
+/// One run for each segment that has tokens. `segments` and `slots` are operands 3 and 4, or 4 and 5 of the call; of
+/// `states` slots.
+KernelStatus read_runs(const KernelCall& call, size_t segments_at, int64_t states, std::vector<SegmentRun>& runs) {
+  std::vector<int64_t> segments = to_ints(call.inputs[segments_at]), slots = to_ints(call.inputs[segments_at + 1]);
+  const auto at = static_cast<int32_t>(segments_at);
+  const auto count = static_cast<int64_t>(slots.size()) / 2;
+  std::vector<bool> seen(static_cast<size_t>(count));
+  for (size_t i = 0; i < segments.size();) {
+    const int64_t segment = segments[i];
+    const size_t begin = i;
+    while (i < segments.size() && segments[i] == segment) ++i;
+    if (segment == -1) continue;
+    if (segment < 0 || segment >= count) return {KernelCode::index_out_of_range, at, segment};
+    if (seen[static_cast<size_t>(segment)]) return {KernelCode::bad_value, at, segment};  // its tokens are apart
+    seen[static_cast<size_t>(segment)] = true;
+    const int64_t* slot = slots.data() + 2 * segment;
+    for (int64_t one : {slot[0], slot[1]})
+      if (one < -1 || one >= states) return {KernelCode::index_out_of_range, at + 1, one};
+    runs.push_back({static_cast<int64_t>(begin), static_cast<int64_t>(i), slot[0], slot[1]});
+  }
+  return {};
+}
+
+/// Slots that nobody writes stay as they were: the state is updated in place, or copied first.
+void keep_slots(const KernelCall& call) {
+  if (call.outputs[0].data != call.inputs[0].data)
+    copy_elements(call.inputs[0], 0, call.outputs[0], 0, call.inputs[0].elements());
+}
+
+/// Tokens of no segment give zeros.
+void clear_output(const TensorView& output) {
+  std::vector<double> zeros(static_cast<size_t>(output.elements()));
+  store_all(output, zeros);
+}
+
+/// state [u, k - 1, c], x [b, t, c], w [k, c], segments [b, t], slots [n, 2], bias? [c] -> state, y [b, t, c].
+KernelStatus slot_conv(const KernelCall& call, const CausalConvAttributes& attributes) {
+  const TensorView &state = call.outputs[0], &x = call.inputs[1], &w = call.inputs[2], bias = input(call, 5);
+  const int64_t c = x.shape[2], taps = w.shape[0], before = taps - 1;
+  if (w.shape[1] != c || taps < 1) return {KernelCode::bad_value, 2, w.shape[1]};
+  if (state.shape[1] != before || state.shape[2] != c) return {KernelCode::bad_value, 0, state.shape[1]};
+  if (bias.present() && bias.elements() != c) return {KernelCode::bad_value, 5, bias.elements()};
+  std::vector<SegmentRun> runs;
+  if (KernelStatus status = read_runs(call, 3, state.shape[0], runs); status.code != KernelCode::ok) return status;
+  keep_slots(call);
+  clear_output(call.outputs[1]);
+  Loaded<double> weights(w);
+  for (const SegmentRun& run : runs) {
+    const int64_t n = run.end - run.begin;
+    std::vector<double> lines(static_cast<size_t>((before + n) * c)), out(static_cast<size_t>(c));
+    if (run.from >= 0) load(state, run.from * before * c, before * c, lines.data());
+    load(x, run.begin * c, n * c, lines.data() + before * c);
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t channel = 0; channel < c; ++channel) {
+        double sum = bias.present() ? load_one<double>(bias, channel) : 0;
+        for (int64_t tap = 0; tap < taps; ++tap)
+          sum += weights[tap * c + channel] * lines[static_cast<size_t>((i + tap) * c + channel)];
+        out[static_cast<size_t>(channel)] = attributes.silu ? silu(sum) : sum;
+      }
+      store(call.outputs[1], (run.begin + i) * c, c, out.data());
+    }
+    if (run.to >= 0) store(state, run.to * before * c, before * c, lines.data() + n * c);
+  }
+  return {};
+}
+
+/// state [u, g, d, e], q [b, t, h d], k, v [b, t, g e], segments [b, t], slots [n, 2], decay?, beta? -> state, y.
+KernelStatus slot_attention(const KernelCall& call, const LinearAttentionAttributes& attributes) {
+  const TensorView& state = call.outputs[0];
+  LinearAttention problem(
+      {call.inputs[1], call.inputs[2], call.inputs[3], input(call, 6), input(call, 7), call.outputs[1]}, attributes);
+  if (char which = problem.misfit()) {
+    auto slot = static_cast<int32_t>(std::string_view(".qkv..db").find(which));
+    return {KernelCode::bad_value, slot, input(call, static_cast<size_t>(slot)).elements()};
+  }
+  const int64_t g = problem.g, size = problem.d * problem.e;
+  if (state.shape[1] != g || state.shape[2] != problem.d || state.shape[3] != problem.e)
+    return {KernelCode::bad_value, 0, state.elements()};
+  std::vector<SegmentRun> runs;
+  if (KernelStatus status = read_runs(call, 4, state.shape[0], runs); status.code != KernelCode::ok) return status;
+  keep_slots(call);
+  clear_output(call.outputs[1]);
+  share(call.pool, static_cast<int64_t>(runs.size()) * g, problem.tokens * problem.n * size, [&](int64_t i) {
+    const SegmentRun& run = runs[static_cast<size_t>(i / g)];
+    std::vector<double> numbers(static_cast<size_t>(size));
+    if (run.from >= 0) load(state, (run.from * g + i % g) * size, size, numbers.data());
+    problem.run(numbers, i % g, run.begin, run.end, true);
+    if (run.to >= 0) store(state, (run.to * g + i % g) * size, size, numbers.data());
+  });
   return {};
 }
 
@@ -172,6 +281,8 @@ KernelStatus linear_attention(const KernelCall& call, const LinearAttentionAttri
 void add_recurrent(KernelTable& table) {
   add<causal_conv>(table, "CausalConvWithState", floats);
   add<linear_attention>(table, "LinearAttention", floats);
+  add<slot_conv>(table, "plait.CausalConv", floats, 0);
+  add<slot_attention>(table, "plait.LinearAttention", floats, 0);
 }
 
 }  // namespace plait::reference

@@ -243,6 +243,15 @@ TEST(Infer, PlaitOps) {
             "f32[1, t, 12, 64]");
   EXPECT_EQ(net.type(net.node("plait.Sizes", {}, attrs({{"sizes", std::vector<std::string>{"t", "2*t"}}}))),
             "i64[2]");
+  ValueId slots = net.input("n 2", DType::i32);
+  auto conv = net.nodes("plait.CausalConv", {net.input("u 3 64"), x, net.weight({4, 64}), ids, slots}, 2);
+  EXPECT_EQ(net.type(conv[0]), "f32[u, 3, 64]");
+  EXPECT_EQ(net.type(conv[1]), "f32[1, t, 64]");
+  Attributes heads = attrs({{"q_num_heads", int64_t{4}}, {"kv_num_heads", int64_t{2}}});
+  ValueId states = net.input("u 2 16 8"), few = net.input("1 t 32"), v = net.input("1 t 16"), g = net.input("1 t 2");
+  auto linear = net.nodes("plait.LinearAttention", {states, x, few, v, ids, slots, g, g}, 2, heads);
+  EXPECT_EQ(net.type(linear[0]), "f32[u, 2, 16, 8]");
+  EXPECT_EQ(net.type(linear[1]), "f32[1, t, 32]");
 }
 
 TEST(Infer, MicrosoftOps) {

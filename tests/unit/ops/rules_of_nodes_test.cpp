@@ -126,6 +126,32 @@ TEST(RulesOfNodes, Experts) {
             "*@e (m n) [c], , *@e o m, @e o m -> b s o");
 }
 
+/// Heads and channels may be cut, and the states with them; tokens stay whole.
+TEST(RulesOfNodes, States) {
+  Net net;
+  ValueId x = net.input("1 t 64"), segments = net.input("1 t", DType::i32), slots = net.input("n 2", DType::i32);
+  EXPECT_EQ(rule(net, "plait.CausalConv", {net.input("u 3 64"), x, net.weight({4, 64}), segments, slots}, {}, 2),
+            "[u] [m] c, [b] [t] c, [k] c, [b] [t], [n] 2 -> [u] [m] c, [b] [t] c");
+  auto heads = [](int64_t queries, int64_t states) {
+    return attrs({{"q_num_heads", queries}, {"kv_num_heads", states}});
+  };
+  ValueId narrow = net.input("1 t 32"), each = net.input("1 t 2"), one = net.input("1 t 1");
+  EXPECT_EQ(
+      rule(net, "plait.LinearAttention", {net.input("u 2 16 16"), x, narrow, narrow, segments, slots, narrow, each},
+           heads(4, 2), 2),
+      "[u] g 16 16, [b] [t] (g r 16), [b] [t] (g 16), [b] [t] (g 16), [b] [t], [n] 2, [b] [t] (g 16), [b] [t] g -> "
+      "[u] g 16 16, [b] [t] (g r 16)");
+  ValueId decay = net.input("1 t 4");
+  EXPECT_EQ(rule(net, "plait.LinearAttention",
+                 {net.input("u 4 16 16"), narrow, narrow, x, segments, slots, decay, one}, heads(2, 4), 2),
+            "[u] (g r) 16 16, [b] [t] (g 16), [b] [t] (g 16), [b] [t] (g r 16), [b] [t], [n] 2, [b] [t] (g r), "
+            "[b] [t] 1 -> [u] (g r) 16 16, [b] [t] (g r 16)");
+  EXPECT_EQ(rule(net, "plait.LinearAttention", {net.input("u 4 16 16"), narrow, x, x, segments, slots, decay, decay},
+                 heads(2, 4), 2),
+            "[u] (g r) 16 16, [b] [t] (g 16), [b] [t] (g r 16), [b] [t] (g r 16), [b] [t], [n] 2, [b] [t] (g r), "
+            "[b] [t] (g r) -> [u] (g r) 16 16, [b] [t] (g r 16)");
+}
+
 TEST(RulesOfNodes, Contractions) {
   Net net;
   ValueId x = net.input("b s 64"), w = net.weight({64, 8});

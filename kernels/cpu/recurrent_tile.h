@@ -1,0 +1,47 @@
+#pragma once
+// The per-target heart of plait.CausalConv and plait.LinearAttention: the tokens of one segment, over some columns.
+#include <cstdint>
+
+#include "kernels/cpu/isa.h"
+
+namespace plait::cpu {
+
+/// Channels of a causal convolution: each is computed by itself, tokens and taps ascending.
+struct ConvRun {
+  const float* x;     ///< the first token's; tokens are `stride` apart, as are rows of w, past, kept and y
+  const float* w;     ///< [taps, channels]
+  const float* bias;  ///< or null
+  const float* past;  ///< [taps - 1, channels], or null for zeros
+  float* kept;        ///< the same of the last tokens, or null. May be `past`
+  float* y;
+  int64_t tokens, taps, channels, stride;
+  bool silu;
+};
+
+/// Columns of one state [d, e], from its first `columns` on: each is computed by itself, tokens and keys ascending.
+struct StateRun {
+  const float *q, *k, *v;  ///< the first token's
+  const float* decay;      ///< of all keys, or (decay_each) one for each of d; null: the state does not fade
+  const float* beta;       ///< null: values are stored as they are
+  const float* past;       ///< rows of d, e apart, or null for zeros
+  float* kept;             ///< the same, or null. May be `past`
+  float* y;                ///< of the first query
+  int64_t q_stride, k_stride, v_stride, decay_stride, beta_stride, y_stride;  ///< between tokens
+  int64_t tokens, d, e, columns;
+  int64_t queries, query_stride,
+      result_stride;  ///< that read this state, and how far apart they and their results are
+  bool decay_each;
+  float scale;
+  float* tile;     ///< scratch [d, columns]
+  float* factors;  ///< scratch [d]
+};
+
+struct RecurrentTiles {
+  void (*conv)(const ConvRun& run);
+  void (*state)(const StateRun& run);
+  int64_t columns;  ///< most columns of a StateRun: what its sums hold in registers
+};
+
+const RecurrentTiles& recurrent_tiles(Isa isa);
+
+}  // namespace plait::cpu

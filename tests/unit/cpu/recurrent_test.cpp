@@ -1,0 +1,244 @@
+// plait.CausalConv and plait.LinearAttention: the reference against the ONNX ops that they stand for, the fast kernels against
+// the reference, and a segment's bits in any company and any cut.
+#include "tests/unit/cpu/cpu_test.h"
+
+namespace plait::test {
+namespace {
+
+struct Case {
+  std::string rule = "gated_delta";
+  int64_t queries = 4, keys = 2, states = 2, d = 20, e = 70;
+  bool decay_each = false, beta_for_all = false;
+};
+
+std::vector<Case> cases() {
+  return {{},
+          {.rule = "linear", .queries = 3, .keys = 3, .states = 3, .d = 7, .e = 5},
+          {.rule = "gated", .queries = 2, .keys = 2, .states = 2, .d = 16, .e = 16, .decay_each = true},
+          {.rule = "delta", .queries = 1, .keys = 1, .states = 1, .d = 33, .e = 129},
+          {.rule = "gated_delta", .queries = 2, .keys = 2, .states = 6, .d = 8, .e = 40, .beta_for_all = true},
+          {.rule = "gated_delta", .queries = 2, .keys = 4, .states = 4, .d = 9, .e = 64, .decay_each = true}};
+}
+
+/// Tokens [begin, end) of a segment.
+struct Part {
+  int32_t segment;
+  int64_t begin, end;
+};
+
+/// Operands of the tokens of some segments: what a token has depends on its segment and place alone.
+class Rows {
+ public:
+  explicit Rows(const std::vector<Part>& parts) {
+    for (const Part& part : parts)
+      for (int64_t i = part.begin; i < part.end; ++i) tokens_.push_back({part.segment, i, i + 1});
+  }
+
+  int64_t count() const { return static_cast<int64_t>(tokens_.size()); }
+  Tensor operand(uint64_t which, int64_t width, double low = -1, double high = 1) const {
+    Tensor out(DType::f32, {1, count(), width});
+    for (int64_t i = 0; i < count(); ++i) {
+      const Part& token = tokens_[static_cast<size_t>(i)];
+      auto seed =
+          which * 1000000 + static_cast<uint64_t>(token.segment + 1) * 1000 + static_cast<uint64_t>(token.begin);
+      Tensor row = random_tensor(DType::f32, {width}, seed, low, high);
+      std::memcpy(out.data() + i * row.bytes(), row.data(), static_cast<size_t>(row.bytes()));
+    }
+    return out;
+  }
+  Tensor segments() const {
+    Tensor out(DType::i32, {1, count()});
+    for (int64_t i = 0; i < count(); ++i) out.as<int32_t>()[i] = tokens_[static_cast<size_t>(i)].segment;
+    return out;
+  }
+
+ private:
+  std::vector<Part> tokens_;
+};
+
+Tensor slots(const std::vector<std::pair<int32_t, int32_t>>& pairs) {
+  Tensor out(DType::i32, {static_cast<int64_t>(pairs.size()), 2});
+  for (size_t i = 0; i < pairs.size(); ++i)
+    out.as<int32_t>()[2 * i] = pairs[i].first, out.as<int32_t>()[2 * i + 1] = pairs[i].second;
+  return out;
+}
+
+Attributes attention_attributes(const Case& c) {
+  return attributes({{"update_rule", c.rule}, {"q_num_heads", c.queries}, {"kv_num_heads", c.states}});
+}
+
+/// query, key, value, then decay and beta where the rule has them.
+std::vector<Tensor> attention_operands(const Case& c, const Rows& rows) {
+  std::vector<Tensor> out{rows.operand(1, c.queries * c.d), rows.operand(2, c.keys * c.d, -0.4, 0.4),
+                          rows.operand(3, c.states * c.e), Tensor(), Tensor()};
+  if (c.rule.starts_with("gated")) out[3] = rows.operand(4, c.states * (c.decay_each ? c.d : 1), -1, 0);
+  if (c.rule.ends_with("delta")) out[4] = rows.operand(5, c.beta_for_all ? 1 : c.states, 0, 1);
+  return out;
+}
+
+/// state, y.
+std::vector<Tensor> attend(const Case& c, const std::vector<Part>& parts, const Tensor& state, const Tensor& where,
+                           int threads, std::string_view isa) {
+  Rows rows(parts);
+  std::vector<Tensor> x = attention_operands(c, rows);
+  return run_op(kernels(), "plait.LinearAttention", attention_attributes(c),
+                {state, x[0], x[1], x[2], rows.segments(), where, x[3], x[4]},
+                {{DType::f32, state.shape()}, {DType::f32, {1, rows.count(), std::max(c.queries, c.states) * c.e}}},
+                threads, nullptr, isa);
+}
+
+constexpr int64_t channels = 300, taps = 4;
+
+std::vector<Tensor> convolve(const std::vector<Part>& parts, const Tensor& state, const Tensor& where, int threads,
+                             std::string_view isa, const char* activation = "silu") {
+  Rows rows(parts);
+  return run_op(kernels(), "plait.CausalConv", attributes({{"activation", std::string(activation)}}),
+                {state, rows.operand(1, channels), random_tensor(DType::f32, {taps, channels}, 2), rows.segments(),
+                 where, random_tensor(DType::f32, {channels}, 3)},
+                {{DType::f32, state.shape()}, {DType::f32, {1, rows.count(), channels}}}, threads, nullptr, isa);
+}
+
+/// Tokens of three segments and of none; slot 0 to 4, another to itself, zeros to 2, and one that is not kept.
+const std::vector<Part> mixture{{2, 0, 1}, {0, 5, 17}, {-1, 0, 2}, {3, 0, 3}, {1, 9, 10}};
+const std::vector<std::pair<int32_t, int32_t>> places{{0, 4}, {1, 1}, {-1, 2}, {3, -1}};
+
+TEST(CpuLinearAttention, EqualsReference) {
+  for (const Case& c : cases()) {
+    Tensor state = random_tensor(DType::f32, {6, c.states, c.d, c.e}, 9);
+    auto expected = attend(c, mixture, state, slots(places), 1, "reference");
+    for (const char* isa : {"avx2", "avx512"}) {
+      if (std::find(isas().begin(), isas().end(), isa) == isas().end()) continue;
+      for (int threads : {1, 2}) {
+        SCOPED_TRACE(cat(isa, " ", c.rule, " d ", c.d, " e ", c.e, " threads ", threads));
+        auto actual = attend(c, mixture, state, slots(places), threads, isa);
+        // Sums of 2 d products of numbers around 1, over up to 12 tokens.
+        expect_near(actual[0], expected[0], 1e-5, 1e-5);
+        expect_near(actual[1], expected[1], 1e-5, 2e-5);
+      }
+    }
+  }
+}
+
+TEST(CpuCausalConv, EqualsReference) {
+  for (const char* activation : {"none", "silu"}) {
+    Tensor state = random_tensor(DType::f32, {6, taps - 1, channels}, 9);
+    auto expected = convolve(mixture, state, slots(places), 1, "reference", activation);
+    for (const std::string& isa : isas()) {
+      if (isa != "avx2" && isa != "avx512") continue;
+      auto actual = convolve(mixture, state, slots(places), 2, isa, activation);
+      expect_equal_bits(actual[0], expected[0]);
+      expect_near(actual[1], expected[1], 2e-6, 1e-6);
+    }
+  }
+}
+
+/// Row `index` along the first axis but one (tokens), or the first (slots).
+std::string bits(const Tensor& tensor, int64_t index, bool of_tokens) {
+  const int64_t size = tensor.bytes() / tensor.shape()[of_tokens ? 1 : 0];
+  return std::string(reinterpret_cast<const char*>(tensor.data()) + index * size, static_cast<size_t>(size));
+}
+
+/// Segment 0 of the mixture alone, and cut in two behind each of its tokens: the same bits as in company.
+template <class Run>
+void expect_any_cut(const Tensor& state, const Run& run) {
+  auto company = run(mixture, state, slots(places));
+  for (int64_t cut = 5; cut <= 17; ++cut) {
+    Tensor now = state;
+    std::string rows;
+    for (const Part& part : {Part{0, 5, cut}, Part{0, cut, 17}}) {
+      if (part.begin == part.end) continue;
+      const bool first = part.begin == 5;
+      auto out = run({part}, now, slots({{first ? 0 : 5, part.end == 17 ? 4 : 5}}));
+      now = out[0];
+      for (int64_t i = 0; i < part.end - part.begin; ++i) rows += bits(out[1], i, true);
+    }
+    std::string expected;
+    for (int64_t i = 0; i < 12; ++i) expected += bits(company[1], 1 + i, true);
+    EXPECT_EQ(rows, expected) << "cut at " << cut;
+    EXPECT_EQ(bits(now, 4, false), bits(company[0], 4, false)) << "cut at " << cut;
+  }
+  for (int64_t slot : {0, 3, 5})  // nobody writes there
+    EXPECT_EQ(bits(company[0], slot, false), bits(state, slot, false)) << slot;
+}
+
+TEST(CpuLinearAttention, BitsInAnyCompanyAndCut) {
+  for (const Case& c : cases()) {
+    Tensor state = random_tensor(DType::f32, {6, c.states, c.d, c.e}, 9);
+    for (const char* isa : {"reference", "avx2", "avx512"}) {
+      if (isa != std::string("reference") && std::find(isas().begin(), isas().end(), isa) == isas().end()) continue;
+      SCOPED_TRACE(cat(isa, " ", c.rule));
+      expect_any_cut(state, [&](const std::vector<Part>& parts, const Tensor& before, const Tensor& where) {
+        return attend(c, parts, before, where, 2, isa);
+      });
+    }
+  }
+}
+
+TEST(CpuCausalConv, BitsInAnyCompanyAndCut) {
+  Tensor state = random_tensor(DType::f32, {6, taps - 1, channels}, 9);
+  for (const char* isa : {"reference", "avx2", "avx512"}) {
+    if (isa != std::string("reference") && std::find(isas().begin(), isas().end(), isa) == isas().end()) continue;
+    SCOPED_TRACE(isa);
+    expect_any_cut(state, [&](const std::vector<Part>& parts, const Tensor& before, const Tensor& where) {
+      return convolve(parts, before, where, 2, isa);
+    });
+  }
+}
+
+/// One segment that begins with a state is what ONNX's ops make of it.
+TEST(ReferenceSlots, AreTheOpsOfTheStandard) {
+  const std::vector<Part> parts{{0, 0, 7}};
+  Rows rows(parts);
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(c.rule);
+    Tensor state = random_tensor(DType::f32, {1, c.states, c.d, c.e}, 9);
+    auto got = attend(c, parts, state, slots({{0, 0}}), 1, "reference");
+    std::vector<Tensor> x = attention_operands(c, rows);
+    auto expected =
+        run_op(kernels(), "LinearAttention", attention_attributes(c), {x[0], x[1], x[2], state, x[3], x[4]},
+               {{DType::f32, got[1].shape()}, {DType::f32, state.shape()}}, 1, nullptr, "reference");
+    expect_near(got[1], expected[0], 1e-6, 2e-6);  // the state is rounded to f32 behind each token
+    expect_near(got[0], expected[1], 1e-6, 2e-6);
+  }
+  Tensor state = random_tensor(DType::f32, {1, taps - 1, channels}, 9);
+  auto got = convolve(parts, state, slots({{0, 0}}), 1, "reference");
+  auto transposed = [](const Tensor& tensor, int64_t n, int64_t m, const Shape& shape) {
+    Tensor out(DType::f32, shape);
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t j = 0; j < m; ++j) out.as<float>()[j * n + i] = tensor.as<float>()[i * m + j];
+    return out;
+  };
+  auto expected = run_op(
+      kernels(), "CausalConvWithState", attributes({{"activation", std::string("silu")}}),
+      {transposed(rows.operand(1, channels), 7, channels, {1, channels, 7}),
+       transposed(random_tensor(DType::f32, {taps, channels}, 2), taps, channels, {channels, 1, taps}),
+       random_tensor(DType::f32, {channels}, 3), transposed(state, taps - 1, channels, {1, channels, taps - 1})},
+      {{DType::f32, {1, channels, 7}}, {DType::f32, {1, channels, taps - 1}}}, 1, nullptr, "reference");
+  expect_equal_bits(transposed(expected[0], channels, 7, {1, 7, channels}), got[1]);
+  expect_equal_bits(transposed(expected[1], channels, taps - 1, {1, taps - 1, channels}), got[0]);
+}
+
+TEST(Slots, WhatIsOutOfRangeIsRefused) {
+  Case c;
+  Tensor state = random_tensor(DType::f32, {6, c.states, c.d, c.e}, 9);
+  for (const std::string isa : {"reference", "avx2"}) {
+    if (isa != "reference" && std::find(isas().begin(), isas().end(), isa) == isas().end()) continue;
+    auto status = [&](const std::vector<Part>& parts, const std::vector<std::pair<int32_t, int32_t>>& where) {
+      Rows rows(parts);
+      std::vector<Tensor> x = attention_operands(c, rows);
+      KernelStatus out;
+      run_op(kernels(), "plait.LinearAttention", attention_attributes(c),
+             {state, x[0], x[1], x[2], rows.segments(), slots(where), x[3], x[4]},
+             {{DType::f32, state.shape()}, {DType::f32, {1, rows.count(), c.queries * c.e}}}, 1, &out, isa);
+      return out;
+    };
+    EXPECT_EQ(status({{0, 0, 2}}, {{0, 6}}).code, KernelCode::index_out_of_range) << isa;
+    EXPECT_EQ(status({{0, 0, 2}}, {{-2, 1}}).slot, 5) << isa;
+    EXPECT_EQ(status({{1, 0, 2}}, {{0, 1}}).slot, 4) << isa;
+    EXPECT_EQ(status({{0, 0, 2}, {1, 0, 1}, {0, 2, 3}}, {{0, 1}, {2, 3}}).code, KernelCode::bad_value) << isa;
+    EXPECT_EQ(status({{0, 0, 2}}, {{0, 1}}).code, KernelCode::ok) << isa;
+  }
+}
+
+}  // namespace
+}  // namespace plait::test
