@@ -135,6 +135,8 @@ void describe_decoder(const Recognised& found, const ModelConfig& config, Json& 
     cache += part.page_bytes(1, decoder.cache_dtype);
   }
   out["cache_bytes_per_token"] = cache;
+  out["states"] = decoder.states.size();
+  out["state_bytes_per_sequence"] = decoder.state_bytes();
 }
 
 }  // namespace
@@ -181,6 +183,7 @@ std::string model_dump(ModelObject& model, const std::string& pass) {
   auto smallest = [](const Decoder& decoder) {
     RaggedBounds bounds;
     bounds.pages.assign(decoder.pools.size(), 1);
+    bounds.states = decoder.states.empty() ? 0 : 1;
     return bounds;
   };
   try {

@@ -174,7 +174,8 @@ PLAIT_API plait_status plait_model_cancel(plait_model* model);
  * "nodes", "ops", "parameters", "weight_bytes", "recognised", and if so "layers", "heads", "kv_heads", "head_size",
  * "windows", "hidden", "vocabulary", "context", "norm", "activation", "features" (patterns with counts), "found" (each
  * pattern with the node of the file where it was found), "plain" (the nodes that stayed as they are),
- * "cache_bytes_per_token"; if not, "why_not", and "obstacles": each place where matching stopped. */
+ * "cache_bytes_per_token", "states", "state_bytes_per_sequence" (of convolutions and recurrences: a sequence has them once,
+ * and twice in a step); if not, "why_not", and "obstacles": each place where matching stopped. */
 PLAIT_API plait_status plait_model_info(plait_model* model, plait_tensor** json);
 /* The graph's text form after the pass of that name; "import" is before all. NOT_FOUND lists the passes. */
 PLAIT_API plait_status plait_model_dump(plait_model* model, const char* pass, plait_tensor** text);

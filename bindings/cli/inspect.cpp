@@ -84,7 +84,10 @@ std::string table(const Json& info) {
     if (!info.at(key).is_null() && plain(info.at(key)) != "") out += line(name, plain(info.at(key)));
   }
   out += findings(info.at("found"), "found", "pattern") + findings(info.at("plain"), "stayed plain", "op");
-  return out + line("cache", rounded(info.at("cache_bytes_per_token"), "B") + " per token");
+  std::string cache = rounded(info.at("cache_bytes_per_token"), "B") + " per token";
+  if (info.at("states") > 0)
+    cache += ", " + rounded(info.at("state_bytes_per_sequence"), "B") + " of states per sequence";
+  return out + line("cache", cache);
 }
 
 }  // namespace

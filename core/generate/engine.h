@@ -11,8 +11,8 @@
 
 namespace plait {
 
-/// Tokens whose keys and values are in the cache, in order. Destroying it gives its memory back. Belongs to one engine,
-/// must not outlive it, and is used by its thread alone.
+/// Tokens of which the cache holds keys, values and states, in order. Destroying it gives its memory back. Belongs to one
+/// engine, must not outlive it, and is used by its thread alone.
 class Sequence {
  public:
   virtual ~Sequence() = default;
@@ -36,7 +36,7 @@ struct Feed {
 
 struct EngineOptions {
   int threads = 0;                           ///< 0: as many as usable processors
-  int64_t cache_bytes = int64_t{512} << 20;  ///< the hard budget of the KV cache
+  int64_t cache_bytes = int64_t{512} << 20;  ///< the hard budget of the KV cache, states of recurrent layers included
   int64_t page_tokens = 32;
   int64_t step_tokens = 512;  ///< most tokens of one step
   int64_t step_sequences = 64;
@@ -46,8 +46,9 @@ struct EngineOptions {
 };
 
 struct EngineStats {
-  int64_t pages = 0, pages_free = 0;  ///< of all pools
-  int64_t pages_shared = 0;           ///< in use by more than one sequence
+  int64_t pages = 0, pages_free = 0;    ///< of all pools
+  int64_t pages_shared = 0;             ///< in use by more than one sequence
+  int64_t states = 0, states_free = 0;  ///< slots that sequences may hold between steps
   int64_t weight_bytes = 0, cache_bytes = 0, arena_bytes = 0;
   int64_t prefix_hits = 0;  ///< tokens that were found in the cache instead of computed
 };
@@ -71,7 +72,7 @@ class Engine {
   /// Hidden states alone, without the head: fills Feed::hidden only. Throws Error(unsupported) where there is none.
   virtual void step_hidden(std::span<Feed> feeds) = 0;
 
-  /// The cached tokens with their keys and values, as bytes that `restore` of an engine of the same model and dtype
+  /// The cached tokens with their keys, values and states, as bytes that `restore` of an engine of the same model and dtype
   /// reads back. Throws Error(bad_model) on bytes that are not.
   virtual std::vector<std::byte> save(const Sequence& sequence) const = 0;
   virtual std::unique_ptr<Sequence> restore(std::span<const std::byte> bytes) = 0;

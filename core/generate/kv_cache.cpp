@@ -20,17 +20,59 @@ KvSequence::~KvSequence() {
   for (size_t group = 0; group < tables_.size(); ++group)
     for (int32_t page : tables_[group])
       if (page >= 0) cache_.release(cache_.groups_[group].pool, page);
+  cache_.release_state(state_);
+  cache_.release_state(next_state_);
 }
 
-KvCache::KvCache(const Decoder& decoder, std::vector<int64_t> pages, int64_t page_tokens)
-    : groups_(decoder.groups), page_tokens_(page_tokens) {
-  for (int64_t count : pages) {
+KvCache::KvCache(const Decoder& decoder, const CacheRoom& room, int64_t page_tokens)
+    : groups_(decoder.groups), page_tokens_(page_tokens), held_states_(room.held_states) {
+  state_users_.resize(static_cast<size_t>(room.held_states + room.spare_states));
+  for (size_t slot = state_users_.size(); slot-- > 0;) free_states_.push_back(static_cast<int32_t>(slot));
+  for (int64_t count : room.pages) {
     Pool pool;
     pool.pages.resize(static_cast<size_t>(count));
     for (int64_t page = count; page-- > 0;)
       pool.free.push_back(static_cast<int32_t>(page));  // the lowest is taken first
     pools_.push_back(std::move(pool));
   }
+}
+
+int32_t KvCache::take_state() {
+  PLAIT_ASSERT(!free_states_.empty());
+  const int32_t slot = free_states_.back();
+  free_states_.pop_back();
+  state_users_[static_cast<size_t>(slot)] = 1;
+  return slot;
+}
+
+void KvCache::release_state(int32_t& slot) {
+  if (slot >= 0 && --state_users_[static_cast<size_t>(slot)] == 0) free_states_.push_back(slot);
+  slot = -1;
+}
+
+/// Who alone reads its slot gives it back for the one that it writes.
+bool KvCache::needs_state(const KvSequence& sequence) const {
+  const bool alone = sequence.state_ >= 0 && state_users_[static_cast<size_t>(sequence.state_)] == 1;
+  return has_states() && sequence.next_state_ < 0 && !alone;
+}
+
+void KvCache::begin_step(KvSequence& sequence) {
+  if (!has_states() || sequence.next_state_ >= 0) return;
+  if (needs_state(sequence) && states_in_use() >= held_states_)
+    throw Error(Code::out_of_memory, "the cache has no room for the states of this sequence",
+                "raise cache_bytes, or release other conversations");
+  sequence.next_state_ = take_state();
+}
+
+void KvCache::abandon_step(KvSequence& sequence) {
+  const bool alone = sequence.state_ >= 0 && state_users_[static_cast<size_t>(sequence.state_)] == 1;
+  if (alone) release_state(sequence.next_state_);
+}
+
+void KvCache::advance_state(KvSequence& sequence) {
+  if (!has_states()) return;
+  release_state(sequence.state_);
+  std::swap(sequence.state_, sequence.next_state_);
 }
 
 int64_t KvCache::available(int pool) const {
@@ -97,6 +139,7 @@ int64_t KvCache::first_needed(size_t group, int64_t length) const {
 std::unique_ptr<KvSequence> KvCache::open(std::span<const int32_t> prompt) {
   auto sequence = std::make_unique<KvSequence>(*this);
   sequence->tables_.resize(groups_.size());
+  if (has_states()) return sequence;
   auto most = static_cast<int64_t>(prompt.size() ? prompt.size() - 1 : 0) / page_tokens_;
   std::vector<const Entry*> chain;
   std::vector<uint64_t> hashes;
@@ -144,6 +187,7 @@ std::unique_ptr<KvSequence> KvCache::fork(const KvSequence& other) {
     for (int32_t page : table)
       if (page >= 0) retain(groups_[group].pool, page);
   }
+  if (other.state_ >= 0) ++state_users_[static_cast<size_t>(sequence->state_ = other.state_)];
   return sequence;
 }
 
@@ -165,6 +209,10 @@ bool KvCache::reserve(KvSequence& sequence, int64_t tokens) {
   }
   for (size_t pool = 0; pool < pools_.size(); ++pool)
     if (needed[pool] > available(static_cast<int>(pool))) return false;
+  if (needs_state(sequence)) {
+    if (states_in_use() >= held_states_) return false;
+    sequence.next_state_ = take_state();
+  }
   for (size_t group = 0; group < groups_.size(); ++group) {
     int pool = groups_[group].pool;
     auto& table = sequence.tables_[group];
@@ -194,6 +242,7 @@ bool KvCache::could_fit(int64_t length) const {
 
 void KvCache::commit(KvSequence& sequence, std::span<const int32_t> tokens) {
   sequence.tokens_.insert(sequence.tokens_.end(), tokens.begin(), tokens.end());
+  advance_state(sequence);
   auto full = static_cast<size_t>(sequence.length() / page_tokens_);
   for (size_t page = sequence.chain_.size(); page < full; ++page) publish(sequence, page);
   slide(sequence);
@@ -201,11 +250,13 @@ void KvCache::commit(KvSequence& sequence, std::span<const int32_t> tokens) {
 
 void KvCache::adopt(KvSequence& sequence, std::span<const int32_t> tokens) {
   sequence.tokens_.assign(tokens.begin(), tokens.end());
+  if (!tokens.empty()) advance_state(sequence);
   slide(sequence);  // before publishing: pages below a window were never filled
   for (size_t page = 0; page < static_cast<size_t>(sequence.length() / page_tokens_); ++page) publish(sequence, page);
 }
 
 void KvCache::publish(KvSequence& sequence, size_t page) {
+  if (has_states()) return;
   uint64_t parent = page ? sequence.chain_[page - 1] : 0, hash;
   std::span<const int32_t> tokens(sequence.tokens_.data() + page * static_cast<size_t>(page_tokens_),
                                   static_cast<size_t>(page_tokens_));

@@ -1,10 +1,14 @@
 #pragma once
-// Which page holds which tokens: the book-keeping of the KV cache. The bytes are the store's.
+// Which page holds which tokens, and which slot whose states: the book-keeping of the cache. The bytes are the store's.
 //
 // Pages are handed out one by one under a fixed number of them. Full pages whose tokens, and all tokens before them,
 // are equal are the same page: they are found by the hash of the chain of tokens, stay after their last user is gone,
 // and are taken back, longest unused first, when room is needed (PagedAttention, Kwon et al. 2023; automatic prefix
 // caching as in vLLM). Layers with a sliding window give pages back as the window passes them.
+//
+// A slot holds the states of a sequence at its end (StateShape in core/passes/decoder.h). Nobody writes to a slot that is
+// in use: a step leaves the new states in another one, and the old one is free once all who read it have gone on. A
+// decoder with states finds no prefixes again: pages without the states at their end are of no use to it.
 #include <list>
 #include <map>
 #include <memory>
@@ -24,23 +28,39 @@ class KvSequence : public Sequence {
   ~KvSequence() override;
   /// Page of tokens [j * page_tokens, (j + 1) * page_tokens) in group `group`, -1 where it was given back.
   const std::vector<int32_t>& table(size_t group) const { return tables_[group]; }
+  /// The slot of the states behind the last token; -1 before the first, and where the decoder has no states.
+  int32_t state() const { return state_; }
+  /// The slot that the step at hand writes; -1 outside of steps, unless it was reserved.
+  int32_t next_state() const { return next_state_; }
 
  private:
   friend class KvCache;
   KvCache& cache_;
   std::vector<std::vector<int32_t>> tables_;  ///< by group
   std::vector<uint64_t> chain_;               ///< hash after each full page
+  int32_t state_ = -1, next_state_ = -1;
+};
+
+/// What there is room for.
+struct CacheRoom {
+  std::vector<int64_t> pages;  ///< of each pool
+  /// Slots that sequences may hold between steps, and more for what the sequences of a step write; 0: no states.
+  int64_t held_states = 0, spare_states = 0;
 };
 
 class KvCache {
  public:
-  /// `pages[i]` pages in pool i.
-  KvCache(const Decoder& decoder, std::vector<int64_t> pages, int64_t page_tokens);
+  KvCache(const Decoder& decoder, const CacheRoom& room, int64_t page_tokens);
 
   std::unique_ptr<KvSequence> open(std::span<const int32_t> prompt);
   std::unique_ptr<KvSequence> fork(const KvSequence& sequence);
   bool reserve(KvSequence& sequence, int64_t tokens);
   bool could_fit(int64_t length) const;
+  /// Gives the sequence the slot that the step writes. Room must have been reserved; throws Error(out_of_memory) where a
+  /// copy that was made since took it.
+  void begin_step(KvSequence& sequence);
+  /// The step failed: the sequence is as it was.
+  void abandon_step(KvSequence& sequence);
   /// Says that the tokens' keys and values are in the pages reserved for them.
   void commit(KvSequence& sequence, std::span<const int32_t> tokens);
   /// The same for tokens whose pages came from outside, and hold nothing below each group's window.
@@ -58,6 +78,8 @@ class KvCache {
   int64_t pages_free() const;  ///< unused, or kept only in the hope of being found again
   int64_t pages_shared() const;
   int64_t prefix_hits() const { return prefix_hits_; }
+  int64_t states() const { return held_states_; }
+  int64_t states_free() const { return held_states_ - states_in_use(); }
 
  private:
   friend class KvSequence;
@@ -83,6 +105,13 @@ class KvCache {
   void release(int pool, int32_t page);
   void publish(KvSequence& sequence, size_t page);
   void slide(KvSequence& sequence);
+  bool has_states() const { return !state_users_.empty(); }
+  int64_t states_in_use() const { return static_cast<int64_t>(state_users_.size() - free_states_.size()); }
+  int32_t take_state();
+  void release_state(int32_t& slot);
+  /// Whether the next step of the sequence leaves one more slot in use.
+  bool needs_state(const KvSequence& sequence) const;
+  void advance_state(KvSequence& sequence);
   int64_t available(int pool) const;
   const Entry* lookup(uint64_t parent, std::span<const int32_t> tokens, uint64_t& hash) const;
   /// The first page that group `group` still needs when the next token is number `length`.
@@ -94,6 +123,8 @@ class KvCache {
   std::unordered_map<uint64_t, Entry> entries_;
   int64_t clock_ = 0;
   int64_t prefix_hits_ = 0;
+  std::vector<int32_t> state_users_, free_states_;  ///< by slot; those without users, the next one last
+  int64_t held_states_ = 0;
 };
 
 }  // namespace plait

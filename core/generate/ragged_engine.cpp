@@ -11,15 +11,13 @@
 namespace plait {
 namespace {
 
-/// A page of keys and values of every layer, as `save` writes it: what a sequence's bytes begin with.
-constexpr uint64_t save_magic = 0x31564B5449414C50;  // "PLAITKV1"
+/// What a sequence's bytes begin with: tokens, pages of keys and values of every layer, and states, as `save` writes them.
+constexpr uint64_t save_magic = 0x32564B5449414C50;  // "PLAITKV2"
 
 class RaggedEngine : public Engine {
  public:
-  RaggedEngine(RaggedModel model, const EngineOptions& options, std::vector<int64_t> pages, LoadProgress* progress)
-      : model_(std::move(model)),
-        pool_(options.threads),
-        cache_(model_.decoder, std::move(pages), options.page_tokens) {
+  RaggedEngine(RaggedModel model, const EngineOptions& options, const CacheRoom& room, LoadProgress* progress)
+      : model_(std::move(model)), pool_(options.threads), cache_(model_.decoder, room, options.page_tokens) {
     options_ = options;
     vocabulary_ = model_.decoder.vocabulary;
     context_ = model_.decoder.context;
@@ -53,6 +51,8 @@ class RaggedEngine : public Engine {
     out.pages_free = cache_.pages_free();
     out.pages_shared = cache_.pages_shared();
     out.prefix_hits = cache_.prefix_hits();
+    out.states = cache_.states();
+    out.states_free = cache_.states_free();
     for (const StoreEntry& entry : model_.program->entries)
       (entry.source ? out.weight_bytes : out.cache_bytes) += store_.get(entry.key).bytes();
     out.arena_bytes = executor_->bytes();
@@ -73,11 +73,18 @@ class RaggedEngine : public Engine {
 
   void touch_first_pages(int64_t tokens);
   void run(std::span<Feed> feeds, Executor& executor, bool with_logits);
+  void compute(std::span<Feed> feeds, Executor& executor);
   void fill(std::span<Feed> feeds);
   void copy_pages();
   /// The arrays that hold slot `slot` of pool `pool`: keys, then values.
   std::pair<Tensor, Tensor> arrays(size_t pool, int64_t slot) const {
     return {store_.get(cat("cache.k.", pool, ".", slot)), store_.get(cat("cache.v.", pool, ".", slot))};
+  }
+  /// The bytes of state `index` in a slot.
+  std::span<std::byte> state_bytes(size_t index, int32_t slot) const {
+    const Tensor array = store_.get(cat("cache.s.", index));
+    const auto size = static_cast<size_t>(model_.decoder.states[index].bytes());
+    return {array.data() + static_cast<size_t>(slot) * size, size};
   }
 
   RaggedModel model_;
@@ -87,7 +94,7 @@ class RaggedEngine : public Engine {
   std::unique_ptr<Executor> executor_, hidden_executor_;
   // The inputs of the step at hand.
   std::vector<int64_t> ids_;
-  std::vector<int32_t> positions_, segments_, rows_;
+  std::vector<int32_t> positions_, segments_, rows_, states_;
   std::vector<std::vector<int32_t>> slots_, tables_;
   int64_t table_width_ = 1;
 };
@@ -99,7 +106,9 @@ void RaggedEngine::touch_first_pages(int64_t tokens) {
   for (const StoreEntry& entry : model_.program->entries) {
     if (entry.source) continue;
     const Tensor state = store_.get(entry.key);
-    const int64_t all = state.shape()[0], count = std::min(pages, all);
+    // A sequence has two slots of states in a step.
+    const int64_t all = state.shape()[0], first = entry.key.starts_with("cache.s.") ? 2 : pages;
+    const int64_t count = std::min(first, all);
     if (count > 0) std::memset(state.data(), 0, static_cast<size_t>(state.bytes() / all * count));
   }
 }
@@ -110,6 +119,7 @@ void RaggedEngine::fill(std::span<Feed> feeds) {
   positions_.clear();
   segments_.clear();
   rows_.clear();
+  states_.clear();
   size_t groups = model_.decoder.groups.size();
   int64_t page_tokens = cache_.page_tokens();
   table_width_ = 1;
@@ -122,6 +132,8 @@ void RaggedEngine::fill(std::span<Feed> feeds) {
       segments_.push_back(static_cast<int32_t>(&feed - feeds.data()));
     }
     table_width_ = std::max(table_width_, (first + count + page_tokens - 1) / page_tokens);
+    states_.push_back(mine(*feed.sequence).state());
+    states_.push_back(mine(*feed.sequence).next_state());
   }
   slots_.assign(groups, {});
   tables_.assign(groups, std::vector<int32_t>(feeds.size() * static_cast<size_t>(table_width_), -1));
@@ -155,6 +167,29 @@ void RaggedEngine::copy_pages() {
 }
 
 void RaggedEngine::run(std::span<Feed> feeds, Executor& executor, bool with_logits) {
+  try {
+    for (Feed& feed : feeds) cache_.begin_step(mine(*feed.sequence));
+    compute(feeds, executor);
+  } catch (...) {
+    for (Feed& feed : feeds) cache_.abandon_step(mine(*feed.sequence));
+    throw;
+  }
+  float* logits = with_logits ? executor.output(0).as<float>() : nullptr;
+  int hidden_output = with_logits ? 1 : 0;
+  const float* hidden = model_.decoder.has_hidden ? executor.output(hidden_output).as<float>() : nullptr;
+  for (Feed& feed : feeds) {
+    auto rows = static_cast<size_t>(std::min(feed.rows, static_cast<int64_t>(feed.tokens.size())));
+    feed.logits = {};
+    feed.hidden = {};
+    if (logits) feed.logits = {logits, rows * static_cast<size_t>(vocabulary_)}, logits += feed.logits.size();
+    if (hidden)
+      feed.hidden = {hidden, rows * static_cast<size_t>(model_.decoder.hidden)}, hidden += feed.hidden.size();
+    cache_.commit(mine(*feed.sequence), feed.tokens);
+  }
+}
+
+/// Runs the program on the tokens of all feeds.
+void RaggedEngine::compute(std::span<Feed> feeds, Executor& executor) {
   fill(feeds);
   copy_pages();
   for (int64_t id : ids_)
@@ -174,23 +209,12 @@ void RaggedEngine::run(std::span<Feed> feeds, Executor& executor, bool with_logi
     if (name == "positions") inputs.push_back(view(positions_, DType::i32, {1, tokens}));
     else if (name == "segments") inputs.push_back(view(segments_, DType::i32, {1, tokens}));
     else if (name == "rows") inputs.push_back(view(rows_, DType::i32, {1, static_cast<int64_t>(rows_.size())}));
+    else if (name == "states") inputs.push_back(view(states_, DType::i32, {segments, 2}));
     else if (stem == "slots") inputs.push_back(view(slots_[group], DType::i32, {1, tokens}));
     else if (stem == "pages") inputs.push_back(view(tables_[group], DType::i32, {segments, table_width_}));
     else inputs.push_back(view(ids_, DType::i64, {1, tokens}));
   }
   executor.run(inputs);
-  float* logits = with_logits ? executor.output(0).as<float>() : nullptr;
-  int hidden_output = with_logits ? 1 : 0;
-  const float* hidden = model_.decoder.has_hidden ? executor.output(hidden_output).as<float>() : nullptr;
-  for (Feed& feed : feeds) {
-    auto rows = static_cast<size_t>(std::min(feed.rows, static_cast<int64_t>(feed.tokens.size())));
-    feed.logits = {};
-    feed.hidden = {};
-    if (logits) feed.logits = {logits, rows * static_cast<size_t>(vocabulary_)}, logits += feed.logits.size();
-    if (hidden)
-      feed.hidden = {hidden, rows * static_cast<size_t>(model_.decoder.hidden)}, hidden += feed.hidden.size();
-    cache_.commit(mine(*feed.sequence), feed.tokens);
-  }
 }
 
 std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
@@ -205,6 +229,7 @@ std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
   put_number(static_cast<uint64_t>(model_.decoder.cache_dtype));
   put_number(static_cast<uint64_t>(cache_.page_tokens()));
   put_number(model_.decoder.layers.size());
+  put_number(static_cast<uint64_t>(model_.decoder.state_bytes()));
   put_number(source.tokens().size());
   put(source.tokens().data(), source.tokens().size() * sizeof(int32_t));
   for (size_t group = 0; group < model_.decoder.groups.size(); ++group) {
@@ -222,6 +247,10 @@ std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
         }
       }
     }
+  }
+  for (size_t index = 0; source.state() >= 0 && index < model_.decoder.states.size(); ++index) {
+    std::span<std::byte> bytes = state_bytes(index, source.state());
+    put(bytes.data(), bytes.size());
   }
   return out;
 }
@@ -243,7 +272,8 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
   };
   if (number() != save_magic) throw damaged("is none");
   if (number() != static_cast<uint64_t>(model_.decoder.cache_dtype) ||
-      number() != static_cast<uint64_t>(cache_.page_tokens()) || number() != model_.decoder.layers.size())
+      number() != static_cast<uint64_t>(cache_.page_tokens()) || number() != model_.decoder.layers.size() ||
+      number() != static_cast<uint64_t>(model_.decoder.state_bytes()))
     throw damaged("is of another model or dtype");
   uint64_t count = number();
   if (count > bytes.size() / sizeof(int32_t)) throw damaged("is cut short");
@@ -269,13 +299,37 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
       }
     }
   }
+  for (size_t index = 0; sequence->next_state() >= 0 && index < model_.decoder.states.size(); ++index) {
+    std::span<std::byte> to = state_bytes(index, sequence->next_state());
+    get(to.data(), to.size());
+  }
   if (!bytes.empty()) throw damaged("is longer than its tokens");
   cache_.adopt(*sequence, tokens);
   return sequence;
 }
 
-/// Pages of each pool under the budget: shares in proportion to the bytes that a token needs in each.
-std::vector<int64_t> pages_for(const Decoder& decoder, const EngineOptions& options) {
+/// Slots of states under the budget: as many as there is room for sequences of 256 tokens, but where there are pages too no
+/// more than half of it; some of them for what a step writes.
+void room_for_states(const Decoder& decoder, const EngineOptions& options, int64_t page_set, CacheRoom& room) {
+  const int64_t bytes = decoder.state_bytes();
+  if (bytes == 0) return;
+  constexpr int64_t usual_length = 256;
+  const int64_t pages = (usual_length + options.page_tokens - 1) / options.page_tokens;
+  const int64_t most = (page_set ? options.cache_bytes / 2 : options.cache_bytes) / bytes;
+  const int64_t slots = std::min<int64_t>(most, std::numeric_limits<int32_t>::max());
+  if (slots < 2)
+    throw Error(
+        Code::out_of_memory,
+        cat("a cache of ", human_bytes(options.cache_bytes), " does not hold the states of one sequence, which need ",
+            human_bytes(bytes), ", twice in a step", page_set ? ", in half of it" : ""),
+        "raise cache_bytes");
+  const int64_t held = std::max<int64_t>(1, options.cache_bytes / (bytes + pages * page_set));
+  room.held_states = std::min(held, std::max(slots / 2, slots - options.step_sequences));
+  room.spare_states = std::min(room.held_states, options.step_sequences);
+}
+
+/// Slots, and pages of each pool, under the budget: shares in proportion to the bytes that a token needs in each.
+CacheRoom room_for(const Decoder& decoder, const EngineOptions& options) {
   std::vector<int64_t> page_bytes, groups(decoder.pools.size());
   int64_t all = 0;
   for (const PageGroup& group : decoder.groups) ++groups[static_cast<size_t>(group.pool)];
@@ -283,21 +337,22 @@ std::vector<int64_t> pages_for(const Decoder& decoder, const EngineOptions& opti
     page_bytes.push_back(decoder.pools[pool].page_bytes(options.page_tokens, decoder.cache_dtype));
     all += page_bytes[pool] * groups[pool];
   }
-  std::vector<int64_t> pages;
+  CacheRoom room;
+  room_for_states(decoder, options, all, room);
+  const int64_t left = options.cache_bytes - (room.held_states + room.spare_states) * decoder.state_bytes();
   for (size_t pool = 0; pool < decoder.pools.size(); ++pool) {
-    auto share =
-        static_cast<int64_t>(static_cast<double>(options.cache_bytes) *
-                             static_cast<double>(page_bytes[pool] * groups[pool]) / static_cast<double>(all));
-    pages.push_back(share / page_bytes[pool]);
-    if (pages.back() < groups[pool])
+    auto share = static_cast<int64_t>(
+        static_cast<double>(left) * static_cast<double>(page_bytes[pool] * groups[pool]) / static_cast<double>(all));
+    room.pages.push_back(share / page_bytes[pool]);
+    if (room.pages.back() < groups[pool])
       throw Error(Code::out_of_memory,
                   cat("a cache of ", human_bytes(options.cache_bytes), " does not hold one page of ",
                       options.page_tokens, " tokens, which needs ", human_bytes(all)),
                   "raise cache_bytes");
-    pages.back() =
-        std::min<int64_t>(pages.back(), std::numeric_limits<int32_t>::max() / options.page_tokens);  // slots are i32
+    room.pages.back() = std::min<int64_t>(
+        room.pages.back(), std::numeric_limits<int32_t>::max() / options.page_tokens);  // slots are i32
   }
-  return pages;
+  return room;
 }
 
 }  // namespace
@@ -305,22 +360,23 @@ std::vector<int64_t> pages_for(const Decoder& decoder, const EngineOptions& opti
 std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOptions& compile,
                                            const EngineOptions& options, LoadProgress* progress,
                                            std::string& why_not) {
-  std::vector<int64_t> pages;
+  CacheRoom room;
   RaggedModel model = compile_ragged(graph, compile, [&](const Decoder& decoder) {
-    pages = pages_for(decoder, options);
+    room = room_for(decoder, options);
     RaggedBounds bounds;
     bounds.tokens = options.step_tokens;
     bounds.segments = options.step_sequences;
     bounds.rows = options.step_rows;
     bounds.page_tokens = options.page_tokens;
-    bounds.pages = pages;
+    bounds.pages = room.pages;
+    bounds.states = room.held_states + room.spare_states;
     return bounds;
   });
   if (!model.program) {
     why_not = model.decoder.why_not;
     return nullptr;
   }
-  return std::make_unique<RaggedEngine>(std::move(model), options, std::move(pages), progress);
+  return std::make_unique<RaggedEngine>(std::move(model), options, room, progress);
 }
 
 }  // namespace plait

@@ -93,6 +93,7 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
     for (size_t pool = 0; pool < bounds.pages.size(); ++pool)
       bound(graph, cat("p.", pool), bounds.pages[pool], bounds.pages[pool]);
     bound(graph, "c", bounds.page_tokens, bounds.page_tokens);
+    if (bounds.states) bound(graph, "u", bounds.states, bounds.states);
     auto program = lower(graph, options, "ragged");
     plan(*program);
     out.program = std::move(program);

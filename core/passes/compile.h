@@ -39,6 +39,7 @@ struct RaggedBounds {
   int64_t rows = 64;      ///< tokens whose logits are asked for in one step
   int64_t page_tokens = 32;
   std::vector<int64_t> pages;  ///< of each pool: entries of its page arrays
+  int64_t states = 0;          ///< slots of states
 };
 struct RaggedModel {
   std::shared_ptr<const Program> program;         ///< null when the decoder was not recognised

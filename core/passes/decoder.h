@@ -69,9 +69,23 @@ struct Finding {
   std::string what, node;
 };
 
-/// The raised graph is one ragged program: inputs `ids` i64 [b, t], `positions` i32 [b, t], `segments` i32 [b, t],
-/// `rows` i32 [b, r] (which tokens' logits are asked for), then for each page group `slots` i32 [b, t] and `pages`
-/// i32 [n, m]. Output 0: logits f32 [b, r, v]; output 1: the hidden state before the head, f32 [b, r, h].
+/// What one convolution or recurrence carries from token to token: state k of all sequences is the store's array
+/// "cache.s.<k>", f32 [slots, sizes...], of which a sequence has a slot. A step reads a sequence's states from one slot and
+/// writes them to another: so a step that fails has changed nothing, and copies of a sequence share a slot until they go on.
+struct StateShape {
+  std::string op;  ///< that carries it: "plait.CausalConv" [k - 1, c], "plait.LinearAttention" [g, d, e]
+  int layer = 0;
+  std::vector<int64_t> sizes;
+  int64_t bytes() const {
+    int64_t out = dtype_bits(DType::f32) / 8;
+    for (int64_t size : sizes) out *= size;
+    return out;
+  }
+};
+
+/// The raised graph is one ragged program: inputs `ids` i64 [b, t], `positions` and `segments` i32 [b, t], `rows` i32 [b, r]
+/// (tokens whose logits are asked for), by page group `slots` i32 [b, t] and `pages` i32 [n, m], with states `states` i32 [n, 2]
+/// (slots that a segment reads and writes). Outputs: logits f32 [b, r, v], then the hidden state before the head, f32 [b, r, h].
 struct Decoder {
   DecoderInterface interface;
   bool recognised = false;
@@ -80,6 +94,13 @@ struct Decoder {
   std::vector<AttentionLayer> layers;
   std::vector<PageGroup> groups;
   std::vector<PagePoolShape> pools;
+  std::vector<StateShape> states;
+  /// Bytes of a slot: the states of one sequence.
+  int64_t state_bytes() const {
+    int64_t out = 0;
+    for (const StateShape& state : states) out += state.bytes();
+    return out;
+  }
   DType cache_dtype = DType::f32;
   int64_t vocabulary = 0, hidden = 0;
   int64_t context = 0;         ///< the longest sequence that the graph's tables allow; 0: no limit found

@@ -28,11 +28,14 @@ class Raiser {
     bool wider = widen(graph_), simpler = spell_out(graph_),
          exact = context_.options.exact_activations && drop_rounding(graph_);
     if (wider || simpler || exact) refold();
+    find_recurrences();
     if (!find_attention()) return false;
     settle(graph_, context_);
     make_groups();
     declare_inputs();
     for (size_t layer = 0; layer < matches_.size(); ++layer) rewrite_attention(layer);
+    for (size_t k = 0; k < recurrences_.size(); ++k)
+      rewrite_recurrent(graph_, recurrences_[k], k, segments_, states_);
     replace_positions(graph_, context_, positions_);
     drop_table_slices(graph_);
     cut_outputs();
@@ -64,7 +67,9 @@ class Raiser {
   }
 
   void drop_unread_caches();
+  void find_recurrences();
   bool find_attention();
+  bool refuse_unused(const std::vector<bool>& used, const std::string& why);
   void make_groups();
   void declare_inputs();
   void declare_ids();
@@ -86,8 +91,10 @@ class Raiser {
   PassContext& context_;
   Decoder& decoder_;
   std::vector<AttentionMatch> matches_;
+  std::vector<RecurrentMatch> recurrences_;
+  std::string why_no_recurrence_;        ///< of the first that did not fit
   std::vector<int> group_of_, slot_of_;  ///< by layer: its page group, and its place among the group's page arrays
-  ValueId positions_ = no_value, segments_ = no_value, rows_ = no_value;
+  ValueId positions_ = no_value, segments_ = no_value, rows_ = no_value, states_ = no_value;
   std::vector<ValueId> slots_, tables_;  ///< by group
   SymbolId tokens_ = -1, asked_ = -1;
   std::vector<Node> inserted_;  ///< nodes of the attention at hand
@@ -115,11 +122,48 @@ void Raiser::drop_unread_caches() {
   refold();
 }
 
+void Raiser::find_recurrences() {
+  auto producer = producers(graph_);
+  auto consumer = consumers(graph_);
+  for (int32_t i = 0; i < static_cast<int32_t>(graph_.nodes.size()); ++i) {
+    std::string why;
+    auto match = match_recurrent(graph_, context_, producer, consumer, i, why);
+    if (!match && !why.empty() && why_no_recurrence_.empty()) why_no_recurrence_ = why;
+    if (!match) continue;
+    int layer = match->cache < 0 ? static_cast<int>(recurrences_.size())
+                                 : decoder_.interface.caches[static_cast<size_t>(match->cache)].layer;
+    decoder_.states.push_back({match->op, layer, match->sizes});
+    recurrences_.push_back(std::move(*match));
+  }
+}
+
+/// Some past inputs are no attention's keys or values, and no recurrence's state.
+bool Raiser::refuse_unused(const std::vector<bool>& used, const std::string& why) {
+  auto readers = consumers(graph_);
+  for (size_t k = 0; k < used.size(); ++k) {
+    const auto& cache = decoder_.interface.caches[k];
+    if (used[k] || cache.axis >= 0) continue;
+    const auto& reader = readers[static_cast<size_t>(cache.past)];
+    return refuse(
+        cat("input ", quote(graph_.value(cache.past).name), " is a state that ",
+            reader.empty() ? "nothing reads" : cat(describe(graph_.nodes[static_cast<size_t>(reader[0])]), " reads"),
+            ", and no convolution or recurrence was recognised that carries it",
+            why_no_recurrence_.empty() ? "" : "; ", why_no_recurrence_));
+  }
+  auto recurrences =
+      std::count_if(recurrences_.begin(), recurrences_.end(), [](const auto& one) { return one.cache >= 0; });
+  std::string counts = cat("found ", matches_.size(), " attention layers for ",
+                           used.size() - static_cast<size_t>(recurrences), " cache inputs");
+  return refuse(why.empty() ? counts : cat(counts, "; ", why));
+}
+
 bool Raiser::find_attention() {
   auto producer = producers(graph_);
   auto consumer = consumers(graph_);
   std::vector<bool> data = data_values(graph_, decoder_.interface);
   std::vector<bool> used(decoder_.interface.caches.size());
+  for (const RecurrentMatch& one : recurrences_)
+    if (one.cache >= 0) used[static_cast<size_t>(one.cache)] = true;
   std::vector<std::string>& whys = decoder_.obstacles;
   for (int32_t i = 0; i < static_cast<int32_t>(graph_.nodes.size()); ++i) {
     std::string why;
@@ -143,11 +187,8 @@ bool Raiser::find_attention() {
   bool all_used = std::find(used.begin(), used.end(), false) == used.end();
   bool all_cached = std::all_of(matches_.begin(), matches_.end(),
                                 [&](const AttentionMatch& match) { return (match.cache_key >= 0) == !used.empty(); });
-  if (!all_used || !all_cached) {
-    std::string counts = cat("found ", matches_.size(), " attention layers for ", used.size(), " cache inputs");
-    return refuse(whys.empty() ? counts : cat(counts, "; ", whys.front()));
-  }
-  if (matches_.empty()) return refuse(whys.empty() ? "there is no attention" : whys.front());
+  if (!all_used || !all_cached) return refuse_unused(used, whys.empty() ? "" : whys.front());
+  if (matches_.empty() && recurrences_.empty()) return refuse(whys.empty() ? "there is no attention" : whys.front());
   for (const auto& match : matches_) decoder_.layers.push_back(match.layer);
   return true;
 }
@@ -204,6 +245,7 @@ void Raiser::declare_inputs() {
     slots_.push_back(declare(cat("slots.", group), DType::i32, {1, t}));
     tables_.push_back(declare(cat("pages.", group), DType::i32, {n, m}));
   }
+  if (!recurrences_.empty()) states_ = declare("states", DType::i32, {n, 2});
 }
 
 /// The step gives ids as i64; a file may read them as i32.
@@ -372,7 +414,7 @@ bool Raiser::nothing_left() {
   std::vector<ValueId> kept;
   for (ValueId id : graph_.inputs) {
     bool ours = id == interface.ids || graph_.value(id).name == "rows" || id == positions_ || id == segments_ ||
-                std::find(slots_.begin(), slots_.end(), id) != slots_.end() ||
+                id == states_ || std::find(slots_.begin(), slots_.end(), id) != slots_.end() ||
                 std::find(tables_.begin(), tables_.end(), id) != tables_.end();
     if (ours) kept.push_back(id);
     else if (read[static_cast<size_t>(id)]) {
@@ -447,6 +489,8 @@ std::vector<std::string> patterns_of(const Graph& graph, const Node& node) {
   if (node.op == "plait.Embedding") return {"Embedding"};
   if (node.op == "plait.Linear") return {cat("Linear ", dtype_name(graph.value(node.inputs[1]).type.dtype))};
   if (node.op == "plait.Experts") return {cat("Experts ", dtype_name(graph.value(node.inputs[3]).type.dtype))};
+  if (node.op == "plait.CausalConv") return {"causal convolution"};
+  if (node.op == "plait.LinearAttention") return {"linear attention"};
   if (node.op == "Relu") return {"activation relu"};
   if (node.op == "Swish")
     return {node.attributes.real("alpha", 1) == 1 ? "activation silu" : "activation quick_gelu"};

@@ -84,6 +84,30 @@ std::optional<AttentionMatch> match_attention(const Graph& graph, const PassCont
                                               const std::vector<std::vector<int32_t>>& consumer,
                                               const std::vector<bool>& data, int32_t index, std::string& why);
 
+/// A convolution or recurrence along the tokens, with what it is in canonical terms.
+struct RecurrentMatch {
+  std::string op;         ///< plait.CausalConv, or plait.LinearAttention
+  Attributes attributes;  ///< of it
+  /// x [b, c, s], weight [c, 1, k], bias; or query, key, value, decay, beta, as LinearAttention has them. no_value: absent.
+  std::vector<ValueId> operands;
+  ValueId output = no_value;   ///< as the operands lie: [b, c, s], or [b, s, n e]
+  int cache = -1;              ///< number of the interface's cache that is its state; -1 when the graph keeps none
+  std::vector<int64_t> sizes;  ///< of the canonical op's state
+};
+
+/// The recurrence that node `index` is: an op that is one, or a depthwise Conv that is causal, whatever lies around it to
+/// put the state in front and to take the next one. On failure `why` says what did not fit; nullopt and an empty `why`
+/// when the node is nothing of the kind.
+std::optional<RecurrentMatch> match_recurrent(const Graph& graph, const PassContext& context,
+                                              const std::vector<int32_t>& producer,
+                                              const std::vector<std::vector<int32_t>>& consumer, int32_t index,
+                                              std::string& why);
+/// Replaces it by the canonical op, whose state is number `index`; `segments` and `slots` are as the op has them.
+void rewrite_recurrent(Graph& graph, const RecurrentMatch& match, size_t index, ValueId segments, ValueId slots);
+
+/// Whether the op reads the segment table itself: then it may relate tokens to each other, and sees all of them.
+bool reads_segments(std::string_view op);
+
 /// Long pasts (or, without a cache, many tokens), the longest first: for what shows only there. Tables of fixed length in
 /// a graph allow less far: the first probe that can be evaluated says it.
 std::vector<Probe> long_probes(bool cached);

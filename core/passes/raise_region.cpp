@@ -20,7 +20,7 @@ std::vector<Region> regions_of(const Graph& graph, const std::vector<int32_t>& p
         std::max_element(frontier.begin(), frontier.end(), [&](ValueId a, ValueId b) { return maker(a) < maker(b); });
     if (last == frontier.end() || maker(*last) < 0) break;
     const Node& node = graph.nodes[static_cast<size_t>(maker(*last))];
-    if (!node.bodies.empty() || node.op.rfind("plait.Paged", 0) == 0 || node.op == "plait.KvWrite") break;
+    if (!node.bodies.empty() || reads_segments(node.op)) break;
     inside.push_back(maker(*last));
     for (ValueId made : node.outputs)
       frontier.erase(std::remove(frontier.begin(), frontier.end(), made), frontier.end());

@@ -16,11 +16,6 @@ bool mentions(const Graph& graph, ValueId id, SymbolId symbol) {
                      [&](const Dim& dim) { return mentions(dim, symbol); });
 }
 
-/// Ops that read the segment table themselves.
-bool reads_segments(std::string_view op) {
-  return op == "plait.PagedAttention" || op == "plait.KvWrite" || op == "plait.State";
-}
-
 /// t, or a multiple of it: each token several times, as one axis whose neighbours belong together.
 bool counts_tokens(const Dim& size, SymbolId tokens) {
   return size.terms().size() == 1 && size.terms()[0].symbols == std::vector<SymbolId>{tokens};
@@ -102,7 +97,7 @@ bool tokens_are_free(const Graph& graph, const PassContext& context, SymbolId to
   auto producer = producers(graph);
   RoutedRows routed(graph, tokens);
   for (const Node& node : graph.nodes) {
-    if (reads_segments(node.op) || node.op == "plait.Sizes") continue;
+    if (reads_segments(node.op) || node.op == "plait.State" || node.op == "plait.Sizes") continue;
     bool concerns = routed.concerns(node);
     if (concerns && routed.follow(node)) continue;
     bool touches = false;
@@ -179,7 +174,9 @@ class RowGatherer {
     for (ValueId id : graph_.outputs) is_output[static_cast<size_t>(id)] = true;
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const Node& node = graph_.nodes[i];
-      if (banned_[i] || node.op == "plait.State" || node.op == "plait.KvWrite" || node.op == "plait.Sizes") continue;
+      // A query of attention may be asked alone; what is written or carried on comes from all tokens.
+      bool all_tokens = reads_segments(node.op) && node.op != "plait.PagedAttention";
+      if (banned_[i] || all_tokens || node.op == "plait.State" || node.op == "plait.Sizes") continue;
       bool all = true, any = false;
       for (ValueId id : node.outputs) {
         if (id == no_value) continue;

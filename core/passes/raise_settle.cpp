@@ -1,6 +1,7 @@
 // Raise, settling: what a graph decides at run time though in a decoder without padding it is always the same, or is the
 // same to who reads it.
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "core/base/error.h"
@@ -14,9 +15,11 @@ class Settler {
   Settler(Graph& graph, const PassContext& context) : graph_(graph), context_(context) {}
 
   void settle_choices();
+  void settle_factors();
   void drop_picked_places();
 
  private:
+  bool holds(ValueId id, const std::function<bool(const Tensor&)>& agrees) const;
   std::optional<bool> settled(ValueId condition) const;
   bool counts_places(ValueId id, ValueId table) const;
 
@@ -41,6 +44,29 @@ void Settler::settle_choices() {
     if (!from || !to || *from != *to) continue;
     node.op = "Identity";
     node.inputs = {chosen};
+  }
+}
+
+/// Factors that are one at every probe: a mask that blanks out padding, of which there is none.
+void Settler::settle_factors() {
+  std::vector<bool> data = data_values(graph_, context_.decoder.interface);
+  std::map<ValueId, bool> known;
+  auto is_one = [](const Tensor& tensor) {
+    Tensor f32 = materialize({{}, tensor, {{RecipeStep::Kind::cast, {}, DType::f32}}});
+    return std::all_of(f32.as<float>(), f32.as<float>() + f32.elements(), [](float one) { return one == 1; });
+  };
+  for (Node& node : graph_.nodes) {
+    if (node.op != "Mul" || data[static_cast<size_t>(node.inputs[0])] == data[static_cast<size_t>(node.inputs[1])])
+      continue;
+    const size_t at = data[static_cast<size_t>(node.inputs[0])] ? 0 : 1;
+    const ValueId kept = node.inputs[at], factor = node.inputs[1 - at];
+    const auto &from = graph_.value(kept).type.dims, &to = graph_.value(node.outputs[0]).type.dims;
+    if (graph_.value(factor).constant || !from || !to || *from != *to) continue;
+    auto [row, fresh] = known.try_emplace(factor);
+    if (fresh) row->second = holds(factor, is_one);
+    if (!row->second) continue;
+    node.op = "Identity";
+    node.inputs = {kept};
   }
 }
 
@@ -93,33 +119,38 @@ bool Settler::counts_places(ValueId id, ValueId table) const {
   return true;
 }
 
-/// The one thing that all elements of a bool value are at every probe, the longest that the graph's tables allow among
-/// them: a choice by length is none that is settled.
-std::optional<bool> Settler::settled(ValueId condition) const {
+/// Whether the value fits `agrees` at every probe, the longest that the graph's tables allow among them: what depends on the
+/// length is none that is settled.
+bool Settler::holds(ValueId id, const std::function<bool(const Tensor&)>& agrees) const {
   const bool cached = !context_.decoder.interface.caches.empty();
+  auto at = [&](const Probe& probe) { return agrees(evaluator_at(graph_, context_, probe).value(id)); };
+  try {
+    for (const Probe& probe : {Probe{0, 5}, Probe{0, 1}, Probe{3, 4}, Probe{11, 2}})
+      if ((cached || !probe.past) && !at(probe)) return false;
+  } catch (const Error&) {
+    return false;
+  }
+  for (const Probe& probe : long_probes(cached)) {
+    try {
+      return at(probe);
+    } catch (const Error&) {  // a table is too short: the next one is shorter
+    }
+  }
+  return false;
+}
+
+/// The one thing that all elements of a bool value are at every probe.
+std::optional<bool> Settler::settled(ValueId condition) const {
   std::optional<bool> all;
-  auto agrees = [&](const Probe& probe) {
-    Tensor tensor = evaluator_at(graph_, context_, probe).value(condition);
+  bool one_thing = holds(condition, [&](const Tensor& tensor) {
     for (int64_t i = 0; i < tensor.elements(); ++i) {
       bool one = tensor.as<uint8_t>()[i] != 0;
       if (all && *all != one) return false;
       all = one;
     }
     return true;
-  };
-  try {
-    for (const Probe& probe : {Probe{0, 5}, Probe{0, 1}, Probe{3, 4}, Probe{11, 2}})
-      if ((cached || !probe.past) && !agrees(probe)) return std::nullopt;
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-  for (const Probe& probe : long_probes(cached)) {
-    try {
-      return agrees(probe) ? all : std::nullopt;
-    } catch (const Error&) {  // a table is too short: the next one is shorter
-    }
-  }
-  return std::nullopt;
+  });
+  return one_thing ? all : std::nullopt;
 }
 
 /// Slice [.., 0 : end, ..] along the first axis that is longer than 1.
@@ -145,6 +176,7 @@ bool cuts_end_of_rows(const Graph& graph, const Node& slice) {
 void settle(Graph& graph, const PassContext& context) {
   Settler settler(graph, context);
   settler.settle_choices();
+  settler.settle_factors();
   settler.drop_picked_places();
 }
 
