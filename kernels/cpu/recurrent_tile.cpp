@@ -34,12 +34,18 @@ void conv(const ConvRun& s) {
   }
 }
 
-/// `N` vectors of columns, of which `count` elements exist.
-template <int N>
+/// `N` vectors of columns: all of them, or of which `count` elements exist, perhaps none of the last vectors'.
+template <int N, bool whole>
 struct Columns {
   int64_t count;
-  HWY_INLINE V load(const float* row, int n) const { return load_up_to<AsF32>(bytes(row + n * L), count - n * L); }
-  HWY_INLINE void store(V x, float* row, int n) const { store_up_to<AsF32>(x, bytes(row + n * L), count - n * L); }
+  HWY_INLINE V load(const float* row, int n) const {
+    if (whole) return hn::LoadU(df, row + n * L);
+    return n * L < count ? load_up_to<AsF32>(bytes(row + n * L), count - n * L) : hn::Zero(df);
+  }
+  HWY_INLINE void store(V x, float* row, int n) const {
+    if (whole) hn::StoreU(x, df, row + n * L);
+    else store_up_to<AsF32>(x, bytes(row + n * L), count - n * L);
+  }
 };
 
 /// exp(decay) of each key.
@@ -50,77 +56,110 @@ void fade_factors(const StateRun& s, const float* decay) {
   }
 }
 
+/// Rows of a state, `stride` apart.
+struct Source {
+  const float* rows;
+  int64_t stride;
+};
+struct Target {
+  float* rows;
+  int64_t stride;
+};
+
+// What follows is given copies of pointers and sizes: a vector that is stored could alias those in a StateRun, and each
+// would be read again for each row.
+
+/// tile = factors * from (null: from), and what the key finds there: found = tile^T key.
+template <int N, class C>
+HWY_INLINE void fade_and_find(C columns, Source from, Target tile, const float* factors, const float* key, int64_t d,
+                              V (&found)[N]) {
+  for (int n = 0; n < N; ++n) found[n] = hn::Zero(df);
+  for (int64_t i = 0; i < d; ++i) {
+    const V at = hn::Set(df, key[i]), factor = hn::Set(df, factors ? factors[i] : 1.0f);
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) {
+      V x = hn::Mul(columns.load(from.rows + i * from.stride, n), factor);
+      columns.store(x, tile.rows + i * tile.stride, n);
+      found[n] = hn::MulAdd(x, at, found[n]);
+    }
+  }
+}
+
+/// to = from + key value^T, and sums = to^T query.
+template <int N, class C>
+HWY_INLINE void add_and_ask(C columns, Source from, Target to, const float* key, const V (&value)[N],
+                            const float* query, int64_t d, V (&sums)[N]) {
+  for (int64_t i = 0; i < d; ++i) {
+    const V asks = hn::Set(df, query[i]), at = hn::Set(df, key[i]);
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) {
+      V x = hn::MulAdd(at, value[n], columns.load(from.rows + i * from.stride, n));
+      columns.store(x, to.rows + i * to.stride, n);
+      sums[n] = hn::MulAdd(asks, x, sums[n]);
+    }
+  }
+}
+
 /// The state between tokens is in `tile`; the first token reads it from `past`, the last one writes it to `kept`.
-template <int N>
+template <int N, bool whole>
 void state_columns(const StateRun& s) {
-  const Columns<N> columns{s.columns};
-  const float* from = s.past;
-  int64_t from_stride = s.e;
-  if (!from) {
+  const Columns<N, whole> columns{s.columns};
+  const Target tile{s.tile, s.columns};
+  Source from{s.past, s.e};
+  if (!from.rows) {
     for (int64_t i = 0; i < s.d; ++i)
-      for (int n = 0; n < N; ++n) columns.store(hn::Zero(df), s.tile + i * s.columns, n);
-    from = s.tile, from_stride = s.columns;
+      for (int n = 0; n < N; ++n) columns.store(hn::Zero(df), tile.rows + i * tile.stride, n);
+    from = {tile.rows, tile.stride};
   }
   for (int64_t token = 0; token < s.tokens; ++token) {
-    const float *key = s.k + token * s.k_stride, *value = s.v + token * s.v_stride;
-    V values[N];
+    const float *key = s.k + token * s.k_stride, *value = s.v + token * s.v_stride, *q = s.q + token * s.q_stride;
+    float* y = s.y + token * s.y_stride;
+    V values[N], found[N], sums[N];
     for (int n = 0; n < N; ++n) values[n] = columns.load(value, n);
     if (s.decay) fade_factors(s, s.decay + token * s.decay_stride);
     if (s.decay || s.beta) {
-      V found[N];
-      for (int n = 0; n < N; ++n) found[n] = hn::Zero(df);
-      for (int64_t i = 0; i < s.d; ++i) {
-        const V at = hn::Set(df, key[i]), factor = hn::Set(df, s.decay ? s.factors[i] : 1.0f);
-#pragma GCC unroll 4
-        for (int n = 0; n < N; ++n) {
-          V x = columns.load(from + i * from_stride, n);
-          if (s.decay) x = hn::Mul(x, factor);
-          columns.store(x, s.tile + i * s.columns, n);
-          found[n] = hn::MulAdd(x, at, found[n]);
-        }
-      }
-      from = s.tile, from_stride = s.columns;
-      if (s.beta) {
-        const V rate = hn::Set(df, s.beta[token * s.beta_stride]);
-        for (int n = 0; n < N; ++n) values[n] = hn::Mul(rate, hn::Sub(values[n], found[n]));
-      }
+      fade_and_find<N>(columns, from, tile, s.decay ? s.factors : nullptr, key, s.d, found);
+      from = {tile.rows, tile.stride};
     }
+    if (s.beta)
+      for (int n = 0; n < N; ++n)
+        values[n] = hn::Mul(hn::Set(df, s.beta[token * s.beta_stride]), hn::Sub(values[n], found[n]));
     const bool last = token + 1 == s.tokens && s.kept;
-    float* to = last ? s.kept : s.tile;
-    const int64_t to_stride = last ? s.e : s.columns;
+    const Target to = last ? Target{s.kept, s.e} : tile;
     for (int64_t query = 0; query < s.queries; ++query) {
-      const float* q = s.q + token * s.q_stride + query * s.query_stride;
-      V sums[N];
       for (int n = 0; n < N; ++n) sums[n] = hn::Zero(df);
-      for (int64_t i = 0; i < s.d; ++i) {
-        const V asks = hn::Set(df, q[i]), at = hn::Set(df, key[i]);
-#pragma GCC unroll 4
-        for (int n = 0; n < N; ++n) {
-          V x = columns.load(from + i * from_stride, n);
-          if (query == 0) {  // the first one adds the token as it reads
-            x = hn::MulAdd(at, values[n], x);
-            columns.store(x, to + i * to_stride, n);
-          }
-          sums[n] = hn::MulAdd(asks, x, sums[n]);
-        }
+      const float* asked = q + query * s.query_stride;
+      if (query > 0) {  // the first one has added the token
+        for (int64_t i = 0; i < s.d; ++i)
+          for (int n = 0; n < N; ++n)
+            sums[n] = hn::MulAdd(hn::Set(df, asked[i]), columns.load(to.rows + i * to.stride, n), sums[n]);
+      } else {
+        add_and_ask<N>(columns, from, to, key, values, asked, s.d, sums);
       }
-      from = to, from_stride = to_stride;
-      float* y = s.y + token * s.y_stride + query * s.result_stride;
-      for (int n = 0; n < N; ++n) columns.store(hn::Mul(sums[n], hn::Set(df, s.scale)), y, n);
+      for (int n = 0; n < N; ++n)
+        columns.store(hn::Mul(sums[n], hn::Set(df, s.scale)), y + query * s.result_stride, n);
     }
+    from = {to.rows, to.stride};
   }
 }
+
+template <int N>
+void state_of(const StateRun& s) {
+  return s.columns == N * L ? state_columns<N, true>(s) : state_columns<N, false>(s);
+}
+
+// AVX-512 has registers for the sums of 8 vectors, AVX2 for those of 4.
+constexpr int64_t most_vectors = L == 16 ? 8 : 4, most_columns = L * most_vectors;
 
 void state(const StateRun& s) {
-  switch ((s.columns + L - 1) / L) {
-    case 1: return state_columns<1>(s);
-    case 2: return state_columns<2>(s);
-    case 3: return state_columns<3>(s);
-    default: return state_columns<4>(s);
-  }
+  const int64_t vectors = (s.columns + L - 1) / L;
+  if (vectors <= 1) return state_of<1>(s);
+  if (vectors <= 2) return state_of<2>(s);
+  if (vectors <= 4) return state_of<4>(s);
+  return state_of<most_vectors>(s);
 }
 
-const RecurrentTiles tiles{conv, state, 4 * L};
+const RecurrentTiles tiles{conv, state, most_columns, 32};
 
 #endif  // PLAIT_SIMD
 }  // namespace HWY_NAMESPACE

@@ -39,7 +39,8 @@ struct StateRun {
 struct RecurrentTiles {
   void (*conv)(const ConvRun& run);
   void (*state)(const StateRun& run);
-  int64_t columns;  ///< most columns of a StateRun: what its sums hold in registers
+  int64_t wide;    ///< most columns of a StateRun: whose sums fit the registers
+  int64_t narrow;  ///< of which 128 rows, 16 KB, stay in L1 from one token to the next
 };
 
 const RecurrentTiles& recurrent_tiles(Isa isa);

@@ -164,6 +164,23 @@ TEST_P(HybridModel, AFailedStepChangesNothing) {
   EXPECT_EQ(step(*sequence, next), step(*other, next));
 }
 
+/// Hidden states come from a program of their own, over the same states.
+TEST_P(HybridModel, EmbeddingsOfAPrefixAreThoseOfTheWhole) {
+  auto one = scheduler();
+  RequestOptions request;
+  request.kind = RequestOptions::Kind::embed;
+  std::vector<float> whole, part;
+  for (size_t length : {size_t{30}, size_t{12}}) {
+    request.prompt = prompt(30, 3);
+    request.prompt.resize(length);
+    auto running = one->submit(request);
+    collect(*running);
+    (length == 30 ? whole : part) = running->take_matrix();
+  }
+  ASSERT_EQ(part.size(), 12u * static_cast<size_t>(one->decoder().hidden));
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin()));
+}
+
 INSTANTIATE_TEST_SUITE_P(Hybrids, HybridModel, testing::Bool(),
                          [](const auto& info) { return info.param ? "WithAttention" : "StatesAlone"; });
 
