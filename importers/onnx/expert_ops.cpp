@@ -12,12 +12,6 @@ namespace {
 
 using Kind = RecipeStep::Kind;
 
-Attributes with(const char* name, int64_t value) {
-  Attributes out;
-  out.set(name, value);
-  return out;
-}
-
 /// Where the operands of one projection (fc1, fc2 or fc3) stand; -1: the op has no such operand.
 struct Places {
   int weight, bias, scales = -1, zeros = -1;
@@ -66,7 +60,7 @@ class Experts {
     old_.node.op = "Reshape";
     old_.node.inputs = {y, shape};
     old_.node.outputs.resize(1);
-    old_.node.attributes = with("allowzero", 1);  // a row may have no tokens
+    old_.node.attributes = OldNode::with("allowzero", 1);  // a row may have no tokens
   }
 
  private:
@@ -162,21 +156,24 @@ class Experts {
 
   /// The experts of each token [t, k], and their shares.
   std::pair<ValueId, ValueId> route() {
-    auto softmax = [&](ValueId id) { return old_.emit("Softmax", {id}, with("axis", -1)); };
+    auto softmax = [&](ValueId id) { return old_.emit("Softmax", {id}, OldNode::with("axis", -1)); };
     const bool normalised = attributes_.integer("normalize_routing_weights", 0) != 0;
     const ValueId weights = quantised_ ? old_.input(14) : no_value;
-    auto wide = [&](ValueId id) { return old_.emit("Cast", {id}, with("to", static_cast<int64_t>(DType::f32))); };
+    auto wide = [&](ValueId id) {
+      return old_.emit("Cast", {id}, OldNode::with("to", static_cast<int64_t>(DType::f32)));
+    };
     ValueId scores = wide(old_.required(1));
     const bool over_all = !quantised_ && !normalised;
     if (over_all) scores = softmax(scores);
-    const ValueId best = old_.emit("TopK", {scores, list({k_})}, with("axis", -1));
+    const ValueId best = old_.emit("TopK", {scores, list({k_})}, OldNode::with("axis", -1));
     const ValueId numbers = old_.graph.add_value({});
     old_.graph.nodes.back().outputs.push_back(numbers);
     if (over_all) return {numbers, best};
     if (weights == no_value) return {numbers, softmax(best)};
-    const ValueId own = old_.emit("GatherElements", {wide(weights), numbers}, with("axis", -1));
+    const ValueId own = old_.emit("GatherElements", {wide(weights), numbers}, OldNode::with("axis", -1));
     if (!normalised) return {numbers, own};
-    return {numbers, old_.emit("Div", {own, old_.emit("ReduceSum", {own, list({-1})}, with("keepdims", 1))})};
+    return {numbers,
+            old_.emit("Div", {own, old_.emit("ReduceSum", {own, list({-1})}, OldNode::with("keepdims", 1))})};
   }
 
   /// Sets weight, bias, scales and zero points number `place` of plait.Experts.
