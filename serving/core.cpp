@@ -264,9 +264,11 @@ bool SchedulerCore::start_sample(const Job& job, Sample& sample) {
   std::vector<int32_t> all = all_tokens(job, sample);
   // Scores and hidden states are wanted for every token, so none may come from the cache.
   bool whole = job->options.kind != RequestOptions::Kind::generate;
-  sample.sequence = job->options.parent && sample.output.empty()
-                        ? fork_of(*job->options.parent)
-                        : engine->open(whole ? std::span<const int32_t>() : std::span<const int32_t>(all));
+  const auto prompt = static_cast<int64_t>(job->prompt.size());
+  sample.sequence.reset();
+  if (job->options.parent && sample.output.empty()) sample.sequence = fork_of(*job->options.parent);
+  if (!sample.sequence || !engine->continues(*sample.sequence, prompt))
+    sample.sequence = engine->open(whole ? std::span<const int32_t>() : std::span<const int32_t>(all), prompt);
   int64_t chunk =
       std::min<int64_t>(static_cast<int64_t>(all.size()) - sample.sequence->length(), engine->options().step_tokens);
   bool alone = std::none_of(running_.begin(), running_.end(), [&](const Job& other) {

@@ -140,6 +140,7 @@ void Executor::bind(std::span<const TensorView> inputs) {
 }
 
 void Executor::run(std::span<const TensorView> inputs) {
+  if (!program_->refusal.empty()) throw Error(Code::bad_model, program_->refusal);
   bind(inputs);
   for (size_t i = 0; i < program_->instructions.size(); ++i) {
     if (!profiling_) {
@@ -193,10 +194,12 @@ void Executor::infer_outputs(const Instruction& instruction) {
     TensorView& view = views_[static_cast<size_t>(id)];
     if (program_->buffers[static_cast<size_t>(id)].sized) {
       if (view.shape == types[k].second) continue;
-      throw Error(Code::invalid_argument,
-                  cat(instruction.origin, ": its operands make ", types[k].second.text(), " where the graph expects ",
-                      view.shape.text()),
-                  "inputs whose sizes the model takes for equal have to be equal");
+      throw Error(
+          Code::invalid_argument,
+          cat(instruction.origin, ": its operands make ", types[k].second.text(), " where the graph expects ",
+              view.shape.text()),
+          "inputs whose sizes the model takes for equal have to be equal, and what it squeezes without naming "
+          "axes has to be 1 where the graph says so and nowhere else");
     }
     view.dtype = types[k].first;
     view.shape = types[k].second;

@@ -80,6 +80,7 @@ struct Program {
   bool bounded = false;     ///< every arena buffer has a bound: `offset`s are valid and the arena never grows
   int64_t arena_bytes = 0;  ///< at the bounds
   std::string fingerprint;  ///< equal on ranks that compiled the same thing
+  std::string refusal;      ///< why it cannot run; "": it can. A branch that is never taken may be such a one
 };
 
 /// Offsets for intervals of memory that may overlap in time only where they are apart in space: greedy by size, best

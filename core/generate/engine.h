@@ -58,9 +58,14 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  /// An empty sequence that already holds as long a prefix of `prompt` as the cache has (never all of it: one token at
-  /// least is left to feed).
-  virtual std::unique_ptr<Sequence> open(std::span<const int32_t> prompt) = 0;
+  /// An empty sequence that already holds as long a prefix of `tokens` as the cache has (never all of it: one token at
+  /// least is left to feed). The first `prompt` tokens that it is going to hold are one prompt, however they are fed: a
+  /// graph may choose by the length of a prompt what all its tokens are computed with. 0: all of `tokens`, or if there are
+  /// none, what is fed first.
+  virtual std::unique_ptr<Sequence> open(std::span<const int32_t> tokens, int64_t prompt = 0) = 0;
+  /// Whether tokens of a prompt that is `prompt` long with what the sequence holds may follow it; if not, the graph
+  /// chooses for so many otherwise than it has chosen for the sequence.
+  virtual bool continues(const Sequence&, int64_t /*prompt*/) const { return true; }
   /// A second sequence with the same past. Full pages are shared; a half-full one is copied when it is written to.
   virtual std::unique_ptr<Sequence> fork(const Sequence& sequence) = 0;
   /// Makes room for `tokens` more; false when the budget does not hold them now.

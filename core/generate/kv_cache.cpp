@@ -25,7 +25,10 @@ KvSequence::~KvSequence() {
 }
 
 KvCache::KvCache(const Decoder& decoder, const CacheRoom& room, int64_t page_tokens)
-    : groups_(decoder.groups), page_tokens_(page_tokens), held_states_(room.held_states) {
+    : groups_(decoder.groups),
+      length_limits_(decoder.length_limits),
+      page_tokens_(page_tokens),
+      held_states_(room.held_states) {
   state_users_.resize(static_cast<size_t>(room.held_states + room.spare_states));
   for (size_t slot = state_users_.size(); slot-- > 0;) free_states_.push_back(static_cast<int32_t>(slot));
   for (int64_t count : room.pages) {
@@ -136,18 +139,25 @@ int64_t KvCache::first_needed(size_t group, int64_t length) const {
   return window ? std::max<int64_t>(0, length - window + 1) / page_tokens_ : 0;
 }
 
-std::unique_ptr<KvSequence> KvCache::open(std::span<const int32_t> prompt) {
+uint64_t KvCache::exceeded(int64_t prompt) const {
+  uint64_t bits = 0;
+  for (int64_t limit : length_limits_) bits = 2 * bits + (prompt > limit);
+  return bits;
+}
+
+std::unique_ptr<KvSequence> KvCache::open(std::span<const int32_t> tokens, int64_t prompt) {
   auto sequence = std::make_unique<KvSequence>(*this);
   sequence->tables_.resize(groups_.size());
+  sequence->prompt_ = prompt ? prompt : static_cast<int64_t>(tokens.size());
   if (has_states()) return sequence;
-  auto most = static_cast<int64_t>(prompt.size() ? prompt.size() - 1 : 0) / page_tokens_;
+  auto most = static_cast<int64_t>(tokens.size() ? tokens.size() - 1 : 0) / page_tokens_;
   std::vector<const Entry*> chain;
   std::vector<uint64_t> hashes;
-  uint64_t hash = 0;
+  uint64_t hash = exceeded(sequence->prompt_);
   for (int64_t page = 0; page < most; ++page) {
     uint64_t next;
     const Entry* entry = lookup(
-        hash, prompt.subspan(static_cast<size_t>(page * page_tokens_), static_cast<size_t>(page_tokens_)), next);
+        hash, tokens.subspan(static_cast<size_t>(page * page_tokens_), static_cast<size_t>(page_tokens_)), next);
     if (!entry) break;
     chain.push_back(entry);
     hashes.push_back(hash = next);
@@ -170,13 +180,14 @@ std::unique_ptr<KvSequence> KvCache::open(std::span<const int32_t> prompt) {
     }
   hashes.resize(static_cast<size_t>(pages));
   sequence->chain_ = std::move(hashes);
-  sequence->tokens_.assign(prompt.begin(), prompt.begin() + pages * page_tokens_);
+  sequence->tokens_.assign(tokens.begin(), tokens.begin() + pages * page_tokens_);
   prefix_hits_ += pages * page_tokens_;
   return sequence;
 }
 
 std::unique_ptr<KvSequence> KvCache::fork(const KvSequence& other) {
   auto sequence = std::make_unique<KvSequence>(*this);
+  sequence->prompt_ = other.prompt_;
   sequence->tokens_ = other.tokens_;
   sequence->tables_ = other.tables_;
   sequence->chain_ = other.chain_;
@@ -243,21 +254,23 @@ bool KvCache::could_fit(int64_t length) const {
 void KvCache::commit(KvSequence& sequence, std::span<const int32_t> tokens) {
   sequence.tokens_.insert(sequence.tokens_.end(), tokens.begin(), tokens.end());
   advance_state(sequence);
+  if (!sequence.prompt_) sequence.prompt_ = sequence.length();
   auto full = static_cast<size_t>(sequence.length() / page_tokens_);
   for (size_t page = sequence.chain_.size(); page < full; ++page) publish(sequence, page);
   slide(sequence);
 }
 
-void KvCache::adopt(KvSequence& sequence, std::span<const int32_t> tokens) {
+void KvCache::adopt(KvSequence& sequence, std::span<const int32_t> tokens, int64_t prompt) {
   sequence.tokens_.assign(tokens.begin(), tokens.end());
   if (!tokens.empty()) advance_state(sequence);
+  sequence.prompt_ = prompt;
   slide(sequence);  // before publishing: pages below a window were never filled
   for (size_t page = 0; page < static_cast<size_t>(sequence.length() / page_tokens_); ++page) publish(sequence, page);
 }
 
 void KvCache::publish(KvSequence& sequence, size_t page) {
   if (has_states()) return;
-  uint64_t parent = page ? sequence.chain_[page - 1] : 0, hash;
+  uint64_t parent = page ? sequence.chain_[page - 1] : exceeded(sequence.prompt_), hash;
   std::span<const int32_t> tokens(sequence.tokens_.data() + page * static_cast<size_t>(page_tokens_),
                                   static_cast<size_t>(page_tokens_));
   const Entry* known = lookup(parent, tokens, hash);

@@ -32,10 +32,12 @@ class KvSequence : public Sequence {
   int32_t state() const { return state_; }
   /// The slot that the step at hand writes; -1 outside of steps, unless it was reserved.
   int32_t next_state() const { return next_state_; }
+  int64_t prompt() const { return prompt_; }  ///< how many of the tokens are a prompt; 0: none was fed yet
 
  private:
   friend class KvCache;
   KvCache& cache_;
+  int64_t prompt_ = 0;
   std::vector<std::vector<int32_t>> tables_;  ///< by group
   std::vector<uint64_t> chain_;               ///< hash after each full page
   int32_t state_ = -1, next_state_ = -1;
@@ -52,7 +54,7 @@ class KvCache {
  public:
   KvCache(const Decoder& decoder, const CacheRoom& room, int64_t page_tokens);
 
-  std::unique_ptr<KvSequence> open(std::span<const int32_t> prompt);
+  std::unique_ptr<KvSequence> open(std::span<const int32_t> tokens, int64_t prompt = 0);
   std::unique_ptr<KvSequence> fork(const KvSequence& sequence);
   bool reserve(KvSequence& sequence, int64_t tokens);
   bool could_fit(int64_t length) const;
@@ -64,7 +66,10 @@ class KvCache {
   /// Says that the tokens' keys and values are in the pages reserved for them.
   void commit(KvSequence& sequence, std::span<const int32_t> tokens);
   /// The same for tokens whose pages came from outside, and hold nothing below each group's window.
-  void adopt(KvSequence& sequence, std::span<const int32_t> tokens);
+  void adopt(KvSequence& sequence, std::span<const int32_t> tokens, int64_t prompt);
+  /// Which of the decoder's length limits a prompt of that length exceeds, as bits: sequences of unequal bits share no
+  /// pages, since their tokens are computed otherwise.
+  uint64_t exceeded(int64_t prompt) const;
 
   /// Pages that must be copied before the next step writes. Cleared by the caller.
   struct Copy {
@@ -118,6 +123,7 @@ class KvCache {
   int64_t first_needed(size_t group, int64_t length) const;
 
   std::vector<PageGroup> groups_;
+  std::vector<int64_t> length_limits_;
   std::vector<Pool> pools_;
   int64_t page_tokens_;
   std::unordered_map<uint64_t, Entry> entries_;

@@ -41,7 +41,7 @@ class PlainEngine : public Engine {
         std::make_unique<Executor>(model_.program, store_, pool_, std::make_shared<RunRoom>(options.memory_bytes));
   }
 
-  std::unique_ptr<Sequence> open(std::span<const int32_t>) override {
+  std::unique_ptr<Sequence> open(std::span<const int32_t>, int64_t) override {
     auto sequence = std::make_unique<PlainSequence>();
     sequence->past.resize(model_.interface.caches.size() + model_.interface.counters.size());
     return sequence;
@@ -120,10 +120,12 @@ void PlainEngine::read_types(const Graph& graph) {
   // A buffer is as long as the host makes it.
   constexpr int64_t usual_length = 2048;
   if (interface.fixed_buffers) {
-    buffer_length_ = context_ > 0 ? std::min(context_, usual_length) : usual_length;
-    const Dim& declared = interface.caches[0].dims[static_cast<size_t>(interface.caches[0].axis)];
-    if (declared.is_constant()) buffer_length_ = declared.constant();
-    context_ = buffer_length_;
+    const int64_t chosen = context_ > 0 ? std::min(context_, usual_length) : usual_length;
+    for (const auto& cache : interface.caches) {  // a ring takes any number of tokens
+      const int64_t length = cache.ring ? 0 : cache.length ? cache.length : chosen;
+      if (length) buffer_length_ = buffer_length_ ? std::min(buffer_length_, length) : length;
+    }
+    if (buffer_length_) context_ = buffer_length_;
   }
   auto batch = (*graph.value(interface.ids).type.dims)[0].single_symbol();
   for (const auto& cache : interface.caches) {
@@ -137,7 +139,7 @@ void PlainEngine::read_types(const Graph& graph) {
                                            " in dimension ", axis, " is not known: ", dim.text(graph.symbols)));
       shape.push_back(length ? 0 : dim.is_constant() ? dim.constant() : 1);
     }
-    if (interface.fixed_buffers) shape[cache.axis] = buffer_length_;
+    if (interface.fixed_buffers) shape[cache.axis] = cache.length ? cache.length : buffer_length_;
     past_shapes_.push_back(shape);
     if (cache.axis < 0) continue;
     Shape one = shape;

@@ -28,7 +28,12 @@ class RaggedEngine : public Engine {
     touch_first_pages(options.step_tokens);
   }
 
-  std::unique_ptr<Sequence> open(std::span<const int32_t> prompt) override { return cache_.open(prompt); }
+  std::unique_ptr<Sequence> open(std::span<const int32_t> tokens, int64_t prompt) override {
+    return cache_.open(tokens, prompt);
+  }
+  bool continues(const Sequence& sequence, int64_t prompt) const override {
+    return sequence.length() == 0 || cache_.exceeded(mine(sequence).prompt()) == cache_.exceeded(prompt);
+  }
   std::unique_ptr<Sequence> fork(const Sequence& sequence) override { return cache_.fork(mine(sequence)); }
   bool reserve(Sequence& sequence, int64_t tokens) override { return cache_.reserve(mine(sequence), tokens); }
   bool could_fit(int64_t length) const override { return cache_.could_fit(length); }
@@ -94,7 +99,7 @@ class RaggedEngine : public Engine {
   std::unique_ptr<Executor> executor_, hidden_executor_;
   // The inputs of the step at hand.
   std::vector<int64_t> ids_;
-  std::vector<int32_t> positions_, segments_, rows_, states_;
+  std::vector<int32_t> positions_, segments_, rows_, lengths_, states_;
   std::vector<std::vector<int32_t>> slots_, tables_;
   int64_t table_width_ = 1;
 };
@@ -117,6 +122,7 @@ void RaggedEngine::touch_first_pages(int64_t tokens) {
 void RaggedEngine::fill(std::span<Feed> feeds) {
   ids_.clear();
   positions_.clear();
+  lengths_.clear();
   segments_.clear();
   rows_.clear();
   states_.clear();
@@ -125,10 +131,12 @@ void RaggedEngine::fill(std::span<Feed> feeds) {
   table_width_ = 1;
   for (const Feed& feed : feeds) {
     int64_t first = feed.sequence->length(), count = static_cast<int64_t>(feed.tokens.size());
+    const int64_t told = mine(*feed.sequence).prompt(), prompt = told ? told : first + count;
     for (int64_t i = 0; i < count; ++i) {
       if (i >= count - feed.rows) rows_.push_back(static_cast<int32_t>(ids_.size()));
       ids_.push_back(feed.tokens[static_cast<size_t>(i)]);
       positions_.push_back(static_cast<int32_t>(first + i));
+      lengths_.push_back(static_cast<int32_t>(std::max(prompt, first + i + 1)));
       segments_.push_back(static_cast<int32_t>(&feed - feeds.data()));
     }
     table_width_ = std::max(table_width_, (first + count + page_tokens - 1) / page_tokens);
@@ -207,6 +215,7 @@ void RaggedEngine::compute(std::span<Feed> feeds, Executor& executor) {
       group = static_cast<size_t>(number);
     std::string stem = name.substr(0, dot);
     if (name == "positions") inputs.push_back(view(positions_, DType::i32, {1, tokens}));
+    else if (name == "lengths") inputs.push_back(view(lengths_, DType::i32, {1, tokens}));
     else if (name == "segments") inputs.push_back(view(segments_, DType::i32, {1, tokens}));
     else if (name == "rows") inputs.push_back(view(rows_, DType::i32, {1, static_cast<int64_t>(rows_.size())}));
     else if (name == "states") inputs.push_back(view(states_, DType::i32, {segments, 2}));
@@ -230,6 +239,7 @@ std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
   put_number(static_cast<uint64_t>(cache_.page_tokens()));
   put_number(model_.decoder.layers.size());
   put_number(static_cast<uint64_t>(model_.decoder.state_bytes()));
+  if (!model_.decoder.length_limits.empty()) put_number(static_cast<uint64_t>(source.prompt()));
   put_number(source.tokens().size());
   put(source.tokens().data(), source.tokens().size() * sizeof(int32_t));
   for (size_t group = 0; group < model_.decoder.groups.size(); ++group) {
@@ -275,6 +285,8 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
       number() != static_cast<uint64_t>(cache_.page_tokens()) || number() != model_.decoder.layers.size() ||
       number() != static_cast<uint64_t>(model_.decoder.state_bytes()))
     throw damaged("is of another model or dtype");
+  const uint64_t prompt = model_.decoder.length_limits.empty() ? 0 : number();
+  if (prompt > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) throw damaged("has no such prompt");
   uint64_t count = number();
   if (count > bytes.size() / sizeof(int32_t)) throw damaged("is cut short");
   std::vector<int32_t> tokens(count);
@@ -304,7 +316,7 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
     get(to.data(), to.size());
   }
   if (!bytes.empty()) throw damaged("is longer than its tokens");
-  cache_.adopt(*sequence, tokens);
+  cache_.adopt(*sequence, tokens, static_cast<int64_t>(prompt));
   return sequence;
 }
 

@@ -51,6 +51,8 @@ class Graph {
   std::vector<Node> nodes;       ///< in an order in which they can run
   std::vector<ValueId> inputs;   ///< values that the host binds at each run
   std::vector<ValueId> outputs;  ///< may name an input or a constant
+  /// Of a branch of an If: why it cannot run, as inference found; "" where it can. An error only when it is taken.
+  std::string refusal;
 
   ValueId add_value(std::string name, Type type = {});
   ValueId add_constant(Constant constant, std::string name = {});

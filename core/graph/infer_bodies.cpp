@@ -90,8 +90,8 @@ struct BodyInference {
 
   Knowledge enter(Graph& inner, std::string_view name, size_t inputs) const {
     if (inner.inputs.size() != inputs)
-      throw Error(Code::bad_model, cat("the body ", quote(name), " has ", inner.inputs.size(), " inputs, expected ",
-                                       inputs));
+      throw Error(Code::bad_model,
+                  cat("the body ", quote(name), " has ", inner.inputs.size(), " inputs, expected ", inputs));
     Translation{graph.symbols, inner.symbols}.enter();
     Knowledge known;
     known.contents.resize(static_cast<size_t>(inner.value_count()));
@@ -101,8 +101,8 @@ struct BodyInference {
 
   void check_outputs(const Graph& inner, std::string_view name, size_t expected) const {
     if (inner.outputs.size() != expected)
-      throw Error(Code::bad_model, cat("the body ", quote(name), " has ", inner.outputs.size(), " outputs, expected ",
-                                       expected));
+      throw Error(Code::bad_model,
+                  cat("the body ", quote(name), " has ", inner.outputs.size(), " outputs, expected ", expected));
   }
 
   void write(size_t output, Type type) const {
@@ -119,16 +119,30 @@ struct BodyInference {
     check_outputs(inner, name, node.outputs.size());
     return Translation{inner.symbols, graph.symbols}(inner.value(inner.outputs[output]).type);
   }
+  void infer_branch(const char* name) const {
+    Graph& inner = body(name);
+    Knowledge known = enter(inner, name, node.inputs.size() - 1);
+    for (size_t k = 0; k + 1 < node.inputs.size(); ++k) pass(inner, known, k, k + 1);
+    infer_graph(ops, inner, known);
+  }
+  /// A branch whose sizes contradict each other may be one that is never taken: it is an error only when it runs. The
+  /// other then says alone what the outputs are.
   void infer_if() const {
-    for (const char* name : {"then_branch", "else_branch"}) {
-      Graph& inner = body(name);
-      Knowledge known = enter(inner, name, node.inputs.size() - 1);
-      for (size_t k = 0; k + 1 < node.inputs.size(); ++k) pass(inner, known, k, k + 1);
-      infer_graph(ops, inner, known);
+    const char *first = "then_branch", *second = "else_branch";
+    for (const char* name : {first, second}) {
+      try {
+        body(name).refusal.clear();
+        infer_branch(name);
+      } catch (const Error& error) {
+        if (error.code() != Code::bad_model || !body(first).refusal.empty()) throw;
+        body(name).refusal = error.message();
+      }
     }
+    if (!body(first).refusal.empty()) first = second;
+    if (!body(second).refusal.empty()) second = first;
     for (size_t i = 0; i < node.outputs.size(); ++i) {
-      Type a = branch_output("then_branch", i, body("then_branch"));
-      Type b = branch_output("else_branch", i, body("else_branch"));
+      Type a = branch_output(first, i, body(first));
+      Type b = branch_output(second, i, body(second));
       if (a.dtype != b.dtype && a.dtype != DType::none && b.dtype != DType::none)
         throw Error(Code::bad_model, cat("output ", i, " is ", dtype_name(a.dtype), " in one branch, ",
                                          dtype_name(b.dtype), " in the other"));
@@ -139,6 +153,9 @@ struct BodyInference {
         for (size_t axis = 0; axis < a.dims->size(); ++axis)
           if ((*a.dims)[axis] != (*b.dims)[axis]) (*a.dims)[axis] = unknown(graph, "if", i, axis);
       }
+      // Where the branches have no rank in common, what the file declares for both is right for one at most.
+      if (!a.dims && i < node.outputs.size() && node.outputs[i] != no_value)
+        graph.value(node.outputs[i]).type.dims.reset();
       write(i, std::move(a));
     }
   }

@@ -15,7 +15,9 @@ struct DecoderInterface {
     ValueId past = no_value;
     int present = -1;  ///< number of the output that continues it
     int layer = 0;
-    int axis = 2;  ///< of the past length; -1: a state of fixed size, all zeros before the first token
+    int axis = 2;        ///< of the past length; -1: a state of fixed size, all zeros before the first token
+    int64_t length = 0;  ///< of a buffer, where the file says it; else 0
+    bool ring = false;   ///< such a buffer begins again at its first place when it is full
     /// Of the past, with sizes that only what continues it tells; of those that are left open, the batch is one symbol.
     Dims dims;
   };
@@ -29,7 +31,7 @@ struct DecoderInterface {
   std::vector<Cache> caches;
   std::vector<Counter> counters;
   /// The past inputs are buffers of fixed length, which the graph writes new tokens into behind those that a counter
-  /// tells; the symbol `past` is then their length.
+  /// tells; the symbol `past` is then the length of those whose length the file leaves open.
   bool fixed_buffers = false;
   ValueId branch = no_value;  ///< a bool: whether there is a past (merged decoders)
   SymbolId batch = -1, sequence = -1, past = -1;
@@ -85,7 +87,8 @@ struct StateShape {
 
 /// The raised graph is one ragged program: inputs `ids` i64 [b, t], `positions` and `segments` i32 [b, t], `rows` i32 [b, r]
 /// (tokens whose logits are asked for), by page group `slots` i32 [b, t] and `pages` i32 [n, m], with states `states` i32 [n, 2]
-/// (slots that a segment reads and writes). Outputs: logits f32 [b, r, v], then the hidden state before the head, f32 [b, r, h].
+/// (slots that a segment reads and writes), with `length_limits` `lengths` i32 [b, t] (how long a token's sequence is with the
+/// run that it belongs to: the whole prompt for a prompt's tokens). Outputs: logits f32 [b, r, v], then the hidden state before the head, f32 [b, r, h].
 struct Decoder {
   DecoderInterface interface;
   bool recognised = false;
@@ -105,6 +108,8 @@ struct Decoder {
   int64_t vocabulary = 0, hidden = 0;
   int64_t context = 0;         ///< the longest sequence that the graph's tables allow; 0: no limit found
   bool has_hidden = false;     ///< output 1 is there
+  /// A token is computed in one way while its `lengths` is at most the limit, and in another beyond (LongRoPE).
+  std::vector<int64_t> length_limits;
   std::vector<Finding> found;  ///< what was lifted, in the order of the graph
   std::vector<Finding> plain;  ///< nodes of other ops, as the file has them; `what` is the op
   /// What was lifted, with counts: "RMSNorm" 37, "activation gelu_tanh" 18.

@@ -171,6 +171,7 @@ class Finder {
     };
     found_.fixed_buffers = !found_.caches.empty() && !found_.counters.empty() &&
                            std::all_of(found_.caches.begin(), found_.caches.end(), same_length);
+    if (found_.fixed_buffers) read_buffers();
     auto batch = ids[0].single_symbol();
     for (auto& cache : found_.caches) {
       const auto& dims = inferred.value(inferred.outputs[static_cast<size_t>(std::max(cache.present, 0))]).type.dims;
@@ -180,6 +181,18 @@ class Finder {
         bool told = symbols.empty() || (batch && symbols == std::vector<SymbolId>{*batch});
         if (open(cache, axis) && told) cache.dims[axis] = (*dims)[axis];
       }
+    }
+  }
+
+  void read_buffers() {
+    for (auto& cache : found_.caches) {
+      const Dim& length = cache.dims[static_cast<size_t>(cache.axis)];
+      if (!length.is_constant()) continue;
+      cache.length = length.constant();
+      cache.ring = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
+        return node.op == "TensorScatter" && node.inputs[0] == cache.past &&
+               node.attributes.string("mode", "linear") == "circular";
+      });
     }
   }
 

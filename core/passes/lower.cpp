@@ -136,8 +136,16 @@ class Lowering {
         all_sized = all_sized && made.sized;
       }
     }
-    if (node.bodies.empty() && (!all_sized || takes_sizes_for_equal(node))) set_infer(node, instruction);
+    if (node.bodies.empty() && (!all_sized || takes_sizes_for_equal(node) || squeezes_open_sizes(node)))
+      set_infer(node, instruction);
     program_->instructions.push_back(std::move(instruction));
+  }
+
+  /// A Squeeze that names no axes takes away what is 1 as it runs: sizes that were open then must be more.
+  bool squeezes_open_sizes(const Node& node) const {
+    if (node.op != "Squeeze" || (node.inputs.size() > 1 && node.inputs[1] != no_value)) return false;
+    const auto& dims = graph_.value(node.inputs[0]).type.dims;
+    return !dims || std::any_of(dims->begin(), dims->end(), [](const Dim& dim) { return !dim.is_constant(); });
   }
 
   /// Ops without a rule that join operands of open sizes, such as Concat, may take any of them for equal.
@@ -172,7 +180,7 @@ class Lowering {
     BufferId from = buffer(node.inputs[0]);
     const Buffer& source = program_->buffers[static_cast<size_t>(from)];
     ValueId id = node.outputs[0];
-    if (!known(graph_.value(id).type.dims) || !source.sized) return false;
+    if (!known(graph_.value(id).type.dims) || !source.sized || squeezes_open_sizes(node)) return false;
     add_buffer(id, Buffer::Place::view, source.place == Buffer::Place::view ? source.index : from);
     return true;
   }
@@ -196,6 +204,18 @@ class Lowering {
     }
   }
 
+  /// A branch that cannot run becomes a program that says so when it is taken.
+  std::shared_ptr<Program> lower_body(const Graph& inner, const std::string& label) const {
+    if (!inner.refusal.empty()) {
+      auto refused = std::make_shared<Program>();
+      refused->refusal = inner.refusal;
+      return refused;
+    }
+    auto program = Lowering(inner, options_, label).run();
+    plan(*program);
+    return program;
+  }
+
   void lower_bodies(const Node& node, Instruction& instruction) {
     bool loop = node.op == "Loop";
     instruction.kind = loop ? Instruction::Kind::loop : Instruction::Kind::branch;
@@ -216,8 +236,7 @@ class Lowering {
       if (inner.inputs.size() != inputs || inner.outputs.size() != outputs)
         throw Error(Code::bad_model, cat(describe(node), ": ", name, " has ", inner.inputs.size(), " inputs and ",
                                          inner.outputs.size(), " outputs, expected ", inputs, " and ", outputs));
-      auto program = Lowering(inner, options_, cat(label_, "/", program_->instructions.size(), name)).run();
-      plan(*program);
+      auto program = lower_body(inner, cat(label_, "/", program_->instructions.size(), name));
       for (const StoreEntry& entry : program->entries)
         program_->entries.push_back(entry);  // the store loads them with ours
       instruction.bodies.push_back(std::move(program));

@@ -31,6 +31,7 @@ class Raiser {
     find_recurrences();
     if (!find_attention()) return false;
     settle(graph_, context_);
+    choices_ = find_length_choices(graph_, context_);
     make_groups();
     declare_inputs();
     for (size_t layer = 0; layer < matches_.size(); ++layer) rewrite_attention(layer);
@@ -41,7 +42,7 @@ class Raiser {
     cut_outputs();
     rename_sizes();
     refold();
-    if (!nothing_left()) return false;
+    if (!choose_by_length() || !nothing_left()) return false;
     raise_quantised(graph_, context_.options.exact_activations);
     context_.keep_quantised = false;  // what no Linear took is computed by the next fold
     refold();
@@ -83,6 +84,7 @@ class Raiser {
   void rename_sizes();
   void substitute(SymbolId symbol, const Dim& by);
   void refold();
+  bool choose_by_length();
   bool nothing_left();
   void read_sizes();
   void list_findings();
@@ -94,7 +96,9 @@ class Raiser {
   std::vector<RecurrentMatch> recurrences_;
   std::string why_no_recurrence_;        ///< of the first that did not fit
   std::vector<int> group_of_, slot_of_;  ///< by layer: its page group, and its place among the group's page arrays
-  ValueId positions_ = no_value, segments_ = no_value, rows_ = no_value, states_ = no_value;
+  std::vector<LengthChoice> choices_;
+  ValueId positions_ = no_value, segments_ = no_value, rows_ = no_value, states_ = no_value,
+          lengths_ = no_value;
   std::vector<ValueId> slots_, tables_;  ///< by group
   SymbolId tokens_ = -1, asked_ = -1;
   std::vector<Node> inserted_;  ///< nodes of the attention at hand
@@ -241,6 +245,7 @@ void Raiser::declare_inputs() {
   segments_ = declare("segments", DType::i32, {1, t});
   rows_ = declare("rows", DType::i32, {1, Dim::symbol(asked_)});
   declare_ids();
+  if (!choices_.empty()) lengths_ = declare("lengths", DType::i32, {1, t});
   for (size_t group = 0; group < decoder_.groups.size(); ++group) {
     slots_.push_back(declare(cat("slots.", group), DType::i32, {1, t}));
     tables_.push_back(declare(cat("pages.", group), DType::i32, {n, m}));
@@ -404,6 +409,25 @@ void Raiser::refold() {
   fold(graph_, context_);
 }
 
+/// What the length of a sequence chooses is chosen by token.
+bool Raiser::choose_by_length() {
+  for (const LengthChoice& choice : choices_) {
+    auto reader = [&] {
+      return std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
+        return std::find(node.inputs.begin(), node.inputs.end(), choice.longer) != node.inputs.end();
+      });
+    };
+    if (reader() == graph_.nodes.end()) continue;  // of a mask, say
+    choose_by_token(graph_, context_, choice, lengths_, positions_, tokens_);
+    refold();
+    if (auto left = reader(); left != graph_.nodes.end())
+      return refuse(
+          cat(describe(*left), " chooses for all tokens at once, by whether they are more than ", choice.limit));
+    decoder_.length_limits.push_back(choice.limit);
+  }
+  return true;
+}
+
 /// Everything that knew the old inputs must be gone: masks, position ids, caches and the past length.
 bool Raiser::nothing_left() {
   const DecoderInterface& interface = decoder_.interface;
@@ -414,7 +438,8 @@ bool Raiser::nothing_left() {
   std::vector<ValueId> kept;
   for (ValueId id : graph_.inputs) {
     bool ours = id == interface.ids || graph_.value(id).name == "rows" || id == positions_ || id == segments_ ||
-                id == states_ || std::find(slots_.begin(), slots_.end(), id) != slots_.end() ||
+                id == states_ || (id == lengths_ && !decoder_.length_limits.empty()) ||
+                std::find(slots_.begin(), slots_.end(), id) != slots_.end() ||
                 std::find(tables_.begin(), tables_.end(), id) != tables_.end();
     if (ours) kept.push_back(id);
     else if (read[static_cast<size_t>(id)]) {
@@ -465,6 +490,9 @@ void Raiser::read_sizes() {
     }
     id = node.inputs.empty() ? no_value : node.inputs[0];
   }
+  for (const auto& cache : decoder_.interface.caches)  // what the file's own buffers hold
+    if (cache.length && !cache.ring)
+      decoder_.context = decoder_.context ? std::min(decoder_.context, cache.length) : cache.length;
   std::vector<bool> of_positions(static_cast<size_t>(graph_.value_count()));
   of_positions[static_cast<size_t>(positions_)] = true;
   for (const Node& node : graph_.nodes) {
@@ -511,6 +539,7 @@ void Raiser::list_findings() {
     for (const std::string& pattern : patterns) decoder_.found.push_back({pattern, node.name});
     if (patterns.empty() && node.op.rfind("plait.", 0) != 0) decoder_.plain.push_back({node.op, node.name});
   }
+  for (int64_t limit : decoder_.length_limits) decoder_.found.push_back({cat("choice by length, beyond ", limit), ""});
 }
 
 }  // namespace

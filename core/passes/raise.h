@@ -70,6 +70,7 @@ struct AttentionMatch {
   };
   std::vector<Mask> masks;    ///< a float mask is added, hidden where it is below -1e4
   bool causal = false;        ///< by attribute
+  bool told_length = false;   ///< how many places of a buffer are filled is an operand
   int64_t window = 0;         ///< by attribute, as AttentionLayer::window
   ValueId sinks = no_value;   ///< one number a head
   std::vector<float> slopes;  ///< by query head, of ALiBi: added for each place that a key stands later; empty: none
@@ -129,6 +130,20 @@ bool spell_out(Graph& graph);
 void settle(Graph& graph, const PassContext& context);
 /// Where rows are picked from a table that was cut to the length so far, they are picked from the whole table.
 void drop_table_slices(Graph& graph);
+
+/// A choice that the graph makes once a run, by how many tokens there are, past and new ones together.
+struct LengthChoice {
+  ValueId longer = no_value;  ///< a bool, as if it were an input: there are more than `limit` tokens
+  int64_t limit = 0;
+};
+/// Finds the bools that say whether a sequence is longer than some limit, by probing them, and lets their readers read
+/// inputs of that meaning instead.
+std::vector<LengthChoice> find_length_choices(Graph& graph, const PassContext& context);
+/// Lets each token choose by the length of its own sequence, `lengths` (i32 [1, t]): what `choice` decides about is
+/// computed for both answers from `positions` (i32 [1, t]), and picked where tokens' own data meets it. What has no row a
+/// token there stays as it is.
+void choose_by_token(Graph& graph, const PassContext& context, const LengthChoice& choice, ValueId lengths,
+                     ValueId positions, SymbolId tokens);
 
 /// Replaces every value that equals the tokens' positions by `positions` (i32 [1, t]).
 void replace_positions(Graph& graph, const PassContext& context, ValueId positions);

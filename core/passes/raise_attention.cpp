@@ -63,6 +63,7 @@ class Matcher {
   bool context(ValueId probabilities);
   bool key_and_value(const HeadOperand& key, const HeadOperand& value);
   bool cached_outside(const HeadOperand& operand, HeadValue& fresh, int& cache, double& factor);
+  bool counts_keys(ValueId id);
   bool finish();
 
   const Graph& graph_;
@@ -344,7 +345,7 @@ bool Matcher::from_attention_op(const Node& node) {
   layer.scale = node.attributes.real("scale", 0);
   if (layer.scale == 0) layer.scale = 1 / std::sqrt(static_cast<double>(layer.key_size));
   if (size(key, layer.kv_heads) != layer.key_size) return fail("the sizes of queries and keys do not agree");
-  if (input(6) != no_value) return fail(cat(describe(node), " keeps its cache outside, in a buffer of fixed length"));
+  match.told_length = input(6) != no_value;
   if (node.outputs.size() > 3 && node.outputs[3] != no_value)
     return fail(cat(describe(node), " hands out its scores"));
   if (ValueId mask = input(3); mask != no_value) {
@@ -354,7 +355,7 @@ bool Matcher::from_attention_op(const Node& node) {
   if (input(4) == no_value)
     return key_and_value({input(1), layer.kv_heads, layer.key_size, order},
                          {input(2), layer.kv_heads, layer.value_size, order}) &&
-           finish();
+           (!match.told_length || counts_keys(input(6))) && finish();
   match.key = {input(1), order};
   match.value = {input(2), order};
   match.cache_key = cache_of(graph_, interface_, producer_, input(4));
@@ -362,6 +363,22 @@ bool Matcher::from_attention_op(const Node& node) {
   if (match.cache_key < 0 || match.cache_value < 0)
     return fail(cat(describe(node), ": its past is not an input of the model"));
   return finish();
+}
+
+/// Whether the value says at each probe how many keys there are by now: those of past and new tokens, as far as a ring
+/// still has them.
+bool Matcher::counts_keys(ValueId id) {
+  const DecoderInterface::Cache* cache =
+      match.cache_key < 0 ? nullptr : &interface_.caches[static_cast<size_t>(match.cache_key)];
+  const int64_t length = cache ? cache->length : 0;
+  for (const Probe& probe : {Probe{3, 4}, Probe{0, 5}, Probe{6, 1}, Probe{2 * length, 1}}) {
+    const int64_t total = probe.past + probe.tokens;
+    if ((!cache && probe.past) || (length && total > length && !cache->ring)) continue;
+    Tensor told = evaluator_at(graph_, context_, probe).value(id);
+    if (told.elements() != 1 || to_ints(told.view())[0] != (length ? std::min(total, length) : total))
+      return fail("the number of keys that it is told is not that of past and new tokens");
+  }
+  return true;
 }
 
 /// com.microsoft.GroupQueryAttention: packed heads, causal, rotating on request, the cache inside.

@@ -44,17 +44,30 @@ class Tracer {
     probe_ = cached ? Probe{3, 2} : Probe{0, 5};
   }
 
-  /// The same of new tokens alone, which the graph writes into a buffer behind what it holds already, and keeps.
-  bool is_written_from(ValueId from, ValueId buffer) {
-    buffer_ = buffer;
-    first_ = probe_.past;
+  /// The same of new tokens alone, which the graph writes into a buffer behind what it holds already, and keeps: into one
+  /// that they fill, and into a ring that was full before.
+  bool is_written_from(ValueId from, const DecoderInterface::Cache& cache) {
+    buffer_ = cache.past;
+    constexpr int64_t tokens = 2;
+    if (cache.length && cache.length <= tokens) return false;
+    if (cache.length) probe_ = {cache.length - tokens, tokens}, length_ = cache.length;
+    if (!is_written(from)) return false;
+    if (!cache.ring) return true;
+    probe_ = {2 * cache.length - 1, tokens};  // one at the end, one at the beginning
+    return is_written(from);
+  }
+
+  /// For the probe at hand.
+  bool is_written(ValueId from) {
+    first_ = keys() - probe_.tokens;
+    buffer_fill_ = 0;
     if (!comes_from(from)) return false;
     try {
       auto shape = shape_at(graph_, context_, from, probe_);
       buffer_fill_ = 1;
       std::vector<float> kept = run(from, *shape, std::vector<float>(static_cast<size_t>(shape->elements())));
       for (int64_t i = 0; i < operand_.heads; ++i)
-        for (int64_t t = 0; t < probe_.past + probe_.tokens; ++t)
+        for (int64_t t = 0; t < keys(); ++t)
           for (int64_t k = 0; k < operand_.size; ++k)
             if (std::fabs(kept[index(i, t, k)] - (t < first_ ? factor_ : 0)) > 1e-6) return false;
     } catch (const Error&) {
@@ -67,7 +80,7 @@ class Tracer {
   /// token_stride * token + d_stride * d, and these are all elements of `from`.
   bool comes_from(ValueId from) {
     auto shape = shape_at(graph_, context_, from, probe_), to = shape_at(graph_, context_, operand_.value, probe_);
-    int64_t all = probe_.past + probe_.tokens, tokens = all - first_, h = operand_.heads, d = operand_.size;
+    int64_t all = keys(), tokens = all - first_, h = operand_.heads, d = operand_.size;
     if (!shape || !to || to->elements() != h * all * d || shape->elements() < 1) return false;
     try {
       if (!measure(from, *shape)) return false;
@@ -132,7 +145,7 @@ class Tracer {
     factor_ = ones.empty() ? 0 : double{ones.back()};
     if (!(std::fabs(factor_) > 1e-6)) return false;
     for (int64_t i = 0; i < operand_.heads; ++i)
-      for (int64_t t = 0; t < probe_.past + probe_.tokens; ++t)
+      for (int64_t t = 0; t < keys(); ++t)
         for (int64_t k = 0; k < operand_.size; ++k)
           if (std::fabs(ones[index(i, t, k)] - (t < first_ ? 0 : factor_)) > 1e-6 * std::fabs(factor_)) return false;
     places_.assign(ones.size(), 0);
@@ -148,11 +161,15 @@ class Tracer {
   /// Where element (head, token, d) of the operand comes from, tokens counted from the first that `from` holds.
   int64_t place(int64_t head, int64_t token, int64_t d) const { return places_[index(head, first_ + token, d)]; }
 
+  /// How many keys the operand has.
+  int64_t keys() const { return length_ ? length_ : probe_.past + probe_.tokens; }
+
+  /// `token` counts from the oldest that is there, which in a ring lies behind the newest.
   size_t index(int64_t head, int64_t token, int64_t d) const {
-    int64_t at = 0;
+    int64_t at = 0, place = (probe_.past + probe_.tokens - keys() + token) % keys();
     for (char axis : operand_.order) {
-      int64_t size = axis == 'h' ? operand_.heads : axis == 's' ? probe_.past + probe_.tokens : operand_.size;
-      at = at * size + (axis == 'h' ? head : axis == 's' ? token : d);
+      int64_t size = axis == 'h' ? operand_.heads : axis == 's' ? keys() : operand_.size;
+      at = at * size + (axis == 'h' ? head : axis == 's' ? place : d);
     }
     return static_cast<size_t>(at);
   }
@@ -165,6 +182,7 @@ class Tracer {
   int64_t repeats_ = 1, first_ = 0;
   double factor_ = 1;
   ValueId buffer_ = no_value;
+  int64_t length_ = 0;  ///< of the buffer, where the file says it
   float buffer_fill_ = 0;
 };
 
@@ -226,7 +244,7 @@ std::optional<HeadSource> trace_heads(const Graph& graph, const PassContext& con
       int cache = cache_of(graph, interface, producer, node.inputs[0]);
       ValueId fresh = node.inputs[node.op == "TensorScatter" ? 1 : 2];
       Tracer tracer(graph, context, operand);
-      if (tracer.is_written_from(fresh, interface.caches[static_cast<size_t>(cache)].past))
+      if (tracer.is_written_from(fresh, interface.caches[static_cast<size_t>(cache)]))
         return HeadSource{{fresh, tracer.order()}, cache, tracer.heads(), tracer.factor()};
       why = cat(describe(node), " does not write the new tokens behind those that the cache holds");
       return std::nullopt;

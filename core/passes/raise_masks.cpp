@@ -25,10 +25,20 @@ class MaskProbe {
         match_(match),
         probe_(probe),
         keys_(probe.past + probe.tokens),
-        evaluator_(evaluator_at(graph, context, probe)) {}
+        columns_(keys_),
+        evaluator_(evaluator_at(graph, context, probe)) {
+    if (match.cache_key < 0) return;
+    const auto& cache = context.decoder.interface.caches[static_cast<size_t>(match.cache_key)];
+    if (!cache.length) return;
+    columns_ = cache.length;
+    if (keys_ > columns_ && !cache.ring) refuse_mask(cat("the buffer holds no more than ", columns_, " tokens"));
+  }
 
   MaskAnswer run() {
     answer_.seen.assign(static_cast<size_t>(probe_.tokens * keys_), 1);
+    empty_.assign(static_cast<size_t>(probe_.tokens * std::max<int64_t>(0, columns_ - keys_)), !match_.told_length);
+    for (int64_t i = 0; i < probe_.tokens; ++i)  // what a ring has lost
+      for (int64_t j = 0; j < keys_ - columns_; ++j) answer_.seen[static_cast<size_t>(i * keys_ + j)] = 0;
     for (int64_t i = 0; i < probe_.tokens; ++i)
       for (int64_t j = 0; j < keys_; ++j) {
         int64_t position = probe_.past + i;
@@ -36,6 +46,8 @@ class MaskProbe {
         if (later || left) answer_.seen[static_cast<size_t>(i * keys_ + j)] = 0;
       }
     for (const AttentionMatch::Mask& mask : match_.masks) apply(mask);
+    if (std::find(empty_.begin(), empty_.end(), 1) != empty_.end())
+      refuse_mask("a mask shows places of the buffer that hold nothing yet");
     if (!added_.empty()) read_slopes();
     return std::move(answer_);
   }
@@ -45,18 +57,20 @@ class MaskProbe {
     Tensor tensor = evaluator_.value(mask.value);
     const Shape& shape = tensor.shape();
     int64_t rows = shape.rank() >= 2 ? shape.back(2) : 1, columns = shape.rank() >= 1 ? shape.back(1) : 1;
-    if ((rows != probe_.tokens && rows != 1) || (columns != keys_ && columns != 1))
+    if ((rows != probe_.tokens && rows != 1) || (columns != columns_ && columns != 1))
       refuse_mask(cat("a mask of shape ", shape.text(), " for ", probe_.tokens, " tokens and ", keys_, " keys"));
     bool boolean = tensor.dtype() == DType::boolean;
     Tensor real = boolean ? tensor : materialize({{}, tensor, {{RecipeStep::Kind::cast, {}, DType::f32}}});
     int64_t planes = shape.elements() / (rows * columns);
     for (int64_t plane = 0; plane < planes; ++plane)
       for (int64_t i = 0; i < probe_.tokens; ++i)
-        for (int64_t j = 0; j < keys_; ++j) {
-          int64_t at = (plane * rows + (rows == 1 ? 0 : i)) * columns + (columns == 1 ? 0 : j);
+        for (int64_t j = std::max<int64_t>(0, keys_ - columns_); j < std::max(keys_, columns_); ++j) {
+          int64_t column = columns == 1 ? 0 : j % columns_;
+          int64_t at = (plane * rows + (rows == 1 ? 0 : i)) * columns + column;
           double value = boolean ? 0 : mask.factor * double{real.as<float>()[at]};
           bool open = boolean ? (tensor.as<uint8_t>()[at] != 0) == mask.keeps : value > -1e4;
-          if (!open) answer_.seen[static_cast<size_t>(i * keys_ + j)] = 0;
+          if (j >= keys_) empty_[static_cast<size_t>(i * (columns_ - keys_) + j - keys_)] &= open;
+          else if (!open) answer_.seen[static_cast<size_t>(i * keys_ + j)] = 0;
           else if (value != 0) add(planes, plane, i, j, value);
         }
   }
@@ -95,10 +109,11 @@ class MaskProbe {
   const Graph& graph_;
   const AttentionMatch& match_;
   const Probe& probe_;
-  int64_t keys_;
+  int64_t keys_, columns_;  ///< tokens that there are; places for them, which are as many unless they are a buffer's
   Evaluator evaluator_;
   MaskAnswer answer_;
-  std::vector<double> added_;  ///< [heads, tokens, keys]; empty: nothing
+  std::vector<uint8_t> empty_;  ///< [tokens, columns - keys]: whether what holds nothing is shown
+  std::vector<double> added_;   ///< [heads, tokens, keys]; empty: nothing
 };
 
 bool is_causal_window(const std::vector<uint8_t>& seen, const Probe& probe, int64_t window) {
@@ -151,8 +166,14 @@ bool probe_masks(const Graph& graph, const PassContext& context, AttentionMatch&
   int64_t window = match.layer.window;
   std::vector<Probe> probes = {{0, 1}, {0, 6}, {5, 3}, {17, 1}};
   if (window > 3) probes.insert(probes.end(), {{window - 3, 6}, {0, std::min<int64_t>(window + 3, 96)}});
+  const auto& caches = context.decoder.interface.caches;
+  const int64_t length = match.cache_key < 0 ? 0 : caches[static_cast<size_t>(match.cache_key)].length;
+  const bool ring = match.cache_key >= 0 && caches[static_cast<size_t>(match.cache_key)].ring;
   for (const Probe& probe : probes) {
     if (match.cache_key < 0 && probe.past > 0) continue;
+    // Several tokens at once that begin a ring again take keys away from the first among them; one by one they do not,
+    // and that is what is meant. A buffer that is full takes no more.
+    if (length && probe.past + probe.tokens > length && (!ring || probe.tokens > 1)) continue;
     try {
       MaskAnswer near = answer(probe);
       bool alike = near.slopes.empty() || probe.past + probe.tokens < 2 || near.slopes.size() == match.slopes.size();

@@ -102,9 +102,12 @@ std::optional<std::vector<float>> RegionProbe::run(const Region& region, const S
 Tensor RegionProbe::at_positions(ValueId id, const std::vector<int32_t>& places) const {
   auto count = static_cast<int64_t>(places.size());
   Evaluator evaluator(context_, graph);
-  for (ValueId input : graph.inputs)
-    if (graph.value(input).name == "positions")
-      evaluator.bind(input, Tensor::of<int32_t>(DType::i32, {1, count}, places));
+  for (ValueId input : graph.inputs)  // as long as it takes to have a token there
+    if (const std::string& name = graph.value(input).name; name == "positions" || name == "lengths") {
+      std::vector<int32_t> numbers = places;
+      for (int32_t& number : numbers) number += name == "lengths";
+      evaluator.bind(input, Tensor::of<int32_t>(DType::i32, {1, count}, numbers));
+    }
   for (SymbolId symbol = 0; symbol < graph.symbols.size(); ++symbol) evaluator.bind_symbol(symbol, count);
   return evaluator.value(id);
 }

@@ -28,6 +28,10 @@ struct Spelling {
   bool wants(size_t k) const { return output(k) != no_value && read[static_cast<size_t>(output(k))]; }
   DType dtype() const { return graph.value(node.inputs[0]).type.dtype; }
   size_t rank(ValueId id) const { return graph.value(id).type.dims ? graph.value(id).type.dims->size() : 0; }
+  /// Of input k; nullopt where it is absent or its rank unknown.
+  std::optional<Dims> dims(size_t k) const {
+    return input(k) == no_value ? std::nullopt : graph.value(input(k)).type.dims;
+  }
 
   /// A node whose output is `made`, or a new value.
   ValueId add(std::string op, std::vector<ValueId> inputs, Attributes attributes = {}, ValueId made = no_value) {
@@ -37,6 +41,17 @@ struct Spelling {
     one.inputs = std::move(inputs);
     one.outputs = {made == no_value ? graph.add_value({}) : made};
     one.attributes = std::move(attributes);
+    out.push_back(std::move(one));
+    return out.back().outputs[0];
+  }
+  /// Symbolic sizes as numbers.
+  ValueId sizes(const Dims& wanted, bool scalar) {
+    Node one;
+    make_sizes(one, wanted, scalar, graph.symbols);
+    one.name = node.name;
+    Dims shape;
+    if (!scalar) shape.push_back(Dim(static_cast<int64_t>(wanted.size())));
+    one.outputs = {graph.add_value({}, {DType::i64, std::move(shape)})};
     out.push_back(std::move(one));
     return out.back().outputs[0];
   }
@@ -223,12 +238,140 @@ bool copies_apart(Spelling& to) {
   ValueId apart =
       to.add("Unsqueeze", {found->second.of, to.graph.add_constant(Tensor::of_ints(std::vector<int64_t>{0}))});
   Dims wanted = *to.graph.value(to.output(0)).type.dims;
-  Node sizes;
-  make_sizes(sizes, wanted, false, to.graph.symbols);
-  sizes.name = to.node.name;
-  sizes.outputs = {to.graph.add_value({}, {DType::i64, Dims{Dim(static_cast<int64_t>(wanted.size()))}})};
-  to.out.push_back(std::move(sizes));
-  to.add("Expand", {apart, to.out.back().outputs[0]}, {}, to.output(0));
+  to.add("Expand", {apart, to.sizes(wanted, false)}, {}, to.output(0));
+  return true;
+}
+
+/// The padding mask of com.microsoft.MultiHeadAttention as a bool over keys that broadcasts to [b, h, s, total]: 0 or 1 for
+/// each key, for each query and key, or how many keys there are. no_value for any other.
+ValueId seen_keys(Spelling& to, const Dims& query, const Dim& fresh, const Dim& past) {
+  auto sizes = [&](const std::vector<int64_t>& numbers) { return to.graph.add_constant(Tensor::of_ints(numbers)); };
+  auto cast = [&](ValueId id, DType dtype) {
+    Attributes attributes;
+    attributes.set("to", static_cast<int64_t>(dtype));
+    return to.add("Cast", {id}, std::move(attributes));
+  };
+  ValueId mask = to.input(4);
+  const auto dims = to.dims(4);
+  if (!dims || dims->empty() || dims->size() > 3) return no_value;
+  if (dims->size() == 1) {
+    if ((*dims)[0] != query[0]) return no_value;
+    ValueId zero = to.graph.add_constant(Tensor::of_ints(std::vector<int64_t>{0}).reshaped({})),
+            one = to.graph.add_constant(Tensor::of_ints(std::vector<int64_t>{1}).reshaped({}));
+    ValueId places = to.add("Range", {zero, to.sizes({past + fresh}, true), one});
+    return to.add("Less", {places, to.add("Unsqueeze", {cast(mask, DType::i64), sizes({1, 2, 3})})});
+  }
+  ValueId seen = cast(mask, DType::boolean);
+  if (dims->back() == fresh && past != Dim(0)) {  // of the new keys alone: those of the past are all seen
+    std::vector<uint8_t> yes{1};
+    ValueId all = to.graph.add_constant(Tensor::of<uint8_t>(DType::boolean, Shape{1, 1}, yes));
+    all = to.add("Expand", {all, to.sizes({query[0], past}, false)});
+    Attributes along;
+    along.set("axis", int64_t{1});
+    seen = dims->size() == 2 ? to.add("Concat", {all, seen}, std::move(along)) : no_value;
+  }
+  if (seen == no_value) return no_value;
+  return to.add("Unsqueeze", {seen, dims->size() == 2 ? sizes({1, 2}) : sizes({1})});
+}
+
+/// Query, key and value of com.microsoft.MultiHeadAttention in one of its layouts, apart and with their biases.
+struct HeadParts {
+  ValueId query = no_value, key = no_value, value = no_value;
+  bool heads_first = false;  ///< keys and values are [b, h, t, d]: then queries are, too; else [b, s, h * d]
+};
+std::optional<HeadParts> head_parts(Spelling& to, int64_t heads) {
+  auto sizes = [&](const std::vector<int64_t>& numbers) { return to.graph.add_constant(Tensor::of_ints(numbers)); };
+  auto last = [&](ValueId id) {
+    const auto& dims = to.graph.value(id).type.dims;
+    return dims && dims->back().is_constant() ? dims->back().constant() : 0;
+  };
+  // One of several in [b, s, h, parts, d].
+  auto part = [&](ValueId id, int64_t which) {
+    Attributes along;
+    along.set("axis", int64_t{3});
+    ValueId number = to.graph.add_constant(Tensor::of_ints(std::vector<int64_t>{which}).reshaped({}));
+    return to.add("Reshape", {to.add("Gather", {id, number}, std::move(along)), sizes({0, 0, heads * last(id)})});
+  };
+  HeadParts out{to.input(0), to.input(1), to.input(2)};
+  bool all_packed = out.key == no_value, pair = !all_packed && out.value == no_value;
+  if (last(out.query) < 1 || (!all_packed && last(out.key) < 1) || to.rank(out.query) != (all_packed ? 5u : 3u))
+    return std::nullopt;
+  if (pair && to.rank(out.key) != 5) return std::nullopt;
+  out.heads_first = !all_packed && to.rank(out.key) == 4;
+  int64_t width = all_packed ? heads * last(out.query) : last(out.query), size = width / heads;
+  int64_t value_width = all_packed || pair        ? width
+                        : to.rank(out.value) == 4 ? heads * last(out.value)
+                                                  : last(out.value);
+  if (all_packed) {
+    ValueId all = out.query;
+    out = {part(all, 0), part(all, 1), part(all, 2)};
+  } else if (pair) {
+    ValueId both = out.key;
+    out.key = part(both, 0), out.value = part(both, 1);
+  }
+  if (ValueId bias = to.input(3); bias != no_value) {
+    if (out.heads_first || value_width < 1) return std::nullopt;
+    int64_t begin = 0;
+    for (ValueId* one : {&out.query, &out.key, &out.value}) {
+      int64_t end = begin + (one == &out.value ? value_width : width);
+      *one = to.add("Add", {*one, to.add("Slice", {bias, sizes({begin}), sizes({end}), sizes({0})})});
+      begin = end;
+    }
+  }
+  if (!out.heads_first) return out;
+  Attributes swap;
+  swap.set("perm", std::vector<int64_t>{0, 2, 1, 3});
+  out.query = to.add("Transpose", {to.add("Reshape", {out.query, sizes({0, 0, heads, size})})}, std::move(swap));
+  return out;
+}
+
+/// com.microsoft.MultiHeadAttention is ONNX's Attention of packed heads, its padding mask and its bias one mask.
+bool multi_head(Spelling& to) {
+  const Attributes& old = to.node.attributes;
+  int64_t heads = old.integer("num_heads", 0);
+  const auto query = to.dims(0), past = to.dims(6), key = to.input(1) == no_value ? query : to.dims(1);
+  bool shared = to.input(8) != no_value || to.input(9) != no_value;
+  if (heads < 1 || shared || to.wants(3) || !query || !key ||
+      (to.input(6) != no_value && (!past || past->size() != 4)))
+    return false;
+  Dim fresh = (*key)[key->size() == 4 ? 2 : 1], before = past ? (*past)[2] : Dim(0);
+  auto parts = head_parts(to, heads);
+  if (!parts) return false;
+  ValueId mask = to.input(5);
+  if (to.input(4) != no_value) {
+    ValueId seen = seen_keys(to, *query, fresh, before);
+    if (seen == no_value) return false;
+    float numbers[] = {static_cast<float>(old.real("mask_filter_value", -10000)), 0};
+    ValueId hidden = to.graph.add_constant(Tensor::of<float>(DType::f32, Shape{}, {&numbers[0], 1}));
+    if (mask == no_value) mask = to.graph.add_constant(Tensor::of<float>(DType::f32, Shape{}, {&numbers[1], 1}));
+    mask = to.add("Where", {seen, mask, hidden});
+  }
+  Attributes attributes;
+  attributes.set("is_causal", old.integer("unidirectional", 0));
+  if (old.real("scale", 0) != 0) attributes.set("scale", old.real("scale", 0));
+  if (!parts->heads_first)
+    for (const char* name : {"q_num_heads", "kv_num_heads"}) attributes.set(name, heads);
+  ValueId made = to.add("Attention", {parts->query, parts->key, parts->value, mask, to.input(6), to.input(7)},
+                        std::move(attributes), parts->heads_first ? no_value : to.output(0));
+  auto& outputs = to.out.back().outputs;
+  for (size_t k : {size_t{1}, size_t{2}}) outputs.push_back(to.output(k));
+  if (!parts->heads_first) return true;
+  Attributes swap;
+  swap.set("perm", std::vector<int64_t>{0, 2, 1, 3});
+  made = to.add("Transpose", {made}, std::move(swap));
+  to.add("Reshape", {made, to.graph.add_constant(Tensor::of_ints(std::vector<int64_t>{0, 0, -1}))}, {}, to.output(0));
+  return true;
+}
+
+/// A Squeeze that names no axes means those that are always 1: a decoder that means others when a step has one token has
+/// two graphs in one.
+bool squeeze(Spelling& to) {
+  const auto from = to.dims(0);
+  if (to.input(1) != no_value || !from) return false;
+  std::vector<int64_t> axes;
+  for (size_t axis = 0; axis < from->size(); ++axis)
+    if ((*from)[axis] == Dim(1)) axes.push_back(static_cast<int64_t>(axis));
+  to.add("Squeeze", {to.input(0), to.graph.add_constant(Tensor::of_ints(axes))}, {}, to.output(0));
   return true;
 }
 
@@ -259,8 +402,10 @@ const std::map<std::string_view, Speller>& spellers() {
       {"com.microsoft.QuickGelu", quick_gelu},
       {"com.microsoft.FusedMatMul", fused_matmul},
       {"com.microsoft.RotaryEmbedding", rotary},
+      {"com.microsoft.MultiHeadAttention", multi_head},
       {"RotaryEmbedding", rotary},
       {"Slice", strided_slice},
+      {"Squeeze", squeeze},
       {"Reshape", copies_apart},
       {"ReduceMax", reduction},
       {"ReduceMean", reduction},

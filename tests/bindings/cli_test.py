@@ -188,6 +188,15 @@ class CommandLine(unittest.TestCase):
         self.assertLess(max(abs(a - b) for a, b in zip(values, golden)), 1e-4 * max(map(abs, golden)))
         self.error("run", fixture("gpt2-optimum18"), *words, "--output", f"nothing={out}",
                    names=["nothing", "logits"])
+        # An encoder, of two padded texts.
+        bert = [word for name in ("input_ids", "attention_mask", "token_type_ids")
+                for word in ("--input", f"{name}={fixture(f'zoo/bert/{name}.npy')}")]
+        hidden = self.file("hidden.npy")
+        self.call("run", fixture("zoo/bert/plain.onnx"), *bert, "--output", f"last_hidden_state={hidden}")
+        _, shape, values = npy_files.read(hidden)
+        _, _, golden = npy_files.read(fixture("zoo/bert/last_hidden_state.npy"))
+        self.assertEqual(tuple(shape), (2, 11, 32))
+        self.assertLess(max(abs(a - b) for a, b in zip(values, golden)), 1e-5 * max(map(abs, golden)))
         self.error("run", fixture("gpt2-optimum18"), *words[2:], "--output", f"logits={out}", names=["missing"])
         self.error("run", fixture("gpt2-optimum18"), "--output", "logits", status=2, names=["NAME=VALUE"])
         short = self.file("short.npy")

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -294,6 +295,60 @@ void test_cancel_opening() {
   rmdir(folder.c_str());
 }
 
+/// An .npy file of version 1, in C order: i64 or f32 elements of a batch.
+std::vector<char> npy_bytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  CHECK(all.size() > 10);
+  auto length = [&](size_t at) { return static_cast<size_t>(static_cast<unsigned char>(all[at])); };
+  if (all.size() > 10)
+    all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(10 + length(8) + 256 * length(9)));
+  return all;
+}
+
+/// An encoder is no decoder: a session runs it, two padded texts at once, and answers as ONNX Runtime does.
+void test_encoder(const std::string& folder) {
+  std::vector<char> expected = npy_bytes(folder + "/last_hidden_state.npy");
+  std::vector<float> hidden(expected.size() / sizeof(float));
+  std::memcpy(hidden.data(), expected.data(), expected.size());
+  for (const char* file : {"/plain.onnx", "/fused.onnx"}) {
+    Model model(folder + file);
+    plait_api::Session session(model, Options().set("threads", 2));
+    int64_t inputs = 0, outputs = 0;
+    OK(plait_session_count(session.get(), &inputs, &outputs));
+    CHECK(inputs == 3 && outputs >= 1);
+    std::vector<std::pair<std::string, Tensor>> made;
+    for (int64_t index = 0; index < inputs; ++index) {
+      plait_operand operand{};
+      operand.struct_size = sizeof operand;
+      OK(plait_session_input(session.get(), index, &operand));
+      std::vector<char> bytes = npy_bytes(folder + "/" + operand.name + ".npy");
+      std::vector<int64_t> wide(bytes.size() / 8);
+      std::memcpy(wide.data(), bytes.data(), bytes.size());
+      std::vector<int32_t> narrow(wide.begin(), wide.end());
+      std::vector<int64_t> dims = {2, static_cast<int64_t>(wide.size()) / 2};
+      bool is_narrow = operand.dtype == PLAIT_I32;
+      const void* data = is_narrow ? static_cast<const void*>(narrow.data()) : wide.data();
+      made.emplace_back(operand.name,
+                        Tensor::copy(operand.dtype, dims, data, is_narrow ? narrow.size() * 4 : wide.size() * 8));
+    }
+    std::vector<std::pair<std::string, const Tensor*>> feed;
+    for (auto& [name, tensor] : made) feed.emplace_back(name, &tensor);
+    std::vector<Tensor> results = session.run(feed, {"last_hidden_state"});
+    plait_view view = results.at(0).view();
+    CHECK(view.dtype == PLAIT_F32 && view.rank == 3 && view.dims[0] == 2 && view.dims[2] == 32);
+    auto values = results[0].values<float>();
+    CHECK(values.size() == hidden.size());
+    double largest = 0, error = 0;
+    for (size_t i = 0; i < hidden.size(); ++i) {
+      largest = std::max(largest, std::fabs(double{hidden[i]}));
+      error = std::max(error, std::fabs(double{values[i]} - double{hidden[i]}));
+    }
+    CHECK(error < 1e-5 * largest);
+    CHECK(status_of([&] { Generator(model, small_generator()).submit({5, 6, 7}); }) != PLAIT_OK);
+  }
+}
+
 /// A first step of the plain graph, with a past of no tokens.
 void test_session(const Model& model) {
   plait_api::Session session(model, Options().set("threads", 1));
@@ -367,6 +422,7 @@ int main(int count, char** words) {
     test_background();
     test_cancel_opening();
     test_session(Model(fixtures + "/gemma3-optimum18"));
+    test_encoder(fixtures + "/zoo/bert");
   } catch (const plait_api::Failure& failure) {
     ++failures;
     std::printf("failed: %s: %s\n", plait_status_name(failure.status()), failure.what());

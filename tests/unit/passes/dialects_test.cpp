@@ -354,6 +354,55 @@ TEST(Dialects, BuffersOfFixedLength) {
   }
 }
 
+/// Buffers whose length the file says, and that say themselves how many keys they hold: the cache outside Attention, as
+/// ONNX describes it. A ring begins again when it is full.
+Graph own_buffers(int64_t length, bool ring) {
+  Maker m;
+  ValueId x = m.embedded(), past = m.input("past_key_values.0.length", DType::i64, {});
+  ValueId s = m.size(m.ids, 1), next = m.op("Add", {past, s});
+  ValueId start = ring ? m.op("Mod", {past, m.integer(length)}) : past;
+  auto written = [&](const std::string& part) {
+    ValueId buffer = m.past(part, {m.dim("b"), 2, length, 4});
+    ValueId out = m.op("TensorScatter", {buffer, m.heads(x, 2, 4), m.unsqueeze(start, 0)},
+                       Maker::with("mode", std::string(ring ? "circular" : "linear")));
+    m.present(part, out);
+    return out;
+  };
+  ValueId key = written("key"), value = written("value");
+  m.present("length", next);
+  ValueId held = m.op("Min", {next, m.integer(length)});
+  Attributes attributes = Maker::with("scale", 0.5);
+  attributes.set("is_causal", int64_t{1});
+  ValueId context = m.op(
+      "Attention", {m.heads(x, 4, 4), key, value, no_value, no_value, no_value, m.unsqueeze(held, 0)}, attributes);
+  return m.finish_heads(context, 4, 4);
+}
+
+TEST(Dialects, BuffersOfTheirOwnLength) {
+  Decoder found = expect_raised_equals_plain(own_buffers(40, false));
+  ASSERT_EQ(found.layers.size(), 1u);
+  EXPECT_EQ(found.layers[0].window, 0);
+  EXPECT_EQ(found.context, 40) << "a buffer that is full takes no more";
+}
+
+TEST(Dialects, ARingIsAWindow) {
+  Graph graph = own_buffers(6, true);
+  const World& world = World::get();
+  auto plain = make_plain_engine(graph, world.options(), small_engine(), nullptr);
+  auto raised = make_engine(graph, world.options(DType::f32), small_engine());
+  ASSERT_TRUE(raised->decoder().recognised) << recognise(graph, world.options()).why_not;
+  EXPECT_EQ(raised->decoder().layers[0].window, 6);
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 19; ++i) ids.push_back((i * 7 + 3) % Maker::vocabulary);
+  // One by one: several tokens at once would take keys away from the first among them in the file's own ring.
+  std::vector<float> expected = logits_of(*plain, ids, 1);
+  for (size_t chunk : {size_t{1}, size_t{4}, size_t{19}}) {
+    std::vector<float> got = logits_of(*raised, ids, chunk);
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 1e-5) << i << " in steps of " << chunk;
+  }
+}
+
 /// One If over a bool input: a branch that joins the cache, and one for a sequence's first tokens.
 TEST(Dialects, MergedDecoder) {
   auto branch = [](bool with_past) {

@@ -212,6 +212,63 @@ TEST(Scheduler, AConversationContinuesAndForks) {
   }
 }
 
+// Angles by the length of the sequence (LongRoPE, up to 32 tokens and beyond): what a request gives is what it would get
+// alone, fresh and in one go.
+std::vector<RequestOptions> requests_across_a_limit() {
+  std::vector<RequestOptions> out;
+  for (size_t length : {28, 40, 31, 33, 12, 40}) {
+    RequestOptions request;
+    for (int32_t id : prompt(length, length == 40 ? 7 : 70 + static_cast<uint32_t>(length)))
+      request.prompt.push_back(id % 240 + 8);
+    request.max_tokens = 12;
+    request.sampling.top_logprobs = 2;
+    out.push_back(std::move(request));
+  }
+  return out;
+}
+
+TEST(Scheduler, ChoicesByLengthAreEachRequestsOwn) {
+  for (const char* model : {"zoo/phi3_long/genai_fp32", "zoo/phi3_long/dynamo18"}) {
+    std::vector<Answer> expected, got;
+    for (const RequestOptions& request : requests_across_a_limit())
+      expected.push_back(collect(*scheduler(model)->submit(request)));
+    for (int64_t pages : {100, 9}) {  // nine pages of 16 tokens: not all of them at once
+      EngineOptions options = small_engine();
+      auto probe = fixture_engine(model, options);
+      options.cache_bytes = 0;
+      for (const PageGroup& group : probe->decoder().groups)
+        options.cache_bytes +=
+            pages * probe->decoder().pools[static_cast<size_t>(group.pool)].page_bytes(16, DType::f32);
+      auto together = scheduler(model, options);
+      std::vector<std::shared_ptr<Request>> running;
+      for (RequestOptions& request : requests_across_a_limit())
+        running.push_back(together->submit(std::move(request)));
+      got.clear();
+      for (auto& request : running) got.push_back(collect(*request));
+      expect_equal(got, expected);
+    }
+  }
+}
+
+TEST(Scheduler, AConversationThatCrossesALengthIsAsAFreshOne) {
+  const char* model = "zoo/phi3_long/genai_fp32";
+  auto one = scheduler(model);
+  RequestOptions first = requests_across_a_limit()[4];  // 12 tokens, and as many of the answer
+  first.keep = true;
+  auto begun = one->submit(first);
+  Answer head = collect(*begun);
+  for (size_t more : {5, 15}) {  // within the limit, and beyond
+    RequestOptions next = requests_across_a_limit()[1], fresh = first;
+    next.prompt.resize(more);
+    fresh.keep = false;
+    fresh.prompt.insert(fresh.prompt.end(), head.tokens[0].begin(), head.tokens[0].end());
+    fresh.prompt.insert(fresh.prompt.end(), next.prompt.begin(), next.prompt.end());
+    next.parent = begun->conversation();
+    Answer continued = collect(*one->submit(next)), anew = collect(*scheduler(model)->submit(fresh));
+    EXPECT_EQ(continued.tokens, anew.tokens) << more;
+  }
+}
+
 TEST(Scheduler, CancelInMidPrefill) {
   EngineOptions options = small_engine();
   options.step_tokens = 2;
