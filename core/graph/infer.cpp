@@ -200,7 +200,7 @@ void infer_concrete(const OpSchema& schema, const Node& node, std::span<const Te
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Type& type = context.output_types()[i];
       if (node.outputs[i] == no_value) continue;
-      if (!type.dims) throw Error(Code::internal, cat("no rule tells the dims of output ", i));
+      if (!type.dims) throw Error(Code::bad_model, cat("its operands do not tell the dims of output ", i));
       outputs[i].first = type.dtype;
       for (const Dim& dim : *type.dims) outputs[i].second.push_back(dim.constant());
       const Shape& shape = outputs[i].second;

@@ -85,10 +85,11 @@ struct StateShape {
   }
 };
 
-/// The raised graph is one ragged program: inputs `ids` i64 [b, t], `positions` and `segments` i32 [b, t], `rows` i32 [b, r]
-/// (tokens whose logits are asked for), by page group `slots` i32 [b, t] and `pages` i32 [n, m], with states `states` i32 [n, 2]
-/// (slots that a segment reads and writes), with `length_limits` `lengths` i32 [b, t] (how long a token's sequence is with the
-/// run that it belongs to: the whole prompt for a prompt's tokens). Outputs: logits f32 [b, r, v], then the hidden state before the head, f32 [b, r, h].
+/// The raised graph is one ragged program. Inputs: `ids` i64 [b, t], `positions` and `segments` i32 [b, t], `rows` i32 [b, r]
+/// (tokens whose logits are asked for); by page group `slots` i32 [b, t] and `pages` i32 [n, m]; with states `states` i32
+/// [n, 2] (slots that a segment reads and writes); with `length_limits` `lengths` i32 [b, t] (how long a token's sequence is
+/// with the run that it belongs to: the whole prompt for a prompt's tokens). Outputs: logits f32 [b, r, v], then the hidden
+/// state before the head, f32 [b, r, h].
 struct Decoder {
   DecoderInterface interface;
   bool recognised = false;

@@ -34,14 +34,23 @@ std::array<int64_t, 3> parts_of(OldNode& old) {
   return {third, third, third};
 }
 
-/// Scores without those that the mask input hides: [b, total] of 0 and 1, or with a row for each query.
+/// Scores [b, h, s, total] without those that the mask input hides: [b] numbers of keys, or [b, total] of 0 and 1, or with a
+/// row for each query.
 ValueId masked(OldNode& old, ValueId scores, ValueId fill) {
   ValueId mask = old.input(3);
   if (mask == no_value) return scores;
   const auto& dims = old.graph.value(mask).type.dims;
   size_t rank = dims ? dims->size() : 2;
+  if (rank == 1) {
+    ValueId keys = old.emit("Range", {number(old, 0), size_of(old, scores, 3), number(old, 1)});
+    ValueId counts = old.emit("Cast", {old.emit("Unsqueeze", {mask, old.ints({1, 2, 3})})},
+                              OldNode::with("to", static_cast<int64_t>(DType::i64)));
+    return old.emit("Where", {old.emit("Less", {keys, counts}), scores, fill});
+  }
   if (rank != 2 && rank != 3)
-    throw Error(Code::unsupported, cat("a mask of rank ", rank, "; read are 0 or 1 for each key, of rank 2 or 3"));
+    throw Error(Code::unsupported, cat("a mask of rank ", rank,
+                                       "; read are a number of keys for each text, and 0 or 1 "
+                                       "for each key, of rank 2 or 3"));
   ValueId wide = old.emit("Unsqueeze", {mask, rank == 2 ? old.ints({1, 2}) : old.ints({1})});
   ValueId seen = old.emit("Cast", {wide}, OldNode::with("to", static_cast<int64_t>(DType::boolean)));
   return old.emit("Where", {seen, scores, fill});
@@ -112,6 +121,8 @@ void spell_embedding(OldNode& old) {
   if (old.output(1) != no_value)
     old.emit("ReduceSum", {mask != no_value ? mask : old.emit("Sub", {ids, ids}), old.ints({1})},
              OldNode::with("keepdims", 0), old.output(1));
+  if (old.output(1) != no_value)  // a number a text: an Attention that has it for its mask asks for the rank
+    old.graph.value(old.output(1)).type.dims = Dims{Dim::symbol(old.graph.symbols.fresh("texts"))};
   if (old.output(2) != no_value) old.emit("Identity", {sum}, {}, old.output(2));
   Attributes norm = OldNode::with("axis", -1);
   norm.set("epsilon", old.node.attributes.real("epsilon", 1e-12));
