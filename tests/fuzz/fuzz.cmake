@@ -1,6 +1,7 @@
-# Runs libFuzzer for SECONDS, from the seeds that REPLAY writes and from what earlier runs have left in CORPUS.
+# Runs libFuzzer on RUNS inputs, from the seeds that REPLAY writes and from what earlier runs have left in CORPUS. A clean tree
+# goes the same way each time.
 execute_process(COMMAND "${REPLAY}" --seeds "${CORPUS}" COMMAND_ERROR_IS_FATAL ANY)
 execute_process(
-  COMMAND "${FUZZ}" "${CORPUS}" -max_total_time=${SECONDS} -timeout=20 -rss_limit_mb=4096 -print_final_stats=1
+  COMMAND "${FUZZ}" "${CORPUS}" -seed=1 -runs=${RUNS} -timeout=20 -rss_limit_mb=4096 -print_final_stats=1
     "-artifact_prefix=${CORPUS}."
   COMMAND_ERROR_IS_FATAL ANY)

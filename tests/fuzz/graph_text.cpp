@@ -54,9 +54,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::check_error(error);
     return 0;
   }
-  const std::string once = text(graph, INT64_MAX);
-  std::string twice;
+  // Values are numbered as they come: in whatever order the input had them, the second text has them in that of texts.
+  std::string once, twice;
   try {
+    once = text(parse_graph(text(graph, INT64_MAX)), INT64_MAX);
     twice = text(parse_graph(once), INT64_MAX);
   } catch (const Error& error) {
     twice = error.message();
