@@ -23,15 +23,15 @@ using Profile = std::map<std::string, ProfileRow>;
 /// arrays, and, one run at a time, a pool.
 class Executor {
  public:
-  /// All entries of the program must be in the store. What the run needs beside them is taken from `room`; none: as much
-  /// as there is.
+  /// All entries of the program must be in the store. What the run needs beside them is taken from `room`; none: from
+  /// one of its own, of the default size.
   Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool,
            std::shared_ptr<RunRoom> room = nullptr);
   ~Executor();
 
   /// Runs the whole program. `inputs` in the program's order; their shapes bind the symbols, and a shape that does
-  /// not fit is Error(invalid_argument) naming the input. A kernel's refusal is an Error naming the node; so is a value
-  /// that the room has no place for (out_of_memory).
+  /// not fit is Error(invalid_argument) naming the input. A kernel's refusal is an Error naming the node. What the room
+  /// has no place for is Error(out_of_memory), naming the node where data decides about the size. Error(cancelled).
   void run(std::span<const TensorView> inputs);
 
   /// Valid until the next run.

@@ -23,8 +23,8 @@ class RaggedEngine : public Engine {
     context_ = model_.decoder.context;
     if (options.context) context_ = context_ ? std::min(context_, options.context) : options.context;
     store_.load(*model_.program, bounds(*model_.program), &pool_, progress);
-    executor_ =
-        std::make_unique<Executor>(model_.program, store_, pool_, std::make_shared<RunRoom>(options.memory_bytes));
+    room_ = std::make_shared<RunRoom>(options.memory_bytes);
+    executor_ = std::make_unique<Executor>(model_.program, store_, pool_, room_);
     touch_first_pages(options.step_tokens);
   }
 
@@ -43,7 +43,7 @@ class RaggedEngine : public Engine {
   void step_hidden(std::span<Feed> feeds) override {
     if (!model_.hidden_program)
       throw Error(Code::unsupported, "this model's graph does not show a hidden state before its head");
-    if (!hidden_executor_) hidden_executor_ = std::make_unique<Executor>(model_.hidden_program, store_, pool_);
+    if (!hidden_executor_) hidden_executor_ = std::make_unique<Executor>(model_.hidden_program, store_, pool_, room_);
     run(feeds, *hidden_executor_, false);
   }
 
@@ -96,6 +96,7 @@ class RaggedEngine : public Engine {
   ThreadPool pool_;
   Store store_;
   KvCache cache_;
+  std::shared_ptr<RunRoom> room_;  ///< of both executors
   std::unique_ptr<Executor> executor_, hidden_executor_;
   // The inputs of the step at hand.
   std::vector<int64_t> ids_;
