@@ -74,7 +74,7 @@ struct Worker {
   AttentionSums span, sums;
 
   Worker(Scratch& scratch, const Sizes& s)
-      : q(scratch.take<float>(s.most_rows() * s.d)), scores(scratch.take<float>(s.most_rows() * s.c)),
+      : q(scratch.take<float>(s.most_rows() * s.d)), scores(scratch.take<float>(s.most_rows() * score_stride(s.c))),
         sinks(scratch.take<float>(s.most_rows())), positions(scratch.take<int32_t>(s.tile_tokens())),
         span(take_sums(scratch, s.most_rows(), s.e)), sums(take_sums(scratch, s.most_rows(), s.e)) {}
 };

@@ -15,9 +15,9 @@ namespace plait::cpu {
 namespace HWY_NAMESPACE {
 #if PLAIT_SIMD
 
-/// values[i] = values[i] * shrink[i] + sum over j in [begin, end) of p[i][j] v[j].
+/// values[i] = values[i] * shrink[i] + sum over j in [begin, end) of p[i][j] v[j]; rows of p are ldp apart.
 template <class T, int ROWS>
-void add_values(const float* p, int64_t c, Visible keys, const uint8_t* v, int64_t e, const float* shrink,
+void add_values(const float* p, int64_t ldp, Visible keys, const uint8_t* v, int64_t e, const float* shrink,
                 float* values) {
   auto columns = [&]<int N>(int64_t column, int64_t count) HWY_ATTR {
     V sums[ROWS][N];
@@ -34,7 +34,7 @@ void add_values(const float* p, int64_t c, Visible keys, const uint8_t* v, int64
       for (int n = 0; n < N; ++n) row[n] = load_up_to<T>(v + (j * e + column + n * L) * T::size, count - n * L);
 #pragma GCC unroll 8
       for (int i = 0; i < ROWS; ++i) {
-        V weight = hn::Set(df, p[i * c + j]);
+        V weight = hn::Set(df, p[i * ldp + j]);
 #pragma GCC unroll 4
         for (int n = 0; n < N; ++n) sums[i][n] = hn::MulAdd(weight, row[n], sums[i][n]);
       }
@@ -95,24 +95,25 @@ template <class T, int ROWS>
 void page_rows(const AttentionSpan& s, int64_t row, const uint8_t* k, const uint8_t* v, int64_t base) {
   float shrink[ROWS];
   Visible keys[ROWS], common{0, s.c};
-  float *scores = s.scores + row * s.c, *values = s.sums.values + row * s.e;
-  broadcast_product<T, ROWS>(s.q + row * s.d, s.d, s.d, k, s.c * T::size, scores, s.c, s.c, false);
+  const int64_t ld = score_stride(s.c);
+  float *scores = s.scores + row * ld, *values = s.sums.values + row * s.e;
+  broadcast_product<T, ROWS>(s.q + row * s.d, s.d, s.d, k, s.c * T::size, scores, ld, s.c, false);
   for (int i = 0; i < ROWS; ++i) {
     const int64_t head = (row + i) % s.heads, position = s.positions[(row + i) / s.heads];
     keys[i] = visible_keys(position, s.window, base, s.c);
     common = {std::max(common.begin, keys[i].begin), std::min(common.end, keys[i].end)};
-    shrink[i] = weigh(s, scores + i * s.c, keys[i], base - position, s.slopes ? s.slopes[head] : 0,
+    shrink[i] = weigh(s, scores + i * ld, keys[i], base - position, s.slopes ? s.slopes[head] : 0,
                       s.sums.largest[row + i], s.sums.total[row + i]);
   }
   auto alone = [&](int i, int64_t begin, int64_t end) HWY_ATTR {
     if (begin >= end) return;
-    add_values<T, 1>(scores + i * s.c, s.c, {begin, end}, v, s.e, shrink + i, values + i * s.e);
+    add_values<T, 1>(scores + i * ld, ld, {begin, end}, v, s.e, shrink + i, values + i * s.e);
     shrink[i] = 1;
   };
   if (common.begin >= common.end) common = {s.c, s.c};
   for (int i = 0; i < ROWS; ++i) alone(i, keys[i].begin, std::min(keys[i].end, common.begin));
   if (common.begin == s.c) return;
-  add_values<T, ROWS>(scores, s.c, common, v, s.e, shrink, values);
+  add_values<T, ROWS>(scores, ld, common, v, s.e, shrink, values);
   for (int i = 0; i < ROWS; ++i) shrink[i] = 1, alone(i, common.end, keys[i].end);
 }
 

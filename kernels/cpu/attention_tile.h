@@ -34,7 +34,7 @@ struct AttentionSpan {
   int64_t window;            ///< 0: none; else keys from position - window + 1 on
   const float* slopes;       ///< of the heads, or null
   AttentionSums sums;        ///< result; set, not added to
-  float* scores;             ///< scratch: tokens * heads * c floats
+  float* scores;             ///< scratch: tokens * heads rows of score_stride(c) floats
 };
 
 struct AttentionTiles {
@@ -53,6 +53,9 @@ struct Visible {
   int64_t begin, end;
   bool operator==(const Visible&) const = default;
 };
+/// A row of scores takes whole vectors of any width.
+inline int64_t score_stride(int64_t c) { return (c + 15) / 16 * 16; }
+
 inline Visible visible_keys(int64_t position, int64_t window, int64_t base, int64_t c) {
   int64_t first = window > 0 && position - window + 1 > 0 ? position - window + 1 : 0;
   int64_t begin = first > base ? first - base : 0, end = position - base + 1 < c ? position - base + 1 : c;

@@ -86,6 +86,8 @@ std::vector<Case> cases() {
           {.heads = 8, .groups = 1, .d = 32, .e = 32, .c = 32, .pages = DType::bf16},
           {.heads = 4, .groups = 1, .d = 16, .e = 16, .c = 48, .window = 20, .pages = DType::bf16},
           {.heads = 6, .groups = 2, .d = 33, .e = 65, .c = 32, .softcap = 2.5},
+          {.heads = 4, .groups = 1, .d = 16, .e = 16, .c = 20, .window = 30},
+          {.heads = 6, .groups = 2, .d = 20, .e = 24, .c = 17, .pages = DType::bf16},
           {.heads = 4, .groups = 2, .window = 1, .sinks = true},
           {.heads = 5, .groups = 1, .sinks = true, .slopes = true}};
 }
