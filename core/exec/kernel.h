@@ -42,6 +42,22 @@ struct NodeInfo {
   std::span<const OperandInfo> outputs;
 };
 
+/// Which elements of an axis this kernel's operand holds: those from `offset` on, of `whole` in all (0: it holds all of
+/// them). Of the "@" factor of the op's dims rule, from the attributes of a node that shares an axis with other ranks.
+struct ShardedAxis {
+  int64_t offset = 0, whole = 0;
+
+  static ShardedAxis of(const Attributes& attributes) {
+    return {attributes.integer("offset", 0), attributes.integer("whole", 0)};
+  }
+  /// Whether the index is one of the axis, of which `held` are here.
+  bool contains(int64_t index, int64_t held) const { return index >= 0 && index < (whole ? whole : held); }
+  /// Where it is among those that are here; -1 if another rank has it.
+  int64_t place(int64_t index, int64_t held) const {
+    return index >= offset && index < offset + held ? index - offset : -1;
+  }
+};
+
 /// Attributes in the form the kernel wants: parsed once per node, shared by all runs, immutable.
 struct KernelState {
   virtual ~KernelState() = default;

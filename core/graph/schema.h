@@ -51,6 +51,9 @@ struct AttributeRow {
   std::string name;
   std::string kind;          ///< as attribute_kind; "graph" for a body
   std::string default_text;  ///< "" : absent means absent; "required"
+  /// Set: the attribute is the product of the sizes of the first so many of these factors of the dims rule ("g r": key
+  /// heads, or query heads), so that it is less where they are cut.
+  std::string counts = {};
 };
 
 struct OpSchema {
@@ -65,6 +68,8 @@ struct OpSchema {
   std::string dims;
   std::string (*dims_of)(const Node& node, const std::vector<Type>& inputs,
                          const std::vector<Type>& outputs) = nullptr;
+  /// The operand whose elements are the dims of output 0 (the shape of a Reshape); -1: none.
+  int target = -1;
 
   /// Types and sizes of the outputs. Null: output 0 has input 0's dtype, and its dims are what the dims rule says.
   void (*infer)(InferContext& context) = nullptr;

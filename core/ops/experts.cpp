@@ -67,7 +67,9 @@ void register_experts(OpSet& ops) {
                       {"limit", "float", "0"},
                       {"round_x", "int", "0"},
                       {"zero", "int", "0"},
-                      {"down_zero", "int", "0"}},
+                      {"down_zero", "int", "0"},
+                      {"offset", "int", "0"},
+                      {"whole", "int", "0"}},
        .dims = "... [h], ... k, *... k, @e f [h], *@e f [h], *@e o f -> ... o",
        .dims_of = experts_dims,
        .doc =

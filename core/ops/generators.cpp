@@ -57,7 +57,7 @@ std::string range_dims(const Node&, const std::vector<Type>& in, const std::vect
     if (!type.dims->empty() && !is_one((*type.dims)[0])) return "";
     operands.push_back(type.dims->empty() ? "" : "1");
   }
-  return rule_text(operands, {"@s"});
+  return rule_text(operands, {whole("s")});
 }
 
 void infer_range(InferContext& context) {
@@ -166,7 +166,7 @@ void register_generators(OpSet& ops) {
   ops.add({.name = "Range",
            .inputs = "start limit delta",
            .outputs = "output",
-           .dims = ", , -> @s",
+           .dims = ", , -> [s]",
            .dims_of = range_dims,
            .infer = infer_range,
            .doc = "start, start + delta, ... before limit",
@@ -179,6 +179,7 @@ void register_generators(OpSet& ops) {
            .dims_of = [](const Node&, const std::vector<Type>&, const std::vector<Type>& out) -> std::string {
              return out[0].dims ? rule_text({whole("n")}, {spaced(dim_names(rank_of(out[0])))}) : "";
            },
+           .target = 0,
            .infer = infer_constant_of_shape,
            .doc = "one value in a shape",
            .since = 24});

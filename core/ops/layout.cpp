@@ -242,6 +242,7 @@ void register_layout(OpSet& ops) {
            .outputs = "output",
            .dims = "*b 1 h, [n] -> b s h",
            .dims_of = expand_dims,
+           .target = 1,
            .infer = infer_expand,
            .doc = "broadcast to a shape",
            .since = 13});

@@ -10,16 +10,17 @@ namespace plait {
 namespace {
 
 /// A vector on the left has no rows, on the right no columns, as NumPy's matmul.
-std::optional<std::string> matmul_sides(const Type& left, const Type& right, const char* star, std::string& result) {
+std::optional<std::string> matmul_sides(const Type& left, const Type& right, std::string_view star, std::string_view k,
+                                        std::string& result) {
   size_t a = rank_of(left), b = rank_of(right);
   if (a == 0 || b == 0) return std::nullopt;
   result = a == 1 && b == 1 ? "" : cat("...", a > 1 ? " q" : "", b > 1 ? " n" : "");
-  return cat(star, a > 1 ? "... q k" : "k", ", ", star, b > 1 ? "... k n" : "k");
+  return cat(star, a > 1 ? "... q " : "", k, ", ", star, b > 1 ? "... " : "", k, b > 1 ? " n" : "");
 }
 
 std::string matmul_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   std::string result;
-  std::optional<std::string> operands = matmul_sides(in[0], in[1], "*", result);
+  std::optional<std::string> operands = matmul_sides(in[0], in[1], "*", "k", result);
   return operands ? cat(*operands, " -> ", result) : "";
 }
 
@@ -33,16 +34,17 @@ std::string zero_point_dims(const std::vector<Type>& in, size_t index, const cha
 
 std::string matmul_integer_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   std::string result, star = in.size() > 2 ? "" : "*";  // less a zero point, the product is not linear
-  std::optional<std::string> operands = matmul_sides(in[0], in[1], star.c_str(), result);
+  std::optional<std::string> operands = matmul_sides(in[0], in[1], star, "k", result);
   if (!operands) return "";
   return rule_text({*operands, zero_point_dims(in, 2, "q", "... q 1"), zero_point_dims(in, 3, "n", "... 1 n")},
                    {result});
 }
 
-/// Operands a, its scale and zero point, the same of b, and of y: scales and zero points are as MatMulInteger's.
+/// Operands a, its scale and zero point, the same of b, and of y: scales and zero points are as MatMulInteger's. k is
+/// whole, since the sum is rounded.
 std::string qlinear_matmul_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   std::string result;
-  std::optional<std::string> sides = matmul_sides(in[0], in[3], "", result);
+  std::optional<std::string> sides = matmul_sides(in[0], in[3], "", "[k]", result);
   if (!sides) return "";
   size_t comma = sides->find(',');
   std::vector<std::string> operands{sides->substr(0, comma)};
@@ -75,7 +77,7 @@ void register_matmul(OpSet& ops) {
            .doc = "matrix product of 8-bit integers less their zero points, in i32", .since = 10});
   ops.add({.name = "QLinearMatMul",
            .inputs = "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point", .outputs = "y",
-           .dims = "... q k, , , ... k n, , , , -> ... q n", .dims_of = qlinear_matmul_dims, .infer = infer_dtype_of<7>,
+           .dims = "... q [k], , , ... [k] n, , , , -> ... q n", .dims_of = qlinear_matmul_dims, .infer = infer_dtype_of<7>,
            .doc = "matrix product of quantized numbers, quantized again", .since = 21});
   ops.add({.name = "Gemm", .inputs = "a b c?", .outputs = "y",
            .attributes = {{"alpha", "float", "1"}, {"beta", "float", "1"}, {"transA", "int", "0"},

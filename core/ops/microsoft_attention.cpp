@@ -126,7 +126,7 @@ void infer_multi_head(InferContext& context) {
 void register_microsoft_attention(OpSet& ops) {
   ops.add({.name = "com.microsoft.RotaryEmbedding", .inputs = "input position_ids cos_cache sin_cache",
            .outputs = "output",
-           .attributes = {{"interleaved", "int", "0"}, {"is_packed_batching", "int", "0"}, {"num_heads", "int", "0"},
+           .attributes = {{"interleaved", "int", "0"}, {"is_packed_batching", "int", "0"}, {"num_heads", "int", "0", "g"},
                           {"rotary_embedding_dim", "int", "0"}, {"scale", "float", "1"}},
            .dims = "*b g s [d], b s, [m] [z], [m] [z] -> b g s [d]", .dims_of = rotary_dims, .infer = infer_same,
            .doc = "pairs turned by the angle of their position", .since = 1});
@@ -137,9 +137,9 @@ void register_microsoft_attention(OpSet& ops) {
            .attributes = {{"do_rotary", "int", "0"},
                           {"k_quant_type", "string", "NONE"},
                           {"kv_cache_bit_width", "int", ""},
-                          {"kv_num_heads", "int", "required"},
+                          {"kv_num_heads", "int", "required", "g"},
                           {"local_window_size", "int", "-1"},
-                          {"num_heads", "int", "required"},
+                          {"num_heads", "int", "required", "g r"},
                           {"qk_output", "int", "0"},
                           {"rotary_interleaved", "int", "0"},
                           {"scale", "float", ""},

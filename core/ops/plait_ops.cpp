@@ -145,7 +145,7 @@ void register_linear(OpSet& ops) {
   ops.add({.name = "plait.Embedding",
            .inputs = "table ids scales? zeros?",
            .outputs = "y",
-           .attributes = {{"to", "int", "1"}, {"zero", "int", "0"}},
+           .attributes = {{"to", "int", "1"}, {"zero", "int", "0"}, {"offset", "int", "0"}, {"whole", "int", "0"}},
            .dims = "*@v h, ... -> ... h",
            .dims_of = embedding_dims,
            .infer = infer_embedding,

@@ -105,23 +105,26 @@ struct ReduceForm {
   bool whole;
 };
 
+constexpr ReduceForm summing{"*", "", false};
+constexpr ReduceForm averaging{"*", "", false};
+constexpr ReduceForm squaring{"", "", false};
+constexpr ReduceForm greatest{"", " {max}", false};
+constexpr ReduceForm smallest{"", " {min}", false};
+constexpr ReduceForm together{"", "", true};
+
 template <const ReduceForm& form>
 std::string reduce_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
   if (!out[0].dims) return "";
   bool keep = keeps_dims(node.attributes);
   std::optional<std::vector<bool>> reduced = reduced_by_sizes(*in[0].dims, *out[0].dims, keep);
   if (!reduced) return "";
-  std::string result, operand = form.star + reduce_text(in[0], *reduced, keep, form.whole, result);
+  // A mean of integers is rounded, so that it is no sum of parts.
+  const bool rounds = &form == &averaging && is_integer(in[0].dtype);
+  std::string result, operand = form.star + reduce_text(in[0], *reduced, keep, form.whole || rounds, result);
   std::vector<std::string> operands{operand};
   if (in.size() > 1) operands.push_back(in[1].dims ? whole("axes") : "");
   return rule_text(operands, {cat(result, form.kind)});
 }
-
-constexpr ReduceForm summing{"*", "", false};
-constexpr ReduceForm squaring{"", "", false};
-constexpr ReduceForm greatest{"", " {max}", false};
-constexpr ReduceForm smallest{"", " {min}", false};
-constexpr ReduceForm together{"", "", true};
 
 // ---- ArgMax, ArgMin, TopK: the axis is an attribute ----
 
@@ -180,7 +183,7 @@ struct Row {
 void register_reductions(OpSet& ops) {
   const Row rows[] = {
       {"ReduceSum", "*b s h, [n] -> b s", reduce_dims<summing>, infer_reduce_elements<sum>, 13, "the sum"},
-      {"ReduceMean", "*b s h, [n] -> b s", reduce_dims<summing>, infer_reduce, 18, "the mean, over the global size"},
+      {"ReduceMean", "*b s h, [n] -> b s", reduce_dims<averaging>, infer_reduce, 18, "the mean, over the global size"},
       {"ReduceMax", "b s h, [n] -> b s {max}", reduce_dims<greatest>, infer_reduce_elements<known_max>, 20,
        "the greatest"},
       {"ReduceMin", "b s h, [n] -> b s {min}", reduce_dims<smallest>, infer_reduce_elements<known_min>, 20,
@@ -195,7 +198,8 @@ void register_reductions(OpSet& ops) {
   };
   for (const Row& row : rows)
     ops.add({.name = row.name, .inputs = "data axes?", .outputs = "reduced",
-             .attributes = {{"keepdims", "int", "1"}, {"noop_with_empty_axes", "int", "0"}}, .dims = row.dims,
+             .attributes = {{"keepdims", "int", "1"}, {"noop_with_empty_axes", "int", "0"}, {"shards", "int", "1"}},
+             .dims = row.dims,
              .dims_of = row.dims_of, .infer = row.infer, .doc = row.doc, .since = row.since});
   for (const char* name : {"ArgMax", "ArgMin"})
     ops.add({.name = name, .inputs = "data", .outputs = "reduced",

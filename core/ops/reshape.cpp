@@ -128,6 +128,7 @@ void register_reshape(OpSet& ops) {
            .attributes = {{"allowzero", "int", "0"}},
            .dims = "*b s (g d), [n] -> b s g d",
            .dims_of = reshape_dims,
+           .target = 1,
            .infer = infer_reshape,
            .doc = "the same elements in other dims; 0 copies a dim, -1 is what is left",
            .since = 24});

@@ -32,6 +32,7 @@ struct ExpertsState : KernelState {
   Unary activation = Unary::identity;
   float alpha = 1, beta = 0, limit = 0;
   float zero = 0, down_zero = 0;
+  ShardedAxis experts;
 
   bool bends() const { return alpha != 1 || beta != 0 || limit != 0; }
 };
@@ -155,11 +156,11 @@ class Run {
   }
 
   KernelStatus run() {
-    if (s_.slots == 0) {
+    if (KernelStatus status = sort(); status.code != KernelCode::ok) return status;
+    if (held_ == 0) {
       if (s_.t) memset(call_.outputs[0].data, 0, static_cast<size_t>(call_.outputs[0].bytes()));
       return {};
     }
-    if (KernelStatus status = sort(); status.code != KernelCode::ok) return status;
     gather();
     product(rows_, s_.h_inner, s_.f,
             [this](const Worker& worker, const Group& group, const Item& item) { inner(worker, group, item); });
@@ -185,21 +186,24 @@ class Run {
   KernelStatus sort() {
     std::fill_n(first_, s_.e + 1, 0);
     for (int64_t slot = 0; slot < s_.slots; ++slot) {
-      const int64_t expert = expert_of(slot);
-      if (expert < 0 || expert >= s_.e) return {KernelCode::index_out_of_range, in_experts, expert};
-      ++first_[expert + 1];
+      const int64_t number = number_of(slot), expert = expert_of(slot);
+      if (!all_.state.experts.contains(number, s_.e)) return {KernelCode::index_out_of_range, in_experts, number};
+      if (expert >= 0) ++first_[expert + 1], ++held_;
     }
     for (int64_t expert = 0; expert < s_.e; ++expert) {
       if (first_[expert + 1]) groups_[count_++] = {expert, first_[expert], first_[expert + 1], 0, 0, 0, {}};
       first_[expert + 1] += first_[expert];
     }
     for (int64_t slot = 0; slot < s_.slots; ++slot) {
-      place_[slot] = first_[expert_of(slot)]++;
-      order_[place_[slot]] = slot;
+      const int64_t expert = expert_of(slot);
+      place_[slot] = expert < 0 ? -1 : first_[expert]++;
+      if (expert >= 0) order_[place_[slot]] = slot;
     }
     return {};
   }
-  int64_t expert_of(int64_t slot) const {
+  /// The place of a slot's expert among those that are here; -1 if another rank has it.
+  int64_t expert_of(int64_t slot) const { return all_.state.experts.place(number_of(slot), s_.e); }
+  int64_t number_of(int64_t slot) const {
     const TensorView& experts = all_.at[in_experts];
     return experts.dtype == DType::i64 ? experts.as<int64_t>()[slot] : experts.as<int32_t>()[slot];
   }
@@ -208,7 +212,7 @@ class Run {
   template <class From>
   void arrange(const float* x, int64_t given, size_t which, From from, float* to, int64_t inner) {
     const Weight weight = all_.weight(which, 0);
-    share_ranges(call_.pool, s_.slots, 1, inner, [&](int64_t begin, int64_t end, int) {
+    share_ranges(call_.pool, held_, 1, inner, [&](int64_t begin, int64_t end, int) {
       for (int64_t place = begin; place < end; ++place) {
         const float* row = x + from(place) * given;
         if (!weight.is_blocked) memcpy(to + place * inner, row, static_cast<size_t>(given) * sizeof(float));
@@ -307,13 +311,18 @@ class Run {
     const auto* shares = all_.at[in_shares].as<float>();
     auto* y = call_.outputs[0].as<float>();
     share_ranges(call_.pool, s_.t, 1, s_.k * s_.o, [&](int64_t begin, int64_t end, int) {
-      for (int64_t token = begin; token < end; ++token)
+      for (int64_t token = begin; token < end; ++token) {
+        float* to = y + token * s_.o;
+        bool first = true;
         for (int64_t slot = token * s_.k; slot < (token + 1) * s_.k; ++slot) {
-          float *row = rows_ + place_[slot] * s_.o, *to = y + token * s_.o;
-          const bool first = slot == token * s_.k;
+          if (place_[slot] < 0) continue;
+          float* row = rows_ + place_[slot] * s_.o;
           mul(row, 1, shares + slot, 0, first ? to : row, s_.o);
           if (!first) add(to, 1, row, 1, to, s_.o);
+          first = false;
         }
+        if (first) std::fill_n(to, s_.o, 0.0f);
+      }
     });
   }
 
@@ -326,7 +335,7 @@ class Run {
   const ElementwiseLoops& loops_ = elementwise_loops(loops_of(isa));
   const float inverse_alpha_ = 1 / all_.state.alpha;
   Group* groups_ = nullptr;
-  int64_t count_ = 0;
+  int64_t count_ = 0, held_ = 0;                 ///< groups, and slots in them
   int64_t *order_ = nullptr, *place_ = nullptr;  ///< slot by place, and back
   int64_t* first_ = nullptr;                     ///< by expert: where its slots begin, then where the next goes
   float *rows_ = nullptr, *hidden_ = nullptr, *arranged_ = nullptr;
@@ -417,6 +426,7 @@ std::shared_ptr<const KernelState> prepare(const NodeInfo& node) {
   state->limit = static_cast<float>(node.attributes.real("limit", 0));
   state->zero = static_cast<float>(node.attributes.integer("zero", 0));
   state->down_zero = static_cast<float>(node.attributes.integer("down_zero", 0));
+  state->experts = ShardedAxis::of(node.attributes);
   if (state->alpha == 0 || !(state->limit >= 0))
     throw Error(Code::bad_model, cat(node.op, ": alpha is ", state->alpha, ", limit ", state->limit));
   return state;

@@ -105,11 +105,13 @@ bool accepts_embedding(const NodeInfo& node) {
 
 struct EmbeddingState : KernelState {
   float zero = 0;
+  ShardedAxis vocabulary;
 };
 
 std::shared_ptr<const KernelState> prepare_embedding(const NodeInfo& node) {
   auto state = std::make_shared<EmbeddingState>();
   state->zero = static_cast<float>(node.attributes.integer("zero", 0));
+  state->vocabulary = ShardedAxis::of(node.attributes);
   return state;
 }
 
@@ -136,6 +138,7 @@ template <Isa isa>
 KernelStatus run_blocked_embedding(const KernelCall& call) {
   const TensorView& ids = call.inputs[1];
   const BlockedWeight rows = blocked_table(call.state, call.inputs);
+  const ShardedAxis vocabulary = static_cast<const EmbeddingState*>(call.state)->vocabulary;
   const int64_t h = call.outputs[0].shape.back(1), floats = embedding_floats(rows);
   if (h > rows.blocks * rows.length || call.inputs[2].elements() != rows.n * rows.blocks)
     return {KernelCode::bad_value, 2, call.inputs[2].elements()};
@@ -144,26 +147,37 @@ KernelStatus run_blocked_embedding(const KernelCall& call) {
   share_ranges(call.pool, ids.elements(), 1, 2 * h, [&](int64_t begin, int64_t end, int worker) {
     float* row = reinterpret_cast<float*>(call.scratch.data()) + worker * floats;
     for (int64_t i = begin; i < end; ++i) {
-      blocked_tiles(isa).unpack(rows, read_index(ids, i), 1, row, row + rows.padded());
-      blocked_tiles(isa).restore(row, h, rows, call.outputs[0].as<float>() + i * h);
+      const int64_t place = vocabulary.place(read_index(ids, i), rows.n);
+      float* to = call.outputs[0].as<float>() + i * h;
+      if (place < 0) {
+        std::fill_n(to, h, 0.0f);
+        continue;
+      }
+      blocked_tiles(isa).unpack(rows, place, 1, row, row + rows.padded());
+      blocked_tiles(isa).restore(row, h, rows, to);
     }
   });
   return {};
 }
 
-/// table [v, h], ids [...] -> [..., h] in f32.
+/// table [v, h], ids [...] -> [..., h] in f32. A row that another rank has is 0.
 template <Isa isa>
 KernelStatus run_embedding(const KernelCall& call) {
   const TensorView &rows = call.inputs[0], &ids = call.inputs[1];
-  if (KernelStatus status = check_indices(ids, rows.shape[0]); status.code != KernelCode::ok) return status;
+  const ShardedAxis vocabulary = static_cast<const EmbeddingState*>(call.state)->vocabulary;
+  const int64_t v = rows.shape[0];
+  if (KernelStatus status = check_indices(ids, std::max(v, vocabulary.whole)); status.code != KernelCode::ok)
+    return status;
   if (rows.shape.rank() == 3) return run_blocked_embedding<isa>(call);
   const int64_t h = rows.shape[1], bytes = h * dtype_bits(rows.dtype) / 8;
   const ElementwiseLoops& loops = elementwise_loops(isa);
   share_ranges(call.pool, ids.elements(), 1, h, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      const uint8_t* from = rows.as<uint8_t>() + read_index(ids, i) * bytes;
+      const int64_t place = vocabulary.place(read_index(ids, i), v);
+      const uint8_t* from = rows.as<uint8_t>() + place * bytes;
       float* to = call.outputs[0].as<float>() + i * h;
-      if (rows.dtype == DType::bf16) loops.widen_bf16(from, to, h);
+      if (place < 0) std::fill_n(to, h, 0.0f);
+      else if (rows.dtype == DType::bf16) loops.widen_bf16(from, to, h);
       else if (rows.dtype == DType::f16) loops.widen_f16(from, to, h);
       else memcpy(to, from, static_cast<size_t>(bytes));
     }

@@ -19,7 +19,8 @@ struct ExpertsAttributes {
         beta(node.attributes.real("beta", 0)),
         limit(node.attributes.real("limit", 0)),
         zero(node.attributes.integer("zero", 0)),
-        down_zero(node.attributes.integer("down_zero", 0)) {
+        down_zero(node.attributes.integer("down_zero", 0)),
+        shard(ShardedAxis::of(node.attributes)) {
     if (!activation || alpha == 0 || !(limit >= 0))
       throw Error(Code::bad_model, cat(node.op, ": activation ", quote(node.attributes.string("activation", "silu")),
                                        ", alpha ", alpha, ", limit ", limit,
@@ -29,6 +30,7 @@ struct ExpertsAttributes {
   double (*activation)(double);
   double alpha, beta, limit;
   int64_t zero, down_zero;
+  ShardedAxis shard;
 
   double gate(double x) const { return activation(alpha * (limit > 0 ? std::min(x, limit) : x)) / alpha; }
   double up(double x) const { return (limit > 0 ? std::clamp(x, -limit, limit) : x) + beta; }
@@ -75,7 +77,8 @@ struct Stack {
 
 /// x [..., h], experts [..., k] (numbers below e), shares [..., k], gate [e, f, h], up? [e, f, h], down [e, o, f], biases of
 /// the three [e, f], [e, f] and [e, o]?, scales and zero points of quantised ones? -> [..., o]: the sum over a token's
-/// choices of share (down hidden), hidden = activation(gate x) * (up x), or activation(gate x).
+/// choices of share (down hidden), hidden = activation(gate x) * (up x), or activation(gate x). Choices that another rank
+/// has are left out.
 KernelStatus experts(const KernelCall& call, const ExpertsAttributes& attributes) {
   const TensorView &x = call.inputs[0], &gate = call.inputs[3], &down = call.inputs[5];
   const Stack stacks[] = {{gate, input(call, 6), input(call, 9), input(call, 10), attributes.zero},
@@ -94,13 +97,14 @@ KernelStatus experts(const KernelCall& call, const ExpertsAttributes& attributes
   if (static_cast<int64_t>(numbers.size()) != tokens * k || numbers.size() != shares.size())
     return {KernelCode::bad_value, 1, static_cast<int64_t>(numbers.size())};
   for (int64_t number : numbers)
-    if (number < 0 || number >= e) return {KernelCode::index_out_of_range, 1, number};
+    if (!attributes.shard.contains(number, e)) return {KernelCode::index_out_of_range, 1, number};
   const Loaded<float> values(x);
   std::vector<float> out(static_cast<size_t>(tokens * o));
   share(call.pool, tokens, tokens * k * f * (h + o), [&](int64_t token) {
     std::vector<float> hidden, up, part;
     for (int64_t slot = token * k; slot < (token + 1) * k; ++slot) {
-      const int64_t expert = numbers[static_cast<size_t>(slot)];
+      const int64_t expert = attributes.shard.place(numbers[static_cast<size_t>(slot)], e);
+      if (expert < 0) continue;
       stacks[0].multiply(expert, values.data() + token * h, h, hidden);
       if (gated) stacks[1].multiply(expert, values.data() + token * h, h, up);
       for (size_t i = 0; i < hidden.size(); ++i)

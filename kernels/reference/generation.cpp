@@ -141,13 +141,16 @@ KernelStatus gather_rows(const KernelCall& call) {
   return {};
 }
 
-struct ZeroAttribute {
-  explicit ZeroAttribute(const NodeInfo& node) : zero(node.attributes.integer("zero", 0)) {}
+struct EmbeddingAttributes {
+  explicit EmbeddingAttributes(const NodeInfo& node)
+      : zero(node.attributes.integer("zero", 0)), vocabulary(ShardedAxis::of(node.attributes)) {}
   int64_t zero;
+  ShardedAxis vocabulary;
 };
 
-/// table [v, h], ids [...], scales and zeros of a quantised table -> [..., h], converted to the output's dtype.
-KernelStatus embedding(const KernelCall& call, const ZeroAttribute& attributes) {
+/// table [v, h], ids [...], scales and zeros of a quantised table -> [..., h], converted to the output's dtype. A row that
+/// another rank has is 0.
+KernelStatus embedding(const KernelCall& call, const EmbeddingAttributes& attributes) {
   const TensorView &table = call.inputs[0], &out = call.outputs[0];
   std::vector<int64_t> ids = to_ints(call.inputs[1]);
   const int64_t v = table.shape[0], h = out.shape.back(1);
@@ -156,9 +159,11 @@ KernelStatus embedding(const KernelCall& call, const ZeroAttribute& attributes) 
   std::vector<float> quantised;
   std::vector<double> row(static_cast<size_t>(h));
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= v) return {KernelCode::index_out_of_range, 1, ids[i]};
-    if (rows.blocked()) std::copy_n(rows.row(ids[i], h, quantised), h, row.begin());
-    else load(table, ids[i] * h, h, row.data());
+    if (!attributes.vocabulary.contains(ids[i], v)) return {KernelCode::index_out_of_range, 1, ids[i]};
+    const int64_t place = attributes.vocabulary.place(ids[i], v);
+    if (place < 0) std::fill(row.begin(), row.end(), 0.0);
+    else if (rows.blocked()) std::copy_n(rows.row(place, h, quantised), h, row.begin());
+    else load(table, place * h, h, row.data());
     store(out, static_cast<int64_t>(i) * h, h, row.data());
   }
   return {};

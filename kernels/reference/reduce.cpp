@@ -12,8 +12,10 @@ namespace plait::reference {
 namespace {
 
 struct ReduceAttributes {
-  explicit ReduceAttributes(const NodeInfo& node) : noop(node.attributes.integer("noop_with_empty_axes", 0) != 0) {}
-  bool noop;  ///< no axes means none, not all; `keepdims` shows in the output's shape only
+  explicit ReduceAttributes(const NodeInfo& node)
+      : noop(node.attributes.integer("noop_with_empty_axes", 0) != 0), shards(node.attributes.integer("shards", 1)) {}
+  bool noop;       ///< no axes means none, not all; `keepdims` shows in the output's shape only
+  int64_t shards;  ///< of how many such parts a mean is the sum
 };
 
 /// Calls f(values, i) with the elements that output element i gathers, in row-major order.
@@ -50,6 +52,15 @@ KernelStatus reduce_reals(const KernelCall& call, const ReduceAttributes& attrib
   const TensorView& out = call.outputs[0];
   return reduce_with<double>(
       call, attributes, [&](std::span<const double> values, int64_t i) { store_one(out, i, Op::apply(values)); });
+}
+
+KernelStatus reduce_mean(const KernelCall& call, const ReduceAttributes& attributes) {
+  const TensorView& out = call.outputs[0];
+  return reduce_with<double>(call, attributes, [&](std::span<const double> values, int64_t i) {
+    double sum = 0;
+    for (double x : values) sum += x;
+    store_one(out, i, sum / static_cast<double>(values.size()) / static_cast<double>(attributes.shards));
+  });
 }
 
 template <class Op>
@@ -126,9 +137,6 @@ struct Min {
 
 double sum(std::span<const double> values) { return Sum::apply(values, DType::f64); }
 
-struct Mean {
-  static double apply(std::span<const double> values) { return sum(values) / static_cast<double>(values.size()); }
-};
 struct L1 {
   static double apply(std::span<const double> values) {
     double total = 0;
@@ -186,7 +194,7 @@ void add_reduce(KernelTable& table) {
   add<reduce_numbers<SumSquare>>(table, "ReduceSumSquare", numbers);
   add<reduce_numbers<Max>>(table, "ReduceMax", numbers_and_bool);
   add<reduce_numbers<Min>>(table, "ReduceMin", numbers_and_bool);
-  add<reduce_reals<Mean>>(table, "ReduceMean", numbers);
+  add<reduce_mean>(table, "ReduceMean", numbers);
   add<reduce_reals<L1>>(table, "ReduceL1", numbers);
   add<reduce_reals<L2>>(table, "ReduceL2", numbers);
   add<reduce_reals<LogSum>>(table, "ReduceLogSum", numbers);

@@ -1,0 +1,160 @@
+#include "core/mesh/placement.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+namespace {
+
+bool is_one(const Dim& dim) { return dim.is_constant() && dim.constant() == 1; }
+
+const AxisList& axes_of(const FactorAxes& axes, const std::string& factor) {
+  static const AxisList none;
+  auto found = axes.find(factor);
+  return found == axes.end() ? none : found->second;
+}
+
+/// The first reason why the factors cannot be cut so; empty where they can.
+std::string obstacle(const NodeRule& node, const FactorAxes& axes, const Mesh& mesh) {
+  for (const FactorUse& use : factors(node.rule)) {
+    const Factor& factor = use.factor;
+    const AxisList& cut = axes_of(axes, factor.name);
+    if (cut.empty()) continue;
+    if (factor.whole || factor.fixed) return cat("factor ", factor.name, " must be whole");
+    auto size = node.sizes.find(factor.name);
+    if (size == node.sizes.end()) return cat("the size of factor ", factor.name, " is not known");
+    if (!divides(size->second, mesh.blocks(cut)))
+      return cat("factor ", factor.name, " does not divide into ", mesh.blocks(cut), " parts");
+  }
+  return {};
+}
+
+/// The axes of a compound dim: those of its factors, one after the other. nullopt where a block would not be contiguous.
+std::optional<AxisList> axes_of(const RuleDim& dim, const NodeRule& node, const FactorAxes& axes, const Mesh& mesh) {
+  AxisList out;
+  bool down_to_one = true;  // all factors so far
+  for (const Factor& factor : dim.factors) {
+    const AxisList& cut = axes_of(axes, factor.name);
+    if (!cut.empty() && !down_to_one) return std::nullopt;
+    out.insert(out.end(), cut.begin(), cut.end());
+    auto size = node.sizes.find(factor.name);
+    const Dim whole = factor.fixed ? Dim(factor.fixed) : size == node.sizes.end() ? Dim(0) : size->second;
+    std::optional<Dim> local = whole.divided(Dim(mesh.blocks(cut)));
+    down_to_one = down_to_one && local && is_one(*local);
+  }
+  return out;
+}
+
+std::optional<Sharding> sharding_of(const RuleTensor& tensor, const NodeRule& node, const FactorAxes& axes,
+                                    const Mesh& mesh) {
+  Sharding out;
+  for (const RuleDim& dim : tensor.dims) {
+    std::optional<AxisList> cut = axes_of(dim, node, axes, mesh);
+    if (!cut) return std::nullopt;
+    out.dims.push_back(std::move(*cut));
+  }
+  return out;
+}
+
+/// What results owe: the axes of every cut factor that none of them has. (One that another result has is no sum: what
+/// KvWrite makes of the keys does not depend on how the values are cut.)
+std::vector<AxisId> contracted(const DimsRule& rule, const FactorAxes& axes) {
+  std::vector<AxisId> out;
+  for (const FactorUse& use : factors(rule))
+    if (use.contracted()) {
+      const AxisList& cut = axes_of(axes, use.factor.name);
+      out.insert(out.end(), cut.begin(), cut.end());
+    }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+}  // namespace
+
+std::optional<Placement> place(const NodeRule& node, const FactorAxes& axes, const Mesh& mesh, std::string* why) {
+  auto refuse = [&](std::string reason) {
+    if (why) *why = std::move(reason);
+    return std::nullopt;
+  };
+  if (std::string reason = obstacle(node, axes, mesh); !reason.empty()) return refuse(std::move(reason));
+  Placement out;
+  for (const RuleTensor& operand : node.rule.operands) {
+    std::optional<Sharding> one = sharding_of(operand, node, axes, mesh);
+    if (!one) return refuse("a shard would not be contiguous");
+    out.operands.push_back(std::move(*one));
+  }
+  const std::vector<AxisId> owed = contracted(node.rule, axes);
+  for (const RuleTensor& result : node.rule.results) {
+    std::optional<Sharding> one = sharding_of(result, node, axes, mesh);
+    if (!one) return refuse("a shard of the result would not be contiguous");
+    for (AxisId axis : owed) one->pending.push_back({axis, result.pending});
+    out.results.push_back(std::move(*one));
+  }
+  return out;
+}
+
+std::vector<AxisList> passing(const DimsRule& rule, const std::vector<std::vector<Pending>>& owed,
+                              const FactorAxes& axes) {
+  std::vector<AxisList> out(rule.operands.size());
+  std::vector<AxisId> taken;
+  for (const auto& [factor, cut] : axes) taken.insert(taken.end(), cut.begin(), cut.end());
+  auto owes = [&](size_t k, AxisId axis) {
+    return std::find(owed[k].begin(), owed[k].end(), Pending{axis, PendingKind::sum}) != owed[k].end();
+  };
+  for (size_t k = 0; k < rule.operands.size(); ++k) {
+    const Linearity linear = rule.operands[k].linear;
+    for (const Pending& one : owed[k]) {
+      if (one.kind != PendingKind::sum || linear == Linearity::none) continue;
+      if (std::find(taken.begin(), taken.end(), one.axis) != taken.end()) continue;
+      bool passes = true;
+      for (size_t other = 0; other < rule.operands.size(); ++other) {
+        const bool together = rule.operands[other].linear == Linearity::together;
+        if (linear == Linearity::together) passes = passes && (!together || owes(other, one.axis));
+        else if (other < k)
+          passes = passes && std::find(out[other].begin(), out[other].end(), one.axis) == out[other].end();
+      }
+      if (passes) out[k].push_back(one.axis);
+    }
+  }
+  return out;
+}
+
+namespace {
+
+/// Hands out axis after axis.
+void give(const NodeRule& node, const Mesh& mesh, const std::vector<std::string>& names, AxisId axis,
+          FactorAxes& axes, const std::function<void(const FactorAxes&, const Placement&)>& visit) {
+  if (axis == mesh.sub_axes()) {
+    if (std::optional<Placement> placement = place(node, axes, mesh)) visit(axes, *placement);
+    return;
+  }
+  give(node, mesh, names, axis + 1, axes, visit);
+  for (const std::string& name : names) {
+    const size_t places = axes_of(axes, name).size() + 1;
+    for (size_t at = 0; at < places; ++at) {
+      FactorAxes more = axes;
+      AxisList& list = more[name];
+      list.insert(list.begin() + static_cast<std::ptrdiff_t>(at), axis);
+      give(node, mesh, names, axis + 1, more, visit);
+    }
+  }
+}
+
+}  // namespace
+
+void each_placement(const NodeRule& node, const Mesh& mesh,
+                    const std::function<void(const FactorAxes&, const Placement&)>& visit) {
+  std::vector<std::string> names;
+  for (const FactorUse& use : factors(node.rule))
+    if (!use.factor.whole && !use.factor.fixed) names.push_back(use.factor.name);
+  FactorAxes axes;
+  give(node, mesh, names, 0, axes, visit);
+}
+
+int64_t summands(const NodeRule& node, const FactorAxes& axes, const Mesh& mesh) {
+  return mesh.blocks(contracted(node.rule, axes));
+}
+
+}  // namespace plait
