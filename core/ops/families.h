@@ -25,6 +25,7 @@ void register_convolution(OpSet& ops);
 void register_recurrent(OpSet& ops);
 void register_control(OpSet& ops);
 void register_plait(OpSet& ops);
+void register_collectives(OpSet& ops);
 void register_microsoft(OpSet& ops);
 void register_microsoft_attention(OpSet& ops);
 /// After all others: adds to their rows.

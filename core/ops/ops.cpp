@@ -26,6 +26,7 @@ void register_ops(OpSet& ops) {
                       register_recurrent,
                       register_control,
                       register_plait,
+                      register_collectives,
                       register_microsoft,
                       register_microsoft_attention})
     family(ops);

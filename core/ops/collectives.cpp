@@ -1,0 +1,68 @@
+// What pass `shard` puts between nodes: steps from one sharding to another (core/mesh/sharding.h), done by all ranks of the
+// groups along `axes` at once. They have no dims rule: nothing is left to be cut.
+#include "core/base/text.h"
+#include "core/ops/families.h"
+#include "core/ops/rows.h"
+
+namespace plait {
+
+namespace {
+
+int64_t parts_of(const InferContext& context) { return context.attributes().integer("parts"); }
+
+/// The size of dim `name` (an attribute) is multiplied, or divided, by the number of parts.
+void scale(InferContext& context, Dims& dims, std::string_view name, bool divide) {
+  Dim& size = dims[checked_axis(context.attributes().integer(name), dims.size())];
+  if (!divide) {
+    size = size * Dim(parts_of(context));
+    return;
+  }
+  std::optional<Dim> part = size.divided(Dim(parts_of(context)));
+  if (!part) InferContext::fail(cat("a dimension does not divide into ", parts_of(context), " parts"));
+  size = *part;
+}
+
+void infer_part(InferContext& context) {
+  context.set_type(0, context.dtype(0));
+  if (!context.dims(0)) return;
+  Dims dims = *context.dims(0);
+  scale(context, dims, "dim", true);
+  context.set_dims(0, std::move(dims));
+}
+
+void infer_gather(InferContext& context) {
+  context.set_type(0, context.dtype(0));
+  if (!context.dims(0)) return;
+  Dims dims = *context.dims(0);
+  scale(context, dims, "dim", false);
+  context.set_dims(0, std::move(dims));
+}
+
+void infer_exchange(InferContext& context) {
+  context.set_type(0, context.dtype(0));
+  if (!context.dims(0)) return;
+  Dims dims = *context.dims(0);
+  scale(context, dims, "dim", false);
+  scale(context, dims, "to_dim", true);
+  context.set_dims(0, std::move(dims));
+}
+
+}  // namespace
+
+void register_collectives(OpSet& ops) {
+  const AttributeRow axes{"axes", "string", "required"}, parts{"parts", "int", "required"},
+      reduction{"reduction", "string", "sum"}, dim{"dim", "int", "required"}, to_dim{"to_dim", "int", "required"};
+  ops.add({.name = "plait.AllReduce", .inputs = "x", .outputs = "y", .attributes = {axes, parts, reduction},
+           .infer = infer_same, .doc = "the sum, max or min of all ranks' x, on each"});
+  ops.add({.name = "plait.ReduceScatter", .inputs = "x", .outputs = "y", .attributes = {axes, parts, reduction, dim},
+           .infer = infer_part, .doc = "this rank's block of that along a dim"});
+  ops.add({.name = "plait.AllGather", .inputs = "x", .outputs = "y", .attributes = {axes, parts, dim},
+           .infer = infer_gather, .doc = "all ranks' x along a dim"});
+  ops.add({.name = "plait.AllToAll", .inputs = "x", .outputs = "y", .attributes = {axes, parts, dim, to_dim},
+           .infer = infer_exchange, .doc = "all ranks' x along `dim`, of which each has its block of `to_dim`"});
+  ops.add({.name = "plait.Shard", .inputs = "x", .outputs = "y",
+           .attributes = {axes, parts, {"part", "int", "required"}, dim}, .infer = infer_part,
+           .doc = "block `part` of a dim that all ranks have whole"});
+}
+
+}  // namespace plait

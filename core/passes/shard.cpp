@@ -1,0 +1,374 @@
+#include "core/passes/shard.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/passes/compile.h"
+#include "core/passes/evaluate.h"
+
+namespace plait {
+namespace {
+
+/// A value of the global graph as the local one has it.
+struct Place {
+  Sharding sharding;
+  ValueId local = no_value;
+};
+
+/// What a node costs where it might be.
+struct Choice {
+  FactorAxes axes;
+  Placement placement;                 ///< operands with what may stay pending in them
+  double bytes = 0;                    ///< moved for its operands, and to pay what its results owe
+  int cut = 0;                         ///< axes that share its work
+  bool better_than(const Choice& other) const {
+    return bytes != other.bytes ? bytes < other.bytes : cut > other.cut;
+  }
+};
+
+class Sharder {
+ public:
+  Sharder(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds)
+      : graph_(graph), ops_(ops), mesh_(mesh), rank_(rank), seeds_(seeds) {
+    local_.name = graph.name;
+    local_.symbols = graph.symbols;
+    for (SymbolId id = 0; id < graph.symbols.size(); ++id)
+      typical_.push_back(std::max<int64_t>(graph.symbols[id].typical, 1));
+  }
+
+  ShardPlan run() {
+    check_seeds();
+    for (ValueId id : graph_.inputs) {
+      const Value& value = graph_.value(id);
+      const ValueId made = local_.add_value(value.name, value.type);
+      local_.inputs.push_back(made);
+      places_[id].push_back({Sharding::replicated(rank_of(id)), made});
+    }
+    for (const Node& node : graph_.nodes) place_node(node);
+    for (ValueId id : graph_.outputs)
+      local_.outputs.push_back(at(id, Sharding::replicated(rank_of(id)), "the output"));
+    graph_ = std::move(local_);
+    return std::move(plan_);
+  }
+
+ private:
+  size_t rank_of(ValueId id) const {
+    const auto& dims = graph_.value(id).type.dims;
+    return dims ? dims->size() : 0;
+  }
+  /// Constants and state may be anywhere until they are first used: loading a shard costs no more than loading all.
+  bool is_free(ValueId id) const {
+    if (graph_.value(id).constant) return !seeds_.contains(id);
+    return states_.contains(id);
+  }
+
+  void check_seeds() const {
+    for (const auto& [id, sharding] : seeds_) {
+      const Value& value = graph_.value(id);
+      if (!value.constant) throw Error(Code::invalid_argument, cat("value ", quote(value.name), " is no weight"));
+      if (sharding.dims.size() != rank_of(id) || !local_dims(*value.type.dims, sharding, mesh_))
+        throw Error(Code::invalid_argument,
+                    cat("weight ", quote(value.name), " of ", text(value.type, graph_.symbols), " cannot be cut as ",
+                        text(sharding, mesh_), " on the mesh ", quote(mesh_.text())),
+                    "an axis can only cut a dimension that it divides");
+    }
+  }
+
+  double bytes_of(ValueId id) const {
+    const Type& type = graph_.value(id).type;
+    double out = dtype_bits(type.dtype) / 8.0;
+    if (type.dims)
+      for (const Dim& dim : *type.dims) out *= static_cast<double>(std::max<int64_t>(dim.evaluate(typical_), 1));
+    return out;
+  }
+
+  // ---- choosing ----
+
+  std::vector<Type> types(const std::vector<ValueId>& ids) const {
+    std::vector<Type> out;
+    for (ValueId id : ids) out.push_back(id == no_value ? Type{} : graph_.value(id).type);
+    return out;
+  }
+
+  /// Where an operand is before the node: as it was made, or as its seed says.
+  const Sharding& home(ValueId id) const {
+    auto seed = seeds_.find(id);
+    return seed != seeds_.end() ? seed->second : places_.at(id).front().sharding;
+  }
+
+  /// For each axis the factors that it may cut: those that an operand has it on. "" is none.
+  std::vector<std::vector<std::string>> candidates(const Node& node, const NodeRule& rule) const {
+    std::vector<std::vector<std::string>> out(static_cast<size_t>(mesh_.sub_axes()), {std::string()});
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      const ValueId id = node.inputs[k];
+      if (id == no_value || is_free(id)) continue;
+      const Sharding& now = home(id);
+      for (size_t d = 0; d < now.dims.size() && d < rule.rule.operands[k].dims.size(); ++d)
+        for (AxisId axis : now.dims[d])
+          for (const Factor& factor : rule.rule.operands[k].dims[d].factors) {
+            std::vector<std::string>& list = out[static_cast<size_t>(axis)];
+            if (factor.whole || factor.fixed || std::find(list.begin(), list.end(), factor.name) != list.end()) continue;
+            list.push_back(factor.name);
+          }
+    }
+    return out;
+  }
+
+  /// The axes of a factor in the order in which the operands have them.
+  AxisList ordered(const Node& node, AxisList axes) const {
+    for (ValueId id : node.inputs) {
+      if (id == no_value || is_free(id)) continue;
+      const AxisList all = home(id).axes();
+      auto place = [&](AxisId axis) { return std::find(all.begin(), all.end(), axis); };
+      if (std::all_of(axes.begin(), axes.end(), [&](AxisId axis) { return place(axis) != all.end(); })) {
+        std::sort(axes.begin(), axes.end(), [&](AxisId a, AxisId b) { return place(a) < place(b); });
+        return axes;
+      }
+    }
+    return axes;
+  }
+
+  /// What it costs to have an operand at `target`, from the nearest of the places where it is.
+  double cost(ValueId id, const Sharding& target) const {
+    if (id == no_value || is_free(id)) return 0;
+    if (graph_.value(id).constant)  // pinned: elsewhere it is held a second time
+      return home(id) == target ? 0 : bytes_of(id);
+    double best = -1;
+    for (const Place& place : places_.at(id)) {
+      if (!may_lead(place.sharding, target)) continue;
+      const double bytes = moved_bytes(place.sharding, target, bytes_of(id), mesh_);
+      if (best < 0 || bytes < best) best = bytes;
+    }
+    PLAIT_ASSERT(best >= 0);
+    return best;
+  }
+  static bool may_lead(const Sharding& from, const Sharding& to) {
+    return std::all_of(to.pending.begin(), to.pending.end(), [&](const Pending& one) {
+      return std::find(from.pending.begin(), from.pending.end(), one) != from.pending.end();
+    });
+  }
+
+  std::optional<Choice> price(const Node& node, const NodeRule& rule, FactorAxes axes) const {
+    std::optional<Placement> placement = place(rule, axes, mesh_);
+    if (!placement) return std::nullopt;
+    Choice out{std::move(axes), std::move(*placement), 0, 0};
+    for (const auto& [factor, list] : out.axes) out.cut += static_cast<int>(list.size());
+    std::vector<std::vector<Pending>> owed;
+    for (ValueId id : node.inputs)
+      owed.push_back(id == no_value || is_free(id) || graph_.value(id).constant ? std::vector<Pending>{}
+                                                                               : places_.at(id).front().sharding.pending);
+    const std::vector<AxisList> passes = passing(rule.rule, owed, out.axes);
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      for (AxisId axis : passes[k]) out.placement.operands[k].pending.push_back({axis, PendingKind::sum});
+      out.bytes += cost(node.inputs[k], out.placement.operands[k]);
+      for (Sharding& result : out.placement.results)
+        for (AxisId axis : passes[k])
+          if (!result.owes(axis)) result.pending.push_back({axis, PendingKind::sum});
+    }
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      Sharding& result = out.placement.results[k];
+      std::sort(result.pending.begin(), result.pending.end(),
+                [](const Pending& a, const Pending& b) { return a.axis < b.axis; });
+      Sharding paid = result;
+      paid.pending.clear();
+      if (node.outputs[k] != no_value) out.bytes += moved_bytes(result, paid, bytes_of(node.outputs[k]), mesh_);
+    }
+    return out;
+  }
+
+  Choice choose(const Node& node, const NodeRule& rule) const {
+    const auto options = candidates(node, rule);
+    std::vector<size_t> pick(options.size(), 0);
+    std::optional<Choice> best;
+    for (bool more = true; more;) {
+      FactorAxes axes;
+      for (size_t axis = 0; axis < pick.size(); ++axis)
+        if (const std::string& factor = options[axis][pick[axis]]; !factor.empty())
+          axes[factor].push_back(static_cast<AxisId>(axis));
+      for (auto& [factor, list] : axes) list = ordered(node, std::move(list));
+      std::optional<Choice> one = price(node, rule, std::move(axes));
+      if (one && (!best || one->better_than(*best))) best = std::move(one);
+      more = false;
+      for (size_t axis = 0; axis < pick.size() && !more; ++axis) {
+        more = ++pick[axis] < options[axis].size();
+        if (!more) pick[axis] = 0;
+      }
+    }
+    PLAIT_ASSERT(best);
+    return std::move(*best);
+  }
+
+  // ---- making ----
+
+  void place_node(const Node& node) {
+    if (node.op == "plait.State") {
+      states_.emplace(node.outputs[0], &node);
+      return;
+    }
+    const OpSchema* schema = ops_.find(node.op);
+    const std::vector<Type> in = types(node.inputs), out = types(node.outputs);
+    std::optional<DimsRule> rule;
+    if (schema && node.bodies.empty()) rule = rule_of(*schema, node, in, out);
+    if (!rule) return place_whole(node);
+    const NodeRule sized{*rule, factor_sizes(*rule, dims_list(in), dims_list(out), schema)};
+    Choice choice = choose(node, sized);
+    Node local = node;
+    localize(local, *schema, sized, choice.axes, mesh_, rank_);
+    for (size_t k = 0; k < node.inputs.size(); ++k)
+      if (node.inputs[k] != no_value) local.inputs[k] = at(node.inputs[k], choice.placement.operands[k], describe(node));
+    emit(node, std::move(local), choice.placement.results);
+  }
+
+  void place_whole(const Node& node) {
+    Node local = node;
+    for (ValueId& id : local.inputs)
+      if (id != no_value) id = at(id, Sharding::replicated(rank_of(id)), describe(node));
+    std::vector<Sharding> results;
+    for (ValueId id : node.outputs) results.push_back(Sharding::replicated(id == no_value ? 0 : rank_of(id)));
+    if (!node.inputs.empty()) plan_.unruled.push_back(describe(node));
+    emit(node, std::move(local), results);
+  }
+
+  ValueId add_value(const std::string& name, const Type& type, const Sharding& sharding) {
+    Type local = type;
+    if (local.dims) {
+      local.dims = local_dims(*type.dims, sharding, mesh_);
+      PLAIT_ASSERT(local.dims);
+    }
+    return local_.add_value(name, std::move(local));
+  }
+
+  void emit(const Node& node, Node local, const std::vector<Sharding>& results) {
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      const ValueId id = node.outputs[k];
+      if (id == no_value) continue;
+      const Value& value = graph_.value(id);
+      local.outputs[k] = add_value(value.name, value.type, results[k]);
+      places_[id].push_back({results[k], local.outputs[k]});
+    }
+    const OpSchema* schema = ops_.find(node.op);
+    if (schema && schema->target >= 0 && !results[0].is_replicated()) {
+      const Dims& dims = *local_.value(local.outputs[0]).type.dims;
+      Node sizes;
+      make_sizes(sizes, dims, false, local_.symbols);
+      sizes.outputs = {local_.add_value("", {DType::i64, Dims{Dim(static_cast<int64_t>(dims.size()))}})};
+      local.inputs[static_cast<size_t>(schema->target)] = sizes.outputs[0];
+      local_.nodes.push_back(std::move(sizes));
+    }
+    local_.nodes.push_back(std::move(local));
+  }
+
+  /// The value at `target`, moved there unless it has been.
+  ValueId at(ValueId id, const Sharding& target, const std::string& reader) {
+    std::vector<Place>& places = places_[id];
+    for (const Place& place : places)
+      if (place.sharding == target) return place.local;
+    if (graph_.value(id).constant) places.push_back({target, constant_at(id, target)});
+    else if (places.empty()) places.push_back({target, state_at(id, target)});
+    else move(id, target, reader);
+    return places.back().local;
+  }
+
+  ValueId constant_at(ValueId id, const Sharding& target) {
+    const Value& value = graph_.value(id);
+    Constant part = *value.constant;
+    for (size_t d = 0; d < target.dims.size(); ++d) {
+      if (target.dims[d].empty()) continue;
+      const int64_t size = (*value.type.dims)[d].constant() / mesh_.blocks(target.dims[d]);
+      const int64_t begin = size * mesh_.block(rank_, target.dims[d]);
+      add_step(part, {RecipeStep::Kind::slice, {static_cast<int64_t>(d), begin, begin + size}});
+    }
+    const bool first = places_[id].empty();
+    if (first) plan_.weights[id] = target;
+    const ValueId out = local_.add_constant(std::move(part), first ? value.name : std::string());
+    local_.value(out).type.dtype = value.type.dtype;
+    return out;
+  }
+
+  ValueId state_at(ValueId id, const Sharding& target) {
+    const Node& node = *states_.at(id);
+    Node local = node;
+    local.outputs = {add_value(graph_.value(id).name, graph_.value(id).type, target)};
+    local_.nodes.push_back(std::move(local));
+    states_.erase(id);  // from now on it is where it is
+    return local_.nodes.back().outputs[0];
+  }
+
+  void move(ValueId id, const Sharding& target, const std::string& reader) {
+    std::vector<Place>& places = places_[id];
+    const double bytes = bytes_of(id);
+    auto way = [&](const Place& place) {
+      return may_lead(place.sharding, target)
+                 ? std::pair(moved_bytes(place.sharding, target, bytes, mesh_), reshard(place.sharding, target).size())
+                 : std::pair(HUGE_VAL, size_t{0});
+    };
+    const Place from = *std::min_element(places.begin(), places.end(),
+                                         [&](const Place& a, const Place& b) { return way(a) < way(b); });
+    Place now = from;
+    for (const Collective& step : reshard(from.sharding, target)) {
+      const double local_bytes = bytes / static_cast<double>(mesh_.blocks(now.sharding.axes()));
+      if (step.kind != Collective::Kind::slice)
+        plan_.collectives.push_back({step, name_of(id), reader, moved_bytes(step, local_bytes, mesh_)});
+      now.sharding = after(step, std::move(now.sharding));
+      now.local = add_collective(step, now, graph_.value(id).type);
+      places.push_back(now);
+    }
+  }
+
+  std::string name_of(ValueId id) const {
+    if (!graph_.value(id).name.empty()) return graph_.value(id).name;
+    for (const Node& node : graph_.nodes)
+      if (std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end()) return describe(graph_, node);
+    return cat("%", id);
+  }
+
+  ValueId add_collective(const Collective& step, const Place& to, const Type& type) {
+    using Kind = Collective::Kind;
+    Node node;
+    node.inputs = {to.local};
+    node.attributes.set("axes", mesh_.text(step.axes));
+    node.attributes.set("parts", mesh_.blocks(step.axes));
+    if (step.kind == Kind::all_reduce || step.kind == Kind::reduce_scatter)
+      node.attributes.set("reduction", std::string(step.reduction == PendingKind::max   ? "max"
+                                                   : step.reduction == PendingKind::min ? "min"
+                                                                                        : "sum"));
+    if (step.kind != Kind::all_reduce) node.attributes.set("dim", int64_t{step.dim});
+    switch (step.kind) {
+      case Kind::all_reduce: node.op = "plait.AllReduce"; break;
+      case Kind::reduce_scatter: node.op = "plait.ReduceScatter"; break;
+      case Kind::all_gather: node.op = "plait.AllGather"; break;
+      case Kind::all_to_all:
+        node.op = "plait.AllToAll";
+        node.attributes.set("to_dim", int64_t{step.to_dim});
+        break;
+      case Kind::slice:
+        node.op = "plait.Shard";
+        node.attributes.set("part", mesh_.block(rank_, step.axes));
+        break;
+    }
+    node.outputs = {add_value("", type, to.sharding)};
+    local_.nodes.push_back(std::move(node));
+    return local_.nodes.back().outputs[0];
+  }
+
+  Graph& graph_;
+  const OpSet& ops_;
+  const Mesh& mesh_;
+  const int64_t rank_;
+  const ShardSeeds& seeds_;
+  Graph local_;
+  ShardPlan plan_;
+  std::map<ValueId, std::vector<Place>> places_;  ///< as it was made, then where it was moved
+  std::map<ValueId, const Node*> states_;         ///< those that nobody has used yet
+  std::vector<int64_t> typical_;
+};
+
+}  // namespace
+
+ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds) {
+  return Sharder(graph, ops, mesh, rank, seeds).run();
+}
+
+}  // namespace plait

@@ -1,0 +1,268 @@
+// Which dims of a graph are one and the same, and where the weights that have them are cut.
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/passes/shard.h"
+
+namespace plait {
+namespace {
+
+/// The sizes of a graph, taken apart: a dim is a row of atoms, which the rules of nodes join and split. Query features are
+/// first one atom of 64, then, behind a Reshape, 4 heads of 16, then 2 key heads with 2 queries each of 16; and the 2 are
+/// one atom with those of the keys.
+class Atoms {
+ public:
+  int make(int64_t size) {
+    atoms_.push_back({size, static_cast<int>(atoms_.size()), -1, -1, false, {}});
+    return static_cast<int>(atoms_.size()) - 1;
+  }
+  struct Atom {
+    int64_t size;
+    int parent, first, second;  ///< of the same; parts, major first, -1: none
+    bool whole;
+    AxisList axes;
+  };
+  Atom& operator[](int id) { return atoms_[static_cast<size_t>(root(id))]; }
+
+  int root(int id) {
+    while (atoms_[static_cast<size_t>(id)].parent != id) id = atoms_[static_cast<size_t>(id)].parent;
+    return id;
+  }
+  /// The atoms that a dim is made of, major first; those of size 1 are left out.
+  std::vector<int> leaves(int id) {
+    id = root(id);
+    const Atom atom = atoms_[static_cast<size_t>(id)];
+    if (atom.size == 1) return {};
+    if (atom.first < 0) return {id};
+    std::vector<int> out = leaves(atom.first), rest = leaves(atom.second);
+    out.insert(out.end(), rest.begin(), rest.end());
+    return out;
+  }
+  void mark_whole(int id) {
+    for (int leaf : leaves(id)) (*this)[leaf].whole = true;
+  }
+
+  /// Says that two rows of atoms are the same elements in the same order.
+  void join(std::vector<int> a, std::vector<int> b) {
+    auto flatten = [&](std::vector<int>& row) {
+      std::vector<int> out;
+      for (int id : row)
+        for (int leaf : leaves(id)) out.push_back(leaf);
+      row = std::move(out);
+    };
+    for (flatten(a), flatten(b); !a.empty() && !b.empty(); flatten(a), flatten(b)) {
+      const int x = a.front(), y = b.front();
+      const int64_t p = (*this)[x].size, q = (*this)[y].size;
+      if (p == q) {
+        unite(x, y);
+        a.erase(a.begin());
+        b.erase(b.begin());
+      } else if (p < q && q % p == 0) {
+        split(y, p);
+      } else if (q < p && p % q == 0) {
+        split(x, q);
+      } else {
+        break;
+      }
+    }
+    for (const std::vector<int>* rest : {&a, &b})
+      for (int id : *rest) mark_whole(id);
+  }
+
+ private:
+  void unite(int a, int b) {
+    a = root(a), b = root(b);
+    if (a == b) return;
+    Atom &kept = atoms_[static_cast<size_t>(a)], &gone = atoms_[static_cast<size_t>(b)];
+    gone.parent = a;
+    kept.whole |= gone.whole;
+  }
+  void split(int id, int64_t major) {
+    id = root(id);
+    const Atom atom = atoms_[static_cast<size_t>(id)];
+    const int first = make(major), second = make(atom.size / major);
+    atoms_[static_cast<size_t>(id)].first = first;
+    atoms_[static_cast<size_t>(id)].second = second;
+    (*this)[first].whole = (*this)[second].whole = atom.whole;
+  }
+
+  std::vector<Atom> atoms_;
+};
+
+class Seeding {
+ public:
+  Seeding(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const AxisId> axes, Recipe recipe)
+      : graph_(graph), ops_(ops), mesh_(mesh), axes_(axes.begin(), axes.end()), recipe_(recipe) {
+    dims_.resize(static_cast<size_t>(graph.value_count()));
+    for (ValueId id = 0; id < graph.value_count(); ++id) {
+      const auto& dims = graph.value(id).type.dims;
+      if (!dims) continue;
+      for (const Dim& dim : *dims)
+        dims_[static_cast<size_t>(id)].push_back(dim.is_constant() && dim.constant() > 0 ? atoms_.make(dim.constant())
+                                                                                         : -1);
+    }
+  }
+
+  ShardSeeds run() {
+    for (const Node& node : graph_.nodes) follow(node);
+    for (const Node& node : graph_.nodes)
+      for (ValueId id : node.inputs)
+        if (id != no_value && graph_.value(id).constant) cut(id);
+    ShardSeeds out;
+    for (const Node& node : graph_.nodes)
+      for (ValueId id : node.inputs) {
+        if (id == no_value || !graph_.value(id).constant || out.contains(id)) continue;
+        if (Sharding sharding = sharding_of(id); !sharding.is_replicated()) out[id] = std::move(sharding);
+      }
+    return out;
+  }
+
+ private:
+  const std::vector<int>& dims(ValueId id) const { return dims_[static_cast<size_t>(id)]; }
+
+  void mark_whole(ValueId id) {
+    if (id == no_value) return;
+    for (int atom : dims(id))
+      if (atom >= 0) atoms_.mark_whole(atom);
+  }
+
+  std::vector<Type> types(const std::vector<ValueId>& ids) const {
+    std::vector<Type> out;
+    for (ValueId id : ids) out.push_back(id == no_value ? Type{} : graph_.value(id).type);
+    return out;
+  }
+
+  void follow(const Node& node) {
+    const OpSchema* schema = ops_.find(node.op);
+    const std::vector<Type> in = types(node.inputs), out = types(node.outputs);
+    std::optional<DimsRule> rule;
+    if (schema && node.bodies.empty() && node.op != "plait.State") rule = rule_of(*schema, node, in, out);
+    if (!rule) {
+      if (node.op == "plait.State") return;  // it is wherever its readers want it
+      for (ValueId id : node.inputs) mark_whole(id);
+      for (ValueId id : node.outputs) mark_whole(id);
+      return;
+    }
+    const FactorSizes sizes = factor_sizes(*rule, dims_list(in), dims_list(out), schema);
+    std::map<std::string, int, std::less<>> factors;
+    for (size_t k = 0; k < rule->operands.size(); ++k) tensor(rule->operands[k], node.inputs[k], sizes, factors);
+    for (size_t k = 0; k < rule->results.size(); ++k) tensor(rule->results[k], node.outputs[k], sizes, factors);
+  }
+
+  void tensor(const RuleTensor& rule, ValueId id, const FactorSizes& sizes,
+              std::map<std::string, int, std::less<>>& factors) {
+    if (id == no_value || rule.dims.size() != dims(id).size()) return mark_whole(id);
+    for (size_t d = 0; d < rule.dims.size(); ++d) {
+      const int atom = dims(id)[d];
+      if (atom < 0) continue;
+      std::vector<int> parts;
+      bool known = true;
+      for (const Factor& factor : rule.dims[d].factors) {
+        auto size = sizes.find(factor.name);
+        known = known && (factor.fixed || (size != sizes.end() && size->second.is_constant() && size->second.constant() > 0));
+        if (!known) break;
+        auto [made, fresh] = factors.try_emplace(factor.name, -1);
+        if (fresh) made->second = atoms_.make(factor.fixed ? factor.fixed : size->second.constant());
+        parts.push_back(made->second);
+      }
+      if (!known) {
+        atoms_.mark_whole(atom);
+        continue;
+      }
+      atoms_.join({atom}, parts);
+      for (const Factor& factor : rule.dims[d].factors)
+        if (factor.whole || factor.fixed) atoms_.mark_whole(factors.find(factor.name)->second);
+    }
+  }
+
+  /// The axes by which an atom's row is cut already: those of its first atoms, as long as each is down to one element.
+  AxisList axes_of(int dim) {
+    AxisList out;
+    if (dim < 0) return out;
+    for (int leaf : atoms_.leaves(dim)) {
+      const Atoms::Atom& atom = atoms_[leaf];
+      out.insert(out.end(), atom.axes.begin(), atom.axes.end());
+      if (mesh_.blocks(atom.axes) != atom.size) break;
+    }
+    return out;
+  }
+
+  Sharding sharding_of(ValueId id) {
+    Sharding out;
+    AxisList used;
+    for (int dim : dims(id)) {
+      AxisList axes = axes_of(dim);
+      auto again = std::find_if(axes.begin(), axes.end(), [&](AxisId axis) {
+        return std::find(used.begin(), used.end(), axis) != used.end();
+      });
+      axes.erase(again, axes.end());
+      used.insert(used.end(), axes.begin(), axes.end());
+      out.dims.push_back(std::move(axes));
+    }
+    return out;
+  }
+
+  /// Gives the atoms of the weight's longest dim that may be cut what axes the weight has not yet.
+  void cut(ValueId id) {
+    if (dims(id).size() < 2) return;  // biases and the like follow their weights
+    const AxisList used = sharding_of(id).axes();
+    AxisList open;
+    for (AxisId axis : axes_)
+      if (std::find(used.begin(), used.end(), axis) == used.end()) open.push_back(axis);
+    int best = -1;
+    int64_t most = 1;
+    for (size_t d = 0; d < dims(id).size(); ++d) {
+      const int dim = dims(id)[d];
+      if (dim < 0) continue;
+      const bool stack = recipe_ == Recipe::expert && d == 0 && dims(id).size() >= 3;
+      const int64_t size = stack ? std::numeric_limits<int64_t>::max() : free_size(dim);
+      if (free_size(dim) > 1 && size > most) best = dim, most = size;
+    }
+    if (best >= 0) assign(best, std::move(open));
+  }
+
+  /// Into how many parts a dim may be cut at most.
+  int64_t free_size(int dim) {
+    int64_t out = 1;
+    for (int leaf : atoms_.leaves(dim)) {
+      if (atoms_[leaf].whole) break;
+      out *= atoms_[leaf].size;
+    }
+    return out;
+  }
+
+  void assign(int dim, AxisList open) {
+    for (int leaf : atoms_.leaves(dim)) {
+      Atoms::Atom& atom = atoms_[leaf];
+      if (atom.whole) return;
+      for (size_t i = 0; i < open.size();) {
+        const int64_t left = atom.size / mesh_.blocks(atom.axes);
+        if (left % mesh_.size(open[i]) == 0) {
+          atom.axes.push_back(open[i]);
+          open.erase(open.begin() + static_cast<std::ptrdiff_t>(i));
+        } else {
+          ++i;
+        }
+      }
+      if (mesh_.blocks(atom.axes) != atom.size) return;
+    }
+  }
+
+  const Graph& graph_;
+  const OpSet& ops_;
+  const Mesh& mesh_;
+  const AxisList axes_;
+  const Recipe recipe_;
+  Atoms atoms_;
+  std::vector<std::vector<int>> dims_;  ///< of each value; -1 for a size that is no number
+};
+
+}  // namespace
+
+ShardSeeds recipe_seeds(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const AxisId> axes,
+                        Recipe recipe) {
+  return Seeding(graph, ops, mesh, axes, recipe).run();
+}
+
+}  // namespace plait

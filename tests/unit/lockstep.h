@@ -1,0 +1,32 @@
+#pragma once
+// The graphs of all ranks of a mesh, run node by node in one thread: what pass `shard` makes, without executors or
+// communicators. A graph alone is a mesh of one rank.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/graph/graph.h"
+#include "core/passes/decoder.h"
+#include "tests/unit/sharded.h"
+
+namespace plait::test {
+
+/// The graph that `raise` makes of a file's, before it is fused; and what it recognised.
+struct Raised {
+  Graph graph;
+  Decoder decoder;
+};
+Raised raised(Graph graph);
+
+/// Tokens of a raised decoder's step, each sequence from its beginning: the inputs by name ("ids", "positions", "slots.0",
+/// ...), and the symbols' values by name ("t", "p.0", ...).
+struct Step {
+  std::map<std::string, Tensor> inputs;
+  std::map<std::string, int64_t> symbols;
+};
+Step step_of(const Raised& raised, const std::vector<std::vector<int32_t>>& prompts);
+
+/// Runs `graphs`, one a rank, on the same inputs, with zeroed state. Returns output 0 of each rank.
+Shards run_lockstep(const std::vector<Graph>& graphs, const Mesh& mesh, const Step& step);
+
+}  // namespace plait::test
