@@ -52,16 +52,35 @@ void infer_exchange(InferContext& context) {
 void register_collectives(OpSet& ops) {
   const AttributeRow axes{"axes", "string", "required"}, parts{"parts", "int", "required"},
       reduction{"reduction", "string", "sum"}, dim{"dim", "int", "required"}, to_dim{"to_dim", "int", "required"};
-  ops.add({.name = "plait.AllReduce", .inputs = "x", .outputs = "y", .attributes = {axes, parts, reduction},
-           .infer = infer_same, .doc = "the sum, max or min of all ranks' x, on each"});
-  ops.add({.name = "plait.ReduceScatter", .inputs = "x", .outputs = "y", .attributes = {axes, parts, reduction, dim},
-           .infer = infer_part, .doc = "this rank's block of that along a dim"});
-  ops.add({.name = "plait.AllGather", .inputs = "x", .outputs = "y", .attributes = {axes, parts, dim},
-           .infer = infer_gather, .doc = "all ranks' x along a dim"});
-  ops.add({.name = "plait.AllToAll", .inputs = "x", .outputs = "y", .attributes = {axes, parts, dim, to_dim},
-           .infer = infer_exchange, .doc = "all ranks' x along `dim`, of which each has its block of `to_dim`"});
-  ops.add({.name = "plait.Shard", .inputs = "x", .outputs = "y",
-           .attributes = {axes, parts, {"part", "int", "required"}, dim}, .infer = infer_part,
+  ops.add({.name = "plait.AllReduce",
+           .inputs = "x",
+           .outputs = "y",
+           .attributes = {axes, parts, reduction},
+           .infer = infer_same,
+           .doc = "the sum, max or min of all ranks' x, on each"});
+  ops.add({.name = "plait.ReduceScatter",
+           .inputs = "x",
+           .outputs = "y",
+           .attributes = {axes, parts, reduction, dim},
+           .infer = infer_part,
+           .doc = "this rank's block of that along a dim"});
+  ops.add({.name = "plait.AllGather",
+           .inputs = "x",
+           .outputs = "y",
+           .attributes = {axes, parts, dim},
+           .infer = infer_gather,
+           .doc = "all ranks' x along a dim"});
+  ops.add({.name = "plait.AllToAll",
+           .inputs = "x",
+           .outputs = "y",
+           .attributes = {axes, parts, dim, to_dim},
+           .infer = infer_exchange,
+           .doc = "all ranks' x along `dim`, of which each has its block of `to_dim`"});
+  ops.add({.name = "plait.Shard",
+           .inputs = "x",
+           .outputs = "y",
+           .attributes = {axes, parts, {"part", "int", "required"}, dim},
+           .infer = infer_part,
            .doc = "block `part` of a dim that all ranks have whole"});
 }
 

@@ -20,11 +20,12 @@ struct Place {
 /// What a node costs where it might be.
 struct Choice {
   FactorAxes axes;
-  Placement placement;                 ///< operands with what may stay pending in them
-  double bytes = 0;                    ///< moved for its operands, and to pay what its results owe
-  int cut = 0;                         ///< axes that share its work
+  Placement placement;  ///< operands with what may stay pending in them
+  double bytes = 0;     ///< moved for its operands, and to pay what its results owe
+  int owed = 0;         ///< axes that its results owe: what is paid before, others may read too
+  int cut = 0;          ///< axes that share its work
   bool better_than(const Choice& other) const {
-    return bytes != other.bytes ? bytes < other.bytes : cut > other.cut;
+    return std::tuple(bytes, owed, -cut) < std::tuple(other.bytes, other.owed, -other.cut);
   }
 };
 
@@ -46,7 +47,12 @@ class Sharder {
       local_.inputs.push_back(made);
       places_[id].push_back({Sharding::replicated(rank_of(id)), made});
     }
-    for (const Node& node : graph_.nodes) place_node(node);
+    find_sums();
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (within_sum_[i]) continue;
+      if (is_sum(i)) place_sum(i);
+      else place_node(graph_.nodes[i]);
+    }
     for (ValueId id : graph_.outputs)
       local_.outputs.push_back(at(id, Sharding::replicated(rank_of(id)), "the output"));
     graph_ = std::move(local_);
@@ -109,7 +115,8 @@ class Sharder {
         for (AxisId axis : now.dims[d])
           for (const Factor& factor : rule.rule.operands[k].dims[d].factors) {
             std::vector<std::string>& list = out[static_cast<size_t>(axis)];
-            if (factor.whole || factor.fixed || std::find(list.begin(), list.end(), factor.name) != list.end()) continue;
+            if (factor.whole || factor.fixed || std::find(list.begin(), list.end(), factor.name) != list.end())
+              continue;
             list.push_back(factor.name);
           }
     }
@@ -153,12 +160,10 @@ class Sharder {
   std::optional<Choice> price(const Node& node, const NodeRule& rule, FactorAxes axes) const {
     std::optional<Placement> placement = place(rule, axes, mesh_);
     if (!placement) return std::nullopt;
-    Choice out{std::move(axes), std::move(*placement), 0, 0};
+    Choice out{std::move(axes), std::move(*placement), 0, 0, 0};
     for (const auto& [factor, list] : out.axes) out.cut += static_cast<int>(list.size());
     std::vector<std::vector<Pending>> owed;
-    for (ValueId id : node.inputs)
-      owed.push_back(id == no_value || is_free(id) || graph_.value(id).constant ? std::vector<Pending>{}
-                                                                               : places_.at(id).front().sharding.pending);
+    for (ValueId id : node.inputs) owed.push_back(id == no_value ? std::vector<Pending>{} : owed_by(id));
     const std::vector<AxisList> passes = passing(rule.rule, owed, out.axes);
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       for (AxisId axis : passes[k]) out.placement.operands[k].pending.push_back({axis, PendingKind::sum});
@@ -173,6 +178,7 @@ class Sharder {
                 [](const Pending& a, const Pending& b) { return a.axis < b.axis; });
       Sharding paid = result;
       paid.pending.clear();
+      out.owed += static_cast<int>(result.pending.size());
       if (node.outputs[k] != no_value) out.bytes += moved_bytes(result, paid, bytes_of(node.outputs[k]), mesh_);
     }
     return out;
@@ -200,6 +206,85 @@ class Sharder {
     return std::move(*best);
   }
 
+  // ---- sums of more than two ----
+
+  /// An Add whose only reader is another Add of the same sizes belongs to that one's sum.
+  void find_sums() {
+    producer_ = producers(graph_);
+    within_sum_.assign(graph_.nodes.size(), false);
+    std::vector<int> uses(static_cast<size_t>(graph_.value_count()));
+    for (const Node& node : graph_.nodes)
+      for (ValueId id : node.inputs)
+        if (id != no_value) ++uses[static_cast<size_t>(id)];
+    for (ValueId id : graph_.outputs) uses[static_cast<size_t>(id)] += 2;
+    for (const Node& node : graph_.nodes) {
+      if (node.op != "Add") continue;
+      for (ValueId id : node.inputs) {
+        const int32_t maker = producer_[static_cast<size_t>(id)];
+        if (maker >= 0 && graph_.nodes[static_cast<size_t>(maker)].op == "Add" &&
+            uses[static_cast<size_t>(id)] == 1 && graph_.value(id).type.dims &&
+            graph_.value(id).type.dims == graph_.value(node.outputs[0]).type.dims)
+          within_sum_[static_cast<size_t>(maker)] = true;
+      }
+    }
+  }
+  /// The Add that is a summand of a sum; -1 where a summand is something else.
+  int32_t inner_sum(ValueId id) const {
+    const int32_t maker = producer_[static_cast<size_t>(id)];
+    return maker >= 0 && within_sum_[static_cast<size_t>(maker)] ? maker : -1;
+  }
+  bool is_sum(size_t index) const {
+    const Node& node = graph_.nodes[index];
+    return node.op == "Add" && (inner_sum(node.inputs[0]) >= 0 || inner_sum(node.inputs[1]) >= 0);
+  }
+
+  void summands(const Node& node, std::vector<ValueId>& out) const {
+    for (ValueId id : node.inputs)
+      if (const int32_t inner = inner_sum(id); inner >= 0) summands(graph_.nodes[static_cast<size_t>(inner)], out);
+      else out.push_back(id);
+  }
+
+  std::vector<Pending> owed_by(ValueId id) const {
+    return is_free(id) || graph_.value(id).constant ? std::vector<Pending>{}
+                                                    : places_.at(id).front().sharding.pending;
+  }
+
+  /// Summands that owe the same are added first, so that it is paid once (attention and MLP side by side, as in GPT-J).
+  /// Where no two do, the sum is made in the graph's own order.
+  void place_sum(size_t index) {
+    const Node root = graph_.nodes[index];
+    std::vector<ValueId> all;
+    summands(root, all);
+    std::vector<Pending> debt;
+    for (ValueId id : all)
+      if (std::vector<Pending> owed = owed_by(id);
+          !owed.empty() &&
+          std::count_if(all.begin(), all.end(), [&](ValueId other) { return owed_by(other) == owed; }) > 1)
+        debt = std::move(owed);
+    if (debt.empty()) return place_in_order(root);
+    std::stable_partition(all.begin(), all.end(), [&](ValueId id) { return owed_by(id) == debt; });
+    ValueId sum = all[0];
+    for (size_t i = 1; i < all.size(); ++i) {
+      Node add = root;
+      add.inputs = {sum, all[i]};
+      if (i + 1 < all.size()) add.outputs = {sum_of(sum, all[i], graph_.value(root.outputs[0]).type)};
+      sum = add.outputs[0];
+      place_node(add);
+    }
+  }
+  void place_in_order(const Node& node) {
+    for (ValueId id : node.inputs)
+      if (const int32_t inner = inner_sum(id); inner >= 0)
+        place_in_order(Node(graph_.nodes[static_cast<size_t>(inner)]));
+    place_node(node);
+  }
+  /// A new value of the sum of two that may have to be spread out to the sizes of all.
+  ValueId sum_of(ValueId a, ValueId b, Type type) {
+    const auto &x = graph_.value(a).type.dims, &y = graph_.value(b).type.dims;
+    if (x != type.dims && y != type.dims) type.dims = x->size() < y->size() ? y : x;
+    return graph_.add_value("", std::move(type));
+  }
+
   // ---- making ----
 
   void place_node(const Node& node) {
@@ -217,7 +302,8 @@ class Sharder {
     Node local = node;
     localize(local, *schema, sized, choice.axes, mesh_, rank_);
     for (size_t k = 0; k < node.inputs.size(); ++k)
-      if (node.inputs[k] != no_value) local.inputs[k] = at(node.inputs[k], choice.placement.operands[k], describe(node));
+      if (node.inputs[k] != no_value)
+        local.inputs[k] = at(node.inputs[k], choice.placement.operands[k], describe(node));
     emit(node, std::move(local), choice.placement.results);
   }
 
@@ -300,9 +386,9 @@ class Sharder {
     std::vector<Place>& places = places_[id];
     const double bytes = bytes_of(id);
     auto way = [&](const Place& place) {
-      return may_lead(place.sharding, target)
-                 ? std::pair(moved_bytes(place.sharding, target, bytes, mesh_), reshard(place.sharding, target).size())
-                 : std::pair(HUGE_VAL, size_t{0});
+      return may_lead(place.sharding, target) ? std::pair(moved_bytes(place.sharding, target, bytes, mesh_),
+                                                          reshard(place.sharding, target).size())
+                                              : std::pair(HUGE_VAL, size_t{0});
     };
     const Place from = *std::min_element(places.begin(), places.end(),
                                          [&](const Place& a, const Place& b) { return way(a) < way(b); });
@@ -320,7 +406,8 @@ class Sharder {
   std::string name_of(ValueId id) const {
     if (!graph_.value(id).name.empty()) return graph_.value(id).name;
     for (const Node& node : graph_.nodes)
-      if (std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end()) return describe(graph_, node);
+      if (std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end())
+        return describe(graph_, node);
     return cat("%", id);
   }
 
@@ -363,6 +450,8 @@ class Sharder {
   std::map<ValueId, std::vector<Place>> places_;  ///< as it was made, then where it was moved
   std::map<ValueId, const Node*> states_;         ///< those that nobody has used yet
   std::vector<int64_t> typical_;
+  std::vector<int32_t> producer_;
+  std::vector<bool> within_sum_;  ///< by node: it is made together with the Add that reads it
 };
 
 }  // namespace

@@ -107,8 +107,9 @@ class Seeding {
   ShardSeeds run() {
     for (const Node& node : graph_.nodes) follow(node);
     for (const Node& node : graph_.nodes)
-      for (ValueId id : node.inputs)
-        if (id != no_value && graph_.value(id).constant) cut(id);
+      for (size_t k = 0; k < node.inputs.size(); ++k)
+        if (const ValueId id = node.inputs[k]; id != no_value && graph_.value(id).constant && is_weight(node, k))
+          cut(id);
     ShardSeeds out;
     for (const Node& node : graph_.nodes)
       for (ValueId id : node.inputs) {
@@ -119,6 +120,17 @@ class Seeding {
   }
 
  private:
+  /// Tables of angles are looked up, too, and are too small to be cut: a table of weights has rows that Linears read.
+  bool is_weight(const Node& node, size_t operand) {
+    if (node.op != "plait.Embedding" || operand != 0) return true;
+    const std::vector<int> row = atoms_.leaves(dims(node.inputs[0])[1]);
+    for (const Node& other : graph_.nodes)
+      if (other.op == "plait.Linear")
+        for (int dim : dims(other.inputs[1]))
+          if (dim >= 0 && atoms_.leaves(dim) == row) return true;
+    return false;
+  }
+
   const std::vector<int>& dims(ValueId id) const { return dims_[static_cast<size_t>(id)]; }
 
   void mark_whole(ValueId id) {
@@ -160,7 +172,8 @@ class Seeding {
       bool known = true;
       for (const Factor& factor : rule.dims[d].factors) {
         auto size = sizes.find(factor.name);
-        known = known && (factor.fixed || (size != sizes.end() && size->second.is_constant() && size->second.constant() > 0));
+        known = known &&
+                (factor.fixed || (size != sizes.end() && size->second.is_constant() && size->second.constant() > 0));
         if (!known) break;
         auto [made, fresh] = factors.try_emplace(factor.name, -1);
         if (fresh) made->second = atoms_.make(factor.fixed ? factor.fixed : size->second.constant());
@@ -193,9 +206,8 @@ class Seeding {
     AxisList used;
     for (int dim : dims(id)) {
       AxisList axes = axes_of(dim);
-      auto again = std::find_if(axes.begin(), axes.end(), [&](AxisId axis) {
-        return std::find(used.begin(), used.end(), axis) != used.end();
-      });
+      auto again = std::find_if(axes.begin(), axes.end(),
+                                [&](AxisId axis) { return std::find(used.begin(), used.end(), axis) != used.end(); });
       axes.erase(again, axes.end());
       used.insert(used.end(), axes.begin(), axes.end());
       out.dims.push_back(std::move(axes));

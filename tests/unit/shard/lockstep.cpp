@@ -1,4 +1,4 @@
-#include "tests/unit/lockstep.h"
+#include "tests/unit/shard/lockstep.h"
 
 #include "core/graph/infer.h"
 #include "core/passes/compile.h"
@@ -24,7 +24,8 @@ Step step_of(const Raised& raised, const std::vector<std::vector<int32_t>>& prom
   std::vector<int64_t> ids;
   std::vector<int32_t> slots, pages;
   int64_t columns = 1, next_page = 0;
-  for (const auto& prompt : prompts) columns = std::max(columns, (static_cast<int64_t>(prompt.size()) + page - 1) / page);
+  for (const auto& prompt : prompts)
+    columns = std::max(columns, (static_cast<int64_t>(prompt.size()) + page - 1) / page);
   for (size_t i = 0; i < prompts.size(); ++i) {
     std::vector<int32_t> table;
     for (int64_t k = 0; k < columns; ++k) table.push_back(static_cast<int32_t>(next_page++));
@@ -78,8 +79,8 @@ class Lockstep {
     for (size_t i = 0; i < graphs_[0].nodes.size(); ++i) {
       const std::string& op = graphs_[0].nodes[i].op;
       for (const Graph& graph : graphs_) EXPECT_EQ(graph.nodes.at(i).op, op) << "ranks run different nodes";
-      if (op == "plait.AllReduce" || op == "plait.AllGather" || op == "plait.ReduceScatter" || op == "plait.AllToAll" ||
-          op == "plait.Shard")
+      if (op == "plait.AllReduce" || op == "plait.AllGather" || op == "plait.ReduceScatter" ||
+          op == "plait.AllToAll" || op == "plait.Shard")
         collective(i);
       else
         for (size_t rank = 0; rank < graphs_.size(); ++rank) compute(rank, graphs_[rank].nodes[i]);
@@ -144,13 +145,15 @@ class Lockstep {
     step.dim = static_cast<int32_t>(node.attributes.integer("dim", 0));
     step.to_dim = static_cast<int32_t>(node.attributes.integer("to_dim", 0));
     Shards before;
-    for (size_t rank = 0; rank < graphs_.size(); ++rank) before.push_back(value(rank, graphs_[rank].nodes[index].inputs[0]));
+    for (size_t rank = 0; rank < graphs_.size(); ++rank)
+      before.push_back(value(rank, graphs_[rank].nodes[index].inputs[0]));
     Shards after = perform(step, before, mesh_);
     for (size_t rank = 0; rank < graphs_.size(); ++rank) {
       const ValueId made = graphs_[rank].nodes[index].outputs[0];
       EXPECT_EQ(after[rank].shape(), shape(rank, made)) << node.op;
       if (step.kind == Kind::slice)
-        EXPECT_EQ(graphs_[rank].nodes[index].attributes.integer("part"), mesh_.block(static_cast<int64_t>(rank), step.axes));
+        EXPECT_EQ(graphs_[rank].nodes[index].attributes.integer("part"),
+                  mesh_.block(static_cast<int64_t>(rank), step.axes));
       values_[rank][made] = std::move(after[rank]);
     }
   }

@@ -1,0 +1,140 @@
+// Pass shard: what it finds by itself on decoders of each shape, and that all ranks together compute what one does.
+#include "core/passes/shard.h"
+
+#include <gmock/gmock.h>
+
+#include "core/base/text.h"
+#include "core/graph/infer.h"
+#include "tests/unit/shard/lockstep.h"
+#include "tests/unit/zoo.h"
+
+namespace plait::test {
+namespace {
+
+struct Sharded {
+  std::vector<Graph> graphs;
+  ShardPlan plan;
+};
+
+Sharded sharded(Raised raised, const Mesh& mesh, Recipe recipe = Recipe::tensor) {
+  Sharded out;
+  const OpSet& ops = World::get().ops;
+  for (const auto& [name, typical] : {std::pair("t", 16), std::pair("r", 4)})
+    if (auto id = raised.graph.symbols.find(name)) raised.graph.symbols[*id].typical = typical;
+  const ShardSeeds seeds = recipe_seeds(raised.graph, ops, mesh, mesh.parts("tensor"), recipe);
+  for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+    Graph graph = raised.graph;
+    out.plan = shard(graph, ops, mesh, rank, seeds);
+    verify(graph, "shard");
+    out.graphs.push_back(std::move(graph));
+  }
+  return out;
+}
+
+std::map<std::string, int> counts(const ShardPlan& plan) {
+  std::map<std::string, int> out;
+  for (const PlannedCollective& one : plan.collectives) ++out[std::string(kind_name(one.step.kind))];
+  return out;
+}
+
+/// Of the largest element.
+double error_of(const Tensor& got, const Tensor& expected) {
+  double worst = 0, largest = 1e-30;
+  for (int64_t i = 0; i < expected.elements(); ++i) {
+    worst = std::max(worst, std::fabs(element(got, i) - element(expected, i)));
+    largest = std::max(largest, std::fabs(element(expected, i)));
+  }
+  return worst / largest;
+}
+
+const std::vector<std::vector<int32_t>> prompts{
+    {1, 5, 9, 200, 3, 7, 7, 12, 31, 90, 4, 2, 18, 25, 33, 41, 8, 60, 11}, {3, 100, 17}, {44}};
+
+void expect_equals_whole(const Raised& raised, const std::string& mesh_text, double tolerance = 2e-5) {
+  SCOPED_TRACE(mesh_text);
+  const Mesh mesh = Mesh::parse(mesh_text);
+  const Step step = step_of(raised, prompts);
+  const Tensor whole = run_lockstep({raised.graph}, Mesh(), step)[0];
+  const Sharded all = sharded(raised, mesh);
+  for (const Tensor& one : run_lockstep(all.graphs, mesh, step)) {
+    ASSERT_EQ(one.shape(), whole.shape());
+    EXPECT_LT(error_of(one, whole), tolerance);
+  }
+}
+
+TEST(Shard, FixturesEqualTheWhole) {
+  for (const char* name : {"gpt2-optimum18", "llama-standard23", "llama-untied-optimum18", "gemma3-plain18",
+                           "gemma3-standard23", "qwen2-optimum18", "qwen3-dynamo23"}) {
+    SCOPED_TRACE(name);
+    const Raised one = raised(fixture_graph(name));
+    ASSERT_TRUE(one.decoder.recognised);
+    for (const char* mesh : {"tensor=2", "tensor=3", "tensor=4", "tensor=6"}) expect_equals_whole(one, mesh);
+  }
+}
+
+/// One export of each family: the first that is recognised; of f32 weights, or of quantised ones.
+std::vector<ZooModel> families(bool exact = true) {
+  std::map<std::string, ZooModel> out;
+  for (const ZooModel& model : zoo())
+    if (model.plain.empty() && model.exact == exact && model.name.find("nocache") == std::string::npos)
+      out.try_emplace(model.family, model);
+  std::vector<ZooModel> list;
+  for (auto& [family, model] : out) list.push_back(model);
+  return list;
+}
+
+class ShardedFamily : public testing::TestWithParam<ZooModel> {};
+
+TEST_P(ShardedFamily, EqualsTheWhole) {
+  const Raised one = raised(imported(GetParam()));
+  ASSERT_TRUE(one.decoder.recognised);
+  for (const char* mesh : {"tensor=2", "tensor=4"}) expect_equals_whole(one, mesh);
+}
+
+std::string test_name(const testing::TestParamInfo<ZooModel>& info) {
+  std::string name = info.param.name;
+  for (char& letter : name)
+    if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Whole, ShardedFamily, testing::ValuesIn(families()), test_name);
+INSTANTIATE_TEST_SUITE_P(Quantised, ShardedFamily, testing::ValuesIn(families(false)), test_name);
+
+/// What a decoder of `layers` layers owes: a sum behind the embedding and two a layer, as Megatron has them, and the
+/// logits together at the end.
+std::string megatron(size_t layers, int a_layer = 2) {
+  return cat("all_gather 1 all_reduce ", 1 + a_layer * static_cast<int>(layers));
+}
+
+TEST(Shard, FindsTheSumsOfALayer) {
+  // Families that differ, and why.
+  const std::map<std::string, std::string> others{
+      // Attention and MLP side by side: one sum a layer.
+      {"gptj", megatron(2, 1)},
+      {"codegen", megatron(2, 1)},
+      {"cohere", megatron(2, 1)},
+      {"cohere2", megatron(2, 1)},
+      {"falcon", megatron(2, 1)},
+      {"gpt_bigcode", megatron(2, 1)},
+      {"gpt_neox", megatron(2, 1)},
+      {"phi", megatron(2, 1)},
+      // The same; in its last layer tokens are picked between the two.
+      {"falcon_new", "all_gather 1 all_reduce 4"},
+      // Nothing stands between embedding and projections, so that the embedding's sum passes them.
+      {"olmo2", "all_gather 1 all_reduce 6"},
+      // Two of three layers are convolutions, whose packed projections stay whole; queries and keys of the third are
+      // normalised as rows of all heads.
+      {"lfm2", "all_gather 3 all_reduce 5"},
+  };
+  for (const ZooModel& model : families()) {
+    const Raised one = raised(imported(model));
+    std::string found;
+    for (const auto& [kind, count] : counts(sharded(one, Mesh::parse("tensor=2")).plan))
+      found += cat(found.empty() ? "" : " ", kind, " ", count);
+    auto other = others.find(model.family);
+    EXPECT_EQ(found, other == others.end() ? megatron(one.decoder.layers.size()) : other->second) << model.name;
+  }
+}
+
+}  // namespace
+}  // namespace plait::test
