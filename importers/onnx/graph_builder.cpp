@@ -122,6 +122,14 @@ ValueId GraphBuilder::need(Scope& scope, const std::string& name, std::string_vi
   return *id;
 }
 
+/// A name that no other constant has. Constants of equal names are one array to what runs the graph, but bodies may use a
+/// name for several: initializers and Constant nodes.
+std::string GraphBuilder::constant_name(const std::string& name) {
+  std::string unique = name;
+  while (!constants_.try_emplace(unique, 0).second) unique = cat(name, "@", ++constants_[name]);
+  return unique;
+}
+
 void GraphBuilder::read_initializers(Scope& scope, const onnx::GraphProto& proto) {
   if (proto.sparse_initializer_size())
     throw Error(Code::unsupported, cat("sparse initializer ", quote(proto.sparse_initializer(0).values().name())));
@@ -129,12 +137,8 @@ void GraphBuilder::read_initializers(Scope& scope, const onnx::GraphProto& proto
     try {
       charge(8 + static_cast<int64_t>(tensor.name().size()) / 8);
       Tensor data = tensors_.read(tensor);
-      // Constants of equal names are one array to what runs the graph, so those of different bodies must not be.
-      std::string unique = tensor.name();
-      while (!initializers_.try_emplace(unique, 0).second)
-        unique = cat(tensor.name(), "@", ++initializers_[tensor.name()]);
       declare(scope, tensor.name(),
-              scope.graph.add_constant(Constant{std::move(unique), std::move(data), {}}, tensor.name()));
+              scope.graph.add_constant(Constant{constant_name(tensor.name()), std::move(data), {}}, tensor.name()));
     } catch (const Error& error) {
       throw error.at(cat("initializer ", quote(tensor.name())));
     }

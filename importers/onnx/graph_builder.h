@@ -58,6 +58,7 @@ class GraphBuilder {
   std::optional<ValueId> lookup(Scope& scope, const std::string& name);
   ValueId need(Scope& scope, const std::string& name, std::string_view reader);
   ValueId add_capture(Scope& scope, const std::string& name, const std::string& value_name);
+  std::string constant_name(const std::string& name);
   void read_initializers(Scope& scope, const onnx::GraphProto& proto);
   void read_inputs(Scope& scope, const onnx::GraphProto& proto, bool main);
   void read_graph(Scope& scope, const onnx::GraphProto& proto, bool main);
@@ -82,9 +83,9 @@ class GraphBuilder {
   TensorReader& tensors_;
   const FunctionTable& functions_;
   LoadProgress* progress_;
-  std::map<std::string, int> initializers_;  ///< names given, and how often each was asked for again
-  std::vector<const Function*> calls_;       ///< being inlined, outermost first
-  int depth_ = 0;                            ///< of bodies and calls
+  std::map<std::string, int> constants_;  ///< names given, and how often each was asked for again
+  std::vector<const Function*> calls_;    ///< being inlined, outermost first
+  int depth_ = 0;                         ///< of bodies and calls
   int64_t cost_ = 0;
 };
 

@@ -45,29 +45,37 @@ TEST(Bodies, ConstantsAreSharedInstead) {
   EXPECT_EQ(yes.value(w).constant, g.value(g.find("w")).constant);
 }
 
-TEST(Bodies, InitializersOfOneNameStayTwo) {
-  ModelBuilder b;
-  b.input("c", {}, 9);
-  auto& node = b.node("If", {"c"}, {"y"});
-  float value = 1;
-  for (const char* name : {"then_branch", "else_branch"}) {
-    auto& body = set_graph(node, name);
-    auto& w = *body.add_initializer();
-    w.set_name("w");
-    w.set_data_type(1);
-    w.add_dims(1);
-    w.add_float_data(value++);
-    add_node(*body.mutable_node(), "Neg", {"w"}, {"r"});
-    body.add_output()->set_name("r");
-  }
-  b.output("y");
-  Graph g = b.import().graph;
-  auto constant = [&](size_t body) {
-    const Graph& graph = *g.nodes[0].bodies[body].second;
-    return *graph.value(graph.nodes[0].inputs[0]).constant;
-  };
-  EXPECT_NE(constant(0).initializer, constant(1).initializer) << "the store would take one for the other";
-  EXPECT_EQ(constant(1).source.as<float>()[0], 2);
+/// Initializers or Constant nodes, in one body or in both: their names are the store's.
+TEST(Bodies, ConstantsOfOneNameStayTwo) {
+  for (bool first_is_node : {false, true})
+    for (bool second_is_node : {false, true}) {
+      ModelBuilder b;
+      b.input("c", {}, 9);
+      auto& node = b.node("If", {"c"}, {"y"});
+      float value = 1;
+      for (bool is_node : {first_is_node, second_is_node}) {
+        auto& body = set_graph(node, value == 1 ? "then_branch" : "else_branch");
+        auto& w = is_node ? *add_attribute(add_node(*body.mutable_node(), "Constant", {}, {"w"}), "value",
+                                           onnx::AttributeProto::TENSOR)
+                                 .mutable_t()
+                          : *body.add_initializer();
+        if (!is_node) w.set_name("w");
+        w.set_data_type(1);
+        w.add_dims(1);
+        w.add_float_data(value++);
+        add_node(*body.mutable_node(), "Neg", {"w"}, {"r"});
+        body.add_output()->set_name("r");
+      }
+      b.output("y");
+      Graph g = b.import().graph;
+      auto constant = [&](size_t body) {
+        const Graph& graph = *g.nodes[0].bodies[body].second;
+        return *graph.value(graph.nodes[0].inputs[0]).constant;
+      };
+      EXPECT_NE(constant(0).initializer, constant(1).initializer) << "the store would take one for the other";
+      EXPECT_EQ(constant(0).source.as<float>()[0], 1);
+      EXPECT_EQ(constant(1).source.as<float>()[0], 2);
+    }
 }
 
 TEST(Bodies, CapturesThroughTwoLevels) {
