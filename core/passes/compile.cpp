@@ -73,6 +73,7 @@ PlainModel compile_plain(Graph graph, const CompileOptions& options) {
   PassContext context{options, {}, {}, false};
   PlainModel out;
   out.interface = find_interface(graph, options.ops);
+  free_mask(graph, out.interface);
   run_passes(plain_passes, graph, context);
   auto program = lower(graph, options, "plain");
   plan(*program);

@@ -16,6 +16,9 @@ void scan(Graph& graph, PassContext& context);
 
 /// The roles of inputs and outputs, found without changing the graph.
 DecoderInterface find_interface(const Graph& graph, const OpSet& ops);
+/// A mask that is declared as long as the new tokens, though there is a past, gets a length of its own: a file that was
+/// merged of two says of it what holds for the first run alone.
+void free_mask(Graph& graph, const DecoderInterface& found);
 
 /// Adds a step to a constant's recipe, merging it with the last where that is possible.
 void add_step(Constant& constant, RecipeStep step);

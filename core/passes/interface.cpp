@@ -205,6 +205,13 @@ class Finder {
 
 DecoderInterface find_interface(const Graph& graph, const OpSet& ops) { return Finder(graph, ops).run(); }
 
+void free_mask(Graph& graph, const DecoderInterface& found) {
+  if (!found.complete || found.mask == no_value || found.caches.empty() || rank(graph, found.mask) != 2) return;
+  Dim& length = (*graph.value(found.mask).type.dims)[1];
+  if (!length.is_constant() && length == (*graph.value(found.ids).type.dims)[1])
+    length = Dim::symbol(graph.symbols.fresh("mask_length"));
+}
+
 void interface(Graph& graph, PassContext& context) {
   DecoderInterface& found = context.decoder.interface;
   found = find_interface(graph, context.options.ops);

@@ -153,6 +153,17 @@ TEST(Dialects, RowsWithoutKeysDoNotOccur) {
   expect_raised_equals_plain(m.finish_heads(context, 2, 4));
 }
 
+/// Files that were merged of a graph for prompts and one that goes on declare the mask as the former has it.
+TEST(Dialects, AMaskThatIsDeclaredAsLongAsTheNewTokensCoversThePast) {
+  Maker m;
+  Cached c = cached(m, 2, 2);
+  ValueId mask = m.input("attention_mask", DType::i64, {m.dim("b"), m.dim("s")});
+  ValueId shown = m.op("Cast", {m.op("Unsqueeze", {mask, m.ints({1, 2})})}, Maker::with("to", int64_t{9}));
+  ValueId seen = m.op("And", {m.visible(m.size(c.key, 2)), shown});
+  ValueId context = m.op("MatMul", {m.chances(keys_by_scores(m, c.query, c.key), seen), c.value});
+  expect_raised_equals_plain(m.finish_heads(context, 2, 4));
+}
+
 /// What is chosen by a length that short probes do not reach is no settled choice.
 TEST(Dialects, AChoiceByLengthStays) {
   for (int64_t limit : {int64_t{5000}, int64_t{1} << 40}) {

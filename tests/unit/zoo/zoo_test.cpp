@@ -57,6 +57,23 @@ TEST_P(Zoo, PlainAnswersLikeOnnxRuntime) {
   check_prompts(GetParam(), *engine);
 }
 
+/// A merged decoder, its mask declared with a length of its own: what the branches hold stays apart.
+TEST(Merged, PlainWithAMaskOfItsOwnLength) {
+  int seen = 0;
+  for (const ZooModel& model : zoo()) {
+    if (model.name.find("/merged") == std::string::npos) continue;
+    SCOPED_TRACE(model.name);
+    Graph graph = imported(model);
+    ValueId mask = graph.find("attention_mask");
+    ASSERT_NE(mask, no_value);
+    (*graph.value(mask).type.dims)[1] = graph.symbol("past_sequence_length + sequence_length");
+    auto engine = make_plain_engine(graph, World::get().options(), small_engine(), nullptr);
+    check_prompts(model, *engine);
+    ++seen;
+  }
+  EXPECT_EQ(seen, 2);
+}
+
 /// The model's file and those beside it, as a host would hold them in memory.
 ImportedModel from_memory(const ZooModel& model) {
   fs::path folder = fs::path(model.path).parent_path();
