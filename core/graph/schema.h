@@ -73,6 +73,12 @@ struct OpSchema {
 
   /// Types and sizes of the outputs. Null: output 0 has input 0's dtype, and its dims are what the dims rule says.
   void (*infer)(InferContext& context) = nullptr;
+  /// Whether `infer` settles sizes of such a node that only a run can tell: then its operands are asked again as it runs.
+  /// Null: never.
+  bool (*assumes)(const Node& node, const std::vector<Type>& inputs) = nullptr;
+
+  /// How many of its leading inputs the op writes to in place and hands on: output k is input k. They are the Store's.
+  int updates = 0;
 
   std::string doc;  ///< one line
   int since = 0;    ///< the ONNX opset whose form of the op this row describes; 0 for ops of Plait's own

@@ -170,6 +170,7 @@ void register_ragged(OpSet& ops) {
            .outputs = "k_pages v_pages",
            .dims = "[p] g d [c], [p] g [c] e, [b] [t] g d, [b] [t] g e, [b] [t] -> [p] g d [c], [p] g [c] e",
            .infer = infer_kv_write,
+           .updates = 2,
            .doc = "keys and values written to their pages, in place; slot -1 writes nothing"});
   ops.add({.name = "plait.PagedAttention",
            .inputs = "q k_pages v_pages positions segments page_table sinks? slopes?",

@@ -135,6 +135,7 @@ void register_slots(OpSet& ops) {
        .attributes = {{"activation", "string", "none"}},
        .dims = "[u] [m] c, [b] [t] c, [k] c, [b] [t], [n] 2, c -> [u] [m] c, [b] [t] c",
        .infer = infer_slot_conv,
+       .updates = 1,
        .doc = "a kernel over this and the last positions of a segment's channels, the last of which are its state"});
   ops.add({.name = "plait.LinearAttention",
            .inputs = "state q k v segments slots decay? beta?",
@@ -147,6 +148,7 @@ void register_slots(OpSet& ops) {
                    "[u] g [d] [e], [b] [t] (g r [e])",
            .dims_of = slot_attention_dims,
            .infer = infer_slot_attention,
+           .updates = 1,
            .doc = "LinearAttention of each segment's tokens behind the state of its own (Yang et al. 2024)"});
 }
 

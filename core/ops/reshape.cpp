@@ -115,6 +115,13 @@ void infer_squeeze(InferContext& context) {
   context.set_dims(0, std::move(out));
 }
 
+/// Without axes it takes away what is 1 as it runs: sizes that are open now must then be more.
+bool squeeze_assumes(const Node& node, const std::vector<Type>& in) {
+  if (node.inputs.size() > 1 && node.inputs[1] != no_value) return false;
+  const auto& dims = in[0].dims;
+  return !dims || std::any_of(dims->begin(), dims->end(), [](const Dim& dim) { return !dim.is_constant(); });
+}
+
 std::string reshape_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
   return relayout_rule(node, in, out);
 }
@@ -147,6 +154,7 @@ void register_reshape(OpSet& ops) {
            .dims = "*b 1 h, [n] -> b h",
            .dims_of = reshape_dims,
            .infer = infer_squeeze,
+           .assumes = squeeze_assumes,
            .doc = "without the dims of size 1 named",
            .since = 24});
   ops.add({.name = "Unsqueeze",

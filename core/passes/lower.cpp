@@ -16,12 +16,6 @@ bool is_view(std::string_view op) {
   return op == "Reshape" || op == "Squeeze" || op == "Unsqueeze" || op == "Flatten" || op == "Identity";
 }
 
-/// Of ops that write into arrays of the store and hand them on, how many: output k is input k for so many.
-size_t updates(std::string_view op) {
-  if (op == "plait.KvWrite") return 2;
-  return op == "plait.CausalConv" || op == "plait.LinearAttention" ? 1 : 0;
-}
-
 class Lowering {
  public:
   Lowering(const Graph& graph, const CompileOptions& options, std::string_view label)
@@ -122,12 +116,14 @@ class Lowering {
       choose_kernel(node, instruction);
     }
     for (ValueId id : node.inputs) instruction.inputs.push_back(buffer(id));
+    const OpSchema* schema = options_.ops.find(node.op);
+    const size_t updates = schema ? static_cast<size_t>(schema->updates) : 0;
     bool all_sized = true;
     for (size_t k = 0; k < node.outputs.size(); ++k) {
       ValueId id = node.outputs[k];
       if (id == no_value) {
         instruction.outputs.push_back(-1);
-      } else if (k < updates(node.op)) {
+      } else if (k < updates) {
         instruction.outputs.push_back(buffer_of_[static_cast<size_t>(id)] = buffer(node.inputs[k]));
       } else {
         instruction.outputs.push_back(add_buffer(id, Buffer::Place::arena, 0));
@@ -136,32 +132,33 @@ class Lowering {
         all_sized = all_sized && made.sized;
       }
     }
-    if (node.bodies.empty() && (!all_sized || takes_sizes_for_equal(node) || squeezes_open_sizes(node)))
+    if (node.bodies.empty() && (!all_sized || takes_sizes_for_equal(node) || assumes_sizes(node)))
       set_infer(node, instruction);
     program_->instructions.push_back(std::move(instruction));
   }
 
-  /// A Squeeze that names no axes takes away what is 1 as it runs: sizes that were open then must be more.
-  bool squeezes_open_sizes(const Node& node) const {
-    if (node.op != "Squeeze" || (node.inputs.size() > 1 && node.inputs[1] != no_value)) return false;
-    const auto& dims = graph_.value(node.inputs[0]).type.dims;
-    return !dims || std::any_of(dims->begin(), dims->end(), [](const Dim& dim) { return !dim.is_constant(); });
+  std::vector<Type> types_of(const std::vector<ValueId>& ids) const {
+    std::vector<Type> out;
+    for (ValueId id : ids) out.push_back(id == no_value ? Type{} : graph_.value(id).type);
+    return out;
+  }
+
+  bool assumes_sizes(const Node& node) const {
+    const OpSchema* schema = options_.ops.find(node.op);
+    return schema && schema->assumes && schema->assumes(node, types_of(node.inputs));
   }
 
   /// Ops without a rule that join operands of open sizes, such as Concat, may take any of them for equal.
   bool takes_sizes_for_equal(const Node& node) const {
     const OpSchema* schema = options_.ops.find(node.op);
-    if (!schema || updates(node.op)) return false;
-    std::vector<Type> inputs, outputs;
-    int open = 0;
-    for (ValueId id : node.inputs) {
-      inputs.push_back(id == no_value ? Type{} : graph_.value(id).type);
-      const auto& dims = inputs.back().dims;
-      open += dims && std::any_of(dims->begin(), dims->end(), [](const Dim& dim) { return !dim.is_constant(); });
-    }
+    if (!schema || schema->updates) return false;
+    const std::vector<Type> inputs = types_of(node.inputs);
+    const auto open = std::count_if(inputs.begin(), inputs.end(), [](const Type& type) {
+      return type.dims &&
+             std::any_of(type.dims->begin(), type.dims->end(), [](const Dim& dim) { return !dim.is_constant(); });
+    });
     if (open == 0) return false;
-    for (ValueId id : node.outputs) outputs.push_back(id == no_value ? Type{} : graph_.value(id).type);
-    std::optional<DimsRule> rule = rule_of(*schema, node, inputs, outputs);
+    std::optional<DimsRule> rule = rule_of(*schema, node, inputs, types_of(node.outputs));
     if (!rule) return open > 1 && !node.op.starts_with("plait.");
     return takes_for_equal(*rule, dims_list(inputs), factor_sizes(*rule, dims_list(inputs), {}, schema));
   }
@@ -180,7 +177,7 @@ class Lowering {
     BufferId from = buffer(node.inputs[0]);
     const Buffer& source = program_->buffers[static_cast<size_t>(from)];
     ValueId id = node.outputs[0];
-    if (!known(graph_.value(id).type.dims) || !source.sized || squeezes_open_sizes(node)) return false;
+    if (!known(graph_.value(id).type.dims) || !source.sized || assumes_sizes(node)) return false;
     add_buffer(id, Buffer::Place::view, source.place == Buffer::Place::view ? source.index : from);
     return true;
   }

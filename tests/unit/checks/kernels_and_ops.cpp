@@ -1,9 +1,11 @@
 // The tables that meet by an op's name alone: schema rows, reference kernels, fast kernels.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
+#include "core/base/text.h"
 #include "core/exec/kernel.h"
 #include "core/graph/schema.h"
 #include "core/ops/ops.h"
@@ -56,6 +58,35 @@ TEST(KernelsAndOps, EveryOpCanRunButThoseThatTheExecutorOrAPassTakes) {
   for (const auto& [name, row] : ops.all())
     if (!reference.count(name) && row.written_as.empty()) missing.insert(name);
   EXPECT_EQ(missing, taken);
+}
+
+TEST(KernelsAndOps, WhatAnOpUpdatesIsHandedOnUnderItsName) {
+  const OpSet ops = all_ops();
+  Names updating;
+  for (const auto& [name, row] : ops.all()) {
+    if (row.updates == 0) continue;
+    updating.insert(name);
+    const std::vector<std::string> in = split(row.inputs, ' '), out = split(row.outputs, ' ');
+    const auto count = static_cast<size_t>(row.updates);
+    ASSERT_LE(count, std::min(in.size(), out.size())) << name;
+    for (size_t k = 0; k < count; ++k) EXPECT_EQ(in[k], out[k]) << name;
+  }
+  EXPECT_EQ(updating, (Names{"plait.CausalConv", "plait.KvWrite", "plait.LinearAttention"}));
+}
+
+TEST(KernelsAndOps, ASqueezeWithoutAxesSettlesSizesThatOnlyARunCanTell) {
+  const OpSet ops = all_ops();
+  const OpSchema& row = *ops.find("Squeeze");
+  ASSERT_NE(row.assumes, nullptr);
+  SymbolTable symbols;
+  const Dim open = Dim::symbol(symbols.intern("s"));
+  Node bare, axes;
+  bare.inputs = {0};
+  axes.inputs = {0, 1};
+  EXPECT_TRUE(row.assumes(bare, {{DType::f32, Dims{1, open}}}));
+  EXPECT_TRUE(row.assumes(bare, {{DType::f32, std::nullopt}}));
+  EXPECT_FALSE(row.assumes(bare, {{DType::f32, Dims{1, 2}}}));
+  EXPECT_FALSE(row.assumes(axes, {{DType::f32, Dims{1, open}}, {DType::i64, Dims{1}}}));
 }
 
 TEST(KernelsAndOps, EveryRowIsDocumented) {
