@@ -57,8 +57,9 @@ struct Instruction {
   /// turn out as the program says.
   std::function<void(std::span<const TensorView> inputs, std::vector<std::pair<DType, Shape>>& outputs)> infer;
   std::vector<std::shared_ptr<const Program>> bodies;
-  int32_t carried = 0;  ///< of a loop
-  std::string origin;   ///< for messages: the node it came from
+  int32_t carried = 0;    ///< of a loop
+  Attributes attributes;  ///< of the node: what `state` was made from, for the fingerprint
+  std::string origin;     ///< for messages: the node it came from
 };
 
 /// A persistent array: a weight (made from `source` while the Store loads) or, without a source, zeroed state such as
@@ -79,8 +80,10 @@ struct Program {
   std::vector<std::string> input_names, output_names;
   bool bounded = false;     ///< every arena buffer has a bound: `offset`s are valid and the arena never grows
   int64_t arena_bytes = 0;  ///< at the bounds
-  std::string fingerprint;  ///< equal on ranks that compiled the same thing
-  std::string refusal;      ///< why it cannot run; "": it can. A branch that is never taken may be such a one
+  /// Equal where the same thing was compiled: on ranks, and from run to run. Weights count by name, type and steps,
+  /// what was computed while compiling by its bytes.
+  std::string fingerprint;
+  std::string refusal;  ///< why it cannot run; "": it can. A branch that is never taken may be such a one
 };
 
 /// Offsets for intervals of memory that may overlap in time only where they are apart in space: greedy by size, best

@@ -107,6 +107,7 @@ class Lowering {
     if (is_view(node.op) && lower_view(node)) return;
     Instruction instruction;
     instruction.origin = describe(node);
+    instruction.attributes = node.attributes;
     if (node.op == "plait.Sizes") {
       instruction.kind = Instruction::Kind::sizes;
       instruction.sizes = sizes_of(node, program_->symbols);

@@ -1,6 +1,8 @@
 // Pass plan: when each buffer's bytes are in use, where they lie in the arena at the symbols' bounds, and the
 // fingerprint by which ranks know that they compiled the same thing.
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
 #include "core/base/text.h"
 #include "core/passes/compile.h"
@@ -51,31 +53,92 @@ void place(Program& program) {
   for (size_t k = 0; k < which.size(); ++k) program.buffers[which[k]].offset = offsets[k];
 }
 
-/// 64-bit FNV-1a over what determines the program's meaning.
+/// Hashes what determines a program's meaning: 64-bit words, each turned into the bits of the others before it is
+/// multiplied (FNV's prime). Texts and lists say their lengths first, so that no two of them run together.
+class Fingerprint {
+ public:
+  void add(uint64_t word) { hash_ = std::rotl(hash_ ^ word, 23) * 0x100000001b3u; }
+  void add(int64_t number) { add(static_cast<uint64_t>(number)); }
+  void add(int32_t number) { add(static_cast<int64_t>(number)); }
+  void add(double number) { add(std::bit_cast<uint64_t>(number)); }
+  void add(std::string_view text) { add(text.data(), text.size()); }
+  void add(const std::string& text) { add(std::string_view(text)); }
+  void add(const void* data, size_t bytes) {
+    add(uint64_t{bytes});
+    const auto* from = static_cast<const std::byte*>(data);
+    for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+      uint64_t word = 0;
+      std::memcpy(&word, from + at, std::min(sizeof word, bytes - at));
+      add(word);
+    }
+  }
+  template <class One>
+  void add(const std::vector<One>& list) {
+    add(uint64_t{list.size()});
+    for (const One& one : list) add(one);
+  }
+  void add(DType dtype, const Shape& shape) {
+    add(dtype_name(dtype));
+    add(shape.text());
+  }
+  void add(const Tensor& tensor) {
+    add(tensor.dtype(), tensor.shape());
+    add(tensor.data(), static_cast<size_t>(tensor.bytes()));
+  }
+  void add(const Constant& constant) {
+    add(constant.initializer);
+    add(text(constant.steps));
+    add(constant.parts);
+    if (!constant.parts.empty()) return;
+    if (constant.initializer.empty()) add(constant.source);  // nothing else says what it is
+    else add(constant.source.dtype(), constant.source.shape());
+  }
+  void add(const Attributes& attributes) {
+    for (const auto& [name, value] : attributes) {
+      add(name);
+      add(attribute_kind(value));
+      std::visit([&](const auto& known) { add(known); }, value);
+    }
+  }
+
+  std::string text_form() const {
+    static constexpr char digits[] = "0123456789abcdef";
+    std::string out(16, '0');
+    uint64_t rest = hash_;
+    for (size_t i = 16; i-- > 0; rest >>= 4) out[i] = digits[rest & 15];
+    return out;
+  }
+
+ private:
+  uint64_t hash_ = 0xcbf29ce484222325u;
+};
+
 std::string fingerprint(const Program& program) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  auto add = [&](std::string_view text) {
-    for (char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    hash = (hash ^ 0xFFu) * 0x100000001b3u;
-  };
+  Fingerprint print;
   for (SymbolId id = 0; id < program.symbols.size(); ++id) {
     const Symbol& symbol = program.symbols[id];
-    add(cat(symbol.name, " ", symbol.typical, " ", symbol.bound, " ", symbol.multiple_of));
+    print.add(cat(symbol.name, " ", symbol.typical, " ", symbol.bound, " ", symbol.multiple_of));
   }
   for (const Buffer& buffer : program.buffers)
-    add(cat(static_cast<int>(buffer.place), " ", buffer.index, " ", dtype_name(buffer.dtype),
-            text(buffer.dims, program.symbols), " ", buffer.offset));
-  for (const StoreEntry& entry : program.entries) add(entry.key);
-  for (const Instruction& instruction : program.instructions) {
-    add(instruction.kernel ? instruction.kernel->op : "control");
-    for (BufferId id : instruction.inputs) add(cat(id));
-    for (BufferId id : instruction.outputs) add(cat("> ", id));
-    for (const auto& body : instruction.bodies) add(body->fingerprint);
+    print.add(cat(static_cast<int>(buffer.place), " ", buffer.index, " ", dtype_name(buffer.dtype),
+                  text(buffer.dims, program.symbols), " ", buffer.offset));
+  for (const StoreEntry& entry : program.entries) {
+    print.add(entry.key);
+    if (entry.source) print.add(*entry.source);
   }
-  static constexpr char digits[] = "0123456789abcdef";
-  std::string out(16, '0');
-  for (size_t i = 16; i-- > 0; hash >>= 4) out[i] = digits[hash & 15];
-  return out;
+  for (const Instruction& instruction : program.instructions) {
+    print.add(static_cast<int32_t>(instruction.kind));
+    print.add(instruction.kernel ? instruction.kernel->op : std::string());
+    print.add(instruction.inputs);
+    print.add(instruction.outputs);
+    print.add(text(instruction.sizes, program.symbols));
+    print.add(instruction.carried);
+    print.add(instruction.attributes);
+    for (const auto& body : instruction.bodies) print.add(body->fingerprint);
+  }
+  print.add(program.inputs);
+  print.add(program.outputs);
+  return print.text_form();
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 
 #include "core/base/text.h"
 #include "tests/unit/exec/runner.h"
@@ -226,6 +227,50 @@ TEST(Compile, AProgramHasAFingerprint) {
   std::string once = compile_plain(fixture_graph("llama-standard23"), World::get().options()).program->fingerprint;
   EXPECT_EQ(once, compile_plain(fixture_graph("llama-standard23"), World::get().options()).program->fingerprint);
   EXPECT_NE(once, compile_plain(fixture_graph("gpt2-optimum18"), World::get().options()).program->fingerprint);
+}
+
+std::string fingerprint_of(const std::string& source) {
+  return compile_plain(parse_graph(source), World::get().options()).program->fingerprint;
+}
+
+/// Whatever a program means is in its fingerprint: attributes of every kind, in bodies as well, what was computed, and how
+/// weights are made from the file.
+TEST(Compile, ProgramsThatMeanOtherThingsHaveOtherFingerprints) {
+  const std::string source = R"(
+input %0 "x" : f32[s, 4]
+input %1 "c" : bool[]
+const %2 = inline : f32[1] = 0.5
+const %3 "w" = file "w" : f32[4, 4] = 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16
+node "" : %4 : ?[...] = LeakyRelu(%0) alpha=0.1
+node "" : %5 : ?[...] = MatMul(%4, %3)
+node "" : %6 : ?[...] = Mul(%5, %2)
+node "" : %7 : ?[...] = If(%1, %6)
+body "then_branch" {
+  input %0 : ?[...]
+  node "" : %1 : ?[...] = Elu(%0) alpha=0.2
+  output %1
+}
+body "else_branch" {
+  input %0 : ?[...]
+  output %0
+}
+node "" : %8 : ?[...] = Gelu(%7) approximate="tanh"
+node "" : %9 : ?[...] = ReduceSum(%8) keepdims=1
+output %9
+)";
+  const std::pair<std::string, std::string> edits[] = {
+      {"alpha=0.1", "alpha=0.10000001"}, {"alpha=0.2", "alpha=0.3"}, {"approximate=\"tanh\"", "approximate=\"none\""},
+      {"keepdims=1", "keepdims=0"},      {" = 0.5", " = 0.25"},      {"15 16", "15 16 ; transpose 1 0"},
+      {"file \"w\"", "file \"v\""},      {"LeakyRelu", "Elu"},       {"output %9", "output %8"}};
+  std::set<std::string> all{fingerprint_of(source)};
+  EXPECT_TRUE(all.count(fingerprint_of(source))) << "compiled once more";
+  for (const auto& [from, to] : edits) {
+    std::string other = source;
+    ASSERT_NE(other.find(from), std::string::npos) << from;
+    other.replace(other.find(from), from.size(), to);
+    EXPECT_TRUE(all.insert(fingerprint_of(other)).second) << from << " -> " << to;
+    EXPECT_EQ(all.count(fingerprint_of(other)), 1u);
+  }
 }
 
 }  // namespace
