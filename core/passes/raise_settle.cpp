@@ -1,10 +1,10 @@
 // Raise, settling: what a graph decides at run time though in a decoder without padding it is always the same, or is the
 // same to who reads it.
 #include <algorithm>
-#include <functional>
 #include <map>
 
 #include "core/base/error.h"
+#include "core/base/function_ref.h"
 #include "core/passes/raise.h"
 
 namespace plait {
@@ -19,7 +19,7 @@ class Settler {
   void drop_picked_places();
 
  private:
-  bool holds(ValueId id, const std::function<bool(const Tensor&)>& agrees) const;
+  bool holds(ValueId id, FunctionRef<bool(const Tensor&)> agrees) const;
   std::optional<bool> settled(ValueId condition) const;
   bool counts_places(ValueId id, ValueId table) const;
 
@@ -121,7 +121,7 @@ bool Settler::counts_places(ValueId id, ValueId table) const {
 
 /// Whether the value fits `agrees` at every probe, the longest that the graph's tables allow among them: what depends on the
 /// length is none that is settled.
-bool Settler::holds(ValueId id, const std::function<bool(const Tensor&)>& agrees) const {
+bool Settler::holds(ValueId id, FunctionRef<bool(const Tensor&)> agrees) const {
   const bool cached = !context_.decoder.interface.caches.empty();
   auto at = [&](const Probe& probe) { return agrees(evaluator_at(graph_, context_, probe).value(id)); };
   try {
