@@ -108,7 +108,11 @@ Json findings(const std::vector<Finding>& list, const char* what) {
 
 void describe_decoder(const Recognised& found, const ModelConfig& config, Json& out) {
   const Decoder& decoder = found.decoder;
-  out["layers"] = decoder.layers.size();
+  int layers = 0;
+  const auto kinds = decoder.layer_kinds();
+  for (const auto& [kind, count] : kinds) layers += count;
+  out["layers"] = layers;
+  out["layer_kinds"] = kinds;
   out["heads"] = of_layers(decoder.layers, [](const AttentionLayer& layer) { return layer.query_heads; });
   out["kv_heads"] = of_layers(decoder.layers, [](const AttentionLayer& layer) { return layer.kv_heads; });
   out["head_size"] = of_layers(decoder.layers, [](const AttentionLayer& layer) { return layer.key_size; });

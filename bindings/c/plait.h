@@ -171,8 +171,9 @@ PLAIT_API plait_status plait_model_progress(plait_model* model, double* fraction
  * already is left alone. */
 PLAIT_API plait_status plait_model_cancel(plait_model* model);
 /* What the graph is and what was recognised in it, as JSON: "file", "producer", "opsets", "inputs", "outputs",
- * "nodes", "ops", "parameters", "weight_bytes", "recognised", and if so "layers", "heads", "kv_heads", "head_size",
- * "windows", "hidden", "vocabulary", "context", "norm", "activation", "features" (patterns with counts), "found" (each
+ * "nodes", "ops", "parameters", "weight_bytes", "recognised", and if so "layers", "layer_kinds" (how many of
+ * them are "attention", "linear attention", "convolution"), of those of attention "heads", "kv_heads", "head_size",
+ * "windows", then "hidden", "vocabulary", "context", "norm", "activation", "features" (patterns with counts), "found" (each
  * pattern with the node of the file where it was found), "plain" (the nodes that stayed as they are),
  * "cache_bytes_per_token", "states", "state_bytes_per_sequence" (of convolutions and recurrences: a sequence has them once,
  * and twice in a step); if not, "why_not", and "obstacles": each place where matching stopped. */

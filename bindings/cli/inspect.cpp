@@ -76,10 +76,12 @@ std::string table(const Json& info) {
     return out;
   }
   out += line("recognised", "a decoder");
+  const Json& kinds = info.at("layer_kinds");
+  out += line("layers", plain(info.at("layers")) + (kinds.size() > 1 ? ": " + pairs(kinds) : ""));
   const std::pair<const char*, const char*> rows[] = {
-      {"layers", "layers"},   {"heads", "heads"},          {"kv heads", "kv_heads"},     {"head size", "head_size"},
-      {"windows", "windows"}, {"hidden size", "hidden"},   {"vocabulary", "vocabulary"}, {"context", "context"},
-      {"norm", "norm"},       {"activation", "activation"}};
+      {"heads", "heads"},     {"kv heads", "kv_heads"},  {"head size", "head_size"},
+      {"windows", "windows"}, {"hidden size", "hidden"}, {"vocabulary", "vocabulary"},
+      {"context", "context"}, {"norm", "norm"},          {"activation", "activation"}};
   for (auto [name, key] : rows) {
     if (!info.at(key).is_null() && plain(info.at(key)) != "") out += line(name, plain(info.at(key)));
   }

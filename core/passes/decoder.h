@@ -76,7 +76,7 @@ struct Finding {
 /// writes them to another: so a step that fails has changed nothing, and copies of a sequence share a slot until they go on.
 struct StateShape {
   std::string op;  ///< that carries it: "plait.CausalConv" [k - 1, c], "plait.LinearAttention" [g, d, e]
-  int layer = 0;
+  int layer = 0;   ///< by the numbers in the file's names, or in order; what one layer carries has one number
   std::vector<int64_t> sizes;
   int64_t bytes() const {
     int64_t out = dtype_bits(DType::f32) / 8;
@@ -95,7 +95,7 @@ struct Decoder {
   bool recognised = false;
   std::string why_not;                 ///< the first thing that did not fit, with the node's name
   std::vector<std::string> obstacles;  ///< each place where matching stopped, with the node's name
-  std::vector<AttentionLayer> layers;
+  std::vector<AttentionLayer> layers;  ///< those of attention alone
   std::vector<PageGroup> groups;
   std::vector<PagePoolShape> pools;
   std::vector<StateShape> states;
@@ -105,10 +105,23 @@ struct Decoder {
     for (const StateShape& state : states) out += state.bytes();
     return out;
   }
+  /// How many layers there are of each kind: "attention", "linear attention" (convolutions in front of one belong to it) and
+  /// "convolution".
+  std::map<std::string, int> layer_kinds() const {
+    std::map<int, std::string> recurrent;
+    for (const StateShape& state : states) {
+      std::string& kind = recurrent.try_emplace(state.layer, "convolution").first->second;
+      if (state.op == "plait.LinearAttention") kind = "linear attention";
+    }
+    std::map<std::string, int> out;
+    for (const auto& [layer, kind] : recurrent) ++out[kind];
+    if (!layers.empty()) out["attention"] = static_cast<int>(layers.size());
+    return out;
+  }
   DType cache_dtype = DType::f32;
   int64_t vocabulary = 0, hidden = 0;
-  int64_t context = 0;         ///< the longest sequence that the graph's tables allow; 0: no limit found
-  bool has_hidden = false;     ///< output 1 is there
+  int64_t context = 0;      ///< the longest sequence that the graph's tables allow; 0: no limit found
+  bool has_hidden = false;  ///< output 1 is there
   /// A token is computed in one way while its `lengths` is at most the limit, and in another beyond (LongRoPE).
   std::vector<int64_t> length_limits;
   std::vector<Finding> found;  ///< what was lifted, in the order of the graph

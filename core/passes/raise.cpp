@@ -97,8 +97,7 @@ class Raiser {
   std::string why_no_recurrence_;        ///< of the first that did not fit
   std::vector<int> group_of_, slot_of_;  ///< by layer: its page group, and its place among the group's page arrays
   std::vector<LengthChoice> choices_;
-  ValueId positions_ = no_value, segments_ = no_value, rows_ = no_value, states_ = no_value,
-          lengths_ = no_value;
+  ValueId positions_ = no_value, segments_ = no_value, rows_ = no_value, states_ = no_value, lengths_ = no_value;
   std::vector<ValueId> slots_, tables_;  ///< by group
   SymbolId tokens_ = -1, asked_ = -1;
   std::vector<Node> inserted_;  ///< nodes of the attention at hand
@@ -134,8 +133,10 @@ void Raiser::find_recurrences() {
     auto match = match_recurrent(graph_, context_, producer, consumer, i, why);
     if (!match && !why.empty() && why_no_recurrence_.empty()) why_no_recurrence_ = why;
     if (!match) continue;
-    int layer = match->cache < 0 ? static_cast<int>(recurrences_.size())
-                                 : decoder_.interface.caches[static_cast<size_t>(match->cache)].layer;
+    int layer = static_cast<int>(recurrences_.size());
+    if (match->cache >= 0) layer = decoder_.interface.caches[static_cast<size_t>(match->cache)].layer;
+    else
+      for (size_t k : in_front_of(graph_, producer, *match, recurrences_)) decoder_.states[k].layer = layer;
     decoder_.states.push_back({match->op, layer, match->sizes});
     recurrences_.push_back(std::move(*match));
   }
@@ -539,7 +540,8 @@ void Raiser::list_findings() {
     for (const std::string& pattern : patterns) decoder_.found.push_back({pattern, node.name});
     if (patterns.empty() && node.op.rfind("plait.", 0) != 0) decoder_.plain.push_back({node.op, node.name});
   }
-  for (int64_t limit : decoder_.length_limits) decoder_.found.push_back({cat("choice by length, beyond ", limit), ""});
+  for (int64_t limit : decoder_.length_limits)
+    decoder_.found.push_back({cat("choice by length, beyond ", limit), ""});
 }
 
 }  // namespace

@@ -103,6 +103,9 @@ std::optional<RecurrentMatch> match_recurrent(const Graph& graph, const PassCont
                                               const std::vector<int32_t>& producer,
                                               const std::vector<std::vector<int32_t>>& consumer, int32_t index,
                                               std::string& why);
+/// Which of `earlier` ones hand their results to it with no weight between: the convolutions in front of a recurrence.
+std::vector<size_t> in_front_of(const Graph& graph, const std::vector<int32_t>& producer, const RecurrentMatch& match,
+                                const std::vector<RecurrentMatch>& earlier);
 /// Replaces it by the canonical op, whose state is number `index`; `segments` and `slots` are as the op has them.
 void rewrite_recurrent(Graph& graph, const RecurrentMatch& match, size_t index, ValueId segments, ValueId slots);
 

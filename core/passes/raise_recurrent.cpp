@@ -3,6 +3,7 @@
 // state in front of the new elements, cuts the results and takes the next state may be written in any way.
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -239,6 +240,30 @@ std::optional<RecurrentMatch> match_recurrent(const Graph& graph, const PassCont
                                               const std::vector<std::vector<int32_t>>& consumer, int32_t index,
                                               std::string& why) {
   return RecurrentMatcher(graph, context, producer, consumer, graph.nodes[static_cast<size_t>(index)]).run(why);
+}
+
+std::vector<size_t> in_front_of(const Graph& graph, const std::vector<int32_t>& producer, const RecurrentMatch& match,
+                                const std::vector<RecurrentMatch>& earlier) {
+  auto is_weight = [&](ValueId id) {
+    if (id == no_value || !graph.value(id).constant) return false;
+    const Constant& constant = *graph.value(id).constant;
+    return is_float(constant.dtype()) && constant.shape().rank() >= 2;
+  };
+  std::vector<size_t> out;
+  std::set<ValueId> seen{no_value};
+  std::vector<ValueId> open = match.operands;
+  while (!open.empty()) {
+    ValueId id = open.back();
+    open.pop_back();
+    if (!seen.insert(id).second) continue;
+    auto made = std::find_if(earlier.begin(), earlier.end(), [&](const auto& one) { return one.output == id; });
+    if (made != earlier.end()) out.push_back(static_cast<size_t>(made - earlier.begin()));
+    int32_t maker = producer[static_cast<size_t>(id)];
+    if (made != earlier.end() || maker < 0) continue;
+    const std::vector<ValueId>& inputs = graph.nodes[static_cast<size_t>(maker)].inputs;
+    if (std::none_of(inputs.begin(), inputs.end(), is_weight)) open.insert(open.end(), inputs.begin(), inputs.end());
+  }
+  return out;
 }
 
 void rewrite_recurrent(Graph& graph, const RecurrentMatch& match, size_t index, ValueId segments, ValueId slots) {

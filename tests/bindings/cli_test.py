@@ -244,6 +244,11 @@ class CommandLine(unittest.TestCase):
         self.assertIn("plait.PagedAttention", raised)
         self.assertIn("input_ids", self.call("inspect", fixture("gemma3-standard23"), "--dump", "import")[0])
         self.error("inspect", fixture("gemma3-standard23"), "--dump", "x", names=["raise"])
+        # Layers without attention count too, and are told apart.
+        hybrid = json.loads(self.call("inspect", fixture("zoo/lfm2/hf5"), "--json")[0])
+        self.assertEqual((hybrid["layers"], hybrid["layer_kinds"]), (3, {"attention": 1, "convolution": 2}))
+        self.assertRegex(self.call("inspect", fixture("zoo/lfm2/hf5"))[0], r"layers +3: attention 1, convolution 2\n")
+        self.assertRegex(text, r"layers +3\n")
 
     def test_export(self):
         out = self.file("exported")

@@ -7,6 +7,8 @@
 namespace plait::test {
 namespace {
 
+using Kinds = std::map<std::string, int>;
+
 TEST(Hybrids, ConvolutionRecurrenceAndAttention) {
   for (const char* rule : {"linear", "gated", "delta", "gated_delta"}) {
     SCOPED_TRACE(rule);
@@ -56,7 +58,30 @@ TEST(Hybrids, WithoutACache) {
     what.spelling = spelling;
     Decoder found = expect_raised_equals_plain(hybrid_graph(what));
     EXPECT_EQ(found.states.size(), 2u);
+    EXPECT_EQ(found.layer_kinds(), (Kinds{{"attention", 1}, {"convolution", 1}, {"linear attention", 1}}));
   }
+}
+
+/// Without a cache no name says which layer they are of: there is no weight between them.
+TEST(Hybrids, ConvolutionsInFrontOfARecurrenceAreOfItsLayer) {
+  DecoderMaker m;
+  ValueId x = m.embedded();
+  for (int layer = 0; layer < 2; ++layer) {
+    std::vector<ValueId> parts;
+    for (int part = 0; part < 3; ++part) {
+      ValueId t = m.transpose(m.linear(x, DecoderMaker::hidden, 6), {0, 2, 1});
+      ValueId y = m.ops("CausalConvWithState", {t, m.weight({6, 1, 4}), m.weight({6})}, 2)[0];
+      parts.push_back(m.op("Sigmoid", {m.transpose(y, {0, 2, 1})}));
+    }
+    Attributes attributes = DecoderMaker::with("update_rule", std::string("linear"));
+    attributes.set("q_num_heads", int64_t{1});
+    attributes.set("kv_num_heads", int64_t{1});
+    ValueId mixed = m.ops("LinearAttention", parts, 2, std::move(attributes))[0];
+    x = m.op("Add", {x, m.linear(mixed, 6, DecoderMaker::hidden)});
+  }
+  Decoder found = expect_raised_equals_plain(m.finish(x, DecoderMaker::hidden));
+  EXPECT_EQ(found.states.size(), 8u);
+  EXPECT_EQ(found.layer_kinds(), (Kinds{{"linear attention", 2}}));
 }
 
 TEST(Hybrids, ConvolutionsWrittenWithConv) {
