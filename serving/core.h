@@ -17,6 +17,7 @@ struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
 
   void loop();
   void start() {
+    figures.engine = engine->stats();  // before the first turn, too
     thread = std::thread([this] { loop(); });
   }
   void stop();

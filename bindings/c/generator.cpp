@@ -1,4 +1,5 @@
 // Generators of the C API: loading, submitting, statistics.
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -252,7 +253,9 @@ plait_status plait_generator_statistics(plait_generator* generator, plait_genera
     filled.prefix_tokens = stats.engine.prefix_hits;
     filled.vocabulary = scheduler.vocabulary();
     filled.context = scheduler.context();
-    fill(out, filled);
+    filled.states = stats.engine.states;
+    filled.states_free = stats.engine.states_free;
+    fill(out, filled, offsetof(plait_generator_stats, states));
   });
 }
 

@@ -280,6 +280,8 @@ typedef struct plait_generator_stats {
   int64_t native_bytes;        /* all three */
   int64_t prefix_tokens;       /* prompt tokens that were found in the cache instead of computed */
   int64_t vocabulary, context; /* of the model; context 0: no limit but the cache */
+  /* Slots for what recurrent layers carry along, one a sequence; both 0 where there are no such layers. */
+  int64_t states, states_free;
 } plait_generator_stats;
 
 PLAIT_API plait_status plait_generator_statistics(plait_generator* generator, plait_generator_stats* out);

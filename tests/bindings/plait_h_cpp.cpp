@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -200,6 +201,29 @@ void test_threads(const Generator& generator) {
   CHECK(wrong == 0);
   auto stats = generator.statistics();
   CHECK(stats.vocabulary == 512 && stats.pages > 0 && stats.finished >= 40);
+}
+
+/// Slots of states, where layers have some; a host built with an older header gets what its struct has room for.
+void test_statistics() {
+  Model hybrid(fixtures + "/zoo/lfm2/hf5");
+  Generator generator(hybrid, small_generator());
+  auto stats = generator.statistics();
+  CHECK(stats.states > 0 && stats.states_free == stats.states);
+  Request request = generator.submit({1, 5, 7}, Options().set("host_sampling", "true"));
+  plait_event event{};
+  CHECK(request.next(event, 60000) && event.kind == PLAIT_EVENT_LOGITS);
+  for (int wait = 0; wait < 500 && stats.states_free == stats.states; ++wait) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    stats = generator.statistics();
+  }
+  CHECK(stats.states_free == stats.states - 1);
+  plait_generator_stats older{};
+  older.struct_size = offsetof(plait_generator_stats, states);
+  older.states = -7;
+  CHECK(plait_generator_statistics(generator.get(), &older) == PLAIT_OK);
+  CHECK(older.vocabulary == stats.vocabulary && older.states == -7);
+  older.struct_size = 8;
+  CHECK(plait_generator_statistics(generator.get(), &older) == PLAIT_INVALID_ARGUMENT);
 }
 
 void test_overload(const Model& model) {
@@ -418,6 +442,7 @@ int main(int count, char** words) {
       test(generator);
     }
     test_overload(model);
+    test_statistics();
     test_memory();
     test_background();
     test_cancel_opening();
