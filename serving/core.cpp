@@ -27,13 +27,30 @@ static bool ended(const Sample& sample) { return sample.phase == Phase::text || 
 void SchedulerCore::wake() {
   std::lock_guard lock(mutex);
   poked = true;
+  drop_step();
   work.notify_all();
+}
+
+/// With `mutex` held: ends the step under way if nobody wants any more what it makes.
+void SchedulerCore::drop_step() {
+  bool unwanted =
+      std::all_of(in_step_.begin(), in_step_.end(), [](const Slot& slot) { return slot.job->cancelled.load(); });
+  if (!in_step_.empty() && (unwanted || stopping)) engine->room().cancel();
+}
+
+/// From here on it is the step of these that is under way; of none: there is no step.
+void SchedulerCore::watch(std::span<const Slot> slots) {
+  std::lock_guard lock(mutex);
+  engine->room().begin();
+  in_step_ = slots;
+  drop_step();  // they may have been cancelled while it was built
 }
 
 void SchedulerCore::stop() {
   {
     std::lock_guard lock(mutex);
     stopping = true;
+    drop_step();
   }
   work.notify_all();
   if (thread.joinable()) thread.join();
@@ -393,25 +410,21 @@ void SchedulerCore::execute() {
   for (Slot& slot : slots_)
     (slot.job->options.kind == RequestOptions::Kind::embed ? hidden : logits).push_back(std::move(slot));
   slots_.clear();
-  for (std::vector<Slot>* part : {&logits, &hidden}) {
-    if (part->empty()) continue;
-    try {
-      run_step(*part);
-    } catch (const Error& error) {
-      // A step changes nothing when it fails. Each part alone shows whose fault it was; the others go on.
-      if (part->size() == 1) {
-        end_job(part->front().job, error);
-        continue;
-      }
-      for (Slot& slot : *part) {
-        std::vector<Slot> one;
-        one.push_back(std::move(slot));
-        try {
-          run_step(one);
-        } catch (const Error& own) {
-          end_job(one[0].job, own);
-        }
-      }
+  for (std::vector<Slot>* part : {&logits, &hidden})
+    if (!part->empty()) run_apart(*part);
+}
+
+/// A step changes nothing when it fails: then each part alone shows whose fault it was, and the others go on.
+void SchedulerCore::run_apart(std::vector<Slot>& slots) {
+  try {
+    run_step(slots);
+  } catch (const Error& error) {
+    if (error.code() == Code::cancelled) return;  // by all of them: `drop_dead` sees to it
+    if (slots.size() == 1) return end_job(slots[0].job, error);
+    for (Slot& slot : slots) {
+      std::vector<Slot> one;
+      one.push_back(std::move(slot));
+      run_apart(one);
     }
   }
 }
@@ -421,6 +434,8 @@ void SchedulerCore::run_step(std::vector<Slot>& slots) {
   feeds.reserve(slots.size());
   for (Slot& slot : slots) feeds.push_back({slot.sample->sequence.get(), slot.tokens, slot.rows, {}, {}});
   auto start = Clock::now();
+  watch(slots);
+  const std::shared_ptr<void> until_it_ends(nullptr, [this](void*) { watch({}); });
   if (slots[0].job->options.kind == RequestOptions::Kind::embed) engine->step_hidden(feeds);
   else engine->step(feeds);
   double seconds = seconds_since(start);

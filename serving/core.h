@@ -78,6 +78,9 @@ struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
   bool make_room(Sample& sample, int64_t& tokens);
   bool preempt_youngest(const Sample& except);
   void execute();
+  void watch(std::span<const Slot> slots);
+  void drop_step();
+  void run_apart(std::vector<Slot>& slots);
   void run_step(std::vector<Slot>& slots);
   void take_results(Slot& slot, Feed& feed);
   void take_matrix(Slot& slot, Feed& feed);
@@ -97,6 +100,7 @@ struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
   std::shared_ptr<const Tokenizer> text_;  ///< null until it is there
   bool text_coming_;                       ///< the tokenizer is still loading
   std::vector<Slot> slots_;
+  std::span<const Slot> in_step_;  ///< of the step under way; under `mutex`
   int64_t admissions_ = 0;
   int64_t finished_ = 0, preempted_ = 0, steps_ = 0;
 };

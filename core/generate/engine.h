@@ -53,7 +53,7 @@ struct EngineStats {
   int64_t prefix_hits = 0;  ///< tokens that were found in the cache instead of computed
 };
 
-/// Not thread-safe: one thread drives an engine.
+/// Not thread-safe, but for `room`: one thread drives an engine.
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -72,7 +72,8 @@ class Engine {
   virtual bool reserve(Sequence& sequence, int64_t tokens) = 0;
   /// Whether a sequence of that length could ever fit, alone.
   virtual bool could_fit(int64_t length) const = 0;
-  /// Runs one step. Room must have been reserved. On an Error (NaN, a token out of range) no sequence has changed.
+  /// Runs one step. Room must have been reserved. On an Error (NaN, a token out of range, Error(cancelled) by `room`) no
+  /// sequence has changed.
   virtual void step(std::span<Feed> feeds) = 0;
   /// Hidden states alone, without the head: fills Feed::hidden only. Throws Error(unsupported) where there is none.
   virtual void step_hidden(std::span<Feed> feeds) = 0;
@@ -81,6 +82,10 @@ class Engine {
   /// reads back. Throws Error(bad_model) on bytes that are not.
   virtual std::vector<std::byte> save(const Sequence& sequence) const = 0;
   virtual std::unique_ptr<Sequence> restore(std::span<const std::byte> bytes) = 0;
+
+  /// What steps take memory from. A `cancel` of it, by any thread, ends the step under way, and those to come until the
+  /// next `begin`.
+  RunRoom& room() const { return *room_; }
 
   virtual EngineStats stats() const = 0;
   virtual const Decoder& decoder() const = 0;
@@ -92,7 +97,11 @@ class Engine {
   const EngineOptions& options() const { return options_; }
 
  protected:
+  explicit Engine(const EngineOptions& options)
+      : options_(options), room_(std::make_shared<RunRoom>(options.memory_bytes)) {}
+
   EngineOptions options_;
+  const std::shared_ptr<RunRoom> room_;  ///< of all its executors
   int64_t vocabulary_ = 0, context_ = 0;
 };
 

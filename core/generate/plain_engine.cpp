@@ -24,8 +24,7 @@ class PlainSequence : public Sequence {
 class PlainEngine : public Engine {
  public:
   PlainEngine(const Graph& graph, const CompileOptions& compile, const EngineOptions& options, LoadProgress* progress)
-      : pool_(options.threads) {
-    options_ = options;
+      : Engine(options), pool_(options.threads) {
     options_.step_sequences = 1;
     context_ = options.context;
     model_ = compile_plain(graph, compile);
@@ -37,8 +36,7 @@ class PlainEngine : public Engine {
     read_types(graph);
     std::vector<int64_t> symbols(static_cast<size_t>(model_.program->symbols.size()), 0);
     store_.load(*model_.program, symbols, &pool_, progress);
-    executor_ =
-        std::make_unique<Executor>(model_.program, store_, pool_, std::make_shared<RunRoom>(options.memory_bytes));
+    executor_ = std::make_unique<Executor>(model_.program, store_, pool_, room_);
   }
 
   std::unique_ptr<Sequence> open(std::span<const int32_t>, int64_t) override {

@@ -17,13 +17,14 @@ constexpr uint64_t save_magic = 0x32564B5449414C50;  // "PLAITKV2"
 class RaggedEngine : public Engine {
  public:
   RaggedEngine(RaggedModel model, const EngineOptions& options, const CacheRoom& room, LoadProgress* progress)
-      : model_(std::move(model)), pool_(options.threads), cache_(model_.decoder, room, options.page_tokens) {
-    options_ = options;
+      : Engine(options),
+        model_(std::move(model)),
+        pool_(options.threads),
+        cache_(model_.decoder, room, options.page_tokens) {
     vocabulary_ = model_.decoder.vocabulary;
     context_ = model_.decoder.context;
     if (options.context) context_ = context_ ? std::min(context_, options.context) : options.context;
     store_.load(*model_.program, bounds(*model_.program), &pool_, progress);
-    room_ = std::make_shared<RunRoom>(options.memory_bytes);
     executor_ = std::make_unique<Executor>(model_.program, store_, pool_, room_);
     touch_first_pages(options.step_tokens);
   }
@@ -96,7 +97,6 @@ class RaggedEngine : public Engine {
   ThreadPool pool_;
   Store store_;
   KvCache cache_;
-  std::shared_ptr<RunRoom> room_;  ///< of both executors
   std::unique_ptr<Executor> executor_, hidden_executor_;
   // The inputs of the step at hand.
   std::vector<int64_t> ids_;

@@ -284,6 +284,76 @@ TEST(Scheduler, CancelInMidPrefill) {
   EXPECT_EQ(one->stats().engine.pages_shared, 0);
 }
 
+/// A decoder that raise leaves as it is: with token 1 in it a loop without a limit goes round for ever.
+Graph endless() {
+  return parse_graph(R"(
+input %0 "input_ids" : i64[b, s]
+const %1 "table" = inline : f32[4, 4] = 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16
+const %2 = inline : i64[] = 1
+node "" : %3 : bool[b, s] = Equal(%0, %2)
+node "" : %4 : i32[b, s] = Cast(%3) to=6
+const %5 = inline : i32[] = 0
+node "" : %6 : i32[] = ReduceMax(%4) keepdims=0
+node "" : %7 : bool[] = Greater(%6, %5)
+node "" : %8 : f32[b, s, 4] = Gather(%1, %0) axis=0
+const %9 = inline : i64[] = 9223372036854775807
+node "turns" : %10 "logits" : f32[b, s, 4] = Loop(%9, %7, %8) carried=1
+body "body" {
+  input %0 "i" : i64[]
+  input %1 "more" : bool[]
+  input %2 "in" : f32[b, s, 4]
+  node "" : %3 : f32[b, s, 4] = Neg(%2)
+  output %1
+  output %3
+}
+output %10
+)");
+}
+
+std::unique_ptr<Scheduler> endless_scheduler() {
+  return std::make_unique<Scheduler>(make_engine(endless(), World::get().options(), small_engine()),
+                                     TokenizerFuture(), SchedulerOptions{});
+}
+
+std::shared_ptr<Request> submitted(Scheduler& scheduler, int32_t token) {
+  RequestOptions request;
+  request.prompt = {token};
+  request.max_tokens = 1;
+  return scheduler.submit(std::move(request));
+}
+
+/// The step that nobody wants any more ends at once, whatever the graph does in it, and the next request is served.
+TEST(Scheduler, CancelInMidStep) {
+  auto one = endless_scheduler();
+  auto stuck = submitted(*one, 1);
+  EXPECT_FALSE(stuck->next(50ms)) << "the loop ends";
+  auto waiting = submitted(*one, 2);
+  stuck->cancel();
+  Answer answer = collect(*stuck);
+  EXPECT_TRUE(answer.tokens.empty());
+  EXPECT_EQ(answer.finish[0], FinishReason::cancelled);
+  EXPECT_EQ(collect(*waiting).finish[0], FinishReason::length);
+  for (int round = 0; round < 50; ++round) {  // a cancel at any time, before its step or in it
+    auto soon = submitted(*one, 1);
+    std::this_thread::sleep_for(std::chrono::microseconds(20 * round));
+    soon->cancel();
+    ASSERT_EQ(collect(*soon).finish[0], FinishReason::cancelled) << round;
+  }
+}
+
+TEST(Scheduler, ClosingEndsTheStep) {
+  auto one = endless_scheduler();
+  auto stuck = submitted(*one, 1);
+  EXPECT_FALSE(stuck->next(50ms));
+  one.reset();
+  try {
+    stuck->next(60s);
+    ADD_FAILURE() << "it has ended well";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::closed);
+  }
+}
+
 TEST(Scheduler, DroppedRequestsGiveTheirPagesBack) {
   auto one = scheduler("llama-standard23");
   int64_t pages = 0;
