@@ -1,6 +1,7 @@
 // The engine of a graph that raise does not recognise: op by op as the file says, one sequence after the other, each
 // with its own past tensors.
 #include <algorithm>
+#include <limits>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -26,6 +27,9 @@ class PlainEngine : public Engine {
   PlainEngine(const Graph& graph, const CompileOptions& compile, const EngineOptions& options, LoadProgress* progress)
       : Engine(options), pool_(options.threads) {
     options_.step_sequences = 1;
+    // A prompt is not cut: what a file computes may depend on what it is given at once (angles of the length, scales of
+    // what is quantised as it runs).
+    options_.step_tokens = options_.step_rows = std::numeric_limits<int64_t>::max();
     context_ = options.context;
     model_ = compile_plain(graph, compile);
     decoder_.interface = model_.interface;

@@ -97,18 +97,10 @@ Graph by_if_in_rotation() {
   return p.attended(x, query, rotated());
 }
 
-/// PyTorch's way: frequencies that a Where takes by the largest position, and angles computed of them.
-Graph by_frequencies() {
-  Parts p;
+/// The rest of it: angles computed of frequencies.
+Graph turned_by(Parts& p, ValueId positions, ValueId chosen) {
   Maker& m = p.m;
-  ValueId positions = m.input("position_ids", DType::i64, {m.dim("b"), m.dim("s")}), x = m.embedded();
-  ValueId last = m.op("ReduceMax", {positions}, Maker::with("keepdims", int64_t{0}));
-  ValueId is_long = m.op("Greater", {m.op("Add", {last, m.integer(1)}), m.integer(limit)});
-  auto frequencies = [&](float factor) {
-    float numbers[] = {1 / factor, 0.1f / factor};
-    return m.graph.add_constant(Tensor::of<float>(DType::f32, Shape{2}, numbers));
-  };
-  ValueId chosen = m.op("Where", {is_long, frequencies(3), frequencies(1)});
+  ValueId x = m.embedded();
   ValueId real = m.op("Cast", {m.unsqueeze(positions, 2)}, Maker::with("to", int64_t{1}));
   ValueId half = m.op("Mul", {real, chosen}), angles = m.unsqueeze(m.concat({half, half}, -1), 1);
   ValueId cosine = m.op("Cos", {angles}), sine = m.op("Sin", {angles});
@@ -121,6 +113,38 @@ Graph by_frequencies() {
   };
   ValueId query = rotated();
   return p.attended(x, query, rotated());
+}
+
+/// PyTorch's way: frequencies that a Where takes by the largest position.
+Graph by_frequencies() {
+  Parts p;
+  Maker& m = p.m;
+  ValueId positions = m.input("position_ids", DType::i64, {m.dim("b"), m.dim("s")});
+  ValueId last = m.op("ReduceMax", {positions}, Maker::with("keepdims", int64_t{0}));
+  ValueId is_long = m.op("Greater", {m.op("Add", {last, m.integer(1)}), m.integer(limit)});
+  auto frequencies = [&](float factor) {
+    float numbers[] = {1 / factor, 0.1f / factor};
+    return m.graph.add_constant(Tensor::of<float>(DType::f32, Shape{2}, numbers));
+  };
+  return turned_by(p, positions, m.op("Where", {is_long, frequencies(3), frequencies(1)}));
+}
+
+/// Dynamic NTK: beyond the limit every length has frequencies of its own, (factor n / limit - factor + 1)^-k. Where the
+/// graph takes the length from: "mask", "sum", "keys" or "positions".
+Graph by_formula(const std::string& from, int64_t beyond = limit) {
+  Parts p;
+  Maker& m = p.m;
+  ValueId positions = m.input("position_ids", DType::i64, {m.dim("b"), m.dim("s")}), length = p.total;
+  if (from == "sum") length = m.op("ReduceSum", {p.mask}, Maker::with("keepdims", int64_t{0}));
+  if (from == "keys") length = m.op("Add", {m.size(p.past[0], 2), m.size(m.ids, 1)});
+  if (from == "positions")
+    length = m.op("Add", {m.op("ReduceMax", {positions}, Maker::with("keepdims", int64_t{0})), m.integer(1)});
+  ValueId longer = m.op("Cast", {m.op("Max", {length, m.integer(beyond)})}, Maker::with("to", int64_t{1}));
+  ValueId base = m.op("Sub", {m.op("Mul", {longer, m.real(2.0 / static_cast<double>(beyond))}), m.real(1)});
+  float numbers[] = {-0.3f, -1.0f}, first[] = {1, 0.1f};
+  ValueId powers = m.graph.add_constant(Tensor::of<float>(DType::f32, Shape{2}, numbers));
+  ValueId frequencies = m.graph.add_constant(Tensor::of<float>(DType::f32, Shape{2}, first));
+  return turned_by(p, positions, m.op("Mul", {frequencies, m.op("Pow", {base, powers})}));
 }
 
 std::vector<int32_t> tokens_of(int64_t count, int32_t seed = 3) {
@@ -234,6 +258,29 @@ TEST_P(Lengths, WhatIsSavedKeepsItsChoice) {
   other->step({&next, 1});
   expect_near({next.logits.begin(), next.logits.end()},
               {expected.begin() + 25 * DecoderMaker::vocabulary, expected.begin() + 26 * DecoderMaker::vocabulary});
+}
+
+/// Angles that every length has of its own are no choice that tokens of a row could make apart: such a graph runs as it
+/// says, on either side of the limit and across it.
+TEST(Formulas, OfTheLengthStayAsTheyAre) {
+  for (const char* from : {"mask", "sum", "keys", "positions"}) {
+    SCOPED_TRACE(from);
+    Graph graph = by_formula(from);
+    auto engine = make_engine(graph, World::get().options(DType::f32), roomy());
+    EXPECT_FALSE(engine->decoder().recognised);
+    for (int64_t beyond : {int64_t{3000}, int64_t{1} << 20})  // further than any probe, too
+      EXPECT_FALSE(recognise(by_formula(from, beyond), World::get().options()).recognised) << beyond;
+    KernelTable kernels;
+    register_reference_kernels(kernels);
+    auto plain = make_plain_engine(graph, {World::get().ops, kernels}, roomy(), nullptr);
+    std::vector<int32_t> ids = tokens_of(30);
+    for (int64_t prompt : {1, 19, 20, 21, 30}) {
+      SCOPED_TRACE(prompt);
+      expect_near(run(*engine, ids, prompt, prompt), run(*plain, ids, prompt, prompt));
+    }
+    std::vector<float> one = run(*plain, ids, 21, 21), other = run(*plain, ids, 22, 22);
+    EXPECT_GT(std::fabs(one[20 * Maker::vocabulary] - other[20 * Maker::vocabulary]), 1e-4) << "a length alike";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Lengths,

@@ -284,6 +284,35 @@ TEST(Scheduler, CancelInMidPrefill) {
   EXPECT_EQ(one->stats().engine.pages_shared, 0);
 }
 
+/// What a file computes may depend on how many tokens it is given: here the logits are so many times the token's row.
+TEST(Scheduler, AGraphThatRunsAsItSaysTakesAPromptAtOnce) {
+  Graph graph = parse_graph(R"(
+input %0 "input_ids" : i64[b, s]
+input %1 "past_key_values.0.key" : f32[b, 1, p, 2]
+const %2 "table" = inline : f32[2, 2] = 1 2 3 4
+const %3 = inline : i64[1] = 1
+node "" : %4 : f32[b, s, 2] = Gather(%2, %0) axis=0
+node "" : %5 : i64[] = Size(%0)
+node "" : %6 : f32[] = Cast(%5) to=1
+node "" : %7 "logits" : f32[b, s, 2] = Mul(%4, %6)
+node "" : %8 : f32[b, 1, s, 2] = Unsqueeze(%4, %3)
+node "" : %9 "present.0.key" : f32[b, 1, "p + s", 2] = Concat(%1, %8) axis=2
+output %7
+output %9
+)");
+  EngineOptions options = small_engine();
+  options.step_tokens = 2;
+  options.step_rows = 3;
+  Scheduler one(make_engine(graph, World::get().options(), options), TokenizerFuture(), SchedulerOptions{});
+  ASSERT_FALSE(one.decoder().recognised);
+  RequestOptions request;
+  request.kind = RequestOptions::Kind::score;
+  request.prompt = {1, 0, 1, 1, 0};
+  auto scored = one.submit(request);
+  collect(*scored);
+  EXPECT_EQ(scored->take_matrix(), (std::vector<float>{15, 20, 5, 10, 15, 20, 15, 20, 5, 10}));
+}
+
 /// A decoder that raise leaves as it is: with token 1 in it a loop without a limit goes round for ever.
 Graph endless() {
   return parse_graph(R"(
