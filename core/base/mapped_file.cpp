@@ -99,8 +99,9 @@ std::shared_ptr<Blob> map_beside(const std::string& model_path, const std::strin
   fs::path real_model = fs::canonical(model_path, error);
   bool inside = lies_under(target, directory) || (!error && lies_under(target, real_model.parent_path()));
   if (!inside) throw refuse("resolves to a file outside the model's directory");
-  // The canonical path holds no links; O_NOFOLLOW refuses one that is put there in between.
-  Descriptor file(open(target.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  // The canonical path holds no links; O_NOFOLLOW refuses one that is put there in between. Opening a pipe must not wait for
+  // who writes to it: it is no file.
+  Descriptor file(open(target.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0) fail_open(target.string());
   return map_open_file(file.get(), target.string());
 }

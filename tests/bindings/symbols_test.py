@@ -8,6 +8,8 @@ import sys
 
 # The loader's name differs between systems; all else is listed whole.
 NEEDED = {"libc.so.6", "libm.so.6", "libgcc_s.so.1"}
+# Whatever a model or a configuration names, it is not loaded as code and not run.
+RUNS_CODE = re.compile(r"(dlm?open|system|popen|v?fork|exec[lv]\w*|posix_spawnp?)(@|$)")
 
 
 def output(*words):
@@ -33,6 +35,7 @@ def main():
         name, _, version = name.partition("@@")
         if kind != "A":  # the name of the version itself
             exported.add(name if version == "PLAIT_0" else f"{name} (version {version or 'none'})")
+    used = {line.split()[-1] for line in output("nm", "-D", "--undefined-only", library).splitlines()}
     dynamic = output("readelf", "-d", library)
     needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
     soname = re.findall(r"\(SONAME\).*\[(.*)\]", dynamic)
@@ -42,6 +45,7 @@ def main():
         told("exported, not in plait.symbols", exported - golden),
         told("in plait.symbols, not exported", golden - exported),
         told("needed", {name for name in needed - NEEDED if not name.startswith("ld-linux")}),
+        told("loads or runs code", set(filter(RUNS_CODE.match, used))),
         told("soname", set(soname) ^ {"libplait.so.0"}),
     ]
     if lines != sorted(golden):

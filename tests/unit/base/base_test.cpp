@@ -267,6 +267,10 @@ TEST_F(Files, ExternalDataStaysInsideTheModelsDirectory) {
   EXPECT_EQ(refusal("missing.bin"), Code::not_found);
   std::filesystem::create_symlink(path("outside.bin"), path("model/link.bin"));
   EXPECT_EQ(refusal("link.bin"), Code::bad_model);
+  ASSERT_EQ(mkfifo(path("model/pipe.bin").c_str(), 0600), 0);
+  EXPECT_EQ(refusal("pipe.bin"), Code::io) << "and nobody waited for the pipe's other end";
+  std::filesystem::create_directory(path("model/folder.bin"));
+  EXPECT_EQ(refusal("folder.bin"), Code::io);
   // A Hugging Face cache: the snapshot's files are links into one folder of blobs.
   std::filesystem::create_directories(directory_ / "cache/blobs");
   std::filesystem::create_directories(directory_ / "cache/snapshots/1");

@@ -192,6 +192,31 @@ TEST(Hostile, Attributes) {
   expect_bad(twice, {"given twice"});
 }
 
+/// Numbers that stand for kinds, and are none.
+TEST(Hostile, NumbersOfKindsThatThereAreNot) {
+  auto varint = [](int number, int value) {  // of less than 128
+    std::string out;
+    for (int key = number << 3; key; key >>= 7) out.push_back(static_cast<char>((key & 0x7F) | (key >> 7 ? 0x80 : 0)));
+    return out + static_cast<char>(value);
+  };
+  // What is sent again of the graph is added to it.
+  const std::string kind = field(1, "transB") + varint(3, 1) + varint(20, 99);
+  const std::string node = field(1, "x") + field(1, "x") + field(2, "z") + field(4, "Gemm") + field(5, kind);
+  expect_bad_bytes(small().bytes() + field(7, field(1, node)), {"transB", "no type"});
+  const std::string item = field(1, "location") + field(2, "w.bin");
+  const std::string tensor = varint(1, 2) + varint(2, 1) + field(8, "v") + field(13, item) + varint(14, 7);
+  expect_bad_bytes(small().bytes() + field(7, field(5, tensor)), {"\"v\"", "data_location"});
+}
+
+/// Sizes of results are worked out, and checked as they are made; what the file declares is not asked.
+TEST(Hostile, WhatAFileSaysOfResultsIsNotBelieved) {
+  ModelBuilder b = small();
+  set_type(*b.graph().mutable_output(0), 7, {"1", "2"});
+  Graph graph = b.import().graph;
+  EXPECT_FALSE(graph.value(graph.outputs[0]).type.dims.has_value());
+  EXPECT_NE(graph.value(graph.outputs[0]).type.dtype, DType::i64);
+}
+
 TEST(Hostile, InputSizes) {
   ModelBuilder b = small();
   b.input("z", {"-3"});
@@ -199,6 +224,9 @@ TEST(Hostile, InputSizes) {
   b = small();
   b.input("z", {"9223372036854775807", "s", "9223372036854775807"});
   expect_bad(b, {"input \"z\"", "overflow"});
+  b = small();
+  b.input("z", Names(1000, "1"));
+  expect_unsupported(b, {"input \"z\"", "rank 1000"});
 }
 
 TEST(Hostile, TextFromTheFileIsEscaped) {
