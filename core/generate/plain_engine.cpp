@@ -97,6 +97,7 @@ class PlainEngine : public Engine {
 
   void read_types(const Graph& graph);
   void run(PlainSequence& sequence, const Feed& feed);
+  Tensor handed(const PlainSequence& sequence, size_t number, DType dtype) const;
   Tensor filled(DType dtype, int64_t count, int64_t first, int64_t step) const;
   Tensor token_mask(DType dtype, int64_t past, int64_t count) const;
 
@@ -143,7 +144,7 @@ void PlainEngine::read_types(const Graph& graph) {
     }
     if (interface.fixed_buffers) shape[cache.axis] = cache.length ? cache.length : buffer_length_;
     past_shapes_.push_back(shape);
-    if (cache.axis < 0) continue;
+    if (cache.axis < 0 || cache.idle) continue;
     Shape one = shape;
     one[cache.axis] = 1;
     token_bytes_ += packed_bytes(one.elements(), dtype_bits(type.dtype));
@@ -208,6 +209,16 @@ Tensor PlainEngine::token_mask(DType dtype, int64_t past, int64_t count) const {
   return out;
 }
 
+/// What the last run handed on. A past that nothing reads is only to be as long as the file says that all are.
+Tensor PlainEngine::handed(const PlainSequence& sequence, size_t number, DType dtype) const {
+  const auto& caches = model_.interface.caches;
+  Shape shape = past_shapes_[number];
+  if (number < caches.size() && caches[number].idle && !buffer_length_)
+    shape[caches[number].axis] = sequence.length();
+  const Tensor& kept = sequence.past[number];
+  return kept.present() ? kept : Tensor(dtype, shape);
+}
+
 void PlainEngine::run(PlainSequence& sequence, const Feed& feed) {
   const DecoderInterface& interface = model_.interface;
   bool cached = !interface.caches.empty();
@@ -235,8 +246,7 @@ void PlainEngine::run(PlainSequence& sequence, const Feed& feed) {
     } else if (role_[i] == -4) {
       inputs.push_back(filled(dtype, 1, past > 0, 0).reshaped(branch_shape_));
     } else {
-      const Tensor& kept = sequence.past[static_cast<size_t>(role_[i])];
-      inputs.push_back(kept.present() ? kept : Tensor(dtype, past_shapes_[static_cast<size_t>(role_[i])]));
+      inputs.push_back(handed(sequence, static_cast<size_t>(role_[i]), dtype));
     }
   }
   std::vector<TensorView> views;
@@ -256,7 +266,8 @@ void PlainEngine::run(PlainSequence& sequence, const Feed& feed) {
     throw Error(Code::unsupported,
                 cat("the graph gives logits of ", have, " positions only, ", rows, " were asked for"));
   logits_.insert(logits_.end(), f32.as<float>() + (have - rows) * vocabulary_, f32.as<float>() + have * vocabulary_);
-  for (size_t i = 0; i < interface.caches.size(); ++i) sequence.past[i] = owned(interface.caches[i].present);
+  for (size_t i = 0; i < interface.caches.size(); ++i)
+    if (!interface.caches[i].idle) sequence.past[i] = owned(interface.caches[i].present);
   for (size_t i = 0; i < interface.counters.size(); ++i)
     sequence.past[interface.caches.size() + i] = owned(interface.counters[i].output);
   sequence.append(feed.tokens);

@@ -18,6 +18,7 @@ struct DecoderInterface {
     int axis = 2;        ///< of the past length; -1: a state of fixed size, all zeros before the first token
     int64_t length = 0;  ///< of a buffer, where the file says it; else 0
     bool ring = false;   ///< such a buffer begins again at its first place when it is full
+    bool idle = false;   ///< nothing reads it: it is handed on as it came
     /// Of the past, with sizes that only what continues it tells; of those that are left open, the batch is one symbol.
     Dims dims;
   };

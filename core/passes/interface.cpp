@@ -75,6 +75,7 @@ class Finder {
     // Without a count of what a buffer holds, an input of fixed size is a state: it grows in no direction.
     for (auto& cache : found_.caches)
       if (found_.counters.empty() && !is_open(cache.dims)) cache.axis = -1;
+    find_idle();
     fill_sizes();
     if (found_.ids == no_value) found_.why = "no integer input of rank 2 looks like token ids";
     else if (found_.logits < 0) found_.why = "there is no output";
@@ -141,6 +142,27 @@ class Finder {
     }
     if (!all_named && rest.size() == found_.caches.size())
       for (size_t i = 0; i < rest.size(); ++i) found_.caches[i].present = rest[i];
+  }
+
+  /// A past that no node reads but those that name it anew on its way to its own output.
+  void find_idle() {
+    std::vector<int> same(static_cast<size_t>(graph_.value_count()), -1);  // by value: the cache that it is
+    std::vector<bool> read(found_.caches.size());
+    for (size_t k = 0; k < found_.caches.size(); ++k)
+      same[static_cast<size_t>(found_.caches[k].past)] = static_cast<int>(k);
+    for (const Node& node : graph_.nodes)
+      for (ValueId id : node.inputs) {
+        const int cache = id == no_value ? -1 : same[static_cast<size_t>(id)];
+        if (cache < 0) continue;
+        if (node.op == "Identity") same[static_cast<size_t>(node.outputs[0])] = cache;
+        else read[static_cast<size_t>(cache)] = true;
+      }
+    for (size_t k = 0; k < found_.caches.size(); ++k) {
+      auto& cache = found_.caches[k];
+      if (cache.present < 0 || cache.axis < 0 || read[k]) continue;
+      ValueId handed_on = graph_.outputs[static_cast<size_t>(cache.present)];
+      cache.idle = same[static_cast<size_t>(handed_on)] == static_cast<int>(k);
+    }
   }
 
   /// Sizes that a past leaves open, such as the head size of files whose cache may be stored packed, are those that

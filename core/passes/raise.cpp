@@ -18,6 +18,11 @@
 namespace plait {
 namespace {
 
+/// The page arrays of a layer with the new tokens in them.
+struct Written {
+  ValueId keys = no_value, values = no_value;
+};
+
 class Raiser {
  public:
   Raiser(Graph& graph, PassContext& context) : graph_(graph), context_(context), decoder_(context.decoder) {}
@@ -32,6 +37,7 @@ class Raiser {
     if (!find_attention()) return false;
     settle(graph_, context_);
     choices_ = find_length_choices(graph_, context_);
+    find_owners();
     make_groups();
     declare_inputs();
     for (size_t layer = 0; layer < matches_.size(); ++layer) rewrite_attention(layer);
@@ -53,7 +59,7 @@ class Raiser {
     std::string why;
     if (!tokens_are_free(graph_, context_, tokens_, why)) return refuse(why);
     read_sizes();
-    list_findings();
+    list_findings(graph_, decoder_);
     gather_rows(graph_, context_, rows_, tokens_, asked_);
     refold();
     decoder_.recognised = true;
@@ -71,6 +77,7 @@ class Raiser {
   void find_recurrences();
   bool find_attention();
   bool refuse_unused(const std::vector<bool>& used, const std::string& why);
+  void find_owners();
   void make_groups();
   void declare_inputs();
   void declare_ids();
@@ -78,6 +85,7 @@ class Raiser {
   void rewrite_attention(size_t layer);
   ValueId tokens_first(const HeadValue& heads, int64_t count, int64_t size);
   ValueId turned(ValueId id, const AttentionMatch& match);
+  Written write_pages(const AttentionMatch& match, size_t layer);
   ValueId state(std::string key, DType dtype, Dims dims);
   Node& insert(std::string op, std::vector<ValueId> inputs, int outputs, Attributes attributes = {});
   void cut_outputs();
@@ -87,7 +95,6 @@ class Raiser {
   bool choose_by_length();
   bool nothing_left();
   void read_sizes();
-  void list_findings();
 
   Graph& graph_;
   PassContext& context_;
@@ -95,7 +102,9 @@ class Raiser {
   std::vector<AttentionMatch> matches_;
   std::vector<RecurrentMatch> recurrences_;
   std::string why_no_recurrence_;        ///< of the first that did not fit
+  std::vector<size_t> owner_;            ///< by layer: whose keys and values it attends to, mostly its own
   std::vector<int> group_of_, slot_of_;  ///< by layer: its page group, and its place among the group's page arrays
+  std::map<size_t, Written> written_;    ///< by owner
   std::vector<LengthChoice> choices_;
   ValueId positions_ = no_value, segments_ = no_value, rows_ = no_value, states_ = no_value, lengths_ = no_value;
   std::vector<ValueId> slots_, tables_;  ///< by group
@@ -112,15 +121,16 @@ bool same_masks(const AttentionMatch& a, const AttentionMatch& b) {
          std::equal(a.masks.begin(), a.masks.end(), b.masks.begin(), b.masks.end(), same);
 }
 
-/// A branch without a past reads none of the cache inputs that the graph has for the other: raise adds the cache.
+/// What nothing reads is no cache: exporters give layers that attend to another layer's keys a past of their own. A
+/// branch without a past reads none of the cache inputs that the graph has for the other: raise adds the cache.
 void Raiser::drop_unread_caches() {
   auto readers = consumers(graph_);
   auto& caches = decoder_.interface.caches;
-  bool read = std::any_of(caches.begin(), caches.end(), [&](const DecoderInterface::Cache& cache) {
-    return !readers[static_cast<size_t>(cache.past)].empty();
+  if (caches.empty()) return;
+  std::erase_if(caches, [&](const DecoderInterface::Cache& cache) {
+    return cache.idle || (cache.axis >= 0 && readers[static_cast<size_t>(cache.past)].empty());
   });
-  if (read || caches.empty()) return;
-  caches.clear();
+  if (!caches.empty()) return;
   substitute(decoder_.interface.past, Dim(0));
   refold();
 }
@@ -198,6 +208,25 @@ bool Raiser::find_attention() {
   return true;
 }
 
+/// Whether two layers attend to the same keys and values, through the same window: one of them keeps them for both.
+bool same_keys(const AttentionMatch& a, const AttentionMatch& b) {
+  auto same = [](const HeadValue& x, const HeadValue& y) { return x.value == y.value && x.order == y.order; };
+  return same(a.key, b.key) && same(a.value, b.value) && a.cache_key == b.cache_key &&
+         a.cache_value == b.cache_value && a.cosine == b.cosine && a.sine == b.sine &&
+         a.interleaved == b.interleaved && a.packed_qkv == b.packed_qkv && a.layer.window == b.layer.window &&
+         a.layer.kv_heads == b.layer.kv_heads && a.layer.key_size == b.layer.key_size &&
+         a.layer.value_size == b.layer.value_size;
+}
+
+/// The first layer that attends to the same keys and values, by layer.
+void Raiser::find_owners() {
+  for (size_t layer = 0; layer < matches_.size(); ++layer) {
+    auto first = std::find_if(matches_.begin(), matches_.begin() + static_cast<std::ptrdiff_t>(layer),
+                              [&](const AttentionMatch& one) { return same_keys(one, matches_[layer]); });
+    owner_.push_back(static_cast<size_t>(first - matches_.begin()));
+  }
+}
+
 /// Layers of one window and one size of page share a page table. Groups of a pool have equal numbers of layers, the
 /// greatest common divisor, so that any group's page fits any other's place: one pool of pages serves all windows, as in
 /// vLLM's hybrid cache manager.
@@ -210,6 +239,7 @@ void Raiser::make_groups() {
   };
   std::map<decltype(pool_key(AttentionLayer{})), std::map<int64_t, std::vector<int>>> pools;  // then by window
   for (int layer = 0; layer < static_cast<int>(matches_.size()); ++layer) {
+    if (owner_[static_cast<size_t>(layer)] != static_cast<size_t>(layer)) continue;
     const AttentionLayer& row = matches_[static_cast<size_t>(layer)].layer;
     pools[pool_key(row)][row.window].push_back(layer);
   }
@@ -229,6 +259,7 @@ void Raiser::make_groups() {
         decoder_.groups.push_back(std::move(group));
       }
   }
+  for (size_t layer = 0; layer < matches_.size(); ++layer) group_of_[layer] = group_of_[owner_[layer]];
 }
 
 ValueId Raiser::declare(std::string name, DType dtype, Dims dims) {
@@ -318,14 +349,25 @@ ValueId Raiser::turned(ValueId id, const AttentionMatch& match) {
   return insert("plait.RoPE", {id, cosine, sine}, 1, std::move(attributes)).outputs[0];
 }
 
-void Raiser::rewrite_attention(size_t index) {
-  AttentionMatch match = matches_[index];
+Written Raiser::write_pages(const AttentionMatch& match, size_t index) {
   const AttentionLayer& layer = match.layer;
-  size_t group = static_cast<size_t>(group_of_[index]);
+  auto group = static_cast<size_t>(group_of_[index]);
   int pool = decoder_.groups[group].pool;
   std::string place = cat(pool, ".", slot_of_[index]);
   DType cache = decoder_.cache_dtype;
   Dim pages = graph_.symbol(cat("p.", pool)), slots = graph_.symbol("c");
+  ValueId key = turned(tokens_first(match.key, layer.kv_heads, layer.key_size), match);
+  ValueId value = tokens_first(match.value, layer.kv_heads, layer.value_size);
+  ValueId keys = state(cat("cache.k.", place), cache, {pages, layer.kv_heads, layer.key_size, slots});
+  ValueId values = state(cat("cache.v.", place), cache, {pages, layer.kv_heads, slots, layer.value_size});
+  std::vector<ValueId> out = insert("plait.KvWrite", {keys, values, key, value, slots_[group]}, 2).outputs;
+  return {out[0], out[1]};
+}
+
+void Raiser::rewrite_attention(size_t index) {
+  AttentionMatch match = matches_[index];
+  const AttentionLayer& layer = match.layer;
+  auto group = static_cast<size_t>(group_of_[index]);
   inserted_.clear();
   if (match.packed_qkv) {
     Attributes last;
@@ -337,16 +379,13 @@ void Raiser::rewrite_attention(size_t index) {
     match.query.value = split[0], match.key.value = split[1], match.value.value = split[2];
   }
   ValueId query = turned(tokens_first(match.query, layer.query_heads, layer.key_size), match);
-  ValueId key = turned(tokens_first(match.key, layer.kv_heads, layer.key_size), match);
-  ValueId value = tokens_first(match.value, layer.kv_heads, layer.value_size);
-  ValueId keys = state(cat("cache.k.", place), cache, {pages, layer.kv_heads, layer.key_size, slots});
-  ValueId values = state(cat("cache.v.", place), cache, {pages, layer.kv_heads, slots, layer.value_size});
-  std::vector<ValueId> written = insert("plait.KvWrite", {keys, values, key, value, slots_[group]}, 2).outputs;
+  if (owner_[index] == index) written_[index] = write_pages(match, index);
+  const Written& pages = written_.at(owner_[index]);
   Attributes attributes;
   attributes.set("scale", layer.scale);
   if (layer.window) attributes.set("window", layer.window);
   if (layer.softcap != 0) attributes.set("softcap", layer.softcap);
-  std::vector<ValueId> operands{query, written[0], written[1], positions_, segments_, tables_[group]};
+  std::vector<ValueId> operands{query, pages.keys, pages.values, positions_, segments_, tables_[group]};
   if (match.sinks != no_value) {
     const auto& dims = graph_.value(match.sinks).type.dims;
     ValueId heads = graph_.add_constant(Tensor::of_ints(std::vector<int64_t>{layer.query_heads}));
@@ -508,40 +547,6 @@ void Raiser::read_sizes() {
     int64_t length = (*dims)[0].constant();
     decoder_.context = decoder_.context ? std::min(decoder_.context, length) : length;
   }
-}
-
-/// What a canonical node is, in words that a reader knows; more than one word for an attention with extras.
-std::vector<std::string> patterns_of(const Graph& graph, const Node& node) {
-  if (node.op == "RMSNormalization") return {"RMSNorm"};
-  if (node.op == "LayerNormalization") return {"LayerNorm"};
-  if (node.op == "plait.RoPE") return {"RoPE"};
-  if (node.op == "plait.Embedding") return {"Embedding"};
-  if (node.op == "plait.Linear") return {cat("Linear ", dtype_name(graph.value(node.inputs[1]).type.dtype))};
-  if (node.op == "plait.Experts") return {cat("Experts ", dtype_name(graph.value(node.inputs[3]).type.dtype))};
-  if (node.op == "plait.CausalConv") return {"causal convolution"};
-  if (node.op == "plait.LinearAttention") return {"linear attention"};
-  if (node.op == "Relu") return {"activation relu"};
-  if (node.op == "Swish")
-    return {node.attributes.real("alpha", 1) == 1 ? "activation silu" : "activation quick_gelu"};
-  if (node.op == "Gelu")
-    return {node.attributes.string("approximate", "none") == "tanh" ? "activation gelu_tanh" : "activation gelu"};
-  if (node.op != "plait.PagedAttention") return {};
-  const int64_t window = node.attributes.integer("window", 0);
-  std::vector<std::string> out{window ? cat("attention, window ", window) : "attention"};
-  if (node.inputs.size() > 6 && node.inputs[6] != no_value) out.emplace_back("attention sink");
-  if (node.inputs.size() > 7) out.emplace_back("ALiBi");
-  return out;
-}
-
-/// The canonical nodes have kept the names of those whose place they took.
-void Raiser::list_findings() {
-  for (const Node& node : graph_.nodes) {
-    const std::vector<std::string> patterns = patterns_of(graph_, node);
-    for (const std::string& pattern : patterns) decoder_.found.push_back({pattern, node.name});
-    if (patterns.empty() && node.op.rfind("plait.", 0) != 0) decoder_.plain.push_back({node.op, node.name});
-  }
-  for (int64_t limit : decoder_.length_limits)
-    decoder_.found.push_back({cat("choice by length, beyond ", limit), ""});
 }
 
 }  // namespace

@@ -191,4 +191,8 @@ void gather_rows(Graph& graph, PassContext& context, ValueId rows, SymbolId toke
 /// token factor must be free. False with `why` otherwise.
 bool tokens_are_free(const Graph& graph, const PassContext& context, SymbolId tokens, std::string& why);
 
+/// Says in `decoder` what the nodes of a raised graph are: `found` and `plain`. The canonical nodes have kept the names of
+/// those whose place they took.
+void list_findings(const Graph& graph, Decoder& decoder);
+
 }  // namespace plait

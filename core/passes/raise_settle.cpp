@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/function_ref.h"
-#include "core/passes/raise.h"
+#include "core/passes/raise_region.h"
 
 namespace plait {
 namespace {
@@ -17,11 +17,16 @@ class Settler {
   void settle_choices();
   void settle_factors();
   void drop_picked_places();
+  void compute_picked_rows();
 
  private:
   bool holds(ValueId id, FunctionRef<bool(const Tensor&)> agrees) const;
   std::optional<bool> settled(ValueId condition) const;
   bool counts_places(ValueId id, ValueId table) const;
+  std::vector<int32_t> from_row_numbers(ValueId table) const;
+  ValueId rows_of_numbers(Graph& graph, std::vector<Node>& made, const Node& pick,
+                          const std::vector<int32_t>& table) const;
+  bool same_values(const Graph& graph, ValueId a, ValueId b) const;
 
   Graph& graph_;
   const PassContext& context_;
@@ -101,6 +106,127 @@ void Settler::drop_picked_places() {
   graph_.nodes = std::move(nodes);
 }
 
+/// The nodes that compute a table from the numbers of its rows (Range from 0) and constants, the Range first; empty where
+/// anything else goes into it.
+std::vector<int32_t> Settler::from_row_numbers(ValueId table) const {
+  constexpr size_t most = 32;
+  auto producer = producers(graph_);
+  auto is = [&](ValueId id, int64_t number) {
+    const Tensor* tensor = graph_.constant(id);
+    if (!tensor || tensor->elements() != 1) return false;
+    Tensor wide = materialize({{}, *tensor, {{RecipeStep::Kind::cast, {}, DType::f64}}});
+    return *wide.as<double>() == static_cast<double>(number);
+  };
+  std::vector<int32_t> found;
+  std::vector<ValueId> left{table};
+  while (!left.empty() && found.size() <= most) {
+    const ValueId id = left.back();
+    left.pop_back();
+    if (id == no_value || graph_.value(id).constant) continue;
+    const int32_t maker = producer[static_cast<size_t>(id)];
+    if (maker < 0) return {};
+    if (std::find(found.begin(), found.end(), maker) != found.end()) continue;
+    const Node& node = graph_.nodes[static_cast<size_t>(maker)];
+    const bool range = node.op == "Range" && is(node.inputs[0], 0) && is(node.inputs[2], 1);
+    if (!range && (node.inputs.empty() || !node.bodies.empty())) return {};
+    found.push_back(maker);
+    if (!range) left.insert(left.end(), node.inputs.begin(), node.inputs.end());
+  }
+  std::sort(found.begin(), found.end());
+  auto ranges = std::count_if(found.begin(), found.end(),
+                              [&](int32_t node) { return graph_.nodes[static_cast<size_t>(node)].op == "Range"; });
+  bool first = !found.empty() && graph_.nodes[static_cast<size_t>(found[0])].op == "Range";
+  return ranges == 1 && first && found.size() <= most ? found : std::vector<int32_t>();
+}
+
+/// Adds to `made` what computes the rows that `pick` (a Gather) takes from the table of these nodes.
+ValueId Settler::rows_of_numbers(Graph& graph, std::vector<Node>& made, const Node& pick,
+                                 const std::vector<int32_t>& table) const {
+  std::map<ValueId, ValueId> renamed;
+  auto add = [&](Node node) {
+    for (ValueId& id : node.outputs) {
+      ValueId copy = graph.add_value({}, {id == no_value ? DType::none : graph.value(id).type.dtype, std::nullopt});
+      if (id != no_value) renamed[id] = copy;
+      id = copy;
+    }
+    made.push_back(std::move(node));
+    return made.back().outputs[0];
+  };
+  auto plain = [&](const char* op, std::vector<ValueId> inputs, Attributes attributes = {}) {
+    Node node;
+    node.op = op;
+    node.inputs = std::move(inputs);
+    node.outputs = {no_value};
+    node.attributes = std::move(attributes);
+    return add(std::move(node));
+  };
+  const Node& range = graph_.nodes[static_cast<size_t>(table[0])];
+  Attributes to;
+  to.set("to", static_cast<int64_t>(graph_.value(range.outputs[0]).type.dtype));
+  ValueId flat = plain("Reshape", {pick.inputs[1], graph.add_constant(Tensor::of_ints(std::vector<int64_t>{-1}))});
+  renamed[range.outputs[0]] = plain("Cast", {flat}, std::move(to));
+  for (size_t k = 1; k < table.size(); ++k) {
+    Node copy = graph_.nodes[static_cast<size_t>(table[k])];
+    for (ValueId& id : copy.inputs)
+      if (auto known = renamed.find(id); known != renamed.end()) id = known->second;
+    add(std::move(copy));
+  }
+  Node sizes;
+  make_sizes(sizes, *graph.value(pick.outputs[0]).type.dims, false, graph.symbols);
+  sizes.outputs = {no_value};
+  return plain("Reshape", {renamed.at(pick.inputs[0]), add(std::move(sizes))});
+}
+
+/// Whether two values are equal at every probe.
+bool Settler::same_values(const Graph& graph, ValueId a, ValueId b) const {
+  for (const Probe& probe : {Probe{0, 5}, Probe{3, 4}, Probe{11, 2}, Probe{40, 1}}) {
+    if (probe.past && context_.decoder.interface.caches.empty()) continue;
+    try {
+      Evaluator evaluator = evaluator_at(graph, context_, probe);
+      if (!close(floats(evaluator.value(a)), floats(evaluator.value(b)))) return false;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// A table of a row for each place so far, computed as the graph runs, of which the tokens' rows are picked: they are
+/// computed for the tokens alone, since elsewhere there is no such table.
+void Settler::compute_picked_rows() {
+  std::vector<bool> data = data_values(graph_, context_.decoder.interface);
+  std::map<std::pair<ValueId, ValueId>, ValueId> known;  // layers pick from the same tables
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    const Node pick = graph_.nodes[i];
+    if (pick.op != "Gather" || pick.attributes.integer("axis", 0) != 0) continue;
+    const ValueId table = pick.inputs[0], numbers = pick.inputs[1];
+    if (data[static_cast<size_t>(table)] || data[static_cast<size_t>(numbers)] || graph_.value(table).constant ||
+        graph_.value(numbers).constant || !is_float(graph_.value(table).type.dtype) ||
+        !graph_.value(pick.outputs[0]).type.dims)
+      continue;
+    auto [row, fresh] = known.try_emplace({table, numbers}, no_value);
+    if (fresh) {
+      std::vector<int32_t> nodes = from_row_numbers(table);
+      if (nodes.empty()) continue;
+      Graph trial = graph_;
+      std::vector<Node> made;
+      ValueId rows = rows_of_numbers(trial, made, pick, nodes);
+      const auto count = static_cast<std::ptrdiff_t>(made.size());
+      trial.nodes.insert(trial.nodes.begin() + static_cast<std::ptrdiff_t>(i), std::make_move_iterator(made.begin()),
+                         std::make_move_iterator(made.end()));
+      if (!same_values(trial, pick.outputs[0], rows)) continue;
+      graph_ = std::move(trial);
+      data.resize(static_cast<size_t>(graph_.value_count()));
+      i += static_cast<size_t>(count);
+      row->second = rows;
+    }
+    if (row->second == no_value) continue;
+    graph_.nodes[i].op = "Identity";
+    graph_.nodes[i].inputs = {row->second};
+    graph_.nodes[i].attributes = {};
+  }
+}
+
 /// Whether `id` is 0, 1, .. at every probe, as many as `table` has rows.
 bool Settler::counts_places(ValueId id, ValueId table) const {
   for (const Probe& probe : {Probe{0, 5}, Probe{3, 4}, Probe{11, 2}}) {
@@ -178,6 +304,7 @@ void settle(Graph& graph, const PassContext& context) {
   settler.settle_choices();
   settler.settle_factors();
   settler.drop_picked_places();
+  settler.compute_picked_rows();
 }
 
 /// A table that is cut to the length so far before rows of it are picked is the same to the picker uncut.

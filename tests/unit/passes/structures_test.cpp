@@ -147,5 +147,62 @@ TEST(Structures, RowsThatStrayAreRefused) {
   }
 }
 
+/// A second layer that attends to the first one's keys and values, and has a past that nothing reads.
+Graph sharing_layers() {
+  Maker m;
+  ValueId x = m.embedded();
+  Cached c = cached(m, m.heads(x, 2, 4), m.heads(x, 2, 4));
+  ValueId idle = m.input("past_key_values.1.key", DType::f32, {m.dim("b"), 2, m.dim("p"), 4});
+  ValueId handed_on = m.op("Identity", {idle});
+  m.graph.value(handed_on).name = "present.1.key";
+  m.presents.push_back(handed_on);
+  auto layer = [&](ValueId from) {
+    ValueId chances = m.chances(scores(m, m.heads(from, 2, 4), c.key), m.visible(m.size(c.key, 2)));
+    return m.reshape(m.transpose(m.op("MatMul", {chances, c.value}), {0, 2, 1, 3}), {0, 0, 8});
+  };
+  ValueId first = m.op("Tanh", {layer(x)});
+  return m.finish(layer(first), 8);
+}
+
+TEST(Structures, LayersThatShareKeysShareTheirPages) {
+  Decoder found = expect_raised_equals_plain(sharing_layers());
+  EXPECT_EQ(found.layers.size(), 2u);
+  ASSERT_EQ(found.pools.size(), 1u);
+  EXPECT_EQ(found.pools[0].layers, 1);
+}
+
+/// Halves of [b, heads, s, 4] turned by tables that are computed for every place so far, of which `places` are picked.
+ValueId turned_by_tables(Maker& m, ValueId x, ValueId total, ValueId places) {
+  auto real = [&](ValueId id) { return m.op("Cast", {id}, Maker::with("to", int64_t{1})); };
+  ValueId numbers = m.op("Range", {m.real(0), real(total), m.real(1)});
+  ValueId angles = m.op("Mul", {m.unsqueeze(numbers, 1), vector(m, {1.0f, 0.1f})});
+  angles = m.concat({angles, angles}, -1);
+  auto table = [&](const char* function) {
+    ValueId rows = m.op("Gather", {m.op(function, {angles}), places}, Maker::with("axis", int64_t{0}));
+    return m.unsqueeze(rows, 1);
+  };
+  auto half = [&](int64_t begin, int64_t end) {
+    return m.op("Slice", {x, m.ints({begin}), m.ints({end}), m.ints({3}), m.ints({1})});
+  };
+  ValueId crossed = m.concat({m.op("Neg", {half(2, 4)}), half(0, 2)}, -1);
+  return m.op("Add", {m.op("Mul", {x, table("Cos")}), m.op("Mul", {crossed, table("Sin")})});
+}
+
+TEST(Structures, TablesComputedForAllPlaces) {
+  Maker m;
+  ValueId x = m.embedded();
+  ValueId places = m.input("position_ids", DType::i64, {m.dim("b"), m.dim("s")});
+  ValueId past = m.past("key", {m.dim("b"), 2, m.dim("p"), 4});
+  ValueId total = m.op("Add", {m.size(past, 2), m.size(m.ids, 1)});
+  ValueId query = turned_by_tables(m, m.heads(x, 2, 4), total, places);
+  ValueId key = m.concat({past, turned_by_tables(m, m.heads(x, 2, 4), total, places)}, 2);
+  m.present("key", key);
+  ValueId value = m.concat({m.past("value", {m.dim("b"), 2, m.dim("p"), 4}), m.heads(x, 2, 4)}, 2);
+  m.present("value", value);
+  ValueId chances = m.chances(scores(m, query, key), m.visible(total));
+  Decoder found = expect_raised_equals_plain(m.finish_heads(m.op("MatMul", {chances, value}), 2, 4));
+  EXPECT_EQ(found.features().at("RoPE"), 2);
+}
+
 }  // namespace
 }  // namespace plait::test
