@@ -33,6 +33,7 @@ class Raiser {
     bool wider = widen(graph_), simpler = spell_out(graph_),
          exact = context_.options.exact_activations && drop_rounding(graph_);
     if (wider || simpler || exact) refold();
+    if (keep_what_attention_reads(graph_, context_)) refold();
     find_recurrences();
     if (!find_attention()) return false;
     settle(graph_, context_);

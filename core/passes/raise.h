@@ -55,6 +55,10 @@ std::optional<HeadSource> trace_heads(const Graph& graph, const PassContext& con
 /// The cache input that `id` is, or is a part or another order of; -1 for none.
 int cache_of(const Graph& graph, const DecoderInterface& interface, const std::vector<int32_t>& producer, ValueId id);
 
+/// Lets the graph cache what attention reads where it caches something else, of which that is computed for each token alone
+/// (a latent of all heads' keys and values). Changes the interface with it. False when there was none.
+bool keep_what_attention_reads(Graph& graph, PassContext& context);
+
 /// An attention found in the graph, with what it is in canonical terms.
 struct AttentionMatch {
   HeadValue query, key, value;

@@ -100,14 +100,23 @@ std::vector<Reading> stacked_readings(const Graph& graph, const Mixture& m) {
   return out;
 }
 
-/// Two or three Linears an expert, one expert behind the other.
-std::vector<Reading> unrolled_readings(const Graph& graph, const Mixture& m) {
+/// Rows of all that a stack holds.
+Stack half(const Stack& stack, int64_t which, bool turns) {
+  Stack out = stack;
+  for (Constant* part : {&out.weight, &out.bias, &out.scales, &out.zeros})
+    if (is_there(*part)) *part = half(*part, which, turns);
+  return out;
+}
+
+/// A product with one expert's weight, and the bias that is added to it.
+struct One {
+  const Node* node;
+  const Constant* bias = nullptr;
+};
+
+std::vector<One> linears_of(const Graph& graph, const Mixture& m) {
   const auto reader = consumers(graph);
-  struct One {
-    const Node* node;
-    const Constant* bias = nullptr;
-  };
-  std::vector<One> linears;
+  std::vector<One> out;
   for (int32_t index : m.region.nodes) {
     const Node& node = graph.nodes[static_cast<size_t>(index)];
     if (node.op != "plait.Linear") continue;
@@ -119,52 +128,77 @@ std::vector<Reading> unrolled_readings(const Graph& graph, const Mixture& m) {
         const auto& constant = graph.value(id).constant;
         if (constant && constant->shape().rank() == 1) one.bias = constant.get();
       }
-    linears.push_back(one);
+    out.push_back(one);
   }
-  const auto all = static_cast<int64_t>(linears.size());
-  const int64_t each = all / m.e;
-  std::vector<Reading> out;
-  if (all % m.e || each < 2 || each > 3) return out;
-  // Number `place` of each expert, if these are alike.
-  auto stack = [&](int64_t place) -> std::optional<Stack> {
-    Stack made;
-    const Node& first = *linears[static_cast<size_t>(place)].node;
-    made.zero = first.attributes.integer("zero", 0);
-    auto gather = [&](Constant& to, auto part) {
-      for (int64_t expert = 0; expert < m.e; ++expert) {
-        const Constant* one = part(linears[static_cast<size_t>(expert * each + place)]);
-        if (!one) return expert == 0;
-        if (expert &&
-            (to.parts.empty() || one->dtype() != to.parts[0].dtype() || one->shape() != to.parts[0].shape()))
-          return false;
-        to.parts.push_back(*one);
-      }
-      return true;
-    };
-    auto operand = [&](size_t k) {
-      return [&graph, k](const One& one) -> const Constant* {
-        const ValueId id = k < one.node->inputs.size() ? one.node->inputs[k] : no_value;
-        return id == no_value ? nullptr : graph.value(id).constant.get();
-      };
-    };
-    bool alike = gather(made.weight, operand(1)) && gather(made.scales, operand(3)) &&
-                 gather(made.zeros, operand(4)) && gather(made.bias, [](const One& one) { return one.bias; });
-    for (int64_t expert = 0; expert < m.e; ++expert) {
-      const One& one = linears[static_cast<size_t>(expert * each + place)];
-      alike = alike && one.node->attributes.integer("zero", 0) == made.zero && operand(1)(one);
-      alike = alike && (one.bias != nullptr) == is_there(made.bias) &&
-              (operand(3)(one) != nullptr) == is_there(made.scales) &&
-              (operand(4)(one) != nullptr) == is_there(made.zeros);
+  return out;
+}
+
+/// The weights of one Linear an expert, if these are alike.
+std::optional<Stack> stack_of(const Graph& graph, const std::vector<One>& linears) {
+  Stack made;
+  made.zero = linears[0].node->attributes.integer("zero", 0);
+  auto gather = [&](Constant& to, auto part) {
+    for (size_t expert = 0; expert < linears.size(); ++expert) {
+      const Constant* one = part(linears[expert]);
+      if (!one) return expert == 0;
+      if (expert &&
+          (to.parts.empty() || one->dtype() != to.parts[0].dtype() || one->shape() != to.parts[0].shape()))
+        return false;
+      to.parts.push_back(*one);
     }
-    if (!alike) return std::nullopt;
-    return made;
+    return true;
   };
-  std::optional<Stack> stacks[3];
-  for (int64_t place = 0; place < each; ++place)
-    if (!(stacks[place] = stack(place))) return out;
-  if (each == 2) return {{*stacks[0], {}, *stacks[1]}};
-  if (stacks[0]->zero != stacks[1]->zero || stacks[0]->weight.shape() != stacks[1]->weight.shape()) return out;
-  return {{*stacks[0], *stacks[1], *stacks[2]}, {*stacks[1], *stacks[0], *stacks[2]}};
+  auto operand = [&](size_t k) {
+    return [&graph, k](const One& one) -> const Constant* {
+      const ValueId id = k < one.node->inputs.size() ? one.node->inputs[k] : no_value;
+      return id == no_value ? nullptr : graph.value(id).constant.get();
+    };
+  };
+  bool alike = gather(made.weight, operand(1)) && gather(made.scales, operand(3)) &&
+               gather(made.zeros, operand(4)) && gather(made.bias, [](const One& one) { return one.bias; });
+  for (const One& one : linears) {
+    alike = alike && one.node->attributes.integer("zero", 0) == made.zero && operand(1)(one);
+    alike = alike && (one.bias != nullptr) == is_there(made.bias) &&
+            (operand(3)(one) != nullptr) == is_there(made.scales) &&
+            (operand(4)(one) != nullptr) == is_there(made.zeros);
+  }
+  return alike ? std::optional(made) : std::nullopt;
+}
+
+/// Two or three Linears an expert, one expert behind the other (or, where tokens are sorted by their experts, all experts'
+/// first ones, then all second ones).
+std::vector<Reading> unrolled_readings(const Graph& graph, const Mixture& m) {
+  const std::vector<One> linears = linears_of(graph, m);
+  const size_t e = static_cast<size_t>(m.e), each = linears.size() / e;
+  std::vector<Reading> out;
+  if (linears.size() % e || each < 2 || each > 3) return out;
+  for (bool by_expert : {true, false}) {
+    std::optional<Stack> stacks[3];
+    bool all = true;
+    for (size_t place = 0; place < each && all; ++place) {
+      std::vector<One> ones;
+      for (size_t expert = 0; expert < e; ++expert)
+        ones.push_back(linears[by_expert ? expert * each + place : place * e + expert]);
+      stacks[place] = stack_of(graph, ones);
+      all = stacks[place].has_value();
+    }
+    if (!all) continue;
+    if (each == 3) {
+      if (stacks[0]->zero != stacks[1]->zero || stacks[0]->weight.shape() != stacks[1]->weight.shape()) continue;
+      out.push_back({*stacks[0], *stacks[1], *stacks[2]});
+      out.push_back({*stacks[1], *stacks[0], *stacks[2]});
+      continue;
+    }
+    const Shape first = stacks[0]->weight.shape(), down = stacks[1]->weight.shape();
+    const int64_t f = down.elements(2, down.rank());
+    if (down[1] != m.o) continue;
+    if (first[1] == f) out.push_back({*stacks[0], {}, *stacks[1]});
+    if (first[1] != 2 * f) continue;
+    for (bool turns : {false, true})
+      for (int64_t gate : {0, 1})
+        out.push_back({half(*stacks[0], gate, turns), half(*stacks[0], 1 - gate, turns), *stacks[1]});
+  }
+  return out;
 }
 
 }  // namespace
@@ -176,10 +210,8 @@ std::vector<Reading> read_weights(const Graph& graph, const Mixture& mixture) {
 
 /// One expert's numbers of a stack [e, ...]: taken first where the steps leave experts alone, so that no whole stack is made.
 std::vector<float> one_of(Constant stack, int64_t expert) {
-  if (!stack.parts.empty() && stack.steps.empty())
-    return floats(materialize(stack.parts[static_cast<size_t>(expert)]));
   const int64_t e = stack.shape()[0];
-  bool apart = stack.parts.empty() && stack.source.shape().rank() > 1 && stack.source.shape()[0] == e;
+  bool apart = !stack.parts.empty() || (stack.source.shape().rank() > 1 && stack.source.shape()[0] == e);
   for (const RecipeStep& step : stack.steps) {
     const bool moves = step.kind == Kind::transpose || step.kind == Kind::slice;
     apart = apart && (!moves || (step.numbers[0] == 0) == (step.kind == Kind::transpose));
@@ -188,11 +220,12 @@ std::vector<float> one_of(Constant stack, int64_t expert) {
   const RecipeStep take{Kind::slice, {0, expert, expert + 1}, {}};
   if (!apart) {
     stack.steps.push_back(take);
-  } else {
-    for (RecipeStep& step : stack.steps)
-      if (step.kind == Kind::reshape) step.numbers[0] = 1;
-    stack.steps.insert(stack.steps.begin(), take);
+    return floats(materialize(stack));
   }
+  for (RecipeStep& step : stack.steps)
+    if (step.kind == Kind::reshape) step.numbers[0] = 1;
+  if (stack.parts.empty()) stack.steps.insert(stack.steps.begin(), take);
+  else stack.parts = {stack.parts[static_cast<size_t>(expert)]};
   return floats(materialize(stack));
 }
 

@@ -204,5 +204,89 @@ TEST(Structures, TablesComputedForAllPlaces) {
   EXPECT_EQ(found.features().at("RoPE"), 2);
 }
 
+/// A latent of 6 numbers a token and a key that all heads share are cached; heads' keys and values are made of them anew
+/// for all tokens. `shift`: something that is not of each token alone.
+Graph latent_attention(bool shift) {
+  Maker m;
+  ValueId x = m.embedded();
+  auto kept = [&](const char* name, int64_t size) {
+    ValueId past = m.past(name, {m.dim("b"), 1, m.dim("p"), size});
+    ValueId all = m.concat({past, m.heads(x, 1, size)}, 2);
+    m.present(name, all);
+    return all;
+  };
+  ValueId latent = kept("key", 6), shared = kept("value", 2);
+  ValueId total = m.size(latent, 2);
+  ValueId rows = m.op("Squeeze", {latent, m.ints({1})});
+  if (shift) rows = m.op("Sub", {rows, m.op("ReduceMean", {rows, m.ints({1})}, Maker::with("keepdims", int64_t{1}))});
+  ValueId wide = m.transpose(m.reshape(m.linear(rows, 6, 2 * 8), {0, -1, 2, 8}), {0, 2, 1, 3});
+  auto part = [&](int64_t begin, int64_t end) {
+    return m.op("Slice", {wide, m.ints({begin}), m.ints({end}), m.ints({3}), m.ints({1})});
+  };
+  ValueId sizes = m.concat({m.unsqueeze(m.size(m.ids, 0), 0), m.ints({2}), m.unsqueeze(total, 0), m.ints({2})}, 0);
+  ValueId key = m.concat({part(0, 4), m.op("Expand", {shared, sizes})}, -1), value = part(4, 8);
+  ValueId chances = m.chances(scores(m, m.heads(x, 2, 6), key), m.visible(total));
+  return m.finish_heads(m.op("MatMul", {chances, value}), 2, 4);
+}
+
+TEST(Structures, KeysAndValuesMadeOfACachedLatent) {
+  Decoder found = expect_raised_equals_plain(latent_attention(false));
+  ASSERT_EQ(found.layers.size(), 1u);
+  EXPECT_EQ(found.layers[0].kv_heads, 2);
+  EXPECT_EQ(found.layers[0].key_size, 6);
+  EXPECT_EQ(found.layers[0].value_size, 4);
+  EXPECT_FALSE(recognise(latent_attention(true), World::get().options()).recognised);
+}
+
+/// Three experts, two of them for each token, whose rows are sorted by their experts: each expert takes a run of the rows,
+/// through a first weight for gate and up in one, and a second.
+ValueId sorted_experts(Maker& m, ValueId x) {
+  constexpr int64_t e = 3, f = 6;
+  auto first = [] { return Maker::with("axis", int64_t{0}); };
+  x = m.reshape(x, {-1, Maker::hidden});
+  ValueId chances = m.op("Softmax", {m.linear(x, Maker::hidden, e)}, Maker::with("axis", int64_t{-1}));
+  auto top = m.ops("TopK", {chances, m.ints({2})}, 2);
+  ValueId numbers = m.reshape(top[1], {-1});
+  Attributes ascending = first();
+  ascending.set("largest", int64_t{0});
+  auto sorted = m.ops("TopK", {numbers, m.op("Shape", {numbers})}, 2, std::move(ascending));
+  ValueId rows = m.op("Gather", {x, m.op("Div", {sorted[1], m.integer(2)})}, first());
+  std::vector<ValueId> runs;  // places of each expert's rows
+  ValueId begin = m.integer(0);
+  for (int64_t expert = 0; expert < e; ++expert) {
+    ValueId upto = m.op("Cast", {m.op("LessOrEqual", {numbers, m.integer(expert)})}, Maker::with("to", int64_t{7}));
+    ValueId end = m.op("ReduceSum", {upto, m.ints({0})}, Maker::with("keepdims", int64_t{0}));
+    runs.push_back(m.op("Range", {begin, end, m.integer(1)}));
+    begin = end;
+  }
+  auto grouped = [&](ValueId from, int64_t k, int64_t n) {
+    std::vector<ValueId> parts;
+    for (ValueId run : runs) parts.push_back(m.linear(m.op("Gather", {from, run}, first()), k, n));
+    return m.concat(parts, 0);
+  };
+  ValueId wide = grouped(rows, Maker::hidden, 2 * f);
+  auto sides = m.ops("Split", {wide, m.ints({f, f})}, 2, Maker::with("axis", int64_t{1}));
+  ValueId gate = m.op("Mul", {sides[0], m.op("Sigmoid", {sides[0]})});
+  ValueId out = grouped(m.op("Mul", {gate, sides[1]}), f, Maker::hidden);
+  ValueId shares = m.op("Gather", {m.reshape(top[0], {-1}), sorted[1]}, first());
+  out = m.op("Mul", {out, m.unsqueeze(shares, 1)});
+  ValueId zeros = m.op("Sub", {numbers, numbers});
+  ValueId places = m.op("Range", {m.integer(0), m.size(numbers, 0), m.integer(1)});
+  ValueId back = m.op("ScatterElements", {zeros, sorted[1], places}, first());
+  out = m.reshape(m.op("Gather", {out, back}, first()), {-1, 2, Maker::hidden});
+  return m.op("ReduceSum", {out, m.ints({1})}, Maker::with("keepdims", int64_t{0}));
+}
+
+TEST(Structures, TokensSortedByTheirExperts) {
+  Maker m;
+  ValueId x = m.embedded();
+  ValueId s = m.unsqueeze(m.size(m.ids, 1), 0), b = m.unsqueeze(m.size(m.ids, 0), 0);
+  ValueId mixed = m.op("Reshape", {sorted_experts(m, x), m.concat({b, s, m.ints({Maker::hidden})}, 0)});
+  Cached c = cached(m, m.heads(mixed, 2, 4), m.heads(mixed, 2, 4));
+  ValueId chances = m.chances(scores(m, m.heads(mixed, 2, 4), c.key), m.visible(m.size(c.key, 2)));
+  Decoder found = expect_raised_equals_plain(m.finish_heads(m.op("MatMul", {chances, c.value}), 2, 4));
+  EXPECT_EQ(found.features().count("Experts f32"), 1u);
+}
+
 }  // namespace
 }  // namespace plait::test
