@@ -41,9 +41,13 @@ std::vector<Constant> oriented(const Constant& stack, int64_t n, int64_t k) {
   return out;
 }
 
-/// Constants of all experts: two or three stacks of matrices, and perhaps vectors that are added behind them.
-std::vector<Reading> stacked_readings(const Graph& graph, const Mixture& m) {
+/// Constants of all experts: stacks of matrices, and of vectors [e, n].
+struct Constants {
   std::vector<Constant> weights, vectors;
+};
+
+Constants constants_in(const Graph& graph, const Mixture& m) {
+  Constants out;
   std::set<ValueId> seen;
   for (int32_t index : m.region.nodes)
     for (ValueId id : graph.nodes[static_cast<size_t>(index)].inputs) {
@@ -51,17 +55,24 @@ std::vector<Reading> stacked_readings(const Graph& graph, const Mixture& m) {
       if (!constant || !is_float(constant->dtype()) || !seen.insert(id).second) continue;
       const Shape shape = constant->shape();
       if (shape.rank() < 2 || shape[0] != m.e || shape.elements() == m.e) continue;
-      if (shape.rank() == 3 && shape[1] > 1 && shape[2] > 1) weights.push_back(*constant);
-      else if (shape.rank() <= 3) vectors.push_back(*constant);
+      if (shape.rank() == 3 && shape[1] > 1 && shape[2] > 1) out.weights.push_back(*constant);
+      else if (shape.rank() <= 3) out.vectors.push_back(*constant);
     }
+  for (Constant& vector : out.vectors)
+    add_step(vector, {Kind::reshape, {m.e, vector.shape().elements() / m.e}, {}});
+  return out;
+}
+
+/// Two or three stacks of matrices, and perhaps vectors that are added behind them.
+std::vector<Reading> stacked_readings(const Graph& graph, const Mixture& m) {
+  const auto [weights, vectors] = constants_in(graph, m);
   std::vector<Reading> out;
   if (weights.size() < 2 || weights.size() > 3 || (!vectors.empty() && vectors.size() != weights.size())) return out;
-  for (Constant& vector : vectors) add_step(vector, {Kind::reshape, {m.e, vector.shape().elements() / m.e}, {}});
   const Shape last = weights.back().shape();
   std::set<int64_t> hidden;  // sizes that the last product may sum over
   if (last[1] == m.o) hidden.insert(last[2]);
   if (last[2] == m.o) hidden.insert(last[1]);
-  auto stack = [&](Constant weight, size_t vector) {
+  auto stack = [&, &vectors = vectors](Constant weight, size_t vector) {
     Stack made{std::move(weight), {}, {}, {}};
     if (!vectors.empty()) made.bias = vectors[vector];
     return made;
@@ -166,12 +177,13 @@ std::optional<Stack> stack_of(const Graph& graph, const std::vector<One>& linear
 }
 
 /// Two or three Linears an expert, one expert behind the other (or, where tokens are sorted by their experts, all experts'
-/// first ones, then all second ones).
+/// first ones, then all second ones). Biases may be stacks of which each row takes its expert's.
 std::vector<Reading> unrolled_readings(const Graph& graph, const Mixture& m) {
   const std::vector<One> linears = linears_of(graph, m);
   const size_t e = static_cast<size_t>(m.e), each = linears.size() / e;
   std::vector<Reading> out;
   if (linears.size() % e || each < 2 || each > 3) return out;
+  const std::vector<Constant> vectors = constants_in(graph, m).vectors;
   for (bool by_expert : {true, false}) {
     std::optional<Stack> stacks[3];
     bool all = true;
@@ -181,6 +193,9 @@ std::vector<Reading> unrolled_readings(const Graph& graph, const Mixture& m) {
         ones.push_back(linears[by_expert ? expert * each + place : place * e + expert]);
       stacks[place] = stack_of(graph, ones);
       all = stacks[place].has_value();
+      if (!all || vectors.size() != each || is_there(stacks[place]->bias)) continue;
+      all = vectors[place].shape() == Shape{m.e, stacks[place]->weight.shape()[1]};
+      stacks[place]->bias = vectors[place];
     }
     if (!all) continue;
     if (each == 3) {

@@ -239,8 +239,8 @@ TEST(Structures, KeysAndValuesMadeOfACachedLatent) {
 }
 
 /// Three experts, two of them for each token, whose rows are sorted by their experts: each expert takes a run of the rows,
-/// through a first weight for gate and up in one, and a second.
-ValueId sorted_experts(Maker& m, ValueId x) {
+/// through a first weight for gate and up in one, and a second; each row may get its expert's biases.
+ValueId sorted_experts(Maker& m, ValueId x, bool biases) {
   constexpr int64_t e = 3, f = 6;
   auto first = [] { return Maker::with("axis", int64_t{0}); };
   x = m.reshape(x, {-1, Maker::hidden});
@@ -262,7 +262,8 @@ ValueId sorted_experts(Maker& m, ValueId x) {
   auto grouped = [&](ValueId from, int64_t k, int64_t n) {
     std::vector<ValueId> parts;
     for (ValueId run : runs) parts.push_back(m.linear(m.op("Gather", {from, run}, first()), k, n));
-    return m.concat(parts, 0);
+    ValueId all = m.concat(parts, 0);
+    return biases ? m.op("Add", {all, m.op("Gather", {m.weight({e, n}), sorted[0]}, first())}) : all;
   };
   ValueId wide = grouped(rows, Maker::hidden, 2 * f);
   auto sides = m.ops("Split", {wide, m.ints({f, f})}, 2, Maker::with("axis", int64_t{1}));
@@ -278,14 +279,17 @@ ValueId sorted_experts(Maker& m, ValueId x) {
 }
 
 TEST(Structures, TokensSortedByTheirExperts) {
-  Maker m;
-  ValueId x = m.embedded();
-  ValueId s = m.unsqueeze(m.size(m.ids, 1), 0), b = m.unsqueeze(m.size(m.ids, 0), 0);
-  ValueId mixed = m.op("Reshape", {sorted_experts(m, x), m.concat({b, s, m.ints({Maker::hidden})}, 0)});
-  Cached c = cached(m, m.heads(mixed, 2, 4), m.heads(mixed, 2, 4));
-  ValueId chances = m.chances(scores(m, m.heads(mixed, 2, 4), c.key), m.visible(m.size(c.key, 2)));
-  Decoder found = expect_raised_equals_plain(m.finish_heads(m.op("MatMul", {chances, c.value}), 2, 4));
-  EXPECT_EQ(found.features().count("Experts f32"), 1u);
+  for (bool biases : {false, true}) {
+    SCOPED_TRACE(biases ? "biases" : "no biases");
+    Maker m;
+    ValueId x = m.embedded();
+    ValueId s = m.unsqueeze(m.size(m.ids, 1), 0), b = m.unsqueeze(m.size(m.ids, 0), 0);
+    ValueId mixed = m.op("Reshape", {sorted_experts(m, x, biases), m.concat({b, s, m.ints({Maker::hidden})}, 0)});
+    Cached c = cached(m, m.heads(mixed, 2, 4), m.heads(mixed, 2, 4));
+    ValueId chances = m.chances(scores(m, m.heads(mixed, 2, 4), c.key), m.visible(m.size(c.key, 2)));
+    Decoder found = expect_raised_equals_plain(m.finish_heads(m.op("MatMul", {chances, c.value}), 2, 4));
+    EXPECT_EQ(found.features().count("Experts f32"), 1u);
+  }
 }
 
 }  // namespace
