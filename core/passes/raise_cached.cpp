@@ -27,6 +27,52 @@ struct End {
   int64_t axis = 0;  ///< of the tokens
 };
 
+/// Runs ends of shared joins on numbers, with a past and without.
+class Trial {
+ public:
+  Trial(const Graph& graph, const PassContext& context)
+      : graph_(graph),
+        context_(context),
+        whole_(evaluator_at(graph, context, probe)),
+        alone_(evaluator_at(graph, context, probe)) {}
+
+  /// Whether new tokens alone give what they give behind others.
+  bool agrees(const End& end, ValueId fresh, const std::map<ValueId, Join>& joins) {
+    for (ValueId id : end.joins)
+      if (bound_.insert(id).second) bind(id, joins.at(id));
+    const Tensor expected = whole_.value(end.value);
+    return close(floats(alone_.value(fresh)), tail(floats(expected), expected.shape(), end.axis));
+  }
+
+ private:
+  static constexpr Probe probe{2, 2};
+
+  void bind(ValueId id, const Join& join) {
+    auto all = shape_at(graph_, context_, id, probe), some = shape_at(graph_, context_, join.fresh, probe);
+    if (!all || !some) throw Error(Code::unsupported, "the size of a cache is not known");
+    std::vector<float> numbers = samples(static_cast<size_t>(all->elements()), -1, 1);
+    whole_.bind(id, tensor(id, *all, numbers));
+    alone_.bind(join.fresh, tensor(join.fresh, *some, tail(numbers, *all, join.axis)));
+  }
+  Tensor tensor(ValueId id, const Shape& shape, const std::vector<float>& numbers) const {
+    Tensor f32 = Tensor::of<float>(DType::f32, shape, numbers);
+    return materialize({{}, f32, {{RecipeStep::Kind::cast, {}, graph_.value(id).type.dtype}}});
+  }
+  /// What belongs to the new tokens.
+  static std::vector<float> tail(const std::vector<float>& all, const Shape& shape, int64_t axis) {
+    const int64_t inner = shape.elements(static_cast<int>(axis) + 1, shape.rank());
+    std::vector<float> out;
+    for (size_t i = 0; i < all.size(); ++i)
+      if (static_cast<int64_t>(i) / inner % (probe.past + probe.tokens) >= probe.past) out.push_back(all[i]);
+    return out;
+  }
+
+  const Graph& graph_;
+  const PassContext& context_;
+  Evaluator whole_, alone_;
+  std::set<ValueId> bound_;
+};
+
 class CacheMover {
  public:
   CacheMover(Graph& graph, PassContext& context)
@@ -39,15 +85,15 @@ class CacheMover {
     std::set<ValueId> moved = joins_to_move(ends);
     std::erase_if(ends, [&](const End& end) { return !moved.count(*end.joins.begin()); });
     if (ends.empty()) return false;
+    const int64_t steps = steps_of(ends);
     Graph before = graph_;
     std::vector<ValueId> fresh;
     for (const End& end : ends) fresh.push_back(of_new_tokens(end));
     place_nodes();
-    for (size_t k = 0; k < ends.size(); ++k)
-      if (!is_end_of(ends[k], fresh[k])) {
-        graph_ = std::move(before);
-        return false;
-      }
+    if (!all_agree(ends, fresh, steps)) {
+      graph_ = std::move(before);
+      return false;
+    }
     for (size_t k = 0; k < ends.size(); ++k) keep(ends[k], fresh[k]);
     place_nodes();
     std::set<size_t> gone;
@@ -64,18 +110,21 @@ class CacheMover {
   std::optional<End> end_of(ValueId value) const;
   std::set<ValueId> joins_to_move(const std::vector<End>& ends) const;
   ValueId of_new_tokens(const End& end);
-  bool is_end_of(const End& end, ValueId fresh) const;
+  int64_t steps_of(const std::vector<End>& ends) const;
+  bool all_agree(const std::vector<End>& ends, const std::vector<ValueId>& fresh, int64_t steps) const;
   void keep(const End& end, ValueId fresh);
   void place_nodes();
 
   Dim all_tokens() const { return Dim::symbol(interface_.past) + Dim::symbol(interface_.sequence); }
-  bool is_sizes(int32_t node) const { return node >= 0 && graph_.nodes[static_cast<size_t>(node)].op == "plait.Sizes"; }
+  bool is_sizes(int32_t node) const {
+    return node >= 0 && graph_.nodes[static_cast<size_t>(node)].op == "plait.Sizes";
+  }
 
   Graph& graph_;
   PassContext& context_;
   DecoderInterface& interface_;
   std::vector<int32_t> producer_;
-  std::map<ValueId, Join> joins_;                       ///< by the value that is joined
+  std::map<ValueId, Join> joins_;                             ///< by the value that is joined
   std::vector<std::pair<ValueId, std::vector<Node>>> added_;  ///< to stand behind the node that makes the value
   std::vector<DecoderInterface::Cache> kept_;
 };
@@ -192,36 +241,32 @@ ValueId CacheMover::of_new_tokens(const End& end) {
   return renamed.at(end.value);
 }
 
-/// Whether new tokens alone give what they give behind others.
-bool CacheMover::is_end_of(const End& end, ValueId fresh) const {
-  constexpr Probe probe{3, 2};
-  Evaluator whole = evaluator_at(graph_, context_, probe), alone = evaluator_at(graph_, context_, probe);
-  auto tail = [&](const std::vector<float>& all, const Shape& shape, int64_t axis) {
-    const int64_t inner = shape.elements(static_cast<int>(axis) + 1, shape.rank()),
-                  rows = probe.past + probe.tokens;
-    std::vector<float> out;
-    for (size_t i = 0; i < all.size(); ++i)
-      if (static_cast<int64_t>(i) / inner % rows >= probe.past) out.push_back(all[i]);
-    return out;
-  };
-  auto tensor = [&](ValueId id, const Shape& shape, const std::vector<float>& numbers) {
-    Tensor f32 = Tensor::of<float>(DType::f32, shape, numbers);
-    return materialize({{}, f32, {{RecipeStep::Kind::cast, {}, graph_.value(id).type.dtype}}});
-  };
+/// What running the ends may cost: weights are read a few times, however large they are.
+int64_t CacheMover::steps_of(const std::vector<End>& ends) const {
+  int64_t out = 0;
+  for (const End& end : ends)
+    for (int32_t index : end.nodes)
+      for (ValueId id : graph_.nodes[static_cast<size_t>(index)].inputs)
+        if (id != no_value && graph_.value(id).constant) out += 32 * graph_.value(id).constant->shape().elements();
+  return out;
+}
+
+bool CacheMover::all_agree(const std::vector<End>& ends, const std::vector<ValueId>& fresh, int64_t steps) const {
+  PassContext context = context_;
+  context.room = std::make_shared<EvaluationRoom>();
+  context.room->steps += steps;
+  std::optional<Trial> trial;  // keys and values of one layer share what they are made of
+  ValueId first = no_value;
   try {
-    for (ValueId id : end.joins) {
-      const Join& join = joins_.at(id);
-      auto all = shape_at(graph_, context_, id, probe), some = shape_at(graph_, context_, join.fresh, probe);
-      if (!all || !some) return false;
-      std::vector<float> numbers = samples(static_cast<size_t>(all->elements()), -1, 1);
-      whole.bind(id, tensor(id, *all, numbers));
-      alone.bind(join.fresh, tensor(join.fresh, *some, tail(numbers, *all, join.axis)));
+    for (size_t k = 0; k < ends.size(); ++k) {
+      if (!trial || first != *ends[k].joins.begin()) trial.emplace(graph_, context);
+      first = *ends[k].joins.begin();
+      if (!trial->agrees(ends[k], fresh[k], joins_)) return false;
     }
-    Tensor expected = whole.value(end.value);
-    return close(floats(alone.value(fresh)), tail(floats(expected), expected.shape(), end.axis));
   } catch (const Error&) {
-    return false;
+    return false;  // it cannot be run
   }
+  return true;
 }
 
 /// Lets what reads the end read a cache of its own, which holds what was computed of the tokens before.

@@ -58,8 +58,7 @@ Constants constants_in(const Graph& graph, const Mixture& m) {
       if (shape.rank() == 3 && shape[1] > 1 && shape[2] > 1) out.weights.push_back(*constant);
       else if (shape.rank() <= 3) out.vectors.push_back(*constant);
     }
-  for (Constant& vector : out.vectors)
-    add_step(vector, {Kind::reshape, {m.e, vector.shape().elements() / m.e}, {}});
+  for (Constant& vector : out.vectors) add_step(vector, {Kind::reshape, {m.e, vector.shape().elements() / m.e}, {}});
   return out;
 }
 
@@ -165,8 +164,8 @@ std::optional<Stack> stack_of(const Graph& graph, const std::vector<One>& linear
       return id == no_value ? nullptr : graph.value(id).constant.get();
     };
   };
-  bool alike = gather(made.weight, operand(1)) && gather(made.scales, operand(3)) &&
-               gather(made.zeros, operand(4)) && gather(made.bias, [](const One& one) { return one.bias; });
+  bool alike = gather(made.weight, operand(1)) && gather(made.scales, operand(3)) && gather(made.zeros, operand(4)) &&
+               gather(made.bias, [](const One& one) { return one.bias; });
   for (const One& one : linears) {
     alike = alike && one.node->attributes.integer("zero", 0) == made.zero && operand(1)(one);
     alike = alike && (one.bias != nullptr) == is_there(made.bias) &&
