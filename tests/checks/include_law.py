@@ -19,6 +19,7 @@ LAW = {
     "core/graph": ["core/base"],
     "core/ops": ["core/graph"],
     "core/mesh": ["core/graph"],
+    "core/comm": ["core/base"],
     "core/exec": ["core/base"],
     "core/passes": ["core/ops", "core/mesh", "core/exec/program.h", "core/exec/kernel.h"],
     "core/text": ["core/base"],

@@ -1,0 +1,244 @@
+#include "core/comm/collectives.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/text.h"
+#include "core/comm/hub.h"
+#include "core/comm/reduce.h"
+
+namespace plait {
+namespace {
+
+// Up to here every rank reads all of every other's data, in one step a slot; beyond, each reduces a slice and hands it
+// on, in two. Measured on two cores, see tests/bench/README.md.
+constexpr int64_t at_once_bytes = 64 << 10;
+
+CallHeader header(Call call, const TensorView& data, Reduction reduction = Reduction::sum, int root = 0) {
+  return {call, reduction, static_cast<uint16_t>(root), static_cast<int32_t>(data.dtype), data.bytes()};
+}
+
+void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
+  if (bytes && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+// Calls step(begin, bytes) for each piece of at most `limit` bytes; once for nothing, for ranks compare their calls.
+template <class Step>
+void in_pieces(int64_t bytes, int64_t limit, Step step) {
+  int64_t begin = 0;
+  do {
+    const int64_t piece = std::min(limit, bytes - begin);
+    step(begin, piece);
+    begin += piece;
+  } while (begin < bytes);
+}
+
+}  // namespace
+
+std::vector<std::byte> tell_all(Exchange& exchange, std::span<const std::byte> bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  copy_bytes(exchange.slot(), bytes.data(), size);
+  exchange.publish({.call = Call::split}, Pattern::share, size);
+  std::vector<std::byte> out(bytes.size() * exchange.size());
+  for (int peer = 0; peer < exchange.size(); ++peer) copy_bytes(out.data() + size * peer, exchange.peer(peer), size);
+  exchange.finish();
+  return out;
+}
+
+Collectives::Collectives(std::shared_ptr<Hub> hub, std::unique_ptr<Exchange> exchange, GroupMaker make_group)
+    : hub_(std::move(hub)),
+      exchange_(std::move(exchange)),
+      make_group_(std::move(make_group)),
+      peers_(exchange_->size()) {}
+
+void Collectives::check_rank(int rank, std::string_view what) const {
+  if (rank >= 0 && rank < size()) return;
+  throw Error(Code::invalid_argument, cat(what, " ", rank, ": this group has ranks 0 to ", size() - 1));
+}
+
+void Collectives::check_reducible(const TensorView& data, std::string_view what) const {
+  if (is_reducible(data.dtype)) return;
+  throw Error(Code::invalid_argument,
+              cat(what, " of ", dtype_name(data.dtype), ": there is no sum, max or min of it"),
+              "f32, f64, f16, bf16 and integers can be reduced");
+}
+
+void Collectives::check_parts(const TensorView& part, const TensorView& all, std::string_view what) const {
+  const int64_t elements = part.elements();
+  if (part.dtype != all.dtype || all.elements() != elements * size())
+    throw Error(Code::invalid_argument, cat(what, ": ", size(), " parts ", dtype_name(part.dtype), part.shape.text(),
+                                            " are not ", dtype_name(all.dtype), all.shape.text()));
+  if (elements * dtype_bits(part.dtype) % 8)
+    throw Error(Code::invalid_argument,
+                cat(what, ": a part of ", elements, " elements of ", dtype_name(part.dtype), " is no whole byte"));
+}
+
+/// Waits for all ranks' part of this step.
+void Collectives::collect() {
+  for (int peer = 0; peer < size(); ++peer) peers_[peer] = exchange_->peer(peer);
+}
+
+/// Elements of a rank's part when a slot holds one for each; parts begin at multiples of 64 bytes.
+int64_t Collectives::scattered_elements(int bits) const {
+  return exchange_->slot_bytes() / size() / 64 * 64 * 8 / bits;
+}
+
+void Collectives::all_reduce(const TensorView& data, Reduction reduction) {
+  check_reducible(data, "all_reduce");
+  const CallHeader call = header(Call::all_reduce, data, reduction);
+  if (call.bytes <= at_once_bytes || size() == 1) reduce_at_once(data, call, reduction);
+  else reduce_by_slices(data, call, reduction);
+}
+
+void Collectives::reduce_at_once(const TensorView& data, const CallHeader& call, Reduction reduction) {
+  const int64_t element_bytes = dtype_bits(data.dtype) / 8;
+  in_pieces(call.bytes, exchange_->slot_bytes(), [&](int64_t begin, int64_t bytes) {
+    copy_bytes(exchange_->slot(), data.data + begin, bytes);
+    exchange_->publish(call, Pattern::share, bytes);
+    collect();
+    reduce_in_order(data.dtype, reduction, peers_, bytes / element_bytes, data.data + begin);
+    exchange_->finish();
+  });
+}
+
+// Each slot of data is reduce_scatter, then all_gather of what that made.
+void Collectives::reduce_by_slices(const TensorView& data, const CallHeader& call, Reduction reduction) {
+  const int64_t element_bytes = dtype_bits(data.dtype) / 8;
+  const int64_t limit = scattered_elements(dtype_bits(data.dtype)) * size() * element_bytes;
+  in_pieces(call.bytes, limit, [&](int64_t begin, int64_t bytes) {
+    const int64_t slice = (bytes / element_bytes + size() - 1) / size() * element_bytes;
+    auto slice_bytes = [&](int of) { return std::clamp<int64_t>(bytes - of * slice, 0, slice); };
+    copy_bytes(exchange_->slot(), data.data + begin, bytes);
+    exchange_->publish(call, Pattern::scatter, slice);
+    collect();
+    exchange_->finish();
+    // The slots of the step before stay readable while the next is filled.
+    reduce_in_order(data.dtype, reduction, peers_, slice_bytes(rank()) / element_bytes, exchange_->slot());
+    exchange_->publish(call, Pattern::share, slice);
+    for (int peer = 0; peer < size(); ++peer)
+      copy_bytes(data.data + begin + peer * slice, exchange_->peer(peer), slice_bytes(peer));
+    exchange_->finish();
+  });
+}
+
+void Collectives::all_gather(const TensorView& part, const TensorView& all) {
+  check_parts(part, all, "all_gather");
+  const CallHeader call = header(Call::all_gather, part);
+  in_pieces(call.bytes, exchange_->slot_bytes(), [&](int64_t begin, int64_t bytes) {
+    copy_bytes(exchange_->slot(), part.data + begin, bytes);
+    exchange_->publish(call, Pattern::share, bytes);
+    for (int peer = 0; peer < size(); ++peer)
+      copy_bytes(all.data + peer * call.bytes + begin, exchange_->peer(peer), bytes);
+    exchange_->finish();
+  });
+}
+
+void Collectives::reduce_scatter(const TensorView& all, const TensorView& part, Reduction reduction) {
+  check_parts(part, all, "reduce_scatter");
+  check_reducible(all, "reduce_scatter");
+  const CallHeader call = header(Call::reduce_scatter, part, reduction);
+  const int64_t element_bytes = dtype_bits(all.dtype) / 8;
+  in_pieces(call.bytes, scattered_elements(dtype_bits(all.dtype)) * element_bytes, [&](int64_t begin, int64_t bytes) {
+    for (int peer = 0; peer < size(); ++peer)
+      copy_bytes(exchange_->slot() + peer * bytes, all.data + peer * call.bytes + begin, bytes);
+    exchange_->publish(call, Pattern::scatter, bytes);
+    collect();
+    reduce_in_order(all.dtype, reduction, peers_, bytes / element_bytes, part.data + begin);
+    exchange_->finish();
+  });
+}
+
+void Collectives::all_to_all(const TensorView& from, const TensorView& to) {
+  TensorView part = from;  // one rank's
+  part.shape = {from.elements() / size()};
+  check_parts(part, from, "all_to_all");
+  check_parts(part, to, "all_to_all");
+  const CallHeader call = header(Call::all_to_all, part);
+  in_pieces(call.bytes, exchange_->slot_bytes() / size() / 64 * 64, [&](int64_t begin, int64_t bytes) {
+    for (int peer = 0; peer < size(); ++peer)
+      copy_bytes(exchange_->slot() + peer * bytes, from.data + peer * call.bytes + begin, bytes);
+    exchange_->publish(call, Pattern::scatter, bytes);
+    for (int peer = 0; peer < size(); ++peer)
+      copy_bytes(to.data + peer * call.bytes + begin, exchange_->peer(peer), bytes);
+    exchange_->finish();
+  });
+}
+
+void Collectives::broadcast(const TensorView& data, int root) {
+  check_rank(root, "broadcast from rank");
+  const CallHeader call = header(Call::broadcast, data, Reduction::sum, root);
+  in_pieces(call.bytes, exchange_->slot_bytes(), [&](int64_t begin, int64_t bytes) {
+    if (rank() == root) copy_bytes(exchange_->slot(), data.data + begin, bytes);
+    exchange_->publish(call, Pattern::share, rank() == root ? bytes : 0);
+    if (rank() != root) copy_bytes(data.data + begin, exchange_->peer(root), bytes);
+    exchange_->finish();
+  });
+}
+
+void Collectives::barrier() {
+  exchange_->publish({.call = Call::barrier}, Pattern::share, 0);
+  exchange_->finish();
+}
+
+void Collectives::send(const TensorView& data, int to) {
+  check_rank(to, "send to rank");
+  const CallHeader call = header(Call::send, data);
+  exchange_->post(to, call, {data.data, static_cast<size_t>(call.bytes)});
+}
+
+void Collectives::recv(const TensorView& data, int from) {
+  check_rank(from, "recv from rank");
+  const CallHeader call = header(Call::send, data);
+  const CallHeader sent = exchange_->await_mail(from, call, false);
+  if (!(sent == call)) {
+    hub_->fail(Code::invalid_argument, world_rank(from),
+               cat("rank ", world_rank(rank()), " receives ", dtype_name(data.dtype), ", ", call.bytes,
+                   " bytes, rank ", world_rank(from), " calls ", sent.text()));
+    hub_->check();
+  }
+  exchange_->take_mail(from, data.data);
+}
+
+void Collectives::send_command(std::span<const std::byte> bytes, int to) {
+  exchange_->post(to, {.call = Call::command, .bytes = static_cast<int64_t>(bytes.size())}, bytes);
+}
+
+std::vector<std::byte> Collectives::receive_command(int from) {
+  const CallHeader call{.call = Call::command};
+  const CallHeader sent = exchange_->await_mail(from, call, true);
+  if (sent.call != Call::command) {
+    hub_->fail(Code::invalid_argument, world_rank(from),
+               mismatch_text(world_rank(from), sent, world_rank(rank()), call));
+    hub_->check();
+  }
+  std::vector<std::byte> bytes(sent.bytes);
+  exchange_->take_mail(from, bytes.data());
+  return bytes;
+}
+
+std::unique_ptr<Communicator> Collectives::split(int color, int key) {
+  struct Claim {
+    int32_t color, key;
+  };
+  const auto claims = tell_all(*exchange_, Claim{color, key});
+  std::vector<int> ranks;
+  for (int other = 0; other < size(); ++other)
+    if (claims[other].color == color) ranks.push_back(other);
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) { return claims[a].key < claims[b].key; });
+  const auto own = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
+  for (int& member : ranks) member = world_rank(member);
+  return std::make_unique<Collectives>(hub_, make_group_(*exchange_, std::move(ranks), static_cast<int>(own)),
+                                       make_group_);
+}
+
+void Collectives::abort(std::string_view message) noexcept {
+  try {
+    hub_->fail(Code::closed, hub_->rank(), cat("rank ", hub_->rank(), " aborted the world: ", message));
+  } catch (...) {  // no memory for the words
+    hub_->fail(Code::closed, hub_->rank(), message);
+  }
+}
+
+int Collectives::failed_rank() const noexcept { return hub_->culprit(); }
+
+}  // namespace plait

@@ -1,0 +1,69 @@
+#pragma once
+#include <functional>
+
+#include "core/comm/exchange.h"
+
+namespace plait {
+
+/// Makes the exchange of a group whose ranks (numbers in the world) all make this call, after `parent`, whose ranks they
+/// are, agreed on the groups; ranks of other groups of the same split call it at the same time. `rank`: in the group.
+using GroupMaker = std::function<std::unique_ptr<Exchange>(Exchange& parent, std::vector<int> members, int rank)>;
+
+/// What ends a world; outlives its communicators' calls. Hub does it.
+class Hub;
+
+/// The communicator of ranks that are threads or processes: every collective as steps of an exchange, the same over all
+/// transports.
+class Collectives final : public Communicator {
+ public:
+  Collectives(std::shared_ptr<Hub> hub, std::unique_ptr<Exchange> exchange, GroupMaker make_group);
+
+  int rank() const override { return exchange_->rank(); }
+  int size() const override { return exchange_->size(); }
+  int world_rank(int rank) const override { return exchange_->world_rank(rank); }
+  void all_reduce(const TensorView& data, Reduction reduction) override;
+  void all_gather(const TensorView& part, const TensorView& all) override;
+  void reduce_scatter(const TensorView& all, const TensorView& part, Reduction reduction) override;
+  void all_to_all(const TensorView& from, const TensorView& to) override;
+  void broadcast(const TensorView& data, int root) override;
+  void barrier() override;
+  void send(const TensorView& data, int to) override;
+  void recv(const TensorView& data, int from) override;
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void abort(std::string_view message) noexcept override;
+  int failed_rank() const noexcept override;
+
+  /// Opaque bytes instead of a tensor, whose length the receiver does not know and waits for without end (world.h).
+  void send_command(std::span<const std::byte> bytes, int to);
+  std::vector<std::byte> receive_command(int from);
+
+ private:
+  void reduce_at_once(const TensorView& data, const CallHeader& call, Reduction reduction);
+  void reduce_by_slices(const TensorView& data, const CallHeader& call, Reduction reduction);
+  void reduce_step(const TensorView& data, const CallHeader& call, Reduction reduction, int64_t begin, int64_t part);
+  void check_rank(int rank, std::string_view what) const;
+  void check_reducible(const TensorView& data, std::string_view what) const;
+  void check_parts(const TensorView& part, const TensorView& all, std::string_view what) const;
+  void collect();
+  int64_t scattered_elements(int bits) const;
+
+  std::shared_ptr<Hub> hub_;
+  std::unique_ptr<Exchange> exchange_;
+  GroupMaker make_group_;
+  std::vector<const std::byte*> peers_;  ///< of the step under way, by rank
+};
+
+/// A step in which each rank says `bytes` bytes, at most a slot: what they said, in the order of ranks. For what ranks
+/// agree on among themselves.
+std::vector<std::byte> tell_all(Exchange& exchange, std::span<const std::byte> bytes);
+
+template <class T>
+std::vector<T> tell_all(Exchange& exchange, const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  auto bytes = tell_all(exchange, std::as_bytes(std::span(&value, 1)));
+  std::vector<T> out(exchange.size());
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+  return out;
+}
+
+}  // namespace plait

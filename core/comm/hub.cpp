@@ -1,0 +1,190 @@
+#include "core/comm/hub.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <new>
+#include <thread>
+
+#include "core/base/text.h"
+
+namespace plait {
+namespace {
+
+static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free,
+              "atomics are shared between processes");
+
+constexpr int64_t spin_limit_ns = 50'000;
+constexpr double look_every_s = 0.1;  ///< a rank that died is noticed so soon
+constexpr double idle_look_every_s = 1;
+constexpr std::string_view over_hint = "the world of ranks is over: make a new one to go on";
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// A timeout, a signal and a value that changed all look the same: the caller looks again.
+void futex_wait(std::atomic<uint32_t>& word, uint32_t seen, double seconds, bool within_process) {
+  timespec limit{static_cast<time_t>(seconds), static_cast<long>((seconds - std::floor(seconds)) * 1e9)};
+  syscall(SYS_futex, &word, FUTEX_WAIT | (within_process ? FUTEX_PRIVATE_FLAG : 0), seen, &limit, nullptr, 0);
+}
+
+void futex_wake(std::atomic<uint32_t>& word, bool within_process) {
+  syscall(SYS_futex, &word, FUTEX_WAKE | (within_process ? FUTEX_PRIVATE_FLAG : 0), INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+int64_t Hub::bytes(int world_size) { return static_cast<int64_t>(sizeof(State) + sizeof(Line) * world_size); }
+
+Hub::Hub(std::shared_ptr<Mapping> memory, int world_rank, int world_size, bool spin, const CommOptions& options)
+    : memory_(std::move(memory)),
+      rank_(world_rank),
+      world_size_(world_size),
+      spin_ns_(spin ? spin_limit_ns : 0),
+      options_(options) {
+  if (!(options.deadline_s > 0) || options.in_flight_bytes < 0)
+    throw Error(Code::invalid_argument, "ranks need a deadline above 0 s and in_flight_bytes of at least 0");
+  memory_->hold(rank_);
+  line(rank_).came.store(1, std::memory_order_release);
+}
+
+Hub::~Hub() {
+  line(rank_).left.store(1, std::memory_order_seq_cst);
+  for (int other = 0; other < world_size_; ++other) ring_for(other);
+}
+
+void Hub::ring(int rank) const {
+  line(rank).bell.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake(line(rank).bell, memory_->is_within_process());
+}
+
+bool Hub::spin(FunctionRef<bool()> come) const {
+  if (come()) return true;
+  if (spin_ns_ == 0) return false;
+  // The clock is read once in some hundred looks; it costs about as much as twenty.
+  for (int64_t start = now_ns(); now_ns() - start < spin_ns_;) {
+    for (int look = 0; look < 128; ++look) {
+      if (come()) return true;
+      relax();
+    }
+    if (over()) return false;
+  }
+  return false;
+}
+
+void Hub::sleep(const Awaited& awaited) {
+  struct Sleeping {
+    std::atomic<int32_t>& waits_for;
+    ~Sleeping() { waits_for.store(0, std::memory_order_relaxed); }
+  } sleeping{line(rank_).waits_for};
+  const int64_t start = now_ns();
+  while (true) {
+    sleeping.waits_for.store(awaited.rank + 1, std::memory_order_seq_cst);
+    const uint32_t bell = line(rank_).bell.load(std::memory_order_seq_cst);
+    delay();
+    if (awaited.come()) return;
+    const double waited_s = static_cast<double>(now_ns() - start) * 1e-9;
+    examine(awaited, waited_s);
+    if (awaited.come()) return;
+    double slice_s = awaited.for_ever ? idle_look_every_s : look_every_s;
+    if (!awaited.for_ever) slice_s = std::clamp(options_.deadline_s - waited_s, 1e-3, slice_s);
+    futex_wait(line(rank_).bell, bell, slice_s, memory_->is_within_process());
+  }
+}
+
+void Hub::poll(const Awaited& awaited) {
+  if (spin(awaited.come)) return;
+  const int64_t start = now_ns();
+  const int64_t longest_us = awaited.for_ever ? 5000 : 1000;
+  for (int64_t pause_us = 20;; pause_us = std::min(2 * pause_us, longest_us)) {
+    examine(awaited, static_cast<double>(now_ns() - start) * 1e-9);
+    if (awaited.come()) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
+    if (awaited.come()) return;
+  }
+}
+
+// Throws if there is a reason not to wait any longer.
+void Hub::examine(const Awaited& awaited, double waited_s) {
+  if (listen) listen();
+  check();
+  if (line(awaited.rank).left.load(std::memory_order_seq_cst)) {
+    if (awaited.come()) return;  // it did so before it left
+    fail(Code::closed, awaited.rank,
+         cat("rank ", awaited.rank, " left the world while rank ", rank_, " waited for its ", awaited.what()));
+  }
+  look_around();
+  if (!awaited.for_ever && waited_s >= options_.deadline_s) {
+    // Whoever keeps us waiting may itself be waiting for another.
+    int blamed = awaited.rank;
+    for (int hops = 0; hops < world_size_; ++hops) {
+      const int next = line(blamed).waits_for.load(std::memory_order_seq_cst) - 1;
+      if (next < 0 || next == rank_) break;
+      blamed = next;
+    }
+    const std::string through = blamed == awaited.rank ? "" : cat(", which waits for rank ", blamed);
+    fail(Code::closed, blamed,
+         cat("rank ", rank_, " waited ", options_.deadline_s, " s for rank ", awaited.rank, "'s ", awaited.what(),
+             through, ": rank ", blamed, " does not come"));
+  }
+  check();
+}
+
+void Hub::look_around() {
+  const int64_t now = now_ns();
+  if (static_cast<double>(now - looked_ns_) < look_every_s * 1e9) return;
+  looked_ns_ = now;
+  if (!memory_->is_within_process()) find_dead();
+}
+
+void Hub::find_dead() {
+  for (int other = 0; other < world_size_; ++other) {
+    const Line& its = line(other);
+    if (other == rank_ || !its.came.load(std::memory_order_acquire) || memory_->is_held(other)) continue;
+    if (its.left.load(std::memory_order_acquire)) continue;  // said goodbye: only those who wait for it mind
+    fail(Code::closed, other, cat("rank ", other, " died: its process ended without leaving the world"));
+  }
+}
+
+int Hub::culprit() const noexcept {
+  const State& state = memory_state();
+  return state.over.load(std::memory_order_acquire) == 2 ? state.culprit : -1;
+}
+
+void Hub::fail(Code code, int culprit, std::string_view message) noexcept {
+  State& state = memory_state();
+  uint32_t alive = 0;
+  if (!state.over.compare_exchange_strong(alive, 1)) return;
+  state.code = static_cast<int32_t>(code);
+  state.culprit = culprit;
+  const size_t length = std::min(message.size(), State::message_bytes - 1);
+  std::memcpy(state.message, message.data(), length);
+  state.message[length] = 0;
+  state.over.store(2, std::memory_order_seq_cst);
+  for (int other = 0; other < world_size_; ++other) ring(other);
+  try {
+    if (spread) spread(code, culprit, std::string(message));
+  } catch (...) {  // other machines find out by their deadlines
+  }
+}
+
+void Hub::throw_over() const {
+  const State& state = memory_state();
+  // Writing the reason takes a microsecond, unless the writer died at it.
+  for (int look = 0; look < 100 && state.over.load(std::memory_order_acquire) != 2; ++look)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (state.over.load(std::memory_order_acquire) != 2)
+    throw Error(Code::closed, "a rank died while it ended the world", std::string(over_hint));
+  throw Error(static_cast<Code>(state.code), state.message, std::string(over_hint));
+}
+
+}  // namespace plait

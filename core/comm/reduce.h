@@ -1,0 +1,16 @@
+#pragma once
+#include <span>
+
+#include "core/comm/communicator.h"
+
+namespace plait {
+
+/// Whether all_reduce and reduce_scatter take this dtype.
+bool is_reducible(DType dtype);
+
+/// out[i] = sources[0][i] (+) sources[1][i] (+) ..., in this order; f16 and bf16 in f32, rounded once. Sources are aligned
+/// for their elements; out needs no alignment and does not overlap a source.
+void reduce_in_order(DType dtype, Reduction reduction, std::span<const std::byte* const> sources, int64_t count,
+                     std::byte* out);
+
+}  // namespace plait
