@@ -180,6 +180,11 @@ void Collectives::barrier() {
   exchange_->finish();
 }
 
+void Collectives::leave_together() {
+  exchange_->publish({}, Pattern::share, 0);
+  exchange_->finish();
+}
+
 void Collectives::send(const TensorView& data, int to) {
   check_rank(to, "send to rank");
   const CallHeader call = header(Call::send, data);

@@ -33,6 +33,9 @@ class Collectives final : public Communicator {
   void abort(std::string_view message) noexcept override;
   int failed_rank() const noexcept override;
 
+  /// A barrier of ranks that are about to leave: for worlds that must end together.
+  void leave_together();
+
   /// Opaque bytes instead of a tensor, whose length the receiver does not know and waits for without end (world.h).
   void send_command(std::span<const std::byte> bytes, int to);
   std::vector<std::byte> receive_command(int from);

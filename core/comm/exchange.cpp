@@ -7,7 +7,7 @@ namespace {
 
 std::string_view call_name(Call call) {
   switch (call) {
-    case Call::none: return "nothing";
+    case Call::leave: return "the end of its world";
     case Call::all_reduce: return "all_reduce";
     case Call::all_gather: return "all_gather";
     case Call::reduce_scatter: return "reduce_scatter";
@@ -25,7 +25,7 @@ std::string_view call_name(Call call) {
 
 std::string CallHeader::text() const {
   std::string out(call_name(call));
-  if (call == Call::barrier || call == Call::split || call == Call::command) return out;
+  if (call == Call::leave || call == Call::barrier || call == Call::split || call == Call::command) return out;
   append(out, '(');
   if (call == Call::all_reduce || call == Call::reduce_scatter) append(out, cat(reduction_name(reduction), ", "));
   if (call == Call::broadcast) append(out, cat("root ", root, ", "));

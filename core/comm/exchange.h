@@ -12,7 +12,7 @@
 namespace plait {
 
 enum class Call : uint8_t {
-  none,
+  leave,
   all_reduce,
   all_gather,
   reduce_scatter,
@@ -26,7 +26,7 @@ enum class Call : uint8_t {
 
 /// What a rank says that it is doing, once a step and once a message; ranks compare it.
 struct CallHeader {
-  Call call = Call::none;
+  Call call = Call::leave;
   Reduction reduction = Reduction::sum;
   uint16_t root = 0;  ///< of a broadcast
   int32_t dtype = 0;
@@ -56,7 +56,7 @@ class Exchange {
 
   /// A step: fill slot(), publish, look at peers, finish.
   ///
-  /// slot() is 64-byte aligned, for this step only; what was laid into it is there for all until the step after the
+  /// slot() is aligned for any element, and for this step only; what was laid into it is there for all until the step after the
   /// next begins.
   virtual std::byte* slot() = 0;
   virtual void publish(const CallHeader& call, Pattern pattern, int64_t bytes) = 0;

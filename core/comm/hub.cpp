@@ -81,40 +81,65 @@ bool Hub::spin(FunctionRef<bool()> come) const {
   return false;
 }
 
+/// A wait that is not over at once: others see for whom, those on other machines if it takes long.
+class Hub::Waiting {
+ public:
+  Waiting(Hub& hub, const Awaited& awaited) : awaited(awaited), hub_(hub) {}
+  ~Waiting() {
+    hub_.line(hub_.rank_).waits_for.store(0, std::memory_order_relaxed);
+    if (told_) hub_.tell({News::Kind::waits, hub_.rank_, 0});
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+  /// The order that ring_for relies on: said before anything is looked at.
+  void say() { hub_.line(hub_.rank_).waits_for.store(awaited.rank + 1, std::memory_order_seq_cst); }
+  void say_elsewhere() {
+    if (told_ || seconds() < hub_.options_.deadline_s / 4) return;
+    told_ = true;
+    hub_.tell({News::Kind::waits, hub_.rank_, awaited.rank + 1});
+  }
+  double seconds() const { return static_cast<double>(now_ns() - start_ns_) * 1e-9; }
+
+  const Awaited& awaited;
+
+ private:
+  Hub& hub_;
+  const int64_t start_ns_ = now_ns();
+  bool told_ = false;
+};
+
 void Hub::sleep(const Awaited& awaited) {
-  struct Sleeping {
-    std::atomic<int32_t>& waits_for;
-    ~Sleeping() { waits_for.store(0, std::memory_order_relaxed); }
-  } sleeping{line(rank_).waits_for};
-  const int64_t start = now_ns();
+  Waiting waiting(*this, awaited);
   while (true) {
-    sleeping.waits_for.store(awaited.rank + 1, std::memory_order_seq_cst);
+    waiting.say();
     const uint32_t bell = line(rank_).bell.load(std::memory_order_seq_cst);
     delay();
     if (awaited.come()) return;
-    const double waited_s = static_cast<double>(now_ns() - start) * 1e-9;
-    examine(awaited, waited_s);
+    examine(waiting);
     if (awaited.come()) return;
     double slice_s = awaited.for_ever ? idle_look_every_s : look_every_s;
-    if (!awaited.for_ever) slice_s = std::clamp(options_.deadline_s - waited_s, 1e-3, slice_s);
+    if (!awaited.for_ever) slice_s = std::clamp(options_.deadline_s - waiting.seconds(), 1e-3, slice_s);
     futex_wait(line(rank_).bell, bell, slice_s, memory_->is_within_process());
   }
 }
 
 void Hub::poll(const Awaited& awaited) {
   if (spin(awaited.come)) return;
-  const int64_t start = now_ns();
+  Waiting waiting(*this, awaited);
+  waiting.say();
   const int64_t longest_us = awaited.for_ever ? 5000 : 1000;
   for (int64_t pause_us = 20;; pause_us = std::min(2 * pause_us, longest_us)) {
-    examine(awaited, static_cast<double>(now_ns() - start) * 1e-9);
+    examine(waiting);
     if (awaited.come()) return;
     std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
     if (awaited.come()) return;
   }
 }
 
-// Throws if there is a reason not to wait any longer.
-void Hub::examine(const Awaited& awaited, double waited_s) {
+/// Throws if there is a reason not to wait any longer.
+void Hub::examine(Waiting& waiting) {
+  const Awaited& awaited = waiting.awaited;
   if (listen) listen();
   check();
   if (line(awaited.rank).left.load(std::memory_order_seq_cst)) {
@@ -123,20 +148,23 @@ void Hub::examine(const Awaited& awaited, double waited_s) {
          cat("rank ", awaited.rank, " left the world while rank ", rank_, " waited for its ", awaited.what()));
   }
   look_around();
-  if (!awaited.for_ever && waited_s >= options_.deadline_s) {
-    // Whoever keeps us waiting may itself be waiting for another.
-    int blamed = awaited.rank;
-    for (int hops = 0; hops < world_size_; ++hops) {
-      const int next = line(blamed).waits_for.load(std::memory_order_seq_cst) - 1;
-      if (next < 0 || next == rank_) break;
-      blamed = next;
-    }
-    const std::string through = blamed == awaited.rank ? "" : cat(", which waits for rank ", blamed);
-    fail(Code::closed, blamed,
-         cat("rank ", rank_, " waited ", options_.deadline_s, " s for rank ", awaited.rank, "'s ", awaited.what(),
-             through, ": rank ", blamed, " does not come"));
-  }
+  waiting.say_elsewhere();
+  if (!awaited.for_ever && waiting.seconds() >= options_.deadline_s) give_up(awaited);
   check();
+}
+
+void Hub::give_up(const Awaited& awaited) {
+  // Whoever keeps us waiting may itself be waiting for another.
+  int blamed = awaited.rank;
+  for (int hops = 0; hops < world_size_; ++hops) {
+    const int next = line(blamed).waits_for.load(std::memory_order_seq_cst) - 1;
+    if (next < 0 || next == rank_) break;
+    blamed = next;
+  }
+  const std::string through = blamed == awaited.rank ? "" : cat(", which waits for rank ", blamed);
+  fail(Code::closed, blamed,
+       cat("rank ", rank_, " waited ", options_.deadline_s, " s for rank ", awaited.rank, "'s ", awaited.what(),
+           through, ": rank ", blamed, " does not come"));
 }
 
 void Hub::look_around() {
@@ -171,9 +199,24 @@ void Hub::fail(Code code, int culprit, std::string_view message) noexcept {
   state.message[length] = 0;
   state.over.store(2, std::memory_order_seq_cst);
   for (int other = 0; other < world_size_; ++other) ring(other);
+  News news{News::Kind::over, culprit, static_cast<int32_t>(code)};
+  message.copy(news.message, sizeof news.message - 1);
+  tell(news);
+}
+
+void Hub::tell(const News& news) noexcept {
   try {
-    if (spread) spread(code, culprit, std::string(message));
+    if (spread) spread(news);
   } catch (...) {  // other machines find out by their deadlines
+  }
+}
+
+void Hub::hear(const News& news) {
+  if (news.rank < 0 || news.rank >= world_size_) return;
+  switch (news.kind) {
+    case News::Kind::over: return fail(static_cast<Code>(news.value), news.rank, news.message);
+    case News::Kind::left: return line(news.rank).left.store(1, std::memory_order_seq_cst);
+    case News::Kind::waits: return line(news.rank).waits_for.store(news.value, std::memory_order_seq_cst);
   }
 }
 

@@ -25,6 +25,16 @@ struct Awaited {
   bool for_ever = false;            ///< no deadline; death is still noticed
 };
 
+/// What ranks of other machines are told: a rank ended the world (value: the Code), left it, or waits long for another
+/// (value: 1 + that rank, 0: no longer).
+struct News {
+  enum class Kind : int32_t { over, left, waits };
+  Kind kind;
+  int32_t rank;
+  int32_t value = 0;
+  char message[500] = {};
+};
+
 /// Waiting is a spin of at most 50 us (none where ranks have to share cores), then a futex, the rank's bell. A rank that
 /// sleeps says for whom, so that only the awaited one rings, and without a system call when nobody sleeps; and a
 /// deadline finds the rank at the end of a chain of waiting ranks.
@@ -74,9 +84,11 @@ class Hub {
   /// Ends the world, if it is not over: every rank's pending and later calls throw an Error with this.
   void fail(Code code, int culprit, std::string_view message) noexcept;
 
-  /// Worlds of several machines: called after fail, and whenever a rank waits, to tell and hear of other machines' ends.
-  std::function<void(Code code, int culprit, const std::string& message)> spread;
+  /// Worlds of several machines: how a rank tells those of other machines what these cannot see, if set; and how it looks
+  /// for what it is told (and calls `hear`), whenever it waits.
+  std::function<void(const News& news)> spread;
   std::function<void()> listen;
+  void hear(const News& news);
 
  private:
   struct alignas(64) Line {
@@ -97,7 +109,10 @@ class Hub {
   Line& line(int rank) const { return reinterpret_cast<Line*>(memory_->data() + sizeof(State))[rank]; }
   bool spin(FunctionRef<bool()> come) const;
   void sleep(const Awaited& awaited);
-  void examine(const Awaited& awaited, double waited_s);
+  class Waiting;
+  void examine(Waiting& waiting);
+  void give_up(const Awaited& awaited);
+  void tell(const News& news) noexcept;
   void find_dead();
   void ring(int rank) const;
   [[noreturn]] void throw_over() const;

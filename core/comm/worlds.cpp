@@ -56,7 +56,7 @@ std::shared_ptr<Mapping> share_mapping(Exchange& parent, int leader, int64_t byt
   if (leader == parent.rank()) attempt([&] { return create(bytes); });
   if (mapping) said.handle = mapping->handle();
   auto heard = tell_all(parent, said);
-  if (leader != parent.rank() && !heard[leader].failed)
+  if (leader >= 0 && leader != parent.rank() && !heard[leader].failed)
     attempt([&] { return Mapping::attach(heard[leader].handle); });
   // The leader keeps its mapping at least until everyone has said this.
   for (const Said& one : tell_all(parent, said))

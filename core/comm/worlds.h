@@ -17,7 +17,8 @@ std::unique_ptr<Exchange> make_segment_group(std::shared_ptr<Hub> hub, Exchange&
                                              int rank, std::shared_ptr<Mapping> (*create)(int64_t bytes));
 
 /// One rank of each group makes a mapping, the others attach it; all ranks of `parent` call it at once. `leader`: who
-/// makes this rank's, a rank of parent. Throws Error(io) on all ranks of a group of which one could not.
+/// makes this rank's, a rank of parent; -1: this rank only
+/// listens, and gets null. Throws Error(io) on all ranks of a group of which one could not.
 std::shared_ptr<Mapping> share_mapping(Exchange& parent, int leader, int64_t bytes,
                                        std::shared_ptr<Mapping> (*create)(int64_t bytes));
 

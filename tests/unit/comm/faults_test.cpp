@@ -2,11 +2,14 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <future>
 #include <thread>
 
 #include "core/base/text.h"
+#include "core/comm/mpi_world.h"
 #include "tests/unit/comm/ranks.h"
 
 namespace plait {
@@ -251,6 +254,52 @@ TEST(Faults, OptionsThatCannotBe) {
   options.deadline_s = 0;
   EXPECT_THROW(make_thread_world(2, options), Error);
   EXPECT_THROW(make_thread_world(0), Error);
+}
+
+// mpi_faults.py runs this under mpirun; PLAIT_FAULT says what fails where: "dies 2 5". A rank that hears of it can still
+// have a world of threads, and prints a line that the script counts.
+TEST(Faults, OfProcesses) {
+  const char* text = std::getenv("PLAIT_FAULT");
+  if (!text) GTEST_SKIP() << "only under mpi_faults.py";
+  const auto words = split(text, ' ');
+  const std::string& fault = words[0];
+  const int culprit = std::stoi(words[1]), last = std::stoi(words[2]);
+  CommOptions options;
+  options.deadline_s = 1;
+  options.share_memory = words[3] == "memory";
+  auto world = open_test_world(options);
+  Communicator& all = world->communicator();
+  if (all.rank() == culprit) {
+    auto pair = all.split(all.rank() / 2, 0);
+    for (int step = 0; step < last; ++step) work(all, *pair, step);
+    if (fault == "dies") raise(SIGKILL);
+    if (fault == "throws") return all.abort("no weights");
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    EXPECT_THROW(while (true) all.barrier(), Error);
+    return;
+  }
+  expect_failure_of(culprit, all, "");
+  const auto start = Clock::now();
+  world.reset();
+  EXPECT_LT(seconds_since(start), 1);
+  on_threads(2, {}, [](std::unique_ptr<World> threads) { threads->communicator().barrier(); });
+  if (!HasFailure()) std::printf("a rank heard of it\n");
+}
+
+TEST(Faults, PluginsThatCannotBe) {
+  try {
+    open_mpi_world({}, "/nowhere/plait_mpi.so");
+    FAIL() << "a world without a plug-in";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::not_found);
+    EXPECT_THAT(error.message(), HasSubstr("/nowhere/plait_mpi.so"));
+  }
+  try {
+    open_mpi_world({}, "libm.so.6");
+    FAIL() << "a world without a table";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::unsupported);
+  }
 }
 
 // An idle rank sleeps: it takes hardly any of the processor's time.

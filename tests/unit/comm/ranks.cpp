@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <map>
 #include <random>
 #include <thread>
 
 #include "core/base/text.h"
+#include "core/comm/mpi_world.h"
 
 namespace plait {
 namespace {
@@ -24,7 +26,17 @@ void store(std::byte* at, T value) {
 
 }  // namespace
 
+bool under_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
+
+std::unique_ptr<World> open_test_world(const CommOptions& options) {
+  const char* plugin = std::getenv("PLAIT_MPI_PLUGIN");
+  return open_mpi_world(options, plugin ? plugin : "");
+}
+
 std::vector<Transport> transports() {
+  if (under_mpirun())
+    return {
+        {"mpi"}, {"mpi_delayed", 0, true}, {"mpi_messages", 0, false, true}, {"mpi_messages_delayed", 0, true, true}};
   std::vector<Transport> out;
   for (int threads : {1, 2, 3, 4, 8}) out.push_back({cat("threads", threads), threads});
   for (int threads : {2, 3}) out.push_back({cat("threads", threads, "_delayed"), threads, true});
@@ -52,17 +64,40 @@ void on_threads(int size, const CommOptions& options, const std::function<void(s
   for (auto& thread : threads) thread.join();
 }
 
+namespace {
+
+void run_rank(World& world, const std::function<void(World&)>& rank) {
+  try {
+    rank(world);
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "rank " << world.rank() << ": " << error.what();
+    world.communicator().abort(error.what());
+  }
+}
+
+/// The worlds of this process, by the transport's name: made by the first test that needs one, for all.
+class ProcessWorlds : public testing::Environment {
+ public:
+  World& of(const Transport& transport, const CommOptions& options) {
+    auto& world = worlds_[transport.name];
+    if (!world) world = open_test_world(options);
+    return *world;
+  }
+  void TearDown() override { worlds_.clear(); }
+
+ private:
+  std::map<std::string, std::unique_ptr<World>> worlds_;
+};
+
+}  // namespace
+
 void on_ranks(const Transport& transport, const std::function<void(World&)>& rank) {
+  static auto* worlds = static_cast<ProcessWorlds*>(testing::AddGlobalTestEnvironment(new ProcessWorlds));
   CommOptions options;
+  options.share_memory = !transport.messages;
   if (transport.delayed) options.delay = pause_at_random;
-  on_threads(transport.threads, options, [&](std::unique_ptr<World> world) {
-    try {
-      rank(*world);
-    } catch (const std::exception& error) {
-      ADD_FAILURE() << "rank " << world->rank() << ": " << error.what();
-      world->communicator().abort(error.what());
-    }
-  });
+  if (transport.threads == 0) return run_rank(worlds->of(transport, options), rank);
+  on_threads(transport.threads, options, [&](std::unique_ptr<World> world) { run_rank(*world, rank); });
 }
 
 int64_t Buffer::cells() const { return is_float(dtype_) || is_integer(dtype_) ? elements_ : view_bytes(); }

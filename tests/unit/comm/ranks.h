@@ -21,6 +21,10 @@ struct Transport {
 };
 inline std::ostream& operator<<(std::ostream& out, const Transport& transport) { return out << transport.name; }
 
+bool under_mpirun();
+/// The world of the processes of mpirun, through the plug-in that the environment names.
+std::unique_ptr<World> open_test_world(const CommOptions& options);
+
 /// Threads, or under mpirun processes.
 std::vector<Transport> transports();
 

@@ -1,0 +1,126 @@
+#include "core/comm/message_channel.h"
+
+#include <dlfcn.h>
+
+#include <memory>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+namespace {
+
+/// The folder of the shared library or program that this function is in, with a slash.
+std::string own_folder() {
+  Dl_info info{};
+  if (!dladdr(reinterpret_cast<const void*>(&own_folder), &info) || !info.dli_fname) return "";
+  const std::string_view path = info.dli_fname;
+  const size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? "./" : std::string(path.substr(0, slash + 1));
+}
+
+}  // namespace
+
+void MessageChannel::load(const std::string& plugin) {
+  const std::string path = plugin.empty() ? own_folder() + "plait_mpi.so" : plugin;
+  // The library stays: MPI's own threads and exit handlers may still be in it.
+  library_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (!library_) {
+    const char* why = dlerror();
+    throw Error(
+        Code::not_found, cat("the MPI plug-in cannot be loaded: ", why ? why : path),
+        "install MPI and build Plait with it (Debian: libopenmpi-dev, openmpi-bin), or use ranks that are threads");
+  }
+  auto entry = reinterpret_cast<plait_mpi_entry*>(dlsym(library_, PLAIT_MPI_ENTRY));
+  mpi_ = entry ? entry() : nullptr;
+  if (mpi_ && mpi_->version >= PLAIT_MPI_VERSION) return;
+  throw Error(Code::unsupported,
+              cat(path, " is no MPI plug-in of version ", PLAIT_MPI_VERSION, mpi_ ? cat(" but ", mpi_->version) : ""),
+              "use the plug-in that was built with this library");
+}
+
+MessageChannel::MessageChannel(const std::string& plugin) {
+  load(plugin);
+  check(mpi_->open(&world_, &rank_, &size_, &highest_tag_, &started_));
+}
+
+MessageChannel::~MessageChannel() {
+  try {
+    in_order_ = in_order_ && unsent_bytes() == 0;
+  } catch (const Error&) {
+    in_order_ = false;
+  }
+  // What MPI may still read must outlive us; it is as much as was on its way when the world ended in disorder.
+  for (auto& left : outgoing_) new Bytes(std::move(left.bytes));
+  mpi_->close(world_, in_order_);
+}
+
+void MessageChannel::check(int code) const {
+  if (code == 0) return;
+  char text[256];
+  mpi_->error_text(code, text, sizeof text);
+  throw Error(Code::io, cat("MPI: ", text));
+}
+
+int MessageChannel::tag(int64_t group, Kind kind) const {
+  const int64_t tag = 2 * group + (kind == Kind::mail);
+  if (tag > highest_tag_)
+    throw Error(Code::unsupported,
+                cat("MPI has tags up to ", highest_tag_, ", which are used up by ", group, " groups"),
+                "split once and keep the groups");
+  return static_cast<int>(tag);
+}
+
+void MessageChannel::send(int to, int tag, Bytes bytes) {
+  std::lock_guard lock(mutex_);
+  go_on_sending();
+  outgoing_.push_back({std::move(bytes), nullptr});
+  Outgoing& one = outgoing_.back();
+  const int code =
+      mpi_->send(world_, one.bytes.data(), static_cast<int64_t>(one.bytes.size()), to, tag, &one.request);
+  if (code) outgoing_.pop_back();
+  check(code);
+}
+
+void MessageChannel::go_on_sending() {
+  for (auto one = outgoing_.begin(); one != outgoing_.end();) {
+    int32_t done = 0;
+    const int code = mpi_->test(world_, one->request, &done);
+    one = done ? outgoing_.erase(one) : std::next(one);
+    check(code);
+  }
+}
+
+int64_t MessageChannel::unsent_bytes() {
+  std::lock_guard lock(mutex_);
+  go_on_sending();
+  int64_t bytes = 0;
+  for (const auto& one : outgoing_) bytes += static_cast<int64_t>(one.bytes.size());
+  return bytes;
+}
+
+bool MessageChannel::receive(int from, int tag, Incoming& incoming) {
+  if (incoming.complete) return true;
+  std::lock_guard lock(mutex_);
+  go_on_sending();
+  if (!incoming.request) {
+    int32_t found = 0, sender = 0;
+    int64_t bytes = 0;
+    check(mpi_->probe(world_, from, tag, &found, &sender, &bytes));
+    if (!found) return false;
+    incoming.bytes.resize(bytes);
+    check(mpi_->receive(world_, incoming.bytes.data(), bytes, sender, tag, &incoming.request));
+  }
+  int32_t done = 0;
+  const int code = mpi_->test(world_, incoming.request, &done);
+  if (done) incoming.request = nullptr;
+  check(code);
+  return incoming.complete = done;
+}
+
+void MessageChannel::abandon(Incoming&& incoming) {
+  std::lock_guard lock(mutex_);
+  if (incoming.request) outgoing_.push_back({std::move(incoming.bytes), incoming.request});
+}
+
+}  // namespace plait

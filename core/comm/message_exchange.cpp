@@ -1,0 +1,130 @@
+#include "core/comm/message_exchange.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+#include "core/base/text.h"
+
+namespace plait {
+namespace {
+
+constexpr int64_t slot_capacity = 256 << 10;
+
+MessageChannel::Bytes message(const CallHeader& call, std::span<const std::byte> bytes) {
+  MessageChannel::Bytes out(sizeof call + bytes.size());
+  std::memcpy(out.data(), &call, sizeof call);
+  if (!bytes.empty()) std::memcpy(out.data() + sizeof call, bytes.data(), bytes.size());
+  return out;
+}
+
+CallHeader header_of(const MessageChannel::Incoming& incoming) {
+  CallHeader call;
+  std::memcpy(&call, incoming.bytes.data(), sizeof call);
+  return call;
+}
+
+}  // namespace
+
+MessageExchange::MessageExchange(std::shared_ptr<Hub> hub, std::shared_ptr<MessageChannel> channel,
+                                 std::vector<int> members, int rank, int64_t group)
+    : Exchange(std::move(members), rank),
+      hub_(std::move(hub)),
+      channel_(std::move(channel)),
+      step_tag_(channel_->tag(group, MessageChannel::Kind::step)),
+      mail_tag_(channel_->tag(group, MessageChannel::Kind::mail)),
+      slots_{Bytes(slot_capacity), Bytes(slot_capacity)},
+      steps_(size()),
+      mail_(size()) {}
+
+MessageExchange::~MessageExchange() {
+  for (auto* incoming : {&steps_, &mail_})
+    for (auto& one : *incoming) channel_->abandon(std::move(one));
+}
+
+int64_t MessageExchange::slot_bytes() const { return slot_capacity; }
+
+void MessageExchange::publish(const CallHeader& call, Pattern pattern, int64_t bytes) {
+  hub_->check();
+  hub_->delay();
+  call_ = call;
+  pattern_ = pattern;
+  part_bytes_ = bytes;
+  for (int to = 0; to < size(); ++to) {
+    steps_[to].complete = false;
+    const int64_t begin = pattern == Pattern::scatter ? bytes * to : 0;
+    if (to != rank_) send(to, step_tag_, call, {slot() + begin, static_cast<size_t>(bytes)});
+  }
+}
+
+// A rank that MPI cannot reach has failed; the others hear of it by other ways than MPI's error.
+void MessageExchange::send(int to, int tag, const CallHeader& call, std::span<const std::byte> bytes) {
+  try {
+    channel_->send(members_[to], tag, message(call, bytes));
+  } catch (const Error& error) {
+    if (error.code() != Code::io) throw;
+    hub_->fail(Code::io, members_[to], cat("rank ", members_[to], " cannot be reached: ", error.message()));
+    hub_->check();
+  }
+}
+
+void MessageExchange::wait_for(int from, int tag, MessageChannel::Incoming& incoming, const CallHeader& call,
+                               bool for_ever) {
+  try {
+    hub_->poll({members_[from], [&] { return channel_->receive(members_[from], tag, incoming); },
+                [&] { return call.text(); }, for_ever});
+  } catch (const Error& error) {
+    if (error.code() != Code::io) throw;
+    hub_->fail(Code::io, members_[from], cat("nothing comes from rank ", members_[from], ": ", error.message()));
+    hub_->check();
+  }
+  hub_->delay();
+}
+
+const std::byte* MessageExchange::peer(int peer) {
+  if (peer == rank_) return slot() + (pattern_ == Pattern::scatter ? part_bytes_ * rank_ : 0);
+  auto& incoming = steps_[peer];
+  if (!incoming.complete) {
+    wait_for(peer, step_tag_, incoming, call_, false);
+    const CallHeader call = header_of(incoming);
+    if (!(call == call_)) {
+      hub_->fail(Code::invalid_argument, members_[peer], mismatch_text(members_[rank_], call_, members_[peer], call));
+      hub_->check();
+    }
+  }
+  return incoming.bytes.data() + sizeof call_;
+}
+
+void MessageExchange::finish() {
+  for (int other = 0; other < size(); ++other) peer(other);
+  ++step_;
+}
+
+void MessageExchange::post(int to, const CallHeader& call, std::span<const std::byte> bytes) {
+  if (hub_->listen) hub_->listen();
+  hub_->look_around();
+  hub_->check();
+  const int64_t limit = std::min<int64_t>(hub_->options().in_flight_bytes, INT_MAX - sizeof call);
+  const auto more = static_cast<int64_t>(bytes.size());
+  if (channel_->unsent_bytes() + more > limit)
+    throw Error(Code::overloaded,
+                cat("rank ", hub_->rank(), " cannot send ", human_bytes(more), " more: of ", human_bytes(limit),
+                    " in flight, too much is not yet received"),
+                "receive earlier, or send less at once");
+  hub_->delay();
+  send(to, mail_tag_, call, bytes);
+}
+
+CallHeader MessageExchange::await_mail(int from, const CallHeader& expected, bool for_ever) {
+  hub_->check();
+  wait_for(from, mail_tag_, mail_[from], expected, for_ever);
+  return header_of(mail_[from]);
+}
+
+void MessageExchange::take_mail(int from, std::byte* out) {
+  auto& bytes = mail_[from].bytes;
+  if (bytes.size() > sizeof call_) std::memcpy(out, bytes.data() + sizeof call_, bytes.size() - sizeof call_);
+  mail_[from] = {};
+}
+
+}  // namespace plait

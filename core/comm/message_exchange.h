@@ -1,0 +1,41 @@
+#pragma once
+#include "core/comm/exchange.h"
+#include "core/comm/hub.h"
+#include "core/comm/message_channel.h"
+
+namespace plait {
+
+/// An exchange by messages: a step is one message from every rank of the group to every other, the header in front.
+class MessageExchange final : public Exchange {
+ public:
+  /// `group`: a number that no other group of these ranks has.
+  MessageExchange(std::shared_ptr<Hub> hub, std::shared_ptr<MessageChannel> channel, std::vector<int> members,
+                  int rank, int64_t group);
+  ~MessageExchange() override;
+
+  int64_t slot_bytes() const override;
+  std::byte* slot() override { return slots_[step_ & 1].data(); }
+  void publish(const CallHeader& call, Pattern pattern, int64_t bytes) override;
+  const std::byte* peer(int peer) override;
+  void finish() override;
+  void post(int to, const CallHeader& call, std::span<const std::byte> bytes) override;
+  CallHeader await_mail(int from, const CallHeader& expected, bool for_ever) override;
+  void take_mail(int from, std::byte* out) override;
+
+ private:
+  using Bytes = MessageChannel::Bytes;
+  void send(int to, int tag, const CallHeader& call, std::span<const std::byte> bytes);
+  void wait_for(int from, int tag, MessageChannel::Incoming& incoming, const CallHeader& call, bool for_ever);
+
+  std::shared_ptr<Hub> hub_;
+  std::shared_ptr<MessageChannel> channel_;
+  const int step_tag_, mail_tag_;
+  uint64_t step_ = 0;
+  Pattern pattern_ = Pattern::share;
+  int64_t part_bytes_ = 0;
+  CallHeader call_;
+  Bytes slots_[2];
+  std::vector<MessageChannel::Incoming> steps_, mail_;  ///< by rank of the group
+};
+
+}  // namespace plait

@@ -1,0 +1,171 @@
+// Processes become ranks: they meet by MPI's messages, find out who is on their machine, and share memory there.
+#include "core/comm/mpi_world.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <numeric>
+
+#include "core/base/text.h"
+#include "core/comm/message_exchange.h"
+#include "core/comm/segment_exchange.h"
+#include "core/comm/worlds.h"
+
+namespace plait {
+namespace {
+
+/// What a rank tells the others about where it is.
+struct Place {
+  std::array<char, 36> boot = {};  ///< the kernel's number of this start of the machine; zeros: shares with nobody
+  cpu_set_t cores;
+};
+
+Place own_place(bool share_memory) {
+  Place place;
+  CPU_ZERO(&place.cores);
+  sched_getaffinity(0, sizeof place.cores, &place.cores);
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  if (share_memory) file.read(place.boot.data(), place.boot.size());
+  return place;
+}
+
+/// Ranks by machine: home[r] is the lowest rank of those that share memory with r.
+std::vector<int> homes_of(const std::vector<Place>& places) {
+  std::vector<int> homes;
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    auto first =
+        std::find_if(places.begin(), places.end(), [&](const Place& p) { return p.boot == places[rank].boot; });
+    const bool alone = places[rank].boot[0] == 0;
+    homes.push_back(static_cast<int>(alone ? rank : first - places.begin()));
+  }
+  return homes;
+}
+
+/// Whether the ranks of a home have a core each; mpirun may have bound them.
+bool enough_cores(const std::vector<Place>& places, const std::vector<int>& homes, int home) {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (size_t rank = 0; rank < places.size(); ++rank)
+    if (homes[rank] == home) CPU_OR(&all, &all, &places[rank].cores);
+  return std::count(homes.begin(), homes.end(), home) <= CPU_COUNT(&all);
+}
+
+/// Ranks of other homes hear what they cannot see.
+void connect(Hub& hub, const std::shared_ptr<MessageChannel>& channel, const std::vector<int>& homes) {
+  hub.spread = [channel, homes, own = hub.rank()](const News& news) {
+    const auto bytes = std::as_bytes(std::span(&news, 1));
+    for (int to = 0; to < channel->size(); ++to)
+      if (homes[to] != homes[own]) channel->send(to, MessageChannel::news_tag, {bytes.begin(), bytes.end()});
+  };
+  hub.listen = [channel, &hub, incoming = std::make_shared<MessageChannel::Incoming>()] {
+    while (!hub.over() && channel->receive(-1, MessageChannel::news_tag, *incoming)) {
+      News news;
+      std::memcpy(&news, incoming->bytes.data(), sizeof news);
+      *incoming = {};
+      hub.hear(news);
+    }
+  };
+}
+
+/// Makes groups of a world of processes: in shared memory where all members have one home, by messages otherwise.
+class ProcessGroups {
+ public:
+  ProcessGroups(std::shared_ptr<Hub> hub, std::shared_ptr<MessageChannel> channel, std::vector<int> homes)
+      : hub_(std::move(hub)), channel_(std::move(channel)), homes_(std::move(homes)) {}
+
+  std::unique_ptr<Exchange> operator()(Exchange& parent, std::vector<int> members, int rank) const {
+    const auto numbers = tell_all(parent, channel_->next_group());
+    const int64_t group = *std::max_element(numbers.begin(), numbers.end());
+    channel_->take_group(group);
+    const bool one_home =
+        std::all_of(members.begin(), members.end(), [&](int m) { return homes_[m] == homes_[members[0]]; });
+    const auto& ranks = parent.members();
+    const auto first = static_cast<int>(std::find(ranks.begin(), ranks.end(), members[0]) - ranks.begin());
+    const int64_t bytes = SegmentExchange::bytes(static_cast<int>(members.size()), hub_->options().in_flight_bytes);
+    // Ranks without shared memory take part in what the others tell each other.
+    auto memory = share_mapping(parent, one_home ? first : -1, bytes, Mapping::between_processes);
+    if (memory) return std::make_unique<SegmentExchange>(hub_, std::move(memory), std::move(members), rank);
+    return std::make_unique<MessageExchange>(hub_, channel_, std::move(members), rank, group);
+  }
+
+ private:
+  std::shared_ptr<Hub> hub_;
+  std::shared_ptr<MessageChannel> channel_;
+  std::vector<int> homes_;
+};
+
+class MpiWorld final : public World {
+ public:
+  MpiWorld(std::shared_ptr<Hub> hub, std::shared_ptr<Collectives> communicator,
+           std::shared_ptr<MessageChannel> channel)
+      : hub_(std::move(hub)),
+        communicator_(communicator),
+        world_(make_world(std::move(communicator))),
+        channel_(std::move(channel)) {}
+
+  ~MpiWorld() override {
+    try {
+      // What was sent goes out while there is somebody to send it.
+      hub_->poll({rank(), [&] { return channel_->unsent_bytes() == 0; }, [] { return "messages being received"; }});
+      if (channel_->started_mpi()) communicator_->leave_together();
+      else if (hub_->spread) hub_->spread({News::Kind::left, rank()});
+      channel_->close_in_order();
+    } catch (const Error&) {  // the world is over: MPI stays as it is
+    }
+  }
+  Communicator& communicator() const override { return *communicator_; }
+  void broadcast_command(std::span<const std::byte> bytes) override { world_->broadcast_command(bytes); }
+  std::vector<std::byte> next_command() override { return world_->next_command(); }
+
+ private:
+  std::shared_ptr<Hub> hub_;
+  std::shared_ptr<Collectives> communicator_;
+  std::unique_ptr<World> world_;
+  std::shared_ptr<MessageChannel> channel_;
+};
+
+/// The memory in which the ranks of a home wait for each other; `homes` becomes what holds: ranks that cannot share it
+/// after all (other name spaces of processes) are on their own.
+std::shared_ptr<Mapping> meet(Exchange& all, std::vector<int>& homes) {
+  const int own = all.rank();
+  std::shared_ptr<Mapping> memory;
+  try {
+    memory = share_mapping(all, homes[own], Hub::bytes(all.size()), Mapping::between_processes);
+  } catch (const Error&) {
+    homes[own] = own;
+  }
+  homes = tell_all(all, homes[own]);
+  return memory ? memory : Mapping::within_process(Hub::bytes(all.size()));
+}
+
+}  // namespace
+
+std::unique_ptr<World> open_mpi_world(const CommOptions& options, const std::string& plugin) {
+  auto channel = std::make_shared<MessageChannel>(plugin);
+  const int rank = channel->rank(), size = channel->size();
+  if (size > max_world_size)
+    throw Error(Code::unsupported, cat("a world of ", size, " processes: at most ", max_world_size, " are possible"));
+  std::vector<int> members(size);
+  std::iota(members.begin(), members.end(), 0);
+
+  auto alone = std::make_shared<Hub>(Mapping::within_process(Hub::bytes(size)), rank, size, false, options);
+  const int64_t group = channel->next_group();
+  channel->take_group(group);
+  MessageExchange all(alone, channel, members, rank, group);
+  const auto places = tell_all(all, own_place(options.share_memory));
+  auto homes = homes_of(places);
+  auto memory = meet(all, homes);
+  const bool spin = enough_cores(places, homes, homes[rank]);
+  auto hub = std::make_shared<Hub>(std::move(memory), rank, size, spin, options);
+  if (std::any_of(homes.begin(), homes.end(), [&](int home) { return home != homes[0]; }))
+    connect(*hub, channel, homes);
+
+  ProcessGroups make_group(hub, channel, homes);
+  auto exchange = make_group(all, members, rank);
+  return std::make_unique<MpiWorld>(hub, std::make_shared<Collectives>(hub, std::move(exchange), make_group),
+                                    channel);
+}
+
+}  // namespace plait
