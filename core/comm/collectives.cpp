@@ -10,9 +10,10 @@
 namespace plait {
 namespace {
 
-// Up to here every rank reads all of every other's data, in one step a slot; beyond, each reduces a slice and hands it
-// on, in two. Measured on two cores, see tests/bench/README.md.
-constexpr int64_t at_once_bytes = 64 << 10;
+// At once, every rank reads all of every other's data, in one step a slot; by slices, each reduces a part and hands it
+// on, in two steps. Two ranks move as many bytes either way, so that at once is faster at every size (tests/bench); more
+// ranks gain once bytes count for more than steps.
+bool is_at_once(int ranks, int64_t bytes) { return ranks <= 2 || bytes <= 64 << 10; }
 
 CallHeader header(Call call, const TensorView& data, Reduction reduction = Reduction::sum, int root = 0) {
   return {call, reduction, static_cast<uint16_t>(root), static_cast<int32_t>(data.dtype), data.bytes()};
@@ -86,7 +87,7 @@ int64_t Collectives::scattered_elements(int bits) const {
 void Collectives::all_reduce(const TensorView& data, Reduction reduction) {
   check_reducible(data, "all_reduce");
   const CallHeader call = header(Call::all_reduce, data, reduction);
-  if (call.bytes <= at_once_bytes || size() == 1) reduce_at_once(data, call, reduction);
+  if (is_at_once(size(), call.bytes)) reduce_at_once(data, call, reduction);
   else reduce_by_slices(data, call, reduction);
 }
 
