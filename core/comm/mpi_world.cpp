@@ -112,7 +112,7 @@ class MpiWorld final : public World {
       if (channel_->started_mpi()) communicator_->leave_together();
       else if (hub_->spread) hub_->spread({News::Kind::left, rank()});
       channel_->close_in_order();
-    } catch (const Error&) {  // the world is over: MPI stays as it is
+    } catch (...) {  // the world is over: MPI stays as it is
     }
   }
   Communicator& communicator() const override { return *communicator_; }
