@@ -58,6 +58,7 @@ class Exchange {
   ///
   /// slot() is aligned for any element, and for this step only; what was laid into it is there for all until the step after the
   /// next begins.
+  /// Throws if the world is over.
   virtual std::byte* slot() = 0;
   virtual void publish(const CallHeader& call, Pattern pattern, int64_t bytes) = 0;
   /// What `peer` (which may be this rank) gave to this rank in this step: waits for it. Valid until the next publish.

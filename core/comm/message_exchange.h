@@ -14,7 +14,10 @@ class MessageExchange final : public Exchange {
   ~MessageExchange() override;
 
   int64_t slot_bytes() const override;
-  std::byte* slot() override { return slots_[step_ & 1].data(); }
+  std::byte* slot() override {
+    hub_->check();
+    return slots_[step_ & 1].data();
+  }
   void publish(const CallHeader& call, Pattern pattern, int64_t bytes) override;
   const std::byte* peer(int peer) override;
   void finish() override;
