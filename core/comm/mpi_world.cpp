@@ -106,13 +106,14 @@ class MpiWorld final : public World {
         channel_(std::move(channel)) {}
 
   ~MpiWorld() override {
+    if (hub_->over()) return;  // MPI stays as it is: to ask it for progress may wait for the rank that failed
     try {
       // What was sent goes out while there is somebody to send it.
       hub_->poll({rank(), [&] { return channel_->unsent_bytes() == 0; }, [] { return "messages being received"; }});
       if (channel_->started_mpi()) communicator_->leave_together();
       else if (hub_->spread) hub_->spread({News::Kind::left, rank()});
       channel_->close_in_order();
-    } catch (...) {  // the world is over: MPI stays as it is
+    } catch (...) {  // the world is over now
     }
   }
   Communicator& communicator() const override { return *communicator_; }
