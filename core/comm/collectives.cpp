@@ -11,9 +11,9 @@ namespace plait {
 namespace {
 
 // At once, every rank reads all of every other's data, in one step a slot; by slices, each reduces a part and hands it
-// on, in two steps. Two ranks move as many bytes either way, so that at once is faster at every size (tests/bench); more
-// ranks gain once bytes count for more than steps.
-bool is_at_once(int ranks, int64_t bytes) { return ranks <= 2 || bytes <= 64 << 10; }
+// on, in two. Two ranks exchange as many bytes either way, but copy fewer by slices: 113 against 147 us at 1 MiB. More
+// ranks gain as soon as bytes count for more than steps.
+bool is_at_once(int ranks, int64_t bytes) { return ranks == 1 || bytes <= (ranks == 2 ? 512 << 10 : 64 << 10); }
 
 CallHeader header(Call call, const TensorView& data, Reduction reduction = Reduction::sum, int root = 0) {
   return {call, reduction, static_cast<uint16_t>(root), static_cast<int32_t>(data.dtype), data.bytes()};
@@ -109,9 +109,15 @@ void Collectives::reduce_by_slices(const TensorView& data, const CallHeader& cal
   in_pieces(call.bytes, limit, [&](int64_t begin, int64_t bytes) {
     const int64_t slice = (bytes / element_bytes + size() - 1) / size() * element_bytes;
     auto slice_bytes = [&](int of) { return std::clamp<int64_t>(bytes - of * slice, 0, slice); };
-    copy_bytes(exchange_->slot(), data.data + begin, bytes);
+    // This rank's own slice is read where it lies, if typed loops may.
+    std::byte* own = data.data + begin + rank() * slice;
+    const bool aligned = reinterpret_cast<uintptr_t>(own) % element_bytes == 0;
+    for (int peer = 0; peer < size(); ++peer)
+      if (peer != rank() || !aligned)
+        copy_bytes(exchange_->slot() + peer * slice, data.data + begin + peer * slice, slice_bytes(peer));
     exchange_->publish(call, Pattern::scatter, slice);
     collect();
+    if (aligned) peers_[rank()] = own;
     exchange_->finish();
     // The slots of the step before stay readable while the next is filled.
     reduce_in_order(data.dtype, reduction, peers_, slice_bytes(rank()) / element_bytes, exchange_->slot());
