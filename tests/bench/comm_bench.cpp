@@ -175,8 +175,8 @@ int run_processes(int argc, char** argv, int rounds) {
       if (rank == 0) report(bytes, contenders, figures);
     }
     if (rank == 0) {
-      std::printf("load average before %.1f, after %.1f, of %d cores: 2 of it is this benchmark\n", load_before,
-                  load(), usable_processors());
+      std::printf("load average before %.1f, after %.1f, of %ld cores: 2 of it is this benchmark\n", load_before,
+                  load(), sysconf(_SC_NPROCESSORS_ONLN));
       figures.about({{"benchmark", "comm"}, {"ranks", 2}, {"load_before", load_before}, {"load_after", load()}});
       status = figures.finish();
     }
