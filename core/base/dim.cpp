@@ -159,18 +159,26 @@ static bool is_identifier(std::string_view name) {
 
 std::string Dim::text(const SymbolTable& table) const {
   if (is_constant()) return cat(constant());
-  std::string out;
-  for (auto term = terms_.rbegin(); term != terms_.rend(); ++term) {  // the constant term comes last
-    if (!out.empty()) out += " + ";
-    bool number = term->coefficient != 1 || term->symbols.empty();
-    if (number) append(out, term->coefficient);
-    for (size_t i = 0; i < term->symbols.size(); ++i) {
-      if (number || i) out += "*";
-      const std::string& name = table[term->symbols[i]].name;
-      out += is_identifier(name) ? name : quote(name, std::string::npos);
-    }
+  // By names, the constant term last: numbers of symbols follow from the order in which a text names them, so that a text
+  // in the order of numbers would not read back to itself.
+  std::vector<std::pair<std::vector<std::string>, int64_t>> terms;
+  int64_t rest = 0;
+  for (const Term& term : terms_) {
+    std::vector<std::string> names;
+    for (SymbolId id : term.symbols) names.push_back(table[id].name);
+    std::sort(names.begin(), names.end());
+    if (names.empty()) rest = term.coefficient;
+    else terms.emplace_back(std::move(names), term.coefficient);
   }
-  return out;
+  std::sort(terms.begin(), terms.end());
+  std::string out;
+  for (const auto& [names, coefficient] : terms) {
+    if (!out.empty()) out += " + ";
+    if (coefficient != 1) out += cat(coefficient, "*");
+    for (size_t i = 0; i < names.size(); ++i)
+      out += cat(i ? "*" : "", is_identifier(names[i]) ? names[i] : quote(names[i], std::string::npos));
+  }
+  return rest ? cat(out, " + ", rest) : out;
 }
 
 namespace {

@@ -105,6 +105,19 @@ TEST(Dim, IsArithmetic) {
   for (const char* bad : {"", "a +", "* 2", "\"open"}) EXPECT_THROW(Dim::parse(bad, table), Error) << bad;
 }
 
+/// Whatever numbers a reader gives the symbols, the text of what it read is the text that it read.
+TEST(Dim, TextReadsBackToItself) {
+  for (const char* text : {"a + s", "s", "2*b*s + past + 1", "a*d + b + c*d", "-1*\"x y\" + z + -3"}) {
+    std::string now = text;
+    for (int round = 0; round < 3; ++round) {
+      SymbolTable table;
+      const std::string next = Dim::parse(now, table).text(table);
+      if (round) EXPECT_EQ(next, now);
+      now = next;
+    }
+  }
+}
+
 TEST(Dim, SaturatesInsteadOfOverflowing) {
   SymbolTable table;
   Dim s = Dim::symbol(table.intern("s"));
