@@ -281,7 +281,8 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(set(rows["MatMul"]) >= {"dims", "gradient", "kernels", "doc"}, True)
         self.assertTrue(any(kernel["isa"] == "reference" for kernel in rows["plait.Linear"]["kernels"]))
         self.assertEqual({op for op, row in rows.items() if not row["kernels"] and not row.get("written_as")},
-                         {"If", "Loop", "Scan", "plait.Sizes", "plait.State"})
+                         {"If", "Loop", "Scan", "plait.Sizes", "plait.State", "plait.AllReduce", "plait.AllGather",
+                          "plait.ReduceScatter", "plait.AllToAll", "plait.Shard"})
         self.assertIn("plait.Linear", self.call("ops")[0])
         self.assertIn("cache_bytes", self.call("options")[0])
 

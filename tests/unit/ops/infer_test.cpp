@@ -57,7 +57,7 @@ TEST(Infer, Layout) {
   EXPECT_EQ(net.type(net.node("Squeeze", {net.input("2 1 3 1")})), "f32[2, 3]");
   EXPECT_EQ(net.type(net.node("Squeeze", {net.input("b 1 s 1")})), "f32[b, s]");
   EXPECT_EQ(net.type(net.node("Concat", {x, net.input("b t 768")}, attrs({{"axis", int64_t{1}}}))),
-            "f32[b, t + s, 768]");
+            "f32[b, s + t, 768]");
   EXPECT_EQ(net.type(net.node("Expand", {net.input("b 1 8"), net.ints({2, 1, 5, 1})})), "f32[2, b, 5, 8]");
   EXPECT_EQ(net.type(net.node("Expand", {net.input("b 1 8"), net.ints({-1, 5, -1})})), "f32[b, 5, 8]");
   EXPECT_EQ(net.type(net.node("Tile", {x, net.ints({1, 2, 1})})), "f32[b, 2*s, 768]");

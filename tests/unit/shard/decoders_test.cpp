@@ -88,7 +88,9 @@ class ShardedFamily : public testing::TestWithParam<ZooModel> {};
 TEST_P(ShardedFamily, EqualsTheWhole) {
   const Raised one = raised(imported(GetParam()));
   ASSERT_TRUE(one.decoder.recognised);
-  for (const char* mesh : {"tensor=2", "tensor=4"}) expect_equals_whole(one, mesh);
+  // Gemma 4's weights make much of little: its logits differ by 5e-4 of the largest between instruction sets.
+  const double tolerance = GetParam().family == "gemma4" ? 1e-3 : 2e-5;
+  for (const char* mesh : {"tensor=2", "tensor=4"}) expect_equals_whole(one, mesh, tolerance);
 }
 
 std::string test_name(const testing::TestParamInfo<ZooModel>& info) {
@@ -125,6 +127,9 @@ TEST(Shard, FindsTheSumsOfALayer) {
       // Two of three layers are convolutions, whose packed projections stay whole; queries and keys of the third are
       // normalised as rows of all heads.
       {"lfm2", "all_gather 3 all_reduce 5"},
+      {"lfm2_moe", "all_gather 1 all_reduce 4"},
+      // Besides its layers' eight and the embedding's: a second embedding, by layer, and what is projected beside it.
+      {"gemma4", "all_gather 1 all_reduce 11"},
   };
   for (const ZooModel& model : families()) {
     const Raised one = raised(imported(model));
