@@ -101,6 +101,12 @@ Dim Dim::operator+(const Dim& other) const {
 Dim Dim::operator-(const Dim& other) const { return *this + other * Dim(-1); }
 
 Dim Dim::operator*(const Dim& other) const {
+  // Sizes of real models have a handful of terms; a few bytes of a file can ask for any number.
+  constexpr size_t most_products = 4096;
+  if (terms_.size() * other.terms_.size() > most_products)
+    throw Error(Code::unsupported,
+                cat("a size is the product of sums of ", terms_.size(), " and ", other.terms_.size(), " terms"),
+                "sizes are followed as long as they have a few terms");
   Dim out;
   for (const Term& a : terms_)
     for (const Term& b : other.terms_) {

@@ -59,7 +59,7 @@ class Dim {
 
   Dim operator+(const Dim& other) const;
   Dim operator-(const Dim& other) const;
-  Dim operator*(const Dim& other) const;
+  Dim operator*(const Dim& other) const;  ///< throws Error(unsupported) where thousands of terms would be multiplied
   /// The exact quotient as polynomials, if there is one: (4*b*s) / (2*s) = 2*b.
   std::optional<Dim> divided(const Dim& by) const;
 

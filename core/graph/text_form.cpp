@@ -222,6 +222,7 @@ class Reader {
     out.dims.emplace();
     if (take("]")) return out;
     do {
+      if (out.dims->size() == static_cast<size_t>(Shape::max_rank)) bad("a type of too many dimensions");
       size_t end = at_;
       for (bool inside = false; end < text_.size() && (inside || (text_[end] != ',' && text_[end] != ']')); ++end) {
         if (text_[end] == '\\') ++end;
@@ -244,6 +245,8 @@ class Reader {
   }
 
   Tensor elements(DType dtype, const Shape& shape) {
+    if (checked_elements({shape.begin(), shape.end()}, 64) > static_cast<int64_t>(text_.size() - at_))
+      bad("the shape has more elements than the text");
     Tensor wide(integral(dtype) ? DType::i64 : DType::f64, shape);
     for (int64_t i = 0; i < wide.elements(); ++i) {
       if (integral(dtype)) wide.as<int64_t>()[i] = integer();

@@ -231,18 +231,16 @@ bool spread_evenly(const Dims& wide, const Dims& narrow, SymbolId batch) {
   if (narrow.size() > wide.size()) return false;
   int64_t all = leading_heads(wide, batch).value_or(0), some = leading_heads(narrow, batch).value_or(0);
   if (all < 1 || some < 1 || all % some) return false;
-  for (int64_t head = 0; head < all; ++head) {
-    int64_t rest = head, place = 0, unit = 1;
-    for (size_t back = 3; back <= wide.size(); ++back) {  // from the innermost leading axis outwards
-      int64_t size = wide[wide.size() - back].substitute(batch, Dim(1)).constant(), at = rest % size;
-      rest /= size;
-      if (back > narrow.size()) continue;
-      int64_t own = narrow[narrow.size() - back].substitute(batch, Dim(1)).constant();
-      if (own != 1 && own != size) return false;
-      place += own == 1 ? 0 : at * unit;
-      unit *= own;
-    }
-    if (place != head / (all / some)) return false;
+  bool split = false;  // an axis of heads that differ: further out, all have to
+  for (size_t back = 3; back <= wide.size(); ++back) {  // from the innermost leading axis outwards
+    auto size_in = [&](const Dims& dims) {
+      return back > dims.size() ? 1 : dims[dims.size() - back].substitute(batch, Dim(1)).constant();
+    };
+    const int64_t size = size_in(wide), own = size_in(narrow);
+    if (own != 1 && own != size) return false;
+    if (size == 1) continue;
+    if (own == 1 && split) return false;
+    split = split || own == size;
   }
   return true;
 }

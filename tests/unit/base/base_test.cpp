@@ -118,6 +118,17 @@ TEST(Dim, TextReadsBackToItself) {
   }
 }
 
+/// What 200 bytes of text can ask for: 2^30 terms.
+TEST(Dim, ProductsHaveALimit) {
+  SymbolTable table;
+  Dim product(1);
+  auto multiply = [&] {
+    for (int i = 0; i < 30; ++i)
+      product = product * (Dim::symbol(table.fresh("a")) + Dim::symbol(table.fresh("b")));
+  };
+  EXPECT_THROW(multiply(), Error);
+}
+
 TEST(Dim, SaturatesInsteadOfOverflowing) {
   SymbolTable table;
   Dim s = Dim::symbol(table.intern("s"));

@@ -27,7 +27,9 @@ TEST(TextForm, ErrorsNameTheLine) {
   for (const char* bad : {"input %0 : f32[1]\nnonsense", "input %0 : f32[1]\noutput %1",
                           "input %0 : f32[1]\ninput %0 : f32[1]", "input %0 : f99[1]\nx",
                           "const %0 = stack (inline : f32[1] = 1), (inline : f32[2] = 1 2)",
-                          "input %0 : f32[1]\nnode \"\" : %1 : f32[1] = Neg(%0", "input %0 : f32[1]\nbody \"x\" {"}) {
+                          "input %0 : f32[1]\nnode \"\" : %1 : f32[1] = Neg(%0", "input %0 : f32[1]\nbody \"x\" {",
+                          "input %0 : f32[1, 1, 1, 1, 1, 1, 1, 1, 1]",
+                          "const %0 = inline : f16[77777777777] = 0.5"}) {
     try {
       parse_graph(bad);
       FAIL() << bad;
