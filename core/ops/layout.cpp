@@ -80,7 +80,8 @@ void infer_expand(InferContext& context) {
   }
   const Dims* elements = context.contents(0);
   if (elements && rank == 0) context.set_contents(0, *elements);
-  if (const Dim* value = single(elements); value && rank == 1 && out[0].is_constant() && out[0].constant() <= 64)
+  const bool listed = rank == 1 && out[0].is_constant() && out[0].constant() >= 0 && out[0].constant() <= 64;
+  if (const Dim* value = single(elements); value && listed)
     context.set_contents(0, Dims(static_cast<size_t>(out[0].constant()), *value));
   else if (elements && rank == 1 && !single(elements)) context.set_contents(0, *elements);
   context.set_dims(0, std::move(out));

@@ -325,5 +325,17 @@ TEST(Infer, TheFilesWordStandsForUnknownSizes) {
   EXPECT_EQ(net.type(node.outputs[0]), "i64[2, tokens]");
 }
 
+TEST(Infer, ExpandToLessThanNothing) {
+  OpSet ops;
+  register_ops(ops);
+  Graph graph = parse_graph(R"(const %0 = inline : i64[1] = 3
+const %1 = inline : i64[1] = -5
+node "expand" : %2 : ?[...] = Expand(%0, %1)
+output %2
+)");
+  Knowledge knowledge;
+  EXPECT_THROW(infer_graph(ops, graph, knowledge), Error);
+}
+
 }  // namespace
 }  // namespace plait
