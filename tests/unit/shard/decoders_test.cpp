@@ -50,12 +50,13 @@ double error_of(const Tensor& got, const Tensor& expected) {
 const std::vector<std::vector<int32_t>> prompts{
     {1, 5, 9, 200, 3, 7, 7, 12, 31, 90, 4, 2, 18, 25, 33, 41, 8, 60, 11}, {3, 100, 17}, {44}};
 
-void expect_equals_whole(const Raised& raised, const std::string& mesh_text, double tolerance = 2e-5) {
+void expect_equals_whole(const Raised& raised, const std::string& mesh_text, double tolerance = 2e-5,
+                         Recipe recipe = Recipe::tensor) {
   SCOPED_TRACE(mesh_text);
   const Mesh mesh = Mesh::parse(mesh_text);
   const Step step = step_of(raised, prompts);
   const Tensor whole = run_lockstep({raised.graph}, Mesh(), step)[0];
-  const Sharded all = sharded(raised, mesh);
+  const Sharded all = sharded(raised, mesh, recipe);
   for (const Tensor& one : run_lockstep(all.graphs, mesh, step)) {
     ASSERT_EQ(one.shape(), whole.shape());
     EXPECT_LT(error_of(one, whole), tolerance);
@@ -101,6 +102,24 @@ std::string test_name(const testing::TestParamInfo<ZooModel>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Whole, ShardedFamily, testing::ValuesIn(families()), test_name);
 INSTANTIATE_TEST_SUITE_P(Quantised, ShardedFamily, testing::ValuesIn(families(false)), test_name);
+
+TEST(Shard, ExpertsAreHandedOutWhole) {
+  for (const ZooModel& model : families()) {
+    if (model.family != "mixtral" && model.family != "qwen3_moe") continue;
+    SCOPED_TRACE(model.name);
+    const Raised one = raised(imported(model));
+    const Mesh mesh = Mesh::parse("tensor=2");
+    int stacks = 0;
+    for (const auto& [id, sharding] : sharded(one, mesh, Recipe::expert).plan.weights) {
+      const Shape shape = one.graph.value(id).constant->shape();
+      if (shape.rank() != 3 || shape[0] == 1) continue;  // a vector that is spread out over tokens
+      ++stacks;
+      EXPECT_EQ(text(sharding, mesh), "[tensor, -, -]");
+    }
+    EXPECT_EQ(stacks, 6);
+    expect_equals_whole(one, "tensor=2", 2e-5, Recipe::expert);
+  }
+}
 
 /// What a decoder of `layers` layers owes: a sum behind the embedding and two a layer, as Megatron has them, and the
 /// logits together at the end.
