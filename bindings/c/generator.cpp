@@ -55,6 +55,8 @@ std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
   CompileOptions compile = model_->compile_options();
   compile.dtype = dtype_of(settings_);
   compile.exact_activations = settings_.text("activations") == "exact";
+  compile.mesh = Mesh::parse(settings_.text("mesh"));
+  compile.seeds = settings_.texts("seeds");
   for (std::string& pass : settings_.texts("off")) compile.off.insert(std::move(pass));
   auto engine = make_engine(opened.imported.graph, compile, engine_options(settings_, opened.config), &progress);
   progress.check();

@@ -15,7 +15,8 @@ constexpr Pass plain_passes[] = {
 constexpr Pass ragged_passes[] = {
     {"interface", interface},  // one symbol each for batch, sequence and past, so that sizes compare
     {"fold", fold},           {"raise", raise},  // canonical ops, cache in pages, tokens as one row
-    {"fuse", fuse},  // what kernels do better in one go; after all that reasons about single ops
+    {"shard", shard},  // this rank's part of it, and what the ranks say to each other
+    {"fuse", fuse},    // what kernels do better in one go; after all that reasons about single ops
     {"scan", scan},
 };
 
@@ -70,7 +71,7 @@ bool raised(Graph& graph, PassContext& context) {
 }  // namespace
 
 PlainModel compile_plain(Graph graph, const CompileOptions& options) {
-  PassContext context{options, {}, {}, false};
+  PassContext context{options, {}, {}, {}, false};
   PlainModel out;
   out.interface = find_interface(graph, options.ops);
   free_mask(graph, out.interface);
@@ -83,7 +84,7 @@ PlainModel compile_plain(Graph graph, const CompileOptions& options) {
 
 RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
                            const std::function<RaggedBounds(const Decoder&)>& choose) {
-  PassContext context{options, {}, {}, false};
+  PassContext context{options, {}, {}, {}, false};
   RaggedModel out;
   if (raised(graph, context)) {
     run_passes(std::span(ragged_passes).subspan(3), graph, context);
@@ -112,7 +113,7 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
 }
 
 Decoder recognise(Graph graph, const CompileOptions& options) {
-  PassContext context{options, {}, {}, false};
+  PassContext context{options, {}, {}, {}, false};
   raised(graph, context);
   return std::move(context.decoder);
 }

@@ -11,6 +11,7 @@ namespace plait {
 void interface(Graph& graph, PassContext& context);
 void fold(Graph& graph, PassContext& context);
 void raise(Graph& graph, PassContext& context);
+void shard(Graph& graph, PassContext& context);
 void fuse(Graph& graph, PassContext& context);
 void scan(Graph& graph, PassContext& context);
 

@@ -13,6 +13,7 @@
 #include "core/graph/infer.h"
 #include "core/graph/schema.h"
 #include "core/passes/decoder.h"
+#include "core/passes/shard.h"
 
 namespace plait {
 
@@ -33,6 +34,10 @@ struct CompileOptions {
   /// Of a decoder whose file rounds activations to 8 bits: whether products take them as they are. Nearer to what the
   /// weights alone give than the file is; else such a graph runs as it says.
   bool exact_activations = false;
+  /// The ranks that a decoder is spread over, and for which of them to compile; all compile the same but for their parts.
+  Mesh mesh = {};
+  int64_t rank = 0;
+  std::vector<std::string> seeds;  ///< how: see `seeds_of` (core/passes/shard.h)
 };
 
 /// What running parts of a graph may cost one compilation: a file of some bytes can ask for years of work, and for any
@@ -47,6 +52,7 @@ struct PassContext {
   const CompileOptions& options;
   Knowledge knowledge;  ///< contents of small integer values, symbolic; kept by `fold`
   Decoder decoder;      ///< what `raise` recognised
+  ShardPlan plan;       ///< of `shard`; empty on one rank
   /// Whether `fold` leaves quantised matrices for `raise` to find, rather than computing what they stand for.
   bool keep_quantised = false;
   /// Shared, so that it can be used up where the context is constant.

@@ -460,4 +460,14 @@ ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, 
   return Sharder(graph, ops, mesh, rank, seeds).run();
 }
 
+void shard(Graph& graph, PassContext& context) {
+  const CompileOptions& options = context.options;
+  if (options.mesh.ranks() == 1 || !context.decoder.recognised) return;
+  // Places are chosen for a step of a few sequences, of which some are read.
+  for (const auto& [name, typical] : {std::pair("t", 16), std::pair("r", 4)})
+    if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = typical;
+  const ShardSeeds seeds = seeds_of(graph, options.ops, options.mesh, options.seeds);
+  context.plan = shard(graph, options.ops, options.mesh, options.rank, seeds);
+}
+
 }  // namespace plait

@@ -28,6 +28,10 @@ enum class Recipe {
 ShardSeeds recipe_seeds(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const AxisId> axes,
                         Recipe recipe = Recipe::tensor);
 
+/// What a user's texts ask for; none of them: the recipe of the mesh's axis `tensor`. Throws Error(invalid_argument)
+/// for what they do not say clearly, and for what cuts nothing.
+ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const std::string> texts);
+
 /// What the ranks say to each other in one run, at the symbols' typical sizes.
 struct PlannedCollective {
   Collective step;

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/passes/shard.h"
 
 namespace plait {
@@ -275,6 +276,18 @@ class Seeding {
 ShardSeeds recipe_seeds(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const AxisId> axes,
                         Recipe recipe) {
   return Seeding(graph, ops, mesh, axes, recipe).run();
+}
+
+ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const std::string> texts) {
+  Recipe recipe = Recipe::tensor;
+  for (const std::string& text : texts) {
+    if (text == "tensor") recipe = Recipe::tensor;
+    else if (text == "expert") recipe = Recipe::expert;
+    else
+      throw Error(Code::invalid_argument, cat("seeds are ", quote(text), ", which is no recipe"),
+                  "the recipes are tensor, expert");
+  }
+  return recipe_seeds(graph, ops, mesh, mesh.parts("tensor"), recipe);
 }
 
 }  // namespace plait
