@@ -71,7 +71,7 @@ bool raised(Graph& graph, PassContext& context) {
 }  // namespace
 
 PlainModel compile_plain(Graph graph, const CompileOptions& options) {
-  PassContext context{options, {}, {}, {}, false};
+  PassContext context{options, {}, {}, false};
   PlainModel out;
   out.interface = find_interface(graph, options.ops);
   free_mask(graph, out.interface);
@@ -84,7 +84,7 @@ PlainModel compile_plain(Graph graph, const CompileOptions& options) {
 
 RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
                            const std::function<RaggedBounds(const Decoder&)>& choose) {
-  PassContext context{options, {}, {}, {}, false};
+  PassContext context{options, {}, {}, false};
   RaggedModel out;
   if (raised(graph, context)) {
     run_passes(std::span(ragged_passes).subspan(3), graph, context);
@@ -113,7 +113,7 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
 }
 
 Decoder recognise(Graph graph, const CompileOptions& options) {
-  PassContext context{options, {}, {}, {}, false};
+  PassContext context{options, {}, {}, false};
   raised(graph, context);
   return std::move(context.decoder);
 }

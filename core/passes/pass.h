@@ -37,7 +37,7 @@ struct CompileOptions {
   /// The ranks that a decoder is spread over, and for which of them to compile; all compile the same but for their parts.
   Mesh mesh = {};
   int64_t rank = 0;
-  std::vector<std::string> seeds;  ///< how: see `seeds_of` (core/passes/shard.h)
+  std::vector<std::string> seeds = {};  ///< how: see `seeds_of` (core/passes/shard.h)
 };
 
 /// What running parts of a graph may cost one compilation: a file of some bytes can ask for years of work, and for any
@@ -52,11 +52,11 @@ struct PassContext {
   const CompileOptions& options;
   Knowledge knowledge;  ///< contents of small integer values, symbolic; kept by `fold`
   Decoder decoder;      ///< what `raise` recognised
-  ShardPlan plan;       ///< of `shard`; empty on one rank
   /// Whether `fold` leaves quantised matrices for `raise` to find, rather than computing what they stand for.
   bool keep_quantised = false;
   /// Shared, so that it can be used up where the context is constant.
   std::shared_ptr<EvaluationRoom> room = std::make_shared<EvaluationRoom>();
+  ShardPlan plan = {};  ///< of `shard`; empty on one rank
 };
 
 struct Pass {

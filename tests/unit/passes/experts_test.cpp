@@ -226,7 +226,7 @@ struct Layer {
     Graph graph = import_bytes(blob_of(file().bytes()), {}, world.ops).graph;
     for (bool folded : {false, true}) {
       const CompileOptions options = world.options();
-      PassContext context{options, {}, {}, {}, false};
+      PassContext context{options, {}, {}, false};
       if (folded) fold(graph, context);
       Evaluator evaluator(context, graph);
       for (const auto& [symbol, size] : {std::pair{"b", int64_t{1}}, {"s", tokens}, {"t", tokens}})
