@@ -13,6 +13,18 @@ DType dtype_of(const Settings& settings) {
   return name == "file" ? DType::none : dtype_from_name(name);
 }
 
+}  // namespace
+
+CompileOptions generator_compile_options(ModelObject& model, const Settings& settings) {
+  CompileOptions out = model.compile_options();
+  out.dtype = dtype_of(settings);
+  out.exact_activations = settings.text("activations") == "exact";
+  out.mesh = Mesh::parse(settings.text("mesh"));
+  out.seeds = settings.texts("seeds");
+  for (std::string& pass : settings.texts("off")) out.off.insert(std::move(pass));
+  return out;
+}
+
 EngineOptions engine_options(const Settings& settings, const ModelConfig& config) {
   EngineOptions out;
   out.threads = static_cast<int>(settings.integer("threads"));
@@ -24,13 +36,14 @@ EngineOptions engine_options(const Settings& settings, const ModelConfig& config
   out.step_sequences = settings.integer("running");
   out.step_rows = std::max(out.step_rows, out.step_sequences);
   out.context = settings.integer("context") > 0 ? settings.integer("context") : config.context;
+  out.rank_timeout_s = static_cast<double>(settings.integer("rank_timeout_ms")) / 1000;
   return out;
 }
 
-}  // namespace
-
-GeneratorObject::GeneratorObject(std::shared_ptr<ModelObject> model, Settings settings)
-    : model_(std::move(model)),
+GeneratorObject::GeneratorObject(std::shared_ptr<ModelObject> model, Settings settings,
+                                 std::shared_ptr<WorldObject> world)
+    : world_(std::move(world)),
+      model_(std::move(model)),
       settings_(std::move(settings)),
       loading_([this](LoadProgress& progress) { return load(progress); }) {
   loading_.start();
@@ -52,13 +65,10 @@ static void await_model(const ModelObject& model, LoadProgress& progress) {
 std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
   await_model(*model_, progress);
   const OpenedModel& opened = model_->opened();
-  CompileOptions compile = model_->compile_options();
-  compile.dtype = dtype_of(settings_);
-  compile.exact_activations = settings_.text("activations") == "exact";
-  compile.mesh = Mesh::parse(settings_.text("mesh"));
-  compile.seeds = settings_.texts("seeds");
-  for (std::string& pass : settings_.texts("off")) compile.off.insert(std::move(pass));
-  auto engine = make_engine(opened.imported.graph, compile, engine_options(settings_, opened.config), &progress);
+  const CompileOptions compile = generator_compile_options(*model_, settings_);
+  const EngineOptions engine_settings = engine_options(settings_, opened.config);
+  std::shared_ptr<World> world = world_ ? world_->lend(*model_, settings_) : nullptr;
+  auto engine = make_engine(opened.imported.graph, compile, engine_settings, &progress, std::move(world));
   progress.check();
   SchedulerOptions options{settings_.integer("queue"), settings_.integer("running")};
   auto scheduler = std::make_shared<Scheduler>(std::move(engine), model_->text(), options, &model_->log());
@@ -170,6 +180,14 @@ using namespace plait::c_api;
 plait_status plait_generator_create(plait_model* model, plait_options* options, plait_generator** out) {
   return create(out, [&] {
     return std::make_shared<GeneratorObject>(object_of<ModelObject>(model), settings_of(options, for_generator));
+  });
+}
+
+plait_status plait_generator_create_on(plait_world* world, plait_model* model, plait_options* options,
+                                       plait_generator** out) {
+  return create(out, [&] {
+    return std::make_shared<GeneratorObject>(object_of<ModelObject>(model), settings_of(options, for_generator),
+                                             object_of<WorldObject>(world));
   });
 }
 

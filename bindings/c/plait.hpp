@@ -179,12 +179,34 @@ class Request : public Handle<plait_request, plait_request_release> {
   }
 };
 
+class World : public Handle<plait_world, plait_world_release> {
+ public:
+  World() = default;
+  explicit World(const Options& options)
+      : Handle(made<plait_world>([&](plait_world** out) { return plait_world_open(options.get(), out); })) {}
+  int32_t rank() const { return numbers().first; }
+  int32_t size() const { return numbers().second; }
+  void serve() const { check(plait_world_serve(handle_)); }
+  void close() const { check(plait_world_close(handle_)); }
+
+ private:
+  std::pair<int32_t, int32_t> numbers() const {
+    int32_t rank = 0, size = 0;
+    check(plait_world_rank(handle_, &rank, &size));
+    return {rank, size};
+  }
+};
+
 class Generator : public Handle<plait_generator, plait_generator_release> {
  public:
   using Handle::Handle;
   explicit Generator(const Model& model, const Options& options = {})
       : Handle(made<plait_generator>(
             [&](plait_generator** out) { return plait_generator_create(model.get(), options.get(), out); })) {}
+  Generator(const World& world, const Model& model, const Options& options)
+      : Handle(made<plait_generator>([&](plait_generator** out) {
+          return plait_generator_create_on(world.get(), model.get(), options.get(), out);
+        })) {}
   /// False when the time is over.
   bool wait(int64_t timeout_ms = -1) const {
     plait_status status = plait_generator_wait(handle_, timeout_ms);

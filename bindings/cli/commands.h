@@ -30,6 +30,8 @@ struct ModelArguments {
   int64_t threads = 0;    ///< 0: all processors
   std::string dtype = "file";
   std::vector<std::string> options;  ///< KEY=VALUE of anything in plait_options_describe
+  std::string mesh;                  ///< "": one rank
+  std::vector<std::string> seeds;    ///< how the mesh cuts weights; none: as the library likes
 };
 
 struct GenerateArguments : ModelArguments {

@@ -20,6 +20,14 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
 /// Sets an option that the user wrote. Throws UsageError when it does not fit.
 void set_option(plait_api::Options& options, const std::string& key, const std::string& value);
 
+/// The world of the processes that mpirun started, if it did and there is a mesh to spread over them; else none. On ranks
+/// but 0 a command does nothing but serve.
+plait_api::World open_world(const ModelArguments& arguments);
+bool is_worker(const plait_api::World& world);
+/// Of threads, or on the world's processes.
+plait_api::Generator make_generator(const plait_api::World& world, const plait_api::Model& model,
+                                    const plait_api::Options& options);
+
 /// "1,5,7", blanks allowed. Throws UsageError.
 std::vector<int32_t> parse_ids(std::string_view text);
 

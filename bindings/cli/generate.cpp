@@ -194,10 +194,12 @@ int generate(const GenerateArguments& arguments) {
   bool own_text = arguments.has_ids && !stops;
   if (own_text) options.model.set("tokenizer", "late");
 
+  plait_api::World world = open_world(arguments);
+  if (is_worker(world)) return world.serve(), exit_ok;
   catch_interrupt();
   options.model.set("background", "true");
   plait_api::Model model(arguments.model, options.model);
-  plait_api::Generator generator(model, options.rest);
+  plait_api::Generator generator = make_generator(world, model, options.rest);
   // The tokenizer loads beside the weights, or with prompts of ids not yet.
   if (!load(generator) || !load(model)) return exit_interrupted;
   timings.load_s = seconds_since(timings.start);

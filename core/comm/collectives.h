@@ -36,9 +36,9 @@ class Collectives final : public Communicator {
   /// A barrier of ranks that are about to leave: for worlds that must end together.
   void leave_together();
 
-  /// Opaque bytes instead of a tensor, whose length the receiver does not know and waits for without end (world.h).
+  /// Opaque bytes instead of a tensor, whose length the receiver does not know; `patient`: waits for without end (world.h).
   void send_command(std::span<const std::byte> bytes, int to);
-  std::vector<std::byte> receive_command(int from);
+  std::vector<std::byte> receive_command(int from, bool patient);
 
  private:
   void reduce_at_once(const TensorView& data, const CallHeader& call, Reduction reduction);

@@ -24,9 +24,11 @@ using Profile = std::map<std::string, ProfileRow>;
 class Executor {
  public:
   /// All entries of the program must be in the store. What the run needs beside them is taken from `room`; none: from
-  /// one of its own, of the default size.
+  /// one of its own, of the default size. `groups`: those of the program, in its order, which outlive the executor. A
+  /// program with groups is run by all their ranks at once, and cannot be cancelled while it runs, for the others would
+  /// wait; a run that throws leaves them waiting until somebody aborts the world.
   Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool,
-           std::shared_ptr<RunRoom> room = nullptr);
+           std::shared_ptr<RunRoom> room = nullptr, std::vector<Communicator*> groups = {});
   ~Executor();
 
   /// Runs the whole program. `inputs` in the program's order; their shapes bind the symbols, and a shape that does
@@ -53,6 +55,8 @@ class Executor {
   void execute(size_t index);
   void compute(const Instruction& instruction);
   void write_sizes(const Instruction& instruction);
+  void collective(const Instruction& instruction);
+  std::span<std::byte> scratch(int64_t bytes);
   Executor& body(size_t index, size_t which);
   int64_t single(const Instruction& instruction, size_t input) const;
   TensorView copy(const TensorView& from, BufferId id);
@@ -69,6 +73,7 @@ class Executor {
   const Store& store_;
   ThreadPool& pool_;
   std::shared_ptr<RunRoom> room_;
+  std::vector<Communicator*> groups_;
   std::vector<Tensor> entries_;                 ///< the program's store entries
   std::vector<TensorView> views_;               ///< by buffer, for the present symbol values
   std::vector<std::shared_ptr<Blob>> unsized_;  ///< memory of buffers whose size depends on data

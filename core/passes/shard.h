@@ -43,6 +43,7 @@ struct PlannedCollective {
 struct ShardPlan {
   std::vector<PlannedCollective> collectives;
   std::map<ValueId, Sharding> weights;  ///< as they are used, by value of the global graph
+  std::map<std::string, Sharding, std::less<>> states;  ///< by key of the Store
   std::vector<std::string> unruled;     ///< nodes whose op has no rule: they get whole operands
   double bytes() const {
     double out = 0;
