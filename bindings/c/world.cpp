@@ -115,8 +115,8 @@ std::shared_ptr<World> WorldObject::lend(const ModelObject& model, const Setting
   world_->broadcast_command(out.take());
   lent_ = true;
   return {world_.get(), [self = shared_from_this()](World*) {
-            std::lock_guard held(self->mutex_);
             try {
+              std::lock_guard held(self->mutex_);
               self->give_back();
             } catch (...) {  // the world is over: there is nobody left to tell
             }

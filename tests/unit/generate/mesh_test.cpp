@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <csignal>
 #include <chrono>
 #include <cmath>
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/comm/mpi_world.h"
 #include "core/generate/ranks.h"
 #include "tests/unit/models.h"
 
@@ -245,10 +248,10 @@ struct Fault {
   bool stalls;
 };
 
-class Faults : public testing::TestWithParam<Fault> {};
+class FaultyRank : public testing::TestWithParam<Fault> {};
 
 /// The engine says which rank it was within the bound, its end does not hang, and a new one works.
-TEST_P(Faults, NameTheRank) {
+TEST_P(FaultyRank, IsNamed) {
   const Fault fault = GetParam();
   const Graph graph = fixture_graph("llama-standard23");
   EngineOptions options = one_thread();
@@ -295,12 +298,61 @@ std::vector<Fault> faults() {
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Faults, testing::ValuesIn(faults()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(All, FaultyRank, testing::ValuesIn(faults()), [](const auto& info) {
   std::string name = std::string(info.param.mesh) + "_rank" + std::to_string(info.param.rank) + "_step" +
                      std::to_string(info.param.step) + (info.param.stalls ? "_stalls" : "_throws");
   std::replace_if(name.begin(), name.end(), [](char letter) { return !std::isalnum(letter); }, '_');
   return name;
 });
+
+// tests/unit/comm/mpi_faults.py runs this under mpirun; PLAIT_FAULT says what fails where: "dies 2 5". A rank that hears of
+// it prints a line that the script counts.
+TEST(Faults, OfProcesses) {
+  const char* text = std::getenv("PLAIT_FAULT");
+  if (!text) GTEST_SKIP() << "only under mpi_faults.py";
+  const auto words = split(text, ' ');
+  const std::string& fault = words[0];
+  const int culprit = std::stoi(words[1]), last = std::stoi(words[2]);
+  CommOptions comm;
+  comm.deadline_s = 1;
+  comm.share_memory = words[3] == "memory";
+  const char* plugin = std::getenv("PLAIT_MPI_PLUGIN");
+  std::shared_ptr<plait::World> world = open_mpi_world(comm, plugin ? plugin : "");
+  const Graph graph = fixture_graph("llama-standard23");
+  const CompileOptions compile = on_mesh("data=2,tensor=2");
+  EngineOptions options = one_thread();
+  options.before_step = [&](int64_t rank, int64_t step) {
+    if (rank != culprit || step != last) return;
+    if (fault == "dies") ::raise(SIGKILL);
+    if (fault == "throws") throw Error(Code::internal, "a fault for the test");
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+  };
+  const auto start = Clock::now();
+  std::string message;
+  try {
+    if (world->rank() == 0) {
+      auto engine = make_engine(graph, compile, options, nullptr, world);
+      auto a = engine->open({}, 0), b = engine->open({}, 0);
+      const std::vector<int32_t> ids = some_ids(2);
+      for (int step = 0; step <= last + 1; ++step) {
+        ASSERT_TRUE(engine->reserve(*a, 2) && engine->reserve(*b, 2));
+        Feed feeds[] = {{a.get(), ids, 1, {}, {}}, {b.get(), ids, 1, {}, {}}};
+        engine->step(feeds);
+      }
+    } else {
+      serve_engine(*world, graph, compile, options);
+    }
+  } catch (const Error& error) {
+    message = error.message();
+  }
+  EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 10);
+  if (world->rank() == culprit) return;
+  EXPECT_NE(message.find("rank " + std::to_string(culprit)), std::string::npos) << message;
+  world.reset();
+  // What is left of the world goes on by itself.
+  EXPECT_EQ(logits(*make_engine(graph, on_mesh("tensor=2"), one_thread()), some_ids(3)).size(), 3 * 512u);
+  if (!HasFailure()) std::printf("a rank heard of it\n");
+}
 
 }  // namespace
 }  // namespace plait::test
