@@ -4,6 +4,7 @@
 #include <random>
 
 #include "bindings/c/objects.h"
+#include "bindings/c/trace.h"
 
 namespace plait::c_api {
 namespace {
@@ -73,6 +74,7 @@ std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
   SchedulerOptions options{settings_.integer("queue"), settings_.integer("running")};
   auto scheduler = std::make_shared<Scheduler>(std::move(engine), model_->text(), options, &model_->log());
   if (settings_.boolean("profile")) scheduler->set_profiling(true);
+  if (settings_.boolean("trace")) scheduler->set_tracing(true);
   return scheduler;
 }
 
@@ -283,8 +285,25 @@ plait_status plait_generator_profile(plait_generator* generator, plait_tensor** 
   return create(json, [&] {
     auto rows = nlohmann::ordered_json::object();
     for (const auto& [op, row] : object_of<GeneratorObject>(generator)->scheduler().profile()) {
-      rows[op] = {{"seconds", row.seconds}, {"calls", row.calls}};
+      rows[op] = {{"seconds", row.seconds}, {"calls", row.calls}, {"waited", row.waited}};
     }
+    return text_tensor(rows.dump(1));
+  });
+}
+
+plait_status plait_generator_trace(plait_generator* generator, plait_tensor** json) {
+  return create(json,
+                [&] { return text_tensor(trace_text(object_of<GeneratorObject>(generator)->scheduler().trace())); });
+}
+
+plait_status plait_generator_ranks(plait_generator* generator, plait_tensor** json) {
+  return create(json, [&] {
+    auto rows = nlohmann::ordered_json::array();
+    for (const RankBytes& rank : object_of<GeneratorObject>(generator)->scheduler().stats().engine.ranks)
+      rows.push_back({{"rank", rows.size()},
+                      {"weight_bytes", rank.weights},
+                      {"cache_bytes", rank.cache},
+                      {"arena_bytes", rank.arena}});
     return text_tensor(rows.dump(1));
   });
 }

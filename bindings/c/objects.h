@@ -179,6 +179,7 @@ class SessionObject {
   /// `outputs`: numbers of those that are wanted.
   std::vector<Tensor> run(std::span<const TensorView> inputs, std::span<const int> outputs);
   void cancel() { room_->cancel(); }
+  std::vector<TraceEvent> trace();
 
  private:
   std::shared_ptr<ModelObject> model_;
@@ -187,6 +188,7 @@ class SessionObject {
   ThreadPool pool_;
   Store store_;
   std::mutex mutex_;
+  std::vector<TraceEvent> trace_;
   std::unique_ptr<Executor> executor_;
 };
 

@@ -64,6 +64,8 @@ constexpr OptionRow rows[] = {
      "name of a pass to leave out, for finding faults: \"raise\" runs a decoder's graph as its file says; \"fuse\"",
      0, 0, "", true},
     {"profile", Type::boolean, for_generator, "false", "measure seconds per op"},
+    {"trace", Type::boolean, for_generator | for_session, "false",
+     "record what each rank does when, up to a million events a rank"},
     {"kind", Type::choice, for_request, "generate",
      "generate; score: logits of every position of the prompt; embed: hidden states of the prompt", 0, 0,
      "generate score embed"},

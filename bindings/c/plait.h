@@ -315,8 +315,15 @@ typedef struct plait_generator_stats {
 } plait_generator_stats;
 
 PLAIT_API plait_status plait_generator_statistics(plait_generator* generator, plait_generator_stats* out);
-/* Seconds and calls per op as JSON {"op": {"seconds", "calls"}}; empty without the option "profile". */
+/* Seconds and calls per op as JSON {"op": {"seconds", "calls", "waited"}}, `waited` being the part of the seconds that went by
+ * until other ranks came; of rank 0; empty without the option "profile". */
 PLAIT_API plait_status plait_generator_profile(plait_generator* generator, plait_tensor** json);
+/* What each rank holds, as JSON: [{"rank", "weight_bytes", "cache_bytes", "arena_bytes"}, ...]; one without a mesh. What
+ * ranks of one process share counts for each of them here, and once in the statistics. */
+PLAIT_API plait_status plait_generator_ranks(plait_generator* generator, plait_tensor** json);
+/* With the option "trace": what each rank did when, computing, in collectives and waiting in them, as JSON for Chrome's
+ * trace viewer. */
+PLAIT_API plait_status plait_generator_trace(plait_generator* generator, plait_tensor** json);
 PLAIT_API plait_status plait_generator_release(plait_generator* generator);
 
 /* ---- Requests ------------------------------------------------------------------------------------------------
@@ -409,6 +416,8 @@ PLAIT_API plait_status plait_session_run(plait_session* session, const char* con
                                          int64_t output_count);
 /* The run under way ends with CANCELLED, between two of its nodes; those that wait for it go on. */
 PLAIT_API plait_status plait_session_cancel(plait_session* session);
+/* With the option "trace": as of generators. */
+PLAIT_API plait_status plait_session_trace(plait_session* session, plait_tensor** json);
 PLAIT_API plait_status plait_session_release(plait_session* session);
 
 #ifdef __cplusplus

@@ -251,6 +251,12 @@ class Generator : public Handle<plait_generator, plait_generator_release> {
   std::string profile() const {
     return tensor([&](plait_tensor** out) { return plait_generator_profile(handle_, out); }).text();
   }
+  std::string ranks() const {
+    return tensor([&](plait_tensor** out) { return plait_generator_ranks(handle_, out); }).text();
+  }
+  std::string trace() const {
+    return tensor([&](plait_tensor** out) { return plait_generator_trace(handle_, out); }).text();
+  }
 };
 
 class Session : public Handle<plait_session, plait_session_release> {
@@ -259,6 +265,9 @@ class Session : public Handle<plait_session, plait_session_release> {
   explicit Session(const Model& model, const Options& options = {})
       : Handle(made<plait_session>(
             [&](plait_session** out) { return plait_session_create(model.get(), options.get(), out); })) {}
+  std::string trace() const {
+    return tensor([&](plait_tensor** out) { return plait_session_trace(handle_, out); }).text();
+  }
   /// Ends the run that another thread has under way.
   void cancel() const { check(plait_session_cancel(handle_)); }
   /// The outputs of those names.

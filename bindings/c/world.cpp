@@ -101,7 +101,8 @@ std::shared_ptr<World> WorldObject::lend(const ModelObject& model, const Setting
   if (rank() != 0) throw Error(Code::invalid_argument, "generators are made on rank 0", "call plait_world_serve");
   if (closing_) throw Error(Code::closed, "the world is closed");
   if (lent_)
-    throw Error(Code::overloaded, "the world serves another generator", "release that one first: it serves one at a time");
+    throw Error(Code::overloaded, "the world serves another generator",
+                "release that one first: it serves one at a time");
   ByteWriter out;
   out.put(WorldCommand::serve);
   out.put_text(model.source().files->path_of(model.source().file));

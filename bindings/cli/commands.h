@@ -31,6 +31,7 @@ struct ModelArguments {
   std::string dtype = "file";
   std::vector<std::string> options;  ///< KEY=VALUE of anything in plait_options_describe
   std::string mesh;                  ///< "": one rank
+  std::string trace;                 ///< a file to write; "": none
   std::vector<std::string> seeds;    ///< how the mesh cuts weights; none: as the library likes
 };
 

@@ -46,6 +46,7 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
   if (!arguments.log_dir.empty()) out.model.set("log_dir", arguments.log_dir);
   set_option(out.rest, "threads", std::to_string(arguments.threads));
   set_option(out.rest, "dtype", arguments.dtype);
+  if (!arguments.trace.empty()) set_option(out.rest, "trace", "true");
   if (!arguments.mesh.empty()) set_option(out.rest, "mesh", arguments.mesh);
   for (const std::string& seed : arguments.seeds) set_option(out.rest, "seeds", seed);
   if (arguments.options.empty()) return out;
@@ -65,7 +66,8 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
 plait_api::World open_world(const ModelArguments& arguments) {
   // What mpirun, srun and the like tell the processes that they start.
   const char* const marks[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_SIZE"};
-  const bool started = std::any_of(std::begin(marks), std::end(marks), [](const char* mark) { return std::getenv(mark); });
+  const bool started =
+      std::any_of(std::begin(marks), std::end(marks), [](const char* mark) { return std::getenv(mark); });
   if (arguments.mesh.empty() || !started) return {};
   return plait_api::World(plait_api::Options());
 }
@@ -104,6 +106,13 @@ std::string read_all(const std::string& path) {
   std::string out{std::istreambuf_iterator<char>(file), {}};
   if (!file.good() && !file.eof()) throw UsageError("cannot read \"" + path + "\"");
   return out;
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  file.close();
+  if (!file) throw UsageError("cannot write \"" + path + "\"");
 }
 
 std::pair<std::string, std::string> name_and_value(const std::string& text, std::string_view option) {

@@ -28,6 +28,9 @@ bool is_worker(const plait_api::World& world);
 plait_api::Generator make_generator(const plait_api::World& world, const plait_api::Model& model,
                                     const plait_api::Options& options);
 
+/// Writes a text to a file. Throws UsageError when that cannot be.
+void write_file(const std::string& path, std::string_view text);
+
 /// "1,5,7", blanks allowed. Throws UsageError.
 std::vector<int32_t> parse_ids(std::string_view text);
 

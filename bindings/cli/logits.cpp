@@ -15,6 +15,7 @@ int logits(const LogitsArguments& arguments) {
   plait_api::Request request = generator.submit(ids, plait_api::Options().set("kind", "score"));
   plait_api::Tensor result = request.result();
   write_npy(arguments.out, result.view());
+  if (!arguments.trace.empty()) write_file(arguments.trace, generator.trace());
   return exit_ok;
 }
 

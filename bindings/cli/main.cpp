@@ -44,15 +44,18 @@ void add_model_arguments(CLI::App& command, ModelArguments& arguments, bool comp
   command.add_option("--log-dir", arguments.log_dir, "Where to keep what the library has to say, in small files");
   command.add_option("--threads", arguments.threads, "Threads to compute with; 0: as many as there are processors");
   command.add_option("--dtype", arguments.dtype, "Weights as file (as they are), f32 or bf16");
+  command.add_option("--trace", arguments.trace,
+                     "Write what each rank did when to this file, for Chrome's trace viewer");
   command.add_option("--option", arguments.options, "KEY=VALUE: any other option; `plait options` lists them")
       ->allow_extra_args(false);
 }
 
 /// What spreads a model over ranks.
 void add_mesh_arguments(CLI::App& command, ModelArguments& arguments) {
-  command.add_option("--mesh", arguments.mesh,
-                     "Spread the model over ranks: tensor=2 cuts its weights, data=2 shares requests out. Ranks are threads, "
-                     "or under mpirun processes");
+  command.add_option(
+      "--mesh", arguments.mesh,
+      "Spread the model over ranks: tensor=2 cuts its weights, data=2 shares requests out. Ranks are threads, "
+      "or under mpirun processes");
   command.add_option("--seeds", arguments.seeds, "How --mesh cuts the weights; `plait options` says more")
       ->allow_extra_args(false);
 }

@@ -228,6 +228,8 @@ std::vector<std::byte> Collectives::receive_command(int from, bool patient) {
   return bytes;
 }
 
+double Collectives::waited_s() const { return static_cast<double>(hub_->waited_ns()) * 1e-9; }
+
 std::unique_ptr<Communicator> Collectives::split(int color, int key) {
   struct Claim {
     int32_t color, key;

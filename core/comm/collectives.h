@@ -29,6 +29,7 @@ class Collectives final : public Communicator {
   void barrier() override;
   void send(const TensorView& data, int to) override;
   void recv(const TensorView& data, int from) override;
+  double waited_s() const override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view message) noexcept override;
   int failed_rank() const noexcept override;

@@ -100,8 +100,8 @@ std::vector<std::unique_ptr<World>> make_thread_world(int size, const CommOption
       return make_segment_group(hub, parent, std::move(group), own, Mapping::within_process);
     };
     auto exchange = std::make_unique<SegmentExchange>(hub, steps, members, rank);
-    worlds.push_back(make_world(std::make_shared<Collectives>(hub, std::move(exchange), make_group),
-                                usable_processors() / size));
+    worlds.push_back(
+        make_world(std::make_shared<Collectives>(hub, std::move(exchange), make_group), usable_processors() / size));
   }
   return worlds;
 }

@@ -145,20 +145,35 @@ void Executor::run(std::span<const TensorView> inputs) {
   if (!program_->refusal.empty()) throw Error(Code::bad_model, program_->refusal);
   bind(inputs);
   for (size_t i = 0; i < program_->instructions.size(); ++i) {
-    if (!profiling_) {
-      execute(i);
-      continue;
-    }
-    auto start = std::chrono::steady_clock::now();
-    execute(i);
-    const Instruction& instruction = program_->instructions[i];
-    ProfileRow& row = profile_[instruction.kernel ? cat(instruction.kernel->op, " ", instruction.kernel->isa)
-                               : instruction.kind == Instruction::Kind::collective
-                                   ? std::string(kind_name(instruction.call.kind))
-                                   : "control"];
-    row.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    row.calls += 1;
+    if (profiling_ || trace_) execute_measured(i);
+    else execute(i);
   }
+}
+
+void Executor::execute_measured(size_t index) {
+  constexpr size_t most_events = 1 << 20;
+  const Instruction& instruction = program_->instructions[index];
+  auto now = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
+  auto waited = [&] { return groups_.empty() ? 0 : groups_[0]->waited_s(); };
+  TraceEvent event;
+  event.collective = instruction.kind == Instruction::Kind::collective;
+  event.name = instruction.kernel ? std::string_view(instruction.kernel->op)
+               : event.collective ? kind_name(instruction.call.kind)
+                                  : "control";
+  const double waited_before = waited();
+  event.begin = now();
+  execute(index);
+  event.end = now();
+  event.waited = waited() - waited_before;
+  if (trace_ && trace_->size() < most_events) trace_->push_back(event);
+  if (!profiling_) return;
+  ProfileRow& row =
+      profile_[instruction.kernel ? cat(event.name, " ", instruction.kernel->isa) : std::string(event.name)];
+  row.seconds += event.end - event.begin;
+  row.calls += 1;
+  row.waited += event.waited;
 }
 
 void Executor::execute(size_t index) {

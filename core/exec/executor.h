@@ -16,8 +16,17 @@ namespace plait {
 struct ProfileRow {
   double seconds = 0;
   int64_t calls = 0;
+  double waited = 0;  ///< of the seconds: for other ranks
 };
 using Profile = std::map<std::string, ProfileRow>;
+
+/// What was done when, in seconds of the machine's monotonic clock.
+struct TraceEvent {
+  std::string_view name;  ///< a kernel's op, a collective, or "control": lives as long as the kernel table
+  double begin = 0, end = 0;
+  double waited = 0;  ///< of that: for other ranks
+  bool collective = false;
+};
 
 /// One at a time: an executor owns the memory of its run. Several executors may share a program, a store's read-only
 /// arrays, and, one run at a time, a pool.
@@ -45,6 +54,8 @@ class Executor {
   /// Starts or stops measuring; the figures stay until `profile` is taken.
   void set_profiling(bool on) { profiling_ = on; }
   const Profile& profile() const { return profile_; }
+  /// From now on each instruction adds to `events`, up to a million in all; null: no more.
+  void set_trace(std::vector<TraceEvent>* events) { trace_ = events; }
 
  private:
   void bind(std::span<const TensorView> inputs);
@@ -53,6 +64,7 @@ class Executor {
   void size_buffers();
   void plan_arena(std::span<const int64_t> bytes);
   void execute(size_t index);
+  void execute_measured(size_t index);
   void compute(const Instruction& instruction);
   void write_sizes(const Instruction& instruction);
   void collective(const Instruction& instruction);
@@ -85,6 +97,7 @@ class Executor {
   std::vector<std::vector<std::unique_ptr<Executor>>> bodies_;  ///< by instruction; made when first taken
   bool profiling_ = false;
   Profile profile_;
+  std::vector<TraceEvent>* trace_ = nullptr;
 };
 
 }  // namespace plait

@@ -56,8 +56,7 @@ void Executor::collective(const Instruction& instruction) {
       TensorView part{nullptr, in.dtype, in.shape};
       part.shape[call.to_dim] = out.shape[call.to_dim];
       std::byte *to = scratch(2 * in.bytes()).data(), *from = to + in.bytes();
-      for (int k = 0; k < call.parts; ++k)
-        take_block(in, call.to_dim, k * part.shape[call.to_dim], nth(part, to, k));
+      for (int k = 0; k < call.parts; ++k) take_block(in, call.to_dim, k * part.shape[call.to_dim], nth(part, to, k));
       group.all_to_all(flat(to, in.dtype, in.elements()), flat(from, in.dtype, in.elements()));
       for (int k = 0; k < call.parts; ++k) put_block(out, call.dim, k * in.shape[call.dim], nth(part, from, k));
       return;

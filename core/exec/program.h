@@ -48,7 +48,7 @@ struct CollectiveCall {
   };
   Kind kind = Kind::all_reduce;
   Reduction reduction = Reduction::sum;
-  int32_t group = -1;         ///< of Program::groups
+  int32_t group = -1;  ///< of Program::groups
   int32_t dim = 0, to_dim = 0;
   int32_t parts = 1, part = 0;  ///< how many ranks the group has, and which of them this is
 };

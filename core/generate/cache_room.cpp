@@ -69,9 +69,8 @@ CacheRoom room_for(const Decoder& decoder, const Mesh& mesh, const EngineOptions
     room.pages.push_back(share / page_bytes[pool]);
     if (room.pages.back() < groups[pool])
       throw Error(Code::out_of_memory,
-                  cat("a cache of ", human_bytes(budget.bytes),
-                      budget.replicas > 1 ? ", of each replica," : "", " does not hold one page of ",
-                      options.page_tokens, " tokens, which needs ", human_bytes(all)),
+                  cat("a cache of ", human_bytes(budget.bytes), budget.replicas > 1 ? ", of each replica," : "",
+                      " does not hold one page of ", options.page_tokens, " tokens, which needs ", human_bytes(all)),
                   "raise cache_bytes");
     room.pages.back() = std::min<int64_t>(
         room.pages.back(), std::numeric_limits<int32_t>::max() / options.page_tokens);  // slots are i32

@@ -108,6 +108,9 @@ class Engine {
   virtual const Decoder& decoder() const = 0;
   virtual void set_profiling(bool on) = 0;
   virtual Profile profile() const = 0;
+  /// What each rank does when, from when tracing began. On a mesh of several machines their clocks differ.
+  virtual void set_tracing(bool on) = 0;
+  virtual std::vector<std::vector<TraceEvent>> trace() = 0;
 
   int64_t vocabulary() const { return vocabulary_; }
   int64_t context() const { return context_; }  ///< 0: no limit but the budget

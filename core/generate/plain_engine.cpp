@@ -87,6 +87,11 @@ class PlainEngine : public Engine {
   const Decoder& decoder() const override { return decoder_; }
   void set_profiling(bool on) override { executor_->set_profiling(on); }
   Profile profile() const override { return executor_->profile(); }
+  void set_tracing(bool on) override {
+    trace_.clear();
+    executor_->set_trace(on ? &trace_ : nullptr);
+  }
+  std::vector<std::vector<TraceEvent>> trace() override { return {trace_}; }
 
  private:
   static PlainSequence& mine(Sequence& sequence) { return static_cast<PlainSequence&>(sequence); }
@@ -106,6 +111,7 @@ class PlainEngine : public Engine {
   Decoder decoder_;
   ThreadPool pool_;
   Store store_;
+  std::vector<TraceEvent> trace_;
   std::unique_ptr<Executor> executor_;
   std::vector<Shape> past_shapes_;  ///< by cache, length 0, batch 1
   /// By input: -1 ids, -2 mask, -3 positions, -4 the branch of a merged decoder, else the number of what is handed on:

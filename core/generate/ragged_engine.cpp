@@ -102,6 +102,19 @@ class RaggedEngine : public Engine {
   const Decoder& decoder() const override { return rank_->model().decoder; }
   void set_profiling(bool on) override { rank_->set_profiling(on); }
   Profile profile() const override { return rank_->profile(); }
+  void set_tracing(bool on) override {
+    rank_->set_tracing(on);
+    if (alone()) return;
+    ByteWriter how;
+    how.put(on);
+    ranks_->command(RankCommand::trace, std::move(how));
+  }
+  std::vector<std::vector<TraceEvent>> trace() override {
+    std::vector<std::vector<TraceEvent>> out{rank_->trace()};
+    if (!alone())
+      for (auto& one : ranks_->traces()) out.push_back(std::move(one));
+    return out;
+  }
 
  private:
   static KvSequence& mine(Sequence& sequence) { return static_cast<KvSequence&>(sequence); }
@@ -261,15 +274,15 @@ void RaggedEngine::hand_out(std::span<Feed> feeds) {
     if (logits)
       feed.logits = {const_cast<float*>(logits), rows * static_cast<size_t>(vocabulary_)},
       logits += feed.logits.size();
-    if (hidden)
-      feed.hidden = {hidden, rows * static_cast<size_t>(decoder().hidden)}, hidden += feed.hidden.size();
+    if (hidden) feed.hidden = {hidden, rows * static_cast<size_t>(decoder().hidden)}, hidden += feed.hidden.size();
     mine(*feed.sequence).cache().commit(mine(*feed.sequence), feed.tokens);
   }
 }
 
 // ---- saved sequences: whole rows, whatever ranks they are cut over ----
 
-std::vector<CacheRow> RaggedEngine::rows_of(const KvSequence& sequence, const Presence& present, int32_t state) const {
+std::vector<CacheRow> RaggedEngine::rows_of(const KvSequence& sequence, const Presence& present,
+                                            int32_t state) const {
   std::vector<CacheRow> out;
   for (size_t group = 0; group < present.size(); ++group) {
     const int pool = decoder().groups[group].pool;
@@ -405,8 +418,7 @@ std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOpti
     weights = std::make_shared<Store>();
     ranks = std::make_unique<Ranks>(graph, compile, given, weights);
   }
-  const EngineOptions options =
-      rank_options(given, mesh, ranks ? ranks->world().processors() : usable_processors());
+  const EngineOptions options = rank_options(given, mesh, ranks ? ranks->world().processors() : usable_processors());
 
   // What goes wrong here is thrown once all ranks were heard.
   RaggedModel model;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "core/base/block.h"
 #include "core/base/error.h"
@@ -121,8 +122,9 @@ void RaggedRank::touch_first_pages() {
 
 void RaggedRank::run(const RaggedStep& step) {
   if (step.hidden && !hidden_executor_)
-    hidden_executor_ = std::make_unique<Executor>(model_.hidden_program, store_, pool_, room_,
-                                                  groups_of(*model_.hidden_program));
+    hidden_executor_ =
+        std::make_unique<Executor>(model_.hidden_program, store_, pool_, room_, groups_of(*model_.hidden_program));
+  if (hidden_executor_) hidden_executor_->set_trace(tracing_ ? &trace_ : nullptr);
   Executor& executor = step.hidden ? *hidden_executor_ : *executor_;
   copy_pages(step.copies);
   std::vector<TensorView> inputs;
@@ -130,6 +132,12 @@ void RaggedRank::run(const RaggedStep& step) {
   executor.run(inputs);
   logits_ = step.hidden ? nullptr : executor.output(0).as<float>();
   hidden_ = model_.decoder.has_hidden ? executor.output(step.hidden ? 0 : 1).as<float>() : nullptr;
+}
+
+void RaggedRank::set_tracing(bool on) {
+  tracing_ = on;
+  trace_.clear();
+  executor_->set_trace(on ? &trace_ : nullptr);
 }
 
 /// A fork's half-full page gets its own copy before anything is written to it.
@@ -175,9 +183,11 @@ void RaggedRank::write(const CacheRow& row, ByteReader& in, int64_t rank) {
 
 RankBytes RaggedRank::bytes() const {
   RankBytes out;
+  std::set<std::string_view> counted;  // a table that is also a head has two entries
   for (const StoreEntry& entry : model_.program->entries)
-    (entry.source ? out.weights : out.cache) += store_.get(entry.key).bytes();
-  out.arena = executor_ ? executor_->bytes() : 0;
+    if (counted.insert(entry.key).second)
+      (entry.source ? out.weights : out.cache) += store_.get(entry.key).bytes();
+  out.arena = executor_ ? executor_->bytes() : model_.program->arena_bytes;
   return out;
 }
 

@@ -70,6 +70,8 @@ class RaggedRank {
   int64_t shared_weight_bytes() const { return weights_ ? weights_->bytes() : 0; }
   void set_profiling(bool on) { executor_->set_profiling(on); }
   Profile profile() const { return executor_->profile(); }
+  void set_tracing(bool on);
+  const std::vector<TraceEvent>& trace() const { return trace_; }
 
  private:
   void touch_first_pages();
@@ -85,6 +87,8 @@ class RaggedRank {
   World* world_ = nullptr;
   std::unique_ptr<Executor> executor_, hidden_executor_;
   const float *logits_ = nullptr, *hidden_ = nullptr;
+  bool tracing_ = false;
+  std::vector<TraceEvent> trace_;
 };
 
 /// What there is room for in `options.cache_bytes`, which all ranks share: pages of each pool, slots of states. Throws

@@ -12,8 +12,8 @@ namespace {
 void check_mesh(const Mesh& mesh) {
   for (const Mesh::Axis& axis : mesh.axes())
     if (axis.size > 1 && axis.name != "data" && axis.name != "tensor")
-      throw Error(Code::unsupported, cat("the mesh ", quote(mesh.text()), " has an axis ", axis.name,
-                                         ", which generation cannot use"),
+      throw Error(Code::unsupported,
+                  cat("the mesh ", quote(mesh.text()), " has an axis ", axis.name, ", which generation cannot use"),
                   "use the axes data and tensor");
 }
 
@@ -44,6 +44,8 @@ class Server {
       case RankCommand::step: step(in, options); return true;
       case RankCommand::read: read(in); return true;
       case RankCommand::write: write(in); return true;
+      case RankCommand::trace: rank_.set_tracing(in.get<bool>()); return true;
+      case RankCommand::traced: traced(); return true;
       case RankCommand::end: return false;
     }
     in.fail("is unknown");
@@ -109,6 +111,12 @@ class Server {
       out.put_bytes(part.data, static_cast<size_t>(part.bytes()));
     }
     if (!wanted.empty()) world_.report(ok_report(std::move(out)));
+  }
+
+  void traced() {
+    ByteWriter out;
+    put_trace(out, rank_.trace());
+    world_.report(ok_report(std::move(out)));
   }
 
   void write(ByteReader& in) {
@@ -182,6 +190,29 @@ ByteReader read_report(std::span<const std::byte> bytes, int64_t rank) {
   throw Error(code, cat("rank ", rank, ": ", message), hint);
 }
 
+void put_trace(ByteWriter& out, const std::vector<TraceEvent>& events) {
+  out.put(static_cast<uint64_t>(events.size()));
+  for (const TraceEvent& event : events) {
+    out.put_text(event.name);
+    out.put(event.begin);
+    out.put(event.end);
+    out.put(event.waited);
+    out.put(event.collective);
+  }
+}
+
+std::vector<TraceEvent> get_trace(ByteReader& in, std::set<std::string>& names) {
+  std::vector<TraceEvent> out(in.get<uint64_t>());
+  for (TraceEvent& event : out) {
+    event.name = *names.insert(in.get_text()).first;
+    event.begin = in.get<double>();
+    event.end = in.get<double>();
+    event.waited = in.get<double>();
+    event.collective = in.get<bool>();
+  }
+  return out;
+}
+
 EngineOptions rank_options(const EngineOptions& given, const Mesh& mesh, int processors) {
   EngineOptions out = given;
   if (out.threads <= 0) out.threads = processors;
@@ -219,7 +250,8 @@ void serve_engine(World& world, const Graph& graph, const CompileOptions& with, 
   }
   Server server(world, compile.mesh, *rank, progress);
   try {
-    while (server.handle(world.next_command(), options)) {}
+    while (server.handle(world.next_command(), options)) {
+    }
   } catch (...) {
     world.communicator().abort(current_error().message());
     throw;
@@ -285,10 +317,10 @@ void Ranks::agree(const Program* program) {
   for (size_t i = 0; i < heard.size(); ++i) {
     ByteReader in = read_report(heard[i]);
     if (const std::string other = in.get_text(); other != own.program)
-      throw Error(Code::invalid_argument,
-                  cat("rank ", i + 1, " compiled another program (fingerprint ", other, ") than rank 0 (", own.program,
-                      ")"),
-                  "all ranks need the same model, options and version of Plait");
+      throw Error(
+          Code::invalid_argument,
+          cat("rank ", i + 1, " compiled another program (fingerprint ", other, ") than rank 0 (", own.program, ")"),
+          "all ranks need the same model, options and version of Plait");
     if (in.get<uint64_t>() != own.weights)
       throw Error(Code::invalid_argument,
                   cat("rank ", i + 1, " has other weights than rank 0, of the same names and sizes"),
@@ -300,6 +332,16 @@ std::vector<RankBytes> Ranks::loaded(bool failed) {
   const auto heard = listen(failed);
   std::vector<RankBytes> out;
   for (size_t i = 0; !failed && i < heard.size(); ++i) out.push_back(read_report(heard[i]).get<RankBytes>());
+  return out;
+}
+
+std::vector<std::vector<TraceEvent>> Ranks::traces() {
+  command(RankCommand::traced);
+  std::vector<std::vector<TraceEvent>> out;
+  for (const auto& report : listen(false)) {
+    ByteReader in = read_report(report);
+    out.push_back(get_trace(in, trace_names_));
+  }
   return out;
 }
 

@@ -6,6 +6,8 @@
 // A mesh's axis `data` makes replicas: ranks that differ in it hold the same and compute steps of their own, on the
 // sequences that are theirs. The ranks of one replica run one program together. Rank 0 is the first of replica 0.
 #include <memory>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -17,17 +19,19 @@ namespace plait {
 
 /// What rank 0 tells the others: a byte, then
 enum class RankCommand : uint8_t {
-  load,   ///< make the weights; each rank reports, as after compiling
-  join,   ///< RaggedRank::join
-  step,   ///< a RaggedStep for each replica; the first ranks of replicas but the first report what they made
-  read,   ///< replica, copies, rows: its ranks report their parts, one behind the other
-  write,  ///< the same, then the rows' bytes, whole
+  load,    ///< make the weights; each rank reports, as after compiling
+  join,    ///< RaggedRank::join
+  step,    ///< a RaggedStep for each replica; the first ranks of replicas but the first report what they made
+  read,    ///< replica, copies, rows: its ranks report their parts, one behind the other
+  write,   ///< the same, then the rows' bytes, whole
+  trace,   ///< a bool: whether to trace from now on
+  traced,  ///< each rank reports its trace
   end
 };
 
 /// Where a rank stands.
 struct ReplicaPlace {
-  int64_t replica = 0;          ///< along `data`
+  int64_t replica = 0;         ///< along `data`
   std::vector<int64_t> ranks;  ///< of this replica, in order
   bool first(int64_t rank) const { return ranks.front() == rank; }
   static ReplicaPlace of(const Mesh& mesh, int64_t rank);
@@ -47,7 +51,8 @@ void refuse_engine(World& world, const Error& why);
 class Ranks {
  public:
   /// Ranks of threads, which start at once and share `weights`. The graph must live until `agree` has returned.
-  Ranks(const Graph& graph, const CompileOptions& compile, const EngineOptions& options, std::shared_ptr<Store> weights);
+  Ranks(const Graph& graph, const CompileOptions& compile, const EngineOptions& options,
+        std::shared_ptr<Store> weights);
   /// Processes that have called `serve_engine`, or are about to. Throws Error(invalid_argument) when they are not as many
   /// as the mesh has.
   Ranks(std::shared_ptr<World> world, const Mesh& mesh);
@@ -64,6 +69,8 @@ class Ranks {
   /// Waits until all have made their weights, and says what each holds, from rank 1 on. `failed`: rank 0 did not, and has its
   /// own to say, too.
   std::vector<RankBytes> loaded(bool failed);
+  /// What each rank has traced, from rank 1 on.
+  std::vector<std::vector<TraceEvent>> traces();
   /// Threads that load end as soon as they can.
   void cancel();
 
@@ -73,6 +80,7 @@ class Ranks {
   std::shared_ptr<World> world_;
   std::vector<std::unique_ptr<LoadProgress>> progress_;
   std::vector<std::thread> threads_;
+  std::set<std::string> trace_names_;
 };
 
 /// A report: an error, or what `ok` wrote. `read_report` throws the error, with the rank in front.
@@ -92,6 +100,10 @@ RankIdentity identity_of(const Program& program);
 /// The program is null when the decoder was not recognised. Throws Error(unsupported) for a mesh with axes other than data
 /// and tensor, too.
 RaggedModel compile_rank(const Graph& graph, const CompileOptions& compile, const EngineOptions& options);
+
+void put_trace(ByteWriter& out, const std::vector<TraceEvent>& events);
+/// Names that this process does not know live in `names`.
+std::vector<TraceEvent> get_trace(ByteReader& in, std::set<std::string>& names);
 
 /// The error behind the exception at hand: for use in a catch (...).
 Error current_error();

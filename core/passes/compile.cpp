@@ -15,8 +15,8 @@ constexpr Pass plain_passes[] = {
 constexpr Pass ragged_passes[] = {
     {"interface", interface},  // one symbol each for batch, sequence and past, so that sizes compare
     {"fold", fold},           {"raise", raise},  // canonical ops, cache in pages, tokens as one row
-    {"shard", shard},  // this rank's part of it, and what the ranks say to each other
-    {"fuse", fuse},    // what kernels do better in one go; after all that reasons about single ops
+    {"shard", shard},                            // this rank's part of it, and what the ranks say to each other
+    {"fuse", fuse},  // what kernels do better in one go; after all that reasons about single ops
     {"scan", scan},
 };
 

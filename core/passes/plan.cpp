@@ -116,7 +116,8 @@ class Fingerprint {
  private:
   static std::vector<RecipeStep> without_begins(std::vector<RecipeStep> steps) {
     for (RecipeStep& step : steps)
-      if (step.kind == RecipeStep::Kind::slice) step.numbers = {step.numbers[0], 0, step.numbers[2] - step.numbers[1]};
+      if (step.kind == RecipeStep::Kind::slice)
+        step.numbers = {step.numbers[0], 0, step.numbers[2] - step.numbers[1]};
     return steps;
   }
 
@@ -146,8 +147,8 @@ std::string fingerprint(const Program& program) {
     print.add(instruction.carried);
     print.add(instruction.attributes);
     const CollectiveCall& call = instruction.call;
-    for (int32_t number : {static_cast<int32_t>(call.kind), static_cast<int32_t>(call.reduction), call.group, call.dim,
-                           call.to_dim, call.parts})
+    for (int32_t number : {static_cast<int32_t>(call.kind), static_cast<int32_t>(call.reduction), call.group,
+                           call.dim, call.to_dim, call.parts})
       print.add(number);
     for (const auto& body : instruction.bodies) print.add(body->fingerprint);
   }

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <csignal>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <thread>
 
 #include "core/base/error.h"
@@ -121,15 +121,15 @@ TEST_P(OnMesh, ConversationsMoveBetweenMeshes) {
   EXPECT_LT(relative_error(feed(*spread, *fork, more, 24), expected), 1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, OnMesh,
-    testing::Combine(testing::Values("gpt2-optimum18", "llama-standard23", "gemma3-standard23"),
-                     testing::Values("tensor=2", "tensor=3", "data=2", "data=2,tensor=2")),
-    [](const auto& info) {
-      std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
-      std::replace_if(name.begin(), name.end(), [](char letter) { return !std::isalnum(letter); }, '_');
-      return name;
-    });
+INSTANTIATE_TEST_SUITE_P(All, OnMesh,
+                         testing::Combine(testing::Values("gpt2-optimum18", "llama-standard23", "gemma3-standard23"),
+                                          testing::Values("tensor=2", "tensor=3", "data=2", "data=2,tensor=2")),
+                         [](const auto& info) {
+                           std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+                           std::replace_if(
+                               name.begin(), name.end(), [](char letter) { return !std::isalnum(letter); }, '_');
+                           return name;
+                         });
 
 TEST(Mesh, WhatOneRankHoldsIsCountedOnce) {
   const Graph graph = fixture_graph("llama-standard23");
@@ -196,9 +196,8 @@ TEST(Mesh, RanksWithOtherWeightsAreToldApart) {
     break;
   }
   auto worlds = make_thread_world(2, {});
-  std::thread other([&changed, world = std::move(worlds[1])] {
-    serve_engine(*world, changed, on_mesh("tensor=2"), one_thread());
-  });
+  std::thread other(
+      [&changed, world = std::move(worlds[1])] { serve_engine(*world, changed, on_mesh("tensor=2"), one_thread()); });
   try {
     make_engine(graph, on_mesh("tensor=2"), one_thread(), nullptr, std::move(worlds[0]));
     ADD_FAILURE() << "the ranks do not have the same weights";
@@ -278,10 +277,8 @@ TEST_P(FaultyRank, IsNamed) {
     }
   }
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 5);
-  if (fault.rank > 0)
-    EXPECT_NE(message.find("rank " + std::to_string(fault.rank)), std::string::npos) << message;
-  else
-    EXPECT_FALSE(message.empty());
+  if (fault.rank > 0) EXPECT_NE(message.find("rank " + std::to_string(fault.rank)), std::string::npos) << message;
+  else EXPECT_FALSE(message.empty());
   over = true;
   a.reset(), b.reset();
   engine.reset();
@@ -290,7 +287,8 @@ TEST_P(FaultyRank, IsNamed) {
 
 std::vector<Fault> faults() {
   std::vector<Fault> out;
-  for (const auto& [mesh, ranks] : {std::pair("tensor=2", 2), std::pair("data=2", 2), std::pair("data=2,tensor=2", 4)})
+  for (const auto& [mesh, ranks] :
+       {std::pair("tensor=2", 2), std::pair("data=2", 2), std::pair("data=2,tensor=2", 4)})
     for (int64_t rank = 0; rank < ranks; ++rank)
       for (int64_t step : {0, 2})
         for (bool stalls : {false, true})
@@ -301,7 +299,8 @@ std::vector<Fault> faults() {
 INSTANTIATE_TEST_SUITE_P(All, FaultyRank, testing::ValuesIn(faults()), [](const auto& info) {
   std::string name = std::string(info.param.mesh) + "_rank" + std::to_string(info.param.rank) + "_step" +
                      std::to_string(info.param.step) + (info.param.stalls ? "_stalls" : "_throws");
-  std::replace_if(name.begin(), name.end(), [](char letter) { return !std::isalnum(letter); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char letter) { return !std::isalnum(letter); }, '_');
   return name;
 });
 
