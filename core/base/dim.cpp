@@ -47,6 +47,11 @@ std::optional<SymbolId> Dim::single_symbol() const {
   return std::nullopt;
 }
 
+std::optional<Dim::Multiple> Dim::single_multiple() const {
+  if (terms_.size() != 1 || terms_[0].symbols.size() != 1 || terms_[0].coefficient < 1) return std::nullopt;
+  return Multiple{terms_[0].coefficient, terms_[0].symbols[0]};
+}
+
 std::vector<SymbolId> Dim::symbols() const {
   std::vector<SymbolId> out;
   for (const Term& term : terms_) out.insert(out.end(), term.symbols.begin(), term.symbols.end());

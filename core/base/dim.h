@@ -48,6 +48,12 @@ class Dim {
   int64_t constant() const;
   /// The symbol, when the Dim is that symbol alone.
   std::optional<SymbolId> single_symbol() const;
+  /// The symbol and its factor, when the Dim is a multiple of a symbol, as 4*t.
+  struct Multiple {
+    int64_t factor;
+    SymbolId symbol;
+  };
+  std::optional<Multiple> single_multiple() const;
   /// All symbols that occur, each once, ascending.
   std::vector<SymbolId> symbols() const;
 

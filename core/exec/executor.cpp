@@ -39,8 +39,8 @@ void Executor::bind_symbol(const Dim& dim, int64_t size, int input, int axis) {
     return cat("input ", quote(program_->input_names[static_cast<size_t>(input)]), " has size ", size,
                " in dimension ", axis);
   };
-  auto symbol = dim.single_symbol();
-  if (!symbol || symbols_[static_cast<size_t>(*symbol)] >= 0) {
+  auto multiple = dim.single_multiple();
+  if (!multiple || symbols_[static_cast<size_t>(multiple->symbol)] >= 0) {
     for (SymbolId id : dim.symbols())
       if (symbols_[static_cast<size_t>(id)] < 0) return;  // an expression of what no input binds: nothing to compare
     if (dim.evaluate(symbols_) != size)
@@ -48,10 +48,13 @@ void Executor::bind_symbol(const Dim& dim, int64_t size, int input, int axis) {
                   cat(place(), ", expected ", dim.text(program_->symbols), " = ", dim.evaluate(symbols_)));
     return;
   }
-  const Symbol& row = program_->symbols[*symbol];
-  if (row.bound && size > row.bound)
-    throw Error(Code::invalid_argument, cat(place(), ", at most ", row.bound, " were planned for (", row.name, ")"));
-  symbols_[static_cast<size_t>(*symbol)] = size;
+  const Symbol& row = program_->symbols[multiple->symbol];
+  if (size % multiple->factor)
+    throw Error(Code::invalid_argument, cat(place(), ", expected a multiple of ", multiple->factor));
+  if (row.bound && size / multiple->factor > row.bound)
+    throw Error(Code::invalid_argument, cat(place(), ", at most ", row.bound * multiple->factor, " were planned for (",
+                                            dim.text(program_->symbols), ")"));
+  symbols_[static_cast<size_t>(multiple->symbol)] = size / multiple->factor;
 }
 
 /// Returns whether any symbol has another value than in the last run.
@@ -72,8 +75,8 @@ bool Executor::bind_symbols(std::span<const TensorView> inputs) {
                                               text(buffer.dims, program_->symbols)));
     if (buffer.sized)
       for (int axis = 0; axis < given.shape.rank(); ++axis) {
-        if (auto symbol = buffer.dims[static_cast<size_t>(axis)].single_symbol())
-          if (symbols_[static_cast<size_t>(*symbol)] < 0)
+        if (auto multiple = buffer.dims[static_cast<size_t>(axis)].single_multiple())
+          if (symbols_[static_cast<size_t>(multiple->symbol)] < 0)
             bind_symbol(buffer.dims[static_cast<size_t>(axis)], given.shape[axis], static_cast<int>(i), axis);
       }
   }

@@ -129,6 +129,7 @@ class RaggedEngine : public Engine {
   void compute(std::span<Feed> feeds, bool hidden);
   void fill(std::span<Feed> feeds, bool hidden);
   void feed(Replica& replica, const Feed& feed);
+  void pad(RaggedStep& step) const;
   void hear();
   void hand_out(std::span<Feed> feeds);
 
@@ -173,6 +174,17 @@ void RaggedEngine::feed(Replica& replica, const Feed& feed) {
   ++step.segment_count;
 }
 
+/// Tokens of no segment, up to the next number that ranks can share out.
+void RaggedEngine::pad(RaggedStep& step) const {
+  while (step.ids.size() % static_cast<size_t>(rank_->model().token_multiple)) {
+    step.ids.push_back(0);
+    step.positions.push_back(0);
+    step.lengths.push_back(1);
+    step.segments.push_back(-1);
+    for (auto& slots : step.slots) slots.push_back(-1);
+  }
+}
+
 /// The steps of all replicas, feeds in their order.
 void RaggedEngine::fill(std::span<Feed> feeds, bool hidden) {
   const size_t groups = decoder().groups.size();
@@ -190,6 +202,7 @@ void RaggedEngine::fill(std::span<Feed> feeds, bool hidden) {
     const int64_t length = one.sequence->length() + static_cast<int64_t>(one.tokens.size());
     replica.step.table_width = std::max(replica.step.table_width, (length + page_tokens - 1) / page_tokens);
   }
+  for (const auto& replica : replicas_) pad(replica->step);
   for (const Feed& one : feeds) {
     RaggedStep& step = replica_of(*one.sequence).step;
     const auto width = static_cast<size_t>(step.table_width);

@@ -110,7 +110,10 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
     run_passes(std::span(ragged_passes).subspan(3), graph, context);
     count_parts(context);
     RaggedBounds bounds = choose(context.decoder);
-    bound(graph, "t", 1, bounds.tokens);
+    // Where ranks share the tokens out, "t" counts those of one.
+    for (const Dim& dim : *graph.value(graph.inputs[0]).type.dims)
+      if (auto multiple = dim.single_multiple()) out.token_multiple = multiple->factor;
+    bound(graph, "t", 1, (bounds.tokens + out.token_multiple - 1) / out.token_multiple);
     bound(graph, "r", 1, bounds.rows);
     bound(graph, "n", 1, bounds.segments);
     for (size_t pool = 0; pool < bounds.pages.size(); ++pool)

@@ -50,7 +50,8 @@ struct RaggedModel {
   std::shared_ptr<const Program> hidden_program;  ///< ends at the hidden state; null where there is none
   Decoder decoder;
   Mesh mesh;
-  ShardPlan plan;  ///< on a mesh of several ranks
+  ShardPlan plan;              ///< on a mesh of several ranks
+  int64_t token_multiple = 1;  ///< a step's tokens are so many times some number; those of segment -1 count for nothing
 };
 /// `bounds` is asked once the decoder is recognised, with what was found: the number of pages depends on it.
 RaggedModel compile_ragged(Graph graph, const CompileOptions& options,

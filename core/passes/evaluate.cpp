@@ -153,4 +153,17 @@ Tensor Evaluator::value(ValueId wanted) {
   return values_.at(wanted);
 }
 
+void substitute(Graph& graph, SymbolId symbol, const Dim& by) {
+  auto renamed = [&](const Dim& dim) { return dim.substitute(symbol, by); };
+  for (ValueId id = 0; id < graph.value_count(); ++id)
+    if (auto& dims = graph.value(id).type.dims)
+      for (Dim& dim : *dims) dim = renamed(dim);
+  for (Node& node : graph.nodes) {
+    if (node.op != "plait.Sizes") continue;
+    Dims sizes = sizes_of(node, graph.symbols);
+    for (Dim& dim : sizes) dim = renamed(dim);
+    make_sizes(node, sizes, node.attributes.has("scalar"), graph.symbols);
+  }
+}
+
 }  // namespace plait

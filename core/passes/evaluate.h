@@ -39,5 +39,7 @@ class Evaluator {
 Dims sizes_of(const Node& node, SymbolTable& symbols);
 /// Turns `node` into a plait.Sizes node that writes `elements` (a scalar if `scalar`).
 void make_sizes(Node& node, std::span<const Dim> elements, bool scalar, const SymbolTable& symbols);
+/// Replaces a symbol in the sizes of all values and of plait.Sizes nodes.
+void substitute(Graph& graph, SymbolId symbol, const Dim& by);
 
 }  // namespace plait

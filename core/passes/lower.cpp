@@ -49,7 +49,7 @@ class Lowering {
     for (ValueId id : graph_.inputs)
       if (graph_.value(id).type.dims)
         for (const Dim& dim : *graph_.value(id).type.dims)
-          if (auto symbol = dim.single_symbol()) bound_[static_cast<size_t>(*symbol)] = true;
+          if (auto multiple = dim.single_multiple()) bound_[static_cast<size_t>(multiple->symbol)] = true;
   }
   bool known(const std::optional<Dims>& dims) const {
     if (!dims) return false;

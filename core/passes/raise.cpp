@@ -91,7 +91,6 @@ class Raiser {
   Node& insert(std::string op, std::vector<ValueId> inputs, int outputs, Attributes attributes = {});
   void cut_outputs();
   void rename_sizes();
-  void substitute(SymbolId symbol, const Dim& by);
   void refold();
   bool choose_by_length();
   bool nothing_left();
@@ -132,7 +131,7 @@ void Raiser::drop_unread_caches() {
     return cache.idle || (cache.axis >= 0 && readers[static_cast<size_t>(cache.past)].empty());
   });
   if (!caches.empty()) return;
-  substitute(decoder_.interface.past, Dim(0));
+  substitute(graph_, decoder_.interface.past, Dim(0));
   refold();
 }
 
@@ -428,21 +427,8 @@ void Raiser::cut_outputs() {
 
 /// On ragged rows the batch is one row, the sequence is its tokens, and there is no past.
 void Raiser::rename_sizes() {
-  substitute(decoder_.interface.batch, Dim(1));
-  substitute(decoder_.interface.sequence, Dim::symbol(tokens_));
-}
-
-void Raiser::substitute(SymbolId symbol, const Dim& by) {
-  auto renamed = [&](const Dim& dim) { return dim.substitute(symbol, by); };
-  for (ValueId id = 0; id < graph_.value_count(); ++id)
-    if (auto& dims = graph_.value(id).type.dims)
-      for (Dim& dim : *dims) dim = renamed(dim);
-  for (Node& node : graph_.nodes) {
-    if (node.op != "plait.Sizes") continue;
-    Dims sizes = sizes_of(node, graph_.symbols);
-    for (Dim& dim : sizes) dim = renamed(dim);
-    make_sizes(node, sizes, node.attributes.has("scalar"), graph_.symbols);
-  }
+  substitute(graph_, decoder_.interface.batch, Dim(1));
+  substitute(graph_, decoder_.interface.sequence, Dim::symbol(tokens_));
 }
 
 void Raiser::refold() {
