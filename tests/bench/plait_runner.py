@@ -88,14 +88,14 @@ class Engine:
     def generate(self, prompts, new_tokens):
         self._need_generator(len(prompts))
         start = time.perf_counter()
-        requests = [self._submit(prompt, new_tokens) for prompt in prompts]
-        ids = [[self._next(request, FOR_EVER)] for request in requests]
+        requests = [self.submit(prompt, new_tokens) for prompt in prompts]
+        ids = [[self.next(request, FOR_EVER)] for request in requests]
         early = sum(self._drain(request, made, new_tokens) for request, made in zip(requests, ids))
         first = time.perf_counter()
         while any(len(made) < new_tokens for made in ids):
             for request, made in zip(requests, ids):
                 if len(made) < new_tokens:
-                    made.append(self._next(request, FOR_EVER))
+                    made.append(self.next(request, FOR_EVER))
         rest = time.perf_counter() - first
         for request in requests:
             self.library.request_release(request)
@@ -107,13 +107,16 @@ class Engine:
             return
         self.library.generator_release(self.generator)
         longest = max(self.job["prompts"]) + self.job["decode"] + SPARE_TOKENS
-        options = self.library.options(threads=self.job["threads"], cache_bytes=sequences * longest * self.cache_bytes)
+        # A mesh whose ranks all hold what they cannot cut needs more for the same.
+        ranks = 2 if self.job.get("options", {}).get("mesh") else 1
+        options = self.library.options(threads=self.job["threads"], cache_bytes=ranks * sequences * longest * self.cache_bytes,
+                                       **self.job.get("options", {}))
         self.library.generator_create(self.model, options, ctypes.byref(self.generator))
         self.library.options_release(options)
         self.library.generator_wait(self.generator, c_int64(FOR_EVER))
         self.sequences = sequences
 
-    def _submit(self, prompt, new_tokens):
+    def submit(self, prompt, new_tokens):
         options = self.library.options(max_tokens=new_tokens, temperature=0, ignore_eos="true")
         request = c_void_p()
         self.library.generator_submit_ids(self.generator, (c_int32 * len(prompt))(*prompt), c_int64(len(prompt)),
@@ -121,7 +124,7 @@ class Engine:
         self.library.options_release(options)
         return request
 
-    def _next(self, request, timeout_ms):
+    def next(self, request, timeout_ms=FOR_EVER):
         """The next token; None when there is none in time."""
         event = Event(struct_size=ctypes.sizeof(Event))
         if self.library.request_next(request, c_int64(timeout_ms), ctypes.byref(event)) == TIMEOUT:
@@ -133,7 +136,7 @@ class Engine:
     def _drain(self, request, made, new_tokens):
         """Takes what a request has ready: prompts that came first decode while the last ones are still read."""
         before = len(made)
-        while len(made) < new_tokens and (token := self._next(request, 0)) is not None:
+        while len(made) < new_tokens and (token := self.next(request, 0)) is not None:
             made.append(token)
         return len(made) - before
 
