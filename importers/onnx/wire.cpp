@@ -9,7 +9,11 @@
 namespace plait::onnx_import {
 namespace {
 
-enum class Kind : uint8_t { keep, drop, raw, model, graph, node, attribute, tensor, function, sparse };
+// clang-format off
+enum class Kind : uint8_t {
+  keep, drop, raw,
+  model, graph, node, attribute, tensor, function, sparse, devices, spec, axis, leaf
+};
 
 struct Rule {
   Kind message;
@@ -23,7 +27,7 @@ constexpr Rule rules[] = {
     {Kind::model, 7, Kind::graph},      //
     {Kind::model, 20, Kind::drop},      // training_info
     {Kind::model, 25, Kind::function},  //
-    {Kind::model, 26, Kind::drop},      // configuration
+    {Kind::model, 26, Kind::leaf},      // configuration
     {Kind::graph, 1, Kind::node},       //
     {Kind::graph, 5, Kind::tensor},     //
     {Kind::graph, 10, Kind::drop},      // doc_string
@@ -34,7 +38,11 @@ constexpr Rule rules[] = {
     {Kind::node, 5, Kind::attribute},   //
     {Kind::node, 6, Kind::drop},        // doc_string
     {Kind::node, 9, Kind::drop},        // metadata_props
-    {Kind::node, 10, Kind::drop},       // device_configurations
+    {Kind::node, 10, Kind::devices},    //
+    {Kind::devices, 2, Kind::spec},     //
+    {Kind::spec, 3, Kind::leaf},        // index_to_device_group_map
+    {Kind::spec, 4, Kind::axis},        //
+    {Kind::axis, 2, Kind::leaf},        // simple_sharding
     {Kind::attribute, 5, Kind::tensor},
     {Kind::attribute, 6, Kind::graph},
     {Kind::attribute, 10, Kind::tensor},
@@ -53,6 +61,7 @@ constexpr Rule rules[] = {
     {Kind::function, 12, Kind::drop},   // value_info
     {Kind::function, 14, Kind::drop},   // metadata_props
 };
+// clang-format on
 
 Kind action_of(Kind message, uint32_t field) {
   for (const Rule& rule : rules)
