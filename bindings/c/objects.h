@@ -52,6 +52,9 @@ struct ModelSource {
   std::string directory;  ///< "": they are in memory
 };
 
+/// Finds the external data of the model's file.
+ExternalResolver data_of(const ModelSource& source);
+
 /// What opening a model gives. Immutable.
 struct OpenedModel {
   std::shared_ptr<const Registry> registry;

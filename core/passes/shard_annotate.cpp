@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/mesh/file_layout.h"
+#include "core/passes/compile.h"
 #include "core/passes/shard_annotations.h"
 
 namespace plait {
@@ -197,6 +198,15 @@ class Annotator {
 DeviceConfiguration configuration_of(const Graph& graph, const Mesh& mesh, const std::map<ValueId, Sharding>& weights,
                                      std::vector<std::string>& notes) {
   return Annotator(graph, mesh, notes).run(weights);
+}
+
+DeviceConfiguration planned_configuration(const Graph& raised, const CompileOptions& options,
+                                          std::vector<std::string>& notes) {
+  PassContext context{options, {}, {}, false};
+  context.decoder.recognised = true;
+  Graph graph = raised;
+  shard(graph, context);
+  return configuration_of(raised, options.mesh, context.plan.weights, notes);
 }
 
 }  // namespace plait

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/mesh/file_layout.h"
+#include "core/passes/pass.h"
 
 namespace plait {
 namespace {
@@ -62,10 +63,10 @@ std::vector<int64_t> places_of(const FileLayout& layout, size_t tensor) {
 /// Finds the sharding of one weight.
 class SeedReader {
  public:
-  SeedReader(const Mesh& mesh, const DeviceConfiguration& configuration) : mesh_(mesh) {
-    const AxisList tensor = mesh.parts("tensor");
+  SeedReader(const Mesh& mesh, const DeviceConfiguration& configuration)
+      : mesh_(mesh), tensor_(mesh.parts("tensor")) {
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
-      device_.push_back(configuration.devices == mesh.ranks() ? rank : mesh.block(rank, tensor));
+      device_.push_back(configuration.devices == mesh.ranks() ? rank : mesh.block(rank, tensor_));
   }
 
   /// `held` is by tensor of the layout.
@@ -88,7 +89,7 @@ class SeedReader {
   /// that begins where this rank's first element is.
   std::optional<Sharding> guess(const FileLayout& layout, const std::vector<const Held*>& held) const {
     std::vector<std::vector<std::pair<int64_t, AxisId>>> cuts(layout.dims.size());  // where, and by which axis
-    for (AxisId axis = 0; axis < mesh_.sub_axes(); ++axis) {
+    for (AxisId axis : tensor_) {
       const int64_t rank = mesh_.group(0, {{axis}})[1];
       if (holds(layout, held, rank, layout.base)) continue;
       bool found = false;
@@ -166,6 +167,7 @@ class SeedReader {
   }
 
   const Mesh& mesh_;
+  const AxisList tensor_;        ///< the axes that weights are cut by
   std::vector<int64_t> device_;  ///< by rank
 };
 
@@ -256,8 +258,9 @@ class Annotations {
     if (reader_.read(*file_layout(plain), {&held})) return;
     throw Error(Code::invalid_argument,
                 cat("tensor ", quote(spec.tensor), " is annotated to have ", describe(spec),
-                    ": no equal blocks along the axes of the mesh ", quote(mesh_.text())),
-                cat("blocks go to the ranks in their order; the mesh has ", mesh_.ranks(), " ranks"));
+                    ": no equal blocks along the axis tensor of the mesh ", quote(mesh_.text())),
+                cat("blocks go to the ranks in their order, 0 to ", mesh_.ranks() - 1,
+                    "; the seeds \"tensor\" leave the file's annotations aside"));
   }
 
   void pass_over(const Constant& constant, std::string_view why) {
@@ -303,6 +306,30 @@ ShardSeeds annotated_seeds(const Graph& graph, const Mesh& mesh, std::span<const
   const DeviceConfiguration* found = configuration_for(mesh, configurations);
   if (!found) throw unfit(mesh, configurations);
   return Annotations(graph, mesh, *found, notes).run();
+}
+
+ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options) {
+  const bool asked = std::find(options.seeds.begin(), options.seeds.end(), "file") != options.seeds.end();
+  if (asked && options.seeds.size() > 1)
+    throw Error(Code::invalid_argument, "seeds are \"file\" and others: the file's annotations say all or nothing",
+                "name \"file\" alone");
+  const DeviceConfiguration* found = configuration_for(options.mesh, options.configurations);
+  if (asked || (options.seeds.empty() && found)) {
+    std::vector<std::string> notes;
+    ShardSeeds out = annotated_seeds(graph, options.mesh, options.configurations, notes);
+    const bool cuts =
+        std::any_of(out.begin(), out.end(), [](const auto& one) { return !one.second.is_replicated(); });
+    if (asked && !cuts)
+      throw Error(Code::invalid_argument, cat("the file's annotations for ", quote(found->name), " cut no weight"));
+    if (options.log && options.rank == 0) {
+      for (const std::string& note : notes) options.log->write(LogLevel::warning, note);
+      if (cuts)
+        options.log->write(LogLevel::info,
+                           cat("weights are cut as the file's annotations for ", quote(found->name), " say"));
+    }
+    if (cuts) return out;
+  }
+  return seeds_of(graph, options.ops, options.mesh, options.seeds);
 }
 
 }  // namespace plait

@@ -1,6 +1,6 @@
 #pragma once
 // Between a plan and the annotations of a file (core/graph/device_configuration.h): what these say of the user's tensors
-// becomes seeds of the weights that raise made of them, and back. Devices are ranks: device i is rank i of the mesh, or,
+// becomes seeds of the weights that raise made of them, and back. A weight is cut along the mesh's axis tensor alone. Devices are ranks: device i is rank i of the mesh, or,
 // when there are as many as the axis tensor has places, all ranks of place i.
 #include <optional>
 #include <span>
@@ -12,6 +12,8 @@
 
 namespace plait {
 
+struct CompileOptions;
+
 /// The configuration for this mesh: the one of its name (Mesh::text), else the first with as many devices as there are
 /// ranks, else as the axis tensor has places; null when there is none.
 const DeviceConfiguration* configuration_for(const Mesh& mesh, std::span<const DeviceConfiguration> configurations);
@@ -22,14 +24,23 @@ Mesh mesh_of(const DeviceConfiguration& configuration);
 
 /// Where the annotated tensors have the weights of `graph`. What says nothing that a sharding could follow (a slice that
 /// the annotated parts do not divide, say) is told in `notes`, and has no seed. Throws Error(invalid_argument) when no
-/// configuration is for the mesh, and for a tensor whose parts and devices are no blocks along the mesh's axes.
+/// configuration is for the mesh, and for a tensor whose parts and devices are no blocks along the axis tensor.
 ShardSeeds annotated_seeds(const Graph& graph, const Mesh& mesh, std::span<const DeviceConfiguration> configurations,
                            std::vector<std::string>& notes);
+
+/// The seeds of a compilation: for the text "file", which has to be the only one, the file's annotations; without any text
+/// those, too, if the file has some for the mesh that cut a weight; else what `seeds_of` says. Notes go to the log. Throws
+/// what these throw, and Error(invalid_argument) for "file" when nothing is cut.
+ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options);
 
 /// The plan's weights as annotations of the file's tensors; what is the same on all ranks has none. Called by the mesh's
 /// name. `graph` is the one before pass shard. What has no annotation, though it is cut, is told in `notes`: what was
 /// computed while compiling, a tensor that stands for two weights that are cut in different ways.
 DeviceConfiguration configuration_of(const Graph& graph, const Mesh& mesh, const std::map<ValueId, Sharding>& weights,
                                      std::vector<std::string>& notes);
+
+/// The same of what pass shard makes of a decoder that was raised.
+DeviceConfiguration planned_configuration(const Graph& raised, const CompileOptions& options,
+                                          std::vector<std::string>& notes);
 
 }  // namespace plait

@@ -122,7 +122,6 @@ TEST(ShardAnnotations, BlocksInTheOrderOfTheRanks) {
   // Devices of one replica, and of all.
   EXPECT_EQ(ByHand().cut(1, {{12, 2}}).on({{0}, {1}}).seed("data=2,tensor=2", 2), "[-, tensor]");
   EXPECT_EQ(ByHand().cut(1, {{12, 2}}).on({{0, 2}, {1, 3}}).seed("data=2,tensor=2", 4), "[-, tensor]");
-  EXPECT_EQ(ByHand().cut(1, {{12, 2}}).on({{0, 1}, {2, 3}}).seed("data=2,tensor=2", 4), "[-, data]");
   // Sub-axes: two by two, both dims, and the faster axis in front.
   EXPECT_EQ(ByHand().cut(0, {{8, 2}}).on({{0, 1}, {2, 3}}).seed("tensor=4", 4), "[tensor.0, -]");
   EXPECT_EQ(ByHand().cut(0, {{8, 2}}).on({{0, 2}, {1, 3}}).seed("tensor=4", 4), "[tensor.1, -]");
@@ -198,6 +197,8 @@ TEST(ShardAnnotations, WhatDoesNotFitAMeshIsAnError) {
   expect_refused({"2 parts on devices 0, 1", "tensor=4"}, [] {
     ByHand().cut(0, {{8, 2}}).on({{0}, {1}}).seeds("tensor=4", 4);
   });
+  expect_refused({"2 parts on devices 0+1, 2+3", "axis tensor"},  // along the axis data
+                 [] { ByHand().cut(1, {{12, 2}}).on({{0, 1}, {2, 3}}).seeds("data=2,tensor=2", 4); });
   expect_refused({"2 parts on devices 0+1+2, 3"}, [] {
     ByHand().cut(0, {{8, 2}}).on({{0, 1, 2}, {3}}).seeds("tensor=4", 4);
   });
