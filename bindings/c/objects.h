@@ -103,6 +103,8 @@ class ModelObject {
 
 std::shared_ptr<ModelObject> open_model(const std::string& path, const Settings& settings);
 
+/// The mesh that a generator's settings ask for. Throws Error(invalid_argument) for "file" where the file says none.
+Mesh mesh_of(const ModelObject& model, const Settings& settings);
 /// What a generator of that model is made with, on every rank.
 CompileOptions generator_compile_options(ModelObject& model, const Settings& settings);
 EngineOptions engine_options(const Settings& settings, const ModelConfig& config);

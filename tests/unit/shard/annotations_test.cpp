@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "core/base/text.h"
-#include "core/mesh/file_layout.h"
+#include "core/passes/compile.h"
 #include "tests/unit/shard/lockstep.h"
 #include "tests/unit/zoo.h"
 
@@ -198,7 +198,9 @@ TEST(ShardAnnotations, WhatDoesNotFitAMeshIsAnError) {
     ByHand().cut(0, {{8, 2}}).on({{0}, {1}}).seeds("tensor=4", 4);
   });
   expect_refused({"2 parts on devices 0+1, 2+3", "axis tensor"},  // along the axis data
-                 [] { ByHand().cut(1, {{12, 2}}).on({{0, 1}, {2, 3}}).seeds("data=2,tensor=2", 4); });
+                 [] {
+                   ByHand().cut(1, {{12, 2}}).on({{0, 1}, {2, 3}}).seeds("data=2,tensor=2", 4);
+                 });
   expect_refused({"2 parts on devices 0+1+2, 3"}, [] {
     ByHand().cut(0, {{8, 2}}).on({{0, 1, 2}, {3}}).seeds("tensor=4", 4);
   });
@@ -217,6 +219,68 @@ TEST(ShardAnnotations, OneTensorCutInTwoWaysIsTold) {
   EXPECT_EQ(configuration_of(tied.graph, mesh, weights, notes).tensors.at(0).axes.at(0).axis, 0);
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_THAT(notes[0], testing::AllOf(HasSubstr("\"w\""), HasSubstr("different ways")));
+}
+
+/// Of the weights whose names end so.
+std::set<std::string> cuts_of(const Graph& graph, const ShardSeeds& seeds, const Mesh& mesh, std::string_view end) {
+  std::set<std::string> out;
+  for (const auto& [id, sharding] : seeds)
+    if (graph.value(id).constant->initializer.ends_with(end)) out.insert(text(sharding, mesh));
+  return out;
+}
+
+TEST(ShardAnnotations, AFileThatWasAnnotatedByHandIsHonoured) {
+  const ImportedModel model = import_file(fixture("llama-annotated23"), World::get().ops);
+  EXPECT_THAT(model.warnings, IsEmpty());
+  const Raised one = raised(model.graph);
+  ASSERT_TRUE(one.decoder.recognised);
+  // By the file's axes: weights of Linears are the other way round in the raised graph.
+  const std::map<std::string, std::map<std::string, std::string>> expected{{"tensor=2",
+                                                                            {{"q_proj.weight", "[tensor, -]"},
+                                                                             {"k_proj.weight", "[tensor, -]"},
+                                                                             {"o_proj.weight", "[-, tensor]"},
+                                                                             {"up_proj.weight", "[tensor, -]"},
+                                                                             {"down_proj.weight", "[-, tensor]"},
+                                                                             {"embed_tokens.weight", "[tensor, -]"}}},
+                                                                           {"tensor=4",
+                                                                            {{"q_proj.weight", "[tensor, -]"},
+                                                                             {"k_proj.weight", "[tensor.0, -]"},
+                                                                             {"o_proj.weight", "[-, tensor]"},
+                                                                             {"up_proj.weight", "[tensor, -]"},
+                                                                             {"down_proj.weight", "[-, tensor]"},
+                                                                             {"embed_tokens.weight", "[-, -]"}}}};
+  for (const auto& [mesh_text, cuts] : expected) {
+    SCOPED_TRACE(mesh_text);
+    const Mesh mesh = Mesh::parse(mesh_text);
+    CompileOptions options = World::get().options();
+    options.mesh = mesh;
+    options.configurations = model.configurations;
+    const ShardSeeds seeds = seeds_for(one.graph, options);
+    for (const auto& [name, cut] : cuts)
+      EXPECT_THAT(cuts_of(one.graph, seeds, mesh, name), testing::ElementsAre(cut)) << name;
+    options.seeds = {"file"};
+    EXPECT_EQ(seeds_for(one.graph, options), seeds);
+    options.seeds = {"tensor"};
+    EXPECT_EQ(seeds_for(one.graph, options), recipe_seeds(one.graph, options.ops, mesh, mesh.parts("tensor")));
+    options.seeds = {"file", "tensor"};
+    expect_refused({"\"file\" and others"}, [&] { seeds_for(one.graph, options); });
+    // And what the ranks compute is what one does.
+    const Step step = step_of(one, {{1, 5, 9, 200, 3, 7, 7, 12, 31, 90, 4, 2, 18, 25, 33, 41, 8}, {3, 100}});
+    const Tensor whole = run_lockstep({one.graph}, Mesh(), step)[0];
+    std::vector<Graph> graphs(static_cast<size_t>(mesh.ranks()), one.graph);
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
+      shard(graphs[static_cast<size_t>(rank)], options.ops, mesh, rank, seeds);
+    for (const Tensor& got : run_lockstep(graphs, mesh, step))
+      for (int64_t i = 0; i < whole.elements(); ++i) ASSERT_NEAR(got.as<float>()[i], whole.as<float>()[i], 2e-4) << i;
+  }
+  CompileOptions options = World::get().options();
+  options.mesh = Mesh::parse("tensor=3");
+  options.configurations = model.configurations;
+  EXPECT_EQ(seeds_for(one.graph, options), seeds_of(one.graph, options.ops, options.mesh, {}))
+      << "the file says nothing of three";
+  options.seeds = {"file"};
+  expect_refused({"\"tensor=3\" has 3 ranks", "\"two\" of 2 devices", "\"four\" of 4 devices"},
+                 [&] { seeds_for(one.graph, options); });
 }
 
 TEST(ShardAnnotations, ConfigurationsAndMeshes) {
