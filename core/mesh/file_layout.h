@@ -34,11 +34,12 @@ std::optional<FileLayout> file_layout(const Constant& constant);
 /// An axis of the file's tensor as a sharding of the constant cuts it.
 struct CutAxis {
   AxisList axes;  ///< that cut it, the slowest first
-  std::vector<int32_t>
-      blocks;  ///< by place: the block along these axes that the place is in; -1: not in the constant
+  /// By place: the block along these axes that the place is in; -1: no element of the constant is there.
+  std::vector<int32_t> blocks;
 };
-/// For each axis but the bits, places behind a dim's last element counted in. An element is held by the ranks that have its block along all of them. nullopt where the
-/// sharding does not divide a digit, or cuts through an element of the file.
+/// For each axis but the bits; places behind a dim's last element count as the constant's. An element is held by the ranks
+/// that have its block along all of them. nullopt where the sharding does not divide a digit, or cuts through an element of
+/// the file.
 std::optional<std::vector<CutAxis>> cut_in_file(const FileLayout& layout, const Sharding& sharding, const Mesh& mesh);
 
 }  // namespace plait

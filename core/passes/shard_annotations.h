@@ -1,7 +1,7 @@
 #pragma once
 // Between a plan and the annotations of a file (core/graph/device_configuration.h): what these say of the user's tensors
-// becomes seeds of the weights that raise made of them, and back. A weight is cut along the mesh's axis tensor alone. Devices are ranks: device i is rank i of the mesh, or,
-// when there are as many as the axis tensor has places, all ranks of place i.
+// becomes seeds of the weights that raise made of them, and back. Devices are ranks: device i is rank i of the mesh, or, when
+// there are as many as the axis tensor has places, all ranks of place i. Weights are cut along the axis tensor alone.
 #include <optional>
 #include <span>
 #include <string>

@@ -269,7 +269,7 @@ class CommandLine(unittest.TestCase):
         self.error("generate", out, *words, "--mesh", "tensor=4", "--seeds", "file",
                    names=["tensor=4", "4 ranks", "2 devices"])
         self.error("generate", fixture("gemma3-standard23"), *words, "--mesh", "file", names=["no annotations"])
-        by_hand = fixture("llama-annotated23")
+        by_hand = "llama-annotated23"
         alone = self.generate(by_hand, *words)["ids"]
         for mesh in ("tensor=2", "tensor=4", "file"):
             self.assertEqual(self.generate(by_hand, *words, "--mesh", mesh)["ids"], alone, mesh)
