@@ -2,9 +2,13 @@
 #include "core/passes/shard_annotations.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 #include "core/base/text.h"
 #include "core/passes/compile.h"
+#include "importers/onnx/export.h"
 #include "tests/unit/shard/lockstep.h"
 #include "tests/unit/zoo.h"
 
@@ -78,6 +82,42 @@ std::vector<ZooModel> every_recognised() {
 }
 INSTANTIATE_TEST_SUITE_P(Zoo, Annotated, testing::ValuesIn(every_recognised()),
                          [](const auto& info) { return test_name(info.param.name); });
+
+/// Packed and split projections, tied and quantised weights, experts one by one and stacked, weights that bodies read.
+TEST(ShardAnnotations, AreTheSameThroughAFile) {
+  namespace fs = std::filesystem;
+  const Mesh mesh = Mesh::parse("tensor=2");
+  const fs::path folder = fs::path(testing::TempDir()) / cat("plait_annotations_", getpid());
+  for (const char* name : {"gpt2/optimum18", "gpt2/merged13", "phi3/optimum18", "qwen3/q_int4", "qwen3_moe/q_int4",
+                           "mixtral/dynamo18", "gemma3/q_int4_qdq"}) {
+    const auto found =
+        std::find_if(zoo().begin(), zoo().end(), [&](const ZooModel& one) { return one.name == name; });
+    ASSERT_NE(found, zoo().end()) << name;
+    const ZooModel& model = *found;
+    SCOPED_TRACE(model.name);
+    fs::remove_all(folder);
+    CompileOptions options = World::get().options();
+    options.mesh = mesh;
+    const Raised before = raised(imported(model));
+    std::vector<std::string> notes;
+    const DeviceConfiguration plan = planned_configuration(before.graph, options, notes);
+    EXPECT_GT(plan.tensors.size(), 5u);
+    const auto beside = [&](const std::string& location) { return map_beside(model.path, location); };
+    EXPECT_THAT(export_model(map_file(model.path), beside, {nullptr, &plan}, folder.string(), "m.onnx"), IsEmpty());
+    const ImportedModel after = import_file((folder / "m.onnx").string(), options.ops);
+    ASSERT_EQ(after.configurations.size(), 1u);
+    EXPECT_EQ(after.configurations[0].name, "tensor=2");
+    EXPECT_THAT(after.configurations[0].tensors, testing::UnorderedElementsAreArray(plan.tensors));
+    EXPECT_THAT(after.warnings, testing::Not(testing::Contains(HasSubstr("annotation"))));
+    // The raised graphs are the same, and so are the seeds, and the plan.
+    const Raised again = raised(after.graph);
+    options.configurations = after.configurations;
+    const ShardSeeds seeds = seeds_for(again.graph, options);
+    EXPECT_EQ(seeds, annotated_seeds(before.graph, mesh, {{plan}}, notes));
+    EXPECT_EQ(planned_configuration(again.graph, options, notes).tensors, plan.tensors);
+  }
+  fs::remove_all(folder);
+}
 
 /// A graph of one product per constant, for annotations made by hand. Tensor "w" of [8, 12] is its weight.
 struct ByHand {
