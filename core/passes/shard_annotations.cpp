@@ -145,9 +145,11 @@ class SeedReader {
       all[0].insert(ranks);
       for (size_t k = stack.size(); k < cut->size(); ++k) {
         std::set<std::pair<int32_t, int32_t>> pairs;  // of part and block
-        for (size_t i = 0; i < (*cut)[k].blocks.size(); ++i)
-          if (const int32_t block = (*cut)[k].blocks[i]; block >= 0)
-            pairs.emplace(held[tensor]->part(k - stack.size(), static_cast<int64_t>(i)), block);
+        std::pair<int32_t, int32_t> last{-1, -1};     // neighbours are mostly alike
+        for (size_t i = 0; i < (*cut)[k].blocks.size(); ++i) {
+          const std::pair one(held[tensor]->part(k - stack.size(), static_cast<int64_t>(i)), (*cut)[k].blocks[i]);
+          if (one.second >= 0 && one != last) pairs.insert(last = one);
+        }
         std::map<int32_t, std::set<std::vector<bool>>> more;
         size_t count = 0;
         for (const auto& [part, sets] : all)
