@@ -282,15 +282,18 @@ class Annotations {
 
 }  // namespace
 
-const DeviceConfiguration* configuration_for(const Mesh& mesh, std::span<const DeviceConfiguration> configurations) {
-  auto first = [&](auto fits) {
-    auto found = std::find_if(configurations.begin(), configurations.end(), fits);
-    return found == configurations.end() ? nullptr : &*found;
+std::vector<const DeviceConfiguration*> configurations_for(const Mesh& mesh,
+                                                           std::span<const DeviceConfiguration> configurations) {
+  const int64_t places = mesh.blocks(mesh.parts("tensor"));
+  auto order = [&](const DeviceConfiguration& one) {
+    if (one.devices == mesh.ranks()) return one.name == mesh.text() ? 0 : 1;
+    return one.devices == places ? 2 : 3;
   };
-  auto all = [&](const DeviceConfiguration& one) { return one.devices == mesh.ranks(); };
-  if (auto* named = first([&](const auto& one) { return all(one) && one.name == mesh.text(); })) return named;
-  if (auto* same = first(all)) return same;
-  return first([&](const auto& one) { return one.devices == mesh.blocks(mesh.parts("tensor")); });
+  std::vector<const DeviceConfiguration*> out;
+  for (int rank = 0; rank < 3; ++rank)
+    for (const DeviceConfiguration& one : configurations)
+      if (order(one) == rank) out.push_back(&one);
+  return out;
 }
 
 Mesh mesh_of(const DeviceConfiguration& configuration) {
@@ -305,9 +308,18 @@ Mesh mesh_of(const DeviceConfiguration& configuration) {
 
 ShardSeeds annotated_seeds(const Graph& graph, const Mesh& mesh, std::span<const DeviceConfiguration> configurations,
                            std::vector<std::string>& notes) {
-  const DeviceConfiguration* found = configuration_for(mesh, configurations);
-  if (!found) throw unfit(mesh, configurations);
-  return Annotations(graph, mesh, *found, notes).run();
+  std::optional<Error> first;
+  for (const DeviceConfiguration* one : configurations_for(mesh, configurations)) {
+    std::vector<std::string> told;
+    try {
+      ShardSeeds out = Annotations(graph, mesh, *one, told).run();
+      notes.insert(notes.end(), told.begin(), told.end());
+      return out;
+    } catch (const Error& error) {
+      if (!first) first = error;
+    }
+  }
+  throw first ? *first : unfit(mesh, configurations);
 }
 
 ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options) {
@@ -315,23 +327,25 @@ ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options) {
   if (asked && options.seeds.size() > 1)
     throw Error(Code::invalid_argument, "seeds are \"file\" and others: the file's annotations say all or nothing",
                 "name \"file\" alone");
-  const DeviceConfiguration* found = configuration_for(options.mesh, options.configurations);
-  if (asked || (options.seeds.empty() && found)) {
-    std::vector<std::string> notes;
+  if (!asked && (!options.seeds.empty() || configurations_for(options.mesh, options.configurations).empty()))
+    return seeds_of(graph, options.ops, options.mesh, options.seeds);
+  std::vector<std::string> notes;
+  try {
     ShardSeeds out = annotated_seeds(graph, options.mesh, options.configurations, notes);
-    const bool cuts =
-        std::any_of(out.begin(), out.end(), [](const auto& one) { return !one.second.is_replicated(); });
-    if (asked && !cuts)
-      throw Error(Code::invalid_argument, cat("the file's annotations for ", quote(found->name), " cut no weight"));
+    if (std::all_of(out.begin(), out.end(), [](const auto& one) { return one.second.is_replicated(); }))
+      throw Error(Code::invalid_argument,
+                  cat("the file's annotations for the mesh ", quote(options.mesh.text()), " cut no weight"));
     if (options.log && options.rank == 0) {
       for (const std::string& note : notes) options.log->write(LogLevel::warning, note);
-      if (cuts)
-        options.log->write(LogLevel::info,
-                           cat("weights are cut as the file's annotations for ", quote(found->name), " say"));
+      options.log->write(LogLevel::info, "weights are cut as the file's annotations say");
     }
-    if (cuts) return out;
+    return out;
+  } catch (const Error& error) {
+    if (asked) throw;
+    if (options.log && options.rank == 0)
+      options.log->write(LogLevel::warning, cat("the file's annotations are passed over: ", error.message()));
+    return seeds_of(graph, options.ops, options.mesh, options.seeds);
   }
-  return seeds_of(graph, options.ops, options.mesh, options.seeds);
 }
 
 }  // namespace plait

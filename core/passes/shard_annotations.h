@@ -14,23 +14,25 @@ namespace plait {
 
 struct CompileOptions;
 
-/// The configuration for this mesh: the one of its name (Mesh::text), else the first with as many devices as there are
-/// ranks, else as the axis tensor has places; null when there is none.
-const DeviceConfiguration* configuration_for(const Mesh& mesh, std::span<const DeviceConfiguration> configurations);
+/// The configurations that may be for this mesh: those of its name (Mesh::text), then others with as many devices as there
+/// are ranks, then such with as many as the axis tensor has places.
+std::vector<const DeviceConfiguration*> configurations_for(const Mesh& mesh,
+                                                           std::span<const DeviceConfiguration> configurations);
 
 /// The mesh that a configuration is for: what its name says, if that is a mesh of as many ranks; else its devices are the
 /// axis tensor.
 Mesh mesh_of(const DeviceConfiguration& configuration);
 
-/// Where the annotated tensors have the weights of `graph`. What says nothing that a sharding could follow (a slice that
-/// the annotated parts do not divide, say) is told in `notes`, and has no seed. Throws Error(invalid_argument) when no
-/// configuration is for the mesh, and for a tensor whose parts and devices are no blocks along the axis tensor.
+/// Where the annotated tensors have the weights of `graph`, by the first configuration for the mesh that it can follow. What
+/// says nothing that a sharding could follow (a slice that the annotated parts do not divide, say) is told in `notes`, and
+/// has no seed. Throws Error(invalid_argument) when no configuration is for the mesh, and for a tensor whose parts and devices
+/// are no blocks along the axis tensor.
 ShardSeeds annotated_seeds(const Graph& graph, const Mesh& mesh, std::span<const DeviceConfiguration> configurations,
                            std::vector<std::string>& notes);
 
 /// The seeds of a compilation: for the text "file", which has to be the only one, the file's annotations; without any text
-/// those, too, if the file has some for the mesh that cut a weight; else what `seeds_of` says. Notes go to the log. Throws
-/// what these throw, and Error(invalid_argument) for "file" when nothing is cut.
+/// those, too, where they fit the mesh and cut a weight; else what `seeds_of` says. Notes go to the log. Throws what these
+/// throw, and Error(invalid_argument) for "file" when nothing is cut.
 ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options);
 
 /// The plan's weights as annotations of the file's tensors; what is the same on all ranks has none. Called by the mesh's

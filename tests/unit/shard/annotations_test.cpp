@@ -289,7 +289,10 @@ TEST(ShardAnnotations, AFileThatWasAnnotatedByHandIsHonoured) {
                                                                              {"up_proj.weight", "[tensor, -]"},
                                                                              {"down_proj.weight", "[-, tensor]"},
                                                                              {"embed_tokens.weight", "[-, -]"}}}};
-  for (const auto& [mesh_text, cuts] : expected) {
+  // Four ranks, of which two by two have the same: what is said of two devices.
+  auto all = expected;
+  all["data=2,tensor=2"] = expected.at("tensor=2");
+  for (const auto& [mesh_text, cuts] : all) {
     SCOPED_TRACE(mesh_text);
     const Mesh mesh = Mesh::parse(mesh_text);
     CompileOptions options = World::get().options();
@@ -318,7 +321,12 @@ TEST(ShardAnnotations, AFileThatWasAnnotatedByHandIsHonoured) {
   options.configurations = model.configurations;
   EXPECT_EQ(seeds_for(one.graph, options), seeds_of(one.graph, options.ops, options.mesh, {}))
       << "the file says nothing of three";
+  options.mesh = Mesh::parse("data=2");
+  EXPECT_EQ(seeds_for(one.graph, options), seeds_of(one.graph, options.ops, options.mesh, {}))
+      << "two ranks, but not of the axis tensor";
   options.seeds = {"file"};
+  expect_refused({"2 parts on devices 0, 1", "\"data=2\""}, [&] { seeds_for(one.graph, options); });
+  options.mesh = Mesh::parse("tensor=3");
   expect_refused({"\"tensor=3\" has 3 ranks", "\"two\" of 2 devices", "\"four\" of 4 devices"},
                  [&] { seeds_for(one.graph, options); });
 }
@@ -326,14 +334,15 @@ TEST(ShardAnnotations, AFileThatWasAnnotatedByHandIsHonoured) {
 TEST(ShardAnnotations, ConfigurationsAndMeshes) {
   const std::vector<DeviceConfiguration> all{
       {"a", 4, {}}, {"tensor=4", 4, {}}, {"b", 2, {}}, {"data=2,tensor=4", 2, {}}};
-  auto name = [&](const char* mesh) {
-    const DeviceConfiguration* found = configuration_for(Mesh::parse(mesh), all);
-    return found ? found->name : "none";
+  auto names = [&](const char* mesh) {
+    std::vector<std::string> out;
+    for (const DeviceConfiguration* one : configurations_for(Mesh::parse(mesh), all)) out.push_back(one->name);
+    return join(out, " ");
   };
-  EXPECT_EQ(name("tensor=4"), "tensor=4");
-  EXPECT_EQ(name("data=2,tensor=2"), "a");
-  EXPECT_EQ(name("data=3,tensor=2"), "b");
-  EXPECT_EQ(name("tensor=8"), "none");
+  EXPECT_EQ(names("tensor=4"), "tensor=4 a");
+  EXPECT_EQ(names("data=2,tensor=2"), "a tensor=4 b data=2,tensor=4");
+  EXPECT_EQ(names("data=3,tensor=2"), "b data=2,tensor=4");
+  EXPECT_EQ(names("tensor=8"), "");
   EXPECT_EQ(mesh_of(all[0]).text(), "tensor=4");
   EXPECT_EQ(mesh_of(all[3]).text(), "tensor=2") << "a name that is no mesh of 2 ranks";
   EXPECT_EQ(mesh_of({"data=2,tensor=2", 4, {}}).text(), "data=2,tensor=2");
