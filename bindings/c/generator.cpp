@@ -5,6 +5,7 @@
 
 #include "bindings/c/objects.h"
 #include "bindings/c/trace.h"
+#include "core/passes/shard_annotations.h"
 
 namespace plait::c_api {
 namespace {
@@ -16,11 +17,23 @@ DType dtype_of(const Settings& settings) {
 
 }  // namespace
 
+Mesh mesh_of(const ModelObject& model, const Settings& settings) {
+  const std::string text = settings.text("mesh");
+  if (text != "file") return Mesh::parse(text);
+  const auto& configurations = model.opened().imported.configurations;
+  if (configurations.empty())
+    throw Error(
+        Code::invalid_argument,
+        cat("the mesh is to be the file's, and ", quote(model.file()), " has no annotations for several devices"),
+        "write a mesh, as \"tensor=2\"; plait_model_export with a mesh annotates a file");
+  return mesh_of(configurations[0]);
+}
+
 CompileOptions generator_compile_options(ModelObject& model, const Settings& settings) {
   CompileOptions out = model.compile_options();
   out.dtype = dtype_of(settings);
   out.exact_activations = settings.text("activations") == "exact";
-  out.mesh = Mesh::parse(settings.text("mesh"));
+  out.mesh = mesh_of(model, settings);
   out.seeds = settings.texts("seeds");
   for (std::string& pass : settings.texts("off")) out.off.insert(std::move(pass));
   return out;

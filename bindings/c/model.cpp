@@ -1,17 +1,27 @@
 // Models and tokenizers of the C API.
 #include <filesystem>
-#include <fstream>
 
 #include "bindings/c/model_info.h"
 #include "bindings/c/objects.h"
 #include "core/base/mapped_file.h"
-#include "importers/onnx/export.h"
 
 namespace plait::c_api {
 
-namespace {
-
 namespace fs = std::filesystem;
+
+ExternalResolver data_of(const ModelSource& source) {
+  if (!source.directory.empty()) {
+    return [path = source.files->path_of(source.file)](const std::string& location) -> std::shared_ptr<const Blob> {
+      return map_beside(path, location);
+    };
+  }
+  fs::path beside = fs::path(source.file).parent_path();
+  return [files = source.files, beside](const std::string& location) {
+    return files->read((beside / location).lexically_normal().generic_string());
+  };
+}
+
+namespace {
 
 ModelSource source_of_path(const std::string& path) {
   std::error_code failure;
@@ -43,42 +53,9 @@ TokenizerPointer load_tokenizer(const ModelSource& source, const std::string& ca
       {text_of_blob(tokenizer), text_of_blob(config), text_of_blob(chat), text_of_blob(chat_json)}));
 }
 
-/// Finds the external data of the model's file.
-ExternalResolver data_of(const ModelSource& source) {
-  if (!source.directory.empty()) {
-    return [path = source.files->path_of(source.file)](const std::string& location) -> std::shared_ptr<const Blob> {
-      return map_beside(path, location);
-    };
-  }
-  fs::path beside = fs::path(source.file).parent_path();
-  return [files = source.files, beside](const std::string& location) {
-    return files->read((beside / location).lexically_normal().generic_string());
-  };
-}
-
 ImportedModel import_source(const ModelSource& source, const OpSet& ops, LoadProgress& progress) {
   if (!source.directory.empty()) return import_file(source.files->path_of(source.file), ops, &progress);
   return import_bytes(source.files->read(source.file), data_of(source), ops, &progress);
-}
-
-/// What a model directory holds besides the model, where it is there: tokenizer and configurations.
-constexpr const char* side_files[] = {"config.json",         "generation_config.json", "genai_config.json",
-                                      "tokenizer.json",      "tokenizer_config.json",  "special_tokens_map.json",
-                                      "chat_template.jinja", "chat_template.json"};
-
-void export_to(const ModelSource& source, const std::string& directory) {
-  std::string name = fs::path(source.file).filename().string();
-  export_model(source.files->read(source.file), data_of(source), nullptr, directory, name);
-  for (const char* side : side_files) {
-    std::string target = directory + "/" + side;
-    if (!source.files->has(side) || fs::exists(target)) continue;
-    std::shared_ptr<const Blob> bytes = source.files->read(side);
-    std::string_view text = text_of_blob(bytes);
-    std::ofstream out(target, std::ios::binary);
-    out.write(text.data(), static_cast<std::streamsize>(text.size()));
-    out.close();
-    if (!out) throw Error(Code::io, cat("cannot write ", quote(target)));
-  }
 }
 
 std::shared_ptr<const OpenedModel> open_graph(const ModelSource& source, const std::string& isa, Log& log,
@@ -150,7 +127,9 @@ TokenizerPointer ModelObject::tokenizer() {
 
 CompileOptions ModelObject::compile_options() {
   const Registry& registry = *opened().registry;
-  return {registry.ops, registry.kernels, &log_, {}, {}, DType::none, nullptr};
+  CompileOptions out{registry.ops, registry.kernels, &log_, {}, {}, DType::none, nullptr};
+  out.configurations = opened().imported.configurations;
+  return out;
 }
 
 bool ModelObject::wait(int64_t timeout_ms) const {
@@ -212,15 +191,6 @@ plait_status plait_model_info(plait_model* model, plait_tensor** json) {
 plait_status plait_model_dump(plait_model* model, const char* pass, plait_tensor** text) {
   return create(text,
                 [&] { return text_tensor(model_dump(*object_of<ModelObject>(model), required(pass, "pass"))); });
-}
-
-plait_status plait_model_export(plait_model* model, const char* directory, plait_options* options) {
-  return guarded([&] {
-    settings_of(options, for_nothing);
-    auto object = object_of<ModelObject>(model);
-    object->opened();  // what cannot be read is not written
-    export_to(object->source(), required(directory, "directory"));
-  });
 }
 
 plait_status plait_log_next(plait_model* model, plait_log_level* level, plait_tensor** text) {

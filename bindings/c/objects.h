@@ -52,6 +52,9 @@ struct ModelSource {
   std::string directory;  ///< "": they are in memory
 };
 
+/// Finds the external data of the model's file.
+ExternalResolver data_of(const ModelSource& source);
+
 /// What opening a model gives. Immutable.
 struct OpenedModel {
   std::shared_ptr<const Registry> registry;
@@ -100,6 +103,8 @@ class ModelObject {
 
 std::shared_ptr<ModelObject> open_model(const std::string& path, const Settings& settings);
 
+/// The mesh that a generator's settings ask for. Throws Error(invalid_argument) for "file" where the file says none.
+Mesh mesh_of(const ModelObject& model, const Settings& settings);
 /// What a generator of that model is made with, on every rank.
 CompileOptions generator_compile_options(ModelObject& model, const Settings& settings);
 EngineOptions engine_options(const Settings& settings, const ModelConfig& config);

@@ -51,9 +51,11 @@ constexpr OptionRow rows[] = {
      "longest sequence in tokens; 0: what the graph and config.json allow", 0, huge},
     {"mesh", Type::text, for_generator, "",
      "ranks that a decoder is spread over: \"tensor=2\" cuts its weights, \"data=2,tensor=2\" shares requests out, too; "
-     "\"\": one rank"},
+     "file: as many as the file is annotated for; \"\": one rank"},
     {"seeds", Type::text, for_generator, "",
-     "how the mesh's axis tensor cuts weights: a recipe, tensor (the default) or expert", 0, 0, "", true},
+     "how the mesh's axis tensor cuts weights: a recipe, tensor or expert, or as the file's annotations say, file; "
+     "default: file where it has some for the mesh, else tensor",
+     0, 0, "", true},
     {"rank_timeout_ms", Type::integer, for_generator | for_world, "60000",
      "how long a rank waits for another in a step before that one counts as failed; of processes the world's counts", 1,
      huge},

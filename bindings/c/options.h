@@ -11,7 +11,6 @@ namespace plait::c_api {
 
 /// Who takes an option; an option may be for several.
 enum Scope : unsigned {
-  for_nothing = 0,
   for_model = 1,
   for_generator = 2,
   for_request = 4,

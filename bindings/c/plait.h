@@ -183,8 +183,11 @@ PLAIT_API plait_status plait_model_info(plait_model* model, plait_tensor** json)
 PLAIT_API plait_status plait_model_dump(plait_model* model, const char* pass, plait_tensor** text);
 /* Writes the model as ONNX into `directory`, which is made if it is not there: its file, under its own name, with the
  * weights in one file NAME.data beside it, and the tokenizer and configurations that the model came with. All that is no
- * weight is as it was, byte for byte. No option exists yet: NULL. INVALID_ARGUMENT when the directory holds a file of
- * the model's name already; IO. */
+ * weight is as it was, byte for byte. `options` may be NULL. With a generator's "mesh" of several ranks the file says how
+ * such a generator cuts its weights: by the standard's multi-device annotations (ONNX IR version 11), under the mesh's
+ * name, at the nodes that read the weights; "seeds", "dtype" and "activations" count, too. Opened again with that mesh it is
+ * cut so by itself. INVALID_ARGUMENT when the directory holds a file of the model's name already; IO; UNSUPPORTED for a
+ * mesh and what is no recognised decoder. */
 PLAIT_API plait_status plait_model_export(plait_model* model, const char* directory, plait_options* options);
 
 typedef enum plait_log_level { PLAIT_LOG_DEBUG = 0, PLAIT_LOG_INFO = 1, PLAIT_LOG_WARNING = 2 } plait_log_level;

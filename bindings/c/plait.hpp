@@ -129,7 +129,9 @@ class Model : public Handle<plait_model, plait_model_release> {
     return tensor([&](plait_tensor** out) { return plait_model_dump(handle_, pass.c_str(), out); }).text();
   }
   /// Writes the model as ONNX into `directory`, with its tokenizer and configurations.
-  void write(const std::string& directory) const { check(plait_model_export(handle_, directory.c_str(), nullptr)); }
+  void write(const std::string& directory, const Options& options = {}) const {
+    check(plait_model_export(handle_, directory.c_str(), options.get()));
+  }
 };
 
 class Tokenizer : public Handle<plait_tokenizer, plait_tokenizer_release> {

@@ -92,7 +92,7 @@ std::shared_ptr<World> WorldObject::lend(const ModelObject& model, const Setting
   if (model.source().directory.empty())
     throw Error(Code::unsupported, "the other ranks cannot open a model that is in this process's memory",
                 "open it by its path");
-  const Mesh mesh = Mesh::parse(generator.text("mesh"));
+  const Mesh mesh = mesh_of(model, generator);
   if (mesh.ranks() != size())
     throw Error(Code::invalid_argument,
                 cat("the mesh ", quote(mesh.text()), " has ", mesh.ranks(), " ranks, and the world ", size()),

@@ -4,9 +4,9 @@
 namespace plait::cli {
 
 int export_model(const ExportArguments& arguments) {
-  OptionSets options = option_sets(arguments, "session");
+  OptionSets options = option_sets(arguments, "generator");
   options.model.set("tokenizer", "none");
-  plait_api::Model(arguments.model, options.model).write(arguments.out);
+  plait_api::Model(arguments.model, options.model).write(arguments.out, options.rest);
   return exit_ok;
 }
 

@@ -51,11 +51,11 @@ void add_model_arguments(CLI::App& command, ModelArguments& arguments, bool comp
 }
 
 /// What spreads a model over ranks.
-void add_mesh_arguments(CLI::App& command, ModelArguments& arguments) {
-  command.add_option(
-      "--mesh", arguments.mesh,
-      "Spread the model over ranks: tensor=2 cuts its weights, data=2 shares requests out. Ranks are threads, "
-      "or under mpirun processes");
+void add_mesh_arguments(CLI::App& command, ModelArguments& arguments,
+                        const std::string& what =
+                            "Spread the model over ranks: tensor=2 cuts its weights, data=2 "
+                            "shares requests out. Ranks are threads, or under mpirun processes") {
+  command.add_option("--mesh", arguments.mesh, what);
   command.add_option("--seeds", arguments.seeds, "How --mesh cuts the weights; `plait options` says more")
       ->allow_extra_args(false);
 }
@@ -144,6 +144,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
 
   CLI::App& write = *app.add_subcommand("export", "Write the model as ONNX, with its tokenizer and configurations");
   add_model_arguments(write, arguments.write, false);
+  add_mesh_arguments(write, arguments.write, "Write into the file how this many ranks share it: tensor=4");
   write.add_option("--out", arguments.write.out, "The directory to write; it must not hold the model already")
       ->required();
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "core/base/load_progress.h"
 #include "core/base/log.h"
 #include "core/exec/kernel.h"
+#include "core/graph/device_configuration.h"
 #include "core/graph/infer.h"
 #include "core/graph/schema.h"
 #include "core/passes/decoder.h"
@@ -37,7 +39,9 @@ struct CompileOptions {
   /// The ranks that a decoder is spread over, and for which of them to compile; all compile the same but for their parts.
   Mesh mesh = {};
   int64_t rank = 0;
-  std::vector<std::string> seeds = {};  ///< how: see `seeds_of` (core/passes/shard.h)
+  std::vector<std::string> seeds = {};  ///< how: see `seeds_for` (core/passes/shard_annotations.h)
+  /// What the file says of several devices; outlives the options.
+  std::span<const DeviceConfiguration> configurations = {};
 };
 
 /// What running parts of a graph may cost one compilation: a file of some bytes can ask for years of work, and for any

@@ -7,6 +7,7 @@
 #include "core/base/text.h"
 #include "core/passes/compile.h"
 #include "core/passes/evaluate.h"
+#include "core/passes/shard_annotations.h"
 
 namespace plait {
 namespace {
@@ -467,7 +468,7 @@ void shard(Graph& graph, PassContext& context) {
   // Places are chosen for a step of a few sequences, of which some are read.
   for (const auto& [name, typical] : {std::pair("t", 16), std::pair("r", 4)})
     if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = typical;
-  const ShardSeeds seeds = seeds_of(graph, options.ops, options.mesh, options.seeds);
+  const ShardSeeds seeds = seeds_for(graph, options);
   context.plan = shard(graph, options.ops, options.mesh, options.rank, seeds);
 }
 

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "importers/onnx/plan_writer.h"
 #include "importers/onnx/tensor_reader.h"
 #include "importers/onnx/wire.h"
 
@@ -83,9 +84,14 @@ class Exporter {
         data_(data),
         location_(std::move(location)) {}
 
-  std::string run() {
-    return with_tensors({original_->data(), static_cast<size_t>(original_->size())},
-                        [this](std::string slim, TensorPlace place) { return tensor(std::move(slim), place); });
+  std::string run(PlanWriter* plan) {
+    const std::span<const std::byte> file(original_->data(), static_cast<size_t>(original_->size()));
+    ModelChange change;
+    change.tensor = [this](std::string slim, TensorPlace place) { return tensor(std::move(slim), place); };
+    if (!plan) return changed_model(file, change);
+    change.node = [plan](std::string node, const BodyNames& bodies) { return plan->node(std::move(node), bodies); };
+    change.left_out = plan_fields;
+    return plan->head(model_fields(file, plan_fields)) + changed_model(file, change);
   }
 
  private:
@@ -153,20 +159,24 @@ class Exporter {
 
 }  // namespace
 
-void export_model(const std::shared_ptr<const Blob>& original, const ExternalResolver& resolver,
-                  const ChangedTensor& changed, const std::string& directory, const std::string& file) {
+std::vector<std::string> export_model(const std::shared_ptr<const Blob>& original, const ExternalResolver& resolver,
+                                      const ExportChanges& changes, const std::string& directory,
+                                      const std::string& file) {
   if (file.empty() || file == "." || file == ".." || file.find('/') != std::string::npos)
     throw Error(Code::invalid_argument, cat(quote(file), " is no name for a file"));
   std::error_code failure;
   fs::create_directories(directory, failure);
   if (failure) throw Error(Code::io, cat("cannot make the directory ", quote(directory), ": ", failure.message()));
   NewFile model(fs::path(directory) / file), data(fs::path(directory) / (file + ".data"));
-  std::string bytes = Exporter(original, resolver, changed, data, file + ".data").run();
+  std::optional<PlanWriter> plan;
+  if (changes.plan) plan.emplace(*changes.plan);
+  std::string bytes = Exporter(original, resolver, changes.tensor, data, file + ".data").run(plan ? &*plan : nullptr);
   model.write(bytes.data(), static_cast<int64_t>(bytes.size()));
   model.close();
   data.close();
   model.keep();
   data.keep();
+  return plan ? plan->unread() : std::vector<std::string>();
 }
 
 }  // namespace plait

@@ -8,6 +8,7 @@
 
 #include "core/graph/graph.h"
 #include "core/graph/schema.h"
+#include "importers/onnx/device_reader.h"
 #include "importers/onnx/functions.h"
 #include "importers/onnx/tensor_reader.h"
 
@@ -44,8 +45,9 @@ struct Scope {
 class GraphBuilder {
  public:
   /// `progress`, which may be null, advances by one for each node of the main graph.
-  GraphBuilder(const OpSet& ops, TensorReader& tensors, const FunctionTable& functions, LoadProgress* progress)
-      : ops_(ops), tensors_(tensors), functions_(functions), progress_(progress) {}
+  GraphBuilder(const OpSet& ops, TensorReader& tensors, const FunctionTable& functions, DeviceReader& devices,
+               LoadProgress* progress)
+      : ops_(ops), tensors_(tensors), functions_(functions), devices_(devices), progress_(progress) {}
 
   /// The whole of `proto`, sorted. `opsets` are the model's.
   Graph main_graph(const onnx::GraphProto& proto, const OpsetImports& opsets);
@@ -67,6 +69,7 @@ class GraphBuilder {
   void declare_outputs(Scope& scope, const NodeList& nodes, const std::map<std::string, ValueId>& given);
   void build_nodes(Scope& scope, const NodeList& nodes);
   void build_node(Scope& scope, const onnx::NodeProto& proto, const std::string& domain, int64_t opset);
+  int32_t read_devices(Scope& scope, const onnx::NodeProto& proto);
   std::vector<NamedBody> read_attributes(Scope& scope, const onnx::NodeProto& proto, Node& node);
   Tensor constant_of(const Scope& scope, const onnx::NodeProto& proto);
 
@@ -82,6 +85,7 @@ class GraphBuilder {
   const OpSet& ops_;
   TensorReader& tensors_;
   const FunctionTable& functions_;
+  DeviceReader& devices_;
   LoadProgress* progress_;
   std::map<std::string, int> constants_;  ///< names given, and how often each was asked for again
   std::vector<const Function*> calls_;    ///< being inlined, outermost first

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
 #include "core/base/text.h"
+#include "importers/onnx/device_reader.h"
 #include "importers/onnx/functions.h"
 #include "importers/onnx/graph_builder.h"
 #include "importers/onnx/tensor_reader.h"
@@ -80,7 +81,10 @@ ImportedModel read_model(const std::shared_ptr<const Blob>& bytes, const Externa
                                ": ops are read as they were then"));
   TensorReader tensors(bytes, resolver);
   FunctionTable functions(model, out.opsets);
-  out.graph = GraphBuilder(ops, tensors, functions, progress).main_graph(model.graph(), out.opsets);
+  DeviceReader devices(model);
+  out.graph = GraphBuilder(ops, tensors, functions, devices, progress).main_graph(model.graph(), out.opsets);
+  for (std::string& warning : devices.warnings()) out.warnings.push_back(std::move(warning));
+  out.configurations = devices.take();
   return out;
 }
 

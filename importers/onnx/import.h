@@ -10,6 +10,7 @@
 
 #include "core/base/load_progress.h"
 #include "core/base/tensor.h"
+#include "core/graph/device_configuration.h"
 #include "core/graph/graph.h"
 #include "core/graph/schema.h"
 
@@ -30,6 +31,7 @@ struct ImportedModel {
   std::string producer;                   ///< name and version
   std::map<std::string, int64_t> opsets;  ///< by domain; "" is ONNX's own
   std::map<std::string, std::string> metadata;
+  std::vector<DeviceConfiguration> configurations;  ///< the file's multi-device annotations of weights
   std::vector<std::string> warnings;  ///< what is unusual but was accepted; text from the file is escaped
 };
 

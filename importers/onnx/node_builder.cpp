@@ -109,6 +109,7 @@ void GraphBuilder::build_nodes(Scope& scope, const NodeList& nodes) {
 /// A local function takes the place of an op of ONNX's own domain, as its specification allows; in other domains,
 /// where exporters add bodies of ops that engines know, the known op is preferred.
 void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const std::string& domain, int64_t opset) {
+  const int32_t stage = read_devices(scope, proto);
   const Function* function = functions_.find(domain, proto.op_type(), proto.overload());
   if (function && (domain.empty() || !ops_.find(cat(domain, ".", proto.op_type()))))
     return call(scope, proto, *function);
@@ -124,16 +125,28 @@ void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const 
   if (bodies.empty())
     while (!node.inputs.empty() && node.inputs.back() == no_value) node.inputs.pop_back();
   node.opset = static_cast<int32_t>(std::min<int64_t>(opset, INT32_MAX));
+  node.stage = stage;
   size_t helpers = scope.graph.nodes.size();
   check_opset(ops_, node.op, opset);
   to_newest(scope.graph, node, opset);
   if (!bodies.empty()) read_bodies(scope, node, bodies);
   for (size_t i = helpers; i < scope.graph.nodes.size(); ++i) {
     scope.graph.nodes[i].opset = node.opset;
+    scope.graph.nodes[i].stage = node.stage;
     check_node(ops_, scope.graph.nodes[i]);
   }
   check_body_names(check_node(ops_, node), node);
   scope.graph.nodes.push_back(std::move(node));
+}
+
+/// The pipeline stage of the node, 0 where the file names none.
+int32_t GraphBuilder::read_devices(Scope& scope, const onnx::NodeProto& proto) {
+  if (!proto.device_configurations_size()) return 0;
+  for (const auto& devices : proto.device_configurations()) charge(static_cast<int64_t>(devices.ByteSizeLong()) / 8);
+  return devices_.read(proto, describe(scope, proto), [&](const std::string& name) -> const Constant* {
+    const ValueId id = need(scope, name, "it");
+    return id == no_value ? nullptr : scope.graph.value(id).constant.get();
+  });
 }
 
 const onnx::AttributeProto* resolve(const Scope& scope, const onnx::AttributeProto& attribute) {

@@ -9,7 +9,11 @@
 namespace plait::onnx_import {
 namespace {
 
-enum class Kind : uint8_t { keep, drop, raw, model, graph, node, attribute, tensor, function, sparse };
+// clang-format off
+enum class Kind : uint8_t {
+  keep, drop, raw,
+  model, graph, node, attribute, tensor, function, sparse, devices, spec, axis, leaf
+};
 
 struct Rule {
   Kind message;
@@ -23,7 +27,7 @@ constexpr Rule rules[] = {
     {Kind::model, 7, Kind::graph},      //
     {Kind::model, 20, Kind::drop},      // training_info
     {Kind::model, 25, Kind::function},  //
-    {Kind::model, 26, Kind::drop},      // configuration
+    {Kind::model, 26, Kind::leaf},      // configuration
     {Kind::graph, 1, Kind::node},       //
     {Kind::graph, 5, Kind::tensor},     //
     {Kind::graph, 10, Kind::drop},      // doc_string
@@ -34,7 +38,11 @@ constexpr Rule rules[] = {
     {Kind::node, 5, Kind::attribute},   //
     {Kind::node, 6, Kind::drop},        // doc_string
     {Kind::node, 9, Kind::drop},        // metadata_props
-    {Kind::node, 10, Kind::drop},       // device_configurations
+    {Kind::node, 10, Kind::devices},    //
+    {Kind::devices, 2, Kind::spec},     //
+    {Kind::spec, 3, Kind::leaf},        // index_to_device_group_map
+    {Kind::spec, 4, Kind::axis},        //
+    {Kind::axis, 2, Kind::leaf},        // simple_sharding
     {Kind::attribute, 5, Kind::tensor},
     {Kind::attribute, 6, Kind::graph},
     {Kind::attribute, 10, Kind::tensor},
@@ -53,6 +61,7 @@ constexpr Rule rules[] = {
     {Kind::function, 12, Kind::drop},   // value_info
     {Kind::function, 14, Kind::drop},   // metadata_props
 };
+// clang-format on
 
 Kind action_of(Kind message, uint32_t field) {
   for (const Rule& rule : rules)
@@ -74,7 +83,7 @@ void append_varint(std::string& out, uint64_t number) {
 class Slimmer {
  public:
   /// `change` null: the slim copy.
-  Slimmer(std::span<const std::byte> file, const TensorChange* change)
+  Slimmer(std::span<const std::byte> file, const ModelChange* change)
       : data_(reinterpret_cast<const uint8_t*>(file.data())),
         size_(static_cast<int64_t>(file.size())),
         change_(change) {}
@@ -85,7 +94,20 @@ class Slimmer {
     return out;
   }
 
+  std::string fields(const std::set<uint32_t>& wanted) const {
+    std::string out;
+    each_field(0, size_, [&](const Field& field) {
+      if (wanted.contains(field.number)) out += text(field.start, field.end);
+    });
+    return out;
+  }
+
  private:
+  struct Field {
+    uint32_t number, wire_type;
+    int64_t start, begin, end;  ///< of its tag, of its content
+  };
+
   [[noreturn]] static void fail(int64_t at, std::string_view what) {
     throw Error(Code::bad_model, cat("not a valid ONNX file: ", what, " at byte ", at),
                 "the file is truncated, damaged, or of another format; fetch or export it again");
@@ -122,6 +144,39 @@ class Slimmer {
     }
   }
 
+  Field field_at(int64_t start, int64_t end) const {
+    int64_t at = start;
+    const uint64_t tag = varint(at, end);
+    if (tag >> 3 == 0 || tag > std::numeric_limits<uint32_t>::max()) fail(start, "a bad field number");
+    Field out{static_cast<uint32_t>(tag >> 3), static_cast<uint32_t>(tag & 7), start, at, 0};
+    out.end = skip(out.wire_type, out.begin, end);
+    return out;
+  }
+  template <class Visit>
+  void each_field(int64_t begin, int64_t end, const Visit& visit) const {
+    for (int64_t at = begin; at < end;) {
+      const Field field = field_at(at, end);
+      visit(field);
+      at = field.end;
+    }
+  }
+  std::string_view text(int64_t begin, int64_t end) const {
+    return {reinterpret_cast<const char*>(data_) + begin, static_cast<size_t>(end - begin)};
+  }
+
+  /// The names of a graph's initializers, inputs and nodes' outputs.
+  std::set<std::string_view> names_of(int64_t begin, int64_t end) const {
+    std::set<std::string_view> out;
+    each_field(begin, end, [&](const Field& part) {
+      const uint32_t name = part.number == 5 ? 8 : part.number == 11 ? 1 : part.number == 1 ? 2 : 0;
+      if (!name || part.wire_type != length_delimited) return;
+      each_field(part.begin, part.end, [&](const Field& field) {
+        if (field.number == name && field.wire_type == length_delimited) out.insert(text(field.begin, field.end));
+      });
+    });
+    return out;
+  }
+
   /// Appends the slim form of the message of `kind` in [begin, end).
   void message(Kind kind, int64_t begin, int64_t end, int depth, std::string& out) {
     if (depth > max_depth) fail(begin, cat("messages nested more than ", max_depth, " deep"));
@@ -134,42 +189,51 @@ class Slimmer {
       out.append(reinterpret_cast<const char*>(data_) + kept, static_cast<size_t>(up_to - kept));
     };
     while (at < end) {
-      int64_t start = at;
-      uint64_t tag = varint(at, end);
-      if (tag >> 3 == 0 || tag > std::numeric_limits<uint32_t>::max()) fail(start, "a bad field number");
-      auto wire_type = static_cast<uint32_t>(tag & 7);
-      int64_t content = at, next = skip(wire_type, content, end);
-      at = next;
-      if (wire_type != length_delimited) continue;
-      if (++fields_ > max_fields) fail(start, cat("more than ", max_fields, " fields"));
-      Kind action = action_of(kind, static_cast<uint32_t>(tag >> 3));
-      if (action == Kind::keep || (action == Kind::drop && change_)) continue;
-      flush(start);
-      kept = next;
+      const Field field = field_at(at, end);
+      at = field.end;
+      const bool left_out = kind == Kind::model && change_ && change_->left_out.contains(field.number);
+      if (field.wire_type != length_delimited && !left_out) continue;
+      if (++fields_ > max_fields) fail(field.start, cat("more than ", max_fields, " fields"));
+      const Kind action = left_out ? Kind::drop : action_of(kind, field.number);
+      if (action == Kind::keep || (action == Kind::drop && change_ && !left_out)) continue;
+      flush(field.start);
+      kept = field.end;
       if (action == Kind::drop) continue;
-      replace(kind, action, tag, content, next, depth, out);
+      replace(kind, action, field, depth, out);
     }
     flush(end);
   }
 
-  void replace(Kind parent, Kind action, uint64_t tag, int64_t begin, int64_t end, int depth, std::string& out) {
+  void replace(Kind parent, Kind action, const Field& field, int depth, std::string& out) {
     std::string inner;
     if (action == Kind::raw) {
-      RawRange range{begin, end - begin};
+      RawRange range{field.begin, field.end - field.begin};
       inner.assign(reinterpret_cast<const char*>(&range), sizeof range);
     } else {
-      message(action, begin, end, depth + 1, inner);
+      const bool body = action == Kind::graph && parent == Kind::attribute && changes_nodes();
+      if (body) bodies_.push_back(names_of(field.begin, field.end));
+      in_function_ = in_function_ || action == Kind::function;
+      message(action, field.begin, field.end, depth + 1, inner);
+      if (action == Kind::function) in_function_ = false;
+      if (body) bodies_.pop_back();
     }
     if (action == Kind::tensor && change_)
-      inner = (*change_)(std::move(inner), parent == Kind::graph ? TensorPlace::initializer : TensorPlace::elsewhere);
-    append_varint(out, tag);
+      inner = change_->tensor(std::move(inner),
+                              parent == Kind::graph ? TensorPlace::initializer : TensorPlace::elsewhere);
+    if (action == Kind::node && changes_nodes()) inner = change_->node(std::move(inner), bodies_);
+    append_varint(out, uint64_t{field.number} << 3 | field.wire_type);
     append_varint(out, inner.size());
     out += inner;
   }
 
+  /// What names mean in a function is its caller's.
+  bool changes_nodes() const { return change_ && change_->node && !in_function_; }
+
   const uint8_t* data_;
   int64_t size_;
-  const TensorChange* change_;
+  const ModelChange* change_;
+  BodyNames bodies_;          ///< around what is looked at
+  bool in_function_ = false;  ///< is what is looked at
   int64_t messages_ = 0;
   int64_t fields_ = 0;
 };
@@ -178,8 +242,12 @@ class Slimmer {
 
 std::string slim_model(std::span<const std::byte> file) { return Slimmer(file, nullptr).run(); }
 
-std::string with_tensors(std::span<const std::byte> file, const TensorChange& change) {
+std::string changed_model(std::span<const std::byte> file, const ModelChange& change) {
   return Slimmer(file, &change).run();
+}
+
+std::string model_fields(std::span<const std::byte> file, const std::set<uint32_t>& fields) {
+  return Slimmer(file, nullptr).fields(fields);
 }
 
 RawRange raw_range(std::string_view reference) {

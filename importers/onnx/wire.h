@@ -3,9 +3,11 @@
 // any message is made.
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace plait::onnx_import {
 
@@ -29,9 +31,22 @@ enum class TensorPlace : uint8_t { initializer, elsewhere };
 /// What to write instead of a TensorProto, given without its raw_data as `slim_model` leaves it.
 using TensorChange = std::function<std::string(std::string slim, TensorPlace place)>;
 
-/// A copy of a serialised ModelProto in which each TensorProto is what `change` made of it; all else is copied byte for
-/// byte. Throws as `slim_model` does, and what `change` throws.
-std::string with_tensors(std::span<const std::byte> file, const TensorChange& change);
+/// For each body around a node, the names that have a meaning of their own in it.
+using BodyNames = std::vector<std::set<std::string_view>>;
+/// What to write instead of a NodeProto of the graph, or of a body in it.
+using NodeChange = std::function<std::string(std::string node, const BodyNames& bodies)>;
+
+struct ModelChange {
+  TensorChange tensor;
+  NodeChange node;              ///< may be null; sees tensors as they were changed
+  std::set<uint32_t> left_out;  ///< fields of the ModelProto that are not copied
+};
+/// A copy of a serialised ModelProto with these changes; all else is copied byte for byte. Throws as `slim_model` does, and
+/// what the functions throw.
+std::string changed_model(std::span<const std::byte> file, const ModelChange& change);
+
+/// Some fields of a ModelProto alone. Throws Error(bad_model) as `slim_model` does.
+std::string model_fields(std::span<const std::byte> file, const std::set<uint32_t>& fields);
 
 /// Reads what `slim_model` wrote.
 RawRange raw_range(std::string_view reference);

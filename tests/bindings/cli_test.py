@@ -259,6 +259,23 @@ class CommandLine(unittest.TestCase):
                 self.assertEqual(after.read(), before.read())
         self.error("export", fixture("gemma3-standard23"), "--out", out, names=["model.onnx", "already"])
 
+    def test_export_of_a_plan(self):
+        words = ["--ids", PROMPT, "--max-tokens", "16", "--temperature", "0"]
+        out = self.file("planned")
+        self.call("export", fixture("gemma3-standard23"), "--out", out, "--mesh", "tensor=2")
+        self.assertEqual(json.loads(self.call("inspect", out, "--json")[0])["ir_version"], 11)
+        for mesh in ([], ["--mesh", "tensor=2"], ["--mesh", "file"], ["--mesh", "tensor=2", "--seeds", "file"]):
+            self.assertEqual(self.generate(out, *words, *mesh)["ids"], GREEDY, mesh)
+        self.error("generate", out, *words, "--mesh", "tensor=4", "--seeds", "file",
+                   names=["tensor=4", "4 ranks", "2 devices"])
+        self.error("generate", fixture("gemma3-standard23"), *words, "--mesh", "file", names=["no annotations"])
+        by_hand = "llama-annotated23"
+        alone = self.generate(by_hand, *words)["ids"]
+        for mesh in ("tensor=2", "tensor=4", "file"):
+            self.assertEqual(self.generate(by_hand, *words, "--mesh", mesh)["ids"], alone, mesh)
+        self.error("export", fixture("zoo/lfm2/hf5"), "--out", self.file("other"), "--mesh", "tensor=two",
+                   names=["tensor"])
+
     def test_pass_off(self):
         words = ["--ids", PROMPT, "--max-tokens", "16", "--temperature", "0", "--option", "off=raise"]
         self.assertEqual(self.generate("gemma3-standard23", *words)["ids"], GREEDY)

@@ -16,7 +16,7 @@ class Export : public testing::Test {
 
   ImportedModel written(const ModelBuilder& builder, const ExternalResolver& resolver = {},
                         const ChangedTensor& changed = {}) {
-    export_model(blob_of(builder.bytes()), resolver, changed, folder_.string(), "m.onnx");
+    export_model(blob_of(builder.bytes()), resolver, {changed}, folder_.string(), "m.onnx");
     return import_file((folder_ / "m.onnx").string(), test_ops());
   }
   onnx::ModelProto message() const {
@@ -107,6 +107,106 @@ TEST_F(Export, NothingIsOverwrittenAndNothingHalfWrittenStays) {
   EXPECT_TRUE(fs::is_empty(folder_));
   b.model.mutable_graph()->mutable_initializer(0)->set_raw_data(filled(2047, 1));
   expect_error(Code::bad_model, {"2048"}, [&] { written(b); });
+}
+
+class ExportPlan : public Export {
+ protected:
+  ImportedModel planned(const ModelBuilder& builder) {
+    unread_ = export_model(blob_of(builder.bytes()), {}, {{}, &plan_}, folder_.string(), "m.onnx");
+    return import_file((folder_ / "m.onnx").string(), test_ops());
+  }
+  DeviceConfiguration plan_{
+      "tensor=2",
+      2,
+      {{"w", {{1, {{3, 1}, {4, 2}}}}, {{0}, {1}}, {0, 1}}, {"v", {{0, {{8, 4}}}}, {{0, 1}, {1}}, {0, 1, 1, 0}}}};
+  Names unread_;
+};
+
+ModelBuilder two_products() {
+  ModelBuilder b;
+  b.input("x", {"b", "8"});
+  b.initializer("w", 1, {8, 12}).set_raw_data(filled(384, 1));
+  b.initializer("v", 1, {8, 12}).set_raw_data(filled(384, 2));
+  b.node("MatMul", {"x", "w"}, {"y"}).set_name("first");
+  b.node("Gemm", {"x", "v", "w"}, {"z"}).set_name("second");
+  b.output("y");
+  b.output("z");
+  return b;
+}
+
+TEST_F(ExportPlan, NodesSayItOfWhatTheyRead) {
+  ModelBuilder b = two_products();
+  b.model.set_doc_string("kept");
+  ImportedModel before = b.import(), after = planned(b);
+  EXPECT_EQ(text(after.graph), text(before.graph));
+  EXPECT_EQ(after.ir_version, 11);
+  EXPECT_EQ(after.warnings, before.warnings);
+  EXPECT_EQ(unread_, Names{});
+  ASSERT_EQ(after.configurations.size(), 1u);
+  EXPECT_EQ(after.configurations[0].name, "tensor=2");
+  EXPECT_EQ(after.configurations[0].devices, 2);
+  EXPECT_EQ(after.configurations[0].tensors, plan_.tensors);
+  onnx::ModelProto model = message();
+  EXPECT_EQ(model.graph().node(0).device_configurations(0).sharding_spec_size(), 1);
+  EXPECT_EQ(model.graph().node(1).device_configurations(0).sharding_spec_size(), 2);
+  EXPECT_FALSE(model.graph().node(0).device_configurations(0).has_pipeline_stage());
+  // All else is as it is without a plan.
+  model.clear_configuration();
+  model.set_ir_version(10);
+  for (auto& node : *model.mutable_graph()->mutable_node()) node.clear_device_configurations();
+  EXPECT_EQ(model.SerializeAsString(), b.bytes());
+}
+
+TEST_F(ExportPlan, OthersStayAndItsOwnAreReplaced) {
+  ModelBuilder b = two_products();
+  b.model.set_ir_version(12);
+  for (const char* name : {"other", "tensor=2"}) {
+    auto& one = *b.model.add_configuration();
+    one.set_name(name);
+    one.set_num_devices(5);
+    auto& devices = *b.graph().mutable_node(0)->add_device_configurations();
+    devices.set_configuration_id(name);
+    devices.set_pipeline_stage(1);
+  }
+  ImportedModel after = planned(b);
+  EXPECT_EQ(after.ir_version, 12);
+  ASSERT_EQ(after.configurations.size(), 2u);
+  EXPECT_EQ(after.configurations[0].devices, 5);
+  EXPECT_EQ(after.configurations[1].devices, 2);
+  EXPECT_EQ(after.configurations[1].tensors, plan_.tensors);
+  EXPECT_EQ(after.graph.nodes[0].stage, 1) << "as the other says";
+  EXPECT_EQ(message().graph().node(0).device_configurations_size(), 2);
+}
+
+TEST_F(ExportPlan, NamesOfBodiesAndFunctionsAreTheirOwn) {
+  ModelBuilder b;
+  b.input("x", {"b", "8"});
+  b.input("choice", {}, 9);
+  b.initializer("w", 1, {8, 12}).set_raw_data(filled(384, 1));
+  b.initializer("v", 1, {8, 12}).set_raw_data(filled(384, 2));
+  auto& choice = b.node("If", {"choice"}, {"y"});
+  for (const char* name : {"then_branch", "else_branch"}) {
+    auto& body = set_graph(choice, name);
+    add_node(*body.mutable_node(), "MatMul", {"x", "w"}, {"z"});
+    body.add_output()->set_name("z");
+  }
+  auto& other = *b.graph().mutable_node(0)->mutable_attribute(1)->mutable_g();
+  auto& initializer = *other.add_initializer();
+  initializer = b.graph().initializer(1);
+  initializer.set_name("w");
+  b.import_opset("local", 1);
+  auto& function = b.function("f", {"w"}, {"r"});
+  add_node(*function.mutable_node(), "Neg", {"w"}, {"r"});
+  b.node("f", {"x"}, {"q"}, "local");
+  b.output("y");
+  b.output("q");
+  planned(b);
+  onnx::ModelProto model = message();
+  EXPECT_EQ(unread_, Names{"v"});
+  const auto& branches = model.graph().node(0);
+  EXPECT_EQ(branches.attribute(0).g().node(0).device_configurations_size(), 1);
+  EXPECT_EQ(branches.attribute(1).g().node(0).device_configurations_size(), 0) << "it has a w of its own";
+  EXPECT_EQ(model.functions(0).node(0).device_configurations_size(), 0);
 }
 
 }  // namespace

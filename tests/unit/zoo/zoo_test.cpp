@@ -118,13 +118,13 @@ TEST_P(Zoo, ExportsWhatItImported) {
   auto resolver = [&](const std::string& location) -> std::shared_ptr<const Blob> {
     return map_file((beside / location).string());
   };
-  export_model(map_file(path.string()), resolver, nullptr, folder.string(), "model.onnx");
+  export_model(map_file(path.string()), resolver, {}, folder.string(), "model.onnx");
   Graph before = imported(GetParam());
   Graph after = import_file((folder / "model.onnx").string(), World::get().ops).graph;
   EXPECT_EQ(text(after), text(before));
   EXPECT_EQ(hash_of_weights(after), hash_of_weights(before));
   EXPECT_EQ(fingerprint(after), fingerprint(before));
-  EXPECT_THROW(export_model(map_file(path.string()), resolver, nullptr, folder.string(), "model.onnx"), Error);
+  EXPECT_THROW(export_model(map_file(path.string()), resolver, {}, folder.string(), "model.onnx"), Error);
   fs::remove_all(folder);
 }
 
