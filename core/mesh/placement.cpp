@@ -73,6 +73,21 @@ std::vector<AxisId> contracted(const DimsRule& rule, const FactorAxes& axes) {
 
 }  // namespace
 
+std::optional<NodeRule> rule_of(const Graph& graph, const OpSet& ops, const Node& node) {
+  const OpSchema* schema = ops.find(node.op);
+  if (!schema || !node.bodies.empty()) return std::nullopt;
+  auto types = [&](const std::vector<ValueId>& ids) {
+    std::vector<Type> out;
+    for (ValueId id : ids) out.push_back(id == no_value ? Type{} : graph.value(id).type);
+    return out;
+  };
+  const std::vector<Type> in = types(node.inputs), out = types(node.outputs);
+  std::optional<DimsRule> rule = rule_of(*schema, node, in, out);
+  if (!rule) return std::nullopt;
+  FactorSizes sizes = factor_sizes(*rule, dims_list(in), dims_list(out), schema);
+  return NodeRule{std::move(*rule), std::move(sizes)};
+}
+
 std::optional<Placement> place(const NodeRule& node, const FactorAxes& axes, const Mesh& mesh, std::string* why) {
   auto refuse = [&](std::string reason) {
     if (why) *why = std::move(reason);

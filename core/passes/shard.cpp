@@ -92,12 +92,6 @@ class Sharder {
 
   // ---- choosing ----
 
-  std::vector<Type> types(const std::vector<ValueId>& ids) const {
-    std::vector<Type> out;
-    for (ValueId id : ids) out.push_back(id == no_value ? Type{} : graph_.value(id).type);
-    return out;
-  }
-
   /// Where an operand is before the node: as it was made, or as its seed says.
   const Sharding& home(ValueId id) const {
     auto seed = seeds_.find(id);
@@ -292,15 +286,11 @@ class Sharder {
       states_.emplace(node.outputs[0], &node);
       return;
     }
-    const OpSchema* schema = ops_.find(node.op);
-    const std::vector<Type> in = types(node.inputs), out = types(node.outputs);
-    std::optional<DimsRule> rule;
-    if (schema && node.bodies.empty()) rule = rule_of(*schema, node, in, out);
+    const std::optional<NodeRule> rule = rule_of(graph_, ops_, node);
     if (!rule) return place_whole(node);
-    const NodeRule sized{*rule, factor_sizes(*rule, dims_list(in), dims_list(out), schema)};
-    Choice choice = choose(node, sized);
+    Choice choice = choose(node, *rule);
     Node local = node;
-    localize(local, *schema, sized, choice.axes, mesh_, rank_);
+    localize(local, *ops_.find(node.op), *rule, choice.axes, mesh_, rank_);
     for (size_t k = 0; k < node.inputs.size(); ++k)
       if (node.inputs[k] != no_value)
         local.inputs[k] = at(node.inputs[k], choice.placement.operands[k], describe(node));

@@ -1,6 +1,7 @@
 // Which dims of a graph are one and the same, and where the weights that have them are cut.
 #include <algorithm>
-#include <numeric>
+#include <limits>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -107,10 +108,11 @@ class Seeding {
 
   ShardSeeds run() {
     for (const Node& node : graph_.nodes) follow(node);
+    for (int dim : feature_dims_)
+      if (dim >= 0 && !atoms_.leaves(dim).empty()) features_.insert(atoms_.leaves(dim));
     for (const Node& node : graph_.nodes)
-      for (size_t k = 0; k < node.inputs.size(); ++k)
-        if (const ValueId id = node.inputs[k]; id != no_value && graph_.value(id).constant && is_weight(node, k))
-          cut(id);
+      for (ValueId id : node.inputs)
+        if (id != no_value && graph_.value(id).constant && is_weight(id)) cut(id);
     ShardSeeds out;
     for (const Node& node : graph_.nodes)
       for (ValueId id : node.inputs) {
@@ -121,15 +123,24 @@ class Seeding {
   }
 
  private:
-  /// Tables of angles are looked up, too, and are too small to be cut: a table of weights has rows that Linears read.
-  bool is_weight(const Node& node, size_t operand) {
-    if (node.op != "plait.Embedding" || operand != 0) return true;
-    const std::vector<int> row = atoms_.leaves(dims(node.inputs[0])[1]);
-    for (const Node& other : graph_.nodes)
-      if (other.op == "plait.Linear")
-        for (int dim : dims(other.inputs[1]))
-          if (dim >= 0 && atoms_.leaves(dim) == row) return true;
-    return false;
+  /// Tables of angles, slopes and the like are constants, too, and too small to be cut: a weight has a dim of features, as
+  /// the constants have them that products run over.
+  void find_features(const Node& node, const DimsRule& rule) {
+    for (const FactorUse& use : factors(rule)) {
+      if (!use.contracted()) continue;
+      std::vector<ValueId> multiplied;
+      for (size_t k = 0; k < rule.operands.size(); ++k)
+        for (const RuleDim& dim : rule.operands[k].dims)
+          for (const Factor& factor : dim.factors)
+            if (factor.name == use.factor.name) multiplied.push_back(node.inputs[k]);
+      if (multiplied.size() < 2) continue;
+      for (ValueId id : multiplied)
+        if (graph_.value(id).constant) feature_dims_.insert(feature_dims_.end(), dims(id).begin(), dims(id).end());
+    }
+  }
+  bool is_weight(ValueId id) {
+    return std::any_of(dims(id).begin(), dims(id).end(),
+                       [&](int dim) { return dim >= 0 && features_.contains(atoms_.leaves(dim)); });
   }
 
   const std::vector<int>& dims(ValueId id) const { return dims_[static_cast<size_t>(id)]; }
@@ -140,27 +151,19 @@ class Seeding {
       if (atom >= 0) atoms_.mark_whole(atom);
   }
 
-  std::vector<Type> types(const std::vector<ValueId>& ids) const {
-    std::vector<Type> out;
-    for (ValueId id : ids) out.push_back(id == no_value ? Type{} : graph_.value(id).type);
-    return out;
-  }
-
   void follow(const Node& node) {
-    const OpSchema* schema = ops_.find(node.op);
-    const std::vector<Type> in = types(node.inputs), out = types(node.outputs);
-    std::optional<DimsRule> rule;
-    if (schema && node.bodies.empty() && node.op != "plait.State") rule = rule_of(*schema, node, in, out);
-    if (!rule) {
-      if (node.op == "plait.State") return;  // it is wherever its readers want it
+    if (node.op == "plait.State") return;  // it is wherever its readers want it
+    const std::optional<NodeRule> found = rule_of(graph_, ops_, node);
+    if (!found) {
       for (ValueId id : node.inputs) mark_whole(id);
       for (ValueId id : node.outputs) mark_whole(id);
       return;
     }
-    const FactorSizes sizes = factor_sizes(*rule, dims_list(in), dims_list(out), schema);
+    const auto& [rule, sizes] = *found;
     std::map<std::string, int, std::less<>> factors;
-    for (size_t k = 0; k < rule->operands.size(); ++k) tensor(rule->operands[k], node.inputs[k], sizes, factors);
-    for (size_t k = 0; k < rule->results.size(); ++k) tensor(rule->results[k], node.outputs[k], sizes, factors);
+    for (size_t k = 0; k < rule.operands.size(); ++k) tensor(rule.operands[k], node.inputs[k], sizes, factors);
+    for (size_t k = 0; k < rule.results.size(); ++k) tensor(rule.results[k], node.outputs[k], sizes, factors);
+    find_features(node, rule);
   }
 
   void tensor(const RuleTensor& rule, ValueId id, const FactorSizes& sizes,
@@ -269,6 +272,8 @@ class Seeding {
   const Recipe recipe_;
   Atoms atoms_;
   std::vector<std::vector<int>> dims_;  ///< of each value; -1 for a size that is no number
+  std::vector<int> feature_dims_;
+  std::set<std::vector<int>> features_;  ///< the same by their atoms
 };
 
 }  // namespace
