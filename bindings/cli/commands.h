@@ -51,6 +51,9 @@ struct RunArguments : ModelArguments {
 struct InspectArguments : ModelArguments {
   bool json = false;
   std::string dump;
+  std::string mesh;                ///< "": no plan
+  std::vector<std::string> seeds;  ///< of the plan
+  std::string html;                ///< the file of the page; "": none
 };
 
 struct ExportArguments : ModelArguments {

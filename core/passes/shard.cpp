@@ -50,9 +50,11 @@ class Sharder {
     find_sums();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (within_sum_[i]) continue;
+      now_ = static_cast<int32_t>(i);
       if (is_sum(i)) place_sum(i);
       else place_node(graph_.nodes[i]);
     }
+    now_ = -1;
     for (ValueId id : graph_.outputs)
       local_.outputs.push_back(at(id, Sharding::replicated(rank_of(id)), "the output"));
     graph_ = std::move(local_);
@@ -178,10 +180,12 @@ class Sharder {
     return out;
   }
 
-  Choice choose(const Node& node, const NodeRule& rule) const {
+  Choice choose(const Node& node, const NodeRule& rule) {
     const auto options = candidates(node, rule);
     std::vector<size_t> pick(options.size(), 0);
     std::optional<Choice> best;
+    std::vector<PlannedChoice::Candidate> all;
+    size_t chosen = 0;
     for (bool more = true; more;) {
       FactorAxes axes;
       for (size_t axis = 0; axis < pick.size(); ++axis)
@@ -189,7 +193,10 @@ class Sharder {
           axes[factor].push_back(static_cast<AxisId>(axis));
       for (auto& [factor, list] : axes) list = ordered(node, std::move(list));
       std::optional<Choice> one = price(node, rule, std::move(axes));
-      if (one && (!best || one->better_than(*best))) best = std::move(one);
+      if (one) {
+        all.push_back({one->axes, one->bytes, one->owed});
+        if (!best || one->better_than(*best)) best = std::move(one), chosen = all.size() - 1;
+      }
       more = false;
       for (size_t axis = 0; axis < pick.size() && !more; ++axis) {
         more = ++pick[axis] < options[axis].size();
@@ -197,6 +204,10 @@ class Sharder {
       }
     }
     PLAIT_ASSERT(best);
+    if (all.size() > 1) {
+      all[chosen].chosen = true;
+      plan_.choices.push_back({now_, std::move(all)});
+    }
     return std::move(*best);
   }
 
@@ -358,6 +369,7 @@ class Sharder {
     }
     const bool first = places_[id].empty();
     if (first) plan_.weights[id] = target;
+    else plan_.copies.emplace_back(id, target);
     const ValueId out = local_.add_constant(std::move(part), first ? value.name : std::string());
     local_.value(out).type.dtype = value.type.dtype;
     return out;
@@ -368,6 +380,7 @@ class Sharder {
     Node local = node;
     local.outputs = {add_value(graph_.value(id).name, graph_.value(id).type, target)};
     local_.nodes.push_back(std::move(local));
+    plan_.states[id] = target;
     states_.erase(id);  // from now on it is where it is
     return local_.nodes.back().outputs[0];
   }
@@ -386,11 +399,17 @@ class Sharder {
     for (const Collective& step : reshard(from.sharding, target)) {
       const double local_bytes = bytes / static_cast<double>(mesh_.blocks(now.sharding.axes()));
       if (step.kind != Collective::Kind::slice)
-        plan_.collectives.push_back({step, name_of(id), reader, moved_bytes(step, local_bytes, mesh_)});
+        plan_.collectives.push_back({step, name_of(id), reader, moved_bytes(step, local_bytes, mesh_),
+                                     local_.value(now.local).type, maker(id)});
       now.sharding = after(step, std::move(now.sharding));
       now.local = add_collective(step, now, graph_.value(id).type);
       places.push_back(now);
     }
+  }
+
+  /// The node that makes a value: the one that is placed for a part of its sum.
+  int32_t maker(ValueId id) const {
+    return static_cast<size_t>(id) < producer_.size() ? producer_[static_cast<size_t>(id)] : now_;
   }
 
   std::string name_of(ValueId id) const {
@@ -442,6 +461,7 @@ class Sharder {
   std::vector<int64_t> typical_;
   std::vector<int32_t> producer_;
   std::vector<bool> within_sum_;  ///< by node: it is made together with the Add that reads it
+  int32_t now_ = -1;              ///< the node that is placed
 };
 
 }  // namespace
@@ -450,12 +470,15 @@ ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, 
   return Sharder(graph, ops, mesh, rank, seeds).run();
 }
 
+void set_typical_step(Graph& graph) {
+  for (const auto& [name, typical] : {std::pair("t", 16), std::pair("r", 4)})
+    if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = typical;
+}
+
 void shard(Graph& graph, PassContext& context) {
   const CompileOptions& options = context.options;
   if (options.mesh.ranks() == 1 || !context.decoder.recognised) return;
-  // Places are chosen for a step of a few sequences, of which some are read.
-  for (const auto& [name, typical] : {std::pair("t", 16), std::pair("r", 4)})
-    if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = typical;
+  set_typical_step(graph);
   const ShardSeeds seeds = seeds_of(graph, options.ops, options.mesh, options.seeds);
   context.plan = shard(graph, options.ops, options.mesh, options.rank, seeds);
 }

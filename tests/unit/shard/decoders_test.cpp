@@ -19,8 +19,7 @@ struct Sharded {
 Sharded sharded(Raised raised, const Mesh& mesh, Recipe recipe = Recipe::tensor) {
   Sharded out;
   const OpSet& ops = World::get().ops;
-  for (const auto& [name, typical] : {std::pair("t", 16), std::pair("r", 4)})
-    if (auto id = raised.graph.symbols.find(name)) raised.graph.symbols[*id].typical = typical;
+  set_typical_step(raised.graph);
   const ShardSeeds seeds = recipe_seeds(raised.graph, ops, mesh, mesh.parts("tensor"), recipe);
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
     Graph graph = raised.graph;

@@ -1,0 +1,103 @@
+// What a mesh would make of a model: the report of pass `shard` as JSON.
+#include "core/passes/plan_report.h"
+
+#include <nlohmann/json.hpp>
+
+#include "bindings/c/objects.h"
+
+namespace plait::c_api {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json part_json(const PlanReport::Part& part) {
+  Json out = {{"name", part.name}, {"kind", part.kind}};
+  Json& weights = out["weights"] = Json::array();
+  for (const PlanReport::Weight& one : part.weights)
+    weights.push_back({{"name", one.name},
+                       {"type", one.type},
+                       {"cut", one.cut},
+                       {"bytes", one.bytes},
+                       {"rank_bytes", one.rank_bytes},
+                       {"copy", one.copy},
+                       {"shared", one.shared},
+                       {"whole", one.whole}});
+  Json& collectives = out["collectives"] = Json::array();
+  for (const PlanReport::Moved& one : part.moved)
+    collectives.push_back({{"kind", one.kind},
+                           {"what", one.what},
+                           {"for", one.for_node},
+                           {"held", one.held},
+                           {"axes", one.axes},
+                           {"bytes", one.bytes},
+                           {"after", one.after}});
+  Json& choices = out["choices"] = Json::array();
+  for (const PlanReport::Choice& one : part.choices) {
+    Json ways = Json::array();
+    for (const PlanReport::Choice::Way& way : one.ways)
+      ways.push_back({{"cut", way.cut}, {"bytes", way.bytes}, {"owed", way.owed}, {"chosen", way.chosen}});
+    choices.push_back({{"node", one.node}, {"ways", std::move(ways)}, {"why", one.why}});
+  }
+  return out;
+}
+
+Json totals(const PlanReport& report) {
+  Json counts = Json::object();
+  double moved = 0;
+  for (const PlanReport::Part& part : report.parts)
+    for (const PlanReport::Moved& one : part.moved) {
+      counts[one.kind] = counts.value(one.kind, 0) + 1;
+      moved += one.bytes;
+    }
+  return {{"weight_bytes", report.weight_bytes},
+          {"rank_weight_bytes", report.rank_weight_bytes},
+          {"all_ranks_weight_bytes", report.rank_weight_bytes * report.ranks},
+          {"cache_bytes_per_token", report.token_cache_bytes},
+          {"rank_cache_bytes_per_token", report.rank_token_cache_bytes},
+          {"all_ranks_cache_bytes_per_token", report.rank_token_cache_bytes * report.ranks},
+          {"state_bytes_per_sequence", report.sequence_state_bytes},
+          {"rank_state_bytes_per_sequence", report.rank_sequence_state_bytes},
+          {"all_ranks_state_bytes_per_sequence", report.rank_sequence_state_bytes * report.ranks},
+          {"collectives", std::move(counts)},
+          {"bytes_per_token", moved}};
+}
+
+Json report_json(const PlanReport& report) {
+  Json out = {{"mesh", report.mesh}, {"ranks", report.ranks}, {"seeds", report.seeds}, {"totals", totals(report)}};
+  Json& parts = out["parts"] = Json::array();
+  for (const PlanReport::Part& part : report.parts) parts.push_back(part_json(part));
+  out["priced_at"] = {{"tokens", report.typical_tokens}, {"rows", report.typical_rows}};
+  out["unruled"] = report.unruled;
+  return out;
+}
+
+std::string model_plan(ModelObject& model, const Settings& settings) {
+  const std::string dtype = settings.text("dtype");
+  CompileOptions options = model.compile_options();
+  options.dtype = dtype == "file" ? DType::none : dtype_from_name(dtype);
+  options.exact_activations = settings.text("activations") == "exact";
+  options.mesh = Mesh::parse(settings.text("mesh"));
+  options.seeds = settings.texts("seeds");
+  Graph raised;
+  CompileOptions raising = options;
+  raising.dump = [&](std::string_view pass, const Graph& graph) {
+    if (pass == "raise") raised = graph;
+  };
+  const Decoder decoder = recognise(model.opened().imported.graph, raising);
+  if (!decoder.recognised)
+    throw Error(Code::unsupported, cat("only a recognised decoder is spread over ranks: ", decoder.why_not),
+                "plait_model_info says where matching stopped");
+  return report_json(report_plan(std::move(raised), options)).dump(1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+}  // namespace plait::c_api
+
+using namespace plait;
+using namespace plait::c_api;
+
+plait_status plait_model_plan(plait_model* model, plait_options* options, plait_tensor** json) {
+  return create(json, [&] {
+    return text_tensor(model_plan(*object_of<ModelObject>(model), settings_of(options, for_generator)));
+  });
+}
