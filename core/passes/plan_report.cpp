@@ -68,8 +68,8 @@ class Reporter {
       for (ValueId id : graph_.nodes[i].inputs) {
         if (id == no_value || seen[static_cast<size_t>(id)] || !plan.weights.contains(id)) continue;
         seen[static_cast<size_t>(id)] = true;
-        if (!is_float(graph_.value(id).type.dtype) && graph_.value(id).type.dims->size() < 2)
-          continue;  // sizes, axes
+        const DType dtype = graph_.value(id).type.dtype;
+        if (dtype == DType::i64 || dtype == DType::i32 || dtype == DType::boolean) continue;  // sizes, places
         auto reason = why.find(id);
         auto add = [&](const Sharding& sharding, bool copy) {
           add_weight(static_cast<int32_t>(i), id, sharding, copy, reason == why.end() ? "" : reason->second);
@@ -89,7 +89,7 @@ class Reporter {
     if (!(named && !tensors_.insert(tensor).second) && !copy) out_.weight_bytes += bytes;
     const bool shared = named && !tensors_.insert(cat(tensor, cut)).second;
     if (!shared) out_.rank_weight_bytes += held;
-    if (!named && constant.parts.empty() && type.dims->size() < 2) return;  // numbers of the graph, no weights
+    if (product(*type.dims).constant() == 1) return;  // a number is no weight
     readers_[part_of(reader)].push_back(reader);
     out_.parts[part_of(reader)].weights.push_back(
         {name_of(id), text(type, graph_.symbols), cut, bytes, held, copy, shared, whole});
@@ -140,7 +140,9 @@ class Reporter {
     std::vector<std::vector<std::string>> kinds;
     for (PlanReport::Part& part : out_.parts) {
       std::vector<std::string> plan;
-      for (const PlanReport::Weight& one : part.weights) plan.push_back(cat(one.type, one.cut, one.copy, one.shared));
+      // Vectors follow the matrices; and angles that several layers share stand in the first of them.
+      for (const PlanReport::Weight& one : part.weights)
+        if (one.type.find(',') != std::string::npos) plan.push_back(cat(one.type, one.cut, one.copy, one.shared));
       for (const PlanReport::Moved& one : part.moved) plan.push_back(cat(one.kind, one.axes, one.bytes));
       auto known = std::find(kinds.begin(), kinds.end(), plan);
       part.kind = static_cast<int>(known - kinds.begin());
