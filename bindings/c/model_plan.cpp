@@ -17,6 +17,8 @@ Json part_json(const PlanReport::Part& part) {
     weights.push_back({{"name", one.name},
                        {"type", one.type},
                        {"cut", one.cut},
+                       {"dims", one.dims},
+                       {"parts", one.parts},
                        {"bytes", one.bytes},
                        {"rank_bytes", one.rank_bytes},
                        {"copy", one.copy},
@@ -49,17 +51,20 @@ Json totals(const PlanReport& report) {
       counts[one.kind] = counts.value(one.kind, 0) + 1;
       moved += one.bytes;
     }
-  return {{"weight_bytes", report.weight_bytes},
-          {"rank_weight_bytes", report.rank_weight_bytes},
-          {"all_ranks_weight_bytes", report.rank_weight_bytes * report.ranks},
-          {"cache_bytes_per_token", report.token_cache_bytes},
-          {"rank_cache_bytes_per_token", report.rank_token_cache_bytes},
-          {"all_ranks_cache_bytes_per_token", report.rank_token_cache_bytes * report.ranks},
-          {"state_bytes_per_sequence", report.sequence_state_bytes},
-          {"rank_state_bytes_per_sequence", report.rank_sequence_state_bytes},
-          {"all_ranks_state_bytes_per_sequence", report.rank_sequence_state_bytes * report.ranks},
-          {"collectives", std::move(counts)},
-          {"bytes_per_token", moved}};
+  Json out = Json::object();
+  auto add = [&](const std::string& name, int64_t whole, int64_t rank) {
+    out[name] = whole;
+    out["rank_" + name] = rank;
+    out["all_ranks_" + name] = rank * report.ranks;
+  };
+  add("weight_bytes", report.held.weights, report.held.rank_weights);
+  add("cache_bytes_per_token", report.held.token_cache, report.held.rank_token_cache);
+  add("state_bytes_per_sequence", report.held.sequence_states, report.held.rank_sequence_states);
+  out["collectives"] = std::move(counts);
+  out["bytes_per_token"] = moved;
+  out["estimate"] = {
+      {"reading_s", report.price.reading}, {"moving_s", report.price.moving}, {"waiting_s", report.price.waiting}};
+  return out;
 }
 
 Json report_json(const PlanReport& report) {

@@ -5,6 +5,7 @@
 
 #include "core/base/text.h"
 #include "core/passes/plan_layers.h"
+#include "core/passes/shard_price.h"
 
 namespace plait {
 namespace {
@@ -12,9 +13,7 @@ namespace {
 class Reporter {
  public:
   Reporter(const Graph& graph, const CompileOptions& options)
-      : graph_(graph), options_(options), mesh_(options.mesh), layers_(layers_of(graph, options.ops)) {
-    ones_.assign(static_cast<size_t>(graph.symbols.size()), 1);
-  }
+      : graph_(graph), options_(options), mesh_(options.mesh), layers_(layers_of(graph, options.ops)) {}
 
   PlanReport run() {
     const ShardSeeds seeds = seeds_of(graph_, options_.ops, mesh_, options_.seeds);
@@ -30,7 +29,8 @@ class Reporter {
     add_weights(plan);
     for (const PlannedCollective& one : plan.collectives) add_moved(one);
     for (const PlannedChoice& one : plan.choices) add_choice(one);
-    add_states(plan);
+    out_.held = held_bytes(graph_, plan, mesh_);
+    out_.price = price_of(graph_, plan, mesh_);
     find_kinds();
     return std::move(out_);
   }
@@ -47,17 +47,14 @@ class Reporter {
     return node < 0 ? 0 : static_cast<size_t>(layers_.of_node[static_cast<size_t>(node)] + 1);
   }
 
-  /// Bytes at one token of one sequence.
-  int64_t bytes_of(const Type& type) const {
-    return (product(*type.dims).evaluate(ones_) * dtype_bits(type.dtype) + 7) / 8;
-  }
-  std::string name_of(ValueId id) const {
+  std::string name_of(ValueId id, int32_t reader) const {
     const Value& value = graph_.value(id);
     const Constant& constant = *value.constant;
     if (!constant.initializer.empty()) return constant.initializer;
     if (!constant.parts.empty() && !constant.parts[0].initializer.empty())
       return cat(constant.parts[0].initializer, " and ", constant.parts.size() - 1, " more");
-    return value.name;
+    return value.name.empty() ? cat("computed for ", describe(graph_, graph_.nodes[static_cast<size_t>(reader)]))
+                              : value.name;
   }
 
   /// In the order in which nodes read them.
@@ -82,17 +79,18 @@ class Reporter {
   void add_weight(int32_t reader, ValueId id, const Sharding& sharding, bool copy, const std::string& whole) {
     const Type& type = graph_.value(id).type;
     const Constant& constant = *graph_.value(id).constant;
-    const std::string cut = text(sharding, mesh_), tensor = cat(constant.initializer, "|", text(constant.steps));
-    const int64_t bytes = bytes_of(type), held = bytes / mesh_.blocks(sharding.axes());
-    // Weights of one tensor and one recipe are one in memory, as far as they are cut alike.
-    const bool named = !constant.initializer.empty();
-    if (!(named && !tensors_.insert(tensor).second) && !copy) out_.weight_bytes += bytes;
-    const bool shared = named && !tensors_.insert(cat(tensor, cut)).second;
-    if (!shared) out_.rank_weight_bytes += held;
+    const std::string cut = text(sharding, mesh_), key = memory_key(constant);
+    const int64_t bytes = token_bytes(type), held = bytes / mesh_.blocks(sharding.axes());
+    const bool shared = !key.empty() && !seen_.insert(cat(key, cut)).second;
     if (product(*type.dims).constant() == 1) return;  // a number is no weight
+    PlanReport::Weight out{
+        name_of(id, reader), text(type, graph_.symbols), cut, {}, {}, bytes, held, copy, shared, whole};
+    for (size_t d = 0; d < sharding.dims.size(); ++d) {
+      out.dims.push_back((*type.dims)[d].constant());
+      out.parts.push_back(mesh_.blocks(sharding.dims[d]));
+    }
     readers_[part_of(reader)].push_back(reader);
-    out_.parts[part_of(reader)].weights.push_back(
-        {name_of(id), text(type, graph_.symbols), cut, bytes, held, copy, shared, whole});
+    out_.parts[part_of(reader)].weights.push_back(std::move(out));
   }
 
   void add_moved(const PlannedCollective& one) {
@@ -101,7 +99,7 @@ class Reporter {
         std::count_if(readers.begin(), readers.end(), [&](int32_t reader) { return reader <= one.node; });
     out_.parts[part_of(one.node)].moved.push_back(
         {std::string(kind_name(one.step.kind)), one.what, one.for_node, text(one.held, graph_.symbols),
-         mesh_.text(one.step.axes), moved_bytes(one.step, static_cast<double>(bytes_of(one.held)), mesh_),
+         mesh_.text(one.step.axes), moved_bytes(one.step, static_cast<double>(token_bytes(one.held)), mesh_),
          static_cast<int>(after)});
   }
 
@@ -125,17 +123,6 @@ class Reporter {
     out_.parts[part_of(one.node)].choices.push_back(std::move(choice));
   }
 
-  void add_states(const ShardPlan& plan) {
-    const auto per_token = graph_.symbols.find("c");
-    for (const auto& [id, sharding] : plan.states) {
-      const std::vector<SymbolId> symbols = product(*graph_.value(id).type.dims).symbols();
-      const bool pages = per_token && std::find(symbols.begin(), symbols.end(), *per_token) != symbols.end();
-      (pages ? out_.token_cache_bytes : out_.sequence_state_bytes) += bytes_of(graph_.value(id).type);
-      (pages ? out_.rank_token_cache_bytes : out_.rank_sequence_state_bytes) +=
-          bytes_of(graph_.value(id).type) / mesh_.blocks(sharding.axes());
-    }
-  }
-
   void find_kinds() {
     std::vector<std::vector<std::string>> kinds;
     for (PlanReport::Part& part : out_.parts) {
@@ -154,8 +141,7 @@ class Reporter {
   const CompileOptions& options_;
   const Mesh& mesh_;
   const GraphLayers layers_;
-  std::vector<int64_t> ones_;
-  std::set<std::string> tensors_;              ///< that were counted, of the file and as they are held
+  std::set<std::string> seen_;                 ///< what is in memory
   std::vector<std::vector<int32_t>> readers_;  ///< by part: the nodes that read its weights
   PlanReport out_;
 };

@@ -5,14 +5,16 @@
 #include <vector>
 
 #include "core/passes/pass.h"
+#include "core/passes/shard_price.h"
 
 namespace plait {
 
 struct PlanReport {
   struct Weight {
-    std::string name;  ///< in the file; of the value where no tensor of the file stands behind it
-    std::string type;  ///< whole: "f32[512, 64]"
-    std::string cut;   ///< "[tensor, -]"
+    std::string name;                  ///< in the file; of the value where no tensor of the file stands behind it
+    std::string type;                  ///< whole: "f32[512, 64]"
+    std::string cut;                   ///< "[tensor, -]"
+    std::vector<int64_t> dims, parts;  ///< sizes, and into how many parts each is cut
     int64_t bytes = 0, rank_bytes = 0;
     bool copy = false;    ///< held once more, in another way
     bool shared = false;  ///< the same memory as an earlier one's
@@ -52,11 +54,9 @@ struct PlanReport {
   std::vector<std::string> seeds;
   std::vector<Part> parts;
   std::vector<std::string> unruled;  ///< nodes that get whole operands since their op has no rule
-  int64_t weight_bytes = 0;          ///< of the model
-  int64_t rank_weight_bytes = 0;     ///< held by each rank
-  int64_t token_cache_bytes = 0, rank_token_cache_bytes = 0;        ///< pages, for each token
-  int64_t sequence_state_bytes = 0, rank_sequence_state_bytes = 0;  ///< states, for each sequence
-  int64_t typical_tokens = 0, typical_rows = 0;                     ///< of the step at which the ways were priced
+  HeldBytes held;
+  PlanPrice price;                               ///< by the default prices
+  int64_t typical_tokens = 0, typical_rows = 0;  ///< of the step at which the ways were priced
 };
 
 /// `raised` is a decoder's graph as pass `raise` leaves it. Throws what `seeds_of` throws.
