@@ -97,11 +97,15 @@ void write_all(const std::string& path, std::string_view text) {
 }
 
 std::string rounded(double number, const char* unit) {
-  const char* prefixes[] = {"", " k", " M", " G", " T"};
+  const char* prefixes[] = {"", "k", "M", "G", "T"};
   int power = 0;
   for (; number >= 1000 && power < 4; ++power) number /= 1000;
   char text[64];
-  std::snprintf(text, sizeof text, power ? "%.1f%s%s" : "%.0f%s%s", number, prefixes[power], unit);
+  std::snprintf(text, sizeof text,
+                power   ? "%.1f %s%s"
+                : *unit ? "%.0f %s%s"
+                        : "%.0f%s%s",
+                number, prefixes[power], unit);
   return text;
 }
 

@@ -39,14 +39,14 @@ p { margin: .5rem 0; } .soft { color: var(--soft); }
 .rows { color: var(--rows); } .columns { color: var(--columns); } .stack { color: var(--stack); }
 .mixed { color: var(--mixed); } .whole { color: var(--whole); }
 svg { display: block; margin-bottom: .35rem; flex: none; }
-svg .own { fill: currentColor; } svg .other { fill: currentColor; fill-opacity: .16; }
+svg .own { fill: currentColor; } svg .other { fill: color-mix(in srgb, currentColor 16%, var(--card)); }
 svg rect { stroke: currentColor; stroke-width: 1; }
 details { margin: .6rem 0; } summary { cursor: pointer; color: var(--soft); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .85rem; margin: .5rem 0; }
 caption { text-align: left; color: var(--soft); padding: .25rem 0; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .75rem .3rem 0; border-bottom: 1px solid var(--line);
   overflow-wrap: anywhere; } td.n, th.n { text-align: right; white-space: nowrap; }
-code { font-family: ui-monospace, monospace; font-size: .95em; }
+code { font-family: ui-monospace, monospace; font-size: .95em; } code.t { white-space: nowrap; }
 )";
 
 std::string escaped(const std::string& text) {
@@ -122,11 +122,12 @@ std::string block(const Json& weight) {
 
 bool is_matrix(const Json& weight) { return weight.at("dims").size() >= 2; }
 
-/// The last words of a name that say what it is: "q_proj.weight" of "model.layers.0.self_attn.q_proj.weight".
+/// The word of a name that says what it is: "q_proj" of "model.layers.0.self_attn.q_proj.weight".
 std::string short_name(const std::string& name) {
   const size_t last = name.rfind('.');
-  const size_t before = last == std::string::npos || last == 0 ? last : name.rfind('.', last - 1);
-  return before == std::string::npos ? name : name.substr(before + 1);
+  const size_t before = last == std::string::npos || last == 0 ? std::string::npos : name.rfind('.', last - 1);
+  if (last == std::string::npos || name.substr(last) != ".weight") return name.substr(before + 1);
+  return name.substr(before + 1, last - before - 1);
 }
 
 std::string flow(const Json& part) {
@@ -145,11 +146,16 @@ std::string flow(const Json& part) {
     talk(i);
     if (is_matrix(weights[i]))
       out += "<li class=\"weight\">" + block(weights[i]) + "<b title=\"" + text_of(weights[i].at("name")) + "\">" +
-             escaped(short_name(weights[i].at("name"))) + "</b><span>" + text_of(weights[i].at("type")) + " " +
-             text_of(weights[i].at("cut")) + "</span></li>\n";
+             escaped(short_name(weights[i].at("name"))) + "</b><span>" + text_of(weights[i].at("type")) +
+             "</span><span>" + text_of(weights[i].at("cut")) + "</span></li>\n";
   }
   talk(weights.size());
-  return out + "</ol>\n";
+  out += "</ol>\n";
+  for (const Json& one : weights)
+    if (one.at("whole") != "")
+      out += "<p class=\"soft\">" + escaped(short_name(one.at("name"))) +
+             " is not cut by all of tensor: " + text_of(one.at("whole")) + ".</p>\n";
+  return out;
 }
 
 struct Column {
@@ -180,8 +186,9 @@ std::string part_tables(const Json& part) {
                            (one.at("copy").get<bool>()     ? " (again)"
                             : one.at("shared").get<bool>() ? " (shared)"
                                                            : ""),
-                       "<code>" + text_of(one.at("type")) + "</code>", "<code>" + text_of(one.at("cut")) + "</code>",
-                       bytes_of(one.at("bytes")), bytes_of(one.at("rank_bytes")), text_of(one.at("whole"))});
+                       "<code class=\"t\">" + text_of(one.at("type")) + "</code>",
+                       "<code class=\"t\">" + text_of(one.at("cut")) + "</code>", bytes_of(one.at("bytes")),
+                       bytes_of(one.at("rank_bytes"))});
   for (const Json& one : part.at("collectives"))
     moved.push_back({text_of(one.at("kind")) + " " + text_of(one.at("axes")), text_of(one.at("what")),
                      text_of(one.at("for")), "<code>" + text_of(one.at("held")) + "</code>",
@@ -196,9 +203,7 @@ std::string part_tables(const Json& part) {
     choices.push_back({text_of(choice.at("node")), taken, others, text_of(choice.at("why"))});
   }
   return "<details><summary>In numbers</summary>\n" +
-         table("Weights",
-               {{"Name"}, {"Type"}, {"Cut"}, {"Bytes", true}, {"A rank", true}, {"Why not by all of tensor"}},
-               weights) +
+         table("Weights", {{"Name"}, {"Type"}, {"Cut"}, {"Bytes", true}, {"A rank", true}}, weights) +
          table("Collectives", {{"Kind"}, {"What"}, {"For"}, {"Held before"}, {"A token", true}}, moved) +
          "</details>\n<details><summary>Why so</summary>\n" +
          table("Ways that were legal, with the bytes that they move",
@@ -224,11 +229,12 @@ std::string facts(const Json& plan) {
     if (const std::string one = key; totals.at(one) != 0)
       out += fact(name, bytes("rank_" + one), bytes("all_ranks_" + one) + " on all, of " + bytes(one));
   const Json& estimate = totals.at("estimate");
-  auto time = [&](const char* key) { return rounded(estimate.at(key).get<double>() * 1e6, "") + " \u00b5s"; };
-  const double all = estimate.at("reading_s").get<double>() + estimate.at("moving_s").get<double>() +
-                     estimate.at("waiting_s").get<double>();
-  out += fact("A token, by estimate", rounded(all * 1e6, "") + " \u00b5s",
-              "reading " + time("reading_s") + ", moving " + time("moving_s") + ", waiting " + time("waiting_s"));
+  double all = 0;
+  for (const Json& part : estimate) all += part.get<double>();
+  auto time = [](double seconds) { return number(seconds * 1e6) + " \u00b5s"; };
+  out += fact("A token, by estimate", time(all),
+              "reading " + time(estimate.at("reading_s")) + ", moving " + time(estimate.at("moving_s")) +
+                  ", waiting " + time(estimate.at("waiting_s")));
   return out + "</dl>\n";
 }
 

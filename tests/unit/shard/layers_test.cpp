@@ -1,19 +1,15 @@
 // Layers are found in the shape of the graph, whoever exported it.
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "core/passes/plan_layers.h"
+#include "tests/unit/shard/families.h"
 #include "tests/unit/shard/lockstep.h"
-#include "tests/unit/zoo.h"
 
 namespace plait::test {
 namespace {
 
 TEST(PlanLayers, EveryFamilyHasItsOwn) {
-  std::set<std::string> families;
-  for (const ZooModel& model : zoo()) {
-    if (!model.plain.empty() || !families.insert(model.family).second) continue;
+  for (const ZooModel& model : families()) {
     SCOPED_TRACE(model.name);
     const Raised one = raised(imported(model));
     int layers = 0;
