@@ -50,13 +50,11 @@ constexpr OptionRow rows[] = {
     {"context", Type::integer, for_generator, "0",
      "longest sequence in tokens; 0: what the graph and config.json allow", 0, huge},
     {"mesh", Type::text, for_generator, "",
-     "ranks that a decoder is spread over: \"tensor=2\" cuts its weights, \"data=2,tensor=2\" shares requests out, "
-     "too; "
+     "ranks that a decoder is spread over: \"tensor=2\" cuts its weights, \"data=2,tensor=2\" shares requests out, too; "
      "\"\": one rank"},
     {"seeds", Type::text, for_generator, "",
-     "how the mesh's axis tensor cuts weights: a recipe, tensor (the default) or expert; data: not at all; search: "
-     "as "
-     "costs least; and PATTERN=SHARDING for the weights whose names fit: \"*.q_proj.weight=[tensor, -]\"",
+     "how the mesh's axis tensor cuts weights: a recipe, tensor (the default) or expert; data: not at all; search: as is "
+     "cheapest; PATTERN=SHARDING: those of fitting names, as in \"*.q_proj.weight=[tensor, -]\"",
      0, 0, "", true},
     {"off", Type::text, for_generator, "",
      "name of a pass to leave out, for finding faults: \"raise\" runs a decoder's graph as its file says; \"fuse\"",

@@ -120,7 +120,11 @@ std::string block(const Json& weight) {
   return out + "</svg>";
 }
 
-bool is_matrix(const Json& weight) { return weight.at("dims").size() >= 2; }
+/// Vectors follow the matrices, and are told in the tables alone.
+bool is_matrix(const Json& weight) {
+  const Json& dims = weight.at("dims");
+  return std::count_if(dims.begin(), dims.end(), [](const Json& size) { return size > 1; }) > 1;
+}
 
 /// The word of a name that says what it is: "q_proj" of "model.layers.0.self_attn.q_proj.weight".
 std::string short_name(const std::string& name) {

@@ -129,7 +129,8 @@ class Reporter {
       std::vector<std::string> plan;
       // Vectors follow the matrices; and angles that several layers share stand in the first of them.
       for (const PlanReport::Weight& one : part.weights)
-        if (one.type.find(',') != std::string::npos) plan.push_back(cat(one.type, one.cut, one.copy, one.shared));
+        if (std::count_if(one.dims.begin(), one.dims.end(), [](int64_t size) { return size > 1; }) > 1)
+          plan.push_back(cat(one.type, one.cut, one.copy, one.shared));
       for (const PlanReport::Moved& one : part.moved) plan.push_back(cat(one.kind, one.axes, one.bytes));
       auto known = std::find(kinds.begin(), kinds.end(), plan);
       part.kind = static_cast<int>(known - kinds.begin());
