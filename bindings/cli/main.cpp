@@ -123,10 +123,12 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   CLI::App& inspect = *app.add_subcommand("inspect", "Say what a model is and what was recognised in it");
   add_model_arguments(inspect, arguments.inspect);
   inspect.add_flag("--json", arguments.inspect.json, "All of it, as one object");
-  inspect.add_option("--dump", arguments.inspect.dump,
-                     "Print the graph after this pass: import, interface, fold, raise, fuse");
-  inspect.add_option("--mesh", arguments.inspect.mesh,
-                     "Say instead how a decoder would be spread over these ranks: tensor=4, data=2,tensor=2");
+  CLI::Option* dump = inspect.add_option("--dump", arguments.inspect.dump,
+                                         "Print the graph after this pass: import, interface, fold, raise, fuse");
+  inspect
+      .add_option("--mesh", arguments.inspect.mesh,
+                  "Say instead how a decoder would be spread over these ranks: tensor=4, data=2,tensor=2")
+      ->excludes(dump);
   inspect
       .add_option("--seeds", arguments.inspect.seeds,
                   "How weights are cut: tensor, expert, data, search, or PATTERN=SHARDING; may be repeated")
