@@ -15,6 +15,7 @@ Json part_json(const PlanReport::Part& part) {
   Json& weights = out["weights"] = Json::array();
   for (const PlanReport::Weight& one : part.weights)
     weights.push_back({{"name", one.name},
+                       {"node", one.node},
                        {"type", one.type},
                        {"cut", one.cut},
                        {"dims", one.dims},

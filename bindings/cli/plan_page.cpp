@@ -149,9 +149,10 @@ std::string flow(const Json& part) {
   for (size_t i = 0; i < weights.size(); ++i) {
     talk(i);
     if (is_matrix(weights[i]))
-      out += "<li class=\"weight\">" + block(weights[i]) + "<b title=\"" + text_of(weights[i].at("name")) + "\">" +
-             escaped(short_name(weights[i].at("name"))) + "</b><span>" + text_of(weights[i].at("type")) +
-             "</span><span>" + text_of(weights[i].at("cut")) + "</span></li>\n";
+      out += "<li class=\"weight\">" + block(weights[i]) + "<b title=\"" + text_of(weights[i].at("name")) +
+             ", read by " + text_of(weights[i].at("node")) + "\">" + escaped(short_name(weights[i].at("name"))) +
+             "</b><span>" + text_of(weights[i].at("type")) + "</span><span>" + text_of(weights[i].at("cut")) +
+             "</span></li>\n";
   }
   talk(weights.size());
   out += "</ol>\n";
@@ -192,7 +193,7 @@ std::string part_tables(const Json& part) {
                                                            : ""),
                        "<code class=\"t\">" + text_of(one.at("type")) + "</code>",
                        "<code class=\"t\">" + text_of(one.at("cut")) + "</code>", bytes_of(one.at("bytes")),
-                       bytes_of(one.at("rank_bytes"))});
+                       bytes_of(one.at("rank_bytes")), text_of(one.at("node"))});
   for (const Json& one : part.at("collectives"))
     moved.push_back({text_of(one.at("kind")) + " " + text_of(one.at("axes")), text_of(one.at("what")),
                      text_of(one.at("for")), "<code>" + text_of(one.at("held")) + "</code>",
@@ -207,7 +208,7 @@ std::string part_tables(const Json& part) {
     choices.push_back({text_of(choice.at("node")), taken, others, text_of(choice.at("why"))});
   }
   return "<details><summary>In numbers</summary>\n" +
-         table("Weights", {{"Name"}, {"Type"}, {"Cut"}, {"Bytes", true}, {"A rank", true}}, weights) +
+         table("Weights", {{"Name"}, {"Type"}, {"Cut"}, {"Bytes", true}, {"A rank", true}, {"Read by"}}, weights) +
          table("Collectives", {{"Kind"}, {"What"}, {"For"}, {"Held before"}, {"A token", true}}, moved) +
          "</details>\n<details><summary>Why so</summary>\n" +
          table("Ways that were legal, with the bytes that they move",

@@ -41,12 +41,13 @@ std::string summary(const Json& plan) {
 
 std::string part_text(const Json& part, const std::string& title) {
   std::string out = "\n" + title + "\n";
-  Rows weights{{"WEIGHT", "TYPE", "CUT", "A RANK"}};
+  Rows weights{{"WEIGHT", "TYPE", "CUT", "A RANK", "READ BY"}};
   for (const Json& one : part.at("weights"))
     weights.push_back({one.at("name").get<std::string>() + (one.at("copy").get<bool>()     ? " (again)"
                                                             : one.at("shared").get<bool>() ? " (shared)"
                                                                                            : ""),
-                       one.at("type"), one.at("cut"), rounded(one.at("rank_bytes").get<double>(), "B")});
+                       one.at("type"), one.at("cut"), rounded(one.at("rank_bytes").get<double>(), "B"),
+                       one.at("node")});
   if (weights.size() > 1) out += indented(columns(weights));
   Rows moved{{"COLLECTIVE", "HELD BEFORE", "A TOKEN", "WHAT, AND FOR WHOM"}};
   for (const Json& one : part.at("collectives"))

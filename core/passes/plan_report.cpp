@@ -80,11 +80,20 @@ class Reporter {
     const Type& type = graph_.value(id).type;
     const Constant& constant = *graph_.value(id).constant;
     const std::string cut = text(sharding, mesh_), key = memory_key(constant);
-    const int64_t bytes = token_bytes(type), held = bytes / mesh_.blocks(sharding.axes());
+    const int64_t bytes = token_bytes(type);
     const bool shared = !key.empty() && !seen_.insert(cat(key, cut)).second;
     if (product(*type.dims).constant() == 1) return;  // a number is no weight
-    PlanReport::Weight out{
-        name_of(id, reader), text(type, graph_.symbols), cut, {}, {}, bytes, held, copy, shared, whole};
+    const Node& node = graph_.nodes[static_cast<size_t>(reader)];
+    PlanReport::Weight out;
+    out.name = name_of(id, reader);
+    out.node = node.name.empty() ? node.op : node.name;
+    out.type = text(type, graph_.symbols);
+    out.cut = cut;
+    out.bytes = bytes;
+    out.rank_bytes = bytes / mesh_.blocks(sharding.axes());
+    out.copy = copy;
+    out.shared = shared;
+    out.whole = whole;
     for (size_t d = 0; d < sharding.dims.size(); ++d) {
       out.dims.push_back((*type.dims)[d].constant());
       out.parts.push_back(mesh_.blocks(sharding.dims[d]));

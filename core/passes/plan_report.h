@@ -12,6 +12,7 @@ namespace plait {
 struct PlanReport {
   struct Weight {
     std::string name;                  ///< in the file; of the value where no tensor of the file stands behind it
+    std::string node;                  ///< that reads it, by its name; the op where it has none
     std::string type;                  ///< whole: "f32[512, 64]"
     std::string cut;                   ///< "[tensor, -]"
     std::vector<int64_t> dims, parts;  ///< sizes, and into how many parts each is cut

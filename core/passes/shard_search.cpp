@@ -11,13 +11,14 @@ namespace {
 /// Weights that play one role.
 using Kind = std::vector<ValueId>;
 
-/// Matrices, and what is stacked of them: all that is worth a decision. What is less than a thousandth of the model is not.
+/// Matrices, and what is stacked of them: vectors follow.
 bool is_matrix(const Graph& graph, ValueId id) {
   if (id == no_value || !graph.value(id).constant) return false;
   const Dims& dims = *graph.value(id).type.dims;
   return std::count_if(dims.begin(), dims.end(), [](const Dim& dim) { return dim.constant() > 1; }) > 1;
 }
 
+/// The largest first.
 std::vector<Kind> kinds_of(const Graph& graph, const OpSet& ops, const ShardSeeds& given) {
   const GraphLayers layers = layers_of(graph, ops);
   const auto parts = static_cast<size_t>(layers.count) + 2;
@@ -59,6 +60,7 @@ std::vector<Kind> kinds_of(const Graph& graph, const OpSet& ops, const ShardSeed
   auto bytes = [&](const Kind& kind) {
     return kind.empty() ? 0 : static_cast<int64_t>(kind.size()) * token_bytes(graph.value(kind[0]).type);
   };
+  // What is less than a thousandth of the model is worth no decision.
   std::erase_if(out, [&](const Kind& kind) { return bytes(kind) * 1000 <= all; });
   std::stable_sort(out.begin(), out.end(), [&](const Kind& a, const Kind& b) { return bytes(a) > bytes(b); });
   return out;
