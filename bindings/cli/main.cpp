@@ -121,6 +121,9 @@ void add_commands(CLI::App& app, Arguments& arguments) {
       ->required();
 
   CLI::App& inspect = *app.add_subcommand("inspect", "Say what a model is and what was recognised in it");
+  inspect.footer(
+      "Examples:\n  plait inspect DIR --json\n  plait inspect DIR --mesh tensor=4 --html plan.html\n"
+      "  plait inspect DIR --mesh tensor=2 --seeds search --seeds \"*.o_proj.weight=[-, tensor]\"");
   add_model_arguments(inspect, arguments.inspect);
   inspect.add_flag("--json", arguments.inspect.json, "All of it, as one object");
   CLI::Option* dump = inspect.add_option("--dump", arguments.inspect.dump,

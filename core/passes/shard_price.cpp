@@ -13,7 +13,7 @@ std::string memory_key(const Constant& constant) {
 
 int64_t token_bytes(const Type& type) {
   int64_t elements = 1;
-  for (const Dim& dim : *type.dims) {
+  for (const Dim& dim : type.dims.value_or(Dims{})) {
     const std::vector<SymbolId> symbols = dim.symbols();
     elements *= dim.evaluate(std::vector<int64_t>(symbols.empty() ? 0 : static_cast<size_t>(symbols.back()) + 1, 1));
   }
