@@ -31,8 +31,9 @@ struct Choice {
 
 class Sharder {
  public:
-  Sharder(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds)
-      : graph_(graph), ops_(ops), mesh_(mesh), rank_(rank), seeds_(seeds) {
+  Sharder(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds,
+          const NodeRules& rules)
+      : graph_(graph), ops_(ops), mesh_(mesh), rank_(rank), seeds_(seeds), rules_(rules) {
     local_.name = graph.name;
     local_.symbols = graph.symbols;
     for (SymbolId id = 0; id < graph.symbols.size(); ++id)
@@ -297,7 +298,10 @@ class Sharder {
       states_.emplace(node.outputs[0], &node);
       return;
     }
-    const std::optional<NodeRule> rule = rule_of(graph_, ops_, node);
+    const auto index = static_cast<size_t>(now_);
+    const bool is_new = &node != &graph_.nodes[index];  // made to add a sum in another order
+    const std::optional<NodeRule> own = is_new ? rule_of(graph_, ops_, node) : std::nullopt;
+    const std::optional<NodeRule>& rule = is_new ? own : rules_[index];
     if (!rule) return place_whole(node);
     Choice choice = choose(node, *rule);
     Node local = node;
@@ -454,6 +458,7 @@ class Sharder {
   const Mesh& mesh_;
   const int64_t rank_;
   const ShardSeeds& seeds_;
+  const NodeRules& rules_;
   Graph local_;
   ShardPlan plan_;
   std::map<ValueId, std::vector<Place>> places_;  ///< as it was made, then where it was moved
@@ -466,8 +471,10 @@ class Sharder {
 
 }  // namespace
 
-ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds) {
-  return Sharder(graph, ops, mesh, rank, seeds).run();
+ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds,
+                const NodeRules* rules) {
+  if (rules) return Sharder(graph, ops, mesh, rank, seeds, *rules).run();
+  return Sharder(graph, ops, mesh, rank, seeds, rules_of(graph, ops)).run();
 }
 
 void set_typical_step(Graph& graph) {

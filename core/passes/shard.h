@@ -83,7 +83,9 @@ struct ShardPlan {
 
 /// Rewrites the graph into what rank `rank` runs. Inputs and outputs are whole on every rank. The plan is the same on
 /// every rank. Graphs must be inferred. Throws Error(invalid_argument) for seeds that do not fit their constants.
-ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds);
+/// `rules`: those of the graph's nodes, for who shards it more than once.
+ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds,
+                const NodeRules* rules = nullptr);
 
 /// Sets the symbols' typical sizes to those at which places are chosen: a step of a few sequences, of which some are read.
 void set_typical_step(Graph& graph);

@@ -69,7 +69,13 @@ std::vector<Kind> kinds_of(const Graph& graph, const OpSet& ops, const ShardSeed
 class Descent {
  public:
   Descent(const Graph& graph, const OpSet& ops, const Mesh& mesh, const ShardSeeds& given, const LinkPrices& prices)
-      : graph_(graph), ops_(ops), mesh_(mesh), prices_(prices), axes_(mesh.parts("tensor")), given_(given) {}
+      : graph_(graph),
+        ops_(ops),
+        mesh_(mesh),
+        prices_(prices),
+        axes_(mesh.parts("tensor")),
+        given_(given),
+        rules_(rules_of(graph, ops)) {}
 
   FoundSeeds run(ShardSeeds start) {
     const std::vector<Kind> kinds = kinds_of(graph_, ops_, given_);
@@ -99,7 +105,7 @@ class Descent {
     ++plans_;
     for (const auto& [id, sharding] : given_) seeds[id] = sharding;
     Graph local = graph_;
-    return price_of(graph_, shard(local, ops_, mesh_, 0, seeds), mesh_, prices_).seconds();
+    return price_of(graph_, shard(local, ops_, mesh_, 0, seeds, &rules_), mesh_, prices_).seconds();
   }
 
  private:
@@ -137,6 +143,7 @@ class Descent {
   const LinkPrices& prices_;
   const AxisList axes_;
   const ShardSeeds& given_;
+  const NodeRules rules_;
   int64_t plans_ = 0;
 };
 
