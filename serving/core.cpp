@@ -388,7 +388,7 @@ bool SchedulerCore::make_room(Sample& sample, int64_t& tokens) {
   return true;
 }
 
-/// Drops the cache of the youngest sample that is younger than `except` and not in this step.
+/// Drops the cache of the youngest sample that is younger than `except`, whose room it shares, and not in this step.
 bool SchedulerCore::preempt_youngest(const Sample& except) {
   Sample* youngest = nullptr;
   for (const Job& job : running_)
@@ -396,7 +396,9 @@ bool SchedulerCore::preempt_youngest(const Sample& except) {
       bool in_step =
           std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.sample == &sample; });
       bool younger = sample.order > except.order && (!youngest || sample.order > youngest->order);
-      if (sample.sequence && sample.phase == Phase::active && !in_step && younger) youngest = &sample;
+      if (sample.sequence && sample.phase == Phase::active && !in_step && younger &&
+          engine->shares_room(*sample.sequence, *except.sequence))
+        youngest = &sample;
     }
   if (!youngest) return false;
   youngest->sequence.reset();

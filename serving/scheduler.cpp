@@ -126,6 +126,14 @@ int64_t Scheduler::context() const { return core_->engine->context(); }
 void Scheduler::set_profiling(bool on) {
   core_->on_thread([&] { core_->engine->set_profiling(on); });
 }
+void Scheduler::set_tracing(bool on) {
+  core_->on_thread([&] { core_->engine->set_tracing(on); });
+}
+std::vector<std::vector<TraceEvent>> Scheduler::trace() const {
+  std::vector<std::vector<TraceEvent>> out;
+  core_->on_thread([&] { out = core_->engine->trace(); });
+  return out;
+}
 Profile Scheduler::profile() const {
   Profile out;
   core_->on_thread([&] { out = core_->engine->profile(); });

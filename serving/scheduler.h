@@ -125,6 +125,9 @@ class Scheduler {
   int64_t context() const;
   void set_profiling(bool on);
   Profile profile() const;
+  void set_tracing(bool on);
+  /// By rank.
+  std::vector<std::vector<TraceEvent>> trace() const;
 
  private:
   struct Core;

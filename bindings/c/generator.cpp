@@ -4,6 +4,7 @@
 #include <random>
 
 #include "bindings/c/objects.h"
+#include "bindings/c/trace.h"
 
 namespace plait::c_api {
 namespace {
@@ -11,6 +12,18 @@ namespace {
 DType dtype_of(const Settings& settings) {
   std::string name = settings.text("dtype");
   return name == "file" ? DType::none : dtype_from_name(name);
+}
+
+}  // namespace
+
+CompileOptions generator_compile_options(ModelObject& model, const Settings& settings) {
+  CompileOptions out = model.compile_options();
+  out.dtype = dtype_of(settings);
+  out.exact_activations = settings.text("activations") == "exact";
+  out.mesh = Mesh::parse(settings.text("mesh"));
+  out.seeds = settings.texts("seeds");
+  for (std::string& pass : settings.texts("off")) out.off.insert(std::move(pass));
+  return out;
 }
 
 EngineOptions engine_options(const Settings& settings, const ModelConfig& config) {
@@ -24,13 +37,14 @@ EngineOptions engine_options(const Settings& settings, const ModelConfig& config
   out.step_sequences = settings.integer("running");
   out.step_rows = std::max(out.step_rows, out.step_sequences);
   out.context = settings.integer("context") > 0 ? settings.integer("context") : config.context;
+  out.rank_timeout_s = static_cast<double>(settings.integer("rank_timeout_ms")) / 1000;
   return out;
 }
 
-}  // namespace
-
-GeneratorObject::GeneratorObject(std::shared_ptr<ModelObject> model, Settings settings)
-    : model_(std::move(model)),
+GeneratorObject::GeneratorObject(std::shared_ptr<ModelObject> model, Settings settings,
+                                 std::shared_ptr<WorldObject> world)
+    : world_(std::move(world)),
+      model_(std::move(model)),
       settings_(std::move(settings)),
       loading_([this](LoadProgress& progress) { return load(progress); }) {
   loading_.start();
@@ -52,17 +66,15 @@ static void await_model(const ModelObject& model, LoadProgress& progress) {
 std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
   await_model(*model_, progress);
   const OpenedModel& opened = model_->opened();
-  CompileOptions compile = model_->compile_options();
-  compile.dtype = dtype_of(settings_);
-  compile.exact_activations = settings_.text("activations") == "exact";
-  compile.mesh = Mesh::parse(settings_.text("mesh"));
-  compile.seeds = settings_.texts("seeds");
-  for (std::string& pass : settings_.texts("off")) compile.off.insert(std::move(pass));
-  auto engine = make_engine(opened.imported.graph, compile, engine_options(settings_, opened.config), &progress);
+  const CompileOptions compile = generator_compile_options(*model_, settings_);
+  const EngineOptions engine_settings = engine_options(settings_, opened.config);
+  std::shared_ptr<World> world = world_ ? world_->lend(*model_, settings_) : nullptr;
+  auto engine = make_engine(opened.imported.graph, compile, engine_settings, &progress, std::move(world));
   progress.check();
   SchedulerOptions options{settings_.integer("queue"), settings_.integer("running")};
   auto scheduler = std::make_shared<Scheduler>(std::move(engine), model_->text(), options, &model_->log());
   if (settings_.boolean("profile")) scheduler->set_profiling(true);
+  if (settings_.boolean("trace")) scheduler->set_tracing(true);
   return scheduler;
 }
 
@@ -173,6 +185,14 @@ plait_status plait_generator_create(plait_model* model, plait_options* options, 
   });
 }
 
+plait_status plait_generator_create_on(plait_world* world, plait_model* model, plait_options* options,
+                                       plait_generator** out) {
+  return create(out, [&] {
+    return std::make_shared<GeneratorObject>(object_of<ModelObject>(model), settings_of(options, for_generator),
+                                             object_of<WorldObject>(world));
+  });
+}
+
 plait_status plait_generator_wait(plait_generator* generator, int64_t timeout_ms) {
   return guarded([&] {
     auto object = object_of<GeneratorObject>(generator);
@@ -265,8 +285,25 @@ plait_status plait_generator_profile(plait_generator* generator, plait_tensor** 
   return create(json, [&] {
     auto rows = nlohmann::ordered_json::object();
     for (const auto& [op, row] : object_of<GeneratorObject>(generator)->scheduler().profile()) {
-      rows[op] = {{"seconds", row.seconds}, {"calls", row.calls}};
+      rows[op] = {{"seconds", row.seconds}, {"calls", row.calls}, {"waited", row.waited}};
     }
+    return text_tensor(rows.dump(1));
+  });
+}
+
+plait_status plait_generator_trace(plait_generator* generator, plait_tensor** json) {
+  return create(json,
+                [&] { return text_tensor(trace_text(object_of<GeneratorObject>(generator)->scheduler().trace())); });
+}
+
+plait_status plait_generator_ranks(plait_generator* generator, plait_tensor** json) {
+  return create(json, [&] {
+    auto rows = nlohmann::ordered_json::array();
+    for (const RankBytes& rank : object_of<GeneratorObject>(generator)->scheduler().stats().engine.ranks)
+      rows.push_back({{"rank", rows.size()},
+                      {"weight_bytes", rank.weights},
+                      {"cache_bytes", rank.cache},
+                      {"arena_bytes", rank.arena}});
     return text_tensor(rows.dump(1));
   });
 }

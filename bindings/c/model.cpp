@@ -108,8 +108,13 @@ std::shared_ptr<const Blob> blob_of(const std::shared_ptr<Tensor>& tensor, std::
 
 }  // namespace
 
+std::shared_ptr<ModelObject> open_model(const std::string& path, const Settings& settings) {
+  return open_model(source_of_path(path), settings);
+}
+
 ModelObject::ModelObject(const ModelSource& source, const Settings& settings)
     : source_(source),
+      settings_(settings),
       file_(source.files->path_of(source.file)),
       graph_([source, isa = settings.text("isa"), this](LoadProgress& progress) {
         return open_graph(source, isa, log_, progress);
@@ -181,7 +186,7 @@ using namespace plait::c_api;
 
 plait_status plait_model_open(const char* path, plait_options* options, plait_model** out) {
   return create(out,
-                [&] { return open_model(source_of_path(required(path, "path")), settings_of(options, for_model)); });
+                [&] { return open_model(std::string(required(path, "path")), settings_of(options, for_model)); });
 }
 
 plait_status plait_model_open_memory(const char* const* names, plait_tensor* const* contents, int64_t count,

@@ -12,8 +12,10 @@
 #include "bindings/c/model_config.h"
 #include "bindings/c/model_directory.h"
 #include "bindings/c/options.h"
+#include "core/base/bytes.h"
 #include "core/base/log.h"
 #include "core/base/thread_pool.h"
+#include "core/comm/world.h"
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
 #include "core/text/tokenizer.h"
@@ -81,11 +83,13 @@ class ModelObject {
 
   CompileOptions compile_options();
   const ModelSource& source() const { return source_; }
+  const Settings& settings() const { return settings_; }
   const std::string& file() const { return file_; }  ///< as the messages name it
   Log& log() { return log_; }
 
  private:
   ModelSource source_;
+  Settings settings_;
   std::string file_;
   Log log_;
   bool loads_text_ = false;  ///< the tokenizer loads by itself, and generators give text
@@ -94,9 +98,42 @@ class ModelObject {
   Loading<std::shared_ptr<const OpenedModel>> graph_;
 };
 
+std::shared_ptr<ModelObject> open_model(const std::string& path, const Settings& settings);
+
+/// What a generator of that model is made with, on every rank.
+CompileOptions generator_compile_options(ModelObject& model, const Settings& settings);
+EngineOptions engine_options(const Settings& settings, const ModelConfig& config);
+
+/// The processes of an MPI world, as one of them sees it.
+class WorldObject : public std::enable_shared_from_this<WorldObject> {
+ public:
+  explicit WorldObject(const Settings& settings);
+  /// Rank 0 ends the others' `serve`.
+  ~WorldObject();
+
+  int rank() const { return world_->rank(); }
+  int size() const { return world_->size(); }
+  /// Ranks other than 0: returns when rank 0 closes the world. Throws what ended it otherwise.
+  void serve();
+  /// Rank 0: no generator can be made any more; the others' `serve` returns when the generator that lives has ended.
+  void close();
+  /// Rank 0: tells the others to serve a generator of this model, which holds the world until it ends. Throws
+  /// Error(overloaded) while another does, Error(unsupported) for a model that the others cannot open.
+  std::shared_ptr<World> lend(const ModelObject& model, const Settings& generator);
+
+ private:
+  void serve_generator(ByteReader& command);
+  void give_back();
+
+  std::unique_ptr<World> world_;
+  std::mutex mutex_;
+  bool lent_ = false, closing_ = false, closed_ = false;
+};
+
 class GeneratorObject {
  public:
-  GeneratorObject(std::shared_ptr<ModelObject> model, Settings settings);
+  /// `world` may be null.
+  GeneratorObject(std::shared_ptr<ModelObject> model, Settings settings, std::shared_ptr<WorldObject> world = nullptr);
 
   /// Waits until it is loaded; throws what ended the loading.
   Scheduler& scheduler() const { return *loading_.get(); }
@@ -110,6 +147,7 @@ class GeneratorObject {
  private:
   std::shared_ptr<Scheduler> load(LoadProgress& progress);
 
+  std::shared_ptr<WorldObject> world_;
   std::shared_ptr<ModelObject> model_;
   Settings settings_;
   Loading<std::shared_ptr<Scheduler>> loading_;  ///< last: its end waits for the thread that uses the rest
@@ -141,6 +179,7 @@ class SessionObject {
   /// `outputs`: numbers of those that are wanted.
   std::vector<Tensor> run(std::span<const TensorView> inputs, std::span<const int> outputs);
   void cancel() { room_->cancel(); }
+  std::vector<TraceEvent> trace();
 
  private:
   std::shared_ptr<ModelObject> model_;
@@ -149,6 +188,7 @@ class SessionObject {
   ThreadPool pool_;
   Store store_;
   std::mutex mutex_;
+  std::vector<TraceEvent> trace_;
   std::unique_ptr<Executor> executor_;
 };
 
@@ -165,6 +205,7 @@ PLAIT_BIND_HANDLE(ModelObject, plait_model, model)
 PLAIT_BIND_HANDLE(GeneratorObject, plait_generator, generator)
 PLAIT_BIND_HANDLE(RequestObject, plait_request, request)
 PLAIT_BIND_HANDLE(SessionObject, plait_session, session)
+PLAIT_BIND_HANDLE(WorldObject, plait_world, world)
 #undef PLAIT_BIND_HANDLE
 
 /// A text as a tensor: u8 [n] with a NUL behind it.

@@ -56,10 +56,18 @@ constexpr OptionRow rows[] = {
      "how the mesh's axis tensor cuts weights: a recipe, tensor (the default) or expert; data: not at all; search: as is "
      "cheapest; PATTERN=SHARDING: those of fitting names, as in \"*.q_proj.weight=[tensor, -]\"",
      0, 0, "", true},
+    {"rank_timeout_ms", Type::integer, for_generator | for_world, "60000",
+     "how long a rank waits for another in a step before that one counts as failed; of processes the world's counts", 1,
+     huge},
+    {"share_memory", Type::boolean, for_world, "true",
+     "processes of one machine exchange through shared memory; false: through MPI's messages, as between machines"},
+    {"mpi_plugin", Type::text, for_world, "", "path of plait_mpi.so; \"\": beside this library"},
     {"off", Type::text, for_generator, "",
      "name of a pass to leave out, for finding faults: \"raise\" runs a decoder's graph as its file says; \"fuse\"",
      0, 0, "", true},
     {"profile", Type::boolean, for_generator, "false", "measure seconds per op"},
+    {"trace", Type::boolean, for_generator | for_session, "false",
+     "record what each rank does when, up to a million events a rank"},
     {"kind", Type::choice, for_request, "generate",
      "generate; score: logits of every position of the prompt; embed: hidden states of the prompt", 0, 0,
      "generate score embed"},
@@ -99,7 +107,8 @@ constexpr std::pair<Scope, std::string_view> scope_names[] = {{for_model, "model
                                                               {for_generator, "generator"},
                                                               {for_request, "request"},
                                                               {for_session, "session"},
-                                                              {for_tokenizer, "tokenizer"}};
+                                                              {for_tokenizer, "tokenizer"},
+                                                              {for_world, "world"}};
 
 std::string scope_text(unsigned scopes) {
   std::vector<std::string> names;

@@ -16,7 +16,8 @@ enum Scope : unsigned {
   for_generator = 2,
   for_request = 4,
   for_session = 8,
-  for_tokenizer = 16
+  for_tokenizer = 16,
+  for_world = 32
 };
 
 struct OptionRow {
@@ -60,8 +61,12 @@ class Settings {
   std::vector<int32_t> ids(std::string_view key) const;
   std::vector<std::pair<int32_t, float>> biases(std::string_view key) const;
 
+  using Values = std::map<std::string, std::vector<std::string>, std::less<>>;
+  /// Those that were set, as they were written.
+  const Values& values() const { return values_; }
+
  private:
-  std::map<std::string, std::vector<std::string>, std::less<>> values_;
+  Values values_;
 };
 
 /// JSON, as plait_options_describe gives it.

@@ -73,6 +73,7 @@ typedef struct plait_model plait_model;
 typedef struct plait_generator plait_generator;
 typedef struct plait_request plait_request;
 typedef struct plait_session plait_session;
+typedef struct plait_world plait_world;
 
 /* ---- Tensors -------------------------------------------------------------------------------------------------
  * Typed arrays, row-major, last dimension fastest, at most 8 dimensions. A tensor's dtype, dims and memory never
@@ -246,6 +247,31 @@ typedef struct plait_tokenizer_facts {
 PLAIT_API plait_status plait_tokenizer_info(plait_tokenizer* tokenizer, plait_tokenizer_facts* out);
 PLAIT_API plait_status plait_tokenizer_release(plait_tokenizer* tokenizer);
 
+/* ---- Worlds --------------------------------------------------------------------------------------------------
+ * Ranks that are processes, started by mpirun or the like, on one machine or several. Not needed for ranks that are
+ * threads of this process: the option "mesh" of a generator alone makes these. Every process opens the world; rank 0 then
+ * makes generators on it (plait_generator_create_on), and the others serve it:
+ *
+ *   plait_world_open(NULL, &world);
+ *   plait_world_rank(world, &rank, &size);
+ *   if (rank != 0) return plait_world_serve(world);
+ *   plait_generator_create_on(world, model, options_with_mesh, &generator); ...
+ *
+ * A rank that fails, dies, or keeps the others waiting longer than the option "rank_timeout_ms" ends the world: all calls
+ * that need it fail with CLOSED and the rank's number. The process lives on, and can make generators of threads. */
+
+/* Once a process. Starts MPI, by the plug-in plait_mpi.so, unless the host has; the host's is used as it is and never
+ * ended. All processes give the same options. NOT_FOUND without the plug-in, UNSUPPORTED for one of another version, IO. */
+PLAIT_API plait_status plait_world_open(plait_options* options, plait_world** out);
+PLAIT_API plait_status plait_world_rank(plait_world* world, int32_t* rank, int32_t* size);
+/* Ranks other than 0: computes for rank 0's generators until rank 0 closes the world; CLOSED when it ended otherwise. Waits
+ * asleep. */
+PLAIT_API plait_status plait_world_serve(plait_world* world);
+/* Rank 0: no more generators; the others' plait_world_serve return once the one that lives has ended. Releasing the last
+ * handle does the same. */
+PLAIT_API plait_status plait_world_close(plait_world* world);
+PLAIT_API plait_status plait_world_release(plait_world* world);
+
 /* ---- Generators ----------------------------------------------------------------------------------------------
  * A model with its weights loaded, a cache of fixed size, a queue of requests and the one thread that serves them;
  * the thread sleeps when there is nothing to do. All calls at once. Released with its last request. */
@@ -253,6 +279,10 @@ PLAIT_API plait_status plait_tokenizer_release(plait_tokenizer* tokenizer);
 /* Starts loading and returns at once; the generator can be used immediately, calls then wait until it is loaded and
  * fail with what ended the loading. */
 PLAIT_API plait_status plait_generator_create(plait_model* model, plait_options* options, plait_generator** out);
+/* The same on the processes of a world, of which this is rank 0: the option "mesh" must have as many ranks. The model is
+ * opened by its path on each of them. The world serves one generator at a time: OVERLOADED while another lives. */
+PLAIT_API plait_status plait_generator_create_on(plait_world* world, plait_model* model, plait_options* options,
+                                                 plait_generator** out);
 /* Waits until it is loaded. TIMEOUT: not yet; else what ended the loading. */
 PLAIT_API plait_status plait_generator_wait(plait_generator* generator, int64_t timeout_ms);
 /* How much of that is done, 0 to 1, by estimate: what is left of the model's opening, compiling, weights; 1 when it is
@@ -299,8 +329,15 @@ typedef struct plait_generator_stats {
 } plait_generator_stats;
 
 PLAIT_API plait_status plait_generator_statistics(plait_generator* generator, plait_generator_stats* out);
-/* Seconds and calls per op as JSON {"op": {"seconds", "calls"}}; empty without the option "profile". */
+/* Seconds and calls per op as JSON {"op": {"seconds", "calls", "waited"}}, `waited` being the part of the seconds that went by
+ * until other ranks came; of rank 0; empty without the option "profile". */
 PLAIT_API plait_status plait_generator_profile(plait_generator* generator, plait_tensor** json);
+/* What each rank holds, as JSON: [{"rank", "weight_bytes", "cache_bytes", "arena_bytes"}, ...]; one without a mesh. What
+ * ranks of one process share counts for each of them here, and once in the statistics. */
+PLAIT_API plait_status plait_generator_ranks(plait_generator* generator, plait_tensor** json);
+/* With the option "trace": what each rank did when, computing, in collectives and waiting in them, as JSON for Chrome's
+ * trace viewer. */
+PLAIT_API plait_status plait_generator_trace(plait_generator* generator, plait_tensor** json);
 PLAIT_API plait_status plait_generator_release(plait_generator* generator);
 
 /* ---- Requests ------------------------------------------------------------------------------------------------
@@ -393,6 +430,8 @@ PLAIT_API plait_status plait_session_run(plait_session* session, const char* con
                                          int64_t output_count);
 /* The run under way ends with CANCELLED, between two of its nodes; those that wait for it go on. */
 PLAIT_API plait_status plait_session_cancel(plait_session* session);
+/* With the option "trace": as of generators. */
+PLAIT_API plait_status plait_session_trace(plait_session* session, plait_tensor** json);
 PLAIT_API plait_status plait_session_release(plait_session* session);
 
 #ifdef __cplusplus

@@ -183,12 +183,34 @@ class Request : public Handle<plait_request, plait_request_release> {
   }
 };
 
+class World : public Handle<plait_world, plait_world_release> {
+ public:
+  World() = default;
+  explicit World(const Options& options)
+      : Handle(made<plait_world>([&](plait_world** out) { return plait_world_open(options.get(), out); })) {}
+  int32_t rank() const { return numbers().first; }
+  int32_t size() const { return numbers().second; }
+  void serve() const { check(plait_world_serve(handle_)); }
+  void close() const { check(plait_world_close(handle_)); }
+
+ private:
+  std::pair<int32_t, int32_t> numbers() const {
+    int32_t rank = 0, size = 0;
+    check(plait_world_rank(handle_, &rank, &size));
+    return {rank, size};
+  }
+};
+
 class Generator : public Handle<plait_generator, plait_generator_release> {
  public:
   using Handle::Handle;
   explicit Generator(const Model& model, const Options& options = {})
       : Handle(made<plait_generator>(
             [&](plait_generator** out) { return plait_generator_create(model.get(), options.get(), out); })) {}
+  Generator(const World& world, const Model& model, const Options& options)
+      : Handle(made<plait_generator>([&](plait_generator** out) {
+          return plait_generator_create_on(world.get(), model.get(), options.get(), out);
+        })) {}
   /// False when the time is over.
   bool wait(int64_t timeout_ms = -1) const {
     plait_status status = plait_generator_wait(handle_, timeout_ms);
@@ -233,6 +255,12 @@ class Generator : public Handle<plait_generator, plait_generator_release> {
   std::string profile() const {
     return tensor([&](plait_tensor** out) { return plait_generator_profile(handle_, out); }).text();
   }
+  std::string ranks() const {
+    return tensor([&](plait_tensor** out) { return plait_generator_ranks(handle_, out); }).text();
+  }
+  std::string trace() const {
+    return tensor([&](plait_tensor** out) { return plait_generator_trace(handle_, out); }).text();
+  }
 };
 
 class Session : public Handle<plait_session, plait_session_release> {
@@ -241,6 +269,9 @@ class Session : public Handle<plait_session, plait_session_release> {
   explicit Session(const Model& model, const Options& options = {})
       : Handle(made<plait_session>(
             [&](plait_session** out) { return plait_session_create(model.get(), options.get(), out); })) {}
+  std::string trace() const {
+    return tensor([&](plait_tensor** out) { return plait_session_trace(handle_, out); }).text();
+  }
   /// Ends the run that another thread has under way.
   void cancel() const { check(plait_session_cancel(handle_)); }
   /// The outputs of those names.

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "bindings/c/objects.h"
+#include "bindings/c/trace.h"
 
 namespace plait::c_api {
 
@@ -15,6 +16,12 @@ SessionObject::SessionObject(std::shared_ptr<ModelObject> model, const Settings&
   plain_ = compile_plain(model_->opened().imported.graph, options);
   store_.load(*plain_.program, {}, &pool_);
   executor_ = std::make_unique<Executor>(plain_.program, store_, pool_, room_);
+  if (settings.boolean("trace")) executor_->set_trace(&trace_);
+}
+
+std::vector<TraceEvent> SessionObject::trace() {
+  std::lock_guard lock(mutex_);
+  return trace_;
 }
 
 std::vector<Tensor> SessionObject::run(std::span<const TensorView> inputs, std::span<const int> outputs) {
@@ -151,6 +158,10 @@ plait_status plait_session_run(plait_session* session, const char* const* input_
 
 plait_status plait_session_cancel(plait_session* session) {
   return guarded([&] { object_of<SessionObject>(session)->cancel(); });
+}
+
+plait_status plait_session_trace(plait_session* session, plait_tensor** json) {
+  return create(json, [&] { return text_tensor(trace_text({object_of<SessionObject>(session)->trace()})); });
 }
 
 plait_status plait_session_release(plait_session* session) { return release<SessionObject>(session); }

@@ -30,6 +30,9 @@ struct ModelArguments {
   int64_t threads = 0;    ///< 0: all processors
   std::string dtype = "file";
   std::vector<std::string> options;  ///< KEY=VALUE of anything in plait_options_describe
+  std::string mesh;                  ///< "": one rank
+  std::string trace;                 ///< a file to write; "": none
+  std::vector<std::string> seeds;    ///< how the mesh cuts weights; none: as the library likes
 };
 
 struct GenerateArguments : ModelArguments {
@@ -51,9 +54,7 @@ struct RunArguments : ModelArguments {
 struct InspectArguments : ModelArguments {
   bool json = false;
   std::string dump;
-  std::string mesh;                ///< "": no plan
-  std::vector<std::string> seeds;  ///< of the plan
-  std::string html;                ///< the file of the page; "": none
+  std::string html;  ///< the file of the page; "": none
 };
 
 struct ExportArguments : ModelArguments {

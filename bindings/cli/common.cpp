@@ -46,6 +46,9 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
   if (!arguments.log_dir.empty()) out.model.set("log_dir", arguments.log_dir);
   set_option(out.rest, "threads", std::to_string(arguments.threads));
   set_option(out.rest, "dtype", arguments.dtype);
+  if (!arguments.trace.empty()) set_option(out.rest, "trace", "true");
+  if (!arguments.mesh.empty()) set_option(out.rest, "mesh", arguments.mesh);
+  for (const std::string& seed : arguments.seeds) set_option(out.rest, "seeds", seed);
   if (arguments.options.empty()) return out;
   auto rows = nlohmann::json::parse(plait_api::tensor(plait_options_describe).text());
   for (const std::string& option : arguments.options) {
@@ -58,6 +61,22 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
     set_option(of_model ? out.model : out.rest, key, value);
   }
   return out;
+}
+
+plait_api::World open_world(const ModelArguments& arguments) {
+  // What mpirun, srun and the like tell the processes that they start.
+  const char* const marks[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_SIZE"};
+  const bool started =
+      std::any_of(std::begin(marks), std::end(marks), [](const char* mark) { return std::getenv(mark); });
+  if (arguments.mesh.empty() || !started) return {};
+  return plait_api::World(plait_api::Options());
+}
+
+bool is_worker(const plait_api::World& world) { return world && world.rank() != 0; }
+
+plait_api::Generator make_generator(const plait_api::World& world, const plait_api::Model& model,
+                                    const plait_api::Options& options) {
+  return world ? plait_api::Generator(world, model, options) : plait_api::Generator(model, options);
 }
 
 std::vector<int32_t> parse_ids(std::string_view text) {
@@ -89,11 +108,11 @@ std::string read_all(const std::string& path) {
   return out;
 }
 
-void write_all(const std::string& path, std::string_view text) {
+void write_file(const std::string& path, std::string_view text) {
   std::ofstream file(path, std::ios::binary);
   file.write(text.data(), static_cast<std::streamsize>(text.size()));
   file.close();
-  if (!file) throw std::runtime_error("cannot write \"" + path + "\"");
+  if (!file) throw UsageError("cannot write \"" + path + "\"");
 }
 
 std::string rounded(double number, const char* unit) {

@@ -20,14 +20,22 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
 /// Sets an option that the user wrote. Throws UsageError when it does not fit.
 void set_option(plait_api::Options& options, const std::string& key, const std::string& value);
 
+/// The world of the processes that mpirun started, if it did and there is a mesh to spread over them; else none. On ranks
+/// but 0 a command does nothing but serve.
+plait_api::World open_world(const ModelArguments& arguments);
+bool is_worker(const plait_api::World& world);
+/// Of threads, or on the world's processes.
+plait_api::Generator make_generator(const plait_api::World& world, const plait_api::Model& model,
+                                    const plait_api::Options& options);
+
+/// Writes a text to a file. Throws UsageError when that cannot be.
+void write_file(const std::string& path, std::string_view text);
+
 /// "1,5,7", blanks allowed. Throws UsageError.
 std::vector<int32_t> parse_ids(std::string_view text);
 
 /// "-" is stdin. Throws UsageError.
 std::string read_all(const std::string& path);
-
-/// Throws std::runtime_error.
-void write_all(const std::string& path, std::string_view text);
 
 /// "268.1 M", "536.2 MB": three to four digits.
 std::string rounded(double number, const char* unit);

@@ -159,9 +159,20 @@ void print_summary(const plait_usage& usage, const Json& timings) {
 void print_profile(const plait_api::Generator& generator) {
   Json rows = Json::parse(generator.profile());
   for (const auto& [op, row] : rows.items()) {
-    std::fprintf(stderr, "%10.3f ms %8lld  %s\n", row.at("seconds").get<double>() * 1e3,
+    std::fprintf(stderr, "%10.3f ms %8lld  %s", row.at("seconds").get<double>() * 1e3,
                  static_cast<long long>(row.at("calls").get<int64_t>()), op.c_str());
+    const auto waited = row.at("waited").get<double>();
+    if (waited > 0) std::fprintf(stderr, " (waited %.3f ms)", waited * 1e3);
+    std::fprintf(stderr, "\n");
   }
+}
+
+/// What each rank of a mesh holds.
+void print_ranks(const Json& ranks) {
+  for (const Json& row : ranks)
+    std::fprintf(stderr, "rank %d: weights %.1f MB, cache %.1f MB, step %.1f MB\n", row.at("rank").get<int>(),
+                 row.at("weight_bytes").get<double>() / 1e6, row.at("cache_bytes").get<double>() / 1e6,
+                 row.at("arena_bytes").get<double>() / 1e6);
 }
 
 /// False when it was interrupted. `object` is a model or a generator.
@@ -194,10 +205,12 @@ int generate(const GenerateArguments& arguments) {
   bool own_text = arguments.has_ids && !stops;
   if (own_text) options.model.set("tokenizer", "late");
 
+  plait_api::World world = open_world(arguments);
+  if (is_worker(world)) return world.serve(), exit_ok;
   catch_interrupt();
   options.model.set("background", "true");
   plait_api::Model model(arguments.model, options.model);
-  plait_api::Generator generator(model, options.rest);
+  plait_api::Generator generator = make_generator(world, model, options.rest);
   // The tokenizer loads beside the weights, or with prompts of ids not yet.
   if (!load(generator) || !load(model)) return exit_interrupted;
   timings.load_s = seconds_since(timings.start);
@@ -219,9 +232,13 @@ int generate(const GenerateArguments& arguments) {
   }
   plait_usage usage = request.usage();
   Json figures = timings_of(timings, usage);
+  const Json ranks = Json::parse(generator.ranks());
+  if (!arguments.mesh.empty()) figures["ranks"] = ranks;
   printer.finish(usage, figures);
   print_summary(usage, figures);
+  if (!arguments.mesh.empty()) print_ranks(ranks);
   if (arguments.profile) print_profile(generator);
+  if (!arguments.trace.empty()) write_file(arguments.trace, generator.trace());
   return cancelled ? exit_interrupted : exit_ok;
 }
 

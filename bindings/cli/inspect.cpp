@@ -88,11 +88,9 @@ int inspect(const InspectArguments& arguments) {
   options.model.set("tokenizer", "none");
   plait_api::Model model(arguments.model, options.model);
   if (!arguments.mesh.empty()) {
-    set_option(options.rest, "mesh", arguments.mesh);
-    for (const std::string& seeds : arguments.seeds) set_option(options.rest, "seeds", seeds);
     const std::string plan = model.plan(options.rest);
     const Json report = Json::parse(plan);
-    if (!arguments.html.empty()) write_all(arguments.html, plan_page(report, arguments.model));
+    if (!arguments.html.empty()) write_file(arguments.html, plan_page(report, arguments.model));
     answer(arguments.json ? plan + "\n" : plan_text(report));
   } else if (!arguments.seeds.empty() || !arguments.html.empty()) {
     throw UsageError("--seeds and --html describe a plan: they need --mesh", "for example --mesh tensor=2");

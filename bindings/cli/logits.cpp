@@ -8,11 +8,14 @@ int logits(const LogitsArguments& arguments) {
   std::vector<int32_t> ids = parse_ids(arguments.ids);
   OptionSets options = option_sets(arguments, "generator");
   options.model.set("tokenizer", "none");
+  plait_api::World world = open_world(arguments);
+  if (is_worker(world)) return world.serve(), exit_ok;
   plait_api::Model model(arguments.model, options.model);
-  plait_api::Generator generator(model, options.rest);
+  plait_api::Generator generator = make_generator(world, model, options.rest);
   plait_api::Request request = generator.submit(ids, plait_api::Options().set("kind", "score"));
   plait_api::Tensor result = request.result();
   write_npy(arguments.out, result.view());
+  if (!arguments.trace.empty()) write_file(arguments.trace, generator.trace());
   return exit_ok;
 }
 

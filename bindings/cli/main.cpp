@@ -44,7 +44,19 @@ void add_model_arguments(CLI::App& command, ModelArguments& arguments, bool comp
   command.add_option("--log-dir", arguments.log_dir, "Where to keep what the library has to say, in small files");
   command.add_option("--threads", arguments.threads, "Threads to compute with; 0: as many as there are processors");
   command.add_option("--dtype", arguments.dtype, "Weights as file (as they are), f32 or bf16");
+  command.add_option("--trace", arguments.trace,
+                     "Write what each rank did when to this file, for Chrome's trace viewer");
   command.add_option("--option", arguments.options, "KEY=VALUE: any other option; `plait options` lists them")
+      ->allow_extra_args(false);
+}
+
+/// What spreads a model over ranks.
+void add_mesh_arguments(CLI::App& command, ModelArguments& arguments) {
+  command.add_option(
+      "--mesh", arguments.mesh,
+      "Spread the model over ranks: tensor=2 cuts its weights, data=2 shares requests out. Ranks are threads, "
+      "or under mpirun processes");
+  command.add_option("--seeds", arguments.seeds, "How --mesh cuts the weights; `plait options` says more")
       ->allow_extra_args(false);
 }
 
@@ -67,8 +79,11 @@ void add_generate(CLI::App& app, GenerateArguments& arguments) {
       "Sampling follows the model's generation_config.json where no option says otherwise. With a model\n"
       "that has no tokenizer --ids prints ids.\n\nExamples:\n"
       "  plait generate DIR --prompt \"The sea\" --max-tokens 40 --seed 7\n"
+      "  plait generate DIR --prompt \"The sea\" --mesh tensor=2\n"
+      "  mpirun -n 4 plait generate DIR --prompt \"The sea\" --mesh tensor=4\n"
       "  plait generate DIR --ids 2,651,6 --temperature 0 --json");
   add_model_arguments(command, arguments);
+  add_mesh_arguments(command, arguments);
   auto* prompt = command.add_option_group("Prompt", "One of these");
   prompt->add_option("--prompt", arguments.prompt, "The text to continue");
   prompt->add_option("--ids", arguments.ids, "The prompt as token ids: 1,5,7");
@@ -108,6 +123,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
 
   CLI::App& logits = *app.add_subcommand("logits", "Write the logits of every position of a prompt");
   add_model_arguments(logits, arguments.logits);
+  add_mesh_arguments(logits, arguments.logits);
   logits.add_option("--ids", arguments.logits.ids, "The prompt as token ids: 1,5,7")->required();
   logits.add_option("--out", arguments.logits.out, "The .npy file to write: f32 [tokens, vocabulary]")->required();
 

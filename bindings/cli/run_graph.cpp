@@ -36,6 +36,7 @@ int run_graph(const RunArguments& arguments) {
   for (const auto& [name, file] : out_files) names.push_back(name);
   std::vector<plait_api::Tensor> results = session.run(inputs, names);
   for (size_t i = 0; i < results.size(); ++i) write_npy(out_files[i].second, results[i].view());
+  if (!arguments.trace.empty()) write_file(arguments.trace, session.trace());
   return exit_ok;
 }
 

@@ -215,9 +215,9 @@ void Collectives::send_command(std::span<const std::byte> bytes, int to) {
   exchange_->post(to, {.call = Call::command, .bytes = static_cast<int64_t>(bytes.size())}, bytes);
 }
 
-std::vector<std::byte> Collectives::receive_command(int from) {
+std::vector<std::byte> Collectives::receive_command(int from, bool patient) {
   const CallHeader call{.call = Call::command};
-  const CallHeader sent = exchange_->await_mail(from, call, true);
+  const CallHeader sent = exchange_->await_mail(from, call, patient);
   if (sent.call != Call::command) {
     hub_->fail(Code::invalid_argument, world_rank(from),
                mismatch_text(world_rank(from), sent, world_rank(rank()), call));
@@ -227,6 +227,8 @@ std::vector<std::byte> Collectives::receive_command(int from) {
   exchange_->take_mail(from, bytes.data());
   return bytes;
 }
+
+double Collectives::waited_s() const { return static_cast<double>(hub_->waited_ns()) * 1e-9; }
 
 std::unique_ptr<Communicator> Collectives::split(int color, int key) {
   struct Claim {

@@ -29,6 +29,7 @@ class Collectives final : public Communicator {
   void barrier() override;
   void send(const TensorView& data, int to) override;
   void recv(const TensorView& data, int from) override;
+  double waited_s() const override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view message) noexcept override;
   int failed_rank() const noexcept override;
@@ -36,9 +37,9 @@ class Collectives final : public Communicator {
   /// A barrier of ranks that are about to leave: for worlds that must end together.
   void leave_together();
 
-  /// Opaque bytes instead of a tensor, whose length the receiver does not know and waits for without end (world.h).
+  /// Opaque bytes instead of a tensor, whose length the receiver does not know; `patient`: waits for without end (world.h).
   void send_command(std::span<const std::byte> bytes, int to);
-  std::vector<std::byte> receive_command(int from);
+  std::vector<std::byte> receive_command(int from, bool patient);
 
  private:
   void reduce_at_once(const TensorView& data, const CallHeader& call, Reduction reduction);

@@ -53,6 +53,9 @@ class Communicator {
   virtual void send(const TensorView& data, int to) = 0;
   virtual void recv(const TensorView& data, int from) = 0;
 
+  /// Seconds that this rank has waited for others so far, in all calls of all groups of its world.
+  virtual double waited_s() const = 0;
+
   /// All ranks call it; those with the same color form a group, ordered by key, then by their rank here.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 

@@ -81,6 +81,22 @@ bool Hub::spin(FunctionRef<bool()> come) const {
   return false;
 }
 
+namespace {
+/// Adds the time of its life to a sum, however that ends.
+struct Stopwatch {
+  explicit Stopwatch(int64_t& sum) : sum(sum), start(now_ns()) {}
+  ~Stopwatch() { sum += now_ns() - start; }
+  int64_t& sum;
+  const int64_t start;
+};
+}  // namespace
+
+void Hub::wait(const Awaited& awaited) {
+  if (awaited.come()) return;
+  const Stopwatch watch(waited_ns_);
+  if (!spin(awaited.come)) sleep(awaited);
+}
+
 /// A wait that is not over at once: others see for whom, those on other machines if it takes long.
 class Hub::Waiting {
  public:
@@ -125,6 +141,8 @@ void Hub::sleep(const Awaited& awaited) {
 }
 
 void Hub::poll(const Awaited& awaited) {
+  if (awaited.come()) return;
+  const Stopwatch watch(waited_ns_);
   if (spin(awaited.come)) return;
   Waiting waiting(*this, awaited);
   waiting.say();

@@ -60,12 +60,12 @@ class Hub {
   }
 
   /// Returns when awaited.come() holds. Throws when the world is over, or ends it because the awaited rank does not come.
-  void wait(const Awaited& awaited) {
-    if (spin(awaited.come)) return;
-    sleep(awaited);
-  }
+  void wait(const Awaited& awaited);
   /// The same for what no bell announces: looks again and again, with pauses that grow to 1 ms (5 ms for ever).
   void poll(const Awaited& awaited);
+
+  /// How long this rank has waited so far, in nanoseconds: this thread's alone.
+  int64_t waited_ns() const { return waited_ns_; }
 
   /// To be called after a change that `rank` may wait for. Sequentially consistent with the change if that is.
   void ring_for(int rank) {
@@ -122,6 +122,7 @@ class Hub {
   const int world_size_;
   const int64_t spin_ns_;
   const CommOptions options_;
+  int64_t waited_ns_ = 0;
   int64_t looked_ns_ = 0;  ///< when look_around last did
 };
 

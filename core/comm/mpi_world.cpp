@@ -43,13 +43,13 @@ std::vector<int> homes_of(const std::vector<Place>& places) {
   return homes;
 }
 
-/// Whether the ranks of a home have a core each; mpirun may have bound them.
-bool enough_cores(const std::vector<Place>& places, const std::vector<int>& homes, int home) {
+/// How many cores the ranks of a home have together; mpirun may have bound them.
+int cores_of(const std::vector<Place>& places, const std::vector<int>& homes, int home) {
   cpu_set_t all;
   CPU_ZERO(&all);
   for (size_t rank = 0; rank < places.size(); ++rank)
     if (homes[rank] == home) CPU_OR(&all, &all, &places[rank].cores);
-  return std::count(homes.begin(), homes.end(), home) <= CPU_COUNT(&all);
+  return CPU_COUNT(&all);
 }
 
 /// Ranks of other homes hear what they cannot see.
@@ -99,10 +99,10 @@ class ProcessGroups {
 class MpiWorld final : public World {
  public:
   MpiWorld(std::shared_ptr<Hub> hub, std::shared_ptr<Collectives> communicator,
-           std::shared_ptr<MessageChannel> channel)
+           std::shared_ptr<MessageChannel> channel, int processors)
       : hub_(std::move(hub)),
         communicator_(communicator),
-        world_(make_world(std::move(communicator))),
+        world_(make_world(std::move(communicator), processors)),
         channel_(std::move(channel)) {}
 
   ~MpiWorld() override {
@@ -119,6 +119,9 @@ class MpiWorld final : public World {
   Communicator& communicator() const override { return *communicator_; }
   void broadcast_command(std::span<const std::byte> bytes) override { world_->broadcast_command(bytes); }
   std::vector<std::byte> next_command() override { return world_->next_command(); }
+  void report(std::span<const std::byte> bytes) override { world_->report(bytes); }
+  std::vector<std::byte> next_report(int from, bool patient) override { return world_->next_report(from, patient); }
+  int processors() const override { return world_->processors(); }
 
  private:
   std::shared_ptr<Hub> hub_;
@@ -158,15 +161,17 @@ std::unique_ptr<World> open_mpi_world(const CommOptions& options, const std::str
   const auto places = tell_all(all, own_place(options.share_memory));
   auto homes = homes_of(places);
   auto memory = meet(all, homes);
-  const bool spin = enough_cores(places, homes, homes[rank]);
+  const auto neighbours = static_cast<int>(std::count(homes.begin(), homes.end(), homes[rank]));
+  const int cores = cores_of(places, homes, homes[rank]);
+  const bool spin = neighbours <= cores;
   auto hub = std::make_shared<Hub>(std::move(memory), rank, size, spin, options);
   if (std::any_of(homes.begin(), homes.end(), [&](int home) { return home != homes[0]; }))
     connect(*hub, channel, homes);
 
   ProcessGroups make_group(hub, channel, homes);
   auto exchange = make_group(all, members, rank);
-  return std::make_unique<MpiWorld>(hub, std::make_shared<Collectives>(hub, std::move(exchange), make_group),
-                                    channel);
+  return std::make_unique<MpiWorld>(hub, std::make_shared<Collectives>(hub, std::move(exchange), make_group), channel,
+                                    cores / neighbours);
 }
 
 }  // namespace plait

@@ -34,6 +34,15 @@ class World {
   /// Ranks other than 0: the next command. Waits without end and asleep (after the usual spin); throws when the world is
   /// over, or rank 0 is gone.
   virtual std::vector<std::byte> next_command() = 0;
+
+  /// Ranks other than 0: answers rank 0. Does not wait; reports arrive in their order.
+  virtual void report(std::span<const std::byte> bytes) = 0;
+  /// Rank 0: the next report of a rank. `patient`: waits without end, asleep, as for what takes its time, such as loading
+  /// weights; else up to the deadline.
+  virtual std::vector<std::byte> next_report(int rank, bool patient) = 0;
+
+  /// Processors that this rank can count on while all of its machine compute; at least 1.
+  virtual int processors() const = 0;
 };
 
 /// Worlds of ranks that are threads of this process: element i is for the thread that is to be rank i. size: 1 to 1024.

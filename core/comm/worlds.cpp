@@ -13,7 +13,8 @@ namespace {
 
 class WorldOf final : public World {
  public:
-  explicit WorldOf(std::shared_ptr<Collectives> communicator) : communicator_(std::move(communicator)) {}
+  WorldOf(std::shared_ptr<Collectives> communicator, int processors)
+      : communicator_(std::move(communicator)), processors_(processors) {}
 
   Communicator& communicator() const override { return *communicator_; }
   void broadcast_command(std::span<const std::byte> bytes) override {
@@ -22,17 +23,27 @@ class WorldOf final : public World {
   }
   std::vector<std::byte> next_command() override {
     if (rank() == 0) throw Error(Code::invalid_argument, "rank 0 gets no commands: it gives them");
-    return communicator_->receive_command(0);
+    return communicator_->receive_command(0, true);
   }
+  void report(std::span<const std::byte> bytes) override {
+    if (rank() == 0) throw Error(Code::invalid_argument, "rank 0 reports to nobody: it is reported to");
+    communicator_->send_command(bytes, 0);
+  }
+  std::vector<std::byte> next_report(int from, bool patient) override {
+    if (rank() != 0) throw Error(Code::invalid_argument, cat("rank ", rank(), " is reported nothing: rank 0 is"));
+    return communicator_->receive_command(from, patient);
+  }
+  int processors() const override { return processors_; }
 
  private:
   std::shared_ptr<Collectives> communicator_;
+  const int processors_;
 };
 
 }  // namespace
 
-std::unique_ptr<World> make_world(std::shared_ptr<Collectives> communicator) {
-  return std::make_unique<WorldOf>(std::move(communicator));
+std::unique_ptr<World> make_world(std::shared_ptr<Collectives> communicator, int processors) {
+  return std::make_unique<WorldOf>(std::move(communicator), std::max(processors, 1));
 }
 
 std::shared_ptr<Mapping> share_mapping(Exchange& parent, int leader, int64_t bytes,
@@ -89,7 +100,8 @@ std::vector<std::unique_ptr<World>> make_thread_world(int size, const CommOption
       return make_segment_group(hub, parent, std::move(group), own, Mapping::within_process);
     };
     auto exchange = std::make_unique<SegmentExchange>(hub, steps, members, rank);
-    worlds.push_back(make_world(std::make_shared<Collectives>(hub, std::move(exchange), make_group)));
+    worlds.push_back(
+        make_world(std::make_shared<Collectives>(hub, std::move(exchange), make_group), usable_processors() / size));
   }
   return worlds;
 }

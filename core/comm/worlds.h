@@ -8,8 +8,8 @@ namespace plait {
 
 constexpr int max_world_size = 1024;
 
-/// A world over a communicator of all ranks.
-std::unique_ptr<World> make_world(std::shared_ptr<Collectives> communicator);
+/// A world over a communicator of all ranks. `processors`: as World::processors; less than 1 counts as 1.
+std::unique_ptr<World> make_world(std::shared_ptr<Collectives> communicator, int processors);
 
 /// The group's exchange in memory of its own, which its first rank makes (`create`) and the others attach. All ranks of
 /// `parent` call it at once.

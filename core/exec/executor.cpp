@@ -9,11 +9,13 @@
 namespace plait {
 
 Executor::Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool,
-                   std::shared_ptr<RunRoom> room)
+                   std::shared_ptr<RunRoom> room, std::vector<Communicator*> groups)
     : program_(std::move(program)),
       store_(store),
       pool_(pool),
-      room_(room ? std::move(room) : std::make_shared<RunRoom>()) {
+      room_(room ? std::move(room) : std::make_shared<RunRoom>()),
+      groups_(std::move(groups)) {
+  PLAIT_ASSERT(groups_.size() == program_->groups.size());
   for (const StoreEntry& entry : program_->entries) entries_.push_back(store.get(entry.key));
   size_t buffers = program_->buffers.size();
   views_.resize(buffers);
@@ -143,29 +145,47 @@ void Executor::run(std::span<const TensorView> inputs) {
   if (!program_->refusal.empty()) throw Error(Code::bad_model, program_->refusal);
   bind(inputs);
   for (size_t i = 0; i < program_->instructions.size(); ++i) {
-    if (!profiling_) {
-      execute(i);
-      continue;
-    }
-    auto start = std::chrono::steady_clock::now();
-    execute(i);
-    const Instruction& instruction = program_->instructions[i];
-    ProfileRow& row =
-        profile_[instruction.kernel ? cat(instruction.kernel->op, " ", instruction.kernel->isa) : "control"];
-    row.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    row.calls += 1;
+    if (profiling_ || trace_) execute_measured(i);
+    else execute(i);
   }
+}
+
+void Executor::execute_measured(size_t index) {
+  constexpr size_t most_events = 1 << 20;
+  const Instruction& instruction = program_->instructions[index];
+  auto now = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
+  auto waited = [&] { return groups_.empty() ? 0 : groups_[0]->waited_s(); };
+  TraceEvent event;
+  event.collective = instruction.kind == Instruction::Kind::collective;
+  event.name = instruction.kernel ? std::string_view(instruction.kernel->op)
+               : event.collective ? kind_name(instruction.call.kind)
+                                  : "control";
+  const double waited_before = waited();
+  event.begin = now();
+  execute(index);
+  event.end = now();
+  event.waited = waited() - waited_before;
+  if (trace_ && trace_->size() < most_events) trace_->push_back(event);
+  if (!profiling_) return;
+  ProfileRow& row =
+      profile_[instruction.kernel ? cat(event.name, " ", instruction.kernel->isa) : std::string(event.name)];
+  row.seconds += event.end - event.begin;
+  row.calls += 1;
+  row.waited += event.waited;
 }
 
 void Executor::execute(size_t index) {
   const Instruction& instruction = program_->instructions[index];
-  room_->check();
+  if (groups_.empty()) room_->check();
   gather_operands(instruction);
   switch (instruction.kind) {
     case Instruction::Kind::compute: compute(instruction); break;
     case Instruction::Kind::sizes: write_sizes(instruction); break;
     case Instruction::Kind::branch: branch(index); break;
     case Instruction::Kind::loop: loop(index); break;
+    case Instruction::Kind::collective: collective(instruction); break;
   }
   release_unsized(static_cast<int32_t>(index));
 }
@@ -222,17 +242,19 @@ void Executor::release_unsized(int32_t index) {
 
 void Executor::compute(const Instruction& instruction) {
   const Kernel& kernel = *instruction.kernel;
-  std::span<std::byte> scratch;
-  if (kernel.scratch_bytes) {
-    int64_t needed = kernel.scratch_bytes(instruction.state.get(), in_, out_, pool_.size());
-    if (!scratch_ || scratch_->size() < needed) {
-      scratch_.reset();
-      scratch_ = room_->take(needed);
-    }
-    scratch = {scratch_->mutable_data(), static_cast<size_t>(scratch_->size())};
-  }
-  KernelStatus status = kernel.run({instruction.state.get(), in_, out_, pool_, scratch});
+  std::span<std::byte> room;
+  if (kernel.scratch_bytes) room = scratch(kernel.scratch_bytes(instruction.state.get(), in_, out_, pool_.size()));
+  KernelStatus status = kernel.run({instruction.state.get(), in_, out_, pool_, room});
   if (status.code != KernelCode::ok) fail(instruction, status);
+}
+
+/// At least so many bytes, 64-byte aligned.
+std::span<std::byte> Executor::scratch(int64_t bytes) {
+  if (!scratch_ || scratch_->size() < bytes) {
+    scratch_.reset();
+    scratch_ = room_->take(bytes);
+  }
+  return {scratch_->mutable_data(), static_cast<size_t>(scratch_->size())};
 }
 
 void Executor::write_sizes(const Instruction& instruction) {

@@ -16,17 +16,28 @@ namespace plait {
 struct ProfileRow {
   double seconds = 0;
   int64_t calls = 0;
+  double waited = 0;  ///< of the seconds: for other ranks
 };
 using Profile = std::map<std::string, ProfileRow>;
+
+/// What was done when, in seconds of the machine's monotonic clock.
+struct TraceEvent {
+  std::string_view name;  ///< a kernel's op, a collective, or "control": lives as long as the kernel table
+  double begin = 0, end = 0;
+  double waited = 0;  ///< of that: for other ranks
+  bool collective = false;
+};
 
 /// One at a time: an executor owns the memory of its run. Several executors may share a program, a store's read-only
 /// arrays, and, one run at a time, a pool.
 class Executor {
  public:
   /// All entries of the program must be in the store. What the run needs beside them is taken from `room`; none: from
-  /// one of its own, of the default size.
+  /// one of its own, of the default size. `groups`: those of the program, in its order, which outlive the executor. A
+  /// program with groups is run by all their ranks at once, and cannot be cancelled while it runs, for the others would
+  /// wait; a run that throws leaves them waiting until somebody aborts the world.
   Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool,
-           std::shared_ptr<RunRoom> room = nullptr);
+           std::shared_ptr<RunRoom> room = nullptr, std::vector<Communicator*> groups = {});
   ~Executor();
 
   /// Runs the whole program. `inputs` in the program's order; their shapes bind the symbols, and a shape that does
@@ -43,6 +54,8 @@ class Executor {
   /// Starts or stops measuring; the figures stay until `profile` is taken.
   void set_profiling(bool on) { profiling_ = on; }
   const Profile& profile() const { return profile_; }
+  /// From now on each instruction adds to `events`, up to a million in all; null: no more.
+  void set_trace(std::vector<TraceEvent>* events) { trace_ = events; }
 
  private:
   void bind(std::span<const TensorView> inputs);
@@ -51,8 +64,11 @@ class Executor {
   void size_buffers();
   void plan_arena(std::span<const int64_t> bytes);
   void execute(size_t index);
+  void execute_measured(size_t index);
   void compute(const Instruction& instruction);
   void write_sizes(const Instruction& instruction);
+  void collective(const Instruction& instruction);
+  std::span<std::byte> scratch(int64_t bytes);
   Executor& body(size_t index, size_t which);
   int64_t single(const Instruction& instruction, size_t input) const;
   TensorView copy(const TensorView& from, BufferId id);
@@ -69,6 +85,7 @@ class Executor {
   const Store& store_;
   ThreadPool& pool_;
   std::shared_ptr<RunRoom> room_;
+  std::vector<Communicator*> groups_;
   std::vector<Tensor> entries_;                 ///< the program's store entries
   std::vector<TensorView> views_;               ///< by buffer, for the present symbol values
   std::vector<std::shared_ptr<Blob>> unsized_;  ///< memory of buffers whose size depends on data
@@ -80,6 +97,7 @@ class Executor {
   std::vector<std::vector<std::unique_ptr<Executor>>> bodies_;  ///< by instruction; made when first taken
   bool profiling_ = false;
   Profile profile_;
+  std::vector<TraceEvent>* trace_ = nullptr;
 };
 
 }  // namespace plait

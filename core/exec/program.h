@@ -8,6 +8,7 @@
 
 #include "core/base/constant.h"
 #include "core/base/dim.h"
+#include "core/comm/communicator.h"
 #include "core/exec/kernel.h"
 
 namespace plait {
@@ -36,6 +37,23 @@ struct Buffer {
 
 struct Program;
 
+/// What the ranks of a group do together: input 0 becomes output 0.
+struct CollectiveCall {
+  enum class Kind : uint8_t {
+    all_reduce,
+    reduce_scatter,  ///< of the sum (max, min) each rank gets its block of `dim`
+    all_gather,      ///< the ranks' blocks of `dim`, in their order
+    all_to_all,      ///< the same, of which each rank gets its block of `to_dim`
+    shard            ///< the rank's block of `dim`, which all have whole: says nothing to anyone
+  };
+  Kind kind = Kind::all_reduce;
+  Reduction reduction = Reduction::sum;
+  int32_t group = -1;  ///< of Program::groups
+  int32_t dim = 0, to_dim = 0;
+  int32_t parts = 1, part = 0;  ///< how many ranks the group has, and which of them this is
+};
+std::string_view kind_name(CollectiveCall::Kind kind);
+
 struct Instruction {
   enum class Kind {
     compute,  ///< kernel
@@ -46,6 +64,7 @@ struct Instruction {
     /// (condition, carried values, scanned values); the outputs are the last carried values, then the scanned ones
     /// of all iterations, stacked along a new first dimension.
     loop,
+    collective,  ///< `call`
   };
   Kind kind = Kind::compute;
   const Kernel* kernel = nullptr;
@@ -58,6 +77,7 @@ struct Instruction {
   std::function<void(std::span<const TensorView> inputs, std::vector<std::pair<DType, Shape>>& outputs)> infer;
   std::vector<std::shared_ptr<const Program>> bodies;
   int32_t carried = 0;    ///< of a loop
+  CollectiveCall call;    ///< of a collective
   Attributes attributes;  ///< of the node: what `state` was made from, for the fingerprint
   std::string origin;     ///< for messages: the node it came from
 };
@@ -76,12 +96,15 @@ struct Program {
   std::vector<Instruction> instructions;
   std::vector<StoreEntry> entries;
   SymbolTable symbols;
+  /// The groups of ranks that collectives name, this rank among them: world ranks in the order of their blocks. All ranks
+  /// have as many, in the same order.
+  std::vector<std::vector<int32_t>> groups;
   std::vector<BufferId> inputs, outputs;
   std::vector<std::string> input_names, output_names;
   bool bounded = false;     ///< every arena buffer has a bound: `offset`s are valid and the arena never grows
   int64_t arena_bytes = 0;  ///< at the bounds
-  /// Equal where the same thing was compiled: on ranks, and from run to run. Weights count by name, type and steps,
-  /// what was computed while compiling by its bytes.
+  /// Equal where the same thing was compiled: on the ranks of a mesh, whatever their parts of it are, and from run to run.
+  /// Weights count by name, type and steps, what was computed while compiling by its bytes.
   std::string fingerprint;
   std::string refusal;  ///< why it cannot run; "": it can. A branch that is never taken may be such a one
 };

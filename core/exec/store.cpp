@@ -16,30 +16,58 @@ void Store::load(const Program& program, std::span<const int64_t> symbols, Threa
   if (progress) progress->stage(1, total);
   for (const StoreEntry* entry : missing) {
     if (progress) progress->check();
-    if (!entry->source) {
-      Shape shape;
-      for (const Dim& dim : entry->dims) shape.push_back(dim.evaluate(symbols));
-      put(entry->key, Tensor(entry->dtype, shape));
-      continue;
-    }
-    Tensor made = materialize(*entry->source, pool);
-    if (made.blob() != entry->source->source.blob()) entry->source->drop_source();
-    put(entry->key, std::move(made));
-    if (progress) progress->advance(entry->source->source_bytes());
+    Store& home = entry->source && weights_ ? *weights_ : *this;
+    home.make(*entry, symbols, pool);
+    if (progress && entry->source) progress->advance(entry->source->source_bytes());
   }
 }
 
-Tensor Store::get(const std::string& key) const {
-  std::lock_guard lock(mutex_);
-  auto found = arrays_.find(key);
-  if (found == arrays_.end()) throw Error(Code::internal, cat("the store has no array ", quote(key)));
-  return found->second;
+/// Returns when the array is there, whoever made it.
+void Store::make(const StoreEntry& entry, std::span<const int64_t> symbols, ThreadPool* pool) {
+  if (!begin_making(entry.key)) return;
+  struct End {
+    Store& store;
+    const std::string& key;
+    ~End() { store.end_making(key); }
+  } end{*this, entry.key};
+  if (!entry.source) {
+    Shape shape;
+    for (const Dim& dim : entry.dims) shape.push_back(dim.evaluate(symbols));
+    return put(entry.key, Tensor(entry.dtype, shape));
+  }
+  Tensor made = materialize(*entry.source, pool);
+  if (made.blob() != entry.source->source.blob()) entry.source->drop_source();
+  put(entry.key, std::move(made));
 }
 
-bool Store::has(const std::string& key) const {
-  std::lock_guard lock(mutex_);
-  return arrays_.count(key) != 0;
+/// Whether the caller is to make it; if not it is there. A maker that failed leaves it to the next.
+bool Store::begin_making(const std::string& key) {
+  std::unique_lock lock(mutex_);
+  made_.wait(lock, [&] { return making_.count(key) == 0; });
+  return arrays_.count(key) == 0 && making_.insert(key).second;
 }
+
+void Store::end_making(const std::string& key) {
+  std::lock_guard lock(mutex_);
+  making_.erase(key);
+  made_.notify_all();
+}
+
+Tensor Store::find(const std::string& key) const {
+  {
+    std::lock_guard lock(mutex_);
+    if (auto found = arrays_.find(key); found != arrays_.end()) return found->second;
+  }
+  return weights_ ? weights_->find(key) : Tensor();
+}
+
+Tensor Store::get(const std::string& key) const {
+  Tensor found = find(key);
+  if (!found.present()) throw Error(Code::internal, cat("the store has no array ", quote(key)));
+  return found;
+}
+
+bool Store::has(const std::string& key) const { return find(key).present(); }
 
 void Store::put(const std::string& key, Tensor tensor) {
   std::lock_guard lock(mutex_);

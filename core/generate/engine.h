@@ -1,11 +1,13 @@
 #pragma once
 // The step: tokens of several sequences go in, logits come out. Whoever fills the step decides what it is: prefill,
 // decode, a chunk, verification, or any mix.
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/comm/world.h"
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
 
@@ -43,6 +45,16 @@ struct EngineOptions {
   int64_t step_rows = 64;    ///< most rows of logits of one step
   int64_t context = 0;       ///< longest sequence; 0: what the graph's tables allow
   int64_t memory_bytes = 0;  ///< most that a step may take beside weights and cache; 0: see RunRoom
+  // On a mesh `threads` counts those of each rank; budgets are those of all ranks together, and limits of steps and rows
+  // those of all replicas.
+  double rank_timeout_s = 60;  ///< how long ranks that are threads wait for each other in a step
+  /// For tests: called, if set, on each rank before it computes a step, with the number of steps before it.
+  std::function<void(int64_t rank, int64_t step)> before_step = {};
+};
+
+/// What one rank holds.
+struct RankBytes {
+  int64_t weights = 0, cache = 0, arena = 0;
 };
 
 struct EngineStats {
@@ -51,7 +63,10 @@ struct EngineStats {
   int64_t states = 0, states_free = 0;  ///< slots that sequences may hold between steps
   int64_t weight_bytes = 0, cache_bytes = 0, arena_bytes = 0;
   int64_t prefix_hits = 0;  ///< tokens that were found in the cache instead of computed
+  /// Of each rank; ranks of one process share what several of them hold, which counts here for each, and above once.
+  std::vector<RankBytes> ranks;
 };
+
 
 /// Not thread-safe, but for `room`: one thread drives an engine.
 class Engine {
@@ -70,6 +85,8 @@ class Engine {
   virtual std::unique_ptr<Sequence> fork(const Sequence& sequence) = 0;
   /// Makes room for `tokens` more; false when the budget does not hold them now.
   virtual bool reserve(Sequence& sequence, int64_t tokens) = 0;
+  /// Whether what one sequence gives back is room for the other.
+  virtual bool shares_room(const Sequence&, const Sequence&) const { return true; }
   /// Whether a sequence of that length could ever fit, alone.
   virtual bool could_fit(int64_t length) const = 0;
   /// Runs one step. Room must have been reserved. On an Error (NaN, a token out of range, Error(cancelled) by `room`) no
@@ -91,14 +108,17 @@ class Engine {
   virtual const Decoder& decoder() const = 0;
   virtual void set_profiling(bool on) = 0;
   virtual Profile profile() const = 0;
+  /// What each rank does when, from when tracing began. On a mesh of several machines their clocks differ.
+  virtual void set_tracing(bool on) = 0;
+  virtual std::vector<std::vector<TraceEvent>> trace() = 0;
 
   int64_t vocabulary() const { return vocabulary_; }
   int64_t context() const { return context_; }  ///< 0: no limit but the budget
   const EngineOptions& options() const { return options_; }
 
  protected:
-  explicit Engine(const EngineOptions& options)
-      : options_(options), room_(std::make_shared<RunRoom>(options.memory_bytes)) {}
+  explicit Engine(const EngineOptions& options, std::shared_ptr<RunRoom> room = nullptr)
+      : options_(options), room_(room ? std::move(room) : std::make_shared<RunRoom>(options.memory_bytes)) {}
 
   EngineOptions options_;
   const std::shared_ptr<RunRoom> room_;  ///< of all its executors
@@ -107,7 +127,9 @@ class Engine {
 
 /// Ragged when the graph is recognised, else op by op as the file says, one sequence at a time. Reads no file; compiling and
 /// loading weights report to `progress`, up to its end. Throws what they throw.
+/// On a mesh of several ranks (CompileOptions::mesh) they are threads of the engine, or the processes of `world`, which all
+/// call `serve_engine` (ranks.h) and of which this is rank 0; a graph that is not recognised is then Error(unsupported).
 std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& compile, const EngineOptions& options,
-                                    LoadProgress* progress = nullptr);
+                                    LoadProgress* progress = nullptr, std::shared_ptr<World> world = nullptr);
 
 }  // namespace plait

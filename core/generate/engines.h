@@ -7,7 +7,7 @@ namespace plait {
 /// Null when the graph is not recognised, with the reason.
 std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOptions& compile,
                                            const EngineOptions& options, LoadProgress* progress,
-                                           std::string& why_not);
+                                           std::shared_ptr<World> world, std::string& why_not);
 
 /// Runs any graph with ids and logits as the file says. Throws Error(unsupported) when it has inputs of unknown role.
 std::unique_ptr<Engine> make_plain_engine(const Graph& graph, const CompileOptions& compile,

@@ -16,7 +16,10 @@ uint64_t mix(uint64_t hash, uint64_t value) {  // splitmix64's finaliser over a 
 
 }  // namespace
 
+KvSequence::KvSequence(KvCache& cache) : cache_(cache) { ++cache_.sequences_; }
+
 KvSequence::~KvSequence() {
+  --cache_.sequences_;
   for (size_t group = 0; group < tables_.size(); ++group)
     for (int32_t page : tables_[group])
       if (page >= 0) cache_.release(cache_.groups_[group].pool, page);

@@ -24,8 +24,9 @@ class KvCache;
 
 class KvSequence : public Sequence {
  public:
-  explicit KvSequence(KvCache& cache) : cache_(cache) {}
+  explicit KvSequence(KvCache& cache);
   ~KvSequence() override;
+  KvCache& cache() const { return cache_; }
   /// Page of tokens [j * page_tokens, (j + 1) * page_tokens) in group `group`, -1 where it was given back.
   const std::vector<int32_t>& table(size_t group) const { return tables_[group]; }
   /// The slot of the states behind the last token; -1 before the first, and where the decoder has no states.
@@ -79,6 +80,7 @@ class KvCache {
   std::vector<Copy> copies;
 
   int64_t page_tokens() const { return page_tokens_; }
+  int64_t sequences() const { return sequences_; }
   int64_t pages() const;
   int64_t pages_free() const;  ///< unused, or kept only in the hope of being found again
   int64_t pages_shared() const;
@@ -128,7 +130,7 @@ class KvCache {
   int64_t page_tokens_;
   std::unordered_map<uint64_t, Entry> entries_;
   int64_t clock_ = 0;
-  int64_t prefix_hits_ = 0;
+  int64_t prefix_hits_ = 0, sequences_ = 0;
   std::vector<int32_t> state_users_, free_states_;  ///< by slot; those without users, the next one last
   int64_t held_states_ = 0;
 };

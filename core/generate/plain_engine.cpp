@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/generate/engines.h"
+#include "core/generate/ranks.h"
 
 namespace plait {
 namespace {
@@ -86,6 +87,11 @@ class PlainEngine : public Engine {
   const Decoder& decoder() const override { return decoder_; }
   void set_profiling(bool on) override { executor_->set_profiling(on); }
   Profile profile() const override { return executor_->profile(); }
+  void set_tracing(bool on) override {
+    trace_.clear();
+    executor_->set_trace(on ? &trace_ : nullptr);
+  }
+  std::vector<std::vector<TraceEvent>> trace() override { return {trace_}; }
 
  private:
   static PlainSequence& mine(Sequence& sequence) { return static_cast<PlainSequence&>(sequence); }
@@ -105,6 +111,7 @@ class PlainEngine : public Engine {
   Decoder decoder_;
   ThreadPool pool_;
   Store store_;
+  std::vector<TraceEvent> trace_;
   std::unique_ptr<Executor> executor_;
   std::vector<Shape> past_shapes_;  ///< by cache, length 0, batch 1
   /// By input: -1 ids, -2 mask, -3 positions, -4 the branch of a merged decoder, else the number of what is handed on:
@@ -281,21 +288,22 @@ std::unique_ptr<Engine> make_plain_engine(const Graph& graph, const CompileOptio
 }
 
 std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& with, const EngineOptions& given,
-                                    LoadProgress* progress) {
+                                    LoadProgress* progress, std::shared_ptr<World> world) {
   // Of what is left to do; the passes over the largest model take as long as reading a few hundred megabytes.
   constexpr double compile_share = 0.25;
   constexpr int64_t passes_and_programs = 7;
   CompileOptions compile = with;
   compile.progress = progress;
   if (progress) progress->stage(compile_share, passes_and_programs);
-  EngineOptions options = given;
-  if (options.threads <= 0) options.threads = usable_processors();
   std::string why_not;
-  if (auto engine = make_ragged_engine(graph, compile, options, progress, why_not)) return engine;
+  if (auto engine = make_ragged_engine(graph, compile, given, progress, std::move(world), why_not)) return engine;
+  if (compile.mesh.ranks() > 1)
+    throw Error(Code::unsupported, cat("only a recognised decoder runs on a mesh, and this one is not: ", why_not),
+                "run it without the option mesh");
   if (compile.log)
     compile.log->write(LogLevel::warning,
                        cat("the decoder was not recognised and runs as the file says, slower: ", why_not));
-  return make_plain_engine(graph, compile, options, progress);
+  return make_plain_engine(graph, compile, rank_options(given, compile.mesh, usable_processors()), progress);
 }
 
 }  // namespace plait

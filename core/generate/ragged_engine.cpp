@@ -1,51 +1,78 @@
-// The engine of a recognised decoder: one ragged program, a paged cache.
+// The engine of a recognised decoder: one ragged program, a paged cache, on one rank or several.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
+#include "core/base/block.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/generate/engines.h"
-#include "core/generate/kv_cache.h"
+#include "core/generate/ranks.h"
 
 namespace plait {
 namespace {
 
 /// What a sequence's bytes begin with: tokens, pages of keys and values of every layer, and states, as `save` writes them.
-constexpr uint64_t save_magic = 0x32564B5449414C50;  // "PLAITKV2"
+constexpr uint64_t save_magic = 0x33564B5449414C50;  // "PLAITKV3"
+
+/// The sequences of one replica: which pages of its ranks hold what, and the step that they are to compute next.
+struct Replica {
+  Replica(const Decoder& decoder, const CacheRoom& room, int64_t page_tokens, ReplicaPlace where)
+      : cache(decoder, room, page_tokens), place(std::move(where)) {}
+
+  KvCache cache;
+  ReplicaPlace place;
+  RaggedStep step;
+  // What the step made; the reports of other replicas hold it.
+  std::vector<float> logits, hidden;
+};
 
 class RaggedEngine : public Engine {
  public:
-  RaggedEngine(RaggedModel model, const EngineOptions& options, const CacheRoom& room, LoadProgress* progress)
-      : Engine(options),
-        model_(std::move(model)),
-        pool_(options.threads),
-        cache_(model_.decoder, room, options.page_tokens) {
-    vocabulary_ = model_.decoder.vocabulary;
-    context_ = model_.decoder.context;
+  /// `ranks` may be null: there is this one.
+  RaggedEngine(const EngineOptions& options, const CacheRoom& room, std::unique_ptr<RaggedRank> rank,
+               std::shared_ptr<RunRoom> run_room, std::unique_ptr<Ranks> ranks, std::vector<RankBytes> others)
+      : Engine(options, std::move(run_room)),
+        rank_(std::move(rank)),
+        ranks_(std::move(ranks)),
+        other_bytes_(std::move(others)) {
+    const Decoder& found = decoder();
+    const Mesh& mesh = rank_->model().mesh;
+    vocabulary_ = found.vocabulary;
+    context_ = found.context;
     if (options.context) context_ = context_ ? std::min(context_, options.context) : options.context;
-    store_.load(*model_.program, bounds(*model_.program), &pool_, progress);
-    executor_ = std::make_unique<Executor>(model_.program, store_, pool_, room_);
-    touch_first_pages(options.step_tokens);
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
+      if (ReplicaPlace place = ReplicaPlace::of(mesh, rank); place.first(rank))
+        replicas_.push_back(std::make_unique<Replica>(found, room, options.page_tokens, std::move(place)));
   }
 
   std::unique_ptr<Sequence> open(std::span<const int32_t> tokens, int64_t prompt) override {
-    return cache_.open(tokens, prompt);
+    // To whoever has fewest, so that steps are of one size.
+    auto least = std::min_element(replicas_.begin(), replicas_.end(), [](const auto& a, const auto& b) {
+      return a->cache.sequences() < b->cache.sequences();
+    });
+    return (*least)->cache.open(tokens, prompt);
   }
   bool continues(const Sequence& sequence, int64_t prompt) const override {
-    return sequence.length() == 0 || cache_.exceeded(mine(sequence).prompt()) == cache_.exceeded(prompt);
+    const KvCache& cache = mine(sequence).cache();
+    return sequence.length() == 0 || cache.exceeded(mine(sequence).prompt()) == cache.exceeded(prompt);
   }
-  std::unique_ptr<Sequence> fork(const Sequence& sequence) override { return cache_.fork(mine(sequence)); }
-  bool reserve(Sequence& sequence, int64_t tokens) override { return cache_.reserve(mine(sequence), tokens); }
-  bool could_fit(int64_t length) const override { return cache_.could_fit(length); }
+  std::unique_ptr<Sequence> fork(const Sequence& sequence) override {
+    return mine(sequence).cache().fork(mine(sequence));
+  }
+  bool reserve(Sequence& sequence, int64_t tokens) override {
+    return mine(sequence).cache().reserve(mine(sequence), tokens);
+  }
+  bool could_fit(int64_t length) const override { return replicas_[0]->cache.could_fit(length); }
+  bool shares_room(const Sequence& a, const Sequence& b) const override {
+    return &mine(a).cache() == &mine(b).cache();
+  }
 
-  void step(std::span<Feed> feeds) override { run(feeds, *executor_, true); }
+  void step(std::span<Feed> feeds) override { run(feeds, false); }
 
   void step_hidden(std::span<Feed> feeds) override {
-    if (!model_.hidden_program)
+    if (!rank_->model().hidden_program)
       throw Error(Code::unsupported, "this model's graph does not show a hidden state before its head");
-    if (!hidden_executor_) hidden_executor_ = std::make_unique<Executor>(model_.hidden_program, store_, pool_, room_);
-    run(feeds, *hidden_executor_, false);
+    run(feeds, true);
   }
 
   std::vector<std::byte> save(const Sequence& sequence) const override;
@@ -53,343 +80,376 @@ class RaggedEngine : public Engine {
 
   EngineStats stats() const override {
     EngineStats out;
-    out.pages = cache_.pages();
-    out.pages_free = cache_.pages_free();
-    out.pages_shared = cache_.pages_shared();
-    out.prefix_hits = cache_.prefix_hits();
-    out.states = cache_.states();
-    out.states_free = cache_.states_free();
-    for (const StoreEntry& entry : model_.program->entries)
-      (entry.source ? out.weight_bytes : out.cache_bytes) += store_.get(entry.key).bytes();
-    out.arena_bytes = executor_->bytes();
+    for (const auto& replica : replicas_) {
+      const KvCache& cache = replica->cache;
+      out.pages += cache.pages();
+      out.pages_free += cache.pages_free();
+      out.pages_shared += cache.pages_shared();
+      out.prefix_hits += cache.prefix_hits();
+      out.states += cache.states();
+      out.states_free += cache.states_free();
+    }
+    out.ranks = {rank_->bytes()};
+    out.ranks.insert(out.ranks.end(), other_bytes_.begin(), other_bytes_.end());
+    for (const RankBytes& one : out.ranks) {
+      out.weight_bytes += one.weights;
+      out.cache_bytes += one.cache;
+      out.arena_bytes += one.arena;
+    }
+    if (const int64_t shared = rank_->shared_weight_bytes()) out.weight_bytes = shared;
     return out;
   }
-  const Decoder& decoder() const override { return model_.decoder; }
-  void set_profiling(bool on) override { executor_->set_profiling(on); }
-  Profile profile() const override { return executor_->profile(); }
+  const Decoder& decoder() const override { return rank_->model().decoder; }
+  void set_profiling(bool on) override { rank_->set_profiling(on); }
+  Profile profile() const override { return rank_->profile(); }
+  void set_tracing(bool on) override {
+    rank_->set_tracing(on);
+    if (alone()) return;
+    ByteWriter how;
+    how.put(on);
+    ranks_->command(RankCommand::trace, std::move(how));
+  }
+  std::vector<std::vector<TraceEvent>> trace() override {
+    std::vector<std::vector<TraceEvent>> out{rank_->trace()};
+    if (!alone())
+      for (auto& one : ranks_->traces()) out.push_back(std::move(one));
+    return out;
+  }
 
  private:
   static KvSequence& mine(Sequence& sequence) { return static_cast<KvSequence&>(sequence); }
   static const KvSequence& mine(const Sequence& sequence) { return static_cast<const KvSequence&>(sequence); }
-  static std::vector<int64_t> bounds(const Program& program) {
-    std::vector<int64_t> out;
-    for (SymbolId id = 0; id < program.symbols.size(); ++id) out.push_back(program.symbols[id].bound);
-    return out;
+  bool alone() const { return ranks_ == nullptr; }
+  Replica& replica_of(const Sequence& sequence) const {
+    return **std::find_if(replicas_.begin(), replicas_.end(),
+                          [&](const auto& one) { return &one->cache == &mine(sequence).cache(); });
   }
 
-  void touch_first_pages(int64_t tokens);
-  void run(std::span<Feed> feeds, Executor& executor, bool with_logits);
-  void compute(std::span<Feed> feeds, Executor& executor);
-  void fill(std::span<Feed> feeds);
-  void copy_pages();
-  /// The arrays that hold slot `slot` of pool `pool`: keys, then values.
-  std::pair<Tensor, Tensor> arrays(size_t pool, int64_t slot) const {
-    return {store_.get(cat("cache.k.", pool, ".", slot)), store_.get(cat("cache.v.", pool, ".", slot))};
-  }
-  /// The bytes of state `index` in a slot.
-  std::span<std::byte> state_bytes(size_t index, int32_t slot) const {
-    const Tensor array = store_.get(cat("cache.s.", index));
-    const auto size = static_cast<size_t>(model_.decoder.states[index].bytes());
-    return {array.data() + static_cast<size_t>(slot) * size, size};
+  void run(std::span<Feed> feeds, bool hidden);
+  void compute(std::span<Feed> feeds, bool hidden);
+  void fill(std::span<Feed> feeds, bool hidden);
+  void feed(Replica& replica, const Feed& feed);
+  void hear();
+  void hand_out(std::span<Feed> feeds);
+
+  /// By page group, which pages of a sequence are there: those below a window were given back.
+  using Presence = std::vector<std::vector<uint8_t>>;
+  /// The rows of the cache that hold a sequence: the pages that are there, then its states in slot `state`.
+  std::vector<CacheRow> rows_of(const KvSequence& sequence, const Presence& present, int32_t state) const;
+  std::vector<std::byte> read_rows(Replica& replica, const std::vector<CacheRow>& rows) const;
+  void write_rows(Replica& replica, const std::vector<CacheRow>& rows, std::span<const std::byte> bytes);
+  ByteWriter rows_command(Replica& replica, const std::vector<CacheRow>& rows) const;
+  int64_t row_bytes(const CacheRow& row) const {
+    return packed_bytes(rank_->place(row, 0).whole.elements(), dtype_bits(rank_->row(row).dtype));
   }
 
-  RaggedModel model_;
-  ThreadPool pool_;
-  Store store_;
-  KvCache cache_;
-  std::unique_ptr<Executor> executor_, hidden_executor_;
-  // The inputs of the step at hand.
-  std::vector<int64_t> ids_;
-  std::vector<int32_t> positions_, segments_, rows_, lengths_, states_;
-  std::vector<std::vector<int32_t>> slots_, tables_;
-  int64_t table_width_ = 1;
+  std::unique_ptr<RaggedRank> rank_;
+  std::unique_ptr<Ranks> ranks_;
+  std::vector<RankBytes> other_bytes_;
+  std::vector<std::unique_ptr<Replica>> replicas_;
+  int64_t steps_ = 0;
 };
 
-/// The system hands memory out as it is first written, for 2 to 4 us each 4 KB: what the first step of so many tokens
-/// fills is written now, so that the first prompt need not wait for it. The cache gives the lowest pages out first.
-void RaggedEngine::touch_first_pages(int64_t tokens) {
-  const int64_t pages = (tokens + cache_.page_tokens() - 1) / cache_.page_tokens();
-  for (const StoreEntry& entry : model_.program->entries) {
-    if (entry.source) continue;
-    const Tensor state = store_.get(entry.key);
-    // A sequence has two slots of states in a step.
-    const int64_t all = state.shape()[0], first = entry.key.starts_with("cache.s.") ? 2 : pages;
-    const int64_t count = std::min(first, all);
-    if (count > 0) std::memset(state.data(), 0, static_cast<size_t>(state.bytes() / all * count));
+/// What one feed adds to its replica's step, one token after the other.
+void RaggedEngine::feed(Replica& replica, const Feed& feed) {
+  RaggedStep& step = replica.step;
+  const KvSequence& sequence = mine(*feed.sequence);
+  const int64_t first = sequence.length(), count = static_cast<int64_t>(feed.tokens.size());
+  const int64_t told = sequence.prompt(), prompt = told ? told : first + count;
+  const int64_t page_tokens = replica.cache.page_tokens();
+  for (int64_t i = 0; i < count; ++i) {
+    if (i >= count - feed.rows) step.rows.push_back(static_cast<int32_t>(step.ids.size()));
+    step.ids.push_back(feed.tokens[static_cast<size_t>(i)]);
+    step.positions.push_back(static_cast<int32_t>(first + i));
+    step.lengths.push_back(static_cast<int32_t>(std::max(prompt, first + i + 1)));
+    step.segments.push_back(static_cast<int32_t>(step.segment_count));
+    for (size_t group = 0; group < step.slots.size(); ++group) {
+      const int32_t page = sequence.table(group)[static_cast<size_t>((first + i) / page_tokens)];
+      step.slots[group].push_back(static_cast<int32_t>(page * page_tokens + (first + i) % page_tokens));
+    }
+  }
+  step.states.push_back(sequence.state());
+  step.states.push_back(sequence.next_state());
+  ++step.segment_count;
+}
+
+/// The steps of all replicas, feeds in their order.
+void RaggedEngine::fill(std::span<Feed> feeds, bool hidden) {
+  const size_t groups = decoder().groups.size();
+  for (const auto& replica : replicas_) {
+    replica->step = {};
+    replica->step.hidden = hidden;
+    replica->step.slots.resize(groups);
+    replica->step.tables.resize(groups);
+    replica->step.copies = std::exchange(replica->cache.copies, {});
+  }
+  for (const Feed& one : feeds) {
+    Replica& replica = replica_of(*one.sequence);
+    feed(replica, one);
+    const int64_t page_tokens = replica.cache.page_tokens();
+    const int64_t length = one.sequence->length() + static_cast<int64_t>(one.tokens.size());
+    replica.step.table_width = std::max(replica.step.table_width, (length + page_tokens - 1) / page_tokens);
+  }
+  for (const Feed& one : feeds) {
+    RaggedStep& step = replica_of(*one.sequence).step;
+    const auto width = static_cast<size_t>(step.table_width);
+    for (size_t group = 0; group < groups; ++group) {
+      const auto& table = mine(*one.sequence).table(group);
+      std::vector<int32_t>& all = step.tables[group];
+      all.resize(all.size() + width, -1);
+      std::copy_n(table.begin(), std::min(table.size(), width), all.end() - static_cast<std::ptrdiff_t>(width));
+    }
   }
 }
 
-/// One token after the other, feeds in their order.
-void RaggedEngine::fill(std::span<Feed> feeds) {
-  ids_.clear();
-  positions_.clear();
-  lengths_.clear();
-  segments_.clear();
-  rows_.clear();
-  states_.clear();
-  size_t groups = model_.decoder.groups.size();
-  int64_t page_tokens = cache_.page_tokens();
-  table_width_ = 1;
-  for (const Feed& feed : feeds) {
-    int64_t first = feed.sequence->length(), count = static_cast<int64_t>(feed.tokens.size());
-    const int64_t told = mine(*feed.sequence).prompt(), prompt = told ? told : first + count;
-    for (int64_t i = 0; i < count; ++i) {
-      if (i >= count - feed.rows) rows_.push_back(static_cast<int32_t>(ids_.size()));
-      ids_.push_back(feed.tokens[static_cast<size_t>(i)]);
-      positions_.push_back(static_cast<int32_t>(first + i));
-      lengths_.push_back(static_cast<int32_t>(std::max(prompt, first + i + 1)));
-      segments_.push_back(static_cast<int32_t>(&feed - feeds.data()));
-    }
-    table_width_ = std::max(table_width_, (first + count + page_tokens - 1) / page_tokens);
-    states_.push_back(mine(*feed.sequence).state());
-    states_.push_back(mine(*feed.sequence).next_state());
-  }
-  slots_.assign(groups, {});
-  tables_.assign(groups, std::vector<int32_t>(feeds.size() * static_cast<size_t>(table_width_), -1));
-  for (size_t group = 0; group < groups; ++group)
-    for (size_t i = 0; i < feeds.size(); ++i) {
-      const auto& table = mine(*feeds[i].sequence).table(group);
-      auto used = std::min(table.size(), static_cast<size_t>(table_width_));
-      std::copy_n(table.begin(), used,
-                  tables_[group].begin() + static_cast<std::ptrdiff_t>(i * static_cast<size_t>(table_width_)));
-      for (size_t k = 0; k < feeds[i].tokens.size(); ++k) {
-        int64_t position = feeds[i].sequence->length() + static_cast<int64_t>(k);
-        int32_t page = table[static_cast<size_t>(position / page_tokens)];
-        slots_[group].push_back(static_cast<int32_t>(page * page_tokens + position % page_tokens));
-      }
-    }
-}
-
-/// A fork's half-full page gets its own copy before anything is written in this step.
-void RaggedEngine::copy_pages() {
-  for (const KvCache::Copy& copy : cache_.copies) {
-    auto pool = static_cast<size_t>(copy.pool);
-    for (int64_t slot = 0; slot < model_.decoder.pools[pool].layers; ++slot) {
-      auto [keys, values] = arrays(pool, slot);
-      for (const Tensor& array : {keys, values}) {
-        int64_t bytes = array.bytes() / array.shape()[0];
-        std::memcpy(array.data() + copy.to * bytes, array.data() + copy.from * bytes, static_cast<size_t>(bytes));
-      }
-    }
-  }
-  cache_.copies.clear();
-}
-
-void RaggedEngine::run(std::span<Feed> feeds, Executor& executor, bool with_logits) {
+void RaggedEngine::run(std::span<Feed> feeds, bool hidden) {
   try {
-    for (Feed& feed : feeds) cache_.begin_step(mine(*feed.sequence));
-    compute(feeds, executor);
+    for (Feed& feed : feeds) mine(*feed.sequence).cache().begin_step(mine(*feed.sequence));
+    compute(feeds, hidden);
   } catch (...) {
-    for (Feed& feed : feeds) cache_.abandon_step(mine(*feed.sequence));
+    for (Feed& feed : feeds) mine(*feed.sequence).cache().abandon_step(mine(*feed.sequence));
     throw;
   }
-  float* logits = with_logits ? executor.output(0).as<float>() : nullptr;
-  int hidden_output = with_logits ? 1 : 0;
-  const float* hidden = model_.decoder.has_hidden ? executor.output(hidden_output).as<float>() : nullptr;
+  hand_out(feeds);
+}
+
+/// All ranks run the program on the tokens of all feeds.
+void RaggedEngine::compute(std::span<Feed> feeds, bool hidden) {
+  for (const Feed& feed : feeds)
+    for (int32_t id : feed.tokens)
+      if (id < 0 || (vocabulary_ && id >= vocabulary_))
+        throw Error(Code::invalid_argument,
+                    cat("token id ", id, " is out of range: the vocabulary has ", vocabulary_));
+  room_->check();  // ranks that have begun wait for each other
+  fill(feeds, hidden);
+  if (!alone()) {
+    ByteWriter steps;
+    for (const auto& replica : replicas_) replica->step.write(steps);
+    ranks_->command(RankCommand::step, std::move(steps));
+  }
+  std::exception_ptr failure;
+  try {
+    if (options_.before_step) options_.before_step(0, steps_++);
+    if (!replicas_[0]->step.empty()) rank_->run(replicas_[0]->step);
+  } catch (...) {
+    failure = std::current_exception();
+    if (rank_->needs_others()) ranks_->world().communicator().abort(current_error().message());
+  }
+  if (!failure || !rank_->needs_others()) hear();
+  if (failure) std::rethrow_exception(failure);
+}
+
+/// What the other replicas made.
+void RaggedEngine::hear() {
+  std::vector<int64_t> first;
+  std::vector<Replica*> speakers;
+  for (size_t i = 1; i < replicas_.size(); ++i)
+    if (!replicas_[i]->step.empty()) {
+      first.push_back(replicas_[i]->place.ranks.front());
+      speakers.push_back(replicas_[i].get());
+    }
+  if (first.empty()) return;
+  const auto reports = ranks_->reports(first);
+  for (size_t i = 0; i < reports.size(); ++i) {
+    ByteReader in = read_report(reports[i]);
+    speakers[i]->logits = in.get_list<float>();
+    speakers[i]->hidden = in.get_list<float>();
+  }
+}
+
+void RaggedEngine::hand_out(std::span<Feed> feeds) {
+  struct Next {
+    const float *logits, *hidden;
+  };
+  std::vector<Next> next;
+  for (const auto& replica : replicas_)
+    next.push_back({replica->logits.empty() ? nullptr : replica->logits.data(),
+                    replica->hidden.empty() ? nullptr : replica->hidden.data()});
+  next[0] = {rank_->logits(), rank_->hidden()};
   for (Feed& feed : feeds) {
-    auto rows = static_cast<size_t>(std::min(feed.rows, static_cast<int64_t>(feed.tokens.size())));
+    const auto rows = static_cast<size_t>(std::min(feed.rows, static_cast<int64_t>(feed.tokens.size())));
+    auto& [logits, hidden] = next[static_cast<size_t>(replica_of(*feed.sequence).place.replica)];
     feed.logits = {};
     feed.hidden = {};
-    if (logits) feed.logits = {logits, rows * static_cast<size_t>(vocabulary_)}, logits += feed.logits.size();
-    if (hidden)
-      feed.hidden = {hidden, rows * static_cast<size_t>(model_.decoder.hidden)}, hidden += feed.hidden.size();
-    cache_.commit(mine(*feed.sequence), feed.tokens);
+    if (logits)
+      feed.logits = {const_cast<float*>(logits), rows * static_cast<size_t>(vocabulary_)},
+      logits += feed.logits.size();
+    if (hidden) feed.hidden = {hidden, rows * static_cast<size_t>(decoder().hidden)}, hidden += feed.hidden.size();
+    mine(*feed.sequence).cache().commit(mine(*feed.sequence), feed.tokens);
   }
 }
 
-/// Runs the program on the tokens of all feeds.
-void RaggedEngine::compute(std::span<Feed> feeds, Executor& executor) {
-  fill(feeds);
-  copy_pages();
-  for (int64_t id : ids_)
-    if (id < 0 || (vocabulary_ && id >= vocabulary_))
-      throw Error(Code::invalid_argument, cat("token id ", id, " is out of range: the vocabulary has ", vocabulary_));
-  auto tokens = static_cast<int64_t>(ids_.size()), segments = static_cast<int64_t>(feeds.size());
-  auto view = [](auto& values, DType dtype, const Shape& shape) {
-    return TensorView{reinterpret_cast<std::byte*>(values.data()), dtype, shape};
-  };
-  std::vector<TensorView> inputs;
-  for (const std::string& name : executor.program().input_names) {
-    size_t dot = name.find('.');
-    size_t group = 0;
-    if (int64_t number; dot != std::string::npos && parse_int(name.substr(dot + 1), number))
-      group = static_cast<size_t>(number);
-    std::string stem = name.substr(0, dot);
-    if (name == "positions") inputs.push_back(view(positions_, DType::i32, {1, tokens}));
-    else if (name == "lengths") inputs.push_back(view(lengths_, DType::i32, {1, tokens}));
-    else if (name == "segments") inputs.push_back(view(segments_, DType::i32, {1, tokens}));
-    else if (name == "rows") inputs.push_back(view(rows_, DType::i32, {1, static_cast<int64_t>(rows_.size())}));
-    else if (name == "states") inputs.push_back(view(states_, DType::i32, {segments, 2}));
-    else if (stem == "slots") inputs.push_back(view(slots_[group], DType::i32, {1, tokens}));
-    else if (stem == "pages") inputs.push_back(view(tables_[group], DType::i32, {segments, table_width_}));
-    else inputs.push_back(view(ids_, DType::i64, {1, tokens}));
+// ---- saved sequences: whole rows, whatever ranks they are cut over ----
+
+std::vector<CacheRow> RaggedEngine::rows_of(const KvSequence& sequence, const Presence& present,
+                                            int32_t state) const {
+  std::vector<CacheRow> out;
+  for (size_t group = 0; group < present.size(); ++group) {
+    const int pool = decoder().groups[group].pool;
+    for (size_t page = 0; page < present[group].size(); ++page)
+      for (int64_t slot = 0; present[group][page] && slot < decoder().pools[static_cast<size_t>(pool)].layers; ++slot)
+        for (const char* half : {"cache.k.", "cache.v."})
+          out.push_back({cat(half, pool, ".", slot), sequence.table(group)[page]});
   }
-  executor.run(inputs);
+  for (size_t index = 0; state >= 0 && index < decoder().states.size(); ++index)
+    out.push_back({cat("cache.s.", index), state});
+  return out;
 }
 
-std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
-  const KvSequence& source = mine(sequence);
-  std::vector<std::byte> out;
-  auto put = [&](const void* data, size_t size) {
-    auto* bytes = static_cast<const std::byte*>(data);
-    out.insert(out.end(), bytes, bytes + size);
-  };
-  auto put_number = [&](uint64_t number) { put(&number, sizeof number); };
-  put_number(save_magic);
-  put_number(static_cast<uint64_t>(model_.decoder.cache_dtype));
-  put_number(static_cast<uint64_t>(cache_.page_tokens()));
-  put_number(model_.decoder.layers.size());
-  put_number(static_cast<uint64_t>(model_.decoder.state_bytes()));
-  if (!model_.decoder.length_limits.empty()) put_number(static_cast<uint64_t>(source.prompt()));
-  put_number(source.tokens().size());
-  put(source.tokens().data(), source.tokens().size() * sizeof(int32_t));
-  for (size_t group = 0; group < model_.decoder.groups.size(); ++group) {
-    auto pool = static_cast<size_t>(model_.decoder.groups[group].pool);
-    const auto& table = source.table(group);
-    auto held = static_cast<size_t>((source.length() + cache_.page_tokens() - 1) / cache_.page_tokens());
-    for (size_t page = 0; page < held; ++page) {
-      put_number(table[page] >= 0);
-      if (table[page] < 0) continue;
-      for (int64_t slot = 0; slot < model_.decoder.pools[pool].layers; ++slot) {
-        auto [keys, values] = arrays(pool, slot);
-        for (const Tensor& array : {keys, values}) {
-          int64_t bytes = array.bytes() / array.shape()[0];
-          put(array.data() + table[page] * bytes, static_cast<size_t>(bytes));
-        }
-      }
-    }
-  }
-  for (size_t index = 0; source.state() >= 0 && index < model_.decoder.states.size(); ++index) {
-    std::span<std::byte> bytes = state_bytes(index, source.state());
-    put(bytes.data(), bytes.size());
+ByteWriter RaggedEngine::rows_command(Replica& replica, const std::vector<CacheRow>& rows) const {
+  ByteWriter out;
+  out.put(replica.place.replica);
+  out.put_list(std::exchange(replica.cache.copies, {}));
+  out.put(static_cast<uint64_t>(rows.size()));
+  for (const CacheRow& row : rows) {
+    out.put_text(row.key);
+    out.put(row.row);
   }
   return out;
 }
 
+/// The rows' bytes, put together from what the replica's ranks have of them.
+std::vector<std::byte> RaggedEngine::read_rows(Replica& replica, const std::vector<CacheRow>& rows) const {
+  if (rows.empty()) return {};
+  std::vector<int64_t> others = replica.place.ranks;
+  std::erase(others, 0);
+  if (others.size() < replica.place.ranks.size()) rank_->copy_pages(replica.cache.copies);
+  ByteWriter command = rows_command(replica, rows);
+  std::vector<std::vector<std::byte>> reports;
+  if (!others.empty()) {
+    ranks_->command(RankCommand::read, std::move(command));
+    reports = ranks_->reports(others);
+  }
+  std::vector<ByteReader> parts;
+  for (const auto& report : reports) parts.push_back(read_report(report));
+  std::vector<std::byte> out;
+  for (const CacheRow& row : rows) {
+    const TensorView own = rank_->row(row);
+    std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(row)));
+    auto put = [&](int64_t rank, const std::byte* part) {
+      const RaggedRank::Place at = rank_->place(row, rank);
+      put_block({bytes.data(), own.dtype, at.whole}, at.begin, {const_cast<std::byte*>(part), own.dtype, own.shape});
+    };
+    if (others.size() < replica.place.ranks.size()) put(0, own.data);
+    for (size_t i = 0; i < others.size(); ++i)
+      put(others[i], parts[i].get_span(static_cast<size_t>(own.bytes())).data());
+    out.insert(out.end(), bytes.begin(), bytes.end());
+  }
+  return out;
+}
+
+void RaggedEngine::write_rows(Replica& replica, const std::vector<CacheRow>& rows, std::span<const std::byte> bytes) {
+  if (replica.place.first(0)) {
+    rank_->copy_pages(replica.cache.copies);
+    ByteReader in(bytes, "rows of the cache");
+    for (const CacheRow& row : rows) rank_->write(row, in, 0);
+  }
+  ByteWriter command = rows_command(replica, rows);
+  command.put_bytes(bytes.data(), bytes.size());
+  if (!alone()) ranks_->command(RankCommand::write, std::move(command));
+}
+
+std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
+  const KvSequence& source = mine(sequence);
+  Replica& replica = replica_of(sequence);
+  ByteWriter out;
+  out.put(save_magic);
+  out.put(static_cast<uint64_t>(decoder().cache_dtype));
+  out.put(static_cast<uint64_t>(replica.cache.page_tokens()));
+  out.put(static_cast<uint64_t>(decoder().layers.size()));
+  out.put(static_cast<uint64_t>(decoder().state_bytes()));
+  if (!decoder().length_limits.empty()) out.put(static_cast<uint64_t>(source.prompt()));
+  out.put_list(source.tokens());
+  Presence present(decoder().groups.size());
+  const int64_t page_tokens = replica.cache.page_tokens(), held = (source.length() + page_tokens - 1) / page_tokens;
+  for (size_t group = 0; group < present.size(); ++group) {
+    for (int64_t page = 0; page < held; ++page)
+      present[group].push_back(source.table(group)[static_cast<size_t>(page)] >= 0);
+    out.put_list(present[group]);
+  }
+  const std::vector<std::byte> rows = read_rows(replica, rows_of(source, present, source.state()));
+  out.put_bytes(rows.data(), rows.size());
+  return out.take();
+}
+
 std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes) {
-  auto damaged = [](std::string_view what) {
-    return Error(Code::bad_model, cat("the saved conversation ", what),
-                 "it must come from the same model, dtype and version");
-  };
-  auto get = [&](void* data, size_t size) {
-    if (size > bytes.size()) throw damaged("is cut short");
-    if (size) std::memcpy(data, bytes.data(), size);
-    bytes = bytes.subspan(size);
-  };
-  auto number = [&] {
-    uint64_t out;
-    get(&out, sizeof out);
-    return out;
-  };
-  if (number() != save_magic) throw damaged("is none");
-  if (number() != static_cast<uint64_t>(model_.decoder.cache_dtype) ||
-      number() != static_cast<uint64_t>(cache_.page_tokens()) || number() != model_.decoder.layers.size() ||
-      number() != static_cast<uint64_t>(model_.decoder.state_bytes()))
-    throw damaged("is of another model or dtype");
-  const uint64_t prompt = model_.decoder.length_limits.empty() ? 0 : number();
-  if (prompt > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) throw damaged("has no such prompt");
-  uint64_t count = number();
-  if (count > bytes.size() / sizeof(int32_t)) throw damaged("is cut short");
-  std::vector<int32_t> tokens(count);
-  get(tokens.data(), count * sizeof(int32_t));
+  ByteReader in(bytes, "the saved conversation", "it must come from the same model, dtype and version");
+  auto number = [&] { return in.get<uint64_t>(); };
+  if (number() != save_magic) in.fail("is none");
+  if (number() != static_cast<uint64_t>(decoder().cache_dtype) ||
+      number() != static_cast<uint64_t>(options_.page_tokens) || number() != decoder().layers.size() ||
+      number() != static_cast<uint64_t>(decoder().state_bytes()))
+    in.fail("is of another model or dtype");
+  const uint64_t prompt = decoder().length_limits.empty() ? 0 : number();
+  if (prompt > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) in.fail("has no such prompt");
+  const auto tokens = in.get_list<int32_t>();
   for (int32_t token : tokens)
-    if (token < 0 || token >= vocabulary_) throw damaged("holds a token that the model does not have");
-  auto sequence = cache_.open({});
-  if (!tokens.empty() && !cache_.reserve(*sequence, static_cast<int64_t>(count)))
-    throw Error(Code::out_of_memory, cat("the cache has no room for a conversation of ", count, " tokens"),
+    if (token < 0 || token >= vocabulary_) in.fail("holds a token that the model does not have");
+  std::unique_ptr<Sequence> opened = open({}, 0);
+  KvSequence& sequence = mine(*opened);
+  if (!tokens.empty() && !sequence.cache().reserve(sequence, static_cast<int64_t>(tokens.size())))
+    throw Error(Code::out_of_memory, cat("the cache has no room for a conversation of ", tokens.size(), " tokens"),
                 "raise cache_bytes, or release other conversations");
-  for (size_t group = 0; group < model_.decoder.groups.size(); ++group) {
-    auto pool = static_cast<size_t>(model_.decoder.groups[group].pool);
-    const auto& table = sequence->table(group);
-    for (int32_t page : table) {
-      if (!number()) continue;
-      for (int64_t slot = 0; slot < model_.decoder.pools[pool].layers; ++slot) {
-        auto [keys, values] = arrays(pool, slot);
-        for (const Tensor& array : {keys, values}) {
-          int64_t size = array.bytes() / array.shape()[0];
-          get(array.data() + page * size, static_cast<size_t>(size));
-        }
-      }
-    }
+  Presence present(decoder().groups.size());
+  for (size_t group = 0; group < present.size(); ++group) {
+    present[group] = in.get_list<uint8_t>();
+    if (present[group].size() != sequence.table(group).size()) in.fail("does not have the pages of its tokens");
   }
-  for (size_t index = 0; sequence->next_state() >= 0 && index < model_.decoder.states.size(); ++index) {
-    std::span<std::byte> to = state_bytes(index, sequence->next_state());
-    get(to.data(), to.size());
-  }
-  if (!bytes.empty()) throw damaged("is longer than its tokens");
-  cache_.adopt(*sequence, tokens, static_cast<int64_t>(prompt));
-  return sequence;
-}
-
-/// Slots of states under the budget: as many as there is room for sequences of 256 tokens, but where there are pages too no
-/// more than half of it; some of them for what a step writes.
-void room_for_states(const Decoder& decoder, const EngineOptions& options, int64_t page_set, CacheRoom& room) {
-  const int64_t bytes = decoder.state_bytes();
-  if (bytes == 0) return;
-  constexpr int64_t usual_length = 256;
-  const int64_t pages = (usual_length + options.page_tokens - 1) / options.page_tokens;
-  const int64_t most = (page_set ? options.cache_bytes / 2 : options.cache_bytes) / bytes;
-  const int64_t slots = std::min<int64_t>(most, std::numeric_limits<int32_t>::max());
-  if (slots < 2)
-    throw Error(
-        Code::out_of_memory,
-        cat("a cache of ", human_bytes(options.cache_bytes), " does not hold the states of one sequence, which need ",
-            human_bytes(bytes), ", twice in a step", page_set ? ", in half of it" : ""),
-        "raise cache_bytes");
-  const int64_t held = std::max<int64_t>(1, options.cache_bytes / (bytes + pages * page_set));
-  room.held_states = std::min(held, std::max(slots / 2, slots - options.step_sequences));
-  room.spare_states = std::min(room.held_states, options.step_sequences);
-}
-
-/// Slots, and pages of each pool, under the budget: shares in proportion to the bytes that a token needs in each.
-CacheRoom room_for(const Decoder& decoder, const EngineOptions& options) {
-  std::vector<int64_t> page_bytes, groups(decoder.pools.size());
-  int64_t all = 0;
-  for (const PageGroup& group : decoder.groups) ++groups[static_cast<size_t>(group.pool)];
-  for (size_t pool = 0; pool < decoder.pools.size(); ++pool) {
-    page_bytes.push_back(decoder.pools[pool].page_bytes(options.page_tokens, decoder.cache_dtype));
-    all += page_bytes[pool] * groups[pool];
-  }
-  CacheRoom room;
-  room_for_states(decoder, options, all, room);
-  const int64_t left = options.cache_bytes - (room.held_states + room.spare_states) * decoder.state_bytes();
-  for (size_t pool = 0; pool < decoder.pools.size(); ++pool) {
-    auto share = static_cast<int64_t>(
-        static_cast<double>(left) * static_cast<double>(page_bytes[pool] * groups[pool]) / static_cast<double>(all));
-    room.pages.push_back(share / page_bytes[pool]);
-    if (room.pages.back() < groups[pool])
-      throw Error(Code::out_of_memory,
-                  cat("a cache of ", human_bytes(options.cache_bytes), " does not hold one page of ",
-                      options.page_tokens, " tokens, which needs ", human_bytes(all)),
-                  "raise cache_bytes");
-    room.pages.back() = std::min<int64_t>(
-        room.pages.back(), std::numeric_limits<int32_t>::max() / options.page_tokens);  // slots are i32
-  }
-  return room;
+  const std::vector<CacheRow> rows = rows_of(sequence, present, sequence.next_state());
+  size_t size = 0;
+  for (const CacheRow& row : rows) size += static_cast<size_t>(row_bytes(row));
+  const std::span<const std::byte> contents = in.get_span(size);
+  if (!in.at_end()) in.fail("is longer than its tokens");
+  write_rows(replica_of(sequence), rows, contents);
+  sequence.cache().adopt(sequence, tokens, static_cast<int64_t>(prompt));
+  return opened;
 }
 
 }  // namespace
 
 std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOptions& compile,
-                                           const EngineOptions& options, LoadProgress* progress,
-                                           std::string& why_not) {
-  CacheRoom room;
-  RaggedModel model = compile_ragged(graph, compile, [&](const Decoder& decoder) {
-    room = room_for(decoder, options);
-    RaggedBounds bounds;
-    bounds.tokens = options.step_tokens;
-    bounds.segments = options.step_sequences;
-    bounds.rows = options.step_rows;
-    bounds.page_tokens = options.page_tokens;
-    bounds.pages = room.pages;
-    bounds.states = room.held_states + room.spare_states;
-    return bounds;
-  });
-  if (!model.program) {
-    why_not = model.decoder.why_not;
-    return nullptr;
+                                           const EngineOptions& given, LoadProgress* progress,
+                                           std::shared_ptr<World> world, std::string& why_not) {
+  const Mesh& mesh = compile.mesh;
+  std::unique_ptr<Ranks> ranks;
+  std::shared_ptr<Store> weights;
+  if (world) ranks = std::make_unique<Ranks>(std::move(world), mesh);
+  else if (mesh.ranks() > 1) {
+    weights = std::make_shared<Store>();
+    ranks = std::make_unique<Ranks>(graph, compile, given, weights);
   }
-  return std::make_unique<RaggedEngine>(std::move(model), options, room, progress);
+  const EngineOptions options = rank_options(given, mesh, ranks ? ranks->world().processors() : usable_processors());
+
+  // What goes wrong here is thrown once all ranks were heard.
+  RaggedModel model;
+  std::exception_ptr failure;
+  try {
+    model = compile_rank(graph, compile, options);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  why_not = model.decoder.why_not;
+  if (ranks) ranks->agree(failure ? nullptr : model.program.get());
+  if (failure) std::rethrow_exception(failure);
+  if (!model.program) return nullptr;
+
+  const CacheRoom room = room_for(model.decoder, mesh, options);
+  auto run_room = std::make_shared<RunRoom>(options.memory_bytes);
+  auto rank = std::make_unique<RaggedRank>(std::move(model), options, run_room, std::move(weights));
+  std::vector<RankBytes> others;
+  if (ranks) ranks->command(RankCommand::load);
+  try {
+    rank->load(progress);
+  } catch (...) {
+    failure = std::current_exception();
+    if (ranks) ranks->cancel();
+  }
+  if (ranks) others = ranks->loaded(failure != nullptr);
+  if (failure) std::rethrow_exception(failure);
+  if (ranks) ranks->command(RankCommand::join);
+  rank->join(ranks ? &ranks->world() : nullptr);
+  return std::make_unique<RaggedEngine>(options, room, std::move(rank), std::move(run_room), std::move(ranks),
+                                        std::move(others));
 }
 
 }  // namespace plait

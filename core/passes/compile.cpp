@@ -15,8 +15,8 @@ constexpr Pass plain_passes[] = {
 constexpr Pass ragged_passes[] = {
     {"interface", interface},  // one symbol each for batch, sequence and past, so that sizes compare
     {"fold", fold},           {"raise", raise},  // canonical ops, cache in pages, tokens as one row
-    {"shard", shard},  // this rank's part of it, and what the ranks say to each other
-    {"fuse", fuse},    // what kernels do better in one go; after all that reasons about single ops
+    {"shard", shard},                            // this rank's part of it, and what the ranks say to each other
+    {"fuse", fuse},  // what kernels do better in one go; after all that reasons about single ops
     {"scan", scan},
 };
 
@@ -68,6 +68,26 @@ bool raised(Graph& graph, PassContext& context) {
   return false;
 }
 
+/// Into how many parts the mesh cuts the cache: of its keys in the Store, "cache.k.<pool>.<layer>" and the like.
+void count_parts(PassContext& context) {
+  if (context.options.mesh.ranks() == 1) return;
+  const auto& states = context.plan.states;
+  auto parts = [&](const std::string& prefix) {
+    int64_t fewest = 0;
+    for (auto at = states.lower_bound(prefix); at != states.end() && at->first.starts_with(prefix); ++at) {
+      const int64_t blocks = context.options.mesh.blocks(at->second.axes());
+      fewest = fewest ? std::min(fewest, blocks) : blocks;
+    }
+    return std::max<int64_t>(fewest, 1);
+  };
+  for (size_t i = 0; i < context.decoder.pools.size(); ++i)
+    context.decoder.pools[i].parts = std::min(parts(cat("cache.k.", i, ".")), parts(cat("cache.v.", i, ".")));
+  for (size_t i = 0; i < context.decoder.states.size(); ++i) {
+    auto found = states.find(cat("cache.s.", i));
+    if (found != states.end()) context.decoder.states[i].parts = context.options.mesh.blocks(found->second.axes());
+  }
+}
+
 }  // namespace
 
 PlainModel compile_plain(Graph graph, const CompileOptions& options) {
@@ -88,6 +108,7 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
   RaggedModel out;
   if (raised(graph, context)) {
     run_passes(std::span(ragged_passes).subspan(3), graph, context);
+    count_parts(context);
     RaggedBounds bounds = choose(context.decoder);
     bound(graph, "t", 1, bounds.tokens);
     bound(graph, "r", 1, bounds.rows);
@@ -96,19 +117,23 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
       bound(graph, cat("p.", pool), bounds.pages[pool], bounds.pages[pool]);
     bound(graph, "c", bounds.page_tokens, bounds.page_tokens);
     if (bounds.states) bound(graph, "u", bounds.states, bounds.states);
-    auto program = lower(graph, options, "ragged");
+    // Ranks that hold the same share what was computed while compiling, too.
+    const std::string label = cat("ragged.", options.mesh.block(options.rank, options.mesh.parts("tensor")));
+    auto program = lower(graph, options, label);
     plan(*program);
     out.program = std::move(program);
     if (context.decoder
             .has_hidden) {  // the same nodes without the head: its weights and state are those of `program`
       graph.outputs = {graph.outputs[1]};
       graph.remove_dead();
-      auto hidden = lower(graph, options, "ragged");
+      auto hidden = lower(graph, options, label);
       plan(*hidden);
       out.hidden_program = std::move(hidden);
     }
   }
   out.decoder = std::move(context.decoder);
+  out.mesh = options.mesh;
+  out.plan = std::move(context.plan);
   return out;
 }
 

@@ -49,6 +49,8 @@ struct RaggedModel {
   std::shared_ptr<const Program> program;         ///< null when the decoder was not recognised
   std::shared_ptr<const Program> hidden_program;  ///< ends at the hidden state; null where there is none
   Decoder decoder;
+  Mesh mesh;
+  ShardPlan plan;  ///< on a mesh of several ranks
 };
 /// `bounds` is asked once the decoder is recognised, with what was found: the number of pages depends on it.
 RaggedModel compile_ragged(Graph graph, const CompileOptions& options,

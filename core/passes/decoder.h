@@ -53,7 +53,8 @@ struct AttentionLayer {
 struct PagePoolShape {
   int64_t kv_heads = 0, key_size = 0, value_size = 0;
   int64_t layers = 0;
-  /// Bytes of one page of `tokens` tokens.
+  int64_t parts = 1;  ///< that ranks cut its arrays into; where layers differ the fewest
+  /// Bytes of one page of `tokens` tokens, all parts of it.
   int64_t page_bytes(int64_t tokens, DType dtype) const {
     return layers * tokens * kv_heads * (key_size + value_size) * dtype_bits(dtype) / 8;
   }
@@ -79,6 +80,7 @@ struct StateShape {
   std::string op;  ///< that carries it: "plait.CausalConv" [k - 1, c], "plait.LinearAttention" [g, d, e]
   int layer = 0;   ///< by the numbers in the file's names, or in order; what one layer carries has one number
   std::vector<int64_t> sizes;
+  int64_t parts = 1;  ///< that ranks cut it into
   int64_t bytes() const {
     int64_t out = dtype_bits(DType::f32) / 8;
     for (int64_t size : sizes) out *= size;

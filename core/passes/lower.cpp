@@ -108,7 +108,9 @@ class Lowering {
     Instruction instruction;
     instruction.origin = describe(node);
     instruction.attributes = node.attributes;
-    if (node.op == "plait.Sizes") {
+    if (const auto kind = collective_kind(node.op)) {
+      lower_collective(node, *kind, instruction);
+    } else if (node.op == "plait.Sizes") {
       instruction.kind = Instruction::Kind::sizes;
       instruction.sizes = sizes_of(node, program_->symbols);
     } else if (node.op == "If" || node.op == "Loop") {
@@ -212,6 +214,37 @@ class Lowering {
     auto program = Lowering(inner, options_, label).run();
     plan(*program);
     return program;
+  }
+
+  static std::optional<CollectiveCall::Kind> collective_kind(std::string_view op) {
+    using Kind = CollectiveCall::Kind;
+    for (Kind kind : {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather, Kind::all_to_all, Kind::shard})
+      if (op.starts_with("plait.") && op.substr(6) == kind_name(kind)) return kind;
+    return std::nullopt;
+  }
+
+  void lower_collective(const Node& node, CollectiveCall::Kind kind, Instruction& instruction) {
+    const DType dtype = graph_.value(node.outputs[0]).type.dtype;
+    if (dtype_bits(dtype) % 8)
+      throw Error(Code::unsupported, cat(describe(node), " would move ", dtype_name(dtype), " between ranks, whose ",
+                                         "elements share bytes"));
+    const Attributes& attributes = node.attributes;
+    const AxisList axes = options_.mesh.parse_axes(attributes.string("axes", ""));
+    const std::string reduction = attributes.string("reduction", "sum");
+    instruction.kind = Instruction::Kind::collective;
+    CollectiveCall& call = instruction.call;
+    call.kind = kind;
+    call.reduction = reduction == "max" ? Reduction::max : reduction == "min" ? Reduction::min : Reduction::sum;
+    call.dim = static_cast<int32_t>(attributes.integer("dim", 0));
+    call.to_dim = static_cast<int32_t>(attributes.integer("to_dim", 0));
+    call.parts = static_cast<int32_t>(attributes.integer("parts"));
+    call.part = static_cast<int32_t>(options_.mesh.block(options_.rank, axes));
+    if (kind == CollectiveCall::Kind::shard) return;
+    const std::vector<int64_t> ranks = options_.mesh.group(options_.rank, axes);
+    std::vector<std::vector<int32_t>>& groups = program_->groups;
+    auto known = std::find(groups.begin(), groups.end(), std::vector<int32_t>(ranks.begin(), ranks.end()));
+    call.group = static_cast<int32_t>(known - groups.begin());
+    if (known == groups.end()) groups.emplace_back(ranks.begin(), ranks.end());
   }
 
   void lower_bodies(const Node& node, Instruction& instruction) {

@@ -57,6 +57,9 @@ void place(Program& program) {
 /// multiplied (FNV's prime). Texts and lists say their lengths first, so that no two of them run together.
 class Fingerprint {
  public:
+  /// `of_ranks`: what differs from rank to rank, where a rank's blocks begin, counts for nothing.
+  explicit Fingerprint(bool of_ranks) : of_ranks_(of_ranks) {}
+
   void add(uint64_t word) { hash_ = std::rotl(hash_ ^ word, 23) * 0x100000001b3u; }
   void add(int64_t number) { add(static_cast<uint64_t>(number)); }
   void add(int32_t number) { add(static_cast<int64_t>(number)); }
@@ -87,7 +90,7 @@ class Fingerprint {
   }
   void add(const Constant& constant) {
     add(constant.initializer);
-    add(text(constant.steps));
+    add(text(of_ranks_ ? without_begins(constant.steps) : constant.steps));
     add(constant.parts);
     if (!constant.parts.empty()) return;
     if (constant.initializer.empty()) add(constant.source);  // nothing else says what it is
@@ -95,6 +98,7 @@ class Fingerprint {
   }
   void add(const Attributes& attributes) {
     for (const auto& [name, value] : attributes) {
+      if (of_ranks_ && (name == "offset" || name == "part")) continue;
       add(name);
       add(attribute_kind(value));
       std::visit([&](const auto& known) { add(known); }, value);
@@ -110,11 +114,19 @@ class Fingerprint {
   }
 
  private:
+  static std::vector<RecipeStep> without_begins(std::vector<RecipeStep> steps) {
+    for (RecipeStep& step : steps)
+      if (step.kind == RecipeStep::Kind::slice)
+        step.numbers = {step.numbers[0], 0, step.numbers[2] - step.numbers[1]};
+    return steps;
+  }
+
+  const bool of_ranks_;
   uint64_t hash_ = 0xcbf29ce484222325u;
 };
 
 std::string fingerprint(const Program& program) {
-  Fingerprint print;
+  Fingerprint print(!program.groups.empty());
   for (SymbolId id = 0; id < program.symbols.size(); ++id) {
     const Symbol& symbol = program.symbols[id];
     print.add(cat(symbol.name, " ", symbol.typical, " ", symbol.bound, " ", symbol.multiple_of));
@@ -123,8 +135,8 @@ std::string fingerprint(const Program& program) {
     print.add(cat(static_cast<int>(buffer.place), " ", buffer.index, " ", dtype_name(buffer.dtype),
                   text(buffer.dims, program.symbols), " ", buffer.offset));
   for (const StoreEntry& entry : program.entries) {
-    print.add(entry.key);
     if (entry.source) print.add(*entry.source);
+    else print.add(entry.key);
   }
   for (const Instruction& instruction : program.instructions) {
     print.add(static_cast<int32_t>(instruction.kind));
@@ -134,6 +146,10 @@ std::string fingerprint(const Program& program) {
     print.add(text(instruction.sizes, program.symbols));
     print.add(instruction.carried);
     print.add(instruction.attributes);
+    const CollectiveCall& call = instruction.call;
+    for (int32_t number : {static_cast<int32_t>(call.kind), static_cast<int32_t>(call.reduction), call.group,
+                           call.dim, call.to_dim, call.parts})
+      print.add(number);
     for (const auto& body : instruction.bodies) print.add(body->fingerprint);
   }
   print.add(program.inputs);

@@ -381,10 +381,10 @@ class Sharder {
 
   ValueId state_at(ValueId id, const Sharding& target) {
     const Node& node = *states_.at(id);
+    plan_.states[node.attributes.string("key", "")] = target;
     Node local = node;
     local.outputs = {add_value(graph_.value(id).name, graph_.value(id).type, target)};
     local_.nodes.push_back(std::move(local));
-    plan_.states[id] = target;
     states_.erase(id);  // from now on it is where it is
     return local_.nodes.back().outputs[0];
   }

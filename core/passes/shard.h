@@ -69,9 +69,9 @@ struct PlannedChoice {
 
 struct ShardPlan {
   std::vector<PlannedCollective> collectives;
-  std::map<ValueId, Sharding> weights;               ///< as they are first used, by value of the global graph
-  std::vector<std::pair<ValueId, Sharding>> copies;  ///< weights that are held once more, in another way
-  std::map<ValueId, Sharding> states;                ///< pages and states, by value of the global graph
+  std::map<ValueId, Sharding> weights;                  ///< as they are first used, by value of the global graph
+  std::vector<std::pair<ValueId, Sharding>> copies;     ///< weights that are held once more, in another way
+  std::map<std::string, Sharding, std::less<>> states;  ///< by key of the Store
   std::vector<PlannedChoice> choices;
   std::vector<std::string> unruled;  ///< nodes whose op has no rule: they get whole operands
   double bytes() const {

@@ -34,12 +34,16 @@ HeldBytes held_bytes(const Graph& graph, const ShardPlan& plan, const Mesh& mesh
     if (const auto [bytes, key] = held(id, sharding); first(key)) out.weights += bytes;
   for (const auto& [id, sharding] : plan.copies) held(id, sharding);
   const auto slot = graph.symbols.find("c");  // of a page
-  for (const auto& [id, sharding] : plan.states) {
-    const Type& type = graph.value(id).type;
+  for (const Node& node : graph.nodes) {
+    if (node.op != "plait.State") continue;
+    auto found = plan.states.find(node.attributes.string("key", ""));
+    if (found == plan.states.end()) continue;  // nobody reads it
+    const Type& type = graph.value(node.outputs[0]).type;
     const bool pages = slot && std::any_of(type.dims->begin(), type.dims->end(),
                                            [&](const Dim& dim) { return dim.single_symbol() == *slot; });
     (pages ? out.token_cache : out.sequence_states) += token_bytes(type);
-    (pages ? out.rank_token_cache : out.rank_sequence_states) += token_bytes(type) / mesh.blocks(sharding.axes());
+    (pages ? out.rank_token_cache : out.rank_sequence_states) +=
+        token_bytes(type) / mesh.blocks(found->second.axes());
   }
   return out;
 }

@@ -194,7 +194,7 @@ class Plans(unittest.TestCase):
                     self.assertIn(word, text)
                 self.assertRegex(text, r"Layers? 0")
             status, _, err = inspect("gpt2-optimum18", "--mesh", "tensor=4", "--html", os.path.join(folder, "no", "p.html"))
-            self.assertEqual(status, 1)
+            self.assertEqual(status, 2)
             self.assertIn("p.html", err)
 
     def test_errors(self):

@@ -21,7 +21,7 @@ LAW = {
     "core/mesh": ["core/graph"],
     "core/comm": ["core/base"],
     "core/comm/mpi": ["core/comm/mpi_table.h"],
-    "core/exec": ["core/base"],
+    "core/exec": ["core/comm"],
     "core/passes": ["core/ops", "core/mesh", "core/exec/program.h", "core/exec/kernel.h"],
     "core/text": ["core/base"],
     "core/generate": ["core/passes", "core/exec", "core/text"],

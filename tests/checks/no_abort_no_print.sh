@@ -9,6 +9,7 @@
 #   tests of errors, and the fuzzers, go through the edges.
 # - std::terminate is in the destructor and the move assignment of std::thread, for a thread that nobody joined. An
 #   object that starts threads may refer to it; others may not.
+# - dlopen is for the plug-in of MPI alone, which the host asks for.
 # - fwrite, write and the like may go to a file that was asked for; what they must not get is stdout or stderr, which
 #   would be a reference of its own.
 # - The objects of the Rust crate hold instances of other crates' generic code, so there the sources are searched.
@@ -24,6 +25,8 @@ forbidden="$forbidden|err|errx|verr|verrx|warn|warnx|vwarn|vwarnx|error|syslog|v
 # std::cout, cerr, clog and their wide forms; libstdc++'s failed assertion
 forbidden="$forbidden|_ZSt4(cout|cerr|clog)|_ZSt5(wcout|wcerr|wclog)|_ZSt21__glibcxx_assert_fail.*"
 terminate='_ZSt9terminatev|__cxa_call_terminate|__clang_call_terminate'
+loads='dlm?open'
+may_load='message_channel[.]cpp[.]o'
 starts_thread='_ZNSt6thread15_M_start_thread.*'
 
 found=$(mktemp)
@@ -34,8 +37,10 @@ for file in "$@"; do
   nm -A --undefined-only "$file" >"$found"
   [ -s "$found" ] || { echo "$file: no symbols, so nothing was checked"; exit 1; }
   objects=$((objects + $(sed 's/: *[Uwv] .*//' "$found" | sort -u | wc -l)))
-  awk -v forbidden="^($forbidden)\$" -v terminate="^($terminate)\$" -v threads="^($starts_thread)\$" '
+  awk -v forbidden="^($forbidden)\$" -v terminate="^($terminate)\$" -v threads="^($starts_thread)\$" \
+    -v loads="^($loads)\$" -v may_load="(^|:)($may_load)\$" '
     { object = $1; sub(/:$/, "", object); sub(/.*\//, "", object); name = $NF; sub(/@.*/, "", name) }
+    name ~ loads && object !~ may_load { print object ": loads code by " name; bad = 1 }
     name ~ forbidden { print object ": refers to " name; bad = 1 }
     name ~ terminate { ends[object] = name }
     name ~ threads { starts[object] = 1 }

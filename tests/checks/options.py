@@ -16,6 +16,7 @@ READERS = {
     "generator": ["generator.cpp"],
     "request": ["generator.cpp", "tokenizer.cpp"],
     "session": ["session.cpp"],
+    "world": ["world.cpp"],
 }
 ROW = re.compile(r'\{"(\w+)",\s*Type::\w+,\s*((?:for_\w+(?:\s*\|\s*)?)+),')
 READ = re.compile(r'\.(?:has|integer|real|boolean|text|texts|ids|biases)\("(\w+)"\)')

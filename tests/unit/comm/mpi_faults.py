@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Processes that fail: rank k throws, stalls or dies at step n, and all others hear of it by name.
 
-usage: mpi_faults.py MPIRUN COMM_TEST [--all]
+usage: mpi_faults.py MPIRUN PROGRAM [--all]     PROGRAM has a test Faults.OfProcesses
 
-Without --all some (k, n); with it each of them. The bound of 10 s is in the test (faults_test.cpp); here it is counted
+Without --all some (k, n); with it each of them. The bound of 10 s is in the test (faults_test.cpp, mesh_test.cpp); here it is counted
 that every other rank kept to it.
 """
 import os

@@ -104,7 +104,9 @@ TEST_P(HybridModel, PreemptionChangesNothing) {
     EngineOptions options = small_engine();
     options.cache_bytes = held * (GetParam() ? state_bytes() + 16 * page_bytes : 2 * state_bytes());
     auto few = scheduler(options);
-    EXPECT_EQ(together(*few), expected) << held;
+    // On a busy machine the first may have ended before the last come.
+    for (int tries = 0; tries < 50 && few->stats().preempted == 0; ++tries)
+      EXPECT_EQ(together(*few), expected) << held;
     EXPECT_GT(few->stats().preempted, 0) << held;
     EXPECT_EQ(few->stats().engine.states, held);
     for (int wait = 0; wait < 500 && few->stats().engine.states_free < held; ++wait) std::this_thread::sleep_for(2ms);

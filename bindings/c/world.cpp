@@ -1,0 +1,152 @@
+// Worlds of the C API: processes as ranks, of which rank 0 is the host's.
+#include "bindings/c/objects.h"
+#include "core/comm/mpi_world.h"
+#include "core/generate/ranks.h"
+
+namespace plait::c_api {
+namespace {
+
+/// What rank 0 tells the others between generators.
+enum class WorldCommand : uint8_t { serve, close };
+
+CommOptions comm_options(const Settings& settings) {
+  CommOptions out;
+  out.deadline_s = static_cast<double>(settings.integer("rank_timeout_ms")) / 1000;
+  out.share_memory = settings.boolean("share_memory");
+  return out;
+}
+
+void put_settings(ByteWriter& out, const Settings& settings) {
+  for (const auto& [key, values] : settings.values())
+    for (const std::string& value : values) {
+      out.put_text(key);
+      out.put_text(value);
+    }
+  out.put_text("");
+}
+
+Settings get_settings(ByteReader& in) {
+  Settings out;
+  for (std::string key = in.get_text(); !key.empty(); key = in.get_text()) out.set(key, in.get_text());
+  return out;
+}
+
+}  // namespace
+
+WorldObject::WorldObject(const Settings& settings)
+    : world_(open_mpi_world(comm_options(settings), settings.text("mpi_plugin"))) {}
+
+WorldObject::~WorldObject() {
+  try {
+    if (rank() == 0) close();
+  } catch (...) {  // the world is over: the others know
+  }
+}
+
+void WorldObject::serve() {
+  if (rank() == 0)
+    throw Error(Code::invalid_argument, "rank 0 serves nobody: it makes generators",
+                "call this on the ranks for which plait_world_rank gives another number");
+  while (true) {
+    const std::vector<std::byte> bytes = world_->next_command();
+    ByteReader in(bytes, "a command of rank 0");
+    if (in.get<WorldCommand>() == WorldCommand::close) return;
+    serve_generator(in);
+  }
+}
+
+void WorldObject::serve_generator(ByteReader& in) {
+  std::shared_ptr<ModelObject> model;
+  std::optional<CompileOptions> compile;
+  EngineOptions options;
+  try {
+    const std::string path = in.get_text();
+    const Settings of_model = get_settings(in), of_generator = get_settings(in);
+    model = open_model(path, of_model);
+    compile.emplace(generator_compile_options(*model, of_generator));
+    options = engine_options(of_generator, model->opened().config);
+  } catch (...) {
+    return refuse_engine(*world_, current_error());
+  }
+  serve_engine(*world_, model->opened().imported.graph, *compile, options);
+}
+
+void WorldObject::close() {
+  std::lock_guard lock(mutex_);
+  if (rank() != 0) throw Error(Code::invalid_argument, "only rank 0 closes a world");
+  closing_ = true;
+  if (!lent_) give_back();
+}
+
+/// With the lock held: nobody uses the world.
+void WorldObject::give_back() {
+  lent_ = false;
+  if (!closing_ || closed_) return;
+  closed_ = true;
+  ByteWriter out;
+  out.put(WorldCommand::close);
+  world_->broadcast_command(out.take());
+}
+
+std::shared_ptr<World> WorldObject::lend(const ModelObject& model, const Settings& generator) {
+  if (model.source().directory.empty())
+    throw Error(Code::unsupported, "the other ranks cannot open a model that is in this process's memory",
+                "open it by its path");
+  const Mesh mesh = Mesh::parse(generator.text("mesh"));
+  if (mesh.ranks() != size())
+    throw Error(Code::invalid_argument,
+                cat("the mesh ", quote(mesh.text()), " has ", mesh.ranks(), " ranks, and the world ", size()),
+                "start as many processes as the mesh has ranks");
+  std::lock_guard lock(mutex_);
+  if (rank() != 0) throw Error(Code::invalid_argument, "generators are made on rank 0", "call plait_world_serve");
+  if (closing_) throw Error(Code::closed, "the world is closed");
+  if (lent_)
+    throw Error(Code::overloaded, "the world serves another generator",
+                "release that one first: it serves one at a time");
+  ByteWriter out;
+  out.put(WorldCommand::serve);
+  out.put_text(model.source().files->path_of(model.source().file));
+  // What only concerns this process's text stays here.
+  Settings of_model;
+  for (const char* key : {"isa"})
+    if (model.settings().has(key)) of_model.set(key, model.settings().text(key));
+  of_model.set("tokenizer", "none");
+  put_settings(out, of_model);
+  put_settings(out, generator);
+  world_->broadcast_command(out.take());
+  lent_ = true;
+  return {world_.get(), [self = shared_from_this()](World*) {
+            try {
+              std::lock_guard held(self->mutex_);
+              self->give_back();
+            } catch (...) {  // the world is over: there is nobody left to tell
+            }
+          }};
+}
+
+}  // namespace plait::c_api
+
+using namespace plait;
+using namespace plait::c_api;
+
+plait_status plait_world_open(plait_options* options, plait_world** out) {
+  return create(out, [&] { return std::make_shared<WorldObject>(settings_of(options, for_world)); });
+}
+
+plait_status plait_world_rank(plait_world* world, int32_t* rank, int32_t* size) {
+  return guarded([&] {
+    auto object = object_of<WorldObject>(world);
+    *required(rank, "rank") = object->rank();
+    *required(size, "size") = object->size();
+  });
+}
+
+plait_status plait_world_serve(plait_world* world) {
+  return guarded([&] { object_of<WorldObject>(world)->serve(); });
+}
+
+plait_status plait_world_close(plait_world* world) {
+  return guarded([&] { object_of<WorldObject>(world)->close(); });
+}
+
+plait_status plait_world_release(plait_world* world) { return release<WorldObject>(world); }

@@ -1,0 +1,92 @@
+// How many pages and slots a budget has room for.
+#include <algorithm>
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/generate/ragged_rank.h"
+
+namespace plait {
+namespace {
+
+/// The budget of one replica, and how often its ranks together hold what is cut into `parts`.
+struct Budget {
+  Budget(const Mesh& mesh, const EngineOptions& options)
+      : replicas(mesh.blocks(mesh.parts("data"))),
+        ranks(mesh.ranks() / replicas),
+        bytes(options.cache_bytes / replicas) {}
+  int64_t held(int64_t size, int64_t parts) const { return size * ranks / parts; }
+
+  int64_t replicas, ranks, bytes;
+};
+
+int64_t state_bytes(const Decoder& decoder, const Budget& budget) {
+  int64_t out = 0;
+  for (const StateShape& state : decoder.states) out += budget.held(state.bytes(), state.parts);
+  return out;
+}
+
+/// Slots of states under the budget: as many as there is room for sequences of 256 tokens, but where there are pages too no
+/// more than half of it; some of them for what a step writes.
+void room_for_states(const Decoder& decoder, const Budget& budget, const EngineOptions& options, int64_t page_set,
+                     CacheRoom& room) {
+  const int64_t bytes = state_bytes(decoder, budget);
+  if (bytes == 0) return;
+  constexpr int64_t usual_length = 256;
+  const int64_t pages = (usual_length + options.page_tokens - 1) / options.page_tokens;
+  const int64_t most = (page_set ? budget.bytes / 2 : budget.bytes) / bytes;
+  const int64_t slots = std::min<int64_t>(most, std::numeric_limits<int32_t>::max());
+  if (slots < 2)
+    throw Error(
+        Code::out_of_memory,
+        cat("a cache of ", human_bytes(budget.bytes), " does not hold the states of one sequence, which need ",
+            human_bytes(bytes), ", twice in a step", page_set ? ", in half of it" : ""),
+        "raise cache_bytes");
+  const int64_t held = std::max<int64_t>(1, budget.bytes / (bytes + pages * page_set));
+  room.held_states = std::min(held, std::max(slots / 2, slots - options.step_sequences));
+  room.spare_states = std::min(room.held_states, options.step_sequences);
+}
+
+}  // namespace
+
+/// Pages take shares of the budget in proportion to the bytes that a token needs in each pool.
+CacheRoom room_for(const Decoder& decoder, const Mesh& mesh, const EngineOptions& options) {
+  const Budget budget(mesh, options);
+  std::vector<int64_t> page_bytes, groups(decoder.pools.size());
+  int64_t all = 0;
+  for (const PageGroup& group : decoder.groups) ++groups[static_cast<size_t>(group.pool)];
+  for (size_t pool = 0; pool < decoder.pools.size(); ++pool) {
+    const PagePoolShape& shape = decoder.pools[pool];
+    page_bytes.push_back(budget.held(shape.page_bytes(options.page_tokens, decoder.cache_dtype), shape.parts));
+    all += page_bytes[pool] * groups[pool];
+  }
+  CacheRoom room;
+  room_for_states(decoder, budget, options, all, room);
+  const int64_t left = budget.bytes - (room.held_states + room.spare_states) * state_bytes(decoder, budget);
+  for (size_t pool = 0; pool < decoder.pools.size(); ++pool) {
+    auto share = static_cast<int64_t>(
+        static_cast<double>(left) * static_cast<double>(page_bytes[pool] * groups[pool]) / static_cast<double>(all));
+    room.pages.push_back(share / page_bytes[pool]);
+    if (room.pages.back() < groups[pool])
+      throw Error(Code::out_of_memory,
+                  cat("a cache of ", human_bytes(budget.bytes), budget.replicas > 1 ? ", of each replica," : "",
+                      " does not hold one page of ", options.page_tokens, " tokens, which needs ", human_bytes(all)),
+                  "raise cache_bytes");
+    room.pages.back() = std::min<int64_t>(
+        room.pages.back(), std::numeric_limits<int32_t>::max() / options.page_tokens);  // slots are i32
+  }
+  return room;
+}
+
+RaggedBounds bounds_for(const CacheRoom& room, const EngineOptions& options) {
+  RaggedBounds bounds;
+  bounds.tokens = options.step_tokens;
+  bounds.segments = options.step_sequences;
+  bounds.rows = options.step_rows;
+  bounds.page_tokens = options.page_tokens;
+  bounds.pages = room.pages;
+  bounds.states = room.held_states + room.spare_states;
+  return bounds;
+}
+
+}  // namespace plait

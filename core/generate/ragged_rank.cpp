@@ -1,0 +1,194 @@
+#include "core/generate/ragged_rank.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "core/base/block.h"
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+namespace {
+
+std::vector<int64_t> bounds_of(const Program& program) {
+  std::vector<int64_t> out;
+  for (SymbolId id = 0; id < program.symbols.size(); ++id) out.push_back(program.symbols[id].bound);
+  return out;
+}
+
+/// Input `name` of a step: "ids", "slots.0" and so on. Programs do not write to inputs.
+TensorView input_of(const RaggedStep& step, std::string_view name) {
+  auto view = []<class T>(const std::vector<T>& values, DType dtype, const Shape& shape) {
+    return TensorView{reinterpret_cast<std::byte*>(const_cast<T*>(values.data())), dtype, shape};
+  };
+  const auto tokens = static_cast<int64_t>(step.ids.size());
+  const size_t dot = name.find('.');
+  const std::string_view stem = name.substr(0, dot);
+  size_t group = 0;
+  if (int64_t number; dot != std::string_view::npos && parse_int(name.substr(dot + 1), number))
+    group = static_cast<size_t>(number);
+  if (name == "positions") return view(step.positions, DType::i32, {1, tokens});
+  if (name == "lengths") return view(step.lengths, DType::i32, {1, tokens});
+  if (name == "segments") return view(step.segments, DType::i32, {1, tokens});
+  if (name == "rows") return view(step.rows, DType::i32, {1, static_cast<int64_t>(step.rows.size())});
+  if (name == "states") return view(step.states, DType::i32, {step.segment_count, 2});
+  if (stem == "slots") return view(step.slots[group], DType::i32, {1, tokens});
+  if (stem == "pages") return view(step.tables[group], DType::i32, {step.segment_count, step.table_width});
+  return view(step.ids, DType::i64, {1, tokens});
+}
+
+}  // namespace
+
+void RaggedStep::write(ByteWriter& out) const {
+  out.put(hidden);
+  out.put_list(copies);
+  out.put_list(ids);
+  for (const auto* list : {&positions, &segments, &rows, &lengths, &states}) out.put_list(*list);
+  out.put(static_cast<uint64_t>(slots.size()));
+  for (size_t group = 0; group < slots.size(); ++group) {
+    out.put_list(slots[group]);
+    out.put_list(tables[group]);
+  }
+  out.put(segment_count);
+  out.put(table_width);
+}
+
+RaggedStep RaggedStep::read(ByteReader& in) {
+  RaggedStep out;
+  out.hidden = in.get<bool>();
+  out.copies = in.get_list<KvCache::Copy>();
+  out.ids = in.get_list<int64_t>();
+  for (auto* list : {&out.positions, &out.segments, &out.rows, &out.lengths, &out.states})
+    *list = in.get_list<int32_t>();
+  const auto groups = in.get<uint64_t>();
+  for (uint64_t group = 0; group < groups; ++group) {
+    out.slots.push_back(in.get_list<int32_t>());
+    out.tables.push_back(in.get_list<int32_t>());
+  }
+  out.segment_count = in.get<int64_t>();
+  out.table_width = in.get<int64_t>();
+  return out;
+}
+
+RaggedRank::RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<RunRoom> room,
+                       std::shared_ptr<Store> weights)
+    : model_(std::move(model)),
+      options_(options),
+      pool_(options.threads),
+      weights_(std::move(weights)),
+      store_(weights_),
+      room_(std::move(room)) {}
+
+void RaggedRank::load(LoadProgress* progress) {
+  store_.load(*model_.program, bounds_of(*model_.program), &pool_, progress);
+  touch_first_pages();
+}
+
+void RaggedRank::join(World* world) {
+  world_ = world;
+  for (const Program* program : {model_.program.get(), model_.hidden_program.get()}) {
+    if (!program) continue;
+    for (const std::vector<int32_t>& group : program->groups) {
+      if (splits_.count(group)) continue;
+      // Ranks of a group have its lowest number in common.
+      const int color = *std::min_element(group.begin(), group.end());
+      const auto key = std::find(group.begin(), group.end(), world->rank()) - group.begin();
+      splits_[group] = world->communicator().split(color, static_cast<int>(key));
+    }
+  }
+  executor_ = std::make_unique<Executor>(model_.program, store_, pool_, room_, groups_of(*model_.program));
+}
+
+std::vector<Communicator*> RaggedRank::groups_of(const Program& program) const {
+  std::vector<Communicator*> out;
+  for (const std::vector<int32_t>& group : program.groups) out.push_back(splits_.at(group).get());
+  return out;
+}
+
+/// The system hands memory out as it is first written, for 2 to 4 us each 4 KB: what the first step of so many tokens
+/// fills is written now, so that the first prompt need not wait for it. The cache gives the lowest pages out first.
+void RaggedRank::touch_first_pages() {
+  const int64_t pages = (options_.step_tokens + options_.page_tokens - 1) / options_.page_tokens;
+  for (const StoreEntry& entry : model_.program->entries) {
+    if (entry.source) continue;
+    const Tensor state = store_.get(entry.key);
+    // A sequence has two slots of states in a step.
+    const int64_t all = state.shape()[0], first = entry.key.starts_with("cache.s.") ? 2 : pages;
+    const int64_t count = std::min(first, all);
+    if (count > 0) std::memset(state.data(), 0, static_cast<size_t>(state.bytes() / all * count));
+  }
+}
+
+void RaggedRank::run(const RaggedStep& step) {
+  if (step.hidden && !hidden_executor_)
+    hidden_executor_ =
+        std::make_unique<Executor>(model_.hidden_program, store_, pool_, room_, groups_of(*model_.hidden_program));
+  if (hidden_executor_) hidden_executor_->set_trace(tracing_ ? &trace_ : nullptr);
+  Executor& executor = step.hidden ? *hidden_executor_ : *executor_;
+  copy_pages(step.copies);
+  std::vector<TensorView> inputs;
+  for (const std::string& name : executor.program().input_names) inputs.push_back(input_of(step, name));
+  executor.run(inputs);
+  logits_ = step.hidden ? nullptr : executor.output(0).as<float>();
+  hidden_ = model_.decoder.has_hidden ? executor.output(step.hidden ? 0 : 1).as<float>() : nullptr;
+}
+
+void RaggedRank::set_tracing(bool on) {
+  tracing_ = on;
+  trace_.clear();
+  executor_->set_trace(on ? &trace_ : nullptr);
+}
+
+/// A fork's half-full page gets its own copy before anything is written to it.
+void RaggedRank::copy_pages(const std::vector<KvCache::Copy>& copies) {
+  for (const KvCache::Copy& copy : copies)
+    for (int64_t slot = 0; slot < model_.decoder.pools[static_cast<size_t>(copy.pool)].layers; ++slot)
+      for (const char* half : {"cache.k.", "cache.v."}) {
+        const std::string key = cat(half, copy.pool, ".", slot);
+        const TensorView from = row({key, copy.from}), to = row({key, copy.to});
+        std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
+      }
+}
+
+TensorView RaggedRank::row(const CacheRow& row) const {
+  const Tensor array = store_.get(row.key);
+  Shape shape;
+  for (int dim = 1; dim < array.shape().rank(); ++dim) shape.push_back(array.shape()[dim]);
+  const int64_t bytes = packed_bytes(shape.elements(), dtype_bits(array.dtype()));
+  return {array.data() + row.row * bytes, array.dtype(), shape};
+}
+
+RaggedRank::Place RaggedRank::place(const CacheRow& row, int64_t rank) const {
+  const Mesh& mesh = model_.mesh;
+  const Shape part = this->row(row).shape;
+  auto cut = model_.plan.states.find(row.key);
+  Place out;
+  for (int dim = 0; dim < part.rank(); ++dim) {
+    const AxisList axes =
+        cut == model_.plan.states.end() ? AxisList{} : cut->second.dims[static_cast<size_t>(dim) + 1];
+    out.whole.push_back(part[dim] * mesh.blocks(axes));
+    out.begin.push_back(part[dim] * mesh.block(rank, axes));
+  }
+  return out;
+}
+
+void RaggedRank::write(const CacheRow& row, ByteReader& in, int64_t rank) {
+  const TensorView part = this->row(row);
+  const Place at = place(row, rank);
+  const auto bytes = static_cast<size_t>(packed_bytes(at.whole.elements(), dtype_bits(part.dtype)));
+  const std::span<const std::byte> whole = in.get_span(bytes);
+  take_block({const_cast<std::byte*>(whole.data()), part.dtype, at.whole}, at.begin, part);
+}
+
+RankBytes RaggedRank::bytes() const {
+  RankBytes out;
+  std::set<std::string_view> counted;  // a table that is also a head has two entries
+  for (const StoreEntry& entry : model_.program->entries)
+    if (counted.insert(entry.key).second)
+      (entry.source ? out.weights : out.cache) += store_.get(entry.key).bytes();
+  out.arena = executor_ ? executor_->bytes() : model_.program->arena_bytes;
+  return out;
+}
+
+}  // namespace plait

@@ -1,0 +1,101 @@
+#pragma once
+// One rank's part of a decoder on ragged rows: its program, its shards of weights and pages. It does what it is told, by an
+// engine in the same thread or, through commands, by the engine on rank 0 (ranks.h).
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/comm/world.h"
+#include "core/generate/engine.h"
+#include "core/generate/kv_cache.h"
+
+namespace plait {
+
+/// The inputs of a step of one replica (Decoder in core/passes/decoder.h), and what is copied before it.
+struct RaggedStep {
+  bool hidden = false;  ///< the program without the head
+  std::vector<KvCache::Copy> copies;
+  std::vector<int64_t> ids;
+  std::vector<int32_t> positions, segments, rows, lengths, states;
+  std::vector<std::vector<int32_t>> slots, tables;  ///< by page group
+  int64_t segment_count = 0, table_width = 1;
+
+  bool empty() const { return ids.empty(); }
+  void write(ByteWriter& out) const;
+  static RaggedStep read(ByteReader& in);
+};
+
+/// Row `row` of an array of the cache: a page of one layer, a slot of one state.
+struct CacheRow {
+  std::string key;  ///< in the Store
+  int32_t row = 0;
+};
+
+/// One thread at a time.
+class RaggedRank {
+ public:
+  /// `weights` may be null, or shared with other ranks of the process. `options.threads` counts this rank's.
+  RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<RunRoom> room,
+             std::shared_ptr<Store> weights);
+
+  /// Makes the arrays.
+  void load(LoadProgress* progress);
+  /// The last of the preparations; all ranks of the world call it at once. Null: there is no other rank.
+  void join(World* world);
+  /// Whether steps need other ranks.
+  bool needs_others() const { return !model_.program->groups.empty(); }
+
+  /// What it makes is valid until the next run.
+  void run(const RaggedStep& step);
+  /// f32 [r, v], or [r, h]: of the run before; null where there is none.
+  const float* logits() const { return logits_; }
+  const float* hidden() const { return hidden_; }
+
+  void copy_pages(const std::vector<KvCache::Copy>& copies);
+  /// This rank's part of a row; its shape is that of the array without the first dim.
+  TensorView row(const CacheRow& row) const;
+  /// Where a rank's part is in the whole of a row.
+  struct Place {
+    Shape whole, begin;
+  };
+  Place place(const CacheRow& row, int64_t rank) const;
+  /// Takes rank `rank`'s part, which is this one's, of a row's bytes.
+  void write(const CacheRow& row, ByteReader& in, int64_t rank);
+
+  const RaggedModel& model() const { return model_; }
+  RankBytes bytes() const;
+  /// Of what ranks of this process share; 0: nothing.
+  int64_t shared_weight_bytes() const { return weights_ ? weights_->bytes() : 0; }
+  void set_profiling(bool on) { executor_->set_profiling(on); }
+  Profile profile() const { return executor_->profile(); }
+  void set_tracing(bool on);
+  const std::vector<TraceEvent>& trace() const { return trace_; }
+
+ private:
+  void touch_first_pages();
+  std::vector<Communicator*> groups_of(const Program& program) const;
+
+  RaggedModel model_;
+  const EngineOptions options_;
+  ThreadPool pool_;
+  const std::shared_ptr<Store> weights_;
+  Store store_;
+  const std::shared_ptr<RunRoom> room_;
+  std::map<std::vector<int32_t>, std::unique_ptr<Communicator>> splits_;  ///< by members
+  World* world_ = nullptr;
+  std::unique_ptr<Executor> executor_, hidden_executor_;
+  const float *logits_ = nullptr, *hidden_ = nullptr;
+  bool tracing_ = false;
+  std::vector<TraceEvent> trace_;
+};
+
+/// What there is room for in `options.cache_bytes`, which all ranks share: pages of each pool, slots of states. Throws
+/// Error(out_of_memory).
+CacheRoom room_for(const Decoder& decoder, const Mesh& mesh, const EngineOptions& options);
+
+/// The bounds that a program is planned for.
+RaggedBounds bounds_for(const CacheRoom& room, const EngineOptions& options);
+
+}  // namespace plait

@@ -1,0 +1,364 @@
+#include "core/generate/ranks.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+namespace {
+
+void check_mesh(const Mesh& mesh) {
+  for (const Mesh::Axis& axis : mesh.axes())
+    if (axis.size > 1 && axis.name != "data" && axis.name != "tensor")
+      throw Error(Code::unsupported,
+                  cat("the mesh ", quote(mesh.text()), " has an axis ", axis.name, ", which generation cannot use"),
+                  "use the axes data and tensor");
+}
+
+void add_sample(const Constant& constant, std::string& out) {
+  for (const auto& part : constant.parts) add_sample(part, out);
+  const Tensor& source = constant.source;
+  if (!source.present() || !source.bytes()) return;
+  constexpr int64_t most = 64;
+  const int64_t count = std::min(most, source.bytes());
+  for (int64_t at : {int64_t{0}, (source.bytes() - count) / 2, source.bytes() - count})
+    out.append(reinterpret_cast<const char*>(source.data()) + at, static_cast<size_t>(count));
+}
+
+/// The engine's part of the loop on another rank: from the program's arrays to the end.
+class Server {
+ public:
+  Server(World& world, const Mesh& mesh, RaggedRank& rank, LoadProgress* progress)
+      : world_(world), rank_(rank), place_(ReplicaPlace::of(mesh, world.rank())), progress_(progress) {
+    replicas_ = mesh.blocks(mesh.parts("data"));
+  }
+
+  /// False: it is over.
+  bool handle(std::span<const std::byte> bytes, const EngineOptions& options) {
+    ByteReader in(bytes, "a command of rank 0");
+    switch (in.get<RankCommand>()) {
+      case RankCommand::load: load(); return true;
+      case RankCommand::join: rank_.join(&world_); return true;
+      case RankCommand::step: step(in, options); return true;
+      case RankCommand::read: read(in); return true;
+      case RankCommand::write: write(in); return true;
+      case RankCommand::trace: rank_.set_tracing(in.get<bool>()); return true;
+      case RankCommand::traced: traced(); return true;
+      case RankCommand::end: return false;
+    }
+    in.fail("is unknown");
+  }
+
+ private:
+  void load() {
+    try {
+      rank_.load(progress_);
+    } catch (...) {
+      return world_.report(error_report(current_error()));
+    }
+    ByteWriter out;
+    out.put(rank_.bytes());
+    world_.report(ok_report(std::move(out)));
+  }
+
+  void step(ByteReader& in, const EngineOptions& options) {
+    RaggedStep mine;
+    for (int64_t replica = 0; replica < replicas_; ++replica) {
+      RaggedStep one = RaggedStep::read(in);
+      if (replica == place_.replica) mine = std::move(one);
+    }
+    if (mine.empty()) return;
+    const bool answers = place_.replica > 0 && place_.first(world_.rank());
+    try {
+      if (options.before_step) options.before_step(world_.rank(), steps_++);
+      rank_.run(mine);
+    } catch (...) {
+      if (rank_.needs_others() || !answers) throw;
+      return world_.report(error_report(current_error()));  // nobody waits for it in the middle of the step
+    }
+    if (!answers) return;
+    const Decoder& decoder = rank_.model().decoder;
+    ByteWriter out;
+    auto put = [&](const float* values, int64_t width) {
+      out.put_list(std::span(values, values ? mine.rows.size() * static_cast<size_t>(width) : 0));
+    };
+    put(rank_.logits(), decoder.vocabulary);
+    put(rank_.hidden(), decoder.hidden);
+    world_.report(ok_report(std::move(out)));
+  }
+
+  /// The rows that follow, if they are this rank's replica's; what is to be copied before has been.
+  std::vector<CacheRow> rows(ByteReader& in) {
+    const auto replica = in.get<int64_t>();
+    const auto copies = in.get_list<KvCache::Copy>();
+    std::vector<CacheRow> out(in.get<uint64_t>());
+    for (CacheRow& row : out) {
+      row.key = in.get_text();
+      row.row = in.get<int32_t>();
+    }
+    if (replica != place_.replica) return {};
+    rank_.copy_pages(copies);
+    return out;
+  }
+
+  void read(ByteReader& in) {
+    ByteWriter out;
+    const std::vector<CacheRow> wanted = rows(in);
+    for (const CacheRow& one : wanted) {
+      const TensorView part = rank_.row(one);
+      out.put_bytes(part.data, static_cast<size_t>(part.bytes()));
+    }
+    if (!wanted.empty()) world_.report(ok_report(std::move(out)));
+  }
+
+  void traced() {
+    ByteWriter out;
+    put_trace(out, rank_.trace());
+    world_.report(ok_report(std::move(out)));
+  }
+
+  void write(ByteReader& in) {
+    for (const CacheRow& one : rows(in)) rank_.write(one, in, world_.rank());
+  }
+
+  World& world_;
+  RaggedRank& rank_;
+  const ReplicaPlace place_;
+  LoadProgress* const progress_;
+  int64_t replicas_ = 1, steps_ = 0;
+};
+
+}  // namespace
+
+ReplicaPlace ReplicaPlace::of(const Mesh& mesh, int64_t rank) {
+  ReplicaPlace out;
+  out.replica = mesh.block(rank, mesh.parts("data"));
+  for (int64_t other = 0; other < mesh.ranks(); ++other)
+    if (mesh.block(other, mesh.parts("data")) == out.replica) out.ranks.push_back(other);
+  return out;
+}
+
+RaggedModel compile_rank(const Graph& graph, const CompileOptions& compile, const EngineOptions& options) {
+  check_mesh(compile.mesh);
+  return compile_ragged(graph, compile, [&](const Decoder& decoder) {
+    return bounds_for(room_for(decoder, compile.mesh, options), options);
+  });
+}
+
+RankIdentity identity_of(const Program& program) {
+  std::string sample;
+  for (const StoreEntry& entry : program.entries)
+    if (entry.source) add_sample(*entry.source, sample);
+  return {program.fingerprint, std::hash<std::string>()(sample)};
+}
+
+Error current_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return {Code::out_of_memory, "there is no memory left"};
+  } catch (const std::exception& error) {
+    return {Code::internal, error.what()};
+  }
+}
+
+std::vector<std::byte> error_report(const Error& error) {
+  ByteWriter out;
+  out.put(error.code());
+  out.put_text(error.message());
+  out.put_text(error.hint());
+  return out.take();
+}
+
+std::vector<std::byte> ok_report(ByteWriter bytes) {
+  ByteWriter out;
+  out.put(Code::ok);
+  const std::vector<std::byte> rest = bytes.take();
+  out.put_bytes(rest.data(), rest.size());
+  return out.take();
+}
+
+ByteReader read_report(std::span<const std::byte> bytes, int64_t rank) {
+  ByteReader in(bytes, "a rank's report");
+  const auto code = in.get<Code>();
+  if (code == Code::ok) return in;
+  const std::string message = in.get_text(), hint = in.get_text();
+  throw Error(code, cat("rank ", rank, ": ", message), hint);
+}
+
+void put_trace(ByteWriter& out, const std::vector<TraceEvent>& events) {
+  out.put(static_cast<uint64_t>(events.size()));
+  for (const TraceEvent& event : events) {
+    out.put_text(event.name);
+    out.put(event.begin);
+    out.put(event.end);
+    out.put(event.waited);
+    out.put(event.collective);
+  }
+}
+
+std::vector<TraceEvent> get_trace(ByteReader& in, std::set<std::string>& names) {
+  std::vector<TraceEvent> out(in.get<uint64_t>());
+  for (TraceEvent& event : out) {
+    event.name = *names.insert(in.get_text()).first;
+    event.begin = in.get<double>();
+    event.end = in.get<double>();
+    event.waited = in.get<double>();
+    event.collective = in.get<bool>();
+  }
+  return out;
+}
+
+EngineOptions rank_options(const EngineOptions& given, const Mesh& mesh, int processors) {
+  EngineOptions out = given;
+  if (out.threads <= 0) out.threads = processors;
+  if (mesh.ranks() > 1)
+    out.memory_bytes = (out.memory_bytes ? out.memory_bytes : usable_memory() / 4 * 3) / mesh.ranks();
+  return out;
+}
+
+void refuse_engine(World& world, const Error& why) {
+  world.report(error_report(why));
+  for (bool over = false; !over;) {  // rank 0 asks for no more than this rank can do
+    const std::vector<std::byte> bytes = world.next_command();
+    over = ByteReader(bytes, "a command of rank 0").get<RankCommand>() == RankCommand::end;
+  }
+}
+
+void serve_engine(World& world, const Graph& graph, const CompileOptions& with, const EngineOptions& given,
+                  std::shared_ptr<Store> weights, LoadProgress* progress) {
+  CompileOptions compile = with;
+  compile.rank = world.rank();
+  const EngineOptions options = rank_options(given, compile.mesh, world.processors());
+  std::unique_ptr<RaggedRank> rank;
+  try {
+    RaggedModel model = compile_rank(graph, compile, options);
+    if (!model.program) throw Error(Code::unsupported, cat("the decoder is not recognised: ", model.decoder.why_not));
+    ByteWriter out;
+    const RankIdentity identity = identity_of(*model.program);
+    out.put_text(identity.program);
+    out.put(identity.weights);
+    rank = std::make_unique<RaggedRank>(std::move(model), options, std::make_shared<RunRoom>(options.memory_bytes),
+                                        std::move(weights));
+    world.report(ok_report(std::move(out)));
+  } catch (...) {
+    return refuse_engine(world, current_error());
+  }
+  Server server(world, compile.mesh, *rank, progress);
+  try {
+    while (server.handle(world.next_command(), options)) {
+    }
+  } catch (...) {
+    world.communicator().abort(current_error().message());
+    throw;
+  }
+}
+
+Ranks::Ranks(const Graph& graph, const CompileOptions& compile, const EngineOptions& options,
+             std::shared_ptr<Store> weights) {
+  CommOptions comm;
+  comm.deadline_s = options.rank_timeout_s;
+  auto worlds = make_thread_world(static_cast<int>(compile.mesh.ranks()), comm);
+  world_ = std::move(worlds[0]);
+  for (size_t rank = 1; rank < worlds.size(); ++rank) progress_.push_back(std::make_unique<LoadProgress>());
+  for (size_t rank = 1; rank < worlds.size(); ++rank)
+    threads_.emplace_back([&graph, options, weights, with = compile, world = std::move(worlds[rank]),
+                           progress = progress_[rank - 1].get()]() mutable {
+      with.log = nullptr;  // rank 0 says the same
+      with.dump = nullptr;
+      with.progress = progress;
+      try {
+        serve_engine(*world, graph, with, options, std::move(weights), progress);
+      } catch (...) {  // the world is over, and says why to all who call it
+      }
+    });
+}
+
+Ranks::Ranks(std::shared_ptr<World> world, const Mesh& mesh) : world_(std::move(world)) {
+  if (world_->size() != mesh.ranks())
+    throw Error(Code::invalid_argument,
+                cat("the mesh ", quote(mesh.text()), " has ", mesh.ranks(), " ranks, and the world ", world_->size()),
+                "start as many processes as the mesh has ranks");
+}
+
+Ranks::~Ranks() {
+  cancel();
+  try {
+    command(RankCommand::end);
+  } catch (...) {  // they have heard otherwise
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Ranks::command(RankCommand command, ByteWriter rest) {
+  ByteWriter out;
+  out.put(command);
+  const std::vector<std::byte> bytes = rest.take();
+  out.put_bytes(bytes.data(), bytes.size());
+  world_->broadcast_command(out.take());
+}
+
+/// Hears all of them, before what one of them says is thrown: no report is left behind.
+std::vector<std::vector<std::byte>> Ranks::reports(std::span<const int64_t> ranks, bool patient) {
+  std::vector<std::vector<std::byte>> out;
+  for (int64_t rank : ranks) out.push_back(world_->next_report(static_cast<int>(rank), patient));
+  for (size_t i = 0; i < out.size(); ++i) read_report(out[i], ranks[i]);
+  return out;
+}
+
+void Ranks::agree(const Program* program) {
+  const auto heard = listen(program == nullptr);
+  if (!program) return;
+  const RankIdentity own = identity_of(*program);
+  for (size_t i = 0; i < heard.size(); ++i) {
+    ByteReader in = read_report(heard[i]);
+    if (const std::string other = in.get_text(); other != own.program)
+      throw Error(
+          Code::invalid_argument,
+          cat("rank ", i + 1, " compiled another program (fingerprint ", other, ") than rank 0 (", own.program, ")"),
+          "all ranks need the same model, options and version of Plait");
+    if (in.get<uint64_t>() != own.weights)
+      throw Error(Code::invalid_argument,
+                  cat("rank ", i + 1, " has other weights than rank 0, of the same names and sizes"),
+                  "all ranks need the same files");
+  }
+}
+
+std::vector<RankBytes> Ranks::loaded(bool failed) {
+  const auto heard = listen(failed);
+  std::vector<RankBytes> out;
+  for (size_t i = 0; !failed && i < heard.size(); ++i) out.push_back(read_report(heard[i]).get<RankBytes>());
+  return out;
+}
+
+std::vector<std::vector<TraceEvent>> Ranks::traces() {
+  command(RankCommand::traced);
+  std::vector<std::vector<TraceEvent>> out;
+  for (const auto& report : listen(false)) {
+    ByteReader in = read_report(report);
+    out.push_back(get_trace(in, trace_names_));
+  }
+  return out;
+}
+
+/// The next report of every rank, for whose coming there is no deadline. `whatever`: errors among them are not thrown.
+std::vector<std::vector<std::byte>> Ranks::listen(bool whatever) {
+  std::vector<int64_t> others(static_cast<size_t>(world_->size()) - 1);
+  std::iota(others.begin(), others.end(), 1);
+  try {
+    return reports(others, true);
+  } catch (const Error&) {
+    if (!whatever) throw;
+    return {};
+  }
+}
+
+void Ranks::cancel() {
+  for (const auto& progress : progress_) progress->cancel();
+}
+
+}  // namespace plait

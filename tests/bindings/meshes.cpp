@@ -1,0 +1,131 @@
+// Every fixture on a mesh, through the public interface: the logits and greedy tokens of one rank, and those of a batch.
+//
+// usage: meshes FIXTURES [--zoo] MESH...      --zoo: with one of every export, too. Ranks are threads; or under mpirun
+// processes, as many as each MESH has ranks.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bindings/c/plait.hpp"
+#include "tests/bindings/check.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using plait_api::Generator;
+using plait_api::Model;
+using plait_api::Options;
+using plait_api::Request;
+using plait_api::World;
+using Ids = std::vector<int32_t>;
+
+Options options(const std::string& mesh) {
+  Options out;
+  out.set("threads", 1).set("cache_bytes", "8M").set("mesh", mesh).set("dtype", "f32").set("page_tokens", 16);
+  out.set("temperature", "0").set("max_tokens", 8).set("ignore_eos", "true").set("step_tokens", 48);
+  return out;
+}
+
+Generator make(const World& world, const Model& model, const std::string& mesh) {
+  return world && !mesh.empty() ? Generator(world, model, options(mesh)) : Generator(model, options(mesh));
+}
+
+Ids prompt(int length, int vocabulary) {
+  Ids out;
+  for (int i = 0; i < length; ++i) out.push_back(3 + (i * 7919 + length * 31) % (vocabulary - 4));
+  return out;
+}
+
+Ids pull(const Request& request) {
+  Ids out;
+  plait_event event{};
+  while (request.next(event) && event.kind != PLAIT_EVENT_END)
+    if (event.token >= 0) out.push_back(event.token);
+  return out;
+}
+
+struct Answers {
+  std::vector<float> logits;
+  std::vector<Ids> greedy;
+};
+
+Answers ask(const Generator& generator) {
+  const int vocabulary = static_cast<int>(generator.statistics().vocabulary);
+  Answers out;
+  out.logits = generator.submit(prompt(37, vocabulary), Options().set("kind", "score")).result().values<float>();
+  std::vector<Request> together;
+  for (int length : {5, 1, 60, 17}) together.push_back(generator.submit(prompt(length, vocabulary)));
+  for (const Request& request : together) out.greedy.push_back(pull(request));
+  return out;
+}
+
+double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size() || a.empty()) return HUGE_VAL;
+  double largest = 1e-30, worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    largest = std::max<double>(largest, std::fabs(b[i]));
+    worst = std::max<double>(worst, std::fabs(double{a[i]} - double{b[i]}));
+  }
+  return worst / largest;
+}
+
+/// Of the logits, of the largest; and whether tokens may differ where two logits are nearly one. Gemma 4's weights make much
+/// of little: its logits differ by 5e-4 between instruction sets, too.
+double tolerance(const std::string& name) { return name.find("gemma4") != std::string::npos ? 1e-3 : 1e-4; }
+
+void compare(const World& world, const std::string& path, const std::vector<std::string>& meshes) {
+  Model model(path, Options().set("tokenizer", "none"));
+  if (model.info().find("\"recognised\": true") == std::string::npos) return;
+  const Answers expected = ask(make(World(), model, ""));
+  for (const std::string& mesh : meshes) {
+    try {
+      const Answers got = ask(make(world, model, mesh));
+      const double error = relative_error(got.logits, expected.logits);
+      if (error > tolerance(path) || got.greedy != expected.greedy) {
+        ++failures;
+        std::printf("%s on %s: logits differ by %.1e of the largest, greedy tokens are %s\n", path.c_str(),
+                    mesh.c_str(), error, got.greedy == expected.greedy ? "equal" : "others");
+      }
+    } catch (const plait_api::Failure& failure) {
+      ++failures;
+      std::printf("%s on %s: %s\n", path.c_str(), mesh.c_str(), failure.what());
+    }
+  }
+}
+
+std::vector<std::string> models(const std::string& folder, bool zoo) {
+  std::vector<std::string> out;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.path().extension() == ".onnx" && (zoo || entry.path().string().find("/zoo/") == std::string::npos))
+      out.push_back(entry.path().string());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  World world;
+  if (std::getenv("OMPI_COMM_WORLD_SIZE")) world = World(Options().set("rank_timeout_ms", 60000));
+  if (world && world.rank() != 0) {
+    try {
+      world.serve();
+      return 0;
+    } catch (const plait_api::Failure& failure) {
+      std::printf("rank %d: %s\n", world.rank(), failure.what());
+      return 1;
+    }
+  }
+  const bool zoo = count > 2 && std::string(words[2]) == "--zoo";
+  int compared = 0;
+  for (const std::string& path : models(words[1], zoo)) {
+    compare(world, path, {words + (zoo ? 3 : 2), words + count});
+    ++compared;
+  }
+  std::printf("%d models, %d failures\n", compared, failures);
+  return failures || compared < 10;
+}
