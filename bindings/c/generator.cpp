@@ -39,6 +39,18 @@ CompileOptions generator_compile_options(ModelObject& model, const Settings& set
   return out;
 }
 
+Graph raised_decoder(ModelObject& model, CompileOptions options) {
+  Graph out;
+  options.dump = [&](std::string_view pass, const Graph& graph) {
+    if (pass == "raise") out = graph;
+  };
+  const Decoder decoder = recognise(model.opened().imported.graph, options);
+  if (!decoder.recognised)
+    throw Error(Code::unsupported, cat("only a recognised decoder is spread over ranks: ", decoder.why_not),
+                "plait_model_info says where matching stopped");
+  return out;
+}
+
 EngineOptions engine_options(const Settings& settings, const ModelConfig& config) {
   EngineOptions out;
   out.threads = static_cast<int>(settings.integer("threads"));

@@ -30,16 +30,9 @@ void copy_side_files(FileSet& files, const std::string& directory) {
 
 /// What a generator of these settings would do with the weights; nullopt on one rank.
 std::optional<DeviceConfiguration> plan_of(ModelObject& model, const Settings& settings) {
-  CompileOptions options = generator_compile_options(model, settings);
+  const CompileOptions options = generator_compile_options(model, settings);
   if (options.mesh.ranks() == 1) return std::nullopt;
-  Graph raised;
-  options.dump = [&](std::string_view pass, const Graph& graph) {
-    if (pass == "raise") raised = graph;
-  };
-  const Decoder decoder = recognise(model.opened().imported.graph, options);
-  if (!decoder.recognised)
-    throw Error(Code::unsupported, cat("only a recognised decoder is spread over ranks: ", decoder.why_not),
-                "plait_model_info says where matching stopped");
+  const Graph raised = raised_decoder(model, options);
   std::vector<std::string> notes;
   DeviceConfiguration out = planned_configuration(raised, options, notes);
   for (const std::string& note : notes) model.log().write(LogLevel::warning, note);

@@ -108,6 +108,9 @@ Mesh mesh_of(const ModelObject& model, const Settings& settings);
 /// What a generator of that model is made with, on every rank.
 CompileOptions generator_compile_options(ModelObject& model, const Settings& settings);
 EngineOptions engine_options(const Settings& settings, const ModelConfig& config);
+/// The graph that `raise` makes of a decoder's, for those who say what a mesh would make of it. Throws Error(unsupported) for
+/// what is not recognised.
+Graph raised_decoder(ModelObject& model, CompileOptions options);
 
 /// The processes of an MPI world, as one of them sees it.
 class WorldObject : public std::enable_shared_from_this<WorldObject> {

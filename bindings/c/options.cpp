@@ -50,15 +50,20 @@ constexpr OptionRow rows[] = {
     {"context", Type::integer, for_generator, "0",
      "longest sequence in tokens; 0: what the graph and config.json allow", 0, huge},
     {"mesh", Type::text, for_generator, "",
-     "ranks that a decoder is spread over: \"tensor=2\" cuts its weights, \"data=2,tensor=2\" shares requests out, too; "
+     "ranks that a decoder is spread over: \"tensor=2\" cuts its weights, \"data=2,tensor=2\" shares requests out, "
+     "too; "
      "file: as many as the file is annotated for; \"\": one rank"},
     {"seeds", Type::text, for_generator, "",
-     "how the mesh's axis tensor cuts weights: a recipe, tensor or expert, or as the file's annotations say, file; "
-     "default: file where it has some for the mesh, else tensor",
+     "how the mesh's axis tensor cuts weights: a recipe, tensor or expert; data: not at all; search: as is cheapest; "
+     "file: as "
+     "the file's annotations say; PATTERN=SHARDING: those of fitting names, as in \"*.q_proj.weight=[tensor, -]\"; "
+     "sequence: "
+     "besides, tokens are shared out between products; default: file where it has annotations for the mesh, else "
+     "tensor",
      0, 0, "", true},
     {"rank_timeout_ms", Type::integer, for_generator | for_world, "60000",
-     "how long a rank waits for another in a step before that one counts as failed; of processes the world's counts", 1,
-     huge},
+     "how long a rank waits for another in a step before that one counts as failed; of processes the world's counts",
+     1, huge},
     {"share_memory", Type::boolean, for_world, "true",
      "processes of one machine exchange through shared memory; false: through MPI's messages, as between machines"},
     {"mpi_plugin", Type::text, for_world, "", "path of plait_mpi.so; \"\": beside this library"},
@@ -103,12 +108,9 @@ constexpr OptionRow rows[] = {
     {"chat_variables", Type::text, for_request, "", "of chat: a JSON object of further variables of the template"},
 };
 
-constexpr std::pair<Scope, std::string_view> scope_names[] = {{for_model, "model"},
-                                                              {for_generator, "generator"},
-                                                              {for_request, "request"},
-                                                              {for_session, "session"},
-                                                              {for_tokenizer, "tokenizer"},
-                                                              {for_world, "world"}};
+constexpr std::pair<Scope, std::string_view> scope_names[] = {
+    {for_model, "model"},     {for_generator, "generator"}, {for_request, "request"},
+    {for_session, "session"}, {for_tokenizer, "tokenizer"}, {for_world, "world"}};
 
 std::string scope_text(unsigned scopes) {
   std::vector<std::string> names;

@@ -181,6 +181,20 @@ PLAIT_API plait_status plait_model_cancel(plait_model* model);
 PLAIT_API plait_status plait_model_info(plait_model* model, plait_tensor** json);
 /* The graph's text form after the pass of that name; "import" is before all. NOT_FOUND lists the passes. */
 PLAIT_API plait_status plait_model_dump(plait_model* model, const char* pass, plait_tensor** text);
+/* What every rank would do, were a generator spread over a mesh: nothing is loaded or run. Of a generator's options
+ * "mesh", "seeds", "dtype" and "activations" count. JSON: "mesh", "ranks", "seeds"; "totals": "weight_bytes" of the
+ * model, "cache_bytes_per_token" and "state_bytes_per_sequence", each also with "rank_" and "all_ranks_" in front,
+ * "collectives" (kind to count), "bytes_per_token" (sent by each rank), "estimate" (of a step that decodes a token:
+ * "reading_s", "moving_s", "waiting_s"); "parts", one for what stands before the layers, each layer, and what stands
+ * behind them: "name", "kind" (a number: those of one kind are alike but for names), "weights" ("name", "node": the
+ * reader, "type", "cut", "dims", "parts": into how many each dim is cut, "bytes", "rank_bytes", "copy": held once
+ * more, in another way, "shared": the same memory as an earlier one, "whole": why it is not cut by all of the axis
+ * tensor), "collectives" ("kind", "what", "for", "held", "axes", "bytes": sent by each rank for a token, "after": so
+ * many of the weights are read before), "choices" ("node", "ways" with "cut", "bytes", "owed" and "chosen", "why");
+ * "priced_at" (the step of which the bytes of "ways" are: "tokens", "rows"); "unruled" (nodes that get whole operands
+ * since their op has no rule). UNSUPPORTED for what is no recognised decoder; INVALID_ARGUMENT for seeds that say
+ * nothing clear, or cut nothing. */
+PLAIT_API plait_status plait_model_plan(plait_model* model, plait_options* options, plait_tensor** json);
 /* Writes the model as ONNX into `directory`, which is made if it is not there: its file, under its own name, with the
  * weights in one file NAME.data beside it, and the tokenizer and configurations that the model came with. All that is no
  * weight is as it was, byte for byte. `options` may be NULL. With a generator's "mesh" of several ranks the file says how

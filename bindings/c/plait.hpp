@@ -128,6 +128,10 @@ class Model : public Handle<plait_model, plait_model_release> {
   std::string dump(const std::string& pass) const {
     return tensor([&](plait_tensor** out) { return plait_model_dump(handle_, pass.c_str(), out); }).text();
   }
+  /// What every rank would do, as JSON.
+  std::string plan(const Options& options) const {
+    return tensor([&](plait_tensor** out) { return plait_model_plan(handle_, options.get(), out); }).text();
+  }
   /// Writes the model as ONNX into `directory`, with its tokenizer and configurations.
   void write(const std::string& directory, const Options& options = {}) const {
     check(plait_model_export(handle_, directory.c_str(), options.get()));

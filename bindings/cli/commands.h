@@ -54,6 +54,7 @@ struct RunArguments : ModelArguments {
 struct InspectArguments : ModelArguments {
   bool json = false;
   std::string dump;
+  std::string html;  ///< the file of the page; "": none
 };
 
 struct ExportArguments : ModelArguments {

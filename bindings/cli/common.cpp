@@ -115,6 +115,34 @@ void write_file(const std::string& path, std::string_view text) {
   if (!file) throw UsageError("cannot write \"" + path + "\"");
 }
 
+std::string rounded(double number, const char* unit) {
+  const char* prefixes[] = {"", "k", "M", "G", "T"};
+  int power = 0;
+  for (; number >= 1000 && power < 4; ++power) number /= 1000;
+  char text[64];
+  std::snprintf(text, sizeof text,
+                power   ? "%.1f %s%s"
+                : *unit ? "%.0f %s%s"
+                        : "%.0f%s%s",
+                number, prefixes[power], unit);
+  return text;
+}
+
+std::string columns(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i)
+      out += i + 1 < row.size() ? row[i] + std::string(widths[i] - row[i].size() + 2, ' ') : row[i];
+    out += '\n';
+  }
+  return out;
+}
+
 std::pair<std::string, std::string> name_and_value(const std::string& text, std::string_view option) {
   size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {

@@ -37,6 +37,12 @@ std::vector<int32_t> parse_ids(std::string_view text);
 /// "-" is stdin. Throws UsageError.
 std::string read_all(const std::string& path);
 
+/// "268.1 M", "536.2 MB": three to four digits.
+std::string rounded(double number, const char* unit);
+
+/// Cells in columns as wide as their widest, the last one free.
+std::string columns(const std::vector<std::vector<std::string>>& rows);
+
 /// Splits "NAME=VALUE" at the first '='. Throws UsageError.
 std::pair<std::string, std::string> name_and_value(const std::string& text, std::string_view option);
 

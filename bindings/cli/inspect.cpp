@@ -1,10 +1,10 @@
-// plait inspect: what a model is, and what was recognised in it.
+// plait inspect: what a model is, what was recognised in it, and what a mesh would make of it.
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "bindings/cli/common.h"
+#include "bindings/cli/plan.h"
 
 namespace plait::cli {
 namespace {
@@ -12,17 +12,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string plain(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
-
-/// "268.1 M", "536.2 MB": three to four digits.
-std::string rounded(const Json& value, const char* unit) {
-  auto number = value.get<double>();
-  const char* prefixes[] = {"", " k", " M", " G", " T"};
-  int power = 0;
-  for (; number >= 1000 && power < 4; ++power) number /= 1000;
-  char text[64];
-  std::snprintf(text, sizeof text, power ? "%.1f%s%s" : "%.0f%s%s", number, prefixes[power], unit);
-  return text;
-}
 
 std::string line(const std::string& name, const std::string& value) {
   std::string out = name;
@@ -67,8 +56,8 @@ std::string table(const Json& info) {
   out += line("made by", plain(info.at("producer")) + ", opsets " + pairs(info.at("opsets")));
   out += operands(info.at("inputs"), "inputs") + operands(info.at("outputs"), "outputs");
   out += line("nodes", plain(info.at("nodes")) + ": " + pairs(info.at("ops")));
-  out += line("parameters", rounded(info.at("parameters"), ""));
-  out += line("weights", rounded(info.at("weight_bytes"), "B"));
+  out += line("parameters", rounded(info.at("parameters").get<double>(), ""));
+  out += line("weights", rounded(info.at("weight_bytes").get<double>(), "B"));
   if (!info.at("recognised").get<bool>()) {
     out += line("recognised", "no: " + plain(info.at("why_not"))) + line("", "it runs op by op, as the file says");
     for (const Json& one : info.at("obstacles"))
@@ -86,9 +75,9 @@ std::string table(const Json& info) {
     if (!info.at(key).is_null() && plain(info.at(key)) != "") out += line(name, plain(info.at(key)));
   }
   out += findings(info.at("found"), "found", "pattern") + findings(info.at("plain"), "stayed plain", "op");
-  std::string cache = rounded(info.at("cache_bytes_per_token"), "B") + " per token";
+  std::string cache = rounded(info.at("cache_bytes_per_token").get<double>(), "B") + " per token";
   if (info.at("states") > 0)
-    cache += ", " + rounded(info.at("state_bytes_per_sequence"), "B") + " of states per sequence";
+    cache += ", " + rounded(info.at("state_bytes_per_sequence").get<double>(), "B") + " of states per sequence";
   return out + line("cache", cache);
 }
 
@@ -98,7 +87,14 @@ int inspect(const InspectArguments& arguments) {
   OptionSets options = option_sets(arguments, "generator");
   options.model.set("tokenizer", "none");
   plait_api::Model model(arguments.model, options.model);
-  if (!arguments.dump.empty()) {
+  if (!arguments.mesh.empty()) {
+    const std::string plan = model.plan(options.rest);
+    const Json report = Json::parse(plan);
+    if (!arguments.html.empty()) write_file(arguments.html, plan_page(report, arguments.model));
+    answer(arguments.json ? plan + "\n" : plan_text(report));
+  } else if (!arguments.seeds.empty() || !arguments.html.empty()) {
+    throw UsageError("--seeds and --html describe a plan: they need --mesh", "for example --mesh tensor=2");
+  } else if (!arguments.dump.empty()) {
     answer(model.dump(arguments.dump));
   } else {
     std::string info = model.info();

@@ -137,10 +137,22 @@ void add_commands(CLI::App& app, Arguments& arguments) {
       ->required();
 
   CLI::App& inspect = *app.add_subcommand("inspect", "Say what a model is and what was recognised in it");
+  inspect.footer(
+      "Examples:\n  plait inspect DIR --json\n  plait inspect DIR --mesh tensor=4 --html plan.html\n"
+      "  plait inspect DIR --mesh tensor=2 --seeds search --seeds \"*.o_proj.weight=[-, tensor]\"");
   add_model_arguments(inspect, arguments.inspect);
   inspect.add_flag("--json", arguments.inspect.json, "All of it, as one object");
-  inspect.add_option("--dump", arguments.inspect.dump,
-                     "Print the graph after this pass: import, interface, fold, raise, fuse");
+  CLI::Option* dump = inspect.add_option("--dump", arguments.inspect.dump,
+                                         "Print the graph after this pass: import, interface, fold, raise, fuse");
+  inspect
+      .add_option("--mesh", arguments.inspect.mesh,
+                  "Say instead how a decoder would be spread over these ranks: tensor=4, data=2,tensor=2")
+      ->excludes(dump);
+  inspect
+      .add_option("--seeds", arguments.inspect.seeds,
+                  "How weights are cut: tensor, expert, data, search, or PATTERN=SHARDING; may be repeated")
+      ->allow_extra_args(false);
+  inspect.add_option("--html", arguments.inspect.html, "With --mesh: write the plan as a page to this file, too");
 
   CLI::App& write = *app.add_subcommand("export", "Write the model as ONNX, with its tokenizer and configurations");
   add_model_arguments(write, arguments.write, false);

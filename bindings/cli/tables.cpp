@@ -8,22 +8,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Cells in columns as wide as their widest, the last one free.
-std::string columns(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string out;
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i)
-      out += i + 1 < row.size() ? row[i] + std::string(widths[i] - row[i].size() + 2, ' ') : row[i];
-    out += '\n';
-  }
-  return out;
-}
-
 std::string joined(const Json& list, const char* member) {
   std::string out;
   for (const Json& item : list) {

@@ -73,13 +73,41 @@ std::vector<AxisId> contracted(const DimsRule& rule, const FactorAxes& axes) {
 
 }  // namespace
 
+std::optional<NodeRule> rule_of(const Graph& graph, const OpSet& ops, const Node& node) {
+  const OpSchema* schema = ops.find(node.op);
+  if (!schema || !node.bodies.empty()) return std::nullopt;
+  auto types = [&](const std::vector<ValueId>& ids) {
+    std::vector<Type> out;
+    for (ValueId id : ids) out.push_back(id == no_value ? Type{} : graph.value(id).type);
+    return out;
+  };
+  const std::vector<Type> in = types(node.inputs), out = types(node.outputs);
+  std::optional<DimsRule> rule = rule_of(*schema, node, in, out);
+  if (!rule) return std::nullopt;
+  FactorSizes sizes = factor_sizes(*rule, dims_list(in), dims_list(out), schema);
+  return NodeRule{std::move(*rule), std::move(sizes)};
+}
+
+NodeRules rules_of(const Graph& graph, const OpSet& ops) {
+  NodeRules out;
+  for (const Node& node : graph.nodes) out.push_back(rule_of(graph, ops, node));
+  return out;
+}
+
 std::optional<Placement> place(const NodeRule& node, const FactorAxes& axes, const Mesh& mesh, std::string* why) {
   auto refuse = [&](std::string reason) {
     if (why) *why = std::move(reason);
     return std::nullopt;
   };
-  if (std::string reason = obstacle(node, axes, mesh); !reason.empty()) return refuse(std::move(reason));
   Placement out;
+  if (axes.empty()) {  // of all that is tried this is tried most
+    for (const RuleTensor& operand : node.rule.operands)
+      out.operands.push_back(Sharding::replicated(operand.dims.size()));
+    for (const RuleTensor& result : node.rule.results)
+      out.results.push_back(Sharding::replicated(result.dims.size()));
+    return out;
+  }
+  if (std::string reason = obstacle(node, axes, mesh); !reason.empty()) return refuse(std::move(reason));
   for (const RuleTensor& operand : node.rule.operands) {
     std::optional<Sharding> one = sharding_of(operand, node, axes, mesh);
     if (!one) return refuse("a shard would not be contiguous");

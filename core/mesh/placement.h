@@ -24,6 +24,11 @@ struct NodeRule {
   DimsRule rule;
   FactorSizes sizes;
 };
+/// nullopt when its op has no rule for it, and for nodes with bodies: such a node gets whole operands.
+std::optional<NodeRule> rule_of(const Graph& graph, const OpSet& ops, const Node& node);
+/// Of all nodes of a graph.
+using NodeRules = std::vector<std::optional<NodeRule>>;
+NodeRules rules_of(const Graph& graph, const OpSet& ops);
 
 /// Throws nothing; nullopt, and a reason in `why` (if given), when a factor that must be whole is cut, when sizes do not
 /// divide, or when a compound dim would be held in strides: a factor is cut though one before it in "(g r d)" is not

@@ -168,6 +168,7 @@ double moved_bytes(const Collective& step, double local_bytes, const Mesh& mesh)
 }
 
 double moved_bytes(const Sharding& from, const Sharding& to, double bytes, const Mesh& mesh) {
+  if (from == to) return 0;
   double out = 0;
   Sharding now = from;
   for (const Collective& step : reshard(from, to)) {

@@ -32,8 +32,15 @@ struct Choice {
 
 class Sharder {
  public:
-  Sharder(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds)
-      : graph_(graph), ops_(ops), mesh_(mesh), rank_(rank), seeds_(seeds) {
+  Sharder(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds,
+          const NodeRules& rules, std::span<const AxisId> sequence)
+      : graph_(graph),
+        ops_(ops),
+        mesh_(mesh),
+        rank_(rank),
+        seeds_(seeds),
+        rules_(rules),
+        sequence_(sequence.begin(), sequence.end()) {
     local_.name = graph.name;
     local_.symbols = graph.symbols;
     for (SymbolId id = 0; id < graph.symbols.size(); ++id)
@@ -51,9 +58,11 @@ class Sharder {
     find_sums();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (within_sum_[i]) continue;
+      now_ = static_cast<int32_t>(i);
       if (is_sum(i)) place_sum(i);
       else place_node(graph_.nodes[i]);
     }
+    now_ = -1;
     for (ValueId id : graph_.outputs)
       local_.outputs.push_back(at(id, Sharding::replicated(rank_of(id)), "the output"));
     graph_ = std::move(local_);
@@ -93,33 +102,33 @@ class Sharder {
 
   // ---- choosing ----
 
-  std::vector<Type> types(const std::vector<ValueId>& ids) const {
-    std::vector<Type> out;
-    for (ValueId id : ids) out.push_back(id == no_value ? Type{} : graph_.value(id).type);
-    return out;
-  }
-
   /// Where an operand is before the node: as it was made, or as its seed says.
   const Sharding& home(ValueId id) const {
     auto seed = seeds_.find(id);
     return seed != seeds_.end() ? seed->second : places_.at(id).front().sharding;
   }
 
-  /// For each axis the factors that it may cut: those that an operand has it on. "" is none.
+  /// For each axis the factors that it may cut: those that an operand has it on, and tokens where an operand owes a sum that
+  /// may be paid into parts of them. "" is none.
   std::vector<std::vector<std::string>> candidates(const Node& node, const NodeRule& rule) const {
     std::vector<std::vector<std::string>> out(static_cast<size_t>(mesh_.sub_axes()), {std::string()});
+    auto add = [&](AxisId axis, const RuleDim& dim) {
+      std::vector<std::string>& list = out[static_cast<size_t>(axis)];
+      for (const Factor& factor : dim.factors)
+        if (!factor.whole && !factor.fixed && std::find(list.begin(), list.end(), factor.name) == list.end())
+          list.push_back(factor.name);
+    };
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const ValueId id = node.inputs[k];
       if (id == no_value || is_free(id)) continue;
       const Sharding& now = home(id);
-      for (size_t d = 0; d < now.dims.size() && d < rule.rule.operands[k].dims.size(); ++d)
-        for (AxisId axis : now.dims[d])
-          for (const Factor& factor : rule.rule.operands[k].dims[d].factors) {
-            std::vector<std::string>& list = out[static_cast<size_t>(axis)];
-            if (factor.whole || factor.fixed || std::find(list.begin(), list.end(), factor.name) != list.end())
-              continue;
-            list.push_back(factor.name);
-          }
+      const auto& dims = rule.rule.operands[k].dims;
+      for (size_t d = 0; d < now.dims.size() && d < dims.size(); ++d) {
+        for (AxisId axis : now.dims[d]) add(axis, dims[d]);
+        if (!(*graph_.value(id).type.dims)[d].is_constant())
+          for (AxisId axis : sequence_)
+            if (now.owes(axis)) add(axis, dims[d]);
+      }
     }
     return out;
   }
@@ -185,10 +194,12 @@ class Sharder {
     return out;
   }
 
-  Choice choose(const Node& node, const NodeRule& rule) const {
+  Choice choose(const Node& node, const NodeRule& rule) {
     const auto options = candidates(node, rule);
     std::vector<size_t> pick(options.size(), 0);
     std::optional<Choice> best;
+    std::vector<PlannedChoice::Candidate> all;
+    size_t chosen = 0;
     for (bool more = true; more;) {
       FactorAxes axes;
       for (size_t axis = 0; axis < pick.size(); ++axis)
@@ -196,7 +207,10 @@ class Sharder {
           axes[factor].push_back(static_cast<AxisId>(axis));
       for (auto& [factor, list] : axes) list = ordered(node, std::move(list));
       std::optional<Choice> one = price(node, rule, std::move(axes));
-      if (one && (!best || one->better_than(*best))) best = std::move(one);
+      if (one) {
+        all.push_back({one->axes, one->bytes, one->owed});
+        if (!best || one->better_than(*best)) best = std::move(one), chosen = all.size() - 1;
+      }
       more = false;
       for (size_t axis = 0; axis < pick.size() && !more; ++axis) {
         more = ++pick[axis] < options[axis].size();
@@ -204,6 +218,10 @@ class Sharder {
       }
     }
     PLAIT_ASSERT(best);
+    if (all.size() > 1) {
+      all[chosen].chosen = true;
+      plan_.choices.push_back({now_, std::move(all)});
+    }
     return std::move(*best);
   }
 
@@ -293,15 +311,14 @@ class Sharder {
       states_.emplace(node.outputs[0], &node);
       return;
     }
-    const OpSchema* schema = ops_.find(node.op);
-    const std::vector<Type> in = types(node.inputs), out = types(node.outputs);
-    std::optional<DimsRule> rule;
-    if (schema && node.bodies.empty()) rule = rule_of(*schema, node, in, out);
+    const auto index = static_cast<size_t>(now_);
+    const bool is_new = &node != &graph_.nodes[index];  // made to add a sum in another order
+    const std::optional<NodeRule> own = is_new ? rule_of(graph_, ops_, node) : std::nullopt;
+    const std::optional<NodeRule>& rule = is_new ? own : rules_[index];
     if (!rule) return place_whole(node);
-    const NodeRule sized{*rule, factor_sizes(*rule, dims_list(in), dims_list(out), schema)};
-    Choice choice = choose(node, sized);
+    Choice choice = choose(node, *rule);
     Node local = node;
-    localize(local, *schema, sized, choice.axes, mesh_, rank_);
+    localize(local, *ops_.find(node.op), *rule, choice.axes, mesh_, rank_);
     for (size_t k = 0; k < node.inputs.size(); ++k)
       if (node.inputs[k] != no_value)
         local.inputs[k] = at(node.inputs[k], choice.placement.operands[k], describe(node));
@@ -369,6 +386,7 @@ class Sharder {
     }
     const bool first = places_[id].empty();
     if (first) plan_.weights[id] = target;
+    else plan_.copies.emplace_back(id, target);
     const ValueId out = local_.add_constant(std::move(part), first ? value.name : std::string());
     local_.value(out).type.dtype = value.type.dtype;
     return out;
@@ -398,11 +416,17 @@ class Sharder {
     for (const Collective& step : reshard(from.sharding, target)) {
       const double local_bytes = bytes / static_cast<double>(mesh_.blocks(now.sharding.axes()));
       if (step.kind != Collective::Kind::slice)
-        plan_.collectives.push_back({step, name_of(id), reader, moved_bytes(step, local_bytes, mesh_)});
+        plan_.collectives.push_back({step, name_of(id), reader, moved_bytes(step, local_bytes, mesh_),
+                                     local_.value(now.local).type, maker(id)});
       now.sharding = after(step, std::move(now.sharding));
       now.local = add_collective(step, now, graph_.value(id).type);
       places.push_back(now);
     }
+  }
+
+  /// The node that makes a value: the one that is placed for a part of its sum.
+  int32_t maker(ValueId id) const {
+    return static_cast<size_t>(id) < producer_.size() ? producer_[static_cast<size_t>(id)] : now_;
   }
 
   std::string name_of(ValueId id) const {
@@ -447,6 +471,8 @@ class Sharder {
   const Mesh& mesh_;
   const int64_t rank_;
   const ShardSeeds& seeds_;
+  const NodeRules& rules_;
+  const AxisList sequence_;
   Graph local_;
   ShardPlan plan_;
   std::map<ValueId, std::vector<Place>> places_;  ///< as it was made, then where it was moved
@@ -454,22 +480,29 @@ class Sharder {
   std::vector<int64_t> typical_;
   std::vector<int32_t> producer_;
   std::vector<bool> within_sum_;  ///< by node: it is made together with the Add that reads it
+  int32_t now_ = -1;              ///< the node that is placed
 };
 
 }  // namespace
 
-ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds) {
-  return Sharder(graph, ops, mesh, rank, seeds).run();
+ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds,
+                const NodeRules* rules, std::span<const AxisId> sequence) {
+  if (rules) return Sharder(graph, ops, mesh, rank, seeds, *rules, sequence).run();
+  return Sharder(graph, ops, mesh, rank, seeds, rules_of(graph, ops), sequence).run();
+}
+
+void set_typical_step(Graph& graph) {
+  for (const auto& [name, typical] : {std::pair("t", 16), std::pair("r", 4)})
+    if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = typical;
 }
 
 void shard(Graph& graph, PassContext& context) {
   const CompileOptions& options = context.options;
   if (options.mesh.ranks() == 1 || !context.decoder.recognised) return;
-  // Places are chosen for a step of a few sequences, of which some are read.
-  for (const auto& [name, typical] : {std::pair("t", 16), std::pair("r", 4)})
-    if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = typical;
+  set_typical_step(graph);
+  const AxisList sequence = sequence_axes(graph, options.mesh, options.seeds);
   const ShardSeeds seeds = seeds_for(graph, options);
-  context.plan = shard(graph, options.ops, options.mesh, options.rank, seeds);
+  context.plan = shard(graph, options.ops, options.mesh, options.rank, seeds, nullptr, sequence);
 }
 
 }  // namespace plait

@@ -28,23 +28,54 @@ enum class Recipe {
 ShardSeeds recipe_seeds(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const AxisId> axes,
                         Recipe recipe = Recipe::tensor);
 
-/// What a user's texts ask for; none of them: the recipe of the mesh's axis `tensor`. Throws Error(invalid_argument)
-/// for what they do not say clearly, and for what cuts nothing.
+/// What a user's texts ask for. Each is one of
+///   tensor, expert     a recipe (see Recipe); `tensor` where no text names another
+///   data               nothing is cut
+///   sequence           besides, tokens are shared out over the axis tensor between products (`sequence_axes`; sequence
+///                      parallel, Korthikanti et al. 2022)
+///   search             what `search_seeds` finds (core/passes/shard_search.h)
+///   PATTERN=SHARDING   the weights whose names fit PATTERN live as SHARDING says, whatever the recipe; a later text goes before
+///                      an earlier one
+/// In a PATTERN "*" stands for any letters and "?" for one. Names are those of the file's initializers, and of values; a
+/// SHARDING (`parse_sharding`) is of the dims that the raised graph has, where a Linear's weight is [outputs, inputs];
+/// constants of another number of dims are left alone. Throws Error(invalid_argument) for what cannot be done, and when
+/// nothing is cut though the mesh has an axis `tensor`.
 ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const std::string> texts);
+
+/// Of weights that are held whole along some of `axes`: why, by value: "50257 is no multiple of 2". `where` says how they are
+/// held.
+std::map<ValueId, std::string> why_whole(const Graph& graph, const OpSet& ops, const Mesh& mesh,
+                                         std::span<const AxisId> axes, const ShardSeeds& where);
 
 /// What the ranks say to each other in one run, at the symbols' typical sizes.
 struct PlannedCollective {
   Collective step;
   std::string what;  ///< the value that is moved: its name, or the node that makes it
   std::string for_node;
-  double bytes = 0;  ///< that each rank sends
+  double bytes = 0;   ///< that each rank sends
+  Type held;          ///< by each rank before it
+  int32_t node = -1;  ///< of the global graph, that makes what is moved; -1: none, it is an input
+};
+
+/// A node that might have been placed in several ways.
+struct PlannedChoice {
+  struct Candidate {
+    FactorAxes cut;
+    double bytes = 0;  ///< moved for its operands, and to pay what its results owe
+    int owed = 0;      ///< axes along which its results owe a sum: what is paid before, others may read too
+    bool chosen = false;
+  };
+  int32_t node = -1;  ///< of the global graph
+  std::vector<Candidate> candidates;
 };
 
 struct ShardPlan {
   std::vector<PlannedCollective> collectives;
-  std::map<ValueId, Sharding> weights;  ///< as they are used, by value of the global graph
+  std::map<ValueId, Sharding> weights;                  ///< as they are first used, by value of the global graph
+  std::vector<std::pair<ValueId, Sharding>> copies;     ///< weights that are held once more, in another way
   std::map<std::string, Sharding, std::less<>> states;  ///< by key of the Store
-  std::vector<std::string> unruled;     ///< nodes whose op has no rule: they get whole operands
+  std::vector<PlannedChoice> choices;
+  std::vector<std::string> unruled;  ///< nodes whose op has no rule: they get whole operands
   double bytes() const {
     double out = 0;
     for (const PlannedCollective& one : collectives) out += one.bytes;
@@ -54,6 +85,17 @@ struct ShardPlan {
 
 /// Rewrites the graph into what rank `rank` runs. Inputs and outputs are whole on every rank. The plan is the same on
 /// every rank. Graphs must be inferred. Throws Error(invalid_argument) for seeds that do not fit their constants.
-ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds);
+/// `rules`: those of the graph's nodes, for who shards it more than once.
+/// `sequence`: axes along which a sum may be paid into parts of a dim whose size is open, tokens that is, instead of into a
+/// whole on each rank.
+ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds,
+                const NodeRules* rules = nullptr, std::span<const AxisId> sequence = {});
+
+/// For the text "sequence" among `texts`: the axis tensor, as `sequence` above; and the symbol t of a decoder's graph, the
+/// tokens of a step, then counts those of one rank, so that a step has a multiple of them. Else none.
+AxisList sequence_axes(Graph& graph, const Mesh& mesh, std::span<const std::string> texts);
+
+/// Sets the symbols' typical sizes to those at which places are chosen: a step of a few sequences, of which some are read.
+void set_typical_step(Graph& graph);
 
 }  // namespace plait

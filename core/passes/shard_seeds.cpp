@@ -1,6 +1,7 @@
 // Which dims of a graph are one and the same, and where the weights that have them are cut.
 #include <algorithm>
-#include <numeric>
+#include <limits>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -15,13 +16,14 @@ namespace {
 class Atoms {
  public:
   int make(int64_t size) {
-    atoms_.push_back({size, static_cast<int>(atoms_.size()), -1, -1, false, {}});
+    atoms_.push_back({size, static_cast<int>(atoms_.size()), -1, -1, false, -1, {}});
     return static_cast<int>(atoms_.size()) - 1;
   }
   struct Atom {
     int64_t size;
     int parent, first, second;  ///< of the same; parts, major first, -1: none
     bool whole;
+    int whole_for;  ///< the node that needs it so
     AxisList axes;
   };
   Atom& operator[](int id) { return atoms_[static_cast<size_t>(root(id))]; }
@@ -40,12 +42,13 @@ class Atoms {
     out.insert(out.end(), rest.begin(), rest.end());
     return out;
   }
-  void mark_whole(int id) {
-    for (int leaf : leaves(id)) (*this)[leaf].whole = true;
+  void mark_whole(int id, int node) {
+    for (int leaf : leaves(id))
+      if (Atom& atom = (*this)[leaf]; !atom.whole) atom.whole = true, atom.whole_for = node;
   }
 
-  /// Says that two rows of atoms are the same elements in the same order.
-  void join(std::vector<int> a, std::vector<int> b) {
+  /// `node` says that two rows of atoms are the same elements in the same order.
+  void join(std::vector<int> a, std::vector<int> b, int node) {
     auto flatten = [&](std::vector<int>& row) {
       std::vector<int> out;
       for (int id : row)
@@ -68,7 +71,7 @@ class Atoms {
       }
     }
     for (const std::vector<int>* rest : {&a, &b})
-      for (int id : *rest) mark_whole(id);
+      for (int id : *rest) mark_whole(id, node);
   }
 
  private:
@@ -77,6 +80,7 @@ class Atoms {
     if (a == b) return;
     Atom &kept = atoms_[static_cast<size_t>(a)], &gone = atoms_[static_cast<size_t>(b)];
     gone.parent = a;
+    if (gone.whole && (!kept.whole || gone.whole_for < kept.whole_for)) kept.whole_for = gone.whole_for;
     kept.whole |= gone.whole;
   }
   void split(int id, int64_t major) {
@@ -85,7 +89,10 @@ class Atoms {
     const int first = make(major), second = make(atom.size / major);
     atoms_[static_cast<size_t>(id)].first = first;
     atoms_[static_cast<size_t>(id)].second = second;
-    (*this)[first].whole = (*this)[second].whole = atom.whole;
+    for (int part : {first, second}) {
+      (*this)[part].whole = atom.whole;
+      (*this)[part].whole_for = atom.whole_for;
+    }
   }
 
   std::vector<Atom> atoms_;
@@ -106,11 +113,10 @@ class Seeding {
   }
 
   ShardSeeds run() {
-    for (const Node& node : graph_.nodes) follow(node);
+    follow_all();
     for (const Node& node : graph_.nodes)
-      for (size_t k = 0; k < node.inputs.size(); ++k)
-        if (const ValueId id = node.inputs[k]; id != no_value && graph_.value(id).constant && is_weight(node, k))
-          cut(id);
+      for (ValueId id : node.inputs)
+        if (id != no_value && graph_.value(id).constant && is_weight(id)) cut(id);
     ShardSeeds out;
     for (const Node& node : graph_.nodes)
       for (ValueId id : node.inputs) {
@@ -120,16 +126,76 @@ class Seeding {
     return out;
   }
 
+  std::map<ValueId, std::string> why_whole(const ShardSeeds& where) {
+    follow_all();
+    std::map<ValueId, std::string> out;
+    for (const Node& node : graph_.nodes)
+      for (ValueId id : node.inputs) {
+        if (id == no_value || !graph_.value(id).constant || out.contains(id) || !is_weight(id)) continue;
+        const auto long_dims = std::count_if(dims(id).begin(), dims(id).end(),
+                                             [&](int dim) { return dim >= 0 && !atoms_.leaves(dim).empty(); });
+        if (long_dims < 2) continue;  // biases and the like follow their weights
+        auto found = where.find(id);
+        const Sharding now = found == where.end() ? Sharding::replicated(dims(id).size()) : found->second;
+        if (const AxisList open = without(now.axes()); !open.empty()) out.emplace(id, obstacles(id, now, open[0]));
+      }
+    return out;
+  }
+
  private:
-  /// Tables of angles are looked up, too, and are too small to be cut: a table of weights has rows that Linears read.
-  bool is_weight(const Node& node, size_t operand) {
-    if (node.op != "plait.Embedding" || operand != 0) return true;
-    const std::vector<int> row = atoms_.leaves(dims(node.inputs[0])[1]);
-    for (const Node& other : graph_.nodes)
-      if (other.op == "plait.Linear")
-        for (int dim : dims(other.inputs[1]))
-          if (dim >= 0 && atoms_.leaves(dim) == row) return true;
-    return false;
+  /// Why no dim of a weight is cut by one axis more.
+  std::string obstacles(ValueId id, const Sharding& now, AxisId axis) {
+    std::vector<std::string> out;
+    for (size_t d = 0; d < dims(id).size(); ++d) {
+      const int dim = dims(id)[d];
+      const std::vector<int> leaves = dim < 0 ? std::vector<int>{} : atoms_.leaves(dim);
+      if (leaves.empty()) continue;
+      const int64_t free = free_size(dim), size = (*graph_.value(id).type.dims)[d].constant(),
+                    parts = mesh_.blocks(now.dims[d]) * mesh_.size(axis);
+      if (const Atoms::Atom& first = atoms_[leaves[0]]; first.whole)
+        out.push_back(cat("dim ", d, ": ", size, " is needed whole by ",
+                          describe(graph_, graph_.nodes[static_cast<size_t>(first.whole_for)])));
+      else if (free % parts)
+        out.push_back(free == size ? cat("dim ", d, ": ", size, " is no multiple of ", parts)
+                                   : cat("dim ", d, ": ", size, " is ", free, " parts, no multiple of ", parts));
+      else return "the seeds leave it so";
+    }
+    return join(out, "; ");
+  }
+
+  /// The axes that are to cut, but for those that do.
+  AxisList without(const AxisList& used) const {
+    AxisList out;
+    for (AxisId axis : axes_)
+      if (std::find(used.begin(), used.end(), axis) == used.end()) out.push_back(axis);
+    return out;
+  }
+
+  void follow_all() {
+    for (now_ = 0; now_ < static_cast<int>(graph_.nodes.size()); ++now_)
+      follow(graph_.nodes[static_cast<size_t>(now_)]);
+    for (int dim : feature_dims_)
+      if (dim >= 0 && !atoms_.leaves(dim).empty()) features_.insert(atoms_.leaves(dim));
+  }
+
+  /// Tables of angles, slopes and the like are constants, too, and too small to be cut: a weight has a dim of features, as
+  /// the constants have them that products run over.
+  void find_features(const Node& node, const DimsRule& rule) {
+    for (const FactorUse& use : factors(rule)) {
+      if (!use.contracted()) continue;
+      std::vector<ValueId> multiplied;
+      for (size_t k = 0; k < rule.operands.size(); ++k)
+        for (const RuleDim& dim : rule.operands[k].dims)
+          for (const Factor& factor : dim.factors)
+            if (factor.name == use.factor.name) multiplied.push_back(node.inputs[k]);
+      if (multiplied.size() < 2) continue;
+      for (ValueId id : multiplied)
+        if (graph_.value(id).constant) feature_dims_.insert(feature_dims_.end(), dims(id).begin(), dims(id).end());
+    }
+  }
+  bool is_weight(ValueId id) {
+    return std::any_of(dims(id).begin(), dims(id).end(),
+                       [&](int dim) { return dim >= 0 && features_.contains(atoms_.leaves(dim)); });
   }
 
   const std::vector<int>& dims(ValueId id) const { return dims_[static_cast<size_t>(id)]; }
@@ -137,30 +203,22 @@ class Seeding {
   void mark_whole(ValueId id) {
     if (id == no_value) return;
     for (int atom : dims(id))
-      if (atom >= 0) atoms_.mark_whole(atom);
-  }
-
-  std::vector<Type> types(const std::vector<ValueId>& ids) const {
-    std::vector<Type> out;
-    for (ValueId id : ids) out.push_back(id == no_value ? Type{} : graph_.value(id).type);
-    return out;
+      if (atom >= 0) atoms_.mark_whole(atom, now_);
   }
 
   void follow(const Node& node) {
-    const OpSchema* schema = ops_.find(node.op);
-    const std::vector<Type> in = types(node.inputs), out = types(node.outputs);
-    std::optional<DimsRule> rule;
-    if (schema && node.bodies.empty() && node.op != "plait.State") rule = rule_of(*schema, node, in, out);
-    if (!rule) {
-      if (node.op == "plait.State") return;  // it is wherever its readers want it
+    if (node.op == "plait.State") return;  // it is wherever its readers want it
+    const std::optional<NodeRule> found = rule_of(graph_, ops_, node);
+    if (!found) {
       for (ValueId id : node.inputs) mark_whole(id);
       for (ValueId id : node.outputs) mark_whole(id);
       return;
     }
-    const FactorSizes sizes = factor_sizes(*rule, dims_list(in), dims_list(out), schema);
+    const auto& [rule, sizes] = *found;
     std::map<std::string, int, std::less<>> factors;
-    for (size_t k = 0; k < rule->operands.size(); ++k) tensor(rule->operands[k], node.inputs[k], sizes, factors);
-    for (size_t k = 0; k < rule->results.size(); ++k) tensor(rule->results[k], node.outputs[k], sizes, factors);
+    for (size_t k = 0; k < rule.operands.size(); ++k) tensor(rule.operands[k], node.inputs[k], sizes, factors);
+    for (size_t k = 0; k < rule.results.size(); ++k) tensor(rule.results[k], node.outputs[k], sizes, factors);
+    find_features(node, rule);
   }
 
   void tensor(const RuleTensor& rule, ValueId id, const FactorSizes& sizes,
@@ -181,12 +239,12 @@ class Seeding {
         parts.push_back(made->second);
       }
       if (!known) {
-        atoms_.mark_whole(atom);
+        atoms_.mark_whole(atom, now_);
         continue;
       }
-      atoms_.join({atom}, parts);
+      atoms_.join({atom}, parts, now_);
       for (const Factor& factor : rule.dims[d].factors)
-        if (factor.whole || factor.fixed) atoms_.mark_whole(factors.find(factor.name)->second);
+        if (factor.whole || factor.fixed) atoms_.mark_whole(factors.find(factor.name)->second, now_);
     }
   }
 
@@ -219,10 +277,7 @@ class Seeding {
   /// Gives the atoms of the weight's longest dim that may be cut what axes the weight has not yet.
   void cut(ValueId id) {
     if (dims(id).size() < 2) return;  // biases and the like follow their weights
-    const AxisList used = sharding_of(id).axes();
-    AxisList open;
-    for (AxisId axis : axes_)
-      if (std::find(used.begin(), used.end(), axis) == used.end()) open.push_back(axis);
+    AxisList open = without(sharding_of(id).axes());
     int best = -1;
     int64_t most = 1;
     for (size_t d = 0; d < dims(id).size(); ++d) {
@@ -268,7 +323,10 @@ class Seeding {
   const AxisList axes_;
   const Recipe recipe_;
   Atoms atoms_;
+  int now_ = 0;                         ///< the node that is followed
   std::vector<std::vector<int>> dims_;  ///< of each value; -1 for a size that is no number
+  std::vector<int> feature_dims_;
+  std::set<std::vector<int>> features_;  ///< the same by their atoms
 };
 
 }  // namespace
@@ -278,16 +336,9 @@ ShardSeeds recipe_seeds(const Graph& graph, const OpSet& ops, const Mesh& mesh, 
   return Seeding(graph, ops, mesh, axes, recipe).run();
 }
 
-ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const std::string> texts) {
-  Recipe recipe = Recipe::tensor;
-  for (const std::string& text : texts) {
-    if (text == "tensor") recipe = Recipe::tensor;
-    else if (text == "expert") recipe = Recipe::expert;
-    else
-      throw Error(Code::invalid_argument, cat("seeds are ", quote(text), ", which is no recipe"),
-                  "the recipes are tensor, expert");
-  }
-  return recipe_seeds(graph, ops, mesh, mesh.parts("tensor"), recipe);
+std::map<ValueId, std::string> why_whole(const Graph& graph, const OpSet& ops, const Mesh& mesh,
+                                         std::span<const AxisId> axes, const ShardSeeds& where) {
+  return Seeding(graph, ops, mesh, axes, Recipe::tensor).why_whole(where);
 }
 
 }  // namespace plait

@@ -1,7 +1,7 @@
 // Every fixture on a mesh, through the public interface: the logits and greedy tokens of one rank, and those of a batch.
 //
 // usage: meshes FIXTURES [--zoo] MESH...      --zoo: with one of every export, too. Ranks are threads; or under mpirun
-// processes, as many as each MESH has ranks.
+// processes, as many as each MESH has ranks. A MESH may have seeds behind it: tensor=2+sequence.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -23,9 +23,12 @@ using plait_api::Request;
 using plait_api::World;
 using Ids = std::vector<int32_t>;
 
-Options options(const std::string& mesh) {
+Options options(const std::string& text) {
   Options out;
-  out.set("threads", 1).set("cache_bytes", "8M").set("mesh", mesh).set("dtype", "f32").set("page_tokens", 16);
+  const size_t plus = text.find('+');
+  if (plus != std::string::npos) out.set("seeds", text.substr(plus + 1));
+  out.set("mesh", text.substr(0, plus));
+  out.set("threads", 1).set("cache_bytes", "8M").set("dtype", "f32").set("page_tokens", 16);
   out.set("temperature", "0").set("max_tokens", 8).set("ignore_eos", "true").set("step_tokens", 48);
   return out;
 }

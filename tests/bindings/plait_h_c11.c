@@ -65,6 +65,7 @@ static void test_nulls(void) {
   STATUS(PLAIT_NOT_FOUND, plait_model_open_memory(NULL, NULL, 0, NULL, &model));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_model_info(NULL, &tensor));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_model_dump(NULL, "raise", &tensor));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_model_plan(NULL, NULL, &tensor));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_log_next(NULL, NULL, &tensor));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_options_create(NULL));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_options_set(NULL, "seed", "1", -1));
@@ -177,6 +178,30 @@ static void test_tensors(void) {
   STATUS(PLAIT_INVALID_ARGUMENT, plait_tensor_copy(PLAIT_F32, negative, 2, NULL, 0, &tensor));
 }
 
+/* What a mesh would make of it: one rank where none is asked for. */
+static void test_plan(plait_model* model) {
+  plait_tensor* text = NULL;
+  OK(plait_model_plan(model, NULL, &text));
+  CHECK(strstr(plait_tensor_text(text), "\"ranks\": 1,") && !strstr(plait_tensor_text(text), "all_reduce"));
+  OK(plait_tensor_release(text));
+  plait_options* options = NULL;
+  OK(plait_options_create(&options));
+  OK(plait_options_set(options, "mesh", "tensor=2", -1));
+  OK(plait_model_plan(model, options, &text));
+  CHECK(strstr(plait_tensor_text(text), "\"ranks\": 2,") && strstr(plait_tensor_text(text), "\"all_reduce\": 7"));
+  OK(plait_tensor_release(text));
+  OK(plait_options_set(options, "seeds", "*.up_proj.weight=[-, -]", -1));
+  OK(plait_options_set(options, "seeds", "search", -1));
+  OK(plait_model_plan(model, options, &text));
+  OK(plait_tensor_release(text));
+  OK(plait_options_set(options, "seeds", "dance", -1));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_model_plan(model, options, &text));
+  CHECK(strstr(plait_last_hint(), "tensor, expert, data, search") && !text);
+  OK(plait_options_set(options, "isa", "reference", -1));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_model_plan(model, options, &text));
+  OK(plait_options_release(options));
+}
+
 static void test_opening(void) {
   plait_model* model = NULL;
   STATUS(PLAIT_NOT_FOUND, plait_model_open("/no/such/model", NULL, &model));
@@ -193,6 +218,7 @@ static void test_opening(void) {
   OK(plait_tensor_release(text));
   STATUS(PLAIT_NOT_FOUND, plait_model_dump(model, "dance", &text));
   CHECK(strstr(plait_last_hint(), "raise") && !text);
+  test_plan(model);
   OK(plait_model_release(model));
 }
 

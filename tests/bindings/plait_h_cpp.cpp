@@ -442,6 +442,7 @@ int main(int count, char** words) {
       test(generator);
     }
     test_overload(model);
+    CHECK(model.plan(Options().set("mesh", "tensor=4")).find("\"mesh\": \"tensor=4\"") != std::string::npos);
     test_statistics();
     test_memory();
     test_background();

@@ -19,9 +19,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-CompileOptions on_mesh(const std::string& mesh, DType dtype = DType::f32) {
+/// "tensor=2 sequence": a mesh, and seeds.
+CompileOptions on_mesh(const std::string& text, DType dtype = DType::f32) {
   CompileOptions out = World::get().options(dtype);
-  out.mesh = Mesh::parse(mesh);
+  out.seeds = split(text, ' ');
+  out.mesh = Mesh::parse(out.seeds[0]);
+  out.seeds.erase(out.seeds.begin());
   return out;
 }
 
@@ -123,7 +126,8 @@ TEST_P(OnMesh, ConversationsMoveBetweenMeshes) {
 
 INSTANTIATE_TEST_SUITE_P(All, OnMesh,
                          testing::Combine(testing::Values("gpt2-optimum18", "llama-standard23", "gemma3-standard23"),
-                                          testing::Values("tensor=2", "tensor=3", "data=2", "data=2,tensor=2")),
+                                          testing::Values("tensor=2", "tensor=4", "data=2", "data=2,tensor=2",
+                                                          "tensor=2 sequence", "data=2,tensor=2 sequence")),
                          [](const auto& info) {
                            std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
                            std::replace_if(
@@ -155,6 +159,7 @@ TEST(Mesh, RequestsAreRefusedWithNumbers) {
   };
   const Graph llama = fixture_graph("llama-standard23");
   EXPECT_NE(message(llama, on_mesh("pipeline=2")).find("pipeline"), std::string::npos);
+  EXPECT_NE(message(fixture_graph("gpt2-optimum18"), on_mesh("tensor=3")).find("cuts no weight"), std::string::npos);
   CompileOptions plain = on_mesh("tensor=2");
   plain.off = {"raise"};
   EXPECT_NE(message(llama, plain).find("only a recognised decoder"), std::string::npos);

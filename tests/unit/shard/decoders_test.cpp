@@ -5,8 +5,8 @@
 
 #include "core/base/text.h"
 #include "core/graph/infer.h"
+#include "tests/unit/shard/families.h"
 #include "tests/unit/shard/lockstep.h"
-#include "tests/unit/zoo.h"
 
 namespace plait::test {
 namespace {
@@ -19,8 +19,7 @@ struct Sharded {
 Sharded sharded(Raised raised, const Mesh& mesh, Recipe recipe = Recipe::tensor) {
   Sharded out;
   const OpSet& ops = World::get().ops;
-  for (const auto& [name, typical] : {std::pair("t", 16), std::pair("r", 4)})
-    if (auto id = raised.graph.symbols.find(name)) raised.graph.symbols[*id].typical = typical;
+  set_typical_step(raised.graph);
   const ShardSeeds seeds = recipe_seeds(raised.graph, ops, mesh, mesh.parts("tensor"), recipe);
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
     Graph graph = raised.graph;
@@ -71,17 +70,6 @@ TEST(Shard, FixturesEqualTheWhole) {
     ASSERT_TRUE(one.decoder.recognised);
     for (const char* mesh : {"tensor=2", "tensor=3", "tensor=4", "tensor=6"}) expect_equals_whole(one, mesh);
   }
-}
-
-/// One export of each family: the first that is recognised; of f32 weights, or of quantised ones.
-std::vector<ZooModel> families(bool exact = true) {
-  std::map<std::string, ZooModel> out;
-  for (const ZooModel& model : zoo())
-    if (model.plain.empty() && model.exact == exact && model.name.find("nocache") == std::string::npos)
-      out.try_emplace(model.family, model);
-  std::vector<ZooModel> list;
-  for (auto& [family, model] : out) list.push_back(model);
-  return list;
 }
 
 class ShardedFamily : public testing::TestWithParam<ZooModel> {};

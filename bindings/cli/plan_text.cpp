@@ -1,0 +1,109 @@
+// The plan of a mesh as tables of text.
+#include <nlohmann/json.hpp>
+
+#include "bindings/cli/common.h"
+#include "bindings/cli/plan.h"
+#include "bindings/cli/plan_kinds.h"
+
+namespace plait::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string indented(const std::string& text) {
+  std::string out;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin) + 1;
+    out += "  " + text.substr(begin, end - begin);
+    begin = end;
+  }
+  return out;
+}
+
+std::string summary(const Json& plan) {
+  const Json& totals = plan.at("totals");
+  auto bytes = [&](const std::string& name) { return rounded(totals.at(name).get<double>(), "B"); };
+  Rows rows{{"mesh", plan_mesh(plan)},
+            {"seeds", joined(plan.at("seeds"), ", ")},
+            {"a token", plan_counts(plan) + "; each rank sends " + bytes("bytes_per_token")},
+            {"weights", bytes("rank_weight_bytes") + " a rank, " + bytes("all_ranks_weight_bytes") + " on all, of " +
+                            bytes("weight_bytes")}};
+  for (const auto& [name, key] :
+       {std::pair("cache", "cache_bytes_per_token"), std::pair("states", "state_bytes_per_sequence")}) {
+    const std::string one = key;
+    if (totals.at(one) == 0) continue;
+    rows.push_back({name, bytes("rank_" + one) + " a rank, " + bytes("all_ranks_" + one) + " on all, of " +
+                              bytes(one) + (one.front() == 'c' ? " a token" : " a sequence")});
+  }
+  return columns(rows);
+}
+
+std::string part_text(const Json& part, const std::string& title) {
+  std::string out = "\n" + title + "\n";
+  Rows weights{{"WEIGHT", "TYPE", "CUT", "A RANK", "READ BY"}};
+  for (const Json& one : part.at("weights"))
+    weights.push_back({one.at("name").get<std::string>() + (one.at("copy").get<bool>()     ? " (again)"
+                                                            : one.at("shared").get<bool>() ? " (shared)"
+                                                                                           : ""),
+                       one.at("type"), one.at("cut"), rounded(one.at("rank_bytes").get<double>(), "B"),
+                       one.at("node")});
+  if (weights.size() > 1) out += indented(columns(weights));
+  Rows moved{{"COLLECTIVE", "HELD BEFORE", "A TOKEN", "WHAT, AND FOR WHOM"}};
+  for (const Json& one : part.at("collectives"))
+    moved.push_back({one.at("kind").get<std::string>() + " " + one.at("axes").get<std::string>(), one.at("held"),
+                     rounded(one.at("bytes").get<double>(), "B"),
+                     one.at("what").get<std::string>() + ", for " + one.at("for").get<std::string>()});
+  if (moved.size() > 1) out += indented(columns(moved));
+  return out;
+}
+
+/// Why weights are not cut by all of tensor.
+std::string whole_text(const std::vector<PlanKind>& kinds) {
+  Rows rows{{"WEIGHT", "TYPE", "BYTES", "WHY"}};
+  for (const PlanKind& kind : kinds)
+    for (const Json& one : kind.first->at("weights"))
+      if (const std::string why = one.at("whole"); !why.empty() && !one.at("copy").get<bool>())
+        rows.push_back({one.at("name"), one.at("type"), rounded(one.at("bytes").get<double>(), "B"), why});
+  return rows.size() > 1 ? "\nnot cut by all of tensor\n" + indented(columns(rows)) : std::string();
+}
+
+/// Where something is moved though there were other ways.
+std::string choices_text(const Json& plan, const std::vector<PlanKind>& kinds) {
+  Rows rows{{"NODE", "CUT", "BYTES", "OTHER WAYS"}};
+  for (const PlanKind& kind : kinds)
+    for (const Json& choice : kind.first->at("choices")) {
+      std::string cut, others;
+      double bytes = 0;
+      for (const Json& way : choice.at("ways")) {
+        if (way.at("chosen").get<bool>()) {
+          cut = way.at("cut");
+          bytes = way.at("bytes");
+        } else {
+          others += (others.empty() ? "" : ", ") + way.at("cut").get<std::string>() + " " +
+                    rounded(way.at("bytes").get<double>(), "B");
+        }
+      }
+      if (bytes > 0) rows.push_back({choice.at("node"), cut, rounded(bytes, "B"), others});
+    }
+  if (rows.size() == 1) return {};
+  const Json& step = plan.at("priced_at");
+  return "\nwhat is moved where there were other ways (bytes of a step of " + step.at("tokens").dump() + " tokens, " +
+         step.at("rows").dump() + " of them read)\n" + indented(columns(rows));
+}
+
+}  // namespace
+
+std::string plan_text(const Json& plan) {
+  std::string out = summary(plan);
+  const std::vector<PlanKind> kinds = plan_kinds(plan);
+  for (const PlanKind& kind : kinds) out += part_text(*kind.first, kind.title);
+  out += whole_text(kinds);
+  if (!plan.at("unruled").empty()) {
+    out += "\nget whole operands\n";
+    for (const Json& node : plan.at("unruled")) out += "  " + node.get<std::string>() + "\n";
+  }
+  return out + choices_text(plan, kinds);
+}
+
+}  // namespace plait::cli

@@ -1,0 +1,173 @@
+// What users write about where weights live: recipes by name, and patterns over the names of weights.
+#include <algorithm>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/passes/evaluate.h"
+#include "core/passes/shard_search.h"
+
+namespace plait {
+namespace {
+
+/// How many letters have to be changed, added or left out until `name` fits `pattern`, in which "*" stands for any letters
+/// and "?" for one; 0: it fits (Levenshtein's distance, with a star that costs nothing).
+size_t distance(std::string_view pattern, std::string_view name) {
+  std::vector<size_t> row(name.size() + 1);
+  for (size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (char letter : pattern) {
+    size_t before = row[0];  // of the row above, one to the left
+    row[0] += letter == '*' ? 0 : 1;
+    for (size_t j = 1; j < row.size(); ++j) {
+      const size_t above = row[j];
+      if (letter == '*') row[j] = std::min(above, row[j - 1]);
+      else row[j] = std::min({before + (letter == '?' || letter == name[j - 1] ? 0 : 1), above + 1, row[j - 1] + 1});
+      before = above;
+    }
+  }
+  return row.back();
+}
+
+/// What a weight is called: as a value, and in the file, where it may be stacked of several tensors.
+void add_names(const Constant& constant, std::set<std::string>& out) {
+  if (!constant.initializer.empty()) out.insert(constant.initializer);
+  for (const Constant& part : constant.parts) add_names(part, out);
+}
+
+class Overrides {
+ public:
+  Overrides(const Graph& graph, const Mesh& mesh) : graph_(graph), mesh_(mesh) {
+    for (const Node& node : graph.nodes)
+      for (ValueId id : node.inputs) {
+        if (id == no_value || !graph.value(id).constant || names_.contains(id)) continue;
+        std::set<std::string>& names = names_[id];
+        if (!graph.value(id).name.empty()) names.insert(graph.value(id).name);
+        add_names(*graph.value(id).constant, names);
+      }
+  }
+
+  void apply(const std::string& text, ShardSeeds& seeds) const {
+    const size_t equals = text.rfind('=');
+    const std::string pattern(trimmed(std::string_view(text).substr(0, equals)));
+    const Sharding sharding = parse(text, std::string_view(text).substr(equals + 1));
+    std::set<size_t> ranks;
+    bool fits = false;
+    for (const auto& [id, names] : names_) {
+      if (std::none_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return distance(pattern, name) == 0; }))
+        continue;
+      const Type& type = graph_.value(id).type;
+      ranks.insert(type.dims->size());
+      if (type.dims->size() != sharding.dims.size()) continue;
+      check(text, *names.begin(), type, sharding);
+      seeds[id] = sharding;
+      fits = true;
+    }
+    if (ranks.empty()) throw nothing_fits(text, pattern);
+    if (!fits)
+      throw Error(Code::invalid_argument,
+                  cat("seeds ", quote(text), " have ", sharding.dims.size(), " dimensions, but the weights that fit ",
+                      quote(pattern), " have ", *ranks.begin(),
+                      ranks.size() > 1 ? cat(" to ", *ranks.rbegin()) : std::string()),
+                  "write one entry a dimension, \"-\" for one that is not cut");
+  }
+
+ private:
+  Sharding parse(const std::string& text, std::string_view written) const {
+    Sharding out;
+    try {
+      out = parse_sharding(written, mesh_);
+    } catch (const Error& error) {
+      throw Error(error.code(), cat("seeds ", quote(text), ": ", error.message()),
+                  error.hint().empty() ? cat("the mesh is ", quote(mesh_.text())) : error.hint());
+    }
+    const AxisList tensor = mesh_.parts("tensor");
+    for (AxisId axis : out.axes())
+      if (std::find(tensor.begin(), tensor.end(), axis) == tensor.end())
+        throw Error(Code::invalid_argument,
+                    cat("seeds ", quote(text), " cut weights along ", mesh_.text({&axis, 1}),
+                        ", whose ranks work on different requests"),
+                    "weights are cut along the axis tensor");
+    if (!out.pending.empty())
+      throw Error(Code::invalid_argument, cat("seeds ", quote(text), ": a weight owes no sum"),
+                  "write the brackets alone");
+    return out;
+  }
+
+  void check(const std::string& text, const std::string& name, const Type& type, const Sharding& sharding) const {
+    for (size_t d = 0; d < sharding.dims.size(); ++d)
+      if (const int64_t parts = mesh_.blocks(sharding.dims[d]); !divides((*type.dims)[d], parts))
+        throw Error(Code::invalid_argument,
+                    cat("seeds ", quote(text), " cut dimension ", d, " of ", quote(name), " into ", parts,
+                        " parts, but its sizes are ", plait::text(*type.dims, graph_.symbols)),
+                    "a part of an axis cuts it into fewer: tensor=4 is tensor.0 and tensor.1, of 2 each");
+  }
+
+  Error nothing_fits(const std::string& text, const std::string& pattern) const {
+    std::set<std::pair<size_t, std::string>> near;
+    for (const auto& [id, names] : names_)
+      for (const std::string& name : names) near.emplace(distance(pattern, name), name);
+    std::vector<std::string> most;
+    for (const auto& [letters, name] : near)
+      if (most.size() < 3) most.push_back(quote(name));
+    return {Code::invalid_argument, cat("seeds ", quote(text), ": no weight's name fits ", quote(pattern)),
+            cat("names that are near: ", join(most, ", "))};
+  }
+
+  const Graph& graph_;
+  const Mesh& mesh_;
+  std::map<ValueId, std::set<std::string>> names_;
+};
+
+constexpr std::string_view recipes[] = {"tensor", "expert", "data", "search"}, sequence = "sequence";
+
+}  // namespace
+
+ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const std::string> texts) {
+  std::string recipe;
+  const Overrides overrides(graph, mesh);
+  ShardSeeds given;
+  for (const std::string& text : texts) {
+    if (text == sequence) continue;  // says nothing of weights
+    if (std::find(std::begin(recipes), std::end(recipes), text) != std::end(recipes)) {
+      if (!recipe.empty() && recipe != text)
+        throw Error(Code::invalid_argument, cat("seeds name two recipes, ", recipe, " and ", text), "name one");
+      recipe = text;
+    } else if (text.find('=') != std::string::npos) {
+      overrides.apply(text, given);
+    } else {
+      throw Error(
+          Code::invalid_argument, cat("seeds are ", quote(text), ", which is no recipe"),
+          "write tensor, expert, data, search, sequence, or PATTERN=SHARDING: \"*.q_proj.weight=[tensor, -]\"");
+    }
+  }
+  if (recipe.empty()) recipe = "tensor";
+  const AxisList axes = mesh.parts("tensor");
+  ShardSeeds out = given;
+  if (recipe == "search") {
+    out = search_seeds(graph, ops, mesh, given).seeds;
+  } else if (recipe != "data") {
+    out.merge(recipe_seeds(graph, ops, mesh, axes, recipe == "expert" ? Recipe::expert : Recipe::tensor));
+  }
+  const bool cuts = std::any_of(out.begin(), out.end(), [](const auto& one) { return !one.second.is_replicated(); });
+  if (!cuts && !axes.empty() && recipe != "search")
+    throw Error(Code::invalid_argument,
+                cat("on the mesh ", quote(mesh.text()), " the recipe ", recipe, " cuts no weight: each of the ",
+                    mesh.blocks(axes), " ranks along tensor would do the same work"),
+                recipe == "data" ? "data needs no axis tensor: --mesh data=N"
+                                 : "take fewer ranks, or data=N, which shares requests out");
+  return out;
+}
+
+AxisList sequence_axes(Graph& graph, const Mesh& mesh, std::span<const std::string> texts) {
+  const AxisList axes = mesh.parts("tensor");
+  const auto tokens = graph.symbols.find("t");
+  if (axes.empty() || !tokens || std::find(texts.begin(), texts.end(), sequence) == texts.end()) return {};
+  const int64_t ranks = mesh.blocks(axes);
+  substitute(graph, *tokens, Dim(ranks) * Dim::symbol(*tokens));
+  Symbol& symbol = graph.symbols[*tokens];
+  symbol.typical = std::max<int64_t>(symbol.typical / ranks, 1);
+  return axes;
+}
+
+}  // namespace plait
