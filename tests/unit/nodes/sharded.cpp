@@ -35,7 +35,7 @@ std::vector<Tensor> evaluate(const Whole& whole, const Node& node, const std::ve
   std::vector<OutputType> outputs;
   for (const auto& [dtype, shape] : types) outputs.push_back({dtype, shape});
   KernelStatus status;
-  std::vector<Tensor> out = run_op(whole.kernels, node.op, node.attributes, inputs, outputs, 2, &status);
+  std::vector<Tensor> out = run_op(whole.kernels, node.op, node.attributes, inputs, outputs, 1, &status);
   if (status.code != KernelCode::ok)
     throw Error(Code::invalid_argument, cat(node.op, " refuses operand ", status.slot, ", value ", status.value));
   return out;
