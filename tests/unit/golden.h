@@ -18,8 +18,20 @@ inline std::string golden(const std::string& path) {
 
 /// The file holds this text; with PLAIT_WRITE_DOCS in the environment it does afterwards.
 inline void expect_golden(const std::string& path, const std::string& text, const std::string& suite) {
-  if (std::getenv("PLAIT_WRITE_DOCS")) std::ofstream(PLAIT_SOURCE_DIR "/" + path) << text;
-  else EXPECT_TRUE(golden(path) == text) << path << " is stale: PLAIT_WRITE_DOCS=1 ./run test " << suite;
+  if (std::getenv("PLAIT_WRITE_DOCS")) {
+    std::ofstream(PLAIT_SOURCE_DIR "/" + path) << text;
+    return;
+  }
+  std::istringstream is(text), was(golden(path));
+  for (int line = 1; is || was; ++line) {
+    std::string now, before;
+    std::getline(is, now);
+    std::getline(was, before);
+    if (now == before) continue;
+    ADD_FAILURE() << path << ":" << line << " says\n  " << before << "\nand it is\n  " << now
+                  << "\nIf that is right: PLAIT_WRITE_DOCS=1 ./run test " << suite;
+    return;
+  }
 }
 
 }  // namespace plait::test
