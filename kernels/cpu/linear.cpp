@@ -266,7 +266,7 @@ std::shared_ptr<const KernelState> prepare_linear(const NodeInfo& node) {
 std::shared_ptr<const KernelState> prepare_gated(const NodeInfo& node) {
   auto state = std::make_shared<GateState>();
   read_attributes(node, *state);
-  state->activation = activation_named(node.op, node.attributes.string("activation", "identity"));
+  state->activation = activation_named(node.op, node.attributes.string("activation", "silu"));
   return state;
 }
 

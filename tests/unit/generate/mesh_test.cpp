@@ -124,6 +124,32 @@ TEST_P(OnMesh, ConversationsMoveBetweenMeshes) {
   EXPECT_LT(relative_error(feed(*spread, *fork, more, 24), expected), 1e-4);
 }
 
+/// A fork's half-full page is copied, on every rank, before either writes to it.
+TEST_P(OnMesh, ForksWriteToPagesOfTheirOwn) {
+  const auto [name, mesh] = GetParam();
+  const Graph graph = fixture_graph(name);
+  const std::vector<int32_t> ids = some_ids(21), turns[] = {some_ids(9, 5), some_ids(9, 77)};
+  auto spread = make_engine(graph, on_mesh(mesh), one_thread());
+  std::vector<float> expected[2];
+  for (size_t i : {0, 1}) {
+    auto alone = spread->open({}, 0);
+    feed(*spread, *alone, ids, 24);
+    expected[i] = feed(*spread, *alone, turns[i], 24);
+  }
+  auto first = spread->open({}, 0);
+  feed(*spread, *first, ids, 24);
+  auto second = spread->fork(*first);
+  std::vector<float> got[2];
+  for (size_t at = 0; at < turns[0].size(); ++at) {  // in one step, token by token
+    ASSERT_TRUE(spread->reserve(*first, 1) && spread->reserve(*second, 1));
+    Feed feeds[] = {{first.get(), std::span(turns[0]).subspan(at, 1), 1, {}, {}},
+                    {second.get(), std::span(turns[1]).subspan(at, 1), 1, {}, {}}};
+    spread->step(feeds);
+    for (size_t i : {0, 1}) got[i].insert(got[i].end(), feeds[i].logits.begin(), feeds[i].logits.end());
+  }
+  for (size_t i : {0, 1}) EXPECT_EQ(got[i], expected[i]) << "branch " << i;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, OnMesh,
                          testing::Combine(testing::Values("gpt2-optimum18", "llama-standard23", "gemma3-standard23"),
                                           testing::Values("tensor=2", "tensor=4", "data=2", "data=2,tensor=2",

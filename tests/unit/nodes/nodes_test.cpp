@@ -12,6 +12,7 @@
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
 #include "kernels/reference/numbers.h"
+#include "tests/unit/golden.h"
 #include "tests/unit/models.h"
 #include "tests/unit/nodes/cases.h"
 #include "tests/unit/nodes/table.h"
@@ -126,14 +127,10 @@ TEST(NodeCases, AreThere) {
 
 TEST(OpsTable, IsWhatTheSchemaSays) {
   const OpSet& ops = World::get().ops;
-  std::string path = cat(PLAIT_SOURCE_DIR, "/docs/ops.md");
-  std::stringstream committed;
-  committed << std::ifstream(path).rdbuf();
   // Without the cases at hand their numbers are taken from the page.
-  CaseCounts counts = case_names().empty() ? counts_in(committed.str()) : count_cases(plainly());
+  CaseCounts counts = case_names().empty() ? counts_in(golden("docs/ops.md")) : count_cases(plainly());
   std::string table = ops_table(ops, counts);
-  if (std::getenv("PLAIT_WRITE_DOCS")) std::ofstream(path) << table;
-  else EXPECT_TRUE(committed.str() == table) << path << " is stale: PLAIT_WRITE_DOCS=1 ./run test unit.nodes";
+  expect_golden("docs/ops.md", table, "unit.nodes");
   EXPECT_EQ(ops_table(ops, counts_in(table)), table);
 }
 

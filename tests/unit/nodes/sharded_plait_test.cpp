@@ -6,7 +6,8 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "tests/unit/nodes/sharded.h"
+#include "tests/unit/golden.h"
+#include "tests/unit/nodes/mutations.h"
 
 namespace plait::test {
 namespace {
@@ -215,9 +216,12 @@ const std::vector<Instance> instances{
      {"g", "r"}},
 };
 
-class PlaitOps : public testing::TestWithParam<Instance> {};
+const std::vector<const char*> meshes{"tensor=2", "data=2,tensor=2", "tensor=3", "tensor=8"};
+constexpr double slack = 2e-5;
 
-TEST_P(PlaitOps, EqualTheWhole) {
+class EachPlaitOp : public testing::TestWithParam<Instance> {};
+
+TEST_P(EachPlaitOp, EqualTheWhole) {
   const Instance& instance = GetParam();
   const Made made = make(instance);
   static const KernelTable reference = [] {
@@ -226,20 +230,37 @@ TEST_P(PlaitOps, EqualTheWhole) {
     return out;
   }();
   for (const KernelTable* kernels : {&reference, &World::get().kernels}) {
-    std::set<std::string> cut;
-    int placements = 0;
-    for (const char* mesh : {"tensor=2", "data=2,tensor=2", "tensor=3", "tensor=8"}) {
-      Tried tried = expect_sharded_equals_whole(*kernels, made.node, made.operands, Mesh::parse(mesh), 2e-5);
-      cut.merge(tried.factors);
-      placements += tried.placements;
-    }
-    EXPECT_GT(placements, 2);
-    for (const std::string& factor : instance.cut) EXPECT_TRUE(cut.contains(factor)) << factor << " was never cut";
+    Tried tried;
+    for (const char* mesh : meshes)
+      tried.add(expect_sharded_equals_whole(*kernels, made.node, made.operands, Mesh::parse(mesh), slack));
+    EXPECT_GT(tried.placements, 2);
+    for (const std::string& factor : instance.cut)
+      EXPECT_TRUE(tried.factors.contains(factor)) << factor << " was never cut";
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sharded, PlaitOps, testing::ValuesIn(instances),
+INSTANTIATE_TEST_SUITE_P(Sharded, EachPlaitOp, testing::ValuesIn(instances),
                          [](const auto& info) { return info.param.name; });
+
+TEST(PlaitOps, AllowWhatTheyDid) {
+  std::map<std::string, Tried> tried;
+  for (const Instance& instance : instances) {
+    const Made made = make(instance);
+    for (const char* mesh : meshes)
+      tried[instance.name].add(
+          expect_sharded_equals_whole(World::get().kernels, made.node, made.operands, Mesh::parse(mesh), slack));
+  }
+  expect_golden("tests/unit/nodes/goldens/plait_placements.golden", counts_text(tried), "unit.nodes");
+}
+
+TEST(PlaitOps, NoticeWhatARuleLacks) {
+  Mutants mutants;
+  for (const Instance& instance : instances) {
+    const Made made = make(instance);
+    mutants.run(World::get().kernels, made.node, made.operands, {"tensor=2", "tensor=3"}, slack);
+  }
+  expect_golden("tests/unit/nodes/goldens/plait_survivors.golden", mutants.survivors(), "unit.nodes");
+}
 
 }  // namespace
 }  // namespace plait::test

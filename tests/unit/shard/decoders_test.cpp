@@ -16,10 +16,13 @@ struct Sharded {
   ShardPlan plan;
 };
 
-Sharded sharded(Raised raised, const Mesh& mesh, Recipe recipe = Recipe::tensor) {
+/// Places are chosen for a step of the usual size, or as `typical` says of its symbols.
+Sharded sharded(Raised raised, const Mesh& mesh, Recipe recipe = Recipe::tensor,
+                const std::map<std::string, int64_t>& typical = {}) {
   Sharded out;
   const OpSet& ops = World::get().ops;
   set_typical_step(raised.graph);
+  for (const auto& [name, size] : typical) raised.graph.symbols[*raised.graph.symbols.find(name)].typical = size;
   const ShardSeeds seeds = recipe_seeds(raised.graph, ops, mesh, mesh.parts("tensor"), recipe);
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
     Graph graph = raised.graph;
@@ -80,6 +83,48 @@ TEST_P(ShardedFamily, EqualsTheWhole) {
   // Gemma 4's weights make much of little: its logits differ by 5e-4 of the largest between instruction sets.
   const double tolerance = GetParam().family == "gemma4" ? 1e-3 : 2e-5;
   for (const char* mesh : {"tensor=2", "tensor=4"}) expect_equals_whole(one, mesh, tolerance);
+}
+
+/// What is paid where depends on how many tokens a step is expected to have; what comes out does not.
+TEST(Shard, StepsOfAnySizeEqualTheWhole) {
+  const Mesh mesh = Mesh::parse("tensor=4");
+  for (const char* name : {"gpt2-optimum18", "llama-standard23"}) {
+    const Raised one = raised(fixture_graph(name));
+    const Step step = step_of(one, prompts);
+    const Tensor whole = run_lockstep({one.graph}, Mesh(), step)[0];
+    for (const auto& [tokens, rows] : {std::pair(1, 1), std::pair(64, 1), std::pair(64, 64), std::pair(4096, 8)}) {
+      SCOPED_TRACE(cat(name, ", steps of ", tokens));
+      const Sharded all = sharded(one, mesh, Recipe::tensor, {{"t", tokens}, {"r", rows}});
+      for (const Tensor& got : run_lockstep(all.graphs, mesh, step)) EXPECT_LT(error_of(got, whole), 2e-5);
+    }
+  }
+}
+
+/// No dimension is padded: an axis, or a part of one, cuts what it divides, and nothing else.
+TEST(Shard, WhatDoesNotDivideIsCutByThePartsThatDo) {
+  const Mesh mesh = Mesh::parse("tensor=6");
+  const Raised one = raised(fixture_graph("llama-standard23"));
+  std::set<std::string> found;
+  for (const auto& [id, sharding] : sharded(one, mesh).plan.weights) {
+    const Value& value = one.graph.value(id);
+    if (value.type.dims->size() == 2)
+      found.insert(cat(text(value.type, one.graph.symbols), " ", text(sharding, mesh)));
+  }
+  EXPECT_THAT(found, testing::UnorderedElementsAre(
+                         // 96 features: all of it; 512 words, 4 heads of queries and 2 of keys: the 2 of 2 x 3.
+                         "f32[96, 48] [tensor, -]", "f32[48, 96] [-, tensor]", "f32[512, 48] [tensor.0, -]",
+                         "f32[64, 48] [tensor.0, -]", "f32[48, 64] [-, tensor.0]", "f32[32, 48] [tensor.0, -]"));
+}
+
+/// However many parts an axis has: what its ranks say to each other, they say at once.
+TEST(Shard, PartsOfAnAxisAreOneCollective) {
+  const Mesh mesh = Mesh::parse("tensor=4");
+  for (const char* name : {"gpt2-optimum18", "qwen3-dynamo23"}) {
+    const ShardPlan plan = sharded(raised(fixture_graph(name)), mesh).plan;
+    EXPECT_EQ(plan.collectives.size(), 6u) << name;
+    for (const PlannedCollective& one : plan.collectives)
+      EXPECT_EQ(mesh.text(one.step.axes), "tensor") << name << ": " << one.what;
+  }
 }
 
 std::string test_name(const testing::TestParamInfo<ZooModel>& info) {
