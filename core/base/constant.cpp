@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "core/base/constant_slices.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/base/thread_pool.h"
@@ -365,7 +366,8 @@ void check_steps(const Constant& constant) {
   }
 }
 
-Tensor materialize(const Constant& constant, ThreadPool* pool) {
+Tensor materialize(const Constant& recipe, ThreadPool* pool) {
+  const Constant constant = slices_first(recipe);
   Tensor out = constant.parts.empty() ? constant.source : stacked(constant.parts, first_shape(constant), pool);
   for (const RecipeStep& step : constant.steps) {
     switch (step.kind) {

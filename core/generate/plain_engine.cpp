@@ -289,12 +289,8 @@ std::unique_ptr<Engine> make_plain_engine(const Graph& graph, const CompileOptio
 
 std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& with, const EngineOptions& given,
                                     LoadProgress* progress, std::shared_ptr<World> world) {
-  // Of what is left to do; the passes over the largest model take as long as reading a few hundred megabytes.
-  constexpr double compile_share = 0.25;
-  constexpr int64_t passes_and_programs = 7;
   CompileOptions compile = with;
   compile.progress = progress;
-  if (progress) progress->stage(compile_share, passes_and_programs);
   std::string why_not;
   if (auto engine = make_ragged_engine(graph, compile, given, progress, std::move(world), why_not)) return engine;
   if (compile.mesh.ranks() > 1)

@@ -433,10 +433,14 @@ std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOpti
   }
   const EngineOptions options = rank_options(given, mesh, ranks ? ranks->world().processors() : usable_processors());
 
+  // Of what is left to do; the passes over the largest model take as long as reading a few hundred megabytes.
+  constexpr double compile_share = 0.25;
+  constexpr int64_t passes_and_programs = 8;
   // What goes wrong here is thrown once all ranks were heard.
   RaggedModel model;
   std::exception_ptr failure;
   try {
+    if (progress) progress->stage(compile_share, passes_and_programs);
     model = compile_rank(graph, compile, options);
   } catch (...) {
     failure = std::current_exception();

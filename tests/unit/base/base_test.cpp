@@ -8,7 +8,7 @@
 #include <limits>
 #include <random>
 
-#include "core/base/constant.h"
+#include "core/base/constant_slices.h"
 #include "core/base/dim.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -123,8 +123,7 @@ TEST(Dim, ProductsHaveALimit) {
   SymbolTable table;
   Dim product(1);
   auto multiply = [&] {
-    for (int i = 0; i < 30; ++i)
-      product = product * (Dim::symbol(table.fresh("a")) + Dim::symbol(table.fresh("b")));
+    for (int i = 0; i < 30; ++i) product = product * (Dim::symbol(table.fresh("a")) + Dim::symbol(table.fresh("b")));
   };
   EXPECT_THROW(multiply(), Error);
 }
@@ -178,6 +177,87 @@ TEST(Constant, PartsAreStacked) {
   Tensor made = materialize(stack);
   ASSERT_EQ(made.shape(), stack.shape());
   EXPECT_EQ(std::memcmp(made.data(), expected, sizeof expected), 0);
+}
+
+/// A step after the other, each on what the one before has made.
+Tensor step_by_step(const Constant& constant) {
+  Tensor out = materialize({"", constant.source, {}, constant.parts});
+  for (const RecipeStep& step : constant.steps) out = materialize({"", out, {step}});
+  return out;
+}
+
+TEST(Constant, SlicesComeEarlyAndChangeNothing) {
+  using Kind = RecipeStep::Kind;
+  std::mt19937 random(11);
+  auto draw = [&](int64_t count) { return static_cast<int64_t>(random() % static_cast<uint64_t>(count)); };
+  const Shape shapes[] = {{4, 6}, {2, 12, 4}, {8, 3}, {6, 2, 2, 4}};
+  int early = 0;
+  for (int round = 0; round < 4000; ++round) {
+    const bool packed = round % 4 == 0, stacked = round % 3 == 0;
+    auto source = [&] {
+      Tensor out(packed ? DType::u4 : DType::f32, shapes[round % 4]);
+      for (int64_t i = 0; i < out.bytes(); ++i)
+        out.as<uint8_t>()[i] = static_cast<uint8_t>(packed ? draw(256) : i % 4 == 3 ? 64 : draw(128));
+      return out;
+    };
+    Constant constant{"w", stacked ? Tensor() : source(), {}, {}};
+    if (stacked)
+      for (int i = 0; i < 3; ++i) constant.parts.push_back({"w", source(), {}, {}});
+    for (int64_t steps = draw(6); steps >= 0; --steps) {
+      const Shape shape = constant.shape();
+      const int rank = shape.rank();
+      RecipeStep step{Kind::slice, {}, {}};
+      switch (draw(5)) {
+        case 0: {
+          if (packed && rank != 2) continue;
+          step.kind = Kind::transpose;
+          for (int axis = 0; axis < rank; ++axis) step.numbers.push_back(axis);
+          std::shuffle(step.numbers.begin(), step.numbers.end(), random);
+          break;
+        }
+        case 1: {
+          step.kind = Kind::reshape;
+          int64_t rest = shape.elements();
+          for (int64_t size : {int64_t{2}, int64_t{3}, int64_t{4}})
+            if (draw(2) && rest % size == 0) step.numbers.push_back(size), rest /= size;
+          step.numbers.push_back(rest);
+          break;
+        }
+        case 2:
+          if (constant.dtype() != DType::f32) continue;
+          step = {Kind::cast, {}, DType::bf16};
+          break;
+        default: {
+          const int64_t axis = draw(rank), size = shape[static_cast<int>(axis)];
+          if (size < 2) continue;
+          const int64_t begin = draw(size), end = begin + 1 + draw(size - begin);
+          step.numbers = {axis, begin, end};
+        }
+      }
+      constant.steps.push_back(std::move(step));
+    }
+    Tensor expected;
+    try {
+      expected = step_by_step(constant);
+    } catch (const Error&) {
+      continue;  // elements that share bytes cannot be cut anywhere
+    }
+    const Tensor made = materialize(constant);
+    ASSERT_EQ(made.shape(), expected.shape()) << text(constant.steps);
+    ASSERT_EQ(std::memcmp(made.data(), expected.data(), static_cast<size_t>(made.bytes())), 0)
+        << text(constant.steps);
+    early += text(slices_first(constant).steps) != text(constant.steps);
+  }
+  EXPECT_GT(early, 1000);
+  // What a rank makes of a stack that each file's tensor is turned in: its part of each, turned.
+  const Constant stack{
+      {},
+      {},
+      {{Kind::transpose, {0, 2, 1}, {}}, {Kind::cast, {}, DType::bf16}, {Kind::slice, {1, 0, 2}, {}}},
+      {{"a", counting({4, 6}), {}, {}}, {"b", counting({4, 6}), {}, {}}}};
+  const Constant first = slices_first(stack);
+  EXPECT_EQ(text(first.steps), "transpose 0 2 1; cast bf16");
+  EXPECT_EQ(text(first.parts[1].steps), "slice 1 0 2");
 }
 
 TEST(Constant, ElementsThatShareBytes) {

@@ -238,6 +238,21 @@ TEST(Mesh, RanksWithOtherWeightsAreToldApart) {
   other.join();
 }
 
+TEST(Mesh, ARankWithoutTheModelIsHeardBeforeAnythingIsLoaded) {
+  auto worlds = make_thread_world(2, {});
+  std::thread other([world = std::move(worlds[1])] {
+    refuse_engine(*world, Error(Code::not_found, "there is no file \"model.onnx\""));
+  });
+  try {
+    make_engine(fixture_graph("llama-standard23"), on_mesh("tensor=2"), one_thread(), nullptr, std::move(worlds[0]));
+    ADD_FAILURE() << "one rank has no model";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::not_found);
+    EXPECT_EQ(error.message(), "rank 1: there is no file \"model.onnx\"");
+  }
+  other.join();
+}
+
 TEST(Mesh, AWorldThatDoesNotFitIsRefused) {
   auto worlds = make_thread_world(2, {});
   EXPECT_THROW(make_engine(fixture_graph("llama-standard23"), on_mesh("tensor=3"), one_thread(), nullptr,
