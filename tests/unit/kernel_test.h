@@ -43,24 +43,28 @@ inline double element(const Tensor& tensor, int64_t i) {
   }
 }
 
-/// Writes element `i`, rounded or cut to the tensor's dtype.
+/// Writes element `i`, rounded or cut to the tensor's dtype; narrow integers wrap around, as sums of them do.
 inline void set_element(const Tensor& tensor, int64_t i, double value) {
   auto write = [&]<class T>(T out) {
     std::memcpy(tensor.data() + i * static_cast<int64_t>(sizeof out), &out, sizeof out);
+  };
+  auto whole = [&]() -> int64_t {
+    if (value >= 0x1p63) return INT64_MAX;
+    return value >= -0x1p63 ? static_cast<int64_t>(value) : INT64_MIN;
   };
   switch (tensor.dtype()) {
     case DType::f32: return write(static_cast<float>(value));
     case DType::f64: return write(value);
     case DType::f16: return write(to_float16(static_cast<float>(value)));
     case DType::bf16: return write(to_bfloat16(static_cast<float>(value)));
-    case DType::i8: return write(static_cast<int8_t>(value));
-    case DType::i16: return write(static_cast<int16_t>(value));
-    case DType::i32: return write(static_cast<int32_t>(value));
-    case DType::i64: return write(static_cast<int64_t>(value));
-    case DType::u8: return write(static_cast<uint8_t>(value));
+    case DType::i8: return write(static_cast<int8_t>(whole()));
+    case DType::i16: return write(static_cast<int16_t>(whole()));
+    case DType::i32: return write(static_cast<int32_t>(whole()));
+    case DType::i64: return write(whole());
+    case DType::u8: return write(static_cast<uint8_t>(whole()));
     case DType::boolean: return write(static_cast<uint8_t>(value != 0));
-    case DType::u16: return write(static_cast<uint16_t>(value));
-    case DType::u32: return write(static_cast<uint32_t>(value));
+    case DType::u16: return write(static_cast<uint16_t>(whole()));
+    case DType::u32: return write(static_cast<uint32_t>(whole()));
     case DType::u64: return write(static_cast<uint64_t>(value));
     default: throw Error(Code::unsupported, cat("the tests cannot write ", dtype_name(tensor.dtype())));
   }
