@@ -43,12 +43,15 @@ inline double element(const Tensor& tensor, int64_t i) {
   }
 }
 
-/// Writes element `i`, rounded or cut to the tensor's dtype; integers wrap around, as sums of them do.
+/// Writes element `i`, rounded or cut to the tensor's dtype; narrow integers wrap around, as sums of them do.
 inline void set_element(const Tensor& tensor, int64_t i, double value) {
   auto write = [&]<class T>(T out) {
     std::memcpy(tensor.data() + i * static_cast<int64_t>(sizeof out), &out, sizeof out);
   };
-  auto whole = [&] { return static_cast<int64_t>(value); };
+  auto whole = [&]() -> int64_t {
+    if (value >= 0x1p63) return INT64_MAX;
+    return value >= -0x1p63 ? static_cast<int64_t>(value) : INT64_MIN;
+  };
   switch (tensor.dtype()) {
     case DType::f32: return write(static_cast<float>(value));
     case DType::f64: return write(value);
