@@ -1,6 +1,7 @@
 // The scheduler's promise: what a request gives does not depend on its company.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <map>
 #include <random>
 
@@ -131,14 +132,17 @@ TEST(Scheduler, PreemptsWhenTheCacheIsFull) {
   auto probe = fixture_engine("llama-standard23", options);
   options.cache_bytes = probe->decoder().pools[0].page_bytes(16, DType::f32) * 6;
   auto together = scheduler("llama-standard23", options);
-  std::vector<std::shared_ptr<Request>> running;
-  for (uint32_t i = 0; i < 3; ++i) {
-    RequestOptions request;
-    request.prompt = prompt(20, i);
-    request.max_tokens = 40;
-    running.push_back(together->submit(std::move(request)));
+  // On a busy machine the first may have ended before the last come.
+  for (int tries = 0; tries < 50 && together->stats().preempted == 0; ++tries) {
+    std::vector<std::shared_ptr<Request>> running;
+    for (uint32_t i = 0; i < 3; ++i) {
+      RequestOptions request;
+      request.prompt = prompt(20, i);
+      request.max_tokens = 40;
+      running.push_back(together->submit(std::move(request)));
+    }
+    for (auto& request : running) EXPECT_EQ(collect(*request).tokens[0].size(), 40u);
   }
-  for (auto& request : running) EXPECT_EQ(collect(*request).tokens[0].size(), 40u);
   EXPECT_GT(together->stats().preempted, 0);
 }
 
@@ -272,12 +276,19 @@ TEST(Scheduler, AConversationThatCrossesALengthIsAsAFreshOne) {
 TEST(Scheduler, CancelInMidPrefill) {
   EngineOptions options = small_engine();
   options.step_tokens = 2;
+  std::promise<void> in_prefill, cancelled;
+  options.before_step = [&](int64_t, int64_t step) {
+    if (step != 3) return;
+    in_prefill.set_value();
+    cancelled.get_future().wait();
+  };
   auto one = scheduler("llama-standard23", options);
   RequestOptions request;
   request.prompt = prompt(400, 1);
   auto running = one->submit(std::move(request));
-  std::this_thread::sleep_for(2ms);
+  in_prefill.get_future().wait();
   running->cancel();
+  cancelled.set_value();
   Answer answer = collect(*running);
   EXPECT_TRUE(answer.tokens.empty());
   EXPECT_EQ(answer.finish[0], FinishReason::cancelled);
@@ -453,19 +464,22 @@ TEST(Scheduler, APreemptedScoreStartsAgain) {
   options.cache_bytes =
       fixture_engine("llama-standard23", options)->decoder().pools[0].page_bytes(16, DType::f32) * 5;
   auto one = scheduler("llama-standard23", options);
-  std::vector<std::shared_ptr<Request>> others;
-  for (uint32_t i = 0; i < 2; ++i) {
-    RequestOptions request;
-    request.prompt = prompt(8, i);
-    request.max_tokens = 50;
-    request.sampling.logit_bias = {{0, -1000.0f}};
-    others.push_back(one->submit(std::move(request)));
+  const std::vector<float> expected = alone->take_matrix();
+  for (int tries = 0; tries < 50 && one->stats().preempted == 0; ++tries) {
+    std::vector<std::shared_ptr<Request>> others;
+    for (uint32_t i = 0; i < 2; ++i) {
+      RequestOptions request;
+      request.prompt = prompt(8, i);
+      request.max_tokens = 50;
+      request.sampling.logit_bias = {{0, -1000.0f}};
+      others.push_back(one->submit(std::move(request)));
+    }
+    auto scored = one->submit(score);
+    for (auto& request : others) collect(*request);
+    collect(*scored);
+    EXPECT_EQ(scored->take_matrix(), expected);
   }
-  auto scored = one->submit(score);
-  for (auto& request : others) collect(*request);
-  collect(*scored);
   EXPECT_GT(one->stats().preempted, 0);
-  EXPECT_EQ(scored->take_matrix(), alone->take_matrix());
 }
 
 TEST(Scheduler, EmbeddingsAreTheHiddenStates) {
