@@ -1,10 +1,13 @@
-// Reads 2 GiB with n threads and prints gigabytes per second, the median of five passes.
+// Reads 2 GiB with n threads and prints gigabytes per second: the median of five passes, in whichever of two ways is faster.
 //
-// Each thread sums four streams of its own part: one stream alone does not keep enough cache lines on their way.
+// A stream alone does not keep enough cache lines on their way by itself: it needs prefetches, or three others beside it. Which of
+// these a processor likes better differs by more than two times.
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 
 enum { passes = 5, streams = 4, most_threads = 256 };
@@ -16,7 +19,19 @@ typedef struct {
   uint64_t sum;
 } Part;
 
-static void* read_part(void* argument) {
+static void* read_ahead(void* argument) {
+  Part* part = argument;
+  const uint64_t* data = part->begin;
+  uint64_t sum[8] = {0};
+  for (size_t i = 0; i + 8 <= part->words; i += 8) {
+    __builtin_prefetch(data + i + 512);  // 4 KB
+    for (size_t k = 0; k < 8; ++k) sum[k] += data[i + k];
+  }
+  for (size_t k = 0; k < 8; ++k) part->sum += sum[k];
+  return NULL;
+}
+
+static void* read_streams(void* argument) {
   Part* part = argument;
   const size_t length = part->words / streams;
   const uint64_t *a = part->begin, *b = a + length, *c = b + length, *d = c + length;
@@ -34,7 +49,7 @@ static double now(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-static double one_pass(const uint64_t* data, int threads, uint64_t* sum) {
+static double one_pass(const uint64_t* data, int threads, void* (*read_part)(void*), uint64_t* sum) {
   Part parts[most_threads];
   pthread_t handles[most_threads];
   const size_t words = total_bytes / sizeof(uint64_t) / (size_t)threads;
@@ -61,13 +76,19 @@ int main(int count, char** arguments) {
   if (threads < 1 || threads > most_threads) return 2;
   uint64_t* data = aligned_alloc((size_t)2 << 20, total_bytes);
   if (data == NULL) return 1;
+  madvise(data, total_bytes, MADV_HUGEPAGE);  // as few misses of address translation as can be
   for (size_t i = 0; i < total_bytes / sizeof(uint64_t); ++i) data[i] = i;
   uint64_t sum = 0;
-  double rates[passes];
-  for (int pass = 0; pass < passes; ++pass) rates[pass] = one_pass(data, threads, &sum);
-  qsort(rates, passes, sizeof(double), by_value);
+  double best = 0;
+  void* (*const ways[])(void*) = {read_ahead, read_streams};
+  for (int way = 0; way < 2; ++way) {
+    double rates[passes];
+    for (int pass = 0; pass < passes; ++pass) rates[pass] = one_pass(data, threads, ways[way], &sum);
+    qsort(rates, passes, sizeof(double), by_value);
+    if (rates[passes / 2] > best) best = rates[passes / 2];
+  }
   // The sum is printed so that the compiler cannot leave the reading out.
-  printf("%.2f %llu\n", rates[passes / 2], (unsigned long long)sum);
+  printf("%.2f %llu\n", best, (unsigned long long)sum);
   free(data);
   return 0;
 }
