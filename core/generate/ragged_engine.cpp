@@ -193,10 +193,11 @@ void RaggedEngine::fill(std::span<Feed> feeds, bool hidden) {
     replica->step.hidden = hidden;
     replica->step.slots.resize(groups);
     replica->step.tables.resize(groups);
-    replica->step.copies = std::exchange(replica->cache.copies, {});
   }
   for (const Feed& one : feeds) {
     Replica& replica = replica_of(*one.sequence);
+    // Copies of a replica that has nothing to compute wait for its next step.
+    if (replica.step.empty()) replica.step.copies = std::exchange(replica.cache.copies, {});
     feed(replica, one);
     const int64_t page_tokens = replica.cache.page_tokens();
     const int64_t length = one.sequence->length() + static_cast<int64_t>(one.tokens.size());

@@ -161,6 +161,22 @@ INSTANTIATE_TEST_SUITE_P(All, OnMesh,
                            return name;
                          });
 
+TEST(Mesh, CopiesOfAForkWaitForTheStepOfItsReplica) {
+  const Graph graph = fixture_graph("llama-standard23");
+  auto alone = make_engine(graph, World::get().options(DType::f32), one_thread());
+  auto spread = make_engine(graph, on_mesh("data=2"), one_thread());
+  const std::vector<int32_t> ids = some_ids(5), more = some_ids(3, 7);
+  auto whole = alone->open({}, 0);
+  feed(*alone, *whole, ids, 24);
+  auto first = spread->open({}, 0), second = spread->open({}, 0);
+  ASSERT_FALSE(spread->shares_room(*first, *second)) << "they are in different replicas";
+  feed(*spread, *second, ids, 24);
+  auto fork = spread->fork(*second);
+  ASSERT_TRUE(spread->reserve(*fork, 3)) << "a copy of the half-full page is due";
+  feed(*spread, *first, ids, 24);  // a step of the other replica alone
+  EXPECT_LT(relative_error(feed(*spread, *fork, more, 24), feed(*alone, *whole, more, 24)), 1e-4);
+}
+
 TEST(Mesh, WhatOneRankHoldsIsCountedOnce) {
   const Graph graph = fixture_graph("llama-standard23");
   auto alone = make_engine(graph, World::get().options(DType::f32), one_thread());
