@@ -29,7 +29,10 @@ constexpr OptionRow rows[] = {
      "when it is first asked for, and events have no text; none: as if there were none",
      0, 0, "beside late none"},
     {"threads", Type::integer, for_generator | for_session, "0",
-     "threads that compute; 0: as many as there are usable processors", 0, 4096},
+     "threads that compute, on a mesh those of each rank; 0: as many as there are usable processors, or this rank's "
+     "share of "
+     "them",
+     0, 4096},
     {"dtype", Type::choice, for_generator | for_session, "file",
      "file, f32: weights as they are stored, arithmetic and cache in f32; bf16: weights and cache in bf16", 0, 0,
      "file f32 bf16"},
@@ -37,9 +40,12 @@ constexpr OptionRow rows[] = {
      "of a decoder whose file rounds activations to 8 bits: file: rounded, op by op as the file says; exact: taken "
      "as they are, which is nearer to the exact product, recognised and faster",
      0, 0, "file exact"},
-    {"cache_bytes", Type::bytes, for_generator, "512M", "hard budget of the key-value cache", 1, huge},
+    {"cache_bytes", Type::bytes, for_generator, "512M", "hard budget of the key-value cache, of all ranks together",
+     1, huge},
     {"memory_bytes", Type::bytes, for_generator | for_session, "0",
-     "most memory that a run may take beside weights and cache; 0: three quarters of the machine's", 0, huge},
+     "most memory that a run may take beside weights and cache, of all ranks together; 0: three quarters of the "
+     "machine's",
+     0, huge},
     {"page_tokens", Type::integer, for_generator, "32", "tokens of one page of the cache", 1, 4096},
     {"step_tokens", Type::integer, for_generator, "512",
      "most tokens of one step, over all requests; a graph that is not recognised takes each prompt whole", 1,

@@ -385,8 +385,8 @@ typedef struct plait_event {
 PLAIT_API plait_status plait_request_next(plait_request* request, int64_t timeout_ms, plait_event* out);
 /* "host_sampling": the token that follows the logits pulled last. INVALID_ARGUMENT when none wait for it. */
 PLAIT_API plait_status plait_request_push(plait_request* request, int32_t token);
-/* Ends it soon, also in the middle of its prompt, and of a step if that is for cancelled requests alone. Its samples finish
- * with CANCELLED. */
+/* Ends it soon, also in the middle of its prompt, and of a step if that is for cancelled requests alone (but on a mesh, whose
+ * ranks compute a step to its end). Its samples finish with CANCELLED. */
 PLAIT_API plait_status plait_request_cancel(plait_request* request);
 
 typedef struct plait_usage {

@@ -108,8 +108,7 @@ std::shared_ptr<World> WorldObject::lend(const ModelObject& model, const Setting
   out.put_text(model.source().files->path_of(model.source().file));
   // What only concerns this process's text stays here.
   Settings of_model;
-  for (const char* key : {"isa"})
-    if (model.settings().has(key)) of_model.set(key, model.settings().text(key));
+  if (model.settings().has("isa")) of_model.set("isa", model.settings().text("isa"));
   of_model.set("tokenizer", "none");
   put_settings(out, of_model);
   put_settings(out, generator);
