@@ -11,6 +11,7 @@
 #include "core/base/text.h"
 #include "core/comm/mpi_world.h"
 #include "tests/unit/comm/ranks.h"
+#include "tests/unit/process_fault.h"
 
 namespace plait {
 namespace {
@@ -259,14 +260,9 @@ TEST(Faults, OptionsThatCannotBe) {
 // mpi_faults.py runs this under mpirun; PLAIT_FAULT says what fails where: "dies 2 5". A rank that hears of it can still
 // have a world of threads, and prints a line that the script counts.
 TEST(Faults, OfProcesses) {
-  const char* text = std::getenv("PLAIT_FAULT");
-  if (!text) GTEST_SKIP() << "only under mpi_faults.py";
-  const auto words = split(text, ' ');
-  const std::string& fault = words[0];
-  const int culprit = std::stoi(words[1]), last = std::stoi(words[2]);
-  CommOptions options;
-  options.deadline_s = 1;
-  options.share_memory = words[3] == "memory";
+  const auto asked = test::ProcessFault::asked();
+  if (!asked) GTEST_SKIP() << "only under mpi_faults.py";
+  const auto& [fault, culprit, last, options] = *asked;
   auto world = open_test_world(options);
   Communicator& all = world->communicator();
   if (all.rank() == culprit) {

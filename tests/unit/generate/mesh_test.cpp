@@ -13,6 +13,7 @@
 #include "core/comm/mpi_world.h"
 #include "core/generate/ranks.h"
 #include "tests/unit/models.h"
+#include "tests/unit/process_fault.h"
 
 namespace plait::test {
 namespace {
@@ -369,16 +370,12 @@ INSTANTIATE_TEST_SUITE_P(All, FaultyRank, testing::ValuesIn(faults()), [](const 
 // tests/unit/comm/mpi_faults.py runs this under mpirun; PLAIT_FAULT says what fails where: "dies 2 5". A rank that hears of
 // it prints a line that the script counts.
 TEST(Faults, OfProcesses) {
-  const char* text = std::getenv("PLAIT_FAULT");
-  if (!text) GTEST_SKIP() << "only under mpi_faults.py";
-  const auto words = split(text, ' ');
-  const std::string& fault = words[0];
-  const int culprit = std::stoi(words[1]), last = std::stoi(words[2]);
-  CommOptions comm;
-  comm.deadline_s = 1;
-  comm.share_memory = words[3] == "memory";
+  const auto asked = ProcessFault::asked();
+  if (!asked) GTEST_SKIP() << "only under mpi_faults.py";
+  const std::string& fault = asked->kind;
+  const int culprit = asked->rank, last = asked->step;
   const char* plugin = std::getenv("PLAIT_MPI_PLUGIN");
-  std::shared_ptr<plait::World> world = open_mpi_world(comm, plugin ? plugin : "");
+  std::shared_ptr<plait::World> world = open_mpi_world(asked->options, plugin ? plugin : "");
   const Graph graph = fixture_graph("llama-standard23");
   const CompileOptions compile = on_mesh("data=2,tensor=2");
   EngineOptions options = one_thread();
