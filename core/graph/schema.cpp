@@ -115,6 +115,12 @@ void OpSet::claim(std::string_view op, int oldest, std::string types) {
   found->second.types = std::move(types);
 }
 
+void OpSet::differentiate(std::string_view op, void (*gradient)(GradientContext&)) {
+  auto found = rows_.find(op);
+  if (found == rows_.end()) throw Error(Code::internal, cat("a gradient of ", quote(op), ", which has no schema row"));
+  found->second.gradient = gradient;
+}
+
 const OpSchema* OpSet::find(std::string_view op) const {
   auto found = rows_.find(op);
   return found == rows_.end() || !found->second.written_as.empty() ? nullptr : &found->second;

@@ -47,6 +47,8 @@ class InferContext {
   [[noreturn]] static void fail(std::string message, std::string hint = {});
 };
 
+class GradientContext;
+
 struct AttributeRow {
   std::string name;
   std::string kind;          ///< as attribute_kind; "graph" for a body
@@ -77,6 +79,10 @@ struct OpSchema {
   /// Null: never.
   bool (*assumes)(const Node& node, const std::vector<Type>& inputs) = nullptr;
 
+  /// Adds the nodes that compute the gradients of the inputs from those of the outputs (core/graph/gradient.h). Null: none
+  /// is known, and nothing in front of such a node can be trained.
+  void (*gradient)(GradientContext& context) = nullptr;
+
   /// How many of its leading inputs the op writes to in place and hands on: output k is input k. They are the Store's.
   int updates = 0;
 
@@ -101,6 +107,8 @@ class OpSet {
   void add(OpSchema schema);
   /// Adds what is claimed to the row of an op.
   void claim(std::string_view op, int oldest, std::string types);
+  /// Adds how gradients pass to the row of an op.
+  void differentiate(std::string_view op, void (*gradient)(GradientContext&));
   /// The row of an op that a graph may hold, or null.
   const OpSchema* find(std::string_view op) const;
   /// All rows, those of ops that importers write as others included.

@@ -28,7 +28,11 @@ void register_plait(OpSet& ops);
 void register_collectives(OpSet& ops);
 void register_microsoft(OpSet& ops);
 void register_microsoft_attention(OpSet& ops);
-/// After all others: adds to their rows.
+void register_training(OpSet& ops);
+
+// After all others: they add to their rows.
 void register_claims(OpSet& ops);
+void register_arithmetic_gradients(OpSet& ops);
+void register_linear_gradients(OpSet& ops);
 
 }  // namespace plait

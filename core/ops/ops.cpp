@@ -28,9 +28,10 @@ void register_ops(OpSet& ops) {
                       register_plait,
                       register_collectives,
                       register_microsoft,
-                      register_microsoft_attention})
+                      register_microsoft_attention,
+                      register_training})
     family(ops);
-  register_claims(ops);
+  for (auto additions : {register_claims, register_arithmetic_gradients, register_linear_gradients}) additions(ops);
 }
 
 }  // namespace plait
