@@ -89,6 +89,7 @@ struct StoreEntry {
   DType dtype = DType::none;
   Dims dims;
   std::shared_ptr<const Constant> source;
+  bool written = false;  ///< by instructions: never the file's own memory, nor another rank's
 };
 
 struct Program {

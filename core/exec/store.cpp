@@ -1,5 +1,7 @@
 #include "core/exec/store.h"
 
+#include <cstring>
+
 #include "core/base/error.h"
 #include "core/base/text.h"
 
@@ -16,7 +18,7 @@ void Store::load(const Program& program, std::span<const int64_t> symbols, Threa
   if (progress) progress->stage(1, total);
   for (const StoreEntry* entry : missing) {
     if (progress) progress->check();
-    Store& home = entry->source && weights_ ? *weights_ : *this;
+    Store& home = entry->source && !entry->written && weights_ ? *weights_ : *this;
     home.make(*entry, symbols, pool);
     if (progress && entry->source) progress->advance(entry->source->source_bytes());
   }
@@ -36,7 +38,13 @@ void Store::make(const StoreEntry& entry, std::span<const int64_t> symbols, Thre
     return put(entry.key, Tensor(entry.dtype, shape));
   }
   Tensor made = materialize(*entry.source, pool);
-  if (made.blob() != entry.source->source.blob()) entry.source->drop_source();
+  if (made.blob() != entry.source->source.blob()) {
+    entry.source->drop_source();
+  } else if (entry.written) {
+    Tensor own(made.dtype(), made.shape());
+    std::memcpy(own.data(), made.data(), static_cast<size_t>(made.bytes()));
+    made = std::move(own);
+  }
   put(entry.key, std::move(made));
 }
 

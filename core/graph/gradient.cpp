@@ -1,113 +1,20 @@
 #include "core/graph/gradient.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 
 namespace plait {
-namespace {
-
-bool is_constant(const Dims& dims) {
-  return std::all_of(dims.begin(), dims.end(), [](const Dim& dim) { return dim.is_constant(); });
-}
-
-Attributes integer_attribute(std::string_view name, int64_t value) {
-  Attributes out;
-  out.set(std::string(name), value);
-  return out;
-}
-
-}  // namespace
-
 GradientContext::GradientContext(const OpSet& ops, Graph& graph, Node node, std::vector<bool> wanted,
                                  std::vector<ValueId> gradients, Knowledge& knowledge)
-    : ops_(ops),
-      graph_(graph),
+    : GraphBuilder(ops, graph, knowledge, node.name, node.stage),
       node_(std::move(node)),
       wanted_(std::move(wanted)),
-      gradients_(std::move(gradients)),
-      knowledge_(knowledge) {}
+      gradients_(std::move(gradients)) {}
 
 void GradientContext::give(size_t k, ValueId gradient) {
   if (wants(k) && gradient != no_value) given_.emplace_back(k, gradient);
-}
-
-const Dims& GradientContext::dims(ValueId id) const {
-  if (!type(id).dims) fail("the rank of an operand is not known");
-  return *type(id).dims;
-}
-
-std::vector<ValueId> GradientContext::add_all(std::string_view op, std::vector<ValueId> inputs, size_t outputs,
-                                              Attributes attributes) {
-  Node& node = graph_.add_node(std::string(op), std::move(inputs), static_cast<int>(outputs), std::move(attributes));
-  node.name = node_.name;
-  node.stage = node_.stage;
-  infer_node(ops_, graph_, node, knowledge_);
-  return node.outputs;
-}
-
-ValueId GradientContext::add(std::string_view op, std::vector<ValueId> inputs, Attributes attributes) {
-  return add_all(op, std::move(inputs), 1, std::move(attributes))[0];
-}
-
-ValueId GradientContext::number(double value, ValueId like) {
-  const auto rounded = static_cast<float>(value);
-  auto add = [&](auto element) {
-    return graph_.add_constant(Tensor::of<decltype(element)>(type(like).dtype, Shape(), {&element, 1}));
-  };
-  switch (type(like).dtype) {
-    case DType::f64: return add(value);
-    case DType::f32: return add(rounded);
-    case DType::f16: return add(to_float16(rounded));
-    case DType::bf16: return add(to_bfloat16(rounded));
-    default: fail(cat("a gradient of dtype ", dtype_name(type(like).dtype)));
-  }
-}
-
-ValueId GradientContext::integers(std::vector<int64_t> values) {
-  const Shape shape{static_cast<int64_t>(values.size())};
-  return graph_.add_constant(Tensor::of<int64_t>(DType::i64, shape, values));
-}
-
-ValueId GradientContext::sizes(const Dims& dims) {
-  if (is_constant(dims)) {
-    std::vector<int64_t> values;
-    for (const Dim& dim : dims) values.push_back(dim.constant());
-    return integers(std::move(values));
-  }
-  std::vector<std::string> texts;
-  for (const Dim& dim : dims) texts.push_back(dim.text(graph_.symbols));
-  Attributes attributes;
-  attributes.set("sizes", std::move(texts));
-  const ValueId out = add("plait.Sizes", {}, std::move(attributes));
-  knowledge_.contents[static_cast<size_t>(out)] = dims;
-  return out;
-}
-
-ValueId GradientContext::sizes(ValueId like) { return sizes(dims(like)); }
-
-ValueId GradientContext::zeros(ValueId like) { return add("Expand", {number(0, like), sizes(like)}); }
-
-ValueId GradientContext::sum(ValueId a, std::vector<int64_t> axes) {
-  if (axes.empty()) return a;
-  return add("ReduceSum", {a, integers(std::move(axes))}, integer_attribute("keepdims", 1));
-}
-
-ValueId GradientContext::reshaped(ValueId a, ValueId like) {
-  if (dims(a) == dims(like)) return a;
-  return add("Reshape", {a, sizes(like)}, integer_attribute("allowzero", 1));
-}
-
-ValueId GradientContext::summed_to(ValueId a, ValueId like) {
-  const Dims &from = dims(a), &to = dims(like);
-  const size_t in_front = from.size() - std::min(from.size(), to.size());
-  std::vector<int64_t> axes(in_front);
-  std::iota(axes.begin(), axes.end(), 0);
-  for (size_t i = in_front; i < from.size(); ++i)
-    if (to[i - in_front] == Dim(1) && from[i] != Dim(1)) axes.push_back(static_cast<int64_t>(i));
-  return reshaped(sum(a, std::move(axes)), like);
 }
 
 void GradientContext::fail(std::string message, std::string hint) {

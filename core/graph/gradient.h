@@ -2,19 +2,16 @@
 // Gradients: each op's schema row may say what nodes compute the gradients of its inputs from those of its outputs, and
 // add_gradients walks a graph backwards with these rows (reverse accumulation; Griewank and Walther 2008, chapter 3).
 #include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "core/graph/graph.h"
-#include "core/graph/infer.h"
-#include "core/graph/schema.h"
+#include "core/graph/graph_builder.h"
 
 namespace plait {
 
 /// What a row's `gradient` sees of one node, and where it builds nodes. Operands are counted as in the node; a gradient has
 /// the type of the value that it belongs to.
-class GradientContext {
+class GradientContext : public GraphBuilder {
  public:
   GradientContext(const OpSet& ops, Graph& graph, Node node, std::vector<bool> wanted, std::vector<ValueId> gradients,
                   Knowledge& knowledge);
@@ -32,47 +29,13 @@ class GradientContext {
   void give(size_t k, ValueId gradient);
   const std::vector<std::pair<size_t, ValueId>>& given() const { return given_; }
 
-  const Type& type(ValueId id) const { return graph_.value(id).type; }
-  const Dims& dims(ValueId id) const;  ///< throws Error(unsupported) where the rank is not known
-  /// The number that the value is, where it is a constant; null elsewhere.
-  const Tensor* constant(ValueId id) const { return graph_.constant(id); }
-
-  /// A node behind all others, with its types inferred; its first output, or all.
-  ValueId add(std::string_view op, std::vector<ValueId> inputs, Attributes attributes = {});
-  std::vector<ValueId> add_all(std::string_view op, std::vector<ValueId> inputs, size_t outputs,
-                               Attributes attributes = {});
-  /// A scalar of the dtype of `like`.
-  ValueId number(double value, ValueId like);
-  /// i64 [n].
-  ValueId integers(std::vector<int64_t> values);
-  /// The dims of `like` as i64 [rank].
-  ValueId sizes(ValueId like);
-  ValueId sizes(const Dims& dims);
-  /// Zeros of the type of `like`.
-  ValueId zeros(ValueId like);
-
-  ValueId plus(ValueId a, ValueId b) { return add("Add", {a, b}); }
-  ValueId minus(ValueId a, ValueId b) { return add("Sub", {a, b}); }
-  ValueId times(ValueId a, ValueId b) { return add("Mul", {a, b}); }
-  ValueId over(ValueId a, ValueId b) { return add("Div", {a, b}); }
-  ValueId negative(ValueId a) { return add("Neg", {a}); }
-  /// The sum along axes, which stay with size 1.
-  ValueId sum(ValueId a, std::vector<int64_t> axes);
-  /// The value with the dims of `like`, which has as many elements.
-  ValueId reshaped(ValueId a, ValueId like);
-  /// A gradient of a broadcast operand: summed over what `like` was repeated along, with the dims of `like`.
-  ValueId summed_to(ValueId a, ValueId like);
-
   /// Throws Error(unsupported): this use of the op has no gradient. The caller adds the node.
   [[noreturn]] static void fail(std::string message, std::string hint = {});
 
  private:
-  const OpSet& ops_;
-  Graph& graph_;
   const Node node_;
   const std::vector<bool> wanted_;
   const std::vector<ValueId> gradients_;
-  Knowledge& knowledge_;
   std::vector<std::pair<size_t, ValueId>> given_;
 };
 
@@ -86,8 +49,8 @@ struct GradientSeed {
 
 /// Adds the nodes that compute the gradients of `wanted`, behind all others, and returns them in that order; no_value for a
 /// value that no seed depends on. The graph must be inferred. Several contributions to one value are added up in the order
-/// in which the nodes are met, from the last to the first. Nodes keep the names of those whose gradient they compute. Throws Error(unsupported) when a
-/// node between has no gradient, naming node and op.
+/// in which the nodes are met, from the last to the first. Nodes keep the names of those whose gradient they compute.
+/// Throws Error(unsupported) when a node between has no gradient, naming node and op.
 std::vector<ValueId> add_gradients(const OpSet& ops, Graph& graph, std::span<const GradientSeed> seeds,
                                    std::span<const ValueId> wanted);
 

@@ -192,11 +192,11 @@ void register_plait(OpSet& ops) {
            .infer = infer_sizes,
            .doc = "symbolic sizes as numbers"});
   ops.add({.name = "plait.State",
-           .inputs = "",
+           .inputs = "initial?",
            .outputs = "value",
            .attributes = {{"key", "string", "required"}},
            .infer = infer_open,
-           .doc = "a persistent value of the Store, by its key"});
+           .doc = "a persistent value of the Store, by its key; it begins as the constant, or as zeros"});
 }
 
 }  // namespace plait

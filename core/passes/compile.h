@@ -11,6 +11,9 @@ namespace plait {
 void interface(Graph& graph, PassContext& context);
 void fold(Graph& graph, PassContext& context);
 void raise(Graph& graph, PassContext& context);
+void unpage(Graph& graph, PassContext& context);
+void adapt(Graph& graph, PassContext& context);
+void train(Graph& graph, PassContext& context);
 void shard(Graph& graph, PassContext& context);
 void fuse(Graph& graph, PassContext& context);
 void scan(Graph& graph, PassContext& context);
@@ -56,6 +59,25 @@ struct RaggedModel {
 /// `bounds` is asked once the decoder is recognised, with what was found: the number of pages depends on it.
 RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
                            const std::function<RaggedBounds(const Decoder&)>& bounds);
+
+/// A recognised decoder with all that its training needs. Programs share the Store's arrays.
+struct TrainingModel {
+  /// One micro-batch: a ragged row of documents. Inputs: `ids` i64 [1, t], `positions` and `segments` i32 [1, t], `rows` i32
+  /// [1, r] (tokens that predict something), `labels` i32 [1, r] (what), `weights` f32 [1, r] (what its loss counts in the
+  /// whole step's). Output 0 is the sum of the losses, each times its weight; gradients are added to the Store's.
+  std::shared_ptr<const Program> accumulate;
+  /// The same, without gradients. Output 0 as above, output 1 each target's loss, f32 [1, r].
+  std::shared_ptr<const Program> evaluate;
+  /// The end of a step. Inputs, f32 []: `rate` (of learning), `most` (the gradient's norm is clipped to it; infinity: not),
+  /// and of AdamW `correction1` and `correction2` (1 - beta^step). Output 0 is the norm before clipping, f32 []. Gradients are
+  /// zeros behind it.
+  std::shared_ptr<const Program> update;
+  std::vector<TrainedParameter> parameters;
+  Decoder decoder;
+};
+/// Throws Error(unsupported) for a graph that is not recognised, saying why, and for one with a node on the way that has no
+/// gradient; Error(invalid_argument) when nothing is to be trained, or a pattern names nothing.
+TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training);
 
 /// Fingerprints of what raise finds need no bounds: the passes up to raise alone, for `plait inspect`.
 Decoder recognise(Graph graph, const CompileOptions& options);

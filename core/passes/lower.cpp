@@ -172,6 +172,8 @@ class Lowering {
     const Type& type = graph_.value(node.outputs[0]).type;
     entry.dtype = type.dtype;
     entry.dims = *type.dims;
+    entry.written = true;
+    if (!node.inputs.empty() && node.inputs[0] != no_value) entry.source = graph_.value(node.inputs[0]).constant;
     program_->entries.push_back(std::move(entry));
     add_buffer(node.outputs[0], Buffer::Place::store, static_cast<int32_t>(program_->entries.size() - 1));
   }

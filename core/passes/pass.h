@@ -16,6 +16,7 @@
 #include "core/graph/schema.h"
 #include "core/passes/decoder.h"
 #include "core/passes/shard.h"
+#include "core/passes/training.h"
 
 namespace plait {
 
@@ -61,6 +62,8 @@ struct PassContext {
   /// Shared, so that it can be used up where the context is constant.
   std::shared_ptr<EvaluationRoom> room = std::make_shared<EvaluationRoom>();
   ShardPlan plan = {};  ///< of `shard`; empty on one rank
+  const TrainingOptions* training = nullptr;  ///< null: the graph is not to be trained
+  std::vector<TrainedParameter> parameters = {};
 };
 
 struct Pass {

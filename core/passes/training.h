@@ -1,0 +1,54 @@
+#pragma once
+// What training asks of the passes, and what they found: for core/train, which runs the programs.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/constant.h"
+#include "core/base/dim.h"
+
+namespace plait {
+
+enum class OptimizerKind {
+  adamw,  ///< Loshchilov and Hutter 2019
+  sgd,    ///< with momentum, as PyTorch's: no dampening, no Nesterov
+};
+
+struct OptimizerOptions {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< of AdamW
+  double momentum = 0;                                ///< of SGD
+  /// Of weights of two dims and more; biases, norms and sinks do not decay. Decoupled: w -= rate decay w.
+  double weight_decay = 0.01;
+};
+
+/// Low-rank adapters: y = x w^T + alpha / rank (x a^T) b^T, with a [rank, k] and b [n, rank] (Hu et al. 2022).
+struct LoraOptions {
+  int64_t rank = 0;  ///< 0: none; else a and b alone are trained
+  double alpha = 16;
+  /// Patterns ("*", "?") of names of weights, or of the file's nodes, of which Linears get one; none: all but the head.
+  std::vector<std::string> targets;
+  uint64_t seed = 0;  ///< of a, which begins uniform in +-1 / sqrt(k) (as nn.Linear does); b begins as zeros
+};
+
+struct TrainingOptions {
+  OptimizerOptions optimizer;
+  LoraOptions lora;
+  /// Patterns of names of weights that are trained, where there are no adapters; none: all.
+  std::vector<std::string> trained;
+  int64_t row_tokens = 512;  ///< of one micro-batch
+};
+
+/// A weight that is trained. It lives in the Store under `key`, its gradient's sum under key + ".gradient", and what the
+/// optimizer keeps under key + ".first" and ".second"; all f32 and of one shape.
+struct TrainedParameter {
+  std::string key;
+  std::string name;  ///< of the file's tensor, or of the adapter: "model.layers.0.self_attn.q_proj.lora_A.weight"
+  Shape shape;
+  /// What it begins as; with its steps, the way back into the file.
+  std::shared_ptr<const Constant> origin;
+  bool decays = false;
+};
+
+}  // namespace plait
