@@ -135,4 +135,20 @@ std::string human_bytes(int64_t bytes) {
   return out;
 }
 
+size_t misfit(std::string_view pattern, std::string_view name) {
+  std::vector<size_t> row(name.size() + 1);
+  for (size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (char letter : pattern) {
+    size_t before = row[0];  // of the row above, one to the left
+    row[0] += letter == '*' ? 0 : 1;
+    for (size_t j = 1; j < row.size(); ++j) {
+      const size_t above = row[j];
+      if (letter == '*') row[j] = std::min(above, row[j - 1]);
+      else row[j] = std::min({before + (letter == '?' || letter == name[j - 1] ? 0 : 1), above + 1, row[j - 1] + 1});
+      before = above;
+    }
+  }
+  return row.back();
+}
+
 }  // namespace plait

@@ -53,4 +53,8 @@ bool parse_double(std::string_view text, double& out);
 /// "1.07 GB": powers of ten, three digits.
 std::string human_bytes(int64_t bytes);
 
+/// How many letters have to be changed, added or left out until `name` fits `pattern`, in which "*" stands for any letters
+/// and "?" for one; 0: it fits (Levenshtein's distance, with a star that costs nothing).
+size_t misfit(std::string_view pattern, std::string_view name);
+
 }  // namespace plait

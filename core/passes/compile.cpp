@@ -2,6 +2,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/passes/train_parameters.h"
 
 namespace plait {
 namespace {
@@ -18,6 +19,13 @@ constexpr Pass ragged_passes[] = {
     {"shard", shard},                            // this rank's part of it, and what the ranks say to each other
     {"fuse", fuse},  // what kernels do better in one go; after all that reasons about single ops
     {"scan", scan},
+};
+
+// A decoder that is raised becomes one that is trained.
+constexpr Pass training_passes[] = {
+    {"unpage", unpage},  // attention of whole documents, without a cache
+    {"adapt", adapt},    // adapters beside Linears, if they are asked for
+    {"train", train},    // the loss, gradients, and the sums that they go into
 };
 
 void bound(Graph& graph, std::string_view name, int64_t typical, int64_t most) {
@@ -137,6 +145,35 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
   out.decoder = std::move(context.decoder);
   out.mesh = options.mesh;
   out.plan = std::move(context.plan);
+  return out;
+}
+
+TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training) {
+  PassContext context{options, {}, {}, false};
+  context.training = &training;
+  if (!raised(graph, context))
+    throw Error(Code::unsupported,
+                cat("the model cannot be trained, for it is not recognised: ", context.decoder.why_not),
+                "`plait inspect` says more");
+  run_passes(training_passes, graph, context);
+  TrainingModel out;
+  auto finish = [&](Graph& one) {
+    bound(one, "t", training.row_tokens, training.row_tokens);
+    bound(one, "r", training.row_tokens, training.row_tokens);
+    auto program = lower(one, options, "train");
+    plan(*program);
+    return program;
+  };
+  out.accumulate = finish(graph);
+  graph.outputs.resize(2);
+  graph.remove_dead();
+  out.evaluate = finish(graph);
+  Graph norm = norm_graph(options.ops, context.parameters);
+  out.norm = finish(norm);
+  Graph update = update_graph(options.ops, context.parameters, training.optimizer);
+  out.update = finish(update);
+  out.parameters = std::move(context.parameters);
+  out.decoder = std::move(context.decoder);
   return out;
 }
 

@@ -68,9 +68,10 @@ struct TrainingModel {
   std::shared_ptr<const Program> accumulate;
   /// The same, without gradients. Output 0 as above, output 1 each target's loss, f32 [1, r].
   std::shared_ptr<const Program> evaluate;
-  /// The end of a step. Inputs, f32 []: `rate` (of learning), `most` (the gradient's norm is clipped to it; infinity: not),
-  /// and of AdamW `correction1` and `correction2` (1 - beta^step). Output 0 is the norm before clipping, f32 []. Gradients are
-  /// zeros behind it.
+  /// The norm of all gradients as one vector, f32 [].
+  std::shared_ptr<const Program> norm;
+  /// The end of a step. Inputs, f32 []: `scale` (of the gradients), `rate` (of learning), and of AdamW `correction1` and
+  /// `correction2` (1 - beta^step). Gradients are zeros behind it.
   std::shared_ptr<const Program> update;
   std::vector<TrainedParameter> parameters;
   Decoder decoder;

@@ -166,4 +166,11 @@ void substitute(Graph& graph, SymbolId symbol, const Dim& by) {
   }
 }
 
+std::optional<double> scalar_of(const Graph& graph, ValueId id) {
+  const auto& constant = graph.value(id).constant;
+  if (!constant || constant->shape().elements() != 1) return std::nullopt;
+  const Tensor wide = materialize({{}, materialize(*constant), {{RecipeStep::Kind::cast, {}, DType::f64}}});
+  return *wide.as<double>();
+}
+
 }  // namespace plait

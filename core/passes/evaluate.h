@@ -35,6 +35,9 @@ class Evaluator {
   std::map<ValueId, Tensor> values_;
 };
 
+/// A constant of one element, as a double.
+std::optional<double> scalar_of(const Graph& graph, ValueId id);
+
 /// The symbols that a plait.Sizes node writes; see core/passes/fold.cpp.
 Dims sizes_of(const Node& node, SymbolTable& symbols);
 /// Turns `node` into a plait.Sizes node that writes `elements` (a scalar if `scalar`).

@@ -63,7 +63,8 @@ struct PassContext {
   std::shared_ptr<EvaluationRoom> room = std::make_shared<EvaluationRoom>();
   ShardPlan plan = {};  ///< of `shard`; empty on one rank
   const TrainingOptions* training = nullptr;  ///< null: the graph is not to be trained
-  std::vector<TrainedParameter> parameters = {};
+  std::vector<Trainable> adapters = {};           ///< that `adapt` added
+  std::vector<TrainedParameter> parameters = {};  ///< that `train` found gradients of
 };
 
 struct Pass {

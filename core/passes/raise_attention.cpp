@@ -43,13 +43,7 @@ class Matcher {
     if (why.empty()) why = std::move(reason);
     return false;
   }
-  /// A constant of one element, as a double.
-  std::optional<double> scalar(ValueId id) const {
-    const auto& constant = graph_.value(id).constant;
-    if (!constant || constant->shape().elements() != 1) return std::nullopt;
-    Tensor wide = materialize({{}, materialize(*constant), {{RecipeStep::Kind::cast, {}, DType::f64}}});
-    return *wide.as<double>();
-  }
+  std::optional<double> scalar(ValueId id) const { return scalar_of(graph_, id); }
 
   bool moves_rows(const Node& node) const;
   std::optional<ValueId> before_scale(const Node& node, double& factor) const;

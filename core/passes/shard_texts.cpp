@@ -10,24 +10,6 @@
 namespace plait {
 namespace {
 
-/// How many letters have to be changed, added or left out until `name` fits `pattern`, in which "*" stands for any letters
-/// and "?" for one; 0: it fits (Levenshtein's distance, with a star that costs nothing).
-size_t distance(std::string_view pattern, std::string_view name) {
-  std::vector<size_t> row(name.size() + 1);
-  for (size_t j = 0; j < row.size(); ++j) row[j] = j;
-  for (char letter : pattern) {
-    size_t before = row[0];  // of the row above, one to the left
-    row[0] += letter == '*' ? 0 : 1;
-    for (size_t j = 1; j < row.size(); ++j) {
-      const size_t above = row[j];
-      if (letter == '*') row[j] = std::min(above, row[j - 1]);
-      else row[j] = std::min({before + (letter == '?' || letter == name[j - 1] ? 0 : 1), above + 1, row[j - 1] + 1});
-      before = above;
-    }
-  }
-  return row.back();
-}
-
 /// What a weight is called: as a value, and in the file, where it may be stacked of several tensors.
 void add_names(const Constant& constant, std::set<std::string>& out) {
   if (!constant.initializer.empty()) out.insert(constant.initializer);
@@ -54,7 +36,7 @@ class Overrides {
     bool fits = false;
     for (const auto& [id, names] : names_) {
       if (std::none_of(names.begin(), names.end(),
-                       [&](const std::string& name) { return distance(pattern, name) == 0; }))
+                       [&](const std::string& name) { return misfit(pattern, name) == 0; }))
         continue;
       const Type& type = graph_.value(id).type;
       ranks.insert(type.dims->size());
@@ -106,7 +88,7 @@ class Overrides {
   Error nothing_fits(const std::string& text, const std::string& pattern) const {
     std::set<std::pair<size_t, std::string>> near;
     for (const auto& [id, names] : names_)
-      for (const std::string& name : names) near.emplace(distance(pattern, name), name);
+      for (const std::string& name : names) near.emplace(misfit(pattern, name), name);
     std::vector<std::string> most;
     for (const auto& [letters, name] : near)
       if (most.size() < 3) most.push_back(quote(name));

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/constant.h"
-#include "core/base/dim.h"
+#include "core/graph/graph.h"
 
 namespace plait {
 
@@ -49,6 +48,12 @@ struct TrainedParameter {
   /// What it begins as; with its steps, the way back into the file.
   std::shared_ptr<const Constant> origin;
   bool decays = false;
+};
+
+/// One that is in the graph: the value that its State is.
+struct Trainable {
+  TrainedParameter parameter;
+  ValueId value = no_value;
 };
 
 }  // namespace plait

@@ -1,0 +1,118 @@
+// Pass adapt: low-rank adapters beside Linears (LoRA, Hu et al. 2022): y = x w^T + alpha / rank (x a^T) b^T.
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/passes/compile.h"
+#include "core/passes/train_parameters.h"
+
+namespace plait {
+namespace {
+
+/// What the Linear at this node is called: its weight's names in the file, the value's, and the node's.
+std::vector<std::string> names_of_linear(const Graph& graph, const Node& node) {
+  const Value& weight = graph.value(node.inputs[1]);
+  std::vector<std::string> out;
+  if (weight.constant) out = names_of(*weight.constant);
+  if (!weight.name.empty()) out.push_back(weight.name);
+  if (!node.name.empty()) out.push_back(node.name);
+  return out;
+}
+
+/// "model.layers.0.self_attn.q_proj" of its weight's name, or of the node's where the file numbers its tensors.
+std::string module_of(const std::vector<std::string>& names, size_t index) {
+  for (const std::string& name : names) {
+    const size_t end = name.rfind(".weight");
+    if (end != std::string::npos) return name.substr(0, end);
+  }
+  return names.empty() ? cat("linear.", index) : names.back();
+}
+
+class Adapting {
+ public:
+  Adapting(Graph& graph, PassContext& context)
+      : graph_(graph),
+        context_(context),
+        lora_(context.training->lora),
+        builder_(context.options.ops, graph, knowledge_, "adapter"),
+        old_(graph.nodes.size()),
+        random_(lora_.seed) {}
+
+  void run() {
+    const int32_t head = find_head(graph_).node;
+    std::set<std::string> unused(lora_.targets.begin(), lora_.targets.end());
+    std::vector<ValueId> adapted;
+    for (size_t i = 0; i < old_; ++i) {
+      const Node node = graph_.nodes[i];
+      if (node.op != "plait.Linear") continue;
+      const std::vector<std::string> names = names_of_linear(graph_, node);
+      bool asked = lora_.targets.empty() && static_cast<int32_t>(i) != head;
+      for (const std::string& pattern : lora_.targets)
+        if (std::any_of(names.begin(), names.end(),
+                        [&](const std::string& name) { return misfit(pattern, name) == 0; })) {
+          asked = true;
+          unused.erase(pattern);
+        }
+      if (asked) add(node, module_of(names, i));
+    }
+    if (!unused.empty())
+      throw Error(
+          Code::invalid_argument, cat("no Linear of the model fits ", quote(*unused.begin())),
+          "patterns are of names of weights or nodes, with * and ?: \"*.q_proj*\"; `plait inspect` lists them");
+    if (context_.adapters.empty()) throw Error(Code::invalid_argument, "the model has no Linear to adapt");
+    graph_.sort();
+  }
+
+ private:
+  void add(const Node& node, const std::string& module) {
+    const ValueId x = node.inputs[0], y = node.outputs[0];
+    const Dim &k = builder_.dims(x).back(), &n = builder_.dims(y).back();
+    const auto rank = lora_.rank;
+    const ValueId a = add_matrix(cat(module, ".lora_A.weight"), {rank, k.constant()}, 1 / std::sqrt(k.constant()));
+    const ValueId b = add_matrix(cat(module, ".lora_B.weight"), {n.constant(), rank}, 0);
+    const ValueId low = builder_.add("plait.Linear", {x, a});
+    const double scale = lora_.alpha / static_cast<double>(rank);
+    const ValueId change = builder_.times(builder_.add("plait.Linear", {low, b}), builder_.number(scale, y));
+    // Whoever read the Linear reads the sum, but for the sum itself.
+    const ValueId base = graph_.add_value("", graph_.value(y).type);
+    const ValueId sum = builder_.plus(base, change);
+    graph_.replace_uses(y, sum);
+    graph_.replace_uses(base, y);
+  }
+
+  /// Begins uniform in [-spread, spread).
+  ValueId add_matrix(const std::string& name, const Shape& shape, double spread) {
+    Tensor initial(DType::f32, shape);
+    for (int64_t i = 0; spread != 0 && i < initial.elements(); ++i)
+      initial.as<float>()[i] = static_cast<float>(spread * (static_cast<double>(random_() >> 11) * 0x1p-52 - 1));
+    Trainable one;
+    one.parameter = {.key = cat("train.", name),
+                     .name = name,
+                     .shape = shape,
+                     .origin = std::make_shared<Constant>(Constant{{}, std::move(initial), {}}),
+                     .decays = true};
+    one.value = add_parameter(graph_, builder_, one.parameter);
+    graph_.value(one.value).name = name;
+    context_.adapters.push_back(one);
+    return one.value;
+  }
+
+  Graph& graph_;
+  PassContext& context_;
+  const LoraOptions& lora_;
+  Knowledge knowledge_;
+  GraphBuilder builder_;
+  const size_t old_;
+  std::mt19937_64 random_;
+};
+
+}  // namespace
+
+void adapt(Graph& graph, PassContext& context) {
+  if (context.training->lora.rank) Adapting(graph, context).run();
+}
+
+}  // namespace plait

@@ -1,0 +1,201 @@
+// Pass train: the loss behind a decoder's head, the gradients of what is trained, and the sums that they go into.
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/graph/gradient.h"
+#include "core/passes/compile.h"
+#include "core/passes/evaluate.h"
+#include "core/passes/train_parameters.h"
+
+namespace plait {
+namespace {
+
+/// A chunk of the vocabulary has about so many rows: its logits of some tokens stay in a core's cache.
+constexpr int64_t chunk_rows = 4096;
+
+/// The number of chunks nearest to what is wanted that divides the vocabulary.
+int64_t chunks_of(int64_t vocabulary) {
+  int64_t best = 1;
+  for (int64_t chunks = 1; chunks <= vocabulary / 256; ++chunks)
+    if (vocabulary % chunks == 0 &&
+        std::abs(vocabulary / chunks - chunk_rows) < std::abs(vocabulary / best - chunk_rows))
+      best = chunks;
+  return best;
+}
+
+class Training {
+ public:
+  Training(Graph& graph, PassContext& context)
+      : graph_(graph), context_(context), builder_(context.options.ops, graph, knowledge_, "loss") {}
+
+  void run() {
+    const std::vector<Trainable> trained = choose();
+    labels_ = add_input("labels", DType::i32);
+    weights_ = add_input("weights", DType::f32);
+    const ValueId losses = add_loss();
+    const ValueId loss = builder_.add("ReduceSum", {builder_.times(losses, weights_)}, whole_);
+    graph_.outputs = {loss, losses};
+    add_sums(trained);
+    graph_.sort();
+    graph_.remove_dead();
+  }
+
+ private:
+  std::vector<Trainable> choose() {
+    if (context_.training->lora.rank) return std::move(context_.adapters);
+    std::vector<Trainable> out = make_parameters(graph_, context_, context_.training->trained);
+    if (out.empty())
+      throw Error(Code::invalid_argument, "there is nothing to train: no weight of floats fits what is asked for",
+                  "a quantised model is trained with adapters (lora)");
+    return out;
+  }
+
+  /// i32 or f32 [1, r].
+  ValueId add_input(const char* name, DType dtype) {
+    const ValueId logits = graph_.outputs[0];
+    Dims dims = builder_.dims(logits);
+    dims.pop_back();
+    const ValueId id = graph_.add_value(name, {dtype, std::move(dims)});
+    graph_.inputs.push_back(id);
+    return id;
+  }
+
+  /// Each target's loss, [1, r]. A head without a bias is joined with what comes behind it, so that logits of all rows never
+  /// stand in memory at once.
+  ValueId add_loss() {
+    const Head head = find_head(graph_);
+    if (head.node < 0) return loss_of_logits();
+    const Node linear = graph_.nodes[static_cast<size_t>(head.node)];
+    head_inputs_ = {linear.inputs[0], linear.inputs[1], labels_};
+    for (size_t k = 3; k < linear.inputs.size(); ++k) head_scales_.push_back(linear.inputs[k]);
+    head_attributes_ = linear.attributes;
+    head_attributes_.set("chunks", chunks_of(builder_.dims(linear.inputs[1])[0].constant()));
+    head_attributes_.set("scale", head.scale);
+    head_attributes_.set("softcap", head.softcap);
+    std::vector<ValueId> inputs = head_inputs_;
+    inputs.insert(inputs.end(), head_scales_.begin(), head_scales_.end());
+    const std::vector<ValueId> found =
+        builder_.add_all("plait.HeadStatistics", std::move(inputs), 3, head_attributes_);
+    Attributes last = whole_;
+    last.set("keepdims", int64_t{1});
+    const ValueId axis = builder_.integers({-1});
+    const ValueId largest = builder_.add("ReduceMax", {found[0], axis}, last);
+    const ValueId below = builder_.add("Exp", {builder_.minus(found[0], largest)});
+    last.set("keepdims", int64_t{0});
+    const ValueId sum = builder_.add("ReduceSum", {builder_.times(found[1], below), axis}, last);
+    log_sum_exp_ = builder_.plus(builder_.add("Log", {sum}), builder_.add("Squeeze", {largest, axis}));
+    return builder_.minus(log_sum_exp_, found[2]);
+  }
+
+  ValueId loss_of_logits() {
+    Attributes last;
+    last.set("axis", int64_t{-1});
+    const ValueId logits = builder_.add("LogSoftmax", {graph_.outputs[0]}, last);
+    const ValueId axis = builder_.integers({-1});
+    const ValueId picked = builder_.add("GatherElements", {logits, builder_.add("Unsqueeze", {labels_, axis})}, last);
+    losses_ = builder_.negative(builder_.add("Squeeze", {picked, axis}));
+    return losses_;
+  }
+
+  void add_sums(const std::vector<Trainable>& trained) {
+    std::vector<ValueId> wanted;
+    for (const Trainable& one : trained) wanted.push_back(one.value);
+    const std::vector<ValueId> gradients = add_gradients(context_.options.ops, graph_, seeds(wanted), wanted);
+    for (size_t i = 0; i < trained.size(); ++i) {
+      const TrainedParameter& parameter = trained[i].parameter;
+      if (gradients[i] == no_value) {  // a table of angles, or what only chooses
+        graph_.replace_uses(trained[i].value, initial_of(trained[i].value));
+        continue;
+      }
+      const ValueId sum = add_state(graph_, builder_, parameter.key + ".gradient", parameter.shape);
+      graph_.outputs.push_back(builder_.add("plait.Accumulate", {sum, gradients[i]}));
+      context_.parameters.push_back(parameter);
+    }
+    if (context_.parameters.empty())
+      throw Error(Code::invalid_argument,
+                  "there is nothing to train: the loss depends on none of the weights asked for");
+  }
+
+  /// What is known of gradients before the walk: each target's loss counts with its weight.
+  std::vector<GradientSeed> seeds(const std::vector<ValueId>& wanted) {
+    if (head_inputs_.empty()) return {{losses_, weights_}};
+    std::vector<ValueId> inputs = head_inputs_;
+    inputs.insert(inputs.end(), {log_sum_exp_, weights_});
+    inputs.insert(inputs.end(), head_scales_.begin(), head_scales_.end());
+    const ValueId w = head_inputs_[1];
+    const bool trained = depends_on(w, wanted);
+    const std::vector<ValueId> back =
+        builder_.add_all("plait.HeadBack", std::move(inputs), trained ? 2 : 1, head_attributes_);
+    std::vector<GradientSeed> out{{head_inputs_[0], back[0]}};
+    if (trained) out.push_back({w, back[1]});
+    return out;
+  }
+
+  /// Whether the weight is one of them, or is made of one by the steps that stand between.
+  bool depends_on(ValueId w, const std::vector<ValueId>& wanted) const {
+    if (std::find(wanted.begin(), wanted.end(), w) != wanted.end()) return true;
+    for (const Node& node : graph_.nodes)
+      if (std::find(node.outputs.begin(), node.outputs.end(), w) != node.outputs.end())
+        return !node.inputs.empty() && node.inputs[0] != no_value && depends_on(node.inputs[0], wanted);
+    return false;
+  }
+
+  ValueId initial_of(ValueId state) const {
+    for (const Node& node : graph_.nodes)
+      if (!node.outputs.empty() && node.outputs[0] == state) return node.inputs[0];
+    return no_value;
+  }
+
+  static Attributes no_dims() {
+    Attributes out;
+    out.set("keepdims", int64_t{0});
+    return out;
+  }
+
+  Graph& graph_;
+  PassContext& context_;
+  Knowledge knowledge_;
+  GraphBuilder builder_;
+  const Attributes whole_ = no_dims();
+  ValueId labels_ = no_value, weights_ = no_value, losses_ = no_value, log_sum_exp_ = no_value;
+  std::vector<ValueId> head_inputs_, head_scales_;  ///< x, w, labels; empty: the head stands by itself
+  Attributes head_attributes_;
+};
+
+}  // namespace
+
+Head find_head(const Graph& graph) {
+  const std::vector<int32_t> producer = producers(graph);
+  const auto readers = consumers(graph);
+  double factors[2] = {1,
+                       1};  // of what stands behind a tanh, or behind the product where there is none; and before it
+  size_t capped = 0;
+  for (ValueId id = graph.outputs[0];;) {
+    const int32_t at = producer[static_cast<size_t>(id)];
+    if (at < 0 || (id != graph.outputs[0] && readers[static_cast<size_t>(id)].size() > 1)) return {};
+    const Node& node = graph.nodes[static_cast<size_t>(at)];
+    if (node.op == "plait.Linear") {
+      const bool biased = node.inputs.size() > 2 && node.inputs[2] != no_value;
+      if (biased || (capped && factors[0] <= 0)) return {};
+      return {at, factors[0] * factors[1], capped ? factors[0] : 0};
+    }
+    const bool is_product = node.op == "Mul" || node.op == "Div";
+    if (is_product) {
+      const size_t constant = node.op == "Mul" && !graph.value(node.inputs[1]).constant ? 0 : 1;
+      const std::optional<double> factor = scalar_of(graph, node.inputs[constant]);
+      if (!factor || *factor == 0) return {};
+      factors[capped] *= node.op == "Mul" ? *factor : 1 / *factor;
+      id = node.inputs[1 - constant];
+      continue;
+    }
+    if (node.op == "Tanh" && !capped) capped = 1;
+    else if (node.op != "Identity" && (node.op != "Cast" || !is_float(graph.value(node.inputs[0]).type.dtype)))
+      return {};
+    id = node.inputs[0];
+  }
+}
+
+void train(Graph& graph, PassContext& context) { Training(graph, context).run(); }
+
+}  // namespace plait

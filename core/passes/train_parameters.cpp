@@ -1,0 +1,213 @@
+// What is trained: weights of a raised graph become States that programs write to.
+#include "core/passes/train_parameters.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/mesh/file_layout.h"
+#include "core/passes/compile.h"
+
+namespace plait {
+namespace {
+
+bool is_table(const Node& node, size_t operand) {
+  return operand == 0 && (node.op == "plait.Embedding" || node.op == "Gather");
+}
+
+/// By value: whether it comes of rows of a table, as a token's hidden state does.
+std::vector<bool> stream_of(const Graph& graph) {
+  std::vector<bool> stream(static_cast<size_t>(graph.value_count()));
+  for (const Node& node : graph.nodes) {
+    const bool begins = is_table(node, 0) && graph.value(node.inputs[0]).constant;
+    if (!begins && std::none_of(node.inputs.begin(), node.inputs.end(),
+                                [&](ValueId id) { return id != no_value && stream[static_cast<size_t>(id)]; }))
+      continue;
+    for (ValueId id : node.outputs)
+      if (id != no_value && is_float(graph.value(id).type.dtype)) stream[static_cast<size_t>(id)] = true;
+  }
+  return stream;
+}
+
+/// The constants that may be trained, in the order in which the graph reads them.
+std::vector<ValueId> candidates(const Graph& graph, const std::vector<std::string>& patterns) {
+  const std::vector<bool> stream = stream_of(graph);
+  std::vector<ValueId> out;
+  for (const Node& node : graph.nodes) {
+    auto in_stream = [&](ValueId id) { return id != no_value && stream[static_cast<size_t>(id)]; };
+    if (!std::any_of(node.outputs.begin(), node.outputs.end(), in_stream)) continue;
+    const bool meets = std::any_of(node.inputs.begin(), node.inputs.end(), in_stream);
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      const ValueId id = node.inputs[k];
+      if (id == no_value || !graph.value(id).constant || !(meets || is_table(node, k))) continue;
+      const Constant& constant = *graph.value(id).constant;
+      const std::vector<std::string> names = names_of(constant);
+      if (names.empty() || !is_float(constant.dtype()) || constant.shape().elements() < 2) continue;
+      const bool asked = patterns.empty() || std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+                           return std::any_of(patterns.begin(), patterns.end(),
+                                              [&](const std::string& pattern) { return misfit(pattern, name) == 0; });
+                         });
+      if (asked && std::find(out.begin(), out.end(), id) == out.end()) out.push_back(id);
+    }
+  }
+  return out;
+}
+
+/// Whether no element of the file is in both. They are of one tensor.
+bool are_apart(const Constant& a, const Constant& b) {
+  auto places = [](const Constant& constant) {
+    const std::optional<FileLayout> layout = file_layout(constant);
+    return layout ? cut_in_file(*layout, Sharding::replicated(layout->dims.size()), Mesh{}) : std::nullopt;
+  };
+  const auto of_a = places(a), of_b = places(b);
+  if (!of_a || !of_b || of_a->size() != of_b->size()) return false;
+  for (size_t axis = 0; axis < of_a->size(); ++axis) {
+    const auto &blocks_a = (*of_a)[axis].blocks, &blocks_b = (*of_b)[axis].blocks;
+    bool meet = false;
+    for (size_t i = 0; i < blocks_a.size() && i < blocks_b.size(); ++i)
+      meet = meet || (blocks_a[i] >= 0 && blocks_b[i] >= 0);
+    if (!meet) return true;
+  }
+  return false;
+}
+
+class Maker {
+ public:
+  Maker(Graph& graph, const OpSet& ops) : graph_(graph), builder_(ops, graph, knowledge_), old_(graph.nodes.size()) {}
+
+  void add(const std::vector<ValueId>& ids) {
+    std::map<std::vector<std::string>, std::vector<ValueId>> of_tensor;
+    std::vector<std::vector<std::string>> order;
+    for (ValueId id : ids) {
+      std::vector<std::string> names = names_of(*graph_.value(id).constant);
+      std::vector<ValueId>& group = of_tensor[names];
+      if (group.empty()) order.push_back(names);
+      group.push_back(id);
+    }
+    for (const auto& names : order) add_tensor(of_tensor[names]);
+    // States and their steps come first.
+    std::rotate(graph_.nodes.begin(), graph_.nodes.begin() + static_cast<std::ptrdiff_t>(old_), graph_.nodes.end());
+  }
+
+  std::vector<Trainable> take() { return std::move(made_); }
+
+ private:
+  /// Values that are made of the same tensor, or stack of tensors.
+  void add_tensor(const std::vector<ValueId>& ids) {
+    std::vector<std::vector<ValueId>> alike;
+    for (ValueId id : ids) {
+      auto same = std::find_if(alike.begin(), alike.end(), [&](const std::vector<ValueId>& group) {
+        return graph_.value(group[0]).constant->steps == graph_.value(id).constant->steps;
+      });
+      if (same == alike.end()) alike.push_back({id});
+      else same->push_back(id);
+    }
+    for (size_t i = 0; i < alike.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        if (!are_apart(*graph_.value(alike[i][0]).constant, *graph_.value(alike[j][0]).constant))
+          return add_whole(alike);
+    for (const std::vector<ValueId>& group : alike) {
+      const ValueId state = add_state(group[0], *graph_.value(group[0]).constant, alike.size() > 1);
+      for (ValueId id : group) replace(id, state);
+    }
+  }
+
+  /// A State of the tensor as the file has it; what the values make of it are nodes.
+  void add_whole(const std::vector<std::vector<ValueId>>& alike) {
+    Constant whole = *graph_.value(alike[0][0]).constant;
+    whole.steps.clear();
+    const ValueId state = add_state(alike[0][0], whole, false);
+    for (const std::vector<ValueId>& group : alike) {
+      ValueId now = state;
+      for (const RecipeStep& step : graph_.value(group[0]).constant->steps) now = add_step(now, step);
+      for (ValueId id : group) replace(id, now);
+    }
+  }
+
+  ValueId add_step(ValueId id, const RecipeStep& step) {
+    using Kind = RecipeStep::Kind;
+    Attributes attributes;
+    switch (step.kind) {
+      case Kind::transpose:
+        attributes.set("perm", step.numbers);
+        return builder_.add("Transpose", {id}, std::move(attributes));
+      case Kind::slice:
+        return builder_.add("Slice", {id, builder_.integers({step.numbers[1]}), builder_.integers({step.numbers[2]}),
+                                      builder_.integers({step.numbers[0]})});
+      case Kind::reshape: return builder_.add("Reshape", {id, builder_.integers(step.numbers)});
+      case Kind::cast: return id;  // what is trained is f32
+      case Kind::reinterpret: break;
+    }
+    throw Error(Code::unsupported,
+                cat("the weight ", quote(graph_.value(id).name), " is read as bits of another type"),
+                "leave it out of what is trained");
+  }
+
+  ValueId add_state(ValueId id, Constant constant, bool is_part) {
+    if (constant.dtype() != DType::f32) plait::add_step(constant, {RecipeStep::Kind::cast, {}, DType::f32});
+    Trainable one;
+    const std::vector<std::string> names = names_of(constant);
+    one.parameter.name = names[0];
+    // The parts of a packed tensor are told apart by the steps to them.
+    one.parameter.key = is_part ? cat("train.", names[0], " | ", text(constant.steps)) : cat("train.", names[0]);
+    one.parameter.shape = constant.shape();
+    one.parameter.decays = constant.shape().rank() > 1;
+    one.parameter.origin = std::make_shared<Constant>(std::move(constant));
+    one.value = add_parameter(graph_, builder_, one.parameter);
+    if (const std::string name = graph_.value(id).name; !name.empty()) {
+      graph_.value(id).name.clear();
+      graph_.value(one.value).name = name;
+    }
+    made_.push_back(one);
+    return one.value;
+  }
+
+  void replace(ValueId id, ValueId by) { graph_.replace_uses(id, by); }
+
+  Graph& graph_;
+  Knowledge knowledge_;
+  GraphBuilder builder_;
+  const size_t old_;
+  std::vector<Trainable> made_;
+};
+
+void add_names(const Constant& constant, std::vector<std::string>& out) {
+  if (!constant.initializer.empty()) out.push_back(constant.initializer);
+  for (const Constant& part : constant.parts) add_names(part, out);
+}
+
+}  // namespace
+
+std::vector<std::string> names_of(const Constant& constant) {
+  std::vector<std::string> out;
+  add_names(constant, out);
+  return out;
+}
+
+ValueId add_state(Graph& graph, GraphBuilder& builder, const std::string& key, const Shape& shape,
+                  std::shared_ptr<const Constant> initial) {
+  std::vector<ValueId> inputs;
+  if (initial) {
+    inputs.push_back(graph.add_value("", {initial->dtype(), Dims(shape.begin(), shape.end())}));
+    graph.value(inputs[0]).constant = std::move(initial);
+  }
+  Attributes attributes;
+  attributes.set("key", key);
+  const ValueId out = builder.add("plait.State", std::move(inputs), std::move(attributes));
+  graph.value(out).type = {DType::f32, Dims(shape.begin(), shape.end())};
+  return out;
+}
+
+ValueId add_parameter(Graph& graph, GraphBuilder& builder, const TrainedParameter& parameter) {
+  return add_state(graph, builder, parameter.key, parameter.shape, parameter.origin);
+}
+
+std::vector<Trainable> make_parameters(Graph& graph, const PassContext& context,
+                                       const std::vector<std::string>& patterns) {
+  Maker maker(graph, context.options.ops);
+  maker.add(candidates(graph, patterns));
+  return maker.take();
+}
+
+}  // namespace plait

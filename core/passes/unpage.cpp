@@ -1,0 +1,39 @@
+// Pass unpage: in training a row holds whole documents, so attention reads the row's own keys and values, and there is no
+// cache. PagedAttention behind KvWrite becomes PackedAttention.
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/passes/compile.h"
+
+namespace plait {
+
+void unpage(Graph& graph, PassContext& context) {
+  const std::vector<int32_t> producer = producers(graph);
+  for (Node& node : graph.nodes) {
+    if (node.op == "plait.CausalConv" || node.op == "plait.LinearAttention")
+      throw Error(Code::unsupported, cat(describe(graph, node), " carries a state from token to token"),
+                  "decoders with recurrences are not trained");
+    if (node.op != "plait.PagedAttention") continue;
+    const Node& write = graph.nodes[static_cast<size_t>(producer[static_cast<size_t>(node.inputs[1])])];
+    PLAIT_ASSERT(write.op == "plait.KvWrite" && write.outputs[0] == node.inputs[1]);
+    std::vector<ValueId> inputs{node.inputs[0], write.inputs[2], write.inputs[3], node.inputs[4]};
+    for (size_t k = 6; k < node.inputs.size(); ++k) inputs.push_back(node.inputs[k]);
+    node.op = "plait.PackedAttention";
+    node.inputs = std::move(inputs);
+    const Type& q = graph.value(node.inputs[0]).type;
+    const ValueId statistics = graph.add_value("", {q.dtype, Dims(q.dims->begin(), q.dims->end() - 1)});
+    node.outputs.push_back(statistics);
+  }
+  graph.outputs.resize(1);  // logits
+  graph.remove_dead();
+  // Slots and pages, which are read no more, and what asked for rows by length.
+  const auto readers = consumers(graph);
+  std::erase_if(graph.inputs, [&](ValueId id) {
+    const std::string& name = graph.value(id).name;
+    return readers[static_cast<size_t>(id)].empty() && (name.starts_with("slots.") || name.starts_with("pages."));
+  });
+  context.decoder.has_hidden = false;
+}
+
+}  // namespace plait
