@@ -27,5 +27,7 @@ void add_rope(KernelTable& table);
 void add_recurrent(KernelTable& table);
 void add_generation(KernelTable& table);
 void add_quantize(KernelTable& table);
+void add_cross_entropy(KernelTable& table);
+void add_optimizers(KernelTable& table);
 
 }  // namespace plait::reference

@@ -28,6 +28,8 @@ void register_reference_kernels(KernelTable& table) {
   add_recurrent(table);
   add_generation(table);
   add_quantize(table);
+  add_cross_entropy(table);
+  add_optimizers(table);
 }
 
 }  // namespace plait

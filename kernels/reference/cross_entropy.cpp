@@ -1,0 +1,139 @@
+// A head and the softmax cross-entropy behind it, a row and a chunk of the vocabulary at a time; all in double.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/reference/families.h"
+#include "kernels/reference/kernel_of.h"
+#include "kernels/reference/weights.h"
+
+namespace plait::reference {
+namespace {
+
+struct HeadAttributes {
+  explicit HeadAttributes(const NodeInfo& node)
+      : chunks(node.attributes.integer("chunks", 1)),
+        zero(node.attributes.integer("zero", 0)),
+        scale(node.attributes.real("scale", 1)),
+        softcap(node.attributes.real("softcap", 0)),
+        shard(ShardedAxis::of(node.attributes)) {}
+  int64_t chunks, zero;
+  double scale, softcap;
+  ShardedAxis shard;  ///< of chunks
+};
+
+/// The logits of one token, and what they are made of.
+class HeadRows {
+ public:
+  HeadRows(const KernelCall& call, const HeadAttributes& attributes, size_t scales)
+      : attributes_(attributes),
+        weights_{call.inputs[1], input(call, scales), input(call, scales + 1), attributes.zero},
+        k_(call.inputs[0].shape.back(1)) {}
+
+  int64_t k() const { return k_; }
+  int64_t vocabulary() const { return weights_.tensor.shape[0]; }
+  bool fits() const { return weights_.fits(k_) && attributes_.chunks > 0 && vocabulary() % attributes_.chunks == 0; }
+  int64_t chunk_size() const { return vocabulary() / attributes_.chunks; }
+  /// Where the label is among the rows here; -1: nowhere.
+  int64_t place(int64_t label) const {
+    const int64_t at = label - attributes_.shard.offset * chunk_size();
+    return at >= 0 && at < vocabulary() ? at : -1;
+  }
+  bool is_label(int64_t label) const {
+    const int64_t whole = attributes_.shard.whole ? attributes_.shard.whole : attributes_.chunks;
+    return label >= 0 && label < whole * chunk_size();
+  }
+
+  const std::vector<double>& weight(int64_t row) {
+    row_.resize(static_cast<size_t>(k_));
+    if (!weights_.blocked()) {
+      load(weights_.tensor, row * k_, k_, row_.data());
+    } else {
+      const float* values = weights_.row(row, k_, buffer_);
+      std::copy(values, values + k_, row_.begin());
+    }
+    return row_;
+  }
+  double logit(const double* x, const std::vector<double>& w) const {
+    double sum = 0;
+    for (size_t j = 0; j < w.size(); ++j) sum += x[j] * w[j];
+    sum *= attributes_.scale;
+    return attributes_.softcap ? attributes_.softcap * std::tanh(sum / attributes_.softcap) : sum;
+  }
+  /// d logit / d (x w^T), where the logit is `value`.
+  double slope(double value) const {
+    const double part = attributes_.softcap ? value / attributes_.softcap : 0;
+    return attributes_.scale * (1 - part * part);
+  }
+
+ private:
+  const HeadAttributes& attributes_;
+  const Weights weights_;
+  const int64_t k_;
+  std::vector<double> row_;
+  std::vector<float> buffer_;
+};
+
+/// x [..., k], w [v, k], labels [...] -> maxima [..., c], sums [..., c], picked [...]; picked is 0 where the label is on another
+/// rank. A label that is none (-1) picks nothing.
+KernelStatus head_statistics(const KernelCall& call, const HeadAttributes& attributes) {
+  HeadRows rows(call, attributes, 3);
+  if (!rows.fits()) return {KernelCode::bad_value, 1, rows.vocabulary()};
+  const std::vector<double> x = load_all<double>(call.inputs[0]);
+  const std::vector<int64_t> labels = load_all<int64_t>(call.inputs[2]);
+  const auto chunks = static_cast<size_t>(attributes.chunks);
+  std::vector<double> maxima(labels.size() * chunks, -HUGE_VAL), sums(maxima.size()), picked(labels.size());
+  for (size_t i = 0; i < labels.size(); ++i)
+    if (labels[i] != -1 && !rows.is_label(labels[i])) return {KernelCode::index_out_of_range, 2, labels[i]};
+  for (int64_t v = 0; v < rows.vocabulary(); ++v) {
+    const std::vector<double>& w = rows.weight(v);
+    for (size_t i = 0; i < labels.size(); ++i) {
+      const double logit = rows.logit(x.data() + static_cast<int64_t>(i) * rows.k(), w);
+      const size_t at = i * chunks + static_cast<size_t>(v / rows.chunk_size());
+      const double most = std::max(maxima[at], logit);
+      sums[at] = sums[at] * std::exp(maxima[at] - most) + std::exp(logit - most);
+      maxima[at] = most;
+      if (v == rows.place(labels[i])) picked[i] = logit;
+    }
+  }
+  store_all(call.outputs[0], maxima);
+  store_all(call.outputs[1], sums);
+  store_all(call.outputs[2], picked);
+  return {};
+}
+
+/// x, w, labels, logsumexp [...], dloss [...] -> dx [..., k], dw? [v, k].
+KernelStatus head_back(const KernelCall& call, const HeadAttributes& attributes) {
+  HeadRows rows(call, attributes, 5);
+  if (!rows.fits()) return {KernelCode::bad_value, 1, rows.vocabulary()};
+  const std::vector<double> x = load_all<double>(call.inputs[0]), sums = load_all<double>(call.inputs[3]),
+                            dloss = load_all<double>(call.inputs[4]);
+  const std::vector<int64_t> labels = load_all<int64_t>(call.inputs[2]);
+  const auto k = static_cast<size_t>(rows.k());
+  std::vector<double> dx(x.size()), dw(k);
+  const TensorView of_w = output(call, 1);
+  for (int64_t v = 0; v < rows.vocabulary(); ++v) {
+    const std::vector<double>& w = rows.weight(v);
+    std::fill(dw.begin(), dw.end(), 0.0);
+    for (size_t i = 0; i < labels.size(); ++i) {
+      const double logit = rows.logit(x.data() + i * k, w);
+      const double change =
+          dloss[i] * (std::exp(logit - sums[i]) - (v == rows.place(labels[i]) ? 1 : 0)) * rows.slope(logit);
+      for (size_t j = 0; j < k; ++j) {
+        dx[i * k + j] += change * w[j];
+        dw[j] += change * x[i * k + j];
+      }
+    }
+    if (of_w.present()) store(of_w, v * rows.k(), rows.k(), dw.data());
+  }
+  store_all(call.outputs[0], dx);
+  return {};
+}
+
+}  // namespace
+
+void add_cross_entropy(KernelTable& table) {
+  add<head_statistics>(table, "plait.HeadStatistics", floats);
+  add<head_back>(table, "plait.HeadBack", floats);
+}
+
+}  // namespace plait::reference
