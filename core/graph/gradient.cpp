@@ -39,6 +39,19 @@ const Dims& GradientContext::dims(ValueId id) const {
   return *type(id).dims;
 }
 
+std::optional<std::vector<int64_t>> GradientContext::constants(ValueId id) const {
+  const Tensor* tensor = constant(id);
+  if (!tensor || !is_integer(tensor->dtype())) return std::nullopt;
+  return to_ints(tensor->view());
+}
+
+Attributes GradientContext::kept(std::initializer_list<std::string_view> names) const {
+  Attributes out;
+  for (std::string_view name : names)
+    if (const Attribute* value = attributes().find(name)) out.set(std::string(name), *value);
+  return out;
+}
+
 std::vector<ValueId> GradientContext::add_all(std::string_view op, std::vector<ValueId> inputs, size_t outputs,
                                               Attributes attributes) {
   Node& node = graph_.add_node(std::string(op), std::move(inputs), static_cast<int>(outputs), std::move(attributes));
@@ -86,18 +99,34 @@ ValueId GradientContext::sizes(const Dims& dims) {
   return out;
 }
 
+ValueId GradientContext::count(const Dim& size, ValueId like) {
+  if (size.is_constant()) return number(static_cast<double>(size.constant()), like);
+  return cast(reshaped(sizes(Dims{size}), Dims{}), like);
+}
+
 ValueId GradientContext::sizes(ValueId like) { return sizes(dims(like)); }
 
-ValueId GradientContext::zeros(ValueId like) { return add("Expand", {number(0, like), sizes(like)}); }
+ValueId GradientContext::zeros(ValueId like) { return expanded(number(0, like), like); }
 
 ValueId GradientContext::sum(ValueId a, std::vector<int64_t> axes) {
   if (axes.empty()) return a;
   return add("ReduceSum", {a, integers(std::move(axes))}, integer_attribute("keepdims", 1));
 }
 
-ValueId GradientContext::reshaped(ValueId a, ValueId like) {
+ValueId GradientContext::reshaped(ValueId a, const Dims& to) {
+  if (dims(a) == to) return a;
+  return add("Reshape", {a, sizes(to)}, integer_attribute("allowzero", 1));
+}
+
+ValueId GradientContext::expanded(ValueId a, ValueId like) {
   if (dims(a) == dims(like)) return a;
-  return add("Reshape", {a, sizes(like)}, integer_attribute("allowzero", 1));
+  return add("Expand", {a, sizes(like)});
+}
+
+ValueId GradientContext::cast(ValueId a, ValueId like) {
+  const DType to = type(like).dtype;
+  if (type(a).dtype == to) return a;
+  return add("Cast", {a}, integer_attribute("to", static_cast<int64_t>(to)));
 }
 
 ValueId GradientContext::summed_to(ValueId a, ValueId like) {

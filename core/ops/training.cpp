@@ -1,5 +1,7 @@
 // Ops that only training has: what gradients of Plait's own ops are made of, and the optimizers' steps. Nothing is trained
 // through them, so they have no gradients of their own.
+#include <tuple>
+
 #include "core/base/text.h"
 #include "core/ops/families.h"
 #include "core/ops/rows.h"
@@ -19,14 +21,126 @@ std::string linear_back_dims(const Node&, const std::vector<Type>& in, const std
 }
 
 /// The operand that holds the result's sizes.
+template <int target>
 void infer_sized(InferContext& context) {
   context.set_type(0, context.dtype(0));
-  if (const Dims* sizes = context.contents(2)) context.set_dims(0, *sizes);
+  if (const Dims* sizes = context.contents(target)) context.set_dims(0, *sizes);
+}
+
+/// dy as Gather's result, with the axis that was picked from back in the place of the indices.
+std::string gather_back_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
+  const size_t indices = rank_of(in[1]), rank = rank_of(in[0]) + 1 - indices;
+  const std::optional<size_t> axis = maybe_axis(node.attributes.integer("axis", 0), rank);
+  if (!axis) return "";
+  DimNames table = dim_names(rank), picked = dim_names(indices, rank), dy = table;
+  const auto at = dy.erase(dy.begin() + static_cast<std::ptrdiff_t>(*axis));
+  dy.insert(at, picked.begin(), picked.end());
+  table[*axis] = cat("@", table[*axis]);
+  return rule_text({"*" + spaced(dy), spaced(picked), "[sizes]"}, {spaced(table)});
+}
+
+/// As Slice's: a dim that keeps its size is not cut, unless a step might reverse it.
+std::string slice_back_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
+  if (!out[0].dims) return "";
+  const bool stepped = !is_absent(in, 5);
+  DimNames before = dim_names(rank_of(in[0])), after = before;
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (!stepped && (*in[0].dims)[i] == (*out[0].dims)[i]) continue;
+    before[i] = whole(before[i]);
+    after[i] = whole(factor_name(before.size() + i));
+  }
+  std::vector<std::string> operands{"*" + spaced(before), "[sizes]"};
+  for (size_t k = 2; k < in.size(); ++k) operands.push_back(in[k].dims ? "[axes]" : "");
+  return rule_text(operands, {spaced(after)});
+}
+
+/// One axis whole, as of Softmax.
+std::string softmax_back_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
+  DimNames names = dim_names(rank_of(in[0]));
+  if (!names.empty()) {
+    const std::optional<size_t> axis = maybe_axis(node.attributes.integer("axis", -1), names.size());
+    if (!axis) return "";
+    names[*axis] = whole(names[*axis]);
+  }
+  return rule_text({spaced(names), "*" + spaced(names)}, {spaced(names)});
+}
+
+void infer_norm_back(InferContext& context) {
+  for (int k = 0; k < context.outputs(); ++k) {
+    const int like = k == 0 ? 0 : 1;
+    context.set_type(k, context.dtype(like));
+    if (const Dims* dims = context.dims(like)) context.set_dims(k, *dims);
+  }
+}
+
+/// As normalised: the dims from the axis on are whole. The gradient of scale and shift is a sum over the others.
+std::string norm_back_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
+  DimNames names = dim_names(rank_of(in[0]));
+  const std::optional<size_t> first = maybe_axis(node.attributes.integer("axis", -1), names.size());
+  if (!first) return "";
+  for (size_t i = *first; i < names.size(); ++i) names[i] = whole(names[i]);
+  const std::string scale = aligned(names, *in[1].dims);
+  std::vector<std::string> results(out.size(), scale);
+  results[0] = spaced(names);
+  return rule_text({spaced(names), scale, "*" + spaced(names)}, results);
+}
+
+void register_norm_back(OpSet& ops) {
+  for (auto [name, outputs, doc] :
+       {std::tuple{"plait.RMSNormBack", "dx dscale", "the gradients of an RMSNormalization"},
+        {"plait.LayerNormBack", "dx dscale dbias?", "the gradients of a LayerNormalization; a bias is as the scale"}})
+    ops.add({.name = name,
+             .inputs = "x scale dy",
+             .outputs = outputs,
+             .attributes = {{"axis", "int", "-1"}, {"epsilon", "float", "1e-05"}},
+             .dims = "t [h], [h], *t [h] -> t [h], [h]",
+             .dims_of = norm_back_dims,
+             .infer = infer_norm_back,
+             .doc = doc});
 }
 
 }  // namespace
 
 void register_training(OpSet& ops) {
+  register_norm_back(ops);
+  ops.add({.name = "plait.UnaryBack",
+           .inputs = "x dy",
+           .outputs = "dx",
+           .attributes = {{"function", "string", "required"},
+                          {"alpha", "float", ""},
+                          {"approximate", "string", "none"},
+                          {"beta", "float", ""},
+                          {"bias", "float", ""},
+                          {"gamma", "float", ""},
+                          {"lambd", "float", ""}},
+           .dims = "..., *... -> ...",
+           .infer = infer_same,
+           .doc = "dy f'(x), where f is the ONNX op `function` of one operand, with its attributes"});
+  ops.add({.name = "plait.SoftmaxBack",
+           .inputs = "y dy",
+           .outputs = "dx",
+           .attributes = {{"axis", "int", "-1"}},
+           .dims = "b g q [k], *b g q [k] -> b g q [k]",
+           .dims_of = softmax_back_dims,
+           .infer = infer_same,
+           .doc = "y (dy - sum of y dy along the axis), where y is what Softmax gave"});
+  ops.add({.name = "plait.GatherBack",
+           .inputs = "dy indices sizes",
+           .outputs = "dx",
+           .attributes = {{"axis", "int", "0"}, {"offset", "int", "0"}, {"whole", "int", "0"}},
+           .dims = "*b n h, n, [d] -> b @s h",
+           .dims_of = gather_back_dims,
+           .target = 2,
+           .infer = infer_sized<2>,
+           .doc = "parts of dy added up along the axis where Gather took them from"});
+  ops.add({.name = "plait.SliceBack",
+           .inputs = "dy sizes starts ends axes? steps?",
+           .outputs = "dx",
+           .dims = "*b [t] h, [d], [n], [n], [n] -> b [s] h",
+           .dims_of = slice_back_dims,
+           .target = 1,
+           .infer = infer_sized<1>,
+           .doc = "dy where Slice took it from, zeros elsewhere"});
   ops.add({.name = "plait.LinearBack",
            .inputs = "dy w scales? zeros?",
            .outputs = "dx",
@@ -46,14 +160,14 @@ void register_training(OpSet& ops) {
            .attributes = {{"offset", "int", "0"}, {"whole", "int", "0"}},
            .dims = "*... h, ..., [n] -> @v h",
            .target = 2,
-           .infer = infer_sized,
+           .infer = infer_sized<2>,
            .doc = "rows of dy added up by id, in a table of these sizes"});
   ops.add({.name = "plait.RowsBack",
            .inputs = "dy rows sizes",
            .outputs = "dx",
            .dims = "*b n ..., b n, [d] -> b [s] ...",
            .target = 2,
-           .infer = infer_sized,
+           .infer = infer_sized<2>,
            .doc = "rows of dy added up where GatherRows took them from"});
 }
 

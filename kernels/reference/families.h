@@ -27,5 +27,8 @@ void add_rope(KernelTable& table);
 void add_recurrent(KernelTable& table);
 void add_generation(KernelTable& table);
 void add_quantize(KernelTable& table);
+void add_training(KernelTable& table);
+void add_derivatives(KernelTable& table);
+void add_normalize_back(KernelTable& table);
 
 }  // namespace plait::reference

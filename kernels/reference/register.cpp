@@ -28,6 +28,9 @@ void register_reference_kernels(KernelTable& table) {
   add_recurrent(table);
   add_generation(table);
   add_quantize(table);
+  add_training(table);
+  add_derivatives(table);
+  add_normalize_back(table);
 }
 
 }  // namespace plait
