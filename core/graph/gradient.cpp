@@ -17,6 +17,13 @@ void GradientContext::give(size_t k, ValueId gradient) {
   if (wants(k) && gradient != no_value) given_.emplace_back(k, gradient);
 }
 
+Attributes GradientContext::kept(std::initializer_list<std::string_view> names) const {
+  Attributes out;
+  for (std::string_view name : names)
+    if (const Attribute* value = attributes().find(name)) out.set(std::string(name), *value);
+  return out;
+}
+
 void GradientContext::fail(std::string message, std::string hint) {
   throw Error(Code::unsupported, std::move(message), std::move(hint));
 }

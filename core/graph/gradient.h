@@ -1,6 +1,7 @@
 #pragma once
 // Gradients: each op's schema row may say what nodes compute the gradients of its inputs from those of its outputs, and
 // add_gradients walks a graph backwards with these rows (reverse accumulation; Griewank and Walther 2008, chapter 3).
+#include <initializer_list>
 #include <span>
 #include <utility>
 #include <vector>
@@ -28,6 +29,9 @@ class GradientContext : public GraphBuilder {
   /// Adds to the gradient of input k; nothing where it is not wanted.
   void give(size_t k, ValueId gradient);
   const std::vector<std::pair<size_t, ValueId>>& given() const { return given_; }
+
+  /// The node's own attributes of these names, as far as it has them.
+  Attributes kept(std::initializer_list<std::string_view> names) const;
 
   /// Throws Error(unsupported): this use of the op has no gradient. The caller adds the node.
   [[noreturn]] static void fail(std::string message, std::string hint = {});

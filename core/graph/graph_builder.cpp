@@ -26,6 +26,17 @@ const Dims& GraphBuilder::dims(ValueId id) const {
   return *type(id).dims;
 }
 
+std::optional<std::vector<int64_t>> GraphBuilder::constants(ValueId id) const {
+  const Tensor* tensor = constant(id);
+  if (!tensor || !is_integer(tensor->dtype())) return std::nullopt;
+  return to_ints(tensor->view());
+}
+
+ValueId GraphBuilder::count(const Dim& size, ValueId like) {
+  if (size.is_constant()) return number(static_cast<double>(size.constant()), like);
+  return cast(reshaped(sizes(Dims{size}), Dims{}), like);
+}
+
 std::vector<ValueId> GraphBuilder::add_all(std::string_view op, std::vector<ValueId> inputs, size_t outputs,
                                            Attributes attributes) {
   Node& node = graph_.add_node(std::string(op), std::move(inputs), static_cast<int>(outputs), std::move(attributes));
@@ -76,16 +87,27 @@ ValueId GraphBuilder::sizes(const Dims& dims) {
 
 ValueId GraphBuilder::sizes(ValueId like) { return sizes(dims(like)); }
 
-ValueId GraphBuilder::zeros(ValueId like) { return add("Expand", {number(0, like), sizes(like)}); }
+ValueId GraphBuilder::zeros(ValueId like) { return expanded(number(0, like), like); }
 
 ValueId GraphBuilder::sum(ValueId a, std::vector<int64_t> axes) {
   if (axes.empty()) return a;
   return add("ReduceSum", {a, integers(std::move(axes))}, integer_attribute("keepdims", 1));
 }
 
-ValueId GraphBuilder::reshaped(ValueId a, ValueId like) {
+ValueId GraphBuilder::reshaped(ValueId a, const Dims& to) {
+  if (dims(a) == to) return a;
+  return add("Reshape", {a, sizes(to)}, integer_attribute("allowzero", 1));
+}
+
+ValueId GraphBuilder::expanded(ValueId a, ValueId like) {
   if (dims(a) == dims(like)) return a;
-  return add("Reshape", {a, sizes(like)}, integer_attribute("allowzero", 1));
+  return add("Expand", {a, sizes(like)});
+}
+
+ValueId GraphBuilder::cast(ValueId a, ValueId like) {
+  const DType to = type(like).dtype;
+  if (type(a).dtype == to) return a;
+  return add("Cast", {a}, integer_attribute("to", static_cast<int64_t>(to)));
 }
 
 ValueId GraphBuilder::summed_to(ValueId a, ValueId like) {

@@ -1,5 +1,6 @@
 #pragma once
 // Adds nodes to a graph that is inferred, and keeps it so: for gradients, and for passes that write arithmetic.
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,8 @@ class GraphBuilder {
   const Dims& dims(ValueId id) const;  ///< throws Error(unsupported) where the rank is not known
   /// The number that the value is, where it is a constant; null elsewhere.
   const Tensor* constant(ValueId id) const { return graph_.constant(id); }
+  /// The elements of a constant of integers; nullopt for what is none.
+  std::optional<std::vector<int64_t>> constants(ValueId id) const;
 
   /// A node behind all others, with its types inferred; its first output, or all.
   ValueId add(std::string_view op, std::vector<ValueId> inputs, Attributes attributes = {});
@@ -32,6 +35,8 @@ class GraphBuilder {
   /// The dims of `like` as i64 [rank].
   ValueId sizes(ValueId like);
   ValueId sizes(const Dims& dims);
+  /// A size as a scalar of the dtype of `like`.
+  ValueId count(const Dim& size, ValueId like);
   /// Zeros of the type of `like`.
   ValueId zeros(ValueId like);
 
@@ -42,8 +47,13 @@ class GraphBuilder {
   ValueId negative(ValueId a) { return add("Neg", {a}); }
   /// The sum along axes, which stay with size 1.
   ValueId sum(ValueId a, std::vector<int64_t> axes);
-  /// The value with the dims of `like`, which has as many elements.
-  ValueId reshaped(ValueId a, ValueId like);
+  /// The value with these dims, of as many elements.
+  ValueId reshaped(ValueId a, const Dims& to);
+  ValueId reshaped(ValueId a, ValueId like) { return reshaped(a, dims(like)); }
+  /// Repeated, as NumPy broadcasts, to the dims of `like`.
+  ValueId expanded(ValueId a, ValueId like);
+  /// In the dtype of `like`.
+  ValueId cast(ValueId a, ValueId like);
   /// A gradient of a broadcast operand: summed over what `like` was repeated along, with the dims of `like`.
   ValueId summed_to(ValueId a, ValueId like);
 

@@ -6,6 +6,7 @@
 
 #include "core/base/text.h"
 #include "core/graph/dims_rule.h"
+#include "core/graph/gradient.h"
 #include "core/ops/families.h"
 #include "core/ops/rows.h"
 
@@ -117,6 +118,65 @@ std::string einsum_dims(const Node& node, const std::vector<Type>& in, const std
   return rule_text(operands, {spaced(equation.result)});
 }
 
+// ---- Gradient ----
+
+/// The equation with "..." written out as labels that it does not use, the same ones aligned right.
+Equation written_out(GradientContext& context) {
+  Equation out = parse_equation(context.attributes(), context.node().inputs.size());
+  std::set<std::string> used(out.result.begin(), out.result.end());
+  for (const DimNames& term : out.operands) used.insert(term.begin(), term.end());
+  DimNames free;
+  for (char letter = 'A'; letter <= 'z'; ++letter)
+    if (std::isalpha(static_cast<unsigned char>(letter)) && !used.contains(std::string(1, letter)))
+      free.emplace_back(1, letter);
+  auto write = [&](DimNames& term, size_t rank) {
+    auto rows = std::find(term.begin(), term.end(), "...");
+    if (rows == term.end()) return;
+    const size_t count = rank - (term.size() - 1);
+    if (count > free.size()) GradientContext::fail("there are not letters enough for its dims");
+    const auto at = term.erase(rows);
+    term.insert(at, free.rend() - static_cast<std::ptrdiff_t>(count), free.rend());
+  };
+  for (size_t k = 0; k < out.operands.size(); ++k) write(out.operands[k], context.dims(context.input(k)).size());
+  write(out.result, context.dims(context.output()).size());
+  return out;
+}
+
+/// An operand's gradient is the product of dy with the other operands, summed over what the operand lacks. A label that
+/// it alone has was summed: its dim is repeated; one of size 1 where others have more is summed.
+void of_einsum(GradientContext& context) {
+  const Equation equation = written_out(context);
+  const size_t count = equation.operands.size();
+  for (size_t k = 0; k < count; ++k) {
+    if (!context.wants(k)) continue;
+    const DimNames& term = equation.operands[k];
+    if (std::set<std::string>(term.begin(), term.end()).size() != term.size())
+      GradientContext::fail("a diagonal has none", "write it as GatherND");
+    std::vector<ValueId> inputs{context.gradient()};
+    std::vector<std::string> terms{join(equation.result, "")};
+    std::map<std::string, Dim> sizes;
+    label_sizes(equation.result, context.dims(context.gradient()), sizes);
+    for (size_t other = 0; other < count; ++other) {
+      if (other == k) continue;
+      inputs.push_back(context.input(other));
+      terms.push_back(join(equation.operands[other], ""));
+      label_sizes(equation.operands[other], context.dims(context.input(other)), sizes);
+    }
+    std::string kept;
+    Dims present, dims = context.dims(context.input(k));
+    for (size_t i = 0; i < term.size(); ++i) {
+      const auto size = sizes.find(term[i]);
+      const bool has = size != sizes.end() && is_one(size->second) == is_one(dims[i]);
+      if (has) kept += term[i];
+      present.push_back(has ? dims[i] : Dim(1));
+    }
+    Attributes attributes;
+    attributes.set("equation", cat(join(terms, ","), "->", kept));
+    const ValueId product = context.add("Einsum", std::move(inputs), std::move(attributes));
+    context.give(k, context.expanded(context.reshaped(product, present), context.input(k)));
+  }
+}
+
 }  // namespace
 
 void register_einsum(OpSet& ops) {
@@ -127,6 +187,7 @@ void register_einsum(OpSet& ops) {
            .dims = "*b i k, *b k j -> b i j",
            .dims_of = einsum_dims,
            .infer = infer_einsum,
+           .gradient = of_einsum,
            .doc = "the product of all, summed over the labels that the result lacks",
            .since = 12});
 }

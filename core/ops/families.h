@@ -29,10 +29,17 @@ void register_collectives(OpSet& ops);
 void register_microsoft(OpSet& ops);
 void register_microsoft_attention(OpSet& ops);
 void register_training(OpSet& ops);
+void register_cross_entropy(OpSet& ops);
+void register_optimizers(OpSet& ops);
 
 // After all others: they add to their rows.
 void register_claims(OpSet& ops);
 void register_arithmetic_gradients(OpSet& ops);
+void register_index_gradients(OpSet& ops);
+void register_layer_gradients(OpSet& ops);
+void register_layout_gradients(OpSet& ops);
 void register_linear_gradients(OpSet& ops);
+void register_reduction_gradients(OpSet& ops);
+void register_unary_gradients(OpSet& ops);
 
 }  // namespace plait

@@ -1,5 +1,7 @@
 // Ops that only training has: what gradients of Plait's own ops are made of, and the optimizers' steps. Nothing is trained
 // through them, so they have no gradients of their own.
+#include <tuple>
+
 #include "core/base/text.h"
 #include "core/ops/families.h"
 #include "core/ops/rows.h"
@@ -19,119 +21,126 @@ std::string linear_back_dims(const Node&, const std::vector<Type>& in, const std
 }
 
 /// The operand that holds the result's sizes.
+template <int target>
 void infer_sized(InferContext& context) {
   context.set_type(0, context.dtype(0));
-  if (const Dims* sizes = context.contents(2)) context.set_dims(0, *sizes);
+  if (const Dims* sizes = context.contents(target)) context.set_dims(0, *sizes);
 }
 
-/// A head of a quantised weight is [v, b, l]; its rows are what chunks are made of.
-std::string head_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
-  const bool back = out.size() == 2;
-  const bool blocked = in[1].dims && in[1].dims->size() == 3;
-  const char* of_row = blocked ? "[j] [l]" : "[h]";
-  const char* x = blocked ? "... ([j] [l])" : "... [h]";
-  std::vector<std::string> operands{x, cat("(@c [w]) ", of_row), "..."};
-  if (back) operands.insert(operands.end(), {"...", "*..."});
-  while (operands.size() < in.size()) operands.push_back(is_absent(in, operands.size()) ? "" : "(c [w]) [j]");
-  if (back) return rule_text(operands, {x, blocked ? "" : "(@c [w]) [h]"});
-  return rule_text(operands, {"... c", "... c", "..."});
+/// dy as Gather's result, with the axis that was picked from back in the place of the indices.
+std::string gather_back_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
+  const size_t indices = rank_of(in[1]), rank = rank_of(in[0]) + 1 - indices;
+  const std::optional<size_t> axis = maybe_axis(node.attributes.integer("axis", 0), rank);
+  if (!axis) return "";
+  DimNames table = dim_names(rank), picked = dim_names(indices, rank), dy = table;
+  const auto at = dy.erase(dy.begin() + static_cast<std::ptrdiff_t>(*axis));
+  dy.insert(at, picked.begin(), picked.end());
+  table[*axis] = cat("@", table[*axis]);
+  return rule_text({"*" + spaced(dy), spaced(picked), "[sizes]"}, {spaced(table)});
 }
 
-void infer_head(InferContext& context) {
-  const Dims* labels = context.dims(2);
-  for (int k = 0; k < 3; ++k) {
-    context.set_type(k, context.dtype(0));
-    if (!labels) continue;
-    Dims dims = *labels;
-    if (k < 2) dims.push_back(Dim(context.attributes().integer("chunks", 1)));
-    context.set_dims(k, std::move(dims));
+/// As Slice's: a dim that keeps its size is not cut, unless a step might reverse it.
+std::string slice_back_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
+  if (!out[0].dims) return "";
+  const bool stepped = !is_absent(in, 5);
+  DimNames before = dim_names(rank_of(in[0])), after = before;
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (!stepped && (*in[0].dims)[i] == (*out[0].dims)[i]) continue;
+    before[i] = whole(before[i]);
+    after[i] = whole(factor_name(before.size() + i));
   }
+  std::vector<std::string> operands{"*" + spaced(before), "[sizes]"};
+  for (size_t k = 2; k < in.size(); ++k) operands.push_back(in[k].dims ? "[axes]" : "");
+  return rule_text(operands, {spaced(after)});
 }
 
-void infer_head_back(InferContext& context) {
-  for (int k = 0; k < 2; ++k) {
-    context.set_type(k, context.dtype(0));
-    if (const Dims* dims = context.dims(k)) context.set_dims(k, *dims);
+/// One axis whole, as of Softmax.
+std::string softmax_back_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
+  DimNames names = dim_names(rank_of(in[0]));
+  if (!names.empty()) {
+    const std::optional<size_t> axis = maybe_axis(node.attributes.integer("axis", -1), names.size());
+    if (!axis) return "";
+    names[*axis] = whole(names[*axis]);
   }
+  return rule_text({spaced(names), "*" + spaced(names)}, {spaced(names)});
 }
 
-// A head and the softmax cross-entropy behind it, without the logits of all rows at once: logits are
-// cap tanh(scale x w^T / cap), or scale x w^T. What a chunk of the vocabulary knows of a row is its largest logit and the sum
-// of exponentials below that; from all chunks' comes the row's log-sum-exp, with which the gradient is made chunk by chunk
-// (online softmax, Milakov and Gimelshein 2018; Wijmans et al., "Cut your losses", 2024).
-void register_heads(OpSet& ops) {
-  const std::vector<AttributeRow> attributes = {
-      {"chunks", "int", "1", "c"}, {"scale", "float", "1"}, {"softcap", "float", "0"}, {"round_x", "int", "0"},
-      {"zero", "int", "0"},        {"offset", "int", "0"},  {"whole", "int", "0"}};
-  ops.add({.name = "plait.HeadStatistics",
-           .inputs = "x w labels scales? zeros?",
-           .outputs = "maxima sums picked",
-           .attributes = attributes,
-           .dims = "... [h], (@c [w]) [h], ... -> ... c, ... c, ...",
-           .dims_of = head_dims,
-           .infer = infer_head,
-           .doc = "of the logits of x: each chunk's largest, its sum of e^(logit - largest), and the label's logit"});
-  ops.add({.name = "plait.HeadBack",
-           .inputs = "x w labels logsumexp dloss scales? zeros?",
-           .outputs = "dx dw?",
-           .attributes = attributes,
-           .dims = "... [h], (@c [w]) [h], ..., ..., *... -> ... [h], (@c [w]) [h]",
-           .dims_of = head_dims,
-           .infer = infer_head_back,
-           .doc = "gradients of x and w of dloss (logsumexp - the label's logit)"});
-}
-
-/// All operands but the scalars behind them have the parameter's dims.
-std::string step_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
-  const std::string dims = spaced(dim_names(rank_of(in[0])));
-  std::vector<std::string> operands(in.size());
-  for (size_t k = 0; k < out.size(); ++k) operands[k] = dims;
-  return rule_text(operands, std::vector<std::string>(out.size(), dims));
-}
-
-void infer_updates(InferContext& context) {
+void infer_norm_back(InferContext& context) {
   for (int k = 0; k < context.outputs(); ++k) {
-    context.set_type(k, context.dtype(k));
-    if (const Dims* dims = context.dims(k)) context.set_dims(k, *dims);
+    const int like = k == 0 ? 0 : 1;
+    context.set_type(k, context.dtype(like));
+    if (const Dims* dims = context.dims(like)) context.set_dims(k, *dims);
   }
 }
 
-void register_optimizers(OpSet& ops) {
-  ops.add({.name = "plait.Accumulate",
-           .inputs = "sum gradient",
-           .outputs = "sum",
-           .dims = "+..., +... -> ...",
-           .infer = infer_updates,
-           .updates = 1,
-           .doc = "sum + gradient, in place"});
-  ops.add({.name = "plait.AdamW",
-           .inputs = "w first second gradient scale rate correction1 correction2",
-           .outputs = "w first second gradient",
-           .attributes = {{"beta1", "float", "0.9"},
-                          {"beta2", "float", "0.999"},
-                          {"epsilon", "float", "1e-8"},
-                          {"decay", "float", "0"}},
-           .dims = "n, n, n, n, , , , -> n, n, n, n",
-           .dims_of = step_dims,
-           .infer = infer_updates,
-           .updates = 4,
-           .doc = "a step along scale * gradient, which becomes 0 (Loshchilov and Hutter 2019)"});
-  ops.add({.name = "plait.SGD",
-           .inputs = "w velocity gradient scale rate",
-           .outputs = "w velocity gradient",
-           .attributes = {{"momentum", "float", "0"}, {"decay", "float", "0"}},
-           .dims = "n, n, n, , -> n, n, n",
-           .dims_of = step_dims,
-           .infer = infer_updates,
-           .updates = 3,
-           .doc = "a step along momentum * velocity + scale * gradient, which becomes 0 (Sutskever et al. 2013)"});
+/// As normalised: the dims from the axis on are whole. The gradient of scale and shift is a sum over the others.
+std::string norm_back_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
+  DimNames names = dim_names(rank_of(in[0]));
+  const std::optional<size_t> first = maybe_axis(node.attributes.integer("axis", -1), names.size());
+  if (!first) return "";
+  for (size_t i = *first; i < names.size(); ++i) names[i] = whole(names[i]);
+  const std::string scale = aligned(names, *in[1].dims);
+  std::vector<std::string> results(out.size(), scale);
+  results[0] = spaced(names);
+  return rule_text({spaced(names), scale, "*" + spaced(names)}, results);
+}
+
+void register_norm_back(OpSet& ops) {
+  for (auto [name, outputs, doc] :
+       {std::tuple{"plait.RMSNormBack", "dx dscale", "the gradients of an RMSNormalization"},
+        {"plait.LayerNormBack", "dx dscale dbias?", "the gradients of a LayerNormalization; a bias is as the scale"}})
+    ops.add({.name = name,
+             .inputs = "x scale dy",
+             .outputs = outputs,
+             .attributes = {{"axis", "int", "-1"}, {"epsilon", "float", "1e-05"}},
+             .dims = "t [h], [h], *t [h] -> t [h], [h]",
+             .dims_of = norm_back_dims,
+             .infer = infer_norm_back,
+             .doc = doc});
 }
 
 }  // namespace
 
 void register_training(OpSet& ops) {
-  register_heads(ops);
-  register_optimizers(ops);
+  register_norm_back(ops);
+  ops.add({.name = "plait.UnaryBack",
+           .inputs = "x dy",
+           .outputs = "dx",
+           .attributes = {{"function", "string", "required"},
+                          {"alpha", "float", ""},
+                          {"approximate", "string", "none"},
+                          {"beta", "float", ""},
+                          {"bias", "float", ""},
+                          {"gamma", "float", ""},
+                          {"lambd", "float", ""}},
+           .dims = "..., *... -> ...",
+           .infer = infer_same,
+           .doc = "dy f'(x), where f is the ONNX op `function` of one operand, with its attributes"});
+  ops.add({.name = "plait.SoftmaxBack",
+           .inputs = "y dy",
+           .outputs = "dx",
+           .attributes = {{"axis", "int", "-1"}},
+           .dims = "b g q [k], *b g q [k] -> b g q [k]",
+           .dims_of = softmax_back_dims,
+           .infer = infer_same,
+           .doc = "y (dy - sum of y dy along the axis), where y is what Softmax gave"});
+  ops.add({.name = "plait.GatherBack",
+           .inputs = "dy indices sizes",
+           .outputs = "dx",
+           .attributes = {{"axis", "int", "0"}, {"offset", "int", "0"}, {"whole", "int", "0"}},
+           .dims = "*b n h, n, [d] -> b @s h",
+           .dims_of = gather_back_dims,
+           .target = 2,
+           .infer = infer_sized<2>,
+           .doc = "parts of dy added up along the axis where Gather took them from"});
+  ops.add({.name = "plait.SliceBack",
+           .inputs = "dy sizes starts ends axes? steps?",
+           .outputs = "dx",
+           .dims = "*b [t] h, [d], [n], [n], [n] -> b [s] h",
+           .dims_of = slice_back_dims,
+           .target = 1,
+           .infer = infer_sized<1>,
+           .doc = "dy where Slice took it from, zeros elsewhere"});
   ops.add({.name = "plait.LinearBack",
            .inputs = "dy w scales? zeros?",
            .outputs = "dx",
@@ -151,14 +160,14 @@ void register_training(OpSet& ops) {
            .attributes = {{"offset", "int", "0"}, {"whole", "int", "0"}},
            .dims = "*... h, ..., [n] -> @v h",
            .target = 2,
-           .infer = infer_sized,
+           .infer = infer_sized<2>,
            .doc = "rows of dy added up by id, in a table of these sizes"});
   ops.add({.name = "plait.RowsBack",
            .inputs = "dy rows sizes",
            .outputs = "dx",
            .dims = "*b n ..., b n, [d] -> b [s] ...",
            .target = 2,
-           .infer = infer_sized,
+           .infer = infer_sized<2>,
            .doc = "rows of dy added up where GatherRows took them from"});
 }
 

@@ -63,14 +63,15 @@ struct Stack {
     return Weights{w, one_of(scales, 0), one_of(zeros, 0), zero}.fits(k);
   }
   /// x [k] times the expert's weight, and its bias, to y [n].
-  void multiply(int64_t expert, const float* x, int64_t k, std::vector<float>& y) const {
+  template <class N>
+  void multiply(int64_t expert, const N* x, int64_t k, std::vector<N>& y) const {
     const TensorView w = one_of(weights, expert), shift = one_of(bias, expert);
     const Weights rows{w, one_of(scales, expert), one_of(zeros, expert), zero};
-    std::vector<float> buffer;
+    std::vector<N> buffer;
     y.resize(static_cast<size_t>(n()));
     for (int64_t j = 0; j < n(); ++j) {
       y[static_cast<size_t>(j)] = dot(x, rows.row(j, k, buffer), k);
-      if (shift.present()) y[static_cast<size_t>(j)] += load_one<float>(shift, j);
+      if (shift.present()) y[static_cast<size_t>(j)] += load_one<N>(shift, j);
     }
   }
 };
@@ -93,29 +94,31 @@ KernelStatus experts(const KernelCall& call, const ExpertsAttributes& attributes
   if (gated && !stacks[1].fits(e, f, h)) return {KernelCode::bad_value, 4, e};
   if (!stacks[2].fits(e, o, f)) return {KernelCode::bad_value, 5, e};
   const std::vector<int64_t> numbers = to_ints(call.inputs[1]);
-  const std::vector<float> shares = load_all<float>(call.inputs[2]);
-  if (static_cast<int64_t>(numbers.size()) != tokens * k || numbers.size() != shares.size())
+  if (static_cast<int64_t>(numbers.size()) != tokens * k || call.inputs[2].elements() != tokens * k)
     return {KernelCode::bad_value, 1, static_cast<int64_t>(numbers.size())};
   for (int64_t number : numbers)
     if (!attributes.shard.contains(number, e)) return {KernelCode::index_out_of_range, 1, number};
-  const Loaded<float> values(x);
-  std::vector<float> out(static_cast<size_t>(tokens * o));
-  share(call.pool, tokens, tokens * k * f * (h + o), [&](int64_t token) {
-    std::vector<float> hidden, up, part;
-    for (int64_t slot = token * k; slot < (token + 1) * k; ++slot) {
-      const int64_t expert = attributes.shard.place(numbers[static_cast<size_t>(slot)], e);
-      if (expert < 0) continue;
-      stacks[0].multiply(expert, values.data() + token * h, h, hidden);
-      if (gated) stacks[1].multiply(expert, values.data() + token * h, h, up);
-      for (size_t i = 0; i < hidden.size(); ++i)
-        hidden[i] = static_cast<float>(attributes.gate(hidden[i]) * (gated ? attributes.up(up[i]) : 1));
-      stacks[2].multiply(expert, hidden.data(), f, part);
-      for (size_t i = 0; i < part.size(); ++i)
-        out[static_cast<size_t>(token * o) + i] += shares[static_cast<size_t>(slot)] * part[i];
-    }
+  return with_precision(x.dtype, [&]<class N>(N) -> KernelStatus {
+    const std::vector<N> shares = load_all<N>(call.inputs[2]);
+    const Loaded<N> values(x);
+    std::vector<N> out(static_cast<size_t>(tokens * o));
+    share(call.pool, tokens, tokens * k * f * (h + o), [&](int64_t token) {
+      std::vector<N> hidden, up, part;
+      for (int64_t slot = token * k; slot < (token + 1) * k; ++slot) {
+        const int64_t expert = attributes.shard.place(numbers[static_cast<size_t>(slot)], e);
+        if (expert < 0) continue;
+        stacks[0].multiply(expert, values.data() + token * h, h, hidden);
+        if (gated) stacks[1].multiply(expert, values.data() + token * h, h, up);
+        for (size_t i = 0; i < hidden.size(); ++i)
+          hidden[i] = static_cast<N>(attributes.gate(hidden[i]) * (gated ? attributes.up(up[i]) : 1));
+        stacks[2].multiply(expert, hidden.data(), f, part);
+        for (size_t i = 0; i < part.size(); ++i)
+          out[static_cast<size_t>(token * o) + i] += shares[static_cast<size_t>(slot)] * part[i];
+      }
+    });
+    store_all(call.outputs[0], out);
+    return {};
   });
-  store_all(call.outputs[0], out);
-  return {};
 }
 
 }  // namespace

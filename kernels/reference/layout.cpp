@@ -160,31 +160,55 @@ KernelStatus split(const KernelCall& call, const AxisAttribute& attribute) {
   return {};
 }
 
-/// Slice: data, starts, ends, axes?, steps?. The output's shape says how many elements each axis gives.
-KernelStatus slice(const KernelCall& call) {
-  const TensorView &in = call.inputs[0], &out = call.outputs[0];
-  std::vector<int64_t> starts = to_ints(call.inputs[1]), axes, steps;
-  if (input(call, 3).present()) axes = to_ints(call.inputs[3]);
+/// The elements that a Slice of `whole` takes, as `part` says how many each axis gives: starts, ends, axes?, steps? are
+/// the operands from `at` on.
+KernelStatus sliced(const KernelCall& call, size_t at, const Shape& whole, const Shape& part, Offsets& offsets) {
+  std::vector<int64_t> starts = to_ints(call.inputs[at]), axes, steps;
+  if (input(call, at + 2).present()) axes = to_ints(call.inputs[at + 2]);
   else axes = arithmetic(0, 1, static_cast<int64_t>(starts.size()));
-  if (input(call, 4).present()) steps = to_ints(call.inputs[4]);
-  Shape strides = strides_of(in.shape), first = in.shape, step = in.shape;
-  for (int i = 0; i < in.shape.rank(); ++i) first[i] = 0, step[i] = 1;
+  if (input(call, at + 3).present()) steps = to_ints(call.inputs[at + 3]);
+  Shape strides = strides_of(whole), first = whole, step = whole;
+  for (int i = 0; i < whole.rank(); ++i) first[i] = 0, step[i] = 1;
   for (size_t k = 0; k < axes.size(); ++k) {
-    int axis = positive_axis(axes[k], in.shape.rank());
-    int64_t size = in.shape[axis], start = starts[k] < 0 ? std::max<int64_t>(starts[k], -size - 1) + size : starts[k];
+    int axis = positive_axis(axes[k], whole.rank());
+    int64_t size = whole[axis], start = starts[k] < 0 ? std::max<int64_t>(starts[k], -size - 1) + size : starts[k];
     // Beyond the size all steps are alike, and products with them cannot overflow.
     step[axis] = steps.empty() ? 1 : std::clamp(steps[k], -size - 1, size + 1);
-    if (step[axis] == 0) return {KernelCode::bad_value, 4, 0};
+    if (step[axis] == 0) return {KernelCode::bad_value, static_cast<int32_t>(at + 3), 0};
     first[axis] = std::max<int64_t>(0, std::min(start, step[axis] < 0 ? size - 1 : size));
   }
-  Offsets offsets;
-  for (int i = 0; i < in.shape.rank(); ++i) {
-    int64_t last = first[i] + (out.shape[i] - 1) * step[i];
-    if (out.shape[i] > 0 && (last < 0 || last >= in.shape[i])) return {KernelCode::index_out_of_range, 1, last};
+  for (int i = 0; i < whole.rank(); ++i) {
+    int64_t last = first[i] + (part[i] - 1) * step[i];
+    if (part[i] > 0 && (last < 0 || last >= whole[i]))
+      return {KernelCode::index_out_of_range, static_cast<int32_t>(at), last};
     // A single element's step may be any number, and its product with a stride would overflow.
-    offsets.push_back(arithmetic(first[i] * strides[i], out.shape[i] > 1 ? step[i] * strides[i] : 0, out.shape[i]));
+    offsets.push_back(arithmetic(first[i] * strides[i], part[i] > 1 ? step[i] * strides[i] : 0, part[i]));
   }
-  move(call, in, out, offsets);
+  return {};
+}
+
+/// Slice: data, starts, ends, axes?, steps?.
+KernelStatus slice(const KernelCall& call) {
+  Offsets offsets;
+  const KernelStatus status = sliced(call, 1, call.inputs[0].shape, call.outputs[0].shape, offsets);
+  if (status.code == KernelCode::ok) move(call, call.inputs[0], call.outputs[0], offsets);
+  return status;
+}
+
+/// plait.SliceBack: dy, sizes, starts, ends, axes?, steps?: dy where Slice took it from, zeros elsewhere.
+KernelStatus slice_back(const KernelCall& call) {
+  const TensorView &dy = call.inputs[0], &out = call.outputs[0];
+  Offsets offsets;
+  const KernelStatus status = sliced(call, 2, out.shape, dy.shape, offsets);
+  if (status.code != KernelCode::ok) return status;
+  std::fill_n(out.data, out.bytes(), std::byte{0});
+  if (offsets.empty()) copy_elements(dy, 0, out, 0, 1);
+  const int64_t width = offsets.empty() ? 0 : static_cast<int64_t>(offsets.back().size());
+  for (int64_t row = 0; width > 0 && row < dy.elements() / width; ++row) {
+    const int64_t base = row_base(offsets, row);
+    for (int64_t i = 0; i < width; ++i)
+      copy_elements(dy, row * width + i, out, base + offsets.back()[static_cast<size_t>(i)], 1);
+  }
   return {};
 }
 
@@ -340,6 +364,7 @@ void add_layout(KernelTable& table) {
   add<concat>(table, "Concat", anything);
   add<split>(table, "Split", anything);
   add<slice>(table, "Slice", anything);
+  add<slice_back>(table, "plait.SliceBack", floats);
   add<expand>(table, "Expand", anything);
   add<tile>(table, "Tile", anything);
   add<pad>(table, "Pad", anything);

@@ -1,6 +1,6 @@
 // Products with weights as PyTorch stores them, [n, k] row-major: plait.Linear, plait.Linears, plait.GatedLinear, and
-// com.microsoft MatMulNBits. All sum in f32, in the order of `dot`, a row of x at a time: a row's result does not
-// depend on the other rows.
+// com.microsoft MatMulNBits. All sum in f32 (in f64 where x is), in the order of `dot`, a row of x at a time: a row's
+// result does not depend on the other rows.
 #include <algorithm>
 #include <string>
 
@@ -18,13 +18,14 @@ namespace {
 constexpr int64_t band = 16;  ///< rows of weights a task: the smallest share whose outputs fill a cache line
 
 /// y [m, n] = x [m, k] w^T.
-void linear_values(const float* x, int64_t m, int64_t k, const Weights& w, std::vector<float>& y, ThreadPool& pool) {
+template <class N>
+void linear_values(const N* x, int64_t m, int64_t k, const Weights& w, std::vector<N>& y, ThreadPool& pool) {
   int64_t n = w.tensor.shape[0];
   y.resize(static_cast<size_t>(m * n));
   share(pool, (n + band - 1) / band, m * n * k, [&](int64_t task) {
-    std::vector<float> buffer;
+    std::vector<N> buffer;
     for (int64_t j = task * band; j < std::min(n, (task + 1) * band); ++j) {
-      const float* row = w.row(j, k, buffer);
+      const N* row = w.row(j, k, buffer);
       for (int64_t i = 0; i < m; ++i) y[static_cast<size_t>(i * n + j)] = dot(x + i * k, row, k);
     }
   });
@@ -46,12 +47,14 @@ KernelStatus linear(const KernelCall& call, const WeightAttributes& attributes) 
   const Weights w{call.inputs[1], input(call, 3), input(call, 4), attributes.zero};
   const int64_t k = x.shape.back(1);
   if (!w.fits(k)) return {KernelCode::bad_value, 1, k};
-  std::vector<float> y, shift = load_all<float>(bias.present() ? bias : TensorView{nullptr, DType::f32, {0}});
-  linear_values(Loaded<float>(x).data(), rows_of(x), k, w, y, call.pool);
-  if (!shift.empty())
-    for (size_t i = 0; i < y.size(); ++i) y[i] += shift[i % shift.size()];
-  store_all(call.outputs[0], y);
-  return {};
+  return with_precision(x.dtype, [&]<class N>(N) -> KernelStatus {
+    std::vector<N> y, shift = load_all<N>(bias.present() ? bias : TensorView{nullptr, DType::f32, {0}});
+    linear_values(Loaded<N>(x).data(), rows_of(x), k, w, y, call.pool);
+    if (!shift.empty())
+      for (size_t i = 0; i < y.size(); ++i) y[i] += shift[i % shift.size()];
+    store_all(call.outputs[0], y);
+    return {};
+  });
 }
 
 /// plait.Linears: x [..., k], w1 [n1, k], w2 [n2, k], ... -> [..., n1], [..., n2], ... A quantised weight is two or three
@@ -59,18 +62,20 @@ KernelStatus linear(const KernelCall& call, const WeightAttributes& attributes) 
 KernelStatus linears(const KernelCall& call, const WeightAttributes& attributes) {
   const TensorView& x = call.inputs[0];
   const int64_t k = x.shape.back(1);
-  Loaded<float> values(x);
-  std::vector<float> y;
-  for (size_t i = 0; i < call.outputs.size(); ++i) {
-    const size_t at = 1 + i * attributes.parts;
-    const Weights w{call.inputs[at], attributes.parts > 1 ? call.inputs[at + 1] : TensorView{},
-                    attributes.parts > 2 ? call.inputs[at + 2] : TensorView{}, attributes.zero};
-    if (!w.fits(k)) return {KernelCode::bad_value, static_cast<int32_t>(at), k};
-    if (!call.outputs[i].present()) continue;
-    linear_values(values.data(), rows_of(x), k, w, y, call.pool);
-    store_all(call.outputs[i], y);
-  }
-  return {};
+  return with_precision(x.dtype, [&]<class N>(N) -> KernelStatus {
+    Loaded<N> values(x);
+    std::vector<N> y;
+    for (size_t i = 0; i < call.outputs.size(); ++i) {
+      const size_t at = 1 + i * attributes.parts;
+      const Weights w{call.inputs[at], attributes.parts > 1 ? call.inputs[at + 1] : TensorView{},
+                      attributes.parts > 2 ? call.inputs[at + 2] : TensorView{}, attributes.zero};
+      if (!w.fits(k)) return {KernelCode::bad_value, static_cast<int32_t>(at), k};
+      if (!call.outputs[i].present()) continue;
+      linear_values(values.data(), rows_of(x), k, w, y, call.pool);
+      store_all(call.outputs[i], y);
+    }
+    return {};
+  });
 }
 
 struct GatedAttributes {
@@ -89,18 +94,20 @@ struct GatedAttributes {
 /// [..., f].
 KernelStatus gated_linear(const KernelCall& call, const GatedAttributes& attributes) {
   const TensorView& x = call.inputs[0];
-  Loaded<float> values(x);
-  std::vector<float> gate, up;
   const int64_t k = x.shape.back(1);
   const Weights sides[2] = {{call.inputs[1], input(call, 3), input(call, 4), attributes.zero},
                             {call.inputs[2], input(call, 5), input(call, 6), attributes.zero}};
   if (!sides[0].fits(k)) return {KernelCode::bad_value, 1, k};
   if (!sides[1].fits(k)) return {KernelCode::bad_value, 2, k};
-  linear_values(values.data(), rows_of(x), k, sides[0], gate, call.pool);
-  linear_values(values.data(), rows_of(x), k, sides[1], up, call.pool);
-  for (size_t i = 0; i < gate.size(); ++i) gate[i] = static_cast<float>(attributes.activation(gate[i])) * up[i];
-  store_all(call.outputs[0], gate);
-  return {};
+  return with_precision(x.dtype, [&]<class N>(N) -> KernelStatus {
+    Loaded<N> values(x);
+    std::vector<N> gate, up;
+    linear_values(values.data(), rows_of(x), k, sides[0], gate, call.pool);
+    linear_values(values.data(), rows_of(x), k, sides[1], up, call.pool);
+    for (size_t i = 0; i < gate.size(); ++i) gate[i] = static_cast<N>(attributes.activation(gate[i])) * up[i];
+    store_all(call.outputs[0], gate);
+    return {};
+  });
 }
 
 struct NBitsAttributes {

@@ -81,6 +81,13 @@ auto with_accumulator(DType dtype, F f) {
   return f(uint64_t{});
 }
 
+/// Calls f(N{}) with the type in which products of floats with weights are summed: double for f64, else float.
+template <class F>
+auto with_precision(DType dtype, F f) {
+  if (dtype == DType::f64) return f(double{});
+  return f(float{});
+}
+
 /// Calls f(Word{}) with an unsigned type of `bits` bits (8, 16, 32 or 64).
 template <class F>
 auto with_word(int bits, F f) {

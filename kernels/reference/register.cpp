@@ -30,6 +30,9 @@ void register_reference_kernels(KernelTable& table) {
   add_quantize(table);
   add_cross_entropy(table);
   add_optimizers(table);
+  add_training(table);
+  add_derivatives(table);
+  add_normalize_back(table);
 }
 
 }  // namespace plait

@@ -1,5 +1,6 @@
 #pragma once
-// The weight of a Linear or an Embedding, whole or quantised in blocks (core/ops/plait_ops.cpp), row by row as f32.
+// The weight of a Linear or an Embedding, whole or quantised in blocks (core/ops/plait_ops.cpp), row by row.
+#include <type_traits>
 #include <vector>
 
 #include "kernels/reference/numbers.h"
@@ -21,10 +22,13 @@ struct Weights {
     };
     return k <= b * tensor.shape[2] && of_blocks(scales) && (!zeros.present() || of_blocks(zeros));
   }
-  /// The first k elements of row i, in `buffer` where they are not f32 in memory.
-  const float* row(int64_t i, int64_t k, std::vector<float>& buffer) const {
-    if (tensor.dtype == DType::f32 && reinterpret_cast<uintptr_t>(tensor.data) % alignof(float) == 0)
-      return tensor.as<float>() + i * k;
+  /// The first k elements of row i as N (float or double), in `buffer` where they are not so in memory. Those of blocks
+  /// are f32 by their definition.
+  template <class N>
+  const N* row(int64_t i, int64_t k, std::vector<N>& buffer) const {
+    constexpr DType own = std::is_same_v<N, float> ? DType::f32 : DType::f64;
+    if (tensor.dtype == own && reinterpret_cast<uintptr_t>(tensor.data) % alignof(N) == 0)
+      return tensor.as<N>() + i * k;
     buffer.resize(static_cast<size_t>(k));
     if (!blocked()) {
       load(tensor, i * k, k, buffer.data());

@@ -1,0 +1,71 @@
+// A decoder's head and the loss behind it, as training has them.
+#include "core/base/text.h"
+#include "core/ops/families.h"
+#include "core/ops/rows.h"
+
+namespace plait {
+
+namespace {
+
+bool is_absent(const std::vector<Type>& in, size_t k) { return k >= in.size() || !in[k].dims; }
+
+/// A head of a quantised weight is [v, b, l]; its rows are what chunks are made of.
+std::string head_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
+  const bool back = out.size() == 2;
+  const bool blocked = in[1].dims && in[1].dims->size() == 3;
+  const char* of_row = blocked ? "[j] [l]" : "[h]";
+  const char* x = blocked ? "... ([j] [l])" : "... [h]";
+  std::vector<std::string> operands{x, cat("(@c [w]) ", of_row), "..."};
+  if (back) operands.insert(operands.end(), {"...", "*..."});
+  while (operands.size() < in.size()) operands.push_back(is_absent(in, operands.size()) ? "" : "(c [w]) [j]");
+  if (back) return rule_text(operands, {x, blocked ? "" : "(@c [w]) [h]"});
+  return rule_text(operands, {"... c", "... c", "..."});
+}
+
+void infer_head(InferContext& context) {
+  const Dims* labels = context.dims(2);
+  for (int k = 0; k < 3; ++k) {
+    context.set_type(k, context.dtype(0));
+    if (!labels) continue;
+    Dims dims = *labels;
+    if (k < 2) dims.push_back(Dim(context.attributes().integer("chunks", 1)));
+    context.set_dims(k, std::move(dims));
+  }
+}
+
+void infer_head_back(InferContext& context) {
+  for (int k = 0; k < 2; ++k) {
+    context.set_type(k, context.dtype(0));
+    if (const Dims* dims = context.dims(k)) context.set_dims(k, *dims);
+  }
+}
+
+}  // namespace
+
+// A head and the softmax cross-entropy behind it, without the logits of all rows at once: logits are
+// cap tanh(scale x w^T / cap), or scale x w^T. What a chunk of the vocabulary knows of a row is its largest logit and the sum
+// of exponentials below that; from all chunks' comes the row's log-sum-exp, with which the gradient is made chunk by chunk
+// (online softmax, Milakov and Gimelshein 2018; Wijmans et al., "Cut your losses", 2024).
+void register_cross_entropy(OpSet& ops) {
+  const std::vector<AttributeRow> attributes = {
+      {"chunks", "int", "1", "c"}, {"scale", "float", "1"}, {"softcap", "float", "0"}, {"round_x", "int", "0"},
+      {"zero", "int", "0"},        {"offset", "int", "0"},  {"whole", "int", "0"}};
+  ops.add({.name = "plait.HeadStatistics",
+           .inputs = "x w labels scales? zeros?",
+           .outputs = "maxima sums picked",
+           .attributes = attributes,
+           .dims = "... [h], (@c [w]) [h], ... -> ... c, ... c, ...",
+           .dims_of = head_dims,
+           .infer = infer_head,
+           .doc = "of the logits of x: each chunk's largest, its sum of e^(logit - largest), and the label's logit"});
+  ops.add({.name = "plait.HeadBack",
+           .inputs = "x w labels logsumexp dloss scales? zeros?",
+           .outputs = "dx dw?",
+           .attributes = attributes,
+           .dims = "... [h], (@c [w]) [h], ..., ..., *... -> ... [h], (@c [w]) [h]",
+           .dims_of = head_dims,
+           .infer = infer_head_back,
+           .doc = "gradients of x and w of dloss (logsumexp - the label's logit)"});
+}
+
+}  // namespace plait

@@ -1,0 +1,111 @@
+#include "core/train/training_engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+namespace {
+
+template <class T>
+Tensor row_of(DType dtype, std::span<const T> values) {
+  return Tensor::of<T>(dtype, {1, static_cast<int64_t>(values.size())}, values);
+}
+
+void check_sizes(const TrainingRow& row, int64_t most) {
+  auto fail = [](std::string message) { throw Error(Code::invalid_argument, std::move(message)); };
+  const size_t t = row.ids.size(), r = row.rows.size();
+  if (t == 0 || row.positions.size() != t || row.segments.size() != t)
+    fail(cat("a row of ", t, " tokens has ", row.positions.size(), " positions and ", row.segments.size(), " segments"));
+  if (static_cast<int64_t>(t) > most) fail(cat("a row has ", t, " tokens, at most ", most, " were planned for"));
+  if (r == 0 || row.labels.size() != r || row.weights.size() != r)
+    fail(cat("a row with ", r, " targets has ", row.labels.size(), " labels and ", row.weights.size(), " weights"));
+  if (r > t) fail(cat("a row of ", t, " tokens has ", r, " targets"));
+}
+
+}  // namespace
+
+TrainingEngine::TrainingEngine(Graph graph, const CompileOptions& options, const TrainingOptions& training,
+                               ThreadPool& pool, LoadProgress* progress)
+    : training_(training), model_(compile_training(std::move(graph), options, training)) {
+  auto make = [&](const std::shared_ptr<const Program>& program) {
+    store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool, progress);
+    return std::make_unique<Executor>(program, store_, pool);
+  };
+  accumulate_ = make(model_.accumulate);
+  evaluate_ = make(model_.evaluate);
+  norm_ = make(model_.norm);
+  update_ = make(model_.update);
+}
+
+double TrainingEngine::run(Executor& executor, const TrainingRow& row) {
+  check_sizes(row, training_.row_tokens);
+  std::vector<int64_t> ids(row.ids.begin(), row.ids.end());
+  const std::map<std::string_view, Tensor> arrays = {
+      {"positions", row_of(DType::i32, row.positions)}, {"segments", row_of(DType::i32, row.segments)},
+      {"rows", row_of(DType::i32, row.rows)},           {"labels", row_of(DType::i32, row.labels)},
+      {"weights", row_of(DType::f32, row.weights)}};
+  const Tensor tokens = row_of<int64_t>(DType::i64, ids);
+  std::vector<TensorView> inputs;
+  for (const std::string& name : executor.program().input_names) {
+    auto found = arrays.find(name);
+    inputs.push_back((found == arrays.end() ? tokens : found->second).view());
+  }
+  executor.run(inputs);
+  return *executor.output(0).as<float>();
+}
+
+double TrainingEngine::accumulate(const TrainingRow& row) { return run(*accumulate_, row); }
+
+double TrainingEngine::evaluate(const TrainingRow& row, std::vector<float>* losses) {
+  const double sum = run(*evaluate_, row);
+  if (losses) {
+    const TensorView view = evaluate_->output(1);
+    losses->assign(view.as<float>(), view.as<float>() + view.elements());
+  }
+  return sum;
+}
+
+double TrainingEngine::gradient_norm() {
+  norm_->run({});
+  return *norm_->output(0).as<float>();
+}
+
+void TrainingEngine::update(double scale, double rate) {
+  ++steps_;
+  const OptimizerOptions& optimizer = training_.optimizer;
+  const auto step = static_cast<double>(steps_);
+  const float numbers[] = {static_cast<float>(scale), static_cast<float>(rate),
+                           static_cast<float>(1 - std::pow(optimizer.beta1, step)),
+                           static_cast<float>(1 - std::pow(optimizer.beta2, step))};
+  std::vector<Tensor> scalars;
+  std::vector<TensorView> inputs;
+  for (size_t i = 0; i < update_->program().inputs.size(); ++i) {
+    scalars.push_back(Tensor::of<float>(DType::f32, Shape(), {numbers + i, 1}));
+    inputs.push_back(scalars.back().view());
+  }
+  update_->run(inputs);
+}
+
+void TrainingEngine::clear_gradients() {
+  for (const TrainedParameter& parameter : parameters()) {
+    const Tensor gradient = array(parameter.key + ".gradient");
+    std::memset(gradient.data(), 0, static_cast<size_t>(gradient.bytes()));
+  }
+}
+
+std::vector<std::string> TrainingEngine::moments() const {
+  if (training_.optimizer.kind == OptimizerKind::adamw) return {".first", ".second"};
+  return {".first"};
+}
+
+int64_t TrainingEngine::run_bytes() const {
+  int64_t sum = 0;
+  for (const auto* executor : {&accumulate_, &evaluate_, &norm_, &update_}) sum += (*executor)->bytes();
+  return sum;
+}
+
+}  // namespace plait

@@ -1,0 +1,61 @@
+#pragma once
+// What one step of training is made of: micro-batches that add up gradients, and the update behind them.
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/base/thread_pool.h"
+#include "core/exec/executor.h"
+#include "core/passes/compile.h"
+
+namespace plait {
+
+/// One micro-batch: a ragged row of whole documents. Views are read during the call only.
+struct TrainingRow {
+  std::span<const int32_t> ids, positions, segments;  ///< [t]: tokens, their places in their documents, and whose they are
+  std::span<const int32_t> rows, labels;              ///< [r]: tokens that predict something, and what
+  std::span<const float> weights;                     ///< [r]: what a target's loss counts
+};
+
+/// Not thread-safe: one thread drives it.
+class TrainingEngine {
+ public:
+  /// Compiles, and loads the weights. `pool` outlives the engine. Errors are those of compile_training, and of reading weights.
+  TrainingEngine(Graph graph, const CompileOptions& options, const TrainingOptions& training, ThreadPool& pool,
+                 LoadProgress* progress = nullptr);
+
+  /// Adds the gradients of sum(weights * losses), and returns that sum. Throws Error(invalid_argument) for a row of wrong sizes
+  /// or more tokens than `row_tokens`, with a token or label outside the vocabulary.
+  double accumulate(const TrainingRow& row);
+  /// The sum without gradients; `losses`, if set, gets each target's, [r].
+  double evaluate(const TrainingRow& row, std::vector<float>* losses = nullptr);
+  /// Of all gradients as one vector.
+  double gradient_norm();
+  /// A step of the optimizer along `scale` times the gradients, which are zeros behind it. Counts steps.
+  void update(double scale, double rate);
+  /// Forgets the gradients.
+  void clear_gradients();
+
+  int64_t steps() const { return steps_; }
+  void set_steps(int64_t steps) { steps_ = steps; }
+  const std::vector<TrainedParameter>& parameters() const { return model_.parameters; }
+  /// What the optimizer keeps for each parameter, by the end of its key: ".first", and of AdamW ".second".
+  std::vector<std::string> moments() const;
+  /// An array of the Store by its key: a parameter's, + ".gradient", or + one of moments(). Its elements may be written.
+  Tensor array(const std::string& key) const { return store_.get(key); }
+  const TrainingModel& model() const { return model_; }
+  /// Bytes of weights, gradients and moments; and of what a run needs besides.
+  int64_t store_bytes() const { return store_.bytes(); }
+  int64_t run_bytes() const;
+
+ private:
+  double run(Executor& executor, const TrainingRow& row);
+
+  const TrainingOptions training_;
+  TrainingModel model_;
+  Store store_;
+  std::unique_ptr<Executor> accumulate_, evaluate_, norm_, update_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace plait
