@@ -52,9 +52,12 @@ Attributes GradientContext::kept(std::initializer_list<std::string_view> names) 
   return out;
 }
 
-std::vector<ValueId> GradientContext::add_all(std::string_view op, std::vector<ValueId> inputs, size_t outputs,
-                                              Attributes attributes) {
-  Node& node = graph_.add_node(std::string(op), std::move(inputs), static_cast<int>(outputs), std::move(attributes));
+std::vector<ValueId> GradientContext::add_all(std::string_view op, std::vector<ValueId> inputs,
+                                              const std::vector<bool>& made, Attributes attributes) {
+  Node& node =
+      graph_.add_node(std::string(op), std::move(inputs), static_cast<int>(made.size()), std::move(attributes));
+  for (size_t k = 0; k < made.size(); ++k)
+    if (!made[k]) node.outputs[k] = no_value;
   node.name = node_.name;
   node.stage = node_.stage;
   infer_node(ops_, graph_, node, knowledge_);
@@ -62,7 +65,7 @@ std::vector<ValueId> GradientContext::add_all(std::string_view op, std::vector<V
 }
 
 ValueId GradientContext::add(std::string_view op, std::vector<ValueId> inputs, Attributes attributes) {
-  return add_all(op, std::move(inputs), 1, std::move(attributes))[0];
+  return add_all(op, std::move(inputs), {true}, std::move(attributes))[0];
 }
 
 ValueId GradientContext::number(double value, ValueId like) {

@@ -29,6 +29,7 @@ void register_ops(OpSet& ops) {
                       register_collectives,
                       register_microsoft,
                       register_microsoft_attention,
+                      register_packed_attention,
                       register_training})
     family(ops);
   for (auto additions :

@@ -28,6 +28,7 @@ void add_recurrent(KernelTable& table);
 void add_generation(KernelTable& table);
 void add_quantize(KernelTable& table);
 void add_training(KernelTable& table);
+void add_packed_attention(KernelTable& table);
 void add_derivatives(KernelTable& table);
 void add_normalize_back(KernelTable& table);
 

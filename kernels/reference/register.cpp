@@ -29,6 +29,7 @@ void register_reference_kernels(KernelTable& table) {
   add_generation(table);
   add_quantize(table);
   add_training(table);
+  add_packed_attention(table);
   add_derivatives(table);
   add_normalize_back(table);
 }
