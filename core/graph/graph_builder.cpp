@@ -37,9 +37,12 @@ ValueId GraphBuilder::count(const Dim& size, ValueId like) {
   return cast(reshaped(sizes(Dims{size}), Dims{}), like);
 }
 
-std::vector<ValueId> GraphBuilder::add_all(std::string_view op, std::vector<ValueId> inputs, size_t outputs,
-                                           Attributes attributes) {
-  Node& node = graph_.add_node(std::string(op), std::move(inputs), static_cast<int>(outputs), std::move(attributes));
+std::vector<ValueId> GraphBuilder::add_all(std::string_view op, std::vector<ValueId> inputs,
+                                           const std::vector<bool>& made, Attributes attributes) {
+  Node& node =
+      graph_.add_node(std::string(op), std::move(inputs), static_cast<int>(made.size()), std::move(attributes));
+  for (size_t k = 0; k < made.size(); ++k)
+    if (!made[k]) node.outputs[k] = no_value;
   node.name = name_;
   node.stage = stage_;
   infer_node(ops_, graph_, node, knowledge_);
@@ -47,7 +50,7 @@ std::vector<ValueId> GraphBuilder::add_all(std::string_view op, std::vector<Valu
 }
 
 ValueId GraphBuilder::add(std::string_view op, std::vector<ValueId> inputs, Attributes attributes) {
-  return add_all(op, std::move(inputs), 1, std::move(attributes))[0];
+  return add_all(op, std::move(inputs), {true}, std::move(attributes))[0];
 }
 
 ValueId GraphBuilder::number(double value, ValueId like) {

@@ -24,9 +24,10 @@ class GraphBuilder {
   /// The elements of a constant of integers; nullopt for what is none.
   std::optional<std::vector<int64_t>> constants(ValueId id) const;
 
-  /// A node behind all others, with its types inferred; its first output, or all.
+  /// A node behind all others, with its types inferred; its one output.
   ValueId add(std::string_view op, std::vector<ValueId> inputs, Attributes attributes = {});
-  std::vector<ValueId> add_all(std::string_view op, std::vector<ValueId> inputs, size_t outputs,
+  /// One with several outputs, no_value for those that are not made.
+  std::vector<ValueId> add_all(std::string_view op, std::vector<ValueId> inputs, const std::vector<bool>& made,
                                Attributes attributes = {});
   /// A scalar of the dtype of `like`.
   ValueId number(double value, ValueId like);

@@ -8,7 +8,8 @@ namespace {
 
 void of_rms_norm(GradientContext& context) {
   const std::vector<ValueId> back =
-      context.add_all("plait.RMSNormBack", {context.input(0), context.input(1), context.gradient()}, 2,
+      context.add_all("plait.RMSNormBack", {context.input(0), context.input(1), context.gradient()},
+                      {true, context.wants(1)},
                       context.kept({"axis", "epsilon"}));
   context.give(0, back[0]);
   context.give(1, back[1]);
@@ -21,8 +22,9 @@ void of_layer_norm(GradientContext& context) {
   const ValueId scale = context.input(1), bias = context.input(2), dy = context.gradient();
   const bool alike = bias != no_value && context.dims(bias) == context.dims(scale) &&
                      context.type(bias).dtype == context.type(scale).dtype;
-  const std::vector<ValueId> back = context.add_all("plait.LayerNormBack", {context.input(0), scale, dy},
-                                                    alike ? 3 : 2, context.kept({"axis", "epsilon"}));
+  const std::vector<ValueId> back =
+      context.add_all("plait.LayerNormBack", {context.input(0), scale, dy},
+                      {true, context.wants(1), alike && context.wants(2)}, context.kept({"axis", "epsilon"}));
   context.give(0, back[0]);
   context.give(1, back[1]);
   if (context.wants(2)) context.give(2, alike ? back[2] : context.cast(context.summed_to(dy, bias), bias));

@@ -60,7 +60,7 @@ void of_concat(GradientContext& context) {
   Dims sizes;
   for (ValueId part : parts) sizes.push_back(context.dims(part)[axis]);
   const std::vector<ValueId> gradients =
-      context.add_all("Split", {context.gradient(), context.sizes(sizes)}, parts.size(),
+      context.add_all("Split", {context.gradient(), context.sizes(sizes)}, std::vector<bool>(parts.size(), true),
                       one_attribute("axis", static_cast<int64_t>(axis)));
   for (size_t k = 0; k < gradients.size(); ++k) context.give(k, context.reshaped(gradients[k], parts[k]));
 }

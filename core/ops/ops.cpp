@@ -5,14 +5,34 @@
 namespace plait {
 
 void register_ops(OpSet& ops) {
-  for (auto family :
-       {register_unary,        register_binary,        register_cast,       register_reshape,
-        register_layout,       register_slices,        register_gather,     register_scatter,
-        register_generators,   register_masks,         register_reductions, register_matmul,
-        register_einsum,       register_normalization, register_attention,  register_experts,
-        register_quantization, register_convolution,   register_recurrent,  register_control,
-        register_plait,        register_collectives,   register_microsoft,  register_microsoft_attention,
-        register_training,     register_cross_entropy, register_optimizers})
+  for (auto family : {register_unary,
+                      register_binary,
+                      register_cast,
+                      register_reshape,
+                      register_layout,
+                      register_slices,
+                      register_gather,
+                      register_scatter,
+                      register_generators,
+                      register_masks,
+                      register_reductions,
+                      register_matmul,
+                      register_einsum,
+                      register_normalization,
+                      register_attention,
+                      register_experts,
+                      register_quantization,
+                      register_convolution,
+                      register_recurrent,
+                      register_control,
+                      register_plait,
+                      register_collectives,
+                      register_microsoft,
+                      register_microsoft_attention,
+                      register_packed_attention,
+                      register_training,
+                      register_cross_entropy,
+                      register_optimizers})
     family(ops);
   for (auto additions :
        {register_claims, register_arithmetic_gradients, register_index_gradients, register_layer_gradients,

@@ -76,7 +76,7 @@ class Training {
     std::vector<ValueId> inputs = head_inputs_;
     inputs.insert(inputs.end(), head_scales_.begin(), head_scales_.end());
     const std::vector<ValueId> found =
-        builder_.add_all("plait.HeadStatistics", std::move(inputs), 3, head_attributes_);
+        builder_.add_all("plait.HeadStatistics", std::move(inputs), {true, true, true}, head_attributes_);
     Attributes last = whole_;
     last.set("keepdims", int64_t{1});
     const ValueId axis = builder_.integers({-1});
@@ -126,7 +126,7 @@ class Training {
     const ValueId w = head_inputs_[1];
     const bool trained = depends_on(w, wanted);
     const std::vector<ValueId> back =
-        builder_.add_all("plait.HeadBack", std::move(inputs), trained ? 2 : 1, head_attributes_);
+        builder_.add_all("plait.HeadBack", std::move(inputs), {true, trained}, head_attributes_);
     std::vector<GradientSeed> out{{head_inputs_[0], back[0]}};
     if (trained) out.push_back({w, back[1]});
     return out;

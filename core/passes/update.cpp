@@ -51,8 +51,8 @@ Graph update_graph(const OpSet& ops, const std::vector<TrainedParameter>& parame
     operands.push_back(gradient_of(graph, builder, parameter));
     const size_t updated = operands.size();
     operands.insert(operands.end(), graph.inputs.begin(), graph.inputs.end());
-    const auto made =
-        builder.add_all(adam ? "plait.AdamW" : "plait.SGD", std::move(operands), updated, std::move(attributes));
+    const auto made = builder.add_all(adam ? "plait.AdamW" : "plait.SGD", std::move(operands),
+                                      std::vector<bool>(updated, true), std::move(attributes));
     graph.outputs.insert(graph.outputs.end(), made.begin(), made.end());
   }
   return graph;

@@ -21,19 +21,6 @@ struct Parameters {
 using Derivative = double (*)(double x, const Parameters& p);
 
 double square(double x) { return x * x; }
-/// Of x sigmoid(a x).
-double swish_slope(double x, double a) {
-  const double s = sigmoid(a * x);
-  return s + a * x * s * (1 - s);
-}
-double gelu_slope(double x, const Parameters&) {
-  const double density = 0.39894228040143267794 * std::exp(-0.5 * x * x);
-  return 0.5 * (1 + std::erf(x * 0.70710678118654752440)) + x * density;
-}
-double gelu_tanh_slope(double x, const Parameters&) {
-  const double c = 0.79788456080286535588, t = std::tanh(c * (x + 0.044715 * x * x * x));
-  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
-}
 double mish_slope(double x, const Parameters&) {
   const double t = std::tanh(x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)));
   return t + x * (1 - t * t) * sigmoid(x);
@@ -57,12 +44,12 @@ const Row rows[] = {
     {"Acosh", [](double x, const Parameters&) { return 1 / std::sqrt(x * x - 1); }},
     {"Atanh", [](double x, const Parameters&) { return 1 / (1 - x * x); }},
     {"Erf", [](double x, const Parameters&) { return 1.12837916709551257390 * std::exp(-x * x); }},
-    {"Relu", [](double x, const Parameters&) { return x > 0 ? 1.0 : 0.0; }},
+    {"Relu", [](double x, const Parameters&) { return relu_slope(x); }},
     {"Sigmoid", [](double x, const Parameters&) { return sigmoid(x) * sigmoid(-x); }},
     {"Softplus", [](double x, const Parameters&) { return sigmoid(x); }},
     {"Softsign", [](double x, const Parameters&) { return 1 / square(1 + std::fabs(x)); }},
     {"Mish", mish_slope},
-    {"Gelu", gelu_slope},
+    {"Gelu", [](double x, const Parameters&) { return gelu_slope(x); }},
     {"Swish", [](double x, const Parameters& p) { return swish_slope(x, p.alpha); }, {.alpha = 1}},
     {"HardSwish",
      [](double x, const Parameters&) { return x <= -3 ? 0.0 : x >= 3 ? 1.0 : x / 3 + 0.5; }},
@@ -91,7 +78,7 @@ struct DerivativeAttributes {
       parameters = row.defaults;
     }
     if (!derivative) throw Error(Code::bad_model, cat(node.op, ": the derivative of ", quote(name), " is not known"));
-    if (name == "Gelu" && node.attributes.string("approximate", "none") == "tanh") derivative = gelu_tanh_slope;
+    if (name == "Gelu" && node.attributes.string("approximate", "none") == "tanh") derivative = [](double x, const Parameters&) { return gelu_tanh_slope(x); };
     parameters.alpha = node.attributes.real("alpha", parameters.alpha);
     parameters.beta = node.attributes.real("beta", parameters.beta);
     parameters.gamma = node.attributes.real("gamma", parameters.gamma);

@@ -1,117 +1,33 @@
-// plait.Experts: a mixture of experts, behind its router.
-#include <algorithm>
+// plait.Experts, a mixture of experts behind its router, and its gradients.
+#include "kernels/reference/experts.h"
 
-#include "core/base/error.h"
-#include "core/base/text.h"
-#include "kernels/reference/activations.h"
 #include "kernels/reference/families.h"
-#include "kernels/reference/kernel_of.h"
-#include "kernels/reference/multiply.h"
-#include "kernels/reference/weights.h"
 
 namespace plait::reference {
 namespace {
-
-struct ExpertsAttributes {
-  explicit ExpertsAttributes(const NodeInfo& node)
-      : activation(activation_named(node.attributes.string("activation", "silu"))),
-        alpha(node.attributes.real("alpha", 1)),
-        beta(node.attributes.real("beta", 0)),
-        limit(node.attributes.real("limit", 0)),
-        zero(node.attributes.integer("zero", 0)),
-        down_zero(node.attributes.integer("down_zero", 0)),
-        shard(ShardedAxis::of(node.attributes)) {
-    if (!activation || alpha == 0 || !(limit >= 0))
-      throw Error(Code::bad_model, cat(node.op, ": activation ", quote(node.attributes.string("activation", "silu")),
-                                       ", alpha ", alpha, ", limit ", limit,
-                                       "; expected are silu, gelu_tanh, gelu, relu or identity, any alpha but 0, and "
-                                       "no negative limit"));
-  }
-  double (*activation)(double);
-  double alpha, beta, limit;
-  int64_t zero, down_zero;
-  ShardedAxis shard;
-
-  double gate(double x) const { return activation(alpha * (limit > 0 ? std::min(x, limit) : x)) / alpha; }
-  double up(double x) const { return (limit > 0 ? std::clamp(x, -limit, limit) : x) + beta; }
-};
-
-/// Number `index` of a stack of arrays.
-TensorView one_of(const TensorView& stack, int64_t index) {
-  if (!stack.present()) return {};
-  Shape shape;
-  for (int axis = 1; axis < stack.shape.rank(); ++axis) shape.push_back(stack.shape[axis]);
-  return {stack.data + index * packed_bytes(shape.elements(), dtype_bits(stack.dtype)), stack.dtype, shape};
-}
-
-/// A weight of all experts, [e, n, k] or [e, n, c, l], with a bias [e, n] or none.
-struct Stack {
-  TensorView weights, bias, scales, zeros;
-  int64_t zero;
-
-  int64_t n() const { return weights.shape[1]; }
-  /// Whether there are e experts of [n, k], that begin at bytes.
-  bool fits(int64_t e, int64_t n, int64_t k) const {
-    if (weights.shape.rank() < 3 || weights.shape[0] != e || weights.shape[1] != n) return false;
-    auto stacked = [&](const TensorView& view) {
-      return !view.present() || (view.shape.rank() > 1 && view.shape[0] == e);
-    };
-    if (!stacked(bias) || !stacked(scales) || !stacked(zeros)) return false;
-    if (bias.present() && bias.shape != Shape{e, n}) return false;
-    if (weights.shape.elements(1, weights.shape.rank()) * dtype_bits(weights.dtype) % 8) return false;
-    const TensorView w = one_of(weights, 0);
-    return Weights{w, one_of(scales, 0), one_of(zeros, 0), zero}.fits(k);
-  }
-  /// x [k] times the expert's weight, and its bias, to y [n].
-  template <class N>
-  void multiply(int64_t expert, const N* x, int64_t k, std::vector<N>& y) const {
-    const TensorView w = one_of(weights, expert), shift = one_of(bias, expert);
-    const Weights rows{w, one_of(scales, expert), one_of(zeros, expert), zero};
-    std::vector<N> buffer;
-    y.resize(static_cast<size_t>(n()));
-    for (int64_t j = 0; j < n(); ++j) {
-      y[static_cast<size_t>(j)] = dot(x, rows.row(j, k, buffer), k);
-      if (shift.present()) y[static_cast<size_t>(j)] += load_one<N>(shift, j);
-    }
-  }
-};
 
 /// x [..., h], experts [..., k] (numbers below e), shares [..., k], gate [e, f, h], up? [e, f, h], down [e, o, f], biases of
 /// the three [e, f], [e, f] and [e, o]?, scales and zero points of quantised ones? -> [..., o]: the sum over a token's
 /// choices of share (down hidden), hidden = activation(gate x) * (up x), or activation(gate x). Choices that another rank
 /// has are left out.
 KernelStatus experts(const KernelCall& call, const ExpertsAttributes& attributes) {
-  const TensorView &x = call.inputs[0], &gate = call.inputs[3], &down = call.inputs[5];
-  const Stack stacks[] = {{gate, input(call, 6), input(call, 9), input(call, 10), attributes.zero},
-                          {input(call, 4), input(call, 7), input(call, 11), input(call, 12), attributes.zero},
-                          {down, input(call, 8), input(call, 13), input(call, 14), attributes.down_zero}};
-  const bool gated = stacks[1].weights.present();
-  const int64_t h = x.shape.back(1), tokens = x.shape.elements(0, x.shape.rank() - 1),
-                k = call.inputs[1].shape.back(1);
-  if (gate.shape.rank() < 3 || down.shape.rank() < 3) return {KernelCode::bad_value, 3, gate.shape.rank()};
-  const int64_t e = gate.shape[0], f = gate.shape[1], o = down.shape[1];
-  if (!stacks[0].fits(e, f, h)) return {KernelCode::bad_value, 3, e};
-  if (gated && !stacks[1].fits(e, f, h)) return {KernelCode::bad_value, 4, e};
-  if (!stacks[2].fits(e, o, f)) return {KernelCode::bad_value, 5, e};
-  const std::vector<int64_t> numbers = to_ints(call.inputs[1]);
-  if (static_cast<int64_t>(numbers.size()) != tokens * k || call.inputs[2].elements() != tokens * k)
-    return {KernelCode::bad_value, 1, static_cast<int64_t>(numbers.size())};
-  for (int64_t number : numbers)
-    if (!attributes.shard.contains(number, e)) return {KernelCode::index_out_of_range, 1, number};
-  return with_precision(x.dtype, [&]<class N>(N) -> KernelStatus {
-    const std::vector<N> shares = load_all<N>(call.inputs[2]);
-    const Loaded<N> values(x);
-    std::vector<N> out(static_cast<size_t>(tokens * o));
-    share(call.pool, tokens, tokens * k * f * (h + o), [&](int64_t token) {
+  const ExpertsOperands in(call, 0, attributes);
+  if (KernelStatus status = in.check(attributes); status.code != KernelCode::ok) return status;
+  const int64_t f = in.f(), h = in.h, o = in.o();
+  return with_precision(in.x.dtype, [&]<class N>(N) -> KernelStatus {
+    const std::vector<N> shares = load_all<N>(in.shares);
+    const Loaded<N> values(in.x);
+    std::vector<N> out(static_cast<size_t>(in.tokens * o));
+    share(call.pool, in.tokens, in.tokens * in.k * f * (h + o), [&](int64_t token) {
       std::vector<N> hidden, up, part;
-      for (int64_t slot = token * k; slot < (token + 1) * k; ++slot) {
-        const int64_t expert = attributes.shard.place(numbers[static_cast<size_t>(slot)], e);
+      for (int64_t slot = token * in.k; slot < (token + 1) * in.k; ++slot) {
+        const int64_t expert = attributes.shard.place(in.numbers[static_cast<size_t>(slot)], in.e());
         if (expert < 0) continue;
-        stacks[0].multiply(expert, values.data() + token * h, h, hidden);
-        if (gated) stacks[1].multiply(expert, values.data() + token * h, h, up);
+        in.gate.multiply(expert, values.data() + token * h, h, hidden);
+        if (in.gated()) in.up.multiply(expert, values.data() + token * h, h, up);
         for (size_t i = 0; i < hidden.size(); ++i)
-          hidden[i] = static_cast<N>(attributes.gate(hidden[i]) * (gated ? attributes.up(up[i]) : 1));
-        stacks[2].multiply(expert, hidden.data(), f, part);
+          hidden[i] = static_cast<N>(attributes.gate(hidden[i]) * (in.gated() ? attributes.up(up[i]) : 1));
+        in.down.multiply(expert, hidden.data(), f, part);
         for (size_t i = 0; i < part.size(); ++i)
           out[static_cast<size_t>(token * o) + i] += shares[static_cast<size_t>(slot)] * part[i];
       }
@@ -121,8 +37,75 @@ KernelStatus experts(const KernelCall& call, const ExpertsAttributes& attributes
   });
 }
 
+/// Adds a b^T, of a [rows] and b [columns], to number `index` of a stack of matrices.
+template <class N>
+void add_outer(std::vector<N>& stack, int64_t index, const std::vector<N>& a, const N* b, size_t columns) {
+  N* to = stack.data() + static_cast<size_t>(index) * a.size() * columns;
+  for (size_t i = 0; i < a.size(); ++i)
+    for (size_t j = 0; j < columns; ++j) to[i * columns + j] += a[i] * b[j];
+}
+
+/// dy [..., o] and the operands of plait.Experts -> dx, dshares, and as far as they are asked for dgate, dup, ddown,
+/// dgate_bias, dup_bias, ddown_bias. What is hidden is computed again. Choices that another rank has give nothing.
+KernelStatus experts_back(const KernelCall& call, const ExpertsAttributes& attributes) {
+  const ExpertsOperands in(call, 1, attributes);
+  if (KernelStatus status = in.check(attributes); status.code != KernelCode::ok) return status;
+  const int64_t f = in.f(), h = in.h, o = in.o();
+  return with_precision(in.x.dtype, [&]<class N>(N) -> KernelStatus {
+    const std::vector<N> shares = load_all<N>(in.shares);
+    const Loaded<N> values(in.x), dy(call.inputs[0]);
+    std::vector<std::vector<N>> results;
+    for (size_t k = 0; k < 8; ++k) {
+      const TensorView out = output(call, k);
+      results.emplace_back(static_cast<size_t>(out.present() ? out.elements() : 0));
+    }
+    auto wants = [&](size_t k) { return output(call, k).present(); };
+    std::vector<N> gate, up, hidden, part, dpart(static_cast<size_t>(o)), dhidden, dgate, dup, dx;
+    // By token, in order: several give to one expert.
+    for (int64_t slot = 0; slot < in.tokens * in.k; ++slot) {
+      const int64_t expert = attributes.shard.place(in.numbers[static_cast<size_t>(slot)], in.e());
+      if (expert < 0) continue;
+      const N* token = values.data() + slot / in.k * h;
+      const N* from = dy.data() + slot / in.k * o;
+      in.gate.multiply(expert, token, h, gate);
+      if (in.gated()) in.up.multiply(expert, token, h, up);
+      hidden.resize(gate.size());
+      for (size_t i = 0; i < gate.size(); ++i)
+        hidden[i] = static_cast<N>(attributes.gate(gate[i]) * (in.gated() ? attributes.up(up[i]) : 1));
+      in.down.multiply(expert, hidden.data(), f, part);
+      if (wants(1)) results[1][static_cast<size_t>(slot)] = dot(from, part.data(), o);
+      for (size_t i = 0; i < dpart.size(); ++i) dpart[i] = shares[static_cast<size_t>(slot)] * from[i];
+      dhidden.assign(gate.size(), N{0});
+      in.down.multiply_back(expert, dpart.data(), f, dhidden);
+      dgate = dhidden, dup = dhidden;
+      for (size_t i = 0; i < gate.size(); ++i) {
+        dgate[i] *= static_cast<N>(attributes.gate_slope(gate[i]) * (in.gated() ? attributes.up(up[i]) : 1));
+        dup[i] *= static_cast<N>(in.gated() ? attributes.gate(gate[i]) * attributes.up_slope(up[i]) : 0);
+      }
+      dx.assign(static_cast<size_t>(h), N{0});
+      in.gate.multiply_back(expert, dgate.data(), h, dx);
+      if (in.gated()) in.up.multiply_back(expert, dup.data(), h, dx);
+      for (size_t i = 0; i < dx.size() && wants(0); ++i)
+        results[0][static_cast<size_t>(slot / in.k * h) + i] += dx[i];
+      if (wants(2)) add_outer(results[2], expert, dgate, token, static_cast<size_t>(h));
+      if (wants(3)) add_outer(results[3], expert, dup, token, static_cast<size_t>(h));
+      if (wants(4)) add_outer(results[4], expert, dpart, hidden.data(), hidden.size());
+      const N one{1};
+      if (wants(5)) add_outer(results[5], expert, dgate, &one, 1);
+      if (wants(6)) add_outer(results[6], expert, dup, &one, 1);
+      if (wants(7)) add_outer(results[7], expert, dpart, &one, 1);
+    }
+    for (size_t k = 0; k < results.size(); ++k)
+      if (wants(k)) store_all(call.outputs[k], results[k]);
+    return {};
+  });
+}
+
 }  // namespace
 
-void add_experts(KernelTable& table) { add<experts>(table, "plait.Experts", floats); }
+void add_experts(KernelTable& table) {
+  add<experts>(table, "plait.Experts", floats);
+  add<experts_back>(table, "plait.ExpertsBack", floats);
+}
 
 }  // namespace plait::reference

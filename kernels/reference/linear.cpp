@@ -81,7 +81,7 @@ KernelStatus linears(const KernelCall& call, const WeightAttributes& attributes)
 struct GatedAttributes {
   explicit GatedAttributes(const NodeInfo& node) : zero(node.attributes.integer("zero", 0)) {
     const std::string name = node.attributes.string("activation", "silu");
-    activation = activation_named(name);
+    activation = activation_named(name).f;
     if (!activation)
       throw Error(Code::bad_model, cat(node.op, ": activation is ", quote(name),
                                        ", expected silu, gelu_tanh, gelu, relu or identity"));

@@ -2,6 +2,7 @@
 
 #include <onnx-ml.pb.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <set>
@@ -57,6 +58,31 @@ std::vector<Tensor> read_tensors(const fs::path& folder, const char* stem) {
   }
 }
 
+bool readable(const std::vector<Tensor>& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& tensor) {
+    return !tensor.present() ||
+           (tensor.dtype() != DType::string && dtype_bits(tensor.dtype()) >= 8 && tensor.dtype() <= DType::bf16);
+  });
+}
+
+/// The operands of the one node of a case, in its order; nullopt where the case is no single node on numbers.
+std::optional<std::vector<Tensor>> operands_of(const Graph& graph, const DataSet& data) {
+  if (graph.nodes.size() != 1 || !graph.nodes[0].bodies.empty()) return std::nullopt;
+  std::vector<Tensor> out;
+  for (ValueId id : graph.nodes[0].inputs) {
+    if (id == no_value) {
+      out.emplace_back();
+      continue;
+    }
+    auto input = std::find(graph.inputs.begin(), graph.inputs.end(), id);
+    if (input != graph.inputs.end()) out.push_back(data.inputs.at(static_cast<size_t>(input - graph.inputs.begin())));
+    else if (const Tensor* constant = graph.constant(id)) out.push_back(*constant);
+    else return std::nullopt;
+  }
+  if (!readable(out) || !readable(data.outputs)) return std::nullopt;
+  return out;
+}
+
 }  // namespace
 
 fs::path case_folder() {
@@ -101,6 +127,16 @@ Judged judge(const std::string& name, const CompileOptions& options) {
     out.refusal = error.message();
   }
   return out;
+}
+
+void each_node(const CompileOptions& options, const NodeVisit& visit) {
+  for (const std::string& name : case_names()) {
+    Judged judged = judge(name, options);
+    if (!judged.graph) continue;
+    for (const DataSet& data : data_sets(name))
+      if (std::optional<std::vector<Tensor>> operands = operands_of(*judged.graph, data))
+        visit(name, judged.graph->nodes[0], *operands);
+  }
 }
 
 }  // namespace plait::test

@@ -1,6 +1,7 @@
 #pragma once
 // The ONNX standard's own node tests: a folder a case, with model.onnx and test_data_set_N/{input,output}_K.pb.
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,5 +43,9 @@ struct Judged {
 };
 /// Errors that are no refusal (Code::unsupported) are thrown on. Kernels are the reference ones.
 Judged judge(const std::string& name, const CompileOptions& options);
+
+/// Calls visit(case, node, operands) for every data set of every case that is one node, of numbers, which Plait takes.
+using NodeVisit = std::function<void(const std::string&, const Node&, const std::vector<Tensor>&)>;
+void each_node(const CompileOptions& options, const NodeVisit& visit);
 
 }  // namespace plait::test
