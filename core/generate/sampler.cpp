@@ -1,12 +1,12 @@
 #include "core/generate/sampler.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <unordered_map>
 
+#include "core/base/counter_random.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 
@@ -14,17 +14,6 @@ namespace plait {
 namespace {
 
 constexpr float never = -std::numeric_limits<float>::infinity();
-
-std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    uint64_t a = uint64_t{0xD2511F53} * counter[0], b = uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
-               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
-    key[0] += 0x9E3779B9;
-    key[1] += 0xBB67AE85;
-  }
-  return counter;
-}
 
 /// The largest logit; refuses NaN. The lowest id of equal ones.
 int32_t argmax(std::span<const float> logits) {
@@ -112,13 +101,6 @@ std::vector<int32_t> candidates(std::span<const float> logits, const SamplingPar
 
 }  // namespace
 
-double counter_uniform(uint64_t seed, uint32_t sample, uint64_t position) {
-  auto bits = philox({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), sample, 0},
-                     {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-  uint64_t wide = (uint64_t{bits[0]} << 32 | bits[1]) >> 11;
-  return static_cast<double>(wide) * 0x1p-53;
-}
-
 SampledToken sample(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> prompt,
                     std::span<const int32_t> output, std::span<const int32_t> banned, uint32_t sample_index) {
   SampledToken out;
@@ -144,7 +126,7 @@ SampledToken sample(std::span<float> logits, const SamplingParams& params, std::
       count = std::max<size_t>(count, 1);
       sum = std::accumulate(weights.begin(), weights.begin() + static_cast<std::ptrdiff_t>(count), 0.0);
     }
-    double target = counter_uniform(params.seed, sample_index, output.size()) * sum;
+    double target = counter_uniform(RandomUse::sampling, params.seed, sample_index, output.size()) * sum;
     size_t chosen = 0;
     while (chosen + 1 < count && target >= weights[chosen]) target -= weights[chosen++];
     out.id = kept[chosen];

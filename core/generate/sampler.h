@@ -27,10 +27,6 @@ struct SampledToken {
   std::vector<std::pair<int32_t, float>> top;  ///< the likeliest, with theirs, falling
 };
 
-/// Uniform in [0, 1), the same for the same arguments on every machine: Philox4x32-10 (Salmon et al., Parallel Random
-/// Numbers: As Easy as 1, 2, 3, 2011) keyed by the seed, counted by (sample, position).
-double counter_uniform(uint64_t seed, uint32_t sample, uint64_t position);
-
 /// One token's choice. `logits` may be changed. `prompt` and `output` are what came before; `banned` tokens cannot be
 /// chosen (end of text, before the minimum length). Throws Error(numeric) when a logit is NaN or all are -infinity.
 SampledToken sample(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> prompt,

@@ -25,6 +25,7 @@ LAW = {
     "core/passes": ["core/ops", "core/mesh", "core/exec/program.h", "core/exec/kernel.h"],
     "core/text": ["core/base"],
     "core/generate": ["core/passes", "core/exec", "core/text"],
+    "core/train": ["core/passes", "core/exec", "core/text"],
     "kernels/reference": ["core/exec/kernel.h"],
     "kernels/cpu": ["core/exec/kernel.h"],
     "importers/onnx": ["core/graph"],

@@ -1,0 +1,98 @@
+#include "core/train/packing.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <queue>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+namespace {
+
+/// The samples of each of `count` rows, `order` being from long to short; nullopt where they do not fit.
+std::optional<std::vector<std::vector<int64_t>>> spread(std::span<const int64_t> lengths,
+                                                        const std::vector<int64_t>& order, int64_t row_tokens,
+                                                        size_t count) {
+  using Filled = std::pair<int64_t, size_t>;  // tokens, row
+  std::priority_queue<Filled, std::vector<Filled>, std::greater<>> emptiest;
+  for (size_t row = 0; row < count; ++row) emptiest.emplace(0, row);
+  std::vector<std::vector<int64_t>> out(count);
+  for (int64_t number : order) {
+    const auto [tokens, row] = emptiest.top();
+    const int64_t length = lengths[static_cast<size_t>(number)];
+    if (tokens + length > row_tokens) return std::nullopt;
+    emptiest.pop();
+    emptiest.emplace(tokens + length, row);
+    out[row].push_back(number);
+  }
+  return out;
+}
+
+}  // namespace
+
+RowPlan plan_rows(std::span<const int64_t> lengths, int64_t row_tokens, int64_t ranks) {
+  if (ranks < 1) throw Error(Code::invalid_argument, cat("rows for ", ranks, " data ranks"));
+  std::vector<int64_t> order(lengths.size());
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return lengths[static_cast<size_t>(a)] > lengths[static_cast<size_t>(b)];
+  });
+  if (!order.empty() && lengths[static_cast<size_t>(order[0])] > row_tokens)
+    throw Error(Code::invalid_argument, cat("a sample has ", lengths[static_cast<size_t>(order[0])],
+                                            " tokens, a row has room for ", row_tokens));
+  const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  const int64_t room = std::max<int64_t>(row_tokens * ranks, 1);
+  for (int64_t micro_batches = std::max<int64_t>((total + room - 1) / room, 1);; ++micro_batches) {
+    auto rows = spread(lengths, order, row_tokens, static_cast<size_t>(micro_batches * ranks));
+    if (!rows) continue;
+    RowPlan out(static_cast<size_t>(micro_batches));
+    for (size_t row = 0; row < rows->size(); ++row)
+      out[row / static_cast<size_t>(ranks)].push_back(std::move((*rows)[row]));
+    return out;
+  }
+}
+
+PackedRow fill_row(std::span<const Sample> samples, std::span<const int64_t> numbers) {
+  PackedRow out;
+  int32_t segment = 0;
+  for (int64_t number : numbers) {
+    const Sample& sample = samples[static_cast<size_t>(number)];
+    for (size_t i = 0; i + 1 < sample.ids.size(); ++i) {
+      out.ids.push_back(sample.ids[i]);
+      out.positions.push_back(static_cast<int32_t>(i));
+      out.segments.push_back(segment);
+      out.labels.push_back(sample.label(i));
+    }
+    ++segment;
+  }
+  return out;
+}
+
+void pad_row(PackedRow& row, int64_t tokens) {
+  const auto size = std::max(static_cast<size_t>(tokens), row.ids.size());
+  row.ids.resize(size, 0);
+  row.positions.resize(size, 0);
+  row.segments.resize(size, -1);
+  row.labels.resize(size, -1);
+}
+
+PackedStep pack_step(std::span<const Sample> samples, int64_t row_tokens, int64_t ranks) {
+  std::vector<int64_t> lengths;
+  PackedStep out;
+  for (const Sample& sample : samples) {
+    lengths.push_back(sample.inputs());
+    out.tokens += sample.inputs();
+    out.targets += sample.targets();
+  }
+  for (const auto& micro_batch : plan_rows(lengths, row_tokens, ranks)) {
+    auto& rows = out.rows.emplace_back();
+    for (const auto& numbers : micro_batch) rows.push_back(fill_row(samples, numbers));
+  }
+  return out;
+}
+
+}  // namespace plait
