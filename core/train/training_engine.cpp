@@ -11,19 +11,8 @@ namespace plait {
 namespace {
 
 template <class T>
-Tensor row_of(DType dtype, std::span<const T> values) {
+Tensor row_of(DType dtype, const std::vector<T>& values) {
   return Tensor::of<T>(dtype, {1, static_cast<int64_t>(values.size())}, values);
-}
-
-void check_sizes(const TrainingRow& row, int64_t most) {
-  auto fail = [](std::string message) { throw Error(Code::invalid_argument, std::move(message)); };
-  const size_t t = row.ids.size(), r = row.rows.size();
-  if (t == 0 || row.positions.size() != t || row.segments.size() != t)
-    fail(cat("a row of ", t, " tokens has ", row.positions.size(), " positions and ", row.segments.size(), " segments"));
-  if (static_cast<int64_t>(t) > most) fail(cat("a row has ", t, " tokens, at most ", most, " were planned for"));
-  if (r == 0 || row.labels.size() != r || row.weights.size() != r)
-    fail(cat("a row with ", r, " targets has ", row.labels.size(), " labels and ", row.weights.size(), " weights"));
-  if (r > t) fail(cat("a row of ", t, " tokens has ", r, " targets"));
 }
 
 }  // namespace
@@ -41,14 +30,25 @@ TrainingEngine::TrainingEngine(Graph graph, const CompileOptions& options, const
   update_ = make(model_.update);
 }
 
-double TrainingEngine::run(Executor& executor, const TrainingRow& row) {
-  check_sizes(row, training_.row_tokens);
-  std::vector<int64_t> ids(row.ids.begin(), row.ids.end());
-  const std::map<std::string_view, Tensor> arrays = {
-      {"positions", row_of(DType::i32, row.positions)}, {"segments", row_of(DType::i32, row.segments)},
-      {"rows", row_of(DType::i32, row.rows)},           {"labels", row_of(DType::i32, row.labels)},
-      {"weights", row_of(DType::f32, row.weights)}};
-  const Tensor tokens = row_of<int64_t>(DType::i64, ids);
+double TrainingEngine::run(Executor& executor, const PackedRow& row, double weight) {
+  if (row.tokens() > training_.row_tokens)
+    throw Error(Code::invalid_argument,
+                cat("a row has ", row.tokens(), " tokens, at most ", training_.row_tokens, " were planned for"));
+  std::vector<int32_t> rows, labels;
+  for (size_t i = 0; i < row.labels.size(); ++i)
+    if (row.labels[i] >= 0) {
+      rows.push_back(static_cast<int32_t>(i));
+      labels.push_back(row.labels[i]);
+    }
+  if (rows.empty()) return 0;
+  const std::vector<float> weights(rows.size(), static_cast<float>(weight));
+  const std::map<std::string_view, Tensor> arrays = {{"positions", row_of(DType::i32, row.positions)},
+                                                     {"segments", row_of(DType::i32, row.segments)},
+                                                     {"rows", row_of(DType::i32, rows)},
+                                                     {"labels", row_of(DType::i32, labels)},
+                                                     {"weights", row_of(DType::f32, weights)}};
+  // The ids are the input whose name is the file's.
+  const Tensor tokens = row_of<int64_t>(DType::i64, {row.ids.begin(), row.ids.end()});
   std::vector<TensorView> inputs;
   for (const std::string& name : executor.program().input_names) {
     auto found = arrays.find(name);
@@ -58,10 +58,10 @@ double TrainingEngine::run(Executor& executor, const TrainingRow& row) {
   return *executor.output(0).as<float>();
 }
 
-double TrainingEngine::accumulate(const TrainingRow& row) { return run(*accumulate_, row); }
+double TrainingEngine::accumulate(const PackedRow& row, double weight) { return run(*accumulate_, row, weight); }
 
-double TrainingEngine::evaluate(const TrainingRow& row, std::vector<float>* losses) {
-  const double sum = run(*evaluate_, row);
+double TrainingEngine::evaluate(const PackedRow& row, std::vector<float>* losses) {
+  const double sum = run(*evaluate_, row, 1);
   if (losses) {
     const TensorView view = evaluate_->output(1);
     losses->assign(view.as<float>(), view.as<float>() + view.elements());

@@ -1,21 +1,14 @@
 #pragma once
 // What one step of training is made of: micro-batches that add up gradients, and the update behind them.
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "core/base/thread_pool.h"
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
+#include "core/train/packing.h"
 
 namespace plait {
-
-/// One micro-batch: a ragged row of whole documents. Views are read during the call only.
-struct TrainingRow {
-  std::span<const int32_t> ids, positions, segments;  ///< [t]: tokens, their places in their documents, and whose they are
-  std::span<const int32_t> rows, labels;              ///< [r]: tokens that predict something, and what
-  std::span<const float> weights;                     ///< [r]: what a target's loss counts
-};
 
 /// Not thread-safe: one thread drives it.
 class TrainingEngine {
@@ -24,11 +17,12 @@ class TrainingEngine {
   TrainingEngine(Graph graph, const CompileOptions& options, const TrainingOptions& training, ThreadPool& pool,
                  LoadProgress* progress = nullptr);
 
-  /// Adds the gradients of sum(weights * losses), and returns that sum. Throws Error(invalid_argument) for a row of wrong sizes
-  /// or more tokens than `row_tokens`, with a token or label outside the vocabulary.
-  double accumulate(const TrainingRow& row);
-  /// The sum without gradients; `losses`, if set, gets each target's, [r].
-  double evaluate(const TrainingRow& row, std::vector<float>* losses = nullptr);
+  /// Adds the gradients of the sum of the row's losses, each times `weight`, and returns that sum: with 1 / targets of the
+  /// whole step as weight, the rows of a step add up to its mean. Throws Error(invalid_argument) for a row of more tokens than
+  /// `row_tokens`, and for a token or label outside the vocabulary.
+  double accumulate(const PackedRow& row, double weight);
+  /// The sum of the row's losses, without gradients; `losses`, if set, gets that of each target.
+  double evaluate(const PackedRow& row, std::vector<float>* losses = nullptr);
   /// Of all gradients as one vector.
   double gradient_norm();
   /// A step of the optimizer along `scale` times the gradients, which are zeros behind it. Counts steps.
@@ -49,7 +43,7 @@ class TrainingEngine {
   int64_t run_bytes() const;
 
  private:
-  double run(Executor& executor, const TrainingRow& row);
+  double run(Executor& executor, const PackedRow& row, double weight);
 
   const TrainingOptions training_;
   TrainingModel model_;
