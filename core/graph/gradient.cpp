@@ -34,9 +34,10 @@ void GradientContext::give(size_t k, ValueId gradient) {
   if (wants(k) && gradient != no_value) given_.emplace_back(k, gradient);
 }
 
-const Dims& GradientContext::dims(ValueId id) const {
-  if (!type(id).dims) fail("the rank of an operand is not known");
-  return *type(id).dims;
+Dims GradientContext::dims(ValueId id) const {
+  const std::optional<Dims>& dims = graph_.value(id).type.dims;
+  if (!dims) fail("the rank of an operand is not known");
+  return *dims;
 }
 
 std::optional<std::vector<int64_t>> GradientContext::constants(ValueId id) const {
@@ -133,7 +134,7 @@ ValueId GradientContext::cast(ValueId a, ValueId like) {
 }
 
 ValueId GradientContext::summed_to(ValueId a, ValueId like) {
-  const Dims &from = dims(a), &to = dims(like);
+  const Dims from = dims(a), to = dims(like);
   const size_t in_front = from.size() - std::min(from.size(), to.size());
   std::vector<int64_t> axes(in_front);
   std::iota(axes.begin(), axes.end(), 0);

@@ -34,8 +34,9 @@ class GradientContext {
   void give(size_t k, ValueId gradient);
   const std::vector<std::pair<size_t, ValueId>>& given() const { return given_; }
 
-  const Type& type(ValueId id) const { return graph_.value(id).type; }
-  const Dims& dims(ValueId id) const;  ///< throws Error(unsupported) where the rank is not known
+  // Copies: nodes are added while they are in use.
+  Type type(ValueId id) const { return graph_.value(id).type; }
+  Dims dims(ValueId id) const;  ///< throws Error(unsupported) where the rank is not known
   /// The number that the value is, where it is a constant; null elsewhere.
   const Tensor* constant(ValueId id) const { return graph_.constant(id); }
   /// The elements of a constant of integers; nullopt for what is none.
