@@ -21,9 +21,10 @@ Attributes integer_attribute(std::string_view name, int64_t value) {
 
 }  // namespace
 
-const Dims& GraphBuilder::dims(ValueId id) const {
-  if (!type(id).dims) throw Error(Code::unsupported, "the rank of an operand is not known");
-  return *type(id).dims;
+Dims GraphBuilder::dims(ValueId id) const {
+  const std::optional<Dims>& dims = graph_.value(id).type.dims;
+  if (!dims) throw Error(Code::unsupported, "the rank of an operand is not known");
+  return *dims;
 }
 
 std::optional<std::vector<int64_t>> GraphBuilder::constants(ValueId id) const {
@@ -114,7 +115,7 @@ ValueId GraphBuilder::cast(ValueId a, ValueId like) {
 }
 
 ValueId GraphBuilder::summed_to(ValueId a, ValueId like) {
-  const Dims &from = dims(a), &to = dims(like);
+  const Dims from = dims(a), to = dims(like);
   const size_t in_front = from.size() - std::min(from.size(), to.size());
   std::vector<int64_t> axes(in_front);
   std::iota(axes.begin(), axes.end(), 0);

@@ -17,8 +17,9 @@ class GraphBuilder {
   GraphBuilder(const OpSet& ops, Graph& graph, Knowledge& knowledge, std::string name = {}, int32_t stage = 0)
       : ops_(ops), graph_(graph), knowledge_(knowledge), name_(std::move(name)), stage_(stage) {}
 
-  const Type& type(ValueId id) const { return graph_.value(id).type; }
-  const Dims& dims(ValueId id) const;  ///< throws Error(unsupported) where the rank is not known
+  // Copies: nodes are added while they are in use.
+  Type type(ValueId id) const { return graph_.value(id).type; }
+  Dims dims(ValueId id) const;  ///< throws Error(unsupported) where the rank is not known
   /// The number that the value is, where it is a constant; null elsewhere.
   const Tensor* constant(ValueId id) const { return graph_.constant(id); }
   /// The elements of a constant of integers; nullopt for what is none.

@@ -37,7 +37,7 @@ void of_expand(GradientContext& context) {
 /// [r d, ...] as [r, d, ...], summed over r.
 void of_tile(GradientContext& context) {
   const ValueId x = context.input(0);
-  const Dims &from = context.dims(x), &to = context.dims(context.output());
+  const Dims from = context.dims(x), to = context.dims(context.output());
   Dims parted;
   std::vector<int64_t> axes;
   for (size_t i = 0; i < from.size(); ++i) {

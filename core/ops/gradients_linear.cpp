@@ -10,10 +10,12 @@ namespace plait {
 
 namespace {
 
-/// The first `size` of the last dim.
-ValueId first_of(GradientContext& context, ValueId a, const Dim& size) {
+/// The first elements of the last dim, with the dims of `like`.
+ValueId first_of(GradientContext& context, ValueId a, ValueId like) {
+  const Dim size = context.dims(like).back();
   if (context.dims(a).back() == size) return a;
-  return context.add("Slice", {a, context.integers({0}), context.sizes(Dims{size}), context.integers({-1})});
+  const ValueId end = context.sizes(Dims{size});
+  return context.reshaped(context.add("Slice", {a, context.integers({0}), end, context.integers({-1})}), like);
 }
 
 /// y = x w^T + bias: dx = dy w, dw = dy^T x, dbias the sum of all rows. Of a quantised weight there is dx alone, of which
@@ -24,7 +26,7 @@ void of_linear(GradientContext& context) {
     std::vector<ValueId> inputs{dy, w};
     if (context.input(3) != no_value) inputs.insert(inputs.end(), {context.input(3), context.input(4)});
     const ValueId dx = context.add("plait.LinearBack", std::move(inputs), context.kept({"round_x", "zero"}));
-    context.give(0, first_of(context, dx, context.dims(context.input(0)).back()));
+    context.give(0, first_of(context, dx, context.input(0)));
   }
   if (context.wants(1))
     context.give(1, context.cast(context.add("plait.LinearWeight", {dy, context.input(0)}, context.kept({"round_x"})), w));
@@ -66,7 +68,7 @@ ValueId turned(GradientContext& context, ValueId a) {
 
 /// All dims but the last as one.
 ValueId as_rows(GradientContext& context, ValueId a) {
-  const Dims& dims = context.dims(a);
+  const Dims dims = context.dims(a);
   return context.reshaped(a, Dims{product(std::span(dims).first(dims.size() - 1)), dims.back()});
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 /// The dims of the result with the reduced ones kept as 1.
 Dims kept_dims(GradientContext& context) {
-  const Dims& in = context.dims(context.input(0));
+  const Dims in = context.dims(context.input(0));
   if (context.attributes().integer("keepdims", 1) != 0) return context.dims(context.output());
   Dims out = in;
   const std::optional<std::vector<int64_t>> axes = context.constants(context.input(1));
@@ -33,7 +33,7 @@ ValueId spread(GradientContext& context, ValueId value) {
 
 /// How many elements each of the result stands for.
 Dim elements_each(GradientContext& context) {
-  const Dims &in = context.dims(context.input(0)), out = kept_dims(context);
+  const Dims in = context.dims(context.input(0)), out = kept_dims(context);
   Dim count(1);
   for (size_t i = 0; i < in.size(); ++i)
     if (in[i] != out[i]) count = count * in[i];

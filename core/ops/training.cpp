@@ -41,7 +41,7 @@ std::string gather_back_dims(const Node& node, const std::vector<Type>& in, cons
 
 /// As Slice's: a dim that keeps its size is not cut, unless a step might reverse it.
 std::string slice_back_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
-  if (!out[0].dims) return "";
+  if (!out[0].dims || rank_of(in[0]) != rank_of(out[0])) return "";
   const bool stepped = !is_absent(in, 5);
   DimNames before = dim_names(rank_of(in[0])), after = before;
   for (size_t i = 0; i < before.size(); ++i) {

@@ -69,10 +69,10 @@ class Adapting {
  private:
   void add(const Node& node, const std::string& module) {
     const ValueId x = node.inputs[0], y = node.outputs[0];
-    const Dim &k = builder_.dims(x).back(), &n = builder_.dims(y).back();
+    const int64_t k = builder_.dims(x).back().constant(), n = builder_.dims(y).back().constant();
     const auto rank = lora_.rank;
-    const ValueId a = add_matrix(cat(module, ".lora_A.weight"), {rank, k.constant()}, 1 / std::sqrt(k.constant()));
-    const ValueId b = add_matrix(cat(module, ".lora_B.weight"), {n.constant(), rank}, 0);
+    const ValueId a = add_matrix(cat(module, ".lora_A.weight"), {rank, k}, 1 / std::sqrt(static_cast<double>(k)));
+    const ValueId b = add_matrix(cat(module, ".lora_B.weight"), {n, rank}, 0);
     const ValueId low = builder_.add("plait.Linear", {x, a});
     const double scale = lora_.alpha / static_cast<double>(rank);
     const ValueId change = builder_.times(builder_.add("plait.Linear", {low, b}), builder_.number(scale, y));

@@ -113,6 +113,44 @@ KernelStatus run_matmul(const KernelCall& call) {
   return {};
 }
 
+/// to [m, k] = from [k, m] turned, by squares whose cache lines are touched once.
+void turn(ThreadPool& pool, const float* from, int64_t k, int64_t m, float* to) {
+  constexpr int64_t square = 16;
+  share_ranges(pool, m, square, k, [&](int64_t begin, int64_t end, int) {
+    for (int64_t j0 = 0; j0 < k; j0 += square)
+      for (int64_t i0 = begin; i0 < end; i0 += square)
+        for (int64_t i = i0; i < std::min(end, i0 + square); ++i)
+          for (int64_t j = j0; j < std::min(k, j0 + square); ++j) to[i * k + j] = from[j * m + i];
+  });
+}
+
+// ---- gradients of plait.Linear ----
+
+/// dy [..., n] x w [n, k] -> dx [..., k] is a MatMul of the two.
+bool accepts_linear_back(const NodeInfo& node) {
+  return accepts_matmul(node) && node.inputs[1].rank == 2 && node.inputs.size() == 2;
+}
+
+int64_t rows_of(const TensorView& x) { return x.shape.elements(0, x.shape.rank() - 1); }
+
+template <Isa isa>
+int64_t linear_weight_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>,
+                              int threads) {
+  return align(4 * inputs[0].elements()) + threads * worker_scratch(isa, rows_of(inputs[0]), false);
+}
+
+/// dy [..., n], x [..., k] -> dw [n, k] = dy^T x over all rows.
+template <Isa isa>
+KernelStatus run_linear_weight(const KernelCall& call) {
+  const TensorView &dy = call.inputs[0], &x = call.inputs[1];
+  const int64_t rows = rows_of(dy), n = dy.shape.back(1), k = x.shape.back(1);
+  auto* turned = reinterpret_cast<float*>(call.scratch.data());
+  turn(call.pool, dy.as<float>(), rows, n, turned);
+  run_products<isa>(call, call.scratch.data() + align(4 * dy.elements()), 1,
+                    [&](int64_t) { return Product{turned, x.as<float>(), call.outputs[0].as<float>(), n, k, rows}; });
+  return {};
+}
+
 struct GemmState : KernelState {
   float alpha = 1, beta = 1;
   bool a_transposed = false, b_transposed = false;
@@ -151,8 +189,7 @@ KernelStatus run_gemm(const KernelCall& call) {
   const float* left = a.as<float>();
   if (gemm.a_transposed) {
     auto* turned = reinterpret_cast<float*>(scratch);
-    for (int64_t i = 0; i < m; ++i)
-      for (int64_t j = 0; j < k; ++j) turned[i * k + j] = left[j * m + i];
+    turn(call.pool, left, k, m, turned);
     left = turned;
     scratch += align(4 * m * k);
   }
@@ -182,6 +219,18 @@ void add_for(KernelTable& table) {
               .accepts = accepts_matmul,
               .scratch_bytes = matmul_scratch<isa>,
               .run = run_matmul<isa>});
+  add_kernel(table, isa,
+             {.op = "plait.LinearBack",
+              .dtypes = "f32",
+              .accepts = accepts_linear_back,
+              .scratch_bytes = matmul_scratch<isa>,
+              .run = run_matmul<isa>});
+  add_kernel(table, isa,
+             {.op = "plait.LinearWeight",
+              .dtypes = "f32",
+              .accepts = accepts_matmul,
+              .scratch_bytes = linear_weight_scratch<isa>,
+              .run = run_linear_weight<isa>});
   add_kernel(table, isa,
              {.op = "Gemm",
               .dtypes = "f32",
