@@ -64,9 +64,9 @@ Curve thinned(const Curve& curve, bool extreme) {
   return out;
 }
 
-/// Each point the mean of its neighbours, weighted with a normal distribution of a fortieth of the run: nothing lags.
+/// Each point the mean of its neighbours, weighted with a normal distribution of an eightieth of the run: nothing lags.
 Curve smoothed(const Curve& curve) {
-  const double deviation = std::max(static_cast<double>(curve.size()) / 40, 1.0);
+  const double deviation = std::max(static_cast<double>(curve.size()) / 80, 1.0);
   const auto reach = static_cast<std::ptrdiff_t>(3 * deviation), count = std::ssize(curve);
   Curve out = curve;
   for (std::ptrdiff_t i = 0; i < count; ++i) {
@@ -101,7 +101,7 @@ std::vector<double> ticks(Range range, int count) {
   const double step = power * (rough <= power ? 1 : rough <= 2 * power ? 2 : rough <= 5 * power ? 5 : 10);
   std::vector<double> out;
   for (double k = std::ceil(range.from / step - 1e-9); k * step <= range.to + 1e-9 * step; ++k)
-    out.push_back(k * step);
+    out.push_back(k == 0 ? 0 : k * step);  // no "-0"
   return out;
 }
 
@@ -132,9 +132,9 @@ class Picture {
     append(out_, cat("<circle class=\"dot ", kind, "\" cx=\"", number(x), "\" cy=\"", number(y), "\" r=\"3.5\"/>\n"));
   }
   void axes() {
-    for (double loss : ticks(losses_, 6)) {
+    for (double loss : ticks(losses_, 8)) {
       line("grid", left, y(loss), right, y(loss));
-      text(left - 10, y(loss) + 4, "tick end", number(std::abs(loss) < 1e-12 ? 0 : loss, "%.6g"));
+      text(left - 10, y(loss) + 4, "tick end", number(loss, "%.6g"));
     }
     for (double step : ticks(steps_, 8)) {
       line("axis", x(step), bottom, x(step), bottom + 5);
@@ -157,7 +157,7 @@ text { font: 12px system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: #6b728
 .end { text-anchor: end; } .middle { text-anchor: middle; }
 .back { fill: #ffffff; } .grid { stroke: #e6e8ec; } .axis { stroke: #9aa3b2; }
 .curve { fill: none; stroke-linejoin: round; stroke-width: 2.4; }
-.train, .raw { stroke: #2563eb; } .raw { stroke-width: 1; stroke-opacity: 0.3; }
+.train, .raw { stroke: #2563eb; } .raw { stroke-width: 1.2; stroke-opacity: 0.35; }
 .evaluation { stroke: #d9480f; } .dot { fill: #ffffff; stroke-width: 2; }
 @media (prefers-color-scheme: dark) {
 text { fill: #9aa3b2; } .title, .legend { fill: #e8eaf0; } .back, .dot { fill: #14171d; } .grid { stroke: #2a2f3a; }

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
 #include "core/base/text.h"
@@ -100,7 +101,7 @@ void check_cover(const std::map<std::string, SafeTensors::Entry>& entries, int64
 
 }  // namespace
 
-SafeTensors SafeTensors::open(const std::string& path) {
+SafeTensors SafeTensors::open(const std::string& path, std::optional<uint32_t> checksum) {
   SafeTensors out;
   out.path_ = path;
   out.blob_ = map_file(path);
@@ -111,6 +112,8 @@ SafeTensors SafeTensors::open(const std::string& path) {
     if (size < prefix || length > size - prefix || length > header_limit)
       throw Error(Code::bad_model, "it is cut short, or no safetensors file");
     out.data_ = static_cast<int64_t>(prefix + length);
+    if (checksum && crc32c(out.header()) != *checksum)
+      throw Error(Code::bad_model, "its header is damaged: it has another checksum");
     const Json header = parse_header({reinterpret_cast<const char*>(out.blob_->data()) + prefix, length});
     for (const auto& [name, row] : header.items()) {
       try {

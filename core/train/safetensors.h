@@ -3,6 +3,7 @@
 // checkpoint's shards, and adapters in PEFT's layout. Format: the README of github.com/huggingface/safetensors.
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,9 @@ class SafeTensors {
   };
 
   /// Throws Error: not_found, io; bad_model (damaged: what, and which tensor); unsupported (a dtype that Plait does not
-  /// have, more dimensions than Shape::max_rank). Messages name the file.
-  static SafeTensors open(const std::string& path);
+  /// have, more dimensions than Shape::max_rank). Messages name the file. With a `checksum` (CRC-32C) a header that has
+  /// another one is damaged, whatever it says.
+  static SafeTensors open(const std::string& path, std::optional<uint32_t> checksum = std::nullopt);
 
   const std::string& path() const { return path_; }
   const std::map<std::string, Entry>& entries() const { return entries_; }
