@@ -2,6 +2,7 @@
 #include "core/passes/train_parameters.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "core/base/error.h"
@@ -72,11 +73,25 @@ bool are_apart(const Constant& a, const Constant& b) {
   return false;
 }
 
+/// Whether two constants of the same dims hold the same elements; a slice of each tells most that do not.
+bool hold_the_same(const Constant& a, const Constant& b) {
+  auto equal = [](Constant x, Constant y, std::optional<int64_t> rows) {
+    for (Constant* one : {&x, &y}) {
+      if (rows) add_step(*one, {RecipeStep::Kind::slice, {0, 0, *rows}});
+      add_step(*one, {RecipeStep::Kind::cast, {}, DType::f32});
+    }
+    const Tensor of_x = materialize(x), of_y = materialize(y);
+    return std::memcmp(of_x.data(), of_y.data(), static_cast<size_t>(of_x.bytes())) == 0;
+  };
+  return a.shape() == b.shape() && equal(a, b, 1) && equal(a, b, std::nullopt);
+}
+
 class Maker {
  public:
   Maker(Graph& graph, const OpSet& ops) : graph_(graph), builder_(ops, graph, knowledge_), old_(graph.nodes.size()) {}
 
-  void add(const std::vector<ValueId>& ids) {
+  void add(std::vector<ValueId> ids) {
+    find_copies(ids);
     std::map<std::vector<std::string>, std::vector<ValueId>> of_tensor;
     std::vector<std::vector<std::string>> order;
     for (ValueId id : ids) {
@@ -93,6 +108,23 @@ class Maker {
   std::vector<Trainable> take() { return std::move(made_); }
 
  private:
+  /// A head that is a copy of the table of the tokens' embeddings is trained as one with it.
+  void find_copies(std::vector<ValueId>& ids) {
+    const Head head = find_head(graph_);
+    if (head.node < 0) return;
+    const ValueId w = graph_.nodes[static_cast<size_t>(head.node)].inputs[1];
+    auto table = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
+      return is_table(node, 0) && std::find(ids.begin(), ids.end(), node.inputs[0]) != ids.end();
+    });
+    auto found = std::find(ids.begin(), ids.end(), w);
+    if (found == ids.end() || table == graph_.nodes.end()) return;
+    const ValueId id = table->inputs[0];
+    const auto &of_table = graph_.value(id).constant, &of_head = graph_.value(w).constant;
+    if (names_of(*of_table) == names_of(*of_head) || !hold_the_same(*of_table, *of_head)) return;
+    copies_[id].push_back(w);
+    ids.erase(found);
+  }
+
   /// Values that are made of the same tensor, or stack of tensors.
   void add_tensor(const std::vector<ValueId>& ids) {
     std::vector<std::vector<ValueId>> alike;
@@ -154,6 +186,7 @@ class Maker {
     one.parameter.shape = constant.shape();
     one.parameter.decays = constant.shape().rank() > 1;
     one.parameter.origin = std::make_shared<Constant>(std::move(constant));
+    for (ValueId copy : copies_[id]) one.parameter.copies.push_back(graph_.value(copy).constant);
     one.value = add_parameter(graph_, builder_, one.parameter);
     if (const std::string name = graph_.value(id).name; !name.empty()) {
       graph_.value(id).name.clear();
@@ -163,12 +196,16 @@ class Maker {
     return one.value;
   }
 
-  void replace(ValueId id, ValueId by) { graph_.replace_uses(id, by); }
+  void replace(ValueId id, ValueId by) {
+    graph_.replace_uses(id, by);
+    for (ValueId copy : copies_[id]) graph_.replace_uses(copy, by);
+  }
 
   Graph& graph_;
   Knowledge knowledge_;
   GraphBuilder builder_;
   const size_t old_;
+  std::map<ValueId, std::vector<ValueId>> copies_;
   std::vector<Trainable> made_;
 };
 

@@ -47,6 +47,8 @@ struct TrainedParameter {
   Shape shape;
   /// What it begins as; with its steps, the way back into the file.
   std::shared_ptr<const Constant> origin;
+  /// Other tensors of the file that hold the same: exporters write a table that is also the head twice.
+  std::vector<std::shared_ptr<const Constant>> copies;
   bool decays = false;
 };
 
