@@ -31,7 +31,7 @@ void block(const MatmulBlock& b) {
     }
     cover_rows(0, b.m, [&]<int ROWS>(int64_t i) HWY_ATTR {
       broadcast_product<AsF32, ROWS>(b.a + i * b.lda + k, b.lda, count, right, stride, b.y + i * b.ldy, b.ldy, b.n,
-                                     k > 0);
+                                     k > 0 || b.adds);
     });
   }
 }

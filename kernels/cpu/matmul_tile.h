@@ -15,7 +15,8 @@ struct MatmulBlock {
   int64_t ldb, n, k;
   float* y;
   int64_t ldy;
-  float* panel;  ///< scratch: matmul_panel floats
+  float* panel;       ///< scratch: matmul_panel floats
+  bool adds = false;  ///< to what y holds
 };
 
 constexpr int64_t matmul_columns = 64;  ///< the n of a block is at most this

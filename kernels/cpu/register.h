@@ -20,6 +20,8 @@ void add_rows(KernelTable& table, Isa isa);
 void add_moves(KernelTable& table, Isa isa);
 void add_elementwise(KernelTable& table, Isa isa);
 void add_matmul(KernelTable& table, Isa isa);
+void add_cross_entropy(KernelTable& table, Isa isa);
+void add_packed_attention(KernelTable& table, Isa isa);
 void add_transpose(KernelTable& table, Isa isa);
 void add_recurrent(KernelTable& table, Isa isa);
 

@@ -1,0 +1,68 @@
+#include "kernels/cpu/loss_loops.h"
+
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/loss_loops.cpp"
+#include "hwy/foreach_target.h"
+#include "kernels/cpu/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace plait::cpu {
+namespace HWY_NAMESPACE {
+#if PLAIT_SIMD
+
+HWY_INLINE V logits_of(V x, LogitScale scale) {
+  if (scale.cap == 0) return hn::Mul(x, hn::Set(df, scale.scale));
+  return hn::Mul(hn::Set(df, scale.cap), tanh(hn::Mul(x, hn::Set(df, scale.scale / scale.cap))));
+}
+
+void take_in(float* x, int64_t n, LogitScale scale, float& most, float& sum) {
+  V largest = hn::Set(df, most);
+  for (int64_t i = 0; i < n; i += L) {
+    const int64_t count = n - i < L ? n - i : L;
+    const auto exists = hn::FirstN(df, static_cast<size_t>(count));
+    const V logit = logits_of(load_up_to<AsF32>(bytes(x + i), count), scale);
+    store_up_to<AsF32>(logit, bytes(x + i), count);
+    largest = hn::IfThenElse(exists, hn::Max(largest, logit), largest);
+  }
+  const float now = hn::GetLane(hn::MaxOfLanes(df, largest));
+  // Nothing was taken in before: e^(-inf - now) would be asked of a polynomial.
+  const float before = sum == 0 ? 0 : sum * __builtin_expf(most - now);
+  V sums = hn::Zero(df);
+  for (int64_t i = 0; i < n; i += L) {
+    const int64_t count = n - i < L ? n - i : L;
+    const V below = exp(hn::Sub(load_up_to<AsF32>(bytes(x + i), count), hn::Set(df, now)));
+    sums = hn::Add(sums, hn::IfThenElseZero(hn::FirstN(df, static_cast<size_t>(count)), below));
+  }
+  sum = before + sum_lanes(sums);
+  most = now;
+}
+
+void changes(float* x, int64_t n, LogitScale scale, float logsumexp, float dloss) {
+  for (int64_t i = 0; i < n; i += L) {
+    const int64_t count = n - i < L ? n - i : L;
+    const V logit = logits_of(load_up_to<AsF32>(bytes(x + i), count), scale);
+    V slope = hn::Set(df, scale.scale * dloss);
+    if (scale.cap != 0) {
+      const V part = hn::Mul(logit, hn::Set(df, 1 / scale.cap));
+      slope = hn::Mul(slope, hn::NegMulAdd(part, part, hn::Set(df, 1.0f)));
+    }
+    store_up_to<AsF32>(hn::Mul(slope, exp(hn::Sub(logit, hn::Set(df, logsumexp)))), bytes(x + i), count);
+  }
+}
+
+const LossLoops loops{take_in, changes};
+
+#endif  // PLAIT_SIMD
+}  // namespace HWY_NAMESPACE
+}  // namespace plait::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace plait::cpu {
+
+const LossLoops& loss_loops(Isa isa) { return isa == Isa::avx2 ? N_AVX2::loops : N_AVX3::loops; }
+
+}  // namespace plait::cpu
+#endif

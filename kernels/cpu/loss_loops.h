@@ -1,0 +1,23 @@
+#pragma once
+// Per-target loops over a row of logits.
+#include <cstdint>
+
+#include "kernels/cpu/isa.h"
+
+namespace plait::cpu {
+
+/// What is done to products before they are logits: cap tanh(scale x / cap), or scale x where cap is 0.
+struct LogitScale {
+  float scale = 1, cap = 0;
+};
+
+struct LossLoops {
+  /// x becomes logits; `most` and `sum` (of e^(logit - most)) take them in.
+  void (*take_in)(float* x, int64_t n, LogitScale scale, float& most, float& sum);
+  /// x, products, becomes dloss e^(logit - logsumexp) d logit / d product.
+  void (*changes)(float* x, int64_t n, LogitScale scale, float logsumexp, float dloss);
+};
+
+const LossLoops& loss_loops(Isa isa);
+
+}  // namespace plait::cpu
