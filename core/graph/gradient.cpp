@@ -31,7 +31,10 @@ GradientContext::GradientContext(const OpSet& ops, Graph& graph, Node node, std:
       knowledge_(knowledge) {}
 
 void GradientContext::give(size_t k, ValueId gradient) {
-  if (wants(k) && gradient != no_value) given_.emplace_back(k, gradient);
+  if (!wants(k) || gradient == no_value) return;
+  const Type value = type(input(k)), own = type(gradient);
+  PLAIT_ASSERT(value.dtype == own.dtype && own.dims && value.dims && own.dims->size() == value.dims->size());
+  given_.emplace_back(k, gradient);
 }
 
 Dims GradientContext::dims(ValueId id) const {

@@ -102,8 +102,8 @@ struct GradientSeed {
 
 /// Adds the nodes that compute the gradients of `wanted`, behind all others, and returns them in that order; no_value for a
 /// value that no seed depends on. The graph must be inferred. Several contributions to one value are added up in the order
-/// in which the nodes are met, from the last to the first. Nodes keep the names of those whose gradient they compute. Throws Error(unsupported) when a
-/// node between has no gradient, naming node and op.
+/// in which the nodes are met, from the last to the first. Nodes keep the names of those whose gradient they compute. Throws
+/// Error(unsupported) when a node between has no gradient, naming node and op.
 std::vector<ValueId> add_gradients(const OpSet& ops, Graph& graph, std::span<const GradientSeed> seeds,
                                    std::span<const ValueId> wanted);
 
