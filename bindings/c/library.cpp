@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bindings/c/objects.h"
+#include "core/graph/gradient.h"
 #include "core/ops/ops.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/reference/reference.h"
@@ -30,6 +31,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// What passes back through the op: null where that is not known.
+Json gradient_of(const OpSchema& op) {
+  if (!op.gradient) return nullptr;
+  return op.gradient == no_gradient ? "zero" : "yes";
+}
+
 Json op_row(const OpSchema& op, const KernelTable& kernels) {
   Json attributes = Json::array(), implementations = Json::array();
   for (const AttributeRow& row : op.attributes) {
@@ -47,7 +54,7 @@ Json op_row(const OpSchema& op, const KernelTable& kernels) {
           {"types", op.types},
           {"written_as", op.written_as},
           {"dims", op.dims},
-          {"gradient", nullptr},
+          {"gradient", gradient_of(op)},
           {"doc", op.doc},
           {"kernels", implementations}};
 }

@@ -214,7 +214,9 @@ PLAIT_API plait_status plait_model_release(plait_model* model);
 /* The ops that Plait knows, as JSON: [{"op", "since", "inputs", "outputs", "attributes", "oldest", "types",
  * "written_as", "dims", "gradient", "doc", "kernels": [{"isa", "dtypes"}, ...]}, ...]. Of ONNX's own ops the forms of
  * the opsets from "oldest" on are read, with operands of "types" (docs/ops.md). An op without kernels is done by the
- * program itself, as If, Loop and Scan are, or written as another when a file is read. Options: "isa". */
+ * program itself, as If, Loop and Scan are, or written as another when a file is read. "gradient" says what passes back
+ * through an op in training: "yes", "zero" (its results do not vary smoothly, as comparisons'), or null: not known, so that
+ * nothing in front of it can be trained. Options: "isa". */
 PLAIT_API plait_status plait_ops(plait_options* options, plait_tensor** json);
 
 /* ---- Tokenizers ----------------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@
 //   rule    := [operand ("," operand)*] "->" result ("," result)*
 //   operand := ["*" | "+"] dim*        "*": the op is linear in this operand alone, the others held;
 //                                      "+": linear in all "+" operands together (a sum, not a product)
-//   result  := dim* ["{" kind "}"]     what is pending where an absent factor was sharded: sum (default), max, min,
-//                                      "=" (equal on all ranks)
+//   result  := dim* ["{" kind "}"]     what is pending where a factor that no result has was sharded: sum (default), max,
+//                                      min, "=" (equal on all ranks); "all": a sum, where one was that this result
+//                                      lacks, also if another has it (the gradient of a weight is a sum over rows)
 //   dim     := factor | "(" factor+ ")" | "1" | "..."
 //   factor  := name                    may be sharded
 //            | "[" name "]"            must be whole here
@@ -52,6 +53,7 @@ struct RuleTensor {
   std::vector<RuleDim> dims;
   Linearity linear = Linearity::none;      ///< of operands
   PendingKind pending = PendingKind::sum;  ///< of results
+  bool all = false;                        ///< of results: what others have is summed, too
   bool operator==(const RuleTensor&) const = default;
 };
 

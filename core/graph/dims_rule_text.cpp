@@ -91,7 +91,8 @@ struct RuleReader {
     if (take("max")) out.pending = PendingKind::max;
     else if (take("min")) out.pending = PendingKind::min;
     else if (take("=")) out.pending = PendingKind::equal;
-    else if (!take("sum")) fail("sum, max, min or =");
+    else if (take("all")) out.all = true;
+    else if (!take("sum")) fail("sum, max, min, all or =");
     need("}");
     return out;
   }
@@ -132,6 +133,7 @@ std::string tensor_text(const RuleTensor& tensor, bool result) {
   std::string_view kind = tensor.pending == PendingKind::max     ? "{max}"
                           : tensor.pending == PendingKind::min   ? "{min}"
                           : tensor.pending == PendingKind::equal ? "{=}"
+                          : tensor.all                           ? "{all}"
                           : tensor.dims.empty()                  ? "{sum}"
                                                                  : "";
   return kind.empty() || out.empty() ? cat(out, kind) : cat(out, " ", kind);

@@ -14,7 +14,10 @@ GradientContext::GradientContext(const OpSet& ops, Graph& graph, Node node, std:
       gradients_(std::move(gradients)) {}
 
 void GradientContext::give(size_t k, ValueId gradient) {
-  if (wants(k) && gradient != no_value) given_.emplace_back(k, gradient);
+  if (!wants(k) || gradient == no_value) return;
+  const Type value = type(input(k)), own = type(gradient);
+  PLAIT_ASSERT(value.dtype == own.dtype && own.dims && value.dims && own.dims->size() == value.dims->size());
+  given_.emplace_back(k, gradient);
 }
 
 Attributes GradientContext::kept(std::initializer_list<std::string_view> names) const {

@@ -71,6 +71,20 @@ std::vector<AxisId> contracted(const DimsRule& rule, const FactorAxes& axes) {
   return out;
 }
 
+/// What a result owes of which the rule says "{all}": the axes of every cut factor that it lacks.
+std::vector<AxisId> lacked(const RuleTensor& result, const FactorAxes& axes) {
+  std::vector<AxisId> out;
+  for (const auto& [name, cut] : axes) {
+    const bool has = std::any_of(result.dims.begin(), result.dims.end(), [&, &name = name](const RuleDim& dim) {
+      return std::any_of(dim.factors.begin(), dim.factors.end(),
+                         [&](const Factor& factor) { return factor.name == name; });
+    });
+    if (!has) out.insert(out.end(), cut.begin(), cut.end());
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 }  // namespace
 
 std::optional<NodeRule> rule_of(const Graph& graph, const OpSet& ops, const Node& node) {
@@ -117,7 +131,7 @@ std::optional<Placement> place(const NodeRule& node, const FactorAxes& axes, con
   for (const RuleTensor& result : node.rule.results) {
     std::optional<Sharding> one = sharding_of(result, node, axes, mesh);
     if (!one) return refuse("a shard of the result would not be contiguous");
-    for (AxisId axis : owed) one->pending.push_back({axis, result.pending});
+    for (AxisId axis : result.all ? lacked(result, axes) : owed) one->pending.push_back({axis, result.pending});
     out.results.push_back(std::move(*one));
   }
   return out;

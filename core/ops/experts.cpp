@@ -63,7 +63,8 @@ constexpr size_t gradient_of[] = {0, 2, gate, up, down, gate_bias, up_bias, down
 /// dy before the operands. It is what all results are linear in, so that o may be cut, too.
 std::string experts_back_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
   std::vector<std::string> texts = operand_texts(node.attributes, {in.begin() + 1, in.end()}, true), results;
-  for (size_t k = 0; k < out.size(); ++k) results.push_back(out[k].dtype == DType::none ? "" : texts[gradient_of[k]]);
+  for (size_t k = 0; k < out.size(); ++k)
+    results.push_back(out[k].dtype == DType::none ? "" : cat(texts[gradient_of[k]], " {all}"));
   texts.insert(texts.begin(), "*... o");
   return rule_text(texts, results);
 }
@@ -118,7 +119,8 @@ void register_experts(OpSet& ops) {
                  "up_zeros? down_scales? down_zeros?",
        .outputs = "dx dshares dgate? dup? ddown? dgate_bias? dup_bias? ddown_bias?",
        .attributes = experts_attributes,
-       .dims = "*... o, ... [h], ... k, ... k, @e f [h], @e f [h], @e o f -> ... [h], ... k, @e f [h], @e f [h], @e o f",
+       .dims = "*... o, ... [h], ... k, ... k, @e f [h], @e f [h], @e o f -> ... [h] {all}, ... k {all}, "
+               "@e f [h] {all}, @e f [h] {all}, @e o f {all}",
        .dims_of = experts_back_dims,
        .infer = infer_experts_back,
        .doc = "the gradients of plait.Experts; of quantised weights there are none"});

@@ -61,7 +61,8 @@ void of_choice(GradientContext& context) {
   const ValueId zero = context.number(0, rest);
   for (size_t k = 0; k < context.node().inputs.size(); ++k) {
     const ValueId chosen = context.add("Equal", {context.input(k), context.output()});
-    if (context.wants(k)) context.give(k, context.summed_to(context.add("Where", {chosen, rest, zero}), context.input(k)));
+    if (context.wants(k))
+      context.give(k, context.summed_to(context.add("Where", {chosen, rest, zero}), context.input(k)));
     rest = context.add("Where", {chosen, zero, rest});
   }
 }
@@ -71,7 +72,8 @@ void of_power(GradientContext& context) {
   const ValueId a = context.input(0), b = context.input(1), dy = context.gradient();
   const ValueId exponent = context.cast(b, a);
   if (context.wants(0)) {
-    const ValueId slope = context.times(exponent, context.add("Pow", {a, context.minus(exponent, context.number(1, a))}));
+    const ValueId slope =
+        context.times(exponent, context.add("Pow", {a, context.minus(exponent, context.number(1, a))}));
     context.give(0, context.summed_to(context.times(dy, slope), a));
   }
   if (context.wants(1)) {

@@ -12,15 +12,15 @@ Attributes adding(Attributes attributes) {
 }
 
 void of_gather(GradientContext& context) {
-  context.give(0, context.add("plait.GatherBack",
-                              {context.gradient(), context.input(1), context.sizes(context.input(0))},
-                              context.kept({"axis"})));
+  context.give(
+      0, context.add("plait.GatherBack", {context.gradient(), context.input(1), context.sizes(context.input(0))},
+                     context.kept({"axis"})));
 }
 
 void of_gather_elements(GradientContext& context) {
-  context.give(0, context.add("ScatterElements",
-                              {context.zeros(context.input(0)), context.input(1), context.gradient()},
-                              adding(context.kept({"axis"}))));
+  context.give(0,
+               context.add("ScatterElements", {context.zeros(context.input(0)), context.input(1), context.gradient()},
+                           adding(context.kept({"axis"}))));
 }
 
 void of_gather_nd(GradientContext& context) {
@@ -33,9 +33,9 @@ void of_gather_nd(GradientContext& context) {
 void of_top_k(GradientContext& context) {
   Attributes attributes;
   attributes.set("axis", context.attributes().integer("axis", -1));
-  context.give(0, context.add("ScatterElements",
-                              {context.zeros(context.input(0)), context.output(1), context.gradient()},
-                              adding(std::move(attributes))));
+  context.give(
+      0, context.add("ScatterElements", {context.zeros(context.input(0)), context.output(1), context.gradient()},
+                     adding(std::move(attributes))));
 }
 
 /// y = data with updates written, or added, at indices. The data that is overwritten gets nothing. Of several that are

@@ -9,8 +9,7 @@ namespace {
 void of_rms_norm(GradientContext& context) {
   const std::vector<ValueId> back =
       context.add_all("plait.RMSNormBack", {context.input(0), context.input(1), context.gradient()},
-                      {true, context.wants(1)},
-                      context.kept({"axis", "epsilon"}));
+                      {true, context.wants(1)}, context.kept({"axis", "epsilon"}));
   context.give(0, back[0]);
   context.give(1, back[1]);
 }

@@ -30,9 +30,7 @@ void of_transpose(GradientContext& context) {
   context.give(0, context.add("Transpose", {context.gradient()}, one_attribute("perm", std::move(inverse))));
 }
 
-void of_expand(GradientContext& context) {
-  context.give(0, context.summed_to(context.gradient(), context.input(0)));
-}
+void of_expand(GradientContext& context) { context.give(0, context.summed_to(context.gradient(), context.input(0))); }
 
 /// [r d, ...] as [r, d, ...], summed over r.
 void of_tile(GradientContext& context) {
@@ -79,8 +77,9 @@ void of_split(GradientContext& context) {
 
 /// Zeros where nothing was taken. Steps of 1 are left out, so that dims which are not sliced may be cut.
 void of_slice(GradientContext& context) {
-  std::vector<ValueId> inputs{context.gradient(), context.sizes(context.input(0)), context.input(1),
-                              context.input(2), context.input(3), context.input(4)};
+  std::vector<ValueId> inputs{context.gradient(), context.sizes(context.input(0)),
+                              context.input(1),   context.input(2),
+                              context.input(3),   context.input(4)};
   const std::optional<std::vector<int64_t>> steps = context.constants(inputs[5]);
   if (steps && std::all_of(steps->begin(), steps->end(), [](int64_t step) { return step == 1; }))
     inputs[5] = no_value;

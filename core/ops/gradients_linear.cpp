@@ -29,7 +29,8 @@ void of_linear(GradientContext& context) {
     context.give(0, first_of(context, dx, context.input(0)));
   }
   if (context.wants(1))
-    context.give(1, context.cast(context.add("plait.LinearWeight", {dy, context.input(0)}, context.kept({"round_x"})), w));
+    context.give(
+        1, context.cast(context.add("plait.LinearWeight", {dy, context.input(0)}, context.kept({"round_x"})), w));
   if (context.wants(2)) context.give(2, context.cast(context.summed_to(dy, bias), bias));
   if (context.wants(3) || context.wants(4))
     GradientContext::fail("scales and zero points of a quantised weight have none");
@@ -39,7 +40,8 @@ void of_linear(GradientContext& context) {
 void of_embedding(GradientContext& context) {
   if (context.input(2) != no_value) GradientContext::fail("a quantised table has none", "train its adapters");
   const ValueId table = context.input(0);
-  const ValueId sums = context.add("plait.EmbeddingBack", {context.gradient(), context.input(1), context.sizes(table)});
+  const ValueId sums =
+      context.add("plait.EmbeddingBack", {context.gradient(), context.input(1), context.sizes(table)});
   context.give(0, context.cast(sums, table));
 }
 

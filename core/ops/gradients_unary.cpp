@@ -31,8 +31,7 @@ void of_sine(GradientContext& context) {
   context.give(0, context.times(context.gradient(), context.add("Cos", {context.input(0)})));
 }
 void of_cosine(GradientContext& context) {
-  context.give(0,
-               context.negative(context.times(context.gradient(), context.add("Sin", {context.input(0)}))));
+  context.give(0, context.negative(context.times(context.gradient(), context.add("Sin", {context.input(0)}))));
 }
 
 /// The derivative of the node's own function; its parameters are the node's.
@@ -73,9 +72,10 @@ void register_unary_gradients(OpSet& ops) {
   ops.differentiate("Cos", of_cosine);
   ops.differentiate("Clip", of_clip);
   for (const char* op :
-       {"Tan",      "Asin",      "Acos",     "Atan",     "Sinh",  "Cosh",  "Tanh",      "Asinh", "Acosh",
-        "Atanh",    "Erf",       "Relu",     "Sigmoid",  "Gelu",  "Swish", "Softplus",  "Softsign", "Mish",
-        "HardSwish", "LeakyRelu", "Elu",      "Celu",     "Selu",  "ThresholdedRelu", "HardSigmoid", "Shrink"})
+       {"Tan",         "Asin",  "Acos",      "Atan",      "Sinh",    "Cosh", "Tanh",  "Asinh",
+        "Acosh",       "Atanh", "Erf",       "Relu",      "Sigmoid", "Gelu", "Swish", "Softplus",
+        "Softsign",    "Mish",  "HardSwish", "LeakyRelu", "Elu",     "Celu", "Selu",  "ThresholdedRelu",
+        "HardSigmoid", "Shrink"})
     ops.differentiate(op, of_function);
 }
 

@@ -60,8 +60,9 @@ void register_packed_attention(OpSet& ops) {
            .inputs = "dy q k v y statistics segments sinks? slopes?",
            .outputs = "dq? dk? dv? dsinks?",
            .attributes = attributes,
-           .dims = "*b [t] (g r) [e], b [t] (g r) [d], b [t] g [d], b [t] g [e], b [t] (g r) [e], b [t] (g r), b [t], "
-                   "(g r), (g r) -> b [t] (g r) [d], b [t] g [d], b [t] g [e], (g r)",
+           .dims =
+               "*b [t] (g r) [e], b [t] (g r) [d], b [t] g [d], b [t] g [e], b [t] (g r) [e], b [t] (g r), b [t], "
+               "(g r), (g r) -> b [t] (g r) [d], b [t] g [d] {all}, b [t] g [e] {all}, (g r) {all}",
            .infer = infer_packed_attention_back,
            .doc = "the gradients of plait.PackedAttention, its scores computed again (Dao 2023)"});
 }

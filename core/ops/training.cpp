@@ -68,6 +68,7 @@ std::string softmax_back_dims(const Node& node, const std::vector<Type>& in, con
 void infer_norm_back(InferContext& context) {
   for (int k = 0; k < context.outputs(); ++k) {
     const int like = k == 0 ? 0 : 1;
+    if (!context.wants(k)) continue;
     context.set_type(k, context.dtype(like));
     if (const Dims* dims = context.dims(like)) context.set_dims(k, *dims);
   }
@@ -80,8 +81,8 @@ std::string norm_back_dims(const Node& node, const std::vector<Type>& in, const 
   if (!first) return "";
   for (size_t i = *first; i < names.size(); ++i) names[i] = whole(names[i]);
   const std::string scale = aligned(names, *in[1].dims);
-  std::vector<std::string> results(out.size(), scale);
-  results[0] = spaced(names);
+  std::vector<std::string> results{spaced(names)};
+  for (size_t k = 1; k < out.size(); ++k) results.push_back(out[k].dtype == DType::none ? "" : cat(scale, " {all}"));
   return rule_text({spaced(names), scale, "*" + spaced(names)}, results);
 }
 
@@ -93,7 +94,7 @@ void register_norm_back(OpSet& ops) {
              .inputs = "x scale dy",
              .outputs = outputs,
              .attributes = {{"axis", "int", "-1"}, {"epsilon", "float", "1e-05"}},
-             .dims = "t [h], [h], *t [h] -> t [h], [h]",
+             .dims = "t [h], [h], *t [h] -> t [h], [h] {all}",
              .dims_of = norm_back_dims,
              .infer = infer_norm_back,
              .doc = doc});

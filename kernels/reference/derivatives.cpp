@@ -51,8 +51,9 @@ const Row rows[] = {
     {"Mish", mish_slope},
     {"Gelu", [](double x, const Parameters&) { return gelu_slope(x); }},
     {"Swish", [](double x, const Parameters& p) { return swish_slope(x, p.alpha); }, {.alpha = 1}},
-    {"HardSwish",
-     [](double x, const Parameters&) { return x <= -3 ? 0.0 : x >= 3 ? 1.0 : x / 3 + 0.5; }},
+    {"HardSwish", [](double x, const Parameters&) { return x <= -3  ? 0.0
+                                                           : x >= 3 ? 1.0
+                                                                    : x / 3 + 0.5; }},
     {"HardSigmoid",
      [](double x, const Parameters& p) {
        const double y = p.alpha * x + p.beta;
@@ -66,7 +67,9 @@ const Row rows[] = {
      [](double x, const Parameters& p) { return p.gamma * (x > 0 ? 1 : p.alpha * std::exp(x)); },
      {.alpha = 1.67326319217681884765625, .gamma = 1.05070102214813232421875}},
     {"ThresholdedRelu", [](double x, const Parameters& p) { return x > p.alpha ? 1.0 : 0.0; }, {.alpha = 1}},
-    {"Shrink", [](double x, const Parameters& p) { return x < -p.lambda || x > p.lambda ? 1.0 : 0.0; }, {.lambda = 0.5}},
+    {"Shrink",
+     [](double x, const Parameters& p) { return x < -p.lambda || x > p.lambda ? 1.0 : 0.0; },
+     {.lambda = 0.5}},
 };
 
 struct DerivativeAttributes {
@@ -78,7 +81,8 @@ struct DerivativeAttributes {
       parameters = row.defaults;
     }
     if (!derivative) throw Error(Code::bad_model, cat(node.op, ": the derivative of ", quote(name), " is not known"));
-    if (name == "Gelu" && node.attributes.string("approximate", "none") == "tanh") derivative = [](double x, const Parameters&) { return gelu_tanh_slope(x); };
+    if (name == "Gelu" && node.attributes.string("approximate", "none") == "tanh")
+      derivative = [](double x, const Parameters&) { return gelu_tanh_slope(x); };
     parameters.alpha = node.attributes.real("alpha", parameters.alpha);
     parameters.beta = node.attributes.real("beta", parameters.beta);
     parameters.gamma = node.attributes.real("gamma", parameters.gamma);

@@ -21,7 +21,7 @@ KernelStatus kv_write(const KernelCall& call) {
       copy_elements(call.inputs[i], 0, call.outputs[i], 0, call.inputs[i].elements());
   int64_t pages = keys.shape[0], g = keys.shape[1], d = keys.shape[2], c = keys.shape[3], e = values.shape[3];
   std::vector<int64_t> slots = to_ints(call.inputs[4]);
-  std::vector<float> key(static_cast<size_t>(d)), value(static_cast<size_t>(e));
+  std::vector<double> key(static_cast<size_t>(d)), value(static_cast<size_t>(e));
   for (size_t token = 0; token < slots.size(); ++token) {
     int64_t slot = slots[token];
     if (slot == -1) continue;

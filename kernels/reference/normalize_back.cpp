@@ -60,7 +60,8 @@ KernelStatus softmax_back(const KernelCall& call, const NormBackAttributes& attr
   std::vector<double> y = load_all<double>(call.inputs[0]), dy = load_all<double>(call.inputs[1]);
   const Shape& shape = call.inputs[0].shape;
   const int axis = shape.rank() ? positive_axis(attributes.axis, shape.rank()) : 0;
-  const int64_t size = shape.rank() ? shape[axis] : 1, inner = shape.rank() ? shape.elements(axis + 1, shape.rank()) : 1;
+  const int64_t size = shape.rank() ? shape[axis] : 1,
+                inner = shape.rank() ? shape.elements(axis + 1, shape.rank()) : 1;
   for (int64_t line = 0; line < (size ? shape.elements() / size : 0); ++line) {
     const int64_t start = line / inner * size * inner + line % inner;
     double sum = 0;

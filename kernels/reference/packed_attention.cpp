@@ -26,8 +26,16 @@ struct PackedAttributes {
 struct Packed {
   Packed(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& segments,
          const TensorView& sinks, const TensorView& slopes, const PackedAttributes& attributes)
-      : attributes(attributes), t(q.shape[1]), h(q.shape[2]), g(k.shape[2]), d(q.shape[3]), e(v.shape[3]), q(q), k(k),
-        v(v), segments(to_ints(segments)) {
+      : attributes(attributes),
+        t(q.shape[1]),
+        h(q.shape[2]),
+        g(k.shape[2]),
+        d(q.shape[3]),
+        e(v.shape[3]),
+        q(q),
+        k(k),
+        v(v),
+        segments(to_ints(segments)) {
     if (sinks.present()) this->sinks = load_all<double>(sinks);
     if (slopes.present()) this->slopes = load_all<double>(slopes);
   }
@@ -103,8 +111,9 @@ KernelStatus packed_attention_back(const KernelCall& call, const PackedAttribute
   if (x.g == 0 || x.h % x.g) return {KernelCode::bad_value, 2, x.g};
   const Loaded<double> dy(call.inputs[0]), y(call.inputs[4]), statistics(call.inputs[5]);
   const int64_t rows = call.inputs[1].shape[0], r = x.h / x.g;
-  std::vector<double> dq(static_cast<size_t>(rows * x.t * x.h * x.d)), dk(static_cast<size_t>(rows * x.t * x.g * x.d)),
-      dv(static_cast<size_t>(rows * x.t * x.g * x.e)), of_row(static_cast<size_t>(rows * x.h));
+  std::vector<double> dq(static_cast<size_t>(rows * x.t * x.h * x.d)),
+      dk(static_cast<size_t>(rows * x.t * x.g * x.d)), dv(static_cast<size_t>(rows * x.t * x.g * x.e)),
+      of_row(static_cast<size_t>(rows * x.h));
   // A task has all query heads of one key head of one row: no two write to one place.
   share(call.pool, rows * x.g, rows * x.h * x.t * x.t * x.d, [&](int64_t task) {
     const int64_t row = task / x.g;
@@ -120,8 +129,7 @@ KernelStatus packed_attention_back(const KernelCall& call, const PackedAttribute
           const double capped = attributes.softcap > 0 ? score / attributes.softcap : 0;
           const double along = dot(dy.data() + query * x.e, x.v.data() + key * x.e, x.e);
           const double ds = p * (along - delta) * (1 - capped * capped) * attributes.scale;
-          for (int64_t at = 0; at < x.e; ++at)
-            dv[static_cast<size_t>(key * x.e + at)] += p * dy[query * x.e + at];
+          for (int64_t at = 0; at < x.e; ++at) dv[static_cast<size_t>(key * x.e + at)] += p * dy[query * x.e + at];
           for (int64_t at = 0; at < x.d; ++at) {
             dq[static_cast<size_t>(query * x.d + at)] += ds * x.k[key * x.d + at];
             dk[static_cast<size_t>(key * x.d + at)] += ds * x.q[query * x.d + at];

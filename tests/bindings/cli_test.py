@@ -297,6 +297,7 @@ class CommandLine(unittest.TestCase):
         self.assertGreater(len(rows), 100)
         self.assertEqual(set(rows["MatMul"]) >= {"dims", "gradient", "kernels", "doc"}, True)
         self.assertTrue(any(kernel["isa"] == "reference" for kernel in rows["plait.Linear"]["kernels"]))
+        self.assertEqual([rows[op]["gradient"] for op in ("MatMul", "Less", "plait.KvWrite")], ["yes", "zero", None])
         self.assertEqual({op for op, row in rows.items() if not row["kernels"] and not row.get("written_as")},
                          {"If", "Loop", "Scan", "plait.Sizes", "plait.State", "plait.AllReduce", "plait.AllGather",
                           "plait.ReduceScatter", "plait.AllToAll", "plait.Shard"})

@@ -86,9 +86,9 @@ std::optional<Trial> trial_of(const std::string& name, const Node& node, const s
 /// multiplied by.
 struct Setting {
   Graph graph;
-  Bound bound;                                ///< of the inputs
+  Bound bound;                                     ///< of the inputs
   std::vector<std::pair<size_t, ValueId>> inputs;  ///< operand, value
-  std::vector<GradientSeed> seeds;            ///< of the outputs that are floats
+  std::vector<GradientSeed> seeds;                 ///< of the outputs that are floats
   std::map<SymbolId, int64_t> sizes;
   bool whole = true;  ///< no output is NaN
 
@@ -102,8 +102,8 @@ struct Setting {
       else operands.push_back(input(cat("x", k), tensor, dims_of(tensor.shape(), symbolic)));
       if (tensor.dtype() == DType::f64) inputs.emplace_back(k, operands.back());
     }
-    Node& node = graph.add_node(trial.node.op, operands, static_cast<int>(trial.node.outputs.size()),
-                                trial.node.attributes);
+    Node& node =
+        graph.add_node(trial.node.op, operands, static_cast<int>(trial.node.outputs.size()), trial.node.attributes);
     for (size_t k = 0; k < node.outputs.size(); ++k)
       if (trial.node.outputs[k] == no_value) node.outputs[k] = no_value;
     Knowledge knowledge;
@@ -277,9 +277,7 @@ class Report {
   bool run_input(const Trial& trial, const Setting& setting, const std::optional<Setting>& symbols, size_t i,
                  std::optional<size_t> one) {
     const auto& [operand, id] = setting.inputs[i];
-    auto chosen = [&](const Setting& from) {
-      return one ? std::vector<GradientSeed>{from.seeds[*one]} : from.seeds;
-    };
+    auto chosen = [&](const Setting& from) { return one ? std::vector<GradientSeed>{from.seeds[*one]} : from.seeds; };
     if (setting.seeds.empty()) return true;
     Tensor gradient;
     try {
@@ -313,7 +311,7 @@ class Report {
     Knowledge knowledge;
     infer_graph(World::get().ops, again, knowledge);
     for (ValueId value = 0; value < again.value_count(); ++value)
-      if (const Type &now = again.value(value).type, &then = setting.graph.value(value).type;
+      if (const Type& now = again.value(value).type, &then = setting.graph.value(value).type;
           now.dtype != then.dtype || now.dims != then.dims)
         fault(trial, cat("inferred again, a value is ", text(now, again.symbols), ", before ",
                          text(then, setting.graph.symbols)));
@@ -333,7 +331,8 @@ class Report {
         largest = std::max(largest, std::fabs(direction[j]));
       }
       // Rounding of the scalar is 1e-16 of its terms, over h.
-      const double expected = difference(setting, seeds, id, direction), slack = 1e-6 * norm * largest + 1e-10 * scale;
+      const double expected = difference(setting, seeds, id, direction),
+                   slack = 1e-6 * norm * largest + 1e-10 * scale;
       if (std::fabs(along - expected) <= slack) continue;
       return fault(trial, cat("input ", operand, " of ", describe(trial.node), ": along a direction the gradient is ",
                               along, ", differences say ", expected));

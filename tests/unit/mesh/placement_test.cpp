@@ -49,6 +49,14 @@ TEST(Place, AFactorThatAnotherResultHasLeavesNothing) {
   EXPECT_EQ(placed(write, {{"e", "tensor"}}, mesh), "[-, -] ; [-, tensor] -> [-, -] ; [-, tensor]");
 }
 
+TEST(Place, OrASumWhereTheRuleSaysAll) {
+  const Mesh mesh = Mesh::parse("data=2,tensor=2");
+  const NodeRule back = node_of("t h f, h -> t h, h {all}", {{6, 8, 4}, {8}}, {{6, 8}, {8}});
+  EXPECT_EQ(placed(back, {{"t", "data"}}, mesh), "[data, -, -] ; [-] -> [data, -] ; [-] sum(data)");
+  EXPECT_EQ(placed(back, {{"h", "data"}, {"f", "tensor"}}, mesh),
+            "[-, data, tensor] ; [data] -> [-, data] sum(tensor) ; [data] sum(tensor)");
+}
+
 TEST(Place, WhatMustBeWholeOrDoesNotDivideIsRefused) {
   const Mesh mesh = Mesh::parse("tensor=4");
   const NodeRule norm = node_of("t [h] -> t [h]", {{6, 8}}, {{6, 8}});

@@ -39,7 +39,8 @@ Tensor tensor_of(const Operand& operand, std::mt19937& random) {
 
 /// A decoder's step, or a row of packed documents: 2 rows of 6 tokens, pages of 4 tokens, 4 key heads with 2 queries each.
 const Operand positions{"i32[2, 6]", "0 1 2 3 4 5"}, segments{"i32[2, 6]", "0 0 0 0 0 0 1 1 1 1 1 1"},
-    packed{"i32[2, 6]", "0 0 0 0 1 1 0 1 1 1 -1 -1"}, slots{"i32[2, 6]", "0 1 2 3 4 5 8 9 10 11 12 13"}, pages{"i32[2, 2]", "0 1 2 3"};
+    packed{"i32[2, 6]", "0 0 0 0 1 1 0 1 1 1 -1 -1"}, slots{"i32[2, 6]", "0 1 2 3 4 5 8 9 10 11 12 13"},
+    pages{"i32[2, 2]", "0 1 2 3"};
 
 const std::vector<Instance> instances{
     {"Linear", "plait.Linear", {{"f32[2, 4, 12]"}, {"f32[8, 12]"}}, 1, {}, {"n", "k"}},
@@ -144,12 +145,7 @@ const std::vector<Instance> instances{
      {"e", "o", "m"}},
     {"ExpertsWithoutUp",
      "plait.Experts",
-     {{"f32[2, 4, 12]"},
-      {"i64[2, 4, 2]", "below 4"},
-      {"f32[2, 4, 2]"},
-      {"f32[4, 8, 12]"},
-      {""},
-      {"f32[4, 6, 8]"}},
+     {{"f32[2, 4, 12]"}, {"i64[2, 4, 2]", "below 4"}, {"f32[2, 4, 2]"}, {"f32[4, 8, 12]"}, {""}, {"f32[4, 6, 8]"}},
      1,
      {{"activation", std::string("gelu_tanh")}},
      {"e", "f", "o"}},
@@ -161,12 +157,7 @@ const std::vector<Instance> instances{
      {"b", "g", "r"}},
     {"PackedAttentionWithSinks",
      "plait.PackedAttention",
-     {{"f32[2, 6, 8, 4]"},
-      {"f32[2, 6, 4, 4]"},
-      {"f32[2, 6, 4, 6]"},
-      packed,
-      {"f32[8]"},
-      {"f32[8]", "0.5 0.25 0.1"}},
+     {{"f32[2, 6, 8, 4]"}, {"f32[2, 6, 4, 4]"}, {"f32[2, 6, 4, 6]"}, packed, {"f32[8]"}, {"f32[8]", "0.5 0.25 0.1"}},
      2,
      {{"scale", 0.35}, {"softcap", 2.0}},
      {"b", "g", "r"}},
@@ -234,11 +225,7 @@ const std::vector<Instance> instances{
      1,
      {},
      {"a", "c"}},
-    {"UnaryBack",
-     "plait.UnaryBack",
-     {{"f32[4, 6]"}, {"f32[4, 6]"}},
-     1,
-     {{"function", std::string("Gelu")}}},
+    {"UnaryBack", "plait.UnaryBack", {{"f32[4, 6]"}, {"f32[4, 6]"}}, 1, {{"function", std::string("Gelu")}}},
     {"SoftmaxBack", "plait.SoftmaxBack", {{"f32[2, 4, 6]"}, {"f32[2, 4, 6]"}}, 1, {{"axis", int64_t{1}}}, {"a", "c"}},
     {"RMSNormBack", "plait.RMSNormBack", {{"f32[2, 4, 8]"}, {"f32[8]"}, {"f32[2, 4, 8]"}}, 2, {}, {"a", "b"}},
     {"LayerNormBack", "plait.LayerNormBack", {{"f32[2, 4, 8]"}, {"f32[8]"}, {"f32[2, 4, 8]"}}, 3, {}, {"a", "b"}},

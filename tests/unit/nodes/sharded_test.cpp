@@ -26,12 +26,13 @@ double slack_of(const std::vector<Tensor>& operands) {
 TEST(Sharded, StandardsCasesEqualTheWhole) {
   if (case_names().empty()) GTEST_SKIP() << "NOT RUN: no node tests";
   std::map<std::string, Tried> tried;
-  each_node(World::get().options(), [&](const std::string& name, const Node& node, const std::vector<Tensor>& operands) {
-    SCOPED_TRACE(name);
-    for (const char* mesh : {"tensor=2", "tensor=4", "tensor=3"})
-      tried[node.op].add(
-          expect_sharded_equals_whole(World::get().kernels, node, operands, Mesh::parse(mesh), slack_of(operands)));
-  });
+  each_node(World::get().options(),
+            [&](const std::string& name, const Node& node, const std::vector<Tensor>& operands) {
+              SCOPED_TRACE(name);
+              for (const char* mesh : {"tensor=2", "tensor=4", "tensor=3"})
+                tried[node.op].add(expect_sharded_equals_whole(World::get().kernels, node, operands,
+                                                               Mesh::parse(mesh), slack_of(operands)));
+            });
   expect_golden("tests/unit/nodes/goldens/standard_placements.golden", counts_text(tried), "unit.nodes");
   EXPECT_GT(std::count_if(tried.begin(), tried.end(), [](const auto& one) { return one.second.placements > 0; }), 90);
 }
@@ -39,10 +40,11 @@ TEST(Sharded, StandardsCasesEqualTheWhole) {
 TEST(Sharded, StandardsCasesNoticeWhatARuleLacks) {
   if (case_names().empty()) GTEST_SKIP() << "NOT RUN: no node tests";
   Mutants mutants;
-  each_node(World::get().options(), [&](const std::string& name, const Node& node, const std::vector<Tensor>& operands) {
-    SCOPED_TRACE(name);
-    mutants.run(World::get().kernels, node, operands, {"tensor=2", "tensor=3", "tensor=5"}, slack_of(operands));
-  });
+  each_node(
+      World::get().options(), [&](const std::string& name, const Node& node, const std::vector<Tensor>& operands) {
+        SCOPED_TRACE(name);
+        mutants.run(World::get().kernels, node, operands, {"tensor=2", "tensor=3", "tensor=5"}, slack_of(operands));
+      });
   expect_golden("tests/unit/nodes/goldens/standard_survivors.golden", mutants.survivors(), "unit.nodes");
 }
 

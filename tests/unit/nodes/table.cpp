@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "core/base/text.h"
+#include "core/graph/gradient.h"
 #include "tests/unit/nodes/cases.h"
 
 namespace plait::test {
@@ -33,7 +34,8 @@ optionals, maps and sparse tensors are not taken.
 
 Operands beyond the last named take what that one takes; types behind an arrow are those of results that an attribute
 chooses. The column "cases" counts the standard's node tests (onnx 1.22.0) that hold the op: those in which all is claimed,
-and those there are.
+and those there are. The column "gradient" says what passes back through the op in training: "yes" what its nodes compute,
+"zero" nothing, since its results do not vary smoothly; nothing in front of an op without one can be trained.
 
 )";
 
@@ -50,7 +52,7 @@ std::string op_row(const OpSchema& row, const Count& count) {
   std::string doc =
       row.written_as.empty() || row.written_as == row.doc ? row.doc : cat(row.doc, "; read as ", row.written_as);
   return cat("| ", row.name, " | ", row.oldest, " | ", row.types, " | ", count.claimed, " of ", count.all, " | ",
-             escaped(doc), " |\n");
+             !row.gradient ? "" : row.gradient == no_gradient ? "zero" : "yes", " | ", escaped(doc), " |\n");
 }
 
 }  // namespace
@@ -102,7 +104,7 @@ std::string ops_table(const OpSet& ops, const CaseCounts& counts) {
     ++claimed;
   }
   return cat(head, claimed, " ops are claimed. ", counts.cases.claimed, " of the ", counts.cases.all, " ", total_mark,
-             ".\n\n| op | since | types | cases | what it does |\n|---|---|---|---|---|\n", rows);
+             ".\n\n| op | since | types | cases | gradient | what it does |\n|---|---|---|---|---|---|\n", rows);
 }
 
 }  // namespace plait::test

@@ -1,0 +1,113 @@
+// The kernels of training against the reference: gradients of Linear, heads with their loss, packed attention.
+#include <cmath>
+
+#include "tests/unit/cpu/cpu_test.h"
+
+namespace plait::test {
+namespace {
+
+TEST(CpuTraining, GradientsOfLinearEqualTheReference) {
+  for (int64_t t : {0, 1, 9, 70, 300})
+    for (int64_t n : {1, 17, 96})
+      for (int64_t k : {1, 33, 80}) {
+        SCOPED_TRACE(cat("t ", t, " n ", n, " k ", k));
+        const Tensor dy = random_tensor(DType::f32, {2, t, n}, 1), x = random_tensor(DType::f32, {2, t, k}, 2);
+        const Tensor w = random_tensor(DType::f32, {n, k}, 3);
+        expect_reference("plait.LinearBack", {}, {dy, w}, {{DType::f32, {2, t, k}}}, 1e-5, 1e-5, 2);
+        expect_reference("plait.LinearWeight", {}, {dy, x}, {{DType::f32, {n, k}}}, 1e-5, 3e-5, 2);
+      }
+}
+
+struct HeadCase {
+  int64_t tokens, vocabulary, k, chunks = 1;
+  double scale = 1, softcap = 0;
+  DType dtype = DType::f32;
+  int64_t offset = 0, whole = 0;  ///< in chunks: a part of a vocabulary
+};
+
+std::vector<HeadCase> heads() {
+  return {{1, 40, 8},
+          {7, 300, 33, 3},
+          {40, 1030, 20, 1, 0.5, 5},
+          {300, 600, 24, 2, 1, 30, DType::bf16},
+          {13, 512, 16, 2, 1, 0, DType::f16},
+          {20, 256, 16, 2, 1, 0, DType::f32, 2, 6}};
+}
+
+Attributes attributes_of(const HeadCase& c) {
+  return attributes(
+      {{"chunks", c.chunks}, {"scale", c.scale}, {"softcap", c.softcap}, {"offset", c.offset}, {"whole", c.whole}});
+}
+
+TEST(CpuTraining, HeadsAndTheirGradientsEqualTheReference) {
+  for (const HeadCase& c : heads()) {
+    SCOPED_TRACE(cat(c.tokens, " tokens, vocabulary ", c.vocabulary, ", k ", c.k));
+    const int64_t all = c.vocabulary * std::max<int64_t>(c.whole, c.chunks) / c.chunks;
+    std::vector<int32_t> labels;
+    for (int64_t i = 0; i < c.tokens; ++i) labels.push_back(i % 5 == 3 ? -1 : static_cast<int32_t>(i * 7919 % all));
+    const std::vector<Tensor> operands = {random_tensor(DType::f32, {1, c.tokens, c.k}, 1),
+                                          random_tensor(c.dtype, {c.vocabulary, c.k}, 2),
+                                          Tensor::of<int32_t>(DType::i32, {1, c.tokens}, labels)};
+    const Shape row{1, c.tokens}, chunks{1, c.tokens, c.chunks};
+    expect_reference("plait.HeadStatistics", attributes_of(c), operands,
+                     {{DType::f32, chunks}, {DType::f32, chunks}, {DType::f32, row}}, 2e-5, 2e-5, 2);
+    const std::vector<Tensor> found =
+        run_op(kernels(), "plait.HeadStatistics", attributes_of(c), operands,
+               {{DType::f32, chunks}, {DType::f32, chunks}, {DType::f32, row}}, 1, nullptr, "reference");
+    Tensor sums(DType::f32, row);
+    for (int64_t i = 0; i < c.tokens; ++i) {
+      double sum = 0;
+      for (int64_t j = i * c.chunks; j < (i + 1) * c.chunks; ++j)
+        sum += found[1].as<float>()[j] * std::exp(found[0].as<float>()[j]);
+      sums.as<float>()[i] = static_cast<float>(std::log(sum));
+    }
+    std::vector<Tensor> back = operands;
+    back.push_back(sums);
+    back.push_back(random_tensor(DType::f32, row, 4));
+    expect_reference("plait.HeadBack", attributes_of(c), back,
+                     {{DType::f32, {1, c.tokens, c.k}}, {DType::f32, {c.vocabulary, c.k}}}, 1e-4, 2e-5, 2);
+  }
+}
+
+struct PackedCase {
+  int64_t heads, groups, d, e;
+  int64_t window = 0;
+  double softcap = 0;
+  bool sinks = false, slopes = false;
+};
+
+TEST(CpuTraining, PackedAttentionAndItsGradientEqualTheReference) {
+  const PackedCase cases[] = {{2, 2, 8, 8},
+                              {4, 2, 20, 24},
+                              {4, 1, 16, 16, 9},
+                              {6, 3, 12, 8, 0, 4},
+                              {4, 2, 16, 16, 80, 3, true},
+                              {5, 1, 24, 20, 0, 2, true, true}};
+  // Two rows of segments of many lengths, some longer than a block of queries, with padding.
+  std::vector<int32_t> segments;
+  for (auto [segment, count] : {std::pair{0, 150}, {1, 1}, {2, 65}, {-1, 4}, {0, 30}, {1, 190}})
+    segments.insert(segments.end(), static_cast<size_t>(count), segment);
+  const int64_t t = static_cast<int64_t>(segments.size()) / 2;
+  for (const PackedCase& c : cases) {
+    SCOPED_TRACE(cat(c.heads, " heads, window ", c.window, ", softcap ", c.softcap));
+    const Attributes how = attributes({{"scale", 0.3}, {"window", c.window}, {"softcap", c.softcap}});
+    const Tensor q = random_tensor(DType::f32, {2, t, c.heads, c.d}, 1),
+                 k = random_tensor(DType::f32, {2, t, c.groups, c.d}, 2),
+                 v = random_tensor(DType::f32, {2, t, c.groups, c.e}, 3),
+                 dy = random_tensor(DType::f32, {2, t, c.heads, c.e}, 4),
+                 table = Tensor::of<int32_t>(DType::i32, {2, t}, segments);
+    const Tensor sinks = c.sinks ? random_tensor(DType::f32, {c.heads}, 5) : Tensor();
+    const Tensor slopes = c.slopes ? random_tensor(DType::f32, {c.heads}, 6, 0, 0.1) : Tensor();
+    const std::vector<OutputType> forward = {{DType::f32, {2, t, c.heads, c.e}}, {DType::f32, {2, t, c.heads}}};
+    expect_reference("plait.PackedAttention", how, {q, k, v, table, sinks, slopes}, forward, 2e-5, 1e-5, 2);
+    const std::vector<Tensor> made = run_op(kernels(), "plait.PackedAttention", how, {q, k, v, table, sinks, slopes},
+                                            forward, 1, nullptr, "reference");
+    expect_reference(
+        "plait.PackedAttentionBack", how, {dy, q, k, v, made[0], made[1], table, sinks, slopes},
+        {{DType::f32, q.shape()}, {DType::f32, k.shape()}, {DType::f32, v.shape()}, {DType::f32, {c.heads}}}, 1e-4,
+        1e-4, 2);
+  }
+}
+
+}  // namespace
+}  // namespace plait::test
