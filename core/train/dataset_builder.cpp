@@ -26,6 +26,15 @@ void DatasetBuilder::extend(const Document& part) { append(part, "the text"); }
 
 void DatasetBuilder::end_stream() { cut(0, static_cast<int64_t>(state_->own.size()), 1, true); }
 
+void DatasetBuilder::expect(double share) {
+  auto reserve = [&](auto& list) {
+    list.reserve(static_cast<size_t>(static_cast<double>(list.size()) / share * 1.05));
+  };
+  reserve(state_->own);
+  reserve(state_->counted);
+  reserve(state_->pieces);
+}
+
 void DatasetBuilder::add_array(const Tensor& array) {
   const int rank = array.shape().rank();
   if (rank != 1 && rank != 2)
