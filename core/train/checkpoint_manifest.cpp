@@ -157,22 +157,24 @@ Manifest Manifest::parse(std::string_view text) {
   });
 }
 
-void Manifest::check_cover() const {
-  for (const auto& [name, array] : arrays) {
-    auto bad = [&](std::string_view what) {
-      return Error(Code::invalid_argument,
-                   cat("the blocks of array ", quote(name), " ", array.type.shape.text(), " ", what));
-    };
-    int64_t elements = 0;
-    for (auto piece = array.pieces.begin(); piece != array.pieces.end(); ++piece) {
-      if (!piece->lies_within(array.type.shape)) throw bad("do not lie within it");
-      if (std::any_of(array.pieces.begin(), piece, [&](const auto& other) { return overlap(*piece, other); }))
-        throw bad("overlap");
-      elements += piece->size.elements();
-    }
-    if (elements != array.type.shape.elements())
-      throw bad(cat("have ", elements, " of its ", array.type.shape.elements(), " elements"));
+static void check_cover(const std::string& name, const ManifestArray& array) {
+  auto bad = [&](std::string_view what) {
+    return Error(Code::invalid_argument,
+                 cat("the blocks of array ", quote(name), " ", array.type.shape.text(), " ", what));
+  };
+  int64_t elements = 0;
+  for (auto piece = array.pieces.begin(); piece != array.pieces.end(); ++piece) {
+    if (!piece->lies_within(array.type.shape)) throw bad("do not lie within it");
+    if (std::any_of(array.pieces.begin(), piece, [&](const auto& other) { return overlap(*piece, other); }))
+      throw bad("overlap");
+    elements += piece->size.elements();
   }
+  if (elements != array.type.shape.elements())
+    throw bad(cat("have ", elements, " of its ", array.type.shape.elements(), " elements"));
+}
+
+void Manifest::check_cover() const {
+  for (const auto& [name, array] : arrays) plait::check_cover(name, array);
 }
 
 std::string step_name(int64_t step) { return "step-" + padded(step, 6); }

@@ -132,8 +132,7 @@ class CheckpointWriter::Worker {
     const std::string path = options_.directory + "/" + step_name(job.info.step), draft = cat(path, draft_mark);
     make_directory(draft);
     write_shard(job, draft + "/" + shard_name(options_.writer, options_.writers));
-    sync_directory(draft);
-    if (!is_first()) return;
+    if (!is_first()) return;  // from here on the directory is writer 0's, and may have another name already
     write_manifest(job, draft);
     sync_directory(draft);
     publish(draft, path);
@@ -200,7 +199,7 @@ class CheckpointWriter::Worker {
   /// Those of later steps, of a run that was taken up again from an earlier one, are left alone.
   void remove_old(int64_t step) const {
     std::vector<std::string> all = list_checkpoints(options_.directory);
-    while (step_of(fs::path(all.back()).filename().string()) > step) all.pop_back();
+    while (!all.empty() && step_of(fs::path(all.back()).filename().string()) > step) all.pop_back();
     std::error_code none;
     const fs::path best = fs::read_symlink(options_.directory + "/best", none);
     for (size_t i = 0; i + static_cast<size_t>(options_.keep) < all.size(); ++i)

@@ -100,7 +100,8 @@ class Lines {
   int64_t line_ = 0;
 };
 
-/// Parts of a plain text that begin where a line does that is not blank: tokenizers do not join what is before and behind.
+/// Parts of a plain text that begin where a line does that is not blank: tokenizers do not join what is before and behind. (One
+/// that puts a blank before each text puts it before each part.)
 class Parts {
  public:
   explicit Parts(std::string_view text) : rest_(text) {}
@@ -123,9 +124,10 @@ class Parts {
   std::string_view rest_;
 };
 
-/// Calls encode(span) for all that `source` has, on the pool, and take(span, encoded) in order.
+/// Calls encode(span) for all that `source` has, on the pool, and take(span, encoded), which gives it to the builder, in order.
 template <class Source, class Encode, class Take>
-void for_all(Source source, const Blob& file, const DatasetOptions& options, Encode encode, Take take) {
+void for_all(Source source, const Blob& file, const DatasetOptions& options, DatasetBuilder& builder, Encode encode,
+             Take take) {
   const auto* const start = reinterpret_cast<const char*>(file.data());
   if (options.progress) options.progress->stage(1, std::max<int64_t>(file.size(), 1));
   std::vector<Span> spans;
@@ -154,6 +156,7 @@ void for_all(Source source, const Blob& file, const DatasetOptions& options, Enc
     }
     // Blank lines at the end belong to no span.
     const int64_t until = more ? spans.back().text.data() + spans.back().text.size() - start : file.size();
+    if (done == 0 && until > 0) builder.expect(static_cast<double>(until) / static_cast<double>(file.size()));
     file.drop(done, until - done);
     if (options.progress) options.progress->advance(until - done);
     done = until;
@@ -185,7 +188,7 @@ void read_lines(const Blob& file, const DatasetOptions& options, DatasetBuilder&
       throw error.at(cat("line ", line.line));
     }
   };
-  for_all(Lines(text_of(file)), file, options, encode, [&](const Span& line, const Encoded& encoded) {
+  for_all(Lines(text_of(file)), file, options, builder, encode, [&](const Span& line, const Encoded& encoded) {
     for (const Document& document : encoded.documents) builder.add(document, line.line);
     if (encoded.found) builder.count_conversation(*encoded.found);
   });
@@ -200,7 +203,7 @@ void read_text(const Blob& file, const DatasetOptions& options, DatasetBuilder& 
                                          part.text.data() + part.text.size() == text.data() + text.size()));
     return out;
   };
-  for_all(Parts(text), file, options, encode,
+  for_all(Parts(text), file, options, builder, encode,
           [&](const Span&, const Encoded& encoded) { builder.extend(encoded.documents[0]); });
   builder.end_stream();
 }

@@ -32,7 +32,7 @@ struct DatasetOptions {
   const Tokenizer* tokenizer = nullptr;  ///< for texts; token ids need none
   std::optional<int32_t> eos;            ///< ends each text; nullopt: the tokenizer's own, if it has one
   int64_t seq = 1024;                    ///< most inputs of a sample
-  int64_t vocabulary = 0;                ///< ids are below this; 0: they are not checked
+  int64_t vocabulary = 0;                ///< ids are below this; 0: not known
   /// Documents longer than `seq` become pieces, as plain texts and [n] arrays always do. Otherwise they are an error.
   bool cut_long = false;
   ThreadPool* pool = nullptr;        ///< tokenizes, if given

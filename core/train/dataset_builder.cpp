@@ -1,7 +1,7 @@
 #include "core/train/dataset_builder.h"
 
 #include <algorithm>
-#include <limits>
+#include <cstring>
 #include <utility>
 
 #include "core/base/crc32c.h"
@@ -25,6 +25,15 @@ void DatasetBuilder::add(const Document& document, int64_t place) {
 void DatasetBuilder::extend(const Document& part) { append(part, "the text"); }
 
 void DatasetBuilder::end_stream() { cut(0, static_cast<int64_t>(state_->own.size()), 1, true); }
+
+void DatasetBuilder::expect(double share) {
+  auto reserve = [&](auto& list) {
+    list.reserve(static_cast<size_t>(static_cast<double>(list.size()) / share * 1.05));
+  };
+  reserve(state_->own);
+  reserve(state_->counted);
+  reserve(state_->pieces);
+}
 
 void DatasetBuilder::add_array(const Tensor& array) {
   const int rank = array.shape().rank();
@@ -66,13 +75,16 @@ Dataset DatasetBuilder::finish() {
 /// Where in the list of all ids the document begins.
 int64_t DatasetBuilder::append(const Document& document, std::string_view where) {
   check_ids(document.ids, where);
+  if (!document.counted.empty() && document.counted.size() != document.ids.size())
+    throw Error(Code::invalid_argument, cat(where, " has ", document.ids.size(), " tokens and says of ",
+                                            document.counted.size(), " whether they count"));
   Dataset::State& state = *state_;
   const size_t begin = state.own.size();
   state.own.insert(state.own.end(), document.ids.begin(), document.ids.end());
   if (!document.counted.empty() || !state.counted.empty()) {
     state.counted.resize(begin, 1);
     state.counted.insert(state.counted.end(), document.counted.begin(), document.counted.end());
-    state.counted.resize(state.own.size(), 1);
+    state.counted.resize(state.own.size(), 1);  // of a document of which all count
   }
   return static_cast<int64_t>(begin);
 }
@@ -101,11 +113,13 @@ void DatasetBuilder::take_ids(const Tensor& array) {
 }
 
 void DatasetBuilder::check_ids(std::span<const int32_t> ids, std::string_view where) const {
-  const int64_t end = options_.vocabulary > 0 ? options_.vocabulary : int64_t{1} << 31;
-  auto bad = std::find_if(ids.begin(), ids.end(), [&](int32_t id) { return id < 0 || id >= end; });
+  const int64_t vocabulary = options_.vocabulary;
+  auto bad =
+      std::find_if(ids.begin(), ids.end(), [&](int32_t id) { return id < 0 || (vocabulary && id >= vocabulary); });
   if (bad != ids.end())
     throw Error(Code::invalid_argument,
-                cat("token ", bad - ids.begin() + 1, " of ", where, " is ", *bad, ": no id of a vocabulary of ", end),
+                cat("token ", bad - ids.begin() + 1, " of ", where, " is ", *bad, ": no id of ",
+                    vocabulary ? cat("the vocabulary of ", vocabulary) : "any vocabulary"),
                 "tokenize with this model's own tokenizer");
 }
 

@@ -33,6 +33,8 @@ class DatasetBuilder {
   /// The next part of the one stream.
   void extend(const Document& part);
   void end_stream();
+  /// What was added so far is this share of the whole: makes room for the rest, so that lists need not grow by copies.
+  void expect(double share);
   /// Ids of a file: [n] is a stream, the rows of [rows, s] are documents. Throws Error(unsupported) for other ranks.
   void add_array(const Tensor& array);
   void count_conversation(bool found) { ++(found ? found_ : whole_); }

@@ -96,8 +96,9 @@ std::vector<Document> DocumentEncoder::chat(const std::vector<ChatTurn>& turns, 
       ranges.emplace_back(asked.size(), answered.size());
       alone.emplace_back(std::move(answered), asked.size());
     }
-  } catch (const Error&) {
-    found = false;  // a template that refuses a part of a conversation that it takes
+  } catch (const Error& error) {
+    if (error.code() != Code::invalid_argument) throw;
+    found = false;  // a template that refuses a part of a conversation that it takes as a whole
   }
   if (!found) out.push_back({tokenizer_.encode(whole, false), {}});
   else if (one) out.push_back(counted_in(tokenizer_, whole, ranges));

@@ -258,7 +258,7 @@ TEST_F(Damage, OfAnArrayNamesArrayAndFile) {
   const Checkpoint read = Checkpoint::open(path_);
   std::set<std::string> damaged;
   for (const auto& [name, array] : read.arrays()) {
-    const Error error = test::error_of([&] { read.read(name); });
+    const Error error = test::error_of([&, &name = name] { read.read(name); });
     if (error.code() == Code::ok) continue;
     damaged.insert(name);
     EXPECT_EQ(error.code(), Code::bad_model);

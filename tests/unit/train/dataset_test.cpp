@@ -347,6 +347,11 @@ TEST_F(Data, ADigestTellsDataApart) {
   EXPECT_NE(Dataset::of({{{1, 2, 3}, {}}, {{4, 5, 6, 7}, {}}}, {}).digest(), digest);
   EXPECT_NE(Dataset::of({{{1, 2, 3, 4}, {1, 1, 0, 1}}, {{5, 6, 7}, {}}}, {}).digest(), digest);
   expect_error([&] { Dataset::of(documents, {.vocabulary = 6}); }, Code::invalid_argument, "token 2 of document 2");
+  expect_error(
+      [&] {
+        Dataset::of({{{1, 2, 3}, {1, 1}}}, {});
+      },
+      Code::invalid_argument, "document 1 has 3 tokens", "of 2");
 }
 
 TEST_F(Data, TokenizersThatEndTextsThemselvesEndThemOnce) {
