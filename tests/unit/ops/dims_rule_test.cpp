@@ -62,7 +62,7 @@ TEST(DimsRule, FlagsAndSizes) {
 TEST(DimsRule, ErrorsNameThePlace) {
   EXPECT_NE(error_of([] { parse_dims_rule("b [s h -> b"); }).find("position 5: expected \"]\""), std::string::npos);
   EXPECT_NE(error_of([] { parse_dims_rule("b s h"); }).find("expected \"->\", got the end"), std::string::npos);
-  EXPECT_NE(error_of([] { parse_dims_rule("b -> b {mean}"); }).find("sum, max, min or ="), std::string::npos);
+  EXPECT_NE(error_of([] { parse_dims_rule("b -> b {mean}"); }).find("sum, max, min, all or ="), std::string::npos);
   for (const char* bad : {"b ( -> b", "[3] -> b", "@2 -> b", "0 -> b", "b; -> b", "b -> b c -> d", "@b~ -> b", ""})
     EXPECT_NE(error_of([&] { parse_dims_rule(bad); }), "") << bad;
 }
