@@ -41,6 +41,12 @@ std::vector<Mutation> mutations(const DimsRule& rule) {
     linear = extra ? Linearity::alone : Linearity::none;
     out.push_back({extra ? Kind::extra : Kind::linearity, cat(flag, " of input ", k), std::move(changed)});
   }
+  for (size_t k = 0; k < rule.results.size(); ++k) {
+    if (!rule.results[k].all) continue;
+    DimsRule changed = rule;
+    changed.results[k].all = false;
+    out.push_back({Kind::all, cat("{all} of output ", k), std::move(changed)});
+  }
   return out;
 }
 

@@ -14,7 +14,8 @@ struct Mutation {
     brackets,   ///< a factor need not be whole, wherever it stands: one pair of brackets is enough to keep it so
     offset,     ///< kernels are not told of an "@" factor's offset
     linearity,  ///< an operand's "*" or "+" is lost
-    extra       ///< an operand has a "*" more
+    extra,      ///< an operand has a "*" more
+    all         ///< a result does not owe what others have
   };
   Kind kind;
   std::string what;  ///< "[k]", "@v", "* of input 0", "no * of input 1"
