@@ -1,4 +1,6 @@
 // A decoder's head and the loss behind it, as training has them.
+#include <algorithm>
+
 #include "core/base/text.h"
 #include "core/ops/families.h"
 #include "core/ops/rows.h"
@@ -9,17 +11,21 @@ namespace {
 
 bool is_absent(const std::vector<Type>& in, size_t k) { return k >= in.size() || !in[k].dims; }
 
-/// A head of a quantised weight is [v, b, l]; its rows are what chunks are made of.
-std::string head_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
-  const bool back = out.size() == 2;
-  const bool blocked = in[1].dims && in[1].dims->size() == 3;
-  const char* of_row = blocked ? "[j] [l]" : "[h]";
+/// A head of a quantised weight is [v, j, l]. The vocabulary is cut between chunks of a fixed size.
+std::string head_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
+  const bool back = node.op == "plait.HeadBack", blocked = in[1].dims->size() == 3;
+  const int64_t chunks = node.attributes.integer("chunks", 1);
+  const std::optional<Dim> rows = in[1].dims->front().divided(Dim(std::max<int64_t>(chunks, 1)));
+  if (!rows || !rows->is_constant()) return "";
+  const std::string v = cat("(@c ", rows->constant(), ")");
   const char* x = blocked ? "... ([j] [l])" : "... [h]";
-  std::vector<std::string> operands{x, cat("(@c [w]) ", of_row), "..."};
+  std::vector<std::string> operands{x, cat(v, blocked ? " [j] [l]" : " [h]"), "..."};
   if (back) operands.insert(operands.end(), {"...", "*..."});
-  while (operands.size() < in.size()) operands.push_back(is_absent(in, operands.size()) ? "" : "(c [w]) [j]");
-  if (back) return rule_text(operands, {x, blocked ? "" : "(@c [w]) [h]"});
-  return rule_text(operands, {"... c", "... c", "..."});
+  while (operands.size() < in.size()) operands.push_back(is_absent(in, operands.size()) ? "" : cat(v, " [j]"));
+  if (!back) return rule_text(operands, {"... c", "... c", "... {all}"});
+  std::vector<std::string> results{cat(x, " {all}")};
+  if (out.size() > 1) results.push_back(out[1].dtype == DType::none ? "" : cat(v, " [h] {all}"));
+  return rule_text(operands, results);
 }
 
 void infer_head(InferContext& context) {
@@ -54,7 +60,7 @@ void register_cross_entropy(OpSet& ops) {
            .inputs = "x w labels scales? zeros?",
            .outputs = "maxima sums picked",
            .attributes = attributes,
-           .dims = "... [h], (@c [w]) [h], ... -> ... c, ... c, ...",
+           .dims = "... [h], (@c w) [h], ... -> ... c, ... c, ... {all}",
            .dims_of = head_dims,
            .infer = infer_head,
            .doc = "of the logits of x: each chunk's largest, its sum of e^(logit - largest), and the label's logit"});
@@ -62,7 +68,7 @@ void register_cross_entropy(OpSet& ops) {
            .inputs = "x w labels logsumexp dloss scales? zeros?",
            .outputs = "dx dw?",
            .attributes = attributes,
-           .dims = "... [h], (@c [w]) [h], ..., ..., *... -> ... [h], (@c [w]) [h]",
+           .dims = "... [h], (@c w) [h], ..., ..., *... -> ... [h] {all}, (@c w) [h] {all}",
            .dims_of = head_dims,
            .infer = infer_head_back,
            .doc = "gradients of x and w of dloss (logsumexp - the label's logit)"});
