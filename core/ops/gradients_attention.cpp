@@ -48,7 +48,9 @@ class AttentionBack {
       slope = context_.minus(number(1), context_.times(bent, bent));
       capped = context_.times(bent, number(softcap_));
     }
-    const ValueId shares = context_.add("Softmax", {masked(capped)});
+    // A query that sees nothing gives zeros, where Softmax alone would give NaN.
+    const ValueId scores = masked(capped), hidden = context_.add("Equal", {scores, number(-INFINITY)});
+    const ValueId shares = context_.add("Where", {hidden, number(0), context_.add("Softmax", {scores})});
     const ValueId dshares = context_.add("MatMul", {dy_, turned(v_)});
     ValueId dscores = context_.add("plait.SoftmaxBack", {shares, dshares});
     give_mask(dscores);

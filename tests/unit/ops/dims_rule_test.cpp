@@ -11,7 +11,8 @@ using test::error_of;
 const char* const rule_strings[] = {
     "*... -> ...", "... -> ...", "+..., +... -> ...", "*..., *... -> ...", "*..., ... -> ...", "..., ... -> ...",
     "..., +..., +... -> ...", "*b 1 h -> b s h", "*b s h -> @b @s @h", "t f, *t f -> t f",
-    "*t f, t f, t f -> t f, t f", "t [h], [h] -> t [h], [h] {all}", "*b t @v -> b t v", "*b s h -> b s", "b s h -> b s {max}", "b s h -> b s {min}",
+    "*t f, t f, t f -> t f, t f", "t [h], [h] -> t [h], [h] {all}",
+    "*b t @v -> b t v", "*b s h -> b s", "b s h -> b s {max}", "b s h -> b s {min}",
     "b h -> {sum}", "n v, n, v -> n {min}", "*b s (g r d) -> b s g r d", "*b s g r d -> b s (g r) d",
     "*b s h -> (b s) h", "*b (p w) h -> (p b) w h", "*b s g d -> b g s d", "*b h -> b 1 h",
     "+b [s] h, +b [t] h -> b [u] h", "+b h, +b h -> b 2 h", "*b [s] h -> b [z] h",
