@@ -10,10 +10,9 @@
 namespace plait {
 namespace {
 
-// At once, every rank reads all of every other's data, in one step a slot; by slices, each reduces a part and hands it
-// on, in two. Two ranks exchange as many bytes either way, but copy fewer by slices: 113 against 147 us at 1 MiB. More
-// ranks gain as soon as bytes count for more than steps.
-bool is_at_once(int ranks, int64_t bytes) { return ranks == 1 || bytes <= (ranks == 2 ? 512 << 10 : 64 << 10); }
+// At once, every rank reads all of every other's data; by slices, each reduces a part and hands it on. Two ranks exchange as
+// many bytes either way; more gain by slices as soon as bytes count for more than steps.
+bool is_at_once(int ranks, int64_t bytes) { return ranks <= 2 || bytes <= 64 << 10; }
 
 CallHeader header(Call call, const TensorView& data, Reduction reduction = Reduction::sum, int root = 0) {
   return {call, reduction, static_cast<uint16_t>(root), static_cast<int32_t>(data.dtype), data.bytes()};
@@ -41,7 +40,8 @@ std::vector<std::byte> tell_all(Exchange& exchange, std::span<const std::byte> b
   copy_bytes(exchange.slot(), bytes.data(), size);
   exchange.publish({.call = Call::split}, Pattern::share, size);
   std::vector<std::byte> out(bytes.size() * exchange.size());
-  for (int peer = 0; peer < exchange.size(); ++peer) copy_bytes(out.data() + size * peer, exchange.peer(peer), size);
+  for (int rank = 0; rank < exchange.size(); ++rank)
+    copy_bytes(out.data() + size * rank, rank == exchange.rank() ? bytes.data() : exchange.peer(rank), size);
   exchange.finish();
   return out;
 }
@@ -50,7 +50,7 @@ Collectives::Collectives(std::shared_ptr<Hub> hub, std::unique_ptr<Exchange> exc
     : hub_(std::move(hub)),
       exchange_(std::move(exchange)),
       make_group_(std::move(make_group)),
-      peers_(exchange_->size()) {}
+      parts_(exchange_->size()) {}
 
 void Collectives::check_rank(int rank, std::string_view what) const {
   if (rank >= 0 && rank < size()) return;
@@ -74,9 +74,9 @@ void Collectives::check_parts(const TensorView& part, const TensorView& all, std
                 cat(what, ": a part of ", elements, " elements of ", dtype_name(part.dtype), " is no whole byte"));
 }
 
-/// Waits for all ranks' part of this step.
-void Collectives::collect() {
-  for (int peer = 0; peer < size(); ++peer) peers_[peer] = exchange_->peer(peer);
+/// Waits for all other ranks' part of this step; this rank's is `own`.
+void Collectives::collect(const std::byte* own) {
+  for (int peer = 0; peer < size(); ++peer) parts_[peer] = peer == rank() ? own : exchange_->peer(peer);
 }
 
 /// Elements of a rank's part when a slot holds one for each; parts begin at multiples of 64 bytes.
@@ -94,10 +94,11 @@ void Collectives::all_reduce(const TensorView& data, Reduction reduction) {
 void Collectives::reduce_at_once(const TensorView& data, const CallHeader& call, Reduction reduction) {
   const int64_t element_bytes = dtype_bits(data.dtype) / 8;
   in_pieces(call.bytes, exchange_->slot_bytes(), [&](int64_t begin, int64_t bytes) {
-    copy_bytes(exchange_->slot(), data.data + begin, bytes);
+    std::byte* own = data.data + begin;
+    copy_bytes(exchange_->slot(), own, bytes);
     exchange_->publish(call, Pattern::share, bytes);
-    collect();
-    reduce_in_order(data.dtype, reduction, peers_, bytes / element_bytes, data.data + begin);
+    collect(own);
+    reduce_in_order(data.dtype, reduction, parts_, bytes / element_bytes, own);
     exchange_->finish();
   });
 }
@@ -109,21 +110,19 @@ void Collectives::reduce_by_slices(const TensorView& data, const CallHeader& cal
   in_pieces(call.bytes, limit, [&](int64_t begin, int64_t bytes) {
     const int64_t slice = (bytes / element_bytes + size() - 1) / size() * element_bytes;
     auto slice_bytes = [&](int of) { return std::clamp<int64_t>(bytes - of * slice, 0, slice); };
-    // This rank's own slice is read where it lies, if typed loops may.
-    std::byte* own = data.data + begin + rank() * slice;
-    const bool aligned = reinterpret_cast<uintptr_t>(own) % element_bytes == 0;
+    auto slice_of = [&](int of) { return data.data + begin + of * slice; };
+    std::byte* own = slice_of(rank());
     for (int peer = 0; peer < size(); ++peer)
-      if (peer != rank() || !aligned)
-        copy_bytes(exchange_->slot() + peer * slice, data.data + begin + peer * slice, slice_bytes(peer));
+      if (peer != rank()) copy_bytes(exchange_->slot() + peer * slice, slice_of(peer), slice_bytes(peer));
     exchange_->publish(call, Pattern::scatter, slice);
-    collect();
-    if (aligned) peers_[rank()] = own;
+    collect(own);
     exchange_->finish();
     // The slots of the step before stay readable while the next is filled.
-    reduce_in_order(data.dtype, reduction, peers_, slice_bytes(rank()) / element_bytes, exchange_->slot());
+    reduce_in_order(data.dtype, reduction, parts_, slice_bytes(rank()) / element_bytes, own);
+    copy_bytes(exchange_->slot(), own, slice_bytes(rank()));
     exchange_->publish(call, Pattern::share, slice);
     for (int peer = 0; peer < size(); ++peer)
-      copy_bytes(data.data + begin + peer * slice, exchange_->peer(peer), slice_bytes(peer));
+      if (peer != rank()) copy_bytes(slice_of(peer), exchange_->peer(peer), slice_bytes(peer));
     exchange_->finish();
   });
 }
@@ -134,8 +133,8 @@ void Collectives::all_gather(const TensorView& part, const TensorView& all) {
   in_pieces(call.bytes, exchange_->slot_bytes(), [&](int64_t begin, int64_t bytes) {
     copy_bytes(exchange_->slot(), part.data + begin, bytes);
     exchange_->publish(call, Pattern::share, bytes);
-    for (int peer = 0; peer < size(); ++peer)
-      copy_bytes(all.data + peer * call.bytes + begin, exchange_->peer(peer), bytes);
+    collect(part.data + begin);
+    for (int peer = 0; peer < size(); ++peer) copy_bytes(all.data + peer * call.bytes + begin, parts_[peer], bytes);
     exchange_->finish();
   });
 }
@@ -146,11 +145,12 @@ void Collectives::reduce_scatter(const TensorView& all, const TensorView& part, 
   const CallHeader call = header(Call::reduce_scatter, part, reduction);
   const int64_t element_bytes = dtype_bits(all.dtype) / 8;
   in_pieces(call.bytes, scattered_elements(dtype_bits(all.dtype)) * element_bytes, [&](int64_t begin, int64_t bytes) {
+    auto part_of = [&](int of) { return all.data + of * call.bytes + begin; };
     for (int peer = 0; peer < size(); ++peer)
-      copy_bytes(exchange_->slot() + peer * bytes, all.data + peer * call.bytes + begin, bytes);
+      if (peer != rank()) copy_bytes(exchange_->slot() + peer * bytes, part_of(peer), bytes);
     exchange_->publish(call, Pattern::scatter, bytes);
-    collect();
-    reduce_in_order(all.dtype, reduction, peers_, bytes / element_bytes, part.data + begin);
+    collect(part_of(rank()));
+    reduce_in_order(all.dtype, reduction, parts_, bytes / element_bytes, part.data + begin);
     exchange_->finish();
   });
 }
@@ -162,11 +162,12 @@ void Collectives::all_to_all(const TensorView& from, const TensorView& to) {
   check_parts(part, to, "all_to_all");
   const CallHeader call = header(Call::all_to_all, part);
   in_pieces(call.bytes, exchange_->slot_bytes() / size() / 64 * 64, [&](int64_t begin, int64_t bytes) {
+    auto part_of = [&](const TensorView& all, int of) { return all.data + of * call.bytes + begin; };
     for (int peer = 0; peer < size(); ++peer)
-      copy_bytes(exchange_->slot() + peer * bytes, from.data + peer * call.bytes + begin, bytes);
+      if (peer != rank()) copy_bytes(exchange_->slot() + peer * bytes, part_of(from, peer), bytes);
     exchange_->publish(call, Pattern::scatter, bytes);
-    for (int peer = 0; peer < size(); ++peer)
-      copy_bytes(to.data + peer * call.bytes + begin, exchange_->peer(peer), bytes);
+    collect(part_of(from, rank()));
+    for (int peer = 0; peer < size(); ++peer) copy_bytes(part_of(to, peer), parts_[peer], bytes);
     exchange_->finish();
   });
 }

@@ -44,17 +44,16 @@ class Collectives final : public Communicator {
  private:
   void reduce_at_once(const TensorView& data, const CallHeader& call, Reduction reduction);
   void reduce_by_slices(const TensorView& data, const CallHeader& call, Reduction reduction);
-  void reduce_step(const TensorView& data, const CallHeader& call, Reduction reduction, int64_t begin, int64_t part);
   void check_rank(int rank, std::string_view what) const;
   void check_reducible(const TensorView& data, std::string_view what) const;
   void check_parts(const TensorView& part, const TensorView& all, std::string_view what) const;
-  void collect();
+  void collect(const std::byte* own);
   int64_t scattered_elements(int bits) const;
 
   std::shared_ptr<Hub> hub_;
   std::unique_ptr<Exchange> exchange_;
   GroupMaker make_group_;
-  std::vector<const std::byte*> peers_;  ///< of the step under way, by rank
+  std::vector<const std::byte*> parts_;  ///< of the step under way, by rank
 };
 
 /// A step in which each rank says `bytes` bytes, at most a slot: what they said, in the order of ranks. For what ranks

@@ -39,7 +39,7 @@ struct CallHeader {
 /// The message of an error for two ranks whose calls do not go together.
 std::string mismatch_text(int rank, const CallHeader& call, int other_rank, const CallHeader& other_call);
 
-/// What a slot's bytes are for: the same for all ranks, or one part a rank, of `bytes` each, at bytes * rank.
+/// What a slot's bytes are for: the same for all other ranks, or one part a rank, of `bytes` each, at bytes * rank.
 enum class Pattern { share, scatter };
 
 /// A group as the transport sees it. One thread at a time. All waits throw as Communicator says.
@@ -54,14 +54,15 @@ class Exchange {
   /// What a slot holds. A multiple of 64, and the same on all ranks.
   virtual int64_t slot_bytes() const = 0;
 
-  /// A step: fill slot(), publish, look at peers, finish.
+  /// A step: fill slot(), publish, look at peers, finish. Nobody looks at its own slot, which is the others' once it is
+  /// published: its cache lines are on their way to them.
   ///
   /// slot() is aligned for any element, and for this step only; what was laid into it is there for all until the step after the
   /// next begins.
   /// Throws if the world is over.
   virtual std::byte* slot() = 0;
   virtual void publish(const CallHeader& call, Pattern pattern, int64_t bytes) = 0;
-  /// What `peer` (which may be this rank) gave to this rank in this step: waits for it. Valid until the next publish.
+  /// What another rank gave to this one in this step: waits for it. Valid until the next publish.
   virtual const std::byte* peer(int peer) = 0;
   /// Waits for all whom nobody looked at: so a step is a barrier, and no rank is ever two steps ahead.
   virtual void finish() = 0;

@@ -33,7 +33,7 @@ MessageExchange::MessageExchange(std::shared_ptr<Hub> hub, std::shared_ptr<Messa
       channel_(std::move(channel)),
       step_tag_(channel_->tag(group, MessageChannel::Kind::step)),
       mail_tag_(channel_->tag(group, MessageChannel::Kind::mail)),
-      slots_{Bytes(slot_capacity), Bytes(slot_capacity)},
+      slot_(slot_capacity),
       steps_(size()),
       mail_(size()) {}
 
@@ -48,8 +48,6 @@ void MessageExchange::publish(const CallHeader& call, Pattern pattern, int64_t b
   hub_->check();
   hub_->delay();
   call_ = call;
-  pattern_ = pattern;
-  part_bytes_ = bytes;
   for (int to = 0; to < size(); ++to) {
     steps_[to].complete = false;
     const int64_t begin = pattern == Pattern::scatter ? bytes * to : 0;
@@ -82,7 +80,6 @@ void MessageExchange::wait_for(int from, int tag, MessageChannel::Incoming& inco
 }
 
 const std::byte* MessageExchange::peer(int peer) {
-  if (peer == rank_) return slot() + (pattern_ == Pattern::scatter ? part_bytes_ * rank_ : 0);
   auto& incoming = steps_[peer];
   if (!incoming.complete) {
     wait_for(peer, step_tag_, incoming, call_, false);
@@ -96,8 +93,8 @@ const std::byte* MessageExchange::peer(int peer) {
 }
 
 void MessageExchange::finish() {
-  for (int other = 0; other < size(); ++other) peer(other);
-  ++step_;
+  for (int other = 0; other < size(); ++other)
+    if (other != rank_) peer(other);
 }
 
 void MessageExchange::post(int to, const CallHeader& call, std::span<const std::byte> bytes) {

@@ -16,7 +16,7 @@ class MessageExchange final : public Exchange {
   int64_t slot_bytes() const override;
   std::byte* slot() override {
     hub_->check();
-    return slots_[step_ & 1].data();
+    return slot_.data();
   }
   void publish(const CallHeader& call, Pattern pattern, int64_t bytes) override;
   const std::byte* peer(int peer) override;
@@ -33,11 +33,8 @@ class MessageExchange final : public Exchange {
   std::shared_ptr<Hub> hub_;
   std::shared_ptr<MessageChannel> channel_;
   const int step_tag_, mail_tag_;
-  uint64_t step_ = 0;
-  Pattern pattern_ = Pattern::share;
-  int64_t part_bytes_ = 0;
   CallHeader call_;
-  Bytes slots_[2];
+  Bytes slot_;
   std::vector<MessageChannel::Incoming> steps_, mail_;  ///< by rank of the group
 };
 

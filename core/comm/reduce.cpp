@@ -42,8 +42,14 @@ T smaller(T a, T b) {
   return b < a || b != b ? b : a;
 }
 
-// 1024 elements at a time in a buffer of the first-level cache: typed loops see only aligned memory that overlaps
-// nothing, and `out` may lie anywhere.
+template <class T>
+auto load(const std::byte* from, int64_t i) {
+  T x;
+  std::memcpy(&x, from + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return widened(x);
+}
+
+// 1024 elements at a time in a buffer of the first-level cache, which overlaps nothing.
 template <class T, class Combine>
 void reduce_blocks(std::span<const std::byte* const> sources, int64_t count, std::byte* out, Combine combine) {
   constexpr int64_t block = 1024;
@@ -51,24 +57,22 @@ void reduce_blocks(std::span<const std::byte* const> sources, int64_t count, std
   alignas(64) Wide sums[block];
   alignas(64) T rounded[block];
   for (int64_t begin = 0; begin < count; begin += block) {
-    const int64_t n = std::min(block, count - begin);
-    auto at = [&](size_t k) { return reinterpret_cast<const T*>(sources[k]) + begin; };
-    const T* first = at(0);
+    const int64_t n = std::min(block, count - begin), offset = begin * static_cast<int64_t>(sizeof(T));
     if (sources.size() == 1) {
-      std::memcpy(out + begin * sizeof(T), first, n * sizeof(T));
+      std::memmove(out + offset, sources[0] + offset, n * sizeof(T));
       continue;
     }
-    const T* second = at(1);
-    for (int64_t i = 0; i < n; ++i) sums[i] = combine(widened(first[i]), widened(second[i]));
+    const std::byte *first = sources[0] + offset, *second = sources[1] + offset;
+    for (int64_t i = 0; i < n; ++i) sums[i] = combine(load<T>(first, i), load<T>(second, i));
     for (size_t k = 2; k < sources.size(); ++k) {
-      const T* next = at(k);
-      for (int64_t i = 0; i < n; ++i) sums[i] = combine(sums[i], widened(next[i]));
+      const std::byte* next = sources[k] + offset;
+      for (int64_t i = 0; i < n; ++i) sums[i] = combine(sums[i], load<T>(next, i));
     }
     if constexpr (std::is_same_v<T, Wide>) {
-      std::memcpy(out + begin * sizeof(T), sums, n * sizeof(T));
+      std::memcpy(out + offset, sums, n * sizeof(T));
     } else {
       for (int64_t i = 0; i < n; ++i) rounded[i] = narrowed<T>(sums[i]);
-      std::memcpy(out + begin * sizeof(T), rounded, n * sizeof(T));
+      std::memcpy(out + offset, rounded, n * sizeof(T));
     }
   }
 }

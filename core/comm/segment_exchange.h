@@ -11,7 +11,7 @@ namespace plait {
 ///
 /// Each rank has a line (which step it is in, and what it says about it), two slots that it uses in turn, a box for the
 /// messages of each other rank, and a heap that its messages lie in until they are received. Only the owner writes
-/// lines, slots, boxes and heap, but for the mark that a message was received.
+/// lines, boxes and heap, but for the mark that a message was received. Slots change hands: see slot_of.
 class SegmentExchange final : public Exchange {
  public:
   static int64_t bytes(int size, int64_t in_flight_bytes);

@@ -8,6 +8,7 @@
 #include "core/passes/compile.h"
 #include "core/passes/evaluate.h"
 #include "core/passes/shard_annotations.h"
+#include "core/passes/shard_sums.h"
 
 namespace plait {
 namespace {
@@ -25,6 +26,7 @@ struct Choice {
   double bytes = 0;     ///< moved for its operands, and to pay what its results owe
   int owed = 0;         ///< axes that its results owe: what is paid before, others may read too
   int cut = 0;          ///< axes that share its work
+  bool early = false;   ///< an operand's sum is paid that might have passed
   bool better_than(const Choice& other) const {
     return std::tuple(bytes, owed, -cut) < std::tuple(other.bytes, other.owed, -other.cut);
   }
@@ -33,14 +35,17 @@ struct Choice {
 class Sharder {
  public:
   Sharder(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds,
-          const NodeRules& rules, std::span<const AxisId> sequence)
+          const NodeRules& rules, std::span<const AxisId> sequence, bool early)
       : graph_(graph),
         ops_(ops),
         mesh_(mesh),
         rank_(rank),
         seeds_(seeds),
         rules_(rules),
-        sequence_(sequence.begin(), sequence.end()) {
+        sequence_(sequence.begin(), sequence.end()),
+        early_(early),
+        producer_(producers(graph)),
+        sums_(graph) {
     local_.name = graph.name;
     local_.symbols = graph.symbols;
     for (SymbolId id = 0; id < graph.symbols.size(); ++id)
@@ -55,11 +60,10 @@ class Sharder {
       local_.inputs.push_back(made);
       places_[id].push_back({Sharding::replicated(rank_of(id)), made});
     }
-    find_sums();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (within_sum_[i]) continue;
+      if (sums_.is_within(i)) continue;
       now_ = static_cast<int32_t>(i);
-      if (is_sum(i)) place_sum(i);
+      if (sums_.is_sum(i)) place_sum(i);
       else place_node(graph_.nodes[i]);
     }
     now_ = -1;
@@ -167,14 +171,25 @@ class Sharder {
     });
   }
 
-  std::optional<Choice> price(const Node& node, const NodeRule& rule, FactorAxes axes) const {
-    std::optional<Placement> placement = place(rule, axes, mesh_);
+  /// A sum that might pass is paid before the node where that alone moves fewer bytes: an operand that was paid for others
+  /// is at hand then, and need not be paid in part to owe the same as another.
+  std::optional<Choice> price(const Node& node, const NodeRule& rule, const FactorAxes& axes) const {
+    const std::optional<Placement> placement = place(rule, axes, mesh_);
     if (!placement) return std::nullopt;
-    Choice out{std::move(axes), std::move(*placement), 0, 0, 0};
-    for (const auto& [factor, list] : out.axes) out.cut += static_cast<int>(list.size());
     std::vector<std::vector<Pending>> owed;
     for (ValueId id : node.inputs) owed.push_back(id == no_value ? std::vector<Pending>{} : owed_by(id));
-    const std::vector<AxisList> passes = passing(rule.rule, owed, out.axes);
+    const std::vector<AxisList> passes = passing(rule.rule, owed, axes);
+    Choice late = price(node, axes, *placement, passes);
+    if (!early_) return late;
+    Choice early = price(node, axes, *placement, std::vector<AxisList>(passes.size()));
+    early.early = true;
+    return early.bytes < late.bytes ? std::move(early) : std::move(late);
+  }
+
+  Choice price(const Node& node, const FactorAxes& axes, const Placement& placement,
+               const std::vector<AxisList>& passes) const {
+    Choice out{axes, placement};
+    for (const auto& [factor, list] : axes) out.cut += static_cast<int>(list.size());
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       for (AxisId axis : passes[k]) out.placement.operands[k].pending.push_back({axis, PendingKind::sum});
       out.bytes += cost(node.inputs[k], out.placement.operands[k]);
@@ -206,7 +221,7 @@ class Sharder {
         if (const std::string& factor = options[axis][pick[axis]]; !factor.empty())
           axes[factor].push_back(static_cast<AxisId>(axis));
       for (auto& [factor, list] : axes) list = ordered(node, std::move(list));
-      std::optional<Choice> one = price(node, rule, std::move(axes));
+      std::optional<Choice> one = price(node, rule, axes);
       if (one) {
         all.push_back({one->axes, one->bytes, one->owed});
         if (!best || one->better_than(*best)) best = std::move(one), chosen = all.size() - 1;
@@ -218,6 +233,7 @@ class Sharder {
       }
     }
     PLAIT_ASSERT(best);
+    plan_.paid_early |= best->early;
     if (all.size() > 1) {
       all[chosen].chosen = true;
       plan_.choices.push_back({now_, std::move(all)});
@@ -226,42 +242,6 @@ class Sharder {
   }
 
   // ---- sums of more than two ----
-
-  /// An Add whose only reader is another Add of the same sizes belongs to that one's sum.
-  void find_sums() {
-    producer_ = producers(graph_);
-    within_sum_.assign(graph_.nodes.size(), false);
-    std::vector<int> uses(static_cast<size_t>(graph_.value_count()));
-    for (const Node& node : graph_.nodes)
-      for (ValueId id : node.inputs)
-        if (id != no_value) ++uses[static_cast<size_t>(id)];
-    for (ValueId id : graph_.outputs) uses[static_cast<size_t>(id)] += 2;
-    for (const Node& node : graph_.nodes) {
-      if (node.op != "Add") continue;
-      for (ValueId id : node.inputs) {
-        const int32_t maker = producer_[static_cast<size_t>(id)];
-        if (maker >= 0 && graph_.nodes[static_cast<size_t>(maker)].op == "Add" &&
-            uses[static_cast<size_t>(id)] == 1 && graph_.value(id).type.dims &&
-            graph_.value(id).type.dims == graph_.value(node.outputs[0]).type.dims)
-          within_sum_[static_cast<size_t>(maker)] = true;
-      }
-    }
-  }
-  /// The Add that is a summand of a sum; -1 where a summand is something else.
-  int32_t inner_sum(ValueId id) const {
-    const int32_t maker = producer_[static_cast<size_t>(id)];
-    return maker >= 0 && within_sum_[static_cast<size_t>(maker)] ? maker : -1;
-  }
-  bool is_sum(size_t index) const {
-    const Node& node = graph_.nodes[index];
-    return node.op == "Add" && (inner_sum(node.inputs[0]) >= 0 || inner_sum(node.inputs[1]) >= 0);
-  }
-
-  void summands(const Node& node, std::vector<ValueId>& out) const {
-    for (ValueId id : node.inputs)
-      if (const int32_t inner = inner_sum(id); inner >= 0) summands(graph_.nodes[static_cast<size_t>(inner)], out);
-      else out.push_back(id);
-  }
 
   std::vector<Pending> owed_by(ValueId id) const {
     return is_free(id) || graph_.value(id).constant ? std::vector<Pending>{}
@@ -272,8 +252,7 @@ class Sharder {
   /// Where no two do, the sum is made in the graph's own order.
   void place_sum(size_t index) {
     const Node root = graph_.nodes[index];
-    std::vector<ValueId> all;
-    summands(root, all);
+    std::vector<ValueId> all = sums_.summands(index);
     std::vector<Pending> debt;
     for (ValueId id : all)
       if (std::vector<Pending> owed = owed_by(id);
@@ -293,7 +272,7 @@ class Sharder {
   }
   void place_in_order(const Node& node) {
     for (ValueId id : node.inputs)
-      if (const int32_t inner = inner_sum(id); inner >= 0)
+      if (const int32_t inner = sums_.inner(id); inner >= 0)
         place_in_order(Node(graph_.nodes[static_cast<size_t>(inner)]));
     place_node(node);
   }
@@ -473,22 +452,33 @@ class Sharder {
   const ShardSeeds& seeds_;
   const NodeRules& rules_;
   const AxisList sequence_;
+  const bool early_;  ///< sums may be paid though they might pass
   Graph local_;
   ShardPlan plan_;
   std::map<ValueId, std::vector<Place>> places_;  ///< as it was made, then where it was moved
   std::map<ValueId, const Node*> states_;         ///< those that nobody has used yet
   std::vector<int64_t> typical_;
-  std::vector<int32_t> producer_;
-  std::vector<bool> within_sum_;  ///< by node: it is made together with the Add that reads it
-  int32_t now_ = -1;              ///< the node that is placed
+  const std::vector<int32_t> producer_;
+  const Sums sums_;
+  int32_t now_ = -1;  ///< the node that is placed
 };
 
 }  // namespace
 
 ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds,
                 const NodeRules* rules, std::span<const AxisId> sequence) {
-  if (rules) return Sharder(graph, ops, mesh, rank, seeds, *rules, sequence).run();
-  return Sharder(graph, ops, mesh, rank, seeds, rules_of(graph, ops), sequence).run();
+  const NodeRules own = rules ? NodeRules() : rules_of(graph, ops);
+  auto run = [&](Graph& made, bool early) {
+    return Sharder(made, ops, mesh, rank, seeds, rules ? *rules : own, sequence, early).run();
+  };
+  // What is cheapest for one node may be dearer for those behind it: then every sum waits for as long as it can.
+  Graph late_graph = graph;
+  ShardPlan plan = run(graph, true);
+  if (!plan.paid_early) return plan;
+  ShardPlan late = run(late_graph, false);
+  if (late.bytes() >= plan.bytes()) return plan;
+  graph = std::move(late_graph);
+  return late;
 }
 
 void set_typical_step(Graph& graph) {

@@ -76,6 +76,7 @@ struct ShardPlan {
   std::map<std::string, Sharding, std::less<>> states;  ///< by key of the Store
   std::vector<PlannedChoice> choices;
   std::vector<std::string> unruled;  ///< nodes whose op has no rule: they get whole operands
+  bool paid_early = false;           ///< a sum was paid where it might have passed, for that was cheaper
   double bytes() const {
     double out = 0;
     for (const PlannedCollective& one : collectives) out += one.bytes;
