@@ -193,5 +193,47 @@ TEST(CpuTraining, GradientsOfSoftmaxEqualTheReference) {
   }
 }
 
+Tensor indices(DType dtype, const Shape& shape, int64_t low, int64_t high) {
+  return random_tensor(dtype, shape, 9, static_cast<double>(low), static_cast<double>(high));
+}
+Tensor sizes_of(const Shape& shape) {
+  std::vector<double> sizes;
+  for (int i = 0; i < shape.rank(); ++i) sizes.push_back(static_cast<double>(shape[i]));
+  return tensor(DType::i64, {shape.rank()}, sizes);
+}
+
+TEST(CpuTraining, RowsAreAddedUpAsInTheReference) {
+  for (DType dtype : {DType::i32, DType::i64})
+    for (int64_t h : {1, 7, 16, 33, 640})
+      for (int64_t n : {0, 1, 50, 300}) {
+        SCOPED_TRACE(cat("h ", h, " n ", n));
+        const Tensor dy = shifted(random_tensor(DType::f32, {2, n, h}, 1), 4);
+        const double atol = 2e-7 * static_cast<double>(n + 1);  // all may meet in a row
+        const Shape table{40, h}, held{2, 9, h};
+        expect_reference("plait.EmbeddingBack", {}, {dy, indices(dtype, {2, n}, 0, 40), sizes_of(table)},
+                         {{DType::f32, table}}, 1e-6, atol, 2);
+        expect_reference("plait.EmbeddingBack", attributes({{"offset", int64_t{40}}, {"whole", int64_t{160}}}),
+                         {dy, indices(dtype, {2, n}, 0, 160), sizes_of(table)}, {{DType::f32, table}}, 1e-6, atol, 2);
+        expect_reference("plait.RowsBack", {}, {dy, indices(dtype, {2, n}, 0, 9), sizes_of(held)},
+                         {{DType::f32, held}}, 1e-6, atol, 2);
+        expect_reference("plait.GatherBack", attributes({{"axis", int64_t{1}}}),
+                         {dy, indices(dtype, {n}, -9, 9), sizes_of(held)}, {{DType::f32, held}}, 1e-6, atol, 2);
+        const Shape last{2, h, 5};
+        expect_reference(
+            "plait.GatherBack", attributes({{"axis", int64_t{-1}}, {"offset", int64_t{5}}, {"whole", int64_t{15}}}),
+            {random_tensor(DType::f32, {2, h, n, 3}, 2), indices(dtype, {n, 3}, -15, 15), sizes_of(last)},
+            {{DType::f32, last}}, 1e-6, 3 * atol, 2);
+      }
+  for (const std::string& isa : isas()) {
+    if (isa != "avx2" && isa != "avx512") continue;
+    KernelStatus status;
+    run_op(kernels(), "plait.EmbeddingBack", {},
+           {Tensor(DType::f32, {2, 4}), tensor(DType::i64, {2}, {1, 3}), sizes_of({3, 4})}, {{DType::f32, {3, 4}}}, 1,
+           &status, isa);
+    EXPECT_EQ(status.code, KernelCode::index_out_of_range);
+    EXPECT_EQ(status.value, 3);
+  }
+}
+
 }  // namespace
 }  // namespace plait::test
