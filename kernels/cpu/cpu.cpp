@@ -29,6 +29,9 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_matmul(table, isa);
     add_cross_entropy(table, isa);
     add_packed_attention(table, isa);
+    add_optimizers(table, isa);
+    add_normalize_back(table, isa);
+    add_scatter_back(table, isa);
     add_transpose(table, isa);
     add_recurrent(table, isa);
   }

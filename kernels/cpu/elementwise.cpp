@@ -150,6 +150,7 @@ void add_for(KernelTable& table) {
   add_unary<isa, Unary::sqrt>(table, "Sqrt");
   add_unary<isa, Unary::neg>(table, "Neg");
   add_binary<isa, Binary::add>(table, "Add");
+  add_binary<isa, Binary::add>(table, "plait.Accumulate");
   add_binary<isa, Binary::sub>(table, "Sub");
   add_binary<isa, Binary::mul>(table, "Mul");
   add_binary<isa, Binary::div>(table, "Div");

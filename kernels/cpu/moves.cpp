@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/blocked_tile.h"
 #include "kernels/cpu/elementwise_loops.h"
+#include "kernels/cpu/indices.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/share.h"
 
@@ -10,19 +11,6 @@ namespace plait::cpu {
 namespace {
 
 bool is_storage(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
-bool is_index(DType dtype) { return dtype == DType::i32 || dtype == DType::i64; }
-
-/// Index i of an i32 or i64 tensor.
-int64_t read_index(const TensorView& tensor, int64_t i) {
-  if (tensor.dtype == DType::i32) {
-    int32_t out;
-    memcpy(&out, tensor.data + i * 4, sizeof out);
-    return out;
-  }
-  int64_t out;
-  memcpy(&out, tensor.data + i * 8, sizeof out);
-  return out;
-}
 
 /// The first index outside [0, limit) as a status of operand 1.
 KernelStatus check_indices(const TensorView& indices, int64_t limit) {

@@ -109,5 +109,131 @@ TEST(CpuTraining, PackedAttentionAndItsGradientEqualTheReference) {
   }
 }
 
+TEST(CpuTraining, StepsOfOptimizersEqualTheReference) {
+  for (int64_t n : {0, 1, 15, 16, 17, 1000, 70001}) {
+    SCOPED_TRACE(n);
+    const std::vector<OutputType> arrays(4, {DType::f32, {n}});
+    const Tensor w = shifted(random_tensor(DType::f32, {n}, 1), 4), first = random_tensor(DType::f32, {n}, 2),
+                 second = shifted(random_tensor(DType::f32, {n}, 3, 0, 1), 12),
+                 gradient = random_tensor(DType::f32, {n}, 4);
+    auto number = [](double value) { return tensor(DType::f32, {}, {value}); };
+    expect_reference("plait.Accumulate", {}, {w, gradient}, {{DType::f32, {n}}}, 1e-7, 0, 2);
+    for (double decay : {0.0, 0.1}) {
+      expect_reference("plait.AdamW", attributes({{"beta2", 0.95}, {"epsilon", 1e-6}, {"decay", decay}}),
+                       {w, first, second, gradient, number(0.3), number(1e-3), number(0.2), number(0.01)}, arrays,
+                       4e-7, 2e-7, 2);
+      expect_reference("plait.SGD", attributes({{"momentum", 0.9}, {"decay", decay}}),
+                       {w, first, gradient, number(0.3), number(1e-2)}, {arrays.begin(), arrays.end() - 1}, 4e-7,
+                       2e-7, 2);
+    }
+  }
+}
+
+TEST(CpuTraining, GradientsOfNormsEqualTheReference) {
+  for (int64_t n : {1, 7, 16, 33, 130, 640})
+    for (int64_t rows : {0, 1, 3, 40, 700})
+      for (int64_t scales : {int64_t{1}, n}) {
+        SCOPED_TRACE(cat("n ", n, " rows ", rows, " scales ", scales));
+        const Tensor x = shifted(random_tensor(DType::f32, {rows, n}, 1, -3, 4), 4),
+                     scale = random_tensor(DType::f32, {scales}, 2), dy = random_tensor(DType::f32, {rows, n}, 3);
+        const OutputType dx{DType::f32, {rows, n}}, sums{DType::f32, {scales}};
+        // Sums of `rows` terms (of all elements, for one scale) of up to 4, in parts.
+        const double sum_error = 1e-6 * std::sqrt(static_cast<double>(rows * n / scales + 16));
+        const Attributes epsilon = attributes({{"epsilon", 1e-3}});
+        expect_reference("plait.RMSNormBack", epsilon, {x, scale, dy}, {dx, sums}, 1e-5, sum_error, 2);
+        expect_reference("plait.LayerNormBack", epsilon, {x, scale, dy}, {dx, sums, sums}, 2e-5, 2 * sum_error, 2);
+        expect_reference("plait.LayerNormBack", epsilon, {x, scale, dy}, {dx, sums}, 2e-5, 2 * sum_error, 2);
+      }
+}
+
+TEST(CpuTraining, GradientsOfNormsHaveTheSameBitsWithAnyThreads) {
+  for (const std::string& isa : isas()) {
+    if (isa != "avx2" && isa != "avx512") continue;
+    const Tensor x = random_tensor(DType::f32, {900, 77}, 1), scale = random_tensor(DType::f32, {77}, 2),
+                 dy = random_tensor(DType::f32, {900, 77}, 3);
+    const OutputType row{DType::f32, {77}};
+    auto run = [&](int threads) {
+      return run_op(kernels(), "plait.LayerNormBack", {}, {x, scale, dy}, {{DType::f32, x.shape()}, row, row},
+                    threads, nullptr, isa);
+    };
+    const std::vector<Tensor> alone = run(1), shared = run(3);
+    for (size_t k = 0; k < alone.size(); ++k) expect_equal_bits(shared[k], alone[k]);
+  }
+}
+
+TEST(CpuTraining, DerivativesEqualTheReference) {
+  auto of = [](const char* function, const char* approximate = "none") {
+    return attributes({{"function", std::string(function)}, {"approximate", std::string(approximate)}});
+  };
+  for (const Attributes& function : {of("Relu"), of("Tanh"), of("Sigmoid"), of("Softplus"), of("Erf"), of("Swish"),
+                                     of("Gelu"), of("Gelu", "tanh")}) {
+    SCOPED_TRACE(function.string("function", ""));
+    for (int64_t n : {1, 15, 17, 20000})
+      for (double high : {1.0, 30.0})
+        // The sum of two terms of opposite sign is off by their roundings.
+        expect_reference(
+            "plait.UnaryBack", function,
+            {shifted(random_tensor(DType::f32, {n}, 1, -high, high), 4), random_tensor(DType::f32, {n}, 2)},
+            {{DType::f32, {n}}}, 2e-6, 3e-7, 2);
+    // At infinity the reference multiplies it by 0 where f' has a factor x.
+    const bool product = function.string("function", "") == "Swish" || function.string("function", "") == "Gelu";
+    const double most = product ? 1e30 : INFINITY;
+    const Tensor edges = tensor(DType::f32, {6}, {most, -most, NAN, 0, -0.0, 1e-40});
+    expect_reference("plait.UnaryBack", function, {edges, random_tensor(DType::f32, {6}, 3)}, {{DType::f32, {6}}},
+                     2e-6, 3e-7);
+  }
+}
+
+TEST(CpuTraining, GradientsOfSoftmaxEqualTheReference) {
+  for (int64_t n : {1, 7, 16, 33, 640}) {
+    SCOPED_TRACE(n);
+    const Tensor y = shifted(random_tensor(DType::f32, {300, n}, 1, 0, 1), 4);
+    expect_reference("plait.SoftmaxBack", {}, {y, random_tensor(DType::f32, {300, n}, 2)}, {{DType::f32, {300, n}}},
+                     1e-5, 1e-5, 2);
+  }
+}
+
+Tensor indices(DType dtype, const Shape& shape, int64_t low, int64_t high) {
+  return random_tensor(dtype, shape, 9, static_cast<double>(low), static_cast<double>(high));
+}
+Tensor sizes_of(const Shape& shape) {
+  std::vector<double> sizes;
+  for (int i = 0; i < shape.rank(); ++i) sizes.push_back(static_cast<double>(shape[i]));
+  return tensor(DType::i64, {shape.rank()}, sizes);
+}
+
+TEST(CpuTraining, RowsAreAddedUpAsInTheReference) {
+  for (DType dtype : {DType::i32, DType::i64})
+    for (int64_t h : {1, 7, 16, 33, 640})
+      for (int64_t n : {0, 1, 50, 300}) {
+        SCOPED_TRACE(cat("h ", h, " n ", n));
+        const Tensor dy = shifted(random_tensor(DType::f32, {2, n, h}, 1), 4);
+        const double atol = 2e-7 * static_cast<double>(n + 1);  // all may meet in a row
+        const Shape table{40, h}, held{2, 9, h};
+        expect_reference("plait.EmbeddingBack", {}, {dy, indices(dtype, {2, n}, 0, 40), sizes_of(table)},
+                         {{DType::f32, table}}, 1e-6, atol, 2);
+        expect_reference("plait.EmbeddingBack", attributes({{"offset", int64_t{40}}, {"whole", int64_t{160}}}),
+                         {dy, indices(dtype, {2, n}, 0, 160), sizes_of(table)}, {{DType::f32, table}}, 1e-6, atol, 2);
+        expect_reference("plait.RowsBack", {}, {dy, indices(dtype, {2, n}, 0, 9), sizes_of(held)},
+                         {{DType::f32, held}}, 1e-6, atol, 2);
+        expect_reference("plait.GatherBack", attributes({{"axis", int64_t{1}}}),
+                         {dy, indices(dtype, {n}, -9, 9), sizes_of(held)}, {{DType::f32, held}}, 1e-6, atol, 2);
+        const Shape last{2, h, 5};
+        expect_reference(
+            "plait.GatherBack", attributes({{"axis", int64_t{-1}}, {"offset", int64_t{5}}, {"whole", int64_t{15}}}),
+            {random_tensor(DType::f32, {2, h, n, 3}, 2), indices(dtype, {n, 3}, -15, 15), sizes_of(last)},
+            {{DType::f32, last}}, 1e-6, 3 * atol, 2);
+      }
+  for (const std::string& isa : isas()) {
+    if (isa != "avx2" && isa != "avx512") continue;
+    KernelStatus status;
+    run_op(kernels(), "plait.EmbeddingBack", {},
+           {Tensor(DType::f32, {2, 4}), tensor(DType::i64, {2}, {1, 3}), sizes_of({3, 4})}, {{DType::f32, {3, 4}}}, 1,
+           &status, isa);
+    EXPECT_EQ(status.code, KernelCode::index_out_of_range);
+    EXPECT_EQ(status.value, 3);
+  }
+}
+
 }  // namespace
 }  // namespace plait::test
