@@ -4,6 +4,7 @@
 // A weight of the canonical graph is often not what the file holds but its transpose, a slice of a fused matrix, or
 // another dtype of it. Keeping source and steps apart means that nothing is copied while compiling, that each rank
 // makes only its own part while it loads, and that a trained weight finds its way back into the user's file.
+#include <map>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,14 @@ void check_steps(const Constant& constant);
 /// The bytes: the source itself when there are no steps (or reshapes alone), else fresh memory. Work is shared out
 /// over `pool` when one is given. Throws Error(unsupported) for a cast that has no meaning.
 Tensor materialize(const Constant& constant, ThreadPool* pool = nullptr);
+
+/// The way back: puts `value`, of the constant's dtype and shape, where it comes from. `tensors` are those of the file by name,
+/// in memory that may be written; those that it lacks are added as copies of the constant's sources. What the steps leave
+/// out stays, so that constants of one tensor are written one after the other. Behind it the steps lead from the tensors to
+/// `value` again, as far as the file's dtype holds it. Throws Error(unsupported) for what is not of the file, and for bytes
+/// that are read as another type.
+void write_back(const Constant& constant, const Tensor& value, std::map<std::string, Tensor>& tensors,
+                ThreadPool* pool = nullptr);
 
 /// "transpose 1 0; cast bf16", for messages and the text form.
 std::string text(const std::vector<RecipeStep>& steps);

@@ -1,6 +1,7 @@
 // Pass adapt: low-rank adapters beside Linears (LoRA, Hu et al. 2022): y = x w^T + alpha / rank (x a^T) b^T.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <random>
 #include <set>
 
@@ -44,7 +45,6 @@ class Adapting {
   void run() {
     const int32_t head = find_head(graph_).node;
     std::set<std::string> unused(lora_.targets.begin(), lora_.targets.end());
-    std::vector<ValueId> adapted;
     for (size_t i = 0; i < old_; ++i) {
       const Node node = graph_.nodes[i];
       if (node.op != "plait.Linear") continue;
@@ -56,7 +56,11 @@ class Adapting {
           asked = true;
           unused.erase(pattern);
         }
-      if (asked) add(node, module_of(names, i));
+      if (!asked) continue;
+      const std::string module = module_of(names, i);
+      // A packed weight is read by several Linears, each of a part.
+      const int64_t part = parts_[module]++;
+      add(node, part ? cat(module, ".part", part) : module);
     }
     if (!unused.empty())
       throw Error(
@@ -107,6 +111,7 @@ class Adapting {
   GraphBuilder builder_;
   const size_t old_;
   std::mt19937_64 random_;
+  std::map<std::string, int64_t> parts_;
 };
 
 }  // namespace

@@ -1,0 +1,309 @@
+#include "core/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+
+#include "core/base/crc32c.h"
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/train/file_writer.h"
+#include "core/train/loss_curve.h"
+
+namespace plait {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Samples that are evaluated at once: enough to fill rows.
+constexpr int64_t evaluation_batch = 64;
+
+void require(bool holds, std::string_view what) {
+  if (!holds) throw Error(Code::invalid_argument, cat("training: ", what));
+}
+
+void check_lengths(const Dataset& data, int64_t row_tokens) {
+  for (int64_t i = 0; i < data.size(); ++i)
+    if (data[i].inputs() > row_tokens)
+      throw Error(Code::invalid_argument,
+                  cat(data.where(i), " has ", data[i].inputs(), " tokens, a row has place for ", row_tokens),
+                  "read the data with a smaller seq, or plan larger rows");
+}
+
+TrainerOptions checked_options(TrainerOptions options, const Dataset& data) {
+  require(options.batch >= 1, "a step takes at least one sample");
+  require(options.steps >= 0, "the number of steps is negative");
+  require(options.steps || (options.epochs > 0 && std::isfinite(options.epochs)),
+          "the number of epochs is not above 0");
+  require(options.clip >= 0, "the norm to clip at is negative");
+  require(options.rate.peak > 0 && std::isfinite(options.rate.peak), "the learning rate is not above 0");
+  require(options.rate.warmup >= 0 && options.rate.floor >= 0 && options.rate.floor <= 1,
+          "warm-up or the rate's floor is out of range");
+  require(options.evaluate_every >= 0 && options.patience >= 0 && options.save_every >= 0,
+          "a number of steps or evaluations is negative");
+  require(options.keep >= 1, "at least one checkpoint is kept");
+  check_lengths(data, options.training.row_tokens);
+  const double samples = options.epochs * static_cast<double>(data.size());
+  options.rate.steps =
+      options.steps ? options.steps : static_cast<int64_t>(std::ceil(samples / static_cast<double>(options.batch)));
+  return options;
+}
+
+/// Of the file's tensors: their names, types, and how their bytes begin.
+std::string fingerprint(const Graph& graph) {
+  constexpr int64_t most = 4096;
+  uint32_t sum = 0;
+  for (ValueId id = 0; id < graph.value_count(); ++id) {
+    const auto& constant = graph.value(id).constant;
+    if (!constant || constant->initializer.empty()) continue;
+    const Tensor& tensor = constant->source;
+    const std::string type = cat(constant->initializer, dtype_name(tensor.dtype()), tensor.shape().text());
+    sum = crc32c(std::as_bytes(std::span(type)), sum);
+    sum = crc32c({tensor.data(), static_cast<size_t>(std::min(tensor.bytes(), most))}, sum);
+  }
+  return cat("weights ", static_cast<uint64_t>(sum));
+}
+
+/// What has to be the same for a run to go on as it would have.
+std::map<std::string, std::string> lasting(const TrainerOptions& options) {
+  const OptimizerOptions& optimizer = options.training.optimizer;
+  const LoraOptions& lora = options.training.lora;
+  const LearningRate& rate = options.rate;
+  std::map<std::string, std::string> out{
+      {"batch", cat(options.batch)},
+      {"clip", cat(options.clip)},
+      {"seed", cat(options.seed)},
+      {"tokens of a row", cat(options.training.row_tokens)},
+      {"learning rate", cat(rate.peak)},
+      {"warm-up", cat(rate.warmup)},
+      {"schedule", cat(schedule_name(rate.schedule))},
+      {"weight decay", cat(optimizer.weight_decay)},
+      {"LoRA rank", cat(lora.rank)},
+  };
+  if (rate.schedule != Schedule::constant) {
+    out["rate's floor"] = cat(rate.floor);
+    out["steps"] = cat(rate.steps);
+  }
+  if (lora.rank) {
+    out["LoRA alpha"] = cat(lora.alpha);
+    out["LoRA targets"] = join(lora.targets, ",");
+  } else {
+    out["trained weights"] = join(options.training.trained, ",");
+  }
+  if (optimizer.kind == OptimizerKind::adamw)
+    out["optimizer"] = cat("adamw ", optimizer.beta1, " ", optimizer.beta2, " ", optimizer.epsilon);
+  else out["optimizer"] = cat("sgd ", optimizer.momentum);
+  return out;
+}
+
+constexpr std::string_view option_mark = "option: ";
+
+void check_options(const std::map<std::string, std::string>& state, const TrainerOptions& options) {
+  for (const auto& [name, value] : lasting(options)) {
+    auto found = state.find(cat(option_mark, name));
+    const std::string before = found == state.end() ? "" : found->second;
+    if (before != value)
+      throw Error(Code::invalid_argument,
+                  cat("the run had another ", name, ": ", quote(before), ", now ", quote(value)),
+                  "resume with the options of the run, or begin a new one in another directory");
+  }
+}
+
+std::string state_of(const CheckpointInfo& info, const char* name) {
+  auto found = info.state.find(name);
+  if (found == info.state.end())
+    throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " does not say ", quote(name)));
+  return found->second;
+}
+
+Shape zeros(const Shape& shape) {
+  Shape out = shape;
+  for (int i = 0; i < out.rank(); ++i) out[i] = 0;
+  return out;
+}
+
+}  // namespace
+
+Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, Dataset data,
+                 std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress)
+    : options_(checked_options(std::move(options), data)),
+      data_(std::move(data)),
+      evaluation_(std::move(evaluation)),
+      model_(fingerprint(graph)),
+      engine_(std::move(graph), compile, options_.training, pool, progress),
+      order_(data_.size(), options_.seed, data_.digest()) {
+  if (evaluation_) check_lengths(*evaluation_, options_.training.row_tokens);
+  if (!options_.directory.empty()) open_directory();
+}
+
+void Trainer::open_directory() {
+  const std::vector<std::string> there = list_checkpoints(path("checkpoints"));
+  if (!there.empty()) {
+    if (!options_.resume)
+      throw Error(Code::invalid_argument, cat(quote(options_.directory, 4096), " holds a run already"),
+                  "resume it, or give a new run another directory");
+    resume(there.back());
+  }
+  log_ = std::make_unique<TrainingLog>(options_.directory, engine_.steps());
+  checkpoints_ =
+      std::make_unique<CheckpointWriter>(CheckpointOptions{.directory = path("checkpoints"), .keep = options_.keep});
+}
+
+void Trainer::resume(const std::string& path) {
+  const Checkpoint checkpoint = Checkpoint::open(path, model_);
+  const CheckpointInfo& info = checkpoint.info();
+  check_options(info.state, options_);
+  order_.resume(state_of(info, "order"));
+  if (!parse_double(state_of(info, "best"), best_)) best_ = std::numeric_limits<double>::infinity();
+  if (!parse_int(state_of(info, "since best"), since_best_)) since_best_ = 0;
+  for (const std::string& key : arrays()) {
+    const Tensor array = engine_.array(key);
+    checkpoint.read(key, zeros(array.shape()), array.view());
+  }
+  engine_.set_steps(info.step);
+  saved_step_ = info.step;
+}
+
+std::vector<std::string> Trainer::arrays() const {
+  std::vector<std::string> out;
+  for (const TrainedParameter& parameter : engine_.parameters()) {
+    out.push_back(parameter.key);
+    for (const std::string& moment : engine_.moments()) out.push_back(parameter.key + moment);
+  }
+  return out;
+}
+
+void Trainer::run() {
+  while (step()) {
+  }
+}
+
+std::optional<StepReport> Trainer::step() {
+  if (has_ended()) return std::nullopt;
+  const auto begin = Clock::now();
+  const std::string place = order_.state();
+  std::vector<Sample> samples;
+  for (int64_t number : order_.next(options_.batch)) samples.push_back(data_[number]);
+  const PackedStep step = pack_step(samples, options_.training.row_tokens, 1);
+  StepReport report;
+  try {
+    report.loss = accumulate(step);
+    report.gradient_norm = checked(engine_.gradient_norm(), "norm of the gradients");
+  } catch (const Error& error) {
+    engine_.clear_gradients();
+    order_.resume(place);
+    if (error.code() != Code::cancelled) throw;
+    end(Ending::cancelled);
+    return std::nullopt;
+  }
+  report.learning_rate = options_.rate.at(engine_.steps());
+  const bool clipped = options_.clip > 0 && report.gradient_norm > options_.clip;
+  engine_.update(clipped ? options_.clip / report.gradient_norm : 1, report.learning_rate);
+  report.step = engine_.steps();
+  report.tokens_per_second =
+      static_cast<double>(step.tokens) / std::chrono::duration<double>(Clock::now() - begin).count();
+  report.memory_bytes = static_cast<double>(engine_.store_bytes() + engine_.run_bytes());
+  const bool best = evaluate_due(report);
+  if (log_) log_->write(report);
+  if (checkpoints_ && (best || (options_.save_every && report.step % options_.save_every == 0)))
+    save_checkpoint(best);
+  has_ended();  // so that who takes all steps need not ask for one more
+  return report;
+}
+
+bool Trainer::has_ended() {
+  if (ending_ != Ending::none) return true;
+  if (engine_.steps() >= steps()) end(Ending::steps);
+  else if (options_.patience && since_best_ >= options_.patience) end(Ending::patience);
+  else if (cancelled_) end(Ending::cancelled);
+  return ending_ != Ending::none;
+}
+
+/// The step's mean loss.
+double Trainer::accumulate(const PackedStep& step) {
+  double loss = 0;
+  const double weight = step.targets ? 1 / static_cast<double>(step.targets) : 0;
+  for (const auto& rows : step.rows) {
+    if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
+    loss = checked(loss + engine_.accumulate(rows[0], weight), "loss");
+  }
+  return step.targets ? loss : StepReport::unknown;
+}
+
+double Trainer::checked(double number, const char* what) const {
+  if (!std::isfinite(number))
+    throw Error(Code::numeric,
+                cat("step ", engine_.steps() + 1, ": the ", what, " is ", std::isnan(number) ? "NaN" : "infinite"),
+                "the weights are as before the step, and checkpoints stay; try a lower learning rate, more steps of "
+                "warm-up, or look at the data of this step");
+  return number;
+}
+
+/// Whether the present weights are the best so far.
+bool Trainer::evaluate_due(StepReport& report) {
+  const bool due = report.step >= steps() || (options_.evaluate_every && report.step % options_.evaluate_every == 0);
+  if (!evaluation_ || !due) return false;
+  try {
+    report.evaluation_loss = evaluate(*evaluation_).loss;
+  } catch (const Error& error) {
+    if (error.code() != Code::cancelled) throw;
+    return false;  // the next step ends the run
+  }
+  const bool best = report.evaluation_loss < best_;
+  since_best_ = best ? 0 : since_best_ + 1;
+  if (best) best_ = report.evaluation_loss;
+  return best;
+}
+
+Trainer::Evaluation Trainer::evaluate(const Dataset& data) {
+  check_lengths(data, options_.training.row_tokens);
+  Evaluation out;
+  double sum = 0;
+  for (int64_t first = 0; first < data.size(); first += evaluation_batch) {
+    std::vector<Sample> samples;
+    for (int64_t i = first; i < std::min(first + evaluation_batch, data.size()); ++i) samples.push_back(data[i]);
+    const PackedStep step = pack_step(samples, options_.training.row_tokens, 1);
+    for (const auto& rows : step.rows) {
+      if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
+      sum += engine_.evaluate(rows[0]);
+    }
+    out.targets += step.targets;
+  }
+  out.loss = sum / static_cast<double>(out.targets);
+  return out;
+}
+
+void Trainer::save() {
+  require(checkpoints_ != nullptr, "there is no directory to save into");
+  save_checkpoint(false);
+  checkpoints_->wait();
+}
+
+void Trainer::save_checkpoint(bool best) {
+  CheckpointInfo info{engine_.steps(), model_, {}};
+  info.state = {{"order", order_.state()}, {"best", cat(best_)}, {"since best", cat(since_best_)}};
+  for (const auto& [name, value] : lasting(options_)) info.state[cat(option_mark, name)] = value;
+  std::vector<ArrayBlock> blocks;
+  for (const std::string& key : arrays()) {
+    const Tensor array = engine_.array(key);
+    blocks.push_back({key, array.shape(), zeros(array.shape()), array.view()});
+  }
+  checkpoints_->save(info, blocks, best);
+  saved_step_ = info.step;
+}
+
+void Trainer::end(Ending ending) {
+  if (checkpoints_) {
+    if (saved_step_ != engine_.steps()) save_checkpoint(false);
+    checkpoints_->wait();
+  }
+  if (log_) {
+    FileWriter picture(path("loss.svg"));
+    picture.write(loss_curve_svg(log_->reports()));
+    picture.finish();
+  }
+  ending_ = ending;
+}
+
+}  // namespace plait

@@ -1,0 +1,102 @@
+#pragma once
+// A run of training: which samples a step takes, how fast weights change, when to evaluate, to save and to end.
+#include <atomic>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/train/checkpoint.h"
+#include "core/train/dataset.h"
+#include "core/train/learning_rate.h"
+#include "core/train/sample_order.h"
+#include "core/train/training_engine.h"
+#include "core/train/training_log.h"
+
+namespace plait {
+
+struct TrainerOptions {
+  TrainingOptions training;
+  LearningRate rate;           ///< its number of steps is the run's
+  int64_t steps = 0;           ///< 0: as many as `epochs` need
+  double epochs = 1;           ///< how often each sample is seen
+  int64_t batch = 8;           ///< samples of a step
+  double clip = 1;             ///< longest gradient that counts in whole; 0: any
+  uint64_t seed = 0;           ///< of the samples' order
+  int64_t evaluate_every = 0;  ///< steps; 0: at the end alone
+  int64_t patience = 0;        ///< ends behind so many evaluations in a row without a new best; 0: never
+  int64_t save_every = 0;      ///< steps; 0: at the end alone
+  int64_t keep = 3;            ///< how many of the newest checkpoints stay, beside the best
+  /// Gets log.jsonl, event files, loss.svg, and the folder checkpoints. "": nothing is written.
+  std::string directory;
+  bool resume = false;  ///< goes on from the newest checkpoint of the directory, where there is one
+};
+
+/// One thread drives it; `cancel` may come from any.
+class Trainer {
+ public:
+  enum class Ending { none, steps, patience, cancelled };
+
+  /// Compiles, loads the weights, and with `resume` the checkpoint. `pool` outlives it. Throws Error: what compile_training
+  /// and reading weights throw; invalid_argument for options out of range, a sample that is longer than a row, a directory
+  /// that holds another run, and a checkpoint of another model, of other data or other options, naming which.
+  Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, Dataset data,
+          std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress = nullptr);
+
+  /// One step, with what is due behind it: evaluation, a checkpoint, a line of the log. nullopt: the run has ended (see
+  /// `ending`), and its last checkpoint is on the disk.
+  /// Throws Error(numeric), naming the step, when loss or gradients are not finite: weights and order are then as before
+  /// the step. Error(io), of checkpoints also that of the save before.
+  std::optional<StepReport> step();
+  /// Steps until it has ended.
+  void run();
+  /// The step under way ends soon, without an update; what is done is saved.
+  void cancel() { cancelled_ = true; }
+  Ending ending() const { return ending_; }
+
+  struct Evaluation {
+    double loss = 0;  ///< nats a target; its exponential is the perplexity
+    int64_t targets = 0;
+  };
+  /// Of the present weights over these samples. Throws Error(cancelled).
+  Evaluation evaluate(const Dataset& data);
+
+  /// A checkpoint of the present step, on the disk when it returns. Throws Error(invalid_argument) without a directory.
+  void save();
+
+  int64_t steps() const { return options_.rate.steps; }  ///< of the whole run
+  int64_t steps_done() const { return engine_.steps(); }
+  int64_t epoch() const { return order_.epoch(); }
+  double best_loss() const { return best_; }  ///< of all evaluations; infinite before the first
+  const TrainingEngine& engine() const { return engine_; }
+  TrainingEngine& engine() { return engine_; }
+
+ private:
+  void open_directory();
+  void resume(const std::string& path);
+  double accumulate(const PackedStep& step);
+  double checked(double number, const char* what) const;
+  bool evaluate_due(StepReport& report);
+  std::vector<std::string> arrays() const;
+  void save_checkpoint(bool best);
+  bool has_ended();
+  void end(Ending ending);
+  std::string path(const char* name) const { return options_.directory + "/" + name; }
+
+  TrainerOptions options_;
+  Dataset data_;
+  std::optional<Dataset> evaluation_;
+  const std::string model_;  ///< a fingerprint: checkpoints fit this model alone
+  TrainingEngine engine_;
+  SampleOrder order_;
+  std::unique_ptr<CheckpointWriter> checkpoints_;
+  std::unique_ptr<TrainingLog> log_;
+  double best_ = std::numeric_limits<double>::infinity();
+  int64_t since_best_ = 0;   ///< evaluations
+  int64_t saved_step_ = -1;  ///< of the newest checkpoint
+  Ending ending_ = Ending::none;
+  std::atomic<bool> cancelled_{false};
+};
+
+}  // namespace plait
