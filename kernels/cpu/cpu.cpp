@@ -32,6 +32,7 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_optimizers(table, isa);
     add_normalize_back(table, isa);
     add_scatter_back(table, isa);
+    add_reduce(table, isa);
     add_transpose(table, isa);
     add_recurrent(table, isa);
   }

@@ -25,6 +25,7 @@ void add_packed_attention(KernelTable& table, Isa isa);
 void add_optimizers(KernelTable& table, Isa isa);
 void add_normalize_back(KernelTable& table, Isa isa);
 void add_scatter_back(KernelTable& table, Isa isa);
+void add_reduce(KernelTable& table, Isa isa);
 void add_transpose(KernelTable& table, Isa isa);
 void add_recurrent(KernelTable& table, Isa isa);
 

@@ -235,5 +235,47 @@ TEST(CpuTraining, RowsAreAddedUpAsInTheReference) {
   }
 }
 
+TEST(CpuTraining, SumsEqualTheReference) {
+  struct Case {
+    Shape shape;
+    std::vector<double> axes;
+    Shape sums;
+    bool noop = false;
+  };
+  const Case cases[] = {{{}, {}, {}},
+                        {{0}, {}, {}},
+                        {{3, 0, 5}, {1}, {3, 5}},
+                        {{17}, {}, {}, false},
+                        {{17}, {}, {17}, true},
+                        {{70001}, {}, {}},
+                        {{3, 300000}, {1}, {3, 1}},
+                        {{300, 33}, {0}, {33}},
+                        {{1, 700, 130}, {0, 1}, {130}},
+                        {{300, 33}, {-1}, {300, 1}},
+                        {{3, 40, 17}, {1}, {3, 17}},
+                        {{5, 7, 3, 9}, {0, 2}, {7, 9}},
+                        {{5, 7, 3, 9}, {1, 3}, {5, 3}},
+                        {{5, 1, 3, 1}, {0, 3}, {1, 3}},
+                        {{5, 33, 1}, {0, 2}, {1, 33, 1}}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(cat(c.shape.text(), " to ", c.sums.text()));
+    const Tensor x = shifted(random_tensor(DType::f32, c.shape, 1), 4);
+    const Tensor axes = tensor(DType::i64, {static_cast<int64_t>(c.axes.size())}, c.axes);
+    for (const char* op : {"ReduceSum", "ReduceSumSquare"})
+      expect_reference(op, attributes({{"noop_with_empty_axes", int64_t{c.noop}}}), {x, axes}, {{DType::f32, c.sums}},
+                       2e-6, 1e-5, 2);
+  }
+  for (const std::string& isa : isas()) {
+    if (isa != "avx2" && isa != "avx512") continue;
+    const Tensor x = random_tensor(DType::f32, {2, 300001}, 2), axes = tensor(DType::i64, {1}, {1});
+    auto run = [&](const Tensor& part, int threads) {
+      return run_op(kernels(), "ReduceSumSquare", {}, {part, axes}, {{DType::f32, {part.shape()[0], 1}}}, threads,
+                    nullptr, isa)[0];
+    };
+    expect_equal_bits(run(x, 3), run(x, 1));
+    expect_equal_bits(rows(run(x, 3), 1, 2), run(rows(x, 1, 2), 2));
+  }
+}
+
 }  // namespace
 }  // namespace plait::test
