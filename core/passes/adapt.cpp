@@ -32,6 +32,25 @@ std::string module_of(const std::vector<std::string>& names, size_t index) {
   return names.empty() ? cat("linear.", index) : names.back();
 }
 
+/// The Linear's weight, where a change of it in the file changes nothing but this Linear; else null.
+std::shared_ptr<const Constant> own_weight(const Graph& graph, const std::vector<std::vector<int32_t>>& readers,
+                                           const Node& node) {
+  constexpr size_t plain_operands = 3;  // a quantised weight has scales behind them
+  const ValueId id = node.inputs[1];
+  const std::shared_ptr<const Constant> weight = graph.value(id).constant;
+  if (node.inputs.size() > plain_operands || !weight || !is_float(weight->dtype())) return nullptr;
+  const std::vector<std::string> names = names_of(*weight);
+  if (names.empty() || readers[static_cast<size_t>(id)].size() > 1) return nullptr;
+  for (ValueId other = 0; other < static_cast<ValueId>(readers.size()); ++other) {
+    const auto& constant = graph.value(other).constant;
+    if (other == id || !constant || readers[static_cast<size_t>(other)].empty()) continue;
+    for (const std::string& name : names_of(*constant))
+      if (std::find(names.begin(), names.end(), name) != names.end() && !are_apart(*weight, *constant))
+        return nullptr;
+  }
+  return weight;
+}
+
 class Adapting {
  public:
   Adapting(Graph& graph, PassContext& context)
@@ -40,6 +59,7 @@ class Adapting {
         lora_(context.training->lora),
         builder_(context.options.ops, graph, knowledge_, "adapter"),
         old_(graph.nodes.size()),
+        readers_(consumers(graph)),
         random_(lora_.seed) {}
 
   void run() {
@@ -75,6 +95,7 @@ class Adapting {
     const ValueId x = node.inputs[0], y = node.outputs[0];
     const int64_t k = builder_.dims(x).back().constant(), n = builder_.dims(y).back().constant();
     const auto rank = lora_.rank;
+    base_ = own_weight(graph_, readers_, node);
     const ValueId a = add_matrix(cat(module, ".lora_A.weight"), {rank, k}, 1 / std::sqrt(static_cast<double>(k)));
     const ValueId b = add_matrix(cat(module, ".lora_B.weight"), {n, rank}, 0);
     const ValueId low = builder_.add("plait.Linear", {x, a});
@@ -97,6 +118,7 @@ class Adapting {
                      .name = name,
                      .shape = shape,
                      .origin = std::make_shared<Constant>(Constant{{}, std::move(initial), {}}),
+                     .base = base_,
                      .decays = true};
     one.value = add_parameter(graph_, builder_, one.parameter);
     graph_.value(one.value).name = name;
@@ -110,8 +132,10 @@ class Adapting {
   Knowledge knowledge_;
   GraphBuilder builder_;
   const size_t old_;
+  const std::vector<std::vector<int32_t>> readers_;  ///< of the values before there were adapters
   std::mt19937_64 random_;
   std::map<std::string, int64_t> parts_;
+  std::shared_ptr<const Constant> base_;  ///< of the adapter at hand
 };
 
 }  // namespace

@@ -55,24 +55,6 @@ std::vector<ValueId> candidates(const Graph& graph, const std::vector<std::strin
   return out;
 }
 
-/// Whether no element of the file is in both. They are of one tensor.
-bool are_apart(const Constant& a, const Constant& b) {
-  auto places = [](const Constant& constant) {
-    const std::optional<FileLayout> layout = file_layout(constant);
-    return layout ? cut_in_file(*layout, Sharding::replicated(layout->dims.size()), Mesh{}) : std::nullopt;
-  };
-  const auto of_a = places(a), of_b = places(b);
-  if (!of_a || !of_b || of_a->size() != of_b->size()) return false;
-  for (size_t axis = 0; axis < of_a->size(); ++axis) {
-    const auto &blocks_a = (*of_a)[axis].blocks, &blocks_b = (*of_b)[axis].blocks;
-    bool meet = false;
-    for (size_t i = 0; i < blocks_a.size() && i < blocks_b.size(); ++i)
-      meet = meet || (blocks_a[i] >= 0 && blocks_b[i] >= 0);
-    if (!meet) return true;
-  }
-  return false;
-}
-
 /// Whether two constants of the same dims hold the same elements; a slice of each tells most that do not.
 bool hold_the_same(const Constant& a, const Constant& b) {
   auto equal = [](Constant x, Constant y, std::optional<int64_t> rows) {
@@ -220,6 +202,23 @@ std::vector<std::string> names_of(const Constant& constant) {
   std::vector<std::string> out;
   add_names(constant, out);
   return out;
+}
+
+bool are_apart(const Constant& a, const Constant& b) {
+  auto places = [](const Constant& constant) {
+    const std::optional<FileLayout> layout = file_layout(constant);
+    return layout ? cut_in_file(*layout, Sharding::replicated(layout->dims.size()), Mesh{}) : std::nullopt;
+  };
+  const auto of_a = places(a), of_b = places(b);
+  if (!of_a || !of_b || of_a->size() != of_b->size()) return false;
+  for (size_t axis = 0; axis < of_a->size(); ++axis) {
+    const auto &blocks_a = (*of_a)[axis].blocks, &blocks_b = (*of_b)[axis].blocks;
+    bool meet = false;
+    for (size_t i = 0; i < blocks_a.size() && i < blocks_b.size(); ++i)
+      meet = meet || (blocks_a[i] >= 0 && blocks_b[i] >= 0);
+    if (!meet) return true;
+  }
+  return false;
 }
 
 ValueId add_state(Graph& graph, GraphBuilder& builder, const std::string& key, const Shape& shape,

@@ -20,6 +20,8 @@ ValueId add_parameter(Graph& graph, GraphBuilder& builder, const TrainedParamete
 
 /// The names of a constant: of the file's tensors that it is made of.
 std::vector<std::string> names_of(const Constant& constant);
+/// Whether no element of the file is in both. They are of one tensor.
+bool are_apart(const Constant& a, const Constant& b);
 
 /// No inputs; output 0 is the norm of all gradients as one vector, f32 [].
 Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters);

@@ -49,6 +49,9 @@ struct TrainedParameter {
   std::shared_ptr<const Constant> origin;
   /// Other tensors of the file that hold the same: exporters write a table that is also the head twice.
   std::vector<std::shared_ptr<const Constant>> copies;
+  /// Of an adapter: the weight beside which it stands, where that can take it in; null for one that is quantised, computed,
+  /// or read by others, too.
+  std::shared_ptr<const Constant> base;
   bool decays = false;
 };
 

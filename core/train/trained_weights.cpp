@@ -29,6 +29,24 @@ void write_file(const std::string& path, std::string_view text) {
   file.finish();
 }
 
+/// w + scale b a: [n, k], [n, rank], [rank, k], all f32.
+Tensor merged(const Constant& base, const Tensor& a, const Tensor& b, double scale, ThreadPool* pool) {
+  Constant wide = base;
+  wide.steps.push_back({RecipeStep::Kind::cast, {}, DType::f32});
+  const Tensor w = materialize(wide, pool);
+  Tensor out(DType::f32, w.shape());
+  const int64_t n = out.shape()[0], k = out.shape()[1], rank = a.shape()[0];
+  std::memcpy(out.data(), w.data(), static_cast<size_t>(w.bytes()));
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t r = 0; r < rank; ++r) {
+      const auto factor = static_cast<float>(scale * b.as<float>()[i * rank + r]);
+      const float* from = a.as<float>() + r * k;
+      float* to = out.as<float>() + i * k;
+      for (int64_t j = 0; j < k; ++j) to[j] += factor * from[j];
+    }
+  return out;
+}
+
 /// Throws unless the directory's configuration says the same of the adapters.
 void check_config(const std::string& path, const LoraOptions& lora) {
   const auto config = nlohmann::json::parse(read_text_file(path), nullptr, false);
@@ -57,6 +75,27 @@ std::map<std::string, Tensor> trained_tensors(const TrainingEngine& engine, Thre
     const Tensor value = engine.array(parameter.key);
     write_back(origin, value, out, pool);
     for (const auto& copy : parameter.copies) write_back(*copy, value, out, pool);
+  }
+  return out;
+}
+
+std::map<std::string, Tensor> merged_tensors(const TrainingEngine& engine, const LoraOptions& lora,
+                                             ThreadPool* pool) {
+  std::map<std::string, Tensor> out;
+  std::map<std::string, Tensor> halves;
+  for (const TrainedParameter& parameter : engine.parameters()) halves[parameter.name] = engine.array(parameter.key);
+  for (const TrainedParameter& parameter : engine.parameters()) {
+    const std::string module = module_of(parameter.name);
+    if (parameter.name != module + ".lora_B.weight") continue;
+    if (!parameter.base)
+      throw Error(Code::unsupported,
+                  cat("the weight of ", quote(module),
+                      " cannot take in its adapter: it is quantised, or read by others, too"),
+                  "keep the adapter apart");
+    const double scale = lora.alpha / static_cast<double>(lora.rank);
+    const Tensor value =
+        merged(*parameter.base, halves.at(module + ".lora_A.weight"), halves.at(parameter.name), scale, pool);
+    write_back(*parameter.base, value, out, pool);
   }
   return out;
 }

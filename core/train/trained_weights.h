@@ -10,6 +10,11 @@ namespace plait {
 /// The file's tensors that were trained, by name, in the file's dtype and layout. None for a run that trains adapters alone.
 std::map<std::string, Tensor> trained_tensors(const TrainingEngine& engine, ThreadPool* pool = nullptr);
 
+/// The file's tensors with the adapters merged into them: w + alpha / rank b a. Throws Error(unsupported), naming it, for a
+/// weight that cannot take its adapter in: it is quantised, or something else reads it, too.
+std::map<std::string, Tensor> merged_tensors(const TrainingEngine& engine, const LoraOptions& lora,
+                                             ThreadPool* pool = nullptr);
+
 /// Writes the adapters as the library PEFT does: `directory`/adapter_config.json and adapter_model.safetensors, with names as
 /// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". The directory is made if absent. `base` is what the
 /// adapters belong to, a name or a path. Throws Error: io; invalid_argument when there are no adapters.

@@ -180,7 +180,7 @@ void Trainer::run() {
 }
 
 std::optional<StepReport> Trainer::step() {
-  if (has_ended()) return std::nullopt;
+  if (end_if_due()) return std::nullopt;
   const auto begin = Clock::now();
   const std::string place = order_.state();
   std::vector<Sample> samples;
@@ -208,11 +208,11 @@ std::optional<StepReport> Trainer::step() {
   if (log_) log_->write(report);
   if (checkpoints_ && (best || (options_.save_every && report.step % options_.save_every == 0)))
     save_checkpoint(best);
-  has_ended();  // so that who takes all steps need not ask for one more
+  end_if_due();  // so that who takes all steps need not ask for one more
   return report;
 }
 
-bool Trainer::has_ended() {
+bool Trainer::end_if_due() {
   if (ending_ != Ending::none) return true;
   if (engine_.steps() >= steps()) end(Ending::steps);
   else if (options_.patience && since_best_ >= options_.patience) end(Ending::patience);

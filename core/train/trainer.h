@@ -80,7 +80,7 @@ class Trainer {
   bool evaluate_due(StepReport& report);
   std::vector<std::string> arrays() const;
   void save_checkpoint(bool best);
-  bool has_ended();
+  bool end_if_due();  ///< whether the run has ended
   void end(Ending ending);
   std::string path(const char* name) const { return options_.directory + "/" + name; }
 

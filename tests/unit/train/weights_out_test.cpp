@@ -45,6 +45,28 @@ class WeightsOut : public testing::TestWithParam<std::string> {
   TrainingEngine engine(int64_t rank = 0) {
     return TrainingEngine(fixture_graph(GetParam()), World::get().options(), options(rank), pool_);
   }
+  /// The user's file with these tensors, read again, has this loss.
+  void expect_loss_of_file(const std::map<std::string, Tensor>& tensors, double loss) {
+    std::set<std::string> taken;
+    const ChangedTensor changed = [&](const std::string& name) -> std::optional<Tensor> {
+      auto found = tensors.find(name);
+      if (found == tensors.end()) return std::nullopt;
+      taken.insert(name);
+      return found->second;
+    };
+    const std::string original = fixture(GetParam());
+    const ExternalResolver beside = [&](const std::string& location) {
+      return map_file(original.substr(0, original.rfind('/') + 1) + location);
+    };
+    export_model(map_file(original), beside, {changed}, folder_.path(), "model.onnx");
+    EXPECT_EQ(taken.size(), tensors.size());
+    TrainingEngine again(import_file(folder_.path("model.onnx"), World::get().ops).graph, World::get().options(),
+                         options(), pool_);
+    // Files of 16 bits round what was trained in 32.
+    const bool whole = GetParam().find("16") == std::string::npos;
+    EXPECT_NEAR(again.evaluate(row()), loss, (whole ? 1e-5 : 3e-2) * loss);
+  }
+
   Folder folder_;
   ThreadPool pool_{2};
 };
@@ -56,25 +78,16 @@ TEST_P(WeightsOut, TheNewFileHasTheSameLoss) {
   const double trained = engine.evaluate(row());
   EXPECT_LT(trained, 0.95 * before);
 
-  const std::map<std::string, Tensor> tensors = trained_tensors(engine, &pool_);
-  std::set<std::string> taken;
-  const ChangedTensor changed = [&](const std::string& name) -> std::optional<Tensor> {
-    auto found = tensors.find(name);
-    if (found == tensors.end()) return std::nullopt;
-    taken.insert(name);
-    return found->second;
-  };
-  const std::string original = fixture(GetParam());
-  const ExternalResolver beside = [&](const std::string& location) {
-    return map_file(original.substr(0, original.rfind('/') + 1) + location);
-  };
-  export_model(map_file(original), beside, {changed}, folder_.path(), "model.onnx");
-  EXPECT_EQ(taken.size(), tensors.size());
-  TrainingEngine again(import_file(folder_.path("model.onnx"), World::get().ops).graph, World::get().options(),
-                       options(), pool_);
-  // Files of 16 bits round what was trained in 32.
-  const bool whole = GetParam().find("16") == std::string::npos;
-  EXPECT_NEAR(again.evaluate(row()), trained, (whole ? 1e-5 : 3e-2) * trained);
+  expect_loss_of_file(trained_tensors(engine, &pool_), trained);
+}
+
+TEST_P(WeightsOut, AdaptersAreMerged) {
+  TrainingEngine engine = this->engine(4);
+  const double before = engine.evaluate(row());
+  train(engine, 1e-2);
+  const double trained = engine.evaluate(row());
+  EXPECT_LT(trained, 0.99 * before);
+  expect_loss_of_file(merged_tensors(engine, options(4).lora, &pool_), trained);
 }
 
 TEST_P(WeightsOut, AdaptersLoadBack) {
@@ -138,6 +151,15 @@ TEST_F(Adapters, ThatDoNotFitAreRefusedAndChangeNothing) {
   folder_.write("two/adapter_config.json", "{");
   expect_error([&] { load_adapter(engine, lora, folder_.path("two")); }, Code::bad_model, "no JSON object");
   EXPECT_EQ(engine.evaluate(row()), before);
+}
+
+TEST_F(Adapters, OfATableThatIsTheHeadTooAreNotMerged) {
+  TrainingOptions tied = options(4);
+  TrainingEngine probe(fixture_graph("gpt2-optimum18"), World::get().options(), options(), pool_);
+  tied.lora.targets = {probe.parameters()[0].name};
+  TrainingEngine engine(fixture_graph("gpt2-optimum18"), World::get().options(), tied, pool_);
+  ASSERT_EQ(engine.parameters().size(), 2u);
+  expect_error([&] { merged_tensors(engine, tied.lora); }, Code::unsupported, "read by others");
 }
 
 }  // namespace
