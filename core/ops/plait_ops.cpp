@@ -192,9 +192,10 @@ void register_plait(OpSet& ops) {
   ops.add({.name = "plait.State",
            .inputs = "initial?",
            .outputs = "value",
-           .attributes = {{"key", "string", "required"}},
+           .attributes = {{"key", "string", "required"}, {"sum", "int", "0"}},
            .infer = infer_open,
-           .doc = "a persistent value of the Store, by its key; it begins as the constant, or as zeros"});
+           .doc = "a persistent value of the Store, by its key; it begins as the constant, or as zeros; a sum may be one "
+                  "of the ranks' values"});
 }
 
 }  // namespace plait

@@ -13,6 +13,7 @@ void fold(Graph& graph, PassContext& context);
 void raise(Graph& graph, PassContext& context);
 void unpage(Graph& graph, PassContext& context);
 void adapt(Graph& graph, PassContext& context);
+void spread(Graph& graph, PassContext& context);
 void train(Graph& graph, PassContext& context);
 void shard(Graph& graph, PassContext& context);
 void fuse(Graph& graph, PassContext& context);
@@ -75,10 +76,15 @@ struct TrainingModel {
   std::shared_ptr<const Program> update;
   std::vector<TrainedParameter> parameters;
   Decoder decoder;
+  Mesh mesh;
+  /// On several ranks: where what training writes is, by key of the Store. A rank's row is [1, t] of its own documents, and
+  /// all ranks' rows have as many tokens and targets; gradients of which ranks hold summands go into ".reduced" when the norm
+  /// is asked for, and the summands have to be emptied then.
+  std::map<std::string, Sharding, std::less<>> places;
+  ShardPlan plan;  ///< of `accumulate`
 };
 /// Throws Error(unsupported) for a graph that is not recognised, saying why, and for one with a node on the way that has no
-/// gradient, and for a mesh of several ranks; Error(invalid_argument) when nothing is to be trained, or a pattern names
-/// nothing.
+/// gradient; Error(invalid_argument) when nothing is to be trained, or a pattern names nothing.
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training);
 
 /// Fingerprints of what raise finds need no bounds: the passes up to raise alone, for `plait inspect`.

@@ -65,6 +65,7 @@ struct PassContext {
   const TrainingOptions* training = nullptr;  ///< null: the graph is not to be trained
   std::vector<Trainable> adapters = {};           ///< that `adapt` added
   std::vector<TrainedParameter> parameters = {};  ///< that `train` found gradients of
+  ShardSeeds seeds = {};                          ///< of the weights of a graph that is to be trained on several ranks
 };
 
 struct Pass {

@@ -117,12 +117,6 @@ std::string state_of(const CheckpointInfo& info, const char* name) {
   return found->second;
 }
 
-Shape zeros(const Shape& shape) {
-  Shape out = shape;
-  for (int i = 0; i < out.rank(); ++i) out[i] = 0;
-  return out;
-}
-
 }  // namespace
 
 Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, Dataset data,
@@ -131,7 +125,7 @@ Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions opti
       data_(std::move(data)),
       evaluation_(std::move(evaluation)),
       model_(fingerprint(graph)),
-      engine_(std::move(graph), compile, options_.training, pool, progress),
+      engine_(graph, compile, options_.training, pool, progress),
       order_(data_.size(), options_.seed, data_.digest()) {
   if (evaluation_) check_lengths(*evaluation_, options_.training.row_tokens);
   if (!options_.directory.empty()) open_directory();
@@ -146,8 +140,11 @@ void Trainer::open_directory() {
     resume(there.back());
   }
   log_ = std::make_unique<TrainingLog>(options_.directory, engine_.steps());
-  checkpoints_ =
-      std::make_unique<CheckpointWriter>(CheckpointOptions{.directory = path("checkpoints"), .keep = options_.keep});
+  for (int64_t local = 0; local < engine_.local_ranks(); ++local)
+    checkpoints_.push_back(std::make_unique<CheckpointWriter>(CheckpointOptions{.directory = path("checkpoints"),
+                                                                                .writer = engine_.rank_number(local),
+                                                                                .writers = engine_.ranks(),
+                                                                                .keep = options_.keep}));
 }
 
 void Trainer::resume(const std::string& path) {
@@ -157,10 +154,11 @@ void Trainer::resume(const std::string& path) {
   order_.resume(state_of(info, "order"));
   if (!parse_double(state_of(info, "best"), best_)) best_ = std::numeric_limits<double>::infinity();
   if (!parse_int(state_of(info, "since best"), since_best_)) since_best_ = 0;
-  for (const std::string& key : arrays()) {
-    const Tensor array = engine_.array(key);
-    checkpoint.read(key, zeros(array.shape()), array.view());
-  }
+  for (int64_t local = 0; local < engine_.local_ranks(); ++local)
+    for (const std::string& key : arrays()) {
+      const ArrayBlock block = engine_.block(local, key);
+      checkpoint.read(key, block.begin, block.part);
+    }
   engine_.set_steps(info.step);
   saved_step_ = info.step;
 }
@@ -185,7 +183,7 @@ std::optional<StepReport> Trainer::step() {
   const std::string place = order_.state();
   std::vector<Sample> samples;
   for (int64_t number : order_.next(options_.batch)) samples.push_back(data_[number]);
-  const PackedStep step = pack_step(samples, options_.training.row_tokens, 1);
+  const PackedStep step = pack_step(samples, options_.training.row_tokens, engine_.data_ranks());
   StepReport report;
   try {
     report.loss = accumulate(step);
@@ -206,7 +204,7 @@ std::optional<StepReport> Trainer::step() {
   report.memory_bytes = static_cast<double>(engine_.store_bytes() + engine_.run_bytes());
   const bool best = evaluate_due(report);
   if (log_) log_->write(report);
-  if (checkpoints_ && (best || (options_.save_every && report.step % options_.save_every == 0)))
+  if (!checkpoints_.empty() && (best || (options_.save_every && report.step % options_.save_every == 0)))
     save_checkpoint(best);
   end_if_due();  // so that who takes all steps need not ask for one more
   return report;
@@ -226,7 +224,7 @@ double Trainer::accumulate(const PackedStep& step) {
   const double weight = step.targets ? 1 / static_cast<double>(step.targets) : 0;
   for (const auto& rows : step.rows) {
     if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
-    loss = checked(loss + engine_.accumulate(rows[0], weight), "loss");
+    loss = checked(loss + engine_.accumulate(rows, weight), "loss");
   }
   return step.targets ? loss : StepReport::unknown;
 }
@@ -263,10 +261,10 @@ Trainer::Evaluation Trainer::evaluate(const Dataset& data) {
   for (int64_t first = 0; first < data.size(); first += evaluation_batch) {
     std::vector<Sample> samples;
     for (int64_t i = first; i < std::min(first + evaluation_batch, data.size()); ++i) samples.push_back(data[i]);
-    const PackedStep step = pack_step(samples, options_.training.row_tokens, 1);
+    const PackedStep step = pack_step(samples, options_.training.row_tokens, engine_.data_ranks());
     for (const auto& rows : step.rows) {
       if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
-      sum += engine_.evaluate(rows[0]);
+      sum += engine_.evaluate(rows);
     }
     out.targets += step.targets;
   }
@@ -275,28 +273,33 @@ Trainer::Evaluation Trainer::evaluate(const Dataset& data) {
 }
 
 void Trainer::save() {
-  require(checkpoints_ != nullptr, "there is no directory to save into");
+  require(!checkpoints_.empty(), "there is no directory to save into");
   save_checkpoint(false);
-  checkpoints_->wait();
+  wait_for_checkpoints();
 }
 
 void Trainer::save_checkpoint(bool best) {
   CheckpointInfo info{engine_.steps(), model_, {}};
   info.state = {{"order", order_.state()}, {"best", cat(best_)}, {"since best", cat(since_best_)}};
   for (const auto& [name, value] : lasting(options_)) info.state[cat(option_mark, name)] = value;
-  std::vector<ArrayBlock> blocks;
-  for (const std::string& key : arrays()) {
-    const Tensor array = engine_.array(key);
-    blocks.push_back({key, array.shape(), zeros(array.shape()), array.view()});
+  for (int64_t local = 0; local < engine_.local_ranks(); ++local) {
+    std::vector<ArrayBlock> blocks;
+    for (const std::string& key : arrays())
+      if (engine_.is_first(local, key)) blocks.push_back(engine_.block(local, key));
+    checkpoints_[static_cast<size_t>(local)]->save(info, blocks, best);
   }
-  checkpoints_->save(info, blocks, best);
   saved_step_ = info.step;
 }
 
+/// The first writer waits for the others.
+void Trainer::wait_for_checkpoints() {
+  for (size_t i = checkpoints_.size(); i-- > 0;) checkpoints_[i]->wait();
+}
+
 void Trainer::end(Ending ending) {
-  if (checkpoints_) {
+  if (!checkpoints_.empty()) {
     if (saved_step_ != engine_.steps()) save_checkpoint(false);
-    checkpoints_->wait();
+    wait_for_checkpoints();
   }
   if (log_) {
     FileWriter picture(path("loss.svg"));

@@ -80,6 +80,7 @@ class Trainer {
   bool evaluate_due(StepReport& report);
   std::vector<std::string> arrays() const;
   void save_checkpoint(bool best);
+  void wait_for_checkpoints();
   bool end_if_due();  ///< whether the run has ended
   void end(Ending ending);
   std::string path(const char* name) const { return options_.directory + "/" + name; }
@@ -90,7 +91,7 @@ class Trainer {
   const std::string model_;  ///< a fingerprint: checkpoints fit this model alone
   TrainingEngine engine_;
   SampleOrder order_;
-  std::unique_ptr<CheckpointWriter> checkpoints_;
+  std::vector<std::unique_ptr<CheckpointWriter>> checkpoints_;  ///< one for each rank of this process
   std::unique_ptr<TrainingLog> log_;
   double best_ = std::numeric_limits<double>::infinity();
   int64_t since_best_ = 0;   ///< evaluations
