@@ -120,12 +120,13 @@ std::string state_of(const CheckpointInfo& info, const char* name) {
 }  // namespace
 
 Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, Dataset data,
-                 std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress)
+                 std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress, World* world)
     : options_(checked_options(std::move(options), data)),
       data_(std::move(data)),
       evaluation_(std::move(evaluation)),
+      world_(world),
       model_(fingerprint(graph)),
-      engine_(graph, compile, options_.training, pool, progress),
+      engine_(graph, compile, options_.training, pool, progress, world),
       order_(data_.size(), options_.seed, data_.digest()) {
   if (evaluation_) check_lengths(*evaluation_, options_.training.row_tokens);
   if (!options_.directory.empty()) open_directory();
@@ -139,12 +140,13 @@ void Trainer::open_directory() {
                   "resume it, or give a new run another directory");
     resume(there.back());
   }
-  log_ = std::make_unique<TrainingLog>(options_.directory, engine_.steps());
+  if (engine_.rank_number(0) == 0) log_ = std::make_unique<TrainingLog>(options_.directory, engine_.steps());
   for (int64_t local = 0; local < engine_.local_ranks(); ++local)
     checkpoints_.push_back(std::make_unique<CheckpointWriter>(CheckpointOptions{.directory = path("checkpoints"),
                                                                                 .writer = engine_.rank_number(local),
                                                                                 .writers = engine_.ranks(),
                                                                                 .keep = options_.keep}));
+  if (world_) world_->communicator().barrier();
 }
 
 void Trainer::resume(const std::string& path) {
@@ -214,8 +216,16 @@ bool Trainer::end_if_due() {
   if (ending_ != Ending::none) return true;
   if (engine_.steps() >= steps()) end(Ending::steps);
   else if (options_.patience && since_best_ >= options_.patience) end(Ending::patience);
-  else if (cancelled_) end(Ending::cancelled);
+  else if (cancelled()) end(Ending::cancelled);
   return ending_ != Ending::none;
+}
+
+/// Whether this process was to end, or another one of the world; all ask at the same places.
+bool Trainer::cancelled() {
+  if (!world_) return cancelled_;
+  Tensor any = Tensor::of_ints(std::vector<int64_t>{cancelled_ ? 1 : 0});
+  world_->communicator().all_reduce(any.view(), Reduction::max);
+  return any.as<int64_t>()[0];
 }
 
 /// The step's mean loss.
@@ -223,7 +233,7 @@ double Trainer::accumulate(const PackedStep& step) {
   double loss = 0;
   const double weight = step.targets ? 1 / static_cast<double>(step.targets) : 0;
   for (const auto& rows : step.rows) {
-    if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
+    if (cancelled()) throw Error(Code::cancelled, "training was cancelled");
     loss = checked(loss + engine_.accumulate(rows, weight), "loss");
   }
   return step.targets ? loss : StepReport::unknown;
@@ -263,7 +273,7 @@ Trainer::Evaluation Trainer::evaluate(const Dataset& data) {
     for (int64_t i = first; i < std::min(first + evaluation_batch, data.size()); ++i) samples.push_back(data[i]);
     const PackedStep step = pack_step(samples, options_.training.row_tokens, engine_.data_ranks());
     for (const auto& rows : step.rows) {
-      if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
+      if (cancelled()) throw Error(Code::cancelled, "training was cancelled");
       sum += engine_.evaluate(rows);
     }
     out.targets += step.targets;

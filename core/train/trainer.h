@@ -38,11 +38,13 @@ class Trainer {
  public:
   enum class Ending { none, steps, patience, cancelled };
 
-  /// Compiles, loads the weights, and with `resume` the checkpoint. `pool` outlives it. Throws Error: what compile_training
+  /// Compiles, loads the weights, and with `resume` the checkpoint. `pool` outlives it. With a world this process is one of
+  /// its ranks: all make the same calls, see the same directory, and cancel when one does. Throws Error: what compile_training
   /// and reading weights throw; invalid_argument for options out of range, a sample that is longer than a row, a directory
   /// that holds another run, and a checkpoint of another model, of other data or other options, naming which.
   Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, Dataset data,
-          std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress = nullptr);
+          std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress = nullptr,
+          World* world = nullptr);
 
   /// One step, with what is due behind it: evaluation, a checkpoint, a line of the log. nullopt: the run has ended (see
   /// `ending`), and its last checkpoint is on the disk.
@@ -79,6 +81,7 @@ class Trainer {
   double checked(double number, const char* what) const;
   bool evaluate_due(StepReport& report);
   std::vector<std::string> arrays() const;
+  bool cancelled();
   void save_checkpoint(bool best);
   void wait_for_checkpoints();
   bool end_if_due();  ///< whether the run has ended
@@ -88,6 +91,7 @@ class Trainer {
   TrainerOptions options_;
   Dataset data_;
   std::optional<Dataset> evaluation_;
+  World* const world_;
   const std::string model_;  ///< a fingerprint: checkpoints fit this model alone
   TrainingEngine engine_;
   SampleOrder order_;

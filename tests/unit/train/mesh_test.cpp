@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "core/base/text.h"
+#include "core/comm/mpi_world.h"
 #include "core/train/training_engine.h"
 #include "tests/unit/models.h"
 
@@ -47,12 +48,11 @@ TrainingOptions training(OptimizerKind kind, int zero) {
 }
 
 Outcome run(const std::string& fixture, const std::string& mesh, const TrainingOptions& options,
-            const std::vector<std::string>& seeds = {}) {
+            plait::World* world = nullptr) {
   CompileOptions compile = World::get().options();
   compile.mesh = Mesh::parse(mesh);
-  compile.seeds = seeds;
   ThreadPool pool(2);
-  TrainingEngine engine(fixture_graph(fixture), compile, options, pool);
+  TrainingEngine engine(fixture_graph(fixture), compile, options, pool, nullptr, world);
   std::map<std::string, Tensor> before;
   for (const TrainedParameter& one : engine.parameters()) before.emplace(one.key, copy(engine.array(one.key)));
   const auto all = documents();
@@ -163,6 +163,21 @@ TEST(MeshTraining, AdaptersOfAdamW) {
       const Outcome got = run("llama-standard23", mesh, options);
       for (size_t i = 0; i < steps; ++i) EXPECT_NEAR(got.losses[i], expected.losses[i], 1e-4 * expected.losses[i]);
     }
+}
+
+/// The same with ranks that are processes: mpirun starts this one, with 4 of them.
+TEST(MeshTraining, OfProcesses) {
+  if (!std::getenv("OMPI_COMM_WORLD_SIZE")) GTEST_SKIP() << "only under mpirun";
+  const char* plugin = std::getenv("PLAIT_MPI_PLUGIN");
+  const std::unique_ptr<plait::World> world = open_mpi_world({}, plugin ? plugin : "");
+  for (const char* fixture : {"llama-standard23", "gpt2-optimum18"}) {
+    const Outcome expected = run(fixture, "", training(OptimizerKind::sgd, 0));
+    for (const char* mesh : {"data=4", "data=2,tensor=2"})
+      for (int zero = 0; zero < 4; ++zero) {
+        SCOPED_TRACE(cat(fixture, " ", mesh, " zero ", zero));
+        expect_same(run(fixture, mesh, training(OptimizerKind::sgd, zero), world.get()), expected);
+      }
+  }
 }
 
 /// One each for a parameter, of what is in ZeRO's papers; those of the loss and the norm besides.
