@@ -38,10 +38,11 @@ class Trainer {
  public:
   enum class Ending { none, steps, patience, cancelled };
 
-  /// Compiles, loads the weights, and with `resume` the checkpoint. `pool` outlives it. Throws Error: what compile_training
-  /// and reading weights throw; invalid_argument for options out of range, a sample that is longer than a row, a directory
-  /// that holds another run, and a checkpoint of another model, of other data or other options, naming which.
-  Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, Dataset data,
+  /// Compiles, loads the weights, and with `resume` the checkpoint. `pool` outlives it. Without data steps are made of what
+  /// the host gives. Throws Error: what compile_training and reading weights throw; invalid_argument for options out of
+  /// range, a sample that is longer than a row or the model's context or has ids outside of the vocabulary, a directory that
+  /// holds another run, and a checkpoint of another model, of other data or other options, naming which.
+  Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, std::optional<Dataset> data,
           std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress = nullptr);
 
   /// One step, with what is due behind it: evaluation, a checkpoint, a line of the log. nullopt: the run has ended (see
@@ -51,6 +52,9 @@ class Trainer {
   std::optional<StepReport> step();
   /// Steps until it has ended.
   void run();
+  /// A step of these rows, with what is due behind it. Throws like `step`, and Error(cancelled), behind which a checkpoint of
+  /// the steps before is on the disk.
+  StepReport step(const PackedStep& given);
   /// The step under way ends soon, without an update; what is done is saved.
   void cancel() { cancelled_ = true; }
   Ending ending() const { return ending_; }
@@ -61,13 +65,18 @@ class Trainer {
   };
   /// Of the present weights over these samples. Throws Error(cancelled).
   Evaluation evaluate(const Dataset& data);
+  Evaluation evaluate(const PackedStep& given);
 
   /// A checkpoint of the present step, on the disk when it returns. Throws Error(invalid_argument) without a directory.
   void save();
 
-  int64_t steps() const { return options_.rate.steps; }  ///< of the whole run
+  int64_t steps() const { return options_.rate.steps; }  ///< of the whole run; 0: the host's affair
+  bool has_data() const { return data_.has_value(); }
   int64_t steps_done() const { return engine_.steps(); }
-  int64_t epoch() const { return order_.epoch(); }
+  /// How often the data were gone through, with the fraction under way; 0 without data.
+  double epochs() const {
+    return order_ ? static_cast<double>(order_->taken()) / static_cast<double>(data_->size()) : 0;
+  }
   double best_loss() const { return best_; }  ///< of all evaluations; infinite before the first
   const TrainingEngine& engine() const { return engine_; }
   TrainingEngine& engine() { return engine_; }
@@ -75,6 +84,9 @@ class Trainer {
  private:
   void open_directory();
   void resume(const std::string& path);
+  void check_samples(const Dataset& data) const;
+  StepReport update(const PackedStep& step);
+  void follow(StepReport& report);
   double accumulate(const PackedStep& step);
   double checked(double number, const char* what) const;
   bool evaluate_due(StepReport& report);
@@ -85,11 +97,11 @@ class Trainer {
   std::string path(const char* name) const { return options_.directory + "/" + name; }
 
   TrainerOptions options_;
-  Dataset data_;
+  std::optional<Dataset> data_;
   std::optional<Dataset> evaluation_;
   const std::string model_;  ///< a fingerprint: checkpoints fit this model alone
   TrainingEngine engine_;
-  SampleOrder order_;
+  std::optional<SampleOrder> order_;  ///< of the data
   std::unique_ptr<CheckpointWriter> checkpoints_;
   std::unique_ptr<TrainingLog> log_;
   double best_ = std::numeric_limits<double>::infinity();
