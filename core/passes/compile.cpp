@@ -149,6 +149,11 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
 }
 
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training) {
+  if (options.mesh.ranks() > 1)
+    throw Error(
+        Code::unsupported,
+        cat("training runs on one rank, the mesh ", quote(options.mesh.text()), " has ", options.mesh.ranks()),
+        "leave out the mesh");
   PassContext context{options, {}, {}, false};
   context.training = &training;
   if (!raised(graph, context))

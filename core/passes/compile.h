@@ -77,7 +77,8 @@ struct TrainingModel {
   Decoder decoder;
 };
 /// Throws Error(unsupported) for a graph that is not recognised, saying why, and for one with a node on the way that has no
-/// gradient; Error(invalid_argument) when nothing is to be trained, or a pattern names nothing.
+/// gradient, and for a mesh of several ranks; Error(invalid_argument) when nothing is to be trained, or a pattern names
+/// nothing.
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training);
 
 /// Fingerprints of what raise finds need no bounds: the passes up to raise alone, for `plait inspect`.
