@@ -109,6 +109,8 @@ constexpr OptionRow rows[] = {
      0, 0, "", true},
     {"train", Type::text, for_trainer, "",
      "which weights are trained, where there are no adapters: a pattern of names; default: all", 0, 0, "", true},
+    {"frozen", Type::boolean, for_trainer, "false",
+     "nothing is trained, and no gradients are kept: evaluations and plait_trainer_forward alone"},
     {"optimizer", Type::choice, for_trainer, "adamw", "adamw, or sgd with momentum", 0, 0, "adamw sgd"},
     {"beta1", Type::real, for_trainer, "0.9", "of adamw: how much of its mean gradient stays from step to step", 0,
      1},

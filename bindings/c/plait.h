@@ -469,6 +469,15 @@ PLAIT_API plait_status plait_trainer_next(plait_trainer* trainer, int64_t timeou
 PLAIT_API plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* ids, plait_tensor* labels,
                                           plait_step* out);
 
+/* The same by parts, for a loss of the host's own: logits out, gradients of the logits in, as often as it likes, then the
+ * update, which empties the sums.
+ *   forward:  `logits` becomes f32 [documents, s, v].
+ *   backward: `gradient`, of the loss by these logits, f32 [documents, s, v], for the same ids; computes them once more.
+ *   update:   the loss of `out` is NaN. */
+PLAIT_API plait_status plait_trainer_forward(plait_trainer* trainer, plait_tensor* ids, plait_tensor** logits);
+PLAIT_API plait_status plait_trainer_backward(plait_trainer* trainer, plait_tensor* ids, plait_tensor* gradient);
+PLAIT_API plait_status plait_trainer_update(plait_trainer* trainer, plait_step* out);
+
 typedef struct plait_evaluation {
   int64_t struct_size;
   double loss;       /* nats a target */

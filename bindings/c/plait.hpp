@@ -297,6 +297,19 @@ class Trainer : public Handle<plait_trainer, plait_trainer_release> {
     check(plait_trainer_step(handle_, ids.get(), labels.get(), &out));
     return out;
   }
+  /// f32 [documents, s, v]
+  Tensor forward(const Tensor& ids) const {
+    return tensor([&](plait_tensor** out) { return plait_trainer_forward(handle_, ids.get(), out); });
+  }
+  void backward(const Tensor& ids, const Tensor& gradient) const {
+    check(plait_trainer_backward(handle_, ids.get(), gradient.get()));
+  }
+  plait_step update() const {
+    plait_step out{};
+    out.struct_size = sizeof out;
+    check(plait_trainer_update(handle_, &out));
+    return out;
+  }
   plait_evaluation evaluate(const std::string& data) const {
     plait_evaluation out{};
     out.struct_size = sizeof out;

@@ -97,6 +97,12 @@ plait_evaluation evaluation_of(const Trainer::Evaluation& evaluation) {
   return out;
 }
 
+void check_host_driven(const Trainer& trainer) {
+  if (trainer.has_data())
+    throw Error(Code::invalid_argument, "the trainer goes through its data by itself",
+                "make one without the option data");
+}
+
 /// The host's documents as rows.
 PackedStep documents_of(const TrainerObject& trainer, plait_tensor* ids, plait_tensor* labels) {
   const auto of_ids = object_of<Tensor>(ids), of_labels = optional_object_of<Tensor>(labels);
@@ -152,10 +158,48 @@ plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* ids, plait
     TrainingRun& run = object->run();
     const PackedStep given = documents_of(*object, ids, labels);
     run.with([&](Trainer& own) {
-      if (own.has_data())
-        throw Error(Code::invalid_argument, "the trainer goes through its data by itself",
-                    "make one without the option data");
+      check_host_driven(own);
       fill(out, step_of(run.event_of(own.step(given))));
+    });
+  });
+}
+
+plait_status plait_trainer_forward(plait_trainer* trainer, plait_tensor* ids, plait_tensor** logits) {
+  return create(logits, [&] {
+    auto object = object_of<TrainerObject>(trainer);
+    TrainingRun& run = object->run();
+    const PackedStep given = documents_of(*object, ids, nullptr);
+    const Shape shape = object_of<Tensor>(ids)->shape();
+    Tensor rows;
+    run.with([&](Trainer& own) {
+      check_host_driven(own);
+      rows = own.forward(given);
+    });
+    return share(Tensor(DType::f32, {shape[0], shape[1], rows.shape()[1]}, rows.blob()));
+  });
+}
+
+plait_status plait_trainer_backward(plait_trainer* trainer, plait_tensor* ids, plait_tensor* gradient) {
+  return guarded([&] {
+    auto object = object_of<TrainerObject>(trainer);
+    TrainingRun& run = object->run();
+    const PackedStep given = documents_of(*object, ids, nullptr);
+    const auto of_logits = object_of<Tensor>(gradient);
+    run.with([&](Trainer& own) {
+      check_host_driven(own);
+      own.backward(given, of_logits->view());
+    });
+  });
+}
+
+plait_status plait_trainer_update(plait_trainer* trainer, plait_step* out) {
+  return guarded([&] {
+    fill(out, plait_step{});
+    auto object = object_of<TrainerObject>(trainer);
+    TrainingRun& run = object->run();
+    run.with([&](Trainer& own) {
+      check_host_driven(own);
+      fill(out, step_of(run.event_of(own.update())));
     });
   });
 }

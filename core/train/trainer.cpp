@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
@@ -43,6 +44,7 @@ TrainerOptions checked_options(TrainerOptions options, const std::optional<Datas
   require(options.evaluate_every >= 0 && options.patience >= 0 && options.save_every >= 0,
           "a number of steps or evaluations is negative");
   require(options.keep >= 1, "at least one checkpoint is kept");
+  require(!data || options.training.gradients, "without gradients there is nothing to take from data");
   options.rate.steps = options.steps;
   if (data) check_lengths(*data, options.training.row_tokens, "a row");
   if (data && !options.steps) {
@@ -206,7 +208,7 @@ std::optional<StepReport> Trainer::step() {
   for (int64_t number : order_->next(options_.batch)) samples.push_back((*data_)[number]);
   StepReport report;
   try {
-    report = update(pack_step(samples, options_.training.row_tokens, 1));
+    report = take(pack_step(samples, options_.training.row_tokens, 1));
   } catch (const Error& error) {
     order_->resume(place);
     if (error.code() != Code::cancelled) throw;
@@ -219,9 +221,10 @@ std::optional<StepReport> Trainer::step() {
 }
 
 StepReport Trainer::step(const PackedStep& given) {
+  require(options_.training.gradients, "this trainer only evaluates");
   StepReport report;
   try {
-    report = update(given);
+    report = take(given);
   } catch (const Error& error) {
     if (error.code() == Code::cancelled && ending_ == Ending::none) end(Ending::cancelled);
     throw;
@@ -231,11 +234,24 @@ StepReport Trainer::step(const PackedStep& given) {
 }
 
 /// Changes the weights, or nothing where it throws.
-StepReport Trainer::update(const PackedStep& step) {
+StepReport Trainer::take(const PackedStep& step) {
   const auto begin = Clock::now();
+  double loss = 0;
+  try {
+    loss = accumulate(step);
+  } catch (...) {
+    engine_.clear_gradients();
+    throw;
+  }
+  StepReport report = apply(step.tokens, begin);
+  report.loss = loss;
+  return report;
+}
+
+/// The step of the optimizer, and the figures of what began at `begin`.
+StepReport Trainer::apply(int64_t tokens, Clock::time_point begin) {
   StepReport report;
   try {
-    report.loss = accumulate(step);
     report.gradient_norm = checked(engine_.gradient_norm(), "norm of the gradients");
   } catch (...) {
     engine_.clear_gradients();
@@ -245,10 +261,57 @@ StepReport Trainer::update(const PackedStep& step) {
   const bool clipped = options_.clip > 0 && report.gradient_norm > options_.clip;
   engine_.update(clipped ? options_.clip / report.gradient_norm : 1, report.learning_rate);
   report.step = engine_.steps();
-  report.tokens = step.tokens;
+  report.tokens = tokens;
   report.tokens_per_second =
-      static_cast<double>(step.tokens) / std::chrono::duration<double>(Clock::now() - begin).count();
+      static_cast<double>(tokens) / std::chrono::duration<double>(Clock::now() - begin).count();
   report.memory_bytes = static_cast<double>(engine_.store_bytes() + engine_.run_bytes());
+  return report;
+}
+
+/// Between what the host asks for: the run ends here, and with a checkpoint.
+void Trainer::check_cancelled() {
+  if (!cancelled_) return;
+  engine_.clear_gradients();
+  given_tokens_ = 0;
+  if (ending_ == Ending::none) end(Ending::cancelled);
+  throw Error(Code::cancelled, "training was cancelled");
+}
+
+Tensor Trainer::forward(const PackedStep& given) {
+  require(options_.training.host_loss, "the logits are not a result of this trainer's programs");
+  Tensor out(DType::f32, {given.tokens, engine_.model().decoder.vocabulary});
+  std::byte* to = out.data();
+  for (const auto& rows : given.rows) {
+    check_cancelled();
+    const Tensor part = engine_.logits(rows[0]);
+    to = std::copy_n(part.data(), part.bytes(), to);
+  }
+  return out;
+}
+
+void Trainer::backward(const PackedStep& given, const TensorView& gradient) {
+  require(options_.training.host_loss && options_.training.gradients,
+          "gradients of the logits are nothing that this trainer's programs take");
+  const Shape expected{given.tokens, engine_.model().decoder.vocabulary};
+  if (gradient.dtype != DType::f32 || gradient.elements() != expected.elements())
+    throw Error(Code::invalid_argument, cat("the gradient is ", dtype_name(gradient.dtype), gradient.shape.text(),
+                                            ", the logits are f32", expected.text()));
+  if (given_tokens_ == 0) given_begin_ = Clock::now();
+  TensorView part = gradient;
+  for (const auto& rows : given.rows) {
+    check_cancelled();
+    part.shape = {rows[0].tokens(), expected[1]};
+    engine_.accumulate(rows[0], part);
+    part.data += part.bytes();
+  }
+  given_tokens_ += given.tokens;
+}
+
+StepReport Trainer::update() {
+  require(given_tokens_ > 0, "there are no gradients to update along");
+  check_cancelled();
+  StepReport report = apply(std::exchange(given_tokens_, 0), given_begin_);
+  follow(report);
   return report;
 }
 

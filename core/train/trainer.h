@@ -1,6 +1,7 @@
 #pragma once
 // A run of training: which samples a step takes, how fast weights change, when to evaluate, to save and to end.
 #include <atomic>
+#include <chrono>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -55,6 +56,15 @@ class Trainer {
   /// A step of these rows, with what is due behind it. Throws like `step`, and Error(cancelled), behind which a checkpoint of
   /// the steps before is on the disk.
   StepReport step(const PackedStep& given);
+  // A step whose loss is the host's, with TrainingOptions::host_loss: `forward`, any number of `backward`s, `update`.
+  /// f32 [tokens, v], in the order of the rows. Throws Error(cancelled).
+  Tensor forward(const PackedStep& given);
+  /// Adds the gradients of a loss whose gradient by these logits is `gradient`. Throws Error: cancelled, behind which what
+  /// was added is forgotten; invalid_argument.
+  void backward(const PackedStep& given, const TensorView& gradient);
+  /// The end of such a step. Throws like `step`.
+  StepReport update();
+
   /// The step under way ends soon, without an update; what is done is saved.
   void cancel() { cancelled_ = true; }
   Ending ending() const { return ending_; }
@@ -85,7 +95,9 @@ class Trainer {
   void open_directory();
   void resume(const std::string& path);
   void check_samples(const Dataset& data) const;
-  StepReport update(const PackedStep& step);
+  StepReport take(const PackedStep& step);
+  StepReport apply(int64_t tokens, std::chrono::steady_clock::time_point begin);
+  void check_cancelled();
   void follow(StepReport& report);
   double accumulate(const PackedStep& step);
   double checked(double number, const char* what) const;
@@ -108,6 +120,8 @@ class Trainer {
   int64_t since_best_ = 0;   ///< evaluations
   int64_t saved_step_ = -1;  ///< of the newest checkpoint
   Ending ending_ = Ending::none;
+  int64_t given_tokens_ = 0;                            ///< that `backward` added, since the last update
+  std::chrono::steady_clock::time_point given_begin_;  ///< of the first of them
   std::atomic<bool> cancelled_{false};
 };
 
