@@ -109,6 +109,11 @@ constexpr OptionRow rows[] = {
      0, 0, "", true},
     {"train", Type::text, for_trainer, "",
      "which weights are trained, where there are no adapters: a pattern of names; default: all", 0, 0, "", true},
+    {"zero", Type::integer, for_trainer, "0",
+     "what the ranks along the mesh's axis data share out instead of each having all of it: 1: what the optimizer "
+     "keeps; "
+     "2: sums of gradients, too; 3: weights, too",
+     0, 3},
     {"frozen", Type::boolean, for_trainer, "false",
      "nothing is trained, and no gradients are kept: evaluations and plait_trainer_forward alone"},
     {"optimizer", Type::choice, for_trainer, "adamw", "adamw, or sgd with momentum", 0, 0, "adamw sgd"},

@@ -103,13 +103,18 @@ void check_host_driven(const Trainer& trainer) {
                 "make one without the option data");
 }
 
-/// The host's documents as rows.
-PackedStep documents_of(const TrainerObject& trainer, plait_tensor* ids, plait_tensor* labels) {
-  const auto of_ids = object_of<Tensor>(ids), of_labels = optional_object_of<Tensor>(labels);
-  std::optional<TensorView> view;
-  if (of_labels) view = of_labels->view();
-  return pack_documents(of_ids->view(), view ? &*view : nullptr, trainer.options().training.row_tokens, 1);
-}
+/// Tensors of the host, checked before anything is waited for.
+struct Documents {
+  std::shared_ptr<Tensor> ids, labels;
+  Documents(plait_tensor* of_ids, plait_tensor* of_labels)
+      : ids(object_of<Tensor>(of_ids)), labels(optional_object_of<Tensor>(of_labels)) {}
+
+  PackedStep rows(const Trainer& trainer) const {
+    std::optional<TensorView> view;
+    if (labels) view = labels->view();
+    return trainer.pack(ids->view(), view ? &*view : nullptr);
+  }
+};
 
 }  // namespace
 }  // namespace plait::c_api
@@ -155,11 +160,11 @@ plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* ids, plait
   return guarded([&] {
     fill(out, plait_step{});
     auto object = object_of<TrainerObject>(trainer);
+    const Documents given(ids, labels);
     TrainingRun& run = object->run();
-    const PackedStep given = documents_of(*object, ids, labels);
     run.with([&](Trainer& own) {
       check_host_driven(own);
-      fill(out, step_of(run.event_of(own.step(given))));
+      fill(out, step_of(run.event_of(own.step(given.rows(own)))));
     });
   });
 }
@@ -167,14 +172,13 @@ plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* ids, plait
 plait_status plait_trainer_forward(plait_trainer* trainer, plait_tensor* ids, plait_tensor** logits) {
   return create(logits, [&] {
     auto object = object_of<TrainerObject>(trainer);
-    TrainingRun& run = object->run();
-    const PackedStep given = documents_of(*object, ids, nullptr);
-    const Shape shape = object_of<Tensor>(ids)->shape();
+    const Documents given(ids, nullptr);
     Tensor rows;
-    run.with([&](Trainer& own) {
+    object->run().with([&](Trainer& own) {
       check_host_driven(own);
-      rows = own.forward(given);
+      rows = own.forward(given.rows(own));
     });
+    const Shape& shape = given.ids->shape();
     return share(Tensor(DType::f32, {shape[0], shape[1], rows.shape()[1]}, rows.blob()));
   });
 }
@@ -182,12 +186,11 @@ plait_status plait_trainer_forward(plait_trainer* trainer, plait_tensor* ids, pl
 plait_status plait_trainer_backward(plait_trainer* trainer, plait_tensor* ids, plait_tensor* gradient) {
   return guarded([&] {
     auto object = object_of<TrainerObject>(trainer);
-    TrainingRun& run = object->run();
-    const PackedStep given = documents_of(*object, ids, nullptr);
+    const Documents given(ids, nullptr);
     const auto of_logits = object_of<Tensor>(gradient);
-    run.with([&](Trainer& own) {
+    object->run().with([&](Trainer& own) {
       check_host_driven(own);
-      own.backward(given, of_logits->view());
+      own.backward(given.rows(own), of_logits->view());
     });
   });
 }
@@ -218,9 +221,8 @@ plait_status plait_trainer_evaluate_ids(plait_trainer* trainer, plait_tensor* id
   return guarded([&] {
     fill(out, plait_evaluation{});
     auto object = object_of<TrainerObject>(trainer);
-    TrainingRun& run = object->run();
-    const PackedStep given = documents_of(*object, ids, labels);
-    run.with([&](Trainer& own) { fill(out, evaluation_of(own.evaluate(given))); });
+    const Documents given(ids, labels);
+    object->run().with([&](Trainer& own) { fill(out, evaluation_of(own.evaluate(given.rows(own)))); });
   });
 }
 

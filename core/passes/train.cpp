@@ -121,7 +121,7 @@ class Training {
         graph_.replace_uses(trained[i].value, initial_of(trained[i].value));
         continue;
       }
-      const ValueId sum = add_state(graph_, builder_, parameter.key + ".gradient", parameter.shape);
+      const ValueId sum = add_state(graph_, builder_, parameter.key + ".gradient", parameter.shape, nullptr, true);
       graph_.outputs.push_back(builder_.add("plait.Accumulate", {sum, gradients[i]}));
       context_.parameters.push_back(parameter);
     }

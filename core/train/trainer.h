@@ -53,6 +53,10 @@ class Trainer {
   std::optional<StepReport> step();
   /// Steps until it has ended.
   void run();
+  /// Documents of the host as rows of this trainer (see pack_documents).
+  PackedStep pack(const TensorView& ids, const TensorView* labels) const {
+    return pack_documents(ids, labels, options_.training.row_tokens, engine_.data_ranks());
+  }
   /// A step of these rows, with what is due behind it. Throws like `step`, and Error(cancelled), behind which a checkpoint of
   /// the steps before is on the disk.
   StepReport step(const PackedStep& given);
@@ -98,12 +102,14 @@ class Trainer {
   StepReport take(const PackedStep& step);
   StepReport apply(int64_t tokens, std::chrono::steady_clock::time_point begin);
   void check_cancelled();
+  void check_host_loss() const;
   void follow(StepReport& report);
   double accumulate(const PackedStep& step);
   double checked(double number, const char* what) const;
   bool evaluate_due(StepReport& report);
   std::vector<std::string> arrays() const;
   void save_checkpoint(bool best);
+  void wait_for_checkpoints();
   bool end_if_due();  ///< whether the run has ended
   void end(Ending ending);
   std::string path(const char* name) const { return options_.directory + "/" + name; }
@@ -113,14 +119,14 @@ class Trainer {
   std::optional<Dataset> evaluation_;
   const std::string model_;  ///< a fingerprint: checkpoints fit this model alone
   TrainingEngine engine_;
-  std::optional<SampleOrder> order_;  ///< of the data
-  std::unique_ptr<CheckpointWriter> checkpoints_;
+  std::optional<SampleOrder> order_;                            ///< of the data
+  std::vector<std::unique_ptr<CheckpointWriter>> checkpoints_;  ///< one for each rank of this process
   std::unique_ptr<TrainingLog> log_;
   double best_ = std::numeric_limits<double>::infinity();
   int64_t since_best_ = 0;   ///< evaluations
   int64_t saved_step_ = -1;  ///< of the newest checkpoint
   Ending ending_ = Ending::none;
-  int64_t given_tokens_ = 0;                            ///< that `backward` added, since the last update
+  int64_t given_tokens_ = 0;                           ///< that `backward` added, since the last update
   std::chrono::steady_clock::time_point given_begin_;  ///< of the first of them
   std::atomic<bool> cancelled_{false};
 };
