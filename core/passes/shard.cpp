@@ -20,6 +20,9 @@ struct Place {
   ValueId local = no_value;
 };
 
+/// A State moves only where nothing else will do: more than the bytes of any activation.
+constexpr double pinned = 1e12;
+
 /// What a node costs where it might be.
 struct Choice {
   FactorAxes axes;
@@ -93,27 +96,35 @@ class Sharder {
   }
   /// Whether it is a State's memory, or what an op made of it in place.
   bool is_kept(ValueId id) const { return id != no_value && (is_state(id) || kept_.contains(id)); }
-  /// A State that nobody has used yet, and may become a sum that ranks hold parts of.
-  bool is_open_sum(ValueId id) const {
-    auto state = states_.find(id);
-    return state != states_.end() && state->second->attributes.integer("sum", 0);
+  bool is_sum_state(ValueId id) const {
+    return is_state(id) &&
+           graph_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(id)])].attributes.integer("sum", 0);
   }
+  /// A State that nobody has used yet, and may become a sum that ranks hold parts of.
+  bool is_open_sum(ValueId id) const { return states_.contains(id) && is_sum_state(id); }
   size_t updates(const Node& node) const {
     const OpSchema* schema = ops_.find(node.op);
     return schema ? static_cast<size_t>(schema->updates) : 0;
   }
 
-  /// A summand is best made where the State is that it is added to.
+  /// A summand is best made where the State is that it is added to, and so are its own summands.
   void find_wanted() {
-    std::set<ValueId> sums;
-    for (const Node& node : graph_.nodes)
-      if (node.op == "plait.State" && node.attributes.integer("sum", 0) && seeds_.contains(node.outputs[0]))
-        sums.insert(node.outputs[0]);
-    for (const Node& node : graph_.nodes)
-      if (updates(node) == 1 && sums.contains(node.inputs[0]))
-        for (size_t k = 1; k < node.inputs.size(); ++k)
-          if (rank_of(node.inputs[k]) == rank_of(node.inputs[0]))
-            wanted_.emplace(node.inputs[k], seeds_.at(node.inputs[0]));
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      const Node& node = graph_.nodes[i];
+      if (!rules_[i] || node.outputs.size() != 1) continue;
+      const std::vector<RuleTensor>& operands = rules_[i]->rule.operands;
+      if (std::any_of(operands.begin(), operands.end(),
+                      [](const RuleTensor& one) { return one.linear != Linearity::together; }))
+        continue;
+      const bool adds = updates(node) && is_sum_state(node.inputs[0]);
+      const auto& known = adds ? seeds_ : wanted_;
+      auto goal = known.find(adds ? node.inputs[0] : node.outputs[0]);
+      if (goal == known.end()) continue;
+      const Sharding sharding = goal->second;
+      for (size_t k = adds ? 1 : 0; k < node.inputs.size(); ++k)
+        if (graph_.value(node.inputs[k]).type.dims == graph_.value(node.outputs[0]).type.dims)
+          wanted_.emplace(node.inputs[k], sharding);
+    }
   }
 
   void check_seeds() const {
@@ -195,8 +206,10 @@ class Sharder {
     if (graph_.value(id).constant)  // pinned: elsewhere it is held a second time
       return home(id) == target ? 0 : bytes_of(id);
     if (is_open_sum(id) && home(id).dims == target.dims) return 0;
-    if (states_.contains(id) || stored_.contains(id))
-      return may_lead(home(id), target) ? moved_bytes(home(id), target, bytes_of(id), mesh_) : HUGE_VAL;
+    if (is_state(id) && (states_.contains(id) || seeds_.contains(id))) {
+      if (!may_lead(home(id), target)) return HUGE_VAL;
+      return moved_bytes(home(id), target, bytes_of(id), mesh_) + (home(id).dims == target.dims ? 0 : pinned);
+    }
     double best = -1;
     for (const Place& place : places_.at(id)) {
       if (!may_lead(place.sharding, target)) continue;
@@ -322,23 +335,34 @@ class Sharder {
   /// Where no two do, the sum is made in the graph's own order.
   void place_sum(size_t index) {
     const Node root = graph_.nodes[index];
-    std::vector<ValueId> all = sums_.summands(index);
-    std::vector<Pending> debt;
-    for (ValueId id : all)
-      if (std::vector<Pending> owed = owed_by(id);
-          !owed.empty() &&
-          std::count_if(all.begin(), all.end(), [&](ValueId other) { return owed_by(other) == owed; }) > 1)
-        debt = std::move(owed);
-    if (debt.empty()) return place_in_order(root);
-    std::stable_partition(all.begin(), all.end(), [&](ValueId id) { return owed_by(id) == debt; });
-    ValueId sum = all[0];
-    for (size_t i = 1; i < all.size(); ++i) {
-      Node add = root;
-      add.inputs = {sum, all[i]};
-      if (i + 1 < all.size()) add.outputs = {sum_of(sum, all[i], graph_.value(root.outputs[0]).type)};
-      sum = add.outputs[0];
-      place_node(add);
+    std::vector<std::vector<ValueId>> groups;  // of one debt, where several have it; the others one by one
+    bool shared = false;
+    for (ValueId id : sums_.summands(index)) {
+      const std::vector<Pending> owed = owed_by(id);
+      auto same = owed.empty() ? groups.end() : std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+        return owed_by(group[0]) == owed;
+      });
+      if (same == groups.end()) groups.push_back({id});
+      else same->push_back(id), shared = true;
     }
+    if (!shared) return place_in_order(root);
+    std::stable_partition(groups.begin(), groups.end(), [](const auto& group) { return group.size() > 1; });
+    std::vector<ValueId> all;
+    for (const std::vector<ValueId>& group : groups) {
+      ValueId sum = group[0];
+      for (size_t i = 1; i < group.size(); ++i) sum = add(root, sum, group[i], groups.size() == 1 && i + 1 == group.size());
+      all.push_back(sum);
+    }
+    ValueId sum = all[0];
+    for (size_t i = 1; i < all.size(); ++i) sum = add(root, sum, all[i], i + 1 == all.size());
+  }
+  /// Places an Add like `root`, whose result it makes if it is the last.
+  ValueId add(const Node& root, ValueId a, ValueId b, bool last) {
+    Node node = root;
+    node.inputs = {a, b};
+    if (!last) node.outputs = {sum_of(a, b, graph_.value(root.outputs[0]).type)};
+    place_node(node);
+    return node.outputs[0];
   }
   void place_in_order(const Node& node) {
     for (ValueId id : node.inputs)

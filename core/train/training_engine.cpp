@@ -4,33 +4,12 @@
 #include <cstring>
 #include <thread>
 
+#include "core/base/block.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/mesh/sharding.h"
 
 namespace plait {
-namespace {
-
-/// Copies a block to its place in the whole.
-void copy_block(const ArrayBlock& block, const TensorView& whole) {
-  const Shape& part = block.part.shape;
-  const int64_t size = dtype_bits(block.part.dtype) / 8;
-  const int rank = part.rank();
-  const int64_t row = rank ? part[rank - 1] : 1, rows = row ? part.elements() / row : 0;
-  for (int64_t i = 0; i < rows; ++i) {
-    int64_t at = 0, left = i, stride = 1;  // of the row's first element in the whole
-    for (int d = rank - 1; d >= 0; --d) {
-      const int64_t index = d == rank - 1 ? 0 : left % part[d];
-      if (d < rank - 1) left /= part[d];
-      at += (block.begin[d] + index) * stride;
-      stride *= block.whole[d];
-    }
-    std::memcpy(whole.data + at * size, block.part.data + i * row * size, static_cast<size_t>(row * size));
-  }
-}
-
-}  // namespace
-
 TrainingEngine::TrainingEngine(const Graph& graph, const CompileOptions& options, const TrainingOptions& training,
                                ThreadPool& pool, LoadProgress* progress, World* world)
     : training_(training), mesh_(options.mesh), pool_(pool), world_(world), first_(world ? world->rank() : 0) {
@@ -258,7 +237,7 @@ Tensor TrainingEngine::array(const std::string& key) const {
       out = Tensor(part.part.dtype, part.whole);
       std::memset(out.data(), 0, static_cast<size_t>(out.bytes()));
     }
-    if (is_first(local, from)) copy_block(part, out.view());
+    if (is_first(local, from)) put_block(out.view(), part.begin, part.part);
   }
   if (world_) world_->communicator().all_reduce(out.view(), Reduction::sum);
   return out;

@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
+#include "core/base/text.h"
 #include "core/train/training_engine.h"
 #include "tests/unit/models.h"
 
@@ -34,7 +36,6 @@ struct Outcome {
   std::vector<double> losses, norms;
   std::map<std::string, Tensor> updates;  ///< of each parameter, by its name
   int64_t state_bytes = 0;                ///< the most of a rank
-  std::map<std::string, int> collectives;
 };
 
 TrainingOptions training(OptimizerKind kind, int zero) {
@@ -76,8 +77,6 @@ Outcome run(const std::string& fixture, const std::string& mesh, const TrainingO
   }
   for (int64_t local = 0; local < engine.local_ranks(); ++local)
     out.state_bytes = std::max(out.state_bytes, engine.state_bytes(local));
-  for (const PlannedCollective& one : engine.model().plan.collectives)
-    ++out.collectives[std::string(kind_name(one.step.kind))];
   return out;
 }
 
@@ -103,6 +102,24 @@ void expect_same(const Outcome& got, const Outcome& expected) {
   }
 }
 
+/// What ranks say to each other, by program: "gather 2, reduce 1".
+std::string collectives(const Program& program) {
+  std::map<std::string, int> counts;
+  for (const Instruction& one : program.instructions)
+    if (one.kind == Instruction::Kind::collective && one.call.kind != CollectiveCall::Kind::shard)
+      ++counts[std::string(kind_name(one.call.kind))];
+  std::string out;
+  for (const auto& [kind, count] : counts) out += cat(out.empty() ? "" : ", ", kind, " ", count);
+  return out;
+}
+
+std::vector<std::string> variants_of(const std::string& family) {
+  std::vector<std::string> out;
+  for (const auto& entry : std::filesystem::directory_iterator(PLAIT_FIXTURES "/zoo/" + family))
+    if (std::filesystem::exists(entry.path() / "model.onnx")) out.push_back("zoo/" + family + "/" + entry.path().filename().string());
+  return out;
+}
+
 struct Case {
   std::string fixture, mesh;
 };
@@ -111,8 +128,7 @@ class MeshTraining : public testing::TestWithParam<Case> {};
 
 TEST_P(MeshTraining, IsTrainingOnOneRank) {
   const auto& [fixture, mesh] = GetParam();
-  const TrainingOptions whole = training(OptimizerKind::sgd, 0);
-  const Outcome expected = run(fixture, "", whole);
+  const Outcome expected = run(fixture, "", training(OptimizerKind::sgd, 0));
   for (int zero = 0; zero < 4; ++zero) {
     SCOPED_TRACE(zero);
     expect_same(run(fixture, mesh, training(OptimizerKind::sgd, zero)), expected);
@@ -123,6 +139,9 @@ std::vector<Case> cases() {
   std::vector<Case> out;
   for (const char* fixture : {"llama-standard23", "gpt2-optimum18", "gemma3-standard23"})
     for (const char* mesh : {"data=2", "data=4", "tensor=2", "data=2,tensor=2"}) out.push_back({fixture, mesh});
+  // Sinks, experts (as nodes and stacked), layer norms before heads, positions as biases.
+  for (const char* family : {"gpt_oss", "mixtral", "qwen3_moe", "granitemoe", "mpt", "bloom", "deepseek_v3", "phi", "gptj"})
+    for (const std::string& variant : variants_of(family)) out.push_back({variant, "data=2,tensor=2"});
   return out;
 }
 
@@ -132,6 +151,40 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MeshTraining, testing::ValuesIn(cases()), [](co
     if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
   return out;
 });
+
+TEST(MeshTraining, AdapterstoooAndAdamW) {
+  TrainingOptions options = training(OptimizerKind::adamw, 0);
+  options.lora.rank = 4;
+  const Outcome expected = run("llama-standard23", "", options);
+  for (const char* mesh : {"data=2", "tensor=2", "data=2,tensor=2"})
+    for (int zero : {0, 2, 3}) {
+      SCOPED_TRACE(cat(mesh, " ", zero));
+      options.zero = zero;
+      const Outcome got = run("llama-standard23", mesh, options);
+      for (size_t i = 0; i < steps; ++i) EXPECT_NEAR(got.losses[i], expected.losses[i], 1e-4 * expected.losses[i]);
+    }
+}
+
+/// One each for a parameter, of what is in ZeRO's papers; those of the loss and the norm besides.
+TEST(ZeroLevels, Collectives) {
+  CompileOptions compile = World::get().options();
+  compile.mesh = Mesh::parse("data=4");
+  std::string all;
+  for (int zero = 0; zero < 4; ++zero) {
+    TrainingOptions options = training(OptimizerKind::adamw, zero);
+    options.row_tokens = 4096;  // of a size at which weights are moved rather than tokens
+    const TrainingModel model = compile_training(fixture_graph("llama-standard23"), compile, options);
+    EXPECT_EQ(model.parameters.size(), 20u);
+    all += cat("zero ", zero, ": micro-batch: ", collectives(*model.accumulate),
+               "; norm: ", collectives(*model.norm), "; update: ", collectives(*model.update), "\n");
+  }
+  EXPECT_EQ(all, "");
+}
+
+TEST(ZeroLevels, MemoryOfARank) {
+  const int64_t whole = run("llama-standard23", "", training(OptimizerKind::adamw, 0)).state_bytes;
+  EXPECT_LE(run("llama-standard23", "data=4", training(OptimizerKind::adamw, 3)).state_bytes, 3 * whole / 10);
+}
 
 }  // namespace
 }  // namespace plait::test
