@@ -22,13 +22,19 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
   const int64_t threads = settings_.integer("threads");
   pool_ = std::make_shared<ThreadPool>(threads > 0 ? static_cast<int>(threads) : usable_processors());
   CompileOptions compile = generator_compile_options(*model_, settings_);
+  const std::string adapter = settings_.text("adapter");
+  if (!adapter.empty()) options_.training.lora = read_adapter(adapter).options();
+  if (const std::string checkpoint = settings_.text("checkpoint"); !checkpoint.empty())
+    begun_with_ = tensors_of_checkpoint(opened.imported.graph, compile, checkpoint, pool_.get());
   compile.progress = &progress;
   std::optional<Dataset> data, evaluation;
   const std::string path = settings_.text("data"), evaluation_path = settings_.text("eval_data");
   if (!path.empty()) data = read_data(path, &progress);
   if (!evaluation_path.empty()) evaluation = read_data(evaluation_path, &progress);
-  auto trainer = std::make_unique<Trainer>(opened.imported.graph, compile, options_, std::move(data),
-                                           std::move(evaluation), *pool_, &progress);
+  auto trainer = std::make_unique<Trainer>(with_tensors(opened.imported.graph, begun_with_), compile, options_,
+                                           std::move(data), std::move(evaluation), *pool_, &progress);
+  if (!adapter.empty() && trainer->steps_done() == 0)
+    load_adapter(trainer->engine(), options_.training.lora, adapter);
   progress.check();
   return std::make_shared<TrainingRun>(std::move(trainer), pool_);
 }
@@ -236,10 +242,9 @@ plait_status plait_trainer_export(plait_trainer* trainer, const char* directory)
     const std::string path = required(directory, "directory");
     const LoraOptions& lora = object->options().training.lora;
     object->run().with([&](Trainer& own) {
-      write_model(object->model(),
-                  lora.rank ? merged_tensors(own.engine(), lora, &object->pool())
-                            : trained_tensors(own.engine(), &object->pool()),
-                  nullptr, path);
+      FileTensors tensors = trained_tensors(own.engine(), lora, &object->pool());
+      tensors.insert(object->begun_with().begin(), object->begun_with().end());  // where nothing was trained on
+      write_model(object->model(), tensors, nullptr, path);
     });
   });
 }

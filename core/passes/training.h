@@ -28,6 +28,9 @@ struct LoraOptions {
   double alpha = 16;
   /// Patterns ("*", "?") of names of weights, or of the file's nodes, of which Linears get one; none: all but the head.
   std::vector<std::string> targets;
+  /// Not empty: these and no others, by the names that adapters get ("model.layers.0.self_attn.q_proj"), of an adapter that is
+  /// there already.
+  std::vector<std::string> modules = {};
   uint64_t seed = 0;  ///< of a, which begins uniform in +-1 / sqrt(k) (as nn.Linear does); b begins as zeros
 };
 

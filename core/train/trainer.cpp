@@ -56,21 +56,6 @@ TrainerOptions checked_options(TrainerOptions options, const std::optional<Datas
   return options;
 }
 
-/// Of the file's tensors: their names, types, and how their bytes begin.
-std::string fingerprint(const Graph& graph) {
-  constexpr int64_t most = 4096;
-  uint32_t sum = 0;
-  for (ValueId id = 0; id < graph.value_count(); ++id) {
-    const auto& constant = graph.value(id).constant;
-    if (!constant || constant->initializer.empty()) continue;
-    const Tensor& tensor = constant->source;
-    const std::string type = cat(constant->initializer, dtype_name(tensor.dtype()), tensor.shape().text());
-    sum = crc32c(std::as_bytes(std::span(type)), sum);
-    sum = crc32c({tensor.data(), static_cast<size_t>(std::min(tensor.bytes(), most))}, sum);
-  }
-  return cat("weights ", static_cast<uint64_t>(sum));
-}
-
 /// What has to be the same for a run to go on as it would have.
 std::map<std::string, std::string> lasting(const TrainerOptions& options) {
   const OptimizerOptions& optimizer = options.training.optimizer;
@@ -94,6 +79,7 @@ std::map<std::string, std::string> lasting(const TrainerOptions& options) {
   if (lora.rank) {
     out["LoRA alpha"] = cat(lora.alpha);
     out["LoRA targets"] = join(lora.targets, ",");
+    out["LoRA modules"] = join(lora.modules, ",");
   } else {
     out["trained weights"] = join(options.training.trained, ",");
   }
@@ -116,7 +102,7 @@ void check_options(const std::map<std::string, std::string>& state, const Traine
   }
 }
 
-std::string state_of(const CheckpointInfo& info, const char* name) {
+std::string state_of(const CheckpointInfo& info, const std::string& name) {
   auto found = info.state.find(name);
   if (found == info.state.end())
     throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " does not say ", quote(name)));
@@ -124,6 +110,41 @@ std::string state_of(const CheckpointInfo& info, const char* name) {
 }
 
 }  // namespace
+
+std::string fingerprint(const Graph& graph) {
+  constexpr int64_t most = 4096;  // bytes of each: what it is called, its type, and how it begins tell models apart
+  uint32_t sum = 0;
+  for (ValueId id = 0; id < graph.value_count(); ++id) {
+    const auto& constant = graph.value(id).constant;
+    if (!constant || constant->initializer.empty()) continue;
+    const Tensor& tensor = constant->source;
+    const std::string type = cat(constant->initializer, dtype_name(tensor.dtype()), tensor.shape().text());
+    sum = crc32c(std::as_bytes(std::span(type)), sum);
+    sum = crc32c({tensor.data(), static_cast<size_t>(std::min(tensor.bytes(), most))}, sum);
+  }
+  return cat("weights ", static_cast<uint64_t>(sum));
+}
+
+TrainingOptions trained_by(const CheckpointInfo& info) {
+  auto option = [&](const char* name) { return state_of(info, cat(option_mark, name)); };
+  auto list = [&](const char* name) {
+    const std::string text = option(name);
+    return text.empty() ? std::vector<std::string>{} : split(text, ',');
+  };
+  TrainingOptions out;
+  LoraOptions& lora = out.lora;
+  if (!parse_int(option("LoRA rank"), lora.rank))
+    throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " has no LoRA rank"));
+  if (!lora.rank) {
+    out.trained = list("trained weights");
+    return out;
+  }
+  if (!parse_double(option("LoRA alpha"), lora.alpha))
+    throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " has no LoRA alpha"));
+  lora.targets = list("LoRA targets");
+  lora.modules = list("LoRA modules");
+  return out;
+}
 
 Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, std::optional<Dataset> data,
                  std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress)

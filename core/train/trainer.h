@@ -34,6 +34,11 @@ struct TrainerOptions {
   bool resume = false;  ///< goes on from the newest checkpoint of the directory, where there is one
 };
 
+/// Of the file's tensors: a checkpoint fits models of the same alone.
+std::string fingerprint(const Graph& graph);
+/// What a run's checkpoint says of what was trained: weights, or adapters. Throws Error(bad_model).
+TrainingOptions trained_by(const CheckpointInfo& info);
+
 /// One thread drives it; `cancel` may come from any.
 class Trainer {
  public:
