@@ -34,7 +34,7 @@ void register_optimizers(OpSet& ops) {
   ops.add({.name = "plait.Assign",
            .inputs = "to from",
            .outputs = "to",
-           .dims = "..., ... -> ...",
+           .dims = "..., *... -> ...",
            .infer = infer_updates,
            .updates = 1,
            .doc = "from, in the memory of to"});

@@ -141,7 +141,8 @@ std::vector<Case> cases() {
     for (const char* mesh : {"data=2", "data=4", "tensor=2", "data=2,tensor=2"}) out.push_back({fixture, mesh});
   // Sinks, experts (as nodes and stacked), layer norms before heads, positions as biases.
   for (const char* family : {"gpt_oss", "mixtral", "qwen3_moe", "granitemoe", "mpt", "bloom", "deepseek_v3", "phi", "gptj"})
-    for (const std::string& variant : variants_of(family)) out.push_back({variant, "data=2,tensor=2"});
+    for (const std::string& variant : variants_of(family))
+      if (variant.find("int4") == std::string::npos) out.push_back({variant, "data=2,tensor=2"});
   return out;
 }
 
@@ -152,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MeshTraining, testing::ValuesIn(cases()), [](co
   return out;
 });
 
-TEST(MeshTraining, AdapterstoooAndAdamW) {
+TEST(MeshTraining, AdaptersOfAdamW) {
   TrainingOptions options = training(OptimizerKind::adamw, 0);
   options.lora.rank = 4;
   const Outcome expected = run("llama-standard23", "", options);
@@ -178,7 +179,11 @@ TEST(ZeroLevels, Collectives) {
     all += cat("zero ", zero, ": micro-batch: ", collectives(*model.accumulate),
                "; norm: ", collectives(*model.norm), "; update: ", collectives(*model.update), "\n");
   }
-  EXPECT_EQ(all, "");
+  EXPECT_EQ(all,
+            "zero 0: micro-batch: AllReduce 1; norm: AllReduce 20; update: \n"
+            "zero 1: micro-batch: AllReduce 1; norm: AllReduce 1, ReduceScatter 20; update: AllGather 20\n"
+            "zero 2: micro-batch: AllReduce 1, ReduceScatter 20; norm: AllReduce 1; update: AllGather 20\n"
+            "zero 3: micro-batch: AllGather 41, AllReduce 1, ReduceScatter 20; norm: AllReduce 1; update: \n");
 }
 
 TEST(ZeroLevels, MemoryOfARank) {
