@@ -1,5 +1,7 @@
 #include "bindings/cli/common.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <charconv>
 #include <csignal>
@@ -54,8 +56,9 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
   for (const std::string& option : arguments.options) {
     auto [key, value] = name_and_value(option, "--option");
     bool of_model = is_for(rows, key, {"model"});
-    bool of_rest =
-        for_what == "generator" ? is_for(rows, key, {"generator", "request"}) : is_for(rows, key, {for_what});
+    bool of_rest = for_what == "generator" ? is_for(rows, key, {"generator", "request"})
+                   : for_what == "export"  ? is_for(rows, key, {"export", "generator"})
+                                           : is_for(rows, key, {for_what});
     if (!of_model && !of_rest)
       throw UsageError("option " + key + " means nothing here", "`plait options` lists them");
     set_option(of_model ? out.model : out.rest, key, value);
@@ -154,6 +157,12 @@ std::pair<std::string, std::string> name_and_value(const std::string& text, std:
 void answer(std::string_view text) {
   bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (!written) throw std::runtime_error("cannot write to standard output");
+}
+
+int64_t peak_memory_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
 }
 
 void catch_interrupt() { std::signal(SIGINT, on_interrupt); }

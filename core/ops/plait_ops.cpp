@@ -189,13 +189,14 @@ void register_plait(OpSet& ops) {
            .attributes = {{"sizes", "strings", "required"}, {"scalar", "int", "0"}},
            .infer = infer_sizes,
            .doc = "symbolic sizes as numbers"});
-  ops.add({.name = "plait.State",
-           .inputs = "initial?",
-           .outputs = "value",
-           .attributes = {{"key", "string", "required"}, {"sum", "int", "0"}},
-           .infer = infer_open,
-           .doc = "a persistent value of the Store, by its key; it begins as the constant, or as zeros; a sum may be one "
-                  "of the ranks' values"});
+  ops.add(
+      {.name = "plait.State",
+       .inputs = "initial?",
+       .outputs = "value",
+       .attributes = {{"key", "string", "required"}, {"sum", "int", "0"}},
+       .infer = infer_open,
+       .doc = "a persistent value of the Store, by its key; it begins as the constant, or as zeros; a sum may be one "
+              "of the ranks' values"});
 }
 
 }  // namespace plait

@@ -100,6 +100,14 @@ void count_parts(PassContext& context) {
   }
 }
 
+/// The graph before pass `train` with the gradients of its logits as an input. Which parameters there are does not depend on
+/// the loss.
+Graph graph_of_host_loss(Graph graph, PassContext context) {
+  context.host_loss = true;
+  run_passes(gradient_passes, graph, context);
+  return graph;
+}
+
 }  // namespace
 
 PlainModel compile_plain(Graph graph, const CompileOptions& options) {
@@ -164,6 +172,8 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
     if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = training.row_tokens;
   const bool alone = options.mesh.ranks() == 1;
   if (!alone) context.seeds = seeds_for(graph, options);
+  std::optional<Graph> of_host;
+  if (training.host_loss && alone) of_host = graph_of_host_loss(graph, context);
   run_passes(gradient_passes, graph, context);
   TrainingModel out;
   out.mesh = options.mesh;
@@ -179,15 +189,27 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
   evaluate.outputs.resize(2);
   evaluate.remove_dead();
   out.evaluate = finish(evaluate, "train");
-  graph.outputs.erase(graph.outputs.begin() + 1);
-  graph.remove_dead();
-  out.accumulate = finish(graph, "train");
-  Graph norm = norm_graph(options.ops, context.parameters, out.places);
-  shard_states(norm, options, out.places);
-  out.norm = finish(norm, "norm");
-  Graph update = update_graph(options.ops, context.parameters, training.optimizer, out.places);
-  shard_states(update, options, out.places);
-  out.update = finish(update, "update");
+  if (training.gradients) {
+    graph.outputs.erase(graph.outputs.begin() + 1);
+    graph.remove_dead();
+    out.accumulate = finish(graph, "train");
+    Graph norm = norm_graph(options.ops, context.parameters, out.places);
+    shard_states(norm, options, out.places);
+    out.norm = finish(norm, "norm");
+    Graph update = update_graph(options.ops, context.parameters, training.optimizer, out.places);
+    shard_states(update, options, out.places);
+    out.update = finish(update, "update");
+  }
+  if (of_host) {
+    Graph forward = *of_host;
+    forward.outputs.resize(1);
+    forward.remove_dead();
+    std::erase_if(forward.inputs, [&](ValueId id) { return forward.value(id).name == "gradients"; });
+    out.forward = finish(forward, "train");
+    of_host->outputs.erase(of_host->outputs.begin());
+    of_host->remove_dead();
+    if (training.gradients) out.backward = finish(*of_host, "train");
+  }
   out.parameters = std::move(context.parameters);
   out.decoder = std::move(context.decoder);
   out.plan = std::move(context.plan);

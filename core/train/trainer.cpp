@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
@@ -23,18 +24,18 @@ void require(bool holds, std::string_view what) {
   if (!holds) throw Error(Code::invalid_argument, cat("training: ", what));
 }
 
-void check_lengths(const Dataset& data, int64_t row_tokens) {
+void check_lengths(const Dataset& data, int64_t most, const char* who) {
   for (int64_t i = 0; i < data.size(); ++i)
-    if (data[i].inputs() > row_tokens)
+    if (data[i].inputs() > most)
       throw Error(Code::invalid_argument,
-                  cat(data.where(i), " has ", data[i].inputs(), " tokens, a row has place for ", row_tokens),
+                  cat(data.where(i), " has ", data[i].inputs(), " tokens, ", who, " has place for ", most),
                   "read the data with a smaller seq, or plan larger rows");
 }
 
-TrainerOptions checked_options(TrainerOptions options, const Dataset& data) {
+TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data) {
   require(options.batch >= 1, "a step takes at least one sample");
   require(options.steps >= 0, "the number of steps is negative");
-  require(options.steps || (options.epochs > 0 && std::isfinite(options.epochs)),
+  require(options.steps || !data || (options.epochs > 0 && std::isfinite(options.epochs)),
           "the number of epochs is not above 0");
   require(options.clip >= 0, "the norm to clip at is negative");
   require(options.rate.peak > 0 && std::isfinite(options.rate.peak), "the learning rate is not above 0");
@@ -43,26 +44,16 @@ TrainerOptions checked_options(TrainerOptions options, const Dataset& data) {
   require(options.evaluate_every >= 0 && options.patience >= 0 && options.save_every >= 0,
           "a number of steps or evaluations is negative");
   require(options.keep >= 1, "at least one checkpoint is kept");
-  check_lengths(data, options.training.row_tokens);
-  const double samples = options.epochs * static_cast<double>(data.size());
-  options.rate.steps =
-      options.steps ? options.steps : static_cast<int64_t>(std::ceil(samples / static_cast<double>(options.batch)));
-  return options;
-}
-
-/// Of the file's tensors: their names, types, and how their bytes begin.
-std::string fingerprint(const Graph& graph) {
-  constexpr int64_t most = 4096;
-  uint32_t sum = 0;
-  for (ValueId id = 0; id < graph.value_count(); ++id) {
-    const auto& constant = graph.value(id).constant;
-    if (!constant || constant->initializer.empty()) continue;
-    const Tensor& tensor = constant->source;
-    const std::string type = cat(constant->initializer, dtype_name(tensor.dtype()), tensor.shape().text());
-    sum = crc32c(std::as_bytes(std::span(type)), sum);
-    sum = crc32c({tensor.data(), static_cast<size_t>(std::min(tensor.bytes(), most))}, sum);
+  require(!data || options.training.gradients, "without gradients there is nothing to take from data");
+  options.rate.steps = options.steps;
+  if (data) check_lengths(*data, options.training.row_tokens, "a row");
+  if (data && !options.steps) {
+    const double samples = options.epochs * static_cast<double>(data->size());
+    options.rate.steps = static_cast<int64_t>(std::ceil(samples / static_cast<double>(options.batch)));
   }
-  return cat("weights ", static_cast<uint64_t>(sum));
+  require(options.rate.steps || options.rate.schedule == Schedule::constant,
+          "a learning rate that falls has to know over how many steps");
+  return options;
 }
 
 /// What has to be the same for a run to go on as it would have.
@@ -88,6 +79,7 @@ std::map<std::string, std::string> lasting(const TrainerOptions& options) {
   if (lora.rank) {
     out["LoRA alpha"] = cat(lora.alpha);
     out["LoRA targets"] = join(lora.targets, ",");
+    out["LoRA modules"] = join(lora.modules, ",");
   } else {
     out["trained weights"] = join(options.training.trained, ",");
   }
@@ -110,7 +102,7 @@ void check_options(const std::map<std::string, std::string>& state, const Traine
   }
 }
 
-std::string state_of(const CheckpointInfo& info, const char* name) {
+std::string state_of(const CheckpointInfo& info, const std::string& name) {
   auto found = info.state.find(name);
   if (found == info.state.end())
     throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " does not say ", quote(name)));
@@ -119,17 +111,67 @@ std::string state_of(const CheckpointInfo& info, const char* name) {
 
 }  // namespace
 
-Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, Dataset data,
+std::string fingerprint(const Graph& graph) {
+  constexpr int64_t most = 4096;  // bytes of each: what it is called, its type, and how it begins tell models apart
+  uint32_t sum = 0;
+  for (ValueId id = 0; id < graph.value_count(); ++id) {
+    const auto& constant = graph.value(id).constant;
+    if (!constant || constant->initializer.empty()) continue;
+    const Tensor& tensor = constant->source;
+    const std::string type = cat(constant->initializer, dtype_name(tensor.dtype()), tensor.shape().text());
+    sum = crc32c(std::as_bytes(std::span(type)), sum);
+    sum = crc32c({tensor.data(), static_cast<size_t>(std::min(tensor.bytes(), most))}, sum);
+  }
+  return cat("weights ", static_cast<uint64_t>(sum));
+}
+
+TrainingOptions trained_by(const CheckpointInfo& info) {
+  auto option = [&](const char* name) { return state_of(info, cat(option_mark, name)); };
+  auto list = [&](const char* name) {
+    const std::string text = option(name);
+    return text.empty() ? std::vector<std::string>{} : split(text, ',');
+  };
+  TrainingOptions out;
+  LoraOptions& lora = out.lora;
+  if (!parse_int(option("LoRA rank"), lora.rank))
+    throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " has no LoRA rank"));
+  if (!lora.rank) {
+    out.trained = list("trained weights");
+    return out;
+  }
+  if (!parse_double(option("LoRA alpha"), lora.alpha))
+    throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " has no LoRA alpha"));
+  lora.targets = list("LoRA targets");
+  lora.modules = list("LoRA modules");
+  return out;
+}
+
+Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, std::optional<Dataset> data,
                  std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress, World* world)
     : options_(checked_options(std::move(options), data)),
       data_(std::move(data)),
       evaluation_(std::move(evaluation)),
       world_(world),
       model_(fingerprint(graph)),
-      engine_(graph, compile, options_.training, pool, progress, world),
-      order_(data_.size(), options_.seed, data_.digest()) {
-  if (evaluation_) check_lengths(*evaluation_, options_.training.row_tokens);
+      engine_(graph, compile, options_.training, pool, progress, world) {
+  if (data_) {
+    check_samples(*data_);
+    order_.emplace(data_->size(), options_.seed, data_->digest());
+  }
+  if (evaluation_) check_samples(*evaluation_);
   if (!options_.directory.empty()) open_directory();
+}
+
+void Trainer::check_samples(const Dataset& data) const {
+  const Decoder& decoder = engine_.model().decoder;
+  check_lengths(data, options_.training.row_tokens, "a row");
+  if (decoder.context) check_lengths(data, decoder.context, "the model");
+  for (int64_t i = 0; i < data.size(); ++i)
+    for (int32_t id : data[i].ids)
+      if (id < 0 || id >= decoder.vocabulary)
+        throw Error(Code::invalid_argument,
+                    cat(data.where(i), " holds the token ", id, ", the model's vocabulary has ", decoder.vocabulary),
+                    "the data are of another tokenizer");
 }
 
 void Trainer::open_directory() {
@@ -153,7 +195,7 @@ void Trainer::resume(const std::string& path) {
   const Checkpoint checkpoint = Checkpoint::open(path, model_);
   const CheckpointInfo& info = checkpoint.info();
   check_options(info.state, options_);
-  order_.resume(state_of(info, "order"));
+  if (order_) order_->resume(state_of(info, "order"));
   if (!parse_double(state_of(info, "best"), best_)) best_ = std::numeric_limits<double>::infinity();
   if (!parse_int(state_of(info, "since best"), since_best_)) since_best_ = 0;
   for (int64_t local = 0; local < engine_.local_ranks(); ++local)
@@ -180,36 +222,133 @@ void Trainer::run() {
 }
 
 std::optional<StepReport> Trainer::step() {
+  require(data_.has_value(), "there are no data to take a step of");
   if (end_if_due()) return std::nullopt;
-  const auto begin = Clock::now();
-  const std::string place = order_.state();
+  const std::string place = order_->state();
   std::vector<Sample> samples;
-  for (int64_t number : order_.next(options_.batch)) samples.push_back(data_[number]);
-  const PackedStep step = pack_step(samples, options_.training.row_tokens, engine_.data_ranks());
+  for (int64_t number : order_->next(options_.batch)) samples.push_back((*data_)[number]);
   StepReport report;
   try {
-    report.loss = accumulate(step);
-    report.gradient_norm = checked(engine_.gradient_norm(), "norm of the gradients");
+    report = take(pack_step(samples, options_.training.row_tokens, engine_.data_ranks()));
   } catch (const Error& error) {
-    engine_.clear_gradients();
-    order_.resume(place);
+    order_->resume(place);
     if (error.code() != Code::cancelled) throw;
     end(Ending::cancelled);
     return std::nullopt;
+  }
+  follow(report);
+  end_if_due();  // so that who takes all steps need not ask for one more
+  return report;
+}
+
+StepReport Trainer::step(const PackedStep& given) {
+  require(options_.training.gradients, "this trainer only evaluates");
+  StepReport report;
+  try {
+    report = take(given);
+  } catch (const Error& error) {
+    if (error.code() == Code::cancelled && ending_ == Ending::none) end(Ending::cancelled);
+    throw;
+  }
+  follow(report);
+  return report;
+}
+
+/// Changes the weights, or nothing where it throws.
+StepReport Trainer::take(const PackedStep& step) {
+  const auto begin = Clock::now();
+  double loss = 0;
+  try {
+    loss = accumulate(step);
+  } catch (...) {
+    engine_.clear_gradients();
+    throw;
+  }
+  StepReport report = apply(step.tokens, begin);
+  report.loss = loss;
+  return report;
+}
+
+/// The step of the optimizer, and the figures of what began at `begin`.
+StepReport Trainer::apply(int64_t tokens, Clock::time_point begin) {
+  StepReport report;
+  try {
+    report.gradient_norm = checked(engine_.gradient_norm(), "norm of the gradients");
+  } catch (...) {
+    engine_.clear_gradients();
+    throw;
   }
   report.learning_rate = options_.rate.at(engine_.steps());
   const bool clipped = options_.clip > 0 && report.gradient_norm > options_.clip;
   engine_.update(clipped ? options_.clip / report.gradient_norm : 1, report.learning_rate);
   report.step = engine_.steps();
+  report.tokens = tokens;
   report.tokens_per_second =
-      static_cast<double>(step.tokens) / std::chrono::duration<double>(Clock::now() - begin).count();
+      static_cast<double>(tokens) / std::chrono::duration<double>(Clock::now() - begin).count();
   report.memory_bytes = static_cast<double>(engine_.store_bytes() + engine_.run_bytes());
-  const bool best = evaluate_due(report);
-  if (log_) log_->write(report);
-  if (!checkpoints_.empty() && (best || (options_.save_every && report.step % options_.save_every == 0)))
-    save_checkpoint(best);
-  end_if_due();  // so that who takes all steps need not ask for one more
   return report;
+}
+
+/// Between what the host asks for: the run ends here, and with a checkpoint.
+void Trainer::check_cancelled() {
+  if (!cancelled()) return;
+  engine_.clear_gradients();
+  given_tokens_ = 0;
+  if (ending_ == Ending::none) end(Ending::cancelled);
+  throw Error(Code::cancelled, "training was cancelled");
+}
+
+void Trainer::check_host_loss() const {
+  require(options_.training.host_loss, "the logits are not a result of this trainer's programs");
+  if (!engine_.model().forward)
+    throw Error(Code::unsupported, "logits are handed out, and their gradients taken, on one rank alone",
+                "leave out the mesh, or let the trainer compute the loss");
+}
+
+Tensor Trainer::forward(const PackedStep& given) {
+  check_host_loss();
+  Tensor out(DType::f32, {given.tokens, engine_.model().decoder.vocabulary});
+  std::byte* to = out.data();
+  for (const auto& rows : given.rows) {
+    check_cancelled();
+    const Tensor part = engine_.logits(rows[0]);
+    to = std::copy_n(part.data(), part.bytes(), to);
+  }
+  return out;
+}
+
+void Trainer::backward(const PackedStep& given, const TensorView& gradient) {
+  check_host_loss();
+  require(options_.training.gradients, "this trainer only evaluates");
+  const Shape expected{given.tokens, engine_.model().decoder.vocabulary};
+  if (gradient.dtype != DType::f32 || gradient.elements() != expected.elements())
+    throw Error(Code::invalid_argument, cat("the gradient is ", dtype_name(gradient.dtype), gradient.shape.text(),
+                                            ", the logits are f32", expected.text()));
+  if (given_tokens_ == 0) given_begin_ = Clock::now();
+  TensorView part = gradient;
+  for (const auto& rows : given.rows) {
+    check_cancelled();
+    part.shape = {rows[0].tokens(), expected[1]};
+    engine_.accumulate(rows[0], part);
+    part.data += part.bytes();
+  }
+  given_tokens_ += given.tokens;
+}
+
+StepReport Trainer::update() {
+  require(given_tokens_ > 0, "there are no gradients to update along");
+  check_cancelled();
+  StepReport report = apply(std::exchange(given_tokens_, 0), given_begin_);
+  follow(report);
+  return report;
+}
+
+/// What is due behind a step.
+void Trainer::follow(StepReport& report) {
+  const bool best = evaluate_due(report);
+  report.saved = !checkpoints_.empty() && (best || (options_.save_every && report.step % options_.save_every == 0));
+  if (log_) log_->write(report);
+  if (report.saved) save_checkpoint(best);
 }
 
 bool Trainer::end_if_due() {
@@ -250,7 +389,7 @@ double Trainer::checked(double number, const char* what) const {
 
 /// Whether the present weights are the best so far.
 bool Trainer::evaluate_due(StepReport& report) {
-  const bool due = report.step >= steps() || (options_.evaluate_every && report.step % options_.evaluate_every == 0);
+  const bool due = report.step == steps() || (options_.evaluate_every && report.step % options_.evaluate_every == 0);
   if (!evaluation_ || !due) return false;
   try {
     report.evaluation_loss = evaluate(*evaluation_).loss;
@@ -265,20 +404,27 @@ bool Trainer::evaluate_due(StepReport& report) {
 }
 
 Trainer::Evaluation Trainer::evaluate(const Dataset& data) {
-  check_lengths(data, options_.training.row_tokens);
+  check_samples(data);
   Evaluation out;
   double sum = 0;
   for (int64_t first = 0; first < data.size(); first += evaluation_batch) {
     std::vector<Sample> samples;
     for (int64_t i = first; i < std::min(first + evaluation_batch, data.size()); ++i) samples.push_back(data[i]);
-    const PackedStep step = pack_step(samples, options_.training.row_tokens, engine_.data_ranks());
-    for (const auto& rows : step.rows) {
-      if (cancelled()) throw Error(Code::cancelled, "training was cancelled");
-      sum += engine_.evaluate(rows);
-    }
-    out.targets += step.targets;
+    const Evaluation some = evaluate(pack_step(samples, options_.training.row_tokens, engine_.data_ranks()));
+    sum += some.loss * static_cast<double>(some.targets);
+    out.targets += some.targets;
   }
   out.loss = sum / static_cast<double>(out.targets);
+  return out;
+}
+
+Trainer::Evaluation Trainer::evaluate(const PackedStep& given) {
+  require(given.targets > 0, "there is nothing to evaluate: no label counts");
+  Evaluation out{0, given.targets};
+  for (const auto& rows : given.rows) {
+    if (cancelled()) throw Error(Code::cancelled, "training was cancelled");
+    out.loss += engine_.evaluate(rows) / static_cast<double>(given.targets);
+  }
   return out;
 }
 
@@ -290,7 +436,7 @@ void Trainer::save() {
 
 void Trainer::save_checkpoint(bool best) {
   CheckpointInfo info{engine_.steps(), model_, {}};
-  info.state = {{"order", order_.state()}, {"best", cat(best_)}, {"since best", cat(since_best_)}};
+  info.state = {{"order", order_ ? order_->state() : ""}, {"best", cat(best_)}, {"since best", cat(since_best_)}};
   for (const auto& [name, value] : lasting(options_)) info.state[cat(option_mark, name)] = value;
   for (int64_t local = 0; local < engine_.local_ranks(); ++local) {
     std::vector<ArrayBlock> blocks;

@@ -14,9 +14,10 @@ TrainingEngine::TrainingEngine(const Graph& graph, const CompileOptions& options
                                ThreadPool& pool, LoadProgress* progress, World* world)
     : training_(training), mesh_(options.mesh), pool_(pool), world_(world), first_(world ? world->rank() : 0) {
   if (world && world->size() != mesh_.ranks())
-    throw Error(Code::invalid_argument,
-                cat("the mesh ", quote(mesh_.text()), " has ", mesh_.ranks(), " ranks, and the world ", world->size()),
-                "start as many processes as the mesh has ranks");
+    throw Error(
+        Code::invalid_argument,
+        cat("the mesh ", quote(mesh_.text()), " has ", mesh_.ranks(), " ranks, and the world ", world->size()),
+        "start as many processes as the mesh has ranks");
   make_ranks(graph, options, progress);
 }
 
@@ -34,8 +35,9 @@ void TrainingEngine::make_ranks(const Graph& graph, const CompileOptions& option
     CompileOptions own = options;
     own.rank = rank_number(local);
     if (local > 0) own.log = nullptr, own.dump = nullptr, own.progress = nullptr;  // the first says the same
-    auto rank = std::make_unique<TrainingRank>(graph, own, training_, count > 1 ? *pools_[static_cast<size_t>(local)] : pool_,
-                                               weights_, local > 0 ? nullptr : progress);
+    auto rank =
+        std::make_unique<TrainingRank>(graph, own, training_, count > 1 ? *pools_[static_cast<size_t>(local)] : pool_,
+                                       weights_, local > 0 ? nullptr : progress);
     rank->join(world_ ? world_ : count > 1 ? worlds_[static_cast<size_t>(local)].get() : nullptr);
     ranks_[static_cast<size_t>(local)] = std::move(rank);
   });
@@ -71,9 +73,7 @@ void TrainingEngine::each(const Task& task) const {
 }
 
 int64_t TrainingEngine::data_ranks() const { return mesh_.blocks(mesh_.parts("data")); }
-int64_t TrainingEngine::row_of(int64_t local) const {
-  return mesh_.block(rank_number(local), mesh_.parts("data"));
-}
+int64_t TrainingEngine::row_of(int64_t local) const { return mesh_.block(rank_number(local), mesh_.parts("data")); }
 
 void TrainingEngine::check(const PackedRow& row) const {
   if (row.tokens() > training_.row_tokens)
@@ -85,7 +85,8 @@ void TrainingEngine::check(const PackedRow& row) const {
     if (id < 0 || !known(id))
       throw Error(Code::invalid_argument, cat("token ", id, " is not in the vocabulary of ", vocabulary));
   for (int32_t id : row.labels)
-    if (!known(id)) throw Error(Code::invalid_argument, cat("label ", id, " is not in the vocabulary of ", vocabulary));
+    if (!known(id))
+      throw Error(Code::invalid_argument, cat("label ", id, " is not in the vocabulary of ", vocabulary));
 }
 
 /// All rows with as many tokens and targets as the longest: what is added counts for nothing. None where nothing counts.
@@ -148,6 +149,28 @@ double TrainingEngine::evaluate(std::span<const PackedRow> rows, std::vector<flo
       }
   }
   return sums[0];
+}
+
+/// A row that asks for all of its tokens.
+TrainingRow TrainingEngine::whole(const PackedRow& row) const {
+  check(row);
+  TrainingRow out{row, {}, {}, {}};
+  for (int64_t i = 0; i < row.tokens(); ++i) out.rows.push_back(static_cast<int32_t>(i));
+  return out;
+}
+
+Tensor TrainingEngine::logits(const PackedRow& row) {
+  const TensorView view = ranks_[0]->logits(whole(row));
+  Tensor out(DType::f32, {row.tokens(), view.shape[2]});
+  std::memcpy(out.data(), view.data, static_cast<size_t>(out.bytes()));
+  return out;
+}
+
+void TrainingEngine::accumulate(const PackedRow& row, const TensorView& given) {
+  TensorView gradients = given;
+  gradients.shape = {1, given.shape[0], given.shape[1]};
+  norm_ = -1;
+  ranks_[0]->accumulate(whole(row), gradients);
 }
 
 double TrainingEngine::gradient_norm() {

@@ -32,6 +32,11 @@ class TrainingEngine {
   /// The sum of the rows' losses, without gradients; `losses`, if set, gets that of each target.
   double evaluate(std::span<const PackedRow> rows, std::vector<float>* losses = nullptr);
   double evaluate(const PackedRow& row, std::vector<float>* losses = nullptr) { return evaluate({&row, 1}, losses); }
+  // With TrainingOptions::host_loss, on one rank, of all tokens of a row in order; its labels are not looked at.
+  /// f32 [t, v].
+  Tensor logits(const PackedRow& row);
+  /// Adds the gradients of a loss whose gradient by these logits is `given`, f32 [t, v].
+  void accumulate(const PackedRow& row, const TensorView& given);
   /// Of all gradients as one vector. Nothing is to be added between this and the update.
   double gradient_norm();
   /// A step of the optimizer along `scale` times the gradients, which are zeros behind it. Counts steps.
@@ -71,6 +76,7 @@ class TrainingEngine {
   template <class Task>
   void each(const Task& task) const;
   std::vector<TrainingRow> aligned(std::span<const PackedRow> rows, double weight) const;
+  TrainingRow whole(const PackedRow& row) const;
   void check(const PackedRow& row) const;
   int64_t row_of(int64_t local) const;
 

@@ -22,11 +22,13 @@ TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const Tra
       store_(std::move(weights)) {
   for (const Program* program :
        {model_.accumulate.get(), model_.evaluate.get(), model_.norm.get(), model_.update.get()})
-    store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool, progress);
+    if (program)
+      store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool, progress);
 }
 
 void TrainingRank::join(World* world) {
-  auto make = [&](const std::shared_ptr<const Program>& program) {
+  auto make = [&](const std::shared_ptr<const Program>& program) -> std::unique_ptr<Executor> {
+    if (!program) return nullptr;
     std::vector<Communicator*> groups;
     for (const std::vector<int32_t>& group : program->groups) {
       std::unique_ptr<Communicator>& split = splits_[group];
@@ -45,21 +47,45 @@ void TrainingRank::join(World* world) {
   update_ = make(model_.update);
 }
 
-double TrainingRank::run(Executor& executor, const TrainingRow& row) {
-  const std::map<std::string_view, Tensor> arrays = {{"positions", row_of(DType::i32, row.row.positions)},
-                                                     {"segments", row_of(DType::i32, row.row.segments)},
-                                                     {"rows", row_of(DType::i32, row.rows)},
-                                                     {"labels", row_of(DType::i32, row.labels)},
-                                                     {"weights", row_of(DType::f32, row.weights)}};
+/// `more` are the inputs beside those that say what the row is.
+void TrainingRank::run(Executor& executor, const PackedRow& row, std::map<std::string_view, TensorView> more) {
   // The ids are the input whose name is the file's.
-  const Tensor tokens = row_of<int64_t>(DType::i64, {row.row.ids.begin(), row.row.ids.end()});
+  const Tensor tokens = row_of<int64_t>(DType::i64, {row.ids.begin(), row.ids.end()});
+  const Tensor positions = row_of(DType::i32, row.positions), segments = row_of(DType::i32, row.segments);
+  more.insert({{"positions", positions.view()}, {"segments", segments.view()}});
   std::vector<TensorView> inputs;
   for (const std::string& name : executor.program().input_names) {
-    auto found = arrays.find(name);
-    inputs.push_back((found == arrays.end() ? tokens : found->second).view());
+    auto found = more.find(name);
+    inputs.push_back(found == more.end() ? tokens.view() : found->second);
   }
   executor.run(inputs);
+}
+
+double TrainingRank::run(Executor& executor, const TrainingRow& row) {
+  const Tensor rows = row_of(DType::i32, row.rows), labels = row_of(DType::i32, row.labels),
+               weights = row_of(DType::f32, row.weights);
+  run(executor, row.row, {{"rows", rows.view()}, {"labels", labels.view()}, {"weights", weights.view()}});
   return *executor.output(0).as<float>();
+}
+
+/// One rank has no groups.
+Executor& TrainingRank::later(std::unique_ptr<Executor>& executor, const std::shared_ptr<const Program>& program) {
+  if (!executor) {
+    store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool_, nullptr);
+    executor = std::make_unique<Executor>(program, store_, pool_);
+  }
+  return *executor;
+}
+
+TensorView TrainingRank::logits(const TrainingRow& row) {
+  const Tensor rows = row_of(DType::i32, row.rows);
+  run(later(forward_, model_.forward), row.row, {{"rows", rows.view()}});
+  return forward_->output(0);
+}
+
+void TrainingRank::accumulate(const TrainingRow& row, const TensorView& given) {
+  const Tensor rows = row_of(DType::i32, row.rows);
+  run(later(backward_, model_.backward), row.row, {{"rows", rows.view()}, {"gradients", given}});
 }
 
 double TrainingRank::gradient_norm() {
@@ -97,7 +123,8 @@ void TrainingRank::clear_gradients() {
 
 int64_t TrainingRank::run_bytes() const {
   int64_t sum = 0;
-  for (const auto* executor : {&accumulate_, &evaluate_, &norm_, &update_}) sum += (*executor)->bytes();
+  for (const auto* executor : {&accumulate_, &evaluate_, &norm_, &update_, &forward_, &backward_})
+    if (*executor) sum += (*executor)->bytes();
   return sum;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/thread_pool.h"
@@ -16,9 +17,9 @@ namespace plait {
 
 /// A row as the programs take it: all ranks of a mesh have as many tokens and targets at once.
 struct TrainingRow {
-  PackedRow row;                        ///< its labels are in `rows` and `labels`
-  std::vector<int32_t> rows, labels;    ///< tokens that predict something, and what
-  std::vector<float> weights;           ///< of each
+  PackedRow row;                      ///< its labels are in `rows` and `labels`
+  std::vector<int32_t> rows, labels;  ///< tokens that predict something, and what
+  std::vector<float> weights;         ///< of each
 };
 
 /// One thread drives it.
@@ -36,6 +37,12 @@ class TrainingRank {
   double evaluate(const TrainingRow& row) { return run(*evaluate_, row); }
   /// Of the evaluation before: each target's loss, of all rows one behind the other.
   TensorView losses() const { return evaluate_->output(1); }
+  // With TrainingOptions::host_loss, on one rank; `row.rows` says whose logits are meant.
+  /// f32 [1, r, v], valid until the next call.
+  TensorView logits(const TrainingRow& row);
+  /// Adds the gradients of a loss whose gradient by the logits is `given`.
+  void accumulate(const TrainingRow& row, const TensorView& given);
+
   /// Of all gradients of all ranks as one vector. Gradients are settled then: nothing is to be added before the update.
   double gradient_norm();
   void update(double scale, double rate, int64_t step);
@@ -49,6 +56,8 @@ class TrainingRank {
 
  private:
   double run(Executor& executor, const TrainingRow& row);
+  void run(Executor& executor, const PackedRow& row, std::map<std::string_view, TensorView> more);
+  Executor& later(std::unique_ptr<Executor>& executor, const std::shared_ptr<const Program>& program);
 
   const OptimizerOptions optimizer_;
   TrainingModel model_;
@@ -56,6 +65,7 @@ class TrainingRank {
   Store store_;
   std::map<std::vector<int32_t>, std::unique_ptr<Communicator>> splits_;  ///< by members
   std::unique_ptr<Executor> accumulate_, evaluate_, norm_, update_;
+  std::unique_ptr<Executor> forward_, backward_;  ///< made when they are first asked for: logits take memory
 };
 
 }  // namespace plait

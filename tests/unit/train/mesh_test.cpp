@@ -23,7 +23,8 @@ std::vector<std::vector<int32_t>> documents() {
   uint32_t state = 7;
   for (const int length : {21, 9, 14, 33, 5, 26, 17, 3}) {
     out.emplace_back();
-    for (int i = 0; i < length; ++i) out.back().push_back(static_cast<int32_t>((state = state * 1664525 + 1013904223) >> 8) % 97);
+    for (int i = 0; i < length; ++i)
+      out.back().push_back(static_cast<int32_t>((state = state * 1664525 + 1013904223) >> 8) % 97);
   }
   return out;
 }
