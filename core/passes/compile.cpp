@@ -192,6 +192,7 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
   if (training.gradients) {
     graph.outputs.erase(graph.outputs.begin() + 1);
     graph.remove_dead();
+    recompute(graph, options.ops, training.recompute);
     out.accumulate = finish(graph, "train");
     Graph norm = norm_graph(options.ops, context.parameters, out.places);
     shard_states(norm, options, out.places);
@@ -205,10 +206,11 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
     forward.outputs.resize(1);
     forward.remove_dead();
     std::erase_if(forward.inputs, [&](ValueId id) { return forward.value(id).name == "gradients"; });
-    out.forward = finish(forward, "train");
+    out.forward = finish(forward, "host");
     of_host->outputs.erase(of_host->outputs.begin());
     of_host->remove_dead();
-    if (training.gradients) out.backward = finish(*of_host, "train");
+    recompute(*of_host, options.ops, training.recompute);
+    if (training.gradients) out.backward = finish(*of_host, "host");
   }
   out.parameters = std::move(context.parameters);
   out.decoder = std::move(context.decoder);

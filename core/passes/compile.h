@@ -28,6 +28,9 @@ void free_mask(Graph& graph, const DecoderInterface& found);
 /// Adds a step to a constant's recipe, merging it with the last where that is possible.
 void add_step(Constant& constant, RecipeStep step);
 
+/// Pass recompute, on a graph that computes gradients.
+void recompute(Graph& graph, const OpSet& ops, Recompute how);
+
 /// Graph to program: chooses kernels and buffers (lower), then lifetimes and offsets (plan). `label` keeps computed
 /// constants of programs that share a store apart. Throws Error(unsupported) when a node has no kernel.
 std::shared_ptr<Program> lower(const Graph& graph, const CompileOptions& options, std::string_view label);

@@ -34,6 +34,13 @@ struct LoraOptions {
   uint64_t seed = 0;  ///< of a, which begins uniform in +-1 / sqrt(k) (as nn.Linear does); b begins as zeros
 };
 
+/// What the backward pass reads of the forward pass is kept, or computed once more (core/passes/recompute.cpp).
+enum class Recompute {
+  off,        ///< all of it is kept
+  selective,  ///< norms, activations and the like are computed again
+  full,       ///< all but the residual stream is
+};
+
 struct TrainingOptions {
   OptimizerOptions optimizer;
   LoraOptions lora;
@@ -43,6 +50,7 @@ struct TrainingOptions {
   /// What the ranks along the mesh's axis `data` share out, instead of each having all of it (ZeRO, Rajbhandari et al. 2020):
   /// 1: what the optimizer keeps; 2: the sums of gradients, too; 3: the weights, too, as FSDP does.
   int zero = 0;
+  Recompute recompute = Recompute::off;
   bool host_loss = false;  ///< also programs whose loss the host computes
   bool gradients =
       true;  ///< false: nothing is trained; programs say the losses of weights as they are, and of adapters

@@ -37,6 +37,7 @@ struct Outcome {
   std::vector<double> losses, norms;
   std::map<std::string, Tensor> updates;  ///< of each parameter, by its name
   int64_t state_bytes = 0;                ///< the most of a rank
+  int64_t run_bytes = 0;                  ///< of a micro-batch, by plan
 };
 
 TrainingOptions training(OptimizerKind kind, int zero) {
@@ -75,6 +76,7 @@ Outcome run(const std::string& fixture, const std::string& mesh, const TrainingO
     for (int64_t i = 0; i < now.elements(); ++i) now.as<float>()[i] -= then.as<float>()[i];
     out.updates.emplace(one.key, std::move(now));
   }
+  out.run_bytes = engine.model().accumulate->arena_bytes;
   for (int64_t local = 0; local < engine.local_ranks(); ++local)
     out.state_bytes = std::max(out.state_bytes, engine.state_bytes(local));
   return out;
@@ -179,6 +181,25 @@ TEST(MeshTraining, OfProcesses) {
         expect_same(run(fixture, mesh, training(OptimizerKind::sgd, zero), world.get()), expected);
       }
   }
+}
+
+/// The same bits, and less memory where a model's layers take most of it: in small ones the head may.
+TEST(Recomputing, ChangesNothingButTheMemory) {
+  for (const char* fixture : {"llama-standard23", "gpt2-optimum18", "gemma3-standard23", "zoo/mixtral/dynamo18"})
+    for (const char* mesh : {"", "data=2,tensor=2"}) {
+      SCOPED_TRACE(cat(fixture, " ", mesh));
+      TrainingOptions options = training(OptimizerKind::sgd, 3);
+      const Outcome kept = run(fixture, mesh, options);
+      for (Recompute how : {Recompute::selective, Recompute::full}) {
+        options.recompute = how;
+        const Outcome again = run(fixture, mesh, options);
+        EXPECT_EQ(again.losses, kept.losses);
+        for (const auto& [key, update] : kept.updates)
+          EXPECT_EQ(std::memcmp(again.updates.at(key).data(), update.data(), static_cast<size_t>(update.bytes())), 0)
+              << key;
+        if (fixture == std::string("llama-standard23")) EXPECT_LT(again.run_bytes, kept.run_bytes);
+      }
+    }
 }
 
 /// One each for a parameter, of what is in ZeRO's papers; those of the loss and the norm besides.
