@@ -49,7 +49,6 @@ class WrongArgumentsTest {
   private void requests() {
     int[] fine = {1, 2, 3};
     cases.put("prompt.null", () -> generator.submit((String) null, null));
-    cases.put("prompt.empty", () -> generator.submit("", Lists.greedy(1)).text());
     cases.put("prompt.ids.null", () -> generator.submit((int[]) null, null));
     cases.put("prompt.ids.empty", () -> generator.submit(new int[0], null));
     cases.put("prompt.ids.negative", () -> generator.submit(new int[] {-1}, null));
