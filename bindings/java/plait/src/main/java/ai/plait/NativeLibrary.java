@@ -2,8 +2,7 @@ package ai.plait;
 
 import java.io.IOException;
 import java.io.InputStream;
-import java.nio.file.FileAlreadyExistsException;
-import java.nio.file.DirectoryNotEmptyException;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
@@ -107,8 +106,9 @@ final class NativeLibrary {
     }
     try {
       Files.move(fresh, target, StandardCopyOption.ATOMIC_MOVE);
-    } catch (FileAlreadyExistsException | DirectoryNotEmptyException other) {
-      remove(fresh);  // another process was faster
+    } catch (FileSystemException error) {
+      remove(fresh);
+      if (!Files.isDirectory(target)) throw error;  // else another process was faster
     }
     return target.toAbsolutePath();
   }

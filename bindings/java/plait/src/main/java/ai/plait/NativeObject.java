@@ -11,10 +11,14 @@ public abstract class NativeObject extends Handle implements AutoCloseable {
   static final Cleaner CLEANER = Cleaner.create();
 
   private final Cleaner.Cleanable release;
+  /** For the objects that were made from this one, which hold it: native memory may be read when this is closed long since. */
+  @SuppressWarnings("unused")
+  private final Object[] kept;
 
-  /** Releases by {@code release}; until that is done {@code kept} is not collected (memory that the native object reads). */
+  /** Releases by {@code release}; until that is done {@code kept} is not collected (what the native object reads). */
   NativeObject(long number, Consumer<Handle> release, Object... kept) {
     super(number);
+    this.kept = kept;
     this.release = CLEANER.register(this, new Release(number, release, kept));
   }
 
@@ -27,7 +31,8 @@ public abstract class NativeObject extends Handle implements AutoCloseable {
   private static final class Release implements Runnable {
     private final long number;
     private final Consumer<Handle> release;
-    private Object[] kept;
+    @SuppressWarnings("unused")
+    private final Object[] kept;
 
     Release(long number, Consumer<Handle> release, Object[] kept) {
       this.number = number;
@@ -38,7 +43,6 @@ public abstract class NativeObject extends Handle implements AutoCloseable {
     @Override
     public void run() {
       release.accept(new Handle(number));
-      kept = null;
     }
   }
 }
