@@ -12,8 +12,6 @@ namespace {
 
 /// Whether the weight is [n, c, l], quantised in blocks, rather than [n, k].
 bool is_blocked(const Type& weight) { return weight.dims && weight.dims->size() == 3; }
-bool is_absent(const std::vector<Type>& in, size_t k) { return k >= in.size() || !in[k].dims; }
-
 /// Whether the blocks of the weight are exactly x's last dimension: then k may be cut between blocks. Where the last
 /// block is only partly used, k must be whole.
 bool fills_blocks(const Type& x, const Type& weight) {

@@ -25,7 +25,9 @@ constexpr Pass ragged_passes[] = {
 constexpr Pass training_passes[] = {
     {"unpage", unpage},  // attention of whole documents, without a cache
     {"adapt", adapt},    // adapters beside Linears, if they are asked for
-    {"train", train},    // the loss, gradients, and the sums that they go into
+};
+constexpr Pass gradient_passes[] = {
+    {"train", train},  // the loss, gradients, and the sums that they go into
 };
 
 void bound(Graph& graph, std::string_view name, int64_t typical, int64_t most) {
@@ -149,6 +151,11 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
 }
 
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training) {
+  if (options.mesh.ranks() > 1)
+    throw Error(
+        Code::unsupported,
+        cat("training runs on one rank, the mesh ", quote(options.mesh.text()), " has ", options.mesh.ranks()),
+        "leave out the mesh");
   PassContext context{options, {}, {}, false};
   context.training = &training;
   if (!raised(graph, context))
@@ -164,14 +171,30 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
     plan(*program);
     return program;
   };
-  out.accumulate = finish(graph);
+  if (training.host_loss) {  // the same graph twice: which parameters there are does not depend on the loss
+    Graph one = graph;
+    PassContext of_host = context;
+    of_host.host_loss = true;
+    run_passes(gradient_passes, one, of_host);
+    Graph backward = one;
+    backward.outputs.erase(backward.outputs.begin());
+    backward.remove_dead();
+    if (training.gradients) out.backward = finish(backward);
+    one.outputs.resize(1);
+    one.remove_dead();
+    out.forward = finish(one);
+  }
+  run_passes(gradient_passes, graph, context);
+  if (training.gradients) out.accumulate = finish(graph);
   graph.outputs.resize(2);
   graph.remove_dead();
   out.evaluate = finish(graph);
-  Graph norm = norm_graph(options.ops, context.parameters);
-  out.norm = finish(norm);
-  Graph update = update_graph(options.ops, context.parameters, training.optimizer);
-  out.update = finish(update);
+  if (training.gradients) {
+    Graph norm = norm_graph(options.ops, context.parameters);
+    out.norm = finish(norm);
+    Graph update = update_graph(options.ops, context.parameters, training.optimizer);
+    out.update = finish(update);
+  }
   out.parameters = std::move(context.parameters);
   out.decoder = std::move(context.decoder);
   return out;

@@ -73,11 +73,18 @@ struct TrainingModel {
   /// The end of a step. Inputs, f32 []: `scale` (of the gradients), `rate` (of learning), and of AdamW `correction1` and
   /// `correction2` (1 - beta^step). Gradients are zeros behind it.
   std::shared_ptr<const Program> update;
+  /// With TrainingOptions::host_loss. Inputs as of `accumulate`, but for `labels` and `weights`. Output 0 is the logits, f32
+  /// [1, r, v].
+  std::shared_ptr<const Program> forward;
+  /// The same with the input `gradients`, of a loss by the logits, f32 [1, r, v]; gradients are added to the Store's.
+  std::shared_ptr<const Program> backward;
   std::vector<TrainedParameter> parameters;
   Decoder decoder;
 };
-/// Throws Error(unsupported) for a graph that is not recognised, saying why, and for one with a node on the way that has no
-/// gradient; Error(invalid_argument) when nothing is to be trained, or a pattern names nothing.
+/// With TrainingOptions::gradients false only `evaluate` and `forward` are made, and nothing is refused for want of a
+/// gradient. Throws Error(unsupported) for a graph that is not recognised, saying why, and for one with a node on the way that has no
+/// gradient, and for a mesh of several ranks; Error(invalid_argument) when nothing is to be trained, or a pattern names
+/// nothing.
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training);
 
 /// Fingerprints of what raise finds need no bounds: the passes up to raise alone, for `plait inspect`.

@@ -65,6 +65,7 @@ struct PassContext {
   const TrainingOptions* training = nullptr;  ///< null: the graph is not to be trained
   std::vector<Trainable> adapters = {};           ///< that `adapt` added
   std::vector<TrainedParameter> parameters = {};  ///< that `train` found gradients of
+  bool host_loss = false;  ///< `train` asks for the gradients of the logits, and makes no loss
 };
 
 struct Pass {

@@ -1,4 +1,5 @@
-// Pass train: the loss behind a decoder's head, the gradients of what is trained, and the sums that they go into.
+// Pass train: the loss behind a decoder's head, the gradients of what is trained, and the sums that they go into. Where the
+// host has a loss of its own, the gradients of the logits are an input instead.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -31,12 +32,20 @@ class Training {
 
   void run() {
     const std::vector<Trainable> trained = choose();
-    labels_ = add_input("labels", DType::i32);
-    weights_ = add_input("weights", DType::f32);
-    const ValueId losses = add_loss();
-    const ValueId loss = builder_.add("ReduceSum", {builder_.times(losses, weights_)}, whole_);
-    graph_.outputs = {loss, losses};
-    add_sums(trained);
+    if (context_.host_loss) {
+      graph_.outputs.resize(1);
+      given_ = add_input("gradients", DType::f32, builder_.dims(graph_.outputs[0]));
+    } else {
+      const Dims rows = rows_of_logits();
+      labels_ = add_input("labels", DType::i32, rows);
+      weights_ = add_input("weights", DType::f32, rows);
+      const ValueId losses = add_loss();
+      const ValueId loss = builder_.add("ReduceSum", {builder_.times(losses, weights_)}, whole_);
+      graph_.outputs = {loss, losses};
+    }
+    if (context_.training->gradients) add_sums(trained);
+    else
+      for (const Trainable& one : trained) context_.parameters.push_back(one.parameter);
     graph_.sort();
     graph_.remove_dead();
   }
@@ -44,6 +53,7 @@ class Training {
  private:
   std::vector<Trainable> choose() {
     if (context_.training->lora.rank) return std::move(context_.adapters);
+    if (!context_.training->gradients) return {};
     std::vector<Trainable> out = make_parameters(graph_, context_, context_.training->trained);
     if (out.empty())
       throw Error(Code::invalid_argument, "there is nothing to train: no weight of floats fits what is asked for",
@@ -51,11 +61,14 @@ class Training {
     return out;
   }
 
-  /// i32 or f32 [1, r].
-  ValueId add_input(const char* name, DType dtype) {
-    const ValueId logits = graph_.outputs[0];
-    Dims dims = builder_.dims(logits);
+  /// [1, r]
+  Dims rows_of_logits() {
+    Dims dims = builder_.dims(graph_.outputs[0]);
     dims.pop_back();
+    return dims;
+  }
+
+  ValueId add_input(const char* name, DType dtype, Dims dims) {
     const ValueId id = graph_.add_value(name, {dtype, std::move(dims)});
     graph_.inputs.push_back(id);
     return id;
@@ -119,6 +132,7 @@ class Training {
 
   /// What is known of gradients before the walk: each target's loss counts with its weight.
   std::vector<GradientSeed> seeds(const std::vector<ValueId>& wanted) {
+    if (context_.host_loss) return {{graph_.outputs[0], given_}};
     if (head_inputs_.empty()) return {{losses_, weights_}};
     std::vector<ValueId> inputs = head_inputs_;
     inputs.insert(inputs.end(), {log_sum_exp_, weights_});
@@ -158,7 +172,7 @@ class Training {
   Knowledge knowledge_;
   GraphBuilder builder_;
   const Attributes whole_ = no_dims();
-  ValueId labels_ = no_value, weights_ = no_value, losses_ = no_value, log_sum_exp_ = no_value;
+  ValueId labels_ = no_value, weights_ = no_value, losses_ = no_value, log_sum_exp_ = no_value, given_ = no_value;
   std::vector<ValueId> head_inputs_, head_scales_;  ///< x, w, labels; empty: the head stands by itself
   Attributes head_attributes_;
 };

@@ -37,6 +37,8 @@ struct TrainingOptions {
   /// Patterns of names of weights that are trained, where there are no adapters; none: all.
   std::vector<std::string> trained;
   int64_t row_tokens = 512;  ///< of one micro-batch
+  bool host_loss = false;    ///< also programs whose loss the host computes
+  bool gradients = true;     ///< false: nothing is trained; programs say the losses of weights as they are, and of adapters
 };
 
 /// A weight that is trained. It lives in the Store under `key`, its gradient's sum under key + ".gradient", and what the

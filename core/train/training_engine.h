@@ -1,6 +1,8 @@
 #pragma once
 // What one step of training is made of: micro-batches that add up gradients, and the update behind them.
+#include <map>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "core/base/thread_pool.h"
@@ -23,6 +25,12 @@ class TrainingEngine {
   double accumulate(const PackedRow& row, double weight);
   /// The sum of the row's losses, without gradients; `losses`, if set, gets that of each target.
   double evaluate(const PackedRow& row, std::vector<float>* losses = nullptr);
+  // With TrainingOptions::host_loss, of all tokens of a row in order; labels are not looked at.
+  /// f32 [t, v].
+  Tensor logits(const PackedRow& row);
+  /// Adds the gradients of a loss whose gradient by the logits is `given`, f32 [t, v].
+  void accumulate(const PackedRow& row, const TensorView& given);
+
   /// Of all gradients as one vector.
   double gradient_norm();
   /// A step of the optimizer along `scale` times the gradients, which are zeros behind it. Counts steps.
@@ -43,12 +51,17 @@ class TrainingEngine {
   int64_t run_bytes() const;
 
  private:
+  std::unique_ptr<Executor> make(const std::shared_ptr<const Program>& program, LoadProgress* progress = nullptr);
   double run(Executor& executor, const PackedRow& row, double weight);
+  void run(Executor& executor, const PackedRow& row, const std::vector<int32_t>& rows,
+           std::map<std::string_view, TensorView> more);
 
   const TrainingOptions training_;
+  ThreadPool& pool_;
   TrainingModel model_;
   Store store_;
   std::unique_ptr<Executor> accumulate_, evaluate_, norm_, update_;
+  std::unique_ptr<Executor> forward_, backward_;  ///< made when they are first asked for: logits take memory
   int64_t steps_ = 0;
 };
 
