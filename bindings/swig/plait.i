@@ -25,8 +25,9 @@
 // plait_generator_stats is GeneratorStats; PLAIT_FINISH_EOS of plait_finish is EOS. Functions keep their names.
 %rename("%(regex:/^plait_([a-z]+)(?:_|)([a-z]*)(?:_|)([a-z]*)$/\\u\\1\\u\\2\\u\\3/)s", %$isclass) "";
 %rename("%(regex:/^plait_([a-z]+)(?:_|)([a-z]*)(?:_|)([a-z]*)$/\\u\\1\\u\\2\\u\\3/)s", %$isenum) "";
-%rename("%(regex:/^PLAIT_(?:EVENT_|FINISH_|LOG_)?(.+)$/\\1/)s", %$isenumitem) "";
+%rename("%(regex:/^PLAIT_(?:EVENT_|FINISH_|LOG_|ENDING_)?(.+)$/\\1/)s", %$isenumitem) "";
 %rename(DType) plait_dtype;
+%rename(TrainingStep) plait_step;
 
 // Structs are filled by the library, and are told how large they are.
 %immutable;

@@ -306,6 +306,31 @@ static void texts(plait_model* model) {
   OK(plait_tokenizer_release(tokenizer));
 }
 
+/* Three steps on one document, by which its loss falls. */
+static void fine_tune(plait_model* model) {
+  plait_options* options =
+      OPTIONS("threads", "1", "optimizer", "sgd", "lr", value_of("train.lr"), "schedule", "constant", "weight_decay", "0");
+  plait_trainer* trainer = NULL;
+  plait_tensor* document = NULL;
+  OK(plait_trainer_create(model, options, &trainer));
+  OK(plait_options_release(options));
+  ids tokens = ids_of("train.ids");
+  int64_t dims[] = {1, tokens.count};
+  OK(plait_tensor_copy(PLAIT_I32, dims, 2, tokens.at, tokens.count * 4, &document));
+  const char* next = value_of("train.losses");
+  while (*next) {
+    char* end = NULL;
+    double expected = strtod(next, &end);
+    plait_step step = {.struct_size = sizeof step};
+    OK(plait_trainer_step(trainer, document, NULL, &step));
+    CHECK(fabs(expected - step.loss) < 1e-3);
+    if (fabs(expected - step.loss) >= 1e-3) printf("got %.5f\n", step.loss);
+    next = *end == ',' ? end + 1 : end;
+  }
+  OK(plait_tensor_release(document));
+  OK(plait_trainer_release(trainer));
+}
+
 int main(int count, char** words) {
   if (count != 3) return 2;
   fixtures = words[1];
@@ -321,6 +346,7 @@ int main(int count, char** words) {
   mesh_of_threads(model);
   saved_conversation(model, generator);
   texts(model);
+  fine_tune(model);
   OK(plait_generator_release(generator));
   OK(plait_model_release(model));
   for (int i = 0; i < entry_count; ++i) free(entries[i].value);

@@ -117,6 +117,12 @@ public sealed class Model : NativeObject {
     Native.plait_session_create(this, options, out var made);
     return new Session(made, Pins);
   }
+
+  /// <summary>Trains it; the options say what, on which data, and where to.</summary>
+  public Trainer Trainer(Options options = null) {
+    Native.plait_trainer_create(this, options, out var made);
+    return new Trainer(made, Pins);
+  }
 }
 
 }

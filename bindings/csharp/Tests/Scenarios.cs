@@ -52,6 +52,7 @@ internal sealed class Scenarios {
     Program.Test("saved conversation", SavedConversation);
     Program.Test("texts", Texts);
     Program.Test("cancellation", Cancellation);
+    Program.Test("fine-tune", FineTune);
     model.Dispose();
     generator.Dispose();
   }
@@ -179,6 +180,18 @@ internal sealed class Scenarios {
       Program.Same(Ids("utf8.tokens"), ids);
       Program.True(tokenizer.Decode(ids, false) == text, "the same text");
       Program.True(tokenizer.Facts().Vocabulary == 512 && tokenizer.Id(tokenizer.Piece(5)) == 5, "facts");
+    }
+  }
+
+  private void FineTune() {
+    Options options = new Options().Threads(1).Set("optimizer", "sgd").Set("lr", List["train.lr"]).Set("schedule", "constant")
+        .Set("weight_decay", 0);
+    int[] document = Ids("train.ids");
+    double[] losses = List["train.losses"].Split(',').Select(text => double.Parse(text, CultureInfo.InvariantCulture)).ToArray();
+    using (Trainer trainer = model.Trainer(options))
+    using (Tensor ids = Tensor.Of(document, 1, document.Length)) {
+      foreach (double loss in losses) Program.True(Math.Abs(trainer.Step(ids).Loss - loss) < 1e-3, "loss " + loss);
+      Program.True(trainer.Evaluate(ids).Loss < losses[0], "it learns");
     }
   }
 

@@ -95,4 +95,9 @@ public final class Model extends NativeObject {
   public Session session(Options options) {
     return new Session(Native.plait_session_create(this, options), this);
   }
+
+  /** Trains it; the options say what, on which data, and where to. */
+  public Trainer trainer(Options options) {
+    return new Trainer(Native.plait_trainer_create(this, options), this);
+  }
 }

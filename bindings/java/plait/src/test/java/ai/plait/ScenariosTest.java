@@ -8,13 +8,16 @@ import java.io.IOException;
 import java.nio.FloatBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 
 /** scenarios.txt in Java. */
 class ScenariosTest {
@@ -172,6 +175,37 @@ class ScenariosTest {
       assertEquals(text, tokenizer.decode(ids, false));
       assertEquals(512, tokenizer.facts().getVocabulary());
       assertEquals(5, tokenizer.id(tokenizer.piece(5)));
+    }
+  }
+
+  @Test
+  void fineTune() {
+    Options options = new Options().threads(1).set("optimizer", "sgd").set("lr", Lists.text("train.lr")).set("schedule", "constant")
+        .set("weight_decay", 0);
+    int[] document = Lists.ids("train.ids");
+    try (Trainer trainer = model.trainer(options); Tensor ids = Tensor.of(document, 1, document.length)) {
+      for (String loss : Lists.text("train.losses").split(",")) {
+        assertEquals(Double.parseDouble(loss), trainer.step(ids, null).getLoss(), 1e-3);
+      }
+      assertTrue(trainer.evaluate(ids, null).getLoss() < Double.parseDouble(Lists.text("train.losses").split(",")[0]));
+    }
+  }
+
+  /** A run of its own, through a file: the steps are pulled. */
+  @Test
+  void fineTuneAFile(@TempDir Path out) throws IOException {
+    Path data = Files.write(out.resolve("texts.jsonl"), Arrays.asList("{\"text\": \"the river and the sea\"}",
+        "{\"text\": \"the hills and the wind\"}"));
+    Options options = new Options().threads(1).set("data", data).set("steps", 3).set("batch", 2).set("seq", 16).seed(1);
+    try (Trainer trainer = model.trainer(options)) {
+      List<TrainingStep> steps = new ArrayList<>();
+      trainer.forEachRemaining(steps::add);
+      assertEquals(Ending.STEPS, steps.get(steps.size() - 1).getEnding());
+      assertEquals(3, steps.stream().filter(step -> step.getEnding() == Ending.NONE).count());
+      trainer.export(out.resolve("tuned"));
+    }
+    try (Model tuned = Model.open(out.resolve("tuned"))) {
+      assertTrue(tuned.info().contains("\"recognised\": true"));
     }
   }
 
