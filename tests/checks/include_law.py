@@ -31,6 +31,7 @@ LAW = {
     "importers/onnx": ["core/graph"],
     "serving": ["core/generate"],
     "bindings/c": ["serving", "core/train", "importers/onnx", "kernels/reference/reference.h", "kernels/cpu/cpu.h"],
+    "bindings/swig": ["bindings/c/plait.h"],
     "bindings/cli": ["bindings/c/plait.h", "bindings/c/plait.hpp"],
     "samples": ["bindings/c/plait.h", "bindings/c/plait.hpp"],
     "tests/bindings": ["bindings/c/plait.h", "bindings/c/plait.hpp"],
