@@ -104,7 +104,7 @@ class LifetimesTest {
     System.gc();
     assertEquals(7f, buffer.getFloat(0));
     // Closed ones whose buffers were forgotten come back, though nothing on the heap tells.
-    for (int i = 0; i < 100; ++i) {
+    for (int i = 0; i < 40; ++i) {
       try (Tensor large = Tensor.copyOf(DType.U8, new long[] {16 << 20}, ByteBuffer.allocateDirect(16 << 20))) {
         large.buffer();
       }
