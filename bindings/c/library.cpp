@@ -22,8 +22,10 @@ Settings settings_of(plait_options* options, Scope scope) {
   if (!options) return {};
   auto object = object_of<OptionsObject>(options);
   std::lock_guard lock(object->mutex);
-  // A generator's options are defaults of its requests, too.
-  object->settings.check(scope == for_generator ? for_generator | for_request : scope);
+  // A generator's options are defaults of its requests, too, and those of a generator may be given to an export.
+  unsigned scopes = scope;
+  if (scope == for_generator || scope == for_export) scopes |= for_generator | for_request;
+  object->settings.check(scopes);
   return object->settings;
 }
 

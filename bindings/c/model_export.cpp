@@ -40,9 +40,22 @@ std::optional<DeviceConfiguration> plan_of(ModelObject& model, const Settings& s
   return out;
 }
 
+/// What a checkpoint or an adapter makes of the file's tensors.
+FileTensors tensors_of(ModelObject& model, const Settings& settings) {
+  const std::string checkpoint = settings.text("checkpoint"), adapter = settings.text("adapter");
+  if (!checkpoint.empty() && !adapter.empty())
+    throw Error(Code::invalid_argument, "an export takes a checkpoint or an adapter, not both",
+                "a run's checkpoint has its adapters");
+  if (checkpoint.empty() && adapter.empty()) return {};
+  const Graph& graph = model.opened().imported.graph;
+  ThreadPool pool(usable_processors());
+  return checkpoint.empty() ? tensors_of_adapter(graph, model.compile_options(), adapter, &pool)
+                            : tensors_of_checkpoint(graph, model.compile_options(), checkpoint, &pool);
+}
+
 }  // namespace
 
-void write_model(ModelObject& model, const std::map<std::string, Tensor>& tensors, const DeviceConfiguration* plan,
+void write_model(ModelObject& model, const FileTensors& tensors, const DeviceConfiguration* plan,
                  const std::string& directory) {
   const ModelSource& source = model.source();
   const std::string name = fs::path(source.file).filename().string();
@@ -73,10 +86,10 @@ using namespace plait::c_api;
 
 plait_status plait_model_export(plait_model* model, const char* directory, plait_options* options) {
   return guarded([&] {
-    const Settings settings = settings_of(options, for_generator);
+    const Settings settings = settings_of(options, for_export);
     auto object = object_of<ModelObject>(model);
     object->opened();  // what cannot be read is not written
     const std::optional<DeviceConfiguration> plan = plan_of(*object, settings);
-    write_model(*object, {}, plan ? &*plan : nullptr, required(directory, "directory"));
+    write_model(*object, tensors_of(*object, settings), plan ? &*plan : nullptr, required(directory, "directory"));
   });
 }

@@ -19,6 +19,7 @@
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
 #include "core/text/tokenizer.h"
+#include "core/train/trained_weights.h"
 #include "core/train/training_run.h"
 #include "importers/onnx/import.h"
 #include "serving/scheduler.h"
@@ -176,8 +177,9 @@ class TrainerObject {
   void cancel();
 
   ModelObject& model() const { return *model_; }
-  const TrainerOptions& options() const { return options_; }  ///< of one that is loaded
-  ThreadPool& pool() const { return *pool_; }                 ///< of one that is loaded; for who holds the trainer
+  const TrainerOptions& options() const { return options_; }     ///< of one that is loaded
+  ThreadPool& pool() const { return *pool_; }                    ///< of one that is loaded; for who holds the trainer
+  const FileTensors& begun_with() const { return begun_with_; }  ///< of the checkpoint that it begins with
   /// Reads a file to train or evaluate on.
   Dataset read_data(const std::string& path, LoadProgress* progress = nullptr) const;
 
@@ -187,6 +189,7 @@ class TrainerObject {
   std::shared_ptr<ModelObject> model_;
   Settings settings_;
   TrainerOptions options_;
+  FileTensors begun_with_;
   std::shared_ptr<ThreadPool> pool_;
   Loading<std::shared_ptr<TrainingRun>> loading_;  ///< last: its end waits for the thread that uses the rest
 };

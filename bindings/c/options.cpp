@@ -33,10 +33,10 @@ constexpr OptionRow rows[] = {
      "share of "
      "them",
      0, 4096},
-    {"dtype", Type::choice, for_generator | for_session | for_trainer, "file",
+    {"dtype", Type::choice, for_generator | for_session | for_trainer | for_export, "file",
      "file, f32: weights as they are stored, arithmetic and cache in f32; bf16: weights and cache in bf16", 0, 0,
      "file f32 bf16"},
-    {"activations", Type::choice, for_generator, "file",
+    {"activations", Type::choice, for_generator | for_export, "file",
      "of a decoder whose file rounds activations to 8 bits: file: rounded, op by op as the file says; exact: taken "
      "as they are, which is nearer to the exact product, recognised and faster",
      0, 0, "file exact"},
@@ -55,11 +55,11 @@ constexpr OptionRow rows[] = {
      1 << 20},
     {"context", Type::integer, for_generator, "0",
      "longest sequence in tokens; 0: what the graph and config.json allow", 0, huge},
-    {"mesh", Type::text, for_generator | for_trainer, "",
+    {"mesh", Type::text, for_generator | for_trainer | for_export, "",
      "ranks that a decoder is spread over: \"tensor=2\" cuts its weights, \"data=2,tensor=2\" shares requests out, "
      "too; "
      "file: as many as the file is annotated for; \"\": one rank"},
-    {"seeds", Type::text, for_generator | for_trainer, "",
+    {"seeds", Type::text, for_generator | for_trainer | for_export, "",
      "how the mesh's axis tensor cuts weights: a recipe, tensor or expert; data: not at all; search: as is cheapest; "
      "file: as "
      "the file's annotations say; PATTERN=SHARDING: those of fitting names, as in \"*.q_proj.weight=[tensor, -]\"; "
@@ -109,6 +109,17 @@ constexpr OptionRow rows[] = {
      0, 0, "", true},
     {"train", Type::text, for_trainer, "",
      "which weights are trained, where there are no adapters: a pattern of names; default: all", 0, 0, "", true},
+    {"checkpoint", Type::text, for_trainer | for_export, "",
+     "directory of a checkpoint of the model, or of a run, whose newest is meant: of an export, the weights to "
+     "write, adapters "
+     "merged; of a trainer, the weights to begin with"},
+    {"adapter", Type::text, for_trainer | for_export, "",
+     "directory of an adapter in PEFT's layout: of an export, to be merged; of a trainer, to begin with"},
+    {"zero", Type::integer, for_trainer, "0",
+     "what the ranks along the mesh's axis data share out instead of each having all of it: 1: what the optimizer "
+     "keeps; "
+     "2: sums of gradients, too; 3: weights, too",
+     0, 3},
     {"frozen", Type::boolean, for_trainer, "false",
      "nothing is trained, and no gradients are kept: evaluations and plait_trainer_forward alone"},
     {"optimizer", Type::choice, for_trainer, "adamw", "adamw, or sgd with momentum", 0, 0, "adamw sgd"},
@@ -174,7 +185,7 @@ constexpr OptionRow rows[] = {
 
 constexpr std::pair<Scope, std::string_view> scope_names[] = {
     {for_model, "model"},         {for_generator, "generator"}, {for_request, "request"}, {for_session, "session"},
-    {for_tokenizer, "tokenizer"}, {for_world, "world"},         {for_trainer, "trainer"}};
+    {for_tokenizer, "tokenizer"}, {for_world, "world"},         {for_trainer, "trainer"}, {for_export, "export"}};
 
 std::string scope_text(unsigned scopes) {
   std::vector<std::string> names;

@@ -17,7 +17,8 @@ enum Scope : unsigned {
   for_session = 8,
   for_tokenizer = 16,
   for_world = 32,
-  for_trainer = 64
+  for_trainer = 64,
+  for_export = 128
 };
 
 struct OptionRow {

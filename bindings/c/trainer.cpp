@@ -22,13 +22,19 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
   const int64_t threads = settings_.integer("threads");
   pool_ = std::make_shared<ThreadPool>(threads > 0 ? static_cast<int>(threads) : usable_processors());
   CompileOptions compile = generator_compile_options(*model_, settings_);
+  const std::string adapter = settings_.text("adapter");
+  if (!adapter.empty()) options_.training.lora = read_adapter(adapter).options();
+  if (const std::string checkpoint = settings_.text("checkpoint"); !checkpoint.empty())
+    begun_with_ = tensors_of_checkpoint(opened.imported.graph, compile, checkpoint, pool_.get());
   compile.progress = &progress;
   std::optional<Dataset> data, evaluation;
   const std::string path = settings_.text("data"), evaluation_path = settings_.text("eval_data");
   if (!path.empty()) data = read_data(path, &progress);
   if (!evaluation_path.empty()) evaluation = read_data(evaluation_path, &progress);
-  auto trainer = std::make_unique<Trainer>(opened.imported.graph, compile, options_, std::move(data),
-                                           std::move(evaluation), *pool_, &progress);
+  auto trainer = std::make_unique<Trainer>(with_tensors(opened.imported.graph, begun_with_), compile, options_,
+                                           std::move(data), std::move(evaluation), *pool_, &progress);
+  if (!adapter.empty() && trainer->steps_done() == 0)
+    load_adapter(trainer->engine(), options_.training.lora, adapter);
   progress.check();
   return std::make_shared<TrainingRun>(std::move(trainer), pool_);
 }
@@ -103,13 +109,18 @@ void check_host_driven(const Trainer& trainer) {
                 "make one without the option data");
 }
 
-/// The host's documents as rows.
-PackedStep documents_of(const TrainerObject& trainer, plait_tensor* ids, plait_tensor* labels) {
-  const auto of_ids = object_of<Tensor>(ids), of_labels = optional_object_of<Tensor>(labels);
-  std::optional<TensorView> view;
-  if (of_labels) view = of_labels->view();
-  return pack_documents(of_ids->view(), view ? &*view : nullptr, trainer.options().training.row_tokens, 1);
-}
+/// Tensors of the host, checked before anything is waited for.
+struct Documents {
+  std::shared_ptr<Tensor> ids, labels;
+  Documents(plait_tensor* of_ids, plait_tensor* of_labels)
+      : ids(object_of<Tensor>(of_ids)), labels(optional_object_of<Tensor>(of_labels)) {}
+
+  PackedStep rows(const Trainer& trainer) const {
+    std::optional<TensorView> view;
+    if (labels) view = labels->view();
+    return trainer.pack(ids->view(), view ? &*view : nullptr);
+  }
+};
 
 }  // namespace
 }  // namespace plait::c_api
@@ -155,11 +166,11 @@ plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* ids, plait
   return guarded([&] {
     fill(out, plait_step{});
     auto object = object_of<TrainerObject>(trainer);
+    const Documents given(ids, labels);
     TrainingRun& run = object->run();
-    const PackedStep given = documents_of(*object, ids, labels);
     run.with([&](Trainer& own) {
       check_host_driven(own);
-      fill(out, step_of(run.event_of(own.step(given))));
+      fill(out, step_of(run.event_of(own.step(given.rows(own)))));
     });
   });
 }
@@ -167,14 +178,13 @@ plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* ids, plait
 plait_status plait_trainer_forward(plait_trainer* trainer, plait_tensor* ids, plait_tensor** logits) {
   return create(logits, [&] {
     auto object = object_of<TrainerObject>(trainer);
-    TrainingRun& run = object->run();
-    const PackedStep given = documents_of(*object, ids, nullptr);
-    const Shape shape = object_of<Tensor>(ids)->shape();
+    const Documents given(ids, nullptr);
     Tensor rows;
-    run.with([&](Trainer& own) {
+    object->run().with([&](Trainer& own) {
       check_host_driven(own);
-      rows = own.forward(given);
+      rows = own.forward(given.rows(own));
     });
+    const Shape& shape = given.ids->shape();
     return share(Tensor(DType::f32, {shape[0], shape[1], rows.shape()[1]}, rows.blob()));
   });
 }
@@ -182,12 +192,11 @@ plait_status plait_trainer_forward(plait_trainer* trainer, plait_tensor* ids, pl
 plait_status plait_trainer_backward(plait_trainer* trainer, plait_tensor* ids, plait_tensor* gradient) {
   return guarded([&] {
     auto object = object_of<TrainerObject>(trainer);
-    TrainingRun& run = object->run();
-    const PackedStep given = documents_of(*object, ids, nullptr);
+    const Documents given(ids, nullptr);
     const auto of_logits = object_of<Tensor>(gradient);
-    run.with([&](Trainer& own) {
+    object->run().with([&](Trainer& own) {
       check_host_driven(own);
-      own.backward(given, of_logits->view());
+      own.backward(given.rows(own), of_logits->view());
     });
   });
 }
@@ -218,9 +227,8 @@ plait_status plait_trainer_evaluate_ids(plait_trainer* trainer, plait_tensor* id
   return guarded([&] {
     fill(out, plait_evaluation{});
     auto object = object_of<TrainerObject>(trainer);
-    TrainingRun& run = object->run();
-    const PackedStep given = documents_of(*object, ids, labels);
-    run.with([&](Trainer& own) { fill(out, evaluation_of(own.evaluate(given))); });
+    const Documents given(ids, labels);
+    object->run().with([&](Trainer& own) { fill(out, evaluation_of(own.evaluate(given.rows(own)))); });
   });
 }
 
@@ -234,10 +242,9 @@ plait_status plait_trainer_export(plait_trainer* trainer, const char* directory)
     const std::string path = required(directory, "directory");
     const LoraOptions& lora = object->options().training.lora;
     object->run().with([&](Trainer& own) {
-      write_model(object->model(),
-                  lora.rank ? merged_tensors(own.engine(), lora, &object->pool())
-                            : trained_tensors(own.engine(), &object->pool()),
-                  nullptr, path);
+      FileTensors tensors = trained_tensors(own.engine(), lora, &object->pool());
+      tensors.insert(object->begun_with().begin(), object->begun_with().end());  // where nothing was trained on
+      write_model(object->model(), tensors, nullptr, path);
     });
   });
 }

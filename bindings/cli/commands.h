@@ -50,6 +50,12 @@ struct TrainArguments : ModelArguments {
   std::vector<std::pair<std::string, std::string>> trainer;
 };
 
+struct EvalArguments : ModelArguments {
+  std::string data, checkpoint, adapter;
+  int64_t seq = 0;  ///< 0: as the library likes
+  bool json = false;
+};
+
 struct LogitsArguments : ModelArguments {
   std::string ids, out;
 };
@@ -65,7 +71,7 @@ struct InspectArguments : ModelArguments {
 };
 
 struct ExportArguments : ModelArguments {
-  std::string out;
+  std::string out, checkpoint, adapter;
 };
 
 struct TokenizeArguments : ModelArguments {
@@ -75,6 +81,7 @@ struct TokenizeArguments : ModelArguments {
 // Each returns the exit status.
 int generate(const GenerateArguments& arguments);
 int train(const TrainArguments& arguments);
+int evaluate(const EvalArguments& arguments);
 int logits(const LogitsArguments& arguments);
 int run_graph(const RunArguments& arguments);
 int inspect(const InspectArguments& arguments);

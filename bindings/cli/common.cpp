@@ -56,8 +56,9 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
   for (const std::string& option : arguments.options) {
     auto [key, value] = name_and_value(option, "--option");
     bool of_model = is_for(rows, key, {"model"});
-    bool of_rest =
-        for_what == "generator" ? is_for(rows, key, {"generator", "request"}) : is_for(rows, key, {for_what});
+    bool of_rest = for_what == "generator" ? is_for(rows, key, {"generator", "request"})
+                   : for_what == "export"  ? is_for(rows, key, {"export", "generator"})
+                                           : is_for(rows, key, {for_what});
     if (!of_model && !of_rest)
       throw UsageError("option " + key + " means nothing here", "`plait options` lists them");
     set_option(of_model ? out.model : out.rest, key, value);

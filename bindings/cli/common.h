@@ -14,7 +14,8 @@ namespace plait::cli {
 struct OptionSets {
   plait_api::Options model, rest;
 };
-/// `for_what` is the scope of `rest`: "generator" (which takes those of requests, too), "session" or "trainer".
+/// `for_what` is the scope of `rest`: "generator" (which takes those of requests, too), "session", "trainer" or
+/// "export" (which takes those of generators, too).
 OptionSets option_sets(const ModelArguments& arguments, const std::string& for_what);
 
 /// Sets an option that the user wrote. Throws UsageError when it does not fit.

@@ -4,7 +4,9 @@
 namespace plait::cli {
 
 int export_model(const ExportArguments& arguments) {
-  OptionSets options = option_sets(arguments, "generator");
+  OptionSets options = option_sets(arguments, "export");
+  if (!arguments.checkpoint.empty()) options.rest.set("checkpoint", arguments.checkpoint);
+  if (!arguments.adapter.empty()) options.rest.set("adapter", arguments.adapter);
   options.model.set("tokenizer", "none");
   plait_api::Model(arguments.model, options.model).write(arguments.out, options.rest);
   return exit_ok;

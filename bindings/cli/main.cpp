@@ -162,9 +162,29 @@ void add_train(CLI::App& app, TrainArguments& arguments) {
   add_trainer_options(command, arguments);
 }
 
+/// Of what a run has left.
+template <class Arguments>
+void add_trained_arguments(CLI::App& command, Arguments& arguments) {
+  CLI::Option* checkpoint = command.add_option("--checkpoint", arguments.checkpoint,
+                                               "With the weights of this checkpoint, or of a run's newest");
+  command.add_option("--adapter", arguments.adapter, "With this adapter, a directory in PEFT's layout")
+      ->excludes(checkpoint);
+}
+
+void add_eval(CLI::App& app, EvalArguments& arguments) {
+  CLI::App& command = *app.add_subcommand("eval", "Say how well a model predicts a file of texts");
+  command.footer("Example:\n  plait eval DIR --data held-out.jsonl --adapter run/adapter");
+  add_model_arguments(command, arguments);
+  command.add_option("--data", arguments.data, "The file, as for `plait train`")->required();
+  command.add_option("--seq", arguments.seq, "Most tokens of a sample, to which streams are cut (1024)");
+  add_trained_arguments(command, arguments);
+  command.add_flag("--json", arguments.json, "Print one object: loss, perplexity, targets");
+}
+
 struct Arguments {
   GenerateArguments generate;
   TrainArguments train;
+  EvalArguments eval;
   LogitsArguments logits;
   RunArguments run;
   InspectArguments inspect;
@@ -176,6 +196,7 @@ struct Arguments {
 void add_commands(CLI::App& app, Arguments& arguments) {
   add_generate(app, arguments.generate);
   add_train(app, arguments.train);
+  add_eval(app, arguments.eval);
 
   CLI::App& logits = *app.add_subcommand("logits", "Write the logits of every position of a prompt");
   add_model_arguments(logits, arguments.logits);
@@ -215,6 +236,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   add_mesh_arguments(write, arguments.write, "Write into the file how this many ranks share it: tensor=4");
   write.add_option("--out", arguments.write.out, "The directory to write; it must not hold the model already")
       ->required();
+  add_trained_arguments(write, arguments.write);
 
   CLI::App& tokenize = *app.add_subcommand("tokenize", "Turn stdin's text into token ids");
   add_model_arguments(tokenize, arguments.tokenize, false);
@@ -232,6 +254,7 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
   std::string command = app.get_subcommands().at(0)->get_name();
   if (command == "generate") return generate(arguments.generate);
   if (command == "train") return train(arguments.train);
+  if (command == "eval") return evaluate(arguments.eval);
   if (command == "logits") return logits(arguments.logits);
   if (command == "run") return run_graph(arguments.run);
   if (command == "inspect") return inspect(arguments.inspect);

@@ -92,6 +92,10 @@ class Walk {
       throw Error(Code::unsupported,
                   cat(describe(graph_, node), " has no gradient, and lies between the loss and what is trained"),
                   "`plait ops` says which ops have one; train only what comes behind this node, or adapters there");
+    for (size_t k = 0; k < wanted.size(); ++k)
+      if (const std::string_view name = fixed_operand(*schema, k); wanted[k] && !name.empty())
+        throw Error(Code::unsupported, cat(describe(graph_, node), ": its operand ", name, " has no gradient"),
+                    "leave out what it is made of");
     GradientContext context(ops_, graph_, node, std::move(wanted), std::move(gradients), knowledge_);
     try {
       schema->gradient(context);

@@ -46,6 +46,10 @@ class GradientContext : public GraphBuilder {
 /// For a row whose outputs do not change with its inputs but at single points (Floor, Less, ArgMax): no gradient flows.
 void no_gradient(GradientContext& context);
 
+/// The name of an operand that training takes as it is, though it may be of floats: scales of quantised weights, tables of
+/// angles. "": it has a gradient, where the op has.
+std::string_view fixed_operand(const OpSchema& row, size_t operand);
+
 /// A gradient that is there before the walk begins: of the loss (1), or what the caller computed of another value.
 struct GradientSeed {
   ValueId value = no_value, gradient = no_value;

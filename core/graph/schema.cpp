@@ -5,15 +5,17 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/graph/gradient.h"
 
 namespace plait {
 
 namespace {
 
-/// One operand of "data axes? rest...": "?" may be absent, "..." repeats at least once, "?..." any number of times.
+/// One operand of "data axes? rest...": "?" may be absent, "!" has no gradient, "..." repeats at least once, "?..." any number of times.
 struct OperandName {
   std::string_view name;
   bool optional = false;
+  bool fixed = false;
   bool repeated = false;
 };
 
@@ -27,10 +29,8 @@ std::vector<OperandName> operand_names(std::string_view text) {
       operand.repeated = true;
       operand.name.remove_suffix(3);
     }
-    if (operand.name.ends_with('?')) {
-      operand.optional = true;
-      operand.name.remove_suffix(1);
-    }
+    for (; operand.name.ends_with('?') || operand.name.ends_with('!'); operand.name.remove_suffix(1))
+      (operand.name.back() == '?' ? operand.optional : operand.fixed) = true;
     out.push_back(operand);
   }
   return out;
@@ -119,6 +119,11 @@ void OpSet::differentiate(std::string_view op, void (*gradient)(GradientContext&
   auto found = rows_.find(op);
   if (found == rows_.end()) throw Error(Code::internal, cat("a gradient of ", quote(op), ", which has no schema row"));
   found->second.gradient = gradient;
+}
+
+std::string_view fixed_operand(const OpSchema& row, size_t operand) {
+  const std::vector<OperandName> operands = operand_names(row.inputs);
+  return operand < operands.size() && operands[operand].fixed ? operands[operand].name : std::string_view();
 }
 
 const OpSchema* OpSet::find(std::string_view op) const {

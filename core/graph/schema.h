@@ -60,7 +60,9 @@ struct AttributeRow {
 
 struct OpSchema {
   std::string name;    ///< as Node::op
-  std::string inputs;  ///< names, in order; "?" after an optional one, "..." after a repeated last one: "data axes?"
+  /// Names, in order; "?" after an optional one, "!" after one that has no gradient though it may be of floats, "..." after a
+  /// repeated last one: "data axes?".
+  std::string inputs;
   std::string outputs;
   std::vector<AttributeRow> attributes;
 

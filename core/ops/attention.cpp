@@ -109,7 +109,7 @@ void register_attention(OpSet& ops) {
            .since = 24});
   ops.add(
       {.name = "RotaryEmbedding",
-       .inputs = "x cos_cache sin_cache position_ids?",
+       .inputs = "x cos_cache! sin_cache! position_ids?",
        .outputs = "y",
        .attributes = {{"interleaved", "int", "0"}, {"num_heads", "int", "0", "g"}, {"rotary_embedding_dim", "int", "0"}},
        .dims = "*b g s [d], [m] [z], [m] [z], b s -> b g s [d]",

@@ -80,8 +80,6 @@ void infer_experts_back(InferContext& context) {
 void of_experts(GradientContext& context) {
   std::vector<ValueId> inputs = context.node().inputs;
   inputs.insert(inputs.begin(), context.gradient());
-  for (size_t k = gate_scales; k < context.node().inputs.size(); ++k)
-    if (context.wants(k)) GradientContext::fail("scales and zero points of quantised weights have none");
   std::vector<bool> made;
   for (size_t operand : gradient_of) made.push_back(context.wants(operand));
   const std::vector<ValueId> back =
@@ -103,8 +101,8 @@ void register_experts(OpSet& ops) {
       {"down_zero", "int", "0"},        {"offset", "int", "0"},   {"whole", "int", "0"}};
   ops.add(
       {.name = "plait.Experts",
-       .inputs = "x experts shares gate up? down gate_bias? up_bias? down_bias? gate_scales? gate_zeros? up_scales? "
-                 "up_zeros? down_scales? down_zeros?",
+       .inputs = "x experts shares gate up? down gate_bias? up_bias? down_bias? gate_scales!? gate_zeros!? up_scales!? "
+                 "up_zeros!? down_scales!? down_zeros!?",
        .outputs = "y",
        .attributes = experts_attributes,
        .dims = "... [h], ... k, *... k, @e f [h], *@e f [h], *@e o f -> ... o",

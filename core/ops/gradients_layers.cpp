@@ -29,10 +29,9 @@ void of_layer_norm(GradientContext& context) {
   if (context.wants(2)) context.give(2, alike ? back[2] : context.cast(context.summed_to(dy, bias), bias));
 }
 
-/// Turned back by the same angles. `sines` is their operand.
-template <size_t cosines, size_t sines>
+/// Turned back by the same angles.
 void of_rotation(GradientContext& context) {
-  if (context.wants(cosines) || context.wants(sines)) GradientContext::fail("the angles have none");
+  constexpr size_t sines = 2;
   std::vector<ValueId> inputs = context.node().inputs;
   inputs[0] = context.gradient();
   inputs[sines] = context.negative(inputs[sines]);
@@ -44,8 +43,8 @@ void of_rotation(GradientContext& context) {
 void register_layer_gradients(OpSet& ops) {
   ops.differentiate("RMSNormalization", of_rms_norm);
   ops.differentiate("LayerNormalization", of_layer_norm);
-  ops.differentiate("plait.RoPE", of_rotation<1, 2>);
-  ops.differentiate("RotaryEmbedding", of_rotation<1, 2>);
+  ops.differentiate("plait.RoPE", of_rotation);
+  ops.differentiate("RotaryEmbedding", of_rotation);
 }
 
 }  // namespace plait

@@ -32,8 +32,6 @@ void of_linear(GradientContext& context) {
     context.give(
         1, context.cast(context.add("plait.LinearWeight", {dy, context.input(0)}, context.kept({"round_x"})), w));
   if (context.wants(2)) context.give(2, context.cast(context.summed_to(dy, bias), bias));
-  if (context.wants(3) || context.wants(4))
-    GradientContext::fail("scales and zero points of a quantised weight have none");
 }
 
 /// A row that no id names gets 0; one that several name gets all of theirs.

@@ -30,7 +30,6 @@ void infer_packed_attention_back(InferContext& context) {
 void of_packed_attention(GradientContext& context) {
   if (context.gradient(1) != no_value) GradientContext::fail("the statistics have none");
   if (context.output(1) == no_value) GradientContext::fail("it needs the statistics, its second result");
-  if (context.wants(5)) GradientContext::fail("slopes have none");
   std::vector<ValueId> inputs{context.gradient(), context.input(0),  context.input(1),
                               context.input(2),   context.output(0), context.output(1)};
   inputs.insert(inputs.end(), context.node().inputs.begin() + 3, context.node().inputs.end());
@@ -48,7 +47,7 @@ void of_packed_attention(GradientContext& context) {
 // slopes [h]. A token sees those of its segment up to itself, or the last `window` of them.
 void register_packed_attention(OpSet& ops) {
   ops.add({.name = "plait.PackedAttention",
-           .inputs = "q k v segments sinks? slopes?",
+           .inputs = "q k v segments sinks? slopes!?",
            .outputs = "y statistics?",
            .attributes = attributes,
            .dims = "b [t] (g r) [d], b [t] g [d], b [t] g [e], b [t], (g r), (g r) -> b [t] (g r) [e], b [t] (g r)",

@@ -119,7 +119,7 @@ void infer_open(InferContext&) {}  // what the value's type says stands
 // It stands for scale (w - zero) in f32, rounded once after each of the two operations. Where k < c l the rest is unused.
 void register_linear(OpSet& ops) {
   ops.add({.name = "plait.Linear",
-           .inputs = "x w bias? scales? zeros?",
+           .inputs = "x w bias? scales!? zeros!?",
            .outputs = "y",
            .attributes = {{"round_x", "int", "0"}, {"zero", "int", "0"}},
            .dims = "*... k, *n k -> ... n",
@@ -157,7 +157,7 @@ void register_linear(OpSet& ops) {
 
 void register_ragged(OpSet& ops) {
   ops.add({.name = "plait.RoPE",
-           .inputs = "x cos sin",
+           .inputs = "x cos! sin!",
            .outputs = "y",
            .attributes = {{"interleaved", "int", "0"}},
            .dims = "*b t g [d], b t [z], b t [z] -> b t g [d]",
@@ -189,12 +189,14 @@ void register_plait(OpSet& ops) {
            .attributes = {{"sizes", "strings", "required"}, {"scalar", "int", "0"}},
            .infer = infer_sizes,
            .doc = "symbolic sizes as numbers"});
-  ops.add({.name = "plait.State",
-           .inputs = "initial?",
-           .outputs = "value",
-           .attributes = {{"key", "string", "required"}},
-           .infer = infer_open,
-           .doc = "a persistent value of the Store, by its key; it begins as the constant, or as zeros"});
+  ops.add(
+      {.name = "plait.State",
+       .inputs = "initial?",
+       .outputs = "value",
+       .attributes = {{"key", "string", "required"}, {"sum", "int", "0"}},
+       .infer = infer_open,
+       .doc = "a persistent value of the Store, by its key; it begins as the constant, or as zeros; a sum may be one "
+              "of the ranks' values"});
 }
 
 }  // namespace plait

@@ -65,10 +65,18 @@ class Adapting {
   void run() {
     const int32_t head = find_head(graph_).node;
     std::set<std::string> unused(lora_.targets.begin(), lora_.targets.end());
+    std::set<std::string> left(lora_.modules.begin(), lora_.modules.end());
     for (size_t i = 0; i < old_; ++i) {
       const Node node = graph_.nodes[i];
       if (node.op != "plait.Linear") continue;
       const std::vector<std::string> names = names_of_linear(graph_, node);
+      std::string module = module_of(names, i);
+      // A packed weight is read by several Linears, each of a part.
+      if (const int64_t part = parts_[module]++) module = cat(module, ".part", part);
+      if (!lora_.modules.empty()) {
+        if (left.erase(module)) add(node, module);
+        continue;
+      }
       bool asked = lora_.targets.empty() && static_cast<int32_t>(i) != head;
       for (const std::string& pattern : lora_.targets)
         if (std::any_of(names.begin(), names.end(),
@@ -76,12 +84,11 @@ class Adapting {
           asked = true;
           unused.erase(pattern);
         }
-      if (!asked) continue;
-      const std::string module = module_of(names, i);
-      // A packed weight is read by several Linears, each of a part.
-      const int64_t part = parts_[module]++;
-      add(node, part ? cat(module, ".part", part) : module);
+      if (asked) add(node, module);
     }
+    if (!left.empty())
+      throw Error(Code::invalid_argument, cat("the adapter's ", quote(*left.begin()), " fits no weight of the model"),
+                  "the adapter is of another model");
     if (!unused.empty())
       throw Error(
           Code::invalid_argument, cat("no Linear of the model fits ", quote(*unused.begin())),

@@ -15,10 +15,12 @@ namespace {
 /// A chunk of the vocabulary has about so many rows: its logits of some tokens stay in a core's cache.
 constexpr int64_t chunk_rows = 4096;
 
-/// The number of chunks nearest to what is wanted that divides the vocabulary.
-int64_t chunks_of(int64_t vocabulary) {
-  int64_t best = 1;
-  for (int64_t chunks = 1; chunks <= vocabulary / 256; ++chunks)
+/// The number of chunks nearest to what is wanted that divides the vocabulary, and that `parts` ranks can share out, if there
+/// is one.
+int64_t chunks_of(int64_t vocabulary, int64_t parts) {
+  const int64_t fewest = vocabulary % parts ? 1 : parts;
+  int64_t best = fewest;
+  for (int64_t chunks = fewest; chunks <= vocabulary / 256; chunks += fewest)
     if (vocabulary % chunks == 0 &&
         std::abs(vocabulary / chunks - chunk_rows) < std::abs(vocabulary / best - chunk_rows))
       best = chunks;
@@ -83,7 +85,9 @@ class Training {
     head_inputs_ = {linear.inputs[0], linear.inputs[1], labels_};
     for (size_t k = 3; k < linear.inputs.size(); ++k) head_scales_.push_back(linear.inputs[k]);
     head_attributes_ = linear.attributes;
-    head_attributes_.set("chunks", chunks_of(builder_.dims(linear.inputs[1])[0].constant()));
+    const Mesh& mesh = context_.options.mesh;
+    const int64_t vocabulary = builder_.dims(linear.inputs[1])[0].constant();
+    head_attributes_.set("chunks", chunks_of(vocabulary, mesh.blocks(mesh.parts("tensor"))));
     head_attributes_.set("scale", head.scale);
     head_attributes_.set("softcap", head.softcap);
     std::vector<ValueId> inputs = head_inputs_;
@@ -121,7 +125,7 @@ class Training {
         graph_.replace_uses(trained[i].value, initial_of(trained[i].value));
         continue;
       }
-      const ValueId sum = add_state(graph_, builder_, parameter.key + ".gradient", parameter.shape);
+      const ValueId sum = add_state(graph_, builder_, parameter.key + ".gradient", parameter.shape, nullptr, true);
       graph_.outputs.push_back(builder_.add("plait.Accumulate", {sum, gradients[i]}));
       context_.parameters.push_back(parameter);
     }

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/graph/gradient.h"
 #include "core/mesh/file_layout.h"
 #include "core/passes/compile.h"
 
@@ -31,9 +32,27 @@ std::vector<bool> stream_of(const Graph& graph) {
   return stream;
 }
 
+/// By value: whether a gradient of the results comes back to it; tables of angles, scales of quantised weights and the like
+/// are taken as they are.
+std::vector<bool> learning_of(const Graph& graph, const OpSet& ops) {
+  std::vector<bool> learns(static_cast<size_t>(graph.value_count()));
+  for (ValueId id : graph.outputs) learns[static_cast<size_t>(id)] = true;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    const OpSchema* schema = ops.find(node.op);
+    if (std::none_of(node.outputs.begin(), node.outputs.end(),
+                     [&](ValueId id) { return id != no_value && learns[static_cast<size_t>(id)]; }))
+      continue;
+    for (size_t k = 0; k < node.inputs.size(); ++k)
+      if (node.inputs[k] != no_value && !(schema && !fixed_operand(*schema, k).empty()))
+        learns[static_cast<size_t>(node.inputs[k])] = true;
+  }
+  return learns;
+}
+
 /// The constants that may be trained, in the order in which the graph reads them.
-std::vector<ValueId> candidates(const Graph& graph, const std::vector<std::string>& patterns) {
-  const std::vector<bool> stream = stream_of(graph);
+std::vector<ValueId> candidates(const Graph& graph, const OpSet& ops, const std::vector<std::string>& patterns) {
+  const std::vector<bool> stream = stream_of(graph), learns = learning_of(graph, ops);
   std::vector<ValueId> out;
   for (const Node& node : graph.nodes) {
     auto in_stream = [&](ValueId id) { return id != no_value && stream[static_cast<size_t>(id)]; };
@@ -42,6 +61,7 @@ std::vector<ValueId> candidates(const Graph& graph, const std::vector<std::strin
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const ValueId id = node.inputs[k];
       if (id == no_value || !graph.value(id).constant || !(meets || is_table(node, k))) continue;
+      if (!learns[static_cast<size_t>(id)]) continue;
       const Constant& constant = *graph.value(id).constant;
       const std::vector<std::string> names = names_of(constant);
       if (names.empty() || !is_float(constant.dtype()) || constant.shape().elements() < 2) continue;
@@ -70,7 +90,8 @@ bool hold_the_same(const Constant& a, const Constant& b) {
 
 class Maker {
  public:
-  Maker(Graph& graph, const OpSet& ops) : graph_(graph), builder_(ops, graph, knowledge_), old_(graph.nodes.size()) {}
+  Maker(Graph& graph, const OpSet& ops, ShardSeeds& seeds)
+      : graph_(graph), builder_(ops, graph, knowledge_), old_(graph.nodes.size()), seeds_(seeds) {}
 
   void add(std::vector<ValueId> ids) {
     find_copies(ids);
@@ -123,6 +144,7 @@ class Maker {
           return add_whole(alike);
     for (const std::vector<ValueId>& group : alike) {
       const ValueId state = add_state(group[0], *graph_.value(group[0]).constant, alike.size() > 1);
+      if (auto seed = seeds_.find(group[0]); seed != seeds_.end()) seeds_.insert_or_assign(state, seed->second);
       for (ValueId id : group) replace(id, state);
     }
   }
@@ -187,6 +209,7 @@ class Maker {
   Knowledge knowledge_;
   GraphBuilder builder_;
   const size_t old_;
+  ShardSeeds& seeds_;
   std::map<ValueId, std::vector<ValueId>> copies_;
   std::vector<Trainable> made_;
 };
@@ -222,7 +245,7 @@ bool are_apart(const Constant& a, const Constant& b) {
 }
 
 ValueId add_state(Graph& graph, GraphBuilder& builder, const std::string& key, const Shape& shape,
-                  std::shared_ptr<const Constant> initial) {
+                  std::shared_ptr<const Constant> initial, bool is_sum) {
   std::vector<ValueId> inputs;
   if (initial) {
     inputs.push_back(graph.add_value("", {initial->dtype(), Dims(shape.begin(), shape.end())}));
@@ -230,6 +253,7 @@ ValueId add_state(Graph& graph, GraphBuilder& builder, const std::string& key, c
   }
   Attributes attributes;
   attributes.set("key", key);
+  if (is_sum) attributes.set("sum", int64_t{1});
   const ValueId out = builder.add("plait.State", std::move(inputs), std::move(attributes));
   graph.value(out).type = {DType::f32, Dims(shape.begin(), shape.end())};
   return out;
@@ -239,10 +263,9 @@ ValueId add_parameter(Graph& graph, GraphBuilder& builder, const TrainedParamete
   return add_state(graph, builder, parameter.key, parameter.shape, parameter.origin);
 }
 
-std::vector<Trainable> make_parameters(Graph& graph, const PassContext& context,
-                                       const std::vector<std::string>& patterns) {
-  Maker maker(graph, context.options.ops);
-  maker.add(candidates(graph, patterns));
+std::vector<Trainable> make_parameters(Graph& graph, PassContext& context, const std::vector<std::string>& patterns) {
+  Maker maker(graph, context.options.ops, context.seeds);
+  maker.add(candidates(graph, context.options.ops, patterns));
   return maker.take();
 }
 

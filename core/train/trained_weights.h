@@ -1,28 +1,43 @@
 #pragma once
 // What was trained, as files outside of a run have it: tensors of the model's file, and adapters.
+#include <functional>
 #include <map>
 #include <string>
 
+#include "core/train/adapter_file.h"
 #include "core/train/training_engine.h"
 
 namespace plait {
 
-/// The file's tensors that were trained, by name, in the file's dtype and layout. None for a run that trains adapters alone.
-std::map<std::string, Tensor> trained_tensors(const TrainingEngine& engine, ThreadPool* pool = nullptr);
+/// Tensors of the model's file, by name, in the file's dtype and layout.
+using FileTensors = std::map<std::string, Tensor>;
 
-/// The file's tensors with the adapters merged into them: w + alpha / rank b a. Throws Error(unsupported), naming it, for a
-/// weight that cannot take its adapter in: it is quantised, or something else reads it, too.
-std::map<std::string, Tensor> merged_tensors(const TrainingEngine& engine, const LoraOptions& lora,
-                                             ThreadPool* pool = nullptr);
+/// Gives a parameter's array by its key: of a run's Store, or of a checkpoint.
+using ArrayOf = std::function<Tensor(const std::string& key)>;
 
-/// Writes the adapters as the library PEFT does: `directory`/adapter_config.json and adapter_model.safetensors, with names as
-/// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". The directory is made if absent. `base` is what the
-/// adapters belong to, a name or a path. Adapters of the parts of a packed weight (".part1", ".part2") are known to Plait alone:
-/// PEFT has one for the whole. Throws Error: io; invalid_argument when there are no adapters.
+/// What these parameters make of the file: they take the place of its tensors, or adapters are merged into them, as
+/// w + alpha / rank b a. Throws Error(unsupported), naming it, for a weight that cannot take its adapter in: it is
+/// quantised, or something else reads it, too.
+FileTensors trained_tensors(const std::vector<TrainedParameter>& parameters, const LoraOptions& lora,
+                            const ArrayOf& array_of, ThreadPool* pool = nullptr);
+FileTensors trained_tensors(const TrainingEngine& engine, const LoraOptions& lora, ThreadPool* pool = nullptr);
+
+/// The same of a checkpoint, whose run had these options about what is trained (`trained_by`, trainer.h), or of an adapter's
+/// directory. Nothing is loaded but these. Throws Error: what reading them throws; invalid_argument for those of another
+/// model.
+FileTensors tensors_of_checkpoint(const Graph& graph, const CompileOptions& options, const std::string& path,
+                                  ThreadPool* pool = nullptr);
+FileTensors tensors_of_adapter(const Graph& graph, const CompileOptions& options, const std::string& directory,
+                               ThreadPool* pool = nullptr);
+
+/// The graph as the file would give it with these tensors. Throws Error(invalid_argument) for one that it does not have.
+Graph with_tensors(Graph graph, const FileTensors& tensors);
+
+/// Writes the adapters as the library PEFT does (adapter_file.h). Throws Error: io; invalid_argument when there are none.
 void save_adapter(const TrainingEngine& engine, const LoraOptions& lora, const std::string& directory,
                   const std::string& base = "");
 
-/// Fills the engine's adapters with those of a directory of PEFT's. Throws Error: not_found, io, bad_model (a damaged file);
+/// Fills the engine's adapters with those of a directory of PEFT's. Throws Error: what read_adapter throws;
 /// invalid_argument, naming it, when rank or alpha are not `lora`'s, or when a tensor fits no weight of the model, a weight has
 /// no tensor, or one of other sizes: nothing is changed then.
 void load_adapter(TrainingEngine& engine, const LoraOptions& lora, const std::string& directory);

@@ -56,21 +56,6 @@ TrainerOptions checked_options(TrainerOptions options, const std::optional<Datas
   return options;
 }
 
-/// Of the file's tensors: their names, types, and how their bytes begin.
-std::string fingerprint(const Graph& graph) {
-  constexpr int64_t most = 4096;
-  uint32_t sum = 0;
-  for (ValueId id = 0; id < graph.value_count(); ++id) {
-    const auto& constant = graph.value(id).constant;
-    if (!constant || constant->initializer.empty()) continue;
-    const Tensor& tensor = constant->source;
-    const std::string type = cat(constant->initializer, dtype_name(tensor.dtype()), tensor.shape().text());
-    sum = crc32c(std::as_bytes(std::span(type)), sum);
-    sum = crc32c({tensor.data(), static_cast<size_t>(std::min(tensor.bytes(), most))}, sum);
-  }
-  return cat("weights ", static_cast<uint64_t>(sum));
-}
-
 /// What has to be the same for a run to go on as it would have.
 std::map<std::string, std::string> lasting(const TrainerOptions& options) {
   const OptimizerOptions& optimizer = options.training.optimizer;
@@ -94,6 +79,7 @@ std::map<std::string, std::string> lasting(const TrainerOptions& options) {
   if (lora.rank) {
     out["LoRA alpha"] = cat(lora.alpha);
     out["LoRA targets"] = join(lora.targets, ",");
+    out["LoRA modules"] = join(lora.modules, ",");
   } else {
     out["trained weights"] = join(options.training.trained, ",");
   }
@@ -116,28 +102,58 @@ void check_options(const std::map<std::string, std::string>& state, const Traine
   }
 }
 
-std::string state_of(const CheckpointInfo& info, const char* name) {
+std::string state_of(const CheckpointInfo& info, const std::string& name) {
   auto found = info.state.find(name);
   if (found == info.state.end())
     throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " does not say ", quote(name)));
   return found->second;
 }
 
-Shape zeros(const Shape& shape) {
-  Shape out = shape;
-  for (int i = 0; i < out.rank(); ++i) out[i] = 0;
+}  // namespace
+
+std::string fingerprint(const Graph& graph) {
+  constexpr int64_t most = 4096;  // bytes of each: what it is called, its type, and how it begins tell models apart
+  uint32_t sum = 0;
+  for (ValueId id = 0; id < graph.value_count(); ++id) {
+    const auto& constant = graph.value(id).constant;
+    if (!constant || constant->initializer.empty()) continue;
+    const Tensor& tensor = constant->source;
+    const std::string type = cat(constant->initializer, dtype_name(tensor.dtype()), tensor.shape().text());
+    sum = crc32c(std::as_bytes(std::span(type)), sum);
+    sum = crc32c({tensor.data(), static_cast<size_t>(std::min(tensor.bytes(), most))}, sum);
+  }
+  return cat("weights ", static_cast<uint64_t>(sum));
+}
+
+TrainingOptions trained_by(const CheckpointInfo& info) {
+  auto option = [&](const char* name) { return state_of(info, cat(option_mark, name)); };
+  auto list = [&](const char* name) {
+    const std::string text = option(name);
+    return text.empty() ? std::vector<std::string>{} : split(text, ',');
+  };
+  TrainingOptions out;
+  LoraOptions& lora = out.lora;
+  if (!parse_int(option("LoRA rank"), lora.rank))
+    throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " has no LoRA rank"));
+  if (!lora.rank) {
+    out.trained = list("trained weights");
+    return out;
+  }
+  if (!parse_double(option("LoRA alpha"), lora.alpha))
+    throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " has no LoRA alpha"));
+  lora.targets = list("LoRA targets");
+  lora.modules = list("LoRA modules");
   return out;
 }
 
-}  // namespace
-
 Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, std::optional<Dataset> data,
-                 std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress)
+                 std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress, World* world)
     : options_(checked_options(std::move(options), data)),
       data_(std::move(data)),
       evaluation_(std::move(evaluation)),
+      world_(world),
       model_(fingerprint(graph)),
-      engine_(std::move(graph), compile, options_.training, pool, progress) {
+      engine_(graph, compile, options_.training, pool, progress, world) {
   if (data_) {
     check_samples(*data_);
     order_.emplace(data_->size(), options_.seed, data_->digest());
@@ -166,9 +182,13 @@ void Trainer::open_directory() {
                   "resume it, or give a new run another directory");
     resume(there.back());
   }
-  log_ = std::make_unique<TrainingLog>(options_.directory, engine_.steps());
-  checkpoints_ =
-      std::make_unique<CheckpointWriter>(CheckpointOptions{.directory = path("checkpoints"), .keep = options_.keep});
+  if (engine_.rank_number(0) == 0) log_ = std::make_unique<TrainingLog>(options_.directory, engine_.steps());
+  for (int64_t local = 0; local < engine_.local_ranks(); ++local)
+    checkpoints_.push_back(std::make_unique<CheckpointWriter>(CheckpointOptions{.directory = path("checkpoints"),
+                                                                                .writer = engine_.rank_number(local),
+                                                                                .writers = engine_.ranks(),
+                                                                                .keep = options_.keep}));
+  if (world_) world_->communicator().barrier();
 }
 
 void Trainer::resume(const std::string& path) {
@@ -178,10 +198,11 @@ void Trainer::resume(const std::string& path) {
   if (order_) order_->resume(state_of(info, "order"));
   if (!parse_double(state_of(info, "best"), best_)) best_ = std::numeric_limits<double>::infinity();
   if (!parse_int(state_of(info, "since best"), since_best_)) since_best_ = 0;
-  for (const std::string& key : arrays()) {
-    const Tensor array = engine_.array(key);
-    checkpoint.read(key, zeros(array.shape()), array.view());
-  }
+  for (int64_t local = 0; local < engine_.local_ranks(); ++local)
+    for (const std::string& key : arrays()) {
+      const ArrayBlock block = engine_.block(local, key);
+      checkpoint.read(key, block.begin, block.part);
+    }
   engine_.set_steps(info.step);
   saved_step_ = info.step;
 }
@@ -208,7 +229,7 @@ std::optional<StepReport> Trainer::step() {
   for (int64_t number : order_->next(options_.batch)) samples.push_back((*data_)[number]);
   StepReport report;
   try {
-    report = take(pack_step(samples, options_.training.row_tokens, 1));
+    report = take(pack_step(samples, options_.training.row_tokens, engine_.data_ranks()));
   } catch (const Error& error) {
     order_->resume(place);
     if (error.code() != Code::cancelled) throw;
@@ -270,15 +291,22 @@ StepReport Trainer::apply(int64_t tokens, Clock::time_point begin) {
 
 /// Between what the host asks for: the run ends here, and with a checkpoint.
 void Trainer::check_cancelled() {
-  if (!cancelled_) return;
+  if (!cancelled()) return;
   engine_.clear_gradients();
   given_tokens_ = 0;
   if (ending_ == Ending::none) end(Ending::cancelled);
   throw Error(Code::cancelled, "training was cancelled");
 }
 
-Tensor Trainer::forward(const PackedStep& given) {
+void Trainer::check_host_loss() const {
   require(options_.training.host_loss, "the logits are not a result of this trainer's programs");
+  if (!engine_.model().forward)
+    throw Error(Code::unsupported, "logits are handed out, and their gradients taken, on one rank alone",
+                "leave out the mesh, or let the trainer compute the loss");
+}
+
+Tensor Trainer::forward(const PackedStep& given) {
+  check_host_loss();
   Tensor out(DType::f32, {given.tokens, engine_.model().decoder.vocabulary});
   std::byte* to = out.data();
   for (const auto& rows : given.rows) {
@@ -290,8 +318,8 @@ Tensor Trainer::forward(const PackedStep& given) {
 }
 
 void Trainer::backward(const PackedStep& given, const TensorView& gradient) {
-  require(options_.training.host_loss && options_.training.gradients,
-          "gradients of the logits are nothing that this trainer's programs take");
+  check_host_loss();
+  require(options_.training.gradients, "this trainer only evaluates");
   const Shape expected{given.tokens, engine_.model().decoder.vocabulary};
   if (gradient.dtype != DType::f32 || gradient.elements() != expected.elements())
     throw Error(Code::invalid_argument, cat("the gradient is ", dtype_name(gradient.dtype), gradient.shape.text(),
@@ -318,7 +346,7 @@ StepReport Trainer::update() {
 /// What is due behind a step.
 void Trainer::follow(StepReport& report) {
   const bool best = evaluate_due(report);
-  report.saved = checkpoints_ && (best || (options_.save_every && report.step % options_.save_every == 0));
+  report.saved = !checkpoints_.empty() && (best || (options_.save_every && report.step % options_.save_every == 0));
   if (log_) log_->write(report);
   if (report.saved) save_checkpoint(best);
 }
@@ -327,8 +355,16 @@ bool Trainer::end_if_due() {
   if (ending_ != Ending::none) return true;
   if (engine_.steps() >= steps()) end(Ending::steps);
   else if (options_.patience && since_best_ >= options_.patience) end(Ending::patience);
-  else if (cancelled_) end(Ending::cancelled);
+  else if (cancelled()) end(Ending::cancelled);
   return ending_ != Ending::none;
+}
+
+/// Whether this process was to end, or another one of the world; all ask at the same places.
+bool Trainer::cancelled() {
+  if (!world_) return cancelled_;
+  Tensor any = Tensor::of_ints(std::vector<int64_t>{cancelled_ ? 1 : 0});
+  world_->communicator().all_reduce(any.view(), Reduction::max);
+  return any.as<int64_t>()[0];
 }
 
 /// The step's mean loss.
@@ -336,8 +372,8 @@ double Trainer::accumulate(const PackedStep& step) {
   double loss = 0;
   const double weight = step.targets ? 1 / static_cast<double>(step.targets) : 0;
   for (const auto& rows : step.rows) {
-    if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
-    loss = checked(loss + engine_.accumulate(rows[0], weight), "loss");
+    if (cancelled()) throw Error(Code::cancelled, "training was cancelled");
+    loss = checked(loss + engine_.accumulate(rows, weight), "loss");
   }
   return step.targets ? loss : StepReport::unknown;
 }
@@ -374,7 +410,7 @@ Trainer::Evaluation Trainer::evaluate(const Dataset& data) {
   for (int64_t first = 0; first < data.size(); first += evaluation_batch) {
     std::vector<Sample> samples;
     for (int64_t i = first; i < std::min(first + evaluation_batch, data.size()); ++i) samples.push_back(data[i]);
-    const Evaluation some = evaluate(pack_step(samples, options_.training.row_tokens, 1));
+    const Evaluation some = evaluate(pack_step(samples, options_.training.row_tokens, engine_.data_ranks()));
     sum += some.loss * static_cast<double>(some.targets);
     out.targets += some.targets;
   }
@@ -386,35 +422,40 @@ Trainer::Evaluation Trainer::evaluate(const PackedStep& given) {
   require(given.targets > 0, "there is nothing to evaluate: no label counts");
   Evaluation out{0, given.targets};
   for (const auto& rows : given.rows) {
-    if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
-    out.loss += engine_.evaluate(rows[0]) / static_cast<double>(given.targets);
+    if (cancelled()) throw Error(Code::cancelled, "training was cancelled");
+    out.loss += engine_.evaluate(rows) / static_cast<double>(given.targets);
   }
   return out;
 }
 
 void Trainer::save() {
-  require(checkpoints_ != nullptr, "there is no directory to save into");
+  require(!checkpoints_.empty(), "there is no directory to save into");
   save_checkpoint(false);
-  checkpoints_->wait();
+  wait_for_checkpoints();
 }
 
 void Trainer::save_checkpoint(bool best) {
   CheckpointInfo info{engine_.steps(), model_, {}};
   info.state = {{"order", order_ ? order_->state() : ""}, {"best", cat(best_)}, {"since best", cat(since_best_)}};
   for (const auto& [name, value] : lasting(options_)) info.state[cat(option_mark, name)] = value;
-  std::vector<ArrayBlock> blocks;
-  for (const std::string& key : arrays()) {
-    const Tensor array = engine_.array(key);
-    blocks.push_back({key, array.shape(), zeros(array.shape()), array.view()});
+  for (int64_t local = 0; local < engine_.local_ranks(); ++local) {
+    std::vector<ArrayBlock> blocks;
+    for (const std::string& key : arrays())
+      if (engine_.is_first(local, key)) blocks.push_back(engine_.block(local, key));
+    checkpoints_[static_cast<size_t>(local)]->save(info, blocks, best);
   }
-  checkpoints_->save(info, blocks, best);
   saved_step_ = info.step;
 }
 
+/// The first writer waits for the others.
+void Trainer::wait_for_checkpoints() {
+  for (size_t i = checkpoints_.size(); i-- > 0;) checkpoints_[i]->wait();
+}
+
 void Trainer::end(Ending ending) {
-  if (checkpoints_) {
+  if (!checkpoints_.empty()) {
     if (saved_step_ != engine_.steps()) save_checkpoint(false);
-    checkpoints_->wait();
+    wait_for_checkpoints();
   }
   if (log_) {
     FileWriter picture(path("loss.svg"));

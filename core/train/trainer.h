@@ -34,17 +34,24 @@ struct TrainerOptions {
   bool resume = false;  ///< goes on from the newest checkpoint of the directory, where there is one
 };
 
+/// Of the file's tensors: a checkpoint fits models of the same alone.
+std::string fingerprint(const Graph& graph);
+/// What a run's checkpoint says of what was trained: weights, or adapters. Throws Error(bad_model).
+TrainingOptions trained_by(const CheckpointInfo& info);
+
 /// One thread drives it; `cancel` may come from any.
 class Trainer {
  public:
   enum class Ending { none, steps, patience, cancelled };
 
   /// Compiles, loads the weights, and with `resume` the checkpoint. `pool` outlives it. Without data steps are made of what
-  /// the host gives. Throws Error: what compile_training and reading weights throw; invalid_argument for options out of
+  /// the host gives. With a world this process is one of its ranks: all make the same calls, see the same directory, and
+  /// cancel when one does. Throws Error: what compile_training and reading weights throw; invalid_argument for options out of
   /// range, a sample that is longer than a row or the model's context or has ids outside of the vocabulary, a directory that
   /// holds another run, and a checkpoint of another model, of other data or other options, naming which.
   Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, std::optional<Dataset> data,
-          std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress = nullptr);
+          std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress = nullptr,
+          World* world = nullptr);
 
   /// One step, with what is due behind it: evaluation, a checkpoint, a line of the log. nullopt: the run has ended (see
   /// `ending`), and its last checkpoint is on the disk.
@@ -53,6 +60,10 @@ class Trainer {
   std::optional<StepReport> step();
   /// Steps until it has ended.
   void run();
+  /// Documents of the host as rows of this trainer (see pack_documents).
+  PackedStep pack(const TensorView& ids, const TensorView* labels) const {
+    return pack_documents(ids, labels, options_.training.row_tokens, engine_.data_ranks());
+  }
   /// A step of these rows, with what is due behind it. Throws like `step`, and Error(cancelled), behind which a checkpoint of
   /// the steps before is on the disk.
   StepReport step(const PackedStep& given);
@@ -98,12 +109,15 @@ class Trainer {
   StepReport take(const PackedStep& step);
   StepReport apply(int64_t tokens, std::chrono::steady_clock::time_point begin);
   void check_cancelled();
+  void check_host_loss() const;
   void follow(StepReport& report);
   double accumulate(const PackedStep& step);
   double checked(double number, const char* what) const;
   bool evaluate_due(StepReport& report);
   std::vector<std::string> arrays() const;
+  bool cancelled();
   void save_checkpoint(bool best);
+  void wait_for_checkpoints();
   bool end_if_due();  ///< whether the run has ended
   void end(Ending ending);
   std::string path(const char* name) const { return options_.directory + "/" + name; }
@@ -111,16 +125,17 @@ class Trainer {
   TrainerOptions options_;
   std::optional<Dataset> data_;
   std::optional<Dataset> evaluation_;
+  World* const world_;
   const std::string model_;  ///< a fingerprint: checkpoints fit this model alone
   TrainingEngine engine_;
-  std::optional<SampleOrder> order_;  ///< of the data
-  std::unique_ptr<CheckpointWriter> checkpoints_;
+  std::optional<SampleOrder> order_;                            ///< of the data
+  std::vector<std::unique_ptr<CheckpointWriter>> checkpoints_;  ///< one for each rank of this process
   std::unique_ptr<TrainingLog> log_;
   double best_ = std::numeric_limits<double>::infinity();
   int64_t since_best_ = 0;   ///< evaluations
   int64_t saved_step_ = -1;  ///< of the newest checkpoint
   Ending ending_ = Ending::none;
-  int64_t given_tokens_ = 0;                            ///< that `backward` added, since the last update
+  int64_t given_tokens_ = 0;                           ///< that `backward` added, since the last update
   std::chrono::steady_clock::time_point given_begin_;  ///< of the first of them
   std::atomic<bool> cancelled_{false};
 };

@@ -18,7 +18,7 @@ SAMPLES = (
     ("session", "SessionTensors", ("zoo/bert/plain.onnx", "last_hidden_state", "5", "6", "7")),
     ("host_sampling", "HostSampling", (MODEL, TEXTS[0])),
     ("memory", "Memory", (MODEL, TEXTS[0])),
-    ("fine_tune", "FineTune", (MODEL, TEXTS[0])),
+    ("three_steps", "ThreeSteps", (MODEL, TEXTS[0])),
     (None, "Sharded", (MODEL, "tensor=2", TEXTS[0])),
     (None, "Stream", (MODEL, TEXTS[0])),
 )

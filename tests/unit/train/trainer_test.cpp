@@ -260,11 +260,37 @@ TEST_F(Training, RefusesWhatDoesNotBelongTogether) {
   EXPECT_EQ(trainer(options)->steps_done(), 1);
 }
 
-TEST_F(Training, RefusesAMesh) {
-  CompileOptions compile = World::get().options();
-  compile.mesh = Mesh::parse("tensor=2");
-  expect_error([&] { compile_training(fixture_graph("llama-standard23"), compile, options().training); },
-               Code::unsupported, "2");
+/// The next loss is that of the run that was not interrupted, wherever it goes on.
+TEST_F(Training, WhatOneMeshSavedAnotherTakesUp) {
+  const std::string model = "llama-standard23";
+  auto on = [&](const char* mesh, TrainerOptions options) {
+    CompileOptions compile = World::get().options();
+    compile.mesh = Mesh::parse(mesh);
+    return std::make_unique<Trainer>(fixture_graph(model), compile, std::move(options), counting(9), std::nullopt, pool_);
+  };
+  TrainerOptions straight = options();
+  straight.steps = 6;
+  const auto expected = on("", straight);
+  std::vector<double> losses;
+  while (const auto report = expected->step()) losses.push_back(report->loss);
+  TrainerOptions saving = straight;
+  saving.directory = folder_.path("mesh");
+  saving.training.zero = 3;
+  const auto first = on("data=2,tensor=2", saving);
+  for (int i = 0; i < 3; ++i) EXPECT_NEAR(first->step()->loss, losses[static_cast<size_t>(i)], 1e-4 * losses[0]);
+  first->save();
+  for (const char* mesh : {"data=4", "tensor=2", "", "data=2,tensor=2"}) {
+    SCOPED_TRACE(mesh);
+    const std::string copy = folder_.path(cat("copy", mesh));
+    std::filesystem::copy(saving.directory, copy, std::filesystem::copy_options::recursive);
+    TrainerOptions going_on = straight;
+    going_on.directory = copy;
+    going_on.resume = true;
+    going_on.training.zero = 1;
+    const auto again = on(mesh, going_on);
+    EXPECT_EQ(again->steps_done(), 3);
+    EXPECT_NEAR(again->step()->loss, losses[3], 1e-5 * losses[3]);
+  }
 }
 
 TEST_F(Training, RefusesOptionsOutOfRange) {

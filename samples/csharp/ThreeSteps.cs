@@ -3,7 +3,7 @@ using System.Globalization;
 using Plait;
 
 /// <summary>Three steps of training on one text, whose loss falls. Usage: MODEL_DIRECTORY TEXT</summary>
-static class FineTune {
+static class ThreeSteps {
   static void Main(string[] words) {
     using (Model model = Model.Open(words[0]))
     using (Trainer trainer = model.Trainer(new Options().Set("optimizer", "sgd").Set("lr", 0.5).Set("schedule", "constant"))) {

@@ -1,4 +1,4 @@
-/* Three steps of training on one text, whose loss falls. Usage: fine_tune MODEL_DIRECTORY TEXT */
+/* Three steps of training on one text, whose loss falls. Usage: three_steps MODEL_DIRECTORY TEXT */
 #include "sample.h"
 
 int main(int count, char** words) {

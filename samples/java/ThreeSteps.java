@@ -2,7 +2,7 @@ import ai.plait.*;
 import java.nio.file.Path;
 
 /** Three steps of training on one text, whose loss falls. Usage: MODEL_DIRECTORY TEXT */
-class FineTune {
+class ThreeSteps {
   public static void main(String[] words) {
     Options options = new Options().set("optimizer", "sgd").set("lr", 0.5).set("schedule", "constant");
     try (Model model = Model.open(Path.of(words[0])); Trainer trainer = model.trainer(options)) {

@@ -1,0 +1,41 @@
+// plait eval: how well a model predicts a text.
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "bindings/cli/common.h"
+#include "bindings/cli/train_progress.h"
+
+namespace plait::cli {
+
+int evaluate(const EvalArguments& arguments) {
+  OptionSets options = option_sets(arguments, "trainer");
+  options.rest.set("frozen", "true");
+  if (arguments.seq > 0) set_option(options.rest, "seq", std::to_string(arguments.seq));
+  if (!arguments.checkpoint.empty()) options.rest.set("checkpoint", arguments.checkpoint);
+  if (!arguments.adapter.empty()) options.rest.set("adapter", arguments.adapter);
+  catch_interrupt();
+  options.model.set("background", "true");
+  plait_api::Model model(arguments.model, options.model);
+  plait_api::Trainer trainer(model, options.rest);
+  if (!load(trainer)) return exit_interrupted;
+  const auto start = std::chrono::steady_clock::now();
+  const plait_evaluation found = trainer.evaluate(arguments.data);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  print_log(model);
+  if (arguments.json) {
+    const nlohmann::ordered_json out = {{"loss", found.loss},
+                                        {"perplexity", found.perplexity},
+                                        {"targets", found.targets},
+                                        {"seconds", seconds},
+                                        {"peak_memory_bytes", peak_memory_bytes()}};
+    answer(out.dump() + "\n");
+  } else {
+    char text[128];
+    std::snprintf(text, sizeof text, "loss %.6f, perplexity %.4f, over %lld tokens\n", found.loss, found.perplexity,
+                  static_cast<long long>(found.targets));
+    answer(text);
+  }
+  return exit_ok;
+}
+
+}  // namespace plait::cli

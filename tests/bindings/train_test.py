@@ -1,0 +1,221 @@
+"""`plait train`, `plait eval`, `plait export` of what was trained: what they answer, write and refuse.
+
+usage: train_test.py PLAIT FIXTURES SAMPLE, where SAMPLE is samples/c/finetune.c, built
+"""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import npy_files
+
+PLAIT = FIXTURES = SAMPLE = None
+MODEL = "gemma3-standard23"
+
+
+def fixture(name):
+    return os.path.join(FIXTURES, name)
+
+
+def texts(count, seed):
+    words = ["the river", "and the sea", "a boat", "goes down", "in the morning", "with the wind", "slowly", "home"]
+    draw = random.Random(seed)
+    return [" ".join(draw.choice(words) for _ in range(10)) for _ in range(count)]
+
+
+class Training(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.data = self.lines("data.jsonl", [{"text": text} for text in texts(48, 1)])
+        self.held_out = self.lines("held-out.jsonl", [{"text": text} for text in texts(8, 2)])
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def lines(self, name, rows):
+        with open(self.path(name), "w") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        return self.path(name)
+
+    def call(self, *words, status=0):
+        environment = dict(os.environ, XDG_CACHE_HOME=self.path("cache"))
+        done = subprocess.run([PLAIT, *words], capture_output=True, env=environment, timeout=300)
+        self.assertEqual(done.returncode, status, (words, done.stderr))
+        return done.stdout.decode(), done.stderr.decode()
+
+    def error(self, *words, names=(), status=1):
+        out, err = self.call(*words, status=status)
+        self.assertEqual(out, "")
+        self.assertTrue(err.startswith("plait: error: ") and err.count("\n") == 1, err)
+        for name in names:
+            self.assertIn(name, err)
+
+    def train(self, out, *words, data=None, model=MODEL, rate="3e-3"):
+        answer, _ = self.call("train", fixture(model), "--data", data or self.data, "--out", self.path(out), "--json",
+                              "--lr", rate, "--batch", "8", "--threads", "2", *words)
+        return json.loads(answer)
+
+    def evaluate(self, *words, model=MODEL, data=None):
+        out, _ = self.call("eval", fixture(model) if not os.path.isabs(model) else model, "--data",
+                           data or self.held_out, "--json", *words)
+        return json.loads(out)
+
+    def test_run(self):
+        before = self.evaluate()
+        answer = self.train("run", "--steps", "12", "--eval-data", self.held_out, "--evaluate-every", "6")
+        self.assertEqual((answer["ending"], answer["steps"], len(answer["losses"])), ("steps", 12, 12))
+        self.assertEqual(len(answer["timings"]["step_s"]), 12)
+        self.assertEqual([row["step"] for row in answer["evaluations"]], [6, 12])
+        self.assertLess(answer["losses"][-1], 0.9 * answer["losses"][0])
+        self.assertTrue(min(answer["tokens"]) > 0 < answer["timings"]["tokens_per_s"])
+        self.assertGreater(answer["peak_memory_bytes"], answer["native_bytes"])
+        for name in ("log", "picture", "checkpoint", "best"):
+            self.assertTrue(os.path.exists(answer["files"][name]), name)
+        with open(answer["files"]["log"]) as file:
+            self.assertEqual([json.loads(line)["step"] for line in file], list(range(1, 13)))
+        # What eval says of the checkpoint is what the run said, and so is what is said of the file that it becomes.
+        last = answer["evaluations"][-1]["loss"]
+        self.assertLess(last, 0.9 * before["loss"])
+        for checkpoint in (answer["files"]["checkpoint"], self.path("run")):
+            self.assertAlmostEqual(self.evaluate("--checkpoint", checkpoint)["loss"], last, delta=1e-4 * last)
+        self.call("export", fixture(MODEL), "--checkpoint", answer["files"]["checkpoint"], "--out", self.path("tuned"))
+        tuned = self.evaluate(model=self.path("tuned"))
+        self.assertAlmostEqual(tuned["loss"], last, delta=1e-4 * last)
+        self.assertEqual(tuned["targets"], before["targets"])
+        self.error("export", fixture(MODEL), "--checkpoint", answer["files"]["checkpoint"], "--out",
+                   self.path("tuned"), names=["there already"])
+
+    def test_adapter(self):
+        before = self.evaluate()["loss"]
+        answer = self.train("run", "--steps", "12", "--lora", "4", rate="1e-2")
+        adapter = answer["files"]["adapter"]
+        with open(os.path.join(adapter, "adapter_config.json")) as file:
+            self.assertEqual(json.load(file)["r"], 4)
+        after = self.evaluate("--adapter", adapter)["loss"]
+        self.assertLess(after, 0.99 * before)
+        self.assertAlmostEqual(self.evaluate("--checkpoint", self.path("run"))["loss"], after, delta=1e-4 * after)
+        for name, words in (("merged", ["--adapter", adapter]), ("again", ["--checkpoint", self.path("run")])):
+            self.call("export", fixture(MODEL), *words, "--out", self.path(name))
+            self.assertAlmostEqual(self.evaluate(model=self.path(name))["loss"], after, delta=1e-4 * after)
+        # A run begins with an adapter where that one ended, and with a checkpoint as well.
+        for words in (["--adapter", adapter], ["--checkpoint", self.path("run")]):
+            more = self.train("more" + words[0], "--steps", "1", *words)
+            self.assertAlmostEqual(more["losses"][0], answer["losses"][-1], delta=0.2 * answer["losses"][-1])
+        self.error("eval", fixture("gpt2-optimum18"), "--data", self.npy("ids.npy"), "--adapter", adapter,
+                   names=["fits no weight"])
+
+    def npy(self, name, count=400):
+        draw = random.Random(3)
+        npy_files.write(self.path(name), "<i4", [count], [3 + (i * 7 + draw.randrange(3)) % 300 for i in range(count)])
+        return self.path(name)
+
+    def test_formats(self):
+        with open(self.path("data.txt"), "w") as file:
+            file.write("\n".join(texts(60, 4)))
+        chats = [{"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": text[::-1]}]}
+                 for text in texts(16, 5)]
+        answers = [{"prompt": text, "completion": " and so on"} for text in texts(16, 6)]
+        for name, data in (("text", self.path("data.txt")), ("npy", self.npy("data.npy")),
+                           ("chats", self.lines("chats.jsonl", chats)),
+                           ("answers", self.lines("answers.jsonl", answers))):
+            answer = self.train(name, "--steps", "8", "--seq", "64", "--cut-long", data=data)
+            self.assertLess(answer["losses"][-1], answer["losses"][0], name)
+        # A model without a tokenizer takes ids.
+        self.train("ids", "--steps", "1", "--seq", "64", data=self.npy("data.npy"), model="gpt2-optimum18")
+
+    def test_resumed_run_is_the_straight_one(self):
+        words = ["--steps", "10", "--save-every", "2"]
+        straight = self.train("straight", *words)
+        command = [PLAIT, "train", fixture(MODEL), "--data", self.data, "--out", self.path("cut"), "--lr", "3e-3",
+                   "--batch", "8", "--threads", "2", *words]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        deadline = time.time() + 60
+        while not os.path.isdir(self.path("cut/checkpoints/step-000002")) and time.time() < deadline:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        if process.returncode == 130:  # it may have been over before
+            self.assertIn(b"--resume", err)
+        else:
+            self.assertEqual(process.returncode, 0, err)
+        self.error(*command[1:], names=["holds a run already"])
+        rest = self.train("cut", "--resume", *words)
+        self.assertEqual(rest["steps"], 10)
+        count = len(rest["losses"])
+        self.assertEqual(rest["losses"], straight["losses"][10 - count:])
+        one, two = (self.evaluate("--checkpoint", self.path(name))["loss"] for name in ("straight", "cut"))
+        self.assertEqual(one, two)
+        self.error("train", fixture(MODEL), "--data", self.data, "--out", self.path("cut"), "--resume", "--lr", "1",
+                   *words, names=["learning rate"])
+
+    def test_bad_input(self):
+        run = ["--out", self.path("bad")]
+        broken = self.path("broken.jsonl")
+        with open(broken, "w") as file:
+            file.write('{"text": "fine"}\n{"text": "fine"}\n{"text": \n')
+        self.error("train", fixture(MODEL), *run, "--data", broken, names=["broken.jsonl", "line 3"])
+        self.error("train", fixture(MODEL), *run, "--data", self.lines("empty.jsonl", []), names=["empty.jsonl"])
+        self.error("train", fixture(MODEL), *run, "--data", self.path("none.jsonl"), names=["none.jsonl"])
+        long = self.lines("long.jsonl", [{"text": " ".join(texts(10, 7))}])
+        self.error("train", fixture(MODEL), *run, "--data", long, "--seq", "16", names=["line 1", "16"])
+        self.error("train", fixture(MODEL), *run, "--data", self.data, "--seq", "4096", names=["context"])
+        self.error("train", fixture("gpt2-optimum18"), *run, "--data", self.data, names=["tokenizer"])
+        self.error("train", fixture(MODEL), *run, "--data", self.data, "--optimizer", "magic", status=2,
+                   names=["adamw"])
+        self.error("train", fixture(MODEL), "--data", self.data, status=2, names=["--out"])
+        self.assertFalse(os.path.exists(self.path("bad")))
+        # A loss that is no number: the step is named, and the checkpoint before stays.
+        _, err = self.call("train", fixture(MODEL), "--data", self.data, "--out", self.path("nan"), "--lr", "1e6",
+                           "--clip", "0", "--optimizer", "sgd", "--save-every", "1", "--steps", "50",
+                           "--schedule", "constant", status=1)
+        self.assertRegex(err.splitlines()[-1], r"plait: error: step \d+: the .* is (NaN|infinite)")
+        self.assertTrue(os.listdir(self.path("nan/checkpoints")))
+
+    def test_wrong_checkpoints(self):
+        answer = self.train("run", "--steps", "1")
+        self.error("eval", fixture("llama-standard23"), "--data", self.npy("ids.npy"), "--checkpoint",
+                   answer["files"]["checkpoint"], names=["model"])
+        self.error("eval", fixture(MODEL), "--data", self.data, "--checkpoint", self.folder, names=["checkpoint"])
+        self.error("export", fixture(MODEL), "--adapter", self.folder, "--out", self.path("x"), names=["adapter_config"])
+        self.error("export", fixture(MODEL), "--adapter", "a", "--checkpoint", "b", "--out", self.path("x"), status=2)
+        shard = os.path.join(answer["files"]["checkpoint"], "shard-00000-of-00001.safetensors")
+        with open(shard, "r+b") as file:
+            for place in range(20000, os.path.getsize(shard), 1000):
+                file.seek(place)
+                file.write(b"\x55\xaa")
+        self.error("export", fixture(MODEL), "--checkpoint", answer["files"]["checkpoint"], "--out", self.path("x"),
+                   names=["shard-00000"])
+
+    def test_mesh(self):
+        alone = self.train("alone", "--steps", "3", "--optimizer", "sgd")
+        for mesh in (["--mesh", "data=2", "--zero", "3"], ["--mesh", "tensor=2"]):
+            spread = self.train("-".join(mesh), "--steps", "3", "--optimizer", "sgd", *mesh)
+            for a, b in zip(alone["losses"], spread["losses"]):
+                self.assertAlmostEqual(a, b, delta=1e-4 * a)
+
+    def test_help_lists_every_option(self):
+        out, _ = self.call("train", "--help")
+        for row in json.loads(self.call("options", "--json")[0]):
+            if "trainer" in row["for"]:
+                self.assertIn("--" + row["key"].replace("_", "-"), out)
+
+    def test_sample(self):
+        done = subprocess.run([SAMPLE, fixture(MODEL), self.path("sample")], capture_output=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.decode().splitlines()
+        self.assertEqual([line.split(":")[0] for line in lines], ["step 1", "step 2", "step 3"])
+        self.assertLess(float(lines[1].split()[-1]), float(lines[0].split()[-1]))
+        self.assertTrue(os.path.exists(self.path("sample/model.onnx")))
+
+
+if __name__ == "__main__":
+    PLAIT, FIXTURES, SAMPLE = sys.argv[1:4]
+    unittest.main(argv=sys.argv[:1])
