@@ -84,7 +84,7 @@ final class TokenPublisher implements Flow.Publisher<Token> {
 
     private void fail(RuntimeException error) {
       if (done) return;
-      done = true;
+      cancel();
       subscriber.onError(error);
     }
   }
