@@ -41,14 +41,16 @@ inline jbyteArray bytes_of(JNIEnv* env, const void* data, int64_t size) {
   if (out) env->SetByteArrayRegion(out, 0, static_cast<jsize>(size), static_cast<const jbyte*>(data));
   return out;
 }
-inline jbyteArray bytes_of(JNIEnv* env, const char* text) { return bytes_of(env, text, static_cast<int64_t>(std::strlen(text))); }
+inline jbyteArray bytes_of(JNIEnv* env, const char* text) {
+  return bytes_of(env, text, static_cast<int64_t>(std::strlen(text)));
+}
 
 inline void throw_error(JNIEnv* env, plait_status status, const char* message, const char* hint) {
   if (env->ExceptionCheck()) return;
   jbyteArray what = bytes_of(env, message), change = what ? bytes_of(env, hint) : nullptr;
   if (!change) return;
-  auto made = static_cast<jthrowable>(env->NewObject(java_names().exception, java_names().make_exception,
-                                                     static_cast<jint>(status), what, change));
+  auto made = static_cast<jthrowable>(
+      env->NewObject(java_names().exception, java_names().make_exception, static_cast<jint>(status), what, change));
   if (made) env->Throw(made);
 }
 /// The status of a call in this thread, with its message.
@@ -58,7 +60,8 @@ inline void throw_status(JNIEnv* env, plait_status status) {
 
 /// The number in an ai.plait.Handle; NULL for null. The argument keeps the object from being collected during the call.
 inline void* handle_of(JNIEnv* env, jobject handle) {
-  return handle ? reinterpret_cast<void*>(static_cast<intptr_t>(env->GetLongField(handle, java_names().handle))) : nullptr;
+  return handle ? reinterpret_cast<void*>(static_cast<intptr_t>(env->GetLongField(handle, java_names().handle)))
+                : nullptr;
 }
 
 /// All bytes of a text result, NULs included, of which `text` is the first.

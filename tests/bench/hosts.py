@@ -26,6 +26,7 @@ def figures(command, model, rounds, environment):
 
 
 def commands(build, folder):
+    """The program in each language, and the jar."""
     library = os.path.join(build, "bindings/c")
     source = os.path.join(HERE, "hosts")
     program = os.path.join(folder, "pull")
@@ -36,7 +37,8 @@ def commands(build, folder):
     if jars:
         subprocess.run(["javac", "-cp", jars[0], "-d", folder, os.path.join(source, "Pull.java")], check=True)
         out["Java"] = ["java", "-cp", f"{jars[0]}:{folder}", "Pull"]
-    for file in glob.glob(os.path.join(build, "bindings/csharp/*.so*")) + [os.path.join(build, "bindings/csharp/Plait.dll")]:
+    csharp = os.path.join(build, "bindings/csharp")
+    for file in [*glob.glob(f"{csharp}/*.so*"), f"{csharp}/Plait.dll"]:
         shutil.copy(file, folder)
     subprocess.run(["mcs", f"-r:{folder}/Plait.dll", f"-out:{folder}/Pull.exe", os.path.join(source, "Pull.cs")], check=True)
     out["C#"] = ["mono", os.path.join(folder, "Pull.exe")]
@@ -54,7 +56,8 @@ def first_token(jar, model, folder, environment):
     best = []
     for _ in range(3):
         begin = time.monotonic()
-        subprocess.run(["java", "-cp", f"{jar}:{folder}", "First", model], check=True, capture_output=True, env={**os.environ, **environment})
+        subprocess.run(["java", "-cp", f"{jar}:{folder}", "First", model], check=True, capture_output=True,
+                       env={**os.environ, **environment})
         best.append(time.monotonic() - begin)
     return min(best)
 

@@ -144,7 +144,8 @@ static void batch_of_prompts(plait_generator* generator) {
   plait_request* requests[16];
   int count = 0;
   for (const char* next = value_of("batch.prompts"); *next && count < 16; ++count)
-    requests[count] = submit(generator, ids_at(next, &next), GREEDY("max_tokens", value_of("batch.max_tokens")), NULL);
+    requests[count] =
+        submit(generator, ids_at(next, &next), GREEDY("max_tokens", value_of("batch.max_tokens")), NULL);
   const char* next = value_of("batch.tokens");
   for (int i = 0; i < count; ++i) {
     same_ids("batch", ids_at(next, &next), pull(requests[i], NULL, 0));
@@ -194,7 +195,9 @@ static void session_tensors(void) {
       OK(plait_tensor_copy(operand.dtype, dims, 4, NULL, 0, &values[i]));
     } else {
       int64_t dims[] = {1, prompt.count};
-      const int64_t* of = !strcmp(operand.name, "input_ids") ? tokens : !strcmp(operand.name, "position_ids") ? positions : ones;
+      const int64_t* of = !strcmp(operand.name, "input_ids")      ? tokens
+                          : !strcmp(operand.name, "position_ids") ? positions
+                                                                  : ones;
       OK(plait_tensor_copy(PLAIT_I64, dims, 2, of, prompt.count * 8, &values[i]));
     }
   }
@@ -204,7 +207,8 @@ static void session_tensors(void) {
   plait_view view = {.struct_size = sizeof view};
   OK(plait_tensor_view(logits, &view));
   int64_t width = view.dims[2];
-  CHECK(view.rank == 3 && largest((const float*)view.data + view.elements - width, width) == ids_of("session.likeliest").at[0]);
+  CHECK(view.rank == 3 &&
+        largest((const float*)view.data + view.elements - width, width) == ids_of("session.likeliest").at[0]);
   for (int64_t i = 0; i < inputs; ++i) OK(plait_tensor_release(values[i]));
   OK(plait_tensor_release(logits));
   OK(plait_session_release(session));
@@ -212,8 +216,8 @@ static void session_tensors(void) {
 }
 
 static void host_sampling(plait_generator* generator) {
-  plait_request* request =
-      submit(generator, ids_of("prompt"), OPTIONS("host_sampling", "true", "ignore_eos", "true", "max_tokens", "16"), NULL);
+  plait_request* request = submit(generator, ids_of("prompt"),
+                                  OPTIONS("host_sampling", "true", "ignore_eos", "true", "max_tokens", "16"), NULL);
   same_ids("host sampling", ids_of("greedy"), pull(request, NULL, 0));
   OK(plait_request_release(request));
 }
@@ -308,8 +312,8 @@ static void texts(plait_model* model) {
 
 /* Three steps on one document, by which its loss falls. */
 static void fine_tune(plait_model* model) {
-  plait_options* options =
-      OPTIONS("threads", "1", "optimizer", "sgd", "lr", value_of("train.lr"), "schedule", "constant", "weight_decay", "0");
+  plait_options* options = OPTIONS("threads", "1", "optimizer", "sgd", "lr", value_of("train.lr"), "schedule",
+                                   "constant", "weight_decay", "0");
   plait_trainer* trainer = NULL;
   plait_tensor* document = NULL;
   OK(plait_trainer_create(model, options, &trainer));
