@@ -31,6 +31,7 @@ LAW = {
     "importers/onnx": ["core/graph"],
     "serving": ["core/generate"],
     "bindings/c": ["serving", "core/train", "importers/onnx", "kernels/reference/reference.h", "kernels/cpu/cpu.h"],
+    "bindings/swig": ["bindings/c/plait.h"],
     "bindings/cli": ["bindings/c/plait.h", "bindings/c/plait.hpp"],
     "samples": ["bindings/c/plait.h", "bindings/c/plait.hpp"],
     "tests/bindings": ["bindings/c/plait.h", "bindings/c/plait.hpp"],
@@ -38,8 +39,9 @@ LAW = {
 # A file's own rules come before its folder's: the public headers stand alone, as they do once they are installed.
 FILE_LAW = {"bindings/c/plait.h": [], "bindings/c/plait.hpp": ["bindings/c/plait.h"]}
 FREE = "tests"  # may include anything
-# The installed headers are included by their plain names where a user of the installed library would do so.
-PLAIN = {"plait.h": "bindings/c/plait.h", "plait.hpp": "bindings/c/plait.hpp"}
+# The installed headers are included by their plain names where a user of the installed library would do so, and what samples share
+# by its own.
+PLAIN = {"plait.h": "bindings/c/plait.h", "plait.hpp": "bindings/c/plait.hpp", "sample.h": "samples/c/sample.h"}
 PLAIN_IN = ("samples", "bindings/c/plait.hpp")
 # Headers of third parties stay in the folders that wrap them; <iostream>, which sets up streams of the whole process,
 # stays out of the library. (begins with, folder)

@@ -1,0 +1,23 @@
+namespace Plait {
+
+/// <summary>What stands for no object: the version, the options and the ops that there are.</summary>
+public static class Library {
+  /// <summary>The version of the native library, "0.1.0".</summary>
+  public static string Version {
+    get { return Native.plait_version(); }
+  }
+
+  /// <summary>All options, as JSON: key, what for, type, default, whether it repeats, doc.</summary>
+  public static string Options() {
+    Native.plait_options_describe(out var json);
+    return Tensor.TextOf(json);
+  }
+
+  /// <summary>The ops that Plait knows, as JSON (docs/ops.md).</summary>
+  public static string Ops(Options options = null) {
+    Native.plait_ops(options, out var json);
+    return Tensor.TextOf(json);
+  }
+}
+
+}

@@ -1,0 +1,76 @@
+using System;
+using System.Runtime.InteropServices;
+
+namespace Plait {
+
+/// <summary>What stands for an object of the native library. Dispose of it when it is no longer needed: in any order, as often as you
+/// like, from any thread, also while it is in use. One that is forgotten is released by its finalizer.</summary>
+public abstract class NativeObject : SafeHandle {
+  /// <summary>What the native object reads, or null.</summary>
+  internal readonly Pins Pins;
+
+  internal NativeObject(IntPtr number, Pins pins) : base(IntPtr.Zero, true) {
+    Pins = pins;
+    pins?.Hold();
+    SetHandle(number);
+  }
+
+  /// <summary>Whether there is nothing behind it.</summary>
+  public override bool IsInvalid {
+    get { return handle == IntPtr.Zero; }
+  }
+
+  internal abstract void Release(NativeObject number);
+
+  /// <summary>For the runtime: gives the reference back.</summary>
+  protected override bool ReleaseHandle() {
+    try {
+      Release(new Number(handle));
+      return true;
+    } catch (PlaitException) {
+      return false;
+    } finally {
+      Pins?.LetGo();
+    }
+  }
+
+  /// <summary>What the imports take, which know no null.</summary>
+  internal static NativeObject OrNone(NativeObject given) {
+    return given ?? Number.None;
+  }
+
+  /// <summary>Numbers for a call. The caller gives them back by Unpin, until when none of the objects is released.</summary>
+  internal static IntPtr[] Pin(NativeObject[] objects) {
+    var numbers = new IntPtr[objects.Length];
+    int held = 0;
+    try {
+      for (; held < objects.Length; ++held) {
+        if (objects[held] == null) continue;
+        bool added = false;
+        objects[held].DangerousAddRef(ref added);
+        numbers[held] = objects[held].handle;
+      }
+    } catch {
+      Unpin(objects, held);
+      throw;
+    }
+    return numbers;
+  }
+
+  internal static void Unpin(NativeObject[] objects, int count) {
+    for (int i = 0; i < count; ++i) {
+      if (objects[i] != null) objects[i].DangerousRelease();
+    }
+  }
+
+  /// <summary>A number alone, which belongs to somebody else.</summary>
+  private sealed class Number : NativeObject {
+    internal static readonly Number None = new Number(IntPtr.Zero);
+
+    internal Number(IntPtr number) : base(number, null) {}
+
+    internal override void Release(NativeObject number) {}
+  }
+}
+
+}

@@ -1,0 +1,135 @@
+using System;
+using System.Collections.Generic;
+using System.Diagnostics;
+using System.IO;
+using System.Linq;
+using System.Runtime.CompilerServices;
+using System.Threading;
+
+namespace Plait.Tests {
+
+/// <summary>Disposing in any order, from any thread, or never.</summary>
+internal static class Lifetimes {
+  private static readonly int[] Prompt = Scenarios.Ids("prompt"), Greedy = Scenarios.Ids("greedy");
+  private static readonly List<Request> Running = new List<Request>();
+
+  internal static void Run() {
+    Program.Test("any order, twice", AnyOrder);
+    Program.Test("from another thread, while it waits", WhileWaiting);
+    Program.Test("finalizers", Finalizers);
+    Program.Test("open and dispose", OpenAndDispose);
+    Program.Test("many threads", ManyThreads);
+  }
+
+  private static void AnyOrder() {
+    for (int order = 0; order < 6; ++order) {
+      Model model = Model.Open(Scenarios.ModelPath);
+      Generator generator = model.Generator(Scenarios.Small());
+      Request request = generator.Submit(Prompt, Scenarios.Greedy(16));
+      var rest = new List<IDisposable> {model, generator, request};
+      IDisposable first = rest[order % 3];
+      rest.RemoveAt(order % 3);
+      if (order >= 3) rest.Reverse();
+      first.Dispose();
+      if (!(first is Request)) Program.Same(Greedy, Scenarios.Pull(request));
+      foreach (IDisposable one in rest) one.Dispose();
+      foreach (IDisposable one in rest) one.Dispose();
+      first.Dispose();
+    }
+  }
+
+  private static void WhileWaiting() {
+    using (Model model = Model.Open(Scenarios.ModelPath))
+    using (Generator generator = model.Generator(Scenarios.Small())) {
+      for (int round = 0; round < 20; ++round) {
+        Request request = generator.Submit(Prompt, Scenarios.Greedy(16).HostSampling(true));
+        request.Next();
+        var other = new Thread(() => {
+          Thread.Sleep(round % 5);
+          request.Dispose();
+        });
+        other.Start();
+        try {
+          while (request.Next() != null) {}
+        } catch (ObjectDisposedException) {
+          // It was disposed of between two calls.
+        }
+        other.Join();
+      }
+    }
+  }
+
+  [MethodImpl(MethodImplOptions.NoInlining)]
+  private static void Forget() {
+    Model model = Model.Open(Scenarios.ModelPath);
+    Generator generator = model.Generator(Scenarios.Small());
+    generator.Submit(Prompt, Scenarios.Greedy(400)).Next();
+  }
+
+  private static void Finalizers() {
+    for (int round = 0; round < 10; ++round) {
+      var thread = new Thread(Forget);
+      thread.Start();
+      thread.Join();
+    }
+    GC.Collect();
+    GC.WaitForPendingFinalizers();
+  }
+
+  private static long ResidentBytes() {
+    string line = File.ReadLines("/proc/self/status").First(text => text.StartsWith("VmRSS"));
+    return 1024 * long.Parse(line.Split(new[] {' ', '\t'}, StringSplitOptions.RemoveEmptyEntries)[1]);
+  }
+
+  private static void OpenAndDispose() {
+    var clock = Stopwatch.StartNew();
+    long before = 0;
+    int rounds = 0;
+    for (; rounds < 2000 && (rounds < 60 || clock.Elapsed.TotalSeconds < Program.Seconds); ++rounds) {
+      using (Model model = Model.Open(Scenarios.ModelPath))
+      using (Generator generator = model.Generator(Scenarios.Small()))
+      using (Request request = generator.Submit(Prompt, Scenarios.Greedy(4))) request.Text();
+      if (rounds == 40) before = ResidentBytes();
+    }
+    long after = ResidentBytes();
+    Console.WriteLine($"{rounds} rounds, {before >> 20} to {after >> 20} MiB resident");
+    Program.True(after < before + before / 20, "memory stays flat");
+  }
+
+  private static void ManyThreads() {
+    using (Model model = Model.Open(Scenarios.ModelPath))
+    using (Generator generator = model.Generator(Scenarios.Small().Set("queue", 1000))) {
+      var clock = Stopwatch.StartNew();
+      int wrong = 0, done = 0;
+      var threads = Enumerable.Range(0, 200).Select(number => new Thread(() => {
+        var random = new Random(number);
+        do {
+          using (Request request = generator.Submit(Prompt, Scenarios.Greedy(16))) {
+            if (random.Next(2) == 0) {
+              request.Cancel();
+              request.Text();
+            } else if (!Greedy.SequenceEqual(Scenarios.Pull(request))) {
+              Interlocked.Increment(ref wrong);
+            }
+          }
+          Interlocked.Increment(ref done);
+        } while (clock.Elapsed.TotalSeconds < Program.Seconds);
+      }, 256 << 10)).ToList();
+      threads.ForEach(thread => thread.Start());
+      threads.ForEach(thread => thread.Join());
+      Console.WriteLine($"{done} requests by 200 threads");
+      Program.True(wrong == 0 && done >= 200, "all as they would be alone");
+    }
+  }
+
+  /// <summary>Generation goes on while the process ends.</summary>
+  internal static void LeaveRunning() {
+    Generator generator = Model.Open(Scenarios.ModelPath).Generator(Scenarios.Small());
+    for (int i = 0; i < 4; ++i) {
+      Running.Add(generator.Submit(Prompt, Scenarios.Greedy(400)));
+      Running[i].Next();
+    }
+  }
+}
+
+}

@@ -1,0 +1,214 @@
+using System;
+using System.Collections.Generic;
+using System.Globalization;
+using System.IO;
+using System.Linq;
+using System.Text;
+using System.Threading;
+
+namespace Plait.Tests {
+
+/// <summary>scenarios.txt in C#.</summary>
+internal sealed class Scenarios {
+  private static readonly Dictionary<string, string> List = Program.Read("scenarios.txt");
+  private readonly Model model = Model.Open(ModelPath);
+  private readonly Generator generator;
+
+  internal Scenarios() {
+    generator = model.Generator(Small());
+  }
+
+  internal static string ModelPath {
+    get { return Path.Combine(Program.Fixtures, List["model"]); }
+  }
+  internal static int[] Ids(string key) { return IdsOf(List[key]); }
+  private static int[] IdsOf(string text) { return text.Split(',').Select(int.Parse).ToArray(); }
+  internal static Options Small() { return new Options().Threads(1).Set("cache_bytes", "4M"); }
+  internal static Options Greedy(long tokens) { return new Options().Temperature(0).IgnoreEos(true).MaxTokens(tokens); }
+  internal static int[] Pull(Request request) {
+    return request.Where(token => token.Id >= 0 && token.Sample == 0).Select(token => token.Id).ToArray();
+  }
+  private static byte[] Hex(string key) {
+    string text = List[key];
+    return Enumerable.Range(0, text.Length / 2).Select(i => Convert.ToByte(text.Substring(2 * i, 2), 16)).ToArray();
+  }
+
+  internal static int Likeliest(ReadOnlySpan<float> logits) {
+    int best = 0;
+    for (int i = 1; i < logits.Length; ++i) {
+      if (logits[i] > logits[best]) best = i;
+    }
+    return best;
+  }
+
+  internal void Run() {
+    Program.Test("stream text", StreamText);
+    Program.Test("batch of prompts", BatchOfPrompts);
+    Program.Test("embeddings", Embeddings);
+    Program.Test("session tensors", SessionTensors);
+    Program.Test("host sampling", HostSampling);
+    Program.Test("model from memory", ModelFromMemory);
+    Program.Test("mesh of threads", MeshOfThreads);
+    Program.Test("saved conversation", SavedConversation);
+    Program.Test("texts", Texts);
+    Program.Test("cancellation", Cancellation);
+    Program.Test("fine-tune", FineTune);
+    model.Dispose();
+    generator.Dispose();
+  }
+
+  private void StreamText() {
+    var ids = new List<int>();
+    var text = new StringBuilder();
+    long tokens = long.Parse(List["stream.max_tokens"]);
+    using (Request request = generator.Submit(List["stream.prompt"], Greedy(tokens))) {
+      foreach (Token token in request) {
+        if (token.Id >= 0) ids.Add(token.Id);
+        text.Append(token.Text);
+      }
+      Program.True((long)request.Usage().NewTokens == tokens, "usage");
+    }
+    Program.Same(Ids("stream.tokens"), ids);
+    Program.Same(Hex("stream.text_hex"), Encoding.UTF8.GetBytes(text.ToString()));
+  }
+
+  private void BatchOfPrompts() {
+    Options options = Greedy(long.Parse(List["batch.max_tokens"]));
+    List<Request> requests = List["batch.prompts"].Split(';').Select(ids => generator.Submit(IdsOf(ids), options)).ToList();
+    string[] expected = List["batch.tokens"].Split(';');
+    Program.True(expected.Length == requests.Count, "as many as prompts");
+    for (int i = 0; i < expected.Length; ++i) Program.Same(IdsOf(expected[i]), Pull(requests[i]));
+    requests.ForEach(request => request.Dispose());
+  }
+
+  private void Embeddings() {
+    using (Request request = generator.Submit(Ids("prompt"), new Options().Kind("embed").Pooling("mean")))
+    using (Tensor result = request.Result()) {
+      float[] values = result.Floats();
+      string[] expected = List["embed.first"].Split(',');
+      for (int i = 0; i < expected.Length; ++i) {
+        Program.True(Math.Abs(float.Parse(expected[i], CultureInfo.InvariantCulture) - values[i]) < 1e-4, "value " + i);
+      }
+    }
+  }
+
+  internal static Dictionary<string, Tensor> Inputs(Session session, int[] prompt) {
+    var inputs = new Dictionary<string, Tensor>();
+    foreach (Operand operand in session.Inputs) {
+      long[] dims = operand.Dims;
+      if (operand.Name.Contains("past")) {
+        inputs[operand.Name] = Tensor.Of(new float[0], 1, dims[1], 0, dims[3]);
+        continue;
+      }
+      long[] values = prompt.Select((id, i) => operand.Name == "input_ids" ? id : operand.Name == "position_ids" ? i : 1L).ToArray();
+      inputs[operand.Name] = Tensor.Borrow(DType.I64, new[] {1L, values.Length}, values);
+    }
+    return inputs;
+  }
+
+  private void SessionTensors() {
+    using (Model file = Model.Open(Path.Combine(Program.Fixtures, List["session.model"])))
+    using (Session session = file.Session(new Options().Threads(1))) {
+      Dictionary<string, Tensor> inputs = Inputs(session, Ids("prompt"));
+      using (Tensor logits = session.Run(inputs, "logits")["logits"]) {
+        int likeliest = -1;
+        logits.Use<float>(values => likeliest = Likeliest(values.Slice(values.Length - 512)));
+        Program.Same(Ids("session.likeliest"), new[] {likeliest});
+      }
+      Program.True(session.Outputs.Any(output => output.Name == "logits"), "an output of that name");
+      foreach (Tensor input in inputs.Values) input.Dispose();
+    }
+  }
+
+  private void HostSampling() {
+    Options options = Greedy(16).HostSampling(true);
+    using (Request request = generator.Submit(Ids("prompt"), options)) {
+      request.Sampler = Likeliest;
+      Program.Same(Ids("greedy"), Pull(request));
+    }
+    var ids = new List<int>();
+    using (Request request = generator.Submit(Ids("prompt"), options)) {
+      foreach (Token token in request) {
+        if (token.Logits != null) request.Push(Likeliest(token.Logits));
+        if (token.Id >= 0) ids.Add(token.Id);
+      }
+    }
+    Program.Same(Ids("greedy"), ids);
+  }
+
+  private void ModelFromMemory() {
+    var names = new[] {"model.onnx", "model.onnx.data", "tokenizer.json", "tokenizer_config.json"};
+    Dictionary<string, Tensor> files = names.ToDictionary(name => name, name => {
+      byte[] bytes = File.ReadAllBytes(Path.Combine(ModelPath, name));
+      return Tensor.Borrow(DType.U8, new[] {(long)bytes.Length}, bytes);
+    });
+    Generator other;
+    using (Model memory = Model.Open(files)) {
+      foreach (Tensor file in files.Values) file.Dispose();
+      other = memory.Generator(Small());
+    }
+    files = null;
+    GC.Collect();
+    GC.WaitForPendingFinalizers();
+    using (Request request = other.Submit(Ids("prompt"), Greedy(16))) {
+      other.Dispose();
+      GC.Collect();
+      Program.Same(Ids("greedy"), Pull(request));
+    }
+  }
+
+  private void MeshOfThreads() {
+    using (Generator ranks = model.Generator(Small().Mesh(List["mesh"])))
+    using (Request request = ranks.Submit(Ids("prompt"), Greedy(16))) Program.Same(Ids("greedy"), Pull(request));
+  }
+
+  private void SavedConversation() {
+    byte[] saved;
+    using (Request begun = generator.Submit(Ids("prompt"), Greedy(long.Parse(List["saved.max_tokens"])).Keep(true))) {
+      Program.Same(Ids("saved.begun"), Pull(begun));
+      saved = begun.Save();
+    }
+    using (Generator other = model.Generator(Small()))
+    using (Request restored = other.Restore(saved))
+    using (Request more = other.Submit(Ids("saved.more"), Greedy(16), restored)) Program.Same(Ids("saved.continued"), Pull(more));
+  }
+
+  private void Texts() {
+    string text = Encoding.UTF8.GetString(Hex("utf8.hex"));
+    using (Tokenizer tokenizer = model.Tokenizer()) {
+      int[] ids = tokenizer.Encode(text, false);
+      Program.Same(Ids("utf8.tokens"), ids);
+      Program.True(tokenizer.Decode(ids, false) == text, "the same text");
+      Program.True(tokenizer.Facts().Vocabulary == 512 && tokenizer.Id(tokenizer.Piece(5)) == 5, "facts");
+    }
+  }
+
+  private void FineTune() {
+    Options options = new Options().Threads(1).Set("optimizer", "sgd").Set("lr", List["train.lr"]).Set("schedule", "constant")
+        .Set("weight_decay", 0);
+    int[] document = Ids("train.ids");
+    double[] losses = List["train.losses"].Split(',').Select(text => double.Parse(text, CultureInfo.InvariantCulture)).ToArray();
+    using (Trainer trainer = model.Trainer(options))
+    using (Tensor ids = Tensor.Of(document, 1, document.Length)) {
+      foreach (double loss in losses) Program.True(Math.Abs(trainer.Step(ids).Loss - loss) < 1e-3, "loss " + loss);
+      Program.True(trainer.Evaluate(ids).Loss < losses[0], "it learns");
+    }
+  }
+
+  private void Cancellation() {
+    using (var source = new CancellationTokenSource())
+    using (Request request = generator.Submit(Ids("prompt"), Greedy(400))) {
+      int seen = 0;
+      try {
+        foreach (Token token in request.Tokens(source.Token)) {
+          if (++seen == 3) source.Cancel();
+        }
+        throw new Exception("it was not cancelled");
+      } catch (OperationCanceledException) {
+        Program.True(seen >= 3 && seen < 400, "in the middle");
+      }
+    }
+  }
+}
+
+}

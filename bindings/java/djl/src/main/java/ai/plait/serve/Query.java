@@ -1,0 +1,142 @@
+package ai.plait.serve;
+
+import ai.plait.Generator;
+import ai.plait.Options;
+import ai.plait.Request;
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParseException;
+import com.google.gson.JsonParser;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.StringJoiner;
+
+/** The body of a request in one of the two schemas of DJL's large-model serving, told apart by their keys. */
+public final class Query {
+  private final JsonObject body;
+  private final JsonObject parameters;
+  private final ServingOptions options;
+  private final boolean sse;
+  private final boolean stream;
+
+  /** {@code accept}: the header of that name, or "". Throws IllegalArgumentException for what is neither. */
+  public Query(String text, String accept, ServingOptions options) {
+    this.options = options;
+    try {
+      body = JsonParser.parseString(text).getAsJsonObject();
+      parameters = body.has("parameters") ? body.getAsJsonObject("parameters") : body;
+    } catch (JsonParseException | IllegalStateException | ClassCastException error) {
+      throw new IllegalArgumentException("the body is no JSON object: " + error.getMessage());
+    }
+    if (!chat() && !body.has("inputs") && !body.has("prompt")) {
+      throw new IllegalArgumentException("the body has none of messages, inputs and prompt");
+    }
+    String formatter = options.formatter();
+    boolean streams = !formatter.isEmpty() && !formatter.equals("json");
+    stream = body.has("stream") ? body.get("stream").getAsBoolean() : streams && !chat();
+    sse = stream && (formatter.equals("sse") || accept.contains("text/event-stream"));
+    if (stream && prompts().size() > 1) throw new IllegalArgumentException("several inputs cannot be streamed: send one, or no \"stream\"");
+  }
+
+  public boolean chat() {
+    return body.has("messages");
+  }
+
+  public boolean stream() {
+    return stream;
+  }
+
+  /** Of what is streamed. */
+  public boolean sse() {
+    return sse;
+  }
+
+  /** Submits it: a request an input. */
+  public List<Request> submit(Generator generator) {
+    List<Request> out = new ArrayList<>();
+    try (Options request = chat() ? chatOptions() : generateOptions()) {
+      request.deadline(options.limit());
+      if (chat()) {
+        out.add(generator.submitChat(body.get("messages").toString(), request));
+      } else {
+        for (String prompt : prompts()) out.add(generator.submit(prompt, request));
+      }
+      return out;
+    } catch (RuntimeException error) {
+      out.forEach(Request::close);
+      throw error;
+    }
+  }
+
+  /** What makes the reply. */
+  public Reply reply() {
+    if (chat()) return new ChatReply(stream, sse, text(body, "model", "plait"), bool(body, "logprobs", false));
+    return new GenerateReply(prompts(), this, bool(parameters, "details", false), bool(parameters, "return_full_text", false),
+        options.tgi());
+  }
+
+  private List<String> prompts() {
+    List<String> out = new ArrayList<>();
+    JsonElement inputs = body.has("inputs") ? body.get("inputs") : body.get("prompt");
+    if (inputs == null) return out;
+    if (inputs.isJsonArray()) inputs.getAsJsonArray().forEach(one -> out.add(one.getAsString()));
+    else out.add(inputs.getAsString());
+    return out;
+  }
+
+  /** Sampling is asked for by do_sample, or, without it, by a parameter of sampling. */
+  private Options generateOptions() {
+    Options out = new Options().maxTokens(parameters.has("max_new_tokens") ? parameters.get("max_new_tokens").getAsLong() : 30);
+    boolean sampled = bool(parameters, "do_sample",
+        parameters.has("temperature") || parameters.has("top_k") || parameters.has("top_p"));
+    out.temperature(!sampled ? 0 : parameters.has("temperature") ? parameters.get("temperature").getAsDouble() : 1);
+    if (sampled) copy(parameters, out, "top_k", "top_k", "top_p", "top_p");
+    copy(parameters, out, "repetition_penalty", "repetition_penalty", "seed", "seed", "ignore_eos", "ignore_eos", "min_new_tokens",
+        "min_tokens");
+    stops(parameters.get("stop_sequences"), out);
+    return out.logprobs(0);
+  }
+
+  private Options chatOptions() {
+    Options out = new Options();
+    copy(body, out, "max_tokens", "max_tokens", "max_completion_tokens", "max_tokens", "temperature", "temperature", "top_p", "top_p", "n",
+        "samples", "seed", "seed", "presence_penalty", "presence_penalty", "frequency_penalty", "frequency_penalty", "ignore_eos",
+        "ignore_eos");
+    if (body.has("tools") && !text(body, "tool_choice", "auto").equals("none")) out.set("tools", body.get("tools").toString());
+    if (bool(body, "logprobs", false)) out.logprobs(body.has("top_logprobs") ? body.get("top_logprobs").getAsInt() : 0);
+    if (body.has("logit_bias")) {
+      StringJoiner biases = new StringJoiner(",");
+      for (Map.Entry<String, JsonElement> bias : body.getAsJsonObject("logit_bias").entrySet()) {
+        biases.add(bias.getKey() + ":" + bias.getValue().getAsString());
+      }
+      out.set("logit_bias", biases.toString());
+    }
+    stops(body.get("stop"), out);
+    return out;
+  }
+
+  /** {@code keys}: theirs and ours, in turn. */
+  private static void copy(JsonObject from, Options to, String... keys) {
+    for (int i = 0; i < keys.length; i += 2) {
+      if (from.has(keys[i]) && !from.get(keys[i]).isJsonNull()) to.set(keys[i + 1], from.get(keys[i]).getAsString());
+    }
+  }
+
+  private static void stops(JsonElement stops, Options to) {
+    if (stops == null || stops.isJsonNull()) return;
+    JsonArray all = new JsonArray();
+    if (stops.isJsonArray()) all = stops.getAsJsonArray();
+    else all.add(stops);
+    all.forEach(stop -> to.stop(stop.getAsString()));
+  }
+
+  static boolean bool(JsonObject from, String key, boolean otherwise) {
+    return from.has(key) && !from.get(key).isJsonNull() ? from.get(key).getAsBoolean() : otherwise;
+  }
+
+  static String text(JsonObject from, String key, String otherwise) {
+    return from.has(key) && from.get(key).isJsonPrimitive() ? from.get(key).getAsString() : otherwise;
+  }
+}

@@ -1,0 +1,26 @@
+package ai.plait;
+
+/** What stands for no object: the version, the options and the ops that there are. */
+public final class Plait {
+  private Plait() {}
+
+  /** The version of the native library, "0.1.0". Loads it. */
+  public static String version() {
+    return Native.plait_version();
+  }
+
+  /** The name that messages give a status. */
+  public static String nameOf(Status status) {
+    return Native.plait_status_name(status.code());
+  }
+
+  /** All options, as JSON: key, what for, type, default, whether it repeats, doc. */
+  public static String options() {
+    return Tensor.textOf(Native.plait_options_describe());
+  }
+
+  /** The ops that Plait knows, as JSON (docs/ops.md). */
+  public static String ops(Options options) {
+    return Tensor.textOf(Native.plait_ops(options));
+  }
+}

@@ -1,0 +1,79 @@
+package ai.plait;
+
+/** What a request gives: a token and its text, the end of a sample, or logits that wait for the host's choice. */
+public final class Token {
+  private static final int[] NO_IDS = {};
+  private static final float[] NO_LOGPROBS = {};
+
+  private final int sample;
+  private final int id;
+  private final String text;
+  private final float logprob;
+  private final Finish finish;
+  private int[] topIds = NO_IDS;
+  private float[] topLogprobs = NO_LOGPROBS;
+  private float[] logits;
+
+  Token(int sample, int id, String text, float logprob, Finish finish) {
+    this.sample = sample;
+    this.id = id;
+    this.text = text;
+    this.logprob = logprob;
+    this.finish = finish;
+  }
+
+  Token withTop(int[] ids, float[] logprobs) {
+    topIds = ids;
+    topLogprobs = logprobs;
+    return this;
+  }
+
+  Token withLogits(float[] values) {
+    logits = values;
+    return this;
+  }
+
+  /** Which output, with the option "samples". */
+  public int sample() {
+    return sample;
+  }
+
+  /** -1 for what is no token: the end of a sample, logits. */
+  public int id() {
+    return id;
+  }
+
+  /** What this adds to the output: whole characters, often "". */
+  public String text() {
+    return text;
+  }
+
+  /** Of the model's own distribution; NaN without the option "logprobs". */
+  public float logprob() {
+    return logprob;
+  }
+
+  /** Other than NONE: the last of its sample. */
+  public Finish finish() {
+    return finish;
+  }
+
+  /** The likeliest tokens, as many as the option "logprobs" asks for. */
+  public int[] topIds() {
+    return topIds;
+  }
+
+  public float[] topLogprobs() {
+    return topLogprobs;
+  }
+
+  /** With the option "host_sampling": one for each token of the vocabulary, and {@link Request#push} is waited for; else null. */
+  public float[] logits() {
+    return logits;
+  }
+
+  @Override
+  public String toString() {
+    return "Token{sample=" + sample + ", id=" + id + ", text=" + text + ", finish=" + finish + "}";
+  }
+}

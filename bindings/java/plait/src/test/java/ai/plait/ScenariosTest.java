@@ -1,0 +1,217 @@
+package ai.plait;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.FloatBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** scenarios.txt in Java. */
+class ScenariosTest {
+  private static Model model;
+  private static Generator generator;
+
+  @BeforeAll
+  static void open() {
+    model = Model.open(Lists.model());
+    generator = model.generator(Lists.small());
+  }
+
+  @AfterAll
+  static void close() {
+    model.close();
+    generator.close();
+  }
+
+  @Test
+  void streamText() {
+    long tokens = Long.parseLong(Lists.text("stream.max_tokens"));
+    List<Integer> ids = new ArrayList<>();
+    StringBuilder text = new StringBuilder();
+    try (Request request = generator.submit(Lists.text("stream.prompt"), Lists.greedy(tokens))) {
+      while (request.hasNext()) {
+        Token token = request.next();
+        if (token.id() >= 0) ids.add(token.id());
+        text.append(token.text());
+      }
+      assertEquals(tokens, request.usage().getNewTokens());
+    }
+    assertArrayEquals(Lists.ids("stream.tokens"), ids.stream().mapToInt(Integer::intValue).toArray());
+    assertArrayEquals(Lists.hex("stream.text_hex"), text.toString().getBytes(StandardCharsets.UTF_8));
+    try (Request request = generator.submit(Lists.text("stream.prompt"), Lists.greedy(tokens))) {
+      assertEquals(text.toString(), request.text());
+    }
+  }
+
+  @Test
+  void batchOfPrompts() {
+    Options options = Lists.greedy(Long.parseLong(Lists.text("batch.max_tokens")));
+    List<Request> requests = new ArrayList<>();
+    for (String prompt : Lists.text("batch.prompts").split(";")) requests.add(generator.submit(Lists.idsOf(prompt), options));
+    String[] expected = Lists.text("batch.tokens").split(";");
+    assertEquals(expected.length, requests.size());
+    for (int i = 0; i < expected.length; ++i) {
+      assertArrayEquals(Lists.idsOf(expected[i]), Lists.pull(requests.get(i)));
+      requests.get(i).close();
+    }
+  }
+
+  @Test
+  void embeddings() {
+    try (Request request = generator.submit(Lists.ids("prompt"), new Options().kind("embed").pooling("mean"));
+        Tensor result = request.result()) {
+      float[] values = result.floats();
+      String[] expected = Lists.text("embed.first").split(",");
+      for (int i = 0; i < expected.length; ++i) assertEquals(Float.parseFloat(expected[i]), values[i], 1e-4f);
+    }
+  }
+
+  @Test
+  void sessionTensors() {
+    int[] prompt = Lists.ids("prompt");
+    try (Model file = Model.open(Lists.FIXTURES.resolve(Lists.text("session.model")));
+        Session session = file.session(new Options().threads(1))) {
+      Map<String, Tensor> inputs = new LinkedHashMap<>();
+      for (Operand operand : session.inputs()) {
+        long[] dims = operand.getDims();
+        if (operand.getName().contains("past")) {
+          inputs.put(operand.getName(), Tensor.of(new float[0], 1, dims[1], 0, dims[3]));
+          continue;
+        }
+        long[] values = new long[prompt.length];
+        for (int i = 0; i < values.length; ++i) {
+          values[i] = operand.getName().equals("input_ids") ? prompt[i] : operand.getName().equals("position_ids") ? i : 1;
+        }
+        inputs.put(operand.getName(), Tensor.of(values, 1, values.length));
+      }
+      Tensor logits = session.run(inputs, "logits").get("logits");
+      FloatBuffer values = logits.buffer().asFloatBuffer();
+      logits.close();  // the buffer keeps the memory
+      int width = values.remaining() - 512;
+      values.position(width);
+      assertEquals(Integer.parseInt(Lists.text("session.likeliest")), likeliest(values.slice()));
+      assertTrue(session.outputs().stream().anyMatch(output -> output.getName().equals("logits")));
+    }
+  }
+
+  @Test
+  void hostSampling() {
+    Options options = Lists.greedy(16).hostSampling(true);
+    try (Request request = generator.submit(Lists.ids("prompt"), options).sampler(ScenariosTest::likeliest)) {
+      assertArrayEquals(Lists.ids("greedy"), Lists.pull(request));
+    }
+    // The same without a sampler: logits come, tokens are pushed.
+    List<Integer> ids = new ArrayList<>();
+    try (Request request = generator.submit(Lists.ids("prompt"), options)) {
+      for (Token token = request.poll(null); token != null; token = request.poll(null)) {
+        if (token.logits() != null) request.push(likeliest(FloatBuffer.wrap(token.logits())));
+        if (token.id() >= 0) ids.add(token.id());
+      }
+    }
+    assertArrayEquals(Lists.ids("greedy"), ids.stream().mapToInt(Integer::intValue).toArray());
+  }
+
+  @Test
+  void modelFromMemory() throws IOException {
+    Map<String, Tensor> files = new LinkedHashMap<>();
+    for (String name : new String[] {"model.onnx", "model.onnx.data", "tokenizer.json", "tokenizer_config.json"}) {
+      files.put(name, Tensor.of(Files.readAllBytes(Lists.model().resolve(name))));
+    }
+    Generator other;
+    try (Model memory = Model.open(files, null)) {
+      files.values().forEach(Tensor::close);
+      other = memory.generator(Lists.small());
+    }
+    files = null;
+    System.gc();  // what the model reads stays where it is
+    try (Request request = other.submit(Lists.ids("prompt"), Lists.greedy(16))) {
+      other.close();
+      assertArrayEquals(Lists.ids("greedy"), Lists.pull(request));
+    }
+  }
+
+  @Test
+  void meshOfThreads() {
+    try (Generator ranks = model.generator(Lists.small().mesh(Lists.text("mesh")));
+        Request request = ranks.submit(Lists.ids("prompt"), Lists.greedy(16))) {
+      assertArrayEquals(Lists.ids("greedy"), Lists.pull(request));
+    }
+  }
+
+  @Test
+  void savedConversation() {
+    byte[] saved;
+    try (Request begun = generator.submit(Lists.ids("prompt"),
+        Lists.greedy(Long.parseLong(Lists.text("saved.max_tokens"))).keep(true))) {
+      assertArrayEquals(Lists.ids("saved.begun"), Lists.pull(begun));
+      saved = begun.save();
+    }
+    try (Generator other = model.generator(Lists.small());
+        Request restored = other.restore(saved);
+        Request more = other.submit(Lists.ids("saved.more"), Lists.greedy(16), restored)) {
+      assertArrayEquals(Lists.ids("saved.continued"), Lists.pull(more));
+    }
+  }
+
+  @Test
+  void texts() {
+    String text = new String(Lists.hex("utf8.hex"), StandardCharsets.UTF_8);
+    try (Tokenizer tokenizer = model.tokenizer()) {
+      int[] ids = tokenizer.encode(text, false);
+      assertArrayEquals(Lists.ids("utf8.tokens"), ids);
+      assertEquals(text, tokenizer.decode(ids, false));
+      assertEquals(512, tokenizer.facts().getVocabulary());
+      assertEquals(5, tokenizer.id(tokenizer.piece(5)));
+    }
+  }
+
+  @Test
+  void fineTune() {
+    Options options = new Options().threads(1).set("optimizer", "sgd").set("lr", Lists.text("train.lr")).set("schedule", "constant")
+        .set("weight_decay", 0);
+    int[] document = Lists.ids("train.ids");
+    try (Trainer trainer = model.trainer(options); Tensor ids = Tensor.of(document, 1, document.length)) {
+      for (String loss : Lists.text("train.losses").split(",")) {
+        assertEquals(Double.parseDouble(loss), trainer.step(ids, null).getLoss(), 1e-3);
+      }
+      assertTrue(trainer.evaluate(ids, null).getLoss() < Double.parseDouble(Lists.text("train.losses").split(",")[0]));
+    }
+  }
+
+  /** A run of its own, through a file: the steps are pulled. */
+  @Test
+  void fineTuneAFile(@TempDir Path out) throws IOException {
+    Path data = Files.write(out.resolve("texts.jsonl"), Arrays.asList("{\"text\": \"the river and the sea\"}",
+        "{\"text\": \"the hills and the wind\"}"));
+    Options options = new Options().threads(1).set("data", data).set("steps", 3).set("batch", 2).set("seq", 16).seed(1);
+    try (Trainer trainer = model.trainer(options)) {
+      List<TrainingStep> steps = new ArrayList<>();
+      trainer.forEachRemaining(steps::add);
+      assertEquals(Ending.STEPS, steps.get(steps.size() - 1).getEnding());
+      assertEquals(3, steps.stream().filter(step -> step.getEnding() == Ending.NONE).count());
+      trainer.export(out.resolve("tuned"));
+    }
+    try (Model tuned = Model.open(out.resolve("tuned"))) {
+      assertTrue(tuned.info().contains("\"recognised\": true"));
+    }
+  }
+
+  static int likeliest(FloatBuffer logits) {
+    int best = 0;
+    for (int i = 1; i < logits.remaining(); ++i) if (logits.get(i) > logits.get(best)) best = i;
+    return best;
+  }
+}

@@ -1,0 +1,61 @@
+/* What it costs to pull a token that is there already, and to copy a tensor of 1 MiB in and out, in nanoseconds, each round a line.
+ * Usage: pull MODEL_DIRECTORY ROUNDS */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "bindings/c/plait.h"
+
+static int64_t now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+static void need(plait_status status) {
+  if (status == PLAIT_OK) return;
+  fprintf(stderr, "%s\n", plait_last_error());
+  exit(1);
+}
+
+int main(int count, char** words) {
+  if (count != 3) return 2;
+  plait_model* model = NULL;
+  plait_options *small = NULL, *greedy = NULL;
+  plait_generator* generator = NULL;
+  need(plait_model_open(words[1], NULL, &model));
+  need(plait_options_create(&small));
+  need(plait_options_set(small, "threads", "1", -1));
+  need(plait_options_set(small, "cache_bytes", "4M", -1));
+  need(plait_generator_create(model, small, &generator));
+  need(plait_options_create(&greedy));
+  need(plait_options_set(greedy, "ignore_eos", "true", -1));
+  need(plait_options_set(greedy, "max_tokens", "480", -1));
+  need(plait_options_set(greedy, "temperature", "0", -1));
+  const int32_t prompt[] = {5, 6, 7};
+  const int64_t bytes = 1 << 20;
+  char *from = calloc(1, bytes), *to = malloc(bytes);
+  for (int round = 0; round < atoi(words[2]); ++round) {
+    plait_request* request = NULL;
+    plait_event event = {.struct_size = sizeof event};
+    need(plait_generator_submit_ids(generator, prompt, 3, greedy, NULL, &request));
+    plait_usage usage = {.struct_size = sizeof usage};
+    do need(plait_request_usage(request, &usage));
+    while (usage.new_tokens < 480);
+    int64_t begin = now(), tokens = 0;
+    for (need(plait_request_next(request, -1, &event)); event.kind != PLAIT_EVENT_END; ++tokens)
+      need(plait_request_next(request, -1, &event));
+    const int64_t pulled = (now() - begin) / tokens;
+    need(plait_request_release(request));
+    begin = now();
+    plait_tensor* tensor = NULL;
+    plait_view view = {.struct_size = sizeof view};
+    need(plait_tensor_copy(PLAIT_U8, &bytes, 1, from, bytes, &tensor));
+    need(plait_tensor_view(tensor, &view));
+    memcpy(to, view.data, (size_t)bytes);
+    need(plait_tensor_release(tensor));
+    printf("%lld %lld\n", (long long)pulled, (long long)(now() - begin));
+  }
+  return 0;
+}

@@ -1,0 +1,359 @@
+/* The scenarios of scenarios.txt in C: the same as in Java and C#, with the same expected results.
+ * Usage: scenarios FIXTURES SCENARIOS */
+#include <math.h>
+#include <stdlib.h>
+
+#include "tests/bindings/check.h"
+
+static const char* fixtures;
+
+/* ---- The list ---- */
+
+typedef struct entry {
+  char key[64];
+  char* value;
+} entry;
+static entry entries[64];
+static int entry_count = 0;
+
+static void read_list(const char* path) {
+  FILE* file = fopen(path, "r");
+  char line[8192];
+  while (file && fgets(line, sizeof line, file) && entry_count < 64) {
+    char* sign = strstr(line, " = ");
+    if (line[0] == '#' || !sign) continue;
+    *sign = '\0';
+    sign[strcspn(sign + 3, "\n") + 3] = '\0';
+    snprintf(entries[entry_count].key, sizeof entries[0].key, "%.63s", line);
+    entries[entry_count++].value = strdup(sign + 3);
+  }
+  if (file) fclose(file);
+}
+
+static const char* value_of(const char* key) {
+  for (int i = 0; i < entry_count; ++i)
+    if (strcmp(entries[i].key, key) == 0) return entries[i].value;
+  ++failures;
+  printf("the list has no %s\n", key);
+  return "";
+}
+
+/* Numbers between commas, from `text` to its end or to a semicolon; *next is behind that. */
+typedef struct ids {
+  int32_t at[64];
+  int64_t count;
+} ids;
+
+static ids ids_at(const char* text, const char** next) {
+  ids out = {{0}, 0};
+  char* end = (char*)text;
+  while (*text && *text != ';' && out.count < 64) {
+    out.at[out.count++] = (int32_t)strtol(text, &end, 10);
+    if (end == text) break;
+    text = *end == ',' ? end + 1 : end;
+  }
+  if (next) *next = *text == ';' ? text + 1 : text;
+  return out;
+}
+static ids ids_of(const char* key) { return ids_at(value_of(key), NULL); }
+
+static void same_ids(const char* what, ids expected, ids got) {
+  if (expected.count == got.count && memcmp(expected.at, got.at, (size_t)got.count * sizeof got.at[0]) == 0) return;
+  ++failures;
+  printf("%s: got ", what);
+  for (int64_t i = 0; i < got.count; ++i) printf("%s%d", i ? "," : "", got.at[i]);
+  printf("\n");
+}
+
+/* ---- Handles ---- */
+
+static plait_options* options_of(const char* const* words) {
+  plait_options* out = NULL;
+  OK(plait_options_create(&out));
+  for (; words[0]; words += 2) OK(plait_options_set(out, words[0], words[1], -1));
+  return out;
+}
+#define OPTIONS(...) options_of((const char* const[]){__VA_ARGS__, NULL})
+
+static const char* path_of(const char* name) {
+  static char path[4096];
+  snprintf(path, sizeof path, "%s/%s", fixtures, name);
+  return path;
+}
+
+static plait_model* open_model(const char* name) {
+  plait_model* out = NULL;
+  OK(plait_model_open(path_of(name), NULL, &out));
+  return out;
+}
+
+static plait_generator* generator_of(plait_model* model, plait_options* options) {
+  plait_generator* out = NULL;
+  OK(plait_options_set(options, "threads", "1", -1));
+  OK(plait_options_set(options, "cache_bytes", "4M", -1));
+  OK(plait_generator_create(model, options, &out));
+  OK(plait_options_release(options));
+  return out;
+}
+
+static plait_request* submit(plait_generator* generator, ids prompt, plait_options* options, plait_request* parent) {
+  plait_request* out = NULL;
+  OK(plait_generator_submit_ids(generator, prompt.at, prompt.count, options, parent, &out));
+  OK(plait_options_release(options));
+  return out;
+}
+
+static int largest(const float* values, int64_t count) {
+  int best = 0;
+  for (int i = 1; i < count; ++i)
+    if (values[i] > values[best]) best = i;
+  return best;
+}
+
+/* The tokens of sample 0; `text` may be NULL. Logits are answered with the likeliest token. */
+static ids pull(plait_request* request, char* text, size_t room) {
+  ids out = {{0}, 0};
+  plait_event event = {.struct_size = sizeof event};
+  while (plait_request_next(request, 60000, &event) == PLAIT_OK && event.kind != PLAIT_EVENT_END) {
+    if (event.token >= 0 && out.count < 64) out.at[out.count++] = event.token;
+    if (text) strncat(text, event.text, room - strlen(text) - 1);
+    if (event.kind == PLAIT_EVENT_LOGITS) OK(plait_request_push(request, largest(event.logits, event.logits_count)));
+  }
+  return out;
+}
+
+#define GREEDY(...) OPTIONS("temperature", "0", "ignore_eos", "true", __VA_ARGS__)
+
+/* ---- The scenarios ---- */
+
+static void stream_text(plait_generator* generator) {
+  const char* prompt = value_of("stream.prompt");
+  plait_options* options = GREEDY("max_tokens", value_of("stream.max_tokens"));
+  plait_request* request = NULL;
+  char text[4096] = "", hex[8192] = "";
+  OK(plait_generator_submit_text(generator, prompt, (int64_t)strlen(prompt), options, NULL, &request));
+  same_ids("stream", ids_of("stream.tokens"), pull(request, text, sizeof text));
+  for (size_t i = 0; i < strlen(text); ++i) snprintf(hex + 2 * i, 3, "%02x", (unsigned char)text[i]);
+  CHECK(strcmp(hex, value_of("stream.text_hex")) == 0);
+  if (strcmp(hex, value_of("stream.text_hex")) != 0) printf("got %s\n", hex);
+  OK(plait_options_release(options));
+  OK(plait_request_release(request));
+}
+
+static void batch_of_prompts(plait_generator* generator) {
+  plait_request* requests[16];
+  int count = 0;
+  for (const char* next = value_of("batch.prompts"); *next && count < 16; ++count)
+    requests[count] =
+        submit(generator, ids_at(next, &next), GREEDY("max_tokens", value_of("batch.max_tokens")), NULL);
+  const char* next = value_of("batch.tokens");
+  for (int i = 0; i < count; ++i) {
+    same_ids("batch", ids_at(next, &next), pull(requests[i], NULL, 0));
+    OK(plait_request_release(requests[i]));
+  }
+  CHECK(count > 1 && !*next);
+}
+
+static void embeddings(plait_generator* generator) {
+  plait_request* request = submit(generator, ids_of("prompt"), OPTIONS("kind", "embed", "pooling", "mean"), NULL);
+  plait_tensor* result = NULL;
+  OK(plait_request_result(request, &result));
+  plait_view view = {.struct_size = sizeof view};
+  OK(plait_tensor_view(result, &view));
+  CHECK(view.dtype == PLAIT_F32 && view.rank == 1);
+  const char* next = value_of("embed.first");
+  for (int i = 0; *next && i < view.elements; ++i) {
+    char* end = NULL;
+    double expected = strtod(next, &end);
+    CHECK(fabs(expected - ((const float*)view.data)[i]) < 1e-4);
+    if (fabs(expected - ((const float*)view.data)[i]) >= 1e-4) printf("got %.6f\n", ((const float*)view.data)[i]);
+    next = *end == ',' ? end + 1 : end;
+  }
+  OK(plait_tensor_release(result));
+  OK(plait_request_release(request));
+}
+
+/* The first step of the file as it stands: a past of no tokens. */
+static void session_tensors(void) {
+  plait_model* model = open_model(value_of("session.model"));
+  plait_session* session = NULL;
+  plait_options* options = OPTIONS("threads", "1");
+  OK(plait_session_create(model, options, &session));
+  OK(plait_options_release(options));
+  ids prompt = ids_of("prompt");
+  int64_t inputs = 0, outputs = 0, tokens[64], ones[64], positions[64];
+  for (int i = 0; i < 64; ++i) tokens[i] = prompt.at[i], ones[i] = 1, positions[i] = i;
+  OK(plait_session_count(session, &inputs, &outputs));
+  const char* names[32];
+  plait_tensor* values[32];
+  for (int64_t i = 0; i < inputs && i < 32; ++i) {
+    plait_operand operand = {.struct_size = sizeof operand};
+    OK(plait_session_input(session, i, &operand));
+    names[i] = operand.name;
+    if (strstr(operand.name, "past")) {
+      int64_t dims[] = {1, operand.dims[1], 0, operand.dims[3]};
+      OK(plait_tensor_copy(operand.dtype, dims, 4, NULL, 0, &values[i]));
+    } else {
+      int64_t dims[] = {1, prompt.count};
+      const int64_t* of = !strcmp(operand.name, "input_ids")      ? tokens
+                          : !strcmp(operand.name, "position_ids") ? positions
+                                                                  : ones;
+      OK(plait_tensor_copy(PLAIT_I64, dims, 2, of, prompt.count * 8, &values[i]));
+    }
+  }
+  const char* wanted[] = {"logits"};
+  plait_tensor* logits = NULL;
+  OK(plait_session_run(session, names, values, inputs, wanted, &logits, 1));
+  plait_view view = {.struct_size = sizeof view};
+  OK(plait_tensor_view(logits, &view));
+  int64_t width = view.dims[2];
+  CHECK(view.rank == 3 &&
+        largest((const float*)view.data + view.elements - width, width) == ids_of("session.likeliest").at[0]);
+  for (int64_t i = 0; i < inputs; ++i) OK(plait_tensor_release(values[i]));
+  OK(plait_tensor_release(logits));
+  OK(plait_session_release(session));
+  OK(plait_model_release(model));
+}
+
+static void host_sampling(plait_generator* generator) {
+  plait_request* request = submit(generator, ids_of("prompt"),
+                                  OPTIONS("host_sampling", "true", "ignore_eos", "true", "max_tokens", "16"), NULL);
+  same_ids("host sampling", ids_of("greedy"), pull(request, NULL, 0));
+  OK(plait_request_release(request));
+}
+
+static plait_tensor* file_of(const char* directory, const char* name) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/%s/%s", fixtures, directory, name);
+  FILE* file = fopen(path, "rb");
+  CHECK(file);
+  if (!file) return NULL;
+  fseek(file, 0, SEEK_END);
+  int64_t size = ftell(file);
+  rewind(file);
+  plait_tensor* out = NULL;
+  OK(plait_tensor_copy(PLAIT_U8, &size, 1, NULL, size, &out));
+  plait_view view = {.struct_size = sizeof view};
+  OK(plait_tensor_view(out, &view));
+  CHECK(fread(view.data, 1, (size_t)size, file) == (size_t)size);
+  fclose(file);
+  return out;
+}
+
+static void model_from_memory(void) {
+  const char* names[] = {"model.onnx", "model.onnx.data", "tokenizer.json", "tokenizer_config.json"};
+  plait_tensor* contents[4];
+  for (int i = 0; i < 4; ++i) contents[i] = file_of(value_of("model"), names[i]);
+  plait_model* model = NULL;
+  OK(plait_model_open_memory(names, contents, 4, NULL, &model));
+  for (int i = 0; i < 4; ++i) OK(plait_tensor_release(contents[i]));
+  plait_generator* generator = generator_of(model, GREEDY("max_tokens", "16"));
+  OK(plait_model_release(model));
+  plait_request* request = submit(generator, ids_of("prompt"), NULL, NULL);
+  OK(plait_generator_release(generator));
+  same_ids("memory", ids_of("greedy"), pull(request, NULL, 0));
+  OK(plait_request_release(request));
+}
+
+static void mesh_of_threads(plait_model* model) {
+  plait_generator* generator = generator_of(model, GREEDY("max_tokens", "16", "mesh", value_of("mesh")));
+  plait_request* request = submit(generator, ids_of("prompt"), NULL, NULL);
+  same_ids("mesh", ids_of("greedy"), pull(request, NULL, 0));
+  OK(plait_request_release(request));
+  OK(plait_generator_release(generator));
+}
+
+static void saved_conversation(plait_model* model, plait_generator* generator) {
+  plait_request* begun =
+      submit(generator, ids_of("prompt"), GREEDY("max_tokens", value_of("saved.max_tokens"), "keep", "true"), NULL);
+  same_ids("saved, its beginning", ids_of("saved.begun"), pull(begun, NULL, 0));
+  plait_tensor* saved = NULL;
+  OK(plait_request_save(begun, &saved));
+  plait_view view = {.struct_size = sizeof view};
+  OK(plait_tensor_view(saved, &view));
+  plait_generator* other = generator_of(model, GREEDY("max_tokens", "16"));
+  plait_request* restored = NULL;
+  OK(plait_generator_restore(other, view.data, view.bytes, &restored));
+  plait_request* more = submit(other, ids_of("saved.more"), NULL, restored);
+  same_ids("saved, continued", ids_of("saved.continued"), pull(more, NULL, 0));
+  OK(plait_request_release(more));
+  OK(plait_request_release(restored));
+  OK(plait_request_release(begun));
+  OK(plait_tensor_release(saved));
+  OK(plait_generator_release(other));
+}
+
+/* UTF-8 both ways. */
+static void texts(plait_model* model) {
+  const char* hex = value_of("utf8.hex");
+  char text[64];
+  int64_t length = (int64_t)strlen(hex) / 2;
+  for (int64_t i = 0; i < length; ++i) {
+    unsigned byte = 0;
+    sscanf(hex + 2 * i, "%2x", &byte);
+    text[i] = (char)byte;
+  }
+  plait_tokenizer* tokenizer = NULL;
+  plait_tensor *encoded = NULL, *decoded = NULL;
+  OK(plait_tokenizer_of_model(model, &tokenizer));
+  OK(plait_tokenizer_encode(tokenizer, text, length, 0, &encoded));
+  plait_view view = {.struct_size = sizeof view};
+  OK(plait_tensor_view(encoded, &view));
+  ids got = {{0}, view.elements < 64 ? view.elements : 64};
+  memcpy(got.at, view.data, (size_t)got.count * sizeof got.at[0]);
+  same_ids("UTF-8", ids_of("utf8.tokens"), got);
+  OK(plait_tokenizer_decode(tokenizer, got.at, got.count, 0, &decoded));
+  OK(plait_tensor_view(decoded, &view));
+  CHECK(view.bytes == length && memcmp(view.data, text, (size_t)length) == 0);
+  OK(plait_tensor_release(encoded));
+  OK(plait_tensor_release(decoded));
+  OK(plait_tokenizer_release(tokenizer));
+}
+
+/* Three steps on one document, by which its loss falls. */
+static void fine_tune(plait_model* model) {
+  plait_options* options = OPTIONS("threads", "1", "optimizer", "sgd", "lr", value_of("train.lr"), "schedule",
+                                   "constant", "weight_decay", "0");
+  plait_trainer* trainer = NULL;
+  plait_tensor* document = NULL;
+  OK(plait_trainer_create(model, options, &trainer));
+  OK(plait_options_release(options));
+  ids tokens = ids_of("train.ids");
+  int64_t dims[] = {1, tokens.count};
+  OK(plait_tensor_copy(PLAIT_I32, dims, 2, tokens.at, tokens.count * 4, &document));
+  const char* next = value_of("train.losses");
+  while (*next) {
+    char* end = NULL;
+    double expected = strtod(next, &end);
+    plait_step step = {.struct_size = sizeof step};
+    OK(plait_trainer_step(trainer, document, NULL, &step));
+    CHECK(fabs(expected - step.loss) < 1e-3);
+    if (fabs(expected - step.loss) >= 1e-3) printf("got %.5f\n", step.loss);
+    next = *end == ',' ? end + 1 : end;
+  }
+  OK(plait_tensor_release(document));
+  OK(plait_trainer_release(trainer));
+}
+
+int main(int count, char** words) {
+  if (count != 3) return 2;
+  fixtures = words[1];
+  read_list(words[2]);
+  plait_model* model = open_model(value_of("model"));
+  plait_generator* generator = generator_of(model, OPTIONS("running", "8"));
+  stream_text(generator);
+  batch_of_prompts(generator);
+  embeddings(generator);
+  session_tensors();
+  host_sampling(generator);
+  model_from_memory();
+  mesh_of_threads(model);
+  saved_conversation(model, generator);
+  texts(model);
+  fine_tune(model);
+  OK(plait_generator_release(generator));
+  OK(plait_model_release(model));
+  for (int i = 0; i < entry_count; ++i) free(entries[i].value);
+  printf("%d failures\n", failures);
+  return failures != 0;
+}
