@@ -29,6 +29,13 @@ Mesh mesh_of(const ModelObject& model, const Settings& settings) {
   return mesh_of(configurations[0]);
 }
 
+CompileOptions adapted_compile_options(ModelObject& model, const Settings& settings) {
+  CompileOptions out = generator_compile_options(model, settings);
+  if (const std::string adapter = settings.text("adapter"); !adapter.empty())
+    out.adapter = std::make_shared<AdapterWeights>(read_adapter(adapter));
+  return out;
+}
+
 CompileOptions generator_compile_options(ModelObject& model, const Settings& settings) {
   CompileOptions out = model.compile_options();
   out.dtype = dtype_of(settings);
@@ -90,7 +97,7 @@ void await_model(const ModelObject& model, LoadProgress& progress) {
 std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
   await_model(*model_, progress);
   const OpenedModel& opened = model_->opened();
-  const CompileOptions compile = generator_compile_options(*model_, settings_);
+  const CompileOptions compile = adapted_compile_options(*model_, settings_);
   const EngineOptions engine_settings = engine_options(settings_, opened.config);
   std::shared_ptr<World> world = world_ ? world_->lend(*model_, settings_) : nullptr;
   auto engine = make_engine(opened.imported.graph, compile, engine_settings, &progress, std::move(world));

@@ -111,6 +111,8 @@ Mesh mesh_of(const ModelObject& model, const Settings& settings);
 void await_model(const ModelObject& model, LoadProgress& progress);
 /// What a generator of that model is made with, on every rank.
 CompileOptions generator_compile_options(ModelObject& model, const Settings& settings);
+/// The same with the adapter that it is to use.
+CompileOptions adapted_compile_options(ModelObject& model, const Settings& settings);
 EngineOptions engine_options(const Settings& settings, const ModelConfig& config);
 /// The graph that `raise` makes of a decoder's, for those who say what a mesh would make of it. Throws Error(unsupported) for
 /// what is not recognised.

@@ -113,8 +113,10 @@ constexpr OptionRow rows[] = {
      "directory of a checkpoint of the model, or of a run, whose newest is meant: of an export, the weights to "
      "write, adapters "
      "merged; of a trainer, the weights to begin with"},
-    {"adapter", Type::text, for_trainer | for_export, "",
-     "directory of an adapter in PEFT's layout: of an export, to be merged; of a trainer, to begin with"},
+    {"adapter", Type::text, for_generator | for_trainer | for_export, "",
+     "directory of an adapter in PEFT's layout: of a generator, to compute with, beside weights that stay as they "
+     "are; of an "
+     "export, to be merged; of a trainer, to begin with"},
     {"zero", Type::integer, for_trainer, "0",
      "what the ranks along the mesh's axis data share out instead of each having all of it: 1: what the optimizer "
      "keeps; "

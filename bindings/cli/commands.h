@@ -37,6 +37,7 @@ struct ModelArguments {
 
 struct GenerateArguments : ModelArguments {
   std::string prompt, ids, file;  ///< one of them
+  std::string adapter;            ///< "": none
   bool has_prompt = false, has_ids = false, has_file = false;
   bool chat = false, ignore_eos = false, json = false, profile = false;
   /// Those that were given, as options of requests: {"temperature", "0.7"}.

@@ -177,6 +177,7 @@ int generate(const GenerateArguments& arguments) {
     stops = stops || key == "stop";
   }
   if (arguments.ignore_eos) options.rest.set("ignore_eos", "true");
+  if (!arguments.adapter.empty()) options.rest.set("adapter", arguments.adapter);
   if (arguments.profile) options.rest.set("profile", "true");
   // Stop strings are looked for in the text, so they need the tokenizer from the start.
   bool own_text = arguments.has_ids && !stops;

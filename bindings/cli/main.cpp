@@ -93,6 +93,7 @@ void add_generate(CLI::App& app, GenerateArguments& arguments) {
   prompt->add_option("--ids", arguments.ids, "The prompt as token ids: 1,5,7");
   prompt->add_option("--file", arguments.file, "A file that holds the text; - for stdin");
   prompt->require_option(1);
+  command.add_option("--adapter", arguments.adapter, "With this adapter, a directory in PEFT's layout");
   command.add_flag("--chat", arguments.chat, "The text is a user's message to a chat model");
   add_request_option(command, arguments, "--max-tokens", "max_tokens", "Most new tokens (256)");
   add_request_option(command, arguments, "--temperature", "temperature",

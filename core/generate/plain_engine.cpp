@@ -296,6 +296,9 @@ std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& wi
   if (compile.mesh.ranks() > 1)
     throw Error(Code::unsupported, cat("only a recognised decoder runs on a mesh, and this one is not: ", why_not),
                 "run it without the option mesh");
+  if (compile.adapter)
+    throw Error(Code::unsupported, cat("only a recognised decoder takes an adapter, and this one is not: ", why_not),
+                "run it without the option adapter");
   if (compile.log)
     compile.log->write(LogLevel::warning,
                        cat("the decoder was not recognised and runs as the file says, slower: ", why_not));

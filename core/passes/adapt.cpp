@@ -53,10 +53,12 @@ std::shared_ptr<const Constant> own_weight(const Graph& graph, const std::vector
 
 class Adapting {
  public:
-  Adapting(Graph& graph, PassContext& context)
+  /// `weights`: an adapter that is there, as constants; null: one that is trained, as States.
+  Adapting(Graph& graph, PassContext& context, const LoraOptions& lora, const AdapterWeights* weights)
       : graph_(graph),
         context_(context),
-        lora_(context.training->lora),
+        lora_(lora),
+        weights_(weights),
         builder_(context.options.ops, graph, knowledge_, "adapter"),
         old_(graph.nodes.size()),
         readers_(consumers(graph)),
@@ -93,7 +95,7 @@ class Adapting {
       throw Error(
           Code::invalid_argument, cat("no Linear of the model fits ", quote(*unused.begin())),
           "patterns are of names of weights or nodes, with * and ?: \"*.q_proj*\"; `plait inspect` lists them");
-    if (context_.adapters.empty()) throw Error(Code::invalid_argument, "the model has no Linear to adapt");
+    if (!added_) throw Error(Code::invalid_argument, "the model has no Linear to adapt");
     graph_.sort();
   }
 
@@ -103,8 +105,12 @@ class Adapting {
     const int64_t k = builder_.dims(x).back().constant(), n = builder_.dims(y).back().constant();
     const auto rank = lora_.rank;
     base_ = own_weight(graph_, readers_, node);
-    const ValueId a = add_matrix(cat(module, ".lora_A.weight"), {rank, k}, 1 / std::sqrt(static_cast<double>(k)));
-    const ValueId b = add_matrix(cat(module, ".lora_B.weight"), {n, rank}, 0);
+    const ValueId a =
+        weights_ ? constant(module, ".lora_A.weight", &AdapterWeights::Pair::a, {rank, k})
+                 : add_matrix(cat(module, ".lora_A.weight"), {rank, k}, 1 / std::sqrt(static_cast<double>(k)));
+    const ValueId b = weights_ ? constant(module, ".lora_B.weight", &AdapterWeights::Pair::b, {n, rank})
+                               : add_matrix(cat(module, ".lora_B.weight"), {n, rank}, 0);
+    added_ = true;
     const ValueId low = builder_.add("plait.Linear", {x, a});
     const double scale = lora_.alpha / static_cast<double>(rank);
     const ValueId change = builder_.times(builder_.add("plait.Linear", {low, b}), builder_.number(scale, y));
@@ -113,6 +119,17 @@ class Adapting {
     const ValueId sum = builder_.plus(base, change);
     graph_.replace_uses(y, sum);
     graph_.replace_uses(base, y);
+  }
+
+  ValueId constant(const std::string& module, const char* what, Tensor AdapterWeights::Pair::*half,
+                   const Shape& shape) {
+    const Tensor& there = weights_->modules.at(module).*half;
+    if (there.shape() != shape)
+      throw Error(Code::invalid_argument,
+                  cat("the adapter's ", quote(module + what), " is ", there.shape().text(), ", the model's is ",
+                      shape.text()),
+                  "the adapter is of another model");
+    return graph_.add_constant(there, module + what);
   }
 
   /// Begins uniform in [-spread, spread).
@@ -136,6 +153,7 @@ class Adapting {
   Graph& graph_;
   PassContext& context_;
   const LoraOptions& lora_;
+  const AdapterWeights* weights_;
   Knowledge knowledge_;
   GraphBuilder builder_;
   const size_t old_;
@@ -143,12 +161,16 @@ class Adapting {
   std::mt19937_64 random_;
   std::map<std::string, int64_t> parts_;
   std::shared_ptr<const Constant> base_;  ///< of the adapter at hand
+  bool added_ = false;
 };
 
 }  // namespace
 
 void adapt(Graph& graph, PassContext& context) {
-  if (context.training->lora.rank) Adapting(graph, context).run();
+  const AdapterWeights* weights = context.options.adapter.get();
+  if (context.training && context.training->lora.rank)
+    Adapting(graph, context, context.training->lora, nullptr).run();
+  else if (weights) Adapting(graph, context, weights->options(), weights).run();
 }
 
 }  // namespace plait

@@ -17,6 +17,7 @@ constexpr Pass plain_passes[] = {
 constexpr Pass ragged_passes[] = {
     {"interface", interface},  // one symbol each for batch, sequence and past, so that sizes compare
     {"fold", fold},           {"raise", raise},  // canonical ops, cache in pages, tokens as one row
+    {"adapt", adapt},                            // an adapter beside Linears, if one is asked for
     {"shard", shard},                            // this rank's part of it, and what the ranks say to each other
     {"fuse", fuse},  // what kernels do better in one go; after all that reasons about single ops
     {"scan", scan},

@@ -1,6 +1,7 @@
 #pragma once
 // What training asks of the passes, and what they found: for core/train, which runs the programs.
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,6 +40,23 @@ enum class Recompute {
   off,        ///< all of it is kept
   selective,  ///< norms, activations and the like are computed again
   full,       ///< all but the residual stream is
+};
+
+/// An adapter that is there already.
+struct AdapterWeights {
+  struct Pair {
+    Tensor a, b;  ///< f32 [rank, k], [n, rank]
+  };
+  int64_t rank = 0;
+  double alpha = 0;
+  std::map<std::string, Pair> modules;  ///< by "model.layers.0.self_attn.q_proj"
+
+  /// What a run that trains it further is made with.
+  LoraOptions options() const {
+    LoraOptions out{.rank = rank, .alpha = alpha};
+    for (const auto& [module, pair] : modules) out.modules.push_back(module);
+    return out;
+  }
 };
 
 struct TrainingOptions {

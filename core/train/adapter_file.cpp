@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view prefix = "base_model.model.", of_a = ".lora_A.weight", of_b = ".lora_B.weight";
 constexpr const char *config_name = "/adapter_config.json", *tensors_name = "/adapter_model.safetensors";
 
-void read_config(const std::string& path, AdapterFile& out) {
+void read_config(const std::string& path, AdapterWeights& out) {
   const auto config = nlohmann::json::parse(read_text_file(path), nullptr, false);
   if (!config.is_object()) throw Error(Code::bad_model, cat(quote(path, 4096), " is no JSON object"));
   if (config.value("peft_type", "LORA") != "LORA" || config.value("use_dora", false))
@@ -38,7 +38,7 @@ Tensor as_f32(const Tensor& tensor) {
   return materialize({{}, tensor, {{RecipeStep::Kind::cast, {}, DType::f32}}, {}});
 }
 
-void check_pair(const std::string& path, const std::string& module, const AdapterFile::Pair& pair, int64_t rank) {
+void check_pair(const std::string& path, const std::string& module, const AdapterWeights::Pair& pair, int64_t rank) {
   if (!pair.a.present() || !pair.b.present())
     throw Error(Code::bad_model, cat(quote(path, 4096), " has half of the adapter of ", quote(module), " alone"));
   if (pair.a.shape().rank() != 2 || pair.b.shape().rank() != 2 || pair.a.shape()[0] != rank ||
@@ -49,14 +49,8 @@ void check_pair(const std::string& path, const std::string& module, const Adapte
 
 }  // namespace
 
-LoraOptions AdapterFile::options() const {
-  LoraOptions out{.rank = rank, .alpha = alpha};
-  for (const auto& [module, pair] : modules) out.modules.push_back(module);
-  return out;
-}
-
-AdapterFile read_adapter(const std::string& directory) {
-  AdapterFile out;
+AdapterWeights read_adapter(const std::string& directory) {
+  AdapterWeights out;
   read_config(directory + config_name, out);
   const SafeTensors file = SafeTensors::open(directory + tensors_name);
   for (const auto& [name, entry] : file.entries()) {
@@ -64,7 +58,7 @@ AdapterFile read_adapter(const std::string& directory) {
     if (!name.starts_with(prefix) || !(is_a || is_b) || !is_float(entry.dtype))
       throw Error(Code::unsupported,
                   cat(quote(file.path(), 4096), ": ", quote(name), " is no part of a LoRA adapter"));
-    AdapterFile::Pair& pair = out.modules[name.substr(prefix.size(), name.size() - prefix.size() - of_a.size())];
+    AdapterWeights::Pair& pair = out.modules[name.substr(prefix.size(), name.size() - prefix.size() - of_a.size())];
     (is_a ? pair.a : pair.b) = as_f32(file.tensor(name));
   }
   for (const auto& [module, pair] : out.modules) check_pair(file.path(), module, pair, out.rank);
@@ -72,7 +66,7 @@ AdapterFile read_adapter(const std::string& directory) {
   return out;
 }
 
-void write_adapter(const AdapterFile& adapter, const std::string& directory, const std::string& base) {
+void write_adapter(const AdapterWeights& adapter, const std::string& directory, const std::string& base) {
   std::error_code failure;
   fs::create_directories(directory, failure);
   if (failure) throw Error(Code::io, cat("cannot make ", quote(directory, 4096), ": ", failure.message()));

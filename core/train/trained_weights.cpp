@@ -60,7 +60,7 @@ FileTensors merged_tensors(const std::vector<TrainedParameter>& parameters, cons
 
 /// The file's arrays by the keys of the parameters that they are of. Throws unless they are the same.
 std::map<std::string, Tensor> adapter_arrays(const std::vector<TrainedParameter>& parameters,
-                                             const AdapterFile& file) {
+                                             const AdapterWeights& file) {
   std::map<std::string, Tensor> out;
   std::set<std::string> taken;
   const char* const hint = "the adapter is of another model, or of other targets";
@@ -133,7 +133,7 @@ FileTensors tensors_of_checkpoint(const Graph& graph, const CompileOptions& opti
 
 FileTensors tensors_of_adapter(const Graph& graph, const CompileOptions& options, const std::string& directory,
                                ThreadPool* pool) {
-  const AdapterFile file = read_adapter(directory);
+  const AdapterWeights file = read_adapter(directory);
   const LoraOptions lora = file.options();
   const std::vector<TrainedParameter> parameters = parameters_of(graph, options, lora, {});
   const std::map<std::string, Tensor> arrays = adapter_arrays(parameters, file);
@@ -160,16 +160,16 @@ Graph with_tensors(Graph graph, const FileTensors& tensors) {
 void save_adapter(const TrainingEngine& engine, const LoraOptions& lora, const std::string& directory,
                   const std::string& base) {
   if (!lora.rank) throw Error(Code::invalid_argument, "the run has no adapters to save", "train with a LoRA rank");
-  AdapterFile out{.rank = lora.rank, .alpha = lora.alpha};
+  AdapterWeights out{.rank = lora.rank, .alpha = lora.alpha};
   for (const TrainedParameter& parameter : engine.parameters()) {
-    AdapterFile::Pair& pair = out.modules[module_of(parameter.name)];
+    AdapterWeights::Pair& pair = out.modules[module_of(parameter.name)];
     (parameter.name.ends_with(of_a) ? pair.a : pair.b) = engine.array(parameter.key);
   }
   write_adapter(out, directory, base);
 }
 
 void load_adapter(TrainingEngine& engine, const LoraOptions& lora, const std::string& directory) {
-  const AdapterFile file = read_adapter(directory);
+  const AdapterWeights file = read_adapter(directory);
   if (file.rank != lora.rank || file.alpha != lora.alpha)
     throw Error(Code::invalid_argument,
                 cat(quote(directory, 4096), ": r is ", file.rank, " and lora_alpha ", file.alpha,

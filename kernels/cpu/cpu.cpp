@@ -27,6 +27,7 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_moves(table, isa);
     add_elementwise(table, isa);
     add_matmul(table, isa);
+    add_linear_back(table, isa);
     add_cross_entropy(table, isa);
     add_packed_attention(table, isa);
     add_optimizers(table, isa);

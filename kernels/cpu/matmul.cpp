@@ -1,7 +1,9 @@
 // MatMul and Gemm of f32: products of activations, and of weights that are not stored as plait.Linear wants them. The
-// arithmetic is in matmul_tile.cpp, and in panel_tile.cpp for a transposed right side.
+// arithmetic is in matmul_tile.cpp, with the same bits in gemm_tile.cpp for many rows, and in panel_tile.cpp for a transposed
+// right side.
 #include <cstring>
 
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/matmul_tile.h"
 #include "kernels/cpu/packed_tile.h"
 #include "kernels/cpu/register.h"
@@ -23,6 +25,9 @@ struct Product {
 /// Rows of the left side in an item; a multiple of every tile's rows.
 constexpr int64_t item_rows = 96;
 
+/// Many rows of one product are packed.
+bool packs(int64_t count, int64_t m, bool transposed) { return count == 1 && m >= gemm_from_rows && !transposed; }
+
 /// What the product of an item needs: a panel of b, or b and the item's rows of a as panel_tile.cpp packs them.
 int64_t worker_scratch(Isa isa, int64_t k, bool transposed) {
   if (!transposed) return align(4 * matmul_panel);
@@ -39,11 +44,27 @@ void run_transposed(const Product& p, int64_t i, int64_t rows, int64_t j, int64_
                p.y + i * p.n + j, p.n, scratch, nullptr});
 }
 
+/// Of `count` products.
+int64_t scratch_of(Isa isa, int64_t count, int64_t m, int64_t k, bool transposed, int threads) {
+  if (packs(count, m, transposed)) return GemmRoom(f32_gemm_tiles(isa), m, k).bytes(threads);
+  return threads * worker_scratch(isa, k, transposed);
+}
+
 /// Calls product(i) for i < count, cut into blocks and shared out.
 template <Isa isa, class Make>
 void run_products(const KernelCall& call, std::byte* scratch, int64_t count, Make product) {
   if (count == 0) return;
   const Product shape = product(int64_t{0});
+  if (packs(count, shape.m, shape.transposed))
+    return run_gemm(call.pool, f32_gemm_tiles(isa),
+                    {{shape.a, shape.k, false},
+                     {reinterpret_cast<const uint8_t*>(shape.b), DType::f32, shape.n},
+                     shape.m,
+                     shape.n,
+                     shape.k,
+                     shape.y,
+                     shape.n},
+                    scratch);
   const int64_t stride = worker_scratch(isa, shape.k, shape.transposed);
   const int64_t across = (shape.n + matmul_columns - 1) / matmul_columns,
                 down = (shape.m + item_rows - 1) / item_rows;
@@ -59,12 +80,6 @@ void run_products(const KernelCall& call, std::byte* scratch, int64_t count, Mak
 
 bool is_f32(const NodeInfo& node, size_t i) { return i < node.inputs.size() && node.inputs[i].dtype == DType::f32; }
 bool accepts_matmul(const NodeInfo& node) { return is_f32(node, 0) && is_f32(node, 1); }
-
-template <Isa isa>
-int64_t matmul_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>,
-                       int threads) {
-  return threads * worker_scratch(isa, inputs[0].shape.back(1), false);
-}
 
 /// The leading dimensions of one operand: where batch element i of the output finds it.
 struct Batch {
@@ -93,20 +108,38 @@ Shape leading(const Shape& shape, int count) {
   return Shape(std::span(shape.begin(), static_cast<size_t>(std::max(count, 0))));
 }
 
-/// a [..., m, k] x b [..., k, n] -> [..., m, n]; a of rank 1 is a row, b of rank 1 a column.
-template <Isa isa>
-KernelStatus run_matmul(const KernelCall& call) {
-  const TensorView &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
-  const int64_t k = a.shape.back(1), n = b.shape.rank() > 1 ? b.shape.back(1) : 1;
-  int64_t m = a.shape.rank() > 1 ? a.shape.back(2) : 1;
-  Shape a_batch = leading(a.shape, a.shape.rank() - 2), b_batch = leading(b.shape, b.shape.rank() - 2);
-  Shape batch = leading(y.shape, y.shape.rank() - (a.shape.rank() > 1 ? 1 : 0) - (b.shape.rank() > 1 ? 1 : 0));
-  if (b_batch.elements() == 1 && a_batch.elements() == batch.elements()) {  // one right side: rows in one go
+/// How a MatMul is cut into products of one size: a [..., m, k] x b [..., k, n] -> [..., m, n]; a of rank 1 is a row, b of
+/// rank 1 a column. With one right side all rows are one matrix.
+struct MatmulPlan {
+  MatmulPlan(const TensorView& a, const TensorView& b, const TensorView& y)
+      : m(a.shape.rank() > 1 ? a.shape.back(2) : 1),
+        n(b.shape.rank() > 1 ? b.shape.back(1) : 1),
+        k(a.shape.back(1)),
+        a_batch(leading(a.shape, a.shape.rank() - 2)),
+        b_batch(leading(b.shape, b.shape.rank() - 2)),
+        batch(leading(y.shape, y.shape.rank() - (a.shape.rank() > 1 ? 1 : 0) - (b.shape.rank() > 1 ? 1 : 0))) {
+    if (b_batch.elements() != 1 || a_batch.elements() != batch.elements()) return;
     m *= batch.elements();
     batch = a_batch = b_batch = {};
   }
-  const Batch a_at(batch, a_batch), b_at(batch, b_batch);
-  run_products<isa>(call, call.scratch.data(), batch.elements(), [&](int64_t i) {
+  int64_t m, n, k;
+  Shape a_batch, b_batch, batch;
+};
+
+template <Isa isa>
+int64_t matmul_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView> outputs,
+                       int threads) {
+  const MatmulPlan plan(inputs[0], inputs[1], outputs[0]);
+  return scratch_of(isa, plan.batch.elements(), plan.m, plan.k, false, threads);
+}
+
+template <Isa isa>
+KernelStatus run_matmul(const KernelCall& call) {
+  const TensorView &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
+  const MatmulPlan plan(a, b, y);
+  const int64_t m = plan.m, n = plan.n, k = plan.k;
+  const Batch a_at(plan.batch, plan.a_batch), b_at(plan.batch, plan.b_batch);
+  run_products<isa>(call, call.scratch.data(), plan.batch.elements(), [&](int64_t i) {
     return Product{
         a.as<float>() + a_at.at(i) * m * k, b.as<float>() + b_at.at(i) * k * n, y.as<float>() + i * m * n, m, n, k};
   });
@@ -122,33 +155,6 @@ void turn(ThreadPool& pool, const float* from, int64_t k, int64_t m, float* to) 
         for (int64_t i = i0; i < std::min(end, i0 + square); ++i)
           for (int64_t j = j0; j < std::min(k, j0 + square); ++j) to[i * k + j] = from[j * m + i];
   });
-}
-
-// ---- gradients of plait.Linear ----
-
-/// dy [..., n] x w [n, k] -> dx [..., k] is a MatMul of the two.
-bool accepts_linear_back(const NodeInfo& node) {
-  return accepts_matmul(node) && node.inputs[1].rank == 2 && node.inputs.size() == 2;
-}
-
-int64_t rows_of(const TensorView& x) { return x.shape.elements(0, x.shape.rank() - 1); }
-
-template <Isa isa>
-int64_t linear_weight_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>,
-                              int threads) {
-  return align(4 * inputs[0].elements()) + threads * worker_scratch(isa, rows_of(inputs[0]), false);
-}
-
-/// dy [..., n], x [..., k] -> dw [n, k] = dy^T x over all rows.
-template <Isa isa>
-KernelStatus run_linear_weight(const KernelCall& call) {
-  const TensorView &dy = call.inputs[0], &x = call.inputs[1];
-  const int64_t rows = rows_of(dy), n = dy.shape.back(1), k = x.shape.back(1);
-  auto* turned = reinterpret_cast<float*>(call.scratch.data());
-  turn(call.pool, dy.as<float>(), rows, n, turned);
-  run_products<isa>(call, call.scratch.data() + align(4 * dy.elements()), 1,
-                    [&](int64_t) { return Product{turned, x.as<float>(), call.outputs[0].as<float>(), n, k, rows}; });
-  return {};
 }
 
 struct GemmState : KernelState {
@@ -175,8 +181,8 @@ int64_t gemm_scratch(const KernelState* state, std::span<const TensorView> input
                      int threads) {
   const auto& gemm = *static_cast<const GemmState*>(state);
   const Shape& a = inputs[0].shape;
-  return (gemm.a_transposed ? align(4 * a.elements()) : 0) +
-         threads * worker_scratch(isa, gemm.a_transposed ? a[0] : a[1], gemm.b_transposed);
+  const int64_t m = a[gemm.a_transposed ? 1 : 0], k = a[gemm.a_transposed ? 0 : 1];
+  return (gemm.a_transposed ? align(4 * a.elements()) : 0) + scratch_of(isa, 1, m, k, gemm.b_transposed, threads);
 }
 
 /// y = alpha a' b' + beta c, where c repeats over rows or columns as its shape says.
@@ -219,18 +225,6 @@ void add_for(KernelTable& table) {
               .accepts = accepts_matmul,
               .scratch_bytes = matmul_scratch<isa>,
               .run = run_matmul<isa>});
-  add_kernel(table, isa,
-             {.op = "plait.LinearBack",
-              .dtypes = "f32",
-              .accepts = accepts_linear_back,
-              .scratch_bytes = matmul_scratch<isa>,
-              .run = run_matmul<isa>});
-  add_kernel(table, isa,
-             {.op = "plait.LinearWeight",
-              .dtypes = "f32",
-              .accepts = accepts_matmul,
-              .scratch_bytes = linear_weight_scratch<isa>,
-              .run = run_linear_weight<isa>});
   add_kernel(table, isa,
              {.op = "Gemm",
               .dtypes = "f32",

@@ -11,7 +11,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/panel_tile.cpp"
 #include "hwy/foreach_target.h"
-#include "kernels/cpu/vec-inl.h"
+#include "kernels/cpu/turn-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace plait::cpu {
@@ -36,54 +36,6 @@ constexpr int64_t reversed(int64_t index) {
 int64_t steps_of(int64_t k) { return (k + L - 1) / L; }
 /// Floats from one lane of a packed tile of `width` rows (or panel of as many outputs) to the next.
 int64_t lane_stride(int64_t k, int64_t width) { return steps_of(k) * width + gap; }
-
-/// Rows become columns: L vectors of L lanes.
-HWY_INLINE void turn(V (&v)[L]) {
-#if HWY_TARGET == HWY_AVX3
-  __m512 t[L];
-#pragma GCC unroll 8
-  for (int i = 0; i < L; i += 2) {
-    t[i] = _mm512_unpacklo_ps(v[i].raw, v[i + 1].raw);
-    t[i + 1] = _mm512_unpackhi_ps(v[i].raw, v[i + 1].raw);
-  }
-  __m512 u[L];  // u[4 b + c]: column c of each 128-bit block, for rows [4 b, 4 b + 4)
-#pragma GCC unroll 4
-  for (int i = 0; i < L; i += 4) {
-    u[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
-    u[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xEE);
-    u[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-    u[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
-  }
-#pragma GCC unroll 4
-  for (int c = 0; c < 4; ++c) {
-    __m512 a = _mm512_shuffle_f32x4(u[c], u[c + 4], 0x44), b = _mm512_shuffle_f32x4(u[c + 8], u[c + 12], 0x44);
-    __m512 d = _mm512_shuffle_f32x4(u[c], u[c + 4], 0xEE), e = _mm512_shuffle_f32x4(u[c + 8], u[c + 12], 0xEE);
-    v[c] = V{_mm512_shuffle_f32x4(a, b, 0x88)};
-    v[c + 4] = V{_mm512_shuffle_f32x4(a, b, 0xDD)};
-    v[c + 8] = V{_mm512_shuffle_f32x4(d, e, 0x88)};
-    v[c + 12] = V{_mm512_shuffle_f32x4(d, e, 0xDD)};
-  }
-#else
-  __m256 t[L], u[L];
-#pragma GCC unroll 4
-  for (int i = 0; i < L; i += 2) {
-    t[i] = _mm256_unpacklo_ps(v[i].raw, v[i + 1].raw);
-    t[i + 1] = _mm256_unpackhi_ps(v[i].raw, v[i + 1].raw);
-  }
-#pragma GCC unroll 2
-  for (int i = 0; i < L; i += 4) {
-    u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-    u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
-    u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-    u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
-  }
-#pragma GCC unroll 4
-  for (int c = 0; c < 4; ++c) {
-    v[c] = V{_mm256_permute2f128_ps(u[c], u[c + 4], 0x20)};
-    v[c + 4] = V{_mm256_permute2f128_ps(u[c], u[c + 4], 0x31)};
-  }
-#endif
-}
 
 /// `count` <= L rows of k elements, `stride` bytes apart, to lane c of row i at to[reversed(c) * lane + s * width + i]
 /// for k = s L + c. Writes whole vectors: what lies behind a step's `count` numbers is written over by the next step,

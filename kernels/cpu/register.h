@@ -20,6 +20,7 @@ void add_rows(KernelTable& table, Isa isa);
 void add_moves(KernelTable& table, Isa isa);
 void add_elementwise(KernelTable& table, Isa isa);
 void add_matmul(KernelTable& table, Isa isa);
+void add_linear_back(KernelTable& table, Isa isa);
 void add_cross_entropy(KernelTable& table, Isa isa);
 void add_packed_attention(KernelTable& table, Isa isa);
 void add_optimizers(KernelTable& table, Isa isa);

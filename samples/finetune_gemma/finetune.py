@@ -3,6 +3,8 @@
 
 usage: finetune.py [--plait PLAIT] [--model DIR] [--out DIR] [--steps N] [--threads N]
 
+Ends with 77 when the model is not there.
+
 Fetches the text (fetch_text.sh), keeps its last tenth back, trains a LoRA adapter of rank 16 on the rest, and prints the
 perplexity of what was kept back, and how the model goes on with a sentence, before and after. OUT gets the run, the
 adapter, and the model with the adapter merged, as ONNX.
@@ -53,6 +55,9 @@ def split(text, folder):
 
 def main():
     given = arguments()
+    if not os.path.isdir(given.model):
+        print(f"there is no {given.model}: samples/gemma3/fetch.sh makes it")
+        sys.exit(77)
     text = os.path.join(given.out, "policy.txt")
     subprocess.run([os.path.join(HERE, "fetch_text.sh"), text], check=True)
     with open(text) as file:

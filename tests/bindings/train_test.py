@@ -105,6 +105,11 @@ class Training(unittest.TestCase):
         for name, words in (("merged", ["--adapter", adapter]), ("again", ["--checkpoint", self.path("run")])):
             self.call("export", fixture(MODEL), *words, "--out", self.path(name))
             self.assertAlmostEqual(self.evaluate(model=self.path(name))["loss"], after, delta=1e-4 * after)
+        words = ["--prompt", "the river", "--max-tokens", "12", "--temperature", "0", "--ignore-eos", "--json"]
+        beside, merged, plain = (json.loads(self.call("generate", *more, *words)[0])["ids"] for more in (
+            [fixture(MODEL), "--adapter", adapter], [self.path("merged")], [fixture(MODEL)]))
+        self.assertEqual(beside, merged)
+        self.assertNotEqual(beside, plain)
         # A run begins with an adapter where that one ended, and with a checkpoint as well.
         for words in (["--adapter", adapter], ["--checkpoint", self.path("run")]):
             more = self.train("more" + words[0], "--steps", "1", *words)

@@ -1,0 +1,101 @@
+// plait.LinearBack and plait.LinearWeight: the gradients of a Linear's x and w, in f32, or of operands rounded to bf16 where
+// the Linear rounds its own.
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/register.h"
+
+namespace plait::cpu {
+namespace {
+
+constexpr bool rounds(Isa isa) { return isa == Isa::avx512_bf16; }
+
+bool is_wanted(const NodeInfo& node, Isa isa) {
+  return node.inputs[0].dtype == DType::f32 && (!rounds(isa) || node.attributes.integer("round_x", 0) == 1);
+}
+
+/// A weight that is quantised has scales behind it.
+template <Isa isa>
+bool accepts_back(const NodeInfo& node) {
+  const OperandInfo& w = node.inputs[1];
+  const bool known = w.dtype == DType::bf16 || (!rounds(isa) && (w.dtype == DType::f32 || w.dtype == DType::f16));
+  return is_wanted(node, isa) && w.rank == 2 && known &&
+         (node.inputs.size() < 3 || node.inputs[2].dtype == DType::none);
+}
+
+template <Isa isa>
+bool accepts_weight(const NodeInfo& node) {
+  return is_wanted(node, isa) && node.inputs[1].dtype == DType::f32;
+}
+
+int64_t rows_of(const TensorView& x) { return x.shape.elements(0, x.shape.rank() - 1); }
+
+template <Isa isa>
+int64_t back_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>,
+                     int threads) {
+  return GemmRoom(gemm_tiles(isa), rows_of(inputs[0]), inputs[0].shape.back(1)).bytes(threads);
+}
+
+/// dy [..., n], w [n, k] -> dx [..., k].
+template <Isa isa>
+KernelStatus run_back(const KernelCall& call) {
+  const TensorView &dy = call.inputs[0], &w = call.inputs[1];
+  const int64_t n = w.shape[0], k = w.shape[1];
+  run_gemm(call.pool, gemm_tiles(isa),
+           {{dy.as<float>(), n, false},
+            {w.as<const uint8_t>(), w.dtype, k},
+            rows_of(dy),
+            k,
+            n,
+            call.outputs[0].as<float>(),
+            k},
+           call.scratch.data());
+  return {};
+}
+
+template <Isa isa>
+int64_t weight_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>,
+                       int threads) {
+  return GemmRoom(gemm_tiles(isa), inputs[0].shape.back(1), rows_of(inputs[0])).bytes(threads);
+}
+
+/// dy [..., n], x [..., k] -> dw [n, k] = dy^T x over all rows.
+template <Isa isa>
+KernelStatus run_weight(const KernelCall& call) {
+  const TensorView &dy = call.inputs[0], &x = call.inputs[1];
+  const int64_t n = dy.shape.back(1), k = x.shape.back(1);
+  run_gemm(call.pool, gemm_tiles(isa),
+           {{dy.as<float>(), n, true},
+            {x.as<const uint8_t>(), DType::f32, k},
+            n,
+            k,
+            rows_of(dy),
+            call.outputs[0].as<float>(),
+            k},
+           call.scratch.data());
+  return {};
+}
+
+template <Isa isa>
+void add_for(KernelTable& table) {
+  add_kernel(table, isa,
+             {.op = "plait.LinearBack",
+              .dtypes = rounds(isa) ? "f32 x bf16, round_x" : "f32 x f32|bf16|f16",
+              .accepts = accepts_back<isa>,
+              .scratch_bytes = back_scratch<isa>,
+              .run = run_back<isa>});
+  add_kernel(table, isa,
+             {.op = "plait.LinearWeight",
+              .dtypes = rounds(isa) ? "f32, round_x" : "f32",
+              .accepts = accepts_weight<isa>,
+              .scratch_bytes = weight_scratch<isa>,
+              .run = run_weight<isa>});
+}
+
+}  // namespace
+
+void add_linear_back(KernelTable& table, Isa isa) {
+  if (isa == Isa::avx2) add_for<Isa::avx2>(table);
+  if (isa == Isa::avx512) add_for<Isa::avx512>(table);
+  if (isa == Isa::avx512_bf16) add_for<Isa::avx512_bf16>(table);
+}
+
+}  // namespace plait::cpu
