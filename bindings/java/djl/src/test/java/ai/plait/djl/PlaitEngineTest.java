@@ -151,23 +151,30 @@ class PlaitEngineTest {
     }
   }
 
+  /** Requests of this never end by themselves: they wait for a host that samples. */
+  private ZooModel<Input, Output> serveForEver() throws Exception {
+    return serve("option.plait.host_sampling=true");
+  }
+
   @Test
   void clientsThatLeave() throws Exception {
-    try (ZooModel<Input, Output> model = serve(); Predictor<Input, Output> worker = model.newPredictor()) {
-      Input input = input("{'inputs': '" + PROMPT + "', 'parameters': {'max_new_tokens': 400, 'ignore_eos': true}}");
+    try (ZooModel<Input, Output> model = serveForEver(); Predictor<Input, Output> worker = model.newPredictor()) {
+      Input input = input("{'inputs': '" + PROMPT + "'}");
       worker.predict(input);
-      input.setCancelled(true);
       PlaitModel own = (PlaitModel) model.getWrappedModel();
-      for (int i = 0; i < 200 && own.generator().statistics().getRunning() > 0; ++i) Thread.sleep(10);
+      for (int i = 0; i < 500 && own.generator().statistics().getRunning() == 0; ++i) Thread.sleep(10);
+      assertEquals(1, own.generator().statistics().getRunning());
+      input.setCancelled(true);
+      for (int i = 0; i < 500 && own.generator().statistics().getRunning() > 0; ++i) Thread.sleep(10);
       assertEquals(0, own.generator().statistics().getRunning());
     }
   }
 
   @Test
   void unloadedWhileItRuns() throws Exception {
-    ZooModel<Input, Output> model = serve();
+    ZooModel<Input, Output> model = serveForEver();
     Predictor<Input, Output> worker = model.newPredictor();
-    Output output = worker.predict(input("{'inputs': '" + PROMPT + "', 'parameters': {'max_new_tokens': 480, 'ignore_eos': true}}"));
+    Output output = worker.predict(input("{'inputs': '" + PROMPT + "'}"));
     model.close();  // before its workers, as the server does
     String said = body(output).get();
     assertTrue(said.contains("unloaded") && said.contains("424"), said);
