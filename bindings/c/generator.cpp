@@ -75,8 +75,7 @@ GeneratorObject::GeneratorObject(std::shared_ptr<ModelObject> model, Settings se
   loading_.start();
 }
 
-/// The model may still be opening: what is left of that is the first part of the generator's loading.
-static void await_model(const ModelObject& model, LoadProgress& progress) {
+void await_model(const ModelObject& model, LoadProgress& progress) {
   constexpr int64_t parts = 1000, patience_ms = 20;  // how late a cancel may be noticed
   constexpr double share = 0.15;
   if (model.wait_graph(0)) return;

@@ -12,7 +12,7 @@
 
 namespace plait::c_api {
 
-/// Numbers of kinds stay as they are; 9 to 15 are left for what comes (adapter, trainer).
+/// Numbers of kinds stay as they are; 10 to 15 are left for what comes.
 enum class Kind : uint8_t {
   options = 1,
   tensor = 2,
@@ -21,7 +21,8 @@ enum class Kind : uint8_t {
   generator = 5,
   request = 6,
   session = 7,
-  world = 8
+  world = 8,
+  trainer = 9
 };
 
 /// The C type behind an object type, and its kind: specialised by BIND_HANDLE in bindings/c/objects.h.

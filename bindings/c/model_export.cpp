@@ -1,8 +1,9 @@
-// Models as ONNX files again.
+#include "bindings/c/model_export.h"
+
 #include <filesystem>
 #include <fstream>
+#include <set>
 
-#include "bindings/c/objects.h"
 #include "core/passes/shard_annotations.h"
 #include "importers/onnx/export.h"
 
@@ -39,13 +40,24 @@ std::optional<DeviceConfiguration> plan_of(ModelObject& model, const Settings& s
   return out;
 }
 
-void export_to(ModelObject& model, const Settings& settings, const std::string& directory) {
-  model.opened();  // what cannot be read is not written
-  const std::optional<DeviceConfiguration> plan = plan_of(model, settings);
+}  // namespace
+
+void write_model(ModelObject& model, const std::map<std::string, Tensor>& tensors, const DeviceConfiguration* plan,
+                 const std::string& directory) {
   const ModelSource& source = model.source();
   const std::string name = fs::path(source.file).filename().string();
+  std::set<std::string> written;
+  const ChangedTensor changed = [&](const std::string& tensor) -> std::optional<Tensor> {
+    auto found = tensors.find(tensor);
+    if (found == tensors.end()) return std::nullopt;
+    written.insert(tensor);
+    return found->second;
+  };
   const std::vector<std::string> unread = export_model(source.files->read(source.file), data_of(source),
-                                                       {nullptr, plan ? &*plan : nullptr}, directory, name);
+                                                       {tensors.empty() ? nullptr : changed, plan}, directory, name);
+  for (const auto& [tensor, value] : tensors)
+    if (!written.contains(tensor))
+      throw Error(Code::unsupported, cat("the model's file has no place for the trained tensor ", quote(tensor)));
   if (!unread.empty())
     model.log().write(LogLevel::warning, cat(unread.size(),
                                              " tensors have no annotation, since no node reads them by their "
@@ -54,7 +66,6 @@ void export_to(ModelObject& model, const Settings& settings, const std::string& 
   copy_side_files(*source.files, directory);
 }
 
-}  // namespace
 }  // namespace plait::c_api
 
 using namespace plait;
@@ -63,6 +74,9 @@ using namespace plait::c_api;
 plait_status plait_model_export(plait_model* model, const char* directory, plait_options* options) {
   return guarded([&] {
     const Settings settings = settings_of(options, for_generator);
-    export_to(*object_of<ModelObject>(model), settings, required(directory, "directory"));
+    auto object = object_of<ModelObject>(model);
+    object->opened();  // what cannot be read is not written
+    const std::optional<DeviceConfiguration> plan = plan_of(*object, settings);
+    write_model(*object, {}, plan ? &*plan : nullptr, required(directory, "directory"));
   });
 }

@@ -19,6 +19,7 @@
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
 #include "core/text/tokenizer.h"
+#include "core/train/training_run.h"
 #include "importers/onnx/import.h"
 #include "serving/scheduler.h"
 
@@ -105,6 +106,8 @@ std::shared_ptr<ModelObject> open_model(const std::string& path, const Settings&
 
 /// The mesh that a generator's settings ask for. Throws Error(invalid_argument) for "file" where the file says none.
 Mesh mesh_of(const ModelObject& model, const Settings& settings);
+/// Waits for a model that may still be opening: the first part of what is made from it.
+void await_model(const ModelObject& model, LoadProgress& progress);
 /// What a generator of that model is made with, on every rank.
 CompileOptions generator_compile_options(ModelObject& model, const Settings& settings);
 EngineOptions engine_options(const Settings& settings, const ModelConfig& config);
@@ -141,7 +144,8 @@ class WorldObject : public std::enable_shared_from_this<WorldObject> {
 class GeneratorObject {
  public:
   /// `world` may be null.
-  GeneratorObject(std::shared_ptr<ModelObject> model, Settings settings, std::shared_ptr<WorldObject> world = nullptr);
+  GeneratorObject(std::shared_ptr<ModelObject> model, Settings settings,
+                  std::shared_ptr<WorldObject> world = nullptr);
 
   /// Waits until it is loaded; throws what ended the loading.
   Scheduler& scheduler() const { return *loading_.get(); }
@@ -159,6 +163,32 @@ class GeneratorObject {
   std::shared_ptr<ModelObject> model_;
   Settings settings_;
   Loading<std::shared_ptr<Scheduler>> loading_;  ///< last: its end waits for the thread that uses the rest
+};
+
+class TrainerObject {
+ public:
+  TrainerObject(std::shared_ptr<ModelObject> model, Settings settings);
+
+  /// Waits until it is loaded; throws what ended the loading.
+  TrainingRun& run() const { return *loading_.get(); }
+  bool wait(int64_t timeout_ms) const;
+  double progress() const { return loading_.progress(); }
+  void cancel();
+
+  ModelObject& model() const { return *model_; }
+  const TrainerOptions& options() const { return options_; }  ///< of one that is loaded
+  ThreadPool& pool() const { return *pool_; }                 ///< of one that is loaded; for who holds the trainer
+  /// Reads a file to train or evaluate on.
+  Dataset read_data(const std::string& path, LoadProgress* progress = nullptr) const;
+
+ private:
+  std::shared_ptr<TrainingRun> load(LoadProgress& progress);
+
+  std::shared_ptr<ModelObject> model_;
+  Settings settings_;
+  TrainerOptions options_;
+  std::shared_ptr<ThreadPool> pool_;
+  Loading<std::shared_ptr<TrainingRun>> loading_;  ///< last: its end waits for the thread that uses the rest
 };
 
 struct RequestObject {
@@ -214,6 +244,7 @@ PLAIT_BIND_HANDLE(GeneratorObject, plait_generator, generator)
 PLAIT_BIND_HANDLE(RequestObject, plait_request, request)
 PLAIT_BIND_HANDLE(SessionObject, plait_session, session)
 PLAIT_BIND_HANDLE(WorldObject, plait_world, world)
+PLAIT_BIND_HANDLE(TrainerObject, plait_trainer, trainer)
 #undef PLAIT_BIND_HANDLE
 
 /// A text as a tensor: u8 [n] with a NUL behind it.

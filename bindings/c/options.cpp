@@ -28,12 +28,12 @@ constexpr OptionRow rows[] = {
      "beside: loads on a thread of its own while the model does, and events have text as soon as it is there; late: "
      "when it is first asked for, and events have no text; none: as if there were none",
      0, 0, "beside late none"},
-    {"threads", Type::integer, for_generator | for_session, "0",
+    {"threads", Type::integer, for_generator | for_session | for_trainer, "0",
      "threads that compute, on a mesh those of each rank; 0: as many as there are usable processors, or this rank's "
      "share of "
      "them",
      0, 4096},
-    {"dtype", Type::choice, for_generator | for_session, "file",
+    {"dtype", Type::choice, for_generator | for_session | for_trainer, "file",
      "file, f32: weights as they are stored, arithmetic and cache in f32; bf16: weights and cache in bf16", 0, 0,
      "file f32 bf16"},
     {"activations", Type::choice, for_generator, "file",
@@ -55,11 +55,11 @@ constexpr OptionRow rows[] = {
      1 << 20},
     {"context", Type::integer, for_generator, "0",
      "longest sequence in tokens; 0: what the graph and config.json allow", 0, huge},
-    {"mesh", Type::text, for_generator, "",
+    {"mesh", Type::text, for_generator | for_trainer, "",
      "ranks that a decoder is spread over: \"tensor=2\" cuts its weights, \"data=2,tensor=2\" shares requests out, "
      "too; "
      "file: as many as the file is annotated for; \"\": one rank"},
-    {"seeds", Type::text, for_generator, "",
+    {"seeds", Type::text, for_generator | for_trainer, "",
      "how the mesh's axis tensor cuts weights: a recipe, tensor or expert; data: not at all; search: as is cheapest; "
      "file: as "
      "the file's annotations say; PATTERN=SHARDING: those of fitting names, as in \"*.q_proj.weight=[tensor, -]\"; "
@@ -79,6 +79,66 @@ constexpr OptionRow rows[] = {
     {"profile", Type::boolean, for_generator, "false", "measure seconds per op"},
     {"trace", Type::boolean, for_generator | for_session, "false",
      "record what each rank does when, up to a million events a rank"},
+    {"data", Type::text, for_trainer, "",
+     "file to train on: JSON lines (text; prompt and completion; messages), an .npy array of token ids, or plain "
+     "text; "
+     "\"\": the host gives every step"},
+    {"eval_data", Type::text, for_trainer, "", "file to evaluate on, like data; \"\": none"},
+    {"out", Type::text, for_trainer, "",
+     "directory, made if absent, for checkpoints, the log and the loss's picture; \"\": nothing is written"},
+    {"resume", Type::boolean, for_trainer, "false", "go on from the newest checkpoint in out, where there is one"},
+    {"steps", Type::integer, for_trainer, "0", "updates of the whole run; 0: as many as epochs need", 0, huge},
+    {"epochs", Type::real, for_trainer, "1", "how often each sample is seen, where steps says nothing", 0, 1e9},
+    {"batch", Type::integer, for_trainer, "8", "samples of a step", 1, 1 << 24},
+    {"seq", Type::integer, for_trainer, "0",
+     "most tokens of a sample, to which streams are cut; 0: 1024, or the model's context where that is shorter", 0,
+     1 << 24},
+    {"cut_long", Type::boolean, for_trainer, "false",
+     "documents longer than seq become pieces; else they are an error"},
+    {"micro_batch", Type::integer, for_trainer, "0",
+     "most tokens that are computed at once; what a step has beyond them follows, and gradients add up; 0: those of "
+     "batch samples of seq tokens, at most 2048, and at least seq",
+     0, 1 << 24},
+    {"lora", Type::integer, for_trainer, "0", "rank of the adapters that are trained; 0: the weights themselves are",
+     0, 65536},
+    {"lora_alpha", Type::real, for_trainer, "16", "adapters count alpha / rank times", 0, 1e9},
+    {"lora_targets", Type::text, for_trainer, "",
+     "which products get adapters: a pattern of names of weights or nodes, as \"*.q_proj.weight\"; default: all but "
+     "the "
+     "head",
+     0, 0, "", true},
+    {"train", Type::text, for_trainer, "",
+     "which weights are trained, where there are no adapters: a pattern of names; default: all", 0, 0, "", true},
+    {"zero", Type::integer, for_trainer, "0",
+     "what the ranks along the mesh's axis data share out instead of each having all of it: 1: what the optimizer "
+     "keeps; "
+     "2: sums of gradients, too; 3: weights, too",
+     0, 3},
+    {"frozen", Type::boolean, for_trainer, "false",
+     "nothing is trained, and no gradients are kept: evaluations and plait_trainer_forward alone"},
+    {"optimizer", Type::choice, for_trainer, "adamw", "adamw, or sgd with momentum", 0, 0, "adamw sgd"},
+    {"beta1", Type::real, for_trainer, "0.9", "of adamw: how much of its mean gradient stays from step to step", 0,
+     1},
+    {"beta2", Type::real, for_trainer, "0.999", "of adamw: the same of the mean square", 0, 1},
+    {"epsilon", Type::real, for_trainer, "1e-8", "of adamw: added to the root of the mean square", 0, 1},
+    {"momentum", Type::real, for_trainer, "0", "of sgd", 0, 1},
+    {"weight_decay", Type::real, for_trainer, "0.01",
+     "share of a weight, times the learning rate, that it loses with each step; biases and norms lose nothing", 0,
+     1e6},
+    {"lr", Type::real, for_trainer, "1e-4", "learning rate, at its highest", 0, 1e6},
+    {"schedule", Type::choice, for_trainer, "cosine",
+     "how the learning rate goes on behind its warm-up: cosine and linear fall to lr_floor over steps; constant is "
+     "the "
+     "default of a host that gives every step and says nothing of steps",
+     0, 0, "constant linear cosine"},
+    {"warmup", Type::integer, for_trainer, "0", "steps in which the learning rate rises", 0, huge},
+    {"lr_floor", Type::real, for_trainer, "0", "where the learning rate ends, as a share of lr", 0, 1},
+    {"clip", Type::real, for_trainer, "1", "longest gradient that counts in whole, as one vector; 0: any", 0, 1e30},
+    {"evaluate_every", Type::integer, for_trainer, "0", "steps between evaluations; 0: at the end alone", 0, huge},
+    {"patience", Type::integer, for_trainer, "0",
+     "end behind so many evaluations in a row without a new best; 0: never", 0, huge},
+    {"save_every", Type::integer, for_trainer, "0", "steps between checkpoints; 0: at the end alone", 0, huge},
+    {"keep_checkpoints", Type::integer, for_trainer, "3", "newest checkpoints that stay, beside the best", 1, huge},
     {"kind", Type::choice, for_request, "generate",
      "generate; score: logits of every position of the prompt; embed: hidden states of the prompt", 0, 0,
      "generate score embed"},
@@ -98,7 +158,10 @@ constexpr OptionRow rows[] = {
     {"frequency_penalty", Type::real, for_request, "0", "taken for each time that a token is in the output", -1e6,
      1e6},
     {"logit_bias", Type::biases, for_request, "", "added to logits: 5:-1.5,7:100"},
-    {"seed", Type::integer, for_request, "", "of the sampling; the same seed gives the same tokens; default: drawn",
+    {"seed", Type::integer, for_request | for_trainer, "",
+     "of the sampling; the same seed gives the same tokens; default: drawn; of a trainer: of its samples' order and "
+     "of "
+     "what adapters begin as; default: 0",
      0, huge},
     {"stop", Type::text, for_request, "", "a text that ends the output, which ends before it", 0, 0, {}, true},
     {"stop_tokens", Type::ids, for_request, "", "tokens that end the output, beside the model's own: 2,106"},
@@ -115,8 +178,8 @@ constexpr OptionRow rows[] = {
 };
 
 constexpr std::pair<Scope, std::string_view> scope_names[] = {
-    {for_model, "model"},     {for_generator, "generator"}, {for_request, "request"},
-    {for_session, "session"}, {for_tokenizer, "tokenizer"}, {for_world, "world"}};
+    {for_model, "model"},         {for_generator, "generator"}, {for_request, "request"}, {for_session, "session"},
+    {for_tokenizer, "tokenizer"}, {for_world, "world"},         {for_trainer, "trainer"}};
 
 std::string scope_text(unsigned scopes) {
   std::vector<std::string> names;

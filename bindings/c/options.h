@@ -16,7 +16,8 @@ enum Scope : unsigned {
   for_request = 4,
   for_session = 8,
   for_tokenizer = 16,
-  for_world = 32
+  for_world = 32,
+  for_trainer = 64
 };
 
 struct OptionRow {

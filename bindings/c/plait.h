@@ -1,4 +1,4 @@
-/* Plait: reads ONNX language models and generates from them, inside your own process.
+/* Plait: reads ONNX language models, generates from them and fine-tunes them, inside your own process.
  *
  *   plait_model_open("model-directory", NULL, &model);
  *   plait_generator_create(model, NULL, &generator);
@@ -74,6 +74,7 @@ typedef struct plait_generator plait_generator;
 typedef struct plait_request plait_request;
 typedef struct plait_session plait_session;
 typedef struct plait_world plait_world;
+typedef struct plait_trainer plait_trainer;
 
 /* ---- Tensors -------------------------------------------------------------------------------------------------
  * Typed arrays, row-major, last dimension fastest, at most 8 dimensions. A tensor's dtype, dims and memory never
@@ -408,6 +409,95 @@ PLAIT_API plait_status plait_request_result(plait_request* request, plait_tensor
 /* The kept conversation as bytes, u8 [n]. INVALID_ARGUMENT when it was not kept, or has not ended. */
 PLAIT_API plait_status plait_request_save(plait_request* request, plait_tensor** bytes);
 PLAIT_API plait_status plait_request_release(plait_request* request);
+
+/* ---- Trainers ------------------------------------------------------------------------------------------------
+ * A recognised decoder with the gradients of what is trained, an optimizer, and what it keeps. With the option "data" it
+ * goes through that file by itself, on a thread of its own; the host pulls what becomes of each step:
+ *
+ *   plait_options_set(options, "data", "texts.jsonl", -1);
+ *   plait_options_set(options, "out", "run", -1);
+ *   plait_trainer_create(model, options, &trainer);
+ *   while (plait_trainer_next(trainer, -1, &step) == PLAIT_OK && step.ending == PLAIT_ENDING_NONE) ...
+ *   plait_trainer_export(trainer, "model-tuned");
+ *
+ * Without data the host gives every step. All calls at once: what needs the weights waits for the step under way. With the
+ * option "out" a run keeps checkpoints, which go on where they stopped (option "resume"), a log, and a picture of the loss
+ * in that directory. docs/training.md says more. */
+
+/* Starts loading and returns at once, as generators do. Calls wait until it is loaded, and fail with what ended the
+ * loading: UNSUPPORTED (the model is not recognised, or something has no gradient), INVALID_ARGUMENT (options, or a line of
+ * the data, by number), NOT_FOUND, IO, BAD_MODEL. */
+PLAIT_API plait_status plait_trainer_create(plait_model* model, plait_options* options, plait_trainer** out);
+PLAIT_API plait_status plait_trainer_wait(plait_trainer* trainer, int64_t timeout_ms);
+PLAIT_API plait_status plait_trainer_progress(plait_trainer* trainer, double* fraction);
+/* Ends the loading, or the run: its step under way stops without an update, and what is done is saved. Steps of the host
+ * end with CANCELLED, then and later. */
+PLAIT_API plait_status plait_trainer_cancel(plait_trainer* trainer);
+
+typedef enum plait_ending {
+  PLAIT_ENDING_NONE = 0,
+  PLAIT_ENDING_STEPS = 1,    /* all steps are done */
+  PLAIT_ENDING_PATIENCE = 2, /* the evaluation loss has not fallen for long enough */
+  PLAIT_ENDING_CANCELLED = 3
+} plait_ending;
+
+/* What is not known is NaN, or 0. */
+typedef struct plait_step {
+  int64_t struct_size;
+  plait_ending ending; /* not NONE: the run has ended; this is its last report, and no step */
+  int32_t saved;       /* 1: a checkpoint is written behind this step */
+  int64_t step, steps; /* updates done, this one included; of the whole run */
+  double epochs;       /* how often the data were gone through */
+  double loss;         /* nats a token, of the step's own tokens */
+  double learning_rate;
+  double gradient_norm; /* before clipping */
+  int64_t tokens;       /* of the step */
+  double tokens_per_second, seconds_left;
+  double evaluation_loss; /* of "eval_data", where this step was followed by an evaluation */
+  double best_loss;       /* of all evaluations */
+  int64_t native_bytes;   /* weights, gradients, what the optimizer keeps, and what a step needs */
+} plait_step;
+
+/* The next report of the run through "data". TIMEOUT when none came in time; else what ended the run: NUMERIC for a loss or
+ * gradients that are not finite, before they touch the weights; IO for a checkpoint that could not be written. At most 4096
+ * reports wait: the oldest are dropped. */
+PLAIT_API plait_status plait_trainer_next(plait_trainer* trainer, int64_t timeout_ms, plait_step* out);
+
+/* A step of the host's own, without "data": forward, backward, update. `ids`: i32 or i64 [documents, s]. `labels` alike:
+ * what each position is to predict, -1 where nothing counts; NULL: the id behind it. Documents that are shorter are filled
+ * up at their end with any ids, and labels of -1. More tokens than "micro_batch" are taken in parts. */
+PLAIT_API plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* ids, plait_tensor* labels,
+                                          plait_step* out);
+
+/* The same by parts, for a loss of the host's own: logits out, gradients of the logits in, as often as it likes, then the
+ * update, which empties the sums.
+ *   forward:  `logits` becomes f32 [documents, s, v].
+ *   backward: `gradient`, of the loss by these logits, f32 [documents, s, v], for the same ids; computes them once more.
+ *   update:   the loss of `out` is NaN. */
+PLAIT_API plait_status plait_trainer_forward(plait_trainer* trainer, plait_tensor* ids, plait_tensor** logits);
+PLAIT_API plait_status plait_trainer_backward(plait_trainer* trainer, plait_tensor* ids, plait_tensor* gradient);
+PLAIT_API plait_status plait_trainer_update(plait_trainer* trainer, plait_step* out);
+
+typedef struct plait_evaluation {
+  int64_t struct_size;
+  double loss;       /* nats a target */
+  double perplexity; /* its exponential */
+  int64_t targets;   /* labels that count */
+} plait_evaluation;
+
+/* Of the present weights, over a file like "data", or over documents like those of plait_trainer_step. */
+PLAIT_API plait_status plait_trainer_evaluate(plait_trainer* trainer, const char* data, plait_evaluation* out);
+PLAIT_API plait_status plait_trainer_evaluate_ids(plait_trainer* trainer, plait_tensor* ids, plait_tensor* labels,
+                                                  plait_evaluation* out);
+/* A checkpoint of the present step in "out", on the disk when it returns. INVALID_ARGUMENT without "out". */
+PLAIT_API plait_status plait_trainer_save(plait_trainer* trainer);
+/* The model with what was trained, as ONNX, like plait_model_export: the user's own graph and names, adapters merged.
+ * UNSUPPORTED for adapters of a weight that cannot take them in: it is quantised, or something else reads it, too. */
+PLAIT_API plait_status plait_trainer_export(plait_trainer* trainer, const char* directory);
+/* The adapters alone, in the layout of the library PEFT. INVALID_ARGUMENT when there are none. */
+PLAIT_API plait_status plait_trainer_save_adapter(plait_trainer* trainer, const char* directory);
+/* Cancels it. */
+PLAIT_API plait_status plait_trainer_release(plait_trainer* trainer);
 
 /* ---- Sessions ------------------------------------------------------------------------------------------------
  * Any ONNX model: tensors in, tensors out, as the file says. All calls at once; runs of one session queue up. */

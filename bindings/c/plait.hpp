@@ -265,6 +265,71 @@ class Generator : public Handle<plait_generator, plait_generator_release> {
   }
 };
 
+class Trainer : public Handle<plait_trainer, plait_trainer_release> {
+ public:
+  using Handle::Handle;
+  Trainer(const Model& model, const Options& options)
+      : Handle(made<plait_trainer>(
+            [&](plait_trainer** out) { return plait_trainer_create(model.get(), options.get(), out); })) {}
+  /// False when the time is over.
+  bool wait(int64_t timeout_ms = -1) const {
+    plait_status status = plait_trainer_wait(handle_, timeout_ms);
+    if (status != PLAIT_TIMEOUT) check(status);
+    return status == PLAIT_OK;
+  }
+  double progress() const {
+    double out = 0;
+    check(plait_trainer_progress(handle_, &out));
+    return out;
+  }
+  void cancel() const { check(plait_trainer_cancel(handle_)); }
+  /// False when the time is over; a report with an ending is the last one.
+  bool next(plait_step& step, int64_t timeout_ms = -1) const {
+    step.struct_size = sizeof step;
+    plait_status status = plait_trainer_next(handle_, timeout_ms, &step);
+    if (status != PLAIT_TIMEOUT) check(status);
+    return status == PLAIT_OK;
+  }
+  /// Without labels each id's is the one behind it.
+  plait_step step(const Tensor& ids, const Tensor& labels = {}) const {
+    plait_step out{};
+    out.struct_size = sizeof out;
+    check(plait_trainer_step(handle_, ids.get(), labels.get(), &out));
+    return out;
+  }
+  /// f32 [documents, s, v]
+  Tensor forward(const Tensor& ids) const {
+    return tensor([&](plait_tensor** out) { return plait_trainer_forward(handle_, ids.get(), out); });
+  }
+  void backward(const Tensor& ids, const Tensor& gradient) const {
+    check(plait_trainer_backward(handle_, ids.get(), gradient.get()));
+  }
+  plait_step update() const {
+    plait_step out{};
+    out.struct_size = sizeof out;
+    check(plait_trainer_update(handle_, &out));
+    return out;
+  }
+  plait_evaluation evaluate(const std::string& data) const {
+    plait_evaluation out{};
+    out.struct_size = sizeof out;
+    check(plait_trainer_evaluate(handle_, data.c_str(), &out));
+    return out;
+  }
+  plait_evaluation evaluate(const Tensor& ids, const Tensor& labels = {}) const {
+    plait_evaluation out{};
+    out.struct_size = sizeof out;
+    check(plait_trainer_evaluate_ids(handle_, ids.get(), labels.get(), &out));
+    return out;
+  }
+  void save() const { check(plait_trainer_save(handle_)); }
+  /// The model with what was trained, as ONNX.
+  void write(const std::string& directory) const { check(plait_trainer_export(handle_, directory.c_str())); }
+  void save_adapter(const std::string& directory) const {
+    check(plait_trainer_save_adapter(handle_, directory.c_str()));
+  }
+};
+
 class Session : public Handle<plait_session, plait_session_release> {
  public:
   using Handle::Handle;

@@ -43,6 +43,13 @@ struct GenerateArguments : ModelArguments {
   std::vector<std::pair<std::string, std::string>> request;
 };
 
+struct TrainArguments : ModelArguments {
+  std::string out;
+  bool json = false;
+  /// Those that were given, as options of trainers: {"data", "texts.jsonl"}.
+  std::vector<std::pair<std::string, std::string>> trainer;
+};
+
 struct LogitsArguments : ModelArguments {
   std::string ids, out;
 };
@@ -67,6 +74,7 @@ struct TokenizeArguments : ModelArguments {
 
 // Each returns the exit status.
 int generate(const GenerateArguments& arguments);
+int train(const TrainArguments& arguments);
 int logits(const LogitsArguments& arguments);
 int run_graph(const RunArguments& arguments);
 int inspect(const InspectArguments& arguments);

@@ -1,5 +1,7 @@
 #include "bindings/cli/common.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <charconv>
 #include <csignal>
@@ -154,6 +156,12 @@ std::pair<std::string, std::string> name_and_value(const std::string& text, std:
 void answer(std::string_view text) {
   bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (!written) throw std::runtime_error("cannot write to standard output");
+}
+
+int64_t peak_memory_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
 }
 
 void catch_interrupt() { std::signal(SIGINT, on_interrupt); }

@@ -14,7 +14,7 @@ namespace plait::cli {
 struct OptionSets {
   plait_api::Options model, rest;
 };
-/// `for_what` is the scope of `rest`: "generator" (which takes those of requests, too) or "session".
+/// `for_what` is the scope of `rest`: "generator" (which takes those of requests, too), "session" or "trainer".
 OptionSets option_sets(const ModelArguments& arguments, const std::string& for_what);
 
 /// Sets an option that the user wrote. Throws UsageError when it does not fit.
@@ -49,8 +49,24 @@ std::pair<std::string, std::string> name_and_value(const std::string& text, std:
 /// Writes to stdout at once. Throws std::runtime_error when nobody takes it.
 void answer(std::string_view text);
 
+/// Of this process, so far.
+int64_t peak_memory_bytes();
+
 /// From now on Ctrl-C sets a flag, once; a second one ends the process.
 void catch_interrupt();
 bool interrupted();
+constexpr int64_t patience_ms = 100;  ///< how late Ctrl-C may be noticed
+
+/// Waits for a model, a generator or a trainer; false when it was interrupted, which calls it off.
+template <class Object>
+bool load(const Object& object) {
+  while (!object.wait(patience_ms)) {
+    if (interrupted()) {
+      object.cancel();
+      return false;
+    }
+  }
+  return true;
+}
 
 }  // namespace plait::cli

@@ -1,7 +1,4 @@
 // plait generate: a prompt in, text out as it comes.
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -16,8 +13,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
-
-constexpr int64_t patience_ms = 100;  // how late Ctrl-C may be noticed
 
 const char* const finish_names[] = {"none", "eos", "stop", "length", "cancelled", "error"};
 
@@ -35,12 +30,6 @@ struct Timings {
 };
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-int64_t peak_memory_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
-}
 
 /// The texts of a run: from the generator's events, or for prompts of ids from their tokens.
 class Printer {
@@ -173,18 +162,6 @@ void print_ranks(const Json& ranks) {
     std::fprintf(stderr, "rank %d: weights %.1f MB, cache %.1f MB, step %.1f MB\n", row.at("rank").get<int>(),
                  row.at("weight_bytes").get<double>() / 1e6, row.at("cache_bytes").get<double>() / 1e6,
                  row.at("arena_bytes").get<double>() / 1e6);
-}
-
-/// False when it was interrupted. `object` is a model or a generator.
-template <class Object>
-bool load(const Object& object) {
-  while (!object.wait(patience_ms)) {
-    if (interrupted()) {
-      object.cancel();
-      return false;
-    }
-  }
-  return true;
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 // The command line: reads the arguments, runs one command, prints its error.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "bindings/cli/common.h"
 
@@ -9,11 +12,12 @@ namespace plait::cli {
 namespace {
 
 constexpr const char* overview =
-    R"(Plait reads ONNX language models and generates from them.
+    R"(Plait reads ONNX language models, generates from them and fine-tunes them.
 
 Examples:
   plait generate models/gemma-3-270m --prompt "Once upon a time"
   plait generate models/gemma-3-270m --chat --prompt "Name three rivers." --max-tokens 64
+  plait train models/gemma-3-270m --data texts.jsonl --lora 16 --out run
   plait inspect models/gemma-3-270m
   echo "Hello" | plait tokenize models/gemma-3-270m
 
@@ -108,8 +112,59 @@ void add_generate(CLI::App& app, GenerateArguments& arguments) {
   });
 }
 
+/// Every option of trainers by its name, "lora_alpha" as --lora-alpha, but for those that other commands have, too.
+void add_trainer_options(CLI::App& command, TrainArguments& arguments) {
+  const std::set<std::string> common = {"threads", "dtype", "mesh", "seeds", "out"};
+  const auto rows = nlohmann::json::parse(plait_api::tensor(plait_options_describe).text());
+  for (const auto& row : rows) {
+    const auto key = row.at("key").get<std::string>(), doc = row.at("doc").get<std::string>(),
+               type = row.at("type").get<std::string>(), usual = row.at("default").get<std::string>();
+    const auto& kinds = row.at("for");
+    if (std::find(kinds.begin(), kinds.end(), "trainer") == kinds.end() || common.count(key)) continue;
+    std::string flag = "--" + key;
+    std::replace(flag.begin() + 2, flag.end(), '_', '-');
+    auto take = [&arguments, key](const std::string& value) { arguments.trainer.emplace_back(key, value); };
+    if (type == "true or false") {
+      command.add_flag_callback(
+          flag, [take] { take("true"); }, doc);
+      continue;
+    }
+    const std::string help = usual.empty() ? doc : doc + " (" + usual + ")";
+    CLI::Option* option = nullptr;
+    if (row.at("repeats")) {
+      auto take_all = [take](const std::vector<std::string>& values) {
+        std::for_each(values.begin(), values.end(), take);
+      };
+      option = command.add_option_function<std::vector<std::string>>(flag, take_all, help)->allow_extra_args(false);
+    } else {
+      option = command.add_option_function<std::string>(flag, take, help);
+    }
+    if (key == "data") option->required();
+  }
+}
+
+void add_train(CLI::App& app, TrainArguments& arguments) {
+  CLI::App& command = *app.add_subcommand("train", "Fine-tune a model, or adapters of it, on a file of texts");
+  command.footer(
+      "Data are JSON lines, each with \"text\", with \"prompt\" and \"completion\", or with \"messages\"; an .npy "
+      "array\n"
+      "of token ids; or plain text. OUT gets checkpoints, log.jsonl, TensorBoard's events, loss.svg, and with "
+      "--lora\n"
+      "the adapter. Ctrl-C leaves a checkpoint; --resume goes on from there.\n\nExamples:\n"
+      "  plait train DIR --data texts.jsonl --lora 16 --lr 2e-4 --epochs 2 --out run\n"
+      "  plait train DIR --data texts.jsonl --eval-data held-out.jsonl --evaluate-every 50 --patience 3 --out run\n"
+      "  plait export DIR --checkpoint run/checkpoints/best --out tuned");
+  add_model_arguments(command, arguments);
+  add_mesh_arguments(command, arguments, "Spread the training over ranks: data=2 shares the samples out");
+  command.add_option("--out", arguments.out, "The directory of the run, made if absent")->required();
+  command.add_flag("--json", arguments.json,
+                   "Print one object at the end: losses, timings, memory, where things lie");
+  add_trainer_options(command, arguments);
+}
+
 struct Arguments {
   GenerateArguments generate;
+  TrainArguments train;
   LogitsArguments logits;
   RunArguments run;
   InspectArguments inspect;
@@ -120,6 +175,7 @@ struct Arguments {
 
 void add_commands(CLI::App& app, Arguments& arguments) {
   add_generate(app, arguments.generate);
+  add_train(app, arguments.train);
 
   CLI::App& logits = *app.add_subcommand("logits", "Write the logits of every position of a prompt");
   add_model_arguments(logits, arguments.logits);
@@ -175,6 +231,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
 int dispatch(const CLI::App& app, const Arguments& arguments) {
   std::string command = app.get_subcommands().at(0)->get_name();
   if (command == "generate") return generate(arguments.generate);
+  if (command == "train") return train(arguments.train);
   if (command == "logits") return logits(arguments.logits);
   if (command == "run") return run_graph(arguments.run);
   if (command == "inspect") return inspect(arguments.inspect);

@@ -9,8 +9,6 @@ namespace plait {
 
 namespace {
 
-bool is_absent(const std::vector<Type>& in, size_t k) { return k >= in.size() || !in[k].dims; }
-
 /// A head of a quantised weight is [v, j, l]. The vocabulary is cut between chunks of a fixed size.
 std::string head_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
   const bool back = node.op == "plait.HeadBack", blocked = in[1].dims->size() == 3;

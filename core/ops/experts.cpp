@@ -11,7 +11,6 @@ namespace {
 // Places of the operands.
 enum : size_t { gate = 3, up, down, gate_bias, up_bias, down_bias, gate_scales, down_scales = 13 };
 
-bool is_absent(const std::vector<Type>& in, size_t k) { return k >= in.size() || !in[k].dims; }
 /// Whether the weight is [e, n, c, l], quantised in blocks, rather than [e, n, k].
 bool is_blocked(const Type& weight) { return weight.dims->size() == 4; }
 /// Whether its blocks are exactly the dimension that it sums over.

@@ -31,6 +31,13 @@ void register_optimizers(OpSet& ops) {
            .infer = infer_updates,
            .updates = 1,
            .doc = "sum + gradient, in place"});
+  ops.add({.name = "plait.Assign",
+           .inputs = "to from",
+           .outputs = "to",
+           .dims = "..., ... -> ...",
+           .infer = infer_updates,
+           .updates = 1,
+           .doc = "from, in the memory of to"});
   ops.add({.name = "plait.AdamW",
            .inputs = "w first second gradient scale rate correction1 correction2",
            .outputs = "w first second gradient",

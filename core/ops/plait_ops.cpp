@@ -12,8 +12,6 @@ namespace {
 
 /// Whether the weight is [n, c, l], quantised in blocks, rather than [n, k].
 bool is_blocked(const Type& weight) { return weight.dims && weight.dims->size() == 3; }
-bool is_absent(const std::vector<Type>& in, size_t k) { return k >= in.size() || !in[k].dims; }
-
 /// Whether the blocks of the weight are exactly x's last dimension: then k may be cut between blocks. Where the last
 /// block is only partly used, k must be whole.
 bool fills_blocks(const Type& x, const Type& weight) {
@@ -191,12 +189,14 @@ void register_plait(OpSet& ops) {
            .attributes = {{"sizes", "strings", "required"}, {"scalar", "int", "0"}},
            .infer = infer_sizes,
            .doc = "symbolic sizes as numbers"});
-  ops.add({.name = "plait.State",
-           .inputs = "initial?",
-           .outputs = "value",
-           .attributes = {{"key", "string", "required"}},
-           .infer = infer_open,
-           .doc = "a persistent value of the Store, by its key; it begins as the constant, or as zeros"});
+  ops.add(
+      {.name = "plait.State",
+       .inputs = "initial?",
+       .outputs = "value",
+       .attributes = {{"key", "string", "required"}, {"sum", "int", "0"}},
+       .infer = infer_open,
+       .doc = "a persistent value of the Store, by its key; it begins as the constant, or as zeros; a sum may be one "
+              "of the ranks' values"});
 }
 
 }  // namespace plait

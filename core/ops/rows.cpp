@@ -32,6 +32,7 @@ std::string rule_text(const std::vector<std::string>& operands, const std::vecto
   return cat(join(operands, ", "), " -> ", join(results, ", "));
 }
 
+bool is_absent(const std::vector<Type>& in, size_t k) { return k >= in.size() || !in[k].dims; }
 size_t rank_of(const Type& type) { return type.dims->size(); }
 
 std::string aligned(const DimNames& names, const Dims& operand) {

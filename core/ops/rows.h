@@ -25,6 +25,8 @@ std::string spaced(const DimNames& names);
 std::string rule_text(const std::vector<std::string>& operands, const std::vector<std::string>& results);
 
 size_t rank_of(const Type& type);  ///< of known dims
+/// Whether operand k is absent, or of unknown rank.
+bool is_absent(const std::vector<Type>& in, size_t k);
 
 /// Two ranks whose dims are aligned right: dims of rank `rank`, those of the operand [rank - its rank, rank). A dim
 /// of constant size 1 is "1", others are as in `names`. Throws Error(bad_model) when the operand's rank is the

@@ -10,8 +10,6 @@ namespace plait {
 
 namespace {
 
-bool is_absent(const std::vector<Type>& in, size_t k) { return k >= in.size() || !in[k].dims; }
-
 /// A weight that is quantised in blocks is [n, c, l], and k is all of its blocks' elements.
 std::string linear_back_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   if (!in[1].dims || in[1].dims->size() != 3) return "*... n, *n k -> ... k";

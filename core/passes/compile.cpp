@@ -2,6 +2,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/passes/shard_annotations.h"
 #include "core/passes/train_parameters.h"
 
 namespace plait {
@@ -25,7 +26,10 @@ constexpr Pass ragged_passes[] = {
 constexpr Pass training_passes[] = {
     {"unpage", unpage},  // attention of whole documents, without a cache
     {"adapt", adapt},    // adapters beside Linears, if they are asked for
-    {"train", train},    // the loss, gradients, and the sums that they go into
+    {"spread", spread},  // a row for each data rank
+};
+constexpr Pass gradient_passes[] = {
+    {"train", train},  // the loss, gradients, and the sums that they go into
 };
 
 void bound(Graph& graph, std::string_view name, int64_t typical, int64_t most) {
@@ -96,6 +100,14 @@ void count_parts(PassContext& context) {
   }
 }
 
+/// The graph before pass `train` with the gradients of its logits as an input. Which parameters there are does not depend on
+/// the loss.
+Graph graph_of_host_loss(Graph graph, PassContext context) {
+  context.host_loss = true;
+  run_passes(gradient_passes, graph, context);
+  return graph;
+}
+
 }  // namespace
 
 PlainModel compile_plain(Graph graph, const CompileOptions& options) {
@@ -156,24 +168,51 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
                 cat("the model cannot be trained, for it is not recognised: ", context.decoder.why_not),
                 "`plait inspect` says more");
   run_passes(training_passes, graph, context);
+  for (const char* name : {"t", "r"})
+    if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = training.row_tokens;
+  const bool alone = options.mesh.ranks() == 1;
+  if (!alone) context.seeds = seeds_for(graph, options);
+  std::optional<Graph> of_host;
+  if (training.host_loss && alone) of_host = graph_of_host_loss(graph, context);
+  run_passes(gradient_passes, graph, context);
   TrainingModel out;
-  auto finish = [&](Graph& one) {
+  out.mesh = options.mesh;
+  if (!alone) out.places = shard_training(graph, context);
+  auto finish = [&](Graph& one, const char* label) {
     bound(one, "t", training.row_tokens, training.row_tokens);
     bound(one, "r", training.row_tokens, training.row_tokens);
-    auto program = lower(one, options, "train");
+    auto program = lower(one, options, cat(label, ".", options.rank));
     plan(*program);
     return program;
   };
-  out.accumulate = finish(graph);
-  graph.outputs.resize(2);
-  graph.remove_dead();
-  out.evaluate = finish(graph);
-  Graph norm = norm_graph(options.ops, context.parameters);
-  out.norm = finish(norm);
-  Graph update = update_graph(options.ops, context.parameters, training.optimizer);
-  out.update = finish(update);
+  Graph evaluate = graph;
+  evaluate.outputs.resize(2);
+  evaluate.remove_dead();
+  out.evaluate = finish(evaluate, "train");
+  if (training.gradients) {
+    graph.outputs.erase(graph.outputs.begin() + 1);
+    graph.remove_dead();
+    out.accumulate = finish(graph, "train");
+    Graph norm = norm_graph(options.ops, context.parameters, out.places);
+    shard_states(norm, options, out.places);
+    out.norm = finish(norm, "norm");
+    Graph update = update_graph(options.ops, context.parameters, training.optimizer, out.places);
+    shard_states(update, options, out.places);
+    out.update = finish(update, "update");
+  }
+  if (of_host) {
+    Graph forward = *of_host;
+    forward.outputs.resize(1);
+    forward.remove_dead();
+    std::erase_if(forward.inputs, [&](ValueId id) { return forward.value(id).name == "gradients"; });
+    out.forward = finish(forward, "train");
+    of_host->outputs.erase(of_host->outputs.begin());
+    of_host->remove_dead();
+    if (training.gradients) out.backward = finish(*of_host, "train");
+  }
   out.parameters = std::move(context.parameters);
   out.decoder = std::move(context.decoder);
+  out.plan = std::move(context.plan);
   return out;
 }
 

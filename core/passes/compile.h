@@ -13,6 +13,7 @@ void fold(Graph& graph, PassContext& context);
 void raise(Graph& graph, PassContext& context);
 void unpage(Graph& graph, PassContext& context);
 void adapt(Graph& graph, PassContext& context);
+void spread(Graph& graph, PassContext& context);
 void train(Graph& graph, PassContext& context);
 void shard(Graph& graph, PassContext& context);
 void fuse(Graph& graph, PassContext& context);
@@ -53,8 +54,9 @@ struct RaggedModel {
   std::shared_ptr<const Program> hidden_program;  ///< ends at the hidden state; null where there is none
   Decoder decoder;
   Mesh mesh;
-  ShardPlan plan;              ///< on a mesh of several ranks
-  int64_t token_multiple = 1;  ///< a step's tokens are so many times some number; those of segment -1 count for nothing
+  ShardPlan plan;  ///< on a mesh of several ranks
+  int64_t token_multiple =
+      1;  ///< a step's tokens are so many times some number; those of segment -1 count for nothing
 };
 /// `bounds` is asked once the decoder is recognised, with what was found: the number of pages depends on it.
 RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
@@ -73,11 +75,23 @@ struct TrainingModel {
   /// The end of a step. Inputs, f32 []: `scale` (of the gradients), `rate` (of learning), and of AdamW `correction1` and
   /// `correction2` (1 - beta^step). Gradients are zeros behind it.
   std::shared_ptr<const Program> update;
+  /// With TrainingOptions::host_loss, on one rank. Inputs as of `accumulate`, but for `labels` and `weights`. Output 0 is the logits, f32
+  /// [1, r, v].
+  std::shared_ptr<const Program> forward;
+  /// The same with the input `gradients`, of a loss by the logits, f32 [1, r, v]; gradients are added to the Store's.
+  std::shared_ptr<const Program> backward;
   std::vector<TrainedParameter> parameters;
   Decoder decoder;
+  Mesh mesh;
+  /// On several ranks: where what training writes is, by key of the Store. A rank's row is [1, t] of its own documents, and
+  /// all ranks' rows have as many tokens and targets; gradients of which ranks hold summands go into ".reduced" when the norm
+  /// is asked for, and the summands have to be emptied then.
+  std::map<std::string, Sharding, std::less<>> places;
+  ShardPlan plan;  ///< of `accumulate`
 };
-/// Throws Error(unsupported) for a graph that is not recognised, saying why, and for one with a node on the way that has no
-/// gradient; Error(invalid_argument) when nothing is to be trained, or a pattern names nothing.
+/// With TrainingOptions::gradients false only `evaluate` and `forward` are made, and nothing is refused for want of a
+/// gradient. Throws Error(unsupported) for a graph that is not recognised, saying why, and for one with a node on the way
+/// that has no gradient; Error(invalid_argument) when nothing is to be trained, or a pattern names nothing.
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training);
 
 /// Fingerprints of what raise finds need no bounds: the passes up to raise alone, for `plait inspect`.

@@ -61,10 +61,12 @@ struct PassContext {
   bool keep_quantised = false;
   /// Shared, so that it can be used up where the context is constant.
   std::shared_ptr<EvaluationRoom> room = std::make_shared<EvaluationRoom>();
-  ShardPlan plan = {};  ///< of `shard`; empty on one rank
-  const TrainingOptions* training = nullptr;  ///< null: the graph is not to be trained
+  ShardPlan plan = {};                            ///< of `shard`; empty on one rank
+  const TrainingOptions* training = nullptr;      ///< null: the graph is not to be trained
   std::vector<Trainable> adapters = {};           ///< that `adapt` added
   std::vector<TrainedParameter> parameters = {};  ///< that `train` found gradients of
+  bool host_loss = false;                         ///< `train` asks for the gradients of the logits, and makes no loss
+  ShardSeeds seeds = {};  ///< of the weights of a graph that is to be trained on several ranks
 };
 
 struct Pass {

@@ -139,8 +139,8 @@ namespace {
 
 class RowGatherer {
  public:
-  RowGatherer(Graph& graph, ValueId rows, SymbolId tokens, SymbolId asked)
-      : graph_(graph), rows_(rows), tokens_(tokens), asked_(asked) {}
+  RowGatherer(Graph& graph, ValueId rows, SymbolId tokens, SymbolId asked, bool has_cache)
+      : graph_(graph), rows_(rows), tokens_(tokens), asked_(asked), has_cache_(has_cache) {}
 
   void run() {
     while (!choose()) {
@@ -174,8 +174,8 @@ class RowGatherer {
     for (ValueId id : graph_.outputs) is_output[static_cast<size_t>(id)] = true;
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const Node& node = graph_.nodes[i];
-      // A query of attention may be asked alone; what is written or carried on comes from all tokens.
-      bool all_tokens = reads_segments(node.op) && node.op != "plait.PagedAttention";
+      // A query of the cache may be asked alone; what is written or carried on comes from all tokens.
+      bool all_tokens = reads_segments(node.op) && !(has_cache_ && node.op == "plait.PagedAttention");
       if (banned_[i] || all_tokens || node.op == "plait.State" || node.op == "plait.Sizes") continue;
       bool all = true, any = false;
       for (ValueId id : node.outputs) {
@@ -255,6 +255,7 @@ class RowGatherer {
   Graph& graph_;
   ValueId rows_;
   SymbolId tokens_, asked_;
+  const bool has_cache_;
   std::vector<int32_t> producer_;
   std::vector<bool> moved_, banned_;
   std::vector<Node> kept_;
@@ -263,8 +264,8 @@ class RowGatherer {
 
 }  // namespace
 
-void gather_rows(Graph& graph, PassContext&, ValueId rows, SymbolId tokens, SymbolId asked) {
-  RowGatherer(graph, rows, tokens, asked).run();
+void gather_rows(Graph& graph, PassContext& context, ValueId rows, SymbolId tokens, SymbolId asked) {
+  RowGatherer(graph, rows, tokens, asked, !context.training).run();
 }
 
 namespace {

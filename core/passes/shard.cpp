@@ -1,6 +1,7 @@
 #include "core/passes/shard.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 #include "core/base/error.h"
@@ -19,6 +20,9 @@ struct Place {
   ValueId local = no_value;
 };
 
+/// A State moves only where nothing else will do: more than the bytes of any activation.
+constexpr double pinned = 1e12;
+
 /// What a node costs where it might be.
 struct Choice {
   FactorAxes axes;
@@ -35,14 +39,15 @@ struct Choice {
 class Sharder {
  public:
   Sharder(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds,
-          const NodeRules& rules, std::span<const AxisId> sequence, bool early)
+          const NodeRules& rules, const ShardSettings& settings, bool early)
       : graph_(graph),
         ops_(ops),
         mesh_(mesh),
         rank_(rank),
         seeds_(seeds),
         rules_(rules),
-        sequence_(sequence.begin(), sequence.end()),
+        sequence_(settings.sequence),
+        stored_(settings.stored),
         early_(early),
         producer_(producers(graph)),
         sums_(graph) {
@@ -50,15 +55,17 @@ class Sharder {
     local_.symbols = graph.symbols;
     for (SymbolId id = 0; id < graph.symbols.size(); ++id)
       typical_.push_back(std::max<int64_t>(graph.symbols[id].typical, 1));
+    find_wanted();
   }
 
   ShardPlan run() {
     check_seeds();
     for (ValueId id : graph_.inputs) {
-      const Value& value = graph_.value(id);
-      const ValueId made = local_.add_value(value.name, value.type);
+      auto seed = seeds_.find(id);
+      const Sharding sharding = seed != seeds_.end() ? seed->second : Sharding::replicated(rank_of(id));
+      const ValueId made = add_value(graph_.value(id).name, graph_.value(id).type, sharding);
       local_.inputs.push_back(made);
-      places_[id].push_back({Sharding::replicated(rank_of(id)), made});
+      places_[id].push_back({sharding, made});
     }
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (sums_.is_within(i)) continue;
@@ -68,7 +75,8 @@ class Sharder {
     }
     now_ = -1;
     for (ValueId id : graph_.outputs)
-      local_.outputs.push_back(at(id, Sharding::replicated(rank_of(id)), "the output"));
+      local_.outputs.push_back(kept_.contains(id) ? places_.at(id).front().local
+                                                  : at(id, Sharding::replicated(rank_of(id)), "the output"));
     graph_ = std::move(local_);
     return std::move(plan_);
   }
@@ -80,14 +88,51 @@ class Sharder {
   }
   /// Constants and state may be anywhere until they are first used: loading a shard costs no more than loading all.
   bool is_free(ValueId id) const {
-    if (graph_.value(id).constant) return !seeds_.contains(id);
-    return states_.contains(id);
+    return (graph_.value(id).constant || states_.contains(id)) && !seeds_.contains(id);
+  }
+  bool is_state(ValueId id) const {
+    const int32_t maker = static_cast<size_t>(id) < producer_.size() ? producer_[static_cast<size_t>(id)] : -1;
+    return maker >= 0 && graph_.nodes[static_cast<size_t>(maker)].op == "plait.State";
+  }
+  /// Whether it is a State's memory, or what an op made of it in place.
+  bool is_kept(ValueId id) const { return id != no_value && (is_state(id) || kept_.contains(id)); }
+  bool is_sum_state(ValueId id) const {
+    return is_state(id) &&
+           graph_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(id)])].attributes.integer("sum", 0);
+  }
+  /// A State that nobody has used yet, and may become a sum that ranks hold parts of.
+  bool is_open_sum(ValueId id) const { return states_.contains(id) && is_sum_state(id); }
+  size_t updates(const Node& node) const {
+    const OpSchema* schema = ops_.find(node.op);
+    return schema ? static_cast<size_t>(schema->updates) : 0;
+  }
+
+  /// A summand is best made where the State is that it is added to, and so are its own summands.
+  void find_wanted() {
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      const Node& node = graph_.nodes[i];
+      if (!rules_[i] || node.outputs.size() != 1) continue;
+      const std::vector<RuleTensor>& operands = rules_[i]->rule.operands;
+      if (std::any_of(operands.begin(), operands.end(),
+                      [](const RuleTensor& one) { return one.linear != Linearity::together; }))
+        continue;
+      const bool adds = updates(node) && is_sum_state(node.inputs[0]);
+      const auto& known = adds ? seeds_ : wanted_;
+      auto goal = known.find(adds ? node.inputs[0] : node.outputs[0]);
+      if (goal == known.end()) continue;
+      const Sharding sharding = goal->second;
+      for (size_t k = adds ? 1 : 0; k < node.inputs.size(); ++k)
+        if (graph_.value(node.inputs[k]).type.dims == graph_.value(node.outputs[0]).type.dims)
+          wanted_.emplace(node.inputs[k], sharding);
+    }
   }
 
   void check_seeds() const {
     for (const auto& [id, sharding] : seeds_) {
       const Value& value = graph_.value(id);
-      if (!value.constant) throw Error(Code::invalid_argument, cat("value ", quote(value.name), " is no weight"));
+      const int32_t maker = producer_[static_cast<size_t>(id)];
+      if (!value.constant && maker >= 0 && graph_.nodes[static_cast<size_t>(maker)].op != "plait.State")
+        throw Error(Code::invalid_argument, cat("value ", quote(value.name), " is no weight"));
       if (sharding.dims.size() != rank_of(id) || !local_dims(*value.type.dims, sharding, mesh_))
         throw Error(Code::invalid_argument,
                     cat("weight ", quote(value.name), " of ", text(value.type, graph_.symbols), " cannot be cut as ",
@@ -134,6 +179,10 @@ class Sharder {
             if (now.owes(axis)) add(axis, dims[d]);
       }
     }
+    for (size_t k = 0; k < node.outputs.size(); ++k)
+      if (auto goal = wanted_.find(node.outputs[k]); goal != wanted_.end())
+        for (size_t d = 0; d < goal->second.dims.size(); ++d)
+          for (AxisId axis : goal->second.dims[d]) add(axis, rule.rule.results[k].dims[d]);
     return out;
   }
 
@@ -156,6 +205,11 @@ class Sharder {
     if (id == no_value || is_free(id)) return 0;
     if (graph_.value(id).constant)  // pinned: elsewhere it is held a second time
       return home(id) == target ? 0 : bytes_of(id);
+    if (is_open_sum(id) && home(id).dims == target.dims) return 0;
+    if (is_state(id) && (states_.contains(id) || seeds_.contains(id))) {
+      if (!may_lead(home(id), target)) return HUGE_VAL;
+      return moved_bytes(home(id), target, bytes_of(id), mesh_) + (home(id).dims == target.dims ? 0 : pinned);
+    }
     double best = -1;
     for (const Place& place : places_.at(id)) {
       if (!may_lead(place.sharding, target)) continue;
@@ -178,6 +232,8 @@ class Sharder {
     if (!placement) return std::nullopt;
     std::vector<std::vector<Pending>> owed;
     for (ValueId id : node.inputs) owed.push_back(id == no_value ? std::vector<Pending>{} : owed_by(id));
+    for (size_t k = 0; k < node.inputs.size(); ++k)
+      if (node.inputs[k] != no_value && is_open_sum(node.inputs[k])) owed[k] = owed_by_others(node, k);
     const std::vector<AxisList> passes = passing(rule.rule, owed, axes);
     Choice late = price(node, axes, *placement, passes);
     if (!early_) return late;
@@ -201,11 +257,29 @@ class Sharder {
       Sharding& result = out.placement.results[k];
       std::sort(result.pending.begin(), result.pending.end(),
                 [](const Pending& a, const Pending& b) { return a.axis < b.axis; });
-      Sharding paid = result;
-      paid.pending.clear();
+      if (k < updates(node) && is_kept(node.inputs[k])) {
+        if (!stays(node.inputs[k], out.placement.operands[k])) out.bytes = HUGE_VAL;
+        continue;  // what it owes is paid once a step, or never
+      }
       out.owed += static_cast<int>(result.pending.size());
-      if (node.outputs[k] != no_value) out.bytes += moved_bytes(result, paid, bytes_of(node.outputs[k]), mesh_);
+      if (node.outputs[k] != no_value)
+        out.bytes += moved_bytes(result, goal_of(node.outputs[k], result), bytes_of(node.outputs[k]), mesh_);
     }
+    return out;
+  }
+  /// Whether a State would be changed where it is.
+  bool stays(ValueId id, const Sharding& target) const {
+    if (stored_.contains(id)) return stored_.at(id) == target;
+    return is_free(id) || (is_open_sum(id) ? home(id).dims == target.dims : home(id) == target);
+  }
+  /// Where a result goes at least: whatever it owes is paid, but for what the State takes upon itself that it is added to.
+  Sharding goal_of(ValueId id, const Sharding& made) const {
+    auto wanted = wanted_.find(id);
+    if (wanted == wanted_.end()) return {made.dims, {}};
+    Sharding out{wanted->second.dims, {}};
+    const AxisList cut = out.axes();
+    for (const Pending& one : made.pending)
+      if (std::find(cut.begin(), cut.end(), one.axis) == cut.end()) out.pending.push_back(one);
     return out;
   }
 
@@ -233,6 +307,8 @@ class Sharder {
       }
     }
     PLAIT_ASSERT(best);
+    if (best->bytes == HUGE_VAL)
+      throw Error(Code::unsupported, cat(describe(node), " cannot change its operand where the ranks have it"));
     plan_.paid_early |= best->early;
     if (all.size() > 1) {
       all[chosen].chosen = true;
@@ -244,31 +320,49 @@ class Sharder {
   // ---- sums of more than two ----
 
   std::vector<Pending> owed_by(ValueId id) const {
-    return is_free(id) || graph_.value(id).constant ? std::vector<Pending>{}
-                                                    : places_.at(id).front().sharding.pending;
+    return is_free(id) || graph_.value(id).constant ? std::vector<Pending>{} : home(id).pending;
+  }
+  std::vector<Pending> owed_by_others(const Node& node, size_t but) const {
+    std::vector<Pending> out;
+    for (size_t k = 0; k < node.inputs.size(); ++k)
+      if (k != but && node.inputs[k] != no_value)
+        for (const Pending& one : owed_by(node.inputs[k]))
+          if (std::find(out.begin(), out.end(), one) == out.end()) out.push_back(one);
+    return out;
   }
 
   /// Summands that owe the same are added first, so that it is paid once (attention and MLP side by side, as in GPT-J).
   /// Where no two do, the sum is made in the graph's own order.
   void place_sum(size_t index) {
     const Node root = graph_.nodes[index];
-    std::vector<ValueId> all = sums_.summands(index);
-    std::vector<Pending> debt;
-    for (ValueId id : all)
-      if (std::vector<Pending> owed = owed_by(id);
-          !owed.empty() &&
-          std::count_if(all.begin(), all.end(), [&](ValueId other) { return owed_by(other) == owed; }) > 1)
-        debt = std::move(owed);
-    if (debt.empty()) return place_in_order(root);
-    std::stable_partition(all.begin(), all.end(), [&](ValueId id) { return owed_by(id) == debt; });
-    ValueId sum = all[0];
-    for (size_t i = 1; i < all.size(); ++i) {
-      Node add = root;
-      add.inputs = {sum, all[i]};
-      if (i + 1 < all.size()) add.outputs = {sum_of(sum, all[i], graph_.value(root.outputs[0]).type)};
-      sum = add.outputs[0];
-      place_node(add);
+    std::vector<std::vector<ValueId>> groups;  // of one debt, where several have it; the others one by one
+    bool shared = false;
+    for (ValueId id : sums_.summands(index)) {
+      const std::vector<Pending> owed = owed_by(id);
+      auto same = owed.empty() ? groups.end() : std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+        return owed_by(group[0]) == owed;
+      });
+      if (same == groups.end()) groups.push_back({id});
+      else same->push_back(id), shared = true;
     }
+    if (!shared) return place_in_order(root);
+    std::stable_partition(groups.begin(), groups.end(), [](const auto& group) { return group.size() > 1; });
+    std::vector<ValueId> all;
+    for (const std::vector<ValueId>& group : groups) {
+      ValueId sum = group[0];
+      for (size_t i = 1; i < group.size(); ++i) sum = add(root, sum, group[i], groups.size() == 1 && i + 1 == group.size());
+      all.push_back(sum);
+    }
+    ValueId sum = all[0];
+    for (size_t i = 1; i < all.size(); ++i) sum = add(root, sum, all[i], i + 1 == all.size());
+  }
+  /// Places an Add like `root`, whose result it makes if it is the last.
+  ValueId add(const Node& root, ValueId a, ValueId b, bool last) {
+    Node node = root;
+    node.inputs = {a, b};
+    if (!last) node.outputs = {sum_of(a, b, graph_.value(root.outputs[0]).type)};
+    place_node(node);
+    return node.outputs[0];
   }
   void place_in_order(const Node& node) {
     for (ValueId id : node.inputs)
@@ -324,12 +418,15 @@ class Sharder {
   }
 
   void emit(const Node& node, Node local, const std::vector<Sharding>& results) {
+    std::vector<bool> was_kept;
+    for (ValueId id : node.inputs) was_kept.push_back(is_kept(id));
     for (size_t k = 0; k < node.outputs.size(); ++k) {
       const ValueId id = node.outputs[k];
       if (id == no_value) continue;
       const Value& value = graph_.value(id);
       local.outputs[k] = add_value(value.name, value.type, results[k]);
       places_[id].push_back({results[k], local.outputs[k]});
+      if (k < updates(node) && was_kept[k]) kept_.insert(id);
     }
     const OpSchema* schema = ops_.find(node.op);
     if (schema && schema->target >= 0 && !results[0].is_replicated()) {
@@ -348,10 +445,26 @@ class Sharder {
     std::vector<Place>& places = places_[id];
     for (const Place& place : places)
       if (place.sharding == target) return place.local;
-    if (graph_.value(id).constant) places.push_back({target, constant_at(id, target)});
-    else if (places.empty()) places.push_back({target, state_at(id, target)});
-    else move(id, target, reader);
-    return places.back().local;
+    if (graph_.value(id).constant) {
+      places.push_back({target, constant_at(id, target)});
+      return places.back().local;
+    }
+    if (places.empty()) {
+      const Sharding first = first_place(id, target);
+      places.push_back({first, state_at(id, first)});
+    }
+    if (places.back().sharding != target) move(id, target, reader);
+    const ValueId out = places.back().local;
+    if (stored_.contains(id)) places.resize(1);
+    return out;
+  }
+
+  /// Where a State is kept that is first needed at `target`.
+  Sharding first_place(ValueId id, const Sharding& target) const {
+    if (auto stored = stored_.find(id); stored != stored_.end()) return stored->second;
+    auto seed = seeds_.find(id);
+    if (seed == seeds_.end()) return target;
+    return is_open_sum(id) && seed->second.dims == target.dims ? target : seed->second;
   }
 
   ValueId constant_at(ValueId id, const Sharding& target) {
@@ -375,6 +488,7 @@ class Sharder {
     const Node& node = *states_.at(id);
     plan_.states[node.attributes.string("key", "")] = target;
     Node local = node;
+    for (ValueId& initial : local.inputs) initial = at(initial, target, describe(node));
     local.outputs = {add_value(graph_.value(id).name, graph_.value(id).type, target)};
     local_.nodes.push_back(std::move(local));
     states_.erase(id);  // from now on it is where it is
@@ -452,11 +566,14 @@ class Sharder {
   const ShardSeeds& seeds_;
   const NodeRules& rules_;
   const AxisList sequence_;
+  const ShardSeeds& stored_;
   const bool early_;  ///< sums may be paid though they might pass
   Graph local_;
   ShardPlan plan_;
   std::map<ValueId, std::vector<Place>> places_;  ///< as it was made, then where it was moved
   std::map<ValueId, const Node*> states_;         ///< those that nobody has used yet
+  std::map<ValueId, Sharding> wanted_;            ///< of summands: where the State is that they are added to
+  std::set<ValueId> kept_;                        ///< what ops made of States in place
   std::vector<int64_t> typical_;
   const std::vector<int32_t> producer_;
   const Sums sums_;
@@ -466,10 +583,10 @@ class Sharder {
 }  // namespace
 
 ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds,
-                const NodeRules* rules, std::span<const AxisId> sequence) {
-  const NodeRules own = rules ? NodeRules() : rules_of(graph, ops);
+                const ShardSettings& settings) {
+  const NodeRules own = settings.rules ? NodeRules() : rules_of(graph, ops);
   auto run = [&](Graph& made, bool early) {
-    return Sharder(made, ops, mesh, rank, seeds, rules ? *rules : own, sequence, early).run();
+    return Sharder(made, ops, mesh, rank, seeds, settings.rules ? *settings.rules : own, settings, early).run();
   };
   // What is cheapest for one node may be dearer for those behind it: then every sum waits for as long as it can.
   Graph late_graph = graph;
@@ -492,7 +609,7 @@ void shard(Graph& graph, PassContext& context) {
   set_typical_step(graph);
   const AxisList sequence = sequence_axes(graph, options.mesh, options.seeds);
   const ShardSeeds seeds = seeds_for(graph, options);
-  context.plan = shard(graph, options.ops, options.mesh, options.rank, seeds, nullptr, sequence);
+  context.plan = shard(graph, options.ops, options.mesh, options.rank, seeds, {.sequence = sequence});
 }
 
 }  // namespace plait

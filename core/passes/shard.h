@@ -14,7 +14,7 @@
 
 namespace plait {
 
-/// Where constants are to live, by value.
+/// Where constants, States and inputs are to live, by value. States without one are where they are first used.
 using ShardSeeds = std::map<ValueId, Sharding>;
 
 enum class Recipe {
@@ -84,13 +84,23 @@ struct ShardPlan {
   }
 };
 
-/// Rewrites the graph into what rank `rank` runs. Inputs and outputs are whole on every rank. The plan is the same on
-/// every rank. Graphs must be inferred. Throws Error(invalid_argument) for seeds that do not fit their constants.
-/// `rules`: those of the graph's nodes, for who shards it more than once.
-/// `sequence`: axes along which a sum may be paid into parts of a dim whose size is open, tokens that is, instead of into a
-/// whole on each rank.
+struct ShardSettings {
+  const NodeRules* rules = nullptr;  ///< those of the graph's nodes, for who shards it more than once
+  /// Axes along which a sum may be paid into parts of a dim whose size is open, tokens that is, instead of into a whole on
+  /// each rank.
+  AxisList sequence = {};
+  /// Of States that have a seed: where they are kept, if that is elsewhere, in more parts (ZeRO-3, FSDP). They are put
+  /// together anew for each node that reads them, so that nobody holds all of them at once.
+  ShardSeeds stored = {};
+};
+
+/// Rewrites the graph into what rank `rank` runs. Inputs without a seed, and outputs, are whole on every rank; an output
+/// that is a State's new value stays where the State is. The plan is the same on every rank. Graphs must be inferred. Throws
+/// Error(invalid_argument) for seeds that do not fit their values.
+/// A State that is marked as a sum takes what the first summand owes upon itself: it is a sum of the ranks' States then, and
+/// the plan's `states` say so.
 ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds,
-                const NodeRules* rules = nullptr, std::span<const AxisId> sequence = {});
+                const ShardSettings& settings = {});
 
 /// For the text "sequence" among `texts`: the axis tensor, as `sequence` above; and the symbol t of a decoder's graph, the
 /// tokens of a step, then counts those of one rank, so that a step has a multiple of them. Else none.

@@ -1,4 +1,5 @@
-// Pass train: the loss behind a decoder's head, the gradients of what is trained, and the sums that they go into.
+// Pass train: the loss behind a decoder's head, the gradients of what is trained, and the sums that they go into. Where the
+// host has a loss of its own, the gradients of the logits are an input instead.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -14,10 +15,12 @@ namespace {
 /// A chunk of the vocabulary has about so many rows: its logits of some tokens stay in a core's cache.
 constexpr int64_t chunk_rows = 4096;
 
-/// The number of chunks nearest to what is wanted that divides the vocabulary.
-int64_t chunks_of(int64_t vocabulary) {
-  int64_t best = 1;
-  for (int64_t chunks = 1; chunks <= vocabulary / 256; ++chunks)
+/// The number of chunks nearest to what is wanted that divides the vocabulary, and that `parts` ranks can share out, if there
+/// is one.
+int64_t chunks_of(int64_t vocabulary, int64_t parts) {
+  const int64_t fewest = vocabulary % parts ? 1 : parts;
+  int64_t best = fewest;
+  for (int64_t chunks = fewest; chunks <= vocabulary / 256; chunks += fewest)
     if (vocabulary % chunks == 0 &&
         std::abs(vocabulary / chunks - chunk_rows) < std::abs(vocabulary / best - chunk_rows))
       best = chunks;
@@ -31,12 +34,20 @@ class Training {
 
   void run() {
     const std::vector<Trainable> trained = choose();
-    labels_ = add_input("labels", DType::i32);
-    weights_ = add_input("weights", DType::f32);
-    const ValueId losses = add_loss();
-    const ValueId loss = builder_.add("ReduceSum", {builder_.times(losses, weights_)}, whole_);
-    graph_.outputs = {loss, losses};
-    add_sums(trained);
+    if (context_.host_loss) {
+      graph_.outputs.resize(1);
+      given_ = add_input("gradients", DType::f32, builder_.dims(graph_.outputs[0]));
+    } else {
+      const Dims rows = rows_of_logits();
+      labels_ = add_input("labels", DType::i32, rows);
+      weights_ = add_input("weights", DType::f32, rows);
+      const ValueId losses = add_loss();
+      const ValueId loss = builder_.add("ReduceSum", {builder_.times(losses, weights_)}, whole_);
+      graph_.outputs = {loss, losses};
+    }
+    if (context_.training->gradients) add_sums(trained);
+    else
+      for (const Trainable& one : trained) context_.parameters.push_back(one.parameter);
     graph_.sort();
     graph_.remove_dead();
   }
@@ -44,6 +55,7 @@ class Training {
  private:
   std::vector<Trainable> choose() {
     if (context_.training->lora.rank) return std::move(context_.adapters);
+    if (!context_.training->gradients) return {};
     std::vector<Trainable> out = make_parameters(graph_, context_, context_.training->trained);
     if (out.empty())
       throw Error(Code::invalid_argument, "there is nothing to train: no weight of floats fits what is asked for",
@@ -51,11 +63,14 @@ class Training {
     return out;
   }
 
-  /// i32 or f32 [1, r].
-  ValueId add_input(const char* name, DType dtype) {
-    const ValueId logits = graph_.outputs[0];
-    Dims dims = builder_.dims(logits);
+  /// [1, r]
+  Dims rows_of_logits() {
+    Dims dims = builder_.dims(graph_.outputs[0]);
     dims.pop_back();
+    return dims;
+  }
+
+  ValueId add_input(const char* name, DType dtype, Dims dims) {
     const ValueId id = graph_.add_value(name, {dtype, std::move(dims)});
     graph_.inputs.push_back(id);
     return id;
@@ -70,7 +85,9 @@ class Training {
     head_inputs_ = {linear.inputs[0], linear.inputs[1], labels_};
     for (size_t k = 3; k < linear.inputs.size(); ++k) head_scales_.push_back(linear.inputs[k]);
     head_attributes_ = linear.attributes;
-    head_attributes_.set("chunks", chunks_of(builder_.dims(linear.inputs[1])[0].constant()));
+    const Mesh& mesh = context_.options.mesh;
+    const int64_t vocabulary = builder_.dims(linear.inputs[1])[0].constant();
+    head_attributes_.set("chunks", chunks_of(vocabulary, mesh.blocks(mesh.parts("tensor"))));
     head_attributes_.set("scale", head.scale);
     head_attributes_.set("softcap", head.softcap);
     std::vector<ValueId> inputs = head_inputs_;
@@ -108,7 +125,7 @@ class Training {
         graph_.replace_uses(trained[i].value, initial_of(trained[i].value));
         continue;
       }
-      const ValueId sum = add_state(graph_, builder_, parameter.key + ".gradient", parameter.shape);
+      const ValueId sum = add_state(graph_, builder_, parameter.key + ".gradient", parameter.shape, nullptr, true);
       graph_.outputs.push_back(builder_.add("plait.Accumulate", {sum, gradients[i]}));
       context_.parameters.push_back(parameter);
     }
@@ -119,6 +136,7 @@ class Training {
 
   /// What is known of gradients before the walk: each target's loss counts with its weight.
   std::vector<GradientSeed> seeds(const std::vector<ValueId>& wanted) {
+    if (context_.host_loss) return {{graph_.outputs[0], given_}};
     if (head_inputs_.empty()) return {{losses_, weights_}};
     std::vector<ValueId> inputs = head_inputs_;
     inputs.insert(inputs.end(), {log_sum_exp_, weights_});
@@ -158,7 +176,7 @@ class Training {
   Knowledge knowledge_;
   GraphBuilder builder_;
   const Attributes whole_ = no_dims();
-  ValueId labels_ = no_value, weights_ = no_value, losses_ = no_value, log_sum_exp_ = no_value;
+  ValueId labels_ = no_value, weights_ = no_value, losses_ = no_value, log_sum_exp_ = no_value, given_ = no_value;
   std::vector<ValueId> head_inputs_, head_scales_;  ///< x, w, labels; empty: the head stands by itself
   Attributes head_attributes_;
 };

@@ -70,7 +70,8 @@ bool hold_the_same(const Constant& a, const Constant& b) {
 
 class Maker {
  public:
-  Maker(Graph& graph, const OpSet& ops) : graph_(graph), builder_(ops, graph, knowledge_), old_(graph.nodes.size()) {}
+  Maker(Graph& graph, const OpSet& ops, ShardSeeds& seeds)
+      : graph_(graph), builder_(ops, graph, knowledge_), old_(graph.nodes.size()), seeds_(seeds) {}
 
   void add(std::vector<ValueId> ids) {
     find_copies(ids);
@@ -123,6 +124,7 @@ class Maker {
           return add_whole(alike);
     for (const std::vector<ValueId>& group : alike) {
       const ValueId state = add_state(group[0], *graph_.value(group[0]).constant, alike.size() > 1);
+      if (auto seed = seeds_.find(group[0]); seed != seeds_.end()) seeds_.insert_or_assign(state, seed->second);
       for (ValueId id : group) replace(id, state);
     }
   }
@@ -187,6 +189,7 @@ class Maker {
   Knowledge knowledge_;
   GraphBuilder builder_;
   const size_t old_;
+  ShardSeeds& seeds_;
   std::map<ValueId, std::vector<ValueId>> copies_;
   std::vector<Trainable> made_;
 };
@@ -222,7 +225,7 @@ bool are_apart(const Constant& a, const Constant& b) {
 }
 
 ValueId add_state(Graph& graph, GraphBuilder& builder, const std::string& key, const Shape& shape,
-                  std::shared_ptr<const Constant> initial) {
+                  std::shared_ptr<const Constant> initial, bool is_sum) {
   std::vector<ValueId> inputs;
   if (initial) {
     inputs.push_back(graph.add_value("", {initial->dtype(), Dims(shape.begin(), shape.end())}));
@@ -230,6 +233,7 @@ ValueId add_state(Graph& graph, GraphBuilder& builder, const std::string& key, c
   }
   Attributes attributes;
   attributes.set("key", key);
+  if (is_sum) attributes.set("sum", int64_t{1});
   const ValueId out = builder.add("plait.State", std::move(inputs), std::move(attributes));
   graph.value(out).type = {DType::f32, Dims(shape.begin(), shape.end())};
   return out;
@@ -239,9 +243,8 @@ ValueId add_parameter(Graph& graph, GraphBuilder& builder, const TrainedParamete
   return add_state(graph, builder, parameter.key, parameter.shape, parameter.origin);
 }
 
-std::vector<Trainable> make_parameters(Graph& graph, const PassContext& context,
-                                       const std::vector<std::string>& patterns) {
-  Maker maker(graph, context.options.ops);
+std::vector<Trainable> make_parameters(Graph& graph, PassContext& context, const std::vector<std::string>& patterns) {
+  Maker maker(graph, context.options.ops, context.seeds);
   maker.add(candidates(graph, patterns));
   return maker.take();
 }

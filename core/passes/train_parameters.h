@@ -8,13 +8,13 @@ namespace plait {
 /// Makes a State of each weight that may be trained: constants of floats and of more than one element, whole tensors of
 /// the file or parts of them, that meet what comes of the tokens' embeddings, or are a table of such. Values that are one
 /// weight become one State; tensors of which several values hold the same elements in different ways become a State of
-/// the tensor as the file has it, with its steps as nodes. `patterns`: names of those to take; none: all.
-std::vector<Trainable> make_parameters(Graph& graph, const PassContext& context,
-                                       const std::vector<std::string>& patterns);
+/// the tensor as the file has it, with its steps as nodes. `patterns`: names of those to take; none: all. A State that
+/// stands for a constant has its seed.
+std::vector<Trainable> make_parameters(Graph& graph, PassContext& context, const std::vector<std::string>& patterns);
 
-/// A State of f32 that begins as `initial`, or as zeros.
+/// A State of f32 that begins as `initial`, or as zeros. `is_sum`: ranks may hold summands of it.
 ValueId add_state(Graph& graph, GraphBuilder& builder, const std::string& key, const Shape& shape,
-                  std::shared_ptr<const Constant> initial = nullptr);
+                  std::shared_ptr<const Constant> initial = nullptr, bool is_sum = false);
 /// The parameter's own.
 ValueId add_parameter(Graph& graph, GraphBuilder& builder, const TrainedParameter& parameter);
 
@@ -23,11 +23,21 @@ std::vector<std::string> names_of(const Constant& constant);
 /// Whether no element of the file is in both. They are of one tensor.
 bool are_apart(const Constant& a, const Constant& b);
 
-/// No inputs; output 0 is the norm of all gradients as one vector, f32 [].
-Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters);
+/// By key of the Store, where the ranks have what training writes; empty on one rank.
+using StatePlaces = std::map<std::string, Sharding, std::less<>>;
+
+/// Makes the graph that adds up gradients that of the context's rank, and says where it has weights and sums, and where the
+/// optimizer is to have them and what it keeps. Where sums are made elsewhere, or ranks hold parts of them, the whole goes to
+/// a State of its own: the parameter's key + ".reduced". The plan is the context's.
+StatePlaces shard_training(Graph& graph, PassContext& context);
+/// The same for a graph of States alone.
+void shard_states(Graph& graph, const CompileOptions& options, const StatePlaces& places);
+
+/// No inputs; output 0 is the norm of all gradients as one vector, f32 []. What ranks hold parts of becomes a whole.
+Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters, const StatePlaces& places);
 /// Inputs f32 []: `scale` of the gradients, `rate`, and of AdamW `correction1` and `correction2`.
 Graph update_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters,
-                   const OptimizerOptions& optimizer);
+                   const OptimizerOptions& optimizer, const StatePlaces& places);
 
 /// The Linear at the end of the graph, and what is done to its results: logits = cap tanh(scale x w^T / cap).
 struct Head {

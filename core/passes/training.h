@@ -36,7 +36,13 @@ struct TrainingOptions {
   LoraOptions lora;
   /// Patterns of names of weights that are trained, where there are no adapters; none: all.
   std::vector<std::string> trained;
-  int64_t row_tokens = 512;  ///< of one micro-batch
+  int64_t row_tokens = 512;  ///< of one micro-batch, and one data rank
+  /// What the ranks along the mesh's axis `data` share out, instead of each having all of it (ZeRO, Rajbhandari et al. 2020):
+  /// 1: what the optimizer keeps; 2: the sums of gradients, too; 3: the weights, too, as FSDP does.
+  int zero = 0;
+  bool host_loss = false;  ///< also programs whose loss the host computes
+  bool gradients =
+      true;  ///< false: nothing is trained; programs say the losses of weights as they are, and of adapters
 };
 
 /// A weight that is trained. It lives in the Store under `key`, its gradient's sum under key + ".gradient", and what the

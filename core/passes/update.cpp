@@ -5,29 +5,43 @@
 namespace plait {
 namespace {
 
-ValueId gradient_of(Graph& graph, GraphBuilder& builder, const TrainedParameter& parameter) {
-  return add_state(graph, builder, parameter.key + ".gradient", parameter.shape);
+constexpr const char *sums = ".gradient", *reduced = ".reduced", *weights = "", *moments = ".first";
+
+const Sharding* place_of(const StatePlaces& places, const TrainedParameter& parameter, const char* what) {
+  auto found = places.find(parameter.key + what);
+  return found == places.end() ? nullptr : &found->second;
+}
+
+/// What holds the gradient that the optimizer takes.
+const char* gradient_of(const TrainedParameter& parameter, const StatePlaces& places) {
+  return place_of(places, parameter, reduced) ? reduced : sums;
 }
 
 }  // namespace
 
-Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters) {
+Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters, const StatePlaces& places) {
   Graph graph;
   Knowledge knowledge;
   GraphBuilder builder(ops, graph, knowledge, "norm");
   ValueId sum = no_value;
   Attributes whole;
   whole.set("keepdims", int64_t{0});
+  graph.outputs.push_back(no_value);
   for (const TrainedParameter& parameter : parameters) {
-    const ValueId square = builder.add("ReduceSumSquare", {gradient_of(graph, builder, parameter)}, whole);
+    ValueId gradient = add_state(graph, builder, parameter.key + sums, parameter.shape);
+    if (gradient_of(parameter, places) == reduced) {
+      const ValueId state = add_state(graph, builder, parameter.key + reduced, parameter.shape);
+      graph.outputs.push_back(gradient = builder.add("plait.Accumulate", {state, gradient}));
+    }
+    const ValueId square = builder.add("ReduceSumSquare", {gradient}, whole);
     sum = sum == no_value ? square : builder.plus(sum, square);
   }
-  graph.outputs = {builder.add("Sqrt", {sum})};
+  graph.outputs[0] = builder.add("Sqrt", {sum});
   return graph;
 }
 
 Graph update_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters,
-                   const OptimizerOptions& optimizer) {
+                   const OptimizerOptions& optimizer, const StatePlaces& places) {
   Graph graph;
   Knowledge knowledge;
   GraphBuilder builder(ops, graph, knowledge, "update");
@@ -39,7 +53,11 @@ Graph update_graph(const OpSet& ops, const std::vector<TrainedParameter>& parame
     auto state = [&](const char* what) { return add_state(graph, builder, parameter.key + what, parameter.shape); };
     Attributes attributes;
     attributes.set("decay", parameter.decays ? optimizer.weight_decay : 0.0);
-    std::vector<ValueId> operands{add_parameter(graph, builder, parameter), state(".first")};
+    const ValueId w = add_parameter(graph, builder, parameter);
+    // A rank that updates less of a weight than it has takes that part, and all parts then go into the weight.
+    const Sharding *kept = place_of(places, parameter, weights), *updates = place_of(places, parameter, moments);
+    const bool in_parts = kept && *kept != *updates;
+    std::vector<ValueId> operands{in_parts ? builder.add("Identity", {w}) : w, state(".first")};
     if (adam) {
       operands.push_back(state(".second"));
       attributes.set("beta1", optimizer.beta1);
@@ -48,11 +66,12 @@ Graph update_graph(const OpSet& ops, const std::vector<TrainedParameter>& parame
     } else {
       attributes.set("momentum", optimizer.momentum);
     }
-    operands.push_back(gradient_of(graph, builder, parameter));
+    operands.push_back(state(gradient_of(parameter, places)));
     const size_t updated = operands.size();
     operands.insert(operands.end(), graph.inputs.begin(), graph.inputs.end());
-    const auto made = builder.add_all(adam ? "plait.AdamW" : "plait.SGD", std::move(operands),
-                                      std::vector<bool>(updated, true), std::move(attributes));
+    auto made = builder.add_all(adam ? "plait.AdamW" : "plait.SGD", std::move(operands),
+                                std::vector<bool>(updated, true), std::move(attributes));
+    if (in_parts) made[0] = builder.add("plait.Assign", {w, made[0]});
     graph.outputs.insert(graph.outputs.end(), made.begin(), made.end());
   }
   return graph;

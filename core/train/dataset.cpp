@@ -129,7 +129,7 @@ template <class Source, class Encode, class Take>
 void for_all(Source source, const Blob& file, const DatasetOptions& options, DatasetBuilder& builder, Encode encode,
              Take take) {
   const auto* const start = reinterpret_cast<const char*>(file.data());
-  if (options.progress) options.progress->stage(1, std::max<int64_t>(file.size(), 1));
+  if (options.progress) options.progress->stage(options.progress_until, std::max<int64_t>(file.size(), 1));
   std::vector<Span> spans;
   std::vector<Encoded> encoded;
   int64_t done = 0;

@@ -37,6 +37,7 @@ struct DatasetOptions {
   bool cut_long = false;
   ThreadPool* pool = nullptr;        ///< tokenizes, if given
   LoadProgress* progress = nullptr;  ///< is told how far the reading is, and may cancel it
+  double progress_until = 1;         ///< the share of the whole load that is done behind the reading
 };
 
 /// Immutable: any number of threads may read. Copies share everything.

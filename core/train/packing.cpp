@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <queue>
@@ -30,6 +31,19 @@ std::optional<std::vector<std::vector<int64_t>>> spread(std::span<const int64_t>
     out[row].push_back(number);
   }
   return out;
+}
+
+void check_matrix(const TensorView& view, const char* what) {
+  if ((view.dtype == DType::i32 || view.dtype == DType::i64) && view.shape.rank() == 2 && view.elements() > 0) return;
+  throw Error(Code::invalid_argument, cat(what, " are ", dtype_name(view.dtype), view.shape.text(),
+                                          ", expected i32 or i64 [documents, tokens]"));
+}
+
+/// Of ids and labels; one that is beyond 32 bits becomes one that no vocabulary has.
+int32_t number_at(const TensorView& view, int64_t index) {
+  if (view.dtype == DType::i32) return view.as<int32_t>()[index];
+  constexpr auto most = std::numeric_limits<int32_t>::max();
+  return static_cast<int32_t>(std::clamp<int64_t>(view.as<int64_t>()[index], -1, most));
 }
 
 }  // namespace
@@ -92,6 +106,35 @@ PackedStep pack_step(std::span<const Sample> samples, int64_t row_tokens, int64_
     auto& rows = out.rows.emplace_back();
     for (const auto& numbers : micro_batch) rows.push_back(fill_row(samples, numbers));
   }
+  return out;
+}
+
+PackedStep pack_documents(const TensorView& ids, const TensorView* labels, int64_t row_tokens, int64_t ranks) {
+  check_matrix(ids, "ids");
+  const int64_t documents = ids.shape[0], length = ids.shape[1];
+  if (labels) check_matrix(*labels, "labels");
+  if (labels && labels->shape != ids.shape)
+    throw Error(Code::invalid_argument,
+                cat("the labels are ", labels->shape.text(), ", expected as many as ids: ", ids.shape.text()));
+  if (length > row_tokens)
+    throw Error(Code::invalid_argument,
+                cat("the documents have ", length, " tokens, a row has place for ", row_tokens), "plan larger rows");
+  const int64_t of_row = std::min(row_tokens / length, (documents + ranks - 1) / ranks);
+  PackedStep out;
+  for (int64_t next = 0; next < documents;) {
+    auto& rows = out.rows.emplace_back(static_cast<size_t>(ranks));
+    for (PackedRow& row : rows)
+      for (int64_t k = 0; k < of_row && next < documents; ++k, ++next)
+        for (int64_t i = 0; i < length; ++i) {
+          const int64_t at = next * length + i;
+          row.ids.push_back(number_at(ids, at));
+          row.positions.push_back(static_cast<int32_t>(i));
+          row.segments.push_back(static_cast<int32_t>(k));
+          row.labels.push_back(labels ? number_at(*labels, at) : i + 1 < length ? number_at(ids, at + 1) : -1);
+          out.targets += row.labels.back() >= 0;
+        }
+  }
+  out.tokens = documents * length;
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/tensor.h"
 #include "core/train/dataset.h"
 
 namespace plait {
@@ -40,5 +41,10 @@ struct PackedStep {
   int64_t targets = 0;                       ///< labels that count: the step's loss is the sum of all rows' over this
 };
 PackedStep pack_step(std::span<const Sample> samples, int64_t row_tokens, int64_t ranks);
+
+/// Documents of one length that a host has in memory, in their order: `ids` and `labels` are i32 or i64 [n, s]; a label of -1
+/// does not count. Without labels each id's is the one behind it. Throws Error(invalid_argument) for other tensors, and for
+/// documents that are longer than a row.
+PackedStep pack_documents(const TensorView& ids, const TensorView* labels, int64_t row_tokens, int64_t ranks);
 
 }  // namespace plait

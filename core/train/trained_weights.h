@@ -17,7 +17,8 @@ std::map<std::string, Tensor> merged_tensors(const TrainingEngine& engine, const
 
 /// Writes the adapters as the library PEFT does: `directory`/adapter_config.json and adapter_model.safetensors, with names as
 /// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". The directory is made if absent. `base` is what the
-/// adapters belong to, a name or a path. Throws Error: io; invalid_argument when there are no adapters.
+/// adapters belong to, a name or a path. Adapters of the parts of a packed weight (".part1", ".part2") are known to Plait alone:
+/// PEFT has one for the whole. Throws Error: io; invalid_argument when there are no adapters.
 void save_adapter(const TrainingEngine& engine, const LoraOptions& lora, const std::string& directory,
                   const std::string& base = "");
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
@@ -23,18 +24,18 @@ void require(bool holds, std::string_view what) {
   if (!holds) throw Error(Code::invalid_argument, cat("training: ", what));
 }
 
-void check_lengths(const Dataset& data, int64_t row_tokens) {
+void check_lengths(const Dataset& data, int64_t most, const char* who) {
   for (int64_t i = 0; i < data.size(); ++i)
-    if (data[i].inputs() > row_tokens)
+    if (data[i].inputs() > most)
       throw Error(Code::invalid_argument,
-                  cat(data.where(i), " has ", data[i].inputs(), " tokens, a row has place for ", row_tokens),
+                  cat(data.where(i), " has ", data[i].inputs(), " tokens, ", who, " has place for ", most),
                   "read the data with a smaller seq, or plan larger rows");
 }
 
-TrainerOptions checked_options(TrainerOptions options, const Dataset& data) {
+TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data) {
   require(options.batch >= 1, "a step takes at least one sample");
   require(options.steps >= 0, "the number of steps is negative");
-  require(options.steps || (options.epochs > 0 && std::isfinite(options.epochs)),
+  require(options.steps || !data || (options.epochs > 0 && std::isfinite(options.epochs)),
           "the number of epochs is not above 0");
   require(options.clip >= 0, "the norm to clip at is negative");
   require(options.rate.peak > 0 && std::isfinite(options.rate.peak), "the learning rate is not above 0");
@@ -43,10 +44,15 @@ TrainerOptions checked_options(TrainerOptions options, const Dataset& data) {
   require(options.evaluate_every >= 0 && options.patience >= 0 && options.save_every >= 0,
           "a number of steps or evaluations is negative");
   require(options.keep >= 1, "at least one checkpoint is kept");
-  check_lengths(data, options.training.row_tokens);
-  const double samples = options.epochs * static_cast<double>(data.size());
-  options.rate.steps =
-      options.steps ? options.steps : static_cast<int64_t>(std::ceil(samples / static_cast<double>(options.batch)));
+  require(!data || options.training.gradients, "without gradients there is nothing to take from data");
+  options.rate.steps = options.steps;
+  if (data) check_lengths(*data, options.training.row_tokens, "a row");
+  if (data && !options.steps) {
+    const double samples = options.epochs * static_cast<double>(data->size());
+    options.rate.steps = static_cast<int64_t>(std::ceil(samples / static_cast<double>(options.batch)));
+  }
+  require(options.rate.steps || options.rate.schedule == Schedule::constant,
+          "a learning rate that falls has to know over how many steps");
   return options;
 }
 
@@ -117,24 +123,33 @@ std::string state_of(const CheckpointInfo& info, const char* name) {
   return found->second;
 }
 
-Shape zeros(const Shape& shape) {
-  Shape out = shape;
-  for (int i = 0; i < out.rank(); ++i) out[i] = 0;
-  return out;
-}
-
 }  // namespace
 
-Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, Dataset data,
+Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, std::optional<Dataset> data,
                  std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress)
     : options_(checked_options(std::move(options), data)),
       data_(std::move(data)),
       evaluation_(std::move(evaluation)),
       model_(fingerprint(graph)),
-      engine_(std::move(graph), compile, options_.training, pool, progress),
-      order_(data_.size(), options_.seed, data_.digest()) {
-  if (evaluation_) check_lengths(*evaluation_, options_.training.row_tokens);
+      engine_(graph, compile, options_.training, pool, progress) {
+  if (data_) {
+    check_samples(*data_);
+    order_.emplace(data_->size(), options_.seed, data_->digest());
+  }
+  if (evaluation_) check_samples(*evaluation_);
   if (!options_.directory.empty()) open_directory();
+}
+
+void Trainer::check_samples(const Dataset& data) const {
+  const Decoder& decoder = engine_.model().decoder;
+  check_lengths(data, options_.training.row_tokens, "a row");
+  if (decoder.context) check_lengths(data, decoder.context, "the model");
+  for (int64_t i = 0; i < data.size(); ++i)
+    for (int32_t id : data[i].ids)
+      if (id < 0 || id >= decoder.vocabulary)
+        throw Error(Code::invalid_argument,
+                    cat(data.where(i), " holds the token ", id, ", the model's vocabulary has ", decoder.vocabulary),
+                    "the data are of another tokenizer");
 }
 
 void Trainer::open_directory() {
@@ -146,21 +161,25 @@ void Trainer::open_directory() {
     resume(there.back());
   }
   log_ = std::make_unique<TrainingLog>(options_.directory, engine_.steps());
-  checkpoints_ =
-      std::make_unique<CheckpointWriter>(CheckpointOptions{.directory = path("checkpoints"), .keep = options_.keep});
+  for (int64_t local = 0; local < engine_.local_ranks(); ++local)
+    checkpoints_.push_back(std::make_unique<CheckpointWriter>(CheckpointOptions{.directory = path("checkpoints"),
+                                                                                .writer = engine_.rank_number(local),
+                                                                                .writers = engine_.ranks(),
+                                                                                .keep = options_.keep}));
 }
 
 void Trainer::resume(const std::string& path) {
   const Checkpoint checkpoint = Checkpoint::open(path, model_);
   const CheckpointInfo& info = checkpoint.info();
   check_options(info.state, options_);
-  order_.resume(state_of(info, "order"));
+  if (order_) order_->resume(state_of(info, "order"));
   if (!parse_double(state_of(info, "best"), best_)) best_ = std::numeric_limits<double>::infinity();
   if (!parse_int(state_of(info, "since best"), since_best_)) since_best_ = 0;
-  for (const std::string& key : arrays()) {
-    const Tensor array = engine_.array(key);
-    checkpoint.read(key, zeros(array.shape()), array.view());
-  }
+  for (int64_t local = 0; local < engine_.local_ranks(); ++local)
+    for (const std::string& key : arrays()) {
+      const ArrayBlock block = engine_.block(local, key);
+      checkpoint.read(key, block.begin, block.part);
+    }
   engine_.set_steps(info.step);
   saved_step_ = info.step;
 }
@@ -180,36 +199,133 @@ void Trainer::run() {
 }
 
 std::optional<StepReport> Trainer::step() {
+  require(data_.has_value(), "there are no data to take a step of");
   if (end_if_due()) return std::nullopt;
-  const auto begin = Clock::now();
-  const std::string place = order_.state();
+  const std::string place = order_->state();
   std::vector<Sample> samples;
-  for (int64_t number : order_.next(options_.batch)) samples.push_back(data_[number]);
-  const PackedStep step = pack_step(samples, options_.training.row_tokens, 1);
+  for (int64_t number : order_->next(options_.batch)) samples.push_back((*data_)[number]);
   StepReport report;
   try {
-    report.loss = accumulate(step);
-    report.gradient_norm = checked(engine_.gradient_norm(), "norm of the gradients");
+    report = take(pack_step(samples, options_.training.row_tokens, engine_.data_ranks()));
   } catch (const Error& error) {
-    engine_.clear_gradients();
-    order_.resume(place);
+    order_->resume(place);
     if (error.code() != Code::cancelled) throw;
     end(Ending::cancelled);
     return std::nullopt;
+  }
+  follow(report);
+  end_if_due();  // so that who takes all steps need not ask for one more
+  return report;
+}
+
+StepReport Trainer::step(const PackedStep& given) {
+  require(options_.training.gradients, "this trainer only evaluates");
+  StepReport report;
+  try {
+    report = take(given);
+  } catch (const Error& error) {
+    if (error.code() == Code::cancelled && ending_ == Ending::none) end(Ending::cancelled);
+    throw;
+  }
+  follow(report);
+  return report;
+}
+
+/// Changes the weights, or nothing where it throws.
+StepReport Trainer::take(const PackedStep& step) {
+  const auto begin = Clock::now();
+  double loss = 0;
+  try {
+    loss = accumulate(step);
+  } catch (...) {
+    engine_.clear_gradients();
+    throw;
+  }
+  StepReport report = apply(step.tokens, begin);
+  report.loss = loss;
+  return report;
+}
+
+/// The step of the optimizer, and the figures of what began at `begin`.
+StepReport Trainer::apply(int64_t tokens, Clock::time_point begin) {
+  StepReport report;
+  try {
+    report.gradient_norm = checked(engine_.gradient_norm(), "norm of the gradients");
+  } catch (...) {
+    engine_.clear_gradients();
+    throw;
   }
   report.learning_rate = options_.rate.at(engine_.steps());
   const bool clipped = options_.clip > 0 && report.gradient_norm > options_.clip;
   engine_.update(clipped ? options_.clip / report.gradient_norm : 1, report.learning_rate);
   report.step = engine_.steps();
+  report.tokens = tokens;
   report.tokens_per_second =
-      static_cast<double>(step.tokens) / std::chrono::duration<double>(Clock::now() - begin).count();
+      static_cast<double>(tokens) / std::chrono::duration<double>(Clock::now() - begin).count();
   report.memory_bytes = static_cast<double>(engine_.store_bytes() + engine_.run_bytes());
-  const bool best = evaluate_due(report);
-  if (log_) log_->write(report);
-  if (checkpoints_ && (best || (options_.save_every && report.step % options_.save_every == 0)))
-    save_checkpoint(best);
-  end_if_due();  // so that who takes all steps need not ask for one more
   return report;
+}
+
+/// Between what the host asks for: the run ends here, and with a checkpoint.
+void Trainer::check_cancelled() {
+  if (!cancelled_) return;
+  engine_.clear_gradients();
+  given_tokens_ = 0;
+  if (ending_ == Ending::none) end(Ending::cancelled);
+  throw Error(Code::cancelled, "training was cancelled");
+}
+
+void Trainer::check_host_loss() const {
+  require(options_.training.host_loss, "the logits are not a result of this trainer's programs");
+  if (!engine_.model().forward)
+    throw Error(Code::unsupported, "logits are handed out, and their gradients taken, on one rank alone",
+                "leave out the mesh, or let the trainer compute the loss");
+}
+
+Tensor Trainer::forward(const PackedStep& given) {
+  check_host_loss();
+  Tensor out(DType::f32, {given.tokens, engine_.model().decoder.vocabulary});
+  std::byte* to = out.data();
+  for (const auto& rows : given.rows) {
+    check_cancelled();
+    const Tensor part = engine_.logits(rows[0]);
+    to = std::copy_n(part.data(), part.bytes(), to);
+  }
+  return out;
+}
+
+void Trainer::backward(const PackedStep& given, const TensorView& gradient) {
+  check_host_loss();
+  require(options_.training.gradients, "this trainer only evaluates");
+  const Shape expected{given.tokens, engine_.model().decoder.vocabulary};
+  if (gradient.dtype != DType::f32 || gradient.elements() != expected.elements())
+    throw Error(Code::invalid_argument, cat("the gradient is ", dtype_name(gradient.dtype), gradient.shape.text(),
+                                            ", the logits are f32", expected.text()));
+  if (given_tokens_ == 0) given_begin_ = Clock::now();
+  TensorView part = gradient;
+  for (const auto& rows : given.rows) {
+    check_cancelled();
+    part.shape = {rows[0].tokens(), expected[1]};
+    engine_.accumulate(rows[0], part);
+    part.data += part.bytes();
+  }
+  given_tokens_ += given.tokens;
+}
+
+StepReport Trainer::update() {
+  require(given_tokens_ > 0, "there are no gradients to update along");
+  check_cancelled();
+  StepReport report = apply(std::exchange(given_tokens_, 0), given_begin_);
+  follow(report);
+  return report;
+}
+
+/// What is due behind a step.
+void Trainer::follow(StepReport& report) {
+  const bool best = evaluate_due(report);
+  report.saved = !checkpoints_.empty() && (best || (options_.save_every && report.step % options_.save_every == 0));
+  if (log_) log_->write(report);
+  if (report.saved) save_checkpoint(best);
 }
 
 bool Trainer::end_if_due() {
@@ -226,7 +342,7 @@ double Trainer::accumulate(const PackedStep& step) {
   const double weight = step.targets ? 1 / static_cast<double>(step.targets) : 0;
   for (const auto& rows : step.rows) {
     if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
-    loss = checked(loss + engine_.accumulate(rows[0], weight), "loss");
+    loss = checked(loss + engine_.accumulate(rows, weight), "loss");
   }
   return step.targets ? loss : StepReport::unknown;
 }
@@ -242,7 +358,7 @@ double Trainer::checked(double number, const char* what) const {
 
 /// Whether the present weights are the best so far.
 bool Trainer::evaluate_due(StepReport& report) {
-  const bool due = report.step >= steps() || (options_.evaluate_every && report.step % options_.evaluate_every == 0);
+  const bool due = report.step == steps() || (options_.evaluate_every && report.step % options_.evaluate_every == 0);
   if (!evaluation_ || !due) return false;
   try {
     report.evaluation_loss = evaluate(*evaluation_).loss;
@@ -257,46 +373,58 @@ bool Trainer::evaluate_due(StepReport& report) {
 }
 
 Trainer::Evaluation Trainer::evaluate(const Dataset& data) {
-  check_lengths(data, options_.training.row_tokens);
+  check_samples(data);
   Evaluation out;
   double sum = 0;
   for (int64_t first = 0; first < data.size(); first += evaluation_batch) {
     std::vector<Sample> samples;
     for (int64_t i = first; i < std::min(first + evaluation_batch, data.size()); ++i) samples.push_back(data[i]);
-    const PackedStep step = pack_step(samples, options_.training.row_tokens, 1);
-    for (const auto& rows : step.rows) {
-      if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
-      sum += engine_.evaluate(rows[0]);
-    }
-    out.targets += step.targets;
+    const Evaluation some = evaluate(pack_step(samples, options_.training.row_tokens, engine_.data_ranks()));
+    sum += some.loss * static_cast<double>(some.targets);
+    out.targets += some.targets;
   }
   out.loss = sum / static_cast<double>(out.targets);
   return out;
 }
 
+Trainer::Evaluation Trainer::evaluate(const PackedStep& given) {
+  require(given.targets > 0, "there is nothing to evaluate: no label counts");
+  Evaluation out{0, given.targets};
+  for (const auto& rows : given.rows) {
+    if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
+    out.loss += engine_.evaluate(rows) / static_cast<double>(given.targets);
+  }
+  return out;
+}
+
 void Trainer::save() {
-  require(checkpoints_ != nullptr, "there is no directory to save into");
+  require(!checkpoints_.empty(), "there is no directory to save into");
   save_checkpoint(false);
-  checkpoints_->wait();
+  wait_for_checkpoints();
 }
 
 void Trainer::save_checkpoint(bool best) {
   CheckpointInfo info{engine_.steps(), model_, {}};
-  info.state = {{"order", order_.state()}, {"best", cat(best_)}, {"since best", cat(since_best_)}};
+  info.state = {{"order", order_ ? order_->state() : ""}, {"best", cat(best_)}, {"since best", cat(since_best_)}};
   for (const auto& [name, value] : lasting(options_)) info.state[cat(option_mark, name)] = value;
-  std::vector<ArrayBlock> blocks;
-  for (const std::string& key : arrays()) {
-    const Tensor array = engine_.array(key);
-    blocks.push_back({key, array.shape(), zeros(array.shape()), array.view()});
+  for (int64_t local = 0; local < engine_.local_ranks(); ++local) {
+    std::vector<ArrayBlock> blocks;
+    for (const std::string& key : arrays())
+      if (engine_.is_first(local, key)) blocks.push_back(engine_.block(local, key));
+    checkpoints_[static_cast<size_t>(local)]->save(info, blocks, best);
   }
-  checkpoints_->save(info, blocks, best);
   saved_step_ = info.step;
 }
 
+/// The first writer waits for the others.
+void Trainer::wait_for_checkpoints() {
+  for (size_t i = checkpoints_.size(); i-- > 0;) checkpoints_[i]->wait();
+}
+
 void Trainer::end(Ending ending) {
-  if (checkpoints_) {
+  if (!checkpoints_.empty()) {
     if (saved_step_ != engine_.steps()) save_checkpoint(false);
-    checkpoints_->wait();
+    wait_for_checkpoints();
   }
   if (log_) {
     FileWriter picture(path("loss.svg"));

@@ -1,6 +1,7 @@
 #pragma once
 // A run of training: which samples a step takes, how fast weights change, when to evaluate, to save and to end.
 #include <atomic>
+#include <chrono>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -38,10 +39,11 @@ class Trainer {
  public:
   enum class Ending { none, steps, patience, cancelled };
 
-  /// Compiles, loads the weights, and with `resume` the checkpoint. `pool` outlives it. Throws Error: what compile_training
-  /// and reading weights throw; invalid_argument for options out of range, a sample that is longer than a row, a directory
-  /// that holds another run, and a checkpoint of another model, of other data or other options, naming which.
-  Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, Dataset data,
+  /// Compiles, loads the weights, and with `resume` the checkpoint. `pool` outlives it. Without data steps are made of what
+  /// the host gives. Throws Error: what compile_training and reading weights throw; invalid_argument for options out of
+  /// range, a sample that is longer than a row or the model's context or has ids outside of the vocabulary, a directory that
+  /// holds another run, and a checkpoint of another model, of other data or other options, naming which.
+  Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, std::optional<Dataset> data,
           std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress = nullptr);
 
   /// One step, with what is due behind it: evaluation, a checkpoint, a line of the log. nullopt: the run has ended (see
@@ -51,6 +53,22 @@ class Trainer {
   std::optional<StepReport> step();
   /// Steps until it has ended.
   void run();
+  /// Documents of the host as rows of this trainer (see pack_documents).
+  PackedStep pack(const TensorView& ids, const TensorView* labels) const {
+    return pack_documents(ids, labels, options_.training.row_tokens, engine_.data_ranks());
+  }
+  /// A step of these rows, with what is due behind it. Throws like `step`, and Error(cancelled), behind which a checkpoint of
+  /// the steps before is on the disk.
+  StepReport step(const PackedStep& given);
+  // A step whose loss is the host's, with TrainingOptions::host_loss: `forward`, any number of `backward`s, `update`.
+  /// f32 [tokens, v], in the order of the rows. Throws Error(cancelled).
+  Tensor forward(const PackedStep& given);
+  /// Adds the gradients of a loss whose gradient by these logits is `gradient`. Throws Error: cancelled, behind which what
+  /// was added is forgotten; invalid_argument.
+  void backward(const PackedStep& given, const TensorView& gradient);
+  /// The end of such a step. Throws like `step`.
+  StepReport update();
+
   /// The step under way ends soon, without an update; what is done is saved.
   void cancel() { cancelled_ = true; }
   Ending ending() const { return ending_; }
@@ -61,13 +79,18 @@ class Trainer {
   };
   /// Of the present weights over these samples. Throws Error(cancelled).
   Evaluation evaluate(const Dataset& data);
+  Evaluation evaluate(const PackedStep& given);
 
   /// A checkpoint of the present step, on the disk when it returns. Throws Error(invalid_argument) without a directory.
   void save();
 
-  int64_t steps() const { return options_.rate.steps; }  ///< of the whole run
+  int64_t steps() const { return options_.rate.steps; }  ///< of the whole run; 0: the host's affair
+  bool has_data() const { return data_.has_value(); }
   int64_t steps_done() const { return engine_.steps(); }
-  int64_t epoch() const { return order_.epoch(); }
+  /// How often the data were gone through, with the fraction under way; 0 without data.
+  double epochs() const {
+    return order_ ? static_cast<double>(order_->taken()) / static_cast<double>(data_->size()) : 0;
+  }
   double best_loss() const { return best_; }  ///< of all evaluations; infinite before the first
   const TrainingEngine& engine() const { return engine_; }
   TrainingEngine& engine() { return engine_; }
@@ -75,27 +98,36 @@ class Trainer {
  private:
   void open_directory();
   void resume(const std::string& path);
+  void check_samples(const Dataset& data) const;
+  StepReport take(const PackedStep& step);
+  StepReport apply(int64_t tokens, std::chrono::steady_clock::time_point begin);
+  void check_cancelled();
+  void check_host_loss() const;
+  void follow(StepReport& report);
   double accumulate(const PackedStep& step);
   double checked(double number, const char* what) const;
   bool evaluate_due(StepReport& report);
   std::vector<std::string> arrays() const;
   void save_checkpoint(bool best);
+  void wait_for_checkpoints();
   bool end_if_due();  ///< whether the run has ended
   void end(Ending ending);
   std::string path(const char* name) const { return options_.directory + "/" + name; }
 
   TrainerOptions options_;
-  Dataset data_;
+  std::optional<Dataset> data_;
   std::optional<Dataset> evaluation_;
   const std::string model_;  ///< a fingerprint: checkpoints fit this model alone
   TrainingEngine engine_;
-  SampleOrder order_;
-  std::unique_ptr<CheckpointWriter> checkpoints_;
+  std::optional<SampleOrder> order_;                            ///< of the data
+  std::vector<std::unique_ptr<CheckpointWriter>> checkpoints_;  ///< one for each rank of this process
   std::unique_ptr<TrainingLog> log_;
   double best_ = std::numeric_limits<double>::infinity();
   int64_t since_best_ = 0;   ///< evaluations
   int64_t saved_step_ = -1;  ///< of the newest checkpoint
   Ending ending_ = Ending::none;
+  int64_t given_tokens_ = 0;                           ///< that `backward` added, since the last update
+  std::chrono::steady_clock::time_point given_begin_;  ///< of the first of them
   std::atomic<bool> cancelled_{false};
 };
 

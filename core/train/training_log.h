@@ -20,6 +20,9 @@ struct StepReport {
   double tokens_per_second = unknown;
   double memory_bytes = unknown;
   double evaluation_loss = unknown;  ///< of the evaluation set, at the steps where it was asked for
+  // What the log does not keep.
+  int64_t tokens = 0;  ///< that the step was made of, without padding
+  bool saved = false;  ///< a checkpoint was begun behind it
 
   /// As a JSON object in one line, and back. `parse` gives nullopt for a text that is none, such as a line of which a kill
   /// has left the beginning.

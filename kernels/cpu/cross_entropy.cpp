@@ -173,14 +173,6 @@ int64_t back_scratch(const KernelState* state, std::span<const TensorView> input
   return Room(isa, of, BackRoom(of).bytes()).bytes(threads);
 }
 
-/// y [m, n] (+)= a [m, k] b [k, n], by blocks of columns.
-template <Isa isa>
-void multiply(const float* a, int64_t lda, int64_t m, const float* b, int64_t ldb, int64_t n, int64_t k, float* y,
-              int64_t ldy, float* panel, bool adds) {
-  for (int64_t j = 0; j < n; j += matmul_columns)
-    matmul_tiles(isa).block({a, lda, m, b + j, ldb, std::min(matmul_columns, n - j), k, y + j, ldy, panel, adds});
-}
-
 /// A token's products with rows [j, j + columns) of w become the changes of these.
 void change_row(const Call& of, const LossLoops& loops, int64_t token, int64_t j, int64_t columns, const float* sums,
                 const float* dloss, float* row) {
@@ -231,13 +223,13 @@ KernelStatus run_back(const KernelCall& call) {
       float* changes = products.make(worker, begin, rows, j, columns);
       for (int64_t i = 0; i < rows; ++i)
         change_row(of, loops, begin + i, j, columns, sums, dloss, changes + i * columns);
-      multiply<products_isa>(changes, columns, rows, w, of.k, of.k, columns, own_dx + begin * of.k, of.k, panel,
-                             true);
+      multiply(products_isa,
+               {changes, columns, rows, w, of.k, of.k, columns, own_dx + begin * of.k, of.k, panel, true});
       if (!dw) continue;
       for (int64_t i = 0; i < rows; ++i)
         for (int64_t c = 0; c < columns; ++c) turned[c * rows + i] = changes[i * columns + c];
-      multiply<products_isa>(turned, rows, columns, of.x + begin * of.k, of.k, of.k, rows, dw + j * of.k, of.k, panel,
-                             begin > 0);
+      multiply(products_isa,
+               {turned, rows, columns, of.x + begin * of.k, of.k, of.k, rows, dw + j * of.k, of.k, panel, begin > 0});
     }
     if (dw && of.m == 0) std::memset(dw + j * of.k, 0, static_cast<size_t>(4 * columns * of.k));
   };

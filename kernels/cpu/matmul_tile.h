@@ -29,4 +29,15 @@ struct MatmulTiles {
 
 const MatmulTiles& matmul_tiles(Isa isa);
 
+/// The same of any n.
+inline void multiply(Isa isa, MatmulBlock whole) {
+  MatmulBlock block = whole;
+  for (int64_t j = 0; j < whole.n; j += matmul_columns) {
+    block.b = whole.b + j;
+    block.y = whole.y + j;
+    block.n = whole.n - j < matmul_columns ? whole.n - j : matmul_columns;
+    matmul_tiles(isa).block(block);
+  }
+}
+
 }  // namespace plait::cpu

@@ -96,17 +96,9 @@ struct Room {
   int64_t keys, values, query, gradient, scores, sums;
 };
 
-/// Copies rows of `width` that lie `stride` apart, times a factor.
+/// Copies rows of `width` that lie `stride` apart.
 void gather(const float* from, int64_t stride, int64_t rows, int64_t width, float* to) {
   for (int64_t i = 0; i < rows; ++i) std::memcpy(to + i * width, from + i * stride, static_cast<size_t>(4 * width));
-}
-
-/// y [m, n] (+)= a [m, k] b [k, n].
-template <Isa isa>
-void multiply(const float* a, int64_t lda, int64_t m, const float* b, int64_t n, int64_t k, float* y, int64_t ldy,
-              float* panel, bool adds) {
-  for (int64_t j = 0; j < n; j += matmul_columns)
-    matmul_tiles(isa).block({a, lda, m, b + j, n, std::min(matmul_columns, n - j), k, y + j, ldy, panel, adds});
 }
 
 /// x [m, k] w [n, k]^T -> y [m, n].
@@ -212,8 +204,8 @@ KernelStatus run_forward(const KernelCall& call) {
           std::memset(scores + i * n + last, 0, static_cast<size_t>(4 * (n - last)));
           if (statistics) statistics[at + i * all.h] = top + std::log(sum);
         }
-        multiply<isa>(scores, n, block.rows, values + (block.low - start) * all.e, all.e, n, y + at * all.e,
-                      all.h * all.e, panel, false);
+        multiply(isa, {scores, n, block.rows, values + (block.low - start) * all.e, all.e, all.e, n, y + at * all.e,
+                       all.h * all.e, panel, false});
       });
   });
   return {};
@@ -289,13 +281,13 @@ KernelStatus run_back(const KernelCall& call) {
             for (int64_t j = 0; j < n; ++j) turned[j * block.rows + i] = from[i * n + j];
           return turned;
         };
-        multiply<isa>(turn(scores), block.rows, n, gradient, all.e, block.rows, own_dv + low * all.e, all.e, panel,
-                      true);
+        multiply(isa, {turn(scores), block.rows, n, gradient, all.e, all.e, block.rows, own_dv + low * all.e, all.e,
+                       panel, true});
         if (dq)
-          multiply<isa>(changes, n, block.rows, keys + low * all.d, all.d, n, dq + at * all.d, all.h * all.d, panel,
-                        false);
-        multiply<isa>(turn(changes), block.rows, n, query, all.d, block.rows, own_dk + low * all.d, all.d, panel,
-                      true);
+          multiply(isa, {changes, n, block.rows, keys + low * all.d, all.d, all.d, n, dq + at * all.d, all.h * all.d,
+                         panel, false});
+        multiply(isa, {turn(changes), block.rows, n, query, all.d, all.d, block.rows, own_dk + low * all.d, all.d,
+                       panel, true});
       });
     for (int64_t j = 0; j < count; ++j) {
       const int64_t key = first_key + j * all.g;

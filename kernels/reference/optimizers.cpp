@@ -1,5 +1,6 @@
 // Steps of optimizers, in place; in double, rounded once.
 #include <cmath>
+#include <cstring>
 
 #include "kernels/reference/families.h"
 #include "kernels/reference/kernel_of.h"
@@ -13,6 +14,11 @@ KernelStatus accumulate(const KernelCall& call) {
   const std::vector<double> more = load_all<double>(call.inputs[1]);
   for (size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
   store_all(call.outputs[0], sum);
+  return {};
+}
+
+KernelStatus assign(const KernelCall& call) {
+  std::memcpy(call.outputs[0].data, call.inputs[1].data, static_cast<size_t>(call.inputs[1].bytes()));
   return {};
 }
 
@@ -71,6 +77,7 @@ KernelStatus sgd(const KernelCall& call, const SgdAttributes& of) {
 
 void add_optimizers(KernelTable& table) {
   add<accumulate>(table, "plait.Accumulate", floats);
+  add<assign>(table, "plait.Assign", floats);
   add<adamw>(table, "plait.AdamW", floats);
   add<sgd>(table, "plait.SGD", floats);
 }

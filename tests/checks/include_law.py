@@ -30,7 +30,7 @@ LAW = {
     "kernels/cpu": ["core/exec/kernel.h"],
     "importers/onnx": ["core/graph"],
     "serving": ["core/generate"],
-    "bindings/c": ["serving", "importers/onnx", "kernels/reference/reference.h", "kernels/cpu/cpu.h"],
+    "bindings/c": ["serving", "core/train", "importers/onnx", "kernels/reference/reference.h", "kernels/cpu/cpu.h"],
     "bindings/cli": ["bindings/c/plait.h", "bindings/c/plait.hpp"],
     "samples": ["bindings/c/plait.h", "bindings/c/plait.hpp"],
     "tests/bindings": ["bindings/c/plait.h", "bindings/c/plait.hpp"],

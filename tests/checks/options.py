@@ -17,6 +17,7 @@ READERS = {
     "request": ["generator.cpp", "tokenizer.cpp"],
     "session": ["session.cpp"],
     "world": ["world.cpp"],
+    "trainer": ["trainer.cpp", "trainer_options.cpp", "generator.cpp"],
 }
 ROW = re.compile(r'\{"(\w+)",\s*Type::\w+,\s*((?:for_\w+(?:\s*\|\s*)?)+),')
 READ = re.compile(r'\.(?:has|integer|real|boolean|text|texts|ids|biases)\("(\w+)"\)')

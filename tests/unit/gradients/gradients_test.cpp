@@ -22,17 +22,6 @@
 namespace plait::test {
 namespace {
 
-/// The reference kernels alone: they compute in double.
-const CompileOptions& exactly() {
-  static const KernelTable kernels = [] {
-    KernelTable out;
-    register_reference_kernels(out);
-    return out;
-  }();
-  static const CompileOptions options{World::get().ops, kernels};
-  return options;
-}
-
 using Bound = std::map<ValueId, Tensor>;
 
 /// One node and its operands, floats in f64 and a little away from where they were, so that no kink is hit.
@@ -125,7 +114,7 @@ struct Setting {
 
   Tensor value(ValueId id) const { return values({id})[0]; }
   std::vector<Tensor> values(const std::vector<ValueId>& ids) const {
-    const PassContext context{exactly()};
+    const PassContext context{reference_options()};
     Evaluator evaluator(context, graph);
     for (const auto& [at, tensor] : bound) evaluator.bind(at, tensor);
     for (const auto& [symbol, size] : sizes) evaluator.bind_symbol(symbol, size);
@@ -247,7 +236,7 @@ class Report {
       const Made made = make(instance);
       each(instance.name, made.node, made.operands);
     }
-    each_node(exactly(), each);
+    each_node(reference_options(), each);
   }
 
   void fault(const Trial& trial, const std::string& what) {

@@ -14,6 +14,7 @@
 #include "importers/onnx/import.h"
 #include "importers/onnx/tensor_reader.h"
 #include "importers/onnx/typed_data.h"
+#include "tests/unit/models.h"
 
 namespace plait::test {
 namespace {
@@ -84,6 +85,16 @@ std::optional<std::vector<Tensor>> operands_of(const Graph& graph, const DataSet
 }
 
 }  // namespace
+
+const CompileOptions& reference_options() {
+  static const KernelTable kernels = [] {
+    KernelTable out;
+    register_reference_kernels(out);
+    return out;
+  }();
+  static const CompileOptions options{World::get().ops, kernels};
+  return options;
+}
 
 fs::path case_folder() {
   const char* elsewhere = std::getenv("PLAIT_NODE_CASES");

@@ -12,6 +12,9 @@
 
 namespace plait::test {
 
+/// The reference kernels alone, which compute in double.
+const CompileOptions& reference_options();
+
 /// Where tests/unit/nodes/fetch.sh puts them: PLAIT_NODE_CASES, or .cache/onnx-node-cases of the repository.
 std::filesystem::path case_folder();
 

@@ -347,6 +347,7 @@ const std::vector<Instance> instances{
      {{"chunks", int64_t{4}}, {"zero", int64_t{8}}},
      {"c"}},
     {"Accumulate", "plait.Accumulate", {{"f32[6, 4]"}, {"f32[6, 4]"}}, 1, {}, {"b", "s"}},
+    {"Assign", "plait.Assign", {{"f32[6, 4]"}, {"f32[6, 4]"}}, 1, {}, {"b", "s"}},
     {"AdamW",
      "plait.AdamW",
      {{"f32[6, 4]"},

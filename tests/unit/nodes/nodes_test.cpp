@@ -46,17 +46,6 @@ std::string difference(const TensorView& got, const TensorView& expected) {
   return {};
 }
 
-/// The reference kernels alone.
-const CompileOptions& plainly() {
-  static const KernelTable kernels = [] {
-    KernelTable out;
-    register_reference_kernels(out);
-    return out;
-  }();
-  static const CompileOptions options{World::get().ops, kernels};
-  return options;
-}
-
 class NodeCase : public testing::TestWithParam<std::string> {};
 
 void run(const Graph& graph, const KernelTable& kernels, const DataSet& data, std::string_view how) {
@@ -100,10 +89,10 @@ TEST_P(NodeCase, IsAsTheStandardSaysOrRefused) {
   for (const OpUse& use : uses) what += cat(" ", use.domain, use.domain.empty() ? "" : ".", use.op, "-", use.opset);
   SCOPED_TRACE(cat("case ", name, " of", what));
   try {
-    Judged judged = judge(name, plainly());
+    Judged judged = judge(name, reference_options());
     if (!judged.graph) return expect_good_refusal(judged.refusal, uses, world.ops);
     for (const DataSet& data : data_sets(name)) {
-      run(*judged.graph, plainly().kernels, data, "reference");
+      run(*judged.graph, reference_options().kernels, data, "reference");
       run(*judged.graph, world.kernels, data, "fast");
     }
   } catch (const Error& error) {
@@ -128,7 +117,7 @@ TEST(NodeCases, AreThere) {
 TEST(OpsTable, IsWhatTheSchemaSays) {
   const OpSet& ops = World::get().ops;
   // Without the cases at hand their numbers are taken from the page.
-  CaseCounts counts = case_names().empty() ? counts_in(golden("docs/ops.md")) : count_cases(plainly());
+  CaseCounts counts = case_names().empty() ? counts_in(golden("docs/ops.md")) : count_cases(reference_options());
   std::string table = ops_table(ops, counts);
   expect_golden("docs/ops.md", table, "unit.nodes");
   EXPECT_EQ(ops_table(ops, counts_in(table)), table);

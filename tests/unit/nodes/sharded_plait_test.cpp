@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "tests/unit/golden.h"
+#include "tests/unit/nodes/cases.h"
 #include "tests/unit/nodes/instances.h"
 #include "tests/unit/nodes/mutations.h"
 
@@ -18,12 +19,7 @@ class EachPlaitOp : public testing::TestWithParam<Instance> {};
 TEST_P(EachPlaitOp, EqualTheWhole) {
   const Instance& instance = GetParam();
   const Made made = make(instance);
-  static const KernelTable reference = [] {
-    KernelTable out;
-    register_reference_kernels(out);
-    return out;
-  }();
-  for (const KernelTable* kernels : {&reference, &World::get().kernels}) {
+  for (const KernelTable* kernels : {&reference_options().kernels, &World::get().kernels}) {
     Tried tried;
     for (const char* mesh : meshes)
       tried.add(expect_sharded_equals_whole(*kernels, made.node, made.operands, Mesh::parse(mesh), slack));

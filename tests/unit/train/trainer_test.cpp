@@ -260,6 +260,13 @@ TEST_F(Training, RefusesWhatDoesNotBelongTogether) {
   EXPECT_EQ(trainer(options)->steps_done(), 1);
 }
 
+TEST_F(Training, RefusesAMesh) {
+  CompileOptions compile = World::get().options();
+  compile.mesh = Mesh::parse("tensor=2");
+  expect_error([&] { compile_training(fixture_graph("llama-standard23"), compile, options().training); },
+               Code::unsupported, "2");
+}
+
 TEST_F(Training, RefusesOptionsOutOfRange) {
   auto refused = [&](auto change, const std::string& word) {
     TrainerOptions other = options();

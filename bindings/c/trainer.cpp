@@ -1,0 +1,257 @@
+// Trainers of the C API.
+#include <cmath>
+
+#include "bindings/c/model_export.h"
+#include "bindings/c/objects.h"
+#include "bindings/c/trainer_options.h"
+#include "core/train/trained_weights.h"
+
+namespace plait::c_api {
+
+TrainerObject::TrainerObject(std::shared_ptr<ModelObject> model, Settings settings)
+    : model_(std::move(model)),
+      settings_(std::move(settings)),
+      loading_([this](LoadProgress& progress) { return load(progress); }) {
+  loading_.start();
+}
+
+std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
+  await_model(*model_, progress);
+  const OpenedModel& opened = model_->opened();
+  options_ = trainer_options(settings_, opened.config.context);
+  const int64_t threads = settings_.integer("threads");
+  pool_ = std::make_shared<ThreadPool>(threads > 0 ? static_cast<int>(threads) : usable_processors());
+  CompileOptions compile = generator_compile_options(*model_, settings_);
+  compile.progress = &progress;
+  std::optional<Dataset> data, evaluation;
+  const std::string path = settings_.text("data"), evaluation_path = settings_.text("eval_data");
+  if (!path.empty()) data = read_data(path, &progress);
+  if (!evaluation_path.empty()) evaluation = read_data(evaluation_path, &progress);
+  auto trainer = std::make_unique<Trainer>(opened.imported.graph, compile, options_, std::move(data),
+                                           std::move(evaluation), *pool_, &progress);
+  progress.check();
+  return std::make_shared<TrainingRun>(std::move(trainer), pool_);
+}
+
+Dataset TrainerObject::read_data(const std::string& path, LoadProgress* progress) const {
+  constexpr double share = 0.5;  // of the loading, where there is a file to read
+  const ModelConfig& config = model_->opened().config;
+  TokenizerPointer tokenizer = model_->has_tokenizer() ? model_->tokenizer() : nullptr;
+  DatasetOptions options{.tokenizer = tokenizer.get(),
+                         .seq = sample_tokens(settings_, config.context),
+                         .cut_long = settings_.boolean("cut_long"),
+                         .pool = pool_.get(),
+                         .progress = progress,
+                         .progress_until = share};
+  Dataset out = Dataset::read(path, options);
+  for (const std::string& note : out.notes()) model_->log().write(LogLevel::warning, note);
+  return out;
+}
+
+bool TrainerObject::wait(int64_t timeout_ms) const {
+  if (!loading_.wait(timeout_ms)) return false;
+  loading_.get();
+  return true;
+}
+
+void TrainerObject::cancel() {
+  loading_.cancel();
+  if (!loading_.wait(0)) return;
+  try {
+    loading_.get()->cancel();
+  } catch (...) {  // it was not loaded, which its other calls tell
+  }
+}
+
+namespace {
+
+plait_step step_of(const RunEvent& event) {
+  const StepReport& report = event.report;
+  plait_step out{};
+  out.ending = static_cast<plait_ending>(event.ending);
+  out.saved = report.saved;
+  out.step = report.step;
+  out.steps = event.steps;
+  out.epochs = event.epochs;
+  out.loss = report.loss;
+  out.learning_rate = report.learning_rate;
+  out.gradient_norm = report.gradient_norm;
+  out.tokens = report.tokens;
+  out.tokens_per_second = report.tokens_per_second;
+  out.seconds_left = event.seconds_left;
+  out.evaluation_loss = report.evaluation_loss;
+  out.best_loss = event.best_loss;
+  out.native_bytes = std::isfinite(report.memory_bytes) ? static_cast<int64_t>(report.memory_bytes) : 0;
+  return out;
+}
+
+static_assert(static_cast<int>(Trainer::Ending::steps) == PLAIT_ENDING_STEPS &&
+              static_cast<int>(Trainer::Ending::patience) == PLAIT_ENDING_PATIENCE &&
+              static_cast<int>(Trainer::Ending::cancelled) == PLAIT_ENDING_CANCELLED);
+
+plait_evaluation evaluation_of(const Trainer::Evaluation& evaluation) {
+  plait_evaluation out{};
+  out.loss = evaluation.loss;
+  out.perplexity = std::exp(evaluation.loss);
+  out.targets = evaluation.targets;
+  return out;
+}
+
+void check_host_driven(const Trainer& trainer) {
+  if (trainer.has_data())
+    throw Error(Code::invalid_argument, "the trainer goes through its data by itself",
+                "make one without the option data");
+}
+
+/// Tensors of the host, checked before anything is waited for.
+struct Documents {
+  std::shared_ptr<Tensor> ids, labels;
+  Documents(plait_tensor* of_ids, plait_tensor* of_labels)
+      : ids(object_of<Tensor>(of_ids)), labels(optional_object_of<Tensor>(of_labels)) {}
+
+  PackedStep rows(const Trainer& trainer) const {
+    std::optional<TensorView> view;
+    if (labels) view = labels->view();
+    return trainer.pack(ids->view(), view ? &*view : nullptr);
+  }
+};
+
+}  // namespace
+}  // namespace plait::c_api
+
+using namespace plait;
+using namespace plait::c_api;
+
+plait_status plait_trainer_create(plait_model* model, plait_options* options, plait_trainer** out) {
+  return create(out, [&] {
+    return std::make_shared<TrainerObject>(object_of<ModelObject>(model), settings_of(options, for_trainer));
+  });
+}
+
+plait_status plait_trainer_wait(plait_trainer* trainer, int64_t timeout_ms) {
+  return guarded([&] {
+    auto object = object_of<TrainerObject>(trainer);
+    if (!object->wait(timeout_ms)) throw Error(Code::timeout, "the trainer is still loading");
+  });
+}
+
+plait_status plait_trainer_progress(plait_trainer* trainer, double* fraction) {
+  return guarded([&] {
+    *required(fraction, "fraction") = 0;
+    *fraction = object_of<TrainerObject>(trainer)->progress();
+  });
+}
+
+plait_status plait_trainer_cancel(plait_trainer* trainer) {
+  return guarded([&] { object_of<TrainerObject>(trainer)->cancel(); });
+}
+
+plait_status plait_trainer_next(plait_trainer* trainer, int64_t timeout_ms, plait_step* out) {
+  return guarded([&] {
+    fill(out, plait_step{});
+    auto object = object_of<TrainerObject>(trainer);
+    const auto event = object->run().next(timeout_of(timeout_ms));
+    if (!event) throw Error(Code::timeout, "no step was done in time");
+    fill(out, step_of(*event));
+  });
+}
+
+plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* ids, plait_tensor* labels, plait_step* out) {
+  return guarded([&] {
+    fill(out, plait_step{});
+    auto object = object_of<TrainerObject>(trainer);
+    const Documents given(ids, labels);
+    TrainingRun& run = object->run();
+    run.with([&](Trainer& own) {
+      check_host_driven(own);
+      fill(out, step_of(run.event_of(own.step(given.rows(own)))));
+    });
+  });
+}
+
+plait_status plait_trainer_forward(plait_trainer* trainer, plait_tensor* ids, plait_tensor** logits) {
+  return create(logits, [&] {
+    auto object = object_of<TrainerObject>(trainer);
+    const Documents given(ids, nullptr);
+    Tensor rows;
+    object->run().with([&](Trainer& own) {
+      check_host_driven(own);
+      rows = own.forward(given.rows(own));
+    });
+    const Shape& shape = given.ids->shape();
+    return share(Tensor(DType::f32, {shape[0], shape[1], rows.shape()[1]}, rows.blob()));
+  });
+}
+
+plait_status plait_trainer_backward(plait_trainer* trainer, plait_tensor* ids, plait_tensor* gradient) {
+  return guarded([&] {
+    auto object = object_of<TrainerObject>(trainer);
+    const Documents given(ids, nullptr);
+    const auto of_logits = object_of<Tensor>(gradient);
+    object->run().with([&](Trainer& own) {
+      check_host_driven(own);
+      own.backward(given.rows(own), of_logits->view());
+    });
+  });
+}
+
+plait_status plait_trainer_update(plait_trainer* trainer, plait_step* out) {
+  return guarded([&] {
+    fill(out, plait_step{});
+    auto object = object_of<TrainerObject>(trainer);
+    TrainingRun& run = object->run();
+    run.with([&](Trainer& own) {
+      check_host_driven(own);
+      fill(out, step_of(run.event_of(own.update())));
+    });
+  });
+}
+
+plait_status plait_trainer_evaluate(plait_trainer* trainer, const char* data, plait_evaluation* out) {
+  return guarded([&] {
+    fill(out, plait_evaluation{});
+    auto object = object_of<TrainerObject>(trainer);
+    const std::string path = required(data, "data");
+    object->run().with([&](Trainer& own) { fill(out, evaluation_of(own.evaluate(object->read_data(path)))); });
+  });
+}
+
+plait_status plait_trainer_evaluate_ids(plait_trainer* trainer, plait_tensor* ids, plait_tensor* labels,
+                                        plait_evaluation* out) {
+  return guarded([&] {
+    fill(out, plait_evaluation{});
+    auto object = object_of<TrainerObject>(trainer);
+    const Documents given(ids, labels);
+    object->run().with([&](Trainer& own) { fill(out, evaluation_of(own.evaluate(given.rows(own)))); });
+  });
+}
+
+plait_status plait_trainer_save(plait_trainer* trainer) {
+  return guarded([&] { object_of<TrainerObject>(trainer)->run().with([](Trainer& own) { own.save(); }); });
+}
+
+plait_status plait_trainer_export(plait_trainer* trainer, const char* directory) {
+  return guarded([&] {
+    auto object = object_of<TrainerObject>(trainer);
+    const std::string path = required(directory, "directory");
+    const LoraOptions& lora = object->options().training.lora;
+    object->run().with([&](Trainer& own) {
+      write_model(object->model(),
+                  lora.rank ? merged_tensors(own.engine(), lora, &object->pool())
+                            : trained_tensors(own.engine(), &object->pool()),
+                  nullptr, path);
+    });
+  });
+}
+
+plait_status plait_trainer_save_adapter(plait_trainer* trainer, const char* directory) {
+  return guarded([&] {
+    auto object = object_of<TrainerObject>(trainer);
+    const std::string path = required(directory, "directory");
+    object->run().with([&](Trainer& own) {
+      save_adapter(own.engine(), object->options().training.lora, path, object->model().file());
+    });
+  });
+}
+
+plait_status plait_trainer_release(plait_trainer* trainer) { return release<TrainerObject>(trainer); }

@@ -1,0 +1,91 @@
+#include "bindings/c/trainer_options.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait::c_api {
+namespace {
+
+OptimizerOptions optimizer_options(const Settings& settings) {
+  OptimizerOptions out;
+  out.kind = settings.text("optimizer") == "sgd" ? OptimizerKind::sgd : OptimizerKind::adamw;
+  out.beta1 = settings.real("beta1");
+  out.beta2 = settings.real("beta2");
+  out.epsilon = settings.real("epsilon");
+  out.momentum = settings.real("momentum");
+  out.weight_decay = settings.real("weight_decay");
+  return out;
+}
+
+uint64_t seed_of(const Settings& settings) {
+  return settings.has("seed") ? static_cast<uint64_t>(settings.integer("seed")) : 0;
+}
+
+LoraOptions lora_options(const Settings& settings) {
+  return {.rank = settings.integer("lora"),
+          .alpha = settings.real("lora_alpha"),
+          .targets = settings.texts("lora_targets"),
+          .seed = seed_of(settings)};
+}
+
+int64_t row_tokens(const Settings& settings, int64_t seq) {
+  constexpr int64_t most = 2048;  // enough for products at full speed; what a step needs grows with it
+  if (const int64_t given = settings.integer("micro_batch"); given > 0) {
+    if (given < seq)
+      throw Error(Code::invalid_argument, cat("micro_batch is ", given, ", a sample may have ", seq, " tokens"),
+                  "give at least seq");
+    return given;
+  }
+  return std::max(seq, std::min(settings.integer("batch") * seq, most));
+}
+
+LearningRate learning_rate(const Settings& settings) {
+  LearningRate out;
+  out.peak = settings.real("lr");
+  out.schedule = schedule_from_name(settings.text("schedule"));
+  const bool endless = settings.text("data").empty() && settings.integer("steps") == 0;
+  if (endless && !settings.has("schedule")) out.schedule = Schedule::constant;
+  out.warmup = settings.integer("warmup");
+  out.floor = settings.real("lr_floor");
+  return out;
+}
+
+}  // namespace
+
+int64_t sample_tokens(const Settings& settings, int64_t context) {
+  constexpr int64_t usual = 1024;
+  const int64_t seq = settings.integer("seq");
+  if (context > 0 && seq > context)
+    throw Error(Code::invalid_argument, cat("seq is ", seq, ", the model's context has ", context, " tokens"),
+                "give at most that");
+  if (seq > 0) return seq;
+  return context > 0 ? std::min(context, usual) : usual;
+}
+
+TrainerOptions trainer_options(const Settings& settings, int64_t context) {
+  TrainerOptions out;
+  out.training.optimizer = optimizer_options(settings);
+  out.training.lora = lora_options(settings);
+  out.training.trained = settings.texts("train");
+  out.training.zero = static_cast<int>(settings.integer("zero"));
+  out.training.host_loss = settings.text("data").empty();
+  out.training.gradients = !settings.boolean("frozen");
+  out.training.row_tokens = row_tokens(settings, sample_tokens(settings, context));
+  out.rate = learning_rate(settings);
+  out.steps = settings.integer("steps");
+  out.epochs = settings.real("epochs");
+  out.batch = settings.integer("batch");
+  out.clip = settings.real("clip");
+  out.seed = seed_of(settings);
+  out.evaluate_every = settings.integer("evaluate_every");
+  out.patience = settings.integer("patience");
+  out.save_every = settings.integer("save_every");
+  out.keep = settings.integer("keep_checkpoints");
+  out.directory = settings.text("out");
+  out.resume = settings.boolean("resume");
+  return out;
+}
+
+}  // namespace plait::c_api

@@ -1,0 +1,99 @@
+#include "bindings/cli/train_progress.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "bindings/cli/common.h"
+
+namespace plait::cli {
+namespace {
+
+std::string formatted(const char* format, double number) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, number);
+  return text;
+}
+
+/// "12 s", "3:21", "2:03:21".
+std::string time_text(double seconds) {
+  const auto whole = static_cast<long long>(std::min(seconds, 1e9));
+  char text[64];
+  if (whole < 60) std::snprintf(text, sizeof text, "%lld s", whole);
+  else if (whole < 3600) std::snprintf(text, sizeof text, "%lld:%02lld", whole / 60, whole % 60);
+  else std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
+  return text;
+}
+
+std::string bar(const plait_step& step) {
+  constexpr int64_t cells = 20;
+  const int64_t full = std::min(cells, step.step * cells / step.steps);
+  std::string out(static_cast<size_t>(full), '=');
+  if (full < cells) out += '>';
+  out.resize(static_cast<size_t>(cells), ' ');
+  return " [" + out + "]";
+}
+
+}  // namespace
+
+std::string progress_line(const plait_step& step) {
+  std::string out = "step " + std::to_string(step.step);
+  if (step.steps > 0) out += "/" + std::to_string(step.steps) + bar(step);
+  out += " loss " + (std::isfinite(step.loss) ? formatted("%.4f", step.loss) : "-");
+  if (std::isfinite(step.evaluation_loss))
+    out += ", held out " + formatted("%.4f", step.evaluation_loss) + " (perplexity " +
+           formatted("%.4g", std::exp(step.evaluation_loss)) + ")";
+  out += ", rate " + formatted("%.2e", step.learning_rate) + ", " + rounded(step.tokens_per_second, "tokens/s");
+  if (std::isfinite(step.seconds_left)) out += ", " + time_text(step.seconds_left) + " left";
+  out += ", " + rounded(static_cast<double>(step.native_bytes), "B");
+  if (step.saved) out += ", saved";
+  return out;
+}
+
+TrainProgress::TrainProgress() : terminal_(isatty(STDERR_FILENO) == 1) {}
+
+TrainProgress::~TrainProgress() {
+  if (pending_) print(last_);
+  if (any_ && terminal_) std::fputc('\n', stderr);
+}
+
+void TrainProgress::show(const plait_step& step) {
+  constexpr std::chrono::milliseconds of_terminal{100}, of_file{5000};
+  last_ = step;
+  // What happens now and then is worth a line of its own.
+  const bool special = std::isfinite(step.evaluation_loss) || !any_;
+  pending_ = !special && Clock::now() - shown_ < (terminal_ ? of_terminal : of_file);
+  if (!pending_) print(step);
+}
+
+void TrainProgress::print(const plait_step& step) {
+  std::string line = progress_line(step);
+  const size_t length = line.size();
+  if (terminal_) {
+    line.resize(std::max(length, width_), ' ');
+    const bool stays = std::isfinite(step.evaluation_loss);
+    std::fprintf(stderr, "\r%s%s", line.c_str(), stays ? "\n" : "");
+    width_ = stays ? 0 : length;
+  } else {
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
+  std::fflush(stderr);
+  any_ = true;
+  pending_ = false;
+  shown_ = Clock::now();
+}
+
+void print_log(const plait_api::Model& model) {
+  while (true) {
+    plait_log_level level{};
+    plait_tensor* text = nullptr;
+    plait_api::check(plait_log_next(model.get(), &level, &text));
+    if (!text) return;
+    const std::string line = plait_api::Tensor(text).text();
+    if (level == PLAIT_LOG_WARNING) std::fprintf(stderr, "plait: warning: %s\n", line.c_str());
+  }
+}
+
+}  // namespace plait::cli

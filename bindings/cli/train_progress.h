@@ -1,0 +1,34 @@
+#pragma once
+// How a run of training goes, on stderr: a line that is written over in a terminal, one now and then in a file.
+#include <chrono>
+#include <string>
+
+#include "bindings/c/plait.hpp"
+
+namespace plait::cli {
+
+/// "step 120/1000 [===>      ] loss 2.345, rate 9.8e-05, 1234 tokens/s, 3:21 left, 1.2 GB".
+std::string progress_line(const plait_step& step);
+
+class TrainProgress {
+ public:
+  TrainProgress();
+  /// The last step is shown whatever the time, and what stands in the terminal's line stays.
+  ~TrainProgress();
+  void show(const plait_step& step);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void print(const plait_step& step);
+
+  const bool terminal_;
+  Clock::time_point shown_{};
+  plait_step last_{};
+  bool any_ = false, pending_ = false;
+  size_t width_ = 0;  ///< of the terminal's line so far
+};
+
+/// What the library has to say of a model, in lines of stderr.
+void print_log(const plait_api::Model& model);
+
+}  // namespace plait::cli

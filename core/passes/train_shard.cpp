@@ -1,0 +1,75 @@
+// Training on several ranks: where they have weights, sums of gradients and what the optimizer keeps.
+#include <algorithm>
+
+#include "core/passes/compile.h"
+#include "core/passes/shard_annotations.h"
+#include "core/passes/train_parameters.h"
+
+namespace plait {
+namespace {
+
+/// The States of a graph by key.
+std::map<std::string, ValueId> states_of(const Graph& graph) {
+  std::map<std::string, ValueId> out;
+  for (const Node& node : graph.nodes)
+    if (node.op == "plait.State") out.emplace(node.attributes.string("key", ""), node.outputs[0]);
+  return out;
+}
+
+/// Cut by `axes`, too, along the first dim that they divide; as it is where there is none.
+Sharding cut_further(Sharding sharding, const Shape& shape, const AxisList& axes, const Mesh& mesh) {
+  const AxisList used = sharding.axes();
+  AxisList more;
+  for (AxisId axis : axes)
+    if (std::find(used.begin(), used.end(), axis) == used.end()) more.push_back(axis);
+  for (int d = 0; d < shape.rank(); ++d) {
+    AxisList& dim = sharding.dims[static_cast<size_t>(d)];
+    if (shape[d] % (mesh.blocks(dim) * mesh.blocks(more))) continue;
+    dim.insert(dim.end(), more.begin(), more.end());
+    break;
+  }
+  return sharding;
+}
+
+}  // namespace
+
+StatePlaces shard_training(Graph& graph, PassContext& context) {
+  const CompileOptions& options = context.options;
+  const Mesh& mesh = options.mesh;
+  const AxisList data = mesh.parts("data");
+  ShardSeeds seeds = context.seeds;
+  for (ValueId id : graph.inputs)
+    if (!data.empty()) seeds.emplace(id, Sharding::cut(graph.value(id).type.dims->size(), 1, data));
+  // Where weights are used is known when the graph has been sharded once.
+  Graph trial = graph;
+  const ShardPlan first = shard(trial, options.ops, mesh, options.rank, seeds);
+  const std::map<std::string, ValueId> states = states_of(graph);
+  StatePlaces out;
+  ShardSettings settings;
+  for (const TrainedParameter& one : context.parameters) {
+    const Sharding used{first.states.at(one.key).dims, {}};
+    const int zero = context.training->zero;
+    const Sharding shared = zero ? cut_further(used, one.shape, data, mesh) : used;
+    seeds.insert_or_assign(states.at(one.key), used);
+    if (zero >= 3 && shared != used) settings.stored.emplace(states.at(one.key), shared);
+    seeds.insert_or_assign(states.at(one.key + ".gradient"), zero >= 2 ? shared : used);
+    out.emplace(one.key, zero >= 3 ? shared : used);
+    for (const char* moment : {".first", ".second"}) out.emplace(one.key + moment, shared);
+  }
+  context.plan = shard(graph, options.ops, mesh, options.rank, seeds, settings);
+  for (const TrainedParameter& one : context.parameters) {
+    const Sharding &sum = context.plan.states.at(one.key + ".gradient"), &whole = out.at(one.key + ".first");
+    if (sum != whole) out.emplace(one.key + ".reduced", whole);
+    out.emplace(one.key + ".gradient", sum);
+  }
+  return out;
+}
+
+void shard_states(Graph& graph, const CompileOptions& options, const StatePlaces& places) {
+  if (places.empty()) return;
+  ShardSeeds seeds;
+  for (const auto& [key, id] : states_of(graph)) seeds.emplace(id, places.at(key));
+  shard(graph, options.ops, options.mesh, options.rank, seeds);
+}
+
+}  // namespace plait

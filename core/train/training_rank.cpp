@@ -1,0 +1,131 @@
+#include "core/train/training_rank.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace plait {
+namespace {
+
+template <class T>
+Tensor row_of(DType dtype, const std::vector<T>& values) {
+  return Tensor::of<T>(dtype, {1, static_cast<int64_t>(values.size())}, values);
+}
+
+}  // namespace
+
+TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const TrainingOptions& training,
+                           ThreadPool& pool, std::shared_ptr<Store> weights, LoadProgress* progress)
+    : optimizer_(training.optimizer),
+      model_(compile_training(std::move(graph), options, training)),
+      pool_(pool),
+      store_(std::move(weights)) {
+  for (const Program* program :
+       {model_.accumulate.get(), model_.evaluate.get(), model_.norm.get(), model_.update.get()})
+    if (program)
+      store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool, progress);
+}
+
+void TrainingRank::join(World* world) {
+  auto make = [&](const std::shared_ptr<const Program>& program) -> std::unique_ptr<Executor> {
+    if (!program) return nullptr;
+    std::vector<Communicator*> groups;
+    for (const std::vector<int32_t>& group : program->groups) {
+      std::unique_ptr<Communicator>& split = splits_[group];
+      if (!split) {  // ranks of a group have its lowest number in common
+        const int color = *std::min_element(group.begin(), group.end());
+        const auto key = std::find(group.begin(), group.end(), world->rank()) - group.begin();
+        split = world->communicator().split(color, static_cast<int>(key));
+      }
+      groups.push_back(split.get());
+    }
+    return std::make_unique<Executor>(program, store_, pool_, nullptr, std::move(groups));
+  };
+  accumulate_ = make(model_.accumulate);
+  evaluate_ = make(model_.evaluate);
+  norm_ = make(model_.norm);
+  update_ = make(model_.update);
+}
+
+/// `more` are the inputs beside those that say what the row is.
+void TrainingRank::run(Executor& executor, const PackedRow& row, std::map<std::string_view, TensorView> more) {
+  // The ids are the input whose name is the file's.
+  const Tensor tokens = row_of<int64_t>(DType::i64, {row.ids.begin(), row.ids.end()});
+  const Tensor positions = row_of(DType::i32, row.positions), segments = row_of(DType::i32, row.segments);
+  more.insert({{"positions", positions.view()}, {"segments", segments.view()}});
+  std::vector<TensorView> inputs;
+  for (const std::string& name : executor.program().input_names) {
+    auto found = more.find(name);
+    inputs.push_back(found == more.end() ? tokens.view() : found->second);
+  }
+  executor.run(inputs);
+}
+
+double TrainingRank::run(Executor& executor, const TrainingRow& row) {
+  const Tensor rows = row_of(DType::i32, row.rows), labels = row_of(DType::i32, row.labels),
+               weights = row_of(DType::f32, row.weights);
+  run(executor, row.row, {{"rows", rows.view()}, {"labels", labels.view()}, {"weights", weights.view()}});
+  return *executor.output(0).as<float>();
+}
+
+/// One rank has no groups.
+Executor& TrainingRank::later(std::unique_ptr<Executor>& executor, const std::shared_ptr<const Program>& program) {
+  if (!executor) {
+    store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool_, nullptr);
+    executor = std::make_unique<Executor>(program, store_, pool_);
+  }
+  return *executor;
+}
+
+TensorView TrainingRank::logits(const TrainingRow& row) {
+  const Tensor rows = row_of(DType::i32, row.rows);
+  run(later(forward_, model_.forward), row.row, {{"rows", rows.view()}});
+  return forward_->output(0);
+}
+
+void TrainingRank::accumulate(const TrainingRow& row, const TensorView& given) {
+  const Tensor rows = row_of(DType::i32, row.rows);
+  run(later(backward_, model_.backward), row.row, {{"rows", rows.view()}, {"gradients", given}});
+}
+
+double TrainingRank::gradient_norm() {
+  norm_->run({});
+  for (const TrainedParameter& parameter : model_.parameters)  // what went elsewhere
+    if (has(parameter.key + ".reduced")) {
+      const Tensor sum = array(parameter.key + ".gradient");
+      std::memset(sum.data(), 0, static_cast<size_t>(sum.bytes()));
+    }
+  return *norm_->output(0).as<float>();
+}
+
+void TrainingRank::update(double scale, double rate, int64_t step) {
+  const auto number = static_cast<double>(step);
+  const float numbers[] = {static_cast<float>(scale), static_cast<float>(rate),
+                           static_cast<float>(1 - std::pow(optimizer_.beta1, number)),
+                           static_cast<float>(1 - std::pow(optimizer_.beta2, number))};
+  std::vector<Tensor> scalars;
+  std::vector<TensorView> inputs;
+  for (size_t i = 0; i < update_->program().inputs.size(); ++i) {
+    scalars.push_back(Tensor::of<float>(DType::f32, Shape(), {numbers + i, 1}));
+    inputs.push_back(scalars.back().view());
+  }
+  update_->run(inputs);
+}
+
+void TrainingRank::clear_gradients() {
+  for (const TrainedParameter& parameter : model_.parameters)
+    for (const char* what : {".gradient", ".reduced"})
+      if (has(parameter.key + what)) {
+        const Tensor sum = array(parameter.key + what);
+        std::memset(sum.data(), 0, static_cast<size_t>(sum.bytes()));
+      }
+}
+
+int64_t TrainingRank::run_bytes() const {
+  int64_t sum = 0;
+  for (const auto* executor : {&accumulate_, &evaluate_, &norm_, &update_, &forward_, &backward_})
+    if (*executor) sum += (*executor)->bytes();
+  return sum;
+}
+
+}  // namespace plait

@@ -1,0 +1,71 @@
+#pragma once
+// One rank's part of training: its programs, its shards of weights, gradients and moments. It does what the engine of its
+// process tells it (training_engine.h).
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/thread_pool.h"
+#include "core/comm/world.h"
+#include "core/exec/executor.h"
+#include "core/passes/compile.h"
+#include "core/train/packing.h"
+
+namespace plait {
+
+/// A row as the programs take it: all ranks of a mesh have as many tokens and targets at once.
+struct TrainingRow {
+  PackedRow row;                      ///< its labels are in `rows` and `labels`
+  std::vector<int32_t> rows, labels;  ///< tokens that predict something, and what
+  std::vector<float> weights;         ///< of each
+};
+
+/// One thread drives it.
+class TrainingRank {
+ public:
+  /// Compiles, and loads the weights; constants are shared through `weights`. With a world all its ranks make theirs at
+  /// once. `pool` outlives it. Errors are those of compile_training, and of reading weights.
+  TrainingRank(Graph graph, const CompileOptions& options, const TrainingOptions& training, ThreadPool& pool,
+               std::shared_ptr<Store> weights, LoadProgress* progress);
+  /// The last of the preparations; all ranks of the world call it at once. Null: there is no other rank.
+  void join(World* world);
+
+  /// The sum of the row's losses, each times its weight; gradients are added to the sums.
+  double accumulate(const TrainingRow& row) { return run(*accumulate_, row); }
+  double evaluate(const TrainingRow& row) { return run(*evaluate_, row); }
+  /// Of the evaluation before: each target's loss, of all rows one behind the other.
+  TensorView losses() const { return evaluate_->output(1); }
+  // With TrainingOptions::host_loss, on one rank; `row.rows` says whose logits are meant.
+  /// f32 [1, r, v], valid until the next call.
+  TensorView logits(const TrainingRow& row);
+  /// Adds the gradients of a loss whose gradient by the logits is `given`.
+  void accumulate(const TrainingRow& row, const TensorView& given);
+
+  /// Of all gradients of all ranks as one vector. Gradients are settled then: nothing is to be added before the update.
+  double gradient_norm();
+  void update(double scale, double rate, int64_t step);
+  void clear_gradients();
+
+  const TrainingModel& model() const { return model_; }
+  bool has(const std::string& key) const { return store_.has(key); }
+  Tensor array(const std::string& key) const { return store_.get(key); }
+  int64_t store_bytes() const { return store_.bytes(); }
+  int64_t run_bytes() const;
+
+ private:
+  double run(Executor& executor, const TrainingRow& row);
+  void run(Executor& executor, const PackedRow& row, std::map<std::string_view, TensorView> more);
+  Executor& later(std::unique_ptr<Executor>& executor, const std::shared_ptr<const Program>& program);
+
+  const OptimizerOptions optimizer_;
+  TrainingModel model_;
+  ThreadPool& pool_;
+  Store store_;
+  std::map<std::vector<int32_t>, std::unique_ptr<Communicator>> splits_;  ///< by members
+  std::unique_ptr<Executor> accumulate_, evaluate_, norm_, update_;
+  std::unique_ptr<Executor> forward_, backward_;  ///< made when they are first asked for: logits take memory
+};
+
+}  // namespace plait

@@ -1,0 +1,190 @@
+// Training on several ranks is training on one: for every family, mesh and level of ZeRO the losses, the norm of the
+// gradients and what the weights become.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "core/base/text.h"
+#include "core/train/training_engine.h"
+#include "tests/unit/models.h"
+
+namespace plait::test {
+namespace {
+
+constexpr int64_t row_tokens = 48;
+constexpr int steps = 3;
+
+/// Documents of several lengths, so that rows differ and two micro-batches are needed.
+std::vector<std::vector<int32_t>> documents() {
+  std::vector<std::vector<int32_t>> out;
+  uint32_t state = 7;
+  for (const int length : {21, 9, 14, 33, 5, 26, 17, 3}) {
+    out.emplace_back();
+    for (int i = 0; i < length; ++i)
+      out.back().push_back(static_cast<int32_t>((state = state * 1664525 + 1013904223) >> 8) % 97);
+  }
+  return out;
+}
+
+Tensor copy(const Tensor& from) {
+  return Tensor::of<float>(DType::f32, from.shape(), {from.as<float>(), static_cast<size_t>(from.elements())});
+}
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::map<std::string, Tensor> updates;  ///< of each parameter, by its name
+  int64_t state_bytes = 0;                ///< the most of a rank
+};
+
+TrainingOptions training(OptimizerKind kind, int zero) {
+  TrainingOptions out;
+  out.row_tokens = row_tokens;
+  out.zero = zero;
+  out.optimizer.kind = kind;
+  out.optimizer.momentum = 0.5;
+  return out;
+}
+
+Outcome run(const std::string& fixture, const std::string& mesh, const TrainingOptions& options,
+            const std::vector<std::string>& seeds = {}) {
+  CompileOptions compile = World::get().options();
+  compile.mesh = Mesh::parse(mesh);
+  compile.seeds = seeds;
+  ThreadPool pool(2);
+  TrainingEngine engine(fixture_graph(fixture), compile, options, pool);
+  std::map<std::string, Tensor> before;
+  for (const TrainedParameter& one : engine.parameters()) before.emplace(one.key, copy(engine.array(one.key)));
+  const auto all = documents();
+  std::vector<Sample> samples;
+  for (const auto& document : all) samples.push_back({document, {}});
+  Outcome out;
+  const double rate = options.optimizer.kind == OptimizerKind::sgd ? 0.5 : 1e-3;
+  for (int step = 0; step < steps; ++step) {
+    const PackedStep packed = pack_step(samples, row_tokens, engine.data_ranks());
+    double loss = 0;
+    for (const auto& rows : packed.rows) loss += engine.accumulate(rows, 1 / static_cast<double>(packed.targets));
+    out.losses.push_back(loss);
+    out.norms.push_back(engine.gradient_norm());
+    engine.update(1, rate);
+  }
+  for (const TrainedParameter& one : engine.parameters()) {
+    Tensor now = copy(engine.array(one.key));
+    const Tensor& then = before.at(one.key);
+    for (int64_t i = 0; i < now.elements(); ++i) now.as<float>()[i] -= then.as<float>()[i];
+    out.updates.emplace(one.key, std::move(now));
+  }
+  for (int64_t local = 0; local < engine.local_ranks(); ++local)
+    out.state_bytes = std::max(out.state_bytes, engine.state_bytes(local));
+  return out;
+}
+
+double norm(const Tensor& tensor) {
+  double sum = 0;
+  for (int64_t i = 0; i < tensor.elements(); ++i) sum += std::pow(tensor.as<float>()[i], 2);
+  return std::sqrt(sum);
+}
+
+void expect_same(const Outcome& got, const Outcome& expected) {
+  for (int step = 0; step < steps; ++step) {
+    const auto i = static_cast<size_t>(step);
+    EXPECT_NEAR(got.losses[i], expected.losses[i], 2e-5 * expected.losses[i]) << "step " << step;
+    EXPECT_NEAR(got.norms[i], expected.norms[i], 1e-4 * expected.norms[i]) << "step " << step;
+  }
+  ASSERT_EQ(got.updates.size(), expected.updates.size());
+  double largest = 0;
+  for (const auto& [key, update] : expected.updates) largest = std::max(largest, norm(update));
+  for (const auto& [key, update] : expected.updates) {
+    Tensor difference = copy(got.updates.at(key));
+    for (int64_t i = 0; i < difference.elements(); ++i) difference.as<float>()[i] -= update.as<float>()[i];
+    EXPECT_LE(norm(difference), 1e-4 * norm(update) + 1e-6 * largest) << key;
+  }
+}
+
+/// What ranks say to each other, by program: "gather 2, reduce 1".
+std::string collectives(const Program& program) {
+  std::map<std::string, int> counts;
+  for (const Instruction& one : program.instructions)
+    if (one.kind == Instruction::Kind::collective && one.call.kind != CollectiveCall::Kind::shard)
+      ++counts[std::string(kind_name(one.call.kind))];
+  std::string out;
+  for (const auto& [kind, count] : counts) out += cat(out.empty() ? "" : ", ", kind, " ", count);
+  return out;
+}
+
+std::vector<std::string> variants_of(const std::string& family) {
+  std::vector<std::string> out;
+  for (const auto& entry : std::filesystem::directory_iterator(PLAIT_FIXTURES "/zoo/" + family))
+    if (std::filesystem::exists(entry.path() / "model.onnx")) out.push_back("zoo/" + family + "/" + entry.path().filename().string());
+  return out;
+}
+
+struct Case {
+  std::string fixture, mesh;
+};
+
+class MeshTraining : public testing::TestWithParam<Case> {};
+
+TEST_P(MeshTraining, IsTrainingOnOneRank) {
+  const auto& [fixture, mesh] = GetParam();
+  const Outcome expected = run(fixture, "", training(OptimizerKind::sgd, 0));
+  for (int zero = 0; zero < 4; ++zero) {
+    SCOPED_TRACE(zero);
+    expect_same(run(fixture, mesh, training(OptimizerKind::sgd, zero)), expected);
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  for (const char* fixture : {"llama-standard23", "gpt2-optimum18", "gemma3-standard23"})
+    for (const char* mesh : {"data=2", "data=4", "tensor=2", "data=2,tensor=2"}) out.push_back({fixture, mesh});
+  // Sinks, experts (as nodes and stacked), layer norms before heads, positions as biases.
+  for (const char* family : {"gpt_oss", "mixtral", "qwen3_moe", "granitemoe", "mpt", "bloom", "deepseek_v3", "phi", "gptj"})
+    for (const std::string& variant : variants_of(family)) out.push_back({variant, "data=2,tensor=2"});
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, MeshTraining, testing::ValuesIn(cases()), [](const auto& info) {
+  std::string out = info.param.fixture + "_" + info.param.mesh;
+  for (char& letter : out)
+    if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
+  return out;
+});
+
+TEST(MeshTraining, AdapterstoooAndAdamW) {
+  TrainingOptions options = training(OptimizerKind::adamw, 0);
+  options.lora.rank = 4;
+  const Outcome expected = run("llama-standard23", "", options);
+  for (const char* mesh : {"data=2", "tensor=2", "data=2,tensor=2"})
+    for (int zero : {0, 2, 3}) {
+      SCOPED_TRACE(cat(mesh, " ", zero));
+      options.zero = zero;
+      const Outcome got = run("llama-standard23", mesh, options);
+      for (size_t i = 0; i < steps; ++i) EXPECT_NEAR(got.losses[i], expected.losses[i], 1e-4 * expected.losses[i]);
+    }
+}
+
+/// One each for a parameter, of what is in ZeRO's papers; those of the loss and the norm besides.
+TEST(ZeroLevels, Collectives) {
+  CompileOptions compile = World::get().options();
+  compile.mesh = Mesh::parse("data=4");
+  std::string all;
+  for (int zero = 0; zero < 4; ++zero) {
+    TrainingOptions options = training(OptimizerKind::adamw, zero);
+    options.row_tokens = 4096;  // of a size at which weights are moved rather than tokens
+    const TrainingModel model = compile_training(fixture_graph("llama-standard23"), compile, options);
+    EXPECT_EQ(model.parameters.size(), 20u);
+    all += cat("zero ", zero, ": micro-batch: ", collectives(*model.accumulate),
+               "; norm: ", collectives(*model.norm), "; update: ", collectives(*model.update), "\n");
+  }
+  EXPECT_EQ(all, "");
+}
+
+TEST(ZeroLevels, MemoryOfARank) {
+  const int64_t whole = run("llama-standard23", "", training(OptimizerKind::adamw, 0)).state_bytes;
+  EXPECT_LE(run("llama-standard23", "data=4", training(OptimizerKind::adamw, 3)).state_bytes, 3 * whole / 10);
+}
+
+}  // namespace
+}  // namespace plait::test
