@@ -31,6 +31,10 @@ constexpr Pass training_passes[] = {
 constexpr Pass gradient_passes[] = {
     {"train", train},  // the loss, gradients, and the sums that they go into
 };
+// Of what makes losses and gradients together, once each rank has its part.
+constexpr Pass accumulate_passes[] = {
+    {"fuse_training", fuse_training},
+};
 
 void bound(Graph& graph, std::string_view name, int64_t typical, int64_t most) {
   Symbol& symbol = graph.symbols[graph.symbols.intern(name)];
@@ -192,6 +196,7 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
   if (training.gradients) {
     graph.outputs.erase(graph.outputs.begin() + 1);
     graph.remove_dead();
+    run_passes(accumulate_passes, graph, context);
     out.accumulate = finish(graph, "train");
     Graph norm = norm_graph(options.ops, context.parameters, out.places);
     shard_states(norm, options, out.places);

@@ -17,6 +17,7 @@ void spread(Graph& graph, PassContext& context);
 void train(Graph& graph, PassContext& context);
 void shard(Graph& graph, PassContext& context);
 void fuse(Graph& graph, PassContext& context);
+void fuse_training(Graph& graph, PassContext& context);
 void scan(Graph& graph, PassContext& context);
 
 /// The roles of inputs and outputs, found without changing the graph.
