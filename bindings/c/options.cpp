@@ -122,6 +122,10 @@ constexpr OptionRow rows[] = {
      "keeps; "
      "2: sums of gradients, too; 3: weights, too",
      0, 3},
+    {"recompute", Type::choice, for_trainer, "off",
+     "what the backward pass reads of the forward pass is kept (off), or computed once more: selective: norms, "
+     "activations and the like; full: all but the residual stream",
+     0, 0, "off selective full"},
     {"frozen", Type::boolean, for_trainer, "false",
      "nothing is trained, and no gradients are kept: evaluations and plait_trainer_forward alone"},
     {"optimizer", Type::choice, for_trainer, "adamw", "adamw, or sgd with momentum", 0, 0, "adamw sgd"},

@@ -70,6 +70,10 @@ TrainerOptions trainer_options(const Settings& settings, int64_t context) {
   out.training.lora = lora_options(settings);
   out.training.trained = settings.texts("train");
   out.training.zero = static_cast<int>(settings.integer("zero"));
+  const std::string recompute = settings.text("recompute");
+  out.training.recompute = recompute == "full"        ? Recompute::full
+                           : recompute == "selective" ? Recompute::selective
+                                                      : Recompute::off;
   out.training.host_loss = settings.text("data").empty();
   out.training.gradients = !settings.boolean("frozen");
   out.training.row_tokens = row_tokens(settings, sample_tokens(settings, context));

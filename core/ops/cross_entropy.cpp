@@ -26,6 +26,24 @@ std::string head_dims(const Node& node, const std::vector<Type>& in, const std::
   return rule_text(operands, results);
 }
 
+/// The vocabulary is whole: a row's loss and its gradients are made in one go.
+std::string head_loss_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
+  const bool blocked = in[1].dims->size() == 3;
+  const std::string x = blocked ? "... ([j] [l])" : "... [h]", w = blocked ? "[v] [j] [l]" : "[v] [h]";
+  std::vector<std::string> operands{x, w, "...", "..."};
+  while (operands.size() < in.size()) operands.push_back(is_absent(in, operands.size()) ? "" : "[v] [j]");
+  std::vector<std::string> results{"...", x};
+  if (out.size() > 2) results.push_back(out[2].dtype == DType::none ? "" : w + " {all}");
+  return rule_text(operands, results);
+}
+
+void infer_head_loss(InferContext& context) {
+  for (int k = 0; k < 3; ++k) {
+    context.set_type(k, context.dtype(0));
+    if (const Dims* dims = context.dims(k == 0 ? 2 : k - 1)) context.set_dims(k, *dims);
+  }
+}
+
 void infer_head(InferContext& context) {
   const Dims* labels = context.dims(2);
   for (int k = 0; k < 3; ++k) {
@@ -70,6 +88,15 @@ void register_cross_entropy(OpSet& ops) {
            .dims_of = head_dims,
            .infer = infer_head_back,
            .doc = "gradients of x and w of dloss (logsumexp - the label's logit)"});
+  ops.add({.name = "plait.HeadLoss",
+           .inputs = "x w labels dloss scales? zeros?",
+           .outputs = "losses dx dw?",
+           .attributes =
+               {{"scale", "float", "1"}, {"softcap", "float", "0"}, {"round_x", "int", "0"}, {"zero", "int", "0"}},
+           .dims = "... [h], [v] [h], ..., ... -> ..., ... [h], [v] [h] {all}",
+           .dims_of = head_loss_dims,
+           .infer = infer_head_loss,
+           .doc = "each row's loss, and gradients of x and w of dloss times these, where the vocabulary is whole"});
 }
 
 }  // namespace plait

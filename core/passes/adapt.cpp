@@ -111,9 +111,10 @@ class Adapting {
     const ValueId b = weights_ ? constant(module, ".lora_B.weight", &AdapterWeights::Pair::b, {n, rank})
                                : add_matrix(cat(module, ".lora_B.weight"), {n, rank}, 0);
     added_ = true;
-    const ValueId low = builder_.add("plait.Linear", {x, a});
+    // The factor belongs to the product's narrow side: there it is a pass over `rank` numbers a token.
     const double scale = lora_.alpha / static_cast<double>(rank);
-    const ValueId change = builder_.times(builder_.add("plait.Linear", {low, b}), builder_.number(scale, y));
+    const ValueId low = builder_.times(builder_.add("plait.Linear", {x, a}), builder_.number(scale, x));
+    const ValueId change = builder_.add("plait.Linear", {low, b});
     // Whoever read the Linear reads the sum, but for the sum itself.
     const ValueId base = graph_.add_value("", graph_.value(y).type);
     const ValueId sum = builder_.plus(base, change);

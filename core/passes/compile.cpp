@@ -32,6 +32,11 @@ constexpr Pass training_passes[] = {
 constexpr Pass gradient_passes[] = {
     {"train", train},  // the loss, gradients, and the sums that they go into
 };
+// Of what makes losses and gradients together, once each rank has its part.
+constexpr Pass accumulate_passes[] = {
+    {"fuse_training", fuse_training},
+    {"recompute", recompute},  // what the backward pass reads, rather than keeping it
+};
 
 void bound(Graph& graph, std::string_view name, int64_t typical, int64_t most) {
   Symbol& symbol = graph.symbols[graph.symbols.intern(name)];
@@ -193,7 +198,7 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
   if (training.gradients) {
     graph.outputs.erase(graph.outputs.begin() + 1);
     graph.remove_dead();
-    recompute(graph, options.ops, training.recompute);
+    run_passes(accumulate_passes, graph, context);
     out.accumulate = finish(graph, "train");
     Graph norm = norm_graph(options.ops, context.parameters, out.places);
     shard_states(norm, options, out.places);
@@ -210,7 +215,7 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
     out.forward = finish(forward, "host");
     of_host->outputs.erase(of_host->outputs.begin());
     of_host->remove_dead();
-    recompute(*of_host, options.ops, training.recompute);
+    recompute(*of_host, context);
     if (training.gradients) out.backward = finish(*of_host, "host");
   }
   out.parameters = std::move(context.parameters);

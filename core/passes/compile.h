@@ -15,8 +15,10 @@ void unpage(Graph& graph, PassContext& context);
 void adapt(Graph& graph, PassContext& context);
 void spread(Graph& graph, PassContext& context);
 void train(Graph& graph, PassContext& context);
+void recompute(Graph& graph, PassContext& context);
 void shard(Graph& graph, PassContext& context);
 void fuse(Graph& graph, PassContext& context);
+void fuse_training(Graph& graph, PassContext& context);
 void scan(Graph& graph, PassContext& context);
 
 /// The roles of inputs and outputs, found without changing the graph.
@@ -27,9 +29,6 @@ void free_mask(Graph& graph, const DecoderInterface& found);
 
 /// Adds a step to a constant's recipe, merging it with the last where that is possible.
 void add_step(Constant& constant, RecipeStep step);
-
-/// Pass recompute, on a graph that computes gradients.
-void recompute(Graph& graph, const OpSet& ops, Recompute how);
 
 /// Graph to program: chooses kernels and buffers (lower), then lifetimes and offsets (plan). `label` keeps computed
 /// constants of programs that share a store apart. Throws Error(unsupported) when a node has no kernel.

@@ -114,7 +114,8 @@ bool tokens_are_free(const Graph& graph, const PassContext& context, SymbolId to
       why = cat(describe(node), size);
       return false;
     }
-    auto count = concerns ? routed.rows_of(node) : std::nullopt;
+    std::optional<SymbolId> count;
+    if (concerns) count = routed.rows_of(node);
     if (concerns && !count && node.op != "NonZero") {
       why = cat(describe(node), " may mix tokens that were routed");
       return false;

@@ -109,8 +109,9 @@ class Recomputing {
 
 }  // namespace
 
-void recompute(Graph& graph, const OpSet& ops, Recompute how) {
-  if (how != Recompute::off) Recomputing(graph, ops, how).run();
+void recompute(Graph& graph, PassContext& context) {
+  const Recompute how = context.training->recompute;
+  if (how != Recompute::off) Recomputing(graph, context.options.ops, how).run();
 }
 
 }  // namespace plait

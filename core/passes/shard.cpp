@@ -8,7 +8,7 @@
 #include "core/base/text.h"
 #include "core/passes/compile.h"
 #include "core/passes/evaluate.h"
-#include "core/passes/shard_annotations.h"
+#include "core/passes/shard_local.h"
 #include "core/passes/shard_sums.h"
 
 namespace plait {
@@ -59,7 +59,7 @@ class Sharder {
   }
 
   ShardPlan run() {
-    check_seeds();
+    check_seeds(graph_, seeds_, mesh_);
     for (ValueId id : graph_.inputs) {
       auto seed = seeds_.find(id);
       const Sharding sharding = seed != seeds_.end() ? seed->second : Sharding::replicated(rank_of(id));
@@ -124,20 +124,6 @@ class Sharder {
       for (size_t k = adds ? 1 : 0; k < node.inputs.size(); ++k)
         if (graph_.value(node.inputs[k]).type.dims == graph_.value(node.outputs[0]).type.dims)
           wanted_.emplace(node.inputs[k], sharding);
-    }
-  }
-
-  void check_seeds() const {
-    for (const auto& [id, sharding] : seeds_) {
-      const Value& value = graph_.value(id);
-      const int32_t maker = producer_[static_cast<size_t>(id)];
-      if (!value.constant && maker >= 0 && graph_.nodes[static_cast<size_t>(maker)].op != "plait.State")
-        throw Error(Code::invalid_argument, cat("value ", quote(value.name), " is no weight"));
-      if (sharding.dims.size() != rank_of(id) || !local_dims(*value.type.dims, sharding, mesh_))
-        throw Error(Code::invalid_argument,
-                    cat("weight ", quote(value.name), " of ", text(value.type, graph_.symbols), " cannot be cut as ",
-                        text(sharding, mesh_), " on the mesh ", quote(mesh_.text())),
-                    "an axis can only cut a dimension that it divides");
     }
   }
 
@@ -469,13 +455,7 @@ class Sharder {
 
   ValueId constant_at(ValueId id, const Sharding& target) {
     const Value& value = graph_.value(id);
-    Constant part = *value.constant;
-    for (size_t d = 0; d < target.dims.size(); ++d) {
-      if (target.dims[d].empty()) continue;
-      const int64_t size = (*value.type.dims)[d].constant() / mesh_.blocks(target.dims[d]);
-      const int64_t begin = size * mesh_.block(rank_, target.dims[d]);
-      add_step(part, {RecipeStep::Kind::slice, {static_cast<int64_t>(d), begin, begin + size}});
-    }
+    Constant part = part_of(*value.constant, *value.type.dims, target, mesh_, rank_);
     const bool first = places_[id].empty();
     if (first) plan_.weights[id] = target;
     else plan_.copies.emplace_back(id, target);
@@ -531,29 +511,8 @@ class Sharder {
   }
 
   ValueId add_collective(const Collective& step, const Place& to, const Type& type) {
-    using Kind = Collective::Kind;
-    Node node;
+    Node node = collective_node(step, mesh_, rank_);
     node.inputs = {to.local};
-    node.attributes.set("axes", mesh_.text(step.axes));
-    node.attributes.set("parts", mesh_.blocks(step.axes));
-    if (step.kind == Kind::all_reduce || step.kind == Kind::reduce_scatter)
-      node.attributes.set("reduction", std::string(step.reduction == PendingKind::max   ? "max"
-                                                   : step.reduction == PendingKind::min ? "min"
-                                                                                        : "sum"));
-    if (step.kind != Kind::all_reduce) node.attributes.set("dim", int64_t{step.dim});
-    switch (step.kind) {
-      case Kind::all_reduce: node.op = "plait.AllReduce"; break;
-      case Kind::reduce_scatter: node.op = "plait.ReduceScatter"; break;
-      case Kind::all_gather: node.op = "plait.AllGather"; break;
-      case Kind::all_to_all:
-        node.op = "plait.AllToAll";
-        node.attributes.set("to_dim", int64_t{step.to_dim});
-        break;
-      case Kind::slice:
-        node.op = "plait.Shard";
-        node.attributes.set("part", mesh_.block(rank_, step.axes));
-        break;
-    }
     node.outputs = {add_value("", type, to.sharding)};
     local_.nodes.push_back(std::move(node));
     return local_.nodes.back().outputs[0];
@@ -596,20 +555,6 @@ ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, 
   if (late.bytes() >= plan.bytes()) return plan;
   graph = std::move(late_graph);
   return late;
-}
-
-void set_typical_step(Graph& graph) {
-  for (const auto& [name, typical] : {std::pair("t", 16), std::pair("r", 4)})
-    if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = typical;
-}
-
-void shard(Graph& graph, PassContext& context) {
-  const CompileOptions& options = context.options;
-  if (options.mesh.ranks() == 1 || !context.decoder.recognised) return;
-  set_typical_step(graph);
-  const AxisList sequence = sequence_axes(graph, options.mesh, options.seeds);
-  const ShardSeeds seeds = seeds_for(graph, options);
-  context.plan = shard(graph, options.ops, options.mesh, options.rank, seeds, {.sequence = sequence});
 }
 
 }  // namespace plait

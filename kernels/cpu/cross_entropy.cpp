@@ -1,7 +1,9 @@
-// plait.HeadStatistics and plait.HeadBack in f32: a head and the loss behind it, by blocks of the vocabulary, so that logits
-// of a few rows of weights are all that stand in memory. The products are those of Linear and MatMul.
+// A head and the loss behind it. plait.HeadStatistics and plait.HeadBack go by blocks of the vocabulary, plait.HeadLoss by
+// blocks of rows, which makes each product once: logits of one block are all that stand in memory. Products are those of
+// Linear and MatMul.
 #include <cmath>
 
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/linear_blocks.h"
 #include "kernels/cpu/loss_loops.h"
 #include "kernels/cpu/matmul_tile.h"
@@ -147,7 +149,8 @@ KernelStatus run_statistics(const KernelCall& call) {
       float* logits = products.make(worker, begin, rows, j, columns);
       for (int64_t i = 0; i < rows; ++i) {
         const int64_t at = (begin + i) * chunks + c, label = of.place(begin + i) - j;
-        loops.take_in(logits + i * columns, columns, of.state.scale, maxima[at], sums[at]);
+        loops.to_logits(logits + i * columns, columns, of.state.scale);
+        loops.take_in(logits + i * columns, columns, maxima[at], sums[at]);
         if (of.place(begin + i) >= 0 && label >= 0 && label < columns)
           picked[begin + i] = logits[i * columns + label];
       }
@@ -173,17 +176,15 @@ int64_t back_scratch(const KernelState* state, std::span<const TensorView> input
   return Room(isa, of, BackRoom(of).bytes()).bytes(threads);
 }
 
-/// A token's products with rows [j, j + columns) of w become the changes of these.
-void change_row(const Call& of, const LossLoops& loops, int64_t token, int64_t j, int64_t columns, const float* sums,
-                const float* dloss, float* row) {
+/// A token's logits of rows [j, j + columns) of w become the changes of the products.
+void change_row(const Call& of, const LossLoops& loops, int64_t token, int64_t j, int64_t columns, float sum,
+                float dloss, float* row) {
   const int64_t label = of.place(token) - j;
   const bool here = of.place(token) >= 0 && label >= 0 && label < columns;
-  const float product = here ? row[label] : 0;
   const LogitScale& scale = of.state.scale;
-  loops.changes(row, columns, scale, sums[token], dloss[token]);
-  if (!here) return;
-  const float part = scale.cap ? std::tanh(product * scale.scale / scale.cap) : 0;
-  row[label] -= dloss[token] * scale.scale * (1 - part * part);
+  const float part = here && scale.cap != 0 ? row[label] / scale.cap : 0;
+  loops.changes(row, columns, scale, sum, dloss);
+  if (here) row[label] -= dloss * scale.scale * (1 - part * part);
 }
 
 /// x, w, labels, logsumexp [...], dloss [...] -> dx [..., k], dw? [v, k].
@@ -221,8 +222,10 @@ KernelStatus run_back(const KernelCall& call) {
     for (int64_t begin = 0; begin < of.m; begin += at_once) {
       const int64_t rows = std::min(at_once, of.m - begin);
       float* changes = products.make(worker, begin, rows, j, columns);
-      for (int64_t i = 0; i < rows; ++i)
-        change_row(of, loops, begin + i, j, columns, sums, dloss, changes + i * columns);
+      for (int64_t i = 0; i < rows; ++i) {
+        loops.to_logits(changes + i * columns, columns, of.state.scale);
+        change_row(of, loops, begin + i, j, columns, sums[begin + i], dloss[begin + i], changes + i * columns);
+      }
       multiply(products_isa,
                {changes, columns, rows, w, of.k, of.k, columns, own_dx + begin * of.k, of.k, panel, true});
       if (!dw) continue;
@@ -246,6 +249,119 @@ KernelStatus run_back(const KernelCall& call) {
   return {};
 }
 
+// ---- plait.HeadLoss ----
+
+/// Logits of some rows stand in memory, in about so many bytes: enough rows to pay for reading w.
+constexpr int64_t logits_bytes = 64 << 20;
+int64_t rows_at_once(int64_t m, int64_t v) {
+  return std::min(m, std::clamp<int64_t>(logits_bytes / 4 / std::max<int64_t>(v, 1), 64, 512));
+}
+
+/// Scratch of a call: logits; x packed, for all; the products' of both gradients; and for each worker what a block needs.
+struct LossRoom {
+  LossRoom(Isa isa, const Call& call, int threads)
+      : rows(rows_at_once(call.m, call.v)),
+        columns(item_columns(isa, rows, call.v, call.k, threads)),
+        logits(align(4 * rows * call.v)),
+        packed(packs_x(isa, rows) ? align(packed_tiles(isa).bytes(rows, call.k)) : 0),
+        block(packed ? align(4 * packed_tiles(isa).scratch(columns, call.k)) : 0),
+        products(align(std::max(GemmRoom(gemm_tiles(isa), rows, call.v).bytes(threads),
+                                GemmRoom(gemm_tiles(isa), call.v, rows).bytes(threads)))) {}
+  int64_t bytes(int threads) const { return logits + packed + products + block * threads; }
+  int64_t rows, columns, logits, packed, block, products;
+};
+
+template <Isa isa>
+int64_t loss_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
+                     int threads) {
+  return LossRoom(isa, Call(*static_cast<const HeadState*>(state), inputs), threads).bytes(threads);
+}
+
+/// logits [rows, v] = x w^T of rows [begin, begin + rows).
+template <Isa isa>
+void make_products(const KernelCall& call, const Call& of, const LossRoom& room, int64_t begin, int64_t rows,
+                   float* logits) {
+  std::byte *packed = call.scratch.data() + room.logits, *blocks = packed + room.packed + room.products;
+  const float* x = of.x + begin * of.k;
+  const int64_t group = packed_tiles(isa).group(rows);
+  const bool packs = packs_x(isa, rows);
+  if (packs)
+    share(call.pool, (rows + group - 1) / group, rows * of.k,
+          [&](int64_t index, int) { packed_tiles(isa).pack(x, rows, of.k, index, packed); });
+  const Weight weight{of.w.as<const uint8_t>(), of.w.dtype, of.v, false, {}};
+  share(call.pool, (of.v + room.columns - 1) / room.columns, rows * of.v * of.k, [&](int64_t item, int worker) {
+    const int64_t j = item * room.columns;
+    run_block<isa>({x, of.k, packs ? packed : nullptr, group, reinterpret_cast<float*>(blocks + worker * room.block),
+                    nullptr, nullptr, call.pool.size()},
+                   weight, 0, rows, j, std::min(room.columns, of.v - j), logits + j, of.v, nullptr);
+  });
+}
+
+/// x, w, labels, dloss [...] -> losses [...], dx [..., k], dw? [v, k]: some rows at a time, all of the vocabulary.
+template <Isa isa>
+KernelStatus run_loss(const KernelCall& call) {
+  const Call of(*static_cast<const HeadState*>(call.state), call.inputs);
+  if (!of.fits()) return {KernelCode::bad_value, 1, of.v};
+  if (const int64_t wrong = of.wrong_label(); wrong != -1) return {KernelCode::index_out_of_range, 2, wrong};
+  const float* dloss = call.inputs[3].as<float>();
+  float *losses = call.outputs[0].as<float>(), *dx = call.outputs[1].as<float>();
+  float* dw = call.outputs.size() > 2 && call.outputs[2].present() ? call.outputs[2].as<float>() : nullptr;
+  const LossRoom room(isa, of, call.pool.size());
+  auto* logits = reinterpret_cast<float*>(call.scratch.data());
+  std::byte* products = call.scratch.data() + room.logits + room.packed;
+  const LossLoops& loops = loss_loops(loops_of(isa));
+  if (dw && of.m == 0) std::memset(dw, 0, static_cast<size_t>(4 * of.v * of.k));
+  for (int64_t begin = 0; begin < of.m; begin += room.rows) {
+    const int64_t rows = std::min(room.rows, of.m - begin);
+    make_products<isa>(call, of, room, begin, rows, logits);
+    share(call.pool, rows, rows * of.v * 16, [&](int64_t i, int) {
+      float *row = logits + i * of.v, most = -HUGE_VALF, sum = 0;
+      loops.to_logits(row, of.v, of.state.scale);
+      loops.take_in(row, of.v, most, sum);
+      const float whole = most + std::log(sum);
+      const int64_t label = of.place(begin + i);
+      losses[begin + i] = whole - (label >= 0 ? row[label] : 0);
+      change_row(of, loops, begin + i, 0, of.v, whole, dloss[begin + i], row);
+    });
+    run_gemm(call.pool, gemm_tiles(isa),
+             {{logits, of.v, false},
+              {of.w.as<const uint8_t>(), of.w.dtype, of.k},
+              rows,
+              of.k,
+              of.v,
+              dx + begin * of.k,
+              of.k},
+             products);
+    if (dw)
+      run_gemm(call.pool, gemm_tiles(isa),
+               {{logits, of.v, true},
+                {reinterpret_cast<const uint8_t*>(of.x + begin * of.k), DType::f32, of.k},
+                of.v,
+                of.k,
+                rows,
+                dw,
+                of.k,
+                begin > 0},
+               products);
+  }
+  return {};
+}
+
+bool accepts_rounded(const NodeInfo& node) {
+  return accepts(node) && node.inputs[1].dtype == DType::bf16 && node.attributes.integer("round_x", 0) == 1;
+}
+
+template <Isa isa>
+void add_loss(KernelTable& table) {
+  add_kernel(table, isa,
+             {.op = "plait.HeadLoss",
+              .dtypes = rounds_x(isa) ? "f32 x bf16, round_x" : "f32 x f32|bf16|f16",
+              .accepts = rounds_x(isa) ? accepts_rounded : accepts,
+              .prepare = prepare,
+              .scratch_bytes = loss_scratch<isa>,
+              .run = run_loss<isa>});
+}
+
 template <Isa isa>
 void add_for(KernelTable& table) {
   add_kernel(table, isa,
@@ -267,8 +383,10 @@ void add_for(KernelTable& table) {
 }  // namespace
 
 void add_cross_entropy(KernelTable& table, Isa isa) {
-  if (isa == Isa::avx2) add_for<Isa::avx2>(table);
-  if (isa == Isa::avx512) add_for<Isa::avx512>(table);
+  if (isa == Isa::avx2) add_for<Isa::avx2>(table), add_loss<Isa::avx2>(table);
+  if (isa == Isa::avx512) add_for<Isa::avx512>(table), add_loss<Isa::avx512>(table);
+  if (isa == Isa::avx512_bf16) add_loss<Isa::avx512_bf16>(table);
+  if (isa == Isa::amx) add_loss<Isa::amx>(table);
 }
 
 }  // namespace plait::cpu

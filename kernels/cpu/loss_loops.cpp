@@ -17,23 +17,26 @@ HWY_INLINE V logits_of(V x, LogitScale scale) {
   return hn::Mul(hn::Set(df, scale.cap), tanh(hn::Mul(x, hn::Set(df, scale.scale / scale.cap))));
 }
 
-void take_in(float* x, int64_t n, LogitScale scale, float& most, float& sum) {
+void to_logits(float* x, int64_t n, LogitScale scale) {
+  if (scale.scale == 1 && scale.cap == 0) return;
+  for (int64_t i = 0; i < n; i += L)
+    store_up_to<AsF32>(logits_of(load_up_to<AsF32>(bytes(x + i), n - i), scale), bytes(x + i), n - i);
+}
+
+void take_in(const float* x, int64_t n, float& most, float& sum) {
   V largest = hn::Set(df, most);
   for (int64_t i = 0; i < n; i += L) {
-    const int64_t count = n - i < L ? n - i : L;
-    const auto exists = hn::FirstN(df, static_cast<size_t>(count));
-    const V logit = logits_of(load_up_to<AsF32>(bytes(x + i), count), scale);
-    store_up_to<AsF32>(logit, bytes(x + i), count);
-    largest = hn::IfThenElse(exists, hn::Max(largest, logit), largest);
+    const auto exists = hn::FirstN(df, static_cast<size_t>(n - i < L ? n - i : L));
+    largest = hn::IfThenElse(exists, hn::Max(largest, load_up_to<AsF32>(bytes(x + i), n - i)), largest);
   }
   const float now = hn::GetLane(hn::MaxOfLanes(df, largest));
   // Nothing was taken in before: e^(-inf - now) would be asked of a polynomial.
   const float before = sum == 0 ? 0 : sum * __builtin_expf(most - now);
   V sums = hn::Zero(df);
   for (int64_t i = 0; i < n; i += L) {
-    const int64_t count = n - i < L ? n - i : L;
-    const V below = exp(hn::Sub(load_up_to<AsF32>(bytes(x + i), count), hn::Set(df, now)));
-    sums = hn::Add(sums, hn::IfThenElseZero(hn::FirstN(df, static_cast<size_t>(count)), below));
+    const auto exists = hn::FirstN(df, static_cast<size_t>(n - i < L ? n - i : L));
+    const V below = exp(hn::Sub(load_up_to<AsF32>(bytes(x + i), n - i), hn::Set(df, now)));
+    sums = hn::Add(sums, hn::IfThenElseZero(exists, below));
   }
   sum = before + sum_lanes(sums);
   most = now;
@@ -41,18 +44,17 @@ void take_in(float* x, int64_t n, LogitScale scale, float& most, float& sum) {
 
 void changes(float* x, int64_t n, LogitScale scale, float logsumexp, float dloss) {
   for (int64_t i = 0; i < n; i += L) {
-    const int64_t count = n - i < L ? n - i : L;
-    const V logit = logits_of(load_up_to<AsF32>(bytes(x + i), count), scale);
+    const V logit = load_up_to<AsF32>(bytes(x + i), n - i);
     V slope = hn::Set(df, scale.scale * dloss);
     if (scale.cap != 0) {
       const V part = hn::Mul(logit, hn::Set(df, 1 / scale.cap));
       slope = hn::Mul(slope, hn::NegMulAdd(part, part, hn::Set(df, 1.0f)));
     }
-    store_up_to<AsF32>(hn::Mul(slope, exp(hn::Sub(logit, hn::Set(df, logsumexp)))), bytes(x + i), count);
+    store_up_to<AsF32>(hn::Mul(slope, exp(hn::Sub(logit, hn::Set(df, logsumexp)))), bytes(x + i), n - i);
   }
 }
 
-const LossLoops loops{take_in, changes};
+const LossLoops loops{to_logits, take_in, changes};
 
 #endif  // PLAIT_SIMD
 }  // namespace HWY_NAMESPACE

@@ -12,9 +12,11 @@ struct LogitScale {
 };
 
 struct LossLoops {
-  /// x becomes logits; `most` and `sum` (of e^(logit - most)) take them in.
-  void (*take_in)(float* x, int64_t n, LogitScale scale, float& most, float& sum);
-  /// x, products, becomes dloss e^(logit - logsumexp) d logit / d product.
+  /// x, products, becomes logits.
+  void (*to_logits)(float* x, int64_t n, LogitScale scale);
+  /// `most` and `sum` (of e^(logit - most)) take logits in.
+  void (*take_in)(const float* x, int64_t n, float& most, float& sum);
+  /// x, logits, becomes dloss e^(logit - logsumexp) d logit / d product.
   void (*changes)(float* x, int64_t n, LogitScale scale, float logsumexp, float dloss);
 };
 

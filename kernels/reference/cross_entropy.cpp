@@ -129,11 +129,45 @@ KernelStatus head_back(const KernelCall& call, const HeadAttributes& attributes)
   return {};
 }
 
+/// x, w, labels, dloss [...] -> losses [...], dx [..., k], dw? [v, k]: the loss is the log-sum-exp less the label's logit.
+KernelStatus head_loss(const KernelCall& call, const HeadAttributes& attributes) {
+  HeadRows rows(call, attributes, 4);
+  if (!rows.fits()) return {KernelCode::bad_value, 1, rows.vocabulary()};
+  const std::vector<double> x = load_all<double>(call.inputs[0]), dloss = load_all<double>(call.inputs[3]);
+  const std::vector<int64_t> labels = load_all<int64_t>(call.inputs[2]);
+  const auto k = static_cast<size_t>(rows.k()), v = static_cast<size_t>(rows.vocabulary());
+  std::vector<double> losses(labels.size()), dx(x.size()), dw(v * k), logits(v);
+  for (size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] != -1 && !rows.is_label(labels[i])) return {KernelCode::index_out_of_range, 2, labels[i]};
+    for (size_t j = 0; j < v; ++j) logits[j] = rows.logit(x.data() + i * k, rows.weight(static_cast<int64_t>(j)));
+    const double most = v ? *std::max_element(logits.begin(), logits.end()) : 0;
+    double sum = 0;
+    for (double logit : logits) sum += std::exp(logit - most);
+    const double whole = most + std::log(sum);
+    const int64_t place = rows.place(labels[i]);
+    losses[i] = whole - (place >= 0 ? logits[static_cast<size_t>(place)] : 0);
+    for (size_t j = 0; j < v; ++j) {
+      const std::vector<double>& w = rows.weight(static_cast<int64_t>(j));
+      const double chosen = static_cast<int64_t>(j) == place ? 1 : 0;
+      const double change = dloss[i] * (std::exp(logits[j] - whole) - chosen) * rows.slope(logits[j]);
+      for (size_t c = 0; c < k; ++c) {
+        dx[i * k + c] += change * w[c];
+        dw[j * k + c] += change * x[i * k + c];
+      }
+    }
+  }
+  store_all(call.outputs[0], losses);
+  store_all(call.outputs[1], dx);
+  if (const TensorView of_w = output(call, 2); of_w.present()) store_all(of_w, dw);
+  return {};
+}
+
 }  // namespace
 
 void add_cross_entropy(KernelTable& table) {
   add<head_statistics>(table, "plait.HeadStatistics", floats);
   add<head_back>(table, "plait.HeadBack", floats);
+  add<head_loss>(table, "plait.HeadLoss", floats);
 }
 
 }  // namespace plait::reference

@@ -85,7 +85,7 @@ def run(job, load):
     return {"figures": figures, "answer": answer, "notes": engine.notes}
 
 
-def child_main(load):
+def child_main(load, run=run):
     """Entry of a child: the job as JSON in the first argument, the result as the last line of stdout."""
     try:
         result = run(json.loads(sys.argv[1]), load)

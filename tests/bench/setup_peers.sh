@@ -1,8 +1,9 @@
 #!/bin/sh
-# Makes the Python environments of the engines that `./run bench generate` compares Plait with. What is there already
-# is not made again; the first build of llama.cpp takes some minutes.
+# Makes the Python environments of the engines that `./run bench generate` and `./run bench train` compare Plait with. What is
+# there already is not made again; the first build of llama.cpp takes some minutes.
 #
 #   setup_peers.sh [--all]       --all: also OpenVINO GenAI
+#   setup_peers.sh --torch       PyTorch alone
 #
 # Environment: PLAIT_PEERS   where they lie (default: .venv-peers of this repository)
 set -eu
@@ -16,7 +17,7 @@ cpu=$(grep -m1 '^flags' /proc/cpuinfo | cksum | cut -d' ' -f1)
 wheels=$base/wheels-$cpu
 
 case ${1:-} in
-    '' | --all) ;;
+    '' | --all | --torch) ;;
     -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "setup_peers.sh: unknown argument $1 (try --help)" >&2; exit 1 ;;
 esac
@@ -67,6 +68,13 @@ build_llama() {
     touch "$wheels/built"
 }
 
+if [ "${1:-}" = --torch ]; then
+    [ ! -f "$(stamp torch)" ] || exit 0
+    echo "Making the environment of PyTorch (PyPI's wheel brings CUDA's libraries: 7 GB)"
+    new_env torch
+    touch "$(stamp torch)"
+    exit 0
+fi
 if [ ! -f "$(stamp peers)" ]; then
     echo "Making the environment of ONNX Runtime and llama.cpp"
     new_env peers

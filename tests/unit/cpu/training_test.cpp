@@ -69,6 +69,48 @@ TEST(CpuTraining, HeadsAndTheirGradientsEqualTheReference) {
   }
 }
 
+TEST(CpuTraining, HeadsWithTheirLossEqualTheReference) {
+  for (HeadCase c : heads()) {
+    if (c.whole) continue;
+    SCOPED_TRACE(cat(c.tokens, " tokens, vocabulary ", c.vocabulary, ", k ", c.k));
+    std::vector<int32_t> labels;
+    for (int64_t i = 0; i < c.tokens; ++i)
+      labels.push_back(i % 5 == 3 ? -1 : static_cast<int32_t>(i * 7919 % c.vocabulary));
+    const Shape row{1, c.tokens};
+    Attributes attributes;
+    attributes.set("scale", c.scale);
+    attributes.set("softcap", c.softcap);
+    const std::vector<Tensor> operands = {random_tensor(DType::f32, {1, c.tokens, c.k}, 1),
+                                          random_tensor(c.dtype, {c.vocabulary, c.k}, 2),
+                                          Tensor::of<int32_t>(DType::i32, row, labels), random_tensor(DType::f32, row, 4)};
+    const std::vector<OutputType> outputs = {
+        {DType::f32, row}, {DType::f32, {1, c.tokens, c.k}}, {DType::f32, {c.vocabulary, c.k}}};
+    expect_reference("plait.HeadLoss", attributes, operands, outputs, 1e-4, 2e-5, 2);
+    for (const std::string& isa : isas()) {
+      if (isa != "avx2" && isa != "avx512") continue;
+      const auto of_one = run_op(kernels(), "plait.HeadLoss", attributes, operands, outputs, 1, nullptr, isa);
+      const auto of_three = run_op(kernels(), "plait.HeadLoss", attributes, operands, outputs, 3, nullptr, isa);
+      for (size_t i = 0; i < outputs.size(); ++i) expect_equal_bits(of_one[i], of_three[i]);
+    }
+  }
+}
+
+/// Heads of bf16, computed by products of bf16 numbers: within what rounding logits' changes costs.
+TEST(CpuTraining, RoundedHeadsAndGradientsAreNearTheReference) {
+  const int64_t t = 70, v = 300, k = 64;
+  Attributes rounds;
+  rounds.set("round_x", int64_t{1});
+  std::vector<int32_t> labels;
+  for (int64_t i = 0; i < t; ++i) labels.push_back(static_cast<int32_t>(i * 31 % v));
+  const Tensor x = random_tensor(DType::f32, {1, t, k}, 1), w = random_tensor(DType::bf16, {v, k}, 2),
+               dy = random_tensor(DType::f32, {1, t, v}, 3);
+  expect_reference("plait.LinearBack", rounds, {dy, w}, {{DType::f32, {1, t, k}}}, 2e-2, 1e-1, 2);
+  expect_reference("plait.LinearWeight", rounds, {dy, x}, {{DType::f32, {v, k}}}, 2e-2, 1e-1, 2);
+  expect_reference("plait.HeadLoss", rounds,
+                   {x, w, Tensor::of<int32_t>(DType::i32, {1, t}, labels), random_tensor(DType::f32, {1, t}, 4)},
+                   {{DType::f32, {1, t}}, {DType::f32, {1, t, k}}, {DType::f32, {v, k}}}, 2e-2, 5e-2, 2);
+}
+
 struct PackedCase {
   int64_t heads, groups, d, e;
   int64_t window = 0;

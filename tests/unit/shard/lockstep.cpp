@@ -151,9 +151,10 @@ class Lockstep {
     for (size_t rank = 0; rank < graphs_.size(); ++rank) {
       const ValueId made = graphs_[rank].nodes[index].outputs[0];
       EXPECT_EQ(after[rank].shape(), shape(rank, made)) << node.op;
-      if (step.kind == Kind::slice)
+      if (step.kind == Kind::slice) {
         EXPECT_EQ(graphs_[rank].nodes[index].attributes.integer("part"),
                   mesh_.block(static_cast<int64_t>(rank), step.axes));
+      }
       values_[rank][made] = std::move(after[rank]);
     }
   }

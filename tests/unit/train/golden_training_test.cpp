@@ -74,6 +74,20 @@ double norm_of(const Tensor& tensor) {
   return std::sqrt(sum);
 }
 
+/// With the vocabulary whole on this rank, losses and gradients come of one pass over the head; an evaluation makes none.
+TEST_P(GoldenTraining, TheHeadIsMultipliedByOnce) {
+  const TrainingEngine engine = this->engine();
+  auto count = [](const Program& program, std::string_view op) {
+    return std::count_if(program.instructions.begin(), program.instructions.end(),
+                         [&](const Instruction& one) { return one.kernel && one.kernel->op == op; });
+  };
+  const TrainingModel& model = engine.model();
+  EXPECT_EQ(count(*model.accumulate, "plait.HeadLoss"), 1);
+  EXPECT_EQ(count(*model.accumulate, "plait.HeadStatistics") + count(*model.accumulate, "plait.HeadBack"), 0);
+  EXPECT_EQ(count(*model.evaluate, "plait.HeadStatistics"), 1);
+  EXPECT_EQ(count(*model.evaluate, "plait.HeadLoss"), 0);
+}
+
 TEST_P(GoldenTraining, LossAndEveryGradient) {
   TrainingEngine engine = this->engine();
   EXPECT_NEAR(accumulate(engine), family()["loss"].get<double>(), 1e-5 * family()["loss"].get<double>());
