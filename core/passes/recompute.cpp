@@ -57,9 +57,8 @@ class Recomputing {
   bool is_sum_of_activations(const Node& node) const {
     if (node.op != "Add") return false;
     const auto& dims = graph_.value(node.outputs[0]).type.dims;
-    return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
-      return has(of_tokens_, id) && graph_.value(id).type.dims == dims;
-    });
+    return std::all_of(node.inputs.begin(), node.inputs.end(),
+                       [&](ValueId id) { return has(of_tokens_, id) && graph_.value(id).type.dims == dims; });
   }
   bool is_collective(const Node& node) const { return node.attributes.has("axes") && node.attributes.has("parts"); }
   /// Whether the node sums over a dim, or might.
@@ -71,8 +70,8 @@ class Recomputing {
   }
 
   bool is_kept(const Node& node) const {
-    const bool of_weights = std::none_of(node.inputs.begin(), node.inputs.end(),
-                                         [&](ValueId id) { return has(of_tokens_, id); });
+    const bool of_weights =
+        std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return has(of_tokens_, id); });
     if (of_weights) return node.op == "plait.State" || !is_collective(node);
     return is_sum_of_activations(node) || is_collective(node) || (how_ == Recompute::selective && sums(node));
   }

@@ -336,7 +336,8 @@ class Sharder {
     std::vector<ValueId> all;
     for (const std::vector<ValueId>& group : groups) {
       ValueId sum = group[0];
-      for (size_t i = 1; i < group.size(); ++i) sum = add(root, sum, group[i], groups.size() == 1 && i + 1 == group.size());
+      for (size_t i = 1; i < group.size(); ++i)
+        sum = add(root, sum, group[i], groups.size() == 1 && i + 1 == group.size());
       all.push_back(sum);
     }
     ValueId sum = all[0];

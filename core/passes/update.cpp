@@ -70,7 +70,7 @@ Graph update_graph(const OpSet& ops, const std::vector<TrainedParameter>& parame
     const size_t updated = operands.size();
     operands.insert(operands.end(), graph.inputs.begin(), graph.inputs.end());
     auto made = builder.add_all(adam ? "plait.AdamW" : "plait.SGD", std::move(operands),
-                                      std::vector<bool>(updated, true), std::move(attributes));
+                                std::vector<bool>(updated, true), std::move(attributes));
     if (in_parts) made[0] = builder.add("plait.Assign", {w, made[0]});
     graph.outputs.insert(graph.outputs.end(), made.begin(), made.end());
   }
