@@ -1,6 +1,7 @@
 #include "core/exec/executor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/base/error.h"
@@ -52,8 +53,8 @@ void Executor::bind_symbol(const Dim& dim, int64_t size, int input, int axis) {
   if (size % multiple->factor)
     throw Error(Code::invalid_argument, cat(place(), ", expected a multiple of ", multiple->factor));
   if (row.bound && size / multiple->factor > row.bound)
-    throw Error(Code::invalid_argument, cat(place(), ", at most ", row.bound * multiple->factor, " were planned for (",
-                                            dim.text(program_->symbols), ")"));
+    throw Error(Code::invalid_argument, cat(place(), ", at most ", row.bound * multiple->factor,
+                                            " were planned for (", dim.text(program_->symbols), ")"));
   symbols_[static_cast<size_t>(multiple->symbol)] = size / multiple->factor;
 }
 
@@ -147,10 +148,55 @@ void Executor::bind(std::span<const TensorView> inputs) {
 void Executor::run(std::span<const TensorView> inputs) {
   if (!program_->refusal.empty()) throw Error(Code::bad_model, program_->refusal);
   bind(inputs);
+  watched_nan_ = false;
   for (size_t i = 0; i < program_->instructions.size(); ++i) {
     if (profiling_ || trace_) execute_measured(i);
     else execute(i);
+    if (watch_ && !watched_nan_) watch(program_->instructions[i]);
   }
+}
+
+namespace {
+
+struct NotFinite {
+  bool nan = false, infinity = false;
+};
+
+NotFinite not_finite(const TensorView& view) {
+  NotFinite out;
+  auto look = [&](auto value_of) {
+    for (int64_t i = 0; i < view.elements(); ++i) {
+      const double value = static_cast<double>(value_of(i));
+      out.nan |= std::isnan(value);
+      out.infinity |= std::isinf(value);
+    }
+  };
+  if (!view.data) return out;
+  switch (view.dtype) {
+    case DType::f32: look([&](int64_t i) { return view.as<float>()[i]; }); break;
+    case DType::f64: look([&](int64_t i) { return view.as<double>()[i]; }); break;
+    case DType::bf16: look([&](int64_t i) { return to_float(view.as<BFloat16>()[i]); }); break;
+    case DType::f16: look([&](int64_t i) { return to_float(view.as<Float16>()[i]); }); break;
+    default: break;
+  }
+  return out;
+}
+
+}  // namespace
+
+/// What is updated in place is an operand, too, and so hides what it is made of: such an instruction hands on, at most.
+void Executor::watch(const Instruction& instruction) {
+  NotFinite taken, made;
+  for (const auto& [views, what] : {std::pair(&in_, &taken), std::pair(&out_, &made)})
+    for (const TensorView& view : *views) {
+      const NotFinite one = not_finite(view);
+      what->nan |= one.nan;
+      what->infinity |= one.infinity;
+    }
+  const bool nan = made.nan && !taken.nan, infinity = made.infinity && !taken.infinity && !taken.nan;
+  if (watch_->empty() && infinity) *watch_ = cat(instruction.origin, ", an infinity");
+  if (nan) *watch_ += cat(watch_->empty() ? "" : ", then by ", instruction.origin, ", a NaN");
+  watched_nan_ = nan;
 }
 
 void Executor::execute_measured(size_t index) {

@@ -56,6 +56,9 @@ class Executor {
   const Profile& profile() const { return profile_; }
   /// From now on each instruction adds to `events`, up to a million in all; null: no more.
   void set_trace(std::vector<TraceEvent>* events) { trace_ = events; }
+  /// From now on runs look for the first NaN, and for an infinity before it, that is made of numbers which were none, and say
+  /// in `origin` by which nodes. Takes a pass over all that is computed. Null: no more.
+  void set_watch(std::string* origin) { watch_ = origin; }
 
  private:
   void bind(std::span<const TensorView> inputs);
@@ -65,6 +68,7 @@ class Executor {
   void plan_arena(std::span<const int64_t> bytes);
   void execute(size_t index);
   void execute_measured(size_t index);
+  void watch(const Instruction& instruction);
   void compute(const Instruction& instruction);
   void write_sizes(const Instruction& instruction);
   void collective(const Instruction& instruction);
@@ -98,6 +102,8 @@ class Executor {
   bool profiling_ = false;
   Profile profile_;
   std::vector<TraceEvent>* trace_ = nullptr;
+  std::string* watch_ = nullptr;
+  bool watched_nan_ = false;  ///< whether what `watch_` says is of a NaN
 };
 
 }  // namespace plait

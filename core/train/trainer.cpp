@@ -257,16 +257,25 @@ StepReport Trainer::step(const PackedStep& given) {
 /// Changes the weights, or nothing where it throws.
 StepReport Trainer::take(const PackedStep& step) {
   const auto begin = Clock::now();
-  double loss = 0;
   try {
-    loss = accumulate(step);
-  } catch (...) {
+    const double loss = accumulate(step);
+    StepReport report = apply(step.tokens, begin);
+    report.loss = loss;
+    return report;
+  } catch (const Error& error) {
     engine_.clear_gradients();
-    throw;
+    if (error.code() != Code::numeric) throw;
+    throw Error(error.code(), cat(error.message(), fault_in(step)), error.hint());
   }
-  StepReport report = apply(step.tokens, begin);
-  report.loss = loss;
-  return report;
+}
+
+/// Where the first number that is not finite came from.
+std::string Trainer::fault_in(const PackedStep& step) {
+  std::string fault;
+  for (size_t i = 0; fault.empty() && i < step.rows.size(); ++i)
+    fault = engine_.find_fault(step.rows[i], 1 / static_cast<double>(std::max<int64_t>(step.targets, 1)));
+  engine_.clear_gradients();
+  return fault.empty() ? "; a weight holds a number that is not finite" : cat("; the first number that is not finite is made by ", fault);
 }
 
 /// The step of the optimizer, and the figures of what began at `begin`.

@@ -112,6 +112,7 @@ class Trainer {
   void check_host_loss() const;
   void follow(StepReport& report);
   double accumulate(const PackedStep& step);
+  std::string fault_in(const PackedStep& step);
   double checked(double number, const char* what) const;
   bool evaluate_due(StepReport& report);
   std::vector<std::string> arrays() const;

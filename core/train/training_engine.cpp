@@ -131,6 +131,19 @@ double TrainingEngine::accumulate(std::span<const PackedRow> rows, double weight
   return sums[0];
 }
 
+std::string TrainingEngine::find_fault(std::span<const PackedRow> rows, double weight) {
+  const std::vector<TrainingRow> all = aligned(rows, weight);
+  std::vector<std::string> faults(ranks_.size());
+  if (!all.empty())
+    each([&](int64_t local) {
+      faults[static_cast<size_t>(local)] =
+          ranks_[static_cast<size_t>(local)]->find_fault(all[static_cast<size_t>(row_of(local))]);
+    });
+  for (const std::string& fault : faults)
+    if (!fault.empty()) return fault;
+  return {};
+}
+
 double TrainingEngine::evaluate(std::span<const PackedRow> rows, std::vector<float>* losses) {
   if (losses) losses->clear();
   const std::vector<TrainingRow> all = aligned(rows, 1);

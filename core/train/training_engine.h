@@ -29,6 +29,9 @@ class TrainingEngine {
   /// a token or label outside the vocabulary: nothing is added then.
   double accumulate(std::span<const PackedRow> rows, double weight);
   double accumulate(const PackedRow& row, double weight) { return accumulate({&row, 1}, weight); }
+  /// The node that makes the first NaN, or else the first infinity, of numbers that are none, when these rows are accumulated
+  /// once more; "": none does, for weights hold it. Gradients are of no use behind it.
+  std::string find_fault(std::span<const PackedRow> rows, double weight);
   /// The sum of the rows' losses, without gradients; `losses`, if set, gets that of each target.
   double evaluate(std::span<const PackedRow> rows, std::vector<float>* losses = nullptr);
   double evaluate(const PackedRow& row, std::vector<float>* losses = nullptr) { return evaluate({&row, 1}, losses); }

@@ -88,6 +88,14 @@ void TrainingRank::accumulate(const TrainingRow& row, const TensorView& given) {
   run(later(backward_, model_.backward), row.row, {{"rows", rows.view()}, {"gradients", given}});
 }
 
+std::string TrainingRank::find_fault(const TrainingRow& row) {
+  std::string out;
+  accumulate_->set_watch(&out);
+  run(*accumulate_, row);
+  accumulate_->set_watch(nullptr);
+  return out;
+}
+
 double TrainingRank::gradient_norm() {
   norm_->run({});
   for (const TrainedParameter& parameter : model_.parameters)  // what went elsewhere

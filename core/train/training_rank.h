@@ -34,6 +34,8 @@ class TrainingRank {
 
   /// The sum of the row's losses, each times its weight; gradients are added to the sums.
   double accumulate(const TrainingRow& row) { return run(*accumulate_, row); }
+  /// The node that makes the first number that is not finite in `accumulate`; "": none does, so weights hold such.
+  std::string find_fault(const TrainingRow& row);
   double evaluate(const TrainingRow& row) { return run(*evaluate_, row); }
   /// Of the evaluation before: each target's loss, of all rows one behind the other.
   TensorView losses() const { return evaluate_->output(1); }

@@ -190,7 +190,8 @@ TEST_F(Training, ALossThatIsNoNumberStopsBeforeTheUpdate) {
   const Tensor weights = trainer->engine().array(key);
   const float before = weights.as<float>()[weights.elements() - 1];
   for (int64_t i = 0; i + 1 < weights.elements(); ++i) weights.as<float>()[i] = std::nanf("");
-  for (int again = 0; again < 2; ++again) expect_error([&] { trainer->step(); }, Code::numeric, "step 3", "NaN");
+  for (int again = 0; again < 2; ++again)
+    expect_error([&] { trainer->step(); }, Code::numeric, "step 3", "NaN", "a weight holds");
   EXPECT_EQ(weights.as<float>()[weights.elements() - 1], before);
   EXPECT_EQ(trainer->steps_done(), 2);
   trainer.reset();
@@ -198,6 +199,16 @@ TEST_F(Training, ALossThatIsNoNumberStopsBeforeTheUpdate) {
   auto second = this->trainer(options);
   EXPECT_EQ(second->steps_done(), 2);
   EXPECT_TRUE(std::isfinite(second->step()->loss));
+}
+
+TEST_F(Training, TheNodeIsNamedThatMadeTheFirstNumberThatIsNone) {
+  auto trainer = this->trainer(options());
+  for (const TrainedParameter& parameter : trainer->engine().parameters()) {
+    if (parameter.name.find("h.1.mlp.c_fc.weight") == std::string::npos) continue;
+    const Tensor weights = trainer->engine().array(parameter.key);
+    for (int64_t i = 0; i < weights.elements(); ++i) weights.as<float>()[i] = 3e38F;  // products overflow
+  }
+  expect_error([&] { trainer->step(); }, Code::numeric, "step 1", "h.1/mlp/c_fc");
 }
 
 TEST_F(Training, ClippingScalesLongGradientsAlone) {
@@ -266,7 +277,8 @@ TEST_F(Training, WhatOneMeshSavedAnotherTakesUp) {
   auto on = [&](const char* mesh, TrainerOptions options) {
     CompileOptions compile = World::get().options();
     compile.mesh = Mesh::parse(mesh);
-    return std::make_unique<Trainer>(fixture_graph(model), compile, std::move(options), counting(9), std::nullopt, pool_);
+    return std::make_unique<Trainer>(fixture_graph(model), compile, std::move(options), counting(9), std::nullopt,
+                                     pool_);
   };
   TrainerOptions straight = options();
   straight.steps = 6;
