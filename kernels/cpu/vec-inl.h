@@ -65,7 +65,7 @@ struct AsF16 {
   }
 };
 
-/// The first `count` < L elements, zeros behind them; touches no byte beyond.
+/// The first `count` < L elements, none where it is negative, zeros behind them; touches no byte beyond.
 template <class T>
 HWY_INLINE V load_some(const uint8_t* p, int64_t count) {
   alignas(64) uint8_t buffer[L * 4] = {};
@@ -74,7 +74,7 @@ HWY_INLINE V load_some(const uint8_t* p, int64_t count) {
 }
 template <>
 HWY_INLINE V load_some<AsF32>(const uint8_t* p, int64_t count) {
-  return hn::MaskedLoad(hn::FirstN(df, static_cast<size_t>(count)), df, reinterpret_cast<const float*>(p));
+  return hn::MaskedLoad(hn::FirstN(df, static_cast<size_t>(count > 0 ? count : 0)), df, reinterpret_cast<const float*>(p));
 }
 template <class T>
 HWY_INLINE void store_some(V x, uint8_t* p, int64_t count) {
