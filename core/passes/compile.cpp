@@ -167,6 +167,10 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
 }
 
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training) {
+  for (const Mesh::Axis& axis : options.mesh.axes())
+    if (axis.size > 1 && axis.name != "data" && axis.name != "tensor")
+      throw Error(Code::unsupported, cat("training does not use the mesh's axis ", quote(axis.name)),
+                  "the axes are data and tensor");
   PassContext context{options, {}, {}, false};
   context.training = &training;
   if (!raised(graph, context))

@@ -3,8 +3,8 @@
 //
 // Kept in any case are sums of two activations, which is what the residual stream is, so that no chain of nodes is longer
 // than a block; and what ranks have told each other. `selective` keeps besides whatever sums over a dim: products, attention,
-// rows of tables. What depends on weights alone, such as one put together of its shards, is never kept. The same kernels make
-// the same bits, so results do not change.
+// rows of tables. A weight that is put together of its shards is never kept. The same kernels make the same bits, so results do
+// not change.
 #include <algorithm>
 #include <set>
 
@@ -72,7 +72,7 @@ class Recomputing {
   bool is_kept(const Node& node) const {
     const bool of_weights =
         std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return has(of_tokens_, id); });
-    if (of_weights) return node.op == "plait.State" || !is_collective(node);
+    if (of_weights) return !is_collective(node);
     return is_sum_of_activations(node) || is_collective(node) || (how_ == Recompute::selective && sums(node));
   }
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "kernels/cpu/bf16_dot.h"
 #include "kernels/cpu/gemm_tile.h"
 
 namespace plait::cpu {
@@ -105,22 +106,6 @@ void pack_right(const GemmRight& b, int64_t n, int64_t k, std::byte* to) {
   if (b.dtype == DType::bf16) pack_panels<Halves>(b, n, k, out);
   else pack_panels<Floats>(b, n, k, out);
 }
-
-/// sum + products of pairs: first the odd ones, then the even ones, each rounded to f32.
-struct Hardware {
-  static inline __m512 dot(__m512 sum, __m512i a, __m512i b) {
-    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
-  }
-};
-struct Emulated {
-  static inline __m512 dot(__m512 sum, __m512i a, __m512i b) {
-    const __m512i odd = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
-    sum = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_and_si512(a, odd)),
-                          _mm512_castsi512_ps(_mm512_and_si512(b, odd)), sum);
-    return _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(a, 16)),
-                           _mm512_castsi512_ps(_mm512_slli_epi32(b, 16)), sum);
-  }
-};
 
 template <class Op, int ROWS>
 void run_tile(const uint32_t* a, const uint32_t* b, int64_t steps, float* y, int64_t ldy, int64_t columns,

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "kernels/cpu/bf16_dot.h"
 #include "kernels/cpu/elementwise_loops.h"
 #include "kernels/cpu/packed_tile.h"
 
@@ -38,22 +39,6 @@ void pack_rows(const float* x, int64_t m, int64_t k, int64_t group, std::byte* p
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")
 #endif
-
-/// sum + pairwise products of 32 bf16 numbers: first the odd ones, then the even ones, each rounded to f32.
-struct Hardware {
-  static inline __m512 dot(__m512 sum, __m512i a, __m512i b) {
-    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
-  }
-};
-struct Emulated {
-  static inline __m512 dot(__m512 sum, __m512i a, __m512i b) {
-    const __m512i odd = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
-    sum = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_and_si512(a, odd)),
-                          _mm512_castsi512_ps(_mm512_and_si512(b, odd)), sum);
-    return _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(a, 16)),
-                           _mm512_castsi512_ps(_mm512_slli_epi32(b, 16)), sum);
-  }
-};
 
 /// Rows of x against COLUMNS rows of w.
 template <class Op, int ROWS, int COLUMNS>
