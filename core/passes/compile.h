@@ -93,7 +93,8 @@ struct TrainingModel {
 };
 /// With TrainingOptions::gradients false only `evaluate` and `forward` are made, and nothing is refused for want of a
 /// gradient. Throws Error(unsupported) for a graph that is not recognised, saying why, and for one with a node on the way
-/// that has no gradient; Error(invalid_argument) when nothing is to be trained, or a pattern names nothing.
+/// that has no gradient; Error(unsupported) for a mesh with other axes than `data` and `tensor`; Error(invalid_argument)
+/// when nothing is to be trained, or a pattern names nothing.
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training);
 
 /// Fingerprints of what raise finds need no bounds: the passes up to raise alone, for `plait inspect`.

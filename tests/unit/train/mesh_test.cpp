@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/comm/mpi_world.h"
 #include "core/train/training_engine.h"
@@ -205,6 +206,16 @@ TEST(Recomputing, ChangesNothingButTheMemory) {
         }
       }
     }
+}
+
+TEST(MeshTraining, OtherAxesAreRefused) {
+  try {
+    run("llama-standard23", "pipeline=2", training(OptimizerKind::sgd, 0));
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::unsupported);
+    EXPECT_NE(error.message().find("pipeline"), std::string::npos) << error.message();
+  }
 }
 
 /// One each for a parameter, of what is in ZeRO's papers; those of the loss and the norm besides.
