@@ -10,10 +10,14 @@ namespace {
 
 OptimizerOptions optimizer_options(const Settings& settings) {
   OptimizerOptions out;
-  out.kind = settings.text("optimizer") == "sgd" ? OptimizerKind::sgd : OptimizerKind::adamw;
+  const std::string name = settings.text("optimizer");
+  out.kind = name == "sgd"         ? OptimizerKind::sgd
+             : name == "adafactor" ? OptimizerKind::adafactor
+                                   : OptimizerKind::adamw;
   out.beta1 = settings.real("beta1");
   out.beta2 = settings.real("beta2");
   out.epsilon = settings.real("epsilon");
+  out.beta2_decay = settings.real("beta2_decay");
   out.momentum = settings.real("momentum");
   out.weight_decay = settings.real("weight_decay");
   return out;

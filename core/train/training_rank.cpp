@@ -108,13 +108,17 @@ double TrainingRank::gradient_norm() {
 
 void TrainingRank::update(double scale, double rate, int64_t step) {
   const auto number = static_cast<double>(step);
-  const float numbers[] = {static_cast<float>(scale), static_cast<float>(rate),
-                           static_cast<float>(1 - std::pow(optimizer_.beta1, number)),
-                           static_cast<float>(1 - std::pow(optimizer_.beta2, number))};
+  const std::map<std::string_view, double> numbers{{"scale", scale},
+                                                   {"rate", rate},
+                                                   {"correction1", 1 - std::pow(optimizer_.beta1, number)},
+                                                   {"correction2", 1 - std::pow(optimizer_.beta2, number)},
+                                                   {"share", std::pow(number, optimizer_.beta2_decay)},
+                                                   {"most", 1 / std::sqrt(number)}};
   std::vector<Tensor> scalars;
   std::vector<TensorView> inputs;
-  for (size_t i = 0; i < update_->program().inputs.size(); ++i) {
-    scalars.push_back(Tensor::of<float>(DType::f32, Shape(), {numbers + i, 1}));
+  for (const std::string& name : update_->program().input_names) {
+    const auto value = static_cast<float>(numbers.at(name));
+    scalars.push_back(Tensor::of<float>(DType::f32, Shape(), {&value, 1}));
     inputs.push_back(scalars.back().view());
   }
   update_->run(inputs);

@@ -188,6 +188,15 @@ TEST(MeshTraining, OfProcesses) {
 }
 
 /// The same bits, and less memory where a model's layers take most of it: in small ones the head may.
+TEST(MeshTraining, OfAdafactor) {
+  const Outcome expected = run("llama-standard23", "", training(OptimizerKind::adafactor, 0));
+  for (const char* mesh : {"data=2,tensor=2", "data=4", "tensor=2"})
+    for (int zero = 0; zero <= 3; ++zero) {
+      SCOPED_TRACE(cat(mesh, ", zero ", zero));
+      expect_same(run("llama-standard23", mesh, training(OptimizerKind::adafactor, zero)), expected);
+    }
+}
+
 TEST(Recomputing, ChangesNothingButTheMemory) {
   for (const char* fixture : {"llama-standard23", "gpt2-optimum18", "gemma3-standard23", "zoo/mixtral/dynamo18"})
     for (const char* mesh : {"", "data=2,tensor=2"}) {
