@@ -122,6 +122,9 @@ constexpr OptionRow rows[] = {
      "keeps; "
      "2: sums of gradients, too; 3: weights, too",
      0, 3},
+    {"bundle_bytes", Type::bytes, for_trainer, "256K",
+     "ranks say small arrays (gradients, weights of zero 3) together, up to so many bytes at once; 0: each by "
+     "itself"},
     {"recompute", Type::choice, for_trainer, "off",
      "what the backward pass reads of the forward pass is kept (off), or computed once more: selective: norms, "
      "activations and the like; full: all but the residual stream",

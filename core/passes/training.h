@@ -71,6 +71,8 @@ struct TrainingOptions {
   /// 1: what the optimizer keeps; 2: the sums of gradients, too; 3: the weights, too, as FSDP does.
   int zero = 0;
   Recompute recompute = Recompute::off;
+  /// Ranks say what is at most half as large together, up to so many bytes at once; 0: each array by itself.
+  int64_t bundle_bytes = 256 << 10;
   bool host_loss = false;  ///< also programs whose loss the host computes
   bool gradients =
       true;  ///< false: nothing is trained; programs say the losses of weights as they are, and of adapters
