@@ -12,6 +12,15 @@ Tensor row_of(DType dtype, const std::vector<T>& values) {
   return Tensor::of<T>(dtype, {1, static_cast<int64_t>(values.size())}, values);
 }
 
+/// How long the document of each token is; 1 for padding.
+std::vector<int32_t> lengths_of(const PackedRow& row) {
+  std::map<int32_t, int32_t> lengths;
+  for (int32_t segment : row.segments) ++lengths[segment];
+  std::vector<int32_t> out;
+  for (int32_t segment : row.segments) out.push_back(segment < 0 ? 1 : lengths[segment]);
+  return out;
+}
+
 }  // namespace
 
 TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const TrainingOptions& training,
@@ -52,7 +61,8 @@ void TrainingRank::run(Executor& executor, const PackedRow& row, std::map<std::s
   // The ids are the input whose name is the file's.
   const Tensor tokens = row_of<int64_t>(DType::i64, {row.ids.begin(), row.ids.end()});
   const Tensor positions = row_of(DType::i32, row.positions), segments = row_of(DType::i32, row.segments);
-  more.insert({{"positions", positions.view()}, {"segments", segments.view()}});
+  const Tensor lengths = row_of(DType::i32, lengths_of(row));
+  more.insert({{"positions", positions.view()}, {"segments", segments.view()}, {"lengths", lengths.view()}});
   std::vector<TensorView> inputs;
   for (const std::string& name : executor.program().input_names) {
     auto found = more.find(name);
