@@ -6,10 +6,10 @@
 namespace plait {
 
 /// Makes a State of each weight that may be trained: constants of floats and of more than one element, whole tensors of
-/// the file (not what it writes among its nodes) or parts of them, that meet what comes of the tokens' embeddings, or are a table of such. Values that are one
-/// weight become one State; tensors of which several values hold the same elements in different ways become a State of
-/// the tensor as the file has it, with its steps as nodes. `patterns`: names of those to take; none: all. A State that
-/// stands for a constant has its seed.
+/// the file (not what it writes among its nodes) or parts of them, that meet what comes of the tokens' embeddings, or are
+/// a table of such. Values that are one weight become one State; tensors of which several values hold the same elements in
+/// different ways become a State of the tensor as the file has it, with its steps as nodes. `patterns`: names of those to
+/// take; none: all. A State that stands for a constant has its seed.
 std::vector<Trainable> make_parameters(Graph& graph, PassContext& context, const std::vector<std::string>& patterns);
 
 /// A State of f32 that begins as `initial`, or as zeros. `is_sum`: ranks may hold summands of it.

@@ -1,5 +1,5 @@
-// Steps of optimizers, in place: plait.AdamW, plait.SGD and those of Adafactor. One pass over arrays that are far larger than caches. The loops
-// are in training_loops.cpp.
+// Steps of optimizers, in place: plait.AdamW, plait.SGD and those of Adafactor. One pass over arrays that are far larger than
+// caches. The loops are in training_loops.cpp.
 #include <algorithm>
 
 #include "kernels/cpu/register.h"
