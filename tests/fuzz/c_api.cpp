@@ -1,6 +1,7 @@
 // Whatever is called in whatever order, with whatever handles, from one thread or two: each call of the C interface answers with
 // a status, and touches no memory that is gone. An input is a program: numbers of calls, each with where it finds its arguments
 // and puts its handle. Not called: plait_world_open, which starts MPI; other calls of worlds get handles that are none.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -20,9 +21,9 @@ namespace {
 constexpr int slots = 4;
 enum Kind { options, tensor, tokenizer, model, generator, request, session, world, trainer, kinds };
 
-constexpr const char* fixture = PLAIT_FIXTURES "/llama-standard23";
+constexpr const char* fixture = PLAIT_FIXTURES "/gemma3-standard23";
 constexpr const char* under_a_file =
-    PLAIT_FIXTURES "/llama-standard23/model.onnx/x";  // no directory can be made there
+    PLAIT_FIXTURES "/gemma3-standard23/model.onnx/x";  // no directory can be made there
 constexpr const char* conversation = R"([{"role": "user", "content": "x"}])";
 
 [[noreturn]] void broken(const char* call, const char* promise) {
