@@ -114,13 +114,20 @@ public sealed class Tensor : NativeObject {
     return view;
   }
 
-  private T[] Array<T>(DType? expected) where T : struct {
+  private unsafe T[] Array<T>(DType? expected) where T : struct {
     DType dtype = Dtype;
     if (expected != null && dtype != expected) {
       throw new PlaitException(Status.INVALID_ARGUMENT, $"the tensor's elements are {dtype}, not {expected}", "");
     }
     T[] copy = null;
-    Use<T>(elements => copy = elements.ToArray());
+    Use<T>(elements => {
+      copy = new T[elements.Length];
+      Span<byte> from = MemoryMarshal.AsBytes(elements), to = MemoryMarshal.AsBytes<T>(copy);
+      // In one piece; spans of older runtimes copy element by element.
+      fixed (byte* source = &MemoryMarshal.GetReference(from), target = &MemoryMarshal.GetReference(to)) {
+        Buffer.MemoryCopy(source, target, to.Length, from.Length);
+      }
+    });
     return copy;
   }
 }
