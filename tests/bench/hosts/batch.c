@@ -33,7 +33,8 @@ int main(int count, char** words) {
   need(plait_generator_wait(generator, -1));
   need(plait_options_create(&greedy));
   need(plait_options_set(greedy, "ignore_eos", "true", -1));
-  need(plait_options_set(greedy, "logprobs", "0", -1)); /* the replies of servers have them */
+  need(plait_options_set(greedy, "temperature", "0", -1)); /* as servers have it by default, and */
+  need(plait_options_set(greedy, "logprobs", "0", -1));    /* log-probabilities in their replies */
   need(plait_options_set(greedy, "max_tokens", words[3], -1));
   plait_request** running = calloc((size_t)requests, sizeof *running);
   while (getchar() != EOF) {
