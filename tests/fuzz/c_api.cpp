@@ -1,200 +1,30 @@
 // Whatever is called in whatever order, with whatever handles, from one thread or two: each call of the C interface answers with
 // a status, and touches no memory that is gone. An input is a program: numbers of calls, each with where it finds its arguments
 // and puts its handle. Not called: plait_world_open, which starts MPI; other calls of worlds get handles that are none.
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <cstring>
-#include <initializer_list>
-#include <memory>
-#include <mutex>
 #include <string_view>
 #include <thread>
-#include <tuple>
 
-#include "bindings/c/plait.h"
-#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/c_api_machine.h"
 
 namespace plait::fuzz {
 namespace {
-
-constexpr int slots = 4;
-enum Kind { options, tensor, tokenizer, model, generator, request, session, world, trainer, kinds };
 
 constexpr const char* fixture = PLAIT_FIXTURES "/gemma3-standard23";
 constexpr const char* under_a_file =
     PLAIT_FIXTURES "/gemma3-standard23/model.onnx/x";  // no directory can be made there
 constexpr const char* conversation = R"([{"role": "user", "content": "x"}])";
 
-[[noreturn]] void broken(const char* call, const char* promise) {
-  std::fprintf(stderr, "%s: %s (%s)\n", call, promise, plait_last_error());
-  std::abort();
-}
-
-plait_status checked(const char* call, plait_status status) {
-  if (status < PLAIT_OK || status >= PLAIT_INTERNAL) broken(call, "the fault is Plait's");
-  if (status != PLAIT_OK && plait_last_error()[0] == '\0') broken(call, "it does not say what went wrong");
-  return status;
-}
-
-plait_status release(Kind kind, void* handle) {
-  switch (kind) {
-    case options: return plait_options_release(static_cast<plait_options*>(handle));
-    case tensor: return plait_tensor_release(static_cast<plait_tensor*>(handle));
-    case tokenizer: return plait_tokenizer_release(static_cast<plait_tokenizer*>(handle));
-    case model: return plait_model_release(static_cast<plait_model*>(handle));
-    case generator: return plait_generator_release(static_cast<plait_generator*>(handle));
-    case request: return plait_request_release(static_cast<plait_request*>(handle));
-    case session: return plait_session_release(static_cast<plait_session*>(handle));
-    case world: return plait_world_release(static_cast<plait_world*>(handle));
-    default: return plait_trainer_release(static_cast<plait_trainer*>(handle));
-  }
-}
-
-/// Reads all of it: AddressSanitizer looks.
-void read_through(const void* data, int64_t bytes) {
-  volatile unsigned char sum = 0;
-  for (int64_t i = 0; i < bytes; ++i)
-    sum = static_cast<unsigned char>(sum + static_cast<const unsigned char*>(data)[i]);
-}
-
-/// What the threads of an input share.
-struct Pool {
-  std::array<std::array<std::atomic<void*>, slots>, kinds> handles{};
-  std::mutex mutex;
-  std::vector<std::pair<Kind, void*>> made;
-  std::atomic<int> large{
-      3};  ///< models, generators, sessions, trainers that may still be made: each takes milliseconds
-};
-
-/// A program that runs. Behind its end everything is 0.
-class Machine {
- public:
-  Machine(Pool& pool, const uint8_t* data, size_t size, bool alone)
-      : alone(alone), pool_(pool), data_(data), end_(data + size) {}
-
-  bool ended() const { return data_ == end_; }
-  uint8_t byte() { return ended() ? 0 : *data_++; }
-  template <class T>
-  T one_of(std::initializer_list<T> all) {
-    return all.begin()[byte() % all.size()];
-  }
-  int32_t flag() { return byte() % 3; }
-  int32_t id() { return byte() * 3 - 1; }
-  int64_t timeout() { return one_of<int64_t>({0, 0, 1, 3}); }
-  bool may_make_large() { return --pool_.large >= 0; }
-
-  /// The input's own, or sometimes `usual`. Like everything that is handed out it lasts as long as the machine.
-  const char* text(const char* usual = nullptr) {
-    const int size = byte() % 16;
-    std::string own(static_cast<size_t>(size), '\0');
-    for (char& c : own) c = static_cast<char>(byte());
-    if (size == 0 && usual) own = usual;
-    size_ = own.size();
-    return keep(own.c_str(), own.size() + 1);
-  }
-  const int32_t* ids() {
-    std::vector<int32_t> own(static_cast<size_t>(byte() % 12));
-    for (int32_t& one : own) one = byte() * 2 - (one_of({0, 0, 0, 0, 0, 0, 0, 512}));
-    size_ = own.size();
-    return keep(own.data(), own.size());
-  }
-  /// Of the text or ids before: mostly theirs, but also others that are allowed, or have to be refused.
-  int64_t length() {
-    const int choice = byte() % 16;
-    return choice < 13 ? static_cast<int64_t>(size_) : choice == 13 ? 0 : choice == 14 ? -2 : int64_t{-1} << 62;
-  }
-
-  /// Where a call puts something.
-  template <class T>
-  T* out() {
-    return byte() == 255 ? nullptr : keep<T>(nullptr, 1);
-  }
-  /// The same for structs that say their size, sometimes a wrong one; no byte more is there.
-  template <class T>
-  T* filled() {
-    const int64_t size = byte() < 240 ? static_cast<int64_t>(sizeof(T)) : byte();
-    auto* out = keep<char>(nullptr, static_cast<size_t>(std::max<int64_t>(size, 8)));
-    std::memcpy(out, &size, sizeof size);
-    return reinterpret_cast<T*>(out);
-  }
-
-  /// A handle that was made before, perhaps released since; none; one of another kind; a number that never was one.
-  template <class Handle>
-  Handle* handle(Kind kind) {
-    const int choice = byte();
-    void* out = nullptr;
-    if (choice < 200) out = pool_.handles[kind][choice % slots];
-    else if (choice < 225) out = nullptr;
-    else if (choice < 250) out = pool_.handles[choice % kinds][choice % slots];
-    else out = reinterpret_cast<void*>(static_cast<uintptr_t>(choice) << (choice % 60));
-    return static_cast<Handle*>(out);
-  }
-  plait_options* options_() { return handle<plait_options>(options); }
-  plait_tensor* tensor_() { return handle<plait_tensor>(tensor); }
-  plait_tokenizer* tokenizer_() { return handle<plait_tokenizer>(tokenizer); }
-  plait_model* model_() { return handle<plait_model>(model); }
-  plait_generator* generator_() { return handle<plait_generator>(generator); }
-  plait_request* request_() { return handle<plait_request>(request); }
-  plait_request* parent_() { return byte() < 192 ? nullptr : request_(); }
-  plait_session* session_() { return handle<plait_session>(session); }
-  plait_world* world_() { return handle<plait_world>(world); }
-  plait_trainer* trainer_() { return handle<plait_trainer>(trainer); }
-
-  /// Calls what makes a handle unless it fails, and keeps that.
-  template <class Handle, class Function, class... Arguments>
-  void make(Kind kind, const char* name, Function function, std::tuple<Arguments...> arguments) {
-    auto* made = reinterpret_cast<Handle*>(uintptr_t{1});
-    Handle** out = byte() == 255 ? nullptr : &made;
-    const int slot = byte() % slots;
-    const plait_status status =
-        checked(name, std::apply([&](auto... all) { return function(all..., out); }, arguments));
-    if (!out && status == PLAIT_OK) broken(name, "it had nowhere to put its result");
-    if (out && (status == PLAIT_OK) != (made != nullptr)) broken(name, "it fails with a result, or has none");
-    if (!out || !made) return;
-    std::lock_guard lock(pool_.mutex);
-    pool_.made.emplace_back(kind, made);
-    pool_.handles[kind][static_cast<size_t>(slot)] = made;
-  }
-
-  const bool alone;  ///< no other thread calls meanwhile: nobody releases what is looked at
-
- private:
-  /// Memory of that size exactly, so that what reads or writes behind it is seen.
-  template <class T>
-  T* keep(const T* from, size_t count) {
-    memory_.push_back(std::make_unique<char[]>(std::max<size_t>(count, 1) * sizeof(T)));
-    if (from) std::memcpy(memory_.back().get(), from, count * sizeof(T));
-    return reinterpret_cast<T*>(memory_.back().get());
-  }
-
-  Pool& pool_;
-  const uint8_t* data_;
-  const uint8_t* end_;
-  size_t size_ = 0;
-  std::vector<std::unique_ptr<char[]>> memory_;
-};
-
 struct Call {
   const char* name;
   void (*run)(Machine& m);
 };
 
+constexpr Call call(const char* name, void (*run)(Machine& m)) { return {name, run}; }
+
 // Arguments are read in order: they stand in braces.
-#define DO(NAME, ...)                                                                     \
-  {                                                                                       \
-#NAME, [](Machine & m) { checked(#NAME, std::apply(NAME, std::tuple{__VA_ARGS__})); } \
-  }
-#define MAKE(KIND, NAME, ...)                                                                    \
-  {                                                                                              \
-#NAME, [](Machine & m) { m.make<plait_##KIND>(KIND, #NAME, NAME, std::tuple{__VA_ARGS__}); } \
-  }
-#define MAKE_LARGE(KIND, NAME, ...)                                                    \
-  {                                                                                    \
-#NAME, [](Machine & m) {                                                             \
-      if (m.may_make_large()) m.make<plait_##KIND>(KIND, #NAME, NAME, std::tuple{__VA_ARGS__}); \
-    } \
-  }
+#define DO(NAME, ...) call(#NAME, [](Machine& m) { checked(#NAME, std::apply(NAME, std::tuple{__VA_ARGS__})); })
+#define MAKE(KIND, NAME, ...) \
+  call(#NAME, [](Machine& m) { m.make<plait_##KIND>(KIND, #NAME, NAME, std::tuple{__VA_ARGS__}); })
 
 struct Setting {
   const char *key, *value;
@@ -265,7 +95,6 @@ void pull(Machine& m) {
 }
 
 void open_from_memory(Machine& m) {
-  if (!m.may_make_large()) return;
   const char* names[] = {"model.onnx", m.one_of<const char*>({"model.onnx.data", "../x", "", "/x", nullptr})};
   plait_tensor* contents[] = {m.tensor_(), m.tensor_()};
   m.make<plait_model>(model, "plait_model_open_memory", plait_model_open_memory,
@@ -318,7 +147,7 @@ constexpr Call calls[] = {
     {"plait_tensor_borrow", [](Machine& m) { make_tensor(m, "plait_tensor_borrow", plait_tensor_borrow); }},
     {"plait_tensor_view", look_at_tensor},
     DO(plait_tensor_release, m.tensor_()),
-    MAKE_LARGE(model, plait_model_open, m.text(fixture), m.options_()),
+    MAKE(model, plait_model_open, m.text(fixture), m.options_()),
     {"plait_model_open_memory", open_from_memory},
     DO(plait_model_wait, m.model_(), m.timeout()),
     DO(plait_model_progress, m.model_(), m.out<double>()),
@@ -343,8 +172,8 @@ constexpr Call calls[] = {
     DO(plait_world_serve, m.world_()),
     DO(plait_world_close, m.world_()),
     DO(plait_world_release, m.world_()),
-    MAKE_LARGE(generator, plait_generator_create, m.model_(), m.options_()),
-    MAKE_LARGE(generator, plait_generator_create_on, m.world_(), m.model_(), m.options_()),
+    MAKE(generator, plait_generator_create, m.model_(), m.options_()),
+    MAKE(generator, plait_generator_create_on, m.world_(), m.model_(), m.options_()),
     DO(plait_generator_wait, m.generator_(), m.timeout()),
     DO(plait_generator_progress, m.generator_(), m.out<double>()),
     DO(plait_generator_cancel, m.generator_()),
@@ -364,7 +193,7 @@ constexpr Call calls[] = {
     MAKE(tensor, plait_request_result, m.request_()),
     MAKE(tensor, plait_request_save, m.request_()),
     DO(plait_request_release, m.request_()),
-    MAKE_LARGE(trainer, plait_trainer_create, m.model_(), m.options_()),
+    MAKE(trainer, plait_trainer_create, m.model_(), m.options_()),
     DO(plait_trainer_wait, m.trainer_(), m.timeout()),
     DO(plait_trainer_progress, m.trainer_(), m.out<double>()),
     DO(plait_trainer_cancel, m.trainer_()),
@@ -380,7 +209,7 @@ constexpr Call calls[] = {
     DO(plait_trainer_export, m.trainer_(), m.one_of<const char*>({under_a_file, nullptr})),
     DO(plait_trainer_save_adapter, m.trainer_(), m.one_of<const char*>({under_a_file, nullptr})),
     DO(plait_trainer_release, m.trainer_()),
-    MAKE_LARGE(session, plait_session_create, m.model_(), m.options_()),
+    MAKE(session, plait_session_create, m.model_(), m.options_()),
     DO(plait_session_count, m.session_(), m.out<int64_t>(), m.out<int64_t>()),
     {"plait_session_input", [](Machine& m) { look_at_operand(m, "plait_session_input", plait_session_input); }},
     {"plait_session_output", [](Machine& m) { look_at_operand(m, "plait_session_output", plait_session_output); }},

@@ -18,6 +18,7 @@ internal static class Lifetimes {
     Program.Test("from another thread, while it waits", WhileWaiting);
     Program.Test("finalizers", Finalizers);
     Program.Test("open and dispose", OpenAndDispose);
+    Program.Test("garbage", Garbage);
     Program.Test("many threads", ManyThreads);
   }
 
@@ -98,6 +99,28 @@ internal static class Lifetimes {
     Console.WriteLine($"{8 * rounds} rounds, {string.Join(", ", resident.Select(bytes => bytes >> 20))} MiB resident");
     long first = resident.Take(2).Max(), last = resident.Skip(6).Min();
     Program.True(last <= first + first / 20, "memory stays flat");
+  }
+
+  /// <summary>A token that is pulled leaves nothing behind but itself.</summary>
+  private static void Garbage() {
+    // Not in the profile that is compiled for, but in all runtimes of these years.
+    var allocated = (Func<long>)Delegate.CreateDelegate(typeof(Func<long>), typeof(GC).GetMethod("GetAllocatedBytesForCurrentThread"));
+    long least = long.MaxValue, token = 0;
+    using (Model model = Model.Open(Scenarios.ModelPath, new Options().Set("tokenizer", "none")))
+    using (Generator generator = model.Generator(Scenarios.Small())) {
+      for (int round = 0; round < 3; ++round) {  // the first time code is compiled
+        using (Request request = generator.Submit(Prompt, Scenarios.Greedy(400))) {
+          request.Next();
+          long before = allocated();
+          while (request.Next() != null) {}
+          least = Math.Min(least, (allocated() - before) / 399);
+        }
+        long here = allocated();
+        for (int i = 0; i < 400; ++i) GC.KeepAlive(new Token());
+        token = (allocated() - here) / 400;
+      }
+    }
+    Program.True(least <= token, $"{least} bytes a token, which has {token} itself");
   }
 
   private static void ManyThreads() {

@@ -33,7 +33,7 @@ final class JsonTranslator<I, O> extends OneByOne<I, O> {
           + ": set \"stream\" of the input accordingly");
     }
     Pieces pieces = new Pieces();
-    model.start(new Exchange(query.submit(model.generator()), query.reply(), pieces::add, () -> false));
+    model.start(new Exchange(query.submit(model.generator()), model.replyTo(query), pieces::add, () -> false));
     return output.cast(reader.invoke(null, query.stream() ? pieces : pieces.next()));
   }
 

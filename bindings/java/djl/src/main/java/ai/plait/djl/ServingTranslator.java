@@ -38,7 +38,7 @@ final class ServingTranslator extends OneByOne<Input, Output> {
     } catch (IllegalArgumentException | IllegalStateException | ClassCastException | UnsupportedOperationException error) {
       return failed(String.valueOf(error.getMessage()), 400);
     }
-    Reply reply = query.reply();
+    Reply reply = model.replyTo(query);
     ClientReply body = new ClientReply();
     model.start(new Exchange(requests, reply, (piece, last) -> body.appendContent(piece.getBytes(StandardCharsets.UTF_8), last),
         () -> input.isCancelled() || body.hasLeft()));

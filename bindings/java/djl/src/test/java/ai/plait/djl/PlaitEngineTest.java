@@ -17,6 +17,9 @@ import ai.plait.Token;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.ChannelInboundHandlerAdapter;
+import io.netty.channel.embedded.EmbeddedChannel;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -96,6 +99,13 @@ class PlaitEngineTest {
       assertEquals("length", details.get("finish_reason").getAsString());
       assertEquals(5, details.get("generated_tokens").getAsInt());
       assertEquals(159, details.getAsJsonArray("tokens").get(0).getAsJsonObject().get("id").getAsInt());
+      assertFalse(details.has("prefill"));
+      JsonArray prompt = object(ask(model, "{'inputs': '" + PROMPT + "', 'parameters': {'max_new_tokens': 1, 'details': true,"
+          + " 'decoder_input_details': true, 'repetition_penalty': 1.1, 'min_p': 0.1, 'top_k': -1, 'stop_token_ids': [1, 2]}}"))
+          .getAsJsonObject("details").getAsJsonArray("prefill");
+      double least = 0;
+      for (int i = 0; i < prompt.size(); ++i) least = Math.min(least, prompt.get(i).getAsJsonObject().get("log_prob").getAsDouble());
+      assertTrue(prompt.size() > 4 && least < -1 && least > -100, String.valueOf(prompt));
       JsonArray two = JsonParser.parseString(ask(model, "{'inputs': ['" + PROMPT + "', 'sea'], 'parameters': {'max_new_tokens': 3}}"))
           .getAsJsonArray();
       assertEquals(2, two.size());
@@ -170,6 +180,24 @@ class PlaitEngineTest {
     }
   }
 
+  /** As in DJL Serving, whose subscriber holds the context of the client's connection, and which says nothing after its headers. */
+  @Test
+  void clientsThatLeaveLater() throws Exception {
+    try (ZooModel<Input, Output> model = serveForEver(); Predictor<Input, Output> worker = model.newPredictor()) {
+      EmbeddedChannel connection = new EmbeddedChannel(new ChannelInboundHandlerAdapter());
+      ChannelHandlerContext context = connection.pipeline().firstContext();
+      Output output = worker.predict(input("{'inputs': '" + PROMPT + "', 'stream': true}"));
+      ((PublisherBytesSupplier) output.getData()).subscribe(piece -> context.writeAndFlush(piece));
+      PlaitModel own = (PlaitModel) model.getWrappedModel();
+      for (int i = 0; i < 500 && own.generator().statistics().getRunning() == 0; ++i) Thread.sleep(10);
+      Thread.sleep(200);
+      assertEquals(1, own.generator().statistics().getRunning());
+      connection.close();
+      for (int i = 0; i < 500 && own.generator().statistics().getRunning() > 0; ++i) Thread.sleep(10);
+      assertEquals(0, own.generator().statistics().getRunning());
+    }
+  }
+
   @Test
   void unloadedWhileItRuns() throws Exception {
     ZooModel<Input, Output> model = serveForEver();
@@ -187,14 +215,15 @@ class PlaitEngineTest {
   void mistakes() throws Exception {
     try (ZooModel<Input, Output> model = serve(); Predictor<Input, Output> worker = model.newPredictor()) {
       for (String json : new String[] {"no json", "[]", "{}", "{'inputs': 'x', 'parameters': {'top_p': 7}}", "{'messages': 5}",
-          "{'inputs': ['x', 'y'], 'stream': true}"}) {
+          "{'inputs': ['x', 'y'], 'stream': true}", "{'inputs': 'x', 'stream': true, 'parameters': {'decoder_input_details': true}}"}) {
         Output output = worker.predict(input(json));
         assertEquals(400, output.getCode(), json);
         assertFalse(object(output.getData().getAsString()).get("error").getAsString().isEmpty());
       }
       assertEquals(400, worker.predict(new Input()).getCode());
     }
-    for (String property : new String[] {"option.dtype=fp8", "option.quantize=awq", "option.output_formatter=xml", "option.plait.mesh=x"}) {
+    for (String property : new String[] {"option.dtype=fp8", "option.quantize=awq", "option.output_formatter=xml", "option.plait.mesh=x",
+        "option.pipeline_parallel_degree=2"}) {
       assertThrows(Exception.class, () -> serve(property).close(), property);
     }
   }
