@@ -49,6 +49,19 @@ public final class Request extends NativeObject implements Iterator<Token> {
     }
   }
 
+  /** A pull, and what it needs, used again and again: a token leaves no garbage. */
+  private final class Pulled implements LongConsumer {
+    final Event event = new Event();
+    byte[] text = new byte[64];
+    float[] logits;
+    Token token;
+
+    @Override
+    public void accept(long timeout) {
+      token = pull(this, timeout);
+    }
+  }
+
   /** Whether there is nothing more to pull. */
   public boolean ended() {
     return ended;
@@ -120,19 +133,6 @@ public final class Request extends NativeObject implements Iterator<Token> {
   public byte[] save() {
     try (Tensor bytes = new Tensor(Native.plait_request_save(this))) {
       return bytes.toBytes();
-    }
-  }
-
-  /** A pull, and what it needs, used again and again: a token leaves no garbage. */
-  private final class Pulled implements LongConsumer {
-    final Event event = new Event();
-    byte[] text = new byte[64];
-    float[] logits;
-    Token token;
-
-    @Override
-    public void accept(long timeout) {
-      token = pull(this, timeout);
     }
   }
 
