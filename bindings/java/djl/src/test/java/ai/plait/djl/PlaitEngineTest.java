@@ -3,9 +3,12 @@ package ai.plait.djl;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import ai.djl.Device;
+import ai.djl.engine.Engine;
 import ai.djl.inference.Predictor;
 import ai.djl.inference.streaming.PublisherBytesSupplier;
 import ai.djl.modality.Input;
@@ -112,6 +115,36 @@ class PlaitEngineTest {
       String full = object(ask(model, "{'inputs': '" + PROMPT + "', 'parameters': {'return_full_text': true}}")).get("generated_text")
           .getAsString();
       assertTrue(full.startsWith(PROMPT + TEXT), full);
+    }
+  }
+
+  /** What load_on_devices=gpu0+gpu1 comes to. */
+  @Test
+  void devices() throws Exception {
+    Device two = Device.fromName("gpu0+gpu1", Engine.getEngine("Plait"));
+    Criteria.Builder<Input, Output> builder = Criteria.builder().setTypes(Input.class, Output.class).optEngine("Plait").optDevice(two);
+    try (ZooModel<Input, Output> model = builder.optModelPath(model("option.tensor_parallel_degree=2")).build().loadModel()) {
+      PlaitModel own = (PlaitModel) model.getWrappedModel();
+      assertEquals(2, JsonParser.parseString(own.generator().ranks()).getAsJsonArray().size());
+    }
+    Criteria<Input, Output> four = builder.optModelPath(model("option.tensor_parallel_degree=4")).build();
+    assertTrue(assertThrows(Exception.class, four::loadModel).getMessage().contains("load_on_devices"));
+  }
+
+  /** What a body leaves out is as in DJL's large-model serving. */
+  @Test
+  void defaults() throws Exception {
+    try (ZooModel<Input, Output> model = serve()) {
+      JsonObject reply = object(ask(model, "{'inputs': '" + PROMPT + "', 'parameters': {'details': true, 'ignore_eos': true}}"));
+      assertEquals(30, reply.getAsJsonObject("details").get("generated_tokens").getAsInt());
+      assertTrue(reply.get("generated_text").getAsString().startsWith(TEXT), "greedy, and without the prompt");
+      assertFalse(object(ask(model, "{'inputs': '" + PROMPT + "'}")).has("details"));
+      String sampled = "{'inputs': '" + PROMPT + "', 'parameters': {'temperature': 9, 'seed': SEED, 'ignore_eos': true}}";
+      String one = ask(model, sampled.replace("SEED", "1"));
+      assertNotEquals(one, ask(model, sampled.replace("SEED", "2")), "sampling is asked for by its parameters");
+      assertEquals(one, ask(model, sampled.replace("SEED", "1")));
+      String forced = sampled.replace("SEED", "1, 'do_sample': false");
+      assertTrue(object(ask(model, forced)).get("generated_text").getAsString().startsWith(TEXT), "do_sample decides");
     }
   }
 
