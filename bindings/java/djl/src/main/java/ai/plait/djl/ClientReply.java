@@ -1,6 +1,8 @@
 package ai.plait.djl;
 
 import ai.djl.inference.streaming.PublisherBytesSupplier;
+import ai.djl.modality.Input;
+import ai.plait.serve.Exchange;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.util.concurrent.CompletableFuture;
@@ -11,10 +13,15 @@ import java.util.function.Consumer;
  * A reply that is pushed to a client, and knows when that has left. DJL Serving says so only until it has sent a reply's headers; but what
  * it subscribes holds the context of the client's connection, by Netty's interface, and that is asked where it is found.
  */
-final class ClientReply extends PublisherBytesSupplier {
+final class ClientReply extends PublisherBytesSupplier implements Exchange.Client {
   private static final String CONTEXT = "io.netty.channel.ChannelHandlerContext";
 
-  private volatile BooleanSupplier connected = () -> true;
+  private final Input input;
+  private volatile BooleanSupplier connected;
+
+  ClientReply(Input input) {
+    this.input = input;
+  }
 
   @Override
   public CompletableFuture<Void> subscribe(Consumer<byte[]> subscriber) {
@@ -22,11 +29,18 @@ final class ClientReply extends PublisherBytesSupplier {
     return super.subscribe(subscriber);
   }
 
-  /** False also where nobody can tell. */
-  boolean hasLeft() {
-    return !connected.getAsBoolean();
+  @Override
+  public boolean hasLeft() {
+    BooleanSupplier connection = connected;
+    return input.isCancelled() || connection != null && !connection.getAsBoolean();
   }
 
+  @Override
+  public boolean isWatched() {
+    return connected != null;
+  }
+
+  /** Null where nobody can tell. */
   private static BooleanSupplier connectionOf(Object subscriber) {
     try {
       for (Field field : subscriber.getClass().getDeclaredFields()) {
@@ -47,7 +61,7 @@ final class ClientReply extends PublisherBytesSupplier {
     } catch (ReflectiveOperationException error) {
       // Another Netty than any that is known.
     }
-    return () -> true;
+    return null;
   }
 
   /** The interface among those of a class, or null. */

@@ -39,9 +39,9 @@ final class ServingTranslator extends OneByOne<Input, Output> {
       return failed(String.valueOf(error.getMessage()), 400);
     }
     Reply reply = model.replyTo(query);
-    ClientReply body = new ClientReply();
-    model.start(new Exchange(requests, reply, (piece, last) -> body.appendContent(piece.getBytes(StandardCharsets.UTF_8), last),
-        () -> input.isCancelled() || body.hasLeft()));
+    ClientReply body = new ClientReply(input);
+    model.start(new Exchange(requests, reply, (piece, last) -> body.appendContent(piece.getBytes(StandardCharsets.UTF_8), last), body,
+        model.options().limit()));
     Output output = new Output();
     output.addProperty("Content-Type", reply.contentType());
     output.add("data", body);

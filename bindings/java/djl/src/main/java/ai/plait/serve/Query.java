@@ -62,7 +62,6 @@ public final class Query {
   public List<Request> submit(Generator generator) {
     List<Request> out = new ArrayList<>();
     try (Options request = chat() ? chatOptions() : generateOptions()) {
-      request.deadline(options.limit());
       if (chat()) {
         out.add(generator.submitChat(body.get("messages").toString(), request));
       } else {

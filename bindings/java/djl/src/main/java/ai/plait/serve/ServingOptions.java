@@ -61,7 +61,7 @@ public final class ServingOptions {
     return Boolean.parseBoolean(text("tgi_compat", "false"));
   }
 
-  /** After so long a request ends in any case: the server does not tell when a client has left. */
+  /** How long a reply may have nothing to say. */
   public Duration limit() {
     return Duration.ofSeconds(Long.parseLong(text("predict_timeout", "120")));
   }

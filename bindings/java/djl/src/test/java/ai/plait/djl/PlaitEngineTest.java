@@ -196,7 +196,22 @@ class PlaitEngineTest {
 
   /** Requests of this never end by themselves: they wait for a host that samples. */
   private ZooModel<Input, Output> serveForEver() throws Exception {
-    return serve("option.plait.host_sampling=true");
+    return serve("option.plait.host_sampling=true", "option.max_rolling_batch_size=1", "option.predict_timeout=1000");
+  }
+
+  /** A slot comes back in any case. */
+  @Test
+  void repliesThatSayNothing() throws Exception {
+    try (ZooModel<Input, Output> model = serve("option.plait.host_sampling=true", "option.predict_timeout=1");
+        Predictor<Input, Output> worker = model.newPredictor()) {
+      for (String stream : new String[] {"true", "false"}) {
+        String said = body(worker.predict(input("{'inputs': '" + PROMPT + "', 'stream': " + stream + "}"))).get();
+        assertTrue(said.contains("predict_timeout") && said.contains("424"), said);
+      }
+      PlaitModel own = (PlaitModel) model.getWrappedModel();
+      for (int i = 0; i < 500 && own.generator().statistics().getRunning() > 0; ++i) Thread.sleep(10);
+      assertEquals(0, own.generator().statistics().getRunning());
+    }
   }
 
   @Test
