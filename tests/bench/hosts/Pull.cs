@@ -16,7 +16,7 @@ static class Pull {
     using (Model model = Model.Open(words[0]))
     using (Generator generator = model.Generator(new Options().Threads(1).Set("cache_bytes", "4M"))) {
       Options greedy = new Options().IgnoreEos(true).MaxTokens(480).Temperature(0);
-      var from = new byte[1 << 20];
+      byte[] from = new byte[1 << 20], to = new byte[1 << 20];
       for (int round = 0; round < int.Parse(words[1]); ++round) {
         long pulled, garbage;
         using (Request request = generator.Submit(new[] {5, 6, 7}, greedy)) {
@@ -29,7 +29,7 @@ static class Pull {
           garbage = (Allocated() - before) / tokens;
         }
         var copy = Stopwatch.StartNew();
-        using (Tensor tensor = Tensor.Of(from)) tensor.ToBytes();
+        using (Tensor tensor = Tensor.Of(from)) tensor.CopyTo<byte>(to);
         Console.WriteLine($"{pulled} {Nanoseconds(copy)} {garbage}");
       }
     }
