@@ -1,7 +1,8 @@
 // Generators of the C API: loading, submitting, statistics.
+#include <unistd.h>
+
 #include <cstddef>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "bindings/c/objects.h"
 #include "bindings/c/trace.h"
@@ -119,8 +120,10 @@ namespace {
 
 uint64_t seed_of(const Settings& settings) {
   if (settings.has("seed")) return static_cast<uint64_t>(settings.integer("seed"));
-  std::random_device device;  // 52 bits, so that it can be given back as an option
-  return ((uint64_t{device()} << 32) | device()) >> 12;
+  uint64_t drawn = 0;  // std::random_device would need glibc 2.36
+  if (getentropy(&drawn, sizeof drawn) != 0)
+    throw Error(Code::io, "the system has no random numbers to seed the sampling with");
+  return drawn >> 12;  // 52 bits, so that it can be given back as an option
 }
 
 SamplingParams sampling_params(const Settings& settings) {

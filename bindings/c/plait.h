@@ -33,13 +33,17 @@
 #define PLAIT_API
 #endif
 
+/* Enums may hold any int, in C++ as in C: what a host passes is checked, whatever it is. */
 #ifdef __cplusplus
+#define PLAIT_INT : int
 extern "C" {
+#else
+#define PLAIT_INT
 #endif
 
 /* ---- Status ------------------------------------------------------------------------------------------------- */
 
-typedef enum plait_status {
+typedef enum plait_status PLAIT_INT {
   PLAIT_OK = 0,
   PLAIT_INVALID_ARGUMENT = 1, /* the call can never work like this */
   PLAIT_NOT_FOUND = 2,        /* a file, tensor or option of that name does not exist */
@@ -81,7 +85,7 @@ typedef struct plait_trainer plait_trainer;
  * change; its elements are the host's to write as long as no call that reads them is under way. */
 
 /* The numbers are those of ONNX. */
-typedef enum plait_dtype {
+typedef enum plait_dtype PLAIT_INT {
   PLAIT_NONE = 0,
   PLAIT_F32 = 1,
   PLAIT_U8 = 2,
@@ -206,7 +210,11 @@ PLAIT_API plait_status plait_model_plan(plait_model* model, plait_options* optio
  * mesh and what is no recognised decoder. */
 PLAIT_API plait_status plait_model_export(plait_model* model, const char* directory, plait_options* options);
 
-typedef enum plait_log_level { PLAIT_LOG_DEBUG = 0, PLAIT_LOG_INFO = 1, PLAIT_LOG_WARNING = 2 } plait_log_level;
+typedef enum plait_log_level PLAIT_INT {
+  PLAIT_LOG_DEBUG = 0,
+  PLAIT_LOG_INFO = 1,
+  PLAIT_LOG_WARNING = 2
+} plait_log_level;
 
 /* The next line that the model, its generators and sessions had to say; *text NULL when there is none. At most 1024
  * lines wait; the oldest are dropped, and that is said. The option "log_dir" keeps them in files, too. */
@@ -350,14 +358,14 @@ PLAIT_API plait_status plait_generator_release(plait_generator* generator);
 /* ---- Requests ------------------------------------------------------------------------------------------------
  * All calls at once; threads that pull at once share the events out among them. Releasing a request cancels it. */
 
-typedef enum plait_event_kind {
+typedef enum plait_event_kind PLAIT_INT {
   PLAIT_EVENT_END = 0,    /* every sample has ended: there is nothing more to pull */
   PLAIT_EVENT_TOKEN = 1,  /* a token, and perhaps the end of its sample (finish) */
   PLAIT_EVENT_FINISH = 2, /* the end of a sample without a token */
   PLAIT_EVENT_LOGITS = 3  /* option "host_sampling": push the token that follows */
 } plait_event_kind;
 
-typedef enum plait_finish {
+typedef enum plait_finish PLAIT_INT {
   PLAIT_FINISH_NONE = 0,
   PLAIT_FINISH_EOS = 1,
   PLAIT_FINISH_STOP = 2, /* a stop string; the text ends before it */
@@ -435,7 +443,7 @@ PLAIT_API plait_status plait_trainer_progress(plait_trainer* trainer, double* fr
  * end with CANCELLED, then and later. */
 PLAIT_API plait_status plait_trainer_cancel(plait_trainer* trainer);
 
-typedef enum plait_ending {
+typedef enum plait_ending PLAIT_INT {
   PLAIT_ENDING_NONE = 0,
   PLAIT_ENDING_STEPS = 1,    /* all steps are done */
   PLAIT_ENDING_PATIENCE = 2, /* the evaluation loss has not fallen for long enough */

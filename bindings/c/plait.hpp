@@ -110,6 +110,20 @@ class Model : public Handle<plait_model, plait_model_release> {
   explicit Model(const std::string& path, const Options& options = {})
       : Handle(made<plait_model>(
             [&](plait_model** out) { return plait_model_open(path.c_str(), options.get(), out); })) {}
+  /// From memory: files by the names that they would have in a directory, tensors of bytes that are kept, not copied.
+  static Model of_files(const std::vector<std::pair<std::string, const Tensor*>>& files,
+                        const Options& options = {}) {
+    std::vector<const char*> names;
+    std::vector<plait_tensor*> contents;
+    for (const auto& [name, content] : files) {
+      names.push_back(name.c_str());
+      contents.push_back(content->get());
+    }
+    return Model(made<plait_model>([&](plait_model** out) {
+      return plait_model_open_memory(names.data(), contents.data(), static_cast<int64_t>(names.size()), options.get(),
+                                     out);
+    }));
+  }
   /// For the option "background". False when the time is over.
   bool wait(int64_t timeout_ms = -1) const {
     plait_status status = plait_model_wait(handle_, timeout_ms);
@@ -168,6 +182,15 @@ class Request : public Handle<plait_request, plait_request_release> {
     plait_status status = plait_request_next(handle_, timeout_ms, &event);
     if (status != PLAIT_TIMEOUT) check(status);
     return status == PLAIT_OK;
+  }
+  /// All of sample 0's text; waits for the end.
+  std::string text() const {
+    std::string out;
+    plait_event event{};
+    while (next(event) && event.kind != PLAIT_EVENT_END) {
+      if (event.sample == 0) out.append(event.text, static_cast<size_t>(event.text_length));
+    }
+    return out;
   }
   void push(int32_t token) const { check(plait_request_push(handle_, token)); }
   void cancel() const { check(plait_request_cancel(handle_)); }
@@ -339,6 +362,9 @@ class Session : public Handle<plait_session, plait_session_release> {
   std::string trace() const {
     return tensor([&](plait_tensor** out) { return plait_session_trace(handle_, out); }).text();
   }
+  /// Their names are valid as long as the session.
+  std::vector<plait_operand> inputs() const { return operands(true); }
+  std::vector<plait_operand> outputs() const { return operands(false); }
   /// Ends the run that another thread has under way.
   void cancel() const { check(plait_session_cancel(handle_)); }
   /// The outputs of those names.
@@ -355,6 +381,18 @@ class Session : public Handle<plait_session, plait_session_release> {
                             output_names.data(), results.data(), static_cast<int64_t>(results.size())));
     std::vector<Tensor> out;
     for (plait_tensor* result : results) out.emplace_back(result);
+    return out;
+  }
+
+ private:
+  std::vector<plait_operand> operands(bool inputs) const {
+    int64_t input_count = 0, output_count = 0;
+    check(plait_session_count(handle_, &input_count, &output_count));
+    std::vector<plait_operand> out(static_cast<size_t>(inputs ? input_count : output_count));
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i].struct_size = sizeof out[i];
+      check((inputs ? plait_session_input : plait_session_output)(handle_, static_cast<int64_t>(i), &out[i]));
+    }
     return out;
   }
 };

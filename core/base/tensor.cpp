@@ -1,5 +1,7 @@
 #include "core/base/tensor.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <new>
 
@@ -9,13 +11,33 @@
 namespace plait {
 namespace {
 
+[[noreturn]] void refuse(int64_t bytes) {
+  throw Error(Code::out_of_memory, cat("cannot allocate ", human_bytes(bytes)));
+}
+
+/// From this size on memory comes from the system and goes back to it. malloc does so only at first: it then keeps blocks of the
+/// size of those that were freed, an arena for each thread, and calloc has to clear them.
+constexpr int64_t pages_from = int64_t{2} << 20;
+
+/// Pages are zero without being touched: a large budget costs memory only where it is used.
+class PagesBlob : public Blob {
+ public:
+  explicit PagesBlob(int64_t bytes) {
+    void* data =
+        mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) refuse(bytes);
+    data_ = static_cast<std::byte*>(data);
+    size_ = bytes;
+  }
+  ~PagesBlob() override { munmap(data_, static_cast<size_t>(size_)); }
+};
+
 class HeapBlob : public Blob {
  public:
   explicit HeapBlob(int64_t bytes) {
-    // calloc's fresh pages are zero without being touched: a large budget costs memory only where it is used.
     constexpr int64_t alignment = 64;
     raw_ = bytes < 0 ? nullptr : std::calloc(1, static_cast<size_t>(bytes + alignment));
-    if (!raw_) throw Error(Code::out_of_memory, cat("cannot allocate ", human_bytes(bytes)));
+    if (!raw_) refuse(bytes);
     auto address = reinterpret_cast<uintptr_t>(raw_);
     data_ = reinterpret_cast<std::byte*>((address + alignment - 1) / alignment * alignment);
     size_ = bytes;
@@ -48,7 +70,10 @@ void widen(const TensorView& tensor, std::vector<int64_t>& out) {
 
 }  // namespace
 
-std::shared_ptr<Blob> make_blob(int64_t bytes) { return std::make_shared<HeapBlob>(bytes); }
+std::shared_ptr<Blob> make_blob(int64_t bytes) {
+  if (bytes >= pages_from) return std::make_shared<PagesBlob>(bytes);
+  return std::make_shared<HeapBlob>(bytes);
+}
 
 std::shared_ptr<Blob> copy_blob(std::span<const std::byte> bytes) {
   auto blob = make_blob(static_cast<int64_t>(bytes.size()));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every function of plait.h has its place in Java and in C#, and docs/bindings.md says where.
+"""Every function of plait.h has its place in Java and in C#, and docs/bindings.md says where; and it is fuzzed.
 
 usage: names.py ROOT [--write]
 """
@@ -78,11 +78,15 @@ def table(root):
     with open(os.path.join(root, "bindings/swig/java_support.h")) as file:
         for function in re.findall(r"(plait_last_\w+)\(\)", file.read()):
             java.setdefault(function, ["PlaitException"])
+    with open(os.path.join(root, "tests/fuzz/c_api.cpp")) as file, open(os.path.join(root, "tests/fuzz/c_api_machine.h")) as machine:
+        fuzzed = set(re.findall(r"plait_\w+", file.read() + machine.read()))
     rows, missing = [], []
     for function in conventions.functions(os.path.join(root, "bindings/c/plait.h")):
         for language, names in (("Java", java), ("C#", csharp)):
             if function not in names:
                 missing.append(f"{function} has no place in {language}")
+        if function not in fuzzed:
+            missing.append(f"{function} is not called by tests/fuzz/c_api.cpp")
         cells = [", ".join(f"`{name}`" for name in names.get(function, [])) for names in (java, csharp)]
         rows.append(f"| `{function}` | {' | '.join(cells)} |")
     return TITLE + "\n".join(rows) + "\n", missing

@@ -1,4 +1,4 @@
-"""Each idea of samples/ says the same in C, Java and C#. Java's are left out, and that is said, where Maven could not make the jar.
+"""Each idea of samples/ says the same in C, C++, Java and C#. Java's are left out, and that is said, where Maven could not make the jar.
 
 usage: samples_test.py ROOT BUILD FIXTURES
 """
@@ -11,7 +11,7 @@ import tempfile
 
 MODEL = "gemma3-standard23"
 TEXTS = ("the river and the sea", "the hills")
-# C, then Java's and C#'s name; what it is given. Sampled texts and figures are not compared: None for C's.
+# C and C++, then Java's and C#'s name; what it is given. Sampled texts and figures are not compared: None for C's.
 SAMPLES = (
     ("batch", "Batch", (MODEL, *TEXTS)),
     ("embeddings", "Embeddings", (MODEL, *TEXTS)),
@@ -19,8 +19,8 @@ SAMPLES = (
     ("host_sampling", "HostSampling", (MODEL, TEXTS[0])),
     ("memory", "Memory", (MODEL, TEXTS[0])),
     ("three_steps", "ThreeSteps", (MODEL, TEXTS[0])),
-    (None, "Sharded", (MODEL, "tensor=2", TEXTS[0])),
-    (None, "Stream", (MODEL, TEXTS[0])),
+    ("sharded", "Sharded", (MODEL, "tensor=2", TEXTS[0])),
+    ("stream", "Stream", (MODEL, TEXTS[0])),
 )
 
 
@@ -52,8 +52,8 @@ def main():
         cache = {"PLAIT_CACHE_DIR": os.path.join(folder, "cache")}
         for in_c, name, words in SAMPLES:
             words = (os.path.join(fixtures, words[0]), *words[1:])
-            commands = {"C#": csharp(root, build, name, folder)}
-            if in_c:
+            commands = {"C#": csharp(root, build, name, folder), "C++": [os.path.join(build, "samples/cpp/plait_sample_cpp_" + in_c)]}
+            if in_c != "sharded":  # in C it is for processes, too, and takes other words
                 commands["C"] = [os.path.join(build, "samples/c/plait_sample_" + in_c)]
             if jars:
                 commands["Java"] = ["java", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8", "-cp", jars[0],

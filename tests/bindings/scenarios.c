@@ -3,40 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "tests/bindings/check.h"
-
-static const char* fixtures;
-
-/* ---- The list ---- */
-
-typedef struct entry {
-  char key[64];
-  char* value;
-} entry;
-static entry entries[64];
-static int entry_count = 0;
-
-static void read_list(const char* path) {
-  FILE* file = fopen(path, "r");
-  char line[8192];
-  while (file && fgets(line, sizeof line, file) && entry_count < 64) {
-    char* sign = strstr(line, " = ");
-    if (line[0] == '#' || !sign) continue;
-    *sign = '\0';
-    sign[strcspn(sign + 3, "\n") + 3] = '\0';
-    snprintf(entries[entry_count].key, sizeof entries[0].key, "%.63s", line);
-    entries[entry_count++].value = strdup(sign + 3);
-  }
-  if (file) fclose(file);
-}
-
-static const char* value_of(const char* key) {
-  for (int i = 0; i < entry_count; ++i)
-    if (strcmp(entries[i].key, key) == 0) return entries[i].value;
-  ++failures;
-  printf("the list has no %s\n", key);
-  return "";
-}
+#include "tests/bindings/lists.h"
 
 /* Numbers between commas, from `text` to its end or to a semicolon; *next is behind that. */
 typedef struct ids {
@@ -67,35 +34,6 @@ static void same_ids(const char* what, ids expected, ids got) {
 
 /* ---- Handles ---- */
 
-static plait_options* options_of(const char* const* words) {
-  plait_options* out = NULL;
-  OK(plait_options_create(&out));
-  for (; words[0]; words += 2) OK(plait_options_set(out, words[0], words[1], -1));
-  return out;
-}
-#define OPTIONS(...) options_of((const char* const[]){__VA_ARGS__, NULL})
-
-static const char* path_of(const char* name) {
-  static char path[4096];
-  snprintf(path, sizeof path, "%s/%s", fixtures, name);
-  return path;
-}
-
-static plait_model* open_model(const char* name) {
-  plait_model* out = NULL;
-  OK(plait_model_open(path_of(name), NULL, &out));
-  return out;
-}
-
-static plait_generator* generator_of(plait_model* model, plait_options* options) {
-  plait_generator* out = NULL;
-  OK(plait_options_set(options, "threads", "1", -1));
-  OK(plait_options_set(options, "cache_bytes", "4M", -1));
-  OK(plait_generator_create(model, options, &out));
-  OK(plait_options_release(options));
-  return out;
-}
-
 static plait_request* submit(plait_generator* generator, ids prompt, plait_options* options, plait_request* parent) {
   plait_request* out = NULL;
   OK(plait_generator_submit_ids(generator, prompt.at, prompt.count, options, parent, &out));
@@ -121,8 +59,6 @@ static ids pull(plait_request* request, char* text, size_t room) {
   }
   return out;
 }
-
-#define GREEDY(...) OPTIONS("temperature", "0", "ignore_eos", "true", __VA_ARGS__)
 
 /* ---- The scenarios ---- */
 

@@ -8,6 +8,8 @@ import sys
 
 # The loader's name differs between systems; all else is listed whole.
 NEEDED = {"libc.so.6", "libm.so.6", "libgcc_s.so.1"}
+# The oldest C library that the documentation says suffices: what comes newer is found here, on a build machine that has it.
+GLIBC = (2, 34)
 # Whatever a model or a configuration names, it is not run, nor loaded as code (checks.no_abort_no_print says who may do
 # that).
 RUNS_CODE = re.compile(r"(dlmopen|system|popen|v?fork|exec[lv]\w*|posix_spawnp?)(@|$)")
@@ -37,6 +39,7 @@ def main():
         if kind != "A":  # the name of the version itself
             exported.add(name if version == "PLAIT_0" else f"{name} (version {version or 'none'})")
     used = {line.split()[-1] for line in output("nm", "-D", "--undefined-only", library).splitlines()}
+    newer = {name for name in used if tuple(map(int, re.findall(r"\d+", name.partition("@GLIBC_")[2]))) > GLIBC}
     dynamic = output("readelf", "-d", library)
     needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
     soname = re.findall(r"\(SONAME\).*\[(.*)\]", dynamic)
@@ -46,6 +49,7 @@ def main():
         told("exported, not in plait.symbols", exported - golden),
         told("in plait.symbols, not exported", golden - exported),
         told("needed", {name for name in needed - NEEDED if not name.startswith("ld-linux")}),
+        told("not in glibc 2.34", newer),
         told("loads or runs code", set(filter(RUNS_CODE.match, used))),
         told("soname", set(soname) ^ {"libplait.so.0"}),
     ]

@@ -9,7 +9,7 @@ public abstract class NativeObject : SafeHandle {
   /// <summary>What the native object reads, or null.</summary>
   internal readonly Pins Pins;
 
-  internal NativeObject(IntPtr number, Pins pins) : base(IntPtr.Zero, true) {
+  internal NativeObject(IntPtr number, Pins pins, bool owned = true) : base(IntPtr.Zero, owned) {
     Pins = pins;
     pins?.Hold();
     SetHandle(number);
@@ -63,11 +63,11 @@ public abstract class NativeObject : SafeHandle {
     }
   }
 
-  /// <summary>A number alone, which belongs to somebody else.</summary>
+  /// <summary>A number alone, which belongs to somebody else: it has no finalizer.</summary>
   private sealed class Number : NativeObject {
     internal static readonly Number None = new Number(IntPtr.Zero);
 
-    internal Number(IntPtr number) : base(number, null) {}
+    internal Number(IntPtr number) : base(number, null, false) {}
 
     internal override void Release(NativeObject number) {}
   }

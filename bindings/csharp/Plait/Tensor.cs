@@ -81,6 +81,22 @@ public sealed class Tensor : NativeObject {
     }
   }
 
+  /// <summary>Copies all elements into memory of the host, in one piece.</summary>
+  public unsafe void CopyTo<T>(Span<T> target) where T : struct {
+    Span<byte> bytes = MemoryMarshal.AsBytes(target);
+    bool held = false;
+    try {
+      DangerousAddRef(ref held);
+      View view = View();
+      if (bytes.Length < view.Bytes) {
+        throw new PlaitException(Status.INVALID_ARGUMENT, $"the tensor has {view.Bytes} bytes, the target {bytes.Length}", "");
+      }
+      fixed (byte* to = &MemoryMarshal.GetReference(bytes)) Buffer.MemoryCopy((void*)view.Data, to, bytes.Length, view.Bytes);
+    } finally {
+      if (held) DangerousRelease();
+    }
+  }
+
   /// <summary>A copy, of f32.</summary>
   public float[] Floats() { return Array<float>(DType.F32); }
   /// <summary>A copy, of i32.</summary>
@@ -115,12 +131,12 @@ public sealed class Tensor : NativeObject {
   }
 
   private T[] Array<T>(DType? expected) where T : struct {
-    DType dtype = Dtype;
-    if (expected != null && dtype != expected) {
-      throw new PlaitException(Status.INVALID_ARGUMENT, $"the tensor's elements are {dtype}, not {expected}", "");
+    View view = View();
+    if (expected != null && view.Dtype != expected) {
+      throw new PlaitException(Status.INVALID_ARGUMENT, $"the tensor's elements are {view.Dtype}, not {expected}", "");
     }
-    T[] copy = null;
-    Use<T>(elements => copy = elements.ToArray());
+    var copy = new T[view.Bytes / Marshal.SizeOf(typeof(T))];
+    CopyTo<T>(copy);
     return copy;
   }
 }

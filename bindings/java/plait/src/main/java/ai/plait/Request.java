@@ -9,6 +9,7 @@ import java.util.Spliterators;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Flow;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.LongConsumer;
 import java.util.function.ToIntFunction;
 import java.util.stream.Stream;
 import java.util.stream.StreamSupport;
@@ -38,15 +39,27 @@ public final class Request extends NativeObject implements Iterator<Token> {
 
   /** The next token, waiting at most {@code time} (null: for ever); null when none came, or when all have ended ({@link #ended}). */
   public Token poll(Duration time) {
-    Token[] out = new Token[1];
-    Pulled pulled = spare.getAndSet(null);
-    Pulled own = pulled == null ? new Pulled() : pulled;
+    Pulled spared = spare.getAndSet(null);
+    Pulled pulled = spared == null ? new Pulled() : spared;
     try {
-      Waiting.until(time, slice -> out[0] = pull(own, slice));
+      return Waiting.until(time, pulled) ? pulled.token : null;
     } finally {
-      spare.set(own);
+      pulled.token = null;
+      spare.set(pulled);
     }
-    return out[0];
+  }
+
+  /** A pull, and what it needs, used again and again: a token leaves no garbage. */
+  private final class Pulled implements LongConsumer {
+    final Event event = new Event();
+    byte[] text = new byte[64];
+    float[] logits;
+    Token token;
+
+    @Override
+    public void accept(long timeout) {
+      token = pull(this, timeout);
+    }
   }
 
   /** Whether there is nothing more to pull. */
@@ -121,13 +134,6 @@ public final class Request extends NativeObject implements Iterator<Token> {
     try (Tensor bytes = new Tensor(Native.plait_request_save(this))) {
       return bytes.toBytes();
     }
-  }
-
-  /** What a pull needs, used again and again. */
-  private static final class Pulled {
-    final Event event = new Event();
-    byte[] text = new byte[64];
-    float[] logits;
   }
 
   /** Null at the end. Throws TIMEOUT when nothing came. */

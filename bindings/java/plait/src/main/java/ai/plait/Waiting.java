@@ -7,6 +7,7 @@ import java.util.function.LongConsumer;
 final class Waiting {
   /** Milliseconds between two looks at the interrupt: what an interrupt takes at worst. */
   private static final long SLICE = 100;
+  private static final Duration MOST = Duration.ofNanos(Long.MAX_VALUE / 4);
 
   private Waiting() {}
 
@@ -29,7 +30,6 @@ final class Waiting {
   }
 
   private static long saturated(long now, Duration time) {
-    long most = Long.MAX_VALUE / 4;
-    return now + (time.compareTo(Duration.ofNanos(most)) > 0 ? most : time.toNanos());
+    return now + (time.compareTo(MOST) > 0 ? MOST : time).toNanos();
   }
 }

@@ -33,16 +33,27 @@ final class JsonTranslator<I, O> extends OneByOne<I, O> {
           + ": set \"stream\" of the input accordingly");
     }
     Pieces pieces = new Pieces();
-    model.start(new Exchange(query.submit(model.generator()), query.reply(), pieces::add, () -> false));
+    model.start(new Exchange(query.submit(model.generator()), model.replyTo(query), pieces::add, pieces, model.options().limit()));
     return output.cast(reader.invoke(null, query.stream() ? pieces : pieces.next()));
   }
 
   /** Pieces as they come; one JSON text each. */
-  private static final class Pieces implements Iterator<String> {
+  private static final class Pieces implements Iterator<String>, Exchange.Client {
     private static final String END = new String();
 
     private final BlockingQueue<String> queue = new LinkedBlockingQueue<>();
     private String ahead;
+
+    /** It is this process. */
+    @Override
+    public boolean hasLeft() {
+      return false;
+    }
+
+    @Override
+    public boolean isWatched() {
+      return true;
+    }
 
     void add(String piece, boolean last) {
       if (!piece.isEmpty()) queue.add(piece.trim());

@@ -10,6 +10,8 @@ import ai.plait.Generator;
 import ai.plait.PlaitException;
 import ai.plait.Status;
 import ai.plait.serve.Exchange;
+import ai.plait.serve.Query;
+import ai.plait.serve.Reply;
 import ai.plait.serve.ServingOptions;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -84,6 +86,10 @@ public final class PlaitModel extends BaseModel {
   Generator generator() {
     if (generator == null) throw new IllegalStateException("the model " + getName() + " was not loaded");
     return generator;
+  }
+
+  Reply replyTo(Query query) {
+    return query.reply(generator(), model::tokenizer);
   }
 
   /** Runs it beside; {@link #close} ends it. */

@@ -1,6 +1,5 @@
 package ai.plait.djl;
 
-import ai.djl.inference.streaming.PublisherBytesSupplier;
 import ai.djl.modality.Input;
 import ai.djl.modality.Output;
 import ai.djl.ndarray.BytesSupplier;
@@ -12,7 +11,6 @@ import ai.plait.serve.Reply;
 import com.google.gson.JsonObject;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
-import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
  * Bodies of both schemas of DJL's large-model serving. The reply is pushed as it comes, so that a worker is free at once and many clients
@@ -40,14 +38,10 @@ final class ServingTranslator extends OneByOne<Input, Output> {
     } catch (IllegalArgumentException | IllegalStateException | ClassCastException | UnsupportedOperationException error) {
       return failed(String.valueOf(error.getMessage()), 400);
     }
-    Reply reply = query.reply();
-    PublisherBytesSupplier body = new PublisherBytesSupplier();
-    AtomicBoolean begun = new AtomicBoolean();
-    // Once a piece was sent the server forgets its client, and never says that it left.
-    model.start(new Exchange(requests, reply, (piece, last) -> {
-      begun.set(true);
-      body.appendContent(piece.getBytes(StandardCharsets.UTF_8), last);
-    }, () -> !begun.get() && input.isCancelled()));
+    Reply reply = model.replyTo(query);
+    ClientReply body = new ClientReply(input);
+    model.start(new Exchange(requests, reply, (piece, last) -> body.appendContent(piece.getBytes(StandardCharsets.UTF_8), last), body,
+        model.options().limit()));
     Output output = new Output();
     output.addProperty("Content-Type", reply.contentType());
     output.add("data", body);

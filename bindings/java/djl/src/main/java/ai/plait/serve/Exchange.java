@@ -6,7 +6,6 @@ import ai.plait.Status;
 import ai.plait.Token;
 import java.time.Duration;
 import java.util.List;
-import java.util.function.BooleanSupplier;
 
 /** A query on its way: pulls its requests' tokens, and hands on what the reply makes of them. Runs in a thread of its own. */
 public final class Exchange implements Runnable {
@@ -18,17 +17,29 @@ public final class Exchange implements Runnable {
     void accept(String piece, boolean last);
   }
 
+  /** Who gets the reply. */
+  public interface Client {
+    boolean hasLeft();
+
+    /** Whether {@link #hasLeft} would tell. */
+    boolean isWatched();
+  }
+
   private final List<Request> requests;
   private final Reply reply;
   private final Sink sink;
-  private final BooleanSupplier gone;
+  private final Client client;
+  private final Duration limit;
   private volatile boolean unloaded;
+  private long since;
 
-  public Exchange(List<Request> requests, Reply reply, Sink sink, BooleanSupplier gone) {
+  /** {@code limit}: so long without a token, or in all for a client that nobody watches, and the reply ends with an error. */
+  public Exchange(List<Request> requests, Reply reply, Sink sink, Client client, Duration limit) {
     this.requests = requests;
     this.reply = reply;
     this.sink = sink;
-    this.gone = gone;
+    this.client = client;
+    this.limit = limit;
   }
 
   /** The model goes: the client gets an error. From any thread. */
@@ -39,6 +50,7 @@ public final class Exchange implements Runnable {
 
   @Override
   public void run() {
+    since = System.nanoTime();
     try {
       for (int input = 0; input < requests.size(); ++input) {
         if (!pull(input)) return;
@@ -52,13 +64,18 @@ public final class Exchange implements Runnable {
     }
   }
 
-  /** False: the client has left. */
+  /** False: the client has left, or there was nothing for it for too long. */
   private boolean pull(int input) {
     Request request = requests.get(input);
     for (;;) {
-      if (gone.getAsBoolean()) return false;
+      if (client.hasLeft()) return false;
       Token token = request.poll(LOOK);
       if (token == null && request.ended()) return true;
+      if (token != null && client.isWatched()) since = System.nanoTime();
+      if (System.nanoTime() - since > limit.toNanos()) {
+        sink.accept(reply.error("nothing came for " + limit.toSeconds() + " s (option.predict_timeout)", 424), true);
+        return false;
+      }
       String piece = token == null ? null : reply.token(input, token);
       if (piece != null) sink.accept(piece, false);
     }

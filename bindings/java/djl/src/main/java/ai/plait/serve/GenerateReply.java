@@ -11,6 +11,7 @@ import java.util.List;
 /** The reply to {"inputs": ...}. */
 final class GenerateReply extends Reply {
   private final boolean details;
+  private final PromptTokens prompt;
   private final boolean full;
   private final boolean tgi;
   private final List<Output> outputs = new ArrayList<>();
@@ -26,9 +27,11 @@ final class GenerateReply extends Reply {
     }
   }
 
-  GenerateReply(List<String> inputs, Query query, boolean details, boolean full, boolean tgi) {
+  /** {@code prompt}: what tells of the tokens of inputs; null when nobody asks. */
+  GenerateReply(List<String> inputs, Query query, boolean details, PromptTokens prompt, boolean full, boolean tgi) {
     super(query.stream(), query.sse());
     this.details = details;
+    this.prompt = prompt;
     this.full = full;
     this.tgi = tgi;
     for (String input : inputs) outputs.add(new Output(input));
@@ -44,7 +47,7 @@ final class GenerateReply extends Reply {
       JsonObject one = new JsonObject();
       one.addProperty("id", token.id());
       one.addProperty("text", token.text());
-      one.addProperty(tgi ? "logprob" : "log_prob", token.logprob());
+      one.addProperty(logprob(), token.logprob());
       output.tokens.add(one);
       piece.add("token", one);
     }
@@ -62,6 +65,7 @@ final class GenerateReply extends Reply {
       JsonObject one = new JsonObject();
       one.addProperty("generated_text", text(output));
       if (details) one.add("details", details(output, true));
+      if (prompt != null) one.getAsJsonObject("details").add("prefill", prompt.of(output.input, logprob()));
       all.add(one);
     }
     return all.size() == 1 && !tgi ? all.get(0) : all;
@@ -74,11 +78,18 @@ final class GenerateReply extends Reply {
     JsonObject token = new JsonObject();
     token.addProperty("id", -1);
     token.addProperty("text", "");
+    token.addProperty(logprob(), -1);
     out.add("token", token);
+    out.addProperty("generated_text", "");
     JsonObject ending = new JsonObject();
     ending.addProperty("finish_reason", "error");
     out.add("details", ending);
     return out;
+  }
+
+  /** Text Generation Inference spells it without the line. */
+  private String logprob() {
+    return tgi ? "logprob" : "log_prob";
   }
 
   private String text(Output output) {

@@ -3,6 +3,7 @@ package ai.plait.serve;
 import ai.plait.Generator;
 import ai.plait.Options;
 import ai.plait.Request;
+import ai.plait.Tokenizer;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
@@ -12,6 +13,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.StringJoiner;
+import java.util.function.Supplier;
 
 /** The body of a request in one of the two schemas of DJL's large-model serving, told apart by their keys. */
 public final class Query {
@@ -38,6 +40,9 @@ public final class Query {
     stream = body.has("stream") ? body.get("stream").getAsBoolean() : streams && !chat();
     sse = stream && (formatter.equals("sse") || accept.contains("text/event-stream"));
     if (stream && prompts().size() > 1) throw new IllegalArgumentException("several inputs cannot be streamed: send one, or no \"stream\"");
+    if (stream && bool(parameters, "decoder_input_details", false)) {
+      throw new IllegalArgumentException("decoder_input_details cannot be streamed: leave it out, or \"stream\"");
+    }
   }
 
   public boolean chat() {
@@ -57,7 +62,6 @@ public final class Query {
   public List<Request> submit(Generator generator) {
     List<Request> out = new ArrayList<>();
     try (Options request = chat() ? chatOptions() : generateOptions()) {
-      request.deadline(options.limit());
       if (chat()) {
         out.add(generator.submitChat(body.get("messages").toString(), request));
       } else {
@@ -70,11 +74,12 @@ public final class Query {
     }
   }
 
-  /** What makes the reply. */
-  public Reply reply() {
+  /** What makes the reply; {@code tokenizers} gives the model's, for details of prompts. */
+  public Reply reply(Generator generator, Supplier<Tokenizer> tokenizers) {
     if (chat()) return new ChatReply(stream, sse, text(body, "model", "plait"), bool(body, "logprobs", false));
-    return new GenerateReply(prompts(), this, bool(parameters, "details", false), bool(parameters, "return_full_text", false),
-        options.tgi());
+    boolean details = bool(parameters, "details", false);
+    PromptTokens prompt = details && bool(parameters, "decoder_input_details", false) ? new PromptTokens(generator, tokenizers) : null;
+    return new GenerateReply(prompts(), this, details, prompt, bool(parameters, "return_full_text", false), options.tgi());
   }
 
   private List<String> prompts() {
@@ -92,10 +97,18 @@ public final class Query {
     boolean sampled = bool(parameters, "do_sample",
         parameters.has("temperature") || parameters.has("top_k") || parameters.has("top_p"));
     out.temperature(!sampled ? 0 : parameters.has("temperature") ? parameters.get("temperature").getAsDouble() : 1);
-    if (sampled) copy(parameters, out, "top_k", "top_k", "top_p", "top_p");
-    copy(parameters, out, "repetition_penalty", "repetition_penalty", "seed", "seed", "ignore_eos", "ignore_eos", "min_new_tokens",
-        "min_tokens");
+    if (sampled) copy(parameters, out, "top_p", "top_p", "min_p", "min_p");
+    // Elsewhere -1 is what 0 is here: all of them.
+    if (sampled && parameters.has("top_k")) out.topK(Math.max(0, parameters.get("top_k").getAsInt()));
+    copy(parameters, out, "repetition_penalty", "repetition_penalty", "presence_penalty", "presence_penalty", "frequency_penalty",
+        "frequency_penalty", "seed", "seed", "ignore_eos", "ignore_eos", "ignore_eos_token", "ignore_eos", "min_new_tokens",
+        "min_tokens", "min_tokens", "min_tokens");
     stops(parameters.get("stop_sequences"), out);
+    if (parameters.has("stop_token_ids") && parameters.get("stop_token_ids").isJsonArray()) {
+      StringJoiner ids = new StringJoiner(",");
+      parameters.getAsJsonArray("stop_token_ids").forEach(id -> ids.add(id.getAsString()));
+      out.set("stop_tokens", ids.toString());
+    }
     return out.logprobs(0);
   }
 

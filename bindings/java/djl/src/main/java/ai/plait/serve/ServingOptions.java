@@ -21,6 +21,11 @@ public final class ServingOptions {
     this.options = options;
     this.devices = devices;
     String quantize = text("quantize", "");
+    String stages = text("pipeline_parallel_degree", "1");
+    if (!stages.equals("1")) {
+      throw new IllegalArgumentException("option.pipeline_parallel_degree=" + stages + ": a model is spread by option.tensor_parallel_degree "
+          + "alone. Set that, and leave this out");
+    }
     if (!quantize.isEmpty() && !quantize.equals("none")) {
       throw new IllegalArgumentException("option.quantize=" + quantize + ": weights are taken as the file has them. Quantise the model "
           + "when it is exported (int8, int4), and leave the option out");
@@ -56,7 +61,7 @@ public final class ServingOptions {
     return Boolean.parseBoolean(text("tgi_compat", "false"));
   }
 
-  /** After so long a request ends in any case: the server does not tell when a client has left. */
+  /** How long a reply may have nothing to say. */
   public Duration limit() {
     return Duration.ofSeconds(Long.parseLong(text("predict_timeout", "120")));
   }

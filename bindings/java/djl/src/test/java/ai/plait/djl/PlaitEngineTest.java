@@ -3,9 +3,12 @@ package ai.plait.djl;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import ai.djl.Device;
+import ai.djl.engine.Engine;
 import ai.djl.inference.Predictor;
 import ai.djl.inference.streaming.PublisherBytesSupplier;
 import ai.djl.modality.Input;
@@ -17,6 +20,9 @@ import ai.plait.Token;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.ChannelInboundHandlerAdapter;
+import io.netty.channel.embedded.EmbeddedChannel;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -96,12 +102,49 @@ class PlaitEngineTest {
       assertEquals("length", details.get("finish_reason").getAsString());
       assertEquals(5, details.get("generated_tokens").getAsInt());
       assertEquals(159, details.getAsJsonArray("tokens").get(0).getAsJsonObject().get("id").getAsInt());
+      assertFalse(details.has("prefill"));
+      JsonArray prompt = object(ask(model, "{'inputs': '" + PROMPT + "', 'parameters': {'max_new_tokens': 1, 'details': true,"
+          + " 'decoder_input_details': true, 'repetition_penalty': 1.1, 'min_p': 0.1, 'top_k': -1, 'stop_token_ids': [1, 2]}}"))
+          .getAsJsonObject("details").getAsJsonArray("prefill");
+      double least = 0;
+      for (int i = 0; i < prompt.size(); ++i) least = Math.min(least, prompt.get(i).getAsJsonObject().get("log_prob").getAsDouble());
+      assertTrue(prompt.size() > 4 && least < -1 && least > -100, String.valueOf(prompt));
       JsonArray two = JsonParser.parseString(ask(model, "{'inputs': ['" + PROMPT + "', 'sea'], 'parameters': {'max_new_tokens': 3}}"))
           .getAsJsonArray();
       assertEquals(2, two.size());
       String full = object(ask(model, "{'inputs': '" + PROMPT + "', 'parameters': {'return_full_text': true}}")).get("generated_text")
           .getAsString();
       assertTrue(full.startsWith(PROMPT + TEXT), full);
+    }
+  }
+
+  /** What load_on_devices=gpu0+gpu1 comes to. */
+  @Test
+  void devices() throws Exception {
+    Device two = Device.fromName("gpu0+gpu1", Engine.getEngine("Plait"));
+    Criteria.Builder<Input, Output> builder = Criteria.builder().setTypes(Input.class, Output.class).optEngine("Plait").optDevice(two);
+    try (ZooModel<Input, Output> model = builder.optModelPath(model("option.tensor_parallel_degree=2")).build().loadModel()) {
+      PlaitModel own = (PlaitModel) model.getWrappedModel();
+      assertEquals(2, JsonParser.parseString(own.generator().ranks()).getAsJsonArray().size());
+    }
+    Criteria<Input, Output> four = builder.optModelPath(model("option.tensor_parallel_degree=4")).build();
+    assertTrue(assertThrows(Exception.class, four::loadModel).getMessage().contains("load_on_devices"));
+  }
+
+  /** What a body leaves out is as in DJL's large-model serving. */
+  @Test
+  void defaults() throws Exception {
+    try (ZooModel<Input, Output> model = serve()) {
+      JsonObject reply = object(ask(model, "{'inputs': '" + PROMPT + "', 'parameters': {'details': true, 'ignore_eos': true}}"));
+      assertEquals(30, reply.getAsJsonObject("details").get("generated_tokens").getAsInt());
+      assertTrue(reply.get("generated_text").getAsString().startsWith(TEXT), "greedy, and without the prompt");
+      assertFalse(object(ask(model, "{'inputs': '" + PROMPT + "'}")).has("details"));
+      String sampled = "{'inputs': '" + PROMPT + "', 'parameters': {'temperature': 9, 'seed': SEED, 'ignore_eos': true}}";
+      String one = ask(model, sampled.replace("SEED", "1"));
+      assertNotEquals(one, ask(model, sampled.replace("SEED", "2")), "sampling is asked for by its parameters");
+      assertEquals(one, ask(model, sampled.replace("SEED", "1")));
+      String forced = sampled.replace("SEED", "1, 'do_sample': false");
+      assertTrue(object(ask(model, forced)).get("generated_text").getAsString().startsWith(TEXT), "do_sample decides");
     }
   }
 
@@ -153,7 +196,22 @@ class PlaitEngineTest {
 
   /** Requests of this never end by themselves: they wait for a host that samples. */
   private ZooModel<Input, Output> serveForEver() throws Exception {
-    return serve("option.plait.host_sampling=true");
+    return serve("option.plait.host_sampling=true", "option.max_rolling_batch_size=1", "option.predict_timeout=1000");
+  }
+
+  /** A slot comes back in any case. */
+  @Test
+  void repliesThatSayNothing() throws Exception {
+    try (ZooModel<Input, Output> model = serve("option.plait.host_sampling=true", "option.predict_timeout=1");
+        Predictor<Input, Output> worker = model.newPredictor()) {
+      for (String stream : new String[] {"true", "false"}) {
+        String said = body(worker.predict(input("{'inputs': '" + PROMPT + "', 'stream': " + stream + "}"))).get();
+        assertTrue(said.contains("predict_timeout") && said.contains("424"), said);
+      }
+      PlaitModel own = (PlaitModel) model.getWrappedModel();
+      for (int i = 0; i < 500 && own.generator().statistics().getRunning() > 0; ++i) Thread.sleep(10);
+      assertEquals(0, own.generator().statistics().getRunning());
+    }
   }
 
   @Test
@@ -165,6 +223,24 @@ class PlaitEngineTest {
       for (int i = 0; i < 500 && own.generator().statistics().getRunning() == 0; ++i) Thread.sleep(10);
       assertEquals(1, own.generator().statistics().getRunning());
       input.setCancelled(true);
+      for (int i = 0; i < 500 && own.generator().statistics().getRunning() > 0; ++i) Thread.sleep(10);
+      assertEquals(0, own.generator().statistics().getRunning());
+    }
+  }
+
+  /** As in DJL Serving, whose subscriber holds the context of the client's connection, and which says nothing after its headers. */
+  @Test
+  void clientsThatLeaveLater() throws Exception {
+    try (ZooModel<Input, Output> model = serveForEver(); Predictor<Input, Output> worker = model.newPredictor()) {
+      EmbeddedChannel connection = new EmbeddedChannel(new ChannelInboundHandlerAdapter());
+      ChannelHandlerContext context = connection.pipeline().firstContext();
+      Output output = worker.predict(input("{'inputs': '" + PROMPT + "', 'stream': true}"));
+      ((PublisherBytesSupplier) output.getData()).subscribe(piece -> context.writeAndFlush(piece));
+      PlaitModel own = (PlaitModel) model.getWrappedModel();
+      for (int i = 0; i < 500 && own.generator().statistics().getRunning() == 0; ++i) Thread.sleep(10);
+      Thread.sleep(200);
+      assertEquals(1, own.generator().statistics().getRunning());
+      connection.close();
       for (int i = 0; i < 500 && own.generator().statistics().getRunning() > 0; ++i) Thread.sleep(10);
       assertEquals(0, own.generator().statistics().getRunning());
     }
@@ -187,14 +263,15 @@ class PlaitEngineTest {
   void mistakes() throws Exception {
     try (ZooModel<Input, Output> model = serve(); Predictor<Input, Output> worker = model.newPredictor()) {
       for (String json : new String[] {"no json", "[]", "{}", "{'inputs': 'x', 'parameters': {'top_p': 7}}", "{'messages': 5}",
-          "{'inputs': ['x', 'y'], 'stream': true}"}) {
+          "{'inputs': ['x', 'y'], 'stream': true}", "{'inputs': 'x', 'stream': true, 'parameters': {'decoder_input_details': true}}"}) {
         Output output = worker.predict(input(json));
         assertEquals(400, output.getCode(), json);
         assertFalse(object(output.getData().getAsString()).get("error").getAsString().isEmpty());
       }
       assertEquals(400, worker.predict(new Input()).getCode());
     }
-    for (String property : new String[] {"option.dtype=fp8", "option.quantize=awq", "option.output_formatter=xml", "option.plait.mesh=x"}) {
+    for (String property : new String[] {"option.dtype=fp8", "option.quantize=awq", "option.output_formatter=xml", "option.plait.mesh=x",
+        "option.pipeline_parallel_degree=2"}) {
       assertThrows(Exception.class, () -> serve(property).close(), property);
     }
   }
