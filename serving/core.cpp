@@ -136,6 +136,9 @@ void SchedulerCore::run_errands() {
   std::vector<std::unique_ptr<Sequence>> dead;
   std::unique_lock lock(mutex);
   dead.swap(graves);
+  lock.unlock();
+  dead.clear();  // the errands may want what they held
+  lock.lock();
   while (!errands.empty()) {
     Errand* errand = errands.front();
     errands.pop_front();
@@ -191,6 +194,7 @@ void SchedulerCore::drop_dead() {
 void SchedulerCore::release(const Job& job) {
   for (Sample& sample : job->samples) sample.sequence.reset();
   job->options.parent.reset();
+  job->adapter.reset();
 }
 
 void SchedulerCore::end_job(const Job& job, const Error& why) {
@@ -203,6 +207,38 @@ std::vector<int32_t> SchedulerCore::all_tokens(const Job& job, const Sample& sam
   std::vector<int32_t> all = job->prompt;
   all.insert(all.end(), sample.output.begin(), sample.output.end());
   return all;
+}
+
+// ---- adapters ----
+
+std::shared_ptr<const Adapter> SchedulerCore::adapter_named(const std::string& name) const {
+  if (auto found = adapters.find(name); found != adapters.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [one, adapter] : adapters) names.push_back(one);
+  throw Error(Code::not_found, cat("the generator has no adapter ", quote(name)),
+              names.empty() ? "add it first" : cat("add it first; there are ", quote(join(names, ", "), 1000)));
+}
+
+void SchedulerCore::add_adapter(const std::string& name, const AdapterWeights& weights) {
+  auto error = [&](Code code, std::string_view what, std::string_view hint) {
+    return Error(code, cat("adapter ", quote(name), ": ", what), std::string(hint));
+  };
+  if (name.empty()) throw Error(Code::invalid_argument, "an adapter needs a name");
+  {
+    std::lock_guard lock(mutex);
+    if (adapters.contains(name))
+      throw error(Code::invalid_argument, "there is one of that name already",
+                  "remove it first, or choose another name");
+  }
+  drop_dead();  // requests that have ended hold none
+  std::shared_ptr<const Adapter> added;
+  try {
+    added = engine->add_adapter(name, weights);
+  } catch (const Error& why) {
+    throw error(why.code(), why.message(), why.hint());
+  }
+  std::lock_guard lock(mutex);
+  adapters.emplace(name, std::move(added));
 }
 
 // ---- admission ----
@@ -284,8 +320,9 @@ bool SchedulerCore::start_sample(const Job& job, Sample& sample) {
   const auto prompt = static_cast<int64_t>(job->prompt.size());
   sample.sequence.reset();
   if (job->options.parent && sample.output.empty()) sample.sequence = fork_of(*job->options.parent);
-  if (!sample.sequence || !engine->continues(*sample.sequence, prompt))
-    sample.sequence = engine->open(whole ? std::span<const int32_t>() : std::span<const int32_t>(all), prompt);
+  if (!sample.sequence || sample.sequence->adapter() != job->adapter || !engine->continues(*sample.sequence, prompt))
+    sample.sequence =
+        engine->open(whole ? std::span<const int32_t>() : std::span<const int32_t>(all), prompt, job->adapter);
   int64_t chunk =
       std::min<int64_t>(static_cast<int64_t>(all.size()) - sample.sequence->length(), engine->options().step_tokens);
   bool alone = std::none_of(running_.begin(), running_.end(), [&](const Job& other) {

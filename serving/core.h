@@ -29,6 +29,10 @@ struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
   std::unique_ptr<Sequence> fork_of(const Conversation& conversation) const {
     return engine->fork(*conversation.sequence_);
   }
+  /// On the engine's thread.
+  void add_adapter(const std::string& name, const AdapterWeights& weights);
+  /// With `mutex` held. Throws Error(not_found).
+  std::shared_ptr<const Adapter> adapter_named(const std::string& name) const;
   const std::vector<int32_t>& tail_of(const Conversation& conversation) { return conversation.tail_; }
   const Sequence& sequence_of(const Conversation& conversation) { return *conversation.sequence_; }
 
@@ -44,6 +48,7 @@ struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
   std::condition_variable work;
   bool stopping = false, poked = false;
   std::deque<Job> queue;
+  std::map<std::string, std::shared_ptr<const Adapter>> adapters;  ///< that requests may name
   std::vector<std::unique_ptr<Sequence>> graves;
   struct Errand {
     const std::function<void()>* task;

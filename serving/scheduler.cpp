@@ -49,6 +49,8 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
     const auto& tail = core_->tail_of(*options.parent);
     parent.insert(parent.end(), tail.begin(), tail.end());
   }
+  if (options.parent) job->adapter = core_->sequence_of(*options.parent).adapter();
+  const std::optional<std::string> named = options.adapter;
   auto prompt = static_cast<int64_t>(parent.size() + options.prompt.size());
   check(options, *core_, prompt);
   job->prompt = std::move(parent);
@@ -70,6 +72,7 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
     if (static_cast<int64_t>(core_->queue.size()) >= core_->options.queue)
       throw Error(Code::overloaded, cat("the queue is full: ", core_->options.queue, " requests wait"),
                   "try again later, or raise the option queue");
+    if (named) job->adapter = named->empty() ? nullptr : core_->adapter_named(*named);
     core_->queue.push_back(job);
   }
   core_->wake();
@@ -80,6 +83,24 @@ SchedulerStats Scheduler::stats() const {
   std::lock_guard lock(core_->mutex);
   SchedulerStats out = core_->figures;
   out.waiting = static_cast<int64_t>(core_->queue.size());
+  return out;
+}
+
+void Scheduler::add_adapter(const std::string& name, const AdapterWeights& weights) {
+  core_->on_thread([&] { core_->add_adapter(name, weights); });
+}
+
+void Scheduler::remove_adapter(const std::string& name) {
+  std::shared_ptr<const Adapter> gone;  // whose end needs no lock
+  std::lock_guard lock(core_->mutex);
+  gone = core_->adapter_named(name);
+  core_->adapters.erase(name);
+}
+
+std::vector<std::string> Scheduler::adapters() const {
+  std::lock_guard lock(core_->mutex);
+  std::vector<std::string> out;
+  for (const auto& [name, adapter] : core_->adapters) out.push_back(name);
   return out;
 }
 

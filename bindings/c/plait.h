@@ -316,8 +316,21 @@ PLAIT_API plait_status plait_generator_submit_ids(plait_generator* generator, co
                                                   plait_options* options, plait_request* parent, plait_request** out);
 PLAIT_API plait_status plait_generator_submit_chat(plait_generator* generator, const char* messages, int64_t length,
                                                    plait_options* options, plait_request** out);
-/* A request to continue from, out of the bytes of plait_request_save: of the same model and dtype, else BAD_MODEL.
- * Good as a parent alone. */
+/* Requests that name different adapters (option "adapter") share steps, and none slows those without. A generator has room
+ * for "adapter_slots" adapters of rank "adapter_rank" at most beside the products of "adapter_targets", in f32: slots * rank
+ * * (inputs + outputs) * 4 bytes for each. By default that is what those need that it is made with ("adapters", "adapter").
+ * This adds one from a directory in the layout of the library PEFT; requests may name it when it returns.
+ * INVALID_ARGUMENT: it fits no such product, its rank is too large, there is one of that name. OVERLOADED: no slot is free.
+ * BAD_MODEL, NOT_FOUND, IO, UNSUPPORTED: the files; or a generator without room, or of a graph that is not recognised. */
+PLAIT_API plait_status plait_generator_add_adapter(plait_generator* generator, const char* name,
+                                                   const char* directory);
+/* Requests can name it no more. Those that did run to their ends, and kept conversations can be continued; its slot is free
+ * when the last of them is released. NOT_FOUND. */
+PLAIT_API plait_status plait_generator_remove_adapter(plait_generator* generator, const char* name);
+/* The names that requests may use, as JSON: ["name", ...]. */
+PLAIT_API plait_status plait_generator_adapters(plait_generator* generator, plait_tensor** json);
+/* A request to continue from, out of the bytes of plait_request_save: of the same model and dtype, else BAD_MODEL; with the
+ * adapter that it was computed with, else NOT_FOUND. Good as a parent alone. */
 PLAIT_API plait_status plait_generator_restore(plait_generator* generator, const void* bytes, int64_t size,
                                                plait_request** out);
 

@@ -13,6 +13,14 @@
 
 namespace plait {
 
+/// An adapter that an engine has room for. Whoever computes with it holds it; when nobody does any more its slot is free.
+struct Adapter {
+  std::string name;
+  int32_t slot = -1;
+  uint64_t number = 0;    ///< of all that were added: sequences of unequal adapters have nothing in common
+  uint64_t contents = 0;  ///< a checksum, by which saved sequences know theirs
+};
+
 /// Tokens of which the cache holds keys, values and states, in order. Destroying it gives its memory back. Belongs to one
 /// engine, must not outlive it, and is used by its thread alone.
 class Sequence {
@@ -20,9 +28,12 @@ class Sequence {
   virtual ~Sequence() = default;
   const std::vector<int32_t>& tokens() const { return tokens_; }
   int64_t length() const { return static_cast<int64_t>(tokens_.size()); }
+  /// What its tokens are computed with; null: none.
+  const std::shared_ptr<const Adapter>& adapter() const { return adapter_; }
 
  protected:
   std::vector<int32_t> tokens_;
+  std::shared_ptr<const Adapter> adapter_;
 };
 
 /// What one sequence adds to a step.
@@ -67,7 +78,6 @@ struct EngineStats {
   std::vector<RankBytes> ranks;
 };
 
-
 /// Not thread-safe, but for `room`: one thread drives an engine.
 class Engine {
  public:
@@ -76,8 +86,9 @@ class Engine {
   /// An empty sequence that already holds as long a prefix of `tokens` as the cache has (never all of it: one token at
   /// least is left to feed). The first `prompt` tokens that it is going to hold are one prompt, however they are fed: a
   /// graph may choose by the length of a prompt what all its tokens are computed with. 0: all of `tokens`, or if there are
-  /// none, what is fed first.
-  virtual std::unique_ptr<Sequence> open(std::span<const int32_t> tokens, int64_t prompt = 0) = 0;
+  /// none, what is fed first. All are computed with `adapter`, and only sequences of the same one share a prefix.
+  virtual std::unique_ptr<Sequence> open(std::span<const int32_t> tokens, int64_t prompt = 0,
+                                         std::shared_ptr<const Adapter> adapter = nullptr) = 0;
   /// Whether tokens of a prompt that is `prompt` long with what the sequence holds may follow it; if not, the graph
   /// chooses for so many otherwise than it has chosen for the sequence.
   virtual bool continues(const Sequence&, int64_t /*prompt*/) const { return true; }
@@ -95,8 +106,13 @@ class Engine {
   /// Hidden states alone, without the head: fills Feed::hidden only. Throws Error(unsupported) where there is none.
   virtual void step_hidden(std::span<Feed> feeds) = 0;
 
+  /// Room was made for adapters when the engine was (CompileOptions::adapters); this fills a slot of it. Throws what
+  /// AdapterSlots::take does; Error(unsupported) where the graph is not recognised.
+  virtual std::shared_ptr<const Adapter> add_adapter(const std::string& name, const AdapterWeights& weights) = 0;
+
   /// The cached tokens with their keys, values and states, as bytes that `restore` of an engine of the same model and dtype
-  /// reads back. Throws Error(bad_model) on bytes that are not.
+  /// reads back. Throws Error(bad_model) on bytes that are not, Error(not_found) when the adapter that they were computed with
+  /// is not there.
   virtual std::vector<std::byte> save(const Sequence& sequence) const = 0;
   virtual std::unique_ptr<Sequence> restore(std::span<const std::byte> bytes) = 0;
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/graph/graph.h"
+#include "core/passes/adapters.h"
 
 namespace plait {
 
@@ -33,6 +34,13 @@ struct LoraOptions {
   /// there already.
   std::vector<std::string> modules = {};
   uint64_t seed = 0;  ///< of a, which begins uniform in +-1 / sqrt(k) (as nn.Linear does); b begins as zeros
+
+  /// Of a run that trains this adapter further.
+  static LoraOptions of(const AdapterWeights& adapter) {
+    LoraOptions out{.rank = adapter.rank, .alpha = adapter.alpha};
+    for (const auto& [module, pair] : adapter.modules) out.modules.push_back(module);
+    return out;
+  }
 };
 
 /// What the backward pass reads of the forward pass is kept, or computed once more (core/passes/recompute.cpp).
@@ -40,23 +48,6 @@ enum class Recompute {
   off,        ///< all of it is kept
   selective,  ///< norms, activations and the like are computed again
   full,       ///< all but the residual stream is
-};
-
-/// An adapter that is there already.
-struct AdapterWeights {
-  struct Pair {
-    Tensor a, b;  ///< f32 [rank, k], [n, rank]
-  };
-  int64_t rank = 0;
-  double alpha = 0;
-  std::map<std::string, Pair> modules;  ///< by "model.layers.0.self_attn.q_proj"
-
-  /// What a run that trains it further is made with.
-  LoraOptions options() const {
-    LoraOptions out{.rank = rank, .alpha = alpha};
-    for (const auto& [module, pair] : modules) out.modules.push_back(module);
-    return out;
-  }
 };
 
 struct TrainingOptions {
