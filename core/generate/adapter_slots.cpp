@@ -20,9 +20,14 @@ uint64_t checksum(const AdapterWeights& weights) {
   return out;
 }
 
-void check_finite(const std::string& module, const Tensor& half) {
+float scale_of(const AdapterWeights& weights) {
+  return static_cast<float>(weights.alpha / static_cast<double>(weights.rank));
+}
+
+/// Times `factor`, too.
+void check_finite(const std::string& module, const Tensor& half, float factor) {
   const auto* numbers = half.as<float>();
-  if (!std::all_of(numbers, numbers + half.elements(), [](float number) { return std::isfinite(number); }))
+  if (!std::all_of(numbers, numbers + half.elements(), [&](float number) { return std::isfinite(factor * number); }))
     throw Error(Code::bad_model, cat("its ", quote(module), " holds a number that is not finite"),
                 "the run that made it may have diverged");
 }
@@ -57,8 +62,8 @@ void AdapterSlots::check(const AdapterWeights& weights) const {
                       ", the model's weight takes ", Shape{weights.rank, linear->k}.text(), " and ",
                       Shape{linear->n, weights.rank}.text()),
                   "it is of another model");
-    check_finite(module, pair.a);
-    check_finite(module, pair.b);
+    check_finite(module, pair.a, 1);
+    check_finite(module, pair.b, scale_of(weights));
   }
 }
 
@@ -98,7 +103,7 @@ std::pair<Tensor, Tensor> AdapterSlots::rows(size_t index, const AdapterWeights&
   const auto found = weights.modules.find(linear.module);
   if (found == weights.modules.end()) return {a, b};
   std::memcpy(a.data(), found->second.a.data(), static_cast<size_t>(found->second.a.bytes()));
-  const auto scale = static_cast<float>(weights.alpha / static_cast<double>(own));
+  const float scale = scale_of(weights);
   for (int64_t row = 0; row < linear.n; ++row)
     for (int64_t j = 0; j < own; ++j)
       b.as<float>()[row * rank + j] = scale * found->second.b.as<float>()[row * own + j];
