@@ -5,10 +5,6 @@
 
 namespace plait {
 
-struct Scheduler::Core : SchedulerCore {
-  using SchedulerCore::SchedulerCore;
-};
-
 Conversation::~Conversation() { std::static_pointer_cast<SchedulerCore>(home_)->bury(std::move(sequence_)); }
 
 Scheduler::Scheduler(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options, Log* log)
@@ -83,24 +79,6 @@ SchedulerStats Scheduler::stats() const {
   std::lock_guard lock(core_->mutex);
   SchedulerStats out = core_->figures;
   out.waiting = static_cast<int64_t>(core_->queue.size());
-  return out;
-}
-
-void Scheduler::add_adapter(const std::string& name, const AdapterWeights& weights) {
-  core_->on_thread([&] { core_->add_adapter(name, weights); });
-}
-
-void Scheduler::remove_adapter(const std::string& name) {
-  std::shared_ptr<const Adapter> gone;  // whose end needs no lock
-  std::lock_guard lock(core_->mutex);
-  gone = core_->adapter_named(name);
-  core_->adapters.erase(name);
-}
-
-std::vector<std::string> Scheduler::adapters() const {
-  std::lock_guard lock(core_->mutex);
-  std::vector<std::string> out;
-  for (const auto& [name, adapter] : core_->adapters) out.push_back(name);
   return out;
 }
 

@@ -27,7 +27,9 @@ void read_config(const std::string& path, AdapterWeights& out) {
     auto found = config.find(key);
     return found != config.end() && found->is_boolean() && found->get<bool>();
   };
-  if (auto type = config.find("peft_type"); (type != config.end() && *type != "LORA") || is_true("use_dora"))
+  auto type = config.find("peft_type");
+  const bool is_lora = type == config.end() || (type->is_string() && type->get<std::string>() == "LORA");
+  if (!is_lora || is_true("use_dora"))
     throw Error(Code::unsupported, cat(file, " is of another kind of adapter than LoRA"));
   for (const char* key : {"rank_pattern", "alpha_pattern"})
     if (auto found = config.find(key); found != config.end() && !found->empty())

@@ -350,7 +350,8 @@ static void adapters(plait_model* model) {
     plait_step step = {.struct_size = sizeof step};
     OK(plait_trainer_step(trainer, document, NULL, &step));
   }
-  char directory[] = "/tmp/plait-adapter-XXXXXX", path[128];
+  char directory[128], path[256];
+  snprintf(directory, sizeof directory, "%s/plait-adapter-XXXXXX", P_tmpdir);
   CHECK(mkdtemp(directory));
   OK(plait_trainer_save_adapter(trainer, directory));
   OK(plait_tensor_release(document));

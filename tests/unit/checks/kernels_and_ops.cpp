@@ -71,7 +71,7 @@ TEST(KernelsAndOps, WhatAnOpUpdatesIsHandedOnUnderItsName) {
     ASSERT_LE(count, std::min(in.size(), out.size())) << name;
     for (size_t k = 0; k < count; ++k) EXPECT_EQ(in[k], out[k]) << name;
   }
-  EXPECT_EQ(updating, (Names{"plait.Accumulate", "plait.AdamW", "plait.Assign", "plait.CausalConv", "plait.KvWrite",
+  EXPECT_EQ(updating, (Names{"plait.Accumulate", "plait.AdamW", "plait.AddAdapters", "plait.Assign", "plait.CausalConv", "plait.KvWrite",
                              "plait.LinearAttention", "plait.SGD"}));
 }
 
