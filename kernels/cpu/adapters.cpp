@@ -45,12 +45,13 @@ struct Scratch {
   int64_t bytes(int threads) const { return low + own() * threads; }
 };
 
-/// y = x w^T for m <= block_rows rows of x.
+/// y = x w^T for m <= block_rows rows of x. Packing them pays where many columns read them, and sums are short; the bits are
+/// the same.
 template <Isa isa>
 void multiply(const float* x, int64_t m, int64_t k, const float* w, int64_t n, float* y, int64_t ldy,
               const Scratch& scratch, std::byte* own) {
   const auto* weights = reinterpret_cast<const uint8_t*>(w);
-  if (m <= few_rows(isa)) return linear_tiles(isa).block({x, k, m, weights, DType::f32, n, k, y, ldy});
+  if (m <= few_rows(isa) || n < k) return linear_tiles(isa).block({x, k, m, weights, DType::f32, n, k, y, ldy});
   const PackedTiles& tiles = panel_tiles(isa);
   const int64_t group = tiles.group(m);
   for (int64_t i = 0; i * group < m; ++i) tiles.pack(x, m, k, i, own);
