@@ -343,7 +343,7 @@ void test_slots(const Model& gemma, const std::string& adapter) {
   CHECK(status_of([&] { with_room("1", "2").add_adapter("a", adapter); }) == PLAIT_INVALID_ARGUMENT &&
         said("rank is 4"));
   CHECK(status_of([&] { with_room("0", "4").add_adapter("a", adapter); }) == PLAIT_UNSUPPORTED &&
-        said("adapter_slots"));
+        said("without room"));
   CHECK(plait_generator_add_adapter(generator.get(), nullptr, "x") == PLAIT_INVALID_ARGUMENT);
   CHECK(plait_generator_remove_adapter(nullptr, "x") == PLAIT_INVALID_ARGUMENT);
   for (const char* text : {"no name", "=x"})
