@@ -331,7 +331,8 @@ plait_status plait_generator_ranks(plait_generator* generator, plait_tensor** js
       rows.push_back({{"rank", rows.size()},
                       {"weight_bytes", rank.weights},
                       {"cache_bytes", rank.cache},
-                      {"arena_bytes", rank.arena}});
+                      {"arena_bytes", rank.arena},
+                      {"adapter_bytes", rank.adapters}});
     return text_tensor(rows.dump(1));
   });
 }

@@ -102,6 +102,11 @@ constexpr OptionRow rows[] = {
     {"lora", Type::integer, for_trainer, "0", "rank of the adapters that are trained; 0: the weights themselves are",
      0, 65536},
     {"lora_alpha", Type::real, for_trainer, "16", "adapters count alpha / rank times", 0, 1e9},
+    {"lora_dropout", Type::real, for_trainer, "0",
+     "share of its inputs that an adapter does not see, others for each token, step and adapter; the same for a seed "
+     "on any "
+     "mesh, and none in evaluations",
+     0, 0.99},
     {"lora_targets", Type::text, for_trainer, "",
      "which products get adapters: a pattern of names of weights or nodes, as \"*.q_proj.weight\"; default: all but "
      "the "

@@ -340,7 +340,7 @@ typedef struct plait_generator_stats {
   int64_t finished, preempted; /* requests, since the start */
   int64_t steps;
   int64_t pages, pages_free, pages_shared; /* of the cache; shared: in use by more than one sequence */
-  int64_t weight_bytes, cache_bytes, arena_bytes;
+  int64_t weight_bytes, cache_bytes, arena_bytes; /* slots of adapters count among weights */
   int64_t native_bytes;        /* all three */
   int64_t prefix_tokens;       /* prompt tokens that were found in the cache instead of computed */
   int64_t vocabulary, context; /* of the model; context 0: no limit but the cache */
@@ -352,8 +352,8 @@ PLAIT_API plait_status plait_generator_statistics(plait_generator* generator, pl
 /* Seconds and calls per op as JSON {"op": {"seconds", "calls", "waited"}}, `waited` being the part of the seconds that went by
  * until other ranks came; of rank 0; empty without the option "profile". */
 PLAIT_API plait_status plait_generator_profile(plait_generator* generator, plait_tensor** json);
-/* What each rank holds, as JSON: [{"rank", "weight_bytes", "cache_bytes", "arena_bytes"}, ...]; one without a mesh. What
- * ranks of one process share counts for each of them here, and once in the statistics. */
+/* What each rank holds, as JSON: [{"rank", "weight_bytes", "cache_bytes", "arena_bytes", "adapter_bytes"}, ...]; one without
+ * a mesh. What ranks of one process share counts for each of them here, and once in the statistics. */
 PLAIT_API plait_status plait_generator_ranks(plait_generator* generator, plait_tensor** json);
 /* With the option "trace": what each rank did when, computing, in collectives and waiting in them, as JSON for Chrome's
  * trace viewer. */
@@ -485,7 +485,7 @@ PLAIT_API plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* 
 
 /* The same by parts, for a loss of the host's own: logits out, gradients of the logits in, as often as it likes, then the
  * update, which empties the sums.
- *   forward:  `logits` becomes f32 [documents, s, v].
+ *   forward:  `logits` becomes f32 [documents, s, v]; with "lora_dropout" what the step drops, by a document's number.
  *   backward: `gradient`, of the loss by these logits, f32 [documents, s, v], for the same ids; computes them once more.
  *   update:   the loss of `out` is NaN. */
 PLAIT_API plait_status plait_trainer_forward(plait_trainer* trainer, plait_tensor* ids, plait_tensor** logits);

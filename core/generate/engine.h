@@ -65,14 +65,14 @@ struct EngineOptions {
 
 /// What one rank holds.
 struct RankBytes {
-  int64_t weights = 0, cache = 0, arena = 0;
+  int64_t weights = 0, cache = 0, arena = 0, adapters = 0;
 };
 
 struct EngineStats {
-  int64_t pages = 0, pages_free = 0;    ///< of all pools
-  int64_t pages_shared = 0;             ///< in use by more than one sequence
-  int64_t states = 0, states_free = 0;  ///< slots that sequences may hold between steps
-  int64_t weight_bytes = 0, cache_bytes = 0, arena_bytes = 0;
+  int64_t pages = 0, pages_free = 0;                           ///< of all pools
+  int64_t pages_shared = 0;                                    ///< in use by more than one sequence
+  int64_t states = 0, states_free = 0;                         ///< slots that sequences may hold between steps
+  int64_t weight_bytes = 0, cache_bytes = 0, arena_bytes = 0;  ///< slots of adapters count among weights
   int64_t prefix_hits = 0;  ///< tokens that were found in the cache instead of computed
   /// Of each rank; ranks of one process share what several of them hold, which counts here for each, and above once.
   std::vector<RankBytes> ranks;

@@ -95,12 +95,13 @@ class RaggedEngine : public Engine {
     }
     out.ranks = {rank_->bytes()};
     out.ranks.insert(out.ranks.end(), other_bytes_.begin(), other_bytes_.end());
+    const int64_t shared = rank_->shared_weight_bytes();
+    out.weight_bytes = shared;
     for (const RankBytes& one : out.ranks) {
-      out.weight_bytes += one.weights;
+      out.weight_bytes += one.adapters + (shared ? 0 : one.weights);
       out.cache_bytes += one.cache;
       out.arena_bytes += one.arena;
     }
-    if (const int64_t shared = rank_->shared_weight_bytes()) out.weight_bytes = shared;
     return out;
   }
   const Decoder& decoder() const override { return rank_->model().decoder; }

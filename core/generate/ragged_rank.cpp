@@ -185,9 +185,11 @@ void RaggedRank::write(const StoreRow& row, ByteReader& in, int64_t rank) {
 RankBytes RaggedRank::bytes() const {
   RankBytes out;
   std::set<std::string_view> counted;  // a table that is also a head has two entries
-  for (const StoreEntry& entry : model_.program->entries)
-    if (counted.insert(entry.key).second)
-      (entry.key.starts_with("cache.") ? out.cache : out.weights) += store_.get(entry.key).bytes();
+  for (const StoreEntry& entry : model_.program->entries) {
+    if (!counted.insert(entry.key).second) continue;
+    int64_t& sum = entry.source ? out.weights : entry.key.starts_with("adapter.") ? out.adapters : out.cache;
+    sum += store_.get(entry.key).bytes();
+  }
   out.arena = executor_ ? executor_->bytes() : model_.program->arena_bytes;
   return out;
 }

@@ -91,13 +91,40 @@ class Adapting {
   /// Of the node at place `at`.
   virtual void add(size_t at, const std::string& module) = 0;
 
+  /// A number of each token, of which an input of this name is made, for the tokens that x has rows of, in x's dims but the
+  /// last; no_value where these are not known.
+  ValueId of_tokens(ValueId x, const char* name, DType dtype) {
+    Dims dims = builder_.dims(x), sizes;
+    dims.pop_back();
+    std::copy_if(dims.begin(), dims.end(), std::back_inserter(sizes), [](const Dim& dim) { return dim != Dim(1); });
+    const ValueId segments = input("segments"), rows = input("rows");
+    const bool all = sizes == Dims{builder_.dims(segments)[1]}, some = sizes == Dims{builder_.dims(rows)[1]};
+    if (!all && !some) return no_value;
+    const auto same = [&](ValueId id) { return builder_.dims(id) == dims; };
+    if (auto known = std::find_if(known_.begin(), known_.end(), same); known != known_.end()) return *known;
+    if (numbers_ == no_value) {
+      numbers_ = graph_.add_value(name, {dtype, builder_.dims(segments)});
+      graph_.inputs.push_back(numbers_);
+    }
+    const ValueId numbers = all ? numbers_ : builder_.add("plait.GatherRows", {numbers_, rows});
+    known_.push_back(same(numbers) ? numbers : builder_.reshaped(numbers, dims));
+    return known_.back();
+  }
+
   Graph& graph_;
   PassContext& context_;
   Knowledge knowledge_;
   GraphBuilder builder_;
 
  private:
+  ValueId input(std::string_view name) const {
+    return *std::find_if(graph_.inputs.begin(), graph_.inputs.end(),
+                         [&](ValueId id) { return graph_.value(id).name == name; });
+  }
+
   std::map<std::string, int64_t> parts_;
+  ValueId numbers_ = no_value;
+  std::vector<ValueId> known_;  ///< of tokens, by their dims
 };
 
 /// Adapters that are trained: States of their own.
@@ -128,12 +155,24 @@ class Training : public Adapting {
     added_.insert(module);
     // The factor belongs to the product's narrow side: there it is a pass over `rank` numbers a token.
     const double scale = lora_.alpha / static_cast<double>(rank);
-    const ValueId low = builder_.times(builder_.add("plait.Linear", {x, a}), builder_.number(scale, x));
+    const ValueId low = builder_.times(builder_.add("plait.Linear", {dropped(x), a}), builder_.number(scale, x));
     // Whoever read the Linear reads the sum, but for the sum itself.
     const ValueId base = graph_.add_value("", graph_.value(y).type);
     const ValueId sum = builder_.plus(base, builder_.add("plait.Linear", {low, b}));
     graph_.replace_uses(y, sum);
     graph_.replace_uses(base, y);
+  }
+
+  /// x with some of its features dropped, others for each adapter.
+  ValueId dropped(ValueId x) {
+    if (lora_.dropout == 0) return x;
+    const ValueId keys = of_tokens(x, "keys", DType::i64);
+    if (keys == no_value)
+      throw Error(Code::unsupported, "rows that a router sorted have no dropout", "train without lora_dropout");
+    Attributes attributes;
+    attributes.set("rate", lora_.dropout);
+    attributes.set("module", static_cast<int64_t>(added_.size()));
+    return builder_.add("plait.Dropout", {x, keys}, std::move(attributes));
   }
 
   /// Begins uniform in [-spread, spread).
@@ -176,7 +215,7 @@ class Slots : public Adapting {
  private:
   void add(size_t at, const std::string& module) override {
     const Node node = graph_.nodes[at];
-    const ValueId x = node.inputs[0], slots = slots_of(x);
+    const ValueId x = node.inputs[0], slots = of_tokens(x, "adapters", DType::i32);
     if (slots == no_value) return;  // rows that a router sorted: whose they are is not known here
     const int64_t k = builder_.dims(x).back().constant(), n = builder_.dims(node.outputs[0]).back().constant();
     const size_t index = context_.decoder.adapted.size();
@@ -189,32 +228,7 @@ class Slots : public Adapting {
     adapted.inputs.insert(adapted.inputs.end(), {a, b, slots});
   }
 
-  /// The slots of the tokens that x has rows of, in x's dims but the last; no_value where these are not known.
-  ValueId slots_of(ValueId x) {
-    Dims dims = builder_.dims(x), sizes;
-    dims.pop_back();
-    std::copy_if(dims.begin(), dims.end(), std::back_inserter(sizes), [](const Dim& dim) { return dim != Dim(1); });
-    const ValueId segments = input("segments"), rows = input("rows");
-    const bool of_tokens = sizes == Dims{builder_.dims(segments)[1]}, of_rows = sizes == Dims{builder_.dims(rows)[1]};
-    if (!of_tokens && !of_rows) return no_value;
-    const auto same = [&](ValueId id) { return builder_.dims(id) == dims; };
-    if (auto known = std::find_if(known_.begin(), known_.end(), same); known != known_.end()) return *known;
-    if (of_tokens_ == no_value) {
-      of_tokens_ = graph_.add_value("adapters", graph_.value(segments).type);
-      graph_.inputs.push_back(of_tokens_);
-    }
-    const ValueId slots = of_tokens ? of_tokens_ : builder_.add("plait.GatherRows", {of_tokens_, rows});
-    known_.push_back(same(slots) ? slots : builder_.reshaped(slots, dims));
-    return known_.back();
-  }
-  ValueId input(std::string_view name) const {
-    return *std::find_if(graph_.inputs.begin(), graph_.inputs.end(),
-                         [&](ValueId id) { return graph_.value(id).name == name; });
-  }
-
   const AdapterRoom& room_;
-  ValueId of_tokens_ = no_value;
-  std::vector<ValueId> known_;  ///< by their dims
 };
 
 }  // namespace

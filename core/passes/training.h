@@ -28,12 +28,15 @@ struct OptimizerOptions {
 struct LoraOptions {
   int64_t rank = 0;  ///< 0: none; else a and b alone are trained
   double alpha = 16;
+  double dropout =
+      0;  ///< share of x's features that an adapter does not see, others for each token, step and adapter
   /// Patterns ("*", "?") of names of weights, or of the file's nodes, of which Linears get one; none: all but the head.
   std::vector<std::string> targets;
   /// Not empty: these and no others, by the names that adapters get ("model.layers.0.self_attn.q_proj"), of an adapter that is
   /// there already.
   std::vector<std::string> modules = {};
-  uint64_t seed = 0;  ///< of a, which begins uniform in +-1 / sqrt(k) (as nn.Linear does); b begins as zeros
+  uint64_t seed =
+      0;  ///< of dropout, and of a, which begins uniform in +-1 / sqrt(k) (as nn.Linear does); b begins as zeros
 
   /// Of a run that trains this adapter further.
   static LoraOptions of(const AdapterWeights& adapter) {

@@ -234,6 +234,15 @@ TEST_F(OneModel, ASlotIsFreeWhenNobodyHoldsItsAdapter) {
       << "nothing is left of the first";
 }
 
+TEST_F(OneModel, SlotsTakeWhatTheirSizesSay) {
+  auto engine = with_room(3, 5), without = engine_with_room(graph_, {}, compile());
+  int64_t bytes = 0;
+  for (const AdaptedLinear& one : engine->decoder().adapted) bytes += 3 * 5 * (one.k + one.n) * 4;
+  EXPECT_EQ(engine->stats().ranks[0].adapters, bytes);
+  EXPECT_EQ(engine->stats().weight_bytes, without->stats().weight_bytes + bytes);
+  EXPECT_EQ(engine->stats().cache_bytes, without->stats().cache_bytes);
+}
+
 TEST_F(OneModel, WhatDoesNotFitIsRefusedByName) {
   auto engine = with_room(1, 4);
   auto refused = [&](const AdapterWeights& weights, Code code, std::vector<std::string> words) {
