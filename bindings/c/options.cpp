@@ -143,17 +143,25 @@ constexpr OptionRow rows[] = {
      "keeps; "
      "2: sums of gradients, too; 3: weights, too",
      0, 3},
+    {"bundle_bytes", Type::bytes, for_trainer, "256K",
+     "ranks say small arrays (gradients, weights of zero 3) together, up to so many bytes at once; 0: each by "
+     "itself"},
     {"recompute", Type::choice, for_trainer, "off",
      "what the backward pass reads of the forward pass is kept (off), or computed once more: selective: norms, "
      "activations and the like; full: all but the residual stream",
      0, 0, "off selective full"},
     {"frozen", Type::boolean, for_trainer, "false",
      "nothing is trained, and no gradients are kept: evaluations and plait_trainer_forward alone"},
-    {"optimizer", Type::choice, for_trainer, "adamw", "adamw, or sgd with momentum", 0, 0, "adamw sgd"},
+    {"optimizer", Type::choice, for_trainer, "adamw",
+     "adamw; sgd with momentum; or adafactor, which keeps a "
+     "row and a column for a matrix",
+     0, 0, "adamw sgd adafactor"},
     {"beta1", Type::real, for_trainer, "0.9", "of adamw: how much of its mean gradient stays from step to step", 0,
      1},
     {"beta2", Type::real, for_trainer, "0.999", "of adamw: the same of the mean square", 0, 1},
     {"epsilon", Type::real, for_trainer, "1e-8", "of adamw: added to the root of the mean square", 0, 1},
+    {"beta2_decay", Type::real, for_trainer, "-0.8",
+     "of adafactor: the squares of step t have the share t^beta2_decay of their mean", -10, 0},
     {"momentum", Type::real, for_trainer, "0", "of sgd", 0, 1},
     {"weight_decay", Type::real, for_trainer, "0.01",
      "share of a weight, times the learning rate, that it loses with each step; biases and norms lose nothing", 0,

@@ -10,10 +10,14 @@ namespace {
 
 OptimizerOptions optimizer_options(const Settings& settings) {
   OptimizerOptions out;
-  out.kind = settings.text("optimizer") == "sgd" ? OptimizerKind::sgd : OptimizerKind::adamw;
+  const std::string name = settings.text("optimizer");
+  out.kind = name == "sgd"         ? OptimizerKind::sgd
+             : name == "adafactor" ? OptimizerKind::adafactor
+                                   : OptimizerKind::adamw;
   out.beta1 = settings.real("beta1");
   out.beta2 = settings.real("beta2");
   out.epsilon = settings.real("epsilon");
+  out.beta2_decay = settings.real("beta2_decay");
   out.momentum = settings.real("momentum");
   out.weight_decay = settings.real("weight_decay");
   return out;
@@ -70,6 +74,7 @@ TrainerOptions trainer_options(const Settings& settings, int64_t context) {
   out.training.optimizer = optimizer_options(settings);
   out.training.lora = lora_options(settings);
   out.training.trained = settings.texts("train");
+  out.training.bundle_bytes = settings.integer("bundle_bytes");
   out.training.zero = static_cast<int>(settings.integer("zero"));
   const std::string recompute = settings.text("recompute");
   out.training.recompute = recompute == "full"        ? Recompute::full

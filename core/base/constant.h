@@ -35,6 +35,8 @@ struct Constant {
   /// Not empty: these, of one dtype and shape, stacked along a new first axis, stand for the source, and no tensor of the
   /// file is the whole.
   std::vector<Constant> parts;
+  /// The file writes it among its nodes, not among its tensors: it is part of what is computed, and is not trained.
+  bool literal = false;
 
   DType dtype() const;  ///< after the steps
   Shape shape() const;

@@ -60,7 +60,8 @@ struct Writer {
       return cat("stack (", join(parts, "), ("), ")", constant.steps.empty() ? "" : cat(" ; ", text(constant.steps)));
     }
     bool file = !constant.initializer.empty();
-    std::string out = file ? cat("file ", quote(constant.initializer, whole)) : "inline";
+    std::string out =
+        file ? cat(constant.literal ? "literal " : "file ", quote(constant.initializer, whole)) : "inline";
     out += cat(" : ", dtype_name(source.dtype()), source.shape().text(), " =");
     out += writable(source) && source.elements() <= inline_elements ? elements_text(source) : " ...";
     if (!constant.steps.empty()) out += cat(" ; ", text(constant.steps));
@@ -298,7 +299,8 @@ class Reader {
         if (one.shape().rank() == Shape::max_rank) bad("a stack of too many dimensions");
       } while (take(","));
     } else {
-      if (take("file")) constant.initializer = string();
+      constant.literal = take("literal");
+      if (constant.literal || take("file")) constant.initializer = string();
       else expect("inline");
       expect(":");
       DType of = dtype();

@@ -14,6 +14,34 @@ std::string step_dims(const Node&, const std::vector<Type>& in, const std::vecto
   return rule_text(operands, std::vector<std::string>(out.size(), dims));
 }
 
+/// gradient [batch... n k] beside row [batch... n] and column [batch... k]; a vector has a row of one element.
+std::string factored_dims(const Type& gradient, size_t arrays, size_t operands,
+                          const std::vector<std::string>& results) {
+  const DimNames names = dim_names(rank_of(gradient));
+  if (names.empty()) return "";
+  DimNames row(names.begin(), names.end() - 1), column = names;
+  if (column.size() > 1) column.erase(column.end() - 2);
+  std::vector<std::string> of(arrays, spaced(names));
+  of.insert(of.end(), {spaced(row), spaced(column)});
+  of.resize(operands);
+  std::vector<std::string> out;
+  for (const std::string& result : results) out.push_back(result.empty() ? spaced(names) : result);
+  return rule_text(of, out);
+}
+
+std::string factored_squares_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
+  return factored_dims(in[0], 1, in.size(), {"{all}"});
+}
+
+std::string factored_step_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
+  return factored_dims(in[0], 2, in.size(), {"", ""});
+}
+
+void infer_squares(InferContext& context) {
+  context.set_type(0, context.dtype(0));
+  context.set_dims(0, {});
+}
+
 void infer_updates(InferContext& context) {
   for (int k = 0; k < context.outputs(); ++k) {
     context.set_type(k, context.dtype(k));
@@ -59,6 +87,26 @@ void register_optimizers(OpSet& ops) {
            .infer = infer_updates,
            .updates = 3,
            .doc = "a step along momentum * velocity + scale * gradient, which becomes 0 (Sutskever et al. 2013)"});
+  ops.add(
+      {.name = "plait.FactoredSquares",
+       .inputs = "gradient row column scale",
+       .outputs = "sum",
+       .attributes = {{"floor", "float", "0"}},
+       .dims = "n k, n, k, -> {all}",
+       .dims_of = factored_squares_dims,
+       .infer = infer_squares,
+       .doc =
+           "the sum of squares of u = scale * gradient / sqrt(max(row * column, floor)), where row has all dims of "
+           "the gradient but the last, and column all but the one before (Shazeer and Stern 2018)"});
+  ops.add({.name = "plait.FactoredStep",
+           .inputs = "w gradient row column scale shrink step",
+           .outputs = "w gradient",
+           .attributes = {{"floor", "float", "0"}},
+           .dims = "n k, n k, n, k, , , -> n k, n k",
+           .dims_of = factored_step_dims,
+           .infer = infer_updates,
+           .updates = 2,
+           .doc = "w - (shrink * w + step * u) with the u of plait.FactoredSquares; the gradient becomes 0"});
 }
 
 }  // namespace plait

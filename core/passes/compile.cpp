@@ -38,6 +38,11 @@ constexpr Pass accumulate_passes[] = {
     {"recompute", recompute},  // what the backward pass reads, rather than keeping it
 };
 
+// Of every program of a trainer.
+constexpr Pass training_end_passes[] = {
+    {"bundle", bundle},  // what ranks say, in fewer words
+};
+
 void bound(Graph& graph, std::string_view name, int64_t typical, int64_t most) {
   Symbol& symbol = graph.symbols[graph.symbols.intern(name)];
   symbol.typical = typical;
@@ -189,6 +194,7 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
   out.mesh = options.mesh;
   if (!alone) out.places = shard_training(graph, context);
   auto finish = [&](Graph& one, const char* label) {
+    if (!alone) run_passes(training_end_passes, one, context);
     bound(one, "t", training.row_tokens, training.row_tokens);
     bound(one, "r", training.row_tokens, training.row_tokens);
     auto program = lower(one, options, cat(label, ".", options.rank));

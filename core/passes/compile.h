@@ -16,6 +16,7 @@ void adapt(Graph& graph, PassContext& context);
 void spread(Graph& graph, PassContext& context);
 void train(Graph& graph, PassContext& context);
 void recompute(Graph& graph, PassContext& context);
+void bundle(Graph& graph, PassContext& context);
 void shard(Graph& graph, PassContext& context);
 void fuse(Graph& graph, PassContext& context);
 void fuse_training(Graph& graph, PassContext& context);

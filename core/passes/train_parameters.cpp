@@ -50,7 +50,7 @@ std::vector<bool> learning_of(const Graph& graph, const OpSet& ops) {
   return learns;
 }
 
-/// The constants that may be trained, in the order in which the graph reads them.
+/// The constants that may be trained, tensors of the file, in the order in which the graph reads them.
 std::vector<ValueId> candidates(const Graph& graph, const OpSet& ops, const std::vector<std::string>& patterns) {
   const std::vector<bool> stream = stream_of(graph), learns = learning_of(graph, ops);
   std::vector<ValueId> out;
@@ -64,7 +64,7 @@ std::vector<ValueId> candidates(const Graph& graph, const OpSet& ops, const std:
       if (!learns[static_cast<size_t>(id)]) continue;
       const Constant& constant = *graph.value(id).constant;
       const std::vector<std::string> names = names_of(constant);
-      if (names.empty() || !is_float(constant.dtype()) || constant.shape().elements() < 2) continue;
+      if (names.empty() || constant.literal || !is_float(constant.dtype()) || constant.shape().elements() < 2) continue;
       const bool asked = patterns.empty() || std::any_of(names.begin(), names.end(), [&](const std::string& name) {
                            return std::any_of(patterns.begin(), patterns.end(),
                                               [&](const std::string& pattern) { return misfit(pattern, name) == 0; });

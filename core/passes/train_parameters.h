@@ -6,7 +6,7 @@
 namespace plait {
 
 /// Makes a State of each weight that may be trained: constants of floats and of more than one element, whole tensors of
-/// the file or parts of them, that meet what comes of the tokens' embeddings, or are a table of such. Values that are one
+/// the file (not what it writes among its nodes) or parts of them, that meet what comes of the tokens' embeddings, or are a table of such. Values that are one
 /// weight become one State; tensors of which several values hold the same elements in different ways become a State of
 /// the tensor as the file has it, with its steps as nodes. `patterns`: names of those to take; none: all. A State that
 /// stands for a constant has its seed.
@@ -35,7 +35,8 @@ void shard_states(Graph& graph, const CompileOptions& options, const StatePlaces
 
 /// No inputs; output 0 is the norm of all gradients as one vector, f32 []. What ranks hold parts of becomes a whole.
 Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters, const StatePlaces& places);
-/// Inputs f32 []: `scale` of the gradients, `rate`, and of AdamW `correction1` and `correction2`.
+/// Inputs f32 []: `scale` of the gradients, `rate`, and what an optimizer needs of the step's number t: AdamW `correction1`
+/// and `correction2`, 1 - beta^t; Adafactor `share`, t^beta2_decay, and `most`, 1 / sqrt(t).
 Graph update_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters,
                    const OptimizerOptions& optimizer, const StatePlaces& places);
 

@@ -46,6 +46,7 @@ StatePlaces shard_training(Graph& graph, PassContext& context) {
   const std::map<std::string, ValueId> states = states_of(graph);
   StatePlaces out;
   ShardSettings settings;
+  std::vector<Sharding> optimized;  // of each parameter, what a rank makes steps of
   for (const TrainedParameter& one : context.parameters) {
     const Sharding used{first.states.at(one.key).dims, {}};
     const int zero = context.training->zero;
@@ -54,11 +55,17 @@ StatePlaces shard_training(Graph& graph, PassContext& context) {
     if (zero >= 3 && shared != used) settings.stored.emplace(states.at(one.key), shared);
     seeds.insert_or_assign(states.at(one.key + ".gradient"), zero >= 2 ? shared : used);
     out.emplace(one.key, zero >= 3 ? shared : used);
-    for (const char* moment : {".first", ".second"}) out.emplace(one.key + moment, shared);
+    for (const OptimizerState& state : optimizer_states(context.training->optimizer.kind, one.shape.rank())) {
+      Sharding cut = Sharding::replicated(state.dims.size());
+      for (size_t d = 0; d < state.dims.size(); ++d) cut.dims[d] = shared.dims[static_cast<size_t>(state.dims[d])];
+      out.emplace(one.key + state.suffix, cut);
+    }
+    optimized.push_back(shared);
   }
   context.plan = shard(graph, options.ops, mesh, options.rank, seeds, settings);
-  for (const TrainedParameter& one : context.parameters) {
-    const Sharding &sum = context.plan.states.at(one.key + ".gradient"), &whole = out.at(one.key + ".first");
+  for (size_t i = 0; i < context.parameters.size(); ++i) {
+    const TrainedParameter& one = context.parameters[i];
+    const Sharding &sum = context.plan.states.at(one.key + ".gradient"), &whole = optimized[i];
     if (sum != whole) out.emplace(one.key + ".reduced", whole);
     out.emplace(one.key + ".gradient", sum);
   }

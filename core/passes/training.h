@@ -12,14 +12,16 @@
 namespace plait {
 
 enum class OptimizerKind {
-  adamw,  ///< Loshchilov and Hutter 2019
-  sgd,    ///< with momentum, as PyTorch's: no dampening, no Nesterov
+  adamw,      ///< Loshchilov and Hutter 2019
+  sgd,        ///< with momentum, as PyTorch's: no dampening, no Nesterov
+  adafactor,  ///< Shazeer and Stern 2018, with PyTorch's floors; keeps a row and a column in the place of a matrix
 };
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::adamw;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< of AdamW
   double momentum = 0;                                ///< of SGD
+  double beta2_decay = -0.8;  ///< of Adafactor: step t's squares have the share t^beta2_decay of the mean
   /// Of weights of two dims and more; biases, norms and sinks do not decay. Decoupled: w -= rate decay w.
   double weight_decay = 0.01;
 };
@@ -63,13 +65,30 @@ struct TrainingOptions {
   /// 1: what the optimizer keeps; 2: the sums of gradients, too; 3: the weights, too, as FSDP does.
   int zero = 0;
   Recompute recompute = Recompute::off;
+  /// Ranks say what is at most half as large together, up to so many bytes at once; 0: each array by itself.
+  int64_t bundle_bytes = 256 << 10;
   bool host_loss = false;  ///< also programs whose loss the host computes
   bool gradients =
       true;  ///< false: nothing is trained; programs say the losses of weights as they are, and of adapters
 };
 
-/// A weight that is trained. It lives in the Store under `key`, its gradient's sum under key + ".gradient", and what the
-/// optimizer keeps under key + ".first" and ".second"; all f32 and of one shape.
+/// An array that an optimizer keeps for a parameter, f32, zeros at first.
+struct OptimizerState {
+  std::string suffix;     ///< in the Store, behind the parameter's key
+  std::vector<int> dims;  ///< those of the parameter that it has, ascending
+
+  Shape shape(const Shape& parameter) const {
+    Shape out;
+    for (int dim : dims) out.push_back(parameter[dim]);
+    return out;
+  }
+};
+/// AdamW: ".first", ".second"; SGD: ".first"; Adafactor: ".row" without the last dim and ".column" without the one before
+/// it, of vectors ".second".
+std::vector<OptimizerState> optimizer_states(OptimizerKind kind, int rank);
+
+/// A weight that is trained. It lives in the Store under `key`, its gradient's sum under key + ".gradient", of the same
+/// shape; what the optimizer keeps is beside them (optimizer_states). All of it is f32.
 struct TrainedParameter {
   std::string key;
   std::string name;  ///< of the file's tensor, or of the adapter: "model.layers.0.self_attn.q_proj.lora_A.weight"

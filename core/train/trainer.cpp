@@ -86,7 +86,8 @@ std::map<std::string, std::string> lasting(const TrainerOptions& options) {
   }
   if (optimizer.kind == OptimizerKind::adamw)
     out["optimizer"] = cat("adamw ", optimizer.beta1, " ", optimizer.beta2, " ", optimizer.epsilon);
-  else out["optimizer"] = cat("sgd ", optimizer.momentum);
+  if (optimizer.kind == OptimizerKind::sgd) out["optimizer"] = cat("sgd ", optimizer.momentum);
+  if (optimizer.kind == OptimizerKind::adafactor) out["optimizer"] = cat("adafactor ", optimizer.beta2_decay);
   return out;
 }
 
@@ -211,8 +212,8 @@ void Trainer::resume(const std::string& path) {
 std::vector<std::string> Trainer::arrays() const {
   std::vector<std::string> out;
   for (const TrainedParameter& parameter : engine_.parameters()) {
-    out.push_back(parameter.key);
-    for (const std::string& moment : engine_.moments()) out.push_back(parameter.key + moment);
+    const std::vector<std::string> kept = engine_.arrays(parameter);
+    out.insert(out.end(), kept.begin(), kept.end());
   }
   return out;
 }

@@ -224,9 +224,11 @@ void TrainingEngine::clear_gradients() {
   norm_ = -1;
 }
 
-std::vector<std::string> TrainingEngine::moments() const {
-  if (training_.optimizer.kind == OptimizerKind::adamw) return {".first", ".second"};
-  return {".first"};
+std::vector<std::string> TrainingEngine::arrays(const TrainedParameter& parameter) const {
+  std::vector<std::string> out{parameter.key};
+  for (const OptimizerState& state : optimizer_states(training_.optimizer.kind, parameter.shape.rank()))
+    out.push_back(parameter.key + state.suffix);
+  return out;
 }
 
 ArrayBlock TrainingEngine::block(int64_t local, const std::string& key) const {
@@ -288,8 +290,10 @@ int64_t TrainingEngine::state_bytes(int64_t local) const {
   const TrainingRank& rank = *ranks_[static_cast<size_t>(local)];
   int64_t sum = 0;
   for (const TrainedParameter& parameter : parameters()) {
-    for (const char* what : {"", ".gradient", ".reduced", ".first", ".second"})
-      if (rank.has(parameter.key + what)) sum += rank.array(parameter.key + what).bytes();
+    std::vector<std::string> keys = arrays(parameter);
+    for (const char* what : {".gradient", ".reduced"}) keys.push_back(parameter.key + what);
+    for (const std::string& key : keys)
+      if (rank.has(key)) sum += rank.array(key).bytes();
   }
   return sum;
 }

@@ -50,15 +50,15 @@ class TrainingEngine {
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }
   const std::vector<TrainedParameter>& parameters() const { return model().parameters; }
-  /// What the optimizer keeps for each parameter, by the end of its key: ".first", and of AdamW ".second".
-  std::vector<std::string> moments() const;
+  /// By key what makes the parameter and its next steps what they are: its weight, and what the optimizer keeps.
+  std::vector<std::string> arrays(const TrainedParameter& parameter) const;
 
   int64_t ranks() const { return mesh_.ranks(); }
   /// Ranks of this process, in order.
   int64_t local_ranks() const { return static_cast<int64_t>(ranks_.size()); }
   int64_t rank_number(int64_t local) const { return first_ + local; }
-  /// What a rank of this process has of an array of the Store, by its key: a parameter's, + ".gradient", or + one of
-  /// moments(). Its elements may be written. Along axes that do not cut it, all ranks have the same.
+  /// What a rank of this process has of an array of the Store, by its key: one of arrays(), or a parameter's + ".gradient".
+  /// Its elements may be written. Along axes that do not cut it, all ranks have the same.
   ArrayBlock block(int64_t local, const std::string& key) const;
   /// Whether the rank is the first of those that have the same of it.
   bool is_first(int64_t local, const std::string& key) const;

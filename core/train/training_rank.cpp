@@ -12,6 +12,15 @@ Tensor row_of(DType dtype, const std::vector<T>& values) {
   return Tensor::of<T>(dtype, {1, static_cast<int64_t>(values.size())}, values);
 }
 
+/// How long the document of each token is; 1 for padding.
+std::vector<int32_t> lengths_of(const PackedRow& row) {
+  std::map<int32_t, int32_t> lengths;
+  for (int32_t segment : row.segments) ++lengths[segment];
+  std::vector<int32_t> out;
+  for (int32_t segment : row.segments) out.push_back(segment < 0 ? 1 : lengths[segment]);
+  return out;
+}
+
 }  // namespace
 
 TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const TrainingOptions& training,
@@ -53,9 +62,13 @@ void TrainingRank::run(Executor& executor, const TrainingRow& given, std::map<st
   // The ids are the input whose name is the file's.
   const Tensor tokens = row_of<int64_t>(DType::i64, {row.ids.begin(), row.ids.end()});
   const Tensor positions = row_of(DType::i32, row.positions), segments = row_of(DType::i32, row.segments),
-               rows = row_of(DType::i32, given.rows), keys = row_of(DType::i64, given.keys);
-  more.insert(
-      {{"positions", positions.view()}, {"segments", segments.view()}, {"rows", rows.view()}, {"keys", keys.view()}});
+               lengths = row_of(DType::i32, lengths_of(row)), rows = row_of(DType::i32, given.rows),
+               keys = row_of(DType::i64, given.keys);
+  more.insert({{"positions", positions.view()},
+               {"segments", segments.view()},
+               {"lengths", lengths.view()},
+               {"rows", rows.view()},
+               {"keys", keys.view()}});
   std::vector<TensorView> inputs;
   for (const std::string& name : executor.program().input_names) {
     auto found = more.find(name);
@@ -108,13 +121,17 @@ double TrainingRank::gradient_norm() {
 
 void TrainingRank::update(double scale, double rate, int64_t step) {
   const auto number = static_cast<double>(step);
-  const float numbers[] = {static_cast<float>(scale), static_cast<float>(rate),
-                           static_cast<float>(1 - std::pow(optimizer_.beta1, number)),
-                           static_cast<float>(1 - std::pow(optimizer_.beta2, number))};
+  const std::map<std::string_view, double> numbers{{"scale", scale},
+                                                   {"rate", rate},
+                                                   {"correction1", 1 - std::pow(optimizer_.beta1, number)},
+                                                   {"correction2", 1 - std::pow(optimizer_.beta2, number)},
+                                                   {"share", std::pow(number, optimizer_.beta2_decay)},
+                                                   {"most", 1 / std::sqrt(number)}};
   std::vector<Tensor> scalars;
   std::vector<TensorView> inputs;
-  for (size_t i = 0; i < update_->program().inputs.size(); ++i) {
-    scalars.push_back(Tensor::of<float>(DType::f32, Shape(), {numbers + i, 1}));
+  for (const std::string& name : update_->program().input_names) {
+    const auto value = static_cast<float>(numbers.at(name));
+    scalars.push_back(Tensor::of<float>(DType::f32, Shape(), {&value, 1}));
     inputs.push_back(scalars.back().view());
   }
   update_->run(inputs);

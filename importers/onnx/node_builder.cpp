@@ -79,8 +79,9 @@ void GraphBuilder::declare_outputs(Scope& scope, const NodeList& nodes, const st
       Tensor tensor = constant_of(scope, proto);
       Value& value = scope.graph.value(scope.values.at(proto.output(0)));
       value.type = {tensor.dtype(), Dims(tensor.shape().begin(), tensor.shape().end())};
-      value.constant = std::make_shared<Constant>(
-          Constant{scope.arguments ? std::string() : constant_name(value.name), std::move(tensor), {}});
+      Constant literal{scope.arguments ? std::string() : constant_name(value.name), std::move(tensor), {}};
+      literal.literal = true;
+      value.constant = std::make_shared<Constant>(std::move(literal));
     } catch (const Error& error) {
       throw error.at(describe(scope, proto));
     }

@@ -1,4 +1,4 @@
-// Steps of optimizers, in place: plait.AdamW and plait.SGD. One pass over arrays that are far larger than caches. The loops
+// Steps of optimizers, in place: plait.AdamW, plait.SGD and those of Adafactor. One pass over arrays that are far larger than caches. The loops
 // are in training_loops.cpp.
 #include <algorithm>
 
@@ -78,6 +78,82 @@ KernelStatus run_sgd(const KernelCall& call) {
   return {};
 }
 
+struct FactoredState : KernelState {
+  float floor = 0;
+};
+
+std::shared_ptr<const KernelState> prepare_factored(const NodeInfo& node) {
+  auto state = std::make_shared<FactoredState>();
+  state->floor = static_cast<float>(node.attributes.real("floor", 0));
+  return state;
+}
+
+/// The rows of a gradient, with what it is divided by.
+struct Factored {
+  /// `first`: the operand that holds the means of rows; those of columns and the gradient's scale are behind it.
+  Factored(const KernelCall& call, size_t gradient, size_t first)
+      : means(call.inputs[first].as<float>()), columns(call.inputs[first + 1].as<float>()) {
+    const Shape& shape = call.inputs[gradient].shape;
+    k = shape[shape.rank() - 1];
+    n = shape.rank() > 1 ? shape[shape.rank() - 2] : 1;
+    rows = shape.elements(0, shape.rank() - 1);
+    of.scale = *call.inputs[first + 2].as<float>();
+    of.floor = static_cast<const FactoredState*>(call.state)->floor;
+  }
+
+  FactoredRow row(int64_t i) const {
+    FactoredRow out = of;
+    out.row = means[i];
+    return out;
+  }
+  const float* column(int64_t i) const { return columns + i / n * k; }
+
+  const float *means, *columns;
+  int64_t n, k, rows;
+  FactoredRow of{};
+};
+
+constexpr int64_t most_parts =
+    64;  ///< of the sum, that threads may share; what they are follows from the sizes alone
+
+int64_t squares_scratch(const KernelState*, std::span<const TensorView>, std::span<const TensorView>, int) {
+  return most_parts * static_cast<int64_t>(sizeof(double));
+}
+
+/// gradient, row, column, scale.
+template <Isa isa>
+KernelStatus run_factored_squares(const KernelCall& call) {
+  const Factored all(call, 0, 1);
+  const float* gradient = call.inputs[0].as<float>();
+  auto* sums = reinterpret_cast<double*>(call.scratch.data());
+  const int64_t parts = std::min(all.rows, most_parts);
+  share(call.pool, parts, 4 * all.rows * all.k, [&](int64_t part, int) {
+    sums[part] = 0;
+    for (int64_t i = all.rows * part / parts; i < all.rows * (part + 1) / parts; ++i)
+      sums[part] += training_loops(isa).factored_squares(gradient + i * all.k, all.column(i), all.k, all.row(i));
+  });
+  double sum = 0;
+  for (int64_t part = 0; part < parts; ++part) sum += sums[part];
+  *call.outputs[0].as<float>() = static_cast<float>(sum);
+  return {};
+}
+
+/// w, gradient, row, column, then scale, shrink, step.
+template <Isa isa>
+KernelStatus run_factored_step(const KernelCall& call) {
+  Factored all(call, 1, 2);
+  all.of.shrink = *call.inputs[5].as<float>();
+  all.of.step = *call.inputs[6].as<float>();
+  share_ranges(call.pool, all.rows, 1, 4 * all.k, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float* from[2] = {call.inputs[0].as<float>() + i * all.k, call.inputs[1].as<float>() + i * all.k};
+      float* to[2] = {call.outputs[0].as<float>() + i * all.k, call.outputs[1].as<float>() + i * all.k};
+      training_loops(isa).factored_step(from, all.column(i), to, all.k, all.row(i));
+    }
+  });
+  return {};
+}
+
 template <Isa isa>
 void add_for(KernelTable& table) {
   add_kernel(table, isa,
@@ -93,6 +169,20 @@ void add_for(KernelTable& table) {
               .accepts = accepts,
               .prepare = prepare_sgd,
               .run = run_sgd<isa>,
+              .in_place = 0});
+  add_kernel(table, isa,
+             {.op = "plait.FactoredSquares",
+              .dtypes = "f32",
+              .accepts = accepts,
+              .prepare = prepare_factored,
+              .scratch_bytes = squares_scratch,
+              .run = run_factored_squares<isa>});
+  add_kernel(table, isa,
+             {.op = "plait.FactoredStep",
+              .dtypes = "f32",
+              .accepts = accepts,
+              .prepare = prepare_factored,
+              .run = run_factored_step<isa>,
               .in_place = 0});
 }
 

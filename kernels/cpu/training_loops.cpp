@@ -45,6 +45,38 @@ void sgd(const float* const from[3], float* const to[3], int64_t n, const SgdSte
   }
 }
 
+HWY_INLINE V factored(const float* gradient, const float* column, int64_t count, const FactoredRow& of) {
+  const V mean = hn::Max(hn::Mul(set(of.row), load(column, count)), set(of.floor));
+  return hn::Div(hn::Mul(load(gradient, count), set(of.scale)), hn::Sqrt(mean));
+}
+
+float factored_squares(const float* gradient, const float* column, int64_t n, const FactoredRow& row) {
+  const FactoredRow of = row;
+  V sum = hn::Zero(df);
+  int64_t i = 0;
+  for (; i + L <= n; i += L) {
+    const V u = factored(gradient + i, column + i, L, of);
+    sum = hn::MulAdd(u, u, sum);
+  }
+  if (i < n) {  // behind the end the floor alone divides, which may be 0
+    const V u =
+        hn::IfThenElseZero(hn::FirstN(df, static_cast<size_t>(n - i)), factored(gradient + i, column + i, n - i, of));
+    sum = hn::MulAdd(u, u, sum);
+  }
+  return hn::GetLane(hn::SumOfLanes(df, sum));
+}
+
+void factored_step(const float* const from[2], const float* column, float* const to[2], int64_t n,
+                   const FactoredRow& row) {
+  const FactoredRow of = row;
+  for (int64_t i = 0; i < n; i += L) {
+    const int64_t count = n - i;
+    const V w = load(from[0] + i, count), u = factored(from[1] + i, column + i, count, of);
+    store(hn::Sub(w, hn::MulAdd(set(of.shrink), w, hn::Mul(set(of.step), u))), to[0] + i, count);
+    store(hn::Zero(df), to[1] + i, count);
+  }
+}
+
 /// x in [low, high]; NaN stays.
 HWY_INLINE V within(V x, float low, float high) {
   x = hn::IfThenElse(hn::Lt(x, set(low)), set(low), x);
@@ -139,6 +171,8 @@ void softmax_back(const float* y, const float* dy, float* dx, int64_t n) {
 const TrainingLoops loops{
     adamw,
     sgd,
+    factored_squares,
+    factored_step,
     {unary_back<Derivative::relu>, unary_back<Derivative::tanh>, unary_back<Derivative::sigmoid>,
      unary_back<Derivative::softplus>, unary_back<Derivative::erf>, unary_back<Derivative::silu>,
      unary_back<Derivative::gelu>, unary_back<Derivative::gelu_tanh>},

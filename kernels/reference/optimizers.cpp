@@ -1,4 +1,5 @@
 // Steps of optimizers, in place; in double, rounded once.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -73,6 +74,44 @@ KernelStatus sgd(const KernelCall& call, const SgdAttributes& of) {
   return {};
 }
 
+struct FloorAttribute {
+  explicit FloorAttribute(const NodeInfo& node) : floor(node.attributes.real("floor", 0)) {}
+  double floor;
+};
+
+/// scale * gradient over the root of what row and column, operands `first` and the one behind it, make of its square; the
+/// scale is behind them.
+std::vector<double> factored(const KernelCall& call, size_t gradient, size_t first, double floor) {
+  std::vector<double> u = load_all<double>(call.inputs[gradient]);
+  const std::vector<double> row = load_all<double>(call.inputs[first]),
+                            column = load_all<double>(call.inputs[first + 1]);
+  const double scale = load_one<double>(call.inputs[first + 2], 0);
+  const Shape& shape = call.inputs[gradient].shape;
+  const auto k = static_cast<size_t>(shape[shape.rank() - 1]),
+             n = static_cast<size_t>(shape.rank() > 1 ? shape[shape.rank() - 2] : 1);
+  for (size_t i = 0; i < u.size(); ++i)
+    u[i] *= scale / std::sqrt(std::max(row[i / k] * column[i / (n * k) * k + i % k], floor));
+  return u;
+}
+
+KernelStatus factored_squares(const KernelCall& call, const FloorAttribute& of) {
+  double sum = 0;
+  for (double u : factored(call, 0, 1, of.floor)) sum += u * u;
+  store_all(call.outputs[0], std::vector<double>{sum});
+  return {};
+}
+
+/// w, gradient, row, column, then scale, shrink, step.
+KernelStatus factored_step(const KernelCall& call, const FloorAttribute& of) {
+  const std::vector<double> u = factored(call, 1, 2, of.floor);
+  std::vector<double> w = load_all<double>(call.inputs[0]);
+  const double shrink = load_one<double>(call.inputs[5], 0), step = load_one<double>(call.inputs[6], 0);
+  for (size_t i = 0; i < w.size(); ++i) w[i] -= shrink * w[i] + step * u[i];
+  store_all(call.outputs[0], w);
+  store_all(call.outputs[1], std::vector<double>(w.size()));
+  return {};
+}
+
 }  // namespace
 
 void add_optimizers(KernelTable& table) {
@@ -80,6 +119,8 @@ void add_optimizers(KernelTable& table) {
   add<assign>(table, "plait.Assign", floats);
   add<adamw>(table, "plait.AdamW", floats);
   add<sgd>(table, "plait.SGD", floats);
+  add<factored_squares>(table, "plait.FactoredSquares", floats);
+  add<factored_step>(table, "plait.FactoredStep", floats);
 }
 
 }  // namespace plait::reference

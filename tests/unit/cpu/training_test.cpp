@@ -80,9 +80,9 @@ TEST(CpuTraining, HeadsWithTheirLossEqualTheReference) {
     Attributes attributes;
     attributes.set("scale", c.scale);
     attributes.set("softcap", c.softcap);
-    const std::vector<Tensor> operands = {random_tensor(DType::f32, {1, c.tokens, c.k}, 1),
-                                          random_tensor(c.dtype, {c.vocabulary, c.k}, 2),
-                                          Tensor::of<int32_t>(DType::i32, row, labels), random_tensor(DType::f32, row, 4)};
+    const std::vector<Tensor> operands = {
+        random_tensor(DType::f32, {1, c.tokens, c.k}, 1), random_tensor(c.dtype, {c.vocabulary, c.k}, 2),
+        Tensor::of<int32_t>(DType::i32, row, labels), random_tensor(DType::f32, row, 4)};
     const std::vector<OutputType> outputs = {
         {DType::f32, row}, {DType::f32, {1, c.tokens, c.k}}, {DType::f32, {c.vocabulary, c.k}}};
     expect_reference("plait.HeadLoss", attributes, operands, outputs, 1e-4, 2e-5, 2);
@@ -168,6 +168,29 @@ TEST(CpuTraining, StepsOfOptimizersEqualTheReference) {
                        {w, first, gradient, number(0.3), number(1e-2)}, {arrays.begin(), arrays.end() - 1}, 4e-7,
                        2e-7, 2);
     }
+  }
+}
+
+TEST(CpuTraining, StepsOfAdafactorEqualTheReference) {
+  for (const Shape& shape :
+       {Shape{0}, Shape{1}, Shape{1000}, Shape{3, 1}, Shape{130, 17}, Shape{0, 4}, Shape{3, 70, 333}}) {
+    SCOPED_TRACE(shape.text());
+    const int rank = shape.rank();
+    Shape row, column;
+    for (int d = 0; d < rank; ++d) {
+      if (d != rank - 1) row.push_back(shape[d]);
+      if (d != rank - 2) column.push_back(shape[d]);
+    }
+    const Tensor w = shifted(random_tensor(DType::f32, shape, 1), 4), gradient = random_tensor(DType::f32, shape, 2),
+                 rows = random_tensor(DType::f32, row, 3, 0.01, 1),
+                 columns = random_tensor(DType::f32, column, 4, 0.01, 1);
+    auto number = [](double value) { return tensor(DType::f32, {}, {value}); };
+    const Attributes floor = attributes({{"floor", 1e-3}});
+    expect_reference("plait.FactoredSquares", floor, {gradient, rows, columns, number(0.3)}, {{DType::f32, {}}}, 1e-5,
+                     1e-6, 2);
+    expect_reference("plait.FactoredStep", floor,
+                     {w, gradient, rows, columns, number(0.3), number(1e-3), number(1e-2)},
+                     {{DType::f32, shape}, {DType::f32, shape}}, 4e-7, 2e-7, 2);
   }
 }
 

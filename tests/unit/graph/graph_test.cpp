@@ -16,6 +16,7 @@ TEST(TextForm, RoundTrips) {
   EXPECT_EQ(graph.nodes.size(), 2u);
   EXPECT_EQ(graph.value(7).constant->shape(), (Shape{2, 1, 2}));
   EXPECT_NE(once.find("stack (file \"a\""), std::string::npos) << once;
+  EXPECT_TRUE(graph.value(graph.find("eps")).constant->literal);
   EXPECT_EQ(graph.nodes[1].stage, 2);
   EXPECT_EQ(graph.nodes[0].attributes.real("alpha", 0), 0.5);
   EXPECT_EQ(graph.value(graph.find("w")).constant->shape(), (Shape{3, 2}));

@@ -131,6 +131,16 @@ TEST_P(GoldenTraining, TenLossesOfSgd) {
   expect_losses(optimizer, said["lr"], "sgd_losses");
 }
 
+/// Of families whose weights are the same arrays there (training_goldens.py says why).
+TEST_P(GoldenTraining, TenLossesOfAdafactor) {
+  if (!family().contains("adafactor_losses")) GTEST_SKIP() << "PyTorch has other arrays";
+  const auto& said = goldens()["adafactor"];
+  OptimizerOptions optimizer;
+  optimizer.kind = OptimizerKind::adafactor;
+  optimizer.weight_decay = said["weight_decay"];
+  expect_losses(optimizer, said["lr"], "adafactor_losses");
+}
+
 INSTANTIATE_TEST_SUITE_P(Fixtures, GoldenTraining, testing::ValuesIn(fixtures()), [](const auto& info) {
   std::string name = info.param;
   std::replace(name.begin(), name.end(), '-', '_');

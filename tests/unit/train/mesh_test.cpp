@@ -237,6 +237,15 @@ TEST(MeshTraining, OfProcesses) {
 }
 
 /// The same bits, and less memory where a model's layers take most of it: in small ones the head may.
+TEST(MeshTraining, OfAdafactor) {
+  const Outcome expected = run("llama-standard23", "", training(OptimizerKind::adafactor, 0));
+  for (const char* mesh : {"data=2,tensor=2", "data=4", "tensor=2"})
+    for (int zero = 0; zero <= 3; ++zero) {
+      SCOPED_TRACE(cat(mesh, ", zero ", zero));
+      expect_same(run("llama-standard23", mesh, training(OptimizerKind::adafactor, zero)), expected);
+    }
+}
+
 TEST(Recomputing, ChangesNothingButTheMemory) {
   for (const char* fixture : {"llama-standard23", "gpt2-optimum18", "gemma3-standard23", "zoo/mixtral/dynamo18"})
     for (const char* mesh : {"", "data=2,tensor=2"}) {
@@ -267,24 +276,39 @@ TEST(MeshTraining, OtherAxesAreRefused) {
   }
 }
 
-/// One each for a parameter, of what is in ZeRO's papers; those of the loss and the norm besides.
-TEST(ZeroLevels, Collectives) {
+/// What each level says, one line each, with bundles of so many bytes.
+std::string said_at_each_level(int64_t bundle_bytes) {
   CompileOptions compile = World::get().options();
   compile.mesh = Mesh::parse("data=4");
   std::string all;
   for (int zero = 0; zero < 4; ++zero) {
     TrainingOptions options = training(OptimizerKind::adamw, zero);
+    options.bundle_bytes = bundle_bytes;
     options.row_tokens = 4096;  // of a size at which weights are moved rather than tokens
     const TrainingModel model = compile_training(fixture_graph("llama-standard23"), compile, options);
     EXPECT_EQ(model.parameters.size(), 20u);
     all += cat("zero ", zero, ": micro-batch: ", collectives(*model.accumulate), "; norm: ", collectives(*model.norm),
                "; update: ", collectives(*model.update), "\n");
   }
-  EXPECT_EQ(all,
+  return all;
+}
+
+/// One each for a parameter, of what is in ZeRO's papers; those of the loss and the norm besides.
+TEST(ZeroLevels, Collectives) {
+  EXPECT_EQ(said_at_each_level(0),
             "zero 0: micro-batch: AllReduce 1; norm: AllReduce 20; update: \n"
             "zero 1: micro-batch: AllReduce 1; norm: AllReduce 1, ReduceScatter 20; update: AllGather 20\n"
             "zero 2: micro-batch: AllReduce 1, ReduceScatter 20; norm: AllReduce 1; update: AllGather 20\n"
             "zero 3: micro-batch: AllGather 41, AllReduce 1, ReduceScatter 20; norm: AllReduce 1; update: \n");
+}
+
+/// All at once, where that fits.
+TEST(ZeroLevels, CollectivesInBundles) {
+  EXPECT_EQ(said_at_each_level(64 << 20),
+            "zero 0: micro-batch: AllReduce 1; norm: AllReduce 1; update: \n"
+            "zero 1: micro-batch: AllReduce 1; norm: AllReduce 1, ReduceScatter 1; update: AllGather 1\n"
+            "zero 2: micro-batch: AllReduce 1, ReduceScatter 1; norm: AllReduce 1; update: AllGather 1\n"
+            "zero 3: micro-batch: AllGather 1, AllReduce 1, ReduceScatter 1; norm: AllReduce 1; update: \n");
 }
 
 TEST(ZeroLevels, MemoryOfARank) {
