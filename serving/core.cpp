@@ -136,6 +136,9 @@ void SchedulerCore::run_errands() {
   std::vector<std::unique_ptr<Sequence>> dead;
   std::unique_lock lock(mutex);
   dead.swap(graves);
+  lock.unlock();
+  dead.clear();  // the errands may want what they held
+  lock.lock();
   while (!errands.empty()) {
     Errand* errand = errands.front();
     errands.pop_front();
@@ -191,18 +194,13 @@ void SchedulerCore::drop_dead() {
 void SchedulerCore::release(const Job& job) {
   for (Sample& sample : job->samples) sample.sequence.reset();
   job->options.parent.reset();
+  job->adapter.reset();
 }
 
 void SchedulerCore::end_job(const Job& job, const Error& why) {
   job->fail(why);
   release(job);
   for (Sample& sample : job->samples) sample.phase = Phase::done;
-}
-
-std::vector<int32_t> SchedulerCore::all_tokens(const Job& job, const Sample& sample) const {
-  std::vector<int32_t> all = job->prompt;
-  all.insert(all.end(), sample.output.begin(), sample.output.end());
-  return all;
 }
 
 // ---- admission ----
@@ -284,8 +282,9 @@ bool SchedulerCore::start_sample(const Job& job, Sample& sample) {
   const auto prompt = static_cast<int64_t>(job->prompt.size());
   sample.sequence.reset();
   if (job->options.parent && sample.output.empty()) sample.sequence = fork_of(*job->options.parent);
-  if (!sample.sequence || !engine->continues(*sample.sequence, prompt))
-    sample.sequence = engine->open(whole ? std::span<const int32_t>() : std::span<const int32_t>(all), prompt);
+  if (!sample.sequence || sample.sequence->adapter() != job->adapter || !engine->continues(*sample.sequence, prompt))
+    sample.sequence =
+        engine->open(whole ? std::span<const int32_t>() : std::span<const int32_t>(all), prompt, job->adapter);
   int64_t chunk =
       std::min<int64_t>(static_cast<int64_t>(all.size()) - sample.sequence->length(), engine->options().step_tokens);
   bool alone = std::none_of(running_.begin(), running_.end(), [&](const Job& other) {

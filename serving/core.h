@@ -29,6 +29,10 @@ struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
   std::unique_ptr<Sequence> fork_of(const Conversation& conversation) const {
     return engine->fork(*conversation.sequence_);
   }
+  /// On the engine's thread.
+  void add_adapter(const std::string& name, const AdapterWeights& weights);
+  /// With `mutex` held. Throws Error(not_found).
+  std::shared_ptr<const Adapter> adapter_named(const std::string& name) const;
   const std::vector<int32_t>& tail_of(const Conversation& conversation) { return conversation.tail_; }
   const Sequence& sequence_of(const Conversation& conversation) { return *conversation.sequence_; }
 
@@ -44,6 +48,7 @@ struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
   std::condition_variable work;
   bool stopping = false, poked = false;
   std::deque<Job> queue;
+  std::map<std::string, std::shared_ptr<const Adapter>> adapters;  ///< that requests may name
   std::vector<std::unique_ptr<Sequence>> graves;
   struct Errand {
     const std::function<void()>* task;
@@ -91,7 +96,11 @@ struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
   void end_job(const Job& job, const Error& why);
   void release(const Job& job);
   void publish_figures();
-  std::vector<int32_t> all_tokens(const Job& job, const Sample& sample) const;
+  static std::vector<int32_t> all_tokens(const Job& job, const Sample& sample) {
+    std::vector<int32_t> all = job->prompt;
+    all.insert(all.end(), sample.output.begin(), sample.output.end());
+    return all;
+  }
   uint32_t index_of(const Job& job, const Sample& sample) const {
     return static_cast<uint32_t>(&sample - job->samples.data());
   }
@@ -103,6 +112,10 @@ struct SchedulerCore : std::enable_shared_from_this<SchedulerCore> {
   std::span<const Slot> in_step_;  ///< of the step under way; under `mutex`
   int64_t admissions_ = 0;
   int64_t finished_ = 0, preempted_ = 0, steps_ = 0;
+};
+
+struct Scheduler::Core : SchedulerCore {
+  using SchedulerCore::SchedulerCore;
 };
 
 }  // namespace plait

@@ -48,6 +48,7 @@ struct Request::State {
   std::vector<int32_t> prompt;  ///< the parent's tokens too, so that a preempted request can start again
   std::chrono::steady_clock::time_point submitted, deadline;
   bool has_deadline = false;
+  std::shared_ptr<const Adapter> adapter;  ///< until its end; null: none
 
   // The scheduler's thread alone.
   std::vector<Sample> samples;

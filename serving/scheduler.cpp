@@ -5,10 +5,6 @@
 
 namespace plait {
 
-struct Scheduler::Core : SchedulerCore {
-  using SchedulerCore::SchedulerCore;
-};
-
 Conversation::~Conversation() { std::static_pointer_cast<SchedulerCore>(home_)->bury(std::move(sequence_)); }
 
 Scheduler::Scheduler(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options, Log* log)
@@ -49,6 +45,8 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
     const auto& tail = core_->tail_of(*options.parent);
     parent.insert(parent.end(), tail.begin(), tail.end());
   }
+  if (options.parent) job->adapter = core_->sequence_of(*options.parent).adapter();
+  const std::optional<std::string> named = options.adapter;
   auto prompt = static_cast<int64_t>(parent.size() + options.prompt.size());
   check(options, *core_, prompt);
   job->prompt = std::move(parent);
@@ -70,6 +68,7 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
     if (static_cast<int64_t>(core_->queue.size()) >= core_->options.queue)
       throw Error(Code::overloaded, cat("the queue is full: ", core_->options.queue, " requests wait"),
                   "try again later, or raise the option queue");
+    if (named) job->adapter = named->empty() ? nullptr : core_->adapter_named(*named);
     core_->queue.push_back(job);
   }
   core_->wake();

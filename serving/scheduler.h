@@ -34,7 +34,10 @@ struct RequestOptions {
   std::vector<std::string> stop_strings;  ///< end the text (reason stop); the text handed out ends before it
   int32_t samples = 1;                    ///< from one prompt; they share its pages
   bool host_sampling = false;             ///< `next` returns logits and waits for `push`
-  bool keep = false;                      ///< keep the sequence for `conversation`
+  /// By name, what all its tokens are computed with, "": none; nullopt: what `parent` was, or none. A conversation that is
+  /// continued with another is computed anew.
+  std::optional<std::string> adapter;
+  bool keep = false;  ///< keep the sequence for `conversation`
   std::shared_ptr<Conversation> parent;
   std::chrono::milliseconds deadline{0};  ///< from submission; 0: none. A request past it ends with Error(timeout)
   enum class Kind {
@@ -112,9 +115,18 @@ class Scheduler {
 
   /// Waits for the tokenizer if there are stop strings, and throws what ended its loading.
   /// Throws Error(invalid_argument) on ids out of range, an empty prompt, or one longer than the context,
-  /// Error(out_of_memory) when prompt and new tokens can never fit the cache, Error(overloaded) when the queue is full.
+  /// Error(out_of_memory) when prompt and new tokens can never fit the cache, Error(overloaded) when the queue is full,
+  /// Error(not_found) when there is no adapter of that name.
   std::shared_ptr<Request> submit(RequestOptions options);
   SchedulerStats stats() const;
+
+  /// Requests may name it from now on. Throws Error(invalid_argument) where there is one of that name, or it does not fit,
+  /// Error(overloaded) when no slot is free; else what Engine::add_adapter does.
+  void add_adapter(const std::string& name, const AdapterWeights& weights);
+  /// No request that is submitted from now on may name it. Those that were go on to their ends, and so may kept
+  /// conversations; its slot is free when the last of them is gone. Throws Error(not_found).
+  void remove_adapter(const std::string& name);
+  std::vector<std::string> adapters() const;
 
   /// A conversation as bytes, and back.
   std::vector<std::byte> save(const Conversation& conversation);

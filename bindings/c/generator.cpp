@@ -30,13 +30,6 @@ Mesh mesh_of(const ModelObject& model, const Settings& settings) {
   return mesh_of(configurations[0]);
 }
 
-CompileOptions adapted_compile_options(ModelObject& model, const Settings& settings) {
-  CompileOptions out = generator_compile_options(model, settings);
-  if (const std::string adapter = settings.text("adapter"); !adapter.empty())
-    out.adapter = std::make_shared<AdapterWeights>(read_adapter(adapter));
-  return out;
-}
-
 CompileOptions generator_compile_options(ModelObject& model, const Settings& settings) {
   CompileOptions out = model.compile_options();
   out.dtype = dtype_of(settings);
@@ -98,13 +91,15 @@ void await_model(const ModelObject& model, LoadProgress& progress) {
 std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
   await_model(*model_, progress);
   const OpenedModel& opened = model_->opened();
-  const CompileOptions compile = adapted_compile_options(*model_, settings_);
+  const std::vector<NamedAdapter> adapters = given_adapters(settings_);
+  const CompileOptions compile = adapted_compile_options(*model_, settings_, adapters);
   const EngineOptions engine_settings = engine_options(settings_, opened.config);
   std::shared_ptr<World> world = world_ ? world_->lend(*model_, settings_) : nullptr;
   auto engine = make_engine(opened.imported.graph, compile, engine_settings, &progress, std::move(world));
   progress.check();
   SchedulerOptions options{settings_.integer("queue"), settings_.integer("running")};
   auto scheduler = std::make_shared<Scheduler>(std::move(engine), model_->text(), options, &model_->log());
+  for (const auto& [name, weights] : adapters) scheduler->add_adapter(name, weights);
   if (settings_.boolean("profile")) scheduler->set_profiling(true);
   if (settings_.boolean("trace")) scheduler->set_tracing(true);
   return scheduler;
@@ -191,6 +186,8 @@ std::shared_ptr<RequestObject> submit(plait_generator* generator, plait_options*
                 "save it, and restore it in this one");
   }
   RequestOptions request = request_options(settings, model);
+  // What continues a conversation goes on with that one's adapter, unless it says otherwise itself.
+  if (!before || own.has("adapter")) request.adapter = settings.text("adapter");
   if (before) {
     request.parent = before->kept();
     if (!request.parent) {
@@ -337,7 +334,8 @@ plait_status plait_generator_ranks(plait_generator* generator, plait_tensor** js
       rows.push_back({{"rank", rows.size()},
                       {"weight_bytes", rank.weights},
                       {"cache_bytes", rank.cache},
-                      {"arena_bytes", rank.arena}});
+                      {"arena_bytes", rank.arena},
+                      {"adapter_bytes", rank.adapters}});
     return text_tensor(rows.dump(1));
   });
 }

@@ -111,8 +111,17 @@ Mesh mesh_of(const ModelObject& model, const Settings& settings);
 void await_model(const ModelObject& model, LoadProgress& progress);
 /// What a generator of that model is made with, on every rank.
 CompileOptions generator_compile_options(ModelObject& model, const Settings& settings);
-/// The same with the adapter that it is to use.
-CompileOptions adapted_compile_options(ModelObject& model, const Settings& settings);
+/// An adapter, by the name that requests use.
+struct NamedAdapter {
+  std::string name;
+  AdapterWeights weights;
+};
+/// Those that a generator is made with: what its options name, read. Throws what read_adapter does, and
+/// Error(invalid_argument).
+std::vector<NamedAdapter> given_adapters(const Settings& settings);
+/// The same as generator_compile_options with room for these, and for as many more as the settings say.
+CompileOptions adapted_compile_options(ModelObject& model, const Settings& settings,
+                                       std::span<const NamedAdapter> given);
 EngineOptions engine_options(const Settings& settings, const ModelConfig& config);
 /// The graph that `raise` makes of a decoder's, for those who say what a mesh would make of it. Throws Error(unsupported) for
 /// what is not recognised.

@@ -102,6 +102,11 @@ constexpr OptionRow rows[] = {
     {"lora", Type::integer, for_trainer, "0", "rank of the adapters that are trained; 0: the weights themselves are",
      0, 65536},
     {"lora_alpha", Type::real, for_trainer, "16", "adapters count alpha / rank times", 0, 1e9},
+    {"lora_dropout", Type::real, for_trainer, "0",
+     "share of its inputs that an adapter does not see, others for each token, step and adapter; the same for a seed "
+     "on any "
+     "mesh, and none in evaluations",
+     0, 0.99},
     {"lora_targets", Type::text, for_trainer, "",
      "which products get adapters: a pattern of names of weights or nodes, as \"*.q_proj.weight\"; default: all but "
      "the "
@@ -113,10 +118,26 @@ constexpr OptionRow rows[] = {
      "directory of a checkpoint of the model, or of a run, whose newest is meant: of an export, the weights to "
      "write, adapters "
      "merged; of a trainer, the weights to begin with"},
-    {"adapter", Type::text, for_generator | for_trainer | for_export, "",
-     "directory of an adapter in PEFT's layout: of a generator, to compute with, beside weights that stay as they "
-     "are; of an "
-     "export, to be merged; of a trainer, to begin with"},
+    {"adapter", Type::text, for_generator | for_request | for_trainer | for_export, "",
+     "directory of an adapter in PEFT's layout: of a generator, what requests are computed with that name none, "
+     "beside "
+     "weights that stay as they are; of an export, to be merged; of a trainer, to begin with. Of a request, the name "
+     "of "
+     "one of the generator's adapters, \"\": none; what continues a conversation goes on with its adapter"},
+    {"adapters", Type::text, for_generator, "",
+     "NAME=DIRECTORY of an adapter in PEFT's layout that requests may name; plait_generator_add_adapter adds more", 0,
+     0, "", true},
+    {"adapter_slots", Type::integer, for_generator, "0",
+     "most adapters at once, those that are removed but still in use included; 0: as many as the generator is made "
+     "with",
+     0, 4096},
+    {"adapter_rank", Type::integer, for_generator, "0",
+     "rank of the largest adapter; 0: of the largest that the generator is made with, 16 without any", 0, 65536},
+    {"adapter_targets", Type::text, for_generator, "",
+     "which products later adapters may change: a pattern of names of weights or nodes, as \"*.q_proj.weight\"; "
+     "default: "
+     "those of the adapters that the generator is made with, and all but the head where adapter_slots asks for more",
+     0, 0, "", true},
     {"zero", Type::integer, for_trainer, "0",
      "what the ranks along the mesh's axis data share out instead of each having all of it: 1: what the optimizer "
      "keeps; "

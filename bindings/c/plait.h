@@ -324,8 +324,21 @@ PLAIT_API plait_status plait_generator_submit_ids(plait_generator* generator, co
                                                   plait_options* options, plait_request* parent, plait_request** out);
 PLAIT_API plait_status plait_generator_submit_chat(plait_generator* generator, const char* messages, int64_t length,
                                                    plait_options* options, plait_request** out);
-/* A request to continue from, out of the bytes of plait_request_save: of the same model and dtype, else BAD_MODEL.
- * Good as a parent alone. */
+/* Requests that name different adapters (option "adapter") share steps, and none slows those without. A generator has room
+ * for "adapter_slots" adapters of rank "adapter_rank" at most beside the products of "adapter_targets", in f32: slots * rank
+ * * (inputs + outputs) * 4 bytes for each. By default that is what those need that it is made with ("adapters", "adapter").
+ * This adds one from a directory in the layout of the library PEFT; requests may name it when it returns.
+ * INVALID_ARGUMENT: it fits no such product, its rank is too large, there is one of that name. OVERLOADED: no slot is free.
+ * BAD_MODEL, NOT_FOUND, IO, UNSUPPORTED: the files; or a generator without room, or of a graph that is not recognised. */
+PLAIT_API plait_status plait_generator_add_adapter(plait_generator* generator, const char* name,
+                                                   const char* directory);
+/* Requests can name it no more. Those that did run to their ends, and kept conversations can be continued; its slot is free
+ * when the last of them is released. NOT_FOUND. */
+PLAIT_API plait_status plait_generator_remove_adapter(plait_generator* generator, const char* name);
+/* The names that requests may use, as JSON: ["name", ...]. */
+PLAIT_API plait_status plait_generator_adapters(plait_generator* generator, plait_tensor** json);
+/* A request to continue from, out of the bytes of plait_request_save: of the same model and dtype, else BAD_MODEL; with the
+ * adapter that it was computed with, else NOT_FOUND. Good as a parent alone. */
 PLAIT_API plait_status plait_generator_restore(plait_generator* generator, const void* bytes, int64_t size,
                                                plait_request** out);
 
@@ -335,7 +348,7 @@ typedef struct plait_generator_stats {
   int64_t finished, preempted; /* requests, since the start */
   int64_t steps;
   int64_t pages, pages_free, pages_shared; /* of the cache; shared: in use by more than one sequence */
-  int64_t weight_bytes, cache_bytes, arena_bytes;
+  int64_t weight_bytes, cache_bytes, arena_bytes; /* slots of adapters count among weights */
   int64_t native_bytes;        /* all three */
   int64_t prefix_tokens;       /* prompt tokens that were found in the cache instead of computed */
   int64_t vocabulary, context; /* of the model; context 0: no limit but the cache */
@@ -347,8 +360,8 @@ PLAIT_API plait_status plait_generator_statistics(plait_generator* generator, pl
 /* Seconds and calls per op as JSON {"op": {"seconds", "calls", "waited"}}, `waited` being the part of the seconds that went by
  * until other ranks came; of rank 0; empty without the option "profile". */
 PLAIT_API plait_status plait_generator_profile(plait_generator* generator, plait_tensor** json);
-/* What each rank holds, as JSON: [{"rank", "weight_bytes", "cache_bytes", "arena_bytes"}, ...]; one without a mesh. What
- * ranks of one process share counts for each of them here, and once in the statistics. */
+/* What each rank holds, as JSON: [{"rank", "weight_bytes", "cache_bytes", "arena_bytes", "adapter_bytes"}, ...]; one without
+ * a mesh. What ranks of one process share counts for each of them here, and once in the statistics. */
 PLAIT_API plait_status plait_generator_ranks(plait_generator* generator, plait_tensor** json);
 /* With the option "trace": what each rank did when, computing, in collectives and waiting in them, as JSON for Chrome's
  * trace viewer. */
@@ -480,7 +493,7 @@ PLAIT_API plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* 
 
 /* The same by parts, for a loss of the host's own: logits out, gradients of the logits in, as often as it likes, then the
  * update, which empties the sums.
- *   forward:  `logits` becomes f32 [documents, s, v].
+ *   forward:  `logits` becomes f32 [documents, s, v]; with "lora_dropout" what the step drops, by a document's number.
  *   backward: `gradient`, of the loss by these logits, f32 [documents, s, v], for the same ids; computes them once more.
  *   update:   the loss of `out` is NaN. */
 PLAIT_API plait_status plait_trainer_forward(plait_trainer* trainer, plait_tensor* ids, plait_tensor** logits);

@@ -271,6 +271,13 @@ class Generator : public Handle<plait_generator, plait_generator_release> {
     return Request(made<plait_request>(
         [&](plait_request** out) { return plait_generator_restore(handle_, view.data, view.bytes, out); }));
   }
+  void add_adapter(const std::string& name, const std::string& directory) const {
+    check(plait_generator_add_adapter(handle_, name.c_str(), directory.c_str()));
+  }
+  void remove_adapter(const std::string& name) const { check(plait_generator_remove_adapter(handle_, name.c_str())); }
+  std::string adapters() const {
+    return tensor([&](plait_tensor** out) { return plait_generator_adapters(handle_, out); }).text();
+  }
   plait_generator_stats statistics() const {
     plait_generator_stats out{};
     out.struct_size = sizeof out;

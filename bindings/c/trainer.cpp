@@ -23,7 +23,12 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
   pool_ = std::make_shared<ThreadPool>(threads > 0 ? static_cast<int>(threads) : usable_processors());
   CompileOptions compile = generator_compile_options(*model_, settings_);
   const std::string adapter = settings_.text("adapter");
-  if (!adapter.empty()) options_.training.lora = read_adapter(adapter).options();
+  if (!adapter.empty()) {
+    LoraOptions begun = LoraOptions::of(read_adapter(adapter));
+    begun.dropout = options_.training.lora.dropout;
+    begun.seed = options_.training.lora.seed;
+    options_.training.lora = std::move(begun);
+  }
   if (const std::string checkpoint = settings_.text("checkpoint"); !checkpoint.empty())
     begun_with_ = tensors_of_checkpoint(opened.imported.graph, compile, checkpoint, pool_.get());
   compile.progress = &progress;

@@ -30,6 +30,7 @@ uint64_t seed_of(const Settings& settings) {
 LoraOptions lora_options(const Settings& settings) {
   return {.rank = settings.integer("lora"),
           .alpha = settings.real("lora_alpha"),
+          .dropout = settings.real("lora_dropout"),
           .targets = settings.texts("lora_targets"),
           .seed = seed_of(settings)};
 }

@@ -63,7 +63,7 @@ void WorldObject::serve_generator(ByteReader& in) {
     const std::string path = in.get_text();
     const Settings of_model = get_settings(in), of_generator = get_settings(in);
     model = open_model(path, of_model);
-    compile.emplace(adapted_compile_options(*model, of_generator));
+    compile.emplace(adapted_compile_options(*model, of_generator, given_adapters(of_generator)));
     options = engine_options(of_generator, model->opened().config);
   } catch (...) {
     return refuse_engine(*world_, current_error());

@@ -1,5 +1,6 @@
 #pragma once
 // Random numbers that depend on their arguments alone: the same on every machine, in any order, with no state to save.
+#include <algorithm>
 #include <cstdint>
 
 namespace plait {
@@ -14,5 +15,45 @@ uint64_t counter_bits(RandomUse use, uint64_t seed, uint32_t stream, uint64_t po
 double counter_uniform(RandomUse use, uint64_t seed, uint32_t stream, uint64_t position);
 /// Uniform in [0, bound), but for 2^-64 * bound; bound > 0.
 uint64_t counter_below(RandomUse use, uint64_t seed, uint32_t stream, uint64_t position, uint64_t bound);
+
+/// 64 bits that look random, for what needs far more of them than Philox makes in the time: twice splitmix64's finaliser
+/// (Steele et al. 2014).
+constexpr uint64_t mixed_bits(uint64_t key, uint64_t counter) {
+  uint64_t out = key + counter * 0x9E3779B97F4A7C15u;
+  for (int round = 0; round < 2; ++round) {
+    out = (out ^ (out >> 30)) * 0xBF58476D1CE4E5B9u;
+    out = (out ^ (out >> 27)) * 0x94D049BB133111EBu;
+    out ^= out >> 31;
+  }
+  return out;
+}
+
+/// Which features of a token are dropped (Srivastava et al. 2014): drawn from (key of the token, module, feature) alone. The
+/// others are multiplied by 1 / (1 - rate), the rate being a multiple of 2^-16.
+class Dropout {
+ public:
+  Dropout() = default;
+  Dropout(double rate, uint64_t module) : dropped_(static_cast<uint32_t>(rate * steps + 0.5)), module_(module) {}
+
+  /// y = x, of features [first, first + count) of a token, with some dropped; of a token of key -1 all stay as they are. y may
+  /// be x.
+  template <class N>
+  void apply(const N* x, int64_t key, int64_t first, int64_t count, N* y) const {
+    constexpr int64_t together = 4;  // draws of 64 bits
+    const N scale = static_cast<N>(steps / (steps - dropped_));
+    const uint64_t row = mixed_bits(static_cast<uint64_t>(key), module_);
+    for (int64_t j = 0; j < count;) {
+      const int64_t feature = first + j, group = feature / together;
+      uint64_t bits = mixed_bits(row, static_cast<uint64_t>(group)) >> (16 * (feature % together));
+      for (const int64_t end = std::min(count, (group + 1) * together - first); j < end; ++j, bits >>= 16)
+        y[j] = key < 0 ? x[j] : (bits & 0xFFFF) < dropped_ ? N{0} : x[j] * scale;
+    }
+  }
+
+ private:
+  static constexpr double steps = 65536;
+  uint32_t dropped_ = 0;
+  uint64_t module_ = 0;
+};
 
 }  // namespace plait

@@ -13,6 +13,14 @@
 
 namespace plait {
 
+/// An adapter that an engine has room for. Whoever computes with it holds it; when nobody does any more its slot is free.
+struct Adapter {
+  std::string name;
+  int32_t slot = -1;
+  uint64_t number = 0;    ///< of all that were added: sequences of unequal adapters have nothing in common
+  uint64_t contents = 0;  ///< a checksum, by which saved sequences know theirs
+};
+
 /// Tokens of which the cache holds keys, values and states, in order. Destroying it gives its memory back. Belongs to one
 /// engine, must not outlive it, and is used by its thread alone.
 class Sequence {
@@ -20,9 +28,12 @@ class Sequence {
   virtual ~Sequence() = default;
   const std::vector<int32_t>& tokens() const { return tokens_; }
   int64_t length() const { return static_cast<int64_t>(tokens_.size()); }
+  /// What its tokens are computed with; null: none.
+  const std::shared_ptr<const Adapter>& adapter() const { return adapter_; }
 
  protected:
   std::vector<int32_t> tokens_;
+  std::shared_ptr<const Adapter> adapter_;
 };
 
 /// What one sequence adds to a step.
@@ -54,19 +65,18 @@ struct EngineOptions {
 
 /// What one rank holds.
 struct RankBytes {
-  int64_t weights = 0, cache = 0, arena = 0;
+  int64_t weights = 0, cache = 0, arena = 0, adapters = 0;
 };
 
 struct EngineStats {
-  int64_t pages = 0, pages_free = 0;    ///< of all pools
-  int64_t pages_shared = 0;             ///< in use by more than one sequence
-  int64_t states = 0, states_free = 0;  ///< slots that sequences may hold between steps
-  int64_t weight_bytes = 0, cache_bytes = 0, arena_bytes = 0;
+  int64_t pages = 0, pages_free = 0;                           ///< of all pools
+  int64_t pages_shared = 0;                                    ///< in use by more than one sequence
+  int64_t states = 0, states_free = 0;                         ///< slots that sequences may hold between steps
+  int64_t weight_bytes = 0, cache_bytes = 0, arena_bytes = 0;  ///< slots of adapters count among weights
   int64_t prefix_hits = 0;  ///< tokens that were found in the cache instead of computed
   /// Of each rank; ranks of one process share what several of them hold, which counts here for each, and above once.
   std::vector<RankBytes> ranks;
 };
-
 
 /// Not thread-safe, but for `room`: one thread drives an engine.
 class Engine {
@@ -76,8 +86,9 @@ class Engine {
   /// An empty sequence that already holds as long a prefix of `tokens` as the cache has (never all of it: one token at
   /// least is left to feed). The first `prompt` tokens that it is going to hold are one prompt, however they are fed: a
   /// graph may choose by the length of a prompt what all its tokens are computed with. 0: all of `tokens`, or if there are
-  /// none, what is fed first.
-  virtual std::unique_ptr<Sequence> open(std::span<const int32_t> tokens, int64_t prompt = 0) = 0;
+  /// none, what is fed first. All are computed with `adapter`, and only sequences of the same one share a prefix.
+  virtual std::unique_ptr<Sequence> open(std::span<const int32_t> tokens, int64_t prompt = 0,
+                                         std::shared_ptr<const Adapter> adapter = nullptr) = 0;
   /// Whether tokens of a prompt that is `prompt` long with what the sequence holds may follow it; if not, the graph
   /// chooses for so many otherwise than it has chosen for the sequence.
   virtual bool continues(const Sequence&, int64_t /*prompt*/) const { return true; }
@@ -95,8 +106,13 @@ class Engine {
   /// Hidden states alone, without the head: fills Feed::hidden only. Throws Error(unsupported) where there is none.
   virtual void step_hidden(std::span<Feed> feeds) = 0;
 
+  /// Room was made for adapters when the engine was (CompileOptions::adapters); this fills a slot of it. Throws what
+  /// AdapterSlots::take does; Error(unsupported) where the graph is not recognised.
+  virtual std::shared_ptr<const Adapter> add_adapter(const std::string& name, const AdapterWeights& weights) = 0;
+
   /// The cached tokens with their keys, values and states, as bytes that `restore` of an engine of the same model and dtype
-  /// reads back. Throws Error(bad_model) on bytes that are not.
+  /// reads back. Throws Error(bad_model) on bytes that are not, Error(not_found) when the adapter that they were computed with
+  /// is not there.
   virtual std::vector<std::byte> save(const Sequence& sequence) const = 0;
   virtual std::unique_ptr<Sequence> restore(std::span<const std::byte> bytes) = 0;
 

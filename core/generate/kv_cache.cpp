@@ -148,15 +148,22 @@ uint64_t KvCache::exceeded(int64_t prompt) const {
   return bits;
 }
 
-std::unique_ptr<KvSequence> KvCache::open(std::span<const int32_t> tokens, int64_t prompt) {
+uint64_t KvCache::root(const KvSequence& sequence) const {
+  const uint64_t number = sequence.adapter_ ? sequence.adapter_->number : 0;
+  return (number << length_limits_.size()) + exceeded(sequence.prompt_);
+}
+
+std::unique_ptr<KvSequence> KvCache::open(std::span<const int32_t> tokens, int64_t prompt,
+                                          std::shared_ptr<const Adapter> adapter) {
   auto sequence = std::make_unique<KvSequence>(*this);
   sequence->tables_.resize(groups_.size());
   sequence->prompt_ = prompt ? prompt : static_cast<int64_t>(tokens.size());
+  sequence->adapter_ = std::move(adapter);
   if (has_states()) return sequence;
   auto most = static_cast<int64_t>(tokens.size() ? tokens.size() - 1 : 0) / page_tokens_;
   std::vector<const Entry*> chain;
   std::vector<uint64_t> hashes;
-  uint64_t hash = exceeded(sequence->prompt_);
+  uint64_t hash = root(*sequence);
   for (int64_t page = 0; page < most; ++page) {
     uint64_t next;
     const Entry* entry = lookup(
@@ -191,6 +198,7 @@ std::unique_ptr<KvSequence> KvCache::open(std::span<const int32_t> tokens, int64
 std::unique_ptr<KvSequence> KvCache::fork(const KvSequence& other) {
   auto sequence = std::make_unique<KvSequence>(*this);
   sequence->prompt_ = other.prompt_;
+  sequence->adapter_ = other.adapter_;
   sequence->tokens_ = other.tokens_;
   sequence->tables_ = other.tables_;
   sequence->chain_ = other.chain_;
@@ -273,7 +281,7 @@ void KvCache::adopt(KvSequence& sequence, std::span<const int32_t> tokens, int64
 
 void KvCache::publish(KvSequence& sequence, size_t page) {
   if (has_states()) return;
-  uint64_t parent = page ? sequence.chain_[page - 1] : exceeded(sequence.prompt_), hash;
+  uint64_t parent = page ? sequence.chain_[page - 1] : root(sequence), hash;
   std::span<const int32_t> tokens(sequence.tokens_.data() + page * static_cast<size_t>(page_tokens_),
                                   static_cast<size_t>(page_tokens_));
   const Entry* known = lookup(parent, tokens, hash);

@@ -55,7 +55,8 @@ class KvCache {
  public:
   KvCache(const Decoder& decoder, const CacheRoom& room, int64_t page_tokens);
 
-  std::unique_ptr<KvSequence> open(std::span<const int32_t> tokens, int64_t prompt = 0);
+  std::unique_ptr<KvSequence> open(std::span<const int32_t> tokens, int64_t prompt = 0,
+                                   std::shared_ptr<const Adapter> adapter = nullptr);
   std::unique_ptr<KvSequence> fork(const KvSequence& sequence);
   bool reserve(KvSequence& sequence, int64_t tokens);
   bool could_fit(int64_t length) const;
@@ -120,6 +121,8 @@ class KvCache {
   bool needs_state(const KvSequence& sequence) const;
   void advance_state(KvSequence& sequence);
   int64_t available(int pool) const;
+  /// What chains of pages begin with: unequal where tokens are computed otherwise.
+  uint64_t root(const KvSequence& sequence) const;
   const Entry* lookup(uint64_t parent, std::span<const int32_t> tokens, uint64_t& hash) const;
   /// The first page that group `group` still needs when the next token is number `length`.
   int64_t first_needed(size_t group, int64_t length) const;

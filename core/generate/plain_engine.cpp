@@ -44,7 +44,7 @@ class PlainEngine : public Engine {
     executor_ = std::make_unique<Executor>(model_.program, store_, pool_, room_);
   }
 
-  std::unique_ptr<Sequence> open(std::span<const int32_t>, int64_t) override {
+  std::unique_ptr<Sequence> open(std::span<const int32_t>, int64_t, std::shared_ptr<const Adapter>) override {
     auto sequence = std::make_unique<PlainSequence>();
     sequence->past.resize(model_.interface.caches.size() + model_.interface.counters.size());
     return sequence;
@@ -76,6 +76,9 @@ class PlainEngine : public Engine {
   }
 
   std::vector<std::byte> save(const Sequence&) const override { throw no_save(); }
+  std::shared_ptr<const Adapter> add_adapter(const std::string&, const AdapterWeights&) override {
+    throw Error(Code::unsupported, "only a recognised decoder takes adapters, and this one is not");
+  }
   std::unique_ptr<Sequence> restore(std::span<const std::byte>) override { throw no_save(); }
 
   EngineStats stats() const override {
@@ -296,9 +299,9 @@ std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& wi
   if (compile.mesh.ranks() > 1)
     throw Error(Code::unsupported, cat("only a recognised decoder runs on a mesh, and this one is not: ", why_not),
                 "run it without the option mesh");
-  if (compile.adapter)
-    throw Error(Code::unsupported, cat("only a recognised decoder takes an adapter, and this one is not: ", why_not),
-                "run it without the option adapter");
+  if (compile.adapters.slots)
+    throw Error(Code::unsupported, cat("only a recognised decoder takes adapters, and this one is not: ", why_not),
+                "run it without adapters");
   if (compile.log)
     compile.log->write(LogLevel::warning,
                        cat("the decoder was not recognised and runs as the file says, slower: ", why_not));

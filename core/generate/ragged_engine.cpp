@@ -5,6 +5,7 @@
 #include "core/base/block.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/generate/adapter_slots.h"
 #include "core/generate/engines.h"
 #include "core/generate/ranks.h"
 
@@ -12,7 +13,7 @@ namespace plait {
 namespace {
 
 /// What a sequence's bytes begin with: tokens, pages of keys and values of every layer, and states, as `save` writes them.
-constexpr uint64_t save_magic = 0x33564B5449414C50;  // "PLAITKV3"
+constexpr uint64_t save_magic = 0x34564B5449414C50;  // "PLAITKV4"
 
 /// The sequences of one replica: which pages of its ranks hold what, and the step that they are to compute next.
 struct Replica {
@@ -34,7 +35,8 @@ class RaggedEngine : public Engine {
       : Engine(options, std::move(run_room)),
         rank_(std::move(rank)),
         ranks_(std::move(ranks)),
-        other_bytes_(std::move(others)) {
+        other_bytes_(std::move(others)),
+        adapters_(decoder()) {
     const Decoder& found = decoder();
     const Mesh& mesh = rank_->model().mesh;
     vocabulary_ = found.vocabulary;
@@ -45,12 +47,13 @@ class RaggedEngine : public Engine {
         replicas_.push_back(std::make_unique<Replica>(found, room, options.page_tokens, std::move(place)));
   }
 
-  std::unique_ptr<Sequence> open(std::span<const int32_t> tokens, int64_t prompt) override {
+  std::unique_ptr<Sequence> open(std::span<const int32_t> tokens, int64_t prompt,
+                                 std::shared_ptr<const Adapter> adapter) override {
     // To whoever has fewest, so that steps are of one size.
     auto least = std::min_element(replicas_.begin(), replicas_.end(), [](const auto& a, const auto& b) {
       return a->cache.sequences() < b->cache.sequences();
     });
-    return (*least)->cache.open(tokens, prompt);
+    return (*least)->cache.open(tokens, prompt, std::move(adapter));
   }
   bool continues(const Sequence& sequence, int64_t prompt) const override {
     const KvCache& cache = mine(sequence).cache();
@@ -75,6 +78,7 @@ class RaggedEngine : public Engine {
     run(feeds, true);
   }
 
+  std::shared_ptr<const Adapter> add_adapter(const std::string& name, const AdapterWeights& weights) override;
   std::vector<std::byte> save(const Sequence& sequence) const override;
   std::unique_ptr<Sequence> restore(std::span<const std::byte> bytes) override;
 
@@ -91,12 +95,13 @@ class RaggedEngine : public Engine {
     }
     out.ranks = {rank_->bytes()};
     out.ranks.insert(out.ranks.end(), other_bytes_.begin(), other_bytes_.end());
+    const int64_t shared = rank_->shared_weight_bytes();
+    out.weight_bytes = shared;
     for (const RankBytes& one : out.ranks) {
-      out.weight_bytes += one.weights;
+      out.weight_bytes += one.adapters + (shared ? 0 : one.weights);
       out.cache_bytes += one.cache;
       out.arena_bytes += one.arena;
     }
-    if (const int64_t shared = rank_->shared_weight_bytes()) out.weight_bytes = shared;
     return out;
   }
   const Decoder& decoder() const override { return rank_->model().decoder; }
@@ -136,11 +141,11 @@ class RaggedEngine : public Engine {
   /// By page group, which pages of a sequence are there: those below a window were given back.
   using Presence = std::vector<std::vector<uint8_t>>;
   /// The rows of the cache that hold a sequence: the pages that are there, then its states in slot `state`.
-  std::vector<CacheRow> rows_of(const KvSequence& sequence, const Presence& present, int32_t state) const;
-  std::vector<std::byte> read_rows(Replica& replica, const std::vector<CacheRow>& rows) const;
-  void write_rows(Replica& replica, const std::vector<CacheRow>& rows, std::span<const std::byte> bytes);
-  ByteWriter rows_command(Replica& replica, const std::vector<CacheRow>& rows) const;
-  int64_t row_bytes(const CacheRow& row) const {
+  std::vector<StoreRow> rows_of(const KvSequence& sequence, const Presence& present, int32_t state) const;
+  std::vector<std::byte> read_rows(Replica& replica, const std::vector<StoreRow>& rows) const;
+  void write_rows(Replica& replica, const std::vector<StoreRow>& rows, std::span<const std::byte> bytes);
+  ByteWriter rows_command(Replica& replica, const std::vector<StoreRow>& rows) const;
+  int64_t row_bytes(const StoreRow& row) const {
     return packed_bytes(rank_->place(row, 0).whole.elements(), dtype_bits(rank_->row(row).dtype));
   }
 
@@ -148,6 +153,7 @@ class RaggedEngine : public Engine {
   std::unique_ptr<Ranks> ranks_;
   std::vector<RankBytes> other_bytes_;
   std::vector<std::unique_ptr<Replica>> replicas_;
+  AdapterSlots adapters_;
   int64_t steps_ = 0;
 };
 
@@ -164,6 +170,7 @@ void RaggedEngine::feed(Replica& replica, const Feed& feed) {
     step.positions.push_back(static_cast<int32_t>(first + i));
     step.lengths.push_back(static_cast<int32_t>(std::max(prompt, first + i + 1)));
     step.segments.push_back(static_cast<int32_t>(step.segment_count));
+    step.adapters.push_back(sequence.adapter() ? sequence.adapter()->slot : -1);
     for (size_t group = 0; group < step.slots.size(); ++group) {
       const int32_t page = sequence.table(group)[static_cast<size_t>((first + i) / page_tokens)];
       step.slots[group].push_back(static_cast<int32_t>(page * page_tokens + (first + i) % page_tokens));
@@ -181,6 +188,7 @@ void RaggedEngine::pad(RaggedStep& step) const {
     step.positions.push_back(0);
     step.lengths.push_back(1);
     step.segments.push_back(-1);
+    step.adapters.push_back(-1);
     for (auto& slots : step.slots) slots.push_back(-1);
   }
 }
@@ -293,11 +301,11 @@ void RaggedEngine::hand_out(std::span<Feed> feeds) {
   }
 }
 
-// ---- saved sequences: whole rows, whatever ranks they are cut over ----
+// ---- rows of the Store, whole, whatever ranks they are cut over: of saved sequences, and of adapters ----
 
-std::vector<CacheRow> RaggedEngine::rows_of(const KvSequence& sequence, const Presence& present,
+std::vector<StoreRow> RaggedEngine::rows_of(const KvSequence& sequence, const Presence& present,
                                             int32_t state) const {
-  std::vector<CacheRow> out;
+  std::vector<StoreRow> out;
   for (size_t group = 0; group < present.size(); ++group) {
     const int pool = decoder().groups[group].pool;
     for (size_t page = 0; page < present[group].size(); ++page)
@@ -310,12 +318,12 @@ std::vector<CacheRow> RaggedEngine::rows_of(const KvSequence& sequence, const Pr
   return out;
 }
 
-ByteWriter RaggedEngine::rows_command(Replica& replica, const std::vector<CacheRow>& rows) const {
+ByteWriter RaggedEngine::rows_command(Replica& replica, const std::vector<StoreRow>& rows) const {
   ByteWriter out;
   out.put(replica.place.replica);
   out.put_list(std::exchange(replica.cache.copies, {}));
   out.put(static_cast<uint64_t>(rows.size()));
-  for (const CacheRow& row : rows) {
+  for (const StoreRow& row : rows) {
     out.put_text(row.key);
     out.put(row.row);
   }
@@ -323,7 +331,7 @@ ByteWriter RaggedEngine::rows_command(Replica& replica, const std::vector<CacheR
 }
 
 /// The rows' bytes, put together from what the replica's ranks have of them.
-std::vector<std::byte> RaggedEngine::read_rows(Replica& replica, const std::vector<CacheRow>& rows) const {
+std::vector<std::byte> RaggedEngine::read_rows(Replica& replica, const std::vector<StoreRow>& rows) const {
   if (rows.empty()) return {};
   std::vector<int64_t> others = replica.place.ranks;
   std::erase(others, 0);
@@ -337,7 +345,7 @@ std::vector<std::byte> RaggedEngine::read_rows(Replica& replica, const std::vect
   std::vector<ByteReader> parts;
   for (const auto& report : reports) parts.push_back(read_report(report));
   std::vector<std::byte> out;
-  for (const CacheRow& row : rows) {
+  for (const StoreRow& row : rows) {
     const TensorView own = rank_->row(row);
     std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(row)));
     auto put = [&](int64_t rank, const std::byte* part) {
@@ -352,15 +360,27 @@ std::vector<std::byte> RaggedEngine::read_rows(Replica& replica, const std::vect
   return out;
 }
 
-void RaggedEngine::write_rows(Replica& replica, const std::vector<CacheRow>& rows, std::span<const std::byte> bytes) {
+void RaggedEngine::write_rows(Replica& replica, const std::vector<StoreRow>& rows, std::span<const std::byte> bytes) {
   if (replica.place.first(0)) {
     rank_->copy_pages(replica.cache.copies);
     ByteReader in(bytes, "rows of the cache");
-    for (const CacheRow& row : rows) rank_->write(row, in, 0);
+    for (const StoreRow& row : rows) rank_->write(row, in, 0);
   }
   ByteWriter command = rows_command(replica, rows);
   command.put_bytes(bytes.data(), bytes.size());
   if (!alone()) ranks_->command(RankCommand::write, std::move(command));
+}
+
+/// On each replica, whose ranks take their parts.
+std::shared_ptr<const Adapter> RaggedEngine::add_adapter(const std::string& name, const AdapterWeights& weights) {
+  std::shared_ptr<const Adapter> out = adapters_.take(name, weights);
+  for (size_t index = 0; index < decoder().adapted.size(); ++index) {
+    const auto [a, b] = adapters_.rows(index, weights);
+    for (const auto& [half, row] : {std::pair("adapter.a.", &a), std::pair("adapter.b.", &b)})
+      for (const auto& replica : replicas_)
+        write_rows(*replica, {{cat(half, index), out->slot}}, {row->data(), static_cast<size_t>(row->bytes())});
+  }
+  return out;
 }
 
 std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
@@ -373,6 +393,8 @@ std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
   out.put(static_cast<uint64_t>(decoder().layers.size()));
   out.put(static_cast<uint64_t>(decoder().state_bytes()));
   if (!decoder().length_limits.empty()) out.put(static_cast<uint64_t>(source.prompt()));
+  out.put(source.adapter() ? source.adapter()->contents : uint64_t{0});
+  out.put_text(source.adapter() ? source.adapter()->name : std::string());
   out.put_list(source.tokens());
   Presence present(decoder().groups.size());
   const int64_t page_tokens = replica.cache.page_tokens(), held = (source.length() + page_tokens - 1) / page_tokens;
@@ -396,10 +418,18 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
     in.fail("is of another model or dtype");
   const uint64_t prompt = decoder().length_limits.empty() ? 0 : number();
   if (prompt > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) in.fail("has no such prompt");
+  const uint64_t contents = number();
+  const std::string name = in.get_text();
+  std::shared_ptr<const Adapter> adapter = name.empty() ? nullptr : adapters_.find(contents);
+  if (!adapter && !name.empty())
+    throw Error(
+        Code::not_found,
+        cat("the saved conversation was computed with an adapter, then called ", quote(name), ", that is not there"),
+        "add that adapter first, as it was");
   const auto tokens = in.get_list<int32_t>();
   for (int32_t token : tokens)
     if (token < 0 || token >= vocabulary_) in.fail("holds a token that the model does not have");
-  std::unique_ptr<Sequence> opened = open({}, 0);
+  std::unique_ptr<Sequence> opened = open({}, 0, std::move(adapter));
   KvSequence& sequence = mine(*opened);
   if (!tokens.empty() && !sequence.cache().reserve(sequence, static_cast<int64_t>(tokens.size())))
     throw Error(Code::out_of_memory, cat("the cache has no room for a conversation of ", tokens.size(), " tokens"),
@@ -409,12 +439,12 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
     present[group] = in.get_list<uint8_t>();
     if (present[group].size() != sequence.table(group).size()) in.fail("does not have the pages of its tokens");
   }
-  const std::vector<CacheRow> rows = rows_of(sequence, present, sequence.next_state());
+  const std::vector<StoreRow> rows = rows_of(sequence, present, sequence.next_state());
   size_t size = 0;
-  for (const CacheRow& row : rows) size += static_cast<size_t>(row_bytes(row));
-  const std::span<const std::byte> contents = in.get_span(size);
+  for (const StoreRow& row : rows) size += static_cast<size_t>(row_bytes(row));
+  const std::span<const std::byte> bytes_of_rows = in.get_span(size);
   if (!in.at_end()) in.fail("is longer than its tokens");
-  write_rows(replica_of(sequence), rows, contents);
+  write_rows(replica_of(sequence), rows, bytes_of_rows);
   sequence.cache().adopt(sequence, tokens, static_cast<int64_t>(prompt));
   return opened;
 }

@@ -32,6 +32,7 @@ TensorView input_of(const RaggedStep& step, std::string_view name) {
   if (name == "lengths") return view(step.lengths, DType::i32, {1, tokens});
   if (name == "segments") return view(step.segments, DType::i32, {1, tokens});
   if (name == "rows") return view(step.rows, DType::i32, {1, static_cast<int64_t>(step.rows.size())});
+  if (name == "adapters") return view(step.adapters, DType::i32, {1, tokens});
   if (name == "states") return view(step.states, DType::i32, {step.segment_count, 2});
   if (stem == "slots") return view(step.slots[group], DType::i32, {1, tokens});
   if (stem == "pages") return view(step.tables[group], DType::i32, {step.segment_count, step.table_width});
@@ -44,7 +45,7 @@ void RaggedStep::write(ByteWriter& out) const {
   out.put(hidden);
   out.put_list(copies);
   out.put_list(ids);
-  for (const auto* list : {&positions, &segments, &rows, &lengths, &states}) out.put_list(*list);
+  for (const auto* list : {&positions, &segments, &rows, &lengths, &states, &adapters}) out.put_list(*list);
   out.put(static_cast<uint64_t>(slots.size()));
   for (size_t group = 0; group < slots.size(); ++group) {
     out.put_list(slots[group]);
@@ -59,7 +60,7 @@ RaggedStep RaggedStep::read(ByteReader& in) {
   out.hidden = in.get<bool>();
   out.copies = in.get_list<KvCache::Copy>();
   out.ids = in.get_list<int64_t>();
-  for (auto* list : {&out.positions, &out.segments, &out.rows, &out.lengths, &out.states})
+  for (auto* list : {&out.positions, &out.segments, &out.rows, &out.lengths, &out.states, &out.adapters})
     *list = in.get_list<int32_t>();
   const auto groups = in.get<uint64_t>();
   for (uint64_t group = 0; group < groups; ++group) {
@@ -111,7 +112,7 @@ std::vector<Communicator*> RaggedRank::groups_of(const Program& program) const {
 void RaggedRank::touch_first_pages() {
   const int64_t pages = (options_.step_tokens + options_.page_tokens - 1) / options_.page_tokens;
   for (const StoreEntry& entry : model_.program->entries) {
-    if (entry.source) continue;
+    if (!entry.key.starts_with("cache.")) continue;
     const Tensor state = store_.get(entry.key);
     // A sequence has two slots of states in a step.
     const int64_t all = state.shape()[0], first = entry.key.starts_with("cache.s.") ? 2 : pages;
@@ -151,7 +152,7 @@ void RaggedRank::copy_pages(const std::vector<KvCache::Copy>& copies) {
       }
 }
 
-TensorView RaggedRank::row(const CacheRow& row) const {
+TensorView RaggedRank::row(const StoreRow& row) const {
   const Tensor array = store_.get(row.key);
   Shape shape;
   for (int dim = 1; dim < array.shape().rank(); ++dim) shape.push_back(array.shape()[dim]);
@@ -159,7 +160,7 @@ TensorView RaggedRank::row(const CacheRow& row) const {
   return {array.data() + row.row * bytes, array.dtype(), shape};
 }
 
-RaggedRank::Place RaggedRank::place(const CacheRow& row, int64_t rank) const {
+RaggedRank::Place RaggedRank::place(const StoreRow& row, int64_t rank) const {
   const Mesh& mesh = model_.mesh;
   const Shape part = this->row(row).shape;
   auto cut = model_.plan.states.find(row.key);
@@ -173,7 +174,7 @@ RaggedRank::Place RaggedRank::place(const CacheRow& row, int64_t rank) const {
   return out;
 }
 
-void RaggedRank::write(const CacheRow& row, ByteReader& in, int64_t rank) {
+void RaggedRank::write(const StoreRow& row, ByteReader& in, int64_t rank) {
   const TensorView part = this->row(row);
   const Place at = place(row, rank);
   const auto bytes = static_cast<size_t>(packed_bytes(at.whole.elements(), dtype_bits(part.dtype)));
@@ -184,9 +185,11 @@ void RaggedRank::write(const CacheRow& row, ByteReader& in, int64_t rank) {
 RankBytes RaggedRank::bytes() const {
   RankBytes out;
   std::set<std::string_view> counted;  // a table that is also a head has two entries
-  for (const StoreEntry& entry : model_.program->entries)
-    if (counted.insert(entry.key).second)
-      (entry.source ? out.weights : out.cache) += store_.get(entry.key).bytes();
+  for (const StoreEntry& entry : model_.program->entries) {
+    if (!counted.insert(entry.key).second) continue;
+    int64_t& sum = entry.source ? out.weights : entry.key.starts_with("adapter.") ? out.adapters : out.cache;
+    sum += store_.get(entry.key).bytes();
+  }
   out.arena = executor_ ? executor_->bytes() : model_.program->arena_bytes;
   return out;
 }

@@ -18,7 +18,7 @@ struct RaggedStep {
   bool hidden = false;  ///< the program without the head
   std::vector<KvCache::Copy> copies;
   std::vector<int64_t> ids;
-  std::vector<int32_t> positions, segments, rows, lengths, states;
+  std::vector<int32_t> positions, segments, rows, lengths, states, adapters;
   std::vector<std::vector<int32_t>> slots, tables;  ///< by page group
   int64_t segment_count = 0, table_width = 1;
 
@@ -27,8 +27,8 @@ struct RaggedStep {
   static RaggedStep read(ByteReader& in);
 };
 
-/// Row `row` of an array of the cache: a page of one layer, a slot of one state.
-struct CacheRow {
+/// Row `row` of an array of the Store: a page of one layer, a slot of one state, or of one matrix of adapters.
+struct StoreRow {
   std::string key;  ///< in the Store
   int32_t row = 0;
 };
@@ -55,14 +55,14 @@ class RaggedRank {
 
   void copy_pages(const std::vector<KvCache::Copy>& copies);
   /// This rank's part of a row; its shape is that of the array without the first dim.
-  TensorView row(const CacheRow& row) const;
+  TensorView row(const StoreRow& row) const;
   /// Where a rank's part is in the whole of a row.
   struct Place {
     Shape whole, begin;
   };
-  Place place(const CacheRow& row, int64_t rank) const;
+  Place place(const StoreRow& row, int64_t rank) const;
   /// Takes rank `rank`'s part, which is this one's, of a row's bytes.
-  void write(const CacheRow& row, ByteReader& in, int64_t rank);
+  void write(const StoreRow& row, ByteReader& in, int64_t rank);
 
   const RaggedModel& model() const { return model_; }
   RankBytes bytes() const;

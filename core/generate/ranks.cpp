@@ -90,11 +90,11 @@ class Server {
   }
 
   /// The rows that follow, if they are this rank's replica's; what is to be copied before has been.
-  std::vector<CacheRow> rows(ByteReader& in) {
+  std::vector<StoreRow> rows(ByteReader& in) {
     const auto replica = in.get<int64_t>();
     const auto copies = in.get_list<KvCache::Copy>();
-    std::vector<CacheRow> out(in.get<uint64_t>());
-    for (CacheRow& row : out) {
+    std::vector<StoreRow> out(in.get<uint64_t>());
+    for (StoreRow& row : out) {
       row.key = in.get_text();
       row.row = in.get<int32_t>();
     }
@@ -105,8 +105,8 @@ class Server {
 
   void read(ByteReader& in) {
     ByteWriter out;
-    const std::vector<CacheRow> wanted = rows(in);
-    for (const CacheRow& one : wanted) {
+    const std::vector<StoreRow> wanted = rows(in);
+    for (const StoreRow& one : wanted) {
       const TensorView part = rank_.row(one);
       out.put_bytes(part.data, static_cast<size_t>(part.bytes()));
     }
@@ -120,7 +120,7 @@ class Server {
   }
 
   void write(ByteReader& in) {
-    for (const CacheRow& one : rows(in)) rank_.write(one, in, world_.rank());
+    for (const StoreRow& one : rows(in)) rank_.write(one, in, world_.rank());
   }
 
   World& world_;

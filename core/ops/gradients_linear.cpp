@@ -118,12 +118,18 @@ void of_gemm(GradientContext& context) {
   }
 }
 
+/// What was dropped has none, by the same draw.
+void of_dropout(GradientContext& context) {
+  context.give(0, context.add("plait.Dropout", {context.gradient(), context.input(1)}, context.attributes()));
+}
+
 }  // namespace
 
 void register_linear_gradients(OpSet& ops) {
   ops.differentiate("MatMul", of_matmul);
   ops.differentiate("Gemm", of_gemm);
   ops.differentiate("plait.Linear", of_linear);
+  ops.differentiate("plait.Dropout", of_dropout);
   ops.differentiate("plait.Embedding", of_embedding);
   ops.differentiate("plait.GatherRows", of_gather_rows);
 }

@@ -44,6 +44,20 @@ std::string linear_dims(const Node&, const std::vector<Type>& in, const std::vec
   return rule_text(operands, {"... n"});
 }
 
+/// As the Linear's, whose cuts the adapters follow: what they add owes the same sum.
+std::string adapted_linear_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
+  const bool bias = !is_absent(in, 2);
+  std::string k = bias ? "[k]" : "k", x = cat("... ", k), w = cat("n ", k), of_block, inner = k;
+  if (is_blocked(in[1])) {
+    const BlockedDims dims(in, 1, "n", !bias);
+    x = dims.x, w = dims.w, of_block = dims.of_block;
+    inner = x.substr(4);
+  }
+  return rule_text({bias ? x : cat("*", x), w, bias ? "n" : "", is_absent(in, 3) ? "" : of_block,
+                    is_absent(in, 4) ? "" : of_block, cat("[s] [r] ", inner), "[s] n [r]", "..."},
+                   {"... n"});
+}
+
 /// How many operands a weight of Linears is.
 size_t parts_of(const Attributes& attributes) {
   return static_cast<size_t>(std::clamp<int64_t>(attributes.integer("parts", 1), 1, 3));
@@ -140,6 +154,19 @@ void register_linear(OpSet& ops) {
            .dims = "... [k], f [k], *f [k] -> ... f",
            .dims_of = gated_dims,
            .doc = "activation(x gate^T) (x up^T); silu, gelu, gelu_tanh, relu or identity (Shazeer 2020)"});
+  ops.add({.name = "plait.AdaptedLinear",
+           .inputs = "x w bias? scales!? zeros!? a b adapters",
+           .outputs = "y",
+           .attributes = {{"round_x", "int", "0"}, {"zero", "int", "0"}},
+           .dims = "*... k, n k, , , , [s] [r] k, [s] n [r], ... -> ... n",
+           .dims_of = adapted_linear_dims,
+           .doc = "a Linear and what the row's adapter adds, (x a^T) b^T (Hu et al. 2022); adapter -1: nothing"});
+  ops.add({.name = "plait.AddAdapters",
+           .inputs = "y x a b adapters",
+           .outputs = "y",
+           .dims = "+... n, +... [k], [s] [r] [k], [s] n [r], ... -> ... n",
+           .updates = 1,
+           .doc = "y + (x a^T) b^T with the a and b of the row's adapter, in place; adapter -1: y"});
   ops.add({.name = "plait.Embedding",
            .inputs = "table ids scales? zeros?",
            .outputs = "y",

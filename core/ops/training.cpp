@@ -102,6 +102,13 @@ void register_norm_back(OpSet& ops) {
 
 void register_training(OpSet& ops) {
   register_norm_back(ops);
+  ops.add({.name = "plait.Dropout",
+           .inputs = "x keys",
+           .outputs = "y",
+           .attributes =
+               {{"rate", "float", "required"}, {"module", "int", "0"}, {"offset", "int", "0"}, {"whole", "int", "0"}},
+           .dims = "*... @k, ... -> ... k",
+           .doc = "features of each token dropped as its key and the module say, the rest larger; of key -1 none"});
   ops.add({.name = "plait.UnaryBack",
            .inputs = "x dy",
            .outputs = "dx",

@@ -1,4 +1,5 @@
-// Pass adapt: low-rank adapters beside Linears (LoRA, Hu et al. 2022): y = x w^T + alpha / rank (x a^T) b^T.
+// Pass adapt: low-rank adapters beside Linears (LoRA, Hu et al. 2022): y = x w^T + alpha / rank (x a^T) b^T. To train, one that
+// is there for good; to generate, room for any that requests name.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -51,86 +52,127 @@ std::shared_ptr<const Constant> own_weight(const Graph& graph, const std::vector
   return weight;
 }
 
+/// Which Linears get an adapter, and what stands beside each: subclasses say the latter.
 class Adapting {
  public:
-  /// `weights`: an adapter that is there, as constants; null: one that is trained, as States.
-  Adapting(Graph& graph, PassContext& context, const LoraOptions& lora, const AdapterWeights* weights)
-      : graph_(graph),
-        context_(context),
-        lora_(lora),
-        weights_(weights),
-        builder_(context.options.ops, graph, knowledge_, "adapter"),
-        old_(graph.nodes.size()),
-        readers_(consumers(graph)),
-        random_(lora_.seed) {}
+  explicit Adapting(Graph& graph, PassContext& context)
+      : graph_(graph), context_(context), builder_(context.options.ops, graph, knowledge_, "adapter") {}
+  virtual ~Adapting() = default;
 
-  void run() {
+ protected:
+  /// Calls `add` for those asked for: all but the head, those whose names fit a pattern, those that are called so.
+  void each(bool all, const std::vector<std::string>& targets, const std::vector<std::string>& modules) {
     const int32_t head = find_head(graph_).node;
-    std::set<std::string> unused(lora_.targets.begin(), lora_.targets.end());
-    std::set<std::string> left(lora_.modules.begin(), lora_.modules.end());
-    for (size_t i = 0; i < old_; ++i) {
+    std::set<std::string> unused(targets.begin(), targets.end());
+    const std::set<std::string> wanted(modules.begin(), modules.end());
+    for (size_t i = 0, old = graph_.nodes.size(); i < old; ++i) {
       const Node node = graph_.nodes[i];
       if (node.op != "plait.Linear") continue;
       const std::vector<std::string> names = names_of_linear(graph_, node);
       std::string module = module_of(names, i);
       // A packed weight is read by several Linears, each of a part.
       if (const int64_t part = parts_[module]++) module = cat(module, ".part", part);
-      if (!lora_.modules.empty()) {
-        if (left.erase(module)) add(node, module);
-        continue;
-      }
-      bool asked = lora_.targets.empty() && static_cast<int32_t>(i) != head;
-      for (const std::string& pattern : lora_.targets)
+      bool asked = wanted.contains(module) || (all && static_cast<int32_t>(i) != head);
+      for (const std::string& pattern : targets)
         if (std::any_of(names.begin(), names.end(),
                         [&](const std::string& name) { return misfit(pattern, name) == 0; })) {
           asked = true;
           unused.erase(pattern);
         }
-      if (asked) add(node, module);
+      if (asked) add(i, module);
     }
-    if (!left.empty())
-      throw Error(Code::invalid_argument, cat("the adapter's ", quote(*left.begin()), " fits no weight of the model"),
-                  "the adapter is of another model");
     if (!unused.empty())
       throw Error(
           Code::invalid_argument, cat("no Linear of the model fits ", quote(*unused.begin())),
           "patterns are of names of weights or nodes, with * and ?: \"*.q_proj*\"; `plait inspect` lists them");
-    if (!added_) throw Error(Code::invalid_argument, "the model has no Linear to adapt");
     graph_.sort();
   }
 
+  /// Of the node at place `at`.
+  virtual void add(size_t at, const std::string& module) = 0;
+
+  /// A number of each token, of which an input of this name is made, for the tokens that x has rows of, in x's dims but the
+  /// last; no_value where these are not known.
+  ValueId of_tokens(ValueId x, const char* name, DType dtype) {
+    Dims dims = builder_.dims(x), sizes;
+    dims.pop_back();
+    std::copy_if(dims.begin(), dims.end(), std::back_inserter(sizes), [](const Dim& dim) { return dim != Dim(1); });
+    const ValueId segments = input("segments"), rows = input("rows");
+    const bool all = sizes == Dims{builder_.dims(segments)[1]}, some = sizes == Dims{builder_.dims(rows)[1]};
+    if (!all && !some) return no_value;
+    const auto same = [&](ValueId id) { return builder_.dims(id) == dims; };
+    if (auto known = std::find_if(known_.begin(), known_.end(), same); known != known_.end()) return *known;
+    if (numbers_ == no_value) {
+      numbers_ = graph_.add_value(name, {dtype, builder_.dims(segments)});
+      graph_.inputs.push_back(numbers_);
+    }
+    const ValueId numbers = all ? numbers_ : builder_.add("plait.GatherRows", {numbers_, rows});
+    known_.push_back(same(numbers) ? numbers : builder_.reshaped(numbers, dims));
+    return known_.back();
+  }
+
+  Graph& graph_;
+  PassContext& context_;
+  Knowledge knowledge_;
+  GraphBuilder builder_;
+
  private:
-  void add(const Node& node, const std::string& module) {
+  ValueId input(std::string_view name) const {
+    return *std::find_if(graph_.inputs.begin(), graph_.inputs.end(),
+                         [&](ValueId id) { return graph_.value(id).name == name; });
+  }
+
+  std::map<std::string, int64_t> parts_;
+  ValueId numbers_ = no_value;
+  std::vector<ValueId> known_;  ///< of tokens, by their dims
+};
+
+/// Adapters that are trained: States of their own.
+class Training : public Adapting {
+ public:
+  Training(Graph& graph, PassContext& context, const LoraOptions& lora)
+      : Adapting(graph, context), lora_(lora), readers_(consumers(graph)), random_(lora.seed) {}
+
+  void run() {
+    each(lora_.targets.empty() && lora_.modules.empty(), lora_.modules.empty() ? lora_.targets : none_,
+         lora_.modules);
+    for (const std::string& module : lora_.modules)
+      if (!added_.contains(module))
+        throw Error(Code::invalid_argument, cat("the adapter's ", quote(module), " fits no weight of the model"),
+                    "the adapter is of another model");
+    if (added_.empty()) throw Error(Code::invalid_argument, "the model has no Linear to adapt");
+  }
+
+ private:
+  void add(size_t at, const std::string& module) override {
+    const Node node = graph_.nodes[at];
     const ValueId x = node.inputs[0], y = node.outputs[0];
     const int64_t k = builder_.dims(x).back().constant(), n = builder_.dims(y).back().constant();
     const auto rank = lora_.rank;
     base_ = own_weight(graph_, readers_, node);
-    const ValueId a =
-        weights_ ? constant(module, ".lora_A.weight", &AdapterWeights::Pair::a, {rank, k})
-                 : add_matrix(cat(module, ".lora_A.weight"), {rank, k}, 1 / std::sqrt(static_cast<double>(k)));
-    const ValueId b = weights_ ? constant(module, ".lora_B.weight", &AdapterWeights::Pair::b, {n, rank})
-                               : add_matrix(cat(module, ".lora_B.weight"), {n, rank}, 0);
-    added_ = true;
+    const ValueId a = add_matrix(cat(module, ".lora_A.weight"), {rank, k}, 1 / std::sqrt(static_cast<double>(k)));
+    const ValueId b = add_matrix(cat(module, ".lora_B.weight"), {n, rank}, 0);
+    added_.insert(module);
     // The factor belongs to the product's narrow side: there it is a pass over `rank` numbers a token.
     const double scale = lora_.alpha / static_cast<double>(rank);
-    const ValueId low = builder_.times(builder_.add("plait.Linear", {x, a}), builder_.number(scale, x));
-    const ValueId change = builder_.add("plait.Linear", {low, b});
+    const ValueId low = builder_.times(builder_.add("plait.Linear", {dropped(x), a}), builder_.number(scale, x));
     // Whoever read the Linear reads the sum, but for the sum itself.
     const ValueId base = graph_.add_value("", graph_.value(y).type);
-    const ValueId sum = builder_.plus(base, change);
+    const ValueId sum = builder_.plus(base, builder_.add("plait.Linear", {low, b}));
     graph_.replace_uses(y, sum);
     graph_.replace_uses(base, y);
   }
 
-  ValueId constant(const std::string& module, const char* what, Tensor AdapterWeights::Pair::*half,
-                   const Shape& shape) {
-    const Tensor& there = weights_->modules.at(module).*half;
-    if (there.shape() != shape)
-      throw Error(Code::invalid_argument,
-                  cat("the adapter's ", quote(module + what), " is ", there.shape().text(), ", the model's is ",
-                      shape.text()),
-                  "the adapter is of another model");
-    return graph_.add_constant(there, module + what);
+  /// x with some of its features dropped, others for each adapter.
+  ValueId dropped(ValueId x) {
+    if (lora_.dropout == 0) return x;
+    const ValueId keys = of_tokens(x, "keys", DType::i64);
+    if (keys == no_value)
+      throw Error(Code::unsupported, "rows that a router sorted have no dropout", "train without lora_dropout");
+    Attributes attributes;
+    attributes.set("rate", lora_.dropout);
+    attributes.set("module", static_cast<int64_t>(added_.size()));
+    return builder_.add("plait.Dropout", {x, keys}, std::move(attributes));
   }
 
   /// Begins uniform in [-spread, spread).
@@ -151,27 +193,49 @@ class Adapting {
     return one.value;
   }
 
-  Graph& graph_;
-  PassContext& context_;
   const LoraOptions& lora_;
-  const AdapterWeights* weights_;
-  Knowledge knowledge_;
-  GraphBuilder builder_;
-  const size_t old_;
   const std::vector<std::vector<int32_t>> readers_;  ///< of the values before there were adapters
+  const std::vector<std::string> none_;
   std::mt19937_64 random_;
-  std::map<std::string, int64_t> parts_;
+  std::set<std::string> added_;
   std::shared_ptr<const Constant> base_;  ///< of the adapter at hand
-  bool added_ = false;
+};
+
+/// Room for adapters of requests: arrays of slots, and each token's slot as an input.
+class Slots : public Adapting {
+ public:
+  Slots(Graph& graph, PassContext& context, const AdapterRoom& room) : Adapting(graph, context), room_(room) {}
+
+  void run() {
+    context_.decoder.adapter_slots = room_.slots;
+    context_.decoder.adapter_rank = room_.rank;
+    each(room_.all, room_.targets, room_.modules);
+  }
+
+ private:
+  void add(size_t at, const std::string& module) override {
+    const Node node = graph_.nodes[at];
+    const ValueId x = node.inputs[0], slots = of_tokens(x, "adapters", DType::i32);
+    if (slots == no_value) return;  // rows that a router sorted: whose they are is not known here
+    const int64_t k = builder_.dims(x).back().constant(), n = builder_.dims(node.outputs[0]).back().constant();
+    const size_t index = context_.decoder.adapted.size();
+    const ValueId a = add_state(graph_, builder_, cat("adapter.a.", index), {room_.slots, room_.rank, k});
+    const ValueId b = add_state(graph_, builder_, cat("adapter.b.", index), {room_.slots, n, room_.rank});
+    context_.decoder.adapted.push_back({module, k, n});
+    Node& adapted = graph_.nodes[at];
+    adapted.op = "plait.AdaptedLinear";
+    adapted.inputs.resize(5, no_value);
+    adapted.inputs.insert(adapted.inputs.end(), {a, b, slots});
+  }
+
+  const AdapterRoom& room_;
 };
 
 }  // namespace
 
 void adapt(Graph& graph, PassContext& context) {
-  const AdapterWeights* weights = context.options.adapter.get();
-  if (context.training && context.training->lora.rank)
-    Adapting(graph, context, context.training->lora, nullptr).run();
-  else if (weights) Adapting(graph, context, weights->options(), weights).run();
+  if (context.training && context.training->lora.rank) Training(graph, context, context.training->lora).run();
+  else if (!context.training && context.options.adapters.slots) Slots(graph, context, context.options.adapters).run();
 }
 
 }  // namespace plait

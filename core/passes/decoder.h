@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/graph/graph.h"
+#include "core/passes/adapters.h"
 
 namespace plait {
 
@@ -91,7 +92,8 @@ struct StateShape {
 /// The raised graph is one ragged program. Inputs: `ids` i64 [b, t], `positions` and `segments` i32 [b, t], `rows` i32 [b, r]
 /// (tokens whose logits are asked for); by page group `slots` i32 [b, t] and `pages` i32 [n, m]; with states `states` i32
 /// [n, 2] (slots that a segment reads and writes); with `length_limits` `lengths` i32 [b, t] (how long a token's sequence is
-/// with the run that it belongs to: the whole prompt for a prompt's tokens). Outputs: logits f32 [b, r, v], then the hidden
+/// with the run that it belongs to: the whole prompt for a prompt's tokens); with adapters `adapters` i32 [b, t] (a token's slot;
+/// -1: none). Outputs: logits f32 [b, r, v], then the hidden
 /// state before the head, f32 [b, r, h].
 struct Decoder {
   DecoderInterface interface;
@@ -121,6 +123,8 @@ struct Decoder {
     if (!layers.empty()) out["attention"] = static_cast<int>(layers.size());
     return out;
   }
+  std::vector<AdaptedLinear> adapted;  ///< in the order of the graph
+  int64_t adapter_slots = 0, adapter_rank = 0;
   DType cache_dtype = DType::f32;
   int64_t vocabulary = 0, hidden = 0;
   int64_t context = 0;      ///< the longest sequence that the graph's tables allow; 0: no limit found

@@ -14,6 +14,7 @@ class Fuser {
 
   void run() {
     add_bias();
+    split_adapted();
     gate();
     group();
     graph_.sort();
@@ -38,10 +39,12 @@ class Fuser {
     return constant && constant->shape().rank() == 1 && constant->dtype() == DType::f32;
   }
 
-  /// A Linear without bias.
-  static bool is_plain(const Node& node) {
-    return node.op == "plait.Linear" && (node.inputs.size() < 3 || node.inputs[2] == no_value);
+  static bool has_no_bias(const Node& node) {
+    return (node.op == "plait.Linear" || node.op == "plait.AdaptedLinear") &&
+           (node.inputs.size() < 3 || node.inputs[2] == no_value);
   }
+  /// A Linear without bias.
+  static bool is_plain(const Node& node) { return node.op == "plait.Linear" && has_no_bias(node); }
   /// What the weights of Linears must have in common to be operands of one node: dtype, attributes, the operands that a
   /// quantised weight has, and its blocks.
   using Likeness = std::tuple<DType, int64_t, int64_t, std::vector<int64_t>>;
@@ -53,20 +56,22 @@ class Fuser {
     return {weight.dtype(), linear.attributes.integer("round_x", 0), linear.attributes.integer("zero", 0), form};
   }
 
-  /// Add(Linear(x, w), bias) -> Linear(x, w, bias).
+  static constexpr size_t adapter_operands = 5;  ///< of AdaptedLinear, behind those of Linear
+
+  /// Add(Linear(x, w), bias) -> Linear(x, w, bias), and the same of AdaptedLinear.
   void add_bias() {
     index();
     for (Node& node : graph_.nodes) {
       if (node.op != "Add") continue;
       for (size_t side : {size_t{0}, size_t{1}}) {
         Node* linear = maker(node.inputs[side]);
-        if (!linear || !is_plain(*linear) || !read_once(node.inputs[side]) || !is_vector(node.inputs[1 - side]))
+        if (!linear || !has_no_bias(*linear) || !read_once(node.inputs[side]) || !is_vector(node.inputs[1 - side]))
           continue;
         if (graph_.value(node.inputs[1 - side]).constant->shape()[0] !=
             graph_.value(linear->inputs[1]).constant->shape()[0])
           continue;
         ValueId bias = node.inputs[1 - side];
-        node.op = "plait.Linear";
+        node.op = linear->op;
         node.inputs = linear->inputs;
         if (node.inputs.size() < 3) node.inputs.push_back(bias);
         else node.inputs[2] = bias;
@@ -75,6 +80,27 @@ class Fuser {
       }
     }
     graph_.remove_dead();
+  }
+
+  /// AdaptedLinear(x, w, ..., a, b, adapters) -> AddAdapters(Linear(x, w, ...), x, a, b, adapters), in the place of the Linear's
+  /// result: rows without an adapter cost nothing.
+  void split_adapted() {
+    for (size_t i = 0, old = graph_.nodes.size(); i < old; ++i) {
+      if (graph_.nodes[i].op != "plait.AdaptedLinear") continue;
+      const ValueId y = graph_.nodes[i].outputs[0], made = graph_.add_value("", graph_.value(y).type);
+      Node add = graph_.nodes[i];
+      add.op = "plait.AddAdapters";
+      add.attributes = {};
+      add.inputs.erase(add.inputs.begin() + 1, add.inputs.begin() + adapter_operands);
+      add.inputs.insert(add.inputs.begin(), made);
+      Node& linear = graph_.nodes[i];
+      linear.op = "plait.Linear";
+      linear.inputs.resize(adapter_operands);
+      while (linear.inputs.back() == no_value) linear.inputs.pop_back();
+      linear.outputs = {made};
+      graph_.nodes.push_back(std::move(add));
+    }
+    graph_.sort();
   }
 
   static const char* activation(const Node& node) {

@@ -41,8 +41,8 @@ struct CompileOptions {
   Mesh mesh = {};
   int64_t rank = 0;
   std::vector<std::string> seeds = {};  ///< how: see `seeds_for` (core/passes/shard_annotations.h)
-  /// Of a decoder that generates: stands beside its Linears, which stay as they are. Null: none.
-  std::shared_ptr<const AdapterWeights> adapter = nullptr;
+  /// Of a decoder that generates: for what stands beside its Linears, which stay as they are.
+  AdapterRoom adapters = {};
   /// What the file says of several devices; outlives the options.
   std::span<const DeviceConfiguration> configurations = {};
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/graph/graph.h"
+#include "core/passes/adapters.h"
 
 namespace plait {
 
@@ -29,12 +30,22 @@ struct OptimizerOptions {
 struct LoraOptions {
   int64_t rank = 0;  ///< 0: none; else a and b alone are trained
   double alpha = 16;
+  double dropout =
+      0;  ///< share of x's features that an adapter does not see, others for each token, step and adapter
   /// Patterns ("*", "?") of names of weights, or of the file's nodes, of which Linears get one; none: all but the head.
   std::vector<std::string> targets;
   /// Not empty: these and no others, by the names that adapters get ("model.layers.0.self_attn.q_proj"), of an adapter that is
   /// there already.
   std::vector<std::string> modules = {};
-  uint64_t seed = 0;  ///< of a, which begins uniform in +-1 / sqrt(k) (as nn.Linear does); b begins as zeros
+  uint64_t seed =
+      0;  ///< of dropout, and of a, which begins uniform in +-1 / sqrt(k) (as nn.Linear does); b begins as zeros
+
+  /// Of a run that trains this adapter further.
+  static LoraOptions of(const AdapterWeights& adapter) {
+    LoraOptions out{.rank = adapter.rank, .alpha = adapter.alpha};
+    for (const auto& [module, pair] : adapter.modules) out.modules.push_back(module);
+    return out;
+  }
 };
 
 /// What the backward pass reads of the forward pass is kept, or computed once more (core/passes/recompute.cpp).
@@ -42,23 +53,6 @@ enum class Recompute {
   off,        ///< all of it is kept
   selective,  ///< norms, activations and the like are computed again
   full,       ///< all but the residual stream is
-};
-
-/// An adapter that is there already.
-struct AdapterWeights {
-  struct Pair {
-    Tensor a, b;  ///< f32 [rank, k], [n, rank]
-  };
-  int64_t rank = 0;
-  double alpha = 0;
-  std::map<std::string, Pair> modules;  ///< by "model.layers.0.self_attn.q_proj"
-
-  /// What a run that trains it further is made with.
-  LoraOptions options() const {
-    LoraOptions out{.rank = rank, .alpha = alpha};
-    for (const auto& [module, pair] : modules) out.modules.push_back(module);
-    return out;
-  }
 };
 
 struct TrainingOptions {

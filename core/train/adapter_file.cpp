@@ -1,5 +1,6 @@
 #include "core/train/adapter_file.h"
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -20,18 +21,34 @@ constexpr const char *config_name = "/adapter_config.json", *tensors_name = "/ad
 
 void read_config(const std::string& path, AdapterWeights& out) {
   const auto config = nlohmann::json::parse(read_text_file(path), nullptr, false);
-  if (!config.is_object()) throw Error(Code::bad_model, cat(quote(path, 4096), " is no JSON object"));
-  if (config.value("peft_type", "LORA") != "LORA" || config.value("use_dora", false))
-    throw Error(Code::unsupported, cat(quote(path, 4096), " is of another kind of adapter than LoRA"));
-  auto number = [&](const char* key) {
+  const std::string file = quote(path, 4096);
+  if (!config.is_object()) throw Error(Code::bad_model, cat(file, " is no JSON object"));
+  auto is_true = [&](const char* key) {
+    auto found = config.find(key);
+    return found != config.end() && found->is_boolean() && found->get<bool>();
+  };
+  auto type = config.find("peft_type");
+  const bool is_lora = type == config.end() || (type->is_string() && type->get<std::string>() == "LORA");
+  if (!is_lora || is_true("use_dora"))
+    throw Error(Code::unsupported, cat(file, " is of another kind of adapter than LoRA"));
+  for (const char* key : {"rank_pattern", "alpha_pattern"})
+    if (auto found = config.find(key); found != config.end() && !found->empty())
+      throw Error(Code::unsupported, cat(file, ": ", key, " gives modules ranks or factors of their own"),
+                  "adapters of one rank and alpha are read");
+  auto number = [&](const char* key, double least, double most) {
     auto found = config.find(key);
     if (found == config.end() || !found->is_number())
-      throw Error(Code::bad_model, cat(quote(path, 4096), " has no number ", quote(key)));
-    return found->get<double>();
+      throw Error(Code::bad_model, cat(file, " has no number ", quote(key)));
+    const auto value = found->get<double>();
+    if (!(value >= least && value <= most))
+      throw Error(Code::bad_model, cat(file, ": ", key, " is ", value, ", expected ", least, " to ", most));
+    return value;
   };
-  out.rank = static_cast<int64_t>(number("r"));
-  out.alpha = number("lora_alpha");
-  if (out.rank < 1) throw Error(Code::bad_model, cat(quote(path, 4096), ": r is ", out.rank));
+  constexpr double most_rank = 65536, most_alpha = 1e9;  // as of the options of training
+  out.rank = static_cast<int64_t>(number("r", 1, most_rank));
+  out.alpha = number("lora_alpha", 0, most_alpha);
+  // alpha / sqrt(rank) (Kalajdzievski 2023).
+  if (is_true("use_rslora")) out.alpha *= std::sqrt(static_cast<double>(out.rank));
 }
 
 Tensor as_f32(const Tensor& tensor) {

@@ -79,6 +79,7 @@ PackedRow fill_row(std::span<const Sample> samples, std::span<const int64_t> num
       out.ids.push_back(sample.ids[i]);
       out.positions.push_back(static_cast<int32_t>(i));
       out.segments.push_back(segment);
+      out.samples.push_back(static_cast<int32_t>(number));
       out.labels.push_back(sample.label(i));
     }
     ++segment;
@@ -91,6 +92,7 @@ void pad_row(PackedRow& row, int64_t tokens) {
   row.ids.resize(size, 0);
   row.positions.resize(size, 0);
   row.segments.resize(size, -1);
+  row.samples.resize(size, -1);
   row.labels.resize(size, -1);
 }
 
@@ -130,6 +132,7 @@ PackedStep pack_documents(const TensorView& ids, const TensorView* labels, int64
           row.ids.push_back(number_at(ids, at));
           row.positions.push_back(static_cast<int32_t>(i));
           row.segments.push_back(static_cast<int32_t>(k));
+          row.samples.push_back(static_cast<int32_t>(next));
           row.labels.push_back(labels ? number_at(*labels, at) : i + 1 < length ? number_at(ids, at + 1) : -1);
           out.targets += row.labels.back() >= 0;
         }

@@ -14,6 +14,7 @@ struct PackedRow {
   std::vector<int32_t> ids;
   std::vector<int32_t> positions;  ///< within the document, from 0 on
   std::vector<int32_t> segments;   ///< the document's number in the row, from 0 on; -1: padding
+  std::vector<int32_t> samples;    ///< the document's number in the step
   std::vector<int32_t> labels;     ///< the id behind it in the document; -1: nothing counts here
 
   int64_t tokens() const { return static_cast<int64_t>(ids.size()); }

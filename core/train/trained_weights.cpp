@@ -134,7 +134,7 @@ FileTensors tensors_of_checkpoint(const Graph& graph, const CompileOptions& opti
 FileTensors tensors_of_adapter(const Graph& graph, const CompileOptions& options, const std::string& directory,
                                ThreadPool* pool) {
   const AdapterWeights file = read_adapter(directory);
-  const LoraOptions lora = file.options();
+  const LoraOptions lora = LoraOptions::of(file);
   const std::vector<TrainedParameter> parameters = parameters_of(graph, options, lora, {});
   const std::map<std::string, Tensor> arrays = adapter_arrays(parameters, file);
   return trained_tensors(

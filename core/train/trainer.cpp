@@ -78,6 +78,7 @@ std::map<std::string, std::string> lasting(const TrainerOptions& options) {
   }
   if (lora.rank) {
     out["LoRA alpha"] = cat(lora.alpha);
+    out["LoRA dropout"] = cat(lora.dropout);
     out["LoRA targets"] = join(lora.targets, ",");
     out["LoRA modules"] = join(lora.modules, ",");
   } else {
@@ -276,7 +277,8 @@ std::string Trainer::fault_in(const PackedStep& step) {
   for (size_t i = 0; fault.empty() && i < step.rows.size(); ++i)
     fault = engine_.find_fault(step.rows[i], 1 / static_cast<double>(std::max<int64_t>(step.targets, 1)));
   engine_.clear_gradients();
-  return fault.empty() ? "; a weight holds a number that is not finite" : cat("; the first number that is not finite is made by ", fault);
+  return fault.empty() ? "; a weight holds a number that is not finite"
+                       : cat("; the first number that is not finite is made by ", fault);
 }
 
 /// The step of the optimizer, and the figures of what began at `begin`.

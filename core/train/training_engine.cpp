@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "core/base/block.h"
+#include "core/base/counter_random.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/mesh/sharding.h"
@@ -90,7 +91,7 @@ void TrainingEngine::check(const PackedRow& row) const {
 }
 
 /// All rows with as many tokens and targets as the longest: what is added counts for nothing. None where nothing counts.
-std::vector<TrainingRow> TrainingEngine::aligned(std::span<const PackedRow> rows, double weight) const {
+std::vector<TrainingRow> TrainingEngine::aligned(std::span<const PackedRow> rows, double weight, bool drops) const {
   if (static_cast<int64_t>(rows.size()) != data_ranks())
     throw Error(Code::invalid_argument, cat("a micro-batch has ", rows.size(), " rows, the mesh ", data_ranks(),
                                             " places along the axis data"));
@@ -99,7 +100,7 @@ std::vector<TrainingRow> TrainingEngine::aligned(std::span<const PackedRow> rows
   size_t targets = 0;
   for (const PackedRow& row : rows) {
     check(row);
-    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}});
+    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}});
     for (size_t i = 0; i < row.labels.size(); ++i)
       if (row.labels[i] >= 0) {
         one.rows.push_back(static_cast<int32_t>(i));
@@ -112,6 +113,7 @@ std::vector<TrainingRow> TrainingEngine::aligned(std::span<const PackedRow> rows
   if (targets == 0) return {};
   for (TrainingRow& one : out) {
     pad_row(one.row, tokens);
+    one.keys = keys_of(one.row, drops);
     one.rows.resize(targets, 0);
     one.labels.resize(targets, 0);
     one.weights.resize(targets, 0);
@@ -119,8 +121,22 @@ std::vector<TrainingRow> TrainingEngine::aligned(std::span<const PackedRow> rows
   return out;
 }
 
+/// By a token's place in the step, wherever it is computed. A host's own rows may say nothing of samples.
+std::vector<int64_t> TrainingEngine::keys_of(const PackedRow& row, bool drops) const {
+  const LoraOptions& lora = training_.lora;
+  std::vector<int64_t> out(row.ids.size(), -1);
+  if (!drops || lora.dropout == 0) return out;
+  const uint64_t step = mixed_bits(lora.seed, static_cast<uint64_t>(steps_));
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int32_t document = i < row.samples.size() ? row.samples[i] : row.segments[i];
+    const uint64_t place = uint64_t{static_cast<uint32_t>(document)} << 32 | static_cast<uint32_t>(row.positions[i]);
+    out[i] = static_cast<int64_t>(mixed_bits(step, place) >> 1);
+  }
+  return out;
+}
+
 double TrainingEngine::accumulate(std::span<const PackedRow> rows, double weight) {
-  const std::vector<TrainingRow> all = aligned(rows, weight);
+  const std::vector<TrainingRow> all = aligned(rows, weight, true);
   if (all.empty()) return 0;
   norm_ = -1;
   std::vector<double> sums(ranks_.size());
@@ -132,7 +148,7 @@ double TrainingEngine::accumulate(std::span<const PackedRow> rows, double weight
 }
 
 std::string TrainingEngine::find_fault(std::span<const PackedRow> rows, double weight) {
-  const std::vector<TrainingRow> all = aligned(rows, weight);
+  const std::vector<TrainingRow> all = aligned(rows, weight, true);
   std::vector<std::string> faults(ranks_.size());
   if (!all.empty())
     each([&](int64_t local) {
@@ -146,7 +162,7 @@ std::string TrainingEngine::find_fault(std::span<const PackedRow> rows, double w
 
 double TrainingEngine::evaluate(std::span<const PackedRow> rows, std::vector<float>* losses) {
   if (losses) losses->clear();
-  const std::vector<TrainingRow> all = aligned(rows, 1);
+  const std::vector<TrainingRow> all = aligned(rows, 1, false);
   if (all.empty()) return 0;
   std::vector<double> sums(ranks_.size());
   each([&](int64_t local) {
@@ -167,7 +183,7 @@ double TrainingEngine::evaluate(std::span<const PackedRow> rows, std::vector<flo
 /// A row that asks for all of its tokens.
 TrainingRow TrainingEngine::whole(const PackedRow& row) const {
   check(row);
-  TrainingRow out{row, {}, {}, {}};
+  TrainingRow out{row, {}, {}, {}, keys_of(row, training_.gradients)};
   for (int64_t i = 0; i < row.tokens(); ++i) out.rows.push_back(static_cast<int32_t>(i));
   return out;
 }

@@ -78,7 +78,8 @@ class TrainingEngine {
   void make_ranks(const Graph& graph, const CompileOptions& options, LoadProgress* progress);
   template <class Task>
   void each(const Task& task) const;
-  std::vector<TrainingRow> aligned(std::span<const PackedRow> rows, double weight) const;
+  std::vector<TrainingRow> aligned(std::span<const PackedRow> rows, double weight, bool drops) const;
+  std::vector<int64_t> keys_of(const PackedRow& row, bool drops) const;
   TrainingRow whole(const PackedRow& row) const;
   void check(const PackedRow& row) const;
   int64_t row_of(int64_t local) const;

@@ -57,12 +57,18 @@ void TrainingRank::join(World* world) {
 }
 
 /// `more` are the inputs beside those that say what the row is.
-void TrainingRank::run(Executor& executor, const PackedRow& row, std::map<std::string_view, TensorView> more) {
+void TrainingRank::run(Executor& executor, const TrainingRow& given, std::map<std::string_view, TensorView> more) {
+  const PackedRow& row = given.row;
   // The ids are the input whose name is the file's.
   const Tensor tokens = row_of<int64_t>(DType::i64, {row.ids.begin(), row.ids.end()});
-  const Tensor positions = row_of(DType::i32, row.positions), segments = row_of(DType::i32, row.segments);
-  const Tensor lengths = row_of(DType::i32, lengths_of(row));
-  more.insert({{"positions", positions.view()}, {"segments", segments.view()}, {"lengths", lengths.view()}});
+  const Tensor positions = row_of(DType::i32, row.positions), segments = row_of(DType::i32, row.segments),
+               lengths = row_of(DType::i32, lengths_of(row)), rows = row_of(DType::i32, given.rows),
+               keys = row_of(DType::i64, given.keys);
+  more.insert({{"positions", positions.view()},
+               {"segments", segments.view()},
+               {"lengths", lengths.view()},
+               {"rows", rows.view()},
+               {"keys", keys.view()}});
   std::vector<TensorView> inputs;
   for (const std::string& name : executor.program().input_names) {
     auto found = more.find(name);
@@ -72,9 +78,8 @@ void TrainingRank::run(Executor& executor, const PackedRow& row, std::map<std::s
 }
 
 double TrainingRank::run(Executor& executor, const TrainingRow& row) {
-  const Tensor rows = row_of(DType::i32, row.rows), labels = row_of(DType::i32, row.labels),
-               weights = row_of(DType::f32, row.weights);
-  run(executor, row.row, {{"rows", rows.view()}, {"labels", labels.view()}, {"weights", weights.view()}});
+  const Tensor labels = row_of(DType::i32, row.labels), weights = row_of(DType::f32, row.weights);
+  run(executor, row, {{"labels", labels.view()}, {"weights", weights.view()}});
   return *executor.output(0).as<float>();
 }
 
@@ -88,14 +93,12 @@ Executor& TrainingRank::later(std::unique_ptr<Executor>& executor, const std::sh
 }
 
 TensorView TrainingRank::logits(const TrainingRow& row) {
-  const Tensor rows = row_of(DType::i32, row.rows);
-  run(later(forward_, model_.forward), row.row, {{"rows", rows.view()}});
+  run(later(forward_, model_.forward), row, {});
   return forward_->output(0);
 }
 
 void TrainingRank::accumulate(const TrainingRow& row, const TensorView& given) {
-  const Tensor rows = row_of(DType::i32, row.rows);
-  run(later(backward_, model_.backward), row.row, {{"rows", rows.view()}, {"gradients", given}});
+  run(later(backward_, model_.backward), row, {{"gradients", given}});
 }
 
 std::string TrainingRank::find_fault(const TrainingRow& row) {

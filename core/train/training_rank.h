@@ -20,6 +20,7 @@ struct TrainingRow {
   PackedRow row;                      ///< its labels are in `rows` and `labels`
   std::vector<int32_t> rows, labels;  ///< tokens that predict something, and what
   std::vector<float> weights;         ///< of each
+  std::vector<int64_t> keys;          ///< of all tokens, for dropout; -1: none
 };
 
 /// One thread drives it.
@@ -58,7 +59,7 @@ class TrainingRank {
 
  private:
   double run(Executor& executor, const TrainingRow& row);
-  void run(Executor& executor, const PackedRow& row, std::map<std::string_view, TensorView> more);
+  void run(Executor& executor, const TrainingRow& row, std::map<std::string_view, TensorView> more);
   Executor& later(std::unique_ptr<Executor>& executor, const std::shared_ptr<const Program>& program);
 
   const OptimizerOptions optimizer_;

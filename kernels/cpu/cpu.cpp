@@ -21,6 +21,8 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
   for (Isa isa : usable_isas()) {
     if (isa > limit) break;
     add_linear(table, isa);
+    add_adapters(table, isa);
+    add_dropout(table, isa);
     add_experts(table, isa);
     add_attention(table, isa);
     add_rows(table, isa);

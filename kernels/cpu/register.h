@@ -14,6 +14,8 @@ inline void add_kernel(KernelTable& table, Isa isa, Kernel kernel) {
 
 // Each adds what it has for exactly this instruction set, which must be usable.
 void add_linear(KernelTable& table, Isa isa);
+void add_adapters(KernelTable& table, Isa isa);
+void add_dropout(KernelTable& table, Isa isa);
 void add_experts(KernelTable& table, Isa isa);
 void add_attention(KernelTable& table, Isa isa);
 void add_rows(KernelTable& table, Isa isa);

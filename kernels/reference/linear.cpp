@@ -110,6 +110,40 @@ KernelStatus gated_linear(const KernelCall& call, const GatedAttributes& attribu
   });
 }
 
+/// y [..., n] and (x a^T) b^T, with the a [r, k] and b [n, r] of each row's adapter (-1: none), which stand at `at` among the
+/// operands, into the output.
+KernelStatus add_adapters(const KernelCall& call, const TensorView& y, const TensorView& x, size_t at) {
+  const TensorView &a = call.inputs[at], &b = call.inputs[at + 1];
+  const int64_t k = x.shape.back(1), n = b.shape[1], r = a.shape[1];
+  const std::vector<int64_t> adapters = to_ints(call.inputs[at + 2]);
+  return with_precision(x.dtype, [&]<class N>(N) -> KernelStatus {
+    std::vector<N> sum = load_all<N>(y), low(static_cast<size_t>(r));
+    Loaded<N> rows(x), down(a), up(b);
+    const N* row = rows.data();
+    N* to = sum.data();
+    for (const int64_t adapter : adapters) {
+      if (adapter < -1 || adapter >= a.shape[0])
+        return {KernelCode::index_out_of_range, static_cast<int32_t>(at + 2), adapter};
+      for (int64_t j = 0; adapter >= 0 && j < r; ++j)
+        low[static_cast<size_t>(j)] = dot(row, down.data() + (adapter * r + j) * k, k);
+      for (int64_t j = 0; adapter >= 0 && j < n; ++j)
+        to[j] += dot<N>(low.data(), up.data() + (adapter * n + j) * r, r);
+      row += k, to += n;
+    }
+    store_all(call.outputs[0], sum);
+    return {};
+  });
+}
+
+/// plait.AdaptedLinear: what plait.Linear takes, then a [s, r, k], b [s, n, r], adapters [...].
+KernelStatus adapted_linear(const KernelCall& call, const WeightAttributes& attributes) {
+  if (const KernelStatus status = linear(call, attributes); status.code != KernelCode::ok) return status;
+  return add_adapters(call, call.outputs[0], call.inputs[0], 5);
+}
+
+/// plait.AddAdapters: y [..., n], x [..., k], a [s, r, k], b [s, n, r], adapters [...] -> [..., n].
+KernelStatus add_adapters_to(const KernelCall& call) { return add_adapters(call, call.inputs[0], call.inputs[1], 2); }
+
 struct NBitsAttributes {
   explicit NBitsAttributes(const NodeInfo& node)
       : k(node.attributes.integer("K")),
@@ -173,6 +207,8 @@ void add_linear(KernelTable& table) {
   add<linear>(table, "plait.Linear", floats);
   add<linears>(table, "plait.Linears", floats);
   add<gated_linear>(table, "plait.GatedLinear", floats);
+  add<adapted_linear>(table, "plait.AdaptedLinear", floats);
+  add<add_adapters_to>(table, "plait.AddAdapters", floats, 0);
   add<matmul_nbits>(table, "com.microsoft.MatMulNBits", floats);
 }
 

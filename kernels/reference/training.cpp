@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/base/counter_random.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/kernel_of.h"
 #include "kernels/reference/multiply.h"
@@ -30,6 +31,30 @@ KernelStatus linear_back(const KernelCall& call, const BackAttributes& attribute
     for (int64_t j = 0; j < n; ++j) std::copy_n(rows.row(j, k, buffer), k, all.data() + j * k);
     multiply(m, k, n, Loaded<N>(dy).data(), all.data(), out.data(), call.pool);
     store_all(dx, out);
+    return {};
+  });
+}
+
+struct DropoutAttributes {
+  explicit DropoutAttributes(const NodeInfo& node)
+      : dropout(node.attributes.real("rate", 0), static_cast<uint64_t>(node.attributes.integer("module", 0))),
+        shard(ShardedAxis::of(node.attributes)) {}
+  Dropout dropout;
+  ShardedAxis shard;
+};
+
+/// x [..., k], keys [...] -> x with some of its features dropped [..., k].
+KernelStatus dropout(const KernelCall& call, const DropoutAttributes& attributes) {
+  const std::vector<int64_t> keys = to_ints(call.inputs[1]);
+  const int64_t k = call.inputs[0].shape.back(1);
+  return with_precision(call.inputs[0].dtype, [&]<class N>(N) -> KernelStatus {
+    std::vector<N> values = load_all<N>(call.inputs[0]);
+    N* row = values.data();
+    for (const int64_t key : keys) {
+      attributes.dropout.apply(row, key, attributes.shard.offset, k, row);
+      row += k;
+    }
+    store_all(call.outputs[0], values);
     return {};
   });
 }
@@ -114,6 +139,7 @@ KernelStatus gather_back(const KernelCall& call, const BackAttributes& attribute
 void add_training(KernelTable& table) {
   add<linear_back>(table, "plait.LinearBack", floats);
   add<linear_weight>(table, "plait.LinearWeight", floats);
+  add<dropout>(table, "plait.Dropout", floats, 0);
   add<embedding_back>(table, "plait.EmbeddingBack", floats);
   add<rows_back>(table, "plait.RowsBack", floats);
   add<gather_back>(table, "plait.GatherBack", floats);

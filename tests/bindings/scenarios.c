@@ -1,5 +1,6 @@
 /* The scenarios of scenarios.txt in C: the same as in Java and C#, with the same expected results.
  * Usage: scenarios FIXTURES SCENARIOS */
+#define _DEFAULT_SOURCE /* mkdtemp */
 #include <math.h>
 #include <stdlib.h>
 
@@ -271,6 +272,52 @@ static void fine_tune(plait_model* model) {
   OK(plait_trainer_release(trainer));
 }
 
+/* Trained, saved, and used beside a request that goes without. */
+static void adapters(plait_model* model) {
+  plait_options* options = OPTIONS("threads", "1", "lora", "8", "lr", value_of("adapter.lr"), "schedule", "constant");
+  plait_trainer* trainer = NULL;
+  plait_tensor* document = NULL;
+  OK(plait_trainer_create(model, options, &trainer));
+  OK(plait_options_release(options));
+  ids tokens = ids_of("adapter.ids");
+  int64_t dims[] = {1, tokens.count};
+  OK(plait_tensor_copy(PLAIT_I32, dims, 2, tokens.at, tokens.count * 4, &document));
+  for (long left = strtol(value_of("adapter.steps"), NULL, 10); left > 0; --left) {
+    plait_step step = {.struct_size = sizeof step};
+    OK(plait_trainer_step(trainer, document, NULL, &step));
+  }
+  char directory[128], path[256];
+  snprintf(directory, sizeof directory, "%s/plait-adapter-XXXXXX", P_tmpdir);
+  CHECK(mkdtemp(directory));
+  OK(plait_trainer_save_adapter(trainer, directory));
+  OK(plait_tensor_release(document));
+  OK(plait_trainer_release(trainer));
+
+  plait_generator* generator = generator_of(model, GREEDY("adapter_slots", "1", "adapter_rank", "8"));
+  OK(plait_generator_add_adapter(generator, "taught", directory));
+  plait_tensor* names = NULL;
+  OK(plait_generator_adapters(generator, &names));
+  CHECK(strcmp(plait_tensor_text(names), "[\"taught\"]") == 0);
+  OK(plait_tensor_release(names));
+  plait_request* with = submit(generator, ids_of("prompt"), GREEDY("max_tokens", "8", "adapter", "taught"), NULL);
+  plait_request* without = submit(generator, ids_of("prompt"), GREEDY("max_tokens", "16"), NULL);
+  same_ids("with the adapter", ids_of("adapter.tokens"), pull(with, NULL, 0));
+  same_ids("without", ids_of("greedy"), pull(without, NULL, 0));
+  OK(plait_request_release(with));
+  OK(plait_request_release(without));
+  OK(plait_generator_remove_adapter(generator, "taught"));
+  options = GREEDY("adapter", "taught");
+  ids prompt = ids_of("prompt");
+  CHECK(plait_generator_submit_ids(generator, prompt.at, prompt.count, options, NULL, &with) == PLAIT_NOT_FOUND);
+  OK(plait_options_release(options));
+  OK(plait_generator_release(generator));
+  for (int i = 0; i < 2; ++i) {
+    snprintf(path, sizeof path, "%s/%s", directory, i ? "adapter_config.json" : "adapter_model.safetensors");
+    CHECK(remove(path) == 0);
+  }
+  CHECK(remove(directory) == 0);
+}
+
 int main(int count, char** words) {
   if (count != 3) return 2;
   fixtures = words[1];
@@ -287,6 +334,7 @@ int main(int count, char** words) {
   saved_conversation(model, generator);
   texts(model);
   fine_tune(model);
+  adapters(model);
   OK(plait_generator_release(generator));
   OK(plait_model_release(model));
   for (int i = 0; i < entry_count; ++i) free(entries[i].value);

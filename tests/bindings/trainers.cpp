@@ -318,6 +318,38 @@ double apart(const std::vector<float>& values, const std::vector<float>& expecte
   return worst / largest;
 }
 
+/// What a host can do wrong about a generator's adapters.
+void test_slots(const Model& gemma, const std::string& adapter) {
+  auto with_room = [&](const char* slots, const char* rank) {
+    Options options;
+    options.set("threads", 1).set("cache_bytes", "2M").set("adapter_slots", slots).set("adapter_rank", rank);
+    return Generator(gemma, options);
+  };
+  Generator generator = with_room("1", "4");
+  auto status = [&](const std::string& name, const std::string& directory) {
+    return status_of([&] { generator.add_adapter(name, directory); });
+  };
+  CHECK(status("a", folder + "/nothing") == PLAIT_NOT_FOUND && said("adapter_config.json"));
+  CHECK(status("", adapter) == PLAIT_INVALID_ARGUMENT && said("name"));
+  CHECK(status("a", adapter) == PLAIT_OK);
+  CHECK(status("a", adapter) == PLAIT_INVALID_ARGUMENT && said("of that name already"));
+  CHECK(status("b", adapter) == PLAIT_OVERLOADED && said("\"a\""));
+  CHECK(generator.adapters() == "[\"a\"]");
+  CHECK(status_of([&] { generator.remove_adapter("b"); }) == PLAIT_NOT_FOUND && said("\"b\""));
+  const std::vector<int32_t> ids = {5, 6};
+  CHECK(status_of([&] { generator.submit(ids, Options().set("adapter", "b")); }) == PLAIT_NOT_FOUND && said("\"b\""));
+  generator.remove_adapter("a");
+  CHECK(status("b", adapter) == PLAIT_OK);
+  CHECK(status_of([&] { with_room("1", "2").add_adapter("a", adapter); }) == PLAIT_INVALID_ARGUMENT &&
+        said("rank is 4"));
+  CHECK(status_of([&] { with_room("0", "4").add_adapter("a", adapter); }) == PLAIT_UNSUPPORTED &&
+        said("without room"));
+  CHECK(plait_generator_add_adapter(generator.get(), nullptr, "x") == PLAIT_INVALID_ARGUMENT);
+  CHECK(plait_generator_remove_adapter(nullptr, "x") == PLAIT_INVALID_ARGUMENT);
+  for (const char* text : {"no name", "=x"})
+    CHECK(status_of([&] { Generator(gemma, Options().set("adapters", text)).wait(); }) == PLAIT_INVALID_ARGUMENT);
+}
+
 /// What was trained comes out as a model, and as an adapter, that give the trainer's own logits.
 void test_export(int rank) {
   Model gemma = model();
@@ -335,6 +367,7 @@ void test_export(int rank) {
   Trainer again(gemma, small({{"adapter", adapter}}));
   CHECK(apart(again.forward(ids()).values<float>(), own) < 1e-6);
   CHECK(status_of([&] { scores(model("llama-standard23"), adapter); }) == PLAIT_INVALID_ARGUMENT);
+  if (rank) test_slots(gemma, adapter);
   CHECK(status_of([&] { scores(gemma, folder); }) == PLAIT_NOT_FOUND);
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 READERS = {
     "model": ["model.cpp", "library.cpp"],
     "tokenizer": ["model.cpp"],
-    "generator": ["generator.cpp"],
+    "generator": ["generator.cpp", "adapters.cpp"],
     "request": ["generator.cpp", "tokenizer.cpp"],
     "session": ["session.cpp"],
     "world": ["world.cpp"],

@@ -2,7 +2,7 @@
 
 #include "serving/scheduler.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/unit/models.h"
+#include "tests/unit/adapters.h"
 
 namespace plait::fuzz {
 namespace {
@@ -11,13 +11,19 @@ Scheduler& scheduler() {
   static auto* instance = [] {
     EngineOptions options = test::small_engine();
     options.threads = 1;
-    return new Scheduler(test::fixture_engine("gemma3-standard23", options), {}, {});
+    auto engine = test::engine_with_room(test::fixture_graph("gemma3-standard23"), test::room_of(1, 2),
+                                         test::World::get().options(), options);
+    const AdapterWeights adapter = test::random_adapter(engine->decoder(), 2, 1);
+    auto* out = new Scheduler(std::move(engine), {}, {});
+    out->add_adapter("adapter", adapter);
+    return out;
   }();
   return *instance;
 }
 
-std::shared_ptr<Conversation> conversation(size_t prompt) {
+std::shared_ptr<Conversation> conversation(size_t prompt, const std::string& adapter = "") {
   RequestOptions options;
+  options.adapter = adapter;
   for (size_t i = 0; i < prompt; ++i) options.prompt.push_back(static_cast<int32_t>(3 + i * 7 % 500));
   options.max_tokens = 3;
   options.keep = true;
@@ -38,11 +44,11 @@ void go_on(std::shared_ptr<Conversation> kept) {
 
 }  // namespace
 
-/// Of less than a page, of several, and of more than a window.
+/// Of less than a page, of several, of more than a window, and with an adapter.
 std::vector<std::string> seeds() {
   std::vector<std::string> out;
-  for (size_t prompt : {2, 20, 70}) {
-    auto bytes = scheduler().save(*conversation(prompt));
+  for (size_t prompt : {2, 20, 70, 21}) {
+    auto bytes = scheduler().save(*conversation(prompt, prompt == 21 ? "adapter" : ""));
     out.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
   return out;

@@ -58,6 +58,23 @@ public sealed class Generator : NativeObject {
     }
   }
 
+  /// <summary>Adds an adapter from a directory in PEFT's layout; requests may then name it (Options.Adapter). The generator's options
+  /// say how much room there is (Options.AdapterRoom).</summary>
+  public void AddAdapter(string name, string directory) {
+    Native.plait_generator_add_adapter(this, Utf8.Name(name), Utf8.Name(directory));
+  }
+
+  /// <summary>Requests can name it no more; those that did go on.</summary>
+  public void RemoveAdapter(string name) {
+    Native.plait_generator_remove_adapter(this, Utf8.Name(name));
+  }
+
+  /// <summary>The names that requests may use, as a JSON list.</summary>
+  public string Adapters() {
+    Native.plait_generator_adapters(this, out var json);
+    return Tensor.TextOf(json);
+  }
+
   /// <summary>What runs, waits, and takes memory.</summary>
   public GeneratorStats Statistics() {
     var stats = new GeneratorStats();

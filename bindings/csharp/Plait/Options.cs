@@ -47,9 +47,15 @@ public sealed class Options : NativeObject {
   public Options CacheBytes(long bytes) { return Set("cache_bytes", bytes); }
   /// <summary>Most samples that run at once.</summary>
   public Options Running(int samples) { return Set("running", samples); }
+  /// <summary>Most adapters at once, of this rank at most.</summary>
+  public Options AdapterRoom(int slots, int rank) { return Set("adapter_slots", slots).Set("adapter_rank", rank); }
+  /// <summary>One more adapter that a generator is made with, from a directory in PEFT's layout.</summary>
+  public Options Adapter(string name, string directory) { return Set("adapters", name + "=" + directory); }
 
   // Of requests
 
+  /// <summary>The name of an adapter of the generator's; "": none.</summary>
+  public Options Adapter(string name) { return Set("adapter", name); }
   /// <summary>Most new tokens.</summary>
   public Options MaxTokens(long count) { return Set("max_tokens", count); }
   /// <summary>0: greedy.</summary>

@@ -53,6 +53,7 @@ internal sealed class Scenarios {
     Program.Test("texts", Texts);
     Program.Test("cancellation", Cancellation);
     Program.Test("fine-tune", FineTune);
+    Program.Test("adapters", Adapters);
     model.Dispose();
     generator.Dispose();
   }
@@ -192,6 +193,34 @@ internal sealed class Scenarios {
     using (Tensor ids = Tensor.Of(document, 1, document.Length)) {
       foreach (double loss in losses) Program.True(Math.Abs(trainer.Step(ids).Loss - loss) < 1e-3, "loss " + loss);
       Program.True(trainer.Evaluate(ids).Loss < losses[0], "it learns");
+    }
+  }
+
+  private void Adapters() {
+    Options options = new Options().Threads(1).Set("lora", 8).Set("lr", List["adapter.lr"]).Set("schedule", "constant");
+    int[] document = Ids("adapter.ids");
+    string directory = Path.Combine(Path.GetTempPath(), Path.GetRandomFileName());
+    using (Trainer trainer = model.Trainer(options))
+    using (Tensor ids = Tensor.Of(document, 1, document.Length)) {
+      for (int left = int.Parse(List["adapter.steps"]); left > 0; --left) trainer.Step(ids);
+      trainer.SaveAdapter(directory);
+    }
+    using (Generator adapted = model.Generator(Small().AdapterRoom(1, 8))) {
+      adapted.AddAdapter("taught", directory);
+      Directory.Delete(directory, true);
+      Program.True(adapted.Adapters() == "[\"taught\"]", "its name");
+      using (Request with = adapted.Submit(Ids("prompt"), Greedy(8).Adapter("taught")))
+      using (Request without = adapted.Submit(Ids("prompt"), Greedy(16))) {
+        Program.Same(Ids("adapter.tokens"), Pull(with));
+        Program.Same(Ids("greedy"), Pull(without));
+      }
+      adapted.RemoveAdapter("taught");
+      try {
+        adapted.Submit(Ids("prompt"), Greedy(8).Adapter("taught"));
+        throw new Exception("it is gone");
+      } catch (PlaitException error) {
+        Program.True(error.Status == Status.NOT_FOUND && error.Message.Contains("taught"), error.Message);
+      }
     }
   }
 

@@ -172,6 +172,55 @@ TEST(MeshTraining, AdaptersOfAdamW) {
     }
 }
 
+/// What a token's adapters do not see is drawn of its place in the step: the same wherever it is computed.
+TEST(MeshTraining, DropoutIsTheSameOnEveryMesh) {
+  TrainingOptions options = training(OptimizerKind::sgd, 0);
+  options.lora.rank = 4;
+  const Outcome without = run("llama-standard23", "", options);
+  options.lora.dropout = 0.3;
+  const Outcome expected = run("llama-standard23", "", options);
+  EXPECT_EQ(expected.losses[0], without.losses[0]) << "b begins as zeros";
+  EXPECT_GT(std::fabs(expected.norms[0] - without.norms[0]), 1e-3 * without.norms[0]);
+  EXPECT_EQ(run("llama-standard23", "", options).losses, expected.losses);
+  for (const char* mesh : {"data=2", "tensor=2", "data=2,tensor=2"})
+    for (int zero : {0, 3}) {
+      SCOPED_TRACE(cat(mesh, " ", zero));
+      options.zero = zero;
+      expect_same(run("llama-standard23", mesh, options), expected);
+    }
+  options.zero = 0;
+  options.recompute = Recompute::full;
+  EXPECT_EQ(run("llama-standard23", "", options).losses, expected.losses);
+  options.lora.seed = 9;
+  EXPECT_NE(run("llama-standard23", "", options).norms, expected.norms);
+}
+
+TEST(Dropout, EvaluationsHaveNone) {
+  TrainingOptions options = training(OptimizerKind::sgd, 0);
+  options.lora.rank = 4;
+  ThreadPool pool(2);
+  TrainingEngine plain(fixture_graph("llama-standard23"), World::get().options(), options, pool);
+  options.lora.dropout = 0.5;
+  TrainingEngine engine(fixture_graph("llama-standard23"), World::get().options(), options, pool);
+  const auto all = documents();
+  const std::vector<Sample> samples{{all[0], {}}, {all[1], {}}};
+  const PackedRow row = fill_row(samples, std::vector<int64_t>{0, 1});
+  double before = 0;
+  for (int step = 0; step < 3; ++step) {
+    const double loss = engine.accumulate(row, 1.0 / 28);
+    EXPECT_EQ(engine.accumulate(row, 1.0 / 28), loss) << "one step, one draw";
+    EXPECT_NE(loss, before);
+    before = loss;
+    engine.update(0.5, 0.5);
+  }
+  for (const TrainedParameter& one : engine.parameters()) {
+    const Tensor from = engine.array(one.key), to = plain.array(one.key);
+    std::memcpy(to.data(), from.data(), static_cast<size_t>(from.bytes()));
+  }
+  EXPECT_EQ(engine.evaluate(row), plain.evaluate(row));
+  EXPECT_NE(engine.accumulate(row, 1), plain.accumulate(row, 1));
+}
+
 /// The same with ranks that are processes: mpirun starts this one, with 4 of them.
 TEST(MeshTraining, OfProcesses) {
   if (!std::getenv("OMPI_COMM_WORLD_SIZE")) GTEST_SKIP() << "only under mpirun";

@@ -124,6 +124,7 @@ TEST_F(Training, TakenUpAgainItIsTheSameRunBitForBit) {
 TEST_F(Training, AdaptersAloneAreTrainedAndTakenUpAgain) {
   TrainerOptions options = this->options();
   options.training.lora.rank = 4;
+  options.training.lora.dropout = 0.2;
   options.directory = folder_.path("straight");
   auto straight = trainer(options);
   straight->run();

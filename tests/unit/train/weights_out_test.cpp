@@ -152,6 +152,44 @@ TEST_F(Adapters, ThatDoNotFitAreRefusedAndChangeNothing) {
   EXPECT_EQ(engine.evaluate(row()), before);
 }
 
+/// Damaged files, and kinds that are not read, are named with what is wrong.
+TEST_F(Adapters, FilesThatAreNoneAreRefused) {
+  TrainingEngine engine = this->engine(4);
+  save_adapter(engine, options(4).lora, folder_.path());
+  const std::string config = bytes_of(folder_.path("adapter_config.json")),
+                    tensors = bytes_of(folder_.path("adapter_model.safetensors"));
+  EXPECT_EQ(read_adapter(folder_.path()).rank, 4);
+  auto changed = [&](const std::string& from, const std::string& to) {
+    std::string out = config;
+    out.replace(out.find(from), from.size(), to);
+    folder_.write("adapter_config.json", out);
+  };
+  auto refused = [&](Code code, const std::string& word) {
+    expect_error([&] { read_adapter(folder_.path()); }, code, word, folder_.path());
+  };
+  changed("\"LORA\"", "\"IA3\"");
+  refused(Code::unsupported, "another kind");
+  changed("\"LORA\"", "7");
+  refused(Code::unsupported, "another kind");
+  changed("\"r\": 4", "\"use_dora\": true, \"r\": 4");
+  refused(Code::unsupported, "another kind");
+  changed("\"r\": 4", "\"rank_pattern\": {\"q_proj\": 8}, \"r\": 4");
+  refused(Code::unsupported, "rank_pattern");
+  for (const char* rank : {"0", "-1", "1e300", "\"4\""}) {
+    changed("\"r\": 4", std::string("\"r\": ") + rank);
+    refused(Code::bad_model, "r");
+  }
+  changed("\"r\": 4", "\"r\": 5");
+  refused(Code::unsupported, "its rank 5");
+  changed("\"lora_alpha\": 16", "\"use_rslora\": true, \"lora_alpha\": 16");
+  EXPECT_EQ(read_adapter(folder_.path()).alpha, 32) << "of alpha / sqrt(rank) this is the factor";
+  folder_.write("adapter_config.json", config);
+  folder_.write("adapter_model.safetensors", tensors.substr(0, tensors.size() / 2));
+  refused(Code::bad_model, "adapter_model.safetensors");
+  std::filesystem::remove(folder_.path("adapter_model.safetensors"));
+  refused(Code::not_found, "adapter_model.safetensors");
+}
+
 TEST_F(Adapters, OfATableThatIsTheHeadTooAreNotMerged) {
   TrainingOptions tied = options(4);
   TrainingEngine probe(fixture_graph("gpt2-optimum18"), World::get().options(), options(), pool_);

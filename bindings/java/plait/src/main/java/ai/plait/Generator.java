@@ -59,6 +59,24 @@ public final class Generator extends NativeObject {
     return new Request(Native.plait_generator_restore(this, Tensor.direct(saved)), this);
   }
 
+  /**
+   * Adds an adapter from a directory in PEFT's layout; requests may then name it ({@link Options#adapter(String)}). The generator's
+   * options say how much room there is ({@link Options#adapterRoom}).
+   */
+  public void addAdapter(String name, java.nio.file.Path directory) {
+    Native.plait_generator_add_adapter(this, name, directory.toString());
+  }
+
+  /** Requests can name it no more; those that did go on. */
+  public void removeAdapter(String name) {
+    Native.plait_generator_remove_adapter(this, name);
+  }
+
+  /** The names that requests may use, as a JSON list. */
+  public String adapters() {
+    return Tensor.textOf(Native.plait_generator_adapters(this));
+  }
+
   public GeneratorStats statistics() {
     GeneratorStats out = new GeneratorStats();
     Native.plait_generator_statistics(this, out);

@@ -45,7 +45,22 @@ public final class Options extends NativeObject {
     return set("running", samples);
   }
 
+  /** Most adapters at once, of this rank at most. */
+  public Options adapterRoom(int slots, int rank) {
+    return set("adapter_slots", slots).set("adapter_rank", rank);
+  }
+
+  /** One more adapter that a generator is made with, from a directory in PEFT's layout. */
+  public Options adapter(String name, java.nio.file.Path directory) {
+    return set("adapters", name + "=" + directory);
+  }
+
   // ---- Of requests
+
+  /** The name of an adapter of the generator's; "": none. */
+  public Options adapter(String name) {
+    return set("adapter", name);
+  }
 
   public Options maxTokens(long count) {
     return set("max_tokens", count);

@@ -2,6 +2,7 @@ package ai.plait;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
@@ -188,6 +189,34 @@ class ScenariosTest {
         assertEquals(Double.parseDouble(loss), trainer.step(ids, null).getLoss(), 1e-3);
       }
       assertTrue(trainer.evaluate(ids, null).getLoss() < Double.parseDouble(Lists.text("train.losses").split(",")[0]));
+    }
+  }
+
+  @Test
+  void adapters(@TempDir Path out) {
+    Options options = new Options().threads(1).set("lora", 8).set("lr", Lists.text("adapter.lr")).set("schedule", "constant");
+    int[] document = Lists.ids("adapter.ids");
+    try (Trainer trainer = model.trainer(options); Tensor ids = Tensor.of(document, 1, document.length)) {
+      for (int left = Integer.parseInt(Lists.text("adapter.steps")); left > 0; --left) trainer.step(ids, null);
+      trainer.saveAdapter(out);
+    }
+    try (Generator adapted = model.generator(Lists.small().adapterRoom(1, 8))) {
+      adapted.addAdapter("taught", out);
+      assertEquals("[\"taught\"]", adapted.adapters());
+      try (Request with = adapted.submit(Lists.ids("prompt"), Lists.greedy(8).adapter("taught"));
+          Request without = adapted.submit(Lists.ids("prompt"), Lists.greedy(16))) {
+        assertArrayEquals(Lists.ids("adapter.tokens"), Lists.pull(with));
+        assertArrayEquals(Lists.ids("greedy"), Lists.pull(without));
+      }
+      adapted.removeAdapter("taught");
+      PlaitException error = assertThrows(PlaitException.class,
+          () -> adapted.submit(Lists.ids("prompt"), Lists.greedy(8).adapter("taught")));
+      assertEquals(Status.NOT_FOUND, error.status());
+      assertTrue(error.getMessage().contains("taught"));
+    }
+    try (Generator made = model.generator(Lists.small().adapter("taught", out));
+        Request with = made.submit(Lists.ids("prompt"), Lists.greedy(8).adapter("taught"))) {
+      assertArrayEquals(Lists.ids("adapter.tokens"), Lists.pull(with));
     }
   }
 

@@ -56,7 +56,7 @@ public final class PlaitModel extends BaseModel {
       options = new ServingOptions(given == null ? Collections.emptyMap() : given, devices);
       options.formatter();
       model = ai.plait.Model.open(path.toFile().isFile() ? path : modelDir);
-      generator = model.generator(options.generator(model));
+      generator = model.generator(options.generator(model, modelDir));
       generator.await(null);
     } catch (PlaitException | IllegalArgumentException error) {
       close();

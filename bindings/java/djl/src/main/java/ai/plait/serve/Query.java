@@ -12,6 +12,7 @@ import com.google.gson.JsonParser;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.StringJoiner;
 import java.util.function.Supplier;
 
@@ -63,9 +64,14 @@ public final class Query {
     List<Request> out = new ArrayList<>();
     try (Options request = chat() ? chatOptions() : generateOptions()) {
       if (chat()) {
+        adapter(0).ifPresent(request::adapter);
         out.add(generator.submitChat(body.get("messages").toString(), request));
       } else {
-        for (String prompt : prompts()) out.add(generator.submit(prompt, request));
+        List<String> prompts = prompts();
+        for (int i = 0; i < prompts.size(); ++i) {
+          adapter(i).ifPresent(request::adapter);
+          out.add(generator.submit(prompts.get(i), request));
+        }
       }
       return out;
     } catch (RuntimeException error) {
@@ -89,6 +95,18 @@ public final class Query {
     if (inputs.isJsonArray()) inputs.getAsJsonArray().forEach(one -> out.add(one.getAsString()));
     else out.add(inputs.getAsString());
     return out;
+  }
+
+  /** That input {@code index} names: "adapters" is one name for all, or a list of one each. */
+  private Optional<String> adapter(int index) {
+    JsonElement names = body.get("adapters");
+    if (names == null || names.isJsonNull()) return Optional.empty();
+    if (!names.isJsonArray()) return Optional.of(names.getAsString());
+    int inputs = Math.max(1, prompts().size());
+    if (names.getAsJsonArray().size() != inputs) {
+      throw new IllegalArgumentException("there are " + names.getAsJsonArray().size() + " adapters for " + inputs + " inputs");
+    }
+    return Optional.of(names.getAsJsonArray().get(index).getAsString());
   }
 
   /** Sampling is asked for by do_sample, or, without it, by a parameter of sampling. */

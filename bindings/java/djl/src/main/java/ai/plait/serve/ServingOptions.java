@@ -4,9 +4,13 @@ import ai.plait.Model;
 import ai.plait.Options;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Locale;
 import java.util.Map;
+import java.util.stream.Stream;
 
 /**
  * What a model's configuration says (serving.properties, without "option."), in the words of DJL's large-model serving. Every option of
@@ -32,8 +36,8 @@ public final class ServingOptions {
     }
   }
 
-  /** For {@link Model#generator}. */
-  public Options generator(Model model) {
+  /** For {@link Model#generator}; {@code directory} is the model's, whose folder "adapters" has an adapter a folder. */
+  public Options generator(Model model, Path directory) throws IOException {
     Options out = new Options();
     String dtype = dtype(text("dtype", "auto"));
     if (!dtype.isEmpty()) out.dtype(dtype);
@@ -43,6 +47,12 @@ public final class ServingOptions {
     if (!running.isEmpty()) out.set("running", running);
     String step = text("max_rolling_batch_prefill_tokens", "");
     if (!step.isEmpty()) out.set("step_tokens", step);
+    Path adapters = directory.resolve("adapters");
+    if (Files.isDirectory(adapters)) {
+      try (Stream<Path> all = Files.list(adapters)) {
+        all.filter(Files::isDirectory).forEach(one -> out.adapter(one.getFileName().toString(), one));
+      }
+    }
     options.forEach((key, value) -> {
       if (key.startsWith("plait.")) out.set(key.substring("plait.".length()), String.valueOf(value));
     });

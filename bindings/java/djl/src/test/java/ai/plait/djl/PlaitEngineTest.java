@@ -148,6 +148,32 @@ class PlaitEngineTest {
     }
   }
 
+  /** Those in the model's folder "adapters", by their folders' names. */
+  @Test
+  void adapters() throws Exception {
+    Path files = model();
+    try (ai.plait.Model base = ai.plait.Model.open(files);
+        ai.plait.Trainer trainer = base.trainer(new ai.plait.Options().threads(1).set("lora", 4).set("lr", 0.05));
+        ai.plait.Tensor ids = ai.plait.Tensor.of(new int[] {323, 352, 460, 299, 398, 428, 121, 7, 300, 12}, 1, 10)) {
+      for (int step = 0; step < 5; ++step) trainer.step(ids, null);
+      trainer.saveAdapter(files.resolve("adapters").resolve("taught"));
+    }
+    try (ZooModel<Input, Output> model = Criteria.builder().setTypes(Input.class, Output.class).optModelPath(files).optEngine("Plait")
+             .build().loadModel()) {
+      String query = "{'inputs': ['" + PROMPT + "', '" + PROMPT + "'], 'adapters': ['', 'taught'], 'parameters': {'max_new_tokens': 5,"
+          + " 'ignore_eos': true}}";
+      JsonArray two = JsonParser.parseString(ask(model, query)).getAsJsonArray();
+      assertTrue(two.get(0).getAsJsonObject().get("generated_text").getAsString().startsWith(TEXT), String.valueOf(two));
+      assertFalse(two.get(1).getAsJsonObject().get("generated_text").getAsString().startsWith(TEXT), String.valueOf(two));
+      try (Predictor<Input, Output> worker = model.newPredictor()) {
+        for (String names : new String[] {"'unknown'", "['taught']"}) {
+          Output output = worker.predict(input("{'inputs': ['a', 'b'], 'adapters': " + names + "}"));
+          assertEquals(400, output.getCode(), names);
+        }
+      }
+    }
+  }
+
   @Test
   void streams() throws Exception {
     String query = "{'inputs': '" + PROMPT + "', 'parameters': {'max_new_tokens': 5, 'ignore_eos': true}, 'stream': true}";

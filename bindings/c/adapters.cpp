@@ -1,0 +1,72 @@
+// Adapters of generators of the C API: what they are made with, and what comes and goes while they run.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "bindings/c/objects.h"
+
+namespace plait::c_api {
+
+std::vector<NamedAdapter> given_adapters(const Settings& settings) {
+  std::vector<NamedAdapter> out;
+  auto has = [&](const std::string& name) {
+    return std::any_of(out.begin(), out.end(), [&](const NamedAdapter& one) { return one.name == name; });
+  };
+  for (const std::string& text : settings.texts("adapters")) {
+    const size_t equals = text.find('=');
+    if (equals == 0 || equals == std::string::npos)
+      throw Error(Code::invalid_argument, cat("adapters is ", quote(text), ", expected NAME=DIRECTORY"));
+    const std::string name = text.substr(0, equals);
+    if (has(name)) throw Error(Code::invalid_argument, cat("two adapters are called ", quote(name)));
+    out.push_back({name, read_adapter(text.substr(equals + 1))});
+  }
+  if (const std::string own = settings.text("adapter"); !own.empty() && !has(own))
+    out.push_back({own, read_adapter(own)});
+  return out;
+}
+
+CompileOptions adapted_compile_options(ModelObject& model, const Settings& settings,
+                                       std::span<const NamedAdapter> given) {
+  constexpr int64_t usual_rank = 16;
+  CompileOptions out = generator_compile_options(model, settings);
+  AdapterRoom& room = out.adapters;
+  const auto count = static_cast<int64_t>(given.size());
+  room.slots = std::max(count, settings.integer("adapter_slots"));
+  room.targets = settings.texts("adapter_targets");
+  // Who says that others will come, and not what for, gets room for whatever adapters usually have.
+  room.all = room.targets.empty() && room.slots > count;
+  room.rank = settings.integer("adapter_rank");
+  if (room.rank == 0 && given.empty()) room.rank = usual_rank;
+  for (const auto& [name, weights] : given) {
+    if (!settings.integer("adapter_rank")) room.rank = std::max(room.rank, weights.rank);
+    for (const auto& [module, pair] : weights.modules) room.modules.push_back(module);
+  }
+  return out;
+}
+
+}  // namespace plait::c_api
+
+using namespace plait;
+using namespace plait::c_api;
+
+plait_status plait_generator_add_adapter(plait_generator* generator, const char* name, const char* directory) {
+  return guarded([&] {
+    auto object = object_of<GeneratorObject>(generator);
+    const std::string called = required(name, "name"), path = required(directory, "directory");
+    object->scheduler().add_adapter(called, read_adapter(path));
+  });
+}
+
+plait_status plait_generator_remove_adapter(plait_generator* generator, const char* name) {
+  return guarded([&] {
+    auto object = object_of<GeneratorObject>(generator);
+    object->scheduler().remove_adapter(required(name, "name"));
+  });
+}
+
+plait_status plait_generator_adapters(plait_generator* generator, plait_tensor** json) {
+  return create(json, [&] {
+    const nlohmann::json names = object_of<GeneratorObject>(generator)->scheduler().adapters();
+    return text_tensor(names.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  });
+}

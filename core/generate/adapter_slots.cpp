@@ -1,0 +1,113 @@
+#include "core/generate/adapter_slots.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/base/crc32c.h"
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+namespace {
+
+uint64_t checksum(const AdapterWeights& weights) {
+  uint32_t out = crc32c(cat(weights.rank, " ", weights.alpha));
+  for (const auto& [module, pair] : weights.modules) {
+    out = crc32c(std::as_bytes(std::span(module)), out);
+    for (const Tensor& half : {pair.a, pair.b}) out = crc32c({half.data(), static_cast<size_t>(half.bytes())}, out);
+  }
+  return out;
+}
+
+float scale_of(const AdapterWeights& weights) {
+  return static_cast<float>(weights.alpha / static_cast<double>(weights.rank));
+}
+
+/// Times `factor`, too.
+void check_finite(const std::string& module, const Tensor& half, float factor) {
+  const auto* numbers = half.as<float>();
+  if (!std::all_of(numbers, numbers + half.elements(), [&](float number) { return std::isfinite(factor * number); }))
+    throw Error(Code::bad_model, cat("its ", quote(module), " holds a number that is not finite"),
+                "the run that made it may have diverged");
+}
+
+}  // namespace
+
+AdapterSlots::AdapterSlots(const Decoder& decoder)
+    : decoder_(decoder), slots_(static_cast<size_t>(decoder.adapter_slots)) {}
+
+void AdapterSlots::check(const AdapterWeights& weights) const {
+  if (slots_.empty())
+    throw Error(Code::unsupported, "the generator was made without room for adapters",
+                "make it with the option adapter_slots, or give it adapters");
+  if (weights.rank > decoder_.adapter_rank)
+    throw Error(
+        Code::invalid_argument,
+        cat("its rank is ", weights.rank, ", and the generator's adapters have at most ", decoder_.adapter_rank),
+        "make the generator with a larger adapter_rank");
+  for (const auto& [module, pair] : weights.modules) {
+    const auto linear = std::find_if(decoder_.adapted.begin(), decoder_.adapted.end(),
+                                     [&](const AdaptedLinear& one) { return one.module == module; });
+    if (linear == decoder_.adapted.end())
+      throw Error(
+          Code::invalid_argument, cat("its ", quote(module), " fits no weight that the generator adapts"),
+          decoder_.adapted.empty()
+              ? std::string("the model has no Linear of the names asked for")
+              : cat("it is of another model, or the generator was made for other targets (adapter_targets), such as ",
+                    quote(decoder_.adapted[0].module)));
+    if (pair.a.shape() != Shape{weights.rank, linear->k} || pair.b.shape() != Shape{linear->n, weights.rank})
+      throw Error(Code::invalid_argument,
+                  cat("its ", quote(module), " is ", pair.a.shape().text(), " and ", pair.b.shape().text(),
+                      ", the model's weight takes ", Shape{weights.rank, linear->k}.text(), " and ",
+                      Shape{linear->n, weights.rank}.text()),
+                  "it is of another model");
+    check_finite(module, pair.a, 1);
+    check_finite(module, pair.b, scale_of(weights));
+  }
+}
+
+size_t AdapterSlots::free_slot() const {
+  std::vector<std::string> names;
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    const auto held = slots_[slot].lock();
+    if (!held) return slot;
+    names.push_back(held->name);
+  }
+  throw Error(
+      Code::overloaded, cat("all ", slots_.size(), " slots are taken: ", quote(join(names, ", "), 1000)),
+      "remove an adapter; its slot is free once the requests and kept conversations that use it are gone. Or make "
+      "the generator with more adapter_slots");
+}
+
+std::shared_ptr<const Adapter> AdapterSlots::take(const std::string& name, const AdapterWeights& weights) {
+  check(weights);
+  const size_t slot = free_slot();
+  auto out = std::make_shared<const Adapter>(Adapter{name, static_cast<int32_t>(slot), ++taken_, checksum(weights)});
+  slots_[slot] = out;
+  return out;
+}
+
+std::shared_ptr<const Adapter> AdapterSlots::find(uint64_t contents) const {
+  for (const auto& slot : slots_)
+    if (auto held = slot.lock(); held && held->contents == contents) return held;
+  return nullptr;
+}
+
+std::pair<Tensor, Tensor> AdapterSlots::rows(size_t index, const AdapterWeights& weights) const {
+  const AdaptedLinear& linear = decoder_.adapted[index];
+  const int64_t rank = decoder_.adapter_rank, own = weights.rank;
+  Tensor a(DType::f32, {rank, linear.k}), b(DType::f32, {linear.n, rank});
+  std::memset(a.data(), 0, static_cast<size_t>(a.bytes()));
+  std::memset(b.data(), 0, static_cast<size_t>(b.bytes()));
+  const auto found = weights.modules.find(linear.module);
+  if (found == weights.modules.end()) return {a, b};
+  std::memcpy(a.data(), found->second.a.data(), static_cast<size_t>(found->second.a.bytes()));
+  const float scale = scale_of(weights);
+  for (int64_t row = 0; row < linear.n; ++row)
+    for (int64_t j = 0; j < own; ++j)
+      b.as<float>()[row * rank + j] = scale * found->second.b.as<float>()[row * own + j];
+  return {a, b};
+}
+
+}  // namespace plait
