@@ -29,6 +29,7 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_matmul(table, isa);
     add_linear_back(table, isa);
     add_cross_entropy(table, isa);
+    add_head_loss(table, isa);
     add_packed_attention(table, isa);
     add_optimizers(table, isa);
     add_normalize_back(table, isa);

@@ -188,7 +188,7 @@ void amx_block(const PackedBlock& b) {
   }
 }
 
-int64_t no_scratch(int64_t, int64_t) { return 0; }
+int64_t no_scratch(int64_t, int64_t, int64_t) { return 0; }
 
 constexpr PackedTiles tiles_of(void (*block)(const PackedBlock&)) {
   return {2 * tile_rows, rounded_group_of, rounded_bytes, pack_pairs, no_scratch, block};
