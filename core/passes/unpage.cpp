@@ -1,5 +1,6 @@
 // Pass unpage: in training a row holds whole documents, so attention reads the row's own keys and values, and there is no
-// cache. PagedAttention behind KvWrite becomes PackedAttention.
+// cache. PagedAttention behind KvWrite becomes PackedAttention; Linears always have many rows, whose products may be summed in
+// another order than those of few (kernels/cpu/linear_back.cpp).
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -14,6 +15,7 @@ void unpage(Graph& graph, PassContext& context) {
     if (node.op == "plait.CausalConv" || node.op == "plait.LinearAttention")
       throw Error(Code::unsupported, cat(describe(graph, node), " carries a state from token to token"),
                   "decoders with recurrences are not trained");
+    if (node.op == "plait.Linear") node.attributes.set("many_rows", int64_t{1});
     if (node.op != "plait.PagedAttention") continue;
     const Node& write = graph.nodes[static_cast<size_t>(producer[static_cast<size_t>(node.inputs[1])])];
     PLAIT_ASSERT(write.op == "plait.KvWrite" && write.outputs[0] == node.inputs[1]);

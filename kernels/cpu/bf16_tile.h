@@ -61,6 +61,17 @@ struct Halves {
   }
 };
 
+inline __m512i pair(__m512i first, __m512i second) { return _mm512_or_si512(first, _mm512_slli_epi32(second, 16)); }
+
+/// Pair `step` of k of `count` <= 16 columns that lie side by side, the rows `ld` elements apart; zeros from k on.
+template <class T>
+inline __m512i pair_at(const uint8_t* data, int64_t ld, int64_t step, int64_t k, int64_t count) {
+  const uint8_t* row = data + 2 * step * ld * T::size;
+  if (2 * step >= k) return _mm512_setzero_si512();
+  const __m512i second = 2 * step + 1 < k ? T::load(row + ld * T::size, count) : _mm512_setzero_si512();
+  return pair(T::load(row, count), second);
+}
+
 /// Pair `step` + c of `count` <= 16 rows of k numbers, `stride` bytes apart, becomes lane i of v[c] for row i.
 template <class T>
 inline void pairs_of_rows(const uint8_t* rows, int64_t stride, int64_t count, int64_t k, int64_t step,

@@ -30,16 +30,6 @@ int64_t right_bytes(int64_t n, int64_t k) { return (n + panel - 1) / panel * pan
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")
 #endif
 
-inline __m512i pair(__m512i first, __m512i second) { return _mm512_or_si512(first, _mm512_slli_epi32(second, 16)); }
-
-/// Pairs of k of `count` <= 16 columns that lie side by side, the rows `ld` elements apart.
-template <class T>
-inline __m512i pair_at(const uint8_t* data, int64_t ld, int64_t step, int64_t k, int64_t count) {
-  const uint8_t* row = data + 2 * step * ld * T::size;
-  const __m512i second = 2 * step + 1 < k ? T::load(row + ld * T::size, count) : _mm512_setzero_si512();
-  return pair(T::load(row, count), second);
-}
-
 /// Each store writes a whole vector; what is beyond a step's rows the next writes over.
 void pack_left(const GemmLeft& a, int64_t m, int64_t k, std::byte* to) {
   auto* out = reinterpret_cast<uint32_t*>(to);
@@ -68,10 +58,27 @@ void pack_panels(const GemmRight& b, int64_t n, int64_t k, uint32_t* to) {
       memset(to + n / panel * panel * steps_of(k) + step * panel + lanes, 0, 4 * lanes);
 }
 
+template <class T>
+void pack_turned(const GemmRight& b, int64_t n, int64_t k, uint32_t* to) {
+  for (int64_t j = 0; j < (n + panel - 1) / panel * panel; j += lanes)
+    for (int64_t step = 0; step < steps_of(k); step += lanes) {
+      __m512 v[lanes];
+      pairs_of_rows<T>(b.data + j * b.ld * T::size, b.ld * T::size, n - j, k, step, v);
+      uint32_t* out = to + j / panel * panel * steps_of(k) + j % panel;
+      for (int64_t c = 0; c < lanes && step + c < steps_of(k); ++c) _mm512_storeu_ps(out + (step + c) * panel, v[c]);
+    }
+}
+
+template <class T>
+void pack_as(const GemmRight& b, int64_t n, int64_t k, uint32_t* to) {
+  if (b.turned) pack_turned<T>(b, n, k, to);
+  else pack_panels<T>(b, n, k, to);
+}
+
 void pack_right(const GemmRight& b, int64_t n, int64_t k, std::byte* to) {
   auto* out = reinterpret_cast<uint32_t*>(to);
-  if (b.dtype == DType::bf16) pack_panels<Halves>(b, n, k, out);
-  else pack_panels<Floats>(b, n, k, out);
+  if (b.dtype == DType::bf16) pack_as<Halves>(b, n, k, out);
+  else pack_as<Floats>(b, n, k, out);
 }
 
 template <class Op, int ROWS>

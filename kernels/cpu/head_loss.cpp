@@ -1,4 +1,4 @@
-// plait.HeadLoss: a head, its loss and their gradients, each product made once. Products are those of Linear and LinearBack.
+// plait.HeadLoss: a head, its loss and their gradients, each product made once. Products are packed, as those of Linear in training.
 //
 // Where w is trained, all logits of some rows stand in memory, for its gradient wants their sums. Where it is not, all rows
 // meet w block by block, with sums that go by the largest logit so far: what was added to dx before shrinks when a larger one
@@ -17,30 +17,28 @@ namespace {
 
 /// All logits of a block of rows take about so many bytes, with enough rows to pay for reading w.
 constexpr int64_t logits_bytes = 64 << 20;
-/// Rows, and rows of w, of a block where w is not trained.
-constexpr int64_t block_rows = 2048, block_columns = 1024;
+/// Rows of w of a block where w is not trained.
+constexpr int64_t block_columns = 1024;
 
-/// How a call is cut, and its scratch: logits; for each row its largest one, sum, the label's, and by how much dx shrinks; x
-/// packed, for all; what products of both gradients need; and for each worker what a block of logits needs, and a row of w.
+/// How a call is cut, and its scratch: logits; for each row its largest one, sum, the label's, and by how much dx shrinks;
+/// what the products of logits need, and those of both gradients; and for each worker a row of w.
 struct LossRoom {
   LossRoom(Isa isa, const HeadCall& call, bool trains_w, int threads)
       : rows(std::min(call.m, trains_w ? std::clamp<int64_t>(logits_bytes / 4 / std::max<int64_t>(call.v, 1), 64, 512)
-                                       : block_rows)),
+                                       : gemm_rows)),
         columns(trains_w ? call.v : std::min(call.v, block_columns)),
         stride(columns + 16),
-        width(item_columns(isa, rows, columns, call.k, threads)),
         logits(align(4 * rows * stride)),
         sums(align(4 * rows)),
-        packed(packs_x(isa, rows) ? align(packed_tiles(isa).bytes(rows, call.k)) : 0),
-        block(align(4 * std::max(packed ? packed_tiles(isa).scratch(rows, width, call.k) : 0, call.k))),
-        products(align(GemmRoom(gemm_tiles(isa), rows, columns).bytes(threads))) {
-    if (trains_w) products = std::max(products, align(GemmRoom(gemm_tiles(isa), call.v, rows).bytes(threads)));
+        forward(align(GemmRoom(gemm_tiles(isa), rows, call.k).bytes(threads))),
+        back(align(GemmRoom(gemm_tiles(isa), rows, columns).bytes(threads))),
+        row(align(4 * call.k)) {
+    if (trains_w) back = std::max(back, align(GemmRoom(gemm_tiles(isa), call.v, rows).bytes(threads)));
   }
-  int64_t bytes(int threads) const { return logits + 4 * sums + packed + products + block * threads; }
+  int64_t bytes(int threads) const { return logits + 4 * sums + forward + back + row * threads; }
   int64_t rows, columns;
   int64_t stride;  ///< of logits: no power of 2, for whose rows want the same lines of a cache
-  int64_t width;   ///< of a worker's block, at most
-  int64_t logits, sums, packed, block, products;
+  int64_t logits, sums, forward, back, row;
 };
 
 template <Isa isa>
@@ -59,9 +57,9 @@ class Loss {
         sum_(most_ + room_.sums / 4),
         picked_(sum_ + room_.sums / 4),
         shrinks_(picked_ + room_.sums / 4),
-        packed_(reinterpret_cast<std::byte*>(shrinks_) + room_.sums),
-        products_(packed_ + room_.packed),
-        blocks_(products_ + room_.products) {}
+        forward_(reinterpret_cast<std::byte*>(shrinks_) + room_.sums),
+        back_(forward_ + room_.forward),
+        rows_of_w_(reinterpret_cast<float*>(back_ + room_.back)) {}
 
   void run() {
     for (int64_t begin = 0; begin < of_.m; begin += room_.rows)
@@ -70,7 +68,6 @@ class Loss {
 
  private:
   void run_rows(int64_t begin, int64_t rows) {
-    pack(begin, rows);
     for (int64_t i = 0; i < rows; ++i) most_[i] = -HUGE_VALF, sum_[i] = 0, picked_[i] = 0;
     for (int64_t j = 0; j < of_.v; j += room_.columns) {
       const int64_t columns = std::min(room_.columns, of_.v - j);
@@ -88,32 +85,20 @@ class Loss {
       for (int64_t i = first; i < last; ++i) {
         const float whole = most_[i] + std::log(sum_[i]);
         losses_[begin + i] = whole - picked_[i];
-        if (!dw_) finish_dx(begin, i, reinterpret_cast<float*>(blocks_ + worker * room_.block));
+        if (!dw_) finish_dx(begin, i, rows_of_w_ + worker * room_.row / 4);
       }
     });
   }
 
-  int64_t group(int64_t rows) const { return packed_tiles(isa).group(rows); }
-
-  void pack(int64_t begin, int64_t rows) {
-    if (!packs_x(isa, rows)) return;
-    share(call_.pool, (rows + group(rows) - 1) / group(rows), rows * of_.k, [&](int64_t index, int) {
-      packed_tiles(isa).pack(of_.x + begin * of_.k, rows, of_.k, index, packed_);
-    });
-  }
+  GemmRight weight(bool turned) const { return {of_.w.as<const uint8_t>(), of_.w.dtype, of_.k, turned}; }
 
   /// logits [rows, columns] = x w^T, of rows [j, j + columns) of w.
   void multiply(int64_t begin, int64_t rows, int64_t j, int64_t columns) {
-    const LinearPlan plan = make_plan(isa, rows, columns, of_.k, call_.pool.size());
-    const int64_t across = (columns + plan.columns - 1) / plan.columns, down = (rows + plan.rows - 1) / plan.rows;
-    const Weight weight{of_.w.as<const uint8_t>(), of_.w.dtype, of_.v, false, {}};
-    share(call_.pool, across * down, rows * columns * of_.k, [&](int64_t item, int worker) {
-      const int64_t i = item / across * plan.rows, c = item % across * plan.columns;
-      run_block<isa>({of_.x + begin * of_.k, of_.k, packs_x(isa, rows) ? packed_ : nullptr, group(rows),
-                      reinterpret_cast<float*>(blocks_ + worker * room_.block), nullptr, nullptr, call_.pool.size()},
-                     weight, i, std::min(plan.rows, rows - i), j + c, std::min(plan.columns, columns - c),
-                     logits_ + i * room_.stride + c, room_.stride, nullptr);
-    });
+    const int64_t k = of_.k;
+    run_gemm(call_.pool, gemm_tiles(isa),
+             {{of_.x + begin * k, k, false}, weight(true).from(0, j), rows, columns, k, logits_, room_.stride, false,
+              j > 0 && k <= gemm_depth},
+             forward_);
   }
 
   /// A row of products becomes e^(logit - most) d logit / d product.
@@ -149,20 +134,11 @@ class Loss {
   void add_products(int64_t begin, int64_t rows, int64_t j, int64_t columns) {
     const int64_t k = of_.k;
     run_gemm(call_.pool, gemm_tiles(isa),
-             {{logits_, room_.stride, false}, GemmRight{of_.w.as<const uint8_t>(), of_.w.dtype, k}.from(j, 0), rows, k,
-              columns, dx_ + begin * k, k, j > 0},
-             products_);
+             {{logits_, room_.stride, false}, weight(false).from(j, 0), rows, k, columns, dx_ + begin * k, k, j > 0},
+             back_);
     if (!dw_) return;
-    run_gemm(call_.pool, gemm_tiles(isa),
-             {{logits_, room_.stride, true},
-              {reinterpret_cast<const uint8_t*>(of_.x + begin * k), DType::f32, k},
-              of_.v,
-              k,
-              rows,
-              dw_,
-              k,
-              begin > 0},
-             products_);
+    const GemmRight x{reinterpret_cast<const uint8_t*>(of_.x + begin * k), DType::f32, k};
+    run_gemm(call_.pool, gemm_tiles(isa), {{logits_, room_.stride, true}, x, of_.v, k, rows, dw_, k, begin > 0}, back_);
   }
 
   /// A row of dx from the sum of all rows of w, each times its weight; `buffer` holds k floats.
@@ -187,7 +163,8 @@ class Loss {
   const float* const dloss_;
   float *const losses_, *const dx_, *const dw_;
   float *const logits_, *const most_, *const sum_, *const picked_, *const shrinks_;
-  std::byte *const packed_, *const products_, *const blocks_;
+  std::byte *const forward_, *const back_;
+  float* const rows_of_w_;
 };
 
 bool has_dw(std::span<const TensorView> outputs) { return outputs.size() > 2 && outputs[2].present(); }
