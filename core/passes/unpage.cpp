@@ -22,6 +22,7 @@ void unpage(Graph& graph, PassContext& context) {
     std::vector<ValueId> inputs{node.inputs[0], write.inputs[2], write.inputs[3], node.inputs[4]};
     for (size_t k = 6; k < node.inputs.size(); ++k) inputs.push_back(node.inputs[k]);
     node.op = "plait.PackedAttention";
+    if (context.options.dtype == DType::bf16) node.attributes.set("round_x", int64_t{1});
     node.inputs = std::move(inputs);
     const Type& q = graph.value(node.inputs[0]).type;
     const ValueId statistics = graph.add_value("", {q.dtype, Dims(q.dims->begin(), q.dims->end() - 1)});
