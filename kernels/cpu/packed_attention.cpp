@@ -70,15 +70,12 @@ KernelStatus run_forward(const KernelCall& call) {
         const int64_t first = block.first(i, all.state.window), count = block.last(i) - first;
         float *row = worker.scores + i * room.stride, *seen = row + first;
         finish_scores<isa>(all, head, seen, count);
-        float top = all.sinks ? all.sinks[head] : -HUGE_VALF;
-        for (int64_t j = 0; j < count; ++j) top = std::max(top, seen[j]);
-        worker.loops.binary[static_cast<int>(Binary::sub)](seen, 1, &top, 0, seen, count);
-        worker.loops.unary[static_cast<int>(Unary::exp)](seen, seen, count);
-        float sum = all.sinks ? std::exp(all.sinks[head] - top) : 0;
-        for (int64_t j = 0; j < count; ++j) sum += seen[j];
-        worker.loops.binary[static_cast<int>(Binary::div)](seen, 1, &sum, 0, seen, count);
+        float most = all.sinks ? all.sinks[head] : -HUGE_VALF, sum = all.sinks ? 1 : 0;
+        loss_loops(loops_of(isa)).weigh(seen, count, {}, most, sum);
+        const float share = 1 / sum;
+        worker.loops.binary[static_cast<int>(Binary::mul)](seen, 1, &share, 0, seen, count);
         worker.clear_unseen(block, i, row);
-        if (statistics) statistics[at + i * all.h] = top + std::log(sum);
+        if (statistics) statistics[at + i * all.h] = most + std::log(sum);
       }
       worker.weigh(block, worker.scores, worker.values, room.values, all.e, y + at * all.e, all.h * all.e);
     });
@@ -156,7 +153,9 @@ KernelStatus run_back(const KernelCall& call) {
       for (int64_t i = 0; i < block.rows; ++i) {
         const int64_t query_at = at + i * all.h;
         float delta = 0;
-        for (int64_t j = 0; j < all.e; ++j) delta += dy[query_at * all.e + j] * y[query_at * all.e + j];
+        linear_tiles(loops_of(isa))
+            .block({dy + query_at * all.e, all.e, 1, reinterpret_cast<const uint8_t*>(y + query_at * all.e), DType::f32,
+                    1, all.e, &delta, 1});
         const float whole = statistics[query_at];
         if (all.sinks && dsinks) of_sinks[item] -= std::exp(all.sinks[head] - whole) * delta;
         float *p = worker.scores + i * room.stride, *ds = worker.changes + i * room.stride;

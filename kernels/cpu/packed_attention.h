@@ -9,6 +9,7 @@
 #include "core/exec/kernel.h"
 #include "kernels/cpu/gemm_tile.h"
 #include "kernels/cpu/linear_blocks.h"
+#include "kernels/cpu/loss_loops.h"
 #include "kernels/cpu/share.h"
 
 namespace plait::cpu {
@@ -236,19 +237,8 @@ void each_head(const KernelCall& call, const AttentionOperands& all, const Atten
 /// A row of scores: scaled, capped, with what distance adds; n keys, the last of which is the query's own.
 template <Isa isa>
 void finish_scores(const AttentionOperands& all, int64_t head, float* scores, int64_t n) {
-  const ElementwiseLoops& loops = elementwise_loops(loops_of(isa));
-  const auto multiply_by = [&](float factor) {
-    loops.binary[static_cast<int>(Binary::mul)](scores, 1, &factor, 0, scores, n);
-  };
-  if (const float cap = all.state.softcap; cap > 0) {
-    multiply_by(all.state.scale / cap);
-    loops.unary[static_cast<int>(Unary::tanh)](scores, scores, n);
-    multiply_by(cap);
-  } else {
-    multiply_by(all.state.scale);
-  }
-  if (all.slopes)
-    for (int64_t j = 0; j < n; ++j) scores[j] += all.slopes[head] * static_cast<float>(j + 1 - n);
+  loss_loops(loops_of(isa)).to_logits(scores, n, {all.state.scale, all.state.softcap});
+  for (int64_t j = 0; all.slopes && j < n; ++j) scores[j] += all.slopes[head] * static_cast<float>(j + 1 - n);
 }
 
 /// A row of n scores as products made them becomes p, and ds, products of dy and values, the changes of the products;
@@ -257,17 +247,18 @@ template <Isa isa>
 void change_scores(const AttentionOperands& all, int64_t head, float* p, float* ds, int64_t n, float whole, float delta,
                    float* capped) {
   const ElementwiseLoops& loops = elementwise_loops(loops_of(isa));
+  const auto sub = loops.binary[static_cast<int>(Binary::sub)], mul = loops.binary[static_cast<int>(Binary::mul)];
+  const float cap = all.state.softcap;
   finish_scores<isa>(all, head, p, n);
-  if (all.state.softcap > 0) {
+  if (cap > 0) {
     std::memcpy(capped, p, static_cast<size_t>(4 * n));
-    if (all.slopes)
-      for (int64_t j = 0; j < n; ++j) capped[j] -= all.slopes[head] * static_cast<float>(j + 1 - n);
+    for (int64_t j = 0; all.slopes && j < n; ++j) capped[j] -= all.slopes[head] * static_cast<float>(j + 1 - n);
   }
-  loops.binary[static_cast<int>(Binary::sub)](p, 1, &whole, 0, p, n);
-  loops.unary[static_cast<int>(Unary::exp)](p, p, n);
-  for (int64_t j = 0; j < n; ++j) ds[j] = p[j] * (ds[j] - delta) * all.state.scale;
-  if (const float cap = all.state.softcap; cap > 0)
-    for (int64_t j = 0; j < n; ++j) ds[j] *= 1 - capped[j] / cap * (capped[j] / cap);
+  loss_loops(loops_of(isa)).changes(p, n, {}, whole, 1);
+  sub(ds, 1, &delta, 0, ds, n);
+  mul(ds, 1, p, 1, ds, n);
+  mul(ds, 1, &all.state.scale, 0, ds, n);
+  for (int64_t j = 0; cap > 0 && j < n; ++j) ds[j] *= 1 - capped[j] / cap * (capped[j] / cap);
 }
 
 }  // namespace plait::cpu
