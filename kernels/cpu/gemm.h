@@ -15,7 +15,6 @@ struct Gemm {
   float* y;
   int64_t ldy;
   bool adds = false;
-  bool again = false;  ///< a is that of the last product with this scratch; it has at most gemm_rows rows and gemm_depth k
 };
 
 /// Columns of an item, and how much of k: 64 x 2048 floats of b are 512 KB, half of L2. Rows of a that are packed at once
@@ -41,11 +40,10 @@ inline void run_gemm(ThreadPool& pool, const GemmTiles& tiles, const Gemm& g, st
     for (int64_t k0 = 0; k0 == 0 || k0 < g.k; k0 += gemm_depth) {
       const int64_t m = std::min(gemm_rows, g.m - i0), k = std::min(gemm_depth, g.k - k0);
       const int64_t row_tiles = (m + tiles.rows - 1) / tiles.rows, stride = tiles.left_bytes(1, k);
-      if (!g.again)
-        share(pool, row_tiles, m * k, [&](int64_t tile, int) {
-          tiles.pack_left(g.a.from(i0 + tile * tiles.rows, k0), std::min(tiles.rows, m - tile * tiles.rows), k,
-                          scratch + tile * stride);
-        });
+      share(pool, row_tiles, m * k, [&](int64_t tile, int) {
+        tiles.pack_left(g.a.from(i0 + tile * tiles.rows, k0), std::min(tiles.rows, m - tile * tiles.rows), k,
+                        scratch + tile * stride);
+      });
       // Few columns: rows are cut as well, in parts that pay for packing b again.
       const int64_t wanted = (4 * pool.size() + across - 1) / std::max<int64_t>(across, 1);
       const int64_t parts = std::max<int64_t>(1, std::min(wanted, row_tiles / 8));

@@ -15,51 +15,161 @@
 namespace plait::cpu {
 namespace {
 
+/// What a row's logits so far say of its loss.
+struct RowLoss {
+  float most = -HUGE_VALF, sum = 0;  ///< the largest, and the sum of e^(logit - most)
+  float picked = 0;                  ///< the label's
+};
+
+/// What both ways have in common.
+template <Isa isa>
+class Head {
+ public:
+  Head(const KernelCall& call, const HeadCall& of)
+      : call(call),
+        of(of),
+        k(of.k),
+        w(of.w.as<const uint8_t>()),
+        dloss(call.inputs[3].as<float>()),
+        losses(call.outputs[0].as<float>()),
+        dx(call.outputs[1].as<float>()) {}
+
+  /// Products of a token with rows [j, j + columns) of w become e^(logit - most) d logit / d product.
+  void weigh(int64_t token, int64_t j, int64_t columns, float* row, RowLoss& loss) const {
+    const int64_t label = of.place(token) - j;
+    loops.to_logits(row, columns, of.state.scale);
+    if (of.place(token) >= 0 && label >= 0 && label < columns) loss.picked = row[label];
+    loops.weigh(row, columns, of.state.scale, loss.most, loss.sum);
+  }
+  void give_loss(int64_t token, const RowLoss& loss) const {
+    losses[token] = loss.most + std::log(loss.sum) - loss.picked;
+  }
+  /// By how much the label's product changes the loss by being the label's.
+  float label_slope(int64_t token, const RowLoss& loss) const {
+    const LogitScale& scale = of.state.scale;
+    const float part = scale.cap != 0 ? loss.picked / scale.cap : 0;
+    return dloss[token] * scale.scale * (1 - part * part);
+  }
+  void multiply(float* row, float factor, int64_t n) const {
+    element.binary[static_cast<int>(Binary::mul)](row, 1, &factor, 0, row, n);
+  }
+  GemmRight weight(bool turned) const { return {w, of.w.dtype, k, turned}; }
+
+  const KernelCall& call;
+  const HeadCall& of;
+  const GemmTiles& tiles = gemm_tiles(isa);
+  const LossLoops& loops = loss_loops(loops_of(isa));
+  const ElementwiseLoops& element = elementwise_loops(loops_of(isa));
+  const int64_t k;
+  const uint8_t* const w;
+  const float* const dloss;
+  float *const losses, *const dx;
+};
+
+// ---- w is trained ----
+
 /// All logits of a block of rows take about so many bytes, with enough rows to pay for reading w.
 constexpr int64_t logits_bytes = 64 << 20;
-/// Rows of w of a block where w is not trained.
-constexpr int64_t block_columns = 1024;
 
-/// How a call is cut, and its scratch: logits; for each row its largest one, sum, the label's, and by how much dx shrinks;
-/// what the products of logits need, and those of both gradients; and for each worker a row of w.
-struct LossRoom {
-  LossRoom(Isa isa, const HeadCall& call, bool trains_w, int threads)
-      : rows(std::min(call.m, trains_w ? std::clamp<int64_t>(logits_bytes / 4 / std::max<int64_t>(call.v, 1), 64, 512)
-                                       : gemm_rows)),
-        columns(trains_w ? call.v : std::min(call.v, block_columns)),
-        stride(columns + 16),
+/// Scratch: logits, and what products need.
+struct TrainedRoom {
+  TrainedRoom(const GemmTiles& tiles, const HeadCall& of, int threads)
+      : rows(std::min(of.m, std::clamp<int64_t>(logits_bytes / 4 / std::max<int64_t>(of.v, 1), 64, 512))),
+        stride(of.v + 16),
         logits(align(4 * rows * stride)),
-        sums(align(4 * rows)),
-        forward(align(GemmRoom(gemm_tiles(isa), rows, call.k).bytes(threads))),
-        back(align(GemmRoom(gemm_tiles(isa), rows, columns).bytes(threads))),
-        row(align(4 * call.k)) {
-    if (trains_w) back = std::max(back, align(GemmRoom(gemm_tiles(isa), call.v, rows).bytes(threads)));
-  }
-  int64_t bytes(int threads) const { return logits + 4 * sums + forward + back + row * threads; }
-  int64_t rows, columns;
+        products(std::max({GemmRoom(tiles, rows, of.k).bytes(threads), GemmRoom(tiles, rows, of.v).bytes(threads),
+                           GemmRoom(tiles, of.v, rows).bytes(threads)})) {}
+  int64_t bytes() const { return logits + products; }
+  int64_t rows;
   int64_t stride;  ///< of logits: no power of 2, for whose rows want the same lines of a cache
-  int64_t logits, sums, forward, back, row;
+  int64_t logits, products;
 };
 
 template <Isa isa>
-class Loss {
+void run_trained(const Head<isa>& head, float* dw) {
+  const HeadCall& of = head.of;
+  ThreadPool& pool = head.call.pool;
+  const int64_t k = of.k, v = of.v;
+  const TrainedRoom room(head.tiles, of, pool.size());
+  auto* logits = reinterpret_cast<float*>(head.call.scratch.data());
+  std::byte* products = head.call.scratch.data() + room.logits;
+  if (of.m == 0) std::memset(dw, 0, static_cast<size_t>(4 * v * k));
+  for (int64_t begin = 0; begin < of.m; begin += room.rows) {
+    const int64_t rows = std::min(room.rows, of.m - begin);
+    const float* x = of.x + begin * k;
+    run_gemm(pool, head.tiles, {{x, k, false}, head.weight(true), rows, v, k, logits, room.stride}, products);
+    share_ranges(pool, rows, 1, 16 * v, [&](int64_t first, int64_t last, int) {
+      for (int64_t i = first; i < last; ++i) {
+        RowLoss loss;
+        float* row = logits + i * room.stride;
+        head.weigh(begin + i, 0, v, row, loss);
+        head.give_loss(begin + i, loss);
+        head.multiply(row, head.dloss[begin + i] / loss.sum, v);
+        if (const int64_t label = of.place(begin + i); label >= 0) row[label] -= head.label_slope(begin + i, loss);
+      }
+    });
+    run_gemm(pool, head.tiles,
+             {{logits, room.stride, false}, head.weight(false), rows, k, v, head.dx + begin * k, k}, products);
+    run_gemm(pool, head.tiles,
+             {{logits, room.stride, true},
+              {reinterpret_cast<const uint8_t*>(x), DType::f32, k},
+              v,
+              k,
+              rows,
+              dw,
+              k,
+              begin > 0},
+             products);
+  }
+}
+
+// ---- w is not trained ----
+
+/// Rows of w in a block; columns of a packed panel that a worker goes through at a time, 64 x 2048 bf16 numbers being 256 KB.
+constexpr int64_t block_columns = 512, panel_columns = 64;
+
+/// How rows are cut, and the scratch: what rows know of their losses, x, and both sides of a block of w, packed; for each
+/// worker logits of its part of the rows, these packed, and a row of w.
+struct FrozenRoom {
+  FrozenRoom(const GemmTiles& tiles, const HeadCall& of, int threads)
+      : rows(std::min(of.m, gemm_rows)),
+        columns(std::min(of.v, block_columns)),
+        stride(columns + 16),
+        tiles_of_rows((rows + tiles.rows - 1) / tiles.rows),
+        parts(std::min<int64_t>(4 * threads, tiles_of_rows)),
+        states(align(rows * static_cast<int64_t>(sizeof(RowLoss)))),
+        x(align(tiles.left_bytes(rows, of.k))),
+        turned((columns + panel_columns - 1) / panel_columns * align(tiles.right_bytes(panel_columns, of.k))),
+        plain((of.k + panel_columns - 1) / panel_columns * align(tiles.right_bytes(panel_columns, columns))) {
+    const int64_t most = parts ? (tiles_of_rows + parts - 1) / parts * tiles.rows : 0;
+    logits = align(4 * most * stride);
+    packed = align(tiles.left_bytes(most, columns));
+    row = align(4 * of.k);
+  }
+  int64_t worker() const { return logits + packed + row; }
+  int64_t bytes(int threads) const { return states + x + turned + plain + worker() * threads; }
+  int64_t rows, columns;
+  int64_t stride;  ///< of logits: no power of 2, for whose rows want the same lines of a cache
+  int64_t tiles_of_rows, parts;
+  int64_t states, x, turned, plain;
+  int64_t logits, packed, row;
+};
+
+template <Isa isa>
+class FrozenHead {
  public:
-  Loss(const KernelCall& call, const HeadCall& of, float* dw)
-      : call_(call),
-        of_(of),
-        room_(isa, of, dw != nullptr, call.pool.size()),
-        dloss_(call.inputs[3].as<float>()),
-        losses_(call.outputs[0].as<float>()),
-        dx_(call.outputs[1].as<float>()),
-        dw_(dw),
-        logits_(reinterpret_cast<float*>(call.scratch.data())),
-        most_(reinterpret_cast<float*>(call.scratch.data() + room_.logits)),
-        sum_(most_ + room_.sums / 4),
-        picked_(sum_ + room_.sums / 4),
-        shrinks_(picked_ + room_.sums / 4),
-        forward_(reinterpret_cast<std::byte*>(shrinks_) + room_.sums),
-        back_(forward_ + room_.forward),
-        rows_of_w_(reinterpret_cast<float*>(back_ + room_.back)) {}
+  explicit FrozenHead(const Head<isa>& head)
+      : head_(head),
+        of_(head.of),
+        tiles_(head.tiles),
+        pool_(head.call.pool),
+        k_(of_.k),
+        room_(tiles_, of_, pool_.size()),
+        states_(reinterpret_cast<RowLoss*>(head.call.scratch.data())),
+        x_(head.call.scratch.data() + room_.states),
+        turned_(x_ + room_.x),
+        plain_(turned_ + room_.turned),
+        own_(plain_ + room_.plain) {}
 
   void run() {
     for (int64_t begin = 0; begin < of_.m; begin += room_.rows)
@@ -67,104 +177,95 @@ class Loss {
   }
 
  private:
+  int64_t tile_rows() const { return tiles_.rows; }
+  /// Packed panels one behind the other.
+  std::byte* turned_at(int64_t j) const {
+    return turned_ + j / panel_columns * align(tiles_.right_bytes(panel_columns, k_));
+  }
+  std::byte* plain_at(int64_t j) const {
+    return plain_ + j / panel_columns * align(tiles_.right_bytes(panel_columns, room_.columns));
+  }
+
   void run_rows(int64_t begin, int64_t rows) {
-    for (int64_t i = 0; i < rows; ++i) most_[i] = -HUGE_VALF, sum_[i] = 0, picked_[i] = 0;
+    const int64_t tiles = (rows + tile_rows() - 1) / tile_rows(), parts = std::min(room_.parts, tiles);
+    std::fill_n(states_, rows, RowLoss{});
+    share(pool_, tiles, rows * k_, [&](int64_t tile, int) {
+      const int64_t first = tile * tile_rows();
+      tiles_.pack_left({of_.x + (begin + first) * k_, k_, false}, std::min(tile_rows(), rows - first), k_,
+                       x_ + tile * tiles_.left_bytes(1, k_));
+    });
     for (int64_t j = 0; j < of_.v; j += room_.columns) {
       const int64_t columns = std::min(room_.columns, of_.v - j);
-      multiply(begin, rows, j, columns);
-      share_ranges(call_.pool, rows, 1, 16 * columns, [&](int64_t first, int64_t last, int) {
-        for (int64_t i = first; i < last; ++i) {
-          weigh(begin, i, j, columns);
-          if (dw_) finish_logits(begin, i);
-          else if (j > 0 && shrinks_[i] != 1) scale(dx_ + (begin + i) * of_.k, shrinks_[i], of_.k);
-        }
+      pack_block(j, columns);
+      share(pool_, parts, rows * columns * k_, [&](int64_t part, int worker) {
+        const int64_t from = tiles * part / parts * tile_rows(), to = tiles * (part + 1) / parts * tile_rows();
+        run_part(begin, from, std::min(to, rows) - from, j, columns, own_ + worker * room_.worker());
       });
-      add_products(begin, rows, j, columns);
     }
-    share_ranges(call_.pool, rows, 1, 4 * of_.k, [&](int64_t first, int64_t last, int worker) {
-      for (int64_t i = first; i < last; ++i) {
-        const float whole = most_[i] + std::log(sum_[i]);
-        losses_[begin + i] = whole - picked_[i];
-        if (!dw_) finish_dx(begin, i, rows_of_w_ + worker * room_.row / 4);
-      }
+    share_ranges(pool_, rows, 1, 4 * k_, [&](int64_t first, int64_t last, int worker) {
+      auto* row = reinterpret_cast<float*>(own_ + worker * room_.worker() + room_.logits + room_.packed);
+      for (int64_t i = first; i < last; ++i) finish(begin + i, states_[i], row);
     });
   }
 
-  GemmRight weight(bool turned) const { return {of_.w.as<const uint8_t>(), of_.w.dtype, of_.k, turned}; }
-
-  /// logits [rows, columns] = x w^T, of rows [j, j + columns) of w.
-  void multiply(int64_t begin, int64_t rows, int64_t j, int64_t columns) {
-    const int64_t k = of_.k;
-    run_gemm(call_.pool, gemm_tiles(isa),
-             {{of_.x + begin * k, k, false}, weight(true).from(0, j), rows, columns, k, logits_, room_.stride, false,
-              j > 0 && k <= gemm_depth},
-             forward_);
+  /// Rows [j, j + columns) of w as the right side of logits, and of dx.
+  void pack_block(int64_t j, int64_t columns) {
+    const int64_t panels = (columns + panel_columns - 1) / panel_columns,
+                  all = panels + (k_ + panel_columns - 1) / panel_columns;
+    share(pool_, all, 2 * columns * k_, [&](int64_t item, int) {
+      const int64_t at = (item < panels ? item : item - panels) * panel_columns;
+      if (item < panels)
+        tiles_.pack_right(head_.weight(true).from(0, j + at), std::min(panel_columns, columns - at), k_, turned_at(at));
+      else
+        tiles_.pack_right(head_.weight(false).from(j, at), std::min(panel_columns, k_ - at), columns, plain_at(at));
+    });
   }
 
-  /// A row of products becomes e^(logit - most) d logit / d product.
-  void weigh(int64_t begin, int64_t i, int64_t j, int64_t columns) {
-    float* row = logits_ + i * room_.stride;
-    const float before = most_[i];
-    const int64_t label = of_.place(begin + i) - j;
-    loops_.to_logits(row, columns, of_.state.scale);
-    if (of_.place(begin + i) >= 0 && label >= 0 && label < columns) picked_[i] = row[label];
-    loops_.weigh(row, columns, of_.state.scale, most_[i], sum_[i]);
-    shrinks_[i] = std::exp(before - most_[i]);
+  /// Rows [begin + from, ... + rows) meet a block of w.
+  void run_part(int64_t begin, int64_t from, int64_t rows, int64_t j, int64_t columns, std::byte* own) {
+    auto* logits = reinterpret_cast<float*>(own);
+    std::byte* packed = own + room_.logits;
+    const std::byte* x = x_ + from / tile_rows() * tiles_.left_bytes(1, k_);
+    for (int64_t c = 0; c < columns; c += panel_columns)
+      tiles_.block({x, turned_at(c), rows, std::min(panel_columns, columns - c), k_, logits + c, room_.stride, false});
+    for (int64_t i = 0; i < rows; ++i) {
+      RowLoss& loss = states_[from + i];
+      const float before = loss.most;
+      head_.weigh(begin + from + i, j, columns, logits + i * room_.stride, loss);
+      if (j > 0 && loss.most != before)
+        head_.multiply(head_.dx + (begin + from + i) * k_, std::exp(before - loss.most), k_);
+    }
+    for (int64_t i = 0; i < rows; i += tile_rows())
+      tiles_.pack_left({logits + i * room_.stride, room_.stride, false}, std::min(tile_rows(), rows - i), columns,
+                       packed + i / tile_rows() * tiles_.left_bytes(1, columns));
+    for (int64_t c = 0; c < k_; c += panel_columns)
+      tiles_.block({packed, plain_at(c), rows, std::min(panel_columns, k_ - c), columns,
+                    head_.dx + (begin + from) * k_ + c, k_, j > 0});
   }
 
-  /// What the label's product changes of the loss by itself.
-  float label_slope(int64_t begin, int64_t i) const {
-    const LogitScale& scale = of_.state.scale;
-    const float part = scale.cap != 0 ? picked_[i] / scale.cap : 0;
-    return dloss_[begin + i] * scale.scale * (1 - part * part);
-  }
-
-  void scale(float* row, float factor, int64_t n) const {
-    element_.binary[static_cast<int>(Binary::mul)](row, 1, &factor, 0, row, n);
-  }
-
-  /// All of a row's weighed logits become the changes of its products.
-  void finish_logits(int64_t begin, int64_t i) {
-    float* row = logits_ + i * room_.stride;
-    scale(row, dloss_[begin + i] / sum_[i], of_.v);
-    if (const int64_t label = of_.place(begin + i); label >= 0) row[label] -= label_slope(begin, i);
-  }
-
-  /// dx (+)= logits w, of rows [j, j + columns) of w; and dw.
-  void add_products(int64_t begin, int64_t rows, int64_t j, int64_t columns) {
-    const int64_t k = of_.k;
-    run_gemm(call_.pool, gemm_tiles(isa),
-             {{logits_, room_.stride, false}, weight(false).from(j, 0), rows, k, columns, dx_ + begin * k, k, j > 0},
-             back_);
-    if (!dw_) return;
-    const GemmRight x{reinterpret_cast<const uint8_t*>(of_.x + begin * k), DType::f32, k};
-    run_gemm(call_.pool, gemm_tiles(isa), {{logits_, room_.stride, true}, x, of_.v, k, rows, dw_, k, begin > 0}, back_);
-  }
-
-  /// A row of dx from the sum of all rows of w, each times its weight; `buffer` holds k floats.
-  void finish_dx(int64_t begin, int64_t i, float* buffer) {
-    const int64_t k = of_.k, label = of_.place(begin + i);
-    float* row = dx_ + (begin + i) * k;
-    scale(row, dloss_[begin + i] / sum_[i], k);
+  /// A token's dx from the sum of all rows of w, each times its weight; `buffer` holds k floats.
+  void finish(int64_t token, const RowLoss& loss, float* buffer) const {
+    float* row = head_.dx + token * k_;
+    head_.give_loss(token, loss);
+    head_.multiply(row, head_.dloss[token] / loss.sum, k_);
+    const int64_t label = of_.place(token);
     if (label < 0) return;
-    const uint8_t* w = of_.w.as<const uint8_t>() + label * k * dtype_bits(of_.w.dtype) / 8;
-    if (of_.w.dtype == DType::bf16) element_.widen_bf16(w, buffer, k);
-    else if (of_.w.dtype == DType::f16) element_.widen_f16(w, buffer, k);
-    else std::memcpy(buffer, w, static_cast<size_t>(4 * k));
-    scale(buffer, label_slope(begin, i), k);
-    element_.binary[static_cast<int>(Binary::sub)](row, 1, buffer, 1, row, k);
+    const uint8_t* w = head_.weight(false).from(label, 0).data;
+    if (of_.w.dtype == DType::bf16) head_.element.widen_bf16(w, buffer, k_);
+    else if (of_.w.dtype == DType::f16) head_.element.widen_f16(w, buffer, k_);
+    else std::memcpy(buffer, w, static_cast<size_t>(4 * k_));
+    head_.multiply(buffer, head_.label_slope(token, loss), k_);
+    head_.element.binary[static_cast<int>(Binary::sub)](row, 1, buffer, 1, row, k_);
   }
 
-  const KernelCall& call_;
+  const Head<isa>& head_;
   const HeadCall& of_;
-  const LossRoom room_;
-  const LossLoops& loops_ = loss_loops(loops_of(isa));
-  const ElementwiseLoops& element_ = elementwise_loops(loops_of(isa));
-  const float* const dloss_;
-  float *const losses_, *const dx_, *const dw_;
-  float *const logits_, *const most_, *const sum_, *const picked_, *const shrinks_;
-  std::byte *const forward_, *const back_;
-  float* const rows_of_w_;
+  const GemmTiles& tiles_;
+  ThreadPool& pool_;
+  const int64_t k_;
+  const FrozenRoom room_;
+  RowLoss* const states_;
+  std::byte *const x_, *const turned_, *const plain_, *const own_;
 };
 
 bool has_dw(std::span<const TensorView> outputs) { return outputs.size() > 2 && outputs[2].present(); }
@@ -173,7 +274,8 @@ template <Isa isa>
 int64_t scratch_bytes(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView> outputs,
                       int threads) {
   const HeadCall of(*static_cast<const HeadState*>(state), inputs);
-  return LossRoom(isa, of, has_dw(outputs), threads).bytes(threads);
+  if (has_dw(outputs)) return TrainedRoom(gemm_tiles(isa), of, threads).bytes();
+  return FrozenRoom(gemm_tiles(isa), of, threads).bytes(threads);
 }
 
 /// x, w, labels, dloss [...] -> losses [...], dx [..., k], dw? [v, k].
@@ -182,9 +284,9 @@ KernelStatus run(const KernelCall& call) {
   const HeadCall of(*static_cast<const HeadState*>(call.state), call.inputs);
   if (!of.fits()) return {KernelCode::bad_value, 1, of.v};
   if (const int64_t wrong = of.wrong_label(); wrong != -1) return {KernelCode::index_out_of_range, 2, wrong};
-  float* dw = has_dw(call.outputs) ? call.outputs[2].as<float>() : nullptr;
-  if (dw && of.m == 0) std::memset(dw, 0, static_cast<size_t>(4 * of.v * of.k));
-  Loss<isa>(call, of, dw).run();
+  const Head<isa> head(call, of);
+  if (has_dw(call.outputs)) run_trained(head, call.outputs[2].as<float>());
+  else FrozenHead<isa>(head).run();
   return {};
 }
 
