@@ -275,7 +275,8 @@ std::string Trainer::fault_in(const PackedStep& step) {
   for (size_t i = 0; fault.empty() && i < step.rows.size(); ++i)
     fault = engine_.find_fault(step.rows[i], 1 / static_cast<double>(std::max<int64_t>(step.targets, 1)));
   engine_.clear_gradients();
-  return fault.empty() ? "; a weight holds a number that is not finite" : cat("; the first number that is not finite is made by ", fault);
+  return fault.empty() ? "; a weight holds a number that is not finite"
+                       : cat("; the first number that is not finite is made by ", fault);
 }
 
 /// The step of the optimizer, and the figures of what began at `begin`.

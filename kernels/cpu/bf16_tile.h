@@ -19,7 +19,7 @@ namespace plait::cpu {
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")
 #endif
 
-constexpr int64_t pair_lanes = 16;             ///< pairs of a vector
+constexpr int64_t pair_lanes = 16;              ///< pairs of a vector
 constexpr int64_t pair_panel = 2 * pair_lanes;  ///< columns of a tile
 constexpr int pair_rows = 14;                   ///< most rows of a tile: 14 x 2 sums are 28 of 32 registers
 
@@ -85,8 +85,8 @@ inline void pairs_of_rows(const uint8_t* rows, int64_t stride, int64_t count, in
 
 /// Adds steps of pairs: a holds STRIDE numbers a step, of which the first ROWS count, b a panel.
 template <class Op, int ROWS, int STRIDE>
-inline __attribute__((always_inline)) void add_products(__m512 (&sums)[ROWS][2], const uint32_t* a,
-                                                        const uint32_t* b, int64_t steps) {
+inline __attribute__((always_inline)) void add_products(__m512 (&sums)[ROWS][2], const uint32_t* a, const uint32_t* b,
+                                                        int64_t steps) {
   for (int64_t step = 0; step < steps; ++step, a += STRIDE, b += pair_panel) {
     const __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + pair_lanes);
     // From L2, 8 steps before they are wanted.

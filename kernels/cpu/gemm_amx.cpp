@@ -57,11 +57,11 @@ void pack_panels(const GemmRight& b, int64_t n, int64_t k, uint32_t* to) {
         const int64_t first = j + half * tile_rows, columns = n - first;
         uint32_t* out = to + (2 * step + half) * tile_pairs;
         __m512 v[lanes];
-        if (b.turned)
-          pairs_of_rows<T>(b.data + first * b.ld * T::size, b.ld * T::size, columns, k, step * lanes, v);
+        if (b.turned) pairs_of_rows<T>(b.data + first * b.ld * T::size, b.ld * T::size, columns, k, step * lanes, v);
         for (int64_t i = 0; i < lanes && !b.turned; ++i)
-          v[i] = _mm512_castsi512_ps(columns > 0 ? pair_at<T>(b.data + first * T::size, b.ld, step * lanes + i, k, columns)
-                                                 : _mm512_setzero_si512());
+          v[i] = _mm512_castsi512_ps(columns > 0
+                                         ? pair_at<T>(b.data + first * T::size, b.ld, step * lanes + i, k, columns)
+                                         : _mm512_setzero_si512());
         for (int64_t i = 0; i < lanes; ++i) _mm512_storeu_ps(out + i * lanes, v[i]);
       }
 }
@@ -87,8 +87,8 @@ void put(const float* sums, float* y, int64_t ldy, int64_t rows, int64_t columns
 }
 
 template <class Tiles>
-void run_tile(Tiles& tiles, const std::byte* a, const std::byte* b, int64_t steps, float* y, int64_t ldy, int64_t rows,
-              int64_t columns, bool adds) {
+void run_tile(Tiles& tiles, const std::byte* a, const std::byte* b, int64_t steps, float* y, int64_t ldy,
+              int64_t rows, int64_t columns, bool adds) {
   tiles.template zero<0>();
   tiles.template zero<1>();
   tiles.template zero<2>();

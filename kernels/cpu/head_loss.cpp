@@ -108,8 +108,8 @@ void run_trained(const Head<isa>& head, float* dw) {
         if (const int64_t label = of.place(begin + i); label >= 0) row[label] -= head.label_slope(begin + i, loss);
       }
     });
-    run_gemm(pool, head.tiles,
-             {{logits, room.stride, false}, head.weight(false), rows, k, v, head.dx + begin * k, k}, products);
+    run_gemm(pool, head.tiles, {{logits, room.stride, false}, head.weight(false), rows, k, v, head.dx + begin * k, k},
+             products);
     run_gemm(pool, head.tiles,
              {{logits, room.stride, true},
               {reinterpret_cast<const uint8_t*>(x), DType::f32, k},
@@ -172,8 +172,7 @@ class FrozenHead {
         own_(plain_ + room_.plain) {}
 
   void run() {
-    for (int64_t begin = 0; begin < of_.m; begin += room_.rows)
-      run_rows(begin, std::min(room_.rows, of_.m - begin));
+    for (int64_t begin = 0; begin < of_.m; begin += room_.rows) run_rows(begin, std::min(room_.rows, of_.m - begin));
   }
 
  private:
@@ -215,7 +214,8 @@ class FrozenHead {
     share(pool_, all, 2 * columns * k_, [&](int64_t item, int) {
       const int64_t at = (item < panels ? item : item - panels) * panel_columns;
       if (item < panels)
-        tiles_.pack_right(head_.weight(true).from(0, j + at), std::min(panel_columns, columns - at), k_, turned_at(at));
+        tiles_.pack_right(head_.weight(true).from(0, j + at), std::min(panel_columns, columns - at), k_,
+                          turned_at(at));
       else
         tiles_.pack_right(head_.weight(false).from(j, at), std::min(panel_columns, k_ - at), columns, plain_at(at));
     });
@@ -227,7 +227,8 @@ class FrozenHead {
     std::byte* packed = own + room_.logits;
     const std::byte* x = x_ + from / tile_rows() * tiles_.left_bytes(1, k_);
     for (int64_t c = 0; c < columns; c += panel_columns)
-      tiles_.block({x, turned_at(c), rows, std::min(panel_columns, columns - c), k_, logits + c, room_.stride, false});
+      tiles_.block(
+          {x, turned_at(c), rows, std::min(panel_columns, columns - c), k_, logits + c, room_.stride, false});
     for (int64_t i = 0; i < rows; ++i) {
       RowLoss& loss = states_[from + i];
       const float before = loss.most;
@@ -271,8 +272,8 @@ class FrozenHead {
 bool has_dw(std::span<const TensorView> outputs) { return outputs.size() > 2 && outputs[2].present(); }
 
 template <Isa isa>
-int64_t scratch_bytes(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView> outputs,
-                      int threads) {
+int64_t scratch_bytes(const KernelState* state, std::span<const TensorView> inputs,
+                      std::span<const TensorView> outputs, int threads) {
   const HeadCall of(*static_cast<const HeadState*>(state), inputs);
   if (has_dw(outputs)) return TrainedRoom(gemm_tiles(isa), of, threads).bytes();
   return FrozenRoom(gemm_tiles(isa), of, threads).bytes(threads);

@@ -16,8 +16,7 @@ bool is_wanted(const NodeInfo& node, Isa isa) {
 template <Isa isa>
 bool accepts_back(const NodeInfo& node) {
   const OperandInfo& w = node.inputs[1];
-  const bool known =
-      w.dtype == DType::bf16 || w.dtype == DType::f32 || (!rounds(isa) && w.dtype == DType::f16);
+  const bool known = w.dtype == DType::bf16 || w.dtype == DType::f32 || (!rounds(isa) && w.dtype == DType::f16);
   return is_wanted(node, isa) && w.rank == 2 && known &&
          std::all_of(node.inputs.begin() + 2, node.inputs.end(),
                      [](const OperandInfo& more) { return more.dtype == DType::none; });
@@ -36,7 +35,7 @@ int64_t rows_of(const TensorView& x) { return x.shape.elements(0, x.shape.rank()
 
 template <Isa isa>
 int64_t product_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>,
-                     int threads) {
+                        int threads) {
   return GemmRoom(gemm_tiles(isa), rows_of(inputs[0]), inputs[0].shape.back(1)).bytes(threads);
 }
 

@@ -98,7 +98,8 @@ int64_t back_scratch(const KernelState* state, std::span<const TensorView> input
                      int threads) {
   const AttentionOperands all(state, inputs, 1, 6);
   if (!all.fits()) return 0;
-  return AttentionPlan::bytes(all, threads) + threads * AttentionRoom(gemm_tiles(isa), all, true).bytes() + BackRoom(all).bytes();
+  return AttentionPlan::bytes(all, threads) + threads * AttentionRoom(gemm_tiles(isa), all, true).bytes() +
+         BackRoom(all).bytes();
 }
 
 /// to [.., g, width] = the sums over r of from [.., g, r, width].
@@ -130,7 +131,8 @@ KernelStatus run_back(const KernelCall& call) {
   const AttentionRoom room(gemm_tiles(isa), all, true);
   const BackRoom back(all);
   const ElementwiseLoops& loops = elementwise_loops(loops_of(isa));
-  std::byte* by_head = call.scratch.data() + AttentionPlan::bytes(all, call.pool.size()) + call.pool.size() * room.bytes();
+  std::byte* by_head =
+      call.scratch.data() + AttentionPlan::bytes(all, call.pool.size()) + call.pool.size() * room.bytes();
   auto* of_sinks = reinterpret_cast<float*>(by_head + back.dk + back.dv);
   std::memset(by_head, 0, static_cast<size_t>(back.bytes()));
   float* head_dk = all.r() > 1 && dk ? reinterpret_cast<float*>(by_head) : dk;
@@ -154,8 +156,8 @@ KernelStatus run_back(const KernelCall& call) {
         const int64_t query_at = at + i * all.h;
         float delta = 0;
         linear_tiles(loops_of(isa))
-            .block({dy + query_at * all.e, all.e, 1, reinterpret_cast<const uint8_t*>(y + query_at * all.e), DType::f32,
-                    1, all.e, &delta, 1});
+            .block({dy + query_at * all.e, all.e, 1, reinterpret_cast<const uint8_t*>(y + query_at * all.e),
+                    DType::f32, 1, all.e, &delta, 1});
         const float whole = statistics[query_at];
         if (all.sinks && dsinks) of_sinks[item] -= std::exp(all.sinks[head] - whole) * delta;
         float *p = worker.scores + i * room.stride, *ds = worker.changes + i * room.stride;
@@ -164,8 +166,7 @@ KernelStatus run_back(const KernelCall& call) {
         worker.clear_unseen(block, i, p);
         worker.clear_unseen(block, i, ds);
       }
-      if (dq)
-        worker.weigh(block, worker.changes, worker.keys, room.keys, all.d, dq + at * all.d, all.h * all.d);
+      if (dq) worker.weigh(block, worker.changes, worker.keys, room.keys, all.d, dq + at * all.d, all.h * all.d);
       // By query head where these share keys, else straight into the result.
       const int64_t key = (worker.segment.row * all.t + block.low) * all.h + head;
       if (dk) {

@@ -126,7 +126,8 @@ struct QueryBlock {
 template <Isa isa>
 class HeadWorker {
  public:
-  HeadWorker(const AttentionOperands& all, const AttentionRoom& room, std::byte* scratch, const AttentionSegment& segment, int64_t head)
+  HeadWorker(const AttentionOperands& all, const AttentionRoom& room, std::byte* scratch,
+             const AttentionSegment& segment, int64_t head)
       : all(all), room(room), segment(segment), head(head), group(head / all.r()) {
     auto take = [&](int64_t bytes) { return std::exchange(scratch, scratch + bytes); };
     turned_keys = take(room.turned_keys * room.blocks);
@@ -189,8 +190,8 @@ class HeadWorker {
     });
   }
   /// y [rows, width] = what scores weigh, blocks of keys of `bytes` each.
-  void weigh(const QueryBlock& block, const float* from, const std::byte* blocks, int64_t bytes, int64_t width, float* y,
-             int64_t ldy) const {
+  void weigh(const QueryBlock& block, const float* from, const std::byte* blocks, int64_t bytes, int64_t width,
+             float* y, int64_t ldy) const {
     each_keys_of(block, [&](int64_t index, int64_t j, int64_t count) {
       pack_left({from + j, room.stride, false}, block.rows, count, part);
       tiles.block({part, blocks + index * bytes, block.rows, width, count, y, ldy, j > 0});
@@ -244,8 +245,8 @@ void finish_scores(const AttentionOperands& all, int64_t head, float* scores, in
 /// A row of n scores as products made them becomes p, and ds, products of dy and values, the changes of the products;
 /// `capped` holds n floats.
 template <Isa isa>
-void change_scores(const AttentionOperands& all, int64_t head, float* p, float* ds, int64_t n, float whole, float delta,
-                   float* capped) {
+void change_scores(const AttentionOperands& all, int64_t head, float* p, float* ds, int64_t n, float whole,
+                   float delta, float* capped) {
   const ElementwiseLoops& loops = elementwise_loops(loops_of(isa));
   const auto sub = loops.binary[static_cast<int>(Binary::sub)], mul = loops.binary[static_cast<int>(Binary::mul)];
   const float cap = all.state.softcap;

@@ -50,8 +50,16 @@ TEST(KernelsAndOps, EveryFastKernelHasAReferenceToBeHeldAgainst) {
 TEST(KernelsAndOps, EveryOpCanRunButThoseThatTheExecutorOrAPassTakes) {
   // Instructions and buffers of the program, no kernels; pass scan makes a Scan a Loop; pass shard puts collectives between
   // the nodes of several ranks.
-  const Names taken = {"If", "Loop", "Scan", "plait.Sizes", "plait.State", "plait.AllReduce", "plait.AllGather",
-                       "plait.ReduceScatter", "plait.AllToAll", "plait.Shard"};
+  const Names taken = {"If",
+                       "Loop",
+                       "Scan",
+                       "plait.Sizes",
+                       "plait.State",
+                       "plait.AllReduce",
+                       "plait.AllGather",
+                       "plait.ReduceScatter",
+                       "plait.AllToAll",
+                       "plait.Shard"};
   const Names reference = reference_ops();
   const OpSet ops = all_ops();
   Names missing;

@@ -92,9 +92,8 @@ TEST(CpuPackedProducts, EqualTheReference) {
   for (const Variant& variant : variants())
     for (const Case& c : cases) {
       if (variant.rounds && c.right == DType::f16) continue;
-      SCOPED_TRACE(
-          cat(variant.name, " m ", c.m, " n ", c.n, " k ", c.k, c.turned ? " turned " : " ", dtype_name(c.right),
-              c.right_turned ? " turned" : ""));
+      SCOPED_TRACE(cat(variant.name, " m ", c.m, " n ", c.n, " k ", c.k, c.turned ? " turned " : " ",
+                       dtype_name(c.right), c.right_turned ? " turned" : ""));
       const Tensor a = narrow_numbers({c.m, c.k}, 1), y = random_tensor(DType::f32, {c.m, c.n}, 3);
       const Tensor left = c.turned ? turned(a) : a, b = narrow_numbers({c.k, c.n}, 2);
       const Tensor right = shifted(as(c.right, c.right_turned ? turned(b) : b), dtype_bits(c.right) / 8);

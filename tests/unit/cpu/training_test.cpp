@@ -81,9 +81,9 @@ TEST(CpuTraining, HeadsWithTheirLossEqualTheReference) {
     Attributes attributes;
     attributes.set("scale", c.scale);
     attributes.set("softcap", c.softcap);
-    const std::vector<Tensor> operands = {random_tensor(DType::f32, {1, c.tokens, c.k}, 1),
-                                          random_tensor(c.dtype, {c.vocabulary, c.k}, 2),
-                                          Tensor::of<int32_t>(DType::i32, row, labels), random_tensor(DType::f32, row, 4)};
+    const std::vector<Tensor> operands = {
+        random_tensor(DType::f32, {1, c.tokens, c.k}, 1), random_tensor(c.dtype, {c.vocabulary, c.k}, 2),
+        Tensor::of<int32_t>(DType::i32, row, labels), random_tensor(DType::f32, row, 4)};
     std::vector<OutputType> outputs = {
         {DType::f32, row}, {DType::f32, {1, c.tokens, c.k}}, {DType::f32, {c.vocabulary, c.k}}};
     for (bool trains_w : {true, false}) {
