@@ -292,14 +292,14 @@ KernelStatus run(const KernelCall& call) {
 }
 
 bool accepts_rounded(const NodeInfo& node) {
-  return accepts_head(node) && node.inputs[1].dtype == DType::bf16 && node.attributes.integer("round_x", 0) == 1;
+  return accepts_head(node) && node.inputs[1].dtype != DType::f16 && node.attributes.integer("round_x", 0) == 1;
 }
 
 template <Isa isa>
 void add_for(KernelTable& table) {
   add_kernel(table, isa,
              {.op = "plait.HeadLoss",
-              .dtypes = rounds_x(isa) ? "f32 x bf16, round_x" : "f32 x f32|bf16|f16",
+              .dtypes = rounds_x(isa) ? "f32 x f32|bf16, round_x" : "f32 x f32|bf16|f16",
               .accepts = rounds_x(isa) ? accepts_rounded : accepts_head,
               .prepare = prepare_head,
               .scratch_bytes = scratch_bytes<isa>,

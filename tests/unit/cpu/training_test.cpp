@@ -6,13 +6,15 @@
 namespace plait::test {
 namespace {
 
-TEST(CpuTraining, GradientsOfLinearEqualTheReference) {
+TEST(CpuTraining, LinearsAndTheirGradientsEqualTheReference) {
   for (int64_t t : {0, 1, 9, 70, 300})
     for (int64_t n : {1, 17, 96})
       for (int64_t k : {1, 33, 80}) {
         SCOPED_TRACE(cat("t ", t, " n ", n, " k ", k));
         const Tensor dy = random_tensor(DType::f32, {2, t, n}, 1), x = random_tensor(DType::f32, {2, t, k}, 2);
         const Tensor w = random_tensor(DType::f32, {n, k}, 3);
+        expect_reference("plait.Linear", attributes({{"many_rows", int64_t{1}}}), {x, w}, {{DType::f32, {2, t, n}}},
+                         1e-5, 1e-5, 2);
         expect_reference("plait.LinearBack", {}, {dy, w}, {{DType::f32, {2, t, k}}}, 1e-5, 1e-5, 2);
         expect_reference("plait.LinearWeight", {}, {dy, x}, {{DType::f32, {n, k}}}, 1e-5, 3e-5, 2);
       }
@@ -106,16 +108,21 @@ TEST(CpuTraining, RoundedHeadsAndGradientsAreNearTheReference) {
   rounds.set("round_x", int64_t{1});
   std::vector<int32_t> labels;
   for (int64_t i = 0; i < t; ++i) labels.push_back(static_cast<int32_t>(i * 31 % v));
-  const Tensor x = random_tensor(DType::f32, {1, t, k}, 1), w = random_tensor(DType::bf16, {v, k}, 2),
-               dy = random_tensor(DType::f32, {1, t, v}, 3);
-  expect_reference("plait.LinearBack", rounds, {dy, w}, {{DType::f32, {1, t, k}}}, 2e-2, 1e-1, 2);
+  const Tensor x = random_tensor(DType::f32, {1, t, k}, 1), dy = random_tensor(DType::f32, {1, t, v}, 3);
   expect_reference("plait.LinearWeight", rounds, {dy, x}, {{DType::f32, {v, k}}}, 2e-2, 1e-1, 2);
-  std::vector<OutputType> outputs = {{DType::f32, {1, t}}, {DType::f32, {1, t, k}}, {DType::f32, {v, k}}};
-  for (bool trains_w : {true, false}) {
-    if (!trains_w) outputs.pop_back();
-    expect_reference("plait.HeadLoss", rounds,
-                     {x, w, Tensor::of<int32_t>(DType::i32, {1, t}, labels), random_tensor(DType::f32, {1, t}, 4)},
-                     outputs, 2e-2, 5e-2, 2);
+  for (DType dtype : {DType::bf16, DType::f32}) {  // frozen, or trained
+    const Tensor w = random_tensor(dtype, {v, k}, 2);
+    Attributes many_rows = rounds;
+    many_rows.set("many_rows", int64_t{1});
+    expect_reference("plait.Linear", many_rows, {x, w}, {{DType::f32, {1, t, v}}}, 2e-2, 5e-2, 2);
+    expect_reference("plait.LinearBack", rounds, {dy, w}, {{DType::f32, {1, t, k}}}, 2e-2, 1e-1, 2);
+    std::vector<OutputType> outputs = {{DType::f32, {1, t}}, {DType::f32, {1, t, k}}, {DType::f32, {v, k}}};
+    for (bool trains_w : {true, false}) {
+      if (!trains_w) outputs.pop_back();
+      expect_reference("plait.HeadLoss", rounds,
+                       {x, w, Tensor::of<int32_t>(DType::i32, {1, t}, labels), random_tensor(DType::f32, {1, t}, 4)},
+                       outputs, 2e-2, 5e-2, 2);
+    }
   }
 }
 
