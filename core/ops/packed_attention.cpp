@@ -8,7 +8,7 @@ namespace plait {
 namespace {
 
 const std::vector<AttributeRow> attributes{
-    {"scale", "float", "required"}, {"window", "int", "0"}, {"softcap", "float", "0"}};
+    {"scale", "float", "required"}, {"window", "int", "0"}, {"softcap", "float", "0"}, {"round_x", "int", "0"}};
 
 /// y [b, t, h, e], statistics [b, t, h] in f64 where q is, else in f32.
 void infer_packed_attention(InferContext& context) {

@@ -135,10 +135,12 @@ void register_linear(OpSet& ops) {
   ops.add({.name = "plait.Linear",
            .inputs = "x w bias? scales!? zeros!?",
            .outputs = "y",
-           .attributes = {{"round_x", "int", "0"}, {"zero", "int", "0"}},
+           .attributes = {{"round_x", "int", "0"}, {"zero", "int", "0"}, {"many_rows", "int", "0"}},
            .dims = "*... k, *n k -> ... n",
            .dims_of = linear_dims,
-           .doc = "x w^T + bias, summed in f32; w [n, k] may be bf16 or f16, or [n, c, l] in blocks of 2 to 8 bits"});
+           .doc = "x w^T + bias, summed in f32; w [n, k] may be bf16 or f16, or [n, c, l] in blocks of 2 to 8 bits; "
+                  "many_rows 1: "
+                  "tokens are never few"});
   ops.add({.name = "plait.Linears",
            .inputs = "x weights...",
            .outputs = "ys...",

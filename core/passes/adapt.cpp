@@ -155,10 +155,14 @@ class Training : public Adapting {
     added_.insert(module);
     // The factor belongs to the product's narrow side: there it is a pass over `rank` numbers a token.
     const double scale = lora_.alpha / static_cast<double>(rank);
-    const ValueId low = builder_.times(builder_.add("plait.Linear", {dropped(x), a}), builder_.number(scale, x));
+    Attributes as_base;
+    for (const char* name : {"round_x", "many_rows"}) as_base.set(name, node.attributes.integer(name, 0));
+    const ValueId low =
+        builder_.times(builder_.add("plait.Linear", {dropped(x), a}, as_base), builder_.number(scale, x));
+    const ValueId change = builder_.add("plait.Linear", {low, b}, as_base);
     // Whoever read the Linear reads the sum, but for the sum itself.
     const ValueId base = graph_.add_value("", graph_.value(y).type);
-    const ValueId sum = builder_.plus(base, builder_.add("plait.Linear", {low, b}));
+    const ValueId sum = builder_.plus(base, change);
     graph_.replace_uses(y, sum);
     graph_.replace_uses(base, y);
   }

@@ -85,6 +85,7 @@ class Training {
     head_inputs_ = {linear.inputs[0], linear.inputs[1], labels_};
     for (size_t k = 3; k < linear.inputs.size(); ++k) head_scales_.push_back(linear.inputs[k]);
     head_attributes_ = linear.attributes;
+    head_attributes_.erase("many_rows");
     const Mesh& mesh = context_.options.mesh;
     const int64_t vocabulary = builder_.dims(linear.inputs[1])[0].constant();
     head_attributes_.set("chunks", chunks_of(vocabulary, mesh.blocks(mesh.parts("tensor"))));

@@ -181,6 +181,8 @@ class Maker {
   }
 
   ValueId add_state(ValueId id, Constant constant, bool is_part) {
+    // It begins as the file has it, also where products round it.
+    std::erase_if(constant.steps, [](const RecipeStep& step) { return step.kind == RecipeStep::Kind::cast; });
     if (constant.dtype() != DType::f32) plait::add_step(constant, {RecipeStep::Kind::cast, {}, DType::f32});
     Trainable one;
     const std::vector<std::string> names = names_of(constant);

@@ -1,5 +1,6 @@
 // Pass unpage: in training a row holds whole documents, so attention reads the row's own keys and values, and there is no
-// cache. PagedAttention behind KvWrite becomes PackedAttention.
+// cache. PagedAttention behind KvWrite becomes PackedAttention; Linears always have many rows, whose products may be summed in
+// another order than those of few (kernels/cpu/linear_back.cpp).
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -14,12 +15,14 @@ void unpage(Graph& graph, PassContext& context) {
     if (node.op == "plait.CausalConv" || node.op == "plait.LinearAttention")
       throw Error(Code::unsupported, cat(describe(graph, node), " carries a state from token to token"),
                   "decoders with recurrences are not trained");
+    if (node.op == "plait.Linear") node.attributes.set("many_rows", int64_t{1});
     if (node.op != "plait.PagedAttention") continue;
     const Node& write = graph.nodes[static_cast<size_t>(producer[static_cast<size_t>(node.inputs[1])])];
     PLAIT_ASSERT(write.op == "plait.KvWrite" && write.outputs[0] == node.inputs[1]);
     std::vector<ValueId> inputs{node.inputs[0], write.inputs[2], write.inputs[3], node.inputs[4]};
     for (size_t k = 6; k < node.inputs.size(); ++k) inputs.push_back(node.inputs[k]);
     node.op = "plait.PackedAttention";
+    if (context.options.dtype == DType::bf16) node.attributes.set("round_x", int64_t{1});
     node.inputs = std::move(inputs);
     const Type& q = graph.value(node.inputs[0]).type;
     const ValueId statistics = graph.add_value("", {q.dtype, Dims(q.dims->begin(), q.dims->end() - 1)});

@@ -20,6 +20,7 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
   }
   for (Isa isa : usable_isas()) {
     if (isa > limit) break;
+    add_linear_back(table, isa);  // before add_linear, whose kernels take all Linears
     add_linear(table, isa);
     add_adapters(table, isa);
     add_dropout(table, isa);
@@ -29,8 +30,8 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_moves(table, isa);
     add_elementwise(table, isa);
     add_matmul(table, isa);
-    add_linear_back(table, isa);
     add_cross_entropy(table, isa);
+    add_head_loss(table, isa);
     add_packed_attention(table, isa);
     add_optimizers(table, isa);
     add_normalize_back(table, isa);

@@ -1,11 +1,9 @@
-// A head and the loss behind it. plait.HeadStatistics and plait.HeadBack go by blocks of the vocabulary, plait.HeadLoss by
-// blocks of rows, which makes each product once: logits of one block are all that stand in memory. Products are those of
-// Linear and MatMul.
+// plait.HeadStatistics and plait.HeadBack: a head and the loss behind it by blocks of the vocabulary, so that logits of one
+// block are all that stand in memory. Products are those of Linear and MatMul.
 #include <cmath>
 
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/heads.h"
 #include "kernels/cpu/linear_blocks.h"
-#include "kernels/cpu/loss_loops.h"
 #include "kernels/cpu/matmul_tile.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/share.h"
@@ -17,65 +15,11 @@ namespace {
 /// all tokens meet them.
 constexpr int64_t block_columns = 256, block_rows = 256;
 
-struct HeadState : KernelState {
-  int64_t chunks = 1;
-  LogitScale scale;
-  ShardedAxis shard;  ///< of chunks
-};
-
-std::shared_ptr<const KernelState> prepare(const NodeInfo& node) {
-  auto state = std::make_shared<HeadState>();
-  state->chunks = node.attributes.integer("chunks", 1);
-  state->scale = {static_cast<float>(node.attributes.real("scale", 1)),
-                  static_cast<float>(node.attributes.real("softcap", 0))};
-  state->shard = ShardedAxis::of(node.attributes);
-  return state;
-}
-
-bool accepts(const NodeInfo& node) {
-  const OperandInfo &x = node.inputs[0], &w = node.inputs[1], &labels = node.inputs[2];
-  return x.dtype == DType::f32 && w.rank == 2 && labels.dtype == DType::i32 &&
-         (w.dtype == DType::f32 || w.dtype == DType::bf16 || w.dtype == DType::f16);
-}
-
-/// A call's operands and how it is cut into blocks.
-struct Call {
-  Call(const HeadState& state, std::span<const TensorView> inputs)
-      : state(state),
-        x(inputs[0].as<float>()),
-        w(inputs[1]),
-        labels(inputs[2].as<int32_t>()),
-        k(inputs[0].shape.back(1)),
-        m(inputs[2].elements()),
-        v(w.shape[0]),
-        chunk(v / std::max<int64_t>(state.chunks, 1)) {}
-
-  bool fits() const { return state.chunks > 0 && v % state.chunks == 0 && w.shape[1] == k; }
-  /// The first label that is no token of the vocabulary and not -1; -1: there is none.
-  int64_t wrong_label() const {
-    const int64_t all = (state.shard.whole ? state.shard.whole : state.chunks) * chunk;
-    for (int64_t i = 0; i < m; ++i)
-      if (labels[i] < -1 || labels[i] >= all) return labels[i];
-    return -1;
-  }
-  /// Where a token's label is among the rows of w here; -1: nowhere.
-  int64_t place(int64_t i) const {
-    const int64_t at = labels[i] - state.shard.offset * chunk;
-    return labels[i] >= 0 && at >= 0 && at < v ? at : -1;
-  }
-
-  const HeadState& state;
-  const float* x;
-  const TensorView& w;
-  const int32_t* labels;
-  const int64_t k, m, v, chunk;
-};
-
 /// Scratch: x packed, for all; then for each worker what products need, a block of logits, and what `own` bytes are for.
 struct Room {
-  Room(Isa isa, const Call& call, int64_t own) : own(align(own)) {
+  Room(Isa isa, const HeadCall& call, int64_t own) : own(align(own)) {
     packed = packs_x(isa, call.m) ? align(packed_tiles(isa).bytes(call.m, call.k)) : 0;
-    block = packed ? align(4 * packed_tiles(isa).scratch(block_columns, call.k)) : 0;
+    block = packed ? align(4 * packed_tiles(isa).scratch(call.m, block_columns, call.k)) : 0;
   }
   int64_t worker() const { return block + align(4 * block_rows * block_columns) + own; }
   int64_t bytes(int threads) const { return packed + worker() * threads; }
@@ -86,7 +30,7 @@ struct Room {
 template <Isa isa>
 class Products {
  public:
-  Products(const KernelCall& call, const Call& of, const Room& room)
+  Products(const KernelCall& call, const HeadCall& of, const Room& room)
       : of_(of),
         room_(room),
         scratch_(call.scratch.data()),
@@ -114,7 +58,7 @@ class Products {
   int64_t rows_at_once() const { return block_rows / group_ * group_; }
 
  private:
-  const Call& of_;
+  const HeadCall& of_;
   const Room& room_;
   std::byte* scratch_;
   const int threads_;
@@ -124,13 +68,13 @@ class Products {
 template <Isa isa>
 int64_t statistics_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
                            int threads) {
-  return Room(isa, Call(*static_cast<const HeadState*>(state), inputs), 0).bytes(threads);
+  return Room(isa, HeadCall(*static_cast<const HeadState*>(state), inputs), 0).bytes(threads);
 }
 
 /// x [..., k], w [v, k], labels [...] -> maxima [..., c], sums [..., c], picked [...].
 template <Isa isa>
 KernelStatus run_statistics(const KernelCall& call) {
-  const Call of(*static_cast<const HeadState*>(call.state), call.inputs);
+  const HeadCall of(*static_cast<const HeadState*>(call.state), call.inputs);
   if (!of.fits()) return {KernelCode::bad_value, 1, of.v};
   if (const int64_t wrong = of.wrong_label(); wrong != -1) return {KernelCode::index_out_of_range, 2, wrong};
   float *maxima = call.outputs[0].as<float>(), *sums = call.outputs[1].as<float>(),
@@ -161,7 +105,7 @@ KernelStatus run_statistics(const KernelCall& call) {
 
 /// A worker's own of HeadBack: its part of dx, a block of changes turned, a block of w in f32, and a panel.
 struct BackRoom {
-  explicit BackRoom(const Call& call)
+  explicit BackRoom(const HeadCall& call)
       : dx(align(4 * call.m * call.k)),
         turned(align(4 * block_rows * block_columns)),
         widened(call.w.dtype == DType::f32 ? 0 : align(4 * block_columns * call.k)) {}
@@ -172,12 +116,12 @@ struct BackRoom {
 template <Isa isa>
 int64_t back_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
                      int threads) {
-  const Call of(*static_cast<const HeadState*>(state), inputs);
+  const HeadCall of(*static_cast<const HeadState*>(state), inputs);
   return Room(isa, of, BackRoom(of).bytes()).bytes(threads);
 }
 
 /// A token's logits of rows [j, j + columns) of w become the changes of the products.
-void change_row(const Call& of, const LossLoops& loops, int64_t token, int64_t j, int64_t columns, float sum,
+void change_row(const HeadCall& of, const LossLoops& loops, int64_t token, int64_t j, int64_t columns, float sum,
                 float dloss, float* row) {
   const int64_t label = of.place(token) - j;
   const bool here = of.place(token) >= 0 && label >= 0 && label < columns;
@@ -191,7 +135,7 @@ void change_row(const Call& of, const LossLoops& loops, int64_t token, int64_t j
 template <Isa isa>
 KernelStatus run_back(const KernelCall& call) {
   constexpr Isa products_isa = loops_of(isa);
-  const Call of(*static_cast<const HeadState*>(call.state), call.inputs);
+  const HeadCall of(*static_cast<const HeadState*>(call.state), call.inputs);
   if (!of.fits()) return {KernelCode::bad_value, 1, of.v};
   if (const int64_t wrong = of.wrong_label(); wrong != -1) return {KernelCode::index_out_of_range, 2, wrong};
   const float *sums = call.inputs[3].as<float>(), *dloss = call.inputs[4].as<float>();
@@ -249,133 +193,20 @@ KernelStatus run_back(const KernelCall& call) {
   return {};
 }
 
-// ---- plait.HeadLoss ----
-
-/// Logits of some rows stand in memory, in about so many bytes: enough rows to pay for reading w.
-constexpr int64_t logits_bytes = 64 << 20;
-int64_t rows_at_once(int64_t m, int64_t v) {
-  return std::min(m, std::clamp<int64_t>(logits_bytes / 4 / std::max<int64_t>(v, 1), 64, 512));
-}
-
-/// Scratch of a call: logits; x packed, for all; the products' of both gradients; and for each worker what a block needs.
-struct LossRoom {
-  LossRoom(Isa isa, const Call& call, int threads)
-      : rows(rows_at_once(call.m, call.v)),
-        columns(item_columns(isa, rows, call.v, call.k, threads)),
-        logits(align(4 * rows * call.v)),
-        packed(packs_x(isa, rows) ? align(packed_tiles(isa).bytes(rows, call.k)) : 0),
-        block(packed ? align(4 * packed_tiles(isa).scratch(columns, call.k)) : 0),
-        products(align(std::max(GemmRoom(gemm_tiles(isa), rows, call.v).bytes(threads),
-                                GemmRoom(gemm_tiles(isa), call.v, rows).bytes(threads)))) {}
-  int64_t bytes(int threads) const { return logits + packed + products + block * threads; }
-  int64_t rows, columns, logits, packed, block, products;
-};
-
-template <Isa isa>
-int64_t loss_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
-                     int threads) {
-  return LossRoom(isa, Call(*static_cast<const HeadState*>(state), inputs), threads).bytes(threads);
-}
-
-/// logits [rows, v] = x w^T of rows [begin, begin + rows).
-template <Isa isa>
-void make_products(const KernelCall& call, const Call& of, const LossRoom& room, int64_t begin, int64_t rows,
-                   float* logits) {
-  std::byte *packed = call.scratch.data() + room.logits, *blocks = packed + room.packed + room.products;
-  const float* x = of.x + begin * of.k;
-  const int64_t group = packed_tiles(isa).group(rows);
-  const bool packs = packs_x(isa, rows);
-  if (packs)
-    share(call.pool, (rows + group - 1) / group, rows * of.k,
-          [&](int64_t index, int) { packed_tiles(isa).pack(x, rows, of.k, index, packed); });
-  const Weight weight{of.w.as<const uint8_t>(), of.w.dtype, of.v, false, {}};
-  share(call.pool, (of.v + room.columns - 1) / room.columns, rows * of.v * of.k, [&](int64_t item, int worker) {
-    const int64_t j = item * room.columns;
-    run_block<isa>({x, of.k, packs ? packed : nullptr, group, reinterpret_cast<float*>(blocks + worker * room.block),
-                    nullptr, nullptr, call.pool.size()},
-                   weight, 0, rows, j, std::min(room.columns, of.v - j), logits + j, of.v, nullptr);
-  });
-}
-
-/// x, w, labels, dloss [...] -> losses [...], dx [..., k], dw? [v, k]: some rows at a time, all of the vocabulary.
-template <Isa isa>
-KernelStatus run_loss(const KernelCall& call) {
-  const Call of(*static_cast<const HeadState*>(call.state), call.inputs);
-  if (!of.fits()) return {KernelCode::bad_value, 1, of.v};
-  if (const int64_t wrong = of.wrong_label(); wrong != -1) return {KernelCode::index_out_of_range, 2, wrong};
-  const float* dloss = call.inputs[3].as<float>();
-  float *losses = call.outputs[0].as<float>(), *dx = call.outputs[1].as<float>();
-  float* dw = call.outputs.size() > 2 && call.outputs[2].present() ? call.outputs[2].as<float>() : nullptr;
-  const LossRoom room(isa, of, call.pool.size());
-  auto* logits = reinterpret_cast<float*>(call.scratch.data());
-  std::byte* products = call.scratch.data() + room.logits + room.packed;
-  const LossLoops& loops = loss_loops(loops_of(isa));
-  if (dw && of.m == 0) std::memset(dw, 0, static_cast<size_t>(4 * of.v * of.k));
-  for (int64_t begin = 0; begin < of.m; begin += room.rows) {
-    const int64_t rows = std::min(room.rows, of.m - begin);
-    make_products<isa>(call, of, room, begin, rows, logits);
-    share(call.pool, rows, rows * of.v * 16, [&](int64_t i, int) {
-      float *row = logits + i * of.v, most = -HUGE_VALF, sum = 0;
-      loops.to_logits(row, of.v, of.state.scale);
-      loops.take_in(row, of.v, most, sum);
-      const float whole = most + std::log(sum);
-      const int64_t label = of.place(begin + i);
-      losses[begin + i] = whole - (label >= 0 ? row[label] : 0);
-      change_row(of, loops, begin + i, 0, of.v, whole, dloss[begin + i], row);
-    });
-    run_gemm(call.pool, gemm_tiles(isa),
-             {{logits, of.v, false},
-              {of.w.as<const uint8_t>(), of.w.dtype, of.k},
-              rows,
-              of.k,
-              of.v,
-              dx + begin * of.k,
-              of.k},
-             products);
-    if (dw)
-      run_gemm(call.pool, gemm_tiles(isa),
-               {{logits, of.v, true},
-                {reinterpret_cast<const uint8_t*>(of.x + begin * of.k), DType::f32, of.k},
-                of.v,
-                of.k,
-                rows,
-                dw,
-                of.k,
-                begin > 0},
-               products);
-  }
-  return {};
-}
-
-bool accepts_rounded(const NodeInfo& node) {
-  return accepts(node) && node.inputs[1].dtype == DType::bf16 && node.attributes.integer("round_x", 0) == 1;
-}
-
-template <Isa isa>
-void add_loss(KernelTable& table) {
-  add_kernel(table, isa,
-             {.op = "plait.HeadLoss",
-              .dtypes = rounds_x(isa) ? "f32 x bf16, round_x" : "f32 x f32|bf16|f16",
-              .accepts = rounds_x(isa) ? accepts_rounded : accepts,
-              .prepare = prepare,
-              .scratch_bytes = loss_scratch<isa>,
-              .run = run_loss<isa>});
-}
-
 template <Isa isa>
 void add_for(KernelTable& table) {
   add_kernel(table, isa,
              {.op = "plait.HeadStatistics",
               .dtypes = "f32 x f32|bf16|f16",
-              .accepts = accepts,
-              .prepare = prepare,
+              .accepts = accepts_head,
+              .prepare = prepare_head,
               .scratch_bytes = statistics_scratch<isa>,
               .run = run_statistics<isa>});
   add_kernel(table, isa,
              {.op = "plait.HeadBack",
               .dtypes = "f32 x f32|bf16|f16",
-              .accepts = accepts,
-              .prepare = prepare,
+              .accepts = accepts_head,
+              .prepare = prepare_head,
               .scratch_bytes = back_scratch<isa>,
               .run = run_back<isa>});
 }
@@ -383,10 +214,8 @@ void add_for(KernelTable& table) {
 }  // namespace
 
 void add_cross_entropy(KernelTable& table, Isa isa) {
-  if (isa == Isa::avx2) add_for<Isa::avx2>(table), add_loss<Isa::avx2>(table);
-  if (isa == Isa::avx512) add_for<Isa::avx512>(table), add_loss<Isa::avx512>(table);
-  if (isa == Isa::avx512_bf16) add_loss<Isa::avx512_bf16>(table);
-  if (isa == Isa::amx) add_loss<Isa::amx>(table);
+  if (isa == Isa::avx2) add_for<Isa::avx2>(table);
+  if (isa == Isa::avx512) add_for<Isa::avx512>(table);
 }
 
 }  // namespace plait::cpu

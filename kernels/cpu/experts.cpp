@@ -120,8 +120,9 @@ struct Scratch {
       // Of any number of rows that a group may have: few rows take the widest items, many the tallest.
       const int64_t few = std::min(s.slots, few_rows(isa)), wide = item_columns(isa, few, n, inner, threads),
                     narrow = plan_columns(isa, n, inner, threads), tall = std::min(s.slots, most_rows) + 16;
-      const int64_t columns = packs_x(isa, few) ? std::max(wide, narrow) : narrow;
-      if (packs) block = std::max(block, align(4 * packed_tiles(isa).scratch(columns, inner)));
+      const PackedTiles& tiles = packed_tiles(isa);
+      if (packs) block = std::max(block, align(4 * tiles.scratch(s.slots, narrow, inner)));
+      if (packs_x(isa, few)) block = std::max(block, align(4 * tiles.scratch(few, wide, inner)));
       side = std::max({side, align(4 * (few + 1) * wide), align(4 * (tall + 1) * narrow)});
       if (Weight w = all.weight(which, 0); w.is_blocked)
         unpacked = std::max(unpacked, align(4 * blocked_scratch(w.blocked)));

@@ -4,14 +4,14 @@
 
 #include <cstring>
 
-#include "kernels/cpu/bf16_dot.h"
+#include "kernels/cpu/bf16_tile.h"
 #include "kernels/cpu/gemm_tile.h"
 
 namespace plait::cpu {
 namespace {
 
-constexpr int tile_rows = 14;  ///< 14 x 2 sums are 28 of 32 registers
-constexpr int64_t lanes = 16, panel = 2 * lanes;
+constexpr int tile_rows = pair_rows;
+constexpr int64_t lanes = pair_lanes, panel = pair_panel;
 
 int64_t steps_of(int64_t k) { return (k + 1) / 2; }
 int64_t left_stride(int64_t k) { return (steps_of(k) * tile_rows + 2 * lanes - 1) / lanes * lanes; }
@@ -30,63 +30,20 @@ int64_t right_bytes(int64_t n, int64_t k) { return (n + panel - 1) / panel * pan
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")
 #endif
 
-inline __mmask16 mask_of(int64_t count) {
-  return static_cast<__mmask16>(count >= lanes ? 0xFFFF : count > 0 ? (1 << count) - 1 : 0);
-}
-
-/// 16 numbers as bf16 in the lower halves, rounded to nearest even; NaN stays one.
-inline __m512i rounded(__m512 x) {
-  const __m512i bits = _mm512_castps_si512(x);
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i even =
-      _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
-  const __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x40));
-  return _mm512_mask_mov_epi32(even, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet);
-}
-
-struct Floats {
-  static constexpr int64_t size = 4;
-  static inline __m512i load(const uint8_t* p, int64_t count) {
-    return rounded(_mm512_maskz_loadu_ps(mask_of(count), p));
-  }
-};
-struct Halves {
-  static constexpr int64_t size = 2;
-  static inline __m512i load(const uint8_t* p, int64_t count) {
-    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask_of(count), p));
-  }
-};
-
-inline __m512i pair(__m512i first, __m512i second) { return _mm512_or_si512(first, _mm512_slli_epi32(second, 16)); }
-
-/// Pairs of k of `count` <= 16 columns that lie side by side, the rows `ld` elements apart.
-template <class T>
-inline __m512i pair_at(const uint8_t* data, int64_t ld, int64_t step, int64_t k, int64_t count) {
-  const uint8_t* row = data + 2 * step * ld * T::size;
-  const __m512i second = 2 * step + 1 < k ? T::load(row + ld * T::size, count) : _mm512_setzero_si512();
-  return pair(T::load(row, count), second);
-}
-
+/// Each store writes a whole vector; what is beyond a step's rows the next writes over.
 void pack_left(const GemmLeft& a, int64_t m, int64_t k, std::byte* to) {
   auto* out = reinterpret_cast<uint32_t*>(to);
   const auto* data = reinterpret_cast<const uint8_t*>(a.data);
   for (int64_t step = 0; a.turned && step < steps_of(k); ++step)
     _mm512_storeu_si512(out + step * tile_rows, pair_at<Floats>(data, a.ld, step, k, m));
   if (a.turned) return;
-  // Rows as pairs first, which are then scattered: row i of a step is its number i.
-  const __m512i places = _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
-                                            _mm512_set1_epi32(tile_rows));
-  for (int64_t i = 0; i < tile_rows; ++i)
-    for (int64_t step = 0; step < steps_of(k); step += lanes) {
-      const int64_t count = i < m ? k - 2 * step : 0;
-      const uint8_t* from = data + (i * a.ld + 2 * step) * 4;
-      const __m512i low = Floats::load(from, count), high = Floats::load(from + 64, count - lanes);
-      const __m512i evens = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-      const __m512i odds = _mm512_or_si512(evens, _mm512_set1_epi32(1));
-      _mm512_mask_i32scatter_epi32(
-          out + step * tile_rows + i, mask_of(steps_of(k) - step), places,
-          pair(_mm512_permutex2var_epi32(low, evens, high), _mm512_permutex2var_epi32(low, odds, high)), 4);
-    }
+  for (int64_t step = 0; step < steps_of(k); step += lanes) {
+    __m512 v[lanes];
+    pairs_of_rows<Floats>(data, a.ld * Floats::size, m, k, step, v);
+#pragma GCC unroll 16
+    for (int64_t c = 0; c < lanes; ++c)
+      if (step + c < steps_of(k)) _mm512_storeu_ps(out + (step + c) * tile_rows, v[c]);
+  }
 }
 
 template <class T>
@@ -101,10 +58,27 @@ void pack_panels(const GemmRight& b, int64_t n, int64_t k, uint32_t* to) {
       memset(to + n / panel * panel * steps_of(k) + step * panel + lanes, 0, 4 * lanes);
 }
 
+template <class T>
+void pack_turned(const GemmRight& b, int64_t n, int64_t k, uint32_t* to) {
+  for (int64_t j = 0; j < (n + panel - 1) / panel * panel; j += lanes)
+    for (int64_t step = 0; step < steps_of(k); step += lanes) {
+      __m512 v[lanes];
+      pairs_of_rows<T>(b.data + j * b.ld * T::size, b.ld * T::size, n - j, k, step, v);
+      uint32_t* out = to + j / panel * panel * steps_of(k) + j % panel;
+      for (int64_t c = 0; c < lanes && step + c < steps_of(k); ++c) _mm512_storeu_ps(out + (step + c) * panel, v[c]);
+    }
+}
+
+template <class T>
+void pack_as(const GemmRight& b, int64_t n, int64_t k, uint32_t* to) {
+  if (b.turned) pack_turned<T>(b, n, k, to);
+  else pack_panels<T>(b, n, k, to);
+}
+
 void pack_right(const GemmRight& b, int64_t n, int64_t k, std::byte* to) {
   auto* out = reinterpret_cast<uint32_t*>(to);
-  if (b.dtype == DType::bf16) pack_panels<Halves>(b, n, k, out);
-  else pack_panels<Floats>(b, n, k, out);
+  if (b.dtype == DType::bf16) pack_as<Halves>(b, n, k, out);
+  else pack_as<Floats>(b, n, k, out);
 }
 
 template <class Op, int ROWS>
@@ -117,18 +91,7 @@ void run_tile(const uint32_t* a, const uint32_t* b, int64_t steps, float* y, int
 #pragma GCC unroll 2
     for (int part = 0; part < 2; ++part)
       sums[i][part] = adds ? _mm512_maskz_loadu_ps(masks[part], y + i * ldy + part * lanes) : _mm512_setzero_ps();
-  for (int64_t step = 0; step < steps; ++step, a += tile_rows, b += panel) {
-    const __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + lanes);
-    _mm_prefetch(reinterpret_cast<const char*>(b + 8 * panel),
-                 _MM_HINT_T0);  // from L2, 8 steps before they are wanted
-    _mm_prefetch(reinterpret_cast<const char*>(b + 8 * panel + lanes), _MM_HINT_T0);
-#pragma GCC unroll 16
-    for (int i = 0; i < ROWS; ++i) {
-      const __m512i one = _mm512_set1_epi32(static_cast<int>(a[i]));
-      sums[i][0] = Op::dot(sums[i][0], one, b0);
-      sums[i][1] = Op::dot(sums[i][1], one, b1);
-    }
-  }
+  add_products<Op, ROWS, tile_rows>(sums, a, b, steps);
 #pragma GCC unroll 16
   for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2

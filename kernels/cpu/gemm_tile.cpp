@@ -50,11 +50,30 @@ void pack_panels(const GemmRight& b, int64_t n, int64_t k, float* to) {
     }
 }
 
+template <class T>
+void pack_turned(const GemmRight& b, int64_t n, int64_t k, float* to) {
+  for (int64_t j = 0; j < (n + panel - 1) / panel * panel; j += L)
+    for (int64_t step = 0; step < k; step += L) {
+      V v[L];
+      for (int64_t i = 0; i < L; ++i)
+        v[i] = j + i < n ? load_up_to<T>(b.data + ((j + i) * b.ld + step) * T::size, k - step) : hn::Zero(df);
+      turn(v);
+      float* out = to + j / panel * panel * k + j % panel;
+      for (int64_t c = 0; c < L && step + c < k; ++c) hn::StoreU(v[c], df, out + (step + c) * panel);
+    }
+}
+
+template <class T>
+void pack_as(const GemmRight& b, int64_t n, int64_t k, float* to) {
+  if (b.turned) pack_turned<T>(b, n, k, to);
+  else pack_panels<T>(b, n, k, to);
+}
+
 void pack_right(const GemmRight& b, int64_t n, int64_t k, std::byte* to) {
   auto* out = reinterpret_cast<float*>(to);
-  if (b.dtype == DType::bf16) pack_panels<AsBF16>(b, n, k, out);
-  else if (b.dtype == DType::f16) pack_panels<AsF16>(b, n, k, out);
-  else pack_panels<AsF32>(b, n, k, out);
+  if (b.dtype == DType::bf16) pack_as<AsBF16>(b, n, k, out);
+  else if (b.dtype == DType::f16) pack_as<AsF16>(b, n, k, out);
+  else pack_as<AsF32>(b, n, k, out);
 }
 
 /// A tile of outputs; `partial`: of fewer columns than a panel has.

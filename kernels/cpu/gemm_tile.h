@@ -1,6 +1,6 @@
 #pragma once
-// The per-target heart of products of many rows whose right side has its columns contiguous: both sides are packed, so that
-// a tile of outputs reads two streams, wherever its operands lie and whichever way they are turned.
+// The per-target heart of products of many rows: both sides are packed, so that a tile of outputs reads two streams, wherever
+// its operands lie and whichever way they are turned.
 #include <cstddef>
 #include <cstdint>
 
@@ -18,13 +18,16 @@ struct GemmLeft {
   GemmLeft from(int64_t i, int64_t k) const { return {data + (turned ? k * ld + i : i * ld + k), ld, turned}; }
 };
 
-/// b [k, n] of f32, bf16 or f16: element (k, j) is number k * ld + j.
+/// b [k, n] of f32, bf16 or f16: element (k, j) is number k * ld + j, or turned, as a Linear has its w, j * ld + k.
 struct GemmRight {
   const uint8_t* data;
   DType dtype;
   int64_t ld;
+  bool turned = false;
 
-  GemmRight from(int64_t k, int64_t j) const { return {data + (k * ld + j) * dtype_bits(dtype) / 8, dtype, ld}; }
+  GemmRight from(int64_t k, int64_t j) const {
+    return {data + (turned ? j * ld + k : k * ld + j) * dtype_bits(dtype) / 8, dtype, ld, turned};
+  }
 };
 
 /// y [m, n] (+)= a b of packed sides: k ascending, whatever m and n; in f32 by fma, so that these are the bits of matmul_tile.h.
@@ -51,13 +54,15 @@ struct GemmTiles {
 
 /// f32 arithmetic, for AVX2 and AVX-512.
 const GemmTiles& f32_gemm_tiles(Isa isa);
-/// Both sides rounded to bf16, by vdpbf16ps, which must be usable; and the same loops over a stand-in of it that needs AVX-512
-/// alone, for tests. The right side is f32 or bf16.
+/// Both sides rounded to bf16, by vdpbf16ps or AMX's tdpbf16ps, which must be usable; and the same loops over stand-ins of them
+/// that need AVX-512 alone, for tests. The right side is f32 or bf16.
 const GemmTiles& bf16_gemm_tiles();
+const GemmTiles& amx_gemm_tiles();
 const GemmTiles& emulated_bf16_gemm_tiles();
+const GemmTiles& emulated_amx_gemm_tiles();
 
 inline const GemmTiles& gemm_tiles(Isa isa) {
-  return isa >= Isa::avx512_bf16 ? bf16_gemm_tiles() : f32_gemm_tiles(isa);
+  return isa == Isa::amx ? amx_gemm_tiles() : isa == Isa::avx512_bf16 ? bf16_gemm_tiles() : f32_gemm_tiles(isa);
 }
 
 }  // namespace plait::cpu

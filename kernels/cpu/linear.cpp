@@ -52,7 +52,7 @@ struct Scratch {
     if (packs) packed = align(packed_tiles(isa).bytes(m, k));
     for (const Part& part : parts) {
       const int64_t n = part.weight.n, columns = item_columns(isa, m, n, k, threads);
-      if (packs) block = std::max(block, align(4 * packed_tiles(isa).scratch(columns, k)));
+      if (packs) block = std::max(block, align(4 * packed_tiles(isa).scratch(m, columns, k)));
       side = std::max(side,
                       align(4 * columns * std::min(make_plan(isa, m, n, k, threads).rows, std::max<int64_t>(m, 1))));
       if (!part.weight.is_blocked) continue;

@@ -1,24 +1,29 @@
-// plait.LinearBack and plait.LinearWeight: the gradients of a Linear's x and w, in f32, or of operands rounded to bf16 where
-// the Linear rounds its own.
+// Linears of training (plait.Linear with attribute many_rows), and plait.LinearBack and plait.LinearWeight, the gradients of
+// their x and w: packed products, in f32, or of operands rounded to bf16 where the Linear rounds its own.
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/register.h"
 
 namespace plait::cpu {
 namespace {
 
-constexpr bool rounds(Isa isa) { return isa == Isa::avx512_bf16; }
+constexpr bool rounds(Isa isa) { return isa >= Isa::avx512_bf16; }
 
 bool is_wanted(const NodeInfo& node, Isa isa) {
   return node.inputs[0].dtype == DType::f32 && (!rounds(isa) || node.attributes.integer("round_x", 0) == 1);
 }
 
-/// A weight that is quantised has scales behind it.
+/// Behind a weight stand the scales of one that is quantised, or a bias.
 template <Isa isa>
 bool accepts_back(const NodeInfo& node) {
   const OperandInfo& w = node.inputs[1];
-  const bool known = w.dtype == DType::bf16 || (!rounds(isa) && (w.dtype == DType::f32 || w.dtype == DType::f16));
+  const bool known = w.dtype == DType::bf16 || w.dtype == DType::f32 || (!rounds(isa) && w.dtype == DType::f16);
   return is_wanted(node, isa) && w.rank == 2 && known &&
-         (node.inputs.size() < 3 || node.inputs[2].dtype == DType::none);
+         std::all_of(node.inputs.begin() + 2, node.inputs.end(),
+                     [](const OperandInfo& more) { return more.dtype == DType::none; });
+}
+template <Isa isa>
+bool accepts_forward(const NodeInfo& node) {
+  return accepts_back<isa>(node) && node.attributes.integer("many_rows", 0) == 1;
 }
 
 template <Isa isa>
@@ -29,9 +34,26 @@ bool accepts_weight(const NodeInfo& node) {
 int64_t rows_of(const TensorView& x) { return x.shape.elements(0, x.shape.rank() - 1); }
 
 template <Isa isa>
-int64_t back_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>,
-                     int threads) {
+int64_t product_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>,
+                        int threads) {
   return GemmRoom(gemm_tiles(isa), rows_of(inputs[0]), inputs[0].shape.back(1)).bytes(threads);
+}
+
+/// x [..., k], w [n, k] -> y [..., n].
+template <Isa isa>
+KernelStatus run_forward(const KernelCall& call) {
+  const TensorView &x = call.inputs[0], &w = call.inputs[1];
+  const int64_t n = w.shape[0], k = w.shape[1];
+  run_gemm(call.pool, gemm_tiles(isa),
+           {{x.as<float>(), k, false},
+            {w.as<const uint8_t>(), w.dtype, k, true},
+            rows_of(x),
+            n,
+            k,
+            call.outputs[0].as<float>(),
+            n},
+           call.scratch.data());
+  return {};
 }
 
 /// dy [..., n], w [n, k] -> dx [..., k].
@@ -76,11 +98,18 @@ KernelStatus run_weight(const KernelCall& call) {
 
 template <Isa isa>
 void add_for(KernelTable& table) {
+  constexpr const char* dtypes = rounds(isa) ? "f32 x f32|bf16, round_x" : "f32 x f32|bf16|f16";
+  add_kernel(table, isa,
+             {.op = "plait.Linear",
+              .dtypes = dtypes,
+              .accepts = accepts_forward<isa>,
+              .scratch_bytes = product_scratch<isa>,
+              .run = run_forward<isa>});
   add_kernel(table, isa,
              {.op = "plait.LinearBack",
-              .dtypes = rounds(isa) ? "f32 x bf16, round_x" : "f32 x f32|bf16|f16",
+              .dtypes = dtypes,
               .accepts = accepts_back<isa>,
-              .scratch_bytes = back_scratch<isa>,
+              .scratch_bytes = product_scratch<isa>,
               .run = run_back<isa>});
   add_kernel(table, isa,
              {.op = "plait.LinearWeight",
@@ -96,6 +125,7 @@ void add_linear_back(KernelTable& table, Isa isa) {
   if (isa == Isa::avx2) add_for<Isa::avx2>(table);
   if (isa == Isa::avx512) add_for<Isa::avx512>(table);
   if (isa == Isa::avx512_bf16) add_for<Isa::avx512_bf16>(table);
+  if (isa == Isa::amx) add_for<Isa::amx>(table);
 }
 
 }  // namespace plait::cpu

@@ -23,7 +23,16 @@ void to_logits(float* x, int64_t n, LogitScale scale) {
     store_up_to<AsF32>(logits_of(load_up_to<AsF32>(bytes(x + i), n - i), scale), bytes(x + i), n - i);
 }
 
-void take_in(const float* x, int64_t n, float& most, float& sum) {
+/// d logit / d product, by the logit.
+HWY_INLINE V slope_of(V logit, LogitScale scale) {
+  const V whole = hn::Set(df, scale.scale);
+  if (scale.cap == 0) return whole;
+  const V part = hn::Mul(logit, hn::Set(df, 1 / scale.cap));
+  return hn::Mul(whole, hn::NegMulAdd(part, part, hn::Set(df, 1.0f)));
+}
+
+/// `most` becomes the largest of itself and x, and `sum` what it is by that.
+void raise_most(const float* x, int64_t n, float& most, float& sum) {
   V largest = hn::Set(df, most);
   for (int64_t i = 0; i < n; i += L) {
     const auto exists = hn::FirstN(df, static_cast<size_t>(n - i < L ? n - i : L));
@@ -31,30 +40,42 @@ void take_in(const float* x, int64_t n, float& most, float& sum) {
   }
   const float now = hn::GetLane(hn::MaxOfLanes(df, largest));
   // Nothing was taken in before: e^(-inf - now) would be asked of a polynomial.
-  const float before = sum == 0 ? 0 : sum * __builtin_expf(most - now);
+  sum = sum == 0 ? 0 : sum * __builtin_expf(most - now);
+  most = now;
+}
+
+void take_in(const float* x, int64_t n, float& most, float& sum) {
+  raise_most(x, n, most, sum);
   V sums = hn::Zero(df);
   for (int64_t i = 0; i < n; i += L) {
     const auto exists = hn::FirstN(df, static_cast<size_t>(n - i < L ? n - i : L));
-    const V below = exp(hn::Sub(load_up_to<AsF32>(bytes(x + i), n - i), hn::Set(df, now)));
+    const V below = exp(hn::Sub(load_up_to<AsF32>(bytes(x + i), n - i), hn::Set(df, most)));
     sums = hn::Add(sums, hn::IfThenElseZero(exists, below));
   }
-  sum = before + sum_lanes(sums);
-  most = now;
+  sum += sum_lanes(sums);
+}
+
+void weigh(float* x, int64_t n, LogitScale scale, float& most, float& sum) {
+  raise_most(x, n, most, sum);
+  V sums = hn::Zero(df);
+  for (int64_t i = 0; i < n; i += L) {
+    const auto exists = hn::FirstN(df, static_cast<size_t>(n - i < L ? n - i : L));
+    const V logit = load_up_to<AsF32>(bytes(x + i), n - i), below = exp(hn::Sub(logit, hn::Set(df, most)));
+    sums = hn::Add(sums, hn::IfThenElseZero(exists, below));
+    store_up_to<AsF32>(hn::Mul(below, slope_of(logit, scale)), bytes(x + i), n - i);
+  }
+  sum += sum_lanes(sums);
 }
 
 void changes(float* x, int64_t n, LogitScale scale, float logsumexp, float dloss) {
   for (int64_t i = 0; i < n; i += L) {
     const V logit = load_up_to<AsF32>(bytes(x + i), n - i);
-    V slope = hn::Set(df, scale.scale * dloss);
-    if (scale.cap != 0) {
-      const V part = hn::Mul(logit, hn::Set(df, 1 / scale.cap));
-      slope = hn::Mul(slope, hn::NegMulAdd(part, part, hn::Set(df, 1.0f)));
-    }
+    const V slope = hn::Mul(slope_of(logit, scale), hn::Set(df, dloss));
     store_up_to<AsF32>(hn::Mul(slope, exp(hn::Sub(logit, hn::Set(df, logsumexp)))), bytes(x + i), n - i);
   }
 }
 
-const LossLoops loops{to_logits, take_in, changes};
+const LossLoops loops{to_logits, take_in, weigh, changes};
 
 #endif  // PLAIT_SIMD
 }  // namespace HWY_NAMESPACE

@@ -16,6 +16,8 @@ struct LossLoops {
   void (*to_logits)(float* x, int64_t n, LogitScale scale);
   /// `most` and `sum` (of e^(logit - most)) take logits in.
   void (*take_in)(const float* x, int64_t n, float& most, float& sum);
+  /// As `take_in`; x, logits, becomes e^(logit - most) d logit / d product.
+  void (*weigh)(float* x, int64_t n, LogitScale scale, float& most, float& sum);
   /// x, logits, becomes dloss e^(logit - logsumexp) d logit / d product.
   void (*changes)(float* x, int64_t n, LogitScale scale, float logsumexp, float dloss);
 };

@@ -31,13 +31,15 @@ bool packs(int64_t count, int64_t m, bool transposed) { return count == 1 && m >
 /// What the product of an item needs: a panel of b, or b and the item's rows of a as panel_tile.cpp packs them.
 int64_t worker_scratch(Isa isa, int64_t k, bool transposed) {
   if (!transposed) return align(4 * matmul_panel);
-  return align(4 * panel_tiles(isa).scratch(matmul_columns, k)) + align(panel_tiles(isa).bytes(item_rows, k));
+  return align(4 * panel_tiles(isa).scratch(item_rows, matmul_columns, k)) +
+         align(panel_tiles(isa).bytes(item_rows, k));
 }
 
 template <Isa isa>
 void run_transposed(const Product& p, int64_t i, int64_t rows, int64_t j, int64_t columns, float* scratch) {
   const PackedTiles& tiles = panel_tiles(isa);
-  std::byte* packed = reinterpret_cast<std::byte*>(scratch) + align(4 * tiles.scratch(matmul_columns, p.k));
+  std::byte* packed =
+      reinterpret_cast<std::byte*>(scratch) + align(4 * tiles.scratch(item_rows, matmul_columns, p.k));
   const int64_t group = tiles.group(rows);
   for (int64_t index = 0; index * group < rows; ++index) tiles.pack(p.a + i * p.k, rows, p.k, index, packed);
   tiles.block({packed, group, 0, rows, reinterpret_cast<const uint8_t*>(p.b + j * p.k), DType::f32, columns, p.k,

@@ -37,8 +37,8 @@ struct PackedTiles {
   int64_t (*bytes)(int64_t m, int64_t k);
   /// Packs group `index` of x [m, k]: rows [index * group(m), (index + 1) * group(m)) as far as there are.
   void (*pack)(const float* x, int64_t m, int64_t k, int64_t index, std::byte* packed);
-  /// Floats of scratch for blocks of up to n rows of w.
-  int64_t (*scratch)(int64_t n, int64_t k);
+  /// Floats of scratch for blocks of up to n rows of w, where m rows of x were packed.
+  int64_t (*scratch)(int64_t m, int64_t n, int64_t k);
   void (*block)(const PackedBlock& block);
 };
 
@@ -49,14 +49,16 @@ inline int64_t blocked_scratch(const BlockedWeight& w) { return code_group * w.p
 const PackedTiles& panel_tiles(Isa isa);
 
 /// x and w in bf16. The instructions themselves, which must be usable.
-const PackedTiles& bf16_dot_tiles();
+const PackedTiles& bf16_dot_tiles();  ///< for few rows
+const PackedTiles& bf16_tiles();      ///< for any number of rows, with the same bits
 const PackedTiles& amx_tiles();
 /// The same loops over stand-ins of the instructions, for tests on other processors (the first needs AVX-512). The
 /// last bits may differ from the hardware's where that flushes subnormal numbers.
 const PackedTiles& emulated_bf16_dot_tiles();
+const PackedTiles& emulated_bf16_tiles();
 const PackedTiles& emulated_amx_tiles();
 
-/// Groups of the rounding tiles (AMX's columns), packed as a whole, k rounded up to a multiple of 32.
+/// Groups of AMX's tiles (their columns) and of rounded dot products, packed as a whole, k rounded up to a multiple of 32.
 constexpr int64_t rounded_group = 16;
 constexpr int64_t rounded_group_of(int64_t) { return rounded_group; }
 constexpr int64_t rounded_bytes(int64_t m, int64_t k) {
@@ -64,7 +66,7 @@ constexpr int64_t rounded_bytes(int64_t m, int64_t k) {
 }
 
 inline const PackedTiles& packed_tiles(Isa isa) {
-  return isa == Isa::amx ? amx_tiles() : isa == Isa::avx512_bf16 ? bf16_dot_tiles() : panel_tiles(isa);
+  return isa == Isa::amx ? amx_tiles() : isa == Isa::avx512_bf16 ? bf16_tiles() : panel_tiles(isa);
 }
 
 }  // namespace plait::cpu

@@ -149,7 +149,7 @@ void run_tile(int64_t rows, const Tile& tile, float* y, int64_t ldy) {
 }
 
 /// Packed panels, the stack, and a tile of outputs for panels that are not full.
-int64_t scratch(int64_t n, int64_t k) {
+int64_t scratch(int64_t, int64_t n, int64_t k) {
   return (n + panel - 1) / panel * L * lane_stride(k, panel) + (levels + 1) * most_rows * panel;
 }
 

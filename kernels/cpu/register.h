@@ -24,6 +24,7 @@ void add_elementwise(KernelTable& table, Isa isa);
 void add_matmul(KernelTable& table, Isa isa);
 void add_linear_back(KernelTable& table, Isa isa);
 void add_cross_entropy(KernelTable& table, Isa isa);
+void add_head_loss(KernelTable& table, Isa isa);
 void add_packed_attention(KernelTable& table, Isa isa);
 void add_optimizers(KernelTable& table, Isa isa);
 void add_normalize_back(KernelTable& table, Isa isa);

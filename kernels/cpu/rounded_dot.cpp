@@ -104,7 +104,7 @@ void dot_block(const PackedBlock& b) {
 #endif
 #pragma GCC diagnostic pop
 
-int64_t no_scratch(int64_t, int64_t) { return 0; }
+int64_t no_scratch(int64_t, int64_t, int64_t) { return 0; }
 
 constexpr PackedTiles tiles_of(void (*block)(const PackedBlock&)) {
   return {4 * columns, rounded_group_of, rounded_bytes, pack_rows, no_scratch, block};

@@ -6,6 +6,7 @@
 #define PLAIT_KERNELS_CPU_TURN_INL_H
 #endif
 
+#include "kernels/cpu/turn512.h"
 #include "kernels/cpu/vec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -16,29 +17,12 @@ namespace HWY_NAMESPACE {
 /// Rows become columns: L vectors of L lanes.
 HWY_INLINE void turn(V (&v)[L]) {
 #if HWY_TARGET == HWY_AVX3
-  __m512 t[L];
-#pragma GCC unroll 8
-  for (int i = 0; i < L; i += 2) {
-    t[i] = _mm512_unpacklo_ps(v[i].raw, v[i + 1].raw);
-    t[i + 1] = _mm512_unpackhi_ps(v[i].raw, v[i + 1].raw);
-  }
-  __m512 u[L];  // u[4 b + c]: column c of each 128-bit block, for rows [4 b, 4 b + 4)
-#pragma GCC unroll 4
-  for (int i = 0; i < L; i += 4) {
-    u[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
-    u[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xEE);
-    u[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-    u[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
-  }
-#pragma GCC unroll 4
-  for (int c = 0; c < 4; ++c) {
-    __m512 a = _mm512_shuffle_f32x4(u[c], u[c + 4], 0x44), b = _mm512_shuffle_f32x4(u[c + 8], u[c + 12], 0x44);
-    __m512 d = _mm512_shuffle_f32x4(u[c], u[c + 4], 0xEE), e = _mm512_shuffle_f32x4(u[c + 8], u[c + 12], 0xEE);
-    v[c] = V{_mm512_shuffle_f32x4(a, b, 0x88)};
-    v[c + 4] = V{_mm512_shuffle_f32x4(a, b, 0xDD)};
-    v[c + 8] = V{_mm512_shuffle_f32x4(d, e, 0x88)};
-    v[c + 12] = V{_mm512_shuffle_f32x4(d, e, 0xDD)};
-  }
+  __m512 raw[L];
+#pragma GCC unroll 16
+  for (int i = 0; i < L; ++i) raw[i] = v[i].raw;
+  turn_lanes(raw);
+#pragma GCC unroll 16
+  for (int i = 0; i < L; ++i) v[i] = V{raw[i]};
 #else
   __m256 t[L], u[L];
 #pragma GCC unroll 4

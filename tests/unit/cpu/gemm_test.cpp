@@ -18,6 +18,8 @@ std::vector<Variant> variants() {
   if (has("avx2")) out.push_back({"avx2", cpu::f32_gemm_tiles(cpu::Isa::avx2), false});
   if (has("avx512")) out.push_back({"avx512", cpu::f32_gemm_tiles(cpu::Isa::avx512), false});
   if (has("avx512")) out.push_back({"emulated avx512_bf16", cpu::emulated_bf16_gemm_tiles(), true});
+  if (has("avx512")) out.push_back({"emulated amx", cpu::emulated_amx_gemm_tiles(), true});
+  if (has("amx")) out.push_back({"amx", cpu::amx_gemm_tiles(), true});
   if (has("avx512_bf16")) out.push_back({"avx512_bf16", cpu::bf16_gemm_tiles(), true});
   return out;
 }
@@ -26,6 +28,7 @@ struct Case {
   int64_t m, n, k;
   bool turned = false;
   DType right = DType::f32;
+  bool right_turned = false;
 };
 
 /// y + a b, or a b. Numbers are those of bf16, so that rounding changes nothing.
@@ -39,7 +42,7 @@ Tensor run(const cpu::GemmTiles& tiles, const Case& c, const Tensor& a, const Te
   if (scratch->size()) std::memset(scratch->mutable_data(), 0xFF, static_cast<size_t>(scratch->size()));
   cpu::run_gemm(pool, tiles,
                 {{a.as<float>(), c.turned ? c.m : c.k, c.turned},
-                 {b.as<uint8_t>(), c.right, c.n},
+                 {b.as<uint8_t>(), c.right, c.right_turned ? c.k : c.n, c.right_turned},
                  c.m,
                  c.n,
                  c.k,
@@ -67,28 +70,33 @@ Tensor as(DType dtype, const Tensor& numbers) {
   return out;
 }
 
+Tensor turned(const Tensor& a) {
+  const int64_t m = a.shape()[0], k = a.shape()[1];
+  Tensor out(DType::f32, {k, m});
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < k; ++j) out.as<float>()[j * m + i] = a.as<float>()[i * k + j];
+  return out;
+}
+
 TEST(CpuPackedProducts, EqualTheReference) {
   std::vector<Case> cases;
-  for (int64_t m : {1, 13, 14, 15, 29})
-    for (int64_t n : {1, 16, 31, 32, 33, 70})
+  for (int64_t m : {1, 13, 14, 15, 36})
+    for (int64_t n : {1, 16, 17, 32, 33, 70})
       for (int64_t k : {0, 1, 2, 15, 16, 33})
         for (bool turned : {false, true})
-          for (DType right : {DType::f32, DType::bf16}) cases.push_back({m, n, k, turned, right});
+          for (DType right : {DType::f32, DType::bf16}) cases.push_back({m, n, k, turned, right, m % 2 == 0});
   cases.push_back({200, 200, 70, true});                            // rows are cut as well
   cases.push_back({30, 33, cpu::gemm_depth + 5});                   // in two parts of k
   cases.push_back({cpu::gemm_rows + 20, 40, 3, true, DType::f32});  // in two parts of m
-  cases.push_back({15, 33, 7, false, DType::f16});
+  for (bool right_turned : {false, true}) cases.push_back({15, 33, 7, false, DType::f16, right_turned});
   for (const Variant& variant : variants())
     for (const Case& c : cases) {
       if (variant.rounds && c.right == DType::f16) continue;
-      SCOPED_TRACE(
-          cat(variant.name, " m ", c.m, " n ", c.n, " k ", c.k, c.turned ? " turned " : " ", dtype_name(c.right)));
+      SCOPED_TRACE(cat(variant.name, " m ", c.m, " n ", c.n, " k ", c.k, c.turned ? " turned " : " ",
+                       dtype_name(c.right), c.right_turned ? " turned" : ""));
       const Tensor a = narrow_numbers({c.m, c.k}, 1), y = random_tensor(DType::f32, {c.m, c.n}, 3);
-      Tensor turned(DType::f32, {c.k, c.m});
-      for (int64_t i = 0; i < c.m; ++i)
-        for (int64_t j = 0; j < c.k; ++j) turned.as<float>()[j * c.m + i] = a.as<float>()[i * c.k + j];
-      const Tensor& left = c.turned ? turned : a;
-      const Tensor b = narrow_numbers({c.k, c.n}, 2), right = shifted(as(c.right, b), dtype_bits(c.right) / 8);
+      const Tensor left = c.turned ? turned(a) : a, b = narrow_numbers({c.k, c.n}, 2);
+      const Tensor right = shifted(as(c.right, c.right_turned ? turned(b) : b), dtype_bits(c.right) / 8);
       const Tensor expected =
           run_op(kernels(), "MatMul", {}, {a, b}, {{DType::f32, {c.m, c.n}}}, 1, nullptr, "reference")[0];
       const Tensor made = run(variant.tiles, c, shifted(left, 4), right, nullptr, 2);

@@ -6,13 +6,15 @@
 namespace plait::test {
 namespace {
 
-TEST(CpuTraining, GradientsOfLinearEqualTheReference) {
+TEST(CpuTraining, LinearsAndTheirGradientsEqualTheReference) {
   for (int64_t t : {0, 1, 9, 70, 300})
     for (int64_t n : {1, 17, 96})
       for (int64_t k : {1, 33, 80}) {
         SCOPED_TRACE(cat("t ", t, " n ", n, " k ", k));
         const Tensor dy = random_tensor(DType::f32, {2, t, n}, 1), x = random_tensor(DType::f32, {2, t, k}, 2);
         const Tensor w = random_tensor(DType::f32, {n, k}, 3);
+        expect_reference("plait.Linear", attributes({{"many_rows", int64_t{1}}}), {x, w}, {{DType::f32, {2, t, n}}},
+                         1e-5, 1e-5, 2);
         expect_reference("plait.LinearBack", {}, {dy, w}, {{DType::f32, {2, t, k}}}, 1e-5, 1e-5, 2);
         expect_reference("plait.LinearWeight", {}, {dy, x}, {{DType::f32, {n, k}}}, 1e-5, 3e-5, 2);
       }
@@ -31,6 +33,7 @@ std::vector<HeadCase> heads() {
           {40, 1030, 20, 1, 0.5, 5},
           {300, 600, 24, 2, 1, 30, DType::bf16},
           {13, 512, 16, 2, 1, 0, DType::f16},
+          {33, 2300, 40, 1, 1, 0, DType::bf16},
           {20, 256, 16, 2, 1, 0, DType::f32, 2, 6}};
 }
 
@@ -83,32 +86,44 @@ TEST(CpuTraining, HeadsWithTheirLossEqualTheReference) {
     const std::vector<Tensor> operands = {
         random_tensor(DType::f32, {1, c.tokens, c.k}, 1), random_tensor(c.dtype, {c.vocabulary, c.k}, 2),
         Tensor::of<int32_t>(DType::i32, row, labels), random_tensor(DType::f32, row, 4)};
-    const std::vector<OutputType> outputs = {
+    std::vector<OutputType> outputs = {
         {DType::f32, row}, {DType::f32, {1, c.tokens, c.k}}, {DType::f32, {c.vocabulary, c.k}}};
-    expect_reference("plait.HeadLoss", attributes, operands, outputs, 1e-4, 2e-5, 2);
-    for (const std::string& isa : isas()) {
-      if (isa != "avx2" && isa != "avx512") continue;
-      const auto of_one = run_op(kernels(), "plait.HeadLoss", attributes, operands, outputs, 1, nullptr, isa);
-      const auto of_three = run_op(kernels(), "plait.HeadLoss", attributes, operands, outputs, 3, nullptr, isa);
-      for (size_t i = 0; i < outputs.size(); ++i) expect_equal_bits(of_one[i], of_three[i]);
+    for (bool trains_w : {true, false}) {
+      if (!trains_w) outputs.pop_back();
+      expect_reference("plait.HeadLoss", attributes, operands, outputs, 1e-4, 2e-5, 2);
+      for (const std::string& isa : isas()) {
+        if (isa != "avx2" && isa != "avx512") continue;
+        const auto of_one = run_op(kernels(), "plait.HeadLoss", attributes, operands, outputs, 1, nullptr, isa);
+        const auto of_three = run_op(kernels(), "plait.HeadLoss", attributes, operands, outputs, 3, nullptr, isa);
+        for (size_t i = 0; i < outputs.size(); ++i) expect_equal_bits(of_one[i], of_three[i]);
+      }
     }
   }
 }
 
 /// Heads of bf16, computed by products of bf16 numbers: within what rounding logits' changes costs.
 TEST(CpuTraining, RoundedHeadsAndGradientsAreNearTheReference) {
-  const int64_t t = 70, v = 300, k = 64;
+  const int64_t t = 70, v = 1300, k = 64;
   Attributes rounds;
   rounds.set("round_x", int64_t{1});
   std::vector<int32_t> labels;
   for (int64_t i = 0; i < t; ++i) labels.push_back(static_cast<int32_t>(i * 31 % v));
-  const Tensor x = random_tensor(DType::f32, {1, t, k}, 1), w = random_tensor(DType::bf16, {v, k}, 2),
-               dy = random_tensor(DType::f32, {1, t, v}, 3);
-  expect_reference("plait.LinearBack", rounds, {dy, w}, {{DType::f32, {1, t, k}}}, 2e-2, 1e-1, 2);
+  const Tensor x = random_tensor(DType::f32, {1, t, k}, 1), dy = random_tensor(DType::f32, {1, t, v}, 3);
   expect_reference("plait.LinearWeight", rounds, {dy, x}, {{DType::f32, {v, k}}}, 2e-2, 1e-1, 2);
-  expect_reference("plait.HeadLoss", rounds,
-                   {x, w, Tensor::of<int32_t>(DType::i32, {1, t}, labels), random_tensor(DType::f32, {1, t}, 4)},
-                   {{DType::f32, {1, t}}, {DType::f32, {1, t, k}}, {DType::f32, {v, k}}}, 2e-2, 5e-2, 2);
+  for (DType dtype : {DType::bf16, DType::f32}) {  // frozen, or trained
+    const Tensor w = random_tensor(dtype, {v, k}, 2);
+    Attributes many_rows = rounds;
+    many_rows.set("many_rows", int64_t{1});
+    expect_reference("plait.Linear", many_rows, {x, w}, {{DType::f32, {1, t, v}}}, 2e-2, 5e-2, 2);
+    expect_reference("plait.LinearBack", rounds, {dy, w}, {{DType::f32, {1, t, k}}}, 2e-2, 1e-1, 2);
+    std::vector<OutputType> outputs = {{DType::f32, {1, t}}, {DType::f32, {1, t, k}}, {DType::f32, {v, k}}};
+    for (bool trains_w : {true, false}) {
+      if (!trains_w) outputs.pop_back();
+      expect_reference("plait.HeadLoss", rounds,
+                       {x, w, Tensor::of<int32_t>(DType::i32, {1, t}, labels), random_tensor(DType::f32, {1, t}, 4)},
+                       outputs, 2e-2, 5e-2, 2);
+    }
+  }
 }
 
 struct PackedCase {
@@ -132,7 +147,7 @@ TEST(CpuTraining, PackedAttentionAndItsGradientEqualTheReference) {
   const int64_t t = static_cast<int64_t>(segments.size()) / 2;
   for (const PackedCase& c : cases) {
     SCOPED_TRACE(cat(c.heads, " heads, window ", c.window, ", softcap ", c.softcap));
-    const Attributes how = attributes({{"scale", 0.3}, {"window", c.window}, {"softcap", c.softcap}});
+    Attributes how = attributes({{"scale", 0.3}, {"window", c.window}, {"softcap", c.softcap}});
     const Tensor q = random_tensor(DType::f32, {2, t, c.heads, c.d}, 1),
                  k = random_tensor(DType::f32, {2, t, c.groups, c.d}, 2),
                  v = random_tensor(DType::f32, {2, t, c.groups, c.e}, 3),
@@ -141,13 +156,22 @@ TEST(CpuTraining, PackedAttentionAndItsGradientEqualTheReference) {
     const Tensor sinks = c.sinks ? random_tensor(DType::f32, {c.heads}, 5) : Tensor();
     const Tensor slopes = c.slopes ? random_tensor(DType::f32, {c.heads}, 6, 0, 0.1) : Tensor();
     const std::vector<OutputType> forward = {{DType::f32, {2, t, c.heads, c.e}}, {DType::f32, {2, t, c.heads}}};
+    const std::vector<OutputType> back = {
+        {DType::f32, q.shape()}, {DType::f32, k.shape()}, {DType::f32, v.shape()}, {DType::f32, {c.heads}}};
     expect_reference("plait.PackedAttention", how, {q, k, v, table, sinks, slopes}, forward, 2e-5, 1e-5, 2);
     const std::vector<Tensor> made = run_op(kernels(), "plait.PackedAttention", how, {q, k, v, table, sinks, slopes},
                                             forward, 1, nullptr, "reference");
-    expect_reference(
-        "plait.PackedAttentionBack", how, {dy, q, k, v, made[0], made[1], table, sinks, slopes},
-        {{DType::f32, q.shape()}, {DType::f32, k.shape()}, {DType::f32, v.shape()}, {DType::f32, {c.heads}}}, 1e-4,
-        1e-4, 2);
+    const std::vector<Tensor> operands = {dy, q, k, v, made[0], made[1], table, sinks, slopes};
+    expect_reference("plait.PackedAttentionBack", how, operands, back, 1e-4, 1e-4, 2);
+    for (const std::string& isa : isas()) {
+      how.set("round_x", int64_t{1});
+      const auto alone = run_op(kernels(), "plait.PackedAttentionBack", how, operands, back, 1, nullptr, isa),
+                 shared = run_op(kernels(), "plait.PackedAttentionBack", how, operands, back, 3, nullptr, isa);
+      for (size_t i = 0; i < back.size(); ++i) expect_equal_bits(shared[i], alone[i]);
+    }
+    // Operands of products rounded to bf16: sums of up to 190 terms of 2^-9.
+    expect_reference("plait.PackedAttention", how, {q, k, v, table, sinks, slopes}, forward, 2e-2, 2e-2, 2);
+    expect_reference("plait.PackedAttentionBack", how, operands, back, 3e-2, 2e-1, 2);
   }
 }
 
