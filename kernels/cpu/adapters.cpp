@@ -37,8 +37,8 @@ struct Scratch {
     constexpr int64_t rows = block_rows + block_rows / 4;
     low = align(4 * all.t * all.r);
     packed = align(std::max(tiles.bytes(rows, all.k), tiles.bytes(rows, all.r)));
-    block = align(
-        4 * std::max(tiles.scratch(std::min(all.r, block_columns), all.k), tiles.scratch(block_columns, all.r)));
+    block = align(4 * std::max(tiles.scratch(block_rows, std::min(all.r, block_columns), all.k),
+                               tiles.scratch(block_rows, block_columns, all.r)));
     side = align(4 * block_rows * block_columns);
   }
   int64_t own() const { return packed + block + side; }

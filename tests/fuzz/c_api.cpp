@@ -1,6 +1,9 @@
 // Whatever is called in whatever order, with whatever handles, from one thread or two: each call of the C interface answers with
 // a status, and touches no memory that is gone. An input is a program: numbers of calls, each with where it finds its arguments
 // and puts its handle. Not called: plait_world_open, which starts MPI; other calls of worlds get handles that are none.
+#include <unistd.h>
+
+#include <filesystem>
 #include <string_view>
 #include <thread>
 
@@ -13,6 +16,37 @@ constexpr const char* fixture = PLAIT_FIXTURES "/gemma3-standard23";
 constexpr const char* under_a_file =
     PLAIT_FIXTURES "/gemma3-standard23/model.onnx/x";  // no directory can be made there
 constexpr const char* conversation = R"([{"role": "user", "content": "x"}])";
+
+/// A directory with an adapter of the fixture, until the process ends.
+class AdapterFiles {
+ public:
+  static const char* path() {
+    static const AdapterFiles files;
+    return files.path_.c_str();
+  }
+  ~AdapterFiles() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+ private:
+  AdapterFiles() : path_(std::filesystem::temp_directory_path() / ("plait-fuzz-" + std::to_string(getpid()))) {
+    plait_options* small = nullptr;
+    plait_model* opened = nullptr;
+    plait_trainer* made = nullptr;
+    plait_options_create(&small);
+    plait_options_set(small, "lora", "2", -1);
+    if (plait_model_open(fixture, nullptr, &opened) != PLAIT_OK ||
+        plait_trainer_create(opened, small, &made) != PLAIT_OK ||
+        plait_trainer_save_adapter(made, path_.c_str()) != PLAIT_OK)
+      broken("an adapter", "it cannot be made");
+    plait_trainer_release(made);
+    plait_model_release(opened);
+    plait_options_release(small);
+  }
+
+  const std::string path_;
+};
 
 struct Call {
   const char* name;
@@ -41,7 +75,8 @@ constexpr Setting settings[] = {
     {"context", "16"},      {"mesh", "tensor=2"},   {"dtype", "bf16"},      {"mesh", "tensor=3"},
     {"off", "fuse"},        {"lora", "2"},          {"isa", "reference"},   {"micro_batch", "8"},
     {"optimizer", "sgd"},   {"temprature", "1"},    {"seed", "one"},        {"seed", nullptr},
-    {nullptr, "1"},         {"tools", "[]"},        {"frozen", "true"},
+    {nullptr, "1"},         {"tools", "[]"},        {"frozen", "true"},     {"adapter", "one"},
+    {"adapter_slots", "2"}, {"adapter_rank", "2"},
 };
 // Of these the input may have values of its own: they ask for no gigabytes, and name no files.
 constexpr const char* free_keys[] = {"temperature", "top_p", "stop",  "logit_bias",
@@ -177,6 +212,10 @@ constexpr Call calls[] = {
     DO(plait_generator_wait, m.generator_(), m.timeout()),
     DO(plait_generator_progress, m.generator_(), m.out<double>()),
     DO(plait_generator_cancel, m.generator_()),
+    DO(plait_generator_add_adapter, m.generator_(), m.one_of<const char*>({"one", "two", "", nullptr}),
+       m.one_of<const char*>({AdapterFiles::path(), fixture, nullptr})),
+    DO(plait_generator_remove_adapter, m.generator_(), m.one_of<const char*>({"one", "two", nullptr})),
+    MAKE(tensor, plait_generator_adapters, m.generator_()),
     MAKE(request, plait_generator_submit_text, m.generator_(), m.text(), m.length(), m.options_(), m.parent_()),
     MAKE(request, plait_generator_submit_ids, m.generator_(), m.ids(), m.length(), m.options_(), m.parent_()),
     MAKE(request, plait_generator_submit_chat, m.generator_(), m.text(conversation), m.length(), m.options_()),
@@ -272,6 +311,8 @@ class Beginning {
                          small);
     plait_options_set(small, "cache_bytes", "1M", -1);
     plait_options_set(small, "max_tokens", "12", -1);
+    plait_options_set(small, "adapter_slots", "1", -1);
+    plait_options_set(small, "adapter_rank", "2", -1);
     renew<plait_generator>(generator, plait_generator_wait(at<plait_generator>(generator), -1),
                            plait_generator_create, opened, small);
     plait_options_release(small);
@@ -315,6 +356,14 @@ std::vector<std::string> seeds() {
       {"plait_generator_release", "\0"sv},
       {"plait_request_next", "\1\0\3\3"sv},
   });
+  const std::string adapts = program({
+      {"plait_generator_add_adapter", "\0\0\0"sv},
+      {"plait_options_set", "\0\53\0\0"sv},  // adapter
+      {"plait_generator_submit_ids", "\0\2\5\0\6\0\0\0\0\0\0"sv},
+      {"plait_generator_remove_adapter", "\0\0"sv},
+      {"plait_request_next", "\0\0\3\3"sv},
+      {"plait_generator_adapters", "\0\0\1"sv},
+  });
   const std::string samples_itself = program({
       {"plait_options_set", "\0\13\0\0"sv},  // host_sampling
       {"plait_generator_submit_ids", "\0\2\5\0\6\0\0\0\0\0\0"sv},
@@ -344,9 +393,9 @@ std::vector<std::string> seeds() {
       {"plait_tokenizer_release", "\0"sv},
       {"plait_tokenizer_piece", "\0\5\0\3"sv},
   });
-  std::vector<std::string> out = {generates, continues, samples_itself, trains, opens, reads};
+  std::vector<std::string> out = {generates, continues, samples_itself, trains, opens, reads, adapts};
   // The same by two threads, each with its half.
-  for (size_t i = 0; i < 6; ++i) out.push_back('\1' + out[i].substr(1) + out[(i + 1) % 6].substr(1));
+  for (size_t i = 0, n = out.size(); i < n; ++i) out.push_back('\1' + out[i].substr(1) + out[(i + 1) % n].substr(1));
   return out;
 }
 
