@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/base/text.h"
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
 #include "tests/unit/models.h"
@@ -47,7 +48,7 @@ inline std::vector<ZooModel> read_zoo() {
     ZooModel model;
     model.name = row.at("name");
     model.family = model.name.substr(0, model.name.find('/'));
-    model.path = zoo_folder() + "/" + model.name + "/" + row.at("file").get<std::string>();
+    model.path = cat(zoo_folder(), "/", model.name, "/", row.at("file").get<std::string>());
     model.padding = row.at("padding");
     model.plain = row.at("plain");
     model.raised_only = row.at("raised_only");
