@@ -5,9 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "core/base/text.h"
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
+#include "core/base/text.h"
 #include "tests/unit/models.h"
 
 namespace plait::test {
