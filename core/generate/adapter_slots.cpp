@@ -48,7 +48,7 @@ void AdapterSlots::check(const AdapterWeights& weights) const {
         "make the generator with a larger adapter_rank");
   for (const auto& [module, pair] : weights.modules) {
     const auto linear = std::find_if(decoder_.adapted.begin(), decoder_.adapted.end(),
-                                     [&](const AdaptedLinear& one) { return one.module == module; });
+                                     [&module = module](const AdaptedLinear& one) { return one.module == module; });
     if (linear == decoder_.adapted.end())
       throw Error(
           Code::invalid_argument, cat("its ", quote(module), " fits no weight that the generator adapts"),
