@@ -94,14 +94,14 @@ class Bundling {
   /// Whether a node needs what a bundle makes, itself or through others; what is in one bundle is made together.
   bool needs(size_t node, size_t bundle) const {
     std::vector<bool> seen(graph_.nodes.size());
-    std::vector<size_t> todo{node};
+    std::vector<size_t> waiting{node};
     seen[node] = true;
-    while (!todo.empty()) {
-      const size_t now = todo.back();
-      todo.pop_back();
+    while (!waiting.empty()) {
+      const size_t now = waiting.back();
+      waiting.pop_back();
       if (bundle_of_[now] == bundle) return true;
       auto visit = [&](size_t other) {
-        if (!seen[other]) todo.push_back(other);
+        if (!seen[other]) waiting.push_back(other);
         seen[other] = true;
       };
       if (bundle_of_[now] != none)

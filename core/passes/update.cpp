@@ -93,7 +93,7 @@ class Update {
   /// Algorithms 4 and 5 of Shazeer and Stern 2018, with the floors that PyTorch has: what is as large as the gradient stays
   /// within two ops, and what goes over a whole weight is a sum as any other, whoever has which part of it.
   std::vector<ValueId> adafactor(const TrainedParameter& parameter, ValueId w, ValueId gradient) {
-    constexpr double floor = std::numeric_limits<float>::epsilon(), least_size = 1e-3, longest = 1;
+    constexpr double floor = std::numeric_limits<float>::epsilon(), least_size = 1e-3;
     const ValueId scale = given("scale"), rate = given("rate"), squared = builder_.times(scale, scale);
     auto number = [&](double value) { return builder_.number(value, scale); };
     std::vector<ValueId> written;
@@ -127,9 +127,8 @@ class Update {
         root_mean(builder_.add("plait.FactoredSquares", {gradient, row, column, scale}, attributes));
     const ValueId size = root_mean(builder_.add("ReduceSumSquare", {w}, no_dims()));
     const ValueId relative = builder_.add("Min", {rate, given("most")});
-    const ValueId stride =
-        builder_.over(builder_.times(builder_.add("Max", {size, number(least_size)}), relative),
-                      builder_.add("Max", {builder_.times(length, number(1 / longest)), number(1)}));
+    const ValueId stride = builder_.over(builder_.times(builder_.add("Max", {size, number(least_size)}), relative),
+                                         builder_.add("Max", {length, number(1)}));
     const ValueId shrink = builder_.times(rate, number(decay_of(parameter)));
     std::vector<ValueId> out = builder_.add_all(
         "plait.FactoredStep", {w, gradient, row, column, scale, shrink, stride}, {true, true}, std::move(attributes));

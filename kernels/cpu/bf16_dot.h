@@ -1,20 +1,10 @@
 #pragma once
 // Products of pairs of bf16 numbers, as the processor has them, and the same bits where it has none.
-#include <immintrin.h>
+#include "kernels/cpu/avx512_bf16.h"
 
 namespace plait::cpu {
 
-// g++ 12's own header initialises "undefined" registers with themselves.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")
-#endif
+PLAIT_BEGIN_AVX512_BF16
 
 /// sum + products of the pairs in each lane: first the odd ones, then the even ones, each rounded to f32.
 struct Hardware {
@@ -32,11 +22,6 @@ struct Emulated {
   }
 };
 
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#pragma GCC diagnostic pop
+PLAIT_END_AVX512_BF16
 
 }  // namespace plait::cpu

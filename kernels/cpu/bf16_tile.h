@@ -2,22 +2,13 @@
 // What packed products of bf16 numbers share: numbers as pairs along k, and a tile of outputs.
 #include <cstdint>
 
+#include "kernels/cpu/avx512_bf16.h"
 #include "kernels/cpu/bf16_dot.h"
 #include "kernels/cpu/turn512.h"
 
 namespace plait::cpu {
 
-// g++ 12's own header initialises "undefined" registers with themselves.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")
-#endif
+PLAIT_BEGIN_AVX512_BF16
 
 constexpr int64_t pair_lanes = 16;              ///< pairs of a vector
 constexpr int64_t pair_panel = 2 * pair_lanes;  ///< columns of a tile
@@ -101,11 +92,6 @@ inline __attribute__((always_inline)) void add_products(__m512 (&sums)[ROWS][2],
   }
 }
 
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#pragma GCC diagnostic pop
+PLAIT_END_AVX512_BF16
 
 }  // namespace plait::cpu

@@ -3,6 +3,7 @@
 //
 // Tiles: 0..3 sums, 4..5 of the left side, 6..7 of the right one.
 #include "kernels/cpu/amx_tile.h"
+#include "kernels/cpu/avx512_bf16.h"
 #include "kernels/cpu/bf16_tile.h"
 #include "kernels/cpu/gemm_tile.h"
 
@@ -16,17 +17,7 @@ constexpr int64_t tile_pairs = tile_bytes / 4;
 int64_t steps_of(int64_t k) { return (k + tile_depth - 1) / tile_depth; }
 int64_t packed_bytes(int64_t m, int64_t k) { return (m + edge - 1) / edge * steps_of(k) * 2 * tile_bytes; }
 
-// g++ 12's own header initialises "undefined" registers with themselves.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")
-#endif
+PLAIT_BEGIN_AVX512_BF16
 
 /// Rows of the left side lie as rows of tiles: for each 32 of k the upper tile, then the lower one.
 void pack_left(const GemmLeft& a, int64_t m, int64_t k, std::byte* to) {
@@ -72,12 +63,7 @@ void pack_right(const GemmRight& b, int64_t n, int64_t k, std::byte* to) {
   else pack_panels<Floats>(b, n, k, out);
 }
 
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#pragma GCC diagnostic pop
+PLAIT_END_AVX512_BF16
 
 /// A tile of sums to y, or added to it; rows and columns may be fewer than 16, or none.
 void put(const float* sums, float* y, int64_t ldy, int64_t rows, int64_t columns, bool adds) {

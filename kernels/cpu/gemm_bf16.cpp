@@ -1,9 +1,8 @@
 // Packed products of bf16 numbers with vdpbf16ps: a step takes two values of k. A packed step is a pair of bf16 numbers of
 // each row, or column; both sides are rounded while they are packed.
-#include <immintrin.h>
-
 #include <cstring>
 
+#include "kernels/cpu/avx512_bf16.h"
 #include "kernels/cpu/bf16_tile.h"
 #include "kernels/cpu/gemm_tile.h"
 
@@ -18,17 +17,7 @@ int64_t left_stride(int64_t k) { return (steps_of(k) * tile_rows + 2 * lanes - 1
 int64_t left_bytes(int64_t m, int64_t k) { return (m + tile_rows - 1) / tile_rows * left_stride(k) * 4; }
 int64_t right_bytes(int64_t n, int64_t k) { return (n + panel - 1) / panel * panel * steps_of(k) * 4; }
 
-// g++ 12's own header initialises "undefined" registers with themselves.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")
-#endif
+PLAIT_BEGIN_AVX512_BF16
 
 /// Each store writes a whole vector; what is beyond a step's rows the next writes over.
 void pack_left(const GemmLeft& a, int64_t m, int64_t k, std::byte* to) {
@@ -117,12 +106,7 @@ void block(const GemmBlock& g) {
                               g.y + i * g.ldy + j, g.ldy, g.n - j < panel ? g.n - j : panel, g.adds);
 }
 
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#pragma GCC diagnostic pop
+PLAIT_END_AVX512_BF16
 
 constexpr GemmTiles tiles_of(void (*block)(const GemmBlock&)) {
   return {tile_rows, panel, left_bytes, right_bytes, pack_left, pack_right, block};

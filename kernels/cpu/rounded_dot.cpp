@@ -1,10 +1,9 @@
 // Rounded dot products with vdpbf16ps: 16 lanes of pairs along k, 32 values of k a step, sums added across lanes at
 // the end by one fixed tree. A packed group holds its rows one after the other, k padded with zeros to a multiple
 // of 32.
-#include <immintrin.h>
-
 #include <cstring>
 
+#include "kernels/cpu/avx512_bf16.h"
 #include "kernels/cpu/bf16_dot.h"
 #include "kernels/cpu/elementwise_loops.h"
 #include "kernels/cpu/packed_tile.h"
@@ -28,17 +27,7 @@ void pack_rows(const float* x, int64_t m, int64_t k, int64_t group, std::byte* p
   }
 }
 
-// g++ 12's own header initialises "undefined" registers with themselves.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")
-#endif
+PLAIT_BEGIN_AVX512_BF16
 
 /// Rows of x against COLUMNS rows of w.
 template <class Op, int ROWS, int COLUMNS>
@@ -97,12 +86,7 @@ void dot_block(const PackedBlock& b) {
   }
 }
 
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#pragma GCC diagnostic pop
+PLAIT_END_AVX512_BF16
 
 int64_t no_scratch(int64_t, int64_t, int64_t) { return 0; }
 

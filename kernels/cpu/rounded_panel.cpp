@@ -1,10 +1,9 @@
 // Many rows of rounded x: outer products of packed panels with the bits of rounded_dot.cpp, as panel_tile.cpp has those of
 // linear_tile.cpp, which says why. There lane c of a vector sums pairs c, c + 16, ... of k and a tree adds the lanes; here
 // the lanes are taken one after the other, in the order of the tree's leaves. Few rows go to rounded_dot.cpp.
-#include <immintrin.h>
-
 #include <cstring>
 
+#include "kernels/cpu/avx512_bf16.h"
 #include "kernels/cpu/bf16_tile.h"
 #include "kernels/cpu/packed_tile.h"
 
@@ -44,17 +43,7 @@ int64_t bytes_of(int64_t m, int64_t k) {
   return (m + group - 1) / group * lanes * lane_stride(k, group) * 4;
 }
 
-// g++ 12's own header initialises "undefined" registers with themselves.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")
-#endif
+PLAIT_BEGIN_AVX512_BF16
 
 /// `count` <= 16 rows of k numbers, `stride` bytes apart, to lane c of row i at to[reversed(c) * lane + s * width + i] for
 /// pair s * 16 + c. Writes whole vectors: what lies behind a step's `count` pairs is written over by the next step, or is of
@@ -152,12 +141,7 @@ void panel_block(const PackedBlock& b) {
   }
 }
 
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#pragma GCC diagnostic pop
+PLAIT_END_AVX512_BF16
 
 void hardware_block(const PackedBlock& b) {
   if (b.group == rounded_group) bf16_dot_tiles().block(b);
