@@ -324,7 +324,7 @@ PLAIT_API plait_status plait_generator_submit_ids(plait_generator* generator, co
                                                   plait_options* options, plait_request* parent, plait_request** out);
 PLAIT_API plait_status plait_generator_submit_chat(plait_generator* generator, const char* messages, int64_t length,
                                                    plait_options* options, plait_request** out);
-/* Requests that name different adapters (option "adapter") share steps, and none slows those without. A generator has room
+/* Requests that name different adapters (option "adapter") share steps, and those without skip them. A generator has room
  * for "adapter_slots" adapters of rank "adapter_rank" at most beside the products of "adapter_targets", in f32: slots * rank
  * * (inputs + outputs) * 4 bytes for each. By default that is what those need that it is made with ("adapters", "adapter").
  * This adds one from a directory in the layout of the library PEFT; requests may name it when it returns.
