@@ -347,11 +347,11 @@ typedef struct plait_generator_stats {
   int64_t running, waiting;    /* samples in the running batch, requests in the queue */
   int64_t finished, preempted; /* requests, since the start */
   int64_t steps;
-  int64_t pages, pages_free, pages_shared; /* of the cache; shared: in use by more than one sequence */
+  int64_t pages, pages_free, pages_shared;        /* of the cache; shared: in use by more than one sequence */
   int64_t weight_bytes, cache_bytes, arena_bytes; /* slots of adapters count among weights */
-  int64_t native_bytes;        /* all three */
-  int64_t prefix_tokens;       /* prompt tokens that were found in the cache instead of computed */
-  int64_t vocabulary, context; /* of the model; context 0: no limit but the cache */
+  int64_t native_bytes;                           /* all three */
+  int64_t prefix_tokens;                          /* prompt tokens that were found in the cache instead of computed */
+  int64_t vocabulary, context;                    /* of the model; context 0: no limit but the cache */
   /* Slots for what recurrent layers carry along, one a sequence; both 0 where there are no such layers. */
   int64_t states, states_free;
 } plait_generator_stats;
