@@ -312,9 +312,6 @@ void Trainer::check_cancelled() {
 
 void Trainer::check_host_loss() const {
   require(options_.training.host_loss, "the logits are not a result of this trainer's programs");
-  if (!engine_.model().forward)
-    throw Error(Code::unsupported, "logits are handed out, and their gradients taken, on one rank alone",
-                "leave out the mesh, or let the trainer compute the loss");
 }
 
 Tensor Trainer::forward(const PackedStep& given) {
@@ -323,7 +320,7 @@ Tensor Trainer::forward(const PackedStep& given) {
   std::byte* to = out.data();
   for (const auto& rows : given.rows) {
     check_cancelled();
-    const Tensor part = engine_.logits(rows[0]);
+    const Tensor part = engine_.logits(rows);
     to = std::copy_n(part.data(), part.bytes(), to);
   }
   return out;
@@ -337,11 +334,12 @@ void Trainer::backward(const PackedStep& given, const TensorView& gradient) {
     throw Error(Code::invalid_argument, cat("the gradient is ", dtype_name(gradient.dtype), gradient.shape.text(),
                                             ", the logits are f32", expected.text()));
   if (given_tokens_ == 0) given_begin_ = Clock::now();
-  TensorView part = gradient;
+  TensorView part{gradient.data, DType::f32, expected};
   for (const auto& rows : given.rows) {
     check_cancelled();
-    part.shape = {rows[0].tokens(), expected[1]};
-    engine_.accumulate(rows[0], part);
+    part.shape[0] = 0;
+    for (const PackedRow& row : rows) part.shape[0] += row.tokens();
+    engine_.accumulate(rows, part);
     part.data += part.bytes();
   }
   given_tokens_ += given.tokens;

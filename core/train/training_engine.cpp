@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "core/base/block.h"
@@ -11,6 +12,16 @@
 #include "core/mesh/sharding.h"
 
 namespace plait {
+namespace {
+
+/// Rows `begin` to `begin + count` of f32 [..., n, width].
+TensorView rows_of(const TensorView& all, int64_t begin, int64_t count) {
+  const int64_t width = all.shape[all.shape.rank() - 1];
+  return {all.data + begin * width * static_cast<int64_t>(sizeof(float)), all.dtype, {count, width}};
+}
+
+}  // namespace
+
 TrainingEngine::TrainingEngine(const Graph& graph, const CompileOptions& options, const TrainingOptions& training,
                                ThreadPool& pool, LoadProgress* progress, World* world)
     : training_(training), mesh_(options.mesh), pool_(pool), world_(world), first_(world ? world->rank() : 0) {
@@ -76,30 +87,35 @@ void TrainingEngine::each(const Task& task) const {
 int64_t TrainingEngine::data_ranks() const { return mesh_.blocks(mesh_.parts("data")); }
 int64_t TrainingEngine::row_of(int64_t local) const { return mesh_.block(rank_number(local), mesh_.parts("data")); }
 
-void TrainingEngine::check(const PackedRow& row) const {
-  if (row.tokens() > training_.row_tokens)
-    throw Error(Code::invalid_argument,
-                cat("a row has ", row.tokens(), " tokens, at most ", training_.row_tokens, " were planned for"));
+/// Returns the number of tokens of the longest row.
+int64_t TrainingEngine::check(std::span<const PackedRow> rows) const {
+  if (static_cast<int64_t>(rows.size()) != data_ranks())
+    throw Error(Code::invalid_argument, cat("a micro-batch has ", rows.size(), " rows, the mesh ", data_ranks(),
+                                            " places along the axis data"));
   const int64_t vocabulary = model().decoder.vocabulary;
   auto known = [&](int64_t id) { return vocabulary <= 0 || id < vocabulary; };
-  for (int32_t id : row.ids)
-    if (id < 0 || !known(id))
-      throw Error(Code::invalid_argument, cat("token ", id, " is not in the vocabulary of ", vocabulary));
-  for (int32_t id : row.labels)
-    if (!known(id))
-      throw Error(Code::invalid_argument, cat("label ", id, " is not in the vocabulary of ", vocabulary));
+  int64_t longest = 0;
+  for (const PackedRow& row : rows) {
+    if (row.tokens() > training_.row_tokens)
+      throw Error(Code::invalid_argument,
+                  cat("a row has ", row.tokens(), " tokens, at most ", training_.row_tokens, " were planned for"));
+    for (int32_t id : row.ids)
+      if (id < 0 || !known(id))
+        throw Error(Code::invalid_argument, cat("token ", id, " is not in the vocabulary of ", vocabulary));
+    for (int32_t id : row.labels)
+      if (!known(id))
+        throw Error(Code::invalid_argument, cat("label ", id, " is not in the vocabulary of ", vocabulary));
+    longest = std::max(longest, row.tokens());
+  }
+  return longest;
 }
 
 /// All rows with as many tokens and targets as the longest: what is added counts for nothing. None where nothing counts.
 std::vector<TrainingRow> TrainingEngine::aligned(std::span<const PackedRow> rows, double weight, bool drops) const {
-  if (static_cast<int64_t>(rows.size()) != data_ranks())
-    throw Error(Code::invalid_argument, cat("a micro-batch has ", rows.size(), " rows, the mesh ", data_ranks(),
-                                            " places along the axis data"));
+  const int64_t tokens = check(rows);
   std::vector<TrainingRow> out;
-  int64_t tokens = 0;
   size_t targets = 0;
   for (const PackedRow& row : rows) {
-    check(row);
     TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}});
     for (size_t i = 0; i < row.labels.size(); ++i)
       if (row.labels[i] >= 0) {
@@ -107,7 +123,6 @@ std::vector<TrainingRow> TrainingEngine::aligned(std::span<const PackedRow> rows
         one.labels.push_back(row.labels[i]);
       }
     one.weights.assign(one.rows.size(), static_cast<float>(weight));
-    tokens = std::max(tokens, row.tokens());
     targets = std::max(targets, one.rows.size());
   }
   if (targets == 0) return {};
@@ -180,26 +195,55 @@ double TrainingEngine::evaluate(std::span<const PackedRow> rows, std::vector<flo
   return sums[0];
 }
 
-/// A row that asks for all of its tokens.
-TrainingRow TrainingEngine::whole(const PackedRow& row) const {
-  check(row);
-  TrainingRow out{row, {}, {}, {}, keys_of(row, training_.gradients)};
-  for (int64_t i = 0; i < row.tokens(); ++i) out.rows.push_back(static_cast<int32_t>(i));
+/// All rows with as many tokens as the longest, all of which they ask for.
+std::vector<TrainingRow> TrainingEngine::whole(std::span<const PackedRow> rows) const {
+  const int64_t tokens = check(rows);
+  std::vector<TrainingRow> out;
+  for (const PackedRow& row : rows) {
+    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}});
+    pad_row(one.row, tokens);
+    one.keys = keys_of(one.row, training_.gradients);
+    one.rows.resize(static_cast<size_t>(tokens));
+    std::iota(one.rows.begin(), one.rows.end(), 0);
+  }
   return out;
 }
 
-Tensor TrainingEngine::logits(const PackedRow& row) {
-  const TensorView view = ranks_[0]->logits(whole(row));
-  Tensor out(DType::f32, {row.tokens(), view.shape[2]});
-  std::memcpy(out.data(), view.data, static_cast<size_t>(out.bytes()));
+Tensor TrainingEngine::logits(std::span<const PackedRow> rows) {
+  const std::vector<TrainingRow> all = whole(rows);
+  std::vector<TensorView> made(ranks_.size());
+  each([&](int64_t local) {
+    const auto rank = static_cast<size_t>(local);
+    made[rank] = ranks_[rank]->logits(all[static_cast<size_t>(row_of(local))]);
+  });
+  int64_t tokens = 0;
+  for (const PackedRow& row : rows) tokens += row.tokens();
+  Tensor out(DType::f32, {tokens, made[0].shape[2]});
+  std::byte* to = out.data();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const TensorView part = rows_of(made[0], static_cast<int64_t>(i) * all[i].row.tokens(), rows[i].tokens());
+    to = std::copy_n(part.data, part.bytes(), to);
+  }
   return out;
 }
 
-void TrainingEngine::accumulate(const PackedRow& row, const TensorView& given) {
-  TensorView gradients = given;
-  gradients.shape = {1, given.shape[0], given.shape[1]};
+void TrainingEngine::accumulate(std::span<const PackedRow> rows, const TensorView& given) {
+  const std::vector<TrainingRow> all = whole(rows);
   norm_ = -1;
-  ranks_[0]->accumulate(whole(row), gradients);
+  each([&](int64_t local) {
+    const auto row = static_cast<size_t>(row_of(local));
+    int64_t begin = 0;
+    for (size_t i = 0; i < row; ++i) begin += rows[i].tokens();
+    TensorView part = rows_of(given, begin, rows[row].tokens());
+    Tensor filled;
+    if (rows[row].tokens() < all[row].row.tokens()) {
+      filled = Tensor(DType::f32, {all[row].row.tokens(), given.shape[1]});
+      std::fill(std::copy_n(part.data, part.bytes(), filled.data()), filled.data() + filled.bytes(), std::byte{});
+      part = filled.view();
+    }
+    part.shape = {1, part.shape[0], part.shape[1]};
+    ranks_[static_cast<size_t>(local)]->accumulate(all[row], part);
+  });
 }
 
 double TrainingEngine::gradient_norm() {

@@ -35,11 +35,11 @@ class TrainingEngine {
   /// The sum of the rows' losses, without gradients; `losses`, if set, gets that of each target.
   double evaluate(std::span<const PackedRow> rows, std::vector<float>* losses = nullptr);
   double evaluate(const PackedRow& row, std::vector<float>* losses = nullptr) { return evaluate({&row, 1}, losses); }
-  // With TrainingOptions::host_loss, on one rank, of all tokens of a row in order; its labels are not looked at.
-  /// f32 [t, v].
-  Tensor logits(const PackedRow& row);
-  /// Adds the gradients of a loss whose gradient by these logits is `given`, f32 [t, v].
-  void accumulate(const PackedRow& row, const TensorView& given);
+  // With TrainingOptions::host_loss, of all tokens of the rows in order; labels are not looked at.
+  /// f32 [tokens of all rows, v].
+  Tensor logits(std::span<const PackedRow> rows);
+  /// Adds the gradients of a loss whose gradient by these logits is `given`, f32 [tokens of all rows, v].
+  void accumulate(std::span<const PackedRow> rows, const TensorView& given);
   /// Of all gradients as one vector. Nothing is to be added between this and the update.
   double gradient_norm();
   /// A step of the optimizer along `scale` times the gradients, which are zeros behind it. Counts steps.
@@ -80,8 +80,8 @@ class TrainingEngine {
   void each(const Task& task) const;
   std::vector<TrainingRow> aligned(std::span<const PackedRow> rows, double weight, bool drops) const;
   std::vector<int64_t> keys_of(const PackedRow& row, bool drops) const;
-  TrainingRow whole(const PackedRow& row) const;
-  void check(const PackedRow& row) const;
+  std::vector<TrainingRow> whole(std::span<const PackedRow> rows) const;
+  int64_t check(std::span<const PackedRow> rows) const;
   int64_t row_of(int64_t local) const;
 
   const TrainingOptions training_;

@@ -50,6 +50,25 @@ TrainingOptions training(OptimizerKind kind, int zero) {
   return out;
 }
 
+/// The same as TrainingEngine::accumulate, by logits that are handed out, and their gradients that are handed in.
+double accumulate_by_host(TrainingEngine& engine, std::span<const PackedRow> rows, double weight) {
+  Tensor logits = engine.logits(rows);
+  auto* at = logits.as<float>();
+  const int64_t width = logits.shape()[1];
+  double loss = 0;
+  for (const PackedRow& row : rows)
+    for (int32_t label : row.labels) {
+      double sum = 0;
+      for (int64_t i = 0; i < width; ++i) sum += std::exp(at[i]);
+      if (label >= 0) loss += weight * (std::log(sum) - at[label]);
+      for (int64_t i = 0; i < width; ++i)
+        at[i] = label < 0 ? 0.0f : static_cast<float>(weight * (std::exp(at[i]) / sum - (i == label ? 1 : 0)));
+      at += width;
+    }
+  engine.accumulate(rows, logits.view());
+  return loss;
+}
+
 Outcome run(const std::string& fixture, const std::string& mesh, const TrainingOptions& options,
             plait::World* world = nullptr) {
   CompileOptions compile = World::get().options();
@@ -66,7 +85,9 @@ Outcome run(const std::string& fixture, const std::string& mesh, const TrainingO
   for (int step = 0; step < steps; ++step) {
     const PackedStep packed = pack_step(samples, row_tokens, engine.data_ranks());
     double loss = 0;
-    for (const auto& rows : packed.rows) loss += engine.accumulate(rows, 1 / static_cast<double>(packed.targets));
+    const double weight = 1 / static_cast<double>(packed.targets);
+    for (const auto& rows : packed.rows)
+      loss += options.host_loss ? accumulate_by_host(engine, rows, weight) : engine.accumulate(rows, weight);
     out.losses.push_back(loss);
     out.norms.push_back(engine.gradient_norm());
     engine.update(1, rate);
@@ -158,6 +179,22 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MeshTraining, testing::ValuesIn(cases()), [](co
     if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
   return out;
 });
+
+/// A loss that the host computes of the logits, the trainer's own as it happens, goes the same way.
+TEST(MeshTraining, OfAHostsLoss) {
+  for (const char* fixture : {"llama-standard23", "gpt2-optimum18", "zoo/mixtral/dynamo18"}) {
+    TrainingOptions options = training(OptimizerKind::sgd, 0);
+    const Outcome expected = run(fixture, "", options);
+    options.host_loss = true;
+    for (const char* mesh : {"", "data=2", "tensor=2", "data=2,tensor=2"})
+      for (int zero : {0, 1, 2, 3}) {
+        if (!*mesh && zero) continue;
+        SCOPED_TRACE(cat(fixture, " ", mesh, " ", zero));
+        options.zero = zero;
+        expect_same(run(fixture, mesh, options), expected);
+      }
+  }
+}
 
 TEST(MeshTraining, AdaptersOfAdamW) {
   TrainingOptions options = training(OptimizerKind::adamw, 0);
