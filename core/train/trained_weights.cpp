@@ -176,10 +176,7 @@ void load_adapter(TrainingEngine& engine, const LoraOptions& lora, const std::st
                     ", the model's adapters have ", lora.rank, " and ", lora.alpha),
                 "give the rank and alpha of the adapter");
   for (const auto& [key, value] : adapter_arrays(engine.parameters(), file))
-    for (int64_t local = 0; local < engine.local_ranks(); ++local) {
-      const ArrayBlock block = engine.block(local, key);
-      take_block(value.view(), block.begin, block.part);
-    }
+    engine.set_array(key, value.view());
 }
 
 }  // namespace plait
