@@ -56,13 +56,14 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
   std::vector<Sharding> optimized;  // of each parameter, what a rank makes steps of
   for (const TrainedParameter& one : context.parameters) {
     const Sharding used{first.states.at(one.key).dims, {}};
-    const int zero = context.training->zero;
+    const int zero = context.training->gradients ? context.training->zero : 0;
     const Sharding shared = zero ? cut_further(used, one.shape, data, mesh) : used;
     seeds.insert_or_assign(states.at(one.key), used);
     in_use.emplace(one.key, used);
     if (zero >= 3 && shared != used) settings.stored.emplace(states.at(one.key), shared);
-    seeds.insert_or_assign(states.at(one.key + ".gradient"), zero >= 2 ? shared : used);
     out.emplace(one.key, zero >= 3 ? shared : used);
+    if (!context.training->gradients) continue;
+    seeds.insert_or_assign(states.at(one.key + ".gradient"), zero >= 2 ? shared : used);
     for (const OptimizerState& state : optimizer_states(context.training->optimizer.kind, one.shape.rank())) {
       Sharding cut = Sharding::replicated(state.dims.size());
       for (size_t d = 0; d < state.dims.size(); ++d) cut.dims[d] = shared.dims[static_cast<size_t>(state.dims[d])];
@@ -71,7 +72,7 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
     optimized.push_back(shared);
   }
   context.plan = shard(graph, options.ops, mesh, options.rank, seeds, settings);
-  for (size_t i = 0; i < context.parameters.size(); ++i) {
+  for (size_t i = 0; i < optimized.size(); ++i) {
     const TrainedParameter& one = context.parameters[i];
     const Sharding &sum = context.plan.states.at(one.key + ".gradient"), &whole = optimized[i];
     if (sum != whole) out.emplace(one.key + ".reduced", whole);

@@ -32,30 +32,6 @@ void check_lengths(const Dataset& data, int64_t most, const char* who) {
                   "read the data with a smaller seq, or plan larger rows");
 }
 
-TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data) {
-  require(options.batch >= 1, "a step takes at least one sample");
-  require(options.steps >= 0, "the number of steps is negative");
-  require(options.steps || !data || (options.epochs > 0 && std::isfinite(options.epochs)),
-          "the number of epochs is not above 0");
-  require(options.clip >= 0, "the norm to clip at is negative");
-  require(options.rate.peak > 0 && std::isfinite(options.rate.peak), "the learning rate is not above 0");
-  require(options.rate.warmup >= 0 && options.rate.floor >= 0 && options.rate.floor <= 1,
-          "warm-up or the rate's floor is out of range");
-  require(options.evaluate_every >= 0 && options.patience >= 0 && options.save_every >= 0,
-          "a number of steps or evaluations is negative");
-  require(options.keep >= 1, "at least one checkpoint is kept");
-  require(!data || options.training.gradients, "without gradients there is nothing to take from data");
-  options.rate.steps = options.steps;
-  if (data) check_lengths(*data, options.training.row_tokens, "a row");
-  if (data && !options.steps) {
-    const double samples = options.epochs * static_cast<double>(data->size());
-    options.rate.steps = static_cast<int64_t>(std::ceil(samples / static_cast<double>(options.batch)));
-  }
-  require(options.rate.steps || options.rate.schedule == Schedule::constant,
-          "a learning rate that falls has to know over how many steps");
-  return options;
-}
-
 /// What has to be the same for a run to go on as it would have.
 std::map<std::string, std::string> lasting(const TrainerOptions& options) {
   const OptimizerOptions& optimizer = options.training.optimizer;
@@ -112,6 +88,30 @@ std::string state_of(const CheckpointInfo& info, const std::string& name) {
 }
 
 }  // namespace
+
+TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data) {
+  require(options.batch >= 1, "a step takes at least one sample");
+  require(options.steps >= 0, "the number of steps is negative");
+  require(options.steps || !data || (options.epochs > 0 && std::isfinite(options.epochs)),
+          "the number of epochs is not above 0");
+  require(options.clip >= 0, "the norm to clip at is negative");
+  require(options.rate.peak > 0 && std::isfinite(options.rate.peak), "the learning rate is not above 0");
+  require(options.rate.warmup >= 0 && options.rate.floor >= 0 && options.rate.floor <= 1,
+          "warm-up or the rate's floor is out of range");
+  require(options.evaluate_every >= 0 && options.patience >= 0 && options.save_every >= 0,
+          "a number of steps or evaluations is negative");
+  require(options.keep >= 1, "at least one checkpoint is kept");
+  require(!data || options.training.gradients, "without gradients there is nothing to take from data");
+  options.rate.steps = options.steps;
+  if (data) check_lengths(*data, options.training.row_tokens, "a row");
+  if (data && !options.steps) {
+    const double samples = options.epochs * static_cast<double>(data->size());
+    options.rate.steps = static_cast<int64_t>(std::ceil(samples / static_cast<double>(options.batch)));
+  }
+  require(options.rate.steps || options.rate.schedule == Schedule::constant,
+          "a learning rate that falls has to know over how many steps");
+  return options;
+}
 
 std::string fingerprint(const Graph& graph) {
   constexpr int64_t most = 4096;  // bytes of each: what it is called, its type, and how it begins tell models apart

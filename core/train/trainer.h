@@ -39,6 +39,10 @@ std::string fingerprint(const Graph& graph);
 /// What a run's checkpoint says of what was trained: weights, or adapters. Throws Error(bad_model).
 TrainingOptions trained_by(const CheckpointInfo& info);
 
+/// With the number of steps that they come to. Throws Error(invalid_argument) for options out of range, and for a sample that
+/// is longer than a row.
+TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data);
+
 /// One thread drives it; `cancel` may come from any.
 class Trainer {
  public:
@@ -125,7 +129,7 @@ class Trainer {
   std::optional<Dataset> evaluation_;
   const std::string model_;  ///< a fingerprint: checkpoints fit this model alone
   TrainingEngine engine_;
-  std::optional<SampleOrder> order_;                            ///< of the data
+  std::optional<SampleOrder> order_;  ///< of the data
   std::unique_ptr<TrainingLog> log_;
   double best_ = std::numeric_limits<double>::infinity();
   int64_t since_best_ = 0;   ///< evaluations

@@ -118,9 +118,9 @@ class TrainingEngine {
   std::vector<std::unique_ptr<World>> worlds_;  ///< of threads
   World* const world_;                          ///< of processes
   const int64_t first_;
-  std::shared_ptr<Store> weights_;                    ///< constants that threads share
-  std::vector<std::unique_ptr<ThreadPool>> pools_;    ///< by rank of this process
-  std::vector<std::unique_ptr<TrainingRank>> ranks_;  ///< of this process
+  std::shared_ptr<Store> weights_;                              ///< constants that threads share
+  std::vector<std::unique_ptr<ThreadPool>> pools_;              ///< by rank of this process
+  std::vector<std::unique_ptr<TrainingRank>> ranks_;            ///< of this process
   std::vector<std::unique_ptr<CheckpointWriter>> checkpoints_;  ///< one for each of them
   int64_t steps_ = 0;
   double norm_ = -1;  ///< of the gradients, where they are settled

@@ -175,8 +175,8 @@ void TrainingEngine::open_checkpoints(const std::string& directory, int64_t keep
   by_themselves([&] {
     checkpoints_.clear();
     for (int64_t local = 0; local < local_ranks(); ++local)
-      checkpoints_.push_back(std::make_unique<CheckpointWriter>(CheckpointOptions{
-          .directory = directory, .writer = rank_number(local), .writers = ranks(), .keep = keep}));
+      checkpoints_.push_back(std::make_unique<CheckpointWriter>(
+          CheckpointOptions{.directory = directory, .writer = rank_number(local), .writers = ranks(), .keep = keep}));
   });
 }
 
