@@ -112,6 +112,10 @@ constexpr OptionRow rows[] = {
      "the "
      "head",
      0, 0, "", true},
+    {"loss", Type::text, for_trainer, "",
+     "name of an output of the model that is its own loss, one float: the model, whatever it is, is trained as it "
+     "stands, and "
+     "the host gives each step's inputs by name; \"\": the loss of the next token, of a recognised decoder"},
     {"train", Type::text, for_trainer, "",
      "which weights are trained, where there are no adapters: a pattern of names; default: all", 0, 0, "", true},
     {"checkpoint", Type::text, for_trainer | for_export, "",

@@ -495,6 +495,12 @@ PLAIT_API plait_status plait_trainer_next(plait_trainer* trainer, int64_t timeou
 PLAIT_API plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* ids, plait_tensor* labels,
                                           plait_step* out);
 
+/* A step of a model with a loss of its own (option "loss"), which may be any graph: its inputs by name, each once. On a mesh the ranks of
+ * "data" share the first dimension of those that have the batch there. `tokens` of the report are the batch. The rest as
+ * plait_trainer_step; INVALID_ARGUMENT for inputs that are missing, unknown or of another type or size. */
+PLAIT_API plait_status plait_trainer_step_inputs(plait_trainer* trainer, const char* const* input_names,
+                                                 plait_tensor* const* inputs, int64_t input_count, plait_step* out);
+
 /* The same by parts, for a loss of the host's own: logits out, gradients of the logits in, as often as it likes, then the
  * update, which empties the sums.
  *   forward:  `logits` becomes f32 [documents, s, v]; with "lora_dropout" what the step drops, by a document's number.
@@ -515,6 +521,10 @@ typedef struct plait_evaluation {
 PLAIT_API plait_status plait_trainer_evaluate(plait_trainer* trainer, const char* data, plait_evaluation* out);
 PLAIT_API plait_status plait_trainer_evaluate_ids(plait_trainer* trainer, plait_tensor* ids, plait_tensor* labels,
                                                   plait_evaluation* out);
+/* The loss of a model with one of its own. */
+PLAIT_API plait_status plait_trainer_evaluate_inputs(plait_trainer* trainer, const char* const* input_names,
+                                                     plait_tensor* const* inputs, int64_t input_count,
+                                                     plait_evaluation* out);
 /* A checkpoint of the present step in "out", on the disk when it returns. INVALID_ARGUMENT without "out". */
 PLAIT_API plait_status plait_trainer_save(plait_trainer* trainer);
 /* The model with what was trained, as ONNX, like plait_model_export: the user's own graph and names, adapters merged.

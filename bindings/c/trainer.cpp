@@ -138,6 +138,20 @@ struct Documents {
   }
 };
 
+/// The same of a graph's own inputs.
+struct Inputs {
+  std::vector<std::shared_ptr<Tensor>> tensors;
+  NamedInputs views;
+  Inputs(const char* const* names, plait_tensor* const* given, int64_t count) {
+    const auto all = span_of(given, count, "inputs");
+    for (size_t i = 0; const char* name : span_of(names, count, "input_names")) {
+      tensors.push_back(object_of<Tensor>(all[i++]));
+      if (!views.emplace(required(name, "name"), tensors.back()->view()).second)
+        throw Error(Code::invalid_argument, cat("input ", quote(name), " is given twice"));
+    }
+  }
+};
+
 }  // namespace
 }  // namespace plait::c_api
 
@@ -199,6 +213,17 @@ plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* ids, plait
   });
 }
 
+plait_status plait_trainer_step_inputs(plait_trainer* trainer, const char* const* input_names,
+                                       plait_tensor* const* inputs, int64_t input_count, plait_step* out) {
+  return guarded([&] {
+    fill(out, plait_step{});
+    auto object = object_of<TrainerObject>(trainer);
+    const Inputs given(input_names, inputs, input_count);
+    TrainingRun& run = object->run();
+    run.with([&](Trainer& own) { fill(out, step_of(run.event_of(own.step(given.views)))); });
+  });
+}
+
 plait_status plait_trainer_forward(plait_trainer* trainer, plait_tensor* ids, plait_tensor** logits) {
   return create(logits, [&] {
     auto object = object_of<TrainerObject>(trainer);
@@ -253,6 +278,16 @@ plait_status plait_trainer_evaluate_ids(plait_trainer* trainer, plait_tensor* id
     auto object = object_of<TrainerObject>(trainer);
     const Documents given(ids, labels);
     object->run().with([&](Trainer& own) { fill(out, evaluation_of(own.evaluate(given.rows(own)))); });
+  });
+}
+
+plait_status plait_trainer_evaluate_inputs(plait_trainer* trainer, const char* const* input_names,
+                                           plait_tensor* const* inputs, int64_t input_count, plait_evaluation* out) {
+  return guarded([&] {
+    fill(out, plait_evaluation{});
+    auto object = object_of<TrainerObject>(trainer);
+    const Inputs given(input_names, inputs, input_count);
+    object->run().with([&](Trainer& own) { fill(out, evaluation_of(own.evaluate(given.views))); });
   });
 }
 

@@ -74,6 +74,7 @@ TrainerOptions trainer_options(const Settings& settings, int64_t context) {
   out.training.optimizer = optimizer_options(settings);
   out.training.lora = lora_options(settings);
   out.training.trained = settings.texts("train");
+  out.training.loss = settings.text("loss");
   out.training.bundle_bytes = settings.integer("bundle_bytes");
   out.training.zero = static_cast<int>(settings.integer("zero"));
   const std::string recompute = settings.text("recompute");

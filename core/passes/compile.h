@@ -1,6 +1,7 @@
 #pragma once
 // From a graph to programs. compile.cpp holds the list of passes and reads top to bottom.
 #include <memory>
+#include <set>
 
 #include "core/exec/program.h"
 #include "core/passes/pass.h"
@@ -86,6 +87,9 @@ struct TrainingModel {
   std::vector<TrainedParameter> parameters;
   Decoder decoder;
   Mesh mesh;
+  /// With TrainingOptions::loss, whose programs take the graph's own inputs: those of which a data rank gets its part of the first
+  /// dim.
+  std::set<std::string, std::less<>> spread_inputs;
   /// On several ranks: where what training writes is, by key of the Store. A rank's row is [1, t] of its own documents, and
   /// all ranks' rows have as many tokens and targets; gradients of which ranks hold summands go into ".reduced" when the norm
   /// is asked for, and the summands have to be emptied then.

@@ -37,6 +37,16 @@ class Training {
     if (context_.host_loss) {
       graph_.outputs.resize(1);
       given_ = add_input("gradients", DType::f32, builder_.dims(graph_.outputs[0]));
+    } else if (!context_.training->loss.empty()) {
+      losses_ = graph_.outputs[0];
+      weights_ = builder_.expanded(builder_.number(1, losses_), losses_);
+      ValueId loss = builder_.reshaped(losses_, Dims{});
+      if (builder_.type(loss).dtype != DType::f32) {
+        Attributes to;
+        to.set("to", static_cast<int64_t>(DType::f32));
+        loss = builder_.add("Cast", {loss}, std::move(to));
+      }
+      graph_.outputs = {loss};
     } else {
       const Dims rows = rows_of_logits();
       labels_ = add_input("labels", DType::i32, rows);

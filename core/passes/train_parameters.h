@@ -26,6 +26,13 @@ bool are_apart(const Constant& a, const Constant& b);
 /// By key of the Store, where the ranks have what training writes; empty on one rank.
 using StatePlaces = std::map<std::string, Sharding, std::less<>>;
 
+/// The dim of an input that the ranks of the axis `data`, `ranks` in number, have parts of: of a decoder's rows the tokens; of a
+/// graph with a loss of its own the first, where that is the batch (prepare_own_loss). -1: all have all of it.
+int spread_dim(const Graph& graph, ValueId input, int64_t ranks, const TrainingOptions& training);
+/// Of a graph with a loss of its own: that is its one output, and its batch a multiple of the mesh's data ranks. Throws Error:
+/// not_found when no output is called so, unsupported for one that is no float by itself.
+void prepare_own_loss(Graph& graph, PassContext& context);
+
 /// Makes the graph that adds up gradients that of the context's rank, and says where it has weights and sums, and where the
 /// optimizer is to have them and what it keeps. Where sums are made elsewhere, or ranks hold parts of them, the whole goes to
 /// a State of its own: the parameter's key + ".reduced". The plan is the context's. `of_host`, unless null, is the graph whose

@@ -68,6 +68,9 @@ struct TrainingOptions {
   /// Ranks say what is at most half as large together, up to so many bytes at once; 0: each array by itself.
   int64_t bundle_bytes = 256 << 10;
   bool host_loss = false;  ///< also programs whose loss the host computes
+  /// The name of an output that is the graph's own loss, one float: the graph, whatever it is, is then trained as it stands, and
+  /// takes its own inputs. "": the loss of the next token, of a recognised decoder.
+  std::string loss = {};
   bool gradients =
       true;  ///< false: nothing is trained; programs say the losses of weights as they are, and of adapters
 };

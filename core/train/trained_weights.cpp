@@ -86,11 +86,8 @@ std::map<std::string, Tensor> adapter_arrays(const std::vector<TrainedParameter>
 
 /// Which parameters a run of these options has, without one.
 std::vector<TrainedParameter> parameters_of(const Graph& graph, const CompileOptions& options,
-                                            const LoraOptions& lora, const std::vector<std::string>& trained) {
+                                            TrainingOptions training) {
   constexpr int64_t few = 8;
-  TrainingOptions training;
-  training.lora = lora;
-  training.trained = trained;
   training.row_tokens = few;  // nothing is run
   return compile_training(graph, options, training).parameters;
 }
@@ -127,7 +124,7 @@ FileTensors tensors_of_checkpoint(const Graph& graph, const CompileOptions& opti
   const Checkpoint checkpoint = Checkpoint::open(step_directory(path), fingerprint(graph));
   const TrainingOptions training = trained_by(checkpoint.info());
   return trained_tensors(
-      parameters_of(graph, options, training.lora, training.trained), training.lora,
+      parameters_of(graph, options, training), training.lora,
       [&](const std::string& key) { return checkpoint.read(key); }, pool);
 }
 
@@ -135,7 +132,7 @@ FileTensors tensors_of_adapter(const Graph& graph, const CompileOptions& options
                                ThreadPool* pool) {
   const AdapterWeights file = read_adapter(directory);
   const LoraOptions lora = LoraOptions::of(file);
-  const std::vector<TrainedParameter> parameters = parameters_of(graph, options, lora, {});
+  const std::vector<TrainedParameter> parameters = parameters_of(graph, options, {.lora = lora});
   const std::map<std::string, Tensor> arrays = adapter_arrays(parameters, file);
   return trained_tensors(
       parameters, lora, [&](const std::string& key) { return arrays.at(key); }, pool);

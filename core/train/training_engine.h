@@ -46,6 +46,14 @@ class TrainingEngine {
   Tensor logits(std::span<const PackedRow> rows);
   /// Adds the gradients of a loss whose gradient by these logits is `given`, f32 [tokens of all rows, v].
   void accumulate(std::span<const PackedRow> rows, const TensorView& given);
+  // With TrainingOptions::loss. The ranks of `data` share the batch out, of which all inputs that have it as their first dim
+  // have as many. Throw Error(invalid_argument) for inputs that are missing, or of another type than the graph's, for names
+  // that it does not have, and for a batch that is no multiple of the data ranks.
+  /// Adds the gradients, and returns the loss.
+  double accumulate(const NamedInputs& inputs);
+  double evaluate(const NamedInputs& inputs);
+  std::string find_fault(const NamedInputs& inputs);
+
   /// Of all gradients as one vector. Nothing is to be added between this and the update.
   double gradient_norm();
   /// A step of the optimizer along `scale` times the gradients, which are zeros behind it. Counts steps.
@@ -109,6 +117,9 @@ class TrainingEngine {
   std::vector<TrainingRow> aligned(std::span<const PackedRow> rows, double weight, bool drops) const;
   std::vector<int64_t> keys_of(const PackedRow& row, bool drops) const;
   std::vector<TrainingRow> whole(std::span<const PackedRow> rows) const;
+  void check(const NamedInputs& inputs) const;
+  NamedInputs part_of(const NamedInputs& inputs, int64_t local) const;
+  std::string first_fault(std::vector<std::string> faults) const;
   int64_t check(std::span<const PackedRow> rows) const;
   int64_t row_of(int64_t local) const;
 

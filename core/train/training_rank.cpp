@@ -103,13 +103,28 @@ void TrainingRank::accumulate(const TrainingRow& row, const TensorView& given) {
   run(later(backward_, model_.backward), row, {{"gradients", given}});
 }
 
-std::string TrainingRank::find_fault(const TrainingRow& row) {
+std::vector<TensorView> TrainingRank::in_order(const Executor& executor, const NamedInputs& given) {
+  std::vector<TensorView> out;
+  for (const std::string& name : executor.program().input_names) out.push_back(given.find(name)->second);
+  return out;
+}
+
+double TrainingRank::run(Executor& executor, const NamedInputs& given) {
+  executor.run(in_order(executor, given));
+  return *executor.output(0).as<float>();
+}
+
+template <class Inputs>
+std::string TrainingRank::fault_of(const Inputs& inputs) {
   std::string out;
   accumulate_->set_watch(&out);
-  run(*accumulate_, row);
+  run(*accumulate_, inputs);
   accumulate_->set_watch(nullptr);
   return out;
 }
+
+std::string TrainingRank::find_fault(const TrainingRow& row) { return fault_of(row); }
+std::string TrainingRank::find_fault(const NamedInputs& inputs) { return fault_of(inputs); }
 
 double TrainingRank::gradient_norm() {
   norm_->run({});

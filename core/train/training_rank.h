@@ -23,6 +23,9 @@ struct TrainingRow {
   std::vector<int64_t> keys;          ///< of all tokens, for dropout; -1: none
 };
 
+/// What a graph that is trained as it stands is given, by the names of its inputs.
+using NamedInputs = std::map<std::string, TensorView, std::less<>>;
+
 /// One thread drives it.
 class TrainingRank {
  public:
@@ -47,6 +50,13 @@ class TrainingRank {
   /// Adds the gradients of a loss whose gradient by the row's logits is `given`, f32 [1, r, v].
   void accumulate(const TrainingRow& row, const TensorView& given);
 
+  // With TrainingOptions::loss: by name, this rank's part of what the graph takes.
+  /// Throws Error(invalid_argument) for those that are of another type than the graph's.
+  void check(const NamedInputs& inputs) { evaluate_->bind(in_order(*evaluate_, inputs)); }
+  double accumulate(const NamedInputs& inputs) { return run(*accumulate_, inputs); }
+  double evaluate(const NamedInputs& inputs) { return run(*evaluate_, inputs); }
+  std::string find_fault(const NamedInputs& inputs);
+
   /// Of all gradients of all ranks as one vector. Gradients are settled then: nothing is to be added before the update.
   double gradient_norm();
   void update(double scale, double rate, int64_t step);
@@ -60,6 +70,10 @@ class TrainingRank {
 
  private:
   double run(Executor& executor, const TrainingRow& row);
+  double run(Executor& executor, const NamedInputs& inputs);
+  static std::vector<TensorView> in_order(const Executor& executor, const NamedInputs& inputs);
+  template <class Inputs>
+  std::string fault_of(const Inputs& inputs);
   void run(Executor& executor, const TrainingRow& row, std::map<std::string_view, TensorView> more);
   std::unique_ptr<Executor> make(const std::shared_ptr<const Program>& program);
   Executor& later(std::unique_ptr<Executor>& executor, const std::shared_ptr<const Program>& program);
