@@ -112,6 +112,10 @@ constexpr OptionRow rows[] = {
      "the "
      "head",
      0, 0, "", true},
+    {"prefix", Type::integer, for_trainer, "0",
+     "tokens of a prefix that is trained instead: keys and values that stand before each document in every layer's "
+     "attention; not with lora; 0: none",
+     0, 65536},
     {"train", Type::text, for_trainer, "",
      "which weights are trained, where there are no adapters: a pattern of names; default: all", 0, 0, "", true},
     {"checkpoint", Type::text, for_trainer | for_export, "",

@@ -23,12 +23,7 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
   pool_ = std::make_shared<ThreadPool>(threads > 0 ? static_cast<int>(threads) : usable_processors());
   CompileOptions compile = generator_compile_options(*model_, settings_);
   const std::string adapter = settings_.text("adapter");
-  if (!adapter.empty()) {
-    LoraOptions begun = LoraOptions::of(read_adapter(adapter));
-    begun.dropout = options_.training.lora.dropout;
-    begun.seed = options_.training.lora.seed;
-    options_.training.lora = std::move(begun);
-  }
+  if (!adapter.empty()) options_.training.begin_with(read_adapter(adapter));
   if (const std::string checkpoint = settings_.text("checkpoint"); !checkpoint.empty())
     begun_with_ = tensors_of_checkpoint(opened.imported.graph, compile, checkpoint, pool_.get());
   compile.progress = &progress;
@@ -38,8 +33,7 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
   if (!evaluation_path.empty()) evaluation = read_data(evaluation_path, &progress);
   auto trainer = std::make_unique<Trainer>(with_tensors(opened.imported.graph, begun_with_), compile, options_,
                                            std::move(data), std::move(evaluation), *pool_, &progress);
-  if (!adapter.empty() && trainer->steps_done() == 0)
-    load_adapter(trainer->engine(), options_.training.lora, adapter);
+  if (!adapter.empty() && trainer->steps_done() == 0) load_adapter(trainer->engine(), adapter);
   progress.check();
   return std::make_shared<TrainingRun>(std::move(trainer), pool_);
 }
@@ -245,9 +239,8 @@ plait_status plait_trainer_export(plait_trainer* trainer, const char* directory)
   return guarded([&] {
     auto object = object_of<TrainerObject>(trainer);
     const std::string path = required(directory, "directory");
-    const LoraOptions& lora = object->options().training.lora;
     object->run().with([&](Trainer& own) {
-      FileTensors tensors = trained_tensors(own.engine(), lora, &object->pool());
+      FileTensors tensors = trained_tensors(own.engine(), &object->pool());
       tensors.insert(object->begun_with().begin(), object->begun_with().end());  // where nothing was trained on
       write_model(object->model(), tensors, nullptr, path);
     });
@@ -258,9 +251,7 @@ plait_status plait_trainer_save_adapter(plait_trainer* trainer, const char* dire
   return guarded([&] {
     auto object = object_of<TrainerObject>(trainer);
     const std::string path = required(directory, "directory");
-    object->run().with([&](Trainer& own) {
-      save_adapter(own.engine(), object->options().training.lora, path, object->model().file());
-    });
+    object->run().with([&](Trainer& own) { save_adapter(own.engine(), path, object->model().file()); });
   });
 }
 

@@ -120,7 +120,7 @@ int train(const TrainArguments& arguments) {
   bool adapters = false;
   for (const auto& [key, value] : arguments.trainer) {
     set_option(options.rest, key, value);
-    if (key == "lora") adapters = value != "0";
+    if (key == "lora" || key == "prefix" || key == "adapter") adapters = adapters || value != "0";
   }
   catch_interrupt();
   options.model.set("background", "true");

@@ -1,5 +1,5 @@
 // Pass adapt: low-rank adapters beside Linears (LoRA, Hu et al. 2022): y = x w^T + alpha / rank (x a^T) b^T. To train, one that
-// is there for good; to generate, room for any that requests name.
+// is there for good; to generate, room for any that requests name. Prefixes are in adapt_prefix.cpp.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -237,9 +237,22 @@ class Slots : public Adapting {
 
 }  // namespace
 
+void TrainingOptions::begin_with(const AdapterWeights& adapter) {
+  lora.rank = adapter.rank;
+  lora.alpha = adapter.alpha;
+  lora.modules.clear();
+  for (const auto& [module, pair] : adapter.modules) lora.modules.push_back(module);
+  prefix.tokens = adapter.prefix_tokens();
+}
+
 void adapt(Graph& graph, PassContext& context) {
-  if (context.training && context.training->lora.rank) Training(graph, context, context.training->lora).run();
-  else if (!context.training && context.options.adapters.slots) Slots(graph, context, context.options.adapters).run();
+  const TrainingOptions* training = context.training;
+  if (training && training->lora.rank && training->prefix.tokens)
+    throw Error(Code::invalid_argument, "a run trains low-rank adapters or a prefix, not both",
+                "a file of adapters holds one kind: give lora or prefix");
+  if (training && training->prefix.tokens) add_prefix(graph, context);
+  else if (training && training->lora.rank) Training(graph, context, training->lora).run();
+  else if (!training && context.options.adapters.slots) Slots(graph, context, context.options.adapters).run();
 }
 
 }  // namespace plait

@@ -100,7 +100,7 @@ std::vector<TrainingRow> TrainingEngine::aligned(std::span<const PackedRow> rows
   size_t targets = 0;
   for (const PackedRow& row : rows) {
     check(row);
-    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}});
+    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}, {}});
     for (size_t i = 0; i < row.labels.size(); ++i)
       if (row.labels[i] >= 0) {
         one.rows.push_back(static_cast<int32_t>(i));
@@ -111,13 +111,17 @@ std::vector<TrainingRow> TrainingEngine::aligned(std::span<const PackedRow> rows
     targets = std::max(targets, one.rows.size());
   }
   if (targets == 0) return {};
+  size_t places = 0;
   for (TrainingRow& one : out) {
     pad_row(one.row, tokens);
+    if (training_.prefix.tokens) one.places = places_of(one.row, training_.prefix.tokens);
+    places = std::max(places, one.places.tokens.size());
     one.keys = keys_of(one.row, drops);
     one.rows.resize(targets, 0);
     one.labels.resize(targets, 0);
     one.weights.resize(targets, 0);
   }
+  for (TrainingRow& one : out) one.places.pad(places);
   return out;
 }
 
@@ -183,8 +187,9 @@ double TrainingEngine::evaluate(std::span<const PackedRow> rows, std::vector<flo
 /// A row that asks for all of its tokens.
 TrainingRow TrainingEngine::whole(const PackedRow& row) const {
   check(row);
-  TrainingRow out{row, {}, {}, {}, keys_of(row, training_.gradients)};
+  TrainingRow out{row, {}, {}, {}, keys_of(row, training_.gradients), {}};
   for (int64_t i = 0; i < row.tokens(); ++i) out.rows.push_back(static_cast<int32_t>(i));
+  if (training_.prefix.tokens) out.places = places_of(row, training_.prefix.tokens);
   return out;
 }
 

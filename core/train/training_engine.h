@@ -47,6 +47,7 @@ class TrainingEngine {
   /// Forgets the gradients.
   void clear_gradients();
 
+  const TrainingOptions& training() const { return training_; }
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }
   const std::vector<TrainedParameter>& parameters() const { return model().parameters; }
