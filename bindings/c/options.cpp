@@ -132,8 +132,8 @@ constexpr OptionRow rows[] = {
      "NAME=DIRECTORY of an adapter in PEFT's layout that requests may name; plait_generator_add_adapter adds more", 0,
      0, "", true},
     {"adapter_slots", Type::integer, for_generator, "0",
-     "most adapters at once, those that are removed but still in use included; 0: as many as the generator is made "
-     "with",
+     "most low-rank adapters at once, those that are removed but still in use included; 0: as many as the generator is "
+     "made with",
      0, 4096},
     {"adapter_rank", Type::integer, for_generator, "0",
      "rank of the largest adapter; 0: of the largest that the generator is made with, 16 without any", 0, 65536},

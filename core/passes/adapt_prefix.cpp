@@ -112,7 +112,8 @@ PrefixShape prefix_shape(const Decoder& decoder) {
   auto refuse = [](const std::string& why) {
     throw Error(Code::unsupported, cat("the model takes no prefix: ", why), "low-rank adapters (lora) fit any model");
   };
-  if (!decoder.states.empty()) refuse("it carries states from token to token, in front of which nothing stands");
+  if (!decoder.states.empty() || decoder.layers.empty())
+    refuse("it carries states from token to token, in front of which nothing stands");
   const AttentionLayer& first = decoder.layers[0];
   for (const AttentionLayer& layer : decoder.layers)
     if (layer.kv_heads != first.kv_heads || layer.key_size != first.key_size || layer.value_size != first.key_size)
