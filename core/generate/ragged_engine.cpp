@@ -8,6 +8,7 @@
 #include "core/generate/adapter_slots.h"
 #include "core/generate/engines.h"
 #include "core/generate/ranks.h"
+#include "core/passes/module_names.h"
 
 namespace plait {
 namespace {
@@ -396,7 +397,8 @@ void RaggedEngine::write_rows(Replica& replica, const std::vector<StoreRow>& row
   if (!alone()) ranks_->command(RankCommand::write, std::move(command));
 }
 
-std::shared_ptr<const Adapter> RaggedEngine::add_adapter(const std::string& name, const AdapterWeights& weights) {
+std::shared_ptr<const Adapter> RaggedEngine::add_adapter(const std::string& name, const AdapterWeights& given) {
+  const AdapterWeights weights = as_products(given, decoder().adapted);
   if (context_ && weights.prefix_tokens() >= context_)
     throw Error(Code::invalid_argument,
                 cat("its prefix of ", weights.prefix_tokens(), " tokens leaves none of the context's ", context_));

@@ -34,9 +34,13 @@ class Config {
     auto found = json_.find(key);
     return found != json_.end() && found->is_boolean() && found->get<bool>();
   }
-  bool has(const char* key) const {
-    auto found = json_.find(key);
-    return found != json_.end() && !found->empty();
+  /// A module's own number, of a pattern that ends its name; else `usual`.
+  double of_module(const char* key, const std::string& module, double usual) const {
+    auto patterns = json_.find(key);
+    if (patterns == json_.end() || !patterns->is_object()) return usual;
+    for (const auto& [pattern, value] : patterns->items())
+      if (value.is_number() && (module == pattern || module.ends_with("." + pattern))) return value.get<double>();
+    return usual;
   }
   double number(const char* key, double least, double most) const {
     auto found = json_.find(key);
@@ -65,10 +69,6 @@ class Config {
 void read_lora_config(const Config& config, AdapterWeights& out) {
   if (config.is_true("use_dora"))
     throw Error(Code::unsupported, cat(config.file(), " is of DoRA, another kind of adapter"));
-  for (const char* key : {"rank_pattern", "alpha_pattern"})
-    if (config.has(key))
-      throw Error(Code::unsupported, cat(config.file(), ": ", key, " gives modules ranks or factors of their own"),
-                  "adapters of one rank and alpha are read");
   constexpr double most_rank = 65536, most_alpha = 1e9;  // as of the options of training
   out.rank = static_cast<int64_t>(config.number("r", 1, most_rank));
   out.alpha = config.number("lora_alpha", 0, most_alpha);
@@ -99,7 +99,16 @@ void read_lora(const Config& config, const SafeTensors& file, AdapterWeights& ou
     AdapterWeights::Pair& pair = out.modules[name.substr(prefix.size(), name.size() - prefix.size() - of_a.size())];
     (is_a ? pair.a : pair.b) = as_f32(file.tensor(name));
   }
-  for (const auto& [module, pair] : out.modules) check_pair(file.path(), module, pair, out.rank);
+  for (const auto& [module, pair] : out.modules) {
+    const auto whole = static_cast<double>(out.rank), own = config.of_module("rank_pattern", module, whole);
+    // With use_rslora factors would differ, too.
+    if (config.of_module("alpha_pattern", module, out.alpha) * whole != out.alpha * own ||
+        (own != whole && config.is_true("use_rslora")))
+      throw Error(Code::unsupported,
+                  cat(config.file(), ": rank_pattern and alpha_pattern give ", quote(module), " a factor of its own"),
+                  "adapters of one alpha / rank are read");
+    check_pair(file.path(), module, pair, static_cast<int64_t>(own));
+  }
   if (out.modules.empty()) throw Error(Code::bad_model, cat(quote(file.path(), 4096), " holds no adapter"));
 }
 
@@ -162,7 +171,12 @@ void write_adapter(const AdapterWeights& adapter, const std::string& directory, 
                    {"prefix_projection", false}});
   } else {
     std::vector<std::string> modules;
+    auto ranks = nlohmann::ordered_json::object(), alphas = nlohmann::ordered_json::object();
     for (const auto& [module, pair] : adapter.modules) {
+      if (const int64_t own = pair.a.shape()[0]; own != adapter.rank) {
+        ranks[module] = own;
+        alphas[module] = adapter.alpha * static_cast<double>(own) / static_cast<double>(adapter.rank);
+      }
       named.push_back({cat(prefix, module, of_a), pair.a.view()});
       named.push_back({cat(prefix, module, of_b), pair.b.view()});
       modules.push_back(module);
@@ -172,6 +186,8 @@ void write_adapter(const AdapterWeights& adapter, const std::string& directory, 
                    {"lora_dropout", 0.0},
                    {"bias", "none"},
                    {"fan_in_fan_out", false},
+                   {"rank_pattern", ranks},
+                   {"alpha_pattern", alphas},
                    {"target_modules", modules}});
   }
   write_safetensors(directory + tensors_name, std::move(named), {{"format", "pt"}});

@@ -8,6 +8,7 @@
 #include "core/base/constant.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/passes/module_names.h"
 #include "core/train/trainer.h"
 
 namespace plait {
@@ -60,9 +61,22 @@ FileTensors merged_tensors(const std::vector<TrainedParameter>& parameters, cons
 
 constexpr const char* wrong_adapter = "the adapter is of another model, or of other targets";
 
+std::vector<AdaptedLinear> products_of(const std::vector<TrainedParameter>& parameters) {
+  std::map<std::string, AdaptedLinear> out;
+  for (const TrainedParameter& one : parameters) {
+    AdaptedLinear& product = out[module_of(one.name)];
+    product.module = module_of(one.name);
+    (one.name.ends_with(of_a) ? product.k : product.n) = one.shape[one.name.ends_with(of_a) ? 1 : 0];
+  }
+  std::vector<AdaptedLinear> all;
+  for (const auto& [module, product] : out) all.push_back(product);
+  return all;
+}
+
 /// The file's arrays by the keys of the parameters that they are of. Throws unless they are the same.
 std::map<std::string, Tensor> low_rank_arrays(const std::vector<TrainedParameter>& parameters,
-                                              const AdapterWeights& file) {
+                                              const AdapterWeights& given) {
+  const AdapterWeights file = as_products(given, products_of(parameters));
   std::map<std::string, Tensor> out;
   std::set<std::string> taken;
   for (const TrainedParameter& parameter : parameters) {
@@ -208,7 +222,7 @@ AdapterWeights adapter_of(const TrainingEngine& engine) {
 }
 
 void save_adapter(const TrainingEngine& engine, const std::string& directory, const std::string& base) {
-  write_adapter(adapter_of(engine), directory, base);
+  write_adapter(as_modules(adapter_of(engine)), directory, base);
 }
 
 void load_adapter(TrainingEngine& engine, const std::string& directory) {

@@ -173,8 +173,10 @@ TEST_F(Adapters, FilesThatAreNoneAreRefused) {
   refused(Code::unsupported, "another kind");
   changed("\"r\": 4", "\"use_dora\": true, \"r\": 4");
   refused(Code::unsupported, "another kind");
-  changed("\"r\": 4", "\"rank_pattern\": {\"q_proj\": 8}, \"r\": 4");
-  refused(Code::unsupported, "rank_pattern");
+  changed("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"q_proj\": 8}");
+  refused(Code::unsupported, "alpha_pattern");
+  changed("\"rank_pattern\": {}", "\"rank_pattern\": {\"layers.0.self_attn.q_proj\": 8}");
+  refused(Code::unsupported, "factor of its own");
   for (const char* rank : {"0", "-1", "1e300", "\"4\""}) {
     changed("\"r\": 4", std::string("\"r\": ") + rank);
     refused(Code::bad_model, "r");
