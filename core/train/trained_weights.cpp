@@ -77,6 +77,11 @@ std::vector<AdaptedLinear> products_of(const std::vector<TrainedParameter>& para
 std::map<std::string, Tensor> low_rank_arrays(const std::vector<TrainedParameter>& parameters,
                                               const AdapterWeights& given) {
   const AdapterWeights file = as_products(given, products_of(parameters));
+  if (file.rank != given.rank)
+    throw Error(Code::unsupported,
+                cat("the adapter's queries, keys and values are one product of the model, whose rank would be ",
+                    file.rank, ", others have ", given.rank),
+                "generators take it, with that adapter_rank");
   std::map<std::string, Tensor> out;
   std::set<std::string> taken;
   for (const TrainedParameter& parameter : parameters) {
@@ -222,7 +227,7 @@ AdapterWeights adapter_of(const TrainingEngine& engine) {
 }
 
 void save_adapter(const TrainingEngine& engine, const std::string& directory, const std::string& base) {
-  write_adapter(as_modules(adapter_of(engine)), directory, base);
+  write_adapter(as_modules(adapter_of(engine), engine.model().decoder), directory, base);
 }
 
 void load_adapter(TrainingEngine& engine, const std::string& directory) {

@@ -21,7 +21,7 @@ TEST(ModuleNames, AreThoseOfTheHuggingFaceModel) {
       {"/model/layers.3/mlp/down_proj/MatMul_Q4", "model.layers.3.mlp.down_proj"},
       {"/model/layers.3/mlp/down_proj/MatMul_matmul_Q4", "model.layers.3.mlp.down_proj"},
       {"/transformer/h.11/mlp/c_fc/Gemm_1", "transformer.h.11.mlp.c_fc"},
-      {"/model/layers.12/attn/qkv_proj/MatMul_Q4", "model.layers.12.self_attn.qkv_proj"},
+      {"/model/layers.12/attn/qkv_proj/MatMul_Q4", "model.layers.12.attn.qkv_proj"},
       {"model.layers.12.attn.o_proj.MatMul.weight_Q4", "model.layers.12.self_attn.o_proj"},
       {"lm_head.MatMul.weight", "lm_head"},
       {"transformer.h.0.attn.c_attn.weight", "transformer.h.0.attn.c_attn"},
@@ -78,6 +78,7 @@ TEST_P(PackedAdapters, ComeBack) {
     EXPECT_EQ(module_of_name(module), module);
     EXPECT_EQ(module.find(".part"), std::string::npos) << module;
     EXPECT_EQ(module.find('/'), std::string::npos) << module;
+    EXPECT_EQ(module.find(".attn.qkv_proj"), std::string::npos) << module;
   }
   TrainingEngine again = engine();
   EXPECT_NE(again.evaluate(row()), loss);
@@ -85,11 +86,47 @@ TEST_P(PackedAdapters, ComeBack) {
   EXPECT_EQ(again.evaluate(row()), loss);
 }
 
+/// The same by the names of the file, and by those of products.
+TEST_P(PackedAdapters, GiveRequestsTheSame) {
+  TrainingEngine first = engine();
+  first.accumulate(row(), 0.1);
+  first.update(1, 0.05);
+  save_adapter(first, folder_.path());
+  const AdapterWeights own = adapter_of(first), file = read_adapter(folder_.path());
+  CompileOptions compile = World::get().options(DType::f32);
+  compile.adapters = {.slots = 2, .rank = 2};
+  for (const auto& [module, pair] : file.modules) compile.adapters.modules.push_back(module);
+  auto made = make_engine(fixture_graph(GetParam()), compile, small_engine());
+  auto logits = [&](const AdapterWeights& weights) {
+    auto sequence = made->open({}, 0, made->add_adapter("a", weights));
+    EXPECT_TRUE(made->reserve(*sequence, static_cast<int64_t>(ids_.size())));
+    Feed feed{sequence.get(), ids_, 4, {}, {}};
+    made->step({&feed, 1});
+    return std::vector<float>(feed.logits.begin(), feed.logits.end());
+  };
+  EXPECT_EQ(logits(own), logits(file));
+}
+
+std::string name_of_model(const testing::TestParamInfo<const char*>& info) {
+  std::string out = info.param;
+  for (char& letter : out)
+    if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Zoo, PackedAdapters,
+                         testing::Values("zoo/phi3/optimum18", "zoo/mpt/optimum18", "gpt2-optimum18",
+                                         "zoo/llama/genai_fp32", "zoo/llama/genai_int4"),
+                         name_of_model);
+
+/// Of models that have packed modules themselves.
+class PackedModules : public PackedAdapters {};
+
 /// An adapter of PEFT's: one for all parts of a packed weight.
-TEST_P(PackedAdapters, OfOneRankAreReadForEachPart) {
+TEST_P(PackedModules, OfOneRankAreReadForEachPart) {
   TrainingEngine first = engine();
   const AdapterWeights own = adapter_of(first);
-  AdapterWeights whole = as_modules(own);
+  AdapterWeights whole = as_modules(own, first.model().decoder);
   bool is_packed = false;
   for (auto& [module, pair] : whole.modules) {
     is_packed = is_packed || pair.a.shape()[0] != own.rank;
@@ -114,14 +151,42 @@ TEST_P(PackedAdapters, OfOneRankAreReadForEachPart) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Zoo, PackedAdapters,
-                         testing::Values("zoo/phi3/optimum18", "zoo/mpt/optimum18", "gpt2-optimum18"),
-                         [](const auto& info) {
-                           std::string out = info.param;
-                           for (char& letter : out)
-                             if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
-                           return out;
-                         });
+INSTANTIATE_TEST_SUITE_P(Zoo, PackedModules, testing::Values("zoo/phi3/optimum18", "gpt2-optimum18"), name_of_model);
+
+/// Queries and values of PEFT's, each with an a of its own, as the builder's one product: all ranks are wider, the changes the same.
+TEST(BuilderAdapters, ArePutTogether) {
+  auto matrix = [](int64_t rows, int64_t columns, float first) {
+    Tensor out(DType::f32, {rows, columns});
+    for (int64_t i = 0; i < out.elements(); ++i) out.as<float>()[i] = first + static_cast<float>(i);
+    return out;
+  };
+  const std::string layer = "model.layers.0.";
+  AdapterWeights file{.rank = 2, .alpha = 6};
+  file.modules[layer + "self_attn.q_proj"] = {matrix(2, 3, 1), matrix(4, 2, 10)};
+  file.modules[layer + "self_attn.v_proj"] = {matrix(2, 3, 20), matrix(2, 2, 30)};
+  file.modules[layer + "mlp.up_proj"] = {matrix(2, 3, 40), matrix(5, 2, 50)};
+  const std::vector<AdaptedLinear> products{{layer + "attn.qkv_proj", 3, 8}, {layer + "mlp.up_proj", 3, 5}};
+  const AdapterWeights got = as_products(file, products);
+  EXPECT_EQ(got.rank, 4);
+  EXPECT_EQ(got.alpha, 12);
+  ASSERT_EQ(got.modules.size(), 2u);
+  auto change = [](const AdapterWeights::Pair& pair, int64_t row, int64_t column) {
+    float sum = 0;
+    const int64_t rank = pair.a.shape()[0], k = pair.a.shape()[1];
+    for (int64_t i = 0; i < rank; ++i) sum += pair.b.as<float>()[row * rank + i] * pair.a.as<float>()[i * k + column];
+    return sum;
+  };
+  const auto &qkv = got.modules.at(layer + "attn.qkv_proj"), &up = got.modules.at(layer + "mlp.up_proj");
+  const auto &q = file.modules.at(layer + "self_attn.q_proj"), &v = file.modules.at(layer + "self_attn.v_proj");
+  for (int64_t column = 0; column < 3; ++column) {
+    for (int64_t row = 0; row < 8; ++row)
+      EXPECT_EQ(change(qkv, row, column), row < 4   ? change(q, row, column)
+                                          : row < 6 ? 0
+                                                    : change(v, row - 6, column));
+    for (int64_t row = 0; row < 5; ++row)
+      EXPECT_EQ(change(up, row, column), change(file.modules.at(layer + "mlp.up_proj"), row, column));
+  }
+}
 
 /// The builder's packed queries, keys and values are three modules, and the names that they had before are read.
 TEST(BuilderAdapters, AreModulesOfTheirOwn) {
