@@ -149,6 +149,24 @@ TEST_F(OnePrefix, WhatDoesNotFitIsRefused) {
   refused(*small, random_prefix(small->decoder(), 400, 1), Code::out_of_memory, "400 tokens");
 }
 
+TEST(PrefixShapes, AreOfOneSizeAndStandBeforeAttentionAlone) {
+  const AttentionLayer layer{.query_heads = 4, .kv_heads = 2, .key_size = 8, .value_size = 8};
+  Decoder decoder;
+  decoder.layers = {layer, layer, layer};
+  EXPECT_EQ(prefix_shape(decoder), (PrefixShape{3, 2, 8}));
+  EXPECT_EQ(prefix_shape(decoder).dims(5), (Shape{5, 3 * 2 * 2 * 8}));
+  Decoder recurrent = decoder, other_heads = decoder, other_values = decoder;
+  recurrent.states = {{.op = "plait.LinearAttention"}};
+  other_heads.layers[1].kv_heads = 1;
+  for (AttentionLayer& one : other_values.layers) one.value_size = 4;
+  for (const Decoder& refused : {recurrent, other_heads, other_values, Decoder()}) try {
+      prefix_shape(refused);
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::unsupported) << error.message();
+    }
+}
+
 class PrefixesOnMesh : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
 TEST_P(PrefixesOnMesh, EqualTheWhole) {
