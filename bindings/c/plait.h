@@ -327,13 +327,16 @@ PLAIT_API plait_status plait_generator_submit_chat(plait_generator* generator, c
 /* Requests that name different adapters (option "adapter") share steps, and those without skip them. A generator has room
  * for "adapter_slots" adapters of rank "adapter_rank" at most beside the products of "adapter_targets", in f32: slots * rank
  * * (inputs + outputs) * 4 bytes for each. By default that is what those need that it is made with ("adapters", "adapter").
+ * Prefixes (keys and values before the first token, "prefix" of trainers) need no slot: the first pages of the cache hold
+ * each, once for all requests, and its tokens count in the context.
  * This adds one from a directory in the layout of the library PEFT; requests may name it when it returns.
- * INVALID_ARGUMENT: it fits no such product, its rank is too large, there is one of that name. OVERLOADED: no slot is free.
+ * INVALID_ARGUMENT: it fits no such product, its rank is too large, its prefix is of another model or longer than the context,
+ * there is one of that name. OVERLOADED: no slot is free. OUT_OF_MEMORY: the cache has no room for the prefix.
  * BAD_MODEL, NOT_FOUND, IO, UNSUPPORTED: the files; or a generator without room, or of a graph that is not recognised. */
 PLAIT_API plait_status plait_generator_add_adapter(plait_generator* generator, const char* name,
                                                    const char* directory);
-/* Requests can name it no more. Those that did run to their ends, and kept conversations can be continued; its slot is free
- * when the last of them is released. NOT_FOUND. */
+/* Requests can name it no more. Those that did run to their ends, and kept conversations can be continued; its slot, or its
+ * pages, are free when the last of them is released. NOT_FOUND. */
 PLAIT_API plait_status plait_generator_remove_adapter(plait_generator* generator, const char* name);
 /* The names that requests may use, as JSON: ["name", ...]. */
 PLAIT_API plait_status plait_generator_adapters(plait_generator* generator, plait_tensor** json);
@@ -528,7 +531,8 @@ PLAIT_API plait_status plait_trainer_evaluate_inputs(plait_trainer* trainer, con
 /* A checkpoint of the present step in "out", on the disk when it returns. INVALID_ARGUMENT without "out". */
 PLAIT_API plait_status plait_trainer_save(plait_trainer* trainer);
 /* The model with what was trained, as ONNX, like plait_model_export: the user's own graph and names, adapters merged.
- * UNSUPPORTED for adapters of a weight that cannot take them in: it is quantised, or something else reads it, too. */
+ * UNSUPPORTED for adapters of a weight that cannot take them in: it is quantised, or something else reads it, too; and for
+ * prefixes, which no weight takes in. */
 PLAIT_API plait_status plait_trainer_export(plait_trainer* trainer, const char* directory);
 /* The adapters alone, in the layout of the library PEFT. INVALID_ARGUMENT when there are none. */
 PLAIT_API plait_status plait_trainer_save_adapter(plait_trainer* trainer, const char* directory);

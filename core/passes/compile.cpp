@@ -193,7 +193,7 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
           Code::unsupported, cat("the model cannot be trained, for it is not recognised: ", context.decoder.why_not),
           "`plait inspect` says more; one that has a loss of its own among its outputs is trained with that (loss)");
     run_passes(training_passes, graph, context);
-    for (const char* name : {"t", "r"})
+    for (const char* name : {"t", "r", "places"})
       if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = training.row_tokens;
   }
   const bool alone = options.mesh.ranks() == 1;

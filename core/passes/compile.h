@@ -70,7 +70,8 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
 struct TrainingModel {
   /// One micro-batch: a ragged row of documents. Inputs: `ids` i64 [1, t], `positions` and `segments` i32 [1, t], `rows` i32
   /// [1, r] (tokens that predict something), `labels` i32 [1, r] (what), `weights` f32 [1, r] (what its loss counts in the
-  /// whole step's). Output 0 is the sum of the losses, each times its weight; gradients are added to the Store's.
+  /// whole step's); with dropout `keys`, and with a prefix where tokens stand behind it (Places in core/train/packing.h). Output 0
+  /// is the sum of the losses, each times its weight; gradients are added to the Store's.
   std::shared_ptr<const Program> accumulate;
   /// The same, without gradients. Output 0 as above, output 1 each target's loss, f32 [1, r].
   std::shared_ptr<const Program> evaluate;

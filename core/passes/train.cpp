@@ -64,7 +64,7 @@ class Training {
 
  private:
   std::vector<Trainable> choose() {
-    if (context_.training->lora.rank) return std::move(context_.adapters);
+    if (context_.training->has_adapters()) return std::move(context_.adapters);
     if (!context_.training->gradients) return {};
     std::vector<Trainable> out = make_parameters(graph_, context_, context_.training->trained);
     if (out.empty())

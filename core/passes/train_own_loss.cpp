@@ -41,7 +41,7 @@ void prepare_own_loss(Graph& graph, PassContext& context) {
     throw Error(Code::not_found, cat("the model has no output ", quote(name), " to be its loss"),
                 cat("its outputs are ", join(names, ", ")));
   }
-  if (context.training->lora.rank)
+  if (context.training->has_adapters())
     throw Error(Code::unsupported,
                 "adapters stand beside a recognised decoder's products, and a graph with a loss of its own "
                 "is taken as it stands",

@@ -15,6 +15,8 @@ std::vector<Trainable> make_parameters(Graph& graph, PassContext& context, const
 /// A State of f32 that begins as `initial`, or as zeros. `is_sum`: ranks may hold summands of it.
 ValueId add_state(Graph& graph, GraphBuilder& builder, const std::string& key, const Shape& shape,
                   std::shared_ptr<const Constant> initial = nullptr, bool is_sum = false);
+/// Of pass adapt: the keys and values of a prefix, in front of those of each document.
+void add_prefix(Graph& graph, PassContext& context);
 /// The parameter's own.
 ValueId add_parameter(Graph& graph, GraphBuilder& builder, const TrainedParameter& parameter);
 

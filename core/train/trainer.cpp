@@ -49,6 +49,7 @@ std::map<std::string, std::string> lasting(const TrainerOptions& options) {
       {"schedule", cat(schedule_name(rate.schedule))},
       {"weight decay", cat(optimizer.weight_decay)},
       {"LoRA rank", cat(lora.rank)},
+      {"prefix", options.training.prefix.tokens ? cat(options.training.prefix.tokens) : ""},
   };
   if (rate.schedule != Schedule::constant) {
     out["rate's floor"] = cat(rate.floor);
@@ -144,6 +145,10 @@ TrainingOptions trained_by(const CheckpointInfo& info) {
   LoraOptions& lora = out.lora;
   if (!parse_int(option("LoRA rank"), lora.rank))
     throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " has no LoRA rank"));
+  if (auto prefix = info.state.find(cat(option_mark, "prefix"));
+      prefix != info.state.end() && !prefix->second.empty())
+    if (!parse_int(prefix->second, out.prefix.tokens))
+      throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " has no such prefix"));
   if (!lora.rank) {
     out.trained = list("trained weights");
     return out;
@@ -173,7 +178,9 @@ Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions opti
 void Trainer::check_samples(const Dataset& data) const {
   const Decoder& decoder = engine_.model().decoder;
   check_lengths(data, options_.training.row_tokens, "a row");
-  if (decoder.context) check_lengths(data, decoder.context, "the model");
+  const int64_t prefix = options_.training.prefix.tokens;
+  if (decoder.context)
+    check_lengths(data, decoder.context - prefix, prefix ? "the model behind its prefix" : "the model");
   for (int64_t i = 0; i < data.size(); ++i)
     for (int32_t id : data[i].ids)
       if (id < 0 || id >= decoder.vocabulary)

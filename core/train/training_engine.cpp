@@ -148,7 +148,7 @@ std::vector<TrainingRow> TrainingEngine::aligned(std::span<const PackedRow> rows
   std::vector<TrainingRow> out;
   size_t targets = 0;
   for (const PackedRow& row : rows) {
-    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}});
+    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}, {}});
     for (size_t i = 0; i < row.labels.size(); ++i)
       if (row.labels[i] >= 0) {
         one.rows.push_back(static_cast<int32_t>(i));
@@ -158,14 +158,25 @@ std::vector<TrainingRow> TrainingEngine::aligned(std::span<const PackedRow> rows
     targets = std::max(targets, one.rows.size());
   }
   if (targets == 0) return {};
+  fill_up(out, tokens, drops);
   for (TrainingRow& one : out) {
-    pad_row(one.row, tokens);
-    one.keys = keys_of(one.row, drops);
     one.rows.resize(targets, 0);
     one.labels.resize(targets, 0);
     one.weights.resize(targets, 0);
   }
   return out;
+}
+
+/// Makes the rows as long as the longest, with what goes by token.
+void TrainingEngine::fill_up(std::vector<TrainingRow>& rows, int64_t tokens, bool drops) const {
+  size_t places = 0;
+  for (TrainingRow& one : rows) {
+    pad_row(one.row, tokens);
+    one.keys = keys_of(one.row, drops);
+    if (training_.prefix.tokens) one.places = places_of(one.row, training_.prefix.tokens);
+    places = std::max(places, one.places.tokens.size());
+  }
+  for (TrainingRow& one : rows) one.places.pad(places);
 }
 
 /// By a token's place in the step, wherever it is computed. A host's own rows may say nothing of samples.
@@ -242,12 +253,11 @@ std::vector<TrainingRow> TrainingEngine::whole(std::span<const PackedRow> rows) 
   const int64_t tokens = check(rows);
   std::vector<TrainingRow> out;
   for (const PackedRow& row : rows) {
-    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}});
-    pad_row(one.row, tokens);
-    one.keys = keys_of(one.row, training_.gradients);
+    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}, {}});
     one.rows.resize(static_cast<size_t>(tokens));
     std::iota(one.rows.begin(), one.rows.end(), 0);
   }
+  fill_up(out, tokens, training_.gradients);
   return out;
 }
 

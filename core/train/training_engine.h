@@ -61,6 +61,7 @@ class TrainingEngine {
   /// Forgets the gradients.
   void clear_gradients();
 
+  const TrainingOptions& training() const { return training_; }
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps);
   const std::vector<TrainedParameter>& parameters() const { return model().parameters; }
@@ -117,6 +118,7 @@ class TrainingEngine {
   std::vector<TrainingRow> aligned(std::span<const PackedRow> rows, double weight, bool drops) const;
   std::vector<int64_t> keys_of(const PackedRow& row, bool drops) const;
   std::vector<TrainingRow> whole(std::span<const PackedRow> rows) const;
+  void fill_up(std::vector<TrainingRow>& rows, int64_t tokens, bool drops) const;
   void check(const NamedInputs& inputs) const;
   NamedInputs part_of(const NamedInputs& inputs, int64_t local) const;
   std::string first_fault(std::vector<std::string> faults) const;

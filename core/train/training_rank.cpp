@@ -12,12 +12,21 @@ Tensor row_of(DType dtype, const std::vector<T>& values) {
   return Tensor::of<T>(dtype, {1, static_cast<int64_t>(values.size())}, values);
 }
 
-/// How long the document of each token is; 1 for padding.
-std::vector<int32_t> lengths_of(const PackedRow& row) {
+/// How long the document of each token is with its prefix; 1 for padding.
+std::vector<int32_t> lengths_of(const PackedRow& row, int64_t prefix) {
   std::map<int32_t, int32_t> lengths;
   for (int32_t segment : row.segments) ++lengths[segment];
   std::vector<int32_t> out;
-  for (int32_t segment : row.segments) out.push_back(segment < 0 ? 1 : lengths[segment]);
+  for (int32_t segment : row.segments)
+    out.push_back(segment < 0 ? 1 : lengths[segment] + static_cast<int32_t>(prefix));
+  return out;
+}
+
+/// Where each token stands in its document, which begins behind the prefix.
+std::vector<int32_t> positions_of(const PackedRow& row, int64_t prefix) {
+  std::vector<int32_t> out = row.positions;
+  for (size_t i = 0; i < out.size(); ++i)
+    if (row.segments[i] >= 0) out[i] += static_cast<int32_t>(prefix);
   return out;
 }
 
@@ -26,6 +35,7 @@ std::vector<int32_t> lengths_of(const PackedRow& row) {
 TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const TrainingOptions& training,
                            ThreadPool& pool, std::shared_ptr<Store> weights, LoadProgress* progress)
     : optimizer_(training.optimizer),
+      prefix_(training.prefix.tokens),
       model_(compile_training(std::move(graph), options, training)),
       pool_(pool),
       store_(std::move(weights)) {
@@ -64,14 +74,25 @@ void TrainingRank::run(Executor& executor, const TrainingRow& given, std::map<st
   const PackedRow& row = given.row;
   // The ids are the input whose name is the file's.
   const Tensor tokens = row_of<int64_t>(DType::i64, {row.ids.begin(), row.ids.end()});
-  const Tensor positions = row_of(DType::i32, row.positions), segments = row_of(DType::i32, row.segments),
-               lengths = row_of(DType::i32, lengths_of(row)), rows = row_of(DType::i32, given.rows),
-               keys = row_of(DType::i64, given.keys);
+  const Tensor positions = row_of(DType::i32, positions_of(row, prefix_)),
+               segments = row_of(DType::i32, row.segments), lengths = row_of(DType::i32, lengths_of(row, prefix_)),
+               rows = row_of(DType::i32, given.rows), keys = row_of(DType::i64, given.keys);
+  const Places& places = given.places;
+  const Tensor tokens_of_places = row_of(DType::i32, places.tokens), prefixes = row_of(DType::i32, places.prefixes),
+               segments_of_places = row_of(DType::i32, places.segments),
+               of_tokens = row_of(DType::i32, places.of_tokens);
+  const auto count = static_cast<int64_t>(places.is_prefix.size());
+  const Tensor is_prefix = Tensor::of<uint8_t>(DType::boolean, {1, count, 1, 1}, places.is_prefix);
   more.insert({{"positions", positions.view()},
                {"segments", segments.view()},
                {"lengths", lengths.view()},
                {"rows", rows.view()},
-               {"keys", keys.view()}});
+               {"keys", keys.view()},
+               {"place_tokens", tokens_of_places.view()},
+               {"place_prefixes", prefixes.view()},
+               {"place_is_prefix", is_prefix.view()},
+               {"place_segments", segments_of_places.view()},
+               {"token_places", of_tokens.view()}});
   std::vector<TensorView> inputs;
   for (const std::string& name : executor.program().input_names) {
     auto found = more.find(name);

@@ -21,6 +21,7 @@ struct TrainingRow {
   std::vector<int32_t> rows, labels;  ///< tokens that predict something, and what
   std::vector<float> weights;         ///< of each
   std::vector<int64_t> keys;          ///< of all tokens, for dropout; -1: none
+  Places places = {};                 ///< with a prefix
 };
 
 /// What a graph that is trained as it stands is given, by the names of its inputs.
@@ -79,6 +80,7 @@ class TrainingRank {
   Executor& later(std::unique_ptr<Executor>& executor, const std::shared_ptr<const Program>& program);
 
   const OptimizerOptions optimizer_;
+  const int64_t prefix_;  ///< tokens of it
   TrainingModel model_;
   ThreadPool& pool_;
   Store store_;
