@@ -170,7 +170,8 @@ double TrainingEngine::evaluate(std::span<const PackedRow> rows, std::vector<flo
         ranks_[static_cast<size_t>(local)]->evaluate(all[static_cast<size_t>(row_of(local))]);
   });
   if (losses) {
-    const float* loss = ranks_[0]->losses().as<float>();
+    const std::vector<float> found = ranks_[0]->losses();
+    auto loss = found.begin();
     for (const TrainingRow& row : all)
       for (float weight : row.weights) {
         if (weight != 0) losses->push_back(*loss);
@@ -189,10 +190,8 @@ TrainingRow TrainingEngine::whole(const PackedRow& row) const {
 }
 
 Tensor TrainingEngine::logits(const PackedRow& row) {
-  const TensorView view = ranks_[0]->logits(whole(row));
-  Tensor out(DType::f32, {row.tokens(), view.shape[2]});
-  std::memcpy(out.data(), view.data, static_cast<size_t>(out.bytes()));
-  return out;
+  const Tensor all = ranks_[0]->logits(whole(row));
+  return all.reshaped({row.tokens(), all.shape()[2]});
 }
 
 void TrainingEngine::accumulate(const PackedRow& row, const TensorView& given) {

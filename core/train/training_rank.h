@@ -39,10 +39,10 @@ class TrainingRank {
   std::string find_fault(const TrainingRow& row);
   double evaluate(const TrainingRow& row) { return run(*evaluate_, row); }
   /// Of the evaluation before: each target's loss, of all rows one behind the other.
-  TensorView losses() const { return evaluate_->output(1); }
+  std::vector<float> losses() const;
   // With TrainingOptions::host_loss, on one rank; `row.rows` says whose logits are meant.
-  /// f32 [1, r, v], valid until the next call.
-  TensorView logits(const TrainingRow& row);
+  /// f32 [1, r, v]
+  Tensor logits(const TrainingRow& row);
   /// Adds the gradients of a loss whose gradient by the logits is `given`.
   void accumulate(const TrainingRow& row, const TensorView& given);
 

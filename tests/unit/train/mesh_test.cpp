@@ -30,13 +30,16 @@ std::vector<std::vector<int32_t>> documents() {
   return out;
 }
 
+/// In f64; memory of its own.
 Tensor copy(const Tensor& from) {
-  return Tensor::of<float>(DType::f32, from.shape(), {from.as<float>(), static_cast<size_t>(from.elements())});
+  Tensor own(from.dtype(), from.shape());
+  std::memcpy(own.data(), from.data(), static_cast<size_t>(own.bytes()));
+  return materialize({{}, std::move(own), {{RecipeStep::Kind::cast, {}, DType::f64}}});
 }
 
 struct Outcome {
   std::vector<double> losses, norms;
-  std::map<std::string, Tensor> updates;  ///< of each parameter, by its name
+  std::map<std::string, Tensor> updates;  ///< of each parameter, by its name; f64
   int64_t state_bytes = 0;                ///< the most of a rank
   int64_t run_bytes = 0;                  ///< of a micro-batch, by plan
 };
@@ -51,13 +54,17 @@ TrainingOptions training(OptimizerKind kind, int zero) {
 }
 
 Outcome run(const std::string& fixture, const std::string& mesh, const TrainingOptions& options,
-            plait::World* world = nullptr) {
-  CompileOptions compile = World::get().options();
+            plait::World* world = nullptr, DType dtype = DType::none) {
+  CompileOptions compile = World::get().options(dtype);
   compile.mesh = Mesh::parse(mesh);
   ThreadPool pool(2);
   TrainingEngine engine(fixture_graph(fixture), compile, options, pool, nullptr, world);
   std::map<std::string, Tensor> before;
-  for (const TrainedParameter& one : engine.parameters()) before.emplace(one.key, copy(engine.array(one.key)));
+  for (const TrainedParameter& one : engine.parameters()) {
+    const Tensor array = engine.array(one.key);
+    EXPECT_EQ(array.dtype(), compile.trained_dtype());
+    before.emplace(one.key, copy(array));
+  }
   const auto all = documents();
   std::vector<Sample> samples;
   for (const auto& document : all) samples.push_back({document, {}});
@@ -74,7 +81,7 @@ Outcome run(const std::string& fixture, const std::string& mesh, const TrainingO
   for (const TrainedParameter& one : engine.parameters()) {
     Tensor now = copy(engine.array(one.key));
     const Tensor& then = before.at(one.key);
-    for (int64_t i = 0; i < now.elements(); ++i) now.as<float>()[i] -= then.as<float>()[i];
+    for (int64_t i = 0; i < now.elements(); ++i) now.as<double>()[i] -= then.as<double>()[i];
     out.updates.emplace(one.key, std::move(now));
   }
   out.run_bytes = engine.model().accumulate->arena_bytes;
@@ -85,23 +92,29 @@ Outcome run(const std::string& fixture, const std::string& mesh, const TrainingO
 
 double norm(const Tensor& tensor) {
   double sum = 0;
-  for (int64_t i = 0; i < tensor.elements(); ++i) sum += std::pow(tensor.as<float>()[i], 2);
+  for (int64_t i = 0; i < tensor.elements(); ++i) sum += std::pow(tensor.as<double>()[i], 2);
   return std::sqrt(sum);
 }
 
-void expect_same(const Outcome& got, const Outcome& expected) {
+/// How far from each other two runs may be, relative to their numbers.
+struct Tolerance {
+  double loss = 2e-5, norm = 1e-4, update = 1e-4, floor = 1e-6;  ///< the last of the largest update
+};
+constexpr Tolerance in_f64{1e-12, 1e-11, 1e-10, 1e-12};
+
+void expect_same(const Outcome& got, const Outcome& expected, const Tolerance& tolerance = {}) {
   for (int step = 0; step < steps; ++step) {
     const auto i = static_cast<size_t>(step);
-    EXPECT_NEAR(got.losses[i], expected.losses[i], 2e-5 * expected.losses[i]) << "step " << step;
-    EXPECT_NEAR(got.norms[i], expected.norms[i], 1e-4 * expected.norms[i]) << "step " << step;
+    EXPECT_NEAR(got.losses[i], expected.losses[i], tolerance.loss * expected.losses[i]) << "step " << step;
+    EXPECT_NEAR(got.norms[i], expected.norms[i], tolerance.norm * expected.norms[i]) << "step " << step;
   }
   ASSERT_EQ(got.updates.size(), expected.updates.size());
   double largest = 0;
   for (const auto& [key, update] : expected.updates) largest = std::max(largest, norm(update));
   for (const auto& [key, update] : expected.updates) {
     Tensor difference = copy(got.updates.at(key));
-    for (int64_t i = 0; i < difference.elements(); ++i) difference.as<float>()[i] -= update.as<float>()[i];
-    EXPECT_LE(norm(difference), 1e-4 * norm(update) + 1e-6 * largest) << key;
+    for (int64_t i = 0; i < difference.elements(); ++i) difference.as<double>()[i] -= update.as<double>()[i];
+    EXPECT_LE(norm(difference), tolerance.update * norm(update) + tolerance.floor * largest) << key;
   }
 }
 
@@ -158,6 +171,22 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MeshTraining, testing::ValuesIn(cases()), [](co
     if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
   return out;
 });
+
+/// In f64 nothing is left of rounding, so what differs by more than 1e-10 would be wrong.
+void expect_equality_in_f64(const std::string& mesh, plait::World* world) {
+  const Outcome expected = run("llama-standard23", "", training(OptimizerKind::adamw, 0), nullptr, DType::f64);
+  for (int zero = 0; zero < 4; ++zero) {
+    SCOPED_TRACE(cat(mesh, " zero ", zero));
+    const Outcome got = run("llama-standard23", mesh, training(OptimizerKind::adamw, zero), world, DType::f64);
+    expect_same(got, expected, in_f64);
+  }
+}
+
+TEST(MeshTraining, IsTheSameInDoublePrecision) {
+  for (const char* mesh : {"data=2", "data=4", "tensor=2", "data=2,tensor=2"}) expect_equality_in_f64(mesh, nullptr);
+  const Outcome wide = run("llama-standard23", "", training(OptimizerKind::sgd, 0), nullptr, DType::f64);
+  expect_same(run("llama-standard23", "", training(OptimizerKind::sgd, 0)), wide);
+}
 
 TEST(MeshTraining, AdaptersOfAdamW) {
   TrainingOptions options = training(OptimizerKind::adamw, 0);
@@ -221,19 +250,22 @@ TEST(Dropout, EvaluationsHaveNone) {
   EXPECT_NE(engine.accumulate(row, 1), plain.accumulate(row, 1));
 }
 
-/// The same with ranks that are processes: mpirun starts this one, with 4 of them.
+/// The same with ranks that are processes: mpirun starts this one, with 2 or 4 of them.
 TEST(MeshTraining, OfProcesses) {
   if (!std::getenv("OMPI_COMM_WORLD_SIZE")) GTEST_SKIP() << "only under mpirun";
   const char* plugin = std::getenv("PLAIT_MPI_PLUGIN");
   const std::unique_ptr<plait::World> world = open_mpi_world({}, plugin ? plugin : "");
+  const std::vector<std::string> meshes = world->size() == 2 ? std::vector<std::string>{"data=2", "tensor=2"}
+                                                             : std::vector<std::string>{"data=4", "data=2,tensor=2"};
   for (const char* fixture : {"llama-standard23", "gpt2-optimum18"}) {
     const Outcome expected = run(fixture, "", training(OptimizerKind::sgd, 0));
-    for (const char* mesh : {"data=4", "data=2,tensor=2"})
+    for (const std::string& mesh : meshes)
       for (int zero = 0; zero < 4; ++zero) {
         SCOPED_TRACE(cat(fixture, " ", mesh, " zero ", zero));
         expect_same(run(fixture, mesh, training(OptimizerKind::sgd, zero), world.get()), expected);
       }
   }
+  for (const std::string& mesh : meshes) expect_equality_in_f64(mesh, world.get());
 }
 
 /// The same bits, and less memory where a model's layers take most of it: in small ones the head may.
