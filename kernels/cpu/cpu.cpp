@@ -39,6 +39,7 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_reduce(table, isa);
     add_transpose(table, isa);
     add_recurrent(table, isa);
+    add_packed_recurrent(table, isa);
   }
 }
 

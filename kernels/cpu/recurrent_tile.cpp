@@ -49,10 +49,10 @@ struct Columns {
 };
 
 /// exp(decay) of each key.
-void fade_factors(const StateRun& s, const float* decay) {
-  for (int64_t i = 0; i < s.d; i += L) {
-    V x = s.decay_each ? load_up_to<AsF32>(bytes(decay + i), s.d - i) : hn::Set(df, decay[0]);
-    store_up_to<AsF32>(exp(x), bytes(s.factors + i), s.d - i);
+void fade_factors(const float* decay, bool each, int64_t d, float* factors) {
+  for (int64_t i = 0; i < d; i += L) {
+    V x = each ? load_up_to<AsF32>(bytes(decay + i), d - i) : hn::Set(df, decay[0]);
+    store_up_to<AsF32>(exp(x), bytes(factors + i), d - i);
   }
 }
 
@@ -116,7 +116,7 @@ void state_columns(const StateRun& s) {
     float* y = s.y + token * s.y_stride;
     V values[N], found[N], sums[N];
     for (int n = 0; n < N; ++n) values[n] = columns.load(value, n);
-    if (s.decay) fade_factors(s, s.decay + token * s.decay_stride);
+    if (s.decay) fade_factors(s.decay + token * s.decay_stride, s.decay_each, s.d, s.factors);
     if (s.decay || s.beta) {
       fade_and_find<N>(columns, from, tile, s.decay ? s.factors : nullptr, key, s.d, found);
       from = {tile.rows, tile.stride};
@@ -159,7 +159,186 @@ void state(const StateRun& s) {
   return state_of<most_vectors>(s);
 }
 
-const RecurrentTiles tiles{conv, state, most_columns, 32};
+void conv_back(const ConvBack& s) {
+  const int64_t before = s.taps - 1;
+  auto add = [](float* row, V x, int64_t count) HWY_ATTR {
+    store_up_to<AsF32>(hn::Add(load_up_to<AsF32>(bytes(row), count), x), bytes(row), count);
+  };
+  for (int64_t j = 0; j < s.channels; j += L) {
+    const int64_t count = s.channels - j;
+    V shift = hn::Zero(df), sum_of_bias = hn::Zero(df);
+    if (s.bias) shift = load_up_to<AsF32>(bytes(s.bias + j), count);
+    for (int64_t i = 0; i < s.tokens; ++i) {
+      const int64_t first = i < before ? before - i : 0;  // tap: those before it meet what is in front of the segment
+      auto row = [&](int64_t tap) HWY_ATTR { return (i + tap - before) * s.stride + j; };
+      V dsum = load_up_to<AsF32>(bytes(s.dy + i * s.stride + j), count);
+      if (s.silu) {
+        V sum = shift;
+        for (int64_t tap = first; tap < s.taps; ++tap)
+          sum = hn::MulAdd(load_up_to<AsF32>(bytes(s.w + tap * s.stride + j), count),
+                           load_up_to<AsF32>(bytes(s.x + row(tap)), count), sum);
+        const V share = sigmoid(sum), one = hn::Set(df, 1.0f);
+        dsum = hn::Mul(dsum, hn::Mul(share, hn::MulAdd(sum, hn::Sub(one, share), one)));
+      }
+      sum_of_bias = hn::Add(sum_of_bias, dsum);
+      for (int64_t tap = first; tap < s.taps; ++tap) {
+        if (s.dx)
+          add(s.dx + row(tap), hn::Mul(dsum, load_up_to<AsF32>(bytes(s.w + tap * s.stride + j), count)), count);
+        if (s.dw)
+          add(s.dw + tap * s.stride + j, hn::Mul(dsum, load_up_to<AsF32>(bytes(s.x + row(tap)), count)), count);
+      }
+    }
+    if (s.dbias) add(s.dbias + j, sum_of_bias, count);
+  }
+}
+
+template <int N, bool whole>
+class BackColumns {
+ public:
+  explicit BackColumns(const StateBack& run)
+      : s(run), columns{run.columns}, size(run.d * run.columns), kept(run.room) {
+    faded = kept + (s.tokens + s.block - 1) / s.block * size;
+    state = faded + s.block * size;
+    dstate = state + size;
+    wanted = dstate + size;
+    factors = wanted + s.block * s.columns;
+  }
+
+  void run() const {
+    clear(state);
+    for (int64_t token = 0; token < s.tokens; ++token) {
+      if (token % s.block == 0) copy(state, kept + token / s.block * size);
+      advance(token, faded, wanted);
+    }
+    clear(dstate);
+    for (int64_t begin = (s.tokens - 1) / s.block * s.block; begin >= 0; begin -= s.block) {
+      const int64_t end = begin + s.block < s.tokens ? begin + s.block : s.tokens;
+      copy(kept + begin / s.block * size, state);
+      for (int64_t token = begin; token < end; ++token)
+        advance(token, faded + (token - begin) * size, wanted + (token - begin) * s.columns);
+      for (int64_t token = end; token-- > begin;)
+        back(token, faded + (token - begin) * size, wanted + (token - begin) * s.columns);
+    }
+  }
+
+ private:
+  void clear(float* to) const {
+    for (int64_t i = 0; i < size; ++i) to[i] = 0;
+  }
+  void copy(const float* from, float* to) const {
+    for (int64_t i = 0; i < size; ++i) to[i] = from[i];
+  }
+  static HWY_INLINE float total(const V (&parts)[N]) {
+    V sum = parts[0];
+    for (int n = 1; n < N; ++n) sum = hn::Add(sum, parts[n]);
+    return hn::GetLane(hn::SumOfLanes(df, sum));
+  }
+
+  /// One token through the state: what it finds is left in `found_there`, and value - found^T key in `of_value`.
+  void advance(int64_t token, float* found_there, float* of_value) const {
+    const float* key = s.k + token * s.k_stride;
+    V values[N], found[N];
+    if (s.decay) fade_factors(s.decay + token * s.decay_stride, s.decay_each, s.d, factors);
+    fade_and_find<N>(columns, Source{state, s.columns}, Target{found_there, s.columns}, s.decay ? factors : nullptr,
+                     key, s.d, found);
+    for (int n = 0; n < N; ++n) {
+      values[n] = columns.load(s.v + token * s.v_stride, n);
+      if (s.beta) values[n] = hn::Sub(values[n], found[n]);
+      columns.store(values[n], of_value, n);
+      if (s.beta) values[n] = hn::Mul(values[n], hn::Set(df, s.beta[token * s.beta_stride]));
+    }
+    for (int64_t i = 0; i < s.d; ++i)
+      for (int n = 0; n < N; ++n)
+        columns.store(hn::MulAdd(hn::Set(df, key[i]), values[n], columns.load(found_there + i * s.columns, n)),
+                      state + i * s.columns, n);
+  }
+
+  /// dstate, of the state behind the token, becomes that of the one before it.
+  void back(int64_t token, const float* before, const float* of_value) const {
+    const float *key = s.k + token * s.k_stride, rate = s.beta ? s.beta[token * s.beta_stride] : 1;
+    V wanted_[N], stored[N], dstored[N];
+    for (int n = 0; n < N; ++n) {
+      wanted_[n] = columns.load(of_value, n);
+      stored[n] = hn::Mul(wanted_[n], hn::Set(df, rate));
+      dstored[n] = hn::Zero(df);
+    }
+    for (int64_t query = 0; query < s.queries; ++query) {
+      const float* q = s.q + token * s.q_stride + query * s.query_stride;
+      const float* dy = s.dy + token * s.y_stride + query * s.result_stride;
+      float* dq = s.dq ? s.dq + token * s.dq_stride + query * s.query_stride : nullptr;
+      V asked[N], parts[N];
+      for (int n = 0; n < N; ++n) {
+        asked[n] = hn::Mul(columns.load(dy, n), hn::Set(df, s.scale));
+        parts[n] = hn::Mul(asked[n], stored[n]);
+      }
+      const float of_own = total(parts);
+      for (int64_t i = 0; i < s.d; ++i) {
+        const V at = hn::Set(df, q[i]);
+        for (int n = 0; n < N; ++n) {
+          parts[n] = hn::Mul(columns.load(before + i * s.columns, n), asked[n]);
+          columns.store(hn::MulAdd(at, asked[n], columns.load(dstate + i * s.columns, n)), dstate + i * s.columns, n);
+        }
+        if (dq) dq[i] += total(parts) + key[i] * of_own;
+      }
+    }
+    float* dk = s.dk ? s.dk + token * s.dk_stride : nullptr;
+    for (int64_t i = 0; i < s.d; ++i) {
+      V parts[N];
+      for (int n = 0; n < N; ++n) {
+        const V slope = columns.load(dstate + i * s.columns, n);
+        parts[n] = hn::Mul(slope, stored[n]);
+        dstored[n] = hn::MulAdd(slope, hn::Set(df, key[i]), dstored[n]);
+      }
+      if (dk) dk[i] += total(parts);
+    }
+    if (s.dbeta) {
+      V parts[N];
+      for (int n = 0; n < N; ++n) parts[n] = hn::Mul(dstored[n], wanted_[n]);
+      s.dbeta[token * s.dbeta_stride] += total(parts);
+    }
+    for (int n = 0; n < N; ++n) {
+      dstored[n] = hn::Mul(dstored[n], hn::Set(df, rate));
+      if (s.dv) columns.store(dstored[n], s.dv + token * s.v_stride, n);
+    }
+    if (!s.beta && !s.decay) return;
+    if (s.decay) fade_factors(s.decay + token * s.decay_stride, s.decay_each, s.d, factors);
+    float* ddecay = s.ddecay ? s.ddecay + token * s.decay_stride : nullptr;
+    for (int64_t i = 0; i < s.d; ++i) {
+      V of_key[N], of_decay[N];
+      const V factor = hn::Set(df, s.decay ? factors[i] : 1.0f), minus = hn::Set(df, s.beta ? -key[i] : 0.0f);
+      for (int n = 0; n < N; ++n) {
+        const V was = columns.load(before + i * s.columns, n);
+        const V slope = hn::MulAdd(minus, dstored[n], columns.load(dstate + i * s.columns, n));
+        of_key[n] = hn::Mul(was, dstored[n]);
+        of_decay[n] = hn::Mul(was, slope);
+        columns.store(hn::Mul(slope, factor), dstate + i * s.columns, n);
+      }
+      if (dk && s.beta) dk[i] -= total(of_key);
+      if (ddecay) ddecay[s.decay_each ? i : 0] += total(of_decay);
+    }
+  }
+
+  const StateBack& s;
+  const Columns<N, whole> columns;
+  const int64_t size;
+  float *kept, *faded, *state, *dstate, *wanted, *factors;
+};
+
+template <int N>
+void state_back_of(const StateBack& s) {
+  if (s.columns == N * L) BackColumns<N, true>(s).run();
+  else BackColumns<N, false>(s).run();
+}
+
+void state_back(const StateBack& s) {
+  const int64_t vectors = (s.columns + L - 1) / L;
+  if (vectors <= 1) return state_back_of<1>(s);
+  if (vectors <= 2) return state_back_of<2>(s);
+  if (vectors <= 4) return state_back_of<4>(s);
+  return state_back_of<most_vectors>(s);
+}
+
+const RecurrentTiles tiles{conv, state, conv_back, state_back, most_columns, 32};
 
 #endif  // PLAIT_SIMD
 }  // namespace HWY_NAMESPACE

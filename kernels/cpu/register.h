@@ -32,5 +32,6 @@ void add_scatter_back(KernelTable& table, Isa isa);
 void add_reduce(KernelTable& table, Isa isa);
 void add_transpose(KernelTable& table, Isa isa);
 void add_recurrent(KernelTable& table, Isa isa);
+void add_packed_recurrent(KernelTable& table, Isa isa);
 
 }  // namespace plait::cpu
