@@ -93,6 +93,20 @@ TEST(MeshTraining, AdaptersOfAdamW) {
     }
 }
 
+/// Beside codes; the last block of a row of Gemma 2's is used in part.
+TEST(MeshTraining, AdaptersOfQuantisedWeights) {
+  TrainingOptions options = training(OptimizerKind::sgd, 0);
+  options.lora.rank = 4;
+  for (const char* fixture : {"zoo/gemma2/genai_int4", "zoo/qwen3/q_int4_qdq"}) {
+    const Outcome expected = run(fixture, "", options);
+    EXPECT_LT(expected.losses.back(), expected.losses.front());
+    for (const char* mesh : {"data=2", "tensor=2", "data=2,tensor=2"}) {
+      SCOPED_TRACE(cat(fixture, " ", mesh));
+      expect_same(run(fixture, mesh, options), expected);
+    }
+  }
+}
+
 /// What a token's adapters do not see is drawn of its place in the step: the same wherever it is computed.
 TEST(MeshTraining, DropoutIsTheSameOnEveryMesh) {
   TrainingOptions options = training(OptimizerKind::sgd, 0);
