@@ -265,7 +265,7 @@ PLAIT_API plait_status plait_tokenizer_release(plait_tokenizer* tokenizer);
 /* ---- Worlds --------------------------------------------------------------------------------------------------
  * Ranks that are processes, started by mpirun or the like, on one machine or several. Not needed for ranks that are
  * threads of this process: the option "mesh" of a generator alone makes these. Every process opens the world; rank 0 then
- * makes generators on it (plait_generator_create_on), and the others serve it:
+ * makes generators and trainers on it (plait_generator_create_on, plait_trainer_create_on), and the others serve it:
  *
  *   plait_world_open(NULL, &world);
  *   plait_world_rank(world, &rank, &size);
@@ -279,10 +279,10 @@ PLAIT_API plait_status plait_tokenizer_release(plait_tokenizer* tokenizer);
  * ended. All processes give the same options. NOT_FOUND without the plug-in, UNSUPPORTED for one of another version, IO. */
 PLAIT_API plait_status plait_world_open(plait_options* options, plait_world** out);
 PLAIT_API plait_status plait_world_rank(plait_world* world, int32_t* rank, int32_t* size);
-/* Ranks other than 0: computes for rank 0's generators until rank 0 closes the world; CLOSED when it ended otherwise. Waits
- * asleep. */
+/* Ranks other than 0: computes for rank 0's generators and trainers until rank 0 closes the world; CLOSED when it ended
+ * otherwise. Waits asleep. */
 PLAIT_API plait_status plait_world_serve(plait_world* world);
-/* Rank 0: no more generators; the others' plait_world_serve return once the one that lives has ended. Releasing the last
+/* Rank 0: nothing more is made; the others' plait_world_serve return once the one that lives has ended. Releasing the last
  * handle does the same. */
 PLAIT_API plait_status plait_world_close(plait_world* world);
 PLAIT_API plait_status plait_world_release(plait_world* world);
@@ -295,7 +295,7 @@ PLAIT_API plait_status plait_world_release(plait_world* world);
  * fail with what ended the loading. */
 PLAIT_API plait_status plait_generator_create(plait_model* model, plait_options* options, plait_generator** out);
 /* The same on the processes of a world, of which this is rank 0: the option "mesh" must have as many ranks. The model is
- * opened by its path on each of them. The world serves one generator at a time: OVERLOADED while another lives. */
+ * opened by its path on each of them. The world serves one generator or trainer at a time: OVERLOADED while another lives. */
 PLAIT_API plait_status plait_generator_create_on(plait_world* world, plait_model* model, plait_options* options,
                                                  plait_generator** out);
 /* Waits until it is loaded. TIMEOUT: not yet; else what ended the loading. */
@@ -450,6 +450,10 @@ PLAIT_API plait_status plait_request_release(plait_request* request);
  * loading: UNSUPPORTED (the model is not recognised, or something has no gradient), INVALID_ARGUMENT (options, or a line of
  * the data, by number), NOT_FOUND, IO, BAD_MODEL. */
 PLAIT_API plait_status plait_trainer_create(plait_model* model, plait_options* options, plait_trainer** out);
+/* The same on the processes of a world, of which this is rank 0, as plait_generator_create_on. Data are read here; all processes
+ * see the directory "out". */
+PLAIT_API plait_status plait_trainer_create_on(plait_world* world, plait_model* model, plait_options* options,
+                                               plait_trainer** out);
 PLAIT_API plait_status plait_trainer_wait(plait_trainer* trainer, int64_t timeout_ms);
 PLAIT_API plait_status plait_trainer_progress(plait_trainer* trainer, double* fraction);
 /* Ends the loading, or the run: its step under way stops without an update, and what is done is saved. Steps of the host

@@ -301,6 +301,10 @@ class Trainer : public Handle<plait_trainer, plait_trainer_release> {
   Trainer(const Model& model, const Options& options)
       : Handle(made<plait_trainer>(
             [&](plait_trainer** out) { return plait_trainer_create(model.get(), options.get(), out); })) {}
+  Trainer(const World& world, const Model& model, const Options& options)
+      : Handle(made<plait_trainer>([&](plait_trainer** out) {
+          return plait_trainer_create_on(world.get(), model.get(), options.get(), out);
+        })) {}
   /// False when the time is over.
   bool wait(int64_t timeout_ms = -1) const {
     plait_status status = plait_trainer_wait(handle_, timeout_ms);

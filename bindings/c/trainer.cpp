@@ -8,8 +8,27 @@
 
 namespace plait::c_api {
 
-TrainerObject::TrainerObject(std::shared_ptr<ModelObject> model, Settings settings)
-    : model_(std::move(model)),
+TrainerPlan::TrainerPlan(ModelObject& model, const Settings& settings, int threads)
+    : options(trainer_options(settings, model.opened().config.context)),
+      compile(generator_compile_options(model, settings)) {
+  if (const int64_t given = settings.integer("threads"); given > 0) threads = static_cast<int>(given);
+  pool = std::make_shared<ThreadPool>(threads);
+  if (const std::string adapter = settings.text("adapter"); !adapter.empty()) {
+    LoraOptions begun = LoraOptions::of(read_adapter(adapter));
+    begun.dropout = options.training.lora.dropout;
+    begun.seed = options.training.lora.seed;
+    options.training.lora = std::move(begun);
+  }
+  const Graph& of_file = model.opened().imported.graph;
+  if (const std::string checkpoint = settings.text("checkpoint"); !checkpoint.empty())
+    begun_with = tensors_of_checkpoint(of_file, compile, checkpoint, pool.get());
+  graph = with_tensors(of_file, begun_with);
+}
+
+TrainerObject::TrainerObject(std::shared_ptr<ModelObject> model, Settings settings,
+                             std::shared_ptr<WorldObject> world)
+    : world_(std::move(world)),
+      model_(std::move(model)),
       settings_(std::move(settings)),
       loading_([this](LoadProgress& progress) { return load(progress); }) {
   loading_.start();
@@ -17,31 +36,23 @@ TrainerObject::TrainerObject(std::shared_ptr<ModelObject> model, Settings settin
 
 std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
   await_model(*model_, progress);
-  const OpenedModel& opened = model_->opened();
-  options_ = trainer_options(settings_, opened.config.context);
-  const int64_t threads = settings_.integer("threads");
-  pool_ = std::make_shared<ThreadPool>(threads > 0 ? static_cast<int>(threads) : usable_processors());
-  CompileOptions compile = generator_compile_options(*model_, settings_);
-  const std::string adapter = settings_.text("adapter");
-  if (!adapter.empty()) {
-    LoraOptions begun = LoraOptions::of(read_adapter(adapter));
-    begun.dropout = options_.training.lora.dropout;
-    begun.seed = options_.training.lora.seed;
-    options_.training.lora = std::move(begun);
-  }
-  if (const std::string checkpoint = settings_.text("checkpoint"); !checkpoint.empty())
-    begun_with_ = tensors_of_checkpoint(opened.imported.graph, compile, checkpoint, pool_.get());
-  compile.progress = &progress;
+  TrainerPlan plan(*model_, settings_, world_ ? world_->processors() : usable_processors());
+  pool_ = plan.pool;
+  begun_with_ = std::move(plan.begun_with);
+  plan.compile.progress = &progress;
   std::optional<Dataset> data, evaluation;
   const std::string path = settings_.text("data"), evaluation_path = settings_.text("eval_data");
   if (!path.empty()) data = read_data(path, &progress);
   if (!evaluation_path.empty()) evaluation = read_data(evaluation_path, &progress);
-  auto trainer = std::make_unique<Trainer>(with_tensors(opened.imported.graph, begun_with_), compile, options_,
-                                           std::move(data), std::move(evaluation), *pool_, &progress);
-  if (!adapter.empty() && trainer->steps_done() == 0)
+  options_ = checked_options(std::move(plan.options), data);  // before other ranks begin
+  std::shared_ptr<World> world = world_ ? world_->lend(WorldObject::Kind::trainer, *model_, settings_) : nullptr;
+  auto trainer = std::make_unique<Trainer>(std::move(plan.graph), plan.compile, options_, std::move(data),
+                                           std::move(evaluation), *pool_, &progress, world.get());
+  if (const std::string adapter = settings_.text("adapter"); !adapter.empty() && trainer->steps_done() == 0)
     load_adapter(trainer->engine(), options_.training.lora, adapter);
   progress.check();
-  return std::make_shared<TrainingRun>(std::move(trainer), pool_);
+  return std::make_shared<TrainingRun>(
+      std::move(trainer), std::make_shared<std::pair<decltype(pool_), decltype(world)>>(pool_, std::move(world)));
 }
 
 Dataset TrainerObject::read_data(const std::string& path, LoadProgress* progress) const {
@@ -136,6 +147,14 @@ using namespace plait::c_api;
 plait_status plait_trainer_create(plait_model* model, plait_options* options, plait_trainer** out) {
   return create(out, [&] {
     return std::make_shared<TrainerObject>(object_of<ModelObject>(model), settings_of(options, for_trainer));
+  });
+}
+
+plait_status plait_trainer_create_on(plait_world* world, plait_model* model, plait_options* options,
+                                     plait_trainer** out) {
+  return create(out, [&] {
+    return std::make_shared<TrainerObject>(object_of<ModelObject>(model), settings_of(options, for_trainer),
+                                           object_of<WorldObject>(world));
   });
 }
 

@@ -177,6 +177,7 @@ void add_eval(CLI::App& app, EvalArguments& arguments) {
   command.footer("Example:\n  plait eval DIR --data held-out.jsonl --adapter run/adapter");
   add_model_arguments(command, arguments);
   command.add_option("--data", arguments.data, "The file, as for `plait train`")->required();
+  add_mesh_arguments(command, arguments, "Spread the evaluation over ranks: data=2 shares the samples out");
   command.add_option("--seq", arguments.seq, "Most tokens of a sample, to which streams are cut (1024)");
   add_trained_arguments(command, arguments);
   command.add_flag("--json", arguments.json, "Print one object: loss, perplexity, targets");

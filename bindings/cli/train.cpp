@@ -115,6 +115,8 @@ plait_step follow(const plait_api::Trainer& trainer, Record& record, TrainProgre
 }  // namespace
 
 int train(const TrainArguments& arguments) {
+  plait_api::World world = open_world(arguments);
+  if (is_worker(world)) return world.serve(), exit_ok;
   OptionSets options = option_sets(arguments, "trainer");
   set_option(options.rest, "out", arguments.out);
   bool adapters = false;
@@ -126,7 +128,7 @@ int train(const TrainArguments& arguments) {
   options.model.set("background", "true");
   const auto start = Clock::now();
   plait_api::Model model(arguments.model, options.model);
-  plait_api::Trainer trainer(model, options.rest);
+  auto trainer = make_on<plait_api::Trainer>(world, model, options.rest);
   if (!load(trainer)) return exit_interrupted;
   Record record;
   record.load_s = seconds_since(start);

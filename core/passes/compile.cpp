@@ -189,11 +189,11 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
   const bool alone = options.mesh.ranks() == 1;
   if (!alone) context.seeds = seeds_for(graph, options);
   std::optional<Graph> of_host;
-  if (training.host_loss && alone) of_host = graph_of_host_loss(graph, context);
+  if (training.host_loss) of_host = graph_of_host_loss(graph, context);
   run_passes(gradient_passes, graph, context);
   TrainingModel out;
   out.mesh = options.mesh;
-  if (!alone) out.places = shard_training(graph, context);
+  if (!alone) out.places = shard_training(graph, of_host ? &*of_host : nullptr, context);
   auto finish = [&](Graph& one, const char* label) {
     if (!alone) run_passes(training_end_passes, one, context);
     bound(one, "t", training.row_tokens, training.row_tokens);

@@ -79,10 +79,10 @@ struct TrainingModel {
   /// The end of a step. Inputs, f32 []: `scale` (of the gradients), `rate` (of learning), and of AdamW `correction1` and
   /// `correction2` (1 - beta^step). Gradients are zeros behind it.
   std::shared_ptr<const Program> update;
-  /// With TrainingOptions::host_loss, on one rank. Inputs as of `accumulate`, but for `labels` and `weights`. Output 0 is the logits, f32
-  /// [1, r, v].
+  /// With TrainingOptions::host_loss. Inputs as of `accumulate`, but for `labels` and `weights`. Output 0 is the logits of all
+  /// data ranks, f32 [1, data ranks * r, v], on each rank.
   std::shared_ptr<const Program> forward;
-  /// The same with the input `gradients`, of a loss by the logits, f32 [1, r, v]; gradients are added to the Store's.
+  /// The same with the input `gradients`, of a loss by the row's logits, f32 [1, r, v]; gradients are added to the Store's.
   std::shared_ptr<const Program> backward;
   std::vector<TrainedParameter> parameters;
   Decoder decoder;

@@ -28,8 +28,9 @@ using StatePlaces = std::map<std::string, Sharding, std::less<>>;
 
 /// Makes the graph that adds up gradients that of the context's rank, and says where it has weights and sums, and where the
 /// optimizer is to have them and what it keeps. Where sums are made elsewhere, or ranks hold parts of them, the whole goes to
-/// a State of its own: the parameter's key + ".reduced". The plan is the context's.
-StatePlaces shard_training(Graph& graph, PassContext& context);
+/// a State of its own: the parameter's key + ".reduced". The plan is the context's. `of_host`, unless null, is the graph whose
+/// loss the host computes, which adds to the same sums.
+StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context);
 /// The same for a graph of States alone.
 void shard_states(Graph& graph, const CompileOptions& options, const StatePlaces& places);
 

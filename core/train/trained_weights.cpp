@@ -175,11 +175,7 @@ void load_adapter(TrainingEngine& engine, const LoraOptions& lora, const std::st
                 cat(quote(directory, 4096), ": r is ", file.rank, " and lora_alpha ", file.alpha,
                     ", the model's adapters have ", lora.rank, " and ", lora.alpha),
                 "give the rank and alpha of the adapter");
-  for (const auto& [key, value] : adapter_arrays(engine.parameters(), file))
-    for (int64_t local = 0; local < engine.local_ranks(); ++local) {
-      const ArrayBlock block = engine.block(local, key);
-      take_block(value.view(), block.begin, block.part);
-    }
+  for (const auto& [key, value] : adapter_arrays(engine.parameters(), file)) engine.set_array(key, value.view());
 }
 
 }  // namespace plait

@@ -32,30 +32,6 @@ void check_lengths(const Dataset& data, int64_t most, const char* who) {
                   "read the data with a smaller seq, or plan larger rows");
 }
 
-TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data) {
-  require(options.batch >= 1, "a step takes at least one sample");
-  require(options.steps >= 0, "the number of steps is negative");
-  require(options.steps || !data || (options.epochs > 0 && std::isfinite(options.epochs)),
-          "the number of epochs is not above 0");
-  require(options.clip >= 0, "the norm to clip at is negative");
-  require(options.rate.peak > 0 && std::isfinite(options.rate.peak), "the learning rate is not above 0");
-  require(options.rate.warmup >= 0 && options.rate.floor >= 0 && options.rate.floor <= 1,
-          "warm-up or the rate's floor is out of range");
-  require(options.evaluate_every >= 0 && options.patience >= 0 && options.save_every >= 0,
-          "a number of steps or evaluations is negative");
-  require(options.keep >= 1, "at least one checkpoint is kept");
-  require(!data || options.training.gradients, "without gradients there is nothing to take from data");
-  options.rate.steps = options.steps;
-  if (data) check_lengths(*data, options.training.row_tokens, "a row");
-  if (data && !options.steps) {
-    const double samples = options.epochs * static_cast<double>(data->size());
-    options.rate.steps = static_cast<int64_t>(std::ceil(samples / static_cast<double>(options.batch)));
-  }
-  require(options.rate.steps || options.rate.schedule == Schedule::constant,
-          "a learning rate that falls has to know over how many steps");
-  return options;
-}
-
 /// What has to be the same for a run to go on as it would have.
 std::map<std::string, std::string> lasting(const TrainerOptions& options) {
   const OptimizerOptions& optimizer = options.training.optimizer;
@@ -113,6 +89,30 @@ std::string state_of(const CheckpointInfo& info, const std::string& name) {
 
 }  // namespace
 
+TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data) {
+  require(options.batch >= 1, "a step takes at least one sample");
+  require(options.steps >= 0, "the number of steps is negative");
+  require(options.steps || !data || (options.epochs > 0 && std::isfinite(options.epochs)),
+          "the number of epochs is not above 0");
+  require(options.clip >= 0, "the norm to clip at is negative");
+  require(options.rate.peak > 0 && std::isfinite(options.rate.peak), "the learning rate is not above 0");
+  require(options.rate.warmup >= 0 && options.rate.floor >= 0 && options.rate.floor <= 1,
+          "warm-up or the rate's floor is out of range");
+  require(options.evaluate_every >= 0 && options.patience >= 0 && options.save_every >= 0,
+          "a number of steps or evaluations is negative");
+  require(options.keep >= 1, "at least one checkpoint is kept");
+  require(!data || options.training.gradients, "without gradients there is nothing to take from data");
+  options.rate.steps = options.steps;
+  if (data) check_lengths(*data, options.training.row_tokens, "a row");
+  if (data && !options.steps) {
+    const double samples = options.epochs * static_cast<double>(data->size());
+    options.rate.steps = static_cast<int64_t>(std::ceil(samples / static_cast<double>(options.batch)));
+  }
+  require(options.rate.steps || options.rate.schedule == Schedule::constant,
+          "a learning rate that falls has to know over how many steps");
+  return options;
+}
+
 std::string fingerprint(const Graph& graph) {
   constexpr int64_t most = 4096;  // bytes of each: what it is called, its type, and how it begins tell models apart
   uint32_t sum = 0;
@@ -153,7 +153,6 @@ Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions opti
     : options_(checked_options(std::move(options), data)),
       data_(std::move(data)),
       evaluation_(std::move(evaluation)),
-      world_(world),
       model_(fingerprint(graph)),
       engine_(graph, compile, options_.training, pool, progress, world) {
   if (data_) {
@@ -184,13 +183,8 @@ void Trainer::open_directory() {
                   "resume it, or give a new run another directory");
     resume(there.back());
   }
-  if (engine_.rank_number(0) == 0) log_ = std::make_unique<TrainingLog>(options_.directory, engine_.steps());
-  for (int64_t local = 0; local < engine_.local_ranks(); ++local)
-    checkpoints_.push_back(std::make_unique<CheckpointWriter>(CheckpointOptions{.directory = path("checkpoints"),
-                                                                                .writer = engine_.rank_number(local),
-                                                                                .writers = engine_.ranks(),
-                                                                                .keep = options_.keep}));
-  if (world_) world_->communicator().barrier();
+  log_ = std::make_unique<TrainingLog>(options_.directory, engine_.steps());
+  engine_.open_checkpoints(path("checkpoints"), options_.keep);
 }
 
 void Trainer::resume(const std::string& path) {
@@ -200,22 +194,9 @@ void Trainer::resume(const std::string& path) {
   if (order_) order_->resume(state_of(info, "order"));
   if (!parse_double(state_of(info, "best"), best_)) best_ = std::numeric_limits<double>::infinity();
   if (!parse_int(state_of(info, "since best"), since_best_)) since_best_ = 0;
-  for (int64_t local = 0; local < engine_.local_ranks(); ++local)
-    for (const std::string& key : arrays()) {
-      const ArrayBlock block = engine_.block(local, key);
-      checkpoint.read(key, block.begin, block.part);
-    }
+  engine_.load(path);
   engine_.set_steps(info.step);
   saved_step_ = info.step;
-}
-
-std::vector<std::string> Trainer::arrays() const {
-  std::vector<std::string> out;
-  for (const TrainedParameter& parameter : engine_.parameters()) {
-    const std::vector<std::string> kept = engine_.arrays(parameter);
-    out.insert(out.end(), kept.begin(), kept.end());
-  }
-  return out;
 }
 
 void Trainer::run() {
@@ -303,7 +284,7 @@ StepReport Trainer::apply(int64_t tokens, Clock::time_point begin) {
 
 /// Between what the host asks for: the run ends here, and with a checkpoint.
 void Trainer::check_cancelled() {
-  if (!cancelled()) return;
+  if (!cancelled_) return;
   engine_.clear_gradients();
   given_tokens_ = 0;
   if (ending_ == Ending::none) end(Ending::cancelled);
@@ -312,9 +293,6 @@ void Trainer::check_cancelled() {
 
 void Trainer::check_host_loss() const {
   require(options_.training.host_loss, "the logits are not a result of this trainer's programs");
-  if (!engine_.model().forward)
-    throw Error(Code::unsupported, "logits are handed out, and their gradients taken, on one rank alone",
-                "leave out the mesh, or let the trainer compute the loss");
 }
 
 Tensor Trainer::forward(const PackedStep& given) {
@@ -323,7 +301,7 @@ Tensor Trainer::forward(const PackedStep& given) {
   std::byte* to = out.data();
   for (const auto& rows : given.rows) {
     check_cancelled();
-    const Tensor part = engine_.logits(rows[0]);
+    const Tensor part = engine_.logits(rows);
     to = std::copy_n(part.data(), part.bytes(), to);
   }
   return out;
@@ -337,11 +315,12 @@ void Trainer::backward(const PackedStep& given, const TensorView& gradient) {
     throw Error(Code::invalid_argument, cat("the gradient is ", dtype_name(gradient.dtype), gradient.shape.text(),
                                             ", the logits are f32", expected.text()));
   if (given_tokens_ == 0) given_begin_ = Clock::now();
-  TensorView part = gradient;
+  TensorView part{gradient.data, DType::f32, expected};
   for (const auto& rows : given.rows) {
     check_cancelled();
-    part.shape = {rows[0].tokens(), expected[1]};
-    engine_.accumulate(rows[0], part);
+    part.shape[0] = 0;
+    for (const PackedRow& row : rows) part.shape[0] += row.tokens();
+    engine_.accumulate(rows, part);
     part.data += part.bytes();
   }
   given_tokens_ += given.tokens;
@@ -358,7 +337,7 @@ StepReport Trainer::update() {
 /// What is due behind a step.
 void Trainer::follow(StepReport& report) {
   const bool best = evaluate_due(report);
-  report.saved = !checkpoints_.empty() && (best || (options_.save_every && report.step % options_.save_every == 0));
+  report.saved = log_ != nullptr && (best || (options_.save_every && report.step % options_.save_every == 0));
   if (log_) log_->write(report);
   if (report.saved) save_checkpoint(best);
 }
@@ -367,16 +346,8 @@ bool Trainer::end_if_due() {
   if (ending_ != Ending::none) return true;
   if (engine_.steps() >= steps()) end(Ending::steps);
   else if (options_.patience && since_best_ >= options_.patience) end(Ending::patience);
-  else if (cancelled()) end(Ending::cancelled);
+  else if (cancelled_) end(Ending::cancelled);
   return ending_ != Ending::none;
-}
-
-/// Whether this process was to end, or another one of the world; all ask at the same places.
-bool Trainer::cancelled() {
-  if (!world_) return cancelled_;
-  Tensor any = Tensor::of_ints(std::vector<int64_t>{cancelled_ ? 1 : 0});
-  world_->communicator().all_reduce(any.view(), Reduction::max);
-  return any.as<int64_t>()[0];
 }
 
 /// The step's mean loss.
@@ -384,7 +355,7 @@ double Trainer::accumulate(const PackedStep& step) {
   double loss = 0;
   const double weight = step.targets ? 1 / static_cast<double>(step.targets) : 0;
   for (const auto& rows : step.rows) {
-    if (cancelled()) throw Error(Code::cancelled, "training was cancelled");
+    if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
     loss = checked(loss + engine_.accumulate(rows, weight), "loss");
   }
   return step.targets ? loss : StepReport::unknown;
@@ -434,40 +405,30 @@ Trainer::Evaluation Trainer::evaluate(const PackedStep& given) {
   require(given.targets > 0, "there is nothing to evaluate: no label counts");
   Evaluation out{0, given.targets};
   for (const auto& rows : given.rows) {
-    if (cancelled()) throw Error(Code::cancelled, "training was cancelled");
+    if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
     out.loss += engine_.evaluate(rows) / static_cast<double>(given.targets);
   }
   return out;
 }
 
 void Trainer::save() {
-  require(!checkpoints_.empty(), "there is no directory to save into");
+  require(log_ != nullptr, "there is no directory to save into");
   save_checkpoint(false);
-  wait_for_checkpoints();
+  engine_.wait_for_checkpoints();
 }
 
 void Trainer::save_checkpoint(bool best) {
   CheckpointInfo info{engine_.steps(), model_, {}};
   info.state = {{"order", order_ ? order_->state() : ""}, {"best", cat(best_)}, {"since best", cat(since_best_)}};
   for (const auto& [name, value] : lasting(options_)) info.state[cat(option_mark, name)] = value;
-  for (int64_t local = 0; local < engine_.local_ranks(); ++local) {
-    std::vector<ArrayBlock> blocks;
-    for (const std::string& key : arrays())
-      if (engine_.is_first(local, key)) blocks.push_back(engine_.block(local, key));
-    checkpoints_[static_cast<size_t>(local)]->save(info, blocks, best);
-  }
+  engine_.save(info, best);
   saved_step_ = info.step;
 }
 
-/// The first writer waits for the others.
-void Trainer::wait_for_checkpoints() {
-  for (size_t i = checkpoints_.size(); i-- > 0;) checkpoints_[i]->wait();
-}
-
 void Trainer::end(Ending ending) {
-  if (!checkpoints_.empty()) {
+  if (log_) {
     if (saved_step_ != engine_.steps()) save_checkpoint(false);
-    wait_for_checkpoints();
+    engine_.wait_for_checkpoints();
   }
   if (log_) {
     FileWriter picture(path("loss.svg"));

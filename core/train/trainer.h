@@ -39,14 +39,18 @@ std::string fingerprint(const Graph& graph);
 /// What a run's checkpoint says of what was trained: weights, or adapters. Throws Error(bad_model).
 TrainingOptions trained_by(const CheckpointInfo& info);
 
+/// With the number of steps that they come to. Throws Error(invalid_argument) for options out of range, and for a sample that
+/// is longer than a row.
+TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data);
+
 /// One thread drives it; `cancel` may come from any.
 class Trainer {
  public:
   enum class Ending { none, steps, patience, cancelled };
 
   /// Compiles, loads the weights, and with `resume` the checkpoint. `pool` outlives it. Without data steps are made of what
-  /// the host gives. With a world this process is one of its ranks: all make the same calls, see the same directory, and
-  /// cancel when one does. Throws Error: what compile_training and reading weights throw; invalid_argument for options out of
+  /// the host gives. With a world this process is its rank 0, the others sit in `serve_training`, and all see the directory.
+  /// Throws Error: what compile_training and reading weights throw; invalid_argument for options out of
   /// range, a sample that is longer than a row or the model's context or has ids outside of the vocabulary, a directory that
   /// holds another run, and a checkpoint of another model, of other data or other options, naming which.
   Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, std::optional<Dataset> data,
@@ -115,10 +119,7 @@ class Trainer {
   std::string fault_in(const PackedStep& step);
   double checked(double number, const char* what) const;
   bool evaluate_due(StepReport& report);
-  std::vector<std::string> arrays() const;
-  bool cancelled();
   void save_checkpoint(bool best);
-  void wait_for_checkpoints();
   bool end_if_due();  ///< whether the run has ended
   void end(Ending ending);
   std::string path(const char* name) const { return options_.directory + "/" + name; }
@@ -126,11 +127,9 @@ class Trainer {
   TrainerOptions options_;
   std::optional<Dataset> data_;
   std::optional<Dataset> evaluation_;
-  World* const world_;
   const std::string model_;  ///< a fingerprint: checkpoints fit this model alone
   TrainingEngine engine_;
-  std::optional<SampleOrder> order_;                            ///< of the data
-  std::vector<std::unique_ptr<CheckpointWriter>> checkpoints_;  ///< one for each rank of this process
+  std::optional<SampleOrder> order_;  ///< of the data
   std::unique_ptr<TrainingLog> log_;
   double best_ = std::numeric_limits<double>::infinity();
   int64_t since_best_ = 0;   ///< evaluations

@@ -60,21 +60,24 @@ TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const Tra
       store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool, progress);
 }
 
-void TrainingRank::join(World* world) {
-  auto make = [&](const std::shared_ptr<const Program>& program) -> std::unique_ptr<Executor> {
-    if (!program) return nullptr;
-    std::vector<Communicator*> groups;
-    for (const std::vector<int32_t>& group : program->groups) {
-      std::unique_ptr<Communicator>& split = splits_[group];
-      if (!split) {  // ranks of a group have its lowest number in common
-        const int color = *std::min_element(group.begin(), group.end());
-        const auto key = std::find(group.begin(), group.end(), world->rank()) - group.begin();
-        split = world->communicator().split(color, static_cast<int>(key));
-      }
-      groups.push_back(split.get());
+/// All ranks of the world do it at once: their groups are split off it.
+std::unique_ptr<Executor> TrainingRank::make(const std::shared_ptr<const Program>& program) {
+  if (!program) return nullptr;
+  std::vector<Communicator*> groups;
+  for (const std::vector<int32_t>& group : program->groups) {
+    std::unique_ptr<Communicator>& split = splits_[group];
+    if (!split) {  // ranks of a group have its lowest number in common
+      const int color = *std::min_element(group.begin(), group.end());
+      const auto key = std::find(group.begin(), group.end(), world_->rank()) - group.begin();
+      split = world_->communicator().split(color, static_cast<int>(key));
     }
-    return std::make_unique<Executor>(program, store_, pool_, nullptr, std::move(groups));
-  };
+    groups.push_back(split.get());
+  }
+  return std::make_unique<Executor>(program, store_, pool_, nullptr, std::move(groups));
+}
+
+void TrainingRank::join(World* world) {
+  world_ = world;
   accumulate_ = make(model_.accumulate);
   evaluate_ = make(model_.evaluate);
   norm_ = make(model_.norm);
@@ -113,18 +116,20 @@ std::vector<float> TrainingRank::losses() const {
   return {all.as<float>(), all.as<float>() + all.elements()};
 }
 
-/// One rank has no groups.
 Executor& TrainingRank::later(std::unique_ptr<Executor>& executor, const std::shared_ptr<const Program>& program) {
   if (!executor) {
     store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool_, nullptr);
-    executor = std::make_unique<Executor>(program, store_, pool_);
+    executor = make(program);
   }
   return *executor;
 }
 
-Tensor TrainingRank::logits(const TrainingRow& row) {
+TensorView TrainingRank::logits(const TrainingRow& row) {
   run(later(forward_, model_.forward), row, {});
-  return copy_as(forward_->output(0), DType::f32);
+  const TensorView made = forward_->output(0);
+  if (made.dtype == DType::f32) return made;
+  logits_ = copy_as(made, DType::f32);
+  return logits_.view();
 }
 
 void TrainingRank::accumulate(const TrainingRow& row, const TensorView& given) {

@@ -30,7 +30,8 @@ class TrainingRank {
   /// once. `pool` outlives it. Errors are those of compile_training, and of reading weights.
   TrainingRank(Graph graph, const CompileOptions& options, const TrainingOptions& training, ThreadPool& pool,
                std::shared_ptr<Store> weights, LoadProgress* progress);
-  /// The last of the preparations; all ranks of the world call it at once. Null: there is no other rank.
+  /// The last of the preparations; all ranks of the world call it at once. The world outlives this. Null: there is no other
+  /// rank.
   void join(World* world);
 
   /// The sum of the row's losses, each times its weight; gradients are added to the sums.
@@ -40,10 +41,10 @@ class TrainingRank {
   double evaluate(const TrainingRow& row) { return run(*evaluate_, row); }
   /// Of the evaluation before: each target's loss, of all rows one behind the other.
   std::vector<float> losses() const;
-  // With TrainingOptions::host_loss, on one rank; `row.rows` says whose logits are meant.
-  /// f32 [1, r, v]
-  Tensor logits(const TrainingRow& row);
-  /// Adds the gradients of a loss whose gradient by the logits is `given`.
+  // With TrainingOptions::host_loss; `row.rows` says whose logits are meant.
+  /// Of all data ranks, f32 [1, data ranks * r, v], valid until the next call.
+  TensorView logits(const TrainingRow& row);
+  /// Adds the gradients of a loss whose gradient by the row's logits is `given`, f32 [1, r, v].
   void accumulate(const TrainingRow& row, const TensorView& given);
 
   /// Of all gradients of all ranks as one vector. Gradients are settled then: nothing is to be added before the update.
@@ -60,14 +61,17 @@ class TrainingRank {
  private:
   double run(Executor& executor, const TrainingRow& row);
   void run(Executor& executor, const TrainingRow& row, std::map<std::string_view, TensorView> more);
+  std::unique_ptr<Executor> make(const std::shared_ptr<const Program>& program);
   Executor& later(std::unique_ptr<Executor>& executor, const std::shared_ptr<const Program>& program);
 
   const OptimizerOptions optimizer_;
   TrainingModel model_;
   ThreadPool& pool_;
   Store store_;
+  World* world_ = nullptr;
   std::map<std::vector<int32_t>, std::unique_ptr<Communicator>> splits_;  ///< by members
   std::unique_ptr<Executor> accumulate_, evaluate_, norm_, update_;
+  Tensor logits_;                                 ///< where they are not made in f32
   std::unique_ptr<Executor> forward_, backward_;  ///< made when they are first asked for: logits take memory
 };
 

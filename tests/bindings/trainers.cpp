@@ -157,6 +157,16 @@ void test_cancel_and_resume() {
   CHECK(resumed.evaluate(data).loss == straight.evaluate(data).loss);
 }
 
+/// The largest difference, as a share of the largest of `expected`, which may be longer.
+double apart(const std::vector<float>& values, const std::vector<float>& expected) {
+  double worst = 0, largest = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    worst = std::max<double>(worst, std::fabs(values[i] - expected[i]));
+    largest = std::max<double>(largest, std::fabs(expected[i]));
+  }
+  return worst / largest;
+}
+
 /// Forward, the host's loss, backward, update are a step.
 void test_host_loss() {
   Model gemma = model();
@@ -209,7 +219,7 @@ void test_labels() {
   CHECK(std::fabs(small_rows.step(ids()).gradient_norm - trainer.step(ids()).gradient_norm) < 1e-4);
 }
 
-/// Documents are shared out among the ranks of a mesh, whatever their number; logits are one rank's.
+/// Documents are shared out among the ranks of a mesh, whatever their number; logits are the host's, whole.
 void test_mesh() {
   Model gemma = model();
   Trainer alone(gemma, small({{"optimizer", "sgd"}})),
@@ -220,7 +230,13 @@ void test_mesh() {
     CHECK(std::fabs(one.gradient_norm - two.gradient_norm) < 1e-4 * one.gradient_norm);
   }
   CHECK(std::fabs(alone.evaluate(ids()).loss - spread.evaluate(ids()).loss) < 1e-4);
-  CHECK(status_of([&] { spread.forward(ids()); }) == PLAIT_UNSUPPORTED && said("one rank"));
+  const std::vector<float> logits = alone.forward(ids()).values<float>();
+  CHECK(apart(spread.forward(ids()).values<float>(), logits) < 1e-4);
+  std::vector<float> gradient;
+  cross_entropy(logits, gradient);
+  for (Trainer* one : {&alone, &spread}) one->backward(ids(), tensor_of(PLAIT_F32, {documents, length, vocabulary}, gradient));
+  const plait_step one = alone.update(), two = spread.update();
+  CHECK(std::fabs(one.gradient_norm - two.gradient_norm) < 1e-4 * one.gradient_norm);
 }
 
 void test_wrong_arguments() {
@@ -306,16 +322,6 @@ std::vector<float> scores(const Model& of, const std::string& adapter = "") {
   return generator.submit({tokens.begin(), tokens.begin() + length}, Options().set("kind", "score"))
       .result()
       .values<float>();
-}
-
-/// The largest difference, as a share of the largest of `expected`, which may be longer.
-double apart(const std::vector<float>& values, const std::vector<float>& expected) {
-  double worst = 0, largest = 0;
-  for (size_t i = 0; i < values.size(); ++i) {
-    worst = std::max<double>(worst, std::fabs(values[i] - expected[i]));
-    largest = std::max<double>(largest, std::fabs(expected[i]));
-  }
-  return worst / largest;
 }
 
 /// What a host can do wrong about a generator's adapters.

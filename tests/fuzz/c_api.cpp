@@ -233,6 +233,7 @@ constexpr Call calls[] = {
     MAKE(tensor, plait_request_save, m.request_()),
     DO(plait_request_release, m.request_()),
     MAKE(trainer, plait_trainer_create, m.model_(), m.options_()),
+    MAKE(trainer, plait_trainer_create_on, m.world_(), m.model_(), m.options_()),
     DO(plait_trainer_wait, m.trainer_(), m.timeout()),
     DO(plait_trainer_progress, m.trainer_(), m.out<double>()),
     DO(plait_trainer_cancel, m.trainer_()),

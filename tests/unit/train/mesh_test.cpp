@@ -70,7 +70,7 @@ void expect_equality_in_f64(const std::string& mesh, plait::World* world) {
   for (int zero = 0; zero < 4; ++zero) {
     SCOPED_TRACE(cat(mesh, " zero ", zero));
     const Outcome got = run("llama-standard23", mesh, training(OptimizerKind::adamw, zero), world, DType::f64);
-    expect_same(got, expected, in_f64);
+    if (!world || world->rank() == 0) expect_same(got, expected, in_f64);
   }
 }
 
@@ -78,6 +78,22 @@ TEST(MeshTraining, IsTheSameInDoublePrecision) {
   for (const char* mesh : {"data=2", "data=4", "tensor=2", "data=2,tensor=2"}) expect_equality_in_f64(mesh, nullptr);
   const Outcome wide = run("llama-standard23", "", training(OptimizerKind::sgd, 0), nullptr, DType::f64);
   expect_same(run("llama-standard23", "", training(OptimizerKind::sgd, 0)), wide);
+}
+
+/// A loss that the host computes of the logits, the trainer's own as it happens, goes the same way.
+TEST(MeshTraining, OfAHostsLoss) {
+  for (const char* fixture : {"llama-standard23", "gpt2-optimum18", "zoo/mixtral/dynamo18"}) {
+    TrainingOptions options = training(OptimizerKind::sgd, 0);
+    const Outcome expected = run(fixture, "", options);
+    options.host_loss = true;
+    for (const char* mesh : {"", "data=2", "tensor=2", "data=2,tensor=2"})
+      for (int zero : {0, 1, 2, 3}) {
+        if (!*mesh && zero) continue;
+        SCOPED_TRACE(cat(fixture, " ", mesh, " ", zero));
+        options.zero = zero;
+        expect_same(run(fixture, mesh, options), expected);
+      }
+  }
 }
 
 TEST(MeshTraining, AdaptersOfAdamW) {
@@ -168,7 +184,10 @@ TEST(MeshTraining, OfProcesses) {
     for (const std::string& mesh : meshes)
       for (int zero = 0; zero < 4; ++zero) {
         SCOPED_TRACE(cat(fixture, " ", mesh, " zero ", zero));
-        expect_same(run(fixture, mesh, training(OptimizerKind::sgd, zero), world.get()), expected);
+        TrainingOptions options = training(OptimizerKind::sgd, zero);
+        options.host_loss = zero == 3;
+        const Outcome got = run(fixture, mesh, options, world.get());
+        if (world->rank() == 0) expect_same(got, expected);
       }
   }
   for (const std::string& mesh : meshes) expect_equality_in_f64(mesh, world.get());

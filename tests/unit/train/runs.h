@@ -49,11 +49,35 @@ inline TrainingOptions training(OptimizerKind kind, int zero) {
   return out;
 }
 
+/// The same as TrainingEngine::accumulate, by logits that are handed out, and their gradients that are handed in.
+inline double accumulate_by_host(TrainingEngine& engine, std::span<const PackedRow> rows, double weight) {
+  Tensor logits = engine.logits(rows);
+  auto* at = logits.as<float>();
+  const int64_t width = logits.shape()[1];
+  double loss = 0;
+  for (const PackedRow& row : rows)
+    for (int32_t label : row.labels) {
+      double sum = 0;
+      for (int64_t i = 0; i < width; ++i) sum += std::exp(at[i]);
+      if (label >= 0) loss += weight * (std::log(sum) - at[label]);
+      for (int64_t i = 0; i < width; ++i)
+        at[i] = label < 0 ? 0.0f : static_cast<float>(weight * (std::exp(at[i]) / sum - (i == label ? 1 : 0)));
+      at += width;
+    }
+  engine.accumulate(rows, logits.view());
+  return loss;
+}
+
+/// Nothing on other processes of the world than rank 0's.
 inline Outcome run(const Graph& graph, const std::string& mesh, const TrainingOptions& options,
                    plait::World* world = nullptr, DType dtype = DType::none) {
   CompileOptions compile = World::get().options(dtype);
   compile.mesh = Mesh::parse(mesh);
   ThreadPool pool(2);
+  if (world && world->rank() != 0) {
+    serve_training(*world, graph, compile, options, pool);
+    return {};
+  }
   TrainingEngine engine(graph, compile, options, pool, nullptr, world);
   std::map<std::string, Tensor> before;
   for (const TrainedParameter& one : engine.parameters()) {
@@ -69,7 +93,9 @@ inline Outcome run(const Graph& graph, const std::string& mesh, const TrainingOp
   for (int step = 0; step < steps; ++step) {
     const PackedStep packed = pack_step(samples, row_tokens, engine.data_ranks());
     double loss = 0;
-    for (const auto& rows : packed.rows) loss += engine.accumulate(rows, 1 / static_cast<double>(packed.targets));
+    const double weight = 1 / static_cast<double>(packed.targets);
+    for (const auto& rows : packed.rows)
+      loss += options.host_loss ? accumulate_by_host(engine, rows, weight) : engine.accumulate(rows, weight);
     out.losses.push_back(loss);
     out.norms.push_back(engine.gradient_norm());
     engine.update(1, rate);
