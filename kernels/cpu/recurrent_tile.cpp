@@ -196,37 +196,37 @@ template <int N, bool whole>
 class BackColumns {
  public:
   explicit BackColumns(const StateBack& run)
-      : s(run), columns{run.columns}, size(run.d * run.columns), kept(run.room) {
-    faded = kept + (s.tokens + s.block - 1) / s.block * size;
-    state = faded + s.block * size;
-    dstate = state + size;
-    wanted = dstate + size;
-    factors = wanted + s.block * s.columns;
+      : s_(run), columns_{run.columns}, size_(run.d * run.columns), kept_(run.room) {
+    faded_ = kept_ + (s_.tokens + s_.block - 1) / s_.block * size_;
+    state_ = faded_ + s_.block * size_;
+    dstate_ = state_ + size_;
+    wanted_ = dstate_ + size_;
+    factors_ = wanted_ + s_.block * s_.columns;
   }
 
   void run() const {
-    clear(state);
-    for (int64_t token = 0; token < s.tokens; ++token) {
-      if (token % s.block == 0) copy(state, kept + token / s.block * size);
-      advance(token, faded, wanted);
+    clear(state_);
+    for (int64_t token = 0; token < s_.tokens; ++token) {
+      if (token % s_.block == 0) copy(state_, kept_ + token / s_.block * size_);
+      advance(token, faded_, wanted_);
     }
-    clear(dstate);
-    for (int64_t begin = (s.tokens - 1) / s.block * s.block; begin >= 0; begin -= s.block) {
-      const int64_t end = begin + s.block < s.tokens ? begin + s.block : s.tokens;
-      copy(kept + begin / s.block * size, state);
+    clear(dstate_);
+    for (int64_t begin = (s_.tokens - 1) / s_.block * s_.block; begin >= 0; begin -= s_.block) {
+      const int64_t end = begin + s_.block < s_.tokens ? begin + s_.block : s_.tokens;
+      copy(kept_ + begin / s_.block * size_, state_);
       for (int64_t token = begin; token < end; ++token)
-        advance(token, faded + (token - begin) * size, wanted + (token - begin) * s.columns);
+        advance(token, faded_ + (token - begin) * size_, wanted_ + (token - begin) * s_.columns);
       for (int64_t token = end; token-- > begin;)
-        back(token, faded + (token - begin) * size, wanted + (token - begin) * s.columns);
+        back(token, faded_ + (token - begin) * size_, wanted_ + (token - begin) * s_.columns);
     }
   }
 
  private:
   void clear(float* to) const {
-    for (int64_t i = 0; i < size; ++i) to[i] = 0;
+    for (int64_t i = 0; i < size_; ++i) to[i] = 0;
   }
   void copy(const float* from, float* to) const {
-    for (int64_t i = 0; i < size; ++i) to[i] = from[i];
+    for (int64_t i = 0; i < size_; ++i) to[i] = from[i];
   }
   static HWY_INLINE float total(const V (&parts)[N]) {
     V sum = parts[0];
@@ -236,92 +236,93 @@ class BackColumns {
 
   /// One token through the state: what it finds is left in `found_there`, and value - found^T key in `of_value`.
   void advance(int64_t token, float* found_there, float* of_value) const {
-    const float* key = s.k + token * s.k_stride;
+    const float* key = s_.k + token * s_.k_stride;
     V values[N], found[N];
-    if (s.decay) fade_factors(s.decay + token * s.decay_stride, s.decay_each, s.d, factors);
-    fade_and_find<N>(columns, Source{state, s.columns}, Target{found_there, s.columns}, s.decay ? factors : nullptr,
-                     key, s.d, found);
+    if (s_.decay) fade_factors(s_.decay + token * s_.decay_stride, s_.decay_each, s_.d, factors_);
+    fade_and_find<N>(columns_, Source{state_, s_.columns}, Target{found_there, s_.columns},
+                     s_.decay ? factors_ : nullptr, key, s_.d, found);
     for (int n = 0; n < N; ++n) {
-      values[n] = columns.load(s.v + token * s.v_stride, n);
-      if (s.beta) values[n] = hn::Sub(values[n], found[n]);
-      columns.store(values[n], of_value, n);
-      if (s.beta) values[n] = hn::Mul(values[n], hn::Set(df, s.beta[token * s.beta_stride]));
+      values[n] = columns_.load(s_.v + token * s_.v_stride, n);
+      if (s_.beta) values[n] = hn::Sub(values[n], found[n]);
+      columns_.store(values[n], of_value, n);
+      if (s_.beta) values[n] = hn::Mul(values[n], hn::Set(df, s_.beta[token * s_.beta_stride]));
     }
-    for (int64_t i = 0; i < s.d; ++i)
+    for (int64_t i = 0; i < s_.d; ++i)
       for (int n = 0; n < N; ++n)
-        columns.store(hn::MulAdd(hn::Set(df, key[i]), values[n], columns.load(found_there + i * s.columns, n)),
-                      state + i * s.columns, n);
+        columns_.store(hn::MulAdd(hn::Set(df, key[i]), values[n], columns_.load(found_there + i * s_.columns, n)),
+                       state_ + i * s_.columns, n);
   }
 
-  /// dstate, of the state behind the token, becomes that of the one before it.
+  /// dstate_, of the state behind the token, becomes that of the one before it.
   void back(int64_t token, const float* before, const float* of_value) const {
-    const float *key = s.k + token * s.k_stride, rate = s.beta ? s.beta[token * s.beta_stride] : 1;
-    V wanted_[N], stored[N], dstored[N];
+    const float *key = s_.k + token * s_.k_stride, rate = s_.beta ? s_.beta[token * s_.beta_stride] : 1;
+    V rest[N], stored[N], dstored[N];
     for (int n = 0; n < N; ++n) {
-      wanted_[n] = columns.load(of_value, n);
-      stored[n] = hn::Mul(wanted_[n], hn::Set(df, rate));
+      rest[n] = columns_.load(of_value, n);
+      stored[n] = hn::Mul(rest[n], hn::Set(df, rate));
       dstored[n] = hn::Zero(df);
     }
-    for (int64_t query = 0; query < s.queries; ++query) {
-      const float* q = s.q + token * s.q_stride + query * s.query_stride;
-      const float* dy = s.dy + token * s.y_stride + query * s.result_stride;
-      float* dq = s.dq ? s.dq + token * s.dq_stride + query * s.query_stride : nullptr;
+    for (int64_t query = 0; query < s_.queries; ++query) {
+      const float* q = s_.q + token * s_.q_stride + query * s_.query_stride;
+      const float* dy = s_.dy + token * s_.y_stride + query * s_.result_stride;
+      float* dq = s_.dq ? s_.dq + token * s_.dq_stride + query * s_.query_stride : nullptr;
       V asked[N], parts[N];
       for (int n = 0; n < N; ++n) {
-        asked[n] = hn::Mul(columns.load(dy, n), hn::Set(df, s.scale));
+        asked[n] = hn::Mul(columns_.load(dy, n), hn::Set(df, s_.scale));
         parts[n] = hn::Mul(asked[n], stored[n]);
       }
       const float of_own = total(parts);
-      for (int64_t i = 0; i < s.d; ++i) {
+      for (int64_t i = 0; i < s_.d; ++i) {
         const V at = hn::Set(df, q[i]);
         for (int n = 0; n < N; ++n) {
-          parts[n] = hn::Mul(columns.load(before + i * s.columns, n), asked[n]);
-          columns.store(hn::MulAdd(at, asked[n], columns.load(dstate + i * s.columns, n)), dstate + i * s.columns, n);
+          parts[n] = hn::Mul(columns_.load(before + i * s_.columns, n), asked[n]);
+          columns_.store(hn::MulAdd(at, asked[n], columns_.load(dstate_ + i * s_.columns, n)),
+                         dstate_ + i * s_.columns, n);
         }
         if (dq) dq[i] += total(parts) + key[i] * of_own;
       }
     }
-    float* dk = s.dk ? s.dk + token * s.dk_stride : nullptr;
-    for (int64_t i = 0; i < s.d; ++i) {
+    float* dk = s_.dk ? s_.dk + token * s_.dk_stride : nullptr;
+    for (int64_t i = 0; i < s_.d; ++i) {
       V parts[N];
       for (int n = 0; n < N; ++n) {
-        const V slope = columns.load(dstate + i * s.columns, n);
+        const V slope = columns_.load(dstate_ + i * s_.columns, n);
         parts[n] = hn::Mul(slope, stored[n]);
         dstored[n] = hn::MulAdd(slope, hn::Set(df, key[i]), dstored[n]);
       }
       if (dk) dk[i] += total(parts);
     }
-    if (s.dbeta) {
+    if (s_.dbeta) {
       V parts[N];
-      for (int n = 0; n < N; ++n) parts[n] = hn::Mul(dstored[n], wanted_[n]);
-      s.dbeta[token * s.dbeta_stride] += total(parts);
+      for (int n = 0; n < N; ++n) parts[n] = hn::Mul(dstored[n], rest[n]);
+      s_.dbeta[token * s_.dbeta_stride] += total(parts);
     }
     for (int n = 0; n < N; ++n) {
       dstored[n] = hn::Mul(dstored[n], hn::Set(df, rate));
-      if (s.dv) columns.store(dstored[n], s.dv + token * s.v_stride, n);
+      if (s_.dv) columns_.store(dstored[n], s_.dv + token * s_.v_stride, n);
     }
-    if (!s.beta && !s.decay) return;
-    if (s.decay) fade_factors(s.decay + token * s.decay_stride, s.decay_each, s.d, factors);
-    float* ddecay = s.ddecay ? s.ddecay + token * s.decay_stride : nullptr;
-    for (int64_t i = 0; i < s.d; ++i) {
+    if (!s_.beta && !s_.decay) return;
+    if (s_.decay) fade_factors(s_.decay + token * s_.decay_stride, s_.decay_each, s_.d, factors_);
+    float* ddecay = s_.ddecay ? s_.ddecay + token * s_.decay_stride : nullptr;
+    for (int64_t i = 0; i < s_.d; ++i) {
       V of_key[N], of_decay[N];
-      const V factor = hn::Set(df, s.decay ? factors[i] : 1.0f), minus = hn::Set(df, s.beta ? -key[i] : 0.0f);
+      const V factor = hn::Set(df, s_.decay ? factors_[i] : 1.0f), minus = hn::Set(df, s_.beta ? -key[i] : 0.0f);
       for (int n = 0; n < N; ++n) {
-        const V was = columns.load(before + i * s.columns, n);
-        const V slope = hn::MulAdd(minus, dstored[n], columns.load(dstate + i * s.columns, n));
+        const V was = columns_.load(before + i * s_.columns, n);
+        const V slope = hn::MulAdd(minus, dstored[n], columns_.load(dstate_ + i * s_.columns, n));
         of_key[n] = hn::Mul(was, dstored[n]);
         of_decay[n] = hn::Mul(was, slope);
-        columns.store(hn::Mul(slope, factor), dstate + i * s.columns, n);
+        columns_.store(hn::Mul(slope, factor), dstate_ + i * s_.columns, n);
       }
-      if (dk && s.beta) dk[i] -= total(of_key);
-      if (ddecay) ddecay[s.decay_each ? i : 0] += total(of_decay);
+      if (dk && s_.beta) dk[i] -= total(of_key);
+      if (ddecay) ddecay[s_.decay_each ? i : 0] += total(of_decay);
     }
   }
 
-  const StateBack& s;
-  const Columns<N, whole> columns;
-  const int64_t size;
-  float *kept, *faded, *state, *dstate, *wanted, *factors;
+  const StateBack& s_;
+  const Columns<N, whole> columns_;
+  const int64_t size_;
+  float *kept_, *faded_, *state_, *dstate_, *wanted_, *factors_;
 };
 
 template <int N>
