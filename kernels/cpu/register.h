@@ -17,6 +17,7 @@ void add_linear(KernelTable& table, Isa isa);
 void add_adapters(KernelTable& table, Isa isa);
 void add_dropout(KernelTable& table, Isa isa);
 void add_experts(KernelTable& table, Isa isa);
+void add_experts_back(KernelTable& table, Isa isa);
 void add_attention(KernelTable& table, Isa isa);
 void add_rows(KernelTable& table, Isa isa);
 void add_moves(KernelTable& table, Isa isa);
