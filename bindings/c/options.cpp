@@ -36,7 +36,7 @@ constexpr OptionRow rows[] = {
     {"dtype", Type::choice, for_generator | for_session | for_trainer | for_export, "file",
      "file, f32: weights as they are stored, arithmetic and cache in f32; bf16: weights and cache in bf16", 0, 0,
      "file f32 bf16"},
-    {"activations", Type::choice, for_generator | for_export, "file",
+    {"activations", Type::choice, for_generator | for_trainer | for_export, "file",
      "of a decoder whose file rounds activations to 8 bits: file: rounded, op by op as the file says; exact: taken "
      "as they are, which is nearer to the exact product, recognised and faster",
      0, 0, "file exact"},

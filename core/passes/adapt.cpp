@@ -219,11 +219,14 @@ class Training : public Adapting {
     Tensor initial(DType::f32, shape);
     for (int64_t i = 0; spread != 0 && i < initial.elements(); ++i)
       initial.as<float>()[i] = static_cast<float>(spread * (static_cast<double>(random_() >> 11) * 0x1p-52 - 1));
+    Constant origin{{}, std::move(initial), {}};
+    if (const DType dtype = context_.options.trained_dtype(); dtype != DType::f32)
+      add_step(origin, {RecipeStep::Kind::cast, {}, dtype});
     Trainable one;
     one.parameter = {.key = cat("train.", name),
                      .name = name,
                      .shape = shape,
-                     .origin = std::make_shared<Constant>(Constant{{}, std::move(initial), {}}),
+                     .origin = std::make_shared<Constant>(std::move(origin)),
                      .base = base_,
                      .decays = true};
     one.value = add_parameter(graph_, builder_, one.parameter);
@@ -258,8 +261,8 @@ class Slots : public Adapting {
     if (slots == no_value) return;  // rows that a router sorted: whose they are is not known here
     const int64_t k = builder_.dims(x).back().constant(), n = builder_.dims(node.outputs[0]).back().constant();
     const size_t index = context_.decoder.adapted.size();
-    const ValueId a = add_state(graph_, builder_, cat("adapter.a.", index), {room_.slots, room_.rank, k});
-    const ValueId b = add_state(graph_, builder_, cat("adapter.b.", index), {room_.slots, n, room_.rank});
+    const ValueId a = add_state(graph_, builder_, cat("adapter.a.", index), DType::f32, {room_.slots, room_.rank, k});
+    const ValueId b = add_state(graph_, builder_, cat("adapter.b.", index), DType::f32, {room_.slots, n, room_.rank});
     context_.decoder.adapted.push_back({module, k, n});
     Node& adapted = graph_.nodes[at];
     adapted.op = "plait.AdaptedLinear";

@@ -25,9 +25,10 @@ constexpr Pass ragged_passes[] = {
 
 // A decoder that is raised becomes one that is trained.
 constexpr Pass training_passes[] = {
-    {"unpage", unpage},  // attention of whole documents, without a cache
-    {"adapt", adapt},    // adapters beside Linears, if they are asked for
-    {"spread", spread},  // a row for each data rank
+    {"unpage", unpage},        // attention of whole documents, without a cache
+    {"in_double", in_double},  // all of it in f64, if that is asked for
+    {"adapt", adapt},          // adapters beside Linears, if they are asked for
+    {"spread", spread},        // a row for each data rank
 };
 // A graph with a loss of its own.
 constexpr Pass own_loss_passes[] = {

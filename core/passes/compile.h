@@ -13,6 +13,7 @@ void interface(Graph& graph, PassContext& context);
 void fold(Graph& graph, PassContext& context);
 void raise(Graph& graph, PassContext& context);
 void unpage(Graph& graph, PassContext& context);
+void in_double(Graph& graph, PassContext& context);
 void adapt(Graph& graph, PassContext& context);
 void spread(Graph& graph, PassContext& context);
 void train(Graph& graph, PassContext& context);

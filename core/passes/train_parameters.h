@@ -12,8 +12,8 @@ namespace plait {
 /// take; none: all. A State that stands for a constant has its seed.
 std::vector<Trainable> make_parameters(Graph& graph, PassContext& context, const std::vector<std::string>& patterns);
 
-/// A State of f32 that begins as `initial`, or as zeros. `is_sum`: ranks may hold summands of it.
-ValueId add_state(Graph& graph, GraphBuilder& builder, const std::string& key, const Shape& shape,
+/// A State that begins as `initial`, which is of its dtype, or as zeros. `is_sum`: ranks may hold summands of it.
+ValueId add_state(Graph& graph, GraphBuilder& builder, const std::string& key, DType dtype, const Shape& shape,
                   std::shared_ptr<const Constant> initial = nullptr, bool is_sum = false);
 /// Of pass adapt: the keys and values of a prefix, in front of those of each document.
 void add_prefix(Graph& graph, PassContext& context);
@@ -43,10 +43,10 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context);
 /// The same for a graph of States alone.
 void shard_states(Graph& graph, const CompileOptions& options, const StatePlaces& places);
 
-/// No inputs; output 0 is the norm of all gradients as one vector, f32 []. What ranks hold parts of becomes a whole.
+/// No inputs; output 0 is the norm of all gradients as one vector, []. What ranks hold parts of becomes a whole.
 Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters, const StatePlaces& places);
-/// Inputs f32 []: `scale` of the gradients, `rate`, and what an optimizer needs of the step's number t: AdamW `correction1`
-/// and `correction2`, 1 - beta^t; Adafactor `share`, t^beta2_decay, and `most`, 1 / sqrt(t).
+/// Inputs [], of the parameters' dtype: `scale` of the gradients, `rate`, and what an optimizer needs of the step's number t:
+/// AdamW `correction1` and `correction2`, 1 - beta^t; Adafactor `share`, t^beta2_decay, and `most`, 1 / sqrt(t).
 Graph update_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters,
                    const OptimizerOptions& optimizer, const StatePlaces& places);
 

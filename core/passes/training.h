@@ -82,7 +82,7 @@ struct TrainingOptions {
       true;  ///< false: nothing is trained; programs say the losses of weights as they are, and of adapters
 };
 
-/// An array that an optimizer keeps for a parameter, f32, zeros at first.
+/// An array that an optimizer keeps for a parameter, of its dtype, zeros at first.
 struct OptimizerState {
   std::string suffix;     ///< in the Store, behind the parameter's key
   std::vector<int> dims;  ///< those of the parameter that it has, ascending
@@ -98,7 +98,7 @@ struct OptimizerState {
 std::vector<OptimizerState> optimizer_states(OptimizerKind kind, int rank);
 
 /// A weight that is trained. It lives in the Store under `key`, its gradient's sum under key + ".gradient", of the same
-/// shape; what the optimizer keeps is beside them (optimizer_states). All of it is f32.
+/// shape; what the optimizer keeps is beside them (optimizer_states). All of it is of one dtype, f32, or f64 where all is.
 struct TrainedParameter {
   std::string key;
   std::string name;  ///< of the file's tensor, or of the adapter: "model.layers.0.self_attn.q_proj.lora_A.weight"
@@ -111,6 +111,8 @@ struct TrainedParameter {
   /// or read by others, too.
   std::shared_ptr<const Constant> base;
   bool decays = false;
+
+  DType dtype() const { return origin->dtype(); }
 };
 
 /// One that is in the graph: the value that its State is.

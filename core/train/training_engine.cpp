@@ -238,7 +238,8 @@ double TrainingEngine::evaluate(std::span<const PackedRow> rows, std::vector<flo
         ranks_[static_cast<size_t>(local)]->evaluate(all[static_cast<size_t>(row_of(local))]);
   });
   if (losses) {
-    const float* loss = ranks_[0]->losses().as<float>();
+    const std::vector<float> found = ranks_[0]->losses();
+    auto loss = found.begin();
     for (const TrainingRow& row : all)
       for (float weight : row.weights) {
         if (weight != 0) losses->push_back(*loss);

@@ -30,6 +30,31 @@ std::vector<int32_t> positions_of(const PackedRow& row, int64_t prefix) {
   return out;
 }
 
+Tensor copy_as(const TensorView& view, DType dtype) {
+  Tensor out(view.dtype, view.shape);
+  std::memcpy(out.data(), view.data, static_cast<size_t>(out.bytes()));
+  if (view.dtype == dtype) return out;
+  return materialize({{}, std::move(out), {{RecipeStep::Kind::cast, {}, dtype}}});
+}
+
+double number_of(const TensorView& view) {
+  const Tensor wide = copy_as(view, DType::f64);
+  return *wide.as<double>();
+}
+
+/// Floats are given in the dtype that the program computes in.
+void run_floats(Executor& executor, std::vector<TensorView> inputs) {
+  const Program& program = executor.program();
+  std::vector<Tensor> converted;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const DType dtype = program.buffers[static_cast<size_t>(program.inputs[i])].dtype;
+    if (!is_float(dtype) || inputs[i].dtype == dtype) continue;
+    converted.push_back(copy_as(inputs[i], dtype));
+    inputs[i] = converted.back().view();
+  }
+  executor.run(inputs);
+}
+
 }  // namespace
 
 TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const TrainingOptions& training,
@@ -98,13 +123,18 @@ void TrainingRank::run(Executor& executor, const TrainingRow& given, std::map<st
     auto found = more.find(name);
     inputs.push_back(found == more.end() ? tokens.view() : found->second);
   }
-  executor.run(inputs);
+  run_floats(executor, std::move(inputs));
 }
 
 double TrainingRank::run(Executor& executor, const TrainingRow& row) {
   const Tensor labels = row_of(DType::i32, row.labels), weights = row_of(DType::f32, row.weights);
   run(executor, row, {{"labels", labels.view()}, {"weights", weights.view()}});
-  return *executor.output(0).as<float>();
+  return number_of(executor.output(0));
+}
+
+std::vector<float> TrainingRank::losses() const {
+  const Tensor all = copy_as(evaluate_->output(1), DType::f32);
+  return {all.as<float>(), all.as<float>() + all.elements()};
 }
 
 Executor& TrainingRank::later(std::unique_ptr<Executor>& executor, const std::shared_ptr<const Program>& program) {
@@ -117,7 +147,10 @@ Executor& TrainingRank::later(std::unique_ptr<Executor>& executor, const std::sh
 
 TensorView TrainingRank::logits(const TrainingRow& row) {
   run(later(forward_, model_.forward), row, {});
-  return forward_->output(0);
+  const TensorView made = forward_->output(0);
+  if (made.dtype == DType::f32) return made;
+  logits_ = copy_as(made, DType::f32);
+  return logits_.view();
 }
 
 void TrainingRank::accumulate(const TrainingRow& row, const TensorView& given) {
@@ -154,7 +187,7 @@ double TrainingRank::gradient_norm() {
       const Tensor sum = array(parameter.key + ".gradient");
       std::memset(sum.data(), 0, static_cast<size_t>(sum.bytes()));
     }
-  return *norm_->output(0).as<float>();
+  return number_of(norm_->output(0));
 }
 
 void TrainingRank::update(double scale, double rate, int64_t step) {
@@ -168,11 +201,10 @@ void TrainingRank::update(double scale, double rate, int64_t step) {
   std::vector<Tensor> scalars;
   std::vector<TensorView> inputs;
   for (const std::string& name : update_->program().input_names) {
-    const auto value = static_cast<float>(numbers.at(name));
-    scalars.push_back(Tensor::of<float>(DType::f32, Shape(), {&value, 1}));
+    scalars.push_back(Tensor::of<double>(DType::f64, Shape(), {&numbers.at(name), 1}));
     inputs.push_back(scalars.back().view());
   }
-  update_->run(inputs);
+  run_floats(*update_, std::move(inputs));
 }
 
 void TrainingRank::clear_gradients() {

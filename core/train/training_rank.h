@@ -44,7 +44,7 @@ class TrainingRank {
   std::string find_fault(const TrainingRow& row);
   double evaluate(const TrainingRow& row) { return run(*evaluate_, row); }
   /// Of the evaluation before: each target's loss, of all rows one behind the other.
-  TensorView losses() const { return evaluate_->output(1); }
+  std::vector<float> losses() const;
   // With TrainingOptions::host_loss; `row.rows` says whose logits are meant.
   /// Of all data ranks, f32 [1, data ranks * r, v], valid until the next call.
   TensorView logits(const TrainingRow& row);
@@ -87,6 +87,7 @@ class TrainingRank {
   World* world_ = nullptr;
   std::map<std::vector<int32_t>, std::unique_ptr<Communicator>> splits_;  ///< by members
   std::unique_ptr<Executor> accumulate_, evaluate_, norm_, update_;
+  Tensor logits_;                                 ///< where they are not made in f32
   std::unique_ptr<Executor> forward_, backward_;  ///< made when they are first asked for: logits take memory
 };
 
