@@ -1,5 +1,7 @@
 #include "core/passes/compile.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/passes/shard_annotations.h"
@@ -40,7 +42,8 @@ constexpr Pass accumulate_passes[] = {
 
 // Of every program of a trainer.
 constexpr Pass training_end_passes[] = {
-    {"bundle", bundle},  // what ranks say, in fewer words
+    {"bundle", bundle},    // what ranks say, in fewer words
+    {"overlap", overlap},  // and while they compute
 };
 
 void bound(Graph& graph, std::string_view name, int64_t typical, int64_t most) {
@@ -194,9 +197,9 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
   out.mesh = options.mesh;
   if (!alone) out.places = shard_training(graph, context);
   auto finish = [&](Graph& one, const char* label) {
-    if (!alone) run_passes(training_end_passes, one, context);
     bound(one, "t", training.row_tokens, training.row_tokens);
     bound(one, "r", training.row_tokens, training.row_tokens);
+    if (!alone) run_passes(training_end_passes, one, context);
     auto program = lower(one, options, cat(label, ".", options.rank));
     plan(*program);
     return program;
@@ -209,9 +212,16 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
     graph.outputs.erase(graph.outputs.begin() + 1);
     graph.remove_dead();
     run_passes(accumulate_passes, graph, context);
+    const Graph accumulate = graph;
     out.accumulate = finish(graph, "train");
     Graph norm = norm_graph(options.ops, context.parameters, out.places);
     shard_states(norm, options, out.places);
+    const bool pays_once = std::any_of(out.places.begin(), out.places.end(),
+                                       [](const auto& place) { return place.first.ends_with(".reduced"); });
+    if (pays_once && training.overlap_bytes > 0) {
+      Graph settle = settle_graph(options.ops, accumulate, norm);
+      out.settle = finish(settle, "settle");
+    }
     out.norm = finish(norm, "norm");
     Graph update = update_graph(options.ops, context.parameters, training.optimizer, out.places);
     shard_states(update, options, out.places);

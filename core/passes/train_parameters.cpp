@@ -64,7 +64,8 @@ std::vector<ValueId> candidates(const Graph& graph, const OpSet& ops, const std:
       if (!learns[static_cast<size_t>(id)]) continue;
       const Constant& constant = *graph.value(id).constant;
       const std::vector<std::string> names = names_of(constant);
-      if (names.empty() || constant.literal || !is_float(constant.dtype()) || constant.shape().elements() < 2) continue;
+      if (names.empty() || constant.literal || !is_float(constant.dtype()) || constant.shape().elements() < 2)
+        continue;
       const bool asked = patterns.empty() || std::any_of(names.begin(), names.end(), [&](const std::string& name) {
                            return std::any_of(patterns.begin(), patterns.end(),
                                               [&](const std::string& pattern) { return misfit(pattern, name) == 0; });

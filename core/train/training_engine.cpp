@@ -135,15 +135,17 @@ std::vector<int64_t> TrainingEngine::keys_of(const PackedRow& row, bool drops) c
   return out;
 }
 
-double TrainingEngine::accumulate(std::span<const PackedRow> rows, double weight) {
+double TrainingEngine::accumulate(std::span<const PackedRow> rows, double weight, bool last) {
   const std::vector<TrainingRow> all = aligned(rows, weight, true);
   if (all.empty()) return 0;
   norm_ = -1;
-  std::vector<double> sums(ranks_.size());
+  std::vector<double> sums(ranks_.size()), norms(ranks_.size(), -1);
   each([&](int64_t local) {
-    sums[static_cast<size_t>(local)] =
-        ranks_[static_cast<size_t>(local)]->accumulate(all[static_cast<size_t>(row_of(local))]);
+    const auto i = static_cast<size_t>(local);
+    const TrainingRow& row = all[static_cast<size_t>(row_of(local))];
+    sums[i] = last ? ranks_[i]->accumulate_last(row, norms[i]) : ranks_[i]->accumulate(row);
   });
+  norm_ = norms[0];
   return sums[0];
 }
 

@@ -27,7 +27,8 @@ class TrainingEngine {
   /// whole step as weight, the micro-batches of a step add up to its mean. Rows may be empty. Throws
   /// Error(invalid_argument) for another number of rows than `data_ranks`, a row of more tokens than `row_tokens`, and for
   /// a token or label outside the vocabulary: nothing is added then.
-  double accumulate(std::span<const PackedRow> rows, double weight);
+  /// `last`: nothing is added behind it before the update, so that ranks may settle the gradients meanwhile.
+  double accumulate(std::span<const PackedRow> rows, double weight, bool last = false);
   double accumulate(const PackedRow& row, double weight) { return accumulate({&row, 1}, weight); }
   /// The node that makes the first NaN, or else the first infinity, of numbers that are none, when these rows are accumulated
   /// once more; "": none does, for weights hold it. Gradients are of no use behind it.

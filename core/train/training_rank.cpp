@@ -29,10 +29,14 @@ TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const Tra
       model_(compile_training(std::move(graph), options, training)),
       pool_(pool),
       store_(std::move(weights)) {
-  for (const Program* program :
-       {model_.accumulate.get(), model_.evaluate.get(), model_.norm.get(), model_.update.get()})
-    if (program)
-      store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool, progress);
+  int64_t arena_bytes = 0;
+  for (const Program* program : {model_.accumulate.get(), model_.settle.get(), model_.evaluate.get(),
+                                 model_.norm.get(), model_.update.get()}) {
+    if (!program) continue;
+    arena_bytes = std::max(arena_bytes, program->arena_bytes);
+    store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool, progress);
+  }
+  arena_ = room_->take(arena_bytes);
 }
 
 void TrainingRank::join(World* world) {
@@ -48,9 +52,10 @@ void TrainingRank::join(World* world) {
       }
       groups.push_back(split.get());
     }
-    return std::make_unique<Executor>(program, store_, pool_, nullptr, std::move(groups));
+    return std::make_unique<Executor>(program, store_, pool_, room_, std::move(groups), arena_);
   };
   accumulate_ = make(model_.accumulate);
+  settle_ = make(model_.settle);
   evaluate_ = make(model_.evaluate);
   norm_ = make(model_.norm);
   update_ = make(model_.update);
@@ -87,7 +92,7 @@ double TrainingRank::run(Executor& executor, const TrainingRow& row) {
 Executor& TrainingRank::later(std::unique_ptr<Executor>& executor, const std::shared_ptr<const Program>& program) {
   if (!executor) {
     store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool_, nullptr);
-    executor = std::make_unique<Executor>(program, store_, pool_);
+    executor = std::make_unique<Executor>(program, store_, pool_, room_, std::vector<Communicator*>(), arena_);
   }
   return *executor;
 }
@@ -109,14 +114,27 @@ std::string TrainingRank::find_fault(const TrainingRow& row) {
   return out;
 }
 
+double TrainingRank::accumulate_last(const TrainingRow& row, double& norm) {
+  if (!settle_) return accumulate(row);
+  const double loss = run(*settle_, row);
+  norm = *settle_->output(1).as<float>();
+  clear_settled();
+  return loss;
+}
+
 double TrainingRank::gradient_norm() {
   norm_->run({});
-  for (const TrainedParameter& parameter : model_.parameters)  // what went elsewhere
+  clear_settled();
+  return *norm_->output(0).as<float>();
+}
+
+/// Summands that went into the sums of all ranks.
+void TrainingRank::clear_settled() {
+  for (const TrainedParameter& parameter : model_.parameters)
     if (has(parameter.key + ".reduced")) {
       const Tensor sum = array(parameter.key + ".gradient");
       std::memset(sum.data(), 0, static_cast<size_t>(sum.bytes()));
     }
-  return *norm_->output(0).as<float>();
 }
 
 void TrainingRank::update(double scale, double rate, int64_t step) {
@@ -146,11 +164,6 @@ void TrainingRank::clear_gradients() {
       }
 }
 
-int64_t TrainingRank::run_bytes() const {
-  int64_t sum = 0;
-  for (const auto* executor : {&accumulate_, &evaluate_, &norm_, &update_, &forward_, &backward_})
-    if (*executor) sum += (*executor)->bytes();
-  return sum;
-}
+int64_t TrainingRank::run_bytes() const { return room_->used(); }
 
 }  // namespace plait

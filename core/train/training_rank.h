@@ -37,6 +37,8 @@ class TrainingRank {
   double accumulate(const TrainingRow& row) { return run(*accumulate_, row); }
   /// The node that makes the first number that is not finite in `accumulate`; "": none does, so weights hold such.
   std::string find_fault(const TrainingRow& row);
+  /// The same of a step's last row; `norm` becomes what `gradient_norm` would return, where ranks settle it at once, else it stays.
+  double accumulate_last(const TrainingRow& row, double& norm);
   double evaluate(const TrainingRow& row) { return run(*evaluate_, row); }
   /// Of the evaluation before: each target's loss, of all rows one behind the other.
   TensorView losses() const { return evaluate_->output(1); }
@@ -60,6 +62,7 @@ class TrainingRank {
  private:
   double run(Executor& executor, const TrainingRow& row);
   void run(Executor& executor, const TrainingRow& row, std::map<std::string_view, TensorView> more);
+  void clear_settled();
   Executor& later(std::unique_ptr<Executor>& executor, const std::shared_ptr<const Program>& program);
 
   const OptimizerOptions optimizer_;
@@ -67,7 +70,9 @@ class TrainingRank {
   ThreadPool& pool_;
   Store store_;
   std::map<std::vector<int32_t>, std::unique_ptr<Communicator>> splits_;  ///< by members
-  std::unique_ptr<Executor> accumulate_, evaluate_, norm_, update_;
+  const std::shared_ptr<RunRoom> room_ = std::make_shared<RunRoom>();
+  std::shared_ptr<Blob> arena_;  ///< of all executors: one runs at a time
+  std::unique_ptr<Executor> accumulate_, settle_, evaluate_, norm_, update_;
   std::unique_ptr<Executor> forward_, backward_;  ///< made when they are first asked for: logits take memory
 };
 
