@@ -3,8 +3,8 @@
 // et al. 2023, section 3.3). Nodes change their places and nothing else, so the bits are those of before; collectives that may
 // go on beside the run are marked, and pass `plan` finds until when.
 //
-// - Early: a collective, with what lays out its operand, moves up to where that is made. Those of weights, which are
-//   always there, go ahead of their readers by as much as the memory for it holds.
+// - Early: a collective whose result is read at once begins as soon as its operand is there, and its turn and memory for it. For
+//   weights, which are always there, that is ahead of their readers by as much as the memory holds.
 // - Late: where little is made of a result (a gradient's goes into a sum), that moves down until the memory is wanted.
 //
 // What is under way keeps memory in use which it would not without this pass: half of the cap at most for what is early, and
@@ -39,15 +39,18 @@ class Overlapping {
   }
 
   void run() {
-    begin_early(0);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (graph_.nodes[i].op == "plait.State") place(i);  // which are there before the run
+    begin_early();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (state_[i].placed) continue;
+      if (state_[i].placed || state_[i].on_demand) continue;
       if (waits(i)) {
+        state_[i].put_off = true;
         put_off_.push_back(i);
         continue;
       }
       place(i);
-      begin_early(i + 1);
+      begin_early();
     }
     while (await_late()) {
     }
@@ -59,15 +62,19 @@ class Overlapping {
  private:
   struct State {
     bool placed = false;
+    bool put_off = false;    ///< behind its own place
+    bool on_demand = false;  ///< gets a place when a reader does
     bool under_way = false;
+    std::vector<size_t> awaited_by;  ///< collectives with this among what they miss
     // Of a collective:
     bool late = false;           ///< little is made of its result
     int64_t bytes = -1;          ///< that it keeps while it is under way; -1: not known
+    std::vector<size_t> made;    ///< where it is late: what is made of it, ascending
     std::vector<size_t> layout;  ///< the nodes that lay out its operand, and itself
     size_t missing = 0;          ///< nodes before these that have no place yet
-    // Of what such nodes are:
-    std::vector<size_t> awaited_by;
+    size_t wanted = 0;           ///< whose turn it is: the node that reads it first, or itself where it is late
   };
+  using Turns = std::set<std::pair<size_t, size_t>>;  ///< collectives by whose turn it is
 
   static bool says(const Node& node) {
     return node.op == "plait.AllReduce" || node.op == "plait.ReduceScatter" || node.op == "plait.AllGather" ||
@@ -169,8 +176,13 @@ class Overlapping {
     const int64_t room = node.op == "plait.AllToAll" ? 2 * in : in_place ? 0 : std::max(in, out);
     state.bytes = sum_of(node.inputs, false) + out + room;
     const auto made = little_of(i, in + out);
-    if (!made) return true;
-    state.late = true;
+    state.late = made.has_value();
+    state.wanted = i;
+    if (!made) {
+      want_on_demand(i);
+      return true;
+    }
+    state.made = *made;
     for (size_t reader : *made)  // what goes into it, too, waits with it
       for (ValueId id : graph_.nodes[reader].inputs) {
         const int32_t maker = id == no_value ? -1 : producer_[static_cast<size_t>(id)];
@@ -179,6 +191,31 @@ class Overlapping {
           state.bytes += bytes_of(id, false);
       }
     return true;
+  }
+
+  /// An early collective's turn comes with its first reader, behind what takes its result apart.
+  void want_on_demand(size_t call) {
+    state_[call].on_demand = true;
+    size_t first = graph_.nodes.size();
+    std::vector<size_t> waiting{call};
+    while (!waiting.empty()) {
+      const size_t now = waiting.back();
+      waiting.pop_back();
+      for (size_t reader : readers_[now]) {
+        const std::string& op = graph_.nodes[reader].op;
+        if (!is_view(op) && op != "Split") {
+          first = std::min(first, reader);
+        } else if (!state_[reader].on_demand) {
+          state_[reader].on_demand = true;
+          waiting.push_back(reader);
+        }
+      }
+    }
+    state_[call].wanted = first;
+    const std::vector<size_t> layout = layout_of(call);
+    for (auto node = layout.rbegin() + 1; node != layout.rend(); ++node)  // its own is the last of them
+      state_[*node].on_demand = std::all_of(readers_[*node].begin(), readers_[*node].end(),
+                                            [&](size_t reader) { return state_[reader].on_demand; });
   }
 
   /// The nodes that lay out a collective's operand, ascending, and itself.
@@ -207,27 +244,32 @@ class Overlapping {
         if (!std::binary_search(state.layout.begin(), state.layout.end(), maker)) makers.insert(maker);
     state.missing = makers.size();
     for (size_t maker : makers) state_[maker].awaited_by.push_back(call);
-    if (makers.empty()) ready_[state.late].insert(call);
+    if (makers.empty()) ready_[state.late].emplace(state.wanted, call);
   }
 
   /// Whether a node needs what is put off, or a result that is still under way and may stay so.
   bool waits(size_t i) const {
     return std::any_of(before_[i].begin(), before_[i].end(), [&](size_t before) {
-      return !state_[before].placed || (state_[before].under_way && state_[before].late);
+      const State& state = state_[before];
+      return state.placed ? state.under_way && state.late : !state.on_demand || waits(before);
     });
   }
 
+  /// Behind what it needs. Nothing of that waits.
   void place(size_t i) {
-    for (size_t before : before_[i])
+    for (size_t before : before_[i]) {
+      if (!state_[before].placed) place(before);
       if (state_[before].under_way) end(before);
+    }
     if (state_[i].bytes >= 0) {
       if (make_room(i)) begin(i);
-      ready_[state_[i].late].erase(i);
+      ready_[state_[i].late].erase({state_[i].wanted, i});
     }
     state_[i].placed = true;
     order_.push_back(i);
     for (size_t call : state_[i].awaited_by)
-      if (--state_[call].missing == 0 && !state_[call].placed) ready_[state_[call].late].insert(call);
+      if (--state_[call].missing == 0 && !state_[call].placed)
+        ready_[state_[call].late].emplace(state_[call].wanted, call);
   }
 
   bool fits(size_t i) const { return kept_[state_[i].late] + state_[i].bytes <= cap_; }
@@ -247,40 +289,43 @@ class Overlapping {
     kept_[state_[i].late] -= state_[i].bytes;
   }
 
-  /// Waits for the first of those that are late, and makes what can now be made; false where there is none.
+  /// Waits for the first of those that are late, and makes of it what can be made, and what was put off for it alone; false where
+  /// there is none.
   bool await_late() {
     if (late_.empty()) return false;
     const size_t first = late_.front();
     late_.pop_front();
     end(first);
+    for (size_t i : state_[first].made)
+      if (!state_[i].placed && !waits(i)) place(i);
     while (true) {
+      std::erase_if(put_off_, [&](size_t i) { return state_[i].placed; });
       auto free = std::find_if(put_off_.begin(), put_off_.end(), [&](size_t i) { return !waits(i); });
       if (free == put_off_.end()) return true;
-      const size_t i = *free;
-      put_off_.erase(free);
-      place(i);
+      place(*free);
     }
   }
 
-  /// Begins collectives whose places are at `next` or behind: those whose results are read at once as far as there is memory for
-  /// them, the nearest first.
-  void begin_early(size_t next) {
+  /// Begins collectives whose operands are there: those whose results are read at once as far as there is memory for them, the
+  /// nearest first.
+  void begin_early() {
     for (const bool late : {true, false}) {
-      const std::set<size_t> ready(ready_[late].lower_bound(next), ready_[late].end());
-      for (size_t call : ready) {
-        if (state_[call].bytes > cap_) continue;
+      const Turns ready = ready_[late];
+      for (const auto& [turn, call] : ready) {
+        if (state_[call].placed || state_[call].bytes > cap_) continue;
         if (!late && !fits(call)) break;
         const std::vector<size_t>& layout = state_[call].layout;
-        if (std::any_of(layout.begin(), layout.end(), [&](size_t i) { return is_put_off(i, next); })) continue;
+        if (std::any_of(layout.begin(), layout.end(), [&](size_t i) { return !state_[i].placed && is_put_off(i); }))
+          continue;
         for (size_t i : layout)
           if (!state_[i].placed) place(i);
       }
     }
   }
-  bool is_put_off(size_t i, size_t next) const {
-    if (state_[i].placed) return false;
-    return i < next || std::any_of(before_[i].begin(), before_[i].end(),
-                                   [&](size_t before) { return state_[before].under_way && state_[before].late; });
+  bool is_put_off(size_t i) const {
+    return state_[i].put_off || std::any_of(before_[i].begin(), before_[i].end(), [&](size_t before) {
+             return state_[before].under_way && state_[before].late;
+           });
   }
 
   Graph& graph_;
@@ -291,7 +336,7 @@ class Overlapping {
   std::vector<ValueId> root_;                 ///< by value: the one whose bytes it has
   std::vector<std::vector<size_t>> before_;   ///< by node: who has to come before it
   std::vector<std::vector<size_t>> readers_;  ///< and the other way round
-  std::set<size_t> ready_[2];   ///< collectives without a place whose operands are there, early and late
+  Turns ready_[2];              ///< collectives without a place whose operands are there, early and late
   std::vector<State> state_;    ///< by node
   std::vector<size_t> order_;   ///< as found so far
   std::deque<size_t> put_off_;  ///< ascending, behind what is late
