@@ -54,6 +54,8 @@ class Overlapping {
     }
     while (await_late()) {
     }
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (!state_[i].placed) place(i);  // what nobody demands but the host
     std::vector<Node> nodes;
     for (size_t i : order_) nodes.push_back(std::move(graph_.nodes[i]));
     graph_.nodes = std::move(nodes);
@@ -179,7 +181,7 @@ class Overlapping {
     state.late = made.has_value();
     state.wanted = i;
     if (!made) {
-      want_on_demand(i);
+      want(i, sum_of(node.inputs, false) <= out);
       return true;
     }
     state.made = *made;
@@ -193,25 +195,24 @@ class Overlapping {
     return true;
   }
 
-  /// An early collective's turn comes with its first reader, behind what takes its result apart.
-  void want_on_demand(size_t call) {
-    state_[call].on_demand = true;
+  /// An early collective's turn comes with its first reader, behind what takes its result apart. It gets its place then, unless
+  /// its operand is larger than what it makes.
+  void want(size_t call, bool on_demand) {
     size_t first = graph_.nodes.size();
+    std::set<size_t> seen{call};
     std::vector<size_t> waiting{call};
     while (!waiting.empty()) {
       const size_t now = waiting.back();
       waiting.pop_back();
       for (size_t reader : readers_[now]) {
         const std::string& op = graph_.nodes[reader].op;
-        if (!is_view(op) && op != "Split") {
-          first = std::min(first, reader);
-        } else if (!state_[reader].on_demand) {
-          state_[reader].on_demand = true;
-          waiting.push_back(reader);
-        }
+        if (!is_view(op) && op != "Split") first = std::min(first, reader);
+        else if (seen.insert(reader).second) waiting.push_back(reader);
       }
     }
     state_[call].wanted = first;
+    if (!on_demand) return;
+    for (size_t node : seen) state_[node].on_demand = true;
     const std::vector<size_t> layout = layout_of(call);
     for (auto node = layout.rbegin() + 1; node != layout.rend(); ++node)  // its own is the last of them
       state_[*node].on_demand = std::all_of(readers_[*node].begin(), readers_[*node].end(),
@@ -262,7 +263,9 @@ class Overlapping {
       if (state_[before].under_way) end(before);
     }
     if (state_[i].bytes >= 0) {
-      if (make_room(i)) begin(i);
+      const bool room = make_room(i);
+      if (state_[i].placed) return;  // among what was made of those that are done by now
+      if (room) begin(i);
       ready_[state_[i].late].erase({state_[i].wanted, i});
     }
     state_[i].placed = true;
