@@ -28,8 +28,7 @@ class Overlapping {
  public:
   Overlapping(Graph& graph, const OpSet& ops, int64_t cap)
       : graph_(graph), ops_(ops), cap_(cap / 2), producer_(producers(graph)), state_(graph.nodes.size()) {
-    for (SymbolId id = 0; id < graph.symbols.size(); ++id)
-      bounds_.push_back(std::max<int64_t>(graph.symbols[id].bound, 1));
+    for (SymbolId id = 0; id < graph.symbols.size(); ++id) bounds_.push_back(graph.symbols[id].bound);
     find_order();
     readers_.resize(graph.nodes.size());
     for (size_t i = 0; i < graph.nodes.size(); ++i)
@@ -76,7 +75,7 @@ class Overlapping {
     size_t missing = 0;          ///< nodes before these that have no place yet
     size_t wanted = 0;           ///< whose turn it is: the node that reads it first, or itself where it is late
   };
-  using Turns = std::set<std::pair<size_t, size_t>>;  ///< collectives by whose turn it is
+  using Turn = std::pair<size_t, size_t>;  ///< a collective behind whose turn it is
 
   static bool says(const Node& node) {
     return node.op == "plait.AllReduce" || node.op == "plait.ReduceScatter" || node.op == "plait.AllGather" ||
@@ -129,7 +128,11 @@ class Overlapping {
     const Type& type = graph_.value(id).type;
     if (!type.dims) return -1;
     std::vector<int64_t> sizes;
-    for (const Dim& dim : *type.dims) sizes.push_back(dim.evaluate(bounds_));
+    for (const Dim& dim : *type.dims) {
+      for (SymbolId symbol : dim.symbols())
+        if (bounds_[static_cast<size_t>(symbol)] <= 0) return -1;
+      sizes.push_back(dim.evaluate(bounds_));
+    }
     const int bits = dtype_bits(type.dtype);
     return packed_bytes(checked_elements(sizes, bits), bits);
   }
@@ -313,15 +316,18 @@ class Overlapping {
   /// nearest first.
   void begin_early() {
     for (const bool late : {true, false}) {
-      const Turns ready = ready_[late];
-      for (const auto& [turn, call] : ready) {
-        if (state_[call].placed || state_[call].bytes > cap_) continue;
+      const std::set<Turn>& ready = ready_[late];
+      for (auto turn = ready.begin(); turn != ready.end();) {
+        const auto [wanted, call] = *turn;
+        ++turn;
+        if (state_[call].bytes > cap_) continue;
         if (!late && !fits(call)) break;
         const std::vector<size_t>& layout = state_[call].layout;
         if (std::any_of(layout.begin(), layout.end(), [&](size_t i) { return !state_[i].placed && is_put_off(i); }))
           continue;
         for (size_t i : layout)
           if (!state_[i].placed) place(i);
+        turn = ready.upper_bound({wanted, call});  // others may have come and gone
       }
     }
   }
@@ -339,7 +345,7 @@ class Overlapping {
   std::vector<ValueId> root_;                 ///< by value: the one whose bytes it has
   std::vector<std::vector<size_t>> before_;   ///< by node: who has to come before it
   std::vector<std::vector<size_t>> readers_;  ///< and the other way round
-  Turns ready_[2];              ///< collectives without a place whose operands are there, early and late
+  std::set<Turn> ready_[2];     ///< collectives without a place whose operands are there, early and late
   std::vector<State> state_;    ///< by node
   std::vector<size_t> order_;   ///< as found so far
   std::deque<size_t> put_off_;  ///< ascending, behind what is late

@@ -281,6 +281,7 @@ TEST(Overlapping, ChangesNoBits) {
   for (const char* mesh : {"data=2", "data=4", "data=2,tensor=2"})
     for (int zero = 0; zero < 4; ++zero)
       for (int64_t bundle_bytes : {0, 32 << 10}) {
+        if (bundle_bytes == 0 && mesh != std::string("data=2")) continue;
         SCOPED_TRACE(cat(mesh, " zero ", zero, " bundles ", bundle_bytes));
         TrainingOptions options = training(OptimizerKind::adamw, zero);
         options.bundle_bytes = bundle_bytes;
