@@ -154,6 +154,9 @@ constexpr OptionRow rows[] = {
     {"bundle_bytes", Type::bytes, for_trainer, "256K",
      "ranks say small arrays (gradients, weights of zero 3) together, up to so many bytes at once; 0: each by "
      "itself"},
+    {"overlap_bytes", Type::bytes, for_trainer, "64M",
+     "ranks compute while they speak (gradients of later layers, weights of zero 3), as far as so much memory a rank "
+     "holds what is under way; 0: they wait for it. The bits are the same"},
     {"recompute", Type::choice, for_trainer, "off",
      "what the backward pass reads of the forward pass is kept (off), or computed once more: selective: norms, "
      "activations and the like; full: all but the residual stream",

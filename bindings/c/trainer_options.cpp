@@ -80,6 +80,7 @@ TrainerOptions trainer_options(const Settings& settings, int64_t context) {
   out.training.trained = settings.texts("train");
   out.training.loss = settings.text("loss");
   out.training.bundle_bytes = settings.integer("bundle_bytes");
+  out.training.overlap_bytes = settings.integer("overlap_bytes");
   out.training.zero = static_cast<int>(settings.integer("zero"));
   const std::string recompute = settings.text("recompute");
   out.training.recompute = recompute == "full"        ? Recompute::full

@@ -1,5 +1,7 @@
 #include "core/passes/compile.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/passes/shard_annotations.h"
@@ -47,7 +49,8 @@ constexpr Pass accumulate_passes[] = {
 
 // Of every program of a trainer.
 constexpr Pass training_end_passes[] = {
-    {"bundle", bundle},  // what ranks say, in fewer words
+    {"bundle", bundle},    // what ranks say, in fewer words
+    {"overlap", overlap},  // and while they compute
 };
 
 void bound(Graph& graph, std::string_view name, int64_t typical, int64_t most) {
@@ -210,9 +213,9 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
       out.spread_inputs.insert(graph.value(id).name);
   if (!alone) out.places = shard_training(graph, of_host ? &*of_host : nullptr, context);
   auto finish = [&](Graph& one, const char* label) {
-    if (!alone) run_passes(training_end_passes, one, context);
     for (const char* name : {"t", "r"})
       if (!own_loss) bound(one, name, training.row_tokens, training.row_tokens);
+    if (!alone) run_passes(training_end_passes, one, context);
     auto program = lower(one, options, cat(label, ".", options.rank));
     plan(*program);
     return program;
@@ -225,9 +228,16 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
     if (!own_loss) graph.outputs.erase(graph.outputs.begin() + 1);
     graph.remove_dead();
     run_passes(accumulate_passes, graph, context);
+    const Graph accumulate = graph;
     out.accumulate = finish(graph, "train");
     Graph norm = norm_graph(options.ops, context.parameters, out.places);
     shard_states(norm, options, out.places);
+    const bool pays_once = std::any_of(out.places.begin(), out.places.end(),
+                                       [](const auto& place) { return place.first.ends_with(".reduced"); });
+    if (pays_once && training.overlap_bytes > 0) {
+      Graph settle = settle_graph(options.ops, accumulate, norm);
+      out.settle = finish(settle, "settle");
+    }
     out.norm = finish(norm, "norm");
     Graph update = update_graph(options.ops, context.parameters, training.optimizer, out.places);
     shard_states(update, options, out.places);

@@ -19,6 +19,7 @@ void spread(Graph& graph, PassContext& context);
 void train(Graph& graph, PassContext& context);
 void recompute(Graph& graph, PassContext& context);
 void bundle(Graph& graph, PassContext& context);
+void overlap(Graph& graph, PassContext& context);
 void shard(Graph& graph, PassContext& context);
 void fuse(Graph& graph, PassContext& context);
 void fuse_training(Graph& graph, PassContext& context);
@@ -37,6 +38,8 @@ void add_step(Constant& constant, RecipeStep step);
 /// constants of programs that share a store apart. Throws Error(unsupported) when a node has no kernel.
 std::shared_ptr<Program> lower(const Graph& graph, const CompileOptions& options, std::string_view label);
 void plan(Program& program);
+/// Whether an op's output is its input's bytes under another shape.
+bool is_view(std::string_view op);
 
 /// A graph that runs as the file says, all its outputs in order.
 struct PlainModel {
@@ -78,6 +81,9 @@ struct TrainingModel {
   std::shared_ptr<const Program> evaluate;
   /// The norm of all gradients as one vector, f32 [].
   std::shared_ptr<const Program> norm;
+  /// `accumulate` of a step's last micro-batch, and `norm`, which is output 1: where ranks pay the sums of gradients once a step,
+  /// and may do so beside the backward pass; else null.
+  std::shared_ptr<const Program> settle;
   /// The end of a step. Inputs, f32 []: `scale` (of the gradients), `rate` (of learning), and of AdamW `correction1` and
   /// `correction2` (1 - beta^step). Gradients are zeros behind it.
   std::shared_ptr<const Program> update;

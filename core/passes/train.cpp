@@ -144,6 +144,35 @@ class Training {
     if (context_.parameters.empty())
       throw Error(Code::invalid_argument,
                   "there is nothing to train: the loss depends on none of the weights asked for");
+    place_sums();
+  }
+
+  /// Sums take a gradient as soon as it is whole: its memory is free then, and ranks may tell each other.
+  void place_sums() {
+    const std::vector<int32_t> producer = producers(graph_);
+    auto maker = [&](ValueId id) { return producer[static_cast<size_t>(id)]; };
+    std::multimap<int32_t, size_t> behind;  // by node
+    std::vector<bool> moves(graph_.nodes.size());
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (const Node& node = graph_.nodes[i]; node.op == "plait.Accumulate") {
+        const int32_t sum = maker(node.inputs[0]), gradient = maker(node.inputs[1]);
+        for (size_t one : {static_cast<size_t>(sum), i}) {
+          behind.emplace(gradient, one);
+          moves[one] = true;
+        }
+      }
+    std::vector<Node> nodes;
+    auto add_behind = [&](int32_t index) {
+      const auto [first, last] = behind.equal_range(index);
+      for (auto one = first; one != last; ++one) nodes.push_back(std::move(graph_.nodes[one->second]));
+    };
+    add_behind(-1);  // of gradients that are constants
+    for (size_t i = 0; i < moves.size(); ++i) {
+      if (moves[i]) continue;
+      nodes.push_back(std::move(graph_.nodes[i]));
+      add_behind(static_cast<int32_t>(i));
+    }
+    graph_.nodes = std::move(nodes);
   }
 
   /// What is known of gradients before the walk: each target's loss counts with its weight.

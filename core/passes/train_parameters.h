@@ -45,6 +45,8 @@ void shard_states(Graph& graph, const CompileOptions& options, const StatePlaces
 
 /// No inputs; output 0 is the norm of all gradients as one vector, []. What ranks hold parts of becomes a whole.
 Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters, const StatePlaces& places);
+/// The norm's graph behind one that adds up gradients, both of one rank. Its outputs stand behind the first of the other.
+Graph settle_graph(const OpSet& ops, Graph graph, const Graph& norm);
 /// Inputs [], of the parameters' dtype: `scale` of the gradients, `rate`, and what an optimizer needs of the step's number t:
 /// AdamW `correction1` and `correction2`, 1 - beta^t; Adafactor `share`, t^beta2_decay, and `most`, 1 / sqrt(t).
 Graph update_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters,

@@ -412,7 +412,7 @@ double Trainer::accumulate(const PackedStep& step) {
   const double weight = step.targets ? 1 / static_cast<double>(step.targets) : 0;
   for (const auto& rows : step.rows) {
     if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
-    loss = checked(loss + engine_.accumulate(rows, weight), "loss");
+    loss = checked(loss + engine_.accumulate(rows, weight, &rows == &step.rows.back()), "loss");
   }
   return step.targets ? loss : StepReport::unknown;
 }

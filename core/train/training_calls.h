@@ -11,7 +11,7 @@ namespace plait {
 /// The engine's functions of these names; a byte, then their arguments.
 enum class TrainingCall : uint8_t {
   join,
-  accumulate,            ///< rows, weight
+  accumulate,            ///< rows, weight, last
   find_fault,            ///< rows, weight; each rank reports what it found
   evaluate,              ///< rows
   logits,                ///< rows

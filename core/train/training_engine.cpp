@@ -193,16 +193,20 @@ std::vector<int64_t> TrainingEngine::keys_of(const PackedRow& row, bool drops) c
   return out;
 }
 
-double TrainingEngine::accumulate(std::span<const PackedRow> rows, double weight) {
+double TrainingEngine::accumulate(std::span<const PackedRow> rows, double weight, bool last) {
   const std::vector<TrainingRow> all = aligned(rows, weight, true);
   if (all.empty()) return 0;
-  tell(TrainingCall::accumulate, with_number(rows, weight));
+  ByteWriter out = with_number(rows, weight);
+  out.put(last);
+  tell(TrainingCall::accumulate, std::move(out));
   norm_ = -1;
-  std::vector<double> sums(ranks_.size());
+  std::vector<double> sums(ranks_.size()), norms(ranks_.size(), -1);
   each([&](int64_t local) {
-    sums[static_cast<size_t>(local)] =
-        ranks_[static_cast<size_t>(local)]->accumulate(all[static_cast<size_t>(row_of(local))]);
+    const auto i = static_cast<size_t>(local);
+    const TrainingRow& row = all[static_cast<size_t>(row_of(local))];
+    sums[i] = last ? ranks_[i]->accumulate_last(row, norms[i]) : ranks_[i]->accumulate(row);
   });
+  norm_ = norms[0];
   return sums[0];
 }
 
@@ -336,10 +340,12 @@ double TrainingEngine::accumulate(const NamedInputs& inputs) {
   check(inputs);
   tell(TrainingCall::accumulate_inputs, as_bytes(inputs));
   norm_ = -1;
-  std::vector<double> losses(ranks_.size());
+  std::vector<double> losses(ranks_.size()), norms(ranks_.size(), -1);
   each([&](int64_t local) {
-    losses[static_cast<size_t>(local)] = ranks_[static_cast<size_t>(local)]->accumulate(part_of(inputs, local));
+    const auto i = static_cast<size_t>(local);
+    losses[i] = ranks_[i]->accumulate_last(part_of(inputs, local), norms[i]);
   });
+  norm_ = norms[0];
   return losses[0];
 }
 

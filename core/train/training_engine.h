@@ -33,7 +33,8 @@ class TrainingEngine {
   /// whole step as weight, the micro-batches of a step add up to its mean. Rows may be empty. Throws
   /// Error(invalid_argument) for another number of rows than `data_ranks`, a row of more tokens than `row_tokens`, and for
   /// a token or label outside the vocabulary: nothing is added then.
-  double accumulate(std::span<const PackedRow> rows, double weight);
+  /// `last`: nothing is added behind it before the update, so that ranks may settle the gradients meanwhile.
+  double accumulate(std::span<const PackedRow> rows, double weight, bool last = false);
   double accumulate(const PackedRow& row, double weight) { return accumulate({&row, 1}, weight); }
   /// The node that makes the first NaN, or else the first infinity, of numbers that are none, when these rows are accumulated
   /// once more; "": none does, for weights hold it. Gradients are of no use behind it.
@@ -49,7 +50,7 @@ class TrainingEngine {
   // With TrainingOptions::loss. The ranks of `data` share the batch out, of which all inputs that have it as their first dim
   // have as many. Throw Error(invalid_argument) for inputs that are missing, or of another type than the graph's, for names
   // that it does not have, and for a batch that is no multiple of the data ranks.
-  /// Adds the gradients, and returns the loss.
+  /// Adds the gradients, and returns the loss. Nothing is to be added between this and the update.
   double accumulate(const NamedInputs& inputs);
   double evaluate(const NamedInputs& inputs);
   std::string find_fault(const NamedInputs& inputs);

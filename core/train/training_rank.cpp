@@ -64,10 +64,14 @@ TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const Tra
       model_(compile_training(std::move(graph), options, training)),
       pool_(pool),
       store_(std::move(weights)) {
-  for (const Program* program :
-       {model_.accumulate.get(), model_.evaluate.get(), model_.norm.get(), model_.update.get()})
-    if (program)
-      store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool, progress);
+  int64_t arena_bytes = 0;
+  for (const Program* program : {model_.accumulate.get(), model_.settle.get(), model_.evaluate.get(),
+                                 model_.norm.get(), model_.update.get()}) {
+    if (!program) continue;
+    arena_bytes = std::max(arena_bytes, program->arena_bytes);
+    store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool, progress);
+  }
+  arena_ = room_->take(arena_bytes);
 }
 
 /// All ranks of the world do it at once: their groups are split off it.
@@ -83,12 +87,13 @@ std::unique_ptr<Executor> TrainingRank::make(const std::shared_ptr<const Program
     }
     groups.push_back(split.get());
   }
-  return std::make_unique<Executor>(program, store_, pool_, nullptr, std::move(groups));
+  return std::make_unique<Executor>(program, store_, pool_, room_, std::move(groups), arena_);
 }
 
 void TrainingRank::join(World* world) {
   world_ = world;
   accumulate_ = make(model_.accumulate);
+  settle_ = make(model_.settle);
   evaluate_ = make(model_.evaluate);
   norm_ = make(model_.norm);
   update_ = make(model_.update);
@@ -180,14 +185,35 @@ std::string TrainingRank::fault_of(const Inputs& inputs) {
 std::string TrainingRank::find_fault(const TrainingRow& row) { return fault_of(row); }
 std::string TrainingRank::find_fault(const NamedInputs& inputs) { return fault_of(inputs); }
 
+template <class Inputs>
+double TrainingRank::accumulate_and_settle(const Inputs& inputs, double& norm) {
+  if (!settle_) return accumulate(inputs);
+  const double loss = run(*settle_, inputs);
+  norm = number_of(settle_->output(1));
+  clear_settled();
+  return loss;
+}
+
+double TrainingRank::accumulate_last(const TrainingRow& row, double& norm) {
+  return accumulate_and_settle(row, norm);
+}
+double TrainingRank::accumulate_last(const NamedInputs& inputs, double& norm) {
+  return accumulate_and_settle(inputs, norm);
+}
+
 double TrainingRank::gradient_norm() {
   norm_->run({});
-  for (const TrainedParameter& parameter : model_.parameters)  // what went elsewhere
+  clear_settled();
+  return number_of(norm_->output(0));
+}
+
+/// Summands that went into the sums of all ranks.
+void TrainingRank::clear_settled() {
+  for (const TrainedParameter& parameter : model_.parameters)
     if (has(parameter.key + ".reduced")) {
       const Tensor sum = array(parameter.key + ".gradient");
       std::memset(sum.data(), 0, static_cast<size_t>(sum.bytes()));
     }
-  return number_of(norm_->output(0));
 }
 
 void TrainingRank::update(double scale, double rate, int64_t step) {
@@ -216,11 +242,6 @@ void TrainingRank::clear_gradients() {
       }
 }
 
-int64_t TrainingRank::run_bytes() const {
-  int64_t sum = 0;
-  for (const auto* executor : {&accumulate_, &evaluate_, &norm_, &update_, &forward_, &backward_})
-    if (*executor) sum += (*executor)->bytes();
-  return sum;
-}
+int64_t TrainingRank::run_bytes() const { return room_->used(); }
 
 }  // namespace plait

@@ -42,6 +42,8 @@ class TrainingRank {
   double accumulate(const TrainingRow& row) { return run(*accumulate_, row); }
   /// The node that makes the first number that is not finite in `accumulate`; "": none does, so weights hold such.
   std::string find_fault(const TrainingRow& row);
+  /// The same of a step's last row; `norm` becomes what `gradient_norm` would return, where ranks settle it at once, else it stays.
+  double accumulate_last(const TrainingRow& row, double& norm);
   double evaluate(const TrainingRow& row) { return run(*evaluate_, row); }
   /// Of the evaluation before: each target's loss, of all rows one behind the other.
   std::vector<float> losses() const;
@@ -55,6 +57,7 @@ class TrainingRank {
   /// Throws Error(invalid_argument) for those that are of another type than the graph's.
   void check(const NamedInputs& inputs) { evaluate_->bind(in_order(*evaluate_, inputs)); }
   double accumulate(const NamedInputs& inputs) { return run(*accumulate_, inputs); }
+  double accumulate_last(const NamedInputs& inputs, double& norm);
   double evaluate(const NamedInputs& inputs) { return run(*evaluate_, inputs); }
   std::string find_fault(const NamedInputs& inputs);
 
@@ -77,6 +80,9 @@ class TrainingRank {
   std::string fault_of(const Inputs& inputs);
   void run(Executor& executor, const TrainingRow& row, std::map<std::string_view, TensorView> more);
   std::unique_ptr<Executor> make(const std::shared_ptr<const Program>& program);
+  template <class Inputs>
+  double accumulate_and_settle(const Inputs& inputs, double& norm);
+  void clear_settled();
   Executor& later(std::unique_ptr<Executor>& executor, const std::shared_ptr<const Program>& program);
 
   const OptimizerOptions optimizer_;
@@ -86,7 +92,9 @@ class TrainingRank {
   Store store_;
   World* world_ = nullptr;
   std::map<std::vector<int32_t>, std::unique_ptr<Communicator>> splits_;  ///< by members
-  std::unique_ptr<Executor> accumulate_, evaluate_, norm_, update_;
+  const std::shared_ptr<RunRoom> room_ = std::make_shared<RunRoom>();
+  std::shared_ptr<Blob> arena_;  ///< of all executors: one runs at a time
+  std::unique_ptr<Executor> accumulate_, settle_, evaluate_, norm_, update_;
   Tensor logits_;                                 ///< where they are not made in f32
   std::unique_ptr<Executor> forward_, backward_;  ///< made when they are first asked for: logits take memory
 };

@@ -128,7 +128,8 @@ bool TrainingEngine::handle(std::span<const std::byte> command) {
     case TrainingCall::join: join(); return true;
     case TrainingCall::accumulate: {
       const std::vector<PackedRow> rows = get_rows(in);
-      accumulate(rows, in.get<double>());
+      const auto weight = in.get<double>();
+      accumulate(rows, weight, in.get<bool>());
       return true;
     }
     case TrainingCall::find_fault: {
