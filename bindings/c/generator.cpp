@@ -94,7 +94,7 @@ std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
   const std::vector<NamedAdapter> adapters = given_adapters(settings_);
   const CompileOptions compile = adapted_compile_options(*model_, settings_, adapters);
   const EngineOptions engine_settings = engine_options(settings_, opened.config);
-  std::shared_ptr<World> world = world_ ? world_->lend(*model_, settings_) : nullptr;
+  std::shared_ptr<World> world = world_ ? world_->lend(WorldObject::Kind::generator, *model_, settings_) : nullptr;
   auto engine = make_engine(opened.imported.graph, compile, engine_settings, &progress, std::move(world));
   progress.check();
   SchedulerOptions options{settings_.integer("queue"), settings_.integer("running")};

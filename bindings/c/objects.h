@@ -136,16 +136,19 @@ class WorldObject : public std::enable_shared_from_this<WorldObject> {
 
   int rank() const { return world_->rank(); }
   int size() const { return world_->size(); }
+  int processors() const { return world_->processors(); }  ///< that this rank can count on
   /// Ranks other than 0: returns when rank 0 closes the world. Throws what ended it otherwise.
   void serve();
-  /// Rank 0: no generator can be made any more; the others' `serve` returns when the generator that lives has ended.
+  /// Rank 0: nothing can be made any more; the others' `serve` returns when what lives has ended.
   void close();
-  /// Rank 0: tells the others to serve a generator of this model, which holds the world until it ends. Throws
-  /// Error(overloaded) while another does, Error(unsupported) for a model that the others cannot open.
-  std::shared_ptr<World> lend(const ModelObject& model, const Settings& generator);
+  /// What is made on a world.
+  enum class Kind : uint8_t { generator, trainer };
+  /// Rank 0: tells the others to serve one of this model, which holds the world until it ends. Throws Error(overloaded) while
+  /// another does, Error(unsupported) for a model that the others cannot open.
+  std::shared_ptr<World> lend(Kind kind, const ModelObject& model, const Settings& settings);
 
  private:
-  void serve_generator(ByteReader& command);
+  void serve(Kind kind, ByteReader& command);
   void give_back();
 
   std::unique_ptr<World> world_;
@@ -177,9 +180,22 @@ class GeneratorObject {
   Loading<std::shared_ptr<Scheduler>> loading_;  ///< last: its end waits for the thread that uses the rest
 };
 
+/// What a trainer is made of, on each rank.
+struct TrainerPlan {
+  /// `threads`: where the settings name none.
+  TrainerPlan(ModelObject& model, const Settings& settings, int threads);
+
+  TrainerOptions options;
+  CompileOptions compile;
+  std::shared_ptr<ThreadPool> pool;
+  FileTensors begun_with;  ///< of the checkpoint that it begins with
+  Graph graph;
+};
+
 class TrainerObject {
  public:
-  TrainerObject(std::shared_ptr<ModelObject> model, Settings settings);
+  /// `world` may be null.
+  TrainerObject(std::shared_ptr<ModelObject> model, Settings settings, std::shared_ptr<WorldObject> world = nullptr);
 
   /// Waits until it is loaded; throws what ended the loading.
   TrainingRun& run() const { return *loading_.get(); }
@@ -197,6 +213,7 @@ class TrainerObject {
  private:
   std::shared_ptr<TrainingRun> load(LoadProgress& progress);
 
+  std::shared_ptr<WorldObject> world_;
   std::shared_ptr<ModelObject> model_;
   Settings settings_;
   TrainerOptions options_;

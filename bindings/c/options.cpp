@@ -36,7 +36,7 @@ constexpr OptionRow rows[] = {
     {"dtype", Type::choice, for_generator | for_session | for_trainer | for_export, "file",
      "file, f32: weights as they are stored, arithmetic and cache in f32; bf16: weights and cache in bf16", 0, 0,
      "file f32 bf16"},
-    {"activations", Type::choice, for_generator | for_export, "file",
+    {"activations", Type::choice, for_generator | for_trainer | for_export, "file",
      "of a decoder whose file rounds activations to 8 bits: file: rounded, op by op as the file says; exact: taken "
      "as they are, which is nearer to the exact product, recognised and faster",
      0, 0, "file exact"},
@@ -112,6 +112,14 @@ constexpr OptionRow rows[] = {
      "the "
      "head",
      0, 0, "", true},
+    {"loss", Type::text, for_trainer, "",
+     "name of an output of the model that is its own loss, one float: the model, whatever it is, is trained as it "
+     "stands, and "
+     "the host gives each step's inputs by name; \"\": the loss of the next token, of a recognised decoder"},
+    {"prefix", Type::integer, for_trainer, "0",
+     "tokens of a prefix that is trained instead: keys and values that stand before each document in every layer's "
+     "attention; not with lora; 0: none",
+     0, 65536},
     {"train", Type::text, for_trainer, "",
      "which weights are trained, where there are no adapters: a pattern of names; default: all", 0, 0, "", true},
     {"checkpoint", Type::text, for_trainer | for_export, "",
@@ -128,8 +136,8 @@ constexpr OptionRow rows[] = {
      "NAME=DIRECTORY of an adapter in PEFT's layout that requests may name; plait_generator_add_adapter adds more", 0,
      0, "", true},
     {"adapter_slots", Type::integer, for_generator, "0",
-     "most adapters at once, those that are removed but still in use included; 0: as many as the generator is made "
-     "with",
+     "most low-rank adapters at once, those that are removed but still in use included; 0: as many as the generator is "
+     "made with",
      0, 4096},
     {"adapter_rank", Type::integer, for_generator, "0",
      "rank of the largest adapter; 0: of the largest that the generator is made with, 16 without any", 0, 65536},

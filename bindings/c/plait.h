@@ -265,7 +265,7 @@ PLAIT_API plait_status plait_tokenizer_release(plait_tokenizer* tokenizer);
 /* ---- Worlds --------------------------------------------------------------------------------------------------
  * Ranks that are processes, started by mpirun or the like, on one machine or several. Not needed for ranks that are
  * threads of this process: the option "mesh" of a generator alone makes these. Every process opens the world; rank 0 then
- * makes generators on it (plait_generator_create_on), and the others serve it:
+ * makes generators and trainers on it (plait_generator_create_on, plait_trainer_create_on), and the others serve it:
  *
  *   plait_world_open(NULL, &world);
  *   plait_world_rank(world, &rank, &size);
@@ -279,10 +279,10 @@ PLAIT_API plait_status plait_tokenizer_release(plait_tokenizer* tokenizer);
  * ended. All processes give the same options. NOT_FOUND without the plug-in, UNSUPPORTED for one of another version, IO. */
 PLAIT_API plait_status plait_world_open(plait_options* options, plait_world** out);
 PLAIT_API plait_status plait_world_rank(plait_world* world, int32_t* rank, int32_t* size);
-/* Ranks other than 0: computes for rank 0's generators until rank 0 closes the world; CLOSED when it ended otherwise. Waits
- * asleep. */
+/* Ranks other than 0: computes for rank 0's generators and trainers until rank 0 closes the world; CLOSED when it ended
+ * otherwise. Waits asleep. */
 PLAIT_API plait_status plait_world_serve(plait_world* world);
-/* Rank 0: no more generators; the others' plait_world_serve return once the one that lives has ended. Releasing the last
+/* Rank 0: nothing more is made; the others' plait_world_serve return once the one that lives has ended. Releasing the last
  * handle does the same. */
 PLAIT_API plait_status plait_world_close(plait_world* world);
 PLAIT_API plait_status plait_world_release(plait_world* world);
@@ -295,7 +295,7 @@ PLAIT_API plait_status plait_world_release(plait_world* world);
  * fail with what ended the loading. */
 PLAIT_API plait_status plait_generator_create(plait_model* model, plait_options* options, plait_generator** out);
 /* The same on the processes of a world, of which this is rank 0: the option "mesh" must have as many ranks. The model is
- * opened by its path on each of them. The world serves one generator at a time: OVERLOADED while another lives. */
+ * opened by its path on each of them. The world serves one generator or trainer at a time: OVERLOADED while another lives. */
 PLAIT_API plait_status plait_generator_create_on(plait_world* world, plait_model* model, plait_options* options,
                                                  plait_generator** out);
 /* Waits until it is loaded. TIMEOUT: not yet; else what ended the loading. */
@@ -327,13 +327,16 @@ PLAIT_API plait_status plait_generator_submit_chat(plait_generator* generator, c
 /* Requests that name different adapters (option "adapter") share steps, and those without skip them. A generator has room
  * for "adapter_slots" adapters of rank "adapter_rank" at most beside the products of "adapter_targets", in f32: slots * rank
  * * (inputs + outputs) * 4 bytes for each. By default that is what those need that it is made with ("adapters", "adapter").
+ * Prefixes (keys and values before the first token, "prefix" of trainers) need no slot: the first pages of the cache hold
+ * each, once for all requests, and its tokens count in the context.
  * This adds one from a directory in the layout of the library PEFT; requests may name it when it returns.
- * INVALID_ARGUMENT: it fits no such product, its rank is too large, there is one of that name. OVERLOADED: no slot is free.
+ * INVALID_ARGUMENT: it fits no such product, its rank is too large, its prefix is of another model or longer than the context,
+ * there is one of that name. OVERLOADED: no slot is free. OUT_OF_MEMORY: the cache has no room for the prefix.
  * BAD_MODEL, NOT_FOUND, IO, UNSUPPORTED: the files; or a generator without room, or of a graph that is not recognised. */
 PLAIT_API plait_status plait_generator_add_adapter(plait_generator* generator, const char* name,
                                                    const char* directory);
-/* Requests can name it no more. Those that did run to their ends, and kept conversations can be continued; its slot is free
- * when the last of them is released. NOT_FOUND. */
+/* Requests can name it no more. Those that did run to their ends, and kept conversations can be continued; its slot, or its
+ * pages, are free when the last of them is released. NOT_FOUND. */
 PLAIT_API plait_status plait_generator_remove_adapter(plait_generator* generator, const char* name);
 /* The names that requests may use, as JSON: ["name", ...]. */
 PLAIT_API plait_status plait_generator_adapters(plait_generator* generator, plait_tensor** json);
@@ -450,6 +453,10 @@ PLAIT_API plait_status plait_request_release(plait_request* request);
  * loading: UNSUPPORTED (the model is not recognised, or something has no gradient), INVALID_ARGUMENT (options, or a line of
  * the data, by number), NOT_FOUND, IO, BAD_MODEL. */
 PLAIT_API plait_status plait_trainer_create(plait_model* model, plait_options* options, plait_trainer** out);
+/* The same on the processes of a world, of which this is rank 0, as plait_generator_create_on. Data are read here; all processes
+ * see the directory "out". */
+PLAIT_API plait_status plait_trainer_create_on(plait_world* world, plait_model* model, plait_options* options,
+                                               plait_trainer** out);
 PLAIT_API plait_status plait_trainer_wait(plait_trainer* trainer, int64_t timeout_ms);
 PLAIT_API plait_status plait_trainer_progress(plait_trainer* trainer, double* fraction);
 /* Ends the loading, or the run: its step under way stops without an update, and what is done is saved. Steps of the host
@@ -491,6 +498,12 @@ PLAIT_API plait_status plait_trainer_next(plait_trainer* trainer, int64_t timeou
 PLAIT_API plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* ids, plait_tensor* labels,
                                           plait_step* out);
 
+/* A step of a model with a loss of its own (option "loss"), which may be any graph: its inputs by name, each once. On a mesh the ranks of
+ * "data" share the first dimension of those that have the batch there. `tokens` of the report are the batch. The rest as
+ * plait_trainer_step; INVALID_ARGUMENT for inputs that are missing, unknown or of another type or size. */
+PLAIT_API plait_status plait_trainer_step_inputs(plait_trainer* trainer, const char* const* input_names,
+                                                 plait_tensor* const* inputs, int64_t input_count, plait_step* out);
+
 /* The same by parts, for a loss of the host's own: logits out, gradients of the logits in, as often as it likes, then the
  * update, which empties the sums.
  *   forward:  `logits` becomes f32 [documents, s, v]; with "lora_dropout" what the step drops, by a document's number.
@@ -511,10 +524,15 @@ typedef struct plait_evaluation {
 PLAIT_API plait_status plait_trainer_evaluate(plait_trainer* trainer, const char* data, plait_evaluation* out);
 PLAIT_API plait_status plait_trainer_evaluate_ids(plait_trainer* trainer, plait_tensor* ids, plait_tensor* labels,
                                                   plait_evaluation* out);
+/* The loss of a model with one of its own. */
+PLAIT_API plait_status plait_trainer_evaluate_inputs(plait_trainer* trainer, const char* const* input_names,
+                                                     plait_tensor* const* inputs, int64_t input_count,
+                                                     plait_evaluation* out);
 /* A checkpoint of the present step in "out", on the disk when it returns. INVALID_ARGUMENT without "out". */
 PLAIT_API plait_status plait_trainer_save(plait_trainer* trainer);
 /* The model with what was trained, as ONNX, like plait_model_export: the user's own graph and names, adapters merged.
- * UNSUPPORTED for adapters of a weight that cannot take them in: it is quantised, or something else reads it, too. */
+ * UNSUPPORTED for adapters of a weight that cannot take them in: it is quantised, or something else reads it, too; and for
+ * prefixes, which no weight takes in. */
 PLAIT_API plait_status plait_trainer_export(plait_trainer* trainer, const char* directory);
 /* The adapters alone, in the layout of the library PEFT. INVALID_ARGUMENT when there are none. */
 PLAIT_API plait_status plait_trainer_save_adapter(plait_trainer* trainer, const char* directory);

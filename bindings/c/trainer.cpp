@@ -8,8 +8,23 @@
 
 namespace plait::c_api {
 
-TrainerObject::TrainerObject(std::shared_ptr<ModelObject> model, Settings settings)
-    : model_(std::move(model)),
+TrainerPlan::TrainerPlan(ModelObject& model, const Settings& settings, int threads)
+    : options(trainer_options(settings, model.opened().config.context)),
+      compile(generator_compile_options(model, settings)) {
+  if (const int64_t given = settings.integer("threads"); given > 0) threads = static_cast<int>(given);
+  pool = std::make_shared<ThreadPool>(threads);
+  if (const std::string adapter = settings.text("adapter"); !adapter.empty())
+    options.training.begin_with(read_adapter(adapter));
+  const Graph& of_file = model.opened().imported.graph;
+  if (const std::string checkpoint = settings.text("checkpoint"); !checkpoint.empty())
+    begun_with = tensors_of_checkpoint(of_file, compile, checkpoint, pool.get());
+  graph = with_tensors(of_file, begun_with);
+}
+
+TrainerObject::TrainerObject(std::shared_ptr<ModelObject> model, Settings settings,
+                             std::shared_ptr<WorldObject> world)
+    : world_(std::move(world)),
+      model_(std::move(model)),
       settings_(std::move(settings)),
       loading_([this](LoadProgress& progress) { return load(progress); }) {
   loading_.start();
@@ -17,31 +32,23 @@ TrainerObject::TrainerObject(std::shared_ptr<ModelObject> model, Settings settin
 
 std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
   await_model(*model_, progress);
-  const OpenedModel& opened = model_->opened();
-  options_ = trainer_options(settings_, opened.config.context);
-  const int64_t threads = settings_.integer("threads");
-  pool_ = std::make_shared<ThreadPool>(threads > 0 ? static_cast<int>(threads) : usable_processors());
-  CompileOptions compile = generator_compile_options(*model_, settings_);
-  const std::string adapter = settings_.text("adapter");
-  if (!adapter.empty()) {
-    LoraOptions begun = LoraOptions::of(read_adapter(adapter));
-    begun.dropout = options_.training.lora.dropout;
-    begun.seed = options_.training.lora.seed;
-    options_.training.lora = std::move(begun);
-  }
-  if (const std::string checkpoint = settings_.text("checkpoint"); !checkpoint.empty())
-    begun_with_ = tensors_of_checkpoint(opened.imported.graph, compile, checkpoint, pool_.get());
-  compile.progress = &progress;
+  TrainerPlan plan(*model_, settings_, world_ ? world_->processors() : usable_processors());
+  pool_ = plan.pool;
+  begun_with_ = std::move(plan.begun_with);
+  plan.compile.progress = &progress;
   std::optional<Dataset> data, evaluation;
   const std::string path = settings_.text("data"), evaluation_path = settings_.text("eval_data");
   if (!path.empty()) data = read_data(path, &progress);
   if (!evaluation_path.empty()) evaluation = read_data(evaluation_path, &progress);
-  auto trainer = std::make_unique<Trainer>(with_tensors(opened.imported.graph, begun_with_), compile, options_,
-                                           std::move(data), std::move(evaluation), *pool_, &progress);
-  if (!adapter.empty() && trainer->steps_done() == 0)
-    load_adapter(trainer->engine(), options_.training.lora, adapter);
+  options_ = checked_options(std::move(plan.options), data);  // before other ranks begin
+  std::shared_ptr<World> world = world_ ? world_->lend(WorldObject::Kind::trainer, *model_, settings_) : nullptr;
+  auto trainer = std::make_unique<Trainer>(std::move(plan.graph), plan.compile, options_, std::move(data),
+                                           std::move(evaluation), *pool_, &progress, world.get());
+  if (const std::string adapter = settings_.text("adapter"); !adapter.empty() && trainer->steps_done() == 0)
+    load_adapter(trainer->engine(), adapter);
   progress.check();
-  return std::make_shared<TrainingRun>(std::move(trainer), pool_);
+  return std::make_shared<TrainingRun>(
+      std::move(trainer), std::make_shared<std::pair<decltype(pool_), decltype(world)>>(pool_, std::move(world)));
 }
 
 Dataset TrainerObject::read_data(const std::string& path, LoadProgress* progress) const {
@@ -127,6 +134,20 @@ struct Documents {
   }
 };
 
+/// The same of a graph's own inputs.
+struct Inputs {
+  std::vector<std::shared_ptr<Tensor>> tensors;
+  NamedInputs views;
+  Inputs(const char* const* names, plait_tensor* const* given, int64_t count) {
+    const auto all = span_of(given, count, "inputs");
+    for (size_t i = 0; const char* name : span_of(names, count, "input_names")) {
+      tensors.push_back(object_of<Tensor>(all[i++]));
+      if (!views.emplace(required(name, "name"), tensors.back()->view()).second)
+        throw Error(Code::invalid_argument, cat("input ", quote(name), " is given twice"));
+    }
+  }
+};
+
 }  // namespace
 }  // namespace plait::c_api
 
@@ -136,6 +157,14 @@ using namespace plait::c_api;
 plait_status plait_trainer_create(plait_model* model, plait_options* options, plait_trainer** out) {
   return create(out, [&] {
     return std::make_shared<TrainerObject>(object_of<ModelObject>(model), settings_of(options, for_trainer));
+  });
+}
+
+plait_status plait_trainer_create_on(plait_world* world, plait_model* model, plait_options* options,
+                                     plait_trainer** out) {
+  return create(out, [&] {
+    return std::make_shared<TrainerObject>(object_of<ModelObject>(model), settings_of(options, for_trainer),
+                                           object_of<WorldObject>(world));
   });
 }
 
@@ -177,6 +206,17 @@ plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* ids, plait
       check_host_driven(own);
       fill(out, step_of(run.event_of(own.step(given.rows(own)))));
     });
+  });
+}
+
+plait_status plait_trainer_step_inputs(plait_trainer* trainer, const char* const* input_names,
+                                       plait_tensor* const* inputs, int64_t input_count, plait_step* out) {
+  return guarded([&] {
+    fill(out, plait_step{});
+    auto object = object_of<TrainerObject>(trainer);
+    const Inputs given(input_names, inputs, input_count);
+    TrainingRun& run = object->run();
+    run.with([&](Trainer& own) { fill(out, step_of(run.event_of(own.step(given.views)))); });
   });
 }
 
@@ -237,6 +277,16 @@ plait_status plait_trainer_evaluate_ids(plait_trainer* trainer, plait_tensor* id
   });
 }
 
+plait_status plait_trainer_evaluate_inputs(plait_trainer* trainer, const char* const* input_names,
+                                           plait_tensor* const* inputs, int64_t input_count, plait_evaluation* out) {
+  return guarded([&] {
+    fill(out, plait_evaluation{});
+    auto object = object_of<TrainerObject>(trainer);
+    const Inputs given(input_names, inputs, input_count);
+    object->run().with([&](Trainer& own) { fill(out, evaluation_of(own.evaluate(given.views))); });
+  });
+}
+
 plait_status plait_trainer_save(plait_trainer* trainer) {
   return guarded([&] { object_of<TrainerObject>(trainer)->run().with([](Trainer& own) { own.save(); }); });
 }
@@ -245,9 +295,8 @@ plait_status plait_trainer_export(plait_trainer* trainer, const char* directory)
   return guarded([&] {
     auto object = object_of<TrainerObject>(trainer);
     const std::string path = required(directory, "directory");
-    const LoraOptions& lora = object->options().training.lora;
     object->run().with([&](Trainer& own) {
-      FileTensors tensors = trained_tensors(own.engine(), lora, &object->pool());
+      FileTensors tensors = trained_tensors(own.engine(), &object->pool());
       tensors.insert(object->begun_with().begin(), object->begun_with().end());  // where nothing was trained on
       write_model(object->model(), tensors, nullptr, path);
     });
@@ -258,9 +307,7 @@ plait_status plait_trainer_save_adapter(plait_trainer* trainer, const char* dire
   return guarded([&] {
     auto object = object_of<TrainerObject>(trainer);
     const std::string path = required(directory, "directory");
-    object->run().with([&](Trainer& own) {
-      save_adapter(own.engine(), object->options().training.lora, path, object->model().file());
-    });
+    object->run().with([&](Trainer& own) { save_adapter(own.engine(), path, object->model().file()); });
   });
 }
 

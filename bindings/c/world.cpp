@@ -6,7 +6,7 @@
 namespace plait::c_api {
 namespace {
 
-/// What rank 0 tells the others between generators.
+/// What rank 0 tells the others in between.
 enum class WorldCommand : uint8_t { serve, close };
 
 CommOptions comm_options(const Settings& settings) {
@@ -45,30 +45,38 @@ WorldObject::~WorldObject() {
 
 void WorldObject::serve() {
   if (rank() == 0)
-    throw Error(Code::invalid_argument, "rank 0 serves nobody: it makes generators",
+    throw Error(Code::invalid_argument, "rank 0 serves nobody: it makes generators and trainers",
                 "call this on the ranks for which plait_world_rank gives another number");
   while (true) {
     const std::vector<std::byte> bytes = world_->next_command();
     ByteReader in(bytes, "a command of rank 0");
     if (in.get<WorldCommand>() == WorldCommand::close) return;
-    serve_generator(in);
+    serve(in.get<Kind>(), in);
   }
 }
 
-void WorldObject::serve_generator(ByteReader& in) {
+void WorldObject::serve(Kind kind, ByteReader& in) {
   std::shared_ptr<ModelObject> model;
   std::optional<CompileOptions> compile;
-  EngineOptions options;
+  EngineOptions engine;
+  std::optional<TrainerPlan> trainer;
   try {
     const std::string path = in.get_text();
-    const Settings of_model = get_settings(in), of_generator = get_settings(in);
+    const Settings of_model = get_settings(in), settings = get_settings(in);
     model = open_model(path, of_model);
-    compile.emplace(adapted_compile_options(*model, of_generator, given_adapters(of_generator)));
-    options = engine_options(of_generator, model->opened().config);
+    if (kind == Kind::trainer) {
+      trainer.emplace(*model, settings, processors());
+    } else {
+      compile.emplace(adapted_compile_options(*model, settings, given_adapters(settings)));
+      engine = engine_options(settings, model->opened().config);
+    }
   } catch (...) {
-    return refuse_engine(*world_, current_error());
+    const Error why = current_error();
+    return kind == Kind::trainer ? refuse_training(*world_, why) : refuse_engine(*world_, why);
   }
-  serve_engine(*world_, model->opened().imported.graph, *compile, options);
+  if (trainer)
+    return serve_training(*world_, trainer->graph, trainer->compile, trainer->options.training, *trainer->pool);
+  serve_engine(*world_, model->opened().imported.graph, *compile, engine);
 }
 
 void WorldObject::close() {
@@ -88,30 +96,32 @@ void WorldObject::give_back() {
   world_->broadcast_command(out.take());
 }
 
-std::shared_ptr<World> WorldObject::lend(const ModelObject& model, const Settings& generator) {
+std::shared_ptr<World> WorldObject::lend(Kind kind, const ModelObject& model, const Settings& settings) {
   if (model.source().directory.empty())
     throw Error(Code::unsupported, "the other ranks cannot open a model that is in this process's memory",
                 "open it by its path");
-  const Mesh mesh = mesh_of(model, generator);
+  const Mesh mesh = mesh_of(model, settings);
   if (mesh.ranks() != size())
     throw Error(Code::invalid_argument,
                 cat("the mesh ", quote(mesh.text()), " has ", mesh.ranks(), " ranks, and the world ", size()),
                 "start as many processes as the mesh has ranks");
   std::lock_guard lock(mutex_);
-  if (rank() != 0) throw Error(Code::invalid_argument, "generators are made on rank 0", "call plait_world_serve");
+  if (rank() != 0)
+    throw Error(Code::invalid_argument, "generators and trainers are made on rank 0", "call plait_world_serve");
   if (closing_) throw Error(Code::closed, "the world is closed");
   if (lent_)
-    throw Error(Code::overloaded, "the world serves another generator",
+    throw Error(Code::overloaded, "the world serves another generator or trainer",
                 "release that one first: it serves one at a time");
   ByteWriter out;
   out.put(WorldCommand::serve);
+  out.put(kind);
   out.put_text(model.source().files->path_of(model.source().file));
   // What only concerns this process's text stays here.
   Settings of_model;
   if (model.settings().has("isa")) of_model.set("isa", model.settings().text("isa"));
   of_model.set("tokenizer", "none");
   put_settings(out, of_model);
-  put_settings(out, generator);
+  put_settings(out, settings);
   world_->broadcast_command(out.take());
   lent_ = true;
   return {world_.get(), [self = shared_from_this()](World*) {

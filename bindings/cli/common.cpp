@@ -77,11 +77,6 @@ plait_api::World open_world(const ModelArguments& arguments) {
 
 bool is_worker(const plait_api::World& world) { return world && world.rank() != 0; }
 
-plait_api::Generator make_generator(const plait_api::World& world, const plait_api::Model& model,
-                                    const plait_api::Options& options) {
-  return world ? plait_api::Generator(world, model, options) : plait_api::Generator(model, options);
-}
-
 std::vector<int32_t> parse_ids(std::string_view text) {
   std::vector<int32_t> out;
   const char* at = text.data();

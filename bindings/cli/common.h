@@ -26,8 +26,10 @@ void set_option(plait_api::Options& options, const std::string& key, const std::
 plait_api::World open_world(const ModelArguments& arguments);
 bool is_worker(const plait_api::World& world);
 /// Of threads, or on the world's processes.
-plait_api::Generator make_generator(const plait_api::World& world, const plait_api::Model& model,
-                                    const plait_api::Options& options);
+template <class Made>
+Made make_on(const plait_api::World& world, const plait_api::Model& model, const plait_api::Options& options) {
+  return world ? Made(world, model, options) : Made(model, options);
+}
 
 /// Writes a text to a file. Throws UsageError when that cannot be.
 void write_file(const std::string& path, std::string_view text);

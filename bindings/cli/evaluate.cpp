@@ -8,6 +8,8 @@
 namespace plait::cli {
 
 int evaluate(const EvalArguments& arguments) {
+  plait_api::World world = open_world(arguments);
+  if (is_worker(world)) return world.serve(), exit_ok;
   OptionSets options = option_sets(arguments, "trainer");
   options.rest.set("frozen", "true");
   if (arguments.seq > 0) set_option(options.rest, "seq", std::to_string(arguments.seq));
@@ -16,7 +18,7 @@ int evaluate(const EvalArguments& arguments) {
   catch_interrupt();
   options.model.set("background", "true");
   plait_api::Model model(arguments.model, options.model);
-  plait_api::Trainer trainer(model, options.rest);
+  auto trainer = make_on<plait_api::Trainer>(world, model, options.rest);
   if (!load(trainer)) return exit_interrupted;
   const auto start = std::chrono::steady_clock::now();
   const plait_evaluation found = trainer.evaluate(arguments.data);

@@ -188,7 +188,7 @@ int generate(const GenerateArguments& arguments) {
   catch_interrupt();
   options.model.set("background", "true");
   plait_api::Model model(arguments.model, options.model);
-  plait_api::Generator generator = make_generator(world, model, options.rest);
+  plait_api::Generator generator = make_on<plait_api::Generator>(world, model, options.rest);
   // The tokenizer loads beside the weights, or with prompts of ids not yet.
   if (!load(generator) || !load(model)) return exit_interrupted;
   timings.load_s = seconds_since(timings.start);

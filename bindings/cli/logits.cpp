@@ -11,7 +11,7 @@ int logits(const LogitsArguments& arguments) {
   plait_api::World world = open_world(arguments);
   if (is_worker(world)) return world.serve(), exit_ok;
   plait_api::Model model(arguments.model, options.model);
-  plait_api::Generator generator = make_generator(world, model, options.rest);
+  plait_api::Generator generator = make_on<plait_api::Generator>(world, model, options.rest);
   plait_api::Request request = generator.submit(ids, plait_api::Options().set("kind", "score"));
   plait_api::Tensor result = request.result();
   write_npy(arguments.out, result.view());

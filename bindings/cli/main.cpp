@@ -151,7 +151,7 @@ void add_train(CLI::App& app, TrainArguments& arguments) {
       "array\n"
       "of token ids; or plain text. OUT gets checkpoints, log.jsonl, TensorBoard's events, loss.svg, and with "
       "--lora\n"
-      "the adapter. Ctrl-C leaves a checkpoint; --resume goes on from there.\n\nExamples:\n"
+      "or --prefix the adapter. Ctrl-C leaves a checkpoint; --resume goes on from there.\n\nExamples:\n"
       "  plait train DIR --data texts.jsonl --lora 16 --lr 2e-4 --epochs 2 --out run\n"
       "  plait train DIR --data texts.jsonl --eval-data held-out.jsonl --evaluate-every 50 --patience 3 --out run\n"
       "  plait export DIR --checkpoint run/checkpoints/best --out tuned");
@@ -177,6 +177,7 @@ void add_eval(CLI::App& app, EvalArguments& arguments) {
   command.footer("Example:\n  plait eval DIR --data held-out.jsonl --adapter run/adapter");
   add_model_arguments(command, arguments);
   command.add_option("--data", arguments.data, "The file, as for `plait train`")->required();
+  add_mesh_arguments(command, arguments, "Spread the evaluation over ranks: data=2 shares the samples out");
   command.add_option("--seq", arguments.seq, "Most tokens of a sample, to which streams are cut (1024)");
   add_trained_arguments(command, arguments);
   command.add_flag("--json", arguments.json, "Print one object: loss, perplexity, targets");

@@ -141,7 +141,6 @@ void Executor::plan_arena(std::span<const int64_t> bytes) {
   }
 }
 
-/// Takes the inputs, and gives all buffers whose size follows from them their place.
 void Executor::bind(std::span<const TensorView> inputs) {
   bool sized = std::exchange(sized_, false);  // half-made sizes must not look like those of a finished run
   if (bind_symbols(inputs) || !sized) size_buffers();

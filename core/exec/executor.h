@@ -49,6 +49,9 @@ class Executor {
            std::shared_ptr<Blob> arena = nullptr);
   ~Executor();
 
+  /// What `run` does first: takes the inputs, and gives what follows from their sizes its place. Throws as `run` does, for inputs
+  /// that cannot be.
+  void bind(std::span<const TensorView> inputs);
   /// Runs the whole program. `inputs` in the program's order; their shapes bind the symbols, and a shape that does
   /// not fit is Error(invalid_argument) naming the input. A kernel's refusal is an Error naming the node. What the room
   /// has no place for is Error(out_of_memory), naming the node where data decides about the size. Error(cancelled).
@@ -73,7 +76,6 @@ class Executor {
   void set_watch(std::string* origin) { watch_ = origin; }
 
  private:
-  void bind(std::span<const TensorView> inputs);
   bool bind_symbols(std::span<const TensorView> inputs);
   void bind_symbol(const Dim& dim, int64_t size, int input, int axis);
   void size_buffers();

@@ -17,16 +17,6 @@ void check_mesh(const Mesh& mesh) {
                   "use the axes data and tensor");
 }
 
-void add_sample(const Constant& constant, std::string& out) {
-  for (const auto& part : constant.parts) add_sample(part, out);
-  const Tensor& source = constant.source;
-  if (!source.present() || !source.bytes()) return;
-  constexpr int64_t most = 64;
-  const int64_t count = std::min(most, source.bytes());
-  for (int64_t at : {int64_t{0}, (source.bytes() - count) / 2, source.bytes() - count})
-    out.append(reinterpret_cast<const char*>(source.data()) + at, static_cast<size_t>(count));
-}
-
 /// The engine's part of the loop on another rank: from the program's arrays to the end.
 class Server {
  public:
@@ -147,49 +137,6 @@ RaggedModel compile_rank(const Graph& graph, const CompileOptions& compile, cons
   });
 }
 
-RankIdentity identity_of(const Program& program) {
-  std::string sample;
-  for (const StoreEntry& entry : program.entries)
-    if (entry.source) add_sample(*entry.source, sample);
-  return {program.fingerprint, std::hash<std::string>()(sample)};
-}
-
-Error current_error() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return {Code::out_of_memory, "there is no memory left"};
-  } catch (const std::exception& error) {
-    return {Code::internal, error.what()};
-  }
-}
-
-std::vector<std::byte> error_report(const Error& error) {
-  ByteWriter out;
-  out.put(error.code());
-  out.put_text(error.message());
-  out.put_text(error.hint());
-  return out.take();
-}
-
-std::vector<std::byte> ok_report(ByteWriter bytes) {
-  ByteWriter out;
-  out.put(Code::ok);
-  const std::vector<std::byte> rest = bytes.take();
-  out.put_bytes(rest.data(), rest.size());
-  return out.take();
-}
-
-ByteReader read_report(std::span<const std::byte> bytes, int64_t rank) {
-  ByteReader in(bytes, "a rank's report");
-  const auto code = in.get<Code>();
-  if (code == Code::ok) return in;
-  const std::string message = in.get_text(), hint = in.get_text();
-  throw Error(code, cat("rank ", rank, ": ", message), hint);
-}
-
 void put_trace(ByteWriter& out, const std::vector<TraceEvent>& events) {
   out.put(static_cast<uint64_t>(events.size()));
   for (const TraceEvent& event : events) {
@@ -241,7 +188,7 @@ void serve_engine(World& world, const Graph& graph, const CompileOptions& with, 
     RaggedModel model = compile_rank(graph, compile, options);
     if (!model.program) throw Error(Code::unsupported, cat("the decoder is not recognised: ", model.decoder.why_not));
     ByteWriter out;
-    const RankIdentity identity = identity_of(*model.program);
+    const ProgramIdentity identity = identity_of(*model.program);
     out.put_text(identity.program);
     out.put(identity.weights);
     rank = std::make_unique<RaggedRank>(std::move(model), options, std::make_shared<RunRoom>(options.memory_bytes),
@@ -315,18 +262,13 @@ std::vector<std::vector<std::byte>> Ranks::reports(std::span<const int64_t> rank
 void Ranks::agree(const Program* program) {
   const auto heard = listen(program == nullptr);
   if (!program) return;
-  const RankIdentity own = identity_of(*program);
+  const ProgramIdentity own = identity_of(*program);
   for (size_t i = 0; i < heard.size(); ++i) {
     ByteReader in = read_report(heard[i]);
-    if (const std::string other = in.get_text(); other != own.program)
-      throw Error(
-          Code::invalid_argument,
-          cat("rank ", i + 1, " compiled another program (fingerprint ", other, ") than rank 0 (", own.program, ")"),
-          "all ranks need the same model, options and version of Plait");
-    if (in.get<uint64_t>() != own.weights)
-      throw Error(Code::invalid_argument,
-                  cat("rank ", i + 1, " has other weights than rank 0, of the same names and sizes"),
-                  "all ranks need the same files");
+    ProgramIdentity other;
+    other.program = in.get_text();
+    other.weights = in.get<uint64_t>();
+    check_same(other, static_cast<int64_t>(i) + 1, own);
   }
 }
 

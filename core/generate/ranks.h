@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "core/base/load_progress.h"
+#include "core/comm/report.h"
 #include "core/comm/world.h"
+#include "core/exec/program_identity.h"
 #include "core/generate/ragged_rank.h"
 
 namespace plait {
@@ -83,20 +85,8 @@ class Ranks {
   std::set<std::string> trace_names_;
 };
 
-/// A report: an error, or what `ok` wrote. `read_report` throws the error, with the rank in front.
-std::vector<std::byte> error_report(const Error& error);
-std::vector<std::byte> ok_report(ByteWriter bytes);
-ByteReader read_report(std::span<const std::byte> bytes, int64_t rank = 0);
-
 /// What each rank makes of the options for all: its threads, its share of the memory.
 EngineOptions rank_options(const EngineOptions& options, const Mesh& mesh, int processors);
-/// By what ranks know that they have the same program, and the same weights: as far as a sample of these tells.
-struct RankIdentity {
-  std::string program;
-  uint64_t weights = 0;
-};
-RankIdentity identity_of(const Program& program);
-
 /// The program is null when the decoder was not recognised. Throws Error(unsupported) for a mesh with axes other than data
 /// and tensor, too.
 RaggedModel compile_rank(const Graph& graph, const CompileOptions& compile, const EngineOptions& options);
@@ -104,8 +94,5 @@ RaggedModel compile_rank(const Graph& graph, const CompileOptions& compile, cons
 void put_trace(ByteWriter& out, const std::vector<TraceEvent>& events);
 /// Names that this process does not know live in `names`.
 std::vector<TraceEvent> get_trace(ByteReader& in, std::set<std::string>& names);
-
-/// The error behind the exception at hand: for use in a catch (...).
-Error current_error();
 
 }  // namespace plait

@@ -9,19 +9,19 @@ namespace plait {
 
 namespace {
 
-/// A head of a quantised weight is [v, j, l]. The vocabulary is cut between chunks of a fixed size.
+/// A head of a quantised weight is [v, j, l], of which the last block may hold more than x has. The vocabulary is cut between
+/// chunks of a fixed size.
 std::string head_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
   const bool back = node.op == "plait.HeadBack", blocked = in[1].dims->size() == 3;
   const int64_t chunks = node.attributes.integer("chunks", 1);
   const std::optional<Dim> rows = in[1].dims->front().divided(Dim(std::max<int64_t>(chunks, 1)));
   if (!rows || !rows->is_constant()) return "";
   const std::string v = cat("(@c ", rows->constant(), ")");
-  const char* x = blocked ? "... ([j] [l])" : "... [h]";
-  std::vector<std::string> operands{x, cat(v, blocked ? " [j] [l]" : " [h]"), "..."};
+  std::vector<std::string> operands{"... [h]", cat(v, blocked ? " [j] [l]" : " [h]"), "..."};
   if (back) operands.insert(operands.end(), {"...", "*..."});
   while (operands.size() < in.size()) operands.push_back(is_absent(in, operands.size()) ? "" : cat(v, " [j]"));
   if (!back) return rule_text(operands, {"... c", "... c", "... {all}"});
-  std::vector<std::string> results{cat(x, " {all}")};
+  std::vector<std::string> results{"... [h] {all}"};
   if (out.size() > 1) results.push_back(out[1].dtype == DType::none ? "" : cat(v, " [h] {all}"));
   return rule_text(operands, results);
 }
@@ -29,10 +29,10 @@ std::string head_dims(const Node& node, const std::vector<Type>& in, const std::
 /// The vocabulary is whole: a row's loss and its gradients are made in one go.
 std::string head_loss_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
   const bool blocked = in[1].dims->size() == 3;
-  const std::string x = blocked ? "... ([j] [l])" : "... [h]", w = blocked ? "[v] [j] [l]" : "[v] [h]";
-  std::vector<std::string> operands{x, w, "...", "..."};
+  const std::string w = blocked ? "[v] [j] [l]" : "[v] [h]";
+  std::vector<std::string> operands{"... [h]", w, "...", "..."};
   while (operands.size() < in.size()) operands.push_back(is_absent(in, operands.size()) ? "" : "[v] [j]");
-  std::vector<std::string> results{"...", x};
+  std::vector<std::string> results{"...", "... [h]"};
   if (out.size() > 2) results.push_back(out[2].dtype == DType::none ? "" : w + " {all}");
   return rule_text(operands, results);
 }

@@ -29,6 +29,7 @@ void register_collectives(OpSet& ops);
 void register_microsoft(OpSet& ops);
 void register_microsoft_attention(OpSet& ops);
 void register_packed_attention(OpSet& ops);
+void register_packed_recurrent(OpSet& ops);
 void register_training(OpSet& ops);
 void register_cross_entropy(OpSet& ops);
 void register_optimizers(OpSet& ops);

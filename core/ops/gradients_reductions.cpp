@@ -109,6 +109,19 @@ void of_log_softmax(GradientContext& context) {
   context.give(0, context.minus(dy, context.times(context.add("Exp", {context.output()}), total)));
 }
 
+/// y = x / |x|, by the sum of absolutes or the root of the sum of squares: (dy - s sum(dy y)) / |x|, where s is what the norm
+/// grows with: y, or signs.
+void of_normalisation(GradientContext& context) {
+  const ValueId x = context.input(0), y = context.output(), dy = context.gradient();
+  const bool absolutes = context.attributes().integer("p", 2) == 1;
+  const auto axis =
+      static_cast<int64_t>(checked_axis(context.attributes().integer("axis", -1), context.dims(dy).size()));
+  const ValueId norm = context.add(absolutes ? "ReduceL1" : "ReduceL2", {x, context.integers({axis})});
+  const ValueId along = context.sum(context.times(dy, y), {axis});
+  const ValueId across = context.minus(dy, context.times(absolutes ? context.add("Sign", {x}) : y, along));
+  context.give(0, context.over(across, norm));
+}
+
 }  // namespace
 
 void register_reduction_gradients(OpSet& ops) {
@@ -124,6 +137,7 @@ void register_reduction_gradients(OpSet& ops) {
   ops.differentiate("ReduceProd", of_total_product);
   ops.differentiate("Softmax", of_softmax);
   ops.differentiate("LogSoftmax", of_log_softmax);
+  ops.differentiate("LpNormalization", of_normalisation);
 }
 
 }  // namespace plait

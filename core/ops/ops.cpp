@@ -30,6 +30,7 @@ void register_ops(OpSet& ops) {
                       register_microsoft,
                       register_microsoft_attention,
                       register_packed_attention,
+                      register_packed_recurrent,
                       register_training,
                       register_cross_entropy,
                       register_optimizers})

@@ -5,6 +5,7 @@
 #include "core/base/text.h"
 #include "core/ops/families.h"
 #include "core/ops/heads.h"
+#include "core/ops/linear_heads.h"
 #include "core/ops/rows.h"
 
 namespace plait {
@@ -25,19 +26,6 @@ void infer_causal_conv(InferContext& context) {
     InferContext::fail(cat("past_state holds ", (*past)[2].constant(), " positions, expected ", state[2].constant()));
   context.set_dims(0, *x);
   context.set_dims(1, std::move(state));
-}
-
-/// `key` counts states, and so values. As com.microsoft has it, there may be fewer queries or keys than states, which then
-/// share them.
-struct LinearHeads {
-  int64_t query = 0, key = 0;
-};
-
-LinearHeads linear_heads(const Attributes& attributes) {
-  LinearHeads out{attributes.integer("q_num_heads"), attributes.integer("kv_num_heads")};
-  if (out.query < 1 || out.key < 1 || (out.query % out.key && out.key % out.query))
-    InferContext::fail(cat(out.query, " query heads for ", out.key, " states"));
-  return out;
 }
 
 /// q [b, t, h d], k [b, t, g d], v [b, t, g e] -> y [b, t, h e] (g e where these are more), state [b, g, d, e]
@@ -71,11 +59,6 @@ std::string linear_attention_dims(const Node& node, const std::vector<Type>& in,
   return rule_text(operands, {cat("b [t] (g r ", *e, ")"), cat("b g ", *d, " ", *e)});
 }
 
-/// Operands of the ragged forms that are not there leave the text out of the rule.
-std::string if_there(const std::vector<Type>& in, size_t k, std::string text) {
-  return k < in.size() && in[k].dims ? std::move(text) : std::string();
-}
-
 /// state [u, m, c], x [b, t, c] -> the same state, y like x.
 void infer_slot_conv(InferContext& context) {
   for (int k = 0; k < 2; ++k) {
@@ -97,31 +80,15 @@ void infer_slot_attention(InferContext& context) {
   context.set_dims(1, {(*q)[0], (*q)[1], Dim(std::max(heads.query, heads.key)) * (*state)[3]});
 }
 
-/// Heads are free, and the state goes with them: where r queries share a state, r belongs to the queries; where r states
-/// share a query, to the states.
 std::string slot_attention_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
-  const LinearHeads heads = linear_heads(node.attributes);
-  auto d = head_size(in[1], heads.query), e = head_size(in[3], heads.key);
-  if (!d || !e || rank_of(in[1]) != 3 || rank_of(in[2]) != 3 || rank_of(in[3]) != 3) return "";
-  auto last_is = [&](size_t k, int64_t size) {
-    return k < in.size() && in[k].dims && !in[k].dims->empty() && in[k].dims->back() == Dim(size);
-  };
-  const bool more_queries = heads.query >= heads.key;
-  const std::string_view states = more_queries ? "g" : "g r", queries = more_queries ? "g r" : "g";
-  if (!last_is(2, heads.key * *d) && (more_queries || !last_is(2, heads.query * *d))) return "";
-  const std::string_view keys = last_is(2, heads.key * *d) ? states : "g";
-  const std::string of_state = more_queries ? "g" : "(g r)";
-  std::vector<std::string> operands{cat("[u] ", of_state, " ", *d, " ", *e),
-                                    cat("[b] [t] (", queries, " ", *d, ")"),
-                                    cat("[b] [t] (", keys, " ", *d, ")"),
-                                    cat("[b] [t] (", states, " ", *e, ")"),
-                                    "[b] [t]",
-                                    "[n] 2"};
-  const std::string decay =
-      last_is(6, heads.key) ? cat("[b] [t] ", of_state) : cat("[b] [t] (", states, " ", *d, ")");
-  if (in.size() > 6) operands.push_back(if_there(in, 6, decay));
-  if (in.size() > 7) operands.push_back(if_there(in, 7, last_is(7, 1) ? "[b] [t] 1" : cat("[b] [t] ", of_state)));
-  return rule_text(operands, {operands[0], cat("[b] [t] (g r ", *e, ")")});
+  const auto last = linear_head_dims(node.attributes, in, 1, 6);
+  if (!last) return "";
+  std::vector<std::string> operands{"[u] " + last->state};
+  for (const std::string& dims : {last->query, last->key, last->value}) operands.push_back("[b] [t] " + dims);
+  operands.insert(operands.end(), {"[b] [t]", "[n] 2"});
+  for (const std::string& dims : {last->decay, last->beta})
+    if (operands.size() < in.size()) operands.push_back(dims.empty() ? "" : "[b] [t] " + dims);
+  return rule_text(operands, {operands[0], "[b] [t] " + last->result});
 }
 
 /// Rows of tokens of several segments: `segments` says whose a token is (-1: nobody's), and a segment's tokens stand
@@ -153,6 +120,40 @@ void register_slots(OpSet& ops) {
 }
 
 }  // namespace
+
+LinearHeads linear_heads(const Attributes& attributes) {
+  LinearHeads out{attributes.integer("q_num_heads"), attributes.integer("kv_num_heads")};
+  if (out.query < 1 || out.key < 1 || (out.query % out.key && out.key % out.query))
+    InferContext::fail(cat(out.query, " query heads for ", out.key, " states"));
+  return out;
+}
+
+std::optional<LinearHeadDims> linear_head_dims(const Attributes& attributes, const std::vector<Type>& in,
+                                               size_t first, size_t fades) {
+  const LinearHeads heads = linear_heads(attributes);
+  for (size_t k = first; k < first + 3; ++k)
+    if (rank_of(in[k]) != 3) return std::nullopt;
+  const auto d = head_size(in[first], heads.query), e = head_size(in[first + 2], heads.key);
+  if (!d || !e) return std::nullopt;
+  auto is_there = [&](size_t k) { return k < in.size() && in[k].dims && !in[k].dims->empty(); };
+  auto last_is = [&](size_t k, int64_t size) { return is_there(k) && in[k].dims->back() == Dim(size); };
+  const bool more_queries = heads.query >= heads.key;
+  const std::string_view states = more_queries ? "g" : "g r", queries = more_queries ? "g r" : "g";
+  const bool own_keys = last_is(first + 1, heads.key * *d);
+  if (!own_keys && (more_queries || !last_is(first + 1, heads.query * *d))) return std::nullopt;
+  const std::string of_state = more_queries ? "g" : "(g r)";
+  auto sized = [](std::string_view count, int64_t size) { return cat("(", count, " ", size, ")"); };
+  LinearHeadDims out{cat(of_state, " ", *d, " ", *e),
+                     sized(queries, *d),
+                     sized(own_keys ? states : "g", *d),
+                     sized(states, *e),
+                     {},
+                     {},
+                     sized("g r", *e)};
+  if (is_there(fades)) out.decay = last_is(fades, heads.key) ? of_state : sized(states, *d);
+  if (is_there(fades + 1)) out.beta = last_is(fades + 1, 1) ? "1" : of_state;
+  return out;
+}
 
 void register_recurrent(OpSet& ops) {
   register_slots(ops);

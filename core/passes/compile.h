@@ -1,6 +1,7 @@
 #pragma once
 // From a graph to programs. compile.cpp holds the list of passes and reads top to bottom.
 #include <memory>
+#include <set>
 
 #include "core/exec/program.h"
 #include "core/passes/pass.h"
@@ -12,6 +13,7 @@ void interface(Graph& graph, PassContext& context);
 void fold(Graph& graph, PassContext& context);
 void raise(Graph& graph, PassContext& context);
 void unpage(Graph& graph, PassContext& context);
+void in_double(Graph& graph, PassContext& context);
 void adapt(Graph& graph, PassContext& context);
 void spread(Graph& graph, PassContext& context);
 void train(Graph& graph, PassContext& context);
@@ -72,7 +74,8 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
 struct TrainingModel {
   /// One micro-batch: a ragged row of documents. Inputs: `ids` i64 [1, t], `positions` and `segments` i32 [1, t], `rows` i32
   /// [1, r] (tokens that predict something), `labels` i32 [1, r] (what), `weights` f32 [1, r] (what its loss counts in the
-  /// whole step's). Output 0 is the sum of the losses, each times its weight; gradients are added to the Store's.
+  /// whole step's); with dropout `keys`, and with a prefix where tokens stand behind it (Places in core/train/packing.h). Output 0
+  /// is the sum of the losses, each times its weight; gradients are added to the Store's.
   std::shared_ptr<const Program> accumulate;
   /// The same, without gradients. Output 0 as above, output 1 each target's loss, f32 [1, r].
   std::shared_ptr<const Program> evaluate;
@@ -84,14 +87,17 @@ struct TrainingModel {
   /// The end of a step. Inputs, f32 []: `scale` (of the gradients), `rate` (of learning), and of AdamW `correction1` and
   /// `correction2` (1 - beta^step). Gradients are zeros behind it.
   std::shared_ptr<const Program> update;
-  /// With TrainingOptions::host_loss, on one rank. Inputs as of `accumulate`, but for `labels` and `weights`. Output 0 is the logits, f32
-  /// [1, r, v].
+  /// With TrainingOptions::host_loss. Inputs as of `accumulate`, but for `labels` and `weights`. Output 0 is the logits of all
+  /// data ranks, f32 [1, data ranks * r, v], on each rank.
   std::shared_ptr<const Program> forward;
-  /// The same with the input `gradients`, of a loss by the logits, f32 [1, r, v]; gradients are added to the Store's.
+  /// The same with the input `gradients`, of a loss by the row's logits, f32 [1, r, v]; gradients are added to the Store's.
   std::shared_ptr<const Program> backward;
   std::vector<TrainedParameter> parameters;
   Decoder decoder;
   Mesh mesh;
+  /// With TrainingOptions::loss, whose programs take the graph's own inputs: those of which a data rank gets its part of the first
+  /// dim.
+  std::set<std::string, std::less<>> spread_inputs;
   /// On several ranks: where what training writes is, by key of the Store. A rank's row is [1, t] of its own documents, and
   /// all ranks' rows have as many tokens and targets; gradients of which ranks hold summands go into ".reduced" when the norm
   /// is asked for, and the summands have to be emptied then.

@@ -29,7 +29,8 @@ struct CompileOptions {
   std::function<void(std::string_view pass, const Graph& graph)> dump;
   /// Of a decoder. none or f32: weights as the file stores them, all arithmetic and the cache in f32, which is what
   /// files say that hold bf16 weights behind a Cast. bf16: weights of Linears and Embeddings and the cache are stored as
-  /// bf16, and a kernel may round a Linear's activations to bf16 where the processor multiplies these faster.
+  /// bf16, and a kernel may round a Linear's activations to bf16 where the processor multiplies these faster. f64, to train
+  /// alone: what is trained and all arithmetic, in reference kernels; so it shows what differs by more than rounding.
   DType dtype = DType::none;
   /// Advances by one for each pass and each program that is lowered, and ends the work when it was cancelled; may be
   /// null.
@@ -45,6 +46,9 @@ struct CompileOptions {
   AdapterRoom adapters = {};
   /// What the file says of several devices; outlives the options.
   std::span<const DeviceConfiguration> configurations = {};
+
+  /// Of what is trained, whatever its weights are stored in.
+  DType trained_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 };
 
 /// What running parts of a graph may cost one compilation: a file of some bytes can ask for years of work, and for any

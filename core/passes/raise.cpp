@@ -30,7 +30,7 @@ class Raiser {
   bool run() {
     if (!decoder_.interface.complete) return refuse(decoder_.interface.why);
     drop_unread_caches();
-    bool wider = widen(graph_), simpler = spell_out(graph_),
+    bool wider = widen(graph_, DType::f32), simpler = spell_out(graph_),
          exact = context_.options.exact_activations && drop_rounding(graph_);
     if (wider || simpler || exact) refold();
     if (keep_what_attention_reads(graph_, context_)) refold();

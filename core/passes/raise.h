@@ -124,9 +124,8 @@ std::vector<Probe> long_probes(bool cached);
 /// match.layer.window; false with `why` when the masks say something else.
 bool probe_masks(const Graph& graph, const PassContext& context, AttentionMatch& match, std::string& why);
 
-/// Lets arithmetic that the file does in f16 or bf16 be done in f32; weights stay stored as they are. False when there
-/// was none.
-bool widen(Graph& graph);
+/// Lets arithmetic in floats narrower than `to` be done in it; weights stay stored as they are. False when there was none.
+bool widen(Graph& graph, DType to);
 
 /// Writes ops that are several in one (of com.microsoft, mostly) as the simple ones that ONNX has, so that there is one
 /// spelling to recognise. Types must be inferred. False when there was none.

@@ -1,48 +1,52 @@
-// Raise, widening: a file that computes in f16 or bf16 is computed in f32, as files say that keep half precision for
-// storage alone. Kernels are made for that, and a result is at most more precise than the file's.
+// Widening: narrower floats of a graph become wider ones. Raise computes in f32 what a file computes in f16 or bf16, as files
+// say that keep half precision for storage alone: kernels are made for that, and a result is at most more precise than the
+// file's. Pass `in_double` makes f64 of all that is trained.
 #include "core/passes/compile.h"
 #include "core/passes/raise.h"
 
 namespace plait {
 namespace {
 
-bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
-
-const RecipeStep to_f32{RecipeStep::Kind::cast, {}, DType::f32};
+bool is_narrower(DType dtype, DType than) { return is_float(dtype) && dtype_bits(dtype) < dtype_bits(than); }
 
 /// Attributes that name the dtype of a result, or are a tensor of it.
-void widen_attributes(Node& node) {
+void widen_attributes(Node& node, DType to) {
   for (const char* name : {"to", "dtype", "output_dtype"})
-    if (node.attributes.has(name) && is_half(static_cast<DType>(node.attributes.integer(name))))
-      node.attributes.set(name, static_cast<int64_t>(DType::f32));
+    if (node.attributes.has(name) && is_narrower(static_cast<DType>(node.attributes.integer(name)), to))
+      node.attributes.set(name, static_cast<int64_t>(to));
   const Attribute* value = node.attributes.find("value");
   const Tensor* tensor = value ? std::get_if<Tensor>(value) : nullptr;
-  if (tensor && is_half(tensor->dtype())) node.attributes.set("value", materialize({{}, *tensor, {to_f32}}));
+  if (tensor && is_narrower(tensor->dtype(), to))
+    node.attributes.set("value", materialize({{}, *tensor, {{RecipeStep::Kind::cast, {}, to}}}));
 }
 
 }  // namespace
 
-bool widen(Graph& graph) {
+bool widen(Graph& graph, DType to) {
   bool any = false;
   for (ValueId id = 0; id < graph.value_count(); ++id) {
     Value& value = graph.value(id);
-    if (!is_half(value.type.dtype)) continue;
+    if (!is_narrower(value.type.dtype, to)) continue;
     any = true;
-    value.type.dtype = DType::f32;
+    value.type.dtype = to;
     if (!value.constant) continue;
     auto wide = std::make_shared<Constant>(*value.constant);
-    add_step(*wide, to_f32);
+    add_step(*wide, {RecipeStep::Kind::cast, {}, to});
     value.constant = std::move(wide);
   }
   for (Node& node : graph.nodes) {
-    widen_attributes(node);
+    widen_attributes(node, to);
     for (auto& [name, body] : node.bodies) {
       auto copy = std::make_shared<Graph>(*body);  // bodies are shared with the graph as the file says it
-      any = widen(*copy) || any;
+      any = widen(*copy, to) || any;
       body = std::move(copy);
     }
   }
   return any;
+}
+
+void in_double(Graph& graph, PassContext& context) {
+  if (context.options.dtype == DType::f64) widen(graph, DType::f64);
 }
 
 }  // namespace plait

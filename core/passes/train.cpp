@@ -36,11 +36,21 @@ class Training {
     const std::vector<Trainable> trained = choose();
     if (context_.host_loss) {
       graph_.outputs.resize(1);
-      given_ = add_input("gradients", DType::f32, builder_.dims(graph_.outputs[0]));
+      given_ = add_input("gradients", graph_.value(graph_.outputs[0]).type.dtype, builder_.dims(graph_.outputs[0]));
+    } else if (!context_.training->loss.empty()) {
+      losses_ = graph_.outputs[0];
+      weights_ = builder_.expanded(builder_.number(1, losses_), losses_);
+      ValueId loss = builder_.reshaped(losses_, Dims{});
+      if (builder_.type(loss).dtype != DType::f32) {
+        Attributes to;
+        to.set("to", static_cast<int64_t>(DType::f32));
+        loss = builder_.add("Cast", {loss}, std::move(to));
+      }
+      graph_.outputs = {loss};
     } else {
       const Dims rows = rows_of_logits();
       labels_ = add_input("labels", DType::i32, rows);
-      weights_ = add_input("weights", DType::f32, rows);
+      weights_ = add_input("weights", graph_.value(graph_.outputs[0]).type.dtype, rows);
       const ValueId losses = add_loss();
       const ValueId loss = builder_.add("ReduceSum", {builder_.times(losses, weights_)}, whole_);
       graph_.outputs = {loss, losses};
@@ -54,7 +64,7 @@ class Training {
 
  private:
   std::vector<Trainable> choose() {
-    if (context_.training->lora.rank) return std::move(context_.adapters);
+    if (context_.training->has_adapters()) return std::move(context_.adapters);
     if (!context_.training->gradients) return {};
     std::vector<Trainable> out = make_parameters(graph_, context_, context_.training->trained);
     if (out.empty())
@@ -126,7 +136,8 @@ class Training {
         graph_.replace_uses(trained[i].value, initial_of(trained[i].value));
         continue;
       }
-      const ValueId sum = add_state(graph_, builder_, parameter.key + ".gradient", parameter.shape, nullptr, true);
+      const ValueId sum =
+          add_state(graph_, builder_, parameter.key + ".gradient", parameter.dtype(), parameter.shape, nullptr, true);
       graph_.outputs.push_back(builder_.add("plait.Accumulate", {sum, gradients[i]}));
       context_.parameters.push_back(parameter);
     }

@@ -18,9 +18,10 @@ bool is_table(const Node& node, size_t operand) {
   return operand == 0 && (node.op == "plait.Embedding" || node.op == "Gather");
 }
 
-/// By value: whether it comes of rows of a table, as a token's hidden state does.
+/// By value: whether it comes of rows of a table, as a token's hidden state does, or of numbers that are given.
 std::vector<bool> stream_of(const Graph& graph) {
   std::vector<bool> stream(static_cast<size_t>(graph.value_count()));
+  for (ValueId id : graph.inputs) stream[static_cast<size_t>(id)] = is_float(graph.value(id).type.dtype);
   for (const Node& node : graph.nodes) {
     const bool begins = is_table(node, 0) && graph.value(node.inputs[0]).constant;
     if (!begins && std::none_of(node.inputs.begin(), node.inputs.end(),
@@ -91,8 +92,12 @@ bool hold_the_same(const Constant& a, const Constant& b) {
 
 class Maker {
  public:
-  Maker(Graph& graph, const OpSet& ops, ShardSeeds& seeds)
-      : graph_(graph), builder_(ops, graph, knowledge_), old_(graph.nodes.size()), seeds_(seeds) {}
+  Maker(Graph& graph, const CompileOptions& options, ShardSeeds& seeds)
+      : graph_(graph),
+        builder_(options.ops, graph, knowledge_),
+        old_(graph.nodes.size()),
+        dtype_(options.trained_dtype()),
+        seeds_(seeds) {}
 
   void add(std::vector<ValueId> ids) {
     find_copies(ids);
@@ -173,7 +178,7 @@ class Maker {
         return builder_.add("Slice", {id, builder_.integers({step.numbers[1]}), builder_.integers({step.numbers[2]}),
                                       builder_.integers({step.numbers[0]})});
       case Kind::reshape: return builder_.add("Reshape", {id, builder_.integers(step.numbers)});
-      case Kind::cast: return id;  // what is trained is f32
+      case Kind::cast: return id;  // what is trained is of one dtype
       case Kind::reinterpret: break;
     }
     throw Error(Code::unsupported,
@@ -184,7 +189,7 @@ class Maker {
   ValueId add_state(ValueId id, Constant constant, bool is_part) {
     // It begins as the file has it, also where products round it.
     std::erase_if(constant.steps, [](const RecipeStep& step) { return step.kind == RecipeStep::Kind::cast; });
-    if (constant.dtype() != DType::f32) plait::add_step(constant, {RecipeStep::Kind::cast, {}, DType::f32});
+    if (constant.dtype() != dtype_) plait::add_step(constant, {RecipeStep::Kind::cast, {}, dtype_});
     Trainable one;
     const std::vector<std::string> names = names_of(constant);
     one.parameter.name = names[0];
@@ -212,6 +217,7 @@ class Maker {
   Knowledge knowledge_;
   GraphBuilder builder_;
   const size_t old_;
+  const DType dtype_;
   ShardSeeds& seeds_;
   std::map<ValueId, std::vector<ValueId>> copies_;
   std::vector<Trainable> made_;
@@ -247,27 +253,27 @@ bool are_apart(const Constant& a, const Constant& b) {
   return false;
 }
 
-ValueId add_state(Graph& graph, GraphBuilder& builder, const std::string& key, const Shape& shape,
+ValueId add_state(Graph& graph, GraphBuilder& builder, const std::string& key, DType dtype, const Shape& shape,
                   std::shared_ptr<const Constant> initial, bool is_sum) {
   std::vector<ValueId> inputs;
   if (initial) {
-    inputs.push_back(graph.add_value("", {initial->dtype(), Dims(shape.begin(), shape.end())}));
+    inputs.push_back(graph.add_value("", {dtype, Dims(shape.begin(), shape.end())}));
     graph.value(inputs[0]).constant = std::move(initial);
   }
   Attributes attributes;
   attributes.set("key", key);
   if (is_sum) attributes.set("sum", int64_t{1});
   const ValueId out = builder.add("plait.State", std::move(inputs), std::move(attributes));
-  graph.value(out).type = {DType::f32, Dims(shape.begin(), shape.end())};
+  graph.value(out).type = {dtype, Dims(shape.begin(), shape.end())};
   return out;
 }
 
 ValueId add_parameter(Graph& graph, GraphBuilder& builder, const TrainedParameter& parameter) {
-  return add_state(graph, builder, parameter.key, parameter.shape, parameter.origin);
+  return add_state(graph, builder, parameter.key, parameter.dtype(), parameter.shape, parameter.origin);
 }
 
 std::vector<Trainable> make_parameters(Graph& graph, PassContext& context, const std::vector<std::string>& patterns) {
-  Maker maker(graph, context.options.ops, context.seeds);
+  Maker maker(graph, context.options, context.seeds);
   maker.add(candidates(graph, context.options.ops, patterns));
   return maker.take();
 }

@@ -1,20 +1,30 @@
-// Pass unpage: in training a row holds whole documents, so attention reads the row's own keys and values, and there is no
-// cache. PagedAttention behind KvWrite becomes PackedAttention; Linears always have many rows, whose products may be summed in
+// Pass unpage: in training a row holds whole documents, so attention reads the row's own keys and values, what carries a state
+// begins each document with zeros, and there is no cache. PagedAttention behind KvWrite becomes PackedAttention, CausalConv
+// PackedConv and LinearAttention PackedLinearAttention; Linears always have many rows, whose products may be summed in
 // another order than those of few (kernels/cpu/linear_back.cpp).
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/base/text.h"
 #include "core/passes/compile.h"
 
 namespace plait {
+namespace {
+
+/// The op of `node` whose documents begin with states of zeros: without operand 0, the state, and without its slots.
+void begin_anew(Node& node, const char* op, size_t slots) {
+  node.op = op;
+  node.inputs.erase(node.inputs.begin() + static_cast<std::ptrdiff_t>(slots));
+  node.inputs.erase(node.inputs.begin());
+  node.outputs.erase(node.outputs.begin());
+}
+
+}  // namespace
 
 void unpage(Graph& graph, PassContext& context) {
   const std::vector<int32_t> producer = producers(graph);
   for (Node& node : graph.nodes) {
-    if (node.op == "plait.CausalConv" || node.op == "plait.LinearAttention")
-      throw Error(Code::unsupported, cat(describe(graph, node), " carries a state from token to token"),
-                  "decoders with recurrences are not trained");
+    if (node.op == "plait.CausalConv") begin_anew(node, "plait.PackedConv", 4);
+    if (node.op == "plait.LinearAttention") begin_anew(node, "plait.PackedLinearAttention", 5);
     if (node.op == "plait.Linear") node.attributes.set("many_rows", int64_t{1});
     if (node.op != "plait.PagedAttention") continue;
     const Node& write = graph.nodes[static_cast<size_t>(producer[static_cast<size_t>(node.inputs[1])])];
@@ -30,11 +40,12 @@ void unpage(Graph& graph, PassContext& context) {
   }
   graph.outputs.resize(1);  // logits
   graph.remove_dead();
-  // Slots and pages, which are read no more, and what asked for rows by length.
+  // Slots, pages and places of states, which are read no more, and what asked for rows by length.
   const auto readers = consumers(graph);
   std::erase_if(graph.inputs, [&](ValueId id) {
     const std::string& name = graph.value(id).name;
-    return readers[static_cast<size_t>(id)].empty() && (name.starts_with("slots.") || name.starts_with("pages."));
+    return readers[static_cast<size_t>(id)].empty() &&
+           (name.starts_with("slots.") || name.starts_with("pages.") || name == "states");
   });
   context.decoder.has_hidden = false;
 }

@@ -24,7 +24,7 @@ class Update {
  public:
   Update(const OpSet& ops, const std::vector<TrainedParameter>& parameters, const OptimizerOptions& optimizer,
          const StatePlaces& places)
-      : optimizer_(optimizer), builder_(ops, graph_, knowledge_, "update") {
+      : optimizer_(optimizer), dtype_(parameters.at(0).dtype()), builder_(ops, graph_, knowledge_, "update") {
     for (const TrainedParameter& parameter : parameters) {
       const ValueId w = add_parameter(graph_, builder_, parameter);
       const char* sum = gradient_of(parameter, places);
@@ -45,15 +45,15 @@ class Update {
   ValueId given(const char* name) {
     for (ValueId id : graph_.inputs)
       if (graph_.value(id).name == name) return id;
-    graph_.inputs.push_back(graph_.add_value(name, {DType::f32, Dims{}}));
+    graph_.inputs.push_back(graph_.add_value(name, {dtype_, Dims{}}));
     return graph_.inputs.back();
   }
 
   ValueId state(const TrainedParameter& parameter, const std::string& suffix) {
     for (const OptimizerState& one : optimizer_states(optimizer_.kind, parameter.shape.rank()))
       if (one.suffix == suffix)
-        return add_state(graph_, builder_, parameter.key + suffix, one.shape(parameter.shape));
-    return add_state(graph_, builder_, parameter.key + suffix, parameter.shape);
+        return add_state(graph_, builder_, parameter.key + suffix, dtype_, one.shape(parameter.shape));
+    return add_state(graph_, builder_, parameter.key + suffix, dtype_, parameter.shape);
   }
 
   double decay_of(const TrainedParameter& parameter) const {
@@ -143,6 +143,7 @@ class Update {
   }
 
   const OptimizerOptions& optimizer_;
+  const DType dtype_;
   Graph graph_;
   Knowledge knowledge_;
   GraphBuilder builder_;
@@ -159,9 +160,9 @@ Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& paramete
   whole.set("keepdims", int64_t{0});
   graph.outputs.push_back(no_value);
   for (const TrainedParameter& parameter : parameters) {
-    ValueId gradient = add_state(graph, builder, parameter.key + sums, parameter.shape);
+    ValueId gradient = add_state(graph, builder, parameter.key + sums, parameter.dtype(), parameter.shape);
     if (gradient_of(parameter, places) == reduced) {
-      const ValueId state = add_state(graph, builder, parameter.key + reduced, parameter.shape);
+      const ValueId state = add_state(graph, builder, parameter.key + reduced, parameter.dtype(), parameter.shape);
       graph.outputs.push_back(gradient = builder.add("plait.Accumulate", {state, gradient}));
     }
     const ValueId square = builder.add("ReduceSumSquare", {gradient}, whole);

@@ -32,29 +32,7 @@ void check_lengths(const Dataset& data, int64_t most, const char* who) {
                   "read the data with a smaller seq, or plan larger rows");
 }
 
-TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data) {
-  require(options.batch >= 1, "a step takes at least one sample");
-  require(options.steps >= 0, "the number of steps is negative");
-  require(options.steps || !data || (options.epochs > 0 && std::isfinite(options.epochs)),
-          "the number of epochs is not above 0");
-  require(options.clip >= 0, "the norm to clip at is negative");
-  require(options.rate.peak > 0 && std::isfinite(options.rate.peak), "the learning rate is not above 0");
-  require(options.rate.warmup >= 0 && options.rate.floor >= 0 && options.rate.floor <= 1,
-          "warm-up or the rate's floor is out of range");
-  require(options.evaluate_every >= 0 && options.patience >= 0 && options.save_every >= 0,
-          "a number of steps or evaluations is negative");
-  require(options.keep >= 1, "at least one checkpoint is kept");
-  require(!data || options.training.gradients, "without gradients there is nothing to take from data");
-  options.rate.steps = options.steps;
-  if (data) check_lengths(*data, options.training.row_tokens, "a row");
-  if (data && !options.steps) {
-    const double samples = options.epochs * static_cast<double>(data->size());
-    options.rate.steps = static_cast<int64_t>(std::ceil(samples / static_cast<double>(options.batch)));
-  }
-  require(options.rate.steps || options.rate.schedule == Schedule::constant,
-          "a learning rate that falls has to know over how many steps");
-  return options;
-}
+constexpr const char* own_loss = "loss";
 
 /// What has to be the same for a run to go on as it would have.
 std::map<std::string, std::string> lasting(const TrainerOptions& options) {
@@ -71,11 +49,13 @@ std::map<std::string, std::string> lasting(const TrainerOptions& options) {
       {"schedule", cat(schedule_name(rate.schedule))},
       {"weight decay", cat(optimizer.weight_decay)},
       {"LoRA rank", cat(lora.rank)},
+      {"prefix", options.training.prefix.tokens ? cat(options.training.prefix.tokens) : ""},
   };
   if (rate.schedule != Schedule::constant) {
     out["rate's floor"] = cat(rate.floor);
     out["steps"] = cat(rate.steps);
   }
+  if (!options.training.loss.empty()) out[own_loss] = options.training.loss;
   if (lora.rank) {
     out["LoRA alpha"] = cat(lora.alpha);
     out["LoRA dropout"] = cat(lora.dropout);
@@ -113,6 +93,32 @@ std::string state_of(const CheckpointInfo& info, const std::string& name) {
 
 }  // namespace
 
+TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data) {
+  require(options.batch >= 1, "a step takes at least one sample");
+  require(options.steps >= 0, "the number of steps is negative");
+  require(options.steps || !data || (options.epochs > 0 && std::isfinite(options.epochs)),
+          "the number of epochs is not above 0");
+  require(options.clip >= 0, "the norm to clip at is negative");
+  require(options.rate.peak > 0 && std::isfinite(options.rate.peak), "the learning rate is not above 0");
+  require(options.rate.warmup >= 0 && options.rate.floor >= 0 && options.rate.floor <= 1,
+          "warm-up or the rate's floor is out of range");
+  require(options.evaluate_every >= 0 && options.patience >= 0 && options.save_every >= 0,
+          "a number of steps or evaluations is negative");
+  require(options.keep >= 1, "at least one checkpoint is kept");
+  require(!data || options.training.loss.empty(),
+          "a graph with a loss of its own is given its inputs by the host, step by step");
+  require(!data || options.training.gradients, "without gradients there is nothing to take from data");
+  options.rate.steps = options.steps;
+  if (data) check_lengths(*data, options.training.row_tokens, "a row");
+  if (data && !options.steps) {
+    const double samples = options.epochs * static_cast<double>(data->size());
+    options.rate.steps = static_cast<int64_t>(std::ceil(samples / static_cast<double>(options.batch)));
+  }
+  require(options.rate.steps || options.rate.schedule == Schedule::constant,
+          "a learning rate that falls has to know over how many steps");
+  return options;
+}
+
 std::string fingerprint(const Graph& graph) {
   constexpr int64_t most = 4096;  // bytes of each: what it is called, its type, and how it begins tell models apart
   uint32_t sum = 0;
@@ -134,9 +140,15 @@ TrainingOptions trained_by(const CheckpointInfo& info) {
     return text.empty() ? std::vector<std::string>{} : split(text, ',');
   };
   TrainingOptions out;
+  if (const auto found = info.state.find(cat(option_mark, own_loss)); found != info.state.end())
+    out.loss = found->second;
   LoraOptions& lora = out.lora;
   if (!parse_int(option("LoRA rank"), lora.rank))
     throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " has no LoRA rank"));
+  if (auto prefix = info.state.find(cat(option_mark, "prefix"));
+      prefix != info.state.end() && !prefix->second.empty())
+    if (!parse_int(prefix->second, out.prefix.tokens))
+      throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " has no such prefix"));
   if (!lora.rank) {
     out.trained = list("trained weights");
     return out;
@@ -153,7 +165,6 @@ Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions opti
     : options_(checked_options(std::move(options), data)),
       data_(std::move(data)),
       evaluation_(std::move(evaluation)),
-      world_(world),
       model_(fingerprint(graph)),
       engine_(graph, compile, options_.training, pool, progress, world) {
   if (data_) {
@@ -167,7 +178,9 @@ Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions opti
 void Trainer::check_samples(const Dataset& data) const {
   const Decoder& decoder = engine_.model().decoder;
   check_lengths(data, options_.training.row_tokens, "a row");
-  if (decoder.context) check_lengths(data, decoder.context, "the model");
+  const int64_t prefix = options_.training.prefix.tokens;
+  if (decoder.context)
+    check_lengths(data, decoder.context - prefix, prefix ? "the model behind its prefix" : "the model");
   for (int64_t i = 0; i < data.size(); ++i)
     for (int32_t id : data[i].ids)
       if (id < 0 || id >= decoder.vocabulary)
@@ -184,13 +197,8 @@ void Trainer::open_directory() {
                   "resume it, or give a new run another directory");
     resume(there.back());
   }
-  if (engine_.rank_number(0) == 0) log_ = std::make_unique<TrainingLog>(options_.directory, engine_.steps());
-  for (int64_t local = 0; local < engine_.local_ranks(); ++local)
-    checkpoints_.push_back(std::make_unique<CheckpointWriter>(CheckpointOptions{.directory = path("checkpoints"),
-                                                                                .writer = engine_.rank_number(local),
-                                                                                .writers = engine_.ranks(),
-                                                                                .keep = options_.keep}));
-  if (world_) world_->communicator().barrier();
+  log_ = std::make_unique<TrainingLog>(options_.directory, engine_.steps());
+  engine_.open_checkpoints(path("checkpoints"), options_.keep);
 }
 
 void Trainer::resume(const std::string& path) {
@@ -200,22 +208,9 @@ void Trainer::resume(const std::string& path) {
   if (order_) order_->resume(state_of(info, "order"));
   if (!parse_double(state_of(info, "best"), best_)) best_ = std::numeric_limits<double>::infinity();
   if (!parse_int(state_of(info, "since best"), since_best_)) since_best_ = 0;
-  for (int64_t local = 0; local < engine_.local_ranks(); ++local)
-    for (const std::string& key : arrays()) {
-      const ArrayBlock block = engine_.block(local, key);
-      checkpoint.read(key, block.begin, block.part);
-    }
+  engine_.load(path);
   engine_.set_steps(info.step);
   saved_step_ = info.step;
-}
-
-std::vector<std::string> Trainer::arrays() const {
-  std::vector<std::string> out;
-  for (const TrainedParameter& parameter : engine_.parameters()) {
-    const std::vector<std::string> kept = engine_.arrays(parameter);
-    out.insert(out.end(), kept.begin(), kept.end());
-  }
-  return out;
 }
 
 void Trainer::run() {
@@ -244,6 +239,17 @@ std::optional<StepReport> Trainer::step() {
 }
 
 StepReport Trainer::step(const PackedStep& given) {
+  check_rows();
+  return given_step(given);
+}
+
+StepReport Trainer::step(const NamedInputs& given) {
+  check_own_loss();
+  return given_step(given);
+}
+
+template <class Given>
+StepReport Trainer::given_step(const Given& given) {
   require(options_.training.gradients, "this trainer only evaluates");
   StepReport report;
   try {
@@ -256,18 +262,45 @@ StepReport Trainer::step(const PackedStep& given) {
   return report;
 }
 
+void Trainer::check_rows() const {
+  require(options_.training.loss.empty(), "the loss is the graph's own, which takes its own inputs by name");
+}
+void Trainer::check_own_loss() const {
+  require(!options_.training.loss.empty(),
+          "inputs by name are those of a graph with a loss of its own (option loss)");
+}
+
+namespace {
+
+int64_t tokens_of(const PackedStep& step) { return step.tokens; }
+/// The first dims' largest: the batch.
+int64_t tokens_of(const NamedInputs& inputs) {
+  int64_t most = 0;
+  for (const auto& [name, view] : inputs)
+    if (view.shape.rank() > 0) most = std::max(most, view.shape[0]);
+  return most;
+}
+
+}  // namespace
+
 /// Changes the weights, or nothing where it throws.
-StepReport Trainer::take(const PackedStep& step) {
+template <class Given>
+StepReport Trainer::take(const Given& given) {
   const auto begin = Clock::now();
   try {
-    const double loss = accumulate(step);
-    StepReport report = apply(step.tokens, begin);
+    const double loss = accumulate(given);
+    StepReport report = apply(tokens_of(given), begin);
     report.loss = loss;
     return report;
   } catch (const Error& error) {
     engine_.clear_gradients();
     if (error.code() != Code::numeric) throw;
-    throw Error(error.code(), cat(error.message(), fault_in(step)), error.hint());
+    const std::string fault = fault_in(given);
+    engine_.clear_gradients();
+    throw Error(error.code(),
+                cat(error.message(), fault.empty() ? "; a weight holds a number that is not finite"
+                                                   : cat("; the first number that is not finite is made by ", fault)),
+                error.hint());
   }
 }
 
@@ -276,9 +309,7 @@ std::string Trainer::fault_in(const PackedStep& step) {
   std::string fault;
   for (size_t i = 0; fault.empty() && i < step.rows.size(); ++i)
     fault = engine_.find_fault(step.rows[i], 1 / static_cast<double>(std::max<int64_t>(step.targets, 1)));
-  engine_.clear_gradients();
-  return fault.empty() ? "; a weight holds a number that is not finite"
-                       : cat("; the first number that is not finite is made by ", fault);
+  return fault;
 }
 
 /// The step of the optimizer, and the figures of what began at `begin`.
@@ -303,7 +334,7 @@ StepReport Trainer::apply(int64_t tokens, Clock::time_point begin) {
 
 /// Between what the host asks for: the run ends here, and with a checkpoint.
 void Trainer::check_cancelled() {
-  if (!cancelled()) return;
+  if (!cancelled_) return;
   engine_.clear_gradients();
   given_tokens_ = 0;
   if (ending_ == Ending::none) end(Ending::cancelled);
@@ -311,10 +342,8 @@ void Trainer::check_cancelled() {
 }
 
 void Trainer::check_host_loss() const {
+  check_rows();
   require(options_.training.host_loss, "the logits are not a result of this trainer's programs");
-  if (!engine_.model().forward)
-    throw Error(Code::unsupported, "logits are handed out, and their gradients taken, on one rank alone",
-                "leave out the mesh, or let the trainer compute the loss");
 }
 
 Tensor Trainer::forward(const PackedStep& given) {
@@ -323,7 +352,7 @@ Tensor Trainer::forward(const PackedStep& given) {
   std::byte* to = out.data();
   for (const auto& rows : given.rows) {
     check_cancelled();
-    const Tensor part = engine_.logits(rows[0]);
+    const Tensor part = engine_.logits(rows);
     to = std::copy_n(part.data(), part.bytes(), to);
   }
   return out;
@@ -337,11 +366,12 @@ void Trainer::backward(const PackedStep& given, const TensorView& gradient) {
     throw Error(Code::invalid_argument, cat("the gradient is ", dtype_name(gradient.dtype), gradient.shape.text(),
                                             ", the logits are f32", expected.text()));
   if (given_tokens_ == 0) given_begin_ = Clock::now();
-  TensorView part = gradient;
+  TensorView part{gradient.data, DType::f32, expected};
   for (const auto& rows : given.rows) {
     check_cancelled();
-    part.shape = {rows[0].tokens(), expected[1]};
-    engine_.accumulate(rows[0], part);
+    part.shape[0] = 0;
+    for (const PackedRow& row : rows) part.shape[0] += row.tokens();
+    engine_.accumulate(rows, part);
     part.data += part.bytes();
   }
   given_tokens_ += given.tokens;
@@ -358,7 +388,7 @@ StepReport Trainer::update() {
 /// What is due behind a step.
 void Trainer::follow(StepReport& report) {
   const bool best = evaluate_due(report);
-  report.saved = !checkpoints_.empty() && (best || (options_.save_every && report.step % options_.save_every == 0));
+  report.saved = log_ != nullptr && (best || (options_.save_every && report.step % options_.save_every == 0));
   if (log_) log_->write(report);
   if (report.saved) save_checkpoint(best);
 }
@@ -367,16 +397,13 @@ bool Trainer::end_if_due() {
   if (ending_ != Ending::none) return true;
   if (engine_.steps() >= steps()) end(Ending::steps);
   else if (options_.patience && since_best_ >= options_.patience) end(Ending::patience);
-  else if (cancelled()) end(Ending::cancelled);
+  else if (cancelled_) end(Ending::cancelled);
   return ending_ != Ending::none;
 }
 
-/// Whether this process was to end, or another one of the world; all ask at the same places.
-bool Trainer::cancelled() {
-  if (!world_) return cancelled_;
-  Tensor any = Tensor::of_ints(std::vector<int64_t>{cancelled_ ? 1 : 0});
-  world_->communicator().all_reduce(any.view(), Reduction::max);
-  return any.as<int64_t>()[0];
+double Trainer::accumulate(const NamedInputs& given) {
+  if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
+  return checked(engine_.accumulate(given), "loss");
 }
 
 /// The step's mean loss.
@@ -384,7 +411,7 @@ double Trainer::accumulate(const PackedStep& step) {
   double loss = 0;
   const double weight = step.targets ? 1 / static_cast<double>(step.targets) : 0;
   for (const auto& rows : step.rows) {
-    if (cancelled()) throw Error(Code::cancelled, "training was cancelled");
+    if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
     loss = checked(loss + engine_.accumulate(rows, weight, &rows == &step.rows.back()), "loss");
   }
   return step.targets ? loss : StepReport::unknown;
@@ -430,44 +457,40 @@ Trainer::Evaluation Trainer::evaluate(const Dataset& data) {
   return out;
 }
 
+Trainer::Evaluation Trainer::evaluate(const NamedInputs& given) {
+  check_own_loss();
+  return {engine_.evaluate(given), 1};
+}
+
 Trainer::Evaluation Trainer::evaluate(const PackedStep& given) {
+  check_rows();
   require(given.targets > 0, "there is nothing to evaluate: no label counts");
   Evaluation out{0, given.targets};
   for (const auto& rows : given.rows) {
-    if (cancelled()) throw Error(Code::cancelled, "training was cancelled");
+    if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
     out.loss += engine_.evaluate(rows) / static_cast<double>(given.targets);
   }
   return out;
 }
 
 void Trainer::save() {
-  require(!checkpoints_.empty(), "there is no directory to save into");
+  require(log_ != nullptr, "there is no directory to save into");
   save_checkpoint(false);
-  wait_for_checkpoints();
+  engine_.wait_for_checkpoints();
 }
 
 void Trainer::save_checkpoint(bool best) {
   CheckpointInfo info{engine_.steps(), model_, {}};
   info.state = {{"order", order_ ? order_->state() : ""}, {"best", cat(best_)}, {"since best", cat(since_best_)}};
   for (const auto& [name, value] : lasting(options_)) info.state[cat(option_mark, name)] = value;
-  for (int64_t local = 0; local < engine_.local_ranks(); ++local) {
-    std::vector<ArrayBlock> blocks;
-    for (const std::string& key : arrays())
-      if (engine_.is_first(local, key)) blocks.push_back(engine_.block(local, key));
-    checkpoints_[static_cast<size_t>(local)]->save(info, blocks, best);
-  }
+  engine_.save(info, best);
   saved_step_ = info.step;
 }
 
-/// The first writer waits for the others.
-void Trainer::wait_for_checkpoints() {
-  for (size_t i = checkpoints_.size(); i-- > 0;) checkpoints_[i]->wait();
-}
-
 void Trainer::end(Ending ending) {
-  if (!checkpoints_.empty()) {
+  if (log_) {
     if (saved_step_ != engine_.steps()) save_checkpoint(false);
-    wait_for_checkpoints();
+    engine_.wait_for_checkpoints();
   }
   if (log_) {
     FileWriter picture(path("loss.svg"));

@@ -39,14 +39,22 @@ std::string fingerprint(const Graph& graph);
 /// What a run's checkpoint says of what was trained: weights, or adapters. Throws Error(bad_model).
 TrainingOptions trained_by(const CheckpointInfo& info);
 
+/// With the number of steps that they come to. Throws Error(invalid_argument) for options out of range, and for a sample that
+/// is longer than a row.
+TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data);
+
 /// One thread drives it; `cancel` may come from any.
 class Trainer {
  public:
   enum class Ending { none, steps, patience, cancelled };
+  struct Evaluation {
+    double loss = 0;  ///< nats a target; its exponential is the perplexity
+    int64_t targets = 0;
+  };
 
   /// Compiles, loads the weights, and with `resume` the checkpoint. `pool` outlives it. Without data steps are made of what
-  /// the host gives. With a world this process is one of its ranks: all make the same calls, see the same directory, and
-  /// cancel when one does. Throws Error: what compile_training and reading weights throw; invalid_argument for options out of
+  /// the host gives. With a world this process is its rank 0, the others sit in `serve_training`, and all see the directory.
+  /// Throws Error: what compile_training and reading weights throw; invalid_argument for options out of
   /// range, a sample that is longer than a row or the model's context or has ids outside of the vocabulary, a directory that
   /// holds another run, and a checkpoint of another model, of other data or other options, naming which.
   Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, std::optional<Dataset> data,
@@ -67,6 +75,10 @@ class Trainer {
   /// A step of these rows, with what is due behind it. Throws like `step`, and Error(cancelled), behind which a checkpoint of
   /// the steps before is on the disk.
   StepReport step(const PackedStep& given);
+  // With TrainingOptions::loss, of the graph's own inputs (TrainingEngine). Reports count the first dim of the largest batch as tokens.
+  StepReport step(const NamedInputs& given);
+  /// The loss; its `targets` are 1.
+  Evaluation evaluate(const NamedInputs& given);
   // A step whose loss is the host's, with TrainingOptions::host_loss: `forward`, any number of `backward`s, `update`.
   /// f32 [tokens, v], in the order of the rows. Throws Error(cancelled).
   Tensor forward(const PackedStep& given);
@@ -80,10 +92,6 @@ class Trainer {
   void cancel() { cancelled_ = true; }
   Ending ending() const { return ending_; }
 
-  struct Evaluation {
-    double loss = 0;  ///< nats a target; its exponential is the perplexity
-    int64_t targets = 0;
-  };
   /// Of the present weights over these samples. Throws Error(cancelled).
   Evaluation evaluate(const Dataset& data);
   Evaluation evaluate(const PackedStep& given);
@@ -106,19 +114,23 @@ class Trainer {
   void open_directory();
   void resume(const std::string& path);
   void check_samples(const Dataset& data) const;
-  StepReport take(const PackedStep& step);
+  template <class Given>
+  StepReport given_step(const Given& given);
+  template <class Given>
+  StepReport take(const Given& given);
+  void check_rows() const;
+  void check_own_loss() const;
   StepReport apply(int64_t tokens, std::chrono::steady_clock::time_point begin);
   void check_cancelled();
   void check_host_loss() const;
   void follow(StepReport& report);
   double accumulate(const PackedStep& step);
+  double accumulate(const NamedInputs& given);
   std::string fault_in(const PackedStep& step);
+  std::string fault_in(const NamedInputs& given) { return engine_.find_fault(given); }
   double checked(double number, const char* what) const;
   bool evaluate_due(StepReport& report);
-  std::vector<std::string> arrays() const;
-  bool cancelled();
   void save_checkpoint(bool best);
-  void wait_for_checkpoints();
   bool end_if_due();  ///< whether the run has ended
   void end(Ending ending);
   std::string path(const char* name) const { return options_.directory + "/" + name; }
@@ -126,11 +138,9 @@ class Trainer {
   TrainerOptions options_;
   std::optional<Dataset> data_;
   std::optional<Dataset> evaluation_;
-  World* const world_;
   const std::string model_;  ///< a fingerprint: checkpoints fit this model alone
   TrainingEngine engine_;
-  std::optional<SampleOrder> order_;                            ///< of the data
-  std::vector<std::unique_ptr<CheckpointWriter>> checkpoints_;  ///< one for each rank of this process
+  std::optional<SampleOrder> order_;  ///< of the data
   std::unique_ptr<TrainingLog> log_;
   double best_ = std::numeric_limits<double>::infinity();
   int64_t since_best_ = 0;   ///< evaluations

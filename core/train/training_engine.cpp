@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "core/base/block.h"
@@ -11,6 +12,22 @@
 #include "core/mesh/sharding.h"
 
 namespace plait {
+namespace {
+
+/// Rows `begin` to `begin + count` of f32 [..., n, width].
+TensorView rows_of(const TensorView& all, int64_t begin, int64_t count) {
+  const int64_t width = all.shape[all.shape.rank() - 1];
+  return {all.data + begin * width * static_cast<int64_t>(sizeof(float)), all.dtype, {count, width}};
+}
+
+ByteWriter with_number(std::span<const PackedRow> rows, double number) {
+  ByteWriter out = as_bytes(rows);
+  out.put(number);
+  return out;
+}
+
+}  // namespace
+
 TrainingEngine::TrainingEngine(const Graph& graph, const CompileOptions& options, const TrainingOptions& training,
                                ThreadPool& pool, LoadProgress* progress, World* world)
     : training_(training), mesh_(options.mesh), pool_(pool), world_(world), first_(world ? world->rank() : 0) {
@@ -19,11 +36,25 @@ TrainingEngine::TrainingEngine(const Graph& graph, const CompileOptions& options
         Code::invalid_argument,
         cat("the mesh ", quote(mesh_.text()), " has ", mesh_.ranks(), " ranks, and the world ", world->size()),
         "start as many processes as the mesh has ranks");
-  make_ranks(graph, options, progress);
+  std::optional<Error> failure;
+  try {
+    make_ranks(graph, options, progress);
+  } catch (...) {
+    if (!leads()) throw;
+    failure = current_error();
+  }
+  if (leads()) agree(std::move(failure));
+  if (!world_) join();
 }
 
-TrainingEngine::~TrainingEngine() = default;
+TrainingEngine::~TrainingEngine() {
+  try {
+    tell(TrainingCall::end);
+  } catch (...) {  // they have heard otherwise
+  }
+}
 
+/// Compiles, and loads; ranks have nothing to say to each other yet.
 void TrainingEngine::make_ranks(const Graph& graph, const CompileOptions& options, LoadProgress* progress) {
   const int64_t count = world_ ? 1 : mesh_.ranks();
   if (count > 1) worlds_ = make_thread_world(static_cast<int>(count));
@@ -32,34 +63,32 @@ void TrainingEngine::make_ranks(const Graph& graph, const CompileOptions& option
     if (count > 1)
       pools_.push_back(std::make_unique<ThreadPool>(std::max(1, static_cast<int>(pool_.size() / count))));
   ranks_.resize(static_cast<size_t>(count));
-  each([&](int64_t local) {
+  on_ranks([&](int64_t local) {
     CompileOptions own = options;
     own.rank = rank_number(local);
     if (local > 0) own.log = nullptr, own.dump = nullptr, own.progress = nullptr;  // the first says the same
-    auto rank =
+    ranks_[static_cast<size_t>(local)] =
         std::make_unique<TrainingRank>(graph, own, training_, count > 1 ? *pools_[static_cast<size_t>(local)] : pool_,
                                        weights_, local > 0 ? nullptr : progress);
-    rank->join(world_ ? world_ : count > 1 ? worlds_[static_cast<size_t>(local)].get() : nullptr);
-    ranks_[static_cast<size_t>(local)] = std::move(rank);
+  });
+}
+
+void TrainingEngine::join() {
+  each([&](int64_t local) {
+    World* world = world_ ? world_ : worlds_.empty() ? nullptr : worlds_[static_cast<size_t>(local)].get();
+    ranks_[static_cast<size_t>(local)]->join(world);
   });
 }
 
 /// Calls task(local) for each rank of this process, on as many threads, and throws the error that came first.
 template <class Task>
-void TrainingEngine::each(const Task& task) const {
+void TrainingEngine::on_ranks(const Task& task) const {
   std::vector<std::exception_ptr> errors(ranks_.size());
   auto run = [&](int64_t local) {
     try {
       task(local);
     } catch (...) {
       errors[static_cast<size_t>(local)] = std::current_exception();
-      World* world = world_ ? world_ : worlds_.empty() ? nullptr : worlds_[static_cast<size_t>(local)].get();
-      if (!world) return;
-      try {
-        throw;
-      } catch (const std::exception& error) {
-        world->communicator().abort(error.what());
-      }
     }
   };
   {
@@ -73,52 +102,81 @@ void TrainingEngine::each(const Task& task) const {
     if (error) std::rethrow_exception(error);
 }
 
+/// The same where ranks wait for each other: what one of them throws ends it for all.
+template <class Task>
+void TrainingEngine::each(const Task& task) const {
+  on_ranks([&](int64_t local) {
+    try {
+      task(local);
+    } catch (...) {
+      World* world = world_ ? world_ : worlds_.empty() ? nullptr : worlds_[static_cast<size_t>(local)].get();
+      if (world) world->communicator().abort(current_error().message());
+      throw;
+    }
+  });
+}
+
 int64_t TrainingEngine::data_ranks() const { return mesh_.blocks(mesh_.parts("data")); }
 int64_t TrainingEngine::row_of(int64_t local) const { return mesh_.block(rank_number(local), mesh_.parts("data")); }
 
-void TrainingEngine::check(const PackedRow& row) const {
-  if (row.tokens() > training_.row_tokens)
-    throw Error(Code::invalid_argument,
-                cat("a row has ", row.tokens(), " tokens, at most ", training_.row_tokens, " were planned for"));
+/// Returns the number of tokens of the longest row.
+int64_t TrainingEngine::check(std::span<const PackedRow> rows) const {
+  if (static_cast<int64_t>(rows.size()) != data_ranks())
+    throw Error(Code::invalid_argument, cat("a micro-batch has ", rows.size(), " rows, the mesh ", data_ranks(),
+                                            " places along the axis data"));
   const int64_t vocabulary = model().decoder.vocabulary;
   auto known = [&](int64_t id) { return vocabulary <= 0 || id < vocabulary; };
-  for (int32_t id : row.ids)
-    if (id < 0 || !known(id))
-      throw Error(Code::invalid_argument, cat("token ", id, " is not in the vocabulary of ", vocabulary));
-  for (int32_t id : row.labels)
-    if (!known(id))
-      throw Error(Code::invalid_argument, cat("label ", id, " is not in the vocabulary of ", vocabulary));
+  int64_t longest = 0;
+  for (const PackedRow& row : rows) {
+    if (row.tokens() > training_.row_tokens)
+      throw Error(Code::invalid_argument,
+                  cat("a row has ", row.tokens(), " tokens, at most ", training_.row_tokens, " were planned for"));
+    for (int32_t id : row.ids)
+      if (id < 0 || !known(id))
+        throw Error(Code::invalid_argument, cat("token ", id, " is not in the vocabulary of ", vocabulary));
+    for (int32_t id : row.labels)
+      if (!known(id))
+        throw Error(Code::invalid_argument, cat("label ", id, " is not in the vocabulary of ", vocabulary));
+    longest = std::max(longest, row.tokens());
+  }
+  return longest;
 }
 
 /// All rows with as many tokens and targets as the longest: what is added counts for nothing. None where nothing counts.
 std::vector<TrainingRow> TrainingEngine::aligned(std::span<const PackedRow> rows, double weight, bool drops) const {
-  if (static_cast<int64_t>(rows.size()) != data_ranks())
-    throw Error(Code::invalid_argument, cat("a micro-batch has ", rows.size(), " rows, the mesh ", data_ranks(),
-                                            " places along the axis data"));
+  const int64_t tokens = check(rows);
   std::vector<TrainingRow> out;
-  int64_t tokens = 0;
   size_t targets = 0;
   for (const PackedRow& row : rows) {
-    check(row);
-    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}});
+    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}, {}});
     for (size_t i = 0; i < row.labels.size(); ++i)
       if (row.labels[i] >= 0) {
         one.rows.push_back(static_cast<int32_t>(i));
         one.labels.push_back(row.labels[i]);
       }
     one.weights.assign(one.rows.size(), static_cast<float>(weight));
-    tokens = std::max(tokens, row.tokens());
     targets = std::max(targets, one.rows.size());
   }
   if (targets == 0) return {};
+  fill_up(out, tokens, drops);
   for (TrainingRow& one : out) {
-    pad_row(one.row, tokens);
-    one.keys = keys_of(one.row, drops);
     one.rows.resize(targets, 0);
     one.labels.resize(targets, 0);
     one.weights.resize(targets, 0);
   }
   return out;
+}
+
+/// Makes the rows as long as the longest, with what goes by token.
+void TrainingEngine::fill_up(std::vector<TrainingRow>& rows, int64_t tokens, bool drops) const {
+  size_t places = 0;
+  for (TrainingRow& one : rows) {
+    pad_row(one.row, tokens);
+    one.keys = keys_of(one.row, drops);
+    if (training_.prefix.tokens) one.places = places_of(one.row, training_.prefix.tokens);
+    places = std::max(places, one.places.tokens.size());
+  }
+  for (TrainingRow& one : rows) one.places.pad(places);
 }
 
 /// By a token's place in the step, wherever it is computed. A host's own rows may say nothing of samples.
@@ -138,6 +196,9 @@ std::vector<int64_t> TrainingEngine::keys_of(const PackedRow& row, bool drops) c
 double TrainingEngine::accumulate(std::span<const PackedRow> rows, double weight, bool last) {
   const std::vector<TrainingRow> all = aligned(rows, weight, true);
   if (all.empty()) return 0;
+  ByteWriter out = with_number(rows, weight);
+  out.put(last);
+  tell(TrainingCall::accumulate, std::move(out));
   norm_ = -1;
   std::vector<double> sums(ranks_.size()), norms(ranks_.size(), -1);
   each([&](int64_t local) {
@@ -151,12 +212,20 @@ double TrainingEngine::accumulate(std::span<const PackedRow> rows, double weight
 
 std::string TrainingEngine::find_fault(std::span<const PackedRow> rows, double weight) {
   const std::vector<TrainingRow> all = aligned(rows, weight, true);
+  if (all.empty()) return {};
+  tell(TrainingCall::find_fault, with_number(rows, weight));
   std::vector<std::string> faults(ranks_.size());
-  if (!all.empty())
-    each([&](int64_t local) {
-      faults[static_cast<size_t>(local)] =
-          ranks_[static_cast<size_t>(local)]->find_fault(all[static_cast<size_t>(row_of(local))]);
-    });
+  each([&](int64_t local) {
+    faults[static_cast<size_t>(local)] =
+        ranks_[static_cast<size_t>(local)]->find_fault(all[static_cast<size_t>(row_of(local))]);
+  });
+  return first_fault(std::move(faults));
+}
+
+/// Of all ranks: other processes report theirs.
+std::string TrainingEngine::first_fault(std::vector<std::string> faults) const {
+  for (int rank = 1; leads() && rank < world_->size(); ++rank)
+    faults.push_back(read_report(world_->next_report(rank, false), rank).get_text());
   for (const std::string& fault : faults)
     if (!fault.empty()) return fault;
   return {};
@@ -166,13 +235,15 @@ double TrainingEngine::evaluate(std::span<const PackedRow> rows, std::vector<flo
   if (losses) losses->clear();
   const std::vector<TrainingRow> all = aligned(rows, 1, false);
   if (all.empty()) return 0;
+  tell(TrainingCall::evaluate, as_bytes(rows));
   std::vector<double> sums(ranks_.size());
   each([&](int64_t local) {
     sums[static_cast<size_t>(local)] =
         ranks_[static_cast<size_t>(local)]->evaluate(all[static_cast<size_t>(row_of(local))]);
   });
   if (losses) {
-    const float* loss = ranks_[0]->losses().as<float>();
+    const std::vector<float> found = ranks_[0]->losses();
+    auto loss = found.begin();
     for (const TrainingRow& row : all)
       for (float weight : row.weights) {
         if (weight != 0) losses->push_back(*loss);
@@ -182,30 +253,125 @@ double TrainingEngine::evaluate(std::span<const PackedRow> rows, std::vector<flo
   return sums[0];
 }
 
-/// A row that asks for all of its tokens.
-TrainingRow TrainingEngine::whole(const PackedRow& row) const {
-  check(row);
-  TrainingRow out{row, {}, {}, {}, keys_of(row, training_.gradients)};
-  for (int64_t i = 0; i < row.tokens(); ++i) out.rows.push_back(static_cast<int32_t>(i));
+/// All rows with as many tokens as the longest, all of which they ask for.
+std::vector<TrainingRow> TrainingEngine::whole(std::span<const PackedRow> rows) const {
+  const int64_t tokens = check(rows);
+  std::vector<TrainingRow> out;
+  for (const PackedRow& row : rows) {
+    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}, {}});
+    one.rows.resize(static_cast<size_t>(tokens));
+    std::iota(one.rows.begin(), one.rows.end(), 0);
+  }
+  fill_up(out, tokens, training_.gradients);
   return out;
 }
 
-Tensor TrainingEngine::logits(const PackedRow& row) {
-  const TensorView view = ranks_[0]->logits(whole(row));
-  Tensor out(DType::f32, {row.tokens(), view.shape[2]});
-  std::memcpy(out.data(), view.data, static_cast<size_t>(out.bytes()));
+Tensor TrainingEngine::logits(std::span<const PackedRow> rows) {
+  const std::vector<TrainingRow> all = whole(rows);
+  tell(TrainingCall::logits, as_bytes(rows));
+  std::vector<TensorView> made(ranks_.size());
+  each([&](int64_t local) {
+    const auto rank = static_cast<size_t>(local);
+    made[rank] = ranks_[rank]->logits(all[static_cast<size_t>(row_of(local))]);
+  });
+  int64_t tokens = 0;
+  for (const PackedRow& row : rows) tokens += row.tokens();
+  Tensor out(DType::f32, {tokens, made[0].shape[2]});
+  std::byte* to = out.data();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const TensorView part = rows_of(made[0], static_cast<int64_t>(i) * all[i].row.tokens(), rows[i].tokens());
+    to = std::copy_n(part.data, part.bytes(), to);
+  }
   return out;
 }
 
-void TrainingEngine::accumulate(const PackedRow& row, const TensorView& given) {
-  TensorView gradients = given;
-  gradients.shape = {1, given.shape[0], given.shape[1]};
+void TrainingEngine::accumulate(std::span<const PackedRow> rows, const TensorView& given) {
+  const std::vector<TrainingRow> all = whole(rows);
+  tell(TrainingCall::backward, as_bytes(rows));
+  if (world_) world_->communicator().broadcast({given.data, given.dtype, {given.elements()}}, 0);
   norm_ = -1;
-  ranks_[0]->accumulate(whole(row), gradients);
+  each([&](int64_t local) {
+    const auto row = static_cast<size_t>(row_of(local));
+    int64_t begin = 0;
+    for (size_t i = 0; i < row; ++i) begin += rows[i].tokens();
+    TensorView part = rows_of(given, begin, rows[row].tokens());
+    Tensor filled;
+    if (rows[row].tokens() < all[row].row.tokens()) {
+      filled = Tensor(DType::f32, {all[row].row.tokens(), given.shape[1]});
+      std::fill(std::copy_n(part.data, part.bytes(), filled.data()), filled.data() + filled.bytes(), std::byte{});
+      part = filled.view();
+    }
+    part.shape = {1, part.shape[0], part.shape[1]};
+    ranks_[static_cast<size_t>(local)]->accumulate(all[row], part);
+  });
+}
+
+/// That each process's programs can take these.
+void TrainingEngine::check(const NamedInputs& inputs) const {
+  const Program& program = *model().evaluate;
+  for (const std::string& name : program.input_names)
+    if (!inputs.contains(name)) throw Error(Code::invalid_argument, cat("the input ", quote(name), " is missing"));
+  for (const auto& [name, given] : inputs) {
+    if (std::find(program.input_names.begin(), program.input_names.end(), name) == program.input_names.end())
+      throw Error(Code::invalid_argument, cat("the loss does not depend on an input ", quote(name)));
+    if (!model().spread_inputs.contains(name)) continue;
+    if (given.shape.rank() == 0 || given.shape[0] % data_ranks())
+      throw Error(Code::invalid_argument,
+                  cat("the input ", quote(name), " is ", given.shape.text(),
+                      ", whose first size is to be "
+                      "shared out over ",
+                      data_ranks(), " ranks"),
+                  "give a batch that is a multiple of the mesh's data ranks");
+  }
+  ranks_[0]->check(part_of(inputs, 0));  // one rank's parts are as large as another's
+}
+
+NamedInputs TrainingEngine::part_of(const NamedInputs& inputs, int64_t local) const {
+  NamedInputs out = inputs;
+  for (auto& [name, view] : out) {
+    if (!model().spread_inputs.contains(name)) continue;
+    view.shape[0] /= data_ranks();
+    view.data += row_of(local) * view.bytes();
+  }
+  return out;
+}
+
+double TrainingEngine::accumulate(const NamedInputs& inputs) {
+  check(inputs);
+  tell(TrainingCall::accumulate_inputs, as_bytes(inputs));
+  norm_ = -1;
+  std::vector<double> losses(ranks_.size()), norms(ranks_.size(), -1);
+  each([&](int64_t local) {
+    const auto i = static_cast<size_t>(local);
+    losses[i] = ranks_[i]->accumulate_last(part_of(inputs, local), norms[i]);
+  });
+  norm_ = norms[0];
+  return losses[0];
+}
+
+double TrainingEngine::evaluate(const NamedInputs& inputs) {
+  check(inputs);
+  tell(TrainingCall::evaluate_inputs, as_bytes(inputs));
+  std::vector<double> losses(ranks_.size());
+  each([&](int64_t local) {
+    losses[static_cast<size_t>(local)] = ranks_[static_cast<size_t>(local)]->evaluate(part_of(inputs, local));
+  });
+  return losses[0];
+}
+
+std::string TrainingEngine::find_fault(const NamedInputs& inputs) {
+  check(inputs);
+  tell(TrainingCall::find_fault_in_inputs, as_bytes(inputs));
+  std::vector<std::string> faults(ranks_.size());
+  each([&](int64_t local) {
+    faults[static_cast<size_t>(local)] = ranks_[static_cast<size_t>(local)]->find_fault(part_of(inputs, local));
+  });
+  return first_fault(std::move(faults));
 }
 
 double TrainingEngine::gradient_norm() {
   if (norm_ >= 0) return norm_;
+  tell(TrainingCall::gradient_norm);
   std::vector<double> norms(ranks_.size());
   each([&](int64_t local) {
     norms[static_cast<size_t>(local)] = ranks_[static_cast<size_t>(local)]->gradient_norm();
@@ -215,12 +381,24 @@ double TrainingEngine::gradient_norm() {
 
 void TrainingEngine::update(double scale, double rate) {
   if (mesh_.ranks() > 1) gradient_norm();
+  ByteWriter out;
+  out.put(scale);
+  out.put(rate);
+  tell(TrainingCall::update, std::move(out));
   ++steps_;
   each([&](int64_t local) { ranks_[static_cast<size_t>(local)]->update(scale, rate, steps_); });
   norm_ = -1;
 }
 
+void TrainingEngine::set_steps(int64_t steps) {
+  ByteWriter out;
+  out.put(steps);
+  tell(TrainingCall::set_steps, std::move(out));
+  steps_ = steps;
+}
+
 void TrainingEngine::clear_gradients() {
+  tell(TrainingCall::clear_gradients);
   for (const auto& rank : ranks_)
     if (rank) rank->clear_gradients();
   norm_ = -1;
@@ -230,6 +408,15 @@ std::vector<std::string> TrainingEngine::arrays(const TrainedParameter& paramete
   std::vector<std::string> out{parameter.key};
   for (const OptimizerState& state : optimizer_states(training_.optimizer.kind, parameter.shape.rank()))
     out.push_back(parameter.key + state.suffix);
+  return out;
+}
+
+std::vector<std::string> TrainingEngine::arrays() const {
+  std::vector<std::string> out;
+  for (const TrainedParameter& parameter : parameters()) {
+    const std::vector<std::string> kept = arrays(parameter);
+    out.insert(out.end(), kept.begin(), kept.end());
+  }
   return out;
 }
 
@@ -260,6 +447,9 @@ bool TrainingEngine::is_first(int64_t local, const std::string& key) const {
 
 Tensor TrainingEngine::array(const std::string& key) const {
   if (mesh_.ranks() == 1) return ranks_[0]->array(key);
+  ByteWriter name;
+  name.put_text(key);
+  tell(TrainingCall::array, std::move(name));
   std::string from = key;
   if (const size_t sum = key.rfind(".gradient"); sum != std::string::npos)
     if (std::string reduced = key.substr(0, sum) + ".reduced"; ranks_[0]->has(reduced)) from = std::move(reduced);

@@ -25,6 +25,7 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_adapters(table, isa);
     add_dropout(table, isa);
     add_experts(table, isa);
+    add_experts_back(table, isa);
     add_attention(table, isa);
     add_rows(table, isa);
     add_moves(table, isa);
@@ -39,6 +40,7 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_reduce(table, isa);
     add_transpose(table, isa);
     add_recurrent(table, isa);
+    add_packed_recurrent(table, isa);
   }
 }
 

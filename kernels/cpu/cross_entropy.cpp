@@ -15,15 +15,20 @@ namespace {
 /// all tokens meet them.
 constexpr int64_t block_columns = 256, block_rows = 256;
 
-/// Scratch: x packed, for all; then for each worker what products need, a block of logits, and what `own` bytes are for.
+/// Scratch: x packed, for all; then for each worker what products need, a block of logits, rows of a quantised w, and what `own`
+/// bytes are for.
 struct Room {
-  Room(Isa isa, const HeadCall& call, int64_t own) : own(align(own)) {
+  Room(Isa isa, const HeadCall& call, int64_t own)
+      : unpacked(call.weight.is_blocked ? align(4 * block_columns * call.k) : 0),
+        unpacker(call.weight.is_blocked ? call.unpacker(isa).bytes() : 0),
+        own(align(own)) {
     packed = packs_x(isa, call.m) ? align(packed_tiles(isa).bytes(call.m, call.k)) : 0;
     block = packed ? align(4 * packed_tiles(isa).scratch(call.m, block_columns, call.k)) : 0;
   }
-  int64_t worker() const { return block + align(4 * block_rows * block_columns) + own; }
+  int64_t logits() const { return align(4 * block_rows * block_columns); }
+  int64_t worker() const { return block + logits() + unpacked + unpacker + own; }
   int64_t bytes(int threads) const { return packed + worker() * threads; }
-  int64_t packed, block, own;
+  int64_t packed, block, unpacked, unpacker, own;
 };
 
 /// Products of blocks: x w^T.
@@ -42,22 +47,32 @@ class Products {
   }
 
   std::byte* own(int worker) const {
-    return scratch_ + room_.packed + worker * room_.worker() + room_.block + align(4 * block_rows * block_columns);
+    return worker_at(worker) + room_.block + room_.logits() + room_.unpacked + room_.unpacker;
   }
-  /// Tokens [i, i + rows) with rows [j, j + columns) of w: [rows, columns], the worker's until the next.
-  float* make(int worker, int64_t i, int64_t rows, int64_t j, int64_t columns) const {
-    std::byte* block = scratch_ + room_.packed + worker * room_.worker();
+  /// Rows [j, j + columns) of w, the first of a block, as products take them: those of a quantised one as floats, the worker's
+  /// until the next.
+  Weight rows(int worker, int64_t j, int64_t columns) const {
+    if (!of_.weight.is_blocked)
+      return {of_.weight.data + j * of_.k * dtype_bits(of_.w.dtype) / 8, of_.w.dtype, columns, false, {}};
+    std::byte* to = worker_at(worker) + room_.block + room_.logits();
+    of_.unpacker(isa).unpack(j, columns, reinterpret_cast<float*>(to), to + room_.unpacked);
+    return {reinterpret_cast<const uint8_t*>(to), DType::f32, columns, false, {}};
+  }
+  /// Tokens [i, i + rows) with these rows of w: [rows, columns], the worker's until the next.
+  float* make(int worker, int64_t i, int64_t rows, const Weight& weight) const {
+    std::byte* block = worker_at(worker);
     auto* y = reinterpret_cast<float*>(block + room_.block);
-    const Weight weight{of_.w.as<const uint8_t>(), of_.w.dtype, of_.v, false, {}};
     run_block<isa>({of_.x, of_.k, room_.packed ? scratch_ : nullptr, group_, reinterpret_cast<float*>(block), nullptr,
                     nullptr, threads_},
-                   weight, i, rows, j, columns, y, columns, nullptr);
+                   weight, i, rows, 0, weight.n, y, weight.n, nullptr);
     return y;
   }
   /// Tokens at a time: whole groups of packed ones, which are of 64 at most.
   int64_t rows_at_once() const { return block_rows / group_ * group_; }
 
  private:
+  std::byte* worker_at(int worker) const { return scratch_ + room_.packed + worker * room_.worker(); }
+
   const HeadCall& of_;
   const Room& room_;
   std::byte* scratch_;
@@ -68,13 +83,13 @@ class Products {
 template <Isa isa>
 int64_t statistics_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
                            int threads) {
-  return Room(isa, HeadCall(*static_cast<const HeadState*>(state), inputs), 0).bytes(threads);
+  return Room(isa, HeadCall(*static_cast<const HeadState*>(state), inputs, 3), 0).bytes(threads);
 }
 
 /// x [..., k], w [v, k], labels [...] -> maxima [..., c], sums [..., c], picked [...].
 template <Isa isa>
 KernelStatus run_statistics(const KernelCall& call) {
-  const HeadCall of(*static_cast<const HeadState*>(call.state), call.inputs);
+  const HeadCall of(*static_cast<const HeadState*>(call.state), call.inputs, 3);
   if (!of.fits()) return {KernelCode::bad_value, 1, of.v};
   if (const int64_t wrong = of.wrong_label(); wrong != -1) return {KernelCode::index_out_of_range, 2, wrong};
   float *maxima = call.outputs[0].as<float>(), *sums = call.outputs[1].as<float>(),
@@ -90,7 +105,7 @@ KernelStatus run_statistics(const KernelCall& call) {
     for (int64_t i = begin; i < begin + rows; ++i) maxima[i * chunks + c] = -HUGE_VALF, sums[i * chunks + c] = 0;
     for (int64_t j = c * of.chunk; j < (c + 1) * of.chunk; j += block_columns) {
       const int64_t columns = std::min(block_columns, (c + 1) * of.chunk - j);
-      float* logits = products.make(worker, begin, rows, j, columns);
+      float* logits = products.make(worker, begin, rows, products.rows(worker, j, columns));
       for (int64_t i = 0; i < rows; ++i) {
         const int64_t at = (begin + i) * chunks + c, label = of.place(begin + i) - j;
         loops.to_logits(logits + i * columns, columns, of.state.scale);
@@ -108,7 +123,7 @@ struct BackRoom {
   explicit BackRoom(const HeadCall& call)
       : dx(align(4 * call.m * call.k)),
         turned(align(4 * block_rows * block_columns)),
-        widened(call.w.dtype == DType::f32 ? 0 : align(4 * block_columns * call.k)) {}
+        widened(call.w.dtype == DType::f32 || call.weight.is_blocked ? 0 : align(4 * block_columns * call.k)) {}
   int64_t bytes() const { return dx + turned + widened + align(4 * matmul_panel); }
   int64_t dx, turned, widened;
 };
@@ -116,7 +131,7 @@ struct BackRoom {
 template <Isa isa>
 int64_t back_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
                      int threads) {
-  const HeadCall of(*static_cast<const HeadState*>(state), inputs);
+  const HeadCall of(*static_cast<const HeadState*>(state), inputs, 5);
   return Room(isa, of, BackRoom(of).bytes()).bytes(threads);
 }
 
@@ -135,7 +150,7 @@ void change_row(const HeadCall& of, const LossLoops& loops, int64_t token, int64
 template <Isa isa>
 KernelStatus run_back(const KernelCall& call) {
   constexpr Isa products_isa = loops_of(isa);
-  const HeadCall of(*static_cast<const HeadState*>(call.state), call.inputs);
+  const HeadCall of(*static_cast<const HeadState*>(call.state), call.inputs, 5);
   if (!of.fits()) return {KernelCode::bad_value, 1, of.v};
   if (const int64_t wrong = of.wrong_label(); wrong != -1) return {KernelCode::index_out_of_range, 2, wrong};
   const float *sums = call.inputs[3].as<float>(), *dloss = call.inputs[4].as<float>();
@@ -158,14 +173,14 @@ KernelStatus run_back(const KernelCall& call) {
     auto* turned = reinterpret_cast<float*>(own + back.dx);
     auto* widened = reinterpret_cast<float*>(own + back.dx + back.turned);
     auto* panel = reinterpret_cast<float*>(own + back.dx + back.turned + back.widened);
-    const uint8_t* rows_of_w = of.w.as<const uint8_t>() + j * of.k * dtype_bits(of.w.dtype) / 8;
+    const Weight rows_of_w = products.rows(worker, j, columns);
     const float* w = widened;
-    if (of.w.dtype == DType::f32) w = reinterpret_cast<const float*>(rows_of_w);
-    else if (of.w.dtype == DType::bf16) element.widen_bf16(rows_of_w, widened, columns * of.k);
-    else element.widen_f16(rows_of_w, widened, columns * of.k);
+    if (rows_of_w.dtype == DType::f32) w = reinterpret_cast<const float*>(rows_of_w.data);
+    else if (rows_of_w.dtype == DType::bf16) element.widen_bf16(rows_of_w.data, widened, columns * of.k);
+    else element.widen_f16(rows_of_w.data, widened, columns * of.k);
     for (int64_t begin = 0; begin < of.m; begin += at_once) {
       const int64_t rows = std::min(at_once, of.m - begin);
-      float* changes = products.make(worker, begin, rows, j, columns);
+      float* changes = products.make(worker, begin, rows, rows_of_w);
       for (int64_t i = 0; i < rows; ++i) {
         loops.to_logits(changes + i * columns, columns, of.state.scale);
         change_row(of, loops, begin + i, j, columns, sums[begin + i], dloss[begin + i], changes + i * columns);
@@ -197,15 +212,15 @@ template <Isa isa>
 void add_for(KernelTable& table) {
   add_kernel(table, isa,
              {.op = "plait.HeadStatistics",
-              .dtypes = "f32 x f32|bf16|f16",
-              .accepts = accepts_head,
+              .dtypes = "f32 x f32|bf16|f16|2 to 8 bits",
+              .accepts = accepts_head<3>,
               .prepare = prepare_head,
               .scratch_bytes = statistics_scratch<isa>,
               .run = run_statistics<isa>});
   add_kernel(table, isa,
              {.op = "plait.HeadBack",
-              .dtypes = "f32 x f32|bf16|f16",
-              .accepts = accepts_head,
+              .dtypes = "f32 x f32|bf16|f16|2 to 8 bits",
+              .accepts = accepts_head<5>,
               .prepare = prepare_head,
               .scratch_bytes = back_scratch<isa>,
               .run = run_back<isa>});

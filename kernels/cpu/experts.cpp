@@ -5,81 +5,12 @@
 // in the order of its choices. Only the weights of experts that somebody chose are read.
 #include <tuple>
 
-#include "core/base/error.h"
-#include "core/base/text.h"
-#include "kernels/cpu/linear_blocks.h"
+#include "kernels/cpu/experts.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/share.h"
 
 namespace plait::cpu {
 namespace {
-
-// Operands of the op. A weight's scales and zero points stand at scales + 2 * (weight - gate) and behind it, its bias at
-// bias + (weight - gate).
-enum Operand : size_t {
-  in_x,
-  in_experts,
-  in_shares,
-  in_gate,
-  in_up,
-  in_down,
-  in_bias,
-  in_scales = 9,
-  most_operands = 15
-};
-
-struct ExpertsState : KernelState {
-  Unary activation = Unary::identity;
-  float alpha = 1, beta = 0, limit = 0;
-  float zero = 0, down_zero = 0;
-  ShardedAxis experts;
-
-  bool bends() const { return alpha != 1 || beta != 0 || limit != 0; }
-};
-
-/// The operands, absent ones included.
-struct Operands {
-  TensorView at[most_operands];
-  const ExpertsState& state;
-
-  Operands(const ExpertsState& all, std::span<const TensorView> inputs) : state(all) {
-    std::copy(inputs.begin(), inputs.end(), at);
-  }
-  bool has(size_t k) const { return at[k].present(); }
-  bool gated() const { return has(in_up); }
-  /// The weight `which` (in_gate, in_up, in_down) of an expert.
-  Weight weight(size_t which, int64_t expert) const {
-    if (!has(which)) return {};
-    const size_t scales = in_scales + 2 * (which - in_gate);
-    return weight_of(at[which], at[scales], at[scales + 1], which == in_down ? state.down_zero : state.zero, 1,
-                     expert);
-  }
-  /// An expert's bias of that weight; null where it has none.
-  const uint8_t* bias(size_t which, int64_t expert) const {
-    const TensorView& all = at[in_bias + which - in_gate];
-    return all.present() ? all.as<uint8_t>() + expert * all.shape[1] * dtype_bits(all.dtype) / 8 : nullptr;
-  }
-  DType bias_dtype(size_t which) const { return at[in_bias + which - in_gate].dtype; }
-};
-
-/// Letters as in the schema; a slot is one of the k choices of one of the t tokens.
-struct Sizes {
-  int64_t t, k, e, h, f, o;
-  int64_t h_inner, f_inner;  ///< rows as they are multiplied
-  int64_t slots, active;     ///< active: at most so many experts
-
-  explicit Sizes(const Operands& all)
-      : t(all.at[in_experts].shape.elements(0, all.at[in_experts].shape.rank() - 1)),
-        k(all.at[in_experts].shape.back(1)),
-        e(all.at[in_gate].shape[0]),
-        h(all.at[in_x].shape.back(1)),
-        f(all.at[in_gate].shape[1]),
-        o(all.at[in_down].shape[1]),
-        h_inner(all.weight(in_gate, 0).inner(h)),
-        f_inner(all.weight(in_down, 0).inner(f)),
-        slots(t * k),
-        active(std::min(e, slots)) {}
-};
 
 /// The slots of one expert, and how its product at hand is cut.
 struct Group {
@@ -91,7 +22,7 @@ struct Group {
 
 /// Bytes of packed rows of up to `active` groups with `slots` rows in all: groups are rounded up, to 16 rows at most, and
 /// tiles of panels are of at least 6 rows.
-int64_t packed_bytes_of(Isa isa, const Sizes& s, int64_t inner) {
+int64_t packed_bytes_of(Isa isa, const ExpertsSizes& s, int64_t inner) {
   return align(packed_tiles(isa).bytes(s.slots + s.slots / 4 + 16 * s.active, inner)) + 64 * s.active;
 }
 
@@ -102,7 +33,7 @@ struct Scratch {
   int64_t hidden, arranged, packed;
   int64_t block, side, unpacked;  ///< of each worker
 
-  Scratch(Isa isa, const Operands& all, const Sizes& s, int threads)
+  Scratch(Isa isa, const ExpertsOperands& all, const ExpertsSizes& s, int threads)
       : groups(align(s.active * static_cast<int64_t>(sizeof(Group)))),
         order(align(8 * s.slots)),
         place(order),
@@ -138,7 +69,7 @@ struct Scratch {
 template <Isa isa>
 class Run {
  public:
-  Run(const KernelCall& call, const Operands& all)
+  Run(const KernelCall& call, const ExpertsOperands& all)
       : call_(call), all_(all), s_(all), scratch_(isa, all, s_, call.pool.size()) {
     std::byte* next = call.scratch.data();
     auto take = [&]<class T>(T*& to, int64_t bytes) {
@@ -330,8 +261,8 @@ class Run {
   std::span<Group> groups() { return {groups_, static_cast<size_t>(count_)}; }
 
   const KernelCall& call_;
-  const Operands& all_;
-  const Sizes s_;
+  const ExpertsOperands& all_;
+  const ExpertsSizes s_;
   const Scratch scratch_;
   const ElementwiseLoops& loops_ = elementwise_loops(loops_of(isa));
   const float inverse_alpha_ = 1 / all_.state.alpha;
@@ -343,74 +274,21 @@ class Run {
   std::byte *packed_ = nullptr, *own_ = nullptr;
 };
 
-/// The operand that does not fit the others; 0 for none.
-int32_t misfit(const Operands& all, const Sizes& s) {
-  if (all.at[in_shares].elements() != s.slots || all.at[in_x].elements() != s.t * s.h) return in_shares;
-  for (size_t which : {in_gate, in_up, in_down}) {
-    if (!all.has(which)) continue;
-    const Shape& w = all.at[which].shape;
-    const int64_t k = which == in_down ? s.f : s.h, n = which == in_down ? s.o : s.f;
-    const bool blocked = w.rank() == 4;
-    if (w[0] != s.e || w[1] != n || (blocked ? w[2] * w[3] < k : w[2] != k)) return static_cast<int32_t>(which);
-    if (blocked && n * w[2] * w[3] * dtype_bits(all.at[which].dtype) % 8) return static_cast<int32_t>(which);
-    for (size_t part : {in_scales + 2 * (which - in_gate), in_scales + 2 * (which - in_gate) + 1}) {
-      const Shape& of = all.at[part].shape;
-      if (all.has(part) && (!blocked || of[0] != s.e || of[1] != n || of[2] != w[2]))
-        return static_cast<int32_t>(part);
-    }
-    const size_t bias = in_bias + which - in_gate;
-    if (all.has(bias) && all.at[bias].elements() != s.e * n) return static_cast<int32_t>(bias);
-  }
-  if (all.gated() && all.at[in_gate].shape != all.at[in_up].shape) return in_up;
-  return 0;
-}
-
 template <Isa isa>
 KernelStatus run(const KernelCall& call) {
-  const Operands all(*static_cast<const ExpertsState*>(call.state), call.inputs);
-  if (int32_t slot = misfit(all, Sizes(all))) return {KernelCode::bad_value, slot, all.at[slot].shape.back(1)};
+  const ExpertsOperands all(*static_cast<const ExpertsState*>(call.state), call.inputs);
+  if (int32_t slot = misfit(all, ExpertsSizes(all))) return {KernelCode::bad_value, slot, all.at[slot].shape.back(1)};
   return Run<isa>(call, all).run();
 }
 
 template <Isa isa>
 int64_t scratch_bytes(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
                       int threads) {
-  const Operands all(*static_cast<const ExpertsState*>(state), inputs);
-  return Scratch(isa, all, Sizes(all), threads).bytes(threads);
+  const ExpertsOperands all(*static_cast<const ExpertsState*>(state), inputs);
+  return Scratch(isa, all, ExpertsSizes(all), threads).bytes(threads);
 }
 
-bool is_absent(const NodeInfo& node, size_t i) {
-  return i >= node.inputs.size() || node.inputs[i].dtype == DType::none;
-}
-bool is_plain(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
-
-/// Whole, or quantised with its scales and zero points.
-bool is_weight(const NodeInfo& node, size_t which) {
-  const size_t scales = in_scales + 2 * (which - in_gate), zeros = scales + 1;
-  const DType dtype = node.inputs[which].dtype;
-  if (node.inputs[which].rank == 3) return is_plain(dtype) && is_absent(node, scales) && is_absent(node, zeros);
-  const int bits = dtype_bits(dtype);
-  if (node.inputs[which].rank != 4 || !(bits == 2 || bits == 4 || dtype == DType::u8 || dtype == DType::i8))
-    return false;
-  if (is_absent(node, scales) || !is_plain(node.inputs[scales].dtype) || node.inputs[scales].rank != 3) return false;
-  if (is_absent(node, zeros)) return true;
-  const DType zero = node.inputs[zeros].dtype;
-  return node.inputs[zeros].rank == 3 && (is_plain(zero) || zero == DType::u8 || zero == DType::i8);
-}
-
-bool accepts(const NodeInfo& node) {
-  const auto& in = node.inputs;
-  if (in[in_x].dtype != DType::f32 || in[in_shares].dtype != DType::f32) return false;
-  if (in[in_experts].dtype != DType::i64 && in[in_experts].dtype != DType::i32) return false;
-  for (size_t which : {in_gate, in_up, in_down}) {
-    const size_t bias = in_bias + which - in_gate;
-    if (!is_absent(node, bias) && (is_absent(node, which) || !is_plain(in[bias].dtype) || in[bias].rank != 2))
-      return false;
-    if (which == in_up && is_absent(node, which)) continue;
-    if (!is_weight(node, which)) return false;
-  }
-  return is_absent(node, in_up) || (in[in_up].dtype == in[in_gate].dtype && in[in_up].rank == in[in_gate].rank);
-}
+bool accepts(const NodeInfo& node) { return accepts_experts(node.inputs); }
 
 /// As of Linear: x may be rounded to bf16 where the node says so, and all its weights are bf16.
 bool accepts_rounded(const NodeInfo& node) {
@@ -419,27 +297,13 @@ bool accepts_rounded(const NodeInfo& node) {
   return is_bf16(in_gate) && is_bf16(in_up) && is_bf16(in_down);
 }
 
-std::shared_ptr<const KernelState> prepare(const NodeInfo& node) {
-  auto state = std::make_shared<ExpertsState>();
-  state->activation = activation_named(node.op, node.attributes.string("activation", "silu"));
-  state->alpha = static_cast<float>(node.attributes.real("alpha", 1));
-  state->beta = static_cast<float>(node.attributes.real("beta", 0));
-  state->limit = static_cast<float>(node.attributes.real("limit", 0));
-  state->zero = static_cast<float>(node.attributes.integer("zero", 0));
-  state->down_zero = static_cast<float>(node.attributes.integer("down_zero", 0));
-  state->experts = ShardedAxis::of(node.attributes);
-  if (state->alpha == 0 || !(state->limit >= 0))
-    throw Error(Code::bad_model, cat(node.op, ": alpha is ", state->alpha, ", limit ", state->limit));
-  return state;
-}
-
 template <Isa isa>
 void add_for(KernelTable& table) {
   add_kernel(table, isa,
              {.op = "plait.Experts",
               .dtypes = rounds_x(isa) ? "f32 x bf16, round_x" : "f32 x f32|bf16|f16|2 to 8 bits",
               .accepts = rounds_x(isa) ? accepts_rounded : accepts,
-              .prepare = prepare,
+              .prepare = prepare_experts,
               .scratch_bytes = scratch_bytes<isa>,
               .run = run<isa>});
 }

@@ -2,7 +2,8 @@
 //
 // Where w is trained, all logits of some rows stand in memory, for its gradient wants their sums. Where it is not, all rows
 // meet w block by block, with sums that go by the largest logit so far: what was added to dx before shrinks when a larger one
-// comes (as in online softmax, Milakov and Gimelshein 2018), and each row is divided by its sum at the end.
+// comes (as in online softmax, Milakov and Gimelshein 2018), and each row is divided by its sum at the end. Of a quantised w
+// the rows of a block become floats first.
 #include <cmath>
 #include <cstring>
 
@@ -131,7 +132,7 @@ constexpr int64_t block_columns = 512, panel_columns = 64;
 /// How rows are cut, and the scratch: what rows know of their losses, x, and both sides of a block of w, packed; for each
 /// worker logits of its part of the rows, these packed, and a row of w.
 struct FrozenRoom {
-  FrozenRoom(const GemmTiles& tiles, const HeadCall& of, int threads)
+  FrozenRoom(Isa isa, const GemmTiles& tiles, const HeadCall& of, int threads)
       : rows(std::min(of.m, gemm_rows)),
         columns(std::min(of.v, block_columns)),
         stride(columns + 16),
@@ -145,14 +146,15 @@ struct FrozenRoom {
     logits = align(4 * most * stride);
     packed = align(tiles.left_bytes(most, columns));
     row = align(4 * of.k);
+    if (of.weight.is_blocked) unpacked = align(4 * columns * of.k), unpacker = of.unpacker(isa).bytes();
   }
-  int64_t worker() const { return logits + packed + row; }
-  int64_t bytes(int threads) const { return states + x + turned + plain + worker() * threads; }
+  int64_t worker() const { return logits + packed + row + unpacker; }
+  int64_t bytes(int threads) const { return states + x + turned + plain + unpacked + worker() * threads; }
   int64_t rows, columns;
   int64_t stride;  ///< of logits: no power of 2, for whose rows want the same lines of a cache
   int64_t tiles_of_rows, parts;
-  int64_t states, x, turned, plain;
-  int64_t logits, packed, row;
+  int64_t states, x, turned, plain, unpacked = 0;
+  int64_t logits, packed, row, unpacker = 0;
 };
 
 template <Isa isa>
@@ -164,12 +166,13 @@ class FrozenHead {
         tiles_(head.tiles),
         pool_(head.call.pool),
         k_(of_.k),
-        room_(tiles_, of_, pool_.size()),
+        room_(isa, tiles_, of_, pool_.size()),
         states_(reinterpret_cast<RowLoss*>(head.call.scratch.data())),
         x_(head.call.scratch.data() + room_.states),
         turned_(x_ + room_.x),
         plain_(turned_ + room_.turned),
-        own_(plain_ + room_.plain) {}
+        unpacked_(plain_ + room_.plain),
+        own_(unpacked_ + room_.unpacked) {}
 
   void run() {
     for (int64_t begin = 0; begin < of_.m; begin += room_.rows) run_rows(begin, std::min(room_.rows, of_.m - begin));
@@ -177,6 +180,8 @@ class FrozenHead {
 
  private:
   int64_t tile_rows() const { return tiles_.rows; }
+  /// A worker's, behind all else that it has.
+  std::byte* unpacker_room(int worker) const { return own_ + (worker + 1) * room_.worker() - room_.unpacker; }
   /// Packed panels one behind the other.
   std::byte* turned_at(int64_t j) const {
     return turned_ + j / panel_columns * align(tiles_.right_bytes(panel_columns, k_));
@@ -203,21 +208,29 @@ class FrozenHead {
     }
     share_ranges(pool_, rows, 1, 4 * k_, [&](int64_t first, int64_t last, int worker) {
       auto* row = reinterpret_cast<float*>(own_ + worker * room_.worker() + room_.logits + room_.packed);
-      for (int64_t i = first; i < last; ++i) finish(begin + i, states_[i], row);
+      for (int64_t i = first; i < last; ++i) finish(begin + i, states_[i], row, unpacker_room(worker));
     });
   }
 
   /// Rows [j, j + columns) of w as the right side of logits, and of dx.
   void pack_block(int64_t j, int64_t columns) {
+    const bool blocked = of_.weight.is_blocked;
+    if (blocked)
+      share_ranges(pool_, columns, 8, k_, [&](int64_t first, int64_t last, int worker) {
+        of_.unpacker(isa).unpack(j + first, last - first, reinterpret_cast<float*>(unpacked_) + first * k_,
+                                 unpacker_room(worker));
+      });
+    auto right = [&](bool turned) {
+      if (!blocked) return turned ? head_.weight(true).from(0, j) : head_.weight(false).from(j, 0);
+      return GemmRight{reinterpret_cast<const uint8_t*>(unpacked_), DType::f32, k_, turned};
+    };
     const int64_t panels = (columns + panel_columns - 1) / panel_columns,
                   all = panels + (k_ + panel_columns - 1) / panel_columns;
     share(pool_, all, 2 * columns * k_, [&](int64_t item, int) {
       const int64_t at = (item < panels ? item : item - panels) * panel_columns;
       if (item < panels)
-        tiles_.pack_right(head_.weight(true).from(0, j + at), std::min(panel_columns, columns - at), k_,
-                          turned_at(at));
-      else
-        tiles_.pack_right(head_.weight(false).from(j, at), std::min(panel_columns, k_ - at), columns, plain_at(at));
+        tiles_.pack_right(right(true).from(0, at), std::min(panel_columns, columns - at), k_, turned_at(at));
+      else tiles_.pack_right(right(false).from(0, at), std::min(panel_columns, k_ - at), columns, plain_at(at));
     });
   }
 
@@ -245,14 +258,15 @@ class FrozenHead {
   }
 
   /// A token's dx from the sum of all rows of w, each times its weight; `buffer` holds k floats.
-  void finish(int64_t token, const RowLoss& loss, float* buffer) const {
+  void finish(int64_t token, const RowLoss& loss, float* buffer, std::byte* scratch) const {
     float* row = head_.dx + token * k_;
     head_.give_loss(token, loss);
     head_.multiply(row, head_.dloss[token] / loss.sum, k_);
     const int64_t label = of_.place(token);
     if (label < 0) return;
-    const uint8_t* w = head_.weight(false).from(label, 0).data;
-    if (of_.w.dtype == DType::bf16) head_.element.widen_bf16(w, buffer, k_);
+    const uint8_t* w = of_.weight.is_blocked ? nullptr : head_.weight(false).from(label, 0).data;
+    if (!w) of_.unpacker(isa).unpack(label, 1, buffer, scratch);
+    else if (of_.w.dtype == DType::bf16) head_.element.widen_bf16(w, buffer, k_);
     else if (of_.w.dtype == DType::f16) head_.element.widen_f16(w, buffer, k_);
     else std::memcpy(buffer, w, static_cast<size_t>(4 * k_));
     head_.multiply(buffer, head_.label_slope(token, loss), k_);
@@ -266,7 +280,7 @@ class FrozenHead {
   const int64_t k_;
   const FrozenRoom room_;
   RowLoss* const states_;
-  std::byte *const x_, *const turned_, *const plain_, *const own_;
+  std::byte *const x_, *const turned_, *const plain_, *const unpacked_, *const own_;
 };
 
 bool has_dw(std::span<const TensorView> outputs) { return outputs.size() > 2 && outputs[2].present(); }
@@ -274,16 +288,16 @@ bool has_dw(std::span<const TensorView> outputs) { return outputs.size() > 2 && 
 template <Isa isa>
 int64_t scratch_bytes(const KernelState* state, std::span<const TensorView> inputs,
                       std::span<const TensorView> outputs, int threads) {
-  const HeadCall of(*static_cast<const HeadState*>(state), inputs);
+  const HeadCall of(*static_cast<const HeadState*>(state), inputs, 4);
   if (has_dw(outputs)) return TrainedRoom(gemm_tiles(isa), of, threads).bytes();
-  return FrozenRoom(gemm_tiles(isa), of, threads).bytes(threads);
+  return FrozenRoom(isa, gemm_tiles(isa), of, threads).bytes(threads);
 }
 
 /// x, w, labels, dloss [...] -> losses [...], dx [..., k], dw? [v, k].
 template <Isa isa>
 KernelStatus run(const KernelCall& call) {
-  const HeadCall of(*static_cast<const HeadState*>(call.state), call.inputs);
-  if (!of.fits()) return {KernelCode::bad_value, 1, of.v};
+  const HeadCall of(*static_cast<const HeadState*>(call.state), call.inputs, 4);
+  if (!of.fits() || (has_dw(call.outputs) && of.weight.is_blocked)) return {KernelCode::bad_value, 1, of.v};
   if (const int64_t wrong = of.wrong_label(); wrong != -1) return {KernelCode::index_out_of_range, 2, wrong};
   const Head<isa> head(call, of);
   if (has_dw(call.outputs)) run_trained(head, call.outputs[2].as<float>());
@@ -292,15 +306,15 @@ KernelStatus run(const KernelCall& call) {
 }
 
 bool accepts_rounded(const NodeInfo& node) {
-  return accepts_head(node) && node.inputs[1].dtype != DType::f16 && node.attributes.integer("round_x", 0) == 1;
+  return accepts_head<4>(node) && node.inputs[1].dtype != DType::f16 && node.attributes.integer("round_x", 0) == 1;
 }
 
 template <Isa isa>
 void add_for(KernelTable& table) {
   add_kernel(table, isa,
              {.op = "plait.HeadLoss",
-              .dtypes = rounds_x(isa) ? "f32 x f32|bf16, round_x" : "f32 x f32|bf16|f16",
-              .accepts = rounds_x(isa) ? accepts_rounded : accepts_head,
+              .dtypes = rounds_x(isa) ? "f32 x f32|bf16|2 to 8 bits, round_x" : "f32 x f32|bf16|f16|2 to 8 bits",
+              .accepts = rounds_x(isa) ? accepts_rounded : accepts_head<4>,
               .prepare = prepare_head,
               .scratch_bytes = scratch_bytes<isa>,
               .run = run<isa>});

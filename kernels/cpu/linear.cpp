@@ -200,24 +200,6 @@ int64_t scratch_bytes(const KernelState* state, std::span<const TensorView> inpu
   return Scratch(isa, inputs[0], {parts, count}, threads).bytes(threads);
 }
 
-bool is_weight(const OperandInfo& w) {
-  return w.rank == 2 && (w.dtype == DType::f32 || w.dtype == DType::bf16 || w.dtype == DType::f16);
-}
-bool is_absent(const NodeInfo& node, size_t i) {
-  return i >= node.inputs.size() || node.inputs[i].dtype == DType::none;
-}
-/// Whole, or quantised with its scales and zero points.
-bool is_weight(const NodeInfo& node, size_t w, size_t scales, size_t zeros) {
-  if (node.inputs[w].rank != 3) return is_weight(node.inputs[w]) && is_absent(node, scales) && is_absent(node, zeros);
-  const int bits = dtype_bits(node.inputs[w].dtype);
-  const DType codes = node.inputs[w].dtype;
-  if (!(bits == 2 || bits == 4 || codes == DType::u8 || codes == DType::i8)) return false;
-  if (is_absent(node, scales) || !is_weight(node.inputs[scales])) return false;
-  if (is_absent(node, zeros)) return true;
-  const DType dtype = node.inputs[zeros].dtype;
-  return is_weight(node.inputs[zeros]) ||
-         (node.inputs[zeros].rank == 2 && (dtype == DType::u8 || dtype == DType::i8));
-}
 bool is_f32(const OperandInfo& x) { return x.dtype == DType::f32; }
 
 bool accepts_linear(const NodeInfo& node) {

@@ -1,7 +1,9 @@
 // Linears of training (plait.Linear with attribute many_rows), and plait.LinearBack and plait.LinearWeight, the gradients of
-// their x and w: packed products, in f32, or of operands rounded to bf16 where the Linear rounds its own.
+// their x and w: packed products, in f32, or of operands rounded to bf16 where the Linear rounds its own. What is quantised
+// becomes floats by strips of rows.
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/register.h"
+#include "kernels/cpu/unpacked_rows.h"
 
 namespace plait::cpu {
 namespace {
@@ -73,6 +75,74 @@ KernelStatus run_back(const KernelCall& call) {
   return {};
 }
 
+struct QuantisedState : KernelState {
+  float zero = 0;
+};
+
+std::shared_ptr<const KernelState> prepare_quantised(const NodeInfo& node) {
+  auto state = std::make_shared<QuantisedState>();
+  state->zero = static_cast<float>(node.attributes.integer("zero", 0));
+  return state;
+}
+
+template <Isa isa>
+bool accepts_quantised(const NodeInfo& node) {
+  return is_wanted(node, isa) && node.inputs[1].rank == 3 && is_weight(node, 1, 2, 3);
+}
+
+/// dy [..., n] and a quantised w [n, c, l], strips of whose rows are floats in the scratch, behind what products need.
+struct QuantisedBack {
+  QuantisedBack(Isa isa, const KernelState* state, std::span<const TensorView> inputs)
+      : m(rows_of(inputs[0])),
+        n(inputs[1].shape[0]),
+        k(inputs[1].shape[1] * inputs[1].shape[2]),
+        rows(std::min<int64_t>(n, 512)),
+        unpacker(isa,
+                 weight_of(inputs[1], inputs[2], inputs.size() > 3 ? inputs[3] : TensorView{},
+                           static_cast<const QuantisedState*>(state)->zero)
+                     .blocked,
+                 k),
+        room(gemm_tiles(isa), m, rows) {}
+  int64_t products(int threads) const { return align(room.bytes(threads)); }
+  int64_t strip() const { return align(4 * rows * k); }
+  int64_t bytes(int threads) const { return products(threads) + strip() + threads * unpacker.bytes(); }
+
+  const int64_t m, n, k, rows;
+  const RowUnpacker unpacker;
+  const GemmRoom room;
+};
+
+template <Isa isa>
+int64_t quantised_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
+                          int threads) {
+  return QuantisedBack(isa, state, inputs).bytes(threads);
+}
+
+/// dy [..., n], w [n, c, l], scales, zeros? -> dx [..., c l].
+template <Isa isa>
+KernelStatus run_quantised_back(const KernelCall& call) {
+  const QuantisedBack of(isa, call.state, call.inputs);
+  const int threads = call.pool.size();
+  float *dx = call.outputs[0].as<float>(),
+        *strip = reinterpret_cast<float*>(call.scratch.data() + of.products(threads));
+  std::byte* own = call.scratch.data() + of.products(threads) + of.strip();
+  for (int64_t begin = 0; begin < of.n; begin += of.rows) {
+    const int64_t rows = std::min(of.rows, of.n - begin);
+    of.unpacker.unpack(call.pool, begin, rows, strip, own);
+    run_gemm(call.pool, gemm_tiles(isa),
+             {{call.inputs[0].as<float>() + begin, of.n, false},
+              {reinterpret_cast<const uint8_t*>(strip), DType::f32, of.k},
+              of.m,
+              of.k,
+              rows,
+              dx,
+              of.k,
+              begin > 0},
+             call.scratch.data());
+  }
+  return {};
+}
+
 template <Isa isa>
 int64_t weight_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>,
                        int threads) {
@@ -111,6 +181,13 @@ void add_for(KernelTable& table) {
               .accepts = accepts_back<isa>,
               .scratch_bytes = product_scratch<isa>,
               .run = run_back<isa>});
+  add_kernel(table, isa,
+             {.op = "plait.LinearBack",
+              .dtypes = rounds(isa) ? "f32 x 2 to 8 bits, round_x" : "f32 x 2 to 8 bits",
+              .accepts = accepts_quantised<isa>,
+              .prepare = prepare_quantised,
+              .scratch_bytes = quantised_scratch<isa>,
+              .run = run_quantised_back<isa>});
   add_kernel(table, isa,
              {.op = "plait.LinearWeight",
               .dtypes = rounds(isa) ? "f32, round_x" : "f32",

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/base/tensor.h"
+#include "core/exec/kernel.h"
 #include "kernels/cpu/blocked_tile.h"
 #include "kernels/cpu/elementwise_loops.h"
 #include "kernels/cpu/linear_tile.h"
@@ -91,6 +92,26 @@ inline Weight weight_of(const TensorView& w, const TensorView& scales, const Ten
     out.blocked.zero_dtype = zeros.dtype;
   }
   return out;
+}
+
+/// Whether a node's operand can be a weight_of: its own type, and that of what must stand beside it.
+inline bool is_weight(const OperandInfo& w) {
+  return w.rank == 2 && (w.dtype == DType::f32 || w.dtype == DType::bf16 || w.dtype == DType::f16);
+}
+inline bool is_absent(const NodeInfo& node, size_t i) {
+  return i >= node.inputs.size() || node.inputs[i].dtype == DType::none;
+}
+/// Whole, or quantised with its scales and zero points.
+inline bool is_weight(const NodeInfo& node, size_t w, size_t scales, size_t zeros) {
+  if (node.inputs[w].rank != 3) return is_weight(node.inputs[w]) && is_absent(node, scales) && is_absent(node, zeros);
+  const int bits = dtype_bits(node.inputs[w].dtype);
+  const DType codes = node.inputs[w].dtype;
+  if (!(bits == 2 || bits == 4 || codes == DType::u8 || codes == DType::i8)) return false;
+  if (is_absent(node, scales) || !is_weight(node.inputs[scales])) return false;
+  if (is_absent(node, zeros)) return true;
+  const DType dtype = node.inputs[zeros].dtype;
+  return is_weight(node.inputs[zeros]) ||
+         (node.inputs[zeros].rank == 2 && (dtype == DType::u8 || dtype == DType::i8));
 }
 
 inline int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }

@@ -6,10 +6,7 @@
 // step that decodes reads each state once and writes it once, in 1.2 times the time that memcpy needs for as many bytes (16
 // heads of 128 x 128, 16 segments, AVX-512). A column's bits depend on its own segment's tokens alone, and not on how these
 // are cut into steps: between tokens the state is what it would be in its slot.
-#include <cmath>
-
-#include "core/base/error.h"
-#include "core/base/text.h"
+#include "kernels/cpu/recurrent.h"
 #include "kernels/cpu/recurrent_tile.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/share.h"
@@ -76,13 +73,6 @@ class Runs {
   uint8_t* seen_;
 };
 
-bool is(const NodeInfo& node, size_t i, DType dtype) {
-  return i < node.inputs.size() && node.inputs[i].dtype == dtype;
-}
-bool is_f32_or_absent(const NodeInfo& node, size_t i) {
-  return i >= node.inputs.size() || is(node, i, DType::none) || is(node, i, DType::f32);
-}
-
 /// Tokens of no segment give zeros.
 void clear_row(const KernelCall& call, int64_t token) {
   const TensorView& y = call.outputs[1];
@@ -96,23 +86,9 @@ void keep_slots(const KernelCall& call) {
     memcpy(call.outputs[0].data, call.inputs[0].data, static_cast<size_t>(call.inputs[0].bytes()));
 }
 
-struct ConvState : KernelState {
-  bool silu = false;
-};
-
 bool accepts_conv(const NodeInfo& node) {
   return is(node, 0, DType::f32) && is(node, 1, DType::f32) && is(node, 2, DType::f32) && is(node, 3, DType::i32) &&
          is(node, 4, DType::i32) && is_f32_or_absent(node, 5);
-}
-
-std::shared_ptr<const KernelState> prepare_conv(const NodeInfo& node) {
-  auto state = std::make_shared<ConvState>();
-  const std::string activation = node.attributes.string("activation", "none");
-  if (activation != "none" && activation != "silu" && activation != "swish")
-    throw Error(Code::bad_model,
-                cat(node.op, ": activation is ", quote(activation), ", expected none, silu or swish"));
-  state->silu = activation != "none";
-  return state;
 }
 
 int64_t conv_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>, int) {
@@ -152,58 +128,11 @@ KernelStatus run_conv(const KernelCall& call) {
   return {};
 }
 
-struct AttentionState : KernelState {
-  int64_t query_heads = 1, states = 1;
-  float scale = 0;  ///< 0: 1 / sqrt(d)
-  bool gated = false, delta = false;
-};
-
 bool accepts_attention(const NodeInfo& node) {
   for (size_t i = 0; i < 4; ++i)
     if (!is(node, i, DType::f32)) return false;
   return is(node, 4, DType::i32) && is(node, 5, DType::i32) && is_f32_or_absent(node, 6) && is_f32_or_absent(node, 7);
 }
-
-std::shared_ptr<const KernelState> prepare_attention(const NodeInfo& node) {
-  auto state = std::make_shared<AttentionState>();
-  state->query_heads = node.attributes.integer("q_num_heads");
-  state->states = node.attributes.integer("kv_num_heads");
-  state->scale = static_cast<float>(node.attributes.real("scale", 0));
-  const std::string rule = node.attributes.string("update_rule", "gated_delta");
-  state->gated = rule == "gated" || rule == "gated_delta";
-  state->delta = rule == "delta" || rule == "gated_delta";
-  auto has = [&](size_t i) { return i < node.inputs.size() && node.inputs[i].dtype != DType::none; };
-  if ((rule != "linear" && !state->gated && !state->delta) || (state->gated && !has(6)) || (state->delta && !has(7)))
-    throw Error(Code::bad_model, cat(node.op, ": update_rule ", quote(rule), " with these operands"),
-                "linear needs none, gated a decay, delta beta, gated_delta both");
-  return state;
-}
-
-/// h queries, g states, `keys` keys; sizes d of keys, e of values; n results of e a token.
-struct Sizes {
-  int64_t tokens, h, g, n, d, e, keys;
-
-  Sizes(const KernelCall& call, const AttentionState& state)
-      : tokens(call.inputs[1].shape[0] * call.inputs[1].shape[1]),
-        h(state.query_heads),
-        g(state.states),
-        n(std::max(h, g)),
-        d(call.inputs[0].shape[2]),
-        e(call.inputs[0].shape[3]),
-        keys(d ? call.inputs[2].shape[2] / d : 0) {}
-
-  /// The operand that does not fit the others; -1: none.
-  int32_t misfit(const KernelCall& call, const AttentionState& state) const {
-    auto elements = [&](size_t i) { return i < call.inputs.size() ? call.inputs[i].elements() : 0; };
-    if (call.inputs[0].shape[1] != g || n % h || n % g) return 0;
-    if (elements(1) != tokens * h * d) return 1;
-    if (d < 1 || keys < 1 || g % keys || elements(2) != tokens * keys * d) return 2;
-    if (elements(3) != tokens * g * e) return 3;
-    if (state.gated && elements(6) != tokens * g * d && elements(6) != tokens * g) return 6;
-    if (state.delta && elements(7) != tokens * g && elements(7) != tokens) return 7;
-    return -1;
-  }
-};
 
 /// A worker's block of a state, and a factor for each of its keys.
 int64_t worker_bytes(int64_t d, int64_t columns) { return (d * (columns + 1) * 4 + 63) / 64 * 64; }
@@ -218,17 +147,17 @@ int64_t attention_scratch(const KernelState*, std::span<const TensorView> inputs
 /// state, y [b, t, n e].
 template <Isa isa>
 KernelStatus run_attention(const KernelCall& call) {
-  const auto& own = *static_cast<const AttentionState*>(call.state);
+  const auto& own = *static_cast<const LinearAttentionState*>(call.state);
   const RecurrentTiles& tiles = recurrent_tiles(isa);
   const TensorView& state = call.outputs[0];
-  const Sizes s(call, own);
-  if (int32_t slot = s.misfit(call, own); slot >= 0)
+  const LinearAttentionSizes s(own, call.inputs, 1, 6);
+  if (int32_t slot = s.misfit(own, call.inputs, 1, 6); slot >= 0)
     return {KernelCode::bad_value, slot, call.inputs[static_cast<size_t>(slot)].elements()};
+  if (state.shape[1] != s.g || state.shape[2] != s.d || state.shape[3] != s.e)
+    return {KernelCode::bad_value, 0, state.elements()};
   Runs runs(call, 4);
   if (KernelStatus status = runs.read(state.shape[0], clear_row); status.code != KernelCode::ok) return status;
   keep_slots(call);
-  const bool decay_each = own.gated && call.inputs[6].elements() != s.tokens * s.g;
-  const bool beta_each = own.delta && call.inputs[7].elements() == s.tokens * s.g;
   // One token a segment reads states as they lie in memory; more of them keep a block in L1.
   const int64_t columns = runs.count() == s.tokens ? tiles.wide : tiles.narrow;
   const int64_t blocks = (s.e + columns - 1) / columns, scratch = worker_bytes(s.d, tiles.wide);
@@ -246,16 +175,16 @@ KernelStatus run_attention(const KernelCall& call) {
     tiles.state({.q = operand(1, (token * s.h + query) * s.d),
                  .k = operand(2, (token * s.keys + head * s.keys / s.g) * s.d),
                  .v = operand(3, (token * s.g + head) * s.e + first),
-                 .decay = own.gated ? operand(6, (token * s.g + head) * (decay_each ? s.d : 1)) : nullptr,
-                 .beta = own.delta ? operand(7, beta_each ? token * s.g + head : token) : nullptr,
+                 .decay = own.gated ? operand(6, (token * s.g + head) * (s.decay_each ? s.d : 1)) : nullptr,
+                 .beta = own.delta ? operand(7, s.beta_each ? token * s.g + head : token) : nullptr,
                  .past = slot(run.from),
                  .kept = slot(run.to),
                  .y = call.outputs[1].as<float>() + (token * s.n + result) * s.e + first,
                  .q_stride = s.h * s.d,
                  .k_stride = s.keys * s.d,
                  .v_stride = s.g * s.e,
-                 .decay_stride = s.g * (decay_each ? s.d : 1),
-                 .beta_stride = beta_each ? s.g : 1,
+                 .decay_stride = s.g * (s.decay_each ? s.d : 1),
+                 .beta_stride = s.beta_each ? s.g : 1,
                  .y_stride = s.n * s.e,
                  .tokens = run.end - run.begin,
                  .d = s.d,
@@ -264,8 +193,8 @@ KernelStatus run_attention(const KernelCall& call) {
                  .queries = s.n / s.g,
                  .query_stride = s.d,
                  .result_stride = s.e,
-                 .decay_each = decay_each,
-                 .scale = own.scale != 0 ? own.scale : 1 / std::sqrt(static_cast<float>(s.d)),
+                 .decay_each = s.decay_each,
+                 .scale = s.scale,
                  .tile = own_scratch,
                  .factors = own_scratch + s.d * tiles.wide});
   });
@@ -285,7 +214,7 @@ void add_for(KernelTable& table) {
              {.op = "plait.LinearAttention",
               .dtypes = "f32",
               .accepts = accepts_attention,
-              .prepare = prepare_attention,
+              .prepare = prepare_linear_attention<6>,
               .scratch_bytes = attention_scratch<isa>,
               .run = run_attention<isa>});
 }

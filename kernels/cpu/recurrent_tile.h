@@ -1,5 +1,6 @@
 #pragma once
-// The per-target heart of plait.CausalConv and plait.LinearAttention: the tokens of one segment, over some columns.
+// The per-target heart of plait.CausalConv and plait.LinearAttention, and of their gradients: the tokens of one segment, over
+// some columns.
 #include <cstdint>
 
 #include "kernels/cpu/isa.h"
@@ -36,9 +37,42 @@ struct StateRun {
   float* factors;  ///< scratch [d]
 };
 
+/// The gradients of a convolution that begins with zeros. Results are added to, or null: none.
+struct ConvBack {
+  const float *dy, *x, *w;  ///< as in ConvRun
+  const float* bias;        ///< or null
+  float *dx, *dw, *dbias;
+  int64_t tokens, taps, channels, stride;
+  bool silu;
+};
+
+/// The gradients of columns of one state that begins with zeros. Those of queries, keys, decay and beta are sums over all
+/// columns, and added to; those of values are written. Null: they are not wanted.
+struct StateBack {
+  const float *dy, *q, *k, *v;  ///< the first token's
+  const float *decay, *beta;    ///< as in StateRun
+  float *dq, *dk, *dv, *ddecay, *dbeta;
+  int64_t y_stride, q_stride, k_stride, v_stride, decay_stride, beta_stride;  ///< between tokens
+  int64_t dq_stride, dk_stride, dbeta_stride;  ///< dv's and ddecay's are those of v and decay
+  int64_t tokens, d, columns;
+  int64_t queries, query_stride, result_stride;  ///< as in StateRun; dq's are as far apart as queries
+  bool decay_each;
+  float scale;
+  int64_t block;  ///< tokens whose states are in memory at once
+  float* room;    ///< scratch, back_room(...) floats
+};
+
+/// Of n tokens: the states at the beginnings of blocks, those within one block, the present one and its gradient; what is
+/// stored at each token of a block; and a factor for each key.
+inline int64_t back_room(int64_t tokens, int64_t block, int64_t d, int64_t columns) {
+  return ((tokens + block - 1) / block + block + 2) * d * columns + block * columns + d;
+}
+
 struct RecurrentTiles {
   void (*conv)(const ConvRun& run);
   void (*state)(const StateRun& run);
+  void (*conv_back)(const ConvBack& run);
+  void (*state_back)(const StateBack& run);
   int64_t wide;    ///< most columns of a StateRun: whose sums fit the registers
   int64_t narrow;  ///< of which 128 rows, 16 KB, stay in L1 from one token to the next
 };

@@ -17,6 +17,7 @@ void add_linear(KernelTable& table, Isa isa);
 void add_adapters(KernelTable& table, Isa isa);
 void add_dropout(KernelTable& table, Isa isa);
 void add_experts(KernelTable& table, Isa isa);
+void add_experts_back(KernelTable& table, Isa isa);
 void add_attention(KernelTable& table, Isa isa);
 void add_rows(KernelTable& table, Isa isa);
 void add_moves(KernelTable& table, Isa isa);
@@ -32,5 +33,6 @@ void add_scatter_back(KernelTable& table, Isa isa);
 void add_reduce(KernelTable& table, Isa isa);
 void add_transpose(KernelTable& table, Isa isa);
 void add_recurrent(KernelTable& table, Isa isa);
+void add_packed_recurrent(KernelTable& table, Isa isa);
 
 }  // namespace plait::cpu

@@ -31,6 +31,7 @@ void add_cross_entropy(KernelTable& table);
 void add_optimizers(KernelTable& table);
 void add_training(KernelTable& table);
 void add_packed_attention(KernelTable& table);
+void add_packed_recurrent(KernelTable& table);
 void add_derivatives(KernelTable& table);
 void add_normalize_back(KernelTable& table);
 

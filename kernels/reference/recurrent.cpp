@@ -1,29 +1,16 @@
 // CausalConvWithState and LinearAttention (ONNX opset 27), and their forms over ragged rows with states in slots:
 // plait.CausalConv and plait.LinearAttention.
 #include <algorithm>
-#include <string>
+#include <string_view>
 #include <vector>
 
-#include "core/base/error.h"
-#include "core/base/text.h"
-#include "kernels/reference/activations.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/kernel_of.h"
 #include "kernels/reference/multiply.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/recurrent.h"
 
 namespace plait::reference {
 namespace {
-
-struct CausalConvAttributes {
-  explicit CausalConvAttributes(const NodeInfo& node) {
-    std::string name = node.attributes.string("activation", "none");
-    if (name != "none" && name != "silu" && name != "swish")
-      throw Error(Code::bad_model, cat(node.op, ": activation is ", quote(name), ", expected none, silu or swish"));
-    silu = name != "none";
-  }
-  bool silu;
-};
 
 /// input [b, c, n], weight [c, 1, k], bias? [c], past? [b, c, k - 1] -> output [b, c, n], present? [b, c, k - 1].
 KernelStatus causal_conv(const KernelCall& call, const CausalConvAttributes& attributes) {
@@ -52,115 +39,9 @@ KernelStatus causal_conv(const KernelCall& call, const CausalConvAttributes& att
   return {};
 }
 
-struct LinearAttentionAttributes {
-  explicit LinearAttentionAttributes(const NodeInfo& node)
-      : query_heads(node.attributes.integer("q_num_heads")),
-        key_heads(node.attributes.integer("kv_num_heads")),
-        scale(node.attributes.real("scale", 0)) {
-    const std::string_view op = node.op;
-    const size_t decay = op.starts_with("plait.") ? 6 : 4;
-    std::string rule = node.attributes.string("update_rule", "gated_delta");
-    if (rule != "linear" && rule != "gated" && rule != "delta" && rule != "gated_delta")
-      throw Error(Code::bad_model,
-                  cat(op, ": update_rule is ", quote(rule), ", expected linear, gated, delta or gated_delta"));
-    gated = rule.starts_with("gated");
-    delta = rule.ends_with("delta");
-    auto has = [&](size_t k) { return k < node.inputs.size() && node.inputs[k].dtype != DType::none; };
-    if ((gated && !has(decay)) || (delta && !has(decay + 1)))
-      throw Error(Code::bad_model, cat(op, ": update_rule ", rule, " needs ", gated ? "decay" : "",
-                                       gated && delta ? " and " : "", delta ? "beta" : ""));
-  }
-  int64_t query_heads, key_heads;
-  double scale;       ///< 0: 1 / sqrt(d)
-  bool gated, delta;  ///< the state fades by exp(decay); a value is stored less what its key finds already
-};
-
-/// Where the operands of one call are, whichever of the two ops it is of.
-struct LinearAttentionOperands {
-  TensorView query, key, value, decay, beta, output;
-};
-
-/// One state of some tokens: g states and values, h queries, which n outputs share or have, and `keys` keys. Sizes: d of
-/// keys, e of values; the state is [d, e]. Tokens are counted over all rows.
-struct LinearAttention {
-  LinearAttention(const LinearAttentionOperands& operands, const LinearAttentionAttributes& attributes)
-      : operands(operands),
-        attributes(attributes),
-        tokens(operands.query.shape[0] * operands.query.shape[1]),
-        h(attributes.query_heads),
-        g(attributes.key_heads),
-        n(std::max(h, g)),
-        d(operands.query.shape[2] / h),
-        keys(d ? operands.key.shape[2] / d : 0),
-        e(operands.value.shape[2] / g),
-        scale(attributes.scale != 0 ? attributes.scale : 1 / std::sqrt(static_cast<double>(d))) {}
-
-  /// 'q', 'k', 'v', 'd' or 'b' for the operand whose size is not what the others say, 0: none.
-  char misfit() const {
-    if (n % h || n % g || d < 1 || keys < 1 || g % keys || operands.key.elements() != tokens * keys * d) return 'k';
-    if (operands.value.elements() != tokens * g * e) return 'v';
-    int64_t decays = operands.decay.elements(), betas = operands.beta.elements();
-    if (attributes.gated && decays != tokens * g * d && decays != tokens * g) return 'd';
-    if (attributes.delta && betas != tokens * g && betas != tokens) return 'b';
-    return 0;
-  }
-
-  /// Tokens [begin, end) through the state [d, e]. `narrow`: it is rounded to f32 behind each of them, as if it were put
-  /// away and taken out again.
-  void run(std::vector<double>& state, int64_t head, int64_t begin, int64_t end, bool narrow) const {
-    std::vector<double> key(static_cast<size_t>(d)), query(key), value(static_cast<size_t>(e)), sum;
-    for (int64_t token = begin; token < end; ++token) {
-      load(operands.key, (token * keys + head * keys / g) * d, d, key.data());
-      load(operands.value, (token * g + head) * e, e, value.data());
-      if (attributes.gated) fade(state, token, head);
-      if (attributes.delta) correct(state, key, value, token, head);
-      for (int64_t k = 0; k < d; ++k)
-        for (int64_t j = 0; j < e; ++j)
-          state[static_cast<size_t>(k * e + j)] += key[static_cast<size_t>(k)] * value[static_cast<size_t>(j)];
-      for (size_t i = 0; narrow && i < state.size(); ++i) state[i] = double{static_cast<float>(state[i])};
-      for (int64_t at = head * (n / g); at < (head + 1) * (n / g); ++at) {
-        load(operands.query, (token * h + at * h / n) * d, d, query.data());
-        sum.assign(static_cast<size_t>(e), 0.0);
-        for (int64_t k = 0; k < d; ++k)
-          for (int64_t j = 0; j < e; ++j)
-            sum[static_cast<size_t>(j)] +=
-                scale * query[static_cast<size_t>(k)] * state[static_cast<size_t>(k * e + j)];
-        store(operands.output, (token * n + at) * e, e, sum.data());
-      }
-    }
-  }
-
-  /// decay [b, t, g d], or [b, t, g] for all keys of a head.
-  void fade(std::vector<double>& state, int64_t token, int64_t head) const {
-    bool each = operands.decay.elements() == tokens * g * d;
-    for (int64_t k = 0; k < d; ++k) {
-      double factor =
-          std::exp(load_one<double>(operands.decay, each ? (token * g + head) * d + k : token * g + head));
-      for (int64_t j = 0; j < e; ++j) state[static_cast<size_t>(k * e + j)] *= factor;
-    }
-  }
-
-  /// value becomes beta (value - state^T key); beta [b, t, g], or [b, t, 1].
-  void correct(const std::vector<double>& state, const std::vector<double>& key, std::vector<double>& value,
-               int64_t token, int64_t head) const {
-    bool each = operands.beta.elements() == tokens * g;
-    double rate = load_one<double>(operands.beta, each ? token * g + head : token);
-    for (int64_t j = 0; j < e; ++j) {
-      double found = 0;
-      for (int64_t k = 0; k < d; ++k) found += state[static_cast<size_t>(k * e + j)] * key[static_cast<size_t>(k)];
-      value[static_cast<size_t>(j)] = rate * (value[static_cast<size_t>(j)] - found);
-    }
-  }
-
-  LinearAttentionOperands operands;
-  const LinearAttentionAttributes& attributes;
-  int64_t tokens, h, g, n, d, keys, e;
-  double scale;
-};
-
 /// query [b, t, h d], key [b, t, g d], value [b, t, g e], past? [b, g, d, e], decay?, beta? -> output [b, t, h e],
 /// present? [b, g, d, e]: the recurrence token by token.
-KernelStatus linear_attention(const KernelCall& call, const LinearAttentionAttributes& attributes) {
+KernelStatus linear_attention(const KernelCall& call, const LinearAttentionAt<4>& attributes) {
   const TensorView past = input(call, 3), present = output(call, 1);
   LinearAttention problem(
       {call.inputs[0], call.inputs[1], call.inputs[2], input(call, 4), input(call, 5), call.outputs[0]}, attributes);
@@ -213,12 +94,6 @@ void keep_slots(const KernelCall& call) {
     copy_elements(call.inputs[0], 0, call.outputs[0], 0, call.inputs[0].elements());
 }
 
-/// Tokens of no segment give zeros.
-void clear_output(const TensorView& output) {
-  std::vector<double> zeros(static_cast<size_t>(output.elements()));
-  store_all(output, zeros);
-}
-
 /// state [u, k - 1, c], x [b, t, c], w [k, c], segments [b, t], slots [n, 2], bias? [c] -> state, y [b, t, c].
 KernelStatus slot_conv(const KernelCall& call, const CausalConvAttributes& attributes) {
   const TensorView &state = call.outputs[0], &x = call.inputs[1], &w = call.inputs[2], bias = input(call, 5);
@@ -251,7 +126,7 @@ KernelStatus slot_conv(const KernelCall& call, const CausalConvAttributes& attri
 }
 
 /// state [u, g, d, e], q [b, t, h d], k, v [b, t, g e], segments [b, t], slots [n, 2], decay?, beta? -> state, y.
-KernelStatus slot_attention(const KernelCall& call, const LinearAttentionAttributes& attributes) {
+KernelStatus slot_attention(const KernelCall& call, const LinearAttentionAt<6>& attributes) {
   const TensorView& state = call.outputs[0];
   LinearAttention problem(
       {call.inputs[1], call.inputs[2], call.inputs[3], input(call, 6), input(call, 7), call.outputs[1]}, attributes);

@@ -32,6 +32,7 @@ void register_reference_kernels(KernelTable& table) {
   add_optimizers(table);
   add_training(table);
   add_packed_attention(table);
+  add_packed_recurrent(table);
   add_derivatives(table);
   add_normalize_back(table);
 }

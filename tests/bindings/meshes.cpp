@@ -1,10 +1,12 @@
-// Every fixture on a mesh, through the public interface: the logits and greedy tokens of one rank, and those of a batch.
+// Every fixture on a mesh, through the public interface: the logits and greedy tokens of one rank, and those of a batch; a few
+// steps of training; adapters of requests.
 //
 // usage: meshes FIXTURES [--zoo] MESH...      --zoo: with one of every export, too. Ranks are threads; or under mpirun
 // processes, as many as each MESH has ranks. A MESH may have seeds behind it: tensor=2+sequence.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -20,6 +22,8 @@ using plait_api::Generator;
 using plait_api::Model;
 using plait_api::Options;
 using plait_api::Request;
+using plait_api::Tensor;
+using plait_api::Trainer;
 using plait_api::World;
 using Ids = std::vector<int32_t>;
 
@@ -100,6 +104,55 @@ void compare(const World& world, const std::string& path, const std::vector<std:
   }
 }
 
+/// A few steps are those of one rank, and so are the logits behind them.
+void train(const World& world, const std::string& path, const std::string& mesh) {
+  const Model model(path, Options().set("tokenizer", "none"));
+  Options options;
+  options.set("optimizer", "sgd").set("lr", "0.1").set("seq", "24").set("threads", 1);
+  const Trainer alone(model, options);
+  options.set("mesh", mesh).set("zero", "2");
+  const Trainer spread = world ? Trainer(world, model, options) : Trainer(model, options);
+  const Ids ids = prompt(4 * 24, 100);
+  const Tensor documents = Tensor::copy(PLAIT_I32, {4, 24}, ids.data(), 4 * 24 * sizeof(int32_t));
+  for (int step = 0; step < 3; ++step) {
+    const double one = alone.step(documents).loss, many = spread.step(documents).loss;
+    CHECK(std::fabs(one - many) < 1e-4 * one);
+  }
+  CHECK(relative_error(spread.forward(documents).values<float>(), alone.forward(documents).values<float>()) < 1e-3);
+}
+
+/// A request's adapter is that of one rank, beside others of none.
+void adapt(const World& world, const std::string& path, const std::string& mesh) {
+  const Model model(path, Options().set("tokenizer", "none"));
+  std::string folder = (fs::temp_directory_path() / "plait-meshes-XXXXXX").string();
+  CHECK(mkdtemp(folder.data()));
+  {
+    const Trainer trainer(model, Options().set("lora", "4").set("lr", "0.05").set("seq", "24").set("threads", 1));
+    const Ids ids = prompt(4 * 24, 100);
+    for (int step = 0; step < 3; ++step)
+      trainer.step(Tensor::copy(PLAIT_I32, {4, 24}, ids.data(), 4 * 24 * sizeof(int32_t)));
+    trainer.save_adapter(folder);
+  }
+  const auto scores = [&](const Generator& generator, const char* name) {
+    return generator.submit(prompt(37, 100), Options().set("kind", "score").set("adapter", name))
+        .result()
+        .values<float>();
+  };
+  const auto with_room = [&](const World& on, const std::string& own) {
+    Options room = options(own);
+    room.set("adapter_slots", 2).set("adapter_rank", 4);
+    return on && !own.empty() ? Generator(on, model, room) : Generator(model, room);
+  };
+  const Generator alone = with_room({}, ""), spread = with_room(world, mesh);
+  for (const Generator* one : {&alone, &spread}) one->add_adapter("a", folder);
+  const std::vector<float> expected = scores(alone, "a");
+  CHECK(relative_error(expected, scores(alone, "")) > 1e-3);
+  CHECK(relative_error(scores(spread, "a"), expected) < 1e-4);
+  CHECK(relative_error(scores(spread, ""), scores(alone, "")) < 1e-4);
+  spread.remove_adapter("a");
+  fs::remove_all(folder);
+}
+
 std::vector<std::string> models(const std::string& folder, bool zoo) {
   std::vector<std::string> out;
   for (const auto& entry : fs::recursive_directory_iterator(folder))
@@ -129,6 +182,12 @@ int main(int count, char** words) {
     compare(world, path, {words + (zoo ? 3 : 2), words + count});
     ++compared;
   }
+  for (int i = zoo ? 3 : 2; i < count; ++i)
+    for (const char* name : {"gemma3-standard23", "gpt2-optimum18"})
+      if (!std::strchr(words[i], '+')) {
+        train(world, std::string(words[1]) + "/" + name, words[i]);
+        adapt(world, std::string(words[1]) + "/" + name, words[i]);
+      }
   std::printf("%d models, %d failures\n", compared, failures);
   return failures || compared < 10;
 }

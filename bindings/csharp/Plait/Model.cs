@@ -123,6 +123,12 @@ public sealed class Model : NativeObject {
     Native.plait_trainer_create(this, options, out var made);
     return new Trainer(made, Pins);
   }
+
+  /// <summary>On the processes of a world, of which this is rank 0.</summary>
+  public Trainer Trainer(World world, Options options) {
+    Native.plait_trainer_create_on(world, this, options, out var made);
+    return new Trainer(made, Pins);
+  }
 }
 
 }

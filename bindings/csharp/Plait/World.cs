@@ -2,7 +2,8 @@ using System;
 
 namespace Plait {
 
-/// <summary>Ranks that are processes, started by mpirun or the like. Every process opens the world; rank 0 then makes generators on it,
+/// <summary>Ranks that are processes, started by mpirun or the like. Every process opens the world; rank 0 then makes generators and
+/// trainers on it,
 /// and the others serve it.</summary>
 public sealed class World : NativeObject {
   private World(IntPtr number) : base(number, null) {}

@@ -98,6 +98,32 @@ std::vector<Form> forms() {
   return out;
 }
 
+/// Of x and the shares; of weights of f32, and of biases where all have one, too.
+std::vector<OutputType> gradients_of(const std::vector<Tensor>& all, const Form& form) {
+  std::vector<OutputType> out{{DType::f32, all[0].shape()}, {DType::f32, all[2].shape()}};
+  if (form.weights != DType::f32 || !form.gated) return out;
+  for (size_t k = 3; k < (form.biases == Biases::all ? 9 : 6); ++k) out.push_back({DType::f32, all[k].shape()});
+  return out;
+}
+
+TEST(CpuExperts, GradientsEqualReference) {
+  for (const Form& form : forms())
+    for (const auto& [tokens, choices] : {std::pair<int64_t, int64_t>{1, 1}, {7, most_choices}, {150, 1}}) {
+      SCOPED_TRACE(cat(name(form), " tokens ", tokens, " choices ", choices));
+      std::vector<Tensor> all = operands(Tokens(form, 0, tokens, choices), weights_of(form));
+      const std::vector<OutputType> gradients = gradients_of(all, form);
+      all.insert(all.begin(), random_tensor(DType::f32, {tokens, width}, 77));
+      expect_reference("plait.ExpertsBack", form.attributes, all, gradients, 2e-4, 5e-4, 2);
+      for (const std::string isa : {"avx2", "avx512"}) {
+        if (std::find(isas().begin(), isas().end(), isa) == isas().end()) continue;
+        const auto alone = run_op(kernels(), "plait.ExpertsBack", form.attributes, all, gradients, 1, nullptr, isa),
+                   shared = run_op(kernels(), "plait.ExpertsBack", form.attributes, all, gradients, 3, nullptr, isa);
+        for (size_t k = 0; k < alone.size(); ++k) expect_equal_bits(alone[k], shared[k]);
+      }
+      if (testing::Test::HasFailure()) return;
+    }
+}
+
 TEST(CpuExperts, EqualReference) {
   for (const Form& form : forms())
     for (int64_t choices : {int64_t{1}, most_choices})

@@ -1,5 +1,5 @@
 // plait.CausalConv and plait.LinearAttention: the reference against the ONNX ops that they stand for, the fast kernels against
-// the reference, and a segment's bits in any company and any cut.
+// the reference, and a segment's bits in any company and any cut. The same over packed rows, and their gradients.
 #include "tests/unit/cpu/cpu_test.h"
 
 namespace plait::test {
@@ -216,6 +216,66 @@ TEST(ReferenceSlots, AreTheOpsOfTheStandard) {
       {{DType::f32, {1, channels, 7}}, {DType::f32, {1, channels, taps - 1}}}, 1, nullptr, "reference");
   expect_equal_bits(transposed(expected[0], channels, 7, {1, 7, channels}), got[1]);
   expect_equal_bits(transposed(expected[1], channels, taps - 1, {1, taps - 1, channels}), got[0]);
+}
+
+/// Segments of a token and of many, with tokens of none between.
+const std::vector<Part> packed{{2, 0, 1}, {0, 5, 35}, {-1, 0, 2}, {3, 0, 3}, {1, 9, 10}};
+
+TEST(Packed, LinearAttentionEqualsReference) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(cat(c.rule, " d ", c.d, " e ", c.e));
+    const Rows rows(packed);
+    std::vector<Tensor> x = attention_operands(c, rows);
+    for (size_t k : {3, 4})  // what the rule does not ask for has no effect
+      if (!x[k].present()) x[k] = rows.operand(k + 1, c.states);
+    const int64_t width = std::max(c.queries, c.states) * c.e;
+    std::vector<Tensor> operands{x[0], x[1], x[2], rows.segments(), x[3], x[4]};
+    // As in slots, of more tokens.
+    expect_reference("plait.PackedLinearAttention", attention_attributes(c), operands,
+                     {{DType::f32, {1, rows.count(), width}}}, 1e-5, 5e-5, 2);
+    std::vector<OutputType> gradients;
+    for (const Tensor& one : x) gradients.push_back({one.dtype(), one.shape()});
+    operands.insert(operands.begin(), rows.operand(6, width));
+    expect_reference("plait.PackedLinearAttentionBack", attention_attributes(c), operands, gradients, 1e-4, 2e-4, 2);
+  }
+}
+
+TEST(Packed, ConvolutionsEqualReference) {
+  const Rows rows(packed);
+  const Tensor x = rows.operand(1, channels), w = random_tensor(DType::f32, {taps, channels}, 2),
+               bias = random_tensor(DType::f32, {channels}, 3), dy = rows.operand(4, channels);
+  for (const char* activation : {"none", "silu"})
+    for (const bool biased : {false, true}) {
+      const Attributes how = attributes({{"activation", std::string(activation)}});
+      const Tensor shift = biased ? bias : Tensor();
+      expect_reference("plait.PackedConv", how, {x, w, rows.segments(), shift}, {{DType::f32, x.shape()}}, 1e-5, 1e-6,
+                       2);
+      std::vector<OutputType> gradients{{DType::f32, x.shape()}, {DType::f32, w.shape()}, {DType::f32, bias.shape()}};
+      expect_reference("plait.PackedConvBack", how, {dy, x, w, rows.segments(), shift}, gradients, 1e-5, 1e-5, 2);
+    }
+}
+
+/// However many threads there are, and whichever of them are wanted.
+TEST(Packed, GradientsHaveTheSameBits) {
+  const Case c{.rule = "gated_delta", .queries = 2, .keys = 2, .states = 6, .d = 16, .e = 130, .beta_for_all = true};
+  const Rows rows(packed);
+  const std::vector<Tensor> x = attention_operands(c, rows);
+  std::vector<OutputType> gradients;
+  for (const Tensor& one : x) gradients.push_back({one.dtype(), one.shape()});
+  auto back = [&](int threads) {
+    return run_op(kernels(), "plait.PackedLinearAttentionBack", attention_attributes(c),
+                  {rows.operand(6, c.states * c.e), x[0], x[1], x[2], rows.segments(), x[3], x[4]}, gradients,
+                  threads);
+  };
+  const auto alone = back(1), shared = back(3);
+  for (size_t k = 0; k < alone.size(); ++k) expect_equal_bits(alone[k], shared[k]);
+  for (size_t k = 0; k < alone.size(); ++k) {
+    const OutputType wanted = std::exchange(gradients[k], OutputType{});
+    const auto others = back(2);
+    for (size_t i = 0; i < alone.size(); ++i)
+      if (i != k) expect_equal_bits(alone[i], others[i]);
+    gradients[k] = wanted;
+  }
 }
 
 TEST(Slots, WhatIsOutOfRangeIsRefused) {

@@ -100,4 +100,9 @@ public final class Model extends NativeObject {
   public Trainer trainer(Options options) {
     return new Trainer(Native.plait_trainer_create(this, options), this);
   }
+
+  /** On the processes of a world, of which this is rank 0. */
+  public Trainer trainer(World world, Options options) {
+    return new Trainer(Native.plait_trainer_create_on(world, this, options), this, world);
+  }
 }

@@ -1,7 +1,7 @@
 package ai.plait;
 
 /**
- * Ranks that are processes, started by mpirun or the like. Every process opens the world; rank 0 then makes generators on it
+ * Ranks that are processes, started by mpirun or the like. Every process opens the world; rank 0 then makes generators and trainers on it
  * ({@link Model#generator(World, Options)}), and the others serve it.
  */
 public final class World extends NativeObject {

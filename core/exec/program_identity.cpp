@@ -1,0 +1,43 @@
+#include "core/exec/program_identity.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+namespace {
+
+void add_sample(const Constant& constant, std::string& out) {
+  for (const auto& part : constant.parts) add_sample(part, out);
+  const Tensor& source = constant.source;
+  if (!source.present() || !source.bytes()) return;
+  constexpr int64_t most = 64;
+  const int64_t count = std::min(most, source.bytes());
+  for (int64_t at : {int64_t{0}, (source.bytes() - count) / 2, source.bytes() - count})
+    out.append(reinterpret_cast<const char*>(source.data()) + at, static_cast<size_t>(count));
+}
+
+}  // namespace
+
+ProgramIdentity identity_of(const Program& program) {
+  std::string sample;
+  for (const StoreEntry& entry : program.entries)
+    if (entry.source) add_sample(*entry.source, sample);
+  return {program.fingerprint, std::hash<std::string>()(sample)};
+}
+
+void check_same(const ProgramIdentity& other, int64_t rank, const ProgramIdentity& own) {
+  if (other.program != own.program)
+    throw Error(Code::invalid_argument,
+                cat("rank ", rank, " compiled another program (fingerprint ", other.program, ") than rank 0 (",
+                    own.program, ")"),
+                "all ranks need the same model, options and version of Plait");
+  if (other.weights != own.weights)
+    throw Error(Code::invalid_argument,
+                cat("rank ", rank, " has other weights than rank 0, of the same names and sizes"),
+                "all ranks need the same files");
+}
+
+}  // namespace plait

@@ -1,0 +1,149 @@
+#pragma once
+// Some steps of training on any mesh, and what came of them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "core/base/text.h"
+#include "core/train/training_engine.h"
+#include "tests/unit/models.h"
+
+namespace plait::test {
+
+constexpr int64_t row_tokens = 48;
+constexpr int steps = 3;
+
+/// Documents of several lengths, so that rows differ and two micro-batches are needed.
+inline std::vector<std::vector<int32_t>> documents(int32_t vocabulary = 97) {
+  std::vector<std::vector<int32_t>> out;
+  uint32_t state = 7;
+  for (const int length : {21, 9, 14, 33, 5, 26, 17, 3}) {
+    out.emplace_back();
+    for (int i = 0; i < length; ++i)
+      out.back().push_back(static_cast<int32_t>((state = state * 1664525 + 1013904223) >> 8) % vocabulary);
+  }
+  return out;
+}
+
+/// In f64; memory of its own.
+inline Tensor copy(const Tensor& from) {
+  Tensor own(from.dtype(), from.shape());
+  std::memcpy(own.data(), from.data(), static_cast<size_t>(own.bytes()));
+  return materialize({{}, std::move(own), {{RecipeStep::Kind::cast, {}, DType::f64}}});
+}
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::map<std::string, Tensor> updates;  ///< of each parameter, by its name; f64
+  int64_t state_bytes = 0;                ///< the most of a rank
+  int64_t run_bytes = 0;                  ///< of a micro-batch, by plan
+};
+
+inline TrainingOptions training(OptimizerKind kind, int zero) {
+  TrainingOptions out;
+  out.row_tokens = row_tokens;
+  out.zero = zero;
+  out.optimizer.kind = kind;
+  out.optimizer.momentum = 0.5;
+  return out;
+}
+
+/// The same as TrainingEngine::accumulate, by logits that are handed out, and their gradients that are handed in.
+inline double accumulate_by_host(TrainingEngine& engine, std::span<const PackedRow> rows, double weight) {
+  Tensor logits = engine.logits(rows);
+  auto* at = logits.as<float>();
+  const int64_t width = logits.shape()[1];
+  double loss = 0;
+  for (const PackedRow& row : rows)
+    for (int32_t label : row.labels) {
+      double sum = 0;
+      for (int64_t i = 0; i < width; ++i) sum += std::exp(at[i]);
+      if (label >= 0) loss += weight * (std::log(sum) - at[label]);
+      for (int64_t i = 0; i < width; ++i)
+        at[i] = label < 0 ? 0.0f : static_cast<float>(weight * (std::exp(at[i]) / sum - (i == label ? 1 : 0)));
+      at += width;
+    }
+  engine.accumulate(rows, logits.view());
+  return loss;
+}
+
+/// Nothing on other processes of the world than rank 0's.
+inline Outcome run(const Graph& graph, const std::string& mesh, const TrainingOptions& options,
+                   plait::World* world = nullptr, DType dtype = DType::none) {
+  CompileOptions compile = World::get().options(dtype);
+  compile.mesh = Mesh::parse(mesh);
+  ThreadPool pool(2);
+  if (world && world->rank() != 0) {
+    serve_training(*world, graph, compile, options, pool);
+    return {};
+  }
+  TrainingEngine engine(graph, compile, options, pool, nullptr, world);
+  std::map<std::string, Tensor> before;
+  for (const TrainedParameter& one : engine.parameters()) {
+    const Tensor array = engine.array(one.key);
+    EXPECT_EQ(array.dtype(), compile.trained_dtype());
+    before.emplace(one.key, copy(array));
+  }
+  const auto all = documents(static_cast<int32_t>(std::min<int64_t>(97, engine.model().decoder.vocabulary)));
+  std::vector<Sample> samples;
+  for (const auto& document : all) samples.push_back({document, {}});
+  Outcome out;
+  const double rate = options.optimizer.kind == OptimizerKind::sgd ? 0.5 : 1e-3;
+  for (int step = 0; step < steps; ++step) {
+    const PackedStep packed = pack_step(samples, row_tokens, engine.data_ranks());
+    double loss = 0;
+    const double weight = 1 / static_cast<double>(packed.targets);
+    for (const auto& rows : packed.rows)
+      loss += options.host_loss ? accumulate_by_host(engine, rows, weight)
+                                : engine.accumulate(rows, weight, &rows == &packed.rows.back());
+    out.losses.push_back(loss);
+    out.norms.push_back(engine.gradient_norm());
+    engine.update(1, rate);
+  }
+  for (const TrainedParameter& one : engine.parameters()) {
+    Tensor now = copy(engine.array(one.key));
+    const Tensor& then = before.at(one.key);
+    for (int64_t i = 0; i < now.elements(); ++i) now.as<double>()[i] -= then.as<double>()[i];
+    out.updates.emplace(one.key, std::move(now));
+  }
+  out.run_bytes = engine.model().accumulate->arena_bytes;
+  for (int64_t local = 0; local < engine.local_ranks(); ++local)
+    out.state_bytes = std::max(out.state_bytes, engine.state_bytes(local));
+  return out;
+}
+
+inline Outcome run(const std::string& fixture, const std::string& mesh, const TrainingOptions& options,
+                   plait::World* world = nullptr, DType dtype = DType::none) {
+  return run(fixture_graph(fixture), mesh, options, world, dtype);
+}
+
+inline double norm(const Tensor& tensor) {
+  double sum = 0;
+  for (int64_t i = 0; i < tensor.elements(); ++i) sum += std::pow(tensor.as<double>()[i], 2);
+  return std::sqrt(sum);
+}
+
+/// How far from each other two runs may be, relative to their numbers.
+struct Tolerance {
+  double loss = 2e-5, norm = 1e-4, update = 1e-4, floor = 1e-6;  ///< the last of the largest update
+};
+constexpr Tolerance in_f64{1e-12, 1e-11, 1e-10, 1e-12};
+
+inline void expect_same(const Outcome& got, const Outcome& expected, const Tolerance& tolerance = {}) {
+  for (int step = 0; step < steps; ++step) {
+    const auto i = static_cast<size_t>(step);
+    EXPECT_NEAR(got.losses[i], expected.losses[i], tolerance.loss * expected.losses[i]) << "step " << step;
+    EXPECT_NEAR(got.norms[i], expected.norms[i], tolerance.norm * expected.norms[i]) << "step " << step;
+  }
+  ASSERT_EQ(got.updates.size(), expected.updates.size());
+  double largest = 0;
+  for (const auto& [key, update] : expected.updates) largest = std::max(largest, norm(update));
+  for (const auto& [key, update] : expected.updates) {
+    Tensor difference = copy(got.updates.at(key));
+    for (int64_t i = 0; i < difference.elements(); ++i) difference.as<double>()[i] -= update.as<double>()[i];
+    EXPECT_LE(norm(difference), tolerance.update * norm(update) + tolerance.floor * largest) << key;
+  }
+}
+
+}  // namespace plait::test
