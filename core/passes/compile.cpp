@@ -212,6 +212,7 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
         own_loss && dim >= 0)
       out.spread_inputs.insert(graph.value(id).name);
   if (!alone) out.places = shard_training(graph, of_host ? &*of_host : nullptr, context);
+  // Each has a label of its own: passes add constants to each graph by itself.
   auto finish = [&](Graph& one, const char* label) {
     for (const char* name : {"t", "r"})
       if (!own_loss) bound(one, name, training.row_tokens, training.row_tokens);
@@ -223,7 +224,7 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
   Graph evaluate = graph;
   evaluate.outputs.resize(own_loss ? 1 : 2);
   evaluate.remove_dead();
-  out.evaluate = finish(evaluate, "train");
+  out.evaluate = finish(evaluate, "evaluate");
   if (training.gradients) {
     if (!own_loss) graph.outputs.erase(graph.outputs.begin() + 1);
     graph.remove_dead();
@@ -248,11 +249,11 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
     forward.outputs.resize(1);
     forward.remove_dead();
     std::erase_if(forward.inputs, [&](ValueId id) { return forward.value(id).name == "gradients"; });
-    out.forward = finish(forward, "host");
+    out.forward = finish(forward, "forward");
     of_host->outputs.erase(of_host->outputs.begin());
     of_host->remove_dead();
     recompute(*of_host, context);
-    if (training.gradients) out.backward = finish(*of_host, "host");
+    if (training.gradients) out.backward = finish(*of_host, "backward");
   }
   out.parameters = std::move(context.parameters);
   out.decoder = std::move(context.decoder);
