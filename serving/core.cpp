@@ -530,13 +530,14 @@ void SchedulerCore::accept(const Job& job, Sample& sample, SampledToken token) {
   const RequestOptions& options = job->options;
   sample.output.push_back(token.id);
   auto count = static_cast<int64_t>(sample.output.size());
+  const int64_t prefix = job->adapter ? job->adapter->prefix : 0;
   bool may_stop = count >= options.min_tokens;
   FinishReason reason = FinishReason::none;
   if (may_stop &&
       std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token.id) != options.stop_tokens.end())
     reason = FinishReason::eos;
   else if (count >= options.max_tokens ||
-           (engine->context() && static_cast<int64_t>(job->prompt.size()) + count >= engine->context()))
+           (engine->context() && prefix + static_cast<int64_t>(job->prompt.size()) + count >= engine->context()))
     reason = FinishReason::length;
   Event event;
   if (sample.stream) {

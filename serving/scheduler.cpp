@@ -14,7 +14,8 @@ Scheduler::Scheduler(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, 
 
 Scheduler::~Scheduler() { core_->stop(); }
 
-static void check(const RequestOptions& options, const SchedulerCore& core, int64_t prompt) {
+/// `prefix`: of the adapter, in front of the prompt.
+static void check(const RequestOptions& options, const SchedulerCore& core, int64_t prompt, int64_t prefix) {
   const Engine& engine = *core.engine;  // vocabulary, context and options of an engine do not change
   if (prompt == 0)
     throw Error(Code::invalid_argument, "the prompt is empty", "give at least one token; a BOS will do");
@@ -22,15 +23,17 @@ static void check(const RequestOptions& options, const SchedulerCore& core, int6
     if (id < 0 || (engine.vocabulary() && id >= engine.vocabulary()))
       throw Error(Code::invalid_argument,
                   cat("token id ", id, " is out of range: the vocabulary has ", engine.vocabulary()));
-  if (engine.context() && prompt > engine.context())
-    throw Error(Code::invalid_argument, cat("the prompt has ", prompt, " tokens, the context ", engine.context()),
+  if (engine.context() && prefix + prompt > engine.context())
+    throw Error(Code::invalid_argument,
+                cat("the prompt has ", prompt, " tokens", prefix ? cat(" behind a prefix of ", prefix) : "",
+                    ", the context ", engine.context()),
                 "shorten the prompt");
   if (options.samples < 1 || options.samples > 1024)
     throw Error(Code::invalid_argument, cat("samples is ", options.samples, ", expected 1 to 1024"));
   if (options.max_tokens < 0) throw Error(Code::invalid_argument, cat("max_tokens is ", options.max_tokens));
   if (!options.stop_strings.empty() && !(core.tokenizer.valid() && core.tokenizer.get()))
     throw Error(Code::invalid_argument, "stop strings need a tokenizer", "use stop_tokens");
-  if (!engine.could_fit(prompt + 1))
+  if (!engine.could_fit(prefix + prompt + 1))
     throw Error(Code::out_of_memory,
                 cat("the cache of ", human_bytes(engine.options().cache_bytes), " cannot hold the prompt's ", prompt,
                     " tokens"),
@@ -47,8 +50,12 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
   }
   if (options.parent) job->adapter = core_->sequence_of(*options.parent).adapter();
   const std::optional<std::string> named = options.adapter;
+  if (named) {
+    std::lock_guard lock(core_->mutex);
+    job->adapter = named->empty() ? nullptr : core_->adapter_named(*named);
+  }
   auto prompt = static_cast<int64_t>(parent.size() + options.prompt.size());
-  check(options, *core_, prompt);
+  check(options, *core_, prompt, job->adapter ? job->adapter->prefix : 0);
   job->prompt = std::move(parent);
   job->prompt.insert(job->prompt.end(), options.prompt.begin(), options.prompt.end());
   if (options.kind != RequestOptions::Kind::generate) options.samples = 1, options.parent.reset();
@@ -68,7 +75,6 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
     if (static_cast<int64_t>(core_->queue.size()) >= core_->options.queue)
       throw Error(Code::overloaded, cat("the queue is full: ", core_->options.queue, " requests wait"),
                   "try again later, or raise the option queue");
-    if (named) job->adapter = named->empty() ? nullptr : core_->adapter_named(*named);
     core_->queue.push_back(job);
   }
   core_->wake();

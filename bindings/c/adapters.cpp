@@ -30,13 +30,15 @@ CompileOptions adapted_compile_options(ModelObject& model, const Settings& setti
   constexpr int64_t usual_rank = 16;
   CompileOptions out = generator_compile_options(model, settings);
   AdapterRoom& room = out.adapters;
-  const auto count = static_cast<int64_t>(given.size());
+  // Prefixes are in the cache.
+  const auto count = std::count_if(given.begin(), given.end(),
+                                   [](const NamedAdapter& one) { return one.weights.prefix_tokens() == 0; });
   room.slots = std::max(count, settings.integer("adapter_slots"));
   room.targets = settings.texts("adapter_targets");
   // Who says that others will come, and not what for, gets room for whatever adapters usually have.
   room.all = room.targets.empty() && room.slots > count;
   room.rank = settings.integer("adapter_rank");
-  if (room.rank == 0 && given.empty()) room.rank = usual_rank;
+  if (room.rank == 0 && count == 0) room.rank = usual_rank;
   for (const auto& [name, weights] : given) {
     if (!settings.integer("adapter_rank")) room.rank = std::max(room.rank, weights.rank);
     for (const auto& [module, pair] : weights.modules) room.modules.push_back(module);

@@ -112,6 +112,14 @@ constexpr OptionRow rows[] = {
      "the "
      "head",
      0, 0, "", true},
+    {"loss", Type::text, for_trainer, "",
+     "name of an output of the model that is its own loss, one float: the model, whatever it is, is trained as it "
+     "stands, and "
+     "the host gives each step's inputs by name; \"\": the loss of the next token, of a recognised decoder"},
+    {"prefix", Type::integer, for_trainer, "0",
+     "tokens of a prefix that is trained instead: keys and values that stand before each document in every layer's "
+     "attention; not with lora; 0: none",
+     0, 65536},
     {"train", Type::text, for_trainer, "",
      "which weights are trained, where there are no adapters: a pattern of names; default: all", 0, 0, "", true},
     {"checkpoint", Type::text, for_trainer | for_export, "",
@@ -128,8 +136,8 @@ constexpr OptionRow rows[] = {
      "NAME=DIRECTORY of an adapter in PEFT's layout that requests may name; plait_generator_add_adapter adds more", 0,
      0, "", true},
     {"adapter_slots", Type::integer, for_generator, "0",
-     "most adapters at once, those that are removed but still in use included; 0: as many as the generator is made "
-     "with",
+     "most low-rank adapters at once, those that are removed but still in use included; 0: as many as the generator is "
+     "made with",
      0, 4096},
     {"adapter_rank", Type::integer, for_generator, "0",
      "rank of the largest adapter; 0: of the largest that the generator is made with, 16 without any", 0, 65536},
@@ -146,6 +154,9 @@ constexpr OptionRow rows[] = {
     {"bundle_bytes", Type::bytes, for_trainer, "256K",
      "ranks say small arrays (gradients, weights of zero 3) together, up to so many bytes at once; 0: each by "
      "itself"},
+    {"overlap_bytes", Type::bytes, for_trainer, "64M",
+     "ranks compute while they speak (gradients of later layers, weights of zero 3), as far as so much memory a rank "
+     "holds what is under way; 0: they wait for it. The bits are the same"},
     {"recompute", Type::choice, for_trainer, "off",
      "what the backward pass reads of the forward pass is kept (off), or computed once more: selective: norms, "
      "activations and the like; full: all but the residual stream",

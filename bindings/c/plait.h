@@ -327,13 +327,16 @@ PLAIT_API plait_status plait_generator_submit_chat(plait_generator* generator, c
 /* Requests that name different adapters (option "adapter") share steps, and those without skip them. A generator has room
  * for "adapter_slots" adapters of rank "adapter_rank" at most beside the products of "adapter_targets", in f32: slots * rank
  * * (inputs + outputs) * 4 bytes for each. By default that is what those need that it is made with ("adapters", "adapter").
+ * Prefixes (keys and values before the first token, "prefix" of trainers) need no slot: the first pages of the cache hold
+ * each, once for all requests, and its tokens count in the context.
  * This adds one from a directory in the layout of the library PEFT; requests may name it when it returns.
- * INVALID_ARGUMENT: it fits no such product, its rank is too large, there is one of that name. OVERLOADED: no slot is free.
+ * INVALID_ARGUMENT: it fits no such product, its rank is too large, its prefix is of another model or longer than the context,
+ * there is one of that name. OVERLOADED: no slot is free. OUT_OF_MEMORY: the cache has no room for the prefix.
  * BAD_MODEL, NOT_FOUND, IO, UNSUPPORTED: the files; or a generator without room, or of a graph that is not recognised. */
 PLAIT_API plait_status plait_generator_add_adapter(plait_generator* generator, const char* name,
                                                    const char* directory);
-/* Requests can name it no more. Those that did run to their ends, and kept conversations can be continued; its slot is free
- * when the last of them is released. NOT_FOUND. */
+/* Requests can name it no more. Those that did run to their ends, and kept conversations can be continued; its slot, or its
+ * pages, are free when the last of them is released. NOT_FOUND. */
 PLAIT_API plait_status plait_generator_remove_adapter(plait_generator* generator, const char* name);
 /* The names that requests may use, as JSON: ["name", ...]. */
 PLAIT_API plait_status plait_generator_adapters(plait_generator* generator, plait_tensor** json);
@@ -495,6 +498,12 @@ PLAIT_API plait_status plait_trainer_next(plait_trainer* trainer, int64_t timeou
 PLAIT_API plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* ids, plait_tensor* labels,
                                           plait_step* out);
 
+/* A step of a model with a loss of its own (option "loss"), which may be any graph: its inputs by name, each once. On a mesh the ranks of
+ * "data" share the first dimension of those that have the batch there. `tokens` of the report are the batch. The rest as
+ * plait_trainer_step; INVALID_ARGUMENT for inputs that are missing, unknown or of another type or size. */
+PLAIT_API plait_status plait_trainer_step_inputs(plait_trainer* trainer, const char* const* input_names,
+                                                 plait_tensor* const* inputs, int64_t input_count, plait_step* out);
+
 /* The same by parts, for a loss of the host's own: logits out, gradients of the logits in, as often as it likes, then the
  * update, which empties the sums.
  *   forward:  `logits` becomes f32 [documents, s, v]; with "lora_dropout" what the step drops, by a document's number.
@@ -515,10 +524,15 @@ typedef struct plait_evaluation {
 PLAIT_API plait_status plait_trainer_evaluate(plait_trainer* trainer, const char* data, plait_evaluation* out);
 PLAIT_API plait_status plait_trainer_evaluate_ids(plait_trainer* trainer, plait_tensor* ids, plait_tensor* labels,
                                                   plait_evaluation* out);
+/* The loss of a model with one of its own. */
+PLAIT_API plait_status plait_trainer_evaluate_inputs(plait_trainer* trainer, const char* const* input_names,
+                                                     plait_tensor* const* inputs, int64_t input_count,
+                                                     plait_evaluation* out);
 /* A checkpoint of the present step in "out", on the disk when it returns. INVALID_ARGUMENT without "out". */
 PLAIT_API plait_status plait_trainer_save(plait_trainer* trainer);
 /* The model with what was trained, as ONNX, like plait_model_export: the user's own graph and names, adapters merged.
- * UNSUPPORTED for adapters of a weight that cannot take them in: it is quantised, or something else reads it, too. */
+ * UNSUPPORTED for adapters of a weight that cannot take them in: it is quantised, or something else reads it, too; and for
+ * prefixes, which no weight takes in. */
 PLAIT_API plait_status plait_trainer_export(plait_trainer* trainer, const char* directory);
 /* The adapters alone, in the layout of the library PEFT. INVALID_ARGUMENT when there are none. */
 PLAIT_API plait_status plait_trainer_save_adapter(plait_trainer* trainer, const char* directory);

@@ -208,6 +208,19 @@ class Request : public Handle<plait_request, plait_request_release> {
   }
 };
 
+/// As the interface takes them.
+struct NamedTensors {
+  explicit NamedTensors(const std::vector<std::pair<std::string, const Tensor*>>& all) {
+    for (const auto& [name, value] : all) {
+      names.push_back(name.c_str());
+      tensors.push_back(value->get());
+    }
+  }
+  int64_t count() const { return static_cast<int64_t>(tensors.size()); }
+  std::vector<const char*> names;
+  std::vector<plait_tensor*> tensors;
+};
+
 class World : public Handle<plait_world, plait_world_release> {
  public:
   World() = default;
@@ -331,6 +344,21 @@ class Trainer : public Handle<plait_trainer, plait_trainer_release> {
     check(plait_trainer_step(handle_, ids.get(), labels.get(), &out));
     return out;
   }
+  /// Of a model with a loss of its own.
+  plait_step step(const std::vector<std::pair<std::string, const Tensor*>>& inputs) const {
+    plait_step out{};
+    out.struct_size = sizeof out;
+    const NamedTensors given(inputs);
+    check(plait_trainer_step_inputs(handle_, given.names.data(), given.tensors.data(), given.count(), &out));
+    return out;
+  }
+  plait_evaluation evaluate(const std::vector<std::pair<std::string, const Tensor*>>& inputs) const {
+    plait_evaluation out{};
+    out.struct_size = sizeof out;
+    const NamedTensors given(inputs);
+    check(plait_trainer_evaluate_inputs(handle_, given.names.data(), given.tensors.data(), given.count(), &out));
+    return out;
+  }
   /// f32 [documents, s, v]
   Tensor forward(const Tensor& ids) const {
     return tensor([&](plait_tensor** out) { return plait_trainer_forward(handle_, ids.get(), out); });
@@ -381,15 +409,12 @@ class Session : public Handle<plait_session, plait_session_release> {
   /// The outputs of those names.
   std::vector<Tensor> run(const std::vector<std::pair<std::string, const Tensor*>>& inputs,
                           const std::vector<std::string>& outputs) const {
-    std::vector<const char*> input_names, output_names;
-    std::vector<plait_tensor*> tensors, results(outputs.size());
-    for (const auto& [name, value] : inputs) {
-      input_names.push_back(name.c_str());
-      tensors.push_back(value->get());
-    }
+    const NamedTensors given(inputs);
+    std::vector<const char*> output_names;
+    std::vector<plait_tensor*> results(outputs.size());
     for (const std::string& name : outputs) output_names.push_back(name.c_str());
-    check(plait_session_run(handle_, input_names.data(), tensors.data(), static_cast<int64_t>(tensors.size()),
-                            output_names.data(), results.data(), static_cast<int64_t>(results.size())));
+    check(plait_session_run(handle_, given.names.data(), given.tensors.data(), given.count(), output_names.data(),
+                            results.data(), static_cast<int64_t>(results.size())));
     std::vector<Tensor> out;
     for (plait_tensor* result : results) out.emplace_back(result);
     return out;

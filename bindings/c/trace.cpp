@@ -11,10 +11,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json complete(std::string_view name, const char* category, size_t rank, double begin, double seconds) {
+Json complete(std::string_view name, const char* category, size_t lane, double begin, double seconds) {
   constexpr double us = 1e6;
   return {{"name", name}, {"cat", category},  {"ph", "X"},          {"pid", 0},
-          {"tid", rank},  {"ts", begin * us}, {"dur", seconds * us}};
+          {"tid", lane},  {"ts", begin * us}, {"dur", seconds * us}};
+}
+
+Json lane_name(size_t lane, const std::string& name) {
+  return {{"name", "thread_name"}, {"ph", "M"}, {"pid", 0}, {"tid", lane}, {"args", {{"name", name}}}};
 }
 
 }  // namespace
@@ -25,13 +29,16 @@ std::string trace_text(const std::vector<std::vector<TraceEvent>>& ranks) {
     for (const TraceEvent& event : events) first = std::min(first, event.begin);
   Json rows = Json::array();
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    rows.push_back(
-        {{"name", "thread_name"}, {"ph", "M"}, {"pid", 0}, {"tid", rank}, {"args", {{"name", cat("rank ", rank)}}}});
+    rows.push_back(lane_name(rank, cat("rank ", rank)));
+    const size_t beside = ranks.size() + rank;
+    if (std::any_of(ranks[rank].begin(), ranks[rank].end(), [](const TraceEvent& event) { return event.beside; }))
+      rows.push_back(lane_name(beside, cat("rank ", rank, ", beside")));
     for (const TraceEvent& event : ranks[rank]) {
       const double begin = event.begin - first;
+      const size_t lane = event.beside ? beside : rank;
       rows.push_back(
-          complete(event.name, event.collective ? "collective" : "compute", rank, begin, event.end - event.begin));
-      if (event.waited > 0) rows.push_back(complete("wait", "wait", rank, begin, event.waited));
+          complete(event.name, event.collective ? "collective" : "compute", lane, begin, event.end - event.begin));
+      if (event.waited > 0) rows.push_back(complete("wait", "wait", lane, begin, event.waited));
     }
   }
   return Json{{"traceEvents", rows}, {"displayTimeUnit", "ms"}}.dump();

@@ -13,12 +13,8 @@ TrainerPlan::TrainerPlan(ModelObject& model, const Settings& settings, int threa
       compile(generator_compile_options(model, settings)) {
   if (const int64_t given = settings.integer("threads"); given > 0) threads = static_cast<int>(given);
   pool = std::make_shared<ThreadPool>(threads);
-  if (const std::string adapter = settings.text("adapter"); !adapter.empty()) {
-    LoraOptions begun = LoraOptions::of(read_adapter(adapter));
-    begun.dropout = options.training.lora.dropout;
-    begun.seed = options.training.lora.seed;
-    options.training.lora = std::move(begun);
-  }
+  if (const std::string adapter = settings.text("adapter"); !adapter.empty())
+    options.training.begin_with(read_adapter(adapter));
   const Graph& of_file = model.opened().imported.graph;
   if (const std::string checkpoint = settings.text("checkpoint"); !checkpoint.empty())
     begun_with = tensors_of_checkpoint(of_file, compile, checkpoint, pool.get());
@@ -49,7 +45,7 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
   auto trainer = std::make_unique<Trainer>(std::move(plan.graph), plan.compile, options_, std::move(data),
                                            std::move(evaluation), *pool_, &progress, world.get());
   if (const std::string adapter = settings_.text("adapter"); !adapter.empty() && trainer->steps_done() == 0)
-    load_adapter(trainer->engine(), options_.training.lora, adapter);
+    load_adapter(trainer->engine(), adapter);
   progress.check();
   return std::make_shared<TrainingRun>(
       std::move(trainer), std::make_shared<std::pair<decltype(pool_), decltype(world)>>(pool_, std::move(world)));
@@ -138,6 +134,20 @@ struct Documents {
   }
 };
 
+/// The same of a graph's own inputs.
+struct Inputs {
+  std::vector<std::shared_ptr<Tensor>> tensors;
+  NamedInputs views;
+  Inputs(const char* const* names, plait_tensor* const* given, int64_t count) {
+    const auto all = span_of(given, count, "inputs");
+    for (size_t i = 0; const char* name : span_of(names, count, "input_names")) {
+      tensors.push_back(object_of<Tensor>(all[i++]));
+      if (!views.emplace(required(name, "name"), tensors.back()->view()).second)
+        throw Error(Code::invalid_argument, cat("input ", quote(name), " is given twice"));
+    }
+  }
+};
+
 }  // namespace
 }  // namespace plait::c_api
 
@@ -199,6 +209,17 @@ plait_status plait_trainer_step(plait_trainer* trainer, plait_tensor* ids, plait
   });
 }
 
+plait_status plait_trainer_step_inputs(plait_trainer* trainer, const char* const* input_names,
+                                       plait_tensor* const* inputs, int64_t input_count, plait_step* out) {
+  return guarded([&] {
+    fill(out, plait_step{});
+    auto object = object_of<TrainerObject>(trainer);
+    const Inputs given(input_names, inputs, input_count);
+    TrainingRun& run = object->run();
+    run.with([&](Trainer& own) { fill(out, step_of(run.event_of(own.step(given.views)))); });
+  });
+}
+
 plait_status plait_trainer_forward(plait_trainer* trainer, plait_tensor* ids, plait_tensor** logits) {
   return create(logits, [&] {
     auto object = object_of<TrainerObject>(trainer);
@@ -256,6 +277,16 @@ plait_status plait_trainer_evaluate_ids(plait_trainer* trainer, plait_tensor* id
   });
 }
 
+plait_status plait_trainer_evaluate_inputs(plait_trainer* trainer, const char* const* input_names,
+                                           plait_tensor* const* inputs, int64_t input_count, plait_evaluation* out) {
+  return guarded([&] {
+    fill(out, plait_evaluation{});
+    auto object = object_of<TrainerObject>(trainer);
+    const Inputs given(input_names, inputs, input_count);
+    object->run().with([&](Trainer& own) { fill(out, evaluation_of(own.evaluate(given.views))); });
+  });
+}
+
 plait_status plait_trainer_save(plait_trainer* trainer) {
   return guarded([&] { object_of<TrainerObject>(trainer)->run().with([](Trainer& own) { own.save(); }); });
 }
@@ -264,9 +295,8 @@ plait_status plait_trainer_export(plait_trainer* trainer, const char* directory)
   return guarded([&] {
     auto object = object_of<TrainerObject>(trainer);
     const std::string path = required(directory, "directory");
-    const LoraOptions& lora = object->options().training.lora;
     object->run().with([&](Trainer& own) {
-      FileTensors tensors = trained_tensors(own.engine(), lora, &object->pool());
+      FileTensors tensors = trained_tensors(own.engine(), &object->pool());
       tensors.insert(object->begun_with().begin(), object->begun_with().end());  // where nothing was trained on
       write_model(object->model(), tensors, nullptr, path);
     });
@@ -277,9 +307,7 @@ plait_status plait_trainer_save_adapter(plait_trainer* trainer, const char* dire
   return guarded([&] {
     auto object = object_of<TrainerObject>(trainer);
     const std::string path = required(directory, "directory");
-    object->run().with([&](Trainer& own) {
-      save_adapter(own.engine(), object->options().training.lora, path, object->model().file());
-    });
+    object->run().with([&](Trainer& own) { save_adapter(own.engine(), path, object->model().file()); });
   });
 }
 

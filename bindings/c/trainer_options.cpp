@@ -61,10 +61,13 @@ LearningRate learning_rate(const Settings& settings) {
 
 int64_t sample_tokens(const Settings& settings, int64_t context) {
   constexpr int64_t usual = 1024;
-  const int64_t seq = settings.integer("seq");
-  if (context > 0 && seq > context)
-    throw Error(Code::invalid_argument, cat("seq is ", seq, ", the model's context has ", context, " tokens"),
+  const int64_t seq = settings.integer("seq"), prefix = settings.integer("prefix");
+  if (context > 0 && std::max<int64_t>(seq, 1) + prefix > context)
+    throw Error(Code::invalid_argument,
+                cat("seq is ", seq, prefix ? cat(" behind a prefix of ", prefix) : "", ", the model's context has ",
+                    context, " tokens"),
                 "give at most that");
+  if (context > 0) context -= prefix;
   if (seq > 0) return seq;
   return context > 0 ? std::min(context, usual) : usual;
 }
@@ -73,8 +76,11 @@ TrainerOptions trainer_options(const Settings& settings, int64_t context) {
   TrainerOptions out;
   out.training.optimizer = optimizer_options(settings);
   out.training.lora = lora_options(settings);
+  out.training.prefix = {.tokens = settings.integer("prefix"), .seed = seed_of(settings)};
   out.training.trained = settings.texts("train");
+  out.training.loss = settings.text("loss");
   out.training.bundle_bytes = settings.integer("bundle_bytes");
+  out.training.overlap_bytes = settings.integer("overlap_bytes");
   out.training.zero = static_cast<int>(settings.integer("zero"));
   const std::string recompute = settings.text("recompute");
   out.training.recompute = recompute == "full"        ? Recompute::full

@@ -151,7 +151,7 @@ void add_train(CLI::App& app, TrainArguments& arguments) {
       "array\n"
       "of token ids; or plain text. OUT gets checkpoints, log.jsonl, TensorBoard's events, loss.svg, and with "
       "--lora\n"
-      "the adapter. Ctrl-C leaves a checkpoint; --resume goes on from there.\n\nExamples:\n"
+      "or --prefix the adapter. Ctrl-C leaves a checkpoint; --resume goes on from there.\n\nExamples:\n"
       "  plait train DIR --data texts.jsonl --lora 16 --lr 2e-4 --epochs 2 --out run\n"
       "  plait train DIR --data texts.jsonl --eval-data held-out.jsonl --evaluate-every 50 --patience 3 --out run\n"
       "  plait export DIR --checkpoint run/checkpoints/best --out tuned");

@@ -80,8 +80,8 @@ Json answer_of(const Record& record, const plait_step& end, double train_s, cons
           {"files", files}};
 }
 
-/// What to do next, on stderr.
-void print_end(const TrainArguments& arguments, const plait_step& end, const Json& files) {
+/// What to do next, on stderr. A prefix is in no ONNX file.
+void print_end(const TrainArguments& arguments, const plait_step& end, const Json& files, bool has_prefix) {
   const std::string checkpoint = files.value("best", files.value("checkpoint", ""));
   if (end.ending == PLAIT_ENDING_CANCELLED)
     std::fprintf(stderr, "interrupted behind step %lld; the same command with --resume goes on\n",
@@ -90,7 +90,7 @@ void print_end(const TrainArguments& arguments, const plait_step& end, const Jso
     std::fprintf(stderr, "the adapter is in %s: plait generate %s --adapter %s\n",
                  files["adapter"].get<std::string>().c_str(), arguments.model.c_str(),
                  files["adapter"].get<std::string>().c_str());
-  if (!checkpoint.empty())
+  if (!checkpoint.empty() && !has_prefix)
     std::fprintf(stderr, "as ONNX: plait export %s --checkpoint %s --out DIR\n", arguments.model.c_str(),
                  checkpoint.c_str());
 }
@@ -119,10 +119,11 @@ int train(const TrainArguments& arguments) {
   if (is_worker(world)) return world.serve(), exit_ok;
   OptionSets options = option_sets(arguments, "trainer");
   set_option(options.rest, "out", arguments.out);
-  bool adapters = false;
+  bool adapters = false, has_prefix = false;
   for (const auto& [key, value] : arguments.trainer) {
     set_option(options.rest, key, value);
-    if (key == "lora") adapters = value != "0";
+    if (key == "prefix") has_prefix = value != "0";
+    if (key == "lora" || key == "prefix" || key == "adapter") adapters = adapters || value != "0";
   }
   catch_interrupt();
   options.model.set("background", "true");
@@ -144,7 +145,7 @@ int train(const TrainArguments& arguments) {
   if (adapters) trainer.save_adapter(arguments.out + "/adapter");
   const Json files = where(arguments.out, adapters);
   if (arguments.json) answer(answer_of(record, end, train_s, files).dump() + "\n");
-  print_end(arguments, end, files);
+  print_end(arguments, end, files, has_prefix);
   return end.ending == PLAIT_ENDING_CANCELLED ? exit_interrupted : exit_ok;
 }
 

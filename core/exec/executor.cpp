@@ -1,6 +1,7 @@
 #include "core/exec/executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -10,7 +11,7 @@
 namespace plait {
 
 Executor::Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool,
-                   std::shared_ptr<RunRoom> room, std::vector<Communicator*> groups)
+                   std::shared_ptr<RunRoom> room, std::vector<Communicator*> groups, std::shared_ptr<Blob> arena)
     : program_(std::move(program)),
       store_(store),
       pool_(pool),
@@ -30,7 +31,9 @@ Executor::Executor(std::shared_ptr<const Program> program, const Store& store, T
     views_[i].dtype = buffer.dtype;
     if (buffer.place == Buffer::Place::store) views_[i] = entries_[static_cast<size_t>(buffer.index)].view();
   }
-  if (program_->bounded) arena_ = room_->take(program_->arena_bytes);
+  if (!program_->bounded) return;
+  const bool fits = arena && arena->size() >= program_->arena_bytes;
+  arena_ = fits ? std::move(arena) : room_->take(program_->arena_bytes);
 }
 
 Executor::~Executor() = default;
@@ -138,7 +141,6 @@ void Executor::plan_arena(std::span<const int64_t> bytes) {
   }
 }
 
-/// Takes the inputs, and gives all buffers whose size follows from them their place.
 void Executor::bind(std::span<const TensorView> inputs) {
   bool sized = std::exchange(sized_, false);  // half-made sizes must not look like those of a finished run
   if (bind_symbols(inputs) || !sized) size_buffers();
@@ -149,10 +151,18 @@ void Executor::run(std::span<const TensorView> inputs) {
   if (!program_->refusal.empty()) throw Error(Code::bad_model, program_->refusal);
   bind(inputs);
   watched_nan_ = false;
-  for (size_t i = 0; i < program_->instructions.size(); ++i) {
-    if (profiling_ || trace_) execute_measured(i);
-    else execute(i);
-    if (watch_ && !watched_nan_) watch(program_->instructions[i]);
+  const size_t count = program_->instructions.size();
+  try {
+    for (size_t i = 0; i < count; ++i) {
+      if (due_ <= static_cast<int32_t>(i)) await(static_cast<int32_t>(i));
+      if (profiling_ || trace_) execute_measured(i);
+      else execute(i);
+      if (watch_ && !watched_nan_) watch(program_->instructions[i]);
+    }
+    if (due_ != never) await(static_cast<int32_t>(count));
+  } catch (...) {
+    abandon();
+    throw;
   }
 }
 
@@ -199,30 +209,40 @@ void Executor::watch(const Instruction& instruction) {
   watched_nan_ = nan;
 }
 
-void Executor::execute_measured(size_t index) {
+double monotonic_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void Executor::add_event(const TraceEvent& event) {
   constexpr size_t most_events = 1 << 20;
+  if (trace_ && trace_->size() < most_events) trace_->push_back(event);
+}
+
+/// Only collectives wait for other ranks. Of one that the courier carries out `await` knows how long that took.
+void Executor::execute_measured(size_t index) {
   const Instruction& instruction = program_->instructions[index];
-  auto now = [] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  };
-  auto waited = [&] { return groups_.empty() ? 0 : groups_[0]->waited_s(); };
   TraceEvent event;
   event.collective = instruction.kind == Instruction::Kind::collective;
   event.name = instruction.kernel ? std::string_view(instruction.kernel->op)
                : event.collective ? kind_name(instruction.call.kind)
                                   : "control";
-  const double waited_before = waited();
-  event.begin = now();
+  const bool says = event.collective && instruction.call.kind != CollectiveCall::Kind::shard;
+  const bool waits = says && under_way_.empty();
+  const double waited_before = waits ? groups_[0]->waited_s() : 0;
+  event.begin = monotonic_s();
   execute(index);
-  event.end = now();
-  event.waited = waited() - waited_before;
-  if (trace_ && trace_->size() < most_events) trace_->push_back(event);
-  if (!profiling_) return;
-  ProfileRow& row =
-      profile_[instruction.kernel ? cat(event.name, " ", instruction.kernel->isa) : std::string(event.name)];
-  row.seconds += event.end - event.begin;
-  row.calls += 1;
-  row.waited += event.waited;
+  event.end = monotonic_s();
+  ProfileRow* row =
+      profiling_
+          ? &profile_[instruction.kernel ? cat(event.name, " ", instruction.kernel->isa) : std::string(event.name)]
+          : nullptr;
+  if (row) row->calls += 1;
+  if (says && !(waits && under_way_.empty())) return;
+  if (waits) event.waited = groups_[0]->waited_s() - waited_before;
+  add_event(event);
+  if (!row) return;
+  row->seconds += event.end - event.begin;
+  row->waited += event.waited;
 }
 
 void Executor::execute(size_t index) {
@@ -234,7 +254,7 @@ void Executor::execute(size_t index) {
     case Instruction::Kind::sizes: write_sizes(instruction); break;
     case Instruction::Kind::branch: branch(index); break;
     case Instruction::Kind::loop: loop(index); break;
-    case Instruction::Kind::collective: collective(instruction); break;
+    case Instruction::Kind::collective: collective(index); break;
   }
   release_unsized(static_cast<int32_t>(index));
 }

@@ -51,8 +51,15 @@ struct CollectiveCall {
   int32_t group = -1;  ///< of Program::groups
   int32_t dim = 0, to_dim = 0;
   int32_t parts = 1, part = 0;  ///< how many ranks the group has, and which of them this is
+  bool beside = false;          ///< it may go on while instructions behind it run, until `Instruction::awaited`
+
+  /// How much memory it needs for one of its operands' blocks in the order of ranks, which along `dim` they are not.
+  int64_t room_bytes(const TensorView& in, const TensorView& out) const;
 };
 std::string_view kind_name(CollectiveCall::Kind kind);
+/// Does what the call says, but for Kind::shard. `room`: of `room_bytes`.
+void carry_out(const CollectiveCall& call, Communicator& group, const TensorView& in, const TensorView& out,
+               std::span<std::byte> room);
 
 struct Instruction {
   enum class Kind {
@@ -76,8 +83,12 @@ struct Instruction {
   /// turn out as the program says.
   std::function<void(std::span<const TensorView> inputs, std::vector<std::pair<DType, Shape>>& outputs)> infer;
   std::vector<std::shared_ptr<const Program>> bodies;
-  int32_t carried = 0;    ///< of a loop
-  CollectiveCall call;    ///< of a collective
+  int32_t carried = 0;  ///< of a loop
+  CollectiveCall call;  ///< of a collective
+  /// Of a collective that goes on beside what is computed: the instruction before which it has to be done, being the first that
+  /// reads what it makes, or writes over its operands; else -1. Buffers that it touches are in use until then.
+  int32_t awaited = -1;
+  BufferId room = -1;     ///< of such a collective: what it puts blocks together in
   Attributes attributes;  ///< of the node: what `state` was made from, for the fingerprint
   std::string origin;     ///< for messages: the node it came from
 };

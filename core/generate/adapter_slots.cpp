@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/base/constant.h"
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -12,10 +13,12 @@ namespace plait {
 namespace {
 
 uint64_t checksum(const AdapterWeights& weights) {
-  uint32_t out = crc32c(cat(weights.rank, " ", weights.alpha));
+  auto bytes_of = [](const Tensor& tensor) { return std::span(tensor.data(), static_cast<size_t>(tensor.bytes())); };
+  uint32_t out = crc32c(cat(weights.rank, " ", weights.alpha, " ", weights.prefix_tokens()));
+  if (weights.prefix_tokens()) out = crc32c(bytes_of(weights.prefix), out);
   for (const auto& [module, pair] : weights.modules) {
     out = crc32c(std::as_bytes(std::span(module)), out);
-    for (const Tensor& half : {pair.a, pair.b}) out = crc32c({half.data(), static_cast<size_t>(half.bytes())}, out);
+    for (const Tensor& half : {pair.a, pair.b}) out = crc32c(bytes_of(half), out);
   }
   return out;
 }
@@ -38,6 +41,12 @@ AdapterSlots::AdapterSlots(const Decoder& decoder)
     : decoder_(decoder), slots_(static_cast<size_t>(decoder.adapter_slots)) {}
 
 void AdapterSlots::check(const AdapterWeights& weights) const {
+  if (!weights.prefix_tokens()) return check_low_rank(weights);
+  check_prefix(weights, decoder_);
+  check_finite("prefix", weights.prefix, 1);
+}
+
+void AdapterSlots::check_low_rank(const AdapterWeights& weights) const {
   if (slots_.empty())
     throw Error(Code::unsupported, "the generator was made without room for adapters",
                 "make it with the option adapter_slots, or give it adapters");
@@ -82,15 +91,24 @@ size_t AdapterSlots::free_slot() const {
 
 std::shared_ptr<const Adapter> AdapterSlots::take(const std::string& name, const AdapterWeights& weights) {
   check(weights);
+  Adapter made{.name = name, .prefix = weights.prefix_tokens(), .number = ++taken_, .contents = checksum(weights)};
+  if (made.prefix) {
+    std::erase_if(prefixes_, [](const auto& one) { return one.expired(); });
+    auto out = std::make_shared<const Adapter>(std::move(made));
+    prefixes_.push_back(out);
+    return out;
+  }
   const size_t slot = free_slot();
-  auto out = std::make_shared<const Adapter>(Adapter{name, static_cast<int32_t>(slot), ++taken_, checksum(weights)});
+  made.slot = static_cast<int32_t>(slot);
+  auto out = std::make_shared<const Adapter>(std::move(made));
   slots_[slot] = out;
   return out;
 }
 
 std::shared_ptr<const Adapter> AdapterSlots::find(uint64_t contents) const {
-  for (const auto& slot : slots_)
-    if (auto held = slot.lock(); held && held->contents == contents) return held;
+  for (const auto* all : {&slots_, &prefixes_})
+    for (const auto& one : *all)
+      if (auto held = one.lock(); held && held->contents == contents) return held;
   return nullptr;
 }
 
@@ -108,6 +126,21 @@ std::pair<Tensor, Tensor> AdapterSlots::rows(size_t index, const AdapterWeights&
     for (int64_t j = 0; j < own; ++j)
       b.as<float>()[row * rank + j] = scale * found->second.b.as<float>()[row * own + j];
   return {a, b};
+}
+
+Tensor PagesOfPrefix::row(int layer, int64_t page, bool values) const {
+  const auto [layers, g, d] = weights_.prefix_shape;
+  Tensor wide(DType::f32, values ? Shape{g, page_tokens_, d} : Shape{g, d, page_tokens_});
+  std::memset(wide.data(), 0, static_cast<size_t>(wide.bytes()));
+  const int64_t first = page * page_tokens_, count = std::min(page_tokens_, weights_.prefix_tokens() - first);
+  for (int64_t place = 0; place < count; ++place) {
+    const float* from = weights_.prefix.as<float>() + ((first + place) * layers * 2 + 2 * layer + values) * g * d;
+    for (int64_t head = 0; head < g; ++head)
+      for (int64_t i = 0; i < d; ++i)
+        wide.as<float>()[head * d * page_tokens_ + (values ? place * d + i : i * page_tokens_ + place)] =
+            from[head * d + i];
+  }
+  return materialize({{}, std::move(wide), {{RecipeStep::Kind::cast, {}, dtype_}}});
 }
 
 }  // namespace plait

@@ -13,10 +13,12 @@
 
 namespace plait {
 
-/// An adapter that an engine has room for. Whoever computes with it holds it; when nobody does any more its slot is free.
+/// An adapter that an engine has room for. Whoever computes with it holds it; when nobody does any more its slot, or the pages
+/// that hold its prefix, are free.
 struct Adapter {
   std::string name;
-  int32_t slot = -1;
+  int32_t slot = -1;      ///< of one that stands beside Linears
+  int64_t prefix = 0;     ///< tokens whose keys and values stand before the first of each sequence
   uint64_t number = 0;    ///< of all that were added: sequences of unequal adapters have nothing in common
   uint64_t contents = 0;  ///< a checksum, by which saved sequences know theirs
 };
@@ -30,6 +32,8 @@ class Sequence {
   int64_t length() const { return static_cast<int64_t>(tokens_.size()); }
   /// What its tokens are computed with; null: none.
   const std::shared_ptr<const Adapter>& adapter() const { return adapter_; }
+  /// What stands before its tokens in the cache: they are counted from here.
+  int64_t prefix() const { return adapter_ ? adapter_->prefix : 0; }
 
  protected:
   std::vector<int32_t> tokens_;
@@ -98,7 +102,7 @@ class Engine {
   virtual bool reserve(Sequence& sequence, int64_t tokens) = 0;
   /// Whether what one sequence gives back is room for the other.
   virtual bool shares_room(const Sequence&, const Sequence&) const { return true; }
-  /// Whether a sequence of that length could ever fit, alone.
+  /// Whether a sequence of that length, its adapter's prefix included, could ever fit, alone.
   virtual bool could_fit(int64_t length) const = 0;
   /// Runs one step. Room must have been reserved. On an Error (NaN, a token out of range, Error(cancelled) by `room`) no
   /// sequence has changed.
@@ -106,8 +110,9 @@ class Engine {
   /// Hidden states alone, without the head: fills Feed::hidden only. Throws Error(unsupported) where there is none.
   virtual void step_hidden(std::span<Feed> feeds) = 0;
 
-  /// Room was made for adapters when the engine was (CompileOptions::adapters); this fills a slot of it. Throws what
-  /// AdapterSlots::take does; Error(unsupported) where the graph is not recognised.
+  /// Room was made for adapters when the engine was (CompileOptions::adapters); this fills a slot of it, or, of a prefix,
+  /// pages of the cache, which sequences share. Throws what AdapterSlots::take does; Error(out_of_memory) when the cache has
+  /// no room for a prefix; Error(unsupported) where the graph is not recognised.
   virtual std::shared_ptr<const Adapter> add_adapter(const std::string& name, const AdapterWeights& weights) = 0;
 
   /// The cached tokens with their keys, values and states, as bytes that `restore` of an engine of the same model and dtype

@@ -137,61 +137,84 @@ const KvCache::Entry* KvCache::lookup(uint64_t parent, std::span<const int32_t> 
   return &found->second;
 }
 
-int64_t KvCache::first_needed(size_t group, int64_t length) const {
+int64_t KvCache::first_needed(size_t group, int64_t places) const {
   int64_t window = groups_[group].window;
-  return window ? std::max<int64_t>(0, length - window + 1) / page_tokens_ : 0;
+  return window ? std::max<int64_t>(0, places - window + 1) / page_tokens_ : 0;
 }
 
-uint64_t KvCache::exceeded(int64_t prompt) const {
+uint64_t KvCache::exceeded(int64_t places) const {
   uint64_t bits = 0;
-  for (int64_t limit : length_limits_) bits = 2 * bits + (prompt > limit);
+  for (int64_t limit : length_limits_) bits = 2 * bits + (places > limit);
   return bits;
+}
+
+std::span<const int32_t> KvCache::tokens_of(const KvSequence& sequence, std::span<const int32_t> tokens,
+                                            size_t page) const {
+  const int64_t begin = static_cast<int64_t>(page) * page_tokens_ - sequence.prefix();
+  const auto first = static_cast<size_t>(std::max<int64_t>(begin, 0));
+  return tokens.subspan(first, static_cast<size_t>(begin + page_tokens_) - first);
 }
 
 uint64_t KvCache::root(const KvSequence& sequence) const {
   const uint64_t number = sequence.adapter_ ? sequence.adapter_->number : 0;
-  return (number << length_limits_.size()) + exceeded(sequence.prompt_);
+  return (number << length_limits_.size()) + exceeded(sequence.prefix() + sequence.prompt_);
+}
+
+std::unique_ptr<KvSequence> KvCache::open_prefix(int64_t places) {
+  auto sequence = std::make_unique<KvSequence>(*this);
+  sequence->tables_.resize(groups_.size());
+  if (!reserve(*sequence, places)) return nullptr;
+  for (size_t group = 0; group < groups_.size(); ++group) give_back(*sequence, group, first_needed(group, places));
+  return sequence;
 }
 
 std::unique_ptr<KvSequence> KvCache::open(std::span<const int32_t> tokens, int64_t prompt,
-                                          std::shared_ptr<const Adapter> adapter) {
+                                          std::shared_ptr<const Adapter> adapter, const KvSequence* prefix) {
   auto sequence = std::make_unique<KvSequence>(*this);
-  sequence->tables_.resize(groups_.size());
   sequence->prompt_ = prompt ? prompt : static_cast<int64_t>(tokens.size());
   sequence->adapter_ = std::move(adapter);
-  if (has_states()) return sequence;
-  auto most = static_cast<int64_t>(tokens.size() ? tokens.size() - 1 : 0) / page_tokens_;
-  std::vector<const Entry*> chain;
-  std::vector<uint64_t> hashes;
+  sequence->tables_.resize(groups_.size());
+  if (prefix) sequence->tables_ = prefix->tables_;
+  const size_t own = first_own(*sequence);
+  sequence->chain_.assign(own, root(*sequence));
+  std::vector<const Entry*> chain(own);
+  const auto most =
+      has_states() || tokens.empty()
+          ? own
+          : static_cast<size_t>((sequence->prefix() + static_cast<int64_t>(tokens.size()) - 1) / page_tokens_);
   uint64_t hash = root(*sequence);
-  for (int64_t page = 0; page < most; ++page) {
+  for (size_t page = own; page < most; ++page) {
     uint64_t next;
-    const Entry* entry = lookup(
-        hash, tokens.subspan(static_cast<size_t>(page * page_tokens_), static_cast<size_t>(page_tokens_)), next);
+    const Entry* entry = lookup(hash, tokens_of(*sequence, tokens, page), next);
     if (!entry) break;
     chain.push_back(entry);
-    hashes.push_back(hash = next);
+    sequence->chain_.push_back(hash = next);
   }
   // The longest prefix of which every group still has all pages that its window needs.
-  auto usable = [&](int64_t pages) {
+  auto usable = [&](size_t pages) {
     for (size_t group = 0; group < groups_.size(); ++group)
-      for (int64_t page = first_needed(group, pages * page_tokens_); page < pages; ++page)
-        if (chain[static_cast<size_t>(page)]->pages[group] < 0) return false;
+      for (size_t page = std::max(own, static_cast<size_t>(first_needed(group, places_of(pages)))); page < pages;
+           ++page)
+        if (chain[page]->pages[group] < 0) return false;
     return true;
   };
-  auto pages = static_cast<int64_t>(chain.size());
-  while (pages > 0 && !usable(pages)) --pages;
-  for (size_t group = 0; group < groups_.size(); ++group)
-    for (int64_t page = 0; page < pages; ++page) {
-      bool needed = page >= first_needed(group, pages * page_tokens_);
-      int32_t shared = needed ? chain[static_cast<size_t>(page)]->pages[group] : -1;
-      if (shared >= 0) retain(groups_[group].pool, shared);
-      sequence->tables_[group].push_back(shared);
-    }
-  hashes.resize(static_cast<size_t>(pages));
-  sequence->chain_ = std::move(hashes);
-  sequence->tokens_.assign(tokens.begin(), tokens.begin() + pages * page_tokens_);
-  prefix_hits_ += pages * page_tokens_;
+  size_t pages = chain.size();
+  while (pages > own && !usable(pages)) --pages;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    std::vector<int32_t>& table = sequence->tables_[group];
+    if (pages > own) table.resize(own);  // what the prefix has beyond is in the page that was found
+    const auto needed = static_cast<size_t>(first_needed(group, places_of(pages)));
+    for (size_t page = 0; page < std::min(table.size(), needed); ++page) table[page] = -1;
+    for (size_t page = own; page < pages; ++page) table.push_back(page >= needed ? chain[page]->pages[group] : -1);
+    for (int32_t page : table)
+      if (page >= 0) retain(groups_[group].pool, page);
+  }
+  sequence->chain_.resize(pages);
+  if (pages > own) {
+    const int64_t found = places_of(pages) - sequence->prefix();
+    sequence->tokens_.assign(tokens.begin(), tokens.begin() + found);
+    prefix_hits_ += found;
+  }
   return sequence;
 }
 
@@ -202,7 +225,7 @@ std::unique_ptr<KvSequence> KvCache::fork(const KvSequence& other) {
   sequence->tokens_ = other.tokens_;
   sequence->tables_ = other.tables_;
   sequence->chain_ = other.chain_;
-  auto held = static_cast<size_t>((other.length() + page_tokens_ - 1) / page_tokens_);
+  auto held = static_cast<size_t>((other.places() + page_tokens_ - 1) / page_tokens_);
   for (size_t group = 0; group < groups_.size(); ++group) {
     auto& table = sequence->tables_[group];
     table.resize(std::min(table.size(), held));  // pages reserved ahead are the other's alone
@@ -214,10 +237,10 @@ std::unique_ptr<KvSequence> KvCache::fork(const KvSequence& other) {
 }
 
 bool KvCache::reserve(KvSequence& sequence, int64_t tokens) {
-  int64_t length = sequence.length();
-  auto wanted = static_cast<size_t>((length + tokens + page_tokens_ - 1) / page_tokens_);
-  auto last = static_cast<size_t>(length / page_tokens_);
-  bool half_full = length % page_tokens_ != 0;
+  int64_t places = sequence.places();
+  auto wanted = static_cast<size_t>((places + tokens + page_tokens_ - 1) / page_tokens_);
+  auto last = static_cast<size_t>(places / page_tokens_);
+  bool half_full = places % page_tokens_ != 0;
   auto must_copy = [&](size_t group) {
     const auto& table = sequence.tables_[group];
     return half_full && table[last] >= 0 &&
@@ -249,10 +272,10 @@ bool KvCache::reserve(KvSequence& sequence, int64_t tokens) {
   return true;
 }
 
-bool KvCache::could_fit(int64_t length) const {
+bool KvCache::could_fit(int64_t places) const {
   std::vector<int64_t> needed(pools_.size());
   for (size_t group = 0; group < groups_.size(); ++group) {
-    int64_t all = (length + page_tokens_ - 1) / page_tokens_;
+    int64_t all = (places + page_tokens_ - 1) / page_tokens_;
     // A window holds its own tokens, rounded out to pages, and at least the page that is being written.
     int64_t window = groups_[group].window ? (groups_[group].window + page_tokens_ - 2) / page_tokens_ + 2 : all;
     needed[static_cast<size_t>(groups_[group].pool)] += std::min(all, window);
@@ -266,7 +289,7 @@ void KvCache::commit(KvSequence& sequence, std::span<const int32_t> tokens) {
   sequence.tokens_.insert(sequence.tokens_.end(), tokens.begin(), tokens.end());
   advance_state(sequence);
   if (!sequence.prompt_) sequence.prompt_ = sequence.length();
-  auto full = static_cast<size_t>(sequence.length() / page_tokens_);
+  auto full = static_cast<size_t>(sequence.places() / page_tokens_);
   for (size_t page = sequence.chain_.size(); page < full; ++page) publish(sequence, page);
   slide(sequence);
 }
@@ -276,14 +299,14 @@ void KvCache::adopt(KvSequence& sequence, std::span<const int32_t> tokens, int64
   if (!tokens.empty()) advance_state(sequence);
   sequence.prompt_ = prompt;
   slide(sequence);  // before publishing: pages below a window were never filled
-  for (size_t page = 0; page < static_cast<size_t>(sequence.length() / page_tokens_); ++page) publish(sequence, page);
+  for (size_t page = sequence.chain_.size(); page < static_cast<size_t>(sequence.places() / page_tokens_); ++page)
+    publish(sequence, page);
 }
 
 void KvCache::publish(KvSequence& sequence, size_t page) {
   if (has_states()) return;
   uint64_t parent = page ? sequence.chain_[page - 1] : root(sequence), hash;
-  std::span<const int32_t> tokens(sequence.tokens_.data() + page * static_cast<size_t>(page_tokens_),
-                                  static_cast<size_t>(page_tokens_));
+  const std::span<const int32_t> tokens = tokens_of(sequence, sequence.tokens_, page);
   const Entry* known = lookup(parent, tokens, hash);
   sequence.chain_.push_back(hash);
   if (!known) {
@@ -305,13 +328,16 @@ void KvCache::publish(KvSequence& sequence, size_t page) {
 }
 
 void KvCache::slide(KvSequence& sequence) {
-  for (size_t group = 0; group < groups_.size(); ++group) {
-    auto& table = sequence.tables_[group];
-    int64_t first = std::min(first_needed(group, sequence.length()), static_cast<int64_t>(table.size()));
-    for (int64_t page = first; page-- > 0 && table[static_cast<size_t>(page)] >= 0;) {
-      release(groups_[group].pool, table[static_cast<size_t>(page)]);
-      table[static_cast<size_t>(page)] = -1;
-    }
+  for (size_t group = 0; group < groups_.size(); ++group)
+    give_back(sequence, group, first_needed(group, sequence.places()));
+}
+
+void KvCache::give_back(KvSequence& sequence, size_t group, int64_t first) {
+  auto& table = sequence.tables_[group];
+  for (int64_t page = std::min(first, static_cast<int64_t>(table.size()));
+       page-- > 0 && table[static_cast<size_t>(page)] >= 0;) {
+    release(groups_[group].pool, table[static_cast<size_t>(page)]);
+    table[static_cast<size_t>(page)] = -1;
   }
 }
 

@@ -6,6 +6,9 @@
 // and are taken back, longest unused first, when room is needed (PagedAttention, Kwon et al. 2023; automatic prefix
 // caching as in vLLM). Layers with a sliding window give pages back as the window passes them.
 //
+// A sequence whose adapter is a prefix has the prefix's places before its tokens': it begins as a fork of the sequence that
+// holds the prefix and no tokens (`open_prefix`), and all below counts places.
+//
 // A slot holds the states of a sequence at its end (StateShape in core/passes/decoder.h). Nobody writes to a slot that is
 // in use: a step leaves the new states in another one, and the old one is free once all who read it have gone on. A
 // decoder with states finds no prefixes again: pages without the states at their end are of no use to it.
@@ -27,7 +30,9 @@ class KvSequence : public Sequence {
   explicit KvSequence(KvCache& cache);
   ~KvSequence() override;
   KvCache& cache() const { return cache_; }
-  /// Page of tokens [j * page_tokens, (j + 1) * page_tokens) in group `group`, -1 where it was given back.
+  /// Places of the prefix and the tokens.
+  int64_t places() const { return prefix() + length(); }
+  /// Page of places [j * page_tokens, (j + 1) * page_tokens) in group `group`, -1 where it was given back.
   const std::vector<int32_t>& table(size_t group) const { return tables_[group]; }
   /// The slot of the states behind the last token; -1 before the first, and where the decoder has no states.
   int32_t state() const { return state_; }
@@ -55,11 +60,16 @@ class KvCache {
  public:
   KvCache(const Decoder& decoder, const CacheRoom& room, int64_t page_tokens);
 
+  /// `prefix`: what `open_prefix` made for the adapter, where it is one; else null.
   std::unique_ptr<KvSequence> open(std::span<const int32_t> tokens, int64_t prompt = 0,
-                                   std::shared_ptr<const Adapter> adapter = nullptr);
+                                   std::shared_ptr<const Adapter> adapter = nullptr,
+                                   const KvSequence* prefix = nullptr);
+  /// Pages for an adapter's prefix, to be filled from outside; what stands below each group's window has none. The sequence
+  /// is for its pages alone, and does not hold the adapter. Null: there is no room.
+  std::unique_ptr<KvSequence> open_prefix(int64_t places);
   std::unique_ptr<KvSequence> fork(const KvSequence& sequence);
   bool reserve(KvSequence& sequence, int64_t tokens);
-  bool could_fit(int64_t length) const;
+  bool could_fit(int64_t places) const;
   /// Gives the sequence the slot that the step writes. Room must have been reserved; throws Error(out_of_memory) where a
   /// copy that was made since took it.
   void begin_step(KvSequence& sequence);
@@ -69,9 +79,11 @@ class KvCache {
   void commit(KvSequence& sequence, std::span<const int32_t> tokens);
   /// The same for tokens whose pages came from outside, and hold nothing below each group's window.
   void adopt(KvSequence& sequence, std::span<const int32_t> tokens, int64_t prompt);
-  /// Which of the decoder's length limits a prompt of that length exceeds, as bits: sequences of unequal bits share no
-  /// pages, since their tokens are computed otherwise.
-  uint64_t exceeded(int64_t prompt) const;
+  /// Which of the decoder's length limits a prompt that ends at that place exceeds, as bits: sequences of unequal bits share
+  /// no pages, since their tokens are computed otherwise.
+  uint64_t exceeded(int64_t places) const;
+  /// The first page that holds tokens, behind those of a prefix alone.
+  size_t first_own(const KvSequence& sequence) const { return static_cast<size_t>(sequence.prefix() / page_tokens_); }
 
   /// Pages that must be copied before the next step writes. Cleared by the caller.
   struct Copy {
@@ -113,6 +125,9 @@ class KvCache {
   void release(int pool, int32_t page);
   void publish(KvSequence& sequence, size_t page);
   void slide(KvSequence& sequence);
+  /// The pages of a group below page `first`.
+  void give_back(KvSequence& sequence, size_t group, int64_t first);
+  int64_t places_of(size_t pages) const { return static_cast<int64_t>(pages) * page_tokens_; }
   bool has_states() const { return !state_users_.empty(); }
   int64_t states_in_use() const { return static_cast<int64_t>(state_users_.size() - free_states_.size()); }
   int32_t take_state();
@@ -121,11 +136,13 @@ class KvCache {
   bool needs_state(const KvSequence& sequence) const;
   void advance_state(KvSequence& sequence);
   int64_t available(int pool) const;
+  /// Those of `tokens`, a sequence's, that page `page` holds.
+  std::span<const int32_t> tokens_of(const KvSequence& sequence, std::span<const int32_t> tokens, size_t page) const;
   /// What chains of pages begin with: unequal where tokens are computed otherwise.
   uint64_t root(const KvSequence& sequence) const;
   const Entry* lookup(uint64_t parent, std::span<const int32_t> tokens, uint64_t& hash) const;
-  /// The first page that group `group` still needs when the next token is number `length`.
-  int64_t first_needed(size_t group, int64_t length) const;
+  /// The first page that group `group` still needs when the next token's place is `places`.
+  int64_t first_needed(size_t group, int64_t places) const;
 
   std::vector<PageGroup> groups_;
   std::vector<int64_t> length_limits_;

@@ -8,6 +8,7 @@
 #include "core/generate/adapter_slots.h"
 #include "core/generate/engines.h"
 #include "core/generate/ranks.h"
+#include "core/passes/module_names.h"
 
 namespace plait {
 namespace {
@@ -17,10 +18,27 @@ constexpr uint64_t save_magic = 0x34564B5449414C50;  // "PLAITKV4"
 
 /// The sequences of one replica: which pages of its ranks hold what, and the step that they are to compute next.
 struct Replica {
+  /// An adapter's prefix, whose pages every sequence of it begins with.
+  struct Prefix {
+    std::weak_ptr<const Adapter> adapter;
+    std::unique_ptr<KvSequence> pages;
+  };
+  /// Null: the adapter has none.
+  const KvSequence* prefix_of(const std::shared_ptr<const Adapter>& adapter) const {
+    for (const Prefix& one : prefixes)
+      if (adapter && one.adapter.lock() == adapter) return one.pages.get();
+    return nullptr;
+  }
+  /// Gives back what nobody computes with any more.
+  void drop_prefixes() {
+    std::erase_if(prefixes, [](const Prefix& one) { return one.adapter.expired(); });
+  }
+
   Replica(const Decoder& decoder, const CacheRoom& room, int64_t page_tokens, ReplicaPlace where)
       : cache(decoder, room, page_tokens), place(std::move(where)) {}
 
   KvCache cache;
+  std::vector<Prefix> prefixes;
   ReplicaPlace place;
   RaggedStep step;
   // What the step made; the reports of other replicas hold it.
@@ -53,16 +71,20 @@ class RaggedEngine : public Engine {
     auto least = std::min_element(replicas_.begin(), replicas_.end(), [](const auto& a, const auto& b) {
       return a->cache.sequences() < b->cache.sequences();
     });
-    return (*least)->cache.open(tokens, prompt, std::move(adapter));
+    const KvSequence* prefix = (*least)->prefix_of(adapter);
+    return (*least)->cache.open(tokens, prompt, std::move(adapter), prefix);
   }
   bool continues(const Sequence& sequence, int64_t prompt) const override {
     const KvCache& cache = mine(sequence).cache();
-    return sequence.length() == 0 || cache.exceeded(mine(sequence).prompt()) == cache.exceeded(prompt);
+    return sequence.length() == 0 ||
+           cache.exceeded(sequence.prefix() + mine(sequence).prompt()) == cache.exceeded(sequence.prefix() + prompt);
   }
   std::unique_ptr<Sequence> fork(const Sequence& sequence) override {
     return mine(sequence).cache().fork(mine(sequence));
   }
   bool reserve(Sequence& sequence, int64_t tokens) override {
+    if (mine(sequence).cache().reserve(mine(sequence), tokens)) return true;
+    replica_of(sequence).drop_prefixes();
     return mine(sequence).cache().reserve(mine(sequence), tokens);
   }
   bool could_fit(int64_t length) const override { return replicas_[0]->cache.could_fit(length); }
@@ -138,12 +160,15 @@ class RaggedEngine : public Engine {
   void hear();
   void hand_out(std::span<Feed> feeds);
 
-  /// By page group, which pages of a sequence are there: those below a window were given back.
+  /// By page group, which pages with tokens of a sequence are there: those below a window were given back.
   using Presence = std::vector<std::vector<uint8_t>>;
-  /// The rows of the cache that hold a sequence: the pages that are there, then its states in slot `state`.
+  /// The rows of the cache that hold a sequence: the pages that are there, then its states in slot `state`. Pages of a prefix
+  /// alone are the adapter's.
   std::vector<StoreRow> rows_of(const KvSequence& sequence, const Presence& present, int32_t state) const;
   std::vector<std::byte> read_rows(Replica& replica, const std::vector<StoreRow>& rows) const;
   void write_rows(Replica& replica, const std::vector<StoreRow>& rows, std::span<const std::byte> bytes);
+  void write_low_rank(const Adapter& adapter, const AdapterWeights& weights);
+  void write_prefix(const std::shared_ptr<const Adapter>& adapter, const AdapterWeights& weights);
   ByteWriter rows_command(Replica& replica, const std::vector<StoreRow>& rows) const;
   int64_t row_bytes(const StoreRow& row) const {
     return packed_bytes(rank_->place(row, 0).whole.elements(), dtype_bits(rank_->row(row).dtype));
@@ -161,8 +186,8 @@ class RaggedEngine : public Engine {
 void RaggedEngine::feed(Replica& replica, const Feed& feed) {
   RaggedStep& step = replica.step;
   const KvSequence& sequence = mine(*feed.sequence);
-  const int64_t first = sequence.length(), count = static_cast<int64_t>(feed.tokens.size());
-  const int64_t told = sequence.prompt(), prompt = told ? told : first + count;
+  const int64_t first = sequence.places(), count = static_cast<int64_t>(feed.tokens.size());
+  const int64_t told = sequence.prompt(), prompt = told ? sequence.prefix() + told : first + count;
   const int64_t page_tokens = replica.cache.page_tokens();
   for (int64_t i = 0; i < count; ++i) {
     if (i >= count - feed.rows) step.rows.push_back(static_cast<int32_t>(step.ids.size()));
@@ -208,8 +233,8 @@ void RaggedEngine::fill(std::span<Feed> feeds, bool hidden) {
     if (replica.step.empty()) replica.step.copies = std::exchange(replica.cache.copies, {});
     feed(replica, one);
     const int64_t page_tokens = replica.cache.page_tokens();
-    const int64_t length = one.sequence->length() + static_cast<int64_t>(one.tokens.size());
-    replica.step.table_width = std::max(replica.step.table_width, (length + page_tokens - 1) / page_tokens);
+    const int64_t places = mine(*one.sequence).places() + static_cast<int64_t>(one.tokens.size());
+    replica.step.table_width = std::max(replica.step.table_width, (places + page_tokens - 1) / page_tokens);
   }
   for (const auto& replica : replicas_) pad(replica->step);
   for (const Feed& one : feeds) {
@@ -306,12 +331,13 @@ void RaggedEngine::hand_out(std::span<Feed> feeds) {
 std::vector<StoreRow> RaggedEngine::rows_of(const KvSequence& sequence, const Presence& present,
                                             int32_t state) const {
   std::vector<StoreRow> out;
+  const size_t own = sequence.cache().first_own(sequence);
   for (size_t group = 0; group < present.size(); ++group) {
     const int pool = decoder().groups[group].pool;
     for (size_t page = 0; page < present[group].size(); ++page)
       for (int64_t slot = 0; present[group][page] && slot < decoder().pools[static_cast<size_t>(pool)].layers; ++slot)
         for (const char* half : {"cache.k.", "cache.v."})
-          out.push_back({cat(half, pool, ".", slot), sequence.table(group)[page]});
+          out.push_back({cat(half, pool, ".", slot), sequence.table(group)[own + page]});
   }
   for (size_t index = 0; state >= 0 && index < decoder().states.size(); ++index)
     out.push_back({cat("cache.s.", index), state});
@@ -371,16 +397,49 @@ void RaggedEngine::write_rows(Replica& replica, const std::vector<StoreRow>& row
   if (!alone()) ranks_->command(RankCommand::write, std::move(command));
 }
 
-/// On each replica, whose ranks take their parts.
-std::shared_ptr<const Adapter> RaggedEngine::add_adapter(const std::string& name, const AdapterWeights& weights) {
+std::shared_ptr<const Adapter> RaggedEngine::add_adapter(const std::string& name, const AdapterWeights& given) {
+  const AdapterWeights weights = as_products(given, decoder().adapted);
+  if (context_ && weights.prefix_tokens() >= context_)
+    throw Error(Code::invalid_argument,
+                cat("its prefix of ", weights.prefix_tokens(), " tokens leaves none of the context's ", context_));
   std::shared_ptr<const Adapter> out = adapters_.take(name, weights);
+  if (out->prefix) write_prefix(out, weights);
+  else write_low_rank(*out, weights);
+  return out;
+}
+
+/// On each replica, whose ranks take their parts.
+void RaggedEngine::write_low_rank(const Adapter& adapter, const AdapterWeights& weights) {
   for (size_t index = 0; index < decoder().adapted.size(); ++index) {
     const auto [a, b] = adapters_.rows(index, weights);
     for (const auto& [half, row] : {std::pair("adapter.a.", &a), std::pair("adapter.b.", &b)})
       for (const auto& replica : replicas_)
-        write_rows(*replica, {{cat(half, index), out->slot}}, {row->data(), static_cast<size_t>(row->bytes())});
+        write_rows(*replica, {{cat(half, index), adapter.slot}}, {row->data(), static_cast<size_t>(row->bytes())});
   }
-  return out;
+}
+
+void RaggedEngine::write_prefix(const std::shared_ptr<const Adapter>& adapter, const AdapterWeights& weights) {
+  const PagesOfPrefix parts(decoder(), weights, options_.page_tokens);
+  for (const auto& replica : replicas_) {
+    replica->drop_prefixes();
+    std::unique_ptr<KvSequence> pages = replica->cache.open_prefix(adapter->prefix);
+    if (!pages)
+      throw Error(Code::out_of_memory,
+                  cat("the cache has no room for the ", adapter->prefix, " tokens of its prefix"),
+                  "raise cache_bytes, remove other adapters, or add it before requests fill the cache");
+    for (size_t group = 0; group < decoder().groups.size(); ++group) {
+      const PageGroup& one = decoder().groups[group];
+      for (size_t page = 0; page < pages->table(group).size(); ++page)
+        for (size_t slot = 0; pages->table(group)[page] >= 0 && slot < one.layers.size(); ++slot)
+          for (const bool values : {false, true}) {
+            const Tensor row = parts.row(one.layers[slot], static_cast<int64_t>(page), values);
+            write_rows(*replica,
+                       {{cat(values ? "cache.v." : "cache.k.", one.pool, ".", slot), pages->table(group)[page]}},
+                       {row.data(), static_cast<size_t>(row.bytes())});
+          }
+    }
+    replica->prefixes.push_back({adapter, std::move(pages)});
+  }
 }
 
 std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
@@ -397,10 +456,11 @@ std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
   out.put_text(source.adapter() ? source.adapter()->name : std::string());
   out.put_list(source.tokens());
   Presence present(decoder().groups.size());
-  const int64_t page_tokens = replica.cache.page_tokens(), held = (source.length() + page_tokens - 1) / page_tokens;
+  const int64_t page_tokens = replica.cache.page_tokens();
+  const auto held = static_cast<size_t>((source.places() + page_tokens - 1) / page_tokens);
   for (size_t group = 0; group < present.size(); ++group) {
-    for (int64_t page = 0; page < held; ++page)
-      present[group].push_back(source.table(group)[static_cast<size_t>(page)] >= 0);
+    for (size_t page = replica.cache.first_own(source); source.length() > 0 && page < held; ++page)
+      present[group].push_back(source.table(group)[page] >= 0);
     out.put_list(present[group]);
   }
   const std::vector<std::byte> rows = read_rows(replica, rows_of(source, present, source.state()));
@@ -435,9 +495,14 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
     throw Error(Code::out_of_memory, cat("the cache has no room for a conversation of ", tokens.size(), " tokens"),
                 "raise cache_bytes, or release other conversations");
   Presence present(decoder().groups.size());
+  const size_t own = sequence.cache().first_own(sequence);
   for (size_t group = 0; group < present.size(); ++group) {
     present[group] = in.get_list<uint8_t>();
-    if (present[group].size() != sequence.table(group).size()) in.fail("does not have the pages of its tokens");
+    if (present[group].size() != (tokens.empty() ? 0 : sequence.table(group).size() - own))
+      in.fail("does not have the pages of its tokens");
+    for (size_t page = 0; page < present[group].size(); ++page)
+      if (present[group][page] && sequence.table(group)[own + page] < 0)
+        in.fail("has pages that a window has passed");
   }
   const std::vector<StoreRow> rows = rows_of(sequence, present, sequence.next_state());
   size_t size = 0;

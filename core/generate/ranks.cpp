@@ -145,6 +145,7 @@ void put_trace(ByteWriter& out, const std::vector<TraceEvent>& events) {
     out.put(event.end);
     out.put(event.waited);
     out.put(event.collective);
+    out.put(event.beside);
   }
 }
 
@@ -156,6 +157,7 @@ std::vector<TraceEvent> get_trace(ByteReader& in, std::set<std::string>& names) 
     event.end = in.get<double>();
     event.waited = in.get<double>();
     event.collective = in.get<bool>();
+    event.beside = in.get<bool>();
   }
   return out;
 }

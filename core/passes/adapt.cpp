@@ -1,5 +1,5 @@
 // Pass adapt: low-rank adapters beside Linears (LoRA, Hu et al. 2022): y = x w^T + alpha / rank (x a^T) b^T. To train, one that
-// is there for good; to generate, room for any that requests name.
+// is there for good; to generate, room for any that requests name. Prefixes are in adapt_prefix.cpp.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/passes/compile.h"
+#include "core/passes/module_names.h"
 #include "core/passes/train_parameters.h"
 
 namespace plait {
@@ -24,13 +25,52 @@ std::vector<std::string> names_of_linear(const Graph& graph, const Node& node) {
   return out;
 }
 
-/// "model.layers.0.self_attn.q_proj" of its weight's name, or of the node's where the file numbers its tensors.
-std::string module_of(const std::vector<std::string>& names, size_t index) {
-  for (const std::string& name : names) {
-    const size_t end = name.rfind(".weight");
-    if (end != std::string::npos) return name.substr(0, end);
-  }
+/// Of these the one that tells the module: the weight's, or the node's where the file numbers its tensors.
+std::string telling_name(const std::vector<std::string>& names, size_t index) {
+  for (const std::string& name : names)
+    if (name.find(".weight") != std::string::npos || name.find(".qweight") != std::string::npos) return name;
   return names.empty() ? cat("linear.", index) : names.back();
+}
+
+/// The rows of the file's weight that the Linear at this node reads.
+PackedProduct rows_of_weight(const Graph& graph, const Node& node) {
+  PackedProduct out{.size = graph.value(node.outputs[0]).type.dims->back().constant()};
+  if (const auto& weight = graph.value(node.inputs[1]).constant)
+    for (const RecipeStep& step : weight->steps)
+      if (step.kind == RecipeStep::Kind::slice && step.numbers[2] - step.numbers[1] == out.size)
+        out.begin = step.numbers[1];
+  return out;
+}
+
+/// The modules of all Linears, by node.
+std::map<size_t, std::string> modules_of(const Graph& graph) {
+  struct Product {
+    PackedProduct rows;
+    size_t node;
+  };
+  std::map<std::string, std::vector<Product>>
+      packed;  // by the weight's telling name: products of one weight have the same
+  std::map<std::string, std::set<std::string>> told;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (graph.nodes[i].op != "plait.Linear") continue;
+    const std::string name = telling_name(names_of_linear(graph, graph.nodes[i]), i);
+    packed[name].push_back({rows_of_weight(graph, graph.nodes[i]), i});
+    told[module_of_name(name)].insert(name);
+  }
+  std::map<size_t, std::string> out;
+  for (auto& [name, products] : packed) {
+    std::stable_sort(products.begin(), products.end(),
+                     [](const Product& a, const Product& b) { return a.rows.begin < b.rows.begin; });
+    std::vector<PackedProduct> rows;
+    for (const Product& one : products) rows.push_back(one.rows);
+    std::vector<std::string> names = names_of_products(name, rows);
+    const std::string module = module_of_name(name);
+    const bool is_one =
+        told.at(module).size() == 1;  // else several products of a module keep the names that they have
+    for (size_t part = 0; part < names.size(); ++part)
+      out[products[part].node] = is_one ? names[part] : part ? cat(name, ".copy", part) : name;
+  }
+  return out;
 }
 
 /// The Linear's weight, where a change of it in the file changes nothing but this Linear; else null.
@@ -64,15 +104,11 @@ class Adapting {
   void each(bool all, const std::vector<std::string>& targets, const std::vector<std::string>& modules) {
     const int32_t head = find_head(graph_).node;
     std::set<std::string> unused(targets.begin(), targets.end());
-    const std::set<std::string> wanted(modules.begin(), modules.end());
-    for (size_t i = 0, old = graph_.nodes.size(); i < old; ++i) {
-      const Node node = graph_.nodes[i];
-      if (node.op != "plait.Linear") continue;
-      const std::vector<std::string> names = names_of_linear(graph_, node);
-      std::string module = module_of(names, i);
-      // A packed weight is read by several Linears, each of a part.
-      if (const int64_t part = parts_[module]++) module = cat(module, ".part", part);
-      bool asked = wanted.contains(module) || (all && static_cast<int32_t>(i) != head);
+    for (const auto& [i, module] : modules_of(graph_)) {
+      const std::vector<std::string> names = names_of_linear(graph_, graph_.nodes[i]);
+      bool asked = (all && static_cast<int32_t>(i) != head) ||
+                   std::any_of(modules.begin(), modules.end(),
+                               [&module = module](const std::string& one) { return means(one, module); });
       for (const std::string& pattern : targets)
         if (std::any_of(names.begin(), names.end(),
                         [&](const std::string& name) { return misfit(pattern, name) == 0; })) {
@@ -122,7 +158,6 @@ class Adapting {
                          [&](ValueId id) { return graph_.value(id).name == name; });
   }
 
-  std::map<std::string, int64_t> parts_;
   ValueId numbers_ = no_value;
   std::vector<ValueId> known_;  ///< of tokens, by their dims
 };
@@ -137,7 +172,7 @@ class Training : public Adapting {
     each(lora_.targets.empty() && lora_.modules.empty(), lora_.modules.empty() ? lora_.targets : none_,
          lora_.modules);
     for (const std::string& module : lora_.modules)
-      if (!added_.contains(module))
+      if (std::none_of(added_.begin(), added_.end(), [&](const std::string& one) { return means(module, one); }))
         throw Error(Code::invalid_argument, cat("the adapter's ", quote(module), " fits no weight of the model"),
                     "the adapter is of another model");
     if (added_.empty()) throw Error(Code::invalid_argument, "the model has no Linear to adapt");
@@ -240,9 +275,22 @@ class Slots : public Adapting {
 
 }  // namespace
 
+void TrainingOptions::begin_with(const AdapterWeights& adapter) {
+  lora.rank = adapter.rank;
+  lora.alpha = adapter.alpha;
+  lora.modules.clear();
+  for (const auto& [module, pair] : adapter.modules) lora.modules.push_back(module);
+  prefix.tokens = adapter.prefix_tokens();
+}
+
 void adapt(Graph& graph, PassContext& context) {
-  if (context.training && context.training->lora.rank) Training(graph, context, context.training->lora).run();
-  else if (!context.training && context.options.adapters.slots) Slots(graph, context, context.options.adapters).run();
+  const TrainingOptions* training = context.training;
+  if (training && training->lora.rank && training->prefix.tokens)
+    throw Error(Code::invalid_argument, "a run trains low-rank adapters or a prefix, not both",
+                "a file of adapters holds one kind: give lora or prefix");
+  if (training && training->prefix.tokens) add_prefix(graph, context);
+  else if (training && training->lora.rank) Training(graph, context, training->lora).run();
+  else if (!training && context.options.adapters.slots) Slots(graph, context, context.options.adapters).run();
 }
 
 }  // namespace plait

@@ -1,5 +1,6 @@
 #pragma once
-// Low-rank adapters (LoRA, Hu et al. 2022) that are there already, and the room that a decoder which generates has for them.
+// Adapters that are there already, low-rank ones (LoRA, Hu et al. 2022) and prefixes (Li and Liang 2021), and the room that a
+// decoder which generates has for the former.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -9,7 +10,16 @@
 
 namespace plait {
 
-/// An adapter: y = x w^T + alpha / rank (x a^T) b^T for the Linears that it names.
+/// What keys and values of a prefix are: all layers' alike, as PEFT has them.
+struct PrefixShape {
+  int64_t layers = 0, kv_heads = 0, size = 0;
+  int64_t width() const { return kv_heads * size; }  ///< of one layer's keys of a token, and of its values
+  Shape dims(int64_t tokens) const { return {tokens, layers * 2 * width()}; }
+  bool operator==(const PrefixShape&) const = default;
+};
+
+/// An adapter: y = x w^T + alpha / rank (x a^T) b^T for the Linears that it names; or a prefix, keys and values that stand before
+/// the first token in every attention layer.
 struct AdapterWeights {
   struct Pair {
     Tensor a, b;  ///< f32 [rank, k], [n, rank]
@@ -17,6 +27,10 @@ struct AdapterWeights {
   int64_t rank = 0;
   double alpha = 0;
   std::map<std::string, Pair> modules;  ///< by "model.layers.0.self_attn.q_proj"
+  /// f32 [tokens, layers * 2 * g * d]: of each layer the keys, as they lie in the cache, before the values. Absent: no prefix.
+  Tensor prefix;
+  PrefixShape prefix_shape = {};
+  int64_t prefix_tokens() const { return prefix.present() ? prefix.shape()[0] : 0; }
 };
 
 /// Room for adapters that come and go while a decoder runs: fixed when it is compiled.
@@ -34,5 +48,12 @@ struct AdaptedLinear {
   std::string module;
   int64_t k = 0, n = 0;
 };
+
+struct Decoder;
+
+/// Throws Error(unsupported) for a decoder that takes no prefix: with states, or layers that differ in these sizes.
+PrefixShape prefix_shape(const Decoder& decoder);
+/// Throws Error(invalid_argument) for a prefix of another shape than the decoder's, too.
+void check_prefix(const AdapterWeights& adapter, const Decoder& decoder);
 
 }  // namespace plait

@@ -1,5 +1,7 @@
 #include "core/passes/compile.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/passes/shard_annotations.h"
@@ -30,6 +32,12 @@ constexpr Pass training_passes[] = {
     {"adapt", adapt},          // adapters beside Linears, if they are asked for
     {"spread", spread},        // a row for each data rank
 };
+// A graph with a loss of its own.
+constexpr Pass own_loss_passes[] = {
+    {"fold", fold},
+    {"scan", scan},
+    {"own_loss", prepare_own_loss},
+};
 constexpr Pass gradient_passes[] = {
     {"train", train},  // the loss, gradients, and the sums that they go into
 };
@@ -41,7 +49,8 @@ constexpr Pass accumulate_passes[] = {
 
 // Of every program of a trainer.
 constexpr Pass training_end_passes[] = {
-    {"bundle", bundle},  // what ranks say, in fewer words
+    {"bundle", bundle},    // what ranks say, in fewer words
+    {"overlap", overlap},  // and while they compute
 };
 
 void bound(Graph& graph, std::string_view name, int64_t typical, int64_t most) {
@@ -179,40 +188,56 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
                   "the axes are data and tensor");
   PassContext context{options, {}, {}, false};
   context.training = &training;
-  if (!raised(graph, context))
-    throw Error(Code::unsupported,
-                cat("the model cannot be trained, for it is not recognised: ", context.decoder.why_not),
-                "`plait inspect` says more");
-  run_passes(training_passes, graph, context);
-  for (const char* name : {"t", "r"})
-    if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = training.row_tokens;
+  const bool own_loss = !training.loss.empty();
+  if (own_loss) {
+    run_passes(own_loss_passes, graph, context);
+  } else {
+    if (!raised(graph, context))
+      throw Error(
+          Code::unsupported, cat("the model cannot be trained, for it is not recognised: ", context.decoder.why_not),
+          "`plait inspect` says more; one that has a loss of its own among its outputs is trained with that (loss)");
+    run_passes(training_passes, graph, context);
+    for (const char* name : {"t", "r", "places"})
+      if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = training.row_tokens;
+  }
   const bool alone = options.mesh.ranks() == 1;
   if (!alone) context.seeds = seeds_for(graph, options);
   std::optional<Graph> of_host;
-  if (training.host_loss) of_host = graph_of_host_loss(graph, context);
+  if (training.host_loss && !own_loss) of_host = graph_of_host_loss(graph, context);
   run_passes(gradient_passes, graph, context);
   TrainingModel out;
   out.mesh = options.mesh;
+  for (ValueId id : graph.inputs)
+    if (const int dim = spread_dim(graph, id, options.mesh.blocks(options.mesh.parts("data")), training);
+        own_loss && dim >= 0)
+      out.spread_inputs.insert(graph.value(id).name);
   if (!alone) out.places = shard_training(graph, of_host ? &*of_host : nullptr, context);
   auto finish = [&](Graph& one, const char* label) {
+    for (const char* name : {"t", "r"})
+      if (!own_loss) bound(one, name, training.row_tokens, training.row_tokens);
     if (!alone) run_passes(training_end_passes, one, context);
-    bound(one, "t", training.row_tokens, training.row_tokens);
-    bound(one, "r", training.row_tokens, training.row_tokens);
     auto program = lower(one, options, cat(label, ".", options.rank));
     plan(*program);
     return program;
   };
   Graph evaluate = graph;
-  evaluate.outputs.resize(2);
+  evaluate.outputs.resize(own_loss ? 1 : 2);
   evaluate.remove_dead();
   out.evaluate = finish(evaluate, "train");
   if (training.gradients) {
-    graph.outputs.erase(graph.outputs.begin() + 1);
+    if (!own_loss) graph.outputs.erase(graph.outputs.begin() + 1);
     graph.remove_dead();
     run_passes(accumulate_passes, graph, context);
+    const Graph accumulate = graph;
     out.accumulate = finish(graph, "train");
     Graph norm = norm_graph(options.ops, context.parameters, out.places);
     shard_states(norm, options, out.places);
+    const bool pays_once = std::any_of(out.places.begin(), out.places.end(),
+                                       [](const auto& place) { return place.first.ends_with(".reduced"); });
+    if (pays_once && training.overlap_bytes > 0) {
+      Graph settle = settle_graph(options.ops, accumulate, norm);
+      out.settle = finish(settle, "settle");
+    }
     out.norm = finish(norm, "norm");
     Graph update = update_graph(options.ops, context.parameters, training.optimizer, out.places);
     shard_states(update, options, out.places);

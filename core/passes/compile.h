@@ -1,6 +1,7 @@
 #pragma once
 // From a graph to programs. compile.cpp holds the list of passes and reads top to bottom.
 #include <memory>
+#include <set>
 
 #include "core/exec/program.h"
 #include "core/passes/pass.h"
@@ -18,6 +19,7 @@ void spread(Graph& graph, PassContext& context);
 void train(Graph& graph, PassContext& context);
 void recompute(Graph& graph, PassContext& context);
 void bundle(Graph& graph, PassContext& context);
+void overlap(Graph& graph, PassContext& context);
 void shard(Graph& graph, PassContext& context);
 void fuse(Graph& graph, PassContext& context);
 void fuse_training(Graph& graph, PassContext& context);
@@ -36,6 +38,8 @@ void add_step(Constant& constant, RecipeStep step);
 /// constants of programs that share a store apart. Throws Error(unsupported) when a node has no kernel.
 std::shared_ptr<Program> lower(const Graph& graph, const CompileOptions& options, std::string_view label);
 void plan(Program& program);
+/// Whether an op's output is its input's bytes under another shape.
+bool is_view(std::string_view op);
 
 /// A graph that runs as the file says, all its outputs in order.
 struct PlainModel {
@@ -70,12 +74,16 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
 struct TrainingModel {
   /// One micro-batch: a ragged row of documents. Inputs: `ids` i64 [1, t], `positions` and `segments` i32 [1, t], `rows` i32
   /// [1, r] (tokens that predict something), `labels` i32 [1, r] (what), `weights` f32 [1, r] (what its loss counts in the
-  /// whole step's). Output 0 is the sum of the losses, each times its weight; gradients are added to the Store's.
+  /// whole step's); with dropout `keys`, and with a prefix where tokens stand behind it (Places in core/train/packing.h). Output 0
+  /// is the sum of the losses, each times its weight; gradients are added to the Store's.
   std::shared_ptr<const Program> accumulate;
   /// The same, without gradients. Output 0 as above, output 1 each target's loss, f32 [1, r].
   std::shared_ptr<const Program> evaluate;
   /// The norm of all gradients as one vector, f32 [].
   std::shared_ptr<const Program> norm;
+  /// `accumulate` of a step's last micro-batch, and `norm`, which is output 1: where ranks pay the sums of gradients once a step,
+  /// and may do so beside the backward pass; else null.
+  std::shared_ptr<const Program> settle;
   /// The end of a step. Inputs, f32 []: `scale` (of the gradients), `rate` (of learning), and of AdamW `correction1` and
   /// `correction2` (1 - beta^step). Gradients are zeros behind it.
   std::shared_ptr<const Program> update;
@@ -87,6 +95,9 @@ struct TrainingModel {
   std::vector<TrainedParameter> parameters;
   Decoder decoder;
   Mesh mesh;
+  /// With TrainingOptions::loss, whose programs take the graph's own inputs: those of which a data rank gets its part of the first
+  /// dim.
+  std::set<std::string, std::less<>> spread_inputs;
   /// On several ranks: where what training writes is, by key of the Store. A rank's row is [1, t] of its own documents, and
   /// all ranks' rows have as many tokens and targets; gradients of which ranks hold summands go into ".reduced" when the norm
   /// is asked for, and the summands have to be emptied then.

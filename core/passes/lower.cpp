@@ -11,11 +11,6 @@
 namespace plait {
 namespace {
 
-/// Ops whose output is their input's bytes under another shape.
-bool is_view(std::string_view op) {
-  return op == "Reshape" || op == "Squeeze" || op == "Unsqueeze" || op == "Flatten" || op == "Identity";
-}
-
 class Lowering {
  public:
   Lowering(const Graph& graph, const CompileOptions& options, std::string_view label)
@@ -135,6 +130,7 @@ class Lowering {
         all_sized = all_sized && made.sized;
       }
     }
+    if (node.attributes.integer("beside", 0)) let_go_on(instruction);
     if (node.bodies.empty() && (!all_sized || takes_sizes_for_equal(node) || assumes_sizes(node)))
       set_infer(node, instruction);
     program_->instructions.push_back(std::move(instruction));
@@ -249,6 +245,25 @@ class Lowering {
     if (known == groups.end()) groups.emplace_back(ranks.begin(), ranks.end());
   }
 
+  /// Beside what is computed behind it. What then has to be put together of blocks needs room of its own.
+  void let_go_on(Instruction& instruction) {
+    using Kind = CollectiveCall::Kind;
+    CollectiveCall& call = instruction.call;
+    const Buffer &in = program_->buffers[static_cast<size_t>(instruction.inputs[0])],
+                 &out = program_->buffers[static_cast<size_t>(instruction.outputs[0])];
+    if (!in.sized || !out.sized) return;
+    call.beside = true;
+    Buffer room;
+    room.dtype = in.dtype;
+    room.dims = call.kind == Kind::all_gather ? out.dims : in.dims;
+    if (call.kind == Kind::all_to_all) room.dims.insert(room.dims.begin(), Dim(2));
+    else if (call.kind == Kind::all_reduce ||
+             product(std::span(room.dims).first(static_cast<size_t>(call.dim))) == Dim(1))
+      return;
+    program_->buffers.push_back(std::move(room));
+    instruction.room = static_cast<BufferId>(program_->buffers.size() - 1);
+  }
+
   void lower_bodies(const Node& node, Instruction& instruction) {
     bool loop = node.op == "Loop";
     instruction.kind = loop ? Instruction::Kind::loop : Instruction::Kind::branch;
@@ -327,6 +342,10 @@ class Lowering {
 };
 
 }  // namespace
+
+bool is_view(std::string_view op) {
+  return op == "Reshape" || op == "Squeeze" || op == "Unsqueeze" || op == "Flatten" || op == "Identity";
+}
 
 std::shared_ptr<Program> lower(const Graph& graph, const CompileOptions& options, std::string_view label) {
   if (options.progress) options.progress->check();

@@ -10,21 +10,52 @@
 namespace plait {
 namespace {
 
+Buffer& root(Program& program, BufferId id) {
+  Buffer& buffer = program.buffers[static_cast<size_t>(id)];
+  return buffer.place == Buffer::Place::view ? program.buffers[static_cast<size_t>(buffer.index)] : buffer;
+}
+
+/// Until when a collective may go on beside the run: not into what reads its output or writes either operand. Where nothing is
+/// computed meanwhile it goes on in place, for handing it over takes longer.
+int32_t awaited_at(Program& program, int32_t index) {
+  const Instruction& call = program.instructions[static_cast<size_t>(index)];
+  const Buffer &in = root(program, call.inputs[0]), &out = root(program, call.outputs[0]);
+  bool computes = false;
+  const auto end = static_cast<int32_t>(program.instructions.size());
+  for (int32_t i = index + 1; i < end; ++i) {
+    const Instruction& one = program.instructions[static_cast<size_t>(i)];
+    auto has = [&](const std::vector<BufferId>& ids, const Buffer& buffer) {
+      return std::any_of(ids.begin(), ids.end(),
+                         [&](BufferId id) { return id >= 0 && &root(program, id) == &buffer; });
+    };
+    if (has(one.inputs, out) || has(one.outputs, out) || has(one.outputs, in)) return computes ? i : -1;
+    computes = computes || one.kind != Instruction::Kind::collective;
+  }
+  return computes ? end : -1;
+}
+
 void find_lifetimes(Program& program) {
-  auto root = [&](BufferId id) -> Buffer& {
-    Buffer& buffer = program.buffers[static_cast<size_t>(id)];
-    return buffer.place == Buffer::Place::view ? program.buffers[static_cast<size_t>(buffer.index)] : buffer;
-  };
   auto end = static_cast<int32_t>(program.instructions.size());
   for (Buffer& buffer : program.buffers) buffer.born = end, buffer.dies = -1;
   for (int32_t i = 0; i < end; ++i) {
     const Instruction& instruction = program.instructions[static_cast<size_t>(i)];
     for (BufferId id : instruction.outputs)
-      if (id >= 0) root(id).born = std::min(root(id).born, i), root(id).dies = std::max(root(id).dies, i);
+      if (id >= 0)
+        root(program, id).born = std::min(root(program, id).born, i),
+                      root(program, id).dies = std::max(root(program, id).dies, i);
     for (BufferId id : instruction.inputs)
-      if (id >= 0) root(id).dies = std::max(root(id).dies, i);
+      if (id >= 0) root(program, id).dies = std::max(root(program, id).dies, i);
   }
-  for (BufferId id : program.outputs) root(id).dies = end;
+  for (BufferId id : program.outputs) root(program, id).dies = end;
+  for (int32_t i = 0; i < end; ++i) {
+    Instruction& one = program.instructions[static_cast<size_t>(i)];
+    if (one.kind != Instruction::Kind::collective || !one.call.beside) continue;
+    one.awaited = awaited_at(program, i);
+    const int32_t last = one.awaited < 0 ? i : one.awaited - 1;
+    for (BufferId id : {one.inputs[0], one.outputs[0]})
+      root(program, id).dies = std::max(root(program, id).dies, last);
+    if (one.room >= 0) root(program, one.room).born = i, root(program, one.room).dies = last;
+  }
 }
 
 void place(Program& program) {
@@ -146,6 +177,7 @@ std::string fingerprint(const Program& program) {
     print.add(text(instruction.sizes, program.symbols));
     print.add(instruction.carried);
     print.add(instruction.attributes);
+    print.add(instruction.awaited);
     const CollectiveCall& call = instruction.call;
     for (int32_t number : {static_cast<int32_t>(call.kind), static_cast<int32_t>(call.reduction), call.group,
                            call.dim, call.to_dim, call.parts})

@@ -1,5 +1,6 @@
 // Pass spread: in training each rank of the mesh's axis `data` has a row of its own. The row of the graph becomes all of
-// them, one behind the other, of t tokens and r targets each; what reads across a row does so within each of them.
+// them, one behind the other, of t tokens, r targets and so many places each; what reads across a row does so within each of
+// them.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -18,7 +19,7 @@ class Spreading {
       : graph_(graph), ops_(ops), rows_(rows), builder_(ops, graph, knowledge_, "rows") {}
 
   void run() {
-    for (const char* name : {"t", "r"})
+    for (const char* name : {"t", "r", "places"})
       if (auto symbol = graph_.symbols.find(name)) substitute(graph_, *symbol, Dim(rows_) * Dim::symbol(*symbol));
     const size_t old = graph_.nodes.size();
     for (size_t i = 0; i < old; ++i)

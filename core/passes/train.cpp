@@ -37,6 +37,16 @@ class Training {
     if (context_.host_loss) {
       graph_.outputs.resize(1);
       given_ = add_input("gradients", graph_.value(graph_.outputs[0]).type.dtype, builder_.dims(graph_.outputs[0]));
+    } else if (!context_.training->loss.empty()) {
+      losses_ = graph_.outputs[0];
+      weights_ = builder_.expanded(builder_.number(1, losses_), losses_);
+      ValueId loss = builder_.reshaped(losses_, Dims{});
+      if (builder_.type(loss).dtype != DType::f32) {
+        Attributes to;
+        to.set("to", static_cast<int64_t>(DType::f32));
+        loss = builder_.add("Cast", {loss}, std::move(to));
+      }
+      graph_.outputs = {loss};
     } else {
       const Dims rows = rows_of_logits();
       labels_ = add_input("labels", DType::i32, rows);
@@ -54,7 +64,7 @@ class Training {
 
  private:
   std::vector<Trainable> choose() {
-    if (context_.training->lora.rank) return std::move(context_.adapters);
+    if (context_.training->has_adapters()) return std::move(context_.adapters);
     if (!context_.training->gradients) return {};
     std::vector<Trainable> out = make_parameters(graph_, context_, context_.training->trained);
     if (out.empty())
@@ -134,6 +144,35 @@ class Training {
     if (context_.parameters.empty())
       throw Error(Code::invalid_argument,
                   "there is nothing to train: the loss depends on none of the weights asked for");
+    place_sums();
+  }
+
+  /// Sums take a gradient as soon as it is whole: its memory is free then, and ranks may tell each other.
+  void place_sums() {
+    const std::vector<int32_t> producer = producers(graph_);
+    auto maker = [&](ValueId id) { return producer[static_cast<size_t>(id)]; };
+    std::multimap<int32_t, size_t> behind;  // by node
+    std::vector<bool> moves(graph_.nodes.size());
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (const Node& node = graph_.nodes[i]; node.op == "plait.Accumulate") {
+        const int32_t sum = maker(node.inputs[0]), gradient = maker(node.inputs[1]);
+        for (size_t one : {static_cast<size_t>(sum), i}) {
+          behind.emplace(gradient, one);
+          moves[one] = true;
+        }
+      }
+    std::vector<Node> nodes;
+    auto add_behind = [&](int32_t index) {
+      const auto [first, last] = behind.equal_range(index);
+      for (auto one = first; one != last; ++one) nodes.push_back(std::move(graph_.nodes[one->second]));
+    };
+    add_behind(-1);  // of gradients that are constants
+    for (size_t i = 0; i < moves.size(); ++i) {
+      if (moves[i]) continue;
+      nodes.push_back(std::move(graph_.nodes[i]));
+      add_behind(static_cast<int32_t>(i));
+    }
+    graph_.nodes = std::move(nodes);
   }
 
   /// What is known of gradients before the walk: each target's loss counts with its weight.

@@ -18,9 +18,10 @@ bool is_table(const Node& node, size_t operand) {
   return operand == 0 && (node.op == "plait.Embedding" || node.op == "Gather");
 }
 
-/// By value: whether it comes of rows of a table, as a token's hidden state does.
+/// By value: whether it comes of rows of a table, as a token's hidden state does, or of numbers that are given.
 std::vector<bool> stream_of(const Graph& graph) {
   std::vector<bool> stream(static_cast<size_t>(graph.value_count()));
+  for (ValueId id : graph.inputs) stream[static_cast<size_t>(id)] = is_float(graph.value(id).type.dtype);
   for (const Node& node : graph.nodes) {
     const bool begins = is_table(node, 0) && graph.value(node.inputs[0]).constant;
     if (!begins && std::none_of(node.inputs.begin(), node.inputs.end(),

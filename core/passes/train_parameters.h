@@ -15,6 +15,8 @@ std::vector<Trainable> make_parameters(Graph& graph, PassContext& context, const
 /// A State that begins as `initial`, which is of its dtype, or as zeros. `is_sum`: ranks may hold summands of it.
 ValueId add_state(Graph& graph, GraphBuilder& builder, const std::string& key, DType dtype, const Shape& shape,
                   std::shared_ptr<const Constant> initial = nullptr, bool is_sum = false);
+/// Of pass adapt: the keys and values of a prefix, in front of those of each document.
+void add_prefix(Graph& graph, PassContext& context);
 /// The parameter's own.
 ValueId add_parameter(Graph& graph, GraphBuilder& builder, const TrainedParameter& parameter);
 
@@ -26,6 +28,13 @@ bool are_apart(const Constant& a, const Constant& b);
 /// By key of the Store, where the ranks have what training writes; empty on one rank.
 using StatePlaces = std::map<std::string, Sharding, std::less<>>;
 
+/// The dim of an input that the ranks of the axis `data`, `ranks` in number, have parts of: of a decoder's rows the tokens; of a
+/// graph with a loss of its own the first, where that is the batch (prepare_own_loss). -1: all have all of it.
+int spread_dim(const Graph& graph, ValueId input, int64_t ranks, const TrainingOptions& training);
+/// Of a graph with a loss of its own: that is its one output, and its batch a multiple of the mesh's data ranks. Throws Error:
+/// not_found when no output is called so, unsupported for one that is no float by itself.
+void prepare_own_loss(Graph& graph, PassContext& context);
+
 /// Makes the graph that adds up gradients that of the context's rank, and says where it has weights and sums, and where the
 /// optimizer is to have them and what it keeps. Where sums are made elsewhere, or ranks hold parts of them, the whole goes to
 /// a State of its own: the parameter's key + ".reduced". The plan is the context's. `of_host`, unless null, is the graph whose
@@ -36,6 +45,8 @@ void shard_states(Graph& graph, const CompileOptions& options, const StatePlaces
 
 /// No inputs; output 0 is the norm of all gradients as one vector, []. What ranks hold parts of becomes a whole.
 Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters, const StatePlaces& places);
+/// The norm's graph behind one that adds up gradients, both of one rank. Its outputs stand behind the first of the other.
+Graph settle_graph(const OpSet& ops, Graph graph, const Graph& norm);
 /// Inputs [], of the parameters' dtype: `scale` of the gradients, `rate`, and what an optimizer needs of the step's number t:
 /// AdamW `correction1` and `correction2`, 1 - beta^t; Adafactor `share`, t^beta2_decay, and `most`, 1 / sqrt(t).
 Graph update_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters,

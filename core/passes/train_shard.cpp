@@ -33,10 +33,13 @@ Sharding cut_further(Sharding sharding, const Shape& shape, const AxisList& axes
   return sharding;
 }
 
-/// Inputs are rows of tokens, which `data` cuts.
-ShardSeeds with_rows(ShardSeeds seeds, const Graph& graph, const AxisList& data) {
-  for (ValueId id : graph.inputs)
-    if (!data.empty()) seeds.emplace(id, Sharding::cut(graph.value(id).type.dims->size(), 1, data));
+/// Inputs are rows of tokens, or a batch, which `data` cuts.
+ShardSeeds with_rows(const PassContext& context, const Graph& graph, const AxisList& data) {
+  ShardSeeds seeds = context.seeds;
+  for (ValueId id : graph.inputs) {
+    const int dim = spread_dim(graph, id, context.options.mesh.blocks(data), *context.training);
+    if (!data.empty() && dim >= 0) seeds.emplace(id, Sharding::cut(graph.value(id).type.dims->size(), dim, data));
+  }
   return seeds;
 }
 
@@ -46,7 +49,7 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
   const CompileOptions& options = context.options;
   const Mesh& mesh = options.mesh;
   const AxisList data = mesh.parts("data");
-  ShardSeeds seeds = with_rows(context.seeds, graph, data);
+  ShardSeeds seeds = with_rows(context, graph, data);
   // Where weights are used is known when the graph has been sharded once.
   Graph trial = graph;
   const ShardPlan first = shard(trial, options.ops, mesh, options.rank, seeds);
@@ -79,7 +82,7 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
     out.emplace(one.key + ".gradient", sum);
   }
   if (!of_host) return out;
-  seeds = with_rows(context.seeds, *of_host, data);
+  seeds = with_rows(context, *of_host, data);
   settings.stored.clear();
   for (const auto& [key, id] : states_of(*of_host)) {
     const Sharding& kept = out.at(key);

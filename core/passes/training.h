@@ -39,14 +39,16 @@ struct LoraOptions {
   std::vector<std::string> modules = {};
   uint64_t seed =
       0;  ///< of dropout, and of a, which begins uniform in +-1 / sqrt(k) (as nn.Linear does); b begins as zeros
-
-  /// Of a run that trains this adapter further.
-  static LoraOptions of(const AdapterWeights& adapter) {
-    LoraOptions out{.rank = adapter.rank, .alpha = adapter.alpha};
-    for (const auto& [module, pair] : adapter.modules) out.modules.push_back(module);
-    return out;
-  }
 };
+
+/// Prefix tuning: keys and values before the first token of every document, in every layer (Li and Liang 2021). What follows
+/// has positions as behind so many tokens, and windows count them.
+struct PrefixOptions {
+  int64_t tokens = 0;  ///< 0: none; else they alone are trained
+  uint64_t seed = 0;   ///< of what they begin as
+};
+/// What a layer's part is called: f32 [tokens, g d].
+std::string prefix_name(size_t layer, bool values);
 
 /// What the backward pass reads of the forward pass is kept, or computed once more (core/passes/recompute.cpp).
 enum class Recompute {
@@ -58,6 +60,11 @@ enum class Recompute {
 struct TrainingOptions {
   OptimizerOptions optimizer;
   LoraOptions lora;
+  PrefixOptions prefix;  ///< not with low-rank adapters
+  /// Whether adapters are trained, and no weights.
+  bool has_adapters() const { return lora.rank || prefix.tokens; }
+  /// Trains this adapter further, as the options say but for what the adapter is.
+  void begin_with(const AdapterWeights& adapter);
   /// Patterns of names of weights that are trained, where there are no adapters; none: all.
   std::vector<std::string> trained;
   int64_t row_tokens = 512;  ///< of one micro-batch, and one data rank
@@ -67,7 +74,12 @@ struct TrainingOptions {
   Recompute recompute = Recompute::off;
   /// Ranks say what is at most half as large together, up to so many bytes at once; 0: each array by itself.
   int64_t bundle_bytes = 256 << 10;
+  /// What collectives that go on beside the arithmetic may keep in memory beyond what a run needs else; 0: none does.
+  int64_t overlap_bytes = int64_t{64} << 20;
   bool host_loss = false;  ///< also programs whose loss the host computes
+  /// The name of an output that is the graph's own loss, one float: the graph, whatever it is, is then trained as it stands, and
+  /// takes its own inputs. "": the loss of the next token, of a recognised decoder.
+  std::string loss = {};
   bool gradients =
       true;  ///< false: nothing is trained; programs say the losses of weights as they are, and of adapters
 };

@@ -17,38 +17,63 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view prefix = "base_model.model.", of_a = ".lora_A.weight", of_b = ".lora_B.weight";
+constexpr std::string_view of_prefix = "prompt_embeddings";
+constexpr const char *lora_kind = "LORA", *prefix_kind = "PREFIX_TUNING";
 constexpr const char *config_name = "/adapter_config.json", *tensors_name = "/adapter_model.safetensors";
 
-void read_config(const std::string& path, AdapterWeights& out) {
-  const auto config = nlohmann::json::parse(read_text_file(path), nullptr, false);
-  const std::string file = quote(path, 4096);
-  if (!config.is_object()) throw Error(Code::bad_model, cat(file, " is no JSON object"));
-  auto is_true = [&](const char* key) {
-    auto found = config.find(key);
-    return found != config.end() && found->is_boolean() && found->get<bool>();
-  };
-  auto type = config.find("peft_type");
-  const bool is_lora = type == config.end() || (type->is_string() && type->get<std::string>() == "LORA");
-  if (!is_lora || is_true("use_dora"))
-    throw Error(Code::unsupported, cat(file, " is of another kind of adapter than LoRA"));
-  for (const char* key : {"rank_pattern", "alpha_pattern"})
-    if (auto found = config.find(key); found != config.end() && !found->empty())
-      throw Error(Code::unsupported, cat(file, ": ", key, " gives modules ranks or factors of their own"),
-                  "adapters of one rank and alpha are read");
-  auto number = [&](const char* key, double least, double most) {
-    auto found = config.find(key);
-    if (found == config.end() || !found->is_number())
-      throw Error(Code::bad_model, cat(file, " has no number ", quote(key)));
+/// A directory's adapter_config.json.
+class Config {
+ public:
+  explicit Config(const std::string& path)
+      : file_(quote(path, 4096)), json_(nlohmann::json::parse(read_text_file(path), nullptr, false)) {
+    if (!json_.is_object()) throw Error(Code::bad_model, cat(file_, " is no JSON object"));
+  }
+  const std::string& file() const { return file_; }
+
+  bool is_true(const char* key) const {
+    auto found = json_.find(key);
+    return found != json_.end() && found->is_boolean() && found->get<bool>();
+  }
+  /// A module's own number, of a pattern that ends its name; else `usual`.
+  double of_module(const char* key, const std::string& module, double usual) const {
+    auto patterns = json_.find(key);
+    if (patterns == json_.end() || !patterns->is_object()) return usual;
+    for (const auto& [pattern, value] : patterns->items())
+      if (value.is_number() && (module == pattern || module.ends_with("." + pattern))) return value.get<double>();
+    return usual;
+  }
+  double number(const char* key, double least, double most) const {
+    auto found = json_.find(key);
+    if (found == json_.end() || !found->is_number())
+      throw Error(Code::bad_model, cat(file_, " has no number ", quote(key)));
     const auto value = found->get<double>();
     if (!(value >= least && value <= most))
-      throw Error(Code::bad_model, cat(file, ": ", key, " is ", value, ", expected ", least, " to ", most));
+      throw Error(Code::bad_model, cat(file_, ": ", key, " is ", value, ", expected ", least, " to ", most));
     return value;
-  };
+  }
+  int64_t count(const char* key) const {
+    constexpr double most = 1 << 30;
+    return static_cast<int64_t>(number(key, 1, most));
+  }
+  /// LoRA where the file says nothing.
+  std::string kind() const {
+    auto type = json_.find("peft_type");
+    return type == json_.end() ? "LORA" : type->is_string() ? type->get<std::string>() : "";
+  }
+
+ private:
+  const std::string file_;
+  const nlohmann::json json_;
+};
+
+void read_lora_config(const Config& config, AdapterWeights& out) {
+  if (config.is_true("use_dora"))
+    throw Error(Code::unsupported, cat(config.file(), " is of DoRA, another kind of adapter"));
   constexpr double most_rank = 65536, most_alpha = 1e9;  // as of the options of training
-  out.rank = static_cast<int64_t>(number("r", 1, most_rank));
-  out.alpha = number("lora_alpha", 0, most_alpha);
+  out.rank = static_cast<int64_t>(config.number("r", 1, most_rank));
+  out.alpha = config.number("lora_alpha", 0, most_alpha);
   // alpha / sqrt(rank) (Kalajdzievski 2023).
-  if (is_true("use_rslora")) out.alpha *= std::sqrt(static_cast<double>(out.rank));
+  if (config.is_true("use_rslora")) out.alpha *= std::sqrt(static_cast<double>(out.rank));
 }
 
 Tensor as_f32(const Tensor& tensor) {
@@ -64,12 +89,8 @@ void check_pair(const std::string& path, const std::string& module, const Adapte
                                        pair.a.shape().text(), " and ", pair.b.shape().text(), ", its rank ", rank));
 }
 
-}  // namespace
-
-AdapterWeights read_adapter(const std::string& directory) {
-  AdapterWeights out;
-  read_config(directory + config_name, out);
-  const SafeTensors file = SafeTensors::open(directory + tensors_name);
+void read_lora(const Config& config, const SafeTensors& file, AdapterWeights& out) {
+  read_lora_config(config, out);
   for (const auto& [name, entry] : file.entries()) {
     const bool is_a = name.ends_with(of_a), is_b = name.ends_with(of_b);
     if (!name.starts_with(prefix) || !(is_a || is_b) || !is_float(entry.dtype))
@@ -78,8 +99,54 @@ AdapterWeights read_adapter(const std::string& directory) {
     AdapterWeights::Pair& pair = out.modules[name.substr(prefix.size(), name.size() - prefix.size() - of_a.size())];
     (is_a ? pair.a : pair.b) = as_f32(file.tensor(name));
   }
-  for (const auto& [module, pair] : out.modules) check_pair(file.path(), module, pair, out.rank);
+  for (const auto& [module, pair] : out.modules) {
+    const auto whole = static_cast<double>(out.rank), own = config.of_module("rank_pattern", module, whole);
+    // With use_rslora factors would differ, too.
+    if (config.of_module("alpha_pattern", module, out.alpha) * whole != out.alpha * own ||
+        (own != whole && config.is_true("use_rslora")))
+      throw Error(Code::unsupported,
+                  cat(config.file(), ": rank_pattern and alpha_pattern give ", quote(module), " a factor of its own"),
+                  "adapters of one alpha / rank are read");
+    check_pair(file.path(), module, pair, static_cast<int64_t>(own));
+  }
   if (out.modules.empty()) throw Error(Code::bad_model, cat(quote(file.path(), 4096), " holds no adapter"));
+}
+
+/// What a projection made of a prefix is in the file, too, and not the projection.
+void read_prefix(const Config& config, const SafeTensors& file, AdapterWeights& out) {
+  const int64_t tokens = config.count("num_virtual_tokens"), width = config.count("token_dim");
+  PrefixShape& shape = out.prefix_shape;
+  shape.layers = config.count("num_layers");
+  shape.kv_heads = config.count("num_attention_heads");  // those of keys: PEFT puts them here when queries have more
+  shape.size = width / shape.kv_heads;
+  const auto entry = file.entries().find(std::string(of_prefix));
+  if (entry == file.entries().end() || !is_float(entry->second.dtype))
+    throw Error(Code::bad_model, cat(quote(file.path(), 4096), " has no floats ", quote(of_prefix)));
+  if (shape.width() != width || entry->second.shape != shape.dims(tokens))
+    throw Error(Code::bad_model,
+                cat(quote(file.path(), 4096), ": ", quote(of_prefix), " is ", entry->second.shape.text(), ", for ",
+                    tokens, " tokens of ", shape.layers, " layers of ", width, ", in ", shape.kv_heads,
+                    " heads, as adapter_config.json says"));
+  out.prefix = as_f32(file.tensor(entry->first));
+}
+
+void write_config(const std::string& directory, const nlohmann::ordered_json& config) {
+  FileWriter file(directory + config_name);
+  file.write(config.dump(2) + "\n");
+  file.finish();
+}
+
+}  // namespace
+
+AdapterWeights read_adapter(const std::string& directory) {
+  const Config config(directory + config_name);
+  const std::string kind = config.kind();
+  if (kind != lora_kind && kind != prefix_kind)
+    throw Error(Code::unsupported,
+                cat(config.file(), " is of another kind of adapter than ", lora_kind, " or ", prefix_kind));
+  const SafeTensors file = SafeTensors::open(directory + tensors_name);
+  AdapterWeights out;
+  (kind == prefix_kind ? read_prefix : read_lora)(config, file, out);
   return out;
 }
 
@@ -88,21 +155,43 @@ void write_adapter(const AdapterWeights& adapter, const std::string& directory, 
   fs::create_directories(directory, failure);
   if (failure) throw Error(Code::io, cat("cannot make ", quote(directory, 4096), ": ", failure.message()));
   std::vector<NamedTensor> named;
-  std::vector<std::string> modules;
-  for (const auto& [module, pair] : adapter.modules) {
-    named.push_back({cat(prefix, module, of_a), pair.a.view()});
-    named.push_back({cat(prefix, module, of_b), pair.b.view()});
-    modules.push_back(module);
+  nlohmann::ordered_json config{{"peft_type", adapter.prefix_tokens() ? prefix_kind : lora_kind},
+                                {"task_type", "CAUSAL_LM"},
+                                {"base_model_name_or_path", base},
+                                {"inference_mode", true}};
+  if (const int64_t tokens = adapter.prefix_tokens()) {
+    named.push_back({std::string(of_prefix), adapter.prefix.view()});
+    const PrefixShape& shape = adapter.prefix_shape;
+    config.update({{"num_virtual_tokens", tokens},
+                   {"token_dim", shape.width()},
+                   {"num_transformer_submodules", 1},
+                   {"num_attention_heads", shape.kv_heads},
+                   {"num_layers", shape.layers},
+                   {"encoder_hidden_size", shape.width()},
+                   {"prefix_projection", false}});
+  } else {
+    std::vector<std::string> modules;
+    auto ranks = nlohmann::ordered_json::object(), alphas = nlohmann::ordered_json::object();
+    for (const auto& [module, pair] : adapter.modules) {
+      if (const int64_t own = pair.a.shape()[0]; own != adapter.rank) {
+        ranks[module] = own;
+        alphas[module] = adapter.alpha * static_cast<double>(own) / static_cast<double>(adapter.rank);
+      }
+      named.push_back({cat(prefix, module, of_a), pair.a.view()});
+      named.push_back({cat(prefix, module, of_b), pair.b.view()});
+      modules.push_back(module);
+    }
+    config.update({{"r", adapter.rank},
+                   {"lora_alpha", adapter.alpha},
+                   {"lora_dropout", 0.0},
+                   {"bias", "none"},
+                   {"fan_in_fan_out", false},
+                   {"rank_pattern", ranks},
+                   {"alpha_pattern", alphas},
+                   {"target_modules", modules}});
   }
   write_safetensors(directory + tensors_name, std::move(named), {{"format", "pt"}});
-  const nlohmann::ordered_json config{
-      {"peft_type", "LORA"},      {"task_type", "CAUSAL_LM"},    {"base_model_name_or_path", base},
-      {"r", adapter.rank},        {"lora_alpha", adapter.alpha}, {"lora_dropout", 0.0},
-      {"bias", "none"},           {"fan_in_fan_out", false},     {"inference_mode", true},
-      {"target_modules", modules}};
-  FileWriter file(directory + config_name);
-  file.write(config.dump(2) + "\n");
-  file.finish();
+  write_config(directory, config);
   sync_directory(directory);
 }
 

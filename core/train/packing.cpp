@@ -96,6 +96,30 @@ void pad_row(PackedRow& row, int64_t tokens) {
   row.labels.resize(size, -1);
 }
 
+Places places_of(const PackedRow& row, int64_t prefix) {
+  Places out;
+  auto add = [&](size_t token, int64_t of_prefix, bool is_prefix) {
+    out.tokens.push_back(static_cast<int32_t>(token));
+    out.prefixes.push_back(static_cast<int32_t>(of_prefix));
+    out.is_prefix.push_back(is_prefix);
+    out.segments.push_back(row.segments[token]);
+  };
+  for (size_t i = 0; i < row.segments.size(); ++i) {
+    const bool begins = row.segments[i] >= 0 && (i == 0 || row.segments[i] != row.segments[i - 1]);
+    for (int64_t k = 0; begins && k < prefix; ++k) add(i, k, true);
+    out.of_tokens.push_back(static_cast<int32_t>(out.tokens.size()));
+    add(i, 0, false);
+  }
+  return out;
+}
+
+void Places::pad(size_t count) {
+  tokens.resize(std::max(count, tokens.size()), 0);
+  prefixes.resize(tokens.size(), 0);
+  is_prefix.resize(tokens.size(), 0);
+  segments.resize(tokens.size(), -1);
+}
+
 PackedStep pack_step(std::span<const Sample> samples, int64_t row_tokens, int64_t ranks) {
   std::vector<int64_t> lengths;
   PackedStep out;

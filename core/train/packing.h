@@ -32,6 +32,20 @@ RowPlan plan_rows(std::span<const int64_t> lengths, int64_t row_tokens, int64_t 
 /// The samples of these numbers, in this order, as a row.
 PackedRow fill_row(std::span<const Sample> samples, std::span<const int64_t> numbers);
 
+/// Where a row's tokens stand once each document has a prefix of some tokens in front: what attention goes over. Lists but the
+/// last have one number a place.
+struct Places {
+  std::vector<int32_t> tokens;    ///< the token of the row; of a prefix, any
+  std::vector<int32_t> prefixes;  ///< the token of the prefix; of other places, any
+  std::vector<uint8_t> is_prefix;
+  std::vector<int32_t> segments;
+  std::vector<int32_t> of_tokens;  ///< by token: its place
+
+  /// More of them, in no segment.
+  void pad(size_t count);
+};
+Places places_of(const PackedRow& row, int64_t prefix);
+
 /// Appends padding up to `tokens`: id 0 at position 0, in no segment, without a label.
 void pad_row(PackedRow& row, int64_t tokens);
 

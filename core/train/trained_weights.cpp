@@ -8,6 +8,7 @@
 #include "core/base/constant.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/passes/module_names.h"
 #include "core/train/trainer.h"
 
 namespace plait {
@@ -58,41 +59,84 @@ FileTensors merged_tensors(const std::vector<TrainedParameter>& parameters, cons
   return out;
 }
 
+constexpr const char* wrong_adapter = "the adapter is of another model, or of other targets";
+
+std::vector<AdaptedLinear> products_of(const std::vector<TrainedParameter>& parameters) {
+  std::map<std::string, AdaptedLinear> out;
+  for (const TrainedParameter& one : parameters) {
+    AdaptedLinear& product = out[module_of(one.name)];
+    product.module = module_of(one.name);
+    (one.name.ends_with(of_a) ? product.k : product.n) = one.shape[one.name.ends_with(of_a) ? 1 : 0];
+  }
+  std::vector<AdaptedLinear> all;
+  for (const auto& [module, product] : out) all.push_back(product);
+  return all;
+}
+
 /// The file's arrays by the keys of the parameters that they are of. Throws unless they are the same.
-std::map<std::string, Tensor> adapter_arrays(const std::vector<TrainedParameter>& parameters,
-                                             const AdapterWeights& file) {
+std::map<std::string, Tensor> low_rank_arrays(const std::vector<TrainedParameter>& parameters,
+                                              const AdapterWeights& given) {
+  const AdapterWeights file = as_products(given, products_of(parameters));
+  if (file.rank != given.rank)
+    throw Error(Code::unsupported,
+                cat("the adapter's queries, keys and values are one product of the model, whose rank would be ",
+                    file.rank, ", others have ", given.rank),
+                "generators take it, with that adapter_rank");
   std::map<std::string, Tensor> out;
   std::set<std::string> taken;
-  const char* const hint = "the adapter is of another model, or of other targets";
   for (const TrainedParameter& parameter : parameters) {
     const std::string module = module_of(parameter.name);
     auto found = file.modules.find(module);
     if (found == file.modules.end())
-      throw Error(Code::invalid_argument, cat("the adapter has no ", quote(parameter.name)), hint);
+      throw Error(Code::invalid_argument, cat("the adapter has no ", quote(parameter.name)), wrong_adapter);
     const Tensor& there = parameter.name.ends_with(of_a) ? found->second.a : found->second.b;
     if (there.shape() != parameter.shape)
       throw Error(Code::invalid_argument,
                   cat("the adapter's ", quote(parameter.name), " is ", there.shape().text(), ", the model's is ",
                       parameter.shape.text()),
-                  hint);
+                  wrong_adapter);
     out[parameter.key] = there;
     taken.insert(module);
   }
   for (const auto& [module, pair] : file.modules)
     if (!taken.contains(module))
-      throw Error(Code::invalid_argument, cat("the adapter's ", quote(module), " fits no weight of the model"), hint);
+      throw Error(Code::invalid_argument, cat("the adapter's ", quote(module), " fits no weight of the model"),
+                  wrong_adapter);
   return out;
 }
 
-/// Which parameters a run of these options has, without one.
-std::vector<TrainedParameter> parameters_of(const Graph& graph, const CompileOptions& options,
-                                            const LoraOptions& lora, const std::vector<std::string>& trained) {
+/// Calls visit(parameter, where it begins in the whole prefix).
+template <class Visit>
+void each_part_of_prefix(const TrainingModel& model, const Visit& visit) {
+  std::map<std::string, const TrainedParameter*> named;
+  for (const TrainedParameter& parameter : model.parameters) named[parameter.name] = &parameter;
+  const PrefixShape shape = prefix_shape(model.decoder);
+  for (int64_t layer = 0; layer < shape.layers; ++layer)
+    for (const bool values : {false, true})
+      if (auto found = named.find(prefix_name(static_cast<size_t>(layer), values)); found != named.end())
+        visit(*found->second, Shape{0, (2 * layer + values) * shape.width()});
+}
+
+std::map<std::string, Tensor> prefix_arrays(const TrainingModel& model, const AdapterWeights& file) {
+  check_prefix(file, model.decoder);
+  std::map<std::string, Tensor> out;
+  each_part_of_prefix(model, [&](const TrainedParameter& parameter, const Shape& begin) {
+    Tensor part(DType::f32, parameter.shape);
+    take_block(file.prefix.view(), begin, part.view());
+    out[parameter.key] = std::move(part);
+  });
+  return out;
+}
+
+std::map<std::string, Tensor> adapter_arrays(const TrainingModel& model, const AdapterWeights& file) {
+  return file.prefix_tokens() ? prefix_arrays(model, file) : low_rank_arrays(model.parameters, file);
+}
+
+/// What a run of these options trains, without one.
+TrainingModel model_of(const Graph& graph, const CompileOptions& options, TrainingOptions training) {
   constexpr int64_t few = 8;
-  TrainingOptions training;
-  training.lora = lora;
-  training.trained = trained;
   training.row_tokens = few;  // nothing is run
-  return compile_training(graph, options, training).parameters;
+  return compile_training(graph, options, training);
 }
 
 /// The directory of a step: itself, or the newest of a run's.
@@ -105,9 +149,12 @@ std::string step_directory(const std::string& path) {
 
 }  // namespace
 
-FileTensors trained_tensors(const std::vector<TrainedParameter>& parameters, const LoraOptions& lora,
+FileTensors trained_tensors(const std::vector<TrainedParameter>& parameters, const TrainingOptions& training,
                             const ArrayOf& array_of, ThreadPool* pool) {
-  if (lora.rank) return merged_tensors(parameters, lora, array_of, pool);
+  if (training.prefix.tokens)
+    throw Error(Code::unsupported, "a prefix is keys and values beside the weights, which cannot take it in",
+                "keep it apart, as an adapter: generators and PEFT load its directory beside the model as it is");
+  if (training.lora.rank) return merged_tensors(parameters, training.lora, array_of, pool);
   FileTensors out;
   for (const TrainedParameter& parameter : parameters) {
     const Tensor value = array_of(parameter.key);
@@ -117,9 +164,9 @@ FileTensors trained_tensors(const std::vector<TrainedParameter>& parameters, con
   return out;
 }
 
-FileTensors trained_tensors(const TrainingEngine& engine, const LoraOptions& lora, ThreadPool* pool) {
+FileTensors trained_tensors(const TrainingEngine& engine, ThreadPool* pool) {
   return trained_tensors(
-      engine.parameters(), lora, [&](const std::string& key) { return engine.array(key); }, pool);
+      engine.parameters(), engine.training(), [&](const std::string& key) { return engine.array(key); }, pool);
 }
 
 FileTensors tensors_of_checkpoint(const Graph& graph, const CompileOptions& options, const std::string& path,
@@ -127,18 +174,19 @@ FileTensors tensors_of_checkpoint(const Graph& graph, const CompileOptions& opti
   const Checkpoint checkpoint = Checkpoint::open(step_directory(path), fingerprint(graph));
   const TrainingOptions training = trained_by(checkpoint.info());
   return trained_tensors(
-      parameters_of(graph, options, training.lora, training.trained), training.lora,
+      model_of(graph, options, training).parameters, training,
       [&](const std::string& key) { return checkpoint.read(key); }, pool);
 }
 
 FileTensors tensors_of_adapter(const Graph& graph, const CompileOptions& options, const std::string& directory,
                                ThreadPool* pool) {
   const AdapterWeights file = read_adapter(directory);
-  const LoraOptions lora = LoraOptions::of(file);
-  const std::vector<TrainedParameter> parameters = parameters_of(graph, options, lora, {});
-  const std::map<std::string, Tensor> arrays = adapter_arrays(parameters, file);
+  TrainingOptions training;
+  training.begin_with(file);
+  const TrainingModel model = model_of(graph, options, training);
+  const std::map<std::string, Tensor> arrays = adapter_arrays(model, file);
   return trained_tensors(
-      parameters, lora, [&](const std::string& key) { return arrays.at(key); }, pool);
+      model.parameters, training, [&](const std::string& key) { return arrays.at(key); }, pool);
 }
 
 Graph with_tensors(Graph graph, const FileTensors& tensors) {
@@ -157,25 +205,45 @@ Graph with_tensors(Graph graph, const FileTensors& tensors) {
   return graph;
 }
 
-void save_adapter(const TrainingEngine& engine, const LoraOptions& lora, const std::string& directory,
-                  const std::string& base) {
-  if (!lora.rank) throw Error(Code::invalid_argument, "the run has no adapters to save", "train with a LoRA rank");
-  AdapterWeights out{.rank = lora.rank, .alpha = lora.alpha};
+AdapterWeights adapter_of(const TrainingEngine& engine) {
+  const TrainingOptions& training = engine.training();
+  if (!training.has_adapters())
+    throw Error(Code::invalid_argument, "the run has no adapters to save", "train with a LoRA rank, or a prefix");
+  AdapterWeights out{.rank = training.lora.rank, .alpha = training.lora.alpha};
+  if (const int64_t tokens = training.prefix.tokens) {
+    out.prefix_shape = prefix_shape(engine.model().decoder);
+    out.prefix = Tensor(DType::f32, out.prefix_shape.dims(tokens));
+    std::memset(out.prefix.data(), 0, static_cast<size_t>(out.prefix.bytes()));
+    each_part_of_prefix(engine.model(), [&](const TrainedParameter& parameter, const Shape& begin) {
+      put_block(out.prefix.view(), begin, engine.array(parameter.key).view());
+    });
+    return out;
+  }
   for (const TrainedParameter& parameter : engine.parameters()) {
     AdapterWeights::Pair& pair = out.modules[module_of(parameter.name)];
     (parameter.name.ends_with(of_a) ? pair.a : pair.b) = engine.array(parameter.key);
   }
-  write_adapter(out, directory, base);
+  return out;
 }
 
-void load_adapter(TrainingEngine& engine, const LoraOptions& lora, const std::string& directory) {
+void save_adapter(const TrainingEngine& engine, const std::string& directory, const std::string& base) {
+  write_adapter(as_modules(adapter_of(engine), engine.model().decoder), directory, base);
+}
+
+void load_adapter(TrainingEngine& engine, const std::string& directory) {
   const AdapterWeights file = read_adapter(directory);
-  if (file.rank != lora.rank || file.alpha != lora.alpha)
+  const TrainingOptions& training = engine.training();
+  if (file.rank != training.lora.rank || (file.rank && file.alpha != training.lora.alpha))
     throw Error(Code::invalid_argument,
                 cat(quote(directory, 4096), ": r is ", file.rank, " and lora_alpha ", file.alpha,
-                    ", the model's adapters have ", lora.rank, " and ", lora.alpha),
+                    ", the model's adapters have ", training.lora.rank, " and ", training.lora.alpha),
                 "give the rank and alpha of the adapter");
-  for (const auto& [key, value] : adapter_arrays(engine.parameters(), file)) engine.set_array(key, value.view());
+  if (file.prefix_tokens() != training.prefix.tokens)
+    throw Error(Code::invalid_argument,
+                cat(quote(directory, 4096), " is a prefix of ", file.prefix_tokens(), " tokens, the run's has ",
+                    training.prefix.tokens),
+                "give the prefix of the adapter");
+  for (const auto& [key, value] : adapter_arrays(engine.model(), file)) engine.set_array(key, value.view());
 }
 
 }  // namespace plait

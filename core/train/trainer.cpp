@@ -32,6 +32,8 @@ void check_lengths(const Dataset& data, int64_t most, const char* who) {
                   "read the data with a smaller seq, or plan larger rows");
 }
 
+constexpr const char* own_loss = "loss";
+
 /// What has to be the same for a run to go on as it would have.
 std::map<std::string, std::string> lasting(const TrainerOptions& options) {
   const OptimizerOptions& optimizer = options.training.optimizer;
@@ -47,11 +49,13 @@ std::map<std::string, std::string> lasting(const TrainerOptions& options) {
       {"schedule", cat(schedule_name(rate.schedule))},
       {"weight decay", cat(optimizer.weight_decay)},
       {"LoRA rank", cat(lora.rank)},
+      {"prefix", options.training.prefix.tokens ? cat(options.training.prefix.tokens) : ""},
   };
   if (rate.schedule != Schedule::constant) {
     out["rate's floor"] = cat(rate.floor);
     out["steps"] = cat(rate.steps);
   }
+  if (!options.training.loss.empty()) out[own_loss] = options.training.loss;
   if (lora.rank) {
     out["LoRA alpha"] = cat(lora.alpha);
     out["LoRA dropout"] = cat(lora.dropout);
@@ -101,6 +105,8 @@ TrainerOptions checked_options(TrainerOptions options, const std::optional<Datas
   require(options.evaluate_every >= 0 && options.patience >= 0 && options.save_every >= 0,
           "a number of steps or evaluations is negative");
   require(options.keep >= 1, "at least one checkpoint is kept");
+  require(!data || options.training.loss.empty(),
+          "a graph with a loss of its own is given its inputs by the host, step by step");
   require(!data || options.training.gradients, "without gradients there is nothing to take from data");
   options.rate.steps = options.steps;
   if (data) check_lengths(*data, options.training.row_tokens, "a row");
@@ -134,9 +140,15 @@ TrainingOptions trained_by(const CheckpointInfo& info) {
     return text.empty() ? std::vector<std::string>{} : split(text, ',');
   };
   TrainingOptions out;
+  if (const auto found = info.state.find(cat(option_mark, own_loss)); found != info.state.end())
+    out.loss = found->second;
   LoraOptions& lora = out.lora;
   if (!parse_int(option("LoRA rank"), lora.rank))
     throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " has no LoRA rank"));
+  if (auto prefix = info.state.find(cat(option_mark, "prefix"));
+      prefix != info.state.end() && !prefix->second.empty())
+    if (!parse_int(prefix->second, out.prefix.tokens))
+      throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " has no such prefix"));
   if (!lora.rank) {
     out.trained = list("trained weights");
     return out;
@@ -166,7 +178,9 @@ Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions opti
 void Trainer::check_samples(const Dataset& data) const {
   const Decoder& decoder = engine_.model().decoder;
   check_lengths(data, options_.training.row_tokens, "a row");
-  if (decoder.context) check_lengths(data, decoder.context, "the model");
+  const int64_t prefix = options_.training.prefix.tokens;
+  if (decoder.context)
+    check_lengths(data, decoder.context - prefix, prefix ? "the model behind its prefix" : "the model");
   for (int64_t i = 0; i < data.size(); ++i)
     for (int32_t id : data[i].ids)
       if (id < 0 || id >= decoder.vocabulary)
@@ -225,6 +239,17 @@ std::optional<StepReport> Trainer::step() {
 }
 
 StepReport Trainer::step(const PackedStep& given) {
+  check_rows();
+  return given_step(given);
+}
+
+StepReport Trainer::step(const NamedInputs& given) {
+  check_own_loss();
+  return given_step(given);
+}
+
+template <class Given>
+StepReport Trainer::given_step(const Given& given) {
   require(options_.training.gradients, "this trainer only evaluates");
   StepReport report;
   try {
@@ -237,18 +262,45 @@ StepReport Trainer::step(const PackedStep& given) {
   return report;
 }
 
+void Trainer::check_rows() const {
+  require(options_.training.loss.empty(), "the loss is the graph's own, which takes its own inputs by name");
+}
+void Trainer::check_own_loss() const {
+  require(!options_.training.loss.empty(),
+          "inputs by name are those of a graph with a loss of its own (option loss)");
+}
+
+namespace {
+
+int64_t tokens_of(const PackedStep& step) { return step.tokens; }
+/// The first dims' largest: the batch.
+int64_t tokens_of(const NamedInputs& inputs) {
+  int64_t most = 0;
+  for (const auto& [name, view] : inputs)
+    if (view.shape.rank() > 0) most = std::max(most, view.shape[0]);
+  return most;
+}
+
+}  // namespace
+
 /// Changes the weights, or nothing where it throws.
-StepReport Trainer::take(const PackedStep& step) {
+template <class Given>
+StepReport Trainer::take(const Given& given) {
   const auto begin = Clock::now();
   try {
-    const double loss = accumulate(step);
-    StepReport report = apply(step.tokens, begin);
+    const double loss = accumulate(given);
+    StepReport report = apply(tokens_of(given), begin);
     report.loss = loss;
     return report;
   } catch (const Error& error) {
     engine_.clear_gradients();
     if (error.code() != Code::numeric) throw;
-    throw Error(error.code(), cat(error.message(), fault_in(step)), error.hint());
+    const std::string fault = fault_in(given);
+    engine_.clear_gradients();
+    throw Error(error.code(),
+                cat(error.message(), fault.empty() ? "; a weight holds a number that is not finite"
+                                                   : cat("; the first number that is not finite is made by ", fault)),
+                error.hint());
   }
 }
 
@@ -257,9 +309,7 @@ std::string Trainer::fault_in(const PackedStep& step) {
   std::string fault;
   for (size_t i = 0; fault.empty() && i < step.rows.size(); ++i)
     fault = engine_.find_fault(step.rows[i], 1 / static_cast<double>(std::max<int64_t>(step.targets, 1)));
-  engine_.clear_gradients();
-  return fault.empty() ? "; a weight holds a number that is not finite"
-                       : cat("; the first number that is not finite is made by ", fault);
+  return fault;
 }
 
 /// The step of the optimizer, and the figures of what began at `begin`.
@@ -292,6 +342,7 @@ void Trainer::check_cancelled() {
 }
 
 void Trainer::check_host_loss() const {
+  check_rows();
   require(options_.training.host_loss, "the logits are not a result of this trainer's programs");
 }
 
@@ -350,13 +401,18 @@ bool Trainer::end_if_due() {
   return ending_ != Ending::none;
 }
 
+double Trainer::accumulate(const NamedInputs& given) {
+  if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
+  return checked(engine_.accumulate(given), "loss");
+}
+
 /// The step's mean loss.
 double Trainer::accumulate(const PackedStep& step) {
   double loss = 0;
   const double weight = step.targets ? 1 / static_cast<double>(step.targets) : 0;
   for (const auto& rows : step.rows) {
     if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
-    loss = checked(loss + engine_.accumulate(rows, weight), "loss");
+    loss = checked(loss + engine_.accumulate(rows, weight, &rows == &step.rows.back()), "loss");
   }
   return step.targets ? loss : StepReport::unknown;
 }
@@ -401,7 +457,13 @@ Trainer::Evaluation Trainer::evaluate(const Dataset& data) {
   return out;
 }
 
+Trainer::Evaluation Trainer::evaluate(const NamedInputs& given) {
+  check_own_loss();
+  return {engine_.evaluate(given), 1};
+}
+
 Trainer::Evaluation Trainer::evaluate(const PackedStep& given) {
+  check_rows();
   require(given.targets > 0, "there is nothing to evaluate: no label counts");
   Evaluation out{0, given.targets};
   for (const auto& rows : given.rows) {

@@ -47,6 +47,10 @@ TrainerOptions checked_options(TrainerOptions options, const std::optional<Datas
 class Trainer {
  public:
   enum class Ending { none, steps, patience, cancelled };
+  struct Evaluation {
+    double loss = 0;  ///< nats a target; its exponential is the perplexity
+    int64_t targets = 0;
+  };
 
   /// Compiles, loads the weights, and with `resume` the checkpoint. `pool` outlives it. Without data steps are made of what
   /// the host gives. With a world this process is its rank 0, the others sit in `serve_training`, and all see the directory.
@@ -71,6 +75,10 @@ class Trainer {
   /// A step of these rows, with what is due behind it. Throws like `step`, and Error(cancelled), behind which a checkpoint of
   /// the steps before is on the disk.
   StepReport step(const PackedStep& given);
+  // With TrainingOptions::loss, of the graph's own inputs (TrainingEngine). Reports count the first dim of the largest batch as tokens.
+  StepReport step(const NamedInputs& given);
+  /// The loss; its `targets` are 1.
+  Evaluation evaluate(const NamedInputs& given);
   // A step whose loss is the host's, with TrainingOptions::host_loss: `forward`, any number of `backward`s, `update`.
   /// f32 [tokens, v], in the order of the rows. Throws Error(cancelled).
   Tensor forward(const PackedStep& given);
@@ -84,10 +92,6 @@ class Trainer {
   void cancel() { cancelled_ = true; }
   Ending ending() const { return ending_; }
 
-  struct Evaluation {
-    double loss = 0;  ///< nats a target; its exponential is the perplexity
-    int64_t targets = 0;
-  };
   /// Of the present weights over these samples. Throws Error(cancelled).
   Evaluation evaluate(const Dataset& data);
   Evaluation evaluate(const PackedStep& given);
@@ -110,13 +114,20 @@ class Trainer {
   void open_directory();
   void resume(const std::string& path);
   void check_samples(const Dataset& data) const;
-  StepReport take(const PackedStep& step);
+  template <class Given>
+  StepReport given_step(const Given& given);
+  template <class Given>
+  StepReport take(const Given& given);
+  void check_rows() const;
+  void check_own_loss() const;
   StepReport apply(int64_t tokens, std::chrono::steady_clock::time_point begin);
   void check_cancelled();
   void check_host_loss() const;
   void follow(StepReport& report);
   double accumulate(const PackedStep& step);
+  double accumulate(const NamedInputs& given);
   std::string fault_in(const PackedStep& step);
+  std::string fault_in(const NamedInputs& given) { return engine_.find_fault(given); }
   double checked(double number, const char* what) const;
   bool evaluate_due(StepReport& report);
   void save_checkpoint(bool best);

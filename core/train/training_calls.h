@@ -4,18 +4,21 @@
 #include <span>
 
 #include "core/base/bytes.h"
-#include "core/train/packing.h"
+#include "core/train/training_rank.h"
 
 namespace plait {
 
 /// The engine's functions of these names; a byte, then their arguments.
 enum class TrainingCall : uint8_t {
   join,
-  accumulate,  ///< rows, weight
-  find_fault,  ///< rows, weight; each rank reports what it found
-  evaluate,    ///< rows
-  logits,      ///< rows
-  backward,    ///< rows; then all take part in a broadcast of the gradients
+  accumulate,            ///< rows, weight, last
+  find_fault,            ///< rows, weight; each rank reports what it found
+  evaluate,              ///< rows
+  logits,                ///< rows
+  backward,              ///< rows; then all take part in a broadcast of the gradients
+  accumulate_inputs,     ///< inputs
+  evaluate_inputs,       ///< inputs
+  find_fault_in_inputs,  ///< inputs; each rank reports what it found
   gradient_norm,
   update,  ///< scale, rate
   clear_gradients,
@@ -29,6 +32,7 @@ enum class TrainingCall : uint8_t {
   end
 };
 
-ByteWriter rows_as_bytes(std::span<const PackedRow> rows);
+ByteWriter as_bytes(std::span<const PackedRow> rows);
+ByteWriter as_bytes(const NamedInputs& inputs);
 
 }  // namespace plait

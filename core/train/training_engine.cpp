@@ -21,7 +21,7 @@ TensorView rows_of(const TensorView& all, int64_t begin, int64_t count) {
 }
 
 ByteWriter with_number(std::span<const PackedRow> rows, double number) {
-  ByteWriter out = rows_as_bytes(rows);
+  ByteWriter out = as_bytes(rows);
   out.put(number);
   return out;
 }
@@ -148,7 +148,7 @@ std::vector<TrainingRow> TrainingEngine::aligned(std::span<const PackedRow> rows
   std::vector<TrainingRow> out;
   size_t targets = 0;
   for (const PackedRow& row : rows) {
-    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}});
+    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}, {}});
     for (size_t i = 0; i < row.labels.size(); ++i)
       if (row.labels[i] >= 0) {
         one.rows.push_back(static_cast<int32_t>(i));
@@ -158,14 +158,25 @@ std::vector<TrainingRow> TrainingEngine::aligned(std::span<const PackedRow> rows
     targets = std::max(targets, one.rows.size());
   }
   if (targets == 0) return {};
+  fill_up(out, tokens, drops);
   for (TrainingRow& one : out) {
-    pad_row(one.row, tokens);
-    one.keys = keys_of(one.row, drops);
     one.rows.resize(targets, 0);
     one.labels.resize(targets, 0);
     one.weights.resize(targets, 0);
   }
   return out;
+}
+
+/// Makes the rows as long as the longest, with what goes by token.
+void TrainingEngine::fill_up(std::vector<TrainingRow>& rows, int64_t tokens, bool drops) const {
+  size_t places = 0;
+  for (TrainingRow& one : rows) {
+    pad_row(one.row, tokens);
+    one.keys = keys_of(one.row, drops);
+    if (training_.prefix.tokens) one.places = places_of(one.row, training_.prefix.tokens);
+    places = std::max(places, one.places.tokens.size());
+  }
+  for (TrainingRow& one : rows) one.places.pad(places);
 }
 
 /// By a token's place in the step, wherever it is computed. A host's own rows may say nothing of samples.
@@ -182,16 +193,20 @@ std::vector<int64_t> TrainingEngine::keys_of(const PackedRow& row, bool drops) c
   return out;
 }
 
-double TrainingEngine::accumulate(std::span<const PackedRow> rows, double weight) {
+double TrainingEngine::accumulate(std::span<const PackedRow> rows, double weight, bool last) {
   const std::vector<TrainingRow> all = aligned(rows, weight, true);
   if (all.empty()) return 0;
-  tell(TrainingCall::accumulate, with_number(rows, weight));
+  ByteWriter out = with_number(rows, weight);
+  out.put(last);
+  tell(TrainingCall::accumulate, std::move(out));
   norm_ = -1;
-  std::vector<double> sums(ranks_.size());
+  std::vector<double> sums(ranks_.size()), norms(ranks_.size(), -1);
   each([&](int64_t local) {
-    sums[static_cast<size_t>(local)] =
-        ranks_[static_cast<size_t>(local)]->accumulate(all[static_cast<size_t>(row_of(local))]);
+    const auto i = static_cast<size_t>(local);
+    const TrainingRow& row = all[static_cast<size_t>(row_of(local))];
+    sums[i] = last ? ranks_[i]->accumulate_last(row, norms[i]) : ranks_[i]->accumulate(row);
   });
+  norm_ = norms[0];
   return sums[0];
 }
 
@@ -204,6 +219,11 @@ std::string TrainingEngine::find_fault(std::span<const PackedRow> rows, double w
     faults[static_cast<size_t>(local)] =
         ranks_[static_cast<size_t>(local)]->find_fault(all[static_cast<size_t>(row_of(local))]);
   });
+  return first_fault(std::move(faults));
+}
+
+/// Of all ranks: other processes report theirs.
+std::string TrainingEngine::first_fault(std::vector<std::string> faults) const {
   for (int rank = 1; leads() && rank < world_->size(); ++rank)
     faults.push_back(read_report(world_->next_report(rank, false), rank).get_text());
   for (const std::string& fault : faults)
@@ -215,7 +235,7 @@ double TrainingEngine::evaluate(std::span<const PackedRow> rows, std::vector<flo
   if (losses) losses->clear();
   const std::vector<TrainingRow> all = aligned(rows, 1, false);
   if (all.empty()) return 0;
-  tell(TrainingCall::evaluate, rows_as_bytes(rows));
+  tell(TrainingCall::evaluate, as_bytes(rows));
   std::vector<double> sums(ranks_.size());
   each([&](int64_t local) {
     sums[static_cast<size_t>(local)] =
@@ -238,18 +258,17 @@ std::vector<TrainingRow> TrainingEngine::whole(std::span<const PackedRow> rows) 
   const int64_t tokens = check(rows);
   std::vector<TrainingRow> out;
   for (const PackedRow& row : rows) {
-    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}});
-    pad_row(one.row, tokens);
-    one.keys = keys_of(one.row, training_.gradients);
+    TrainingRow& one = out.emplace_back(TrainingRow{row, {}, {}, {}, {}, {}});
     one.rows.resize(static_cast<size_t>(tokens));
     std::iota(one.rows.begin(), one.rows.end(), 0);
   }
+  fill_up(out, tokens, training_.gradients);
   return out;
 }
 
 Tensor TrainingEngine::logits(std::span<const PackedRow> rows) {
   const std::vector<TrainingRow> all = whole(rows);
-  tell(TrainingCall::logits, rows_as_bytes(rows));
+  tell(TrainingCall::logits, as_bytes(rows));
   std::vector<TensorView> made(ranks_.size());
   each([&](int64_t local) {
     const auto rank = static_cast<size_t>(local);
@@ -268,7 +287,7 @@ Tensor TrainingEngine::logits(std::span<const PackedRow> rows) {
 
 void TrainingEngine::accumulate(std::span<const PackedRow> rows, const TensorView& given) {
   const std::vector<TrainingRow> all = whole(rows);
-  tell(TrainingCall::backward, rows_as_bytes(rows));
+  tell(TrainingCall::backward, as_bytes(rows));
   if (world_) world_->communicator().broadcast({given.data, given.dtype, {given.elements()}}, 0);
   norm_ = -1;
   each([&](int64_t local) {
@@ -285,6 +304,69 @@ void TrainingEngine::accumulate(std::span<const PackedRow> rows, const TensorVie
     part.shape = {1, part.shape[0], part.shape[1]};
     ranks_[static_cast<size_t>(local)]->accumulate(all[row], part);
   });
+}
+
+/// That each process's programs can take these.
+void TrainingEngine::check(const NamedInputs& inputs) const {
+  const Program& program = *model().evaluate;
+  for (const std::string& name : program.input_names)
+    if (!inputs.contains(name)) throw Error(Code::invalid_argument, cat("the input ", quote(name), " is missing"));
+  for (const auto& [name, given] : inputs) {
+    if (std::find(program.input_names.begin(), program.input_names.end(), name) == program.input_names.end())
+      throw Error(Code::invalid_argument, cat("the loss does not depend on an input ", quote(name)));
+    if (!model().spread_inputs.contains(name)) continue;
+    if (given.shape.rank() == 0 || given.shape[0] % data_ranks())
+      throw Error(Code::invalid_argument,
+                  cat("the input ", quote(name), " is ", given.shape.text(),
+                      ", whose first size is to be "
+                      "shared out over ",
+                      data_ranks(), " ranks"),
+                  "give a batch that is a multiple of the mesh's data ranks");
+  }
+  ranks_[0]->check(part_of(inputs, 0));  // one rank's parts are as large as another's
+}
+
+NamedInputs TrainingEngine::part_of(const NamedInputs& inputs, int64_t local) const {
+  NamedInputs out = inputs;
+  for (auto& [name, view] : out) {
+    if (!model().spread_inputs.contains(name)) continue;
+    view.shape[0] /= data_ranks();
+    view.data += row_of(local) * view.bytes();
+  }
+  return out;
+}
+
+double TrainingEngine::accumulate(const NamedInputs& inputs) {
+  check(inputs);
+  tell(TrainingCall::accumulate_inputs, as_bytes(inputs));
+  norm_ = -1;
+  std::vector<double> losses(ranks_.size()), norms(ranks_.size(), -1);
+  each([&](int64_t local) {
+    const auto i = static_cast<size_t>(local);
+    losses[i] = ranks_[i]->accumulate_last(part_of(inputs, local), norms[i]);
+  });
+  norm_ = norms[0];
+  return losses[0];
+}
+
+double TrainingEngine::evaluate(const NamedInputs& inputs) {
+  check(inputs);
+  tell(TrainingCall::evaluate_inputs, as_bytes(inputs));
+  std::vector<double> losses(ranks_.size());
+  each([&](int64_t local) {
+    losses[static_cast<size_t>(local)] = ranks_[static_cast<size_t>(local)]->evaluate(part_of(inputs, local));
+  });
+  return losses[0];
+}
+
+std::string TrainingEngine::find_fault(const NamedInputs& inputs) {
+  check(inputs);
+  tell(TrainingCall::find_fault_in_inputs, as_bytes(inputs));
+  std::vector<std::string> faults(ranks_.size());
+  each([&](int64_t local) {
+    faults[static_cast<size_t>(local)] = ranks_[static_cast<size_t>(local)]->find_fault(part_of(inputs, local));
+  });
+  return first_fault(std::move(faults));
 }
 
 double TrainingEngine::gradient_norm() {

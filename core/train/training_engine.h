@@ -33,7 +33,8 @@ class TrainingEngine {
   /// whole step as weight, the micro-batches of a step add up to its mean. Rows may be empty. Throws
   /// Error(invalid_argument) for another number of rows than `data_ranks`, a row of more tokens than `row_tokens`, and for
   /// a token or label outside the vocabulary: nothing is added then.
-  double accumulate(std::span<const PackedRow> rows, double weight);
+  /// `last`: nothing is added behind it before the update, so that ranks may settle the gradients meanwhile.
+  double accumulate(std::span<const PackedRow> rows, double weight, bool last = false);
   double accumulate(const PackedRow& row, double weight) { return accumulate({&row, 1}, weight); }
   /// The node that makes the first NaN, or else the first infinity, of numbers that are none, when these rows are accumulated
   /// once more; "": none does, for weights hold it. Gradients are of no use behind it.
@@ -46,6 +47,14 @@ class TrainingEngine {
   Tensor logits(std::span<const PackedRow> rows);
   /// Adds the gradients of a loss whose gradient by these logits is `given`, f32 [tokens of all rows, v].
   void accumulate(std::span<const PackedRow> rows, const TensorView& given);
+  // With TrainingOptions::loss. The ranks of `data` share the batch out, of which all inputs that have it as their first dim
+  // have as many. Throw Error(invalid_argument) for inputs that are missing, or of another type than the graph's, for names
+  // that it does not have, and for a batch that is no multiple of the data ranks.
+  /// Adds the gradients, and returns the loss. Nothing is to be added between this and the update.
+  double accumulate(const NamedInputs& inputs);
+  double evaluate(const NamedInputs& inputs);
+  std::string find_fault(const NamedInputs& inputs);
+
   /// Of all gradients as one vector. Nothing is to be added between this and the update.
   double gradient_norm();
   /// A step of the optimizer along `scale` times the gradients, which are zeros behind it. Counts steps.
@@ -53,6 +62,7 @@ class TrainingEngine {
   /// Forgets the gradients.
   void clear_gradients();
 
+  const TrainingOptions& training() const { return training_; }
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps);
   const std::vector<TrainedParameter>& parameters() const { return model().parameters; }
@@ -109,6 +119,10 @@ class TrainingEngine {
   std::vector<TrainingRow> aligned(std::span<const PackedRow> rows, double weight, bool drops) const;
   std::vector<int64_t> keys_of(const PackedRow& row, bool drops) const;
   std::vector<TrainingRow> whole(std::span<const PackedRow> rows) const;
+  void fill_up(std::vector<TrainingRow>& rows, int64_t tokens, bool drops) const;
+  void check(const NamedInputs& inputs) const;
+  NamedInputs part_of(const NamedInputs& inputs, int64_t local) const;
+  std::string first_fault(std::vector<std::string> faults) const;
   int64_t check(std::span<const PackedRow> rows) const;
   int64_t row_of(int64_t local) const;
 

@@ -12,12 +12,21 @@ Tensor row_of(DType dtype, const std::vector<T>& values) {
   return Tensor::of<T>(dtype, {1, static_cast<int64_t>(values.size())}, values);
 }
 
-/// How long the document of each token is; 1 for padding.
-std::vector<int32_t> lengths_of(const PackedRow& row) {
+/// How long the document of each token is with its prefix; 1 for padding.
+std::vector<int32_t> lengths_of(const PackedRow& row, int64_t prefix) {
   std::map<int32_t, int32_t> lengths;
   for (int32_t segment : row.segments) ++lengths[segment];
   std::vector<int32_t> out;
-  for (int32_t segment : row.segments) out.push_back(segment < 0 ? 1 : lengths[segment]);
+  for (int32_t segment : row.segments)
+    out.push_back(segment < 0 ? 1 : lengths[segment] + static_cast<int32_t>(prefix));
+  return out;
+}
+
+/// Where each token stands in its document, which begins behind the prefix.
+std::vector<int32_t> positions_of(const PackedRow& row, int64_t prefix) {
+  std::vector<int32_t> out = row.positions;
+  for (size_t i = 0; i < out.size(); ++i)
+    if (row.segments[i] >= 0) out[i] += static_cast<int32_t>(prefix);
   return out;
 }
 
@@ -51,13 +60,18 @@ void run_floats(Executor& executor, std::vector<TensorView> inputs) {
 TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const TrainingOptions& training,
                            ThreadPool& pool, std::shared_ptr<Store> weights, LoadProgress* progress)
     : optimizer_(training.optimizer),
+      prefix_(training.prefix.tokens),
       model_(compile_training(std::move(graph), options, training)),
       pool_(pool),
       store_(std::move(weights)) {
-  for (const Program* program :
-       {model_.accumulate.get(), model_.evaluate.get(), model_.norm.get(), model_.update.get()})
-    if (program)
-      store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool, progress);
+  int64_t arena_bytes = 0;
+  for (const Program* program : {model_.accumulate.get(), model_.settle.get(), model_.evaluate.get(),
+                                 model_.norm.get(), model_.update.get()}) {
+    if (!program) continue;
+    arena_bytes = std::max(arena_bytes, program->arena_bytes);
+    store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool, progress);
+  }
+  arena_ = room_->take(arena_bytes);
 }
 
 /// All ranks of the world do it at once: their groups are split off it.
@@ -73,12 +87,13 @@ std::unique_ptr<Executor> TrainingRank::make(const std::shared_ptr<const Program
     }
     groups.push_back(split.get());
   }
-  return std::make_unique<Executor>(program, store_, pool_, nullptr, std::move(groups));
+  return std::make_unique<Executor>(program, store_, pool_, room_, std::move(groups), arena_);
 }
 
 void TrainingRank::join(World* world) {
   world_ = world;
   accumulate_ = make(model_.accumulate);
+  settle_ = make(model_.settle);
   evaluate_ = make(model_.evaluate);
   norm_ = make(model_.norm);
   update_ = make(model_.update);
@@ -89,14 +104,25 @@ void TrainingRank::run(Executor& executor, const TrainingRow& given, std::map<st
   const PackedRow& row = given.row;
   // The ids are the input whose name is the file's.
   const Tensor tokens = row_of<int64_t>(DType::i64, {row.ids.begin(), row.ids.end()});
-  const Tensor positions = row_of(DType::i32, row.positions), segments = row_of(DType::i32, row.segments),
-               lengths = row_of(DType::i32, lengths_of(row)), rows = row_of(DType::i32, given.rows),
-               keys = row_of(DType::i64, given.keys);
+  const Tensor positions = row_of(DType::i32, positions_of(row, prefix_)),
+               segments = row_of(DType::i32, row.segments), lengths = row_of(DType::i32, lengths_of(row, prefix_)),
+               rows = row_of(DType::i32, given.rows), keys = row_of(DType::i64, given.keys);
+  const Places& places = given.places;
+  const Tensor tokens_of_places = row_of(DType::i32, places.tokens), prefixes = row_of(DType::i32, places.prefixes),
+               segments_of_places = row_of(DType::i32, places.segments),
+               of_tokens = row_of(DType::i32, places.of_tokens);
+  const auto count = static_cast<int64_t>(places.is_prefix.size());
+  const Tensor is_prefix = Tensor::of<uint8_t>(DType::boolean, {1, count, 1, 1}, places.is_prefix);
   more.insert({{"positions", positions.view()},
                {"segments", segments.view()},
                {"lengths", lengths.view()},
                {"rows", rows.view()},
-               {"keys", keys.view()}});
+               {"keys", keys.view()},
+               {"place_tokens", tokens_of_places.view()},
+               {"place_prefixes", prefixes.view()},
+               {"place_is_prefix", is_prefix.view()},
+               {"place_segments", segments_of_places.view()},
+               {"token_places", of_tokens.view()}});
   std::vector<TensorView> inputs;
   for (const std::string& name : executor.program().input_names) {
     auto found = more.find(name);
@@ -136,22 +162,58 @@ void TrainingRank::accumulate(const TrainingRow& row, const TensorView& given) {
   run(later(backward_, model_.backward), row, {{"gradients", given}});
 }
 
-std::string TrainingRank::find_fault(const TrainingRow& row) {
+std::vector<TensorView> TrainingRank::in_order(const Executor& executor, const NamedInputs& given) {
+  std::vector<TensorView> out;
+  for (const std::string& name : executor.program().input_names) out.push_back(given.find(name)->second);
+  return out;
+}
+
+double TrainingRank::run(Executor& executor, const NamedInputs& given) {
+  executor.run(in_order(executor, given));
+  return *executor.output(0).as<float>();
+}
+
+template <class Inputs>
+std::string TrainingRank::fault_of(const Inputs& inputs) {
   std::string out;
   accumulate_->set_watch(&out);
-  run(*accumulate_, row);
+  run(*accumulate_, inputs);
   accumulate_->set_watch(nullptr);
   return out;
 }
 
+std::string TrainingRank::find_fault(const TrainingRow& row) { return fault_of(row); }
+std::string TrainingRank::find_fault(const NamedInputs& inputs) { return fault_of(inputs); }
+
+template <class Inputs>
+double TrainingRank::accumulate_and_settle(const Inputs& inputs, double& norm) {
+  if (!settle_) return accumulate(inputs);
+  const double loss = run(*settle_, inputs);
+  norm = number_of(settle_->output(1));
+  clear_settled();
+  return loss;
+}
+
+double TrainingRank::accumulate_last(const TrainingRow& row, double& norm) {
+  return accumulate_and_settle(row, norm);
+}
+double TrainingRank::accumulate_last(const NamedInputs& inputs, double& norm) {
+  return accumulate_and_settle(inputs, norm);
+}
+
 double TrainingRank::gradient_norm() {
   norm_->run({});
-  for (const TrainedParameter& parameter : model_.parameters)  // what went elsewhere
+  clear_settled();
+  return number_of(norm_->output(0));
+}
+
+/// Summands that went into the sums of all ranks.
+void TrainingRank::clear_settled() {
+  for (const TrainedParameter& parameter : model_.parameters)
     if (has(parameter.key + ".reduced")) {
       const Tensor sum = array(parameter.key + ".gradient");
       std::memset(sum.data(), 0, static_cast<size_t>(sum.bytes()));
     }
-  return number_of(norm_->output(0));
 }
 
 void TrainingRank::update(double scale, double rate, int64_t step) {
@@ -180,11 +242,6 @@ void TrainingRank::clear_gradients() {
       }
 }
 
-int64_t TrainingRank::run_bytes() const {
-  int64_t sum = 0;
-  for (const auto* executor : {&accumulate_, &evaluate_, &norm_, &update_, &forward_, &backward_})
-    if (*executor) sum += (*executor)->bytes();
-  return sum;
-}
+int64_t TrainingRank::run_bytes() const { return room_->used(); }
 
 }  // namespace plait

@@ -21,7 +21,11 @@ struct TrainingRow {
   std::vector<int32_t> rows, labels;  ///< tokens that predict something, and what
   std::vector<float> weights;         ///< of each
   std::vector<int64_t> keys;          ///< of all tokens, for dropout; -1: none
+  Places places = {};                 ///< with a prefix
 };
+
+/// What a graph that is trained as it stands is given, by the names of its inputs.
+using NamedInputs = std::map<std::string, TensorView, std::less<>>;
 
 /// One thread drives it.
 class TrainingRank {
@@ -38,6 +42,8 @@ class TrainingRank {
   double accumulate(const TrainingRow& row) { return run(*accumulate_, row); }
   /// The node that makes the first number that is not finite in `accumulate`; "": none does, so weights hold such.
   std::string find_fault(const TrainingRow& row);
+  /// The same of a step's last row; `norm` becomes what `gradient_norm` would return, where ranks settle it at once, else it stays.
+  double accumulate_last(const TrainingRow& row, double& norm);
   double evaluate(const TrainingRow& row) { return run(*evaluate_, row); }
   /// Of the evaluation before: each target's loss, of all rows one behind the other.
   std::vector<float> losses() const;
@@ -46,6 +52,14 @@ class TrainingRank {
   TensorView logits(const TrainingRow& row);
   /// Adds the gradients of a loss whose gradient by the row's logits is `given`, f32 [1, r, v].
   void accumulate(const TrainingRow& row, const TensorView& given);
+
+  // With TrainingOptions::loss: by name, this rank's part of what the graph takes.
+  /// Throws Error(invalid_argument) for those that are of another type than the graph's.
+  void check(const NamedInputs& inputs) { evaluate_->bind(in_order(*evaluate_, inputs)); }
+  double accumulate(const NamedInputs& inputs) { return run(*accumulate_, inputs); }
+  double accumulate_last(const NamedInputs& inputs, double& norm);
+  double evaluate(const NamedInputs& inputs) { return run(*evaluate_, inputs); }
+  std::string find_fault(const NamedInputs& inputs);
 
   /// Of all gradients of all ranks as one vector. Gradients are settled then: nothing is to be added before the update.
   double gradient_norm();
@@ -60,17 +74,27 @@ class TrainingRank {
 
  private:
   double run(Executor& executor, const TrainingRow& row);
+  double run(Executor& executor, const NamedInputs& inputs);
+  static std::vector<TensorView> in_order(const Executor& executor, const NamedInputs& inputs);
+  template <class Inputs>
+  std::string fault_of(const Inputs& inputs);
   void run(Executor& executor, const TrainingRow& row, std::map<std::string_view, TensorView> more);
   std::unique_ptr<Executor> make(const std::shared_ptr<const Program>& program);
+  template <class Inputs>
+  double accumulate_and_settle(const Inputs& inputs, double& norm);
+  void clear_settled();
   Executor& later(std::unique_ptr<Executor>& executor, const std::shared_ptr<const Program>& program);
 
   const OptimizerOptions optimizer_;
+  const int64_t prefix_;  ///< tokens of it
   TrainingModel model_;
   ThreadPool& pool_;
   Store store_;
   World* world_ = nullptr;
   std::map<std::vector<int32_t>, std::unique_ptr<Communicator>> splits_;  ///< by members
-  std::unique_ptr<Executor> accumulate_, evaluate_, norm_, update_;
+  const std::shared_ptr<RunRoom> room_ = std::make_shared<RunRoom>();
+  std::shared_ptr<Blob> arena_;  ///< of all executors: one runs at a time
+  std::unique_ptr<Executor> accumulate_, settle_, evaluate_, norm_, update_;
   Tensor logits_;                                 ///< where they are not made in f32
   std::unique_ptr<Executor> forward_, backward_;  ///< made when they are first asked for: logits take memory
 };

@@ -27,16 +27,39 @@ std::vector<PackedRow> get_rows(ByteReader& in) {
 
 ProgramIdentity identity_of(const TrainingModel& model) { return identity_of(*model.evaluate); }
 
+/// Their elements stay in the command.
+NamedInputs get_inputs(ByteReader& in) {
+  NamedInputs out;
+  while (!in.at_end()) {
+    TensorView& view = out[in.get_text()];
+    view.dtype = in.get<DType>();
+    view.shape = in.get<Shape>();
+    view.data = const_cast<std::byte*>(in.get_span(static_cast<size_t>(view.bytes())).data());
+  }
+  return out;
+}
+
 TensorView flat(const TensorView& view) { return {view.data, view.dtype, {view.elements()}}; }
 
 }  // namespace
 
-ByteWriter rows_as_bytes(std::span<const PackedRow> rows) {
+ByteWriter as_bytes(std::span<const PackedRow> rows) {
   ByteWriter out;
   out.put(static_cast<uint64_t>(rows.size()));
   for (const PackedRow& row : rows)
     for (const std::vector<int32_t>* list : {&row.ids, &row.positions, &row.segments, &row.samples, &row.labels})
       out.put_list(*list);
+  return out;
+}
+
+ByteWriter as_bytes(const NamedInputs& inputs) {
+  ByteWriter out;
+  for (const auto& [name, view] : inputs) {
+    out.put_text(name);
+    out.put(view.dtype);
+    out.put(view.shape);
+    out.put_bytes(view.data, static_cast<size_t>(view.bytes()));
+  }
   return out;
 }
 
@@ -96,20 +119,27 @@ void TrainingEngine::by_themselves(FunctionRef<void()> task) const {
 /// Any rank but 0. False: it is over.
 bool TrainingEngine::handle(std::span<const std::byte> command) {
   ByteReader in = reader_of(command);
+  const auto report_text = [&](const std::string& text) {
+    ByteWriter out;
+    out.put_text(text);
+    world_->report(ok_report(std::move(out)));
+  };
   switch (in.get<TrainingCall>()) {
     case TrainingCall::join: join(); return true;
     case TrainingCall::accumulate: {
       const std::vector<PackedRow> rows = get_rows(in);
-      accumulate(rows, in.get<double>());
+      const auto weight = in.get<double>();
+      accumulate(rows, weight, in.get<bool>());
       return true;
     }
     case TrainingCall::find_fault: {
       const std::vector<PackedRow> rows = get_rows(in);
-      ByteWriter out;
-      out.put_text(find_fault(rows, in.get<double>()));
-      world_->report(ok_report(std::move(out)));
+      report_text(find_fault(rows, in.get<double>()));
       return true;
     }
+    case TrainingCall::accumulate_inputs: accumulate(get_inputs(in)); return true;
+    case TrainingCall::evaluate_inputs: evaluate(get_inputs(in)); return true;
+    case TrainingCall::find_fault_in_inputs: report_text(find_fault(get_inputs(in))); return true;
     case TrainingCall::evaluate: evaluate(get_rows(in)); return true;
     case TrainingCall::logits: logits(get_rows(in)); return true;
     case TrainingCall::backward: {

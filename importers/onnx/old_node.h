@@ -95,5 +95,7 @@ void spell_gated_norm(OldNode& old);
 void spell_linear_attention(OldNode& old);
 void spell_experts(OldNode& old);
 void spell_quantised_experts(OldNode& old);
+void spell_likelihood_loss(OldNode& old);
+void spell_cross_entropy_loss(OldNode& old);
 
 }  // namespace plait::onnx_import

@@ -117,6 +117,24 @@ class Training(unittest.TestCase):
         self.error("eval", fixture("gpt2-optimum18"), "--data", self.npy("ids.npy"), "--adapter", adapter,
                    names=["fits no weight"])
 
+    def test_prefix(self):
+        before = self.evaluate()["loss"]
+        answer = self.train("run", "--steps", "12", "--prefix", "5", rate="0.1")
+        adapter = answer["files"]["adapter"]
+        with open(os.path.join(adapter, "adapter_config.json")) as file:
+            self.assertEqual(json.load(file)["num_virtual_tokens"], 5)
+        after = self.evaluate("--adapter", adapter)["loss"]
+        self.assertLess(after, 0.998 * before)  # a random model of one key head learns little so
+        words = ["--prompt", "the river", "--max-tokens", "12", "--temperature", "0", "--ignore-eos", "--json"]
+        behind, plain = (json.loads(self.call("generate", fixture(MODEL), *more, *words)[0])["ids"]
+                         for more in (["--adapter", adapter], []))
+        self.assertNotEqual(behind, plain)
+        for words in (["--adapter", adapter], ["--checkpoint", self.path("run")]):
+            self.error("export", fixture(MODEL), *words, "--out", self.path("merged"), names=["a prefix", "keep it apart"])
+        more = self.train("more", "--steps", "1", "--adapter", adapter)
+        self.assertAlmostEqual(more["losses"][0], answer["losses"][-1], delta=0.2 * answer["losses"][-1])
+        self.assertTrue(os.path.exists(os.path.join(more["files"]["adapter"], "adapter_model.safetensors")))
+
     def npy(self, name, count=400):
         draw = random.Random(3)
         npy_files.write(self.path(name), "<i4", [count], [3 + (i * 7 + draw.randrange(3)) % 300 for i in range(count)])

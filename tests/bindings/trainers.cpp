@@ -18,6 +18,7 @@ namespace {
 using plait_api::Generator;
 using plait_api::Model;
 using plait_api::Options;
+using plait_api::Session;
 using plait_api::Tensor;
 using plait_api::Trainer;
 
@@ -234,9 +235,36 @@ void test_mesh() {
   CHECK(apart(spread.forward(ids()).values<float>(), logits) < 1e-4);
   std::vector<float> gradient;
   cross_entropy(logits, gradient);
-  for (Trainer* one : {&alone, &spread}) one->backward(ids(), tensor_of(PLAIT_F32, {documents, length, vocabulary}, gradient));
+  for (Trainer* one : {&alone, &spread})
+    one->backward(ids(), tensor_of(PLAIT_F32, {documents, length, vocabulary}, gradient));
   const plait_step one = alone.update(), two = spread.update();
   CHECK(std::fabs(one.gradient_norm - two.gradient_norm) < 1e-4 * one.gradient_norm);
+}
+
+/// A graph that is no decoder, with a loss of its own: its inputs by name.
+void test_own_loss() {
+  const Model tagger(fixtures + "/own_loss/tagger");
+  Options options;
+  options.set("loss", "loss").set("lr", "0.01").set("threads", 1);
+  Trainer trainer(tagger, options);
+  std::vector<int64_t> ids, labels;
+  for (int64_t i = 0; i < 12; ++i) ids.push_back(i * 3), labels.push_back(i % 5 ? i % 7 : -100);
+  const Tensor of_ids = tensor_of(PLAIT_I64, {2, 6}, ids), of_labels = tensor_of(PLAIT_I64, {2, 6}, labels);
+  const double before = trainer.evaluate({{"ids", &of_ids}, {"labels", &of_labels}}).loss;
+  plait_step step{};
+  for (int i = 0; i < 20; ++i) step = trainer.step({{"labels", &of_labels}, {"ids", &of_ids}});
+  CHECK(step.step == 20 && step.tokens == 2 && step.loss < 0.7 * before);
+  const double after = trainer.evaluate({{"ids", &of_ids}, {"labels", &of_labels}}).loss;
+  trainer.write(folder + "/tagger");
+  Session session(Model(folder + "/tagger"));
+  const float again = session.run({{"ids", &of_ids}, {"labels", &of_labels}}, {"loss"})[0].values<float>()[0];
+  CHECK(std::fabs(again - after) < 1e-5);
+  CHECK(status_of([&] { trainer.step({{"ids", &of_ids}}); }) == PLAIT_INVALID_ARGUMENT && said("labels"));
+  CHECK(status_of([&] {
+          trainer.step({{"ids", &of_ids}, {"ids", &of_ids}});
+        }) == PLAIT_INVALID_ARGUMENT &&
+        said("twice"));
+  CHECK(status_of([&] { trainer.step(::ids()); }) == PLAIT_INVALID_ARGUMENT && said("by name"));
 }
 
 void test_wrong_arguments() {
@@ -451,6 +479,7 @@ int main(int count, char** words) {
       {"host loss", test_host_loss},
       {"labels", test_labels},
       {"mesh", test_mesh},
+      {"own loss", test_own_loss},
       {"wrong arguments", test_wrong_arguments},
       {"frozen", test_frozen},
       {"export", [] { test_export(0); }},

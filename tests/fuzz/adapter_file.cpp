@@ -45,6 +45,7 @@ const Decoder& decoder() {
     made.adapted = {{"layers.0.q", 6, 4}, {"layers.0.v", 6, 2}};
     made.adapter_slots = 1;
     made.adapter_rank = 3;
+    made.layers = {{.query_heads = 2, .kv_heads = 2, .key_size = 3, .value_size = 3}};
     return made;
   }();
   return out;
@@ -55,18 +56,26 @@ const Decoder& decoder() {
 std::vector<std::string> seeds() {
   std::vector<std::string> out;
   const std::string where = directory().path() + "/seed";
-  for (int64_t rank : {1, 3}) {
-    AdapterWeights adapter{.rank = rank, .alpha = 8};
-    for (const AdaptedLinear& one : decoder().adapted) {
-      Tensor a(DType::f32, {rank, one.k}), b(DType::f32, {one.n, rank});
-      for (Tensor* half : {&a, &b})
-        for (int64_t i = 0; i < half->elements(); ++i) half->as<float>()[i] = 0.5f * static_cast<float>(i);
-      adapter.modules[one.module] = {a, b};
-    }
+  auto counted = [](const Shape& shape) {
+    Tensor numbers(DType::f32, shape);
+    for (int64_t i = 0; i < numbers.elements(); ++i) numbers.as<float>()[i] = 0.5f * static_cast<float>(i);
+    return numbers;
+  };
+  auto add = [&](const AdapterWeights& adapter) {
     write_adapter(adapter, where, "base");
     out.push_back(read_text_file(where + "/adapter_config.json") + border +
                   read_text_file(where + "/adapter_model.safetensors"));
+  };
+  for (int64_t rank : {1, 3}) {
+    AdapterWeights adapter{.rank = rank, .alpha = 8};
+    for (const AdaptedLinear& one : decoder().adapted)
+      adapter.modules[one.module] = {counted({rank, one.k}), counted({one.n, rank})};
+    add(adapter);
   }
+  AdapterWeights prefix;
+  prefix.prefix_shape = prefix_shape(decoder());
+  prefix.prefix = counted(prefix.prefix_shape.dims(5));
+  add(prefix);
   return out;
 }
 
@@ -88,6 +97,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       for (const Tensor* half : {&a, &b})
         for (int64_t i = 0; i < half->elements(); ++i) sum += half->as<float>()[i];
     }
+    const PagesOfPrefix pages(fuzz::decoder(), adapter, 4);
+    for (int64_t page = 0; 4 * page < taken->prefix; ++page)
+      for (const bool values : {false, true}) {
+        const Tensor row = pages.row(0, page, values);
+        for (int64_t i = 0; i < row.elements(); ++i) sum += row.as<float>()[i];
+      }
     if (std::isnan(sum) || slots.find(taken->contents) != taken) std::abort();
     ++fuzz::accepted;
   } catch (const Error& error) {

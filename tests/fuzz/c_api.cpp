@@ -76,7 +76,7 @@ constexpr Setting settings[] = {
     {"off", "fuse"},        {"lora", "2"},          {"isa", "reference"},   {"micro_batch", "8"},
     {"optimizer", "sgd"},   {"temprature", "1"},    {"seed", "one"},        {"seed", nullptr},
     {nullptr, "1"},         {"tools", "[]"},        {"frozen", "true"},     {"adapter", "one"},
-    {"adapter_slots", "2"}, {"adapter_rank", "2"},
+    {"adapter_slots", "2"}, {"adapter_rank", "2"},  {"loss", "logits"},
 };
 // Of these the input may have values of its own: they ask for no gigabytes, and name no files.
 constexpr const char* free_keys[] = {"temperature", "top_p", "stop",  "logit_bias",
@@ -148,6 +148,14 @@ void run_session(Machine& m) {
         return plait_session_run(given, names, inputs, count, wanted, out, 1);
       },
       std::tuple{m.session_(), m.one_of<int64_t>({2, 1, 0, -1})});
+}
+
+/// A step, or an evaluation, of a model with a loss of its own.
+template <class Function, class Out>
+void train_on_inputs(Machine& m, const char* name, Function function, Out* out) {
+  const char* names[] = {"input_ids", m.one_of<const char*>({"labels", "nothing", "input_ids", nullptr})};
+  plait_tensor* inputs[] = {m.tensor_(), m.tensor_()};
+  checked(name, function(m.trainer_(), names, inputs, m.one_of<int64_t>({2, 1, 0, -1}), out));
 }
 
 template <class Function>
@@ -233,6 +241,14 @@ constexpr Call calls[] = {
     MAKE(tensor, plait_request_save, m.request_()),
     DO(plait_request_release, m.request_()),
     MAKE(trainer, plait_trainer_create, m.model_(), m.options_()),
+    {"plait_trainer_step_inputs",
+     [](Machine& m) {
+       train_on_inputs(m, "plait_trainer_step_inputs", plait_trainer_step_inputs, m.filled<plait_step>());
+     }},
+    {"plait_trainer_evaluate_inputs",
+     [](Machine& m) {
+       train_on_inputs(m, "plait_trainer_evaluate_inputs", plait_trainer_evaluate_inputs, m.filled<plait_evaluation>());
+     }},
     MAKE(trainer, plait_trainer_create_on, m.world_(), m.model_(), m.options_()),
     DO(plait_trainer_wait, m.trainer_(), m.timeout()),
     DO(plait_trainer_progress, m.trainer_(), m.out<double>()),

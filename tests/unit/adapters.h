@@ -35,8 +35,20 @@ inline AdapterWeights random_adapter(const Decoder& decoder, int64_t rank, uint3
   return out;
 }
 
+/// A prefix, large enough to change every token.
+inline AdapterWeights random_prefix(const Decoder& decoder, int64_t tokens, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  AdapterWeights out;
+  out.prefix_shape = prefix_shape(decoder);
+  out.prefix = Tensor(DType::f32, out.prefix_shape.dims(tokens));
+  for (int64_t i = 0; i < out.prefix.elements(); ++i) out.prefix.as<float>()[i] = normal(random);
+  return out;
+}
+
 /// Room for these modules and no others.
 inline AdapterRoom room_for_one(const AdapterWeights& adapter) {
+  if (adapter.prefix_tokens()) return {};  // it is in the cache
   AdapterRoom out{.slots = 1, .rank = adapter.rank};
   for (const auto& [module, pair] : adapter.modules) out.modules.push_back(module);
   return out;

@@ -1,4 +1,6 @@
 using System;
+using System.Collections.Generic;
+using System.Linq;
 using System.Runtime.InteropServices;
 
 namespace Plait {
@@ -60,6 +62,19 @@ public abstract class NativeObject : SafeHandle {
   internal static void Unpin(NativeObject[] objects, int count) {
     for (int i = 0; i < count; ++i) {
       if (objects[i] != null) objects[i].DangerousRelease();
+    }
+  }
+
+  /// <summary>Hands a call names and numbers of tensors, none of which is released meanwhile.</summary>
+  internal static void With(IReadOnlyDictionary<string, Tensor> tensors, Action<IntPtr[], IntPtr[]> call) {
+    IntPtr[] names = Utf8.Names(tensors.Keys.ToArray()), numbers = null;
+    NativeObject[] values = tensors.Values.ToArray<NativeObject>();
+    try {
+      numbers = Pin(values);
+      call(names, numbers);
+    } finally {
+      if (numbers != null) Unpin(values, values.Length);
+      Utf8.Free(names);
     }
   }
 

@@ -42,21 +42,16 @@ public sealed class Session : NativeObject {
 
   /// <summary>Runs it, each input once; gives the outputs of those names.</summary>
   public Dictionary<string, Tensor> Run(IReadOnlyDictionary<string, Tensor> inputs, params string[] outputs) {
-    IntPtr[] names = Utf8.Names(inputs.Keys.ToArray()), wanted = null, numbers = null;
-    NativeObject[] values = inputs.Values.ToArray<NativeObject>();
+    var made = new IntPtr[outputs.Length];
+    IntPtr[] wanted = Utf8.Names(outputs);
     try {
-      wanted = Utf8.Names(outputs);
-      numbers = Pin(values);
-      var made = new IntPtr[outputs.Length];
-      Native.plait_session_run(this, names, numbers, numbers.Length, wanted, made, made.Length);
-      var results = new Dictionary<string, Tensor>();
-      for (int i = 0; i < made.Length; ++i) results[outputs[i]] = new Tensor(made[i]);
-      return results;
+      With(inputs, (names, numbers) => Native.plait_session_run(this, names, numbers, numbers.Length, wanted, made, made.Length));
     } finally {
-      if (numbers != null) Unpin(values, values.Length);
-      if (wanted != null) Utf8.Free(wanted);
-      Utf8.Free(names);
+      Utf8.Free(wanted);
     }
+    var results = new Dictionary<string, Tensor>();
+    for (int i = 0; i < made.Length; ++i) results[outputs[i]] = new Tensor(made[i]);
+    return results;
   }
 
   /// <summary>The run under way ends with CANCELLED.</summary>

@@ -71,6 +71,13 @@ public sealed class Trainer : NativeObject, IEnumerable<TrainingStep> {
     return step;
   }
 
+  /// <summary>A step of a model with a loss of its own (option "loss"): its inputs, each once.</summary>
+  public TrainingStep Step(IReadOnlyDictionary<string, Tensor> inputs) {
+    var step = new TrainingStep();
+    With(inputs, (names, numbers) => Native.plait_trainer_step_inputs(this, names, numbers, numbers.Length, step));
+    return step;
+  }
+
   /// <summary>For a loss of the host's own: logits, f32 [documents, s, v].</summary>
   public Tensor Forward(Tensor ids) {
     Native.plait_trainer_forward(this, ids, out var logits);
@@ -100,6 +107,13 @@ public sealed class Trainer : NativeObject, IEnumerable<TrainingStep> {
   public Evaluation Evaluate(Tensor ids, Tensor labels = null) {
     var evaluation = new Evaluation();
     Native.plait_trainer_evaluate_ids(this, ids, labels, evaluation);
+    return evaluation;
+  }
+
+  /// <summary>The loss of a model with one of its own.</summary>
+  public Evaluation Evaluate(IReadOnlyDictionary<string, Tensor> inputs) {
+    var evaluation = new Evaluation();
+    With(inputs, (names, numbers) => Native.plait_trainer_evaluate_inputs(this, names, numbers, numbers.Length, evaluation));
     return evaluation;
   }
 

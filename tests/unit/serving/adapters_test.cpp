@@ -26,11 +26,13 @@ class AdapterRequests : public testing::TestWithParam<const char*> {
  protected:
   AdapterRequests() {
     const auto probe = engine_with_room(graph_, room_of(1, 8), compile());
-    weights_ = {{"a", random_adapter(probe->decoder(), 5, 1)}, {"b", random_adapter(probe->decoder(), 8, 2, 0.5)}};
+    weights_ = {{"a", random_adapter(probe->decoder(), 5, 1)},
+                {"b", random_adapter(probe->decoder(), 8, 2, 0.5)},
+                {"p", random_prefix(probe->decoder(), 21, 3)}};  // a page of 16 places and a part
   }
   static CompileOptions compile() { return World::get().options(DType::f32); }
   std::unique_ptr<Scheduler> scheduler(int64_t slots, const EngineOptions& options = small_engine(),
-                                       const std::vector<std::string>& names = {"a", "b"}) const {
+                                       const std::vector<std::string>& names = {"a", "b", "p"}) const {
     auto out = std::make_unique<Scheduler>(engine_with_room(graph_, room_of(slots, 8), compile(), options),
                                            TokenizerFuture(), SchedulerOptions());
     for (const std::string& name : names) out->add_adapter(name, weights_.at(name));
@@ -61,10 +63,10 @@ class AdapterRequests : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(AdapterRequests, CompanyAndPreemptionChangeNothing) {
-  const std::string names[] = {"", "a", "b"};
-  constexpr uint32_t count = 9;
+  const std::string names[] = {"", "a", "p", "b"};
+  constexpr uint32_t count = 12;
   std::vector<Answer> expected;
-  for (uint32_t i = 0; i < count; ++i) expected.push_back(alone(request(i), names[i % 3]));
+  for (uint32_t i = 0; i < count; ++i) expected.push_back(alone(request(i), names[i % 4]));
   int64_t page = 0;
   const Decoder decoder = recognise(graph_, compile());
   for (const PageGroup& group : decoder.groups)
@@ -76,7 +78,7 @@ TEST_P(AdapterRequests, CompanyAndPreemptionChangeNothing) {
     std::vector<std::shared_ptr<Request>> running;
     for (uint32_t i = 0; i < count; ++i) {
       RequestOptions one = request(i);
-      one.adapter = names[i % 3];
+      one.adapter = names[i % 4];
       running.push_back(together->submit(std::move(one)));
     }
     for (uint32_t i = 0; i < count; ++i) {
@@ -138,10 +140,16 @@ TEST_P(AdaptersComeAndGo, WhatRunsGoesOn) {
   EXPECT_EQ(collect(*one->submit(options)).tokens, alone(options, "b").tokens);
 }
 
-TEST_P(AdaptersComeAndGo, ConversationsKeepTheirs) {
+class OfEachKind : public AdapterRequests {
+ protected:
+  void conversations_keep(const std::string& name);
+  void scores_have(const std::string& name);
+};
+
+void OfEachKind::conversations_keep(const std::string& name) {
   auto one = scheduler(3);
   RequestOptions first = request(1);
-  first.adapter = "a";
+  first.adapter = name;
   first.keep = true;
   auto begun = one->submit(first);
   const Answer head = collect(*begun);
@@ -151,35 +159,62 @@ TEST_P(AdaptersComeAndGo, ConversationsKeepTheirs) {
   fresh.prompt = whole;
   fresh.prompt.insert(fresh.prompt.end(), next.prompt.begin(), next.prompt.end());
   next.parent = begun->conversation();
-  EXPECT_EQ(collect(*one->submit(next)).tokens, alone(fresh, "a").tokens);
+  EXPECT_EQ(collect(*one->submit(next)).tokens, alone(fresh, name).tokens);
   for (const char* other : {"b", ""}) {  // asked for: the whole is computed anew
     RequestOptions changed = next;
     changed.adapter = other;
     EXPECT_EQ(collect(*one->submit(changed)).tokens, alone(fresh, other).tokens) << "with " << other;
   }
   const std::vector<std::byte> saved = one->save(*begun->conversation());
-  one->remove_adapter("a");
-  EXPECT_EQ(collect(*one->submit(next)).tokens, alone(fresh, "a").tokens) << "a conversation holds its adapter";
+  one->remove_adapter(name);
+  EXPECT_EQ(collect(*one->submit(next)).tokens, alone(fresh, name).tokens) << "a conversation holds its adapter";
   auto elsewhere = scheduler(2, small_engine(), {"b"});
   EXPECT_EQ(error_of([&] { elsewhere->restore(saved); }).code(), Code::not_found);
-  elsewhere->add_adapter("again", weights_.at("a"));
+  elsewhere->add_adapter("again", weights_.at(name));
   next.parent = elsewhere->restore(saved);
-  EXPECT_EQ(collect(*elsewhere->submit(next)).tokens, alone(fresh, "a").tokens);
+  EXPECT_EQ(collect(*elsewhere->submit(next)).tokens, alone(fresh, name).tokens);
 }
 
-TEST_P(AdaptersComeAndGo, ScoresHaveThem) {
+void OfEachKind::scores_have(const std::string& name) {
   auto one = scheduler(2);
   RequestOptions options = request(3);
   options.kind = RequestOptions::Kind::score;
-  options.adapter = "a";
+  options.adapter = name;
   auto scored = one->submit(options);
   collect(*scored);
-  Scheduler own(engine_with_room(graph_, room_for_one(weights_.at("a")), compile()), TokenizerFuture(), {});
-  own.add_adapter("a", weights_.at("a"));
+  Scheduler own(engine_with_room(graph_, room_for_one(weights_.at(name)), compile()), TokenizerFuture(), {});
+  own.add_adapter(name, weights_.at(name));
   auto expected = own.submit(options);
   collect(*expected);
   EXPECT_EQ(scored->take_matrix(), expected->take_matrix());
 }
+
+TEST_P(OfEachKind, ConversationsKeepTheirs) {
+  for (const char* name : {"a", "p"}) conversations_keep(name);
+}
+TEST_P(OfEachKind, ScoresHaveThem) {
+  for (const char* name : {"a", "p"}) scores_have(name);
+}
+
+/// What stands in front of a prompt counts in the context and in the cache.
+TEST_P(OfEachKind, APrefixTakesPlaces) {
+  EngineOptions options = small_engine();
+  options.context = 40;
+  auto one = scheduler(2, options);
+  RequestOptions request;
+  request.prompt = prompt(19, 1);
+  request.max_tokens = 100;
+  EXPECT_EQ(collect(*one->submit(request)).tokens.at(0).size(), 21u);
+  request.adapter = "p";
+  EXPECT_EQ(collect(*one->submit(request)).tokens.at(0).size(), 1u) << "of the context 19 are left";
+  request.prompt.push_back(5);
+  const Error full = error_of([&] { one->submit(request); });
+  EXPECT_EQ(full.code(), Code::invalid_argument);
+  EXPECT_NE(full.message().find("behind a prefix of 21"), std::string::npos) << full.message();
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, OfEachKind, testing::Values("llama-standard23", "gemma3-standard23"),
+                         [](const auto& info) { return std::string(info.param).substr(0, 5); });
 
 TEST_P(AdaptersComeAndGo, UnknownNamesAndOnesThatDoNotFitAreErrors) {
   auto one = scheduler(2);
@@ -187,7 +222,7 @@ TEST_P(AdaptersComeAndGo, UnknownNamesAndOnesThatDoNotFitAreErrors) {
   options.adapter = "c";
   const Error unknown = error_of([&] { one->submit(options); });
   EXPECT_EQ(unknown.code(), Code::not_found);
-  EXPECT_NE(unknown.hint().find("a, b"), std::string::npos) << unknown.hint();
+  EXPECT_NE(unknown.hint().find("a, b, p"), std::string::npos) << unknown.hint();
   AdapterWeights wrong = weights_.at("a");
   wrong.modules["no.such.layer"] = wrong.modules.begin()->second;
   one->remove_adapter("a");
@@ -196,7 +231,7 @@ TEST_P(AdaptersComeAndGo, UnknownNamesAndOnesThatDoNotFitAreErrors) {
   for (const char* word : {"adapter \"c\"", "no.such.layer"})
     EXPECT_NE(misfit.message().find(word), std::string::npos) << misfit.message();
   EXPECT_EQ(error_of([&] { one->add_adapter("", weights_.at("a")); }).code(), Code::invalid_argument);
-  EXPECT_EQ(one->adapters(), std::vector<std::string>{"b"});
+  EXPECT_EQ(one->adapters(), (std::vector<std::string>{"b", "p"}));
   one->add_adapter("a", weights_.at("a"));  // the failures left their slot free
 }
 

@@ -187,7 +187,11 @@ TEST(MeshTraining, OfProcesses) {
         TrainingOptions options = training(OptimizerKind::sgd, zero);
         options.host_loss = zero == 3;
         const Outcome got = run(fixture, mesh, options, world.get());
-        if (world->rank() == 0) expect_same(got, expected);
+        options.overlap_bytes = 0;
+        const Outcome waited = run(fixture, mesh, options, world.get());
+        if (world->rank() != 0) continue;
+        expect_same(got, expected);
+        expect_equal(waited, got);
       }
   }
   for (const std::string& mesh : meshes) expect_equality_in_f64(mesh, world.get());
@@ -213,15 +217,54 @@ TEST(Recomputing, ChangesNothingButTheMemory) {
       for (Recompute how : {Recompute::selective, Recompute::full}) {
         options.recompute = how;
         const Outcome again = run(fixture, mesh, options);
-        EXPECT_EQ(again.losses, kept.losses);
-        for (const auto& [key, update] : kept.updates)
-          EXPECT_EQ(std::memcmp(again.updates.at(key).data(), update.data(), static_cast<size_t>(update.bytes())), 0)
-              << key;
+        expect_equal(again, kept);
         if (fixture == std::string("llama-standard23")) {
           EXPECT_LT(again.run_bytes, kept.run_bytes);
         }
       }
     }
+}
+
+/// Whether ranks compute while they speak, and how much of it at once, is no matter to the bits.
+TEST(Overlapping, ChangesNoBits) {
+  for (const char* mesh : {"data=2", "data=4", "data=2,tensor=2"})
+    for (int zero = 0; zero < 4; ++zero)
+      for (int64_t bundle_bytes : {0, 32 << 10}) {
+        if (bundle_bytes == 0 && mesh != std::string("data=2")) continue;
+        SCOPED_TRACE(cat(mesh, " zero ", zero, " bundles ", bundle_bytes));
+        TrainingOptions options = training(OptimizerKind::adamw, zero);
+        options.bundle_bytes = bundle_bytes;
+        options.overlap_bytes = 0;
+        const Outcome expected = run("llama-standard23", mesh, options);
+        for (int64_t bytes : {64 << 10, 64 << 20}) {
+          options.overlap_bytes = bytes;
+          const Outcome got = run("llama-standard23", mesh, options);
+          expect_equal(got, expected);
+          EXPECT_LE(got.run_bytes, expected.run_bytes + bytes);
+        }
+      }
+}
+
+/// Gradients' sums are under way while earlier layers' gradients are computed, and weights while layers before them are.
+TEST(Overlapping, HasSomethingToDo) {
+  CompileOptions compile = World::get().options();
+  compile.mesh = Mesh::parse("data=2");
+  for (int zero = 0; zero < 4; ++zero) {
+    TrainingOptions options = training(OptimizerKind::adamw, zero);
+    options.bundle_bytes = 32 << 10;
+    const TrainingModel model = compile_training(fixture_graph("llama-standard23"), compile, options);
+    ASSERT_EQ(model.settle != nullptr, zero < 2);
+    const Program& program = model.settle ? *model.settle : *model.accumulate;
+    int all = 0, beside = 0;
+    for (const Instruction& one : program.instructions)
+      if (one.kind == Instruction::Kind::collective && one.call.kind != CollectiveCall::Kind::shard)
+        ++all, beside += one.awaited >= 0;
+    EXPECT_GE(2 * beside, all) << "zero " << zero;
+    compile.rank = 1;
+    const TrainingModel other = compile_training(fixture_graph("llama-standard23"), compile, options);
+    EXPECT_EQ((other.settle ? other.settle : other.accumulate)->fingerprint, program.fingerprint);
+    compile.rank = 0;
+  }
 }
 
 TEST(MeshTraining, OtherAxesAreRefused) {

@@ -95,7 +95,8 @@ inline Outcome run(const Graph& graph, const std::string& mesh, const TrainingOp
     double loss = 0;
     const double weight = 1 / static_cast<double>(packed.targets);
     for (const auto& rows : packed.rows)
-      loss += options.host_loss ? accumulate_by_host(engine, rows, weight) : engine.accumulate(rows, weight);
+      loss += options.host_loss ? accumulate_by_host(engine, rows, weight)
+                                : engine.accumulate(rows, weight, &rows == &packed.rows.back());
     out.losses.push_back(loss);
     out.norms.push_back(engine.gradient_norm());
     engine.update(1, rate);

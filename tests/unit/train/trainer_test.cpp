@@ -122,27 +122,33 @@ TEST_F(Training, TakenUpAgainItIsTheSameRunBitForBit) {
 }
 
 TEST_F(Training, AdaptersAloneAreTrainedAndTakenUpAgain) {
-  TrainerOptions options = this->options();
-  options.training.lora.rank = 4;
-  options.training.lora.dropout = 0.2;
-  options.directory = folder_.path("straight");
-  auto straight = trainer(options);
-  straight->run();
-  for (const TrainedParameter& parameter : straight->engine().parameters())
-    EXPECT_THAT(parameter.name, testing::HasSubstr(".lora_"));
-  options.directory = folder_.path("cut");
-  {
-    auto first = trainer(options);
-    for (int i = 0; i < 3; ++i) first->step();
-    first->cancel();
-    EXPECT_FALSE(first->step());
-    EXPECT_EQ(first->ending(), Trainer::Ending::cancelled);
+  for (const bool prefix : {false, true}) {
+    TrainerOptions options = this->options();
+    if (prefix) options.training.prefix.tokens = 5;
+    else options.training.lora = {.rank = 4, .dropout = 0.2};
+    const std::string kind = prefix ? ".prefix_" : ".lora_";
+    options.directory = folder_.path("straight" + kind);
+    auto straight = trainer(options);
+    straight->run();
+    for (const TrainedParameter& parameter : straight->engine().parameters())
+      EXPECT_THAT(parameter.name, testing::HasSubstr(kind));
+    options.directory = folder_.path("cut" + kind);
+    {
+      auto first = trainer(options);
+      for (int i = 0; i < 3; ++i) first->step();
+      first->cancel();
+      EXPECT_FALSE(first->step());
+      EXPECT_EQ(first->ending(), Trainer::Ending::cancelled);
+    }
+    options.resume = true;
+    auto second = trainer(options);
+    EXPECT_EQ(second->steps_done(), 3);
+    second->run();
+    expect_same_weights(*straight, *second);
+    options.training.prefix.tokens = 6;
+    options.training.lora = {};
+    expect_error([&] { trainer(options); }, Code::invalid_argument, prefix ? "another prefix" : "LoRA rank");
   }
-  options.resume = true;
-  auto second = trainer(options);
-  EXPECT_EQ(second->steps_done(), 3);
-  second->run();
-  expect_same_weights(*straight, *second);
 }
 
 TEST_F(Training, CancelFromAnotherThreadLeavesACheckpoint) {

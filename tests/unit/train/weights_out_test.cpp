@@ -78,7 +78,7 @@ TEST_P(WeightsOut, TheNewFileHasTheSameLoss) {
   const double trained = engine.evaluate(row());
   EXPECT_LT(trained, 0.95 * before);
 
-  expect_loss_of_file(trained_tensors(engine, {}, &pool_), trained);
+  expect_loss_of_file(trained_tensors(engine, &pool_), trained);
 }
 
 TEST_P(WeightsOut, AdaptersAreMerged) {
@@ -87,7 +87,7 @@ TEST_P(WeightsOut, AdaptersAreMerged) {
   train(engine, 1e-2);
   const double trained = engine.evaluate(row());
   EXPECT_LT(trained, 0.99 * before);
-  expect_loss_of_file(trained_tensors(engine, options(4).lora, &pool_), trained);
+  expect_loss_of_file(trained_tensors(engine, &pool_), trained);
 }
 
 TEST_P(WeightsOut, AdaptersLoadBack) {
@@ -96,10 +96,10 @@ TEST_P(WeightsOut, AdaptersLoadBack) {
   train(engine, 1e-2);
   const double trained = engine.evaluate(row());
   EXPECT_LT(trained, before);
-  save_adapter(engine, options(4).lora, folder_.path("adapter"), "base");
+  save_adapter(engine, folder_.path("adapter"), "base");
   TrainingEngine again = this->engine(4);
   EXPECT_EQ(again.evaluate(row()), before);
-  load_adapter(again, options(4).lora, folder_.path("adapter"));
+  load_adapter(again, folder_.path("adapter"));
   EXPECT_EQ(again.evaluate(row()), trained);
 }
 
@@ -124,7 +124,7 @@ class Adapters : public testing::Test {
 
 TEST_F(Adapters, AreInTheLayoutOfPeft) {
   TrainingEngine engine = this->engine(4);
-  save_adapter(engine, options(4).lora, folder_.path(), "base");
+  save_adapter(engine, folder_.path(), "base");
   const SafeTensors file = SafeTensors::open(folder_.path("adapter_model.safetensors"));
   const std::string q = "base_model.model.model.layers.0.self_attn.q_proj.lora_";
   ASSERT_TRUE(file.has(q + "A.weight"));
@@ -138,24 +138,24 @@ TEST_F(Adapters, AreInTheLayoutOfPeft) {
 
 TEST_F(Adapters, ThatDoNotFitAreRefusedAndChangeNothing) {
   TrainingEngine engine = this->engine(4);
-  const LoraOptions lora = options(4).lora;
-  expect_error([&] { save_adapter(engine, {}, folder_.path()); }, Code::invalid_argument, "no adapters");
-  expect_error([&] { load_adapter(engine, lora, folder_.path("none")); }, Code::not_found, "adapter_config.json");
+  const TrainingEngine whole = this->engine(0);
+  expect_error([&] { save_adapter(whole, folder_.path()); }, Code::invalid_argument, "no adapters");
+  expect_error([&] { load_adapter(engine, folder_.path("none")); }, Code::not_found, "adapter_config.json");
   TrainingEngine two = this->engine(2), other = this->engine(4, "gpt2-optimum18");
-  save_adapter(two, options(2).lora, folder_.path("two"));
-  expect_error([&] { load_adapter(engine, lora, folder_.path("two")); }, Code::invalid_argument, "r is 2");
-  save_adapter(other, lora, folder_.path("other"));
+  save_adapter(two, folder_.path("two"));
+  expect_error([&] { load_adapter(engine, folder_.path("two")); }, Code::invalid_argument, "r is 2");
+  save_adapter(other, folder_.path("other"));
   const double before = engine.evaluate(row());
-  expect_error([&] { load_adapter(engine, lora, folder_.path("other")); }, Code::invalid_argument, "has no");
+  expect_error([&] { load_adapter(engine, folder_.path("other")); }, Code::invalid_argument, "has no");
   folder_.write("two/adapter_config.json", "{");
-  expect_error([&] { load_adapter(engine, lora, folder_.path("two")); }, Code::bad_model, "no JSON object");
+  expect_error([&] { load_adapter(engine, folder_.path("two")); }, Code::bad_model, "no JSON object");
   EXPECT_EQ(engine.evaluate(row()), before);
 }
 
 /// Damaged files, and kinds that are not read, are named with what is wrong.
 TEST_F(Adapters, FilesThatAreNoneAreRefused) {
   TrainingEngine engine = this->engine(4);
-  save_adapter(engine, options(4).lora, folder_.path());
+  save_adapter(engine, folder_.path());
   const std::string config = bytes_of(folder_.path("adapter_config.json")),
                     tensors = bytes_of(folder_.path("adapter_model.safetensors"));
   EXPECT_EQ(read_adapter(folder_.path()).rank, 4);
@@ -173,8 +173,10 @@ TEST_F(Adapters, FilesThatAreNoneAreRefused) {
   refused(Code::unsupported, "another kind");
   changed("\"r\": 4", "\"use_dora\": true, \"r\": 4");
   refused(Code::unsupported, "another kind");
-  changed("\"r\": 4", "\"rank_pattern\": {\"q_proj\": 8}, \"r\": 4");
-  refused(Code::unsupported, "rank_pattern");
+  changed("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"q_proj\": 8}");
+  refused(Code::unsupported, "alpha_pattern");
+  changed("\"rank_pattern\": {}", "\"rank_pattern\": {\"layers.0.self_attn.q_proj\": 8}");
+  refused(Code::unsupported, "factor of its own");
   for (const char* rank : {"0", "-1", "1e300", "\"4\""}) {
     changed("\"r\": 4", std::string("\"r\": ") + rank);
     refused(Code::bad_model, "r");
@@ -196,7 +198,7 @@ TEST_F(Adapters, OfATableThatIsTheHeadTooAreNotMerged) {
   tied.lora.targets = {probe.parameters()[0].name};
   TrainingEngine engine(fixture_graph("gpt2-optimum18"), World::get().options(), tied, pool_);
   ASSERT_EQ(engine.parameters().size(), 2u);
-  expect_error([&] { trained_tensors(engine, tied.lora); }, Code::unsupported, "read by others");
+  expect_error([&] { trained_tensors(engine); }, Code::unsupported, "read by others");
 }
 
 }  // namespace

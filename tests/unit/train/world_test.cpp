@@ -70,7 +70,7 @@ struct Led {
         }) {
     trainer = std::make_unique<Trainer>(fixture_graph(model), on(mesh), with, data(), data(), pool, nullptr,
                                         worlds[0].get());
-    if (!adapter.empty()) load_adapter(trainer->engine(), with.training.lora, adapter);
+    if (!adapter.empty()) load_adapter(trainer->engine(), adapter);
   }
 
   std::vector<std::unique_ptr<plait::World>> worlds;
@@ -144,7 +144,7 @@ TEST(TrainingWorld, AdaptersReachEveryProcess) {
   with.training.lora = {.rank = 4, .dropout = 0.2};
   const auto first = on_threads("data=2", with, pool);
   losses(*first);
-  save_adapter(first->engine(), with.training.lora, folder.path("adapter"), "base");
+  save_adapter(first->engine(), folder.path("adapter"), "base");
   const double loss = first->evaluate(data()).loss;
   for (const char* mesh : {"tensor=2", "data=2,tensor=2"})
     for (bool gradients : {true, false}) {
@@ -159,7 +159,7 @@ TEST(TrainingWorld, AdaptersReachEveryProcess) {
         own.rate.schedule = Schedule::constant;
         own.steps = 0;
         Trainer frozen(fixture_graph(model), on(mesh), own, std::nullopt, std::nullopt, pool);
-        load_adapter(frozen.engine(), own.training.lora, folder.path("adapter"));
+        load_adapter(frozen.engine(), folder.path("adapter"));
         EXPECT_NEAR(frozen.evaluate(data()).loss, loss, 1e-5 * loss);
       }
     }

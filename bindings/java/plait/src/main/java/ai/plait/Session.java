@@ -34,17 +34,11 @@ public final class Session extends NativeObject {
 
   /** Runs it, each input once; gives the outputs of those names. */
   public Map<String, Tensor> run(Map<String, Tensor> inputs, String... outputs) {
-    String[] names = new String[inputs.size()];
-    Tensor[] values = new Tensor[inputs.size()];
-    int i = 0;
-    for (Map.Entry<String, Tensor> input : inputs.entrySet()) {
-      names[i] = input.getKey();
-      values[i++] = input.getValue();
-    }
+    String[] names = inputs.keySet().toArray(new String[0]);
     long[] numbers = new long[outputs.length];
-    Native.plait_session_run(this, names, values, outputs, numbers);
+    Native.plait_session_run(this, names, inputs.values().toArray(new Tensor[0]), outputs, numbers);
     Map<String, Tensor> results = new LinkedHashMap<>();
-    for (i = 0; i < numbers.length; ++i) results.put(outputs[i], new Tensor(numbers[i]));
+    for (int i = 0; i < numbers.length; ++i) results.put(outputs[i], new Tensor(numbers[i]));
     return results;
   }
 

@@ -3,6 +3,7 @@ package ai.plait;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Iterator;
+import java.util.Map;
 import java.util.NoSuchElementException;
 
 /**
@@ -67,6 +68,13 @@ public final class Trainer extends NativeObject implements Iterator<TrainingStep
     return out;
   }
 
+  /** A step of a model with a loss of its own (option "loss"): its inputs, each once. */
+  public TrainingStep step(Map<String, Tensor> inputs) {
+    TrainingStep out = new TrainingStep();
+    Native.plait_trainer_step_inputs(this, inputs.keySet().toArray(new String[0]), inputs.values().toArray(new Tensor[0]), out);
+    return out;
+  }
+
   /** For a loss of the host's own: logits, f32 [documents, s, v]. */
   public Tensor forward(Tensor ids) {
     return new Tensor(Native.plait_trainer_forward(this, ids));
@@ -95,6 +103,13 @@ public final class Trainer extends NativeObject implements Iterator<TrainingStep
   public Evaluation evaluate(Tensor ids, Tensor labels) {
     Evaluation out = new Evaluation();
     Native.plait_trainer_evaluate_ids(this, ids, labels, out);
+    return out;
+  }
+
+  /** The loss of a model with one of its own. */
+  public Evaluation evaluate(Map<String, Tensor> inputs) {
+    Evaluation out = new Evaluation();
+    Native.plait_trainer_evaluate_inputs(this, inputs.keySet().toArray(new String[0]), inputs.values().toArray(new Tensor[0]), out);
     return out;
   }
 
