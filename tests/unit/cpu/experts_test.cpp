@@ -124,6 +124,30 @@ TEST(CpuExperts, GradientsEqualReference) {
     }
 }
 
+/// Products of bf16 numbers: within what rounding costs, of the whole.
+TEST(CpuExperts, RoundedGradientsAreNearTheReference) {
+  const Form form{.weights = DType::bf16, .h = 64, .f = 128, .attributes = attributes({{"round_x", int64_t{1}}})};
+  std::vector<Tensor> all = operands(Tokens(form, 0, 90, 2), weights_of(form));
+  const std::vector<OutputType> gradients = gradients_of(all, form);
+  all.insert(all.begin(), random_tensor(DType::f32, {90, width}, 77));
+  const auto expected =
+      run_op(kernels(), "plait.ExpertsBack", form.attributes, all, gradients, 1, nullptr, "reference");
+  for (const std::string& isa : isas()) {
+    if (isa == "avx2" || isa == "avx512") continue;
+    SCOPED_TRACE(isa);
+    const auto got = run_op(kernels(), "plait.ExpertsBack", form.attributes, all, gradients, 2, nullptr, isa);
+    for (size_t k = 0; k < got.size(); ++k) {
+      double norm = 0, off = 0;
+      for (int64_t i = 0; i < got[k].elements(); ++i) {
+        norm += std::pow(element(expected[k], i), 2);
+        off += std::pow(element(got[k], i) - element(expected[k], i), 2);
+      }
+      EXPECT_LE(std::sqrt(off), 1e-2 * std::sqrt(norm)) << "result " << k;
+      EXPECT_GT(off, 0);
+    }
+  }
+}
+
 TEST(CpuExperts, EqualReference) {
   for (const Form& form : forms())
     for (int64_t choices : {int64_t{1}, most_choices})

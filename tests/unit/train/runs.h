@@ -124,6 +124,14 @@ inline double norm(const Tensor& tensor) {
   return std::sqrt(sum);
 }
 
+/// To the bit.
+inline void expect_equal(const Outcome& got, const Outcome& expected) {
+  EXPECT_EQ(got.losses, expected.losses);
+  EXPECT_EQ(got.norms, expected.norms);
+  for (const auto& [key, update] : expected.updates)
+    EXPECT_EQ(std::memcmp(got.updates.at(key).data(), update.data(), static_cast<size_t>(update.bytes())), 0) << key;
+}
+
 /// How far from each other two runs may be, relative to their numbers.
 struct Tolerance {
   double loss = 2e-5, norm = 1e-4, update = 1e-4, floor = 1e-6;  ///< the last of the largest update
