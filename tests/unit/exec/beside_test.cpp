@@ -29,7 +29,7 @@ class RandomGraph {
       graph_.inputs.push_back(graph_.add_value(cat("in", i), {DType::f32, Dims(shape_.begin(), shape_.end())}));
       values_.push_back(graph_.inputs.back());
     }
-    for (int i = 0; i < 3; ++i) sums_.push_back(add_state(graph_, builder_, cat("sum", i), shape_));
+    for (int i = 0; i < 3; ++i) sums_.push_back(add_state(graph_, builder_, cat("sum", i), DType::f32, shape_));
     for (int i = 0; i < 40; ++i) add();
     graph_.outputs = sums_;
     for (int i = 0; i < 3; ++i) graph_.outputs.push_back(any());
