@@ -4,6 +4,8 @@
 
 namespace plait {
 
+Courier::Courier() : thread_([this] { loop(); }) {}
+
 Courier::~Courier() {
   {
     std::lock_guard lock(mutex_);

@@ -13,7 +13,7 @@ namespace plait {
 /// gives and waits.
 class Courier {
  public:
-  Courier() : thread_([this] { loop(); }) {}
+  Courier();
   /// Waits for what is under way.
   ~Courier();
   Courier(const Courier&) = delete;

@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 class RandomGraph {
  public:
   RandomGraph(uint32_t seed, const Mesh& mesh)
-      : random_(seed), mesh_(mesh), parts_(mesh.ranks()), builder_(World::get().ops, graph_, knowledge_, "test") {
+      : random_(seed), parts_(mesh.ranks()), builder_(World::get().ops, graph_, knowledge_, "test") {
     shape_ = {4 * parts_, 2 * parts_};
     for (int i = 0; i < 3; ++i) {
       graph_.inputs.push_back(graph_.add_value(cat("in", i), {DType::f32, Dims(shape_.begin(), shape_.end())}));
@@ -78,7 +78,6 @@ class RandomGraph {
   }
 
   std::mt19937 random_;
-  const Mesh& mesh_;
   const int64_t parts_;
   Graph graph_;
   Knowledge knowledge_;

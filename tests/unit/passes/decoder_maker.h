@@ -1,5 +1,7 @@
 #pragma once
 // Tiny decoders of one layer, whose attention a test spells as some exporter does.
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <functional>
 #include <string>

@@ -88,7 +88,7 @@ TEST(MeshTraining, OfAHostsLoss) {
     options.host_loss = true;
     for (const char* mesh : {"", "data=2", "tensor=2", "data=2,tensor=2"})
       for (int zero : {0, 1, 2, 3}) {
-        if (!*mesh && zero) continue;
+        if (!std::strchr(mesh, ',') && zero % 3) continue;
         SCOPED_TRACE(cat(fixture, " ", mesh, " ", zero));
         options.zero = zero;
         expect_same(run(fixture, mesh, options), expected);
