@@ -108,9 +108,9 @@ constexpr OptionRow rows[] = {
      "mesh, and none in evaluations",
      0, 0.99},
     {"lora_targets", Type::text, for_trainer, "",
-     "which products get adapters: a pattern of names of weights or nodes, as \"*.q_proj.weight\"; default: all but "
-     "the "
-     "head",
+     "which products get adapters: by role query, key, value, attention_output, attention, feed_forward or head; or "
+     "a "
+     "pattern of names of weights or nodes, as \"*.q_proj.weight\"; default: all but the head",
      0, 0, "", true},
     {"loss", Type::text, for_trainer, "",
      "name of an output of the model that is its own loss, one float: the model, whatever it is, is trained as it "
@@ -136,14 +136,14 @@ constexpr OptionRow rows[] = {
      "NAME=DIRECTORY of an adapter in PEFT's layout that requests may name; plait_generator_add_adapter adds more", 0,
      0, "", true},
     {"adapter_slots", Type::integer, for_generator, "0",
-     "most low-rank adapters at once, those that are removed but still in use included; 0: as many as the generator is "
+     "most low-rank adapters at once, those that are removed but still in use included; 0: as many as the generator "
+     "is "
      "made with",
      0, 4096},
     {"adapter_rank", Type::integer, for_generator, "0",
      "rank of the largest adapter; 0: of the largest that the generator is made with, 16 without any", 0, 65536},
     {"adapter_targets", Type::text, for_generator, "",
-     "which products later adapters may change: a pattern of names of weights or nodes, as \"*.q_proj.weight\"; "
-     "default: "
+     "which products later adapters may change: roles or patterns, as of lora_targets; default: "
      "those of the adapters that the generator is made with, and all but the head where adapter_slots asks for more",
      0, 0, "", true},
     {"zero", Type::integer, for_trainer, "0",

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/passes/compile.h"
+#include "core/passes/linear_roles.h"
 #include "core/passes/module_names.h"
 #include "core/passes/train_parameters.h"
 
@@ -100,27 +101,29 @@ class Adapting {
   virtual ~Adapting() = default;
 
  protected:
-  /// Calls `add` for those asked for: all but the head, those whose names fit a pattern, those that are called so.
+  /// Calls `add` for those asked for: all but the head, those of a role, or whose names fit a pattern, those that are called so.
   void each(bool all, const std::vector<std::string>& targets, const std::vector<std::string>& modules) {
-    const int32_t head = find_head(graph_).node;
     std::set<std::string> unused(targets.begin(), targets.end());
+    const auto roles = linear_roles(graph_);
     for (const auto& [i, module] : modules_of(graph_)) {
       const std::vector<std::string> names = names_of_linear(graph_, graph_.nodes[i]);
-      bool asked = (all && static_cast<int32_t>(i) != head) ||
+      bool asked = (all && !roles.at(i).contains("head")) ||
                    std::any_of(modules.begin(), modules.end(),
                                [&module = module](const std::string& one) { return means(one, module); });
       for (const std::string& pattern : targets)
-        if (std::any_of(names.begin(), names.end(),
-                        [&](const std::string& name) { return misfit(pattern, name) == 0; })) {
+        if (roles.at(i).contains(pattern) || std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+              return misfit(pattern, name) == 0;
+            })) {
           asked = true;
           unused.erase(pattern);
         }
       if (asked) add(i, module);
     }
     if (!unused.empty())
-      throw Error(
-          Code::invalid_argument, cat("no Linear of the model fits ", quote(*unused.begin())),
-          "patterns are of names of weights or nodes, with * and ?: \"*.q_proj*\"; `plait inspect` lists them");
+      throw Error(Code::invalid_argument, cat("no Linear of the model fits ", quote(*unused.begin())),
+                  "give query, key, value, attention_output, attention, feed_forward or head; or a pattern of names "
+                  "of weights or "
+                  "nodes, with * and ?: \"*.q_proj*\"; `plait inspect` lists them");
     graph_.sort();
   }
 

@@ -113,6 +113,27 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, WeightsOut,
                            return name;
                          });
 
+TEST(AdapterTargets, AreRolesOrNames) {
+  ThreadPool pool(2);
+  const auto modules = [&](std::vector<std::string> targets) {
+    TrainingOptions training = options(4);
+    training.lora.targets = std::move(targets);
+    const TrainingEngine engine(fixture_graph("llama-standard23"), World::get().options(), training, pool);
+    std::set<std::string> out;
+    for (const TrainedParameter& one : engine.parameters()) {
+      const std::string module = one.name.substr(0, one.name.find(".lora_"));
+      out.insert(module.substr(module.rfind('.') + 1));
+    }
+    return out;
+  };
+  using testing::UnorderedElementsAre;
+  EXPECT_THAT(modules({"query", "value"}), UnorderedElementsAre("q_proj", "v_proj"));
+  EXPECT_THAT(modules({"attention"}), UnorderedElementsAre("q_proj", "k_proj", "v_proj", "o_proj"));
+  EXPECT_THAT(modules({"feed_forward", "*.o_proj.*"}),
+              UnorderedElementsAre("gate_proj", "up_proj", "down_proj", "o_proj"));
+  expect_error([&] { modules({"queries"}); }, Code::invalid_argument, "queries");
+}
+
 class Adapters : public testing::Test {
  protected:
   TrainingEngine engine(int64_t rank, const std::string& model = "llama-standard23") {

@@ -1,15 +1,46 @@
 // Every decoder of the zoo learns, in each of its dialects: adapters beside weights of floats or quantised ones.
+#include "core/passes/linear_roles.h"
+#include "core/passes/train_parameters.h"
 #include "tests/unit/train/runs.h"
 #include "tests/unit/zoo.h"
 
 namespace plait::test {
 namespace {
 
+/// What files call a product that is known to Hugging Face's models, and what it does.
+constexpr std::pair<const char*, const char*> known_roles[] = {
+    {"q_proj", "query"},           {"k_proj", "key"},
+    {"v_proj", "value"},           {"o_proj", "attention_output"},
+    {"gate_proj", "feed_forward"}, {"up_proj", "feed_forward"},
+    {"down_proj", "feed_forward"}, {"lm_head", "head"},
+};
+
+/// The graph says of products what their names do. Returns how many tell.
+int check_roles(const Graph& graph) {
+  int told = 0;
+  for (const auto& [at, roles] : linear_roles(graph)) {
+    const Node& node = graph.nodes[at];
+    std::string names = node.name;
+    if (const auto& weight = graph.value(node.inputs[1]).constant) names += " " + join(names_of(*weight), " ");
+    for (const auto& [name, role] : known_roles)
+      if (names.find(cat(".", name)) != std::string::npos || names.find(cat("/", name)) != std::string::npos) {
+        EXPECT_TRUE(roles.contains(role)) << names << " is no " << role;
+        ++told;
+      }
+    EXPECT_FALSE(roles.empty());
+  }
+  return told;
+}
+
 TEST(Zoo, AdaptersOfEveryDecoderLearn) {
   TrainingOptions options = training(OptimizerKind::adamw, 0);
   options.lora.rank = 4;
   CompileOptions compile = World::get().options();
   compile.exact_activations = true;
+  int told = 0;
+  compile.dump = [&](std::string_view pass, const Graph& graph) {
+    if (pass == "unpage") told += check_roles(graph);
+  };
   ThreadPool pool(2);
   const auto all = documents();
   const PackedRow row = fill_row(std::vector<Sample>{{all[0], {}}, {all[1], {}}}, std::vector<int64_t>{0, 1});
@@ -25,6 +56,7 @@ TEST(Zoo, AdaptersOfEveryDecoderLearn) {
     engine.update(1, 1e-3);  // which changes b alone, for a's gradients are zeros at first
     EXPECT_LT(engine.evaluate(row) * weight, before);
   }
+  EXPECT_GT(told, 500);
 }
 
 }  // namespace
