@@ -70,9 +70,11 @@ inline double accumulate_by_host(TrainingEngine& engine, std::span<const PackedR
 
 /// Nothing on other processes of the world than rank 0's.
 inline Outcome run(const Graph& graph, const std::string& mesh, const TrainingOptions& options,
-                   plait::World* world = nullptr, DType dtype = DType::none) {
+                   plait::World* world = nullptr, DType dtype = DType::none,
+                   const std::vector<std::string>& seeds = {}) {
   CompileOptions compile = World::get().options(dtype);
   compile.mesh = Mesh::parse(mesh);
+  compile.seeds = seeds;
   ThreadPool pool(2);
   if (world && world->rank() != 0) {
     serve_training(*world, graph, compile, options, pool);
@@ -114,8 +116,9 @@ inline Outcome run(const Graph& graph, const std::string& mesh, const TrainingOp
 }
 
 inline Outcome run(const std::string& fixture, const std::string& mesh, const TrainingOptions& options,
-                   plait::World* world = nullptr, DType dtype = DType::none) {
-  return run(fixture_graph(fixture), mesh, options, world, dtype);
+                   plait::World* world = nullptr, DType dtype = DType::none,
+                   const std::vector<std::string>& seeds = {}) {
+  return run(fixture_graph(fixture), mesh, options, world, dtype, seeds);
 }
 
 inline double norm(const Tensor& tensor) {
