@@ -20,7 +20,7 @@ struct Place {
   ValueId local = no_value;
 };
 
-/// A State moves only where nothing else will do: more than the bytes of any activation.
+/// A State, or a weight with a seed, is elsewhere only where nothing else will do: more than the bytes of any activation.
 constexpr double pinned = 1e12;
 
 /// What a node costs where it might be.
@@ -189,8 +189,8 @@ class Sharder {
   /// What it costs to have an operand at `target`, from the nearest of the places where it is.
   double cost(ValueId id, const Sharding& target) const {
     if (id == no_value || is_free(id)) return 0;
-    if (graph_.value(id).constant)  // pinned: elsewhere it is held a second time
-      return home(id) == target ? 0 : bytes_of(id);
+    if (graph_.value(id).constant)  // elsewhere it is held a second time
+      return home(id) == target ? 0 : bytes_of(id) + (seeds_.contains(id) ? pinned : 0);
     if (is_open_sum(id) && home(id).dims == target.dims) return 0;
     if (is_state(id) && (states_.contains(id) || seeds_.contains(id))) {
       if (!may_lead(home(id), target)) return HUGE_VAL;

@@ -10,17 +10,6 @@
 namespace plait::test {
 namespace {
 
-/// What ranks say to each other, by program: "gather 2, reduce 1".
-std::string collectives(const Program& program) {
-  std::map<std::string, int> counts;
-  for (const Instruction& one : program.instructions)
-    if (one.kind == Instruction::Kind::collective && one.call.kind != CollectiveCall::Kind::shard)
-      ++counts[std::string(kind_name(one.call.kind))];
-  std::string out;
-  for (const auto& [kind, count] : counts) out += cat(out.empty() ? "" : ", ", kind, " ", count);
-  return out;
-}
-
 std::vector<std::string> variants_of(const std::string& family) {
   std::vector<std::string> out;
   for (const auto& entry : std::filesystem::directory_iterator(PLAIT_FIXTURES "/zoo/" + family))
