@@ -66,8 +66,9 @@ struct PlannedCollective {
 struct PlannedChoice {
   struct Candidate {
     FactorAxes cut;
-    double bytes = 0;  ///< moved for its operands, and to pay what its results owe
-    int owed = 0;      ///< axes along which its results owe a sum: what is paid before, others may read too
+    int displaced = 0;  ///< weights that would be elsewhere than their seeds say
+    double bytes = 0;   ///< moved for its operands, and to pay what its results owe
+    int owed = 0;       ///< axes along which its results owe a sum: what is paid before, others may read too
     bool chosen = false;
   };
   int32_t node = -1;  ///< of the global graph

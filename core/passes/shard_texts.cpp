@@ -109,16 +109,11 @@ class Overrides {
 constexpr std::string_view recipes[] = {"tensor", "expert", "data", "search"}, sequence = "sequence",
                            expert_data = "expert_data";
 
-/// The axes of `expert_data`; what they cut alone.
-struct SharedExperts {
-  AxisList axes;
-  ShardSeeds seeds;
-};
-SharedExperts shared_experts(const Graph& graph, const OpSet& ops, const Mesh& mesh, bool training) {
+/// The axes of `expert_data`, which cut something.
+AxisList axes_of_experts(const Graph& graph, const OpSet& ops, const Mesh& mesh, bool training) {
   if (!training) throw different_requests("give experts out over the axis data", expert_data);
-  SharedExperts out{mesh.parts("data"), {}};
-  out.seeds = recipe_seeds(graph, ops, mesh, {}, Recipe::tensor, out.axes);
-  if (out.seeds.empty())
+  const AxisList out = mesh.parts("data");
+  if (recipe_seeds(graph, ops, mesh, {}, Recipe::tensor, out).empty())
     throw Error(Code::invalid_argument,
                 cat("seeds ", quote(expert_data), " cut no weight on the mesh ", quote(mesh.text())),
                 "the model needs experts that are stacked in one weight, as many as a part of the axis data divides");
@@ -132,11 +127,11 @@ ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std:
   std::string recipe;
   const Overrides overrides(graph, mesh, training);
   ShardSeeds given;
-  SharedExperts experts;
+  AxisList expert_axes;
   for (const std::string& text : texts) {
     if (text == sequence) continue;  // says nothing of weights
     if (text == expert_data) {
-      experts = shared_experts(graph, ops, mesh, training);
+      expert_axes = axes_of_experts(graph, ops, mesh, training);
       continue;
     }
     if (std::find(std::begin(recipes), std::end(recipes), text) != std::end(recipes)) {
@@ -154,10 +149,9 @@ ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std:
   if (recipe.empty()) recipe = "tensor";
   const AxisList axes = mesh.parts("tensor");
   ShardSeeds out = given;
-  if (recipe == "data" || recipe == "search") out.merge(experts.seeds);
-  else
-    out.merge(
-        recipe_seeds(graph, ops, mesh, axes, recipe == "expert" ? Recipe::expert : Recipe::tensor, experts.axes));
+  const bool cuts_all = recipe == "tensor" || recipe == "expert";
+  out.merge(recipe_seeds(graph, ops, mesh, cuts_all ? axes : AxisList{},
+                         recipe == "expert" ? Recipe::expert : Recipe::tensor, expert_axes));
   if (recipe == "search") out = search_seeds(graph, ops, mesh, out).seeds;
   const bool cuts = std::any_of(out.begin(), out.end(), [&](const auto& one) {
     const AxisList by = one.second.axes();
