@@ -1,8 +1,6 @@
 // Expert parallel: experts that are given out over `data` learn what they learn on one rank, and each rank has its own alone.
-#include <cstdlib>
 #include <filesystem>
 
-#include "core/comm/mpi_world.h"
 #include "core/train/document_encoder.h"
 #include "core/train/trainer.h"
 #include "tests/unit/train/runs.h"
@@ -201,15 +199,14 @@ TEST(ExpertParallel, CheckpointsAreOfAnyMesh) {
 
 /// Ranks that are processes: mpirun starts this one, with 2 or 4 of them.
 TEST(ExpertParallel, OfProcesses) {
-  if (!std::getenv("OMPI_COMM_WORLD_SIZE")) GTEST_SKIP() << "only under mpirun";
-  const char* plugin = std::getenv("PLAIT_MPI_PLUGIN");
-  const std::unique_ptr<plait::World> world = open_mpi_world({}, plugin ? plugin : "");
+  plait::World* const world = processes();
+  if (!world) GTEST_SKIP() << "only under mpirun";
   const Texts meshes = world->size() == 2 ? Texts{"data=2"} : Texts{"data=4", "data=2,tensor=2"};
   const Outcome expected = run(mixtral, "", training(OptimizerKind::sgd, 0));
   for (const std::string& mesh : meshes)
     for (int zero = 0; zero < 4; ++zero) {
       SCOPED_TRACE(cat(mesh, " zero ", zero));
-      const Outcome got = run(mixtral, mesh, training(OptimizerKind::sgd, zero), world.get(), DType::none, given_out);
+      const Outcome got = run(mixtral, mesh, training(OptimizerKind::sgd, zero), world, DType::none, given_out);
       if (world->rank() == 0) expect_same(got, expected);
     }
 }

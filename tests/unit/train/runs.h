@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "core/base/text.h"
+#include "core/comm/mpi_world.h"
 #include "core/train/training_engine.h"
 #include "tests/unit/models.h"
 
@@ -66,6 +69,15 @@ inline double accumulate_by_host(TrainingEngine& engine, std::span<const PackedR
     }
   engine.accumulate(rows, logits.view());
   return loss;
+}
+
+/// The processes that mpirun started, of which this is one; null where it is not. MPI begins once in a process.
+inline plait::World* processes() {
+  static const std::unique_ptr<plait::World> world = [] {
+    const char* plugin = std::getenv("PLAIT_MPI_PLUGIN");
+    return std::getenv("OMPI_COMM_WORLD_SIZE") ? open_mpi_world({}, plugin ? plugin : "") : nullptr;
+  }();
+  return world.get();
 }
 
 /// Nothing on other processes of the world than rank 0's.
