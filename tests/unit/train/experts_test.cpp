@@ -66,11 +66,12 @@ INSTANTIATE_TEST_SUITE_P(Meshes, ExpertParallel, testing::ValuesIn(cases()), [](
 
 TEST(ExpertParallel, IsTheSameInDoublePrecision) {
   const Outcome expected = run(mixtral, "", training(OptimizerKind::adamw, 0), nullptr, DType::f64);
-  for (const auto& [mesh, zero] : {std::pair{"data=2", 0}, {"data=4", 2}, {"data=2,tensor=2", 3}}) {
-    SCOPED_TRACE(cat(mesh, " zero ", zero));
-    expect_same(run(mixtral, mesh, training(OptimizerKind::adamw, zero), nullptr, DType::f64, given_out), expected,
-                in_f64);
-  }
+  for (const char* mesh : {"data=2", "data=4", "data=2,tensor=2"})
+    for (int zero = 0; zero < 4; ++zero) {
+      SCOPED_TRACE(cat(mesh, " zero ", zero));
+      const TrainingOptions options = training(OptimizerKind::adamw, zero);
+      expect_same(run(mixtral, mesh, options, nullptr, DType::f64, given_out), expected, in_f64);
+    }
 }
 
 /// A quarter of the weights of experts, of their gradients' sums and of what the optimizer keeps of them, at each level.
