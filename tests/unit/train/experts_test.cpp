@@ -21,16 +21,16 @@ CompileOptions on(const std::string& mesh, const Texts& seeds = given_out) {
   return out;
 }
 
-struct Case {
+struct ExpertCase {
   std::string fixture, mesh;
   std::vector<int> levels = {0, 1, 2, 3};
   Texts seeds = given_out;
 };
 
-class ExpertParallel : public testing::TestWithParam<Case> {};
+class ExpertParallel : public testing::TestWithParam<ExpertCase> {};
 
 TEST_P(ExpertParallel, IsTrainingOnOneRank) {
-  const Case& one = GetParam();
+  const ExpertCase& one = GetParam();
   const Outcome expected = run(one.fixture, "", training(OptimizerKind::sgd, 0));
   for (int zero : one.levels) {
     SCOPED_TRACE(cat("zero ", zero));
@@ -39,8 +39,8 @@ TEST_P(ExpertParallel, IsTrainingOnOneRank) {
   }
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> out;
+std::vector<ExpertCase> expert_cases() {
+  std::vector<ExpertCase> out;
   for (const char* mesh : {"data=2", "data=4", "data=2,tensor=2"}) out.push_back({mixtral, mesh});
   // Cut by both axes; by a part of one, so that experts' gradients owe a sum along the other.
   out.push_back({mixtral, "data=2,tensor=2", {0, 3}, {"expert", "expert_data"}});
@@ -57,7 +57,7 @@ std::vector<Case> cases() {
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Meshes, ExpertParallel, testing::ValuesIn(cases()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Meshes, ExpertParallel, testing::ValuesIn(expert_cases()), [](const auto& info) {
   std::string out = cat(info.index, "_", info.param.fixture, "_", info.param.mesh);
   for (char& letter : out)
     if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
