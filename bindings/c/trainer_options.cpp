@@ -46,6 +46,13 @@ int64_t row_tokens(const Settings& settings, int64_t seq) {
   return std::max(seq, std::min(settings.integer("batch") * seq, most));
 }
 
+Recompute recompute_of(const Settings& settings) {
+  const std::string given = settings.text("recompute");
+  if (given == "full") return Recompute::full;
+  const bool is_rounding = settings.text("dtype") == "bf16";
+  return given == "selective" || (given == "auto" && is_rounding) ? Recompute::selective : Recompute::off;
+}
+
 LearningRate learning_rate(const Settings& settings) {
   LearningRate out;
   out.peak = settings.real("lr");
@@ -82,10 +89,7 @@ TrainerOptions trainer_options(const Settings& settings, int64_t context) {
   out.training.bundle_bytes = settings.integer("bundle_bytes");
   out.training.overlap_bytes = settings.integer("overlap_bytes");
   out.training.zero = static_cast<int>(settings.integer("zero"));
-  const std::string recompute = settings.text("recompute");
-  out.training.recompute = recompute == "full"        ? Recompute::full
-                           : recompute == "selective" ? Recompute::selective
-                                                      : Recompute::off;
+  out.training.recompute = recompute_of(settings);
   out.training.host_loss = settings.text("data").empty();
   out.training.gradients = !settings.boolean("frozen");
   out.training.row_tokens = row_tokens(settings, sample_tokens(settings, context));
