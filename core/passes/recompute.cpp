@@ -131,7 +131,8 @@ class Recomputing {
     for (const Node& node : originals_) {
       if (!is_sum_of_activations(node) || is_backward(node) || is_rounded_product(node.outputs[0])) continue;
       const ValueId a = node.inputs[0], b = node.inputs[1];
-      skipped_[static_cast<size_t>(node.outputs[0])] = (is_there(a) && takes_less(b)) || (is_there(b) && takes_less(a));
+      skipped_[static_cast<size_t>(node.outputs[0])] =
+          (is_there(a) && takes_less(b)) || (is_there(b) && takes_less(a));
     }
   }
 
