@@ -97,7 +97,7 @@ constexpr OptionRow rows[] = {
      "documents longer than seq become pieces; else they are an error"},
     {"micro_batch", Type::integer, for_trainer, "0",
      "most tokens that are computed at once; what a step has beyond them follows, and gradients add up; 0: those of "
-     "batch samples of seq tokens, at most 2048, and at least seq",
+     "batch samples of seq tokens, at most 2048 (512 with adapters), and at least seq",
      0, 1 << 24},
     {"lora", Type::integer, for_trainer, "0", "rank of the adapters that are trained; 0: the weights themselves are",
      0, 65536},

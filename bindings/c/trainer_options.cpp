@@ -36,7 +36,10 @@ LoraOptions lora_options(const Settings& settings) {
 }
 
 int64_t row_tokens(const Settings& settings, int64_t seq) {
-  constexpr int64_t most = 2048;  // enough for products at full speed; what a step needs grows with it
+  // What a step needs grows with it. 512 are enough for products at full speed, and what layers hand on stays in the caches; where
+  // weights are trained sums of their gradients are gone over each time, for which more tokens pay.
+  const bool adapts = settings.integer("lora") > 0 || settings.integer("prefix") > 0;
+  const int64_t most = adapts ? 512 : 2048;
   if (const int64_t given = settings.integer("micro_batch"); given > 0) {
     if (given < seq)
       throw Error(Code::invalid_argument, cat("micro_batch is ", given, ", a sample may have ", seq, " tokens"),

@@ -1,6 +1,6 @@
-// Linears of training (plait.Linear with attribute many_rows), and plait.LinearBack and plait.LinearWeight, the gradients of
-// their x and w, and plait.AddLinear, either of the first two with a sum: packed products, in f32, or of operands rounded to bf16 where the Linear rounds its own. What is quantised
-// becomes floats by strips of rows.
+// Linears of training (plait.Linear with attribute many_rows), plait.LinearBack and plait.LinearWeight, the gradients of their x
+// and w, and plait.AddLinear, one of the first two with a sum: packed products, in f32, or of operands rounded to bf16 where the
+// Linear rounds its own. What is quantised becomes floats by strips of rows.
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/unpacked_rows.h"

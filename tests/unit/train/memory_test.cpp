@@ -37,7 +37,7 @@ int64_t kept_bytes(const Program& program) {
 /// One sum of the residual stream a layer as f32, results of products as bf16 (those of adapters' first halves, too), and of
 /// attention a number a head: nothing else is kept of a layer.
 TEST(TrainingMemory, ResultsOfProductsAreKeptInBf16) {
-  for (const char* fixture : {"gemma3-standard23", "llama-standard23", "qwen3-dynamo23"}) {
+  for (const char* fixture : {"gemma3-standard23", "llama-standard23", "qwen2-optimum18"}) {
     SCOPED_TRACE(fixture);
     const TrainingModel model = compiled(fixture, DType::bf16, Recompute::selective);
     int64_t products = 0, attention = 0, width = 0, layers = 0;
