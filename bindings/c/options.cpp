@@ -99,7 +99,7 @@ constexpr OptionRow rows[] = {
      "documents longer than seq become pieces; else they are an error"},
     {"micro_batch", Type::integer, for_trainer, "0",
      "most tokens that are computed at once; what a step has beyond them follows, and gradients add up; 0: those of "
-     "batch samples of seq tokens, at most 2048, and at least seq",
+     "batch samples of seq tokens, at most 2048 (512 with adapters), and at least seq",
      0, 1 << 24},
     {"lora", Type::integer, for_trainer, "0", "rank of the adapters that are trained; 0: the weights themselves are",
      0, 65536},
@@ -159,10 +159,11 @@ constexpr OptionRow rows[] = {
     {"overlap_bytes", Type::bytes, for_trainer, "64M",
      "ranks compute while they speak (gradients of later layers, weights of zero 3), as far as so much memory a rank "
      "holds what is under way; 0: they wait for it. The bits are the same"},
-    {"recompute", Type::choice, for_trainer, "off",
+    {"recompute", Type::choice, for_trainer, "auto",
      "what the backward pass reads of the forward pass is kept (off), or computed once more: selective: norms, "
-     "activations and the like; full: all but the residual stream",
-     0, 0, "off selective full"},
+     "activations and the like, and with dtype bf16 results of products are kept as bf16; full: all but the residual "
+     "stream; auto: selective with dtype bf16, else off",
+     0, 0, "auto off selective full"},
     {"frozen", Type::boolean, for_trainer, "false",
      "nothing is trained, and no gradients are kept: evaluations and plait_trainer_forward alone"},
     {"optimizer", Type::choice, for_trainer, "adamw",

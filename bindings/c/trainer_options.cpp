@@ -36,7 +36,10 @@ LoraOptions lora_options(const Settings& settings) {
 }
 
 int64_t row_tokens(const Settings& settings, int64_t seq) {
-  constexpr int64_t most = 2048;  // enough for products at full speed; what a step needs grows with it
+  // What a step needs grows with it. 512 are enough for products at full speed, and what layers hand on stays in the caches; where
+  // weights are trained sums of their gradients are gone over each time, for which more tokens pay.
+  const bool adapts = settings.integer("lora") > 0 || settings.integer("prefix") > 0;
+  const int64_t most = adapts ? 512 : 2048;
   if (const int64_t given = settings.integer("micro_batch"); given > 0) {
     if (given < seq)
       throw Error(Code::invalid_argument, cat("micro_batch is ", given, ", a sample may have ", seq, " tokens"),
@@ -44,6 +47,13 @@ int64_t row_tokens(const Settings& settings, int64_t seq) {
     return given;
   }
   return std::max(seq, std::min(settings.integer("batch") * seq, most));
+}
+
+Recompute recompute_of(const Settings& settings) {
+  const std::string given = settings.text("recompute");
+  if (given == "full") return Recompute::full;
+  const bool is_rounding = settings.text("dtype") == "bf16";
+  return given == "selective" || (given == "auto" && is_rounding) ? Recompute::selective : Recompute::off;
 }
 
 LearningRate learning_rate(const Settings& settings) {
@@ -82,10 +92,7 @@ TrainerOptions trainer_options(const Settings& settings, int64_t context) {
   out.training.bundle_bytes = settings.integer("bundle_bytes");
   out.training.overlap_bytes = settings.integer("overlap_bytes");
   out.training.zero = static_cast<int>(settings.integer("zero"));
-  const std::string recompute = settings.text("recompute");
-  out.training.recompute = recompute == "full"        ? Recompute::full
-                           : recompute == "selective" ? Recompute::selective
-                                                      : Recompute::off;
+  out.training.recompute = recompute_of(settings);
   out.training.host_loss = settings.text("data").empty();
   out.training.gradients = !settings.boolean("frozen");
   out.training.row_tokens = row_tokens(settings, sample_tokens(settings, context));

@@ -18,6 +18,10 @@ std::string linear_back_dims(const Node&, const std::vector<Type>& in, const std
   return rule_text(operands, {"... (c l)"});
 }
 
+std::string add_linear_dims(const Node& node, const std::vector<Type>&, const std::vector<Type>&) {
+  return node.attributes.integer("back", 0) ? "+... n, +... [k], [k] n -> ... n" : "+... n, +... [k], n [k] -> ... n";
+}
+
 /// The operand that holds the result's sizes.
 template <int target>
 void infer_sized(InferContext& context) {
@@ -154,6 +158,13 @@ void register_training(OpSet& ops) {
            .dims = "*... n, *n k -> ... k",
            .dims_of = linear_back_dims,
            .doc = "dy w: the gradient of a Linear's x; w as Linear has it"});
+  ops.add({.name = "plait.AddLinear",
+           .inputs = "sum x w",
+           .outputs = "y",
+           .attributes = {{"round_x", "int", "0"}, {"back", "int", "0"}},
+           .dims = "+... n, +... [k], n [k] -> ... n",
+           .dims_of = add_linear_dims,
+           .doc = "sum + x w^T, a Linear of many rows; back 1: sum + x w, its gradient"});
   ops.add({.name = "plait.LinearWeight",
            .inputs = "dy x",
            .outputs = "dw",

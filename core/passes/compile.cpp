@@ -41,10 +41,11 @@ constexpr Pass own_loss_passes[] = {
 constexpr Pass gradient_passes[] = {
     {"train", train},  // the loss, gradients, and the sums that they go into
 };
-// Of what makes losses and gradients together, once each rank has its part.
+// Of what makes losses and gradients together, once each rank has its part; the first of the model's own loss alone.
 constexpr Pass accumulate_passes[] = {
     {"fuse_training", fuse_training},
     {"recompute", recompute},  // what the backward pass reads, rather than keeping it
+    {"fuse_sums", fuse_sums},  // behind it, for what it keeps are sums and products
 };
 
 // Of every program of a trainer.
@@ -252,7 +253,7 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
     out.forward = finish(forward, "forward");
     of_host->outputs.erase(of_host->outputs.begin());
     of_host->remove_dead();
-    recompute(*of_host, context);
+    run_passes(std::span(accumulate_passes).subspan(1), *of_host, context);
     if (training.gradients) out.backward = finish(*of_host, "backward");
   }
   out.parameters = std::move(context.parameters);

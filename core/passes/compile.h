@@ -23,6 +23,7 @@ void overlap(Graph& graph, PassContext& context);
 void shard(Graph& graph, PassContext& context);
 void fuse(Graph& graph, PassContext& context);
 void fuse_training(Graph& graph, PassContext& context);
+void fuse_sums(Graph& graph, PassContext& context);
 void scan(Graph& graph, PassContext& context);
 
 /// The roles of inputs and outputs, found without changing the graph.

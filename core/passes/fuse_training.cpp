@@ -1,5 +1,5 @@
-// Pass fuse_training: what kernels do better in one go when losses and gradients are made together. None changes what is
-// computed.
+// Passes fuse_training and fuse_sums: what kernels do better in one go when losses and gradients are made together. None changes
+// what is computed.
 #include <algorithm>
 
 #include "core/passes/compile.h"
@@ -57,7 +57,43 @@ class HeadFuser {
   std::vector<int32_t> producer_;
 };
 
+/// Whether the value is a product with a whole weight, of many rows, without a bias.
+bool is_plain_product(const Graph& graph, const Node& node) {
+  const bool is_forward = node.op == "plait.Linear" && node.attributes.integer("many_rows", 0) == 1;
+  if (!is_forward && node.op != "plait.LinearBack") return false;
+  const auto& dims = graph.value(node.inputs[1]).type.dims;
+  return dims && dims->size() == 2 &&
+         std::all_of(node.inputs.begin() + 2, node.inputs.end(), [](ValueId id) { return id == no_value; });
+}
+
 }  // namespace
+
+/// A sum and the product that it alone reads become one node in the place of the sum: of two products the later one.
+void fuse_sums(Graph& graph, PassContext&) {
+  const std::vector<int32_t> producer = producers(graph);
+  std::vector<int> uses(static_cast<size_t>(graph.value_count()));
+  for (const Node& node : graph.nodes)
+    for (ValueId id : node.inputs)
+      if (id != no_value) ++uses[static_cast<size_t>(id)];
+  for (ValueId id : graph.outputs) ++uses[static_cast<size_t>(id)];
+  for (Node& sum : graph.nodes) {
+    if (sum.op != "Add") continue;
+    auto maker = [&](size_t k) { return producer[static_cast<size_t>(sum.inputs[k])]; };
+    const size_t later = maker(0) > maker(1) ? 0 : 1;
+    const ValueId product = sum.inputs[later], other = sum.inputs[1 - later];
+    if (maker(later) < 0 || uses[static_cast<size_t>(product)] != 1) continue;
+    const Node& made = graph.nodes[static_cast<size_t>(maker(later))];
+    const Type &type = graph.value(product).type, &of_other = graph.value(other).type;
+    if (!is_plain_product(graph, made) || type.dtype != of_other.dtype || type.dims != of_other.dims) continue;
+    Attributes attributes;
+    attributes.set("back", int64_t{made.op == "plait.LinearBack"});
+    attributes.set("round_x", made.attributes.integer("round_x", 0));
+    sum.op = "plait.AddLinear";
+    sum.inputs = {other, made.inputs[0], made.inputs[1]};
+    sum.attributes = std::move(attributes);
+  }
+  graph.remove_dead();
+}
 
 void fuse_training(Graph& graph, PassContext&) { HeadFuser(graph).run(); }
 

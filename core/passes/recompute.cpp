@@ -3,11 +3,19 @@
 //
 // Kept in any case are sums of two activations, which is what the residual stream is, so that no chain of nodes is longer
 // than a block; and what ranks have told each other. `selective` keeps besides whatever sums over a dim: products, attention,
-// rows of tables. A weight that is put together of its shards is never kept. The same kernels make the same bits, so results do
-// not change.
+// rows of tables; of the residual stream it keeps every second sum, where the next is made of that and of what is there
+// anyway. A weight that is put together of its shards is never kept. The same kernels make the same bits, so results do not
+// change.
+//
+// Products that round their operands to bf16 (attribute round_x) do so with what they are given backwards, too. What they give is
+// kept as bf16 by `selective`, in half the room: the backward pass then reads it rounded, which is no more than a product's own
+// rounding. So these gradients differ in the last bits of bf16 from those of `off` and `full`.
 #include <algorithm>
-#include <set>
+#include <iterator>
+#include <map>
+#include <utility>
 
+#include "core/graph/gradient.h"
 #include "core/mesh/placement.h"
 #include "core/passes/compile.h"
 
@@ -17,7 +25,7 @@ namespace {
 class Recomputing {
  public:
   Recomputing(Graph& graph, const OpSet& ops, Recompute how)
-      : graph_(graph), ops_(ops), how_(how), producer_(producers(graph)) {
+      : graph_(graph), ops_(ops), how_(how), producer_(producers(graph)), originals_(graph.nodes) {
     mark(of_tokens_, graph.inputs);
     std::vector<ValueId> weights;  // of the targets: what depends on them is the backward pass
     for (ValueId id : graph.inputs)
@@ -26,15 +34,21 @@ class Recomputing {
   }
 
   void run() {
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    originals_ = &nodes;
-    for (size_t i = 0; i < nodes.size(); ++i) {
-      Node node = nodes[i];
+    find_skipped();
+    std::vector<std::vector<Node>> places(originals_.size());  // what stands in the place of each node
+    for (size_t i = 0; i < originals_.size(); ++i) {
+      Node node = originals_[i];
       if (is_backward(node))
         for (ValueId& id : node.inputs) id = again(id);
       made_.push_back(std::move(node));
+      places[i] = std::exchange(made_, {});
     }
-    graph_.nodes = std::move(made_);
+    graph_.nodes.clear();
+    for (size_t i = 0; i < places.size(); ++i) {
+      std::move(places[i].begin(), places[i].end(), std::back_inserter(graph_.nodes));
+      if (auto known = roundings_.find(static_cast<int32_t>(i)); known != roundings_.end())
+        graph_.nodes.push_back(std::move(known->second));
+    }
     graph_.remove_dead();
   }
 
@@ -60,31 +74,90 @@ class Recomputing {
     return std::all_of(node.inputs.begin(), node.inputs.end(),
                        [&](ValueId id) { return has(of_tokens_, id) && graph_.value(id).type.dims == dims; });
   }
-  bool is_collective(const Node& node) const { return node.attributes.has("axes") && node.attributes.has("parts"); }
-  /// Whether the node sums over a dim, or might.
+  static bool is_collective(const Node& node) { return node.attributes.has("axes") && node.attributes.has("parts"); }
+  /// Whether the node sums over a dim of what gradients pass through, or might.
   bool sums(const Node& node) const {
     const std::optional<NodeRule> rule = rule_of(graph_, ops_, node);
     if (!rule) return true;
-    const std::vector<FactorUse> all = factors(rule->rule);
+    DimsRule moving = rule->rule;  // neither tables of angles, nor sizes
+    const OpSchema& schema = *ops_.find(node.op);
+    for (size_t k = 0; k < moving.operands.size(); ++k)
+      if (const ValueId id = node.inputs[k];
+          id == no_value || !is_float(graph_.value(id).type.dtype) || !fixed_operand(schema, k).empty())
+        moving.operands[k] = {};
+    const std::vector<FactorUse> all = factors(moving);
     return std::any_of(all.begin(), all.end(), [](const FactorUse& use) { return use.contracted(); });
+  }
+
+  const Node* maker(ValueId id) const {
+    const int32_t at = id == no_value ? -1 : producer_[static_cast<size_t>(id)];
+    return at < 0 ? nullptr : &originals_[static_cast<size_t>(at)];
+  }
+  /// Whether the value is what a product of rounded operands gave, or a sum of such: of an adapter and what it stands beside, or
+  /// of what ranks have of it.
+  bool is_rounded_product(ValueId id) const {
+    const Node* node = maker(id);
+    if (!node || node->outputs[0] != id || graph_.value(id).type.dtype != DType::f32) return false;
+    if (node->op == "plait.Linear" || node->op == "plait.PackedAttention")
+      return node->attributes.integer("round_x", 0) == 1;
+    if (node->op != "Add" && !is_collective(*node)) return false;
+    return std::all_of(node->inputs.begin(), node->inputs.end(),
+                       [&](ValueId input) { return is_rounded_product(input); });
   }
 
   bool is_kept(const Node& node) const {
     const bool of_weights =
         std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return has(of_tokens_, id); });
     if (of_weights) return !is_collective(node);
-    return is_sum_of_activations(node) || is_collective(node) || (how_ == Recompute::selective && sums(node));
+    if (is_sum_of_activations(node)) return !has(skipped_, node.outputs[0]);
+    return is_collective(node) || (how_ == Recompute::selective && sums(node));
+  }
+
+  /// Of two sums of the residual stream that follow each other the second: where the first is read by others, too, and what is
+  /// added to it takes no room of its own, or less.
+  void find_skipped() {
+    skipped_.resize(static_cast<size_t>(graph_.value_count()));
+    if (how_ != Recompute::selective) return;
+    const auto readers = consumers(graph_);
+    auto is_there = [&](ValueId id) {
+      const Node* node = maker(id);
+      return node && is_sum_of_activations(*node) && is_kept(*node) && !is_rounded_product(id) &&
+             readers[static_cast<size_t>(id)].size() > 1;
+    };
+    auto takes_less = [&](ValueId id) {
+      const Node* node = maker(id);
+      return node && (is_rounded_product(id) || !is_kept(*node));
+    };
+    for (const Node& node : originals_) {
+      if (!is_sum_of_activations(node) || is_backward(node) || is_rounded_product(node.outputs[0])) continue;
+      const ValueId a = node.inputs[0], b = node.inputs[1];
+      skipped_[static_cast<size_t>(node.outputs[0])] =
+          (is_there(a) && takes_less(b)) || (is_there(b) && takes_less(a));
+    }
+  }
+
+  /// What is kept of the value, as the nodes behind those so far read it.
+  ValueId kept(ValueId id) {
+    if (how_ != Recompute::selective || !is_rounded_product(id)) return id;
+    auto cast = [&](ValueId from, DType to) {
+      const ValueId out = graph_.add_value("", {to, graph_.value(from).type.dims});
+      Node node{.op = "Cast", .inputs = {from}, .outputs = {out}};
+      node.attributes.set("to", static_cast<int64_t>(to));
+      return node;
+    };
+    Node rounding = cast(id, DType::bf16);
+    made_.push_back(cast(rounding.outputs[0], DType::f32));
+    roundings_.emplace(producer_[static_cast<size_t>(id)], std::move(rounding));
+    return made_.back().outputs[0];
   }
 
   /// The value as the backward pass reads it: behind the nodes so far.
   ValueId again(ValueId id) {
-    if (id == no_value) return id;
-    const int32_t maker = producer_[static_cast<size_t>(id)];
-    if (maker < 0 || has(backward_, id)) return id;
+    const Node* node = maker(id);
+    if (!node || has(backward_, id)) return id;
     if (auto known = copies_.find(id); known != copies_.end()) return known->second;
-    const Node& node = (*originals_)[static_cast<size_t>(maker)];
-    if (is_kept(node)) return copies_[id] = id;
-    Node copy = node;
+    if (is_kept(*node)) return copies_[id] = kept(id);
+    Node copy = *node;
     for (ValueId& input : copy.inputs) input = again(input);
     for (ValueId& output : copy.outputs) {
       if (output == no_value) continue;
@@ -100,10 +173,12 @@ class Recomputing {
   const OpSet& ops_;
   const Recompute how_;
   const std::vector<int32_t> producer_;
+  const std::vector<Node> originals_;
   Marks of_tokens_, backward_;
-  const std::vector<Node>* originals_ = nullptr;
+  Marks skipped_;  ///< sums of two activations that are not kept
   std::vector<Node> made_;
   std::map<ValueId, ValueId> copies_;
+  std::map<int32_t, Node> roundings_;  ///< by the node behind which they stand
 };
 
 }  // namespace

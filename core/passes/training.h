@@ -53,7 +53,7 @@ std::string prefix_name(size_t layer, bool values);
 /// What the backward pass reads of the forward pass is kept, or computed once more (core/passes/recompute.cpp).
 enum class Recompute {
   off,        ///< all of it is kept
-  selective,  ///< norms, activations and the like are computed again
+  selective,  ///< norms, activations and the like are computed again; results of rounding products are kept as bf16
   full,       ///< all but the residual stream is
 };
 

@@ -2,12 +2,13 @@
 // Packed products shared out over a pool.
 #include <algorithm>
 
+#include "kernels/cpu/elementwise_loops.h"
 #include "kernels/cpu/gemm_tile.h"
 #include "kernels/cpu/share.h"
 
 namespace plait::cpu {
 
-/// y [m, n] (+)= a [m, k] b [k, n].
+/// y [m, n] (+)= a [m, k] b [k, n], and what an addend says besides.
 struct Gemm {
   GemmLeft a;
   GemmRight b;
@@ -15,6 +16,8 @@ struct Gemm {
   float* y;
   int64_t ldy;
   bool adds = false;
+  const float* addend = nullptr;            ///< [m, n], as y lies: added to each finished sum, by `loops`
+  const ElementwiseLoops* loops = nullptr;  ///< where there is an addend
 };
 
 /// Columns of an item, and how much of k: 64 x 2048 floats of b are 512 KB, half of L2. Rows of a that are packed at once
@@ -31,6 +34,12 @@ struct GemmRoom {
   int64_t bytes(int threads) const { return left + right * threads; }
   int64_t left, right;
 };
+
+/// What is finished of y, rows [i, i + m) and columns [j, j + n), and still near, gets its addend.
+inline void add_addend(const Gemm& g, int64_t i, int64_t m, int64_t j, int64_t n) {
+  const auto add = g.loops->binary[static_cast<int>(Binary::add)];
+  for (int64_t at = i * g.ldy + j; m > 0; --m, at += g.ldy) add(g.y + at, 1, g.addend + at, 1, g.y + at, n);
+}
 
 /// Scratch: GemmRoom's bytes, 64-byte aligned. An element's order of summation depends on k alone.
 inline void run_gemm(ThreadPool& pool, const GemmTiles& tiles, const Gemm& g, std::byte* scratch) {
@@ -52,8 +61,15 @@ inline void run_gemm(ThreadPool& pool, const GemmTiles& tiles, const Gemm& g, st
         const int64_t first = row_tiles * (item / across) / parts, last = row_tiles * (item / across + 1) / parts;
         std::byte* right = scratch + room.left + worker * room.right;
         tiles.pack_right(g.b.from(k0, j), n, k, right);
-        tiles.block({scratch + first * stride, right, std::min(m, last * tiles.rows) - first * tiles.rows, n, k,
-                     g.y + (i0 + first * tiles.rows) * g.ldy + j, g.ldy, g.adds || k0 > 0});
+        // With an addend by strips that stay in L1: 128 rows of 64 floats are 32 KB.
+        const bool ends = g.addend && k0 + k >= g.k;
+        const int64_t strip = ends ? std::max<int64_t>(128 / tiles.rows, 1) : row_tiles;
+        for (int64_t tile = first; tile < last; tile += strip) {
+          const int64_t i = tile * tiles.rows, count = std::min(m, std::min(tile + strip, last) * tiles.rows) - i;
+          tiles.block(
+              {scratch + tile * stride, right, count, n, k, g.y + (i0 + i) * g.ldy + j, g.ldy, g.adds || k0 > 0});
+          if (ends) add_addend(g, i0 + i, count, j, n);
+        }
       });
     }
 }

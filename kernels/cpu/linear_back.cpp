@@ -1,6 +1,6 @@
-// Linears of training (plait.Linear with attribute many_rows), and plait.LinearBack and plait.LinearWeight, the gradients of
-// their x and w: packed products, in f32, or of operands rounded to bf16 where the Linear rounds its own. What is quantised
-// becomes floats by strips of rows.
+// Linears of training (plait.Linear with attribute many_rows), plait.LinearBack and plait.LinearWeight, the gradients of their x
+// and w, and plait.AddLinear, one of the first two with a sum: packed products, in f32, or of operands rounded to bf16 where the
+// Linear rounds its own. What is quantised becomes floats by strips of rows.
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/unpacked_rows.h"
@@ -71,6 +71,49 @@ KernelStatus run_back(const KernelCall& call) {
             n,
             call.outputs[0].as<float>(),
             k},
+           call.scratch.data());
+  return {};
+}
+
+struct AddState : KernelState {
+  bool back = false;
+};
+
+std::shared_ptr<const KernelState> prepare_add(const NodeInfo& node) {
+  auto state = std::make_shared<AddState>();
+  state->back = node.attributes.integer("back", 0) != 0;
+  return state;
+}
+
+/// Behind the sum as LinearBack's operands.
+template <Isa isa>
+bool accepts_add(const NodeInfo& node) {
+  return node.inputs[0].dtype == DType::f32 &&
+         accepts_back<isa>({node.op, node.attributes, node.inputs.subspan(1), node.outputs});
+}
+
+template <Isa isa>
+int64_t add_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView> outputs,
+                    int threads) {
+  return product_scratch<isa>(state, inputs.subspan(1), outputs, threads);
+}
+
+/// sum [..., n], x [..., k], w [n, k] -> sum + x w^T; `back`: w [k, n] -> sum + x w.
+template <Isa isa>
+KernelStatus run_add(const KernelCall& call) {
+  const TensorView &x = call.inputs[1], &w = call.inputs[2];
+  const bool turned = !static_cast<const AddState*>(call.state)->back;
+  const int64_t n = w.shape[turned ? 0 : 1], k = w.shape[turned ? 1 : 0];
+  run_gemm(call.pool, gemm_tiles(isa),
+           {.a = {x.as<float>(), k, false},
+            .b = {w.as<const uint8_t>(), w.dtype, w.shape[1], turned},
+            .m = rows_of(x),
+            .n = n,
+            .k = k,
+            .y = call.outputs[0].as<float>(),
+            .ldy = n,
+            .addend = call.inputs[0].as<float>(),
+            .loops = &elementwise_loops(loops_of(isa))},
            call.scratch.data());
   return {};
 }
@@ -181,6 +224,13 @@ void add_for(KernelTable& table) {
               .accepts = accepts_back<isa>,
               .scratch_bytes = product_scratch<isa>,
               .run = run_back<isa>});
+  add_kernel(table, isa,
+             {.op = "plait.AddLinear",
+              .dtypes = dtypes,
+              .accepts = accepts_add<isa>,
+              .prepare = prepare_add,
+              .scratch_bytes = add_scratch<isa>,
+              .run = run_add<isa>});
   add_kernel(table, isa,
              {.op = "plait.LinearBack",
               .dtypes = rounds(isa) ? "f32 x 2 to 8 bits, round_x" : "f32 x 2 to 8 bits",

@@ -57,6 +57,27 @@ KernelStatus linear(const KernelCall& call, const WeightAttributes& attributes) 
   });
 }
 
+struct AddAttributes {
+  explicit AddAttributes(const NodeInfo& node) : back(node.attributes.integer("back", 0) != 0) {}
+  bool back;
+};
+
+/// plait.AddLinear: sum [..., n], x [..., k], w [n, k] -> sum + x w^T [..., n]; `back`: w [k, n] -> sum + x w.
+KernelStatus linear_and_sum(const KernelCall& call, const AddAttributes& attributes) {
+  const TensorView& x = call.inputs[1];
+  const Weights w{call.inputs[2], {}, {}, 0};
+  const int64_t m = rows_of(x), k = x.shape.back(1), n = call.outputs[0].shape.back(1);
+  return with_precision(x.dtype, [&]<class N>(N) -> KernelStatus {
+    const Loaded<N> values(x), sum(call.inputs[0]);
+    std::vector<N> y(static_cast<size_t>(m * n));
+    if (attributes.back) multiply(m, n, k, values.data(), Loaded<N>(call.inputs[2]).data(), y.data(), call.pool);
+    else linear_values(values.data(), m, k, w, y, call.pool);
+    for (int64_t i = 0; i < m * n; ++i) y[static_cast<size_t>(i)] += sum[i];
+    store_all(call.outputs[0], y);
+    return {};
+  });
+}
+
 /// plait.Linears: x [..., k], w1 [n1, k], w2 [n2, k], ... -> [..., n1], [..., n2], ... A quantised weight is two or three
 /// operands.
 KernelStatus linears(const KernelCall& call, const WeightAttributes& attributes) {
@@ -205,6 +226,7 @@ KernelStatus matmul_nbits(const KernelCall& call, const NBitsAttributes& a) {
 
 void add_linear(KernelTable& table) {
   add<linear>(table, "plait.Linear", floats);
+  add<linear_and_sum>(table, "plait.AddLinear", floats);
   add<linears>(table, "plait.Linears", floats);
   add<gated_linear>(table, "plait.GatedLinear", floats);
   add<adapted_linear>(table, "plait.AdaptedLinear", floats);

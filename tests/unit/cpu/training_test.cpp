@@ -20,6 +20,32 @@ TEST(CpuTraining, LinearsAndTheirGradientsEqualTheReference) {
       }
 }
 
+/// A product with its sum has the bits of both nodes, one behind the other.
+TEST(CpuTraining, SumsOfProductsHaveTheBitsOfBothNodes) {
+  for (int64_t t : {0, 1, 70, 300})
+    for (int64_t n : {1, 17, 200})
+      for (int64_t k : {1, 33, 2500})
+        for (const int64_t rounds : {0, 1})
+          for (const int64_t back : {0, 1}) {
+            SCOPED_TRACE(cat("t ", t, " n ", n, " k ", k, " round_x ", rounds, " back ", back));
+            const Tensor sum = random_tensor(DType::f32, {2, t, n}, 1), x = random_tensor(DType::f32, {2, t, k}, 2);
+            const Tensor w = random_tensor(DType::f32, back ? Shape{k, n} : Shape{n, k}, 3);
+            const OutputType type{DType::f32, {2, t, n}};
+            for (const std::string& isa : isas()) {
+              if (!rounds && isa != "avx2" && isa != "avx512") continue;
+              const Attributes of_product = attributes({{"round_x", rounds}}),
+                               of_both = attributes({{"round_x", rounds}, {"back", back}}),
+                               many_rows = attributes({{"round_x", rounds}, {"many_rows", int64_t{1}}});
+              const Tensor product =
+                  back ? run_op(kernels(), "plait.LinearBack", of_product, {x, w}, {type}, 2, nullptr, isa)[0]
+                       : run_op(kernels(), "plait.Linear", many_rows, {x, w}, {type}, 2, nullptr, isa)[0];
+              expect_equal_bits(
+                  run_op(kernels(), "plait.AddLinear", of_both, {sum, x, w}, {type}, 2, nullptr, isa)[0],
+                  run_op(kernels(), "Add", {}, {sum, product}, {type}, 2, nullptr, "avx2")[0]);
+            }
+          }
+}
+
 struct HeadCase {
   int64_t tokens, vocabulary, k, chunks = 1;
   double scale = 1, softcap = 0;

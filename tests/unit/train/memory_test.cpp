@@ -1,0 +1,116 @@
+// What stays in memory from the forward pass until the backward pass reads it.
+#include "core/passes/compile.h"
+#include "tests/unit/train/runs.h"
+
+namespace plait::test {
+namespace {
+
+constexpr int64_t tokens = 512;
+
+/// Adapters of rank 4 on a fixture.
+TrainingModel compiled(const char* fixture, DType dtype, Recompute how) {
+  TrainingOptions options = training(OptimizerKind::adamw, 0);
+  options.row_tokens = tokens;
+  options.lora.rank = 4;
+  options.recompute = how;
+  return compile_training(fixture_graph(fixture), World::get().options(dtype), options);
+}
+
+/// Bytes of what is made before the head, and read behind it.
+int64_t kept_bytes(const Program& program) {
+  size_t head = 0;
+  while (program.instructions[head].kernel == nullptr || program.instructions[head].kernel->op != "plait.HeadLoss")
+    ++head;
+  const auto at = static_cast<int32_t>(head);
+  int64_t sum = 0;
+  std::vector<int64_t> bounds;
+  for (SymbolId id = 0; id < program.symbols.size(); ++id) bounds.push_back(program.symbols[id].bound);
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.place != Buffer::Place::arena || buffer.born >= at || buffer.dies <= at) continue;
+    int64_t elements = 1;
+    for (const Dim& dim : buffer.dims) elements *= dim.evaluate(bounds);
+    sum += elements * dtype_bits(buffer.dtype) / 8;
+  }
+  return sum;
+}
+
+/// One sum of the residual stream a layer as f32, results of products as bf16 (those of adapters' first halves, too), and of
+/// attention a number a head: nothing else is kept of a layer.
+TEST(TrainingMemory, ResultsOfProductsAreKeptInBf16) {
+  for (const char* fixture : {"gemma3-standard23", "llama-standard23", "qwen2-optimum18"}) {
+    SCOPED_TRACE(fixture);
+    const TrainingModel model = compiled(fixture, DType::bf16, Recompute::selective);
+    int64_t products = 0, attention = 0, width = 0, layers = 0;
+    for (const TrainedParameter& one : model.parameters) {
+      const bool is_first = one.name.ends_with("lora_A.weight");
+      products += one.shape[0];
+      if (!is_first || one.name.find("o_proj") == std::string::npos) continue;
+      attention += one.shape[1];
+      ++layers;
+    }
+    for (const TrainedParameter& one : model.parameters)
+      if (one.name.ends_with("q_proj.lora_A.weight")) width = one.shape[1];
+    ASSERT_GT(layers, 1);
+    const int64_t statistics = 4 * attention;  // at least as many as there are heads
+    const int64_t ends =
+        4 * 4 * width + 2 * 4 * attention / layers;  // the last layer's own rows, and tables of angles
+    const int64_t expected = tokens * (2 * (products + attention) + 4 * width * layers + statistics + ends);
+    EXPECT_LE(kept_bytes(*model.accumulate), expected);
+    EXPECT_GT(kept_bytes(*compiled(fixture, DType::bf16, Recompute::off).accumulate), 3 * expected / 2);
+  }
+}
+
+/// The sums of gradients of a row, one behind the other.
+std::vector<double> gradients(const char* fixture, DType dtype, Recompute how) {
+  TrainingOptions options = training(OptimizerKind::sgd, 0);
+  options.lora.rank = 4;
+  options.recompute = how;
+  ThreadPool pool(2);
+  TrainingEngine engine(fixture_graph(fixture), World::get().options(dtype), options, pool);
+  const auto all = documents();
+  const PackedRow row = fill_row(std::vector<Sample>{{all[0], {}}, {all[1], {}}}, std::vector<int64_t>{0, 1});
+  for (int step = 0; step < 2; ++step) {  // the first halves of adapters have gradients once the second are not zeros
+    engine.accumulate(row, 1.0 / 28);
+    if (step == 0) engine.update(1, 0.1);
+  }
+  std::vector<double> out;
+  for (const TrainedParameter& one : engine.parameters()) {
+    const Tensor sums = copy(engine.array(one.key + ".gradient"));
+    out.insert(out.end(), sums.as<double>(), sums.as<double>() + sums.elements());
+  }
+  return out;
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += std::pow(a[i] - b[i], 2);
+  return std::sqrt(sum);
+}
+
+/// Rounding what is kept takes gradients no further from those of f32 than products of rounded numbers do by themselves.
+TEST(TrainingMemory, WhatIsKeptRoundedCostsLessThanRoundingProducts) {
+  for (const char* fixture : {"gemma3-standard23", "llama-standard23", "qwen3-dynamo23"}) {
+    SCOPED_TRACE(fixture);
+    const auto exact = gradients(fixture, DType::none, Recompute::off),
+               kept = gradients(fixture, DType::bf16, Recompute::off),
+               rounded = gradients(fixture, DType::bf16, Recompute::selective);
+    EXPECT_EQ(gradients(fixture, DType::bf16, Recompute::full), kept);
+    EXPECT_NE(rounded, kept);
+    EXPECT_LT(distance(rounded, kept), distance(kept, exact));
+    EXPECT_LT(distance(rounded, exact), 1.5 * distance(kept, exact));
+  }
+}
+
+/// What an adapter adds is added as its product is made.
+TEST(TrainingMemory, AdaptersTakeNoPassOfTheirOwn) {
+  const TrainingModel model = compiled("gemma3-standard23", DType::none, Recompute::off);
+  std::map<std::string, size_t> ops;
+  for (const Instruction& one : model.accumulate->instructions)
+    if (one.kernel) ++ops[one.kernel->op];
+  EXPECT_GE(ops["plait.AddLinear"],
+            model.parameters.size());  // half of them are second halves; and as many backwards
+  EXPECT_LT(ops["Add"], ops["plait.AddLinear"]);
+}
+
+}  // namespace
+}  // namespace plait::test
