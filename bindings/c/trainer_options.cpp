@@ -51,9 +51,10 @@ int64_t row_tokens(const Settings& settings, int64_t seq) {
 
 Recompute recompute_of(const Settings& settings) {
   const std::string given = settings.text("recompute");
-  if (given == "full") return Recompute::full;
-  const bool is_rounding = settings.text("dtype") == "bf16";
-  return given == "selective" || (given == "auto" && is_rounding) ? Recompute::selective : Recompute::off;
+  if (given == "auto") return settings.text("dtype") == "bf16" ? Recompute::rounded : Recompute::off;
+  if (given == "selective") return Recompute::selective;
+  if (given == "rounded") return Recompute::rounded;
+  return given == "full" ? Recompute::full : Recompute::off;
 }
 
 LearningRate learning_rate(const Settings& settings) {

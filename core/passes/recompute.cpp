@@ -7,9 +7,9 @@
 // anyway. A weight that is put together of its shards is never kept. The same kernels make the same bits, so results do not
 // change.
 //
-// Products that round their operands to bf16 (attribute round_x) do so with what they are given backwards, too. What they give is
-// kept as bf16 by `selective`, in half the room: the backward pass then reads it rounded, which is no more than a product's own
-// rounding. So these gradients differ in the last bits of bf16 from those of `off` and `full`.
+// `rounded` is `selective`, but for products that round their operands to bf16 (attribute round_x), as they do with what they
+// are given backwards, too. What they give is kept as bf16, in half the room: the backward pass then reads it rounded, which is
+// no more than a product's own rounding. So these gradients differ from the others' in the last bits of bf16.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -93,11 +93,12 @@ class Recomputing {
     const int32_t at = id == no_value ? -1 : producer_[static_cast<size_t>(id)];
     return at < 0 ? nullptr : &originals_[static_cast<size_t>(at)];
   }
-  /// Whether the value is what a product of rounded operands gave, or a sum of such: of an adapter and what it stands beside, or
+  /// Whether the value is kept rounded: it is what a product of rounded operands gave, or a sum of such: of an adapter and what it stands beside, or
   /// of what ranks have of it.
   bool is_rounded_product(ValueId id) const {
     const Node* node = maker(id);
-    if (!node || node->outputs[0] != id || graph_.value(id).type.dtype != DType::f32) return false;
+    if (how_ != Recompute::rounded || !node || node->outputs[0] != id || graph_.value(id).type.dtype != DType::f32)
+      return false;
     if (node->op == "plait.Linear" || node->op == "plait.PackedAttention")
       return node->attributes.integer("round_x", 0) == 1;
     if (node->op != "Add" && !is_collective(*node)) return false;
@@ -110,14 +111,14 @@ class Recomputing {
         std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return has(of_tokens_, id); });
     if (of_weights) return !is_collective(node);
     if (is_sum_of_activations(node)) return !has(skipped_, node.outputs[0]);
-    return is_collective(node) || (how_ == Recompute::selective && sums(node));
+    return is_collective(node) || (how_ != Recompute::full && sums(node));
   }
 
   /// Of two sums of the residual stream that follow each other the second: where the first is read by others, too, and what is
   /// added to it takes no room of its own, or less.
   void find_skipped() {
     skipped_.resize(static_cast<size_t>(graph_.value_count()));
-    if (how_ != Recompute::selective) return;
+    if (how_ == Recompute::full) return;
     const auto readers = consumers(graph_);
     auto is_there = [&](ValueId id) {
       const Node* node = maker(id);
@@ -138,7 +139,7 @@ class Recomputing {
 
   /// What is kept of the value, as the nodes behind those so far read it.
   ValueId kept(ValueId id) {
-    if (how_ != Recompute::selective || !is_rounded_product(id)) return id;
+    if (!is_rounded_product(id)) return id;
     auto cast = [&](ValueId from, DType to) {
       const ValueId out = graph_.add_value("", {to, graph_.value(from).type.dims});
       Node node{.op = "Cast", .inputs = {from}, .outputs = {out}};

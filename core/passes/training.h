@@ -53,7 +53,8 @@ std::string prefix_name(size_t layer, bool values);
 /// What the backward pass reads of the forward pass is kept, or computed once more (core/passes/recompute.cpp).
 enum class Recompute {
   off,        ///< all of it is kept
-  selective,  ///< norms, activations and the like are computed again; results of rounding products are kept as bf16
+  selective,  ///< norms, activations and the like are computed again
+  rounded,    ///< those, too; results of products that round their operands to bf16 are kept so
   full,       ///< all but the residual stream is
 };
 
