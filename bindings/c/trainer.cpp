@@ -55,7 +55,11 @@ Dataset TrainerObject::read_data(const std::string& path, LoadProgress* progress
   constexpr double share = 0.5;  // of the loading, where there is a file to read
   const ModelConfig& config = model_->opened().config;
   TokenizerPointer tokenizer = model_->has_tokenizer() ? model_->tokenizer() : nullptr;
+  // The tokenizer says what ends a text; of several that a model may end with, the others end turns.
+  std::optional<int32_t> eos = tokenizer ? tokenizer->eos_id() : std::nullopt;
+  if (!eos && !config.eos_tokens.empty()) eos = config.eos_tokens[0];
   DatasetOptions options{.tokenizer = tokenizer.get(),
+                         .eos = eos,
                          .seq = sample_tokens(settings_, config.context),
                          .cut_long = settings_.boolean("cut_long"),
                          .pool = pool_.get(),

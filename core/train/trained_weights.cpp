@@ -171,7 +171,8 @@ FileTensors trained_tensors(const TrainingEngine& engine, ThreadPool* pool) {
 
 FileTensors tensors_of_checkpoint(const Graph& graph, const CompileOptions& options, const std::string& path,
                                   ThreadPool* pool) {
-  const Checkpoint checkpoint = Checkpoint::open(step_directory(path), fingerprint(graph));
+  const Checkpoint checkpoint = Checkpoint::open(step_directory(path));
+  checkpoint.check_model(fingerprint(graph, checkpoint.info()));
   const TrainingOptions training = trained_by(checkpoint.info());
   return trained_tensors(
       model_of(graph, options, training).parameters, training,
