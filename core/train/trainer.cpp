@@ -232,9 +232,10 @@ void Trainer::open_directory() {
 }
 
 void Trainer::resume(const std::string& path) try {
-  const Checkpoint checkpoint = Checkpoint::open(path, model_);
+  const Checkpoint checkpoint = Checkpoint::open(path);
   const CheckpointInfo& info = checkpoint.info();
   check_options(info.state, options_);
+  checkpoint.check_model(model_);
   if (order_) order_->resume(state_of(info, "order"));
   if (!parse_double(state_of(info, "best"), best_)) best_ = std::numeric_limits<double>::infinity();
   if (!parse_int(state_of(info, "since best"), since_best_)) since_best_ = 0;
