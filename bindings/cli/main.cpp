@@ -245,6 +245,11 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   write.add_option("--out", arguments.write.out, "The directory to write; it must not hold the model already")
       ->required();
   add_trained_arguments(write, arguments.write);
+  write
+      .add_flag("--apart", arguments.write.apart,
+                "Of a checkpoint of adapters: these alone, in PEFT's layout, and not merged into the weights")
+      ->needs("--checkpoint")
+      ->excludes("--mesh");
 
   CLI::App& tokenize = *app.add_subcommand("tokenize", "Turn stdin's text into token ids");
   add_model_arguments(tokenize, arguments.tokenize, false);

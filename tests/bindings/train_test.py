@@ -131,13 +131,33 @@ class Training(unittest.TestCase):
         self.assertNotEqual(behind, plain)
         for words in (["--adapter", adapter], ["--checkpoint", self.path("run")]):
             self.error("export", fixture(MODEL), *words, "--out", self.path("merged"), names=["a prefix", "keep it apart"])
+        # A checkpoint says the same, and becomes an adapter.
+        self.assertAlmostEqual(self.evaluate("--checkpoint", self.path("run"))["loss"], after, delta=1e-5 * after)
+        self.call("export", fixture(MODEL), "--checkpoint", self.path("run"), "--apart", "--out", self.path("apart"))
+        self.assertAlmostEqual(self.evaluate("--adapter", self.path("apart"))["loss"], after, delta=1e-5 * after)
         more = self.train("more", "--steps", "1", "--adapter", adapter)
         self.assertAlmostEqual(more["losses"][0], answer["losses"][-1], delta=0.2 * answer["losses"][-1])
         self.assertTrue(os.path.exists(os.path.join(more["files"]["adapter"], "adapter_model.safetensors")))
 
+    def test_best_adapter_of_a_quantised_model(self):
+        """Its weights take nothing in: checkpoints are evaluated beside them, and the best becomes an adapter."""
+        model, data = "zoo/qwen3/q_int4", self.npy("ids.npy")
+        words = ["--seq", "32", "--steps", "6", "--lora", "4", "--eval-data", data, "--evaluate-every", "2"]
+        answer = self.train("run", *words, data=data, model=model, rate="1e-2")
+        best = answer["files"]["best"]
+        loss = min(row["loss"] for row in answer["evaluations"])
+        words = ["--seq", "32"]
+        self.assertAlmostEqual(self.evaluate("--checkpoint", best, *words, model=model, data=data)["loss"], loss,
+                               delta=1e-5 * loss)
+        self.error("export", fixture(model), "--checkpoint", best, "--out", self.path("merged"), names=["--apart"])
+        self.call("export", fixture(model), "--checkpoint", best, "--apart", "--out", self.path("best"))
+        self.assertAlmostEqual(self.evaluate("--adapter", self.path("best"), *words, model=model, data=data)["loss"], loss,
+                               delta=1e-5 * loss)
+        self.error("export", fixture(model), "--apart", "--out", self.path("x"), status=2, names=["--checkpoint"])
+
     def npy(self, name, count=400):
         draw = random.Random(3)
-        npy_files.write(self.path(name), "<i4", [count], [3 + (i * 7 + draw.randrange(3)) % 300 for i in range(count)])
+        npy_files.write(self.path(name), "<i4", [count], [3 + (i * 7 + draw.randrange(3)) % 250 for i in range(count)])
         return self.path(name)
 
     def test_a_run_that_began_with_another(self):
