@@ -126,7 +126,8 @@ constexpr OptionRow rows[] = {
     {"checkpoint", Type::text, for_trainer | for_export, "",
      "directory of a checkpoint of the model, or of a run, whose newest is meant: of an export, the weights to "
      "write, adapters "
-     "merged; of a trainer, the weights to begin with"},
+     "merged; of a trainer, the weights to begin with, adapters merged, or beside them where nothing is trained "
+     "(frozen)"},
     {"adapter", Type::text, for_generator | for_request | for_trainer | for_export, "",
      "directory of an adapter in PEFT's layout: of a generator, what requests are computed with that name none, "
      "beside "
