@@ -9,7 +9,7 @@
 namespace plait::c_api {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 /// One JSON file; null (and saying nothing) when it is not there.
 class ConfigFile {

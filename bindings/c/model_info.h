@@ -4,7 +4,7 @@
 
 namespace plait::c_api {
 
-struct ModelObject;
+class ModelObject;
 
 /// JSON, as plait_model_info gives it.
 std::string model_info(ModelObject& model);

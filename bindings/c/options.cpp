@@ -65,7 +65,9 @@ constexpr OptionRow rows[] = {
      "file: as "
      "the file's annotations say; PATTERN=SHARDING: those of fitting names, as in \"*.q_proj.weight=[tensor, -]\"; "
      "sequence: "
-     "besides, tokens are shared out between products; default: file where it has annotations for the mesh, else "
+     "besides, tokens are shared out between products; expert_data: besides, to train, experts are given out over "
+     "the "
+     "axis data; default: file where it has annotations for the mesh, else "
      "tensor",
      0, 0, "", true},
     {"rank_timeout_ms", Type::integer, for_generator | for_world, "60000",

@@ -41,7 +41,7 @@ OptimizerOptions optimizer_options(const Settings& settings) {
   return out;
 }
 
-uint64_t seed_of(const Settings& settings) {
+uint64_t seed_given(const Settings& settings) {
   return settings.has("seed") ? static_cast<uint64_t>(settings.integer("seed")) : 0;
 }
 
@@ -50,7 +50,7 @@ LoraOptions lora_options(const Settings& settings) {
           .alpha = settings.real("lora_alpha"),
           .dropout = settings.real("lora_dropout"),
           .targets = settings.texts("lora_targets"),
-          .seed = seed_of(settings)};
+          .seed = seed_given(settings)};
 }
 
 int64_t row_tokens(const Settings& settings, int64_t seq) {
@@ -95,7 +95,7 @@ TrainerOptions trainer_options(const Settings& settings, int64_t context) {
   TrainerOptions out;
   out.training.optimizer = optimizer_options(settings);
   out.training.lora = lora_options(settings);
-  out.training.prefix = {.tokens = settings.integer("prefix"), .seed = seed_of(settings)};
+  out.training.prefix = {.tokens = settings.integer("prefix"), .seed = seed_given(settings)};
   out.training.trained = settings.texts("train");
   out.training.loss = settings.text("loss");
   out.training.bundle_bytes = settings.integer("bundle_bytes");
@@ -113,7 +113,7 @@ TrainerOptions trainer_options(const Settings& settings, int64_t context) {
   out.epochs = settings.real("epochs");
   out.batch = settings.integer("batch");
   out.clip = settings.real("clip");
-  out.seed = seed_of(settings);
+  out.seed = seed_given(settings);
   out.evaluate_every = settings.integer("evaluate_every");
   out.patience = settings.integer("patience");
   out.save_every = settings.integer("save_every");

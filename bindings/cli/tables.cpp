@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string joined(const Json& list, const char* member) {
+std::string listed(const Json& list, const char* member) {
   std::string out;
   for (const Json& item : list) {
     std::string text = member ? item.at(member).get<std::string>() : item.get<std::string>();
@@ -27,7 +27,7 @@ int ops(bool json) {
   }
   std::vector<std::vector<std::string>> rows = {{"OP", "KERNELS", "GRADIENT", "DIMS RULE"}};
   for (const Json& op : Json::parse(text)) {
-    rows.push_back({op.at("op"), op.at("kernels").empty() ? "(program)" : joined(op.at("kernels"), "isa"),
+    rows.push_back({op.at("op"), op.at("kernels").empty() ? "(program)" : listed(op.at("kernels"), "isa"),
                     op.at("gradient").is_null() ? "-" : op.at("gradient"),
                     op.at("dims") == "" ? "(whole)" : op.at("dims").get<std::string>()});
   }
@@ -43,7 +43,7 @@ int options(bool json) {
   }
   std::vector<std::vector<std::string>> rows = {{"KEY", "FOR", "DEFAULT", "MEANING"}};
   for (const Json& option : Json::parse(text)) {
-    rows.push_back({option.at("key"), joined(option.at("for"), nullptr), option.at("default"), option.at("doc")});
+    rows.push_back({option.at("key"), listed(option.at("for"), nullptr), option.at("default"), option.at("doc")});
   }
   answer(columns(rows));
   return exit_ok;

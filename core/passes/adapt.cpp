@@ -166,9 +166,9 @@ class Adapting {
 };
 
 /// Adapters that are trained: States of their own.
-class Training : public Adapting {
+class TrainedAdapters : public Adapting {
  public:
-  Training(Graph& graph, PassContext& context, const LoraOptions& lora)
+  TrainedAdapters(Graph& graph, PassContext& context, const LoraOptions& lora)
       : Adapting(graph, context), lora_(lora), readers_(consumers(graph)), random_(lora.seed) {}
 
   void run() {
@@ -188,8 +188,8 @@ class Training : public Adapting {
     const int64_t k = builder_.dims(x).back().constant(), n = builder_.dims(y).back().constant();
     const auto rank = lora_.rank;
     base_ = own_weight(graph_, readers_, node);
-    const ValueId a = add_matrix(cat(module, ".lora_A.weight"), {rank, k}, 1 / std::sqrt(static_cast<double>(k)));
-    const ValueId b = add_matrix(cat(module, ".lora_B.weight"), {n, rank}, 0);
+    const ValueId a = add_matrix(cat(module, lora_a), {rank, k}, 1 / std::sqrt(static_cast<double>(k)));
+    const ValueId b = add_matrix(cat(module, lora_b), {n, rank}, 0);
     added_.insert(module);
     // The factor belongs to the product's narrow side: there it is a pass over `rank` numbers a token.
     const double scale = lora_.alpha / static_cast<double>(rank);
@@ -292,7 +292,7 @@ void adapt(Graph& graph, PassContext& context) {
     throw Error(Code::invalid_argument, "a run trains low-rank adapters or a prefix, not both",
                 "a file of adapters holds one kind: give lora or prefix");
   if (training && training->prefix.tokens) add_prefix(graph, context);
-  else if (training && training->lora.rank) Training(graph, context, training->lora).run();
+  else if (training && training->lora.rank) TrainedAdapters(graph, context, training->lora).run();
   else if (!training && context.options.adapters.slots) Slots(graph, context, context.options.adapters).run();
 }
 

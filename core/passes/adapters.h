@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/tensor.h"
@@ -17,6 +18,9 @@ struct PrefixShape {
   Shape dims(int64_t tokens) const { return {tokens, layers * 2 * width()}; }
   bool operator==(const PrefixShape&) const = default;
 };
+
+/// What the matrices of a module are called behind its name, as PEFT calls them: pair.a and pair.b.
+constexpr std::string_view lora_a = ".lora_A.weight", lora_b = ".lora_B.weight";
 
 /// An adapter: y = x w^T + alpha / rank (x a^T) b^T for the Linears that it names; or a prefix, keys and values that stand before
 /// the first token in every attention layer.

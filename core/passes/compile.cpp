@@ -201,7 +201,7 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
       if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = training.row_tokens;
   }
   const bool alone = options.mesh.ranks() == 1;
-  if (!alone) context.seeds = seeds_for(graph, options);
+  if (!alone) context.seeds = seeds_for(graph, options, true);
   std::optional<Graph> of_host;
   if (training.host_loss && !own_loss) of_host = graph_of_host_loss(graph, context);
   run_passes(gradient_passes, graph, context);

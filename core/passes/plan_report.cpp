@@ -138,9 +138,10 @@ class Reporter {
     for (const PlannedChoice::Candidate& way : one.candidates)
       if (!way.chosen && std::pair(way.bytes, way.owed) < std::pair(others, owed))
         others = way.bytes, owed = way.owed;
-    choice.why = chosen->bytes < others ? "moves the fewest bytes"
-                 : chosen->owed < owed  ? "moves as few bytes as any, and pays at once what others may read"
-                                        : "moves as few bytes as any, and shares the work among most ranks";
+    choice.why = chosen->bytes < others   ? "moves the fewest bytes"
+                 : chosen->bytes > others ? "leaves weights where the seeds have them"
+                 : chosen->owed < owed    ? "moves as few bytes as any, and pays at once what others may read"
+                                          : "moves as few bytes as any, and shares the work among most ranks";
     out_.parts[part_of(one.node)].choices.push_back(std::move(choice));
   }
 

@@ -21,8 +21,7 @@ struct MaskAnswer {
 class MaskProbe {
  public:
   MaskProbe(const Graph& graph, const PassContext& context, const AttentionMatch& match, const Probe& probe)
-      : graph_(graph),
-        match_(match),
+      : match_(match),
         probe_(probe),
         keys_(probe.past + probe.tokens),
         columns_(keys_),
@@ -106,7 +105,6 @@ class MaskProbe {
     }
   }
 
-  const Graph& graph_;
   const AttentionMatch& match_;
   const Probe& probe_;
   int64_t keys_, columns_;  ///< tokens that there are; places for them, which are as many unless they are a buffer's

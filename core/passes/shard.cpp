@@ -20,19 +20,21 @@ struct Place {
   ValueId local = no_value;
 };
 
-/// A State moves only where nothing else will do: more than the bytes of any activation.
-constexpr double pinned = 1e12;
-
 /// What a node costs where it might be.
 struct Choice {
   FactorAxes axes;
   Placement placement;  ///< operands with what may stay pending in them
+  int displaced = 0;    ///< weights and States that would be elsewhere than their seeds say
   double bytes = 0;     ///< moved for its operands, and to pay what its results owe
   int owed = 0;         ///< axes that its results owe: what is paid before, others may read too
   int cut = 0;          ///< axes that share its work
   bool early = false;   ///< an operand's sum is paid that might have passed
+  bool possible() const { return bytes < HUGE_VAL; }
   bool better_than(const Choice& other) const {
-    return std::tuple(bytes, owed, -cut) < std::tuple(other.bytes, other.owed, -other.cut);
+    auto order = [](const Choice& one) {
+      return std::tuple(!one.possible(), one.displaced, one.bytes, one.owed, -one.cut);
+    };
+    return order(*this) < order(other);
   }
 };
 
@@ -189,12 +191,12 @@ class Sharder {
   /// What it costs to have an operand at `target`, from the nearest of the places where it is.
   double cost(ValueId id, const Sharding& target) const {
     if (id == no_value || is_free(id)) return 0;
-    if (graph_.value(id).constant)  // pinned: elsewhere it is held a second time
+    if (graph_.value(id).constant)  // elsewhere it is held a second time
       return home(id) == target ? 0 : bytes_of(id);
     if (is_open_sum(id) && home(id).dims == target.dims) return 0;
     if (is_state(id) && (states_.contains(id) || seeds_.contains(id))) {
       if (!may_lead(home(id), target)) return HUGE_VAL;
-      return moved_bytes(home(id), target, bytes_of(id), mesh_) + (home(id).dims == target.dims ? 0 : pinned);
+      return moved_bytes(home(id), target, bytes_of(id), mesh_);
     }
     double best = -1;
     for (const Place& place : places_.at(id)) {
@@ -204,6 +206,11 @@ class Sharder {
     }
     PLAIT_ASSERT(best >= 0);
     return best;
+  }
+  /// Whether something with a seed would be elsewhere: that comes before what any activation costs.
+  bool displaces(ValueId id, const Sharding& target) const {
+    if (id == no_value || !seeds_.contains(id)) return false;
+    return graph_.value(id).constant ? home(id) != target : is_state(id) && home(id).dims != target.dims;
   }
   static bool may_lead(const Sharding& from, const Sharding& to) {
     return std::all_of(to.pending.begin(), to.pending.end(), [&](const Pending& one) {
@@ -235,6 +242,7 @@ class Sharder {
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       for (AxisId axis : passes[k]) out.placement.operands[k].pending.push_back({axis, PendingKind::sum});
       out.bytes += cost(node.inputs[k], out.placement.operands[k]);
+      out.displaced += displaces(node.inputs[k], out.placement.operands[k]);
       for (Sharding& result : out.placement.results)
         for (AxisId axis : passes[k])
           if (!result.owes(axis)) result.pending.push_back({axis, PendingKind::sum});
@@ -283,7 +291,7 @@ class Sharder {
       for (auto& [factor, list] : axes) list = ordered(node, std::move(list));
       std::optional<Choice> one = price(node, rule, axes);
       if (one) {
-        all.push_back({one->axes, one->bytes, one->owed});
+        all.push_back({one->axes, one->displaced, one->bytes, one->owed});
         if (!best || one->better_than(*best)) best = std::move(one), chosen = all.size() - 1;
       }
       more = false;
@@ -293,7 +301,7 @@ class Sharder {
       }
     }
     PLAIT_ASSERT(best);
-    if (best->bytes == HUGE_VAL)
+    if (!best->possible())
       throw Error(Code::unsupported, cat(describe(node), " cannot change its operand where the ranks have it"));
     plan_.paid_early |= best->early;
     if (all.size() > 1) {

@@ -25,22 +25,27 @@ enum class Recipe {
 /// Cuts every weight by `axes` along a dim that no op needs whole: sizes that are one and the same (a feed-forward layer's
 /// hidden features in the three weights that have them, the heads of queries, keys and values) are found by following the
 /// dims rules through the graph, and are cut alike, as far as they divide. What divides in no way stays whole.
+/// Stacks of experts are given out over `expert_axes` first, by the innermost of them that divide: so those who share the
+/// experts out are neighbours. A stack is found by its rule: a product of which a number chooses the matrix.
 ShardSeeds recipe_seeds(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const AxisId> axes,
-                        Recipe recipe = Recipe::tensor);
+                        Recipe recipe = Recipe::tensor, std::span<const AxisId> expert_axes = {});
 
 /// What a user's texts ask for. Each is one of
 ///   tensor, expert     a recipe (see Recipe); `tensor` where no text names another
 ///   data               nothing is cut
 ///   sequence           besides, tokens are shared out over the axis tensor between products (`sequence_axes`; sequence
 ///                      parallel, Korthikanti et al. 2022)
+///   expert_data        besides, in training, experts are given out over the axis data (`expert_axes` above)
 ///   search             what `search_seeds` finds (core/passes/shard_search.h)
 ///   PATTERN=SHARDING   the weights whose names fit PATTERN live as SHARDING says, whatever the recipe; a later text goes before
 ///                      an earlier one
 /// In a PATTERN "*" stands for any letters and "?" for one. Names are those of the file's initializers, and of values; a
 /// SHARDING (`parse_sharding`) is of the dims that the raised graph has, where a Linear's weight is [outputs, inputs];
-/// constants of another number of dims are left alone. Throws Error(invalid_argument) for what cannot be done, and when
-/// nothing is cut though the mesh has an axis `tensor`.
-ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const std::string> texts);
+/// constants of another number of dims are left alone. Weights are cut along the axis tensor; along `data`, too, if `training`,
+/// where its ranks take each step together. Throws Error(invalid_argument) for what cannot be done, and when nothing is cut
+/// along the axis `tensor`, though the mesh has it.
+ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const std::string> texts,
+                    bool training = false);
 
 /// Of weights that are held whole along some of `axes`: why, by value: "50257 is no multiple of 2". `where` says how they are
 /// held.
@@ -61,8 +66,9 @@ struct PlannedCollective {
 struct PlannedChoice {
   struct Candidate {
     FactorAxes cut;
-    double bytes = 0;  ///< moved for its operands, and to pay what its results owe
-    int owed = 0;      ///< axes along which its results owe a sum: what is paid before, others may read too
+    int displaced = 0;  ///< weights that would be elsewhere than their seeds say
+    double bytes = 0;   ///< moved for its operands, and to pay what its results owe
+    int owed = 0;       ///< axes along which its results owe a sum: what is paid before, others may read too
     bool chosen = false;
   };
   int32_t node = -1;  ///< of the global graph

@@ -322,13 +322,13 @@ ShardSeeds annotated_seeds(const Graph& graph, const Mesh& mesh, std::span<const
   throw first ? *first : unfit(mesh, configurations);
 }
 
-ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options) {
+ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options, bool training) {
   const bool asked = std::find(options.seeds.begin(), options.seeds.end(), "file") != options.seeds.end();
   if (asked && options.seeds.size() > 1)
     throw Error(Code::invalid_argument, "seeds are \"file\" and others: the file's annotations say all or nothing",
                 "name \"file\" alone");
   if (!asked && (!options.seeds.empty() || configurations_for(options.mesh, options.configurations).empty()))
-    return seeds_of(graph, options.ops, options.mesh, options.seeds);
+    return seeds_of(graph, options.ops, options.mesh, options.seeds, training);
   std::vector<std::string> notes;
   try {
     ShardSeeds out = annotated_seeds(graph, options.mesh, options.configurations, notes);
@@ -344,7 +344,7 @@ ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options) {
     if (asked) throw;
     if (options.log && options.rank == 0)
       options.log->write(LogLevel::warning, cat("the file's annotations are passed over: ", error.message()));
-    return seeds_of(graph, options.ops, options.mesh, options.seeds);
+    return seeds_of(graph, options.ops, options.mesh, options.seeds, training);
   }
 }
 

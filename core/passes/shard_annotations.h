@@ -33,7 +33,7 @@ ShardSeeds annotated_seeds(const Graph& graph, const Mesh& mesh, std::span<const
 /// The seeds of a compilation: for the text "file", which has to be the only one, the file's annotations; without any text
 /// those, too, where they fit the mesh and cut a weight; else what `seeds_of` says. Notes go to the log. Throws what these
 /// throw, and Error(invalid_argument) for "file" when nothing is cut.
-ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options);
+ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options, bool training = false);
 
 /// The plan's weights as annotations of the file's tensors; what is the same on all ranks has none. Called by the mesh's
 /// name. `graph` is the one before pass shard. What has no annotation, though it is cut, is told in `notes`: what was

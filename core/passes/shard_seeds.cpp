@@ -100,8 +100,14 @@ class Atoms {
 
 class Seeding {
  public:
-  Seeding(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const AxisId> axes, Recipe recipe)
-      : graph_(graph), ops_(ops), mesh_(mesh), axes_(axes.begin(), axes.end()), recipe_(recipe) {
+  Seeding(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const AxisId> axes, Recipe recipe,
+          std::span<const AxisId> expert_axes = {})
+      : graph_(graph),
+        ops_(ops),
+        mesh_(mesh),
+        axes_(axes.begin(), axes.end()),
+        expert_axes_(expert_axes.begin(), expert_axes.end()),
+        recipe_(recipe) {
     dims_.resize(static_cast<size_t>(graph.value_count()));
     for (ValueId id = 0; id < graph.value_count(); ++id) {
       const auto& dims = graph.value(id).type.dims;
@@ -114,6 +120,7 @@ class Seeding {
 
   ShardSeeds run() {
     follow_all();
+    for (ValueId id : stacks_) give_out(dims(id)[0]);
     for (const Node& node : graph_.nodes)
       for (ValueId id : node.inputs)
         if (id != no_value && graph_.value(id).constant && is_weight(id)) cut(id);
@@ -193,6 +200,26 @@ class Seeding {
         if (graph_.value(id).constant) feature_dims_.insert(feature_dims_.end(), dims(id).begin(), dims(id).end());
     }
   }
+  /// Stacks of matrices: what the kernel is told the place of, and only weights have, chooses one of them (a row of a table
+  /// is chosen so, too), and it sums over another dim.
+  void find_stacks(const Node& node, const DimsRule& rule) {
+    std::set<std::string> chosen, summed;
+    for (const FactorUse& use : factors(rule))
+      if (use.contracted()) (use.factor.offset ? chosen : summed).insert(use.factor.name);
+    auto has = [](const RuleDim& dim, const std::set<std::string>& names) {
+      return std::any_of(dim.factors.begin(), dim.factors.end(),
+                         [&](const Factor& factor) { return names.contains(factor.name); });
+    };
+    for (size_t k = 0; k < rule.operands.size(); ++k)
+      if (node.inputs[k] != no_value && !graph_.value(node.inputs[k]).constant)
+        for (const RuleDim& dim : rule.operands[k].dims)
+          for (const Factor& factor : dim.factors) chosen.erase(factor.name);
+    for (size_t k = 0; k < rule.operands.size(); ++k)
+      if (const auto& of = rule.operands[k].dims;
+          of.size() > 1 && has(of[0], chosen) &&
+          std::any_of(of.begin() + 1, of.end(), [&](const RuleDim& dim) { return has(dim, summed); }))
+        stacks_.insert(node.inputs[k]);
+  }
   bool is_weight(ValueId id) {
     return std::any_of(dims(id).begin(), dims(id).end(),
                        [&](int dim) { return dim >= 0 && features_.contains(atoms_.leaves(dim)); });
@@ -219,6 +246,7 @@ class Seeding {
     for (size_t k = 0; k < rule.operands.size(); ++k) tensor(rule.operands[k], node.inputs[k], sizes, factors);
     for (size_t k = 0; k < rule.results.size(); ++k) tensor(rule.results[k], node.outputs[k], sizes, factors);
     find_features(node, rule);
+    find_stacks(node, rule);
   }
 
   void tensor(const RuleTensor& rule, ValueId id, const FactorSizes& sizes,
@@ -274,6 +302,14 @@ class Seeding {
     return out;
   }
 
+  /// Gives a stack's first dim the axes of experts, the innermost that divide it.
+  void give_out(int dim) {
+    AxisList given;
+    for (auto axis = expert_axes_.rbegin(); axis != expert_axes_.rend() && axes_of(dim).empty(); ++axis)
+      if (free_size(dim) % (mesh_.blocks(given) * mesh_.size(*axis)) == 0) given.insert(given.begin(), *axis);
+    assign(dim, std::move(given));
+  }
+
   /// Gives the atoms of the weight's longest dim that may be cut what axes the weight has not yet.
   void cut(ValueId id) {
     if (dims(id).size() < 2) return;  // biases and the like follow their weights
@@ -283,7 +319,7 @@ class Seeding {
     for (size_t d = 0; d < dims(id).size(); ++d) {
       const int dim = dims(id)[d];
       if (dim < 0) continue;
-      const bool stack = recipe_ == Recipe::expert && d == 0 && dims(id).size() >= 3;
+      const bool stack = recipe_ == Recipe::expert && d == 0 && stacks_.contains(id);
       const int64_t size = stack ? std::numeric_limits<int64_t>::max() : free_size(dim);
       if (free_size(dim) > 1 && size > most) best = dim, most = size;
     }
@@ -320,20 +356,21 @@ class Seeding {
   const Graph& graph_;
   const OpSet& ops_;
   const Mesh& mesh_;
-  const AxisList axes_;
+  const AxisList axes_, expert_axes_;
   const Recipe recipe_;
   Atoms atoms_;
   int now_ = 0;                         ///< the node that is followed
   std::vector<std::vector<int>> dims_;  ///< of each value; -1 for a size that is no number
   std::vector<int> feature_dims_;
   std::set<std::vector<int>> features_;  ///< the same by their atoms
+  std::set<ValueId> stacks_;
 };
 
 }  // namespace
 
 ShardSeeds recipe_seeds(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const AxisId> axes,
-                        Recipe recipe) {
-  return Seeding(graph, ops, mesh, axes, recipe).run();
+                        Recipe recipe, std::span<const AxisId> expert_axes) {
+  return Seeding(graph, ops, mesh, axes, recipe, expert_axes).run();
 }
 
 std::map<ValueId, std::string> why_whole(const Graph& graph, const OpSet& ops, const Mesh& mesh,

@@ -16,9 +16,17 @@ void add_names(const Constant& constant, std::set<std::string>& out) {
   for (const Constant& part : constant.parts) add_names(part, out);
 }
 
+Error different_requests(const std::string& what, std::string_view text) {
+  return {Code::invalid_argument, cat("seeds ", quote(text), " ", what, ", whose ranks work on different requests"),
+          "weights are cut along the axis tensor; along data, too, where a model is trained"};
+}
+
 class Overrides {
  public:
-  Overrides(const Graph& graph, const Mesh& mesh) : graph_(graph), mesh_(mesh) {
+  Overrides(const Graph& graph, const Mesh& mesh, bool training)
+      : graph_(graph), mesh_(mesh), axes_(mesh.parts("tensor")) {
+    if (training)
+      for (AxisId axis : mesh.parts("data")) axes_.push_back(axis);
     for (const Node& node : graph.nodes)
       for (ValueId id : node.inputs) {
         if (id == no_value || !graph.value(id).constant || names_.contains(id)) continue;
@@ -63,13 +71,9 @@ class Overrides {
       throw Error(error.code(), cat("seeds ", quote(text), ": ", error.message()),
                   error.hint().empty() ? cat("the mesh is ", quote(mesh_.text())) : error.hint());
     }
-    const AxisList tensor = mesh_.parts("tensor");
     for (AxisId axis : out.axes())
-      if (std::find(tensor.begin(), tensor.end(), axis) == tensor.end())
-        throw Error(Code::invalid_argument,
-                    cat("seeds ", quote(text), " cut weights along ", mesh_.text({&axis, 1}),
-                        ", whose ranks work on different requests"),
-                    "weights are cut along the axis tensor");
+      if (std::find(axes_.begin(), axes_.end(), axis) == axes_.end())
+        throw different_requests(cat("cut weights along ", mesh_.text({&axis, 1})), text);
     if (!out.pending.empty())
       throw Error(Code::invalid_argument, cat("seeds ", quote(text), ": a weight owes no sum"),
                   "write the brackets alone");
@@ -98,19 +102,38 @@ class Overrides {
 
   const Graph& graph_;
   const Mesh& mesh_;
+  AxisList axes_;  ///< that may cut weights
   std::map<ValueId, std::set<std::string>> names_;
 };
 
-constexpr std::string_view recipes[] = {"tensor", "expert", "data", "search"}, sequence = "sequence";
+constexpr std::string_view recipes[] = {"tensor", "expert", "data", "search"}, sequence = "sequence",
+                           expert_data = "expert_data";
+
+/// The axes of `expert_data`, which cut something.
+AxisList axes_of_experts(const Graph& graph, const OpSet& ops, const Mesh& mesh, bool training) {
+  if (!training) throw different_requests("give experts out over the axis data", expert_data);
+  const AxisList out = mesh.parts("data");
+  if (recipe_seeds(graph, ops, mesh, {}, Recipe::tensor, out).empty())
+    throw Error(Code::invalid_argument,
+                cat("seeds ", quote(expert_data), " cut no weight on the mesh ", quote(mesh.text())),
+                "the model needs experts that are stacked in one weight, as many as a part of the axis data divides");
+  return out;
+}
 
 }  // namespace
 
-ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const std::string> texts) {
+ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const std::string> texts,
+                    bool training) {
   std::string recipe;
-  const Overrides overrides(graph, mesh);
+  const Overrides overrides(graph, mesh, training);
   ShardSeeds given;
+  AxisList expert_axes;
   for (const std::string& text : texts) {
     if (text == sequence) continue;  // says nothing of weights
+    if (text == expert_data) {
+      expert_axes = axes_of_experts(graph, ops, mesh, training);
+      continue;
+    }
     if (std::find(std::begin(recipes), std::end(recipes), text) != std::end(recipes)) {
       if (!recipe.empty() && recipe != text)
         throw Error(Code::invalid_argument, cat("seeds name two recipes, ", recipe, " and ", text), "name one");
@@ -118,20 +141,22 @@ ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std:
     } else if (text.find('=') != std::string::npos) {
       overrides.apply(text, given);
     } else {
-      throw Error(
-          Code::invalid_argument, cat("seeds are ", quote(text), ", which is no recipe"),
-          "write tensor, expert, data, search, sequence, or PATTERN=SHARDING: \"*.q_proj.weight=[tensor, -]\"");
+      throw Error(Code::invalid_argument, cat("seeds are ", quote(text), ", which is no recipe"),
+                  "write tensor, expert, data, search, sequence, expert_data, or PATTERN=SHARDING: "
+                  "\"*.q_proj.weight=[tensor, -]\"");
     }
   }
   if (recipe.empty()) recipe = "tensor";
   const AxisList axes = mesh.parts("tensor");
   ShardSeeds out = given;
-  if (recipe == "search") {
-    out = search_seeds(graph, ops, mesh, given).seeds;
-  } else if (recipe != "data") {
-    out.merge(recipe_seeds(graph, ops, mesh, axes, recipe == "expert" ? Recipe::expert : Recipe::tensor));
-  }
-  const bool cuts = std::any_of(out.begin(), out.end(), [](const auto& one) { return !one.second.is_replicated(); });
+  const bool cuts_all = recipe == "tensor" || recipe == "expert";
+  out.merge(recipe_seeds(graph, ops, mesh, cuts_all ? axes : AxisList{},
+                         recipe == "expert" ? Recipe::expert : Recipe::tensor, expert_axes));
+  if (recipe == "search") out = search_seeds(graph, ops, mesh, out).seeds;
+  const bool cuts = std::any_of(out.begin(), out.end(), [&](const auto& one) {
+    const AxisList by = one.second.axes();
+    return std::find_first_of(by.begin(), by.end(), axes.begin(), axes.end()) != by.end();
+  });
   if (!cuts && !axes.empty() && recipe != "search")
     throw Error(Code::invalid_argument,
                 cat("on the mesh ", quote(mesh.text()), " the recipe ", recipe, " cuts no weight: each of the ",

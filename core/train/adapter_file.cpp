@@ -16,8 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view prefix = "base_model.model.", of_a = ".lora_A.weight", of_b = ".lora_B.weight";
-constexpr std::string_view of_prefix = "prompt_embeddings";
+constexpr std::string_view of_module = "base_model.model.", of_prefix = "prompt_embeddings";
 constexpr const char *lora_kind = "LORA", *prefix_kind = "PREFIX_TUNING";
 constexpr const char *config_name = "/adapter_config.json", *tensors_name = "/adapter_model.safetensors";
 
@@ -92,11 +91,11 @@ void check_pair(const std::string& path, const std::string& module, const Adapte
 void read_lora(const Config& config, const SafeTensors& file, AdapterWeights& out) {
   read_lora_config(config, out);
   for (const auto& [name, entry] : file.entries()) {
-    const bool is_a = name.ends_with(of_a), is_b = name.ends_with(of_b);
-    if (!name.starts_with(prefix) || !(is_a || is_b) || !is_float(entry.dtype))
+    const bool is_a = name.ends_with(lora_a), is_b = name.ends_with(lora_b);
+    if (!name.starts_with(of_module) || !(is_a || is_b) || !is_float(entry.dtype))
       throw Error(Code::unsupported,
                   cat(quote(file.path(), 4096), ": ", quote(name), " is no part of a LoRA adapter"));
-    AdapterWeights::Pair& pair = out.modules[name.substr(prefix.size(), name.size() - prefix.size() - of_a.size())];
+    AdapterWeights::Pair& pair = out.modules[name.substr(of_module.size(), name.size() - of_module.size() - lora_a.size())];
     (is_a ? pair.a : pair.b) = as_f32(file.tensor(name));
   }
   for (const auto& [module, pair] : out.modules) {
@@ -177,8 +176,8 @@ void write_adapter(const AdapterWeights& adapter, const std::string& directory, 
         ranks[module] = own;
         alphas[module] = adapter.alpha * static_cast<double>(own) / static_cast<double>(adapter.rank);
       }
-      named.push_back({cat(prefix, module, of_a), pair.a.view()});
-      named.push_back({cat(prefix, module, of_b), pair.b.view()});
+      named.push_back({cat(of_module, module, lora_a), pair.a.view()});
+      named.push_back({cat(of_module, module, lora_b), pair.b.view()});
       modules.push_back(module);
     }
     config.update({{"r", adapter.rank},

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 namespace {
 
 /// A piece and its bytes in the mapped shard.
-struct Piece {
+struct StoredPiece {
   ManifestPiece at;
   Tensor bytes;
   const std::string* file = nullptr;
@@ -29,7 +29,7 @@ struct Checkpoint::State {
   CheckpointInfo info;
   std::map<std::string, Array> arrays;
   std::vector<SafeTensors> files;
-  std::map<std::string, std::vector<std::unique_ptr<Piece>>> pieces;
+  std::map<std::string, std::vector<std::unique_ptr<StoredPiece>>> pieces;
 };
 
 namespace {
@@ -49,9 +49,9 @@ std::vector<SafeTensors> open_files(const Manifest& manifest, const std::string&
 }
 
 /// The piece's bytes where they are mapped; what the manifest and the shard say has to agree.
-std::unique_ptr<Piece> open_piece(const SafeTensors& file, const std::string& name, DType dtype,
+std::unique_ptr<StoredPiece> open_piece(const SafeTensors& file, const std::string& name, DType dtype,
                                   const ManifestPiece& at) {
-  auto out = std::make_unique<Piece>();
+  auto out = std::make_unique<StoredPiece>();
   out->at = at;
   out->bytes = file.tensor(name);
   out->file = &file.path();
@@ -62,7 +62,7 @@ std::unique_ptr<Piece> open_piece(const SafeTensors& file, const std::string& na
   return out;
 }
 
-void check_bytes(const Piece& piece, const std::string& name) {
+void check_bytes(const StoredPiece& piece, const std::string& name) {
   const std::span bytes(piece.bytes.data(), static_cast<size_t>(piece.bytes.bytes()));
   if (crc32c(bytes) != piece.at.checksum)
     throw Error(Code::bad_model, cat("array ", quote(name), " is damaged in ", quote(*piece.file, 4096)),
@@ -70,7 +70,7 @@ void check_bytes(const Piece& piece, const std::string& name) {
 }
 
 /// Copies what the piece has of the block `part`, which begins at `begin`.
-void copy_common(const Piece& piece, const Shape& begin, const TensorView& part) {
+void copy_common(const StoredPiece& piece, const Shape& begin, const TensorView& part) {
   Shape in_piece, in_part, size;
   for (int dim = 0; dim < begin.rank(); ++dim) {
     const int64_t from = std::max(piece.at.begin[dim], begin[dim]);

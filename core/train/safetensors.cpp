@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view metadata_key = "__metadata__";
-constexpr size_t prefix = 8;                    // bytes of the header's length
+constexpr size_t length_bytes = 8;              // bytes of the header's length
 constexpr uint64_t header_limit = 100'000'000;  // that of the format's own library
 
 constexpr std::pair<std::string_view, DType> dtypes[] = {
@@ -108,13 +108,13 @@ SafeTensors SafeTensors::open(const std::string& path, std::optional<uint32_t> c
   const auto size = static_cast<uint64_t>(out.blob_->size());
   try {
     uint64_t length = 0;
-    if (size >= prefix) std::memcpy(&length, out.blob_->data(), prefix);
-    if (size < prefix || length > size - prefix || length > header_limit)
+    if (size >= length_bytes) std::memcpy(&length, out.blob_->data(), length_bytes);
+    if (size < length_bytes || length > size - length_bytes || length > header_limit)
       throw Error(Code::bad_model, "it is cut short, or no safetensors file");
-    out.data_ = static_cast<int64_t>(prefix + length);
+    out.data_ = static_cast<int64_t>(length_bytes + length);
     if (checksum && crc32c(out.header()) != *checksum)
       throw Error(Code::bad_model, "its header is damaged: it has another checksum");
-    const Json header = parse_header({reinterpret_cast<const char*>(out.blob_->data()) + prefix, length});
+    const Json header = parse_header({reinterpret_cast<const char*>(out.blob_->data()) + length_bytes, length});
     for (const auto& [name, row] : header.items()) {
       try {
         if (name == metadata_key) out.metadata_ = row.get<std::map<std::string, std::string>>();
@@ -166,9 +166,9 @@ std::string write_safetensors(const std::string& path, std::vector<NamedTensor> 
   } catch (const Json::exception& error) {
     throw Error(Code::invalid_argument, cat("names of a safetensors file have to be UTF-8: ", quote(error.what())));
   }
-  text.append((prefix - text.size() % prefix) % prefix, ' ');
+  text.append((length_bytes - text.size() % length_bytes) % length_bytes, ' ');
   const uint64_t length = text.size();
-  text.insert(0, reinterpret_cast<const char*>(&length), prefix);
+  text.insert(0, reinterpret_cast<const char*>(&length), length_bytes);
   FileWriter file(path);
   file.write(text);
   for (const NamedTensor& one : tensors)

@@ -16,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view of_a = ".lora_A.weight", of_b = ".lora_B.weight";
-
 /// "model.layers.0.self_attn.q_proj" of "model.layers.0.self_attn.q_proj.lora_A.weight".
 std::string module_of(const std::string& name) { return name.substr(0, name.rfind(".lora_")); }
 
@@ -45,14 +43,14 @@ FileTensors merged_tensors(const std::vector<TrainedParameter>& parameters, cons
   std::map<std::string, std::string> keys;
   for (const TrainedParameter& parameter : parameters) keys[parameter.name] = parameter.key;
   for (const TrainedParameter& parameter : parameters) {
-    if (!parameter.name.ends_with(of_b)) continue;
+    if (!parameter.name.ends_with(lora_b)) continue;
     const std::string module = module_of(parameter.name);
     if (!parameter.base)
       throw Error(Code::unsupported,
                   cat("the weight of ", quote(module),
                       " cannot take in its adapter: it is quantised, or read by others, too"),
                   "keep the adapter apart (plait export --apart, plait_trainer_save_adapter)");
-    const Tensor a = array_of(keys.at(cat(module, of_a))), b = array_of(parameter.key);
+    const Tensor a = array_of(keys.at(cat(module, lora_a))), b = array_of(parameter.key);
     write_back(*parameter.base, merged(*parameter.base, a, b, lora.alpha / static_cast<double>(lora.rank), pool), out,
                pool);
   }
@@ -66,7 +64,7 @@ std::vector<AdaptedLinear> products_of(const std::vector<TrainedParameter>& para
   for (const TrainedParameter& one : parameters) {
     AdaptedLinear& product = out[module_of(one.name)];
     product.module = module_of(one.name);
-    (one.name.ends_with(of_a) ? product.k : product.n) = one.shape[one.name.ends_with(of_a) ? 1 : 0];
+    (one.name.ends_with(lora_a) ? product.k : product.n) = one.shape[one.name.ends_with(lora_a) ? 1 : 0];
   }
   std::vector<AdaptedLinear> all;
   for (const auto& [module, product] : out) all.push_back(product);
@@ -89,7 +87,7 @@ std::map<std::string, Tensor> low_rank_arrays(const std::vector<TrainedParameter
     auto found = file.modules.find(module);
     if (found == file.modules.end())
       throw Error(Code::invalid_argument, cat("the adapter has no ", quote(parameter.name)), wrong_adapter);
-    const Tensor& there = parameter.name.ends_with(of_a) ? found->second.a : found->second.b;
+    const Tensor& there = parameter.name.ends_with(lora_a) ? found->second.a : found->second.b;
     if (there.shape() != parameter.shape)
       throw Error(Code::invalid_argument,
                   cat("the adapter's ", quote(parameter.name), " is ", there.shape().text(), ", the model's is ",
@@ -230,7 +228,7 @@ AdapterWeights adapter_of(const TrainingEngine& engine) {
   }
   for (const TrainedParameter& parameter : engine.parameters()) {
     AdapterWeights::Pair& pair = out.modules[module_of(parameter.name)];
-    (parameter.name.ends_with(of_a) ? pair.a : pair.b) = engine.array(parameter.key);
+    (parameter.name.ends_with(lora_a) ? pair.a : pair.b) = engine.array(parameter.key);
   }
   return out;
 }

@@ -15,7 +15,7 @@ void unsqueeze(OldNode& old) {
   if (!old.list_to_input("axes", 1)) old.missing("axes");
 }
 
-void split(OldNode& old) {
+void split_sizes(OldNode& old) {
   if (old.opset < 13) old.list_to_input("split", 1);
   if (old.input(1) == no_value) old.node.attributes.set("num_outputs", static_cast<int64_t>(old.node.outputs.size()));
 }
@@ -175,7 +175,7 @@ constexpr Row rows[] = {
     {"Scatter", every_opset, scatter},
     {"Slice", 10, slice},
     {"SoftmaxCrossEntropyLoss", every_opset, spell_cross_entropy_loss},
-    {"Split", 18, split},
+    {"Split", 18, split_sizes},
     {"Squeeze", 13, axes_to_input},
     {"TopK", 10, top_k},
     {"Unsqueeze", 13, unsqueeze},

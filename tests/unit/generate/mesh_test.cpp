@@ -12,6 +12,7 @@
 #include "core/base/text.h"
 #include "core/comm/mpi_world.h"
 #include "core/generate/ranks.h"
+#include "tests/unit/generate/steps.h"
 #include "tests/unit/models.h"
 #include "tests/unit/process_fault.h"
 
@@ -35,39 +36,6 @@ EngineOptions one_thread() {
   return options;
 }
 
-std::vector<int32_t> some_ids(size_t count, size_t seed = 31) {
-  std::vector<int32_t> out;
-  for (size_t i = 0; i < count; ++i) out.push_back(static_cast<int32_t>((i * 7919 + seed) % 500) + 3);
-  return out;
-}
-
-/// Appends ids to the sequence, `chunk` tokens a step; the logits of all of them.
-std::vector<float> feed(Engine& engine, Sequence& sequence, const std::vector<int32_t>& ids, size_t chunk) {
-  std::vector<float> out;
-  for (size_t begin = 0; begin < ids.size(); begin += chunk) {
-    std::span<const int32_t> part(ids.data() + begin, std::min(chunk, ids.size() - begin));
-    EXPECT_TRUE(engine.reserve(sequence, static_cast<int64_t>(part.size())));
-    Feed one{&sequence, part, static_cast<int64_t>(part.size()), {}, {}};
-    engine.step({&one, 1});
-    out.insert(out.end(), one.logits.begin(), one.logits.end());
-  }
-  return out;
-}
-std::vector<float> logits(Engine& engine, const std::vector<int32_t>& ids, size_t chunk = 24) {
-  auto sequence = engine.open({}, 0);
-  return feed(engine, *sequence, ids, chunk);
-}
-
-double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  double largest = 1e-30, error = 0;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    largest = std::max<double>(largest, std::fabs(b[i]));
-    error = std::max<double>(error, std::fabs(double{a[i]} - double{b[i]}));
-  }
-  return error / largest;
-}
-
 class OnMesh : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
 TEST_P(OnMesh, EqualsOneRank) {
@@ -79,7 +47,7 @@ TEST_P(OnMesh, EqualsOneRank) {
   const std::vector<float> got = logits(*spread, ids);
   EXPECT_LT(relative_error(got, logits(*alone, ids)), 1e-4);
   // However the tokens are cut into steps, the bits are the same.
-  for (size_t chunk : {size_t{1}, size_t{16}}) EXPECT_EQ(logits(*spread, ids, chunk), got) << "chunks of " << chunk;
+  for (size_t chunk : {size_t{1}, size_t{16}}) EXPECT_EQ(logits(*spread, ids, nullptr, chunk), got) << "chunks of " << chunk;
 }
 
 /// Several sequences in a step are shared out among replicas, and each gets its own.

@@ -5,38 +5,11 @@
 #include <cmath>
 
 #include "core/generate/engines.h"
+#include "tests/unit/generate/steps.h"
 #include "tests/unit/models.h"
 
 namespace plait::test {
 namespace {
-
-std::vector<float> logits(Engine& engine, const std::vector<int32_t>& ids, size_t chunk) {
-  std::vector<float> out;
-  auto sequence = engine.open({});
-  for (size_t begin = 0; begin < ids.size(); begin += chunk) {
-    std::span<const int32_t> part(ids.data() + begin, std::min(chunk, ids.size() - begin));
-    EXPECT_TRUE(engine.reserve(*sequence, static_cast<int64_t>(part.size())));
-    Feed feed{sequence.get(), part, static_cast<int64_t>(part.size()), {}, {}};
-    engine.step({&feed, 1});
-    out.insert(out.end(), feed.logits.begin(), feed.logits.end());
-  }
-  return out;
-}
-
-double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
-  double largest = 0, error = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    largest = std::max<double>(largest, std::fabs(b[i]));
-    error = std::max<double>(error, std::fabs(double{a[i]} - double{b[i]}));
-  }
-  return error / largest;
-}
-
-std::vector<int32_t> some_ids(size_t count) {
-  std::vector<int32_t> out;
-  for (size_t i = 0; i < count; ++i) out.push_back(static_cast<int32_t>((i * 7919 + 31) % 500) + 3);
-  return out;
-}
 
 class Fixture : public testing::TestWithParam<const char*> {};
 
@@ -47,13 +20,13 @@ TEST_P(Fixture, RaisedEqualsTheFile) {
   auto raised = make_engine(graph, world.options(DType::f32), small_engine());
   ASSERT_TRUE(raised->decoder().recognised) << raised->decoder().why_not;
   auto plain = make_plain_engine(graph, world.options(), small_engine(), nullptr);
-  std::vector<float> expected = logits(*plain, ids, 45);
-  std::vector<float> got = logits(*raised, ids, 24);
+  std::vector<float> expected = logits(*plain, ids, nullptr, 45);
+  std::vector<float> got = logits(*raised, ids, nullptr, 24);
   ASSERT_EQ(got.size(), expected.size());
   EXPECT_LT(relative_error(got, expected), 1e-4);
   // However the tokens are cut into steps, the bits are the same.
   for (size_t chunk : {size_t{1}, size_t{5}, size_t{16}})
-    EXPECT_EQ(logits(*raised, ids, chunk), got) << "chunks of " << chunk;
+    EXPECT_EQ(logits(*raised, ids, nullptr, chunk), got) << "chunks of " << chunk;
 }
 
 TEST_P(Fixture, ReferenceKernelsAgree) {
@@ -65,7 +38,7 @@ TEST_P(Fixture, ReferenceKernelsAgree) {
   auto a = make_engine(graph, slow, small_engine());
   auto b = make_engine(graph, World::get().options(DType::f32), small_engine());
   std::vector<int32_t> ids = some_ids(20);
-  EXPECT_LT(relative_error(logits(*a, ids, 20), logits(*b, ids, 20)), 1e-5);
+  EXPECT_LT(relative_error(logits(*a, ids, nullptr, 20), logits(*b, ids, nullptr, 20)), 1e-5);
 }
 
 TEST_P(Fixture, Bf16StaysClose) {
@@ -73,7 +46,7 @@ TEST_P(Fixture, Bf16StaysClose) {
   auto a = make_engine(graph, World::get().options(DType::bf16), small_engine());
   auto b = make_engine(graph, World::get().options(DType::f32), small_engine());
   EXPECT_EQ(a->decoder().cache_dtype, DType::bf16);
-  std::vector<float> got = logits(*a, some_ids(20), 20), expected = logits(*b, some_ids(20), 20);
+  std::vector<float> got = logits(*a, some_ids(20), nullptr, 20), expected = logits(*b, some_ids(20), nullptr, 20);
   double error = 0, power = 0;
   for (size_t i = 0; i < got.size(); ++i)
     error += (got[i] - expected[i]) * (got[i] - expected[i]), power += expected[i] * expected[i];

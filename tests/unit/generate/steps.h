@@ -12,7 +12,7 @@ namespace plait::test {
 
 using AdapterHandle = std::shared_ptr<const Adapter>;
 
-inline std::vector<int32_t> some_ids(size_t count, uint32_t seed) {
+inline std::vector<int32_t> some_ids(size_t count, uint32_t seed = 31) {
   std::mt19937 random(seed);
   std::vector<int32_t> out(count);
   for (int32_t& id : out) id = static_cast<int32_t>(random() % 500) + 3;
@@ -31,9 +31,10 @@ inline std::vector<float> feed(Engine& engine, Sequence& sequence, std::span<con
   }
   return out;
 }
-inline std::vector<float> logits(Engine& engine, std::span<const int32_t> ids, AdapterHandle adapter = nullptr) {
+inline std::vector<float> logits(Engine& engine, std::span<const int32_t> ids, AdapterHandle adapter = nullptr,
+                                 size_t chunk = 24) {
   auto sequence = engine.open({}, 0, std::move(adapter));
-  return feed(engine, *sequence, ids);
+  return feed(engine, *sequence, ids, chunk);
 }
 
 inline double relative_error(const std::vector<float>& a, const std::vector<float>& b) {

@@ -10,7 +10,7 @@
 namespace plait::test {
 namespace {
 
-constexpr const char* attributes = R"(axes="data" parts=2)";
+constexpr const char* sum_attributes = R"(axes="data" parts=2)";
 
 Graph bundled(const std::string& text, int64_t cap) {
   Graph graph = parse_graph(text);
@@ -29,7 +29,7 @@ int64_t count(const Graph& graph, std::string_view op) {
 }
 
 /// y0, y1, ... = AllReduce(x0), ... of 4 KiB each.
-std::string sums(int n, const std::string& more = attributes) {
+std::string sums(int n, const std::string& more = sum_attributes) {
   std::string inputs, nodes, outputs;
   for (int i = 0; i < n; ++i) {
     inputs += cat("input %", i, " : f32[32, 32]\n");
@@ -70,22 +70,22 @@ TEST(Bundle, WhatNeedsAnotherGoesLater) {
   // The sums %4 and %6 are one behind the other.
   const Graph chain = bundled(cat(R"(input %0 : f32[8]
 node "a" : %4 : f32[8] = plait.AllReduce(%0) )",
-                                  attributes, R"(
+                                  sum_attributes, R"(
 node "neg" : %5 : f32[8] = Neg(%4)
 node "b" : %6 : f32[8] = plait.AllReduce(%5) )",
-                                  attributes, "\noutput %6\n"),
+                                  sum_attributes, "\noutput %6\n"),
                               1 << 20);
   EXPECT_EQ(count(chain, "plait.AllReduce"), 2);
   // Sums a and d, and maxima b and c: each pair could go together, both cannot, for c needs a, and d needs b.
   const Graph crossed = bundled(cat(R"(input %0 : f32[8]
 node "a" : %1 : f32[8] = plait.AllReduce(%0) )",
-                                    attributes, R"(
+                                    sum_attributes, R"(
 node "b" : %2 : f32[8] = plait.AllReduce(%0) reduction="max" )",
-                                    attributes, R"(
+                                    sum_attributes, R"(
 node "c" : %3 : f32[8] = plait.AllReduce(%1) reduction="max" )",
-                                    attributes, R"(
+                                    sum_attributes, R"(
 node "d" : %4 : f32[8] = plait.AllReduce(%2) )",
-                                    attributes, "\noutput %3\noutput %4\n"),
+                                    sum_attributes, "\noutput %3\noutput %4\n"),
                                 1 << 20);
   EXPECT_EQ(count(crossed, "plait.AllReduce"), 3);
 }

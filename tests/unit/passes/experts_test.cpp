@@ -10,7 +10,7 @@
 #include "tests/unit/importers/model_builder.h"
 #include "tests/unit/passes/decoder_maker.h"
 
-namespace plait::test {
+namespace plait::test::experts_forms {
 namespace {
 
 using Floats = std::vector<float>;
@@ -368,4 +368,4 @@ TEST(Experts, AreStoredInHalfPrecisionIfAsked) {
 }
 
 }  // namespace
-}  // namespace plait::test
+}  // namespace plait::test::experts_forms

@@ -5,7 +5,7 @@
 #include "core/passes/compile.h"
 #include "tests/unit/passes/decoder_maker.h"
 
-namespace plait::test {
+namespace plait::test::lengths_forms {
 namespace {
 
 using Maker = DecoderMaker;
@@ -290,4 +290,4 @@ INSTANTIATE_TEST_SUITE_P(All, Lengths,
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace plait::test
+}  // namespace plait::test::lengths_forms

@@ -5,7 +5,7 @@
 #include "core/passes/compile.h"
 #include "tests/unit/passes/decoder_maker.h"
 
-namespace plait::test {
+namespace plait::test::multi_head_forms {
 namespace {
 
 using Maker = DecoderMaker;
@@ -111,4 +111,4 @@ TEST(MultiHeadAttention, OthersAreRefusedAndStillRun) {
 }
 
 }  // namespace
-}  // namespace plait::test
+}  // namespace plait::test::multi_head_forms

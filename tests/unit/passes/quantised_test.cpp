@@ -8,7 +8,7 @@
 #include "tests/unit/kernel_test.h"
 #include "tests/unit/models.h"
 
-namespace plait::test {
+namespace plait::test::quantised_forms {
 namespace {
 
 constexpr int64_t k = 64, n = 6;
@@ -245,4 +245,4 @@ TEST(Quantised, SmallBlocksAreComputed) {
 }
 
 }  // namespace
-}  // namespace plait::test
+}  // namespace plait::test::quantised_forms

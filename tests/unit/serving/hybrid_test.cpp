@@ -6,6 +6,7 @@
 
 #include "serving/scheduler.h"
 #include "tests/unit/hybrid_maker.h"
+#include "tests/unit/serving/requests.h"
 
 namespace plait::test {
 namespace {
@@ -13,24 +14,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int64_t page_bytes = 16 * 2 * (4 + 4) * 4;  // of a small engine
-
-struct Answer {
-  std::map<int, std::vector<int32_t>> tokens;  // by sample
-  std::map<int, std::vector<float>> logprobs;
-  bool operator==(const Answer&) const = default;
-};
-
-Answer collect(Request& request) {
-  Answer out;
-  while (!request.finished()) {
-    auto event = request.next(60s);
-    if (!event) break;
-    if (!event->has_token) continue;
-    out.tokens[event->sample].push_back(event->token.id);
-    out.logprobs[event->sample].push_back(event->token.logprob);
-  }
-  return out;
-}
 
 std::vector<int32_t> prompt(size_t length, uint32_t seed) {
   std::vector<int32_t> out;

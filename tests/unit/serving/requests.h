@@ -12,6 +12,7 @@ struct Answer {
   std::map<int, std::vector<int32_t>> tokens;  // by sample
   std::map<int, std::vector<float>> logprobs;
   std::map<int, FinishReason> finish;
+  bool operator==(const Answer&) const = default;
 };
 
 inline Answer collect(Request& request) {

@@ -143,6 +143,51 @@ TEST_F(Seeds, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(error({"*.up_proj.weight=[data, -]"}, "data=2,tensor=2"), HasSubstr("work on different requests"));
 }
 
+/// Of one family each stack of experts is cut as `text` says, and nothing else by data.
+void expect_experts(const std::string& mesh_text, const std::vector<std::string>& texts, const std::string& gate,
+                    const std::string& down) {
+  SCOPED_TRACE(cat(mesh_text, " ", join(texts, " ")));
+  const Mesh mesh = Mesh::parse(mesh_text);
+  const AxisList data = mesh.parts("data");
+  for (const char* name : {"mixtral", "qwen2_moe"}) {
+    SCOPED_TRACE(name);
+    const Graph graph = raised(imported(family(name))).graph;
+    std::set<ValueId> experts;
+    for (const Node& node : graph.nodes)
+      if (node.op == "plait.Experts") experts.insert(node.inputs.begin() + 3, node.inputs.end());
+    ASSERT_FALSE(experts.empty());
+    const ShardSeeds found = seeds_of(graph, World::get().ops, mesh, texts, true);
+    for (const auto& [id, sharding] : found) {
+      const AxisList axes = sharding.axes();
+      if (!experts.contains(id))
+        EXPECT_EQ(std::find_first_of(axes.begin(), axes.end(), data.begin(), data.end()), axes.end());
+      else if (sharding.dims.size() == 3) EXPECT_THAT(text(sharding, mesh), testing::AnyOf(gate, down));
+    }
+    for (const Node& node : graph.nodes)
+      if (node.op == "plait.Experts")
+        for (size_t k : {3u, 5u}) EXPECT_EQ(text(found.at(node.inputs[k]), mesh), k == 3 ? gate : down);
+  }
+}
+
+TEST(SeedsOfExperts, AreGivenOutOverData) {
+  expect_experts("data=2", {"expert_data"}, "[data, -, -]", "[data, -, -]");
+  expect_experts("data=2,tensor=2", {"expert_data"}, "[data, tensor, -]", "[data, -, tensor]");
+  expect_experts("data=2", {"expert_data", "data"}, "[data, -, -]", "[data, -, -]");
+  expect_experts("data=2,tensor=2", {"expert", "expert_data"}, "[data tensor, -, -]", "[data tensor, -, -]");
+  expect_experts("data=2,tensor=2", {"expert"}, "[tensor, -, -]", "[tensor, -, -]");
+  expect_experts("data=12", {"expert_data"}, "[data.0 data.1, -, -]", "[data.0 data.1, -, -]");
+  expect_experts("data=8", {"expert_data"}, "[data.1 data.2, -, -]", "[data.1 data.2, -, -]");
+}
+
+TEST_F(Seeds, CutAlongDataToTrainAlone) {
+  const Mesh mesh = Mesh::parse("data=2,tensor=2");
+  const std::vector<std::string> texts{"*.up_proj.weight=[data, -]"};
+  EXPECT_EQ(cuts(seeds_of(model().graph, World::get().ops, mesh, texts, true), "up_proj", "data=2,tensor=2"),
+            std::set<std::string>{"[data, -]"});
+  EXPECT_THAT(error({"expert_data"}, "data=2"),
+              AllOf(HasSubstr("give experts out over the axis data"), HasSubstr("work on different requests")));
+}
+
 TEST_F(Seeds, RanksThatWouldAllDoTheSameAreRefused) {
   EXPECT_THAT(error({"data"}), AllOf(HasSubstr("the recipe data cuts no weight"), HasSubstr("--mesh data=N")));
   EXPECT_THAT(error({}, "tensor=7"), AllOf(HasSubstr("on the mesh \"tensor=7\" the recipe tensor cuts no weight"),

@@ -4,22 +4,10 @@
 #include <filesystem>
 
 #include "core/base/error.h"
-#include "core/comm/mpi_world.h"
 #include "tests/unit/train/runs.h"
 
 namespace plait::test {
 namespace {
-
-/// What ranks say to each other, by program: "gather 2, reduce 1".
-std::string collectives(const Program& program) {
-  std::map<std::string, int> counts;
-  for (const Instruction& one : program.instructions)
-    if (one.kind == Instruction::Kind::collective && one.call.kind != CollectiveCall::Kind::shard)
-      ++counts[std::string(kind_name(one.call.kind))];
-  std::string out;
-  for (const auto& [kind, count] : counts) out += cat(out.empty() ? "" : ", ", kind, " ", count);
-  return out;
-}
 
 std::vector<std::string> variants_of(const std::string& family) {
   std::vector<std::string> out;
@@ -174,9 +162,8 @@ TEST(Dropout, EvaluationsHaveNone) {
 
 /// The same with ranks that are processes: mpirun starts this one, with 2 or 4 of them.
 TEST(MeshTraining, OfProcesses) {
-  if (!std::getenv("OMPI_COMM_WORLD_SIZE")) GTEST_SKIP() << "only under mpirun";
-  const char* plugin = std::getenv("PLAIT_MPI_PLUGIN");
-  const std::unique_ptr<plait::World> world = open_mpi_world({}, plugin ? plugin : "");
+  plait::World* const world = processes();
+  if (!world) GTEST_SKIP() << "only under mpirun";
   const std::vector<std::string> meshes = world->size() == 2 ? std::vector<std::string>{"data=2", "tensor=2"}
                                                              : std::vector<std::string>{"data=4", "data=2,tensor=2"};
   for (const char* fixture : {"llama-standard23", "gpt2-optimum18"}) {
@@ -186,15 +173,15 @@ TEST(MeshTraining, OfProcesses) {
         SCOPED_TRACE(cat(fixture, " ", mesh, " zero ", zero));
         TrainingOptions options = training(OptimizerKind::sgd, zero);
         options.host_loss = zero == 3;
-        const Outcome got = run(fixture, mesh, options, world.get());
+        const Outcome got = run(fixture, mesh, options, world);
         options.overlap_bytes = 0;
-        const Outcome waited = run(fixture, mesh, options, world.get());
+        const Outcome waited = run(fixture, mesh, options, world);
         if (world->rank() != 0) continue;
         expect_same(got, expected);
         expect_equal(waited, got);
       }
   }
-  for (const std::string& mesh : meshes) expect_equality_in_f64(mesh, world.get());
+  for (const std::string& mesh : meshes) expect_equality_in_f64(mesh, world);
 }
 
 /// The same bits, and less memory where a model's layers take most of it: in small ones the head may.

@@ -11,7 +11,7 @@
 namespace plait::test {
 namespace {
 
-constexpr int64_t row_tokens = 64;  // of 80 tokens: two micro-batches, with several documents in a row
+constexpr int64_t prefix_row_tokens = 64;  // of 80 tokens: two micro-batches, with several documents in a row
 
 class Prefixes : public testing::TestWithParam<std::string> {
  protected:
@@ -25,7 +25,7 @@ class Prefixes : public testing::TestWithParam<std::string> {
   TrainingOptions options() const {
     const auto& said = prefix_goldens()["adamw"];
     TrainingOptions out;
-    out.row_tokens = row_tokens;
+    out.row_tokens = prefix_row_tokens;
     out.begin_with(read_adapter(directory()));
     out.optimizer.beta1 = said["betas"][0];
     out.optimizer.beta2 = said["betas"][1];
@@ -39,7 +39,7 @@ class Prefixes : public testing::TestWithParam<std::string> {
     std::vector<Sample> samples;
     const std::vector<std::vector<int32_t>> documents = prefix_family(GetParam())["documents"];
     for (const auto& document : documents) samples.push_back({document, {}});
-    const PackedStep step = pack_step(samples, row_tokens, engine.data_ranks());
+    const PackedStep step = pack_step(samples, prefix_row_tokens, engine.data_ranks());
     double loss = 0;
     for (const auto& rows : step.rows) loss += engine.accumulate(rows, 1 / static_cast<double>(step.targets));
     return loss;

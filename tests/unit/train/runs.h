@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "core/base/text.h"
+#include "core/comm/mpi_world.h"
 #include "core/train/training_engine.h"
 #include "tests/unit/models.h"
 
@@ -68,11 +71,22 @@ inline double accumulate_by_host(TrainingEngine& engine, std::span<const PackedR
   return loss;
 }
 
+/// The processes that mpirun started, of which this is one; null where it is not. MPI begins once in a process.
+inline plait::World* processes() {
+  static const std::unique_ptr<plait::World> world = [] {
+    const char* plugin = std::getenv("PLAIT_MPI_PLUGIN");
+    return std::getenv("OMPI_COMM_WORLD_SIZE") ? open_mpi_world({}, plugin ? plugin : "") : nullptr;
+  }();
+  return world.get();
+}
+
 /// Nothing on other processes of the world than rank 0's.
 inline Outcome run(const Graph& graph, const std::string& mesh, const TrainingOptions& options,
-                   plait::World* world = nullptr, DType dtype = DType::none) {
+                   plait::World* world = nullptr, DType dtype = DType::none,
+                   const std::vector<std::string>& seeds = {}) {
   CompileOptions compile = World::get().options(dtype);
   compile.mesh = Mesh::parse(mesh);
+  compile.seeds = seeds;
   ThreadPool pool(2);
   if (world && world->rank() != 0) {
     serve_training(*world, graph, compile, options, pool);
@@ -114,14 +128,26 @@ inline Outcome run(const Graph& graph, const std::string& mesh, const TrainingOp
 }
 
 inline Outcome run(const std::string& fixture, const std::string& mesh, const TrainingOptions& options,
-                   plait::World* world = nullptr, DType dtype = DType::none) {
-  return run(fixture_graph(fixture), mesh, options, world, dtype);
+                   plait::World* world = nullptr, DType dtype = DType::none,
+                   const std::vector<std::string>& seeds = {}) {
+  return run(fixture_graph(fixture), mesh, options, world, dtype, seeds);
 }
 
 inline double norm(const Tensor& tensor) {
   double sum = 0;
   for (int64_t i = 0; i < tensor.elements(); ++i) sum += std::pow(tensor.as<double>()[i], 2);
   return std::sqrt(sum);
+}
+
+/// What ranks say to each other, by program: "gather 2, reduce 1".
+inline std::string collectives(const Program& program) {
+  std::map<std::string, int> counts;
+  for (const Instruction& one : program.instructions)
+    if (one.kind == Instruction::Kind::collective && one.call.kind != CollectiveCall::Kind::shard)
+      ++counts[std::string(kind_name(one.call.kind))];
+  std::string out;
+  for (const auto& [kind, count] : counts) out += cat(out.empty() ? "" : ", ", kind, " ", count);
+  return out;
 }
 
 /// To the bit.

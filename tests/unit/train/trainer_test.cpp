@@ -13,8 +13,6 @@
 namespace plait::test {
 namespace {
 
-constexpr int64_t row_tokens = 48;
-
 /// Sequences that count up: a model learns them in a few steps.
 Dataset counting(int documents, int first = 0) {
   std::vector<Document> out;
@@ -30,7 +28,7 @@ class Training : public testing::Test {
  protected:
   TrainerOptions options() const {
     TrainerOptions out;
-    out.training.row_tokens = row_tokens;
+    out.training.row_tokens = 48;
     out.rate = {.peak = 3e-3, .warmup = 2};
     out.steps = 10;
     out.batch = 4;

@@ -31,7 +31,7 @@ CompileOptions on(const std::string& mesh) {
   return out;
 }
 
-TrainerOptions options(const std::string& directory = "", int zero = 2) {
+TrainerOptions run_options(const std::string& directory = "", int zero = 2) {
   TrainerOptions out;
   out.training.row_tokens = 40;
   out.training.zero = zero;
@@ -104,8 +104,8 @@ TEST(TrainingWorld, ProcessesMakeTheBitsOfThreads) {
   ThreadPool pool(2);
   for (const char* mesh : {"data=2", "tensor=2", "data=2,tensor=2"}) {
     SCOPED_TRACE(mesh);
-    const auto expected = on_threads(mesh, options(), pool);
-    Led led(mesh, options());
+    const auto expected = on_threads(mesh, run_options(), pool);
+    Led led(mesh, run_options());
     EXPECT_EQ(losses(*led.trainer), losses(*expected));
     EXPECT_EQ(led.trainer->evaluate(data()).loss, expected->evaluate(data()).loss);
     expect_same(led.trainer->engine(), expected->engine());
@@ -115,9 +115,9 @@ TEST(TrainingWorld, ProcessesMakeTheBitsOfThreads) {
 TEST(TrainingWorld, CheckpointsGoFromProcessesToThreadsAndBack) {
   const Folder folder;
   ThreadPool pool(2);
-  const auto straight = on_threads("data=2", options(folder.path("straight")), pool);
+  const auto straight = on_threads("data=2", run_options(folder.path("straight")), pool);
   const std::vector<double> expected = losses(*straight);
-  TrainerOptions cut = options(folder.path("cut"));
+  TrainerOptions cut = run_options(folder.path("cut"));
   std::vector<double> got;
   {
     Led led("data=2", cut);
@@ -140,7 +140,7 @@ TEST(TrainingWorld, CheckpointsGoFromProcessesToThreadsAndBack) {
 TEST(TrainingWorld, AdaptersReachEveryProcess) {
   const Folder folder;
   ThreadPool pool(2);
-  TrainerOptions with = options();
+  TrainerOptions with = run_options();
   with.training.lora = {.rank = 4, .dropout = 0.2};
   const auto first = on_threads("data=2", with, pool);
   losses(*first);
@@ -177,7 +177,7 @@ TEST(TrainingWorld, LivesOnWhenARankCannotBegin) {
     changed.value(id).constant = std::make_shared<Constant>(std::move(other));
     break;
   }
-  const TrainingOptions training = options().training;
+  const TrainingOptions training = run_options().training;
   const Others others(worlds, [&](plait::World& world) {
     ThreadPool pool(1);
     refuse_training(world, Error(Code::not_found, "there is no file \"model.onnx\""));
@@ -205,12 +205,12 @@ TEST(TrainingWorld, EndsWithARankThatLeaves) {
   std::jthread other([world = std::move(worlds[1])] {
     ThreadPool pool(1);
     try {
-      serve_training(*world, fixture_graph(model), on("data=2"), options().training, pool);
+      serve_training(*world, fixture_graph(model), on("data=2"), run_options().training, pool);
     } catch (const Error&) {
     }
   });
   ThreadPool pool(1);
-  TrainingEngine engine(fixture_graph(model), on("data=2"), options().training, pool, nullptr, worlds[0].get());
+  TrainingEngine engine(fixture_graph(model), on("data=2"), run_options().training, pool, nullptr, worlds[0].get());
   worlds[0]->communicator().abort("the host had enough");
   expect_error([&] { engine.gradient_norm(); }, Code::closed, "the host had enough");
 }
