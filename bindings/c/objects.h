@@ -189,6 +189,7 @@ struct TrainerPlan {
   CompileOptions compile;
   std::shared_ptr<ThreadPool> pool;
   FileTensors begun_with;  ///< of the checkpoint that it begins with
+  std::string adapters;    ///< of this checkpoint are to be loaded; "": none
   Graph graph;
 };
 

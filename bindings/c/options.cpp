@@ -11,7 +11,8 @@ namespace plait::c_api {
 namespace {
 
 using Type = OptionRow::Type;
-constexpr double huge = 9e15;  // integers below 2^53 are exact as double
+constexpr double huge = 9e15;           // integers below 2^53 are exact as double
+constexpr double below_one = 0.999999;  // of shares that are never all
 
 constexpr OptionRow rows[] = {
     {"isa", Type::text, for_model, "",
@@ -127,7 +128,8 @@ constexpr OptionRow rows[] = {
     {"checkpoint", Type::text, for_trainer | for_export, "",
      "directory of a checkpoint of the model, or of a run, whose newest is meant: of an export, the weights to "
      "write, adapters "
-     "merged; of a trainer, the weights to begin with"},
+     "merged; of a trainer, the weights to begin with, adapters merged, or beside them where nothing is trained "
+     "(frozen)"},
     {"adapter", Type::text, for_generator | for_request | for_trainer | for_export, "",
      "directory of an adapter in PEFT's layout: of a generator, what requests are computed with that name none, "
      "beside "
@@ -171,9 +173,9 @@ constexpr OptionRow rows[] = {
      "row and a column for a matrix",
      0, 0, "adamw sgd adafactor"},
     {"beta1", Type::real, for_trainer, "0.9", "of adamw: how much of its mean gradient stays from step to step", 0,
-     1},
-    {"beta2", Type::real, for_trainer, "0.999", "of adamw: the same of the mean square", 0, 1},
-    {"epsilon", Type::real, for_trainer, "1e-8", "of adamw: added to the root of the mean square", 0, 1},
+     below_one},
+    {"beta2", Type::real, for_trainer, "0.999", "of adamw: the same of the mean square", 0, below_one},
+    {"epsilon", Type::real, for_trainer, "1e-8", "of adamw: added to the root of the mean square", 1e-30, 1},
     {"beta2_decay", Type::real, for_trainer, "-0.8",
      "of adafactor: the squares of step t have the share t^beta2_decay of their mean", -10, 0},
     {"momentum", Type::real, for_trainer, "0", "of sgd", 0, 1},

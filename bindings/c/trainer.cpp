@@ -16,8 +16,17 @@ TrainerPlan::TrainerPlan(ModelObject& model, const Settings& settings, int threa
   if (const std::string adapter = settings.text("adapter"); !adapter.empty())
     options.training.begin_with(read_adapter(adapter));
   const Graph& of_file = model.opened().imported.graph;
-  if (const std::string checkpoint = settings.text("checkpoint"); !checkpoint.empty())
-    begun_with = tensors_of_checkpoint(of_file, compile, checkpoint, pool.get());
+  if (const std::string checkpoint = settings.text("checkpoint"); !checkpoint.empty()) {
+    const FoundCheckpoint found = find_checkpoint(of_file, checkpoint);
+    if (found.training.has_adapters() && !options.training.gradients) {
+      // Where nothing is trained adapters may stay beside the weights, whether these could take them in or not.
+      options.training.lora = found.training.lora;
+      options.training.prefix = found.training.prefix;
+      adapters = found.path;
+    } else {
+      begun_with = tensors_of_checkpoint(of_file, compile, found.path, pool.get());
+    }
+  }
   graph = with_tensors(of_file, begun_with);
 }
 
@@ -46,6 +55,7 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
                                            std::move(evaluation), *pool_, &progress, world.get());
   if (const std::string adapter = settings_.text("adapter"); !adapter.empty() && trainer->steps_done() == 0)
     load_adapter(trainer->engine(), adapter);
+  if (!plan.adapters.empty()) trainer->engine().load(plan.adapters);
   progress.check();
   return std::make_shared<TrainingRun>(
       std::move(trainer), std::make_shared<std::pair<decltype(pool_), decltype(world)>>(pool_, std::move(world)));
@@ -55,7 +65,11 @@ Dataset TrainerObject::read_data(const std::string& path, LoadProgress* progress
   constexpr double share = 0.5;  // of the loading, where there is a file to read
   const ModelConfig& config = model_->opened().config;
   TokenizerPointer tokenizer = model_->has_tokenizer() ? model_->tokenizer() : nullptr;
+  // The tokenizer says what ends a text; of several that a model may end with, the others end turns.
+  std::optional<int32_t> eos = tokenizer ? tokenizer->eos_id() : std::nullopt;
+  if (!eos && !config.eos_tokens.empty()) eos = config.eos_tokens[0];
   DatasetOptions options{.tokenizer = tokenizer.get(),
+                         .eos = eos,
                          .seq = sample_tokens(settings_, config.context),
                          .cut_long = settings_.boolean("cut_long"),
                          .pool = pool_.get(),

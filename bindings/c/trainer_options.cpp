@@ -8,6 +8,24 @@
 namespace plait::c_api {
 namespace {
 
+/// Options that mean nothing as the others are: whoever sets one expects what would not happen.
+void check_company(const Settings& settings) {
+  const std::string optimizer = settings.text("optimizer");
+  const bool lora = settings.integer("lora") > 0, prefix = settings.integer("prefix") > 0;
+  const bool adapters = !settings.text("adapter").empty(), evaluates = !settings.text("eval_data").empty();
+  auto check = [&](bool means, std::initializer_list<const char*> keys, const char* why) {
+    for (const char* key : keys)
+      if (!means && settings.has(key))
+        throw Error(Code::invalid_argument, cat("option ", key, " means nothing here: ", why), "leave it out");
+  };
+  check(lora || adapters, {"lora_alpha", "lora_dropout", "lora_targets"}, "no adapters are trained (lora)");
+  check(!lora && !prefix && !adapters, {"train"}, "adapters are trained, not weights");
+  check(evaluates, {"evaluate_every", "patience"}, "there is nothing to evaluate (eval_data)");
+  check(optimizer == "adamw", {"beta1", "beta2", "epsilon"}, "the optimizer is not adamw");
+  check(optimizer == "sgd", {"momentum"}, "the optimizer is not sgd");
+  check(optimizer == "adafactor", {"beta2_decay"}, "the optimizer is not adafactor");
+}
+
 OptimizerOptions optimizer_options(const Settings& settings) {
   OptimizerOptions out;
   const std::string name = settings.text("optimizer");
@@ -84,6 +102,7 @@ int64_t sample_tokens(const Settings& settings, int64_t context) {
 }
 
 TrainerOptions trainer_options(const Settings& settings, int64_t context) {
+  check_company(settings);
   TrainerOptions out;
   out.training.optimizer = optimizer_options(settings);
   out.training.lora = lora_options(settings);

@@ -73,6 +73,7 @@ struct InspectArguments : ModelArguments {
 
 struct ExportArguments : ModelArguments {
   std::string out, checkpoint, adapter;
+  bool apart = false;  ///< the checkpoint's adapters, and no model
 };
 
 struct TokenizeArguments : ModelArguments {

@@ -8,6 +8,12 @@ int export_model(const ExportArguments& arguments) {
   if (!arguments.checkpoint.empty()) options.rest.set("checkpoint", arguments.checkpoint);
   if (!arguments.adapter.empty()) options.rest.set("adapter", arguments.adapter);
   options.model.set("tokenizer", "none");
+  if (arguments.apart) {
+    plait_api::Options frozen;
+    frozen.set("checkpoint", arguments.checkpoint).set("frozen", "true");
+    plait_api::Trainer(plait_api::Model(arguments.model, options.model), frozen).save_adapter(arguments.out);
+    return exit_ok;
+  }
   plait_api::Model(arguments.model, options.model).write(arguments.out, options.rest);
   return exit_ok;
 }

@@ -48,10 +48,13 @@ void add_model_arguments(CLI::App& command, ModelArguments& arguments, bool comp
   command.add_option("--log-dir", arguments.log_dir, "Where to keep what the library has to say, in small files");
   command.add_option("--threads", arguments.threads, "Threads to compute with; 0: as many as there are processors");
   command.add_option("--dtype", arguments.dtype, "Weights as file (as they are), f32 or bf16");
-  command.add_option("--trace", arguments.trace,
-                     "Write what each rank did when to this file, for Chrome's trace viewer");
   command.add_option("--option", arguments.options, "KEY=VALUE: any other option; `plait options` lists them")
       ->allow_extra_args(false);
+}
+
+void add_trace_argument(CLI::App& command, ModelArguments& arguments) {
+  command.add_option("--trace", arguments.trace,
+                     "Write what each rank did when to this file, for Chrome's trace viewer");
 }
 
 /// What spreads a model over ranks.
@@ -87,6 +90,7 @@ void add_generate(CLI::App& app, GenerateArguments& arguments) {
       "  mpirun -n 4 plait generate DIR --prompt \"The sea\" --mesh tensor=4\n"
       "  plait generate DIR --ids 2,651,6 --temperature 0 --json");
   add_model_arguments(command, arguments);
+  add_trace_argument(command, arguments);
   add_mesh_arguments(command, arguments);
   auto* prompt = command.add_option_group("Prompt", "One of these");
   prompt->add_option("--prompt", arguments.prompt, "The text to continue");
@@ -202,6 +206,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
 
   CLI::App& logits = *app.add_subcommand("logits", "Write the logits of every position of a prompt");
   add_model_arguments(logits, arguments.logits);
+  add_trace_argument(logits, arguments.logits);
   add_mesh_arguments(logits, arguments.logits);
   logits.add_option("--ids", arguments.logits.ids, "The prompt as token ids: 1,5,7")->required();
   logits.add_option("--out", arguments.logits.out, "The .npy file to write: f32 [tokens, vocabulary]")->required();
@@ -209,6 +214,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   CLI::App& run = *app.add_subcommand("run", "Run any ONNX graph as its file says, on .npy files");
   run.footer("bf16 has no name in NumPy: files of '<V2' or uint16 are taken for it, and '<V2' is written.");
   add_model_arguments(run, arguments.run);
+  add_trace_argument(run, arguments.run);
   run.add_option("--input", arguments.run.inputs, "NAME=FILE.npy, one for each input of the graph")
       ->allow_extra_args(false);
   run.add_option("--output", arguments.run.outputs, "NAME=FILE.npy, for each output that is wanted")
@@ -239,6 +245,11 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   write.add_option("--out", arguments.write.out, "The directory to write; it must not hold the model already")
       ->required();
   add_trained_arguments(write, arguments.write);
+  write
+      .add_flag("--apart", arguments.write.apart,
+                "Of a checkpoint of adapters: these alone, in PEFT's layout, and not merged into the weights")
+      ->needs("--checkpoint")
+      ->excludes("--mesh");
 
   CLI::App& tokenize = *app.add_subcommand("tokenize", "Turn stdin's text into token ids");
   add_model_arguments(tokenize, arguments.tokenize, false);

@@ -80,19 +80,25 @@ Json answer_of(const Record& record, const plait_step& end, double train_s, cons
           {"files", files}};
 }
 
-/// What to do next, on stderr. A prefix is in no ONNX file.
-void print_end(const TrainArguments& arguments, const plait_step& end, const Json& files, bool has_prefix) {
+/// What to do next, on stderr. A prefix is in no ONNX file. Adapters stand beside the weights that they were trained with: those
+/// of the checkpoint `begun`, if there was one.
+void print_end(const TrainArguments& arguments, const plait_step& end, const Json& files, bool has_prefix,
+               const std::string& begun) {
   const std::string checkpoint = files.value("best", files.value("checkpoint", ""));
+  const bool apart = files.contains("adapter") && !begun.empty();
+  const std::string model = apart ? "BASE" : arguments.model;
   if (end.ending == PLAIT_ENDING_CANCELLED)
     std::fprintf(stderr, "interrupted behind step %lld; the same command with --resume goes on\n",
                  static_cast<long long>(end.step));
+  if (apart)
+    std::fprintf(stderr, "it belongs to the weights that it began with: plait export %s --checkpoint %s --out %s\n",
+                 arguments.model.c_str(), begun.c_str(), model.c_str());
   if (files.contains("adapter"))
     std::fprintf(stderr, "the adapter is in %s: plait generate %s --adapter %s\n",
-                 files["adapter"].get<std::string>().c_str(), arguments.model.c_str(),
+                 files["adapter"].get<std::string>().c_str(), model.c_str(),
                  files["adapter"].get<std::string>().c_str());
   if (!checkpoint.empty() && !has_prefix)
-    std::fprintf(stderr, "as ONNX: plait export %s --checkpoint %s --out DIR\n", arguments.model.c_str(),
-                 checkpoint.c_str());
+    std::fprintf(stderr, "as ONNX: plait export %s --checkpoint %s --out DIR\n", model.c_str(), checkpoint.c_str());
 }
 
 /// Takes reports to the run's last one.
@@ -120,9 +126,11 @@ int train(const TrainArguments& arguments) {
   OptionSets options = option_sets(arguments, "trainer");
   set_option(options.rest, "out", arguments.out);
   bool adapters = false, has_prefix = false;
+  std::string begun;
   for (const auto& [key, value] : arguments.trainer) {
     set_option(options.rest, key, value);
     if (key == "prefix") has_prefix = value != "0";
+    if (key == "checkpoint") begun = value;
     if (key == "lora" || key == "prefix" || key == "adapter") adapters = adapters || value != "0";
   }
   catch_interrupt();
@@ -145,7 +153,7 @@ int train(const TrainArguments& arguments) {
   if (adapters) trainer.save_adapter(arguments.out + "/adapter");
   const Json files = where(arguments.out, adapters);
   if (arguments.json) answer(answer_of(record, end, train_s, files).dump() + "\n");
-  print_end(arguments, end, files, has_prefix);
+  print_end(arguments, end, files, has_prefix, begun);
   return end.ending == PLAIT_ENDING_CANCELLED ? exit_interrupted : exit_ok;
 }
 

@@ -1,5 +1,6 @@
 #include "bindings/cli/train_progress.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,12 +37,18 @@ std::string bar(const plait_step& step) {
   return " [" + out + "]";
 }
 
+/// Of the terminal at stderr; no limit where it does not say.
+size_t columns_of_terminal() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : std::string::npos;
+}
+
 }  // namespace
 
-std::string progress_line(const plait_step& step) {
-  std::string out = "step " + std::to_string(step.step);
-  if (step.steps > 0) out += "/" + std::to_string(step.steps) + bar(step);
-  out += " loss " + (std::isfinite(step.loss) ? formatted("%.4f", step.loss) : "-");
+std::string progress_line(const plait_step& step, size_t columns) {
+  const std::string begin =
+      "step " + std::to_string(step.step) + (step.steps > 0 ? "/" + std::to_string(step.steps) : "");
+  std::string out = " loss " + (std::isfinite(step.loss) ? formatted("%.4f", step.loss) : "-");
   if (std::isfinite(step.evaluation_loss))
     out += ", held out " + formatted("%.4f", step.evaluation_loss) + " (perplexity " +
            formatted("%.4g", std::exp(step.evaluation_loss)) + ")";
@@ -49,7 +56,9 @@ std::string progress_line(const plait_step& step) {
   if (std::isfinite(step.seconds_left)) out += ", " + time_text(step.seconds_left) + " left";
   out += ", " + rounded(static_cast<double>(step.native_bytes), "B");
   if (step.saved) out += ", saved";
-  return out;
+  const std::string drawn = step.steps > 0 ? bar(step) : "";
+  out = begin + (begin.size() + drawn.size() + out.size() <= columns ? drawn : "") + out;
+  return out.substr(0, columns);
 }
 
 TrainProgress::TrainProgress() : terminal_(isatty(STDERR_FILENO) == 1) {}
@@ -69,11 +78,12 @@ void TrainProgress::show(const plait_step& step) {
 }
 
 void TrainProgress::print(const plait_step& step) {
-  std::string line = progress_line(step);
+  const bool stays = std::isfinite(step.evaluation_loss);
+  // A line that is written over may not reach the terminal's edge: from there on it would be another line.
+  std::string line = progress_line(step, terminal_ && !stays ? columns_of_terminal() - 1 : std::string::npos);
   const size_t length = line.size();
   if (terminal_) {
     line.resize(std::max(length, width_), ' ');
-    const bool stays = std::isfinite(step.evaluation_loss);
     std::fprintf(stderr, "\r%s%s", line.c_str(), stays ? "\n" : "");
     width_ = stays ? 0 : length;
   } else {

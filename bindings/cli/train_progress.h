@@ -7,8 +7,9 @@
 
 namespace plait::cli {
 
-/// "step 120/1000 [===>      ] loss 2.345, rate 9.8e-05, 1234 tokens/s, 3:21 left, 1.2 GB".
-std::string progress_line(const plait_step& step);
+/// "step 120/1000 [===>      ] loss 2.345, rate 9.8e-05, 1234 tokens/s, 3:21 left, 1.2 GB", without the bar, and cut, where it would
+/// be longer than so many columns.
+std::string progress_line(const plait_step& step, size_t columns);
 
 class TrainProgress {
  public:

@@ -90,7 +90,7 @@ class Training {
   /// stand in memory at once.
   ValueId add_loss() {
     const Head head = find_head(graph_);
-    if (head.node < 0) return loss_of_logits();
+    if (head.node < 0 || head.biased) return loss_of_logits();
     const Node linear = graph_.nodes[static_cast<size_t>(head.node)];
     head_inputs_ = {linear.inputs[0], linear.inputs[1], labels_};
     for (size_t k = 3; k < linear.inputs.size(); ++k) head_scales_.push_back(linear.inputs[k]);
@@ -230,6 +230,7 @@ Head find_head(const Graph& graph) {
   double factors[2] = {1,
                        1};  // of what stands behind a tanh, or behind the product where there is none; and before it
   size_t capped = 0;
+  bool adds = false;
   for (ValueId id = graph.outputs[0];;) {
     const int32_t at = producer[static_cast<size_t>(id)];
     if (at < 0 || (id != graph.outputs[0] && readers[static_cast<size_t>(id)].size() > 1)) return {};
@@ -237,7 +238,14 @@ Head find_head(const Graph& graph) {
     if (node.op == "plait.Linear") {
       const bool biased = node.inputs.size() > 2 && node.inputs[2] != no_value;
       if (biased || (capped && factors[0] <= 0)) return {};
-      return {at, factors[0] * factors[1], capped ? factors[0] : 0};
+      return {at, factors[0] * factors[1], capped ? factors[0] : 0, adds};
+    }
+    if (node.op == "Add") {
+      const size_t constant = graph.value(node.inputs[0]).constant ? 0 : 1;
+      if (!graph.value(node.inputs[constant]).constant) return {};
+      adds = true;
+      id = node.inputs[1 - constant];
+      continue;
     }
     const bool is_product = node.op == "Mul" || node.op == "Div";
     if (is_product) {

@@ -51,6 +51,13 @@ std::vector<bool> learning_of(const Graph& graph, const OpSet& ops) {
   return learns;
 }
 
+/// Whether a tensor of one element is the weight of a single feature, as the bias of a head with one output is: then the result
+/// has no more features. Others scale or shift all there is, and exporters write many that no one trained.
+bool of_one_feature(const Graph& graph, const Node& node, const Shape& shape) {
+  const std::optional<Dims>& dims = graph.value(node.outputs[0]).type.dims;
+  return shape.rank() > 0 && dims && !dims->empty() && dims->back() == Dim(1);
+}
+
 /// The constants that may be trained, tensors of the file, in the order in which the graph reads them.
 std::vector<ValueId> candidates(const Graph& graph, const OpSet& ops, const std::vector<std::string>& patterns) {
   const std::vector<bool> stream = stream_of(graph), learns = learning_of(graph, ops);
@@ -65,11 +72,17 @@ std::vector<ValueId> candidates(const Graph& graph, const OpSet& ops, const std:
       if (!learns[static_cast<size_t>(id)]) continue;
       const Constant& constant = *graph.value(id).constant;
       const std::vector<std::string> names = names_of(constant);
-      if (names.empty() || constant.literal || !is_float(constant.dtype()) || constant.shape().elements() < 2)
-        continue;
-      const bool asked = patterns.empty() || std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-                           return std::any_of(patterns.begin(), patterns.end(),
-                                              [&](const std::string& pattern) { return misfit(pattern, name) == 0; });
+      if (names.empty() || constant.literal || !is_float(constant.dtype())) continue;
+      auto fits = [&](auto&& fit) {
+        return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+          return std::any_of(patterns.begin(), patterns.end(),
+                             [&](const std::string& one) { return fit(one, name); });
+        });
+      };
+      const bool named = fits(std::equal_to<>());
+      if (constant.shape().elements() < 2 && !named && !of_one_feature(graph, node, constant.shape())) continue;
+      const bool asked = patterns.empty() || named || fits([](const std::string& pattern, const std::string& name) {
+                           return misfit(pattern, name) == 0;
                          });
       if (asked && std::find(out.begin(), out.end(), id) == out.end()) out.push_back(id);
     }

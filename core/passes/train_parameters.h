@@ -56,6 +56,7 @@ Graph update_graph(const OpSet& ops, const std::vector<TrainedParameter>& parame
 struct Head {
   int32_t node = -1;  ///< -1: the graph does not end so
   double scale = 1, softcap = 0;
+  bool biased = false;  ///< a constant is added to the product; then scale and soft cap say nothing
 };
 Head find_head(const Graph& graph);
 

@@ -83,6 +83,9 @@ class Checkpoint {
   /// (written by a newer version), invalid_argument (of another model).
   static Checkpoint open(const std::string& path, const std::optional<std::string>& model = std::nullopt);
 
+  /// Throws Error(invalid_argument) where the fingerprint is another.
+  void check_model(const std::string& model) const;
+
   const CheckpointInfo& info() const;
   const std::map<std::string, Array>& arrays() const;
 

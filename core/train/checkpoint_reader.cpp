@@ -25,6 +25,7 @@ struct StoredPiece {
 }  // namespace
 
 struct Checkpoint::State {
+  std::string path;
   CheckpointInfo info;
   std::map<std::string, Array> arrays;
   std::vector<SafeTensors> files;
@@ -109,11 +110,7 @@ Checkpoint Checkpoint::open(const std::string& path, const std::optional<std::st
   } catch (const Error& error) {
     throw Error(error.code(), cat(quote(manifest_path, 4096), " ", error.message()), error.hint());
   }
-  if (model && *model != manifest.info.model)
-    throw Error(Code::invalid_argument,
-                cat("checkpoint ", quote(path, 4096), " is of another model: its fingerprint is ",
-                    quote(manifest.info.model), ", this model's ", quote(*model)),
-                "give the model and the options that the checkpoint was trained with");
+  state->path = path;
   state->info = manifest.info;
   state->files = open_files(manifest, path);
   for (const auto& [name, array] : manifest.arrays) {
@@ -124,7 +121,17 @@ Checkpoint Checkpoint::open(const std::string& path, const std::optional<std::st
   }
   Checkpoint out;
   out.state_ = std::move(state);
+  if (model) out.check_model(*model);
   return out;
+}
+
+void Checkpoint::check_model(const std::string& model) const {
+  if (model == state_->info.model) return;
+  throw Error(Code::invalid_argument,
+              cat("checkpoint ", quote(state_->path, 4096), " is of another model: its fingerprint is ",
+                  quote(state_->info.model), ", this model's ", quote(model)),
+              "give the model and the options that the checkpoint was trained with; if its run began with another "
+              "checkpoint, the model as exported with that");
 }
 
 const CheckpointInfo& Checkpoint::info() const { return state_->info; }

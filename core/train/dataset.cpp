@@ -181,8 +181,10 @@ void read_lines(const Blob& file, const DatasetOptions& options, DatasetBuilder&
   auto encode = [&](const Span& line) {
     try {
       return encode_line(encoder, line.text);
-    } catch (const Json::exception& error) {
-      throw Error(Code::invalid_argument, cat("line ", line.line, " is not JSON: ", quote(error.what())),
+    } catch (const Json::parse_error& error) {
+      const std::string_view all = error.what(), reason = all.substr(std::min(all.find(": "), all.size() - 2) + 2);
+      throw Error(Code::invalid_argument,
+                  cat("line ", line.line, " is not JSON at byte ", error.byte, " of it: ", quote(reason)),
                   "one JSON object a line; line breaks within a text are written \\n");
     } catch (const Error& error) {
       throw error.at(cat("line ", line.line));
@@ -220,12 +222,12 @@ Dataset Dataset::read(const std::string& path, const DatasetOptions& options) {
     std::shared_ptr<const Blob> file = map_file(path);
     const std::string ending = std::filesystem::path(path).extension().string();
     if (is_npy(*file)) {
-      DatasetBuilder builder(options, "row");
+      DatasetBuilder builder(options, "row", path);
       builder.add_array(read_npy(file));
       return builder.finish();
     }
     const bool lines = ending == ".jsonl" || ending == ".json" || ending == ".ndjson";
-    DatasetBuilder builder(options, lines ? "line" : "token");
+    DatasetBuilder builder(options, lines ? "line" : "token", path);
     if (lines) read_lines(*file, options, builder);
     else read_text(*file, options, builder);
     return builder.finish();
@@ -252,7 +254,8 @@ Sample Dataset::operator[](int64_t index) const {
 }
 
 std::string Dataset::where(int64_t index) const {
-  return cat(state_->unit, " ", state_->pieces[static_cast<size_t>(index)].place);
+  const std::string place = cat(state_->unit, " ", state_->pieces[static_cast<size_t>(index)].place);
+  return state_->file.empty() ? place : cat(quote(state_->file, 4096), ": ", place);
 }
 
 int64_t Dataset::inputs() const { return state_->inputs; }

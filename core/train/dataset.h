@@ -61,7 +61,7 @@ class Dataset {
 
   int64_t size() const;
   Sample operator[](int64_t index) const;
-  /// "line 12": where the sample begins in the file.
+  /// "line 12": where the sample begins, and in which file.
   std::string where(int64_t index) const;
 
   int64_t inputs() const;   ///< of all samples

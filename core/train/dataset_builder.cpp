@@ -10,10 +10,11 @@
 
 namespace plait {
 
-DatasetBuilder::DatasetBuilder(const DatasetOptions& options, std::string unit)
+DatasetBuilder::DatasetBuilder(const DatasetOptions& options, std::string unit, std::string file)
     : options_(options), state_(std::make_shared<Dataset::State>()) {
   if (options.seq < 1) throw Error(Code::invalid_argument, cat("seq is ", options.seq, ", at least 1 is needed"));
   state_->unit = std::move(unit);
+  state_->file = std::move(file);
 }
 
 void DatasetBuilder::add(const Document& document, int64_t place) {

@@ -13,6 +13,7 @@ struct Piece {
 
 struct Dataset::State {
   std::string unit;                    ///< what a Piece's place counts: "line"
+  std::string file;                    ///< "": documents that are in memory
   std::shared_ptr<const Blob> mapped;  ///< int32 ids of a file; else `own` has them
   std::vector<int32_t> own;
   std::vector<uint8_t> counted;  ///< empty while everything counts
@@ -26,8 +27,8 @@ struct Dataset::State {
 /// Collects documents in order. `options` outlive it. Everything throws Error(invalid_argument) without the file's name.
 class DatasetBuilder {
  public:
-  /// `unit` is what places count: "line".
-  DatasetBuilder(const DatasetOptions& options, std::string unit);
+  /// `unit` is what places count: "line"; of a `file`, if there is one.
+  DatasetBuilder(const DatasetOptions& options, std::string unit, std::string file = "");
 
   void add(const Document& document, int64_t place);
   /// The next part of the one stream.

@@ -49,7 +49,7 @@ FileTensors merged_tensors(const std::vector<TrainedParameter>& parameters, cons
       throw Error(Code::unsupported,
                   cat("the weight of ", quote(module),
                       " cannot take in its adapter: it is quantised, or read by others, too"),
-                  "keep the adapter apart");
+                  "keep the adapter apart (plait export --apart, plait_trainer_save_adapter)");
     const Tensor a = array_of(keys.at(cat(module, lora_a))), b = array_of(parameter.key);
     write_back(*parameter.base, merged(*parameter.base, a, b, lora.alpha / static_cast<double>(lora.rank), pool), out,
                pool);
@@ -150,8 +150,10 @@ std::string step_directory(const std::string& path) {
 FileTensors trained_tensors(const std::vector<TrainedParameter>& parameters, const TrainingOptions& training,
                             const ArrayOf& array_of, ThreadPool* pool) {
   if (training.prefix.tokens)
-    throw Error(Code::unsupported, "a prefix is keys and values beside the weights, which cannot take it in",
-                "keep it apart, as an adapter: generators and PEFT load its directory beside the model as it is");
+    throw Error(
+        Code::unsupported, "a prefix is keys and values beside the weights, which cannot take it in",
+        "keep it apart, as an adapter (plait export --apart, plait_trainer_save_adapter): generators and PEFT load "
+        "its directory beside the model as it is");
   if (training.lora.rank) return merged_tensors(parameters, training.lora, array_of, pool);
   FileTensors out;
   for (const TrainedParameter& parameter : parameters) {
@@ -167,12 +169,19 @@ FileTensors trained_tensors(const TrainingEngine& engine, ThreadPool* pool) {
       engine.parameters(), engine.training(), [&](const std::string& key) { return engine.array(key); }, pool);
 }
 
+FoundCheckpoint find_checkpoint(const Graph& graph, const std::string& path) {
+  const std::string step = step_directory(path);
+  const Checkpoint checkpoint = Checkpoint::open(step);
+  checkpoint.check_model(fingerprint(graph, checkpoint.info()));
+  return {step, trained_by(checkpoint.info())};
+}
+
 FileTensors tensors_of_checkpoint(const Graph& graph, const CompileOptions& options, const std::string& path,
                                   ThreadPool* pool) {
-  const Checkpoint checkpoint = Checkpoint::open(step_directory(path), fingerprint(graph));
-  const TrainingOptions training = trained_by(checkpoint.info());
+  const FoundCheckpoint found = find_checkpoint(graph, path);
+  const Checkpoint checkpoint = Checkpoint::open(found.path);
   return trained_tensors(
-      model_of(graph, options, training).parameters, training,
+      model_of(graph, options, found.training).parameters, found.training,
       [&](const std::string& key) { return checkpoint.read(key); }, pool);
 }
 

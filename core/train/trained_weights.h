@@ -22,6 +22,15 @@ FileTensors trained_tensors(const std::vector<TrainedParameter>& parameters, con
                             const ArrayOf& array_of, ThreadPool* pool = nullptr);
 FileTensors trained_tensors(const TrainingEngine& engine, ThreadPool* pool = nullptr);
 
+/// A checkpoint of the model, and what its run trained (`trained_by`, trainer.h).
+struct FoundCheckpoint {
+  std::string path;  ///< of the step
+  TrainingOptions training;
+};
+/// `path`: a step's directory, or a run's, whose newest is meant. Throws Error: what opening it throws; invalid_argument for one
+/// of another model.
+FoundCheckpoint find_checkpoint(const Graph& graph, const std::string& path);
+
 /// The same of a checkpoint, whose run had these options about what is trained (`trained_by`, trainer.h), or of an adapter's
 /// directory. Nothing is loaded but these. Throws Error: what reading them throws; invalid_argument for those of another
 /// model.

@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/passes/train_parameters.h"
 #include "core/train/file_writer.h"
 #include "core/train/loss_curve.h"
 
@@ -72,16 +74,35 @@ std::map<std::string, std::string> lasting(const TrainerOptions& options) {
 }
 
 constexpr std::string_view option_mark = "option: ";
+constexpr const char* trained_tensors_state = "trained tensors";  ///< their names, one a line
 
 void check_options(const std::map<std::string, std::string>& state, const TrainerOptions& options) {
-  for (const auto& [name, value] : lasting(options)) {
+  const std::map<std::string, std::string> now = lasting(options);
+  auto check = [&](const std::string& name) {
     auto found = state.find(cat(option_mark, name));
     const std::string before = found == state.end() ? "" : found->second;
-    if (before != value)
+    if (before != now.at(name))
       throw Error(Code::invalid_argument,
-                  cat("the run had another ", name, ": ", quote(before), ", now ", quote(value)),
+                  cat("the run in ", quote(options.directory, 4096), " has another ", name, ": ", quote(before),
+                      ", not ", quote(now.at(name))),
                   "resume with the options of the run, or begin a new one in another directory");
+  };
+  // What is trained, and how, decides which other options there are.
+  for (const char* first : {"LoRA rank", "prefix", "optimizer", "schedule"}) check(first);
+  for (const auto& [name, value] : now) check(name);
+}
+
+/// The names of those that the parameters take the place of.
+std::vector<std::string> tensors_of_file(const std::vector<TrainedParameter>& parameters) {
+  std::set<std::string> out;
+  auto add = [&](const Constant& constant) {
+    for (std::string& name : names_of(constant)) out.insert(std::move(name));
+  };
+  for (const TrainedParameter& parameter : parameters) {
+    add(*parameter.origin);
+    for (const auto& copy : parameter.copies) add(*copy);
   }
+  return {out.begin(), out.end()};
 }
 
 std::string state_of(const CheckpointInfo& info, const std::string& name) {
@@ -119,8 +140,9 @@ TrainerOptions checked_options(TrainerOptions options, const std::optional<Datas
   return options;
 }
 
-std::string fingerprint(const Graph& graph) {
+std::string fingerprint(const Graph& graph, const std::vector<std::string>& trained) {
   constexpr int64_t most = 4096;  // bytes of each: what it is called, its type, and how it begins tell models apart
+  const std::set<std::string> changes(trained.begin(), trained.end());
   uint32_t sum = 0;
   for (ValueId id = 0; id < graph.value_count(); ++id) {
     const auto& constant = graph.value(id).constant;
@@ -128,9 +150,15 @@ std::string fingerprint(const Graph& graph) {
     const Tensor& tensor = constant->source;
     const std::string type = cat(constant->initializer, dtype_name(tensor.dtype()), tensor.shape().text());
     sum = crc32c(std::as_bytes(std::span(type)), sum);
-    sum = crc32c({tensor.data(), static_cast<size_t>(std::min(tensor.bytes(), most))}, sum);
+    if (!changes.contains(constant->initializer))
+      sum = crc32c({tensor.data(), static_cast<size_t>(std::min(tensor.bytes(), most))}, sum);
   }
   return cat("weights ", static_cast<uint64_t>(sum));
+}
+
+std::string fingerprint(const Graph& graph, const CheckpointInfo& info) {
+  const std::string tensors = state_of(info, trained_tensors_state);
+  return fingerprint(graph, tensors.empty() ? std::vector<std::string>{} : split(tensors, '\n'));
 }
 
 TrainingOptions trained_by(const CheckpointInfo& info) {
@@ -165,8 +193,9 @@ Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions opti
     : options_(checked_options(std::move(options), data)),
       data_(std::move(data)),
       evaluation_(std::move(evaluation)),
-      model_(fingerprint(graph)),
-      engine_(graph, compile, options_.training, pool, progress, world) {
+      engine_(graph, compile, options_.training, pool, progress, world),
+      trained_(tensors_of_file(engine_.parameters())),
+      model_(fingerprint(graph, trained_)) {
   if (data_) {
     check_samples(*data_);
     order_.emplace(data_->size(), options_.seed, data_->digest());
@@ -184,9 +213,10 @@ void Trainer::check_samples(const Dataset& data) const {
   for (int64_t i = 0; i < data.size(); ++i)
     for (int32_t id : data[i].ids)
       if (id < 0 || id >= decoder.vocabulary)
-        throw Error(Code::invalid_argument,
-                    cat(data.where(i), " holds the token ", id, ", the model's vocabulary has ", decoder.vocabulary),
-                    "the data are of another tokenizer");
+        throw Error(
+            Code::invalid_argument,
+            cat(data.where(i), ": the token ", id, " is not in the model's vocabulary of ", decoder.vocabulary),
+            "the data are of another tokenizer");
 }
 
 void Trainer::open_directory() {
@@ -201,16 +231,21 @@ void Trainer::open_directory() {
   engine_.open_checkpoints(path("checkpoints"), options_.keep);
 }
 
-void Trainer::resume(const std::string& path) {
-  const Checkpoint checkpoint = Checkpoint::open(path, model_);
+void Trainer::resume(const std::string& path) try {
+  const Checkpoint checkpoint = Checkpoint::open(path);
   const CheckpointInfo& info = checkpoint.info();
   check_options(info.state, options_);
+  checkpoint.check_model(model_);
   if (order_) order_->resume(state_of(info, "order"));
   if (!parse_double(state_of(info, "best"), best_)) best_ = std::numeric_limits<double>::infinity();
   if (!parse_int(state_of(info, "since best"), since_best_)) since_best_ = 0;
   engine_.load(path);
   engine_.set_steps(info.step);
   saved_step_ = info.step;
+} catch (const Error& error) {
+  if (error.code() != Code::bad_model) throw;
+  throw Error(error.code(), error.message(),
+              cat("without the directory ", quote(path, 4096), " the run goes on from the checkpoint before"));
 }
 
 void Trainer::run() {
@@ -483,6 +518,7 @@ void Trainer::save_checkpoint(bool best) {
   CheckpointInfo info{engine_.steps(), model_, {}};
   info.state = {{"order", order_ ? order_->state() : ""}, {"best", cat(best_)}, {"since best", cat(since_best_)}};
   for (const auto& [name, value] : lasting(options_)) info.state[cat(option_mark, name)] = value;
+  info.state[trained_tensors_state] = join(trained_, "\n");
   engine_.save(info, best);
   saved_step_ = info.step;
 }

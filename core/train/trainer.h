@@ -34,8 +34,11 @@ struct TrainerOptions {
   bool resume = false;  ///< goes on from the newest checkpoint of the directory, where there is one
 };
 
-/// Of the file's tensors: a checkpoint fits models of the same alone.
-std::string fingerprint(const Graph& graph);
+/// Of the file's tensors, of those that are `trained` but for what they hold: a checkpoint fits models of the same alone, be
+/// they what its run began with or not.
+std::string fingerprint(const Graph& graph, const std::vector<std::string>& trained);
+/// What the fingerprint of the checkpoint has to be for it to fit this model.
+std::string fingerprint(const Graph& graph, const CheckpointInfo& info);
 /// What a run's checkpoint says of what was trained: weights, or adapters. Throws Error(bad_model).
 TrainingOptions trained_by(const CheckpointInfo& info);
 
@@ -138,9 +141,10 @@ class Trainer {
   TrainerOptions options_;
   std::optional<Dataset> data_;
   std::optional<Dataset> evaluation_;
-  const std::string model_;  ///< a fingerprint: checkpoints fit this model alone
   TrainingEngine engine_;
-  std::optional<SampleOrder> order_;  ///< of the data
+  const std::vector<std::string> trained_;  ///< tensors of the file
+  const std::string model_;                 ///< a fingerprint: checkpoints fit this model alone
+  std::optional<SampleOrder> order_;        ///< of the data
   std::unique_ptr<TrainingLog> log_;
   double best_ = std::numeric_limits<double>::infinity();
   int64_t since_best_ = 0;   ///< evaluations

@@ -406,6 +406,7 @@ void TrainingEngine::clear_gradients() {
 
 std::vector<std::string> TrainingEngine::arrays(const TrainedParameter& parameter) const {
   std::vector<std::string> out{parameter.key};
+  if (!training_.gradients) return out;  // and no optimizer
   for (const OptimizerState& state : optimizer_states(training_.optimizer.kind, parameter.shape.rank()))
     out.push_back(parameter.key + state.suffix);
   return out;

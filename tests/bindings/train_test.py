@@ -131,14 +131,96 @@ class Training(unittest.TestCase):
         self.assertNotEqual(behind, plain)
         for words in (["--adapter", adapter], ["--checkpoint", self.path("run")]):
             self.error("export", fixture(MODEL), *words, "--out", self.path("merged"), names=["a prefix", "keep it apart"])
+        # A checkpoint says the same, and becomes an adapter.
+        self.assertAlmostEqual(self.evaluate("--checkpoint", self.path("run"))["loss"], after, delta=1e-5 * after)
+        self.call("export", fixture(MODEL), "--checkpoint", self.path("run"), "--apart", "--out", self.path("apart"))
+        self.assertAlmostEqual(self.evaluate("--adapter", self.path("apart"))["loss"], after, delta=1e-5 * after)
         more = self.train("more", "--steps", "1", "--adapter", adapter)
         self.assertAlmostEqual(more["losses"][0], answer["losses"][-1], delta=0.2 * answer["losses"][-1])
         self.assertTrue(os.path.exists(os.path.join(more["files"]["adapter"], "adapter_model.safetensors")))
 
+    def test_best_adapter_of_a_quantised_model(self):
+        """Its weights take nothing in: checkpoints are evaluated beside them, and the best becomes an adapter."""
+        model, data = "zoo/qwen3/q_int4", self.npy("ids.npy")
+        words = ["--seq", "32", "--steps", "6", "--lora", "4", "--eval-data", data, "--evaluate-every", "2"]
+        answer = self.train("run", *words, data=data, model=model, rate="1e-2")
+        best = answer["files"]["best"]
+        loss = min(row["loss"] for row in answer["evaluations"])
+        words = ["--seq", "32"]
+        self.assertAlmostEqual(self.evaluate("--checkpoint", best, *words, model=model, data=data)["loss"], loss,
+                               delta=1e-5 * loss)
+        self.error("export", fixture(model), "--checkpoint", best, "--out", self.path("merged"), names=["--apart"])
+        self.call("export", fixture(model), "--checkpoint", best, "--apart", "--out", self.path("best"))
+        self.assertAlmostEqual(self.evaluate("--adapter", self.path("best"), *words, model=model, data=data)["loss"], loss,
+                               delta=1e-5 * loss)
+        self.error("export", fixture(model), "--apart", "--out", self.path("x"), status=2, names=["--checkpoint"])
+
     def npy(self, name, count=400):
         draw = random.Random(3)
-        npy_files.write(self.path(name), "<i4", [count], [3 + (i * 7 + draw.randrange(3)) % 300 for i in range(count)])
+        npy_files.write(self.path(name), "<i4", [count], [3 + (i * 7 + draw.randrange(3)) % 250 for i in range(count)])
         return self.path(name)
+
+    def test_a_run_that_began_with_another(self):
+        """What it leaves fits the model, where it trained all that the other had changed."""
+        self.train("first", "--steps", "3")
+        second = self.train("second", "--steps", "3", "--checkpoint", self.path("first"), "--eval-data", self.held_out)
+        loss = second["evaluations"][-1]["loss"]
+        self.assertAlmostEqual(self.evaluate("--checkpoint", self.path("second"))["loss"], loss, delta=1e-4 * loss)
+        self.call("export", fixture(MODEL), "--checkpoint", self.path("second"), "--out", self.path("tuned"))
+        self.assertAlmostEqual(self.evaluate(model=self.path("tuned"))["loss"], loss, delta=1e-4 * loss)
+        # Adapters stand beside the weights that they began with.
+        _, err = self.call("train", fixture(MODEL), "--data", self.data, "--out", self.path("third"), "--steps", "1", "--lora",
+                           "2", "--checkpoint", self.path("first"))
+        self.assertIn(f"--checkpoint {self.path('first')} --out BASE", err)
+        self.call("export", fixture(MODEL), "--checkpoint", self.path("first"), "--out", self.path("BASE"))
+        self.evaluate("--checkpoint", self.path("third"), model=self.path("BASE"))
+        self.error("eval", fixture(MODEL), "--data", self.data, "--checkpoint", self.path("third"),
+                   names=["another model", "began with another checkpoint"])
+
+    def test_texts_end_as_the_model_does(self):
+        """Where the tokenizer names no end of a text, the model's configuration does."""
+        rows = self.lines("ends.jsonl", [{"text": text} for text in texts(4, 8)])
+        counted = self.evaluate(data=rows)["targets"]
+        model = self.path("model")
+        shutil.copytree(fixture(MODEL), model)
+        with open(os.path.join(model, "tokenizer_config.json")) as file:
+            config = json.load(file)
+        del config["eos_token"]
+        for configured, less in ((True, 0), (False, 4)):
+            with open(os.path.join(model, "tokenizer_config.json"), "w") as file:
+                json.dump(config, file)
+            with open(os.path.join(model, "generation_config.json"), "w") as file:
+                json.dump({"eos_token_id": [2, 5]} if configured else {}, file)
+            with open(os.path.join(model, "config.json"), "w") as file:
+                file.write("{}")
+            self.assertEqual(self.evaluate(data=rows, model=model)["targets"], counted - less)
+
+    def test_progress_fits_the_terminal(self):
+        import fcntl
+        import pty
+        import struct
+        import termios
+        for columns in (60, 200):
+            ours, theirs = pty.openpty()
+            fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+            process = subprocess.Popen([PLAIT, "train", fixture(MODEL), "--data", self.data, "--out",
+                                        self.path(f"wide-{columns}"), "--steps", "4"], stderr=theirs)
+            os.close(theirs)
+            said = b""
+            while True:
+                try:
+                    some = os.read(ours, 65536)
+                except OSError:  # the other end is closed
+                    break
+                if not some:
+                    break
+                said += some
+            self.assertEqual(process.wait(), 0)
+            os.close(ours)
+            lines = [line for line in said.decode().replace("\n", "\r").split("\r") if line.startswith("step ")]
+            self.assertTrue(lines)
+            self.assertLess(max(map(len, lines)), columns)
+            self.assertEqual("[" in lines[0], columns == 200)
 
     def test_formats(self):
         with open(self.path("data.txt"), "w") as file:
@@ -194,6 +276,15 @@ class Training(unittest.TestCase):
         self.error("train", fixture(MODEL), *run, "--data", self.data, "--optimizer", "magic", status=2,
                    names=["adamw"])
         self.error("train", fixture(MODEL), "--data", self.data, status=2, names=["--out"])
+        foreign = self.path("foreign.npy")
+        npy_files.write(foreign, "<i4", [3], [3, 4, 5000])
+        self.error("train", fixture(MODEL), *run, "--data", foreign, names=["foreign.npy", "token 5000"])
+        # What would do nothing, or make numbers that are none.
+        for words in (["--lora-targets", "query"], ["--lora-dropout", "0.1"], ["--lora", "2", "--train", "*"],
+                      ["--patience", "2"], ["--momentum", "0.5"], ["--optimizer", "sgd", "--beta1", "0.5"]):
+            self.error("train", fixture(MODEL), *run, "--data", self.data, *words, names=["means nothing here"])
+        for words in (["--beta1", "1"], ["--beta2", "1"], ["--epsilon", "0"]):
+            self.error("train", fixture(MODEL), *run, "--data", self.data, *words, status=2, names=["expected number"])
         self.assertFalse(os.path.exists(self.path("bad")))
         # A loss that is no number: the step is named, and the checkpoint before stays.
         _, err = self.call("train", fixture(MODEL), "--data", self.data, "--out", self.path("nan"), "--lr", "1e6",

@@ -100,6 +100,35 @@ TEST_P(OwnLoss, GoesOnFromACheckpointAndOutAsAModel) {
   EXPECT_EQ(again.evaluate(inputs()).loss, straight->evaluate(inputs()).loss);
 }
 
+/// A tensor of one element is trained where it is a feature's own, and where it is asked for by its name.
+TEST(OwnLossWeights, OfOneElement) {
+  const Graph graph = parse_graph(R"(input %0 "x" : f32[4, 2]
+const %1 "w" = file "w" : f32[2, 1] = 0.5 -0.25
+const %2 "bias" = file "bias" : f32[1] = 0.5
+const %3 "scale" = file "scale" : f32[] = 2
+const %4 "wide" = file "wide" : f32[1] = 3
+node "scaled" : %5 : f32[4, 2] = Mul(%0, %4)
+node "product" : %6 : f32[4, 1] = MatMul(%5, %1)
+node "sum" : %7 : f32[4, 1] = Add(%6, %2)
+node "last" : %8 : f32[4, 1] = Mul(%7, %3)
+node "loss" : %9 "loss" : f32[] = ReduceMean(%8) keepdims=0
+output %9
+)");
+  ThreadPool pool(1);
+  const auto trained = [&](const std::vector<std::string>& patterns) {
+    TrainingOptions options;
+    options.loss = "loss";
+    options.trained = patterns;
+    std::vector<std::string> out;
+    for (const TrainedParameter& one : TrainingEngine(graph, World::get().options(), options, pool).parameters())
+      out.push_back(one.name);
+    return out;
+  };
+  EXPECT_THAT(trained({}), testing::UnorderedElementsAre("w", "bias"));
+  EXPECT_THAT(trained({"*", "scale"}), testing::UnorderedElementsAre("w", "bias", "scale"));
+  EXPECT_THAT(trained({"wide"}), testing::ElementsAre("wide"));
+}
+
 TEST_P(OwnLoss, RefusesWhatItCannotTake) {
   const auto alone = trainer(options()), spread = trainer(options(), "data=2");
   const std::string first = tensors_.begin()->first;

@@ -5,8 +5,10 @@
 #include <map>
 #include <set>
 
+#include "core/train/document_encoder.h"
 #include "core/train/safetensors.h"
 #include "core/train/trained_weights.h"
+#include "core/train/trainer.h"
 #include "importers/onnx/export.h"
 #include "tests/unit/models.h"
 #include "tests/unit/train/train_test.h"
@@ -220,6 +222,70 @@ TEST_F(Adapters, OfATableThatIsTheHeadTooAreNotMerged) {
   TrainingEngine engine(fixture_graph("gpt2-optimum18"), World::get().options(), tied, pool_);
   ASSERT_EQ(engine.parameters().size(), 2u);
   expect_error([&] { trained_tensors(engine); }, Code::unsupported, "read by others");
+}
+
+/// The numbers of a run's checkpoint say all that it changed, whatever it began with.
+TEST(BegunWithACheckpoint, TheModelIsTheSameWhereAllIsTrained) {
+  const Folder folder;
+  ThreadPool pool(2);
+  const Graph graph = fixture_graph("gpt2-optimum18");
+  const auto data = [] { return Dataset::of({{{3, 4, 5, 6, 7, 8}, {}}, {{9, 8, 7, 6, 5}, {}}}, {.seq = 16}); };
+  const auto run = [&](const Graph& from, const char* name, int64_t rank) {
+    TrainerOptions options;
+    options.training = test::options(rank);
+    options.rate = {.peak = 1e-2, .schedule = Schedule::constant};
+    options.steps = 2;
+    options.batch = 2;
+    options.directory = folder.path(name);
+    Trainer trainer(from, World::get().options(), options, data(), std::nullopt, pool);
+    trainer.run();
+    return trainer.evaluate(data()).loss;
+  };
+  const auto tensors = [&](const Graph& of, const char* name) {
+    return tensors_of_checkpoint(of, World::get().options(), folder.path(name), &pool);
+  };
+  const auto loss_of = [&](const Graph& of) {
+    TrainerOptions options;
+    options.training = test::options();
+    options.rate.schedule = Schedule::constant;
+    return Trainer(of, World::get().options(), options, std::nullopt, std::nullopt, pool).evaluate(data()).loss;
+  };
+  run(graph, "first", 0);
+  const Graph begun = with_tensors(graph, tensors(graph, "first"));
+  const double second = run(begun, "second", 0), adapted = run(begun, "adapted", 4);
+  for (const Graph* of : {&graph, &begun})
+    EXPECT_NEAR(loss_of(with_tensors(*of, tensors(*of, "second"))), second, 1e-6);
+  // Adapters are nothing without the weights beside them.
+  expect_error([&] { tensors(graph, "adapted"); }, Code::invalid_argument, "another model");
+  EXPECT_NEAR(loss_of(with_tensors(begun, tensors(begun, "adapted"))), adapted, 1e-5);
+}
+
+/// Where a head that is a copy of the table has a bias, too, they are one weight.
+TEST(TiedHead, WithABiasIsTrainedAsOneWithItsCopy) {
+  ThreadPool pool(1);
+  const auto parameters = [&](const Graph& of) {
+    return TrainingEngine(of, World::get().options(), options(), pool).parameters();
+  };
+  Graph graph = fixture_graph("gemma3-optimum18");
+  const std::vector<TrainedParameter> plain = parameters(graph);
+  const ValueId logits = graph.outputs[0];
+  const int64_t v = 512;
+  const ValueId product = graph.add_value("", graph.value(logits).type),
+                bias = graph.add_value("head.bias", {DType::f32, Dims{Dim(v)}});
+  graph.value(bias).constant = std::make_shared<Constant>(Constant{"head.bias", Tensor(DType::f32, {v}), {}});
+  for (Node& node : graph.nodes) std::replace(node.outputs.begin(), node.outputs.end(), logits, product);
+  Node add;
+  add.op = "Add";
+  add.inputs = {product, bias};
+  add.outputs = {logits};
+  graph.nodes.push_back(add);
+  const std::vector<TrainedParameter> biased = parameters(graph);
+  ASSERT_EQ(biased.size(), plain.size() + 1);
+  const auto copies = [](const std::vector<TrainedParameter>& all) {
+    return std::count_if(all.begin(), all.end(), [](const TrainedParameter& one) { return !one.copies.empty(); });
+  };
+  EXPECT_EQ(copies(plain), 1) << "the file holds the table twice";
+  EXPECT_EQ(copies(biased), 1);
 }
 
 }  // namespace
