@@ -93,8 +93,8 @@ class Recomputing {
     const int32_t at = id == no_value ? -1 : producer_[static_cast<size_t>(id)];
     return at < 0 ? nullptr : &originals_[static_cast<size_t>(at)];
   }
-  /// Whether the value is kept rounded: it is what a product of rounded operands gave, or a sum of such: of an adapter and what it stands beside, or
-  /// of what ranks have of it.
+  /// Whether the value is kept rounded: it is what a product of rounded operands gave, or a sum of such: of an adapter and what
+  /// it stands beside, or of what ranks have of it.
   bool is_rounded_product(ValueId id) const {
     const Node* node = maker(id);
     if (how_ != Recompute::rounded || !node || node->outputs[0] != id || graph_.value(id).type.dtype != DType::f32)

@@ -14,7 +14,7 @@ using Texts = std::vector<std::string>;
 const Texts given_out{"expert_data"};
 constexpr const char* mixtral = "zoo/mixtral/dynamo18";
 
-CompileOptions on(const std::string& mesh, const Texts& seeds = given_out) {
+CompileOptions given_out_on(const std::string& mesh, const Texts& seeds = given_out) {
   CompileOptions out = World::get().options();
   out.mesh = Mesh::parse(mesh);
   out.seeds = seeds;
@@ -79,7 +79,8 @@ TEST(ExpertParallel, EachRankHasItsOwnAlone) {
   ThreadPool pool(2);
   for (int zero = 0; zero < 4; ++zero) {
     SCOPED_TRACE(cat("zero ", zero));
-    const TrainingEngine engine(fixture_graph(mixtral), on("data=4"), training(OptimizerKind::adamw, zero), pool);
+    const TrainingEngine engine(fixture_graph(mixtral), given_out_on("data=4"), training(OptimizerKind::adamw, zero),
+                                pool);
     int stacks = 0;
     for (const TrainedParameter& one : engine.parameters()) {
       if (one.shape.rank() != 3) continue;
@@ -105,7 +106,7 @@ TEST(ExpertParallel, SaysSoMuchForALayer) {
   options.row_tokens = tokens;
   std::map<std::string, int> counts;
   double bytes = 0;
-  const ShardPlan plan = compile_training(fixture_graph(mixtral), on("data=4"), options).plan;
+  const ShardPlan plan = compile_training(fixture_graph(mixtral), given_out_on("data=4"), options).plan;
   for (const PlannedCollective& one : plan.collectives)
     if (one.for_node != "the output") ++counts[std::string(kind_name(one.step.kind))], bytes += one.bytes;
   constexpr int layers = 2;
@@ -122,7 +123,7 @@ TEST(ExpertParallel, NoLevelOfZeroSaysAnythingOfExperts) {
     TrainingOptions options = training(OptimizerKind::adamw, zero);
     options.bundle_bytes = 0;
     options.row_tokens = 4096;
-    const TrainingModel model = compile_training(fixture_graph(mixtral), on("data=4"), options);
+    const TrainingModel model = compile_training(fixture_graph(mixtral), given_out_on("data=4"), options);
     all += cat("zero ", zero, ": micro-batch: ", collectives(*model.accumulate), "; norm: ", collectives(*model.norm),
                "; update: ", collectives(*model.update), "\n");
   }
@@ -145,7 +146,7 @@ TEST(ExpertParallel, OfExpertsThatAreNotTrained) {
     TrainingOptions large = options;
     large.row_tokens = 1 << 16;
     const Graph graph = fixture_graph(fixture);
-    const ShardPlan plan = compile_training(graph, on("data=2"), large).plan;
+    const ShardPlan plan = compile_training(graph, given_out_on("data=2"), large).plan;
     EXPECT_TRUE(plan.copies.empty());
     EXPECT_GE(std::count_if(plan.weights.begin(), plan.weights.end(),
                             [](const auto& one) { return !one.second.dims.empty() && !one.second.dims[0].empty(); }),
@@ -182,10 +183,10 @@ TEST(ExpertParallel, CheckpointsAreOfAnyMesh) {
     return std::make_unique<Trainer>(fixture_graph(mixtral), compile, std::move(out),
                                      Dataset::of(documents, {.seq = 40}), std::nullopt, pool);
   };
-  const auto straight = trainer(on("", {}), 0, "", false);
+  const auto straight = trainer(given_out_on("", {}), 0, "", false);
   straight->step();
   const double expected = straight->step()->loss;
-  const auto first = trainer(on("data=2"), 1, folder.path("run"), false);
+  const auto first = trainer(given_out_on("data=2"), 1, folder.path("run"), false);
   first->step();
   first->save();
   const std::tuple<const char*, Texts, int> others[] = {
@@ -194,7 +195,7 @@ TEST(ExpertParallel, CheckpointsAreOfAnyMesh) {
     SCOPED_TRACE(mesh);
     const std::string copy = folder.path(cat("copy", mesh));
     std::filesystem::copy(folder.path("run"), copy, std::filesystem::copy_options::recursive);
-    EXPECT_NEAR(trainer(on(mesh, seeds), zero, copy, true)->step()->loss, expected, 1e-5 * expected);
+    EXPECT_NEAR(trainer(given_out_on(mesh, seeds), zero, copy, true)->step()->loss, expected, 1e-5 * expected);
   }
 }
 
@@ -217,7 +218,7 @@ TEST(ExpertParallel, NeedsExpertsAndAnAxis) {
        {std::pair{"llama-standard23", "data=2"}, {mixtral, "tensor=2"}, {mixtral, "data=3"}}) {
     ThreadPool pool(2);
     const Error error = error_of([&, fixture = fixture, mesh = mesh] {
-      TrainingEngine(fixture_graph(fixture), on(mesh), training(OptimizerKind::sgd, 0), pool);
+      TrainingEngine(fixture_graph(fixture), given_out_on(mesh), training(OptimizerKind::sgd, 0), pool);
     });
     EXPECT_EQ(error.code(), Code::invalid_argument);
     EXPECT_NE(error.message().find(cat("cut no weight on the mesh \"", mesh)), std::string::npos) << error.message();

@@ -21,21 +21,15 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* fixture_name = "llama-standard23";
+constexpr const char* faulty_model = "llama-standard23";
 
-Dataset data() {
+Dataset long_run_data() {
   std::vector<Document> out;
   for (const std::vector<int32_t>& ids : documents()) out.push_back({ids, {}});
   return Dataset::of(out, {.seq = row_tokens});
 }
 
-CompileOptions on(const std::string& mesh) {
-  CompileOptions out = World::get().options();
-  out.mesh = Mesh::parse(mesh);
-  return out;
-}
-
-TrainerOptions options(const std::string& directory) {
+TrainerOptions long_run(const std::string& directory) {
   TrainerOptions out;
   out.training = training(OptimizerKind::adamw, 3);
   out.rate = {.peak = 1e-3, .schedule = Schedule::constant};
@@ -84,15 +78,15 @@ TEST(Faults, OfProcesses) {
   ASSERT_EQ(asked->kind, "dies");
   const char* plugin = std::getenv("PLAIT_MPI_PLUGIN");
   std::shared_ptr<plait::World> world = open_mpi_world(asked->options, plugin ? plugin : "");
-  const TrainerOptions run = options(folder_of_fault());
+  const TrainerOptions run = long_run(folder_of_fault());
   std::optional<Killer> killer;
   if (world->rank() == asked->rank) killer.emplace(run.directory + "/checkpoints", asked->step + 1);
   const auto start = Clock::now();
   const Error error = error_of([&] {
     ThreadPool pool(1);
-    const Graph graph = fixture_graph(fixture_name);
+    const Graph graph = fixture_graph(faulty_model);
     if (world->rank() == 0)
-      Trainer(graph, on("data=2,tensor=2"), run, data(), std::nullopt, pool, nullptr, world.get()).run();
+      Trainer(graph, on("data=2,tensor=2"), run, long_run_data(), std::nullopt, pool, nullptr, world.get()).run();
     else serve_training(*world, graph, on("data=2,tensor=2"), run.training, pool);
   });
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 20);
@@ -103,16 +97,16 @@ TEST(Faults, OfProcesses) {
 /// The script runs it when all processes are gone: by itself.
 TEST(Faults, AreSurvived) {
   if (folder_of_fault().empty()) GTEST_SKIP() << "only under mpi_faults.py";
-  TrainerOptions run = options(folder_of_fault());
+  TrainerOptions run = long_run(folder_of_fault());
   run.resume = true;
   ThreadPool pool(2);
-  Trainer trainer(fixture_graph(fixture_name), on("data=2"), run, data(), std::nullopt, pool);
+  Trainer trainer(fixture_graph(faulty_model), on("data=2"), run, long_run_data(), std::nullopt, pool);
   const int64_t done = trainer.steps_done();
   EXPECT_GE(done, ProcessFault::asked()->step + 1);
   // A run that nothing happened to has the same losses.
   run.directory.clear();
   run.resume = false;
-  Trainer straight(fixture_graph(fixture_name), on(""), run, data(), std::nullopt, pool);
+  Trainer straight(fixture_graph(faulty_model), on(""), run, long_run_data(), std::nullopt, pool);
   for (int64_t step = 0; step < done; ++step) straight.step();
   for (int step = 0; step < 2; ++step) {
     const double expected = straight.step()->loss;

@@ -36,6 +36,12 @@ inline Tensor copy(const Tensor& from) {
   return materialize({{}, std::move(own), {{RecipeStep::Kind::cast, {}, DType::f64}}});
 }
 
+inline CompileOptions on(const std::string& mesh) {
+  CompileOptions out = World::get().options();
+  out.mesh = Mesh::parse(mesh);
+  return out;
+}
+
 struct Outcome {
   std::vector<double> losses, norms;
   std::map<std::string, Tensor> updates;  ///< of each parameter, by its name; f64

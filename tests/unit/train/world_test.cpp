@@ -7,7 +7,7 @@
 #include "core/train/document_encoder.h"
 #include "core/train/trained_weights.h"
 #include "core/train/trainer.h"
-#include "tests/unit/models.h"
+#include "tests/unit/train/runs.h"
 #include "tests/unit/train/train_test.h"
 
 namespace plait::test {
@@ -23,12 +23,6 @@ Dataset data() {
     out.push_back(std::move(document));
   }
   return Dataset::of(out, {.seq = 32});
-}
-
-CompileOptions on(const std::string& mesh) {
-  CompileOptions out = World::get().options();
-  out.mesh = Mesh::parse(mesh);
-  return out;
 }
 
 TrainerOptions run_options(const std::string& directory = "", int zero = 2) {
