@@ -95,7 +95,8 @@ void read_lora(const Config& config, const SafeTensors& file, AdapterWeights& ou
     if (!name.starts_with(of_module) || !(is_a || is_b) || !is_float(entry.dtype))
       throw Error(Code::unsupported,
                   cat(quote(file.path(), 4096), ": ", quote(name), " is no part of a LoRA adapter"));
-    AdapterWeights::Pair& pair = out.modules[name.substr(of_module.size(), name.size() - of_module.size() - lora_a.size())];
+    AdapterWeights::Pair& pair =
+        out.modules[name.substr(of_module.size(), name.size() - of_module.size() - lora_a.size())];
     (is_a ? pair.a : pair.b) = as_f32(file.tensor(name));
   }
   for (const auto& [module, pair] : out.modules) {

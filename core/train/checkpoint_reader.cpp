@@ -12,7 +12,6 @@
 
 namespace plait {
 namespace fs = std::filesystem;
-namespace {
 
 /// A piece and its bytes in the mapped shard.
 struct StoredPiece {
@@ -21,8 +20,6 @@ struct StoredPiece {
   const std::string* file = nullptr;
   std::atomic<bool> checked{false};  ///< its checksum was right; two threads that check it at once do no harm
 };
-
-}  // namespace
 
 struct Checkpoint::State {
   std::string path;
@@ -50,7 +47,7 @@ std::vector<SafeTensors> open_files(const Manifest& manifest, const std::string&
 
 /// The piece's bytes where they are mapped; what the manifest and the shard say has to agree.
 std::unique_ptr<StoredPiece> open_piece(const SafeTensors& file, const std::string& name, DType dtype,
-                                  const ManifestPiece& at) {
+                                        const ManifestPiece& at) {
   auto out = std::make_unique<StoredPiece>();
   out->at = at;
   out->bytes = file.tensor(name);

@@ -47,7 +47,8 @@ TEST_P(OnMesh, EqualsOneRank) {
   const std::vector<float> got = logits(*spread, ids);
   EXPECT_LT(relative_error(got, logits(*alone, ids)), 1e-4);
   // However the tokens are cut into steps, the bits are the same.
-  for (size_t chunk : {size_t{1}, size_t{16}}) EXPECT_EQ(logits(*spread, ids, nullptr, chunk), got) << "chunks of " << chunk;
+  for (size_t chunk : {size_t{1}, size_t{16}})
+    EXPECT_EQ(logits(*spread, ids, nullptr, chunk), got) << "chunks of " << chunk;
 }
 
 /// Several sequences in a step are shared out among replicas, and each gets its own.

@@ -159,13 +159,16 @@ void expect_experts(const std::string& mesh_text, const std::vector<std::string>
     const ShardSeeds found = seeds_of(graph, World::get().ops, mesh, texts, true);
     for (const auto& [id, sharding] : found) {
       const AxisList axes = sharding.axes();
-      if (!experts.contains(id))
+      if (!experts.contains(id)) {
         EXPECT_EQ(std::find_first_of(axes.begin(), axes.end(), data.begin(), data.end()), axes.end());
-      else if (sharding.dims.size() == 3) EXPECT_THAT(text(sharding, mesh), testing::AnyOf(gate, down));
+      } else if (sharding.dims.size() == 3) {
+        EXPECT_THAT(text(sharding, mesh), testing::AnyOf(gate, down));
+      }
     }
-    for (const Node& node : graph.nodes)
-      if (node.op == "plait.Experts")
-        for (size_t k : {3u, 5u}) EXPECT_EQ(text(found.at(node.inputs[k]), mesh), k == 3 ? gate : down);
+    for (const Node& node : graph.nodes) {
+      if (node.op != "plait.Experts") continue;
+      for (size_t k : {3u, 5u}) EXPECT_EQ(text(found.at(node.inputs[k]), mesh), k == 3 ? gate : down);
+    }
   }
 }
 
