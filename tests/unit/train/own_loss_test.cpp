@@ -120,8 +120,8 @@ output %9
     options.loss = "loss";
     options.trained = patterns;
     std::vector<std::string> out;
-    for (const TrainedParameter& one : TrainingEngine(graph, World::get().options(), options, pool).parameters())
-      out.push_back(one.name);
+    const TrainingEngine engine(graph, World::get().options(), options, pool);
+    for (const TrainedParameter& one : engine.parameters()) out.push_back(one.name);
     return out;
   };
   EXPECT_THAT(trained({}), testing::UnorderedElementsAre("w", "bias"));
