@@ -50,7 +50,8 @@ Hub::Hub(std::shared_ptr<Mapping> memory, int world_rank, int world_size, bool s
       rank_(world_rank),
       world_size_(world_size),
       spin_ns_(spin ? spin_limit_ns : 0),
-      options_(options) {
+      options_(options),
+      heard_ns_(static_cast<size_t>(world_size)) {
   if (!(options.deadline_s > 0) || options.in_flight_bytes < 0)
     throw Error(Code::invalid_argument, "ranks need a deadline above 0 s and in_flight_bytes of at least 0");
   memory_->hold(rank_);
@@ -167,7 +168,10 @@ void Hub::examine(Waiting& waiting) {
   }
   look_around();
   waiting.say_elsewhere();
-  if (!awaited.for_ever && waiting.seconds() >= options_.deadline_s) give_up(awaited);
+  if (waiting.seconds() >= options_.deadline_s) {
+    if (!awaited.for_ever) give_up(awaited);
+    find_silent(awaited.rank);
+  }
   check();
 }
 
@@ -200,6 +204,15 @@ void Hub::find_dead() {
     fail(Code::closed, other, cat("rank ", other, " died: its process ended without leaving the world"));
   }
 }
+
+void Hub::find_silent(int rank) {
+  const int64_t heard = heard_ns_[static_cast<size_t>(rank)];
+  if (heard && static_cast<double>(now_ns() - heard) * 1e-9 > options_.deadline_s)
+    fail(Code::closed, rank,
+         cat("rank ", rank, " says nothing for ", options_.deadline_s, " s: its process or its machine is gone"));
+}
+
+void Hub::expect_life(int rank) { heard_ns_[static_cast<size_t>(rank)] = now_ns(); }
 
 int Hub::culprit() const noexcept {
   const State& state = memory_state();
@@ -234,6 +247,7 @@ void Hub::hear(const News& news) {
   switch (news.kind) {
     case News::Kind::over: return fail(static_cast<Code>(news.value), news.rank, news.message);
     case News::Kind::left: return line(news.rank).left.store(1, std::memory_order_seq_cst);
+    case News::Kind::lives: return expect_life(news.rank);
     case News::Kind::waits: return line(news.rank).waits_for.store(news.value, std::memory_order_seq_cst);
   }
 }

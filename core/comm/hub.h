@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/function_ref.h"
@@ -22,13 +23,13 @@ struct Awaited {
   int rank;                         ///< in the world
   FunctionRef<bool()> come;         ///< acquires what it looks at, once it is true
   FunctionRef<std::string()> what;  ///< "step 3 of all_reduce(sum, f32, 64 bytes)"
-  bool for_ever = false;            ///< no deadline; death is still noticed
+  bool for_ever = false;  ///< no deadline; death is still noticed, of a rank on another machine by its silence
 };
 
-/// What ranks of other machines are told: a rank ended the world (value: the Code), left it, or waits long for another
-/// (value: 1 + that rank, 0: no longer).
+/// What ranks of other machines are told: a rank ended the world (value: the Code), left it, waits long for another
+/// (value: 1 + that rank, 0: no longer), or lives, which is all that it says now and then.
 struct News {
-  enum class Kind : int32_t { over, left, waits };
+  enum class Kind : int32_t { over, left, waits, lives };
   Kind kind;
   int32_t rank;
   int32_t value = 0;
@@ -89,6 +90,8 @@ class Hub {
   std::function<void(const News& news)> spread;
   std::function<void()> listen;
   void hear(const News& news);
+  /// The rank is on another machine and says that it lives, several times within a deadline: from now on.
+  void expect_life(int rank);
 
  private:
   struct alignas(64) Line {
@@ -114,6 +117,7 @@ class Hub {
   void give_up(const Awaited& awaited);
   void tell(const News& news) noexcept;
   void find_dead();
+  void find_silent(int rank);
   void ring(int rank) const;
   [[noreturn]] void throw_over() const;
 
@@ -123,7 +127,8 @@ class Hub {
   const int64_t spin_ns_;
   const CommOptions options_;
   int64_t waited_ns_ = 0;
-  int64_t looked_ns_ = 0;  ///< when look_around last did
+  int64_t looked_ns_ = 0;          ///< when look_around last did
+  std::vector<int64_t> heard_ns_;  ///< by rank: when it last said that it lives; 0: it need not
 };
 
 }  // namespace plait

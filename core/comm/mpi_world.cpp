@@ -5,8 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <condition_variable>
 #include <fstream>
+#include <mutex>
 #include <numeric>
+#include <optional>
+#include <thread>
 
 #include "core/base/text.h"
 #include "core/comm/message_exchange.h"
@@ -56,9 +61,18 @@ int cores_of(const std::vector<Place>& places, const std::vector<int>& homes, in
 void connect(Hub& hub, const std::shared_ptr<MessageChannel>& channel, const std::vector<int>& homes) {
   hub.spread = [channel, homes, own = hub.rank()](const News& news) {
     const auto bytes = std::as_bytes(std::span(&news, 1));
-    for (int to = 0; to < channel->size(); ++to)
-      if (homes[to] != homes[own]) channel->send(to, MessageChannel::news_tag, {bytes.begin(), bytes.end()});
+    for (int to = 0; to < channel->size(); ++to) {
+      // Who waits without end does so for rank 0, or is it.
+      const bool minds = news.kind != News::Kind::lives || own == 0 || to == 0;
+      if (homes[to] == homes[own] || !minds) continue;
+      try {
+        channel->send(to, MessageChannel::news_tag, {bytes.begin(), bytes.end()});
+      } catch (const Error&) {  // others can be reached all the same
+      }
+    }
   };
+  for (int rank = 0; rank < channel->size(); ++rank)
+    if (homes[rank] != homes[hub.rank()] && (rank == 0 || hub.rank() == 0)) hub.expect_life(rank);
   hub.listen = [channel, &hub, incoming = std::make_shared<MessageChannel::Incoming>()] {
     while (!hub.over() && channel->receive(-1, MessageChannel::news_tag, *incoming)) {
       News news;
@@ -96,6 +110,27 @@ class ProcessGroups {
   std::vector<int> homes_;
 };
 
+/// A thread that says that its rank lives, whatever else the rank does: four times in a deadline.
+class Pulse {
+ public:
+  explicit Pulse(std::shared_ptr<Hub> hub)
+      : thread_([hub = std::move(hub)](const std::stop_token& stop) {
+          const std::chrono::duration<double> pause(hub->options().deadline_s / 4);
+          std::mutex mutex;
+          std::condition_variable_any bell;
+          std::unique_lock lock(mutex);
+          while (!bell.wait_for(lock, stop, pause, [&] { return stop.stop_requested(); }) && !hub->over()) {
+            try {
+              hub->spread({News::Kind::lives, hub->rank()});
+            } catch (...) {  // no memory for it: the next one comes soon enough
+            }
+          }
+        }) {}
+
+ private:
+  std::jthread thread_;  ///< what ends it first asks it to stop
+};
+
 class MpiWorld final : public World {
  public:
   MpiWorld(std::shared_ptr<Hub> hub, std::shared_ptr<Collectives> communicator,
@@ -103,9 +138,12 @@ class MpiWorld final : public World {
       : hub_(std::move(hub)),
         communicator_(communicator),
         world_(make_world(std::move(communicator), processors)),
-        channel_(std::move(channel)) {}
+        channel_(std::move(channel)) {
+    if (hub_->spread) pulse_.emplace(hub_);
+  }
 
   ~MpiWorld() override {
+    pulse_.reset();
     if (hub_->over()) return;  // MPI stays as it is: to ask it for progress may wait for the rank that failed
     try {
       // What was sent goes out while there is somebody to send it.
@@ -128,6 +166,7 @@ class MpiWorld final : public World {
   std::shared_ptr<Collectives> communicator_;
   std::unique_ptr<World> world_;
   std::shared_ptr<MessageChannel> channel_;
+  std::optional<Pulse> pulse_;
 };
 
 /// The memory in which the ranks of a home wait for each other; `homes` becomes what holds: ranks that cannot share it

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/base/text.h"
+#include "core/comm/hub.h"
 #include "core/comm/mpi_world.h"
 #include "tests/unit/comm/ranks.h"
 #include "tests/unit/process_fault.h"
@@ -296,6 +297,29 @@ TEST(Faults, PluginsThatCannotBe) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::unsupported);
   }
+}
+
+// Who waits without end for a rank on another machine hears that it lives, however long that takes, and goes on until the rank has
+// been silent for a deadline.
+TEST(Waiting, EndsWithTheSilenceOfARankElsewhere) {
+  CommOptions options;
+  options.deadline_s = 0.2;
+  Hub hub(Mapping::within_process(Hub::bytes(2)), 0, 2, false, options);
+  hub.expect_life(1);
+  const auto start = Clock::now();
+  hub.listen = [&] {
+    if (seconds_since(start) < 0.5) hub.hear({News::Kind::lives, 1});
+  };
+  try {
+    hub.poll({1, [] { return false; }, [] { return std::string("report"); }, true});
+    FAIL() << "a rank that never comes has come";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::closed);
+    EXPECT_THAT(error.message(), HasSubstr("rank 1 says nothing for 0.2 s"));
+  }
+  EXPECT_EQ(hub.culprit(), 1);
+  EXPECT_GT(seconds_since(start), 0.6);
+  EXPECT_LT(seconds_since(start), bound_s);
 }
 
 // An idle rank sleeps: it takes hardly any of the processor's time.

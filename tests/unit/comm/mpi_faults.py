@@ -16,8 +16,7 @@ RANKS, STEPS = 4, 9
 
 
 def cases(everything, kinds):
-    # One that dies at any moment may do so within Open MPI, whose queues between processes others then wait at: rarely, not never.
-    for shared in ("memory",) if kinds == ("dies",) and not everything else ("memory", "messages"):
+    for shared in ("memory", "messages"):
         for fault in kinds:
             for rank in range(RANKS):
                 for step in range(STEPS):
