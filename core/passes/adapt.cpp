@@ -122,8 +122,7 @@ class Adapting {
     if (!unused.empty())
       throw Error(Code::invalid_argument, cat("no Linear of the model fits ", quote(*unused.begin())),
                   "give query, key, value, attention_output, attention, feed_forward or head; or a pattern of names "
-                  "of weights or "
-                  "nodes, with * and ?: \"*.q_proj*\"; `plait inspect` lists them");
+                  "of weights or nodes, with * and ?: \"*.q_proj*\"; `plait inspect` lists them");
     graph_.sort();
   }
 
