@@ -59,7 +59,7 @@ struct Scratch {
   template <class T>
   T* take(int64_t count) {
     T* out = reinterpret_cast<T*>(data + used);
-    used += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
+    used += align(count * static_cast<int64_t>(sizeof(T)));
     return out;
   }
 };

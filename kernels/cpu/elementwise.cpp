@@ -12,8 +12,6 @@ namespace {
 
 constexpr int64_t grain = 1024;  ///< elements: shares begin at multiples of it
 
-bool is_f32(const NodeInfo& node, size_t i) { return i < node.inputs.size() && node.inputs[i].dtype == DType::f32; }
-
 /// Steps of a transcendental function or a division cost several of a move.
 constexpr int64_t unary_cost(Unary f) { return f == Unary::relu || f == Unary::neg ? 1 : 8; }
 

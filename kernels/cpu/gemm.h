@@ -29,8 +29,8 @@ constexpr int64_t gemm_from_rows = 28;
 
 struct GemmRoom {
   GemmRoom(const GemmTiles& tiles, int64_t m, int64_t k)
-      : left((tiles.left_bytes(std::min(m, gemm_rows), std::min(k, gemm_depth)) + 63) / 64 * 64),
-        right((tiles.right_bytes(gemm_columns, std::min(k, gemm_depth)) + 63) / 64 * 64) {}
+      : left(align(tiles.left_bytes(std::min(m, gemm_rows), std::min(k, gemm_depth)))),
+        right(align(tiles.right_bytes(gemm_columns, std::min(k, gemm_depth)))) {}
   int64_t bytes(int threads) const { return left + right * threads; }
   int64_t left, right;
 };

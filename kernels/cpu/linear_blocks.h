@@ -13,6 +13,7 @@
 #include "kernels/cpu/elementwise_loops.h"
 #include "kernels/cpu/linear_tile.h"
 #include "kernels/cpu/packed_tile.h"
+#include "kernels/cpu/share.h"
 
 namespace plait::cpu {
 
@@ -113,8 +114,6 @@ inline bool is_weight(const NodeInfo& node, size_t w, size_t scales, size_t zero
   return is_weight(node.inputs[zeros]) ||
          (node.inputs[zeros].rank == 2 && (dtype == DType::u8 || dtype == DType::i8));
 }
-
-inline int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /// What an item works with.
 struct Worker {

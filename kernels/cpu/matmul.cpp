@@ -12,8 +12,6 @@
 namespace plait::cpu {
 namespace {
 
-int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 /// One product y [m, n] = a [m, k] b, b [k, n] or, transposed, [n, k].
 struct Product {
   const float *a, *b;
@@ -80,7 +78,6 @@ void run_products(const KernelCall& call, std::byte* scratch, int64_t count, Mak
   });
 }
 
-bool is_f32(const NodeInfo& node, size_t i) { return i < node.inputs.size() && node.inputs[i].dtype == DType::f32; }
 bool accepts_matmul(const NodeInfo& node) { return is_f32(node, 0) && is_f32(node, 1); }
 
 /// The leading dimensions of one operand: where batch element i of the output finds it.

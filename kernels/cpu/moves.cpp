@@ -35,7 +35,7 @@ void scatter_key(const T* key, int64_t d, int64_t c, std::byte* to) {
 }
 
 int64_t kv_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>, int threads) {
-  return threads * ((inputs[0].shape[2] * 2 + 63) / 64 * 64);  // a key in bf16
+  return threads * align(inputs[0].shape[2] * 2);  // a key in bf16
 }
 
 /// k_pages [p, g, d, c], v_pages [p, g, c, e], k [b, t, g, d], v [b, t, g, e], slots [b, t] -> the pages.

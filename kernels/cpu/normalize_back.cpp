@@ -3,30 +3,13 @@
 #include <cstring>
 
 #include "kernels/cpu/elementwise_loops.h"
+#include "kernels/cpu/norms.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/share.h"
 #include "kernels/cpu/training_loops.h"
 
 namespace plait::cpu {
 namespace {
-
-bool is_f32(const NodeInfo& node, size_t i) { return i < node.inputs.size() && node.inputs[i].dtype == DType::f32; }
-
-/// Whether the attribute axis names the last dimension of input 0.
-bool is_last_axis(const NodeInfo& node) {
-  const int64_t axis = node.attributes.integer("axis", -1);
-  return axis == -1 || (node.inputs[0].rank > 0 && axis == node.inputs[0].rank - 1);
-}
-
-struct NormState : KernelState {
-  float epsilon = 0;
-};
-
-std::shared_ptr<const KernelState> prepare_norm(const NodeInfo& node) {
-  auto state = std::make_shared<NormState>();
-  state->epsilon = static_cast<float>(node.attributes.real("epsilon", 1e-5));
-  return state;
-}
 
 bool accepts_norm(const NodeInfo& node) {
   return is_f32(node, 0) && is_f32(node, 1) && is_f32(node, 2) && is_last_axis(node) && node.inputs[1].rank == 1;
@@ -36,11 +19,11 @@ bool accepts_norm(const NodeInfo& node) {
 /// the bits do not depend on threads.
 int64_t parts_of(int64_t rows) { return std::clamp<int64_t>(rows / 16, 1, 64); }
 
-int64_t align(int64_t floats) { return (floats + 15) / 16 * 16; }
+int64_t aligned_floats(int64_t n) { return align(4 * n) / 4; }
 
 int64_t norm_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>, int) {
   const Shape& x = inputs[0].shape;
-  return 4 * align(x.back(1)) * (2 * parts_of(x.elements(0, x.rank() - 1)) + 1);
+  return 4 * aligned_floats(x.back(1)) * (2 * parts_of(x.elements(0, x.rank() - 1)) + 1);
 }
 
 /// Sums over the rows, to an array of all columns or of one element for all of them.
@@ -60,24 +43,25 @@ template <Isa isa, bool centre>
 KernelStatus run_norm_back(const KernelCall& call) {
   const TensorView &x = call.inputs[0], &scale = call.inputs[1];
   const int64_t n = x.shape.back(1), rows = x.shape.elements(0, x.shape.rank() - 1), parts = parts_of(rows);
+  const int64_t room = aligned_floats(n);  // of one sum
   const float epsilon = static_cast<const NormState*>(call.state)->epsilon;
   const TrainingLoops& loops = training_loops(isa);
   const auto row = centre ? loops.layer_norm_back : loops.rms_norm_back;
   float* sums = reinterpret_cast<float*>(call.scratch.data());
-  float* factors = sums + 2 * parts * align(n);
+  float* factors = sums + 2 * parts * room;
   if (scale.elements() == n) std::memcpy(factors, scale.data, static_cast<size_t>(4 * n));
   else std::fill_n(factors, n, *scale.as<float>());
   share(call.pool, parts, 4 * rows * n, [&](int64_t part, int) {
-    float *dscale = sums + 2 * part * align(n), *dbias = dscale + align(n);
-    std::fill_n(dscale, 2 * align(n), 0.0f);
+    float *dscale = sums + 2 * part * room, *dbias = dscale + room;
+    std::fill_n(dscale, 2 * room, 0.0f);
     for (int64_t i = rows * part / parts; i < rows * (part + 1) / parts; ++i)
       row(x.as<float>() + i * n, factors, call.inputs[2].as<float>() + i * n, epsilon,
           call.outputs[0].as<float>() + i * n, dscale, dbias, n);
   });
   const auto add = elementwise_loops(isa).binary[static_cast<int>(Binary::add)];
-  for (int64_t part = 1; part < parts; ++part) add(sums, 1, sums + 2 * part * align(n), 1, sums, 2 * align(n));
+  for (int64_t part = 1; part < parts; ++part) add(sums, 1, sums + 2 * part * room, 1, sums, 2 * room);
   for (size_t k = 1; k < call.outputs.size(); ++k)
-    store_sums(call.outputs[k], sums + static_cast<int64_t>(k - 1) * align(n), n);
+    store_sums(call.outputs[k], sums + static_cast<int64_t>(k - 1) * room, n);
   return {};
 }
 

@@ -13,9 +13,6 @@ std::shared_ptr<const KernelState> prepare(const NodeInfo& node) {
   return state;
 }
 
-bool is_f32(const NodeInfo& node, size_t i) {
-  return i >= node.inputs.size() || node.inputs[i].dtype == DType::none || node.inputs[i].dtype == DType::f32;
-}
 template <Isa isa>
 bool is_wanted(const NodeInfo& node) {
   return !rounds_x(isa) || node.attributes.integer("round_x", 0) == 1;
@@ -24,14 +21,14 @@ template <Isa isa>
 bool accepts_forward(const NodeInfo& node) {
   if (!is_wanted<isa>(node)) return false;
   for (size_t i : {0, 1, 2, 4, 5})
-    if (!is_f32(node, i)) return false;
+    if (!is_f32_or_absent(node, i)) return false;
   return node.inputs[3].dtype == DType::i32;
 }
 template <Isa isa>
 bool accepts_back(const NodeInfo& node) {
   if (!is_wanted<isa>(node)) return false;
   for (size_t i : {0, 1, 2, 3, 4, 5, 7, 8})
-    if (!is_f32(node, i)) return false;
+    if (!is_f32_or_absent(node, i)) return false;
   return node.inputs[6].dtype == DType::i32;
 }
 

@@ -14,8 +14,6 @@
 namespace plait::cpu {
 namespace {
 
-int64_t align(int64_t size) { return (size + 63) / 64 * 64; }
-
 /// Tokens of one segment, counted over all rows.
 struct Run {
   int64_t begin, end;

@@ -59,7 +59,6 @@ class Runs {
   const Run& operator[](int64_t i) const { return list_[i]; }
 
  private:
-  static int64_t align(int64_t size) { return (size + 63) / 64 * 64; }
   static int32_t number(const TensorView& tensor, int64_t i) {
     int32_t out;
     memcpy(&out, tensor.data + i * 4, sizeof out);
@@ -135,7 +134,7 @@ bool accepts_attention(const NodeInfo& node) {
 }
 
 /// A worker's block of a state, and a factor for each of its keys.
-int64_t worker_bytes(int64_t d, int64_t columns) { return (d * (columns + 1) * 4 + 63) / 64 * 64; }
+int64_t worker_bytes(int64_t d, int64_t columns) { return align(d * (columns + 1) * 4); }
 
 template <Isa isa>
 int64_t attention_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>,

@@ -12,13 +12,6 @@
 
 namespace plait::cpu {
 
-inline bool is(const NodeInfo& node, size_t i, DType dtype) {
-  return i < node.inputs.size() && node.inputs[i].dtype == dtype;
-}
-inline bool is_f32_or_absent(const NodeInfo& node, size_t i) {
-  return i >= node.inputs.size() || is(node, i, DType::none) || is(node, i, DType::f32);
-}
-
 struct ConvState : KernelState {
   bool silu = false;
 };

@@ -12,6 +12,15 @@ inline void add_kernel(KernelTable& table, Isa isa, Kernel kernel) {
   table.add(std::move(kernel));
 }
 
+// What most say of the nodes that they take: whether there is an input `i`, of that dtype.
+inline bool is(const NodeInfo& node, size_t i, DType dtype) {
+  return i < node.inputs.size() && node.inputs[i].dtype == dtype;
+}
+inline bool is_f32(const NodeInfo& node, size_t i) { return is(node, i, DType::f32); }
+inline bool is_f32_or_absent(const NodeInfo& node, size_t i) {
+  return i >= node.inputs.size() || is(node, i, DType::none) || is_f32(node, i);
+}
+
 // Each adds what it has for exactly this instruction set, which must be usable.
 void add_linear(KernelTable& table, Isa isa);
 void add_adapters(KernelTable& table, Isa isa);

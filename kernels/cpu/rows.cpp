@@ -1,30 +1,13 @@
 // Ops on rows: RMSNormalization, LayerNormalization, Softmax and plait.RoPE. The loops are in row_loops.cpp.
 #include "core/base/error.h"
 #include "kernels/cpu/elementwise_loops.h"
+#include "kernels/cpu/norms.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/row_loops.h"
 #include "kernels/cpu/share.h"
 
 namespace plait::cpu {
 namespace {
-
-bool is_f32(const NodeInfo& node, size_t i) { return i < node.inputs.size() && node.inputs[i].dtype == DType::f32; }
-
-/// Whether the attribute axis names the last dimension of input 0.
-bool is_last_axis(const NodeInfo& node) {
-  int64_t axis = node.attributes.integer("axis", -1);
-  return axis == -1 || (node.inputs[0].rank > 0 && axis == node.inputs[0].rank - 1);
-}
-
-struct NormState : KernelState {
-  float epsilon = 0;
-};
-
-std::shared_ptr<const KernelState> prepare_norm(const NodeInfo& node) {
-  auto state = std::make_shared<NormState>();
-  state->epsilon = static_cast<float>(node.attributes.real("epsilon", 1e-5));
-  return state;
-}
 
 bool is_row(const OperandInfo& scale) {
   return scale.rank == 1 && (scale.dtype == DType::f32 || scale.dtype == DType::bf16 || scale.dtype == DType::f16);
@@ -37,8 +20,6 @@ bool accepts_norm(const NodeInfo& node) {
     if (output.dtype != DType::f32 && output.dtype != DType::none) return false;
   return true;
 }
-
-int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 int64_t norm_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>, int) {
   return 2 * align(inputs[0].shape.back(1) * 4);  // scale and bias as f32

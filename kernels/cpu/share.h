@@ -1,5 +1,5 @@
 #pragma once
-// Sharing work out over a pool, when there is enough of it.
+// Sharing work out over a pool, when there is enough of it, and scratch.
 #include <algorithm>
 #include <cstdint>
 
@@ -10,6 +10,9 @@ namespace plait::cpu {
 /// Below this many elementary steps (a fused multiply-add, an element moved: 0.05 to 0.5 ns each) a call stays on its
 /// thread: handing work over costs 1 to 5 us.
 constexpr int64_t least_shared_work = 1 << 16;
+
+/// Room in scratch: whole lines of a cache, so that what workers write lies apart.
+constexpr int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /// Calls task(item, worker) for each item in [0, items), on the caller alone when `work` is small.
 template <class Task>
