@@ -116,6 +116,17 @@ void TrainingEngine::each(const Task& task) const {
   });
 }
 
+/// What `task(rank, local)` returns for each rank of this process.
+template <class Task>
+auto TrainingEngine::gather(const Task& task) const {
+  std::vector<decltype(task(*ranks_[0], 0))> out(ranks_.size());
+  each([&](int64_t local) {
+    const auto i = static_cast<size_t>(local);
+    out[i] = task(*ranks_[i], local);
+  });
+  return out;
+}
+
 int64_t TrainingEngine::data_ranks() const { return mesh_.blocks(mesh_.parts("data")); }
 int64_t TrainingEngine::row_of(int64_t local) const { return mesh_.block(rank_number(local), mesh_.parts("data")); }
 
@@ -200,26 +211,21 @@ double TrainingEngine::accumulate(std::span<const PackedRow> rows, double weight
   out.put(last);
   tell(TrainingCall::accumulate, std::move(out));
   norm_ = -1;
-  std::vector<double> sums(ranks_.size()), norms(ranks_.size(), -1);
-  each([&](int64_t local) {
-    const auto i = static_cast<size_t>(local);
+  std::vector<double> norms(ranks_.size(), -1);
+  const double sum = gather([&](TrainingRank& rank, int64_t local) {
     const TrainingRow& row = all[static_cast<size_t>(row_of(local))];
-    sums[i] = last ? ranks_[i]->accumulate_last(row, norms[i]) : ranks_[i]->accumulate(row);
-  });
+    return last ? rank.accumulate_last(row, norms[static_cast<size_t>(local)]) : rank.accumulate(row);
+  })[0];
   norm_ = norms[0];
-  return sums[0];
+  return sum;
 }
 
 std::string TrainingEngine::find_fault(std::span<const PackedRow> rows, double weight) {
   const std::vector<TrainingRow> all = aligned(rows, weight, true);
   if (all.empty()) return {};
   tell(TrainingCall::find_fault, with_number(rows, weight));
-  std::vector<std::string> faults(ranks_.size());
-  each([&](int64_t local) {
-    faults[static_cast<size_t>(local)] =
-        ranks_[static_cast<size_t>(local)]->find_fault(all[static_cast<size_t>(row_of(local))]);
-  });
-  return first_fault(std::move(faults));
+  return first_fault(gather(
+      [&](TrainingRank& rank, int64_t local) { return rank.find_fault(all[static_cast<size_t>(row_of(local))]); }));
 }
 
 /// Of all ranks: other processes report theirs.
@@ -236,11 +242,8 @@ double TrainingEngine::evaluate(std::span<const PackedRow> rows, std::vector<flo
   const std::vector<TrainingRow> all = aligned(rows, 1, false);
   if (all.empty()) return 0;
   tell(TrainingCall::evaluate, as_bytes(rows));
-  std::vector<double> sums(ranks_.size());
-  each([&](int64_t local) {
-    sums[static_cast<size_t>(local)] =
-        ranks_[static_cast<size_t>(local)]->evaluate(all[static_cast<size_t>(row_of(local))]);
-  });
+  const double sum = gather(
+      [&](TrainingRank& rank, int64_t local) { return rank.evaluate(all[static_cast<size_t>(row_of(local))]); })[0];
   if (losses) {
     const std::vector<float> found = ranks_[0]->losses();
     auto loss = found.begin();
@@ -250,7 +253,7 @@ double TrainingEngine::evaluate(std::span<const PackedRow> rows, std::vector<flo
         ++loss;
       }
   }
-  return sums[0];
+  return sum;
 }
 
 /// All rows with as many tokens as the longest, all of which they ask for.
@@ -269,17 +272,14 @@ std::vector<TrainingRow> TrainingEngine::whole(std::span<const PackedRow> rows) 
 Tensor TrainingEngine::logits(std::span<const PackedRow> rows) {
   const std::vector<TrainingRow> all = whole(rows);
   tell(TrainingCall::logits, as_bytes(rows));
-  std::vector<TensorView> made(ranks_.size());
-  each([&](int64_t local) {
-    const auto rank = static_cast<size_t>(local);
-    made[rank] = ranks_[rank]->logits(all[static_cast<size_t>(row_of(local))]);
-  });
+  const TensorView made = gather(
+      [&](TrainingRank& rank, int64_t local) { return rank.logits(all[static_cast<size_t>(row_of(local))]); })[0];
   int64_t tokens = 0;
   for (const PackedRow& row : rows) tokens += row.tokens();
-  Tensor out(DType::f32, {tokens, made[0].shape[2]});
+  Tensor out(DType::f32, {tokens, made.shape[2]});
   std::byte* to = out.data();
   for (size_t i = 0; i < rows.size(); ++i) {
-    const TensorView part = rows_of(made[0], static_cast<int64_t>(i) * all[i].row.tokens(), rows[i].tokens());
+    const TensorView part = rows_of(made, static_cast<int64_t>(i) * all[i].row.tokens(), rows[i].tokens());
     to = std::copy_n(part.data, part.bytes(), to);
   }
   return out;
@@ -340,43 +340,31 @@ double TrainingEngine::accumulate(const NamedInputs& inputs) {
   check(inputs);
   tell(TrainingCall::accumulate_inputs, as_bytes(inputs));
   norm_ = -1;
-  std::vector<double> losses(ranks_.size()), norms(ranks_.size(), -1);
-  each([&](int64_t local) {
-    const auto i = static_cast<size_t>(local);
-    losses[i] = ranks_[i]->accumulate_last(part_of(inputs, local), norms[i]);
-  });
+  std::vector<double> norms(ranks_.size(), -1);
+  const double loss = gather([&](TrainingRank& rank, int64_t local) {
+    return rank.accumulate_last(part_of(inputs, local), norms[static_cast<size_t>(local)]);
+  })[0];
   norm_ = norms[0];
-  return losses[0];
+  return loss;
 }
 
 double TrainingEngine::evaluate(const NamedInputs& inputs) {
   check(inputs);
   tell(TrainingCall::evaluate_inputs, as_bytes(inputs));
-  std::vector<double> losses(ranks_.size());
-  each([&](int64_t local) {
-    losses[static_cast<size_t>(local)] = ranks_[static_cast<size_t>(local)]->evaluate(part_of(inputs, local));
-  });
-  return losses[0];
+  return gather([&](TrainingRank& rank, int64_t local) { return rank.evaluate(part_of(inputs, local)); })[0];
 }
 
 std::string TrainingEngine::find_fault(const NamedInputs& inputs) {
   check(inputs);
   tell(TrainingCall::find_fault_in_inputs, as_bytes(inputs));
-  std::vector<std::string> faults(ranks_.size());
-  each([&](int64_t local) {
-    faults[static_cast<size_t>(local)] = ranks_[static_cast<size_t>(local)]->find_fault(part_of(inputs, local));
-  });
-  return first_fault(std::move(faults));
+  return first_fault(
+      gather([&](TrainingRank& rank, int64_t local) { return rank.find_fault(part_of(inputs, local)); }));
 }
 
 double TrainingEngine::gradient_norm() {
   if (norm_ >= 0) return norm_;
   tell(TrainingCall::gradient_norm);
-  std::vector<double> norms(ranks_.size());
-  each([&](int64_t local) {
-    norms[static_cast<size_t>(local)] = ranks_[static_cast<size_t>(local)]->gradient_norm();
-  });
-  return norm_ = norms[0];
+  return norm_ = gather([](TrainingRank& rank, int64_t) { return rank.gradient_norm(); })[0];
 }
 
 void TrainingEngine::update(double scale, double rate) {

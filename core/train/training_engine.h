@@ -116,6 +116,8 @@ class TrainingEngine {
   void on_ranks(const Task& task) const;
   template <class Task>
   void each(const Task& task) const;
+  template <class Task>
+  auto gather(const Task& task) const;
   std::vector<TrainingRow> aligned(std::span<const PackedRow> rows, double weight, bool drops) const;
   std::vector<int64_t> keys_of(const PackedRow& row, bool drops) const;
   std::vector<TrainingRow> whole(std::span<const PackedRow> rows) const;
