@@ -9,6 +9,19 @@ namespace plait {
 
 namespace {
 
+/// What comes last of the operands: a bias, of a quantised weight scales and zero points.
+void add_of_weight(std::vector<std::string>& operands, const std::vector<Type>& in, const std::string& v) {
+  for (const std::string& dims : {v, cat(v, " [j]"), cat(v, " [j]")})
+    if (operands.size() < in.size()) operands.push_back(is_absent(in, operands.size()) ? "" : dims);
+}
+
+/// What comes last of the results: the gradients of the weight and the bias.
+void add_gradients_of_weight(std::vector<std::string>& results, const std::vector<Type>& out, const std::string& w,
+                             const std::string& bias) {
+  for (const std::string& dims : {w, bias})
+    if (results.size() < out.size()) results.push_back(out[results.size()].dtype == DType::none ? "" : dims);
+}
+
 /// A head of a quantised weight is [v, j, l], of which the last block may hold more than x has. The vocabulary is cut between
 /// chunks of a fixed size.
 std::string head_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
@@ -19,10 +32,10 @@ std::string head_dims(const Node& node, const std::vector<Type>& in, const std::
   const std::string v = cat("(@c ", rows->constant(), ")");
   std::vector<std::string> operands{"... [h]", cat(v, blocked ? " [j] [l]" : " [h]"), "..."};
   if (back) operands.insert(operands.end(), {"...", "*..."});
-  while (operands.size() < in.size()) operands.push_back(is_absent(in, operands.size()) ? "" : cat(v, " [j]"));
+  add_of_weight(operands, in, v);
   if (!back) return rule_text(operands, {"... c", "... c", "... {all}"});
   std::vector<std::string> results{"... [h] {all}"};
-  if (out.size() > 1) results.push_back(out[1].dtype == DType::none ? "" : cat(v, " [h] {all}"));
+  add_gradients_of_weight(results, out, cat(v, " [h] {all}"), cat(v, " {all}"));
   return rule_text(operands, results);
 }
 
@@ -31,16 +44,20 @@ std::string head_loss_dims(const Node&, const std::vector<Type>& in, const std::
   const bool blocked = in[1].dims->size() == 3;
   const std::string w = blocked ? "[v] [j] [l]" : "[v] [h]";
   std::vector<std::string> operands{"... [h]", w, "...", "..."};
-  while (operands.size() < in.size()) operands.push_back(is_absent(in, operands.size()) ? "" : "[v] [j]");
+  add_of_weight(operands, in, "[v]");
   std::vector<std::string> results{"...", "... [h]"};
-  if (out.size() > 2) results.push_back(out[2].dtype == DType::none ? "" : w + " {all}");
+  add_gradients_of_weight(results, out, w + " {all}", "[v] {all}");
   return rule_text(operands, results);
 }
 
-void infer_head_loss(InferContext& context) {
-  for (int k = 0; k < 3; ++k) {
-    context.set_type(k, context.dtype(0));
-    if (const Dims* dims = context.dims(k == 0 ? 2 : k - 1)) context.set_dims(k, *dims);
+/// Results have the dims of these operands, and x's dtype.
+template <int... operands>
+void infer_as(InferContext& context) {
+  int result = 0;
+  for (const int operand : {operands...}) {
+    context.set_type(result, context.dtype(0));
+    if (const Dims* dims = context.dims(operand)) context.set_dims(result, *dims);
+    ++result;
   }
 }
 
@@ -55,25 +72,18 @@ void infer_head(InferContext& context) {
   }
 }
 
-void infer_head_back(InferContext& context) {
-  for (int k = 0; k < 2; ++k) {
-    context.set_type(k, context.dtype(0));
-    if (const Dims* dims = context.dims(k)) context.set_dims(k, *dims);
-  }
-}
-
 }  // namespace
 
 // A head and the softmax cross-entropy behind it, without the logits of all rows at once: logits are
-// cap tanh(scale x w^T / cap), or scale x w^T. What a chunk of the vocabulary knows of a row is its largest logit and the sum
-// of exponentials below that; from all chunks' comes the row's log-sum-exp, with which the gradient is made chunk by chunk
-// (online softmax, Milakov and Gimelshein 2018; Wijmans et al., "Cut your losses", 2024).
+// cap tanh(scale (x w^T + bias) / cap), or scale (x w^T + bias). What a chunk of the vocabulary knows of a row is its largest
+// logit and the sum of exponentials below that; from all chunks' comes the row's log-sum-exp, with which the gradient is made
+// chunk by chunk (online softmax, Milakov and Gimelshein 2018; Wijmans et al., "Cut your losses", 2024).
 void register_cross_entropy(OpSet& ops) {
   const std::vector<AttributeRow> attributes = {
       {"chunks", "int", "1", "c"}, {"scale", "float", "1"}, {"softcap", "float", "0"}, {"round_x", "int", "0"},
       {"zero", "int", "0"},        {"offset", "int", "0"},  {"whole", "int", "0"}};
   ops.add({.name = "plait.HeadStatistics",
-           .inputs = "x w labels scales? zeros?",
+           .inputs = "x w labels bias? scales? zeros?",
            .outputs = "maxima sums picked",
            .attributes = attributes,
            .dims = "... [h], (@c w) [h], ... -> ... c, ... c, ... {all}",
@@ -81,22 +91,23 @@ void register_cross_entropy(OpSet& ops) {
            .infer = infer_head,
            .doc = "of the logits of x: each chunk's largest, its sum of e^(logit - largest), and the label's logit"});
   ops.add({.name = "plait.HeadBack",
-           .inputs = "x w labels logsumexp dloss scales? zeros?",
-           .outputs = "dx dw?",
+           .inputs = "x w labels logsumexp dloss bias? scales? zeros?",
+           .outputs = "dx dw? dbias?",
            .attributes = attributes,
            .dims = "... [h], (@c w) [h], ..., ..., *... -> ... [h] {all}, (@c w) [h] {all}",
            .dims_of = head_dims,
-           .infer = infer_head_back,
-           .doc = "gradients of x and w of dloss (logsumexp - the label's logit)"});
-  ops.add({.name = "plait.HeadLoss",
-           .inputs = "x w labels dloss scales? zeros?",
-           .outputs = "losses dx dw?",
-           .attributes =
-               {{"scale", "float", "1"}, {"softcap", "float", "0"}, {"round_x", "int", "0"}, {"zero", "int", "0"}},
-           .dims = "... [h], [v] [h], ..., ... -> ..., ... [h], [v] [h] {all}",
-           .dims_of = head_loss_dims,
-           .infer = infer_head_loss,
-           .doc = "each row's loss, and gradients of x and w of dloss times these, where the vocabulary is whole"});
+           .infer = infer_as<0, 1, 5>,
+           .doc = "gradients of x, w and bias of dloss (logsumexp - the label's logit)"});
+  ops.add(
+      {.name = "plait.HeadLoss",
+       .inputs = "x w labels dloss bias? scales? zeros?",
+       .outputs = "losses dx dw? dbias?",
+       .attributes =
+           {{"scale", "float", "1"}, {"softcap", "float", "0"}, {"round_x", "int", "0"}, {"zero", "int", "0"}},
+       .dims = "... [h], [v] [h], ..., ... -> ..., ... [h], [v] [h] {all}",
+       .dims_of = head_loss_dims,
+       .infer = infer_as<2, 0, 1, 4>,
+       .doc = "each row's loss, and gradients of x, w and bias of dloss times these, where the vocabulary is whole"});
 }
 
 }  // namespace plait

@@ -26,13 +26,17 @@ class HeadFuser {
   }
 
   void fuse(Node& back) {
+    if (is_bias_of_codes(back)) return;
     const ValueId log_sum_exp = back.inputs[3];
     for (Node& loss : graph_.nodes) {
       if (loss.op != "Sub" || loss.inputs[0] != log_sum_exp) continue;
       const Node* statistics = maker(loss.inputs[1]);
       if (!statistics || statistics->op != "plait.HeadStatistics" || statistics->outputs[2] != loss.inputs[1])
         continue;
-      if (!std::equal(statistics->inputs.begin(), statistics->inputs.begin() + 3, back.inputs.begin())) continue;
+      if (!std::equal(statistics->inputs.begin(), statistics->inputs.begin() + 3, back.inputs.begin()) ||
+          !std::equal(statistics->inputs.begin() + 3, statistics->inputs.end(), back.inputs.begin() + 5,
+                      back.inputs.end()))
+        continue;
       if (!is_whole(log_sum_exp, *statistics)) continue;
       back.op = "plait.HeadLoss";
       back.inputs.erase(back.inputs.begin() + 3);
@@ -41,6 +45,13 @@ class HeadFuser {
       loss.outputs[0] = graph_.add_value("", graph_.value(loss.outputs[0]).type);  // nobody's
       return;
     }
+  }
+
+  /// Whether a bias is trained beside a quantised weight: its gradient wants all logits of some rows, which HeadLoss does not
+  /// keep of such.
+  bool is_bias_of_codes(const Node& back) const {
+    const auto& w = graph_.value(back.inputs[1]).type.dims;
+    return back.outputs.size() > 2 && back.outputs[2] != no_value && w && w->size() == 3;
   }
 
   /// Whether ranks have nothing to say to each other between the statistics and their log-sum-exp.

@@ -86,14 +86,15 @@ class Training {
     return id;
   }
 
-  /// Each target's loss, [1, r]. A head without a bias is joined with what comes behind it, so that logits of all rows never
-  /// stand in memory at once.
+  /// Each target's loss, [1, r]. A head is joined with what comes behind it, so that logits of all rows never stand in memory
+  /// at once.
   ValueId add_loss() {
     const Head head = find_head(graph_);
-    if (head.node < 0 || head.biased) return loss_of_logits();
+    if (head.node < 0) return loss_of_logits();
     const Node linear = graph_.nodes[static_cast<size_t>(head.node)];
     head_inputs_ = {linear.inputs[0], linear.inputs[1], labels_};
-    for (size_t k = 3; k < linear.inputs.size(); ++k) head_scales_.push_back(linear.inputs[k]);
+    if (head.bias != no_value || linear.inputs.size() > 3) head_rest_ = {bias_of(head)};
+    for (size_t k = 3; k < linear.inputs.size(); ++k) head_rest_.push_back(linear.inputs[k]);
     head_attributes_ = linear.attributes;
     head_attributes_.erase("many_rows");
     const Mesh& mesh = context_.options.mesh;
@@ -102,7 +103,7 @@ class Training {
     head_attributes_.set("scale", head.scale);
     head_attributes_.set("softcap", head.softcap);
     std::vector<ValueId> inputs = head_inputs_;
-    inputs.insert(inputs.end(), head_scales_.begin(), head_scales_.end());
+    inputs.insert(inputs.end(), head_rest_.begin(), head_rest_.end());
     const std::vector<ValueId> found =
         builder_.add_all("plait.HeadStatistics", std::move(inputs), {true, true, true}, head_attributes_);
     Attributes last = whole_;
@@ -116,6 +117,16 @@ class Training {
     return builder_.minus(log_sum_exp_, found[2]);
   }
 
+  /// What is added to the product as it is, [v].
+  ValueId bias_of(const Head& head) {
+    if (head.bias == no_value) return no_value;
+    const Node linear = graph_.nodes[static_cast<size_t>(head.node)];
+    const ValueId bias =
+        builder_.cast(builder_.reshaped(head.bias, {builder_.dims(linear.inputs[1]).front()}), linear.inputs[0]);
+    return head.share == 1 ? bias : builder_.times(bias, builder_.number(head.share, bias));
+  }
+
+  /// Of what is no such head: an adapter beside it, a choice among its logits.
   ValueId loss_of_logits() {
     Attributes last;
     last.set("axis", int64_t{-1});
@@ -181,21 +192,23 @@ class Training {
     if (head_inputs_.empty()) return {{losses_, weights_}};
     std::vector<ValueId> inputs = head_inputs_;
     inputs.insert(inputs.end(), {log_sum_exp_, weights_});
-    inputs.insert(inputs.end(), head_scales_.begin(), head_scales_.end());
-    const ValueId w = head_inputs_[1];
-    const bool trained = depends_on(w, wanted);
+    inputs.insert(inputs.end(), head_rest_.begin(), head_rest_.end());
+    const ValueId of[] = {head_inputs_[0], head_inputs_[1], head_rest_.empty() ? no_value : head_rest_[0]};
     const std::vector<ValueId> back =
-        builder_.add_all("plait.HeadBack", std::move(inputs), {true, trained}, head_attributes_);
-    std::vector<GradientSeed> out{{head_inputs_[0], back[0]}};
-    if (trained) out.push_back({w, back[1]});
+        builder_.add_all("plait.HeadBack", std::move(inputs),
+                         {true, depends_on(of[1], wanted), depends_on(of[2], wanted)}, head_attributes_);
+    std::vector<GradientSeed> out;
+    for (size_t k = 0; k < back.size(); ++k)
+      if (back[k] != no_value) out.push_back({of[k], back[k]});
     return out;
   }
 
-  /// Whether the weight is one of them, or is made of one by the steps that stand between.
-  bool depends_on(ValueId w, const std::vector<ValueId>& wanted) const {
-    if (std::find(wanted.begin(), wanted.end(), w) != wanted.end()) return true;
+  /// Whether the weight or bias is one of them, or is made of one by the steps that stand between.
+  bool depends_on(ValueId id, const std::vector<ValueId>& wanted) const {
+    if (id == no_value) return false;
+    if (std::find(wanted.begin(), wanted.end(), id) != wanted.end()) return true;
     for (const Node& node : graph_.nodes)
-      if (std::find(node.outputs.begin(), node.outputs.end(), w) != node.outputs.end())
+      if (std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end())
         return !node.inputs.empty() && node.inputs[0] != no_value && depends_on(node.inputs[0], wanted);
     return false;
   }
@@ -218,7 +231,8 @@ class Training {
   GraphBuilder builder_;
   const Attributes whole_ = no_dims();
   ValueId labels_ = no_value, weights_ = no_value, losses_ = no_value, log_sum_exp_ = no_value, given_ = no_value;
-  std::vector<ValueId> head_inputs_, head_scales_;  ///< x, w, labels; empty: the head stands by itself
+  std::vector<ValueId> head_inputs_;  ///< x, w, labels; empty: the head stands by itself
+  std::vector<ValueId> head_rest_;    ///< the bias, and scales and zero points of w, if there are any
   Attributes head_attributes_;
 };
 
@@ -227,24 +241,36 @@ class Training {
 Head find_head(const Graph& graph) {
   const std::vector<int32_t> producer = producers(graph);
   const auto readers = consumers(graph);
-  double factors[2] = {1,
-                       1};  // of what stands behind a tanh, or behind the product where there is none; and before it
+  auto is_vector = [&](ValueId id, const Dim& size) {
+    const auto& dims = graph.value(id).type.dims;
+    return dims && !dims->empty() && dims->back() == size &&
+           std::all_of(dims->begin(), dims->end() - 1, [](const Dim& dim) { return dim == Dim(1); });
+  };
+  Head head;
+  // Of what stands behind a tanh, or behind the product where there is none; and before it; and behind the bias.
+  double factors[2] = {1, 1}, behind_bias = 1;
   size_t capped = 0;
-  bool adds = false;
   for (ValueId id = graph.outputs[0];;) {
     const int32_t at = producer[static_cast<size_t>(id)];
     if (at < 0 || (id != graph.outputs[0] && readers[static_cast<size_t>(id)].size() > 1)) return {};
     const Node& node = graph.nodes[static_cast<size_t>(at)];
     if (node.op == "plait.Linear") {
-      const bool biased = node.inputs.size() > 2 && node.inputs[2] != no_value;
-      if (biased || (capped && factors[0] <= 0)) return {};
-      return {at, factors[0] * factors[1], capped ? factors[0] : 0, adds};
+      const bool adds_itself = node.inputs.size() > 2 && node.inputs[2] != no_value;
+      if (adds_itself || (capped && factors[0] <= 0)) return {};
+      head.node = at;
+      head.scale = factors[0] * factors[1];
+      head.softcap = capped ? factors[0] : 0;
+      head.share = behind_bias / factors[capped];
+      return head;
     }
     if (node.op == "Add") {
-      const size_t constant = graph.value(node.inputs[0]).constant ? 0 : 1;
-      if (!graph.value(node.inputs[constant]).constant) return {};
-      adds = true;
-      id = node.inputs[1 - constant];
+      const auto& dims = graph.value(id).type.dims;
+      if (head.bias != no_value || !dims || dims->empty()) return {};
+      const size_t side = is_vector(node.inputs[0], dims->back()) ? 0 : 1;
+      if (!is_vector(node.inputs[side], dims->back())) return {};
+      head.bias = node.inputs[side];
+      behind_bias = factors[capped];
+      id = node.inputs[1 - side];
       continue;
     }
     const bool is_product = node.op == "Mul" || node.op == "Div";
@@ -256,7 +282,7 @@ Head find_head(const Graph& graph) {
       id = node.inputs[1 - constant];
       continue;
     }
-    if (node.op == "Tanh" && !capped) capped = 1;
+    if (node.op == "Tanh" && !capped && head.bias == no_value) capped = 1;
     else if (node.op != "Identity" && (node.op != "Cast" || !is_float(graph.value(node.inputs[0]).type.dtype)))
       return {};
     id = node.inputs[0];

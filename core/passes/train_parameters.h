@@ -52,11 +52,12 @@ Graph settle_graph(const OpSet& ops, Graph graph, const Graph& norm);
 Graph update_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters,
                    const OptimizerOptions& optimizer, const StatePlaces& places);
 
-/// The Linear at the end of the graph, and what is done to its results: logits = cap tanh(scale x w^T / cap).
+/// The Linear at the end of the graph, and what is done to its results: logits = cap tanh(scale (x w^T + share bias) / cap).
 struct Head {
   int32_t node = -1;  ///< -1: the graph does not end so
   double scale = 1, softcap = 0;
-  bool biased = false;  ///< a constant is added to the product; then scale and soft cap say nothing
+  ValueId bias = no_value;  ///< of as many elements as w has rows
+  double share = 1;
 };
 Head find_head(const Graph& graph);
 

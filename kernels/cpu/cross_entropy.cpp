@@ -86,7 +86,7 @@ int64_t statistics_scratch(const KernelState* state, std::span<const TensorView>
   return Room(isa, HeadCall(*static_cast<const HeadState*>(state), inputs, 3), 0).bytes(threads);
 }
 
-/// x [..., k], w [v, k], labels [...] -> maxima [..., c], sums [..., c], picked [...].
+/// x [..., k], w [v, k], labels [...], bias? [v] -> maxima [..., c], sums [..., c], picked [...].
 template <Isa isa>
 KernelStatus run_statistics(const KernelCall& call) {
   const HeadCall of(*static_cast<const HeadState*>(call.state), call.inputs, 3);
@@ -108,7 +108,7 @@ KernelStatus run_statistics(const KernelCall& call) {
       float* logits = products.make(worker, begin, rows, products.rows(worker, j, columns));
       for (int64_t i = 0; i < rows; ++i) {
         const int64_t at = (begin + i) * chunks + c, label = of.place(begin + i) - j;
-        loops.to_logits(logits + i * columns, columns, of.state.scale);
+        loops.to_logits(logits + i * columns, of.bias_from(j), columns, of.state.scale);
         loops.take_in(logits + i * columns, columns, maxima[at], sums[at]);
         if (of.place(begin + i) >= 0 && label >= 0 && label < columns)
           picked[begin + i] = logits[i * columns + label];
@@ -146,7 +146,7 @@ void change_row(const HeadCall& of, const LossLoops& loops, int64_t token, int64
   if (here) row[label] -= dloss * scale.scale * (1 - part * part);
 }
 
-/// x, w, labels, logsumexp [...], dloss [...] -> dx [..., k], dw? [v, k].
+/// x, w, labels, logsumexp [...], dloss [...], bias? -> dx [..., k], dw? [v, k], dbias? [v].
 template <Isa isa>
 KernelStatus run_back(const KernelCall& call) {
   constexpr Isa products_isa = loops_of(isa);
@@ -155,7 +155,7 @@ KernelStatus run_back(const KernelCall& call) {
   if (const int64_t wrong = of.wrong_label(); wrong != -1) return {KernelCode::index_out_of_range, 2, wrong};
   const float *sums = call.inputs[3].as<float>(), *dloss = call.inputs[4].as<float>();
   float* dx = call.outputs[0].as<float>();
-  float* dw = call.outputs.size() > 1 && call.outputs[1].present() ? call.outputs[1].as<float>() : nullptr;
+  float *dw = gradient(call.outputs, 1), *dbias = gradient(call.outputs, 2);
   const BackRoom back(of);
   const Room room(isa, of, back.bytes());
   const Products<isa> products(call, of, room);
@@ -178,15 +178,17 @@ KernelStatus run_back(const KernelCall& call) {
     if (rows_of_w.dtype == DType::f32) w = reinterpret_cast<const float*>(rows_of_w.data);
     else if (rows_of_w.dtype == DType::bf16) element.widen_bf16(rows_of_w.data, widened, columns * of.k);
     else element.widen_f16(rows_of_w.data, widened, columns * of.k);
+    if (dbias) std::memset(dbias + j, 0, static_cast<size_t>(4 * columns));
     for (int64_t begin = 0; begin < of.m; begin += at_once) {
       const int64_t rows = std::min(at_once, of.m - begin);
       float* changes = products.make(worker, begin, rows, rows_of_w);
       for (int64_t i = 0; i < rows; ++i) {
-        loops.to_logits(changes + i * columns, columns, of.state.scale);
+        loops.to_logits(changes + i * columns, of.bias_from(j), columns, of.state.scale);
         change_row(of, loops, begin + i, j, columns, sums[begin + i], dloss[begin + i], changes + i * columns);
       }
       multiply(products_isa,
                {changes, columns, rows, w, of.k, of.k, columns, own_dx + begin * of.k, of.k, panel, true});
+      if (dbias) add_rows(element, changes, columns, rows, columns, dbias + j);
       if (!dw) continue;
       for (int64_t i = 0; i < rows; ++i)
         for (int64_t c = 0; c < columns; ++c) turned[c * rows + i] = changes[i * columns + c];

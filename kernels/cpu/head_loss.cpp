@@ -1,6 +1,6 @@
 // plait.HeadLoss: a head, its loss and their gradients, each product made once. Products are packed, as those of Linear in training.
 //
-// Where w is trained, all logits of some rows stand in memory, for its gradient wants their sums. Where it is not, all rows
+// Where w or the bias is trained, all logits of some rows stand in memory, for the gradient wants their sums. Else all rows
 // meet w block by block, with sums that go by the largest logit so far: what was added to dx before shrinks when a larger one
 // comes (as in online softmax, Milakov and Gimelshein 2018), and each row is divided by its sum at the end. Of a quantised w
 // the rows of a block become floats first.
@@ -38,7 +38,7 @@ class Head {
   /// Products of a token with rows [j, j + columns) of w become e^(logit - most) d logit / d product.
   void weigh(int64_t token, int64_t j, int64_t columns, float* row, RowLoss& loss) const {
     const int64_t label = of.place(token) - j;
-    loops.to_logits(row, columns, of.state.scale);
+    loops.to_logits(row, of.bias_from(j), columns, of.state.scale);
     if (of.place(token) >= 0 && label >= 0 && label < columns) loss.picked = row[label];
     loops.weigh(row, columns, of.state.scale, loss.most, loss.sum);
   }
@@ -67,7 +67,7 @@ class Head {
   float *const losses, *const dx;
 };
 
-// ---- w is trained ----
+// ---- w or the bias is trained ----
 
 /// All logits of a block of rows take about so many bytes, with enough rows to pay for reading w.
 constexpr int64_t logits_bytes = 64 << 20;
@@ -87,14 +87,15 @@ struct TrainedRoom {
 };
 
 template <Isa isa>
-void run_trained(const Head<isa>& head, float* dw) {
+void run_trained(const Head<isa>& head, float* dw, float* dbias) {
   const HeadCall& of = head.of;
   ThreadPool& pool = head.call.pool;
   const int64_t k = of.k, v = of.v;
   const TrainedRoom room(head.tiles, of, pool.size());
   auto* logits = reinterpret_cast<float*>(head.call.scratch.data());
   std::byte* products = head.call.scratch.data() + room.logits;
-  if (of.m == 0) std::memset(dw, 0, static_cast<size_t>(4 * v * k));
+  if (dw && of.m == 0) std::memset(dw, 0, static_cast<size_t>(4 * v * k));
+  if (dbias) std::memset(dbias, 0, static_cast<size_t>(4 * v));
   for (int64_t begin = 0; begin < of.m; begin += room.rows) {
     const int64_t rows = std::min(room.rows, of.m - begin);
     const float* x = of.x + begin * k;
@@ -111,20 +112,25 @@ void run_trained(const Head<isa>& head, float* dw) {
     });
     run_gemm(pool, head.tiles, {{logits, room.stride, false}, head.weight(false), rows, k, v, head.dx + begin * k, k},
              products);
-    run_gemm(pool, head.tiles,
-             {{logits, room.stride, true},
-              {reinterpret_cast<const uint8_t*>(x), DType::f32, k},
-              v,
-              k,
-              rows,
-              dw,
-              k,
-              begin > 0},
-             products);
+    if (dw)
+      run_gemm(pool, head.tiles,
+               {{logits, room.stride, true},
+                {reinterpret_cast<const uint8_t*>(x), DType::f32, k},
+                v,
+                k,
+                rows,
+                dw,
+                k,
+                begin > 0},
+               products);
+    if (dbias)
+      share_ranges(pool, v, 16, rows, [&](int64_t first, int64_t last, int) {
+        add_rows(head.element, logits + first, room.stride, rows, last - first, dbias + first);
+      });
   }
 }
 
-// ---- w is not trained ----
+// ---- neither is trained ----
 
 /// Rows of w in a block; columns of a packed panel that a worker goes through at a time, 64 x 2048 bf16 numbers being 256 KB.
 constexpr int64_t block_columns = 512, panel_columns = 64;
@@ -283,24 +289,25 @@ class FrozenHead {
   std::byte *const x_, *const turned_, *const plain_, *const unpacked_, *const own_;
 };
 
-bool has_dw(std::span<const TensorView> outputs) { return outputs.size() > 2 && outputs[2].present(); }
+bool is_trained(std::span<const TensorView> outputs) { return gradient(outputs, 2) || gradient(outputs, 3); }
 
 template <Isa isa>
 int64_t scratch_bytes(const KernelState* state, std::span<const TensorView> inputs,
                       std::span<const TensorView> outputs, int threads) {
   const HeadCall of(*static_cast<const HeadState*>(state), inputs, 4);
-  if (has_dw(outputs)) return TrainedRoom(gemm_tiles(isa), of, threads).bytes();
+  if (is_trained(outputs)) return TrainedRoom(gemm_tiles(isa), of, threads).bytes();
   return FrozenRoom(isa, gemm_tiles(isa), of, threads).bytes(threads);
 }
 
-/// x, w, labels, dloss [...] -> losses [...], dx [..., k], dw? [v, k].
+/// x, w, labels, dloss [...], bias? -> losses [...], dx [..., k], dw? [v, k], dbias? [v]. The last two: of no quantised w.
 template <Isa isa>
 KernelStatus run(const KernelCall& call) {
   const HeadCall of(*static_cast<const HeadState*>(call.state), call.inputs, 4);
-  if (!of.fits() || (has_dw(call.outputs) && of.weight.is_blocked)) return {KernelCode::bad_value, 1, of.v};
+  const bool trained = is_trained(call.outputs);
+  if (!of.fits() || (trained && of.weight.is_blocked)) return {KernelCode::bad_value, 1, of.v};
   if (const int64_t wrong = of.wrong_label(); wrong != -1) return {KernelCode::index_out_of_range, 2, wrong};
   const Head<isa> head(call, of);
-  if (has_dw(call.outputs)) run_trained(head, call.outputs[2].as<float>());
+  if (trained) run_trained(head, gradient(call.outputs, 2), gradient(call.outputs, 3));
   else FrozenHead<isa>(head).run();
   return {};
 }

@@ -17,10 +17,13 @@ HWY_INLINE V logits_of(V x, LogitScale scale) {
   return hn::Mul(hn::Set(df, scale.cap), tanh(hn::Mul(x, hn::Set(df, scale.scale / scale.cap))));
 }
 
-void to_logits(float* x, int64_t n, LogitScale scale) {
-  if (scale.scale == 1 && scale.cap == 0) return;
-  for (int64_t i = 0; i < n; i += L)
-    store_up_to<AsF32>(logits_of(load_up_to<AsF32>(bytes(x + i), n - i), scale), bytes(x + i), n - i);
+void to_logits(float* x, const float* bias, int64_t n, LogitScale scale) {
+  if (!bias && scale.scale == 1 && scale.cap == 0) return;
+  for (int64_t i = 0; i < n; i += L) {
+    V sum = load_up_to<AsF32>(bytes(x + i), n - i);
+    if (bias) sum = hn::Add(sum, load_up_to<AsF32>(bytes(bias + i), n - i));
+    store_up_to<AsF32>(logits_of(sum, scale), bytes(x + i), n - i);
+  }
 }
 
 /// d logit / d product, by the logit.

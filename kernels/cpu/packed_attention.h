@@ -238,7 +238,7 @@ void each_head(const KernelCall& call, const AttentionOperands& all, const Atten
 /// A row of scores: scaled, capped, with what distance adds; n keys, the last of which is the query's own.
 template <Isa isa>
 void finish_scores(const AttentionOperands& all, int64_t head, float* scores, int64_t n) {
-  loss_loops(loops_of(isa)).to_logits(scores, n, {all.state.scale, all.state.softcap});
+  loss_loops(loops_of(isa)).to_logits(scores, nullptr, n, {all.state.scale, all.state.softcap});
   for (int64_t j = 0; all.slopes && j < n; ++j) scores[j] += all.slopes[head] * static_cast<float>(j + 1 - n);
 }
 

@@ -53,7 +53,8 @@ inline void expect_reference(const std::string& op, const Attributes& attributes
       continue;
     }
     SCOPED_TRACE(cat(op, " on ", isa));
-    for (size_t i = 0; i < expected.size(); ++i) expect_near(actual[i], expected[i], rtol, atol);
+    for (size_t i = 0; i < expected.size(); ++i)
+      if (expected[i].present()) expect_near(actual[i], expected[i], rtol, atol);
   }
 }
 

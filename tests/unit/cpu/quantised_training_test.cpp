@@ -50,15 +50,22 @@ TEST(CpuQuantisedTraining, HeadsEqualTheReference) {
     const Shape row{1, tokens};
     const Tensor x = random_tensor(DType::f32, {1, tokens, c.k}, 1),
                  labels = Tensor::of<int32_t>(DType::i32, row, numbers),
-                 sums = random_tensor(DType::f32, row, 5, 20, 22), dloss = random_tensor(DType::f32, row, 6);
+                 sums = random_tensor(DType::f32, row, 5, 20, 22), dloss = random_tensor(DType::f32, row, 6),
+                 some = random_tensor(DType::f32, {c.rows}, 8);
     const OutputType per_row{DType::f32, row}, dx{DType::f32, x.shape()}, chunks{DType::f32, {1, tokens, 2}};
     const Attributes whole = attributes({{"zero", int64_t{1}}, {"scale", 0.5}, {"softcap", 8.0}}),
                      in_chunks =
                          attributes({{"zero", int64_t{1}}, {"scale", 0.5}, {"softcap", 8.0}, {"chunks", int64_t{2}}});
-    expect_reference("plait.HeadStatistics", in_chunks, {x, w[0], labels, w[1], w[2]}, {chunks, chunks, per_row},
-                     5e-5, 5e-5, 2);
-    expect_reference("plait.HeadBack", in_chunks, {x, w[0], labels, sums, dloss, w[1], w[2]}, {dx}, 1e-4, 5e-5, 2);
-    expect_reference("plait.HeadLoss", whole, {x, w[0], labels, dloss, w[1], w[2]}, {per_row, dx}, 1e-4, 5e-5, 2);
+    for (const Tensor& bias : {Tensor(), some}) {
+      expect_reference("plait.HeadStatistics", in_chunks, {x, w[0], labels, bias, w[1], w[2]},
+                       {chunks, chunks, per_row}, 5e-5, 5e-5, 2);
+      std::vector<OutputType> gradients = {dx};
+      if (bias.present()) gradients.insert(gradients.end(), {OutputType{}, {DType::f32, {c.rows}}});
+      expect_reference("plait.HeadBack", in_chunks, {x, w[0], labels, sums, dloss, bias, w[1], w[2]}, gradients, 1e-4,
+                       5e-5, 2);
+      expect_reference("plait.HeadLoss", whole, {x, w[0], labels, dloss, bias, w[1], w[2]}, {per_row, dx}, 1e-4, 5e-5,
+                       2);
+    }
   }
 }
 

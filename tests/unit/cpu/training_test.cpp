@@ -51,17 +51,27 @@ struct HeadCase {
   double scale = 1, softcap = 0;
   DType dtype = DType::f32;
   int64_t offset = 0, whole = 0;  ///< in chunks: a part of a vocabulary
+  bool biased = false;
 };
 
 std::vector<HeadCase> heads() {
-  return {{1, 40, 8},
-          {7, 300, 33, 3},
-          {40, 1030, 20, 1, 0.5, 5},
-          {300, 600, 24, 2, 1, 30, DType::bf16},
-          {13, 512, 16, 2, 1, 0, DType::f16},
-          {33, 2300, 40, 1, 1, 0, DType::bf16},
-          {20, 256, 16, 2, 1, 0, DType::f32, 2, 6}};
+  std::vector<HeadCase> out = {{1, 40, 8},
+                               {7, 300, 33, 3},
+                               {40, 1030, 20, 1, 0.5, 5},
+                               {300, 600, 24, 2, 1, 30, DType::bf16},
+                               {13, 512, 16, 2, 1, 0, DType::f16},
+                               {33, 2300, 40, 1, 1, 0, DType::bf16},
+                               {20, 256, 16, 2, 1, 0, DType::f32, 2, 6},
+                               {0, 40, 8}};
+  for (size_t i = 0, plain = out.size(); i < plain; ++i) {
+    out.push_back(out[i]);
+    out.back().biased = true;
+  }
+  return out;
 }
+
+/// A bias that counts beside products, or nothing.
+Tensor bias_of(const HeadCase& c) { return c.biased ? random_tensor(DType::f32, {c.vocabulary}, 5) : Tensor(); }
 
 Attributes attributes_of(const HeadCase& c) {
   return attributes(
@@ -76,7 +86,7 @@ TEST(CpuTraining, HeadsAndTheirGradientsEqualTheReference) {
     for (int64_t i = 0; i < c.tokens; ++i) labels.push_back(i % 5 == 3 ? -1 : static_cast<int32_t>(i * 7919 % all));
     const std::vector<Tensor> operands = {random_tensor(DType::f32, {1, c.tokens, c.k}, 1),
                                           random_tensor(c.dtype, {c.vocabulary, c.k}, 2),
-                                          Tensor::of<int32_t>(DType::i32, {1, c.tokens}, labels)};
+                                          Tensor::of<int32_t>(DType::i32, {1, c.tokens}, labels), bias_of(c)};
     const Shape row{1, c.tokens}, chunks{1, c.tokens, c.chunks};
     expect_reference("plait.HeadStatistics", attributes_of(c), operands,
                      {{DType::f32, chunks}, {DType::f32, chunks}, {DType::f32, row}}, 2e-5, 2e-5, 2);
@@ -90,11 +100,11 @@ TEST(CpuTraining, HeadsAndTheirGradientsEqualTheReference) {
         sum += found[1].as<float>()[j] * std::exp(found[0].as<float>()[j]);
       sums.as<float>()[i] = static_cast<float>(std::log(sum));
     }
-    std::vector<Tensor> back = operands;
-    back.push_back(sums);
-    back.push_back(random_tensor(DType::f32, row, 4));
-    expect_reference("plait.HeadBack", attributes_of(c), back,
-                     {{DType::f32, {1, c.tokens, c.k}}, {DType::f32, {c.vocabulary, c.k}}}, 1e-4, 2e-5, 2);
+    std::vector<Tensor> back(operands.begin(), operands.begin() + 3);
+    for (const Tensor& one : {sums, random_tensor(DType::f32, row, 4), bias_of(c)}) back.push_back(one);
+    std::vector<OutputType> gradients = {{DType::f32, {1, c.tokens, c.k}}, {DType::f32, {c.vocabulary, c.k}}};
+    if (c.biased) gradients.push_back({DType::f32, {c.vocabulary}});
+    expect_reference("plait.HeadBack", attributes_of(c), back, gradients, 1e-4, 2e-5, 2);
   }
 }
 
@@ -111,17 +121,21 @@ TEST(CpuTraining, HeadsWithTheirLossEqualTheReference) {
     attributes.set("softcap", c.softcap);
     const std::vector<Tensor> operands = {
         random_tensor(DType::f32, {1, c.tokens, c.k}, 1), random_tensor(c.dtype, {c.vocabulary, c.k}, 2),
-        Tensor::of<int32_t>(DType::i32, row, labels), random_tensor(DType::f32, row, 4)};
-    std::vector<OutputType> outputs = {
-        {DType::f32, row}, {DType::f32, {1, c.tokens, c.k}}, {DType::f32, {c.vocabulary, c.k}}};
-    for (bool trains_w : {true, false}) {
-      if (!trains_w) outputs.pop_back();
+        Tensor::of<int32_t>(DType::i32, row, labels), random_tensor(DType::f32, row, 4), bias_of(c)};
+    const std::vector<OutputType> both = {{DType::f32, row}, {DType::f32, {1, c.tokens, c.k}}};
+    const OutputType dw{DType::f32, {c.vocabulary, c.k}}, dbias{DType::f32, {c.vocabulary}}, none;
+    std::vector<std::vector<OutputType>> trained = {{}, {dw}};
+    if (c.biased) trained.insert(trained.end(), {{none, dbias}, {dw, dbias}});
+    for (const std::vector<OutputType>& gradients : trained) {
+      std::vector<OutputType> outputs = both;
+      outputs.insert(outputs.end(), gradients.begin(), gradients.end());
       expect_reference("plait.HeadLoss", attributes, operands, outputs, 1e-4, 2e-5, 2);
       for (const std::string& isa : isas()) {
         if (isa != "avx2" && isa != "avx512") continue;
         const auto of_one = run_op(kernels(), "plait.HeadLoss", attributes, operands, outputs, 1, nullptr, isa);
         const auto of_three = run_op(kernels(), "plait.HeadLoss", attributes, operands, outputs, 3, nullptr, isa);
-        for (size_t i = 0; i < outputs.size(); ++i) expect_equal_bits(of_one[i], of_three[i]);
+        for (size_t i = 0; i < outputs.size(); ++i)
+          if (of_one[i].present()) expect_equal_bits(of_one[i], of_three[i]);
       }
     }
   }
@@ -142,12 +156,14 @@ TEST(CpuTraining, RoundedHeadsAndGradientsAreNearTheReference) {
     many_rows.set("many_rows", int64_t{1});
     expect_reference("plait.Linear", many_rows, {x, w}, {{DType::f32, {1, t, v}}}, 2e-2, 5e-2, 2);
     expect_reference("plait.LinearBack", rounds, {dy, w}, {{DType::f32, {1, t, k}}}, 2e-2, 1e-1, 2);
-    std::vector<OutputType> outputs = {{DType::f32, {1, t}}, {DType::f32, {1, t, k}}, {DType::f32, {v, k}}};
-    for (bool trains_w : {true, false}) {
-      if (!trains_w) outputs.pop_back();
-      expect_reference("plait.HeadLoss", rounds,
-                       {x, w, Tensor::of<int32_t>(DType::i32, {1, t}, labels), random_tensor(DType::f32, {1, t}, 4)},
-                       outputs, 2e-2, 5e-2, 2);
+    const Tensor bias = random_tensor(DType::f32, {v}, 5);
+    for (bool trained : {true, false}) {
+      std::vector<OutputType> outputs = {{DType::f32, {1, t}}, {DType::f32, {1, t, k}}};
+      if (trained) outputs.insert(outputs.end(), {{DType::f32, {v, k}}, {DType::f32, {v}}});
+      expect_reference(
+          "plait.HeadLoss", rounds,
+          {x, w, Tensor::of<int32_t>(DType::i32, {1, t}, labels), random_tensor(DType::f32, {1, t}, 4), bias},
+          outputs, 2e-2, 5e-2, 2);
     }
   }
 }

@@ -60,6 +60,50 @@ TEST(TrainingMemory, ResultsOfProductsAreKeptInBf16) {
   }
 }
 
+/// What an instruction reads or makes, with the symbols at their bounds.
+std::vector<TensorView> views_of(const Program& program, const std::vector<BufferId>& ids) {
+  std::vector<int64_t> bounds;
+  for (SymbolId id = 0; id < program.symbols.size(); ++id) bounds.push_back(program.symbols[id].bound);
+  std::vector<TensorView> out;
+  for (const BufferId id : ids) {
+    out.emplace_back();
+    if (id < 0) continue;
+    const Buffer& buffer = program.buffers[static_cast<size_t>(id)];
+    std::vector<int64_t> sizes;
+    for (const Dim& dim : buffer.dims) sizes.push_back(dim.evaluate(bounds));
+    out.back().dtype = buffer.dtype;
+    out.back().shape = Shape(sizes);
+  }
+  return out;
+}
+
+/// No more than some rows' logits are anywhere, in values or while one is made, whether a head has a bias or not.
+TEST(TrainingMemory, HeadsHoldNoLogitsOfAllTokens) {
+  constexpr int64_t many = 4096, vocabulary = 256;
+  for (const char* fixture : {"zoo/gptj/optimum18", "zoo/phi/genai_fp32", "zoo/llama/genai_fp32"})
+    for (const DType dtype : {DType::none, DType::bf16})
+      for (const int64_t rank : {0, 4}) {
+        SCOPED_TRACE(cat(fixture, " ", dtype_name(dtype), " rank ", rank));
+        TrainingOptions options = training(OptimizerKind::sgd, 0);
+        options.row_tokens = many;
+        options.lora.rank = rank;
+        const TrainingModel model = compile_training(fixture_graph(fixture), World::get().options(dtype), options);
+        for (const auto& program : {model.accumulate, model.evaluate})
+          for (const Instruction& one : program->instructions) {
+            if (!one.kernel) continue;
+            const auto in = views_of(*program, one.inputs), out = views_of(*program, one.outputs);
+            for (const TensorView& view : out)
+              if (view.present() && view.shape.rank()) {
+                EXPECT_FALSE(view.shape.back(1) == vocabulary && view.shape.elements() >= many * vocabulary)
+                    << one.kernel->op;
+              }
+            if (one.kernel->op.starts_with("plait.Head")) {
+              EXPECT_LT(one.kernel->scratch_bytes(one.state.get(), in, out, 1), many * vocabulary * 4);
+            }
+          }
+      }
+}
+
 /// The sums of gradients of a row, one behind the other.
 std::vector<double> gradients(const char* fixture, DType dtype, Recompute how) {
   TrainingOptions options = training(OptimizerKind::sgd, 0);
