@@ -48,9 +48,11 @@ FileTensors tensors_of(ModelObject& model, const Settings& settings) {
                 "a run's checkpoint has its adapters");
   if (checkpoint.empty() && adapter.empty()) return {};
   const Graph& graph = model.opened().imported.graph;
+  CompileOptions compile = model.compile_options();
+  compile.exact_activations = settings.text("activations") == "exact";
   ThreadPool pool(usable_processors());
-  return checkpoint.empty() ? tensors_of_adapter(graph, model.compile_options(), adapter, &pool)
-                            : tensors_of_checkpoint(graph, model.compile_options(), checkpoint, &pool);
+  return checkpoint.empty() ? tensors_of_adapter(graph, compile, adapter, &pool)
+                            : tensors_of_checkpoint(graph, compile, checkpoint, &pool);
 }
 
 }  // namespace

@@ -205,7 +205,8 @@ PLAIT_API plait_status plait_model_plan(plait_model* model, plait_options* optio
  * weight is as it was, byte for byte. `options` may be NULL. With a generator's "mesh" of several ranks the file says how
  * such a generator cuts its weights: by the standard's multi-device annotations (ONNX IR version 11), under the mesh's
  * name, at the nodes that read the weights; "seeds", "dtype" and "activations" count, too. Opened again with that mesh it is
- * cut so by itself. With "checkpoint" or "adapter" the weights are those that were trained, under the file's own names.
+ * cut so by itself. With "checkpoint" or "adapter" the weights are those that were trained, under the file's own names, with
+ * the "activations" that they were trained with.
  * INVALID_ARGUMENT when the directory holds a file of the model's name already; IO; UNSUPPORTED for a
  * mesh and what is no recognised decoder. */
 PLAIT_API plait_status plait_model_export(plait_model* model, const char* directory, plait_options* options);

@@ -4,14 +4,13 @@
 namespace plait::cli {
 
 int export_model(const ExportArguments& arguments) {
-  OptionSets options = option_sets(arguments, "export");
+  OptionSets options = option_sets(arguments, arguments.apart ? "trainer" : "export");
   if (!arguments.checkpoint.empty()) options.rest.set("checkpoint", arguments.checkpoint);
   if (!arguments.adapter.empty()) options.rest.set("adapter", arguments.adapter);
   options.model.set("tokenizer", "none");
   if (arguments.apart) {
-    plait_api::Options frozen;
-    frozen.set("checkpoint", arguments.checkpoint).set("frozen", "true");
-    plait_api::Trainer(plait_api::Model(arguments.model, options.model), frozen).save_adapter(arguments.out);
+    options.rest.set("frozen", "true");
+    plait_api::Trainer(plait_api::Model(arguments.model, options.model), options.rest).save_adapter(arguments.out);
     return exit_ok;
   }
   plait_api::Model(arguments.model, options.model).write(arguments.out, options.rest);

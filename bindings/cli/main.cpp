@@ -39,6 +39,11 @@ std::string default_cache_dir() {
   return home && *home ? std::string(home) + "/.cache/plait" : std::string();
 }
 
+void add_any_option(CLI::App& command, ModelArguments& arguments) {
+  command.add_option("--option", arguments.options, "KEY=VALUE: any other option; `plait options` lists them")
+      ->allow_extra_args(false);
+}
+
 void add_model_arguments(CLI::App& command, ModelArguments& arguments, bool computes = true) {
   command.add_option("MODEL", arguments.model, "A model directory or an .onnx file")->required();
   arguments.cache_dir = default_cache_dir();
@@ -48,8 +53,7 @@ void add_model_arguments(CLI::App& command, ModelArguments& arguments, bool comp
   command.add_option("--log-dir", arguments.log_dir, "Where to keep what the library has to say, in small files");
   command.add_option("--threads", arguments.threads, "Threads to compute with; 0: as many as there are processors");
   command.add_option("--dtype", arguments.dtype, "Weights as file (as they are), f32 or bf16");
-  command.add_option("--option", arguments.options, "KEY=VALUE: any other option; `plait options` lists them")
-      ->allow_extra_args(false);
+  add_any_option(command, arguments);
 }
 
 void add_trace_argument(CLI::App& command, ModelArguments& arguments) {
@@ -241,6 +245,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
 
   CLI::App& write = *app.add_subcommand("export", "Write the model as ONNX, with its tokenizer and configurations");
   add_model_arguments(write, arguments.write, false);
+  add_any_option(write, arguments.write);
   add_mesh_arguments(write, arguments.write, "Write into the file how this many ranks share it: tensor=4");
   write.add_option("--out", arguments.write.out, "The directory to write; it must not hold the model already")
       ->required();

@@ -182,6 +182,13 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
   return out;
 }
 
+/// Whether something is quantised as the graph runs.
+static bool rounds_activations(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+    return node.op == "QuantizeLinear" || node.op == "DynamicQuantizeLinear";
+  });
+}
+
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training) {
   for (const Mesh::Axis& axis : options.mesh.axes())
     if (axis.size > 1 && axis.name != "data" && axis.name != "tensor")
@@ -196,7 +203,9 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
     if (!raised(graph, context))
       throw Error(
           Code::unsupported, cat("the model cannot be trained, for it is not recognised: ", context.decoder.why_not),
-          "`plait inspect` says more; one that has a loss of its own among its outputs is trained with that (loss)");
+          !options.exact_activations && rounds_activations(graph)
+              ? "its file rounds activations: give the option activations=exact, which takes them as they are"
+              : "`plait inspect` says more; one that has a loss of its own among its outputs is trained with that (loss)");
     run_passes(training_passes, graph, context);
     for (const char* name : {"t", "r", "places"})
       if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = training.row_tokens;

@@ -155,6 +155,20 @@ class Training(unittest.TestCase):
                                delta=1e-5 * loss)
         self.error("export", fixture(model), "--apart", "--out", self.path("x"), status=2, names=["--checkpoint"])
 
+    def test_checkpoint_of_a_model_that_rounds_activations(self):
+        """What trains it is said to whatever reads the checkpoint, and an error without it says so."""
+        model, data, exact = "zoo/qwen3/q_static", self.npy("ids.npy"), ["--option", "activations=exact"]
+        answer = self.train("run", "--seq", "32", "--steps", "3", "--lora", "4", *exact, data=data, model=model, rate="1e-2")
+        loss = self.evaluate("--checkpoint", self.path("run"), "--seq", "32", *exact, model=model, data=data)["loss"]
+        words = ["--checkpoint", self.path("run"), "--out", self.path("apart")]
+        self.error("export", fixture(model), *words, "--apart", names=["not recognised", "activations=exact"])
+        self.error("export", fixture(model), *words, *exact, names=["quantised", "--apart"])
+        self.error("export", fixture(model), *words, "--apart", "--option", "page_tokens=16", status=2, names=["page_tokens"])
+        self.call("export", fixture(model), *words, "--apart", *exact)
+        for adapter in (answer["files"]["adapter"], self.path("apart")):
+            got = self.evaluate("--adapter", adapter, "--seq", "32", *exact, model=model, data=data)["loss"]
+            self.assertAlmostEqual(got, loss, delta=1e-5 * loss)
+
     def npy(self, name, count=400):
         draw = random.Random(3)
         npy_files.write(self.path(name), "<i4", [count], [3 + (i * 7 + draw.randrange(3)) % 250 for i in range(count)])
