@@ -1,11 +1,12 @@
 // plait.PackedConv and plait.PackedLinearAttention, and their gradients: recurrences inside the segments of packed rows. The
-// arithmetic is in recurrent_tile.cpp.
+// arithmetic is in recurrent_tile.cpp and chunked_tile.cpp.
 //
-// The gradient of a state goes from a segment's last token to its first, and meets the states that the tokens found. These are
-// computed again, in blocks of sqrt(n) of n tokens, from states that a pass from the first token on has left at the beginnings
-// of blocks: so 2 sqrt(n) states of one head stand in memory for each thread, whatever the row's length makes of n.
+// A chunk of tokens begins where its segment does, and a segment's heads are computed one by one, each by one thread: so the bits
+// of a document are those that it has alone, for any number of threads.
+#include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/chunked_tile.h"
 #include "kernels/cpu/recurrent.h"
 #include "kernels/cpu/recurrent_tile.h"
 #include "kernels/cpu/register.h"
@@ -24,8 +25,9 @@ class Runs {
  public:
   static int64_t bytes(const TensorView& segments) { return align(segments.elements() * int64_t{sizeof(Run)}); }
 
-  Runs(const TensorView& segments, std::span<std::byte> scratch) : list_(reinterpret_cast<Run*>(scratch.data())) {
-    const int64_t t = segments.shape[1], count = segments.elements();
+  Runs(const TensorView& segments, std::span<std::byte> scratch)
+      : list_(reinterpret_cast<Run*>(scratch.data())), tokens_(segments.elements()) {
+    const int64_t t = segments.shape[1], count = tokens_;
     auto number = [&](int64_t i) {
       int32_t out;
       std::memcpy(&out, segments.data + i * 4, sizeof out);
@@ -42,17 +44,30 @@ class Runs {
   int64_t count() const { return count_; }
   const Run& operator[](int64_t i) const { return list_[i]; }
 
+  /// Zeros in the rows of an array that are of tokens of no segment.
+  void clear_others(float* rows, int64_t width) const {
+    for (int64_t i = 0, from = 0; i <= count_; ++i) {
+      const int64_t until = i < count_ ? list_[i].begin : tokens_;
+      std::memset(rows + from * width, 0, static_cast<size_t>((until - from) * width) * sizeof(float));
+      if (i < count_) from = list_[i].end;
+    }
+  }
+
  private:
   Run* list_;
-  int64_t count_ = 0;
+  int64_t tokens_, count_ = 0;
 };
 
 TensorView operand(const KernelCall& call, size_t i) {
   return i < call.inputs.size() ? call.inputs[i] : TensorView{};
 }
-/// Output k as zeros; null where nobody wants it.
+/// Output k; null where nobody wants it.
+float* output(const KernelCall& call, size_t k) {
+  return k < call.outputs.size() && call.outputs[k].present() ? call.outputs[k].as<float>() : nullptr;
+}
+/// The same as zeros.
 float* zeros(const KernelCall& call, size_t k) {
-  if (k >= call.outputs.size() || !call.outputs[k].present()) return nullptr;
+  if (!output(call, k)) return nullptr;
   std::memset(call.outputs[k].data, 0, static_cast<size_t>(call.outputs[k].bytes()));
   return call.outputs[k].as<float>();
 }
@@ -136,109 +151,84 @@ KernelStatus run_conv_back(const KernelCall& call) {
   return {};
 }
 
-/// A worker's block of a state, and a factor for each of its keys.
-int64_t worker_bytes(int64_t d, int64_t columns) { return align(d * (columns + 1) * 4); }
+int64_t room_bytes(const LinearAttentionSizes& s, const LinearAttentionState& own, int64_t tokens) {
+  return align(4 * ChunkRoom(s.d, s.e, s.n / s.g, s.n / s.g + (own.delta ? 1 : 0), tokens).floats);
+}
 
-template <Isa isa>
 int64_t attention_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
                           int threads) {
-  const LinearAttentionSizes s(*static_cast<const LinearAttentionState*>(state), inputs, 0, 4);
-  return Runs::bytes(inputs[3]) + threads * worker_bytes(s.d, recurrent_tiles(isa).narrow);
+  const auto& own = *static_cast<const LinearAttentionState*>(state);
+  const LinearAttentionSizes s(own, inputs, 0, 4);
+  return Runs::bytes(inputs[3]) + threads * room_bytes(s, own, 0);
 }
 
 /// q, k, v, segments, decay?, beta? -> y.
 template <Isa isa>
 KernelStatus run_attention(const KernelCall& call) {
   const auto& own = *static_cast<const LinearAttentionState*>(call.state);
-  const RecurrentTiles& tiles = recurrent_tiles(isa);
   const LinearAttentionSizes s(own, call.inputs, 0, 4);
   if (const int32_t slot = s.misfit(own, call.inputs, 0, 4); slot >= 0)
     return {KernelCode::bad_value, slot, call.inputs[static_cast<size_t>(slot)].elements()};
   const Runs runs(call.inputs[3], call.scratch);
-  float* y = zeros(call, 0);
-  const int64_t columns = tiles.narrow, blocks = (s.e + columns - 1) / columns;
-  share(call.pool, runs.count() * s.g * blocks, s.tokens * s.n * s.d * s.e, [&](int64_t item, int worker) {
-    const Run& run = runs[item / (s.g * blocks)];
-    const int64_t head = item / blocks % s.g, first = item % blocks * columns, token = run.begin;
-    const int64_t result = head * (s.n / s.g), query = result * s.h / s.n;
-    auto at = [&](size_t i, int64_t place) { return call.inputs[i].as<float>() + place; };
-    auto* room = reinterpret_cast<float*>(call.scratch.data() + Runs::bytes(call.inputs[3]) +
-                                          worker * worker_bytes(s.d, columns));
-    tiles.state({.q = at(0, (token * s.h + query) * s.d),
-                 .k = at(1, (token * s.keys + head * s.keys / s.g) * s.d),
-                 .v = at(2, (token * s.g + head) * s.e + first),
-                 .decay = own.gated ? at(4, (token * s.g + head) * (s.decay_each ? s.d : 1)) : nullptr,
-                 .beta = own.delta ? at(5, s.beta_each ? token * s.g + head : token) : nullptr,
-                 .past = nullptr,
-                 .kept = nullptr,
-                 .y = y + (token * s.n + result) * s.e + first,
-                 .q_stride = s.h * s.d,
-                 .k_stride = s.keys * s.d,
-                 .v_stride = s.g * s.e,
-                 .decay_stride = s.g * (s.decay_each ? s.d : 1),
-                 .beta_stride = s.beta_each ? s.g : 1,
-                 .y_stride = s.n * s.e,
-                 .tokens = run.end - run.begin,
-                 .d = s.d,
-                 .e = s.e,
-                 .columns = std::min(columns, s.e - first),
-                 .queries = s.n / s.g,
-                 .query_stride = s.d,
-                 .result_stride = s.e,
-                 .decay_each = s.decay_each,
-                 .scale = s.scale,
-                 .tile = room,
-                 .factors = room + s.d * columns});
+  float* y = output(call, 0);
+  runs.clear_others(y, s.n * s.e);
+  std::byte* rooms = call.scratch.data() + Runs::bytes(call.inputs[3]);
+  const int64_t room = room_bytes(s, own, 0);
+  share(call.pool, runs.count() * s.g, s.tokens * s.n * s.d * s.e, [&](int64_t item, int worker) {
+    const Run& run = runs[item / s.g];
+    const int64_t head = item % s.g;
+    chunked_tiles(isa).run({.of = s.tokens_of(own, call.inputs, 0, 4, head, run.begin, run.end),
+                            .y = y + (run.begin * s.n + s.result_of(head)) * s.e,
+                            .y_stride = s.n * s.e,
+                            .result_stride = s.e,
+                            .room = reinterpret_cast<float*>(rooms + worker * room)});
   });
   return {};
 }
 
-/// Tokens whose states are computed at once, of `tokens` of a segment.
-int64_t block_of(int64_t tokens) { return static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(tokens)))); }
-
 /// Scratch of the gradients: gradients by head of what several heads share, and a room for each thread.
 struct BackScratch {
-  BackScratch(const LinearAttentionSizes& s, const LinearAttentionState& state, const TensorView& segments,
-              int64_t wide)
+  BackScratch(const LinearAttentionSizes& s, const LinearAttentionState& state, const TensorView& segments)
       : runs(Runs::bytes(segments)),
         dq(s.h < s.n ? align(4 * s.tokens * s.n * s.d) : 0),
         dk(s.keys < s.g ? align(4 * s.tokens * s.g * s.d) : 0),
         dbeta(state.delta && !s.beta_each ? align(4 * s.tokens * s.g) : 0),
-        room(align(4 * back_room(segments.shape[1], block_of(segments.shape[1]), s.d, std::min(wide, s.e)))) {}
+        room(room_bytes(s, state, segments.shape[1])) {}
   int64_t bytes(int threads) const { return runs + dq + dk + dbeta + threads * room; }
   int64_t runs, dq, dk, dbeta, room;
 };
 
-template <Isa isa>
 int64_t back_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
                      int threads) {
   const auto& own = *static_cast<const LinearAttentionState*>(state);
-  const LinearAttentionSizes s(own, inputs, 1, 5);
-  return BackScratch(s, own, inputs[4], recurrent_tiles(isa).wide).bytes(threads);
+  return BackScratch(LinearAttentionSizes(own, inputs, 1, 5), own, inputs[4]).bytes(threads);
 }
 
 /// to [rows, width] = the sums over r of from [rows, r, width].
-void sum_heads(const float* from, int64_t rows, int64_t r, int64_t width, float* to) {
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t head = 0; head < r; ++head)
-      for (int64_t j = 0; j < width; ++j) to[i * width + j] += from[(i * r + head) * width + j];
+void sum_heads(ThreadPool& pool, const float* from, int64_t rows, int64_t r, int64_t width, float* to) {
+  share_ranges(pool, rows, 1, r * width, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float* parts = from + i * r * width;
+      std::copy_n(parts, width, to + i * width);
+      for (int64_t head = 1; head < r; ++head)
+        for (int64_t j = 0; j < width; ++j) to[i * width + j] += parts[head * width + j];
+    }
+  });
 }
 
 /// dy, q, k, v, segments, decay?, beta? -> dq?, dk?, dv?, ddecay?, dbeta?.
 template <Isa isa>
 KernelStatus run_attention_back(const KernelCall& call) {
   const auto& own = *static_cast<const LinearAttentionState*>(call.state);
-  const RecurrentTiles& tiles = recurrent_tiles(isa);
   const LinearAttentionSizes s(own, call.inputs, 1, 5);
   if (const int32_t slot = s.misfit(own, call.inputs, 1, 5); slot >= 0)
     return {KernelCode::bad_value, slot, call.inputs[static_cast<size_t>(slot)].elements()};
   if (call.inputs[0].elements() != s.tokens * s.n * s.e) return {KernelCode::bad_value, 0, call.inputs[0].elements()};
-  const BackScratch scratch(s, own, call.inputs[4], tiles.wide);
+  const BackScratch scratch(s, own, call.inputs[4]);
   const Runs runs(call.inputs[4], call.scratch);
-  float *dq = zeros(call, 0), *dk = zeros(call, 1), *dv = zeros(call, 2), *ddecay = zeros(call, 3),
-        *dbeta = zeros(call, 4);
+  float *dq = output(call, 0), *dk = output(call, 1), *dv = output(call, 2),
+        *ddecay = own.gated ? output(call, 3) : zeros(call, 3), *dbeta = own.delta ? output(call, 4) : zeros(call, 4);
   std::byte* by_head = call.scratch.data() + scratch.runs;
-  std::memset(by_head, 0, static_cast<size_t>(scratch.dq + scratch.dk + scratch.dbeta));
   auto head_array = [&](float* whole, int64_t bytes) {
     float* out = bytes && whole ? reinterpret_cast<float*>(by_head) : whole;
     by_head += bytes;
@@ -248,48 +238,31 @@ KernelStatus run_attention_back(const KernelCall& call) {
         *head_dbeta = head_array(dbeta, scratch.dbeta);
   share(call.pool, runs.count() * s.g, 4 * s.tokens * s.n * s.d * s.e, [&](int64_t item, int worker) {
     const Run& run = runs[item / s.g];
-    const int64_t head = item % s.g, token = run.begin, result = head * (s.n / s.g), query = result * s.h / s.n;
-    const int64_t own_queries = scratch.dq ? s.n : s.h, own_keys = scratch.dk ? s.g : s.keys;
-    auto at = [&](size_t i, int64_t place) { return call.inputs[i].as<float>() + place; };
-    auto to = [&](float* array, int64_t place) { return array ? array + place : nullptr; };
-    const int64_t decay = (token * s.g + head) * (s.decay_each ? s.d : 1),
-                  beta = s.beta_each ? token * s.g + head : token;
-    for (int64_t first = 0; first < s.e; first += tiles.wide)
-      tiles.state_back(
-          {.dy = at(0, (token * s.n + result) * s.e + first),
-           .q = at(1, (token * s.h + query) * s.d),
-           .k = at(2, (token * s.keys + head * s.keys / s.g) * s.d),
-           .v = at(3, (token * s.g + head) * s.e + first),
-           .decay = own.gated ? at(5, decay) : nullptr,
-           .beta = own.delta ? at(6, beta) : nullptr,
-           .dq = to(head_dq, (token * own_queries + (scratch.dq ? result : query)) * s.d),
-           .dk = to(head_dk, (token * own_keys + head * own_keys / s.g) * s.d),
-           .dv = to(dv, (token * s.g + head) * s.e + first),
-           .ddecay = own.gated ? to(ddecay, decay) : nullptr,
-           .dbeta = own.delta ? to(head_dbeta, token * s.g + head) : nullptr,
-           .y_stride = s.n * s.e,
-           .q_stride = s.h * s.d,
-           .k_stride = s.keys * s.d,
-           .v_stride = s.g * s.e,
-           .decay_stride = s.g * (s.decay_each ? s.d : 1),
-           .beta_stride = s.beta_each ? s.g : 1,
-           .dq_stride = own_queries * s.d,
-           .dk_stride = own_keys * s.d,
-           .dbeta_stride = s.g,
-           .tokens = run.end - run.begin,
-           .d = s.d,
-           .columns = std::min(tiles.wide, s.e - first),
-           .queries = s.n / s.g,
-           .query_stride = s.d,
-           .result_stride = s.e,
-           .decay_each = s.decay_each,
-           .scale = s.scale,
-           .block = block_of(run.end - run.begin),
-           .room = reinterpret_cast<float*>(call.scratch.data() + scratch.bytes(0) + worker * scratch.room)});
+    const int64_t head = item % s.g, token = run.begin;
+    const int64_t queries = scratch.dq ? s.n : s.h,
+                  keys = scratch.dk ? s.g : s.keys;  // of a token, that have gradients
+    auto to = [](float* array, int64_t place) { return array ? array + place : nullptr; };
+    chunked_tiles(isa).back(
+        {.of = s.tokens_of(own, call.inputs, 1, 5, head, run.begin, run.end),
+         .dy = call.inputs[0].as<float>() + (token * s.n + s.result_of(head)) * s.e,
+         .dq = to(head_dq, (token * queries + (scratch.dq ? s.result_of(head) : s.query_of(head))) * s.d),
+         .dk = to(head_dk, (token * keys + (scratch.dk ? head : s.key_of(head))) * s.d),
+         .dv = to(dv, (token * s.g + head) * s.e),
+         .ddecay = own.gated ? to(ddecay, s.decay_at(token, head)) : nullptr,
+         .dbeta = own.delta ? to(head_dbeta, token * s.g + head) : nullptr,
+         .y_stride = s.n * s.e,
+         .result_stride = s.e,
+         .dq_stride = queries * s.d,
+         .dk_stride = keys * s.d,
+         .dbeta_stride = s.g,
+         .room = reinterpret_cast<float*>(call.scratch.data() + scratch.bytes(0) + worker * scratch.room)});
   });
-  if (head_dq != dq) sum_heads(head_dq, s.tokens * s.h, s.n / s.h, s.d, dq);
-  if (head_dk != dk) sum_heads(head_dk, s.tokens * s.keys, s.g / s.keys, s.d, dk);
-  if (head_dbeta != dbeta) sum_heads(head_dbeta, s.tokens, s.g, 1, dbeta);
+  if (head_dq != dq) sum_heads(call.pool, head_dq, s.tokens * s.h, s.n / s.h, s.d, dq);
+  if (head_dk != dk) sum_heads(call.pool, head_dk, s.tokens * s.keys, s.g / s.keys, s.d, dk);
+  if (head_dbeta != dbeta) sum_heads(call.pool, head_dbeta, s.tokens, s.g, 1, dbeta);
+  for (size_t k = 0; k < call.outputs.size(); ++k)
+    if (float* rows = output(call, k))
+      runs.clear_others(rows, call.outputs[k].elements() / std::max<int64_t>(s.tokens, 1));
   return {};
 }
 
@@ -314,14 +287,14 @@ void add_for(KernelTable& table) {
               .dtypes = "f32",
               .accepts = accepts<3>,
               .prepare = prepare_linear_attention<4>,
-              .scratch_bytes = attention_scratch<isa>,
+              .scratch_bytes = attention_scratch,
               .run = run_attention<isa>});
   add_kernel(table, isa,
              {.op = "plait.PackedLinearAttentionBack",
               .dtypes = "f32",
               .accepts = accepts<4>,
               .prepare = prepare_linear_attention<5>,
-              .scratch_bytes = back_scratch<isa>,
+              .scratch_bytes = back_scratch,
               .run = run_attention_back<isa>});
 }
 

@@ -162,38 +162,21 @@ KernelStatus run_attention(const KernelCall& call) {
   const int64_t blocks = (s.e + columns - 1) / columns, scratch = worker_bytes(s.d, tiles.wide);
   share(call.pool, runs.count() * s.g * blocks, s.tokens * s.n * s.d * s.e, [&](int64_t item, int worker) {
     const Run& run = runs[item / (s.g * blocks)];
-    const int64_t head = item / blocks % s.g, first = item % blocks * columns, token = run.begin;
-    // Results of this state, and the queries that make them: one for each, or one for all where states share it.
-    const int64_t result = head * (s.n / s.g), query = result * s.h / s.n;
+    const int64_t head = item / blocks % s.g, first = item % blocks * columns;
     auto slot = [&](int32_t index) {
       return index < 0 ? nullptr : state.as<float>() + (index * s.g + head) * s.d * s.e + first;
     };
-    auto operand = [&](size_t i, int64_t at) { return call.inputs[i].as<float>() + at; };
+    StateTokens tokens = s.tokens_of(own, call.inputs, 1, 6, head, run.begin, run.end);
+    tokens.v += first;
     auto* own_scratch =
         reinterpret_cast<float*>(call.scratch.data() + Runs::bytes(call.inputs[5]) + worker * scratch);
-    tiles.state({.q = operand(1, (token * s.h + query) * s.d),
-                 .k = operand(2, (token * s.keys + head * s.keys / s.g) * s.d),
-                 .v = operand(3, (token * s.g + head) * s.e + first),
-                 .decay = own.gated ? operand(6, (token * s.g + head) * (s.decay_each ? s.d : 1)) : nullptr,
-                 .beta = own.delta ? operand(7, s.beta_each ? token * s.g + head : token) : nullptr,
+    tiles.state({.of = tokens,
                  .past = slot(run.from),
                  .kept = slot(run.to),
-                 .y = call.outputs[1].as<float>() + (token * s.n + result) * s.e + first,
-                 .q_stride = s.h * s.d,
-                 .k_stride = s.keys * s.d,
-                 .v_stride = s.g * s.e,
-                 .decay_stride = s.g * (s.decay_each ? s.d : 1),
-                 .beta_stride = s.beta_each ? s.g : 1,
+                 .y = call.outputs[1].as<float>() + (run.begin * s.n + s.result_of(head)) * s.e + first,
                  .y_stride = s.n * s.e,
-                 .tokens = run.end - run.begin,
-                 .d = s.d,
-                 .e = s.e,
-                 .columns = std::min(columns, s.e - first),
-                 .queries = s.n / s.g,
-                 .query_stride = s.d,
                  .result_stride = s.e,
-                 .decay_each = s.decay_each,
-                 .scale = s.scale,
+                 .columns = std::min(columns, s.e - first),
                  .tile = own_scratch,
                  .factors = own_scratch + s.d * tiles.wide});
   });

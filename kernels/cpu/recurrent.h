@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/exec/kernel.h"
+#include "kernels/cpu/recurrent_tile.h"
 
 namespace plait::cpu {
 
@@ -51,7 +52,7 @@ std::shared_ptr<const KernelState> prepare_linear_attention(const NodeInfo& node
 }
 
 /// h queries, g states, `keys` keys; sizes d of keys, e of values; n results of e a token. q, k and v are operands `first` and on,
-/// decay and beta `fades` and on.
+/// decay and beta `fades` and on. State i makes result_of(i) and on, n / g of them.
 struct LinearAttentionSizes {
   int64_t tokens, h, g, n, d, e, keys;
   bool decay_each = false, beta_each = false;  ///< one for each key of a head; one for each head
@@ -82,6 +83,35 @@ struct LinearAttentionSizes {
     if (state.gated && elements(fades) != tokens * g * d && elements(fades) != tokens * g) return decay;
     if (state.delta && elements(fades + 1) != tokens * g && elements(fades + 1) != tokens) return decay + 1;
     return -1;
+  }
+
+  int64_t result_of(int64_t state) const { return state * (n / g); }
+  /// The first query that reads a state: each result has its own, or all that share a query have one.
+  int64_t query_of(int64_t state) const { return result_of(state) * h / n; }
+  int64_t key_of(int64_t state) const { return state * keys / g; }
+  int64_t decay_at(int64_t token, int64_t state) const { return (token * g + state) * (decay_each ? d : 1); }
+
+  /// What tokens [begin, end) bring to one state.
+  StateTokens tokens_of(const LinearAttentionState& own, std::span<const TensorView> inputs, size_t first,
+                        size_t fades, int64_t state, int64_t begin, int64_t end) const {
+    auto at = [&](size_t i, int64_t place) { return inputs[i].as<float>() + place; };
+    return {.q = at(first, (begin * h + query_of(state)) * d),
+            .k = at(first + 1, (begin * keys + key_of(state)) * d),
+            .v = at(first + 2, (begin * g + state) * e),
+            .decay = own.gated ? at(fades, decay_at(begin, state)) : nullptr,
+            .beta = own.delta ? at(fades + 1, beta_each ? begin * g + state : begin) : nullptr,
+            .q_stride = h * d,
+            .k_stride = keys * d,
+            .v_stride = g * e,
+            .decay_stride = g * (decay_each ? d : 1),
+            .beta_stride = beta_each ? g : 1,
+            .tokens = end - begin,
+            .d = d,
+            .e = e,
+            .queries = n / g,
+            .query_stride = d,
+            .decay_each = decay_each,
+            .scale = scale};
   }
 };
 

@@ -102,10 +102,11 @@ HWY_INLINE void add_and_ask(C columns, Source from, Target to, const float* key,
 
 /// The state between tokens is in `tile`; the first token reads it from `past`, the last one writes it to `kept`.
 template <int N, bool whole>
-void state_columns(const StateRun& s) {
-  const Columns<N, whole> columns{s.columns};
-  const Target tile{s.tile, s.columns};
-  Source from{s.past, s.e};
+void state_columns(const StateRun& run) {
+  const StateTokens& s = run.of;
+  const Columns<N, whole> columns{run.columns};
+  const Target tile{run.tile, run.columns};
+  Source from{run.past, s.e};
   if (!from.rows) {
     for (int64_t i = 0; i < s.d; ++i)
       for (int n = 0; n < N; ++n) columns.store(hn::Zero(df), tile.rows + i * tile.stride, n);
@@ -113,19 +114,19 @@ void state_columns(const StateRun& s) {
   }
   for (int64_t token = 0; token < s.tokens; ++token) {
     const float *key = s.k + token * s.k_stride, *value = s.v + token * s.v_stride, *q = s.q + token * s.q_stride;
-    float* y = s.y + token * s.y_stride;
+    float* y = run.y + token * run.y_stride;
     V values[N], found[N], sums[N];
     for (int n = 0; n < N; ++n) values[n] = columns.load(value, n);
-    if (s.decay) fade_factors(s.decay + token * s.decay_stride, s.decay_each, s.d, s.factors);
+    if (s.decay) fade_factors(s.decay + token * s.decay_stride, s.decay_each, s.d, run.factors);
     if (s.decay || s.beta) {
-      fade_and_find<N>(columns, from, tile, s.decay ? s.factors : nullptr, key, s.d, found);
+      fade_and_find<N>(columns, from, tile, s.decay ? run.factors : nullptr, key, s.d, found);
       from = {tile.rows, tile.stride};
     }
     if (s.beta)
       for (int n = 0; n < N; ++n)
         values[n] = hn::Mul(hn::Set(df, s.beta[token * s.beta_stride]), hn::Sub(values[n], found[n]));
-    const bool last = token + 1 == s.tokens && s.kept;
-    const Target to = last ? Target{s.kept, s.e} : tile;
+    const bool last = token + 1 == s.tokens && run.kept;
+    const Target to = last ? Target{run.kept, s.e} : tile;
     for (int64_t query = 0; query < s.queries; ++query) {
       for (int n = 0; n < N; ++n) sums[n] = hn::Zero(df);
       const float* asked = q + query * s.query_stride;
@@ -137,7 +138,7 @@ void state_columns(const StateRun& s) {
         add_and_ask<N>(columns, from, to, key, values, asked, s.d, sums);
       }
       for (int n = 0; n < N; ++n)
-        columns.store(hn::Mul(sums[n], hn::Set(df, s.scale)), y + query * s.result_stride, n);
+        columns.store(hn::Mul(sums[n], hn::Set(df, s.scale)), y + query * run.result_stride, n);
     }
     from = {to.rows, to.stride};
   }
@@ -192,154 +193,7 @@ void conv_back(const ConvBack& s) {
   }
 }
 
-template <int N, bool whole>
-class BackColumns {
- public:
-  explicit BackColumns(const StateBack& run)
-      : s_(run), columns_{run.columns}, size_(run.d * run.columns), kept_(run.room) {
-    faded_ = kept_ + (s_.tokens + s_.block - 1) / s_.block * size_;
-    state_ = faded_ + s_.block * size_;
-    dstate_ = state_ + size_;
-    wanted_ = dstate_ + size_;
-    factors_ = wanted_ + s_.block * s_.columns;
-  }
-
-  void run() const {
-    clear(state_);
-    for (int64_t token = 0; token < s_.tokens; ++token) {
-      if (token % s_.block == 0) copy(state_, kept_ + token / s_.block * size_);
-      advance(token, faded_, wanted_);
-    }
-    clear(dstate_);
-    for (int64_t begin = (s_.tokens - 1) / s_.block * s_.block; begin >= 0; begin -= s_.block) {
-      const int64_t end = begin + s_.block < s_.tokens ? begin + s_.block : s_.tokens;
-      copy(kept_ + begin / s_.block * size_, state_);
-      for (int64_t token = begin; token < end; ++token)
-        advance(token, faded_ + (token - begin) * size_, wanted_ + (token - begin) * s_.columns);
-      for (int64_t token = end; token-- > begin;)
-        back(token, faded_ + (token - begin) * size_, wanted_ + (token - begin) * s_.columns);
-    }
-  }
-
- private:
-  void clear(float* to) const {
-    for (int64_t i = 0; i < size_; ++i) to[i] = 0;
-  }
-  void copy(const float* from, float* to) const {
-    for (int64_t i = 0; i < size_; ++i) to[i] = from[i];
-  }
-  static HWY_INLINE float total(const V (&parts)[N]) {
-    V sum = parts[0];
-    for (int n = 1; n < N; ++n) sum = hn::Add(sum, parts[n]);
-    return hn::GetLane(hn::SumOfLanes(df, sum));
-  }
-
-  /// One token through the state: what it finds is left in `found_there`, and value - found^T key in `of_value`.
-  void advance(int64_t token, float* found_there, float* of_value) const {
-    const float* key = s_.k + token * s_.k_stride;
-    V values[N], found[N];
-    if (s_.decay) fade_factors(s_.decay + token * s_.decay_stride, s_.decay_each, s_.d, factors_);
-    fade_and_find<N>(columns_, Source{state_, s_.columns}, Target{found_there, s_.columns},
-                     s_.decay ? factors_ : nullptr, key, s_.d, found);
-    for (int n = 0; n < N; ++n) {
-      values[n] = columns_.load(s_.v + token * s_.v_stride, n);
-      if (s_.beta) values[n] = hn::Sub(values[n], found[n]);
-      columns_.store(values[n], of_value, n);
-      if (s_.beta) values[n] = hn::Mul(values[n], hn::Set(df, s_.beta[token * s_.beta_stride]));
-    }
-    for (int64_t i = 0; i < s_.d; ++i)
-      for (int n = 0; n < N; ++n)
-        columns_.store(hn::MulAdd(hn::Set(df, key[i]), values[n], columns_.load(found_there + i * s_.columns, n)),
-                       state_ + i * s_.columns, n);
-  }
-
-  /// dstate_, of the state behind the token, becomes that of the one before it.
-  void back(int64_t token, const float* before, const float* of_value) const {
-    const float *key = s_.k + token * s_.k_stride, rate = s_.beta ? s_.beta[token * s_.beta_stride] : 1;
-    V rest[N], stored[N], dstored[N];
-    for (int n = 0; n < N; ++n) {
-      rest[n] = columns_.load(of_value, n);
-      stored[n] = hn::Mul(rest[n], hn::Set(df, rate));
-      dstored[n] = hn::Zero(df);
-    }
-    for (int64_t query = 0; query < s_.queries; ++query) {
-      const float* q = s_.q + token * s_.q_stride + query * s_.query_stride;
-      const float* dy = s_.dy + token * s_.y_stride + query * s_.result_stride;
-      float* dq = s_.dq ? s_.dq + token * s_.dq_stride + query * s_.query_stride : nullptr;
-      V asked[N], parts[N];
-      for (int n = 0; n < N; ++n) {
-        asked[n] = hn::Mul(columns_.load(dy, n), hn::Set(df, s_.scale));
-        parts[n] = hn::Mul(asked[n], stored[n]);
-      }
-      const float of_own = total(parts);
-      for (int64_t i = 0; i < s_.d; ++i) {
-        const V at = hn::Set(df, q[i]);
-        for (int n = 0; n < N; ++n) {
-          parts[n] = hn::Mul(columns_.load(before + i * s_.columns, n), asked[n]);
-          columns_.store(hn::MulAdd(at, asked[n], columns_.load(dstate_ + i * s_.columns, n)),
-                         dstate_ + i * s_.columns, n);
-        }
-        if (dq) dq[i] += total(parts) + key[i] * of_own;
-      }
-    }
-    float* dk = s_.dk ? s_.dk + token * s_.dk_stride : nullptr;
-    for (int64_t i = 0; i < s_.d; ++i) {
-      V parts[N];
-      for (int n = 0; n < N; ++n) {
-        const V slope = columns_.load(dstate_ + i * s_.columns, n);
-        parts[n] = hn::Mul(slope, stored[n]);
-        dstored[n] = hn::MulAdd(slope, hn::Set(df, key[i]), dstored[n]);
-      }
-      if (dk) dk[i] += total(parts);
-    }
-    if (s_.dbeta) {
-      V parts[N];
-      for (int n = 0; n < N; ++n) parts[n] = hn::Mul(dstored[n], rest[n]);
-      s_.dbeta[token * s_.dbeta_stride] += total(parts);
-    }
-    for (int n = 0; n < N; ++n) {
-      dstored[n] = hn::Mul(dstored[n], hn::Set(df, rate));
-      if (s_.dv) columns_.store(dstored[n], s_.dv + token * s_.v_stride, n);
-    }
-    if (!s_.beta && !s_.decay) return;
-    if (s_.decay) fade_factors(s_.decay + token * s_.decay_stride, s_.decay_each, s_.d, factors_);
-    float* ddecay = s_.ddecay ? s_.ddecay + token * s_.decay_stride : nullptr;
-    for (int64_t i = 0; i < s_.d; ++i) {
-      V of_key[N], of_decay[N];
-      const V factor = hn::Set(df, s_.decay ? factors_[i] : 1.0f), minus = hn::Set(df, s_.beta ? -key[i] : 0.0f);
-      for (int n = 0; n < N; ++n) {
-        const V was = columns_.load(before + i * s_.columns, n);
-        const V slope = hn::MulAdd(minus, dstored[n], columns_.load(dstate_ + i * s_.columns, n));
-        of_key[n] = hn::Mul(was, dstored[n]);
-        of_decay[n] = hn::Mul(was, slope);
-        columns_.store(hn::Mul(slope, factor), dstate_ + i * s_.columns, n);
-      }
-      if (dk && s_.beta) dk[i] -= total(of_key);
-      if (ddecay) ddecay[s_.decay_each ? i : 0] += total(of_decay);
-    }
-  }
-
-  const StateBack& s_;
-  const Columns<N, whole> columns_;
-  const int64_t size_;
-  float *kept_, *faded_, *state_, *dstate_, *wanted_, *factors_;
-};
-
-template <int N>
-void state_back_of(const StateBack& s) {
-  if (s.columns == N * L) BackColumns<N, true>(s).run();
-  else BackColumns<N, false>(s).run();
-}
-
-void state_back(const StateBack& s) {
-  const int64_t vectors = (s.columns + L - 1) / L;
-  if (vectors <= 1) return state_back_of<1>(s);
-  if (vectors <= 2) return state_back_of<2>(s);
-  if (vectors <= 4) return state_back_of<4>(s);
-  return state_back_of<most_vectors>(s);
-}
-
-const RecurrentTiles tiles{conv, state, conv_back, state_back, most_columns, 32};
+const RecurrentTiles tiles{conv, state, conv_back, most_columns, 32};
 
 #endif  // PLAIT_SIMD
 }  // namespace HWY_NAMESPACE

@@ -1,12 +1,29 @@
 #pragma once
 // What every benchmark program does with its figures: a line each on stdout, and with --json FILE all of them there.
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 namespace plait::bench {
+
+using Clock = std::chrono::steady_clock;
+
+inline double seconds_of(const std::function<void()>& call) {
+  const auto from = Clock::now();
+  call();
+  return std::chrono::duration<double>(Clock::now() - from).count();
+}
+
+inline double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<int64_t>(values.size()) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 class Figures {
  public:

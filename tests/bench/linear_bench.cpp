@@ -8,10 +8,8 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <string>
 
 #include "kernels/cpu/cpu.h"
@@ -21,18 +19,7 @@ namespace {
 
 using namespace plait;
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_of(const std::function<void()>& call) {
-  auto from = Clock::now();
-  call();
-  return std::chrono::duration<double>(Clock::now() - from).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size()) / 2, values.end());
-  return values[values.size() / 2];
-}
+using bench::Clock, bench::median, bench::seconds_of;
 
 __attribute__((target("avx2"))) int64_t read_all(const std::byte* data, int64_t bytes) {
   // Four streams: the prefetchers follow several pages at once.

@@ -113,7 +113,7 @@ inline std::vector<Tensor> run_kernel(const Kernel& kernel, const Attributes& at
   ThreadPool pool(threads);
   int64_t bytes = kernel.scratch_bytes ? kernel.scratch_bytes(state.get(), input_views, output_views, threads) : 0;
   auto scratch = make_blob(bytes);
-  if (bytes) std::memset(scratch->mutable_data(), 0xAB, static_cast<size_t>(bytes));
+  if (bytes) std::memset(scratch->mutable_data(), 0xFF, static_cast<size_t>(bytes));
   KernelStatus result = kernel.run({state.get(), input_views, output_views, pool,
                                     {scratch->mutable_data(), static_cast<size_t>(bytes)}});
   if (status) *status = result;

@@ -17,7 +17,8 @@ std::vector<Case> cases() {
           {.rule = "gated", .queries = 2, .keys = 2, .states = 2, .d = 16, .e = 16, .decay_each = true},
           {.rule = "delta", .queries = 1, .keys = 1, .states = 1, .d = 33, .e = 129},
           {.rule = "gated_delta", .queries = 2, .keys = 2, .states = 6, .d = 8, .e = 40, .beta_for_all = true},
-          {.rule = "gated_delta", .queries = 2, .keys = 4, .states = 4, .d = 9, .e = 64, .decay_each = true}};
+          {.rule = "gated_delta", .queries = 2, .keys = 4, .states = 4, .d = 9, .e = 64, .decay_each = true},
+          {.rule = "gated_delta", .queries = 3, .keys = 1, .states = 1, .d = 40, .e = 33, .decay_each = true}};
 }
 
 /// Tokens [begin, end) of a segment.
@@ -218,26 +219,85 @@ TEST(ReferenceSlots, AreTheOpsOfTheStandard) {
   expect_equal_bits(transposed(expected[1], channels, taps - 1, {1, taps - 1, channels}), got[0]);
 }
 
-/// Segments of a token and of many, with tokens of none between.
-const std::vector<Part> packed{{2, 0, 1}, {0, 5, 35}, {-1, 0, 2}, {3, 0, 3}, {1, 9, 10}};
+/// Segments of a token, of less than a chunk of 64, of chunks to the token and of more, with tokens of none between.
+const std::vector<Part> packed{{2, 0, 1},  {0, 5, 35}, {-1, 0, 2}, {3, 0, 3},  {1, 9, 10},
+                               {4, 0, 64}, {5, 0, 65}, {6, 0, 71}, {-1, 2, 3}, {7, 0, 203}};
+
+/// q, k, v, segments, decay?, beta?: decays are between `weakest` and `strongest`, keys at most of length 1, as the delta rule
+/// has them: others would grow the state, and what is off in it, from token to token.
+std::vector<Tensor> packed_operands(const Case& c, const Rows& rows, double strongest = -1, double weakest = 0) {
+  std::vector<Tensor> x = attention_operands(c, rows);
+  const double longest = 1 / std::sqrt(static_cast<double>(c.d));
+  x[1] = rows.operand(2, c.keys * c.d, -longest, longest);
+  if (x[3].present()) x[3] = rows.operand(4, c.states * (c.decay_each ? c.d : 1), strongest, weakest);
+  for (size_t k : {3, 4})  // what the rule does not ask for has no effect
+    if (!x[k].present()) x[k] = rows.operand(k + 1, c.states);
+  return {x[0], x[1], x[2], rows.segments(), x[3], x[4]};
+}
+
+int64_t width_of(const Case& c) { return std::max(c.queries, c.states) * c.e; }
+
+std::vector<OutputType> gradients_of(const std::vector<Tensor>& operands) {
+  std::vector<OutputType> out;
+  for (size_t k : {0, 1, 2, 4, 5}) out.push_back({operands[k].dtype(), operands[k].shape()});
+  return out;
+}
+
+void expect_packed_reference(const Case& c, const Rows& rows, const std::vector<Tensor>& operands, double off) {
+  SCOPED_TRACE(cat(c.rule, " d ", c.d, " e ", c.e));
+  expect_reference("plait.PackedLinearAttention", attention_attributes(c), operands,
+                   {{DType::f32, {1, rows.count(), width_of(c)}}}, 1e-5, off, 2);
+  std::vector<Tensor> with_slope = operands;
+  with_slope.insert(with_slope.begin(), rows.operand(6, width_of(c)));
+  expect_reference("plait.PackedLinearAttentionBack", attention_attributes(c), with_slope, gradients_of(operands),
+                   1e-4, 4 * off, 2);
+}
 
 TEST(Packed, LinearAttentionEqualsReference) {
-  for (const Case& c : cases()) {
-    SCOPED_TRACE(cat(c.rule, " d ", c.d, " e ", c.e));
-    const Rows rows(packed);
-    std::vector<Tensor> x = attention_operands(c, rows);
-    for (size_t k : {3, 4})  // what the rule does not ask for has no effect
-      if (!x[k].present()) x[k] = rows.operand(k + 1, c.states);
-    const int64_t width = std::max(c.queries, c.states) * c.e;
-    std::vector<Tensor> operands{x[0], x[1], x[2], rows.segments(), x[3], x[4]};
-    // As in slots, of more tokens.
-    expect_reference("plait.PackedLinearAttention", attention_attributes(c), operands,
-                     {{DType::f32, {1, rows.count(), width}}}, 1e-5, 5e-5, 2);
-    std::vector<OutputType> gradients;
-    for (const Tensor& one : x) gradients.push_back({one.dtype(), one.shape()});
-    operands.insert(operands.begin(), rows.operand(6, width));
-    expect_reference("plait.PackedLinearAttentionBack", attention_attributes(c), operands, gradients, 1e-4, 2e-4, 2);
+  const Rows rows(packed);
+  for (const Case& c : cases()) expect_packed_reference(c, rows, packed_operands(c, rows), 5e-5);
+}
+
+/// Of some tokens nothing is left behind a few others: their factors are zero, or numbers whose products are. And of none
+/// anything fades, or states grow a little.
+TEST(Packed, DecaysOfAnyStrength) {
+  const Rows rows(packed);
+  for (const bool each : {false, true}) {
+    const Case c{.rule = "gated_delta", .queries = 2, .keys = 2, .states = 2, .d = 12, .e = 18, .decay_each = each};
+    for (const double strongest : {-1e4, -200.0, -30.0})
+      expect_packed_reference(c, rows, packed_operands(c, rows, strongest), 5e-5);
+    expect_packed_reference(c, rows, packed_operands(c, rows, 0, 0), 5e-5);
+    expect_packed_reference(c, rows, packed_operands(c, rows, -0.01, 0.01), 1e-4);
+    std::vector<Tensor> operands = packed_operands(c, rows);
+    for (int64_t i = 0; i < operands[4].elements(); i += 7)
+      operands[4].as<float>()[i] = -std::numeric_limits<float>::infinity();
+    expect_packed_reference(c, rows, operands, 5e-5);
   }
+}
+
+/// What a document gives does not depend on who else is in its row, nor on where it begins.
+TEST(Packed, DocumentsHaveTheBitsThatTheyHaveAlone) {
+  const Rows rows(packed), own({packed.back()});
+  const int64_t n = own.count(), first = rows.count() - n;
+  for (const Case& c : cases())
+    for (const std::string& isa : isas()) {
+      if (isa != "avx2" && isa != "avx512") continue;
+      auto run = [&](const Rows& tokens) {
+        std::vector<Tensor> operands = packed_operands(c, tokens);
+        std::vector<Tensor> out = run_op(kernels(), "plait.PackedLinearAttention", attention_attributes(c), operands,
+                                         {{DType::f32, {1, tokens.count(), width_of(c)}}}, 2, nullptr, isa);
+        const std::vector<OutputType> gradients = gradients_of(operands);
+        operands.insert(operands.begin(), tokens.operand(6, width_of(c)));
+        for (Tensor& one : run_op(kernels(), "plait.PackedLinearAttentionBack", attention_attributes(c), operands,
+                                  gradients, 2, nullptr, isa))
+          out.push_back(std::move(one));
+        return out;
+      };
+      const auto company = run(rows), alone = run(own);
+      for (size_t k = 0; k < alone.size(); ++k)
+        for (int64_t i = 0; i < n; ++i)
+          ASSERT_EQ(bits(company[k], first + i, true), bits(alone[k], i, true)) << isa << " " << c.rule << " " << k;
+    }
 }
 
 TEST(Packed, ConvolutionsEqualReference) {
@@ -259,12 +319,11 @@ TEST(Packed, ConvolutionsEqualReference) {
 TEST(Packed, GradientsHaveTheSameBits) {
   const Case c{.rule = "gated_delta", .queries = 2, .keys = 2, .states = 6, .d = 16, .e = 130, .beta_for_all = true};
   const Rows rows(packed);
-  const std::vector<Tensor> x = attention_operands(c, rows);
-  std::vector<OutputType> gradients;
-  for (const Tensor& one : x) gradients.push_back({one.dtype(), one.shape()});
+  std::vector<Tensor> operands = packed_operands(c, rows);
+  std::vector<OutputType> gradients = gradients_of(operands);
+  operands.insert(operands.begin(), rows.operand(6, width_of(c)));
   auto back = [&](int threads) {
-    return run_op(kernels(), "plait.PackedLinearAttentionBack", attention_attributes(c),
-                  {rows.operand(6, c.states * c.e), x[0], x[1], x[2], rows.segments(), x[3], x[4]}, gradients,
+    return run_op(kernels(), "plait.PackedLinearAttentionBack", attention_attributes(c), operands, gradients,
                   threads);
   };
   const auto alone = back(1), shared = back(3);
