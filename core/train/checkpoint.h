@@ -34,6 +34,11 @@ struct ArrayBlock {
   TensorView part;
 };
 
+enum class Saving {
+  copied,    ///< the arrays may change while they are written
+  in_place,  ///< they stay as they are until `wait` returns: takes no memory
+};
+
 struct CheckpointOptions {
   std::string directory;  ///< made if absent
   int64_t writer = 0, writers = 1;
@@ -51,12 +56,13 @@ class CheckpointWriter {
   /// Finishes what can be finished without waiting for other writers. Errors are lost: `wait` reports them.
   ~CheckpointWriter();
 
-  /// Copies the blocks and returns; before that it waits for the save before this one. The blocks that all writers give for
+  /// Takes the blocks and returns; before that it waits for the save before this one. The blocks that all writers give for
   /// a name have to make up the whole array, each element once; a writer has at most one block of an array. A step that is
   /// there already is replaced. `best`: DIRECTORY/best is this one from now on.
   /// Throws what went wrong with the save before this one (which left nothing behind but what the next one removes), and
   /// Error(invalid_argument) for blocks that do not fit their arrays.
-  void save(const CheckpointInfo& info, const std::vector<ArrayBlock>& blocks, bool best = false);
+  void save(const CheckpointInfo& info, const std::vector<ArrayBlock>& blocks, bool best = false,
+            Saving how = Saving::copied);
 
   /// Returns when all is saved: on writer 0 the whole checkpoint, on others their shards. Throws like `save`; Error: io
   /// (a full disk, say), timeout (a shard of another writer did not come), invalid_argument (the blocks do not make up

@@ -17,6 +17,7 @@
 #include "core/train/checkpoint.h"
 #include "core/train/checkpoint_manifest.h"
 #include "core/train/file_writer.h"
+#include "core/train/safetensors.h"
 
 namespace plait {
 namespace fs = std::filesystem;
@@ -65,7 +66,8 @@ void publish(const std::string& draft, const std::string& path) {
 struct CheckpointWriter::Job {
   CheckpointInfo info;
   std::map<std::string, ManifestArray> blocks;
-  std::vector<std::pair<std::string, Tensor>> tensors;  ///< copies
+  std::vector<NamedTensor> tensors;
+  std::vector<Tensor> copies;  ///< that tensors are of
   bool best = false;
 };
 
@@ -143,12 +145,9 @@ class CheckpointWriter::Worker {
 
   /// Others take a shard that has its name for whole.
   void write_shard(Job& job, const std::string& path) const {
-    std::vector<NamedTensor> tensors;
-    for (const auto& [name, tensor] : job.tensors) {
-      tensors.push_back({name, tensor.view()});
-      job.blocks.at(name).pieces[0].checksum = crc32c({tensor.data(), static_cast<size_t>(tensor.bytes())});
-    }
-    write_safetensors(path + ".part", std::move(tensors), shard_metadata(job.info, job.blocks));
+    for (const auto& [name, view] : job.tensors)
+      job.blocks.at(name).pieces[0].checksum = crc32c({view.data, static_cast<size_t>(view.bytes())});
+    write_safetensors(path + ".part", std::move(job.tensors), shard_metadata(job.info, job.blocks));
     rename_path(path + ".part", path);
   }
 
@@ -228,7 +227,8 @@ CheckpointWriter::CheckpointWriter(CheckpointOptions options) {
 
 CheckpointWriter::~CheckpointWriter() = default;
 
-void CheckpointWriter::save(const CheckpointInfo& info, const std::vector<ArrayBlock>& blocks, bool best) {
+void CheckpointWriter::save(const CheckpointInfo& info, const std::vector<ArrayBlock>& blocks, bool best,
+                            Saving how) {
   worker_->wait();
   auto job = std::make_unique<Job>();
   job->info = info;
@@ -246,9 +246,11 @@ void CheckpointWriter::save(const CheckpointInfo& info, const std::vector<ArrayB
       throw refuse(cat("its block ", piece.size.text(), " at ", piece.begin.text(), " does not lie within it"));
     if (!job->blocks.emplace(block.name, ManifestArray{{dtype, block.whole}, {piece}}).second)
       throw refuse("one writer has two blocks of it");
-    job->tensors.emplace_back(
-        block.name,
-        Tensor(dtype, block.part.shape, copy_blob({block.part.data, static_cast<size_t>(block.part.bytes())})));
+    if (how == Saving::copied) {
+      const std::span bytes(block.part.data, static_cast<size_t>(block.part.bytes()));
+      job->copies.emplace_back(dtype, block.part.shape, copy_blob(bytes));
+    }
+    job->tensors.push_back({block.name, how == Saving::copied ? job->copies.back().view() : block.part});
   }
   // Other writers get to the next save only after this call: what is removed here is nobody's.
   if (worker_->is_first()) worker_->remove_drafts(cat(step_name(info.step), draft_mark));

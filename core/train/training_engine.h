@@ -89,7 +89,7 @@ class TrainingEngine {
   /// Throws Error: io, invalid_argument.
   void open_checkpoints(const std::string& directory, int64_t keep);
   /// As CheckpointWriter::save, and `wait`.
-  void save(const CheckpointInfo& info, bool best);
+  void save(const CheckpointInfo& info, bool best, Saving how = Saving::copied);
   void wait_for_checkpoints();
   /// Throws what Checkpoint::open and `read` throw.
   void load(const std::string& checkpoint);

@@ -172,11 +172,12 @@ bool TrainingEngine::handle(std::span<const std::byte> command) {
     case TrainingCall::save: {
       CheckpointInfo info{in.get<int64_t>(), in.get_text(), {}};
       const bool best = in.get<bool>();
+      const auto how = in.get<Saving>();
       while (!in.at_end()) {
         std::string name = in.get_text();
         info.state[std::move(name)] = in.get_text();
       }
-      save(info, best);
+      save(info, best, how);
       return true;
     }
     case TrainingCall::wait_for_checkpoints: wait_for_checkpoints(); return true;
@@ -210,11 +211,12 @@ void TrainingEngine::open_checkpoints(const std::string& directory, int64_t keep
   });
 }
 
-void TrainingEngine::save(const CheckpointInfo& info, bool best) {
+void TrainingEngine::save(const CheckpointInfo& info, bool best, Saving how) {
   ByteWriter out;
   out.put(info.step);
   out.put_text(info.model);
   out.put(best);
+  out.put(how);
   for (const auto& [name, value] : info.state) {
     out.put_text(name);
     out.put_text(value);
@@ -225,7 +227,7 @@ void TrainingEngine::save(const CheckpointInfo& info, bool best) {
       std::vector<ArrayBlock> blocks;
       for (const std::string& key : arrays())
         if (is_first(local, key)) blocks.push_back(block(local, key));
-      checkpoints_[static_cast<size_t>(local)]->save(info, blocks, best);
+      checkpoints_[static_cast<size_t>(local)]->save(info, blocks, best, how);
     }
   });
 }

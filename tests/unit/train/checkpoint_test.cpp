@@ -1,6 +1,8 @@
 // Checkpoints: what is saved on one mesh is loaded on any, and whatever is damaged, missing or of others is named.
 #include "core/train/checkpoint.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <barrier>
 #include <fstream>
@@ -116,6 +118,24 @@ TEST(Checkpoints, WhatIsSavedIsWhatItWasAtTheCall) {
   writer.wait();
   const Tensor read = Checkpoint::open(folder.path("step-000001")).read("w");
   EXPECT_EQ(std::count(read.as<float>(), read.as<float>() + read.elements(), 1.0f), 1 << 16);
+}
+
+TEST(Checkpoints, InPlaceTakesNoMemory) {
+  const Folder folder;
+  CheckpointWriter writer({.directory = folder.path()});
+  const Shape shape{4 << 20};
+  std::vector<float> weights(static_cast<size_t>(shape[0]), 3);
+  const TensorView view{reinterpret_cast<std::byte*>(weights.data()), DType::f32, shape};
+  const auto held = [] {
+    const struct mallinfo2 now = mallinfo2();
+    return static_cast<int64_t>(now.uordblks + now.hblkhd);
+  };
+  const int64_t before = held();
+  writer.save({.step = 1, .model = "m"}, {{"w", shape, Shape{0}, view}}, false, Saving::in_place);
+  EXPECT_LT(held() - before, view.bytes() / 2);
+  writer.wait();
+  const Tensor read = Checkpoint::open(folder.path("step-000001")).read("w");
+  EXPECT_EQ(std::count(read.as<float>(), read.as<float>() + read.elements(), 3.0f), shape[0]);
 }
 
 TEST(Checkpoints, AStepThatIsThereIsReplaced) {
