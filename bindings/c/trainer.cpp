@@ -45,6 +45,7 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
   pool_ = plan.pool;
   begun_with_ = std::move(plan.begun_with);
   plan.compile.progress = &progress;
+  plan.options = with_directory(std::move(plan.options));  // before data are read, which may take its time
   std::optional<Dataset> data, evaluation;
   const std::string path = settings_.text("data"), evaluation_path = settings_.text("eval_data");
   if (!path.empty()) data = read_data(path, &progress);

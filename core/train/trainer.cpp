@@ -17,6 +17,8 @@
 namespace plait {
 namespace {
 
+constexpr const char* checkpoints_name = "checkpoints";
+
 using Clock = std::chrono::steady_clock;
 
 /// Samples that are evaluated at once: enough to fill rows.
@@ -188,9 +190,18 @@ TrainingOptions trained_by(const CheckpointInfo& info) {
   return out;
 }
 
+TrainerOptions with_directory(TrainerOptions options) {
+  if (options.directory.empty() || options.lock) return options;
+  options.lock = std::make_shared<const RunLock>(options.directory);
+  if (!options.resume && !list_checkpoints(cat(options.directory, "/", checkpoints_name)).empty())
+    throw Error(Code::invalid_argument, cat(quote(options.directory, 4096), " holds a run already"),
+                "resume it, or give a new run another directory");
+  return options;
+}
+
 Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, std::optional<Dataset> data,
                  std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress, World* world)
-    : options_(checked_options(std::move(options), data)),
+    : options_(with_directory(checked_options(std::move(options), data))),
       data_(std::move(data)),
       evaluation_(std::move(evaluation)),
       engine_(graph, compile, options_.training, pool, progress, world),
@@ -220,15 +231,9 @@ void Trainer::check_samples(const Dataset& data) const {
 }
 
 void Trainer::open_directory() {
-  const std::vector<std::string> there = list_checkpoints(path("checkpoints"));
-  if (!there.empty()) {
-    if (!options_.resume)
-      throw Error(Code::invalid_argument, cat(quote(options_.directory, 4096), " holds a run already"),
-                  "resume it, or give a new run another directory");
-    resume(there.back());
-  }
+  if (const auto there = list_checkpoints(path(checkpoints_name)); !there.empty()) resume(there.back());
   log_ = std::make_unique<TrainingLog>(options_.directory, engine_.steps());
-  engine_.open_checkpoints(path("checkpoints"), options_.keep);
+  engine_.open_checkpoints(path(checkpoints_name), options_.keep);
 }
 
 void Trainer::resume(const std::string& path) try {
@@ -425,7 +430,7 @@ void Trainer::follow(StepReport& report) {
   const bool best = evaluate_due(report);
   report.saved = log_ != nullptr && (best || (options_.save_every && report.step % options_.save_every == 0));
   if (log_) log_->write(report);
-  if (report.saved) save_checkpoint(best);
+  if (report.saved) save_checkpoint(best, Saving::copied);
 }
 
 bool Trainer::end_if_due() {
@@ -510,22 +515,23 @@ Trainer::Evaluation Trainer::evaluate(const PackedStep& given) {
 
 void Trainer::save() {
   require(log_ != nullptr, "there is no directory to save into");
-  save_checkpoint(false);
+  if (!options_.lock) options_.lock = std::make_shared<const RunLock>(options_.directory);
+  save_checkpoint(false, Saving::in_place);
   engine_.wait_for_checkpoints();
 }
 
-void Trainer::save_checkpoint(bool best) {
+void Trainer::save_checkpoint(bool best, Saving how) {
   CheckpointInfo info{engine_.steps(), model_, {}};
   info.state = {{"order", order_ ? order_->state() : ""}, {"best", cat(best_)}, {"since best", cat(since_best_)}};
   for (const auto& [name, value] : lasting(options_)) info.state[cat(option_mark, name)] = value;
   info.state[trained_tensors_state] = join(trained_, "\n");
-  engine_.save(info, best);
+  engine_.save(info, best, how);
   saved_step_ = info.step;
 }
 
 void Trainer::end(Ending ending) {
   if (log_) {
-    if (saved_step_ != engine_.steps()) save_checkpoint(false);
+    if (saved_step_ != engine_.steps()) save_checkpoint(false, Saving::in_place);
     engine_.wait_for_checkpoints();
   }
   if (log_) {
@@ -533,6 +539,7 @@ void Trainer::end(Ending ending) {
     picture.write(loss_curve_svg(log_->reports()));
     picture.finish();
   }
+  options_.lock.reset();
   ending_ = ending;
 }
 

@@ -11,6 +11,7 @@
 #include "core/train/checkpoint.h"
 #include "core/train/dataset.h"
 #include "core/train/learning_rate.h"
+#include "core/train/run_lock.h"
 #include "core/train/sample_order.h"
 #include "core/train/training_engine.h"
 #include "core/train/training_log.h"
@@ -32,6 +33,7 @@ struct TrainerOptions {
   /// Gets log.jsonl, event files, loss.svg, and the folder checkpoints. "": nothing is written.
   std::string directory;
   bool resume = false;  ///< goes on from the newest checkpoint of the directory, where there is one
+  std::shared_ptr<const RunLock> lock = {};  ///< of the directory, till the run ends; none: the trainer takes it
 };
 
 /// Of the file's tensors, of those that are `trained` but for what they hold: a checkpoint fits models of the same alone, be
@@ -45,6 +47,10 @@ TrainingOptions trained_by(const CheckpointInfo& info);
 /// With the number of steps that they come to. Throws Error(invalid_argument) for options out of range, and for a sample that
 /// is longer than a row.
 TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data);
+
+/// Takes the lock of the options' directory, if they name one and have it not: before anything that lasts. Throws Error: what
+/// RunLock throws; invalid_argument for a directory that holds a run, where none is to be resumed.
+TrainerOptions with_directory(TrainerOptions options);
 
 /// One thread drives it; `cancel` may come from any.
 class Trainer {
@@ -133,7 +139,7 @@ class Trainer {
   std::string fault_in(const NamedInputs& given) { return engine_.find_fault(given); }
   double checked(double number, const char* what) const;
   bool evaluate_due(StepReport& report);
-  void save_checkpoint(bool best);
+  void save_checkpoint(bool best, Saving how);
   bool end_if_due();  ///< whether the run has ended
   void end(Ending ending);
   std::string path(const char* name) const { return options_.directory + "/" + name; }

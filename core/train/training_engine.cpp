@@ -63,13 +63,21 @@ void TrainingEngine::make_ranks(const Graph& graph, const CompileOptions& option
     if (count > 1)
       pools_.push_back(std::make_unique<ThreadPool>(std::max(1, static_cast<int>(pool_.size() / count))));
   ranks_.resize(static_cast<size_t>(count));
+  std::vector<LoadProgress> others(static_cast<size_t>(count));
   on_ranks([&](int64_t local) {
+    const auto i = static_cast<size_t>(local);
     CompileOptions own = options;
     own.rank = rank_number(local);
-    if (local > 0) own.log = nullptr, own.dump = nullptr, own.progress = nullptr;  // the first says the same
-    ranks_[static_cast<size_t>(local)] =
-        std::make_unique<TrainingRank>(graph, own, training_, count > 1 ? *pools_[static_cast<size_t>(local)] : pool_,
-                                       weights_, local > 0 ? nullptr : progress);
+    // The first says the same as all, and hears for all that the load is to end.
+    LoadProgress* const its = local > 0 ? &others[i] : progress;
+    if (local > 0) own.log = nullptr, own.dump = nullptr, own.progress = its;
+    try {
+      ranks_[i] =
+          std::make_unique<TrainingRank>(graph, own, training_, count > 1 ? *pools_[i] : pool_, weights_, its);
+    } catch (...) {
+      for (LoadProgress& other : others) other.cancel();
+      throw;
+    }
   });
 }
 

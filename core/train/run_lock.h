@@ -1,0 +1,21 @@
+#pragma once
+// One run at a time writes to a directory.
+#include <string>
+
+namespace plait {
+
+/// Held as long as it lives, and no longer than its process does, however that ends. Two of one process exclude each other, too.
+class RunLock {
+ public:
+  /// Makes the directory. Throws Error: invalid_argument, naming the holder, where another has it; io. File systems that lock nothing
+  /// let everyone have it.
+  explicit RunLock(const std::string& directory);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace plait

@@ -1,0 +1,71 @@
+// One run at a time writes to a directory.
+#include "core/train/run_lock.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "core/train/document_encoder.h"
+#include "core/train/trainer.h"
+#include "tests/unit/models.h"
+#include "tests/unit/train/train_test.h"
+
+namespace plait::test {
+namespace {
+
+TEST(RunLock, IsOneAtATime) {
+  const Folder folder;
+  const std::string run = folder.path("a/run");
+  {
+    const RunLock first(run);
+    expect_error([&] { RunLock second(run); }, Code::invalid_argument, run, cat("process ", getpid()));
+    const RunLock other(folder.path("b"));
+  }
+  const RunLock again(run);
+}
+
+TEST(RunLock, GoesWithAProcessThatIsKilled) {
+  const Folder folder;
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const RunLock held(folder.path());
+    if (write(ends[1], "x", 1) != 1) _exit(1);
+    while (true) pause();
+  }
+  char ready;
+  ASSERT_EQ(read(ends[0], &ready, 1), 1);
+  expect_error([&] { RunLock second(folder.path()); }, Code::invalid_argument, cat("process ", child));
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  const RunLock now(folder.path());
+}
+
+/// Also one that would go on with the first, and before the model is compiled.
+TEST(RunLock, KeepsASecondTrainerOut) {
+  const Folder folder;
+  ThreadPool pool(1);
+  const auto trainer = [&](bool resume, const Graph& graph) {
+    TrainerOptions options;
+    options.training.row_tokens = 16;
+    options.rate = {.peak = 1e-3, .schedule = Schedule::constant};
+    options.steps = 1;
+    options.batch = 1;
+    options.directory = folder.path();
+    options.resume = resume;
+    return std::make_unique<Trainer>(graph, World::get().options(), options,
+                                     Dataset::of({{{3, 4, 5, 6}, {}}}, {.seq = 16}), std::nullopt, pool);
+  };
+  auto first = trainer(false, fixture_graph("gpt2-optimum18"));
+  for (const bool resume : {false, true})
+    expect_error([&] { trainer(resume, Graph{}); }, Code::invalid_argument, "has a run under way");
+  first->run();  // when it has ended it may be gone on with, though the trainer is still there
+  expect_error([&] { trainer(false, Graph{}); }, Code::invalid_argument, "holds a run already");
+  EXPECT_EQ(trainer(true, fixture_graph("gpt2-optimum18"))->steps_done(), 1);
+}
+
+}  // namespace
+}  // namespace plait::test
