@@ -111,9 +111,9 @@ constexpr OptionRow rows[] = {
      "mesh, and none in evaluations",
      0, 0.99},
     {"lora_targets", Type::text, for_trainer, "",
-     "which products get adapters: by role query, key, value, attention_output, attention, feed_forward or head; or "
-     "a "
-     "pattern of names of weights or nodes, as \"*.q_proj.weight\"; default: all but the head",
+     "which weights get adapters: by role query, key, value, attention_output, attention, feed_forward, head, "
+     "embedding or "
+     "experts; or a pattern of names of weights or nodes, as \"*.q_proj.weight\"; default: all products but the head",
      0, 0, "", true},
     {"loss", Type::text, for_trainer, "",
      "name of an output of the model that is its own loss, one float: the model, whatever it is, is trained as it "
@@ -147,7 +147,7 @@ constexpr OptionRow rows[] = {
     {"adapter_rank", Type::integer, for_generator, "0",
      "rank of the largest adapter; 0: of the largest that the generator is made with, 16 without any", 0, 65536},
     {"adapter_targets", Type::text, for_generator, "",
-     "which products later adapters may change: roles or patterns, as of lora_targets; default: "
+     "which products later adapters may change: roles or patterns of products, as of lora_targets; default: "
      "those of the adapters that the generator is made with, and all but the head where adapter_slots asks for more",
      0, 0, "", true},
     {"zero", Type::integer, for_trainer, "0",
@@ -164,7 +164,8 @@ constexpr OptionRow rows[] = {
     {"recompute", Type::choice, for_trainer, "auto",
      "what the backward pass reads of the forward pass is kept (off), or computed once more: selective: norms, "
      "activations and the like; rounded: those, too, and results of products that dtype bf16 rounds are kept as "
-     "bf16; full: all but the residual stream; auto: rounded with dtype bf16, else off. All but rounded have the same "
+     "bf16; full: all but the residual stream; auto: rounded with dtype bf16, else off. All but rounded have the "
+     "same "
      "bits",
      0, 0, "auto off selective rounded full"},
     {"frozen", Type::boolean, for_trainer, "false",

@@ -58,13 +58,17 @@ void AdapterSlots::check_low_rank(const AdapterWeights& weights) const {
   for (const auto& [module, pair] : weights.modules) {
     const auto linear = std::find_if(decoder_.adapted.begin(), decoder_.adapted.end(),
                                      [&module = module](const AdaptedLinear& one) { return one.module == module; });
+    if (pair.of_table)
+      throw Error(Code::unsupported,
+                  cat("its ", quote(module), " is of a table, and requests have adapters of products"),
+                  "merge it: plait export MODEL --adapter DIR");
     if (linear == decoder_.adapted.end())
-      throw Error(
-          Code::invalid_argument, cat("its ", quote(module), " fits no weight that the generator adapts"),
-          decoder_.adapted.empty()
-              ? std::string("the model has no Linear of the names asked for")
-              : cat("it is of another model, or the generator was made for other targets (adapter_targets), such as ",
-                    quote(decoder_.adapted[0].module)));
+      throw Error(Code::invalid_argument, cat("its ", quote(module), " fits no weight that the generator adapts"),
+                  decoder_.adapted.empty() ? std::string("the model has no Linear of the names asked for")
+                                           : cat("it is of another model, of experts (plait export merges these), or "
+                                                 "the generator was made for other "
+                                                 "targets (adapter_targets), such as ",
+                                                 quote(decoder_.adapted[0].module)));
     if (pair.a.shape() != Shape{weights.rank, linear->k} || pair.b.shape() != Shape{linear->n, weights.rank})
       throw Error(Code::invalid_argument,
                   cat("its ", quote(module), " is ", pair.a.shape().text(), " and ", pair.b.shape().text(),

@@ -1,86 +1,25 @@
-// Pass adapt: low-rank adapters beside Linears (LoRA, Hu et al. 2022): y = x w^T + alpha / rank (x a^T) b^T. To train, one that
-// is there for good; to generate, room for any that requests name. Prefixes are in adapt_prefix.cpp.
+// Pass adapt: low-rank adapters beside weights (LoRA, Hu et al. 2022): y = x w^T + alpha / rank (x a^T) b^T. To train, one that
+// is there for good, beside products, tables and experts; to generate, room for any that requests name, beside products. Prefixes
+// are in adapt_prefix.cpp.
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <random>
 #include <set>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/passes/adapter_sites.h"
 #include "core/passes/compile.h"
-#include "core/passes/linear_roles.h"
-#include "core/passes/module_names.h"
 #include "core/passes/train_parameters.h"
 
 namespace plait {
 namespace {
 
-/// What the Linear at this node is called: its weight's names in the file, the value's, and the node's.
-std::vector<std::string> names_of_linear(const Graph& graph, const Node& node) {
-  const Value& weight = graph.value(node.inputs[1]);
-  std::vector<std::string> out;
-  if (weight.constant) out = names_of(*weight.constant);
-  if (!weight.name.empty()) out.push_back(weight.name);
-  if (!node.name.empty()) out.push_back(node.name);
-  return out;
-}
-
-/// Of these the one that tells the module: the weight's, or the node's where the file numbers its tensors.
-std::string telling_name(const std::vector<std::string>& names, size_t index) {
-  for (const std::string& name : names)
-    if (name.find(".weight") != std::string::npos || name.find(".qweight") != std::string::npos) return name;
-  return names.empty() ? cat("linear.", index) : names.back();
-}
-
-/// The rows of the file's weight that the Linear at this node reads.
-PackedProduct rows_of_weight(const Graph& graph, const Node& node) {
-  PackedProduct out{.size = graph.value(node.outputs[0]).type.dims->back().constant()};
-  if (const auto& weight = graph.value(node.inputs[1]).constant)
-    for (const RecipeStep& step : weight->steps)
-      if (step.kind == RecipeStep::Kind::slice && step.numbers[2] - step.numbers[1] == out.size)
-        out.begin = step.numbers[1];
-  return out;
-}
-
-/// The modules of all Linears, by node.
-std::map<size_t, std::string> modules_of(const Graph& graph) {
-  struct Product {
-    PackedProduct rows;
-    size_t node;
-  };
-  std::map<std::string, std::vector<Product>>
-      packed;  // by the weight's telling name: products of one weight have the same
-  std::map<std::string, std::set<std::string>> told;
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    if (graph.nodes[i].op != "plait.Linear") continue;
-    const std::string name = telling_name(names_of_linear(graph, graph.nodes[i]), i);
-    packed[name].push_back({rows_of_weight(graph, graph.nodes[i]), i});
-    told[module_of_name(name)].insert(name);
-  }
-  std::map<size_t, std::string> out;
-  for (auto& [name, products] : packed) {
-    std::stable_sort(products.begin(), products.end(),
-                     [](const Product& a, const Product& b) { return a.rows.begin < b.rows.begin; });
-    std::vector<PackedProduct> rows;
-    for (const Product& one : products) rows.push_back(one.rows);
-    std::vector<std::string> names = names_of_products(name, rows);
-    const std::string module = module_of_name(name);
-    const bool is_one =
-        told.at(module).size() == 1;  // else several products of a module keep the names that they have
-    for (size_t part = 0; part < names.size(); ++part)
-      out[products[part].node] = is_one ? names[part] : part ? cat(name, ".copy", part) : name;
-  }
-  return out;
-}
-
-/// The Linear's weight, where a change of it in the file changes nothing but this Linear; else null.
+/// The weight there, where a change of it in the file changes nothing but this operand; else null.
 std::shared_ptr<const Constant> own_weight(const Graph& graph, const std::vector<std::vector<int32_t>>& readers,
-                                           const Node& node) {
-  constexpr size_t plain_operands = 3;  // a quantised weight has scales behind them
-  const ValueId id = node.inputs[1];
+                                           ValueId id) {
   const std::shared_ptr<const Constant> weight = graph.value(id).constant;
-  if (node.inputs.size() > plain_operands || !weight || !is_float(weight->dtype())) return nullptr;
+  if (!weight || !is_float(weight->dtype())) return nullptr;
   const std::vector<std::string> names = names_of(*weight);
   if (names.empty() || readers[static_cast<size_t>(id)].size() > 1) return nullptr;
   for (ValueId other = 0; other < static_cast<ValueId>(readers.size()); ++other) {
@@ -93,7 +32,7 @@ std::shared_ptr<const Constant> own_weight(const Graph& graph, const std::vector
   return weight;
 }
 
-/// Which Linears get an adapter, and what stands beside each: subclasses say the latter.
+/// Which weights get an adapter, and what stands beside each: subclasses say the latter.
 class Adapting {
  public:
   explicit Adapting(Graph& graph, PassContext& context)
@@ -101,33 +40,34 @@ class Adapting {
   virtual ~Adapting() = default;
 
  protected:
-  /// Calls `add` for those asked for: all but the head, those of a role, or whose names fit a pattern, those that are called so.
+  /// Calls `add` for those asked for: all products but the head, those of a role, or whose names fit a pattern, those that are
+  /// called so.
   void each(bool all, const std::vector<std::string>& targets, const std::vector<std::string>& modules) {
     std::set<std::string> unused(targets.begin(), targets.end());
-    const auto roles = linear_roles(graph_);
-    for (const auto& [i, module] : modules_of(graph_)) {
-      const std::vector<std::string> names = names_of_linear(graph_, graph_.nodes[i]);
-      bool asked = (all && !roles.at(i).contains("head")) ||
-                   std::any_of(modules.begin(), modules.end(),
-                               [&module = module](const std::string& one) { return means(one, module); });
+    for (const AdapterSite& site : adapter_sites(graph_)) {
+      if (!takes(site)) continue;
+      bool asked =
+          (all && site.kind == AdapterSite::Kind::product && !site.roles.contains("head")) ||
+          std::any_of(modules.begin(), modules.end(), [&](const std::string& one) { return is_of_site(one, site); });
       for (const std::string& pattern : targets)
-        if (roles.at(i).contains(pattern) || std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+        if (site.roles.contains(pattern) || std::any_of(site.names.begin(), site.names.end(), [&](const auto& name) {
               return misfit(pattern, name) == 0;
             })) {
           asked = true;
           unused.erase(pattern);
         }
-      if (asked) add(i, module);
+      if (asked) add(site);
     }
-    if (!unused.empty())
-      throw Error(Code::invalid_argument, cat("no Linear of the model fits ", quote(*unused.begin())),
-                  "give query, key, value, attention_output, attention, feed_forward or head; or a pattern of names "
-                  "of weights or nodes, with * and ?: \"*.q_proj*\"; `plait inspect` lists them");
+    if (!unused.empty()) refuse(*unused.begin());
     graph_.sort();
   }
 
-  /// Of the node at place `at`.
-  virtual void add(size_t at, const std::string& module) = 0;
+  virtual bool takes(const AdapterSite& site) const = 0;
+  virtual void add(const AdapterSite& site) = 0;
+  /// Throws: nothing fits the target.
+  [[noreturn]] virtual void refuse(const std::string& target) const = 0;
+  static constexpr const char* say_targets =
+      "; or a pattern of names of weights or nodes, with * and ?: \"*.q_proj*\"; `plait inspect` lists them";
 
   /// A number of each token, of which an input of this name is made, for the tokens that x has rows of, in x's dims but the
   /// last; no_value where these are not known.
@@ -174,30 +114,89 @@ class TrainedAdapters : public Adapting {
     each(lora_.targets.empty() && lora_.modules.empty(), lora_.modules.empty() ? lora_.targets : none_,
          lora_.modules);
     for (const std::string& module : lora_.modules)
-      if (std::none_of(added_.begin(), added_.end(), [&](const std::string& one) { return means(module, one); }))
+      if (std::none_of(added_.begin(), added_.end(), [&](const AdapterSite& one) { return is_of_site(module, one); }))
         throw Error(Code::invalid_argument, cat("the adapter's ", quote(module), " fits no weight of the model"),
                     "the adapter is of another model");
     if (added_.empty()) throw Error(Code::invalid_argument, "the model has no Linear to adapt");
   }
 
  private:
-  void add(size_t at, const std::string& module) override {
-    const Node node = graph_.nodes[at];
+  bool takes(const AdapterSite&) const override { return true; }
+
+  void refuse(const std::string& target) const override {
+    throw Error(Code::invalid_argument, cat("no weight of the model that takes adapters fits ", quote(target)),
+                cat("give query, key, value, attention_output, attention, feed_forward, head, embedding or experts",
+                    say_targets));
+  }
+
+  void add(const AdapterSite& site) override {
+    const Node node = graph_.nodes[site.node];
+    base_ = is_quantised(node, site) ? nullptr : own_weight(graph_, readers_, node.inputs[site.operand]);
+    // The factor belongs to the narrow side: of a product that is a pass over `rank` numbers a token.
+    scale_ = lora_.alpha / static_cast<double>(lora_.rank);
+    switch (site.kind) {
+      case AdapterSite::Kind::product: add_to_product(node, site); break;
+      case AdapterSite::Kind::table: add_to_table(node, site); break;
+      case AdapterSite::Kind::experts: add_to_experts(node, site); break;
+    }
+    added_.push_back(site);
+  }
+
+  /// Whether the weight's scales are operands behind it.
+  bool is_quantised(const Node& node, const AdapterSite& site) const {
+    constexpr size_t plain_product = 3, plain_table = 2, plain_experts = 3;
+    if (site.kind == AdapterSite::Kind::product) return node.inputs.size() > plain_product;
+    if (site.kind == AdapterSite::Kind::table) return node.inputs.size() > plain_table;
+    return builder_.dims(node.inputs[site.operand]).size() > plain_experts;
+  }
+
+  void add_to_product(const Node& node, const AdapterSite& site) {
     const ValueId x = node.inputs[0], y = node.outputs[0];
     const int64_t k = builder_.dims(x).back().constant(), n = builder_.dims(y).back().constant();
-    const auto rank = lora_.rank;
-    base_ = own_weight(graph_, readers_, node);
-    const ValueId a = add_matrix(cat(module, lora_a), {rank, k}, 1 / std::sqrt(static_cast<double>(k)));
-    const ValueId b = add_matrix(cat(module, lora_b), {n, rank}, 0);
-    added_.insert(module);
-    // The factor belongs to the product's narrow side: there it is a pass over `rank` numbers a token.
-    const double scale = lora_.alpha / static_cast<double>(rank);
+    const ValueId a = add_matrix(cat(site.module, lora_a), {lora_.rank, k}, 1 / std::sqrt(static_cast<double>(k)));
+    const ValueId b = add_matrix(cat(site.module, lora_b), {n, lora_.rank}, 0);
     Attributes as_base;
     for (const char* name : {"round_x", "many_rows"}) as_base.set(name, node.attributes.integer(name, 0));
     const ValueId low =
-        builder_.times(builder_.add("plait.Linear", {dropped(x), a}, as_base), builder_.number(scale, x));
-    const ValueId change = builder_.add("plait.Linear", {low, b}, as_base);
-    // Whoever read the Linear reads the sum, but for the sum itself.
+        builder_.times(builder_.add("plait.Linear", {dropped(x), a}, as_base), builder_.number(scale_, x));
+    add_to_result(y, builder_.add("plait.Linear", {low, b}, as_base));
+  }
+
+  /// A token's row of a^T, and b: PEFT begins with these numbers, of spread 1 in b and zero in a.
+  void add_to_table(const Node& node, const AdapterSite& site) {
+    const ValueId y = node.outputs[0];
+    const int64_t k = builder_.dims(node.inputs[0])[0].constant(), n = builder_.dims(y).back().constant();
+    const ValueId a = add_matrix(cat(site.module, table_a), {lora_.rank, k}, 0);
+    const ValueId b = add_matrix(cat(site.module, table_b), {n, lora_.rank}, std::sqrt(3.0));
+    Attributes turned, as_floats;
+    turned.set("perm", std::vector<int64_t>{1, 0});
+    as_floats.set("to", static_cast<int64_t>(context_.options.trained_dtype()));
+    const ValueId rows = builder_.add(
+        "plait.Embedding", {builder_.add("Transpose", {a}, std::move(turned)), node.inputs[1]}, std::move(as_floats));
+    const ValueId low = builder_.times(rows, builder_.number(scale_, rows));
+    add_to_result(y, builder_.cast(builder_.add("plait.Linear", {low, b}), y));
+  }
+
+  /// What an expert is given is not known outside of the op, so its weights become w + scale b a.
+  void add_to_experts(const Node& node, const AdapterSite& site) {
+    if (is_quantised(node, site))
+      throw Error(Code::unsupported, cat("the experts ", quote(site.module), " are quantised, and take no adapters"),
+                  "adapt other weights, or give the model with whole weights");
+    if (lora_.dropout != 0)
+      throw Error(Code::unsupported, cat("adapters of experts, here ", quote(site.module), ", have no dropout"),
+                  "train without lora_dropout, or without experts among lora_targets");
+    const ValueId w = node.inputs[site.operand];
+    const Dims dims = builder_.dims(w);
+    const int64_t e = dims[0].constant(), n = dims[1].constant(), k = dims[2].constant();
+    const ValueId a = add_matrix(cat(site.module, lora_a), {e, lora_.rank, k}, 1 / std::sqrt(static_cast<double>(k)));
+    const ValueId b = add_matrix(cat(site.module, lora_b), {e, n, lora_.rank}, 0);
+    const ValueId change = builder_.add("MatMul", {builder_.times(b, builder_.number(scale_, b)), a});
+    const ValueId sum = builder_.plus(builder_.cast(w, change), change);
+    graph_.nodes[site.node].inputs[site.operand] = sum;
+  }
+
+  /// Whoever read the result reads the sum, but for the sum itself.
+  void add_to_result(ValueId y, ValueId change) {
     const ValueId base = graph_.add_value("", graph_.value(y).type);
     const ValueId sum = builder_.plus(base, change);
     graph_.replace_uses(y, sum);
@@ -212,7 +211,7 @@ class TrainedAdapters : public Adapting {
       throw Error(Code::unsupported, "rows that a router sorted have no dropout", "train without lora_dropout");
     Attributes attributes;
     attributes.set("rate", lora_.dropout);
-    attributes.set("module", static_cast<int64_t>(added_.size()));
+    attributes.set("module", static_cast<int64_t>(added_.size() + 1));
     return builder_.add("plait.Dropout", {x, keys}, std::move(attributes));
   }
 
@@ -241,8 +240,9 @@ class TrainedAdapters : public Adapting {
   const std::vector<std::vector<int32_t>> readers_;  ///< of the values before there were adapters
   const std::vector<std::string> none_;
   std::mt19937_64 random_;
-  std::set<std::string> added_;
+  std::vector<AdapterSite> added_;
   std::shared_ptr<const Constant> base_;  ///< of the adapter at hand
+  double scale_ = 0;                      ///< likewise
 };
 
 /// Room for adapters of requests: arrays of slots, and each token's slot as an input.
@@ -257,16 +257,23 @@ class Slots : public Adapting {
   }
 
  private:
-  void add(size_t at, const std::string& module) override {
-    const Node node = graph_.nodes[at];
+  bool takes(const AdapterSite& site) const override { return site.kind == AdapterSite::Kind::product; }
+
+  void refuse(const std::string& target) const override {
+    throw Error(Code::invalid_argument, cat("no product of the model fits ", quote(target)),
+                cat("give query, key, value, attention_output, attention, feed_forward or head", say_targets));
+  }
+
+  void add(const AdapterSite& site) override {
+    const Node node = graph_.nodes[site.node];
     const ValueId x = node.inputs[0], slots = of_tokens(x, "adapters", DType::i32);
     if (slots == no_value) return;  // rows that a router sorted: whose they are is not known here
     const int64_t k = builder_.dims(x).back().constant(), n = builder_.dims(node.outputs[0]).back().constant();
     const size_t index = context_.decoder.adapted.size();
     const ValueId a = add_state(graph_, builder_, cat("adapter.a.", index), DType::f32, {room_.slots, room_.rank, k});
     const ValueId b = add_state(graph_, builder_, cat("adapter.b.", index), DType::f32, {room_.slots, n, room_.rank});
-    context_.decoder.adapted.push_back({module, k, n});
-    Node& adapted = graph_.nodes[at];
+    context_.decoder.adapted.push_back({site.module, k, n});
+    Node& adapted = graph_.nodes[site.node];
     adapted.op = "plait.AdaptedLinear";
     adapted.inputs.resize(5, no_value);
     adapted.inputs.insert(adapted.inputs.end(), {a, b, slots});

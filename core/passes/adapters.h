@@ -19,14 +19,16 @@ struct PrefixShape {
   bool operator==(const PrefixShape&) const = default;
 };
 
-/// What the matrices of a module are called behind its name, as PEFT calls them: pair.a and pair.b.
+/// What the matrices of a module are called behind its name, as PEFT calls them: pair.a and pair.b, of a product and of a table.
 constexpr std::string_view lora_a = ".lora_A.weight", lora_b = ".lora_B.weight";
+constexpr std::string_view table_a = ".lora_embedding_A", table_b = ".lora_embedding_B";
 
-/// An adapter: y = x w^T + alpha / rank (x a^T) b^T for the Linears that it names; or a prefix, keys and values that stand before
-/// the first token in every attention layer.
+/// An adapter: y = x w^T + alpha / rank (x a^T) b^T for the products that it names, where x of a table's is one at the token's
+/// place and zero elsewhere; or a prefix, keys and values that stand before the first token in every attention layer.
 struct AdapterWeights {
   struct Pair {
     Tensor a, b;  ///< f32 [rank, k], [n, rank]
+    bool of_table = false;
   };
   int64_t rank = 0;
   double alpha = 0;

@@ -18,9 +18,9 @@ constexpr std::string_view part_mark = ".part", copy_mark = ".copy";
 constexpr std::string_view packed_by_builder = ".attn.qkv_proj", packed_attention = ".self_attn.qkv_proj";
 constexpr std::string_view attention_parts[] = {".self_attn.q_proj", ".self_attn.k_proj", ".self_attn.v_proj"};
 
-/// "MatMul", "Gemm_3", "MatMul_Q4", "MatMulNBits": what a node is called within its module.
-bool is_product(std::string_view name) {
-  for (std::string_view op : {"MatMulNBits", "MatMul", "Gemm"})
+/// "MatMul", "Gemm_3", "MatMul_Q4", "MatMulNBits", "Gather": what a node is called within its module.
+bool is_op_of_module(std::string_view name) {
+  for (std::string_view op : {"MatMulNBits", "MatMul", "Gemm", "GatherBlockQuantized", "Gather"})
     if (name.starts_with(op)) return name.size() == op.size() || name[op.size()] == '_';
   return false;
 }
@@ -179,7 +179,7 @@ std::string module_of_name(std::string_view name) {
   std::string path(name);
   if (tells) std::replace(path.begin(), path.end(), '/', '.');
   for (size_t dot;
-       (dot = path.rfind('.')) != std::string::npos && is_product(std::string_view(path).substr(dot + 1));)
+       (dot = path.rfind('.')) != std::string::npos && is_op_of_module(std::string_view(path).substr(dot + 1));)
     path.resize(dot), tells = true;
   if (!tells) return path;
   const std::vector<std::string> steps = split(path, '.');
@@ -285,6 +285,10 @@ AdapterWeights as_modules(const AdapterWeights& adapter, const Decoder& decoder)
       int64_t begin = 0;
       for (size_t part = 0; part < std::size(sizes); begin += sizes[part++])
         out.modules[attention_part(layer, part)] = {first.a, rows_of(first.b, begin, sizes[part])};
+      continue;
+    }
+    if (first.of_table) {
+      out.modules[base] = first;
       continue;
     }
     Placed placed;

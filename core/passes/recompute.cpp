@@ -4,8 +4,8 @@
 // Kept in any case are sums of two activations, which is what the residual stream is, so that no chain of nodes is longer
 // than a block; and what ranks have told each other. `selective` keeps besides whatever sums over a dim: products, attention,
 // rows of tables; of the residual stream it keeps every second sum, where the next is made of that and of what is there
-// anyway. A weight that is put together of its shards is never kept. The same kernels make the same bits, so results do not
-// change.
+// anyway. A weight that is put together of its shards, or with its adapter, is never kept. The same kernels make the same bits,
+// so results do not change.
 //
 // `rounded` is `selective`, but for products that round their operands to bf16 (attribute round_x), as they do with what they
 // are given backwards, too. What they give is kept as bf16, in half the room: the backward pass then reads it rounded, which is
@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/graph/gradient.h"
@@ -89,6 +90,28 @@ class Recomputing {
     return std::any_of(all.begin(), all.end(), [](const FactorUse& use) { return use.contracted(); });
   }
 
+  /// Whether a value made of weights alone has more elements than all that is trained of them: an adapter's product, or what it
+  /// is added to.
+  bool is_unfolded(const Node& node) const {
+    std::set<ValueId> states;
+    add_states(node, states);
+    Dim trained = 0;
+    for (ValueId id : states) trained = trained + elements(id);
+    const Dim made = elements(node.outputs[0]);
+    return !states.empty() && made.is_constant() && trained.is_constant() && made.constant() > trained.constant();
+  }
+  void add_states(const Node& node, std::set<ValueId>& out) const {
+    if (node.op == "plait.State") out.insert(node.outputs[0]);
+    else
+      for (ValueId id : node.inputs)
+        if (const Node* made = maker(id)) add_states(*made, out);
+  }
+  Dim elements(ValueId id) const {
+    Dim out = 1;
+    for (const Dim& dim : *graph_.value(id).type.dims) out = out * dim;
+    return out;
+  }
+
   const Node* maker(ValueId id) const {
     const int32_t at = id == no_value ? -1 : producer_[static_cast<size_t>(id)];
     return at < 0 ? nullptr : &originals_[static_cast<size_t>(at)];
@@ -109,7 +132,7 @@ class Recomputing {
   bool is_kept(const Node& node) const {
     const bool of_weights =
         std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return has(of_tokens_, id); });
-    if (of_weights) return !is_collective(node);
+    if (of_weights) return !is_collective(node) && !is_unfolded(node);
     if (is_sum_of_activations(node)) return !has(skipped_, node.outputs[0]);
     return is_collective(node) || (how_ != Recompute::full && sums(node));
   }

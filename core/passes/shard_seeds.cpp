@@ -108,6 +108,7 @@ class Seeding {
         axes_(axes.begin(), axes.end()),
         expert_axes_(expert_axes.begin(), expert_axes.end()),
         recipe_(recipe) {
+    find_weights();
     dims_.resize(static_cast<size_t>(graph.value_count()));
     for (ValueId id = 0; id < graph.value_count(); ++id) {
       const auto& dims = graph.value(id).type.dims;
@@ -185,6 +186,25 @@ class Seeding {
       if (dim >= 0 && !atoms_.leaves(dim).empty()) features_.insert(atoms_.leaves(dim));
   }
 
+  /// Constants, and what is made of them and of what is trained beside them: a weight with its adapter.
+  void find_weights() {
+    of_weights_.resize(static_cast<size_t>(graph_.value_count()));
+    for (ValueId id = 0; id < graph_.value_count(); ++id)
+      of_weights_[static_cast<size_t>(id)] = graph_.value(id).constant != nullptr;
+    std::set<ValueId> states;
+    for (const Node& node : graph_.nodes) {
+      if (node.op == "plait.State") states.insert(node.outputs[0]);
+      const auto& in = node.inputs;
+      if (std::none_of(in.begin(), in.end(), [&](ValueId id) { return is_of_weights(id); }) ||
+          !std::all_of(in.begin(), in.end(),
+                       [&](ValueId id) { return id == no_value || is_of_weights(id) || states.contains(id); }))
+        continue;
+      for (ValueId id : node.outputs)
+        if (id != no_value) of_weights_[static_cast<size_t>(id)] = true;
+    }
+  }
+  bool is_of_weights(ValueId id) const { return id != no_value && of_weights_[static_cast<size_t>(id)]; }
+
   /// Tables of angles, slopes and the like are constants, too, and too small to be cut: a weight has a dim of features, as
   /// the constants have them that products run over.
   void find_features(const Node& node, const DimsRule& rule) {
@@ -197,7 +217,7 @@ class Seeding {
             if (factor.name == use.factor.name) multiplied.push_back(node.inputs[k]);
       if (multiplied.size() < 2) continue;
       for (ValueId id : multiplied)
-        if (graph_.value(id).constant) feature_dims_.insert(feature_dims_.end(), dims(id).begin(), dims(id).end());
+        if (is_of_weights(id)) feature_dims_.insert(feature_dims_.end(), dims(id).begin(), dims(id).end());
     }
   }
   /// Stacks of matrices: what the kernel is told the place of, and only weights have, chooses one of them (a row of a table
@@ -211,7 +231,7 @@ class Seeding {
                          [&](const Factor& factor) { return names.contains(factor.name); });
     };
     for (size_t k = 0; k < rule.operands.size(); ++k)
-      if (node.inputs[k] != no_value && !graph_.value(node.inputs[k]).constant)
+      if (node.inputs[k] != no_value && !is_of_weights(node.inputs[k]))
         for (const RuleDim& dim : rule.operands[k].dims)
           for (const Factor& factor : dim.factors) chosen.erase(factor.name);
     for (size_t k = 0; k < rule.operands.size(); ++k)
@@ -364,6 +384,7 @@ class Seeding {
   std::vector<int> feature_dims_;
   std::set<std::vector<int>> features_;  ///< the same by their atoms
   std::set<ValueId> stacks_;
+  std::vector<bool> of_weights_;  ///< by value
 };
 
 }  // namespace

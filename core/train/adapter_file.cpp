@@ -1,7 +1,9 @@
 #include "core/train/adapter_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "core/base/constant.h"
@@ -17,8 +19,18 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view of_module = "base_model.model.", of_prefix = "prompt_embeddings";
+/// Beside adapters of tables PEFT writes the tables themselves.
+constexpr std::string_view of_base = ".base_layer.weight";
 constexpr const char *lora_kind = "LORA", *prefix_kind = "PREFIX_TUNING";
 constexpr const char *config_name = "/adapter_config.json", *tensors_name = "/adapter_model.safetensors";
+
+/// What an adapter's name ends with.
+struct Half {
+  std::string_view name;
+  bool is_a, of_table;
+};
+constexpr Half halves[] = {
+    {lora_a, true, false}, {lora_b, false, false}, {table_a, true, true}, {table_b, false, true}};
 
 /// A directory's adapter_config.json.
 class Config {
@@ -91,13 +103,16 @@ void check_pair(const std::string& path, const std::string& module, const Adapte
 void read_lora(const Config& config, const SafeTensors& file, AdapterWeights& out) {
   read_lora_config(config, out);
   for (const auto& [name, entry] : file.entries()) {
-    const bool is_a = name.ends_with(lora_a), is_b = name.ends_with(lora_b);
-    if (!name.starts_with(of_module) || !(is_a || is_b) || !is_float(entry.dtype))
+    if (name.ends_with(of_base)) continue;
+    const auto* half = std::find_if(std::begin(halves), std::end(halves),
+                                    [&name = name](const Half& one) { return name.ends_with(one.name); });
+    if (!name.starts_with(of_module) || half == std::end(halves) || !is_float(entry.dtype))
       throw Error(Code::unsupported,
                   cat(quote(file.path(), 4096), ": ", quote(name), " is no part of a LoRA adapter"));
     AdapterWeights::Pair& pair =
-        out.modules[name.substr(of_module.size(), name.size() - of_module.size() - lora_a.size())];
-    (is_a ? pair.a : pair.b) = as_f32(file.tensor(name));
+        out.modules[name.substr(of_module.size(), name.size() - of_module.size() - half->name.size())];
+    (half->is_a ? pair.a : pair.b) = as_f32(file.tensor(name));
+    pair.of_table = half->of_table;
   }
   for (const auto& [module, pair] : out.modules) {
     const auto whole = static_cast<double>(out.rank), own = config.of_module("rank_pattern", module, whole);
@@ -177,8 +192,9 @@ void write_adapter(const AdapterWeights& adapter, const std::string& directory, 
         ranks[module] = own;
         alphas[module] = adapter.alpha * static_cast<double>(own) / static_cast<double>(adapter.rank);
       }
-      named.push_back({cat(of_module, module, lora_a), pair.a.view()});
-      named.push_back({cat(of_module, module, lora_b), pair.b.view()});
+      for (const Half& half : halves)
+        if (half.of_table == pair.of_table)
+          named.push_back({cat(of_module, module, half.name), (half.is_a ? pair.a : pair.b).view()});
       modules.push_back(module);
     }
     config.update({{"r", adapter.rank},

@@ -2,13 +2,13 @@
 
 #include <cstring>
 #include <filesystem>
-#include <set>
 
 #include "core/base/block.h"
 #include "core/base/constant.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/passes/module_names.h"
+#include "core/train/adapter_arrays.h"
 #include "core/train/trainer.h"
 
 namespace plait {
@@ -16,90 +16,53 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "model.layers.0.self_attn.q_proj" of "model.layers.0.self_attn.q_proj.lora_A.weight".
-std::string module_of(const std::string& name) { return name.substr(0, name.rfind(".lora_")); }
+/// to [n, k] += scale b a: [n, rank], [rank, k].
+void add_product(const float* a, const float* b, double scale, int64_t n, int64_t rank, int64_t k, float* to) {
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t r = 0; r < rank; ++r) {
+      const auto factor = static_cast<float>(scale * b[i * rank + r]);
+      const float* from = a + r * k;
+      for (int64_t j = 0; j < k; ++j) to[i * k + j] += factor * from[j];
+    }
+}
 
-/// w + scale b a: [n, k], [n, rank], [rank, k], all f32.
-Tensor merged(const Constant& base, const Tensor& a, const Tensor& b, double scale, ThreadPool* pool) {
+/// A matrix with its dims exchanged.
+Tensor turned(const Tensor& matrix) { return materialize({{}, matrix, {{RecipeStep::Kind::transpose, {1, 0}}}}); }
+
+/// w + scale b a, of each expert its own; of a table, which is [k, n], w + scale (b a)^T. All f32.
+Tensor merged(const Constant& base, const AdapterParameters& adapter, const Tensor& a, const Tensor& b, double scale,
+              ThreadPool* pool) {
   Constant wide = base;
   wide.steps.push_back({RecipeStep::Kind::cast, {}, DType::f32});
   const Tensor w = materialize(wide, pool);
   Tensor out(DType::f32, w.shape());
-  const int64_t n = out.shape()[0], k = out.shape()[1], rank = a.shape()[0];
   std::memcpy(out.data(), w.data(), static_cast<size_t>(w.bytes()));
-  for (int64_t i = 0; i < n; ++i)
-    for (int64_t r = 0; r < rank; ++r) {
-      const auto factor = static_cast<float>(scale * b.as<float>()[i * rank + r]);
-      const float* from = a.as<float>() + r * k;
-      float* to = out.as<float>() + i * k;
-      for (int64_t j = 0; j < k; ++j) to[j] += factor * from[j];
-    }
+  const int64_t n = adapter.n(), k = adapter.k(), rank = b.shape()[b.shape().rank() - 1];
+  if (adapter.of_table) {
+    add_product(turned(b).as<float>(), turned(a).as<float>(), scale, k, rank, n, out.as<float>());
+    return out;
+  }
+  const int64_t count = out.elements() / (n * k);
+  for (int64_t i = 0; i < count; ++i)
+    add_product(a.as<float>() + i * rank * k, b.as<float>() + i * n * rank, scale, n, rank, k,
+                out.as<float>() + i * n * k);
   return out;
 }
 
 FileTensors merged_tensors(const std::vector<TrainedParameter>& parameters, const LoraOptions& lora,
                            const ArrayOf& array_of, ThreadPool* pool) {
   FileTensors out;
-  std::map<std::string, std::string> keys;
-  for (const TrainedParameter& parameter : parameters) keys[parameter.name] = parameter.key;
-  for (const TrainedParameter& parameter : parameters) {
-    if (!parameter.name.ends_with(lora_b)) continue;
-    const std::string module = module_of(parameter.name);
-    if (!parameter.base)
+  const double scale = lora.alpha / static_cast<double>(lora.rank);
+  for (const AdapterParameters& adapter : adapters_among(parameters)) {
+    const auto& base = adapter.b->base;
+    if (!base)
       throw Error(Code::unsupported,
-                  cat("the weight of ", quote(module),
+                  cat("the weight of ", quote(adapter.module),
                       " cannot take in its adapter: it is quantised, or read by others, too"),
                   "keep the adapter apart (plait export --apart, plait_trainer_save_adapter)");
-    const Tensor a = array_of(keys.at(cat(module, lora_a))), b = array_of(parameter.key);
-    write_back(*parameter.base, merged(*parameter.base, a, b, lora.alpha / static_cast<double>(lora.rank), pool), out,
+    write_back(*base, merged(*base, adapter, array_of(adapter.a->key), array_of(adapter.b->key), scale, pool), out,
                pool);
   }
-  return out;
-}
-
-constexpr const char* wrong_adapter = "the adapter is of another model, or of other targets";
-
-std::vector<AdaptedLinear> products_of(const std::vector<TrainedParameter>& parameters) {
-  std::map<std::string, AdaptedLinear> out;
-  for (const TrainedParameter& one : parameters) {
-    AdaptedLinear& product = out[module_of(one.name)];
-    product.module = module_of(one.name);
-    (one.name.ends_with(lora_a) ? product.k : product.n) = one.shape[one.name.ends_with(lora_a) ? 1 : 0];
-  }
-  std::vector<AdaptedLinear> all;
-  for (const auto& [module, product] : out) all.push_back(product);
-  return all;
-}
-
-/// The file's arrays by the keys of the parameters that they are of. Throws unless they are the same.
-std::map<std::string, Tensor> low_rank_arrays(const std::vector<TrainedParameter>& parameters,
-                                              const AdapterWeights& given) {
-  const AdapterWeights file = as_products(given, products_of(parameters));
-  if (file.rank != given.rank)
-    throw Error(Code::unsupported,
-                cat("the adapter's queries, keys and values are one product of the model, whose rank would be ",
-                    file.rank, ", others have ", given.rank),
-                "generators take it, with that adapter_rank");
-  std::map<std::string, Tensor> out;
-  std::set<std::string> taken;
-  for (const TrainedParameter& parameter : parameters) {
-    const std::string module = module_of(parameter.name);
-    auto found = file.modules.find(module);
-    if (found == file.modules.end())
-      throw Error(Code::invalid_argument, cat("the adapter has no ", quote(parameter.name)), wrong_adapter);
-    const Tensor& there = parameter.name.ends_with(lora_a) ? found->second.a : found->second.b;
-    if (there.shape() != parameter.shape)
-      throw Error(Code::invalid_argument,
-                  cat("the adapter's ", quote(parameter.name), " is ", there.shape().text(), ", the model's is ",
-                      parameter.shape.text()),
-                  wrong_adapter);
-    out[parameter.key] = there;
-    taken.insert(module);
-  }
-  for (const auto& [module, pair] : file.modules)
-    if (!taken.contains(module))
-      throw Error(Code::invalid_argument, cat("the adapter's ", quote(module), " fits no weight of the model"),
-                  wrong_adapter);
   return out;
 }
 
@@ -127,7 +90,7 @@ std::map<std::string, Tensor> prefix_arrays(const TrainingModel& model, const Ad
 }
 
 std::map<std::string, Tensor> adapter_arrays(const TrainingModel& model, const AdapterWeights& file) {
-  return file.prefix_tokens() ? prefix_arrays(model, file) : low_rank_arrays(model.parameters, file);
+  return file.prefix_tokens() ? prefix_arrays(model, file) : arrays_of(model.parameters, file);
 }
 
 /// What a run of these options trains, without one.
@@ -226,10 +189,8 @@ AdapterWeights adapter_of(const TrainingEngine& engine) {
     });
     return out;
   }
-  for (const TrainedParameter& parameter : engine.parameters()) {
-    AdapterWeights::Pair& pair = out.modules[module_of(parameter.name)];
-    (parameter.name.ends_with(lora_a) ? pair.a : pair.b) = engine.array(parameter.key);
-  }
+  for (const AdapterParameters& adapter : adapters_among(engine.parameters()))
+    give_pairs(adapter, engine.array(adapter.a->key), engine.array(adapter.b->key), out);
   return out;
 }
 

@@ -1,0 +1,38 @@
+#pragma once
+// Where adapters may stand in a raised decoder.
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/graph/graph.h"
+
+namespace plait {
+
+/// An operand that is a weight.
+struct AdapterSite {
+  enum class Kind {
+    product,  ///< of a plait.Linear, [n, k]
+    table,    ///< of a plait.Embedding, [k, n]
+    experts,  ///< of plait.Experts, one behind the other, [e, n, k]
+  };
+  Kind kind = Kind::product;
+  size_t node = 0, operand = 0;
+  /// What adapters call it, as PEFT calls the module (module_names.h); of experts with * in the place of an expert's number.
+  std::string module;
+  /// In the file: of the weight, and of the node.
+  std::vector<std::string> names;
+  /// Of products as linear_roles says; embedding, of a table of tokens; experts.
+  std::set<std::string_view> roles;
+};
+
+/// Products first, each kind in the order of the nodes.
+std::vector<AdapterSite> adapter_sites(const Graph& graph);
+
+/// Whether an adapter's module is this site's, or one of its experts'.
+bool is_of_site(const std::string& module, const AdapterSite& site);
+
+/// "model.layers.0.mlp.experts.3.up_proj" of "model.layers.0.mlp.experts.*.up_proj".
+std::string module_of_expert(std::string_view module, int64_t expert);
+
+}  // namespace plait
