@@ -5,6 +5,8 @@
 #endif
 
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 
 #include "core/base/constant_slices.h"
 #include "core/base/error.h"
@@ -267,6 +269,46 @@ double element(const Tensor& tensor, int64_t i) {
   }
 }
 
+/// Calls `visit` with a number of the float type, if it is one.
+template <class Visit>
+void with_float(DType dtype, const Visit& visit) {
+  switch (dtype) {
+    case DType::f32: return visit(float{});
+    case DType::f64: return visit(double{});
+    case DType::f16: return visit(Float16{});
+    case DType::bf16: return visit(BFloat16{});
+    default: return;
+  }
+}
+
+template <class T>
+double widened(T value) {
+  if constexpr (std::is_floating_point_v<T>) return value;
+  else return to_float(value);
+}
+
+template <class T>
+T narrowed(double value) {
+  if constexpr (std::is_same_v<T, Float16>) return to_float16(static_cast<float>(value));
+  else if constexpr (std::is_same_v<T, BFloat16>) return to_bfloat16(static_cast<float>(value));
+  else return static_cast<T>(value);
+}
+
+/// Elements [begin, end) of floats as floats, which is done to whole models: a loop for each pair of types.
+void convert_floats(const Tensor& in, Tensor& out, int64_t begin, int64_t end) {
+  with_float(in.dtype(), [&]<class From>(From) {
+    with_float(out.dtype(), [&]<class To>(To) {
+      const std::byte* from = in.data();
+      To* to = out.as<To>();
+      for (int64_t i = begin; i < end; ++i) {
+        From value;  // a file's bytes may be unaligned
+        std::memcpy(&value, from + i * static_cast<int64_t>(sizeof value), sizeof value);
+        to[i] = narrowed<To>(widened(value));
+      }
+    });
+  });
+}
+
 Tensor converted(const Tensor& in, DType dtype, ThreadPool* pool) {
   Tensor out(dtype, in.shape());
   constexpr int64_t chunk = 1 << 16;
@@ -274,14 +316,7 @@ Tensor converted(const Tensor& in, DType dtype, ThreadPool* pool) {
   if (count) element(in, 0);  // refuses a dtype before any thread does
   for_each(pool, (count + chunk - 1) / chunk, [&](int64_t item, int) {
     const int64_t begin = item * chunk, end = std::min(begin + chunk, count);
-    if (in.dtype() == DType::f32 && dtype == DType::bf16) {  // what is done to whole models
-      for (int64_t i = begin; i < end; ++i) {
-        float value;
-        std::memcpy(&value, in.data() + 4 * i, sizeof value);
-        out.as<BFloat16>()[i] = to_bfloat16(value);
-      }
-      return;
-    }
+    if (is_float(in.dtype()) && is_float(dtype)) return convert_floats(in, out, begin, end);
     for (int64_t i = begin; i < end; ++i) {
       double value = element(in, i);
       switch (dtype) {
