@@ -50,9 +50,11 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
   const std::string path = settings_.text("data"), evaluation_path = settings_.text("eval_data");
   if (!path.empty()) data = read_data(path, &progress);
   if (!evaluation_path.empty()) evaluation = read_data(evaluation_path, &progress);
-  options_ = checked_options(std::move(plan.options), data);  // before other ranks begin
+  TrainerOptions checked = checked_options(std::move(plan.options), data);  // before other ranks begin
+  options_ = checked;
+  options_.lock.reset();  // the trainer alone has it
   std::shared_ptr<World> world = world_ ? world_->lend(WorldObject::Kind::trainer, *model_, settings_) : nullptr;
-  auto trainer = std::make_unique<Trainer>(std::move(plan.graph), plan.compile, options_, std::move(data),
+  auto trainer = std::make_unique<Trainer>(std::move(plan.graph), plan.compile, std::move(checked), std::move(data),
                                            std::move(evaluation), *pool_, &progress, world.get());
   if (const std::string adapter = settings_.text("adapter"); !adapter.empty() && trainer->steps_done() == 0)
     load_adapter(trainer->engine(), adapter);
