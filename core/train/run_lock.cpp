@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -17,7 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* lock_name = "/run.lock";
+Error refused(std::string_view what, const std::string& path, const std::string& why) {
+  return Error(Code::io, cat("cannot ", what, " ", quote(path, 4096), ": ", why),
+               "check the path and its permissions");
+}
 
 std::string this_process() {
   std::array<char, 256> host{};
@@ -32,33 +37,53 @@ std::string holder_of(int fd) {
   return size > 0 ? std::string(text.data(), static_cast<size_t>(size)) : "another process";
 }
 
+/// Whether the open file is still the one of that name: who had it before takes the name away.
+bool has_name(int fd, const std::string& path) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
+         opened.st_dev == named.st_dev;
+}
+
+/// By the kernel, for the open file: a process that is killed lets go of it. False: another has it.
+bool lock(int fd) {
+  int failed;
+  do failed = ::flock(fd, LOCK_EX | LOCK_NB);
+  while (failed && errno == EINTR);
+  return !failed || errno != EWOULDBLOCK;
+}
+
 }  // namespace
 
-RunLock::RunLock(const std::string& directory) {
-  std::error_code failure;
-  fs::create_directories(directory, failure);
-  if (failure)
-    throw Error(Code::io, cat("cannot make ", quote(directory, 4096), ": ", failure.message()),
-                "check the path and its permissions");
-  const std::string path = directory + lock_name;
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd_ < 0)
-    throw Error(Code::io, cat("cannot open ", quote(path, 4096), ": ", std::strerror(errno)),
-                "check the path and its permissions");
-  int held;  // by the kernel, for the open file: a process that is killed lets go of it
-  do held = ::flock(fd_, LOCK_EX | LOCK_NB);
-  while (held != 0 && errno == EINTR);
-  if (held != 0 && errno == EWOULDBLOCK) {
-    const std::string holder = holder_of(fd_);
-    ::close(fd_);
-    throw Error(Code::invalid_argument, cat(quote(directory, 4096), " has a run under way, of ", holder),
-                "wait for its end, or give this one another directory");
+RunLock::RunLock(const std::string& directory) : directory_(directory), path_(cat(directory, "/run.lock")) {
+  while (fd_ < 0) {
+    std::error_code failure;
+    made_directory_ = fs::create_directories(directory_, failure) || made_directory_;
+    if (failure) throw refused("make", directory_, failure.message());
+    const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0 && errno == ENOENT) continue;  // who had it before took the directory away
+    if (fd < 0) throw refused("open", path_, std::strerror(errno));
+    const bool locked = lock(fd);
+    if (locked && has_name(fd, path_)) {
+      fd_ = fd;
+      break;
+    }
+    const std::string holder = locked ? std::string() : holder_of(fd);
+    ::close(fd);
+    if (!locked)
+      throw Error(Code::invalid_argument, cat(quote(directory_, 4096), " has a run under way, of ", holder),
+                  "wait for its end, or give this one another directory");
   }
   const std::string own = this_process();
   // What does not get written is missing in a message alone.
   if (::ftruncate(fd_, 0) == 0) static_cast<void>(::pwrite(fd_, own.data(), own.size(), 0) < 0);
 }
 
-RunLock::~RunLock() { ::close(fd_); }
+/// A run that came to nothing leaves nothing.
+RunLock::~RunLock() {
+  ::unlink(path_.c_str());
+  if (made_directory_) ::rmdir(directory_.c_str());  // unless there is something in it
+  ::close(fd_);
+}
 
 }  // namespace plait

@@ -4,7 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
+#include <thread>
 
 #include "core/train/document_encoder.h"
 #include "core/train/trainer.h"
@@ -23,6 +25,36 @@ TEST(RunLock, IsOneAtATime) {
     const RunLock other(folder.path("b"));
   }
   const RunLock again(run);
+}
+
+TEST(RunLock, LeavesNothingOfARunThatCameToNothing) {
+  const Folder folder;
+  { const RunLock failed(folder.path("made")); }
+  EXPECT_FALSE(std::filesystem::exists(folder.path("made")));
+  std::filesystem::create_directory(folder.path("there"));
+  { const RunLock failed(folder.path("there")); }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path("there")));
+}
+
+/// Who waits for nothing, and comes while the holder goes, finds the name or makes it: never do two have it.
+TEST(RunLock, IsOneAtATimeWhileItComesAndGoes) {
+  const Folder folder;
+  std::atomic<int> inside{0}, entered{0}, wrong{0};
+  std::vector<std::thread> threads;
+  for (int number = 0; number < 4; ++number)
+    threads.emplace_back([&] {
+      for (int round = 0; round < 500; ++round) try {
+          const RunLock held(folder.path("run"));
+          if (++inside != 1) ++wrong;
+          ++entered;
+          --inside;
+        } catch (const Error& error) {
+          if (error.code() != Code::invalid_argument) ++wrong;
+        }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(entered, 0);
 }
 
 TEST(RunLock, GoesWithAProcessThatIsKilled) {
