@@ -112,8 +112,8 @@ constexpr OptionRow rows[] = {
      0, 0.99},
     {"lora_targets", Type::text, for_trainer, "",
      "which weights get adapters: by role query, key, value, attention_output, attention, feed_forward, head, "
-     "embedding or "
-     "experts; or a pattern of names of weights or nodes, as \"*.q_proj.weight\"; default: all products but the head",
+     "embedding or experts; or a pattern of names of weights or nodes, as \"*.q_proj.weight\"; default: all "
+     "products but the head",
      0, 0, "", true},
     {"loss", Type::text, for_trainer, "",
      "name of an output of the model that is its own loss, one float: the model, whatever it is, is trained as it "
@@ -164,9 +164,8 @@ constexpr OptionRow rows[] = {
     {"recompute", Type::choice, for_trainer, "auto",
      "what the backward pass reads of the forward pass is kept (off), or computed once more: selective: norms, "
      "activations and the like; rounded: those, too, and results of products that dtype bf16 rounds are kept as "
-     "bf16; full: all but the residual stream; auto: rounded with dtype bf16, else off. All but rounded have the "
-     "same "
-     "bits",
+     "bf16; full: all but the residual stream; auto: rounded with dtype bf16, else off. All but rounded have "
+     "the same bits",
      0, 0, "auto off selective rounded full"},
     {"frozen", Type::boolean, for_trainer, "false",
      "nothing is trained, and no gradients are kept: evaluations and plait_trainer_forward alone"},
