@@ -112,8 +112,8 @@ constexpr OptionRow rows[] = {
      0, 0.99},
     {"lora_targets", Type::text, for_trainer, "",
      "which weights get adapters: by role query, key, value, attention_output, attention, feed_forward, head, "
-     "embedding or experts; or a pattern of names of weights or nodes, as \"*.q_proj.weight\"; default: all "
-     "products but the head",
+     "embedding or experts; or a pattern of names of weights, nodes or modules, as \"*.q_proj.weight\"; default: "
+     "all products but the head",
      0, 0, "", true},
     {"loss", Type::text, for_trainer, "",
      "name of an output of the model that is its own loss, one float: the model, whatever it is, is trained as it "

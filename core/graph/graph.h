@@ -1,6 +1,7 @@
 #pragma once
 // The Graph: nodes and values in static single assignment. It has single-device meaning; no device, rank or buffer
 // is in it. Importers make it, passes (core/passes) rewrite it, `lower` turns it into a Program.
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,6 +52,9 @@ class Graph {
   std::vector<Node> nodes;       ///< in an order in which they can run
   std::vector<ValueId> inputs;   ///< values that the host binds at each run
   std::vector<ValueId> outputs;  ///< may name an input or a constant
+  /// Of nodes, by their names: the path of the module that they were in, within the model that the file was made of
+  /// ("model.layers.0.self_attn.q_proj"), where the file says it. Nodes that took the place of one have its name.
+  std::map<std::string, std::string> modules;
   /// Of a branch of an If: why it cannot run, as inference found; "" where it can. An error only when it is taken.
   std::string refusal;
 

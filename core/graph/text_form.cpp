@@ -4,7 +4,7 @@
 //   input %0 "input_ids" : i64[b, s]
 //   const %1 "w" : f32[2] = 1 2                     a computed constant, its elements written out
 //   const %2 "model.w" : f32[64, 8] = file "model.w" : f32[8, 64] ; transpose 1 0
-//   node "/mlp/MatMul" stage 0 : %3 : f32[b, s, 64] = MatMul(%0, %1) axis=1 perm=[0, 1] to="x"
+//   node "/mlp/MatMul" in "mlp" stage 0 : %3 : f32[b, s, 64] = MatMul(%0, %1) axis=1 perm=[0, 1] to="x"
 //   body "then_branch" { ... }                      belongs to the node before it
 //   output %3 "logits"
 #include <algorithm>
@@ -96,6 +96,8 @@ struct Writer {
     for (ValueId id : node.outputs) outputs.push_back(typed(id));
     for (ValueId id : node.inputs) inputs.push_back(reference(id));
     out += cat(indent, "node ", quote(node.name, whole));
+    if (auto module = graph.modules.find(node.name); module != graph.modules.end())
+      out += cat(" in ", quote(module->second, whole));
     if (node.stage) out += cat(" stage ", node.stage);
     out += cat(" : ", join(outputs, " , "), " = ", node.op, "(", join(inputs, ", "), ")");
     for (const auto& [name, attribute] : node.attributes) out += cat(" ", name, "=", attribute_text(attribute));
@@ -360,6 +362,7 @@ class Reader {
   void node() {
     Node node;
     node.name = string();
+    if (take("in ")) graph_.modules[node.name] = string();
     if (take("stage")) node.stage = static_cast<int32_t>(integer());
     expect(":");
     do {

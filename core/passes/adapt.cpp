@@ -50,9 +50,9 @@ class Adapting {
           (all && site.kind == AdapterSite::Kind::product && !site.roles.contains("head")) ||
           std::any_of(modules.begin(), modules.end(), [&](const std::string& one) { return is_of_site(one, site); });
       for (const std::string& pattern : targets)
-        if (site.roles.contains(pattern) || std::any_of(site.names.begin(), site.names.end(), [&](const auto& name) {
-              return misfit(pattern, name) == 0;
-            })) {
+        if (site.roles.contains(pattern) || misfit(pattern, site.module) == 0 ||
+            std::any_of(site.names.begin(), site.names.end(),
+                        [&](const auto& name) { return misfit(pattern, name) == 0; })) {
           asked = true;
           unused.erase(pattern);
         }
@@ -67,7 +67,7 @@ class Adapting {
   /// Throws: nothing fits the target.
   [[noreturn]] virtual void refuse(const std::string& target) const = 0;
   static constexpr const char* say_targets =
-      "; or a pattern of names of weights or nodes, with * and ?: \"*.q_proj*\"; `plait inspect` lists them";
+      "; or a pattern of names of weights, nodes or modules, with * and ?: \"*.q_proj*\"; `plait inspect` lists them";
 
   /// A number of each token, of which an input of this name is made, for the tokens that x has rows of, in x's dims but the
   /// last; no_value where these are not known.

@@ -81,6 +81,12 @@ class Sites {
   }
 
  private:
+  /// What the file says of the node, or else what the name tells.
+  std::string module_of(const Node& node, std::string_view name) const {
+    const auto known = graph_.modules.find(node.name);
+    return known != graph_.modules.end() ? known->second : module_of_name(name);
+  }
+
   /// A head that reads the table of the tokens is a module beside that, and called as nearly all models call theirs where
   /// its node says nothing.
   std::string name_of_product(const std::vector<std::string>& names, const Node& node, size_t index) const {
@@ -96,8 +102,9 @@ class Sites {
       PackedProduct rows;
       size_t site;
     };
-    std::map<std::string, std::vector<Product>>
-        packed;  // by the weight's telling name: products of one weight have the same
+    // By the weight's telling name, which products of one weight share; and these names by module.
+    std::map<std::string, std::vector<Product>> packed;
+    std::map<std::string, std::string> modules;
     std::map<std::string, std::set<std::string>> told;
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
@@ -105,7 +112,7 @@ class Sites {
       std::vector<std::string> names = names_at(graph_, node, 1);
       const std::string name = name_of_product(names, node, i);
       packed[name].push_back({rows_of_weight(graph_, node), out_.size()});
-      told[module_of_name(name)].insert(name);
+      told[modules.emplace(name, module_of(node, name)).first->second].insert(name);
       out_.push_back({AdapterSite::Kind::product, i, 1, "", std::move(names), roles.at(i)});
     }
     for (auto& [name, products] : packed) {
@@ -113,9 +120,10 @@ class Sites {
                        [](const Product& a, const Product& b) { return a.rows.begin < b.rows.begin; });
       std::vector<PackedProduct> rows;
       for (const Product& one : products) rows.push_back(one.rows);
-      std::vector<std::string> names = names_of_products(name, rows);
-      // Several products of a module keep the names that they have.
-      const bool is_one = told.at(module_of_name(name)).size() == 1;
+      const std::string& module = modules.at(name);
+      std::vector<std::string> names = names_of_products(module, rows);
+      const bool is_one =
+          told.at(module).size() == 1;  // else several products of a module keep the names that they have
       for (size_t part = 0; part < names.size(); ++part)
         out_[products[part].site].module = is_one ? names[part] : part ? cat(name, ".copy", part) : name;
     }
@@ -125,7 +133,7 @@ class Sites {
     const Node& node = graph_.nodes[at];
     if (node.op != "plait.Embedding" || !is_constant(graph_, node.inputs[0])) return;
     std::vector<std::string> names = names_at(graph_, node, 0);
-    const std::string module = unique(module_of_name(telling_name(names, "table", at)));
+    const std::string module = unique(module_of(node, telling_name(names, "table", at)));
     std::set<std::string_view> roles;
     if (!comes_of_positions(node.inputs[1])) roles.insert("embedding");
     out_.push_back({AdapterSite::Kind::table, at, 0, module, std::move(names), std::move(roles)});
@@ -161,9 +169,10 @@ class Sites {
     const std::vector<std::string> names = names_of(*graph_.value(node.inputs[operand]).constant);
     if (std::all_of(names.begin(), names.end(), tells))
       if (const auto counted = counted_name(names)) return module_of_name(*counted);
-    std::vector<std::string> steps = split(module_of_name(node.name), '.');
-    if (steps.size() > 1) steps.pop_back();  // the op
-    if (steps.back() == "experts") steps.pop_back();
+    const bool known = graph_.modules.contains(node.name);
+    std::vector<std::string> steps = split(module_of(node, node.name), '.');
+    if (steps.size() > 1 && !known) steps.pop_back();  // the op
+    steps.erase(std::find(steps.begin(), steps.end(), "experts"), steps.end());
     steps.insert(steps.end(), {"experts", "*", what});
     return join(steps, ".");
   }

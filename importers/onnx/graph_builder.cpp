@@ -183,6 +183,7 @@ Graph GraphBuilder::main_graph(const onnx::GraphProto& proto, const OpsetImports
   Graph graph;
   Scope scope{graph, opsets, nullptr, {}};
   read_graph(scope, proto, true);
+  graph.modules = std::move(modules_);
   return graph;
 }
 

@@ -87,9 +87,10 @@ class GraphBuilder {
   const FunctionTable& functions_;
   DeviceReader& devices_;
   LoadProgress* progress_;
-  std::map<std::string, int> constants_;  ///< names given, and how often each was asked for again
-  std::vector<const Function*> calls_;    ///< being inlined, outermost first
-  int depth_ = 0;                         ///< of bodies and calls
+  std::map<std::string, int> constants_;        ///< names given, and how often each was asked for again
+  std::map<std::string, std::string> modules_;  ///< Graph::modules
+  std::vector<const Function*> calls_;          ///< being inlined, outermost first
+  int depth_ = 0;                               ///< of bodies and calls
   int64_t cost_ = 0;
 };
 

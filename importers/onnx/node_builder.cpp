@@ -10,6 +10,7 @@
 #include "core/base/text.h"
 #include "importers/onnx/attribute_reader.h"
 #include "importers/onnx/opset_map.h"
+#include "importers/onnx/wire.h"
 
 namespace plait::onnx_import {
 namespace {
@@ -39,6 +40,27 @@ std::string op_name(const std::string& domain, const std::string& op) {
   if (domain == "plait") throw Error(Code::unsupported, "the domain \"plait\" is not for files");
   if (domain.empty() && op == "SimplifiedLayerNormalization") return "com.microsoft." + op;
   return domain.empty() ? op : cat(domain, ".", op);
+}
+
+/// "layers.0.mlp.up" of ": my.Model/layers.0: my.Layer/layers.0.mlp: my.Mlp/layers.0.mlp.up: torch.nn.Linear/linear: aten.linear":
+/// the modules around a call, from the outermost in, and the call. Where the model is one of transformers in a wrapper, as exports
+/// with a cache need it, the path is that within the model. "" for what says no module.
+std::string module_of_scopes(std::string_view text) {
+  constexpr std::string_view mark = ": ", library = "transformers.";
+  std::vector<std::string> scopes = split(text, '/');
+  scopes.pop_back();
+  std::string path, model;
+  bool in_model = false;
+  for (const std::string& scope : scopes) {
+    const size_t end = scope.find(mark);
+    if (end == std::string::npos) return {};
+    path = scope.substr(0, end);
+    if (in_model || scope.compare(end + mark.size(), library.size(), library) != 0) continue;
+    model = path;
+    in_model = true;
+  }
+  if (model.empty()) return path;
+  return path.starts_with(model + ".") ? path.substr(model.size() + 1) : std::string();
 }
 
 void check_body_names(const OpSchema& row, const Node& node) {
@@ -118,6 +140,12 @@ void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const 
   Node node;
   node.op = op_name(domain, proto.op_type());
   node.name = proto.name().empty() ? std::string() : scope.prefix + proto.name();
+  if (!node.name.empty())
+    for (const auto& entry : proto.metadata_props())
+      if (std::string module = entry.key() == scopes_key ? module_of_scopes(entry.value()) : ""; !module.empty()) {
+        charge(8 + static_cast<int64_t>(module.size() + node.name.size()) / 8);
+        modules_[node.name] = std::move(module);
+      }
   for (const std::string& name : proto.input())
     node.inputs.push_back(name.empty() ? no_value : need(scope, name, "it"));
   for (const std::string& name : proto.output())

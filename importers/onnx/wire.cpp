@@ -11,14 +11,14 @@ namespace {
 
 // clang-format off
 enum class Kind : uint8_t {
-  keep, drop, raw,
+  keep, drop, raw, scopes,
   model, graph, node, attribute, tensor, function, sparse, devices, spec, axis, leaf
 };
 
 struct Rule {
   Kind message;
   uint32_t field;
-  Kind action;  ///< a message kind: look into it
+  Kind action;  ///< a message kind: look into it; scopes: keep what says where a node comes from, and drop all else
 };
 
 // Fields that are not listed are kept as they are. Numbers are those of onnx-ml.proto.
@@ -37,7 +37,7 @@ constexpr Rule rules[] = {
     {Kind::graph, 16, Kind::drop},      // metadata_props
     {Kind::node, 5, Kind::attribute},   //
     {Kind::node, 6, Kind::drop},        // doc_string
-    {Kind::node, 9, Kind::drop},        // metadata_props
+    {Kind::node, 9, Kind::scopes},      // metadata_props
     {Kind::node, 10, Kind::devices},    //
     {Kind::devices, 2, Kind::spec},     //
     {Kind::spec, 3, Kind::leaf},        // index_to_device_group_map
@@ -177,6 +177,16 @@ class Slimmer {
     return out;
   }
 
+  /// Whether this StringStringEntryProto is what GraphBuilder reads of a node.
+  bool is_scopes(const Field& entry) const {
+    bool out = false;
+    each_field(entry.begin, entry.end, [&](const Field& field) {
+      const bool is_key = field.number == 1 && field.wire_type == length_delimited;
+      out = out || (is_key && text(field.begin, field.end) == scopes_key);
+    });
+    return out;
+  }
+
   /// Appends the slim form of the message of `kind` in [begin, end).
   void message(Kind kind, int64_t begin, int64_t end, int depth, std::string& out) {
     if (depth > max_depth) fail(begin, cat("messages nested more than ", max_depth, " deep"));
@@ -194,7 +204,8 @@ class Slimmer {
       const bool left_out = kind == Kind::model && change_ && change_->left_out.contains(field.number);
       if (field.wire_type != length_delimited && !left_out) continue;
       if (++fields_ > max_fields) fail(field.start, cat("more than ", max_fields, " fields"));
-      const Kind action = left_out ? Kind::drop : action_of(kind, field.number);
+      Kind action = left_out ? Kind::drop : action_of(kind, field.number);
+      if (action == Kind::scopes) action = !change_ && is_scopes(field) ? Kind::leaf : Kind::drop;
       if (action == Kind::keep || (action == Kind::drop && change_ && !left_out)) continue;
       flush(field.start);
       kept = field.end;

@@ -11,6 +11,9 @@
 
 namespace plait::onnx_import {
 
+/// Of a node's metadata, what PyTorch's exporter writes of the modules around it.
+constexpr std::string_view scopes_key = "namespace";
+
 /// Where a tensor's raw_data lies in the file.
 struct RawRange {
   int64_t offset;
@@ -19,7 +22,7 @@ struct RawRange {
 
 /// A copy of a serialised ModelProto that holds no weights: each tensor's raw_data is replaced by 16 bytes that say
 /// where it lies (see `raw_range`), and what the importer never reads is left out: doc strings, value_info, stack
-/// traces, training info. So files of any size parse (Protocol Buffers stop at 2 GiB), and weights stay where they
+/// traces and other metadata of nodes, training info. So files of any size parse (Protocol Buffers stop at 2 GiB), and weights stay where they
 /// are. Every raw_data is replaced, short ones too: a file cannot bring a range of its own.
 ///
 /// Throws Error(bad_model) where the bytes break the wire format: a length past the end, a bad tag, nesting above

@@ -56,7 +56,7 @@ inline std::vector<ZooModel> read_zoo() {
     model.comparable = row.at("differs").get<std::string>().empty() && model.exact && model.plain.empty();
     for (const Json& prompt : row.at("prompts"))
       model.prompts.push_back({prompt.at("ids"), prompt.at("greedy"),
-                               zoo_folder() + "/" + model.family + "/" + prompt.at("logits").get<std::string>()});
+                               cat(zoo_folder(), "/", model.family, "/", prompt.at("logits").get<std::string>())});
     out.push_back(std::move(model));
   }
   return out;

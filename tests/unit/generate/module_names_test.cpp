@@ -107,6 +107,35 @@ TEST_P(PackedAdapters, GiveRequestsTheSame) {
   EXPECT_EQ(logits(own), logits(file));
 }
 
+/// Whatever exported a model, and with whatever wrapper around it, adapters have the names of the model itself: what was trained on
+/// one export fits the other.
+TEST(ModuleNames, AreTheSameOfEveryExporter) {
+  const std::pair<const char*, const char*> pairs[] = {
+      {"llama-standard23", "llama-dynamo23"},         {"gemma3-optimum18", "gemma3-dynamo23"},
+      {"zoo/gptj/optimum18", "zoo/gptj/dynamo18"},    {"zoo/bloom/optimum18", "zoo/bloom/dynamo18"},
+      {"zoo/llama/genai_fp32", "zoo/llama/dynamo23"}, {"zoo/gemma2/genai_fp32", "zoo/gemma2/dynamo18"}};
+  const std::vector<int32_t> ids{5, 9, 40, 7, 61, 33, 21, 8, 17, 50, 3};
+  const std::vector<Sample> samples{{ids, {}}};
+  const PackedRow row = fill_row(samples, std::vector<int64_t>{0});
+  ThreadPool pool(2);
+  TrainingOptions options;
+  options.row_tokens = 32;
+  options.lora.rank = 2;
+  for (const auto& [named, dynamo] : pairs) {
+    SCOPED_TRACE(dynamo);
+    Folder folder;
+    TrainingEngine first(fixture_graph(named), World::get().options(DType::f32), options, pool),
+        second(fixture_graph(dynamo), World::get().options(DType::f32), options, pool);
+    first.accumulate(row, 0.1);
+    first.update(1, 0.05);
+    save_adapter(first, folder.path());
+    const double before = second.evaluate(row), loss = first.evaluate(row);
+    load_adapter(second, folder.path());
+    EXPECT_NEAR(second.evaluate(row), loss, 1e-4 * loss);
+    EXPECT_GT(std::fabs(before - loss), 1e-3 * loss);
+  }
+}
+
 std::string name_of_model(const testing::TestParamInfo<const char*>& info) {
   std::string out = info.param;
   for (char& letter : out)
@@ -116,7 +145,8 @@ std::string name_of_model(const testing::TestParamInfo<const char*>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Zoo, PackedAdapters,
                          testing::Values("zoo/phi3/optimum18", "zoo/mpt/optimum18", "gpt2-optimum18",
-                                         "zoo/llama/genai_fp32", "zoo/llama/genai_int4"),
+                                         "zoo/llama/genai_fp32", "zoo/llama/genai_int4", "zoo/persimmon/dynamo18",
+                                         "zoo/phi3_long/dynamo18", "zoo/mixtral/dynamo18"),
                          name_of_model);
 
 /// Of models that have packed modules themselves.

@@ -1,4 +1,5 @@
 // The graph itself: names, inputs, outputs, order, constants, types.
+#include "core/base/text.h"
 #include "tests/unit/importers/model_builder.h"
 
 namespace plait {
@@ -34,6 +35,47 @@ TEST(ImportGraph, ReadsASmallModel) {
   ASSERT_TRUE(w.constant);
   EXPECT_EQ(w.constant->initializer, "w");
   EXPECT_EQ(w.constant->shape(), (Shape{4, 2}));
+}
+
+/// What PyTorch's exporter says of the modules around a node becomes a path; a wrapper around a model of transformers is none of
+/// the model. Other metadata are passed over.
+TEST(ImportGraph, NodesKnowTheirModules) {
+  const std::string in_layer =
+                        ": transformers.Model/L: transformers.Layer/L.q: torch.nn.Linear/linear_3: aten.linear",
+                    wrapped =
+                        ": __main__.Cache/model: transformers.models.llama.LlamaForCausalLM/model.model: "
+                        "transformers.models.llama.LlamaModel/model.model.layers.0.up: torch.nn.Linear/linear: "
+                        "aten.linear.default";
+  const std::pair<std::string, std::string> cases[] = {
+      {in_layer, "L.q"},
+      {wrapped, "model.layers.0.up"},
+      {": my.Model/inner: my.Layer/inner.up: torch.nn.Linear/linear: aten.linear", "inner.up"},
+      {": transformers.Model/add: aten.add", ""},
+      {": my.Cache/model: transformers.Model/add: aten.add", ""},
+      {": my.Cache/other: transformers.Model/side: torch.nn.Linear/linear: aten.linear", ""},
+      {"", ""},
+      {"something/else", ""},
+  };
+  ModelBuilder b;
+  b.input("x0");
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    onnx::NodeProto& node = b.node("Relu", {cat("x", i)}, {cat("x", i + 1)});
+    node.set_name(cat("node ", i));
+    for (const auto& [key, value] : {std::pair<std::string, std::string>{"pkg.torch.onnx.stack_trace", in_layer},
+                                     {"namespace", cases[i].first}}) {
+      auto& entry = *node.add_metadata_props();
+      entry.set_key(key);
+      entry.set_value(value);
+    }
+  }
+  b.output(cat("x", std::size(cases)));
+  const Graph graph = b.import().graph;
+  std::map<std::string, std::string> expected;
+  for (size_t i = 0; i < std::size(cases); ++i)
+    if (!cases[i].second.empty()) expected[cat("node ", i)] = cases[i].second;
+  EXPECT_EQ(graph.modules, expected);
+  EXPECT_NE(text(graph).find("node \"node 0\" in \"L.q\" : "), std::string::npos);
+  EXPECT_EQ(parse_graph(text(graph)).modules, expected);
 }
 
 TEST(ImportGraph, AnInitializerThatIsAlsoAnInputIsAConstant) {
