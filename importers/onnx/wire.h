@@ -22,8 +22,8 @@ struct RawRange {
 
 /// A copy of a serialised ModelProto that holds no weights: each tensor's raw_data is replaced by 16 bytes that say
 /// where it lies (see `raw_range`), and what the importer never reads is left out: doc strings, value_info, stack
-/// traces and other metadata of nodes, training info. So files of any size parse (Protocol Buffers stop at 2 GiB), and weights stay where they
-/// are. Every raw_data is replaced, short ones too: a file cannot bring a range of its own.
+/// traces and most other metadata, training info. So files of any size parse (Protocol Buffers stop at 2 GiB), and
+/// weights stay where they are. Every raw_data is replaced, short ones too: a file cannot bring a range of its own.
 ///
 /// Throws Error(bad_model) where the bytes break the wire format: a length past the end, a bad tag, nesting above
 /// 100, more than 2 million messages or 16 million fields; Error(unsupported) when more than 2 GiB remain.
