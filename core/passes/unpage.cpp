@@ -22,17 +22,22 @@ void begin_anew(Node& node, const char* op, size_t slots) {
 
 void unpage(Graph& graph, PassContext& context) {
   const std::vector<int32_t> producer = producers(graph);
+  const bool narrow = context.options.dtype == DType::bf16;
   for (Node& node : graph.nodes) {
     if (node.op == "plait.CausalConv") begin_anew(node, "plait.PackedConv", 4);
     if (node.op == "plait.LinearAttention") begin_anew(node, "plait.PackedLinearAttention", 5);
-    if (node.op == "plait.Linear") node.attributes.set("many_rows", int64_t{1});
+    if (node.op == "plait.Linear") {
+      node.attributes.set("many_rows", int64_t{1});
+      // What is quantised is rounded as frozen floats are; generation, which reads it in place, multiplies x as it is.
+      if (narrow && graph.value(node.inputs[1]).type.dims->size() == 3) node.attributes.set("round_x", int64_t{1});
+    }
     if (node.op != "plait.PagedAttention") continue;
     const Node& write = graph.nodes[static_cast<size_t>(producer[static_cast<size_t>(node.inputs[1])])];
     PLAIT_ASSERT(write.op == "plait.KvWrite" && write.outputs[0] == node.inputs[1]);
     std::vector<ValueId> inputs{node.inputs[0], write.inputs[2], write.inputs[3], node.inputs[4]};
     for (size_t k = 6; k < node.inputs.size(); ++k) inputs.push_back(node.inputs[k]);
     node.op = "plait.PackedAttention";
-    if (context.options.dtype == DType::bf16) node.attributes.set("round_x", int64_t{1});
+    if (narrow) node.attributes.set("round_x", int64_t{1});
     node.inputs = std::move(inputs);
     const Type& q = graph.value(node.inputs[0]).type;
     const ValueId statistics = graph.add_value("", {q.dtype, Dims(q.dims->begin(), q.dims->end() - 1)});

@@ -128,61 +128,94 @@ std::shared_ptr<const KernelState> prepare_quantised(const NodeInfo& node) {
   return state;
 }
 
-template <Isa isa>
+/// w and behind it scales and zero points, which stand from operand `scales` on.
+template <Isa isa, size_t scales>
 bool accepts_quantised(const NodeInfo& node) {
-  return is_wanted(node, isa) && node.inputs[1].rank == 3 && is_weight(node, 1, 2, 3);
+  return is_wanted(node, isa) && node.inputs[1].rank == 3 && is_weight(node, 1, scales, scales + 1);
+}
+template <Isa isa>
+bool accepts_quantised_forward(const NodeInfo& node) {
+  return accepts_quantised<isa, 3>(node) && is_absent(node, 2) && node.attributes.integer("many_rows", 0) == 1;
 }
 
-/// dy [..., n] and a quantised w [n, c, l], strips of whose rows are floats in the scratch, behind what products need.
-struct QuantisedBack {
-  QuantisedBack(Isa isa, const KernelState* state, std::span<const TensorView> inputs)
+/// x [..., inner] and a quantised w [n, c, l], strips of whose rows are floats in the scratch, behind what products need.
+struct QuantisedStrips {
+  QuantisedStrips(Isa isa, const KernelState* state, std::span<const TensorView> inputs, size_t scales, bool back)
       : m(rows_of(inputs[0])),
         n(inputs[1].shape[0]),
         k(inputs[1].shape[1] * inputs[1].shape[2]),
         rows(std::min<int64_t>(n, 512)),
         unpacker(isa,
-                 weight_of(inputs[1], inputs[2], inputs.size() > 3 ? inputs[3] : TensorView{},
+                 weight_of(inputs[1], inputs[scales], inputs.size() > scales + 1 ? inputs[scales + 1] : TensorView{},
                            static_cast<const QuantisedState*>(state)->zero)
                      .blocked,
                  k),
-        room(gemm_tiles(isa), m, rows) {}
+        room(gemm_tiles(isa), m, back ? rows : k) {}
   int64_t products(int threads) const { return align(room.bytes(threads)); }
   int64_t strip() const { return align(4 * rows * k); }
   int64_t bytes(int threads) const { return products(threads) + strip() + threads * unpacker.bytes(); }
+
+  /// Calls product(begin, rows, w) for all strips w [rows, k] of floats.
+  template <class Product>
+  void for_each(const KernelCall& call, Product product) const {
+    const int threads = call.pool.size();
+    auto* strip_rows = reinterpret_cast<float*>(call.scratch.data() + products(threads));
+    for (int64_t begin = 0; begin < n; begin += rows) {
+      const int64_t count = std::min(rows, n - begin);
+      unpacker.unpack(call.pool, begin, count, strip_rows, call.scratch.data() + products(threads) + strip());
+      product(begin, count, reinterpret_cast<const uint8_t*>(strip_rows));
+    }
+  }
 
   const int64_t m, n, k, rows;
   const RowUnpacker unpacker;
   const GemmRoom room;
 };
 
-template <Isa isa>
+template <Isa isa, size_t scales, bool back>
 int64_t quantised_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
                           int threads) {
-  return QuantisedBack(isa, state, inputs).bytes(threads);
+  return QuantisedStrips(isa, state, inputs, scales, back).bytes(threads);
 }
 
-/// dy [..., n], w [n, c, l], scales, zeros? -> dx [..., c l].
+/// x [..., k], w [n, c, l], scales, zeros? -> y [..., n]: each strip of w makes columns of y. The last block may hold more than x
+/// has.
+template <Isa isa>
+KernelStatus run_quantised_forward(const KernelCall& call) {
+  const TensorView& x = call.inputs[0];
+  const QuantisedStrips of(isa, call.state, call.inputs, 3, false);
+  const int64_t inner = x.shape.back(1);
+  if (inner > of.k) return {KernelCode::bad_value, 1, call.inputs[1].shape[1]};
+  of.for_each(call, [&](int64_t begin, int64_t rows, const uint8_t* w) {
+    run_gemm(call.pool, gemm_tiles(isa),
+             {{x.as<float>(), inner, false},
+              {w, DType::f32, of.k, true},
+              of.m,
+              rows,
+              inner,
+              call.outputs[0].as<float>() + begin,
+              of.n},
+             call.scratch.data());
+  });
+  return {};
+}
+
+/// dy [..., n], w [n, c, l], scales, zeros? -> dx [..., c l]: a sum over the strips of w.
 template <Isa isa>
 KernelStatus run_quantised_back(const KernelCall& call) {
-  const QuantisedBack of(isa, call.state, call.inputs);
-  const int threads = call.pool.size();
-  float *dx = call.outputs[0].as<float>(),
-        *strip = reinterpret_cast<float*>(call.scratch.data() + of.products(threads));
-  std::byte* own = call.scratch.data() + of.products(threads) + of.strip();
-  for (int64_t begin = 0; begin < of.n; begin += of.rows) {
-    const int64_t rows = std::min(of.rows, of.n - begin);
-    of.unpacker.unpack(call.pool, begin, rows, strip, own);
+  const QuantisedStrips of(isa, call.state, call.inputs, 2, true);
+  of.for_each(call, [&](int64_t begin, int64_t rows, const uint8_t* w) {
     run_gemm(call.pool, gemm_tiles(isa),
              {{call.inputs[0].as<float>() + begin, of.n, false},
-              {reinterpret_cast<const uint8_t*>(strip), DType::f32, of.k},
+              {w, DType::f32, of.k},
               of.m,
               of.k,
               rows,
-              dx,
+              call.outputs[0].as<float>(),
               of.k,
               begin > 0},
              call.scratch.data());
-  }
+  });
   return {};
 }
 
@@ -212,6 +245,7 @@ KernelStatus run_weight(const KernelCall& call) {
 template <Isa isa>
 void add_for(KernelTable& table) {
   constexpr const char* dtypes = rounds(isa) ? "f32 x f32|bf16, round_x" : "f32 x f32|bf16|f16";
+  constexpr const char* quantised = rounds(isa) ? "f32 x 2 to 8 bits, round_x" : "f32 x 2 to 8 bits";
   add_kernel(table, isa,
              {.op = "plait.Linear",
               .dtypes = dtypes,
@@ -231,12 +265,20 @@ void add_for(KernelTable& table) {
               .prepare = prepare_add,
               .scratch_bytes = add_scratch<isa>,
               .run = run_add<isa>});
+  if constexpr (rounds(isa))  // in f32 linear.cpp is faster, which unpacks blocks into L2
+    add_kernel(table, isa,
+               {.op = "plait.Linear",
+                .dtypes = quantised,
+                .accepts = accepts_quantised_forward<isa>,
+                .prepare = prepare_quantised,
+                .scratch_bytes = quantised_scratch<isa, 3, false>,
+                .run = run_quantised_forward<isa>});
   add_kernel(table, isa,
              {.op = "plait.LinearBack",
-              .dtypes = rounds(isa) ? "f32 x 2 to 8 bits, round_x" : "f32 x 2 to 8 bits",
-              .accepts = accepts_quantised<isa>,
+              .dtypes = quantised,
+              .accepts = accepts_quantised<isa, 2>,
               .prepare = prepare_quantised,
-              .scratch_bytes = quantised_scratch<isa>,
+              .scratch_bytes = quantised_scratch<isa, 2, true>,
               .run = run_quantised_back<isa>});
   add_kernel(table, isa,
              {.op = "plait.LinearWeight",

@@ -40,6 +40,55 @@ TEST(CpuQuantisedTraining, GradientsOfProductsEqualTheReference) {
     }
 }
 
+/// The numbers of a quantised weight, [rows, blocks * length].
+Tensor floats_of(const Quantised& c, const std::vector<Tensor>& w) {
+  const int64_t k = c.blocks * c.length;
+  Tensor one(DType::f32, {k, k}), out(DType::f32, {c.rows, k});
+  for (int64_t i = 0; i < k * k; ++i) one.as<float>()[i] = i % (k + 1) == 0 ? 1 : 0;
+  const Tensor turned =
+      run_op(kernels(), "plait.Linear", attributes({{"zero", int64_t{1}}}), {one, w[0], Tensor(), w[1], w[2]},
+             {{DType::f32, {k, c.rows}}}, 1, nullptr, "reference")[0];
+  for (int64_t i = 0; i < c.rows; ++i)
+    for (int64_t j = 0; j < k; ++j) out.as<float>()[i * k + j] = turned.as<float>()[j * c.rows + i];
+  return out;
+}
+
+Tensor rounded_to_bf16(const Tensor& x) {
+  Tensor out(DType::f32, x.shape());
+  for (int64_t i = 0; i < x.elements(); ++i) out.as<float>()[i] = to_float(to_bfloat16(x.as<float>()[i]));
+  return out;
+}
+
+/// Where nodes ask for it and the processor has products of bf16, both sides are rounded, and nothing else: sums are of f32.
+TEST(CpuQuantisedTraining, RoundsBothSides) {
+  for (const Quantised& c : all_quantised()) {
+    const std::vector<Tensor> w = weight_of(c);
+    const Tensor floats = rounded_to_bf16(floats_of(c, w)), x = random_tensor(DType::f32, {1, 37, c.k}, 1),
+                 dy = random_tensor(DType::f32, {1, 37, c.rows}, 2);
+    Tensor narrow(DType::f32, {c.rows, c.k});
+    for (int64_t i = 0; i < c.rows; ++i)
+      std::memcpy(narrow.as<float>() + i * c.k, floats.as<float>() + i * floats.shape()[1],
+                  static_cast<size_t>(c.k) * sizeof(float));
+    const OutputType y{DType::f32, {1, 37, c.rows}}, dx{DType::f32, {1, 37, floats.shape()[1]}};
+    const Tensor expected =
+        run_op(kernels(), "plait.Linear", {}, {rounded_to_bf16(x), narrow}, {y}, 1, nullptr, "reference")[0];
+    const Tensor expected_dx =
+        run_op(kernels(), "plait.LinearBack", {}, {rounded_to_bf16(dy), floats}, {dx}, 1, nullptr, "reference")[0];
+    const Attributes how = attributes({{"zero", int64_t{1}}, {"many_rows", int64_t{1}}, {"round_x", int64_t{1}}});
+    const Attributes how_back = attributes({{"zero", int64_t{1}}, {"round_x", int64_t{1}}});
+    for (const std::string& isa : isas()) {
+      if (isa != "avx512_bf16" && isa != "amx") continue;
+      SCOPED_TRACE(cat(isa, " ", dtype_name(c.dtype), " ", c.rows, " rows"));
+      const std::vector<Tensor> operands{x, w[0], Tensor(), w[1], w[2]};
+      const Tensor alone = run_op(kernels(), "plait.Linear", how, operands, {y}, 1, nullptr, isa)[0];
+      expect_near(alone, expected, 1e-5, 2e-5);
+      expect_equal_bits(run_op(kernels(), "plait.Linear", how, operands, {y}, 3, nullptr, isa)[0], alone);
+      expect_near(run_op(kernels(), "plait.LinearBack", how_back, {dy, w[0], w[1], w[2]}, {dx}, 2, nullptr, isa)[0],
+                  expected_dx, 1e-5, 5e-5);
+    }
+  }
+}
+
 TEST(CpuQuantisedTraining, HeadsEqualTheReference) {
   for (const Quantised& c : all_quantised()) {
     SCOPED_TRACE(cat(dtype_name(c.dtype), " ", c.rows, " rows"));

@@ -59,5 +59,28 @@ TEST(Zoo, AdaptersOfEveryDecoderLearn) {
   EXPECT_GT(told, 500);
 }
 
+/// Adapters beside codes under bf16: what products multiply is rounded, as beside frozen floats, so that losses are those of f32 but
+/// for what rounding by 2^-9 costs, and what three steps make of that.
+TEST(Zoo, QuantisedProductsRoundInBf16) {
+  TrainingOptions options = training(OptimizerKind::adamw, 0);
+  options.lora.rank = 4;
+  const auto sets = cpu_isas();
+  const bool rounds = std::find(sets.begin(), sets.end(), "avx512_bf16") != sets.end();
+  for (const char* fixture : {"zoo/gemma2/genai_int4", "zoo/qwen3/q_int4_qdq"}) {
+    SCOPED_TRACE(fixture);
+    const TrainingModel model = compile_training(fixture_graph(fixture), World::get().options(DType::bf16), options);
+    for (const Instruction& one : model.accumulate->instructions)
+      if (rounds && one.kernel && (one.kernel->op == "plait.Linear" || one.kernel->op == "plait.LinearBack"))
+        EXPECT_NE(one.kernel->isa, "avx512") << one.kernel->op << " " << one.kernel->dtypes;
+    const Outcome whole = run(fixture, "", options), rounded = run(fixture, "", options, nullptr, DType::bf16);
+    for (size_t i = 0; i < steps; ++i) {
+      EXPECT_NEAR(rounded.losses[i], whole.losses[i], 5e-3 * whole.losses[i]) << "step " << i;
+      EXPECT_NEAR(rounded.norms[i], whole.norms[i], 5e-2 * whole.norms[i]) << "step " << i;
+    }
+    EXPECT_LT(rounded.losses.back(), rounded.losses.front());
+    if (rounds) EXPECT_NE(rounded.losses.front(), whole.losses.front());
+  }
+}
+
 }  // namespace
 }  // namespace plait::test
