@@ -27,8 +27,8 @@
 // as strong as it likes: what has faded is zero. The same holds backwards: the gradient of a decay is the sum of what crosses it, row
 // by row x . dx of those that enter and k . dk of those that leave, and nothing is ever subtracted.
 //
-// The gradient keeps the state at the beginning of each chunk and all rests from a pass from the first token on: (d / 64 + 1) e floats
-// a token of one head for each thread, some three rows of values where d is 128.
+// The gradient keeps the state at the beginning of each chunk and all rests from a pass from the first token on: (d / 32 + 1) e floats
+// a token of one head for each thread, some five rows of values where d is 128.
 #include <cstdint>
 
 #include "kernels/cpu/recurrent_tile.h"
@@ -36,7 +36,7 @@
 namespace plait::cpu {
 
 /// Tokens of a chunk: more of them read states less often, fewer make fewer pairs of tokens.
-constexpr int64_t chunk_tokens = 64;
+constexpr int64_t chunk_tokens = 32;
 
 struct ChunkedRun {
   StateTokens of;

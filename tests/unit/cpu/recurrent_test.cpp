@@ -219,7 +219,7 @@ TEST(ReferenceSlots, AreTheOpsOfTheStandard) {
   expect_equal_bits(transposed(expected[1], channels, taps - 1, {1, taps - 1, channels}), got[0]);
 }
 
-/// Segments of a token, of less than a chunk of 64, of chunks to the token and of more, with tokens of none between.
+/// Segments of a token, of less than a chunk (32), of chunks to the token and of more, with tokens of none between.
 const std::vector<Part> packed{{2, 0, 1},  {0, 5, 35}, {-1, 0, 2}, {3, 0, 3},  {1, 9, 10},
                                {4, 0, 64}, {5, 0, 65}, {6, 0, 71}, {-1, 2, 3}, {7, 0, 203}};
 
