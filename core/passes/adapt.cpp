@@ -131,6 +131,7 @@ class TrainedAdapters : public Adapting {
 
   void add(const AdapterSite& site) override {
     const Node node = graph_.nodes[site.node];
+    site_ = &site;
     base_ = is_quantised(node, site) ? nullptr : own_weight(graph_, readers_, node.inputs[site.operand]);
     // The factor belongs to the narrow side: of a product that is a pass over `rank` numbers a token.
     scale_ = lora_.alpha / static_cast<double>(lora_.rank);
@@ -229,6 +230,8 @@ class TrainedAdapters : public Adapting {
                      .shape = shape,
                      .origin = std::make_shared<Constant>(std::move(origin)),
                      .base = base_,
+                     .begin = site_->begin,
+                     .rows = site_->rows,
                      .decays = true};
     one.value = add_parameter(graph_, builder_, one.parameter);
     graph_.value(one.value).name = name;
@@ -241,7 +244,8 @@ class TrainedAdapters : public Adapting {
   const std::vector<std::string> none_;
   std::mt19937_64 random_;
   std::vector<AdapterSite> added_;
-  std::shared_ptr<const Constant> base_;  ///< of the adapter at hand
+  const AdapterSite* site_ = nullptr;     ///< of the adapter at hand
+  std::shared_ptr<const Constant> base_;  ///< likewise
   double scale_ = 0;                      ///< likewise
 };
 

@@ -122,10 +122,14 @@ class Sites {
       for (const Product& one : products) rows.push_back(one.rows);
       const std::string& module = modules.at(name);
       std::vector<std::string> names = names_of_products(module, rows);
-      const bool is_one =
-          told.at(module).size() == 1;  // else several products of a module keep the names that they have
-      for (size_t part = 0; part < names.size(); ++part)
-        out_[products[part].site].module = is_one ? names[part] : part ? cat(name, ".copy", part) : name;
+      // Several products of a module keep the names that they have.
+      const bool is_one = told.at(module).size() == 1;
+      const bool are_parts = is_one && names.size() > 1 && are_of_one_module(names);
+      for (size_t part = 0; part < names.size(); ++part) {
+        AdapterSite& site = out_[products[part].site];
+        site.module = is_one ? names[part] : part ? cat(name, ".copy", part) : name;
+        if (are_parts) site.begin = rows[part].begin, site.rows = rows.back().begin + rows.back().size;
+      }
     }
   }
 

@@ -24,6 +24,8 @@ struct AdapterSite {
   std::vector<std::string> names;
   /// Of products as linear_roles says; embedding, of a table of tokens; experts.
   std::set<std::string_view> roles;
+  /// Of a product that is a part of a packed module: its first row there, and how many that has; else 0.
+  int64_t begin = 0, rows = 0;
 };
 
 /// Products first, each kind in the order of the nodes.

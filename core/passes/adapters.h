@@ -29,6 +29,8 @@ struct AdapterWeights {
   struct Pair {
     Tensor a, b;  ///< f32 [rank, k], [n, rank]
     bool of_table = false;
+    /// Of a part of a packed module: b's first row in the module's, and how many that has; 0: b is all of it.
+    int64_t begin = 0, rows = 0;
   };
   int64_t rank = 0;
   double alpha = 0;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "core/base/error.h"
@@ -92,16 +93,19 @@ Tensor columns_of(const Tensor& matrix, int64_t begin, int64_t count) {
   return out;
 }
 
-/// The adapter of one part of `parts`, whose rows of b these are: the part's own ranks, where others are zeros in them.
+/// The adapter of part number `part` of `parts`, whose rows of b these are. Parts that had adapters of their own have `own` ranks
+/// each, where the others' rows are zeros; a part without one has zeros in all.
 AdapterWeights::Pair part_of(const AdapterWeights::Pair& whole, int64_t begin, int64_t size, int64_t part,
-                             int64_t parts) {
-  const int64_t rank = whole.a.shape()[0], own = rank / parts;
+                             int64_t parts, int64_t own) {
+  const int64_t rank = whole.a.shape()[0];
   AdapterWeights::Pair out{whole.a, rows_of(whole.b, begin, size)};
-  if (rank % parts) return out;
-  for (int64_t row = 0; row < size; ++row)
-    for (int64_t column = 0; column < rank; ++column)
-      if (column / own != part && out.b.as<float>()[row * rank + column] != 0) return out;
-  return {rows_of(whole.a, part * own, own), columns_of(out.b, part * own, own)};
+  if (rank % own) return out;
+  std::set<int64_t> used;
+  for (int64_t i = 0; i < size * rank; ++i)
+    if (out.b.as<float>()[i] != 0) used.insert(i % rank / own);
+  if (used.size() > 1) return out;
+  const int64_t first = own * (used.empty() ? (rank == own * parts ? part : 0) : *used.begin());
+  return {rows_of(whole.a, first, own), columns_of(out.b, first, own)};
 }
 
 bool same(const Tensor& a, const Tensor& b) {
@@ -205,6 +209,13 @@ std::vector<std::string> names_of_products(std::string_view name, std::span<cons
   return out;
 }
 
+bool are_of_one_module(const std::vector<std::string>& names) {
+  return std::all_of(names.begin() + 1, names.end(), [&](const std::string& name) {
+    const auto [module, part] = split_mark(name, part_mark);
+    return part && module == names[0];
+  });
+}
+
 bool means(std::string_view module, std::string_view product) {
   const std::string known = module_of_part(module);
   if (module == product || known == product) return true;
@@ -237,7 +248,7 @@ AdapterWeights as_products(const AdapterWeights& adapter, std::span<const Adapte
     } else if (may_be_whole(known) && rows == all) {
       int64_t begin = 0;
       for (const auto& [number, one] : parts) {
-        out.modules[one->module] = part_of(pair, begin, one->n, number, std::ssize(parts));
+        out.modules[one->module] = part_of(pair, begin, one->n, number, std::ssize(parts), adapter.rank);
         begin += one->n;
       }
     } else if (numbered != parts.end() && numbered->second->n == rows) {
@@ -294,10 +305,10 @@ AdapterWeights as_modules(const AdapterWeights& adapter, const Decoder& decoder)
     Placed placed;
     int64_t rows = 0;
     for (const auto& [number, pair] : parts) {
-      placed.emplace_back(rows, pair);
+      placed.emplace_back(pair->rows ? pair->begin : rows, pair);
       rows += pair->b.shape()[0];
     }
-    out.modules[base] = stacked(placed, rows);
+    out.modules[base] = stacked(placed, first.rows ? first.rows : rows);
   }
   return out;
 }

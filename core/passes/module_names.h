@@ -31,6 +31,8 @@ std::vector<std::string> names_of_products(std::string_view name, std::span<cons
 /// Error(unsupported) where a product would have an adapter of another rank than the others. Where queries, keys and values are one
 /// product of the builder's they are put together, which may take more ranks: then all have as many.
 AdapterWeights as_products(const AdapterWeights& adapter, std::span<const AdaptedLinear> products);
+/// Whether names that names_of_products gave are of parts that make up one module.
+bool are_of_one_module(const std::vector<std::string>& names);
 /// Whether a module of an adapter's file means this product.
 bool means(std::string_view module, std::string_view product);
 

@@ -114,6 +114,8 @@ struct TrainedParameter {
   /// Of an adapter: the weight beside which it stands, where that can take it in; null for one that is quantised, computed,
   /// or read by others, too.
   std::shared_ptr<const Constant> base;
+  /// Of an adapter of a part of a packed module, as AdapterWeights::Pair.
+  int64_t begin = 0, rows = 0;
   bool decays = false;
 
   DType dtype() const { return origin->dtype(); }

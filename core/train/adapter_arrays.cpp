@@ -73,8 +73,9 @@ void give_pairs(const AdapterParameters& adapter, const Tensor& a, const Tensor&
   const std::vector<std::string> modules = modules_of(adapter);
   for (size_t i = 0; i < modules.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
-    out.modules[modules[i]] = adapter.experts() ? AdapterWeights::Pair{taken(a, index), taken(b, index)}
-                                                : AdapterWeights::Pair{a, b, adapter.of_table};
+    out.modules[modules[i]] = adapter.experts()
+                                  ? AdapterWeights::Pair{taken(a, index), taken(b, index)}
+                                  : AdapterWeights::Pair{a, b, adapter.of_table, adapter.b->begin, adapter.b->rows};
   }
 }
 

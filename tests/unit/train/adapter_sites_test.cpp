@@ -161,6 +161,32 @@ INSTANTIATE_TEST_SUITE_P(Sites, AdapterKinds,
                                          SiteCase{"zoo/gpt_oss_fused/genai_fp32", "experts"}),
                          [](const auto& info) { return cat("Case", info.index); });
 
+/// A packed module has rows of all its parts in the file, whichever were trained: PEFT knows no others.
+TEST(AdaptersOfParts, AreOfTheWholeModuleInTheFile) {
+  ThreadPool pool(2);
+  const Graph graph = fixture_graph("gpt2-optimum18");
+  for (const Texts& targets : {Texts{"query"}, {"value"}, {"query", "value"}, {"query", "key", "value"}}) {
+    SCOPED_TRACE(join(targets, " "));
+    for (const bool trained : {false, true}) {  // b begins as zeros
+      const Folder folder;
+      TrainingEngine adapted(graph, World::get().options(), adapting(targets), pool);
+      if (trained) scatter(adapted);
+      save_adapter(adapted, folder.path());
+      const AdapterWeights file = read_adapter(folder.path());
+      const Shape& b = file.modules.at("transformer.h.0.attn.c_attn").b.shape();
+      EXPECT_EQ(b, (Shape{192, 3 * static_cast<int64_t>(targets.size())}));
+      TrainingOptions read;
+      read.begin_with(file);
+      read.row_tokens = row_tokens;
+      TrainingEngine again(graph, World::get().options(), read, pool);
+      load_adapter(again, folder.path());
+      const PackedStep step = step_of(adapted);
+      for (const auto& rows : step.rows)
+        EXPECT_NEAR(again.evaluate(rows), adapted.evaluate(rows), 1e-5 * adapted.evaluate(rows));
+    }
+  }
+}
+
 TEST(AdaptersOfExperts, AreTheSameOnMeshes) {
   const TrainingOptions options = adapting({"experts", "embedding"});
   const Outcome expected = run(few_experts, "", options);
