@@ -148,6 +148,26 @@ TEST_F(BesideTraining, TwoTrainersAtOnceLearnWhatEachLearnsAlone) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(together[i], alone[i]);
 }
 
+/// Adapters that no request can have beside the weights are refused with what to do.
+TEST_F(BesideTraining, WhatRequestsCannotHaveIsToBeMerged) {
+  const auto refused = [&](const Model& model, const char* target) {
+    Options adapting, room;
+    adapting.set("threads", 1).set("lora", 2).set("lora_targets", target).set("seq", 16);
+    Trainer(model, adapting).save_adapter(path(target));
+    room.set("threads", 1).set("cache_bytes", "2M").set("adapter_slots", 1).set("adapter_rank", 2);
+    const Generator serving(model, room);
+    try {
+      serving.add_adapter("a", path(target));
+    } catch (const Failure& failure) {
+      return failure.hint();
+    }
+    return std::string("not refused");
+  };
+  for (const std::string& hint :
+       {refused(model_, "embedding"), refused(Model(PLAIT_FIXTURES "/zoo/mixtral/dynamo18"), "experts")})
+    EXPECT_NE(hint.find("plait export"), std::string::npos) << hint;
+}
+
 /// Loads that are given up, and trainers that go while they load.
 TEST_F(BesideTraining, LoadsAreGivenUpBesideRequests) {
   const Generator serving = generator();
