@@ -90,7 +90,7 @@ class Training {
   /// at once.
   ValueId add_loss() {
     const Head head = find_head(graph_);
-    if (head.node < 0) return loss_of_logits();
+    if (head.node < 0 || !head.fits) return loss_of_logits();
     const Node linear = graph_.nodes[static_cast<size_t>(head.node)];
     head_inputs_ = {linear.inputs[0], linear.inputs[1], labels_};
     if (head.bias != no_value || linear.inputs.size() > 3) head_rest_ = {bias_of(head)};
@@ -256,7 +256,7 @@ Head find_head(const Graph& graph) {
     const Node& node = graph.nodes[static_cast<size_t>(at)];
     if (node.op == "plait.Linear") {
       const bool adds_itself = node.inputs.size() > 2 && node.inputs[2] != no_value;
-      if (adds_itself || (capped && factors[0] <= 0)) return {};
+      if (adds_itself || (capped && factors[0] <= 0)) head.fits = false;
       head.node = at;
       head.scale = factors[0] * factors[1];
       head.softcap = capped ? factors[0] : 0;
@@ -265,9 +265,13 @@ Head find_head(const Graph& graph) {
     }
     if (node.op == "Add") {
       const auto& dims = graph.value(id).type.dims;
-      if (head.bias != no_value || !dims || dims->empty()) return {};
-      const size_t side = is_vector(node.inputs[0], dims->back()) ? 0 : 1;
-      if (!is_vector(node.inputs[side], dims->back())) return {};
+      if (!dims || dims->empty()) return {};
+      auto adds = [&](size_t side) {
+        return graph.value(node.inputs[side]).constant || is_vector(node.inputs[side], dims->back());
+      };
+      const size_t side = adds(0) ? 0 : 1;
+      if (!adds(side)) return {};
+      if (head.bias != no_value || !is_vector(node.inputs[side], dims->back())) head.fits = false;
       head.bias = node.inputs[side];
       behind_bias = factors[capped];
       id = node.inputs[1 - side];
@@ -282,8 +286,10 @@ Head find_head(const Graph& graph) {
       id = node.inputs[1 - constant];
       continue;
     }
-    if (node.op == "Tanh" && !capped && head.bias == no_value) capped = 1;
-    else if (node.op != "Identity" && (node.op != "Cast" || !is_float(graph.value(node.inputs[0]).type.dtype)))
+    if (node.op == "Tanh" && !capped) {
+      capped = 1;
+      if (head.bias != no_value) head.fits = false;
+    } else if (node.op != "Identity" && (node.op != "Cast" || !is_float(graph.value(node.inputs[0]).type.dtype)))
       return {};
     id = node.inputs[0];
   }

@@ -55,6 +55,7 @@ Graph update_graph(const OpSet& ops, const std::vector<TrainedParameter>& parame
 /// The Linear at the end of the graph, and what is done to its results: logits = cap tanh(scale (x w^T + share bias) / cap).
 struct Head {
   int32_t node = -1;  ///< -1: the graph does not end so
+  bool fits = true;   ///< false: more is done than that, of which what is below says nothing
   double scale = 1, softcap = 0;
   ValueId bias = no_value;  ///< of as many elements as w has rows
   double share = 1;

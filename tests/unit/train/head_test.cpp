@@ -1,4 +1,6 @@
 // Heads and what stands behind them: joined with the loss or not, they are trained as the graph says.
+#include <algorithm>
+
 #include "core/passes/compile.h"
 #include "tests/unit/train/runs.h"
 
