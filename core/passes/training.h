@@ -32,8 +32,8 @@ struct LoraOptions {
   double alpha = 16;
   double dropout =
       0;  ///< share of x's features that an adapter does not see, others for each token, step and adapter
-  /// Roles (AdapterSite), or patterns ("*", "?") of names of weights or of the file's nodes, of those that get one; none: all
-  /// Linears but the head.
+  /// Roles (AdapterSite), or patterns ("*", "?") of names of weights, of the file's nodes or of modules, of those that get one;
+  /// none: all Linears but the head.
   std::vector<std::string> targets;
   /// Not empty: these and no others, by the names that adapters get ("model.layers.0.self_attn.q_proj"), of an adapter that is
   /// there already.

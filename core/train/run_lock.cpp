@@ -56,7 +56,10 @@ bool lock(int fd) {
 }  // namespace
 
 RunLock::RunLock(const std::string& directory) : directory_(directory), path_(cat(directory, "/run.lock")) {
-  while (fd_ < 0) {
+  constexpr int most_tries =
+      1000;  // a run that ends takes file and directory away: others come and go, but not for ever
+  for (int tries = 0; fd_ < 0; ++tries) {
+    if (tries == most_tries) throw refused("lock", path_, "it does not stay where it is made");
     std::error_code failure;
     made_directory_ = fs::create_directories(directory_, failure) || made_directory_;
     if (failure) throw refused("make", directory_, failure.message());

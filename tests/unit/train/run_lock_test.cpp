@@ -36,6 +36,13 @@ TEST(RunLock, LeavesNothingOfARunThatCameToNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path("there")));
 }
 
+/// A name that leads nowhere can neither be opened nor made, however often.
+TEST(RunLock, GivesUpWhereItCannotBe) {
+  const Folder folder;
+  std::filesystem::create_symlink(folder.path("gone/run.lock"), folder.path("run.lock"));
+  expect_error([&] { RunLock lock(folder.path()); }, Code::io, "run.lock");
+}
+
 /// Who waits for nothing, and comes while the holder goes, finds the name or makes it: never do two have it.
 TEST(RunLock, IsOneAtATimeWhileItComesAndGoes) {
   const Folder folder;
