@@ -6,7 +6,7 @@
 
 #include "bindings/c/objects.h"
 #include "bindings/c/trace.h"
-#include "core/passes/shard_annotations.h"
+#include "core/passes/shard/annotations.h"
 
 namespace plait::c_api {
 namespace {

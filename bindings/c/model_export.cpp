@@ -4,7 +4,7 @@
 #include <fstream>
 #include <set>
 
-#include "core/passes/shard_annotations.h"
+#include "core/passes/shard/annotations.h"
 #include "importers/onnx/export.h"
 
 namespace plait::c_api {

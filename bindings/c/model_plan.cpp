@@ -1,5 +1,5 @@
 // What a mesh would make of a model: the report of pass `shard` as JSON.
-#include "core/passes/plan_report.h"
+#include "core/passes/shard/report.h"
 
 #include <nlohmann/json.hpp>
 

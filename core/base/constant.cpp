@@ -432,4 +432,25 @@ std::string text(const std::vector<RecipeStep>& steps) {
   return join(parts, "; ");
 }
 
+void add_step(Constant& constant, RecipeStep step) {
+  using Kind = RecipeStep::Kind;
+  if (!constant.steps.empty() && constant.steps.back().kind == step.kind) {
+    RecipeStep& last = constant.steps.back();
+    if (step.kind == Kind::reshape) {
+      last = std::move(step);
+      return;
+    }
+    if (step.kind == Kind::transpose) {
+      std::vector<int64_t> composed;
+      for (int64_t axis : step.numbers) composed.push_back(last.numbers[static_cast<size_t>(axis)]);
+      bool identity = true;
+      for (size_t i = 0; i < composed.size(); ++i) identity = identity && composed[i] == static_cast<int64_t>(i);
+      if (identity) constant.steps.pop_back();
+      else last.numbers = std::move(composed);
+      return;
+    }
+  }
+  constant.steps.push_back(std::move(step));
+}
+
 }  // namespace plait

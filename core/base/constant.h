@@ -60,6 +60,8 @@ Tensor materialize(const Constant& constant, ThreadPool* pool = nullptr);
 void write_back(const Constant& constant, const Tensor& value, std::map<std::string, Tensor>& tensors,
                 ThreadPool* pool = nullptr);
 
+/// Appends a step, merged with the last one where possible: reshapes replace each other, transposes compose.
+void add_step(Constant& constant, RecipeStep step);
 /// "transpose 1 0; cast bf16", for messages and the text form.
 std::string text(const std::vector<RecipeStep>& steps);
 

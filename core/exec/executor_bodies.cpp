@@ -1,4 +1,4 @@
-// The executor's part that runs bodies: ONNX's If and Loop. (A Scan is a Loop by then: core/passes/scan.cpp.)
+// The executor's part that runs bodies: ONNX's If and Loop. (A Scan is a Loop by then: core/passes/normalize/scan.cpp.)
 #include <algorithm>
 #include <cstring>
 

@@ -1,6 +1,6 @@
 #pragma once
 // Which adapters there are, and which slot holds which: the book-keeping. The bytes are the store's: of slots (AdaptedLinear in
-// core/passes/adapters.h), or, of prefixes, of the cache.
+// core/passes/base/adapters.h), or, of prefixes, of the cache.
 #include <memory>
 #include <string>
 #include <vector>

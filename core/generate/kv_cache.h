@@ -9,7 +9,7 @@
 // A sequence whose adapter is a prefix has the prefix's places before its tokens': it begins as a fork of the sequence that
 // holds the prefix and no tokens (`open_prefix`), and all below counts places.
 //
-// A slot holds the states of a sequence at its end (StateShape in core/passes/decoder.h). Nobody writes to a slot that is
+// A slot holds the states of a sequence at its end (StateShape in core/passes/base/decoder.h). Nobody writes to a slot that is
 // in use: a step leaves the new states in another one, and the old one is free once all who read it have gone on. A
 // decoder with states finds no prefixes again: pages without the states at their end are of no use to it.
 #include <list>

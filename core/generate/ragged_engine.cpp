@@ -8,7 +8,7 @@
 #include "core/generate/adapter_slots.h"
 #include "core/generate/engines.h"
 #include "core/generate/ranks.h"
-#include "core/passes/module_names.h"
+#include "core/passes/adapt/module_names.h"
 
 namespace plait {
 namespace {

@@ -13,7 +13,7 @@
 
 namespace plait {
 
-/// The inputs of a step of one replica (Decoder in core/passes/decoder.h), and what is copied before it.
+/// The inputs of a step of one replica (Decoder in core/passes/base/decoder.h), and what is copied before it.
 struct RaggedStep {
   bool hidden = false;  ///< the program without the head
   std::vector<KvCache::Copy> copies;

@@ -88,6 +88,9 @@ struct OpSchema {
   /// How many of its leading inputs the op writes to in place and hands on: output k is input k. They are the Store's.
   int updates = 0;
 
+  /// Whether output 0 is the bytes of input 0 under another shape, so that no kernel need run.
+  bool view = false;
+
   std::string doc;  ///< one line
   int since = 0;    ///< the ONNX opset whose form of the op this row describes; 0 for ops of Plait's own
 

@@ -1,6 +1,6 @@
 // Elementwise ops of two or more operands, with broadcasting.
 #include "core/ops/families.h"
-#include "core/ops/rows.h"
+#include "core/ops/base/rows.h"
 #include "core/ops/shape_arithmetic.h"
 
 namespace plait {

@@ -1,7 +1,7 @@
 // Changes of the element type.
 #include "core/base/text.h"
 #include "core/ops/families.h"
-#include "core/ops/rows.h"
+#include "core/ops/base/rows.h"
 
 namespace plait {
 

@@ -2,7 +2,7 @@
 // groups along `axes` at once. They have no dims rule: nothing is left to be cut.
 #include "core/base/text.h"
 #include "core/ops/families.h"
-#include "core/ops/rows.h"
+#include "core/ops/base/rows.h"
 
 namespace plait {
 

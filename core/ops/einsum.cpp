@@ -8,7 +8,7 @@
 #include "core/graph/dims_rule.h"
 #include "core/graph/gradient.h"
 #include "core/ops/families.h"
-#include "core/ops/rows.h"
+#include "core/ops/base/rows.h"
 
 namespace plait {
 

@@ -2,7 +2,7 @@
 #include "core/base/text.h"
 #include "core/graph/gradient.h"
 #include "core/ops/families.h"
-#include "core/ops/rows.h"
+#include "core/ops/base/rows.h"
 
 namespace plait {
 

@@ -36,13 +36,5 @@ void register_optimizers(OpSet& ops);
 
 // After all others: they add to their rows.
 void register_claims(OpSet& ops);
-void register_arithmetic_gradients(OpSet& ops);
-void register_attention_gradients(OpSet& ops);
-void register_index_gradients(OpSet& ops);
-void register_layer_gradients(OpSet& ops);
-void register_layout_gradients(OpSet& ops);
-void register_linear_gradients(OpSet& ops);
-void register_reduction_gradients(OpSet& ops);
-void register_unary_gradients(OpSet& ops);
 
 }  // namespace plait

@@ -1,6 +1,6 @@
 // Trilu, CumSum.
 #include "core/ops/families.h"
-#include "core/ops/rows.h"
+#include "core/ops/base/rows.h"
 
 namespace plait {
 

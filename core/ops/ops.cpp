@@ -1,6 +1,7 @@
 #include "core/ops/ops.h"
 
 #include "core/ops/families.h"
+#include "core/ops/gradients/gradients.h"
 
 namespace plait {
 

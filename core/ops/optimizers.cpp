@@ -1,6 +1,6 @@
 // Sums of gradients, and the steps of optimizers, in place.
 #include "core/ops/families.h"
-#include "core/ops/rows.h"
+#include "core/ops/base/rows.h"
 
 namespace plait {
 

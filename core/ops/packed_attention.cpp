@@ -1,7 +1,7 @@
 // plait.PackedAttention: attention of training, over rows that several documents share.
 #include "core/graph/gradient.h"
 #include "core/ops/families.h"
-#include "core/ops/rows.h"
+#include "core/ops/base/rows.h"
 
 namespace plait {
 

@@ -1,7 +1,7 @@
 // Quantise and dequantise: one scale for all, one a channel, or one a block of a channel.
 #include "core/base/text.h"
 #include "core/ops/families.h"
-#include "core/ops/rows.h"
+#include "core/ops/base/rows.h"
 
 namespace plait {
 

@@ -6,7 +6,7 @@
 #include "core/ops/families.h"
 #include "core/ops/heads.h"
 #include "core/ops/linear_heads.h"
-#include "core/ops/rows.h"
+#include "core/ops/base/rows.h"
 
 namespace plait {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/base/text.h"
-#include "core/ops/rows.h"
+#include "core/ops/base/rows.h"
 
 namespace plait {
 

@@ -3,7 +3,7 @@
 
 #include "core/ops/families.h"
 #include "core/ops/relayout.h"
-#include "core/ops/rows.h"
+#include "core/ops/base/rows.h"
 
 namespace plait {
 
@@ -137,6 +137,7 @@ void register_reshape(OpSet& ops) {
            .dims_of = reshape_dims,
            .target = 1,
            .infer = infer_reshape,
+           .view = true,
            .doc = "the same elements in other dims; 0 copies a dim, -1 is what is left",
            .since = 24});
   ops.add({.name = "Flatten",
@@ -146,6 +147,7 @@ void register_reshape(OpSet& ops) {
            .dims = "*b s h -> b (s h)",
            .dims_of = reshape_dims,
            .infer = infer_flatten,
+           .view = true,
            .doc = "two dims: those before the axis, those from it on",
            .since = 24});
   ops.add({.name = "Squeeze",
@@ -155,6 +157,7 @@ void register_reshape(OpSet& ops) {
            .dims_of = reshape_dims,
            .infer = infer_squeeze,
            .assumes = squeeze_assumes,
+           .view = true,
            .doc = "without the dims of size 1 named",
            .since = 24});
   ops.add({.name = "Unsqueeze",
@@ -163,7 +166,16 @@ void register_reshape(OpSet& ops) {
            .dims = "*b h, [n] -> b 1 h",
            .dims_of = reshape_dims,
            .infer = infer_unsqueeze,
+           .view = true,
            .doc = "with dims of size 1 put in",
+           .since = 24});
+  ops.add({.name = "Identity",
+           .inputs = "input",
+           .outputs = "output",
+           .dims = "*... -> ...",
+           .infer = infer_same,
+           .view = true,
+           .doc = "y = x",
            .since = 24});
 }
 

@@ -1,6 +1,6 @@
 // Ops that write at indices into a copy of their first operand.
 #include "core/ops/families.h"
-#include "core/ops/rows.h"
+#include "core/ops/base/rows.h"
 
 namespace plait {
 

@@ -1,6 +1,6 @@
 // Elementwise ops of one operand. Linear ones ("*") let a pending sum through.
 #include "core/ops/families.h"
-#include "core/ops/rows.h"
+#include "core/ops/base/rows.h"
 #include "core/ops/shape_arithmetic.h"
 
 namespace plait {
@@ -40,7 +40,6 @@ struct Row {
 
 std::vector<Row> arithmetic_rows() {
   return {
-      {"Identity", linear, 24, "y = x", {}, infer_same},
       {"Neg", linear, 13, "y = -x", {}, infer_mapped<negated>},
       {"Abs", plain, 13, "y = |x|", {}, infer_mapped<absolute>},
       {"Sign", plain, 13, "y = -1, 0 or 1", {}, infer_mapped<sign>},

@@ -4,8 +4,13 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/passes/shard_annotations.h"
-#include "core/passes/train_parameters.h"
+#include "core/passes/adapt/adapt.h"
+#include "core/passes/lower/lower.h"
+#include "core/passes/normalize/normalize.h"
+#include "core/passes/raise/raise.h"
+#include "core/passes/shard/annotations.h"
+#include "core/passes/train/parameters.h"
+#include "core/passes/train/train.h"
 
 namespace plait {
 namespace {
@@ -27,10 +32,10 @@ constexpr Pass ragged_passes[] = {
 
 // A decoder that is raised becomes one that is trained.
 constexpr Pass training_passes[] = {
-    {"unpage", unpage},        // attention of whole documents, without a cache
+    {"drop_cache", drop_cache},    // attention of whole documents, without a cache
     {"in_double", in_double},  // all of it in f64, if that is asked for
     {"adapt", adapt},          // adapters beside Linears, if they are asked for
-    {"spread", spread},        // a row for each data rank
+    {"shard_rows", shard_rows},    // a row for each data rank
 };
 // A graph with a loss of its own.
 constexpr Pass own_loss_passes[] = {
@@ -50,7 +55,7 @@ constexpr Pass accumulate_passes[] = {
 
 // Of every program of a trainer.
 constexpr Pass training_end_passes[] = {
-    {"bundle", bundle},    // what ranks say, in fewer words
+    {"bucket", bucket},    // what ranks say, in fewer words
     {"overlap", overlap},  // and while they compute
 };
 

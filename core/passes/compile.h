@@ -4,43 +4,9 @@
 #include <set>
 
 #include "core/exec/program.h"
-#include "core/passes/pass.h"
+#include "core/passes/base/pass.h"
 
 namespace plait {
-
-// The passes, one file each; what a pass does stands at the top of its file.
-void interface(Graph& graph, PassContext& context);
-void fold(Graph& graph, PassContext& context);
-void raise(Graph& graph, PassContext& context);
-void unpage(Graph& graph, PassContext& context);
-void in_double(Graph& graph, PassContext& context);
-void adapt(Graph& graph, PassContext& context);
-void spread(Graph& graph, PassContext& context);
-void train(Graph& graph, PassContext& context);
-void recompute(Graph& graph, PassContext& context);
-void bundle(Graph& graph, PassContext& context);
-void overlap(Graph& graph, PassContext& context);
-void shard(Graph& graph, PassContext& context);
-void fuse(Graph& graph, PassContext& context);
-void fuse_training(Graph& graph, PassContext& context);
-void fuse_sums(Graph& graph, PassContext& context);
-void scan(Graph& graph, PassContext& context);
-
-/// The roles of inputs and outputs, found without changing the graph.
-DecoderInterface find_interface(const Graph& graph, const OpSet& ops);
-/// A mask that is declared as long as the new tokens, though there is a past, gets a length of its own: a file that was
-/// merged of two says of it what holds for the first run alone.
-void free_mask(Graph& graph, const DecoderInterface& found);
-
-/// Adds a step to a constant's recipe, merging it with the last where that is possible.
-void add_step(Constant& constant, RecipeStep step);
-
-/// Graph to program: chooses kernels and buffers (lower), then lifetimes and offsets (plan). `label` keeps computed
-/// constants of programs that share a store apart. Throws Error(unsupported) when a node has no kernel.
-std::shared_ptr<Program> lower(const Graph& graph, const CompileOptions& options, std::string_view label);
-void plan(Program& program);
-/// Whether an op's output is its input's bytes under another shape.
-bool is_view(std::string_view op);
 
 /// A graph that runs as the file says, all its outputs in order.
 struct PlainModel {
@@ -75,7 +41,7 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
 struct TrainingModel {
   /// One micro-batch: a ragged row of documents. Inputs: `ids` i64 [1, t], `positions` and `segments` i32 [1, t], `rows` i32
   /// [1, r] (tokens that predict something), `labels` i32 [1, r] (what), `weights` f32 [1, r] (what its loss counts in the
-  /// whole step's); with dropout `keys`, and with a prefix where tokens stand behind it (Places in core/train/packing.h). Output 0
+  /// whole step's); with dropout `keys`, and with a prefix where tokens stand behind it (Places in core/train/data/packing.h). Output 0
   /// is the sum of the losses, each times its weight; gradients are added to the Store's.
   std::shared_ptr<const Program> accumulate;
   /// The same, without gradients. Output 0 as above, output 1 each target's loss, f32 [1, r].

@@ -7,8 +7,8 @@
 #include "core/base/constant.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/passes/module_names.h"
-#include "core/train/adapter_arrays.h"
+#include "core/passes/adapt/module_names.h"
+#include "core/train/adapters/adapter_arrays.h"
 #include "core/train/trainer.h"
 
 namespace plait {

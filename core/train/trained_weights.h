@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "core/train/adapter_file.h"
+#include "core/train/adapters/adapter_file.h"
 #include "core/train/training_engine.h"
 
 namespace plait {

@@ -10,9 +10,9 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/passes/train_parameters.h"
-#include "core/train/file_writer.h"
-#include "core/train/loss_curve.h"
+#include "core/passes/train/parameters.h"
+#include "core/train/checkpoint/file_writer.h"
+#include "core/train/log/loss_curve.h"
 
 namespace plait {
 namespace {

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "core/train/checkpoint.h"
-#include "core/train/dataset.h"
+#include "core/train/checkpoint/checkpoint.h"
+#include "core/train/data/dataset.h"
 #include "core/train/learning_rate.h"
-#include "core/train/run_lock.h"
-#include "core/train/sample_order.h"
+#include "core/train/checkpoint/run_lock.h"
+#include "core/train/data/sample_order.h"
 #include "core/train/training_engine.h"
-#include "core/train/training_log.h"
+#include "core/train/log/training_log.h"
 
 namespace plait {
 

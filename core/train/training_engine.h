@@ -8,7 +8,7 @@
 
 #include "core/base/function_ref.h"
 #include "core/comm/report.h"
-#include "core/train/checkpoint.h"
+#include "core/train/checkpoint/checkpoint.h"
 #include "core/train/training_calls.h"
 #include "core/train/training_rank.h"
 

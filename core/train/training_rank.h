@@ -11,7 +11,7 @@
 #include "core/comm/world.h"
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
-#include "core/train/packing.h"
+#include "core/train/data/packing.h"
 
 namespace plait {
 

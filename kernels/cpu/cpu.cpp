@@ -2,7 +2,11 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "kernels/cpu/register.h"
+#include "kernels/cpu/attention/register.h"
+#include "kernels/cpu/linear/register.h"
+#include "kernels/cpu/recurrent/register.h"
+#include "kernels/cpu/rows/register.h"
+#include "kernels/cpu/training/register.h"
 
 namespace plait {
 

@@ -17,17 +17,37 @@ import sources
 LAW = {
     "core/base": [],
     "core/graph": ["core/base"],
-    "core/ops": ["core/graph"],
+    "core/ops/base": ["core/graph"],
+    "core/ops/gradients": ["core/ops/base"],
+    "core/ops": ["core/ops/gradients"],
     "core/mesh": ["core/graph"],
     "core/comm": ["core/base"],
     "core/comm/mpi": ["core/comm/mpi_table.h"],
     "core/exec": ["core/comm"],
-    "core/passes": ["core/ops", "core/mesh", "core/exec/program.h", "core/exec/kernel.h"],
+    "core/passes/base": ["core/ops", "core/mesh", "core/exec/program.h", "core/exec/kernel.h"],
+    "core/passes/normalize": ["core/passes/base"],
+    "core/passes/raise": ["core/passes/normalize"],
+    "core/passes/shard": ["core/passes/base"],
+    "core/passes/adapt": ["core/passes/base"],
+    "core/passes/train": ["core/passes/shard", "core/passes/adapt"],
+    "core/passes/lower": ["core/passes/base"],
+    "core/passes": ["core/passes/raise", "core/passes/train", "core/passes/lower"],
     "core/text": ["core/base"],
     "core/generate": ["core/passes", "core/exec", "core/text"],
-    "core/train": ["core/passes", "core/exec", "core/text"],
+    "core/train/checkpoint": ["core/base"],
+    "core/train/data": ["core/text"],
+    "core/train/log": ["core/train/checkpoint"],
+    "core/train/adapters": ["core/passes", "core/train/checkpoint"],
+    "core/train": ["core/train/data", "core/train/log", "core/train/adapters", "core/exec"],
     "kernels/reference": ["core/exec/kernel.h"],
-    "kernels/cpu": ["core/exec/kernel.h"],
+    "kernels/cpu/simd": ["core/exec/kernel.h"],
+    "kernels/cpu/rows": ["kernels/cpu/simd"],
+    "kernels/cpu/gemm": ["kernels/cpu/rows"],
+    "kernels/cpu/linear": ["kernels/cpu/gemm"],
+    "kernels/cpu/attention": ["kernels/cpu/linear"],
+    "kernels/cpu/recurrent": ["kernels/cpu/linear"],
+    "kernels/cpu/training": ["kernels/cpu/linear"],
+    "kernels/cpu": ["kernels/cpu/attention", "kernels/cpu/recurrent", "kernels/cpu/training"],
     "importers/onnx": ["core/graph"],
     "serving": ["core/generate"],
     "bindings/c": ["serving", "core/train", "importers/onnx", "kernels/reference/reference.h", "kernels/cpu/cpu.h"],
@@ -82,7 +102,7 @@ def problem_of(path, quote, name, root):
     """What is wrong with an include, or None."""
     if quote == "<" or any(name.startswith(start) for start, _ in WRAPPED):
         for start, home in WRAPPED:
-            if name.startswith(start) and folder_of(path) not in (home, FREE) and path != HOST:
+            if name.startswith(start) and not path.startswith(home + "/") and folder_of(path) != FREE and path != HOST:
                 return f"<{name}> is for {home}"
         return None
     if name in PLAIN and path.startswith(PLAIN_IN):

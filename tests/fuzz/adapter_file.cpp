@@ -1,5 +1,5 @@
 // Whatever the bytes, an adapter's two files give one that a generator has room for, in whole, or plait::Error.
-#include "core/train/adapter_file.h"
+#include "core/train/adapters/adapter_file.h"
 
 #include <cmath>
 #include <filesystem>

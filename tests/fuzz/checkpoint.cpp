@@ -1,6 +1,6 @@
 // Whatever a checkpoint's manifest says, it is plait::Error or a checkpoint that can be read. The manifest has a checksum,
 // which is no protection from those who forge it: it is put right here, so that the rest is reached.
-#include "core/train/checkpoint.h"
+#include "core/train/checkpoint/checkpoint.h"
 
 #include <filesystem>
 #include <fstream>

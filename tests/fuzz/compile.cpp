@@ -1,7 +1,7 @@
 // Whatever the file, compiling it ends in programs or in plait::Error, within the room that compiling has.
 #include "core/passes/compile.h"
 #include "tests/fuzz/fixture_files.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 
 std::vector<std::string> plait::fuzz::seeds() { return fixture_files(); }
 

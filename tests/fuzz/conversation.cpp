@@ -2,7 +2,7 @@
 
 #include "serving/scheduler.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/unit/adapters.h"
+#include "tests/unit/support/adapters.h"
 
 namespace plait::fuzz {
 namespace {

@@ -3,7 +3,7 @@
 #include "core/passes/compile.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/graph/sample_text.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 
 std::vector<std::string> plait::fuzz::seeds() {
   return {test::sample_text,

@@ -3,8 +3,8 @@
 
 #include "core/base/mapped_file.h"
 #include "core/text/tokenizer.h"
-#include "core/train/dataset.h"
-#include "core/train/packing.h"
+#include "core/train/data/dataset.h"
+#include "core/train/data/packing.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/memory_file.h"
 

@@ -12,7 +12,7 @@
 #include "core/comm/hub.h"
 #include "core/comm/mpi_world.h"
 #include "tests/unit/comm/ranks.h"
-#include "tests/unit/process_fault.h"
+#include "tests/unit/support/process_fault.h"
 
 namespace plait {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/reference/reference.h"
-#include "tests/unit/kernel_test.h"
+#include "tests/unit/support/kernel_test.h"
 
 namespace plait::test {
 

@@ -1,5 +1,5 @@
 // Packed products: either side turned, narrow or rounded, of any size, misaligned, by any number of threads.
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "tests/unit/cpu/cpu_test.h"
 
 namespace plait::test {

@@ -1,6 +1,6 @@
 // The kernels that round x to bf16 (AVX512_BF16 and AMX): their loops over stand-ins of the instructions wherever
 // there is AVX-512, and the instructions themselves where the processor has them.
-#include "kernels/cpu/packed_tile.h"
+#include "kernels/cpu/linear/packed_tile.h"
 #include "tests/unit/cpu/cpu_test.h"
 
 namespace plait::test {

@@ -11,7 +11,8 @@
 #include "core/comm/world.h"
 #include "core/exec/courier.h"
 #include "core/graph/graph_builder.h"
-#include "core/passes/train_parameters.h"
+#include "core/passes/lower/lower.h"
+#include "core/passes/train/parameters.h"
 #include "tests/unit/exec/runner.h"
 
 namespace plait::test {

@@ -4,7 +4,7 @@
 
 #include "core/comm/world.h"
 #include "tests/unit/exec/runner.h"
-#include "tests/unit/random_shardings.h"
+#include "tests/unit/support/random_shardings.h"
 
 namespace plait::test {
 namespace {

@@ -1,6 +1,6 @@
 // Adapters of requests: a step of any mixture of them gives each sequence what it gets alone, with an engine of its own
 // adapter; those without one get the bits of an engine that knows no adapters.
-#include "tests/unit/adapters.h"
+#include "tests/unit/support/adapters.h"
 
 #include <gtest/gtest.h>
 

@@ -13,8 +13,8 @@
 #include "core/comm/mpi_world.h"
 #include "core/generate/ranks.h"
 #include "tests/unit/generate/steps.h"
-#include "tests/unit/models.h"
-#include "tests/unit/process_fault.h"
+#include "tests/unit/support/models.h"
+#include "tests/unit/support/process_fault.h"
 
 namespace plait::test {
 namespace {

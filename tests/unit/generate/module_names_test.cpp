@@ -1,5 +1,5 @@
 // Names of adapters are those of PEFT's modules, and whatever names they had before are read.
-#include "core/passes/module_names.h"
+#include "core/passes/adapt/module_names.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "core/train/trained_weights.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 #include "tests/unit/train/train_test.h"
 
 namespace plait::test {

@@ -6,7 +6,7 @@
 
 #include "core/generate/engines.h"
 #include "tests/unit/generate/steps.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 
 namespace plait::test {
 namespace {

@@ -1,13 +1,13 @@
 // Prefixes of requests: the first pages of the cache hold them, once for all sequences of an adapter.
-#include "tests/unit/prefix_goldens.h"
+#include "tests/unit/support/prefix_goldens.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/train/adapter_file.h"
-#include "tests/unit/adapters.h"
+#include "core/train/adapters/adapter_file.h"
+#include "tests/unit/support/adapters.h"
 #include "tests/unit/generate/steps.h"
 
 namespace plait::test {

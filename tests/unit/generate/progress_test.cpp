@@ -3,7 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 
 namespace plait::test {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "core/base/error.h"
 #include "core/graph/gradient.h"
-#include "core/passes/evaluate.h"
-#include "tests/unit/kernel_test.h"
-#include "tests/unit/models.h"
+#include "core/passes/base/evaluate.h"
+#include "tests/unit/support/kernel_test.h"
+#include "tests/unit/support/models.h"
 
 namespace plait::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "core/mesh/sharding.h"
-#include "tests/unit/random_shardings.h"
+#include "tests/unit/support/random_shardings.h"
 
 namespace plait::test {
 namespace {

@@ -14,7 +14,7 @@
 #include "importers/onnx/import.h"
 #include "importers/onnx/tensor_reader.h"
 #include "importers/onnx/typed_data.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 
 namespace plait::test {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/base/tensor.h"
 #include "core/graph/graph.h"
-#include "core/passes/pass.h"
+#include "core/passes/base/pass.h"
 
 namespace plait::test {
 

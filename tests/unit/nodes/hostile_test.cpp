@@ -8,7 +8,7 @@
 #include "core/base/text.h"
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 #include "tests/unit/nodes/cases.h"
 
 // Sizes that no memory holds come back as an Error, not as the sanitizer's end of the program.

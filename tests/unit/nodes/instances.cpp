@@ -3,7 +3,7 @@
 #include <random>
 
 #include "core/base/text.h"
-#include "tests/unit/kernel_test.h"
+#include "tests/unit/support/kernel_test.h"
 
 namespace plait::test {
 namespace {

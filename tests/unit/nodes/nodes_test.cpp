@@ -12,8 +12,8 @@
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
 #include "kernels/reference/numbers.h"
-#include "tests/unit/golden.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/golden.h"
+#include "tests/unit/support/models.h"
 #include "tests/unit/nodes/cases.h"
 #include "tests/unit/nodes/table.h"
 

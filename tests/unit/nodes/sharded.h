@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/mesh/placement.h"
-#include "tests/unit/models.h"
-#include "tests/unit/sharded.h"
+#include "tests/unit/support/models.h"
+#include "tests/unit/support/sharded.h"
 
 namespace plait::test {
 

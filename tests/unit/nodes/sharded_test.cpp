@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "tests/unit/golden.h"
+#include "tests/unit/support/golden.h"
 #include "tests/unit/nodes/cases.h"
 #include "tests/unit/nodes/mutations.h"
 

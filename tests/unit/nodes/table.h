@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/graph/schema.h"
-#include "core/passes/pass.h"
+#include "core/passes/base/pass.h"
 
 namespace plait::test {
 

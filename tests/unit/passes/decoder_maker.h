@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/generate/engines.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 
 namespace plait::test {
 

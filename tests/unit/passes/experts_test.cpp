@@ -6,7 +6,8 @@
 
 #include "core/base/text.h"
 #include "core/passes/compile.h"
-#include "core/passes/evaluate.h"
+#include "core/passes/normalize/normalize.h"
+#include "core/passes/base/evaluate.h"
 #include "tests/unit/importers/model_builder.h"
 #include "tests/unit/passes/decoder_maker.h"
 

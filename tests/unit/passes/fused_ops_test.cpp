@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "core/passes/evaluate.h"
+#include "core/passes/base/evaluate.h"
 #include "tests/unit/importers/model_builder.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 
 namespace plait::test {
 namespace {

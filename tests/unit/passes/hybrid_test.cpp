@@ -2,7 +2,7 @@
 // written, however the tokens are cut into steps.
 #include <gtest/gtest.h>
 
-#include "tests/unit/hybrid_maker.h"
+#include "tests/unit/support/hybrid_maker.h"
 
 namespace plait::test {
 namespace {

@@ -3,10 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "core/passes/compile.h"
-#include "core/passes/evaluate.h"
-#include "core/passes/raise.h"
-#include "tests/unit/kernel_test.h"
-#include "tests/unit/models.h"
+#include "core/passes/normalize/normalize.h"
+#include "core/passes/base/evaluate.h"
+#include "core/passes/raise/raiser.h"
+#include "tests/unit/support/kernel_test.h"
+#include "tests/unit/support/models.h"
 
 namespace plait::test::quantised_forms {
 namespace {

@@ -1,6 +1,6 @@
 // plait.PackedAttention is plait.PagedAttention of the same tokens, whose keys lie in pages instead.
 #include "kernels/reference/reference.h"
-#include "tests/unit/kernel_test.h"
+#include "tests/unit/support/kernel_test.h"
 
 namespace plait::test {
 namespace {

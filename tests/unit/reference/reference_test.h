@@ -1,7 +1,7 @@
 #pragma once
 // The reference kernels under test.
 #include "kernels/reference/reference.h"
-#include "tests/unit/kernel_test.h"
+#include "tests/unit/support/kernel_test.h"
 
 namespace plait::test {
 

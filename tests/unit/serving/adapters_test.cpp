@@ -1,6 +1,6 @@
 // Requests that name adapters: what one gives does not depend on its company, whatever that names, and adapters come and go
 // while requests run.
-#include "tests/unit/adapters.h"
+#include "tests/unit/support/adapters.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "serving/scheduler.h"
-#include "tests/unit/hybrid_maker.h"
+#include "tests/unit/support/hybrid_maker.h"
 #include "tests/unit/serving/requests.h"
 
 namespace plait::test {

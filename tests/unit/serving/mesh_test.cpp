@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "serving/scheduler.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 
 namespace plait::test {
 namespace {

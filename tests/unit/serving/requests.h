@@ -4,7 +4,7 @@
 #include <random>
 
 #include "serving/scheduler.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 
 namespace plait::test {
 

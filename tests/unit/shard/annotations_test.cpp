@@ -1,5 +1,5 @@
 // Annotations of a file's tensors and plans: one leads to the other and back, for every recipe of a weight that there is.
-#include "core/passes/shard_annotations.h"
+#include "core/passes/shard/annotations.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include "core/passes/compile.h"
 #include "importers/onnx/export.h"
 #include "tests/unit/shard/lockstep.h"
-#include "tests/unit/zoo.h"
+#include "tests/unit/support/zoo.h"
 
 namespace plait::test {
 namespace {

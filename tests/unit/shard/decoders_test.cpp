@@ -1,5 +1,5 @@
 // Pass shard: what it finds by itself on decoders of each shape, and that all ranks together compute what one does.
-#include "core/passes/shard.h"
+#include "core/passes/shard/shard.h"
 
 #include <gmock/gmock.h>
 

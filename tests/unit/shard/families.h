@@ -2,7 +2,7 @@
 // The zoo, one export a family.
 #include <map>
 
-#include "tests/unit/zoo.h"
+#include "tests/unit/support/zoo.h"
 
 namespace plait::test {
 

@@ -1,7 +1,7 @@
 // Layers are found in the shape of the graph, whoever exported it.
 #include <gtest/gtest.h>
 
-#include "core/passes/plan_layers.h"
+#include "core/passes/shard/layers.h"
 #include "tests/unit/shard/families.h"
 #include "tests/unit/shard/lockstep.h"
 

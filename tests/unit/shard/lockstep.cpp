@@ -2,8 +2,8 @@
 
 #include "core/graph/infer.h"
 #include "core/passes/compile.h"
-#include "core/passes/evaluate.h"
-#include "tests/unit/models.h"
+#include "core/passes/base/evaluate.h"
+#include "tests/unit/support/models.h"
 
 namespace plait::test {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/graph/graph.h"
-#include "core/passes/decoder.h"
-#include "tests/unit/sharded.h"
+#include "core/passes/base/decoder.h"
+#include "tests/unit/support/sharded.h"
 
 namespace plait::test {
 

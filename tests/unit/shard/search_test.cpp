@@ -1,10 +1,10 @@
 // The search for seeds, against the recipes.
-#include "core/passes/shard_search.h"
+#include "core/passes/shard/search.h"
 
 #include <gtest/gtest.h>
 
 #include "core/base/text.h"
-#include "core/passes/plan_layers.h"
+#include "core/passes/shard/layers.h"
 #include "tests/unit/shard/families.h"
 #include "tests/unit/shard/lockstep.h"
 

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "core/base/text.h"
-#include "core/passes/shard_search.h"
+#include "core/passes/shard/search.h"
 #include "tests/unit/shard/families.h"
 #include "tests/unit/shard/lockstep.h"
 

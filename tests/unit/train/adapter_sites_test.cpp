@@ -3,10 +3,10 @@
 
 #include <random>
 
-#include "core/train/adapter_file.h"
-#include "core/train/safetensors.h"
+#include "core/train/adapters/adapter_file.h"
+#include "core/train/checkpoint/safetensors.h"
 #include "core/train/trained_weights.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 #include "tests/unit/train/runs.h"
 #include "tests/unit/train/train_test.h"
 

@@ -1,5 +1,5 @@
 // Checkpoints: what is saved on one mesh is loaded on any, and whatever is damaged, missing or of others is named.
-#include "core/train/checkpoint.h"
+#include "core/train/checkpoint/checkpoint.h"
 
 #include <malloc.h>
 

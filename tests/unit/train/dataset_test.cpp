@@ -1,5 +1,5 @@
 // Data sets: what comes out of each kind of file, and errors that say where.
-#include "core/train/dataset.h"
+#include "core/train/data/dataset.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,8 +7,8 @@
 
 #include "core/base/load_progress.h"
 #include "core/base/thread_pool.h"
-#include "core/train/document_encoder.h"
-#include "core/train/packing.h"
+#include "core/train/data/document_encoder.h"
+#include "core/train/data/packing.h"
 #include "tests/unit/train/train_test.h"
 
 namespace plait {

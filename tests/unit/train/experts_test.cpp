@@ -1,7 +1,7 @@
 // Expert parallel: experts that are given out over `data` learn what they learn on one rank, and each rank has its own alone.
 #include <filesystem>
 
-#include "core/train/document_encoder.h"
+#include "core/train/data/document_encoder.h"
 #include "core/train/trainer.h"
 #include "tests/unit/train/runs.h"
 #include "tests/unit/train/train_test.h"

@@ -7,11 +7,11 @@
 #include <thread>
 
 #include "core/comm/mpi_world.h"
-#include "core/train/checkpoint.h"
-#include "core/train/document_encoder.h"
+#include "core/train/checkpoint/checkpoint.h"
+#include "core/train/data/document_encoder.h"
 #include "core/train/trainer.h"
-#include "tests/unit/models.h"
-#include "tests/unit/process_fault.h"
+#include "tests/unit/support/models.h"
+#include "tests/unit/support/process_fault.h"
 #include "tests/unit/train/runs.h"
 #include "tests/unit/train/train_test.h"
 

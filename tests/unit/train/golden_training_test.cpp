@@ -5,9 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "core/train/safetensors.h"
+#include "core/train/checkpoint/safetensors.h"
 #include "core/train/training_engine.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 
 namespace plait::test {
 namespace {

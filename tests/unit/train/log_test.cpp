@@ -5,9 +5,9 @@
 #include <map>
 
 #include "core/base/crc32c.h"
-#include "core/train/event_file.h"
-#include "core/train/loss_curve.h"
-#include "core/train/training_log.h"
+#include "core/train/log/event_file.h"
+#include "core/train/log/loss_curve.h"
+#include "core/train/log/training_log.h"
 #include "tests/unit/train/train_test.h"
 
 namespace plait {

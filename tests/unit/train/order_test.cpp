@@ -6,10 +6,10 @@
 #include <random>
 #include <set>
 
-#include "core/train/document_encoder.h"
+#include "core/train/data/document_encoder.h"
 #include "core/train/learning_rate.h"
-#include "core/train/packing.h"
-#include "core/train/sample_order.h"
+#include "core/train/data/packing.h"
+#include "core/train/data/sample_order.h"
 #include "tests/unit/train/train_test.h"
 
 namespace plait {

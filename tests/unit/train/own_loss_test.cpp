@@ -6,7 +6,7 @@
 
 #include "core/train/trained_weights.h"
 #include "core/train/trainer.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 #include "tests/unit/train/train_test.h"
 
 namespace plait::test {

@@ -1,5 +1,5 @@
 // Prefix tuning: what PEFT and PyTorch say of it, on every mesh, and as files.
-#include "tests/unit/prefix_goldens.h"
+#include "tests/unit/support/prefix_goldens.h"
 
 #include <gtest/gtest.h>
 

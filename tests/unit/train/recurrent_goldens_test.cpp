@@ -2,9 +2,9 @@
 // (tests/fixtures/recurrent_goldens.py).
 #include <nlohmann/json.hpp>
 
-#include "core/train/safetensors.h"
-#include "tests/unit/kernel_test.h"
-#include "tests/unit/models.h"
+#include "core/train/checkpoint/safetensors.h"
+#include "tests/unit/support/kernel_test.h"
+#include "tests/unit/support/models.h"
 
 namespace plait::test {
 namespace {

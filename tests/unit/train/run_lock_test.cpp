@@ -1,5 +1,5 @@
 // One run at a time writes to a directory.
-#include "core/train/run_lock.h"
+#include "core/train/checkpoint/run_lock.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,9 +8,9 @@
 #include <csignal>
 #include <thread>
 
-#include "core/train/document_encoder.h"
+#include "core/train/data/document_encoder.h"
 #include "core/train/trainer.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 #include "tests/unit/train/train_test.h"
 
 namespace plait::test {

@@ -10,7 +10,7 @@
 #include "core/base/text.h"
 #include "core/comm/mpi_world.h"
 #include "core/train/training_engine.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 
 namespace plait::test {
 

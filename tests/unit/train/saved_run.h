@@ -6,7 +6,7 @@
 
 #include "core/base/block.h"
 #include "core/base/crc32c.h"
-#include "core/train/checkpoint.h"
+#include "core/train/checkpoint/checkpoint.h"
 #include "tests/unit/train/train_test.h"
 
 namespace plait::test {

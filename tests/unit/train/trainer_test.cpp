@@ -5,9 +5,9 @@
 #include <cstring>
 #include <thread>
 
-#include "core/train/document_encoder.h"
+#include "core/train/data/document_encoder.h"
 #include "core/train/trainer.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 #include "tests/unit/train/train_test.h"
 
 namespace plait::test {

@@ -5,12 +5,12 @@
 #include <map>
 #include <set>
 
-#include "core/train/document_encoder.h"
-#include "core/train/safetensors.h"
+#include "core/train/data/document_encoder.h"
+#include "core/train/checkpoint/safetensors.h"
 #include "core/train/trained_weights.h"
 #include "core/train/trainer.h"
 #include "importers/onnx/export.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 #include "tests/unit/train/train_test.h"
 
 namespace plait::test {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <thread>
 
-#include "core/train/document_encoder.h"
+#include "core/train/data/document_encoder.h"
 #include "core/train/trained_weights.h"
 #include "core/train/trainer.h"
 #include "tests/unit/train/runs.h"

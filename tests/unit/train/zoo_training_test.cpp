@@ -1,8 +1,8 @@
 // Every decoder of the zoo learns, in each of its dialects: adapters beside weights of floats or quantised ones.
-#include "core/passes/linear_roles.h"
-#include "core/passes/train_parameters.h"
+#include "core/passes/adapt/linear_roles.h"
+#include "core/passes/train/parameters.h"
 #include "tests/unit/train/runs.h"
-#include "tests/unit/zoo.h"
+#include "tests/unit/support/zoo.h"
 
 namespace plait::test {
 namespace {
@@ -39,7 +39,7 @@ TEST(Zoo, AdaptersOfEveryDecoderLearn) {
   compile.exact_activations = true;
   int told = 0;
   compile.dump = [&](std::string_view pass, const Graph& graph) {
-    if (pass == "unpage") told += check_roles(graph);
+    if (pass == "drop_cache") told += check_roles(graph);
   };
   ThreadPool pool(2);
   const auto all = documents();

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "tests/unit/zoo.h"
+#include "tests/unit/support/zoo.h"
 
 namespace plait::test {
 namespace {

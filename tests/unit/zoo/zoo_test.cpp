@@ -1,5 +1,5 @@
 // Every export of the zoo, against what ONNX Runtime says of it.
-#include "tests/unit/zoo.h"
+#include "tests/unit/support/zoo.h"
 
 #include <gtest/gtest.h>
 

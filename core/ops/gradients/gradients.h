@@ -1,0 +1,16 @@
+#pragma once
+// Gradients of ops: one function a family, for register_ops. Each adds to rows that are there.
+#include "core/graph/schema.h"
+
+namespace plait {
+
+void register_arithmetic_gradients(OpSet& ops);
+void register_attention_gradients(OpSet& ops);
+void register_index_gradients(OpSet& ops);
+void register_layer_gradients(OpSet& ops);
+void register_layout_gradients(OpSet& ops);
+void register_linear_gradients(OpSet& ops);
+void register_reduction_gradients(OpSet& ops);
+void register_unary_gradients(OpSet& ops);
+
+}  // namespace plait

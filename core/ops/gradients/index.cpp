@@ -1,0 +1,72 @@
+// Gradients of ops that read or write at indices: what was read is added up, what was overwritten gets nothing.
+#include "core/graph/gradient.h"
+#include "core/ops/gradients/gradients.h"
+
+namespace plait {
+
+namespace {
+
+Attributes adding(Attributes attributes) {
+  attributes.set("reduction", std::string("add"));
+  return attributes;
+}
+
+void of_gather(GradientContext& context) {
+  context.give(
+      0, context.add("plait.GatherBack", {context.gradient(), context.input(1), context.sizes(context.input(0))},
+                     context.kept({"axis"})));
+}
+
+void of_gather_elements(GradientContext& context) {
+  context.give(0,
+               context.add("ScatterElements", {context.zeros(context.input(0)), context.input(1), context.gradient()},
+                           adding(context.kept({"axis"}))));
+}
+
+void of_gather_nd(GradientContext& context) {
+  if (context.attributes().integer("batch_dims", 0) != 0) GradientContext::fail("tuples by batch have none");
+  context.give(0, context.add("ScatterND", {context.zeros(context.input(0)), context.input(1), context.gradient()},
+                              adding({})));
+}
+
+/// The values of TopK; which they are does not change.
+void of_top_k(GradientContext& context) {
+  Attributes attributes;
+  attributes.set("axis", context.attributes().integer("axis", -1));
+  context.give(
+      0, context.add("ScatterElements", {context.zeros(context.input(0)), context.output(1), context.gradient()},
+                     adding(std::move(attributes))));
+}
+
+/// y = data with updates written, or added, at indices. The data that is overwritten gets nothing. Of several that are
+/// written to one place the last stays: then the standard leaves open which it is.
+template <const char* scatter, const char* gather>
+void of_scatter(GradientContext& context) {
+  const std::string reduction = context.attributes().string("reduction", "none");
+  if (reduction != "none" && reduction != "add") GradientContext::fail("only replacing and adding have one");
+  const ValueId indices = context.input(1), dy = context.gradient();
+  const Attributes axis = context.kept({"axis"});
+  if (context.wants(0)) {
+    const ValueId kept = reduction == "add" || !context.wants(0)
+                             ? dy
+                             : context.add(scatter, {dy, indices, context.zeros(context.input(2))}, axis);
+    context.give(0, kept);
+  }
+  if (context.wants(2)) context.give(2, context.add(gather, {dy, indices}, axis));
+}
+
+constexpr char scatter_nd[] = "ScatterND", gather_nd[] = "GatherND", scatter_elements[] = "ScatterElements",
+               gather_elements[] = "GatherElements";
+
+}  // namespace
+
+void register_index_gradients(OpSet& ops) {
+  ops.differentiate("Gather", of_gather);
+  ops.differentiate("GatherElements", of_gather_elements);
+  ops.differentiate("GatherND", of_gather_nd);
+  ops.differentiate("TopK", of_top_k);
+  ops.differentiate("ScatterND", of_scatter<scatter_nd, gather_nd>);
+  ops.differentiate("ScatterElements", of_scatter<scatter_elements, gather_elements>);
+}
+
+}  // namespace plait

@@ -1,0 +1,139 @@
+// Gradients of ops that move elements: their inverses, or what gathers up copies.
+#include <algorithm>
+
+#include "core/graph/gradient.h"
+#include "core/ops/gradients/gradients.h"
+#include "core/ops/base/rows.h"
+
+namespace plait {
+
+namespace {
+
+Attributes one_attribute(std::string_view name, Attribute value) {
+  Attributes out;
+  out.set(std::string(name), std::move(value));
+  return out;
+}
+
+/// The same elements in other dims: in those of before.
+void of_relayout(GradientContext& context) {
+  context.give(0, context.reshaped(context.gradient(), context.input(0)));
+}
+
+void of_cast(GradientContext& context) { context.give(0, context.cast(context.gradient(), context.input(0))); }
+
+void of_transpose(GradientContext& context) {
+  const size_t rank = context.dims(context.input(0)).size();
+  std::vector<int64_t> perm = context.attributes().integers("perm"), inverse(rank);
+  for (size_t i = 0; i < rank; ++i)
+    inverse[perm.empty() ? rank - 1 - i : static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
+  context.give(0, context.add("Transpose", {context.gradient()}, one_attribute("perm", std::move(inverse))));
+}
+
+void of_expand(GradientContext& context) { context.give(0, context.summed_to(context.gradient(), context.input(0))); }
+
+/// [r d, ...] as [r, d, ...], summed over r.
+void of_tile(GradientContext& context) {
+  const ValueId x = context.input(0);
+  const Dims from = context.dims(x), to = context.dims(context.output());
+  Dims parted;
+  std::vector<int64_t> axes;
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (to[i] == from[i]) {
+      parted.push_back(from[i]);
+      continue;
+    }
+    std::optional<Dim> times = to[i].divided(from[i]);
+    if (!times) GradientContext::fail("how often it repeats is known only when it runs");
+    axes.push_back(static_cast<int64_t>(parted.size()));
+    parted.insert(parted.end(), {*times, from[i]});
+  }
+  context.give(0, context.reshaped(context.sum(context.reshaped(context.gradient(), parted), std::move(axes)), x));
+}
+
+void of_concat(GradientContext& context) {
+  const std::vector<ValueId>& parts = context.node().inputs;
+  const size_t axis = checked_axis(context.attributes().integer("axis"), context.dims(parts[0]).size());
+  if (parts.size() == 1) return context.give(0, context.gradient());
+  Dims sizes;
+  for (ValueId part : parts) sizes.push_back(context.dims(part)[axis]);
+  const std::vector<ValueId> gradients =
+      context.add_all("Split", {context.gradient(), context.sizes(sizes)}, std::vector<bool>(parts.size(), true),
+                      one_attribute("axis", static_cast<int64_t>(axis)));
+  for (size_t k = 0; k < gradients.size(); ++k) context.give(k, context.reshaped(gradients[k], parts[k]));
+}
+
+/// A part that nothing depends on is zeros.
+void of_split(GradientContext& context) {
+  std::vector<ValueId> parts;
+  for (size_t k = 0; k < context.node().outputs.size(); ++k) {
+    if (context.output(k) == no_value) GradientContext::fail("a part of the split has no value");
+    parts.push_back(context.gradient(k) == no_value ? context.zeros(context.output(k)) : context.gradient(k));
+  }
+  const int64_t axis = context.attributes().integer("axis", 0);
+  const ValueId dx = context.add("Concat", std::move(parts), one_attribute("axis", axis));
+  context.give(0, context.reshaped(dx, context.input(0)));
+}
+
+/// Zeros where nothing was taken. Steps of 1 are left out, so that dims which are not sliced may be cut.
+void of_slice(GradientContext& context) {
+  std::vector<ValueId> inputs{context.gradient(), context.sizes(context.input(0)),
+                              context.input(1),   context.input(2),
+                              context.input(3),   context.input(4)};
+  const std::optional<std::vector<int64_t>> steps = context.constants(inputs[5]);
+  if (steps && std::all_of(steps->begin(), steps->end(), [](int64_t step) { return step == 1; }))
+    inputs[5] = no_value;
+  while (inputs.back() == no_value) inputs.pop_back();
+  context.give(0, context.add("plait.SliceBack", std::move(inputs)));
+}
+
+/// What was put on is taken off, and what was taken off is zeros.
+void of_pad(GradientContext& context) {
+  if (context.attributes().string("mode", "constant") != "constant")
+    GradientContext::fail("only padding with a constant has one");
+  const ValueId dy = context.gradient(), pads = context.input(1), value = context.input(2), axes = context.input(3);
+  const ValueId back = context.negative(pads), zero = context.number(0, dy), one = context.number(1, dy);
+  auto padded = [&](ValueId x, ValueId by, ValueId with) {
+    std::vector<ValueId> inputs{x, by, with};
+    if (axes != no_value) inputs.push_back(axes);
+    return context.add("Pad", std::move(inputs));
+  };
+  if (context.wants(0)) context.give(0, context.reshaped(padded(dy, back, zero), context.input(0)));
+  if (context.wants(2)) {
+    const ValueId put = context.times(dy, padded(context.zeros(context.input(0)), pads, one));
+    std::vector<int64_t> all(context.dims(dy).size());
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
+    context.give(2, context.reshaped(context.sum(put, std::move(all)), value));
+  }
+}
+
+void of_trilu(GradientContext& context) {
+  std::vector<ValueId> inputs{context.gradient()};
+  if (context.input(1) != no_value) inputs.push_back(context.input(1));
+  context.give(0, context.add("Trilu", std::move(inputs), context.attributes()));
+}
+
+/// Running sums from the other end.
+void of_running_sum(GradientContext& context) {
+  Attributes attributes = context.attributes();
+  attributes.set("reverse", int64_t{attributes.integer("reverse", 0) == 0});
+  context.give(0, context.add("CumSum", {context.gradient(), context.input(1)}, std::move(attributes)));
+}
+
+}  // namespace
+
+void register_layout_gradients(OpSet& ops) {
+  for (const char* op : {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}) ops.differentiate(op, of_relayout);
+  for (const char* op : {"Cast", "CastLike"}) ops.differentiate(op, of_cast);
+  ops.differentiate("Transpose", of_transpose);
+  ops.differentiate("Expand", of_expand);
+  ops.differentiate("Tile", of_tile);
+  ops.differentiate("Concat", of_concat);
+  ops.differentiate("Split", of_split);
+  ops.differentiate("Slice", of_slice);
+  ops.differentiate("Pad", of_pad);
+  ops.differentiate("Trilu", of_trilu);
+  ops.differentiate("CumSum", of_running_sum);
+}
+
+}  // namespace plait

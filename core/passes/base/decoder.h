@@ -1,0 +1,144 @@
+#pragma once
+// What `raise` recognised in a language model's graph, for those who run it (core/generate) and those who ask
+// (plait inspect).
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/graph/graph.h"
+#include "core/passes/base/adapters.h"
+
+namespace plait {
+
+/// The roles that a decoder's inputs and outputs play, found from names, ranks and dtypes.
+struct DecoderInterface {
+  struct Cache {
+    ValueId past = no_value;
+    int present = -1;  ///< number of the output that continues it
+    int layer = 0;
+    int axis = 2;        ///< of the past length; -1: a state of fixed size, all zeros before the first token
+    int64_t length = 0;  ///< of a buffer, where the file says it; else 0
+    bool ring = false;   ///< such a buffer begins again at its first place when it is full
+    bool idle = false;   ///< nothing reads it: it is handed on as it came
+    /// Of the past, with sizes that only what continues it tells; of those that are left open, the batch is one symbol.
+    Dims dims;
+  };
+  /// An integer that a run hands to the next: how many tokens there are by now, or a number that stays what it is.
+  struct Counter {
+    ValueId input = no_value;
+    int output = -1;
+  };
+  ValueId ids = no_value, mask = no_value, positions = no_value;
+  int logits = -1;  ///< number of the output
+  std::vector<Cache> caches;
+  std::vector<Counter> counters;
+  /// The past inputs are buffers of fixed length, which the graph writes new tokens into behind those that a counter
+  /// tells; the symbol `past` is then the length of those whose length the file leaves open.
+  bool fixed_buffers = false;
+  ValueId branch = no_value;  ///< a bool: whether there is a past (merged decoders)
+  SymbolId batch = -1, sequence = -1, past = -1;
+  bool complete = false;  ///< ids and logits are there, and each past has its present
+  std::string why;        ///< if not: what is missing
+};
+
+/// One attention layer of the raised graph.
+struct AttentionLayer {
+  int64_t query_heads = 0, kv_heads = 0, key_size = 0, value_size = 0;
+  int64_t window = 0;  ///< tokens that a query sees, itself included; 0: all
+  double scale = 0, softcap = 0;
+  bool operator==(const AttentionLayer&) const = default;
+};
+
+/// Pages of one shape: what a page holds is `layers` layers' keys and values of some tokens. Group `g` of a pool keeps
+/// its k-th layer in the store's arrays "cache.k.<pool>.<k>" and "cache.v.<pool>.<k>".
+struct PagePoolShape {
+  int64_t kv_heads = 0, key_size = 0, value_size = 0;
+  int64_t layers = 0;
+  int64_t parts = 1;  ///< that ranks cut its arrays into; where layers differ the fewest
+  /// Bytes of one page of `tokens` tokens, all parts of it.
+  int64_t page_bytes(int64_t tokens, DType dtype) const {
+    return layers * tokens * kv_heads * (key_size + value_size) * dtype_bits(dtype) / 8;
+  }
+};
+
+/// Layers whose pages live and die together: they have one page table.
+struct PageGroup {
+  int64_t window = 0;
+  int pool = 0;
+  std::vector<int> layers;
+};
+
+/// A pattern, and the name of the file's node at whose place it was found (empty where the file gives none, and for what
+/// raise put between).
+struct Finding {
+  std::string what, node;
+};
+
+/// What one convolution or recurrence carries from token to token: state k of all sequences is the store's array
+/// "cache.s.<k>", f32 [slots, sizes...], of which a sequence has a slot. A step reads a sequence's states from one slot and
+/// writes them to another: so a step that fails has changed nothing, and copies of a sequence share a slot until they go on.
+struct StateShape {
+  std::string op;  ///< that carries it: "plait.CausalConv" [k - 1, c], "plait.LinearAttention" [g, d, e]
+  int layer = 0;   ///< by the numbers in the file's names, or in order; what one layer carries has one number
+  std::vector<int64_t> sizes;
+  int64_t parts = 1;  ///< that ranks cut it into
+  int64_t bytes() const {
+    int64_t out = dtype_bits(DType::f32) / 8;
+    for (int64_t size : sizes) out *= size;
+    return out;
+  }
+};
+
+/// The raised graph is one ragged program. Inputs: `ids` i64 [b, t], `positions` and `segments` i32 [b, t], `rows` i32 [b, r]
+/// (tokens whose logits are asked for); by page group `slots` i32 [b, t] and `pages` i32 [n, m]; with states `states` i32
+/// [n, 2] (slots that a segment reads and writes); with `length_limits` `lengths` i32 [b, t] (how long a token's sequence is
+/// with the run that it belongs to: the whole prompt for a prompt's tokens); with adapters `adapters` i32 [b, t] (a token's slot;
+/// -1: none). Outputs: logits f32 [b, r, v], then the hidden
+/// state before the head, f32 [b, r, h].
+struct Decoder {
+  DecoderInterface interface;
+  bool recognised = false;
+  std::string why_not;                 ///< the first thing that did not fit, with the node's name
+  std::vector<std::string> obstacles;  ///< each place where matching stopped, with the node's name
+  std::vector<AttentionLayer> layers;  ///< those of attention alone
+  std::vector<PageGroup> groups;
+  std::vector<PagePoolShape> pools;
+  std::vector<StateShape> states;
+  /// Bytes of a slot: the states of one sequence.
+  int64_t state_bytes() const {
+    int64_t out = 0;
+    for (const StateShape& state : states) out += state.bytes();
+    return out;
+  }
+  /// How many layers there are of each kind: "attention", "linear attention" (convolutions in front of one belong to it) and
+  /// "convolution".
+  std::map<std::string, int> layer_kinds() const {
+    std::map<int, std::string> recurrent;
+    for (const StateShape& state : states) {
+      std::string& kind = recurrent.try_emplace(state.layer, "convolution").first->second;
+      if (state.op == "plait.LinearAttention") kind = "linear attention";
+    }
+    std::map<std::string, int> out;
+    for (const auto& [layer, kind] : recurrent) ++out[kind];
+    if (!layers.empty()) out["attention"] = static_cast<int>(layers.size());
+    return out;
+  }
+  std::vector<AdaptedLinear> adapted;  ///< in the order of the graph
+  int64_t adapter_slots = 0, adapter_rank = 0;
+  DType cache_dtype = DType::f32;
+  int64_t vocabulary = 0, hidden = 0;
+  int64_t context = 0;      ///< the longest sequence that the graph's tables allow; 0: no limit found
+  bool has_hidden = false;  ///< output 1 is there
+  /// A token is computed in one way while its `lengths` is at most the limit, and in another beyond (LongRoPE).
+  std::vector<int64_t> length_limits;
+  std::vector<Finding> found;  ///< what was lifted, in the order of the graph
+  std::vector<Finding> plain;  ///< nodes of other ops, as the file has them; `what` is the op
+  /// What was lifted, with counts: "RMSNorm" 37, "activation gelu_tanh" 18.
+  std::map<std::string, int> features() const {
+    std::map<std::string, int> counts;
+    for (const Finding& one : found) ++counts[one.what];
+    return counts;
+  }
+};
+
+}  // namespace plait

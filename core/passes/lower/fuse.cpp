@@ -1,0 +1,182 @@
+// Pass fuse: local fusions, after sharding, of what a kernel does better in one go. None changes what is computed.
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "core/passes/lower/lower.h"
+
+namespace plait {
+namespace {
+
+class Fuser {
+ public:
+  explicit Fuser(Graph& graph) : graph_(graph) {}
+
+  void run() {
+    add_bias();
+    split_adapted();
+    gate();
+    group();
+    graph_.sort();
+    graph_.remove_dead();
+  }
+
+ private:
+  void index() {
+    producer_ = producers(graph_);
+    readers_ = consumers(graph_);
+  }
+  Node* maker(ValueId id) {
+    int32_t at = id == no_value ? -1 : producer_[static_cast<size_t>(id)];
+    return at < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(at)];
+  }
+  bool read_once(ValueId id) const {
+    return readers_[static_cast<size_t>(id)].size() == 1 &&
+           std::find(graph_.outputs.begin(), graph_.outputs.end(), id) == graph_.outputs.end();
+  }
+  bool is_vector(ValueId id) const {
+    const auto& constant = graph_.value(id).constant;
+    return constant && constant->shape().rank() == 1 && constant->dtype() == DType::f32;
+  }
+
+  static bool has_no_bias(const Node& node) {
+    return (node.op == "plait.Linear" || node.op == "plait.AdaptedLinear") &&
+           (node.inputs.size() < 3 || node.inputs[2] == no_value);
+  }
+  /// A Linear without bias.
+  static bool is_plain(const Node& node) { return node.op == "plait.Linear" && has_no_bias(node); }
+  /// What the weights of Linears must have in common to be operands of one node: dtype, attributes, the operands that a
+  /// quantised weight has, and its blocks.
+  using Likeness = std::tuple<DType, int64_t, int64_t, std::vector<int64_t>>;
+  Likeness likeness(const Node& linear) const {
+    const Constant& weight = *graph_.value(linear.inputs[1]).constant;
+    std::vector<int64_t> form;
+    for (int axis = 1; axis < weight.shape().rank(); ++axis) form.push_back(weight.shape()[axis]);
+    for (size_t k = 3; k < linear.inputs.size(); ++k) form.push_back(linear.inputs[k] != no_value);
+    return {weight.dtype(), linear.attributes.integer("round_x", 0), linear.attributes.integer("zero", 0), form};
+  }
+
+  static constexpr size_t adapter_operands = 5;  ///< of AdaptedLinear, behind those of Linear
+
+  /// Add(Linear(x, w), bias) -> Linear(x, w, bias), and the same of AdaptedLinear.
+  void add_bias() {
+    index();
+    for (Node& node : graph_.nodes) {
+      if (node.op != "Add") continue;
+      for (size_t side : {size_t{0}, size_t{1}}) {
+        Node* linear = maker(node.inputs[side]);
+        if (!linear || !has_no_bias(*linear) || !read_once(node.inputs[side]) || !is_vector(node.inputs[1 - side]))
+          continue;
+        if (graph_.value(node.inputs[1 - side]).constant->shape()[0] !=
+            graph_.value(linear->inputs[1]).constant->shape()[0])
+          continue;
+        ValueId bias = node.inputs[1 - side];
+        node.op = linear->op;
+        node.inputs = linear->inputs;
+        if (node.inputs.size() < 3) node.inputs.push_back(bias);
+        else node.inputs[2] = bias;
+        node.attributes = linear->attributes;
+        break;
+      }
+    }
+    graph_.remove_dead();
+  }
+
+  /// AdaptedLinear(x, w, ..., a, b, adapters) -> AddAdapters(Linear(x, w, ...), x, a, b, adapters), in the place of the Linear's
+  /// result: rows without an adapter cost nothing.
+  void split_adapted() {
+    for (size_t i = 0, old = graph_.nodes.size(); i < old; ++i) {
+      if (graph_.nodes[i].op != "plait.AdaptedLinear") continue;
+      const ValueId y = graph_.nodes[i].outputs[0], made = graph_.add_value("", graph_.value(y).type);
+      Node add = graph_.nodes[i];
+      add.op = "plait.AddAdapters";
+      add.attributes = {};
+      add.inputs.erase(add.inputs.begin() + 1, add.inputs.begin() + adapter_operands);
+      add.inputs.insert(add.inputs.begin(), made);
+      Node& linear = graph_.nodes[i];
+      linear.op = "plait.Linear";
+      linear.inputs.resize(adapter_operands);
+      while (linear.inputs.back() == no_value) linear.inputs.pop_back();
+      linear.outputs = {made};
+      graph_.nodes.push_back(std::move(add));
+    }
+    graph_.sort();
+  }
+
+  static const char* activation(const Node& node) {
+    if (node.op == "Swish" && node.attributes.real("alpha", 1) == 1) return "silu";
+    if (node.op == "Gelu") return node.attributes.string("approximate", "none") == "tanh" ? "gelu_tanh" : "gelu";
+    if (node.op == "Relu") return "relu";
+    return nullptr;
+  }
+
+  /// Mul(act(Linear(x, gate)), Linear(x, up)) -> GatedLinear(x, gate, up).
+  void gate() {
+    index();
+    for (Node& node : graph_.nodes) {
+      if (node.op != "Mul") continue;
+      for (size_t side : {size_t{0}, size_t{1}}) {
+        Node *act = maker(node.inputs[side]), *up = maker(node.inputs[1 - side]);
+        const char* name = act ? activation(*act) : nullptr;
+        Node* gate = name ? maker(act->inputs[0]) : nullptr;
+        if (!gate || !up || !is_plain(*gate) || !is_plain(*up) || gate == up || gate->inputs[0] != up->inputs[0])
+          continue;
+        if (!read_once(node.inputs[side]) || !read_once(node.inputs[1 - side]) || !read_once(act->inputs[0]))
+          continue;
+        const auto &a = graph_.value(gate->inputs[1]).constant, &b = graph_.value(up->inputs[1]).constant;
+        if (likeness(*gate) != likeness(*up) || !(a->shape() == b->shape())) continue;
+        node.attributes = gate->attributes;
+        node.inputs = {gate->inputs[0], gate->inputs[1], up->inputs[1]};
+        for (const Node* one : {gate, up})  // scales and zero points
+          for (size_t k = 3; k < 5 && gate->inputs.size() > 3; ++k)
+            node.inputs.push_back(k < one->inputs.size() ? one->inputs[k] : no_value);
+        node.op = "plait.GatedLinear";
+        node.attributes.set("activation", std::string(name));
+        break;
+      }
+    }
+    graph_.remove_dead();
+  }
+
+  /// Linears without bias that read the same value become one Linears: one hand-over to the threads instead of three.
+  void group() {
+    index();
+    std::map<std::pair<ValueId, Likeness>, std::vector<size_t>> by_input;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (is_plain(node)) by_input[{node.inputs[0], likeness(node)}].push_back(i);
+    }
+    std::vector<bool> gone(graph_.nodes.size());
+    for (const auto& [key, members] : by_input) {
+      if (members.size() < 2) continue;
+      Node& first = graph_.nodes[members[0]];
+      first.op = "plait.Linears";
+      const size_t parts = first.inputs.size() > 3 ? first.inputs.size() - 2 : 1;
+      if (parts > 1) {
+        first.attributes.set("parts", static_cast<int64_t>(parts));
+        first.inputs.erase(first.inputs.begin() + 2);
+      }
+      for (size_t k = 1; k < members.size(); ++k) {
+        const Node& other = graph_.nodes[members[k]];
+        first.inputs.push_back(other.inputs[1]);
+        if (parts > 1) first.inputs.insert(first.inputs.end(), other.inputs.begin() + 3, other.inputs.end());
+        first.outputs.push_back(other.outputs[0]);
+        gone[members[k]] = true;
+      }
+    }
+    std::vector<Node> kept;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (!gone[i]) kept.push_back(std::move(graph_.nodes[i]));
+    graph_.nodes = std::move(kept);
+  }
+
+  Graph& graph_;
+  std::vector<int32_t> producer_;
+  std::vector<std::vector<int32_t>> readers_;
+};
+
+}  // namespace
+
+void fuse(Graph& graph, PassContext&) { Fuser(graph).run(); }
+
+}  // namespace plait

@@ -1,0 +1,353 @@
+// Pass lower: a graph becomes a flat program. Each value gets a buffer, each node an instruction with its kernel.
+#include <algorithm>
+#include <climits>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/graph/dims_rule.h"
+#include "core/passes/lower/lower.h"
+#include "core/passes/base/evaluate.h"
+
+namespace plait {
+namespace {
+
+class Lowering {
+ public:
+  Lowering(const Graph& graph, const CompileOptions& options, std::string_view label)
+      : graph_(graph),
+        options_(options),
+        label_(label),
+        program_(std::make_shared<Program>()),
+        buffer_of_(static_cast<size_t>(graph.value_count()), -1) {
+    program_->symbols = graph.symbols;
+  }
+
+  std::shared_ptr<Program> run() {
+    mark_bound_symbols();
+    for (ValueId id : graph_.inputs) {
+      program_->inputs.push_back(add_input(id));
+      program_->input_names.push_back(graph_.value(id).name);
+    }
+    for (const Node& node : graph_.nodes) lower_node(node);
+    for (ValueId id : graph_.outputs) {
+      program_->outputs.push_back(buffer(id));
+      program_->output_names.push_back(graph_.value(id).name);
+    }
+    drop_unread();
+    return program_;
+  }
+
+ private:
+  /// A symbol that is an input's dimension has a value before the run; all others come from data.
+  void mark_bound_symbols() {
+    bound_.resize(static_cast<size_t>(graph_.symbols.size()));
+    for (ValueId id : graph_.inputs)
+      if (graph_.value(id).type.dims)
+        for (const Dim& dim : *graph_.value(id).type.dims)
+          if (auto multiple = dim.single_multiple()) bound_[static_cast<size_t>(multiple->symbol)] = true;
+  }
+  bool known(const std::optional<Dims>& dims) const {
+    if (!dims) return false;
+    for (const Dim& dim : *dims)
+      for (SymbolId id : dim.symbols())
+        if (!bound_[static_cast<size_t>(id)]) return false;
+    return true;
+  }
+
+  BufferId add_buffer(ValueId id, Buffer::Place place, int32_t index) {
+    const Type& type = graph_.value(id).type;
+    Buffer buffer;
+    buffer.place = place;
+    buffer.index = index;
+    buffer.dtype = type.dtype;
+    buffer.sized = known(type.dims);
+    if (type.dims) buffer.dims = *type.dims;
+    program_->buffers.push_back(std::move(buffer));
+    return buffer_of_[static_cast<size_t>(id)] = static_cast<BufferId>(program_->buffers.size() - 1);
+  }
+
+  BufferId add_input(ValueId id) {
+    return add_buffer(id, Buffer::Place::input, static_cast<int32_t>(program_->inputs.size()));
+  }
+
+  BufferId buffer(ValueId id) {
+    if (id == no_value) return -1;
+    BufferId& at = buffer_of_[static_cast<size_t>(id)];
+    if (at >= 0) return at;
+    const Value& value = graph_.value(id);
+    PLAIT_ASSERT(value.constant);
+    StoreEntry entry;
+    const Constant& constant = *value.constant;
+    std::string steps = text(constant.steps);
+    entry.key = constant.initializer.empty() ? cat(label_, ":", id)
+                : steps.empty()              ? constant.initializer
+                                             : cat(constant.initializer, " | ", steps);
+    entry.dtype = constant.dtype();
+    Shape shape = constant.shape();
+    entry.dims.assign(shape.begin(), shape.end());
+    entry.source = value.constant;
+    program_->entries.push_back(std::move(entry));
+    return add_buffer(id, Buffer::Place::store, static_cast<int32_t>(program_->entries.size() - 1));
+  }
+
+  OperandInfo info(ValueId id) const {
+    if (id == no_value) return {};
+    const Value& value = graph_.value(id);
+    return {value.type.dtype, value.type.dims ? static_cast<int>(value.type.dims->size()) : -1,
+            value.constant != nullptr};
+  }
+
+  void lower_node(const Node& node) {
+    if (node.op == "plait.State") return lower_state(node);
+    const OpSchema* schema = options_.ops.find(node.op);
+    if (schema && schema->view && lower_view(node)) return;
+    Instruction instruction;
+    instruction.origin = describe(node);
+    instruction.attributes = node.attributes;
+    if (const auto kind = collective_kind(node.op)) {
+      lower_collective(node, *kind, instruction);
+    } else if (node.op == "plait.Sizes") {
+      instruction.kind = Instruction::Kind::sizes;
+      instruction.sizes = sizes_of(node, program_->symbols);
+    } else if (node.op == "If" || node.op == "Loop") {
+      lower_bodies(node, instruction);
+    } else {
+      choose_kernel(node, instruction);
+    }
+    for (ValueId id : node.inputs) instruction.inputs.push_back(buffer(id));
+    const size_t updates = schema ? static_cast<size_t>(schema->updates) : 0;
+    bool all_sized = true;
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      ValueId id = node.outputs[k];
+      if (id == no_value) {
+        instruction.outputs.push_back(-1);
+      } else if (k < updates) {
+        instruction.outputs.push_back(buffer_of_[static_cast<size_t>(id)] = buffer(node.inputs[k]));
+      } else {
+        instruction.outputs.push_back(add_buffer(id, Buffer::Place::arena, 0));
+        Buffer& made = program_->buffers.back();
+        if (!node.bodies.empty()) made.sized = false;  // what the bodies make is what they say when they run
+        all_sized = all_sized && made.sized;
+      }
+    }
+    if (node.attributes.integer("beside", 0)) let_go_on(instruction);
+    if (node.bodies.empty() && (!all_sized || takes_sizes_for_equal(node) || assumes_sizes(node)))
+      set_infer(node, instruction);
+    program_->instructions.push_back(std::move(instruction));
+  }
+
+  std::vector<Type> types_of(const std::vector<ValueId>& ids) const {
+    std::vector<Type> out;
+    for (ValueId id : ids) out.push_back(id == no_value ? Type{} : graph_.value(id).type);
+    return out;
+  }
+
+  bool assumes_sizes(const Node& node) const {
+    const OpSchema* schema = options_.ops.find(node.op);
+    return schema && schema->assumes && schema->assumes(node, types_of(node.inputs));
+  }
+
+  /// Ops without a rule that join operands of open sizes, such as Concat, may take any of them for equal.
+  bool takes_sizes_for_equal(const Node& node) const {
+    const OpSchema* schema = options_.ops.find(node.op);
+    if (!schema || schema->updates) return false;
+    const std::vector<Type> inputs = types_of(node.inputs);
+    const auto open = std::count_if(inputs.begin(), inputs.end(), [](const Type& type) {
+      return type.dims &&
+             std::any_of(type.dims->begin(), type.dims->end(), [](const Dim& dim) { return !dim.is_constant(); });
+    });
+    if (open == 0) return false;
+    std::optional<DimsRule> rule = rule_of(*schema, node, inputs, types_of(node.outputs));
+    if (!rule) return open > 1 && !node.op.starts_with("plait.");
+    return takes_for_equal(*rule, dims_list(inputs), factor_sizes(*rule, dims_list(inputs), {}, schema));
+  }
+
+  void lower_state(const Node& node) {
+    StoreEntry entry;
+    entry.key = node.attributes.string("key", "");
+    const Type& type = graph_.value(node.outputs[0]).type;
+    entry.dtype = type.dtype;
+    entry.dims = *type.dims;
+    entry.written = true;
+    if (!node.inputs.empty() && node.inputs[0] != no_value) entry.source = graph_.value(node.inputs[0]).constant;
+    program_->entries.push_back(std::move(entry));
+    add_buffer(node.outputs[0], Buffer::Place::store, static_cast<int32_t>(program_->entries.size() - 1));
+  }
+
+  bool lower_view(const Node& node) {
+    BufferId from = buffer(node.inputs[0]);
+    const Buffer& source = program_->buffers[static_cast<size_t>(from)];
+    ValueId id = node.outputs[0];
+    if (!known(graph_.value(id).type.dims) || !source.sized || assumes_sizes(node)) return false;
+    add_buffer(id, Buffer::Place::view, source.place == Buffer::Place::view ? source.index : from);
+    return true;
+  }
+
+  void choose_kernel(const Node& node, Instruction& instruction) {
+    std::vector<OperandInfo> inputs, outputs;
+    for (ValueId id : node.inputs) inputs.push_back(info(id));
+    for (ValueId id : node.outputs) outputs.push_back(info(id));
+    NodeInfo node_info{node.op, node.attributes, inputs, outputs};
+    instruction.kernel = options_.kernels.find(node_info);
+    if (!instruction.kernel) {
+      std::vector<std::string> dtypes;
+      for (const OperandInfo& one : inputs) dtypes.emplace_back(dtype_name(one.dtype));
+      throw Error(Code::unsupported, cat(describe(node), " has no kernel for inputs of dtype ", join(dtypes, ", ")),
+                  "`plait ops` lists the kernels there are");
+    }
+    try {
+      if (instruction.kernel->prepare) instruction.state = instruction.kernel->prepare(node_info);
+    } catch (const Error& error) {
+      throw error.at(describe(node));
+    }
+  }
+
+  /// A branch that cannot run becomes a program that says so when it is taken.
+  std::shared_ptr<Program> lower_body(const Graph& inner, const std::string& label) const {
+    if (!inner.refusal.empty()) {
+      auto refused = std::make_shared<Program>();
+      refused->refusal = inner.refusal;
+      return refused;
+    }
+    auto program = Lowering(inner, options_, label).run();
+    plan(*program);
+    return program;
+  }
+
+  static std::optional<CollectiveCall::Kind> collective_kind(std::string_view op) {
+    using Kind = CollectiveCall::Kind;
+    for (Kind kind : {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather, Kind::all_to_all, Kind::shard})
+      if (op.starts_with("plait.") && op.substr(6) == kind_name(kind)) return kind;
+    return std::nullopt;
+  }
+
+  void lower_collective(const Node& node, CollectiveCall::Kind kind, Instruction& instruction) {
+    const DType dtype = graph_.value(node.outputs[0]).type.dtype;
+    if (dtype_bits(dtype) % 8)
+      throw Error(Code::unsupported, cat(describe(node), " would move ", dtype_name(dtype), " between ranks, whose ",
+                                         "elements share bytes"));
+    const Attributes& attributes = node.attributes;
+    const AxisList axes = options_.mesh.parse_axes(attributes.string("axes", ""));
+    const std::string reduction = attributes.string("reduction", "sum");
+    instruction.kind = Instruction::Kind::collective;
+    CollectiveCall& call = instruction.call;
+    call.kind = kind;
+    call.reduction = reduction == "max" ? Reduction::max : reduction == "min" ? Reduction::min : Reduction::sum;
+    call.dim = static_cast<int32_t>(attributes.integer("dim", 0));
+    call.to_dim = static_cast<int32_t>(attributes.integer("to_dim", 0));
+    call.parts = static_cast<int32_t>(attributes.integer("parts"));
+    call.part = static_cast<int32_t>(options_.mesh.block(options_.rank, axes));
+    if (kind == CollectiveCall::Kind::shard) return;
+    const std::vector<int64_t> ranks = options_.mesh.group(options_.rank, axes);
+    std::vector<std::vector<int32_t>>& groups = program_->groups;
+    auto known = std::find(groups.begin(), groups.end(), std::vector<int32_t>(ranks.begin(), ranks.end()));
+    call.group = static_cast<int32_t>(known - groups.begin());
+    if (known == groups.end()) groups.emplace_back(ranks.begin(), ranks.end());
+  }
+
+  /// Beside what is computed behind it. What then has to be put together of blocks needs room of its own.
+  void let_go_on(Instruction& instruction) {
+    using Kind = CollectiveCall::Kind;
+    CollectiveCall& call = instruction.call;
+    const Buffer &in = program_->buffers[static_cast<size_t>(instruction.inputs[0])],
+                 &out = program_->buffers[static_cast<size_t>(instruction.outputs[0])];
+    if (!in.sized || !out.sized) return;
+    call.beside = true;
+    Buffer room;
+    room.dtype = in.dtype;
+    room.dims = call.kind == Kind::all_gather ? out.dims : in.dims;
+    if (call.kind == Kind::all_to_all) room.dims.insert(room.dims.begin(), Dim(2));
+    else if (call.kind == Kind::all_reduce ||
+             product(std::span(room.dims).first(static_cast<size_t>(call.dim))) == Dim(1))
+      return;
+    program_->buffers.push_back(std::move(room));
+    instruction.room = static_cast<BufferId>(program_->buffers.size() - 1);
+  }
+
+  void lower_bodies(const Node& node, Instruction& instruction) {
+    bool loop = node.op == "Loop";
+    instruction.kind = loop ? Instruction::Kind::loop : Instruction::Kind::branch;
+    // A loop has two inputs of its own, an If the condition; a loop's body returns its condition as well.
+    size_t own = loop ? 2 : 1, inputs = node.inputs.size() - (loop ? 0 : 1);
+    size_t outputs = node.outputs.size() + (loop ? 1 : 0);
+    int64_t rest = static_cast<int64_t>(node.inputs.size()) - static_cast<int64_t>(own);
+    int64_t carried = loop ? node.attributes.integer("carried", rest) : 0;
+    if (rest < 0 || carried < 0 || carried > rest || carried > static_cast<int64_t>(node.outputs.size()))
+      throw Error(Code::bad_model, cat(describe(node), " carries ", carried, " of ", node.inputs.size(), " inputs"));
+    instruction.carried = static_cast<int32_t>(carried);
+    for (std::string_view name :
+         loop ? std::vector<std::string_view>{"body"} : std::vector<std::string_view>{"then_branch", "else_branch"}) {
+      auto body =
+          std::find_if(node.bodies.begin(), node.bodies.end(), [&](const auto& row) { return row.first == name; });
+      if (body == node.bodies.end()) throw Error(Code::bad_model, cat(describe(node), " has no ", name));
+      const Graph& inner = *body->second;
+      if (inner.inputs.size() != inputs || inner.outputs.size() != outputs)
+        throw Error(Code::bad_model, cat(describe(node), ": ", name, " has ", inner.inputs.size(), " inputs and ",
+                                         inner.outputs.size(), " outputs, expected ", inputs, " and ", outputs));
+      auto program = lower_body(inner, cat(label_, "/", program_->instructions.size(), name));
+      for (const StoreEntry& entry : program->entries)
+        program_->entries.push_back(entry);  // the store loads them with ours
+      instruction.bodies.push_back(std::move(program));
+    }
+  }
+
+  void set_infer(const Node& node, Instruction& instruction) {
+    const OpSchema* schema = options_.ops.find(node.op);
+    auto output_shape = instruction.kernel ? instruction.kernel->output_shape : nullptr;
+    auto kept = std::make_shared<Node>(node);
+    std::vector<DType> dtypes;
+    for (ValueId id : node.outputs) dtypes.push_back(id == no_value ? DType::none : graph_.value(id).type.dtype);
+    auto state = instruction.state;
+    instruction.infer = [schema, kept, output_shape, state, dtypes](std::span<const TensorView> inputs,
+                                                                    std::vector<std::pair<DType, Shape>>& types) {
+      if (output_shape) {
+        for (size_t k = 0; k < dtypes.size(); ++k)
+          types.emplace_back(dtypes[k], output_shape(state.get(), inputs, static_cast<int>(k)));
+        return;
+      }
+      infer_concrete(*schema, *kept, inputs, types);
+    };
+  }
+
+  /// A Reshape that became a view leaves its shape operand unread: instructions whose outputs nobody reads go.
+  void drop_unread() {
+    std::vector<bool> read(program_->buffers.size());
+    auto mark = [&](BufferId id) {
+      if (id < 0) return;
+      read[static_cast<size_t>(id)] = true;
+      const Buffer& buffer = program_->buffers[static_cast<size_t>(id)];
+      if (buffer.place == Buffer::Place::view) read[static_cast<size_t>(buffer.index)] = true;
+    };
+    for (BufferId id : program_->outputs) mark(id);
+    std::vector<Instruction> kept;
+    for (size_t i = program_->instructions.size(); i-- > 0;) {
+      Instruction& one = program_->instructions[i];
+      bool needed = std::any_of(one.outputs.begin(), one.outputs.end(), [&](BufferId id) {
+        return id >= 0 && (read[static_cast<size_t>(id)] ||
+                           program_->buffers[static_cast<size_t>(id)].place == Buffer::Place::store);
+      });
+      if (!needed) continue;
+      for (BufferId id : one.inputs) mark(id);
+      kept.push_back(std::move(one));
+    }
+    program_->instructions.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+  }
+
+  const Graph& graph_;
+  const CompileOptions& options_;
+  std::string label_;
+  std::shared_ptr<Program> program_;
+  std::vector<BufferId> buffer_of_;
+  std::vector<bool> bound_;
+};
+
+}  // namespace
+
+std::shared_ptr<Program> lower(const Graph& graph, const CompileOptions& options, std::string_view label) {
+  if (options.progress) options.progress->check();
+  auto program = Lowering(graph, options, label).run();
+  if (options.progress) options.progress->advance();
+  return program;
+}
+
+}  // namespace plait

@@ -1,0 +1,367 @@
+// Pass overlap: collectives begin as early as what they say is there, and what comes of them is made as late as it may, so that
+// ranks compute while they are under way (as PyTorch's DDP does, Li et al. 2020, section 3.2.3; and the prefetching of FSDP, Zhao
+// et al. 2023, section 3.3). Nodes change their places and nothing else, so the bits are those of before; collectives that may
+// go on beside the run are marked, and pass `plan` finds until when.
+//
+// - Early: a collective whose result is read at once begins as soon as its operand is there, and its turn and memory for it. For
+//   weights, which are always there, that is ahead of their readers by as much as the memory holds.
+// - Late: where little is made of a result (a gradient's goes into a sum), that moves down until the memory is wanted.
+//
+// What is under way keeps memory in use which it would not without this pass: half of the cap at most for what is early, and
+// half for what is late. A collective that needs more is waited for where it stands. The order depends on the graph and the
+// bounds of its symbols alone, so all ranks begin their collectives in one order.
+#include <algorithm>
+#include <deque>
+
+#include "core/passes/lower/lower.h"
+
+namespace plait {
+namespace {
+
+/// What is made of a result is little if it reads and writes at most so many times the collective's bytes: cutting up a bundle,
+/// adding a part to a sum, its norm.
+constexpr int64_t little_times = 16;
+/// And in any case if it is no more than this: a step of training reads and writes gigabytes.
+constexpr int64_t little_bytes = 64 << 10;
+
+class Overlapping {
+ public:
+  Overlapping(Graph& graph, const OpSet& ops, int64_t cap)
+      : graph_(graph), ops_(ops), cap_(cap / 2), producer_(producers(graph)), state_(graph.nodes.size()) {
+    for (SymbolId id = 0; id < graph.symbols.size(); ++id) bounds_.push_back(graph.symbols[id].bound);
+    find_order();
+    readers_.resize(graph.nodes.size());
+    for (size_t i = 0; i < graph.nodes.size(); ++i)
+      for (size_t before : before_[i]) readers_[before].push_back(i);
+    for (size_t i = 0; i < graph.nodes.size(); ++i)
+      if (says(graph.nodes[i]) && measure(i)) await_makers(i);
+  }
+
+  void run() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (graph_.nodes[i].op == "plait.State") place(i);  // which are there before the run
+    begin_early();
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (state_[i].placed || state_[i].on_demand) continue;
+      if (waits(i)) {
+        state_[i].put_off = true;
+        put_off_.push_back(i);
+        continue;
+      }
+      place(i);
+      begin_early();
+    }
+    while (await_late()) {
+    }
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (!state_[i].placed) place(i);  // what nobody demands but the host
+    std::vector<Node> nodes;
+    for (size_t i : order_) nodes.push_back(std::move(graph_.nodes[i]));
+    graph_.nodes = std::move(nodes);
+  }
+
+ private:
+  struct State {
+    bool placed = false;
+    bool put_off = false;    ///< behind its own place
+    bool on_demand = false;  ///< gets a place when a reader does
+    bool under_way = false;
+    std::vector<size_t> awaited_by;  ///< collectives with this among what they miss
+    // Of a collective:
+    bool late = false;           ///< little is made of its result
+    int64_t bytes = -1;          ///< that it keeps while it is under way; -1: not known
+    std::vector<size_t> made;    ///< where it is late: what is made of it, ascending
+    std::vector<size_t> layout;  ///< the nodes that lay out its operand, and itself
+    size_t missing = 0;          ///< nodes before these that have no place yet
+    size_t wanted = 0;           ///< whose turn it is: the node that reads it first, or itself where it is late
+  };
+  using Turn = std::pair<size_t, size_t>;  ///< a collective behind whose turn it is
+
+  static bool says(const Node& node) {
+    return node.op == "plait.AllReduce" || node.op == "plait.ReduceScatter" || node.op == "plait.AllGather" ||
+           node.op == "plait.AllToAll";
+  }
+
+  /// Which nodes have to come before which: makers before readers; and where a value is written in place, all who touch its
+  /// bytes before and behind that stay there.
+  void find_order() {
+    const size_t count = graph_.nodes.size();
+    before_.resize(count);
+    root_.resize(static_cast<size_t>(graph_.value_count()));
+    for (size_t id = 0; id < root_.size(); ++id) root_[id] = static_cast<ValueId>(id);
+    std::map<ValueId, size_t> writer;
+    std::map<ValueId, std::vector<size_t>> since;  // who touched a root's bytes behind its last writer
+    for (size_t i = 0; i < count; ++i) {
+      const Node& node = graph_.nodes[i];
+      const OpSchema* schema = ops_.find(node.op);
+      const size_t updates = schema ? static_cast<size_t>(schema->updates) : 0;
+      for (size_t k = 0; k < node.inputs.size(); ++k) {
+        const ValueId id = node.inputs[k];
+        if (id == no_value) continue;
+        const ValueId root = root_[static_cast<size_t>(id)];
+        if (const int32_t maker = producer_[static_cast<size_t>(id)]; maker >= 0)
+          before_[i].push_back(static_cast<size_t>(maker));
+        if (auto found = writer.find(root); found != writer.end()) before_[i].push_back(found->second);
+        if (k < updates) {
+          std::vector<size_t>& touched = since[root];
+          before_[i].insert(before_[i].end(), touched.begin(), touched.end());
+          touched.clear();
+          writer[root] = i;
+        } else {
+          since[root].push_back(i);
+        }
+        if (k < node.outputs.size() && node.outputs[k] != no_value && (k < updates || (k == 0 && is_view(node))))
+          root_[static_cast<size_t>(node.outputs[k])] = root;
+      }
+      std::erase(before_[i], i);
+      std::sort(before_[i].begin(), before_[i].end());
+      before_[i].erase(std::unique(before_[i].begin(), before_[i].end()), before_[i].end());
+    }
+  }
+
+  /// Bytes of a value that the arena holds; -1: not known before the run.
+  int64_t bytes_of(ValueId id, bool of_store) const {
+    if (id == no_value) return 0;
+    const ValueId root = root_[static_cast<size_t>(id)];
+    const int32_t maker = producer_[static_cast<size_t>(root)];
+    if (!of_store && (maker < 0 || graph_.nodes[static_cast<size_t>(maker)].op == "plait.State")) return 0;
+    const Type& type = graph_.value(id).type;
+    if (!type.dims) return -1;
+    std::vector<int64_t> sizes;
+    for (const Dim& dim : *type.dims) {
+      for (SymbolId symbol : dim.symbols())
+        if (bounds_[static_cast<size_t>(symbol)] <= 0) return -1;
+      sizes.push_back(dim.evaluate(bounds_));
+    }
+    const int bits = dtype_bits(type.dtype);
+    return packed_bytes(checked_elements(sizes, bits), bits);
+  }
+  int64_t sum_of(const std::vector<ValueId>& ids, bool of_store) const {
+    int64_t sum = 0;
+    for (ValueId id : ids) {
+      const int64_t bytes = bytes_of(id, of_store);
+      if (bytes < 0) return -1;
+      sum += bytes;
+    }
+    return sum;
+  }
+  bool is_view(const Node& node) const {
+    const OpSchema* schema = ops_.find(node.op);
+    return schema && schema->view;
+  }
+  /// What the node reads and writes; -1: not known.
+  int64_t work_of(const Node& node) const {
+    if (is_view(node) || node.op == "plait.State") return 0;
+    const int64_t reads = sum_of(node.inputs, true), writes = sum_of(node.outputs, true);
+    return reads < 0 || writes < 0 ? -1 : reads + writes;
+  }
+
+  /// The nodes that need a collective's result, ascending, if that is little work.
+  std::optional<std::vector<size_t>> little_of(size_t call, int64_t bytes) const {
+    int64_t room = little_times * bytes + little_bytes;
+    std::set<size_t> seen;
+    std::vector<size_t> waiting{call};
+    while (!waiting.empty()) {
+      const size_t now = waiting.back();
+      waiting.pop_back();
+      for (size_t reader : readers_[now]) {
+        if (!seen.insert(reader).second) continue;
+        const int64_t work = work_of(graph_.nodes[reader]);
+        if (work < 0 || (room -= work) < 0) return std::nullopt;
+        waiting.push_back(reader);
+      }
+    }
+    return std::vector<size_t>(seen.begin(), seen.end());
+  }
+
+  /// Finds out about a collective; false where its sizes are not known.
+  bool measure(size_t i) {
+    const Node& node = graph_.nodes[i];
+    State& state = state_[i];
+    const int64_t in = sum_of(node.inputs, true), out = sum_of(node.outputs, true);
+    if (in < 0 || out < 0) return false;
+    // Blocks of dims that are not the first are put together in memory of their own.
+    const bool in_place = node.op == "plait.AllReduce" || node.attributes.integer("dim", 0) == 0;
+    const int64_t room = node.op == "plait.AllToAll" ? 2 * in : in_place ? 0 : std::max(in, out);
+    state.bytes = sum_of(node.inputs, false) + out + room;
+    const auto made = little_of(i, in + out);
+    state.late = made.has_value();
+    state.wanted = i;
+    if (!made) {
+      want(i, sum_of(node.inputs, false) <= out);
+      return true;
+    }
+    state.made = *made;
+    for (size_t reader : *made)  // what goes into it, too, waits with it
+      for (ValueId id : graph_.nodes[reader].inputs) {
+        const int32_t maker = id == no_value ? -1 : producer_[static_cast<size_t>(id)];
+        if (maker < 0 || static_cast<size_t>(maker) == i) continue;
+        if (!std::binary_search(made->begin(), made->end(), static_cast<size_t>(maker)))
+          state.bytes += bytes_of(id, false);
+      }
+    return true;
+  }
+
+  /// An early collective's turn comes with its first reader, behind what takes its result apart. It gets its place then, unless
+  /// its operand is larger than what it makes.
+  void want(size_t call, bool on_demand) {
+    size_t first = graph_.nodes.size();
+    std::set<size_t> seen{call};
+    std::vector<size_t> waiting{call};
+    while (!waiting.empty()) {
+      const size_t now = waiting.back();
+      waiting.pop_back();
+      for (size_t reader : readers_[now]) {
+        const Node& node = graph_.nodes[reader];
+        if (!is_view(node) && node.op != "Split") first = std::min(first, reader);
+        else if (seen.insert(reader).second) waiting.push_back(reader);
+      }
+    }
+    state_[call].wanted = first;
+    if (!on_demand) return;
+    for (size_t node : seen) state_[node].on_demand = true;
+    const std::vector<size_t> layout = layout_of(call);
+    for (auto node = layout.rbegin() + 1; node != layout.rend(); ++node)  // its own is the last of them
+      state_[*node].on_demand = std::all_of(readers_[*node].begin(), readers_[*node].end(),
+                                            [&](size_t reader) { return state_[reader].on_demand; });
+  }
+
+  /// The nodes that lay out a collective's operand, ascending, and itself.
+  std::vector<size_t> layout_of(size_t call) const {
+    std::set<size_t> out{call};
+    std::vector<size_t> waiting{call};
+    while (!waiting.empty()) {
+      const size_t now = waiting.back();
+      waiting.pop_back();
+      for (size_t maker : before_[now]) {
+        const Node& node = graph_.nodes[maker];
+        if ((is_view(node) || node.op == "Concat" || node.op == "plait.State") && out.insert(maker).second)
+          waiting.push_back(maker);
+      }
+    }
+    return {out.begin(), out.end()};
+  }
+
+  /// Counts what has to come before a collective's layout.
+  void await_makers(size_t call) {
+    State& state = state_[call];
+    state.layout = layout_of(call);
+    std::set<size_t> makers;
+    for (size_t i : state.layout)
+      for (size_t maker : before_[i])
+        if (!std::binary_search(state.layout.begin(), state.layout.end(), maker)) makers.insert(maker);
+    state.missing = makers.size();
+    for (size_t maker : makers) state_[maker].awaited_by.push_back(call);
+    if (makers.empty()) ready_[state.late].emplace(state.wanted, call);
+  }
+
+  /// Whether a node needs what is put off, or a result that is still under way and may stay so.
+  bool waits(size_t i) const {
+    return std::any_of(before_[i].begin(), before_[i].end(), [&](size_t before) {
+      const State& state = state_[before];
+      return state.placed ? state.under_way && state.late : !state.on_demand || waits(before);
+    });
+  }
+
+  /// Behind what it needs. Nothing of that waits.
+  void place(size_t i) {
+    for (size_t before : before_[i]) {
+      if (!state_[before].placed) place(before);
+      if (state_[before].under_way) end(before);
+    }
+    if (state_[i].bytes >= 0) {
+      const bool room = make_room(i);
+      if (state_[i].placed) return;  // among what was made of those that are done by now
+      if (room) begin(i);
+      ready_[state_[i].late].erase({state_[i].wanted, i});
+    }
+    state_[i].placed = true;
+    order_.push_back(i);
+    for (size_t call : state_[i].awaited_by)
+      if (--state_[call].missing == 0 && !state_[call].placed)
+        ready_[state_[call].late].emplace(state_[call].wanted, call);
+  }
+
+  bool fits(size_t i) const { return kept_[state_[i].late] + state_[i].bytes <= cap_; }
+  bool make_room(size_t i) {
+    if (state_[i].bytes > cap_) return false;
+    while (state_[i].late && !fits(i)) await_late();
+    return fits(i);
+  }
+  void begin(size_t i) {
+    graph_.nodes[i].attributes.set("beside", int64_t{1});
+    state_[i].under_way = true;
+    kept_[state_[i].late] += state_[i].bytes;
+    if (state_[i].late) late_.push_back(i);
+  }
+  void end(size_t i) {
+    state_[i].under_way = false;
+    kept_[state_[i].late] -= state_[i].bytes;
+  }
+
+  /// Waits for the first of those that are late, and makes of it what can be made, and what was put off for it alone; false where
+  /// there is none.
+  bool await_late() {
+    if (late_.empty()) return false;
+    const size_t first = late_.front();
+    late_.pop_front();
+    end(first);
+    for (size_t i : state_[first].made)
+      if (!state_[i].placed && !waits(i)) place(i);
+    while (true) {
+      std::erase_if(put_off_, [&](size_t i) { return state_[i].placed; });
+      auto free = std::find_if(put_off_.begin(), put_off_.end(), [&](size_t i) { return !waits(i); });
+      if (free == put_off_.end()) return true;
+      place(*free);
+    }
+  }
+
+  /// Begins collectives whose operands are there: those whose results are read at once as far as there is memory for them, the
+  /// nearest first.
+  void begin_early() {
+    for (const bool late : {true, false}) {
+      const std::set<Turn>& ready = ready_[late];
+      for (auto turn = ready.begin(); turn != ready.end();) {
+        const auto [wanted, call] = *turn;
+        ++turn;
+        if (state_[call].bytes > cap_) continue;
+        if (!late && !fits(call)) break;
+        const std::vector<size_t>& layout = state_[call].layout;
+        if (std::any_of(layout.begin(), layout.end(), [&](size_t i) { return !state_[i].placed && is_put_off(i); }))
+          continue;
+        for (size_t i : layout)
+          if (!state_[i].placed) place(i);
+        turn = ready.upper_bound({wanted, call});  // others may have come and gone
+      }
+    }
+  }
+  bool is_put_off(size_t i) const {
+    return state_[i].put_off || std::any_of(before_[i].begin(), before_[i].end(), [&](size_t before) {
+             return state_[before].under_way && state_[before].late;
+           });
+  }
+
+  Graph& graph_;
+  const OpSet& ops_;
+  const int64_t cap_;  ///< of what is early, and of what is late
+  const std::vector<int32_t> producer_;
+  std::vector<int64_t> bounds_;
+  std::vector<ValueId> root_;                 ///< by value: the one whose bytes it has
+  std::vector<std::vector<size_t>> before_;   ///< by node: who has to come before it
+  std::vector<std::vector<size_t>> readers_;  ///< and the other way round
+  std::set<Turn> ready_[2];     ///< collectives without a place whose operands are there, early and late
+  std::vector<State> state_;    ///< by node
+  std::vector<size_t> order_;   ///< as found so far
+  std::deque<size_t> put_off_;  ///< ascending, behind what is late
+  std::deque<size_t> late_;     ///< collectives under way, in the order in which they were begun
+  int64_t kept_[2] = {0, 0};    ///< bytes, of what is early and late
+};
+
+}  // namespace
+
+void overlap(Graph& graph, PassContext& context) {
+  if (const int64_t cap = context.training->overlap_bytes; cap > 0)
+    Overlapping(graph, context.options.ops, cap).run();
+}
+
+}  // namespace plait

@@ -1,0 +1,200 @@
+// Pass plan: when each buffer's bytes are in use, where they lie in the arena at the symbols' bounds, and the
+// fingerprint by which ranks know that they compiled the same thing.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "core/base/text.h"
+#include "core/passes/lower/lower.h"
+
+namespace plait {
+namespace {
+
+Buffer& root(Program& program, BufferId id) {
+  Buffer& buffer = program.buffers[static_cast<size_t>(id)];
+  return buffer.place == Buffer::Place::view ? program.buffers[static_cast<size_t>(buffer.index)] : buffer;
+}
+
+/// Until when a collective may go on beside the run: not into what reads its output or writes either operand. Where nothing is
+/// computed meanwhile it goes on in place, for handing it over takes longer.
+int32_t awaited_at(Program& program, int32_t index) {
+  const Instruction& call = program.instructions[static_cast<size_t>(index)];
+  const Buffer &in = root(program, call.inputs[0]), &out = root(program, call.outputs[0]);
+  bool computes = false;
+  const auto end = static_cast<int32_t>(program.instructions.size());
+  for (int32_t i = index + 1; i < end; ++i) {
+    const Instruction& one = program.instructions[static_cast<size_t>(i)];
+    auto has = [&](const std::vector<BufferId>& ids, const Buffer& buffer) {
+      return std::any_of(ids.begin(), ids.end(),
+                         [&](BufferId id) { return id >= 0 && &root(program, id) == &buffer; });
+    };
+    if (has(one.inputs, out) || has(one.outputs, out) || has(one.outputs, in)) return computes ? i : -1;
+    computes = computes || one.kind != Instruction::Kind::collective;
+  }
+  return computes ? end : -1;
+}
+
+void find_lifetimes(Program& program) {
+  auto end = static_cast<int32_t>(program.instructions.size());
+  for (Buffer& buffer : program.buffers) buffer.born = end, buffer.dies = -1;
+  for (int32_t i = 0; i < end; ++i) {
+    const Instruction& instruction = program.instructions[static_cast<size_t>(i)];
+    for (BufferId id : instruction.outputs)
+      if (id >= 0)
+        root(program, id).born = std::min(root(program, id).born, i),
+                      root(program, id).dies = std::max(root(program, id).dies, i);
+    for (BufferId id : instruction.inputs)
+      if (id >= 0) root(program, id).dies = std::max(root(program, id).dies, i);
+  }
+  for (BufferId id : program.outputs) root(program, id).dies = end;
+  for (int32_t i = 0; i < end; ++i) {
+    Instruction& one = program.instructions[static_cast<size_t>(i)];
+    if (one.kind != Instruction::Kind::collective || !one.call.beside) continue;
+    one.awaited = awaited_at(program, i);
+    const int32_t last = one.awaited < 0 ? i : one.awaited - 1;
+    for (BufferId id : {one.inputs[0], one.outputs[0]})
+      root(program, id).dies = std::max(root(program, id).dies, last);
+    if (one.room >= 0) root(program, one.room).born = i, root(program, one.room).dies = last;
+  }
+}
+
+void place(Program& program) {
+  program.bounded = true;
+  std::vector<int64_t> bounds;
+  for (SymbolId id = 0; id < program.symbols.size(); ++id) bounds.push_back(program.symbols[id].bound);
+  std::vector<size_t> which;
+  std::vector<int64_t> sizes;
+  std::vector<int32_t> born, dies;
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    const Buffer& buffer = program.buffers[i];
+    if (buffer.place != Buffer::Place::arena || !buffer.sized || buffer.dies < 0) continue;
+    for (const Dim& dim : buffer.dims)
+      for (SymbolId id : dim.symbols()) program.bounded = program.bounded && bounds[static_cast<size_t>(id)] > 0;
+    if (!program.bounded) return;
+    std::vector<int64_t> dims;
+    for (const Dim& dim : buffer.dims) dims.push_back(dim.evaluate(bounds));
+    const int bits = dtype_bits(buffer.dtype);
+    which.push_back(i);
+    sizes.push_back(packed_bytes(checked_elements(dims, bits), bits));
+    born.push_back(buffer.born);
+    dies.push_back(buffer.dies);
+  }
+  std::vector<int64_t> offsets(which.size());
+  program.arena_bytes = plan_offsets(sizes, born, dies, offsets);
+  for (size_t k = 0; k < which.size(); ++k) program.buffers[which[k]].offset = offsets[k];
+}
+
+/// Hashes what determines a program's meaning: 64-bit words, each turned into the bits of the others before it is
+/// multiplied (FNV's prime). Texts and lists say their lengths first, so that no two of them run together.
+class Fingerprint {
+ public:
+  /// `of_ranks`: what differs from rank to rank, where a rank's blocks begin, counts for nothing.
+  explicit Fingerprint(bool of_ranks) : of_ranks_(of_ranks) {}
+
+  void add(uint64_t word) { hash_ = std::rotl(hash_ ^ word, 23) * 0x100000001b3u; }
+  void add(int64_t number) { add(static_cast<uint64_t>(number)); }
+  void add(int32_t number) { add(static_cast<int64_t>(number)); }
+  void add(double number) { add(std::bit_cast<uint64_t>(number)); }
+  void add(std::string_view text) { add(text.data(), text.size()); }
+  void add(const std::string& text) { add(std::string_view(text)); }
+  void add(const void* data, size_t bytes) {
+    add(uint64_t{bytes});
+    const auto* from = static_cast<const std::byte*>(data);
+    for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+      uint64_t word = 0;
+      std::memcpy(&word, from + at, std::min(sizeof word, bytes - at));
+      add(word);
+    }
+  }
+  template <class One>
+  void add(const std::vector<One>& list) {
+    add(uint64_t{list.size()});
+    for (const One& one : list) add(one);
+  }
+  void add(DType dtype, const Shape& shape) {
+    add(dtype_name(dtype));
+    add(shape.text());
+  }
+  void add(const Tensor& tensor) {
+    add(tensor.dtype(), tensor.shape());
+    add(tensor.data(), static_cast<size_t>(tensor.bytes()));
+  }
+  void add(const Constant& constant) {
+    add(constant.initializer);
+    add(text(of_ranks_ ? without_begins(constant.steps) : constant.steps));
+    add(constant.parts);
+    if (!constant.parts.empty()) return;
+    if (constant.initializer.empty()) add(constant.source);  // nothing else says what it is
+    else add(constant.source.dtype(), constant.source.shape());
+  }
+  void add(const Attributes& attributes) {
+    for (const auto& [name, value] : attributes) {
+      if (of_ranks_ && (name == "offset" || name == "part")) continue;
+      add(name);
+      add(attribute_kind(value));
+      std::visit([&](const auto& known) { add(known); }, value);
+    }
+  }
+
+  std::string text_form() const {
+    static constexpr char digits[] = "0123456789abcdef";
+    std::string out(16, '0');
+    uint64_t rest = hash_;
+    for (size_t i = 16; i-- > 0; rest >>= 4) out[i] = digits[rest & 15];
+    return out;
+  }
+
+ private:
+  static std::vector<RecipeStep> without_begins(std::vector<RecipeStep> steps) {
+    for (RecipeStep& step : steps)
+      if (step.kind == RecipeStep::Kind::slice)
+        step.numbers = {step.numbers[0], 0, step.numbers[2] - step.numbers[1]};
+    return steps;
+  }
+
+  const bool of_ranks_;
+  uint64_t hash_ = 0xcbf29ce484222325u;
+};
+
+std::string fingerprint(const Program& program) {
+  Fingerprint print(!program.groups.empty());
+  for (SymbolId id = 0; id < program.symbols.size(); ++id) {
+    const Symbol& symbol = program.symbols[id];
+    print.add(cat(symbol.name, " ", symbol.typical, " ", symbol.bound, " ", symbol.multiple_of));
+  }
+  for (const Buffer& buffer : program.buffers)
+    print.add(cat(static_cast<int>(buffer.place), " ", buffer.index, " ", dtype_name(buffer.dtype),
+                  text(buffer.dims, program.symbols), " ", buffer.offset));
+  for (const StoreEntry& entry : program.entries) {
+    if (entry.source) print.add(*entry.source);
+    else print.add(entry.key);
+  }
+  for (const Instruction& instruction : program.instructions) {
+    print.add(static_cast<int32_t>(instruction.kind));
+    print.add(instruction.kernel ? instruction.kernel->op : std::string());
+    print.add(instruction.inputs);
+    print.add(instruction.outputs);
+    print.add(text(instruction.sizes, program.symbols));
+    print.add(instruction.carried);
+    print.add(instruction.attributes);
+    print.add(instruction.awaited);
+    const CollectiveCall& call = instruction.call;
+    for (int32_t number : {static_cast<int32_t>(call.kind), static_cast<int32_t>(call.reduction), call.group,
+                           call.dim, call.to_dim, call.parts})
+      print.add(number);
+    for (const auto& body : instruction.bodies) print.add(body->fingerprint);
+  }
+  print.add(program.inputs);
+  print.add(program.outputs);
+  return print.text_form();
+}
+
+}  // namespace
+
+void plan(Program& program) {
+  find_lifetimes(program);
+  place(program);
+  program.fingerprint = fingerprint(program);
+}
+
+}  // namespace plait

@@ -1,0 +1,141 @@
+// Raise, positions: finds the values that are the tokens' positions, however the graph computes them (an input, a
+// Range from the past length, a running sum over the mask), by running them at several probes.
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/passes/raise/raiser.h"
+
+namespace plait {
+namespace {
+
+/// Whether the value is past, past + 1, ... at each probe, as integers or floats.
+bool equals_positions(const Graph& graph, const PassContext& context, ValueId id) {
+  for (const Probe& probe : {Probe{3, 4}, Probe{0, 5}, Probe{11, 2}, Probe{6, 1}, Probe{0, 9}}) {
+    if (probe.past && context.decoder.interface.caches.empty()) continue;
+    Tensor wide;
+    try {
+      Tensor tensor = evaluator_at(graph, context, probe).value(id);
+      wide = materialize({{}, tensor, {{RecipeStep::Kind::cast, {}, DType::f64}}});
+    } catch (const Error&) {
+      return false;
+    }
+    if (wide.elements() != probe.tokens) return false;
+    for (int64_t i = 0; i < probe.tokens; ++i)
+      if (wide.as<double>()[i] != static_cast<double>(probe.past + i)) return false;
+  }
+  return true;
+}
+
+/// One axis is the sequence, all others are the batch or 1.
+bool shaped_like_positions(const Type& type, const DecoderInterface& interface) {
+  if (!type.dims || type.dims->empty() || type.dims->size() > 4) return false;
+  if (!is_integer(type.dtype) && !is_float(type.dtype)) return false;
+  int sequences = 0;
+  for (const Dim& dim : *type.dims) {
+    if (dim == Dim::symbol(interface.sequence)) ++sequences;
+    else if (dim != Dim(1) && dim != Dim::symbol(interface.batch)) return false;
+  }
+  return sequences == 1;
+}
+
+}  // namespace
+
+/// A mask input [1, 1, s, keys] says of each token which keys it sees: those up to itself, for a host that decodes.
+static void bind_mask_by_token(Evaluator& evaluator, const Graph& graph, ValueId mask, const Probe& probe) {
+  int64_t keys = probe.past + probe.tokens;
+  DType dtype = graph.value(mask).type.dtype;
+  std::vector<float> values;
+  for (int64_t i = 0; i < probe.tokens; ++i)
+    for (int64_t j = 0; j < keys; ++j) {
+      bool seen = j <= probe.past + i;
+      values.push_back(is_float(dtype) ? (seen ? 0.0f : -65504.0f) : seen ? 1.0f : 0.0f);
+    }
+  Shape shape{1, 1, probe.tokens, keys};
+  if (is_float(dtype)) {
+    Tensor f32 = Tensor::of<float>(DType::f32, shape, values);
+    return evaluator.bind(mask, materialize({{}, f32, {{RecipeStep::Kind::cast, {}, dtype}}}));
+  }
+  Tensor out(dtype, shape);
+  size_t size = static_cast<size_t>(dtype_bits(dtype)) / 8;
+  for (size_t i = 0; i < values.size(); ++i) {
+    auto whole = static_cast<int64_t>(values[i]);
+    std::memcpy(out.data() + i * size, &whole, size);
+  }
+  evaluator.bind(mask, out);
+}
+
+Evaluator evaluator_at(const Graph& graph, const PassContext& context, const Probe& probe) {
+  const DecoderInterface& interface = context.decoder.interface;
+  if (context.options.progress) context.options.progress->check();
+  Evaluator evaluator(context, graph);
+  evaluator.bind_symbol(interface.batch, 1);
+  evaluator.bind_symbol(interface.sequence, probe.tokens);
+  // A buffer is imagined to be just full.
+  evaluator.bind_symbol(interface.past, probe.past + (interface.fixed_buffers ? probe.tokens : 0));
+  auto bind = [&](ValueId id, const Shape& shape, auto element) {
+    if (id == no_value) return;
+    std::vector<double> values(static_cast<size_t>(shape.elements()));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = element(static_cast<int64_t>(i));
+    Tensor wide = Tensor::of<double>(DType::f64, shape, values);
+    DType dtype = graph.value(id).type.dtype;
+    if (is_float(dtype)) return evaluator.bind(id, materialize({{}, wide, {{RecipeStep::Kind::cast, {}, dtype}}}));
+    Tensor out(dtype, shape);
+    size_t size = static_cast<size_t>(dtype_bits(dtype)) / 8;
+    for (size_t i = 0; i < values.size(); ++i) {
+      auto whole = static_cast<int64_t>(values[i]);
+      std::memcpy(out.data() + i * size, &whole, size);
+    }
+    evaluator.bind(id, out);
+  };
+  for (const auto& counter : interface.counters) {
+    auto shape = shape_at(graph, context, counter.input, probe);
+    if (shape) bind(counter.input, *shape, [&](int64_t) { return static_cast<double>(probe.past); });
+  }
+  bool by_token = interface.mask != no_value && graph.value(interface.mask).type.dims->size() == 4;
+  if (!by_token) bind(interface.mask, {1, probe.past + probe.tokens}, [](int64_t) { return 1.0; });
+  else bind_mask_by_token(evaluator, graph, interface.mask, probe);
+  bind(interface.positions, {1, probe.tokens}, [&](int64_t i) { return static_cast<double>(probe.past + i); });
+  return evaluator;
+}
+
+void replace_positions(Graph& graph, const PassContext& context, ValueId positions) {
+  std::vector<bool> data = data_values(graph, context.decoder.interface);
+  std::vector<ValueId> found;
+  std::vector<bool> covered(static_cast<size_t>(graph.value_count()));  // made from a position value already found
+  auto consider = [&](ValueId id) {
+    if (id == no_value || data[static_cast<size_t>(id)] || graph.value(id).constant) return;
+    if (!shaped_like_positions(graph.value(id).type, context.decoder.interface) ||
+        !equals_positions(graph, context, id))
+      return;
+    found.push_back(id);
+    covered[static_cast<size_t>(id)] = true;
+  };
+  consider(context.decoder.interface.positions);
+  for (const Node& node : graph.nodes) {
+    bool behind = std::any_of(node.inputs.begin(), node.inputs.end(),
+                              [&](ValueId id) { return id != no_value && covered[static_cast<size_t>(id)]; });
+    for (ValueId id : node.outputs)
+      if (behind && id != no_value) covered[static_cast<size_t>(id)] = true;
+      else consider(id);
+  }
+  std::vector<Node> front;
+  for (ValueId id : found) {
+    Type type = graph.value(id).type;
+    Node cast, sizes, reshape;
+    cast.op = "Cast";
+    cast.attributes.set("to", static_cast<int64_t>(type.dtype));
+    cast.inputs = {positions};
+    cast.outputs = {graph.add_value({}, {type.dtype, graph.value(positions).type.dims})};
+    make_sizes(sizes, *type.dims, false, graph.symbols);
+    sizes.outputs = {graph.add_value({}, {DType::i64, Dims{Dim(static_cast<int64_t>(type.dims->size()))}})};
+    reshape.op = "Reshape";
+    reshape.inputs = {cast.outputs[0], sizes.outputs[0]};
+    reshape.outputs = {graph.add_value({}, type)};
+    graph.replace_uses(id, reshape.outputs[0]);
+    for (Node* node : {&cast, &sizes, &reshape}) front.push_back(std::move(*node));
+  }
+  graph.nodes.insert(graph.nodes.begin(), std::make_move_iterator(front.begin()),
+                     std::make_move_iterator(front.end()));
+}
+
+}  // namespace plait

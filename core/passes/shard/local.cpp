@@ -1,0 +1,76 @@
+#include "core/passes/shard/local.h"
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/passes/shard/annotations.h"
+
+namespace plait {
+
+void check_seeds(const Graph& graph, const ShardSeeds& seeds, const Mesh& mesh) {
+  const std::vector<int32_t> producer = producers(graph);
+  for (const auto& [id, sharding] : seeds) {
+    const Value& value = graph.value(id);
+    const int32_t maker = producer[static_cast<size_t>(id)];
+    if (!value.constant && maker >= 0 && graph.nodes[static_cast<size_t>(maker)].op != "plait.State")
+      throw Error(Code::invalid_argument, cat("value ", quote(value.name), " is no weight"));
+    const size_t rank = value.type.dims ? value.type.dims->size() : 0;
+    if (sharding.dims.size() != rank || !local_dims(*value.type.dims, sharding, mesh))
+      throw Error(Code::invalid_argument,
+                  cat("weight ", quote(value.name), " of ", text(value.type, graph.symbols), " cannot be cut as ",
+                      text(sharding, mesh), " on the mesh ", quote(mesh.text())),
+                  "an axis can only cut a dimension that it divides");
+  }
+}
+
+Node collective_node(const Collective& step, const Mesh& mesh, int64_t rank) {
+  using Kind = Collective::Kind;
+  Node node;
+  node.attributes.set("axes", mesh.text(step.axes));
+  node.attributes.set("parts", mesh.blocks(step.axes));
+  if (step.kind == Kind::all_reduce || step.kind == Kind::reduce_scatter)
+    node.attributes.set("reduction", std::string(step.reduction == PendingKind::max   ? "max"
+                                                 : step.reduction == PendingKind::min ? "min"
+                                                                                      : "sum"));
+  if (step.kind != Kind::all_reduce) node.attributes.set("dim", int64_t{step.dim});
+  switch (step.kind) {
+    case Kind::all_reduce: node.op = "plait.AllReduce"; break;
+    case Kind::reduce_scatter: node.op = "plait.ReduceScatter"; break;
+    case Kind::all_gather: node.op = "plait.AllGather"; break;
+    case Kind::all_to_all:
+      node.op = "plait.AllToAll";
+      node.attributes.set("to_dim", int64_t{step.to_dim});
+      break;
+    case Kind::slice:
+      node.op = "plait.Shard";
+      node.attributes.set("part", mesh.block(rank, step.axes));
+      break;
+  }
+  return node;
+}
+
+Constant part_of(const Constant& whole, const Dims& dims, const Sharding& place, const Mesh& mesh, int64_t rank) {
+  Constant part = whole;
+  for (size_t d = 0; d < place.dims.size(); ++d) {
+    if (place.dims[d].empty()) continue;
+    const int64_t size = dims[d].constant() / mesh.blocks(place.dims[d]);
+    const int64_t begin = size * mesh.block(rank, place.dims[d]);
+    add_step(part, {RecipeStep::Kind::slice, {static_cast<int64_t>(d), begin, begin + size}});
+  }
+  return part;
+}
+
+void set_typical_step(Graph& graph) {
+  for (const auto& [name, typical] : {std::pair("t", 16), std::pair("r", 4)})
+    if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = typical;
+}
+
+void shard(Graph& graph, PassContext& context) {
+  const CompileOptions& options = context.options;
+  if (options.mesh.ranks() == 1 || !context.decoder.recognised) return;
+  set_typical_step(graph);
+  const AxisList sequence = sequence_axes(graph, options.mesh, options.seeds);
+  const ShardSeeds seeds = seeds_for(graph, options);
+  context.plan = shard(graph, options.ops, options.mesh, options.rank, seeds, {.sequence = sequence});
+}
+
+}  // namespace plait

@@ -1,0 +1,246 @@
+// What is trained: weights of a raised graph become States that programs write to.
+#include "core/passes/train/parameters.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/graph/gradient.h"
+#include "core/mesh/file_layout.h"
+
+namespace plait {
+namespace {
+
+bool is_table(const Node& node, size_t operand) {
+  return operand == 0 && (node.op == "plait.Embedding" || node.op == "Gather");
+}
+
+/// By value: whether it comes of rows of a table, as a token's hidden state does, or of numbers that are given.
+std::vector<bool> stream_of(const Graph& graph) {
+  std::vector<bool> stream(static_cast<size_t>(graph.value_count()));
+  for (ValueId id : graph.inputs) stream[static_cast<size_t>(id)] = is_float(graph.value(id).type.dtype);
+  for (const Node& node : graph.nodes) {
+    const bool begins = is_table(node, 0) && graph.value(node.inputs[0]).constant;
+    if (!begins && std::none_of(node.inputs.begin(), node.inputs.end(),
+                                [&](ValueId id) { return id != no_value && stream[static_cast<size_t>(id)]; }))
+      continue;
+    for (ValueId id : node.outputs)
+      if (id != no_value && is_float(graph.value(id).type.dtype)) stream[static_cast<size_t>(id)] = true;
+  }
+  return stream;
+}
+
+/// By value: whether a gradient of the results comes back to it; tables of angles, scales of quantised weights and the like
+/// are taken as they are.
+std::vector<bool> learning_of(const Graph& graph, const OpSet& ops) {
+  std::vector<bool> learns(static_cast<size_t>(graph.value_count()));
+  for (ValueId id : graph.outputs) learns[static_cast<size_t>(id)] = true;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    const OpSchema* schema = ops.find(node.op);
+    if (std::none_of(node.outputs.begin(), node.outputs.end(),
+                     [&](ValueId id) { return id != no_value && learns[static_cast<size_t>(id)]; }))
+      continue;
+    for (size_t k = 0; k < node.inputs.size(); ++k)
+      if (node.inputs[k] != no_value && !(schema && !fixed_operand(*schema, k).empty()))
+        learns[static_cast<size_t>(node.inputs[k])] = true;
+  }
+  return learns;
+}
+
+/// Whether a tensor of one element is the weight of a single feature, as the bias of a head with one output is: then the result
+/// has no more features. Others scale or shift all there is, and exporters write many that no one trained.
+bool of_one_feature(const Graph& graph, const Node& node, const Shape& shape) {
+  const std::optional<Dims>& dims = graph.value(node.outputs[0]).type.dims;
+  return shape.rank() > 0 && dims && !dims->empty() && dims->back() == Dim(1);
+}
+
+/// The constants that may be trained, tensors of the file, in the order in which the graph reads them.
+std::vector<ValueId> candidates(const Graph& graph, const OpSet& ops, const std::vector<std::string>& patterns) {
+  const std::vector<bool> stream = stream_of(graph), learns = learning_of(graph, ops);
+  std::vector<ValueId> out;
+  for (const Node& node : graph.nodes) {
+    auto in_stream = [&](ValueId id) { return id != no_value && stream[static_cast<size_t>(id)]; };
+    if (!std::any_of(node.outputs.begin(), node.outputs.end(), in_stream)) continue;
+    const bool meets = std::any_of(node.inputs.begin(), node.inputs.end(), in_stream);
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      const ValueId id = node.inputs[k];
+      if (id == no_value || !graph.value(id).constant || !(meets || is_table(node, k))) continue;
+      if (!learns[static_cast<size_t>(id)]) continue;
+      const Constant& constant = *graph.value(id).constant;
+      const std::vector<std::string> names = names_of(constant);
+      if (names.empty() || constant.literal || !is_float(constant.dtype())) continue;
+      auto fits = [&](auto&& fit) {
+        return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+          return std::any_of(patterns.begin(), patterns.end(),
+                             [&](const std::string& one) { return fit(one, name); });
+        });
+      };
+      const bool named = fits(std::equal_to<>());
+      if (constant.shape().elements() < 2 && !named && !of_one_feature(graph, node, constant.shape())) continue;
+      const bool asked = patterns.empty() || named || fits([](const std::string& pattern, const std::string& name) {
+                           return misfit(pattern, name) == 0;
+                         });
+      if (asked && std::find(out.begin(), out.end(), id) == out.end()) out.push_back(id);
+    }
+  }
+  return out;
+}
+
+/// Whether two constants of the same dims hold the same elements; a slice of each tells most that do not.
+bool hold_the_same(const Constant& a, const Constant& b) {
+  auto equal = [](Constant x, Constant y, std::optional<int64_t> rows) {
+    for (Constant* one : {&x, &y}) {
+      if (rows) add_step(*one, {RecipeStep::Kind::slice, {0, 0, *rows}});
+      add_step(*one, {RecipeStep::Kind::cast, {}, DType::f32});
+    }
+    const Tensor of_x = materialize(x), of_y = materialize(y);
+    return std::memcmp(of_x.data(), of_y.data(), static_cast<size_t>(of_x.bytes())) == 0;
+  };
+  return a.shape() == b.shape() && equal(a, b, 1) && equal(a, b, std::nullopt);
+}
+
+class Maker {
+ public:
+  Maker(Graph& graph, const CompileOptions& options, ShardSeeds& seeds)
+      : graph_(graph),
+        builder_(options.ops, graph, knowledge_),
+        old_(graph.nodes.size()),
+        dtype_(options.trained_dtype()),
+        seeds_(seeds) {}
+
+  void add(std::vector<ValueId> ids) {
+    find_copies(ids);
+    std::map<std::vector<std::string>, std::vector<ValueId>> of_tensor;
+    std::vector<std::vector<std::string>> order;
+    for (ValueId id : ids) {
+      std::vector<std::string> names = names_of(*graph_.value(id).constant);
+      std::vector<ValueId>& group = of_tensor[names];
+      if (group.empty()) order.push_back(names);
+      group.push_back(id);
+    }
+    for (const auto& names : order) add_tensor(of_tensor[names]);
+    // States and their steps come first.
+    std::rotate(graph_.nodes.begin(), graph_.nodes.begin() + static_cast<std::ptrdiff_t>(old_), graph_.nodes.end());
+  }
+
+  std::vector<Trainable> take() { return std::move(made_); }
+
+ private:
+  /// A head that is a copy of the table of the tokens' embeddings is trained as one with it.
+  void find_copies(std::vector<ValueId>& ids) {
+    const Head head = find_head(graph_);
+    if (head.node < 0) return;
+    const ValueId w = graph_.nodes[static_cast<size_t>(head.node)].inputs[1];
+    auto table = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
+      return is_table(node, 0) && std::find(ids.begin(), ids.end(), node.inputs[0]) != ids.end();
+    });
+    auto found = std::find(ids.begin(), ids.end(), w);
+    if (found == ids.end() || table == graph_.nodes.end()) return;
+    const ValueId id = table->inputs[0];
+    const auto &of_table = graph_.value(id).constant, &of_head = graph_.value(w).constant;
+    if (names_of(*of_table) == names_of(*of_head) || !hold_the_same(*of_table, *of_head)) return;
+    copies_[id].push_back(w);
+    ids.erase(found);
+  }
+
+  /// Values that are made of the same tensor, or stack of tensors.
+  void add_tensor(const std::vector<ValueId>& ids) {
+    std::vector<std::vector<ValueId>> alike;
+    for (ValueId id : ids) {
+      auto same = std::find_if(alike.begin(), alike.end(), [&](const std::vector<ValueId>& group) {
+        return graph_.value(group[0]).constant->steps == graph_.value(id).constant->steps;
+      });
+      if (same == alike.end()) alike.push_back({id});
+      else same->push_back(id);
+    }
+    for (size_t i = 0; i < alike.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        if (!are_apart(*graph_.value(alike[i][0]).constant, *graph_.value(alike[j][0]).constant))
+          return add_whole(alike);
+    for (const std::vector<ValueId>& group : alike) {
+      const ValueId state = add_state(group[0], *graph_.value(group[0]).constant, alike.size() > 1);
+      if (auto seed = seeds_.find(group[0]); seed != seeds_.end()) seeds_.insert_or_assign(state, seed->second);
+      for (ValueId id : group) replace(id, state);
+    }
+  }
+
+  /// A State of the tensor as the file has it; what the values make of it are nodes.
+  void add_whole(const std::vector<std::vector<ValueId>>& alike) {
+    Constant whole = *graph_.value(alike[0][0]).constant;
+    whole.steps.clear();
+    const ValueId state = add_state(alike[0][0], whole, false);
+    for (const std::vector<ValueId>& group : alike) {
+      ValueId now = state;
+      for (const RecipeStep& step : graph_.value(group[0]).constant->steps) now = add_step(now, step);
+      for (ValueId id : group) replace(id, now);
+    }
+  }
+
+  ValueId add_step(ValueId id, const RecipeStep& step) {
+    using Kind = RecipeStep::Kind;
+    Attributes attributes;
+    switch (step.kind) {
+      case Kind::transpose:
+        attributes.set("perm", step.numbers);
+        return builder_.add("Transpose", {id}, std::move(attributes));
+      case Kind::slice:
+        return builder_.add("Slice", {id, builder_.integers({step.numbers[1]}), builder_.integers({step.numbers[2]}),
+                                      builder_.integers({step.numbers[0]})});
+      case Kind::reshape: return builder_.add("Reshape", {id, builder_.integers(step.numbers)});
+      case Kind::cast: return id;  // what is trained is of one dtype
+      case Kind::reinterpret: break;
+    }
+    throw Error(Code::unsupported,
+                cat("the weight ", quote(graph_.value(id).name), " is read as bits of another type"),
+                "leave it out of what is trained");
+  }
+
+  ValueId add_state(ValueId id, Constant constant, bool is_part) {
+    // It begins as the file has it, also where products round it.
+    std::erase_if(constant.steps, [](const RecipeStep& step) { return step.kind == RecipeStep::Kind::cast; });
+    if (constant.dtype() != dtype_) plait::add_step(constant, {RecipeStep::Kind::cast, {}, dtype_});
+    Trainable one;
+    const std::vector<std::string> names = names_of(constant);
+    one.parameter.name = names[0];
+    // The parts of a packed tensor are told apart by the steps to them.
+    one.parameter.key = is_part ? cat("train.", names[0], " | ", text(constant.steps)) : cat("train.", names[0]);
+    one.parameter.shape = constant.shape();
+    one.parameter.decays = constant.shape().rank() > 1;
+    one.parameter.origin = std::make_shared<Constant>(std::move(constant));
+    for (ValueId copy : copies_[id]) one.parameter.copies.push_back(graph_.value(copy).constant);
+    one.value = add_parameter(graph_, builder_, one.parameter);
+    if (const std::string name = graph_.value(id).name; !name.empty()) {
+      graph_.value(id).name.clear();
+      graph_.value(one.value).name = name;
+    }
+    made_.push_back(one);
+    return one.value;
+  }
+
+  void replace(ValueId id, ValueId by) {
+    graph_.replace_uses(id, by);
+    for (ValueId copy : copies_[id]) graph_.replace_uses(copy, by);
+  }
+
+  Graph& graph_;
+  Knowledge knowledge_;
+  GraphBuilder builder_;
+  const size_t old_;
+  const DType dtype_;
+  ShardSeeds& seeds_;
+  std::map<ValueId, std::vector<ValueId>> copies_;
+  std::vector<Trainable> made_;
+};
+
+}  // namespace
+
+std::vector<Trainable> make_parameters(Graph& graph, PassContext& context, const std::vector<std::string>& patterns) {
+  Maker maker(graph, context.options, context.seeds);
+  maker.add(candidates(graph, context.options.ops, patterns));
+  return maker.take();
+}
+
+}  // namespace plait

@@ -1,0 +1,110 @@
+// Training on several ranks: where they have weights, sums of gradients and what the optimizer keeps.
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/passes/base/pass.h"
+#include "core/passes/shard/annotations.h"
+#include "core/passes/train/parameters.h"
+
+namespace plait {
+namespace {
+
+/// The States of a graph by key.
+std::map<std::string, ValueId> states_of(const Graph& graph) {
+  std::map<std::string, ValueId> out;
+  for (const Node& node : graph.nodes)
+    if (node.op == "plait.State") out.emplace(node.attributes.string("key", ""), node.outputs[0]);
+  return out;
+}
+
+/// Cut by `axes`, too, along the first dim that they divide; as it is where there is none.
+Sharding cut_further(Sharding sharding, const Shape& shape, const AxisList& axes, const Mesh& mesh) {
+  const AxisList used = sharding.axes();
+  AxisList more;
+  for (AxisId axis : axes)
+    if (std::find(used.begin(), used.end(), axis) == used.end()) more.push_back(axis);
+  for (int d = 0; d < shape.rank(); ++d) {
+    AxisList& dim = sharding.dims[static_cast<size_t>(d)];
+    if (shape[d] % (mesh.blocks(dim) * mesh.blocks(more))) continue;
+    dim.insert(dim.end(), more.begin(), more.end());
+    break;
+  }
+  return sharding;
+}
+
+/// Inputs are rows of tokens, or a batch, which `data` cuts.
+ShardSeeds with_rows(const PassContext& context, const Graph& graph, const AxisList& data) {
+  ShardSeeds seeds = context.seeds;
+  for (ValueId id : graph.inputs) {
+    const int dim = spread_dim(graph, id, context.options.mesh.blocks(data), *context.training);
+    if (!data.empty() && dim >= 0) seeds.emplace(id, Sharding::cut(graph.value(id).type.dims->size(), dim, data));
+  }
+  return seeds;
+}
+
+}  // namespace
+
+StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
+  const CompileOptions& options = context.options;
+  const Mesh& mesh = options.mesh;
+  const AxisList data = mesh.parts("data");
+  ShardSeeds seeds = with_rows(context, graph, data);
+  // Where weights are used is known when the graph has been sharded once.
+  Graph trial = graph;
+  const ShardPlan first = shard(trial, options.ops, mesh, options.rank, seeds);
+  const std::map<std::string, ValueId> states = states_of(graph);
+  StatePlaces out, in_use;
+  ShardSettings settings;
+  std::vector<Sharding> optimized;  // of each parameter, what a rank makes steps of
+  for (const TrainedParameter& one : context.parameters) {
+    const Sharding used{first.states.at(one.key).dims, {}};
+    const int zero = context.training->gradients ? context.training->zero : 0;
+    const Sharding shared = zero ? cut_further(used, one.shape, data, mesh) : used;
+    seeds.insert_or_assign(states.at(one.key), used);
+    in_use.emplace(one.key, used);
+    if (zero >= 3 && shared != used) settings.stored.emplace(states.at(one.key), shared);
+    out.emplace(one.key, zero >= 3 ? shared : used);
+    if (!context.training->gradients) continue;
+    seeds.insert_or_assign(states.at(one.key + ".gradient"), zero >= 2 ? shared : used);
+    for (const OptimizerState& state : optimizer_states(context.training->optimizer.kind, one.shape.rank())) {
+      Sharding cut = Sharding::replicated(state.dims.size());
+      for (size_t d = 0; d < state.dims.size(); ++d) cut.dims[d] = shared.dims[static_cast<size_t>(state.dims[d])];
+      out.emplace(one.key + state.suffix, cut);
+    }
+    optimized.push_back(shared);
+  }
+  context.plan = shard(graph, options.ops, mesh, options.rank, seeds, settings);
+  for (size_t i = 0; i < optimized.size(); ++i) {
+    const TrainedParameter& one = context.parameters[i];
+    const Sharding &sum = context.plan.states.at(one.key + ".gradient"), &whole = optimized[i];
+    if (sum != whole) out.emplace(one.key + ".reduced", whole);
+    out.emplace(one.key + ".gradient", sum);
+  }
+  if (!of_host) return out;
+  seeds = with_rows(context, *of_host, data);
+  settings.stored.clear();
+  for (const auto& [key, id] : states_of(*of_host)) {
+    const Sharding& kept = out.at(key);
+    auto used = in_use.find(key);
+    seeds.insert_or_assign(id, used == in_use.end() ? Sharding{kept.dims, {}} : used->second);
+    if (used != in_use.end() && used->second != kept) settings.stored.emplace(id, kept);
+  }
+  const ShardPlan plan = shard(*of_host, options.ops, mesh, options.rank, seeds, settings);
+  for (const auto& [key, place] : plan.states)
+    if (place != out.at(key))
+      throw Error(Code::unsupported,
+                  cat("on the mesh ", quote(mesh.text()), " the gradients of a host's loss add up to ", quote(key),
+                      " on other ranks than those of the model's own"),
+                  "use the trainer's own loss, or a mesh of the axis data alone");
+  return out;
+}
+
+void shard_states(Graph& graph, const CompileOptions& options, const StatePlaces& places) {
+  if (places.empty()) return;
+  ShardSeeds seeds;
+  for (const auto& [key, id] : states_of(graph)) seeds.emplace(id, places.at(key));
+  shard(graph, options.ops, options.mesh, options.rank, seeds);
+}
+
+}  // namespace plait

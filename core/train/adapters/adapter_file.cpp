@@ -1,0 +1,214 @@
+#include "core/train/adapters/adapter_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "core/base/constant.h"
+#include "core/base/error.h"
+#include "core/base/mapped_file.h"
+#include "core/base/text.h"
+#include "core/train/checkpoint/file_writer.h"
+#include "core/train/checkpoint/safetensors.h"
+
+namespace plait {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view of_module = "base_model.model.", of_prefix = "prompt_embeddings";
+/// Beside adapters of tables PEFT writes the tables themselves.
+constexpr std::string_view of_base = ".base_layer.weight";
+constexpr const char *lora_kind = "LORA", *prefix_kind = "PREFIX_TUNING";
+constexpr const char *config_name = "/adapter_config.json", *tensors_name = "/adapter_model.safetensors";
+
+/// What an adapter's name ends with.
+struct Half {
+  std::string_view name;
+  bool is_a, of_table;
+};
+constexpr Half halves[] = {
+    {lora_a, true, false}, {lora_b, false, false}, {table_a, true, true}, {table_b, false, true}};
+
+/// A directory's adapter_config.json.
+class Config {
+ public:
+  explicit Config(const std::string& path)
+      : file_(quote(path, 4096)), json_(nlohmann::json::parse(read_text_file(path), nullptr, false)) {
+    if (!json_.is_object()) throw Error(Code::bad_model, cat(file_, " is no JSON object"));
+  }
+  const std::string& file() const { return file_; }
+
+  bool is_true(const char* key) const {
+    auto found = json_.find(key);
+    return found != json_.end() && found->is_boolean() && found->get<bool>();
+  }
+  /// A module's own number, of a pattern that ends its name; else `usual`.
+  double of_module(const char* key, const std::string& module, double usual) const {
+    auto patterns = json_.find(key);
+    if (patterns == json_.end() || !patterns->is_object()) return usual;
+    for (const auto& [pattern, value] : patterns->items())
+      if (value.is_number() && (module == pattern || module.ends_with("." + pattern))) return value.get<double>();
+    return usual;
+  }
+  double number(const char* key, double least, double most) const {
+    auto found = json_.find(key);
+    if (found == json_.end() || !found->is_number())
+      throw Error(Code::bad_model, cat(file_, " has no number ", quote(key)));
+    const auto value = found->get<double>();
+    if (!(value >= least && value <= most))
+      throw Error(Code::bad_model, cat(file_, ": ", key, " is ", value, ", expected ", least, " to ", most));
+    return value;
+  }
+  int64_t count(const char* key) const {
+    constexpr double most = 1 << 30;
+    return static_cast<int64_t>(number(key, 1, most));
+  }
+  /// LoRA where the file says nothing.
+  std::string kind() const {
+    auto type = json_.find("peft_type");
+    return type == json_.end() ? "LORA" : type->is_string() ? type->get<std::string>() : "";
+  }
+
+ private:
+  const std::string file_;
+  const nlohmann::json json_;
+};
+
+void read_lora_config(const Config& config, AdapterWeights& out) {
+  if (config.is_true("use_dora"))
+    throw Error(Code::unsupported, cat(config.file(), " is of DoRA, another kind of adapter"));
+  constexpr double most_rank = 65536, most_alpha = 1e9;  // as of the options of training
+  out.rank = static_cast<int64_t>(config.number("r", 1, most_rank));
+  out.alpha = config.number("lora_alpha", 0, most_alpha);
+  // alpha / sqrt(rank) (Kalajdzievski 2023).
+  if (config.is_true("use_rslora")) out.alpha *= std::sqrt(static_cast<double>(out.rank));
+}
+
+Tensor as_f32(const Tensor& tensor) {
+  return materialize({{}, tensor, {{RecipeStep::Kind::cast, {}, DType::f32}}, {}});
+}
+
+void check_pair(const std::string& path, const std::string& module, const AdapterWeights::Pair& pair, int64_t rank) {
+  if (!pair.a.present() || !pair.b.present())
+    throw Error(Code::bad_model, cat(quote(path, 4096), " has half of the adapter of ", quote(module), " alone"));
+  if (pair.a.shape().rank() != 2 || pair.b.shape().rank() != 2 || pair.a.shape()[0] != rank ||
+      pair.b.shape()[1] != rank)
+    throw Error(Code::unsupported, cat(quote(path, 4096), ": the adapter of ", quote(module), " is ",
+                                       pair.a.shape().text(), " and ", pair.b.shape().text(), ", its rank ", rank));
+}
+
+void read_lora(const Config& config, const SafeTensors& file, AdapterWeights& out) {
+  read_lora_config(config, out);
+  for (const auto& [name, entry] : file.entries()) {
+    if (name.ends_with(of_base)) continue;
+    const auto* half = std::find_if(std::begin(halves), std::end(halves),
+                                    [&name = name](const Half& one) { return name.ends_with(one.name); });
+    if (!name.starts_with(of_module) || half == std::end(halves) || !is_float(entry.dtype))
+      throw Error(Code::unsupported,
+                  cat(quote(file.path(), 4096), ": ", quote(name), " is no part of a LoRA adapter"));
+    AdapterWeights::Pair& pair =
+        out.modules[name.substr(of_module.size(), name.size() - of_module.size() - half->name.size())];
+    (half->is_a ? pair.a : pair.b) = as_f32(file.tensor(name));
+    pair.of_table = half->of_table;
+  }
+  for (const auto& [module, pair] : out.modules) {
+    const auto whole = static_cast<double>(out.rank), own = config.of_module("rank_pattern", module, whole);
+    // With use_rslora factors would differ, too.
+    if (config.of_module("alpha_pattern", module, out.alpha) * whole != out.alpha * own ||
+        (own != whole && config.is_true("use_rslora")))
+      throw Error(Code::unsupported,
+                  cat(config.file(), ": rank_pattern and alpha_pattern give ", quote(module), " a factor of its own"),
+                  "adapters of one alpha / rank are read");
+    check_pair(file.path(), module, pair, static_cast<int64_t>(own));
+  }
+  if (out.modules.empty()) throw Error(Code::bad_model, cat(quote(file.path(), 4096), " holds no adapter"));
+}
+
+/// What a projection made of a prefix is in the file, too, and not the projection.
+void read_prefix(const Config& config, const SafeTensors& file, AdapterWeights& out) {
+  const int64_t tokens = config.count("num_virtual_tokens"), width = config.count("token_dim");
+  PrefixShape& shape = out.prefix_shape;
+  shape.layers = config.count("num_layers");
+  shape.kv_heads = config.count("num_attention_heads");  // those of keys: PEFT puts them here when queries have more
+  shape.size = width / shape.kv_heads;
+  const auto entry = file.entries().find(std::string(of_prefix));
+  if (entry == file.entries().end() || !is_float(entry->second.dtype))
+    throw Error(Code::bad_model, cat(quote(file.path(), 4096), " has no floats ", quote(of_prefix)));
+  if (shape.width() != width || entry->second.shape != shape.dims(tokens))
+    throw Error(Code::bad_model,
+                cat(quote(file.path(), 4096), ": ", quote(of_prefix), " is ", entry->second.shape.text(), ", for ",
+                    tokens, " tokens of ", shape.layers, " layers of ", width, ", in ", shape.kv_heads,
+                    " heads, as adapter_config.json says"));
+  out.prefix = as_f32(file.tensor(entry->first));
+}
+
+void write_config(const std::string& directory, const nlohmann::ordered_json& config) {
+  FileWriter file(directory + config_name);
+  file.write(config.dump(2) + "\n");
+  file.finish();
+}
+
+}  // namespace
+
+AdapterWeights read_adapter(const std::string& directory) {
+  const Config config(directory + config_name);
+  const std::string kind = config.kind();
+  if (kind != lora_kind && kind != prefix_kind)
+    throw Error(Code::unsupported,
+                cat(config.file(), " is of another kind of adapter than ", lora_kind, " or ", prefix_kind));
+  const SafeTensors file = SafeTensors::open(directory + tensors_name);
+  AdapterWeights out;
+  (kind == prefix_kind ? read_prefix : read_lora)(config, file, out);
+  return out;
+}
+
+void write_adapter(const AdapterWeights& adapter, const std::string& directory, const std::string& base) {
+  std::error_code failure;
+  fs::create_directories(directory, failure);
+  if (failure) throw Error(Code::io, cat("cannot make ", quote(directory, 4096), ": ", failure.message()));
+  std::vector<NamedTensor> named;
+  nlohmann::ordered_json config{{"peft_type", adapter.prefix_tokens() ? prefix_kind : lora_kind},
+                                {"task_type", "CAUSAL_LM"},
+                                {"base_model_name_or_path", base},
+                                {"inference_mode", true}};
+  if (const int64_t tokens = adapter.prefix_tokens()) {
+    named.push_back({std::string(of_prefix), adapter.prefix.view()});
+    const PrefixShape& shape = adapter.prefix_shape;
+    config.update({{"num_virtual_tokens", tokens},
+                   {"token_dim", shape.width()},
+                   {"num_transformer_submodules", 1},
+                   {"num_attention_heads", shape.kv_heads},
+                   {"num_layers", shape.layers},
+                   {"encoder_hidden_size", shape.width()},
+                   {"prefix_projection", false}});
+  } else {
+    std::vector<std::string> modules;
+    auto ranks = nlohmann::ordered_json::object(), alphas = nlohmann::ordered_json::object();
+    for (const auto& [module, pair] : adapter.modules) {
+      if (const int64_t own = pair.a.shape()[0]; own != adapter.rank) {
+        ranks[module] = own;
+        alphas[module] = adapter.alpha * static_cast<double>(own) / static_cast<double>(adapter.rank);
+      }
+      for (const Half& half : halves)
+        if (half.of_table == pair.of_table)
+          named.push_back({cat(of_module, module, half.name), (half.is_a ? pair.a : pair.b).view()});
+      modules.push_back(module);
+    }
+    config.update({{"r", adapter.rank},
+                   {"lora_alpha", adapter.alpha},
+                   {"lora_dropout", 0.0},
+                   {"bias", "none"},
+                   {"fan_in_fan_out", false},
+                   {"rank_pattern", ranks},
+                   {"alpha_pattern", alphas},
+                   {"target_modules", modules}});
+  }
+  write_safetensors(directory + tensors_name, std::move(named), {{"format", "pt"}});
+  write_config(directory, config);
+  sync_directory(directory);
+}
+
+}  // namespace plait

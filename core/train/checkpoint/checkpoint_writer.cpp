@@ -1,0 +1,262 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "core/base/crc32c.h"
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/train/checkpoint/checkpoint.h"
+#include "core/train/checkpoint/checkpoint_manifest.h"
+#include "core/train/checkpoint/file_writer.h"
+#include "core/train/checkpoint/safetensors.h"
+
+namespace plait {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view draft_mark = ".tmp";  // behind a step's name: being written, or being removed
+
+Error io_error(std::string_view what, const std::string& path, const std::string& why) {
+  return Error(Code::io, cat("cannot ", what, " ", quote(path, 4096), ": ", why),
+               "check the path and its permissions");
+}
+
+void make_directory(const std::string& path) {
+  std::error_code failure;
+  fs::create_directories(path, failure);
+  if (failure) throw io_error("make", path, failure.message());
+}
+
+/// A directory under a name by which no reader knows it.
+void remove_draft(const std::string& path) {
+  std::error_code failure;
+  fs::remove_all(path, failure);
+  if (failure) throw io_error("remove", path, failure.message());
+}
+
+/// Removes what was once a checkpoint, so that it never looks like one of which half is gone.
+void remove_checkpoint(const std::string& path) {
+  const std::string draft = cat(path, draft_mark, "-old");
+  remove_draft(draft);
+  rename_path(path, draft);
+  remove_draft(draft);
+}
+
+/// Gives the draft its name; a checkpoint of that name goes. At each moment one of both has the name, where the file system can
+/// exchange names (all of Linux's own can).
+void publish(const std::string& draft, const std::string& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return rename_path(draft, path);
+  if (renameat2(AT_FDCWD, draft.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return remove_draft(draft);
+  remove_checkpoint(path);
+  rename_path(draft, path);
+}
+
+}  // namespace
+
+struct CheckpointWriter::Job {
+  CheckpointInfo info;
+  std::map<std::string, ManifestArray> blocks;
+  std::vector<NamedTensor> tensors;
+  std::vector<Tensor> copies;  ///< that tensors are of
+  bool best = false;
+};
+
+/// The thread, and what it does.
+class CheckpointWriter::Worker {
+ public:
+  explicit Worker(CheckpointOptions options) : options_(std::move(options)), thread_([this] { loop(); }) {}
+  ~Worker() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  /// Returns when nothing is being written; throws what the last job threw.
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !job_; });
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+  void start(std::unique_ptr<Job> job) {
+    std::lock_guard lock(mutex_);
+    job_ = std::move(job);
+    changed_.notify_all();
+  }
+  bool is_first() const { return options_.writer == 0; }
+
+  /// What interrupted saves left, but for the step that other writers may already be writing.
+  void remove_drafts(const std::string& but = {}) const {
+    std::vector<std::string> drafts;
+    std::error_code failure;
+    for (fs::directory_iterator it(options_.directory, failure), end; !failure && it != end; it.increment(failure)) {
+      const std::string name = it->path().filename().string();
+      const size_t mark = name.find(draft_mark);
+      if (mark != std::string::npos && step_of(name.substr(0, mark)) >= 0 && name != but)
+        drafts.push_back(it->path().string());
+    }
+    for (const std::string& draft : drafts) remove_draft(draft);
+  }
+
+ private:
+  void loop() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return stopping_ || job_; });
+      if (!job_) return;
+      std::exception_ptr error;
+      lock.unlock();
+      try {
+        run(*job_);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      error_ = error;
+      job_.reset();
+      changed_.notify_all();
+    }
+  }
+
+  void run(Job& job) {
+    const std::string path = options_.directory + "/" + step_name(job.info.step), draft = cat(path, draft_mark);
+    make_directory(draft);
+    write_shard(job, draft + "/" + shard_name(options_.writer, options_.writers));
+    if (!is_first()) return;  // from here on the directory is writer 0's, and may have another name already
+    write_manifest(job, draft);
+    sync_directory(draft);
+    publish(draft, path);
+    sync_directory(options_.directory);
+    if (job.best) mark_best(job.info.step);
+    remove_old(job.info.step);
+  }
+
+  /// Others take a shard that has its name for whole.
+  void write_shard(Job& job, const std::string& path) const {
+    for (const auto& [name, view] : job.tensors)
+      job.blocks.at(name).pieces[0].checksum = crc32c({view.data, static_cast<size_t>(view.bytes())});
+    write_safetensors(path + ".part", std::move(job.tensors), shard_metadata(job.info, job.blocks));
+    rename_path(path + ".part", path);
+  }
+
+  void write_manifest(const Job& job, const std::string& draft) {
+    Manifest manifest;
+    manifest.info = job.info;
+    for (int64_t writer = 0; writer < options_.writers; ++writer) {
+      const std::string path = draft + "/" + shard_name(writer, options_.writers);
+      await(path);
+      try {
+        add_shard(manifest, SafeTensors::open(path));
+      } catch (const Error& error) {
+        throw Error(error.code(), cat(quote(path, 4096), " ", error.message()), error.hint());
+      }
+    }
+    manifest.check_cover();
+    FileWriter file(cat(draft, "/", manifest_name));
+    file.write(manifest.text());
+    file.finish();
+  }
+
+  /// Until another writer's shard is there. Directories tell nobody when they change, across machines: so they are asked.
+  void await(const std::string& path) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.timeout_s);
+    std::error_code ignored;
+    std::unique_lock lock(mutex_);
+    for (auto pause = std::chrono::milliseconds(1); !fs::exists(path, ignored);
+         pause = std::min(pause * 2, most_pause)) {
+      if (std::chrono::steady_clock::now() > deadline)
+        throw Error(Code::timeout,
+                    cat("shard ", quote(path, 4096), " did not come within ", options_.timeout_s, " s"),
+                    "look what happened to the rank that should write it; all ranks have to see one directory");
+      if (changed_.wait_for(lock, pause, [&] { return stopping_; }))
+        throw Error(Code::closed, cat("the save was given up before ", quote(path, 4096), " came"));
+    }
+  }
+
+  void mark_best(int64_t step) const {
+    const std::string link = options_.directory + "/best", draft = cat(link, draft_mark);
+    std::error_code failure;
+    fs::remove(draft, failure);
+    fs::create_directory_symlink(step_name(step), draft, failure);
+    if (failure) throw io_error("make", draft, failure.message());
+    rename_path(draft, link);
+    sync_directory(options_.directory);
+  }
+
+  /// Those of later steps, of a run that was taken up again from an earlier one, are left alone.
+  void remove_old(int64_t step) const {
+    std::vector<std::string> all = list_checkpoints(options_.directory);
+    while (!all.empty() && step_of(fs::path(all.back()).filename().string()) > step) all.pop_back();
+    std::error_code none;
+    const fs::path best = fs::read_symlink(options_.directory + "/best", none);
+    for (size_t i = 0; i + static_cast<size_t>(options_.keep) < all.size(); ++i)
+      if (fs::path(all[i]).filename() != best) remove_checkpoint(all[i]);
+  }
+
+  static constexpr std::chrono::milliseconds most_pause{50};
+
+  const CheckpointOptions options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::unique_ptr<Job> job_;  ///< set by the caller, reset by the thread; in between it is the thread's
+  std::exception_ptr error_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+CheckpointWriter::CheckpointWriter(CheckpointOptions options) {
+  if (options.keep < 1 || options.writer < 0 || options.writer >= options.writers)
+    throw Error(Code::invalid_argument, cat("checkpoints cannot be saved by writer ", options.writer, " of ",
+                                            options.writers, " with the newest ", options.keep, " kept"));
+  make_directory(options.directory);
+  worker_ = std::make_unique<Worker>(std::move(options));
+  if (worker_->is_first()) worker_->remove_drafts();
+}
+
+CheckpointWriter::~CheckpointWriter() = default;
+
+void CheckpointWriter::save(const CheckpointInfo& info, const std::vector<ArrayBlock>& blocks, bool best,
+                            Saving how) {
+  worker_->wait();
+  auto job = std::make_unique<Job>();
+  job->info = info;
+  job->best = best;
+  if (info.step < 0) throw Error(Code::invalid_argument, cat("there is no step ", info.step, " to save"));
+  for (const ArrayBlock& block : blocks) {
+    const DType dtype = block.part.dtype;
+    const ManifestPiece piece{0, block.begin, block.part.shape, 0};
+    auto refuse = [&](std::string_view why) {
+      return Error(Code::invalid_argument,
+                   cat("array ", quote(block.name), " ", block.whole.text(), " cannot be saved: ", why));
+    };
+    if (dtype_bits(dtype) % 8) throw refuse("its elements are parts of bytes");
+    if (!piece.lies_within(block.whole))
+      throw refuse(cat("its block ", piece.size.text(), " at ", piece.begin.text(), " does not lie within it"));
+    if (!job->blocks.emplace(block.name, ManifestArray{{dtype, block.whole}, {piece}}).second)
+      throw refuse("one writer has two blocks of it");
+    if (how == Saving::copied) {
+      const std::span bytes(block.part.data, static_cast<size_t>(block.part.bytes()));
+      job->copies.emplace_back(dtype, block.part.shape, copy_blob(bytes));
+    }
+    job->tensors.push_back({block.name, how == Saving::copied ? job->copies.back().view() : block.part});
+  }
+  // Other writers get to the next save only after this call: what is removed here is nobody's.
+  if (worker_->is_first()) worker_->remove_drafts(cat(step_name(info.step), draft_mark));
+  worker_->start(std::move(job));
+}
+
+void CheckpointWriter::wait() { worker_->wait(); }
+
+}  // namespace plait

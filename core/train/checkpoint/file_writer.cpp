@@ -1,0 +1,69 @@
+#include "core/train/checkpoint/file_writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+namespace {
+
+Error io_error(std::string_view what, const std::string& path, std::string_view then = "") {
+  const int why = errno;
+  const bool room = why == ENOSPC || why == EDQUOT || why == EFBIG;
+  return Error(Code::io, cat("cannot ", what, " ", quote(path, 4096), then, ": ", std::strerror(why)),
+               room ? "free some space on that disk, or write elsewhere" : "check the path and its permissions");
+}
+
+}  // namespace
+
+FileWriter::FileWriter(std::string path, At at) : path_(std::move(path)) {
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (at == At::end ? O_APPEND : O_TRUNC), 0666);
+  if (fd_ < 0) fail("open");
+}
+
+FileWriter::~FileWriter() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void FileWriter::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t wrote = ::write(fd_, bytes.data(), bytes.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) fail("write to");
+    written_ += wrote;
+    bytes = bytes.subspan(static_cast<size_t>(wrote));
+  }
+}
+
+void FileWriter::finish() {
+  if (::fsync(fd_) != 0) fail("sync");
+  // Some file systems report a write that failed only now.
+  if (::close(std::exchange(fd_, -1)) != 0) fail("close");
+}
+
+void FileWriter::fail(std::string_view what) const {
+  throw io_error(what, path_, written_ ? cat(" after ", human_bytes(written_)) : "");
+}
+
+void sync_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) throw io_error("open", path);
+  const bool synced = ::fsync(fd) == 0;
+  const int why = errno;
+  ::close(fd);
+  errno = why;
+  if (!synced) throw io_error("sync", path);
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) throw io_error(cat("rename ", quote(from, 4096), " to"), to);
+}
+
+}  // namespace plait

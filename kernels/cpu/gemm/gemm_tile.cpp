@@ -1,0 +1,143 @@
+#include "kernels/cpu/gemm/gemm_tile.h"
+
+#include "kernels/cpu/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/gemm/gemm_tile.cpp"
+#include "hwy/foreach_target.h"
+#include "kernels/cpu/simd/transpose-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace plait::cpu {
+namespace HWY_NAMESPACE {
+#if PLAIT_SIMD
+
+// As panel_tile.cpp: AVX-512 28 of 32 registers hold sums, two b; AVX2: 12 of 16, two b, one a.
+constexpr int tile_rows = HWY_TARGET == HWY_AVX3 ? 14 : 6;
+constexpr int64_t panel = 2 * L;
+
+/// Floats of a packed tile of a: k steps of tile_rows, and what the last whole vector writes beyond.
+int64_t left_stride(int64_t k) { return (k * tile_rows + 2 * L - 1) / L * L; }
+
+int64_t left_bytes(int64_t m, int64_t k) { return (m + tile_rows - 1) / tile_rows * left_stride(k) * 4; }
+int64_t right_bytes(int64_t n, int64_t k) { return (n + panel - 1) / panel * panel * k * 4; }
+
+/// Rows that there are not are zeros. Each store writes a whole vector; what is beyond a step's rows the next writes over.
+void pack_left(const GemmLeft& a, int64_t m, int64_t k, std::byte* to) {
+  auto* out = reinterpret_cast<float*>(to);
+  if (a.turned) {
+    for (int64_t step = 0; step < k; ++step)
+      hn::StoreU(load_up_to<AsF32>(bytes(a.data + step * a.ld), m), df, out + step * tile_rows);
+    return;
+  }
+  for (int64_t step = 0; step < k; step += L) {
+    const int64_t count = k - step;
+    V v[L];
+    for (int i = 0; i < L; ++i)
+      v[i] = i < m ? load_up_to<AsF32>(bytes(a.data + i * a.ld + step), count) : hn::Zero(df);
+    turn(v);
+    for (int c = 0; c < L && c < count; ++c) hn::StoreU(v[c], df, out + (step + c) * tile_rows);
+  }
+}
+
+template <class T>
+void pack_panels(const GemmRight& b, int64_t n, int64_t k, float* to) {
+  for (int64_t j = 0; j < n; j += panel, to += panel * k)
+    for (int64_t step = 0; step < k; ++step) {
+      const uint8_t* row = b.data + (step * b.ld + j) * T::size;
+      hn::StoreU(load_up_to<T>(row, n - j), df, to + step * panel);
+      hn::StoreU(n - j > L ? load_up_to<T>(row + L * T::size, n - j - L) : hn::Zero(df), df, to + step * panel + L);
+    }
+}
+
+template <class T>
+void pack_turned(const GemmRight& b, int64_t n, int64_t k, float* to) {
+  for (int64_t j = 0; j < (n + panel - 1) / panel * panel; j += L)
+    for (int64_t step = 0; step < k; step += L) {
+      V v[L];
+      for (int64_t i = 0; i < L; ++i)
+        v[i] = j + i < n ? load_up_to<T>(b.data + ((j + i) * b.ld + step) * T::size, k - step) : hn::Zero(df);
+      turn(v);
+      float* out = to + j / panel * panel * k + j % panel;
+      for (int64_t c = 0; c < L && step + c < k; ++c) hn::StoreU(v[c], df, out + (step + c) * panel);
+    }
+}
+
+template <class T>
+void pack_as(const GemmRight& b, int64_t n, int64_t k, float* to) {
+  if (b.turned) pack_turned<T>(b, n, k, to);
+  else pack_panels<T>(b, n, k, to);
+}
+
+void pack_right(const GemmRight& b, int64_t n, int64_t k, std::byte* to) {
+  auto* out = reinterpret_cast<float*>(to);
+  if (b.dtype == DType::bf16) pack_as<AsBF16>(b, n, k, out);
+  else if (b.dtype == DType::f16) pack_as<AsF16>(b, n, k, out);
+  else pack_as<AsF32>(b, n, k, out);
+}
+
+/// A tile of outputs; `partial`: of fewer columns than a panel has.
+template <int ROWS, bool partial>
+void run_tile(const float* a, const float* b, int64_t k, float* y, int64_t ldy, int64_t columns, bool adds) {
+  V sums[ROWS][2];
+#pragma GCC unroll 16
+  for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+    for (int part = 0; part < 2; ++part) {
+      const float* from = y + i * ldy + part * L;
+      if (!adds) sums[i][part] = hn::Zero(df);
+      else if constexpr (partial) sums[i][part] = load_up_to<AsF32>(bytes(from), columns - part * L);
+      else sums[i][part] = hn::LoadU(df, from);
+    }
+  for (int64_t step = 0; step < k; ++step, a += tile_rows, b += panel) {
+    const V b0 = hn::LoadU(df, b), b1 = hn::LoadU(df, b + L);
+    for (int64_t byte = 0; byte < 8 * L; byte += 64)  // from L2, 8 steps before they are wanted
+      _mm_prefetch(reinterpret_cast<const char*>(b + 8 * panel) + byte, _MM_HINT_T0);
+#pragma GCC unroll 16
+    for (int i = 0; i < ROWS; ++i) {
+      const V one = hn::Set(df, a[i]);
+      sums[i][0] = hn::MulAdd(one, b0, sums[i][0]);
+      sums[i][1] = hn::MulAdd(one, b1, sums[i][1]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+    for (int part = 0; part < 2; ++part) {
+      float* to = y + i * ldy + part * L;
+      if constexpr (partial) store_up_to<AsF32>(sums[i][part], bytes(to), columns - part * L);
+      else hn::StoreU(sums[i][part], df, to);
+    }
+}
+
+template <int ROWS>
+void run_rows(int64_t rows, const float* a, const float* b, int64_t k, float* y, int64_t ldy, int64_t columns,
+              bool adds) {
+  if constexpr (ROWS > 1)
+    if (rows < ROWS) return run_rows<ROWS - 1>(rows, a, b, k, y, ldy, columns, adds);
+  if (columns < panel) run_tile<ROWS, true>(a, b, k, y, ldy, columns, adds);
+  else run_tile<ROWS, false>(a, b, k, y, ldy, columns, adds);
+}
+
+void block(const GemmBlock& g) {
+  const auto *left = reinterpret_cast<const float*>(g.left), *right = reinterpret_cast<const float*>(g.right);
+  for (int64_t i = 0; i < g.m; i += tile_rows, left += left_stride(g.k))
+    for (int64_t j = 0; j < g.n; j += panel)
+      run_rows<tile_rows>(g.m - i < tile_rows ? g.m - i : tile_rows, left, right + j * g.k, g.k, g.y + i * g.ldy + j,
+                          g.ldy, g.n - j < panel ? g.n - j : panel, g.adds);
+}
+
+constexpr GemmTiles tiles{tile_rows, panel, left_bytes, right_bytes, pack_left, pack_right, block};
+
+#endif  // PLAIT_SIMD
+}  // namespace HWY_NAMESPACE
+}  // namespace plait::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace plait::cpu {
+
+const GemmTiles& f32_gemm_tiles(Isa isa) { return isa == Isa::avx2 ? N_AVX2::tiles : N_AVX3::tiles; }
+
+}  // namespace plait::cpu
+#endif

@@ -1,0 +1,15 @@
+#pragma once
+// What this folder adds to the table. Each function adds its kernels for exactly this instruction set, which must be usable.
+#include "kernels/cpu/simd/add_kernel.h"
+
+namespace plait::cpu {
+
+void add_linear(KernelTable& table, Isa isa);
+void add_adapters(KernelTable& table, Isa isa);
+void add_experts(KernelTable& table, Isa isa);
+void add_experts_back(KernelTable& table, Isa isa);
+void add_moves(KernelTable& table, Isa isa);
+void add_matmul(KernelTable& table, Isa isa);
+void add_linear_back(KernelTable& table, Isa isa);
+
+}  // namespace plait::cpu

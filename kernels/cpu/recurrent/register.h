@@ -1,0 +1,10 @@
+#pragma once
+// What this folder adds to the table. Each function adds its kernels for exactly this instruction set, which must be usable.
+#include "kernels/cpu/simd/add_kernel.h"
+
+namespace plait::cpu {
+
+void add_recurrent(KernelTable& table, Isa isa);
+void add_packed_recurrent(KernelTable& table, Isa isa);
+
+}  // namespace plait::cpu

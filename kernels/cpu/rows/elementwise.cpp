@@ -1,0 +1,165 @@
+// Elementwise ops of f32, with broadcasting, and casts between f32, bf16 and f16. The loops are in
+// elementwise_loops.cpp.
+#include <cstring>
+
+#include "core/base/error.h"
+#include "kernels/cpu/rows/elementwise_loops.h"
+#include "kernels/cpu/rows/register.h"
+#include "kernels/cpu/simd/share.h"
+
+namespace plait::cpu {
+namespace {
+
+constexpr int64_t grain = 1024;  ///< elements: shares begin at multiples of it
+
+/// Steps of a transcendental function or a division cost several of a move.
+constexpr int64_t unary_cost(Unary f) { return f == Unary::relu || f == Unary::neg ? 1 : 8; }
+
+template <Isa isa, Unary f>
+KernelStatus run_unary(const KernelCall& call) {
+  const float* x = call.inputs[0].as<float>();
+  float* y = call.outputs[0].as<float>();
+  share_ranges(call.pool, call.outputs[0].elements(), grain, unary_cost(f), [&](int64_t begin, int64_t end, int) {
+    elementwise_loops(isa).unary[static_cast<int>(f)](x + begin, y + begin, end - begin);
+  });
+  return {};
+}
+
+/// The dimensions of a broadcast, neighbours joined where both operands move through them alike: sizes, and steps in
+/// elements of a and b (0 where the operand repeats). The last dimension has steps 0 or 1.
+struct Broadcast {
+  int rank = 0;
+  int64_t sizes[Shape::max_rank] = {}, a_steps[Shape::max_rank] = {}, b_steps[Shape::max_rank] = {};
+
+  Broadcast(const Shape& a, const Shape& b, const Shape& y) {
+    int64_t a_step = 1, b_step = 1;
+    for (int i = 1; i <= y.rank(); ++i) {  // from the back
+      int64_t size = y.back(i), in_a = i <= a.rank() ? a.back(i) : 1, in_b = i <= b.rank() ? b.back(i) : 1;
+      if (size != 1) prepend(size, in_a == 1 ? 0 : a_step, in_b == 1 ? 0 : b_step);
+      a_step *= in_a, b_step *= in_b;
+    }
+    if (rank == 0) prepend(1, 0, 0);
+    std::reverse(sizes, sizes + rank);
+    std::reverse(a_steps, a_steps + rank);
+    std::reverse(b_steps, b_steps + rank);
+  }
+  int64_t inner() const { return sizes[rank - 1]; }
+
+ private:
+  void prepend(int64_t size, int64_t a_step, int64_t b_step) {
+    int last = rank - 1;
+    auto continues = [&](const int64_t* steps, int64_t step) {
+      return steps[last] == 0 ? step == 0 : step == steps[last] * sizes[last];
+    };
+    if (rank && continues(a_steps, a_step) && continues(b_steps, b_step)) {
+      sizes[last] *= size;
+      return;
+    }
+    sizes[rank] = size, a_steps[rank] = a_step, b_steps[rank] = b_step;
+    ++rank;
+  }
+};
+
+template <Isa isa, Binary f>
+KernelStatus run_binary(const KernelCall& call) {
+  const TensorView &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
+  const int64_t count = y.elements();
+  if (count == 0) return {};
+  const Broadcast shape(a.shape, b.shape, y.shape);
+  const int64_t inner = shape.inner();
+  const int last = shape.rank - 1;
+  // Ranges of elements that start anywhere: a row may be cut.
+  share_ranges(call.pool, count, grain, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end;) {
+      int64_t row = i / inner, column = i % inner, n = std::min(inner - column, end - i), a_at = 0, b_at = 0;
+      for (int axis = last - 1; axis >= 0; --axis) {
+        int64_t index = row % shape.sizes[axis];
+        row /= shape.sizes[axis];
+        a_at += index * shape.a_steps[axis], b_at += index * shape.b_steps[axis];
+      }
+      a_at += column * shape.a_steps[last], b_at += column * shape.b_steps[last];
+      elementwise_loops(isa).binary[static_cast<int>(f)](
+          a.as<float>() + a_at, shape.a_steps[last], b.as<float>() + b_at, shape.b_steps[last], y.as<float>() + i, n);
+      i += n;
+    }
+  });
+  return {};
+}
+
+bool is_real(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
+
+bool accepts_cast(const NodeInfo& node) { return is_real(node.inputs[0].dtype) && is_real(node.outputs[0].dtype); }
+
+template <Isa isa>
+KernelStatus run_cast(const KernelCall& call) {
+  const TensorView &x = call.inputs[0], &y = call.outputs[0];
+  const ElementwiseLoops& loops = elementwise_loops(isa);
+  const int64_t from_size = dtype_bits(x.dtype) / 8, to_size = dtype_bits(y.dtype) / 8;
+  share_ranges(call.pool, y.elements(), grain, 1, [&](int64_t begin, int64_t end, int) {
+    float wide[grain];
+    for (int64_t i = begin; i < end; i += grain) {
+      const int64_t n = std::min(grain, end - i);
+      const uint8_t* from = x.as<uint8_t>() + i * from_size;
+      uint8_t* to = y.as<uint8_t>() + i * to_size;
+      if (x.dtype == y.dtype) {
+        memcpy(to, from, static_cast<size_t>(n * to_size));
+        continue;
+      }
+      float* middle = y.dtype == DType::f32 ? reinterpret_cast<float*>(to) : wide;
+      if (x.dtype == DType::bf16) loops.widen_bf16(from, middle, n);
+      else if (x.dtype == DType::f16) loops.widen_f16(from, middle, n);
+      else memcpy(middle, from, static_cast<size_t>(n) * sizeof(float));
+      if (y.dtype == DType::bf16) loops.narrow_bf16(middle, to, n);
+      else if (y.dtype == DType::f16) loops.narrow_f16(middle, to, n);
+    }
+  });
+  return {};
+}
+
+bool accepts_f32(const NodeInfo& node) { return is_f32(node, 0) && (node.inputs.size() < 2 || is_f32(node, 1)); }
+bool accepts_gelu(const NodeInfo& node) {
+  return is_f32(node, 0) && node.attributes.string("approximate", "none") == "none";
+}
+bool accepts_gelu_tanh(const NodeInfo& node) {
+  return is_f32(node, 0) && node.attributes.string("approximate", "none") == "tanh";
+}
+bool accepts_swish(const NodeInfo& node) { return is_f32(node, 0) && node.attributes.real("alpha", 1) == 1; }
+
+template <Isa isa, Unary f>
+void add_unary(KernelTable& table, const char* op, bool (*accepts)(const NodeInfo&) = accepts_f32) {
+  add_kernel(table, isa, {.op = op, .dtypes = "f32", .accepts = accepts, .run = run_unary<isa, f>, .in_place = 0});
+}
+template <Isa isa, Binary f>
+void add_binary(KernelTable& table, const char* op) {
+  add_kernel(table, isa,
+             {.op = op, .dtypes = "f32", .accepts = accepts_f32, .run = run_binary<isa, f>, .in_place = 0});
+}
+
+template <Isa isa>
+void add_for(KernelTable& table) {
+  add_unary<isa, Unary::exp>(table, "Exp");
+  add_unary<isa, Unary::tanh>(table, "Tanh");
+  add_unary<isa, Unary::sigmoid>(table, "Sigmoid");
+  add_unary<isa, Unary::erf>(table, "Erf");
+  add_unary<isa, Unary::gelu>(table, "Gelu", accepts_gelu);
+  add_unary<isa, Unary::gelu_tanh>(table, "Gelu", accepts_gelu_tanh);
+  add_unary<isa, Unary::silu>(table, "Swish", accepts_swish);
+  add_unary<isa, Unary::relu>(table, "Relu");
+  add_unary<isa, Unary::sqrt>(table, "Sqrt");
+  add_unary<isa, Unary::neg>(table, "Neg");
+  add_binary<isa, Binary::add>(table, "Add");
+  add_binary<isa, Binary::add>(table, "plait.Accumulate");
+  add_binary<isa, Binary::sub>(table, "Sub");
+  add_binary<isa, Binary::mul>(table, "Mul");
+  add_binary<isa, Binary::div>(table, "Div");
+  add_kernel(table, isa, {.op = "Cast", .dtypes = "f32|bf16|f16", .accepts = accepts_cast, .run = run_cast<isa>});
+}
+
+}  // namespace
+
+void add_elementwise(KernelTable& table, Isa isa) {
+  if (isa == Isa::avx2) add_for<Isa::avx2>(table);
+  if (isa == Isa::avx512) add_for<Isa::avx512>(table);
+}
+
+}  // namespace plait::cpu

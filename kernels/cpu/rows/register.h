@@ -1,0 +1,14 @@
+#pragma once
+// What this folder adds to the table. Each function adds its kernels for exactly this instruction set, which must be usable.
+#include "kernels/cpu/simd/add_kernel.h"
+
+namespace plait::cpu {
+
+void add_rows(KernelTable& table, Isa isa);
+void add_elementwise(KernelTable& table, Isa isa);
+void add_normalize_back(KernelTable& table, Isa isa);
+void add_scatter_back(KernelTable& table, Isa isa);
+void add_reduce(KernelTable& table, Isa isa);
+void add_transpose(KernelTable& table, Isa isa);
+
+}  // namespace plait::cpu
