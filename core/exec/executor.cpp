@@ -3,17 +3,25 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 
 namespace plait {
+namespace {
+
+int64_t align_64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
 
 Executor::Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool,
                    std::shared_ptr<RunRoom> room, std::vector<Communicator*> groups, std::shared_ptr<Blob> arena)
     : program_(std::move(program)),
       store_(store),
+      device_(store.device()),
+      queue_(device_.queue(Device::Use::compute)),
       pool_(pool),
       room_(room ? std::move(room) : std::make_shared<RunRoom>()),
       groups_(std::move(groups)) {
@@ -33,7 +41,7 @@ Executor::Executor(std::shared_ptr<const Program> program, const Store& store, T
   }
   if (!program_->bounded) return;
   const bool fits = arena && arena->size() >= program_->arena_bytes;
-  arena_ = fits ? std::move(arena) : room_->take(program_->arena_bytes);
+  arena_ = fits ? std::move(arena) : room_->take(program_->arena_bytes, device_);
 }
 
 Executor::~Executor() = default;
@@ -134,7 +142,7 @@ void Executor::plan_arena(std::span<const int64_t> bytes) {
   offsets.resize(sizes.size());
   int64_t total = plan_offsets(sizes, born, dies, offsets);
   arena_.reset();
-  arena_ = room_->take(total);
+  arena_ = room_->take(total, device_);
   for (size_t k = 0; k < which.size(); ++k) {
     offsets_[which[k]] = offsets[k];
     capacities_[which[k]] = sizes[k];
@@ -147,19 +155,47 @@ void Executor::bind(std::span<const TensorView> inputs) {
   sized_ = true;
 }
 
-void Executor::run(std::span<const TensorView> inputs) {
+void Executor::run(std::span<const TensorView> inputs) { run_on_device(stage(inputs)); }
+
+/// All inputs in one block of the device's memory, by one copy. The block stays where it is while it is large enough.
+std::span<const TensorView> Executor::stage(std::span<const TensorView> inputs) {
+  if (device_.shares_host_memory()) return inputs;
+  staged_.assign(inputs.begin(), inputs.end());
+  int64_t bytes = 0;
+  for (const TensorView& one : inputs) bytes = align_64(bytes) + one.bytes();
+  if (!inputs_ || inputs_->size() < bytes) {
+    inputs_.reset();
+    inputs_ = room_->take(bytes, device_);
+  }
+  staged_bytes_.resize(static_cast<size_t>(bytes));
+  int64_t at = 0;
+  for (TensorView& one : staged_) {
+    at = align_64(at);
+    if (one.bytes()) std::memcpy(staged_bytes_.data() + at, one.data, static_cast<size_t>(one.bytes()));
+    one.data = inputs_->mutable_data() + at;
+    at += one.bytes();
+  }
+  device_.write(queue_, inputs_->mutable_data(), staged_bytes_.data(), bytes);
+  return staged_;
+}
+
+void Executor::run_on_device(std::span<const TensorView> inputs) {
   if (!program_->refusal.empty()) throw Error(Code::bad_model, program_->refusal);
   bind(inputs);
+  fetched_.clear();
+  fault_ = {};
   watched_nan_ = false;
   const size_t count = program_->instructions.size();
   try {
     for (size_t i = 0; i < count; ++i) {
-      if (due_ <= static_cast<int32_t>(i)) await(static_cast<int32_t>(i));
+      if (due_ <= static_cast<int32_t>(i)) wait_before(static_cast<int32_t>(i));
       if (profiling_ || trace_) execute_measured(i);
       else execute(i);
       if (watch_ && !watched_nan_) watch(program_->instructions[i]);
     }
-    if (due_ != never) await(static_cast<int32_t>(count));
+    if (due_ != never) wait_before(static_cast<int32_t>(count));
+    if (!device_.shares_host_memory()) device_.finish(device_.record(queue_));
+    check_fault();
   } catch (...) {
     abandon();
     throw;
@@ -172,7 +208,10 @@ struct NotFinite {
   bool nan = false, infinity = false;
 };
 
-NotFinite not_finite(const TensorView& view) {
+NotFinite not_finite(Device& device, const TensorView& on_device) {
+  if (!on_device.data) return {};
+  const Tensor tensor = device.fetch(on_device);
+  const TensorView view = tensor.view();
   NotFinite out;
   auto look = [&](auto value_of) {
     for (int64_t i = 0; i < view.elements(); ++i) {
@@ -181,7 +220,6 @@ NotFinite not_finite(const TensorView& view) {
       out.infinity |= std::isinf(value);
     }
   };
-  if (!view.data) return out;
   switch (view.dtype) {
     case DType::f32: look([&](int64_t i) { return view.as<float>()[i]; }); break;
     case DType::f64: look([&](int64_t i) { return view.as<double>()[i]; }); break;
@@ -199,7 +237,7 @@ void Executor::watch(const Instruction& instruction) {
   NotFinite taken, made;
   for (const auto& [views, what] : {std::pair(&in_, &taken), std::pair(&out_, &made)})
     for (const TensorView& view : *views) {
-      const NotFinite one = not_finite(view);
+      const NotFinite one = not_finite(device_, view);
       what->nan |= one.nan;
       what->infinity |= one.infinity;
     }
@@ -218,7 +256,7 @@ void Executor::add_event(const TraceEvent& event) {
   if (trace_ && trace_->size() < most_events) trace_->push_back(event);
 }
 
-/// Only collectives wait for other ranks. Of one that the courier carries out `await` knows how long that took.
+/// Only collectives wait for other ranks. `wait_before` measures asynchronous ones.
 void Executor::execute_measured(size_t index) {
   const Instruction& instruction = program_->instructions[index];
   TraceEvent event;
@@ -227,7 +265,7 @@ void Executor::execute_measured(size_t index) {
                : event.collective ? kind_name(instruction.call.kind)
                                   : "control";
   const bool says = event.collective && instruction.call.kind != CollectiveCall::Kind::shard;
-  const bool waits = says && under_way_.empty();
+  const bool waits = says && pending_.empty();
   const double waited_before = waits ? groups_[0]->waited_s() : 0;
   event.begin = monotonic_s();
   execute(index);
@@ -237,7 +275,7 @@ void Executor::execute_measured(size_t index) {
           ? &profile_[instruction.kernel ? cat(event.name, " ", instruction.kernel->isa) : std::string(event.name)]
           : nullptr;
   if (row) row->calls += 1;
-  if (says && !(waits && under_way_.empty())) return;
+  if (says && !(waits && pending_.empty())) return;
   if (waits) event.waited = groups_[0]->waited_s() - waited_before;
   add_event(event);
   if (!row) return;
@@ -276,7 +314,8 @@ void Executor::gather_operands(const Instruction& instruction) {
 
 void Executor::infer_outputs(const Instruction& instruction) {
   std::vector<std::pair<DType, Shape>> types;
-  instruction.infer(in_, types);
+  const bool by_data = instruction.kernel && instruction.kernel->output_shape;
+  instruction.infer(small_on_host(in_, by_data), types);
   for (size_t k = 0; k < instruction.outputs.size(); ++k) {
     BufferId id = instruction.outputs[k];
     if (id < 0) continue;
@@ -294,12 +333,27 @@ void Executor::infer_outputs(const Instruction& instruction) {
     view.shape = types[k].second;
     checked_elements({view.shape.begin(), view.shape.end()}, dtype_bits(view.dtype));
     try {
-      unsized_[static_cast<size_t>(id)] = room_->take(view.bytes());
+      unsized_[static_cast<size_t>(id)] = room_->take(view.bytes(), device_);
     } catch (const Error& error) {
       throw error.at(instruction.origin);
     }
     view.data = unsized_[static_cast<size_t>(id)]->mutable_data();
   }
+}
+
+/// The same views with data that the host can read, null where there is much of it: sizes follow from few numbers, unless
+/// `all` the data decide.
+std::span<const TensorView> Executor::small_on_host(std::span<const TensorView> views, bool all) {
+  if (device_.shares_host_memory()) return views;
+  constexpr int64_t most_bytes = 4096;
+  on_host_.clear();
+  on_host_views_.clear();
+  for (const TensorView& view : views) {
+    if (view.data && (all || view.bytes() <= most_bytes)) on_host_.push_back(device_.fetch(view));
+    else on_host_.emplace_back();
+    on_host_views_.push_back({on_host_.back().data(), view.dtype, view.shape});
+  }
+  return on_host_views_;
 }
 
 void Executor::release_unsized(int32_t index) {
@@ -313,26 +367,32 @@ void Executor::compute(const Instruction& instruction) {
   const Kernel& kernel = *instruction.kernel;
   std::span<std::byte> room;
   if (kernel.scratch_bytes) room = scratch(kernel.scratch_bytes(instruction.state.get(), in_, out_, pool_.size()));
-  KernelStatus status = kernel.run({instruction.state.get(), in_, out_, pool_, room});
-  if (status.code != KernelCode::ok) fail(instruction, status);
+  const auto index = static_cast<int32_t>(&instruction - program_->instructions.data());
+  device_.launch(queue_, kernel, {instruction.state.get(), in_, out_, pool_, room, &queue_, &fault_, index});
+  check_fault();
+}
+
+void Executor::check_fault() const {
+  if (fault_.found()) fail(program_->instructions[static_cast<size_t>(fault_.instruction)], fault_.status);
 }
 
 /// At least so many bytes, 64-byte aligned.
 std::span<std::byte> Executor::scratch(int64_t bytes) {
   if (!scratch_ || scratch_->size() < bytes) {
     scratch_.reset();
-    scratch_ = room_->take(bytes);
+    scratch_ = room_->take(bytes, device_);
   }
   return {scratch_->mutable_data(), static_cast<size_t>(scratch_->size())};
 }
 
 void Executor::write_sizes(const Instruction& instruction) {
-  auto* out = out_[0].as<int64_t>();
-  for (size_t i = 0; i < instruction.sizes.size(); ++i) out[i] = instruction.sizes[i].evaluate(symbols_);
+  std::vector<int64_t> sizes;
+  for (const Dim& dim : instruction.sizes) sizes.push_back(dim.evaluate(symbols_));
+  device_.write(queue_, out_[0].data, sizes.data(), static_cast<int64_t>(sizes.size() * sizeof(int64_t)));
 }
 
 void Executor::fail(const Instruction& instruction, const KernelStatus& status) const {
-  std::string operand = cat("operand ", status.slot);
+  std::string operand = cat("operand ", status.operand);
   switch (status.code) {
     case KernelCode::index_out_of_range:
       throw Error(Code::invalid_argument, cat(instruction.origin, ": ", operand, " holds the index ", status.value,
@@ -348,6 +408,15 @@ void Executor::fail(const Instruction& instruction, const KernelStatus& status) 
 }
 
 TensorView Executor::output(int index) const {
+  const TensorView made = output_on_device(index);
+  if (device_.shares_host_memory() || !made.data) return made;
+  fetched_.resize(program_->outputs.size());
+  Tensor& out = fetched_[static_cast<size_t>(index)];
+  if (!out.present()) out = device_.fetch(made);
+  return out.view();
+}
+
+TensorView Executor::output_on_device(int index) const {
   BufferId id = program_->outputs[static_cast<size_t>(index)];
   TensorView view = views_[static_cast<size_t>(id)];
   const Buffer& buffer = program_->buffers[static_cast<size_t>(id)];

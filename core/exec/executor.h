@@ -7,14 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "core/exec/courier.h"
 #include "core/exec/program.h"
 #include "core/exec/run_room.h"
 #include "core/exec/store.h"
 
 namespace plait {
 
-/// Seconds and calls per op, summed over runs. What goes on beside the run counts as long as the run stands still for it.
+/// Seconds and calls per op, summed over runs. An asynchronous collective counts only for the time that the run waits for it.
 struct ProfileRow {
   double seconds = 0;
   int64_t calls = 0;
@@ -31,33 +30,32 @@ struct TraceEvent {
   double begin = 0, end = 0;
   double waited = 0;  ///< of that: for other ranks
   bool collective = false;
-  bool beside = false;  ///< while the run went on
+  bool beside = false;  ///< asynchronous: the run went on meanwhile
 };
 
-/// One at a time: an executor owns the memory of its run. Several executors may share a program, a store's read-only
-/// arrays, and, one run at a time, a pool.
+/// Runs on the store's device. One run at a time: an executor owns the memory of its run. Several executors may share a
+/// program, a store's read-only arrays, and, one run at a time, a pool.
 class Executor {
  public:
-  /// All entries of the program must be in the store. What the run needs beside them is taken from `room`; none: from
-  /// one of its own, of the default size. `groups`: those of the program, in its order, which outlive the executor. A
-  /// program with groups is run by all their ranks at once, and cannot be cancelled while it runs, for the others would
-  /// wait; a run that throws leaves them waiting until somebody aborts the world.
-  /// `arena`: memory for what the program is planned for, which executors share that do not run at once: outputs are valid
-  /// until one of them runs. Left alone where it is too small.
+  /// All entries of the program must be in the store. Other memory of the run is counted by `room`; null: by one of the
+  /// default size. `groups`: communicators of the program's groups, in its order, which outlive the executor. All ranks of
+  /// its groups run such a program at once, and it cannot be cancelled while it runs, since the others would wait; after a
+  /// run that throws they wait until the world is aborted.
+  /// `arena`: memory on the device that executors share which do not run at once: outputs are valid until one of them runs.
+  /// Unused if it is too small.
   Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool,
            std::shared_ptr<RunRoom> room = nullptr, std::vector<Communicator*> groups = {},
            std::shared_ptr<Blob> arena = nullptr);
   ~Executor();
 
-  /// What `run` does first: takes the inputs, and gives what follows from their sizes its place. Throws as `run` does, for inputs
-  /// that cannot be.
+  /// Throws what `run` would throw about these inputs' dtypes and shapes, without running.
   void bind(std::span<const TensorView> inputs);
-  /// Runs the whole program. `inputs` in the program's order; their shapes bind the symbols, and a shape that does
-  /// not fit is Error(invalid_argument) naming the input. A kernel's refusal is an Error naming the node. What the room
-  /// has no place for is Error(out_of_memory), naming the node where data decides about the size. Error(cancelled).
+  /// Runs the whole program. `inputs`: the host's arrays in the program's order; their shapes bind the symbols, and a shape
+  /// that does not fit is Error(invalid_argument) naming the input. A kernel's refusal is an Error naming the node. Memory
+  /// beyond `room` is Error(out_of_memory), naming the node where the size depends on data. Error(cancelled).
   void run(std::span<const TensorView> inputs);
 
-  /// Valid until the next run.
+  /// An output for the host to read, valid until the next run.
   TensorView output(int index) const;
 
   const Program& program() const { return *program_; }
@@ -66,9 +64,6 @@ class Executor {
   /// Starts or stops measuring; the figures stay until `profile` is taken.
   void set_profiling(bool on) { profiling_ = on; }
   const Profile& profile() const { return profile_; }
-  /// Whether collectives go on beside the run where the program has something to do meanwhile; true until told otherwise. The
-  /// results are the same, and ranks need not agree.
-  void set_beside(bool on) { beside_ = on; }
   /// From now on each instruction adds to `events`, up to a million in all; null: no more.
   void set_trace(std::vector<TraceEvent>* events) { trace_ = events; }
   /// From now on runs look for the first NaN, and for an infinity before it, that is made of numbers which were none, and say
@@ -76,6 +71,10 @@ class Executor {
   void set_watch(std::string* origin) { watch_ = origin; }
 
  private:
+  void run_on_device(std::span<const TensorView> inputs);
+  TensorView output_on_device(int index) const;
+  std::span<const TensorView> stage(std::span<const TensorView> inputs);
+  std::span<const TensorView> small_on_host(std::span<const TensorView> views, bool all);
   bool bind_symbols(std::span<const TensorView> inputs);
   void bind_symbol(const Dim& dim, int64_t size, int input, int axis);
   void size_buffers();
@@ -86,7 +85,7 @@ class Executor {
   void compute(const Instruction& instruction);
   void write_sizes(const Instruction& instruction);
   void collective(size_t index);
-  void await(int32_t next);
+  void wait_before(int32_t next);
   void abandon() noexcept;
   void add_event(const TraceEvent& event);
   std::span<std::byte> scratch(int64_t bytes);
@@ -100,10 +99,13 @@ class Executor {
   void gather_operands(const Instruction& instruction);
   void infer_outputs(const Instruction& instruction);
   void release_unsized(int32_t index);
+  void check_fault() const;
   [[noreturn]] void fail(const Instruction& instruction, const KernelStatus& status) const;
 
   std::shared_ptr<const Program> program_;
   const Store& store_;
+  Device& device_;
+  Queue& queue_;  ///< the device's compute queue
   ThreadPool& pool_;
   std::shared_ptr<RunRoom> room_;
   std::vector<Communicator*> groups_;
@@ -115,18 +117,23 @@ class Executor {
   std::vector<int64_t> offsets_, capacities_;   ///< by buffer; where the program has no bounds
   std::shared_ptr<Blob> arena_, scratch_;
   std::vector<TensorView> in_, out_;                            ///< operands of the instruction at hand
+  Fault fault_;
+  std::shared_ptr<Blob> inputs_;          ///< on a device with memory of its own: all inputs of a run, in one block
+  std::vector<std::byte> staged_bytes_;   ///< the same on the host
+  std::vector<TensorView> staged_;        ///< views of `inputs_`
+  std::vector<Tensor> on_host_;           ///< copies that `small_on_host` returned views of
+  std::vector<TensorView> on_host_views_;
+  mutable std::vector<Tensor> fetched_;   ///< outputs, by index
   std::vector<std::vector<std::unique_ptr<Executor>>> bodies_;  ///< by instruction; made when first taken
-  /// A collective that goes on beside the run, or that waits behind such a one.
-  struct UnderWay {
-    int64_t number = 0;   ///< the courier's
-    int32_t awaited = 0;  ///< before which instruction it has to be done
-    TraceEvent event;
+  /// An asynchronous collective, or one that queues after such.
+  struct PendingCollective {
+    Event end;
+    int32_t wait_before = 0;  ///< the instruction before which it has to be done
+    TraceEvent trace;
   };
   static constexpr int32_t never = std::numeric_limits<int32_t>::max();
-  bool beside_ = true;
-  std::deque<UnderWay> under_way_;    ///< in the order in which they were begun
-  int32_t due_ = never;               ///< the least `awaited` of them
-  std::unique_ptr<Courier> courier_;  ///< made when it is first needed; the last to use what stands above
+  std::deque<PendingCollective> pending_;  ///< in program order
+  int32_t due_ = never;                    ///< the least `wait_before` of them
   bool profiling_ = false;
   Profile profile_;
   std::vector<TraceEvent>* trace_ = nullptr;

@@ -1,6 +1,5 @@
 // The executor's part that runs bodies: ONNX's If and Loop. (A Scan is a Loop by then: core/passes/normalize/scan.cpp.)
 #include <algorithm>
-#include <cstring>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -13,16 +12,16 @@ namespace {
 /// of the same iteration may still hand through.
 class Carried {
  public:
-  explicit Carried(RunRoom& room) : room_(room) {}
+  Carried(RunRoom& room, Device& device) : room_(room), device_(device) {}
   /// The value after an iteration that began with `before`. One that the body left as it was stays where it is.
   TensorView take(const TensorView& after, const TensorView& before) {
     if (after.data == before.data && after.bytes() == before.bytes()) return after;
     int64_t bytes = after.bytes();
     if (!spare_ || spare_->size() < bytes) {
       spare_.reset();
-      spare_ = room_.take(bytes);
+      spare_ = room_.take(bytes, device_);
     }
-    if (bytes) std::memcpy(spare_->mutable_data(), after.data, static_cast<size_t>(bytes));
+    device_.copy(device_.queue(Device::Use::compute), spare_->mutable_data(), after.data, bytes);
     std::swap(now_, spare_);
     return {now_->mutable_data(), after.dtype, after.shape};
   }
@@ -31,6 +30,7 @@ class Carried {
 
  private:
   RunRoom& room_;
+  Device& device_;
   std::shared_ptr<Blob> now_, spare_;
 };
 
@@ -38,7 +38,7 @@ class Carried {
 /// average, whatever the number of iterations.
 class Stack {
  public:
-  explicit Stack(RunRoom& room) : room_(room) {}
+  Stack(RunRoom& room, Device& device) : room_(room), device_(device) {}
   void push(const TensorView& value) {
     if (count_ == 0) one_ = value;
     if (value.dtype != one_.dtype || !(value.shape == one_.shape))
@@ -50,11 +50,11 @@ class Stack {
       throw Error(Code::unsupported, cat("is ", dtype_name(value.dtype), value.shape.text(), ", no whole bytes"));
     int64_t bytes = value.bytes(), used = count_ * bytes;
     if (!blob_ || blob_->size() < used + bytes) {
-      auto grown = room_.take(std::max(2 * used, bytes));
-      if (used) std::memcpy(grown->mutable_data(), blob_->data(), static_cast<size_t>(used));
+      auto grown = room_.take(std::max(2 * used, bytes), device_);
+      if (used) device_.copy(device_.queue(Device::Use::compute), grown->mutable_data(), blob_->data(), used);
       blob_ = std::move(grown);
     }
-    if (bytes) std::memcpy(blob_->mutable_data() + used, value.data, static_cast<size_t>(bytes));
+    device_.copy(device_.queue(Device::Use::compute), blob_->mutable_data() + used, value.data, bytes);
     ++count_;
   }
   bool empty() const { return count_ == 0; }
@@ -67,6 +67,7 @@ class Stack {
 
  private:
   RunRoom& room_;
+  Device& device_;
   TensorView one_;  ///< of the first value; its data is not read again
   int64_t count_ = 0;
   std::shared_ptr<Blob> blob_;
@@ -87,12 +88,12 @@ int64_t Executor::single(const Instruction& instruction, size_t input) const {
   if (in_[input].elements() != 1)
     throw Error(Code::invalid_argument, cat(instruction.origin, ": operand ", input, " has shape ",
                                             in_[input].shape.text(), ", expected one element"));
-  return to_ints(in_[input])[0];
+  return to_ints(device_.fetch(in_[input]).view())[0];
 }
 
 TensorView Executor::copy(const TensorView& from, BufferId id) {
-  auto blob = room_->take(from.bytes());
-  if (from.bytes()) std::memcpy(blob->mutable_data(), from.data, static_cast<size_t>(from.bytes()));
+  auto blob = room_->take(from.bytes(), device_);
+  device_.copy(queue_, blob->mutable_data(), from.data, from.bytes());
   unsized_[static_cast<size_t>(id)] = std::move(blob);
   return {unsized_[static_cast<size_t>(id)]->mutable_data(), from.dtype, from.shape};
 }
@@ -107,13 +108,13 @@ bool Executor::hands_through(int index) const {
 void Executor::branch(size_t index) {
   const Instruction& instruction = program_->instructions[index];
   Executor& taken = body(index, single(instruction, 0) != 0 ? 0 : 1);
-  taken.run(std::span(in_).subspan(1));
+  taken.run_on_device(std::span(in_).subspan(1));
   for (size_t k = 0; k < instruction.outputs.size(); ++k) {
     BufferId id = instruction.outputs[k];
     if (id < 0) continue;
     // What the body made lives in the body until it runs again. The memory of an operand may serve another value
     // after this instruction.
-    TensorView made = taken.output(static_cast<int>(k));
+    TensorView made = taken.output_on_device(static_cast<int>(k));
     views_[static_cast<size_t>(id)] = taken.hands_through(static_cast<int>(k)) ? copy(made, id) : made;
   }
 }
@@ -127,30 +128,34 @@ void Executor::loop(size_t index) {
   const int64_t most = in_[0].present() ? single(instruction, 0) : INT64_MAX;
   bool go = !in_[1].present() || single(instruction, 1) != 0;
   int64_t iteration = 0;
-  uint8_t condition = 1;
+  const uint8_t condition = 1;
+  const std::shared_ptr<Blob> steering = room_->take(2 * sizeof(int64_t), device_);
+  std::byte* const number = steering->mutable_data();
   std::vector<TensorView> operands = in_;
-  operands[0] = {reinterpret_cast<std::byte*>(&iteration), DType::i64, {}};
-  operands[1] = {reinterpret_cast<std::byte*>(&condition), DType::boolean, {}};
-  std::vector<Carried> values(carried, Carried(*room_));
-  std::vector<Stack> stacks(outputs - carried, Stack(*room_));
+  operands[0] = {number, DType::i64, {}};
+  operands[1] = {number + sizeof(int64_t), DType::boolean, {}};
+  device_.write(queue_, operands[1].data, &condition, sizeof condition);
+  std::vector<Carried> values(carried, Carried(*room_, device_));
+  std::vector<Stack> stacks(outputs - carried, Stack(*room_, device_));
   try {
     for (; iteration < most && go; ++iteration) {
       room_->check();  // a body may have no instruction
-      body.run(operands);
-      TensorView verdict = body.output(0);
+      device_.write(queue_, number, &iteration, sizeof iteration);
+      body.run_on_device(operands);
+      TensorView verdict = body.output_on_device(0);
       if (verdict.elements() != 1)
         throw Error(Code::invalid_argument, cat("the condition has shape ", verdict.shape.text()));
-      go = to_ints(verdict)[0] != 0;
+      go = to_ints(device_.fetch(verdict).view())[0] != 0;
       for (size_t k = carried; k < outputs; ++k) {
         if (instruction.outputs[k] < 0) continue;
         try {
-          stacks[k - carried].push(body.output(static_cast<int>(1 + k)));
+          stacks[k - carried].push(body.output_on_device(static_cast<int>(1 + k)));
         } catch (const Error& error) {
           throw error.at(cat("scanned output ", k));
         }
       }
       for (size_t k = 0; k < carried; ++k)
-        operands[2 + k] = values[k].take(body.output(static_cast<int>(1 + k)), operands[2 + k]);
+        operands[2 + k] = values[k].take(body.output_on_device(static_cast<int>(1 + k)), operands[2 + k]);
     }
     if (iteration == 0) body.bind(operands);  // for the shapes of what was not made
   } catch (const Error& error) {

@@ -1,11 +1,7 @@
-// What the executor does together with other ranks. Communicators know flat arrays in the order of ranks; blocks of a
-// dimension that is not the first are put together, and taken apart, here.
+// The executor's collectives. Communicators take flat arrays in the order of ranks; blocks of a dimension other than the first
+// are gathered into such arrays, and scattered from them, here.
 #include <algorithm>
-#include <cstring>
 
-#include "core/base/block.h"
-#include "core/base/error.h"
-#include "core/base/text.h"
 #include "core/exec/executor.h"
 
 namespace plait {
@@ -29,7 +25,7 @@ std::string_view kind_name(CollectiveCall::Kind kind) {
   return names[static_cast<size_t>(kind)];
 }
 
-int64_t CollectiveCall::room_bytes(const TensorView& in, const TensorView& out) const {
+int64_t CollectiveCall::workspace_bytes(const TensorView& in, const TensorView& out) const {
   switch (kind) {
     case Kind::all_gather: return leads(in.shape, dim) ? 0 : out.bytes();
     case Kind::reduce_scatter: return leads(in.shape, dim) ? 0 : in.bytes();
@@ -40,23 +36,28 @@ int64_t CollectiveCall::room_bytes(const TensorView& in, const TensorView& out) 
   return 0;
 }
 
-void carry_out(const CollectiveCall& call, Communicator& group, const TensorView& in, const TensorView& out,
-               std::span<std::byte> room) {
+namespace {
+
+/// Any call but Kind::shard, in a queue of the device. `workspace`: of `workspace_bytes`.
+void run_collective(const CollectiveCall& call, Device& device, Queue& queue, Communicator& group, const TensorView& in,
+                    const TensorView& out, std::span<std::byte> workspace) {
   using Kind = CollectiveCall::Kind;
-  std::byte* parts = room.data();
+  std::byte* parts = workspace.data();
   switch (call.kind) {
     case Kind::all_reduce:
-      if (in.bytes()) std::memcpy(out.data, in.data, static_cast<size_t>(in.bytes()));
+      device.copy(queue, out.data, in.data, in.bytes());
       return group.all_reduce(flat(out), call.reduction);
     case Kind::all_gather: {
       if (leads(in.shape, call.dim)) return group.all_gather(flat(in), flat(out));
       group.all_gather(flat(in), flat(parts, in.dtype, out.elements()));
-      for (int k = 0; k < call.parts; ++k) put_block(out, call.dim, k * in.shape[call.dim], nth(in, parts, k));
+      for (int k = 0; k < call.parts; ++k)
+        device.put_block(queue, out, call.dim, k * in.shape[call.dim], nth(in, parts, k));
       return;
     }
     case Kind::reduce_scatter: {
       if (leads(in.shape, call.dim)) return group.reduce_scatter(flat(in), flat(out), call.reduction);
-      for (int k = 0; k < call.parts; ++k) take_block(in, call.dim, k * out.shape[call.dim], nth(out, parts, k));
+      for (int k = 0; k < call.parts; ++k)
+        device.take_block(queue, in, call.dim, k * out.shape[call.dim], nth(out, parts, k));
       return group.reduce_scatter(flat(parts, in.dtype, in.elements()), flat(out), call.reduction);
     }
     case Kind::all_to_all: {
@@ -64,60 +65,65 @@ void carry_out(const CollectiveCall& call, Communicator& group, const TensorView
       part.shape[call.to_dim] = out.shape[call.to_dim];
       std::byte* from = parts + in.bytes();
       for (int k = 0; k < call.parts; ++k)
-        take_block(in, call.to_dim, k * part.shape[call.to_dim], nth(part, parts, k));
+        device.take_block(queue, in, call.to_dim, k * part.shape[call.to_dim], nth(part, parts, k));
       group.all_to_all(flat(parts, in.dtype, in.elements()), flat(from, in.dtype, in.elements()));
-      for (int k = 0; k < call.parts; ++k) put_block(out, call.dim, k * in.shape[call.dim], nth(part, from, k));
+      for (int k = 0; k < call.parts; ++k)
+        device.put_block(queue, out, call.dim, k * in.shape[call.dim], nth(part, from, k));
       return;
     }
     case Kind::shard: return;
   }
 }
 
-/// What goes on beside the run is done by the courier in the order in which it was begun, and so is whatever is said before it
-/// has ended: one thread at a time calls the communicators, and the order is the program's.
+}  // namespace
+
+/// Asynchronous collectives are done in program order in the device's collective queue; while one is pending, synchronous
+/// ones queue after it. So one thread at a time calls the communicators, in one order on all ranks.
 void Executor::collective(size_t index) {
   const Instruction& instruction = program_->instructions[index];
   const CollectiveCall& call = instruction.call;
   const TensorView &in = in_[0], &out = out_[0];
-  if (call.kind == CollectiveCall::Kind::shard) return take_block(in, call.dim, call.part * out.shape[call.dim], out);
+  if (call.kind == CollectiveCall::Kind::shard)
+    return device_.take_block(queue_, in, call.dim, call.part * out.shape[call.dim], out);
 
-  const bool beside = instruction.awaited >= 0 && beside_ && !watch_;
-  std::span<std::byte> room;
-  if (const int64_t bytes = call.room_bytes(in, out))
-    room = instruction.room >= 0
-               ? std::span(views_[static_cast<size_t>(instruction.room)].data, static_cast<size_t>(bytes))
-               : scratch(bytes);
+  const bool async = instruction.wait_before >= 0 && !watch_;
+  std::span<std::byte> workspace;
+  if (const int64_t bytes = call.workspace_bytes(in, out))
+    workspace = instruction.workspace >= 0
+                    ? std::span(views_[static_cast<size_t>(instruction.workspace)].data, static_cast<size_t>(bytes))
+                    : scratch(bytes);
   Communicator& group = *groups_[static_cast<size_t>(call.group)];
-  if (!beside && under_way_.empty()) return carry_out(call, group, in, out, room);
+  if (!async && pending_.empty()) return run_collective(call, device_, queue_, group, in, out, workspace);
 
-  if (!courier_) courier_ = std::make_unique<Courier>();
-  UnderWay& one = under_way_.emplace_back();
-  one.awaited = beside ? instruction.awaited : static_cast<int32_t>(index);
-  one.event.name = kind_name(call.kind);
-  one.event.collective = one.event.beside = true;
-  one.number = courier_->give([&call, &group, in, out, room, &event = one.event] {
+  Queue& queue = device_.queue(Device::Use::collective);
+  device_.wait(queue, device_.record(queue_));
+  PendingCollective& one = pending_.emplace_back();
+  one.wait_before = async ? instruction.wait_before : static_cast<int32_t>(index);
+  one.trace.name = kind_name(call.kind);
+  one.trace.collective = one.trace.beside = true;
+  one.end = device_.submit(queue, [&call, &device = device_, &queue, &group, in, out, workspace, &trace = one.trace] {
     const double waited = group.waited_s();
-    event.begin = monotonic_s();
-    carry_out(call, group, in, out, room);
-    event.end = monotonic_s();
-    event.waited = group.waited_s() - waited;
+    trace.begin = monotonic_s();
+    run_collective(call, device, queue, group, in, out, workspace);
+    trace.end = monotonic_s();
+    trace.waited = group.waited_s() - waited;
   });
-  due_ = std::min(due_, one.awaited);
-  if (!beside) await(one.awaited);
+  due_ = std::min(due_, one.wait_before);
+  if (!async) wait_before(one.wait_before);
 }
 
-/// What has to be done before instruction `next`, of which there is something.
-void Executor::await(int32_t next) {
-  auto last =
-      std::find_if(under_way_.rbegin(), under_way_.rend(), [&](const UnderWay& one) { return one.awaited <= next; });
-  const std::string_view name = last->event.name;
+/// Waits for all collectives due before instruction `next`; there is at least one.
+void Executor::wait_before(int32_t next) {
+  auto last = std::find_if(pending_.rbegin(), pending_.rend(),
+                           [&](const PendingCollective& one) { return one.wait_before <= next; });
+  const std::string_view name = last->trace.name;
   const double begin = monotonic_s();
-  courier_->await(last->number);
+  device_.wait(queue_, last->end);
   const double stood = monotonic_s() - begin;
   double waited = 0;
-  for (auto end = last.base(); under_way_.begin() != end; under_way_.pop_front()) {
-    waited += under_way_.front().event.waited;
-    add_event(under_way_.front().event);
+  for (auto end = last.base(); pending_.begin() != end; pending_.pop_front()) {
+    waited += pending_.front().trace.waited;
+    add_event(pending_.front().trace);
   }
   if (profiling_) {
     ProfileRow& row = profile_[std::string(name)];
@@ -125,13 +131,13 @@ void Executor::await(int32_t next) {
     row.waited += std::min(stood, waited);
   }
   due_ = never;
-  for (const UnderWay& one : under_way_) due_ = std::min(due_, one.awaited);
+  for (const PendingCollective& one : pending_) due_ = std::min(due_, one.wait_before);
 }
 
-/// A run that throws leaves nothing behind that goes on in its memory.
+/// After a run that throws, nothing goes on in its memory.
 void Executor::abandon() noexcept {
-  if (courier_) courier_->forget();
-  under_way_.clear();
+  if (!pending_.empty()) device_.abandon(device_.queue(Device::Use::collective));
+  pending_.clear();
   due_ = never;
 }
 

@@ -20,20 +20,33 @@ namespace plait {
 
 enum class KernelCode : int32_t { ok = 0, index_out_of_range, not_a_number, division_by_zero, bad_value };
 
-/// `slot` is the operand at fault (its position among the inputs), `value` the offending index or element where that
-/// says something. The executor turns it into an Error that names the node.
+/// `operand` is the position among the inputs of the operand at fault, `value` the offending index or element where there
+/// is one. The executor turns it into an Error that names the node.
 struct KernelStatus {
   KernelCode code = KernelCode::ok;
-  int32_t slot = 0;
+  int32_t operand = 0;
   int64_t value = 0;
 };
+
+/// The first status other than ok of a run, and the instruction it came from. A kernel of the processor returns its status; one
+/// of an accelerator returns before it has run, and its device fills this in.
+struct Fault {
+  KernelStatus status;
+  int32_t instruction = -1;
+
+  bool found() const { return status.code != KernelCode::ok; }
+};
+
+/// What runs a kernel.
+enum class DeviceKind : uint8_t { host, cuda };
+class Queue;
 
 /// What is known about a node when kernels are chosen: before any shape is a number. Absent operands have
 /// DType::none. `rank` is -1 where it is unknown.
 struct OperandInfo {
   DType dtype = DType::none;
   int rank = -1;
-  bool constant = false;  ///< a weight: it may be packed
+  bool constant = false;  ///< a weight that nothing writes: Kernel::pack may ask for another layout
 };
 struct NodeInfo {
   std::string_view op;
@@ -70,11 +83,23 @@ struct KernelCall {
                                         ///< only where the kernel says `in_place`
   ThreadPool& pool;
   std::span<std::byte> scratch;  ///< 64-byte aligned, of the size that `scratch_bytes` asked for; not zeroed
+  Queue* queue = nullptr;        ///< where a kernel of an accelerator puts its work
+  Fault* fault = nullptr;        ///< host memory; null: nobody asks
+  int32_t instruction = -1;      ///< for `fault`
+};
+
+/// A layout of a constant operand other than the file's, of the same elements. The packed array keeps dtype and shape as
+/// its view; its blob may be longer.
+struct PackedLayout {
+  std::string_view name;  ///< part of the array's key in the Store: equal names are equal layouts
+  /// The array in this layout. `plain` is contiguous and row-major, in host memory, and so is the result.
+  Tensor (*pack)(const Tensor& plain, ThreadPool* pool);
 };
 
 struct Kernel {
   std::string op;      ///< the schema's name: "Add", "plait.Linear"
   std::string isa;     ///< "reference", "avx2", "avx512", "amx": what PLAIT_ISA names
+  DeviceKind device = DeviceKind::host;
   int priority = 0;    ///< the highest that accepts the node wins; reference kernels are 0
   std::string dtypes;  ///< one word for the table that `plait ops` prints: "f32", "f32 x bf16"
 
@@ -87,6 +112,9 @@ struct Kernel {
   int64_t (*scratch_bytes)(const KernelState* state, std::span<const TensorView> inputs,
                            std::span<const TensorView> outputs, int threads) = nullptr;
   KernelStatus (*run)(const KernelCall& call) = nullptr;
+
+  /// The layout in which it reads constant input `operand`; null: as the file has it. Null function: all are.
+  const PackedLayout* (*pack)(const NodeInfo& node, size_t operand) = nullptr;
 
   /// The shape of output `output` of an op whose sizes depend on the data of its operands (NonZero, Compress, Unique):
   /// the executor asks before it makes the outputs. Null: the shapes follow from shapes.
@@ -101,8 +129,8 @@ struct Kernel {
 class KernelTable {
  public:
   void add(Kernel kernel);
-  /// The kernel of the highest priority that accepts the node, or null.
-  const Kernel* find(const NodeInfo& node) const;
+  /// The device's kernel of the highest priority that accepts the node, or null.
+  const Kernel* find(const NodeInfo& node, DeviceKind device = DeviceKind::host) const;
   /// The reference kernel of the node, or null.
   const Kernel* reference(const NodeInfo& node) const;
   const std::vector<std::unique_ptr<Kernel>>& all() const { return kernels_; }

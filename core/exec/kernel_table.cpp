@@ -11,9 +11,10 @@ void KernelTable::add(Kernel kernel) {
   kernels_.insert(lower, std::make_unique<Kernel>(std::move(kernel)));
 }
 
-const Kernel* KernelTable::find(const NodeInfo& node) const {
+const Kernel* KernelTable::find(const NodeInfo& node, DeviceKind device) const {
   for (const auto& kernel : kernels_)
-    if (kernel->op == node.op && (!kernel->accepts || kernel->accepts(node))) return kernel.get();
+    if (kernel->device == device && kernel->op == node.op && (!kernel->accepts || kernel->accepts(node)))
+      return kernel.get();
   return nullptr;
 }
 

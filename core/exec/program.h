@@ -51,15 +51,12 @@ struct CollectiveCall {
   int32_t group = -1;  ///< of Program::groups
   int32_t dim = 0, to_dim = 0;
   int32_t parts = 1, part = 0;  ///< how many ranks the group has, and which of them this is
-  bool beside = false;          ///< it may go on while instructions behind it run, until `Instruction::awaited`
+  bool async = false;           ///< it may run while later instructions do, until `Instruction::wait_before`
 
-  /// How much memory it needs for one of its operands' blocks in the order of ranks, which along `dim` they are not.
-  int64_t room_bytes(const TensorView& in, const TensorView& out) const;
+  /// Bytes of workspace for blocks in the order of ranks, where blocks along `dim` are not contiguous.
+  int64_t workspace_bytes(const TensorView& in, const TensorView& out) const;
 };
 std::string_view kind_name(CollectiveCall::Kind kind);
-/// Does what the call says, but for Kind::shard. `room`: of `room_bytes`.
-void carry_out(const CollectiveCall& call, Communicator& group, const TensorView& in, const TensorView& out,
-               std::span<std::byte> room);
 
 struct Instruction {
   enum class Kind {
@@ -85,12 +82,12 @@ struct Instruction {
   std::vector<std::shared_ptr<const Program>> bodies;
   int32_t carried = 0;  ///< of a loop
   CollectiveCall call;  ///< of a collective
-  /// Of a collective that goes on beside what is computed: the instruction before which it has to be done, being the first that
-  /// reads what it makes, or writes over its operands; else -1. Buffers that it touches are in use until then.
-  int32_t awaited = -1;
-  BufferId room = -1;     ///< of such a collective: what it puts blocks together in
-  Attributes attributes;  ///< of the node: what `state` was made from, for the fingerprint
-  std::string origin;     ///< for messages: the node it came from
+  /// Of an asynchronous collective: the first instruction that reads its output or overwrites an operand; -1 if it is
+  /// synchronous. Buffers that it touches are in use until then.
+  int32_t wait_before = -1;
+  BufferId workspace = -1;  ///< of an asynchronous collective: its `workspace_bytes`
+  Attributes attributes;    ///< of the node: what `state` was made from, for the fingerprint
+  std::string origin;       ///< for messages: the node it came from
 };
 
 /// A persistent array: a weight (made from `source` while the Store loads) or, without a source, zeroed state such as
@@ -100,6 +97,7 @@ struct StoreEntry {
   DType dtype = DType::none;
   Dims dims;
   std::shared_ptr<const Constant> source;
+  const PackedLayout* layout = nullptr;  ///< of a weight: what its kernel reads; null: as `source` has it
   bool written = false;  ///< by instructions: never the file's own memory, nor another rank's
 };
 

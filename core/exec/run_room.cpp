@@ -19,13 +19,13 @@ int64_t usable_memory() {
 
 RunRoom::RunRoom(int64_t bytes) : bytes_(bytes > 0 ? bytes : usable_memory() / 4 * 3) {}
 
-std::shared_ptr<Blob> RunRoom::take(int64_t bytes) {
+std::shared_ptr<Blob> RunRoom::take(int64_t bytes, Device& device) {
   if (bytes > bytes_ - used_)
     throw Error(Code::out_of_memory,
                 cat("the run asks for ", human_bytes(bytes), " beside the ", human_bytes(used_),
                     " that it has; its room is ", human_bytes(bytes_)),
                 "shorter inputs need less; option memory_bytes gives it more room");
-  std::shared_ptr<Blob> blob = make_blob(bytes);
+  std::shared_ptr<Blob> blob = device.take(bytes);
   used_ += bytes;
   Blob* raw = blob.get();
   return {raw, [room = shared_from_this(), blob = std::move(blob), bytes](Blob*) mutable {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "core/base/tensor.h"
+#include "core/exec/device.h"
 
 namespace plait {
 
@@ -17,9 +18,9 @@ class RunRoom : public std::enable_shared_from_this<RunRoom> {
   /// 0: three quarters of `usable_memory`.
   explicit RunRoom(int64_t bytes = 0);
 
-  /// Zeroed memory, which counts until its last holder is gone. Throws Error(out_of_memory) with what was asked for, and
-  /// what there is.
-  std::shared_ptr<Blob> take(int64_t bytes);
+  /// Zeroed memory of the device, which counts until its last holder is gone. Throws Error(out_of_memory) with what was
+  /// asked for and what is left.
+  std::shared_ptr<Blob> take(int64_t bytes, Device& device);
   int64_t used() const { return used_; }
 
   /// A run begins: forgets a `cancel` before it.

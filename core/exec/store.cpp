@@ -7,6 +7,10 @@
 
 namespace plait {
 
+Store::Store(std::shared_ptr<Store> weights, std::shared_ptr<Device> device)
+    : device_(device ? std::move(device) : default_device()),
+      weights_(device_->shares_host_memory() ? std::move(weights) : nullptr) {}
+
 void Store::load(const Program& program, std::span<const int64_t> symbols, ThreadPool* pool, LoadProgress* progress) {
   std::vector<const StoreEntry*> missing;
   int64_t total = 0;
@@ -35,17 +39,19 @@ void Store::make(const StoreEntry& entry, std::span<const int64_t> symbols, Thre
   if (!entry.source) {
     Shape shape;
     for (const Dim& dim : entry.dims) shape.push_back(dim.evaluate(symbols));
-    return put(entry.key, Tensor(entry.dtype, shape));
+    const int64_t bytes = packed_bytes(shape.elements(), dtype_bits(entry.dtype));
+    return insert(entry.key, Tensor(entry.dtype, shape, device_->take(bytes)));
   }
   Tensor made = materialize(*entry.source, pool);
-  if (made.blob() != entry.source->source.blob()) {
+  if (entry.layout) made = entry.layout->pack(made, pool);
+  Tensor here = device_->upload(made);
+  if (here.blob() != entry.source->source.blob()) {
     entry.source->drop_source();
   } else if (entry.written) {
-    Tensor own(made.dtype(), made.shape());
-    std::memcpy(own.data(), made.data(), static_cast<size_t>(made.bytes()));
-    made = std::move(own);
+    here = Tensor(made.dtype(), made.shape(), device_->take(made.bytes()));
+    device_->write(device_->queue(Device::Use::copy), here.data(), made.data(), made.bytes());
   }
-  put(entry.key, std::move(made));
+  insert(entry.key, std::move(here));
 }
 
 /// Whether the caller is to make it; if not it is there. A maker that failed leaves it to the next.
@@ -77,7 +83,9 @@ Tensor Store::get(const std::string& key) const {
 
 bool Store::has(const std::string& key) const { return find(key).present(); }
 
-void Store::put(const std::string& key, Tensor tensor) {
+void Store::put(const std::string& key, Tensor tensor) { insert(key, device_->upload(tensor)); }
+
+void Store::insert(const std::string& key, Tensor tensor) {
   std::lock_guard lock(mutex_);
   arrays_.insert_or_assign(key, std::move(tensor));
 }

@@ -52,29 +52,29 @@ void infer_exchange(InferContext& context) {
 void register_collectives(OpSet& ops) {
   const AttributeRow axes{"axes", "string", "required"}, parts{"parts", "int", "required"},
       reduction{"reduction", "string", "sum"}, dim{"dim", "int", "required"}, to_dim{"to_dim", "int", "required"},
-      beside{"beside", "int", "0"};  // whether it may go on while what stands behind it is computed
+      async{"async", "int", "0"};  // whether it may run while later nodes do
   ops.add({.name = "plait.AllReduce",
            .inputs = "x",
            .outputs = "y",
-           .attributes = {axes, parts, reduction, beside},
+           .attributes = {axes, parts, reduction, async},
            .infer = infer_same,
            .doc = "the sum, max or min of all ranks' x, on each"});
   ops.add({.name = "plait.ReduceScatter",
            .inputs = "x",
            .outputs = "y",
-           .attributes = {axes, parts, reduction, dim, beside},
+           .attributes = {axes, parts, reduction, dim, async},
            .infer = infer_part,
            .doc = "this rank's block of that along a dim"});
   ops.add({.name = "plait.AllGather",
            .inputs = "x",
            .outputs = "y",
-           .attributes = {axes, parts, dim, beside},
+           .attributes = {axes, parts, dim, async},
            .infer = infer_gather,
            .doc = "all ranks' x along a dim"});
   ops.add({.name = "plait.AllToAll",
            .inputs = "x",
            .outputs = "y",
-           .attributes = {axes, parts, dim, to_dim, beside},
+           .attributes = {axes, parts, dim, to_dim, async},
            .infer = infer_exchange,
            .doc = "all ranks' x along `dim`, of which each has its block of `to_dim`"});
   ops.add({.name = "plait.Shard",

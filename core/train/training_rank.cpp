@@ -71,7 +71,7 @@ TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const Tra
     arena_bytes = std::max(arena_bytes, program->arena_bytes);
     store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool, progress);
   }
-  arena_ = room_->take(arena_bytes);
+  arena_ = room_->take(arena_bytes, store_.device());
 }
 
 /// All ranks of the world do it at once: their groups are split off it.

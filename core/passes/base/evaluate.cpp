@@ -110,7 +110,7 @@ std::vector<Tensor> evaluate_node(const PassContext& context, const Graph& graph
   KernelStatus status = kernel->run({state.get(), views, out_views, alone, room});
   if (status.code != KernelCode::ok)
     throw Error(Code::bad_model,
-                cat(describe(node), ": operand ", status.slot, " holds a value that the op refuses: ", status.value));
+                cat(describe(node), ": operand ", status.operand, " holds a value that the op refuses: ", status.value));
   return outputs;
 }
 

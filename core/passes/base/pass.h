@@ -23,6 +23,7 @@ namespace plait {
 struct CompileOptions {
   const OpSet& ops;
   const KernelTable& kernels;
+  DeviceKind device = DeviceKind::host;  ///< whose kernels are chosen
   Log* log = nullptr;
   std::set<std::string> off;  ///< names of passes to leave out, for finding faults
   /// Called with the graph after each pass, if set.

@@ -1,6 +1,7 @@
 // Pass lower: a graph becomes a flat program. Each value gets a buffer, each node an instruction with its kernel.
 #include <algorithm>
 #include <climits>
+#include <map>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -70,9 +71,10 @@ class Lowering {
     return add_buffer(id, Buffer::Place::input, static_cast<int32_t>(program_->inputs.size()));
   }
 
-  BufferId buffer(ValueId id) {
+  /// `layout`: what the kernel that reads a constant asks for. Kernels that ask for different layouts read different arrays.
+  BufferId buffer(ValueId id, const PackedLayout* layout = nullptr) {
     if (id == no_value) return -1;
-    BufferId& at = buffer_of_[static_cast<size_t>(id)];
+    BufferId& at = layout ? packed_.try_emplace({id, layout->name}, -1).first->second : buffer_of_[static_cast<size_t>(id)];
     if (at >= 0) return at;
     const Value& value = graph_.value(id);
     PLAIT_ASSERT(value.constant);
@@ -85,9 +87,24 @@ class Lowering {
     entry.dtype = constant.dtype();
     Shape shape = constant.shape();
     entry.dims.assign(shape.begin(), shape.end());
+    if (layout) entry.key += cat(" | layout ", layout->name);
     entry.source = value.constant;
+    entry.layout = layout;
     program_->entries.push_back(std::move(entry));
-    return add_buffer(id, Buffer::Place::store, static_cast<int32_t>(program_->entries.size() - 1));
+    const BufferId plain = buffer_of_[static_cast<size_t>(id)];
+    const BufferId made = add_buffer(id, Buffer::Place::store, static_cast<int32_t>(program_->entries.size() - 1));
+    buffer_of_[static_cast<size_t>(id)] = plain;
+    return at = made;
+  }
+
+  /// The layout in which the kernel of `node` reads operand `k`, which must be a constant.
+  const PackedLayout* layout_of(const Node& node, const Kernel* kernel, size_t k) const {
+    const ValueId id = node.inputs[k];
+    if (!kernel || !kernel->pack || id == no_value || !graph_.value(id).constant) return nullptr;
+    std::vector<OperandInfo> inputs, outputs;
+    for (ValueId one : node.inputs) inputs.push_back(info(one));
+    for (ValueId one : node.outputs) outputs.push_back(info(one));
+    return kernel->pack({node.op, node.attributes, inputs, outputs}, k);
   }
 
   OperandInfo info(ValueId id) const {
@@ -114,7 +131,8 @@ class Lowering {
     } else {
       choose_kernel(node, instruction);
     }
-    for (ValueId id : node.inputs) instruction.inputs.push_back(buffer(id));
+    for (size_t k = 0; k < node.inputs.size(); ++k)
+      instruction.inputs.push_back(buffer(node.inputs[k], layout_of(node, instruction.kernel, k)));
     const size_t updates = schema ? static_cast<size_t>(schema->updates) : 0;
     bool all_sized = true;
     for (size_t k = 0; k < node.outputs.size(); ++k) {
@@ -130,7 +148,7 @@ class Lowering {
         all_sized = all_sized && made.sized;
       }
     }
-    if (node.attributes.integer("beside", 0)) let_go_on(instruction);
+    if (node.attributes.integer("async", 0)) make_async(instruction);
     if (node.bodies.empty() && (!all_sized || takes_sizes_for_equal(node) || assumes_sizes(node)))
       set_infer(node, instruction);
     program_->instructions.push_back(std::move(instruction));
@@ -188,7 +206,7 @@ class Lowering {
     for (ValueId id : node.inputs) inputs.push_back(info(id));
     for (ValueId id : node.outputs) outputs.push_back(info(id));
     NodeInfo node_info{node.op, node.attributes, inputs, outputs};
-    instruction.kernel = options_.kernels.find(node_info);
+    instruction.kernel = options_.kernels.find(node_info, options_.device);
     if (!instruction.kernel) {
       std::vector<std::string> dtypes;
       for (const OperandInfo& one : inputs) dtypes.emplace_back(dtype_name(one.dtype));
@@ -245,23 +263,23 @@ class Lowering {
     if (known == groups.end()) groups.emplace_back(ranks.begin(), ranks.end());
   }
 
-  /// Beside what is computed behind it. What then has to be put together of blocks needs room of its own.
-  void let_go_on(Instruction& instruction) {
+  /// Marks a collective as asynchronous. Its workspace then has to be a buffer of its own.
+  void make_async(Instruction& instruction) {
     using Kind = CollectiveCall::Kind;
     CollectiveCall& call = instruction.call;
     const Buffer &in = program_->buffers[static_cast<size_t>(instruction.inputs[0])],
                  &out = program_->buffers[static_cast<size_t>(instruction.outputs[0])];
     if (!in.sized || !out.sized) return;
-    call.beside = true;
-    Buffer room;
-    room.dtype = in.dtype;
-    room.dims = call.kind == Kind::all_gather ? out.dims : in.dims;
-    if (call.kind == Kind::all_to_all) room.dims.insert(room.dims.begin(), Dim(2));
+    call.async = true;
+    Buffer workspace;
+    workspace.dtype = in.dtype;
+    workspace.dims = call.kind == Kind::all_gather ? out.dims : in.dims;
+    if (call.kind == Kind::all_to_all) workspace.dims.insert(workspace.dims.begin(), Dim(2));
     else if (call.kind == Kind::all_reduce ||
-             product(std::span(room.dims).first(static_cast<size_t>(call.dim))) == Dim(1))
+             product(std::span(workspace.dims).first(static_cast<size_t>(call.dim))) == Dim(1))
       return;
-    program_->buffers.push_back(std::move(room));
-    instruction.room = static_cast<BufferId>(program_->buffers.size() - 1);
+    program_->buffers.push_back(std::move(workspace));
+    instruction.workspace = static_cast<BufferId>(program_->buffers.size() - 1);
   }
 
   void lower_bodies(const Node& node, Instruction& instruction) {
@@ -338,6 +356,7 @@ class Lowering {
   std::string label_;
   std::shared_ptr<Program> program_;
   std::vector<BufferId> buffer_of_;
+  std::map<std::pair<ValueId, std::string_view>, BufferId> packed_;  ///< constants in a kernel's layout
   std::vector<bool> bound_;
 };
 

@@ -1,7 +1,7 @@
 // Pass overlap: collectives begin as early as what they say is there, and what comes of them is made as late as it may, so that
 // ranks compute while they are under way (as PyTorch's DDP does, Li et al. 2020, section 3.2.3; and the prefetching of FSDP, Zhao
 // et al. 2023, section 3.3). Nodes change their places and nothing else, so the bits are those of before; collectives that may
-// go on beside the run are marked, and pass `plan` finds until when.
+// run asynchronously are marked, and pass `plan` finds until when.
 //
 // - Early: a collective whose result is read at once begins as soon as its operand is there, and its turn and memory for it. For
 //   weights, which are always there, that is ahead of their readers by as much as the memory holds.
@@ -289,7 +289,7 @@ class Overlapping {
     return fits(i);
   }
   void begin(size_t i) {
-    graph_.nodes[i].attributes.set("beside", int64_t{1});
+    graph_.nodes[i].attributes.set("async", int64_t{1});
     state_[i].under_way = true;
     kept_[state_[i].late] += state_[i].bytes;
     if (state_[i].late) late_.push_back(i);

@@ -15,9 +15,9 @@ Buffer& root(Program& program, BufferId id) {
   return buffer.place == Buffer::Place::view ? program.buffers[static_cast<size_t>(buffer.index)] : buffer;
 }
 
-/// Until when a collective may go on beside the run: not into what reads its output or writes either operand. Where nothing is
-/// computed meanwhile it goes on in place, for handing it over takes longer.
-int32_t awaited_at(Program& program, int32_t index) {
+/// Before which instruction an asynchronous collective must end: the first that reads its output or writes either operand. -1
+/// where nothing is computed until then, for handing it to another thread takes longer.
+int32_t find_wait(Program& program, int32_t index) {
   const Instruction& call = program.instructions[static_cast<size_t>(index)];
   const Buffer &in = root(program, call.inputs[0]), &out = root(program, call.outputs[0]);
   bool computes = false;
@@ -49,12 +49,12 @@ void find_lifetimes(Program& program) {
   for (BufferId id : program.outputs) root(program, id).dies = end;
   for (int32_t i = 0; i < end; ++i) {
     Instruction& one = program.instructions[static_cast<size_t>(i)];
-    if (one.kind != Instruction::Kind::collective || !one.call.beside) continue;
-    one.awaited = awaited_at(program, i);
-    const int32_t last = one.awaited < 0 ? i : one.awaited - 1;
+    if (one.kind != Instruction::Kind::collective || !one.call.async) continue;
+    one.wait_before = find_wait(program, i);
+    const int32_t last = one.wait_before < 0 ? i : one.wait_before - 1;
     for (BufferId id : {one.inputs[0], one.outputs[0]})
       root(program, id).dies = std::max(root(program, id).dies, last);
-    if (one.room >= 0) root(program, one.room).born = i, root(program, one.room).dies = last;
+    if (one.workspace >= 0) root(program, one.workspace).born = i, root(program, one.workspace).dies = last;
   }
 }
 
@@ -166,6 +166,7 @@ std::string fingerprint(const Program& program) {
     print.add(cat(static_cast<int>(buffer.place), " ", buffer.index, " ", dtype_name(buffer.dtype),
                   text(buffer.dims, program.symbols), " ", buffer.offset));
   for (const StoreEntry& entry : program.entries) {
+    if (entry.layout) print.add(std::string(entry.layout->name));
     if (entry.source) print.add(*entry.source);
     else print.add(entry.key);
   }
@@ -177,7 +178,7 @@ std::string fingerprint(const Program& program) {
     print.add(text(instruction.sizes, program.symbols));
     print.add(instruction.carried);
     print.add(instruction.attributes);
-    print.add(instruction.awaited);
+    print.add(instruction.wait_before);
     const CollectiveCall& call = instruction.call;
     for (int32_t number : {static_cast<int32_t>(call.kind), static_cast<int32_t>(call.reduction), call.group,
                            call.dim, call.to_dim, call.parts})

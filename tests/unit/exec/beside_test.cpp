@@ -9,7 +9,7 @@
 
 #include "core/base/text.h"
 #include "core/comm/world.h"
-#include "core/exec/courier.h"
+#include "core/exec/comm_thread.h"
 #include "core/graph/graph_builder.h"
 #include "core/passes/lower/lower.h"
 #include "core/passes/train/parameters.h"
@@ -185,7 +185,7 @@ std::vector<std::string> said(const Program& program) {
   std::vector<std::string> out;
   for (const Instruction& one : program.instructions)
     if (one.kind == Instruction::Kind::collective)
-      out.push_back(cat(kind_name(one.call.kind), " ", one.call.dim, " ", one.call.to_dim, " ", one.awaited));
+      out.push_back(cat(kind_name(one.call.kind), " ", one.call.dim, " ", one.call.to_dim, " ", one.wait_before));
   return out;
 }
 
@@ -206,8 +206,8 @@ TEST(Beside, RandomProgramsGiveTheSameBits) {
       }
       EXPECT_EQ(said(*going_on[0]).size(), said(*blocking[0]).size());
       EXPECT_LE(most_in_use(*going_on[0]), most_in_use(*blocking[0]) + cap);
-      for (const Instruction& one : blocking[0]->instructions) EXPECT_LT(one.awaited, 0);
-      for (const Instruction& one : going_on[0]->instructions) beside += one.awaited >= 0;
+      for (const Instruction& one : blocking[0]->instructions) EXPECT_LT(one.wait_before, 0);
+      for (const Instruction& one : going_on[0]->instructions) beside += one.wait_before >= 0;
       EXPECT_EQ(outcomes(going_on), outcomes(blocking));
       ASSERT_FALSE(testing::Test::HasFailure());
     }
@@ -220,7 +220,7 @@ Graph sum_and_pick() {
   return parse_graph(R"(input %0 "x" : f32[64]
 input %1 "table" : f32[8, 4]
 input %2 "rows" : i64[2]
-node "sum" : %3 : f32[64] = plait.AllReduce(%0) axes="data" parts=2 beside=1
+node "sum" : %3 : f32[64] = plait.AllReduce(%0) axes="data" parts=2 async=1
 node "pick" : %4 : f32[2, 4] = Gather(%1, %2) axis=0
 node "end" : %5 : f32[64] = Tanh(%3)
 output %5
@@ -247,7 +247,7 @@ std::array<Ended, 2> run_pair(std::array<int64_t, 2> rows) {
       options.rank = rank;
       auto program = lower(sum_and_pick(), options, "test");
       plan(*program);
-      EXPECT_EQ(program->instructions[0].awaited, 2);
+      EXPECT_EQ(program->instructions[0].wait_before, 2);
       Store store;
       ThreadPool pool(1);
       Executor executor(program, store, pool, nullptr, {&world.communicator()});
@@ -290,27 +290,27 @@ TEST(Beside, ErrorsEndWhatIsUnderWay) {
   EXPECT_NE(both[0].message.find("rank 1"), std::string::npos) << both[0].message;
 }
 
-TEST(Courier, KeepsTheOrderAndTheFirstError) {
+TEST(CommThread, KeepsTheOrderAndTheFirstError) {
   std::vector<int> done;
   {
-    Courier courier;
+    CommThread comm_thread;
     int64_t number = 0;
-    for (int i = 0; i < 100; ++i) number = courier.give([&, i] { done.push_back(i); });
-    courier.await(number);
+    for (int i = 0; i < 100; ++i) number = comm_thread.give([&, i] { done.push_back(i); });
+    comm_thread.await(number);
     EXPECT_EQ(done.size(), 100u);
     EXPECT_TRUE(std::is_sorted(done.begin(), done.end()));
-    courier.give([] { throw Error(Code::closed, "first"); });
-    number = courier.give([&] { done.push_back(-1); });
-    for (int time = 0; time < 2; ++time) EXPECT_THROW(courier.await(number), Error);
+    comm_thread.give([] { throw Error(Code::closed, "first"); });
+    number = comm_thread.give([&] { done.push_back(-1); });
+    for (int time = 0; time < 2; ++time) EXPECT_THROW(comm_thread.await(number), Error);
     EXPECT_EQ(done.size(), 100u) << "nothing is done behind an error";
-    courier.forget();
-    courier.await(courier.give([&] { done.push_back(100); }));
-    courier.give([&] {
+    comm_thread.forget();
+    comm_thread.await(comm_thread.give([&] { done.push_back(100); }));
+    comm_thread.give([&] {
       std::this_thread::sleep_for(1ms);
       done.push_back(101);
     });
   }
-  EXPECT_EQ(done.size(), 102u) << "what was given is done before the courier goes";
+  EXPECT_EQ(done.size(), 102u) << "what was given is done before the comm_thread goes";
 }
 
 }  // namespace

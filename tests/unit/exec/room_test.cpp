@@ -45,13 +45,14 @@ TEST(RunRoom, SizesThatInputsAskForAreRefused) {
 
 TEST(RunRoom, MemoryComesBack) {
   auto room = std::make_shared<RunRoom>(megabyte);
+  const std::shared_ptr<Device> device = default_device();
   {
-    auto first = room->take(megabyte - 100);
-    EXPECT_THROW(room->take(200), Error);
+    auto first = room->take(megabyte - 100, *device);
+    EXPECT_THROW(room->take(200, *device), Error);
     EXPECT_EQ(room->used(), megabyte - 100);
   }
   EXPECT_EQ(room->used(), 0);
-  std::shared_ptr<Blob> last = room->take(10);
+  std::shared_ptr<Blob> last = room->take(10, *device);
   room.reset();  // what is held outlives the executor
   EXPECT_EQ(last->size(), 10);
 }

@@ -37,7 +37,7 @@ std::vector<Tensor> evaluate(const Whole& whole, const Node& node, const std::ve
   KernelStatus status;
   std::vector<Tensor> out = run_op(whole.kernels, node.op, node.attributes, inputs, outputs, 1, &status);
   if (status.code != KernelCode::ok)
-    throw Error(Code::invalid_argument, cat(node.op, " refuses operand ", status.slot, ", value ", status.value));
+    throw Error(Code::invalid_argument, cat(node.op, " refuses operand ", status.operand, ", value ", status.value));
   return out;
 }
 

@@ -41,7 +41,7 @@ TEST(ReferenceKvWrite, PutsKeysTransposedAndSkipsPadding) {
   KernelStatus status = refused("plait.KvWrite", {}, {out[0], out[1], k, v, i32({1, 2}, {0, 4})},
                                 {{DType::f32, {2, 1, 2, 2}}, {DType::f32, {2, 1, 2, 2}}});
   EXPECT_EQ(status.code, KernelCode::index_out_of_range);
-  EXPECT_EQ(status.slot, 4);
+  EXPECT_EQ(status.operand, 4);
   EXPECT_EQ(status.value, 4);
 }
 
@@ -108,7 +108,7 @@ TEST(ReferencePagedAttention, AWindowFreesThePagesBehindIt) {
   KernelStatus status = refused("plait.PagedAttention", options,
                                 {q, cache[0], cache[1], position, segment, i32({1, 3}, {0, -1, 2})}, type);
   EXPECT_EQ(status.code, KernelCode::index_out_of_range);
-  EXPECT_EQ(status.slot, 5);
+  EXPECT_EQ(status.operand, 5);
 }
 
 TEST(ReferencePagedAttention, SinksAndSlopes) {

@@ -17,7 +17,7 @@ TEST(ReferenceIndex, Gather) {
 TEST(ReferenceIndex, RefusesIndicesOutOfRange) {
   auto expect_refused = [](KernelStatus status, int32_t slot, int64_t value) {
     EXPECT_EQ(status.code, KernelCode::index_out_of_range);
-    EXPECT_EQ(status.slot, slot);
+    EXPECT_EQ(status.operand, slot);
     EXPECT_EQ(status.value, value);
   };
   expect_refused(refused("Gather", {}, {grid, ints({0, 3})}, {{DType::f32, {2, 2}}}), 1, 3);

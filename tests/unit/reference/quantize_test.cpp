@@ -101,7 +101,7 @@ TEST(ReferenceQuantize, GathersAlongOtherAxesAndZerosForWhatIsNotThere) {
   KernelStatus status = refused("com.microsoft.GatherBlockQuantized", options,
                                 {codes, rows, Tensor(DType::f32, {2, 3, 4})}, {{DType::f32, {2, 2, 4}}});
   EXPECT_EQ(status.code, KernelCode::bad_value);
-  EXPECT_EQ(status.slot, 2);
+  EXPECT_EQ(status.operand, 2);
 }
 
 TEST(ReferenceQuantize, DynamicRangeIncludesZero) {

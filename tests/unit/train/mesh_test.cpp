@@ -245,7 +245,7 @@ TEST(Overlapping, HasSomethingToDo) {
     int all = 0, beside = 0;
     for (const Instruction& one : program.instructions)
       if (one.kind == Instruction::Kind::collective && one.call.kind != CollectiveCall::Kind::shard)
-        ++all, beside += one.awaited >= 0;
+        ++all, beside += one.wait_before >= 0;
     EXPECT_GE(2 * beside, all) << "zero " << zero;
     compile.rank = 1;
     const TrainingModel other = compile_training(fixture_graph("llama-standard23"), compile, options);

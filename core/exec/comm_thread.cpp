@@ -1,12 +1,12 @@
-#include "core/exec/courier.h"
+#include "core/exec/comm_thread.h"
 
 #include <utility>
 
 namespace plait {
 
-Courier::Courier() : thread_([this] { loop(); }) {}
+CommThread::CommThread() : thread_([this] { loop(); }) {}
 
-Courier::~Courier() {
+CommThread::~CommThread() {
   {
     std::lock_guard lock(mutex_);
     ends_ = true;
@@ -15,7 +15,7 @@ Courier::~Courier() {
   thread_.join();
 }
 
-int64_t Courier::give(std::function<void()> task) {
+int64_t CommThread::give(std::function<void()> task) {
   int64_t number = 0;
   {
     std::lock_guard lock(mutex_);
@@ -26,19 +26,19 @@ int64_t Courier::give(std::function<void()> task) {
   return number;
 }
 
-void Courier::await(int64_t number) {
+void CommThread::await(int64_t number) {
   std::unique_lock lock(mutex_);
   done_.wait(lock, [&] { return finished_ >= number; });
   if (error_) std::rethrow_exception(error_);
 }
 
-void Courier::forget() noexcept {
+void CommThread::forget() noexcept {
   std::unique_lock lock(mutex_);
   done_.wait(lock, [&] { return finished_ == last_; });
   error_ = nullptr;
 }
 
-void Courier::loop() {
+void CommThread::loop() {
   std::unique_lock lock(mutex_);
   while (true) {
     given_.wait(lock, [&] { return ends_ || !tasks_.empty(); });

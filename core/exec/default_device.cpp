@@ -1,0 +1,8 @@
+// Apart from device.cpp, so that a test program can link a definition of its own.
+#include "core/exec/device.h"
+
+namespace plait {
+
+std::shared_ptr<Device> default_device() { return make_host_device(); }
+
+}  // namespace plait
