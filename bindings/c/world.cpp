@@ -1,7 +1,8 @@
 // Worlds of the C API: processes as ranks, of which rank 0 is the host's.
 #include "bindings/c/objects.h"
 #include "core/comm/mpi_world.h"
-#include "core/generate/ranks.h"
+#include "core/generate/serve_engine.h"
+#include "core/ranks/serve_rank.h"
 
 namespace plait::c_api {
 namespace {
@@ -71,8 +72,7 @@ void WorldObject::serve(Kind kind, ByteReader& in) {
       engine = engine_options(settings, model->opened().config);
     }
   } catch (...) {
-    const Error why = current_error();
-    return kind == Kind::trainer ? refuse_training(*world_, why) : refuse_engine(*world_, why);
+    return refuse_rank(*world_, current_error());
   }
   if (trainer)
     return serve_training(*world_, trainer->graph, trainer->compile, trainer->options.training, *trainer->pool);

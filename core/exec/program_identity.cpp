@@ -19,25 +19,38 @@ void add_sample(const Constant& constant, std::string& out) {
     out.append(reinterpret_cast<const char*>(source.data()) + at, static_cast<size_t>(count));
 }
 
+std::string names_of(const ProgramIdentities& programs) {
+  std::vector<std::string> out;
+  for (const ProgramIdentity& one : programs) out.push_back(one.name);
+  return join(out, ", ");
+}
+
 }  // namespace
 
-ProgramIdentity identity_of(const Program& program) {
+ProgramIdentity identity_of(std::string name, const Program& program) {
   std::string sample;
   for (const StoreEntry& entry : program.entries)
     if (entry.source) add_sample(*entry.source, sample);
-  return {program.fingerprint, std::hash<std::string>()(sample)};
+  return {std::move(name), program.fingerprint, std::hash<std::string>()(sample)};
 }
 
-void check_same(const ProgramIdentity& other, int64_t rank, const ProgramIdentity& own) {
-  if (other.program != own.program)
+void check_same(const ProgramIdentities& other, int64_t rank, const ProgramIdentities& own) {
+  const std::string hint = "all ranks need the same model, options and version of Plait";
+  if (names_of(other) != names_of(own))
     throw Error(Code::invalid_argument,
-                cat("rank ", rank, " compiled another program (fingerprint ", other.program, ") than rank 0 (",
-                    own.program, ")"),
-                "all ranks need the same model, options and version of Plait");
-  if (other.weights != own.weights)
-    throw Error(Code::invalid_argument,
-                cat("rank ", rank, " has other weights than rank 0, of the same names and sizes"),
-                "all ranks need the same files");
+                cat("rank ", rank, " compiled the programs ", names_of(other), "; rank 0 compiled ", names_of(own)),
+                hint);
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (other[i].program != own[i].program)
+      throw Error(Code::invalid_argument,
+                  cat("rank ", rank, " compiled another program ", own[i].name, " (fingerprint ", other[i].program,
+                      ") than rank 0 (", own[i].program, ")"),
+                  hint);
+    if (other[i].weights != own[i].weights)
+      throw Error(Code::invalid_argument,
+                  cat("rank ", rank, " has other weights than rank 0, of the same names and sizes"),
+                  "all ranks need the same files");
+  }
 }
 
 }  // namespace plait

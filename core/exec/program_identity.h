@@ -1,19 +1,26 @@
 #pragma once
-// By what ranks know that they have the same program, and the same weights: as far as a sample of these tells.
+// By what ranks know that they have the same programs, and the same weights: as far as a sample of these tells.
 #include <cstdint>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "core/exec/program.h"
 
 namespace plait {
 
 struct ProgramIdentity {
-  std::string program;
+  std::string name;     ///< of the program among those of its rank
+  std::string program;  ///< its fingerprint
   uint64_t weights = 0;
-};
-ProgramIdentity identity_of(const Program& program);
 
-/// Throws Error(invalid_argument) unless what rank `rank` has is what rank 0 has.
-void check_same(const ProgramIdentity& other, int64_t rank, const ProgramIdentity& own);
+  auto fields() { return std::tie(name, program, weights); }
+};
+using ProgramIdentities = std::vector<ProgramIdentity>;
+
+ProgramIdentity identity_of(std::string name, const Program& program);
+
+/// Throws Error(invalid_argument) unless rank `rank` has the programs that rank 0 has, in the same order.
+void check_same(const ProgramIdentities& other, int64_t rank, const ProgramIdentities& own);
 
 }  // namespace plait

@@ -4,7 +4,7 @@
 
 namespace plait {
 
-/// Null when the graph is not recognised, with the reason.
+/// Null when the graph is not recognised, with the reason; on a mesh of several ranks that is Error(unsupported).
 std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOptions& compile,
                                            const EngineOptions& options, LoadProgress* progress,
                                            std::shared_ptr<World> world, std::string& why_not);

@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/generate/engines.h"
-#include "core/generate/ranks.h"
+#include "core/generate/serve_engine.h"
 
 namespace plait {
 namespace {
@@ -296,9 +296,6 @@ std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& wi
   compile.progress = progress;
   std::string why_not;
   if (auto engine = make_ragged_engine(graph, compile, given, progress, std::move(world), why_not)) return engine;
-  if (compile.mesh.ranks() > 1)
-    throw Error(Code::unsupported, cat("only a recognised decoder runs on a mesh, and this one is not: ", why_not),
-                "run it without the option mesh");
   if (compile.adapters.slots)
     throw Error(Code::unsupported, cat("only a recognised decoder takes adapters, and this one is not: ", why_not),
                 "run it without adapters");

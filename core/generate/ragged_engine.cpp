@@ -1,14 +1,17 @@
 // The engine of a recognised decoder: one ragged program, a paged cache, on one rank or several.
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "core/base/block.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/generate/adapter_slots.h"
+#include "core/generate/engine_commands.h"
 #include "core/generate/engines.h"
-#include "core/generate/ranks.h"
+#include "core/generate/serve_engine.h"
 #include "core/passes/adapt/module_names.h"
+#include "core/ranks/rank_host.h"
 
 namespace plait {
 namespace {
@@ -16,7 +19,7 @@ namespace {
 /// What a sequence's bytes begin with: tokens, pages of keys and values of every layer, and states, as `save` writes them.
 constexpr uint64_t save_magic = 0x34564B5449414C50;  // "PLAITKV4"
 
-/// The sequences of one replica: which pages of its ranks hold what, and the step that they are to compute next.
+/// The sequences of one replica, and which pages of its ranks hold what.
 struct Replica {
   /// An adapter's prefix, whose pages every sequence of it begins with.
   struct Prefix {
@@ -40,19 +43,17 @@ struct Replica {
   KvCache cache;
   std::vector<Prefix> prefixes;
   ReplicaPlace place;
-  RaggedStep step;
-  // What the step made; the reports of other replicas hold it.
-  std::vector<float> logits, hidden;
+  StepOutput output;  ///< of the last step, as the replica reported it; rank 0's own rank has that of the first
 };
 
 class RaggedEngine : public Engine {
  public:
-  /// `ranks` may be null: there is this one.
+  /// `host` may be null: there is one rank.
   RaggedEngine(const EngineOptions& options, const CacheRoom& room, std::unique_ptr<RaggedRank> rank,
-               std::shared_ptr<RunRoom> run_room, std::unique_ptr<Ranks> ranks, std::vector<RankBytes> others)
+               std::shared_ptr<RunRoom> run_room, std::unique_ptr<RankHost> host, std::vector<RankBytes> others)
       : Engine(options, std::move(run_room)),
         rank_(std::move(rank)),
-        ranks_(std::move(ranks)),
+        host_(std::move(host)),
         other_bytes_(std::move(others)),
         adapters_(decoder()) {
     const Decoder& found = decoder();
@@ -63,11 +64,12 @@ class RaggedEngine : public Engine {
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
       if (ReplicaPlace place = ReplicaPlace::of(mesh, rank); place.first(rank))
         replicas_.push_back(std::make_unique<Replica>(found, room, options.page_tokens, std::move(place)));
+    step_.replicas.resize(replicas_.size());
   }
 
   std::unique_ptr<Sequence> open(std::span<const int32_t> tokens, int64_t prompt,
                                  std::shared_ptr<const Adapter> adapter) override {
-    // To whoever has fewest, so that steps are of one size.
+    // To the replica with the fewest sequences, so that steps are of one size.
     auto least = std::min_element(replicas_.begin(), replicas_.end(), [](const auto& a, const auto& b) {
       return a->cache.sequences() < b->cache.sequences();
     });
@@ -75,22 +77,20 @@ class RaggedEngine : public Engine {
     return (*least)->cache.open(tokens, prompt, std::move(adapter), prefix);
   }
   bool continues(const Sequence& sequence, int64_t prompt) const override {
-    const KvCache& cache = mine(sequence).cache();
+    const KvCache& cache = kv(sequence).cache();
     return sequence.length() == 0 ||
-           cache.exceeded(sequence.prefix() + mine(sequence).prompt()) == cache.exceeded(sequence.prefix() + prompt);
+           cache.exceeded(sequence.prefix() + kv(sequence).prompt()) == cache.exceeded(sequence.prefix() + prompt);
   }
   std::unique_ptr<Sequence> fork(const Sequence& sequence) override {
-    return mine(sequence).cache().fork(mine(sequence));
+    return kv(sequence).cache().fork(kv(sequence));
   }
   bool reserve(Sequence& sequence, int64_t tokens) override {
-    if (mine(sequence).cache().reserve(mine(sequence), tokens)) return true;
+    if (kv(sequence).cache().reserve(kv(sequence), tokens)) return true;
     replica_of(sequence).drop_prefixes();
-    return mine(sequence).cache().reserve(mine(sequence), tokens);
+    return kv(sequence).cache().reserve(kv(sequence), tokens);
   }
   bool could_fit(int64_t length) const override { return replicas_[0]->cache.could_fit(length); }
-  bool shares_room(const Sequence& a, const Sequence& b) const override {
-    return &mine(a).cache() == &mine(b).cache();
-  }
+  bool shares_room(const Sequence& a, const Sequence& b) const override { return &kv(a).cache() == &kv(b).cache(); }
 
   void step(std::span<Feed> feeds) override { run(feeds, false); }
 
@@ -131,34 +131,46 @@ class RaggedEngine : public Engine {
   Profile profile() const override { return rank_->profile(); }
   void set_tracing(bool on) override {
     rank_->set_tracing(on);
-    if (alone()) return;
-    ByteWriter how;
-    how.put(on);
-    ranks_->command(RankCommand::trace, std::move(how));
+    broadcast(SetTracing{on});
   }
   std::vector<std::vector<TraceEvent>> trace() override {
     std::vector<std::vector<TraceEvent>> out{rank_->trace()};
-    if (!alone())
-      for (auto& one : ranks_->traces()) out.push_back(std::move(one));
+    broadcast(TakeTrace{});
+    if (!host_) return out;
+    for (const Report& report : host_->gather(host_->others(), RankHost::Patience::endless)) {
+      std::vector<TraceEvent>& events = out.emplace_back();
+      for (const TracedEvent& one : report.as<std::vector<TracedEvent>>())
+        events.push_back(
+            {*trace_names_.insert(one.name).first, one.begin, one.end, one.waited, one.collective, one.beside});
+    }
     return out;
   }
 
  private:
-  static KvSequence& mine(Sequence& sequence) { return static_cast<KvSequence&>(sequence); }
-  static const KvSequence& mine(const Sequence& sequence) { return static_cast<const KvSequence&>(sequence); }
-  bool alone() const { return ranks_ == nullptr; }
+  static KvSequence& kv(Sequence& sequence) { return static_cast<KvSequence&>(sequence); }
+  static const KvSequence& kv(const Sequence& sequence) { return static_cast<const KvSequence&>(sequence); }
+  /// To no one where there is one rank.
+  template <class Command>
+  void broadcast(const Command& command) const {
+    if (host_) host_->broadcast(EngineCommands::encode(command));
+  }
   Replica& replica_of(const Sequence& sequence) const {
     return **std::find_if(replicas_.begin(), replicas_.end(),
-                          [&](const auto& one) { return &one->cache == &mine(sequence).cache(); });
+                          [&](const auto& one) { return &one->cache == &kv(sequence).cache(); });
   }
+  Replica& replica_with(int64_t first_rank) const {
+    return **std::find_if(replicas_.begin(), replicas_.end(),
+                          [&](const auto& one) { return one->place.first(first_rank); });
+  }
+
+  RaggedStep& step_of(const Replica& replica) { return step_.replicas[static_cast<size_t>(replica.place.replica)]; }
 
   void run(std::span<Feed> feeds, bool hidden);
   void compute(std::span<Feed> feeds, bool hidden);
   void fill(std::span<Feed> feeds, bool hidden);
-  void feed(Replica& replica, const Feed& feed);
+  void feed(const Replica& replica, const Feed& feed);
   void pad(RaggedStep& step) const;
-  void hear();
-  void hand_out(std::span<Feed> feeds);
+  void distribute(std::span<Feed> feeds);
 
   /// By page group, which pages with tokens of a sequence are there: those below a window were given back.
   using Presence = std::vector<std::vector<uint8_t>>;
@@ -169,23 +181,27 @@ class RaggedEngine : public Engine {
   void write_rows(Replica& replica, const std::vector<StoreRow>& rows, std::span<const std::byte> bytes);
   void write_low_rank(const Adapter& adapter, const AdapterWeights& weights);
   void write_prefix(const std::shared_ptr<const Adapter>& adapter, const AdapterWeights& weights);
-  ByteWriter rows_command(Replica& replica, const std::vector<StoreRow>& rows) const;
+  static ReplicaRows rows_on(Replica& replica, const std::vector<StoreRow>& rows) {
+    return {replica.place.replica, std::exchange(replica.cache.copies, {}), rows};
+  }
   int64_t row_bytes(const StoreRow& row) const {
     return packed_bytes(rank_->place(row, 0).whole.elements(), dtype_bits(rank_->row(row).dtype));
   }
 
   std::unique_ptr<RaggedRank> rank_;
-  std::unique_ptr<Ranks> ranks_;
+  std::unique_ptr<RankHost> host_;  ///< of the other ranks
   std::vector<RankBytes> other_bytes_;
   std::vector<std::unique_ptr<Replica>> replicas_;
   AdapterSlots adapters_;
+  ComputeStep step_;  ///< the last one
   int64_t steps_ = 0;
+  std::set<std::string> trace_names_;  ///< of events of other ranks
 };
 
 /// What one feed adds to its replica's step, one token after the other.
-void RaggedEngine::feed(Replica& replica, const Feed& feed) {
-  RaggedStep& step = replica.step;
-  const KvSequence& sequence = mine(*feed.sequence);
+void RaggedEngine::feed(const Replica& replica, const Feed& feed) {
+  RaggedStep& step = step_of(replica);
+  const KvSequence& sequence = kv(*feed.sequence);
   const int64_t first = sequence.places(), count = static_cast<int64_t>(feed.tokens.size());
   const int64_t told = sequence.prompt(), prompt = told ? sequence.prefix() + told : first + count;
   const int64_t page_tokens = replica.cache.page_tokens();
@@ -221,27 +237,28 @@ void RaggedEngine::pad(RaggedStep& step) const {
 /// The steps of all replicas, feeds in their order.
 void RaggedEngine::fill(std::span<Feed> feeds, bool hidden) {
   const size_t groups = decoder().groups.size();
-  for (const auto& replica : replicas_) {
-    replica->step = {};
-    replica->step.hidden = hidden;
-    replica->step.slots.resize(groups);
-    replica->step.tables.resize(groups);
+  for (RaggedStep& step : step_.replicas) {
+    step = {};
+    step.hidden = hidden;
+    step.slots.resize(groups);
+    step.tables.resize(groups);
   }
   for (const Feed& one : feeds) {
     Replica& replica = replica_of(*one.sequence);
     // Copies of a replica that has nothing to compute wait for its next step.
-    if (replica.step.empty()) replica.step.copies = std::exchange(replica.cache.copies, {});
+    RaggedStep& step = step_of(replica);
+    if (step.empty()) step.copies = std::exchange(replica.cache.copies, {});
     feed(replica, one);
     const int64_t page_tokens = replica.cache.page_tokens();
-    const int64_t places = mine(*one.sequence).places() + static_cast<int64_t>(one.tokens.size());
-    replica.step.table_width = std::max(replica.step.table_width, (places + page_tokens - 1) / page_tokens);
+    const int64_t places = kv(*one.sequence).places() + static_cast<int64_t>(one.tokens.size());
+    step.table_width = std::max(step.table_width, (places + page_tokens - 1) / page_tokens);
   }
-  for (const auto& replica : replicas_) pad(replica->step);
+  for (RaggedStep& step : step_.replicas) pad(step);
   for (const Feed& one : feeds) {
-    RaggedStep& step = replica_of(*one.sequence).step;
+    RaggedStep& step = step_of(replica_of(*one.sequence));
     const auto width = static_cast<size_t>(step.table_width);
     for (size_t group = 0; group < groups; ++group) {
-      const auto& table = mine(*one.sequence).table(group);
+      const auto& table = kv(*one.sequence).table(group);
       std::vector<int32_t>& all = step.tables[group];
       all.resize(all.size() + width, -1);
       std::copy_n(table.begin(), std::min(table.size(), width), all.end() - static_cast<std::ptrdiff_t>(width));
@@ -251,13 +268,13 @@ void RaggedEngine::fill(std::span<Feed> feeds, bool hidden) {
 
 void RaggedEngine::run(std::span<Feed> feeds, bool hidden) {
   try {
-    for (Feed& feed : feeds) mine(*feed.sequence).cache().begin_step(mine(*feed.sequence));
+    for (Feed& feed : feeds) kv(*feed.sequence).cache().begin_step(kv(*feed.sequence));
     compute(feeds, hidden);
   } catch (...) {
-    for (Feed& feed : feeds) mine(*feed.sequence).cache().abandon_step(mine(*feed.sequence));
+    for (Feed& feed : feeds) kv(*feed.sequence).cache().abandon_step(kv(*feed.sequence));
     throw;
   }
-  hand_out(feeds);
+  distribute(feeds);
 }
 
 /// All ranks run the program on the tokens of all feeds.
@@ -269,49 +286,34 @@ void RaggedEngine::compute(std::span<Feed> feeds, bool hidden) {
                     cat("token id ", id, " is out of range: the vocabulary has ", vocabulary_));
   room_->check();  // ranks that have begun wait for each other
   fill(feeds, hidden);
-  if (!alone()) {
-    ByteWriter steps;
-    for (const auto& replica : replicas_) replica->step.write(steps);
-    ranks_->command(RankCommand::step, std::move(steps));
-  }
-  std::exception_ptr failure;
-  try {
-    if (options_.before_step) options_.before_step(0, steps_++);
-    if (!replicas_[0]->step.empty()) rank_->run(replicas_[0]->step);
-  } catch (...) {
-    failure = std::current_exception();
-    if (rank_->needs_others()) ranks_->world().communicator().abort(current_error().message());
-  }
-  if (!failure || !rank_->needs_others()) hear();
-  if (failure) std::rethrow_exception(failure);
-}
-
-/// What the other replicas made.
-void RaggedEngine::hear() {
-  std::vector<int64_t> first;
-  std::vector<Replica*> speakers;
-  for (size_t i = 1; i < replicas_.size(); ++i)
-    if (!replicas_[i]->step.empty()) {
-      first.push_back(replicas_[i]->place.ranks.front());
-      speakers.push_back(replicas_[i].get());
+  broadcast(step_);
+  const auto own = [&] {
+    try {
+      if (options_.before_step) options_.before_step(0, steps_++);
+      if (!step_.replicas[0].empty()) rank_->run(step_.replicas[0]);
+    } catch (...) {
+      if (rank_->needs_others()) host_->world().communicator().abort(current_error().message());
+      throw;
     }
-  if (first.empty()) return;
-  const auto reports = ranks_->reports(first);
-  for (size_t i = 0; i < reports.size(); ++i) {
-    ByteReader in = read_report(reports[i]);
-    speakers[i]->logits = in.get_list<float>();
-    speakers[i]->hidden = in.get_list<float>();
-  }
+  };
+  if (!host_) return own();
+  std::vector<int64_t> reporting;
+  for (const auto& replica : replicas_)
+    if (replica->place.replica > 0 && !step_of(*replica).empty()) reporting.push_back(replica->place.ranks.front());
+  for (const Report& report : host_->gather_with(own, reporting, RankHost::Patience::deadline))
+    replica_with(report.rank).output = report.as<StepOutput>();
 }
 
-void RaggedEngine::hand_out(std::span<Feed> feeds) {
+/// Gives each feed its rows of what its replica made.
+void RaggedEngine::distribute(std::span<Feed> feeds) {
   struct Next {
     const float *logits, *hidden;
   };
   std::vector<Next> next;
-  for (const auto& replica : replicas_)
-    next.push_back({replica->logits.empty() ? nullptr : replica->logits.data(),
-                    replica->hidden.empty() ? nullptr : replica->hidden.data()});
+  for (const auto& replica : replicas_) {
+    const auto& [logits, hidden] = replica->output;
+    next.push_back({logits.empty() ? nullptr : logits.data(), hidden.empty() ? nullptr : hidden.data()});
+  }
   next[0] = {rank_->logits(), rank_->hidden()};
   for (Feed& feed : feeds) {
     const auto rows = static_cast<size_t>(std::min(feed.rows, static_cast<int64_t>(feed.tokens.size())));
@@ -322,7 +324,7 @@ void RaggedEngine::hand_out(std::span<Feed> feeds) {
       feed.logits = {const_cast<float*>(logits), rows * static_cast<size_t>(vocabulary_)},
       logits += feed.logits.size();
     if (hidden) feed.hidden = {hidden, rows * static_cast<size_t>(decoder().hidden)}, hidden += feed.hidden.size();
-    mine(*feed.sequence).cache().commit(mine(*feed.sequence), feed.tokens);
+    kv(*feed.sequence).cache().commit(kv(*feed.sequence), feed.tokens);
   }
 }
 
@@ -344,32 +346,20 @@ std::vector<StoreRow> RaggedEngine::rows_of(const KvSequence& sequence, const Pr
   return out;
 }
 
-ByteWriter RaggedEngine::rows_command(Replica& replica, const std::vector<StoreRow>& rows) const {
-  ByteWriter out;
-  out.put(replica.place.replica);
-  out.put_list(std::exchange(replica.cache.copies, {}));
-  out.put(static_cast<uint64_t>(rows.size()));
-  for (const StoreRow& row : rows) {
-    out.put_text(row.key);
-    out.put(row.row);
-  }
-  return out;
-}
-
 /// The rows' bytes, put together from what the replica's ranks have of them.
 std::vector<std::byte> RaggedEngine::read_rows(Replica& replica, const std::vector<StoreRow>& rows) const {
   if (rows.empty()) return {};
   std::vector<int64_t> others = replica.place.ranks;
   std::erase(others, 0);
   if (others.size() < replica.place.ranks.size()) rank_->copy_pages(replica.cache.copies);
-  ByteWriter command = rows_command(replica, rows);
-  std::vector<std::vector<std::byte>> reports;
+  const ReadRows command{rows_on(replica, rows)};
+  std::vector<Report> reports;
   if (!others.empty()) {
-    ranks_->command(RankCommand::read, std::move(command));
-    reports = ranks_->reports(others);
+    broadcast(command);
+    reports = host_->gather(others, RankHost::Patience::deadline);
   }
   std::vector<ByteReader> parts;
-  for (const auto& report : reports) parts.push_back(read_report(report));
+  for (const Report& report : reports) parts.push_back(report.reader());
   std::vector<std::byte> out;
   for (const StoreRow& row : rows) {
     const TensorView own = rank_->row(row);
@@ -392,9 +382,7 @@ void RaggedEngine::write_rows(Replica& replica, const std::vector<StoreRow>& row
     ByteReader in(bytes, "rows of the cache");
     for (const StoreRow& row : rows) rank_->write(row, in, 0);
   }
-  ByteWriter command = rows_command(replica, rows);
-  command.put_bytes(bytes.data(), bytes.size());
-  if (!alone()) ranks_->command(RankCommand::write, std::move(command));
+  broadcast(WriteRows{rows_on(replica, rows), bytes});
 }
 
 std::shared_ptr<const Adapter> RaggedEngine::add_adapter(const std::string& name, const AdapterWeights& given) {
@@ -443,7 +431,7 @@ void RaggedEngine::write_prefix(const std::shared_ptr<const Adapter>& adapter, c
 }
 
 std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
-  const KvSequence& source = mine(sequence);
+  const KvSequence& source = kv(sequence);
   Replica& replica = replica_of(sequence);
   ByteWriter out;
   out.put(save_magic);
@@ -490,7 +478,7 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
   for (int32_t token : tokens)
     if (token < 0 || token >= vocabulary_) in.fail("holds a token that the model does not have");
   std::unique_ptr<Sequence> opened = open({}, 0, std::move(adapter));
-  KvSequence& sequence = mine(*opened);
+  KvSequence& sequence = kv(*opened);
   if (!tokens.empty() && !sequence.cache().reserve(sequence, static_cast<int64_t>(tokens.size())))
     throw Error(Code::out_of_memory, cat("the cache has no room for a conversation of ", tokens.size(), " tokens"),
                 "raise cache_bytes, or release other conversations");
@@ -514,54 +502,69 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
   return opened;
 }
 
+/// Ranks of threads, which share `weights`.
+std::unique_ptr<RankHost> host_of_threads(const Graph& graph, const CompileOptions& compile,
+                                          const EngineOptions& options, std::shared_ptr<Store> weights) {
+  CommOptions comm;
+  comm.deadline_s = options.rank_timeout_s;
+  CompileOptions with = compile;
+  with.log = nullptr;  // rank 0 logs the same
+  with.dump = nullptr;
+  const auto serve = [&graph, options, weights, with](World& world, LoadProgress& progress) {
+    CompileOptions own = with;
+    own.progress = &progress;
+    serve_engine(world, graph, own, options, weights, &progress);
+  };
+  return std::make_unique<RankHost>(compile.mesh, comm, serve);
+}
+
 }  // namespace
 
 std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOptions& compile,
                                            const EngineOptions& given, LoadProgress* progress,
                                            std::shared_ptr<World> world, std::string& why_not) {
   const Mesh& mesh = compile.mesh;
-  std::unique_ptr<Ranks> ranks;
+  std::unique_ptr<RankHost> host;
   std::shared_ptr<Store> weights;
-  if (world) ranks = std::make_unique<Ranks>(std::move(world), mesh);
-  else if (mesh.ranks() > 1) {
+  if (world) {
+    host = std::make_unique<RankHost>(mesh, std::move(world));
+  } else if (mesh.ranks() > 1) {
     weights = std::make_shared<Store>();
-    ranks = std::make_unique<Ranks>(graph, compile, given, weights);
+    host = host_of_threads(graph, compile, given, weights);
   }
-  const EngineOptions options = rank_options(given, mesh, ranks ? ranks->world().processors() : usable_processors());
+  const EngineOptions options = rank_options(given, mesh, host ? host->world().processors() : usable_processors());
 
   // Of what is left to do; the passes over the largest model take as long as reading a few hundred megabytes.
   constexpr double compile_share = 0.25;
   constexpr int64_t passes_and_programs = 8;
-  // What goes wrong here is thrown once all ranks were heard.
   RaggedModel model;
-  std::exception_ptr failure;
-  try {
+  const auto compile_own = [&] {
     if (progress) progress->stage(compile_share, passes_and_programs);
     model = compile_rank(graph, compile, options);
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  why_not = model.decoder.why_not;
-  if (ranks) ranks->agree(failure ? nullptr : model.program.get());
-  if (failure) std::rethrow_exception(failure);
+    why_not = model.decoder.why_not;
+    if (!model.program && mesh.ranks() > 1)
+      throw Error(Code::unsupported, cat("only a recognised decoder runs on a mesh, and this one is not: ", why_not),
+                  "run it without the option mesh");
+    return identities_of(model);
+  };
+  if (host) host->agree(compile_own);
+  else compile_own();  // as the only rank
   if (!model.program) return nullptr;
 
   const CacheRoom room = room_for(model.decoder, mesh, options);
   auto run_room = std::make_shared<RunRoom>(options.memory_bytes);
   auto rank = std::make_unique<RaggedRank>(std::move(model), options, run_room, std::move(weights));
   std::vector<RankBytes> others;
-  if (ranks) ranks->command(RankCommand::load);
-  try {
+  if (host) {
+    host->broadcast(EngineCommands::encode(LoadArrays{}));
+    for (const Report& report : host->gather_loaded([&] { rank->load(progress); }))
+      others.push_back(report.as<RankBytes>());
+    host->broadcast(EngineCommands::encode(JoinGroups{}));
+  } else {
     rank->load(progress);
-  } catch (...) {
-    failure = std::current_exception();
-    if (ranks) ranks->cancel();
   }
-  if (ranks) others = ranks->loaded(failure != nullptr);
-  if (failure) std::rethrow_exception(failure);
-  if (ranks) ranks->command(RankCommand::join);
-  rank->join(ranks ? &ranks->world() : nullptr);
-  return std::make_unique<RaggedEngine>(options, room, std::move(rank), std::move(run_room), std::move(ranks),
+  rank->join(host ? &host->world() : nullptr);
+  return std::make_unique<RaggedEngine>(options, room, std::move(rank), std::move(run_room), std::move(host),
                                         std::move(others));
 }
 

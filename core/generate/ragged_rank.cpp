@@ -41,37 +41,6 @@ TensorView input_of(const RaggedStep& step, std::string_view name) {
 
 }  // namespace
 
-void RaggedStep::write(ByteWriter& out) const {
-  out.put(hidden);
-  out.put_list(copies);
-  out.put_list(ids);
-  for (const auto* list : {&positions, &segments, &rows, &lengths, &states, &adapters}) out.put_list(*list);
-  out.put(static_cast<uint64_t>(slots.size()));
-  for (size_t group = 0; group < slots.size(); ++group) {
-    out.put_list(slots[group]);
-    out.put_list(tables[group]);
-  }
-  out.put(segment_count);
-  out.put(table_width);
-}
-
-RaggedStep RaggedStep::read(ByteReader& in) {
-  RaggedStep out;
-  out.hidden = in.get<bool>();
-  out.copies = in.get_list<KvCache::Copy>();
-  out.ids = in.get_list<int64_t>();
-  for (auto* list : {&out.positions, &out.segments, &out.rows, &out.lengths, &out.states, &out.adapters})
-    *list = in.get_list<int32_t>();
-  const auto groups = in.get<uint64_t>();
-  for (uint64_t group = 0; group < groups; ++group) {
-    out.slots.push_back(in.get_list<int32_t>());
-    out.tables.push_back(in.get_list<int32_t>());
-  }
-  out.segment_count = in.get<int64_t>();
-  out.table_width = in.get<int64_t>();
-  return out;
-}
-
 RaggedRank::RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<RunRoom> room,
                        std::shared_ptr<Store> weights)
     : model_(std::move(model)),
@@ -87,24 +56,13 @@ void RaggedRank::load(LoadProgress* progress) {
 }
 
 void RaggedRank::join(World* world) {
-  world_ = world;
-  for (const Program* program : {model_.program.get(), model_.hidden_program.get()}) {
-    if (!program) continue;
-    for (const std::vector<int32_t>& group : program->groups) {
-      if (splits_.count(group)) continue;
-      // Ranks of a group have its lowest number in common.
-      const int color = *std::min_element(group.begin(), group.end());
-      const auto key = std::find(group.begin(), group.end(), world->rank()) - group.begin();
-      splits_[group] = world->communicator().split(color, static_cast<int>(key));
-    }
-  }
-  executor_ = std::make_unique<Executor>(model_.program, store_, pool_, room_, groups_of(*model_.program));
+  if (world) groups_ = ProgramGroups(world->rank(), split_world(*world));
+  executor_ = make_executor(model_.program);
+  if (model_.hidden_program) groups_.of(*model_.hidden_program);  // made now, when all ranks make theirs
 }
 
-std::vector<Communicator*> RaggedRank::groups_of(const Program& program) const {
-  std::vector<Communicator*> out;
-  for (const std::vector<int32_t>& group : program.groups) out.push_back(splits_.at(group).get());
-  return out;
+std::unique_ptr<Executor> RaggedRank::make_executor(const std::shared_ptr<const Program>& program) {
+  return std::make_unique<Executor>(program, store_, pool_, room_, groups_.of(*program));
 }
 
 /// The system hands memory out as it is first written, for 2 to 4 us each 4 KB: what the first step of so many tokens
@@ -122,9 +80,7 @@ void RaggedRank::touch_first_pages() {
 }
 
 void RaggedRank::run(const RaggedStep& step) {
-  if (step.hidden && !hidden_executor_)
-    hidden_executor_ =
-        std::make_unique<Executor>(model_.hidden_program, store_, pool_, room_, groups_of(*model_.hidden_program));
+  if (step.hidden && !hidden_executor_) hidden_executor_ = make_executor(model_.hidden_program);
   if (hidden_executor_) hidden_executor_->set_trace(tracing_ ? &trace_ : nullptr);
   Executor& executor = step.hidden ? *hidden_executor_ : *executor_;
   copy_pages(step.copies);

@@ -1,15 +1,16 @@
 #pragma once
-// One rank's part of a decoder on ragged rows: its program, its shards of weights and pages. It does what it is told, by an
-// engine in the same thread or, through commands, by the engine on rank 0 (ranks.h).
-#include <map>
+// One rank's part of a decoder on ragged rows: its programs, its shards of weights and pages. The engine on rank 0 calls its own
+// directly and the others through commands (engine_commands.h).
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/base/bytes.h"
 #include "core/comm/world.h"
 #include "core/generate/engine.h"
 #include "core/generate/kv_cache.h"
+#include "core/ranks/program_groups.h"
 
 namespace plait {
 
@@ -23,14 +24,18 @@ struct RaggedStep {
   int64_t segment_count = 0, table_width = 1;
 
   bool empty() const { return ids.empty(); }
-  void write(ByteWriter& out) const;
-  static RaggedStep read(ByteReader& in);
+  auto fields() {
+    return std::tie(hidden, copies, ids, positions, segments, rows, lengths, states, adapters, slots, tables,
+                    segment_count, table_width);
+  }
 };
 
 /// Row `row` of an array of the Store: a page of one layer, a slot of one state, or of one matrix of adapters.
 struct StoreRow {
   std::string key;  ///< in the Store
   int32_t row = 0;
+
+  auto fields() { return std::tie(key, row); }
 };
 
 /// One thread at a time.
@@ -75,7 +80,7 @@ class RaggedRank {
 
  private:
   void touch_first_pages();
-  std::vector<Communicator*> groups_of(const Program& program) const;
+  std::unique_ptr<Executor> make_executor(const std::shared_ptr<const Program>& program);
 
   RaggedModel model_;
   const EngineOptions options_;
@@ -83,8 +88,7 @@ class RaggedRank {
   const std::shared_ptr<Store> weights_;
   Store store_;
   const std::shared_ptr<RunRoom> room_;
-  std::map<std::vector<int32_t>, std::unique_ptr<Communicator>> splits_;  ///< by members
-  World* world_ = nullptr;
+  ProgramGroups groups_;
   std::unique_ptr<Executor> executor_, hidden_executor_;
   const float *logits_ = nullptr, *hidden_ = nullptr;
   bool tracing_ = false;

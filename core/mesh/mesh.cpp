@@ -57,6 +57,14 @@ Mesh Mesh::parse(std::string_view text) {
   return mesh;
 }
 
+void Mesh::require_axes(std::initializer_list<std::string_view> allowed, std::string_view user) const {
+  for (const Axis& axis : axes_)
+    if (axis.size > 1 && std::find(allowed.begin(), allowed.end(), axis.name) == allowed.end())
+      throw Error(Code::unsupported,
+                  cat("the mesh ", quote(text()), " has an axis ", axis.name, ", which ", user, " cannot use"),
+                  cat("use the axes ", join({allowed.begin(), allowed.end()}, " and ")));
+}
+
 AxisList Mesh::parts(std::string_view axis) const {
   for (const Axis& one : axes_)
     if (one.name == axis) return one.parts;

@@ -1,6 +1,7 @@
 #pragma once
 // The Mesh: named axes over ranks. What lives where is said by Shardings (core/mesh/sharding.h); no transport here.
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,8 @@ class Mesh {
 
   int64_t ranks() const { return ranks_; }
   const std::vector<Axis>& axes() const { return axes_; }
+  /// Throws Error(unsupported) if an axis of more than one rank is not among `allowed`, naming it and `user`, who cannot use it.
+  void require_axes(std::initializer_list<std::string_view> allowed, std::string_view user) const;
   /// The parts of an axis; none when the mesh does not have it.
   AxisList parts(std::string_view axis) const;
   /// How many sub-axes there are: AxisIds are 0 to count - 1, slowest first.

@@ -144,7 +144,7 @@ PlainModel compile_plain(Graph graph, const CompileOptions& options) {
   free_mask(graph, out.interface);
   run_passes(plain_passes, graph, context);
   auto program = lower(graph, options, "plain");
-  plan(*program);
+  plan(*program, options.mesh.ranks() > 1);
   out.program = std::move(program);
   return out;
 }
@@ -170,14 +170,14 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
     // Ranks that hold the same share what was computed while compiling, too.
     const std::string label = cat("ragged.", options.mesh.block(options.rank, options.mesh.parts("tensor")));
     auto program = lower(graph, options, label);
-    plan(*program);
+    plan(*program, options.mesh.ranks() > 1);
     out.program = std::move(program);
     if (context.decoder
             .has_hidden) {  // the same nodes without the head: its weights and state are those of `program`
       graph.outputs = {graph.outputs[1]};
       graph.remove_dead();
       auto hidden = lower(graph, options, label);
-      plan(*hidden);
+      plan(*hidden, options.mesh.ranks() > 1);
       out.hidden_program = std::move(hidden);
     }
   }
@@ -233,7 +233,7 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
       if (!own_loss) bound(one, name, training.row_tokens, training.row_tokens);
     if (!alone) run_passes(training_end_passes, one, context);
     auto program = lower(one, options, cat(label, ".", options.rank));
-    plan(*program);
+    plan(*program, options.mesh.ranks() > 1);
     return program;
   };
   Graph evaluate = graph;

@@ -10,6 +10,7 @@ namespace plait {
 
 /// The engine's functions of these names; a byte, then their arguments.
 enum class TrainingCall : uint8_t {
+  end = 0,  ///< end_command of core/ranks
   join,
   accumulate,            ///< rows, weight, last
   find_fault,            ///< rows, weight; each rank reports what it found
@@ -28,8 +29,7 @@ enum class TrainingCall : uint8_t {
   open_checkpoints,      ///< directory, keep; this and what follows: each rank reports
   save,                  ///< step, model, best, state
   wait_for_checkpoints,  ///< nothing
-  load,                  ///< path
-  end
+  load                   ///< path
 };
 
 ByteWriter as_bytes(std::span<const PackedRow> rows);

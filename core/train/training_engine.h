@@ -147,7 +147,5 @@ class TrainingEngine {
 /// goes wrong later ends the world, and is thrown, as is the end of the world by others. The arguments are those of rank 0.
 void serve_training(World& world, const Graph& graph, const CompileOptions& options, const TrainingOptions& training,
                     ThreadPool& pool, LoadProgress* progress = nullptr);
-/// The same for a rank that has no graph: tells rank 0 why, and returns when that has heard it.
-void refuse_training(World& world, const Error& why);
 
 }  // namespace plait

@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/exec/program_identity.h"
+#include "core/ranks/serve_rank.h"
 #include "core/train/training_calls.h"
 #include "core/train/training_engine.h"
 
@@ -25,7 +26,20 @@ std::vector<PackedRow> get_rows(ByteReader& in) {
   return out;
 }
 
-ProgramIdentity identity_of(const TrainingModel& model) { return identity_of(*model.evaluate); }
+ProgramIdentities identities_of(const TrainingModel& model) {
+  ProgramIdentities out;
+  const auto add = [&](const char* name, const std::shared_ptr<const Program>& program) {
+    if (program) out.push_back(identity_of(name, *program));
+  };
+  add("accumulate", model.accumulate);
+  add("settle", model.settle);
+  add("evaluate", model.evaluate);
+  add("norm", model.norm);
+  add("update", model.update);
+  add("forward", model.forward);
+  add("backward", model.backward);
+  return out;
+}
 
 /// Their elements stay in the command.
 NamedInputs get_inputs(ByteReader& in) {
@@ -80,10 +94,7 @@ void TrainingEngine::agree(std::optional<Error> failure) {
     if (failure) continue;
     try {
       ByteReader in = read_report(bytes, rank);
-      ProgramIdentity other;
-      other.program = in.get_text();
-      other.weights = in.get<uint64_t>();
-      check_same(other, rank, identity_of(model()));
+      check_same(get_field<ProgramIdentities>(in), rank, identities_of(model()));
     } catch (const Error& error) {
       failure = error;
     }
@@ -254,24 +265,14 @@ void TrainingEngine::load(const std::string& path) {
   });
 }
 
-void refuse_training(World& world, const Error& why) {
-  world.report(error_report(why));
-  while (reader_of(world.next_command()).get<TrainingCall>() != TrainingCall::end) {
-  }
-}
-
 void serve_training(World& world, const Graph& graph, const CompileOptions& options, const TrainingOptions& training,
                     ThreadPool& pool, LoadProgress* progress) {
   std::unique_ptr<TrainingEngine> engine;
   try {
     engine = std::make_unique<TrainingEngine>(graph, options, training, pool, progress, &world);
-    const ProgramIdentity identity = identity_of(engine->model());
-    ByteWriter out;
-    out.put_text(identity.program);
-    out.put(identity.weights);
-    world.report(ok_report(std::move(out)));
+    report_ok(world, identities_of(engine->model()));
   } catch (...) {
-    return refuse_training(world, current_error());
+    return refuse_rank(world, current_error());
   }
   try {
     while (engine->handle(world.next_command())) {

@@ -228,7 +228,7 @@ class Lowering {
       return refused;
     }
     auto program = Lowering(inner, options_, label).run();
-    plan(*program);
+    plan(*program, options_.mesh.ranks() > 1);
     return program;
   }
 

@@ -15,7 +15,8 @@ void overlap(Graph& graph, PassContext& context);
 /// Chooses kernels and buffers. `label` keeps the computed constants of programs that share a store apart. Throws
 /// Error(unsupported) when a node has no kernel.
 std::shared_ptr<Program> lower(const Graph& graph, const CompileOptions& options, std::string_view label);
-/// Lifetimes of buffers and their offsets in the arena.
-void plan(Program& program);
+/// Lifetimes of buffers and their offsets in the arena. `of_ranks`: other ranks have the program too, so its fingerprint leaves out
+/// where their blocks begin.
+void plan(Program& program, bool of_ranks);
 
 }  // namespace plait

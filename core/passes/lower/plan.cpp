@@ -156,8 +156,8 @@ class Fingerprint {
   uint64_t hash_ = 0xcbf29ce484222325u;
 };
 
-std::string fingerprint(const Program& program) {
-  Fingerprint print(!program.groups.empty());
+std::string fingerprint(const Program& program, bool of_ranks) {
+  Fingerprint print(of_ranks);
   for (SymbolId id = 0; id < program.symbols.size(); ++id) {
     const Symbol& symbol = program.symbols[id];
     print.add(cat(symbol.name, " ", symbol.typical, " ", symbol.bound, " ", symbol.multiple_of));
@@ -192,10 +192,10 @@ std::string fingerprint(const Program& program) {
 
 }  // namespace
 
-void plan(Program& program) {
+void plan(Program& program, bool of_ranks) {
   find_lifetimes(program);
   place(program);
-  program.fingerprint = fingerprint(program);
+  program.fingerprint = fingerprint(program, of_ranks);
 }
 
 }  // namespace plait

@@ -99,7 +99,7 @@ std::shared_ptr<const Program> compiled(Graph graph, const Mesh& mesh, int64_t r
   overlap(graph, context);
   verify(graph, "the test");
   auto program = lower(graph, options, "test");
-  plan(*program);
+  plan(*program, true);
   return program;
 }
 
@@ -246,7 +246,7 @@ std::array<Ended, 2> run_pair(std::array<int64_t, 2> rows) {
       options.mesh = mesh;
       options.rank = rank;
       auto program = lower(sum_and_pick(), options, "test");
-      plan(*program);
+      plan(*program, true);
       EXPECT_EQ(program->instructions[0].wait_before, 2);
       Store store;
       ThreadPool pool(1);

@@ -11,7 +11,8 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/comm/mpi_world.h"
-#include "core/generate/ranks.h"
+#include "core/generate/serve_engine.h"
+#include "core/ranks/serve_rank.h"
 #include "tests/unit/generate/steps.h"
 #include "tests/unit/support/models.h"
 #include "tests/unit/support/process_fault.h"
@@ -227,7 +228,7 @@ TEST(Mesh, RanksWithOtherWeightsAreToldApart) {
 TEST(Mesh, ARankWithoutTheModelIsHeardBeforeAnythingIsLoaded) {
   auto worlds = make_thread_world(2, {});
   std::thread other([world = std::move(worlds[1])] {
-    refuse_engine(*world, Error(Code::not_found, "there is no file \"model.onnx\""));
+    refuse_rank(*world, Error(Code::not_found, "there is no file \"model.onnx\""));
   });
   try {
     make_engine(fixture_graph("llama-standard23"), on_mesh("tensor=2"), one_thread(), nullptr, std::move(worlds[0]));

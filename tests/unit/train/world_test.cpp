@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "core/ranks/serve_rank.h"
 #include "core/train/data/document_encoder.h"
 #include "core/train/trained_weights.h"
 #include "core/train/trainer.h"
@@ -174,7 +175,7 @@ TEST(TrainingWorld, LivesOnWhenARankCannotBegin) {
   const TrainingOptions training = run_options().training;
   const Others others(worlds, [&](plait::World& world) {
     ThreadPool pool(1);
-    refuse_training(world, Error(Code::not_found, "there is no file \"model.onnx\""));
+    refuse_rank(world, Error(Code::not_found, "there is no file \"model.onnx\""));
     serve_training(world, changed, on("data=2"), training, pool);
     serve_training(world, fixture_graph(model), on("data=2"), training, pool);  // rank 0 has no such parameters
     serve_training(world, fixture_graph(model), on("data=2"), training, pool);

@@ -1,0 +1,143 @@
+#include "core/generate/serve_engine.h"
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/generate/engine_commands.h"
+#include "core/ranks/serve_rank.h"
+
+namespace plait {
+namespace {
+
+/// The engine's part on a rank other than 0.
+class EngineHandler final : public RankHandler {
+ public:
+  EngineHandler(World& world, std::unique_ptr<RaggedRank> rank, const EngineOptions& options, LoadProgress* progress)
+      : world_(world),
+        rank_(std::move(rank)),
+        options_(options),
+        place_(ReplicaPlace::of(rank_->model().mesh, world.rank())),
+        progress_(progress) {}
+
+  ProgramIdentities programs() const override { return identities_of(rank_->model()); }
+  void handle(ByteReader& command) override { EngineCommands::dispatch(command, *this); }
+
+  void handle(const LoadArrays&) {
+    report_result(world_, [&] {
+      rank_->load(progress_);
+      report_ok(world_, rank_->bytes());
+    });
+  }
+
+  void handle(const JoinGroups&) { rank_->join(&world_); }
+
+  void handle(const ComputeStep& command) {
+    const RaggedStep& step = command.replicas.at(static_cast<size_t>(place_.replica));
+    if (step.empty()) return;
+    const bool reports = place_.replica > 0 && place_.first(world_.rank());
+    const auto compute = [&] {
+      if (options_.before_step) options_.before_step(world_.rank(), steps_++);
+      rank_->run(step);
+      if (reports) report_output(step);
+    };
+    // Without other ranks in the step an error is this replica's own.
+    if (reports && !rank_->needs_others()) report_result(world_, compute);
+    else compute();
+  }
+
+  void handle(const ReadRows& command) {
+    if (!is_own(command.where) || command.where.rows.empty()) return;
+    ByteWriter out;
+    for (const StoreRow& row : command.where.rows) {
+      const TensorView part = rank_->row(row);
+      out.put_bytes(part.data, static_cast<size_t>(part.bytes()));
+    }
+    world_.report(ok_report(std::move(out)));
+  }
+
+  void handle(const WriteRows& command) {
+    if (!is_own(command.where)) return;
+    ByteReader in(command.bytes, "a command's rows");
+    for (const StoreRow& row : command.where.rows) rank_->write(row, in, world_.rank());
+  }
+
+  void handle(const SetTracing& command) { rank_->set_tracing(command.on); }
+
+  void handle(const TakeTrace&) {
+    std::vector<TracedEvent> out;
+    for (const TraceEvent& event : rank_->trace())
+      out.push_back({std::string(event.name), event.begin, event.end, event.waited, event.collective, event.beside});
+    report_ok(world_, out);
+  }
+
+ private:
+  /// StepOutput, written from where it was computed.
+  void report_output(const RaggedStep& step) {
+    const Decoder& decoder = rank_->model().decoder;
+    const auto rows = [&](const float* values, int64_t width) {
+      return std::span(values, values ? step.rows.size() * static_cast<size_t>(width) : 0);
+    };
+    report_ok(world_, rows(rank_->logits(), decoder.vocabulary), rows(rank_->hidden(), decoder.hidden));
+  }
+
+  /// Whether the rows are those of this rank's replica; if so, pages that are due have been copied.
+  bool is_own(const ReplicaRows& where) {
+    if (where.replica != place_.replica) return false;
+    rank_->copy_pages(where.copies);
+    return true;
+  }
+
+  World& world_;
+  const std::unique_ptr<RaggedRank> rank_;
+  const EngineOptions options_;
+  const ReplicaPlace place_;
+  LoadProgress* const progress_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace
+
+ReplicaPlace ReplicaPlace::of(const Mesh& mesh, int64_t rank) {
+  ReplicaPlace out;
+  out.replica = mesh.block(rank, mesh.parts("data"));
+  for (int64_t other = 0; other < mesh.ranks(); ++other)
+    if (mesh.block(other, mesh.parts("data")) == out.replica) out.ranks.push_back(other);
+  return out;
+}
+
+RaggedModel compile_rank(const Graph& graph, const CompileOptions& compile, const EngineOptions& options) {
+  compile.mesh.require_axes({"data", "tensor"}, "generation");
+  return compile_ragged(graph, compile, [&](const Decoder& decoder) {
+    return bounds_for(room_for(decoder, compile.mesh, options), options);
+  });
+}
+
+ProgramIdentities identities_of(const RaggedModel& model) {
+  ProgramIdentities out;
+  if (model.program) out.push_back(identity_of("step", *model.program));
+  if (model.hidden_program) out.push_back(identity_of("hidden", *model.hidden_program));
+  return out;
+}
+
+EngineOptions rank_options(const EngineOptions& given, const Mesh& mesh, int processors) {
+  EngineOptions out = given;
+  if (out.threads <= 0) out.threads = processors;
+  if (mesh.ranks() > 1)
+    out.memory_bytes = (out.memory_bytes ? out.memory_bytes : usable_memory() / 4 * 3) / mesh.ranks();
+  return out;
+}
+
+void serve_engine(World& world, const Graph& graph, const CompileOptions& with, const EngineOptions& given,
+                  std::shared_ptr<Store> weights, LoadProgress* progress) {
+  serve_rank(world, [&]() -> std::unique_ptr<RankHandler> {
+    CompileOptions compile = with;
+    compile.rank = world.rank();
+    const EngineOptions options = rank_options(given, compile.mesh, world.processors());
+    RaggedModel model = compile_rank(graph, compile, options);
+    if (!model.program) throw Error(Code::unsupported, cat("the decoder is not recognised: ", model.decoder.why_not));
+    auto rank = std::make_unique<RaggedRank>(std::move(model), options,
+                                             std::make_shared<RunRoom>(options.memory_bytes), std::move(weights));
+    return std::make_unique<EngineHandler>(world, std::move(rank), options, progress);
+  });
+}
+
+}  // namespace plait

@@ -1,0 +1,28 @@
+#include "core/ranks/program_groups.h"
+
+#include <algorithm>
+
+namespace plait {
+
+MakeGroup split_world(World& world) {
+  return [&world](std::span<const int32_t> members, int64_t index) {
+    // Groups of one call are disjoint, so the lowest member tells them apart.
+    const int color = *std::min_element(members.begin(), members.end());
+    return world.communicator().split(color, static_cast<int>(index));
+  };
+}
+
+std::vector<Communicator*> ProgramGroups::of(const Program& program) {
+  std::vector<Communicator*> out;
+  for (const std::vector<int32_t>& members : program.groups) {
+    std::unique_ptr<Communicator>& group = groups_[members];
+    if (!group) {
+      const auto index = std::find(members.begin(), members.end(), rank_) - members.begin();
+      group = make_(members, index);
+    }
+    out.push_back(group.get());
+  }
+  return out;
+}
+
+}  // namespace plait
