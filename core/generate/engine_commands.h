@@ -12,8 +12,6 @@ namespace plait {
 
 /// Make the weights and the cache. Each rank reports its RankBytes.
 struct LoadArrays {};
-/// RaggedRank::join.
-struct JoinGroups {};
 
 /// A step of each replica. The first rank of every replica but the first, if it has something to compute, reports StepOutput.
 struct ComputeStep {

@@ -6,6 +6,7 @@
 #include "core/base/block.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/exec/store_keys.h"
 #include "core/generate/adapter_slots.h"
 #include "core/generate/engine_commands.h"
 #include "core/generate/engines.h"
@@ -338,11 +339,11 @@ std::vector<StoreRow> RaggedEngine::rows_of(const KvSequence& sequence, const Pr
     const int pool = decoder().groups[group].pool;
     for (size_t page = 0; page < present[group].size(); ++page)
       for (int64_t slot = 0; present[group][page] && slot < decoder().pools[static_cast<size_t>(pool)].layers; ++slot)
-        for (const char* half : {"cache.k.", "cache.v."})
-          out.push_back({cat(half, pool, ".", slot), sequence.table(group)[own + page]});
+        for (const auto half : store_keys::cache_halves)
+          out.push_back({store_keys::cache_pages(half, pool, slot), sequence.table(group)[own + page]});
   }
   for (size_t index = 0; state >= 0 && index < decoder().states.size(); ++index)
-    out.push_back({cat("cache.s.", index), state});
+    out.push_back({store_keys::cache_states(static_cast<int64_t>(index)), state});
   return out;
 }
 
@@ -400,9 +401,11 @@ std::shared_ptr<const Adapter> RaggedEngine::add_adapter(const std::string& name
 void RaggedEngine::write_low_rank(const Adapter& adapter, const AdapterWeights& weights) {
   for (size_t index = 0; index < decoder().adapted.size(); ++index) {
     const auto [a, b] = adapters_.rows(index, weights);
-    for (const auto& [half, row] : {std::pair("adapter.a.", &a), std::pair("adapter.b.", &b)})
+    for (const auto& [half, row] :
+         {std::pair(store_keys::AdapterHalf::a, &a), std::pair(store_keys::AdapterHalf::b, &b)})
       for (const auto& replica : replicas_)
-        write_rows(*replica, {{cat(half, index), adapter.slot}}, {row->data(), static_cast<size_t>(row->bytes())});
+        write_rows(*replica, {{store_keys::adapter_slots(half, static_cast<int64_t>(index)), adapter.slot}},
+                   {row->data(), static_cast<size_t>(row->bytes())});
   }
 }
 
@@ -419,11 +422,11 @@ void RaggedEngine::write_prefix(const std::shared_ptr<const Adapter>& adapter, c
       const PageGroup& one = decoder().groups[group];
       for (size_t page = 0; page < pages->table(group).size(); ++page)
         for (size_t slot = 0; pages->table(group)[page] >= 0 && slot < one.layers.size(); ++slot)
-          for (const bool values : {false, true}) {
+          for (const auto half : store_keys::cache_halves) {
+            const bool values = half == store_keys::CacheHalf::values;
             const Tensor row = parts.row(one.layers[slot], static_cast<int64_t>(page), values);
-            write_rows(*replica,
-                       {{cat(values ? "cache.v." : "cache.k.", one.pool, ".", slot), pages->table(group)[page]}},
-                       {row.data(), static_cast<size_t>(row.bytes())});
+            const std::string key = store_keys::cache_pages(half, one.pool, static_cast<int64_t>(slot));
+            write_rows(*replica, {{key, pages->table(group)[page]}}, {row.data(), static_cast<size_t>(row.bytes())});
           }
     }
     replica->prefixes.push_back({adapter, std::move(pages)});

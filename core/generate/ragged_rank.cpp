@@ -7,6 +7,7 @@
 #include "core/base/block.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/exec/store_keys.h"
 
 namespace plait {
 namespace {
@@ -70,10 +71,10 @@ std::unique_ptr<Executor> RaggedRank::make_executor(const std::shared_ptr<const 
 void RaggedRank::touch_first_pages() {
   const int64_t pages = (options_.step_tokens + options_.page_tokens - 1) / options_.page_tokens;
   for (const StoreEntry& entry : model_.program->entries) {
-    if (!entry.key.starts_with("cache.")) continue;
+    if (!store_keys::is_cache(entry.key)) continue;
     const Tensor state = store_.get(entry.key);
     // A sequence has two slots of states in a step.
-    const int64_t all = state.shape()[0], first = entry.key.starts_with("cache.s.") ? 2 : pages;
+    const int64_t all = state.shape()[0], first = store_keys::is_cache_states(entry.key) ? 2 : pages;
     const int64_t count = std::min(first, all);
     if (count > 0) std::memset(state.data(), 0, static_cast<size_t>(state.bytes() / all * count));
   }
@@ -101,8 +102,8 @@ void RaggedRank::set_tracing(bool on) {
 void RaggedRank::copy_pages(const std::vector<KvCache::Copy>& copies) {
   for (const KvCache::Copy& copy : copies)
     for (int64_t slot = 0; slot < model_.decoder.pools[static_cast<size_t>(copy.pool)].layers; ++slot)
-      for (const char* half : {"cache.k.", "cache.v."}) {
-        const std::string key = cat(half, copy.pool, ".", slot);
+      for (const auto half : store_keys::cache_halves) {
+        const std::string key = store_keys::cache_pages(half, copy.pool, slot);
         const TensorView from = row({key, copy.from}), to = row({key, copy.to});
         std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
       }
@@ -143,7 +144,7 @@ RankBytes RaggedRank::bytes() const {
   std::set<std::string_view> counted;  // a table that is also a head has two entries
   for (const StoreEntry& entry : model_.program->entries) {
     if (!counted.insert(entry.key).second) continue;
-    int64_t& sum = entry.source ? out.weights : entry.key.starts_with("adapter.") ? out.adapters : out.cache;
+    int64_t& sum = entry.source ? out.weights : store_keys::is_adapter_slots(entry.key) ? out.adapters : out.cache;
     sum += store_.get(entry.key).bytes();
   }
   out.arena = executor_ ? executor_->bytes() : model_.program->arena_bytes;

@@ -1,5 +1,6 @@
 #pragma once
 // From a graph to programs. compile.cpp holds the list of passes and reads top to bottom.
+#include <map>
 #include <memory>
 #include <set>
 
@@ -37,47 +38,62 @@ struct RaggedModel {
 RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
                            const std::function<RaggedBounds(const Decoder&)>& bounds);
 
-/// A recognised decoder with all that its training needs. Programs share the Store's arrays.
-struct TrainingModel {
+/// The programs of a trainer, which share the Store's arrays.
+enum class TrainingProgram : uint8_t {
   /// One micro-batch: a ragged row of documents. Inputs: `ids` i64 [1, t], `positions` and `segments` i32 [1, t], `rows` i32
-  /// [1, r] (tokens that predict something), `labels` i32 [1, r] (what), `weights` f32 [1, r] (what its loss counts in the
-  /// whole step's); with dropout `keys`, and with a prefix where tokens stand behind it (Places in core/train/data/packing.h). Output 0
+  /// [1, r] (tokens that predict something), `labels` i32 [1, r] (what), `weights` f32 [1, r] (of each loss in the whole
+  /// step's); with dropout `keys`, and with a prefix where tokens are placed after it (Places in core/train/data/packing.h). Output 0
   /// is the sum of the losses, each times its weight; gradients are added to the Store's.
-  std::shared_ptr<const Program> accumulate;
-  /// The same, without gradients. Output 0 as above, output 1 each target's loss, f32 [1, r].
-  std::shared_ptr<const Program> evaluate;
+  accumulate,
+  /// `accumulate` of a step's last micro-batch, and `norm`, which is output 1: only where ranks reduce gradients once a step and
+  /// may do so during the backward pass.
+  settle,
+  /// `accumulate` without gradients. Output 0 is the same, output 1 each target's loss, f32 [1, r].
+  evaluate,
   /// The norm of all gradients as one vector, f32 [].
-  std::shared_ptr<const Program> norm;
-  /// `accumulate` of a step's last micro-batch, and `norm`, which is output 1: where ranks pay the sums of gradients once a step,
-  /// and may do so beside the backward pass; else null.
-  std::shared_ptr<const Program> settle;
+  norm,
   /// The end of a step. Inputs, f32 []: `scale` (of the gradients), `rate` (of learning), and of AdamW `correction1` and
-  /// `correction2` (1 - beta^step). Gradients are zeros behind it.
-  std::shared_ptr<const Program> update;
-  /// With TrainingOptions::host_loss. Inputs as of `accumulate`, but for `labels` and `weights`. Output 0 is the logits of all
-  /// data ranks, f32 [1, data ranks * r, v], on each rank.
-  std::shared_ptr<const Program> forward;
-  /// The same with the input `gradients`, of a loss by the row's logits, f32 [1, r, v]; gradients are added to the Store's.
-  std::shared_ptr<const Program> backward;
+  /// `correction2` (1 - beta^step). Gradients are zeros after it.
+  update,
+  /// With TrainingOptions::host_loss. Inputs of `accumulate` without `labels` and `weights`. Output 0 is the logits of all data
+  /// ranks, f32 [1, data ranks * r, v], on each rank.
+  forward,
+  /// `forward` with the input `gradients`, of a loss by the row's logits, f32 [1, r, v]; gradients are added to the Store's.
+  backward,
+};
+std::string_view program_name(TrainingProgram program);
+
+/// A recognised decoder, or a graph with a loss of its own, with all that its training needs.
+struct TrainingModel {
+  std::map<TrainingProgram, std::shared_ptr<const Program>> programs;
+  bool has(TrainingProgram name) const { return programs.contains(name); }
+  /// Throws Error(internal) for one that was not made.
+  const Program& program(TrainingProgram name) const;
+
   std::vector<TrainedParameter> parameters;
   Decoder decoder;
   Mesh mesh;
   /// With TrainingOptions::loss, whose programs take the graph's own inputs: those of which a data rank gets its part of the first
   /// dim.
   std::set<std::string, std::less<>> spread_inputs;
-  /// On several ranks: where what training writes is, by key of the Store. A rank's row is [1, t] of its own documents, and
-  /// all ranks' rows have as many tokens and targets; gradients of which ranks hold summands go into ".reduced" when the norm
-  /// is asked for, and the summands have to be emptied then.
+  /// On several ranks: the sharding of what training writes, by key of the Store. A rank's row is [1, t] of its own documents, and
+  /// all ranks' rows have as many tokens and targets. Gradients of which ranks hold summands are reduced into
+  /// store_keys::reduced_gradient when the norm is computed, and the summands have to be zeroed then.
   std::map<std::string, Sharding, std::less<>> places;
   ShardPlan plan;  ///< of `accumulate`
 };
-/// With TrainingOptions::gradients false only `evaluate` and `forward` are made, and nothing is refused for want of a
-/// gradient. Throws Error(unsupported) for a graph that is not recognised, saying why, and for one with a node on the way
+/// With TrainingOptions::gradients false only `evaluate` and `forward` are made, and no gradient is required of any node. Throws Error(unsupported) for a graph that is not recognised, saying why, and for one with a node on the way
 /// that has no gradient; Error(unsupported) for a mesh with other axes than `data` and `tensor`; Error(invalid_argument)
 /// when nothing is to be trained, or a pattern names nothing.
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training);
 
 /// Fingerprints of what raise finds need no bounds: the passes up to raise alone, for `plait inspect`.
 Decoder recognise(Graph graph, const CompileOptions& options);
+
+// Shared by compile.cpp and compile_training.cpp.
+/// The passes up to raise. False: the graph is not recognised, and context.decoder.why_not is the reason.
+bool run_recognition(Graph& graph, PassContext& context);
+/// The size that memory is planned for, and the typical size that costs are computed with.
+void bound_symbol(Graph& graph, std::string_view name, int64_t typical, int64_t bound);
 
 }  // namespace plait

@@ -9,6 +9,9 @@ namespace plait {
 /// Ends the loop of every rank that serves, whatever its engine is.
 constexpr uint8_t end_command = 0;
 
+/// Of every kind of engine: split the world into the groups of the programs, which all ranks do at once.
+struct JoinGroups {};
+
 inline ByteReader command_reader(std::span<const std::byte> message) { return {message, "a command of rank 0"}; }
 
 /// The commands of one kind of engine. Each is a struct (fields.h), and its place in the list plus one is its byte.

@@ -266,7 +266,7 @@ std::optional<StepReport> Trainer::step() {
   for (int64_t number : order_->next(options_.batch)) samples.push_back((*data_)[number]);
   StepReport report;
   try {
-    report = take(pack_step(samples, options_.training.row_tokens, engine_.data_ranks()));
+    report = take(as_batches(pack_step(samples, options_.training.row_tokens, engine_.data_ranks())));
   } catch (const Error& error) {
     order_->resume(place);
     if (error.code() != Code::cancelled) throw;
@@ -280,16 +280,15 @@ std::optional<StepReport> Trainer::step() {
 
 StepReport Trainer::step(const PackedStep& given) {
   check_rows();
-  return given_step(given);
+  return given_step(as_batches(given));
 }
 
 StepReport Trainer::step(const NamedInputs& given) {
   check_own_loss();
-  return given_step(given);
+  return given_step(as_batches(given));
 }
 
-template <class Given>
-StepReport Trainer::given_step(const Given& given) {
+StepReport Trainer::given_step(const GivenStep& given) {
   require(options_.training.gradients, "this trainer only evaluates");
   StepReport report;
   try {
@@ -310,26 +309,28 @@ void Trainer::check_own_loss() const {
           "inputs by name are those of a graph with a loss of its own (option loss)");
 }
 
-namespace {
-
-int64_t tokens_of(const PackedStep& step) { return step.tokens; }
-/// The first dims' largest: the batch.
-int64_t tokens_of(const NamedInputs& inputs) {
-  int64_t most = 0;
-  for (const auto& [name, view] : inputs)
-    if (view.shape.rank() > 0) most = std::max(most, view.shape[0]);
-  return most;
+Trainer::GivenStep Trainer::as_batches(const PackedStep& step) {
+  GivenStep out{{}, step.tokens, step.targets > 0};
+  const double weight = step.targets ? 1 / static_cast<double>(step.targets) : 0;
+  for (const std::vector<PackedRow>& rows : step.rows) out.batches.push_back({.rows = rows, .weight = weight});
+  if (!out.batches.empty()) out.batches.back().last = true;
+  return out;
 }
 
-}  // namespace
+/// One micro-batch; its tokens are the largest of the first dims, the batch.
+Trainer::GivenStep Trainer::as_batches(const NamedInputs& inputs) {
+  GivenStep out{{{.inputs = inputs, .last = true}}};
+  for (const auto& [name, view] : inputs)
+    if (view.shape.rank() > 0) out.tokens = std::max(out.tokens, view.shape[0]);
+  return out;
+}
 
 /// Changes the weights, or nothing where it throws.
-template <class Given>
-StepReport Trainer::take(const Given& given) {
+StepReport Trainer::take(const GivenStep& given) {
   const auto begin = Clock::now();
   try {
     const double loss = accumulate(given);
-    StepReport report = apply(tokens_of(given), begin);
+    StepReport report = apply(given.tokens, begin);
     report.loss = loss;
     return report;
   } catch (const Error& error) {
@@ -345,10 +346,9 @@ StepReport Trainer::take(const Given& given) {
 }
 
 /// Where the first number that is not finite came from.
-std::string Trainer::fault_in(const PackedStep& step) {
+std::string Trainer::fault_in(const GivenStep& step) {
   std::string fault;
-  for (size_t i = 0; fault.empty() && i < step.rows.size(); ++i)
-    fault = engine_.find_fault(step.rows[i], 1 / static_cast<double>(std::max<int64_t>(step.targets, 1)));
+  for (size_t i = 0; fault.empty() && i < step.batches.size(); ++i) fault = engine_.find_fault(step.batches[i]);
   return fault;
 }
 
@@ -411,7 +411,7 @@ void Trainer::backward(const PackedStep& given, const TensorView& gradient) {
     check_cancelled();
     part.shape[0] = 0;
     for (const PackedRow& row : rows) part.shape[0] += row.tokens();
-    engine_.accumulate(rows, part);
+    engine_.accumulate({.rows = rows, .gradient = part});
     part.data += part.bytes();
   }
   given_tokens_ += given.tokens;
@@ -441,20 +441,14 @@ bool Trainer::end_if_due() {
   return ending_ != Ending::none;
 }
 
-double Trainer::accumulate(const NamedInputs& given) {
-  if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
-  return checked(engine_.accumulate(given), "loss");
-}
-
 /// The step's mean loss.
-double Trainer::accumulate(const PackedStep& step) {
+double Trainer::accumulate(const GivenStep& step) {
   double loss = 0;
-  const double weight = step.targets ? 1 / static_cast<double>(step.targets) : 0;
-  for (const auto& rows : step.rows) {
+  for (const MicroBatch& batch : step.batches) {
     if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
-    loss = checked(loss + engine_.accumulate(rows, weight, &rows == &step.rows.back()), "loss");
+    loss = checked(loss + engine_.accumulate(batch), "loss");
   }
-  return step.targets ? loss : StepReport::unknown;
+  return step.has_targets ? loss : StepReport::unknown;
 }
 
 double Trainer::checked(double number, const char* what) const {
@@ -499,7 +493,7 @@ Trainer::Evaluation Trainer::evaluate(const Dataset& data) {
 
 Trainer::Evaluation Trainer::evaluate(const NamedInputs& given) {
   check_own_loss();
-  return {engine_.evaluate(given), 1};
+  return {engine_.evaluate({.inputs = given}), 1};
 }
 
 Trainer::Evaluation Trainer::evaluate(const PackedStep& given) {
@@ -508,7 +502,7 @@ Trainer::Evaluation Trainer::evaluate(const PackedStep& given) {
   Evaluation out{0, given.targets};
   for (const auto& rows : given.rows) {
     if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
-    out.loss += engine_.evaluate(rows) / static_cast<double>(given.targets);
+    out.loss += engine_.evaluate({.rows = rows}) / static_cast<double>(given.targets);
   }
   return out;
 }

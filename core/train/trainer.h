@@ -84,7 +84,7 @@ class Trainer {
   /// A step of these rows, with what is due behind it. Throws like `step`, and Error(cancelled), behind which a checkpoint of
   /// the steps before is on the disk.
   StepReport step(const PackedStep& given);
-  // With TrainingOptions::loss, of the graph's own inputs (TrainingEngine). Reports count the first dim of the largest batch as tokens.
+  // With TrainingOptions::loss, of the graph's own inputs. Reports count the first dim of the largest batch as tokens.
   StepReport step(const NamedInputs& given);
   /// The loss; its `targets` are 1.
   Evaluation evaluate(const NamedInputs& given);
@@ -123,20 +123,24 @@ class Trainer {
   void open_directory();
   void resume(const std::string& path);
   void check_samples(const Dataset& data) const;
-  template <class Given>
-  StepReport given_step(const Given& given);
-  template <class Given>
-  StepReport take(const Given& given);
+  /// A step as micro-batches.
+  struct GivenStep {
+    std::vector<MicroBatch> batches;
+    int64_t tokens = 0;
+    bool has_targets = true;
+  };
+  static GivenStep as_batches(const PackedStep& step);
+  static GivenStep as_batches(const NamedInputs& inputs);
+  StepReport given_step(const GivenStep& given);
+  StepReport take(const GivenStep& given);
   void check_rows() const;
   void check_own_loss() const;
   StepReport apply(int64_t tokens, std::chrono::steady_clock::time_point begin);
   void check_cancelled();
   void check_host_loss() const;
   void follow(StepReport& report);
-  double accumulate(const PackedStep& step);
-  double accumulate(const NamedInputs& given);
-  std::string fault_in(const PackedStep& step);
-  std::string fault_in(const NamedInputs& given) { return engine_.find_fault(given); }
+  double accumulate(const GivenStep& step);
+  std::string fault_in(const GivenStep& step);
   double checked(double number, const char* what) const;
   bool evaluate_due(StepReport& report);
   void save_checkpoint(bool best, Saving how);

@@ -1,4 +1,5 @@
 #include "core/train/training_rank.h"
+#include "core/exec/store_keys.h"
 
 #include <algorithm>
 #include <cmath>
@@ -55,6 +56,10 @@ void run_floats(Executor& executor, std::vector<TensorView> inputs) {
   executor.run(inputs);
 }
 
+bool is_of_host_loss(TrainingProgram name) {
+  return name == TrainingProgram::forward || name == TrainingProgram::backward;
+}
+
 }  // namespace
 
 TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const TrainingOptions& training,
@@ -65,38 +70,33 @@ TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const Tra
       pool_(pool),
       store_(std::move(weights)) {
   int64_t arena_bytes = 0;
-  for (const Program* program : {model_.accumulate.get(), model_.settle.get(), model_.evaluate.get(),
-                                 model_.norm.get(), model_.update.get()}) {
-    if (!program) continue;
+  for (const auto& [name, program] : model_.programs) {
+    if (is_of_host_loss(name)) continue;
     arena_bytes = std::max(arena_bytes, program->arena_bytes);
     store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool, progress);
   }
   arena_ = room_->take(arena_bytes, store_.device());
 }
 
-/// All ranks of the world do it at once: their groups are split off it.
-std::unique_ptr<Executor> TrainingRank::make(const std::shared_ptr<const Program>& program) {
-  if (!program) return nullptr;
-  std::vector<Communicator*> groups;
-  for (const std::vector<int32_t>& group : program->groups) {
-    std::unique_ptr<Communicator>& split = splits_[group];
-    if (!split) {  // ranks of a group have its lowest number in common
-      const int color = *std::min_element(group.begin(), group.end());
-      const auto key = std::find(group.begin(), group.end(), world_->rank()) - group.begin();
-      split = world_->communicator().split(color, static_cast<int>(key));
-    }
-    groups.push_back(split.get());
-  }
-  return std::make_unique<Executor>(program, store_, pool_, room_, std::move(groups), arena_);
+void TrainingRank::join(World* world) {
+  if (world) groups_ = ProgramGroups(world->rank(), split_world(*world));
+  for (const auto& [name, program] : model_.programs)
+    if (!is_of_host_loss(name)) make(name);
 }
 
-void TrainingRank::join(World* world) {
-  world_ = world;
-  accumulate_ = make(model_.accumulate);
-  settle_ = make(model_.settle);
-  evaluate_ = make(model_.evaluate);
-  norm_ = make(model_.norm);
-  update_ = make(model_.update);
+void TrainingRank::make(TrainingProgram name) {
+  const std::shared_ptr<const Program>& program = model_.programs.at(name);
+  executors_[name] = std::make_unique<Executor>(program, store_, pool_, room_, groups_.of(*program), arena_);
+}
+
+/// All ranks of the world call it at once.
+Executor& TrainingRank::executor(TrainingProgram name) {
+  if (!has_executor(name)) {
+    const Program& program = model_.program(name);
+    store_.load(program, std::vector<int64_t>(static_cast<size_t>(program.symbols.size())), &pool_, nullptr);
+    make(name);
+  }
+  return *executors_.at(name);
 }
 
 /// `more` are the inputs beside those that say what the row is.
@@ -131,89 +131,80 @@ void TrainingRank::run(Executor& executor, const TrainingRow& given, std::map<st
   run_floats(executor, std::move(inputs));
 }
 
-double TrainingRank::run(Executor& executor, const TrainingRow& row) {
-  const Tensor labels = row_of(DType::i32, row.labels), weights = row_of(DType::f32, row.weights);
-  run(executor, row, {{"labels", labels.view()}, {"weights", weights.view()}});
+double TrainingRank::run(Executor& executor, const RankBatch& batch) {
+  if (!batch.inputs.empty()) {
+    executor.run(inputs_by_name(executor, batch));
+    return *executor.output(0).as<float>();
+  }
+  const Tensor labels = row_of(DType::i32, batch.row.labels), weights = row_of(DType::f32, batch.row.weights);
+  run(executor, batch.row, {{"labels", labels.view()}, {"weights", weights.view()}});
   return number_of(executor.output(0));
 }
 
+/// Of a graph with a loss of its own, in the program's order.
+std::vector<TensorView> TrainingRank::inputs_by_name(const Executor& executor, const RankBatch& batch) {
+  std::vector<TensorView> out;
+  for (const std::string& name : executor.program().input_names) out.push_back(batch.inputs.find(name)->second);
+  return out;
+}
+
+void TrainingRank::check(const RankBatch& batch) {
+  Executor& evaluate = executor(TrainingProgram::evaluate);
+  evaluate.bind(inputs_by_name(evaluate, batch));
+}
+
+double TrainingRank::accumulate(const RankBatch& batch, double& norm) {
+  if (batch.gradient.present()) {
+    run(executor(TrainingProgram::backward), batch.row, {{"gradients", batch.gradient}});
+    return 0;
+  }
+  if (!batch.last || !has_executor(TrainingProgram::settle)) return run(executor(TrainingProgram::accumulate), batch);
+  Executor& settle = executor(TrainingProgram::settle);
+  const double loss = run(settle, batch);
+  norm = number_of(settle.output(1));
+  clear_reduced();
+  return loss;
+}
+
 std::vector<float> TrainingRank::losses() const {
-  const Tensor all = copy_as(evaluate_->output(1), DType::f32);
+  const Tensor all = copy_as(executors_.at(TrainingProgram::evaluate)->output(1), DType::f32);
   return {all.as<float>(), all.as<float>() + all.elements()};
 }
 
-Executor& TrainingRank::later(std::unique_ptr<Executor>& executor, const std::shared_ptr<const Program>& program) {
-  if (!executor) {
-    store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool_, nullptr);
-    executor = make(program);
-  }
-  return *executor;
+std::string TrainingRank::find_fault(const RankBatch& batch) {
+  std::string out;
+  Executor& accumulate = executor(TrainingProgram::accumulate);
+  accumulate.set_watch(&out);
+  run(accumulate, batch);
+  accumulate.set_watch(nullptr);
+  return out;
 }
 
-TensorView TrainingRank::logits(const TrainingRow& row) {
-  run(later(forward_, model_.forward), row, {});
-  const TensorView made = forward_->output(0);
+TensorView TrainingRank::logits(const RankBatch& batch) {
+  Executor& forward = executor(TrainingProgram::forward);
+  run(forward, batch.row, {});
+  const TensorView made = forward.output(0);
   if (made.dtype == DType::f32) return made;
   logits_ = copy_as(made, DType::f32);
   return logits_.view();
 }
 
-void TrainingRank::accumulate(const TrainingRow& row, const TensorView& given) {
-  run(later(backward_, model_.backward), row, {{"gradients", given}});
-}
-
-std::vector<TensorView> TrainingRank::in_order(const Executor& executor, const NamedInputs& given) {
-  std::vector<TensorView> out;
-  for (const std::string& name : executor.program().input_names) out.push_back(given.find(name)->second);
-  return out;
-}
-
-double TrainingRank::run(Executor& executor, const NamedInputs& given) {
-  executor.run(in_order(executor, given));
-  return *executor.output(0).as<float>();
-}
-
-template <class Inputs>
-std::string TrainingRank::fault_of(const Inputs& inputs) {
-  std::string out;
-  accumulate_->set_watch(&out);
-  run(*accumulate_, inputs);
-  accumulate_->set_watch(nullptr);
-  return out;
-}
-
-std::string TrainingRank::find_fault(const TrainingRow& row) { return fault_of(row); }
-std::string TrainingRank::find_fault(const NamedInputs& inputs) { return fault_of(inputs); }
-
-template <class Inputs>
-double TrainingRank::accumulate_and_settle(const Inputs& inputs, double& norm) {
-  if (!settle_) return accumulate(inputs);
-  const double loss = run(*settle_, inputs);
-  norm = number_of(settle_->output(1));
-  clear_settled();
-  return loss;
-}
-
-double TrainingRank::accumulate_last(const TrainingRow& row, double& norm) {
-  return accumulate_and_settle(row, norm);
-}
-double TrainingRank::accumulate_last(const NamedInputs& inputs, double& norm) {
-  return accumulate_and_settle(inputs, norm);
-}
-
 double TrainingRank::gradient_norm() {
-  norm_->run({});
-  clear_settled();
-  return number_of(norm_->output(0));
+  Executor& norm = executor(TrainingProgram::norm);
+  norm.run({});
+  clear_reduced();
+  return number_of(norm.output(0));
 }
 
-/// Summands that went into the sums of all ranks.
-void TrainingRank::clear_settled() {
+/// Zeros this rank's summands of gradients that went into the sums of all ranks.
+void TrainingRank::clear_reduced() {
   for (const TrainedParameter& parameter : model_.parameters)
-    if (has(parameter.key + ".reduced")) {
-      const Tensor sum = array(parameter.key + ".gradient");
-      std::memset(sum.data(), 0, static_cast<size_t>(sum.bytes()));
-    }
+    if (has(store_keys::reduced_gradient(parameter.key))) clear(store_keys::gradient(parameter.key));
+}
+
+void TrainingRank::clear(const std::string& key) {
+  const Tensor sum = array(key);
+  std::memset(sum.data(), 0, static_cast<size_t>(sum.bytes()));
 }
 
 void TrainingRank::update(double scale, double rate, int64_t step) {
@@ -224,22 +215,20 @@ void TrainingRank::update(double scale, double rate, int64_t step) {
                                                    {"correction2", 1 - std::pow(optimizer_.beta2, number)},
                                                    {"share", std::pow(number, optimizer_.beta2_decay)},
                                                    {"most", 1 / std::sqrt(number)}};
+  Executor& update = executor(TrainingProgram::update);
   std::vector<Tensor> scalars;
   std::vector<TensorView> inputs;
-  for (const std::string& name : update_->program().input_names) {
+  for (const std::string& name : update.program().input_names) {
     scalars.push_back(Tensor::of<double>(DType::f64, Shape(), {&numbers.at(name), 1}));
     inputs.push_back(scalars.back().view());
   }
-  run_floats(*update_, std::move(inputs));
+  run_floats(update, std::move(inputs));
 }
 
 void TrainingRank::clear_gradients() {
   for (const TrainedParameter& parameter : model_.parameters)
-    for (const char* what : {".gradient", ".reduced"})
-      if (has(parameter.key + what)) {
-        const Tensor sum = array(parameter.key + what);
-        std::memset(sum.data(), 0, static_cast<size_t>(sum.bytes()));
-      }
+    for (const std::string& key : store_keys::gradient_keys(parameter.key))
+      if (has(key)) clear(key);
 }
 
 int64_t TrainingRank::run_bytes() const { return room_->used(); }

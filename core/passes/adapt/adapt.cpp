@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/exec/store_keys.h"
 #include "core/passes/adapt/sites.h"
 #include "core/passes/adapt/adapt.h"
 #include "core/passes/base/parameter_states.h"
@@ -225,7 +226,7 @@ class TrainedAdapters : public Adapting {
     if (const DType dtype = context_.options.trained_dtype(); dtype != DType::f32)
       add_step(origin, {RecipeStep::Kind::cast, {}, dtype});
     Trainable one;
-    one.parameter = {.key = cat("train.", name),
+    one.parameter = {.key = store_keys::parameter(name),
                      .name = name,
                      .shape = shape,
                      .origin = std::make_shared<Constant>(std::move(origin)),
@@ -273,9 +274,9 @@ class Slots : public Adapting {
     const ValueId x = node.inputs[0], slots = of_tokens(x, "adapters", DType::i32);
     if (slots == no_value) return;  // rows that a router sorted: whose they are is not known here
     const int64_t k = builder_.dims(x).back().constant(), n = builder_.dims(node.outputs[0]).back().constant();
-    const size_t index = context_.decoder.adapted.size();
-    const ValueId a = add_state(graph_, builder_, cat("adapter.a.", index), DType::f32, {room_.slots, room_.rank, k});
-    const ValueId b = add_state(graph_, builder_, cat("adapter.b.", index), DType::f32, {room_.slots, n, room_.rank});
+    const auto index = static_cast<int64_t>(context_.decoder.adapted.size());
+    const ValueId a = add_state(graph_, builder_, store_keys::adapter_slots(store_keys::AdapterHalf::a, index), DType::f32, {room_.slots, room_.rank, k});
+    const ValueId b = add_state(graph_, builder_, store_keys::adapter_slots(store_keys::AdapterHalf::b, index), DType::f32, {room_.slots, n, room_.rank});
     context_.decoder.adapted.push_back({site.module, k, n});
     Node& adapted = graph_.nodes[site.node];
     adapted.op = "plait.AdaptedLinear";

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/exec/store_keys.h"
 #include "core/passes/adapt/adapt.h"
 #include "core/passes/base/parameter_states.h"
 
@@ -78,7 +79,7 @@ class Prefixing {
     std::normal_distribution<float> normal(0, spread);
     for (int64_t i = 0; i < initial.elements(); ++i) initial.as<float>()[i] = normal(random_);
     Trainable one;
-    one.parameter = {.key = cat("train.", name),
+    one.parameter = {.key = store_keys::parameter(name),
                      .name = name,
                      .shape = shape,
                      .origin = std::make_shared<Constant>(Constant{{}, std::move(initial), {}}),

@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/exec/store_keys.h"
 #include "core/passes/base/widen.h"
 #include "core/passes/raise/raise.h"
 #include "core/passes/normalize/normalize.h"
@@ -355,13 +356,13 @@ Written Raiser::write_pages(const AttentionMatch& match, size_t index) {
   const AttentionLayer& layer = match.layer;
   auto group = static_cast<size_t>(group_of_[index]);
   int pool = decoder_.groups[group].pool;
-  std::string place = cat(pool, ".", slot_of_[index]);
+  const auto key_of = [&](store_keys::CacheHalf half) { return store_keys::cache_pages(half, pool, slot_of_[index]); };
   DType cache = decoder_.cache_dtype;
   Dim pages = graph_.symbol(cat("p.", pool)), slots = graph_.symbol("c");
   ValueId key = turned(tokens_first(match.key, layer.kv_heads, layer.key_size), match);
   ValueId value = tokens_first(match.value, layer.kv_heads, layer.value_size);
-  ValueId keys = state(cat("cache.k.", place), cache, {pages, layer.kv_heads, layer.key_size, slots});
-  ValueId values = state(cat("cache.v.", place), cache, {pages, layer.kv_heads, slots, layer.value_size});
+  ValueId keys = state(key_of(store_keys::CacheHalf::keys), cache, {pages, layer.kv_heads, layer.key_size, slots});
+  ValueId values = state(key_of(store_keys::CacheHalf::values), cache, {pages, layer.kv_heads, slots, layer.value_size});
   std::vector<ValueId> out = insert("plait.KvWrite", {keys, values, key, value, slots_[group]}, 2).outputs;
   return {out[0], out[1]};
 }

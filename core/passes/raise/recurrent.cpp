@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/exec/store_keys.h"
 #include "core/passes/raise/raiser.h"
 #include "core/passes/raise/region.h"
 
@@ -284,7 +285,7 @@ void rewrite_recurrent(Graph& graph, const RecurrentMatch& match, size_t index, 
   };
   const bool conv = match.op == "plait.CausalConv";
   Attributes key;
-  key.set("key", cat("cache.s.", index));
+  key.set("key", store_keys::cache_states(index));
   ValueId state = insert("plait.State", {}, std::move(key));
   Dims dims{graph.symbol("u")};
   dims.insert(dims.end(), match.sizes.begin(), match.sizes.end());

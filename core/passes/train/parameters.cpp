@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/exec/store_keys.h"
 #include "core/graph/gradient.h"
 #include "core/mesh/file_layout.h"
 
@@ -206,7 +207,7 @@ class Maker {
     const std::vector<std::string> names = names_of(constant);
     one.parameter.name = names[0];
     // The parts of a packed tensor are told apart by the steps to them.
-    one.parameter.key = is_part ? cat("train.", names[0], " | ", text(constant.steps)) : cat("train.", names[0]);
+    one.parameter.key = store_keys::parameter(is_part ? cat(names[0], " | ", text(constant.steps)) : names[0]);
     one.parameter.shape = constant.shape();
     one.parameter.decays = constant.shape().rank() > 1;
     one.parameter.origin = std::make_shared<Constant>(std::move(constant));

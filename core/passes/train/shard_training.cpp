@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/exec/store_keys.h"
 #include "core/passes/base/pass.h"
 #include "core/passes/shard/annotations.h"
 #include "core/passes/train/parameters.h"
@@ -66,7 +67,7 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
     if (zero >= 3 && shared != used) settings.stored.emplace(states.at(one.key), shared);
     out.emplace(one.key, zero >= 3 ? shared : used);
     if (!context.training->gradients) continue;
-    seeds.insert_or_assign(states.at(one.key + ".gradient"), zero >= 2 ? shared : used);
+    seeds.insert_or_assign(states.at(store_keys::gradient(one.key)), zero >= 2 ? shared : used);
     for (const OptimizerState& state : optimizer_states(context.training->optimizer.kind, one.shape.rank())) {
       Sharding cut = Sharding::replicated(state.dims.size());
       for (size_t d = 0; d < state.dims.size(); ++d) cut.dims[d] = shared.dims[static_cast<size_t>(state.dims[d])];
@@ -77,9 +78,9 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
   context.plan = shard(graph, options.ops, mesh, options.rank, seeds, settings);
   for (size_t i = 0; i < optimized.size(); ++i) {
     const TrainedParameter& one = context.parameters[i];
-    const Sharding &sum = context.plan.states.at(one.key + ".gradient"), &whole = optimized[i];
-    if (sum != whole) out.emplace(one.key + ".reduced", whole);
-    out.emplace(one.key + ".gradient", sum);
+    const Sharding &sum = context.plan.states.at(store_keys::gradient(one.key)), &whole = optimized[i];
+    if (sum != whole) out.emplace(store_keys::reduced_gradient(one.key), whole);
+    out.emplace(store_keys::gradient(one.key), sum);
   }
   if (!of_host) return out;
   seeds = with_rows(context, *of_host, data);

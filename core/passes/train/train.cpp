@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/exec/store_keys.h"
 #include "core/graph/gradient.h"
 #include "core/passes/train/train.h"
 #include "core/passes/base/evaluate.h"
@@ -148,7 +149,7 @@ class Training {
         continue;
       }
       const ValueId sum =
-          add_state(graph_, builder_, parameter.key + ".gradient", parameter.dtype(), parameter.shape, nullptr, true);
+          add_state(graph_, builder_, store_keys::gradient(parameter.key), parameter.dtype(), parameter.shape, nullptr, true);
       graph_.outputs.push_back(builder_.add("plait.Accumulate", {sum, gradients[i]}));
       context_.parameters.push_back(parameter);
     }

@@ -1,22 +1,26 @@
 // The end of a training step as graphs: the norm of all gradients, and the optimizer's step for each parameter.
 #include <limits>
 
+#include "core/exec/store_keys.h"
 #include "core/graph/graph_builder.h"
 #include "core/passes/train/parameters.h"
 
 namespace plait {
 namespace {
 
-constexpr const char *sums = ".gradient", *reduced = ".reduced";
-
-const Sharding* place_of(const StatePlaces& places, const TrainedParameter& parameter, const char* what) {
-  auto found = places.find(parameter.key + what);
+const Sharding* place_of(const StatePlaces& places, const std::string& key) {
+  auto found = places.find(key);
   return found == places.end() ? nullptr : &found->second;
 }
 
-/// What holds the gradient that the optimizer takes.
-const char* gradient_of(const TrainedParameter& parameter, const StatePlaces& places) {
-  return place_of(places, parameter, reduced) ? reduced : sums;
+bool is_reduced(const TrainedParameter& parameter, const StatePlaces& places) {
+  return places.contains(store_keys::reduced_gradient(parameter.key));
+}
+
+/// The key of the gradient that the optimizer takes.
+std::string gradient_of(const TrainedParameter& parameter, const StatePlaces& places) {
+  return is_reduced(parameter, places) ? store_keys::reduced_gradient(parameter.key)
+                                       : store_keys::gradient(parameter.key);
 }
 
 /// Makes the graph of the optimizer's steps.
@@ -27,11 +31,12 @@ class Update {
       : optimizer_(optimizer), dtype_(parameters.at(0).dtype()), builder_(ops, graph_, knowledge_, "update") {
     for (const TrainedParameter& parameter : parameters) {
       const ValueId w = add_parameter(graph_, builder_, parameter);
-      const char* sum = gradient_of(parameter, places);
+      const std::string sum = gradient_of(parameter, places);
       // A rank that updates less of a weight than it has takes that part, and all parts then go into the weight.
-      const Sharding *kept = place_of(places, parameter, ""), *updated = place_of(places, parameter, sum);
+      const Sharding *kept = place_of(places, parameter.key), *updated = place_of(places, sum);
       const bool in_parts = kept && *kept != *updated;
-      const ValueId part = in_parts ? builder_.add("Identity", {w}) : w, gradient = state(parameter, sum);
+      const ValueId part = in_parts ? builder_.add("Identity", {w}) : w,
+                    gradient = add_state(graph_, builder_, sum, dtype_, parameter.shape);
       std::vector<ValueId> made = step(parameter, part, gradient);
       if (in_parts) made[0] = builder_.add("plait.Assign", {w, made[0]});
       graph_.outputs.insert(graph_.outputs.end(), made.begin(), made.end());
@@ -49,6 +54,7 @@ class Update {
     return graph_.inputs.back();
   }
 
+  /// What the optimizer keeps of a parameter.
   ValueId state(const TrainedParameter& parameter, const std::string& suffix) {
     for (const OptimizerState& one : optimizer_states(optimizer_.kind, parameter.shape.rank()))
       if (one.suffix == suffix)
@@ -160,9 +166,11 @@ Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& paramete
   whole.set("keepdims", int64_t{0});
   graph.outputs.push_back(no_value);
   for (const TrainedParameter& parameter : parameters) {
-    ValueId gradient = add_state(graph, builder, parameter.key + sums, parameter.dtype(), parameter.shape);
-    if (gradient_of(parameter, places) == reduced) {
-      const ValueId state = add_state(graph, builder, parameter.key + reduced, parameter.dtype(), parameter.shape);
+    ValueId gradient =
+        add_state(graph, builder, store_keys::gradient(parameter.key), parameter.dtype(), parameter.shape);
+    if (is_reduced(parameter, places)) {
+      const ValueId state =
+          add_state(graph, builder, gradient_of(parameter, places), parameter.dtype(), parameter.shape);
       graph.outputs.push_back(gradient = builder.add("plait.Accumulate", {state, gradient}));
     }
     const ValueId square = builder.add("ReduceSumSquare", {gradient}, whole);

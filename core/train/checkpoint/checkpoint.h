@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/base/tensor.h"
@@ -24,6 +25,8 @@ struct CheckpointInfo {
   int64_t step = 0;
   std::string model;                         ///< a fingerprint: the arrays fit this model alone
   std::map<std::string, std::string> state;  ///< anything else that the run goes on from: seeds, place in the data
+
+  auto fields() { return std::tie(step, model, state); }
 };
 
 /// What one writer has of an array: `part` begins at the indices `begin` of the whole.

@@ -2,6 +2,7 @@
 // From a step's samples to ragged rows: what one rank runs at once.
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "core/base/tensor.h"
@@ -18,6 +19,7 @@ struct PackedRow {
   std::vector<int32_t> labels;     ///< the id behind it in the document; -1: nothing counts here
 
   int64_t tokens() const { return static_cast<int64_t>(ids.size()); }
+  auto fields() { return std::tie(ids, positions, segments, samples, labels); }
 };
 
 /// Which samples go into which row: for each micro-batch, and in it for each data rank, their numbers.

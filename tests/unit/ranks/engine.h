@@ -104,7 +104,9 @@ class CounterEngine {
     for (std::thread& other : others_) other.join();
   }
 
-  void agree() { host->agree([] { return counter_programs(); }); }
+  void agree() {
+    host->agree([] { return counter_programs(); });
+  }
   template <class Command>
   void broadcast(const Command& command) {
     host->broadcast(CounterCommands::encode(command));

@@ -50,7 +50,8 @@ void dispatch(std::span<const std::byte> message, Log& log) {
 TEST(Fields, EveryKindComesBack) {
   float numbers[] = {1, 2, 3};
   const std::byte raw[] = {std::byte{7}, std::byte{8}};
-  All command{true, 0.5, "text", {{1, 2}, {3, 4}}, {{"a", {5, 6}}, {"", {}}}, {{1}, {}, {2, 3}}, {{"k", "v"}}, {}, raw};
+  All command{true,         0.5, "text", {{1, 2}, {3, 4}}, {{"a", {5, 6}}, {"", {}}}, {{1}, {}, {2, 3}},
+              {{"k", "v"}}, {},  raw};
   command.tensors["t"] = {reinterpret_cast<std::byte*>(numbers), DType::f32, {3}};
   const std::vector<std::byte> message = Set::encode(command);
   Log log;

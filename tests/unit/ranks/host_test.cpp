@@ -165,8 +165,7 @@ TEST(ServeRank, ARankThatStallsIsNamedAtTheDeadline) {
   CounterEngine engine("tensor=3", script, true, 0.3);
   engine.agree();
   engine.broadcast(TakeCounter{});
-  const Error error =
-      thrown_by([&] { engine.host->gather(engine.host->others(), RankHost::Patience::deadline); });
+  const Error error = thrown_by([&] { engine.host->gather(engine.host->others(), RankHost::Patience::deadline); });
   EXPECT_THAT(error.message(), HasSubstr("rank 2 does not come"));
   over = true;
 }
@@ -197,9 +196,8 @@ TEST(ServeRank, LoadingIsCancelled) {
   CounterEngine engine("tensor=3", script, false);
   engine.agree();
   engine.broadcast(LoadCounter{});
-  const Error error = thrown_by([&] {
-    engine.host->gather_loaded([] { throw Error(Code::out_of_memory, "too large"); });
-  });
+  const Error error =
+      thrown_by([&] { engine.host->gather_loaded([] { throw Error(Code::out_of_memory, "too large"); }); });
   EXPECT_EQ(error.code(), Code::out_of_memory);
   EXPECT_EQ(cancelled, 4);
 }

@@ -99,12 +99,12 @@ TEST(ProgramGroups, AreThoseOfTheProgram) {
     first.groups = {group("tensor")};
     second.groups = {group("data"), group("tensor"), {0, 1, 2, 3}};
     int made = 0;
-    ProgramGroups groups(rank, [&, split = split_world(*ranks.world(rank))](std::span<const int32_t> members,
-                                                                             int64_t index) {
-      ++made;
-      EXPECT_EQ(members[static_cast<size_t>(index)], rank);
-      return split(members, index);
-    });
+    ProgramGroups groups(
+        rank, [&, split = split_world(*ranks.world(rank))](std::span<const int32_t> members, int64_t index) {
+          ++made;
+          EXPECT_EQ(members[static_cast<size_t>(index)], rank);
+          return split(members, index);
+        });
     Communicator* const tensor = groups.of(first).at(0);
     const std::vector<Communicator*> all = groups.of(second);
     EXPECT_EQ(all.at(1), tensor);
@@ -123,8 +123,9 @@ TEST(ProgramGroups, AreThoseOfTheProgram) {
 
 TEST(Mesh, AxesThatCannotBeUsedAreNamed) {
   Mesh::parse("pipeline=1,data=2").require_axes({"data", "tensor"}, "generation");
-  const Error error =
-      thrown_by([] { Mesh::parse("pipeline=2,data=2").require_axes({"data", "tensor"}, "generation"); });
+  const Error error = thrown_by([] {
+    Mesh::parse("pipeline=2,data=2").require_axes({"data", "tensor"}, "generation");
+  });
   EXPECT_EQ(error.code(), Code::unsupported);
   EXPECT_THAT(error.message(), HasSubstr("has an axis pipeline, which generation cannot use"));
   EXPECT_THAT(error.hint(), HasSubstr("data and tensor"));

@@ -35,7 +35,8 @@ double accumulate(TrainingEngine& engine) {
   const PackedStep packed = step_of(engine);
   double loss = 0;
   for (const auto& rows : packed.rows)
-    loss += engine.accumulate(rows, 1 / static_cast<double>(packed.targets), &rows == &packed.rows.back());
+    loss += engine.accumulate(
+        {.rows = rows, .weight = 1 / static_cast<double>(packed.targets), .last = &rows == &packed.rows.back()});
   return loss;
 }
 
@@ -149,7 +150,7 @@ TEST_P(AdapterKinds, LoadBack) {
   TrainingEngine again = engine(read, graph_);
   load_adapter(again, folder.path("adapter"));
   const PackedStep step = step_of(adapted);
-  for (const auto& rows : step.rows) EXPECT_EQ(again.evaluate(rows), adapted.evaluate(rows));
+  for (const auto& rows : step.rows) EXPECT_EQ(again.evaluate({.rows = rows}), adapted.evaluate({.rows = rows}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Sites, AdapterKinds,
@@ -182,7 +183,8 @@ TEST(AdaptersOfParts, AreOfTheWholeModuleInTheFile) {
       load_adapter(again, folder.path());
       const PackedStep step = step_of(adapted);
       for (const auto& rows : step.rows)
-        EXPECT_NEAR(again.evaluate(rows), adapted.evaluate(rows), 1e-5 * adapted.evaluate(rows));
+        EXPECT_NEAR(again.evaluate({.rows = rows}), adapted.evaluate({.rows = rows}),
+                    1e-5 * adapted.evaluate({.rows = rows}));
     }
   }
 }
@@ -206,7 +208,7 @@ TEST(AdaptersOfExperts, AreMadeAgainRatherThanKept) {
     TrainingOptions options = adapting({"experts"});
     options.recompute = how;
     const TrainingEngine engine(fixture_graph(few_experts), World::get().options(), options, pool);
-    const auto& all = engine.model().accumulate->instructions;
+    const auto& all = engine.model().program(TrainingProgram::accumulate).instructions;
     return std::count_if(all.begin(), all.end(), [](const Instruction& one) {
       return one.kernel && one.kernel->op == "MatMul" && one.origin.find("adapter") != std::string::npos;
     });

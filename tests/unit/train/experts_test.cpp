@@ -124,8 +124,9 @@ TEST(ExpertParallel, NoLevelOfZeroSaysAnythingOfExperts) {
     options.bundle_bytes = 0;
     options.row_tokens = 4096;
     const TrainingModel model = compile_training(fixture_graph(mixtral), given_out_on("data=4"), options);
-    all += cat("zero ", zero, ": micro-batch: ", collectives(*model.accumulate), "; norm: ", collectives(*model.norm),
-               "; update: ", collectives(*model.update), "\n");
+    all += cat("zero ", zero, ": micro-batch: ", collectives(model.program(TrainingProgram::accumulate)),
+               "; norm: ", collectives(model.program(TrainingProgram::norm)),
+               "; update: ", collectives(model.program(TrainingProgram::update)), "\n");
   }
   EXPECT_EQ(
       all,

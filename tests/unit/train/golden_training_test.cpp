@@ -48,7 +48,8 @@ class GoldenTraining : public testing::TestWithParam<std::string> {
     for (const auto& document : documents) samples.push_back({document, {}});
     const PackedStep step = pack_step(samples, row_tokens, 1);
     double loss = 0;
-    for (const auto& rows : step.rows) loss += engine.accumulate(rows[0], 1 / static_cast<double>(step.targets));
+    for (const auto& rows : step.rows)
+      loss += engine.accumulate({.rows = {rows[0]}, .weight = 1 / static_cast<double>(step.targets)});
     return loss;
   }
 
@@ -84,10 +85,12 @@ TEST_P(GoldenTraining, TheHeadIsMultipliedByOnce) {
                          [&](const Instruction& one) { return one.kernel && one.kernel->op == op; });
   };
   const TrainingModel& model = engine.model();
-  EXPECT_EQ(count(*model.accumulate, "plait.HeadLoss"), 1);
-  EXPECT_EQ(count(*model.accumulate, "plait.HeadStatistics") + count(*model.accumulate, "plait.HeadBack"), 0);
-  EXPECT_EQ(count(*model.evaluate, "plait.HeadStatistics"), 1);
-  EXPECT_EQ(count(*model.evaluate, "plait.HeadLoss"), 0);
+  EXPECT_EQ(count(model.program(TrainingProgram::accumulate), "plait.HeadLoss"), 1);
+  EXPECT_EQ(count(model.program(TrainingProgram::accumulate), "plait.HeadStatistics") +
+                count(model.program(TrainingProgram::accumulate), "plait.HeadBack"),
+            0);
+  EXPECT_EQ(count(model.program(TrainingProgram::evaluate), "plait.HeadStatistics"), 1);
+  EXPECT_EQ(count(model.program(TrainingProgram::evaluate), "plait.HeadLoss"), 0);
 }
 
 TEST_P(GoldenTraining, LossAndEveryGradient) {

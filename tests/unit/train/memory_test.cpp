@@ -55,7 +55,7 @@ TEST(TrainingMemory, ResultsOfProductsAreKeptInBf16) {
     const int64_t ends =
         4 * 4 * width + 2 * 4 * attention / layers;  // the last layer's own rows, and tables of angles
     const int64_t expected = tokens * (2 * (products + attention) + 4 * width * layers + statistics + ends);
-    EXPECT_LE(kept_bytes(*model.accumulate), expected);
+    EXPECT_LE(kept_bytes(model.program(TrainingProgram::accumulate)), expected);
     EXPECT_GT(kept_bytes(*compiled(fixture, DType::bf16, Recompute::off).accumulate), 3 * expected / 2);
   }
 }
@@ -88,7 +88,8 @@ TEST(TrainingMemory, HeadsHoldNoLogitsOfAllTokens) {
         options.row_tokens = many;
         options.lora.rank = rank;
         const TrainingModel model = compile_training(fixture_graph(fixture), World::get().options(dtype), options);
-        for (const auto& program : {model.accumulate, model.evaluate})
+        for (const auto& program :
+             {model.programs.at(TrainingProgram::accumulate), model.programs.at(TrainingProgram::evaluate)})
           for (const Instruction& one : program->instructions) {
             if (!one.kernel) continue;
             const auto in = views_of(*program, one.inputs), out = views_of(*program, one.outputs);
@@ -114,7 +115,7 @@ std::vector<double> gradients(const char* fixture, DType dtype, Recompute how) {
   const auto all = documents();
   const PackedRow row = fill_row(std::vector<Sample>{{all[0], {}}, {all[1], {}}}, std::vector<int64_t>{0, 1});
   for (int step = 0; step < 2; ++step) {  // the first halves of adapters have gradients once the second are not zeros
-    engine.accumulate(row, 1.0 / 28);
+    engine.accumulate({.rows = {row}, .weight = 1.0 / 28});
     if (step == 0) engine.update(1, 0.1);
   }
   std::vector<double> out;
@@ -150,7 +151,7 @@ TEST(TrainingMemory, WhatIsKeptRoundedCostsLessThanRoundingProducts) {
 TEST(TrainingMemory, AdaptersTakeNoPassOfTheirOwn) {
   const TrainingModel model = compiled("gemma3-standard23", DType::none, Recompute::off);
   std::map<std::string, size_t> ops;
-  for (const Instruction& one : model.accumulate->instructions)
+  for (const Instruction& one : model.program(TrainingProgram::accumulate).instructions)
     if (one.kernel) ++ops[one.kernel->op];
   EXPECT_GE(ops["plait.AddLinear"],
             model.parameters.size());  // half of them are second halves; and as many backwards

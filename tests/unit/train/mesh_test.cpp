@@ -146,8 +146,8 @@ TEST(Dropout, EvaluationsHaveNone) {
   const PackedRow row = fill_row(samples, std::vector<int64_t>{0, 1});
   double before = 0;
   for (int step = 0; step < 3; ++step) {
-    const double loss = engine.accumulate(row, 1.0 / 28);
-    EXPECT_EQ(engine.accumulate(row, 1.0 / 28), loss) << "one step, one draw";
+    const double loss = engine.accumulate({.rows = {row}, .weight = 1.0 / 28});
+    EXPECT_EQ(engine.accumulate({.rows = {row}, .weight = 1.0 / 28}), loss) << "one step, one draw";
     EXPECT_NE(loss, before);
     before = loss;
     engine.update(0.5, 0.5);
@@ -156,8 +156,8 @@ TEST(Dropout, EvaluationsHaveNone) {
     const Tensor from = engine.array(one.key), to = plain.array(one.key);
     std::memcpy(to.data(), from.data(), static_cast<size_t>(from.bytes()));
   }
-  EXPECT_EQ(engine.evaluate(row), plain.evaluate(row));
-  EXPECT_NE(engine.accumulate(row, 1), plain.accumulate(row, 1));
+  EXPECT_EQ(engine.evaluate({.rows = {row}}), plain.evaluate({.rows = {row}}));
+  EXPECT_NE(engine.accumulate({.rows = {row}}), plain.accumulate({.rows = {row}}));
 }
 
 /// The same with ranks that are processes: mpirun starts this one, with 2 or 4 of them.
@@ -240,8 +240,9 @@ TEST(Overlapping, HasSomethingToDo) {
     TrainingOptions options = training(OptimizerKind::adamw, zero);
     options.bundle_bytes = 32 << 10;
     const TrainingModel model = compile_training(fixture_graph("llama-standard23"), compile, options);
-    ASSERT_EQ(model.settle != nullptr, zero < 2);
-    const Program& program = model.settle ? *model.settle : *model.accumulate;
+    ASSERT_EQ(model.has(TrainingProgram::settle), zero < 2);
+    const Program& program =
+        model.program(model.has(TrainingProgram::settle) ? TrainingProgram::settle : TrainingProgram::accumulate);
     int all = 0, beside = 0;
     for (const Instruction& one : program.instructions)
       if (one.kind == Instruction::Kind::collective && one.call.kind != CollectiveCall::Kind::shard)
@@ -275,8 +276,9 @@ std::string said_at_each_level(int64_t bundle_bytes) {
     options.row_tokens = 4096;  // of a size at which weights are moved rather than tokens
     const TrainingModel model = compile_training(fixture_graph("llama-standard23"), compile, options);
     EXPECT_EQ(model.parameters.size(), 20u);
-    all += cat("zero ", zero, ": micro-batch: ", collectives(*model.accumulate), "; norm: ", collectives(*model.norm),
-               "; update: ", collectives(*model.update), "\n");
+    all += cat("zero ", zero, ": micro-batch: ", collectives(model.program(TrainingProgram::accumulate)),
+               "; norm: ", collectives(model.program(TrainingProgram::norm)),
+               "; update: ", collectives(model.program(TrainingProgram::update)), "\n");
   }
   return all;
 }

@@ -41,7 +41,8 @@ class Prefixes : public testing::TestWithParam<std::string> {
     for (const auto& document : documents) samples.push_back({document, {}});
     const PackedStep step = pack_step(samples, prefix_row_tokens, engine.data_ranks());
     double loss = 0;
-    for (const auto& rows : step.rows) loss += engine.accumulate(rows, 1 / static_cast<double>(step.targets));
+    for (const auto& rows : step.rows)
+      loss += engine.accumulate({.rows = rows, .weight = 1 / static_cast<double>(step.targets)});
     return loss;
   }
   void expect_ten_losses(TrainingEngine& engine) const {

@@ -100,9 +100,9 @@ TEST(Recurrences, PackedDocumentsAreKeptApart) {
     double loss = 0;
     for (size_t i = 0; i < samples.size(); ++i) {
       numbers.push_back(static_cast<int64_t>(i));
-      loss += alone.accumulate(fill_row(samples, std::vector<int64_t>{numbers.back()}), 0.125);
+      loss += alone.accumulate({.rows = {fill_row(samples, std::vector<int64_t>{numbers.back()})}, .weight = 0.125});
     }
-    EXPECT_NEAR(packed.accumulate(fill_row(samples, numbers), 0.125), loss, 1e-12 * loss);
+    EXPECT_NEAR(packed.accumulate({.rows = {fill_row(samples, numbers)}, .weight = 0.125}), loss, 1e-12 * loss);
     for (const TrainedParameter& one : packed.parameters()) {
       Tensor difference = copy(packed.array(one.key + ".gradient"));
       const Tensor expected = copy(alone.array(one.key + ".gradient"));

@@ -73,7 +73,7 @@ inline double accumulate_by_host(TrainingEngine& engine, std::span<const PackedR
         at[i] = label < 0 ? 0.0f : static_cast<float>(weight * (std::exp(at[i]) / sum - (i == label ? 1 : 0)));
       at += width;
     }
-  engine.accumulate(rows, logits.view());
+  engine.accumulate({.rows = {rows.begin(), rows.end()}, .gradient = logits.view()});
   return loss;
 }
 
@@ -115,8 +115,9 @@ inline Outcome run(const Graph& graph, const std::string& mesh, const TrainingOp
     double loss = 0;
     const double weight = 1 / static_cast<double>(packed.targets);
     for (const auto& rows : packed.rows)
-      loss += options.host_loss ? accumulate_by_host(engine, rows, weight)
-                                : engine.accumulate(rows, weight, &rows == &packed.rows.back());
+      loss += options.host_loss
+                  ? accumulate_by_host(engine, rows, weight)
+                  : engine.accumulate({.rows = rows, .weight = weight, .last = &rows == &packed.rows.back()});
     out.losses.push_back(loss);
     out.norms.push_back(engine.gradient_norm());
     engine.update(1, rate);
@@ -127,7 +128,7 @@ inline Outcome run(const Graph& graph, const std::string& mesh, const TrainingOp
     for (int64_t i = 0; i < now.elements(); ++i) now.as<double>()[i] -= then.as<double>()[i];
     out.updates.emplace(one.key, std::move(now));
   }
-  out.run_bytes = engine.model().accumulate->arena_bytes;
+  out.run_bytes = engine.model().program(TrainingProgram::accumulate).arena_bytes;
   for (int64_t local = 0; local < engine.local_ranks(); ++local)
     out.state_bytes = std::max(out.state_bytes, engine.state_bytes(local));
   return out;

@@ -246,7 +246,7 @@ TEST_F(Training, EvaluationIsTheMeanOverAllTargets) {
   double sum = 0;
   for (int64_t i = 0; i < data.size(); ++i) {
     const Sample sample = data[i];
-    sum += trainer->engine().evaluate(fill_row({&sample, 1}, std::vector<int64_t>{0}));
+    sum += trainer->engine().evaluate({.rows = {fill_row({&sample, 1}, std::vector<int64_t>{0})}});
   }
   const Trainer::Evaluation all = trainer->evaluate(data);
   EXPECT_EQ(all.targets, data.targets());

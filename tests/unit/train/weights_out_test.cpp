@@ -37,7 +37,7 @@ TrainingOptions options(int64_t rank = 0) {
 
 void train(TrainingEngine& engine, double rate) {
   for (int step = 0; step < 3; ++step) {
-    engine.accumulate(row(), 1.0 / 24);
+    engine.accumulate({.rows = {row()}, .weight = 1.0 / 24});
     engine.update(1, rate);
   }
 }
@@ -66,7 +66,7 @@ class WeightsOut : public testing::TestWithParam<std::string> {
                          options(), pool_);
     // Files of 16 bits round what was trained in 32.
     const bool whole = GetParam().find("16") == std::string::npos;
-    EXPECT_NEAR(again.evaluate(row()), loss, (whole ? 1e-5 : 3e-2) * loss);
+    EXPECT_NEAR(again.evaluate({.rows = {row()}}), loss, (whole ? 1e-5 : 3e-2) * loss);
   }
 
   Folder folder_;
@@ -75,9 +75,9 @@ class WeightsOut : public testing::TestWithParam<std::string> {
 
 TEST_P(WeightsOut, TheNewFileHasTheSameLoss) {
   TrainingEngine engine = this->engine();
-  const double before = engine.evaluate(row());
+  const double before = engine.evaluate({.rows = {row()}});
   train(engine, 1e-2);
-  const double trained = engine.evaluate(row());
+  const double trained = engine.evaluate({.rows = {row()}});
   EXPECT_LT(trained, 0.95 * before);
 
   expect_loss_of_file(trained_tensors(engine, &pool_), trained);
@@ -85,24 +85,24 @@ TEST_P(WeightsOut, TheNewFileHasTheSameLoss) {
 
 TEST_P(WeightsOut, AdaptersAreMerged) {
   TrainingEngine engine = this->engine(4);
-  const double before = engine.evaluate(row());
+  const double before = engine.evaluate({.rows = {row()}});
   train(engine, 1e-2);
-  const double trained = engine.evaluate(row());
+  const double trained = engine.evaluate({.rows = {row()}});
   EXPECT_LT(trained, 0.99 * before);
   expect_loss_of_file(trained_tensors(engine, &pool_), trained);
 }
 
 TEST_P(WeightsOut, AdaptersLoadBack) {
   TrainingEngine engine = this->engine(4);
-  const double before = engine.evaluate(row());
+  const double before = engine.evaluate({.rows = {row()}});
   train(engine, 1e-2);
-  const double trained = engine.evaluate(row());
+  const double trained = engine.evaluate({.rows = {row()}});
   EXPECT_LT(trained, before);
   save_adapter(engine, folder_.path("adapter"), "base");
   TrainingEngine again = this->engine(4);
-  EXPECT_EQ(again.evaluate(row()), before);
+  EXPECT_EQ(again.evaluate({.rows = {row()}}), before);
   load_adapter(again, folder_.path("adapter"));
-  EXPECT_EQ(again.evaluate(row()), trained);
+  EXPECT_EQ(again.evaluate({.rows = {row()}}), trained);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, WeightsOut,
@@ -168,11 +168,11 @@ TEST_F(Adapters, ThatDoNotFitAreRefusedAndChangeNothing) {
   save_adapter(two, folder_.path("two"));
   expect_error([&] { load_adapter(engine, folder_.path("two")); }, Code::invalid_argument, "r is 2");
   save_adapter(other, folder_.path("other"));
-  const double before = engine.evaluate(row());
+  const double before = engine.evaluate({.rows = {row()}});
   expect_error([&] { load_adapter(engine, folder_.path("other")); }, Code::invalid_argument, "has no");
   folder_.write("two/adapter_config.json", "{");
   expect_error([&] { load_adapter(engine, folder_.path("two")); }, Code::bad_model, "no JSON object");
-  EXPECT_EQ(engine.evaluate(row()), before);
+  EXPECT_EQ(engine.evaluate({.rows = {row()}}), before);
 }
 
 /// Damaged files, and kinds that are not read, are named with what is wrong.

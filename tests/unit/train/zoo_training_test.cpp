@@ -52,9 +52,9 @@ TEST(Zoo, AdaptersOfEveryDecoderLearn) {
       continue;
     }
     TrainingEngine engine(imported(model), compile, options, pool);
-    const double before = engine.accumulate(row, weight);
+    const double before = engine.accumulate({.rows = {row}, .weight = weight});
     engine.update(1, 1e-3);  // which changes b alone, for a's gradients are zeros at first
-    EXPECT_LT(engine.evaluate(row) * weight, before);
+    EXPECT_LT(engine.evaluate({.rows = {row}}) * weight, before);
   }
   EXPECT_GT(told, 500);
 }
@@ -69,7 +69,7 @@ TEST(Zoo, QuantisedProductsRoundInBf16) {
   for (const char* fixture : {"zoo/gemma2/genai_int4", "zoo/qwen3/q_int4_qdq"}) {
     SCOPED_TRACE(fixture);
     const TrainingModel model = compile_training(fixture_graph(fixture), World::get().options(DType::bf16), options);
-    for (const Instruction& one : model.accumulate->instructions)
+    for (const Instruction& one : model.program(TrainingProgram::accumulate).instructions)
       if (rounds && one.kernel && (one.kernel->op == "plait.Linear" || one.kernel->op == "plait.LinearBack"))
         EXPECT_NE(one.kernel->isa, "avx512") << one.kernel->op << " " << one.kernel->dtypes;
     const Outcome whole = run(fixture, "", options), rounded = run(fixture, "", options, nullptr, DType::bf16);

@@ -1,0 +1,60 @@
+#pragma once
+// How a micro-batch is cut into what each data rank runs.
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/passes/compile.h"
+#include "core/train/micro_batch.h"
+
+namespace plait {
+
+/// A row as the programs take it: all ranks of a mesh have as many tokens and targets at once.
+struct TrainingRow {
+  PackedRow row;                      ///< its labels are in `rows` and `labels`
+  std::vector<int32_t> rows, labels;  ///< tokens that predict something, and what
+  std::vector<float> weights;         ///< of each
+  std::vector<int64_t> keys;          ///< of all tokens, for dropout; -1: none
+  Places places = {};                 ///< with a prefix
+};
+
+/// A data rank's part of a micro-batch: a row, or inputs by name.
+struct RankBatch {
+  TrainingRow row;
+  NamedInputs inputs;
+  TensorView gradient = {};  ///< f32 [1, r, v] of the row's r tokens, or absent
+  bool last = false;
+};
+
+/// Cuts micro-batches of one trainer, which outlives this.
+class BatchSplitter {
+ public:
+  /// `step`: how many updates came before, for dropout.
+  BatchSplitter(const TrainingOptions& training, const TrainingModel& model, int64_t step)
+      : training_(training), model_(model), data_ranks_(model.mesh.blocks(model.mesh.parts("data"))), step_(step) {}
+
+  /// By data rank, padded to the longest: what is added counts for nothing. Empty where no label counts. Throws
+  /// Error(invalid_argument) for a batch that the programs cannot take.
+  std::vector<RankBatch> split(const MicroBatch& batch, bool dropout) const;
+  /// The same for all tokens instead of those with labels, whose logits are computed.
+  std::vector<RankBatch> split_for_logits(std::span<const PackedRow> rows) const;
+  /// `part`, of data rank `data`, with its part of batch.gradient; `memory` holds that if it had to be padded.
+  RankBatch with_gradient(const RankBatch& part, const MicroBatch& batch, int64_t data, Tensor& memory) const;
+
+ private:
+  int64_t check(std::span<const PackedRow> rows) const;
+  void check(const NamedInputs& inputs) const;
+  std::vector<RankBatch> split_inputs(const MicroBatch& batch) const;
+  void pad(std::vector<RankBatch>& parts, int64_t tokens, bool dropout) const;
+  std::vector<int64_t> dropout_keys(const PackedRow& row) const;
+
+  const TrainingOptions& training_;
+  const TrainingModel& model_;
+  const int64_t data_ranks_;
+  const int64_t step_;
+};
+
+/// Rows `begin` to `begin + count` of f32 [..., n, width].
+TensorView rows_of(const TensorView& all, int64_t begin, int64_t count);
+
+}  // namespace plait

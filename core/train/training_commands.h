@@ -1,0 +1,76 @@
+#pragma once
+// What rank 0 of processes that train asks of the others: functions of TrainingEngine, and their arguments.
+#include <string>
+#include <tuple>
+
+#include "core/ranks/commands.h"
+#include "core/train/checkpoint/checkpoint.h"
+#include "core/train/micro_batch.h"
+
+namespace plait::training_commands {
+
+struct Accumulate {
+  MicroBatch batch;
+  auto fields() { return std::tie(batch); }
+};
+/// Accumulate with MicroBatch::gradient, which all ranks then broadcast.
+struct AccumulateGradient {
+  MicroBatch batch;
+  auto fields() { return std::tie(batch); }
+};
+struct Evaluate {
+  MicroBatch batch;
+  auto fields() { return std::tie(batch); }
+};
+/// Each rank reports the node that it found, or "".
+struct FindFault {
+  MicroBatch batch;
+  auto fields() { return std::tie(batch); }
+};
+struct ComputeLogits {
+  std::vector<PackedRow> rows;
+  auto fields() { return std::tie(rows); }
+};
+struct ComputeNorm {};
+struct Update {
+  double scale = 1, rate = 0;
+};
+struct ClearGradients {};
+struct SetSteps {
+  int64_t steps = 0;
+};
+
+/// All ranks reduce the array of that key.
+struct GatherArray {
+  std::string key;
+  auto fields() { return std::tie(key); }
+};
+/// All ranks broadcast the whole array of that key.
+struct SetArray {
+  std::string key;
+  auto fields() { return std::tie(key); }
+};
+
+// Each rank reports how these went.
+struct OpenCheckpoints {
+  std::string directory;
+  int64_t keep = 0;
+  auto fields() { return std::tie(directory, keep); }
+};
+struct SaveCheckpoint {
+  CheckpointInfo info;
+  bool best = false;
+  Saving how = Saving::copied;
+  auto fields() { return std::tie(info, best, how); }
+};
+struct WaitForCheckpoints {};
+struct LoadCheckpoint {
+  std::string path;
+  auto fields() { return std::tie(path); }
+};
+
+using Commands = CommandSet<JoinGroups, Accumulate, AccumulateGradient, Evaluate, FindFault, ComputeLogits,
+                            ComputeNorm, Update, ClearGradients, SetSteps, GatherArray, SetArray, OpenCheckpoints,
+                            SaveCheckpoint, WaitForCheckpoints, LoadCheckpoint>;
+
+}  // namespace plait::training_commands
