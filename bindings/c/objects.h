@@ -253,7 +253,7 @@ class SessionObject {
 
  private:
   std::shared_ptr<ModelObject> model_;
-  std::shared_ptr<RunRoom> room_;
+  std::shared_ptr<MemoryBudget> room_;
   PlainModel plain_;
   ThreadPool pool_;
   Store store_;

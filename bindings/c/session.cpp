@@ -8,7 +8,7 @@ namespace plait::c_api {
 
 SessionObject::SessionObject(std::shared_ptr<ModelObject> model, const Settings& settings)
     : model_(std::move(model)),
-      room_(std::make_shared<RunRoom>(settings.integer("memory_bytes"))),
+      room_(std::make_shared<MemoryBudget>(settings.integer("memory_bytes"))),
       pool_(settings.integer("threads") > 0 ? static_cast<int>(settings.integer("threads")) : usable_processors()) {
   CompileOptions options = model_->compile_options();
   std::string dtype = settings.text("dtype");

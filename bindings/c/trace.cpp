@@ -31,11 +31,11 @@ std::string trace_text(const std::vector<std::vector<TraceEvent>>& ranks) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     rows.push_back(lane_name(rank, cat("rank ", rank)));
     const size_t beside = ranks.size() + rank;
-    if (std::any_of(ranks[rank].begin(), ranks[rank].end(), [](const TraceEvent& event) { return event.beside; }))
+    if (std::any_of(ranks[rank].begin(), ranks[rank].end(), [](const TraceEvent& event) { return event.async; }))
       rows.push_back(lane_name(beside, cat("rank ", rank, ", beside")));
     for (const TraceEvent& event : ranks[rank]) {
       const double begin = event.begin - first;
-      const size_t lane = event.beside ? beside : rank;
+      const size_t lane = event.async ? beside : rank;
       rows.push_back(
           complete(event.name, event.collective ? "collective" : "compute", lane, begin, event.end - event.begin));
       if (event.waited > 0) rows.push_back(complete("wait", "wait", lane, begin, event.waited));

@@ -22,12 +22,21 @@ Tensor Device::upload(const Tensor& host) {
   return out;
 }
 
+Tensor Device::fetch(const Tensor& array) { return shares_host_memory() ? array : fetch(array.view()); }
+
 Tensor Device::fetch(const TensorView& array) {
   const int64_t bytes = array.bytes();
   if (shares_host_memory()) return {array.dtype, array.shape, borrow_blob(array.data, bytes, nullptr)};
   Tensor out(array.dtype, array.shape);
   read(queue(Use::compute), out.data(), array.data, bytes);
   return out;
+}
+
+void Device::overwrite(const TensorView& array, FunctionRef<void(const TensorView& host)> fill) {
+  if (shares_host_memory()) return fill(array);
+  const Tensor host(array.dtype, array.shape);
+  fill(host.view());
+  write(queue(Use::copy), array.data, host.data(), host.bytes());
 }
 
 namespace {

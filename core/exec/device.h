@@ -92,8 +92,12 @@ class Device {
 
   /// An array of the host's on this device: the array itself where memory is shared, otherwise a copy.
   Tensor upload(const Tensor& host);
-  /// The array's bytes for the host to read: the array itself where memory is shared, otherwise a copy.
+  /// The array's bytes for the host to read: the array itself where memory is shared, otherwise a copy. That of a view does
+  /// not keep shared memory alive.
+  Tensor fetch(const Tensor& array);
   Tensor fetch(const TensorView& array);
+  /// Overwrites an array: `fill` gets host memory of its dtype and shape, all of which it writes.
+  void overwrite(const TensorView& array, FunctionRef<void(const TensorView& host)> fill);
 };
 
 /// The processor. `take` gives host memory.

@@ -17,13 +17,13 @@ int64_t align_64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 }  // namespace
 
 Executor::Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool,
-                   std::shared_ptr<RunRoom> room, std::vector<Communicator*> groups, std::shared_ptr<Blob> arena)
+                   std::shared_ptr<MemoryBudget> room, std::vector<Communicator*> groups, std::shared_ptr<Blob> arena)
     : program_(std::move(program)),
       store_(store),
       device_(store.device()),
       queue_(device_.queue(Device::Use::compute)),
       pool_(pool),
-      room_(room ? std::move(room) : std::make_shared<RunRoom>()),
+      room_(room ? std::move(room) : std::make_shared<MemoryBudget>()),
       groups_(std::move(groups)) {
   PLAIT_ASSERT(groups_.size() == program_->groups.size());
   for (const StoreEntry& entry : program_->entries) entries_.push_back(store.get(entry.key));

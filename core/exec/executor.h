@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/exec/program.h"
-#include "core/exec/run_room.h"
+#include "core/exec/memory_budget.h"
 #include "core/exec/store.h"
 
 namespace plait {
@@ -30,7 +30,7 @@ struct TraceEvent {
   double begin = 0, end = 0;
   double waited = 0;  ///< of that: for other ranks
   bool collective = false;
-  bool beside = false;  ///< asynchronous: the run went on meanwhile
+  bool async = false;  ///< the run went on meanwhile
 };
 
 /// Runs on the store's device. One run at a time: an executor owns the memory of its run. Several executors may share a
@@ -44,7 +44,7 @@ class Executor {
   /// `arena`: memory on the device that executors share which do not run at once: outputs are valid until one of them runs.
   /// Unused if it is too small.
   Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool,
-           std::shared_ptr<RunRoom> room = nullptr, std::vector<Communicator*> groups = {},
+           std::shared_ptr<MemoryBudget> room = nullptr, std::vector<Communicator*> groups = {},
            std::shared_ptr<Blob> arena = nullptr);
   ~Executor();
 
@@ -107,7 +107,7 @@ class Executor {
   Device& device_;
   Queue& queue_;  ///< the device's compute queue
   ThreadPool& pool_;
-  std::shared_ptr<RunRoom> room_;
+  std::shared_ptr<MemoryBudget> room_;
   std::vector<Communicator*> groups_;
   std::vector<Tensor> entries_;                 ///< the program's store entries
   std::vector<TensorView> views_;               ///< by buffer, for the present symbol values

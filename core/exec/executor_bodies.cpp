@@ -12,7 +12,7 @@ namespace {
 /// of the same iteration may still hand through.
 class Carried {
  public:
-  Carried(RunRoom& room, Device& device) : room_(room), device_(device) {}
+  Carried(MemoryBudget& room, Device& device) : room_(room), device_(device) {}
   /// The value after an iteration that began with `before`. One that the body left as it was stays where it is.
   TensorView take(const TensorView& after, const TensorView& before) {
     if (after.data == before.data && after.bytes() == before.bytes()) return after;
@@ -29,7 +29,7 @@ class Carried {
   std::shared_ptr<Blob> release() { return std::move(now_); }
 
  private:
-  RunRoom& room_;
+  MemoryBudget& room_;
   Device& device_;
   std::shared_ptr<Blob> now_, spare_;
 };
@@ -38,7 +38,7 @@ class Carried {
 /// average, whatever the number of iterations.
 class Stack {
  public:
-  Stack(RunRoom& room, Device& device) : room_(room), device_(device) {}
+  Stack(MemoryBudget& room, Device& device) : room_(room), device_(device) {}
   void push(const TensorView& value) {
     if (count_ == 0) one_ = value;
     if (value.dtype != one_.dtype || !(value.shape == one_.shape))
@@ -66,7 +66,7 @@ class Stack {
   std::shared_ptr<Blob> release() { return std::move(blob_); }
 
  private:
-  RunRoom& room_;
+  MemoryBudget& room_;
   Device& device_;
   TensorView one_;  ///< of the first value; its data is not read again
   int64_t count_ = 0;

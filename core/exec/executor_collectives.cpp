@@ -100,7 +100,7 @@ void Executor::collective(size_t index) {
   PendingCollective& one = pending_.emplace_back();
   one.wait_before = async ? instruction.wait_before : static_cast<int32_t>(index);
   one.trace.name = kind_name(call.kind);
-  one.trace.collective = one.trace.beside = true;
+  one.trace.collective = one.trace.async = true;
   one.end = device_.submit(queue, [&call, &device = device_, &queue, &group, in, out, workspace, &trace = one.trace] {
     const double waited = group.waited_s();
     trace.begin = monotonic_s();

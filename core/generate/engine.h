@@ -59,7 +59,7 @@ struct EngineOptions {
   int64_t step_sequences = 64;
   int64_t step_rows = 64;    ///< most rows of logits of one step
   int64_t context = 0;       ///< longest sequence; 0: what the graph's tables allow
-  int64_t memory_bytes = 0;  ///< most that a step may take beside weights and cache; 0: see RunRoom
+  int64_t memory_bytes = 0;  ///< most that a step may take beside weights and cache; 0: see MemoryBudget
   // On a mesh `threads` counts those of each rank; budgets are those of all ranks together, and limits of steps and rows
   // those of all replicas.
   double rank_timeout_s = 60;  ///< how long ranks that are threads wait for each other in a step
@@ -123,7 +123,7 @@ class Engine {
 
   /// What steps take memory from. A `cancel` of it, by any thread, ends the step under way, and those to come until the
   /// next `begin`.
-  RunRoom& room() const { return *room_; }
+  MemoryBudget& room() const { return *room_; }
 
   virtual EngineStats stats() const = 0;
   virtual const Decoder& decoder() const = 0;
@@ -138,11 +138,11 @@ class Engine {
   const EngineOptions& options() const { return options_; }
 
  protected:
-  explicit Engine(const EngineOptions& options, std::shared_ptr<RunRoom> room = nullptr)
-      : options_(options), room_(room ? std::move(room) : std::make_shared<RunRoom>(options.memory_bytes)) {}
+  explicit Engine(const EngineOptions& options, std::shared_ptr<MemoryBudget> room = nullptr)
+      : options_(options), room_(room ? std::move(room) : std::make_shared<MemoryBudget>(options.memory_bytes)) {}
 
   EngineOptions options_;
-  const std::shared_ptr<RunRoom> room_;  ///< of all its executors
+  const std::shared_ptr<MemoryBudget> room_;  ///< of all its executors
   int64_t vocabulary_ = 0, context_ = 0;
 };
 

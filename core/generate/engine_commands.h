@@ -50,8 +50,8 @@ struct TakeTrace {};
 struct TracedEvent {
   std::string name;
   double begin = 0, end = 0, waited = 0;
-  bool collective = false, beside = false;
-  auto fields() { return std::tie(name, begin, end, waited, collective, beside); }
+  bool collective = false, async = false;
+  auto fields() { return std::tie(name, begin, end, waited, collective, async); }
 };
 
 using EngineCommands = CommandSet<LoadArrays, JoinGroups, ComputeStep, ReadRows, WriteRows, SetTracing, TakeTrace>;

@@ -51,8 +51,8 @@ class RaggedEngine : public Engine {
  public:
   /// `host` may be null: there is one rank.
   RaggedEngine(const EngineOptions& options, const CacheRoom& room, std::unique_ptr<RaggedRank> rank,
-               std::shared_ptr<RunRoom> run_room, std::unique_ptr<RankHost> host, std::vector<RankBytes> others)
-      : Engine(options, std::move(run_room)),
+               std::shared_ptr<MemoryBudget> budget, std::unique_ptr<RankHost> host, std::vector<RankBytes> others)
+      : Engine(options, std::move(budget)),
         rank_(std::move(rank)),
         host_(std::move(host)),
         other_bytes_(std::move(others)),
@@ -142,7 +142,7 @@ class RaggedEngine : public Engine {
       std::vector<TraceEvent>& events = out.emplace_back();
       for (const TracedEvent& one : report.as<std::vector<TracedEvent>>())
         events.push_back(
-            {*trace_names_.insert(one.name).first, one.begin, one.end, one.waited, one.collective, one.beside});
+            {*trace_names_.insert(one.name).first, one.begin, one.end, one.waited, one.collective, one.async});
     }
     return out;
   }
@@ -369,7 +369,7 @@ std::vector<std::byte> RaggedEngine::read_rows(Replica& replica, const std::vect
       const RaggedRank::Place at = rank_->place(row, rank);
       put_block({bytes.data(), own.dtype, at.whole}, at.begin, {const_cast<std::byte*>(part), own.dtype, own.shape});
     };
-    if (others.size() < replica.place.ranks.size()) put(0, own.data);
+    if (others.size() < replica.place.ranks.size()) put(0, rank_->read(row).data());
     for (size_t i = 0; i < others.size(); ++i)
       put(others[i], parts[i].get_span(static_cast<size_t>(own.bytes())).data());
     out.insert(out.end(), bytes.begin(), bytes.end());
@@ -555,8 +555,8 @@ std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOpti
   if (!model.program) return nullptr;
 
   const CacheRoom room = room_for(model.decoder, mesh, options);
-  auto run_room = std::make_shared<RunRoom>(options.memory_bytes);
-  auto rank = std::make_unique<RaggedRank>(std::move(model), options, run_room, std::move(weights));
+  auto budget = std::make_shared<MemoryBudget>(options.memory_bytes);
+  auto rank = std::make_unique<RaggedRank>(std::move(model), options, budget, std::move(weights));
   std::vector<RankBytes> others;
   if (host) {
     host->broadcast(EngineCommands::encode(LoadArrays{}));
@@ -567,7 +567,7 @@ std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOpti
     rank->load(progress);
   }
   rank->join(host ? &host->world() : nullptr);
-  return std::make_unique<RaggedEngine>(options, room, std::move(rank), std::move(run_room), std::move(host),
+  return std::make_unique<RaggedEngine>(options, room, std::move(rank), std::move(budget), std::move(host),
                                         std::move(others));
 }
 

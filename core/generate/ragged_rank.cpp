@@ -1,7 +1,6 @@
 #include "core/generate/ragged_rank.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 #include "core/base/block.h"
@@ -42,7 +41,7 @@ TensorView input_of(const RaggedStep& step, std::string_view name) {
 
 }  // namespace
 
-RaggedRank::RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<RunRoom> room,
+RaggedRank::RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<MemoryBudget> room,
                        std::shared_ptr<Store> weights)
     : model_(std::move(model)),
       options_(options),
@@ -57,7 +56,7 @@ void RaggedRank::load(LoadProgress* progress) {
 }
 
 void RaggedRank::join(World* world) {
-  if (world) groups_ = ProgramGroups(world->rank(), split_world(*world));
+  if (world) groups_ = ProgramGroups(world->rank(), split_world(*world, store_.device()));
   executor_ = make_executor(model_.program);
   if (model_.hidden_program) groups_.of(*model_.hidden_program);  // made now, when all ranks make theirs
 }
@@ -69,6 +68,8 @@ std::unique_ptr<Executor> RaggedRank::make_executor(const std::shared_ptr<const 
 /// The system hands memory out as it is first written, for 2 to 4 us each 4 KB: what the first step of so many tokens
 /// fills is written now, so that the first prompt need not wait for it. The cache gives the lowest pages out first.
 void RaggedRank::touch_first_pages() {
+  Device& device = store_.device();
+  if (!device.shares_host_memory()) return;
   const int64_t pages = (options_.step_tokens + options_.page_tokens - 1) / options_.page_tokens;
   for (const StoreEntry& entry : model_.program->entries) {
     if (!store_keys::is_cache(entry.key)) continue;
@@ -76,7 +77,7 @@ void RaggedRank::touch_first_pages() {
     // A sequence has two slots of states in a step.
     const int64_t all = state.shape()[0], first = store_keys::is_cache_states(entry.key) ? 2 : pages;
     const int64_t count = std::min(first, all);
-    if (count > 0) std::memset(state.data(), 0, static_cast<size_t>(state.bytes() / all * count));
+    if (count > 0) device.fill(device.queue(Device::Use::compute), state.data(), 0, state.bytes() / all * count);
   }
 }
 
@@ -88,8 +89,16 @@ void RaggedRank::run(const RaggedStep& step) {
   std::vector<TensorView> inputs;
   for (const std::string& name : executor.program().input_names) inputs.push_back(input_of(step, name));
   executor.run(inputs);
-  logits_ = step.hidden ? nullptr : executor.output(0).as<float>();
-  hidden_ = model_.decoder.has_hidden ? executor.output(step.hidden ? 0 : 1).as<float>() : nullptr;
+  last_ = &executor;
+  last_hidden_ = step.hidden;
+}
+
+const float* RaggedRank::logits() const {
+  return last_ && !last_hidden_ ? last_->output(0).as<float>() : nullptr;
+}
+
+const float* RaggedRank::hidden() const {
+  return last_ && model_.decoder.has_hidden ? last_->output(last_hidden_ ? 0 : 1).as<float>() : nullptr;
 }
 
 void RaggedRank::set_tracing(bool on) {
@@ -100,12 +109,13 @@ void RaggedRank::set_tracing(bool on) {
 
 /// A fork's half-full page gets its own copy before anything is written to it.
 void RaggedRank::copy_pages(const std::vector<KvCache::Copy>& copies) {
+  Device& device = store_.device();
   for (const KvCache::Copy& copy : copies)
     for (int64_t slot = 0; slot < model_.decoder.pools[static_cast<size_t>(copy.pool)].layers; ++slot)
       for (const auto half : store_keys::cache_halves) {
         const std::string key = store_keys::cache_pages(half, copy.pool, slot);
         const TensorView from = row({key, copy.from}), to = row({key, copy.to});
-        std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
+        device.copy(device.queue(Device::Use::compute), to.data, from.data, from.bytes());
       }
 }
 
@@ -116,6 +126,8 @@ TensorView RaggedRank::row(const StoreRow& row) const {
   const int64_t bytes = packed_bytes(shape.elements(), dtype_bits(array.dtype()));
   return {array.data() + row.row * bytes, array.dtype(), shape};
 }
+
+Tensor RaggedRank::read(const StoreRow& row) const { return store_.device().fetch(this->row(row)); }
 
 RaggedRank::Place RaggedRank::place(const StoreRow& row, int64_t rank) const {
   const Mesh& mesh = model_.mesh;
@@ -136,7 +148,9 @@ void RaggedRank::write(const StoreRow& row, ByteReader& in, int64_t rank) {
   const Place at = place(row, rank);
   const auto bytes = static_cast<size_t>(packed_bytes(at.whole.elements(), dtype_bits(part.dtype)));
   const std::span<const std::byte> whole = in.get_span(bytes);
-  take_block({const_cast<std::byte*>(whole.data()), part.dtype, at.whole}, at.begin, part);
+  store_.device().overwrite(part, [&](const TensorView& host) {
+    take_block({const_cast<std::byte*>(whole.data()), part.dtype, at.whole}, at.begin, host);
+  });
 }
 
 RankBytes RaggedRank::bytes() const {

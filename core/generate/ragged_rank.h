@@ -42,7 +42,7 @@ struct StoreRow {
 class RaggedRank {
  public:
   /// `weights` may be null, or shared with other ranks of the process. `options.threads` counts this rank's.
-  RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<RunRoom> room,
+  RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<MemoryBudget> room,
              std::shared_ptr<Store> weights);
 
   /// Makes the arrays.
@@ -55,12 +55,14 @@ class RaggedRank {
   /// What it makes is valid until the next run.
   void run(const RaggedStep& step);
   /// f32 [r, v], or [r, h]: of the run before; null where there is none.
-  const float* logits() const { return logits_; }
-  const float* hidden() const { return hidden_; }
+  const float* logits() const;
+  const float* hidden() const;
 
   void copy_pages(const std::vector<KvCache::Copy>& copies);
-  /// This rank's part of a row; its shape is that of the array without the first dim.
+  /// This rank's part of a row, on its device; its shape is that of the array without the first dim.
   TensorView row(const StoreRow& row) const;
+  /// The same for the host to read, valid until the next step.
+  Tensor read(const StoreRow& row) const;
   /// Where a rank's part is in the whole of a row.
   struct Place {
     Shape whole, begin;
@@ -87,10 +89,11 @@ class RaggedRank {
   ThreadPool pool_;
   const std::shared_ptr<Store> weights_;
   Store store_;
-  const std::shared_ptr<RunRoom> room_;
+  const std::shared_ptr<MemoryBudget> room_;
   ProgramGroups groups_;
   std::unique_ptr<Executor> executor_, hidden_executor_;
-  const float *logits_ = nullptr, *hidden_ = nullptr;
+  const Executor* last_ = nullptr;  ///< of the last step; null before the first
+  bool last_hidden_ = false;        ///< that step ended at the hidden state
   bool tracing_ = false;
   std::vector<TraceEvent> trace_;
 };

@@ -48,8 +48,8 @@ class EngineHandler final : public RankHandler {
     if (!is_own(command.where) || command.where.rows.empty()) return;
     ByteWriter out;
     for (const StoreRow& row : command.where.rows) {
-      const TensorView part = rank_->row(row);
-      out.put_bytes(part.data, static_cast<size_t>(part.bytes()));
+      const Tensor part = rank_->read(row);
+      out.put_bytes(part.data(), static_cast<size_t>(part.bytes()));
     }
     world_.report(ok_report(std::move(out)));
   }
@@ -65,7 +65,7 @@ class EngineHandler final : public RankHandler {
   void handle(const TakeTrace&) {
     std::vector<TracedEvent> out;
     for (const TraceEvent& event : rank_->trace())
-      out.push_back({std::string(event.name), event.begin, event.end, event.waited, event.collective, event.beside});
+      out.push_back({std::string(event.name), event.begin, event.end, event.waited, event.collective, event.async});
     report_ok(world_, out);
   }
 
@@ -135,7 +135,7 @@ void serve_engine(World& world, const Graph& graph, const CompileOptions& with, 
     RaggedModel model = compile_rank(graph, compile, options);
     if (!model.program) throw Error(Code::unsupported, cat("the decoder is not recognised: ", model.decoder.why_not));
     auto rank = std::make_unique<RaggedRank>(std::move(model), options,
-                                             std::make_shared<RunRoom>(options.memory_bytes), std::move(weights));
+                                             std::make_shared<MemoryBudget>(options.memory_bytes), std::move(weights));
     return std::make_unique<EngineHandler>(world, std::move(rank), options, progress);
   });
 }

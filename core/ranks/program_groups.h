@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/comm/world.h"
+#include "core/exec/device.h"
 #include "core/exec/program.h"
 
 namespace plait {
@@ -15,8 +16,8 @@ namespace plait {
 /// call it at once, each with its own group; groups that are equal or disjoint.
 using MakeGroup = std::function<std::unique_ptr<Communicator>(std::span<const int32_t> members, int64_t index)>;
 
-/// Splits the world's communicator. The world outlives the function.
-MakeGroup split_world(World& world);
+/// Splits the world's communicator, for arrays on `device`. World and device outlive the function.
+MakeGroup split_world(World& world, Device& device);
 
 /// The groups of a rank's programs; programs share those of the same members.
 class ProgramGroups {

@@ -245,6 +245,16 @@ std::vector<std::string> TrainingEngine::arrays() const {
 }
 
 ArrayBlock TrainingEngine::block(int64_t local, const std::string& key) const {
+  ArrayBlock out = place(local, key);
+  const Tensor part = ranks_[static_cast<size_t>(local)]->read(key);
+  const bool shared = part.data() == out.part.data;
+  out.part = part.view();
+  if (!shared) out.copy = part;
+  return out;
+}
+
+/// The block with `part` on the rank's device.
+ArrayBlock TrainingEngine::place(int64_t local, const std::string& key) const {
   const TrainingRank& rank = *ranks_[static_cast<size_t>(local)];
   const Tensor part = rank.array(key);
   ArrayBlock out{key, part.shape(), part.shape(), part.view()};
@@ -270,7 +280,7 @@ bool TrainingEngine::is_first(int64_t local, const std::string& key) const {
 }
 
 Tensor TrainingEngine::array(const std::string& key) const {
-  if (mesh_.ranks() == 1) return ranks_[0]->array(key);
+  if (mesh_.ranks() == 1) return ranks_[0]->read(key);
   broadcast(commands::GatherArray{key});
   std::string from = key;
   if (const std::string_view parameter = store_keys::parameter_of_gradient(key); !parameter.empty())
@@ -293,8 +303,9 @@ void TrainingEngine::set_array(const std::string& key, const TensorView& whole) 
   broadcast(commands::SetArray{key});
   if (world_) world_->communicator().broadcast(flat(whole), 0);
   for (int64_t local = 0; local < local_ranks(); ++local) {
-    const ArrayBlock own = block(local, key);
-    take_block(whole, own.begin, own.part);
+    const ArrayBlock own = place(local, key);
+    ranks_[static_cast<size_t>(local)]->overwrite(
+        own.part, [&](const TensorView& host) { take_block(whole, own.begin, host); });
   }
 }
 
@@ -358,8 +369,9 @@ void TrainingEngine::load(const std::string& path) {
     const Checkpoint checkpoint = Checkpoint::open(path);
     for (int64_t local = 0; local < local_ranks(); ++local)
       for (const std::string& key : arrays()) {
-        const ArrayBlock own = block(local, key);
-        checkpoint.read(key, own.begin, own.part);
+        const ArrayBlock own = place(local, key);
+        ranks_[static_cast<size_t>(local)]->overwrite(
+            own.part, [&](const TensorView& host) { checkpoint.read(key, own.begin, host); });
       }
   });
 }

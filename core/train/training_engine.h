@@ -60,12 +60,12 @@ class TrainingEngine {
   int64_t ranks() const { return mesh_.ranks(); }
   /// Ranks of this process, in order.
   int64_t local_ranks() const { return local_.count(); }
-  /// What a rank of this process has of an array of the Store, by its key: one of arrays(), or a parameter's + ".gradient".
-  /// Its elements may be written. Along axes that do not cut it, all ranks have the same.
+  /// What a rank of this process holds of an array of the Store, by its key: one of arrays(), or a parameter's + ".gradient".
+  /// Along axes that do not cut it, all ranks hold the same.
   ArrayBlock block(int64_t local, const std::string& key) const;
   /// Whether the rank of this process is the first of those that have the same part of it.
   bool is_first(int64_t local, const std::string& key) const;
-  /// A whole array; on one rank the array itself, whose elements may be written. Gradients as far as ranks have reduced them.
+  /// A whole array, for reading. Gradients as far as ranks have reduced them.
   Tensor array(const std::string& key) const;
   /// Each rank takes its part of the whole.
   void set_array(const std::string& key, const TensorView& whole);
@@ -88,6 +88,7 @@ class TrainingEngine {
   int64_t state_bytes(int64_t local) const;
 
  private:
+  ArrayBlock place(int64_t local, const std::string& key) const;
   void make_ranks(const Graph& graph, const CompileOptions& options, LoadProgress* progress);
   template <class Command>
   void broadcast(const Command& command) const;

@@ -79,7 +79,7 @@ TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const Tra
 }
 
 void TrainingRank::join(World* world) {
-  if (world) groups_ = ProgramGroups(world->rank(), split_world(*world));
+  if (world) groups_ = ProgramGroups(world->rank(), split_world(*world, store_.device()));
   for (const auto& [name, program] : model_.programs)
     if (!is_of_host_loss(name)) make(name);
 }
@@ -204,7 +204,8 @@ void TrainingRank::clear_reduced() {
 
 void TrainingRank::clear(const std::string& key) {
   const Tensor sum = array(key);
-  std::memset(sum.data(), 0, static_cast<size_t>(sum.bytes()));
+  Device& device = store_.device();
+  device.fill(device.queue(Device::Use::compute), sum.data(), 0, sum.bytes());
 }
 
 void TrainingRank::update(double scale, double rate, int64_t step) {

@@ -48,7 +48,14 @@ class TrainingRank {
 
   const TrainingModel& model() const { return model_; }
   bool has(const std::string& key) const { return store_.has(key); }
+  /// On the rank's device.
   Tensor array(const std::string& key) const { return store_.get(key); }
+  /// For the host to read.
+  Tensor read(const std::string& key) const { return store_.device().fetch(store_.get(key)); }
+  /// As Device::overwrite.
+  void overwrite(const TensorView& array, FunctionRef<void(const TensorView& host)> fill) {
+    store_.device().overwrite(array, fill);
+  }
   int64_t store_bytes() const { return store_.bytes(); }
   int64_t run_bytes() const;
 
@@ -68,7 +75,7 @@ class TrainingRank {
   ThreadPool& pool_;
   Store store_;
   ProgramGroups groups_;
-  const std::shared_ptr<RunRoom> room_ = std::make_shared<RunRoom>();
+  const std::shared_ptr<MemoryBudget> room_ = std::make_shared<MemoryBudget>();
   std::shared_ptr<Blob> arena_;  ///< of all executors: one runs at a time
   /// Those of the host's loss are made when they are first used, for logits take memory.
   std::map<TrainingProgram, std::unique_ptr<Executor>> executors_;

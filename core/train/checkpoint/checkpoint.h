@@ -35,6 +35,7 @@ struct ArrayBlock {
   Shape whole;
   Shape begin;
   TensorView part;
+  Tensor copy = {};  ///< holds the bytes of `part` where they are a copy made for this block
 };
 
 enum class Saving {

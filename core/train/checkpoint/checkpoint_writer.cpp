@@ -246,11 +246,15 @@ void CheckpointWriter::save(const CheckpointInfo& info, const std::vector<ArrayB
       throw refuse(cat("its block ", piece.size.text(), " at ", piece.begin.text(), " does not lie within it"));
     if (!job->blocks.emplace(block.name, ManifestArray{{dtype, block.whole}, {piece}}).second)
       throw refuse("one writer has two blocks of it");
-    if (how == Saving::copied) {
-      const std::span bytes(block.part.data, static_cast<size_t>(block.part.bytes()));
-      job->copies.emplace_back(dtype, block.part.shape, copy_blob(bytes));
+    TensorView part = block.part;
+    if (block.copy.present()) {
+      job->copies.push_back(block.copy);
+    } else if (how == Saving::copied) {
+      const std::span bytes(part.data, static_cast<size_t>(part.bytes()));
+      job->copies.emplace_back(dtype, part.shape, copy_blob(bytes));
+      part = job->copies.back().view();
     }
-    job->tensors.push_back({block.name, how == Saving::copied ? job->copies.back().view() : block.part});
+    job->tensors.push_back({block.name, part});
   }
   // Other writers get to the next save only after this call: what is removed here is nobody's.
   if (worker_->is_first()) worker_->remove_drafts(cat(step_name(info.step), draft_mark));

@@ -177,7 +177,7 @@ TEST(CpuAttention, RefusesWhatIsOutOfRange) {
               Tensor::of<int32_t>(DType::i32, {1, 1}, std::vector<int32_t>{position}),
               Tensor::of<int32_t>(DType::i32, {1, 1}, std::vector<int32_t>{segment}), table},
              {{DType::f32, {1, 1, 4, 24}}}, 1, &status, isa);
-      return std::pair(status.code, status.slot);
+      return std::pair(status.code, status.operand);
     };
     const auto refused = KernelCode::index_out_of_range;
     EXPECT_EQ(status_of(2, 0, world.table), std::pair(refused, 4));

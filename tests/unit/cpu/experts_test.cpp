@@ -221,7 +221,7 @@ TEST(CpuExperts, RefuseWhatDoesNotFit) {
       inputs[1] = Tensor::of<int64_t>(DType::i64, {2, 2}, std::vector<int64_t>{0, 1, number, 2});
       KernelStatus status = status_of(inputs);
       EXPECT_EQ(status.code, KernelCode::index_out_of_range);
-      EXPECT_EQ(status.slot, 1);
+      EXPECT_EQ(status.operand, 1);
       EXPECT_EQ(status.value, number);
     }
     for (size_t operand : {4u, 5u, 9u, 13u}) {  // one expert fewer

@@ -352,8 +352,8 @@ TEST(Slots, WhatIsOutOfRangeIsRefused) {
       return out;
     };
     EXPECT_EQ(status({{0, 0, 2}}, {{0, 6}}).code, KernelCode::index_out_of_range) << isa;
-    EXPECT_EQ(status({{0, 0, 2}}, {{-2, 1}}).slot, 5) << isa;
-    EXPECT_EQ(status({{1, 0, 2}}, {{0, 1}}).slot, 4) << isa;
+    EXPECT_EQ(status({{0, 0, 2}}, {{-2, 1}}).operand, 5) << isa;
+    EXPECT_EQ(status({{1, 0, 2}}, {{0, 1}}).operand, 4) << isa;
     EXPECT_EQ(status({{0, 0, 2}, {1, 0, 1}, {0, 2, 3}}, {{0, 1}, {2, 3}}).code, KernelCode::bad_value) << isa;
     EXPECT_EQ(status({{0, 0, 2}}, {{0, 1}}).code, KernelCode::ok) << isa;
   }

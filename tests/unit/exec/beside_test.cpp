@@ -136,7 +136,8 @@ std::vector<std::string> outcomes(const std::vector<std::shared_ptr<const Progra
       Store store;
       ThreadPool pool(1);
       store.load(program, std::vector<int64_t>(static_cast<size_t>(program.symbols.size())), &pool);
-      std::vector<Communicator*> groups(program.groups.size(), &world.communicator());
+      const auto group = store.device().communicator(world.communicator().split(0, world.communicator().rank()));
+      std::vector<Communicator*> groups(program.groups.size(), group.get());
       Executor executor(programs[static_cast<size_t>(rank)], store, pool, nullptr, groups);
       for (int run = 0; run < 2; ++run) {
         std::mt19937 random(static_cast<uint32_t>(17 * rank + run));
@@ -250,7 +251,8 @@ std::array<Ended, 2> run_pair(std::array<int64_t, 2> rows) {
       EXPECT_EQ(program->instructions[0].wait_before, 2);
       Store store;
       ThreadPool pool(1);
-      Executor executor(program, store, pool, nullptr, {&world.communicator()});
+      const auto group = store.device().communicator(world.communicator().split(0, world.communicator().rank()));
+      Executor executor(program, store, pool, nullptr, {group.get()});
       std::vector<TraceEvent> events;
       executor.set_trace(&events);
       executor.set_profiling(true);
@@ -261,7 +263,7 @@ std::array<Ended, 2> run_pair(std::array<int64_t, 2> rows) {
       executor.run(inputs);
       EXPECT_EQ(events.size(), 3u);
       for (const TraceEvent& event : events)
-        if (event.beside) out[own].sum = event;
+        if (event.async) out[own].sum = event;
       EXPECT_EQ(executor.profile().at("AllReduce").calls, 1);
       out[own].waited = executor.profile().at("AllReduce").waited;
     } catch (const Error& error) {

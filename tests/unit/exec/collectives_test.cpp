@@ -62,16 +62,17 @@ Shards run_on_threads(const std::vector<Collective>& steps, const Shards& shards
         options.rank = static_cast<int64_t>(rank);
         const Shape& shape = shards[rank].shape();
         const PlainModel model = compile_plain(graph_of(steps, shape, mesh, options.rank), options);
+        Store store;
         std::vector<std::unique_ptr<Communicator>> splits;
         std::vector<Communicator*> groups;
         // All ranks have the same groups in the same order, each its own members.
         for (const std::vector<int32_t>& group : model.program->groups) {
           const auto place = std::find(group.begin(), group.end(), world->rank()) - group.begin();
           splits.push_back(
-              world->communicator().split(*std::min_element(group.begin(), group.end()), static_cast<int>(place)));
+              store.device().communicator(world->communicator().split(
+                  *std::min_element(group.begin(), group.end()), static_cast<int>(place))));
           groups.push_back(splits.back().get());
         }
-        Store store;
         ThreadPool pool(1);
         Executor executor(model.program, store, pool, nullptr, groups);
         const TensorView input = shards[rank].view();

@@ -19,7 +19,7 @@ Code code_of(Runner& runner, const std::vector<Tensor>& inputs) {
   return Code::ok;
 }
 
-TEST(RunRoom, SizesThatDataAsksForAreRefusedByName) {
+TEST(MemoryBudget, SizesThatDataAsksForAreRefusedByName) {
   Runner runner(R"(
 input %0 "limit" : i64[]
 const %1 = inline : i64[] = 0
@@ -28,7 +28,7 @@ node "numbers" : %3 : ?[...] = Range(%1, %0, %2)
 node "floats" : %4 : ?[...] = Cast(%3) to=1
 output %4
 )",
-                std::make_shared<RunRoom>(megabyte));
+                std::make_shared<MemoryBudget>(megabyte));
   for (int64_t limit : {int64_t{1} << 18, int64_t{1} << 40, int64_t{1} << 50}) {
     EXPECT_EQ(code_of(runner, {integer(limit)}), Code::out_of_memory) << limit;
     EXPECT_NE(runner.refusal({integer(limit)}).find("numbers"), std::string::npos);
@@ -36,15 +36,15 @@ output %4
   }
 }
 
-TEST(RunRoom, SizesThatInputsAskForAreRefused) {
+TEST(MemoryBudget, SizesThatInputsAskForAreRefused) {
   Runner runner("input %0 \"x\" : f32[n]\nnode \"negative\" : %1 : f32[n] = Neg(%0)\noutput %1\n",
-                std::make_shared<RunRoom>(megabyte));
+                std::make_shared<MemoryBudget>(megabyte));
   EXPECT_EQ(code_of(runner, {Tensor(DType::f32, Shape{megabyte})}), Code::out_of_memory);
   EXPECT_EQ(runner.run({floats({2}, {1, 2})}), (std::vector<float>{-1, -2}));
 }
 
-TEST(RunRoom, MemoryComesBack) {
-  auto room = std::make_shared<RunRoom>(megabyte);
+TEST(MemoryBudget, MemoryComesBack) {
+  auto room = std::make_shared<MemoryBudget>(megabyte);
   const std::shared_ptr<Device> device = default_device();
   {
     auto first = room->take(megabyte - 100, *device);
@@ -73,8 +73,8 @@ body "body" {
 output %3
 )";
 
-TEST(RunRoom, CancelEndsALoop) {
-  auto room = std::make_shared<RunRoom>();
+TEST(MemoryBudget, CancelEndsALoop) {
+  auto room = std::make_shared<MemoryBudget>();
   Runner runner(endless, room);
   Code code = Code::ok;
   std::thread run([&] { code = code_of(runner, {integer(INT64_MAX), floats({1}, {1})}); });
@@ -86,7 +86,7 @@ TEST(RunRoom, CancelEndsALoop) {
   EXPECT_EQ(runner.run({integer(3), floats({1}, {1})}), std::vector<float>{-1});
 }
 
-TEST(RunRoom, StacksOfALoopCount) {
+TEST(MemoryBudget, StacksOfALoopCount) {
   Runner runner(R"(
 input %0 "trips" : i64[]
 input %1 "x" : f32[1024]
@@ -102,7 +102,7 @@ body "body" {
 }
 output %3
 )",
-                std::make_shared<RunRoom>(megabyte));
+                std::make_shared<MemoryBudget>(megabyte));
   EXPECT_EQ(code_of(runner, {integer(INT64_MAX), Tensor(DType::f32, Shape{1024})}), Code::out_of_memory);
   EXPECT_EQ(runner.run({integer(2), Tensor(DType::f32, Shape{1024})}).size(), 2048u);
 }

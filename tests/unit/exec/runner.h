@@ -16,7 +16,7 @@ struct Runner {
   Store store;
   ThreadPool pool{2};
   std::unique_ptr<Executor> executor;
-  explicit Runner(const std::string& graph, std::shared_ptr<RunRoom> room = nullptr) {
+  explicit Runner(const std::string& graph, std::shared_ptr<MemoryBudget> room = nullptr) {
     model = compile_plain(parse_graph(graph), World::get().options());
     store.load(*model.program, std::vector<int64_t>(static_cast<size_t>(model.program->symbols.size())), &pool);
     executor = std::make_unique<Executor>(model.program, store, pool, std::move(room));

@@ -90,6 +90,7 @@ TEST(LocalRanks, AnErrorAmongRanksThatWaitEndsTheWorld) {
 TEST(ProgramGroups, AreThoseOfTheProgram) {
   const Mesh mesh = Mesh::parse("data=2,tensor=2");
   LocalRanks ranks(4);
+  const std::shared_ptr<Device> device = make_host_device();
   const auto sums = ranks.gather([&](int64_t rank) {
     Program first, second;
     const auto group = [&](std::string_view axis) {
@@ -100,7 +101,7 @@ TEST(ProgramGroups, AreThoseOfTheProgram) {
     second.groups = {group("data"), group("tensor"), {0, 1, 2, 3}};
     int made = 0;
     ProgramGroups groups(
-        rank, [&, split = split_world(*ranks.world(rank))](std::span<const int32_t> members, int64_t index) {
+        rank, [&, split = split_world(*ranks.world(rank), *device)](std::span<const int32_t> members, int64_t index) {
           ++made;
           EXPECT_EQ(members[static_cast<size_t>(index)], rank);
           return split(members, index);

@@ -102,7 +102,7 @@ TEST(ReferenceRope, ReadsCachesAtPositions) {
   KernelStatus status = refused("RotaryEmbedding", attributes({{"num_heads", int64_t{1}}}),
                                 {x, cos, sin, i64({1, 1}, {3})}, {{DType::f32, {1, 1, 2}}});
   EXPECT_EQ(status.code, KernelCode::index_out_of_range);
-  EXPECT_EQ(status.slot, 3);
+  EXPECT_EQ(status.operand, 3);
 }
 
 TEST(ReferenceGroupQueryAttention, PackedAndSeparateOperandsAgreeWithPlainAttention) {
@@ -140,7 +140,7 @@ TEST(ReferenceGroupQueryAttention, PackedAndSeparateOperandsAgreeWithPlainAttent
   KernelStatus status = refused("com.microsoft.GroupQueryAttention", heads,
                                 {q, new_k, new_v, past_k, past_v, last, i32({}, {10})}, types);
   EXPECT_EQ(status.code, KernelCode::index_out_of_range);
-  EXPECT_EQ(status.slot, 5);
+  EXPECT_EQ(status.operand, 5);
 }
 
 /// Operands of MultiHeadAttention: b 2, s 3, two heads of 4, values of 2; past 2, so five keys in all.
@@ -229,7 +229,7 @@ TEST(ReferenceMultiHeadAttention, RefusesWhatDoesNotFit) {
   auto slot = [&](const Tensor& padding) {
     KernelStatus status;
     one.run({}, padding, &status);
-    return status.code == KernelCode::ok ? -1 : status.slot;
+    return status.code == KernelCode::ok ? -1 : status.operand;
   };
   EXPECT_EQ(slot(tensor(DType::i32, {2, 5}, std::vector<double>(10, 1))), -1);
   EXPECT_EQ(slot(tensor(DType::i32, {2, 4}, std::vector<double>(8, 1))), 4);

@@ -52,7 +52,7 @@ TEST(ReferenceBinary, IntegersCutWrapAndRefuseZero) {
   expect_op("Pow", {}, {i32({2}, {3, -2}), i32({2}, {4, 3})}, i32({2}, {81, -8}));
   KernelStatus status = refused("Div", {}, {i64({2}, {1, 2}), i64({2}, {1, 0})}, {{DType::i64, {2}}});
   EXPECT_EQ(status.code, KernelCode::division_by_zero);
-  EXPECT_EQ(status.slot, 1);
+  EXPECT_EQ(status.operand, 1);
   // Division by zero of floats has a result.
   expect_op("Div", {}, {f32({2}, {1, -1}), f32({}, {0})}, f32({2}, {INFINITY, -INFINITY}));
 }

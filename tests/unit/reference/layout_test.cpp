@@ -114,8 +114,8 @@ TEST(ReferenceLayout, ReversesSequences) {
   KernelStatus status = refused("ReverseSequence", {}, {x, ints({3, 4})}, {{DType::f32, {3, 2}}});
   EXPECT_EQ(status.code, KernelCode::index_out_of_range);
   EXPECT_EQ(status.value, 4);
-  EXPECT_EQ(refused("ReverseSequence", {}, {x, ints({3})}, {{DType::f32, {3, 2}}}).slot, 1);
-  EXPECT_EQ(refused("ReverseSequence", {}, {f32({1}, {1}), ints({1})}, {{DType::f32, {1}}}).slot, 0);
+  EXPECT_EQ(refused("ReverseSequence", {}, {x, ints({3})}, {{DType::f32, {3, 2}}}).operand, 1);
+  EXPECT_EQ(refused("ReverseSequence", {}, {f32({1}, {1}), ints({1})}, {{DType::f32, {1}}}).operand, 0);
   EXPECT_THROW(run_reference("ReverseSequence", attributes({{"time_axis", int64_t{1}}}), {x, ints({3, 3})},
                              {{DType::f32, {3, 2}}}),
                Error);

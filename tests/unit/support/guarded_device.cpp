@@ -1,5 +1,6 @@
 #include "tests/unit/support/guarded_device.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -118,7 +118,7 @@ inline std::vector<Tensor> run_kernel(const Kernel& kernel, const Attributes& at
                                     {scratch->mutable_data(), static_cast<size_t>(bytes)}});
   if (status) *status = result;
   else
-    EXPECT_EQ(result.code, KernelCode::ok) << kernel.op << ": operand " << result.slot << ", value " << result.value;
+    EXPECT_EQ(result.code, KernelCode::ok) << kernel.op << ": operand " << result.operand << ", value " << result.value;
   return results;
 }
 

@@ -13,10 +13,10 @@ namespace plait {
 int64_t usable_memory();
 
 /// Shared by an executor and those of its bodies. `take` and `begin` are the running thread's; the rest is any thread's.
-class RunRoom : public std::enable_shared_from_this<RunRoom> {
+class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
  public:
   /// 0: three quarters of `usable_memory`.
-  explicit RunRoom(int64_t bytes = 0);
+  explicit MemoryBudget(int64_t bytes = 0);
 
   /// Zeroed memory of the device, which counts until its last holder is gone. Throws Error(out_of_memory) with what was
   /// asked for and what is left.

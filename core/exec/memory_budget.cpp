@@ -1,4 +1,4 @@
-#include "core/exec/run_room.h"
+#include "core/exec/memory_budget.h"
 
 #include <unistd.h>
 
@@ -17,9 +17,9 @@ int64_t usable_memory() {
   return group >> limit && limit > 0 ? std::min(bytes, limit) : bytes;
 }
 
-RunRoom::RunRoom(int64_t bytes) : bytes_(bytes > 0 ? bytes : usable_memory() / 4 * 3) {}
+MemoryBudget::MemoryBudget(int64_t bytes) : bytes_(bytes > 0 ? bytes : usable_memory() / 4 * 3) {}
 
-std::shared_ptr<Blob> RunRoom::take(int64_t bytes, Device& device) {
+std::shared_ptr<Blob> MemoryBudget::take(int64_t bytes, Device& device) {
   if (bytes > bytes_ - used_)
     throw Error(Code::out_of_memory,
                 cat("the run asks for ", human_bytes(bytes), " beside the ", human_bytes(used_),
@@ -34,7 +34,7 @@ std::shared_ptr<Blob> RunRoom::take(int64_t bytes, Device& device) {
           }};
 }
 
-void RunRoom::check() const {
+void MemoryBudget::check() const {
   if (cancelled_) throw Error(Code::cancelled, "the run was cancelled");
 }
 
