@@ -89,7 +89,7 @@ TEST(Faults, OfProcesses) {
       Trainer(graph, on("data=2,tensor=2"), run, long_run_data(), std::nullopt, pool, nullptr, world.get()).run();
     else serve_training(*world, graph, on("data=2,tensor=2"), run.training, pool);
   });
-  EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 20);
+  EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 2 * asked->bound_s);
   EXPECT_THAT(error.message(), testing::HasSubstr(cat("rank ", asked->rank)));
   if (!HasFailure()) std::printf("a rank heard of it\n");
 }
