@@ -82,9 +82,10 @@ struct TrainingModel {
   std::map<std::string, Sharding, std::less<>> places;
   ShardPlan plan;  ///< of `accumulate`
 };
-/// With TrainingOptions::gradients false only `evaluate` and `forward` are made, and no gradient is required of any node. Throws Error(unsupported) for a graph that is not recognised, saying why, and for one with a node on the way
-/// that has no gradient; Error(unsupported) for a mesh with other axes than `data` and `tensor`; Error(invalid_argument)
-/// when nothing is to be trained, or a pattern names nothing.
+/// With TrainingOptions::gradients false only `evaluate` and `forward` are made, and no gradient is required of any node.
+/// Throws Error: unsupported for a graph that is not recognised, with the reason, for a node without a gradient on the way to what is
+/// trained, and for a mesh with other axes than `data` and `tensor`; invalid_argument when nothing is to be trained, or a
+/// pattern names nothing.
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training);
 
 /// Fingerprints of what raise finds need no bounds: the passes up to raise alone, for `plait inspect`.

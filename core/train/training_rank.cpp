@@ -1,9 +1,10 @@
 #include "core/train/training_rank.h"
-#include "core/exec/store_keys.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+
+#include "core/exec/store_keys.h"
 
 namespace plait {
 namespace {

@@ -9,8 +9,8 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/exec/store_keys.h"
-#include "core/passes/adapt/sites.h"
 #include "core/passes/adapt/adapt.h"
+#include "core/passes/adapt/sites.h"
 #include "core/passes/base/parameter_states.h"
 
 namespace plait {
@@ -275,8 +275,11 @@ class Slots : public Adapting {
     if (slots == no_value) return;  // rows that a router sorted: whose they are is not known here
     const int64_t k = builder_.dims(x).back().constant(), n = builder_.dims(node.outputs[0]).back().constant();
     const auto index = static_cast<int64_t>(context_.decoder.adapted.size());
-    const ValueId a = add_state(graph_, builder_, store_keys::adapter_slots(store_keys::AdapterHalf::a, index), DType::f32, {room_.slots, room_.rank, k});
-    const ValueId b = add_state(graph_, builder_, store_keys::adapter_slots(store_keys::AdapterHalf::b, index), DType::f32, {room_.slots, n, room_.rank});
+    const auto slots_of = [&](store_keys::AdapterHalf half, const Shape& shape) {
+      return add_state(graph_, builder_, store_keys::adapter_slots(half, index), DType::f32, shape);
+    };
+    const ValueId a = slots_of(store_keys::AdapterHalf::a, {room_.slots, room_.rank, k});
+    const ValueId b = slots_of(store_keys::AdapterHalf::b, {room_.slots, n, room_.rank});
     context_.decoder.adapted.push_back({site.module, k, n});
     Node& adapted = graph_.nodes[site.node];
     adapted.op = "plait.AdaptedLinear";

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::string_view draft_mark = ".tmp";  // behind a step's name: being written, or being removed
 
-Error io_error(std::string_view what, const std::string& path, const std::string& why) {
+Error directory_error(std::string_view what, const std::string& path, const std::string& why) {
   return Error(Code::io, cat("cannot ", what, " ", quote(path, 4096), ": ", why),
                "check the path and its permissions");
 }
@@ -33,14 +33,14 @@ Error io_error(std::string_view what, const std::string& path, const std::string
 void make_directory(const std::string& path) {
   std::error_code failure;
   fs::create_directories(path, failure);
-  if (failure) throw io_error("make", path, failure.message());
+  if (failure) throw directory_error("make", path, failure.message());
 }
 
 /// A directory under a name by which no reader knows it.
 void remove_draft(const std::string& path) {
   std::error_code failure;
   fs::remove_all(path, failure);
-  if (failure) throw io_error("remove", path, failure.message());
+  if (failure) throw directory_error("remove", path, failure.message());
 }
 
 /// Removes what was once a checkpoint, so that it never looks like one of which half is gone.
@@ -190,7 +190,7 @@ class CheckpointWriter::Worker {
     std::error_code failure;
     fs::remove(draft, failure);
     fs::create_directory_symlink(step_name(step), draft, failure);
-    if (failure) throw io_error("make", draft, failure.message());
+    if (failure) throw directory_error("make", draft, failure.message());
     rename_path(draft, link);
     sync_directory(options_.directory);
   }

@@ -69,9 +69,9 @@ class PackedAdapters : public testing::TestWithParam<const char*> {
 /// What is saved is read again, by an engine and as weights of the file; and its modules are whole ones.
 TEST_P(PackedAdapters, ComeBack) {
   TrainingEngine first = engine();
-  first.accumulate(row(), 0.1);
+  first.accumulate({.rows = {row()}, .weight = 0.1});
   first.update(1, 0.05);
-  const double loss = first.evaluate(row());
+  const double loss = first.evaluate({.rows = {row()}});
   save_adapter(first, folder_.path());
   const AdapterWeights file = read_adapter(folder_.path());
   for (const auto& [module, pair] : file.modules) {
@@ -81,15 +81,15 @@ TEST_P(PackedAdapters, ComeBack) {
     EXPECT_EQ(module.find(".attn.qkv_proj"), std::string::npos) << module;
   }
   TrainingEngine again = engine();
-  EXPECT_NE(again.evaluate(row()), loss);
+  EXPECT_NE(again.evaluate({.rows = {row()}}), loss);
   load_adapter(again, folder_.path());
-  EXPECT_EQ(again.evaluate(row()), loss);
+  EXPECT_EQ(again.evaluate({.rows = {row()}}), loss);
 }
 
 /// The same by the names of the file, and by those of products.
 TEST_P(PackedAdapters, GiveRequestsTheSame) {
   TrainingEngine first = engine();
-  first.accumulate(row(), 0.1);
+  first.accumulate({.rows = {row()}, .weight = 0.1});
   first.update(1, 0.05);
   save_adapter(first, folder_.path());
   const AdapterWeights own = adapter_of(first), file = read_adapter(folder_.path());
@@ -126,12 +126,12 @@ TEST(ModuleNames, AreTheSameOfEveryExporter) {
     Folder folder;
     TrainingEngine first(fixture_graph(named), World::get().options(DType::f32), options, pool),
         second(fixture_graph(dynamo), World::get().options(DType::f32), options, pool);
-    first.accumulate(row, 0.1);
+    first.accumulate({.rows = {row}, .weight = 0.1});
     first.update(1, 0.05);
     save_adapter(first, folder.path());
-    const double before = second.evaluate(row), loss = first.evaluate(row);
+    const double before = second.evaluate({.rows = {row}}), loss = first.evaluate({.rows = {row}});
     load_adapter(second, folder.path());
-    EXPECT_NEAR(second.evaluate(row), loss, 1e-4 * loss);
+    EXPECT_NEAR(second.evaluate({.rows = {row}}), loss, 1e-4 * loss);
     EXPECT_GT(std::fabs(before - loss), 1e-3 * loss);
   }
 }

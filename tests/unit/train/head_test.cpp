@@ -58,7 +58,8 @@ TEST(Heads, AreTrainedAsTheGraphSays) {
     const Graph graph = with_steps(plain, steps, vocabulary);
     TrainingOptions options = how;
     const TrainingModel model = compile_training(graph, World::get().options(), options);
-    EXPECT_EQ(std::any_of(model.program(TrainingProgram::accumulate).instructions.begin(), model.program(TrainingProgram::accumulate).instructions.end(),
+    const std::vector<Instruction>& all = model.program(TrainingProgram::accumulate).instructions;
+    EXPECT_EQ(std::any_of(all.begin(), all.end(),
                           [](const Instruction& one) { return one.kernel && one.kernel->op == "plait.HeadLoss"; }),
               joined);
     const Outcome got = run(graph, "", options);
