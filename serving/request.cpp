@@ -4,18 +4,6 @@
 
 namespace plait {
 
-std::string_view finish_reason_name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::none: return "none";
-    case FinishReason::eos: return "eos";
-    case FinishReason::stop: return "stop";
-    case FinishReason::length: return "length";
-    case FinishReason::cancelled: return "cancelled";
-    case FinishReason::error: return "error";
-  }
-  return "unknown";
-}
-
 void Request::State::finish_sample() {
   if (--samples_left > 0) return;
   finished = true;
@@ -39,6 +27,28 @@ void Request::State::fail(const Error& why) {
   samples_left = 1;
   finish_sample();
   changed.notify_all();
+}
+
+void Request::State::emit_cancelled() {
+  for (size_t k = 0; k < static_cast<size_t>(options.samples); ++k) {
+    if (k < samples.size() && samples[k].phase == Sample::Phase::done) continue;
+    Event event;
+    event.sample = static_cast<int32_t>(k);
+    event.finish = FinishReason::cancelled;
+    emit(std::move(event));
+  }
+}
+
+void Request::State::end(const Error& why) {
+  fail(why);
+  release();
+  for (Sample& sample : samples) sample.phase = Sample::Phase::done;
+}
+
+void Request::State::release() {
+  for (Sample& sample : samples) sample.sequence.reset();
+  options.parent.reset();
+  adapter.reset();
 }
 
 Request::Request(std::shared_ptr<State> state) : state_(std::move(state)) {}

@@ -5,22 +5,29 @@
 #include <deque>
 #include <mutex>
 
+#include "serving/engine_thread.h"
 #include "serving/scheduler.h"
 
 namespace plait {
 
-/// Kept alive by whoever may still continue it; its pages go back on the scheduler's thread (see Core::bury).
+/// A sequence that does not change any more. Its memory is released on the engine's thread.
 class Conversation {
  public:
-  Conversation(std::shared_ptr<void> home, std::unique_ptr<Sequence> sequence, std::vector<int32_t> tail)
-      : home_(std::move(home)), sequence_(std::move(sequence)), tail_(std::move(tail)) {}
-  ~Conversation();
+  /// `thread` keeps the engine alive.
+  Conversation(std::shared_ptr<EngineThread> thread, std::unique_ptr<Sequence> sequence, std::vector<int32_t> tail)
+      : thread_(std::move(thread)), sequence_(std::move(sequence)), tail_(std::move(tail)) {}
+  ~Conversation() { thread_->release_later(std::move(sequence_)); }
+  Conversation(const Conversation&) = delete;
+  Conversation& operator=(const Conversation&) = delete;
+
+  const Sequence& sequence() const { return *sequence_; }
+  /// Tokens that were chosen but not fed: at most the last one.
+  const std::vector<int32_t>& tail() const { return tail_; }
 
  private:
-  friend struct SchedulerCore;
-  std::shared_ptr<void> home_;  ///< the core: outlives the engine's sequences
+  const std::shared_ptr<EngineThread> thread_;
   std::unique_ptr<Sequence> sequence_;
-  std::vector<int32_t> tail_;  ///< tokens chosen but not fed yet: at most the last one
+  const std::vector<int32_t> tail_;
 };
 
 /// One sample of a request: a sequence of its own from the end of the prompt on.
@@ -50,9 +57,8 @@ struct Request::State {
   bool has_deadline = false;
   std::shared_ptr<const Adapter> adapter;  ///< until its end; null: none
 
-  // The scheduler's thread alone.
+  // The engine's thread only.
   std::vector<Sample> samples;
-  int64_t prompt_done = 0;  ///< score, embed: rows collected
   bool admitted = false;
 
   // Shared, under `mutex`.
@@ -72,8 +78,20 @@ struct Request::State {
   std::atomic<bool> cancelled{false};
   std::function<void()> wake;  ///< the scheduler; does nothing once that is gone
 
+  /// Tokens of the prompt and the sample's output.
+  int64_t length(const Sample& sample) const { return static_cast<int64_t>(prompt.size() + sample.output.size()); }
+  int32_t token(const Sample& sample, int64_t index) const {
+    const auto at = static_cast<size_t>(index);
+    return at < prompt.size() ? prompt[at] : sample.output[at - prompt.size()];
+  }
+  uint32_t index_of(const Sample& sample) const { return static_cast<uint32_t>(&sample - samples.data()); }
+
   void emit(Event event);
+  void emit_cancelled();  ///< for every sample that has not ended
   void fail(const Error& why);
+  /// Fails it, and releases what it holds of the engine.
+  void end(const Error& why);
+  void release();
   void finish_sample();  ///< with `mutex` held
 };
 

@@ -5,18 +5,16 @@
 
 namespace plait {
 
-Conversation::~Conversation() { std::static_pointer_cast<SchedulerCore>(home_)->bury(std::move(sequence_)); }
-
-Scheduler::Scheduler(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options, Log* log)
-    : core_(std::make_shared<Core>(std::move(engine), std::move(tokenizer), options, log)) {
+Scheduler::Scheduler(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options)
+    : core_(std::make_shared<Core>(std::move(engine), std::move(tokenizer), options)) {
   core_->start();
 }
 
 Scheduler::~Scheduler() { core_->stop(); }
 
 /// `prefix`: of the adapter, in front of the prompt.
-static void check(const RequestOptions& options, const SchedulerCore& core, int64_t prompt, int64_t prefix) {
-  const Engine& engine = *core.engine;  // vocabulary, context and options of an engine do not change
+static void check(const RequestOptions& options, const Engine& engine, const TokenizerFuture& tokenizer, int64_t prompt,
+                  int64_t prefix) {
   if (prompt == 0)
     throw Error(Code::invalid_argument, "the prompt is empty", "give at least one token; a BOS will do");
   for (int32_t id : options.prompt)
@@ -31,7 +29,7 @@ static void check(const RequestOptions& options, const SchedulerCore& core, int6
   if (options.samples < 1 || options.samples > 1024)
     throw Error(Code::invalid_argument, cat("samples is ", options.samples, ", expected 1 to 1024"));
   if (options.max_tokens < 0) throw Error(Code::invalid_argument, cat("max_tokens is ", options.max_tokens));
-  if (!options.stop_strings.empty() && !(core.tokenizer.valid() && core.tokenizer.get()))
+  if (!options.stop_strings.empty() && !(tokenizer.valid() && tokenizer.get()))
     throw Error(Code::invalid_argument, "stop strings need a tokenizer", "use stop_tokens");
   if (!engine.could_fit(prefix + prompt + 1))
     throw Error(Code::out_of_memory,
@@ -44,18 +42,14 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
   auto job = std::make_shared<Request::State>();
   std::vector<int32_t> parent;
   if (options.parent) {
-    parent = core_->sequence_of(*options.parent).tokens();  // a kept sequence does not change any more
-    const auto& tail = core_->tail_of(*options.parent);
+    const std::vector<int32_t>& tail = options.parent->tail();
+    parent = options.parent->sequence().tokens();
     parent.insert(parent.end(), tail.begin(), tail.end());
+    job->adapter = options.parent->sequence().adapter();
   }
-  if (options.parent) job->adapter = core_->sequence_of(*options.parent).adapter();
-  const std::optional<std::string> named = options.adapter;
-  if (named) {
-    std::lock_guard lock(core_->mutex);
-    job->adapter = named->empty() ? nullptr : core_->adapter_named(*named);
-  }
+  if (options.adapter) job->adapter = options.adapter->empty() ? nullptr : core_->adapter(*options.adapter);
   auto prompt = static_cast<int64_t>(parent.size() + options.prompt.size());
-  check(options, *core_, prompt, job->adapter ? job->adapter->prefix : 0);
+  check(options, core_->engine(), core_->tokenizer(), prompt, job->adapter ? job->adapter->prefix : 0);
   job->prompt = std::move(parent);
   job->prompt.insert(job->prompt.end(), options.prompt.begin(), options.prompt.end());
   if (options.kind != RequestOptions::Kind::generate) options.samples = 1, options.parent.reset();
@@ -69,29 +63,16 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
   job->wake = [core] {
     if (auto alive = core.lock()) alive->wake();
   };
-  {
-    std::lock_guard lock(core_->mutex);
-    if (core_->stopping) throw Error(Code::closed, "the generator is closed");
-    if (static_cast<int64_t>(core_->queue.size()) >= core_->options.queue)
-      throw Error(Code::overloaded, cat("the queue is full: ", core_->options.queue, " requests wait"),
-                  "try again later, or raise the option queue");
-    core_->queue.push_back(job);
-  }
-  core_->wake();
+  core_->enqueue(job);
   return std::shared_ptr<Request>(new Request(std::move(job)));
 }
 
-SchedulerStats Scheduler::stats() const {
-  std::lock_guard lock(core_->mutex);
-  SchedulerStats out = core_->figures;
-  out.waiting = static_cast<int64_t>(core_->queue.size());
-  return out;
-}
+SchedulerStats Scheduler::stats() const { return core_->stats(); }
 
 std::vector<std::byte> Scheduler::save(const Conversation& conversation) {
   std::vector<std::byte> out;
-  core_->on_thread([&] {
-    const auto& tail = core_->tail_of(conversation);
+  core_->thread().run([&] {
+    const auto& tail = conversation.tail();
     auto count = static_cast<uint64_t>(tail.size());
     auto put = [&](const void* data, size_t size) {
       auto* bytes = static_cast<const std::byte*>(data);
@@ -99,7 +80,7 @@ std::vector<std::byte> Scheduler::save(const Conversation& conversation) {
     };
     put(&count, sizeof count);
     put(tail.data(), tail.size() * sizeof(int32_t));
-    auto sequence = core_->engine->save(core_->sequence_of(conversation));
+    auto sequence = core_->engine().save(conversation.sequence());
     out.insert(out.end(), sequence.begin(), sequence.end());
   });
   return out;
@@ -118,30 +99,29 @@ std::shared_ptr<Conversation> Scheduler::restore(std::span<const std::byte> byte
     if (id < 0 || (vocabulary() && id >= vocabulary()))
       throw Error(Code::bad_model, "the saved conversation holds a token that the model does not have");
   std::shared_ptr<Conversation> out;
-  core_->on_thread([&] {
-    out = std::make_shared<Conversation>(core_, core_->engine->restore(bytes.subspan(count * sizeof(int32_t))),
-                                         std::move(tail));
+  core_->thread().run([&] {
+    out = core_->conversation(core_->engine().restore(bytes.subspan(count * sizeof(int32_t))), std::move(tail));
   });
   return out;
 }
 
-const Decoder& Scheduler::decoder() const { return core_->engine->decoder(); }
-int64_t Scheduler::vocabulary() const { return core_->engine->vocabulary(); }
-int64_t Scheduler::context() const { return core_->engine->context(); }
+const Decoder& Scheduler::decoder() const { return core_->engine().decoder(); }
+int64_t Scheduler::vocabulary() const { return core_->engine().vocabulary(); }
+int64_t Scheduler::context() const { return core_->engine().context(); }
 void Scheduler::set_profiling(bool on) {
-  core_->on_thread([&] { core_->engine->set_profiling(on); });
+  core_->thread().run([&] { core_->engine().set_profiling(on); });
 }
 void Scheduler::set_tracing(bool on) {
-  core_->on_thread([&] { core_->engine->set_tracing(on); });
+  core_->thread().run([&] { core_->engine().set_tracing(on); });
 }
 std::vector<std::vector<TraceEvent>> Scheduler::trace() const {
   std::vector<std::vector<TraceEvent>> out;
-  core_->on_thread([&] { out = core_->engine->trace(); });
+  core_->thread().run([&] { out = core_->engine().trace(); });
   return out;
 }
 Profile Scheduler::profile() const {
   Profile out;
-  core_->on_thread([&] { out = core_->engine->profile(); });
+  core_->thread().run([&] { out = core_->engine().profile(); });
   return out;
 }
 

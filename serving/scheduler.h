@@ -20,7 +20,6 @@
 namespace plait {
 
 enum class FinishReason : int32_t { none = 0, eos = 1, stop = 2, length = 3, cancelled = 4, error = 5 };
-std::string_view finish_reason_name(FinishReason reason);
 
 /// A sequence that outlived its request: to be continued or forked by later ones. Thread-safe to share.
 class Conversation;
@@ -108,8 +107,8 @@ class Scheduler {
   /// Without a tokenizer events have no text, and stop strings are refused. While it loads tokens are made and handed
   /// out all the same: the first event of a sample after that brings the text of those before, and a sample that ends
   /// earlier keeps its end back until then (an event without a token). One whose loading fails is as if there were
-  /// none. The future must be made by another thread than the scheduler's, not deferred. `log` may be null.
-  Scheduler(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options, Log* log = nullptr);
+  /// none. The future must be made by another thread than the scheduler's, not deferred.
+  Scheduler(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options);
   /// Ends all requests with Error(closed).
   ~Scheduler();
 
@@ -142,7 +141,7 @@ class Scheduler {
   std::vector<std::vector<TraceEvent>> trace() const;
 
  private:
-  struct Core;
+  class Core;
   std::shared_ptr<Core> core_;
 };
 

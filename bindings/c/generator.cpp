@@ -98,7 +98,7 @@ std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
   auto engine = make_engine(opened.imported.graph, compile, engine_settings, &progress, std::move(world));
   progress.check();
   SchedulerOptions options{settings_.integer("queue"), settings_.integer("running")};
-  auto scheduler = std::make_shared<Scheduler>(std::move(engine), model_->text(), options, &model_->log());
+  auto scheduler = std::make_shared<Scheduler>(std::move(engine), model_->text(), options);
   for (const auto& [name, weights] : adapters) scheduler->add_adapter(name, weights);
   if (settings_.boolean("profile")) scheduler->set_profiling(true);
   if (settings_.boolean("trace")) scheduler->set_tracing(true);

@@ -74,7 +74,7 @@ class HostDevice : public Device {
     return kernel.output_shape(state, inputs, output);
   }
 
-  Event submit(Queue& queue, std::function<void()> work) override {
+  QueueEvent submit(Queue& queue, std::function<void()> work) override {
     if (&queue == &collective_) {
       if (!comm_thread_) comm_thread_ = std::make_unique<CommThread>();
       return {&queue, comm_thread_->give(std::move(work)), nullptr};
@@ -82,9 +82,9 @@ class HostDevice : public Device {
     work();
     return record(queue);
   }
-  Event record(Queue& queue) override { return {&queue, 0, nullptr}; }
-  void wait(Queue&, const Event& event) override { finish(event); }
-  void finish(const Event& event) override {
+  QueueEvent record(Queue& queue) override { return {&queue, 0, nullptr}; }
+  void wait(Queue&, const QueueEvent& event) override { finish(event); }
+  void finish(const QueueEvent& event) override {
     if (event.number) comm_thread_->await(event.number);
   }
   void abandon(Queue& queue) noexcept override {

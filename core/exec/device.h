@@ -21,7 +21,7 @@ class Queue {
 };
 
 /// A point in a queue: all work that was put in before it.
-struct Event {
+struct QueueEvent {
   Queue* queue = nullptr;  ///< null: nothing to wait for
   int64_t number = 0;
   std::shared_ptr<void> handle;  ///< of an accelerator
@@ -72,12 +72,12 @@ class Device {
 
   /// Puts `work` in the queue, which calls communicators and this device with that queue. The processor does the work of
   /// queue `collective` on a thread of its own; accelerators call it at once, since what it calls is put in the queue.
-  virtual Event submit(Queue& queue, std::function<void()> work) = 0;
-  virtual Event record(Queue& queue) = 0;
+  virtual QueueEvent submit(Queue& queue, std::function<void()> work) = 0;
+  virtual QueueEvent record(Queue& queue) = 0;
   /// What is put in `queue` from now on is done after the event. Throws what work before the event threw.
-  virtual void wait(Queue& queue, const Event& event) = 0;
+  virtual void wait(Queue& queue, const QueueEvent& event) = 0;
   /// Returns when the event is over. Throws what work before it threw.
-  virtual void finish(const Event& event) = 0;
+  virtual void finish(const QueueEvent& event) = 0;
   /// Returns when the queue is empty; drops what its work threw.
   virtual void abandon(Queue& queue) noexcept = 0;
 

@@ -127,7 +127,7 @@ class Executor {
   std::vector<std::vector<std::unique_ptr<Executor>>> bodies_;  ///< by instruction; made when first taken
   /// An asynchronous collective, or one that queues after such.
   struct PendingCollective {
-    Event end;
+    QueueEvent end;
     int32_t wait_before = 0;  ///< the instruction before which it has to be done
     TraceEvent trace;
   };

@@ -155,10 +155,10 @@ class GuardedDevice : public Device {
                      int output) override {
     return host_->output_shape(queue, kernel, state, open(inputs), output);
   }
-  Event submit(Queue& queue, std::function<void()> work) override { return host_->submit(queue, std::move(work)); }
-  Event record(Queue& queue) override { return host_->record(queue); }
-  void wait(Queue& queue, const Event& event) override { host_->wait(queue, event); }
-  void finish(const Event& event) override { host_->finish(event); }
+  QueueEvent submit(Queue& queue, std::function<void()> work) override { return host_->submit(queue, std::move(work)); }
+  QueueEvent record(Queue& queue) override { return host_->record(queue); }
+  void wait(Queue& queue, const QueueEvent& event) override { host_->wait(queue, event); }
+  void finish(const QueueEvent& event) override { host_->finish(event); }
   void abandon(Queue& queue) noexcept override { host_->abandon(queue); }
   std::unique_ptr<Communicator> communicator(std::unique_ptr<Communicator> host) override {
     return std::make_unique<GuardedCommunicator>(space_, std::move(host));
