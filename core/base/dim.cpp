@@ -97,21 +97,21 @@ void Dim::add(Term term) {
   if (place->coefficient == 0) terms_.erase(place);
 }
 
-Dim Dim::operator+(const Dim& other) const {
+std::optional<Dim> Dim::plus(const Dim& other) const {
+  if (terms_.size() + other.terms_.size() > max_terms) return std::nullopt;
   Dim out = *this;
   for (const Term& term : other.terms_) out.add(term);
   return out;
 }
 
-Dim Dim::operator-(const Dim& other) const { return *this + other * Dim(-1); }
+size_t Dim::degree() const {
+  size_t out = 0;
+  for (const Term& term : terms_) out = std::max(out, term.symbols.size());
+  return out;
+}
 
-Dim Dim::operator*(const Dim& other) const {
-  // Sizes of real models have a handful of terms; a few bytes of a file can ask for any number.
-  constexpr size_t most_products = 4096;
-  if (terms_.size() * other.terms_.size() > most_products)
-    throw Error(Code::unsupported,
-                cat("a size is the product of sums of ", terms_.size(), " and ", other.terms_.size(), " terms"),
-                "sizes are followed as long as they have a few terms");
+std::optional<Dim> Dim::times(const Dim& other) const {
+  if (terms_.size() * other.terms_.size() > max_terms || degree() + other.degree() > max_degree) return std::nullopt;
   Dim out;
   for (const Term& a : terms_)
     for (const Term& b : other.terms_) {
@@ -122,6 +122,20 @@ Dim Dim::operator*(const Dim& other) const {
     }
   return out;
 }
+
+Dim Dim::checked(std::optional<Dim> result, const char* what, const Dim& other) const {
+  if (result) return std::move(*result);
+  throw Error(Code::unsupported,
+              cat("a size is the ", what, " of polynomials of ", terms_.size(), " and ", other.terms_.size(),
+                  " terms, of degree ", degree(), " and ", other.degree()),
+              cat("export the model with sizes of at most ", max_terms, " terms of ", max_degree, " symbols"));
+}
+
+Dim Dim::operator+(const Dim& other) const { return checked(plus(other), "sum", other); }
+
+Dim Dim::operator-(const Dim& other) const { return *this + other * Dim(-1); }
+
+Dim Dim::operator*(const Dim& other) const { return checked(times(other), "product", other); }
 
 std::optional<Dim> Dim::divided(const Dim& by) const {
   if (by.terms_.empty()) return std::nullopt;
@@ -141,8 +155,11 @@ std::optional<Dim> Dim::divided(const Dim& by) const {
     for (int step = 0; !rest.terms_.empty(); ++step) {
       auto part = leading(rest).divided(lead);
       if (!part || step > 64) return std::nullopt;
-      quotient = quotient + *part;
-      rest = rest - *part * by;
+      const std::optional<Dim> known = quotient.plus(*part), covered = part->times(Dim(-1))->times(by);
+      std::optional<Dim> left = covered ? rest.plus(*covered) : std::nullopt;
+      if (!known || !left) return std::nullopt;
+      quotient = *known;
+      rest = std::move(*left);
     }
     return quotient;
   }

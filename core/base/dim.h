@@ -63,9 +63,15 @@ class Dim {
   /// With symbol `id` replaced.
   Dim substitute(SymbolId id, const Dim& by) const;
 
+  /// Sizes of real models have a few terms of a few symbols; a few bytes of a file can ask for any number.
+  static constexpr size_t max_terms = 1024, max_degree = 16;
+  /// nullopt where the result would have more than `max_terms` terms, or a term of more than `max_degree` symbols.
+  std::optional<Dim> plus(const Dim& other) const;
+  std::optional<Dim> times(const Dim& other) const;
+  /// The same; these throw Error(unsupported) instead.
   Dim operator+(const Dim& other) const;
   Dim operator-(const Dim& other) const;
-  Dim operator*(const Dim& other) const;  ///< throws Error(unsupported) where thousands of terms would be multiplied
+  Dim operator*(const Dim& other) const;
   /// The exact quotient as polynomials, if there is one: (4*b*s) / (2*s) = 2*b.
   std::optional<Dim> divided(const Dim& by) const;
 
@@ -87,6 +93,8 @@ class Dim {
 
  private:
   void add(Term term);
+  size_t degree() const;  ///< the most symbols of a term
+  Dim checked(std::optional<Dim> result, const char* what, const Dim& other) const;
   std::vector<Term> terms_;
 };
 

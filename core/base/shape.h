@@ -19,10 +19,13 @@ class Shape {
   explicit Shape(std::span<const int64_t> sizes);  ///< throws Error(unsupported) above max_rank
 
   int rank() const { return rank_; }
-  int64_t operator[](int axis) const { return sizes_[axis]; }
-  int64_t& operator[](int axis) { return sizes_[axis]; }
-  /// Counts from the back: back(1) is the last size.
-  int64_t back(int from_end) const { return sizes_[rank_ - from_end]; }
+  /// The size of an axis; 1 for an axis that the shape does not have: a file chooses ranks, so that no read of a size may leave
+  /// the array, and the product of the sizes read stays the number of elements.
+  int64_t operator[](int axis) const { return has(axis) ? sizes_[static_cast<size_t>(axis)] : 1; }
+  /// `axis` must be in [0, max_rank).
+  int64_t& operator[](int axis) { return sizes_[static_cast<size_t>(axis)]; }
+  /// Counts from the back: back(1) is the last size, 1 where there is none.
+  int64_t back(int from_end) const { return (*this)[rank_ - from_end]; }
   const int64_t* begin() const { return sizes_.data(); }
   const int64_t* end() const { return sizes_.data() + rank_; }
   void push_back(int64_t size);
@@ -36,6 +39,8 @@ class Shape {
   std::string text() const;  ///< "[2, 3]"
 
  private:
+  bool has(int axis) const { return static_cast<unsigned>(axis) < static_cast<unsigned>(rank_); }
+
   std::array<int64_t, max_rank> sizes_{};
   int rank_ = 0;
 };

@@ -41,8 +41,8 @@ struct TensorView {
   Shape shape;
 
   bool present() const { return dtype != DType::none; }
-  int64_t elements() const { return shape.elements(); }
-  int64_t bytes() const { return packed_bytes(shape.elements(), dtype_bits(dtype)); }
+  int64_t elements() const { return present() ? shape.elements() : 0; }  ///< none of an absent operand
+  int64_t bytes() const { return packed_bytes(elements(), dtype_bits(dtype)); }
   template <class T>
   T* as() const {
     return reinterpret_cast<T*>(data);

@@ -94,33 +94,70 @@ std::vector<FactorUse> factors(const DimsRule& rule) {
   return out;
 }
 
+namespace {
+
+/// The rows that operands have in common, aligned right: position p of operand i's rows is dim
+/// ellipsis_place + p - (rank - counts[i]) of it.
+struct RowLayout {
+  RowLayout(const DimsRule& rule, const DimsList& operands) : rule(rule), operands(operands) {
+    for (size_t i = 0; i < rule.operands.size(); ++i)
+      counts.push_back(row_count(rule.operands[i], i < operands.size() ? operands[i] : nullptr, i));
+    rank = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
+    NameSet used;
+    each_tensor(rule, [&](const RuleTensor& tensor, bool, size_t) { used.merge(names_in(tensor)); });
+    rows = {fresh_names(rank, used), std::vector<bool>(rank, true)};
+    each([&](size_t, size_t position, const Dim& size) {
+      if (!is_one(size)) rows.single[position] = false;
+    });
+  }
+
+  const Dim& size_at(size_t i, size_t position) const {
+    return (*operands[i])[ellipsis_place(rule.operands[i]) + position - (rank - counts[i])];
+  }
+  /// visit(operand, position, size)
+  template <class Visit>
+  void each(Visit visit) const {
+    for (size_t i = 0; i < counts.size(); ++i)
+      for (size_t p = rank - counts[i]; p < rank; ++p) visit(i, p, size_at(i, p));
+  }
+
+  const DimsRule& rule;
+  const DimsList& operands;
+  std::vector<size_t> counts;
+  size_t rank = 0;
+  Rows rows;
+};
+
+}  // namespace
+
 DimsRule expand(const DimsRule& rule, const DimsList& operands) {
   DimsRule out = rule;
-  NameSet used;
-  each_tensor(rule, [&](const RuleTensor& tensor, bool, size_t) { used.merge(names_in(tensor)); });
-
-  std::vector<size_t> counts;
-  for (size_t i = 0; i < rule.operands.size(); ++i)
-    counts.push_back(row_count(rule.operands[i], i < operands.size() ? operands[i] : nullptr, i));
-  size_t rank = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
-
-  // Position p of operand i's rows is dim ellipsis_place + p - (rank - counts[i]) of it.
-  Rows rows{fresh_names(rank, used), std::vector<bool>(rank, true)};
-  auto size_at = [&](size_t i, size_t position) -> const Dim& {
-    return (*operands[i])[ellipsis_place(rule.operands[i]) + position - (rank - counts[i])];
-  };
-  for (size_t i = 0; i < counts.size(); ++i)
-    for (size_t p = rank - counts[i]; p < rank; ++p)
-      if (!is_one(size_at(i, p))) rows.single[p] = false;
-
-  for (size_t i = 0; i < counts.size(); ++i) {
+  const RowLayout layout(rule, operands);
+  for (size_t i = 0; i < layout.counts.size(); ++i) {
     std::vector<RuleDim> dims;
-    for (size_t p = rank - counts[i]; p < rank; ++p) dims.push_back(rows.dim(p, is_one(size_at(i, p))));
+    for (size_t p = layout.rank - layout.counts[i]; p < layout.rank; ++p)
+      dims.push_back(layout.rows.dim(p, is_one(layout.size_at(i, p))));
     replace_ellipsis(out.operands[i], dims);
   }
   std::vector<RuleDim> all;
-  for (size_t p = 0; p < rank; ++p) all.push_back(rows.dim(p, false));
+  for (size_t p = 0; p < layout.rank; ++p) all.push_back(layout.rows.dim(p, false));
   for (RuleTensor& result : out.results) replace_ellipsis(result, all);
+  return out;
+}
+
+std::vector<std::string> open_rows(const DimsRule& rule, const DimsList& operands) {
+  const RowLayout layout(rule, operands);
+  std::vector<const Dim*> first(layout.rank, nullptr);
+  std::vector<bool> several(layout.rank), number(layout.rank);
+  layout.each([&](size_t, size_t position, const Dim& size) {
+    if (is_one(size)) return;
+    if (size.is_constant()) number[position] = true;
+    else if (!first[position]) first[position] = &size;
+    else if (*first[position] != size) several[position] = true;
+  });
+  std::vector<std::string> out;
+  for (size_t p = 0; p < layout.rank; ++p)
+    if (several[p] && !number[p]) out.push_back(layout.rows.names[p]);
   return out;
 }
 
@@ -313,8 +350,8 @@ DimsList dims_list(const std::vector<Type>& types) {
   return out;
 }
 
-std::optional<DimsRule> rule_of(const OpSchema& schema, const Node& node, const std::vector<Type>& inputs,
-                                const std::vector<Type>& outputs) {
+std::optional<DimsRule> written_rule(const OpSchema& schema, const Node& node, const std::vector<Type>& inputs,
+                                     const std::vector<Type>& outputs) {
   for (size_t i = 0; i < inputs.size(); ++i)
     if (node.inputs[i] != no_value && !inputs[i].dims) return std::nullopt;
   std::string written = schema.dims_of ? schema.dims_of(node, inputs, outputs) : schema.dims;
@@ -331,7 +368,14 @@ std::optional<DimsRule> rule_of(const OpSchema& schema, const Node& node, const 
     throw Error(Code::internal, cat(describe(node), ": the dims rule ", quote(written), " has ", rule.results.size(),
                                     " results, the node ", node.outputs.size()));
   rule.results.resize(node.outputs.size());
-  return expand(rule, dims_list(inputs));
+  return rule;
+}
+
+std::optional<DimsRule> rule_of(const OpSchema& schema, const Node& node, const std::vector<Type>& inputs,
+                                const std::vector<Type>& outputs) {
+  std::optional<DimsRule> written = written_rule(schema, node, inputs, outputs);
+  if (!written) return std::nullopt;
+  return expand(*written, dims_list(inputs));
 }
 
 }  // namespace plait

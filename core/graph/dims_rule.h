@@ -116,6 +116,14 @@ bool takes_for_equal(const DimsRule& rule, const DimsList& operands, const Facto
 /// count as 1. An upper bound where a kernel skips work (causal masks, pages that are not the segment's).
 Dim flops(const DimsRule& rule, const FactorSizes& sizes);
 
+/// Of a rule that is not expanded: the factors that `expand` makes of "..." for which operands have several sizes, none of them
+/// a number. Each may be 1, so that the result's size is any of them.
+std::vector<std::string> open_rows(const DimsRule& rule, const DimsList& operands);
+
+/// The rule of one node as `rule_of` has it, before it is expanded.
+std::optional<DimsRule> written_rule(const OpSchema& schema, const Node& node, const std::vector<Type>& inputs,
+                                     const std::vector<Type>& outputs);
+
 /// The rule of one node, expanded, with exactly as many operands and results as the node has inputs and outputs (an
 /// absent one is empty). `inputs` and `outputs` are their types, Type{} for absent ones. nullopt when the op has no
 /// rule, or when it depends on a rank that is not known: such a node gets whole inputs.

@@ -38,6 +38,7 @@ class Context final : public InferContext {
   void set_constant(size_t input, const Tensor* tensor) { facts_[input].constant = tensor; }
   void set_known(size_t input, Dims elements) { facts_[input].contents = std::move(elements); }
   /// Unknown sizes become symbols of `table`; without one they are errors.
+  void set_exact(bool exact) { exact_ = exact; }
   void name_unknowns(SymbolTable* table, std::string suffix) {
     table_ = table;
     suffix_ = std::move(suffix);
@@ -70,6 +71,8 @@ class Context final : public InferContext {
     return unknowns_.back();
   }
 
+  bool exact() const override { return exact_; }
+
   void set_type(int i, DType dtype) override {
     if (wants(i)) outputs_[at(i)].dtype = dtype;
   }
@@ -100,6 +103,7 @@ class Context final : public InferContext {
   std::vector<std::optional<Dims>> made_;
   std::vector<Dim> unknowns_;
   SymbolTable* table_ = nullptr;
+  bool exact_ = false;
   std::string suffix_;
 };
 
@@ -107,18 +111,37 @@ class Context final : public InferContext {
 /// each other.
 void run_rules(const OpSchema& schema, const Node& node, Context& context) {
   std::vector<Type>& outputs = context.output_types();
+  check_ranks(schema, context.input_types());
   if (schema.infer) {
     schema.infer(context);
   } else {
     for (Type& output : outputs) output.dtype = context.dtype(0);
   }
-  std::optional<DimsRule> rule = rule_of(schema, node, context.input_types(), outputs);
-  if (!rule) return;
-  FactorSizes sizes = factor_sizes(*rule, dims_list(context.input_types()), dims_list(outputs), &schema);
+  const std::optional<DimsRule> written = written_rule(schema, node, context.input_types(), outputs);
+  if (!written) return;
+  const DimsList operands = dims_list(context.input_types());
+  const DimsRule rule = expand(*written, operands);
+  FactorSizes sizes = factor_sizes(rule, operands, dims_list(outputs), &schema);
+  if (context.exact())
+    for (const std::string& name : open_rows(*written, operands)) sizes[name] = context.unknown("broadcast");
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].dims || node.outputs[i] == no_value) continue;
-    if (std::optional<Dims> dims = result_dims(*rule, sizes, i)) context.set_dims(static_cast<int>(i), *dims);
+    if (std::optional<Dims> dims = result_dims(rule, sizes, i)) context.set_dims(static_cast<int>(i), *dims);
   }
+}
+
+/// Whether a value of that dtype can have these elements. Sizes that are only known when a program runs fit i32 and i64; numbers
+/// must be in range, since kernels wrap them.
+bool holds(DType dtype, const Dims& elements) {
+  if (!is_integer(dtype) && dtype != DType::boolean) return false;
+  if (dtype == DType::i64) return true;
+  const int bits = dtype == DType::boolean ? 1 : dtype_bits(dtype);
+  const bool is_signed = dtype == DType::i8 || dtype == DType::i16 || dtype == DType::i32;
+  const int64_t most = bits == 64 ? INT64_MAX : (int64_t{1} << (is_signed ? bits - 1 : bits)) - 1;
+  return std::all_of(elements.begin(), elements.end(), [&](const Dim& element) {
+    if (!element.is_constant()) return dtype == DType::i32;
+    return element.constant() <= most && element.constant() >= (is_signed ? -most - 1 : 0);
+  });
 }
 
 /// What the file (or an earlier inference) said of a value stands where this one has only an unknown.
@@ -144,6 +167,7 @@ void infer_plain(const OpSchema& schema, Graph& graph, const Node& node, Knowled
     auto at = static_cast<size_t>(id);
     if (at < knowledge.contents.size() && knowledge.contents[at]) context.set_known(i, *knowledge.contents[at]);
   }
+  context.set_exact(knowledge.exact);
   context.name_unknowns(&graph.symbols, cat(knowledge.scope, node.outputs.empty() ? 0 : node.outputs[0]));
   run_rules(schema, node, context);
   knowledge.contents.resize(static_cast<size_t>(graph.value_count()));
@@ -151,7 +175,8 @@ void infer_plain(const OpSchema& schema, Graph& graph, const Node& node, Knowled
     ValueId id = node.outputs[i];
     if (id == no_value) continue;
     write_type(graph.value(id), std::move(context.output_types()[i]), context.unknowns());
-    if (auto& made = context.output_contents()[i]) knowledge.contents[static_cast<size_t>(id)] = std::move(made);
+    auto& made = context.output_contents()[i];
+    if (made && holds(graph.value(id).type.dtype, *made)) knowledge.contents[static_cast<size_t>(id)] = std::move(made);
   }
 }
 
@@ -169,7 +194,7 @@ void infer_node(const OpSet& ops, Graph& graph, const Node& node, Knowledge& kno
     check_types(schema, node, dtypes_of(graph, node.inputs), {});
     if (node.bodies.empty()) infer_plain(schema, graph, node, knowledge);
     else infer_with_bodies(ops, graph, node, knowledge);
-    check_types(schema, node, {}, dtypes_of(graph, node.outputs));
+    check_types(schema, node, dtypes_of(graph, node.inputs), dtypes_of(graph, node.outputs));
   } catch (const Error& error) {
     throw error.at(describe(graph, node));
   }
@@ -181,20 +206,26 @@ void infer_graph(const OpSet& ops, Graph& graph, Knowledge& knowledge) {
 }
 
 void infer_concrete(const OpSchema& schema, const Node& node, std::span<const TensorView> inputs,
-                    std::vector<std::pair<DType, Shape>>& outputs) {
+                    std::vector<std::pair<DType, Shape>>& outputs,
+                    const std::function<Shape(int output)>& measure) {
   if (!node.bodies.empty())
     throw Error(Code::internal,
                 cat(describe(node), ": the sizes of an op with bodies are known only when it has run"));
   Context context(node);
   std::vector<Tensor> borrowed(inputs.size());
+  std::vector<DType> dtypes(inputs.size(), DType::none);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TensorView& view = inputs[i];
     if (!view.present()) continue;
+    dtypes[i] = view.dtype;
     context.input_types()[i] = {view.dtype, Dims(view.shape.begin(), view.shape.end())};
     borrowed[i] = Tensor(view.dtype, view.shape, borrow_blob(view.data, view.bytes(), nullptr));
     context.set_constant(i, &borrowed[i]);
   }
   try {
+    check_types(schema, node, dtypes, {});
+    SymbolTable symbols;
+    if (measure) context.name_unknowns(&symbols, "");
     run_rules(schema, node, context);
     outputs.assign(node.outputs.size(), {DType::none, Shape()});
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -202,7 +233,10 @@ void infer_concrete(const OpSchema& schema, const Node& node, std::span<const Te
       if (node.outputs[i] == no_value) continue;
       if (!type.dims) throw Error(Code::bad_model, cat("its operands do not tell the dims of output ", i));
       outputs[i].first = type.dtype;
-      for (const Dim& dim : *type.dims) outputs[i].second.push_back(dim.constant());
+      const bool sized = std::all_of(type.dims->begin(), type.dims->end(), [](const Dim& dim) { return dim.is_constant(); });
+      if (!sized) outputs[i].second = measure(static_cast<int>(i));
+      for (size_t axis = 0; sized && axis < type.dims->size(); ++axis)
+        outputs[i].second.push_back((*type.dims)[axis].constant());
       const Shape& shape = outputs[i].second;
       checked_elements({shape.begin(), shape.end()}, dtype_bits(type.dtype));
     }

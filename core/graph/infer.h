@@ -17,6 +17,10 @@ struct Knowledge {
   /// By ValueId, nullopt (or past the end) where unknown: the elements of integer and bool values of rank 0 or 1, as
   /// far as shape arithmetic goes. Constants need no entry.
   std::vector<std::optional<Dims>> contents;
+  /// Sizes that are written differently may differ when the program runs, and a symbol may be 1: broadcasting two of them, or a
+  /// Squeeze without axes, leaves a size or a rank that only a run tells. Otherwise they are taken for one size and for more than
+  /// 1, which recognising a decoder needs, and a run that differs is refused.
+  bool exact = false;
   /// Goes into the names of symbols made for unknown sizes, so that those of a body are not those of its graph.
   std::string scope;
 };
@@ -36,9 +40,11 @@ void infer_node(const OpSet& ops, Graph& graph, const Node& node, Knowledge& kno
 void infer_graph(const OpSet& ops, Graph& graph, Knowledge& knowledge);
 
 /// Types of one node's outputs when its operands are there (`inputs`: one view an input, an absent one has dtype
-/// none; `outputs` is resized to the node's; those nobody asked for are none). Throws Error, naming the node, also
-/// for sizes whose bytes leave 63 bits; a node with bodies is Error(internal), since only running it tells.
+/// none; `outputs` is resized to the node's; those nobody asked for are none). `measure` returns the shape of an output
+/// with sizes that only the elements of the operands tell; without it such a size is an Error. Throws Error, naming the
+/// node, also for sizes whose bytes leave 63 bits; a node with bodies is Error(internal), since only running it tells.
 void infer_concrete(const OpSchema& schema, const Node& node, std::span<const TensorView> inputs,
-                    std::vector<std::pair<DType, Shape>>& outputs);
+                    std::vector<std::pair<DType, Shape>>& outputs,
+                    const std::function<Shape(int output)>& measure = nullptr);
 
 }  // namespace plait

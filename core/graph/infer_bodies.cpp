@@ -94,6 +94,7 @@ struct BodyInference {
                   cat("the body ", quote(name), " has ", inner.inputs.size(), " inputs, expected ", inputs));
     Translation{graph.symbols, inner.symbols}.enter();
     Knowledge known;
+    known.exact = knowledge.exact;
     known.contents.resize(static_cast<size_t>(inner.value_count()));
     known.scope = cat(place(), name, ".");
     return known;

@@ -45,6 +45,23 @@ std::pair<int, int> counts(std::string_view text) {
   return {least, repeated ? -1 : static_cast<int>(operands.size())};
 }
 
+/// "3-4, 1, , 2-" as limits of each operand.
+std::vector<std::pair<int, int>> parse_ranks(std::string_view text) {
+  std::vector<std::pair<int, int>> out;
+  if (trimmed(text).empty()) return out;
+  for (const std::string& operand : split(text, ',')) {
+    const std::string_view word = trimmed(operand);
+    const size_t dash = word.find('-');
+    int64_t least = 0, most = Shape::max_rank;
+    bool good = word.empty() || parse_int(word.substr(0, dash), least);
+    if (!word.empty() && dash == std::string_view::npos) most = least;
+    else if (!word.empty() && dash + 1 < word.size()) good = good && parse_int(word.substr(dash + 1), most);
+    if (!good) throw Error(Code::internal, cat("ranks ", quote(text), ": ", quote(word), " is no rank"));
+    out.emplace_back(static_cast<int>(least), static_cast<int>(most));
+  }
+  return out;
+}
+
 std::string op_and_domain(std::string_view op) {
   size_t dot = op.rfind('.');
   if (dot == std::string_view::npos) return cat("op ", quote(op), " of domain \"ai.onnx\"");
@@ -102,6 +119,7 @@ void OpSet::add(OpSchema schema) {
   std::tie(schema.min_inputs, schema.max_inputs) = counts(schema.inputs);
   std::tie(schema.min_outputs, schema.max_outputs) = counts(schema.outputs);
   schema.type_rule = parse_type_rule(schema.types);
+  schema.rank_limits = parse_ranks(schema.ranks);
   auto [place, added] = rows_.try_emplace(schema.name);
   if (!added) throw Error(Code::internal, cat("the op ", quote(schema.name), " has two schema rows"));
   place->second = std::move(schema);
@@ -140,24 +158,67 @@ void check_opset(const OpSet& ops, std::string_view op, int64_t opset) {
               "convert the model to opset 21 or later");
 }
 
+namespace {
+
+/// One side of a node: its operands or its results.
+struct TypedSide {
+  const std::vector<OperandTypes>& named;
+  std::span<const DType> dtypes;
+  std::string_view names;
+  const char* what;
+
+  std::string label(size_t i) const {
+    std::vector<OperandName> operands = operand_names(names);
+    std::string_view name = operands.empty() ? "" : operands[std::min(i, operands.size() - 1)].name;
+    return cat(what, " ", i, " (", name, ")");
+  }
+};
+
+/// Where the dtype of a type variable was found first.
+struct VariableUse {
+  DType dtype;
+  std::string label;
+};
+
+}  // namespace
+
 void check_types(const OpSchema& row, const Node& node, std::span<const DType> inputs,
                  std::span<const DType> outputs) {
-  auto check = [&](const std::vector<TypeSet>& sets, std::span<const DType> dtypes, std::string_view names,
-                   const char* what) {
-    for (size_t i = 0; i < dtypes.size(); ++i) {
-      const TypeSet* set = TypeRule::of(sets, i);
-      if (!set || dtypes[i] == DType::none || set->has(dtypes[i])) continue;
-      std::vector<OperandName> operands = operand_names(names);
-      std::string_view name = operands.empty() ? "" : operands[std::min(i, operands.size() - 1)].name;
-      std::string opset = node.opset ? cat(" opset ", node.opset) : std::string();
-      throw Error(Code::unsupported,
-                  cat(op_and_domain(row.name), opset, " does not take ", dtype_name(dtypes[i]), " for ", what, " ", i,
-                      " (", name, ")"),
-                  cat("the types that it takes: ", row.types));
+  auto op = [&] { return cat(op_and_domain(row.name), node.opset ? cat(" opset ", node.opset) : std::string()); };
+  std::map<std::string_view, VariableUse> variables;
+  for (const TypedSide& side : {TypedSide{row.type_rule.operands, inputs, row.inputs, "input"},
+                                TypedSide{row.type_rule.results, outputs, row.outputs, "output"}})
+    for (size_t i = 0; i < side.dtypes.size(); ++i) {
+      const OperandTypes* types = TypeRule::of(side.named, i);
+      const DType dtype = side.dtypes[i];
+      if (!types || dtype == DType::none) continue;
+      if (!types->has(dtype))
+        throw Error(Code::unsupported, cat(op(), " does not take ", dtype_name(dtype), " for ", side.label(i)),
+                    cat("the types that it takes: ", row.types));
+      if (types->variable.empty()) continue;
+      auto [first, added] = variables.try_emplace(types->variable, VariableUse{dtype, {}});
+      if (added) first->second.label = side.label(i);
+      else if (first->second.dtype != dtype)
+        throw Error(Code::bad_model,
+                    cat(op(), ": ", side.label(i), " is ", dtype_name(dtype), ", expected ",
+                        dtype_name(first->second.dtype), ", the type of ", first->second.label),
+                    cat("insert a Cast in front of one of them: both have one type, ", types->variable, ", in ",
+                        row.types));
     }
-  };
-  check(row.type_rule.operands, inputs, row.inputs, "input");
-  check(row.type_rule.results, outputs, row.outputs, "output");
+}
+
+void check_ranks(const OpSchema& row, const std::vector<Type>& inputs) {
+  for (size_t i = 0; i < inputs.size() && i < row.rank_limits.size(); ++i) {
+    if (!inputs[i].dims) continue;
+    const auto [least, most] = row.rank_limits[i];
+    const auto rank = static_cast<int>(inputs[i].dims->size());
+    if (rank >= least && rank <= most) continue;
+    std::string expected = least == most ? cat(least) : most == Shape::max_rank ? cat("at least ", least) : cat(least, " to ", most);
+    throw Error(Code::bad_model,
+                cat(op_and_domain(row.name), ": input ", i, " (", operand_names(row.inputs)[i].name, ") has rank ", rank,
+                    ", expected ", expected),
+                "reshape the operand, or export the model again");
+  }
 }
 
 const OpSchema& check_node(const OpSet& ops, const Node& node) {

@@ -34,6 +34,8 @@ class InferContext {
 
   /// A size that is known only from data: a new symbol (at run time: an error, contents are all known there).
   virtual Dim unknown(std::string_view stem) = 0;
+  /// Whether sizes that are written differently may differ when the program runs (Knowledge::exact).
+  virtual bool exact() const = 0;
 
   virtual void set_type(int output, DType dtype) = 0;
   virtual void set_dims(int output, Dims dims) = 0;
@@ -74,6 +76,9 @@ struct OpSchema {
                          const std::vector<Type>& outputs) = nullptr;
   /// The operand whose elements are the dims of output 0 (the shape of a Reshape); -1: none.
   int target = -1;
+  /// The rank of each operand: "3-4, 1, , 2-" ("": any; "2-": at least 2). Inference holds each node against it, so that `infer`
+  /// and kernels read sizes that are there. "": any; the dims rule, where the node has one, still counts its dims.
+  std::string ranks = {};
 
   /// Types and sizes of the outputs. Null: output 0 has input 0's dtype, and its dims are what the dims rule says.
   void (*infer)(InferContext& context) = nullptr;
@@ -100,7 +105,8 @@ struct OpSchema {
   /// Set: importers write the op as others, named here, and no graph holds it.
   std::string written_as;
 
-  TypeRule type_rule;  ///< derived from `types`
+  TypeRule type_rule;                       ///< derived from `types`
+  std::vector<std::pair<int, int>> rank_limits;  ///< derived from `ranks`: the least and the most of each operand
 
   int min_inputs = 0, max_inputs = 0;  ///< derived from `inputs`; max -1 for a repeated last one
   int min_outputs = 0, max_outputs = 0;
@@ -131,9 +137,13 @@ const OpSchema& check_node(const OpSet& ops, const Node& node);
 /// domain and opset; an op that is not known, or of no claims, passes.
 void check_opset(const OpSet& ops, std::string_view op, int64_t opset);
 
-/// Throws Error(unsupported), naming op, domain, opset and operand, when a dtype is none of those that the op takes.
-/// DType::none is one that is not known. Dtypes are in the order of the node's operands.
+/// Throws Error, naming op, domain, opset and operand: unsupported when a dtype is none of those that the op takes, bad_model
+/// when operands of one type variable differ. DType::none is one that is not known. Dtypes are in the order of the node's
+/// operands.
 void check_types(const OpSchema& row, const Node& node, std::span<const DType> inputs,
                  std::span<const DType> outputs);
+
+/// Throws Error(bad_model), naming op and operand, when the rank of an operand is none of those that the op takes.
+void check_ranks(const OpSchema& row, const std::vector<Type>& inputs);
 
 }  // namespace plait

@@ -1,8 +1,8 @@
 #pragma once
-// The types rule: one string per op that names the element types which it takes, by operand.
+// The types rule: one string per op that names the element types which it takes, by operand, and which operands share one.
 //
 //   rule    := operand ("," operand)* ["->" operand ("," operand)*]
-//   operand := word+                   a dtype ("f16") or a set of them:
+//   operand := [variable ":"] word+    a dtype ("f16") or a set of them:
 //                floats                f16 bf16 f32 f64
 //                integers              i8 i16 i32 i64 u8 u16 u32 u64
 //                index                 i32 i64
@@ -10,10 +10,14 @@
 //                small_floats          f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz f8e8m0 f4e2m1
 //                small_integers        i4 u4 i2 u2
 //                any                   all of these, and bool: every dtype but strings and complex numbers
-//              "-"                     the operand must be absent
+//            | variable                the set that the variable was given before
+//            | "-"                     the operand must be absent
+//   variable := "A" to "Z", then digits
 //
-// Operands beyond the last that is named take what the last one takes. Results are named where an attribute chooses
-// their dtype.
+// All operands and results of one variable have the same dtype, as those of a type variable of the ONNX standard:
+// "T:any, index, T" for the data, indices and updates of a scatter. Operands beyond the last that is named are as the last
+// one: its set, and its variable where it has one ("T:numbers" for a and b of an Add; "any" alone for values that may
+// differ). Results are named where an attribute chooses their dtype.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -34,16 +38,22 @@ class TypeSet {
   uint32_t bits_ = 0;
 };
 
-struct TypeRule {
-  std::vector<TypeSet> operands, results;  ///< an empty set: must be absent
+/// The types of one operand: those of a set, and the same as all others of its variable.
+struct OperandTypes : TypeSet {
+  std::string variable;  ///< "": none
+};
 
-  /// What operand `index` may be; null where the rule says nothing.
-  static const TypeSet* of(const std::vector<TypeSet>& sets, size_t index) {
-    return sets.empty() ? nullptr : &sets[index < sets.size() ? index : sets.size() - 1];
+struct TypeRule {
+  std::vector<OperandTypes> operands, results;  ///< an empty set: must be absent
+
+  /// The types of operand `index`; null where the rule does not name any.
+  static const OperandTypes* of(const std::vector<OperandTypes>& named, size_t index) {
+    return named.empty() ? nullptr : &named[index < named.size() ? index : named.size() - 1];
   }
 };
 
-/// "" is a rule that says nothing. Throws Error(invalid_argument) with the rule and the word that is none.
+/// "" is a rule that names nothing. Throws Error(invalid_argument) with the rule and the word that is neither a type nor a
+/// variable, or that gives a variable a second set.
 TypeRule parse_type_rule(std::string_view text);
 
 }  // namespace plait

@@ -35,6 +35,10 @@ void infer_attention(InferContext& context) {
   context.set_type(3, context.dtype(0));
   const Dims *q_dims = context.dims(0), *k_dims = context.dims(1), *v_dims = context.dims(2);
   if (!q_dims || !k_dims || !v_dims) return;
+  if (q_dims->size() != k_dims->size() || q_dims->size() != v_dims->size())
+    InferContext::fail(cat("Q, K and V have ranks ", q_dims->size(), ", ", k_dims->size(), " and ", v_dims->size(),
+                           ", expected one rank"),
+                       "pack the heads of all three, or of none");
   int64_t q_heads = context.attributes().integer("q_num_heads", 0);
   int64_t kv_heads = context.attributes().integer("kv_num_heads", 0);
   Heads q = split_heads(context, *q_dims, q_heads, "Q"), k = split_heads(context, *k_dims, kv_heads, "K");
@@ -81,6 +85,11 @@ std::string attention_dims(const Node& node, const std::vector<Type>& in, const 
                    {heads(q, "g r", e), cat("b g [t] ", d), cat("b g [t] ", e), cat("b (g r) ", q, " [t]")});
 }
 
+void infer_rotary(InferContext& context) {
+  infer_same(context);
+  if (const Dims* x = context.dims(0)) split_heads(context, *x, context.attributes().integer("num_heads", 0), "x");
+}
+
 std::string rotary_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   std::string x = "b g s [d]";
   if (rank_of(in[0]) == 3) {
@@ -105,7 +114,7 @@ void register_attention(OpSet& ops) {
                           {"qk_matmul_output_mode", "int", "0"}, {"scale", "float", ""}, {"softcap", "float", "0"},
                           {"softmax_precision", "int", ""}},
            .dims = "b (g r) q [d], b g [k] [d], *b g [k] [e], b 1 q [k] -> b (g r) q [e]", .dims_of = attention_dims,
-           .infer = infer_attention, .doc = "softmax(scale q k + mask) v, by heads, with or without a cache",
+           .ranks = "3-4, 3-4, 3-4, 0-4, 4, 4, 1", .infer = infer_attention, .doc = "softmax(scale q k + mask) v, by heads, with or without a cache",
            .since = 24});
   ops.add(
       {.name = "RotaryEmbedding",
@@ -114,7 +123,8 @@ void register_attention(OpSet& ops) {
        .attributes = {{"interleaved", "int", "0"}, {"num_heads", "int", "0", "g"}, {"rotary_embedding_dim", "int", "0"}},
        .dims = "*b g s [d], [m] [z], [m] [z], b s -> b g s [d]",
        .dims_of = rotary_dims,
-       .infer = infer_same,
+       .ranks = "3-4, 2-3, 2-3, 2",
+       .infer = infer_rotary,
        .doc = "pairs turned by the angle of their position (Su et al. 2021)",
        .since = 23});
 }

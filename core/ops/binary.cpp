@@ -7,9 +7,9 @@ namespace plait {
 
 namespace {
 
-std::optional<Dim> sum(const Dim& a, const Dim& b) { return a + b; }
-std::optional<Dim> difference(const Dim& a, const Dim& b) { return a - b; }
-std::optional<Dim> times(const Dim& a, const Dim& b) { return a * b; }
+std::optional<Dim> sum(const Dim& a, const Dim& b) { return a.plus(b); }
+std::optional<Dim> difference(const Dim& a, const Dim& b) { return a.plus(b * Dim(-1)); }
+std::optional<Dim> times(const Dim& a, const Dim& b) { return a.times(b); }
 
 std::optional<Dim> as_dim(std::optional<bool> answer) {
   if (!answer) return std::nullopt;
@@ -42,8 +42,8 @@ std::optional<Dim> one_of(const Dim& a, const Dim& b) { return as_dim(inverted(k
 /// Integer powers of small exponents: head sizes squared and the like.
 std::optional<Dim> power(const Dim& a, const Dim& b) {
   if (!b.is_constant() || b.constant() < 0 || b.constant() > 4) return std::nullopt;
-  Dim out(1);
-  for (int64_t i = 0; i < b.constant(); ++i) out = out * a;
+  std::optional<Dim> out(1);
+  for (int64_t i = 0; out && i < b.constant(); ++i) out = out->times(a);
   return out;
 }
 

@@ -36,5 +36,6 @@ void register_optimizers(OpSet& ops);
 
 // After all others: they add to their rows.
 void register_claims(OpSet& ops);
+void register_own_claims(OpSet& ops);
 
 }  // namespace plait

@@ -166,7 +166,7 @@ void infer_gather_blocks(InferContext& context) {
 
 void register_quantized(OpSet& ops) {
   ops.add({.name = "com.microsoft.MatMulNBits", .inputs = "a b scales zero_points? g_idx? bias?", .outputs = "y",
-           .attributes = {{"K", "int", "required"}, {"N", "int", "required"}, {"bits", "int", "4"},
+           .attributes = {{"K", "int", "required"}, {"N", "int", "required", "n"}, {"bits", "int", "4"},
                           {"block_size", "int", "required"}, {"accuracy_level", "int", "0"},
                           {"weight_prepacked", "int", "0"}},
            .dims = "*... [k], n [p] [w], (n [p]), (n [z]) -> ... n", .dims_of = matmul_bits_dims,

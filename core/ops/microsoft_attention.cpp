@@ -27,6 +27,22 @@ std::string rotary_dims(const Node& node, const std::vector<Type>& in, const std
   return rule_text({"*" + x, positions, "[m] [z]", "[m] [z]"}, {x});
 }
 
+/// Packed heads are as many as `num_heads` tells, otherwise of twice the cache's width.
+void infer_rotary(InferContext& context) {
+  infer_same(context);
+  const Dims *x = context.dims(0), *cos = context.dims(2);
+  if (!x || x->size() == 4) return;
+  if (const int64_t heads = context.attributes().integer("num_heads", 0); heads > 0) {
+    split_heads(context, *x, heads, "input");
+  } else if (cos && cos->back().is_constant() && x->back().is_constant()) {
+    const int64_t size = 2 * cos->back().constant();
+    if (size < 2 || x->back().constant() % size)
+      InferContext::fail(cat("input's last dimension, ", x->back().constant(), ", does not divide by ", size,
+                             ", twice the width of cos_cache"),
+                         "set num_heads where only a part of each head turns");
+  }
+}
+
 // ---- GroupQueryAttention ----
 
 /// Query heads, key heads and the head's size; packed QKV holds (q + 2 kv) heads.
@@ -71,20 +87,22 @@ void infer_grouped(InferContext& context) {
   context.set_dims(2, std::move(present));
 }
 
-/// b, g and r are free. Packed QKV is cut by b alone: its heads are not one dim. Quantised caches have no rule.
+/// b, g and r are free. Packed QKV is cut by b only: its heads are not one dim. Scales of the cache are whole.
 std::string grouped_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   bool packed = node.inputs[1] == no_value;
   std::optional<int64_t> size = head_size(in[0], node.attributes.integer("num_heads", 0));
-  if (in.size() > 12 || (!packed && !size)) return "";
+  if (!packed && !size) return "";
   std::string g = packed ? "[g]" : "g", all = packed ? "[g] [r]" : "g r", d = packed ? "[d]" : cat(*size);
   auto heads = [&](const std::string& groups) { return cat("b [s] (", groups, " ", d, ")"); };
   std::string query = packed ? "b [s] [h]" : heads(all), key = packed ? "" : heads(g);
   std::string past = cat("b ", g, " [p] ", d), present = cat("b ", g, " [t] ", d);
   bool biased = in.size() > 10 && in[10].dims;
   std::string bias = biased ? aligned({"b", cat("(", all, ")"), "[s]", "[w]"}, *in[10].dims) : "";
-  return rule_text({query, key, key, past, past, rank_of(in[5]) == 2 ? "b 1" : "b", "", "[m] [z]", "[m] [z]", "b [s]",
-                    bias, cat("(", all, ")")},
-                   {heads(all), present, present, cat("b (", all, ") [s] [t]")});
+  std::vector<std::string> operands{query,     key,       key,     past, past, rank_of(in[5]) == 2 ? "b 1" : "b", "",
+                                    "[m] [z]", "[m] [z]", "b [s]", bias, cat("(", all, ")")};
+  for (size_t k = operands.size(); k < in.size(); ++k)
+    operands.push_back(is_absent(in, k) ? "" : spaced(all_whole(dim_names(rank_of(in[k]), 26 * k))));
+  return rule_text(operands, {heads(all), present, present, cat("b (", all, ") [s] [t]")});
 }
 
 // ---- MultiHeadAttention ----
@@ -128,7 +146,8 @@ void register_microsoft_attention(OpSet& ops) {
            .outputs = "output",
            .attributes = {{"interleaved", "int", "0"}, {"is_packed_batching", "int", "0"}, {"num_heads", "int", "0", "g"},
                           {"rotary_embedding_dim", "int", "0"}, {"scale", "float", "1"}},
-           .dims = "*b g s [d], b s, [m] [z], [m] [z] -> b g s [d]", .dims_of = rotary_dims, .infer = infer_same,
+           .dims = "*b g s [d], b s, [m] [z], [m] [z] -> b g s [d]", .dims_of = rotary_dims, .ranks = "3-4, 0-2, 2, 2",
+           .infer = infer_rotary,
            .doc = "pairs turned by the angle of their position", .since = 1});
   ops.add({.name = "com.microsoft.GroupQueryAttention",
            .inputs = "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? sin_cache? "
@@ -151,6 +170,7 @@ void register_microsoft_attention(OpSet& ops) {
                "b [s] (g r 64), b [s] (g 64), b [s] (g 64), b g [p] 64, b g [p] 64, b, -> b [s] (g r 64), b g [t] "
                "64, b g [t] 64",
            .dims_of = grouped_dims,
+           .ranks = "3, 3, 3, 4, 4, 0-2, 0-2, 2, 2, 1-2, 4, 1",
            .infer = infer_grouped,
            .doc = "causal attention with grouped heads and a cache, rotating on request",
            .since = 1});
@@ -161,7 +181,7 @@ void register_microsoft_attention(OpSet& ops) {
            .outputs = "output present_key? present_value? qk?",
            .attributes = {{"mask_filter_value", "float", "-10000"}, {"num_heads", "int", "required"},
                           {"scale", "float", ""}, {"unidirectional", "int", "0"}},
-           .infer = infer_multi_head, .doc = "attention of packed heads", .since = 1});
+           .ranks = "3-5, 3-5, 3-5, 1, 1-3, 1-4, 4, 4", .infer = infer_multi_head, .doc = "attention of packed heads", .since = 1});
 }
 
 }  // namespace plait

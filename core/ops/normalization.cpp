@@ -106,7 +106,7 @@ void register_normalization(OpSet& ops) {
            .dims_of = [](const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
              return normalized_dims(in, node.attributes.integer("axis", -1), 1, "", out.size());
            },
-           .infer = infer_layer_normalization,
+           .ranks = "1-", .infer = infer_layer_normalization,
            .doc = "less the mean, over the standard deviation, scaled and shifted (Ba et al. 2016)", .since = 17});
   ops.add({.name = "RMSNormalization", .inputs = "x scale", .outputs = "y",
            .attributes = {{"axis", "int", "-1"}, {"epsilon", "float", "1e-05"}, {"stash_type", "int", "1"}},
@@ -114,7 +114,7 @@ void register_normalization(OpSet& ops) {
            .dims_of = [](const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
              return normalized_dims(in, node.attributes.integer("axis", -1), 1, "*", out.size());
            },
-           .infer = infer_along<-1>, .doc = "over the root of the mean square, scaled (Zhang and Sennrich 2019)",
+           .ranks = "1-", .infer = infer_along<-1>, .doc = "over the root of the mean square, scaled (Zhang and Sennrich 2019)",
            .since = 23});
   ops.add({.name = "BatchNormalization", .inputs = "x scale b input_mean input_var",
            .outputs = "y running_mean? running_var?",

@@ -7,17 +7,20 @@ namespace plait {
 
 namespace {
 
-/// Attribute output_dtype, else the zero point's dtype, else u8.
+/// Attribute output_dtype; 0 is what is written for none.
+DType output_dtype(InferContext& context, DType fallback) {
+  if (context.attributes().integer("output_dtype", 0) == 0) return fallback;
+  return dtype_attribute(context.attributes(), "output_dtype", fallback);
+}
+
+/// Attribute output_dtype, otherwise the zero point's dtype, otherwise u8.
 void infer_quantize(InferContext& context) {
-  DType dtype = context.has(2) ? context.dtype(2) : DType::u8;
-  context.set_type(0, dtype_attribute(context.attributes(), "output_dtype", DType::none));
-  if (context.attributes().integer("output_dtype", 0) == 0) context.set_type(0, dtype);
+  context.set_type(0, output_dtype(context, context.has(2) ? context.dtype(2) : DType::u8));
   if (const Dims* dims = context.dims(0)) context.set_dims(0, *dims);
 }
 
 void infer_dequantize(InferContext& context) {
-  DType dtype = dtype_attribute(context.attributes(), "output_dtype", DType::none);
-  context.set_type(0, dtype == DType::none ? context.dtype(1) : dtype);
+  context.set_type(0, output_dtype(context, context.dtype(1)));
   if (const Dims* dims = context.dims(0)) context.set_dims(0, *dims);
 }
 

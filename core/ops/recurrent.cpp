@@ -162,6 +162,7 @@ void register_recurrent(OpSet& ops) {
            .outputs = "output present_state?",
            .attributes = {{"activation", "string", "none"}},
            .dims = "b c [n], c 1 [k], c, b c [p] -> b c [n], b c [p]",
+           .ranks = "3, 3, 1, 3",
            .infer = infer_causal_conv,
            .doc = "a kernel over this and the last positions of each channel, which are handed on",
            .since = 27});
@@ -175,6 +176,7 @@ void register_recurrent(OpSet& ops) {
                           {"update_rule", "string", "gated_delta"}},
            .dims = "b [t] (g r [d]), b [t] (g [d]), b [t] (g [e]) -> b [t] (g r [e]), b g [d] [e]",
            .dims_of = linear_attention_dims,
+           .ranks = "3, 3, 3, 4, 3, 3",
            .infer = infer_linear_attention,
            .doc = "a state of keys and values that each token adds to, fading or corrected (Yang et al. 2024)",
            .since = 27});

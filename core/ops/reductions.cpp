@@ -61,8 +61,8 @@ void infer_reduce_elements(InferContext& context) {
   if (out) context.set_contents(0, {*out});
 }
 
-std::optional<Dim> sum(const Dim& a, const Dim& b) { return a + b; }
-std::optional<Dim> times(const Dim& a, const Dim& b) { return a * b; }
+std::optional<Dim> sum(const Dim& a, const Dim& b) { return a.plus(b); }
+std::optional<Dim> times(const Dim& a, const Dim& b) { return a.times(b); }
 
 /// Which dims of the operand are reduced, told from the sizes alone. With keepdims: those that became 1. Without: the
 /// one way to leave out dims; nullopt when there are several ([s, s] -> [s]).

@@ -95,6 +95,11 @@ void infer_unsqueeze(InferContext& context) {
   context.set_dims(0, std::move(out));
 }
 
+/// Whether any of these sizes may be 1 when the program runs.
+bool squeezes_unknown(const Dims& dims) {
+  return std::any_of(dims.begin(), dims.end(), [](const Dim& dim) { return !dim.is_constant(); });
+}
+
 void infer_squeeze(InferContext& context) {
   context.set_type(0, context.dtype(0));
   const Dims* dims = context.dims(0);
@@ -103,6 +108,8 @@ void infer_squeeze(InferContext& context) {
   if (context.has(1)) {
     axes = axes_in(context, dims->size());
     if (!axes) return;
+  } else if (context.exact() && squeezes_unknown(*dims)) {
+    return;  // which sizes are 1, and so the rank, is what a run tells
   }
   Dims out;
   for (size_t i = 0; i < dims->size(); ++i) {
@@ -118,8 +125,7 @@ void infer_squeeze(InferContext& context) {
 /// Without axes it takes away what is 1 as it runs: sizes that are open now must then be more.
 bool squeeze_assumes(const Node& node, const std::vector<Type>& in) {
   if (node.inputs.size() > 1 && node.inputs[1] != no_value) return false;
-  const auto& dims = in[0].dims;
-  return !dims || std::any_of(dims->begin(), dims->end(), [](const Dim& dim) { return !dim.is_constant(); });
+  return !in[0].dims || squeezes_unknown(*in[0].dims);
 }
 
 std::string reshape_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
@@ -173,7 +179,7 @@ void register_reshape(OpSet& ops) {
            .inputs = "input",
            .outputs = "output",
            .dims = "*... -> ...",
-           .infer = infer_same,
+           .infer = infer_identity,
            .view = true,
            .doc = "y = x",
            .since = 24});

@@ -113,6 +113,7 @@ void count_parts(PassContext& context) {
 
 PlainModel compile_plain(Graph graph, const CompileOptions& options) {
   PassContext context{options, {}, {}, false};
+  context.knowledge.exact = true;
   PlainModel out;
   out.interface = find_interface(graph, options.ops);
   free_mask(graph, out.interface);

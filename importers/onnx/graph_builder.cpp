@@ -25,11 +25,13 @@ Type translated(const Type& type, const SymbolTable& from, Graph& graph) {
 
 /// A size that the file leaves open, or names so that nothing can be concluded: exporters write "" and "?" for many.
 Dim size_of(Graph& graph, const onnx::TensorShapeProto::Dimension& dim, const std::string& stem) {
-  if (dim.has_dim_value()) {
-    if (dim.dim_value() < 0) throw Error(Code::bad_model, cat("a dimension is negative: ", dim.dim_value()));
+  constexpr int64_t open = -1;  // what some exporters write for an open size
+  if (dim.has_dim_value() && dim.dim_value() != open) {
+    if (dim.dim_value() < 0)
+      throw Error(Code::bad_model, cat("a dimension is ", dim.dim_value(), ", expected a size, or -1 for an open one"));
     return dim.dim_value();
   }
-  int64_t number = -1;
+  int64_t number = open;
   bool numeric = parse_int(dim.dim_param(), number);
   if (numeric && number >= 0) return number;  // some exporters write fixed sizes as text
   if (numeric || dim.dim_param().empty() || dim.dim_param() == "?") return Dim::symbol(graph.symbols.fresh(stem));

@@ -12,7 +12,8 @@ namespace {
 // clang-format off
 enum class Kind : uint8_t {
   keep, drop, raw, scopes,
-  model, graph, node, attribute, tensor, function, sparse, devices, spec, axis, leaf
+  model, graph, node, attribute, tensor, function, sparse, devices, spec, axis,
+  value, type, element, mapped, tensor_type, shape, leaf
 };
 
 struct Rule {
@@ -21,16 +22,21 @@ struct Rule {
   Kind action;  ///< a message kind: look into it; scopes: keep what says where a node comes from, and drop all else
 };
 
-// Fields that are not listed are kept as they are. Numbers are those of onnx-ml.proto.
+// Fields that are not listed are kept as they are; repeated messages are listed, since each one counts. Numbers are those of
+// onnx-ml.proto.
 constexpr Rule rules[] = {
     {Kind::model, 6, Kind::drop},       // doc_string
     {Kind::model, 7, Kind::graph},      //
+    {Kind::model, 8, Kind::leaf},       // opset_import
+    {Kind::model, 14, Kind::leaf},      // metadata_props
     {Kind::model, 20, Kind::drop},      // training_info
     {Kind::model, 25, Kind::function},  //
     {Kind::model, 26, Kind::leaf},      // configuration
     {Kind::graph, 1, Kind::node},       //
     {Kind::graph, 5, Kind::tensor},     //
     {Kind::graph, 10, Kind::drop},      // doc_string
+    {Kind::graph, 11, Kind::value},     // input
+    {Kind::graph, 12, Kind::value},     // output
     {Kind::graph, 13, Kind::drop},      // value_info
     {Kind::graph, 14, Kind::drop},      // quantization_annotation
     {Kind::graph, 15, Kind::sparse},    //
@@ -47,19 +53,35 @@ constexpr Rule rules[] = {
     {Kind::attribute, 6, Kind::graph},
     {Kind::attribute, 10, Kind::tensor},
     {Kind::attribute, 11, Kind::graph},
+    {Kind::attribute, 14, Kind::type},
+    {Kind::attribute, 15, Kind::type},
     {Kind::attribute, 13, Kind::drop},  // doc_string
     {Kind::attribute, 22, Kind::sparse},
     {Kind::attribute, 23, Kind::sparse},
     {Kind::tensor, 9, Kind::raw},
     {Kind::tensor, 12, Kind::drop},     // doc_string
+    {Kind::tensor, 13, Kind::leaf},     // external_data
     {Kind::tensor, 16, Kind::drop},     // metadata_props
     {Kind::sparse, 1, Kind::tensor},
     {Kind::sparse, 2, Kind::tensor},
     {Kind::function, 7, Kind::node},
     {Kind::function, 8, Kind::drop},    // doc_string
+    {Kind::function, 9, Kind::leaf},    // opset_import
     {Kind::function, 11, Kind::attribute},
     {Kind::function, 12, Kind::drop},   // value_info
     {Kind::function, 14, Kind::drop},   // metadata_props
+    {Kind::value, 2, Kind::type},
+    {Kind::value, 3, Kind::drop},       // doc_string
+    {Kind::value, 4, Kind::drop},       // metadata_props
+    {Kind::type, 1, Kind::tensor_type},
+    {Kind::type, 4, Kind::element},     // of a sequence
+    {Kind::type, 5, Kind::mapped},
+    {Kind::type, 8, Kind::tensor_type}, // sparse
+    {Kind::type, 9, Kind::element},     // of an optional
+    {Kind::element, 1, Kind::type},
+    {Kind::mapped, 2, Kind::type},
+    {Kind::tensor_type, 2, Kind::shape},
+    {Kind::shape, 1, Kind::leaf},       // a dimension
 };
 // clang-format on
 

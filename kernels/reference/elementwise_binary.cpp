@@ -3,6 +3,8 @@
 #include <limits>
 #include <string>
 
+#include "core/base/error.h"
+#include "core/base/text.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/kernel_of.h"
 #include "kernels/reference/nest.h"
@@ -184,15 +186,30 @@ KernelStatus power(const KernelCall& call) {
 }
 
 struct ShiftAttributes {
-  explicit ShiftAttributes(const NodeInfo& node) : left(node.attributes.string("direction", "LEFT") == "LEFT") {}
+  explicit ShiftAttributes(const NodeInfo& node)
+      : width(dtype_bits(node.inputs[0].dtype)) {
+    const std::string direction = node.attributes.string("direction", "");
+    left = direction == "LEFT";
+    if (!left && direction != "RIGHT")
+      throw Error(Code::bad_model, cat("BitShift: attribute \"direction\" is ", quote(direction)),
+                  "set it to LEFT or RIGHT");
+  }
   bool left;
+  int width;
 };
 
-KernelStatus shift(const KernelCall& call, const ShiftAttributes& direction) {
-  return pairs<uint64_t>(call.inputs[0], call.inputs[1], call.outputs[0],
-                         [&](uint64_t a, uint64_t b, KernelStatus&) -> uint64_t {
-                           return b >= 64 ? 0 : direction.left ? a << b : a >> b;
-                         });
+/// By opset 28's text, which tells what the forms before leave open: a right shift of a signed number is arithmetic, and a
+/// shift that is negative or at least the width leaves sign bits only.
+KernelStatus shift(const KernelCall& call, const ShiftAttributes& attributes) {
+  return with_number(call.inputs[0].dtype, [&]<class N>(N) {
+    return pairs<N>(call.inputs[0], call.inputs[1], call.outputs[0], [&](N a, N b, KernelStatus&) -> N {
+      if constexpr (real<N>) return 0;  // not reached: integers only
+      else {
+        if (b < 0 || b >= static_cast<N>(attributes.width)) return !attributes.left && a < 0 ? static_cast<N>(-1) : N{0};
+        return attributes.left ? static_cast<N>(static_cast<uint64_t>(a) << b) : static_cast<N>(a >> b);
+      }
+    });
+  });
 }
 
 /// Any number of inputs, folded from the left without rounding in between; `mean` divides by their number.

@@ -178,7 +178,7 @@ template <double (*f)(double)>
 KernelStatus gelu_of_sum(const KernelCall& call) {
   const TensorView &x = call.inputs[0], bias = input(call, 1);
   std::vector<double> values = load_all<double>(x), shift = load_all<double>(bias);
-  if (!bias.present()) shift.assign(1, 0.0);
+  if (shift.empty()) shift.assign(1, 0.0);
   for (size_t i = 0; i < values.size(); ++i) values[i] = f(values[i] + shift[i % shift.size()]);
   store_all(call.outputs[0], values);
   return {};

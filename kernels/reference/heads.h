@@ -33,10 +33,11 @@ inline Heads heads_last(const Shape& shape, int64_t h) {
 inline double soft_capped(double score, double cap) { return cap > 0 ? cap * std::tanh(score / cap) : score; }
 
 /// Turns scores into probabilities; -infinity is masked. `sink` (-infinity: none) takes part in the sum but gets no
-/// probability, and a row of masked scores alone becomes zeros, not NaN.
+/// probability. A row of masked scores only becomes zeros, a row with a NaN becomes NaN.
 inline void softmax_scores(std::span<double> scores, double sink = -INFINITY) {
   double top = sink, sum = 0;
-  for (double x : scores) top = std::max(top, x);
+  for (double x : scores)
+    if (x > top || std::isnan(x)) top = x;  // no score is above NaN
   if (top == -INFINITY) {
     std::fill(scores.begin(), scores.end(), 0.0);
     return;

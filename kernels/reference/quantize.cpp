@@ -123,10 +123,10 @@ KernelStatus dynamic_quantize(const KernelCall& call) {
   std::vector<float> values = load_all<float>(call.inputs[0]);
   float low = 0, high = 0;
   for (float value : values) low = std::min(low, value), high = std::max(high, value);
-  float scale = (high - low) / 255;
-  float zero = scale == 0 ? 0 : std::clamp(std::nearbyint(-low / scale), 0.0f, 255.0f);
-  for (float& value : values)
-    value = scale == 0 ? zero : std::clamp(std::nearbyint(value / scale) + zero, 0.0f, 255.0f);
+  // Of zeros the standard's formula makes a scale of 0, by which it divides; ONNX Runtime's scale is 1.
+  float scale = high == low ? 1 : (high - low) / 255;
+  float zero = std::clamp(std::nearbyint(-low / scale), 0.0f, 255.0f);
+  for (float& value : values) value = std::clamp(std::nearbyint(value / scale) + zero, 0.0f, 255.0f);
   store_all(call.outputs[0], values);
   store_one(call.outputs[1], 0, scale);
   store_one(call.outputs[2], 0, zero);

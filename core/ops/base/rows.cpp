@@ -111,14 +111,20 @@ Dims unknown_dims(InferContext& context, size_t rank, std::string_view stem) {
 void infer_same(InferContext& context) {
   context.set_type(0, context.dtype(0));
   if (const Dims* dims = context.dims(0)) context.set_dims(0, *dims);
+}
+
+void infer_identity(InferContext& context) {
+  infer_same(context);
   if (const Dims* elements = context.contents(0)) context.set_contents(0, *elements);
 }
 
 DType dtype_attribute(const Attributes& attributes, std::string_view name, DType fallback) {
-  int64_t number = attributes.integer(name, static_cast<int64_t>(fallback));
+  if (!attributes.has(name)) return fallback;
+  int64_t number = attributes.integer(name);
   auto dtype = static_cast<DType>(number);
-  if (number < 0 || number > static_cast<int64_t>(DType::i2) || dtype_name(dtype).empty())
-    InferContext::fail(cat("attribute ", quote(name), " is ", number, ", which is no element type"));
+  if (number <= 0 || number > static_cast<int64_t>(DType::i2) || dtype_name(dtype).empty())
+    InferContext::fail(cat("attribute ", quote(name), " is ", number, ", which is no element type"),
+                       cat("set it to a TensorProto.DataType from 1 to ", static_cast<int64_t>(DType::i2)));
   return dtype;
 }
 

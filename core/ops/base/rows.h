@@ -53,8 +53,10 @@ bool is_minus_one(const Dim& dim);
 /// Dims of `rank` sizes that only the data tell.
 Dims unknown_dims(InferContext& context, size_t rank, std::string_view stem);
 
-/// Output 0 has input 0's type, dims and contents. Other outputs stay open.
+/// Output 0 has input 0's type and dims. Other outputs stay open.
 void infer_same(InferContext& context);
+/// The same where output 0 has input 0's elements, too, so that what is known of these is known of it.
+void infer_identity(InferContext& context);
 /// The same for ops with an attribute "axis", `fallback` where absent. Throws Error(bad_model) when the operand has no
 /// such axis; a scalar counts as a list of one.
 template <int64_t fallback>

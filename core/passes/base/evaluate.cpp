@@ -70,7 +70,13 @@ std::vector<Tensor> evaluate_node(const PassContext& context, const Graph& graph
     in_info.push_back({input.dtype(), input.shape().rank(), true});
   }
   std::vector<std::pair<DType, Shape>> types;
-  infer_concrete(schema, node, views, types);
+  infer_concrete(schema, node, views, types, [&](int output) {
+    const NodeInfo info{node.op, node.attributes, in_info, {}};
+    const Kernel* kernel = context.options.kernels.reference(info);
+    if (!kernel || !kernel->output_shape)
+      throw Error(Code::bad_model, cat("its operands do not tell the sizes of output ", output));
+    return kernel->output_shape(kernel->prepare ? kernel->prepare(info).get() : nullptr, views, output);
+  });
   std::vector<Tensor> outputs(node.outputs.size());
   std::vector<size_t> made;
   for (size_t k = 0; k < outputs.size(); ++k) {

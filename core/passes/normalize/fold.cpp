@@ -292,6 +292,7 @@ class Folder {
     auto values = numbers(id);
     const Type& type = graph_.value(id).type;
     if (!values || !type.dims || !(is_integer(type.dtype) || type.dtype == DType::boolean)) return false;
+    if (dtype_bits(type.dtype) % 8) return false;
     Tensor out(type.dtype, type.dims->empty() ? Shape{} : Shape{static_cast<int64_t>(values->size())});
     size_t size = static_cast<size_t>(dtype_bits(type.dtype)) / 8;
     for (size_t i = 0; i < values->size(); ++i)

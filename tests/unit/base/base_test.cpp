@@ -128,6 +128,24 @@ TEST(Dim, ProductsHaveALimit) {
   EXPECT_THROW(multiply(), Error);
 }
 
+TEST(Dim, DegreesHaveALimit) {
+  SymbolTable table;
+  Dim power = Dim::symbol(table.intern("s"));
+  auto square = [&] {
+    for (int i = 0; i < 60; ++i) power = power * power;
+  };
+  EXPECT_THROW(square(), Error);
+  EXPECT_LE(power.terms()[0].symbols.size(), Dim::max_degree);
+  EXPECT_FALSE(power.times(power));
+}
+
+TEST(Dim, SumsHaveALimit) {
+  SymbolTable table;
+  Dim sum;
+  while (std::optional<Dim> more = sum.plus(Dim::symbol(table.fresh("s")))) sum = *more;
+  EXPECT_EQ(sum.terms().size(), Dim::max_terms);
+}
+
 TEST(Dim, SaturatesInsteadOfOverflowing) {
   SymbolTable table;
   Dim s = Dim::symbol(table.intern("s"));

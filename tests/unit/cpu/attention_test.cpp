@@ -164,6 +164,28 @@ TEST(CpuAttention, FreedPagesOutsideTheWindowAreNotRead) {
   }
 }
 
+/// A NaN among the keys that a query sees reaches its result, whether one score is NaN or all are.
+TEST(CpuAttention, NaNScoresGiveNaN) {
+  for (bool sinks : {false, true})
+    for (int64_t first : {0, 15, 2000}) {
+      Case c{.d = 16, .e = 16, .sinks = sinks};
+      World world(c, 1, 160, 8);
+      // Keys of page `column` of a segment are NaN from position `first` on.
+      for (int64_t position = first; position < 2560; ++position) {
+        const int64_t page = world.table.as<int32_t>()[position / c.c];
+        for (int64_t i = 0; i < c.groups * c.d; ++i)
+          set_element(world.k_pages, (page * c.groups * c.d + i) * c.c + position % c.c, NAN);
+      }
+      for (const std::string& isa : {std::string("reference"), std::string("avx2"), std::string("avx512")}) {
+        const std::vector<std::string> there = isas();
+        if (isa != "reference" && std::ranges::find(there, isa) == there.end()) continue;
+        SCOPED_TRACE(cat(isa, " from ", first, sinks ? " with sinks" : ""));
+        const Tensor y = world.run({{0, 2500}}, 2, isa);
+        for (int64_t i = 0; i < y.elements(); ++i) ASSERT_TRUE(std::isnan(element(y, i))) << i;
+      }
+    }
+}
+
 TEST(CpuAttention, RefusesWhatIsOutOfRange) {
   World world({}, 2, 3, 10);
   for (const std::string& isa : isas()) {

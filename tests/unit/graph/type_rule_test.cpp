@@ -26,6 +26,18 @@ TEST(TypeRule, Reads) {
   EXPECT_THROW(parse_type_rule("floats, flots"), Error);
 }
 
+TEST(TypeRule, ReadsVariables) {
+  TypeRule rule = parse_type_rule("T:floats i8, index, T, Q2:any -> Q2");
+  EXPECT_EQ(rule.operands[0].variable, "T");
+  EXPECT_EQ(rule.operands[1].variable, "");
+  EXPECT_EQ(rule.operands[2].variable, "T");
+  EXPECT_TRUE(rule.operands[2].has(DType::i8));
+  EXPECT_FALSE(rule.operands[2].has(DType::i64));
+  EXPECT_EQ(TypeRule::of(rule.operands, 9)->variable, "Q2");
+  EXPECT_EQ(rule.results[0].variable, "Q2");
+  for (const char* bad : {"T", "T:floats, T:index", "index:floats", "T:", "T:U"}) EXPECT_THROW(parse_type_rule(bad), Error) << bad;
+}
+
 std::string refusal(void (*check)()) {
   try {
     check();

@@ -220,13 +220,26 @@ TEST(Hostile, WhatAFileSaysOfResultsIsNotBelieved) {
 TEST(Hostile, InputSizes) {
   ModelBuilder b = small();
   b.input("z", {"-3"});
-  expect_bad(b, {"input \"z\"", "negative"});
+  expect_bad(b, {"input \"z\"", "a dimension is -3"});
   b = small();
   b.input("z", {"9223372036854775807", "s", "9223372036854775807"});
   expect_bad(b, {"input \"z\"", "overflow"});
   b = small();
   b.input("z", Names(1000, "1"));
   expect_unsupported(b, {"input \"z\"", "rank 1000"});
+}
+
+/// Two bytes of a file for each dimension, and a hundred of memory: they count as any other message.
+TEST(Hostile, DimensionsAreCounted) {
+  std::string shape;
+  for (int i = 0; i < 2'500'000; ++i) shape += std::string("\x0A\0", 2);
+  for (int list : {11, 12}) {  // inputs and outputs
+    const std::string info = field(1, "z") + field(2, field(1, field(2, shape)));
+    expect_bad_bytes(field(7, field(list, info)), {"more than 2000000 messages"});
+  }
+  std::string opsets;
+  for (int i = 0; i < 2'500'000; ++i) opsets += std::string("\x42\0", 2);
+  expect_bad_bytes(opsets, {"more than 2000000 messages"});
 }
 
 TEST(Hostile, TextFromTheFileIsEscaped) {

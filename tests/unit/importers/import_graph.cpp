@@ -126,7 +126,7 @@ TEST(ImportGraph, UnsortedNodesAreSorted) {
 
 TEST(ImportGraph, InputSizes) {
   ModelBuilder b;
-  b.input("x", {"s", "", "?", "3", "s"});
+  b.input("x", {"s", "", "?", "3", "s", "-1"});
   b.input("y", {""});
   auto& shape = *b.graph().mutable_input(1)->mutable_type()->mutable_tensor_type()->mutable_shape();
   shape.mutable_dim(0)->set_dim_param("16");
@@ -138,6 +138,7 @@ TEST(ImportGraph, InputSizes) {
   EXPECT_FALSE(x[1].is_constant());
   EXPECT_NE(x[1], x[2]) << "sizes that are left open are not equal";
   EXPECT_EQ(x[3], Dim(3));
+  EXPECT_FALSE(x[5].is_constant()) << "-1 leaves a size open";
   EXPECT_EQ((*g.value(g.inputs[1]).type.dims)[0], Dim(16)) << "a number as text is a number";
   EXPECT_FALSE(g.value(g.inputs[2]).type.dims.has_value());
 }

@@ -4,37 +4,15 @@
 
 #include <algorithm>
 
-#include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/exec/executor.h"
-#include "core/passes/compile.h"
-#include "tests/unit/support/models.h"
 #include "tests/unit/nodes/cases.h"
+#include "tests/unit/nodes/survives.h"
 
 // Sizes that no memory holds come back as an Error, not as the sanitizer's end of the program.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 
 namespace plait::test {
 namespace {
-
-/// Compiles and runs; true when that gave a result.
-bool survives(const Graph& graph, const std::vector<Tensor>& data) {
-  static ThreadPool pool{1};
-  try {
-    PlainModel model = compile_plain(graph, World::get().options());
-    Store store;
-    store.load(*model.program, std::vector<int64_t>(static_cast<size_t>(model.program->symbols.size())), &pool);
-    Executor executor(model.program, store, pool);
-    std::vector<TensorView> inputs;
-    for (const Tensor& tensor : data) inputs.push_back(tensor.view());
-    executor.run(inputs);
-    return true;
-  } catch (const Error& error) {
-    EXPECT_FALSE(error.message().empty());
-    EXPECT_NE(error.code(), Code::ok);
-    return false;
-  }
-}
 
 /// Neither huge sizes that a machine could just hold nor loops that end one day: tests are to be quick.
 std::vector<int64_t> odd_numbers(bool loops) {

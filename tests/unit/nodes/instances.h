@@ -1,5 +1,6 @@
 #pragma once
-// One node of each of Plait's own ops, with sizes that divide in many ways: what the tests of shardings and of gradients run.
+// One node of each op that is not of the standard, with sizes that divide in many ways: what the tests of shardings run, and
+// those of gradients.
 #include <ostream>
 #include <set>
 #include <string>
@@ -34,6 +35,7 @@ struct Made {
 /// The same numbers each time.
 Made make(const Instance& instance);
 
-const std::vector<Instance>& plait_instances();
+const std::vector<Instance>& plait_instances();      ///< of Plait's own ops
+const std::vector<Instance>& microsoft_instances();  ///< of com.microsoft
 
 }  // namespace plait::test

@@ -1,4 +1,4 @@
-// Plait's own ops on every mesh that their dims rules allow, with sizes that divide in many ways.
+// Ops beyond the standard's on every mesh that their dims rules allow, with sizes that divide in many ways.
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
@@ -13,6 +13,13 @@ namespace {
 
 const std::vector<const char*> meshes{"tensor=2", "data=2,tensor=2", "tensor=3", "tensor=8"};
 constexpr double slack = 2e-5;
+
+/// Those of Plait and of com.microsoft.
+std::vector<Instance> all_instances() {
+  std::vector<Instance> out = plait_instances();
+  out.insert(out.end(), microsoft_instances().begin(), microsoft_instances().end());
+  return out;
+}
 
 class EachPlaitOp : public testing::TestWithParam<Instance> {};
 
@@ -29,12 +36,12 @@ TEST_P(EachPlaitOp, EqualTheWhole) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sharded, EachPlaitOp, testing::ValuesIn(plait_instances()),
+INSTANTIATE_TEST_SUITE_P(Sharded, EachPlaitOp, testing::ValuesIn(all_instances()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(PlaitOps, AllowWhatTheyDid) {
   std::map<std::string, Tried> tried;
-  for (const Instance& instance : plait_instances()) {
+  for (const Instance& instance : all_instances()) {
     const Made made = make(instance);
     for (const char* mesh : meshes)
       tried[instance.name].add(
@@ -45,7 +52,7 @@ TEST(PlaitOps, AllowWhatTheyDid) {
 
 TEST(PlaitOps, NoticeWhatARuleLacks) {
   Mutants mutants;
-  for (const Instance& instance : plait_instances()) {
+  for (const Instance& instance : all_instances()) {
     const Made made = make(instance);
     mutants.run(World::get().kernels, made.node, made.operands, {"tensor=2", "tensor=3"}, slack);
   }

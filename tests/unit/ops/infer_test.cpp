@@ -31,7 +31,12 @@ TEST(Infer, CastsAndGenerators) {
   ValueId x = net.input("b s"), ids = net.input("b s", DType::i64);
   EXPECT_EQ(net.type(net.node("Cast", {x}, attrs({{"to", int64_t{16}}}))), "bf16[b, s]");
   EXPECT_EQ(net.type(net.node("CastLike", {ids, x})), "f32[b, s]");
-  EXPECT_NE(error_of([&] { net.node("Cast", {x}, attrs({{"to", int64_t{99}}})); }), "");
+  for (int64_t number : {-1, 0, 27, 99})
+    EXPECT_NE(error_of([&] { net.node("Cast", {x}, attrs({{"to", number}})); }).find("which is no element type"),
+              std::string::npos)
+        << number;
+  EXPECT_NE(error_of([&] { net.node("EyeLike", {x}, attrs({{"dtype", int64_t{0}}})); }).find("no element type"),
+            std::string::npos);
   EXPECT_EQ(net.type(net.node("NonZero", {x})).substr(0, 7), "i64[2, ");
   EXPECT_EQ(net.type(net.node("EyeLike", {x}, attrs({{"dtype", int64_t{7}}}))), "i64[b, s]");
   EXPECT_EQ(net.type(net.node("OneHot", {ids, net.scalar(8), net.weight({2})})), "f32[b, s, 8]");

@@ -127,9 +127,51 @@ TEST(ShapeChain, IntegersInOtherForms) {
   EXPECT_EQ(net.contents(net.node("Expand", {net.scalar(5), net.ints({3})})), "[5, 5, 5]");
   auto parts = net.nodes("Split", {shape}, 3, attrs({{"axis", int64_t{0}}, {"num_outputs", int64_t{3}}}));
   EXPECT_EQ(net.contents(parts[1]), "[s]");
-  EXPECT_EQ(net.contents(net.node("Equal", {net.node("Gather", {shape, net.ints({1})}), net.ints({4})})), "?");
+  ValueId four = net.node("Cast", {net.ints({4})}, attrs({{"to", int64_t{6}}}));
+  EXPECT_EQ(net.contents(net.node("Equal", {net.node("Gather", {shape, net.ints({1})}), four})), "?");
   EXPECT_NE(error_of([&] { net.node("Gather", {net.ints({1, 2}), net.scalar(2)}); }).find("out of range"),
             std::string::npos);
+}
+
+/// Only an op that is the identity on its first operand's elements hands on what is known of them.
+TEST(ShapeChain, NewElementsAreNotTheOperands) {
+  Net net;
+  ValueId shape = net.node("Shape", {net.input("b s 8")}), at = net.ints({1});
+  EXPECT_EQ(net.contents(net.node("Identity", {shape})), "[b, s, 8]");
+  for (const char* op : {"CumSum", "CumProd"}) EXPECT_EQ(net.contents(net.node(op, {shape, net.scalar(0)})), "?") << op;
+  EXPECT_EQ(net.contents(net.node("ScatterND", {shape, net.graph.add_constant(Tensor::of_ints(Ints{1}).reshaped({1, 1})),
+                                                net.ints({9})})),
+            "?");
+  EXPECT_EQ(net.contents(net.node("ScatterElements", {shape, at, net.ints({9})})), "?");
+  EXPECT_EQ(net.contents(net.node("BitShift", {net.node("Cast", {shape}, attrs({{"to", int64_t{13}}})),
+                                               net.node("Cast", {at}, attrs({{"to", int64_t{13}}}))},
+                                  attrs({{"direction", std::string("LEFT")}}))),
+            "?");
+}
+
+/// Types too narrow for any size wrap when they are computed.
+TEST(ShapeChain, NumbersThatATypeCannotHoldAreUnknown) {
+  Net net;
+  auto cast = [&](ValueId value, DType to) { return net.node("Cast", {value}, attrs({{"to", static_cast<int64_t>(to)}})); };
+  ValueId shape = net.node("Shape", {net.input("b s 8")});
+  EXPECT_EQ(net.contents(cast(shape, DType::u8)), "?");
+  EXPECT_EQ(net.contents(cast(net.ints({300}), DType::u8)), "?");
+  EXPECT_EQ(net.contents(cast(net.ints({-1}), DType::u64)), "?");
+  ValueId most = cast(net.ints({127}), DType::i8);
+  EXPECT_EQ(net.contents(most), "[127]");
+  EXPECT_EQ(net.contents(net.node("Add", {most, most})), "?");
+  ValueId three = cast(net.ints({3}), DType::u32), five = cast(net.ints({5}), DType::u32);
+  EXPECT_EQ(net.contents(net.node("Sub", {five, three})), "[2]");
+  EXPECT_EQ(net.contents(net.node("Sub", {three, five})), "?");
+}
+
+/// What a few nodes can ask for: a size of degree 2^60.
+TEST(ShapeChain, SizesOfHighDegreeAreUnknown) {
+  Net net;
+  ValueId size = net.node("Gather", {net.node("Shape", {net.input("b s")}), net.ints({1})});
+  for (int i = 0; i < 60; ++i) size = net.node("Mul", {size, size});
+  EXPECT_EQ(net.contents(size), "?");
+  EXPECT_EQ(net.type(net.node("ConstantOfShape", {size})).substr(0, 13), "f32[constant.");
 }
 
 TEST(ShapeChain, ReshapeThatDoesNotDivideIsUnknown) {

@@ -116,16 +116,38 @@ TEST(RunTimeSizes, ADecoderWithABranchThatCannotRunStillGenerates) {
   EXPECT_EQ(logits_of(*engine, {1, 2, 3}, 3).size(), 3u * Maker::vocabulary);
 }
 
-TEST(RunTimeSizes, WhatIsSqueezedWithoutAxesMustNotTurnOut1) {
+TEST(RunTimeSizes, WhatIsSqueezedWithoutAxesIsWhatTurnsOut1) {
   Graph graph;
   ValueId x = graph.add_value("x", {DType::f32, Dims{graph.symbol("b"), 1, graph.symbol("s")}});
   graph.inputs = {x};
   graph.outputs = {graph.add_node("Squeeze", {x}).outputs[0]};
   Runner run(std::move(graph));
   EXPECT_EQ(run({Tensor(DType::f32, {2, 1, 3})}), (Shape{2, 3}));
-  std::string message = failure([&] { run({Tensor(DType::f32, {1, 1, 3})}); });
-  EXPECT_NE(message.find("Squeeze"), std::string::npos) << message;
-  EXPECT_NE(failure([&] { run({Tensor(DType::f32, {2, 1, 1})}); }), "");
+  EXPECT_EQ(run({Tensor(DType::f32, {1, 1, 3})}), (Shape{3}));
+  EXPECT_EQ(run({Tensor(DType::f32, {2, 1, 1})}), (Shape{2}));
+}
+
+/// Either of two sizes may be the one that broadcasts.
+TEST(RunTimeSizes, SizesOfTwoNamesBroadcastBothWays) {
+  for (const char* op : {"Add", "Where", "Max"}) {
+    Graph graph;
+    ValueId x = graph.add_value("x", {DType::f32, Dims{graph.symbol("b"), 3}});
+    ValueId z = graph.add_value("z", {DType::f32, Dims{graph.symbol("d"), 1}});
+    ValueId condition = graph.add_value("c", {DType::boolean, Dims{}});
+    const bool chooses = op == std::string("Where");
+    graph.inputs = chooses ? std::vector<ValueId>{x, z, condition} : std::vector<ValueId>{x, z};
+    ValueId made = graph.add_node(op, chooses ? std::vector<ValueId>{condition, x, z} : std::vector<ValueId>{x, z}).outputs[0];
+    graph.outputs = {graph.add_node("Mul", {graph.add_node("Neg", {made}).outputs[0], x}).outputs[0]};
+    Runner run(std::move(graph));
+    for (auto [b, d, both] : {std::tuple{5, 1, 5}, {1, 5, 5}, {4, 4, 4}}) {
+      std::vector<Tensor> operands{Tensor(DType::f32, {b, 3}), Tensor(DType::f32, {d, 1})};
+      if (chooses) operands.push_back(truth(true));
+      EXPECT_EQ(run(operands), (Shape{both, 3})) << op;
+    }
+    std::vector<Tensor> apart{Tensor(DType::f32, {2, 3}), Tensor(DType::f32, {3, 1})};
+    if (chooses) apart.push_back(truth(true));
+    EXPECT_NE(failure([&] { run(apart); }).find(op), std::string::npos);
+  }
 }
 
 }  // namespace

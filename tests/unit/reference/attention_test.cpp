@@ -261,5 +261,20 @@ TEST(ReferenceGroupQueryAttention, ASinkTakesItsShare) {
   expect_near(out[0], f32({1, 1, 2}, {1, 2}), 1e-6);
 }
 
+/// Scores of a query of NaN are NaN, and so is its result; a query that every key is masked for has zeros.
+TEST(ReferenceAttention, ARowOfNaNIsNotAMaskedOne) {
+  const Tensor k = f32({1, 1, 2, 2}, {1, 0, 0, 1}), v = f32({1, 1, 2, 2}, {1, 2, 3, 4});
+  const Tensor q = f32({1, 1, 3, 2}, {NAN, NAN, 0, 0, 1, NAN});
+  const Tensor mask = f32({3, 2}, {0, 0, -INFINITY, -INFINITY, -INFINITY, 0});
+  const Tensor y = f32({1, 1, 3, 2}, {NAN, NAN, 0, 0, NAN, NAN});
+  expect_op("Attention", {}, {q, k, v, mask}, y);
+  const Tensor packed = f32({1, 1, 2}, {NAN, NAN});
+  Attributes heads = attributes({{"num_heads", int64_t{1}}, {"kv_num_heads", int64_t{1}}});
+  auto out = run_reference("com.microsoft.GroupQueryAttention", heads,
+                           {packed, f32({1, 1, 2}, {1, 0}), f32({1, 1, 2}, {1, 2}), {}, {}, i32({1}, {0}), i32({}, {1})},
+                           {{DType::f32, {1, 1, 2}}, {DType::f32, {1, 1, 1, 2}}, {DType::f32, {1, 1, 1, 2}}});
+  expect_near(out[0], packed);
+}
+
 }  // namespace
 }  // namespace plait::test

@@ -64,6 +64,29 @@ TEST(ReferenceBinary, ComparesUnsignedWordsAsUnsigned) {
             {tensor(DType::u8, {2}, {128, 7}), tensor(DType::u8, {2}, {3, 1})}, tensor(DType::u8, {2}, {16, 3}));
 }
 
+/// As opset 28's text has it: sign bits only where the shift is negative or at least the width.
+TEST(ReferenceBinary, ShiftsByTheWidthAndMore) {
+  const std::vector<double> shifts{1, 7, 8, 127, -1}, numbers{-8, -8, -8, -8, 4};
+  const Tensor x = tensor(DType::i8, {5}, numbers), by = tensor(DType::i8, {5}, shifts);
+  expect_op("BitShift", attributes({{"direction", std::string("RIGHT")}}), {x, by},
+            tensor(DType::i8, {5}, {-4, -1, -1, -1, 0}));
+  expect_op("BitShift", attributes({{"direction", std::string("LEFT")}}), {x, by},
+            tensor(DType::i8, {5}, {-16, 0, 0, 0, 0}));
+  expect_op("BitShift", attributes({{"direction", std::string("RIGHT")}}),
+            {tensor(DType::u8, {3}, {200, 200, 200}), tensor(DType::u8, {3}, {1, 8, 255})},
+            tensor(DType::u8, {3}, {100, 0, 0}));
+  EXPECT_THROW(run_reference("BitShift", attributes({{"direction", std::string("UP")}}), {x, by}, {{DType::i8, {5}}}),
+               Error);
+}
+
+/// The bias of FastGelu is optional; ONNX Runtime's optimizer leaves it out.
+TEST(ReferenceUnary, FastGeluTakesNoBias) {
+  const Tensor x = f32({2, 2}, {-1, 0, 1, 2}), y = f32({2, 2}, {-0.15880801, 0, 0.841192, 1.9545977});
+  expect_op("com.microsoft.FastGelu", {}, {x}, y);
+  expect_op("com.microsoft.FastGelu", {}, {x, {}}, y);
+  expect_op("com.microsoft.FastGelu", {}, {f32({2, 2}, {-2, -1, 0, 1}), f32({2}, {1, 1})}, y);
+}
+
 TEST(ReferenceCast, CutsSaturatesAndTests) {
   expect_op("Cast", {}, {f32({4}, {-1.9, 1.9, 300, nan})}, i32({4}, {-1, 1, 300, 0}));
   expect_op("Cast", {}, {f32({3}, {0, 0.1, nan})}, tensor(DType::boolean, {3}, {0, 1, 1}));

@@ -105,6 +105,9 @@ TEST(ReferenceQuantize, GathersAlongOtherAxesAndZerosForWhatIsNotThere) {
 }
 
 TEST(ReferenceQuantize, DynamicRangeIncludesZero) {
+  auto zeros = run_reference("DynamicQuantizeLinear", {}, {f32({2}, {0, 0})}, {{DType::u8, {2}}, {DType::f32, {}}, {DType::u8, {}}});
+  expect_near(zeros[0], tensor(DType::u8, {2}, {0, 0}));
+  expect_near(zeros[1], f32({}, {1}));  // as ONNX Runtime: the standard divides by a scale of 0
   auto out = run_reference("DynamicQuantizeLinear", {}, {f32({3}, {0, 255, 51})},
                            {{DType::u8, {3}}, {DType::f32, {}}, {DType::u8, {}}});
   expect_near(out[0], tensor(DType::u8, {3}, {0, 255, 51}));

@@ -1,0 +1,34 @@
+#pragma once
+// Graphs and operands made wrong: whatever Plait makes of them, it ends in a result or in an Error.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/exec/executor.h"
+#include "core/passes/compile.h"
+#include "tests/unit/models.h"
+
+namespace plait::test {
+
+/// Compiles and runs; true when that gave a result. An Error must have a code and a message.
+inline bool survives(const Graph& graph, const std::vector<Tensor>& data, const KernelTable& kernels = World::get().kernels) {
+  static ThreadPool pool{1};
+  try {
+    PlainModel model = compile_plain(graph, CompileOptions{World::get().ops, kernels});
+    Store store;
+    store.load(*model.program, std::vector<int64_t>(static_cast<size_t>(model.program->symbols.size())), &pool);
+    Executor executor(model.program, store, pool);
+    std::vector<TensorView> inputs;
+    for (const Tensor& tensor : data) inputs.push_back(tensor.view());
+    executor.run(inputs);
+    return true;
+  } catch (const Error& error) {
+    EXPECT_FALSE(error.message().empty());
+    EXPECT_NE(error.code(), Code::ok);
+    EXPECT_NE(error.code(), Code::internal) << error.message();
+    return false;
+  }
+}
+
+}  // namespace plait::test
