@@ -597,6 +597,16 @@ def rotary(b, name):
     return operands, {"interleaved": b.integer(0, 1)}, 1
 
 
+@op("com.microsoft.MRotaryEmbedding", finite=True)
+def multi_rotary(b, name):
+    x, layout, flat = b.new((2, 3, 4, 16)), b.integer(0, 1), b.chance(0.5)
+    sections = b.pick([[3, 3, 2], [8, 0, 0], [4, 2, 2]])
+    positions = b.add(b.random.integers(0, 6, size=(3, 2, 4)).astype("int64"))
+    x = b.new((2, 4, 48)) if flat else x
+    return [x, positions, b.new((6, 8)), b.new((6, 8))], \
+        {"mrope_section": sections, "mrope_layout": layout, "interleaved": b.integer(0, 1), **({"num_heads": 3} if flat else {})}, 1
+
+
 @op("com.microsoft.FastGelu", "com.microsoft.BiasGelu", finite=True)
 def biased(b, name):
     x = b.take(FLOATS, least=1)
