@@ -186,6 +186,23 @@ void register_claims(OpSet& ops) {
            .doc = "ScatterElements",
            .since = 11,
            .written_as = "ScatterElements"});
+  constexpr const char* sequence = "a sequence, which no graph holds: its parts must be known";
+  ops.add({.name = "SplitToSequence", .inputs = "input split?", .outputs = "sequence", .doc = sequence, .since = 24,
+           .written_as = "Split, Slice or Gather"});
+  ops.add({.name = "SequenceConstruct", .inputs = "inputs...", .outputs = "sequence", .doc = sequence, .since = 11,
+           .written_as = "its operands"});
+  ops.add({.name = "SequenceAt", .inputs = "sequence position", .outputs = "tensor", .doc = "a part of a sequence",
+           .since = 11, .written_as = "Split, Slice or Gather"});
+  ops.add({.name = "SequenceLength", .inputs = "sequence", .outputs = "length", .doc = "how many parts a sequence has",
+           .since = 11, .written_as = "a constant or Shape"});
+  ops.add({.name = "ConcatFromSequence", .inputs = "sequence", .outputs = "result",
+           .attributes = {{"axis", "int", "required"}, {"new_axis", "int", "0"}}, .doc = "the parts of a sequence together",
+           .since = 11, .written_as = "Concat or Identity"});
+  ops.claim("SplitToSequence", 11, "any, index");
+  ops.claim("SequenceConstruct", 11, "T:any");
+  ops.claim("SequenceAt", 11, "any, index");
+  ops.claim("SequenceLength", 11, "any");
+  ops.claim("ConcatFromSequence", 11, "any");
   ops.claim("Constant", 1, "-> any");
   ops.claim("Dropout", 7, "floats, floats, -");
   ops.claim("Scatter", 9, "T:any, index, T");

@@ -1,5 +1,6 @@
 // Ops that ONNX Runtime's older optimizers fuse whole subgraphs into, written as the ops that they came from: what reads
 // a graph then has one form of attention to know, and no kernels are needed for them.
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -127,6 +128,54 @@ void spell_embedding(OldNode& old) {
   Attributes norm = OldNode::with("axis", -1);
   norm.set("epsilon", old.node.attributes.real("epsilon", 1e-12));
   old.become("LayerNormalization", {sum, old.required(5), old.required(6)}, norm);
+}
+
+namespace {
+
+/// For each column of the cache which of a token's three positions turns it. Layout 0: section after section. Layout 1: the
+/// second position has every third column from 1 on, the third one from 2 on, of three times their sections.
+std::vector<int64_t> positions_of_columns(const std::vector<int64_t>& sections, int64_t layout) {
+  std::vector<int64_t> out;
+  for (size_t k = 0; k < sections.size(); ++k) out.insert(out.end(), static_cast<size_t>(sections[k]), static_cast<int64_t>(k));
+  if (layout == 0) return out;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const size_t stream = i % 3;
+    out[i] = stream > 0 && static_cast<int64_t>(i) < 3 * sections[stream] ? static_cast<int64_t>(stream) : 0;
+  }
+  return out;
+}
+
+}  // namespace
+
+/// com.microsoft.MRotaryEmbedding: x, positions [3, b, s] (time, height, width), cos and sin [rows, z] -> x turned by the rows
+/// of three positions, each for its columns (Wang et al. 2024, Qwen2-VL).
+void spell_multi_rotary(OldNode& old) {
+  constexpr int64_t most_columns = 1 << 16;
+  const Attributes given = old.node.attributes;
+  const std::vector<int64_t> sections = given.integers("mrope_section");
+  const int64_t layout = given.integer("mrope_layout", 0);
+  if (sections.size() != 3 || std::ranges::any_of(sections, [](int64_t one) { return one < 0 || one > most_columns; }))
+    throw Error(Code::bad_model, cat("attribute \"mrope_section\" has ", sections.size(), " numbers, expected 3 of 0 to ",
+                                     most_columns),
+                "give the columns of the time, height and width position");
+  if (layout != 0 && layout != 1) throw Error(Code::bad_model, cat("attribute \"mrope_layout\" is ", layout, ", expected 0 or 1"));
+  const std::vector<int64_t> owner = positions_of_columns(sections, layout);
+  ValueId tables[2] = {old.required(2), old.required(3)}, turns[2] = {no_value, no_value};
+  for (int64_t stream = 0; stream < 3; ++stream) {
+    std::vector<uint8_t> is_own;
+    for (int64_t one : owner) is_own.push_back(one == stream);
+    if (std::ranges::find(owner, stream) == owner.end() && (stream > 0 || !owner.empty())) continue;
+    const ValueId rows = old.emit("Gather", {old.required(1), number(old, stream)}, OldNode::with("axis", 0));
+    const ValueId own = old.graph.add_constant(
+        Tensor::of<uint8_t>(DType::boolean, {static_cast<int64_t>(is_own.size())}, is_own));
+    for (size_t k = 0; k < 2; ++k) {
+      const ValueId turn = old.emit("Gather", {tables[k], rows}, OldNode::with("axis", 0));
+      turns[k] = turns[k] == no_value ? turn : old.emit("Where", {own, turn, turns[k]});
+    }
+  }
+  Attributes attributes;
+  for (const char* name : {"interleaved", "num_heads", "rotary_embedding_dim"}) attributes.set(name, given.integer(name, 0));
+  old.become("RotaryEmbedding", {old.required(0), turns[0], turns[1]}, std::move(attributes));
 }
 
 }  // namespace plait::onnx_import

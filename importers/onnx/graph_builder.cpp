@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "importers/onnx/sequences.h"
 
 namespace plait::onnx_import {
 namespace {
@@ -179,6 +180,7 @@ void GraphBuilder::read_graph(Scope& scope, const onnx::GraphProto& proto, bool 
     scope.graph.outputs.push_back(id);
   }
   scope.graph.sort();
+  unfold_sequences(scope.graph);
 }
 
 Graph GraphBuilder::main_graph(const onnx::GraphProto& proto, const OpsetImports& opsets) {

@@ -10,6 +10,7 @@
 #include "core/base/text.h"
 #include "importers/onnx/attribute_reader.h"
 #include "importers/onnx/opset_map.h"
+#include "importers/onnx/sequences.h"
 #include "importers/onnx/wire.h"
 
 namespace plait::onnx_import {
@@ -157,6 +158,10 @@ void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const 
   node.stage = stage;
   size_t helpers = scope.graph.nodes.size();
   check_opset(ops_, node.op, opset);
+  if (is_sequence_op(node.op)) {
+    scope.graph.nodes.push_back(std::move(node));
+    return;
+  }
   to_newest(scope.graph, node, opset);
   if (!bodies.empty()) read_bodies(scope, node, bodies);
   for (size_t i = helpers; i < scope.graph.nodes.size(); ++i) {

@@ -89,6 +89,7 @@ struct OldNode {
 /// Error(unsupported) for forms of them that no such model has.
 void spell_attention(OldNode& old);
 void spell_embedding(OldNode& old);
+void spell_multi_rotary(OldNode& old);
 void spell_causal_conv(OldNode& old);
 void spell_attention_gate(OldNode& old);
 void spell_gated_norm(OldNode& old);

@@ -185,6 +185,7 @@ constexpr Row rows[] = {
     {"com.microsoft.GatedRMSNorm", every_opset, spell_gated_norm},
     {"com.microsoft.LinearAttention", every_opset, spell_linear_attention},
     {"com.microsoft.LinearAttentionGate", every_opset, spell_attention_gate},
+    {"com.microsoft.MRotaryEmbedding", every_opset, spell_multi_rotary},
     {"com.microsoft.MoE", every_opset, spell_experts},
     {"com.microsoft.QMoE", every_opset, spell_quantised_experts},
 };

@@ -37,6 +37,7 @@ inline OpSet test_ops() {
   add("Clip", "x min? max?", "y");
   add("Pad", "data pads value? axes?", "y", {{"mode", "string", "constant"}});
   add("Slice", "data starts ends axes? steps?", "y");
+  add("Gather", "data indices", "y", {{"axis", "int", "0"}});
   add("Split", "x split?", "y...", {{"axis", "int", "0"}, {"num_outputs", "int", ""}});
   add("TopK", "x k", "values indices", {{"axis", "int", "-1"}});
   add("Reshape", "data shape", "y", {{"allowzero", "int", "0"}});

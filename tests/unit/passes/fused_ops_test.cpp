@@ -221,6 +221,40 @@ TEST(FusedOps, GatesOfLinearAttention) {
   expect_near(out[1], rate);
 }
 
+/// Each column by the position that owns it; the halves of a head turn against each other.
+TEST(FusedOps, RotaryEmbeddingOfThreePositions) {
+  constexpr int64_t tokens = 2, heads = 2, d = 12, z = 6, rows = 5;
+  const std::vector<float> x = numbers(heads * tokens * d, 1), cosine = numbers(rows * z, 2), sine = numbers(rows * z, 3);
+  const std::vector<int64_t> positions{0, 4, 1, 3, 2, 0};
+  struct Layout {
+    int64_t number;
+    std::vector<int64_t> sections;
+    std::vector<size_t> owner;
+  };
+  for (const Layout& layout : {Layout{0, {3, 2, 1}, {0, 0, 0, 1, 1, 2}}, {1, {3, 2, 1}, {0, 1, 2, 0, 1, 0}}, {0, {6, 0, 0}, {0, 0, 0, 0, 0, 0}}}) {
+    ModelBuilder m(23);
+    m.import_opset("com.microsoft", 1);
+    m.input("x", {"1", "2", "2", "12"});
+    m.input("positions", {"3", "1", "2"}, 7);
+    fill(m, "cos", {rows, z}, cosine);
+    fill(m, "sin", {rows, z}, sine);
+    auto& node = m.node("MRotaryEmbedding", {"x", "positions", "cos", "sin"}, {"y"}, "com.microsoft");
+    set_ints(node, "mrope_section", layout.sections);
+    set_int(node, "mrope_layout", layout.number);
+    m.output("y");
+    auto out = run(m, {{"x", f32({1, heads, tokens, d}, x)}, {"positions", Tensor::of_ints(positions).reshaped({3, 1, tokens})}});
+    std::vector<float> y = x;
+    for (size_t h = 0; h < heads; ++h)
+      for (size_t t = 0; t < tokens; ++t)
+        for (size_t i = 0; i < z; ++i) {
+          const size_t row = static_cast<size_t>(positions[layout.owner[i] * tokens + t]) * z + i, at = (h * tokens + t) * d + i;
+          y[at] = x[at] * cosine[row] - x[at + z] * sine[row];
+          y[at + z] = x[at + z] * cosine[row] + x[at] * sine[row];
+        }
+    expect_near(out[0], y);
+  }
+}
+
 TEST(FusedOps, GatedNormOfEachHead) {
   constexpr int64_t tokens = 3, heads = 2, d = 4;
   std::vector<float> x = numbers(tokens * heads * d, 1), scale = numbers(d, 2), gate = numbers(tokens * heads * d, 3);
