@@ -5,7 +5,7 @@
 
 #include "core/base/text.h"
 #include "core/graph/dims_rule.h"
-#include "tests/unit/kernel_test.h"
+#include "tests/unit/support/kernel_test.h"
 #include "tests/unit/nodes/cases.h"
 #include "tests/unit/nodes/survives.h"
 

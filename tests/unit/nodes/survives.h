@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
-#include "tests/unit/models.h"
+#include "tests/unit/support/models.h"
 
 namespace plait::test {
 

@@ -1,7 +1,7 @@
 // Operands that must have one type: the rows against the ONNX standard, and a node of mixed types of every row.
 #include <sstream>
 
-#include "tests/unit/golden.h"
+#include "tests/unit/support/golden.h"
 #include "tests/unit/ops/ops_test.h"
 
 namespace plait::test {
