@@ -1,10 +1,11 @@
 // The adapters that requests may name.
 #include "core/base/text.h"
 #include "serving/core.h"
+#include "serving/scheduler.h"
 
 namespace plait {
 
-std::shared_ptr<const Adapter> Scheduler::Core::adapter(const std::string& name) const {
+std::shared_ptr<const Adapter> SchedulerCore::adapter(const std::string& name) const {
   {
     std::lock_guard lock(mutex_);
     if (auto found = adapters_.find(name); found != adapters_.end()) return found->second;
@@ -14,7 +15,7 @@ std::shared_ptr<const Adapter> Scheduler::Core::adapter(const std::string& name)
               names.empty() ? "add it first" : cat("add it first; there are ", quote(join(names, ", "), 1000)));
 }
 
-void Scheduler::Core::add_adapter(const std::string& name, const AdapterWeights& weights) {
+void SchedulerCore::add_adapter(const std::string& name, const AdapterWeights& weights) {
   auto error = [&](Code code, std::string_view what, std::string_view hint) {
     return Error(code, cat("adapter ", quote(name), ": ", what), std::string(hint));
   };
@@ -36,7 +37,7 @@ void Scheduler::Core::add_adapter(const std::string& name, const AdapterWeights&
   adapters_.emplace(name, std::move(added));
 }
 
-void Scheduler::Core::remove_adapter(const std::string& name) {
+void SchedulerCore::remove_adapter(const std::string& name) {
   decltype(adapters_)::node_type removed;  // its end needs no lock
   {
     std::lock_guard lock(mutex_);
@@ -45,7 +46,7 @@ void Scheduler::Core::remove_adapter(const std::string& name) {
   if (removed.empty()) adapter(name);  // throws
 }
 
-std::vector<std::string> Scheduler::Core::adapters() const {
+std::vector<std::string> SchedulerCore::adapters() const {
   std::lock_guard lock(mutex_);
   std::vector<std::string> out;
   for (const auto& [name, adapter] : adapters_) out.push_back(name);

@@ -23,7 +23,7 @@ static double seconds_since(Clock::time_point start) {
 /// Nothing more is computed for it.
 static bool ended(const Sample& sample) { return sample.phase == Phase::text || sample.phase == Phase::done; }
 
-Scheduler::Core::Core(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options)
+SchedulerCore::SchedulerCore(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options)
     : engine_(std::move(engine)),
       tokenizer_(std::move(tokenizer)),
       options_(options),
@@ -32,12 +32,12 @@ Scheduler::Core::Core(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer,
 
 // ---- from other threads ----
 
-void Scheduler::Core::start() {
+void SchedulerCore::start() {
   stats_.engine = engine_->stats();  // before the first iteration, too
   thread_.start(*this);
 }
 
-void Scheduler::Core::stop() {
+void SchedulerCore::stop() {
   {
     std::lock_guard lock(mutex_);
     closing_ = true;
@@ -46,7 +46,7 @@ void Scheduler::Core::stop() {
   thread_.stop();
 }
 
-void Scheduler::Core::wake() {
+void SchedulerCore::wake() {
   {
     std::lock_guard lock(mutex_);
     cancel_unwanted_step();
@@ -54,7 +54,7 @@ void Scheduler::Core::wake() {
   thread_.wake();
 }
 
-void Scheduler::Core::enqueue(Job job) {
+void SchedulerCore::enqueue(Job job) {
   {
     std::lock_guard lock(mutex_);
     if (closing_) throw Error(Code::closed, "the generator is closed");
@@ -66,21 +66,21 @@ void Scheduler::Core::enqueue(Job job) {
   wake();
 }
 
-SchedulerStats Scheduler::Core::stats() const {
+SchedulerStats SchedulerCore::stats() const {
   std::lock_guard lock(mutex_);
   SchedulerStats out = stats_;
   out.waiting = static_cast<int64_t>(queue_.size());
   return out;
 }
 
-std::shared_ptr<Conversation> Scheduler::Core::conversation(std::unique_ptr<Sequence> sequence,
+std::shared_ptr<Conversation> SchedulerCore::conversation(std::unique_ptr<Sequence> sequence,
                                                             std::vector<int32_t> tail) {
   std::shared_ptr<EngineThread> thread(shared_from_this(), &thread_);
   return std::make_shared<Conversation>(std::move(thread), std::move(sequence), std::move(tail));
 }
 
 /// With `mutex_` held: ends the step that is running if all its requests are cancelled.
-void Scheduler::Core::cancel_unwanted_step() {
+void SchedulerCore::cancel_unwanted_step() {
   const bool unwanted = std::all_of(in_step_.begin(), in_step_.end(),
                                     [](const StepEntry& entry) { return entry.job->cancelled.load(); });
   if (!in_step_.empty() && (unwanted || closing_)) engine_->room().cancel();
@@ -89,14 +89,14 @@ void Scheduler::Core::cancel_unwanted_step() {
 // ---- the engine's thread ----
 
 /// Sets the step that is running; empty: none is.
-void Scheduler::Core::watch(std::span<const StepEntry> entries) {
+void SchedulerCore::watch(std::span<const StepEntry> entries) {
   std::lock_guard lock(mutex_);
   engine_->room().begin();
   in_step_ = entries;
   cancel_unwanted_step();  // requests may have been cancelled while it was built
 }
 
-Clock::time_point Scheduler::Core::next_due() {
+Clock::time_point SchedulerCore::next_due() {
   Clock::time_point due = EngineThread::never;
   for (const Job& job : running_) {
     if (job->finished) return EngineThread::now;  // in the last step: its memory may let another in
@@ -113,7 +113,7 @@ Clock::time_point Scheduler::Core::next_due() {
   return due;
 }
 
-void Scheduler::Core::iterate() {
+void SchedulerCore::iterate() {
   try {
     look_for_tokenizer();
     retire_finished();
@@ -128,7 +128,7 @@ void Scheduler::Core::iterate() {
   }
 }
 
-void Scheduler::Core::finish() {
+void SchedulerCore::finish() {
   const Error closed(Code::closed, "the generator was closed");
   std::deque<Job> left;
   {
@@ -141,7 +141,7 @@ void Scheduler::Core::finish() {
 }
 
 /// Ends requests that are cancelled or past their deadline, and releases those that finished in the last step.
-void Scheduler::Core::retire_finished() {
+void SchedulerCore::retire_finished() {
   const auto is_over = [](const Job& job) {
     if (job->finished) return true;
     if (job->cancelled) {
@@ -170,7 +170,7 @@ void Scheduler::Core::retire_finished() {
 }
 
 /// Once the tokenizer has loaded, samples that started without it get their text.
-void Scheduler::Core::look_for_tokenizer() {
+void SchedulerCore::look_for_tokenizer() {
   if (!text_coming_ || tokenizer_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
   text_coming_ = false;
   try {
@@ -191,7 +191,7 @@ void Scheduler::Core::look_for_tokenizer() {
   }
 }
 
-void Scheduler::Core::admit() {
+void SchedulerCore::admit() {
   for (;;) {
     int64_t samples = 0;
     for (const Job& job : running_) {
@@ -222,7 +222,7 @@ void Scheduler::Core::admit() {
 }
 
 /// With host sampling, the tokens that hosts chose.
-void Scheduler::Core::take_pushed_tokens() {
+void SchedulerCore::take_pushed_tokens() {
   for (const Job& job : running_) {
     if (!job->options.host_sampling) continue;
     for (Sample& sample : job->samples) {
@@ -246,7 +246,7 @@ void Scheduler::Core::take_pushed_tokens() {
   }
 }
 
-void Scheduler::Core::execute(std::vector<StepEntry> entries) {
+void SchedulerCore::execute(std::vector<StepEntry> entries) {
   const auto embeds = std::stable_partition(entries.begin(), entries.end(), [](const StepEntry& entry) {
     return entry.job->options.kind != RequestOptions::Kind::embed;
   });
@@ -255,7 +255,7 @@ void Scheduler::Core::execute(std::vector<StepEntry> entries) {
 }
 
 /// A step that fails changes nothing: its entries are then run one by one, so that only the one at fault ends.
-void Scheduler::Core::run_or_split(std::span<StepEntry> entries) {
+void SchedulerCore::run_or_split(std::span<StepEntry> entries) {
   try {
     run(entries);
   } catch (const Error& error) {
@@ -265,7 +265,7 @@ void Scheduler::Core::run_or_split(std::span<StepEntry> entries) {
   }
 }
 
-void Scheduler::Core::run(std::span<StepEntry> entries) {
+void SchedulerCore::run(std::span<StepEntry> entries) {
   std::vector<Feed> feeds;
   feeds.reserve(entries.size());
   for (StepEntry& entry : entries) feeds.push_back({entry.sample->sequence.get(), entry.tokens, entry.rows, {}, {}});
@@ -289,7 +289,7 @@ void Scheduler::Core::run(std::span<StepEntry> entries) {
   }
 }
 
-void Scheduler::Core::take_results(StepEntry& entry, Feed& feed) {
+void SchedulerCore::take_results(StepEntry& entry, Feed& feed) {
   const Job& job = entry.job;
   if (job->finished) return;
   if (job->options.kind != RequestOptions::Kind::generate) return take_matrix(entry, feed);
@@ -301,7 +301,7 @@ void Scheduler::Core::take_results(StepEntry& entry, Feed& feed) {
 }
 
 /// Scores and hidden states are collected; the last chunk ends the request.
-void Scheduler::Core::take_matrix(StepEntry& entry, Feed& feed) {
+void SchedulerCore::take_matrix(StepEntry& entry, Feed& feed) {
   const bool embed = entry.job->options.kind == RequestOptions::Kind::embed;
   const std::span<const float> rows = embed ? feed.hidden : std::span<const float>(feed.logits);
   {
@@ -312,7 +312,7 @@ void Scheduler::Core::take_matrix(StepEntry& entry, Feed& feed) {
 }
 
 /// After the prompt the other samples start from its pages, each with its own choice from the same logits.
-void Scheduler::Core::split_samples(const Job& job, std::span<const float> logits) {
+void SchedulerCore::split_samples(const Job& job, std::span<const float> logits) {
   const std::vector<float> row(logits.begin(), logits.end());
   for (size_t k = 1; k < job->samples.size(); ++k) {
     Sample& sample = job->samples[k];
@@ -325,7 +325,7 @@ void Scheduler::Core::split_samples(const Job& job, std::span<const float> logit
   }
 }
 
-void Scheduler::Core::choose(const Job& job, Sample& sample, std::span<float> logits) {
+void SchedulerCore::choose(const Job& job, Sample& sample, std::span<float> logits) {
   const RequestOptions& options = job->options;
   {
     std::lock_guard lock(job->mutex);
@@ -351,14 +351,14 @@ void Scheduler::Core::choose(const Job& job, Sample& sample, std::span<float> lo
                        job->index_of(sample)));
 }
 
-void Scheduler::Core::accept(const Job& job, Sample& sample, SampledToken token) {
+void SchedulerCore::accept(const Job& job, Sample& sample, SampledToken token) {
   Event event = accept_token(*job, sample, std::move(token), engine_->context());
   if (event.finish != FinishReason::none) return end_sample(job, sample, event.finish, std::move(event));
   event.sample = static_cast<int32_t>(job->index_of(sample));
   job->emit(std::move(event));
 }
 
-void Scheduler::Core::end_sample(const Job& job, Sample& sample, FinishReason reason, Event event) {
+void SchedulerCore::end_sample(const Job& job, Sample& sample, FinishReason reason, Event event) {
   event.sample = static_cast<int32_t>(job->index_of(sample));
   if (event.sample == 0 && job->options.keep && sample.sequence) {
     // A token that was chosen but not fed: the last of the output, or of the prompt where there is none.
@@ -382,7 +382,7 @@ void Scheduler::Core::end_sample(const Job& job, Sample& sample, FinishReason re
   job->emit(std::move(event));
 }
 
-void Scheduler::Core::publish_stats() {
+void SchedulerCore::publish_stats() {
   const EngineStats engine = engine_->stats();
   std::lock_guard lock(mutex_);
   stats_.running = 0;

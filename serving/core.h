@@ -5,14 +5,15 @@
 #include <map>
 
 #include "serving/engine_thread.h"
+#include "serving/scheduler_options.h"
 #include "serving/step_builder.h"
 
 namespace plait {
 
 /// Kept alive by the scheduler and its conversations: the engine outlives the last of them.
-class Scheduler::Core final : public EngineThread::Work, public std::enable_shared_from_this<Scheduler::Core> {
+class SchedulerCore final : public EngineThread::Work, public std::enable_shared_from_this<SchedulerCore> {
  public:
-  Core(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options);
+  SchedulerCore(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options);
 
   // From any thread.
   void start();

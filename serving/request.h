@@ -1,98 +1,82 @@
 #pragma once
-// What a request is to the scheduler. Internal to serving/.
-#include <atomic>
-#include <condition_variable>
-#include <deque>
-#include <mutex>
+// A request: what is asked for, and the events that answer it.
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
-#include "serving/engine_thread.h"
-#include "serving/scheduler.h"
+#include "core/generate/sampler.h"
 
 namespace plait {
 
-/// A sequence that does not change any more. Its memory is released on the engine's thread.
-class Conversation {
- public:
-  /// `thread` keeps the engine alive.
-  Conversation(std::shared_ptr<EngineThread> thread, std::unique_ptr<Sequence> sequence, std::vector<int32_t> tail)
-      : thread_(std::move(thread)), sequence_(std::move(sequence)), tail_(std::move(tail)) {}
-  ~Conversation() { thread_->release_later(std::move(sequence_)); }
-  Conversation(const Conversation&) = delete;
-  Conversation& operator=(const Conversation&) = delete;
+enum class FinishReason : int32_t { none = 0, eos = 1, stop = 2, length = 3, cancelled = 4, error = 5 };
 
-  const Sequence& sequence() const { return *sequence_; }
-  /// Tokens that were chosen but not fed: at most the last one.
-  const std::vector<int32_t>& tail() const { return tail_; }
+/// A sequence that outlived its request: to be continued or forked by later ones. Thread-safe to share.
+class Conversation;
+
+struct RequestOptions {
+  std::vector<int32_t> prompt;  ///< token ids, as they are; appended to `parent`'s when there is one
+  SamplingParams sampling;
+  int64_t max_tokens = 256;               ///< new tokens
+  int64_t min_tokens = 0;                 ///< before that, no end of text and no stop
+  std::vector<int32_t> stop_tokens;       ///< end the text (reason eos); the stop token itself is the last token
+  std::vector<std::string> stop_strings;  ///< end the text (reason stop); the text handed out ends before it
+  int32_t samples = 1;                    ///< from one prompt; they share its pages
+  bool host_sampling = false;             ///< `next` returns logits and waits for `push`
+  /// By name, what all its tokens are computed with, "": none; nullopt: what `parent` was, or none. A conversation that is
+  /// continued with another is computed anew.
+  std::optional<std::string> adapter;
+  bool keep = false;  ///< keep the sequence for `conversation`
+  std::shared_ptr<Conversation> parent;
+  std::chrono::milliseconds deadline{0};  ///< from submission; 0: none. A request past it ends with Error(timeout)
+  enum class Kind {
+    generate,
+    score,
+    embed
+  } kind = Kind::generate;  ///< score: logits of all prompt tokens; embed: hidden states
+};
+
+/// One token, or the end, of one sample.
+struct Event {
+  int32_t sample = 0;
+  bool has_token = false;
+  SampledToken token;
+  std::string text;                          ///< whole UTF-8; may be empty while a character is incomplete
+  FinishReason finish = FinishReason::none;  ///< not none: the last event of this sample
+  std::vector<float> logits;                 ///< host sampling: [vocabulary]; then has_token is false
+};
+
+struct RequestUsage {
+  int64_t prompt_tokens = 0, cached_tokens = 0, new_tokens = 0;
+  double queued_s = 0, first_token_s = 0, prefill_s = 0, total_s = 0;  ///< since submission; prefill: in steps
+};
+
+/// A submitted request. Thread-safe. Dropping the last reference cancels it.
+class Request {
+ public:
+  ~Request();
+  /// The next event; nullopt when `timeout` is over (negative: waits for ever) or when every sample has ended. Throws
+  /// what ended the request. After the end it returns nullopt at once; `finished` tells the two apart.
+  std::optional<Event> next(std::chrono::milliseconds timeout);
+  /// Whether every event, and the error if there was one, has been taken.
+  bool finished() const;
+  void cancel();
+  /// Host sampling: the token that follows the logits handed out last. Throws Error(invalid_argument) when none wait,
+  /// or when the token is out of range.
+  void push(int32_t token);
+  RequestUsage usage() const;
+  /// The kept sequence of sample 0, once finished; null when not kept.
+  std::shared_ptr<Conversation> conversation() const;
+  /// score: [prompt, vocabulary]; embed: [prompt, hidden]; moved out, once finished.
+  std::vector<float> take_matrix();
+
+  struct State;  ///< serving/request_state.h
 
  private:
-  const std::shared_ptr<EngineThread> thread_;
-  std::unique_ptr<Sequence> sequence_;
-  const std::vector<int32_t> tail_;
-};
-
-/// One sample of a request: a sequence of its own from the end of the prompt on.
-struct Sample {
-  enum class Phase {
-    waiting,    ///< for admission, or for the prompt that another sample computes
-    active,     ///< has a sequence; whatever it lacks is fed
-    preempted,  ///< lost its sequence, starts again when there is room
-    host,       ///< waits for the host's choice
-    text,       ///< has ended as `ending` says; its last text waits for the tokenizer, which is still loading
-    done,
-  };
-  Phase phase = Phase::waiting;
-  std::unique_ptr<Sequence> sequence;  ///< null while waiting or preempted
-  std::vector<int32_t> output;         ///< new tokens
-  std::optional<TextStream> stream;
-  std::string held_text;  ///< text that might turn out to begin a stop string
-  FinishReason ending = FinishReason::none;
-  int64_t order = 0;  ///< of admission: the youngest is preempted first
-};
-
-struct Request::State {
-  // Set at submission, then constant.
-  RequestOptions options;
-  std::vector<int32_t> prompt;  ///< the parent's tokens too, so that a preempted request can start again
-  std::chrono::steady_clock::time_point submitted, deadline;
-  bool has_deadline = false;
-  std::shared_ptr<const Adapter> adapter;  ///< until its end; null: none
-
-  // The engine's thread only.
-  std::vector<Sample> samples;
-  bool admitted = false;
-
-  // Shared, under `mutex`.
-  mutable std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<Event> events;
-  std::optional<Error> error;
-  bool error_seen = false;  ///< `next` has thrown it
-  int32_t samples_left = 1;
-  bool finished = false;
-  std::deque<int32_t> pushed;  ///< host sampling: tokens that wait to be taken
-  int32_t asking = 0;          ///< host sampling: logits handed out and not answered
-  RequestUsage usage;
-  std::vector<float> matrix;
-  std::shared_ptr<Conversation> conversation;
-
-  std::atomic<bool> cancelled{false};
-  std::function<void()> wake;  ///< the scheduler; does nothing once that is gone
-
-  /// Tokens of the prompt and the sample's output.
-  int64_t length(const Sample& sample) const { return static_cast<int64_t>(prompt.size() + sample.output.size()); }
-  int32_t token(const Sample& sample, int64_t index) const {
-    const auto at = static_cast<size_t>(index);
-    return at < prompt.size() ? prompt[at] : sample.output[at - prompt.size()];
-  }
-  uint32_t index_of(const Sample& sample) const { return static_cast<uint32_t>(&sample - samples.data()); }
-
-  void emit(Event event);
-  void emit_cancelled();  ///< for every sample that has not ended
-  void fail(const Error& why);
-  /// Fails it, and releases what it holds of the engine.
-  void end(const Error& why);
-  void release();
-  void finish_sample();  ///< with `mutex` held
+  friend class Scheduler;
+  explicit Request(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace plait

@@ -6,7 +6,7 @@
 namespace plait {
 
 Scheduler::Scheduler(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options)
-    : core_(std::make_shared<Core>(std::move(engine), std::move(tokenizer), options)) {
+    : core_(std::make_shared<SchedulerCore>(std::move(engine), std::move(tokenizer), options)) {
   core_->start();
 }
 
@@ -59,7 +59,7 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
   job->deadline = job->submitted + options.deadline;
   job->usage.prompt_tokens = prompt;
   job->options = std::move(options);
-  std::weak_ptr<Core> core = core_;
+  std::weak_ptr<SchedulerCore> core = core_;
   job->wake = [core] {
     if (auto alive = core.lock()) alive->wake();
   };

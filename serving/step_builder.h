@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "serving/request.h"
+#include "serving/request_state.h"
 
 namespace plait {
 

@@ -1,6 +1,6 @@
 #pragma once
 // From chosen tokens to events: text, stop strings, and why a sample ends. Uses no engine.
-#include "serving/request.h"
+#include "serving/request_state.h"
 
 namespace plait {
 

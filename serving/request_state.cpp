@@ -1,4 +1,4 @@
-#include "serving/request.h"
+#include "serving/request_state.h"
 
 #include "core/base/text.h"
 

@@ -1,0 +1,100 @@
+#pragma once
+// What a request is to the scheduler. Internal to serving/.
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+#include "core/base/error.h"
+#include "core/text/tokenizer.h"
+#include "serving/engine_thread.h"
+#include "serving/request.h"
+
+namespace plait {
+
+/// A sequence that does not change any more. Its memory is released on the engine's thread.
+class Conversation {
+ public:
+  /// `thread` keeps the engine alive.
+  Conversation(std::shared_ptr<EngineThread> thread, std::unique_ptr<Sequence> sequence, std::vector<int32_t> tail)
+      : thread_(std::move(thread)), sequence_(std::move(sequence)), tail_(std::move(tail)) {}
+  ~Conversation() { thread_->release_later(std::move(sequence_)); }
+  Conversation(const Conversation&) = delete;
+  Conversation& operator=(const Conversation&) = delete;
+
+  const Sequence& sequence() const { return *sequence_; }
+  /// Tokens that were chosen but not fed: at most the last one.
+  const std::vector<int32_t>& tail() const { return tail_; }
+
+ private:
+  const std::shared_ptr<EngineThread> thread_;
+  std::unique_ptr<Sequence> sequence_;
+  const std::vector<int32_t> tail_;
+};
+
+/// One sample of a request: a sequence of its own from the end of the prompt on.
+struct Sample {
+  enum class Phase {
+    waiting,    ///< for admission, or for the prompt that another sample computes
+    active,     ///< has a sequence; whatever it lacks is fed
+    preempted,  ///< lost its sequence, starts again when there is room
+    host,       ///< waits for the host's choice
+    text,       ///< has ended as `ending` says; its last text waits for the tokenizer, which is still loading
+    done,
+  };
+  Phase phase = Phase::waiting;
+  std::unique_ptr<Sequence> sequence;  ///< null while waiting or preempted
+  std::vector<int32_t> output;         ///< new tokens
+  std::optional<TextStream> stream;
+  std::string held_text;  ///< text that might turn out to begin a stop string
+  FinishReason ending = FinishReason::none;
+  int64_t order = 0;  ///< of admission: the youngest is preempted first
+};
+
+struct Request::State {
+  // Set at submission, then constant.
+  RequestOptions options;
+  std::vector<int32_t> prompt;  ///< the parent's tokens too, so that a preempted request can start again
+  std::chrono::steady_clock::time_point submitted, deadline;
+  bool has_deadline = false;
+  std::shared_ptr<const Adapter> adapter;  ///< until its end; null: none
+
+  // The engine's thread only.
+  std::vector<Sample> samples;
+  bool admitted = false;
+
+  // Shared, under `mutex`.
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Event> events;
+  std::optional<Error> error;
+  bool error_seen = false;  ///< `next` has thrown it
+  int32_t samples_left = 1;
+  bool finished = false;
+  std::deque<int32_t> pushed;  ///< host sampling: tokens that wait to be taken
+  int32_t asking = 0;          ///< host sampling: logits handed out and not answered
+  RequestUsage usage;
+  std::vector<float> matrix;
+  std::shared_ptr<Conversation> conversation;
+
+  std::atomic<bool> cancelled{false};
+  std::function<void()> wake;  ///< the scheduler; does nothing once that is gone
+
+  /// Tokens of the prompt and the sample's output.
+  int64_t length(const Sample& sample) const { return static_cast<int64_t>(prompt.size() + sample.output.size()); }
+  int32_t token(const Sample& sample, int64_t index) const {
+    const auto at = static_cast<size_t>(index);
+    return at < prompt.size() ? prompt[at] : sample.output[at - prompt.size()];
+  }
+  uint32_t index_of(const Sample& sample) const { return static_cast<uint32_t>(&sample - samples.data()); }
+
+  void emit(Event event);
+  void emit_cancelled();  ///< for every sample that has not ended
+  void fail(const Error& why);
+  /// Fails it, and releases what it holds of the engine.
+  void end(const Error& why);
+  void release();
+  void finish_sample();  ///< with `mutex` held
+};
+
+}  // namespace plait

@@ -1,0 +1,25 @@
+#pragma once
+// What a scheduler is given, and its counts.
+#include <cstdint>
+#include <future>
+#include <memory>
+
+#include "core/generate/engine.h"
+#include "core/text/tokenizer.h"
+
+namespace plait {
+
+struct SchedulerOptions {
+  int64_t queue = 256;   ///< waiting requests; one more is Error(overloaded)
+  int64_t running = 64;  ///< samples in a step
+};
+
+struct SchedulerStats {
+  int64_t running = 0, waiting = 0, finished = 0, preempted = 0, steps = 0;
+  EngineStats engine;
+};
+
+/// A tokenizer that may still be loading; one that is not valid() stands for none.
+using TokenizerFuture = std::shared_future<std::shared_ptr<const Tokenizer>>;
+
+}  // namespace plait
