@@ -114,7 +114,9 @@ void register_attention(OpSet& ops) {
                           {"qk_matmul_output_mode", "int", "0"}, {"scale", "float", ""}, {"softcap", "float", "0"},
                           {"softmax_precision", "int", ""}},
            .dims = "b (g r) q [d], b g [k] [d], *b g [k] [e], b 1 q [k] -> b (g r) q [e]", .dims_of = attention_dims,
-           .ranks = "3-4, 3-4, 3-4, 0-4, 4, 4, 1", .infer = infer_attention, .doc = "softmax(scale q k + mask) v, by heads, with or without a cache",
+           .ranks = "3-4, 3-4, 3-4, 0-4, 4, 4, 1",
+           .infer = infer_attention,
+           .doc = "softmax(scale q k + mask) v, by heads, with or without a cache",
            .since = 24});
   ops.add(
       {.name = "RotaryEmbedding",

@@ -231,7 +231,9 @@ TEST(FusedOps, RotaryEmbeddingOfThreePositions) {
     std::vector<int64_t> sections;
     std::vector<size_t> owner;
   };
-  for (const Layout& layout : {Layout{0, {3, 2, 1}, {0, 0, 0, 1, 1, 2}}, {1, {3, 2, 1}, {0, 1, 2, 0, 1, 0}}, {0, {6, 0, 0}, {0, 0, 0, 0, 0, 0}}}) {
+  for (const Layout& layout : {Layout{0, {3, 2, 1}, {0, 0, 0, 1, 1, 2}},
+                               {1, {3, 2, 1}, {0, 1, 2, 0, 1, 0}},
+                               {0, {6, 0, 0}, {0, 0, 0, 0, 0, 0}}}) {
     ModelBuilder m(23);
     m.import_opset("com.microsoft", 1);
     m.input("x", {"1", "2", "2", "12"});
