@@ -107,6 +107,25 @@ class Context final : public InferContext {
   std::string suffix_;
 };
 
+/// Plait's own ops do not broadcast: what "..." stands for is the same rows in each operand.
+void check_same_rows(const DimsRule& written, const DimsList& operands, const OpSchema& schema) {
+  std::optional<Dims> rows;
+  for (size_t i = 0; i < written.operands.size(); ++i) {
+    const std::vector<RuleDim>& dims = written.operands[i].dims;
+    const auto place = std::find_if(dims.begin(), dims.end(), [](const RuleDim& dim) { return dim.ellipsis; });
+    if (place == dims.end() || !operands[i] || operands[i]->size() + 1 < dims.size()) continue;
+    const auto first = operands[i]->begin() + (place - dims.begin());
+    const Dims own(first, first + static_cast<std::ptrdiff_t>(operands[i]->size() + 1 - dims.size()));
+    if (!rows) rows = own;
+    const bool same = rows->size() == own.size() && std::equal(own.begin(), own.end(), rows->begin(), [](auto& a, auto& b) {
+                        return unify(a, b).has_value();
+                      });
+    if (!same)
+      throw Error(Code::bad_model, cat(operand_label(&schema, i), " has other rows than the operands before: ", own.size(),
+                                       " dimensions, expected ", rows->size(), " of the same sizes"));
+  }
+}
+
 /// Runs the shape rule, then the dims rule for what it left open; the latter also holds the operands' sizes against
 /// each other.
 void run_rules(const OpSchema& schema, const Node& node, Context& context) {
@@ -120,6 +139,7 @@ void run_rules(const OpSchema& schema, const Node& node, Context& context) {
   const std::optional<DimsRule> written = written_rule(schema, node, context.input_types(), outputs);
   if (!written) return;
   const DimsList operands = dims_list(context.input_types());
+  if (schema.name.starts_with("plait.")) check_same_rows(*written, operands, schema);
   const DimsRule rule = expand(*written, operands);
   FactorSizes sizes = factor_sizes(rule, operands, dims_list(outputs), &schema);
   if (context.exact())

@@ -94,7 +94,8 @@ struct BodyInference {
                   cat("the body ", quote(name), " has ", inner.inputs.size(), " inputs, expected ", inputs));
     Translation{graph.symbols, inner.symbols}.enter();
     Knowledge known;
-    known.exact = knowledge.exact;
+    // What no iteration of a Loop makes has the sizes that its operands tell: they stay symbols of these.
+    known.exact = knowledge.exact && node.op == "If";
     known.contents.resize(static_cast<size_t>(inner.value_count()));
     known.scope = cat(place(), name, ".");
     return known;

@@ -88,6 +88,7 @@ void register_cross_entropy(OpSet& ops) {
            .attributes = attributes,
            .dims = "... [h], (@c w) [h], ... -> ... c, ... c, ... {all}",
            .dims_of = head_dims,
+           .ranks = "1-, 2-3",
            .infer = infer_head,
            .doc = "of the logits of x: each chunk's largest, its sum of e^(logit - largest), and the label's logit"});
   ops.add({.name = "plait.HeadBack",
@@ -96,6 +97,7 @@ void register_cross_entropy(OpSet& ops) {
            .attributes = attributes,
            .dims = "... [h], (@c w) [h], ..., ..., *... -> ... [h] {all}, (@c w) [h] {all}",
            .dims_of = head_dims,
+           .ranks = "1-, 2-3",
            .infer = infer_as<0, 1, 5>,
            .doc = "gradients of x, w and bias of dloss (logsumexp - the label's logit)"});
   ops.add(
@@ -106,6 +108,7 @@ void register_cross_entropy(OpSet& ops) {
            {{"scale", "float", "1"}, {"softcap", "float", "0"}, {"round_x", "int", "0"}, {"zero", "int", "0"}},
        .dims = "... [h], [v] [h], ..., ... -> ..., ... [h], [v] [h] {all}",
        .dims_of = head_loss_dims,
+       .ranks = "1-, 2-3",
        .infer = infer_as<2, 0, 1, 4>,
        .doc = "each row's loss, and gradients of x, w and bias of dloss times these, where the vocabulary is whole"});
 }

@@ -104,7 +104,7 @@ class Unfolder {
   std::vector<int64_t> numbers(const OldNode& old, size_t input, std::string_view what) const {
     const Tensor* tensor = graph_.constant(old.required(input));
     if (!tensor || !is_integer(tensor->dtype()) || tensor->shape().rank() > 1)
-      throw Error(Code::unsupported, cat("input ", input, " (", what, ") is not a constant integer or list"),
+      throw Error(Code::unsupported, cat("does not take input ", input, " (", what, "), unless as a constant integer or list"),
                   "export the model with a constant there, or with Split");
     return to_ints(tensor->view());
   }

@@ -198,6 +198,7 @@ KernelStatus slice(const KernelCall& call) {
 /// plait.SliceBack: dy, sizes, starts, ends, axes?, steps?: dy where Slice took it from, zeros elsewhere.
 KernelStatus slice_back(const KernelCall& call) {
   const TensorView &dy = call.inputs[0], &out = call.outputs[0];
+  if (dy.shape.rank() != out.shape.rank()) return {KernelCode::bad_value, 0, dy.shape.rank()};
   Offsets offsets;
   const KernelStatus status = sliced(call, 2, out.shape, dy.shape, offsets);
   if (status.code != KernelCode::ok) return status;

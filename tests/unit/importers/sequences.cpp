@@ -106,7 +106,7 @@ TEST(Sequences, OthersAreRefusedByName) {
   open.node("SplitToSequence", {"x", "split"}, {"q"});
   open.node("SequenceAt", {"q", "at"}, {"y"});
   open.output("y");
-  expect_unsupported(open, {"SplitToSequence", "input 1 (split) is not a constant"});
+  expect_unsupported(open, {"SplitToSequence", "does not take input 1 (split), unless as a constant"});
   ModelBuilder bare = split_model({2, 4});
   bare.node("SequenceAt", {"q"}, {"y"});
   bare.output("y");
