@@ -39,6 +39,9 @@ void infer_attention(InferContext& context) {
     InferContext::fail(cat("Q, K and V have ranks ", q_dims->size(), ", ", k_dims->size(), " and ", v_dims->size(),
                            ", expected one rank"),
                        "pack the heads of all three, or of none");
+  if (context.has(4) != context.has(5))
+    InferContext::fail(cat("past_", context.has(4) ? "key" : "value", " is given without past_", context.has(4) ? "value" : "key"),
+                       "give both, or none");
   int64_t q_heads = context.attributes().integer("q_num_heads", 0);
   int64_t kv_heads = context.attributes().integer("kv_num_heads", 0);
   Heads q = split_heads(context, *q_dims, q_heads, "Q"), k = split_heads(context, *k_dims, kv_heads, "K");

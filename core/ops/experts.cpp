@@ -72,6 +72,7 @@ void infer_experts_back(InferContext& context) {
   for (int k = 0; k < context.outputs(); ++k) {
     const int operand = 1 + static_cast<int>(gradient_of[k]);
     if (!context.wants(k)) continue;
+    if (!context.has(operand)) InferContext::fail(cat("output ", k, " is the gradient of input ", operand, ", which is absent"));
     context.set_type(k, context.dtype(operand));
     if (const Dims* dims = context.dims(operand)) context.set_dims(k, *dims);
   }
@@ -107,6 +108,7 @@ void register_experts(OpSet& ops) {
        .attributes = experts_attributes,
        .dims = "... [h], ... k, *... k, @e f [h], *@e f [h], *@e o f -> ... o",
        .dims_of = experts_dims,
+       .ranks = "1-, 1-, 1-, 3-4, 3-4, 3-4, 2, 2, 2, 3, 3, 3, 3, 3, 3",
        .gradient = of_experts,
        .doc =
            "each token through the experts that its router chose (Shazeer et al. 2017); weights stacked by expert"});
@@ -119,6 +121,7 @@ void register_experts(OpSet& ops) {
        .dims = "*... o, ... [h], ... k, ... k, @e f [h], @e f [h], @e o f -> ... [h] {all}, ... k {all}, "
                "@e f [h] {all}, @e f [h] {all}, @e o f {all}",
        .dims_of = experts_back_dims,
+       .ranks = "1-, 1-, 1-, 1-, 3-4, 3-4, 3-4, 2, 2, 2, 3, 3, 3, 3, 3, 3",
        .infer = infer_experts_back,
        .doc = "the gradients of plait.Experts; of quantised weights there are none"});
 }

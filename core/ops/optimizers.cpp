@@ -94,6 +94,7 @@ void register_optimizers(OpSet& ops) {
        .attributes = {{"floor", "float", "0"}},
        .dims = "n k, n, k, -> {all}",
        .dims_of = factored_squares_dims,
+       .ranks = "1-",
        .infer = infer_squares,
        .doc =
            "the sum of squares of u = scale * gradient / sqrt(max(row * column, floor)), where row has all dims of "
@@ -104,6 +105,7 @@ void register_optimizers(OpSet& ops) {
            .attributes = {{"floor", "float", "0"}},
            .dims = "n k, n k, n, k, , , -> n k, n k",
            .dims_of = factored_step_dims,
+           .ranks = "1-, 1-",
            .infer = infer_updates,
            .updates = 2,
            .doc = "w - (shrink * w + step * u) with the u of plait.FactoredSquares; the gradient becomes 0"});

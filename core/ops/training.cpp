@@ -98,6 +98,7 @@ void register_norm_back(OpSet& ops) {
              .attributes = {{"axis", "int", "-1"}, {"epsilon", "float", "1e-05"}},
              .dims = "t [h], [h], *t [h] -> t [h], [h] {all}",
              .dims_of = norm_back_dims,
+             .ranks = "1-",
              .infer = infer_norm_back,
              .doc = doc});
 }
