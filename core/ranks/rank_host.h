@@ -37,7 +37,8 @@ class RankHost {
   /// What the thread of a rank does: calls `serve_rank`. Its loading looks at `progress`.
   using Serve = std::function<void(World& world, LoadProgress& progress)>;
 
-  /// A thread for each rank of the mesh but 0. What `serve` refers to lives until this is destroyed.
+  /// A thread for each rank of the mesh but 0. What `serve` refers to lives as long as it is used:
+  /// what only `make` of serve_rank needs, until `agree` has returned.
   RankHost(const Mesh& mesh, const CommOptions& options, Serve serve);
   /// Processes, which have called `serve_rank` or are about to. Throws Error(invalid_argument) for a world of another size
   /// than the mesh.
