@@ -127,7 +127,7 @@ TokenizerPointer ModelObject::tokenizer() {
 
 CompileOptions ModelObject::compile_options() {
   const Registry& registry = *opened().registry;
-  CompileOptions out{registry.ops, registry.kernels, &log_, {}, {}, DType::none, nullptr};
+  CompileOptions out{registry.ops, registry.kernels, &log_};
   out.configurations = opened().imported.configurations;
   return out;
 }

@@ -3,7 +3,7 @@
 #include "core/graph/dims_rule.h"
 #include "core/ops/families.h"
 #include "core/ops/heads.h"
-#include "core/ops/base/rows.h"
+#include "core/ops/rows.h"
 
 namespace plait {
 
@@ -116,11 +116,9 @@ void register_attention(OpSet& ops) {
            .attributes = {{"is_causal", "int", "0"}, {"kv_num_heads", "int", "", "g"}, {"q_num_heads", "int", "", "g r"},
                           {"qk_matmul_output_mode", "int", "0"}, {"scale", "float", ""}, {"softcap", "float", "0"},
                           {"softmax_precision", "int", ""}},
-           .dims = "b (g r) q [d], b g [k] [d], *b g [k] [e], b 1 q [k] -> b (g r) q [e]", .dims_of = attention_dims,
-           .ranks = "3-4, 3-4, 3-4, 0-4, 4, 4, 1",
-           .infer = infer_attention,
-           .doc = "softmax(scale q k + mask) v, by heads, with or without a cache",
-           .since = 24});
+           .dims = "b (g r) q [d], b g [k] [d], *b g [k] [e], b 1 q [k] -> b (g r) q [e]",
+           .dims_of = attention_dims, .ranks = "3-4, 3-4, 3-4, 0-4, 4, 4, 1", .infer = infer_attention,
+           .doc = "softmax(scale q k + mask) v, by heads, with or without a cache", .since = 24});
   ops.add(
       {.name = "RotaryEmbedding",
        .inputs = "x cos_cache! sin_cache! position_ids?",

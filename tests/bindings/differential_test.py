@@ -169,6 +169,7 @@ class Trial:
     def add_node(self):
         import numpy
         import onnx_file
+        import differential_layers  # noqa: F401: it adds to OPS
         from differential_graphs import OPS, Value
         b = self.builder
         name = self.only_op or b.pick(sorted(OPS))

@@ -23,7 +23,6 @@ namespace plait {
 struct CompileOptions {
   const OpSet& ops;
   const KernelTable& kernels;
-  DeviceKind device = DeviceKind::host;  ///< whose kernels are chosen
   Log* log = nullptr;
   std::set<std::string> off;  ///< names of passes to leave out, for finding faults
   /// Called with the graph after each pass, if set.
@@ -47,6 +46,7 @@ struct CompileOptions {
   AdapterRoom adapters = {};
   /// What the file says of several devices; outlives the options.
   std::span<const DeviceConfiguration> configurations = {};
+  DeviceKind device = DeviceKind::host;  ///< whose kernels are chosen
 
   /// Of what is trained, whatever its weights are stored in.
   DType trained_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }

@@ -1,6 +1,8 @@
 // Ops beyond the standard's on every mesh that their dims rules allow, with sizes that divide in many ways.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "tests/unit/support/golden.h"
@@ -38,6 +40,14 @@ TEST_P(EachPlaitOp, EqualTheWhole) {
 
 INSTANTIATE_TEST_SUITE_P(Sharded, EachPlaitOp, testing::ValuesIn(all_instances()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(PlaitOps, OfMicrosoftHaveInstances) {
+  for (const auto& [name, row] : World::get().ops.all()) {
+    if (!name.starts_with("com.microsoft.") || row.dims.empty() || !row.written_as.empty()) continue;
+    const std::vector<Instance> all = all_instances();
+    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&op = name](const Instance& one) { return one.op == op; })) << name;
+  }
+}
 
 TEST(PlaitOps, AllowWhatTheyDid) {
   std::map<std::string, Tried> tried;

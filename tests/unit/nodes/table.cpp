@@ -35,8 +35,9 @@ optionals, maps and sparse tensors are not taken.
 Operands beyond the last named take what that one takes; types behind an arrow are those of results that an attribute
 chooses. A capital letter is a type variable, as the standard has them: "T:numbers" for the operands of an Add, "T:any, index,
 T" for the data, indices and updates of a scatter; all operands of one letter have the same type. The column "cases" counts
-the standard's node tests (onnx 1.22.0) that contain the op: those in which all is claimed, and those there are. The column "gradient" says what passes back through the op in training: "yes" what its nodes compute,
-"zero" nothing, since its results do not vary smoothly; nothing in front of an op without one can be trained.
+the standard's node tests (onnx 1.22.0) that hold the op: those in which all is claimed, and those there are. The column
+"gradient" says what passes back through the op in training: "yes" what its nodes compute, "zero" nothing, since its results do
+not vary smoothly; nothing in front of an op without one can be trained.
 
 )";
 
