@@ -3,7 +3,7 @@
 #include "core/graph/dims_rule.h"
 #include "core/ops/families.h"
 #include "core/ops/heads.h"
-#include "core/ops/rows.h"
+#include "core/ops/base/rows.h"
 
 namespace plait {
 
