@@ -127,6 +127,19 @@ TEST(RunTimeSizes, WhatIsSqueezedWithoutAxesIsWhatTurnsOut1) {
   EXPECT_EQ(run({Tensor(DType::f32, {2, 1, 1})}), (Shape{2}));
 }
 
+/// What only the elements tell is told by those of a constant.
+TEST(RunTimeSizes, SizesOfConstantsThatDependOnDataAreFolded) {
+  for (const auto& [op, outputs, shape] : {std::tuple{"Unique", 4, Shape{2}}, {"NonZero", 1, Shape{1, 3}}}) {
+    Graph graph;
+    const std::vector<float> numbers{3, 1, 3};
+    ValueId x = graph.add_constant(Tensor::of<float>(DType::f32, {3}, numbers));
+    graph.outputs = {graph.add_node("Neg", {graph.add_node(op, {x}, outputs).outputs[0]}).outputs[0]};
+    Runner run(std::move(graph));
+    EXPECT_EQ(run({}), shape) << op;
+    EXPECT_TRUE(run.plain.program->instructions.empty()) << op;
+  }
+}
+
 /// Either of two sizes may be the one that broadcasts.
 TEST(RunTimeSizes, SizesOfTwoNamesBroadcastBothWays) {
   for (const char* op : {"Add", "Where", "Max"}) {
