@@ -43,6 +43,12 @@ typedef struct plait_text_files {
   plait_text_view chat_template_json;  ///< chat_template.json
 } plait_text_files;
 
+/// What encoding, decoding or rendering one text may take, beside what its own size accounts for.
+typedef struct plait_text_limits {
+  uint64_t bytes;  ///< memory
+  uint64_t milliseconds;
+} plait_text_limits;
+
 typedef struct plait_text_chat {
   plait_text_view messages;  ///< JSON list
   plait_text_view tools;     ///< JSON list, or empty
@@ -51,13 +57,15 @@ typedef struct plait_text_chat {
 } plait_text_chat;
 
 /// `crate_model` asks for the tokenizers crate's own model, the oracle of the tests: slower to load, equal otherwise.
-int32_t plait_text_create(const plait_text_files* files, bool crate_model, plait_text_tokenizer** out,
-                          plait_text_error* error);
+int32_t plait_text_create(const plait_text_files* files, plait_text_limits limits, bool crate_model,
+                          plait_text_tokenizer** out, plait_text_error* error);
 /// From a fast form. Fails with bad_model if it is damaged or was made from another tokenizer.json than `files` has.
-int32_t plait_text_create_fast(plait_text_view fast, const plait_text_files* files, plait_text_tokenizer** out,
-                               plait_text_error* error);
+int32_t plait_text_create_fast(plait_text_view fast, const plait_text_files* files, plait_text_limits limits,
+                               plait_text_tokenizer** out, plait_text_error* error);
 /// Streams keep what they need of it. Null is ignored.
 void plait_text_free(plait_text_tokenizer* tokenizer);
+/// Encoding, decoding and rendering that other threads have under way ends with Code::cancelled; streams do not.
+void plait_text_cancel(const plait_text_tokenizer* tokenizer);
 /// unsupported for models other than BPE.
 int32_t plait_text_save_fast(const plait_text_tokenizer* tokenizer, plait_text_bytes* out, plait_text_error* error);
 

@@ -16,6 +16,8 @@ plait_text_files abi_files(const TokenizerFiles& files) {
           view(files.chat_template_json)};
 }
 
+plait_text_limits abi_limits(TextLimits limits) { return {limits.bytes, limits.milliseconds}; }
+
 /// Throws what a call of the crate reported.
 void check(int32_t status, plait_text_error& error) {
   if (status == 0) return;
@@ -62,23 +64,23 @@ std::shared_ptr<Blob> map_tokenizer_json(const std::string& directory) {
 
 Tokenizer::Tokenizer(plait_text_tokenizer* handle) : handle_(handle, plait_text_free) {}
 
-Tokenizer Tokenizer::load(const std::string& directory, const std::string& cache_dir) {
+Tokenizer Tokenizer::load(const std::string& directory, const std::string& cache_dir, TextLimits limits) {
   auto json = map_tokenizer_json(directory);
   std::string config = read_optional(directory + "/tokenizer_config.json");
   std::string chat_template = read_optional(directory + "/chat_template.jinja");
   std::string chat_template_json = read_optional(directory + "/chat_template.json");
   TokenizerFiles files{blob_text(*json), config, chat_template, chat_template_json};
-  if (cache_dir.empty()) return from_bytes(files);
+  if (cache_dir.empty()) return from_bytes(files, limits);
 
   std::string path = fast_cache_path(directory, cache_dir);
   if (auto fast = read_fast_cache(path)) {
     try {
-      return from_fast(blob_text(*fast), files);
+      return from_fast(blob_text(*fast), files, limits);
     } catch (const Error&) {
       // Stale or damaged: made again below. A fault of the other files shows again there.
     }
   }
-  Tokenizer tokenizer = from_bytes(files);
+  Tokenizer tokenizer = from_bytes(files, limits);
   try {
     write_fast_cache(path, tokenizer.save_fast());
   } catch (const Error&) {
@@ -87,21 +89,23 @@ Tokenizer Tokenizer::load(const std::string& directory, const std::string& cache
   return tokenizer;
 }
 
-Tokenizer Tokenizer::from_bytes(const TokenizerFiles& files) {
+Tokenizer Tokenizer::from_bytes(const TokenizerFiles& files, TextLimits limits) {
   plait_text_files abi = abi_files(files);
   plait_text_tokenizer* handle = nullptr;
   plait_text_error error{};
-  check(plait_text_create(&abi, false, &handle, &error), error);
+  check(plait_text_create(&abi, abi_limits(limits), false, &handle, &error), error);
   return Tokenizer(handle);
 }
 
-Tokenizer Tokenizer::from_fast(std::string_view fast, const TokenizerFiles& files) {
+Tokenizer Tokenizer::from_fast(std::string_view fast, const TokenizerFiles& files, TextLimits limits) {
   plait_text_files abi = abi_files(files);
   plait_text_tokenizer* handle = nullptr;
   plait_text_error error{};
-  check(plait_text_create_fast(view(fast), &abi, &handle, &error), error);
+  check(plait_text_create_fast(view(fast), &abi, abi_limits(limits), &handle, &error), error);
   return Tokenizer(handle);
 }
+
+void Tokenizer::cancel() const { plait_text_cancel(handle_.get()); }
 
 std::string Tokenizer::save_fast() const {
   return take_text([&](auto* out, auto* error) { return plait_text_save_fast(handle_.get(), out, error); });

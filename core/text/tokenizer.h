@@ -24,6 +24,12 @@ struct TokenizerFiles {
   std::string_view chat_template_json;  ///< chat_template.json; goes before tokenizer_config.json's template
 };
 
+/// What one text may take: tokenizer.json and the chat template are programs of whoever wrote the model.
+struct TextLimits {
+  uint64_t bytes = 64 << 20;  ///< memory, beside 64 bytes for each byte of a conversation and 1 KiB for each of a text
+  uint64_t milliseconds = 10000;  ///< beside 1 ms for each 64 bytes of it
+};
+
 /// A conversation to be made a prompt. The texts are JSON, UTF-8.
 struct ChatRequest {
   std::string_view messages;        ///< list of {"role": ..., "content": ...}
@@ -42,16 +48,20 @@ class Tokenizer {
   /// With a `cache_dir` (made if absent) a BPE tokenizer leaves a binary form there that loads many times faster; it
   /// is made again when tokenizer.json changes, and a cache that cannot be read or written is no error.
   /// Throws Error: not_found (no tokenizer.json), bad_model, io.
-  static Tokenizer load(const std::string& directory, const std::string& cache_dir = {});
+  static Tokenizer load(const std::string& directory, const std::string& cache_dir = {}, TextLimits limits = {});
 
-  /// Throws Error(bad_model) when a file is damaged.
-  static Tokenizer from_bytes(const TokenizerFiles& files);
+  /// Throws Error(bad_model) when a file is damaged, or its parts fail on any text at all.
+  static Tokenizer from_bytes(const TokenizerFiles& files, TextLimits limits = {});
 
   /// The binary form, and a tokenizer from it. `files` are those that the saved tokenizer was made from:
   /// Error(bad_model) when tokenizer.json is another one, or the binary form is damaged or of another version.
   /// save_fast throws Error(unsupported) for models other than BPE.
   std::string save_fast() const;
-  static Tokenizer from_fast(std::string_view fast, const TokenizerFiles& files);
+  static Tokenizer from_fast(std::string_view fast, const TokenizerFiles& files, TextLimits limits = {});
+
+  /// encode, decode and render_chat throw Error(out_of_memory) beyond the limits' memory, Error(timeout) beyond their
+  /// time. What other threads have under way of them, with any copy of this tokenizer, throws Error(cancelled).
+  void cancel() const;
 
   /// `text` is UTF-8 (else Error(invalid_argument)) and may hold NULs. Special tokens written out in it become their
   /// ids. `add_special` adds what the file's post-processor adds, BOS as a rule: wanted for a plain prompt, not for

@@ -26,7 +26,7 @@ TEST(Abi, APanicIsAnErrorAndSilent) {
       tokenizer.decode(ids);
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Code::internal);
+      EXPECT_EQ(error.code(), Code::bad_model);
       EXPECT_NE(error.hint(), "");
     }
   }
@@ -48,9 +48,9 @@ TEST(Abi, NullsAndEmptyViewsAreFine) {
   plait_text_ids_free({});
   plait_text_files files{};
   plait_text_tokenizer* tokenizer = nullptr;
-  EXPECT_EQ(plait_text_create(&files, false, &tokenizer, nullptr), static_cast<int32_t>(Code::bad_model));
+  EXPECT_EQ(plait_text_create(&files, {1 << 20, 1000}, false, &tokenizer, nullptr), static_cast<int32_t>(Code::bad_model));
   EXPECT_EQ(tokenizer, nullptr);
-  EXPECT_EQ(plait_text_create_fast({}, &files, &tokenizer, nullptr), static_cast<int32_t>(Code::bad_model));
+  EXPECT_EQ(plait_text_create_fast({}, &files, {1 << 20, 1000}, &tokenizer, nullptr), static_cast<int32_t>(Code::bad_model));
 }
 
 }  // namespace

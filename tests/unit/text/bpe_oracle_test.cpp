@@ -21,7 +21,7 @@ class Oracle {
  public:
   explicit Oracle(const std::string& json) {
     plait_text_files files{view(json), {}, {}, {}};
-    EXPECT_EQ(plait_text_create(&files, true, &handle_, nullptr), 0);
+    EXPECT_EQ(plait_text_create(&files, {64 << 20, 10000}, true, &handle_, nullptr), 0);
   }
   ~Oracle() { plait_text_free(handle_); }
 
@@ -127,8 +127,8 @@ TEST(BpeOracle, OddVocabulariesFallBackToTheCrate) {
     std::string json = parts.json();
     plait_text_files files{view(json), {}, {}, {}};
     plait_text_tokenizer *ours = nullptr, *theirs = nullptr;
-    int32_t status = plait_text_create(&files, false, &ours, nullptr);
-    EXPECT_EQ(status, plait_text_create(&files, true, &theirs, nullptr)) << vocabulary;
+    int32_t status = plait_text_create(&files, {64 << 20, 10000}, false, &ours, nullptr);
+    EXPECT_EQ(status, plait_text_create(&files, {64 << 20, 10000}, true, &theirs, nullptr)) << vocabulary;
     plait_text_free(ours);
     plait_text_free(theirs);
   }

@@ -50,6 +50,55 @@ TEST(Tokenizer, SentencePieceGivesTheTextBack) {
   }
 }
 
+// What the tokenizers library finds out by a panic when it encodes.
+TEST(Tokenizer, PartsThatCannotWorkAreRefusedWhenTheyAreLoaded) {
+  auto refused = [](const Parts& parts) {
+    try {
+      make(parts);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::bad_model) << error.message();
+      EXPECT_NE(error.message().find("tokenizer.json"), std::string::npos) << error.message();
+      return error.message();
+    }
+    return std::string("loaded");
+  };
+  auto with_processor = [](std::string single, std::string pair) {
+    Parts parts = gemma();
+    parts.post_processor = R"({"type":"Sequence","processors":[{"type":"TemplateProcessing","single":[)" + single +
+                           R"({"Sequence":{"id":"A","type_id":0}}],"pair":[)" + pair +
+                           R"({"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}],"special_tokens":{}}]})";
+    return parts;
+  };
+  std::string token = R"({"SpecialToken":{"id":"[NONE]","type_id":0}},)";
+  EXPECT_NE(refused(with_processor(token, "")).find("[NONE]"), std::string::npos);
+  EXPECT_NE(refused(with_processor("", token)).find("[NONE]"), std::string::npos);
+  EXPECT_EQ(refused(with_processor("", "")), "loaded");
+
+  // Expressions that match nothing: in every part that takes one, and whatever the text.
+  int panics = 0;
+  for (std::string pattern : {"", "a*", "\\b", "(?=a)", "$", "^"}) {
+    std::string regex = R"("pattern":{"Regex":)" + json_string(pattern) + "}";
+    for (const Parts& base : {gemma(), byte_level(), sentence_piece(), word_piece(), unigram()}) {
+      std::vector<Parts> list(4, base);
+      list[0].normalizer = R"({"type":"Replace",)" + regex + R"(,"content":""})";
+      list[1].normalizer = R"({"type":"Replace",)" + regex + R"(,"content":"xy"})";
+      list[2].pre_tokenizer = R"({"type":"Split",)" + regex + R"(,"behavior":"MergedWithNext","invert":true})";
+      list[3].decoder = R"({"type":"Replace",)" + regex + R"(,"content":"xy"})";
+      for (const Parts& parts : list) {
+        if (refused(parts) != "loaded") {
+          ++panics;
+          continue;
+        }
+        Tokenizer tokenizer = make(parts);
+        for (std::string text : {"", "a", "aaa", "b a\n", "\u00e9\u4f60"}) {
+          EXPECT_NE(code_of([&] { tokenizer.decode(tokenizer.encode(text, true)); }), Code::internal) << pattern << text;
+        }
+      }
+    }
+  }
+  EXPECT_GT(panics, 0) << "nothing of this has to be refused";
+}
+
 TEST(Tokenizer, KnownIds) {
   Tokenizer tokenizer = make(gemma());
   auto id = [&](std::string_view piece) { return tokenizer.piece_to_id(piece).value(); };

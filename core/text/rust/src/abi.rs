@@ -9,7 +9,7 @@ use crate::abi_support::{guarded, ErrorOut, Owned, View};
 use crate::chat::{ChatRequest, ChatSettings};
 use crate::error::{Code, Result, TextError};
 use crate::stream::TextStream;
-use crate::tokenizer::TextTokenizer;
+use crate::tokenizer::{Limits, TextTokenizer};
 
 type Handle = Arc<TextTokenizer>;
 
@@ -48,6 +48,7 @@ fn chat_settings(files: &Files) -> Result<ChatSettings> {
 #[no_mangle]
 pub unsafe extern "C" fn plait_text_create(
     files: *const Files,
+    limits: Limits,
     crate_model: bool,
     out: *mut *mut Handle,
     error: *mut ErrorOut,
@@ -55,7 +56,7 @@ pub unsafe extern "C" fn plait_text_create(
     unsafe {
         guarded(error, || {
             let json = (*files).tokenizer_json.bytes();
-            let tokenizer = TextTokenizer::from_json(json, chat_settings(&*files)?, crate_model)?;
+            let tokenizer = TextTokenizer::from_json(json, chat_settings(&*files)?, limits, crate_model)?;
             out.write(Box::into_raw(Box::new(Arc::new(tokenizer))));
             Ok(())
         })
@@ -66,13 +67,14 @@ pub unsafe extern "C" fn plait_text_create(
 pub unsafe extern "C" fn plait_text_create_fast(
     fast: View,
     files: *const Files,
+    limits: Limits,
     out: *mut *mut Handle,
     error: *mut ErrorOut,
 ) -> i32 {
     unsafe {
         guarded(error, || {
             let json = (*files).tokenizer_json.bytes();
-            let tokenizer = TextTokenizer::from_fast(fast.bytes(), json, chat_settings(&*files)?)?;
+            let tokenizer = TextTokenizer::from_fast(fast.bytes(), json, chat_settings(&*files)?, limits)?;
             out.write(Box::into_raw(Box::new(Arc::new(tokenizer))));
             Ok(())
         })
@@ -89,6 +91,11 @@ pub unsafe extern "C" fn plait_text_free(tokenizer: *mut Handle) {
             Ok(())
         });
     }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn plait_text_cancel(tokenizer: *const Handle) {
+    unsafe { (*tokenizer).cancel() }
 }
 
 #[no_mangle]

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
 use std::sync::Once;
 
+use crate::budget;
 use crate::error::{panic_text, Code, Result, TextError};
 
 /// `plait_text_view`: memory of the caller, read during the call only. `data` may be null when `size` is 0.
@@ -105,6 +106,7 @@ fn quieten_own_panics() {
                 previous(panic);
             }
         }));
+        budget::panic_on_failed_allocations(|| DEPTH.with(Cell::get) > 0);
     });
 }
 
@@ -116,6 +118,9 @@ pub unsafe fn guarded(error: *mut ErrorOut, body: impl FnOnce() -> Result<()>) -
     quieten_own_panics();
     let inside = Inside::enter();
     let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        if budget::take_machine_failure() {
+            return Err(budget::no_memory("the tokenizer library"));
+        }
         let message = format!("a fault in the tokenizer library: {}", panic_text(&*panic));
         Err(TextError::new(
             Code::Internal,

@@ -4,14 +4,16 @@ use minijinja::value::Serde;
 use minijinja::{Environment, Error, Value};
 use serde_json::{Map, Value as Json};
 
-use crate::chat_environment::{environment, without_generation_tags, RaisedByTemplate};
+use crate::chat_code::ChatCode;
+use crate::chat_environment::{environment, template_config, without_generation_tags, RaisedByTemplate};
 use crate::error::{Code, Result, TextError};
 
-/// What tokenizer_config.json and the chat template files say.
-#[derive(Default)]
+/// What tokenizer_config.json and the chat template files contain.
 pub struct ChatSettings {
     /// (name, template); a model with a single template calls it "default".
     templates: Vec<(String, String)>,
+    /// Where they come from, for messages.
+    file: &'static str,
     /// The variables a template may print: bos_token, eos_token, and so on.
     tokens: Map<String, Json>,
 }
@@ -21,8 +23,9 @@ const MOST_TEMPLATE_BYTES: usize = 256 << 10;
 
 /// Instructions of one rendering, about two seconds: a template that loops for ever is an error. A turn of a
 /// conversation takes some hundred.
-const MOST_INSTRUCTIONS: u64 = 10_000_000;
+const MOST_INSTRUCTIONS: u64 = 20_000_000;
 
+const TEMPLATE_FILE: &str = "chat_template.jinja";
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
 const CONFIG_HINT: &str = "tokenizer_config.json must be the file that Hugging Face's transformers library writes";
@@ -32,14 +35,39 @@ impl ChatSettings {
     /// chat_template.json; the first of them that exists is used, then tokenizer_config.json's own.
     pub fn parse(config: &str, template: &str, template_json: &str) -> Result<Self> {
         let config = object("tokenizer_config.json", config)?;
-        let mut settings = Self { templates: Vec::new(), tokens: tokens(&config) };
+        let mut settings = Self { templates: Vec::new(), file: TEMPLATE_FILE, tokens: tokens(&config) };
         if !template.is_empty() {
             settings.templates.push((DEFAULT.to_string(), template.to_string()));
         } else {
             let other = object("chat_template.json", template_json)?;
-            settings.templates = templates(other.get("chat_template").or_else(|| config.get("chat_template")))?;
+            let (file, found) = match other.get("chat_template") {
+                Some(found) => ("chat_template.json", Some(found)),
+                None => ("tokenizer_config.json", config.get("chat_template")),
+            };
+            settings.file = file;
+            settings.templates = templates(found)?;
         }
         Ok(settings)
+    }
+
+    /// "the model's chat template (chat_template.jinja)"
+    pub fn template_text(&self) -> String {
+        format!("the model's chat template ({})", self.file)
+    }
+
+    /// None if there is no template of that name.
+    fn compiled(&self, name: &str) -> Result<Option<ChatCode>> {
+        let Some((_, template)) = self.templates.iter().rev().find(|(other, _)| other == name) else {
+            return Ok(None);
+        };
+        if template.len() > MOST_TEMPLATE_BYTES {
+            let message =
+                format!("the model's chat template has {} bytes, more than {MOST_TEMPLATE_BYTES}", template.len());
+            return Err(TextError::bad_model(message, "give a shorter one as chat_template.jinja"));
+        }
+        let config = template_config().map_err(|error| broken(&error))?;
+        let code = ChatCode::compile(name, &without_generation_tags(template), &config);
+        code.map(Some).map_err(|error| broken(&error))
     }
 
     pub fn has_template(&self) -> bool {
@@ -114,6 +142,8 @@ pub struct ChatRequest<'a> {
 
 pub struct ChatTemplate {
     env: Environment<'static>,
+    default: ChatCode,
+    tool_use: Option<ChatCode>,
     tokens: Map<String, Json>,
 }
 
@@ -126,20 +156,7 @@ impl ChatTemplate {
                 "give a plain prompt, or put the template beside tokenizer.json as chat_template.jinja",
             ));
         }
-        let mut env = environment().map_err(|error| broken(&error))?;
-        env.set_fuel(Some(MOST_INSTRUCTIONS));
-        for (name, template) in &settings.templates {
-            if template.len() > MOST_TEMPLATE_BYTES {
-                let message =
-                    format!("the model's chat template has {} bytes, more than {MOST_TEMPLATE_BYTES}", template.len());
-                return Err(TextError::bad_model(message, "give a shorter one as chat_template.jinja"));
-            }
-            if name == DEFAULT || name == TOOL_USE {
-                env.add_template_owned(name.clone(), without_generation_tags(template))
-                    .map_err(|error| broken(&error))?;
-            }
-        }
-        if env.get_template(DEFAULT).is_err() {
+        let Some(default) = settings.compiled(DEFAULT)? else {
             let names: Vec<&str> = settings.templates.iter().map(|(name, _)| name.as_str()).collect();
             let message = format!("none of the model's chat templates is called \"default\": {}", names.join(", "));
             return Err(TextError::new(
@@ -147,15 +164,17 @@ impl ChatTemplate {
                 message,
                 "put the one to use beside tokenizer.json as chat_template.jinja",
             ));
-        }
-        Ok(Self { env, tokens: settings.tokens.clone() })
+        };
+        let mut env = environment();
+        env.set_fuel(Some(MOST_INSTRUCTIONS));
+        Ok(Self { env, default, tool_use: settings.compiled(TOOL_USE)?, tokens: settings.tokens.clone() })
     }
 
     pub fn render(&self, request: &ChatRequest) -> Result<String> {
         let mut variables = self.tokens.clone();
         let tools = argument("tools", request.tools, Json::Null, |tools| tools.is_array() || tools.is_null())?;
         // A model with a template for tools means it for conversations that have some.
-        let tool_use = if tools.is_null() { None } else { self.env.get_template(TOOL_USE).ok() };
+        let tool_use = if tools.is_null() { None } else { self.tool_use.as_ref() };
         variables.insert("messages".into(), argument("messages", request.messages, Json::Null, Json::is_array)?);
         variables.insert("tools".into(), tools);
         variables.insert("documents".into(), Json::Null);
@@ -165,11 +184,8 @@ impl ChatTemplate {
         {
             variables.extend(extra);
         }
-        let template = match tool_use {
-            Some(template) => template,
-            None => self.env.get_template(DEFAULT).map_err(|error| broken(&error))?,
-        };
-        template.render(Value::from(Serde(&variables))).map_err(|error| refused(&error))
+        let variables = Value::from(Serde(&variables));
+        tool_use.unwrap_or(&self.default).render(&self.env, variables).map_err(|error| refused(&error))
     }
 }
 

@@ -1,11 +1,15 @@
 //! The Jinja dialect of Hugging Face's chat templates: what `apply_chat_template` of the transformers library offers
 //! to a template beyond the language itself.
 
+use std::sync::Arc;
+
+use minijinja::machinery::TemplateConfig;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{from_args, Kwargs, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 
+use crate::chat_code;
 use crate::python_json::{dumps, Style};
 
 /// The source of an error that `raise_exception` made, so that it can be told from a fault of the template.
@@ -20,10 +24,16 @@ impl std::fmt::Display for RaisedByTemplate {
 
 impl std::error::Error for RaisedByTemplate {}
 
-pub fn environment() -> Result<Environment<'static>, Error> {
+pub fn template_config() -> Result<TemplateConfig, Error> {
+    Ok(TemplateConfig {
+        syntax_config: SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?,
+        default_auto_escape: Arc::new(|_| AutoEscape::None),
+    })
+}
+
+pub fn environment() -> Environment<'static> {
     let mut env = Environment::new();
-    env.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
-    env.set_auto_escape_callback(|_| AutoEscape::None);
+    chat_code::prepare(&mut env);
     env.set_unknown_method_callback(method);
     env.add_filter("tojson", tojson);
     env.add_function("raise_exception", raise_exception);
@@ -35,7 +45,7 @@ pub fn environment() -> Result<Environment<'static>, Error> {
     };
     env.add_test("iterable", is_iterable);
     env.add_test("sequence", is_iterable);
-    Ok(env)
+    env
 }
 
 /// Replaces the tags of `{% generation %}` blocks, which only mark text for training, by tags without effect that

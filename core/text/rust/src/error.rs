@@ -11,6 +11,8 @@ pub enum Code {
     BadModel = 3,
     Unsupported = 4,
     OutOfMemory = 5,
+    Cancelled = 7,
+    Timeout = 8,
     Internal = 12,
 }
 

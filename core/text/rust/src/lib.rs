@@ -5,7 +5,9 @@
 //!
 //! In the order a tokenizer comes to be: `json_form` reads tokenizer.json, `bpe_build` makes its tables,
 //! `fast_form` stores and reads them, `bpe` merges with them, `tokenizer` puts the parts together, `stream` and
-//! `pieces` turn ids back into text, `chat` renders conversations.
+//! `pieces` turn ids back into text, `chat` renders conversations. `budget` bounds what all of them may take.
+// See `budget`. It has had this form since 2018; CMakeLists.txt switches it on for this crate.
+#![feature(alloc_error_hook)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod abi;
@@ -13,7 +15,9 @@ mod abi_support;
 mod bpe;
 mod bpe_build;
 mod bpe_tables;
+mod budget;
 mod chat;
+mod chat_code;
 mod chat_environment;
 mod deep_stack;
 mod error;

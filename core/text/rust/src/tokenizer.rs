@@ -1,15 +1,18 @@
 //! A tokenizer: the `tokenizers` crate's pipeline around our model, immutable once made.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Once, OnceLock};
 
 use serde::Deserialize;
+use serde_json::Value as Json;
 use tokenizers::{
     AddedToken, DecoderWrapper, Model, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerBuilder,
     TokenizerImpl,
 };
 
 use crate::bpe::{Bpe, BpeSettings};
+use crate::budget::{self, Budget};
 use crate::chat::{ChatRequest, ChatSettings, ChatTemplate};
 use crate::deep_stack;
 use crate::error::{reading, Code, Result, TextError};
@@ -34,6 +37,38 @@ struct Config {
     model: BpeSettings,
 }
 
+/// What one text may take, beside what its own size accounts for.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Limits {
+    pub bytes: u64,
+    pub milliseconds: u64,
+}
+
+/// Memory for each byte of the input: a pipeline keeps about 300 for each byte of a text, a template copies.
+const BYTES_A_TEXT_BYTE: u64 = 1024;
+const BYTES_A_CHAT_BYTE: u64 = 64;
+/// tokenizer.json makes tables of about 15 times its size, and more of the crate's own model.
+const BYTES_A_FILE_BYTE: u64 = 128;
+/// Slow machines and sanitizers encode 1 MB a second.
+const INPUT_BYTES_A_MILLISECOND: u64 = 64;
+/// Texts and templates of the file itself, regular expressions.
+const LOADING: Limits = Limits { bytes: 256 << 20, milliseconds: 60_000 };
+
+const LIMIT_HINT: &str = "if you trust the model's files, raise the options text_bytes and text_ms; if not, use others";
+const LOADING_HINT: &str = "tokenizer.json may be made to do harm: use another";
+
+impl Limits {
+    fn budget<'a>(&self, input: usize, bytes_each: u64, cancels: Option<&'a AtomicU32>) -> Budget<'a> {
+        let input = input as u64;
+        Budget {
+            bytes: self.bytes.saturating_add(input.saturating_mul(bytes_each)),
+            milliseconds: self.milliseconds.saturating_add(input / INPUT_BYTES_A_MILLISECOND),
+            cancels,
+        }
+    }
+}
+
 pub struct TextTokenizer {
     pipeline: Pipeline,
     pub decoding: Decoding,
@@ -45,10 +80,21 @@ pub struct TextTokenizer {
     config: String,
     chat: ChatSettings,
     template: OnceLock<Result<ChatTemplate>>,
+    limits: Limits,
+    /// Calls under way end when it changes.
+    cancels: AtomicU32,
 }
 
 impl TextTokenizer {
-    pub fn from_json(json: &[u8], chat: ChatSettings, crate_model: bool) -> Result<Self> {
+    pub fn from_json(json: &[u8], chat: ChatSettings, limits: Limits, crate_model: bool) -> Result<Self> {
+        loading(json, || Self::read_json(json, chat, limits, crate_model))
+    }
+
+    pub fn from_fast(fast: &[u8], json: &[u8], chat: ChatSettings, limits: Limits) -> Result<Self> {
+        loading(json, || Self::read_fast(fast, json, chat, limits))
+    }
+
+    fn read_json(json: &[u8], chat: ChatSettings, limits: Limits, crate_model: bool) -> Result<Self> {
         let text = std::str::from_utf8(json).map_err(|error| {
             TextError::bad_model(
                 format!("tokenizer.json is not UTF-8 at byte {}", error.valid_up_to()),
@@ -56,18 +102,25 @@ impl TextTokenizer {
             )
         })?;
         let Parsed { config, model } = json_form::parse(text, crate_model)?;
-        Self::new(read_config(&config)?, config, model, Source::of(json), chat)
+        Self::new(read_config(&config)?, config, model, Source::of(json), chat, limits)
     }
 
-    pub fn from_fast(fast: &[u8], json: &[u8], chat: ChatSettings) -> Result<Self> {
+    fn read_fast(fast: &[u8], json: &[u8], chat: ChatSettings, limits: Limits) -> Result<Self> {
         let source = Source::of(json);
         let (text, tables) = fast_form::read(fast, source)?;
         let mut config = read_config(&text)?;
         let model = TextModel::Flat(Box::new(Bpe::new(tables, std::mem::take(&mut config.model))));
-        Self::new(config, text, model, source, chat)
+        Self::new(config, text, model, source, chat, limits)
     }
 
-    fn new(parts: Config, config: String, model: TextModel, source: Source, chat: ChatSettings) -> Result<Self> {
+    fn new(
+        parts: Config,
+        config: String,
+        model: TextModel,
+        source: Source,
+        chat: ChatSettings,
+        limits: Limits,
+    ) -> Result<Self> {
         let mut pipeline = TokenizerBuilder::new()
             .with_model(model)
             .with_normalizer(parts.normalizer)
@@ -83,7 +136,38 @@ impl TextTokenizer {
         }
         let decoding = Decoding::of(pipeline.get_decoder());
         let anchor = anchor(pipeline.get_decoder());
-        Ok(Self { pipeline, decoding, anchor, id_count, source, config, chat, template: OnceLock::new() })
+        let template = OnceLock::new();
+        let cancels = AtomicU32::new(0);
+        let made = Self { pipeline, decoding, anchor, id_count, source, config, chat, template, limits, cancels };
+        made.probe()?;
+        Ok(made)
+    }
+
+    /// Goes through every part of the pipeline once, for what the file asks of it and it cannot do: some parts panic.
+    /// That a text cannot be encoded is no fault here: a vocabulary without an unknown token may lack the probe's letters.
+    fn probe(&self) -> Result<()> {
+        reading(|| {
+            for text in PROBES {
+                let _ = self.pipeline.encode_fast(text, true);
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls of `encode`, `decode` and `render_chat` that are under way end with an error.
+    pub fn cancel(&self) {
+        self.cancels.fetch_add(1, Relaxed);
+    }
+
+    fn bounded<T>(
+        &self,
+        what: impl FnOnce() -> String,
+        input: usize,
+        bytes_each: u64,
+        body: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let budget = self.limits.budget(input, bytes_each, Some(&self.cancels));
+        budget::within(&budget, |stop| budget::over(stop, &what(), &budget, LIMIT_HINT), body)
     }
 
     pub fn save_fast(&self) -> Result<Vec<u8>> {
@@ -104,13 +188,23 @@ impl TextTokenizer {
                 "convert it to UTF-8 first",
             )
         })?;
-        let encoding =
-            self.pipeline.encode_fast(text, add_special).map_err(|error| failed("encode the text", &*error))?;
-        Ok(encoding.get_ids().iter().map(|id| *id as i32).collect())
+        let what = || format!("tokenizer.json, given a text of {} bytes,", text.len());
+        self.bounded(what, text.len(), BYTES_A_TEXT_BYTE, || {
+            reading(|| {
+                let encoding =
+                    self.pipeline.encode_fast(text, add_special).map_err(|error| failed("encode the text", &*error))?;
+                Ok(encoding.get_ids().iter().map(|id| *id as i32).collect())
+            })
+        })
     }
 
     /// Ids without a piece (a model's padding of its vocabulary) have no text.
     pub fn decode(&self, ids: &[i32], skip_special: bool) -> Result<String> {
+        let what = || format!("tokenizer.json's decoder, given {} ids,", ids.len());
+        self.bounded(what, size_of_val(ids), BYTES_A_TEXT_BYTE, || self.decode_all(ids, skip_special))
+    }
+
+    fn decode_all(&self, ids: &[i32], skip_special: bool) -> Result<String> {
         let mut runs = matches!(self.decoding, Decoding::Opaque { byte_fallback: true, .. }).then(ByteRuns::default);
         let mut list = Vec::with_capacity(ids.len());
         for id in ids {
@@ -126,8 +220,16 @@ impl TextTokenizer {
         self.join(list)
     }
 
+    /// A stream's calls are not cancelled: their text would be lost.
     pub fn join(&self, pieces: Vec<String>) -> Result<String> {
-        pieces::join(self.pipeline.get_decoder(), pieces).map_err(|error| failed("decode the ids", &*error))
+        let size = pieces.iter().map(String::len).sum();
+        let budget = self.limits.budget(size, BYTES_A_TEXT_BYTE, None);
+        let over = |stop| budget::over(stop, "tokenizer.json's decoder", &budget, LIMIT_HINT);
+        budget::within(&budget, over, || {
+            reading(|| {
+                pieces::join(self.pipeline.get_decoder(), pieces).map_err(|error| failed("decode the ids", &*error))
+            })
+        })
     }
 
     /// The piece that decoding sees; None for ids that have no text.
@@ -165,25 +267,80 @@ impl TextTokenizer {
     /// The template is compiled at the first use: most loads are for plain prompts, and a bad template must not spoil
     /// those.
     pub fn render_chat(&self, request: &ChatRequest) -> Result<String> {
-        deep_stack::run(|| {
-            let compiled = self.template.get_or_init(|| ChatTemplate::compile(&self.chat));
-            match compiled {
-                Ok(template) => template.render(request),
-                Err(error) => Err(TextError::new(error.code, error.message.clone(), error.hint)),
-            }
+        let input = request.messages.len() + request.tools.len() + request.extra.len();
+        let budget = self.limits.budget(input, BYTES_A_CHAT_BYTE, Some(&self.cancels));
+        deep_stack::run(budget.bytes, || {
+            self.bounded(
+                || self.chat.template_text(),
+                input,
+                BYTES_A_CHAT_BYTE,
+                || {
+                    let compiled = self.template.get_or_init(|| ChatTemplate::compile(&self.chat));
+                    match compiled {
+                        Ok(template) => template.render(request),
+                        Err(error) => Err(TextError::new(error.code, error.message.clone(), error.hint)),
+                    }
+                },
+            )
         })
     }
 }
 
+/// Letters, digits, blanks, bytes of all lengths in UTF-8, what is decomposed, and a long word.
+const PROBES: [&str; 4] =
+    ["", "a", " Hello, World 123\r\n\t", "\u{e9}e\u{301}\u{6f22}\u{1f600}\u{0}\u{feff} a-b_c  <s>"];
+
+fn loading<T>(json: &[u8], read: impl FnOnce() -> Result<T>) -> Result<T> {
+    make_statics();
+    let budget = LOADING.budget(json.len(), BYTES_A_FILE_BYTE, None);
+    budget::within(&budget, |stop| budget::over(stop, "loading tokenizer.json", &budget, LOADING_HINT), read)
+}
+
+/// The `tokenizers` crate makes its tables and expressions when they are first used, and a call that is ended while it
+/// does would leave them unusable for the process. So they are made here, without a budget.
+fn make_statics() {
+    const ALL_PARTS: &str = r#"{"version":"1.0",
+        "added_tokens":[{"id":1,"content":"x","single_word":true,"lstrip":true,"rstrip":true,"normalized":true,"special":false}],
+        "normalizer":{"type":"ByteLevel"},
+        "pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Whitespace"},
+          {"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":true}]},
+        "post_processor":null,
+        "decoder":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":true},
+        "model":{"type":"WordLevel","vocab":{"a":0},"unk_token":"a"}}"#;
+    static MADE: Once = Once::new();
+    MADE.call_once(|| {
+        if let Ok(tokenizer) = ALL_PARTS.parse::<tokenizers::Tokenizer>() {
+            let _ = tokenizer.encode("a x a\u{e9}", false);
+            let _ = tokenizer.decode(&[0, 1], false);
+        }
+    });
+}
+
 fn read_config(config: &str) -> Result<Config> {
-    reading(|| {
-        serde_json::from_str(config).map_err(|error| {
-            TextError::bad_model(
-                format!("tokenizer.json cannot be used: {error}"),
-                "it may need a newer version of Plait, or be damaged",
-            )
-        })
-    })
+    let unusable = |error: serde_json::Error| {
+        let message = format!("tokenizer.json cannot be used: {error}");
+        TextError::bad_model(message, "it may need a newer version of Plait, or be damaged")
+    };
+    let parts: Json = serde_json::from_str(config).map_err(unusable)?;
+    if let Some(token) = parts.get("post_processor").and_then(undeclared_token) {
+        return Err(TextError::bad_model(
+            format!("tokenizer.json: its TemplateProcessing names the special token {token:?}, and declares none of that name"),
+            "add it to \"special_tokens\" of the post-processor",
+        ));
+    }
+    reading(|| serde_json::from_str(config).map_err(unusable))
+}
+
+/// The first token that a template of the post-processor names without declaring it. The crate looks declarations up
+/// when it encodes, and panics.
+fn undeclared_token(processor: &Json) -> Option<String> {
+    if let Some(Json::Array(parts)) = processor.get("processors") {
+        return parts.iter().find_map(undeclared_token);
+    }
+    let declared = processor.get("special_tokens");
+    let pieces = ["single", "pair"].into_iter().filter_map(|form| processor.get(form)?.as_array()).flatten();
+    let mut names = pieces.filter_map(|piece| piece.get("SpecialToken")?.get("id")?.as_str());
+    names.find(|name| declared.and_then(|all| all.get(name)).is_none()).map(str::to_string)
 }
 
 /// A decoder that panics on a letter spoils decoding only, not loading and encoding.
