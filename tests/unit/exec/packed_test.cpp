@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* two_readers = R"(
 input %0 "x" : f32[n, 3]
-const %1 "w" : f32[2, 3] = 1 2 3 4 5 6
+const %1 = inline : f32[2, 3] = 1 2 3 4 5 6
 node "product" : %2 : f32[n, 2] = plait.Linear(%0, %1)
 node "plain" : %3 : f32[2, 3] = Neg(%1)
 output %2
