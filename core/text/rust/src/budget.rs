@@ -45,6 +45,8 @@ struct Account {
     cancels: Cell<*const AtomicU32>,
     cancels_before: Cell<u32>,
     allocations: Cell<u32>,
+    /// The allocation at hand was refused by us, so that a panic is allowed.
+    refused: Cell<bool>,
     stop: Cell<Option<Stop>>,
 }
 
@@ -58,10 +60,18 @@ thread_local! {
             cancels: Cell::new(null()),
             cancels_before: Cell::new(0),
             allocations: Cell::new(0),
+            refused: Cell::new(false),
             stop: Cell::new(None),
         }
     };
 }
+
+/// Sizes that a node of the standard library's BTreeMap may have. A map that splits a node and gets no memory for the new
+/// one is left with a wrong length, and its destructor then ends the process: so blocks of these sizes are counted, and not
+/// refused. (Nodes hold 11 keys and values, of 8 bytes at least in all of our crates. Other containers ask for memory
+/// before they change anything.) What grows without an end comes to other sizes soon: a Vec by `realloc`, a hash table by
+/// large blocks, values and iterators by small ones.
+const TREE_NODES: std::ops::Range<usize> = 97..8192;
 
 /// Allocations between two looks at the clock; a large one always looks.
 const ALLOCATIONS_A_LOOK: u32 = 16;
@@ -75,7 +85,7 @@ static ALLOCATOR: Counted = Counted;
 // SAFETY: all memory is `System`'s; a refused allocation returns null, as the trait allows.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if !admit(layout.size()) {
+        if !admit(layout.size(), !TREE_NODES.contains(&layout.size())) {
             return null_mut();
         }
         // SAFETY: the caller's promises are those of `System`.
@@ -83,7 +93,7 @@ unsafe impl GlobalAlloc for Counted {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if !admit(layout.size()) {
+        if !admit(layout.size(), true) {
             return null_mut();
         }
         // SAFETY: as above.
@@ -97,8 +107,8 @@ unsafe impl GlobalAlloc for Counted {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Both blocks may exist for a while.
-        if !admit(size) {
+        // Both blocks may exist for a while. Trees never ask for this.
+        if !admit(size, true) {
             return null_mut();
         }
         // SAFETY: as above.
@@ -123,24 +133,28 @@ fn release(size: usize) {
     });
 }
 
-/// Counts an allocation; false if it must not be made.
-fn admit(size: usize) -> bool {
-    ACCOUNT.with(|account| !account.active.get() || account.admit(size))
+/// Counts an allocation; false if it must not be made, which only one that `may_fail` is.
+fn admit(size: usize, may_fail: bool) -> bool {
+    ACCOUNT.with(|account| !account.active.get() || account.admit(size, may_fail))
 }
 
 impl Account {
     /// While a panic unwinds everything is admitted: a destructor that panics would end the process.
-    fn admit(&self, size: usize) -> bool {
+    fn admit(&self, size: usize, may_fail: bool) -> bool {
         let held = self.held.get() + size as i64;
         let allocations = self.allocations.get().wrapping_add(1);
         self.held.set(held);
         self.allocations.set(allocations);
+        if !may_fail {
+            return true;
+        }
         let look = size >= LARGE || allocations % ALLOCATIONS_A_LOOK == 0;
         let stop = if held > self.most.get() { Some(Stop::Bytes) } else { self.cancelled_or_late(look) };
         match stop {
             Some(stop) if !std::thread::panicking() => {
                 self.held.set(held - size as i64);
                 self.end(stop);
+                self.refused.set(true);
                 false
             }
             _ => true,
@@ -163,6 +177,7 @@ impl Account {
         self.cancels.set(budget.cancels.map_or(null(), |cancels| cancels));
         self.cancels_before.set(budget.cancels.map_or(0, |cancels| cancels.load(Relaxed)));
         self.stop.set(None);
+        self.refused.set(false);
         self.active.set(true);
     }
 
@@ -183,11 +198,12 @@ fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// False if the call under way has to end: it is cancelled, or late. For work that allocates nothing.
+/// False if the call under way has to end. For work that allocates nothing, or nothing that may fail.
 pub fn check() -> bool {
     ACCOUNT.with(|account| {
         if account.active.get() && account.stop.get().is_none() {
-            account.stop.set(account.cancelled_or_late(true));
+            let bytes = (account.held.get() > account.most.get()).then_some(Stop::Bytes);
+            account.stop.set(bytes.or_else(|| account.cancelled_or_late(true)));
         }
         !account.active.get() || account.stop.get().is_none()
     })
@@ -198,13 +214,15 @@ pub fn take_machine_failure() -> bool {
     ACCOUNT.with(|account| account.stop.take()) == Some(Stop::Machine)
 }
 
-/// A failed allocation becomes a panic, which `abi` turns into an error. Only inside of our calls: elsewhere the
-/// process ends as it would without us.
+/// A failed allocation becomes a panic, which `abi` turns into an error. Only inside of our calls, and not where a tree may
+/// be at work (the machine's memory is exhausted): there the process ends as it would without us.
 pub fn panic_on_failed_allocations(inside: fn() -> bool) {
     static INSIDE: std::sync::OnceLock<fn() -> bool> = std::sync::OnceLock::new();
     INSIDE.get_or_init(|| inside);
     std::alloc::set_alloc_error_hook(|layout| {
-        if INSIDE.get().is_some_and(|inside| inside()) {
+        let ours = ACCOUNT.with(|account| account.refused.replace(false));
+        let may_unwind = ours || !TREE_NODES.contains(&layout.size());
+        if may_unwind && INSIDE.get().is_some_and(|inside| inside()) {
             panic!("no memory for {} bytes", layout.size());
         }
     });
