@@ -391,6 +391,11 @@ void Constant::drop_source() const {
   for (const Constant& part : parts) part.drop_source();
 }
 
+void Constant::check_source() const {
+  if (parts.empty() && source.blob()) source.blob()->check();
+  for (const Constant& part : parts) part.check_source();
+}
+
 void check_steps(const Constant& constant) {
   Constant so_far{{}, constant.source, {}, constant.parts};
   for (const RecipeStep& step : constant.steps) {
@@ -402,6 +407,7 @@ void check_steps(const Constant& constant) {
 }
 
 Tensor materialize(const Constant& recipe, ThreadPool* pool) {
+  recipe.check_source();
   const Constant constant = slices_first(recipe);
   Tensor out = constant.parts.empty() ? constant.source : stacked(constant.parts, first_shape(constant), pool);
   for (const RecipeStep& step : constant.steps) {

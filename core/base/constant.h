@@ -43,13 +43,15 @@ struct Constant {
   int64_t source_bytes() const;  ///< of the file
   /// Tells the file that these bytes will not be read again soon.
   void drop_source() const;
+  /// Throws Error(io) when the file is not any more what it was (Blob::check).
+  void check_source() const;
 };
 
 /// Throws Error(invalid_argument) when a step does not fit what it is applied to: of a constant that was read from text.
 void check_steps(const Constant& constant);
 
 /// The bytes: the source itself when there are no steps (or reshapes alone), else fresh memory. Work is shared out
-/// over `pool` when one is given. Throws Error(unsupported) for a cast that has no meaning.
+/// over `pool` when one is given. Throws Error(unsupported) for a cast that has no meaning, Error(io) where the file changed.
 Tensor materialize(const Constant& constant, ThreadPool* pool = nullptr);
 
 /// The way back: puts `value`, of the constant's dtype and shape, where it comes from. `tensors` are those of the file by name,

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -17,25 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class MappedBlob : public Blob {
- public:
-  MappedBlob(void* address, int64_t size) {
-    data_ = static_cast<std::byte*>(address);
-    size_ = size;
-  }
-  ~MappedBlob() override {
-    if (size_) munmap(data_, static_cast<size_t>(size_));
-  }
-  void drop(int64_t offset, int64_t bytes) const override {
-    int64_t page = sysconf(_SC_PAGESIZE);
-    int64_t begin = (offset + page - 1) / page * page, end = (offset + bytes) / page * page;
-    if (begin < end) madvise(data_ + begin, static_cast<size_t>(end - begin), MADV_DONTNEED);
-  }
-};
-
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   ~Descriptor() {
     if (fd_ >= 0) close(fd_);
   }
@@ -45,22 +31,83 @@ class Descriptor {
   int fd_;
 };
 
+/// A regular file as it was when it was opened.
+struct OpenFile {
+  Descriptor descriptor;
+  std::string path;
+  struct stat info;
+
+  int64_t size() const { return info.st_size; }
+
+  /// Throws Error(io) when it was shortened, or written to.
+  void check() const {
+    struct stat now;
+    if (fstat(descriptor.get(), &now) != 0) throw Error(Code::io, cat("cannot look at ", quote(path)));
+    const bool written = now.st_mtim.tv_sec != info.st_mtim.tv_sec || now.st_mtim.tv_nsec != info.st_mtim.tv_nsec;
+    if (now.st_size == info.st_size && !written) return;
+    throw Error(
+        Code::io,
+        cat(quote(path), now.st_size < info.st_size ? " was shortened to " : " was written to, and has now ",
+            now.st_size, " bytes; it had ", info.st_size, " when it was opened"),
+        "write the new file under another name and rename it, or keep a copy in memory (option weights=copied)");
+  }
+};
+
+class MappedBlob : public Blob {
+ public:
+  MappedBlob(void* address, OpenFile file) : file_(std::move(file)) {
+    data_ = static_cast<std::byte*>(address);
+    size_ = file_.size();
+  }
+  ~MappedBlob() override {
+    if (size_) munmap(data_, static_cast<size_t>(size_));
+  }
+  void drop(int64_t offset, int64_t bytes) const override {
+    int64_t page = sysconf(_SC_PAGESIZE);
+    int64_t begin = (offset + page - 1) / page * page, end = (offset + bytes) / page * page;
+    if (begin < end) madvise(data_ + begin, static_cast<size_t>(end - begin), MADV_DONTNEED);
+  }
+  void check() const override { file_.check(); }
+
+ private:
+  OpenFile file_;
+};
+
 [[noreturn]] void fail_open(const std::string& path) {
   int why = errno;
   Code code = why == ENOENT || why == ENOTDIR ? Code::not_found : Code::io;
   throw Error(code, cat("cannot open ", quote(path), ": ", std::strerror(why)), "check the path and its permissions");
 }
 
-std::shared_ptr<Blob> map_open_file(int fd, const std::string& path) {
-  struct stat info;
-  if (fstat(fd, &info) != 0) fail_open(path);
-  if (!S_ISREG(info.st_mode)) throw Error(Code::io, cat(quote(path), " is not a regular file"));
-  if (info.st_size == 0) return std::make_shared<MappedBlob>(nullptr, 0);
-  void* address = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
+/// Opening a pipe must not wait for who writes to it: it is no file.
+OpenFile open_regular(const std::string& path, int flags = 0) {
+  OpenFile out{Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags)), path, {}};
+  if (out.descriptor.get() < 0 || fstat(out.descriptor.get(), &out.info) != 0) fail_open(path);
+  if (!S_ISREG(out.info.st_mode)) throw Error(Code::io, cat(quote(path), " is not a regular file"));
+  return out;
+}
+
+std::shared_ptr<Blob> map_open(OpenFile file) {
+  if (file.size() == 0) return make_blob(0);
+  void* address = mmap(nullptr, static_cast<size_t>(file.size()), PROT_READ, MAP_PRIVATE, file.descriptor.get(), 0);
   if (address == MAP_FAILED)
     throw Error(Code::io,
-                cat("cannot map ", quote(path), " (", human_bytes(info.st_size), "): ", std::strerror(errno)));
-  return std::make_shared<MappedBlob>(address, info.st_size);
+                cat("cannot map ", quote(file.path), " (", human_bytes(file.size()), "): ", std::strerror(errno)));
+  return std::make_shared<MappedBlob>(address, std::move(file));
+}
+
+std::shared_ptr<Blob> read_open(const OpenFile& file) {
+  std::shared_ptr<Blob> out = make_blob(file.size());
+  for (int64_t done = 0; done < file.size();) {
+    ssize_t count =
+        pread(file.descriptor.get(), out->mutable_data() + done, static_cast<size_t>(file.size() - done), done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw Error(Code::io, cat("cannot read ", quote(file.path), ": ", std::strerror(errno)));
+    file.check();
+    if (count == 0) throw Error(Code::io, cat(quote(file.path), " ends at byte ", done, " of ", file.size()));
+    done += count;
+  }
+  return out;
 }
 
 bool lies_under(const fs::path& file, const fs::path& directory) {
@@ -68,15 +115,7 @@ bool lies_under(const fs::path& file, const fs::path& directory) {
   return !relative.empty() && *relative.begin() != "..";
 }
 
-}  // namespace
-
-std::shared_ptr<Blob> map_file(const std::string& path) {
-  Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) fail_open(path);
-  return map_open_file(file.get(), path);
-}
-
-std::shared_ptr<Blob> map_beside(const std::string& model_path, const std::string& location) {
+OpenFile open_beside(const std::string& model_path, const std::string& location) {
   fs::path relative(location);
   auto refuse = [&](std::string_view why) {
     return Error(Code::bad_model, cat("external data location ", quote(location), " ", why),
@@ -99,16 +138,28 @@ std::shared_ptr<Blob> map_beside(const std::string& model_path, const std::strin
   fs::path real_model = fs::canonical(model_path, error);
   bool inside = lies_under(target, directory) || (!error && lies_under(target, real_model.parent_path()));
   if (!inside) throw refuse("resolves to a file outside the model's directory");
-  // The canonical path holds no links; O_NOFOLLOW refuses one that is put there in between. Opening a pipe must not wait for
-  // who writes to it: it is no file.
-  Descriptor file(open(target.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (file.get() < 0) fail_open(target.string());
-  return map_open_file(file.get(), target.string());
+  // The canonical path holds no links; O_NOFOLLOW refuses one that is put there in between.
+  return open_regular(target.string(), O_NOFOLLOW);
+}
+
+}  // namespace
+
+std::shared_ptr<Blob> map_file(const std::string& path) { return map_open(open_regular(path)); }
+
+std::shared_ptr<Blob> read_file(const std::string& path) { return read_open(open_regular(path)); }
+
+std::shared_ptr<Blob> map_beside(const std::string& model_path, const std::string& location) {
+  return map_open(open_beside(model_path, location));
+}
+
+std::shared_ptr<Blob> read_beside(const std::string& model_path, const std::string& location) {
+  return read_open(open_beside(model_path, location));
 }
 
 std::string read_text_file(const std::string& path, int64_t limit) {
-  auto blob = map_file(path);
-  if (blob->size() > limit) throw Error(Code::bad_model, cat(quote(path), " is larger than ", human_bytes(limit)));
+  OpenFile file = open_regular(path);
+  if (file.size() > limit) throw Error(Code::bad_model, cat(quote(path), " is larger than ", human_bytes(limit)));
+  auto blob = read_open(file);
   return std::string(reinterpret_cast<const char*>(blob->data()), static_cast<size_t>(blob->size()));
 }
 

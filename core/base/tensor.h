@@ -21,6 +21,9 @@ class Blob {
   /// Says that the bytes [offset, offset + bytes) will not be read again soon, so that a mapped file's pages can
   /// leave memory. Reading them again stays legal.
   virtual void drop(int64_t offset, int64_t bytes) const { (void)offset, (void)bytes; }
+  /// Throws Error(io) when the bytes are not any more what they were: of a mapped file that was shortened or written to.
+  /// Reading behind the new end of such a file would end the process (SIGBUS).
+  virtual void check() const {}
 
  protected:
   std::byte* data_ = nullptr;

@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "core/base/error.h"
+
 namespace plait {
 namespace {
 
@@ -81,14 +83,18 @@ void ThreadPool::run(FunctionRef<void(int)> task) {
 }
 
 void ThreadPool::for_each(int64_t count, FunctionRef<void(int64_t, int)> task) {
-  if (threads_.empty() || count <= 1) {
-    for (int64_t item = 0; item < count; ++item) task(item, 0);
-    return;
-  }
   std::atomic<int64_t> next{0};
-  run([&](int worker) {
-    for (int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < count;) task(item, worker);
-  });
+  auto work = [&](int worker) {
+    while (!stopped()) {
+      const int64_t item = next.fetch_add(1, std::memory_order_relaxed);
+      if (item >= count) return;
+      task(item, worker);
+    }
+  };
+  if (threads_.empty() || count <= 1) work(0);
+  else run(work);
+  // Each worker goes on until there is no item, or it stops.
+  if (next.load(std::memory_order_relaxed) < count) throw Error(Code::cancelled, "the work was cancelled");
 }
 
 }  // namespace plait

@@ -39,6 +39,11 @@ Executor::Executor(std::shared_ptr<const Program> program, const Store& store, T
     views_[i].dtype = buffer.dtype;
     if (buffer.place == Buffer::Place::store) views_[i] = entries_[static_cast<size_t>(buffer.index)].view();
   }
+  for (const Tensor& entry : entries_) {
+    if (entry.blob()) blobs_.push_back(entry.blob().get());
+  }
+  std::sort(blobs_.begin(), blobs_.end());
+  blobs_.erase(std::unique(blobs_.begin(), blobs_.end()), blobs_.end());
   if (!program_->bounded) return;
   const bool fits = arena && arena->size() >= program_->arena_bytes;
   arena_ = fits ? std::move(arena) : room_->take(program_->arena_bytes, device_);
@@ -155,7 +160,28 @@ void Executor::bind(std::span<const TensorView> inputs) {
   sized_ = true;
 }
 
-void Executor::run(std::span<const TensorView> inputs) { run_on_device(stage(inputs)); }
+namespace {
+
+/// While it lives the pool stops when `flag` says so.
+class StopOn {
+ public:
+  StopOn(ThreadPool& pool, const std::atomic<bool>* flag) : pool_(pool), before_(pool.stop_on(flag)) {}
+  ~StopOn() { pool_.stop_on(before_); }
+  StopOn(const StopOn&) = delete;
+
+ private:
+  ThreadPool& pool_;
+  const std::atomic<bool>* before_;
+};
+
+}  // namespace
+
+void Executor::run(std::span<const TensorView> inputs) {
+  for (const Blob* blob : blobs_) blob->check();
+  // With groups the others would wait for what this rank leaves out.
+  StopOn stop(pool_, groups_.empty() ? &room_->cancelled() : nullptr);
+  run_on_device(stage(inputs));
+}
 
 /// All inputs in one block of the device's memory, by one copy. The block stays where it is while it is large enough.
 std::span<const TensorView> Executor::stage(std::span<const TensorView> inputs) {

@@ -110,6 +110,7 @@ class Executor {
   std::shared_ptr<MemoryBudget> room_;
   std::vector<Communicator*> groups_;
   std::vector<Tensor> entries_;                 ///< the program's store entries
+  std::vector<const Blob*> blobs_;              ///< theirs, each once
   std::vector<TensorView> views_;               ///< by buffer, for the present symbol values
   std::vector<std::shared_ptr<Blob>> unsized_;  ///< memory of buffers whose size depends on data
   std::vector<int64_t> symbols_;                ///< values, -1 where unbound

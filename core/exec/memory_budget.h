@@ -25,10 +25,12 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
 
   /// A run begins: forgets a `cancel` before it.
   void begin() { cancelled_ = false; }
-  /// The run under way ends with Error(cancelled), between two of its instructions.
+  /// The run under way ends with Error(cancelled), between two of its instructions, or between two parts of one that the
+  /// pool's threads share.
   void cancel() { cancelled_ = true; }
   /// Throws Error(cancelled) once the run was cancelled.
   void check() const;
+  const std::atomic<bool>& cancelled() const { return cancelled_; }
 
  private:
   const int64_t bytes_;

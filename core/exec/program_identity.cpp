@@ -30,7 +30,10 @@ std::string names_of(const ProgramIdentities& programs) {
 ProgramIdentity identity_of(std::string name, const Program& program) {
   std::string sample;
   for (const StoreEntry& entry : program.entries)
-    if (entry.source) add_sample(*entry.source, sample);
+    if (entry.source) {
+      entry.source->check_source();
+      add_sample(*entry.source, sample);
+    }
   return {std::move(name), program.fingerprint, std::hash<std::string>()(sample)};
 }
 

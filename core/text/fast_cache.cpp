@@ -42,7 +42,7 @@ std::string fast_cache_path(const std::string& directory, const std::string& cac
 
 std::shared_ptr<Blob> read_fast_cache(const std::string& path) {
   try {
-    return map_file(path);
+    return read_file(path);
   } catch (const Error&) {
     return nullptr;
   }

@@ -49,9 +49,9 @@ std::string read_optional(const std::string& path) {
   }
 }
 
-std::shared_ptr<Blob> map_tokenizer_json(const std::string& directory) {
+std::shared_ptr<Blob> read_tokenizer_json(const std::string& directory) {
   try {
-    return map_file(directory + "/tokenizer.json");
+    return read_file(directory + "/tokenizer.json");
   } catch (const Error& error) {
     if (error.code() != Code::not_found) throw;
     throw Error(Code::not_found, cat("there is no tokenizer.json in ", quote(directory)),
@@ -65,7 +65,7 @@ std::shared_ptr<Blob> map_tokenizer_json(const std::string& directory) {
 Tokenizer::Tokenizer(plait_text_tokenizer* handle) : handle_(handle, plait_text_free) {}
 
 Tokenizer Tokenizer::load(const std::string& directory, const std::string& cache_dir, TextLimits limits) {
-  auto json = map_tokenizer_json(directory);
+  auto json = read_tokenizer_json(directory);
   std::string config = read_optional(directory + "/tokenizer_config.json");
   std::string chat_template = read_optional(directory + "/chat_template.jinja");
   std::string chat_template_json = read_optional(directory + "/chat_template.json");

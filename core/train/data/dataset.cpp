@@ -134,6 +134,7 @@ void for_all(Source source, const Blob& file, const DatasetOptions& options, Dat
   std::vector<Encoded> encoded;
   int64_t done = 0;
   for (bool more = true; more;) {
+    file.check();
     spans.clear();
     size_t bytes = 0;
     for (Span one; bytes < batch_bytes && (more = source.next(one)); bytes += one.text.size()) spans.push_back(one);
@@ -246,6 +247,7 @@ Dataset Dataset::of(const std::vector<Document>& documents, const DatasetOptions
 int64_t Dataset::size() const { return static_cast<int64_t>(state_->pieces.size()); }
 
 Sample Dataset::operator[](int64_t index) const {
+  if (state_->mapped) state_->mapped->check();
   const Piece& piece = state_->pieces[static_cast<size_t>(index)];
   const auto begin = static_cast<size_t>(piece.begin), length = static_cast<size_t>(piece.length);
   Sample out{state_->ids.subspan(begin, length), {}};

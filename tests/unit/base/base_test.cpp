@@ -330,6 +330,26 @@ TEST(ThreadPool, EveryItemOnceAndErrorsReachTheCaller) {
   }
 }
 
+TEST(ThreadPool, StopsBetweenItems) {
+  for (int threads : {1, 2}) {
+    ThreadPool pool(threads);
+    std::atomic<bool> flag{false};
+    std::atomic<int> done{0};
+    EXPECT_EQ(pool.stop_on(&flag), nullptr);
+    pool.for_each(100, [&](int64_t, int) { ++done; });
+    EXPECT_EQ(done, 100);
+    try {
+      pool.for_each(1000000, [&](int64_t, int) { flag = ++done > 110; });
+      ADD_FAILURE() << "items were left out, and nobody was told";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::cancelled);
+    }
+    EXPECT_LT(done, 120);
+    EXPECT_EQ(pool.stop_on(nullptr), &flag);
+    pool.for_each(100, [&](int64_t, int) { ++done; });
+  }
+}
+
 TEST(ThreadPool, AnIdlePoolCostsNothing) {
   ThreadPool pool(2);
   pool.run([](int) {});

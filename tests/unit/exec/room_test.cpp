@@ -86,6 +86,31 @@ TEST(MemoryBudget, CancelEndsALoop) {
   EXPECT_EQ(runner.run({integer(3), floats({1}, {1})}), std::vector<float>{-1});
 }
 
+TEST(MemoryBudget, CancelEndsALongNode) {
+  auto room = std::make_shared<MemoryBudget>();
+  Runner runner(R"(
+input %0 "a" : f32[6000,6000]
+input %1 "b" : f32[6000,6000]
+node "product" : %2 : f32[6000,6000] = MatMul(%0, %1)
+output %2
+)",
+                room);
+  const Tensor a(DType::f32, {6000, 6000}), b(DType::f32, {6000, 6000});
+  using Clock = std::chrono::steady_clock;
+  std::atomic<Clock::time_point> cancelled{};
+  std::thread other([&] {
+    while (room->used() == 0) std::this_thread::yield();  // it has begun
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    cancelled = Clock::now();
+    room->cancel();
+  });
+  const Code code = code_of(runner, {a, b});
+  const auto ended = Clock::now();
+  other.join();
+  EXPECT_EQ(code, Code::cancelled);
+  EXPECT_LT(ended - cancelled.load(), std::chrono::milliseconds(1000)) << "the product takes 2 s and more";
+}
+
 TEST(MemoryBudget, StacksOfALoopCount) {
   Runner runner(R"(
 input %0 "trips" : i64[]
