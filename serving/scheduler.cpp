@@ -1,5 +1,6 @@
 #include "serving/scheduler.h"
 
+#include "core/base/crc32c.h"
 #include "core/base/text.h"
 #include "serving/core.h"
 
@@ -69,6 +70,36 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
 
 SchedulerStats Scheduler::stats() const { return core_->stats(); }
 
+/// A saved conversation is this, then the CRC-32C of the rest, then the rest. Versions before the checksum began with a
+/// count of 0 or 1.
+constexpr std::string_view conversation_mark = "PLTTALK2";
+constexpr size_t conversation_header = conversation_mark.size() + sizeof(uint32_t);
+
+static std::vector<std::byte> sealed(std::span<const std::byte> contents) {
+  const auto mark = std::as_bytes(std::span(conversation_mark));
+  const uint32_t checksum = crc32c(contents);
+  const auto sum = std::as_bytes(std::span(&checksum, 1));
+  std::vector<std::byte> out(mark.begin(), mark.end());
+  out.insert(out.end(), sum.begin(), sum.end());
+  out.insert(out.end(), contents.begin(), contents.end());
+  return out;
+}
+
+/// What was sealed. Throws Error(bad_model) when a byte of it is another.
+static std::span<const std::byte> unsealed(std::span<const std::byte> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (text.size() < conversation_header || !text.starts_with(conversation_mark))
+    throw Error(Code::bad_model, cat("these ", text.size(), " bytes are no saved conversation of this version"),
+                "versions without a checksum saved others: submit the conversation's text again");
+  uint32_t checksum = 0;
+  std::memcpy(&checksum, bytes.data() + conversation_mark.size(), sizeof checksum);
+  bytes = bytes.subspan(conversation_header);
+  if (crc32c(bytes) != checksum)
+    throw Error(Code::bad_model, "the saved conversation is damaged: its checksum does not fit its bytes",
+                "save it again, or submit the conversation's text");
+  return bytes;
+}
+
 std::vector<std::byte> Scheduler::save(const Conversation& conversation) {
   std::vector<std::byte> out;
   core_->thread().run([&] {
@@ -83,10 +114,11 @@ std::vector<std::byte> Scheduler::save(const Conversation& conversation) {
     auto sequence = core_->engine().save(conversation.sequence());
     out.insert(out.end(), sequence.begin(), sequence.end());
   });
-  return out;
+  return sealed(out);
 }
 
 std::shared_ptr<Conversation> Scheduler::restore(std::span<const std::byte> bytes) {
+  bytes = unsealed(bytes);
   uint64_t count = 0;
   if (bytes.size() < sizeof count) throw Error(Code::bad_model, "the saved conversation is cut short");
   std::memcpy(&count, bytes.data(), sizeof count);

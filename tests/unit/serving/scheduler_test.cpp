@@ -180,6 +180,20 @@ TEST(Scheduler, AConversationContinuesAndForks) {
     EXPECT_EQ(restored.tokens, collect(*one->submit(next)).tokens);
     for (size_t cut : {size_t{0}, size_t{7}, size_t{40}, bytes.size() - 1})
       EXPECT_THROW(elsewhere->restore({bytes.data(), cut}), Error);
+    // Every byte counts, whatever it is of.
+    for (size_t at = 0; at < bytes.size(); at += at < 64 ? 1 : 1 + bytes.size() / 500) {
+      auto flipped = bytes;
+      flipped[at] ^= std::byte{static_cast<unsigned char>(1 << at % 8)};
+      EXPECT_THROW(elsewhere->restore(flipped), Error) << model << " byte " << at;
+    }
+    // What versions without a checksum saved: the same without what is in front.
+    try {
+      elsewhere->restore(std::span<const std::byte>(bytes).subspan(12));
+      ADD_FAILURE() << "restored without a checksum";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::bad_model);
+      EXPECT_NE(error.hint().find("without a checksum"), std::string::npos) << error.hint();
+    }
   }
 }
 
