@@ -2,7 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <chrono>
+#include <future>
 #include <memory>
+#include <thread>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -39,9 +42,38 @@ void MessageChannel::load(const std::string& plugin) {
               "use the plug-in that was built with this library");
 }
 
-MessageChannel::MessageChannel(const std::string& plugin) {
+namespace {
+
+/// What MPI's start fills in; it outlives us where we gave up waiting.
+struct Start {
+  plait_mpi_world* world = nullptr;
+  int32_t rank = 0, size = 0, highest_tag = 0, started = 0;
+  std::promise<int> outcome;
+
+  void run(const plait_mpi_table& mpi) { outcome.set_value(mpi.open(&world, &rank, &size, &highest_tag, &started)); }
+};
+
+}  // namespace
+
+/// MPI's start is a call that waits for all processes, without an end: it is made on a thread of its own, which is left
+/// behind where one does not come.
+MessageChannel::MessageChannel(const std::string& plugin, double deadline_s) {
   load(plugin);
-  check(mpi_->open(&world_, &rank_, &size_, &highest_tag_, &started_));
+  auto start = std::make_shared<Start>();
+  auto outcome = start->outcome.get_future();
+  if (mpi_->running()) start->run(*mpi_);
+  else std::thread([start, mpi = mpi_] { start->run(*mpi); }).detach();
+  if (outcome.wait_for(std::chrono::duration<double>(deadline_s)) != std::future_status::ready)
+    throw Error(Code::closed,
+                cat("MPI has not started within ", deadline_s, " s: another process has ended, is stopped, ",
+                    "or opens no world"),
+                "start all processes with one mpirun; option rank_timeout_ms says how long to wait");
+  check(outcome.get());
+  world_ = start->world;
+  rank_ = start->rank;
+  size_ = start->size;
+  highest_tag_ = start->highest_tag;
+  started_ = start->started;
 }
 
 MessageChannel::~MessageChannel() {

@@ -18,8 +18,9 @@ class MessageChannel {
   using Bytes = std::vector<std::byte>;
 
   /// Loads the plug-in and opens MPI's world. plugin: a path; "": plait_mpi.so beside the library that this is part of.
-  /// Throws Error(not_found) without the plug-in, Error(unsupported) for one of another version, Error(io) if MPI fails.
-  explicit MessageChannel(const std::string& plugin);
+  /// Throws Error(not_found) without the plug-in, Error(unsupported) for one of another version, Error(io) if MPI fails,
+  /// Error(closed) when MPI, started here, waits longer than the deadline for other processes.
+  MessageChannel(const std::string& plugin, double deadline_s);
   ~MessageChannel();
   MessageChannel(const MessageChannel&) = delete;
   MessageChannel& operator=(const MessageChannel&) = delete;

@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-#define PLAIT_MPI_VERSION 1
+#define PLAIT_MPI_VERSION 2
 #define PLAIT_MPI_ENTRY   "plait_mpi_get_table"
 
 typedef struct plait_mpi_world plait_mpi_world;
@@ -17,6 +17,9 @@ typedef struct plait_mpi_request plait_mpi_request;
  * except open and close. Calls on one world come one at a time. */
 typedef struct plait_mpi_table {
   int32_t version;
+
+  /* 1 if MPI runs already. Then its calls may have to come from the host's own thread. */
+  int32_t (*running)(void);
 
   /* All processes of MPI_COMM_WORLD together. Starts MPI if nobody has (with MPI_THREAD_SERIALIZED: calls may come from
    * any thread), and makes a communicator of its own, whose errors are returned. */

@@ -186,7 +186,7 @@ std::shared_ptr<Mapping> meet(Exchange& all, std::vector<int>& homes) {
 }  // namespace
 
 std::unique_ptr<World> open_mpi_world(const CommOptions& options, const std::string& plugin) {
-  auto channel = std::make_shared<MessageChannel>(plugin);
+  auto channel = std::make_shared<MessageChannel>(plugin, options.deadline_s);
   const int rank = channel->rank(), size = channel->size();
   if (size > max_world_size)
     throw Error(Code::unsupported, cat("a world of ", size, " processes: at most ", max_world_size, " are possible"));

@@ -13,7 +13,8 @@ namespace plait {
 /// again in the same process. Destroying a world that started MPI waits for the other ranks to do the same, at most for
 /// the deadline. After a world is over MPI is not ended, for it would wait for the rank that failed.
 ///
-/// Throws Error: not_found without the plug-in, unsupported for one of another version, io if MPI fails.
+/// Throws Error: not_found without the plug-in, unsupported for one of another version, io if MPI fails, closed when a
+/// process does not come within the deadline.
 std::unique_ptr<World> open_mpi_world(const CommOptions& options = {}, const std::string& plugin = "");
 
 }  // namespace plait

@@ -39,6 +39,12 @@ static int start(void) {
   return code;
 }
 
+static int32_t running(void) {
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  return initialized != 0;
+}
+
 static int open_world(plait_mpi_world** out, int32_t* rank, int32_t* size, int32_t* highest_tag, int32_t* started) {
   int code = start();
   if (code) return code;
@@ -131,7 +137,7 @@ static void error_text(int code, char* text, int32_t text_bytes) {
 __attribute__((visibility("default"))) const plait_mpi_table* plait_mpi_get_table(void);
 const plait_mpi_table* plait_mpi_get_table(void) {
   static const struct plait_mpi_table table = {
-      PLAIT_MPI_VERSION, open_world, close_world, send_bytes, probe, receive_bytes, test, error_text,
+      PLAIT_MPI_VERSION, running, open_world, close_world, send_bytes, probe, receive_bytes, test, error_text,
   };
   return &table;
 }
