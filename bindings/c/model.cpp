@@ -11,8 +11,9 @@ namespace fs = std::filesystem;
 
 ExternalResolver data_of(const ModelSource& source) {
   if (!source.directory.empty()) {
-    return [path = source.files->path_of(source.file)](const std::string& location) -> std::shared_ptr<const Blob> {
-      return map_beside(path, location);
+    return [path = source.files->path_of(source.file),
+            copied = source.copied](const std::string& location) -> std::shared_ptr<const Blob> {
+      return copied ? read_beside(path, location) : map_beside(path, location);
     };
   }
   fs::path beside = fs::path(source.file).parent_path();
@@ -21,12 +22,18 @@ ExternalResolver data_of(const ModelSource& source) {
   };
 }
 
+std::shared_ptr<const Blob> model_bytes_of(const ModelSource& source) {
+  if (source.directory.empty()) return source.files->read(source.file);
+  const std::string path = source.files->path_of(source.file);
+  return source.copied ? read_file(path) : map_file(path);
+}
+
 namespace {
 
-ModelSource source_of_path(const std::string& path) {
+ModelSource source_of_path(const std::string& path, bool copied) {
   std::error_code failure;
   if (fs::is_directory(path, failure)) {
-    ModelSource out{directory_files(path), {}, path};
+    ModelSource out{directory_files(path), {}, path, copied};
     out.file = choose_model_file(*out.files);
     return out;
   }
@@ -36,7 +43,7 @@ ModelSource source_of_path(const std::string& path) {
   }
   fs::path file(path);
   std::string directory = file.has_parent_path() ? file.parent_path().string() : ".";
-  return {directory_files(directory), file.filename().string(), directory};
+  return {directory_files(directory), file.filename().string(), directory, copied};
 }
 
 std::string_view text_of_blob(const std::shared_ptr<const Blob>& blob) {
@@ -44,18 +51,29 @@ std::string_view text_of_blob(const std::shared_ptr<const Blob>& blob) {
   return {reinterpret_cast<const char*>(blob->data()), static_cast<size_t>(blob->size())};
 }
 
-TokenizerPointer load_tokenizer(const ModelSource& source, const std::string& cache_dir) {
-  if (!source.directory.empty()) return std::make_shared<Tokenizer>(Tokenizer::load(source.directory, cache_dir));
+TextLimits text_limits(const Settings& settings) {
+  return {static_cast<uint64_t>(settings.integer("text_bytes")), static_cast<uint64_t>(settings.integer("text_ms"))};
+}
+
+TokenizerPointer load_tokenizer(const ModelSource& source, const Settings& settings) {
+  TextLimits limits = text_limits(settings);
+  if (!source.directory.empty()) {
+    return std::make_shared<Tokenizer>(Tokenizer::load(source.directory, settings.text("cache_dir"), limits));
+  }
   auto read = [&](const char* name) { return source.files->has(name) ? source.files->read(name) : nullptr; };
   auto tokenizer = read("tokenizer.json"), config = read("tokenizer_config.json");
   auto chat = read("chat_template.jinja"), chat_json = read("chat_template.json");
   return std::make_shared<Tokenizer>(Tokenizer::from_bytes(
-      {text_of_blob(tokenizer), text_of_blob(config), text_of_blob(chat), text_of_blob(chat_json)}));
+      {text_of_blob(tokenizer), text_of_blob(config), text_of_blob(chat), text_of_blob(chat_json)}, limits));
 }
 
 ImportedModel import_source(const ModelSource& source, const OpSet& ops, LoadProgress& progress) {
-  if (!source.directory.empty()) return import_file(source.files->path_of(source.file), ops, &progress);
-  return import_bytes(source.files->read(source.file), data_of(source), ops, &progress);
+  try {
+    return import_bytes(model_bytes_of(source), data_of(source), ops, &progress);
+  } catch (const Error& error) {
+    if (source.directory.empty()) throw;
+    throw error.at(quote(source.files->path_of(source.file)));
+  }
 }
 
 std::shared_ptr<const OpenedModel> open_graph(const ModelSource& source, const std::string& isa, Log& log,
@@ -86,7 +104,7 @@ std::shared_ptr<const Blob> blob_of(const std::shared_ptr<Tensor>& tensor, std::
 }  // namespace
 
 std::shared_ptr<ModelObject> open_model(const std::string& path, const Settings& settings) {
-  return open_model(source_of_path(path), settings);
+  return open_model(source_of_path(path, settings.text("weights") == "copied"), settings);
 }
 
 ModelObject::ModelObject(const ModelSource& source, const Settings& settings)
@@ -99,9 +117,9 @@ ModelObject::ModelObject(const ModelSource& source, const Settings& settings)
   if (std::string directory = settings.text("log_dir"); !directory.empty()) log_.keep_file(std::move(directory));
   std::string how = settings.text("tokenizer");
   if (how != "none" && source.files->has("tokenizer.json")) {
-    tokenizer_.emplace([source, cache_dir = settings.text("cache_dir"), this](LoadProgress& progress) {
+    tokenizer_.emplace([source, this](LoadProgress& progress) {
       try {
-        auto loaded = load_tokenizer(source, cache_dir);
+        auto loaded = load_tokenizer(source, settings_);
         progress.check();
         return loaded;
       } catch (const Error& error) {
@@ -234,8 +252,8 @@ plait_status plait_tokenizer_of_model(plait_model* model, plait_tokenizer** out)
 plait_status plait_tokenizer_open(const char* directory, plait_options* options, plait_tokenizer** out) {
   return create(out, [&] {
     Settings settings = settings_of(options, for_tokenizer);
-    auto loaded =
-        std::make_shared<Tokenizer>(Tokenizer::load(required(directory, "directory"), settings.text("cache_dir")));
+    auto loaded = std::make_shared<Tokenizer>(
+        Tokenizer::load(required(directory, "directory"), settings.text("cache_dir"), text_limits(settings)));
     return std::make_shared<TokenizerObject>(TokenizerObject{std::move(loaded)});
   });
 }

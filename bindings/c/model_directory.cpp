@@ -33,7 +33,7 @@ class Directory final : public FileSet {
     std::error_code failure;
     return fs::is_regular_file(fs::path(path_) / name, failure);
   }
-  std::shared_ptr<const Blob> read(const std::string& name) const override { return map_file(path_of(name)); }
+  std::shared_ptr<const Blob> read(const std::string& name) const override { return read_file(path_of(name)); }
   std::string place() const override { return path_; }
 
  private:

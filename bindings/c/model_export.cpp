@@ -68,7 +68,7 @@ void write_model(ModelObject& model, const FileTensors& tensors, const DeviceCon
     written.insert(tensor);
     return found->second;
   };
-  const std::vector<std::string> unread = export_model(source.files->read(source.file), data_of(source),
+  const std::vector<std::string> unread = export_model(model_bytes_of(source), data_of(source),
                                                        {tensors.empty() ? nullptr : changed, plan}, directory, name);
   for (const auto& [tensor, value] : tensors)
     if (!written.contains(tensor))

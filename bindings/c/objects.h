@@ -52,7 +52,11 @@ struct ModelSource {
   std::shared_ptr<FileSet> files;
   std::string file;
   std::string directory;  ///< "": they are in memory
+  bool copied = false;    ///< the model's file and its external data are read into memory, not mapped
 };
+
+/// The bytes of the model's file.
+std::shared_ptr<const Blob> model_bytes_of(const ModelSource& source);
 
 /// Finds the external data of the model's file.
 ExternalResolver data_of(const ModelSource& source);

@@ -29,6 +29,16 @@ constexpr OptionRow rows[] = {
      "beside: loads on a thread of its own while the model does, and events have text as soon as it is there; late: "
      "when it is first asked for, and events have no text; none: as if there were none",
      0, 0, "beside late none"},
+    {"weights", Type::choice, for_model, "mapped",
+     "mapped: the model's files stay where they are on the disk, and pages of them enter memory as they are used; copied: "
+     "they are read into memory when the model is opened, so that what others do to them later does not matter",
+     0, 0, "mapped copied"},
+    {"text_bytes", Type::bytes, for_model | for_tokenizer, "64M",
+     "most memory that tokenizing or decoding one text, or rendering one conversation by the chat template, may take, beside "
+     "1 KiB for each byte of the text and 64 for each of the conversation; more is OUT_OF_MEMORY",
+     1, huge},
+    {"text_ms", Type::integer, for_model | for_tokenizer, "10000",
+     "most milliseconds that it may take, beside one for each 64 bytes; longer is TIMEOUT", 1, huge},
     {"threads", Type::integer, for_generator | for_session | for_trainer, "0",
      "threads that compute, on a mesh those of each rank; 0: as many as there are usable processors, or this rank's "
      "share of "

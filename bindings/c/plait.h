@@ -52,7 +52,7 @@ typedef enum plait_status PLAIT_INT {
   PLAIT_OUT_OF_MEMORY = 5,    /* a budget that the caller gave, or the machine's memory, does not suffice */
   PLAIT_OVERLOADED = 6,       /* the queue is full: try again later */
   PLAIT_CANCELLED = 7,
-  PLAIT_TIMEOUT = 8,  /* nothing happened in the time given: the call may be repeated */
+  PLAIT_TIMEOUT = 8,  /* it did not happen in the time given: calls that wait may be repeated */
   PLAIT_IO = 9,       /* the operating system refused to read or write */
   PLAIT_NUMERIC = 10, /* NaN where numbers were needed */
   PLAIT_CLOSED = 11,  /* the handle was released, or its object shut down */
@@ -200,6 +200,14 @@ PLAIT_API plait_status plait_model_dump(plait_model* model, const char* pass, pl
  * since their op has no rule). UNSUPPORTED for what is no recognised decoder; INVALID_ARGUMENT for seeds that say
  * nothing clear, or cut nothing. */
 PLAIT_API plait_status plait_model_plan(plait_model* model, plait_options* options, plait_tensor** json);
+/* What a trainer with these options would hold and do, by its compiled programs: no weights are loaded, no data are read,
+ * nothing is written. JSON: "mesh", "ranks", "row_tokens" (of a micro-batch, each rank along the axis data), "recompute",
+ * "zero"; "totals": "trained_parameters", and of the rank 0 "rank_frozen_bytes", "rank_trained_bytes",
+ * "rank_gradient_bytes", "rank_optimizer_bytes", "rank_arena_bytes" (what computing a micro-batch takes beside), "rank_bytes"
+ * (their sum; what kernels need for themselves, by the number of threads, comes on top); "programs": "name",
+ * "instructions", "arena_bytes", "collectives" (kind to "calls", and "beside": of these go on while the rank computes); "trained": "name", "type", "elements", "rank_bytes", "decays". Errors as of
+ * plait_trainer_create. */
+PLAIT_API plait_status plait_model_plan_training(plait_model* model, plait_options* options, plait_tensor** json);
 /* Writes the model as ONNX into `directory`, which is made if it is not there: its file, under its own name, with the
  * weights in one file NAME.data beside it, and the tokenizer and configurations that the model came with. All that is no
  * weight is as it was, byte for byte. `options` may be NULL. With a generator's "mesh" of several ranks the file says how
@@ -231,7 +239,9 @@ PLAIT_API plait_status plait_model_release(plait_model* model);
 PLAIT_API plait_status plait_ops(plait_options* options, plait_tensor** json);
 
 /* ---- Tokenizers ----------------------------------------------------------------------------------------------
- * Immutable: all calls at once. */
+ * Immutable: all calls at once. tokenizer.json and the chat template are programs of whoever wrote the model: what
+ * they may take for one text is bounded by the options "text_bytes" and "text_ms" of the model or tokenizer. Calls
+ * that need more end with OUT_OF_MEMORY or TIMEOUT, also those that submit texts and chats to generators. */
 
 /* The model's own; waits while it loads. NOT_FOUND when the model has none. */
 PLAIT_API plait_status plait_tokenizer_of_model(plait_model* model, plait_tokenizer** out);
@@ -261,6 +271,9 @@ typedef struct plait_tokenizer_facts {
 } plait_tokenizer_facts;
 
 PLAIT_API plait_status plait_tokenizer_info(plait_tokenizer* tokenizer, plait_tokenizer_facts* out);
+/* Calls of plait_tokenizer_encode, _decode and _chat that other threads have under way end with CANCELLED, and so does
+ * the submission of texts and chats to generators of its model. Later calls work as before. */
+PLAIT_API plait_status plait_tokenizer_cancel(plait_tokenizer* tokenizer);
 PLAIT_API plait_status plait_tokenizer_release(plait_tokenizer* tokenizer);
 
 /* ---- Worlds --------------------------------------------------------------------------------------------------
@@ -341,7 +354,8 @@ PLAIT_API plait_status plait_generator_add_adapter(plait_generator* generator, c
 PLAIT_API plait_status plait_generator_remove_adapter(plait_generator* generator, const char* name);
 /* The names that requests may use, as JSON: ["name", ...]. */
 PLAIT_API plait_status plait_generator_adapters(plait_generator* generator, plait_tensor** json);
-/* A request to continue from, out of the bytes of plait_request_save: of the same model and dtype, else BAD_MODEL; with the
+/* A request to continue from, out of the bytes of plait_request_save: of the same model and dtype, and undamaged, else
+ * BAD_MODEL (bytes of versions that saved no checksum are refused, too); with the
  * adapter that it was computed with, else NOT_FOUND. Good as a parent alone. */
 PLAIT_API plait_status plait_generator_restore(plait_generator* generator, const void* bytes, int64_t size,
                                                plait_request** out);
@@ -432,7 +446,7 @@ PLAIT_API plait_status plait_request_usage(plait_request* request, plait_usage* 
 /* "kind" score: logits, f32 [s, v], row i from the tokens up to i. embed: hidden states, f32 [s, h], or [h] with
  * "pooling". Waits for the end; the tensor is the same each time. INVALID_ARGUMENT for other kinds. */
 PLAIT_API plait_status plait_request_result(plait_request* request, plait_tensor** out);
-/* The kept conversation as bytes, u8 [n]. INVALID_ARGUMENT when it was not kept, or has not ended. */
+/* The kept conversation as bytes, u8 [n], with a checksum. INVALID_ARGUMENT when it was not kept, or has not ended. */
 PLAIT_API plait_status plait_request_save(plait_request* request, plait_tensor** bytes);
 PLAIT_API plait_status plait_request_release(plait_request* request);
 
@@ -564,7 +578,8 @@ PLAIT_API plait_status plait_session_run(plait_session* session, const char* con
                                          plait_tensor* const* inputs, int64_t input_count,
                                          const char* const* output_names, plait_tensor** outputs,
                                          int64_t output_count);
-/* The run under way ends with CANCELLED, between two of its nodes; those that wait for it go on. */
+/* The run under way ends with CANCELLED, between two of its nodes, or within one whose work several threads share; those
+ * that wait for it go on. */
 PLAIT_API plait_status plait_session_cancel(plait_session* session);
 /* With the option "trace": as of generators. */
 PLAIT_API plait_status plait_session_trace(plait_session* session, plait_tensor** json);

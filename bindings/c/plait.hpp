@@ -146,6 +146,10 @@ class Model : public Handle<plait_model, plait_model_release> {
   std::string plan(const Options& options) const {
     return tensor([&](plait_tensor** out) { return plait_model_plan(handle_, options.get(), out); }).text();
   }
+  /// `options`: of a trainer.
+  std::string plan_training(const Options& options) const {
+    return tensor([&](plait_tensor** out) { return plait_model_plan_training(handle_, options.get(), out); }).text();
+  }
   /// Writes the model as ONNX into `directory`, with its tokenizer and configurations.
   void write(const std::string& directory, const Options& options = {}) const {
     check(plait_model_export(handle_, directory.c_str(), options.get()));
@@ -170,6 +174,7 @@ class Tokenizer : public Handle<plait_tokenizer, plait_tokenizer_release> {
            })
         .text();
   }
+  void cancel() const { check(plait_tokenizer_cancel(handle_)); }
 };
 
 /// The pointers of an event are valid until this thread's next `next` of any request.

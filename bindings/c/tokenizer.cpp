@@ -58,4 +58,8 @@ plait_status plait_tokenizer_info(plait_tokenizer* tokenizer, plait_tokenizer_fa
   });
 }
 
+plait_status plait_tokenizer_cancel(plait_tokenizer* tokenizer) {
+  return guarded([&] { object_of<TokenizerObject>(tokenizer)->tokenizer->cancel(); });
+}
+
 plait_status plait_tokenizer_release(plait_tokenizer* tokenizer) { return release<TokenizerObject>(tokenizer); }

@@ -118,7 +118,8 @@ std::shared_ptr<World> WorldObject::lend(Kind kind, const ModelObject& model, co
   out.put_text(model.source().files->path_of(model.source().file));
   // What only concerns this process's text stays here.
   Settings of_model;
-  if (model.settings().has("isa")) of_model.set("isa", model.settings().text("isa"));
+  for (const char* key : {"isa", "weights"})
+    if (model.settings().has(key)) of_model.set(key, model.settings().text(key));
   of_model.set("tokenizer", "none");
   put_settings(out, of_model);
   put_settings(out, settings);

@@ -47,6 +47,7 @@ struct GenerateArguments : ModelArguments {
 struct TrainArguments : ModelArguments {
   std::string out;
   bool json = false;
+  bool plan = false;  ///< print what the run would hold and do; do not train
   /// Those that were given, as options of trainers: {"data", "texts.jsonl"}.
   std::vector<std::pair<std::string, std::string>> trainer;
 };

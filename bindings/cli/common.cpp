@@ -59,20 +59,23 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
     bool of_rest = for_what == "generator" ? is_for(rows, key, {"generator", "request"})
                    : for_what == "export"  ? is_for(rows, key, {"export", "generator"})
                                            : is_for(rows, key, {for_what});
-    if (!of_model && !of_rest)
+    bool of_world = !arguments.mesh.empty() && is_for(rows, key, {"world"});
+    if (!of_model && !of_rest && !of_world)
       throw UsageError("option " + key + " means nothing here", "`plait options` lists them");
-    set_option(of_model ? out.model : out.rest, key, value);
+    if (of_model) set_option(out.model, key, value);
+    else if (of_rest) set_option(out.rest, key, value);
+    if (of_world) set_option(out.world, key, value);
   }
   return out;
 }
 
-plait_api::World open_world(const ModelArguments& arguments) {
+plait_api::World open_world(const ModelArguments& arguments, const OptionSets& options) {
   // What mpirun, srun and the like tell the processes that they start.
   const char* const marks[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_SIZE"};
   const bool started =
       std::any_of(std::begin(marks), std::end(marks), [](const char* mark) { return std::getenv(mark); });
   if (arguments.mesh.empty() || !started) return {};
-  return plait_api::World(plait_api::Options());
+  return plait_api::World(options.world);
 }
 
 bool is_worker(const plait_api::World& world) { return world && world.rank() != 0; }

@@ -10,9 +10,9 @@
 
 namespace plait::cli {
 
-/// The arguments as the options of a model, and of what is made from it.
+/// The arguments as the options of a model, of what is made from it, and of the world of processes it is made on.
 struct OptionSets {
-  plait_api::Options model, rest;
+  plait_api::Options model, rest, world;
 };
 /// `for_what` is the scope of `rest`: "generator" (which takes those of requests, too), "session", "trainer" or
 /// "export" (which takes those of generators, too).
@@ -23,7 +23,7 @@ void set_option(plait_api::Options& options, const std::string& key, const std::
 
 /// The world of the processes that mpirun started, if it did and there is a mesh to spread over them; else none. On ranks
 /// but 0 a command does nothing but serve.
-plait_api::World open_world(const ModelArguments& arguments);
+plait_api::World open_world(const ModelArguments& arguments, const OptionSets& options);
 bool is_worker(const plait_api::World& world);
 /// Of threads, or on the world's processes.
 template <class Made>

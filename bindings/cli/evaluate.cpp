@@ -8,9 +8,9 @@
 namespace plait::cli {
 
 int evaluate(const EvalArguments& arguments) {
-  plait_api::World world = open_world(arguments);
-  if (is_worker(world)) return world.serve(), exit_ok;
   OptionSets options = option_sets(arguments, "trainer");
+  plait_api::World world = open_world(arguments, options);
+  if (is_worker(world)) return world.serve(), exit_ok;
   options.rest.set("frozen", "true");
   if (arguments.seq > 0) set_option(options.rest, "seq", std::to_string(arguments.seq));
   if (!arguments.checkpoint.empty()) options.rest.set("checkpoint", arguments.checkpoint);

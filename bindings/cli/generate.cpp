@@ -183,7 +183,7 @@ int generate(const GenerateArguments& arguments) {
   bool own_text = arguments.has_ids && !stops;
   if (own_text) options.model.set("tokenizer", "late");
 
-  plait_api::World world = open_world(arguments);
+  plait_api::World world = open_world(arguments, options);
   if (is_worker(world)) return world.serve(), exit_ok;
   catch_interrupt();
   options.model.set("background", "true");

@@ -139,16 +139,14 @@ void add_trainer_options(CLI::App& command, TrainArguments& arguments) {
       continue;
     }
     const std::string help = usual.empty() ? doc : doc + " (" + usual + ")";
-    CLI::Option* option = nullptr;
     if (row.at("repeats")) {
       auto take_all = [take](const std::vector<std::string>& values) {
         std::for_each(values.begin(), values.end(), take);
       };
-      option = command.add_option_function<std::vector<std::string>>(flag, take_all, help)->allow_extra_args(false);
+      command.add_option_function<std::vector<std::string>>(flag, take_all, help)->allow_extra_args(false);
     } else {
-      option = command.add_option_function<std::string>(flag, take, help);
+      command.add_option_function<std::string>(flag, take, help);
     }
-    if (key == "data") option->required();
   }
 }
 
@@ -162,13 +160,20 @@ void add_train(CLI::App& app, TrainArguments& arguments) {
       "or --prefix the adapter. Ctrl-C leaves a checkpoint; --resume goes on from there.\n\nExamples:\n"
       "  plait train DIR --data texts.jsonl --lora 16 --lr 2e-4 --epochs 2 --out run\n"
       "  plait train DIR --data texts.jsonl --eval-data held-out.jsonl --evaluate-every 50 --patience 3 --out run\n"
+      "  plait train DIR --lora 16 --mesh data=2 --plan\n"
       "  plait export DIR --checkpoint run/checkpoints/best --out tuned");
   add_model_arguments(command, arguments);
   add_mesh_arguments(command, arguments, "Spread the training over ranks: data=2 shares the samples out");
-  command.add_option("--out", arguments.out, "The directory of the run, made if absent")->required();
+  command.add_option("--out", arguments.out, "The directory of the run, made if absent");
+  command.add_flag("--plan", arguments.plan,
+                   "Print what this run would hold and do (memory, programs, what is trained), and train nothing");
   command.add_flag("--json", arguments.json,
                    "Print one object at the end: losses, timings, memory, where things lie");
   add_trainer_options(command, arguments);
+  command.parse_complete_callback([&command, &arguments] {
+    for (const char* needed : {"--data", "--out"})
+      if (!arguments.plan && command.count(needed) == 0) throw CLI::RequiredError(needed);
+  });
 }
 
 /// Of what a run has left.

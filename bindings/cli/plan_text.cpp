@@ -94,6 +94,36 @@ std::string choices_text(const Json& plan, const std::vector<PlanKind>& kinds) {
 
 }  // namespace
 
+std::string training_plan_text(const Json& plan) {
+  const Json& totals = plan.at("totals");
+  auto bytes = [&](const char* name) { return rounded(totals.at(name).get<double>(), "B"); };
+  const std::string mesh = plan.at("mesh");
+  std::string out =
+      columns({{"mesh", mesh.empty() ? "one rank" : mesh},
+               {"rows", plan.at("row_tokens").dump() + " tokens; recompute " +
+                            plan.at("recompute").get<std::string>() + ", zero " + plan.at("zero").dump()},
+               {"trained", rounded(totals.at("trained_parameters").get<double>(), "") + " parameters in " +
+                               std::to_string(plan.at("trained").size()) + " weights"}});
+  out += "\nmemory of rank 0\n" + indented(columns({{"frozen weights", bytes("rank_frozen_bytes")},
+                                                    {"trained weights", bytes("rank_trained_bytes")},
+                                                    {"gradients", bytes("rank_gradient_bytes")},
+                                                    {"optimizer", bytes("rank_optimizer_bytes")},
+                                                    {"a micro-batch", bytes("rank_arena_bytes")},
+                                                    {"together", bytes("rank_bytes")}}));
+  Rows programs{{"PROGRAM", "INSTRUCTIONS", "MEMORY", "COLLECTIVES"}};
+  for (const Json& one : plan.at("programs")) {
+    std::string moved;
+    for (const auto& [kind, count] : one.at("collectives").items())
+      moved += (moved.empty() ? "" : ", ") + count.at("calls").dump() + " " + kind;
+    programs.push_back({one.at("name"), one.at("instructions").dump(),
+                        rounded(one.at("arena_bytes").get<double>(), "B"), moved.empty() ? "-" : moved});
+  }
+  Rows trained{{"WEIGHT", "TYPE", "RANK 0"}};
+  for (const Json& one : plan.at("trained"))
+    trained.push_back({one.at("name"), one.at("type"), rounded(one.at("rank_bytes").get<double>(), "B")});
+  return out + "\nprograms\n" + indented(columns(programs)) + "\nis trained\n" + indented(columns(trained));
+}
+
 std::string plan_text(const Json& plan) {
   std::string out = summary(plan);
   const std::vector<PlanKind> kinds = plan_kinds(plan);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bindings/cli/common.h"
+#include "bindings/cli/plan.h"
 #include "bindings/cli/train_progress.h"
 
 namespace plait::cli {
@@ -120,10 +121,23 @@ plait_step follow(const plait_api::Trainer& trainer, Record& record, TrainProgre
 
 }  // namespace
 
+/// What the run would be; nothing is loaded or written, so other processes are not needed.
+static int print_plan(const TrainArguments& arguments, OptionSets options) {
+  options.model.set("tokenizer", "none");
+  plait_api::Model model(arguments.model, options.model);
+  const std::string plan = model.plan_training(options.rest);
+  answer(arguments.json ? plan + "\n" : training_plan_text(Json::parse(plan)));
+  return exit_ok;
+}
+
 int train(const TrainArguments& arguments) {
-  plait_api::World world = open_world(arguments);
-  if (is_worker(world)) return world.serve(), exit_ok;
   OptionSets options = option_sets(arguments, "trainer");
+  if (arguments.plan) {
+    for (const auto& [key, value] : arguments.trainer) set_option(options.rest, key, value);
+    return print_plan(arguments, std::move(options));
+  }
+  plait_api::World world = open_world(arguments, options);
+  if (is_worker(world)) return world.serve(), exit_ok;
   set_option(options.rest, "out", arguments.out);
   bool adapters = false, has_prefix = false;
   std::string begun;

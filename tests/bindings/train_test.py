@@ -307,6 +307,32 @@ class Training(unittest.TestCase):
         self.assertRegex(err.splitlines()[-1], r"plait: error: step \d+: the .* is (NaN|infinite)")
         self.assertTrue(os.listdir(self.path("nan/checkpoints")))
 
+    # Opening a pipe for reading waits for a writer, if one does not take care.
+    def test_data_that_are_no_file(self):
+        os.mkfifo(self.path("pipe.jsonl"))
+        for data in (self.path("pipe.jsonl"), "/dev/zero", self.folder):
+            self.error("train", fixture(MODEL), "--data", data, "--out", self.path("run"), names=("not a regular file",))
+            self.error("eval", fixture(MODEL), "--data", data, names=("not a regular file",))
+
+    def test_plan(self):
+        words = ("train", fixture(MODEL), "--lora", "4", "--mesh", "data=2", "--zero", "1", "--plan")
+        text = self.call(*words)[0]
+        for part in ("memory of rank 0", "optimizer", "micro_batch", "all_reduce", "q_proj.lora_A.weight"):
+            self.assertIn(part, text)
+        plan = json.loads(self.call(*words, "--json")[0])
+        self.assertEqual((plan["mesh"], plan["ranks"], plan["zero"]), ("data=2", 2, 1))
+        totals = plan["totals"]
+        self.assertEqual(totals["trained_parameters"], sum(one["elements"] for one in plan["trained"]))
+        self.assertEqual(totals["rank_trained_bytes"], sum(one["rank_bytes"] for one in plan["trained"]))
+        self.assertEqual(os.listdir(self.folder), sorted(["data.jsonl", "held-out.jsonl"]), "nothing is written")
+        # What the run then takes is what the plan says, and what kernels need for themselves.
+        one = json.loads(self.call("train", fixture(MODEL), "--seq", "16", "--plan", "--json")[0])["totals"]
+        run = json.loads(self.call("train", fixture(MODEL), "--seq", "16", "--data", self.data, "--steps", "1", "--cut-long",
+                                   "--out", self.path("run"), "--json")[0])
+        self.assertGreaterEqual(run["native_bytes"], one["rank_bytes"])
+        self.assertLess(run["native_bytes"], one["rank_bytes"] + 2 * one["rank_arena_bytes"])
+        self.error("train", fixture(MODEL), "--out", self.path("run"), status=2, names=("--data",))
+
     def test_wrong_checkpoints(self):
         answer = self.train("run", "--steps", "1")
         self.error("eval", fixture("llama-standard23"), "--data", self.npy("ids.npy"), "--checkpoint",

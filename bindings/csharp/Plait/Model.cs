@@ -83,6 +83,12 @@ public sealed class Model : NativeObject {
     return Tensor.TextOf(json);
   }
 
+  /// <summary>What a trainer with these options would hold and do, as JSON; nothing is loaded.</summary>
+  public string PlanTraining(Options options = null) {
+    Native.plait_model_plan_training(this, options, out var json);
+    return Tensor.TextOf(json);
+  }
+
   /// <summary>Writes the model as ONNX.</summary>
   public void Export(string directory, Options options = null) {
     Native.plait_model_export(this, Utf8.Name(directory), options);

@@ -49,6 +49,11 @@ public sealed class Tokenizer : NativeObject {
     return id;
   }
 
+  /// <summary>Calls of Encode, Decode and Chat that other threads have under way end with an error.</summary>
+  public void Cancel() {
+    Native.plait_tokenizer_cancel(this);
+  }
+
   /// <summary>Its vocabulary and special tokens.</summary>
   public TokenizerFacts Facts() {
     var facts = new TokenizerFacts();

@@ -64,6 +64,11 @@ public final class Model extends NativeObject {
     return Tensor.textOf(Native.plait_model_plan(this, options));
   }
 
+  /** What a trainer with these options would hold and do, as JSON; nothing is loaded. */
+  public String planTraining(Options options) {
+    return Tensor.textOf(Native.plait_model_plan_training(this, options));
+  }
+
   /** Writes the model as ONNX. */
   public void export(Path directory, Options options) {
     Native.plait_model_export(this, directory.toString(), options);

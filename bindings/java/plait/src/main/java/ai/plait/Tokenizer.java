@@ -51,6 +51,11 @@ public final class Tokenizer extends NativeObject {
     return id[0];
   }
 
+  /** Calls of encode, decode and chat that other threads have under way end with an error. */
+  public void cancel() {
+    Native.plait_tokenizer_cancel(this);
+  }
+
   public TokenizerFacts facts() {
     TokenizerFacts out = new TokenizerFacts();
     Native.plait_tokenizer_info(this, out);
