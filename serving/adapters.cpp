@@ -1,4 +1,4 @@
-// The adapters that requests may name.
+// Named adapters of the scheduler.
 #include "core/base/text.h"
 #include "serving/core.h"
 #include "serving/scheduler.h"
@@ -26,7 +26,7 @@ void SchedulerCore::add_adapter(const std::string& name, const AdapterWeights& w
       throw error(Code::invalid_argument, "there is one of that name already",
                   "remove it first, or choose another name");
   }
-  retire_finished();  // requests that have ended hold none
+  retire_finished();  // ended requests release their adapters
   std::shared_ptr<const Adapter> added;
   try {
     added = engine_->add_adapter(name, weights);
@@ -38,7 +38,7 @@ void SchedulerCore::add_adapter(const std::string& name, const AdapterWeights& w
 }
 
 void SchedulerCore::remove_adapter(const std::string& name) {
-  decltype(adapters_)::node_type removed;  // its end needs no lock
+  decltype(adapters_)::node_type removed;  // destroyed outside the lock
   {
     std::lock_guard lock(mutex_);
     removed = adapters_.extract(name);

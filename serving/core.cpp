@@ -1,9 +1,8 @@
-// One iteration of the scheduler: who has ended, who is admitted, what the step is made of, the step, and what each sample
-// makes of its logits.
+// One iteration of the scheduler: retire, admit, build the step, run it, and sample from the logits.
 //
-// Prefill and decode are the same here: a sample has tokens (its prompt and its output), its sequence holds the first of
-// them in the cache, and the rest is fed. When nothing is left to feed, the last row of logits gives the next token. So a
-// preempted sample, whose sequence was dropped, only has more to feed again.
+// Prefill and decode are the same here: of a sample's tokens (prompt and output) the first are cached in its sequence
+// and the rest is fed. When all are fed, the last row of logits gives the next token. So a preempted sample, whose
+// sequence was dropped, only has more to feed.
 #include "serving/core.h"
 
 #include <algorithm>
@@ -20,7 +19,7 @@ static double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Nothing more is computed for it.
+/// Whether nothing more is to be computed for it.
 static bool ended(const Sample& sample) { return sample.phase == Phase::text || sample.phase == Phase::done; }
 
 SchedulerCore::SchedulerCore(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options)
@@ -33,7 +32,7 @@ SchedulerCore::SchedulerCore(std::unique_ptr<Engine> engine, TokenizerFuture tok
 // ---- from other threads ----
 
 void SchedulerCore::start() {
-  stats_.engine = engine_->stats();  // before the first iteration, too
+  stats_.engine = engine_->stats();  // also before the first iteration
   thread_.start(*this);
 }
 
@@ -79,7 +78,7 @@ std::shared_ptr<Conversation> SchedulerCore::conversation(std::unique_ptr<Sequen
   return std::make_shared<Conversation>(std::move(thread), std::move(sequence), std::move(tail));
 }
 
-/// With `mutex_` held: ends the step that is running if all its requests are cancelled.
+/// With `mutex_` held: ends the current step if all its requests are cancelled.
 void SchedulerCore::cancel_unwanted_step() {
   const bool unwanted = std::all_of(in_step_.begin(), in_step_.end(),
                                     [](const StepEntry& entry) { return entry.job->cancelled.load(); });
@@ -88,7 +87,7 @@ void SchedulerCore::cancel_unwanted_step() {
 
 // ---- the engine's thread ----
 
-/// Sets the step that is running; empty: none is.
+/// Sets the current step; empty: none.
 void SchedulerCore::watch(std::span<const StepEntry> entries) {
   std::lock_guard lock(mutex_);
   engine_->room().begin();
@@ -99,11 +98,11 @@ void SchedulerCore::watch(std::span<const StepEntry> entries) {
 Clock::time_point SchedulerCore::next_due() {
   Clock::time_point due = EngineThread::never;
   for (const Job& job : running_) {
-    if (job->finished) return EngineThread::now;  // in the last step: its memory may let another in
+    if (job->finished) return EngineThread::now;  // finished in the last step: its memory may admit another
     if (job->has_deadline) due = std::min(due, job->deadline);
     for (const Sample& sample : job->samples) {
       if (sample.phase == Phase::active || sample.phase == Phase::preempted) return EngineThread::now;
-      // A future wakes nobody: look every 2 ms, only until the tokenizer has loaded.
+      // A future cannot notify: poll every 2 ms until the tokenizer has loaded.
       if (sample.phase == Phase::text) due = std::min(due, Clock::now() + std::chrono::milliseconds(2));
     }
   }
@@ -153,7 +152,7 @@ void SchedulerCore::retire_finished() {
                                        static_cast<int64_t>(job->options.deadline.count()), " ms is over")));
     return true;
   };
-  // A job may be the last to hold a conversation, whose destructor locks: release it without holding `mutex_`.
+  // A job may own the last reference to a conversation, whose destructor locks: release it without `mutex_`.
   std::vector<Job> over;
   const auto take = [&](const Job& job) {
     if (!is_over(job)) return false;
@@ -176,13 +175,13 @@ void SchedulerCore::look_for_tokenizer() {
   try {
     text_ = tokenizer_.get();
   } catch (const std::exception&) {
-    // The loader logs it, and whoever asks for the tokenizer gets the error; tokens come without text.
+    // The loader logs the error and callers that wait for the tokenizer get it; here tokens have no text.
   }
   for (const Job& job : running_) {
     if (job->finished || job->options.kind != RequestOptions::Kind::generate) continue;
     for (Sample& sample : job->samples) {
       if (sample.phase == Phase::done) continue;
-      if (text_) catch_up_text(*job, sample, *text_);  // goes out with the sample's next event
+      if (text_) catch_up_text(*job, sample, *text_);  // emitted with the sample's next event
       if (sample.phase != Phase::text) continue;
       Event last;
       last.text = std::move(sample.held_text);
@@ -221,7 +220,7 @@ void SchedulerCore::admit() {
   }
 }
 
-/// With host sampling, the tokens that hosts chose.
+/// Host sampling: takes the tokens that hosts pushed.
 void SchedulerCore::take_pushed_tokens() {
   for (const Job& job : running_) {
     if (!job->options.host_sampling) continue;
@@ -254,7 +253,7 @@ void SchedulerCore::execute(std::vector<StepEntry> entries) {
   if (embeds != entries.end()) run_or_split({embeds, entries.end()});
 }
 
-/// A step that fails changes nothing: its entries are then run one by one, so that only the one at fault ends.
+/// A failed step changes nothing: its entries are rerun one by one, so that only the faulty one ends.
 void SchedulerCore::run_or_split(std::span<StepEntry> entries) {
   try {
     run(entries);
@@ -311,7 +310,7 @@ void SchedulerCore::take_matrix(StepEntry& entry, Feed& feed) {
   if (entry.ends_prefill) end_sample(entry.job, *entry.sample, FinishReason::length, {});
 }
 
-/// After the prompt the other samples start from its pages, each with its own choice from the same logits.
+/// After the prompt the other samples fork its sequence; each samples from the same logits.
 void SchedulerCore::split_samples(const Job& job, std::span<const float> logits) {
   const std::vector<float> row(logits.begin(), logits.end());
   for (size_t k = 1; k < job->samples.size(); ++k) {
@@ -361,7 +360,7 @@ void SchedulerCore::accept(const Job& job, Sample& sample, SampledToken token) {
 void SchedulerCore::end_sample(const Job& job, Sample& sample, FinishReason reason, Event event) {
   event.sample = static_cast<int32_t>(job->index_of(sample));
   if (event.sample == 0 && job->options.keep && sample.sequence) {
-    // A token that was chosen but not fed: the last of the output, or of the prompt where there is none.
+    // A token chosen but not fed: the last one of the output, or of the prompt if there is no output.
     std::vector<int32_t> tail;
     for (int64_t i = sample.sequence->length(); i < job->length(sample); ++i) tail.push_back(job->token(sample, i));
     auto kept = conversation(std::move(sample.sequence), std::move(tail));

@@ -1,6 +1,5 @@
 #pragma once
-// The scheduler's state, and what its thread does: who is admitted, the step, and what each sample makes of its logits.
-// Internal to serving/.
+// The scheduler's state and its loop: admission, steps, and sampling from logits. Internal to serving/.
 #include <deque>
 #include <map>
 
@@ -10,7 +9,7 @@
 
 namespace plait {
 
-/// Kept alive by the scheduler and its conversations: the engine outlives the last of them.
+/// Owned jointly by the scheduler and its conversations: the engine outlives the last of them.
 class SchedulerCore final : public EngineThread::Work, public std::enable_shared_from_this<SchedulerCore> {
  public:
   SchedulerCore(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options);
@@ -27,10 +26,10 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   void remove_adapter(const std::string& name);
   std::vector<std::string> adapters() const;
   EngineThread& thread() { return thread_; }
-  /// What does not change: vocabulary, context, options, decoder. The rest is for the engine's thread.
+  /// For other threads only its constants: vocabulary, context, options, decoder.
   Engine& engine() const { return *engine_; }
   const TokenizerFuture& tokenizer() const { return tokenizer_; }
-  /// Keeps the core alive.
+  /// The conversation keeps the core alive.
   std::shared_ptr<Conversation> conversation(std::unique_ptr<Sequence> sequence, std::vector<int32_t> tail);
 
   // On the engine's thread.
@@ -62,17 +61,17 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   const TokenizerFuture tokenizer_;
   const SchedulerOptions options_;
 
-  mutable std::mutex mutex_;  ///< guards what follows
+  mutable std::mutex mutex_;  ///< guards the members below
   bool closing_ = false;
   std::deque<Job> queue_;
-  std::map<std::string, std::shared_ptr<const Adapter>> adapters_;  ///< that requests may name
-  std::span<const StepEntry> in_step_;                              ///< the step that is running
+  std::map<std::string, std::shared_ptr<const Adapter>> adapters_;  ///< by name, for new requests
+  std::span<const StepEntry> in_step_;                              ///< the current step
   SchedulerStats stats_;
 
   // The engine's thread only.
   StepBuilder builder_;
   std::vector<Job> running_;               ///< in order of admission
-  std::shared_ptr<const Tokenizer> text_;  ///< null until it is there
+  std::shared_ptr<const Tokenizer> text_;  ///< null until loaded
   bool text_coming_;                       ///< the tokenizer is still loading
   int64_t admissions_ = 0, finished_ = 0, steps_ = 0;
 

@@ -55,7 +55,7 @@ void EngineThread::loop(Work& work) {
   left.swap(released_);
 }
 
-/// False when the thread is to end.
+/// False when the thread must stop.
 bool EngineThread::wait(Work& work) {
   const Clock::time_point due = work.next_due();
   std::unique_lock lock(mutex_);

@@ -14,32 +14,32 @@
 
 namespace plait {
 
-/// Iterates while there is work and sleeps otherwise. Between two iterations it runs tasks that other threads post, and
-/// releases sequences, which is the engine's thread's to do. Thread-safe.
+/// Iterates while there is work and sleeps otherwise. Between iterations it runs tasks posted by other threads and
+/// releases sequences, which only the engine's thread may do. Thread-safe.
 class EngineThread {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr Clock::time_point now = Clock::time_point::min(), never = Clock::time_point::max();
 
-  /// What the thread does; it alone calls these. They do not throw.
+  /// Callbacks, called on the engine's thread only. They must not throw.
   class Work {
    public:
     virtual ~Work() = default;
-    /// When the next iteration is due, unless `wake` or a task comes before.
+    /// The time of the next iteration, unless `wake` or a task comes earlier.
     virtual Clock::time_point next_due() = 0;
     virtual void iterate() = 0;
     /// After the last iteration.
     virtual void finish() = 0;
   };
 
-  /// `work` outlives the thread.
+  /// `work` must outlive the thread.
   void start(Work& work);
-  /// Ends the thread and waits for it; tasks that were not run fail with Error(closed).
+  /// Stops and joins the thread; tasks not yet run fail with Error(closed).
   void stop();
   void wake();
-  /// Runs `task` on the thread and returns when it is done; rethrows what it throws. Throws Error(closed) after `stop`.
+  /// Runs `task` on the thread, waits for it, and rethrows its error. Throws Error(closed) after `stop`.
   void run(const std::function<void()>& task);
-  /// Releases the sequence on the thread; here, if the thread has ended.
+  /// Releases the sequence on the engine's thread; on the caller's, if that has ended.
   void release_later(std::unique_ptr<Sequence> sequence);
 
  private:

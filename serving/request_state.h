@@ -1,5 +1,5 @@
 #pragma once
-// What a request is to the scheduler. Internal to serving/.
+// The scheduler's state of a request. Internal to serving/.
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -12,7 +12,7 @@
 
 namespace plait {
 
-/// A sequence that does not change any more. Its memory is released on the engine's thread.
+/// An immutable sequence. Its memory is released on the engine's thread.
 class Conversation {
  public:
   /// `thread` keeps the engine alive.
@@ -23,7 +23,7 @@ class Conversation {
   Conversation& operator=(const Conversation&) = delete;
 
   const Sequence& sequence() const { return *sequence_; }
-  /// Tokens that were chosen but not fed: at most the last one.
+  /// Tokens chosen but not fed: at most the last one.
   const std::vector<int32_t>& tail() const { return tail_; }
 
  private:
@@ -32,29 +32,29 @@ class Conversation {
   const std::vector<int32_t> tail_;
 };
 
-/// One sample of a request: a sequence of its own from the end of the prompt on.
+/// One sample of a request: its own sequence from the end of the prompt on.
 struct Sample {
   enum class Phase {
-    waiting,    ///< for admission, or for the prompt that another sample computes
-    active,     ///< has a sequence; whatever it lacks is fed
-    preempted,  ///< lost its sequence, starts again when there is room
-    host,       ///< waits for the host's choice
-    text,       ///< has ended as `ending` says; its last text waits for the tokenizer, which is still loading
+    waiting,    ///< for admission, or for another sample to compute the prompt
+    active,     ///< has a sequence; missing tokens are fed
+    preempted,  ///< lost its sequence, restarts when memory allows
+    host,       ///< waits for the host's token
+    text,       ///< ended with `ending`; its last text waits for the tokenizer to load
     done,
   };
   Phase phase = Phase::waiting;
   std::unique_ptr<Sequence> sequence;  ///< null while waiting or preempted
   std::vector<int32_t> output;         ///< new tokens
   std::optional<TextStream> stream;
-  std::string held_text;  ///< text that might turn out to begin a stop string
+  std::string held_text;  ///< text that may begin a stop string
   FinishReason ending = FinishReason::none;
-  int64_t order = 0;  ///< of admission: the youngest is preempted first
+  int64_t order = 0;  ///< admission order: the youngest is preempted first
 };
 
 struct Request::State {
   // Set at submission, then constant.
   RequestOptions options;
-  std::vector<int32_t> prompt;  ///< the parent's tokens too, so that a preempted request can start again
+  std::vector<int32_t> prompt;  ///< including the parent's, so that a preempted request can restart
   std::chrono::steady_clock::time_point submitted, deadline;
   bool has_deadline = false;
   std::shared_ptr<const Adapter> adapter;  ///< until its end; null: none
@@ -71,16 +71,16 @@ struct Request::State {
   bool error_seen = false;  ///< `next` has thrown it
   int32_t samples_left = 1;
   bool finished = false;
-  std::deque<int32_t> pushed;  ///< host sampling: tokens that wait to be taken
-  int32_t asking = 0;          ///< host sampling: logits handed out and not answered
+  std::deque<int32_t> pushed;  ///< host sampling: tokens not yet taken
+  int32_t asking = 0;          ///< host sampling: logits returned and not answered
   RequestUsage usage;
   std::vector<float> matrix;
   std::shared_ptr<Conversation> conversation;
 
   std::atomic<bool> cancelled{false};
-  std::function<void()> wake;  ///< the scheduler; does nothing once that is gone
+  std::function<void()> wake;  ///< wakes the scheduler; no effect once it is destroyed
 
-  /// Tokens of the prompt and the sample's output.
+  /// Length of the prompt and the sample's output.
   int64_t length(const Sample& sample) const { return static_cast<int64_t>(prompt.size() + sample.output.size()); }
   int32_t token(const Sample& sample, int64_t index) const {
     const auto at = static_cast<size_t>(index);
@@ -91,7 +91,7 @@ struct Request::State {
   void emit(Event event);
   void emit_cancelled();  ///< for every sample that has not ended
   void fail(const Error& why);
-  /// Fails it, and releases what it holds of the engine.
+  /// Fails it and releases its engine resources.
   void end(const Error& why);
   void release();
   void finish_sample();  ///< with `mutex` held

@@ -13,7 +13,7 @@ Scheduler::Scheduler(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, 
 
 Scheduler::~Scheduler() { core_->stop(); }
 
-/// `prefix`: of the adapter, in front of the prompt.
+/// `prefix`: the adapter's prefix tokens, before the prompt.
 static void check(const RequestOptions& options, const Engine& engine, const TokenizerFuture& tokenizer, int64_t prompt,
                   int64_t prefix) {
   if (prompt == 0)

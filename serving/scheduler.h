@@ -1,6 +1,6 @@
 #pragma once
-// The scheduler: many requests, one engine, one thread. It decides who is admitted, which tokens make up a step, who is
-// preempted when the cache is full, and hands tokens to those who wait for them.
+// The scheduler: continuous batching of many requests on one engine and one thread. Admits requests, composes steps,
+// preempts when the cache is full, and delivers tokens.
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,30 +17,30 @@ class SchedulerCore;
 /// Owns the engine and its thread, which sleeps when there is nothing to do. Thread-safe.
 class Scheduler {
  public:
-  /// Without a tokenizer events have no text, and stop strings are refused. While it loads tokens are made and handed
-  /// out all the same: the first event of a sample after that brings the text of those before, and a sample that ends
-  /// earlier keeps its end back until then (an event without a token). One whose loading fails is as if there were
-  /// none. The future must be made by another thread than the scheduler's, not deferred.
+  /// Without a tokenizer events have no text, and stop strings are rejected. While it loads, tokens are still
+  /// generated and returned: the first event of a sample after loading contains the text so far, and a sample that
+  /// ends earlier delays its end until then (an event without a token). A failed load is like no tokenizer. The
+  /// future must be made by another thread than the scheduler's, not deferred.
   Scheduler(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, SchedulerOptions options);
   /// Ends all requests with Error(closed).
   ~Scheduler();
 
-  /// Waits for the tokenizer if there are stop strings, and throws what ended its loading.
+  /// Waits for the tokenizer if there are stop strings, and rethrows its loading error.
   /// Throws Error(invalid_argument) on ids out of range, an empty prompt, or one longer than the context,
-  /// Error(out_of_memory) when prompt and new tokens can never fit the cache, Error(overloaded) when the queue is full,
-  /// Error(not_found) when there is no adapter of that name.
+  /// Error(out_of_memory) when prompt and new tokens can never fit the cache, Error(overloaded) when the queue is
+  /// full, Error(not_found) for an unknown adapter.
   std::shared_ptr<Request> submit(RequestOptions options);
   SchedulerStats stats() const;
 
-  /// Requests may name it from now on. Throws Error(invalid_argument) where there is one of that name, or it does not fit,
-  /// Error(overloaded) when no slot is free; else what Engine::add_adapter does.
+  /// Loads an adapter for later requests. Throws Error(invalid_argument) if the name is taken or the weights do not
+  /// fit, Error(overloaded) when no slot is free; otherwise as Engine::add_adapter.
   void add_adapter(const std::string& name, const AdapterWeights& weights);
-  /// No request that is submitted from now on may name it. Those that were go on to their ends, and so may kept
-  /// conversations; its slot is free when the last of them is gone. Throws Error(not_found).
+  /// Removes an adapter for later requests. Earlier requests and kept conversations continue with it; its slot is
+  /// freed with the last of them. Throws Error(not_found).
   void remove_adapter(const std::string& name);
   std::vector<std::string> adapters() const;
 
-  /// A conversation as bytes, and back.
+  /// Serialises and restores a conversation.
   std::vector<std::byte> save(const Conversation& conversation);
   std::shared_ptr<Conversation> restore(std::span<const std::byte> bytes);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a scheduler is given, and its counts.
+// A scheduler's options and counters.
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -10,8 +10,8 @@
 namespace plait {
 
 struct SchedulerOptions {
-  int64_t queue = 256;   ///< waiting requests; one more is Error(overloaded)
-  int64_t running = 64;  ///< samples in a step
+  int64_t queue = 256;   ///< max waiting requests, then Error(overloaded)
+  int64_t running = 64;  ///< max samples per step
 };
 
 struct SchedulerStats {
@@ -19,7 +19,7 @@ struct SchedulerStats {
   EngineStats engine;
 };
 
-/// A tokenizer that may still be loading; one that is not valid() stands for none.
+/// A tokenizer that may still be loading; not valid(): no tokenizer.
 using TokenizerFuture = std::shared_future<std::shared_ptr<const Tokenizer>>;
 
 }  // namespace plait

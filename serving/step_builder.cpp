@@ -11,7 +11,7 @@ using Phase = Sample::Phase;
 
 bool generates(const Job& job) { return job->options.kind == RequestOptions::Kind::generate; }
 
-/// Tokens [begin, end) of prompt and output together.
+/// Tokens [begin, end) of prompt and output, concatenated.
 std::vector<int32_t> tokens_of(const Job& job, const Sample& sample, int64_t begin, int64_t end) {
   const auto prompt = static_cast<int64_t>(job->prompt.size());
   std::vector<int32_t> out;
@@ -39,7 +39,7 @@ bool StepBuilder::start(const Job& job, Sample& sample, std::span<const Job> run
   sample.sequence.reset();
   if (job->options.parent && sample.output.empty()) sample.sequence = engine_.fork(job->options.parent->sequence());
   if (!sample.sequence || sample.sequence->adapter() != job->adapter || !engine_.continues(*sample.sequence, prompt)) {
-    // Scores and hidden states are wanted for every token, so none may come from the cache.
+    // Scores and hidden states need every token computed, so none may come from the cache.
     const std::vector<int32_t> cached = tokens_of(job, sample, 0, generates(job) ? length : 0);
     sample.sequence = engine_.open(cached, prompt, job->adapter);
   }
@@ -48,7 +48,7 @@ bool StepBuilder::start(const Job& job, Sample& sample, std::span<const Job> run
     sample.sequence.reset();
     return false;
   }
-  if (!generates(job)) {  // rows gathered before it was preempted come again
+  if (!generates(job)) {  // rows collected before preemption are recomputed
     std::lock_guard lock(job->mutex);
     job->matrix.clear();
   }
@@ -94,7 +94,7 @@ bool StepBuilder::add(const Job& job, Sample& sample, int64_t budget) {
   return true;
 }
 
-/// Room for `tokens` more by preempting younger samples, otherwise for fewer.
+/// Reserves memory for `tokens` more by preempting younger samples, otherwise for fewer.
 bool StepBuilder::make_room(Sample& sample, int64_t& tokens) {
   while (!engine_.reserve(*sample.sequence, tokens)) {
     if (preempt_youngest(sample)) continue;

@@ -1,6 +1,6 @@
 #pragma once
-// What the next step is made of: which samples, how many tokens of each, who loses its cache for it. Reads and changes
-// samples and sequences; runs nothing.
+// Composes the next step: which samples, how many tokens of each, and which sample is preempted. Changes samples and
+// sequences; runs nothing.
 #include <span>
 #include <vector>
 
@@ -15,22 +15,22 @@ struct StepEntry {
   Job job;
   Sample* sample;
   std::vector<int32_t> tokens;
-  int64_t rows;       ///< last tokens whose logits are wanted
-  bool ends_prefill;  ///< after it the sample has logits to choose from
+  int64_t rows;       ///< computes logits of the last `rows` tokens
+  bool ends_prefill;  ///< the sample has logits to sample from afterwards
 };
 
-/// For the engine's thread. The engine outlives it.
+/// For the engine's thread. The engine must outlive it.
 class StepBuilder {
  public:
   explicit StepBuilder(Engine& engine) : engine_(engine) {}
 
-  /// Gives a waiting sample its sequence if the first chunk fits; if no other sample of `running` has one, in any case.
+  /// Opens a waiting sample's sequence if the first chunk fits, or if no other sample of `running` has one.
   bool start(const Job& job, Sample& sample, std::span<const Job> running);
-  /// The next step of `running`, which is in order of admission: first samples that lack one token, so that running answers
-  /// never wait for long prompts, then prompts, oldest first, within the step's tokens. A job that cannot go on though it
-  /// has the cache to itself ends with Error(out_of_memory).
+  /// The next step of `running` (in admission order): first samples that lack one token (decode), so that long
+  /// prompts do not delay them, then prompts, oldest first, within the step's token budget. A job that cannot
+  /// continue although it has the cache to itself ends with Error(out_of_memory).
   std::vector<StepEntry> build(std::span<const Job> running);
-  /// Samples that lost their sequence so far, to make room for older ones.
+  /// Samples preempted so far.
   int64_t preempted() const { return preempted_; }
 
  private:

@@ -5,7 +5,7 @@
 namespace plait {
 namespace {
 
-/// The length of the longest end of `text` that begins one of the stop strings.
+/// The length of the longest suffix of `text` that is a prefix of a stop string.
 size_t begun_stop(const std::string& text, const std::vector<std::string>& stops) {
   size_t longest = 0;
   for (const std::string& stop : stops)
@@ -16,7 +16,7 @@ size_t begun_stop(const std::string& text, const std::vector<std::string>& stops
 
 bool contains(const std::vector<int32_t>& ids, int32_t id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
 
-/// Moves what can be shown from the held text to the event, and ends the sample at a stop string.
+/// Moves text that can be returned from the held text to the event; ends the sample at a stop string.
 void show_text(const RequestOptions& options, Sample& sample, bool may_stop, Event& event) {
   size_t cut = std::string::npos;
   for (const std::string& stop : options.stop_strings)

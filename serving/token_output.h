@@ -1,18 +1,18 @@
 #pragma once
-// From chosen tokens to events: text, stop strings, and why a sample ends. Uses no engine.
+// Turns sampled tokens into events: text, stop strings, and finish reasons. Independent of the engine.
 #include "serving/request_state.h"
 
 namespace plait {
 
-/// Starts the sample's text. The stream sees the end of the prompt first: whether a piece begins with a blank depends on
-/// what is before it.
+/// Starts the sample's text stream with the end of the prompt, which decides whether the first piece begins with a
+/// blank.
 void start_text(const Request::State& job, Sample& sample, const Tokenizer& tokenizer);
 
-/// Adds the token to the sample's output. The event holds the token and the text that no stop string can begin in; its
-/// `finish` says whether the sample ends with it. `context`: tokens that a sequence may have, 0: no limit.
+/// Appends the token to the sample's output. The event contains the token and text in which no stop string can begin;
+/// its `finish` is set if the sample ends. `context`: max tokens of a sequence, 0: no limit.
 Event accept_token(const Request::State& job, Sample& sample, SampledToken token, int64_t context);
 
-/// The text of the tokens that were handed out before there was a tokenizer.
+/// Adds the text of tokens returned before the tokenizer was loaded to `held_text`.
 void catch_up_text(const Request::State& job, Sample& sample, const Tokenizer& tokenizer);
 
 }  // namespace plait

@@ -1,15 +1,15 @@
 #pragma once
-// Blocks of tensors: what a rank holds of a tensor whose dimensions are cut.
+// Blocks of tensors: a rank's part of a tensor whose dimensions are cut.
 #include "core/base/tensor.h"
 
 namespace plait {
 
-/// `part` becomes what `whole` has from the indices `begin` on, as long in each dim as `part` is. Elements of whole bytes.
+/// Copies the block of `whole` at index `begin`, of the shape of `part`, to `part`. Elements are of whole bytes.
 void take_block(const TensorView& whole, const Shape& begin, const TensorView& part);
-/// The way back.
+/// Copies `part` to that block of `whole`.
 void put_block(const TensorView& whole, const Shape& begin, const TensorView& part);
 
-/// The same where one dim alone is cut.
+/// The same where only one dim is cut.
 void take_block(const TensorView& whole, int dim, int64_t begin, const TensorView& part);
 void put_block(const TensorView& whole, int dim, int64_t begin, const TensorView& part);
 

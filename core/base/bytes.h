@@ -1,5 +1,5 @@
 #pragma once
-// Numbers and lists as bytes, and back: what ranks tell each other, and what is saved. In this machine's order of bytes.
+// Serialisation of numbers and lists, for messages between ranks and saved state. Native byte order.
 #include <cstring>
 #include <span>
 #include <string>
@@ -18,7 +18,7 @@ class ByteWriter {
     static_assert(std::is_trivially_copyable_v<T>);
     put_bytes(&value, sizeof value);
   }
-  /// How many there are, then the elements.
+  /// The count, then the elements.
   template <class T>
   void put_list(std::span<const T> values) {
     put(static_cast<uint64_t>(values.size()));
@@ -41,7 +41,7 @@ class ByteWriter {
 
 class ByteReader {
  public:
-  /// `what` the bytes are, and `hint`, for errors; both outlive the reader.
+  /// `what` the bytes are, and `hint`, for errors; both must outlive the reader.
   ByteReader(std::span<const std::byte> bytes, std::string_view what, std::string_view hint = {})
       : bytes_(bytes), what_(what), hint_(hint) {}
 

@@ -36,7 +36,7 @@ Shape apply(const RecipeStep& step, const Shape& shape) {
   return shape;
 }
 
-/// The shape of `shape` elements of dtype `from` when their bytes are taken for elements of dtype `to`.
+/// The shape after a bit cast of `shape` elements from dtype `from` to dtype `to`.
 Shape reinterpreted(const Shape& shape, DType from, DType to) {
   Shape out = shape;
   const int last = out.rank() - 1;
@@ -88,7 +88,7 @@ struct Square {
 inline __m128i load(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
 inline void store(void* to, __m128i value) { _mm_storeu_si128(static_cast<__m128i*>(to), value); }
 
-// Registers' worth of words at a time: 3 (2) rounds of interleaving rows i and i + side / 2 transpose the square.
+// A register of words at a time: 3 (2) rounds of interleaving rows i and i + side / 2 transpose the square.
 template <>
 struct Square<uint16_t> {
   static constexpr int64_t side = 8;
@@ -124,8 +124,8 @@ struct Square<uint32_t> {
 };
 #endif
 
-/// out[c][r] = in[r][c], for `planes` such matrices. Bands of 32 columns: their cache lines are written whole while the
-/// rows that they are read from are still in cache.
+/// out[c][r] = in[r][c], for `planes` matrices. Bands of 32 columns: cache lines are written whole while the rows
+/// read are still in cache.
 template <class Word>
 void transpose_matrices(const Word* in, Word* out, int64_t planes, int64_t rows, int64_t columns, ThreadPool* pool) {
   constexpr int64_t band = 32, side = Square<Word>::side;
@@ -143,7 +143,7 @@ void transpose_matrices(const Word* in, Word* out, int64_t planes, int64_t rows,
   });
 }
 
-/// Any permutation: walks the output in order.
+/// Any permutation, in output order.
 template <class Word>
 void permute(const Word* in, Word* out, const Shape& shape, const std::vector<int64_t>& order) {
   Shape strides = shape, index = shape, stride_of, size_of;
@@ -172,14 +172,14 @@ void transpose_words(const Tensor& in, const Tensor& out, const std::vector<int6
   bool last_two = rank >= 2 && order[static_cast<size_t>(rank) - 1] == rank - 2 &&
                   order[static_cast<size_t>(rank) - 2] == rank - 1;
   for (int i = 0; i + 2 < rank; ++i) last_two = last_two && order[static_cast<size_t>(i)] == i;
-  // The source may be unaligned in its file; x86-64, the only platform, reads it all the same.
+  // The source may be unaligned in its file; x86-64, the only platform, allows that.
   if (last_two)
     transpose_matrices(in.as<Word>(), out.as<Word>(), in.shape().elements(0, rank - 2), in.shape().back(2),
                        in.shape().back(1), pool);
   else permute(in.as<Word>(), out.as<Word>(), in.shape(), order);
 }
 
-/// Element i of packed elements, and the same for writing into zeros.
+/// Reads element i of packed elements; the other writes it into zeroed bytes.
 unsigned packed_bits(const std::byte* data, int64_t i, int bits) {
   const int64_t at = i * bits;
   return std::to_integer<unsigned>(data[at / 8]) >> (at % 8) & ((1u << bits) - 1);
@@ -189,7 +189,7 @@ void put_packed_bits(std::byte* data, int64_t i, int bits, unsigned value) {
   data[at / 8] |= static_cast<std::byte>(value << (at % 8));
 }
 
-/// A matrix of elements that share bytes. Of 4 bits, with even sizes, squares of 2 x 2 go from two bytes to two others.
+/// Transposes sub-byte elements. 4 bits with even sizes: 2 x 2 squares, from two bytes to two.
 void transpose_packed(const Tensor& in, const Tensor& out, ThreadPool* pool) {
   const int bits = dtype_bits(in.dtype());
   const int64_t rows = in.shape()[0], columns = in.shape()[1];
@@ -294,7 +294,7 @@ T narrowed(double value) {
   else return static_cast<T>(value);
 }
 
-/// Elements [begin, end) of floats as floats, which is done to whole models: a loop for each pair of types.
+/// Casts elements [begin, end) between float types: one loop per pair of types, since whole models are cast.
 void convert_floats(const Tensor& in, Tensor& out, int64_t begin, int64_t end) {
   with_float(in.dtype(), [&]<class From>(From) {
     with_float(out.dtype(), [&]<class To>(To) {
@@ -313,7 +313,7 @@ Tensor converted(const Tensor& in, DType dtype, ThreadPool* pool) {
   Tensor out(dtype, in.shape());
   constexpr int64_t chunk = 1 << 16;
   int64_t count = in.elements();
-  if (count) element(in, 0);  // refuses a dtype before any thread does
+  if (count) element(in, 0);  // throws for a bad dtype before threads start
   for_each(pool, (count + chunk - 1) / chunk, [&](int64_t item, int) {
     const int64_t begin = item * chunk, end = std::min(begin + chunk, count);
     if (is_float(in.dtype()) && is_float(dtype)) return convert_floats(in, out, begin, end);
@@ -337,7 +337,7 @@ Tensor converted(const Tensor& in, DType dtype, ThreadPool* pool) {
 
 namespace {
 
-/// What the steps start from.
+/// The input of the first step.
 DType first_dtype(const Constant& constant) {
   return constant.parts.empty() ? constant.source.dtype() : constant.parts[0].dtype();
 }

@@ -14,8 +14,8 @@ Constant prefix(const Constant& constant, size_t count) {
   return out;
 }
 
-/// The axis in front of a reshape whose places are those of `axis` behind it; nullopt where its places are of several axes,
-/// or a part of one.
+/// The input axis of a reshape that corresponds to output axis `axis`; nullopt if that combines several axes or is a
+/// part of one.
 std::optional<int64_t> axis_before(const Shape& before, const Shape& after, int64_t axis) {
   const int64_t outer = after.elements(0, static_cast<int>(axis));
   for (int i = 0; i < before.rank(); ++i)
@@ -23,7 +23,7 @@ std::optional<int64_t> axis_before(const Shape& before, const Shape& after, int6
   return std::nullopt;
 }
 
-/// A slice and the step before it, in the other order; false where they have none. `before` is what the step is applied to.
+/// Swaps a slice with the step before it; false if impossible. `before`: the input of that step.
 bool exchange(RecipeStep& step, RecipeStep& slice, const Constant& before) {
   const int64_t axis = slice.numbers[0];
   int64_t earlier = axis;
@@ -31,7 +31,7 @@ bool exchange(RecipeStep& step, RecipeStep& slice, const Constant& before) {
     case Kind::cast: break;
     case Kind::transpose: earlier = step.numbers[static_cast<size_t>(axis)]; break;
     case Kind::slice:
-      if (step.numbers[0] == axis) return false;  // they become one
+      if (step.numbers[0] == axis) return false;  // merged instead
       break;
     case Kind::reshape: {
       const auto found = axis_before(before.shape(), Shape(step.numbers), axis);
@@ -49,14 +49,14 @@ bool exchange(RecipeStep& step, RecipeStep& slice, const Constant& before) {
   return true;
 }
 
-/// Elements that share bytes can be cut only where a byte begins.
+/// Sub-byte elements can be cut only at byte boundaries.
 bool possible(const RecipeStep& slice, const Constant& before) {
   const int bits = dtype_bits(before.dtype());
   const Shape shape = before.shape();
   return shape.elements(static_cast<int>(slice.numbers[0]) + 1, shape.rank()) * bits % 8 == 0;
 }
 
-/// Takes a slice of a stack into its tensors.
+/// Moves a slice of a stack into its tensors.
 void slice_parts(Constant& constant, const RecipeStep& slice) {
   const int64_t axis = slice.numbers[0];
   if (axis == 0) {

@@ -3,8 +3,8 @@
 
 namespace plait {
 
-/// The same constant with its slices as early as they can be: a rank's part of a weight that the file has transposed, in
-/// another dtype, or in many tensors, is made of that part alone.
+/// Moves slices as early as possible, so that a rank's part of a weight that is transposed, cast or stacked in the
+/// file is made from that part only.
 Constant slices_first(Constant constant);
 
 }  // namespace plait

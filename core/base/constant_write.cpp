@@ -1,4 +1,4 @@
-// From a constant back to the tensors of the file that it is made of.
+// Writes a constant back to the file's tensors.
 #include <algorithm>
 #include <cstring>
 
@@ -17,8 +17,7 @@ Tensor copied(const Tensor& tensor) {
   return Tensor(tensor.dtype(), tensor.shape(), copy_blob({tensor.data(), static_cast<size_t>(tensor.bytes())}));
 }
 
-/// Casts change no element's place: the way back takes them all at once, in the end, so that nothing else of the file is
-/// rounded on the way.
+/// Casts move no element: they are undone all at once at the end, so that no other data of the file is rounded.
 Constant places_of(const Constant& constant) {
   Constant out{constant.initializer, constant.source, {}, {}};
   for (const RecipeStep& step : constant.steps) {
@@ -58,7 +57,7 @@ class Writer {
   }
 
  private:
-  /// The constant's sources are the tensors as they are now.
+  /// Makes the current tensors the constant's sources.
   void use_tensors(Constant& constant) {
     for (Constant& part : constant.parts) use_tensors(part);
     if (!constant.parts.empty()) return;
@@ -69,7 +68,7 @@ class Writer {
     constant.source = place->second;
   }
 
-  /// What `value` was before the step behind `constant`; nothing when it is in its place.
+  /// `value` before the step that follows `constant`; nothing if it has been written in place.
   Tensor before(const RecipeStep& step, const Constant& constant, Tensor value) {
     switch (step.kind) {
       case Kind::reshape: return value.reshaped(constant.shape());
@@ -80,7 +79,7 @@ class Writer {
         return materialize({{}, std::move(value), {std::move(back)}, {}}, pool_);
       }
       case Kind::slice: {
-        // Only a slice of the tensor itself can be written where it is.
+        // Only a slice of the tensor itself can be written in place.
         const bool in_place = constant.parts.empty() && constant.steps.empty();
         const Tensor whole = in_place ? constant.source : copied(materialize(constant, pool_));
         Shape begin = whole.shape();

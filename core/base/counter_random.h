@@ -1,23 +1,23 @@
 #pragma once
-// Random numbers that depend on their arguments alone: the same on every machine, in any order, with no state to save.
+// Counter-based random numbers: functions of their arguments, equal on all machines, stateless.
 #include <algorithm>
 #include <cstdint>
 
 namespace plait {
 
-/// What numbers are for: uses do not share any.
+/// The use of a number: uses have independent streams.
 enum class RandomUse : uint32_t { sampling = 0, sample_order = 1 };
 
-/// 64 random bits: Philox4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, 2011) keyed by the seed,
-/// counted by (position, stream, use).
+/// 64 random bits: Philox4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, 2011) keyed by the
+/// seed, counted by (position, stream, use).
 uint64_t counter_bits(RandomUse use, uint64_t seed, uint32_t stream, uint64_t position);
 /// Uniform in [0, 1).
 double counter_uniform(RandomUse use, uint64_t seed, uint32_t stream, uint64_t position);
-/// Uniform in [0, bound), but for 2^-64 * bound; bound > 0.
+/// Uniform in [0, bound), with bias below 2^-64 * bound; bound > 0.
 uint64_t counter_below(RandomUse use, uint64_t seed, uint32_t stream, uint64_t position, uint64_t bound);
 
-/// 64 bits that look random, for what needs far more of them than Philox makes in the time: twice splitmix64's finaliser
-/// (Steele et al. 2014).
+/// 64 pseudo-random bits for uses where Philox is too slow: splitmix64's finaliser applied twice (Steele et al.
+/// 2014).
 constexpr uint64_t mixed_bits(uint64_t key, uint64_t counter) {
   uint64_t out = key + counter * 0x9E3779B97F4A7C15u;
   for (int round = 0; round < 2; ++round) {
@@ -28,15 +28,14 @@ constexpr uint64_t mixed_bits(uint64_t key, uint64_t counter) {
   return out;
 }
 
-/// Which features of a token are dropped (Srivastava et al. 2014): drawn from (key of the token, module, feature) alone. The
-/// others are multiplied by 1 / (1 - rate), the rate being a multiple of 2^-16.
+/// Dropout (Srivastava et al. 2014): a function of (key of the token, module, feature). Kept features are multiplied
+/// by 1 / (1 - rate), with the rate a multiple of 2^-16.
 class Dropout {
  public:
   Dropout() = default;
   Dropout(double rate, uint64_t module) : dropped_(static_cast<uint32_t>(rate * steps + 0.5)), module_(module) {}
 
-  /// y = x, of features [first, first + count) of a token, with some dropped; of a token of key -1 all stay as they are. y may
-  /// be x.
+  /// y = dropout(x) for features [first, first + count) of a token; a token of key -1 is unchanged. y may be x.
   template <class N>
   void apply(const N* x, int64_t key, int64_t first, int64_t count, N* y) const {
     constexpr int64_t together = 4;  // draws of 64 bits

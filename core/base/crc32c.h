@@ -7,7 +7,7 @@
 
 namespace plait {
 
-/// Of `bytes` behind those whose checksum is `before`: crc32c(b, crc32c(a)) is that of a and b together.
+/// The checksum of `bytes` after those with checksum `before`: crc32c(b, crc32c(a)) is that of a and b concatenated.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
 inline uint32_t crc32c(std::string_view text) { return crc32c(std::as_bytes(std::span(text))); }
 

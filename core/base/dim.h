@@ -1,6 +1,6 @@
 #pragma once
-// Symbolic sizes. A Dim is a polynomial in symbols with integer coefficients, kept in a normal form: what shape
-// arithmetic in exported graphs computes (sums, products, exact quotients), with decidable equality.
+// Symbolic sizes. A Dim is a polynomial in symbols with integer coefficients in normal form: it covers the shape
+// arithmetic of exported graphs (sums, products, exact quotients), with decidable equality.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -12,8 +12,8 @@ namespace plait {
 
 using SymbolId = int32_t;
 
-/// A size that is known only when a program runs. Prices are taken at `typical`; memory is planned at `bound`
-/// (0: no bound); every value is a multiple of `multiple_of`.
+/// A size known only at run time. Costs use `typical`; memory is planned for `bound` (0: no bound); every value is a
+/// multiple of `multiple_of`.
 struct Symbol {
   std::string name;  ///< any text: exporters write "past_sequence_length + sequence_length"
   int64_t typical = 0;
@@ -24,7 +24,7 @@ struct Symbol {
 /// The symbols of a graph, by number. Names are unique.
 class SymbolTable {
  public:
-  /// The symbol of that name, made if there is none.
+  /// The symbol of that name, created if missing.
   SymbolId intern(std::string_view name);
   /// A new symbol whose name starts with `stem`.
   SymbolId fresh(std::string_view stem);
@@ -46,9 +46,9 @@ class Dim {
   bool is_constant() const { return terms_.empty() || (terms_.size() == 1 && terms_[0].symbols.empty()); }
   /// The value of a constant Dim.
   int64_t constant() const;
-  /// The symbol, when the Dim is that symbol alone.
+  /// The symbol, if the Dim is a single symbol.
   std::optional<SymbolId> single_symbol() const;
-  /// The symbol and its factor, when the Dim is a multiple of a symbol, as 4*t.
+  /// The symbol and its factor, if the Dim is a multiple of a symbol, as 4*t.
   struct Multiple {
     int64_t factor;
     SymbolId symbol;
@@ -57,22 +57,22 @@ class Dim {
   /// All symbols that occur, each once, ascending.
   std::vector<SymbolId> symbols() const;
 
-  /// `values[id]` is the value of symbol id; each symbol that occurs must be within the span. Saturates instead of
-  /// overflowing.
+  /// Evaluates with `values[id]` for symbol id; the span must contain every symbol that occurs. Saturates on
+  /// overflow.
   int64_t evaluate(std::span<const int64_t> values) const;
   /// With symbol `id` replaced.
   Dim substitute(SymbolId id, const Dim& by) const;
 
-  /// Sizes of real models have a few terms of a few symbols; a few bytes of a file can ask for any number.
+  /// Limits against malicious files; real models have a few terms of a few symbols.
   static constexpr size_t max_terms = 1024, max_degree = 16;
-  /// nullopt where the result would have more than `max_terms` terms, or a term of more than `max_degree` symbols.
+  /// nullopt if the result exceeds `max_terms` terms or `max_degree` symbols in a term.
   std::optional<Dim> plus(const Dim& other) const;
   std::optional<Dim> times(const Dim& other) const;
-  /// The same; these throw Error(unsupported) instead.
+  /// The same, throwing Error(unsupported) instead.
   Dim operator+(const Dim& other) const;
   Dim operator-(const Dim& other) const;
   Dim operator*(const Dim& other) const;
-  /// The exact quotient as polynomials, if there is one: (4*b*s) / (2*s) = 2*b.
+  /// The exact polynomial quotient, if any: (4*b*s) / (2*s) = 2*b.
   std::optional<Dim> divided(const Dim& by) const;
 
   bool operator==(const Dim& other) const;
@@ -88,7 +88,7 @@ class Dim {
 
   /// "2*b*s + 1"; a symbol whose name is no identifier is quoted.
   std::string text(const SymbolTable& table) const;
-  /// Reads what `text` writes, interning symbols. Throws Error(invalid_argument).
+  /// The inverse of `text`; interns symbols. Throws Error(invalid_argument).
   static Dim parse(std::string_view text, SymbolTable& table);
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Errors: what went wrong, where, and what the reader can do about it.
+// Errors: the fault, its place, and a hint for the reader.
 //
 // Inside the library an error is an exception of type Error. It is caught in two places only: at the C edge
 // (bindings/c) and in a rank's loop. Kernels do not throw (core/exec/kernel.h).
@@ -11,13 +11,13 @@
 
 namespace plait {
 
-/// The numbers are those of plait_status in bindings/c/plait.h: fixed for ever, additions at the end only.
+/// The numbers are those of plait_status in bindings/c/plait.h: stable; additions at the end only.
 enum class Code : int32_t {
   ok = 0,
   invalid_argument = 1,  ///< the caller passed something that can never work
   not_found = 2,         ///< a file, tensor or option of that name does not exist
   bad_model = 3,         ///< the model file breaks the format's rules
-  unsupported = 4,       ///< legal, but Plait cannot do it
+  unsupported = 4,       ///< valid, but not supported by Plait
   out_of_memory = 5,     ///< a budget that the caller gave, or the machine's memory, does not suffice
   overloaded = 6,        ///< the queue is full; try again later
   cancelled = 7,
@@ -28,11 +28,11 @@ enum class Code : int32_t {
   internal = 12,  ///< a fault of Plait itself
 };
 
-/// The name of a code as it stands in messages: "invalid_argument".
+/// The name of a code in messages: "invalid_argument".
 std::string_view code_name(Code code);
 
-/// `message` says what and where (node name, op, field, expected and got); `hint` what to change. Both are UTF-8,
-/// text that came from a file is escaped (see `quote`).
+/// `message`: fault and place (node name, op, field, expected and got); `hint`: what to change. Both are UTF-8 with
+/// text from files escaped (see `quote`).
 class Error : public std::exception {
  public:
   Error(Code code, std::string message, std::string hint = {})
@@ -43,7 +43,7 @@ class Error : public std::exception {
   const std::string& hint() const { return hint_; }
   const char* what() const noexcept override { return message_.c_str(); }
 
-  /// The same error with `where` and ": " before its message, for callers who know the place.
+  /// The same error with `where` and ": " prefixed to the message.
   Error at(std::string_view where) const;
 
  private:
@@ -52,7 +52,7 @@ class Error : public std::exception {
   std::string hint_;
 };
 
-/// A fault of our own making, never reachable by bad input.
+/// An internal fault, never reachable by bad input.
 [[noreturn]] void fail_internal(const char* file, int line, const char* condition);
 
 #define PLAIT_ASSERT(condition) \

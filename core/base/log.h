@@ -1,5 +1,5 @@
 #pragma once
-// What the library has to say waits here until the host pulls it: nothing is ever printed.
+// The log: a queue that the host reads. The library never prints.
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -12,17 +12,17 @@ class LogFile;
 
 enum class LogLevel : int32_t { debug = 0, info = 1, warning = 2 };
 
-/// Bounded: when nobody pulls, the oldest lines are dropped and counted. Thread-safe.
+/// Bounded: when full, the oldest lines are dropped and counted. Thread-safe.
 class Log {
  public:
   static constexpr size_t capacity = 1024;
 
   Log();
   ~Log();
-  /// From now on lines go to a file in `directory`, too (see LogFile). Before the log is shared with other threads.
+  /// Also writes later lines to a file in `directory` (see LogFile). Call before sharing the log with other threads.
   void keep_file(std::string directory);
   void write(LogLevel level, std::string text);
-  /// False when there is nothing to read.
+  /// Takes the oldest line; false if empty.
   bool next(LogLevel& level, std::string& text);
 
  private:

@@ -70,7 +70,7 @@ void LogFile::write(std::string_view line) {
 void LogFile::loop() {
   try {
     std::error_code failure;
-    fs::create_directories(directory_, failure);  // opening the file says what went wrong, if it did
+    fs::create_directories(directory_, failure);  // opening the file reports the error, if any
     open();
     remove_old();
     std::unique_lock lock(mutex_);
@@ -99,7 +99,7 @@ void LogFile::open() {
   if (file_ < 0) throw io_error(cat("cannot open ", quote(path)));
 }
 
-/// Another log of this process may have put a new file in place of a full one: then that is the one to go on with.
+/// Another log of this process may have rotated a full file: continues with the new one.
 void LogFile::append(const std::string& text) {
   struct stat now {};
   if (::fstat(file_, &now) == 0 && now.st_size >= limit) {
@@ -118,7 +118,7 @@ void LogFile::append(const std::string& text) {
   }
 }
 
-/// Other processes' files beyond those that are kept, the oldest first.
+/// Removes files of other processes beyond `files_kept`, oldest first.
 void LogFile::remove_old() const {
   std::vector<std::pair<fs::file_time_type, fs::path>> files;
   std::error_code failure;

@@ -1,5 +1,5 @@
 #pragma once
-// Log lines in a file, for hosts that look at them afterwards.
+// A rotating log file.
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -10,22 +10,22 @@
 
 namespace plait {
 
-/// Appends lines to DIRECTORY/plait-PID.log, on a thread of its own: whoever writes never waits for a disk. Several
-/// logs of a process may share the file, and a directory may have many processes'. It stays small: a file of `limit`
-/// bytes becomes plait-PID.old.log in the place of an earlier one, lines are dropped where `waiting_limit` wait, and of
-/// ended processes the newest `files_kept` files stay. Thread-safe.
+/// Appends lines to DIRECTORY/plait-PID.log on its own thread, so writers never wait for a disk. Logs of one process
+/// may share the file, processes may share the directory. At `limit` bytes the file replaces plait-PID.old.log; lines
+/// are dropped when `waiting_limit` are queued; of ended processes the newest `files_kept` files are kept.
+/// Thread-safe.
 class LogFile {
  public:
   static constexpr int64_t limit = 1 << 20;
   static constexpr size_t waiting_limit = 1024, files_kept = 32;
 
-  /// The directory is made if absent. What goes wrong, now or later, ends the writing, and is said to `complain` once,
-  /// on the thread of the file; it is no error.
+  /// Creates the directory if missing. A failure, now or later, stops the writing and is reported to `complain` once,
+  /// on the file's thread; it is not thrown.
   LogFile(std::string directory, std::function<void(std::string)> complain);
-  /// Writes what waits.
+  /// Writes the queued lines.
   ~LogFile();
 
-  /// `line` becomes one line of the file, with the time (UTC) before it.
+  /// Queues `line`, prefixed with the time (UTC).
   void write(std::string_view line);
 
  private:
@@ -41,7 +41,7 @@ class LogFile {
   std::deque<std::string> waiting_;
   int64_t dropped_ = 0;
   bool stopping_ = false, failed_ = false;
-  int file_ = -1;  ///< the thread's alone
+  int file_ = -1;  ///< the file's thread only
   std::thread thread_;
 };
 

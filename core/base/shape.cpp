@@ -41,7 +41,7 @@ int64_t checked_elements(std::span<const int64_t> sizes, int bits) {
   for (int64_t size : sizes) {
     if (size < 0) throw Error(Code::bad_model, cat("a dimension is negative: ", size));
     zero |= size == 0;
-    // Zeros are left out of the product so that [2^62, 2^62, 0] is refused like its neighbours.
+    // Zeros are excluded from the product so that [2^62, 2^62, 0] is rejected as well.
     if (__builtin_mul_overflow(product, size ? size : 1, &product))
       throw Error(Code::bad_model, "the product of a tensor's dimensions overflows");
   }

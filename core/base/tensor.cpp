@@ -15,11 +15,11 @@ namespace {
   throw Error(Code::out_of_memory, cat("cannot allocate ", human_bytes(bytes)));
 }
 
-/// From this size on memory comes from the system and goes back to it. malloc does so only at first: it then keeps blocks of the
-/// size of those that were freed, an arena for each thread, and calloc has to clear them.
+/// From this size on, memory is mapped from the system and unmapped. malloc does so only at first: later it keeps
+/// freed blocks of such sizes in per-thread arenas, and calloc must clear them.
 constexpr int64_t pages_from = int64_t{2} << 20;
 
-/// Pages are zero without being touched: a large budget costs memory only where it is used.
+/// Pages are zero without being touched: a large budget costs memory only where used.
 class PagesBlob : public Blob {
  public:
   explicit PagesBlob(int64_t bytes) {

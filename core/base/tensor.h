@@ -1,5 +1,5 @@
 #pragma once
-// Tensors in memory: a Blob owns bytes, a Tensor is a typed whole of a blob's part, a TensorView owns nothing.
+// Tensors in memory: a Blob owns bytes, a Tensor is a typed range of a Blob, a TensorView is non-owning.
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -10,16 +10,16 @@
 
 namespace plait {
 
-/// Bytes that somebody keeps alive: heap memory, a mapped file, a host's buffer. Immutable after construction,
-/// except by the one who made it. Thread-safe to share.
+/// Owned or borrowed bytes: heap memory, a mapped file, a host's buffer. Immutable after construction except by the
+/// creator. Thread-safe to share.
 class Blob {
  public:
   virtual ~Blob() = default;
   const std::byte* data() const { return data_; }
   std::byte* mutable_data() const { return data_; }  ///< only for blobs that were made writable
   int64_t size() const { return size_; }
-  /// Says that the bytes [offset, offset + bytes) will not be read again soon, so that a mapped file's pages can
-  /// leave memory. Reading them again stays legal.
+  /// Hints that the bytes [offset, offset + bytes) will not be read again soon, so that a mapped file's pages can be
+  /// released. Reading them again stays legal.
   virtual void drop(int64_t offset, int64_t bytes) const { (void)offset, (void)bytes; }
   /// Throws Error(io) when the bytes are not any more what they were: of a mapped file that was shortened or written to.
   /// Reading behind the new end of such a file would end the process (SIGBUS).
@@ -44,7 +44,7 @@ struct TensorView {
   Shape shape;
 
   bool present() const { return dtype != DType::none; }
-  int64_t elements() const { return present() ? shape.elements() : 0; }  ///< none of an absent operand
+  int64_t elements() const { return present() ? shape.elements() : 0; }  ///< 0 for an absent operand
   int64_t bytes() const { return packed_bytes(elements(), dtype_bits(dtype)); }
   template <class T>
   T* as() const {
@@ -52,7 +52,7 @@ struct TensorView {
   }
 };
 
-/// A view together with what keeps its bytes alive. Copying shares the bytes.
+/// A TensorView with shared ownership of its bytes. Copying shares the bytes.
 class Tensor {
  public:
   Tensor() = default;
@@ -84,7 +84,7 @@ class Tensor {
   int64_t offset() const { return offset_; }
   /// The same bytes under another shape of as many elements.
   Tensor reshaped(const Shape& shape) const;
-  /// Tells the blob that these bytes will not be read again soon.
+  /// Hints that these bytes will not be read again soon.
   void drop() const;
 
  private:

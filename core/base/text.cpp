@@ -22,7 +22,7 @@ void append(std::string& out, int64_t number) { append_number(out, number); }
 void append(std::string& out, uint64_t number) { append_number(out, number); }
 void append(std::string& out, double number) { append_number(out, number); }
 
-/// Length of the valid UTF-8 sequence at the front of `text`, 0 if there is none.
+/// Length of the valid UTF-8 sequence at the start of `text`, 0 if invalid.
 static size_t utf8_length(std::string_view text) {
   auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   unsigned char first = byte(0);

@@ -1,5 +1,5 @@
 #pragma once
-// Small text helpers: the compilers we support have no <format>.
+// Text helpers; the supported compilers lack <format>.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -31,11 +31,11 @@ std::string cat(const Parts&... parts) {
   return out;
 }
 
-/// `text` in double quotes, with control characters, quotes, backslashes and invalid UTF-8 escaped (\xNN), and cut
-/// after `limit` bytes: safe to print, whatever file it came from. Reads back with `unquote`.
+/// `text` in double quotes, with control characters, quotes, backslashes and invalid UTF-8 escaped (\xNN), truncated
+/// after `limit` bytes: safe to print from any file. The inverse is `unquote`.
 std::string quote(std::string_view text, size_t limit = 200);
 
-/// The inverse of `quote` for text that was not cut. Throws Error(invalid_argument) on a malformed literal.
+/// The inverse of `quote` for text that was not truncated. Throws Error(invalid_argument) on a malformed literal.
 std::string unquote(std::string_view literal);
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
@@ -43,7 +43,7 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 /// Splits at every `separator`; "a,,b" has three parts, "" has one empty part.
 std::vector<std::string> split(std::string_view text, char separator);
 
-/// Without blanks at both ends.
+/// Without leading and trailing blanks.
 std::string_view trimmed(std::string_view text);
 
 /// The whole text as a number; false if it is not one, or does not fit.
@@ -53,8 +53,8 @@ bool parse_double(std::string_view text, double& out);
 /// "1.07 GB": powers of ten, three digits.
 std::string human_bytes(int64_t bytes);
 
-/// How many letters have to be changed, added or left out until `name` fits `pattern`, in which "*" stands for any letters
-/// and "?" for one; 0: it fits (Levenshtein's distance, with a star that costs nothing).
+/// Edit distance between `name` and `pattern`, in which "*" matches any letters at no cost and "?" one; 0: a match
+/// (Levenshtein).
 size_t misfit(std::string_view pattern, std::string_view name);
 
 }  // namespace plait

@@ -15,7 +15,7 @@ inline void relax() {
 #endif
 }
 
-/// Returns once `done()` holds or the time is over; looks at the clock seldom.
+/// Spins until `done()` or the time limit; reads the clock rarely.
 template <class Done>
 bool spin(int64_t limit_ns, Done done) {
   if (limit_ns == 0) return done();

@@ -1,5 +1,5 @@
 #pragma once
-// A pool of threads that its owner passes to whoever computes; there is no global one.
+// A thread pool, passed explicitly; there is no global one.
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -12,9 +12,9 @@
 
 namespace plait {
 
-/// `threads` counts the caller: ThreadPool(1) starts no thread. Waiting is a spin of at most 50 us (none when there
-/// are more threads than processors), then a futex: an idle pool costs nothing. One caller at a time; a task must
-/// not call the pool it runs on.
+/// `threads` includes the caller: ThreadPool(1) starts no thread. Workers spin for at most 50 us (not at all with
+/// more threads than processors), then wait on a futex: an idle pool costs nothing. One caller at a time; a task must
+/// not call its own pool.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);
@@ -24,16 +24,16 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(threads_.size()) + 1; }
 
-  /// Calls task(worker) once on every worker, worker in [0, size()), the caller being worker 0, and returns when all
-  /// have. The first exception that a task throws is rethrown here.
+  /// Calls task(worker) once on every worker in [0, size()), worker 0 being the caller, and returns when all have
+  /// ended.
+  /// Rethrows the first exception of a task.
   void run(FunctionRef<void(int worker)> task);
 
-  /// Calls task(item, worker) for each item in [0, count), handed out one by one; which worker gets which item is
-  /// not defined, so results may not depend on it. Small counts run on the caller alone. Throws Error(cancelled) when
-  /// items were left out since `stop_on` said so.
+  /// Calls task(item, worker) for each item in [0, count), scheduled dynamically: results must not depend on which
+  /// worker gets which item. Small counts run on the caller only. Throws Error(cancelled) if `stop_on` left items out.
   void for_each(int64_t count, FunctionRef<void(int64_t item, int worker)> task);
 
-  /// From here on for_each hands out no more items once `*flag` is true. Null: it hands out all. Returns the flag before.
+  /// for_each stops scheduling items once `*flag` is true; null: never. Returns the previous flag.
   const std::atomic<bool>* stop_on(const std::atomic<bool>* flag) { return std::exchange(flag_, flag); }
 
  private:

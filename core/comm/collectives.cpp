@@ -10,8 +10,9 @@
 namespace plait {
 namespace {
 
-// At once, every rank reads all of every other's data; by slices, each reduces a part and hands it on. Two ranks exchange as
-// many bytes either way; more gain by slices as soon as bytes count for more than steps.
+// Limit for reducing at once, where every rank reads all data of all others; by slices, each rank reduces one part
+// and shares it. Two ranks move equally many bytes either way; more ranks gain by slices once bandwidth dominates
+// latency.
 bool is_at_once(int ranks, int64_t bytes) { return ranks <= 2 || bytes <= 64 << 10; }
 
 CallHeader header(Call call, const TensorView& data, Reduction reduction = Reduction::sum, int root = 0) {
@@ -22,7 +23,7 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-// Calls step(begin, bytes) for each piece of at most `limit` bytes; once for nothing, for ranks compare their calls.
+// Calls step(begin, bytes) for each piece of at most `limit` bytes; once if empty, since ranks compare calls.
 template <class Step>
 void in_pieces(int64_t bytes, int64_t limit, Step step) {
   int64_t begin = 0;
@@ -74,7 +75,7 @@ void Collectives::check_parts(const TensorView& part, const TensorView& all, std
                 cat(what, ": a part of ", elements, " elements of ", dtype_name(part.dtype), " is no whole byte"));
 }
 
-/// Waits for all other ranks' part of this step; this rank's is `own`.
+/// Collects the parts of all ranks in this step; this rank's is `own`.
 void Collectives::collect(const std::byte* own) {
   for (int peer = 0; peer < size(); ++peer) parts_[peer] = peer == rank() ? own : exchange_->peer(peer);
 }
@@ -103,7 +104,7 @@ void Collectives::reduce_at_once(const TensorView& data, const CallHeader& call,
   });
 }
 
-// Each slot of data is reduce_scatter, then all_gather of what that made.
+// Per slot of data: reduce_scatter, then all_gather of the result.
 void Collectives::reduce_by_slices(const TensorView& data, const CallHeader& call, Reduction reduction) {
   const int64_t element_bytes = dtype_bits(data.dtype) / 8;
   const int64_t limit = scattered_elements(dtype_bits(data.dtype)) * size() * element_bytes;
@@ -117,7 +118,7 @@ void Collectives::reduce_by_slices(const TensorView& data, const CallHeader& cal
     exchange_->publish(call, Pattern::scatter, slice);
     collect(own);
     exchange_->finish();
-    // The slots of the step before stay readable while the next is filled.
+    // The previous step's slots stay readable while the next is filled.
     reduce_in_order(data.dtype, reduction, parts_, slice_bytes(rank()) / element_bytes, own);
     copy_bytes(exchange_->slot(), own, slice_bytes(rank()));
     exchange_->publish(call, Pattern::share, slice);
@@ -249,7 +250,7 @@ std::unique_ptr<Communicator> Collectives::split(int color, int key) {
 void Collectives::abort(std::string_view message) noexcept {
   try {
     hub_->fail(Code::closed, hub_->rank(), cat("rank ", hub_->rank(), " aborted the world: ", message));
-  } catch (...) {  // no memory for the words
+  } catch (...) {  // no memory for the message
     hub_->fail(Code::closed, hub_->rank(), message);
   }
 }

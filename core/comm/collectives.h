@@ -5,15 +5,15 @@
 
 namespace plait {
 
-/// Makes the exchange of a group whose ranks (numbers in the world) all make this call, after `parent`, whose ranks they
-/// are, agreed on the groups; ranks of other groups of the same split call it at the same time. `rank`: in the group.
+/// Makes the exchange of a new group. All its ranks (`members`, world ranks, all in `parent`) call it after `parent`
+/// has agreed on the groups; other groups of the same split at the same time. `rank`: in the group.
 using GroupMaker = std::function<std::unique_ptr<Exchange>(Exchange& parent, std::vector<int> members, int rank)>;
 
-/// What ends a world; outlives its communicators' calls. Hub does it.
+/// Ends a world; outlives its communicators' calls.
 class Hub;
 
-/// The communicator of ranks that are threads or processes: every collective as steps of an exchange, the same over all
-/// transports.
+/// The communicator of ranks that are threads or processes: every collective as steps of an exchange, identical for
+/// all transports.
 class Collectives final : public Communicator {
  public:
   Collectives(std::shared_ptr<Hub> hub, std::unique_ptr<Exchange> exchange, GroupMaker make_group);
@@ -34,10 +34,10 @@ class Collectives final : public Communicator {
   void abort(std::string_view message) noexcept override;
   int failed_rank() const noexcept override;
 
-  /// A barrier of ranks that are about to leave: for worlds that must end together.
+  /// A barrier before ranks leave, for worlds that must end together.
   void leave_together();
 
-  /// Opaque bytes instead of a tensor, whose length the receiver does not know; `patient`: waits for without end (world.h).
+  /// Opaque bytes of a length unknown to the receiver. `patient`: waits without a deadline (world.h).
   void send_command(std::span<const std::byte> bytes, int to);
   std::vector<std::byte> receive_command(int from, bool patient);
 
@@ -53,11 +53,10 @@ class Collectives final : public Communicator {
   std::shared_ptr<Hub> hub_;
   std::unique_ptr<Exchange> exchange_;
   GroupMaker make_group_;
-  std::vector<const std::byte*> parts_;  ///< of the step under way, by rank
+  std::vector<const std::byte*> parts_;  ///< of the current step, by rank
 };
 
-/// A step in which each rank says `bytes` bytes, at most a slot: what they said, in the order of ranks. For what ranks
-/// agree on among themselves.
+/// All-gathers `bytes` bytes per rank, at most a slot, in rank order; for agreement among ranks.
 std::vector<std::byte> tell_all(Exchange& exchange, std::span<const std::byte> bytes);
 
 template <class T>

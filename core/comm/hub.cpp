@@ -31,7 +31,7 @@ int64_t now_ns() {
       .count();
 }
 
-// A timeout, a signal and a value that changed all look the same: the caller looks again.
+// Returns on a timeout, a signal or a changed value; the caller checks again.
 void futex_wait(std::atomic<uint32_t>& word, uint32_t seen, double seconds, bool within_process) {
   timespec limit{static_cast<time_t>(seconds), static_cast<long>((seconds - std::floor(seconds)) * 1e9)};
   syscall(SYS_futex, &word, FUTEX_WAIT | (within_process ? FUTEX_PRIVATE_FLAG : 0), seen, &limit, nullptr, 0);
@@ -71,7 +71,7 @@ void Hub::ring(int rank) const {
 bool Hub::spin(FunctionRef<bool()> come) const {
   if (come()) return true;
   if (spin_ns_ == 0) return false;
-  // The clock is read once in some hundred looks; it costs about as much as twenty.
+  // The clock is read once in some hundred checks; a read costs about as much as twenty.
   for (int64_t start = now_ns(); now_ns() - start < spin_ns_;) {
     for (int look = 0; look < 128; ++look) {
       if (come()) return true;
@@ -83,7 +83,7 @@ bool Hub::spin(FunctionRef<bool()> come) const {
 }
 
 namespace {
-/// Adds the time of its life to a sum, however that ends.
+/// Adds its lifetime to a sum, also on exceptions.
 struct Stopwatch {
   explicit Stopwatch(int64_t& sum) : sum(sum), start(now_ns()) {}
   ~Stopwatch() { sum += now_ns() - start; }
@@ -98,7 +98,7 @@ void Hub::wait(const Awaited& awaited) {
   if (!spin(awaited.come)) sleep(awaited);
 }
 
-/// A wait that is not over at once: others see for whom, those on other machines if it takes long.
+/// A wait that is not over at once: published to other ranks, and to other machines if it takes long.
 class Hub::Waiting {
  public:
   Waiting(Hub& hub, const Awaited& awaited) : awaited(awaited), hub_(hub) {}
@@ -109,7 +109,7 @@ class Hub::Waiting {
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
-  /// The order that ring_for relies on: said before anything is looked at.
+  /// The order that ring_for relies on: publish before checking.
   void say() { hub_.line(hub_.rank_).waits_for.store(awaited.rank + 1, std::memory_order_seq_cst); }
   void say_elsewhere() {
     if (told_ || seconds() < hub_.options_.deadline_s / 4) return;
@@ -156,13 +156,13 @@ void Hub::poll(const Awaited& awaited) {
   }
 }
 
-/// Throws if there is a reason not to wait any longer.
+/// Throws if the wait must end.
 void Hub::examine(Waiting& waiting) {
   const Awaited& awaited = waiting.awaited;
   if (listen) listen();
   check();
   if (line(awaited.rank).left.load(std::memory_order_seq_cst)) {
-    if (awaited.come()) return;  // it did so before it left
+    if (awaited.come()) return;  // it arrived before it left
     fail(Code::closed, awaited.rank,
          cat("rank ", awaited.rank, " left the world while rank ", rank_, " waited for its ", awaited.what()));
   }
@@ -176,7 +176,7 @@ void Hub::examine(Waiting& waiting) {
 }
 
 void Hub::give_up(const Awaited& awaited) {
-  // Whoever keeps us waiting may itself be waiting for another.
+  // The awaited rank may itself be waiting for another.
   int blamed = awaited.rank;
   for (int hops = 0; hops < world_size_; ++hops) {
     const int next = line(blamed).waits_for.load(std::memory_order_seq_cst) - 1;
@@ -200,7 +200,7 @@ void Hub::find_dead() {
   for (int other = 0; other < world_size_; ++other) {
     const Line& its = line(other);
     if (other == rank_ || !its.came.load(std::memory_order_acquire) || memory_->is_held(other)) continue;
-    if (its.left.load(std::memory_order_acquire)) continue;  // said goodbye: only those who wait for it mind
+    if (its.left.load(std::memory_order_acquire)) continue;  // left in order: an error only for ranks that wait for it
     fail(Code::closed, other, cat("rank ", other, " died: its process ended without leaving the world"));
   }
 }
@@ -238,7 +238,7 @@ void Hub::fail(Code code, int culprit, std::string_view message) noexcept {
 void Hub::tell(const News& news) noexcept {
   try {
     if (spread) spread(news);
-  } catch (...) {  // other machines find out by their deadlines
+  } catch (...) {  // other machines notice by their deadlines
   }
 }
 
@@ -254,7 +254,7 @@ void Hub::hear(const News& news) {
 
 void Hub::throw_over() const {
   const State& state = memory_state();
-  // Writing the reason takes a microsecond, unless the writer died at it.
+  // Writing the message takes a microsecond, unless the writer died.
   for (int look = 0; look < 100 && state.over.load(std::memory_order_acquire) != 2; ++look)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (state.over.load(std::memory_order_acquire) != 2)

@@ -1,5 +1,5 @@
 #pragma once
-// Where the ranks of one machine wait for each other, and where a world ends.
+// Hub: waiting between the ranks of one machine, and the end of a world.
 #include <atomic>
 #include <memory>
 #include <string>
@@ -18,16 +18,17 @@ inline void relax() {
 #endif
 }
 
-/// What a rank waits for: another rank's doing, and the words for it in an error.
+/// What a rank waits for: a condition that another rank makes true, and its description in errors.
 struct Awaited {
   int rank;                         ///< in the world
-  FunctionRef<bool()> come;         ///< acquires what it looks at, once it is true
+  FunctionRef<bool()> come;         ///< acquires the data it checks, once true
   FunctionRef<std::string()> what;  ///< "step 3 of all_reduce(sum, f32, 64 bytes)"
-  bool for_ever = false;  ///< no deadline; death is still noticed, of a rank on another machine by its silence
+  bool for_ever = false;  ///< no deadline; a dead rank is still noticed, on another machine by missed heartbeats
 };
 
-/// What ranks of other machines are told: a rank ended the world (value: the Code), left it, waits long for another
-/// (value: 1 + that rank, 0: no longer), or lives, which is all that it says now and then.
+/// A notice to ranks of other machines: a rank ended the world (value: the Code), left it, has waited long for
+/// another
+/// (value: 1 + that rank, 0: no longer), or is alive (a heartbeat).
 struct News {
   enum class Kind : int32_t { over, left, waits, lives };
   Kind kind;
@@ -36,19 +37,19 @@ struct News {
   char message[500] = {};
 };
 
-/// Waiting is a spin of at most 50 us (none where ranks have to share cores), then a futex, the rank's bell. A rank that
-/// sleeps says for whom, so that only the awaited one rings, and without a system call when nobody sleeps; and a
-/// deadline finds the rank at the end of a chain of waiting ranks.
+/// Waits spin for at most 50 us (not at all where ranks share cores), then sleep on a futex, the rank's bell. A
+/// sleeping rank publishes whom it waits for, so only that rank rings, without a system call when no rank sleeps; and
+/// a deadline blames the rank at the end of a chain of waiting ranks.
 ///
-/// Each rank has a Hub of its own over memory that the ranks of its machine share. One thread calls it; `fail`, `over`
-/// and `culprit` may be called from any.
+/// Each rank has its own Hub over memory shared by the ranks of its machine. One thread calls it; `fail`, `over` and
+/// `culprit` are thread-safe.
 class Hub {
  public:
   static int64_t bytes(int world_size);
 
-  /// `memory`: zeros, or in use by other ranks. `spin`: there is a core for each rank of the machine.
+  /// `memory`: zeros, or in use by other ranks. `spin`: each rank of the machine has its own core.
   Hub(std::shared_ptr<Mapping> memory, int world_rank, int world_size, bool spin, const CommOptions& options);
-  /// The rank leaves the world; whoever waits for it then, or later, throws.
+  /// Leaves the world; ranks that wait for this one, now or later, throw.
   ~Hub();
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
@@ -60,15 +61,15 @@ class Hub {
     if (options_.delay) options_.delay();
   }
 
-  /// Returns when awaited.come() holds. Throws when the world is over, or ends it because the awaited rank does not come.
+  /// Waits until awaited.come(). Throws when the world is over, or ends it if the awaited rank misses the deadline.
   void wait(const Awaited& awaited);
-  /// The same for what no bell announces: looks again and again, with pauses that grow to 1 ms (5 ms for ever).
+  /// The same for conditions without a bell: polls, with pauses growing to 1 ms (5 ms without a deadline).
   void poll(const Awaited& awaited);
 
-  /// How long this rank has waited so far, in nanoseconds: this thread's alone.
+  /// Nanoseconds this thread has waited so far.
   int64_t waited_ns() const { return waited_ns_; }
 
-  /// To be called after a change that `rank` may wait for. Sequentially consistent with the change if that is.
+  /// Call after a change that `rank` may wait for. Sequentially consistent if the change is.
   void ring_for(int rank) {
     if (line(rank).waits_for.load(std::memory_order_seq_cst) == rank_ + 1) ring(rank);
   }
@@ -77,32 +78,32 @@ class Hub {
   void check() const {
     if (memory_state().over.load(std::memory_order_acquire) != 0) throw_over();
   }
-  /// Notices what only a look reveals: ranks that died. For those who send and never wait; looks ten times a second.
+  /// Checks for dead ranks, at most ten times a second; for ranks that send and never wait.
   void look_around();
 
   bool over() const noexcept { return memory_state().over.load(std::memory_order_acquire) != 0; }
   int culprit() const noexcept;
-  /// Ends the world, if it is not over: every rank's pending and later calls throw an Error with this.
+  /// Ends the world unless it is over: every rank's pending and later calls throw this Error.
   void fail(Code code, int culprit, std::string_view message) noexcept;
 
-  /// Worlds of several machines: how a rank tells those of other machines what these cannot see, if set; and how it looks
-  /// for what it is told (and calls `hear`), whenever it waits.
+  /// Worlds of several machines: `spread`, if set, sends notices to other machines; `listen` receives them (and calls
+  /// `hear`) during waits.
   std::function<void(const News& news)> spread;
   std::function<void()> listen;
   void hear(const News& news);
-  /// The rank is on another machine and says that it lives, several times within a deadline: from now on.
+  /// From now on expects heartbeats of a rank on another machine, several within a deadline.
   void expect_life(int rank);
 
  private:
   struct alignas(64) Line {
     std::atomic<uint32_t> bell;      ///< the futex that the rank sleeps on
     std::atomic<int32_t> waits_for;  ///< 1 + the rank that it sleeps for; 0: awake
-    std::atomic<uint32_t> came;      ///< it was there once,
-    std::atomic<uint32_t> left;      ///< and it is not there any more
+    std::atomic<uint32_t> came;      ///< it has joined,
+    std::atomic<uint32_t> left;      ///< and it has left
   };
   struct alignas(64) State {
     static constexpr size_t message_bytes = 1000;
-    std::atomic<uint32_t> over;  ///< 0 alive, 1 somebody writes down why not, 2 written
+    std::atomic<uint32_t> over;  ///< 0 alive, 1 error being written, 2 written
     int32_t code;
     int32_t culprit;
     char message[message_bytes];
@@ -127,8 +128,8 @@ class Hub {
   const int64_t spin_ns_;
   const CommOptions options_;
   int64_t waited_ns_ = 0;
-  int64_t looked_ns_ = 0;          ///< when look_around last did
-  std::vector<int64_t> heard_ns_;  ///< by rank: when it last said that it lives; 0: it need not
+  int64_t looked_ns_ = 0;          ///< time of the last check by look_around
+  std::vector<int64_t> heard_ns_;  ///< by rank: time of the last heartbeat; 0: not expected
 };
 
 }  // namespace plait

@@ -83,7 +83,7 @@ Mapping::Handle Mapping::handle() const {
 
 std::shared_ptr<Mapping> Mapping::attach(const Handle& handle) {
   if (handle.object) return reinterpret_cast<Mapping*>(handle.object)->shared_from_this();
-  // Process numbers may mean something else here: the link's text tells before anything is opened.
+  // Process ids may belong to another namespace: check the link's text before opening anything.
   const std::string path = cat("/proc/", handle.process, "/fd/", handle.descriptor);
   const std::string wanted = cat("/memfd:", file_name);
   char target[64] = {};

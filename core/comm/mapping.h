@@ -5,25 +5,25 @@
 
 namespace plait {
 
-/// Memory that several ranks see: of one process, or a file without a name (memfd) that processes of one machine map. It
-/// begins as zeros, takes memory only where it is touched, and is gone with the last process that has it, however that
-/// ended.
+/// Shared memory of several ranks: of one process, or an anonymous file (memfd) mapped by processes of one machine.
+/// Initially zero, committed when touched, freed with the last process that maps it, even after a crash.
 class Mapping : public std::enable_shared_from_this<Mapping> {
  public:
-  /// What another rank needs to find it, as bytes that can be sent; valid while the one who made it keeps it.
+  /// Identifies a mapping to another rank; can be sent as bytes. Valid while its creator keeps the mapping.
   struct Handle {
-    uint64_t object = 0;  ///< address, of a mapping of one process
-    int64_t process = 0;  ///< whose file it is, and the descriptor there
+    uint64_t object = 0;  ///< address, within one process
+    int64_t process = 0;  ///< process that owns the file, and its descriptor there
     int64_t descriptor = 0;
     int64_t bytes = 0;
-    uint64_t mark[2] = {};  ///< random, at the end of the memory: what was opened is what was meant
+    uint64_t mark[2] = {};  ///< random, at the end of the memory: proves that the right file was opened
   };
 
   /// Throws Error(out_of_memory).
   static std::shared_ptr<Mapping> within_process(int64_t bytes);
   /// Throws Error(io) where the system has no memfd, out_of_memory where address space is short.
   static std::shared_ptr<Mapping> between_processes(int64_t bytes);
-  /// The mapping of another rank. Throws Error(io) if this process may not open it, or sees other processes' numbers.
+  /// Attaches another rank's mapping. Throws Error(io) if this process may not open it or is in another PID
+  /// namespace.
   static std::shared_ptr<Mapping> attach(const Handle& handle);
 
   ~Mapping();
@@ -34,10 +34,10 @@ class Mapping : public std::enable_shared_from_this<Mapping> {
   bool is_within_process() const { return file_ < 0; }
   Handle handle() const;
 
-  /// Says that this process is there as rank `rank`, until it ends: the kernel sees to that (a record lock), so that
-  /// nobody has to beat a heart.
+  /// Marks rank `rank` as alive until this process ends: a record lock, which the kernel releases, so no heartbeat is
+  /// needed.
   void hold(int rank) const;
-  /// Whether a process, not this one, holds the rank. Only for mappings between processes.
+  /// Whether another process holds the rank. Only for mappings between processes.
   bool is_held(int rank) const;
 
  private:

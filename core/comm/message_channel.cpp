@@ -13,7 +13,7 @@
 namespace plait {
 namespace {
 
-/// The folder of the shared library or program that this function is in, with a slash.
+/// The folder of the library or program that contains this function, with a slash.
 std::string own_folder() {
   Dl_info info{};
   if (!dladdr(reinterpret_cast<const void*>(&own_folder), &info) || !info.dli_fname) return "";
@@ -26,7 +26,7 @@ std::string own_folder() {
 
 void MessageChannel::load(const std::string& plugin) {
   const std::string path = plugin.empty() ? own_folder() + "plait_mpi.so" : plugin;
-  // The library stays: MPI's own threads and exit handlers may still be in it.
+  // The library stays loaded: MPI's threads and exit handlers may still run in it.
   library_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!library_) {
     const char* why = dlerror();
@@ -79,7 +79,7 @@ MessageChannel::MessageChannel(const std::string& plugin, double deadline_s) {
 MessageChannel::~MessageChannel() {
   try {
     in_order_ = in_order_ && unsent_bytes() == 0;
-    // MPI may still read, or write, what was on its way when the world ended in disorder: it outlives us.
+    // After a failure MPI may still access pending buffers: they are leaked.
     if (!outgoing_.empty()) new std::list<Outgoing>(std::move(outgoing_));
   } catch (...) {
     in_order_ = false;

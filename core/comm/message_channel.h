@@ -1,5 +1,5 @@
 #pragma once
-// Messages through MPI: what worlds of several machines, and the first steps of every world of processes, go through.
+// Messages through MPI: used by worlds of several machines, and to set up every world of processes.
 #include <list>
 #include <memory>
 #include <mutex>
@@ -11,8 +11,8 @@
 
 namespace plait {
 
-/// The messages of a world of processes. Any thread may send; one receives. Nothing waits. Throws Error(io) with MPI's
-/// words.
+/// The messages of a world of processes. Any thread may send; one receives. No call waits. Throws Error(io) with
+/// MPI's message.
 class MessageChannel {
  public:
   using Bytes = std::vector<std::byte>;
@@ -28,30 +28,30 @@ class MessageChannel {
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool started_mpi() const { return started_; }
-  /// All ranks are known to leave together: what was opened is closed, and MPI ended if it was started here.
+  /// All ranks leave together: frees resources, and finalizes MPI if it was started here.
   void close_in_order() { in_order_ = true; }
 
-  /// Group numbers, which tags are made of: one that this rank did not use yet, and one taken.
+  /// Group numbers, from which tags are made: the next unused one, and marking one as used.
   int64_t next_group() const { return next_group_; }
   void take_group(int64_t group) { next_group_ = group + 1; }
   enum class Kind { step, mail };
-  /// Throws Error(unsupported) when MPI has no more tags: after some ten thousand splits at the least.
+  /// Throws Error(unsupported) when MPI runs out of tags: after at least some ten thousand splits.
   int tag(int64_t group, Kind kind) const;
   static constexpr int news_tag = 0;
 
   void send(int to, int tag, Bytes bytes);
-  /// Bytes that are sent, but that MPI has neither delivered nor taken into buffers of its own.
+  /// Bytes sent that MPI has neither delivered nor buffered.
   int64_t unsent_bytes();
 
-  /// A message that comes bit by bit.
+  /// A message being received.
   struct Incoming {
     Bytes bytes;
     plait_mpi_request* request = nullptr;
     bool complete = false;
   };
-  /// Goes on receiving the next message of `from` (-1: anyone); true once it is complete.
+  /// Continues to receive the next message of `from` (-1: any); true once complete.
   bool receive(int from, int tag, Incoming& incoming);
-  /// An incoming message whose receiver is gone; MPI may still write to it.
+  /// Keeps the buffer of a message whose receiver is gone; MPI may still write to it.
   void abandon(Incoming&& incoming);
 
  private:
@@ -69,7 +69,7 @@ class MessageChannel {
   int32_t rank_ = 0, size_ = 0, highest_tag_ = 0, started_ = 0;
   bool in_order_ = false;
   int64_t next_group_ = 1;
-  std::mutex mutex_;  ///< MPI takes one call at a time
+  std::mutex mutex_;  ///< serialises MPI calls
   std::list<Outgoing> outgoing_;
 };
 

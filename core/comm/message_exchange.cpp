@@ -55,7 +55,7 @@ void MessageExchange::publish(const CallHeader& call, Pattern pattern, int64_t b
   }
 }
 
-// A rank that MPI cannot reach has failed; the others hear of it by other ways than MPI's error.
+// A rank that MPI cannot reach has failed; the hub notifies the other ranks.
 void MessageExchange::send(int to, int tag, const CallHeader& call, std::span<const std::byte> bytes) {
   try {
     channel_->send(members_[to], tag, message(call, bytes));

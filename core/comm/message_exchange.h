@@ -5,10 +5,10 @@
 
 namespace plait {
 
-/// An exchange by messages: a step is one message from every rank of the group to every other, the header in front.
+/// An exchange by messages: in a step every rank sends every other one message, header first.
 class MessageExchange final : public Exchange {
  public:
-  /// `group`: a number that no other group of these ranks has.
+  /// `group`: a unique number among the groups of these ranks.
   MessageExchange(std::shared_ptr<Hub> hub, std::shared_ptr<MessageChannel> channel, std::vector<int> members,
                   int rank, int64_t group);
   ~MessageExchange() override;

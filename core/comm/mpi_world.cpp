@@ -1,4 +1,4 @@
-// Processes become ranks: they meet by MPI's messages, find out who is on their machine, and share memory there.
+// Processes as ranks: they connect through MPI, find the ranks of their machine, and share memory with these.
 #include "core/comm/mpi_world.h"
 
 #include <sched.h>
@@ -21,7 +21,7 @@
 namespace plait {
 namespace {
 
-/// What a rank tells the others about where it is.
+/// A rank's location, exchanged at startup.
 struct Place {
   std::array<char, 36> boot = {};  ///< the kernel's number of this start of the machine; zeros: shares with nobody
   cpu_set_t cores;
@@ -36,7 +36,7 @@ Place own_place(bool share_memory) {
   return place;
 }
 
-/// Ranks by machine: home[r] is the lowest rank of those that share memory with r.
+/// Ranks grouped by machine: home[r] is the lowest rank that shares memory with r.
 std::vector<int> homes_of(const std::vector<Place>& places) {
   std::vector<int> homes;
   for (size_t rank = 0; rank < places.size(); ++rank) {
@@ -48,7 +48,7 @@ std::vector<int> homes_of(const std::vector<Place>& places) {
   return homes;
 }
 
-/// How many cores the ranks of a home have together; mpirun may have bound them.
+/// The cores of all ranks of a home; mpirun may have bound them.
 int cores_of(const std::vector<Place>& places, const std::vector<int>& homes, int home) {
   cpu_set_t all;
   CPU_ZERO(&all);
@@ -57,17 +57,17 @@ int cores_of(const std::vector<Place>& places, const std::vector<int>& homes, in
   return CPU_COUNT(&all);
 }
 
-/// Ranks of other homes hear what they cannot see.
+/// Sends notices to ranks of other homes, which share no memory.
 void connect(Hub& hub, const std::shared_ptr<MessageChannel>& channel, const std::vector<int>& homes) {
   hub.spread = [channel, homes, own = hub.rank()](const News& news) {
     const auto bytes = std::as_bytes(std::span(&news, 1));
     for (int to = 0; to < channel->size(); ++to) {
-      // Who waits without end does so for rank 0, or is it.
+      // Waits without a deadline are for rank 0, or by it.
       const bool minds = news.kind != News::Kind::lives || own == 0 || to == 0;
       if (homes[to] == homes[own] || !minds) continue;
       try {
         channel->send(to, MessageChannel::news_tag, {bytes.begin(), bytes.end()});
-      } catch (const Error&) {  // others can be reached all the same
+      } catch (const Error&) {  // others may still be reachable
       }
     }
   };
@@ -83,7 +83,7 @@ void connect(Hub& hub, const std::shared_ptr<MessageChannel>& channel, const std
   };
 }
 
-/// Makes groups of a world of processes: in shared memory where all members have one home, by messages otherwise.
+/// Makes groups of a world of processes: in shared memory if all members have one home, otherwise by messages.
 class ProcessGroups {
  public:
   ProcessGroups(std::shared_ptr<Hub> hub, std::shared_ptr<MessageChannel> channel, std::vector<int> homes)
@@ -98,7 +98,7 @@ class ProcessGroups {
     const auto& ranks = parent.members();
     const auto first = static_cast<int>(std::find(ranks.begin(), ranks.end(), members[0]) - ranks.begin());
     const int64_t bytes = SegmentExchange::bytes(static_cast<int>(members.size()), hub_->options().in_flight_bytes);
-    // Ranks without shared memory take part in what the others tell each other.
+    // Ranks without shared memory take part in the exchange too.
     auto memory = share_mapping(parent, one_home ? first : -1, bytes, Mapping::between_processes);
     if (memory) return std::make_unique<SegmentExchange>(hub_, std::move(memory), std::move(members), rank);
     return std::make_unique<MessageExchange>(hub_, channel_, std::move(members), rank, group);
@@ -110,7 +110,7 @@ class ProcessGroups {
   std::vector<int> homes_;
 };
 
-/// A thread that says that its rank lives, whatever else the rank does: four times in a deadline.
+/// The heartbeat thread: sends four heartbeats per deadline, whatever the rank does.
 class Pulse {
  public:
   explicit Pulse(std::shared_ptr<Hub> hub)
@@ -122,7 +122,7 @@ class Pulse {
           while (!bell.wait_for(lock, stop, pause, [&] { return stop.stop_requested(); }) && !hub->over()) {
             try {
               hub->spread({News::Kind::lives, hub->rank()});
-            } catch (...) {  // no memory for it: the next one comes soon enough
+            } catch (...) {  // out of memory: the next one is soon enough
             }
           }
         }) {}
@@ -144,9 +144,9 @@ class MpiWorld final : public World {
 
   ~MpiWorld() override {
     pulse_.reset();
-    if (hub_->over()) return;  // MPI stays as it is: to ask it for progress may wait for the rank that failed
+    if (hub_->over()) return;  // MPI is not touched: progress may wait for the failed rank
     try {
-      // What was sent goes out while there is somebody to send it.
+      // Flushes sent messages while their receivers exist.
       hub_->poll({rank(), [&] { return channel_->unsent_bytes() == 0; }, [] { return "messages being received"; }});
       if (channel_->started_mpi()) communicator_->leave_together();
       else if (hub_->spread) hub_->spread({News::Kind::left, rank()});
@@ -169,8 +169,8 @@ class MpiWorld final : public World {
   std::optional<Pulse> pulse_;
 };
 
-/// The memory in which the ranks of a home wait for each other; `homes` becomes what holds: ranks that cannot share it
-/// after all (other name spaces of processes) are on their own.
+/// The shared memory in which the ranks of a home wait for each other; updates `homes`: ranks that cannot share after
+/// all (other PID namespaces) get their own home.
 std::shared_ptr<Mapping> meet(Exchange& all, std::vector<int>& homes) {
   const int own = all.rank();
   std::shared_ptr<Mapping> memory;

@@ -4,16 +4,16 @@
 
 namespace plait {
 
-/// How the ranks of a world wait and how much may be on its way. All ranks give the same.
+/// Deadlines and buffer limits of a world. The same on all ranks.
 struct CommOptions {
-  /// How long a call waits for another rank before that rank counts as failed; more than 0. Commands are waited for
-  /// without end (world.h).
+  /// Seconds after which a rank that others wait for counts as failed; > 0. Waiting for commands has no deadline
+  /// (world.h).
   double deadline_s = 60;
-  /// What one rank of one group may have sent that is not yet received. Address space; memory is taken as it is used.
+  /// Limit of bytes sent but not received, per rank and group. Address space; committed as used.
   int64_t in_flight_bytes = int64_t{1} << 30;
-  /// Ranks of one machine share memory; false makes processes go through messages as if each had a machine of its own.
+  /// Ranks of one machine share memory; false: processes use messages, as if on separate machines.
   bool share_memory = true;
-  /// For tests: called, if set, between the steps that a race would need, on the thread that makes them.
+  /// For tests: if set, called between the steps of a potential race, on the thread that makes them.
   std::function<void()> delay;
 };
 

@@ -8,8 +8,7 @@
 namespace plait {
 namespace {
 
-// What an element is while it is being added to. Sums of integers wrap, so that they are unsigned here; max and min are
-// not.
+// The accumulator type. Integer sums wrap, so they are unsigned here; max and min are not.
 template <class T>
 auto widened(T x) {
   if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>) return to_float(x);
@@ -32,7 +31,7 @@ T plus(T a, T b) {
     return a + b;
   }
 }
-// A NaN on either side stays.
+// Propagates NaN from either side.
 template <class T>
 T larger(T a, T b) {
   return b > a || b != b ? b : a;
@@ -49,7 +48,7 @@ auto load(const std::byte* from, int64_t i) {
   return widened(x);
 }
 
-// 1024 elements at a time in a buffer of the first-level cache, which overlaps nothing.
+// 1024 elements at a time in a buffer that fits the L1 cache and overlaps nothing.
 template <class T, class Combine>
 void reduce_blocks(std::span<const std::byte* const> sources, int64_t count, std::byte* out, Combine combine) {
   constexpr int64_t block = 1024;

@@ -1,5 +1,5 @@
 #pragma once
-// What a rank answers rank 0 (World::report): an error, or what it was asked for.
+// A rank's reply to rank 0 (World::report): a result or an error.
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -11,10 +11,10 @@ namespace plait {
 
 std::vector<std::byte> error_report(const Error& error);
 std::vector<std::byte> ok_report(ByteWriter bytes = {});
-/// What `ok_report` was given. Throws what `error_report` was given, with the rank in front.
+/// Reads a report: returns the bytes of `ok_report`, or throws the error of `error_report`, prefixed with the rank.
 ByteReader read_report(std::span<const std::byte> bytes, int64_t rank = 0);
 
-/// The error behind the exception at hand: for use in a catch (...).
+/// The current exception as an Error; call it in a catch (...).
 Error current_error();
 
 }  // namespace plait

@@ -9,7 +9,7 @@ namespace plait {
 namespace {
 
 constexpr int64_t page = 4096;
-// What two ranks exchange stays in a second-level cache of 1 MiB, beside the tensors' pieces. 32 and 128 KiB are no faster.
+// The slots of two ranks fit an L2 cache of 1 MiB together with the tensors' pieces. 32 and 128 KiB are no faster.
 constexpr int64_t slot_capacity = 64 << 10;
 constexpr uint64_t box_letters = 1024;
 
@@ -17,8 +17,8 @@ int64_t rounded_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / un
 
 }  // namespace
 
-// A line is one cache line: what a rank says about a step comes with the news that it is in it. As with slots, a rank
-// that publishes step s has seen everyone in step s - 1, and so has everyone done with step s - 2: two of each suffice.
+// One cache line: a rank's call arrives together with its step number. As with slots, a rank that publishes step s
+// has seen all others in step s - 1, which are done with step s - 2: two of each suffice.
 struct alignas(64) SegmentExchange::Line {
   std::atomic<uint64_t> steps;  ///< published so far
   CallHeader calls[2];
@@ -35,7 +35,7 @@ struct alignas(64) SegmentExchange::Letter {
   std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
-// Lines, boxes, slots, heaps; each begins a page, so that what is not used takes no memory.
+// Lines, boxes, slots, heaps; each starts a page, so that unused ones take no memory.
 namespace {
 int64_t lines_bytes(int size) { return rounded_up(size * 64, page); }
 int64_t box_stride() { return rounded_up(64 + box_letters * 8, page); }
@@ -63,9 +63,9 @@ SegmentExchange::Box& SegmentExchange::box(int from, int to) const {
   return *reinterpret_cast<Box*>(memory_->data() + lines_bytes(size()) +
                                  (int64_t{from} * size() + to) * box_stride());
 }
-// Two ranks take turns with all four slots: each writes where it has read two steps before. So a cache line goes to the other
-// core once a step, as it is read, and belongs to it then. Where each keeps slots of its own, it has to call every line back
-// before writing, and that takes longest: 16 KiB take 10 us like that, and 2 us like this. More ranks call lines back either way.
+// Two ranks alternate between all four slots: each writes where it read two steps before. So a cache line moves to
+// the other core once a step, when read, and is owned there. With own slots a rank would fetch every line back before
+// writing, which dominates: 16 KiB take 10 us that way, 2 us this way. More ranks fetch lines back either way.
 std::byte* SegmentExchange::slot_of(int rank) const {
   const uint64_t place = (static_cast<uint64_t>(rank) + step_ / 2) % static_cast<uint64_t>(size());
   return memory_->data() + slots_at(size()) + static_cast<int64_t>(2 * place + step_ % 2) * slot_capacity;
@@ -77,14 +77,14 @@ SegmentExchange::Letter* SegmentExchange::letter(int of, int64_t offset) const {
 
 int64_t SegmentExchange::slot_bytes() const { return slot_capacity; }
 
-// Once the world is over a step may have been left half way, and others may still read what was laid out for it.
+// Once the world is over, a step may be incomplete and other ranks may still read its slots.
 std::byte* SegmentExchange::slot() {
   hub_->check();
   return slot_of(rank_);
 }
 
 void SegmentExchange::publish(const CallHeader& call, Pattern pattern, int64_t bytes) {
-  hub_->check();  // a step without bytes never asked for its slot
+  hub_->check();  // a step without bytes does not call slot()
   hub_->delay();
   call_ = call;
   pattern_ = pattern;
@@ -120,7 +120,7 @@ void SegmentExchange::finish() {
   ++step_;
 }
 
-// The lowest gap that is large enough: memory that was used before, and hardly more of it than is in flight.
+// First fit: reuses memory, and touches hardly more of it than is in flight.
 int64_t SegmentExchange::place_for(int64_t bytes) {
   std::erase_if(posted_, [&](const Posted& one) {
     return letter(rank_, one.offset)->received.load(std::memory_order_acquire) != 0;

@@ -7,11 +7,11 @@
 
 namespace plait {
 
-/// An exchange in memory that all ranks of the group map: threads, or processes of one machine.
+/// An exchange in memory mapped by all ranks of the group: threads, or processes of one machine.
 ///
-/// Each rank has a line (which step it is in, and what it says about it), two slots that it uses in turn, a box for the
-/// messages of each other rank, and a heap that its messages lie in until they are received. Only the owner writes
-/// lines, boxes and heap, but for the mark that a message was received. Slots change hands: see slot_of.
+/// Each rank has a line (its current step and call), two slots used alternately, a mailbox per peer, and a heap for
+/// its messages until they are received. Only the owner writes lines, boxes and heap, except for the flag that a
+/// message was received. Slots change owners: see slot_of.
 class SegmentExchange final : public Exchange {
  public:
   static int64_t bytes(int size, int64_t in_flight_bytes);
@@ -49,9 +49,9 @@ class SegmentExchange final : public Exchange {
   Pattern pattern_ = Pattern::share;
   int64_t part_bytes_ = 0;
   CallHeader call_;
-  std::vector<uint64_t> looked_;           ///< by peer: the step in which it was last seen to have come, plus 1
+  std::vector<uint64_t> looked_;           ///< by peer: the last step in which it was seen to have arrived, plus 1
   std::vector<uint64_t> sent_, received_;  ///< by peer: messages
-  std::vector<Posted> posted_;             ///< by offset: what may still be unread in this rank's heap
+  std::vector<Posted> posted_;             ///< by offset: possibly unread messages in this rank's heap
 };
 
 }  // namespace plait

@@ -69,7 +69,7 @@ std::shared_ptr<Mapping> share_mapping(Exchange& parent, int leader, int64_t byt
   auto heard = tell_all(parent, said);
   if (leader >= 0 && leader != parent.rank() && !heard[leader].failed)
     attempt([&] { return Mapping::attach(heard[leader].handle); });
-  // The leader keeps its mapping at least until everyone has said this.
+  // The leader keeps its mapping at least until all ranks have reached this.
   for (const Said& one : tell_all(parent, said))
     if (one.leader == leader && one.failed)
       throw Error(Code::io, one.why.data(), "CommOptions::share_memory = false does without");

@@ -1,4 +1,4 @@
-// Apart from device.cpp, so that a test program can link a definition of its own.
+// Separate from device.cpp, so that a test program can link its own definition.
 #include "core/exec/device.h"
 
 namespace plait {

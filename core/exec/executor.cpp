@@ -59,7 +59,7 @@ void Executor::bind_symbol(const Dim& dim, int64_t size, int input, int axis) {
   auto multiple = dim.single_multiple();
   if (!multiple || symbols_[static_cast<size_t>(multiple->symbol)] >= 0) {
     for (SymbolId id : dim.symbols())
-      if (symbols_[static_cast<size_t>(id)] < 0) return;  // an expression of what no input binds: nothing to compare
+      if (symbols_[static_cast<size_t>(id)] < 0) return;  // an expression of unbound symbols: nothing to compare
     if (dim.evaluate(symbols_) != size)
       throw Error(Code::invalid_argument,
                   cat(place(), ", expected ", dim.text(program_->symbols), " = ", dim.evaluate(symbols_)));
@@ -107,7 +107,7 @@ bool Executor::bind_symbols(std::span<const TensorView> inputs) {
   return before != symbols_;
 }
 
-/// Shapes of all sized buffers for the present symbol values, and their places in the arena.
+/// Computes shapes and arena offsets of all sized buffers for the current symbol values.
 void Executor::size_buffers() {
   using Place = Buffer::Place;
   std::vector<int64_t> bytes(views_.size(), 0);
@@ -128,7 +128,7 @@ void Executor::size_buffers() {
   }
 }
 
-/// Where a symbol has no bound: plans for the sizes at hand, and again whenever one of them has grown.
+/// Without bounds for all symbols: plans for the current sizes, and again when one of them grows.
 void Executor::plan_arena(std::span<const int64_t> bytes) {
   bool fits = arena_ != nullptr;
   for (size_t i = 0; i < bytes.size(); ++i) fits = fits && bytes[i] <= capacities_[i];
@@ -155,7 +155,7 @@ void Executor::plan_arena(std::span<const int64_t> bytes) {
 }
 
 void Executor::bind(std::span<const TensorView> inputs) {
-  bool sized = std::exchange(sized_, false);  // half-made sizes must not look like those of a finished run
+  bool sized = std::exchange(sized_, false);  // after an error, partial sizes must not count as valid
   if (bind_symbols(inputs) || !sized) size_buffers();
   sized_ = true;
 }
@@ -183,7 +183,7 @@ void Executor::run(std::span<const TensorView> inputs) {
   run_on_device(stage(inputs));
 }
 
-/// All inputs in one block of the device's memory, by one copy. The block stays where it is while it is large enough.
+/// Copies all inputs to one block of device memory in one transfer. The block is reused while large enough.
 std::span<const TensorView> Executor::stage(std::span<const TensorView> inputs) {
   if (device_.shares_host_memory()) return inputs;
   staged_.assign(inputs.begin(), inputs.end());
@@ -258,7 +258,7 @@ NotFinite not_finite(Device& device, const TensorView& on_device) {
 
 }  // namespace
 
-/// What is updated in place is an operand, too, and so hides what it is made of: such an instruction hands on, at most.
+/// An in-place result is also seen as an operand, so such an instruction is never named as the origin.
 void Executor::watch(const Instruction& instruction) {
   NotFinite taken, made;
   for (const auto& [views, what] : {std::pair(&in_, &taken), std::pair(&out_, &made)})
@@ -367,8 +367,8 @@ void Executor::infer_outputs(const Instruction& instruction) {
   }
 }
 
-/// The same views with data that the host can read, null where there is much of it: sizes follow from few numbers, unless
-/// `all` the data decide.
+/// The same views with data readable by the host; null for large operands unless `all`, since sizes follow from few
+/// numbers.
 std::span<const TensorView> Executor::small_on_host(std::span<const TensorView> views, bool all) {
   if (device_.shares_host_memory()) return views;
   constexpr int64_t most_bytes = 4096;
@@ -402,7 +402,7 @@ void Executor::check_fault() const {
   if (fault_.found()) fail(program_->instructions[static_cast<size_t>(fault_.instruction)], fault_.status);
 }
 
-/// At least so many bytes, 64-byte aligned.
+/// Returns at least `bytes` bytes, 64-byte aligned.
 std::span<std::byte> Executor::scratch(int64_t bytes) {
   if (!scratch_ || scratch_->size() < bytes) {
     scratch_.reset();

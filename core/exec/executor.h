@@ -1,5 +1,5 @@
 #pragma once
-// The Executor runs a Program. It does not know what tensor parallelism, training or generation are.
+// The Executor runs a Program. It is independent of tensor parallelism, training and generation.
 #include <deque>
 #include <limits>
 #include <map>
@@ -13,61 +13,61 @@
 
 namespace plait {
 
-/// Seconds and calls per op, summed over runs. An asynchronous collective counts only for the time that the run waits for it.
+/// Seconds and calls per op, summed over runs. An asynchronous collective counts only while the run waits for it.
 struct ProfileRow {
   double seconds = 0;
   int64_t calls = 0;
-  double waited = 0;  ///< of the seconds: for other ranks
+  double waited = 0;  ///< part of `seconds` spent waiting for other ranks
 };
 using Profile = std::map<std::string, ProfileRow>;
 
-/// Seconds of the machine's monotonic clock.
+/// Seconds on the machine's monotonic clock.
 double monotonic_s();
 
-/// What was done when, by `monotonic_s`.
+/// One timed interval, in `monotonic_s` seconds.
 struct TraceEvent {
-  std::string_view name;  ///< a kernel's op, a collective, or "control": lives as long as the kernel table
+  std::string_view name;  ///< op, collective, or "control"; lives as long as the kernel table
   double begin = 0, end = 0;
-  double waited = 0;  ///< of that: for other ranks
+  double waited = 0;  ///< part of it spent waiting for other ranks
   bool collective = false;
-  bool async = false;  ///< the run went on meanwhile
+  bool async = false;  ///< overlapped with later instructions
 };
 
-/// Runs on the store's device. One run at a time: an executor owns the memory of its run. Several executors may share a
-/// program, a store's read-only arrays, and, one run at a time, a pool.
+/// Runs on the store's device, one run at a time; owns the memory of its run. Executors may share a program, a
+/// store's read-only arrays, and (one run at a time) a pool.
 class Executor {
  public:
-  /// All entries of the program must be in the store. Other memory of the run is counted by `room`; null: by one of the
-  /// default size. `groups`: communicators of the program's groups, in its order, which outlive the executor. All ranks of
-  /// its groups run such a program at once, and it cannot be cancelled while it runs, since the others would wait; after a
-  /// run that throws they wait until the world is aborted.
-  /// `arena`: memory on the device that executors share which do not run at once: outputs are valid until one of them runs.
-  /// Unused if it is too small.
+  /// All entries of the program must be in the store. `room`: budget of the other memory of the run; null: a default
+  /// budget. `groups`: communicators of the program's groups, in program order; they outlive the executor. All ranks
+  /// of a group run such a program together. It cannot be cancelled, since the others would wait; after a run that
+  /// throws they wait until the world is aborted.
+  /// `arena`: device memory shared by executors that never run at once: outputs are valid until one of them runs.
+  /// Unused if too small.
   Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool,
            std::shared_ptr<MemoryBudget> room = nullptr, std::vector<Communicator*> groups = {},
            std::shared_ptr<Blob> arena = nullptr);
   ~Executor();
 
-  /// Throws what `run` would throw about these inputs' dtypes and shapes, without running.
+  /// Checks dtypes and shapes of the inputs without running; throws as `run`.
   void bind(std::span<const TensorView> inputs);
-  /// Runs the whole program. `inputs`: the host's arrays in the program's order; their shapes bind the symbols, and a shape
-  /// that does not fit is Error(invalid_argument) naming the input. A kernel's refusal is an Error naming the node. Memory
-  /// beyond `room` is Error(out_of_memory), naming the node where the size depends on data. Error(cancelled).
+  /// Runs the program. `inputs`: host arrays in program order; their shapes bind the symbols. Throws
+  /// Error(invalid_argument) naming an input whose shape does not fit; an Error naming the node for a kernel's fault;
+  /// Error(out_of_memory) beyond `room`, naming the node if the size depends on data; Error(cancelled).
   void run(std::span<const TensorView> inputs);
 
-  /// An output for the host to read, valid until the next run.
+  /// An output in host memory, valid until the next run.
   TensorView output(int index) const;
 
   const Program& program() const { return *program_; }
-  /// Bytes of the arena and scratch at present.
+  /// Current bytes of arena and scratch.
   int64_t bytes() const;
-  /// Starts or stops measuring; the figures stay until `profile` is taken.
+  /// Enables or disables profiling; `profile` keeps accumulated results.
   void set_profiling(bool on) { profiling_ = on; }
   const Profile& profile() const { return profile_; }
-  /// From now on each instruction adds to `events`, up to a million in all; null: no more.
+  /// Appends an event per instruction to `events`, up to a million in all; null: off.
   void set_trace(std::vector<TraceEvent>* events) { trace_ = events; }
-  /// From now on runs look for the first NaN, and for an infinity before it, that is made of numbers which were none, and say
-  /// in `origin` by which nodes. Takes a pass over all that is computed. Null: no more.
+  /// Searches runs for the first NaN (and an infinity before it) computed from finite operands and writes the nodes
+  /// that made it to `origin`. Costs a pass over every result. Null: off.
   void set_watch(std::string* origin) { watch_ = origin; }
 
  private:
@@ -114,32 +114,32 @@ class Executor {
   std::vector<TensorView> views_;               ///< by buffer, for the present symbol values
   std::vector<std::shared_ptr<Blob>> unsized_;  ///< memory of buffers whose size depends on data
   std::vector<int64_t> symbols_;                ///< values, -1 where unbound
-  bool sized_ = false;                          ///< whether `views_` are those of `symbols_`
-  std::vector<int64_t> offsets_, capacities_;   ///< by buffer; where the program has no bounds
+  bool sized_ = false;                          ///< `views_` match `symbols_`
+  std::vector<int64_t> offsets_, capacities_;   ///< by buffer; if the program is not `bounded`
   std::shared_ptr<Blob> arena_, scratch_;
-  std::vector<TensorView> in_, out_;                            ///< operands of the instruction at hand
+  std::vector<TensorView> in_, out_;                            ///< operands of the current instruction
   Fault fault_;
-  std::shared_ptr<Blob> inputs_;          ///< on a device with memory of its own: all inputs of a run, in one block
-  std::vector<std::byte> staged_bytes_;   ///< the same on the host
+  std::shared_ptr<Blob> inputs_;          ///< device memory of all inputs of a run; unused if memory is shared
+  std::vector<std::byte> staged_bytes_;   ///< host copy of `inputs_`
   std::vector<TensorView> staged_;        ///< views of `inputs_`
-  std::vector<Tensor> on_host_;           ///< copies that `small_on_host` returned views of
+  std::vector<Tensor> on_host_;           ///< copies that back the views from `small_on_host`
   std::vector<TensorView> on_host_views_;
   mutable std::vector<Tensor> fetched_;   ///< outputs, by index
-  std::vector<std::vector<std::unique_ptr<Executor>>> bodies_;  ///< by instruction; made when first taken
-  /// An asynchronous collective, or one that queues after such.
+  std::vector<std::vector<std::unique_ptr<Executor>>> bodies_;  ///< by instruction; made on first use
+  /// An asynchronous collective, or one queued after such.
   struct PendingCollective {
     QueueEvent end;
-    int32_t wait_before = 0;  ///< the instruction before which it has to be done
+    int32_t wait_before = 0;  ///< the instruction that must wait for it
     TraceEvent trace;
   };
   static constexpr int32_t never = std::numeric_limits<int32_t>::max();
   std::deque<PendingCollective> pending_;  ///< in program order
-  int32_t due_ = never;                    ///< the least `wait_before` of them
+  int32_t due_ = never;                    ///< the smallest `wait_before` of `pending_`
   bool profiling_ = false;
   Profile profile_;
   std::vector<TraceEvent>* trace_ = nullptr;
   std::string* watch_ = nullptr;
-  bool watched_nan_ = false;  ///< whether what `watch_` says is of a NaN
+  bool watched_nan_ = false;  ///< `watch_` reports a NaN
 };
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// The executor's part that runs bodies: ONNX's If and Loop. (A Scan is a Loop by then: core/passes/normalize/scan.cpp.)
+// Execution of bodies: ONNX's If and Loop. (Scans were lowered to Loops: core/passes/normalize/scan.cpp.)
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -8,12 +8,11 @@
 namespace plait {
 namespace {
 
-/// A value that each iteration of a loop replaces. Its new bytes are written beside the old ones, which other values
-/// of the same iteration may still hand through.
+/// A loop-carried value. Double-buffered: other values of the same iteration may still pass the old bytes through.
 class Carried {
  public:
   Carried(MemoryBudget& room, Device& device) : room_(room), device_(device) {}
-  /// The value after an iteration that began with `before`. One that the body left as it was stays where it is.
+  /// The value after an iteration that began with `before`; not copied if the body left it unchanged.
   TensorView take(const TensorView& after, const TensorView& before) {
     if (after.data == before.data && after.bytes() == before.bytes()) return after;
     int64_t bytes = after.bytes();
@@ -25,7 +24,7 @@ class Carried {
     std::swap(now_, spare_);
     return {now_->mutable_data(), after.dtype, after.shape};
   }
-  /// What holds the bytes that `take` returned last; null while the value is still the one from outside.
+  /// Owner of the bytes that `take` returned last; null while the value is the initial one.
   std::shared_ptr<Blob> release() { return std::move(now_); }
 
  private:
@@ -34,8 +33,7 @@ class Carried {
   std::shared_ptr<Blob> now_, spare_;
 };
 
-/// The values that iterations hand out, one behind the other. Room doubles, so that each byte moves twice at most on
-/// average, whatever the number of iterations.
+/// Scanned values of all iterations, concatenated. Capacity doubles, so each byte is copied at most twice on average.
 class Stack {
  public:
   Stack(MemoryBudget& room, Device& device) : room_(room), device_(device) {}
@@ -83,7 +81,7 @@ Executor& Executor::body(size_t index, size_t which) {
   return *bodies[which];
 }
 
-/// The element of an operand that steers: one integer or bool, of any rank.
+/// The scalar of a control operand: one integer or bool, of any rank.
 int64_t Executor::single(const Instruction& instruction, size_t input) const {
   if (in_[input].elements() != 1)
     throw Error(Code::invalid_argument, cat(instruction.origin, ": operand ", input, " has shape ",
@@ -98,7 +96,7 @@ TensorView Executor::copy(const TensorView& from, BufferId id) {
   return {unsized_[static_cast<size_t>(id)]->mutable_data(), from.dtype, from.shape};
 }
 
-/// Whether output `index` has the bytes of an input.
+/// Whether output `index` aliases an input.
 bool Executor::hands_through(int index) const {
   const Buffer* buffer = &program_->buffers[static_cast<size_t>(program_->outputs[static_cast<size_t>(index)])];
   if (buffer->place == Buffer::Place::view) buffer = &program_->buffers[static_cast<size_t>(buffer->index)];
@@ -112,15 +110,15 @@ void Executor::branch(size_t index) {
   for (size_t k = 0; k < instruction.outputs.size(); ++k) {
     BufferId id = instruction.outputs[k];
     if (id < 0) continue;
-    // What the body made lives in the body until it runs again. The memory of an operand may serve another value
-    // after this instruction.
+    // Results live in the body's memory until it runs again; an operand's memory may be reused after this
+    // instruction.
     TensorView made = taken.output_on_device(static_cast<int>(k));
     views_[static_cast<size_t>(id)] = taken.hands_through(static_cast<int>(k)) ? copy(made, id) : made;
   }
 }
 
-/// As ONNX's reference implementation and ONNX Runtime do, the body's condition ends the loop also where the loop was
-/// given none to begin with (the operator's text calls it ignored there; exporters return the one that they got).
+/// As in ONNX's reference implementation and ONNX Runtime, the body's condition ends the loop even if no initial
+/// condition is given (the specification ignores it there; exporters return the one they got).
 void Executor::loop(size_t index) {
   const Instruction& instruction = program_->instructions[index];
   Executor& body = this->body(index, 0);
@@ -157,7 +155,7 @@ void Executor::loop(size_t index) {
       for (size_t k = 0; k < carried; ++k)
         operands[2 + k] = values[k].take(body.output_on_device(static_cast<int>(1 + k)), operands[2 + k]);
     }
-    if (iteration == 0) body.bind(operands);  // for the shapes of what was not made
+    if (iteration == 0) body.bind(operands);  // for the shapes of values that were not computed
   } catch (const Error& error) {
     throw error.at(cat(instruction.origin, ", iteration ", iteration));
   }
@@ -169,7 +167,7 @@ void Executor::loop(size_t index) {
     if (k < carried) {
       out = operands[2 + k];
       if (auto own = values[k].release()) blob = std::move(own);
-      else out = copy(out, id);  // what came in may lie in memory that is used again
+      else out = copy(out, id);  // the input's memory may be reused
     } else if (stacks[k - carried].empty()) {
       out = copy(body.none_of(static_cast<int>(1 + k)), id);
     } else {
@@ -179,7 +177,8 @@ void Executor::loop(size_t index) {
   }
 }
 
-/// Output `index` of no iteration: [0, ...], with the sizes that the operands tell and 0 for the others.
+/// Output `index` of a loop without iterations: [0, ...], with the sizes known from the operands and 0 for the
+/// others.
 TensorView Executor::none_of(int index) const {
   const Buffer& buffer = program_->buffers[static_cast<size_t>(program_->outputs[static_cast<size_t>(index)])];
   Shape shape{0};

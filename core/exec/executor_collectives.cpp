@@ -1,5 +1,5 @@
-// The executor's collectives. Communicators take flat arrays in the order of ranks; blocks of a dimension other than the first
-// are gathered into such arrays, and scattered from them, here.
+// Execution of collectives. Communicators take flat arrays in rank order; blocks of a dim other than the first are
+// gathered into such arrays, and scattered from them, here.
 #include <algorithm>
 
 #include "core/exec/executor.h"
@@ -10,12 +10,12 @@ namespace {
 TensorView flat(std::byte* data, DType dtype, int64_t elements) { return {data, dtype, {elements}}; }
 TensorView flat(const TensorView& view) { return flat(view.data, view.dtype, view.elements()); }
 
-/// Block `index` of the parts that lie one behind the other, each as `part`.
+/// Part `index` of concatenated parts, each shaped as `part`.
 TensorView nth(const TensorView& part, std::byte* parts, int index) {
   return {parts + index * part.bytes(), part.dtype, part.shape};
 }
 
-/// Whether the blocks of a dim lie one behind the other: it is the first but for dims of size 1.
+/// Whether the blocks of a dim are contiguous: only dims of size 1 precede it.
 bool leads(const Shape& shape, int dim) { return shape.elements(0, dim) == 1; }
 
 }  // namespace
@@ -38,7 +38,7 @@ int64_t CollectiveCall::workspace_bytes(const TensorView& in, const TensorView& 
 
 namespace {
 
-/// Any call but Kind::shard, in a queue of the device. `workspace`: of `workspace_bytes`.
+/// Any kind except Kind::shard, in a queue of the device. `workspace`: of `workspace_bytes`.
 void run_collective(const CollectiveCall& call, Device& device, Queue& queue, Communicator& group, const TensorView& in,
                     const TensorView& out, std::span<std::byte> workspace) {
   using Kind = CollectiveCall::Kind;
@@ -77,7 +77,7 @@ void run_collective(const CollectiveCall& call, Device& device, Queue& queue, Co
 
 }  // namespace
 
-/// Asynchronous collectives are done in program order in the device's collective queue; while one is pending, synchronous
+/// Asynchronous collectives run in program order in the device's collective queue; while one is pending, synchronous
 /// ones queue after it. So one thread at a time calls the communicators, in one order on all ranks.
 void Executor::collective(size_t index) {
   const Instruction& instruction = program_->instructions[index];
@@ -134,7 +134,7 @@ void Executor::wait_before(int32_t next) {
   for (const PendingCollective& one : pending_) due_ = std::min(due_, one.wait_before);
 }
 
-/// After a run that throws, nothing goes on in its memory.
+/// After a run that throws, waits until no work uses its memory.
 void Executor::abandon() noexcept {
   if (!pending_.empty()) device_.abandon(device_.queue(Device::Use::collective));
   pending_.clear();

@@ -5,7 +5,7 @@
 namespace plait {
 
 void KernelTable::add(Kernel kernel) {
-  // Stable: of two kernels of one priority, the one that was added first is asked first.
+  // Stable: of two kernels of equal priority, the one added first is tried first.
   auto lower = std::find_if(kernels_.begin(), kernels_.end(),
                             [&](const auto& other) { return other->priority < kernel.priority; });
   kernels_.insert(lower, std::make_unique<Kernel>(std::move(kernel)));

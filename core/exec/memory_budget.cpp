@@ -12,7 +12,7 @@ namespace plait {
 
 int64_t usable_memory() {
   int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE), limit = 0;
-  // cgroup v2; "max" reads as no number.
+  // cgroup v2; "max" does not parse as a number.
   std::ifstream group("/sys/fs/cgroup/memory.max");
   return group >> limit && limit > 0 ? std::min(bytes, limit) : bytes;
 }

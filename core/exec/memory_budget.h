@@ -1,5 +1,5 @@
 #pragma once
-// What a run may use, and the wish that it end.
+// Memory limit and cancellation of a run.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -9,26 +9,27 @@
 
 namespace plait {
 
-/// Bytes of memory that this process may have: the machine's, or its control group's where that has fewer.
+/// Bytes of memory available to this process: the machine's or its cgroup's limit, the smaller one.
 int64_t usable_memory();
 
-/// Shared by an executor and those of its bodies. `take` and `begin` are the running thread's; the rest is any thread's.
+/// Shared by an executor and its bodies' executors. `take` and `begin`: the running thread only; the rest: any
+/// thread.
 class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
  public:
   /// 0: three quarters of `usable_memory`.
   explicit MemoryBudget(int64_t bytes = 0);
 
-  /// Zeroed memory of the device, which counts until its last holder is gone. Throws Error(out_of_memory) with what was
-  /// asked for and what is left.
+  /// Allocates zeroed device memory, counted until its last reference is gone. Throws Error(out_of_memory) with the
+  /// bytes requested and left.
   std::shared_ptr<Blob> take(int64_t bytes, Device& device);
   int64_t used() const { return used_; }
 
-  /// A run begins: forgets a `cancel` before it.
+  /// Starts a run: clears an earlier `cancel`.
   void begin() { cancelled_ = false; }
   /// The run under way ends with Error(cancelled), between two of its instructions, or between two parts of one that the
   /// pool's threads share.
   void cancel() { cancelled_ = true; }
-  /// Throws Error(cancelled) once the run was cancelled.
+  /// Throws Error(cancelled) if cancelled.
   void check() const;
   const std::atomic<bool>& cancelled() const { return cancelled_; }
 

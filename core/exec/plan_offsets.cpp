@@ -13,7 +13,7 @@ int64_t plan_offsets(std::span<const int64_t> sizes, std::span<const int32_t> bo
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return sizes[a] > sizes[b]; });
   auto padded = [&](size_t i) { return (sizes[i] + alignment - 1) / alignment * alignment; };
 
-  std::vector<size_t> placed;  // by rising offset
+  std::vector<size_t> placed;  // by ascending offset
   int64_t total = 0;
   for (size_t i : order) {
     int64_t best = -1, best_gap = 0, front = 0;

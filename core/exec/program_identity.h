@@ -1,5 +1,5 @@
 #pragma once
-// By what ranks know that they have the same programs, and the same weights: as far as a sample of these tells.
+// Checks that ranks have the same programs and, by a sample of the bytes, the same weights.
 #include <cstdint>
 #include <string>
 #include <tuple>
@@ -10,7 +10,7 @@
 namespace plait {
 
 struct ProgramIdentity {
-  std::string name;     ///< of the program among those of its rank
+  std::string name;     ///< unique among the rank's programs
   std::string program;  ///< its fingerprint
   uint64_t weights = 0;
 

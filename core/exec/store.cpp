@@ -28,7 +28,7 @@ void Store::load(const Program& program, std::span<const int64_t> symbols, Threa
   }
 }
 
-/// Returns when the array is there, whoever made it.
+/// Makes the array or waits until another thread has made it.
 void Store::make(const StoreEntry& entry, std::span<const int64_t> symbols, ThreadPool* pool) {
   if (!begin_making(entry.key)) return;
   struct End {
@@ -54,7 +54,7 @@ void Store::make(const StoreEntry& entry, std::span<const int64_t> symbols, Thre
   insert(entry.key, std::move(here));
 }
 
-/// Whether the caller is to make it; if not it is there. A maker that failed leaves it to the next.
+/// True if the caller must make the array, false if it exists. After a failure the next caller makes it.
 bool Store::begin_making(const std::string& key) {
   std::unique_lock lock(mutex_);
   made_.wait(lock, [&] { return making_.count(key) == 0; });

@@ -1,5 +1,5 @@
 #pragma once
-// Keys of the Store's arrays that several parts of the engine name: one function a kind.
+// Keys of Store arrays that several components use: one function per kind.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,22 +14,22 @@ namespace plait::store_keys {
 enum class CacheHalf : uint8_t { keys, values };
 constexpr CacheHalf cache_halves[] = {CacheHalf::keys, CacheHalf::values};
 
-/// What the pages of all layers of a pool have in common.
+/// The common prefix of the pages of all layers of a pool.
 inline std::string cache_pool(CacheHalf half, int64_t pool) {
   return cat(half == CacheHalf::keys ? "cache.k." : "cache.v.", pool, ".");
 }
-/// Pages of a pool's layer, counted within the pool.
+/// Pages of one layer; `layer` counts within the pool.
 inline std::string cache_pages(CacheHalf half, int64_t pool, int64_t layer) {
   return cat(cache_pool(half, pool), layer);
 }
-/// Slots of a recurrent layer's state.
+/// State slots of a recurrent layer.
 inline std::string cache_states(int64_t index) { return cat("cache.s.", index); }
 /// Of pages and of states.
 inline bool is_cache(std::string_view key) { return key.starts_with("cache."); }
 inline bool is_cache_states(std::string_view key) { return key.starts_with("cache.s."); }
 
 enum class AdapterHalf : uint8_t { a, b };
-/// Slots of adapters of a Linear that may be adapted.
+/// Adapter slots of an adaptable Linear.
 inline std::string adapter_slots(AdapterHalf half, int64_t linear) {
   return cat(half == AdapterHalf::a ? "adapter.a." : "adapter.b.", linear);
 }
@@ -37,18 +37,18 @@ inline bool is_adapter_slots(std::string_view key) { return key.starts_with("ada
 
 // ---- training ----
 
-/// A trained weight, by the name of its tensor; the other keys begin with it.
+/// A trained weight, by tensor name; prefix of the other keys.
 inline std::string parameter(std::string_view name) { return cat("train.", name); }
-/// The sum of its gradients: on several ranks, of this rank's summands.
+/// The sum of its gradients; on several ranks, of this rank's summands.
 inline std::string gradient(std::string_view parameter) { return cat(parameter, ".gradient"); }
-/// The sum over all ranks, if that is another array.
+/// The sum over all ranks, if a separate array.
 inline std::string reduced_gradient(std::string_view parameter) { return cat(parameter, ".reduced"); }
 /// Both of them.
 inline std::vector<std::string> gradient_keys(std::string_view parameter) {
   return {gradient(parameter), reduced_gradient(parameter)};
 }
 inline bool is_reduced_gradient(std::string_view key) { return key.ends_with(".reduced"); }
-/// The parameter whose gradient's key that is; "" for other keys.
+/// The parameter of a gradient key; "" for other keys.
 inline std::string_view parameter_of_gradient(std::string_view key) {
   constexpr std::string_view suffix = ".gradient";
   return key.ends_with(suffix) ? key.substr(0, key.size() - suffix.size()) : std::string_view();
@@ -56,8 +56,8 @@ inline std::string_view parameter_of_gradient(std::string_view key) {
 
 // ---- constants that were computed while compiling ----
 
-/// The label (`lower`) of a program's computed constants: programs that share a Store and whose constants differ have
-/// different labels. `part`: which ranks have the same; `stage`: of a pipeline.
+/// The label (`lower`) of a program's computed constants; programs that share a Store with different constants need
+/// different labels. `part`: set of ranks with the same constants; `stage`: of a pipeline.
 inline std::string constants_label(std::string_view program, int64_t part, int64_t stage = 0) {
   return cat(program, ".", stage, ".", part);
 }

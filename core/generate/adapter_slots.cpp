@@ -27,7 +27,7 @@ float scale_of(const AdapterWeights& weights) {
   return static_cast<float>(weights.alpha / static_cast<double>(weights.rank));
 }
 
-/// Times `factor`, too.
+/// Also multiplies by `factor`.
 void check_finite(const std::string& module, const Tensor& half, float factor) {
   const auto* numbers = half.as<float>();
   if (!std::all_of(numbers, numbers + half.elements(), [&](float number) { return std::isfinite(factor * number); }))

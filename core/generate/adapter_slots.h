@@ -1,6 +1,6 @@
 #pragma once
-// Which adapters there are, and which slot holds which: the book-keeping. The bytes are the store's: of slots (AdaptedLinear in
-// core/passes/base/adapters.h), or, of prefixes, of the cache.
+// Allocation of adapter slots. The bytes are in the Store: low-rank weights in slots (AdaptedLinear in
+// core/passes/base/adapters.h), prefixes in pages of the cache.
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,14 +13,14 @@ class AdapterSlots {
  public:
   explicit AdapterSlots(const Decoder& decoder);
 
-  /// An adapter that fits the decoder, in a free slot if it is low-rank. Throws Error: invalid_argument (it fits no Linear, its
-  /// rank is too large, its prefix is of another shape), bad_model (not finite), overloaded (no slot is free), unsupported (the
-  /// decoder has no room for adapters, or takes no prefix).
+  /// Adds an adapter; a low-rank one takes a free slot. Throws Error: invalid_argument (it fits no Linear, its rank
+  /// is too large, its prefix has another shape), bad_model (not finite), overloaded (no free slot), unsupported (the
+  /// decoder was compiled without adapters, or takes no prefix).
   std::shared_ptr<const Adapter> take(const std::string& name, const AdapterWeights& weights);
-  /// One that somebody holds and has these contents; null: none.
+  /// The live adapter with these contents; null if none.
   std::shared_ptr<const Adapter> find(uint64_t contents) const;
-  /// What the slot's rows of "adapter.a.<index>" and "adapter.b.<index>" become: [rank, k] and [n, rank], alpha / rank in b,
-  /// zeros behind a smaller rank and where the adapter has nothing.
+  /// The slot's rows of "adapter.a.<index>" and "adapter.b.<index>": [rank, k] and [n, rank], alpha / rank folded
+  /// into b, zeros past a smaller rank and where the adapter has no weights.
   std::pair<Tensor, Tensor> rows(size_t index, const AdapterWeights& weights) const;
 
  private:
@@ -30,16 +30,16 @@ class AdapterSlots {
 
   const Decoder& decoder_;
   std::vector<std::weak_ptr<const Adapter>> slots_, prefixes_;
-  uint64_t taken_ = 0;  ///< so far
+  uint64_t taken_ = 0;  ///< adapters added so far
 };
 
-/// A prefix as pages of the cache hold it.
+/// An adapter's prefix cut into cache pages.
 class PagesOfPrefix {
  public:
-  /// `weights` outlives it, and fits the decoder.
+  /// `weights` must outlive this and fit the decoder.
   PagesOfPrefix(const Decoder& decoder, const AdapterWeights& weights, int64_t page_tokens)
       : weights_(weights), dtype_(decoder.cache_dtype), page_tokens_(page_tokens) {}
-  /// Keys [g, d, c] or values [g, c, d] of a layer in the `page`-th c places, whole; zeros behind the prefix's end.
+  /// Keys [g, d, c] or values [g, c, d] of page `page` of a layer, c tokens each; zeros past the end of the prefix.
   Tensor row(int layer, int64_t page, bool values) const;
 
  private:

@@ -1,4 +1,4 @@
-// How many pages and slots a budget has room for.
+// Cache capacity: how many pages and slots fit a budget.
 #include <algorithm>
 #include <limits>
 
@@ -9,7 +9,7 @@
 namespace plait {
 namespace {
 
-/// The budget of one replica, and how often its ranks together hold what is cut into `parts`.
+/// One replica's budget, and how many copies its ranks together hold of data cut into `parts`.
 struct Budget {
   Budget(const Mesh& mesh, const EngineOptions& options)
       : replicas(mesh.blocks(mesh.parts("data"))),
@@ -26,8 +26,8 @@ int64_t state_bytes(const Decoder& decoder, const Budget& budget) {
   return out;
 }
 
-/// Slots of states under the budget: as many as there is room for sequences of 256 tokens, but where there are pages too no
-/// more than half of it; some of them for what a step writes.
+/// State slots within the budget: one for each sequence of 256 tokens that fits, using at most half of the budget if
+/// there are pages too; some of them are for what a step writes.
 void room_for_states(const Decoder& decoder, const Budget& budget, const EngineOptions& options, int64_t page_set,
                      CacheRoom& room) {
   const int64_t bytes = state_bytes(decoder, budget);
@@ -49,7 +49,7 @@ void room_for_states(const Decoder& decoder, const Budget& budget, const EngineO
 
 }  // namespace
 
-/// Pages take shares of the budget in proportion to the bytes that a token needs in each pool.
+/// Divides the budget among pools in proportion to their bytes per token.
 CacheRoom room_for(const Decoder& decoder, const Mesh& mesh, const EngineOptions& options) {
   const Budget budget(mesh, options);
   std::vector<int64_t> page_bytes, groups(decoder.pools.size());

@@ -1,5 +1,5 @@
 #pragma once
-// What the engine on rank 0 asks of the others, and what they report (docs/architecture.md, "Ranks").
+// Commands from the engine on rank 0 to other ranks, and their reports (docs/architecture.md, "Ranks").
 #include <set>
 #include <string>
 #include <tuple>
@@ -10,10 +10,10 @@
 
 namespace plait {
 
-/// Make the weights and the cache. Each rank reports its RankBytes.
+/// Load the weights and allocate the cache. Each rank reports its RankBytes.
 struct LoadArrays {};
 
-/// A step of each replica. The first rank of every replica but the first, if it has something to compute, reports StepOutput.
+/// One step per replica. The first rank of each replica except 0 reports StepOutput if its step is not empty.
 struct ComputeStep {
   std::vector<RaggedStep> replicas;
   auto fields() { return std::tie(replicas); }
@@ -23,21 +23,21 @@ struct StepOutput {
   auto fields() { return std::tie(logits, hidden); }
 };
 
-/// Rows of the Store on the ranks of one replica, after copies of pages that are due.
+/// Store rows of one replica, accessed after the pending page copies.
 struct ReplicaRows {
   int64_t replica = 0;
   std::vector<KvCache::Copy> copies;
   std::vector<StoreRow> rows;
   auto fields() { return std::tie(replica, copies, rows); }
 };
-/// If there are rows, each rank of the replica reports its parts of them, one after the other.
+/// Each rank of the replica reports its parts of the rows, concatenated; no report without rows.
 struct ReadRows {
   ReplicaRows where;
   auto fields() { return std::tie(where); }
 };
 struct WriteRows {
   ReplicaRows where;
-  std::span<const std::byte> bytes;  ///< whole rows, one after the other
+  std::span<const std::byte> bytes;  ///< whole rows, concatenated
   auto fields() { return std::tie(where, bytes); }
 };
 
@@ -46,7 +46,7 @@ struct SetTracing {
 };
 /// Each rank reports its trace, as std::vector<TracedEvent>.
 struct TakeTrace {};
-/// TraceEvent with a name of its own.
+/// TraceEvent that owns its name.
 struct TracedEvent {
   std::string name;
   double begin = 0, end = 0, waited = 0;

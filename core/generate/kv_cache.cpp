@@ -56,7 +56,7 @@ void KvCache::release_state(int32_t& slot) {
   slot = -1;
 }
 
-/// Who alone reads its slot gives it back for the one that it writes.
+/// A sequence that is the only reader of its slot frees it when it takes a new one.
 bool KvCache::needs_state(const KvSequence& sequence) const {
   const bool alone = sequence.state_ >= 0 && state_users_[static_cast<size_t>(sequence.state_)] == 1;
   return has_states() && sequence.next_state_ < 0 && !alone;
@@ -190,7 +190,7 @@ std::unique_ptr<KvSequence> KvCache::open(std::span<const int32_t> tokens, int64
     chain.push_back(entry);
     sequence->chain_.push_back(hash = next);
   }
-  // The longest prefix of which every group still has all pages that its window needs.
+  // The longest prefix for which every group still has all pages in its window.
   auto usable = [&](size_t pages) {
     for (size_t group = 0; group < groups_.size(); ++group)
       for (size_t page = std::max(own, static_cast<size_t>(first_needed(group, places_of(pages)))); page < pages;
@@ -202,7 +202,7 @@ std::unique_ptr<KvSequence> KvCache::open(std::span<const int32_t> tokens, int64
   while (pages > own && !usable(pages)) --pages;
   for (size_t group = 0; group < groups_.size(); ++group) {
     std::vector<int32_t>& table = sequence->tables_[group];
-    if (pages > own) table.resize(own);  // what the prefix has beyond is in the page that was found
+    if (pages > own) table.resize(own);  // the page that was found contains the rest of the prefix
     const auto needed = static_cast<size_t>(first_needed(group, places_of(pages)));
     for (size_t page = 0; page < std::min(table.size(), needed); ++page) table[page] = -1;
     for (size_t page = own; page < pages; ++page) table.push_back(page >= needed ? chain[page]->pages[group] : -1);
@@ -228,7 +228,7 @@ std::unique_ptr<KvSequence> KvCache::fork(const KvSequence& other) {
   auto held = static_cast<size_t>((other.places() + page_tokens_ - 1) / page_tokens_);
   for (size_t group = 0; group < groups_.size(); ++group) {
     auto& table = sequence->tables_[group];
-    table.resize(std::min(table.size(), held));  // pages reserved ahead are the other's alone
+    table.resize(std::min(table.size(), held));  // pages reserved ahead stay with the other sequence
     for (int32_t page : table)
       if (page >= 0) retain(groups_[group].pool, page);
   }
@@ -276,7 +276,7 @@ bool KvCache::could_fit(int64_t places) const {
   std::vector<int64_t> needed(pools_.size());
   for (size_t group = 0; group < groups_.size(); ++group) {
     int64_t all = (places + page_tokens_ - 1) / page_tokens_;
-    // A window holds its own tokens, rounded out to pages, and at least the page that is being written.
+    // A window needs its own tokens, rounded out to pages, and at least the page being written.
     int64_t window = groups_[group].window ? (groups_[group].window + page_tokens_ - 2) / page_tokens_ + 2 : all;
     needed[static_cast<size_t>(groups_[group].pool)] += std::min(all, window);
   }
@@ -310,7 +310,7 @@ void KvCache::publish(KvSequence& sequence, size_t page) {
   const Entry* known = lookup(parent, tokens, hash);
   sequence.chain_.push_back(hash);
   if (!known) {
-    // Another chain under the same hash keeps its place; this one is then not found again, which is legal.
+    // On a hash collision the existing chain stays; this one is not cached, which is legal.
     auto [place, fresh] = entries_.try_emplace(hash);
     if (!fresh) return;
     place->second = {{tokens.begin(), tokens.end()}, parent, std::vector<int32_t>(groups_.size(), -1)};
@@ -320,7 +320,7 @@ void KvCache::publish(KvSequence& sequence, size_t page) {
     int32_t mine = sequence.tables_[group][page];
     if (mine < 0 || entry.pages[group] >= 0) continue;
     Page& info = pools_[static_cast<size_t>(groups_[group].pool)].pages[static_cast<size_t>(mine)];
-    if (info.group >= 0) continue;  // stands for another chain already
+    if (info.group >= 0) continue;  // already published for another chain
     entry.pages[group] = mine;
     info.hash = hash;
     info.group = static_cast<int32_t>(group);

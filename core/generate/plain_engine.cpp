@@ -1,5 +1,4 @@
-// The engine of a graph that raise does not recognise: op by op as the file says, one sequence after the other, each
-// with its own past tensors.
+// The engine for unrecognised graphs: runs the graph as is, one sequence at a time, each with its own past tensors.
 #include <algorithm>
 #include <limits>
 
@@ -13,7 +12,7 @@ namespace {
 
 size_t rank_of(const Type& type) { return type.dims ? type.dims->size() : 0; }
 
-/// Without cache inputs the whole sequence runs again at each step.
+/// Without cache inputs every step recomputes the whole sequence.
 class PlainSequence : public Sequence {
  public:
   PlainSequence() = default;
@@ -28,8 +27,8 @@ class PlainEngine : public Engine {
   PlainEngine(const Graph& graph, const CompileOptions& compile, const EngineOptions& options, LoadProgress* progress)
       : Engine(options), pool_(options.threads) {
     options_.step_sequences = 1;
-    // A prompt is not cut: what a file computes may depend on what it is given at once (angles of the length, scales of
-    // what is quantised as it runs).
+    // Prompts are not chunked: a graph may depend on the tokens of one call (angles by length, dynamic quantisation
+    // scales).
     options_.step_tokens = options_.step_rows = std::numeric_limits<int64_t>::max();
     context_ = options.context;
     model_ = compile_plain(graph, compile);
@@ -117,8 +116,8 @@ class PlainEngine : public Engine {
   std::vector<TraceEvent> trace_;
   std::unique_ptr<Executor> executor_;
   std::vector<Shape> past_shapes_;  ///< by cache, length 0, batch 1
-  /// By input: -1 ids, -2 mask, -3 positions, -4 the branch of a merged decoder, else the number of what is handed on:
-  /// caches, then counters.
+  /// By input: -1 ids, -2 mask, -3 positions, -4 the branch of a merged decoder, otherwise the index of the value
+  /// that is carried over: caches, then counters.
   std::vector<int> role_;
   std::vector<DType> input_dtypes_;
   Shape branch_shape_;
@@ -130,7 +129,7 @@ class PlainEngine : public Engine {
 
 void PlainEngine::read_types(const Graph& graph) {
   const DecoderInterface& interface = model_.interface;
-  // A buffer is as long as the host makes it.
+  // The host chooses the length of a buffer.
   constexpr int64_t usual_length = 2048;
   if (interface.fixed_buffers) {
     const int64_t chosen = context_ > 0 ? std::min(context_, usual_length) : usual_length;
@@ -205,7 +204,7 @@ Tensor PlainEngine::filled(DType dtype, int64_t count, int64_t first, int64_t st
   return out;
 }
 
-/// [1, 1, count, keys]: each token sees what came before it, and itself. A float mask is added to scores.
+/// [1, 1, count, keys]: causal, each token attends to earlier ones and itself. A float mask is added to scores.
 Tensor PlainEngine::token_mask(DType dtype, int64_t past, int64_t count) const {
   int64_t keys = buffer_length_ ? buffer_length_ : past + count;
   Tensor seen = filled(dtype, 1, is_float(dtype) ? 0 : 1, 0),
@@ -219,7 +218,7 @@ Tensor PlainEngine::token_mask(DType dtype, int64_t past, int64_t count) const {
   return out;
 }
 
-/// What the last run handed on. A past that nothing reads is only to be as long as the file says that all are.
+/// Values carried over from the last run. A past that is never read only needs the common length of all.
 Tensor PlainEngine::handed(const PlainSequence& sequence, size_t number, DType dtype) const {
   const auto& caches = model_.interface.caches;
   Shape shape = past_shapes_[number];

@@ -17,23 +17,23 @@
 namespace plait {
 namespace {
 
-/// What a sequence's bytes begin with: tokens, pages of keys and values of every layer, and states, as `save` writes them.
+/// Magic number of saved sequences; tokens, pages of keys and values of every layer, and states follow (`save`).
 constexpr uint64_t save_magic = 0x34564B5449414C50;  // "PLAITKV4"
 
-/// The sequences of one replica, and which pages of its ranks hold what.
+/// Sequences and cache allocation of one replica.
 struct Replica {
-  /// An adapter's prefix, whose pages every sequence of it begins with.
+  /// A prefix adapter, with the pages shared by all its sequences.
   struct Prefix {
     std::weak_ptr<const Adapter> adapter;
     std::unique_ptr<KvSequence> pages;
   };
-  /// Null: the adapter has none.
+  /// Null: the adapter has no prefix.
   const KvSequence* prefix_of(const std::shared_ptr<const Adapter>& adapter) const {
     for (const Prefix& one : prefixes)
       if (adapter && one.adapter.lock() == adapter) return one.pages.get();
     return nullptr;
   }
-  /// Gives back what nobody computes with any more.
+  /// Frees prefixes of adapters without references.
   void drop_prefixes() {
     std::erase_if(prefixes, [](const Prefix& one) { return one.adapter.expired(); });
   }
@@ -49,7 +49,7 @@ struct Replica {
 
 class RaggedEngine : public Engine {
  public:
-  /// `host` may be null: there is one rank.
+  /// `host`: null for one rank.
   RaggedEngine(const EngineOptions& options, const CacheRoom& room, std::unique_ptr<RaggedRank> rank,
                std::shared_ptr<MemoryBudget> budget, std::unique_ptr<RankHost> host, std::vector<RankBytes> others)
       : Engine(options, std::move(budget)),
@@ -70,7 +70,7 @@ class RaggedEngine : public Engine {
 
   std::unique_ptr<Sequence> open(std::span<const int32_t> tokens, int64_t prompt,
                                  std::shared_ptr<const Adapter> adapter) override {
-    // To the replica with the fewest sequences, so that steps are of one size.
+    // Picks the replica with the fewest sequences, to balance steps.
     auto least = std::min_element(replicas_.begin(), replicas_.end(), [](const auto& a, const auto& b) {
       return a->cache.sequences() < b->cache.sequences();
     });
@@ -150,7 +150,7 @@ class RaggedEngine : public Engine {
  private:
   static KvSequence& kv(Sequence& sequence) { return static_cast<KvSequence&>(sequence); }
   static const KvSequence& kv(const Sequence& sequence) { return static_cast<const KvSequence&>(sequence); }
-  /// To no one where there is one rank.
+  /// Broadcasts a command; no effect with one rank.
   template <class Command>
   void broadcast(const Command& command) const {
     if (host_) host_->broadcast(EngineCommands::encode(command));
@@ -173,10 +173,10 @@ class RaggedEngine : public Engine {
   void pad(RaggedStep& step) const;
   void distribute(std::span<Feed> feeds);
 
-  /// By page group, which pages with tokens of a sequence are there: those below a window were given back.
+  /// By page group, the existing pages of a sequence's tokens; those below a window were freed.
   using Presence = std::vector<std::vector<uint8_t>>;
-  /// The rows of the cache that hold a sequence: the pages that are there, then its states in slot `state`. Pages of a prefix
-  /// alone are the adapter's.
+  /// The cache rows of a sequence: its pages, then its states in slot `state`. Pages that hold only the prefix belong
+  /// to the adapter.
   std::vector<StoreRow> rows_of(const KvSequence& sequence, const Presence& present, int32_t state) const;
   std::vector<std::byte> read_rows(Replica& replica, const std::vector<StoreRow>& rows) const;
   void write_rows(Replica& replica, const std::vector<StoreRow>& rows, std::span<const std::byte> bytes);
@@ -199,7 +199,7 @@ class RaggedEngine : public Engine {
   std::set<std::string> trace_names_;  ///< of events of other ranks
 };
 
-/// What one feed adds to its replica's step, one token after the other.
+/// Appends one feed to its replica's step, token by token.
 void RaggedEngine::feed(const Replica& replica, const Feed& feed) {
   RaggedStep& step = step_of(replica);
   const KvSequence& sequence = kv(*feed.sequence);
@@ -223,7 +223,7 @@ void RaggedEngine::feed(const Replica& replica, const Feed& feed) {
   ++step.segment_count;
 }
 
-/// Tokens of no segment, up to the next number that ranks can share out.
+/// Pads with tokens of no segment to the next count that the ranks divide evenly.
 void RaggedEngine::pad(RaggedStep& step) const {
   while (step.ids.size() % static_cast<size_t>(rank_->model().token_multiple)) {
     step.ids.push_back(0);
@@ -235,7 +235,7 @@ void RaggedEngine::pad(RaggedStep& step) const {
   }
 }
 
-/// The steps of all replicas, feeds in their order.
+/// Builds the steps of all replicas, feeds in order.
 void RaggedEngine::fill(std::span<Feed> feeds, bool hidden) {
   const size_t groups = decoder().groups.size();
   for (RaggedStep& step : step_.replicas) {
@@ -246,7 +246,7 @@ void RaggedEngine::fill(std::span<Feed> feeds, bool hidden) {
   }
   for (const Feed& one : feeds) {
     Replica& replica = replica_of(*one.sequence);
-    // Copies of a replica that has nothing to compute wait for its next step.
+    // Page copies of a replica with an empty step are deferred to its next step.
     RaggedStep& step = step_of(replica);
     if (step.empty()) step.copies = std::exchange(replica.cache.copies, {});
     feed(replica, one);
@@ -285,7 +285,7 @@ void RaggedEngine::compute(std::span<Feed> feeds, bool hidden) {
       if (id < 0 || (vocabulary_ && id >= vocabulary_))
         throw Error(Code::invalid_argument,
                     cat("token id ", id, " is out of range: the vocabulary has ", vocabulary_));
-  room_->check();  // ranks that have begun wait for each other
+  room_->check();  // a step that has begun cannot stop: its ranks wait for each other
   fill(feeds, hidden);
   broadcast(step_);
   const auto own = [&] {
@@ -305,7 +305,7 @@ void RaggedEngine::compute(std::span<Feed> feeds, bool hidden) {
     replica_with(report.rank).output = report.as<StepOutput>();
 }
 
-/// Gives each feed its rows of what its replica made.
+/// Distributes each replica's output rows to the feeds.
 void RaggedEngine::distribute(std::span<Feed> feeds) {
   struct Next {
     const float *logits, *hidden;
@@ -329,7 +329,7 @@ void RaggedEngine::distribute(std::span<Feed> feeds) {
   }
 }
 
-// ---- rows of the Store, whole, whatever ranks they are cut over: of saved sequences, and of adapters ----
+// ---- whole rows of the Store, gathered from and scattered to their shards: saved sequences, adapters ----
 
 std::vector<StoreRow> RaggedEngine::rows_of(const KvSequence& sequence, const Presence& present,
                                             int32_t state) const {
@@ -347,7 +347,7 @@ std::vector<StoreRow> RaggedEngine::rows_of(const KvSequence& sequence, const Pr
   return out;
 }
 
-/// The rows' bytes, put together from what the replica's ranks have of them.
+/// The rows' bytes, assembled from the parts of the replica's ranks.
 std::vector<std::byte> RaggedEngine::read_rows(Replica& replica, const std::vector<StoreRow>& rows) const {
   if (rows.empty()) return {};
   std::vector<int64_t> others = replica.place.ranks;
@@ -397,7 +397,7 @@ std::shared_ptr<const Adapter> RaggedEngine::add_adapter(const std::string& name
   return out;
 }
 
-/// On each replica, whose ranks take their parts.
+/// Writes rows on each replica; each rank takes its parts.
 void RaggedEngine::write_low_rank(const Adapter& adapter, const AdapterWeights& weights) {
   for (size_t index = 0; index < decoder().adapted.size(); ++index) {
     const auto [a, b] = adapters_.rows(index, weights);
@@ -505,13 +505,13 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
   return opened;
 }
 
-/// Ranks of threads, which share `weights`.
+/// Ranks as threads, which share `weights`.
 std::unique_ptr<RankHost> host_of_threads(const Graph& graph, const CompileOptions& compile,
                                           const EngineOptions& options, std::shared_ptr<Store> weights) {
   CommOptions comm;
   comm.deadline_s = options.rank_timeout_s;
   CompileOptions with = compile;
-  with.log = nullptr;  // rank 0 logs the same
+  with.log = nullptr;  // rank 0 logs it
   with.dump = nullptr;
   const auto serve = [&graph, options, weights, with](World& world, LoadProgress& progress) {
     CompileOptions own = with;
@@ -537,7 +537,7 @@ std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOpti
   }
   const EngineOptions options = rank_options(given, mesh, host ? host->world().processors() : usable_processors());
 
-  // Of what is left to do; the passes over the largest model take as long as reading a few hundred megabytes.
+  // The share of the remaining work; passes over the largest model take as long as reading a few hundred megabytes.
   constexpr double compile_share = 0.25;
   constexpr int64_t passes_and_programs = 8;
   RaggedModel model;

@@ -58,15 +58,15 @@ void RaggedRank::load(LoadProgress* progress) {
 void RaggedRank::join(World* world) {
   if (world) groups_ = ProgramGroups(world->rank(), split_world(*world, store_.device()));
   executor_ = make_executor(model_.program);
-  if (model_.hidden_program) groups_.of(*model_.hidden_program);  // made now, when all ranks make theirs
+  if (model_.hidden_program) groups_.of(*model_.hidden_program);  // made now, since splitting is collective
 }
 
 std::unique_ptr<Executor> RaggedRank::make_executor(const std::shared_ptr<const Program>& program) {
   return std::make_unique<Executor>(program, store_, pool_, room_, groups_.of(*program));
 }
 
-/// The system hands memory out as it is first written, for 2 to 4 us each 4 KB: what the first step of so many tokens
-/// fills is written now, so that the first prompt need not wait for it. The cache gives the lowest pages out first.
+/// Touches the memory that the first step of maximal size fills, since page faults cost 2 to 4 us per 4 KB: so the
+/// first prompt does not pay for them. The cache allocates the lowest pages first.
 void RaggedRank::touch_first_pages() {
   Device& device = store_.device();
   if (!device.shares_host_memory()) return;
@@ -74,7 +74,7 @@ void RaggedRank::touch_first_pages() {
   for (const StoreEntry& entry : model_.program->entries) {
     if (!store_keys::is_cache(entry.key)) continue;
     const Tensor state = store_.get(entry.key);
-    // A sequence has two slots of states in a step.
+    // A sequence uses two state slots during a step.
     const int64_t all = state.shape()[0], first = store_keys::is_cache_states(entry.key) ? 2 : pages;
     const int64_t count = std::min(first, all);
     if (count > 0) device.fill(device.queue(Device::Use::compute), state.data(), 0, state.bytes() / all * count);
@@ -107,7 +107,7 @@ void RaggedRank::set_tracing(bool on) {
   executor_->set_trace(on ? &trace_ : nullptr);
 }
 
-/// A fork's half-full page gets its own copy before anything is written to it.
+/// Copies a fork's partly filled page before it is written.
 void RaggedRank::copy_pages(const std::vector<KvCache::Copy>& copies) {
   Device& device = store_.device();
   for (const KvCache::Copy& copy : copies)

@@ -1,5 +1,5 @@
 #pragma once
-// One rank's part of a decoder on ragged rows: its programs, its shards of weights and pages. The engine on rank 0 calls its own
+// One rank of a ragged decoder: its programs and its shards of weights and pages. The engine on rank 0 calls its own
 // directly and the others through commands (engine_commands.h).
 #include <memory>
 #include <string>
@@ -14,9 +14,9 @@
 
 namespace plait {
 
-/// The inputs of a step of one replica (Decoder in core/passes/base/decoder.h), and what is copied before it.
+/// Inputs of one replica's step (Decoder in core/passes/base/decoder.h), and the page copies before it.
 struct RaggedStep {
-  bool hidden = false;  ///< the program without the head
+  bool hidden = false;  ///< runs the program without the LM head
   std::vector<KvCache::Copy> copies;
   std::vector<int64_t> ids;
   std::vector<int32_t> positions, segments, rows, lengths, states, adapters;
@@ -30,7 +30,7 @@ struct RaggedStep {
   }
 };
 
-/// Row `row` of an array of the Store: a page of one layer, a slot of one state, or of one matrix of adapters.
+/// Row `row` of a Store array: a page of one layer, a slot of one state or of one adapter matrix.
 struct StoreRow {
   std::string key;  ///< in the Store
   int32_t row = 0;
@@ -41,39 +41,39 @@ struct StoreRow {
 /// One thread at a time.
 class RaggedRank {
  public:
-  /// `weights` may be null, or shared with other ranks of the process. `options.threads` counts this rank's.
+  /// `weights` may be null or shared with other ranks of the process. `options.threads` is this rank's.
   RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<MemoryBudget> room,
              std::shared_ptr<Store> weights);
 
-  /// Makes the arrays.
+  /// Makes the Store's arrays.
   void load(LoadProgress* progress);
-  /// The last of the preparations; all ranks of the world call it at once. Null: there is no other rank.
+  /// Creates the communicators, last; all ranks of the world call it together. Null: there is no other rank.
   void join(World* world);
-  /// Whether steps need other ranks.
+  /// Whether steps communicate with other ranks.
   bool needs_others() const { return !model_.program->groups.empty(); }
 
-  /// What it makes is valid until the next run.
+  /// Runs a step. Its outputs are valid until the next run.
   void run(const RaggedStep& step);
-  /// f32 [r, v], or [r, h]: of the run before; null where there is none.
+  /// Outputs of the last run, f32 [r, v] and [r, h]; null if it has none.
   const float* logits() const;
   const float* hidden() const;
 
   void copy_pages(const std::vector<KvCache::Copy>& copies);
-  /// This rank's part of a row, on its device; its shape is that of the array without the first dim.
+  /// This rank's part of a row, on its device, in the array's shape without the first dim.
   TensorView row(const StoreRow& row) const;
-  /// The same for the host to read, valid until the next step.
+  /// The same in host memory, valid until the next step.
   Tensor read(const StoreRow& row) const;
-  /// Where a rank's part is in the whole of a row.
+  /// The position of a rank's part within a row.
   struct Place {
     Shape whole, begin;
   };
   Place place(const StoreRow& row, int64_t rank) const;
-  /// Takes rank `rank`'s part, which is this one's, of a row's bytes.
+  /// Reads the part of rank `rank`, this one, from a row's bytes.
   void write(const StoreRow& row, ByteReader& in, int64_t rank);
 
   const RaggedModel& model() const { return model_; }
   RankBytes bytes() const;
-  /// Of what ranks of this process share; 0: nothing.
+  /// Bytes of weights shared by ranks of this process; 0 if none.
   int64_t shared_weight_bytes() const { return weights_ ? weights_->bytes() : 0; }
   void set_profiling(bool on) { executor_->set_profiling(on); }
   Profile profile() const { return executor_->profile(); }
@@ -92,17 +92,17 @@ class RaggedRank {
   const std::shared_ptr<MemoryBudget> room_;
   ProgramGroups groups_;
   std::unique_ptr<Executor> executor_, hidden_executor_;
-  const Executor* last_ = nullptr;  ///< of the last step; null before the first
-  bool last_hidden_ = false;        ///< that step ended at the hidden state
+  const Executor* last_ = nullptr;  ///< executor of the last step; null before the first
+  bool last_hidden_ = false;        ///< the last step ran without the head
   bool tracing_ = false;
   std::vector<TraceEvent> trace_;
 };
 
-/// What there is room for in `options.cache_bytes`, which all ranks share: pages of each pool, slots of states. Throws
+/// Splits `options.cache_bytes`, a total over all ranks, into pages of each pool and state slots. Throws
 /// Error(out_of_memory).
 CacheRoom room_for(const Decoder& decoder, const Mesh& mesh, const EngineOptions& options);
 
-/// The bounds that a program is planned for.
+/// The bounds for planning a program.
 RaggedBounds bounds_for(const CacheRoom& room, const EngineOptions& options);
 
 }  // namespace plait

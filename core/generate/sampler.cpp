@@ -15,7 +15,7 @@ namespace {
 
 constexpr float never = -std::numeric_limits<float>::infinity();
 
-/// The largest logit; refuses NaN. The lowest id of equal ones.
+/// Index of the largest logit, the lowest id on ties; throws on NaN.
 int32_t argmax(std::span<const float> logits) {
   float best = never;
   int32_t at = -1;
@@ -80,10 +80,10 @@ void report(std::span<const float> logits, const SamplingParams& params, Sampled
     out.top.emplace_back(order[i], static_cast<float>(logits[static_cast<size_t>(order[i])] - total));
 }
 
-/// Candidates by falling logit (then rising id): the top k, or as many as top-p and min-p may need.
+/// Candidates by descending logit (then ascending id): the top k, or as many as top-p and min-p may need.
 std::vector<int32_t> candidates(std::span<const float> logits, const SamplingParams& params, float largest) {
-  // With min-p alone the cut is a threshold; without top-k everything above the smallest share that a double
-  // distinguishes may count, which bounds the sort for peaked distributions.
+  // With min-p only the cut is a threshold; without top-k everything above double's resolution may count, which
+  // bounds the sort for peaked distributions.
   double floor = params.min_p > 0 ? std::log(params.min_p) * params.temperature : -40 * params.temperature;
   std::vector<int32_t> kept;
   for (size_t i = 0; i < logits.size(); ++i)

@@ -1,5 +1,5 @@
 #pragma once
-// From a row of logits to a token.
+// Sampling: chooses a token from a row of logits.
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -12,19 +12,19 @@ struct SamplingParams {
   double temperature = 0;         ///< 0: greedy, the token of the largest logit, the lowest id of equal ones
   int32_t top_k = 0;              ///< 0: all
   double top_p = 1;               ///< nucleus: the fewest tokens whose probabilities reach this sum
-  double min_p = 0;               ///< tokens of at least this share of the largest probability
+  double min_p = 0;               ///< min probability relative to the largest
   double repetition_penalty = 1;  ///< on tokens of prompt and output: positive logits divided, negative multiplied
   double presence_penalty = 0;    ///< subtracted once from tokens of the output
   double frequency_penalty = 0;   ///< subtracted for each time that a token is in the output
   std::vector<std::pair<int32_t, float>> logit_bias;
   uint64_t seed = 0;
-  int32_t top_logprobs = -1;  ///< how many alternatives to report; -1: no log-probabilities at all
+  int32_t top_logprobs = -1;  ///< alternatives to report; -1: no log-probabilities
 };
 
 struct SampledToken {
   int32_t id = 0;
-  float logprob = 0;                           ///< of the model's distribution, before temperature and cuts
-  std::vector<std::pair<int32_t, float>> top;  ///< the likeliest, with theirs, falling
+  float logprob = 0;                           ///< under the model's distribution, before temperature and cuts
+  std::vector<std::pair<int32_t, float>> top;  ///< most likely tokens with log-probabilities, descending
 };
 
 /// One token's choice. `logits` may be changed. `prompt` and `output` are what came before; `banned` tokens cannot be

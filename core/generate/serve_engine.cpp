@@ -39,7 +39,7 @@ class EngineHandler final : public RankHandler {
       rank_->run(step);
       if (reports) report_output(step);
     };
-    // Without other ranks in the step an error is this replica's own.
+    // If the step needs no other ranks, an error stays within this replica.
     if (reports && !rank_->needs_others()) report_result(world_, compute);
     else compute();
   }
@@ -70,7 +70,7 @@ class EngineHandler final : public RankHandler {
   }
 
  private:
-  /// StepOutput, written from where it was computed.
+  /// Reports StepOutput, serialised directly from the outputs.
   void report_output(const RaggedStep& step) {
     const Decoder& decoder = rank_->model().decoder;
     const auto rows = [&](const float* values, int64_t width) {
@@ -79,7 +79,7 @@ class EngineHandler final : public RankHandler {
     report_ok(world_, rows(rank_->logits(), decoder.vocabulary), rows(rank_->hidden(), decoder.hidden));
   }
 
-  /// Whether the rows are those of this rank's replica; if so, pages that are due have been copied.
+  /// Whether the rows are of this rank's replica; if so, copies the pages that are due.
   bool is_own(const ReplicaRows& where) {
     if (where.replica != place_.replica) return false;
     rank_->copy_pages(where.copies);

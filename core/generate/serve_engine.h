@@ -1,10 +1,10 @@
 #pragma once
 // An engine on several ranks. Rank 0 has the engine: it allocates pages and sequences and broadcasts steps
-// (engine_commands.h); the others run `serve_engine`. Ranks are threads that the engine starts, or processes of a world that
-// the host opened.
+// (engine_commands.h); the others run `serve_engine`. Ranks are threads that the engine starts, or processes of a
+// world that the host opened.
 //
-// A mesh's axis `data` makes replicas: ranks that differ in it hold the same and compute steps of their own, on the
-// sequences that are theirs. The ranks of one replica run one program together. Rank 0 is the first of replica 0.
+// Mesh axis `data` makes replicas: ranks that differ in it hold the same weights and compute separate steps on their
+// own sequences. The ranks of one replica run one program together. Rank 0 is the first of replica 0.
 #include <memory>
 #include <vector>
 
@@ -15,7 +15,7 @@
 
 namespace plait {
 
-/// Where a rank is in the mesh.
+/// A rank's replica.
 struct ReplicaPlace {
   int64_t replica = 0;         ///< along `data`
   std::vector<int64_t> ranks;  ///< of this replica, in order
@@ -23,17 +23,19 @@ struct ReplicaPlace {
   static ReplicaPlace of(const Mesh& mesh, int64_t rank);
 };
 
-/// Any rank but 0, as `serve_rank` (core/ranks): compiles and computes for the engine on rank 0 until that ends. `options`,
-/// the graph and what is compiled must be those of rank 0; `weights` as in RaggedRank. refuse_rank is for a rank without a graph.
+/// Runs any rank except 0 with `serve_rank` (core/ranks): compiles, then computes until the engine on rank 0 ends.
+/// `options`, graph and `compile` must equal rank 0's; `weights` as in RaggedRank. Ranks without a graph:
+/// refuse_rank.
+/// a rank without a graph.
 void serve_engine(World& world, const Graph& graph, const CompileOptions& compile, const EngineOptions& options,
                   std::shared_ptr<Store> weights = nullptr, LoadProgress* progress = nullptr);
 
-/// A rank's options: its threads, its share of the memory.
+/// A rank's share of the options: its threads and its memory.
 EngineOptions rank_options(const EngineOptions& options, const Mesh& mesh, int processors);
-/// The program is null when the decoder was not recognised. Throws Error(unsupported) also for a mesh with axes other than
-/// data and tensor.
+/// The program is null if the decoder is not recognised. Throws Error(unsupported) also for mesh axes other than data
+/// and tensor.
 RaggedModel compile_rank(const Graph& graph, const CompileOptions& compile, const EngineOptions& options);
-/// All programs of the model.
+/// Identities of all programs of the model.
 ProgramIdentities identities_of(const RaggedModel& model);
 
 }  // namespace plait

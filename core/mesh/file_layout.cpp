@@ -7,14 +7,14 @@
 namespace plait {
 namespace {
 
-/// A digit before it is known along which axis it moves: by so many bits.
+/// A digit whose axis is not yet known: it moves by that many bits.
 struct Piece {
   int64_t size = 1, stride = 1;
   bool operator==(const Piece&) const = default;
 };
 using Pieces = std::vector<Piece>;
 
-/// Digits that count on where the one before ends are one digit.
+/// Merges adjacent digits that form one range.
 void merge(Pieces& pieces) {
   Pieces out;
   for (const Piece& piece : pieces) {
@@ -74,7 +74,7 @@ struct View {
     return next == all.end();
   }
 
-  /// The last dim counts elements of `to` bits in place of such of `from`.
+  /// Changes the unit of the last dim from elements of `from` bits to elements of `to` bits.
   bool reinterpret(int64_t from, int64_t to) {
     Pieces& last = dims.back();
     merge(last);
@@ -108,8 +108,7 @@ struct View {
 
 std::optional<View> view_of(const Constant& constant, FileLayout& layout);
 
-/// Parts that are next to each other in one tensor of the file are a dim of it; parts that are the same of one tensor each
-/// are a stack of these.
+/// Parts adjacent in one tensor of the file form a dim of it; equal parts of one tensor each form a stack of these.
 std::optional<View> view_of_parts(const std::vector<Constant>& parts, FileLayout& layout) {
   std::vector<View> views;
   std::vector<FileLayout> layouts(parts.size());
@@ -143,7 +142,7 @@ std::optional<View> view_of_parts(const std::vector<Constant>& parts, FileLayout
   return view;
 }
 
-/// The constant's view of its tensors, whose axes go to `layout`: stacked ones, and those of a tensor with its bits.
+/// The constant as a view of its tensors; sets the axes of `layout`: stacked ones, then a tensor's and its bits.
 std::optional<View> view_of(const Constant& constant, FileLayout& layout) {
   std::optional<View> view;
   int64_t bits = 0;
@@ -166,7 +165,7 @@ std::optional<View> view_of(const Constant& constant, FileLayout& layout) {
   return view;
 }
 
-/// Writes a piece as digits, each along one axis; `strides` are those of the axes, in bits.
+/// Splits a piece into digits, each along one axis; `strides`: of the axes, in bits.
 bool place(const Piece& piece, const std::vector<int64_t>& strides, const std::vector<int64_t>& sizes,
            std::vector<FileLayout::Digit>& out) {
   const auto found = std::find_if(strides.begin(), strides.end(), [&](int64_t one) { return one <= piece.stride; });

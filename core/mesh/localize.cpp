@@ -1,4 +1,4 @@
-// What a node's attributes say on one rank.
+// Attributes of a node on one rank.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -13,7 +13,7 @@ int64_t blocks_of(const std::string& factor, const FactorAxes& axes, const Mesh&
   return cut == axes.end() ? 1 : mesh.blocks(cut->second);
 }
 
-/// An attribute counts the first so many of the factors that its row names: their sizes say how many.
+/// The local value of an attribute that is the product of the sizes of leading factors in its row.
 int64_t local_count(int64_t count, const std::string& counted, const NodeRule& node, const FactorAxes& axes,
                     const Mesh& mesh) {
   int64_t size = 1, parts = 1;

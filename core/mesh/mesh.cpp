@@ -10,7 +10,7 @@ namespace {
 
 /// Slowest first.
 constexpr std::string_view axis_names[] = {"pipeline", "data", "tensor"};
-/// Beyond any machine there is; keeps products within reach.
+/// Larger than any machine; keeps products from overflowing.
 constexpr int64_t most_ranks = 1 << 20;
 
 std::vector<int64_t> primes(int64_t number) {

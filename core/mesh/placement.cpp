@@ -16,7 +16,7 @@ const AxisList& axes_of(const FactorAxes& axes, const std::string& factor) {
   return found == axes.end() ? none : found->second;
 }
 
-/// The first reason why the factors cannot be cut so; empty where they can.
+/// The first reason why the factors cannot be cut this way; empty if they can.
 std::string obstacle(const NodeRule& node, const FactorAxes& axes, const Mesh& mesh) {
   for (const FactorUse& use : factors(node.rule)) {
     const Factor& factor = use.factor;
@@ -31,7 +31,7 @@ std::string obstacle(const NodeRule& node, const FactorAxes& axes, const Mesh& m
   return {};
 }
 
-/// The axes of a compound dim: those of its factors, one after the other. nullopt where a block would not be contiguous.
+/// The axes of a compound dim: those of its factors, concatenated. nullopt if a block would not be contiguous.
 std::optional<AxisList> axes_of(const RuleDim& dim, const NodeRule& node, const FactorAxes& axes, const Mesh& mesh) {
   AxisList out;
   bool down_to_one = true;  // all factors so far
@@ -58,8 +58,8 @@ std::optional<Sharding> sharding_of(const RuleTensor& tensor, const NodeRule& no
   return out;
 }
 
-/// What results owe: the axes of every cut factor that none of them has. (One that another result has is no sum: what
-/// KvWrite makes of the keys does not depend on how the values are cut.)
+/// Pending axes of results: those of cut factors that no result has. (A factor of another result is no sum: keys of
+/// KvWrite do not depend on how the values are cut.)
 std::vector<AxisId> contracted(const DimsRule& rule, const FactorAxes& axes) {
   std::vector<AxisId> out;
   for (const FactorUse& use : factors(rule))
@@ -71,7 +71,7 @@ std::vector<AxisId> contracted(const DimsRule& rule, const FactorAxes& axes) {
   return out;
 }
 
-/// What a result owes of which the rule says "{all}": the axes of every cut factor that it lacks.
+/// Pending axes of a result with "{all}" in the rule: those of every cut factor that it lacks.
 std::vector<AxisId> lacked(const RuleTensor& result, const FactorAxes& axes) {
   std::vector<AxisId> out;
   for (const auto& [name, cut] : axes) {
@@ -114,7 +114,7 @@ std::optional<Placement> place(const NodeRule& node, const FactorAxes& axes, con
     return std::nullopt;
   };
   Placement out;
-  if (axes.empty()) {  // of all that is tried this is tried most
+  if (axes.empty()) {  // the most frequent case
     for (const RuleTensor& operand : node.rule.operands)
       out.operands.push_back(Sharding::replicated(operand.dims.size()));
     for (const RuleTensor& result : node.rule.results)
@@ -165,7 +165,7 @@ std::vector<AxisList> passing(const DimsRule& rule, const std::vector<std::vecto
 
 namespace {
 
-/// Hands out axis after axis.
+/// Assigns the axes one by one, recursively.
 void give(const NodeRule& node, const Mesh& mesh, const std::vector<std::string>& names, AxisId axis,
           FactorAxes& axes, const std::function<void(const FactorAxes&, const Placement&)>& visit) {
   if (axis == mesh.sub_axes()) {

@@ -1,6 +1,6 @@
 #pragma once
-// One node on a mesh: which factors of its dims rule are cut by what, and where its operands and results live then.
-// Written once for all ops; nothing here knows one.
+// Placement of one node on a mesh: the mesh axes that cut the factors of its dims rule, and the resulting shardings
+// of operands and results. Generic over ops.
 #include <functional>
 #include <map>
 #include <optional>
@@ -11,48 +11,49 @@
 
 namespace plait {
 
-/// By factor, the axes that cut it; an axis is given to one factor at most.
+/// By factor, the axes that cut it; an axis cuts at most one factor.
 using FactorAxes = std::map<std::string, AxisList, std::less<>>;
 
 struct Placement {
-  std::vector<Sharding> operands;  ///< where each must be; nothing is pending in them
-  std::vector<Sharding> results;   ///< where each is made, and what it owes
+  std::vector<Sharding> operands;  ///< required shardings, without pending axes
+  std::vector<Sharding> results;   ///< resulting shardings, with pending axes
 };
 
-/// The rule of one node (as rule_of gives it) with the sizes of its factors.
+/// A node's rule (as rule_of returns it) with the sizes of its factors.
 struct NodeRule {
   DimsRule rule;
   FactorSizes sizes;
 };
-/// nullopt when its op has no rule for it, and for nodes with bodies: such a node gets whole operands.
+/// nullopt for nodes without a rule or with bodies: these need replicated operands.
 std::optional<NodeRule> rule_of(const Graph& graph, const OpSet& ops, const Node& node);
-/// Of all nodes of a graph.
+/// By node of a graph.
 using NodeRules = std::vector<std::optional<NodeRule>>;
 NodeRules rules_of(const Graph& graph, const OpSet& ops);
 
-/// Throws nothing; nullopt, and a reason in `why` (if given), when a factor that must be whole is cut, when sizes do not
-/// divide, or when a compound dim would be held in strides: a factor is cut though one before it in "(g r d)" is not
-/// down to one element.
+/// nullopt, and a reason in `why` (if given), if a factor that must stay whole is cut, sizes do not divide, or a
+/// compound dim would be strided: a factor of "(g r d)" is cut though an earlier one has more than one element left.
+/// Does not throw.
 std::optional<Placement> place(const NodeRule& node, const FactorAxes& axes, const Mesh& mesh,
                                std::string* why = nullptr);
 
-/// Lets an operand's pending sums pass the node: the results owe them then. Of several operands in which the op is linear
-/// alone ("*") one may pass a sum along an axis; of those in which it is linear together ("+") all must owe it. Returns
-/// the axes of `owed[k]`, by operand, that may stay unpaid; the axes that the node itself is cut by do not pass.
+/// Propagates pending sums of operands through the node to its results. Of operands in which the op is linear
+/// separately ("*") one may pass a sum along an axis; of those in which it is linear jointly ("+") all must have it.
+/// Returns the axes of `owed[k]`, by operand, that may stay pending; axes that cut the node itself do not pass.
+/// not pass.
 std::vector<AxisList> passing(const DimsRule& rule, const std::vector<std::vector<Pending>>& owed,
                               const FactorAxes& axes);
 
-/// Every way to give each sub-axis of the mesh to a factor or to none for which `place` finds a placement, in a fixed
-/// order, the one that cuts nothing first. Lists of several axes come in every order.
+/// Enumerates all placements: each sub-axis cuts one factor or none, in a fixed order, the uncut one first. Lists of
+/// several axes come in every order.
 void each_placement(const NodeRule& node, const Mesh& mesh,
                     const std::function<void(const FactorAxes&, const Placement&)>& visit);
 
-/// Of how many ranks' parts a result is combined: means divide by it.
+/// The number of ranks whose parts a result combines; means divide by it.
 int64_t summands(const NodeRule& node, const FactorAxes& axes, const Mesh& mesh);
 
-/// Writes into the attributes of a node what a rank's kernel has to know: counts of heads and the like become those of its
-/// shard (AttributeRow::counts), "offset" and "whole" say where its shard of an "@" factor begins and how long all of it
-/// is, "shards" of how many ranks' parts the result is the sum.
+/// Rewrites a node's attributes for one rank: counts of heads and the like become the shard's (AttributeRow::counts),
+/// "offset" and "whole" give the start of its shard of an "@" factor and the factor's full size, "shards" the number
+/// of ranks whose parts the result sums.
 void localize(Node& node, const OpSchema& schema, const NodeRule& rule, const FactorAxes& axes, const Mesh& mesh,
               int64_t rank);
 

@@ -1,4 +1,4 @@
-// The way from one sharding to another, and its price.
+// Resharding: the steps between two shardings, and their cost.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -9,7 +9,7 @@ namespace {
 
 bool contains(const AxisList& list, AxisId axis) { return std::find(list.begin(), list.end(), axis) != list.end(); }
 
-/// How many axes two lists begin with alike.
+/// The length of the common prefix of two lists.
 size_t common(const AxisList& a, const AxisList& b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
@@ -44,7 +44,7 @@ class Resharding {
     steps_.push_back(std::move(step));
   }
 
-  /// The axes that dim `d` still lacks, where what it has is the beginning of what it shall have.
+  /// The axes that dim `d` still lacks, if its current axes are a prefix of the target's.
   AxisList lacking(size_t d) const {
     const AxisList &now = now_.dims[d], &to = to_.dims[d];
     return common(now, to) == now.size() ? part(to, now.size(), to.size()) : AxisList{};
@@ -81,7 +81,7 @@ class Resharding {
     }
   }
 
-  /// The longest end of a dim's list that another dim lacks next.
+  /// The longest suffix of a dim's list that another dim lacks next.
   void exchange() {
     for (size_t d = 0; d < now_.dims.size(); ++d)
       for (size_t e = 0; e < now_.dims.size(); ++e) {
@@ -96,7 +96,7 @@ class Resharding {
       }
   }
 
-  /// Whether another slice or exchange can follow at once.
+  /// Whether another slice or exchange is possible next.
   bool reachable() const {
     const AxisList used = now_.axes();
     for (size_t d = 0; d < now_.dims.size(); ++d)
@@ -104,7 +104,7 @@ class Resharding {
     return false;
   }
 
-  /// All that one dim has to give up.
+  /// All axes that one dim must give up.
   void gather() {
     for (size_t d = 0; d < now_.dims.size(); ++d) {
       const size_t kept = common(now_.dims[d], to_.dims[d]);

@@ -1,5 +1,5 @@
 #pragma once
-// Where a value lives on a mesh, how it gets from one place to another, and what that costs.
+// Sharding: the placement of a value on a mesh, resharding, and its cost.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,15 +10,15 @@
 
 namespace plait {
 
-/// A result that the ranks along an axis still have to combine.
+/// A reduction still due along an axis (a partial value).
 struct Pending {
   AxisId axis = 0;
   PendingKind kind = PendingKind::sum;
   bool operator==(const Pending&) const = default;
 };
 
-/// Each dim is cut into contiguous blocks of one size by a list of sub-axes, major first. An axis occurs once in all of
-/// it; along axes that do not occur the ranks hold the same (replicated).
+/// Each dim is cut into equal contiguous blocks by a list of sub-axes, major first. An axis occurs at most once;
+/// along axes that do not occur the value is replicated.
 struct Sharding {
   std::vector<AxisList> dims;
   std::vector<Pending> pending;  ///< ascending by axis
@@ -29,42 +29,42 @@ struct Sharding {
   static Sharding cut(size_t rank, size_t dim, AxisList axes);
   bool is_replicated() const;
   bool owes(AxisId axis) const;
-  /// All axes in dims, those of the first dim first.
+  /// All axes in `dims`, in order of the dims.
   AxisList axes() const;
 };
 
 /// "[data, -, tensor] sum(tensor.1)"
 std::string text(const Sharding& sharding, const Mesh& mesh);
-/// Reads what `text` writes. Throws Error(invalid_argument).
+/// The inverse of `text`. Throws Error(invalid_argument).
 Sharding parse_sharding(std::string_view text, const Mesh& mesh);
 
-/// Whether `size` has so many equal parts for all values of its symbols.
+/// Whether `parts` divides `size` for all values of its symbols.
 bool divides(const Dim& size, int64_t parts);
-/// The sizes that a rank holds; nullopt where one does not divide.
+/// The local sizes of a rank; nullopt if one does not divide.
 std::optional<Dims> local_dims(const Dims& dims, const Sharding& sharding, const Mesh& mesh);
 
-/// One step on the way from a sharding to another, done at once by all ranks of each group along `axes`.
+/// One resharding step, run by all ranks of each group along `axes`.
 struct Collective {
   enum class Kind { reduce_scatter, all_reduce, slice, all_to_all, all_gather };
   Kind kind = Kind::slice;
   AxisList axes;
-  PendingKind reduction = PendingKind::sum;  ///< of the reducing kinds
+  PendingKind reduction = PendingKind::sum;  ///< for the reducing kinds
   int32_t dim = 0;     ///< that is cut (slice, reduce_scatter), joined (all_gather), or cut no longer (all_to_all)
   int32_t to_dim = 0;  ///< of all_to_all: the dim that is cut instead
   bool operator==(const Collective&) const = default;
 };
 std::string_view kind_name(Collective::Kind kind);
 
-/// The steps that lead from one sharding to another of as many dims; `to` may owe only what `from` owes. A run of axes is
-/// one step. Reductions come first, since they make what is moved smaller, and gathers last.
+/// Steps that reshard `from` to `to`, of equal rank; `to` may be pending only where `from` is. Consecutive axes form
+/// one step. Reductions come first, since they reduce the bytes moved, gathers last.
 std::vector<Collective> reshard(const Sharding& from, const Sharding& to);
-/// What is left after a step.
+/// The sharding after a step.
 Sharding after(const Collective& step, Sharding sharding);
 
-/// Bytes that each rank sends in one step when it holds `local_bytes` before it; the slowest way that is still optimal in
-/// bandwidth: 2 (n-1)/n for all_reduce, (n-1)/n for reduce_scatter and all_to_all, n-1 for all_gather (Chan et al. 2007).
+/// Bytes each rank sends in one step, given `local_bytes` before it, by the slowest bandwidth-optimal algorithm:
+/// 2 (n-1)/n for all_reduce, (n-1)/n for reduce_scatter and all_to_all, n-1 for all_gather (Chan et al. 2007).
 double moved_bytes(const Collective& step, double local_bytes, const Mesh& mesh);
-/// The same for all steps from one sharding to another of a value of `bytes` in all.
+/// The same for all steps of a reshard of a value of `bytes` in total.
 double moved_bytes(const Sharding& from, const Sharding& to, double bytes, const Mesh& mesh);
 
 }  // namespace plait

@@ -1,20 +1,20 @@
 #pragma once
-// What rank 0 broadcasts: a byte for the command, then its fields.
+// Commands that rank 0 broadcasts: one byte for the type, then the fields.
 #include <cstdint>
 
 #include "core/ranks/fields.h"
 
 namespace plait {
 
-/// Ends the loop of every rank that serves, whatever its engine is.
+/// Ends the command loop of all ranks, for every kind of engine.
 constexpr uint8_t end_command = 0;
 
-/// Of every kind of engine: split the world into the groups of the programs, which all ranks do at once.
+/// Splits the world into the groups of the programs, collectively; for every kind of engine.
 struct JoinGroups {};
 
 inline ByteReader command_reader(std::span<const std::byte> message) { return {message, "a command of rank 0"}; }
 
-/// The commands of one kind of engine. Each is a struct (fields.h), and its place in the list plus one is its byte.
+/// The commands of one kind of engine. Each is a struct (fields.h); its byte is its index in the list plus one.
 template <class... Commands>
 class CommandSet {
  public:
@@ -27,7 +27,7 @@ class CommandSet {
     return out.take();
   }
 
-  /// Reads a command and calls handler.handle(command). What it views stays in the message.
+  /// Decodes a command and calls handler.handle(command). Views in it refer to the message.
   template <class Handler>
   static void dispatch(ByteReader& in, Handler& handler) {
     const auto byte = in.get<uint8_t>();

@@ -1,5 +1,5 @@
 #pragma once
-// Commands and reports as bytes: a struct lists its fields once, for the writer and the reader.
+// Serialisation of commands and reports: a struct lists its fields once, for writer and reader.
 //
 //     struct Update {
 //       double scale = 1, rate = 0;
@@ -17,7 +17,7 @@
 
 namespace plait {
 
-/// How a value is written and read. The default: a struct by its fields, anything else as the bytes of its object.
+/// Serialises a value. The default: a struct by its fields, other types by their object bytes.
 template <class T>
 struct MessageField {
   static constexpr bool is_struct = requires(T & value) { value.fields(); };
@@ -63,7 +63,7 @@ struct MessageField<std::vector<T>> {
   }
 };
 
-/// Written as a vector is; bytes can be read as a view of the message.
+/// Written as a vector; read, for bytes, as a view of the message.
 template <class T>
 struct MessageField<std::span<T>> {
   static void put(ByteWriter& out, std::span<T> values) { out.put_list(std::span<const T>(values)); }
@@ -89,7 +89,7 @@ struct MessageField<std::map<std::string, Value, Compare>> {
   }
 };
 
-/// With its elements, which a reader leaves in the message.
+/// Written with its elements; read as a view of the message.
 template <>
 struct MessageField<TensorView> {
   static void put(ByteWriter& out, const TensorView& view) {

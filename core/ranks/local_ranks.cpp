@@ -28,7 +28,7 @@ void LocalRanks::run(FunctionRef<void(int64_t local)> task) {
   if (count() > 1) threads_.start(run_one);
   run_one(0);
   if (count() > 1) threads_.wait();
-  // Where one rank ended the world, the others have only heard of it.
+  // If one rank ended the world, the others only have secondary errors.
   const int failed = worlds_.empty() ? 0 : std::max(worlds_[0]->communicator().failed_rank(), 0);
   if (errors[static_cast<size_t>(failed)]) std::rethrow_exception(errors[static_cast<size_t>(failed)]);
   for (const std::exception_ptr& error : errors)

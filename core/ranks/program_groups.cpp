@@ -6,7 +6,7 @@ namespace plait {
 
 MakeGroup split_world(World& world, Device& device) {
   return [&world, &device](std::span<const int32_t> members, int64_t index) {
-    // Groups of one call are disjoint, so the lowest member tells them apart.
+    // Groups of one call are disjoint, so the lowest member identifies them.
     const int color = *std::min_element(members.begin(), members.end());
     return device.communicator(world.communicator().split(color, static_cast<int>(index)));
   };

@@ -1,5 +1,5 @@
 #pragma once
-// The communicators that programs ask for.
+// The communicators of programs' groups.
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,21 +12,21 @@
 
 namespace plait {
 
-/// Makes the communicator of a group: `members` are ranks of the world, this rank at `index` among them. All ranks of the world
-/// call it at once, each with its own group; groups that are equal or disjoint.
+/// Makes the communicator of a group: `members` are world ranks, this rank at `index`. Collective over the world,
+/// each rank with its own group; groups are equal or disjoint.
 using MakeGroup = std::function<std::unique_ptr<Communicator>(std::span<const int32_t> members, int64_t index)>;
 
-/// Splits the world's communicator, for arrays on `device`. World and device outlive the function.
+/// Splits the world's communicator, for arrays on `device`. World and device must outlive the function.
 MakeGroup split_world(World& world, Device& device);
 
-/// The groups of a rank's programs; programs share those of the same members.
+/// The communicators of a rank's programs; groups with equal members share one.
 class ProgramGroups {
  public:
   ProgramGroups() = default;
   ProgramGroups(int64_t rank, MakeGroup make) : rank_(rank), make_(std::move(make)) {}
 
-  /// A communicator for each group of the program, as Executor takes them. Makes what is missing, so all ranks of the world
-  /// call it at once. They live as long as this.
+  /// A communicator for each group of the program, as Executor takes them; owned by this. Makes missing ones, so it
+  /// is collective over the world.
   std::vector<Communicator*> of(const Program& program);
 
  private:

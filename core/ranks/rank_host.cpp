@@ -25,7 +25,7 @@ RankHost::RankHost(const Mesh& mesh, const CommOptions& options, Serve serve) : 
     const auto i = static_cast<size_t>(rank);
     try {
       serve(*worlds_[i], *progress_[i - 1]);
-    } catch (...) {  // the world is over, and every rank that calls it hears why
+    } catch (...) {  // the world is over; later calls of its ranks throw the reason
       worlds_[i]->communicator().abort(current_error().message());
     }
     worlds_[i].reset();

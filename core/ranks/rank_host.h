@@ -1,6 +1,6 @@
 #pragma once
-// Rank 0's side of an engine on several ranks: it broadcasts commands and gathers reports. The others sit in `serve_rank`
-// (serve_rank.h), on threads that the host starts or in processes of a world that was opened before.
+// Rank 0's side of an engine on several ranks: broadcasts commands and gathers reports. The others run `serve_rank`
+// (serve_rank.h), on threads started here or in processes of an existing world.
 #include <functional>
 #include <memory>
 #include <span>
@@ -17,12 +17,12 @@
 
 namespace plait {
 
-/// What a rank other than 0 reported.
+/// A report of a rank other than 0.
 struct Report {
   int64_t rank = 0;
   std::vector<std::byte> bytes;
 
-  /// What `report_ok` was given. Throws what `error_report` was given, with the rank in front.
+  /// The values of `report_ok`. Throws the error of `error_report`, prefixed with the rank.
   ByteReader reader() const { return read_report(bytes, rank); }
   template <class T>
   T as() const {
@@ -31,19 +31,18 @@ struct Report {
   }
 };
 
-/// One thread at a time uses it.
+/// Used by one thread at a time.
 class RankHost {
  public:
-  /// What the thread of a rank does: calls `serve_rank`. Its loading looks at `progress`.
+  /// The body of a rank's thread: calls `serve_rank`. Loading checks `progress`.
   using Serve = std::function<void(World& world, LoadProgress& progress)>;
 
   /// A thread for each rank of the mesh but 0. What `serve` refers to lives as long as it is used:
   /// what only `make` of serve_rank needs, until `agree` has returned.
   RankHost(const Mesh& mesh, const CommOptions& options, Serve serve);
-  /// Processes, which have called `serve_rank` or are about to. Throws Error(invalid_argument) for a world of another size
-  /// than the mesh.
+  /// Uses processes, which call `serve_rank`. Throws Error(invalid_argument) if the sizes of world and mesh differ.
   RankHost(const Mesh& mesh, std::shared_ptr<World> world);
-  /// Cancels what loads, broadcasts the end, and waits for threads.
+  /// Cancels loading, broadcasts the end, and joins threads.
   ~RankHost();
 
   World& world() const { return *world_; }
@@ -54,21 +53,21 @@ class RankHost {
   void broadcast(std::span<const std::byte> command) const { world_->broadcast_command(command); }
 
   enum class Patience {
-    deadline,  ///< a rank that does not report within the world's deadline has failed
-    endless    ///< for what takes its time, such as loading
+    deadline,  ///< a rank fails if it does not report within the world's deadline
+    endless    ///< no deadline: for long work such as loading
   };
-  /// Receives the next report of each of these ranks, all of them before the first error among them is thrown.
+  /// Receives the next report of each of these ranks, all of them before rethrowing the first error.
   std::vector<Report> gather(std::span<const int64_t> ranks, Patience patience) const;
-  /// The same around rank 0's own part, whose error comes before those of reports.
+  /// The same after rank 0's own part `own`, whose error takes precedence.
   std::vector<Report> gather_with(FunctionRef<void()> own, std::span<const int64_t> ranks, Patience patience) const;
-  /// The same of all ranks, which load: where rank 0 fails, threads are cancelled.
+  /// The same for loading on all ranks: if rank 0 fails, threads are cancelled.
   std::vector<Report> gather_loaded(FunctionRef<void()> own) const;
 
-  /// The first exchange of rank 0 and ranks in `serve_rank`: `compile` returns what rank 0 compiled. Throws its error, or that
-  /// of another rank, or Error(invalid_argument) for a rank with other programs or other weights.
+  /// The initial handshake with ranks in `serve_rank`: `compile` returns rank 0's programs. Throws its error, another
+  /// rank's, or Error(invalid_argument) for a rank with other programs or weights.
   void agree(FunctionRef<ProgramIdentities()> compile) const;
 
-  /// Ranks that are threads end their loading as soon as they can.
+  /// Cancels the loading of ranks that are threads.
   void cancel() const;
 
  private:

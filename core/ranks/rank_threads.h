@@ -1,5 +1,5 @@
 #pragma once
-// Threads of a process that are ranks.
+// Ranks as threads of this process.
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -9,19 +9,20 @@
 
 namespace plait {
 
-/// One thread for each rank but 0, from construction to destruction. One thread at a time uses it.
+/// One thread for each rank except 0, for the object's lifetime. Used by one thread at a time.
 class RankThreads {
  public:
   using Task = std::function<void(int64_t rank)>;
 
   explicit RankThreads(int64_t ranks);
-  /// Waits for the task under way.
+  /// Waits for the current task.
   ~RankThreads();
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;
 
   int64_t ranks() const { return static_cast<int64_t>(threads_.size()) + 1; }
-  /// Calls task(rank) for ranks 1 to ranks() - 1, each on its thread. The task must not throw; the one before has ended.
+  /// Calls task(rank) for ranks 1 to ranks() - 1, each on its thread. The task must not throw; the previous one has
+  /// ended.
   void start(Task task);
   /// Returns when all ranks have ended the task.
   void wait();
@@ -34,7 +35,7 @@ class RankThreads {
   std::condition_variable started_, ended_;
   Task task_;
   uint64_t tasks_ = 0;     ///< started so far
-  int64_t busy_ = 0;       ///< threads that have not ended the present task
+  int64_t busy_ = 0;       ///< threads still in the current task
   bool stopping_ = false;  ///< threads return
   std::vector<std::thread> threads_;
 };

@@ -11,7 +11,7 @@ bool is_end(std::span<const std::byte> command) { return command_reader(command)
 
 void refuse_rank(World& world, const Error& why) {
   world.report(error_report(why));
-  while (!is_end(world.next_command())) {  // rank 0 does not ask for more than this rank can do
+  while (!is_end(world.next_command())) {  // ignores commands until the end
   }
 }
 

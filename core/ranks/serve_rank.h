@@ -1,5 +1,5 @@
 #pragma once
-// Any rank but 0: the loop that handles rank 0's commands.
+// The command loop of ranks other than 0.
 #include <memory>
 
 #include "core/base/function_ref.h"
@@ -10,22 +10,22 @@
 
 namespace plait {
 
-/// What an engine is on a rank other than 0.
+/// An engine's part on a rank other than 0.
 class RankHandler {
  public:
   virtual ~RankHandler() = default;
-  /// All that this rank has compiled, which rank 0 compares with its own.
+  /// All programs this rank has compiled; rank 0 compares them with its own.
   virtual ProgramIdentities programs() const = 0;
-  /// Does what a command asks for (CommandSet::dispatch), and reports if the command wants it. Throwing ends the world.
+  /// Executes a command (CommandSet::dispatch), and reports if it requires a report. Throwing ends the world.
   virtual void handle(ByteReader& command) = 0;
 };
 
-/// Makes the handler, reports to rank 0 (RankHost::agree), and handles commands until the end. What `make` throws is reported
-/// to rank 0, and this returns when rank 0 ends; what the handler throws later ends the world and is thrown, as is the end
-/// of the world by other ranks.
+/// Makes the handler, reports to rank 0 (RankHost::agree), and handles commands until the end. Errors of `make` are
+/// reported to rank 0, and this returns when rank 0 ends; later errors of the handler end the world and are rethrown,
+/// as is the end of the world by other ranks.
 void serve_rank(World& world, FunctionRef<std::unique_ptr<RankHandler>()> make);
 
-/// The same for a rank that has no graph: reports why, and returns when rank 0 ends.
+/// The same for a rank without a graph: reports why, and returns when rank 0 ends.
 void refuse_rank(World& world, const Error& why);
 
 /// Reports values to rank 0 (Report::as).
@@ -36,7 +36,7 @@ void report_ok(World& world, const Ts&... values) {
   world.report(ok_report(std::move(out)));
 }
 
-/// Reports to rank 0 what `task` reports, or the error that it throws, which concerns no other rank.
+/// Runs `task`, which reports to rank 0; reports its error if it throws. The error affects no other rank.
 void report_result(World& world, FunctionRef<void()> task);
 
 }  // namespace plait
