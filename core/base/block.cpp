@@ -8,7 +8,7 @@
 namespace plait {
 namespace {
 
-/// Calls copy(offset in whole, offset in part, bytes) for each run contiguous in both.
+/// Calls copy(address in whole, address in part, bytes) for each run contiguous in both.
 template <class Copy>
 void each_run(const TensorView& whole, const Shape& begin, const TensorView& part, Copy copy) {
   const int rank = whole.shape.rank();

@@ -22,7 +22,7 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t
               "atomics are shared between processes");
 
 constexpr int64_t spin_limit_ns = 50'000;
-constexpr double look_every_s = 0.1;  ///< a rank that died is noticed so soon
+constexpr double look_every_s = 0.1;  ///< time to notice a dead rank
 constexpr double idle_look_every_s = 1;
 constexpr std::string_view over_hint = "the world of ranks is over: make a new one to go on";
 

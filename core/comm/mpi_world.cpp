@@ -23,7 +23,7 @@ namespace {
 
 /// A rank's location, exchanged at startup.
 struct Place {
-  std::array<char, 36> boot = {};  ///< the kernel's number of this start of the machine; zeros: shares with nobody
+  std::array<char, 36> boot = {};  ///< the kernel's boot id; zeros: shares memory with no rank
   cpu_set_t cores;
 };
 
@@ -128,7 +128,7 @@ class Pulse {
         }) {}
 
  private:
-  std::jthread thread_;  ///< what ends it first asks it to stop
+  std::jthread thread_;  ///< its destructor requests the stop, then joins
 };
 
 class MpiWorld final : public World {

@@ -13,7 +13,7 @@ namespace plait {
 
 /// Rank 0 is the host's; the others run a loop:
 ///
-///     while (true) handle(world.next_command());     // until it throws, or a command says that it is enough
+///     while (true) handle(world.next_command());     // until it throws, or a command ends the loop
 ///
 /// The caller defines the commands. A rank whose handler throws calls communicator().abort(), so that no rank waits
 /// for it. One thread at a time may call a world and its communicators (Communicator::abort: any).

@@ -93,7 +93,7 @@ class HostDevice : public Device {
 
  private:
   Queue compute_, collective_;
-  std::unique_ptr<CommThread> comm_thread_;  ///< made when it is first needed
+  std::unique_ptr<CommThread> comm_thread_;  ///< created on first use
 };
 
 }  // namespace

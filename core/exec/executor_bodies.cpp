@@ -66,7 +66,7 @@ class Stack {
  private:
   MemoryBudget& room_;
   Device& device_;
-  TensorView one_;  ///< of the first value; its data is not read again
+  TensorView one_;  ///< dtype and shape of one value; the data is not read
   int64_t count_ = 0;
   std::shared_ptr<Blob> blob_;
 };

@@ -80,7 +80,7 @@ struct KernelCall {
   const KernelState* state;             ///< what `prepare` returned, or null
   std::span<const TensorView> inputs;   ///< absent operands: dtype none, data null
   std::span<const TensorView> outputs;  ///< shapes are final; an absent output has dtype none. May alias an input
-                                        ///< only where the kernel says `in_place`
+                                        ///< only where the kernel has `in_place`
   ThreadPool& pool;
   std::span<std::byte> scratch;  ///< 64-byte aligned, of `scratch_bytes` bytes; not zeroed
   Queue* queue = nullptr;        ///< accelerators: the queue to launch in

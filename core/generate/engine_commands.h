@@ -19,7 +19,7 @@ struct ComputeStep {
   auto fields() { return std::tie(replicas); }
 };
 struct StepOutput {
-  std::vector<float> logits, hidden;  ///< [rows, vocabulary], [rows, hidden]; empty where there are none
+  std::vector<float> logits, hidden;  ///< [rows, vocabulary], [rows, hidden]; empty if absent
   auto fields() { return std::tie(logits, hidden); }
 };
 

@@ -121,8 +121,8 @@ class PlainEngine : public Engine {
   std::vector<int> role_;
   std::vector<DType> input_dtypes_;
   Shape branch_shape_;
-  int64_t buffer_length_ = 0;   ///< where the past inputs are buffers of fixed length
-  bool mask_by_token_ = false;  ///< the mask says for each token which keys it sees
+  int64_t buffer_length_ = 0;   ///< if the past inputs are buffers of fixed length
+  bool mask_by_token_ = false;  ///< the mask is per token and key
   int64_t token_bytes_ = 0;
   std::vector<float> logits_;
 };

@@ -44,7 +44,7 @@ struct Replica {
   KvCache cache;
   std::vector<Prefix> prefixes;
   ReplicaPlace place;
-  StepOutput output;  ///< of the last step, as the replica reported it; rank 0's own rank has that of the first
+  StepOutput output;  ///< of the last step, as reported; replica 0's stays empty
 };
 
 class RaggedEngine : public Engine {
@@ -190,13 +190,13 @@ class RaggedEngine : public Engine {
   }
 
   std::unique_ptr<RaggedRank> rank_;
-  std::unique_ptr<RankHost> host_;  ///< of the other ranks
+  std::unique_ptr<RankHost> host_;  ///< controls the other ranks
   std::vector<RankBytes> other_bytes_;
   std::vector<std::unique_ptr<Replica>> replicas_;
   AdapterSlots adapters_;
   ComputeStep step_;  ///< the last one
   int64_t steps_ = 0;
-  std::set<std::string> trace_names_;  ///< of events of other ranks
+  std::set<std::string> trace_names_;  ///< owns the event names of other ranks
 };
 
 /// Appends one feed to its replica's step, token by token.

@@ -212,7 +212,7 @@ std::optional<std::vector<CutAxis>> cut_in_file(const FileLayout& layout, const 
                                                 const Mesh& mesh) {
   struct Label {
     FileLayout::Digit digit;
-    AxisId by = -1;  ///< the axis of the mesh that cuts the digit into single places
+    AxisId by = -1;  ///< the mesh axis that cuts the digit into single positions
   };
   std::vector<std::vector<Label>> labels(layout.sizes.size());
   for (size_t d = 0; d < layout.dims.size(); ++d) {
