@@ -205,7 +205,7 @@ PLAIT_API plait_status plait_model_plan(plait_model* model, plait_options* optio
  * "zero"; "totals": "trained_parameters", and of the rank 0 "rank_frozen_bytes", "rank_trained_bytes",
  * "rank_gradient_bytes", "rank_optimizer_bytes", "rank_arena_bytes" (what computing a micro-batch takes beside), "rank_bytes"
  * (their sum; what kernels need for themselves, by the number of threads, comes on top); "programs": "name",
- * "instructions", "arena_bytes", "collectives" (kind to "calls", and "beside": of these go on while the rank computes);
+ * "instructions", "arena_bytes", "collectives" (kind to "calls", and "async": of these run while the rank computes);
  * "trained": "name", "type", "elements", "rank_bytes", "decays". Errors as of plait_trainer_create. */
 PLAIT_API plait_status plait_model_plan_training(plait_model* model, plait_options* options, plait_tensor** json);
 /* Writes the model as ONNX into `directory`, which is made if it is not there: its file, under its own name, with the

@@ -57,9 +57,9 @@ Json program_json(std::string_view name, const Program& program) {
     if (instruction.kind != Instruction::Kind::collective || instruction.call.kind == CollectiveCall::Kind::shard)
       continue;
     Json& one = collectives[name_of(instruction.call.kind)];
-    if (one.is_null()) one = {{"calls", 0}, {"beside", 0}};
+    if (one.is_null()) one = {{"calls", 0}, {"async", 0}};
     one["calls"] = one["calls"].get<int64_t>() + 1;
-    one["beside"] = one["beside"].get<int64_t>() + (instruction.call.beside ? 1 : 0);
+    one["async"] = one["async"].get<int64_t>() + (instruction.call.async ? 1 : 0);
   }
   return {{"name", name},
           {"instructions", program.instructions.size()},
@@ -77,10 +77,12 @@ Json plan_json(const TrainingModel& model, const TrainingOptions& training) {
   std::map<std::string, std::pair<Part, int64_t>> held;  // programs share arrays
   Json programs = Json::array();
   int64_t arena = 0;
-  for (const auto& [name, program] :
-       {std::pair("micro_batch", model.accumulate), std::pair("last_micro_batch", model.settle),
-        std::pair("norm", model.norm), std::pair("update", model.update), std::pair("evaluate", model.evaluate)}) {
-    if (!program) continue;
+  for (const auto& [name, which] :
+       {std::pair("micro_batch", TrainingProgram::accumulate), std::pair("last_micro_batch", TrainingProgram::settle),
+        std::pair("norm", TrainingProgram::norm), std::pair("update", TrainingProgram::update),
+        std::pair("evaluate", TrainingProgram::evaluate)}) {
+    if (!model.has(which)) continue;
+    const Program* const program = &model.program(which);
     programs.push_back(program_json(name, *program));
     arena = std::max(arena, program->arena_bytes);
     for (const StoreEntry& entry : program->entries)

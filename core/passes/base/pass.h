@@ -29,22 +29,22 @@ struct CompileOptions {
   std::function<void(std::string_view pass, const Graph& graph)> dump;
   /// Of a decoder. none or f32: weights as the file stores them, all arithmetic and the cache in f32, which is what
   /// files say that hold bf16 weights behind a Cast. bf16: weights of Linears and Embeddings and the cache are stored as
-  /// bf16, and a kernel may round a Linear's activations to bf16 where the processor multiplies these faster. f64, to train
-  /// alone: what is trained and all arithmetic, in reference kernels; so it shows what differs by more than rounding.
+  /// bf16, and a kernel may round a Linear's activations to bf16 where the processor multiplies these faster. f64, only
+  /// for training: what is trained and all arithmetic, in reference kernels; so it shows what differs by more than rounding.
   DType dtype = DType::none;
   /// Advances by one for each pass and each program that is lowered, and ends the work when it was cancelled; may be
   /// null.
   LoadProgress* progress = nullptr;
-  /// Of a decoder whose file rounds activations to 8 bits: whether products take them as they are. Nearer to what the
-  /// weights alone give than the file is; else such a graph runs as it says.
+  /// Of a decoder whose file rounds activations to 8 bits: whether products take them as they are. Closer to
+  /// what only the weights give than the file is; otherwise the graph runs as written.
   bool exact_activations = false;
   /// The ranks that a decoder is spread over, and for which of them to compile; all compile the same but for their parts.
   Mesh mesh = {};
   int64_t rank = 0;
   std::vector<std::string> seeds = {};  ///< how: see `seeds_for` (core/passes/shard/annotations.h)
-  /// Of a decoder that generates: for what stands beside its Linears, which stay as they are.
+  /// Capacity for adapters next to the Linears of a decoder that generates; Linears do not change.
   AdapterRoom adapters = {};
-  /// What the file says of several devices; outlives the options.
+  /// Device configurations of the file; must outlive the options.
   std::span<const DeviceConfiguration> configurations = {};
   DeviceKind device = DeviceKind::host;  ///< whose kernels are chosen
 

@@ -14,12 +14,12 @@ struct HeldBytes {
 /// `graph` is the global one.
 HeldBytes held_bytes(const Graph& graph, const ShardPlan& plan, const Mesh& mesh);
 
-/// Constants with equal keys are one in memory; "": nobody else's.
+/// Constants with equal keys share memory; "": not shared.
 std::string memory_key(const Constant& constant);
 /// At one token of one sequence.
 int64_t token_bytes(const Type& type);
 
-/// What the machine can do. The defaults are of ranks that share a machine of today: a decision needs the proportions alone.
+/// What the machine can do. The defaults are of ranks that share a machine of today: only their ratios matter.
 struct LinkPrices {
   double memory = 20e9;    ///< bytes a second that a rank reads
   double link = 5e9;       ///< bytes a second that a rank sends
@@ -27,8 +27,8 @@ struct LinkPrices {
   int64_t context = 1024;  ///< tokens that a sequence has in the cache
 };
 
-/// Of a step that decodes one token. It reads every weight that the rank holds, and the cache, once; and it waits for what the
-/// ranks say to each other, once for each collective. So a weight that is held whole costs its bytes on every rank; that tables
+/// Of a step that decodes one token. It reads every weight that the rank holds, and the cache, once; and it waits
+/// once for each collective. So a weight that is held whole costs its bytes on every rank; that tables
 /// are not read in full is left out: for these the price stands for the memory that they take. Arithmetic has no price: with
 /// few tokens it hides behind the reading.
 struct PlanPrice {
