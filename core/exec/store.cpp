@@ -39,7 +39,8 @@ void Store::make(const StoreEntry& entry, std::span<const int64_t> symbols, Thre
   if (!entry.source) {
     Shape shape;
     for (const Dim& dim : entry.dims) shape.push_back(dim.evaluate(symbols));
-    const int64_t bytes = packed_bytes(shape.elements(), dtype_bits(entry.dtype));
+    const int bits = dtype_bits(entry.dtype);
+    const int64_t bytes = packed_bytes(checked_elements({shape.begin(), shape.end()}, bits), bits);
     return insert(entry.key, Tensor(entry.dtype, shape, device_->take(bytes)));
   }
   Tensor made = materialize(*entry.source, pool);
