@@ -78,9 +78,9 @@ Recompute recompute_of(const Settings& settings) {
 LearningRate learning_rate(const Settings& settings) {
   LearningRate out;
   out.peak = settings.real("lr");
-  out.schedule = schedule_from_name(settings.text("schedule"));
+  out.schedule = rate_schedule_from_name(settings.text("schedule"));
   const bool endless = settings.text("data").empty() && settings.integer("steps") == 0;
-  if (endless && !settings.has("schedule")) out.schedule = Schedule::constant;
+  if (endless && !settings.has("schedule")) out.schedule = RateSchedule::constant;
   out.warmup = settings.integer("warmup");
   out.floor = settings.real("lr_floor");
   return out;

@@ -5,17 +5,17 @@
 
 namespace plait {
 
-enum class Schedule : int32_t { constant, linear, cosine };
+enum class RateSchedule : int32_t { constant, linear, cosine };
 
 /// "constant", "linear", "cosine". Throws Error(invalid_argument), which lists them.
-Schedule schedule_from_name(std::string_view name);
-std::string_view schedule_name(Schedule schedule);
+RateSchedule rate_schedule_from_name(std::string_view name);
+std::string_view rate_schedule_name(RateSchedule schedule);
 
 /// Rises for `warmup` steps in equal parts to `peak`, then stays, or falls along a line or half a cosine to `floor` * peak
 /// at the step behind the last one. (Loshchilov and Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts, 2017.)
 struct LearningRate {
   double peak = 1e-4;
-  Schedule schedule = Schedule::cosine;
+  RateSchedule schedule = RateSchedule::cosine;
   int64_t warmup = 0;
   int64_t steps = 0;  ///< of the whole run; not looked at by `constant`
   double floor = 0;   ///< 0 to 1

@@ -50,12 +50,12 @@ std::map<std::string, std::string> lasting(const TrainerOptions& options) {
       {"tokens of a row", cat(options.training.row_tokens)},
       {"learning rate", cat(rate.peak)},
       {"warm-up", cat(rate.warmup)},
-      {"schedule", cat(schedule_name(rate.schedule))},
+      {"schedule", cat(rate_schedule_name(rate.schedule))},
       {"weight decay", cat(optimizer.weight_decay)},
       {"LoRA rank", cat(lora.rank)},
       {"prefix", options.training.prefix.tokens ? cat(options.training.prefix.tokens) : ""},
   };
-  if (rate.schedule != Schedule::constant) {
+  if (rate.schedule != RateSchedule::constant) {
     out["rate's floor"] = cat(rate.floor);
     out["steps"] = cat(rate.steps);
   }
@@ -137,7 +137,7 @@ TrainerOptions checked_options(TrainerOptions options, const std::optional<Datas
     const double samples = options.epochs * static_cast<double>(data->size());
     options.rate.steps = static_cast<int64_t>(std::ceil(samples / static_cast<double>(options.batch)));
   }
-  require(options.rate.steps || options.rate.schedule == Schedule::constant,
+  require(options.rate.steps || options.rate.schedule == RateSchedule::constant,
           "a learning rate that falls has to know over how many steps");
   return options;
 }

@@ -32,7 +32,7 @@ Dataset long_run_data() {
 TrainerOptions long_run(const std::string& directory) {
   TrainerOptions out;
   out.training = training(OptimizerKind::adamw, 3);
-  out.rate = {.peak = 1e-3, .schedule = Schedule::constant};
+  out.rate = {.peak = 1e-3, .schedule = RateSchedule::constant};
   out.steps = 1000000;  // far more than there is time for
   out.batch = 4;
   out.save_every = 1;

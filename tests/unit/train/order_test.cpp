@@ -214,22 +214,23 @@ TEST(Packing, FewSamplesLeaveRowsEmptyAndLongOnesAreRefused) {
 }
 
 TEST(LearningRate, RisesStaysOrFalls) {
-  for (const auto schedule : {Schedule::constant, Schedule::linear, Schedule::cosine}) {
+  for (const auto schedule : {RateSchedule::constant, RateSchedule::linear, RateSchedule::cosine}) {
     const LearningRate rate{.peak = 2, .schedule = schedule, .warmup = 10, .steps = 110, .floor = 0.1};
     EXPECT_GT(rate.at(0), 0);
     for (int64_t step = 0; step < 10; ++step) EXPECT_NEAR(rate.at(step + 1) - rate.at(step), 2.0 / 11, 1e-12);
     EXPECT_DOUBLE_EQ(rate.at(10), 2);
     for (int64_t step = 10; step < 110; ++step) EXPECT_LE(rate.at(step + 1), rate.at(step));
-    const double end = schedule == Schedule::constant ? 2 : 0.2, middle = schedule == Schedule::constant ? 2 : 1.1;
+    const bool constant = schedule == RateSchedule::constant;
+    const double end = constant ? 2 : 0.2, middle = constant ? 2 : 1.1;
     EXPECT_NEAR(rate.at(60), middle, 1e-12);
     EXPECT_NEAR(rate.at(110), end, 1e-12);
     EXPECT_NEAR(rate.at(100000), end, 1e-12);
-    EXPECT_EQ(schedule_from_name(schedule_name(schedule)), schedule);
+    EXPECT_EQ(rate_schedule_from_name(rate_schedule_name(schedule)), schedule);
   }
   // cosine: (1 + cos(pi / 4)) / 2 at a quarter
   EXPECT_NEAR((LearningRate{.peak = 1, .steps = 100}).at(25), (1 + std::sqrt(0.5)) / 2, 1e-12);
-  EXPECT_DOUBLE_EQ((LearningRate{.peak = 1, .schedule = Schedule::linear, .steps = 4}).at(1), 0.75);
-  const Error error = test::error_of([] { schedule_from_name("step"); });
+  EXPECT_DOUBLE_EQ((LearningRate{.peak = 1, .schedule = RateSchedule::linear, .steps = 4}).at(1), 0.75);
+  const Error error = test::error_of([] { rate_schedule_from_name("step"); });
   EXPECT_EQ(error.code(), Code::invalid_argument);
   EXPECT_THAT(error.hint(), testing::HasSubstr("constant, linear, cosine"));
 }

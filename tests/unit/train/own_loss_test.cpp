@@ -38,7 +38,7 @@ class OwnLoss : public testing::TestWithParam<std::string> {
     out.training.loss = "loss";
     out.training.zero = zero;
     out.training.optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
-    out.rate = {.peak = 3e-3, .schedule = Schedule::constant};
+    out.rate = {.peak = 3e-3, .schedule = RateSchedule::constant};
     out.clip = 0;
     return out;
   }

@@ -90,7 +90,7 @@ TEST(RunLock, KeepsASecondTrainerOut) {
   const auto trainer = [&](bool resume, const Graph& graph) {
     TrainerOptions options;
     options.training.row_tokens = 16;
-    options.rate = {.peak = 1e-3, .schedule = Schedule::constant};
+    options.rate = {.peak = 1e-3, .schedule = RateSchedule::constant};
     options.steps = 1;
     options.batch = 1;
     options.directory = folder.path();

@@ -224,7 +224,7 @@ TEST_F(Training, TheNodeIsNamedThatMadeTheFirstNumberThatIsNone) {
 TEST_F(Training, ClippingScalesLongGradientsAlone) {
   TrainerOptions options = this->options();
   options.training.optimizer = {.kind = OptimizerKind::sgd, .weight_decay = 0};
-  options.rate = {.peak = 1, .schedule = Schedule::constant};
+  options.rate = {.peak = 1, .schedule = RateSchedule::constant};
   for (const bool longer : {true, false}) {
     options.clip = 0;
     auto probe = trainer(options);

@@ -233,7 +233,7 @@ TEST(BegunWithACheckpoint, TheModelIsTheSameWhereAllIsTrained) {
   const auto run = [&](const Graph& from, const char* name, int64_t rank) {
     TrainerOptions options;
     options.training = test::options(rank);
-    options.rate = {.peak = 1e-2, .schedule = Schedule::constant};
+    options.rate = {.peak = 1e-2, .schedule = RateSchedule::constant};
     options.steps = 2;
     options.batch = 2;
     options.directory = folder.path(name);
@@ -247,7 +247,7 @@ TEST(BegunWithACheckpoint, TheModelIsTheSameWhereAllIsTrained) {
   const auto loss_of = [&](const Graph& of) {
     TrainerOptions options;
     options.training = test::options();
-    options.rate.schedule = Schedule::constant;
+    options.rate.schedule = RateSchedule::constant;
     return Trainer(of, World::get().options(), options, std::nullopt, std::nullopt, pool).evaluate(data()).loss;
   };
   run(graph, "first", 0);

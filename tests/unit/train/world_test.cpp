@@ -151,7 +151,7 @@ TEST(TrainingWorld, AdaptersReachEveryProcess) {
         Led led(mesh, own, folder.path("adapter"));
         EXPECT_NEAR(led.trainer->evaluate(data()).loss, loss, 1e-5 * loss);
       } else {
-        own.rate.schedule = Schedule::constant;
+        own.rate.schedule = RateSchedule::constant;
         own.steps = 0;
         Trainer frozen(fixture_graph(model), on(mesh), own, std::nullopt, std::nullopt, pool);
         load_adapter(frozen.engine(), folder.path("adapter"));

@@ -1,0 +1,72 @@
+#pragma once
+// Schedules by name: one row a name, which answers everything that a caller has to know before it has lists.
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/schedule/schedule.h"
+
+namespace plait {
+
+using Seats = std::vector<std::vector<int32_t>>;
+
+/// Prices for generators that choose by simulation ("chimera", "auto", stages with several seats). All ranks need equal
+/// ones. Seconds, or any other unit.
+struct ScheduleCosts {
+  std::function<double(const Action&)> action;  ///< unset: F 1, B 2, I 1, W 1, U 0, divided by the stages of a rank
+  double link_s = 0;                            ///< of a message between two ranks
+  /// Most (stage, micro-batch) sets of a rank from F to the end of the backward, in units of a whole rank: the stages of
+  /// a rank count as one. 0: as many as there are ranks, which is what 1F1B needs.
+  int32_t most_live = 0;
+};
+
+struct ScheduleShape {
+  int32_t ranks = 1;          ///< pipeline ranks
+  int32_t micro_batches = 1;  ///< of a step
+  int32_t steps = 1;          ///< of a window without a flush; for asynchronous schedules only
+  Seats seats;                ///< for schedules with one stage a seat ("1f1b"); empty: the schedule's own
+  ScheduleCosts costs;
+};
+
+/// What holds for every list that a name makes for a number of ranks.
+struct ScheduleTerms {
+  Seats seats;  ///< seats.size() is the number of stages
+  /// At least so many micro-batches, and a multiple of `multiple_of`.
+  int32_t least_micro_batches = 1;
+  int32_t multiple_of = 1;
+  bool whole = true;   ///< lists may have whole backwards
+  bool split = false;  ///< lists may have input and weight gradients
+  bool asynchronous = false;
+};
+
+struct ScheduleRow {
+  std::string_view name;    ///< "interleaved"
+  std::string_view number;  ///< what the number of "interleaved:2" is: "stages a rank"; empty: it has none
+  int32_t usual = 0;        ///< the number if none is given
+  int32_t least = 0;        ///< the least number
+  std::string_view about;   ///< a line for people, with the source
+  bool whole = true, split = false, asynchronous = false;
+  bool takes_seats = false;         ///< ScheduleShape::seats may be given
+  int32_t least_micro_batches = 1;  ///< whatever the ranks
+  /// Throws Error(invalid_argument) if it cannot have so many ranks.
+  Seats (*seats)(int32_t ranks, int32_t number) = nullptr;
+  Schedule (*make)(const ScheduleShape& shape, int32_t number) = nullptr;
+};
+
+std::span<const ScheduleRow> schedule_rows();
+
+/// `name`: a row's name, with its number if it has one ("interleaved:2"). Throws Error(invalid_argument), with the
+/// nearest names, for one that does not exist, and for ranks, a number or seats that it cannot have.
+ScheduleTerms schedule_terms(std::string_view name, int32_t ranks, const Seats& seats = {});
+
+/// The list of a name. Equal arguments give equal lists on all ranks. Throws Error(invalid_argument) as
+/// `schedule_terms` does, and for a number of micro-batches or steps that it cannot have.
+Schedule make_schedule(std::string_view name, const ScheduleShape& shape);
+
+/// "15:1" as seats: stage 0 on ranks 0 to 14, stage 1 on rank 15. Throws Error(invalid_argument).
+Seats parse_seat_widths(std::string_view text);
+
+}  // namespace plait
