@@ -194,23 +194,42 @@ void Collectives::leave_together() {
   exchange_->finish();
 }
 
-void Collectives::send(const TensorView& data, int to) {
+void Collectives::send(const TensorView& data, int to, int64_t tag) {
   check_rank(to, "send to rank");
-  const CallHeader call = header(Call::send, data);
+  CallHeader call = header(Call::send, data);
+  call.tag = tag;
   exchange_->post(to, call, {data.data, static_cast<size_t>(call.bytes)});
 }
 
-void Collectives::recv(const TensorView& data, int from) {
+void Collectives::recv(const TensorView& data, int from, int64_t tag) {
   check_rank(from, "recv from rank");
-  const CallHeader call = header(Call::send, data);
-  const CallHeader sent = exchange_->await_mail(from, call, false);
-  if (!(sent == call)) {
+  CallHeader call = header(Call::send, data);
+  call.tag = tag;
+  const auto check = [&](const CallHeader& sent) {
+    if (sent == call) return;
     hub_->fail(Code::invalid_argument, world_rank(from),
                cat("rank ", world_rank(rank()), " receives ", dtype_name(data.dtype), ", ", call.bytes,
                    " bytes, rank ", world_rank(from), " calls ", sent.text()));
     hub_->check();
+  };
+  if (auto found = aside_.find({from, tag}); found != aside_.end()) {
+    check(found->second.first);
+    std::copy(found->second.second.begin(), found->second.second.end(), data.data);
+    aside_.erase(found);
+    return;
   }
-  exchange_->take_mail(from, data.data);
+  for (;;) {
+    const CallHeader sent = exchange_->await_mail(from, call, false);
+    if (sent.call == Call::send && sent.tag != tag) {
+      auto& [its, bytes] = aside_[{from, sent.tag}];
+      its = sent;
+      bytes.resize(static_cast<size_t>(sent.bytes));
+      exchange_->take_mail(from, bytes.data());
+      continue;
+    }
+    check(sent);
+    return exchange_->take_mail(from, data.data);
+  }
 }
 
 void Collectives::send_command(std::span<const std::byte> bytes, int to) {

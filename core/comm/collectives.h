@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <map>
 
 #include "core/comm/exchange.h"
 
@@ -27,8 +28,8 @@ class Collectives final : public Communicator {
   void all_to_all(const TensorView& from, const TensorView& to) override;
   void broadcast(const TensorView& data, int root) override;
   void barrier() override;
-  void send(const TensorView& data, int to) override;
-  void recv(const TensorView& data, int from) override;
+  void send(const TensorView& data, int to, int64_t tag) override;
+  void recv(const TensorView& data, int from, int64_t tag) override;
   double waited_s() const override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view message) noexcept override;
@@ -53,6 +54,7 @@ class Collectives final : public Communicator {
   std::shared_ptr<Hub> hub_;
   std::unique_ptr<Exchange> exchange_;
   GroupMaker make_group_;
+  std::map<std::pair<int, int64_t>, std::pair<CallHeader, std::vector<std::byte>>> aside_;
   std::vector<const std::byte*> parts_;  ///< of the current step, by rank
 };
 

@@ -49,8 +49,8 @@ class Communicator {
   /// Copies the data and returns at once. Messages to a rank arrive in order, and are received with equal count and
   /// dtype.
   /// Throws Error(overloaded) beyond CommOptions::in_flight_bytes.
-  virtual void send(const TensorView& data, int to) = 0;
-  virtual void recv(const TensorView& data, int from) = 0;
+  virtual void send(const TensorView& data, int to, int64_t tag = 0) = 0;
+  virtual void recv(const TensorView& data, int from, int64_t tag = 0) = 0;
 
   /// Seconds this rank has waited for others in all calls of all groups of its world.
   virtual double waited_s() const = 0;

@@ -31,6 +31,7 @@ struct CallHeader {
   uint16_t root = 0;  ///< broadcasts only
   int32_t dtype = 0;
   int64_t bytes = 0;  ///< of the whole call, per rank
+  int64_t tag = 0;    ///< messages only
 
   bool operator==(const CallHeader& other) const = default;
   std::string text() const;  ///< "all_reduce(sum, f32, 64 bytes)"

@@ -38,6 +38,7 @@ Executor::Executor(std::shared_ptr<const Program> program, const Store& store, T
     const Buffer& buffer = program_->buffers[i];
     views_[i].dtype = buffer.dtype;
     if (buffer.place == Buffer::Place::store) views_[i] = entries_[static_cast<size_t>(buffer.index)].view();
+    if (buffer.place == Buffer::Place::slot) slot_buffers_.push_back(i);
   }
   for (const Tensor& entry : entries_) {
     if (entry.blob()) blobs_.push_back(entry.blob().get());
@@ -120,12 +121,50 @@ void Executor::size_buffers() {
     views_[i].shape = shape;
     if (buffer.place == Place::arena) bytes[i] = views_[i].bytes();
   }
+  place_slots();
   if (!program_->bounded) plan_arena(bytes);
   for (size_t i = 0; i < views_.size(); ++i) {
     const Buffer& buffer = program_->buffers[i];
     if (buffer.place == Place::arena && buffer.sized)
       views_[i].data = arena_->mutable_data() + (program_->bounded ? buffer.offset : offsets_[i]);
   }
+}
+
+/// Lays the slots of each pool out one after another, and points buffers to them.
+void Executor::place_slots() {
+  slot_offsets_.clear();
+  slot_bytes_ = {};
+  for (const Slot& slot : program_->slots) {
+    std::vector<int64_t> dims;
+    for (const Dim& dim : slot.dims) dims.push_back(dim.evaluate(symbols_));
+    const int bits = dtype_bits(slot.dtype);
+    int64_t& end = slot_bytes_[static_cast<size_t>(slot.pool)];
+    slot_offsets_.push_back(end);
+    end += align_64(packed_bytes(checked_elements(dims, bits), bits));
+  }
+  for (size_t i : slot_buffers_) {
+    const auto index = static_cast<size_t>(program_->buffers[i].index);
+    std::byte* const memory = slot_memory_[static_cast<size_t>(program_->slots[index].pool)];
+    views_[i].data = memory ? memory + slot_offsets_[index] : nullptr;
+  }
+}
+
+int64_t Executor::slot_bytes(SlotPool pool) const {
+  const bool used = std::any_of(slot_buffers_.begin(), slot_buffers_.end(), [&](size_t i) {
+    return program_->slots[static_cast<size_t>(program_->buffers[i].index)].pool == pool;
+  });
+  return used ? slot_bytes_[static_cast<size_t>(pool)] : 0;
+}
+
+void Executor::set_slots(std::span<std::byte* const> pools) {
+  std::copy_n(pools.begin(), slot_memory_.size(), slot_memory_.begin());
+  if (sized_) place_slots();
+}
+
+TensorView Executor::slot(int32_t index) const {
+  for (size_t i : slot_buffers_)
+    if (program_->buffers[i].index == index) return views_[i];
+  throw Error(Code::internal, cat("a program has no slot ", index));
 }
 
 /// Without bounds for all symbols: plans for the current sizes, and again when one of them grows.

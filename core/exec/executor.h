@@ -1,5 +1,6 @@
 #pragma once
 // The Executor runs a Program. It is independent of tensor parallelism, training and generation.
+#include <array>
 #include <deque>
 #include <limits>
 #include <map>
@@ -57,6 +58,16 @@ class Executor {
 
   /// An output in host memory, valid until the next run.
   TensorView output(int index) const;
+  /// The same on the device.
+  TensorView output_on_device(int index) const;
+
+  // Slots: device memory that outlives a run, given by the caller. Sizes follow from the symbols that `bind` or `run` bound.
+  /// Bytes of the slots of a pool, laid out in order at multiples of 64; 0 if the program uses none of them.
+  int64_t slot_bytes(SlotPool pool) const;
+  /// Memory of each pool, by number; null for pools that the program does not use. Holds for later runs.
+  void set_slots(std::span<std::byte* const> pools);
+  /// On the device, in the memory that was set.
+  TensorView slot(int32_t index) const;
 
   const Program& program() const { return *program_; }
   /// Current bytes of arena and scratch.
@@ -72,7 +83,7 @@ class Executor {
 
  private:
   void run_on_device(std::span<const TensorView> inputs);
-  TensorView output_on_device(int index) const;
+  void place_slots();
   std::span<const TensorView> stage(std::span<const TensorView> inputs);
   std::span<const TensorView> small_on_host(std::span<const TensorView> views, bool all);
   bool bind_symbols(std::span<const TensorView> inputs);
@@ -115,6 +126,10 @@ class Executor {
   std::vector<std::shared_ptr<Blob>> unsized_;  ///< memory of buffers whose size depends on data
   std::vector<int64_t> symbols_;                ///< values, -1 where unbound
   bool sized_ = false;                          ///< `views_` match `symbols_`
+  std::vector<int64_t> slot_offsets_;           ///< by slot, within its pool
+  std::array<int64_t, slot_pools> slot_bytes_{};
+  std::array<std::byte*, slot_pools> slot_memory_{};
+  std::vector<size_t> slot_buffers_;  ///< buffers that are slots
   std::vector<int64_t> offsets_, capacities_;   ///< by buffer; if the program is not `bounded`
   std::shared_ptr<Blob> arena_, scratch_;
   std::vector<TensorView> in_, out_;                            ///< operands of the current instruction

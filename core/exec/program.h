@@ -23,6 +23,7 @@ struct Buffer {
     input,  ///< memory of the caller; `index` is the number of the input
     store,  ///< a persistent entry; `index` is the number of the entry
     view,   ///< the same bytes as buffer `index` under another shape
+    slot,   ///< memory of the caller that outlives the run; `index` is the number of the slot
   };
   Place place = Place::arena;
   int32_t index = 0;
@@ -33,6 +34,23 @@ struct Buffer {
   Dims dims;
   int32_t born = 0, dies = 0;  ///< live range of an arena buffer, inclusive, in instructions
   int64_t offset = -1;         ///< in the arena planned for the symbols' bounds; -1 if unplanned
+};
+
+/// How long a slot's value is kept, when a micro-batch of a pipeline stage runs in sections (core/passes/train/split.h): from
+/// the section that makes or receives it to the last one that reads it.
+enum class SlotPool : int32_t {
+  action,            ///< within one section: what it receives
+  forward_to_input,  ///< from the forward pass to input gradients, or to the whole backward pass
+  forward_to_weight,
+  input_to_weight,
+};
+constexpr int32_t slot_pools = 4;
+
+/// A value that is kept from one program to a later one.
+struct Slot {
+  SlotPool pool = SlotPool::action;
+  DType dtype = DType::none;
+  Dims dims;
 };
 
 struct Program;
@@ -105,6 +123,7 @@ struct Program {
   std::vector<Buffer> buffers;
   std::vector<Instruction> instructions;
   std::vector<StoreEntry> entries;
+  std::vector<Slot> slots;  ///< equal in all programs that share them
   SymbolTable symbols;
   /// The process groups of this rank's collectives: world ranks in block order. All ranks have equally many, in the
   /// same order.

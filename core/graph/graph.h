@@ -42,7 +42,8 @@ struct Node {
   std::vector<std::pair<std::string, std::shared_ptr<Graph>>> bodies;
   std::string name;   ///< as in the file, or of the node it came from: for messages and the way back
   int32_t opset = 0;  ///< of its domain in the file, for messages; 0 for a node that a pass made
-  int32_t stage = 0;  ///< pipeline stage
+  int32_t stage = 0;         ///< pipeline stage; -1: of every stage that reads it (pass stage)
+  bool recomputed = false;   ///< computes a value of the forward pass again for the backward pass
 };
 
 class Graph {

@@ -99,6 +99,7 @@ struct Writer {
     if (auto module = graph.modules.find(node.name); module != graph.modules.end())
       out += cat(" in ", quote(module->second, whole));
     if (node.stage) out += cat(" stage ", node.stage);
+    if (node.recomputed) out += " recomputed";
     out += cat(" : ", join(outputs, " , "), " = ", node.op, "(", join(inputs, ", "), ")");
     for (const auto& [name, attribute] : node.attributes) out += cat(" ", name, "=", attribute_text(attribute));
     out += "\n";
@@ -364,6 +365,7 @@ class Reader {
     node.name = string();
     if (take("in ")) graph_.modules[node.name] = string();
     if (take("stage")) node.stage = static_cast<int32_t>(integer());
+    node.recomputed = take("recomputed");
     expect(":");
     do {
       if (take("_")) {

@@ -81,7 +81,7 @@ constexpr Row training[] = {
 
 constexpr Row collectives[] = {
     {"plait.AllGather", "any"}, {"plait.AllReduce", "any"}, {"plait.AllToAll", "any"},
-    {"plait.ReduceScatter", "any"}, {"plait.Shard", "any"},
+    {"plait.Cross", "T:any"},   {"plait.ReduceScatter", "any"}, {"plait.Shard", "any"},
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 // What pass `shard` puts between nodes: steps from one sharding to another (core/mesh/sharding.h), done by all ranks of the
-// groups along `axes` at once. They have no dims rule: nothing is left to be cut.
+// groups along `axes` at once. They have no dims rule: nothing is left to be cut. And what pass `stage` puts between pipeline
+// stages.
 #include "core/base/text.h"
+#include "core/graph/gradient.h"
 #include "core/ops/families.h"
 #include "core/ops/base/rows.h"
 
@@ -47,6 +49,14 @@ void infer_exchange(InferContext& context) {
   context.set_dims(0, std::move(dims));
 }
 
+/// The gradient crosses the other way.
+void of_cross(GradientContext& context) {
+  Attributes back;
+  back.set("from", context.attributes().integer("to"));
+  back.set("to", context.attributes().integer("from"));
+  context.give(0, context.add("plait.Cross", {context.gradient()}, std::move(back)));
+}
+
 }  // namespace
 
 void register_collectives(OpSet& ops) {
@@ -83,6 +93,14 @@ void register_collectives(OpSet& ops) {
            .attributes = {axes, parts, {"part", "int", "required"}, dim},
            .infer = infer_part,
            .doc = "block `part` of a dim that all ranks have whole"});
+  ops.add({.name = "plait.Cross",
+           .inputs = "x",
+           .outputs = "y",
+           .attributes = {{"from", "int", "required"}, {"to", "int", "required"}},
+           .dims = "*... -> ...",
+           .gradient = of_cross,
+           .view = true,
+           .doc = "x of pipeline stage `from` on stage `to`"});
 }
 
 }  // namespace plait

@@ -6,6 +6,9 @@
 
 #include "core/exec/program.h"
 #include "core/passes/base/pass.h"
+#include "core/schedule/schedule.h"
+#include "core/schedule/schedule_check.h"
+#include "core/schedule/stage_message.h"
 
 namespace plait {
 
@@ -63,9 +66,23 @@ enum class TrainingProgram : uint8_t {
 };
 std::string_view program_name(TrainingProgram program);
 
+/// A section of a stage, for one micro-batch (core/passes/train/split.h). Its inputs are those of the whole program.
+struct StageSection {
+  int32_t stage = 0;
+  Action::Kind kind = Action::Kind::forward;
+  std::shared_ptr<const Program> program;
+  /// By output of the program, from 0 on: the number that it has in the whole program. What is given, slots and sums follow.
+  std::vector<int32_t> results;
+  std::vector<StageMessage> takes, gives;
+};
+
 /// A recognised decoder, or a graph with a loss of its own, with all that its training needs.
 struct TrainingModel {
+  /// With several pipeline stages only `norm` and `update`, of what the rank holds, if that is anything.
   std::map<TrainingProgram, std::shared_ptr<const Program>> programs;
+  /// With several pipeline stages: the sections of those that the rank holds, of `accumulate`, `evaluate`, `forward` and
+  /// `backward`.
+  std::map<TrainingProgram, std::vector<StageSection>> sections;
   bool has(TrainingProgram name) const { return programs.contains(name); }
   /// Throws Error(internal) for one that was not made.
   const Program& program(TrainingProgram name) const;
@@ -81,6 +98,17 @@ struct TrainingModel {
   /// store_keys::reduced_gradient when the norm is computed, and the summands have to be zeroed then.
   std::map<std::string, Sharding, std::less<>> places;
   ShardPlan plan;  ///< of `accumulate`
+
+  // Of a pipeline. The same on all ranks, but for `groups`.
+  StageOptions stages;
+  std::vector<StageEdge> edges;  ///< which stages feed which
+  /// By parameter's key the pipeline coordinates of the ranks that hold it, ascending, if not all do. Several holders of a
+  /// parameter sum their gradients once a step.
+  std::map<std::string, std::vector<int32_t>, std::less<>> holders;
+  bool holds(const TrainedParameter& parameter, int64_t coordinate) const;
+  /// The groups of this rank that any program has, as world ranks: equally many on all ranks, in the same order.
+  std::vector<std::vector<int32_t>> groups;
+  std::string graph_fingerprint;  ///< of the graph that is cut into stages
 };
 /// With TrainingOptions::gradients false only `evaluate` and `forward` are made, and no gradient is required of any node.
 /// Throws Error: unsupported for a graph that is not recognised, with the reason, for a node without a gradient on the way to what is

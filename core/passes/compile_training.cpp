@@ -9,7 +9,9 @@
 #include "core/passes/lower/lower.h"
 #include "core/passes/normalize/normalize.h"
 #include "core/passes/shard/annotations.h"
+#include "core/passes/stage/stage.h"
 #include "core/passes/train/parameters.h"
+#include "core/passes/train/split.h"
 #include "core/passes/train/train.h"
 
 namespace plait {
@@ -27,6 +29,9 @@ constexpr Pass own_loss_passes[] = {
     {"fold", fold},
     {"scan", scan},
     {"own_loss", prepare_own_loss},
+};
+constexpr Pass stage_passes[] = {
+    {"stage", stage},  // of a pipeline, and what crosses between them
 };
 constexpr Pass gradient_passes[] = {
     {"train", train},  // the loss, gradients, and the sums that they are added to
@@ -76,15 +81,23 @@ class TrainingCompiler {
   }
 
   TrainingModel compile(Graph graph) {
+    for (const Node& node : graph.nodes)
+      if (node.stage > 0) context_.file_stages.emplace(node.name, node.stage);
     prepare(graph);
+    run_passes(stage_passes, graph, context_);
+    model_.stages = options_.stages;
     if (on_mesh()) context_.seeds = seeds_for(graph, options_, true);
     std::optional<Graph> of_host;
     if (training_.host_loss && !own_loss()) of_host = graph_of_host_loss(graph);
     run_passes(gradient_passes, graph, context_);
     model_.mesh = options_.mesh;
     find_spread_inputs(graph);
+    if (in_stages()) find_holders(graph);
     if (on_mesh()) model_.places = shard_training(graph, of_host ? &*of_host : nullptr, context_);
-    for (Row& row : rows(graph, of_host)) model_.programs[row.program] = finish(row);
+    for (Row& row : rows(graph, of_host)) {
+      if (in_stages() && is_micro_batch(row.program)) finish_sections(row);
+      else model_.programs[row.program] = finish(row);
+    }
     model_.parameters = std::move(context_.parameters);
     model_.decoder = std::move(context_.decoder);
     model_.plan = std::move(context_.plan);
@@ -99,6 +112,11 @@ class TrainingCompiler {
   };
 
   bool own_loss() const { return !training_.loss.empty(); }
+  bool in_stages() const { return options_.stages.count() > 1; }
+  int64_t pipeline_rank() const { return options_.mesh.block(options_.rank, options_.mesh.parts("pipeline")); }
+  static bool is_micro_batch(TrainingProgram program) {
+    return program != TrainingProgram::norm && program != TrainingProgram::update;
+  }
   bool on_mesh() const { return options_.mesh.ranks() > 1; }
 
   /// Up to the graph of the forward pass.
@@ -140,14 +158,16 @@ class TrainingCompiler {
     if (training_.gradients) {
       Graph accumulate = own_loss() ? first_outputs(graph, graph.outputs.size()) : without_output(graph, 1);
       run_passes(accumulate_passes, accumulate, context_);
-      const Graph norm = of_states(norm_graph(options_.ops, context_.parameters, model_.places));
       add(TrainingProgram::accumulate, accumulate);
-      if (reduces_once() && training_.overlap_bytes > 0)
-        add(TrainingProgram::settle, settle_graph(options_.ops, std::move(accumulate), norm));
-      add(TrainingProgram::norm, norm);
-      add(TrainingProgram::update,
-          of_states(update_graph(options_.ops, context_.parameters, training_.optimizer, model_.places)));
+      if (const std::vector<TrainedParameter> own = own_parameters(); !own.empty()) {
+        const Graph norm = norm_of(own);
+        if (!in_stages() && reduces_once() && training_.overlap_bytes > 0)
+          add(TrainingProgram::settle, settle_graph(options_.ops, std::move(accumulate), norm));
+        add(TrainingProgram::norm, norm);
+        add(TrainingProgram::update, update_of(own));
+      }
     }
+    if (in_stages() && on_mesh()) find_groups(out, of_host);
     if (of_host) {
       Graph forward = first_outputs(*of_host, 1);
       std::erase_if(forward.inputs, [&](ValueId id) { return forward.value(id).name == "gradients"; });
@@ -161,6 +181,60 @@ class TrainingCompiler {
     return out;
   }
 
+  /// Those of the rank.
+  std::vector<TrainedParameter> own_parameters() const {
+    std::vector<TrainedParameter> out;
+    for (const TrainedParameter& one : context_.parameters)
+      if (model_.holds(one, pipeline_rank())) out.push_back(one);
+    return out;
+  }
+  /// The first holder of a parameter counts its gradient.
+  Graph norm_of(const std::vector<TrainedParameter>& parameters) const {
+    return of_states(norm_graph(options_.ops, parameters, model_.places, [&](const TrainedParameter& one) {
+      const auto found = model_.holders.find(one.key);
+      return found == model_.holders.end() || found->second.front() == pipeline_rank();
+    }));
+  }
+  Graph update_of(const std::vector<TrainedParameter>& parameters) const {
+    return of_states(update_graph(options_.ops, parameters, training_.optimizer, model_.places));
+  }
+
+  /// A parameter is where a stage that reads it is. All that is trained is listed, also what all ranks hold.
+  void find_holders(const Graph& graph) {
+    std::map<std::string, std::set<int32_t>, std::less<>> found;
+    for (const Node& node : graph.nodes)
+      if (node.op == "plait.State")
+        for (int32_t seat : options_.stages.seats[static_cast<size_t>(std::max(node.stage, 0))])
+          found[node.attributes.string("key", "")].insert(seat);
+    for (const TrainedParameter& one : context_.parameters) {
+      const std::set<int32_t>& seats = found[one.key];
+      model_.holders[one.key].assign(seats.begin(), seats.end());
+    }
+    model_.graph_fingerprint = cat(std::hash<std::string>()(text(graph, 0)));
+  }
+
+  /// The groups of all stages' programs, in an order that all ranks find alike: those of graphs that are not split yet, and of
+  /// norm and update as of all parameters.
+  void find_groups(const std::vector<Row>& rows, const std::optional<Graph>& of_host) {
+    std::set<std::string> axes;
+    const auto add = [&](const Graph& graph) {
+      for (const Node& node : graph.nodes)
+        if (node.attributes.has("axes") && node.attributes.has("parts")) axes.insert(node.attributes.string("axes", ""));
+    };
+    for (const Row& row : rows)
+      if (is_micro_batch(row.program)) add(row.graph);
+    if (of_host) add(*of_host);
+    if (training_.gradients) {
+      add(norm_of(context_.parameters));
+      add(update_of(context_.parameters));
+    }
+    const Mesh& mesh = options_.mesh;
+    for (const std::string& one : axes) {
+      const std::vector<int64_t> ranks = mesh.group(options_.rank, mesh.parse_axes(one));
+      model_.groups.emplace_back(ranks.begin(), ranks.end());
+    }
+  }
+
   Graph of_states(Graph graph) const {
     shard_states(graph, options_, model_.places);
     return graph;
@@ -172,14 +246,54 @@ class TrainingCompiler {
                        [](const auto& place) { return store_keys::is_reduced_gradient(place.first); });
   }
 
-  std::shared_ptr<const Program> finish(Row& row) {
+  void bound(Graph& graph) const {
     for (const char* name : {"t", "r"})
-      if (!own_loss()) bound_symbol(row.graph, name, training_.row_tokens, training_.row_tokens);
+      if (!own_loss()) bound_symbol(graph, name, training_.row_tokens, training_.row_tokens);
+  }
+
+  std::shared_ptr<const Program> finish(Row& row) {
+    bound(row.graph);
     if (on_mesh()) run_passes(collective_passes, row.graph, context_);
     auto program = lower(row.graph, options_, store_keys::constants_label(program_name(row.program), options_.rank));
     plan(*program, on_mesh());
     row.graph = {};
     return program;
+  }
+
+  void note_edges(const StageGraphs& stage) {
+    for (const SectionGraph& section : stage.sections) {
+      if (section.kind != Action::Kind::forward) continue;
+      for (const StageMessage& message : section.gives)
+        if (const StageEdge edge{stage.stage, message.stage};
+            std::find(model_.edges.begin(), model_.edges.end(), edge) == model_.edges.end())
+          model_.edges.push_back(edge);
+    }
+  }
+
+  /// The sections of the rank's stages.
+  void finish_sections(Row& row) {
+    bound(row.graph);
+    SplitOptions how{.stages = options_.stages.count(),
+                     .whole = options_.stages.whole_backward,
+                     .halves = options_.stages.split_backward};
+    if (row.program == TrainingProgram::accumulate || row.program == TrainingProgram::backward)
+      how.backward = backward_values(row.graph);
+    std::vector<StageSection>& out = model_.sections[row.program];
+    for (StageGraphs& stage : split(row.graph, options_.ops, how)) {
+      note_edges(stage);
+      if (!options_.stages.holds(pipeline_rank(), stage.stage)) continue;
+      for (SectionGraph& section : stage.sections) {
+        if (on_mesh()) run_passes(collective_passes, section.graph, context_);
+        const SlotValues slots{stage.slots, section.slots};
+        auto program = lower(section.graph, options_,
+                             store_keys::constants_label(program_name(row.program), options_.rank, stage.stage), &slots);
+        plan(*program, on_mesh());
+        out.push_back({stage.stage, section.kind, std::move(program), std::move(section.results), std::move(section.takes),
+                       std::move(section.gives)});
+        section.graph = {};
+      }
+    }
+    row.graph = {};
   }
 
   const CompileOptions& options_;
@@ -209,8 +323,12 @@ const Program& TrainingModel::program(TrainingProgram name) const {
   return *found->second;
 }
 
+bool TrainingModel::holds(const TrainedParameter& parameter, int64_t coordinate) const {
+  const auto found = holders.find(parameter.key);
+  return found == holders.end() || std::find(found->second.begin(), found->second.end(), coordinate) != found->second.end();
+}
+
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training) {
-  options.mesh.require_axes({"data", "tensor"}, "training");
   return TrainingCompiler(options, training).compile(std::move(graph));
 }
 

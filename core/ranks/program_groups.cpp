@@ -14,15 +14,17 @@ MakeGroup split_world(World& world, Device& device) {
 
 std::vector<Communicator*> ProgramGroups::of(const Program& program) {
   std::vector<Communicator*> out;
-  for (const std::vector<int32_t>& members : program.groups) {
-    std::unique_ptr<Communicator>& group = groups_[members];
-    if (!group) {
-      const auto index = std::find(members.begin(), members.end(), rank_) - members.begin();
-      group = make_(members, index);
-    }
-    out.push_back(group.get());
-  }
+  for (const std::vector<int32_t>& members : program.groups) out.push_back(of(members));
   return out;
+}
+
+Communicator* ProgramGroups::of(const std::vector<int32_t>& members) {
+  std::unique_ptr<Communicator>& group = groups_[members];
+  if (!group) {
+    const auto index = std::find(members.begin(), members.end(), rank_) - members.begin();
+    group = make_(members, index);
+  }
+  return group.get();
 }
 
 }  // namespace plait

@@ -28,6 +28,8 @@ class ProgramGroups {
   /// A communicator for each group of the program, as Executor takes them; owned by this. Makes missing ones, so it
   /// is collective over the world.
   std::vector<Communicator*> of(const Program& program);
+  /// The communicator of one group; collective over the world where it is missing.
+  Communicator* of(const std::vector<int32_t>& members);
 
  private:
   int64_t rank_ = 0;

@@ -11,8 +11,11 @@
 #include "core/comm/world.h"
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
+#include "core/ranks/action_runner.h"
 #include "core/ranks/program_groups.h"
+#include "core/train/pipeline.h"
 #include "core/train/rank_batch.h"
+#include "core/train/stage_sections.h"
 
 namespace plait {
 
@@ -26,15 +29,18 @@ class TrainingRank {
   /// The last of the preparations; all ranks of the world call it at once. The world outlives this. Null: there is no other
   /// rank.
   void join(World* world);
+  int64_t pipeline_rank() const { return pipeline_rank_; }
 
   /// Throws Error(invalid_argument) for inputs of another type than the graph's.
   void check(const RankBatch& batch);
   /// Adds gradients to the sums and returns the sum of the losses, each times its weight; 0 where the host gives the gradient.
   /// If ranks reduce the gradients of the last micro-batch at once, `norm` becomes what `gradient_norm` would return.
   double accumulate(const RankBatch& batch, double& norm);
-  double evaluate(const RankBatch& batch) { return run(executor(TrainingProgram::evaluate), batch); }
-  /// Per-target losses of the last `evaluate`, rows concatenated.
-  std::vector<float> losses() const;
+  /// The same of all micro-batches of a step, in pipeline stages.
+  double accumulate(std::span<const RankBatch> batches);
+  /// Returns the sum of the losses, each times its weight. `losses`, if set, gets those of the targets, rows of all data ranks
+  /// concatenated.
+  double evaluate(std::span<const RankBatch> batches, std::vector<float>* losses);
   /// The node that makes the first number that is not finite in `accumulate`; "": none does, so weights hold such.
   std::string find_fault(const RankBatch& batch);
   /// With TrainingOptions::host_loss: of the tokens `row.rows` of all data ranks, f32 [1, data ranks * r, v], valid until the
@@ -63,9 +69,15 @@ class TrainingRank {
   bool has_executor(TrainingProgram program) const { return executors_.contains(program); }
   Executor& executor(TrainingProgram program);
   void make(TrainingProgram program);
+  /// A micro-batch's inputs of any program, in host memory.
+  class Inputs;
   double run(Executor& executor, const RankBatch& batch);
-  void run(Executor& executor, const TrainingRow& row, std::map<std::string_view, TensorView> more);
-  static std::vector<TensorView> inputs_by_name(const Executor& executor, const RankBatch& batch);
+  StageSections& sections(TrainingProgram program);
+  std::vector<Tensor> run_sections(TrainingProgram program, const Pipeline::Plan& plan, std::span<const RankBatch> batches,
+                                   int32_t result);
+  double sum_of(std::vector<Tensor> numbers, size_t count);
+  void sum_over_holders();
+  static std::vector<TensorView> inputs_by_name(const Program& program, const RankBatch& batch);
   void clear_reduced();
   void clear(const std::string& key);
 
@@ -80,6 +92,14 @@ class TrainingRank {
   /// Those of the host's loss are made when they are first used, for logits take memory.
   std::map<TrainingProgram, std::unique_ptr<Executor>> executors_;
   Tensor logits_;  ///< if the program does not make them in f32
+
+  // Of a pipeline.
+  Pipeline pipeline_;
+  const int64_t pipeline_rank_;
+  std::map<TrainingProgram, std::unique_ptr<StageSections>> sections_;
+  std::unique_ptr<Communicator> control_;   ///< the ranks of the pipeline, for host memory; null: this has all stages
+  Communicator* across_ = nullptr;          ///< the same for arrays
+  std::map<std::vector<int32_t>, Communicator*> holders_;  ///< by pipeline coordinates, of which this rank is one
 };
 
 }  // namespace plait

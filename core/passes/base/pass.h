@@ -16,6 +16,7 @@
 #include "core/graph/schema.h"
 #include "core/passes/base/decoder.h"
 #include "core/passes/base/shard_plan.h"
+#include "core/passes/base/stages.h"
 #include "core/passes/base/training.h"
 
 namespace plait {
@@ -47,6 +48,7 @@ struct CompileOptions {
   /// Device configurations of the file; must outlive the options.
   std::span<const DeviceConfiguration> configurations = {};
   DeviceKind device = DeviceKind::host;  ///< whose kernels are chosen
+  StageOptions stages = {};              ///< of a pipeline
 
   /// Of what is trained, whatever its weights are stored in.
   DType trained_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
@@ -74,6 +76,7 @@ struct PassContext {
   std::vector<TrainedParameter> parameters = {};  ///< that `train` found gradients of
   bool host_loss = false;                         ///< `train` asks for the gradients of the logits, and makes no loss
   ShardSeeds seeds = {};  ///< of the weights of a graph that is to be trained on several ranks
+  std::map<std::string, int32_t> file_stages = {};  ///< stages other than 0 that the file gives to nodes, by name
 };
 
 struct Pass {

@@ -59,6 +59,14 @@ enum class Recompute {
   full,       ///< all but the residual stream is
 };
 
+/// Of a mesh with the axis pipeline.
+struct PipelineOptions {
+  std::string schedule = "1f1b";  ///< a name of schedule_rows(), with its number, or the text of a Schedule (core/schedule)
+  std::string stages = "auto";    ///< "auto": balanced; "file": as its annotations; or the layers of each stage: "9,9"
+  std::string seats = {};         ///< pipeline ranks of each stage, "15:1", where the schedule takes them; "": its own
+  int64_t micro_batches = 0;      ///< at least so many in a step; 0: four for each pipeline rank
+};
+
 struct TrainingOptions {
   OptimizerOptions optimizer;
   LoraOptions lora;
@@ -78,6 +86,7 @@ struct TrainingOptions {
   int64_t bundle_bytes = 256 << 10;
   /// What collectives that go on beside the arithmetic may keep in memory beyond what a run needs else; 0: none does.
   int64_t overlap_bytes = int64_t{64} << 20;
+  PipelineOptions pipeline = {};
   bool host_loss = false;  ///< also programs whose loss the host computes
   /// The name of an output that is the graph's own loss, one float: the graph, whatever it is, is then trained as it stands, and
   /// takes its own inputs. "": the loss of the next token, of a recognised decoder.

@@ -14,18 +14,24 @@ namespace {
 
 class Lowering {
  public:
-  Lowering(const Graph& graph, const CompileOptions& options, std::string_view label)
+  Lowering(const Graph& graph, const CompileOptions& options, std::string_view label, const SlotValues* slots = nullptr)
       : graph_(graph),
         options_(options),
         label_(label),
+        slots_(slots),
         program_(std::make_shared<Program>()),
         buffer_of_(static_cast<size_t>(graph.value_count()), -1) {
     program_->symbols = graph.symbols;
+    if (slots) program_->slots = slots->slots;
   }
 
   std::shared_ptr<Program> run() {
     mark_bound_symbols();
     for (ValueId id : graph_.inputs) {
+      if (slot_of(id) >= 0) {
+        add_buffer(id, Buffer::Place::slot, slot_of(id));
+        continue;
+      }
       program_->inputs.push_back(add_input(id));
       program_->input_names.push_back(graph_.value(id).name);
     }
@@ -43,7 +49,7 @@ class Lowering {
   void mark_bound_symbols() {
     bound_.resize(static_cast<size_t>(graph_.symbols.size()));
     for (ValueId id : graph_.inputs)
-      if (graph_.value(id).type.dims)
+      if (graph_.value(id).type.dims && slot_of(id) < 0)
         for (const Dim& dim : *graph_.value(id).type.dims)
           if (auto multiple = dim.single_multiple()) bound_[static_cast<size_t>(multiple->symbol)] = true;
   }
@@ -65,6 +71,13 @@ class Lowering {
     if (type.dims) buffer.dims = *type.dims;
     program_->buffers.push_back(std::move(buffer));
     return buffer_of_[static_cast<size_t>(id)] = static_cast<BufferId>(program_->buffers.size() - 1);
+  }
+
+  /// The number of the slot that the value is; -1 if it is none.
+  int32_t slot_of(ValueId id) const {
+    if (!slots_) return -1;
+    const auto found = slots_->of_values.find(id);
+    return found == slots_->of_values.end() ? -1 : found->second;
   }
 
   BufferId add_input(ValueId id) {
@@ -142,7 +155,9 @@ class Lowering {
       } else if (k < updates) {
         instruction.outputs.push_back(buffer_of_[static_cast<size_t>(id)] = buffer(node.inputs[k]));
       } else {
-        instruction.outputs.push_back(add_buffer(id, Buffer::Place::arena, 0));
+        const int32_t slot = slot_of(id);
+        instruction.outputs.push_back(slot < 0 ? add_buffer(id, Buffer::Place::arena, 0)
+                                               : add_buffer(id, Buffer::Place::slot, slot));
         Buffer& made = program_->buffers.back();
         if (!node.bodies.empty()) made.sized = false;  // what the bodies make is what they say when they run
         all_sized = all_sized && made.sized;
@@ -354,6 +369,7 @@ class Lowering {
   const Graph& graph_;
   const CompileOptions& options_;
   std::string label_;
+  const SlotValues* slots_;
   std::shared_ptr<Program> program_;
   std::vector<BufferId> buffer_of_;
   std::map<std::pair<ValueId, std::string_view>, BufferId> packed_;  ///< constants in a kernel's layout
@@ -362,9 +378,10 @@ class Lowering {
 
 }  // namespace
 
-std::shared_ptr<Program> lower(const Graph& graph, const CompileOptions& options, std::string_view label) {
+std::shared_ptr<Program> lower(const Graph& graph, const CompileOptions& options, std::string_view label,
+                               const SlotValues* slots) {
   if (options.progress) options.progress->check();
-  auto program = Lowering(graph, options, label).run();
+  auto program = Lowering(graph, options, label, slots).run();
   if (options.progress) options.progress->advance();
   return program;
 }

@@ -165,6 +165,8 @@ std::string fingerprint(const Program& program, bool of_ranks) {
   for (const Buffer& buffer : program.buffers)
     print.add(cat(static_cast<int>(buffer.place), " ", buffer.index, " ", dtype_name(buffer.dtype),
                   text(buffer.dims, program.symbols), " ", buffer.offset));
+  for (const Slot& slot : program.slots)
+    print.add(cat("slot ", static_cast<int>(slot.pool), " ", dtype_name(slot.dtype), text(slot.dims, program.symbols)));
   for (const StoreEntry& entry : program.entries) {
     if (entry.layout) print.add(std::string(entry.layout->name));
     if (entry.source) print.add(*entry.source);

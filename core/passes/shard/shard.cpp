@@ -89,7 +89,7 @@ class Sharder {
   }
   /// Constants and state may be anywhere until they are first used: loading a shard costs no more than loading all.
   bool is_free(ValueId id) const {
-    return (graph_.value(id).constant || states_.contains(id)) && !seeds_.contains(id);
+    return (graph_.value(id).constant || states_.contains(id)) && !seeds_.contains(id) && !placed_sum(id);
   }
   bool is_state(ValueId id) const {
     const int32_t maker = static_cast<size_t>(id) < producer_.size() ? producer_[static_cast<size_t>(id)] : -1;
@@ -102,7 +102,14 @@ class Sharder {
            graph_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(id)])].attributes.integer("sum", 0);
   }
   /// A State that nobody has used yet, and may become a sum that ranks hold parts of.
-  bool is_open_sum(ValueId id) const { return states_.contains(id) && is_sum_state(id); }
+  bool is_open_sum(ValueId id) const { return states_.contains(id) && is_sum_state(id) && !placed_sum(id); }
+  /// Where the sum is that another State of its key, of another pipeline stage, has become; null if none has.
+  const Sharding* placed_sum(ValueId id) const {
+    auto state = states_.find(id);
+    if (state == states_.end() || !is_sum_state(id)) return nullptr;
+    auto placed = plan_.states.find(state->second->attributes.string("key", ""));
+    return placed == plan_.states.end() ? nullptr : &placed->second;
+  }
   size_t updates(const Node& node) const {
     const OpSchema* schema = ops_.find(node.op);
     return schema ? static_cast<size_t>(schema->updates) : 0;
@@ -140,6 +147,7 @@ class Sharder {
 
   /// Where an operand is before the node: as it was made, or as its seed says.
   const Sharding& home(ValueId id) const {
+    if (const Sharding* placed = placed_sum(id)) return *placed;
     auto seed = seeds_.find(id);
     return seed != seeds_.end() ? seed->second : places_.at(id).front().sharding;
   }
@@ -456,6 +464,7 @@ class Sharder {
   /// Where a State is kept that is first needed at `target`.
   Sharding first_place(ValueId id, const Sharding& target) const {
     if (auto stored = stored_.find(id); stored != stored_.end()) return stored->second;
+    if (const Sharding* placed = placed_sum(id)) return *placed;
     auto seed = seeds_.find(id);
     if (seed == seeds_.end()) return target;
     return is_open_sum(id) && seed->second.dims == target.dims ? target : seed->second;
@@ -500,7 +509,7 @@ class Sharder {
         plan_.collectives.push_back({step, name_of(id), reader, moved_bytes(step, local_bytes, mesh_),
                                      local_.value(now.local).type, maker(id)});
       now.sharding = after(step, std::move(now.sharding));
-      now.local = add_collective(step, now, graph_.value(id).type);
+      now.local = add_collective(step, now, graph_.value(id).type, stage_of(id));
       places.push_back(now);
     }
   }
@@ -518,9 +527,16 @@ class Sharder {
     return cat("%", id);
   }
 
-  ValueId add_collective(const Collective& step, const Place& to, const Type& type) {
+  /// The pipeline stage that makes a value; -1 for inputs.
+  int32_t stage_of(ValueId id) const {
+    const int32_t index = maker(id);
+    return index < 0 ? -1 : graph_.nodes[static_cast<size_t>(index)].stage;
+  }
+
+  ValueId add_collective(const Collective& step, const Place& to, const Type& type, int32_t stage) {
     Node node = collective_node(step, mesh_, rank_);
     node.inputs = {to.local};
+    node.stage = stage;
     node.outputs = {add_value("", type, to.sharding)};
     local_.nodes.push_back(std::move(node));
     return local_.nodes.back().outputs[0];

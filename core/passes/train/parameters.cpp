@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -162,21 +163,43 @@ class Maker {
         if (!are_apart(*graph_.value(alike[i][0]).constant, *graph_.value(alike[j][0]).constant))
           return add_whole(alike);
     for (const std::vector<ValueId>& group : alike) {
-      const ValueId state = add_state(group[0], *graph_.value(group[0]).constant, alike.size() > 1);
-      if (auto seed = seeds_.find(group[0]); seed != seeds_.end()) seeds_.insert_or_assign(state, seed->second);
-      for (ValueId id : group) replace(id, state);
+      const Trainable one = parameter_of(group[0], *graph_.value(group[0]).constant, alike.size() > 1);
+      for (int32_t stage : stages_of(group)) {
+        const ValueId state = add_state(one, group[0], stage);
+        if (auto seed = seeds_.find(group[0]); seed != seeds_.end()) seeds_.insert_or_assign(state, seed->second);
+        for (ValueId id : group) replace(id, state, stage);
+      }
     }
+  }
+
+  /// The pipeline stages whose nodes read the values or their copies, ascending. Each has a State of its own, of one key.
+  std::vector<int32_t> stages_of(const std::vector<ValueId>& ids) const {
+    std::set<ValueId> read;
+    for (ValueId id : ids) {
+      read.insert(id);
+      if (auto copies = copies_.find(id); copies != copies_.end()) read.insert(copies->second.begin(), copies->second.end());
+    }
+    std::set<int32_t> out;
+    for (const Node& node : graph_.nodes)
+      if (node.stage >= 0 && std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return read.contains(id); }))
+        out.insert(node.stage);
+    return out.empty() ? std::vector<int32_t>{0} : std::vector<int32_t>(out.begin(), out.end());
   }
 
   /// A State of the tensor as the file has it; what the values make of it are nodes.
   void add_whole(const std::vector<std::vector<ValueId>>& alike) {
     Constant whole = *graph_.value(alike[0][0]).constant;
     whole.steps.clear();
-    const ValueId state = add_state(alike[0][0], whole, false);
-    for (const std::vector<ValueId>& group : alike) {
-      ValueId now = state;
-      for (const RecipeStep& step : graph_.value(group[0]).constant->steps) now = add_step(now, step);
-      for (ValueId id : group) replace(id, now);
+    std::vector<ValueId> all;
+    for (const std::vector<ValueId>& group : alike) all.insert(all.end(), group.begin(), group.end());
+    const Trainable one = parameter_of(all[0], whole, false);
+    for (int32_t stage : stages_of(all)) {
+      const ValueId state = add_state(one, all[0], stage);
+      for (const std::vector<ValueId>& group : alike) {
+        ValueId now = state;
+        for (const RecipeStep& step : graph_.value(group[0]).constant->steps) now = add_step(now, step);
+        for (ValueId id : group) replace(id, now, stage);
+      }
     }
   }
 
@@ -199,7 +222,7 @@ class Maker {
                 "leave it out of what is trained");
   }
 
-  ValueId add_state(ValueId id, Constant constant, bool is_part) {
+  Trainable parameter_of(ValueId id, Constant constant, bool is_part) {
     // It begins as the file has it, also where products round it.
     std::erase_if(constant.steps, [](const RecipeStep& step) { return step.kind == RecipeStep::Kind::cast; });
     if (constant.dtype() != dtype_) plait::add_step(constant, {RecipeStep::Kind::cast, {}, dtype_});
@@ -212,18 +235,31 @@ class Maker {
     one.parameter.decays = constant.shape().rank() > 1;
     one.parameter.origin = std::make_shared<Constant>(std::move(constant));
     for (ValueId copy : copies_[id]) one.parameter.copies.push_back(graph_.value(copy).constant);
+    return one;
+  }
+
+  /// The first takes the name of the value.
+  ValueId add_state(Trainable one, ValueId of, int32_t stage) {
     one.value = add_parameter(graph_, builder_, one.parameter);
-    if (const std::string name = graph_.value(id).name; !name.empty()) {
-      graph_.value(id).name.clear();
+    graph_.nodes.back().stage = stage;
+    if (const std::string name = graph_.value(of).name; !name.empty()) {
+      graph_.value(of).name.clear();
       graph_.value(one.value).name = name;
     }
     made_.push_back(one);
     return one.value;
   }
 
-  void replace(ValueId id, ValueId by) {
-    graph_.replace_uses(id, by);
-    for (ValueId copy : copies_[id]) graph_.replace_uses(copy, by);
+  /// What nodes of a stage read, and nodes of none.
+  void replace(ValueId id, ValueId by, int32_t stage) {
+    std::vector<ValueId> all = copies_[id];
+    all.push_back(id);
+    for (Node& node : graph_.nodes)
+      if (node.stage == stage || node.stage < 0)
+        for (ValueId& input : node.inputs)
+          if (std::find(all.begin(), all.end(), input) != all.end()) input = by;
+    for (ValueId& output : graph_.outputs)
+      if (std::find(all.begin(), all.end(), output) != all.end()) output = by;
   }
 
   Graph& graph_;

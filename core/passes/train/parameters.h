@@ -1,5 +1,7 @@
 #pragma once
 // What pass `train` is made of.
+#include <functional>
+
 #include "core/passes/base/parameter_states.h"
 
 namespace plait {
@@ -27,8 +29,10 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context);
 /// The same for a graph of States alone.
 void shard_states(Graph& graph, const CompileOptions& options, const StatePlaces& places);
 
-/// No inputs; output 0 is the norm of all gradients as one vector, []. What ranks hold parts of becomes a whole.
-Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters, const StatePlaces& places);
+/// No inputs; output 0 is the sum of the squares of all gradients, []. What ranks hold parts of becomes a whole. `counted`: whether
+/// a parameter's squares count; empty: all do.
+Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters, const StatePlaces& places,
+                 const std::function<bool(const TrainedParameter&)>& counted = {});
 /// The norm's graph behind one that adds up gradients, both of one rank. Its outputs stand behind the first of the other.
 Graph settle_graph(const OpSet& ops, Graph graph, const Graph& norm);
 /// Inputs [], of the parameters' dtype: `scale` of the gradients, `rate`, and what an optimizer needs of the step's number t:

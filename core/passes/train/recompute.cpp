@@ -28,10 +28,7 @@ class Recomputing {
   Recomputing(Graph& graph, const OpSet& ops, Recompute how)
       : graph_(graph), ops_(ops), how_(how), producer_(producers(graph)), originals_(graph.nodes) {
     mark(of_tokens_, graph.inputs);
-    std::vector<ValueId> weights;  // of the targets: what depends on them is the backward pass
-    for (ValueId id : graph.inputs)
-      if (graph.value(id).name == "weights" || graph.value(id).name == "gradients") weights.push_back(id);
-    mark(backward_, weights);
+    backward_ = backward_values(graph);
   }
 
   void run() {
@@ -134,7 +131,7 @@ class Recomputing {
         std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return has(of_tokens_, id); });
     if (of_weights) return !is_collective(node) && !is_unfolded(node);
     if (is_sum_of_activations(node)) return !has(skipped_, node.outputs[0]);
-    return is_collective(node) || (how_ != Recompute::full && sums(node));
+    return is_collective(node) || node.op == "plait.Cross" || (how_ != Recompute::full && sums(node));
   }
 
   /// Of two sums of the residual stream that follow each other the second: where the first is read by others, too, and what is
@@ -171,6 +168,7 @@ class Recomputing {
     };
     Node rounding = cast(id, DType::bf16);
     made_.push_back(cast(rounding.outputs[0], DType::f32));
+    made_.back().recomputed = true;
     roundings_.emplace(producer_[static_cast<size_t>(id)], std::move(rounding));
     return made_.back().outputs[0];
   }
@@ -182,6 +180,7 @@ class Recomputing {
     if (auto known = copies_.find(id); known != copies_.end()) return known->second;
     if (is_kept(*node)) return copies_[id] = kept(id);
     Node copy = *node;
+    copy.recomputed = true;
     for (ValueId& input : copy.inputs) input = again(input);
     for (ValueId& output : copy.outputs) {
       if (output == no_value) continue;
@@ -206,6 +205,18 @@ class Recomputing {
 };
 
 }  // namespace
+
+std::vector<bool> backward_values(const Graph& graph) {
+  std::vector<bool> out(static_cast<size_t>(graph.value_count()));
+  for (ValueId id : graph.inputs)  // those of the targets
+    out[static_cast<size_t>(id)] = graph.value(id).name == "weights" || graph.value(id).name == "gradients";
+  for (const Node& node : graph.nodes)
+    if (std::any_of(node.inputs.begin(), node.inputs.end(),
+                    [&](ValueId id) { return id != no_value && out[static_cast<size_t>(id)]; }))
+      for (ValueId id : node.outputs)
+        if (id != no_value) out[static_cast<size_t>(id)] = true;
+  return out;
+}
 
 void recompute(Graph& graph, PassContext& context) {
   const Recompute how = context.training->recompute;

@@ -11,12 +11,16 @@
 namespace plait {
 namespace {
 
-/// The States of a graph by key.
-std::map<std::string, ValueId> states_of(const Graph& graph) {
-  std::map<std::string, ValueId> out;
+/// The States of a graph by key. Pipeline stages that read one array have a State each.
+std::map<std::string, std::vector<ValueId>> states_of(const Graph& graph) {
+  std::map<std::string, std::vector<ValueId>> out;
   for (const Node& node : graph.nodes)
-    if (node.op == "plait.State") out.emplace(node.attributes.string("key", ""), node.outputs[0]);
+    if (node.op == "plait.State") out[node.attributes.string("key", "")].push_back(node.outputs[0]);
   return out;
+}
+
+void place_all(const std::vector<ValueId>& ids, const Sharding& sharding, ShardSeeds& seeds) {
+  for (ValueId id : ids) seeds.insert_or_assign(id, sharding);
 }
 
 /// Cut by `axes`, too, along the first dim that they divide; as it is where there is none.
@@ -54,7 +58,7 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
   // Where weights are used is known when the graph has been sharded once.
   Graph trial = graph;
   const ShardPlan first = shard(trial, options.ops, mesh, options.rank, seeds);
-  const std::map<std::string, ValueId> states = states_of(graph);
+  const auto states = states_of(graph);
   StatePlaces out, in_use;
   ShardSettings settings;
   std::vector<Sharding> optimized;  // of each parameter, what a rank makes steps of
@@ -62,12 +66,12 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
     const Sharding used{first.states.at(one.key).dims, {}};
     const int zero = context.training->gradients ? context.training->zero : 0;
     const Sharding shared = zero ? cut_further(used, one.shape, data, mesh) : used;
-    seeds.insert_or_assign(states.at(one.key), used);
+    place_all(states.at(one.key), used, seeds);
     in_use.emplace(one.key, used);
-    if (zero >= 3 && shared != used) settings.stored.emplace(states.at(one.key), shared);
+    if (zero >= 3 && shared != used) place_all(states.at(one.key), shared, settings.stored);
     out.emplace(one.key, zero >= 3 ? shared : used);
     if (!context.training->gradients) continue;
-    seeds.insert_or_assign(states.at(store_keys::gradient(one.key)), zero >= 2 ? shared : used);
+    place_all(states.at(store_keys::gradient(one.key)), zero >= 2 ? shared : used, seeds);
     for (const OptimizerState& state : optimizer_states(context.training->optimizer.kind, one.shape.rank())) {
       Sharding cut = Sharding::replicated(state.dims.size());
       for (size_t d = 0; d < state.dims.size(); ++d) cut.dims[d] = shared.dims[static_cast<size_t>(state.dims[d])];
@@ -85,11 +89,11 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
   if (!of_host) return out;
   seeds = with_rows(context, *of_host, data);
   settings.stored.clear();
-  for (const auto& [key, id] : states_of(*of_host)) {
+  for (const auto& [key, ids] : states_of(*of_host)) {
     const Sharding& kept = out.at(key);
     auto used = in_use.find(key);
-    seeds.insert_or_assign(id, used == in_use.end() ? Sharding{kept.dims, {}} : used->second);
-    if (used != in_use.end() && used->second != kept) settings.stored.emplace(id, kept);
+    place_all(ids, used == in_use.end() ? Sharding{kept.dims, {}} : used->second, seeds);
+    if (used != in_use.end() && used->second != kept) place_all(ids, kept, settings.stored);
   }
   const ShardPlan plan = shard(*of_host, options.ops, mesh, options.rank, seeds, settings);
   for (const auto& [key, place] : plan.states)
@@ -104,7 +108,7 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
 void shard_states(Graph& graph, const CompileOptions& options, const StatePlaces& places) {
   if (places.empty()) return;
   ShardSeeds seeds;
-  for (const auto& [key, id] : states_of(graph)) seeds.emplace(id, places.at(key));
+  for (const auto& [key, ids] : states_of(graph)) place_all(ids, places.at(key), seeds);
   shard(graph, options.ops, options.mesh, options.rank, seeds);
 }
 

@@ -1,6 +1,7 @@
 // Pass train: the loss behind a decoder's head, the gradients of what is trained, and the sums that they go into. Where the
 // host has a loss of its own, the gradients of the logits are an input instead.
 #include <algorithm>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -142,16 +143,23 @@ class Training {
     std::vector<ValueId> wanted;
     for (const Trainable& one : trained) wanted.push_back(one.value);
     const std::vector<ValueId> gradients = add_gradients(context_.options.ops, graph_, seeds(wanted), wanted);
+    std::set<std::string> learning;  // a State of each stage that reads the parameter; at least one has a gradient
+    for (size_t i = 0; i < trained.size(); ++i)
+      if (gradients[i] != no_value) learning.insert(trained[i].parameter.key);
     for (size_t i = 0; i < trained.size(); ++i) {
       const TrainedParameter& parameter = trained[i].parameter;
-      if (gradients[i] == no_value) {  // a table of angles, or what only chooses
+      if (!learning.contains(parameter.key)) {  // a table of angles, or what only chooses
         graph_.replace_uses(trained[i].value, initial_of(trained[i].value));
         continue;
       }
+      if (std::none_of(context_.parameters.begin(), context_.parameters.end(),
+                       [&](const TrainedParameter& one) { return one.key == parameter.key; }))
+        context_.parameters.push_back(parameter);
+      if (gradients[i] == no_value) continue;
       const ValueId sum =
           add_state(graph_, builder_, store_keys::gradient(parameter.key), parameter.dtype(), parameter.shape, nullptr, true);
+      graph_.nodes.back().stage = maker_of(trained[i].value).stage;
       graph_.outputs.push_back(builder_.add("plait.Accumulate", {sum, gradients[i]}));
-      context_.parameters.push_back(parameter);
     }
     if (context_.parameters.empty())
       throw Error(Code::invalid_argument,
@@ -214,11 +222,12 @@ class Training {
     return false;
   }
 
-  ValueId initial_of(ValueId state) const {
-    for (const Node& node : graph_.nodes)
-      if (!node.outputs.empty() && node.outputs[0] == state) return node.inputs[0];
-    return no_value;
+  const Node& maker_of(ValueId state) const {
+    return *std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
+      return !node.outputs.empty() && node.outputs[0] == state;
+    });
   }
+  ValueId initial_of(ValueId state) const { return maker_of(state).inputs[0]; }
 
   static Attributes no_dims() {
     Attributes out;

@@ -11,6 +11,8 @@ void shard_rows(Graph& graph, PassContext& context);
 /// Error: not_found when no output has that name, unsupported when it is not a single float.
 void prepare_own_loss(Graph& graph, PassContext& context);
 void train(Graph& graph, PassContext& context);
+/// By value, of a graph that `train` made: whether it is a gradient or made of such, of which the loss's weights are the first.
+std::vector<bool> backward_values(const Graph& graph);
 void fuse_training(Graph& graph, PassContext& context);
 void recompute(Graph& graph, PassContext& context);
 void fuse_sums(Graph& graph, PassContext& context);

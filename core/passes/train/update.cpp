@@ -157,7 +157,8 @@ class Update {
 
 }  // namespace
 
-Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters, const StatePlaces& places) {
+Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& parameters, const StatePlaces& places,
+                 const std::function<bool(const TrainedParameter&)>& counted) {
   Graph graph;
   Knowledge knowledge;
   GraphBuilder builder(ops, graph, knowledge, "norm");
@@ -173,10 +174,15 @@ Graph norm_graph(const OpSet& ops, const std::vector<TrainedParameter>& paramete
           add_state(graph, builder, gradient_of(parameter, places), parameter.dtype(), parameter.shape);
       graph.outputs.push_back(gradient = builder.add("plait.Accumulate", {state, gradient}));
     }
+    if (counted && !counted(parameter)) continue;
     const ValueId square = builder.add("ReduceSumSquare", {gradient}, whole);
     sum = sum == no_value ? square : builder.plus(sum, square);
   }
-  graph.outputs[0] = builder.add("Sqrt", {sum});
+  if (sum == no_value) {
+    const ValueId like = graph.add_value("", {parameters.at(0).dtype(), Dims{}});
+    sum = builder.add("Identity", {builder.number(0, like)});
+  }
+  graph.outputs[0] = sum;
   return graph;
 }
 

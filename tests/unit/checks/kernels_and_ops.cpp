@@ -49,7 +49,7 @@ TEST(KernelsAndOps, EveryFastKernelHasAReferenceToBeHeldAgainst) {
 
 TEST(KernelsAndOps, EveryOpCanRunButThoseThatTheExecutorOrAPassTakes) {
   // Instructions and buffers of the program, no kernels; pass scan makes a Scan a Loop; pass shard puts collectives between
-  // the nodes of several ranks.
+  // the nodes of several ranks, and pass stage crossings between stages.
   const Names taken = {"If",
                        "Loop",
                        "Scan",
@@ -59,6 +59,7 @@ TEST(KernelsAndOps, EveryOpCanRunButThoseThatTheExecutorOrAPassTakes) {
                        "plait.AllGather",
                        "plait.ReduceScatter",
                        "plait.AllToAll",
+                       "plait.Cross",
                        "plait.Shard"};
   const Names reference = reference_ops();
   const OpSet ops = all_ops();

@@ -1,0 +1,28 @@
+#pragma once
+// Pipeline stages: into how many a graph is cut, where, and which ranks run them.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace plait {
+
+/// What passes know of a pipeline. Its schedule, an order of what they make, is no concern of theirs.
+struct StageOptions {
+  /// seats[stage]: coordinates on the mesh's axis `pipeline` of the ranks that hold the stage. Empty: there is one stage.
+  std::vector<std::vector<int32_t>> seats;
+  /// Layers of each stage (of a graph without layers: nodes); embeddings belong to the first and the head to the last, which
+  /// may have no layer. Empty: balanced by work and memory.
+  std::vector<int64_t> layers;
+  bool from_file = false;       ///< cut as the file's annotations specify (Node::stage)
+  bool whole_backward = true;   ///< make a section of the whole backward pass of a stage
+  bool split_backward = false;  ///< make sections of its input gradients and of its weight gradients
+
+  int32_t count() const { return std::max<int32_t>(1, static_cast<int32_t>(seats.size())); }
+  bool holds(int64_t coordinate, int32_t stage) const {
+    if (seats.empty()) return true;
+    const auto& of = seats[static_cast<size_t>(stage)];
+    return std::find(of.begin(), of.end(), coordinate) != of.end();
+  }
+};
+
+}  // namespace plait

@@ -1,0 +1,34 @@
+#pragma once
+// Pass stage: a graph becomes one of several pipeline stages, before gradients are added.
+#include <vector>
+
+#include "core/passes/base/pass.h"
+
+namespace plait {
+
+/// Numbers the nodes by CompileOptions::stages and adds a plait.Cross on each edge between two stages, one for each value and
+/// reading stage; so gradients add up on the reading stage and cross once. What depends on inputs and constants only
+/// (angles, masks, sizes) gets stage -1: each stage that reads it computes it. A State of an adapter that several stages read
+/// becomes one State a stage, of the same key. Nothing changes with one stage.
+/// Throws Error(invalid_argument) for a cut that the graph cannot have, with the numbers.
+void stage(Graph& graph, PassContext& context);
+
+/// What can be cut apart, in the order in which tokens pass: what comes before the layers, each layer, what comes after them;
+/// of a graph without layers each node.
+struct StageUnits {
+  struct Unit {
+    double work = 0;   ///< floating point operations of the forward pass, at the symbols' typical sizes
+    double bytes = 0;  ///< of the weights that it reads
+  };
+  std::vector<Unit> units;
+  std::vector<int32_t> of_node;  ///< -1: of every stage that reads it
+  bool layers = false;           ///< units are layers, with one more before and one after
+};
+StageUnits stage_units(const Graph& graph, const PassContext& context);
+
+/// How many consecutive units each stage gets, at least one: the least largest work of a rank, a stage's divided by its seats,
+/// and among such cuts the least largest bytes. `seats`: their number, by stage. Needs as many units as stages.
+/// A dynamic program, exact: O(stages units^2).
+std::vector<int64_t> balance(const std::vector<StageUnits::Unit>& units, const std::vector<size_t>& seats);
+
+}  // namespace plait

@@ -1,0 +1,88 @@
+#include "core/ranks/action_runner.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+namespace {
+
+constexpr int64_t credit_tag = 1;
+
+/// Of a value: micro-batch, the stages that it goes between, and its place in their message.
+int64_t tag_of(const Schedule& schedule, int32_t from, int32_t to, int32_t micro_batch, size_t place) {
+  const int64_t stages = schedule.stages, values = 1024;
+  PLAIT_ASSERT(place < static_cast<size_t>(values));
+  return 2 + ((int64_t{micro_batch} * stages + from) * stages + to) * values + static_cast<int64_t>(place);
+}
+
+/// The action of another stage that takes what this one gives for its micro-batch.
+const Action* taker(const Schedule& schedule, int32_t rank, const Action& action, int32_t stage, const StageWork& work) {
+  for (const Action& one : schedule.ranks[static_cast<size_t>(rank)]) {
+    if (one.stage != stage || one.micro_batch != action.micro_batch) continue;
+    const bool forward = action.kind == Action::Kind::forward;
+    if (forward ? one.kind == Action::Kind::forward
+                : one.kind == Action::Kind::backward || one.kind == Action::Kind::input_gradient)
+      return work.has(one) ? &one : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void ActionRunner::run(const Schedule& schedule, int32_t places, StageWork& work) {
+  places_ = std::max(places, 1);
+  for (const Action& action : schedule.ranks.at(static_cast<size_t>(rank()))) {
+    if (action.kind == Action::Kind::update || !work.has(action)) continue;
+    work.prepare(action);
+    take(schedule, action, work);
+    work.run(action);
+    give(schedule, action, work);
+    work.finish(action);
+  }
+  for (auto& [to, count] : not_taken_)
+    while (count > 0) await_credit(to);
+}
+
+void ActionRunner::take(const Schedule& schedule, const Action& action, StageWork& work) {
+  for (const StageMessage& message : work.takes(action)) {
+    const int32_t from = schedule.rank_of(message.stage, action.micro_batch);
+    if (from == rank()) continue;  // handed over
+    for (size_t i = 0; i < message.values.size(); ++i)
+      pipeline_->recv(work.taken(action, message.values[i]), from,
+                      tag_of(schedule, message.stage, action.stage, action.micro_batch, i));
+    int64_t credit = 1;
+    control_->send({reinterpret_cast<std::byte*>(&credit), DType::i64, {1}}, from, credit_tag);
+  }
+}
+
+void ActionRunner::give(const Schedule& schedule, const Action& action, StageWork& work) {
+  for (const StageMessage& message : work.gives(action)) {
+    const int32_t to = schedule.rank_of(message.stage, action.micro_batch);
+    if (to != rank()) {
+      int32_t& count = not_taken_[to];
+      while (count >= places_) await_credit(to);
+      for (size_t i = 0; i < message.values.size(); ++i)
+        pipeline_->send(work.given(action, message.values[i]), to,
+                        tag_of(schedule, action.stage, message.stage, action.micro_batch, i));
+      ++count;
+      continue;
+    }
+    const Action* next = taker(schedule, to, action, message.stage, work);
+    PLAIT_ASSERT(next);
+    work.prepare(*next);
+    for (const StageMessage& other : work.takes(*next))
+      if (other.stage == action.stage)
+        for (size_t i = 0; i < message.values.size(); ++i)
+          work.hand_over(work.given(action, message.values[i]), work.taken(*next, other.values[i]));
+  }
+}
+
+void ActionRunner::await_credit(int32_t from) {
+  int64_t credit = 0;
+  control_->recv({reinterpret_cast<std::byte*>(&credit), DType::i64, {1}}, from, credit_tag);
+  --not_taken_[from];
+}
+
+}  // namespace plait

@@ -1,0 +1,99 @@
+#include "core/train/pipeline.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait {
+namespace {
+
+bool is_list(const std::string& schedule) { return schedule.find('\n') != std::string::npos; }
+
+std::vector<int64_t> layers_of(const std::string& text) {
+  std::vector<int64_t> out;
+  for (const std::string& word : split(text, ',')) {
+    int64_t count = 0;
+    if (!parse_int(word, count) || count < 0)
+      throw Error(Code::invalid_argument, cat("stages ", quote(text), ": ", quote(word), " is not a number of layers"),
+                  "stages is auto, file, or the layers of each stage, such as 9,9");
+    out.push_back(count);
+  }
+  return out;
+}
+
+Pipeline::Plan checked(Schedule schedule, const std::vector<StageEdge>& edges) {
+  const ScheduleFacts facts = check_schedule(schedule, {.edges = edges});
+  return {std::move(schedule), std::max(facts.places, 1)};
+}
+
+
+}  // namespace
+
+Pipeline::Pipeline(const PipelineOptions& options, const Mesh& mesh)
+    : ranks_(static_cast<int32_t>(mesh.blocks(mesh.parts("pipeline")))), options_(options) {
+  if (ranks_ == 1 && options_.schedule == PipelineOptions().schedule) return;
+  const Seats seats = options_.seats.empty() ? Seats() : parse_seat_widths(options_.seats);
+  if (is_list(options_.schedule)) {
+    given_ = parse_schedule(options_.schedule);
+    check_schedule(*given_);
+    if (static_cast<int32_t>(given_->ranks.size()) != ranks_)
+      throw Error(Code::invalid_argument, cat("the schedule has lists of ", given_->ranks.size(), " ranks, the mesh ",
+                                              quote(mesh.text()), " has ", ranks_, " along pipeline"));
+    terms_ = {.seats = given_->seats,
+              .whole = given_->has(Action::Kind::backward),
+              .split = given_->is_split(),
+              .asynchronous = given_->is_asynchronous()};
+    micro_batches_ = given_->micro_batches;
+  } else {
+    terms_ = schedule_terms(options_.schedule, ranks_, seats);
+    const int64_t wanted = options_.micro_batches ? options_.micro_batches : int64_t{4} * ranks_;
+    const int64_t least = std::max<int64_t>(wanted, terms_.least_micro_batches);
+    micro_batches_ = (least + terms_.multiple_of - 1) / terms_.multiple_of * terms_.multiple_of;
+  }
+  stages_.seats = terms_.seats;
+  edges_ = chain_edges(stages_.count());
+  stages_.whole_backward = terms_.whole;
+  stages_.split_backward = terms_.split;
+  stages_.from_file = options_.stages == "file";
+  if (options_.stages != "auto" && !stages_.from_file) stages_.layers = layers_of(options_.stages);
+}
+
+const Pipeline::Plan& Pipeline::training(int64_t micro_batches) {
+  auto known = training_.find(micro_batches);
+  if (known != training_.end()) return known->second;
+  if (given_ && given_->micro_batches != micro_batches)
+    throw Error(Code::invalid_argument, cat("the schedule's lists are of ", given_->micro_batches,
+                                            " micro-batches, the step has ", micro_batches),
+                "name a schedule instead of giving lists, or choose batch and row_tokens to fit them");
+  Schedule made = given_ ? *given_
+                         : make_schedule(options_.schedule, {.ranks = ranks_,
+                                                             .micro_batches = static_cast<int32_t>(micro_batches),
+                                                             .seats = options_.seats.empty() ? Seats() : terms_.seats});
+  return training_.emplace(micro_batches, checked(std::move(made), edges_)).first->second;
+}
+
+const Pipeline::Plan& Pipeline::forward(int64_t micro_batches) {
+  auto known = forward_.find(micro_batches);
+  if (known != forward_.end()) return known->second;
+  // Evaluation takes any number of micro-batches: each rank's stages, one micro-batch after another.
+  Schedule made;
+  made.stages = stages_.count();
+  made.micro_batches = static_cast<int32_t>(micro_batches);
+  made.seats = stages_.seats;
+  made.ranks.resize(static_cast<size_t>(ranks_));
+  for (int32_t k = 0; k < made.micro_batches; ++k)
+    for (int32_t stage = 0; stage < made.stages; ++stage)
+      made.ranks[static_cast<size_t>(made.rank_of(stage, k))].push_back({Action::Kind::forward, stage, k});
+  // Messages of one micro-batch are taken before those of the next: so many are enough.
+  const Plan plan{std::move(made), static_cast<int32_t>(edges_.size())};
+  return forward_.emplace(micro_batches, plan).first->second;
+}
+
+void Pipeline::set_edges(std::vector<StageEdge> edges) {
+  edges_ = std::move(edges);
+  training_.clear();
+  forward_.clear();
+}
+
+}  // namespace plait
