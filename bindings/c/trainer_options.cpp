@@ -109,7 +109,7 @@ TrainerOptions trainer_options(const Settings& settings, int64_t context) {
   out.training.prefix = {.tokens = settings.integer("prefix"), .seed = seed_given(settings)};
   out.training.trained = settings.texts("train");
   out.training.loss = settings.text("loss");
-  out.training.bundle_bytes = settings.integer("bundle_bytes");
+  out.training.bucket_bytes = settings.integer("bundle_bytes");
   out.training.overlap_bytes = settings.integer("overlap_bytes");
   out.training.zero = static_cast<int>(settings.integer("zero"));
   out.training.recompute = recompute_of(settings);

@@ -28,9 +28,9 @@ std::shared_ptr<Blob> MemoryBudget::take(int64_t bytes, Device& device) {
   std::shared_ptr<Blob> blob = device.take(bytes);
   used_ += bytes;
   Blob* raw = blob.get();
-  return {raw, [room = shared_from_this(), blob = std::move(blob), bytes](Blob*) mutable {
+  return {raw, [budget = shared_from_this(), blob = std::move(blob), bytes](Blob*) mutable {
             blob.reset();
-            room->used_ -= bytes;
+            budget->used_ -= bytes;
           }};
 }
 

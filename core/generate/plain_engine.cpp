@@ -40,7 +40,7 @@ class PlainEngine : public Engine {
     read_types(graph);
     std::vector<int64_t> symbols(static_cast<size_t>(model_.program->symbols.size()), 0);
     store_.load(*model_.program, symbols, &pool_, progress);
-    executor_ = std::make_unique<Executor>(model_.program, store_, pool_, room_);
+    executor_ = std::make_unique<Executor>(model_.program, store_, pool_, budget_);
   }
 
   std::unique_ptr<Sequence> open(std::span<const int32_t>, int64_t, std::shared_ptr<const Adapter>) override {

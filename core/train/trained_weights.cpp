@@ -27,7 +27,7 @@ void add_product(const float* a, const float* b, double scale, int64_t n, int64_
 }
 
 /// A matrix with its dims exchanged.
-Tensor turned(const Tensor& matrix) { return materialize({{}, matrix, {{RecipeStep::Kind::transpose, {1, 0}}}}); }
+Tensor transposed(const Tensor& matrix) { return materialize({{}, matrix, {{RecipeStep::Kind::transpose, {1, 0}}}}); }
 
 /// w + scale b a, of each expert its own; of a table, which is [k, n], w + scale (b a)^T. All f32.
 Tensor merged(const Constant& base, const AdapterParameters& adapter, const Tensor& a, const Tensor& b, double scale,
@@ -39,7 +39,7 @@ Tensor merged(const Constant& base, const AdapterParameters& adapter, const Tens
   std::memcpy(out.data(), w.data(), static_cast<size_t>(w.bytes()));
   const int64_t n = adapter.n(), k = adapter.k(), rank = b.shape()[b.shape().rank() - 1];
   if (adapter.of_table) {
-    add_product(turned(b).as<float>(), turned(a).as<float>(), scale, k, rank, n, out.as<float>());
+    add_product(transposed(b).as<float>(), transposed(a).as<float>(), scale, k, rank, n, out.as<float>());
     return out;
   }
   const int64_t count = out.elements() / (n * k);

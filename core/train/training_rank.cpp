@@ -76,7 +76,7 @@ TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const Tra
     arena_bytes = std::max(arena_bytes, program->arena_bytes);
     store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool, progress);
   }
-  arena_ = room_->take(arena_bytes, store_.device());
+  arena_ = budget_->take(arena_bytes, store_.device());
 }
 
 void TrainingRank::join(World* world) {
@@ -87,7 +87,7 @@ void TrainingRank::join(World* world) {
 
 void TrainingRank::make(TrainingProgram name) {
   const std::shared_ptr<const Program>& program = model_.programs.at(name);
-  executors_[name] = std::make_unique<Executor>(program, store_, pool_, room_, groups_.of(*program), arena_);
+  executors_[name] = std::make_unique<Executor>(program, store_, pool_, budget_, groups_.of(*program), arena_);
 }
 
 /// All ranks of the world call it at once.
@@ -233,6 +233,6 @@ void TrainingRank::clear_gradients() {
       if (has(key)) clear(key);
 }
 
-int64_t TrainingRank::run_bytes() const { return room_->used(); }
+int64_t TrainingRank::run_bytes() const { return budget_->used(); }
 
 }  // namespace plait

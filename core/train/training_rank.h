@@ -75,7 +75,7 @@ class TrainingRank {
   ThreadPool& pool_;
   Store store_;
   ProgramGroups groups_;
-  const std::shared_ptr<MemoryBudget> room_ = std::make_shared<MemoryBudget>();
+  const std::shared_ptr<MemoryBudget> budget_ = std::make_shared<MemoryBudget>();
   std::shared_ptr<Blob> arena_;  ///< of all executors: one runs at a time
   /// Those of the host's loss are made when they are first used, for logits take memory.
   std::map<TrainingProgram, std::unique_ptr<Executor>> executors_;

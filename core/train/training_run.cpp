@@ -22,7 +22,7 @@ void TrainingRun::loop() {
   try {
     while (true) {
       std::unique_lock lock(trainer_mutex_);
-      turn_.wait(lock, [&] { return waiting_ == 0; });
+      between_steps_.wait(lock, [&] { return waiting_ == 0; });
       const std::optional<StepReport> report = trainer_->step();
       // The last step's event says that the run has ended, unless it ends otherwise than by a step.
       if (report) tell(event_of(*report));
@@ -78,7 +78,7 @@ void TrainingRun::with(FunctionRef<void(Trainer& trainer)> work) {
   ++waiting_;
   std::unique_lock lock(trainer_mutex_);
   --waiting_;
-  turn_.notify_all();
+  between_steps_.notify_all();
   work(*trainer_);
 }
 

@@ -51,7 +51,7 @@ class TrainingRun {
   std::shared_ptr<void> keep_;
   std::unique_ptr<Trainer> trainer_;
   std::mutex trainer_mutex_;
-  std::condition_variable turn_;
+  std::condition_variable between_steps_;
   std::atomic<int> waiting_{0};  ///< who asks for the trainer between two steps
   double step_seconds_ = 0;      ///< smoothed
   std::chrono::steady_clock::time_point last_;

@@ -214,11 +214,11 @@ class Experts {
     if (part.parts == 1) return {};
     const int64_t n = dims[1] / part.parts;
     if (!part.interleaved) return {{Kind::slice, {1, part.index * n, (part.index + 1) * n}}};
-    std::vector<int64_t> turns = dims, one = dims;
-    turns[1] = n;
-    turns.insert(turns.begin() + 2, part.parts);
+    std::vector<int64_t> interleaved = dims, one = dims;
+    interleaved[1] = n;
+    interleaved.insert(interleaved.begin() + 2, part.parts);
     one[1] = n;
-    return {{Kind::reshape, turns}, {Kind::slice, {2, part.index, part.index + 1}}, {Kind::reshape, one}};
+    return {{Kind::reshape, interleaved}, {Kind::slice, {2, part.index, part.index + 1}}, {Kind::reshape, one}};
   }
 
   /// A constant of the file, of so many bytes.

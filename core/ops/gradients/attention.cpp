@@ -41,7 +41,7 @@ class AttentionBack {
   }
 
   void run() {
-    ValueId capped = context_.times(context_.add("MatMul", {q_, turned(k_)}), number(scale_));
+    ValueId capped = context_.times(context_.add("MatMul", {q_, last_two_swapped(k_)}), number(scale_));
     ValueId slope = no_value;  // of the soft cap
     if (softcap_ > 0) {
       const ValueId bent = context_.add("Tanh", {context_.times(capped, number(1 / softcap_))});
@@ -51,14 +51,14 @@ class AttentionBack {
     // A query that sees nothing gives zeros, where Softmax alone would give NaN.
     const ValueId scores = masked(capped), hidden = context_.add("Equal", {scores, number(-INFINITY)});
     const ValueId shares = context_.add("Where", {hidden, number(0), context_.add("Softmax", {scores})});
-    const ValueId dshares = context_.add("MatMul", {dy_, turned(v_)});
+    const ValueId dshares = context_.add("MatMul", {dy_, last_two_swapped(v_)});
     ValueId dscores = context_.add("plait.SoftmaxBack", {shares, dshares});
     give_mask(dscores);
     if (slope != no_value) dscores = context_.times(dscores, slope);
     dscores = context_.times(dscores, number(scale_));
     if (context_.wants(0)) context_.give(0, ungrouped(context_.add("MatMul", {dscores, k_}), 0));
-    if (context_.wants(1)) context_.give(1, ungrouped(context_.add("MatMul", {turned(dscores), q_}), 1));
-    if (context_.wants(2)) context_.give(2, ungrouped(context_.add("MatMul", {turned(shares), dy_}), 2));
+    if (context_.wants(1)) context_.give(1, ungrouped(context_.add("MatMul", {last_two_swapped(dscores), q_}), 1));
+    if (context_.wants(2)) context_.give(2, ungrouped(context_.add("MatMul", {last_two_swapped(shares), dy_}), 2));
   }
 
  private:
@@ -68,7 +68,7 @@ class AttentionBack {
   ValueId transposed(ValueId a, std::vector<int64_t> perm) {
     return context_.add("Transpose", {a}, one_attribute("perm", std::move(perm)));
   }
-  ValueId turned(ValueId a) { return transposed(a, {0, 1, 2, 4, 3}); }
+  ValueId last_two_swapped(ValueId a) { return transposed(a, {0, 1, 2, 4, 3}); }
 
   /// [b, length, g r size] or [b, g r, length, size] as [b, g, r, length, size].
   ValueId grouped(ValueId a, const Dim& r) {

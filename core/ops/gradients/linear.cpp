@@ -57,7 +57,7 @@ Attributes integers_of(std::initializer_list<std::pair<const char*, bool>> flags
 }
 
 /// The last two dims exchanged.
-ValueId turned(GradientContext& context, ValueId a) {
+ValueId transposed(GradientContext& context, ValueId a) {
   std::vector<int64_t> perm(context.dims(a).size());
   std::iota(perm.begin(), perm.end(), 0);
   std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
@@ -87,12 +87,12 @@ void of_matmul(GradientContext& context) {
   }
   a = context.reshaped(a, left), b = context.reshaped(b, right), dy = context.reshaped(dy, out);
   if (context.wants(0)) {
-    const ValueId da = context.add("MatMul", {dy, turned(context, b)});
+    const ValueId da = context.add("MatMul", {dy, transposed(context, b)});
     context.give(0, context.reshaped(context.summed_to(da, a), context.input(0)));
   }
   if (context.wants(1)) {
     if (right.size() == 2) a = as_rows(context, a), dy = as_rows(context, dy);
-    const ValueId db = context.add("MatMul", {turned(context, a), dy});
+    const ValueId db = context.add("MatMul", {transposed(context, a), dy});
     context.give(1, context.reshaped(context.summed_to(db, b), context.input(1)));
   }
 }
@@ -100,17 +100,17 @@ void of_matmul(GradientContext& context) {
 /// y = alpha A B + beta c, where A is a or its transpose, and B likewise: each gradient is a product again.
 void of_gemm(GradientContext& context) {
   const ValueId a = context.input(0), b = context.input(1), c = context.input(2), dy = context.gradient();
-  const bool turned_a = context.attributes().integer("transA", 0) != 0,
-             turned_b = context.attributes().integer("transB", 0) != 0;
-  auto product_of = [&](ValueId left, bool turn_left, ValueId right, bool turn_right) {
-    Attributes attributes = integers_of({{"transA", turn_left}, {"transB", turn_right}});
+  const bool transposes_a = context.attributes().integer("transA", 0) != 0,
+             transposes_b = context.attributes().integer("transB", 0) != 0;
+  auto product_of = [&](ValueId left, bool transpose_left, ValueId right, bool transpose_right) {
+    Attributes attributes = integers_of({{"transA", transpose_left}, {"transB", transpose_right}});
     attributes.set("alpha", context.attributes().real("alpha", 1));
     return context.add("Gemm", {left, right}, std::move(attributes));
   };
   if (context.wants(0))
-    context.give(0, turned_a ? product_of(b, turned_b, dy, true) : product_of(dy, false, b, !turned_b));
+    context.give(0, transposes_a ? product_of(b, transposes_b, dy, true) : product_of(dy, false, b, !transposes_b));
   if (context.wants(1))
-    context.give(1, turned_b ? product_of(dy, true, a, turned_a) : product_of(a, !turned_a, dy, false));
+    context.give(1, transposes_b ? product_of(dy, true, a, transposes_a) : product_of(a, !transposes_a, dy, false));
   if (context.wants(2)) {
     const ValueId sum = context.summed_to(dy, c);
     const double beta = context.attributes().real("beta", 1);

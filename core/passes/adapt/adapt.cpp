@@ -170,11 +170,12 @@ class TrainedAdapters : public Adapting {
     const int64_t k = builder_.dims(node.inputs[0])[0].constant(), n = builder_.dims(y).back().constant();
     const ValueId a = add_matrix(cat(site.module, table_a), {lora_.rank, k}, 0);
     const ValueId b = add_matrix(cat(site.module, table_b), {n, lora_.rank}, std::sqrt(3.0));
-    Attributes turned, as_floats;
-    turned.set("perm", std::vector<int64_t>{1, 0});
+    Attributes swapped, as_floats;
+    swapped.set("perm", std::vector<int64_t>{1, 0});
     as_floats.set("to", static_cast<int64_t>(context_.options.trained_dtype()));
-    const ValueId rows = builder_.add(
-        "plait.Embedding", {builder_.add("Transpose", {a}, std::move(turned)), node.inputs[1]}, std::move(as_floats));
+    const ValueId rows =
+        builder_.add("plait.Embedding", {builder_.add("Transpose", {a}, std::move(swapped)), node.inputs[1]},
+                     std::move(as_floats));
     const ValueId low = builder_.times(rows, builder_.number(scale_, rows));
     add_to_result(y, builder_.cast(builder_.add("plait.Linear", {low, b}), y));
   }
@@ -253,12 +254,13 @@ class TrainedAdapters : public Adapting {
 /// Room for adapters of requests: arrays of slots, and each token's slot as an input.
 class Slots : public Adapting {
  public:
-  Slots(Graph& graph, PassContext& context, const AdapterRoom& room) : Adapting(graph, context), room_(room) {}
+  Slots(Graph& graph, PassContext& context, const AdapterCapacity& capacity)
+      : Adapting(graph, context), capacity_(capacity) {}
 
   void run() {
-    context_.decoder.adapter_slots = room_.slots;
-    context_.decoder.adapter_rank = room_.rank;
-    each(room_.all, room_.targets, room_.modules);
+    context_.decoder.adapter_slots = capacity_.slots;
+    context_.decoder.adapter_rank = capacity_.rank;
+    each(capacity_.all, capacity_.targets, capacity_.modules);
   }
 
  private:
@@ -278,8 +280,8 @@ class Slots : public Adapting {
     const auto slots_of = [&](store_keys::AdapterHalf half, const Shape& shape) {
       return add_state(graph_, builder_, store_keys::adapter_slots(half, index), DType::f32, shape);
     };
-    const ValueId a = slots_of(store_keys::AdapterHalf::a, {room_.slots, room_.rank, k});
-    const ValueId b = slots_of(store_keys::AdapterHalf::b, {room_.slots, n, room_.rank});
+    const ValueId a = slots_of(store_keys::AdapterHalf::a, {capacity_.slots, capacity_.rank, k});
+    const ValueId b = slots_of(store_keys::AdapterHalf::b, {capacity_.slots, n, capacity_.rank});
     context_.decoder.adapted.push_back({site.module, k, n});
     Node& adapted = graph_.nodes[site.node];
     adapted.op = "plait.AdaptedLinear";
@@ -287,7 +289,7 @@ class Slots : public Adapting {
     adapted.inputs.insert(adapted.inputs.end(), {a, b, slots});
   }
 
-  const AdapterRoom& room_;
+  const AdapterCapacity& capacity_;
 };
 
 }  // namespace

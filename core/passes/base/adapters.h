@@ -42,7 +42,7 @@ struct AdapterWeights {
 };
 
 /// Room for adapters that come and go while a decoder runs: fixed when it is compiled.
-struct AdapterRoom {
+struct AdapterCapacity {
   int64_t slots = 0;  ///< adapters at once; 0: the decoder is compiled without
   int64_t rank = 0;   ///< of the largest
   /// Which Linears may be adapted: all but the head, those whose names fit a pattern, and those that are called so.

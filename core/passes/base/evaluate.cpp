@@ -94,8 +94,8 @@ std::vector<Tensor> evaluate_node(const PassContext& context, const Graph& graph
     out_info.push_back({dtype, shape.rank(), false});
     out_views.push_back({});
   }
-  context.room->steps -= steps_of(schema, node, views, types);
-  if (context.room->steps < 0)
+  context.budget->steps -= steps_of(schema, node, views, types);
+  if (context.budget->steps < 0)
     throw Error(Code::out_of_memory,
                 cat(describe(node), ": the graph asks for too much computation while it is compiled"));
   for (size_t k : made) {
@@ -108,12 +108,12 @@ std::vector<Tensor> evaluate_node(const PassContext& context, const Graph& graph
   auto state = kernel->prepare ? kernel->prepare(info) : nullptr;
   ThreadPool alone(1);
   std::shared_ptr<Blob> scratch;
-  std::span<std::byte> room;
+  std::span<std::byte> workspace;
   if (kernel->scratch_bytes) {
     scratch = make_blob(kernel->scratch_bytes(state.get(), views, out_views, 1));
-    room = {scratch->mutable_data(), static_cast<size_t>(scratch->size())};
+    workspace = {scratch->mutable_data(), static_cast<size_t>(scratch->size())};
   }
-  KernelStatus status = kernel->run({state.get(), views, out_views, alone, room});
+  KernelStatus status = kernel->run({state.get(), views, out_views, alone, workspace});
   if (status.code != KernelCode::ok)
     throw Error(Code::bad_model,
                 cat(describe(node), ": operand ", status.operand, " holds a value that the op refuses: ", status.value));

@@ -11,8 +11,8 @@
 namespace plait {
 
 /// Runs one node without bodies. `symbols` are the values of the graph's symbols (for plait.Sizes), may be empty.
-/// Absent inputs are Tensors of dtype none. Takes its steps off the context's room. Throws Error(out_of_memory) when an
-/// output needs more than `budget` bytes or no steps are left, and the errors of the shape rule and the kernel.
+/// Absent inputs are Tensors of dtype none. Takes its steps off the context's budget. Throws Error(out_of_memory) when
+/// an output needs more than `budget` bytes or no steps are left, and the errors of the shape rule and the kernel.
 std::vector<Tensor> evaluate_node(const PassContext& context, const Graph& graph, const Node& node,
                                   std::span<const Tensor> inputs, std::span<const int64_t> symbols, int64_t budget);
 

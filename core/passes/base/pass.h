@@ -43,7 +43,7 @@ struct CompileOptions {
   int64_t rank = 0;
   std::vector<std::string> seeds = {};  ///< how: see `seeds_for` (core/passes/shard/annotations.h)
   /// Capacity for adapters next to the Linears of a decoder that generates; Linears do not change.
-  AdapterRoom adapters = {};
+  AdapterCapacity adapters = {};
   /// Device configurations of the file; must outlive the options.
   std::span<const DeviceConfiguration> configurations = {};
   DeviceKind device = DeviceKind::host;  ///< whose kernels are chosen
@@ -54,7 +54,7 @@ struct CompileOptions {
 
 /// What running parts of a graph may cost one compilation: a file of some bytes can ask for years of work, and for any
 /// amount of memory in small pieces. A step is an element read or written, or a multiplication.
-struct EvaluationRoom {
+struct EvaluationBudget {
   int64_t steps = int64_t{1} << 33;         ///< about 10 s; masks probed over thousands of tokens take 2^31
   int64_t kept_bytes = int64_t{512} << 20;  ///< of constants that folding computes
 };
@@ -67,7 +67,7 @@ struct PassContext {
   /// Whether `fold` leaves quantised matrices for `raise` to find, rather than computing what they stand for.
   bool keep_quantised = false;
   /// Shared, so that it can be used up where the context is constant.
-  std::shared_ptr<EvaluationRoom> room = std::make_shared<EvaluationRoom>();
+  std::shared_ptr<EvaluationBudget> budget = std::make_shared<EvaluationBudget>();
   ShardPlan plan = {};                            ///< of `shard`; empty on one rank
   const TrainingOptions* training = nullptr;      ///< null: the graph is not to be trained
   std::vector<Trainable> adapters = {};           ///< that `adapt` added

@@ -75,7 +75,7 @@ struct TrainingOptions {
   int zero = 0;
   Recompute recompute = Recompute::off;
   /// Ranks say what is at most half as large together, up to so many bytes at once; 0: each array by itself.
-  int64_t bundle_bytes = 256 << 10;
+  int64_t bucket_bytes = 256 << 10;
   /// What collectives that go on beside the arithmetic may keep in memory beyond what a run needs else; 0: none does.
   int64_t overlap_bytes = int64_t{64} << 20;
   bool host_loss = false;  ///< also programs whose loss the host computes

@@ -75,7 +75,7 @@ class Overlapping {
     size_t missing = 0;          ///< nodes before these that have no place yet
     size_t wanted = 0;           ///< whose turn it is: the node that reads it first, or itself where it is late
   };
-  using Turn = std::pair<size_t, size_t>;  ///< a collective behind whose turn it is
+  using Waiting = std::pair<size_t, size_t>;  ///< a collective behind whose turn it is
 
   static bool says(const Node& node) {
     return node.op == "plait.AllReduce" || node.op == "plait.ReduceScatter" || node.op == "plait.AllGather" ||
@@ -158,7 +158,7 @@ class Overlapping {
 
   /// The nodes that need a collective's result, ascending, if that is little work.
   std::optional<std::vector<size_t>> little_of(size_t call, int64_t bytes) const {
-    int64_t room = little_times * bytes + little_bytes;
+    int64_t extra = little_times * bytes + little_bytes;
     std::set<size_t> seen;
     std::vector<size_t> waiting{call};
     while (!waiting.empty()) {
@@ -167,7 +167,7 @@ class Overlapping {
       for (size_t reader : readers_[now]) {
         if (!seen.insert(reader).second) continue;
         const int64_t work = work_of(graph_.nodes[reader]);
-        if (work < 0 || (room -= work) < 0) return std::nullopt;
+        if (work < 0 || (extra -= work) < 0) return std::nullopt;
         waiting.push_back(reader);
       }
     }
@@ -182,8 +182,8 @@ class Overlapping {
     if (in < 0 || out < 0) return false;
     // Blocks of dims that are not the first are put together in memory of their own.
     const bool in_place = node.op == "plait.AllReduce" || node.attributes.integer("dim", 0) == 0;
-    const int64_t room = node.op == "plait.AllToAll" ? 2 * in : in_place ? 0 : std::max(in, out);
-    state.bytes = sum_of(node.inputs, false) + out + room;
+    const int64_t extra = node.op == "plait.AllToAll" ? 2 * in : in_place ? 0 : std::max(in, out);
+    state.bytes = sum_of(node.inputs, false) + out + extra;
     const auto made = little_of(i, in + out);
     state.late = made.has_value();
     state.wanted = i;
@@ -270,9 +270,9 @@ class Overlapping {
       if (state_[before].under_way) end(before);
     }
     if (state_[i].bytes >= 0) {
-      const bool room = make_room(i);
+      const bool fit = make_space(i);
       if (state_[i].placed) return;  // among what was made of those that are done by now
-      if (room) begin(i);
+      if (fit) begin(i);
       ready_[state_[i].late].erase({state_[i].wanted, i});
     }
     state_[i].placed = true;
@@ -283,7 +283,7 @@ class Overlapping {
   }
 
   bool fits(size_t i) const { return kept_[state_[i].late] + state_[i].bytes <= cap_; }
-  bool make_room(size_t i) {
+  bool make_space(size_t i) {
     if (state_[i].bytes > cap_) return false;
     while (state_[i].late && !fits(i)) await_late();
     return fits(i);
@@ -320,10 +320,10 @@ class Overlapping {
   /// nearest first.
   void begin_early() {
     for (const bool late : {true, false}) {
-      const std::set<Turn>& ready = ready_[late];
-      for (auto turn = ready.begin(); turn != ready.end();) {
-        const auto [wanted, call] = *turn;
-        ++turn;
+      const std::set<Waiting>& ready = ready_[late];
+      for (auto entry = ready.begin(); entry != ready.end();) {
+        const auto [wanted, call] = *entry;
+        ++entry;
         if (state_[call].bytes > cap_) continue;
         if (!late && !fits(call)) break;
         const std::vector<size_t>& layout = state_[call].layout;
@@ -331,7 +331,7 @@ class Overlapping {
           continue;
         for (size_t i : layout)
           if (!state_[i].placed) place(i);
-        turn = ready.upper_bound({wanted, call});  // others may have come and gone
+        entry = ready.upper_bound({wanted, call});  // others may have come and gone
       }
     }
   }
@@ -349,7 +349,7 @@ class Overlapping {
   std::vector<ValueId> root_;                 ///< by value: the one whose bytes it has
   std::vector<std::vector<size_t>> before_;   ///< by node: who has to come before it
   std::vector<std::vector<size_t>> readers_;  ///< and the other way round
-  std::set<Turn> ready_[2];     ///< collectives without a place whose operands are there, early and late
+  std::set<Waiting> ready_[2];     ///< collectives without a place whose operands are there, early and late
   std::vector<State> state_;    ///< by node
   std::vector<size_t> order_;   ///< as found so far
   std::deque<size_t> put_off_;  ///< ascending, behind what is late

@@ -273,12 +273,12 @@ class Folder {
     std::vector<Tensor> inputs, outputs;
     for (ValueId id : node.inputs) inputs.push_back(id == no_value ? Tensor() : materialize(*constant(id)));
     try {
-      outputs = evaluate_node(context_, graph_, node, inputs, {}, std::min(budget, context_.room->kept_bytes));
+      outputs = evaluate_node(context_, graph_, node, inputs, {}, std::min(budget, context_.budget->kept_bytes));
     } catch (const Error& error) {
       if (error.code() != Code::out_of_memory && error.code() != Code::unsupported) throw;
       return false;  // left for the run, which has its own limits and messages
     }
-    for (const Tensor& output : outputs) context_.room->kept_bytes -= output.bytes();
+    for (const Tensor& output : outputs) context_.budget->kept_bytes -= output.bytes();
     for (size_t k = 0; k < outputs.size(); ++k)
       if (node.outputs[k] != no_value)
         become(node.outputs[k], std::make_shared<Constant>(Constant{{}, std::move(outputs[k]), {}}));

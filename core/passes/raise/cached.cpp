@@ -253,8 +253,8 @@ int64_t CacheMover::steps_of(const std::vector<End>& ends) const {
 
 bool CacheMover::all_agree(const std::vector<End>& ends, const std::vector<ValueId>& fresh, int64_t steps) const {
   PassContext context = context_;
-  context.room = std::make_shared<EvaluationRoom>();
-  context.room->steps += steps;
+  context.budget = std::make_shared<EvaluationBudget>();
+  context.budget->steps += steps;
   std::optional<Trial> trial;  // keys and values of one layer share what they are made of
   ValueId first = no_value;
   try {

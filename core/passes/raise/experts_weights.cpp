@@ -12,11 +12,11 @@ namespace {
 using Kind = RecipeStep::Kind;
 
 /// Rows of a stack: all of them, or one of two halves that lie behind one another or take turns (axis 1).
-Constant half(Constant stack, int64_t which, bool turns) {
+Constant half(Constant stack, int64_t which, bool interleaved) {
   const Shape shape = stack.shape();
   std::vector<int64_t> one(shape.begin(), shape.end()), split = one;
   const int64_t n = one[1] / 2;
-  if (!turns) {
+  if (!interleaved) {
     add_step(stack, {Kind::slice, {1, which * n, (which + 1) * n}, {}});
     return stack;
   }
@@ -94,14 +94,14 @@ std::vector<Reading> stacked_readings(const Graph& graph, const Mixture& m) {
       for (const Constant& plain : oriented(weights[0], f, m.h))
         if (const Stack gate = stack(plain, 0); fits(gate, f)) out.push_back({gate, {}, behind});
       for (const Constant& both : oriented(weights[0], 2 * f, m.h))
-        for (bool turns : {false, true})
+        for (bool interleaved : {false, true})
           for (int64_t first : {0, 1}) {
             Stack sides[2];
             for (int64_t side : {0, 1}) {
-              sides[side] = {half(both, side, turns), {}, {}, {}};
+              sides[side] = {half(both, side, interleaved), {}, {}, {}};
               if (vectors.empty()) continue;
               if (vectors[0].shape() != Shape{m.e, 2 * f}) return out;
-              sides[side].bias = half(vectors[0], side, turns);
+              sides[side].bias = half(vectors[0], side, interleaved);
             }
             out.push_back({sides[first], sides[1 - first], behind});
           }
@@ -110,10 +110,10 @@ std::vector<Reading> stacked_readings(const Graph& graph, const Mixture& m) {
 }
 
 /// Rows of all that a stack holds.
-Stack half(const Stack& stack, int64_t which, bool turns) {
+Stack half(const Stack& stack, int64_t which, bool interleaved) {
   Stack out = stack;
   for (Constant* part : {&out.weight, &out.bias, &out.scales, &out.zeros})
-    if (is_there(*part)) *part = half(*part, which, turns);
+    if (is_there(*part)) *part = half(*part, which, interleaved);
   return out;
 }
 
@@ -207,9 +207,9 @@ std::vector<Reading> unrolled_readings(const Graph& graph, const Mixture& m) {
     if (down[1] != m.o) continue;
     if (first[1] == f) out.push_back({*stacks[0], {}, *stacks[1]});
     if (first[1] != 2 * f) continue;
-    for (bool turns : {false, true})
+    for (bool interleaved : {false, true})
       for (int64_t gate : {0, 1})
-        out.push_back({half(*stacks[0], gate, turns), half(*stacks[0], 1 - gate, turns), *stacks[1]});
+        out.push_back({half(*stacks[0], gate, interleaved), half(*stacks[0], 1 - gate, interleaved), *stacks[1]});
   }
   return out;
 }

@@ -88,7 +88,7 @@ class Raiser {
   ValueId declare(std::string name, DType dtype, Dims dims);
   void rewrite_attention(size_t layer);
   ValueId tokens_first(const HeadValue& heads, int64_t count, int64_t size);
-  ValueId turned(ValueId id, const AttentionMatch& match);
+  ValueId rotated(ValueId id, const AttentionMatch& match);
   Written write_pages(const AttentionMatch& match, size_t layer);
   ValueId state(std::string key, DType dtype, Dims dims);
   Node& insert(std::string op, std::vector<ValueId> inputs, int outputs, Attributes attributes = {});
@@ -343,7 +343,7 @@ ValueId Raiser::tokens_first(const HeadValue& heads, int64_t count, int64_t size
 }
 
 /// Heads [b, t, heads, size] turned by the tables that the op rotates with.
-ValueId Raiser::turned(ValueId id, const AttentionMatch& match) {
+ValueId Raiser::rotated(ValueId id, const AttentionMatch& match) {
   if (match.cosine == no_value) return id;
   ValueId cosine = insert("Gather", {match.cosine, positions_}, 1).outputs[0];
   ValueId sine = insert("Gather", {match.sine, positions_}, 1).outputs[0];
@@ -359,7 +359,7 @@ Written Raiser::write_pages(const AttentionMatch& match, size_t index) {
   const auto key_of = [&](store_keys::CacheHalf half) { return store_keys::cache_pages(half, pool, slot_of_[index]); };
   DType cache = decoder_.cache_dtype;
   Dim pages = graph_.symbol(cat("p.", pool)), slots = graph_.symbol("c");
-  ValueId key = turned(tokens_first(match.key, layer.kv_heads, layer.key_size), match);
+  ValueId key = rotated(tokens_first(match.key, layer.kv_heads, layer.key_size), match);
   ValueId value = tokens_first(match.value, layer.kv_heads, layer.value_size);
   ValueId keys = state(key_of(store_keys::CacheHalf::keys), cache, {pages, layer.kv_heads, layer.key_size, slots});
   ValueId values = state(key_of(store_keys::CacheHalf::values), cache, {pages, layer.kv_heads, slots, layer.value_size});
@@ -381,7 +381,7 @@ void Raiser::rewrite_attention(size_t index) {
         insert("Split", {match.query.value, graph_.add_constant(Tensor::of_ints(parts))}, 3, std::move(last)).outputs;
     match.query.value = split[0], match.key.value = split[1], match.value.value = split[2];
   }
-  ValueId query = turned(tokens_first(match.query, layer.query_heads, layer.key_size), match);
+  ValueId query = rotated(tokens_first(match.query, layer.query_heads, layer.key_size), match);
   if (owner_[index] == index) written_[index] = write_pages(match, index);
   const Written& pages = written_.at(owner_[index]);
   Attributes attributes;

@@ -135,12 +135,12 @@ bool rotary(Spelling& to) {
   if (!packed && !microsoft) return false;
   if (microsoft && (to.rank(to.input(1)) != 2 || to.node.attributes.real("scale", 1) != 1)) return false;
   ValueId x = to.input(0), cosine = to.input(microsoft ? 2 : 1), sine = to.input(microsoft ? 3 : 2);
-  Attributes turn, swap;
-  turn.set("interleaved", to.node.attributes.integer("interleaved", 0));
-  turn.set("rotary_embedding_dim", to.node.attributes.integer("rotary_embedding_dim", 0));
+  Attributes rotation, swap;
+  rotation.set("interleaved", to.node.attributes.integer("interleaved", 0));
+  rotation.set("rotary_embedding_dim", to.node.attributes.integer("rotary_embedding_dim", 0));
   swap.set("perm", std::vector<int64_t>{0, 2, 1, 3});
   if (!packed) {
-    to.add("RotaryEmbedding", {x, cosine, sine, to.input(1)}, std::move(turn), to.output(0));
+    to.add("RotaryEmbedding", {x, cosine, sine, to.input(1)}, std::move(rotation), to.output(0));
     return true;
   }
   const auto &dims = to.graph.value(x).type.dims, &table = to.graph.value(cosine).type.dims;
@@ -152,7 +152,7 @@ bool rotary(Spelling& to) {
   x = to.add("Transpose", {to.add("Reshape", {x, sizes({0, 0, heads, width / heads})})}, swap);
   std::vector<ValueId> operands{x, cosine, sine};
   if (ValueId positions = to.input(microsoft ? 1 : 3); positions != no_value) operands.push_back(positions);
-  x = to.add("Transpose", {to.add("RotaryEmbedding", std::move(operands), std::move(turn))}, swap);
+  x = to.add("Transpose", {to.add("RotaryEmbedding", std::move(operands), std::move(rotation))}, swap);
   to.add("Reshape", {x, sizes({0, 0, width})}, {}, to.output(0));
   return true;
 }

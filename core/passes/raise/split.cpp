@@ -100,11 +100,11 @@ class Splitter {
 
   Constant slice(const Constant& whole, int64_t begin, int64_t end) const {
     Constant out = whole;
-    bool turned = !out.steps.empty() && out.steps.back() == RecipeStep{RecipeStep::Kind::transpose, {1, 0}, {}};
+    bool transposed = !out.steps.empty() && out.steps.back() == RecipeStep{RecipeStep::Kind::transpose, {1, 0}, {}};
     // Only the part is turned.
-    if (turned) out.steps.pop_back();
-    add_step(out, {RecipeStep::Kind::slice, {turned ? 1 : 0, begin, end}, {}});
-    if (turned) add_step(out, {RecipeStep::Kind::transpose, {1, 0}, {}});
+    if (transposed) out.steps.pop_back();
+    add_step(out, {RecipeStep::Kind::slice, {transposed ? 1 : 0, begin, end}, {}});
+    if (transposed) add_step(out, {RecipeStep::Kind::transpose, {1, 0}, {}});
     return out;
   }
 

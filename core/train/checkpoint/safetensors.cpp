@@ -62,8 +62,8 @@ std::vector<int64_t> sizes_of(const Json& row, const char* key) {
   return out;
 }
 
-/// One row of the header; `data` is where in the file the tensors begin, `room` how many bytes there are for them.
-SafeTensors::Entry read_entry(const Json& row, int64_t data, int64_t room) {
+/// One row of the header; `data` is where in the file the tensors begin, `bytes` how many bytes there are for them.
+SafeTensors::Entry read_entry(const Json& row, int64_t data, int64_t bytes) {
   if (!row.is_object() || !row.contains("dtype") || !row["dtype"].is_string())
     throw Error(Code::bad_model, "it has no dtype");
   const auto name = row["dtype"].get<std::string>();
@@ -76,8 +76,8 @@ SafeTensors::Entry read_entry(const Json& row, int64_t data, int64_t room) {
   const int64_t elements = checked_elements(sizes, dtype_bits(out.dtype));
   out.bytes = packed_bytes(elements, dtype_bits(out.dtype));
   const std::vector<int64_t> range = sizes_of(row, "data_offsets");
-  if (range.size() != 2 || range[0] > range[1] || range[1] > room)
-    throw Error(Code::bad_model, cat("its data_offsets do not lie in the file's ", room, " bytes of data"));
+  if (range.size() != 2 || range[0] > range[1] || range[1] > bytes)
+    throw Error(Code::bad_model, cat("its data_offsets do not lie in the file's ", bytes, " bytes of data"));
   if (range[1] - range[0] != out.bytes)
     throw Error(Code::bad_model, cat("it is ", dtype_name(out.dtype), out.shape.text(), ", ", out.bytes,
                                      " bytes, and its data_offsets say ", range[1] - range[0]));

@@ -59,8 +59,8 @@ RowPlan plan_rows(std::span<const int64_t> lengths, int64_t row_tokens, int64_t 
     throw Error(Code::invalid_argument, cat("a sample has ", lengths[static_cast<size_t>(order[0])],
                                             " tokens, a row has room for ", row_tokens));
   const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-  const int64_t room = std::max<int64_t>(row_tokens * ranks, 1);
-  for (int64_t micro_batches = std::max<int64_t>((total + room - 1) / room, 1);; ++micro_batches) {
+  const int64_t capacity = std::max<int64_t>(row_tokens * ranks, 1);
+  for (int64_t micro_batches = std::max<int64_t>((total + capacity - 1) / capacity, 1);; ++micro_batches) {
     auto rows = spread(lengths, order, row_tokens, static_cast<size_t>(micro_batches * ranks));
     if (!rows) continue;
     RowPlan out(static_cast<size_t>(micro_batches));
