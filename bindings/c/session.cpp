@@ -80,7 +80,7 @@ std::vector<std::shared_ptr<Tensor>> bind_inputs(const Program& program, std::sp
   std::vector<std::shared_ptr<Tensor>> bound(side.names.size());
   for (size_t i = 0; i < names.size(); ++i) {
     auto at = static_cast<size_t>(index_of(side, names[i]));
-    if (bound[at]) throw Error(Code::invalid_argument, cat("input ", quote(names[i]), " is given twice"));
+    if (bound[at]) throw Error(Code::invalid_argument, cat("input ", quote(names[i]), " is passed twice"));
     bound[at] = object_of<Tensor>(tensors[i]);
     DType expected = program.buffers[static_cast<size_t>(side.buffers[at])].dtype;
     if (bound[at]->dtype() != expected) {

@@ -26,7 +26,7 @@ class WorldOf final : public World {
     return communicator_->receive_command(0, true);
   }
   void report(std::span<const std::byte> bytes) override {
-    if (rank() == 0) throw Error(Code::invalid_argument, "rank 0 reports to nobody: it is reported to");
+    if (rank() == 0) throw Error(Code::invalid_argument, "rank 0 receives reports and does not send one");
     communicator_->send_command(bytes, 0);
   }
   std::vector<std::byte> next_report(int from, bool patient) override {

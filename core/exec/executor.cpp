@@ -354,7 +354,7 @@ void Executor::infer_outputs(const Instruction& instruction) {
           cat(instruction.origin, ": its operands make ", types[k].second.text(), " where the graph expects ",
               view.shape.text()),
           "inputs whose sizes the model takes for equal have to be equal, and what it squeezes without naming "
-          "axes has to be 1 where the graph says so and nowhere else");
+          "dims must be 1 exactly where the graph specifies 1");
     }
     view.dtype = types[k].first;
     view.shape = types[k].second;

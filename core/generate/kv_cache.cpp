@@ -65,7 +65,7 @@ bool KvCache::needs_state(const KvSequence& sequence) const {
 void KvCache::begin_step(KvSequence& sequence) {
   if (!has_states() || sequence.next_state_ >= 0) return;
   if (needs_state(sequence) && states_in_use() >= held_states_)
-    throw Error(Code::out_of_memory, "the cache has no room for the states of this sequence",
+    throw Error(Code::out_of_memory, "the cache has no space for the states of this sequence",
                 "raise cache_bytes, or release other conversations");
   sequence.next_state_ = take_state();
 }

@@ -416,7 +416,7 @@ void RaggedEngine::write_prefix(const std::shared_ptr<const Adapter>& adapter, c
     std::unique_ptr<KvSequence> pages = replica->cache.open_prefix(adapter->prefix);
     if (!pages)
       throw Error(Code::out_of_memory,
-                  cat("the cache has no room for the ", adapter->prefix, " tokens of its prefix"),
+                  cat("the cache has no space for the ", adapter->prefix, " tokens of its prefix"),
                   "raise cache_bytes, remove other adapters, or add it before requests fill the cache");
     for (size_t group = 0; group < decoder().groups.size(); ++group) {
       const PageGroup& one = decoder().groups[group];
@@ -462,7 +462,7 @@ std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
 std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes) {
   ByteReader in(bytes, "the saved conversation", "it must come from the same model, dtype and version");
   auto number = [&] { return in.get<uint64_t>(); };
-  if (number() != save_magic) in.fail("is none");
+  if (number() != save_magic) in.fail("is not one");
   if (number() != static_cast<uint64_t>(decoder().cache_dtype) ||
       number() != static_cast<uint64_t>(options_.page_tokens) || number() != decoder().layers.size() ||
       number() != static_cast<uint64_t>(decoder().state_bytes()))
@@ -483,7 +483,7 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
   std::unique_ptr<Sequence> opened = open({}, 0, std::move(adapter));
   KvSequence& sequence = kv(*opened);
   if (!tokens.empty() && !sequence.cache().reserve(sequence, static_cast<int64_t>(tokens.size())))
-    throw Error(Code::out_of_memory, cat("the cache has no room for a conversation of ", tokens.size(), " tokens"),
+    throw Error(Code::out_of_memory, cat("the cache has no space for a conversation of ", tokens.size(), " tokens"),
                 "raise cache_bytes, or release other conversations");
   Presence present(decoder().groups.size());
   const size_t own = sequence.cache().first_own(sequence);

@@ -90,12 +90,12 @@ class Walk {
     const OpSchema* schema = ops_.find(node.op);
     if (!schema || !schema->gradient)
       throw Error(Code::unsupported,
-                  cat(describe(graph_, node), " has no gradient, and lies between the loss and what is trained"),
-                  "`plait ops` says which ops have one; train only what comes behind this node, or adapters there");
+                  cat(describe(graph_, node), " has no gradient, and is on the path from the loss to trained weights"),
+                  "`plait ops` lists the ops with gradients; train only weights or adapters after this node");
     for (size_t k = 0; k < wanted.size(); ++k)
       if (const std::string_view name = fixed_operand(*schema, k); wanted[k] && !name.empty())
         throw Error(Code::unsupported, cat(describe(graph_, node), ": its operand ", name, " has no gradient"),
-                    "leave out what it is made of");
+                    "exclude the weights before it");
     GradientContext context(ops_, graph_, node, std::move(wanted), std::move(gradients), knowledge_);
     try {
       schema->gradient(context);

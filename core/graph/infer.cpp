@@ -64,7 +64,7 @@ class Context final : public InferContext {
   const Node& node() const override { return node_; }
 
   Dim unknown(std::string_view stem) override {
-    if (!table_) throw Error(Code::bad_model, cat("the size ", quote(stem), " cannot be told from the operands"));
+    if (!table_) throw Error(Code::bad_model, cat("the size ", quote(stem), " cannot be derived from the operands"));
     size_t count = unknowns_.size();
     std::string name = cat(stem, ".", suffix_, count ? cat(".", count) : std::string());
     unknowns_.push_back(Dim::symbol(table_->intern(name)));

@@ -377,7 +377,7 @@ void test_slots(const Model& gemma, const std::string& adapter) {
   CHECK(status_of([&] { with_slots("1", "2").add_adapter("a", adapter); }) == PLAIT_INVALID_ARGUMENT &&
         said("rank is 4"));
   CHECK(status_of([&] { with_slots("0", "4").add_adapter("a", adapter); }) == PLAIT_UNSUPPORTED &&
-        said("without room"));
+        said("without adapter slots"));
   CHECK(plait_generator_add_adapter(generator.get(), nullptr, "x") == PLAIT_INVALID_ARGUMENT);
   CHECK(plait_generator_remove_adapter(nullptr, "x") == PLAIT_INVALID_ARGUMENT);
   for (const char* text : {"no name", "=x"})

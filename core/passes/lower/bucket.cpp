@@ -1,7 +1,7 @@
-// Pass bucket: small collectives of one kind become one, up to a cap on its bytes: what takes long about them is that all ranks
-// have to meet (buckets, Li et al. 2020, section 3.2.2). Large ones stay as they are, for a bundle copies what it carries.
+// Pass bucket: joins small collectives of one kind into one, up to a cap on its bytes, since latency dominates their time
+// (Li et al. 2020, section 3.2.2). Large ones stay single, since a bucket copies its members.
 //
-// What is reduced or scattered is laid side by side along a dim behind that of the parts: [parts, elements of a part].
+// Members of a reduction or scatter are concatenated along the dim after the parts: [parts, elements of a part].
 #include <algorithm>
 #include <map>
 
@@ -12,11 +12,11 @@
 namespace plait {
 namespace {
 
-/// A collective that may travel with others.
+/// A collective that may join a bucket.
 struct Piece {
-  std::string key;    ///< of those that may join it
+  std::string key;    ///< equal for collectives that may share a bucket
   int64_t bytes = 0;  ///< of all parts
-  int64_t parts = 1;  ///< as which its operand is laid out: those that a scatter makes
+  int64_t parts = 1;  ///< of its operand's layout: those that a scatter makes
 };
 
 struct Bucket {
@@ -47,8 +47,8 @@ class Bucketing {
       bucket.bytes += piece->bytes;
       bucket_of_[i] = found->second;
     }
-    // New nodes stand where the first member did, and `sort` lets them wait for the others.
-    std::vector<size_t> ends(buckets_.size());  // of the nodes that are made for each, behind all others
+    // New nodes are inserted at the first member; `sort` moves them after the others.
+    std::vector<size_t> ends(buckets_.size());  // of each bucket's new nodes, which follow all others
     for (size_t b = 0; b < buckets_.size(); ++b) {
       if (buckets_[b].members.size() > 1) join(buckets_[b]);
       ends[b] = graph_.nodes.size();
@@ -67,7 +67,7 @@ class Bucketing {
  private:
   static constexpr size_t none = static_cast<size_t>(-1);
 
-  /// Sizes that are known, and parts that are blocks of the memory.
+  /// Collectives of known sizes whose parts are contiguous.
   std::optional<Piece> piece_of(const Node& node) const {
     const bool reduces = node.op == "plait.AllReduce", scatters = node.op == "plait.ReduceScatter";
     if (!reduces && !scatters && node.op != "plait.AllGather") return std::nullopt;
@@ -91,7 +91,7 @@ class Bucketing {
     return out;
   }
 
-  /// Whether a node needs what a bundle makes, itself or through others; what is in one bundle is made together.
+  /// Whether a node depends on a bucket, directly or through others; a bucket's members are computed together.
   bool needs(size_t node, size_t bucket) const {
     std::vector<bool> seen(graph_.nodes.size());
     std::vector<size_t> waiting{node};

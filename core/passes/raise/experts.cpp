@@ -1,10 +1,10 @@
-// Raise, experts: a mixture of experts becomes plait.Experts, however an exporter wrote it: each expert on the tokens that
-// chose it, each on all tokens and weighted by zeros, or the chosen experts' weights gathered for every token.
+// Raise, experts: a mixture of experts in any exported form becomes plait.Experts: each expert on its tokens, each on
+// all tokens with zero weights, or gathered expert weights per token.
 //
-// All of them compute one value from three: the tokens, the numbers of their experts (from a router's TopK) and their
-// shares. What lies between is run on numbers, and compared with the canonical op on weights that are read off the products
-// in it: of which it takes whole stacks or one expert each, in either orientation, with gate and up side by side, in turns
-// or apart. Nothing is taken for granted but the order of the experts, and that is part of what is compared.
+// All forms compute one value from three: tokens, expert numbers (from a router's TopK) and routing weights. The
+// region between is evaluated on numbers, and compared with the canonical op on weights read from its products:
+// stacks or single experts, in either orientation, with gate and up concatenated, interleaved or separate. Only the
+// order of the experts is assumed, and that is compared too.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -15,7 +15,7 @@
 namespace plait {
 namespace {
 
-/// What happens between the products; as attributes of plait.Experts.
+/// The activation between the products, as attributes of plait.Experts.
 struct GatedActivation {
   const char* activation = "silu";
   double alpha = 1, beta = 0, limit = 0;
@@ -39,7 +39,7 @@ class ExpertsRaiser {
  public:
   ExpertsRaiser(Graph& graph, const PassContext& context, SymbolId tokens)
       : graph_(graph), context_(context), tokens_(tokens), probe_(graph, context_) {
-    // Weights are read a few times, however large they are: a room of their own.
+    // A budget of its own: weights are read a few times, however large they are.
     context_.budget = std::make_shared<EvaluationBudget>();
     for (ValueId id = 0; id < graph.value_count(); ++id)
       if (const auto& constant = graph.value(id).constant) context_.budget->steps += 8 * constant->shape().elements();
@@ -69,7 +69,7 @@ class ExpertsRaiser {
   void replace(const Mixture& m, const Reading& reading, const GatedActivation& gated);
 
   const Dims* dims(ValueId id) const { return probe_.dims(id); }
-  /// The last size of a value that has a row for each token and nothing else; 0 for others.
+  /// The last size of a value with one row per token; 0 for others.
   int64_t width_of_rows(ValueId id) const {
     const Dims* found = dims(id);
     if (!found || found->size() < 2 || !found->back().is_constant()) return 0;
@@ -94,14 +94,14 @@ class ExpertsRaiser {
   std::vector<bool> data_;
 };
 
-// ---- where it is ----
+// ---- matching ----
 
-/// Values that are all that is left of the router's choice, in rows of tokens: the nearest first.
+/// Values that combine all results of the router's choice, in rows of tokens: the nearest first.
 std::vector<ValueId> ExpertsRaiser::sums_behind(size_t router) const {
   constexpr size_t most = 8;
   std::vector<ValueId> out;
   std::vector<size_t> unread(static_cast<size_t>(graph_.value_count()));
-  std::set<ValueId> open;  // values that depend on the choice and have readers still to come
+  std::set<ValueId> open;  // values that depend on the choice and have further readers
   auto add = [&](ValueId id) {
     if (id == no_value) return;
     unread[static_cast<size_t>(id)] = reader_[static_cast<size_t>(id)].size() + among(graph_.outputs, id);
@@ -124,7 +124,7 @@ std::vector<ValueId> ExpertsRaiser::sums_behind(size_t router) const {
   return out;
 }
 
-/// What lies between the sum and the router; nullopt where it has more entries than tokens, numbers and shares.
+/// The region between the sum and the router; nullopt if it has other inputs than tokens, numbers and shares.
 std::optional<Mixture> ExpertsRaiser::mixture(size_t router, ValueId sum) const {
   const Node& top = graph_.nodes[router];
   Mixture m;
@@ -133,7 +133,7 @@ std::optional<Mixture> ExpertsRaiser::mixture(size_t router, ValueId sum) const 
   m.k = width_of_rows(m.numbers);
   m.o = width_of_rows(sum);
   if (!m.e || !m.k || m.k > m.e) return std::nullopt;
-  std::set<ValueId> before{top.inputs[0]};  // what the router looks at
+  std::set<ValueId> before{top.inputs[0]};  // ancestors of the router's input
   for (size_t i = router; i-- > 0;) {
     const Node& node = graph_.nodes[i];
     if (std::none_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return before.count(id) > 0; }))
@@ -160,7 +160,7 @@ std::optional<Mixture> ExpertsRaiser::mixture(size_t router, ValueId sum) const 
     }
     const int32_t maker = producer_[static_cast<size_t>(id)];
     if (maker < 0 || !graph_.nodes[static_cast<size_t>(maker)].bodies.empty()) return std::nullopt;
-    if (graph_.nodes[static_cast<size_t>(maker)].op == "plait.Experts") return std::nullopt;  // it is done
+    if (graph_.nodes[static_cast<size_t>(maker)].op == "plait.Experts") return std::nullopt;  // already raised
     inside.insert(maker);
     for (ValueId input : graph_.nodes[static_cast<size_t>(maker)].inputs)
       if (input != no_value && seen.insert(input).second) open.push_back(input);
@@ -172,7 +172,7 @@ std::optional<Mixture> ExpertsRaiser::mixture(size_t router, ValueId sum) const 
   return m;
 }
 
-/// Numbers that may be limits and the like.
+/// Candidates for limits and other scalars.
 std::vector<double> ExpertsRaiser::scalars(const Mixture& m) const {
   std::vector<double> out;
   auto add = [&](double value) {
@@ -191,9 +191,9 @@ std::vector<double> ExpertsRaiser::scalars(const Mixture& m) const {
   return out;
 }
 
-// ---- whether it is so ----
+// ---- verification ----
 
-/// The sum [count, o] for these tokens; empty where it cannot be run.
+/// The sum [count, o] for these tokens; empty if it cannot be evaluated.
 std::optional<std::vector<float>> ExpertsRaiser::run(const Mixture& m, int64_t count, const std::vector<float>& x,
                                                      const std::vector<int64_t>& numbers,
                                                      const std::vector<float>& shares) const {
@@ -208,8 +208,8 @@ double largest(const std::vector<double>& values) {
   return out;
 }
 
-/// The bend that gives what the region gives for two tokens of the first expert: one whose gates are moderate, and one that
-/// goes beyond any limit there is.
+/// The activation that matches the region for two tokens of the first expert: one with moderate gates, and one beyond
+/// any limit.
 std::optional<GatedActivation> ExpertsRaiser::fit(const Mixture& m, const Reading& reading) const {
   const auto h = static_cast<size_t>(m.h), o = static_cast<size_t>(m.o);
   const std::vector<double> numbers = scalars(m);
@@ -279,7 +279,7 @@ Node experts_node(const Reading& reading, const GatedActivation& gated) {
   return out;
 }
 
-/// Calls use(operand of plait.Experts, constant) for each that is there.
+/// Calls use(operand of plait.Experts, constant) for each constant that exists.
 template <class Use>
 void each_constant(const Reading& reading, Use use) {
   size_t place = 0;
@@ -294,8 +294,8 @@ void each_constant(const Reading& reading, Use use) {
   }
 }
 
-/// Whether region and op agree, on tokens that take all experts in turn (of large models some, the first and the last among
-/// them: the weights of all are read but once in a run).
+/// Whether region and op agree, on tokens that use all experts (of large models some, including the first and the
+/// last: all weights are read only once per run).
 bool ExpertsRaiser::same(const Mixture& m, const Reading& reading, const GatedActivation& gated) const {
   constexpr int64_t large = int64_t{1} << 28, some = 16;
   const int64_t f = reading.gate.weight.shape()[1];

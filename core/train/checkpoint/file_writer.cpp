@@ -44,7 +44,7 @@ void FileWriter::write(std::span<const std::byte> bytes) {
 
 void FileWriter::finish() {
   if (::fsync(fd_) != 0) fail("sync");
-  // Some file systems report a write that failed only now.
+  // Some file systems report a failed write only here.
   if (::close(std::exchange(fd_, -1)) != 0) fail("close");
 }
 

@@ -205,7 +205,7 @@ TEST_F(OneModel, WhatDoesNotFitIsRefusedByName) {
   const AdapterHandle held = engine->add_adapter("first", good);
   refused(good, Code::overloaded, {"all 1 slots", "first", "adapter_slots"});
   engine = engine_with_capacity(graph_, {}, compile());
-  refused(good, Code::unsupported, {"without room", "adapter_slots"});
+  refused(good, Code::unsupported, {"without adapter slots", "adapter_slots"});
 }
 
 TEST_F(OneModel, TargetsThatFitNothingAreRefused) {

@@ -210,7 +210,7 @@ TEST_P(OfEachKind, APrefixTakesPlaces) {
   request.prompt.push_back(5);
   const Error full = error_of([&] { one->submit(request); });
   EXPECT_EQ(full.code(), Code::invalid_argument);
-  EXPECT_NE(full.message().find("behind a prefix of 21"), std::string::npos) << full.message();
+  EXPECT_NE(full.message().find("after a prefix of 21"), std::string::npos) << full.message();
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, OfEachKind, testing::Values("llama-standard23", "gemma3-standard23"),

@@ -222,7 +222,7 @@ TEST(ExpertParallel, NeedsExpertsAndAnAxis) {
       TrainingEngine(fixture_graph(fixture), given_out_on(mesh), training(OptimizerKind::sgd, 0), pool);
     });
     EXPECT_EQ(error.code(), Code::invalid_argument);
-    EXPECT_NE(error.message().find(cat("cut no weight on the mesh \"", mesh)), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find(cat("shard no weight on the mesh \"", mesh)), std::string::npos) << error.message();
   }
 }
 
