@@ -35,7 +35,7 @@ void no_gradient(GradientContext&) {}
 
 namespace {
 
-/// The walk itself: per value what has been found of its gradient so far.
+/// The backward walk: per value the gradient found so far.
 class Walk {
  public:
   Walk(const OpSet& ops, Graph& graph) : ops_(ops), graph_(graph), nodes_(graph.nodes.size()) {
@@ -63,7 +63,7 @@ class Walk {
     sum = node.outputs[0];
   }
 
-  /// What depends on a wanted value, as far as numbers that vary smoothly carry it.
+  /// Marks values that depend smoothly on a wanted value.
   void mark(std::span<const ValueId> wanted) {
     depends_.resize(sums_.size());
     for (ValueId id : wanted) depends_[static_cast<size_t>(id)] = true;
@@ -107,7 +107,7 @@ class Walk {
 
   const OpSet& ops_;
   Graph& graph_;
-  const size_t nodes_;  ///< those that were there before
+  const size_t nodes_;  ///< the nodes before the walk
   Knowledge knowledge_;
   std::vector<ValueId> sums_;
   std::vector<bool> depends_;

@@ -1,4 +1,4 @@
-// Gradients of products with weights, and of rows picked from a table.
+// Gradients of products with weights, and of table lookups.
 #include <numeric>
 #include <utility>
 
@@ -18,8 +18,8 @@ ValueId first_of(GradientContext& context, ValueId a, ValueId like) {
   return context.reshaped(context.add("Slice", {a, context.integers({0}), end, context.integers({-1})}), like);
 }
 
-/// y = x w^T + bias: dx = dy w, dw = dy^T x, dbias the sum of all rows. Of a quantised weight there is dx alone, of which
-/// the last block may hold more than x has.
+/// y = x w^T + bias: dx = dy w, dw = dy^T x, dbias the sum of all rows. A quantised weight has only dx, and its last
+/// block may be larger than what x uses.
 void of_linear(GradientContext& context) {
   const ValueId dy = context.gradient(), w = context.input(1), bias = context.input(2);
   if (context.wants(0)) {
@@ -34,7 +34,7 @@ void of_linear(GradientContext& context) {
   if (context.wants(2)) context.give(2, context.cast(context.summed_to(dy, bias), bias));
 }
 
-/// A row that no id names gets 0; one that several name gets all of theirs.
+/// Rows accumulate the gradients of all ids that name them.
 void of_embedding(GradientContext& context) {
   if (context.input(2) != no_value) GradientContext::fail("a quantised table has none", "train its adapters");
   const ValueId table = context.input(0);
@@ -72,8 +72,8 @@ ValueId as_rows(GradientContext& context, ValueId a) {
   return context.reshaped(a, Dims{product(std::span(dims).first(dims.size() - 1)), dims.back()});
 }
 
-/// y = a b: dy b^T and a^T dy, where a vector is a matrix of one row, or column. What several matrices of a were multiplied
-/// by is one b: then their rows are one matrix, so that no gradient of b a matrix of a stands in memory.
+/// y = a b: dy b^T and a^T dy, where a vector is a matrix of one row or column. If several matrices of a share one b,
+/// their rows form one matrix, so that no gradient of b per matrix of a is in memory.
 void of_matmul(GradientContext& context) {
   ValueId a = context.input(0), b = context.input(1), dy = context.gradient();
   Dims left = context.dims(a), right = context.dims(b), out = context.dims(dy);
@@ -97,7 +97,7 @@ void of_matmul(GradientContext& context) {
   }
 }
 
-/// y = alpha A B + beta c, where A is a or its transpose, and B likewise: each gradient is a product again.
+/// y = alpha A B + beta c, where A is a or its transpose, and B likewise: each gradient is such a product again.
 void of_gemm(GradientContext& context) {
   const ValueId a = context.input(0), b = context.input(1), c = context.input(2), dy = context.gradient();
   const bool transposes_a = context.attributes().integer("transA", 0) != 0,
@@ -118,7 +118,7 @@ void of_gemm(GradientContext& context) {
   }
 }
 
-/// What was dropped has none, by the same draw.
+/// Dropped elements have no gradient, by the same mask.
 void of_dropout(GradientContext& context) {
   context.give(0, context.add("plait.Dropout", {context.gradient(), context.input(1)}, context.attributes()));
 }
