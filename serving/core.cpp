@@ -82,7 +82,7 @@ std::shared_ptr<Conversation> SchedulerCore::conversation(std::unique_ptr<Sequen
 void SchedulerCore::cancel_unwanted_step() {
   const bool unwanted = std::all_of(in_step_.begin(), in_step_.end(),
                                     [](const StepEntry& entry) { return entry.job->cancelled.load(); });
-  if (!in_step_.empty() && (unwanted || closing_)) engine_->room().cancel();
+  if (!in_step_.empty() && (unwanted || closing_)) engine_->budget().cancel();
 }
 
 // ---- the engine's thread ----
@@ -90,7 +90,7 @@ void SchedulerCore::cancel_unwanted_step() {
 /// Sets the current step; empty: none.
 void SchedulerCore::watch(std::span<const StepEntry> entries) {
   std::lock_guard lock(mutex_);
-  engine_->room().begin();
+  engine_->budget().begin();
   in_step_ = entries;
   cancel_unwanted_step();  // requests may have been cancelled while it was built
 }

@@ -24,7 +24,7 @@ static void check(const RequestOptions& options, const Engine& engine, const Tok
                   cat("token id ", id, " is out of range: the vocabulary has ", engine.vocabulary()));
   if (engine.context() && prefix + prompt > engine.context())
     throw Error(Code::invalid_argument,
-                cat("the prompt has ", prompt, " tokens", prefix ? cat(" behind a prefix of ", prefix) : "",
+                cat("the prompt has ", prompt, " tokens", prefix ? cat(" after a prefix of ", prefix) : "",
                     ", the context ", engine.context()),
                 "shorten the prompt");
   if (options.samples < 1 || options.samples > 1024)
@@ -120,7 +120,7 @@ std::vector<std::byte> Scheduler::save(const Conversation& conversation) {
 std::shared_ptr<Conversation> Scheduler::restore(std::span<const std::byte> bytes) {
   bytes = unsealed(bytes);
   uint64_t count = 0;
-  if (bytes.size() < sizeof count) throw Error(Code::bad_model, "the saved conversation is cut short");
+  if (bytes.size() < sizeof count) throw Error(Code::bad_model, "the saved conversation is truncated");
   std::memcpy(&count, bytes.data(), sizeof count);
   bytes = bytes.subspan(sizeof count);
   if (count > 1 || bytes.size() < count * sizeof(int32_t))

@@ -81,7 +81,7 @@ bool StepBuilder::add(const Job& job, Sample& sample, int64_t budget) {
   if (rows_left <= 0) return false;
   const bool every_row = !generates(job);
   int64_t tokens = std::min({missing, budget, every_row ? rows_left : missing});
-  if (!make_room(sample, tokens)) {
+  if (!make_space(sample, tokens)) {
     if (is_alone(sample) && entries_.empty())
       job->end(Error(Code::out_of_memory,
                      cat("the cache of ", human_bytes(engine_.options().cache_bytes), " is full at ", have,
@@ -95,7 +95,7 @@ bool StepBuilder::add(const Job& job, Sample& sample, int64_t budget) {
 }
 
 /// Reserves memory for `tokens` more by preempting younger samples, otherwise for fewer.
-bool StepBuilder::make_room(Sample& sample, int64_t& tokens) {
+bool StepBuilder::make_space(Sample& sample, int64_t& tokens) {
   while (!engine_.reserve(*sample.sequence, tokens)) {
     if (preempt_youngest(sample)) continue;
     if (tokens == 1) return false;
@@ -113,7 +113,7 @@ bool StepBuilder::preempt_youngest(const Sample& except) {
           std::any_of(entries_.begin(), entries_.end(), [&](const StepEntry& one) { return one.sample == &sample; });
       const bool younger = sample.order > except.order && (!youngest || sample.order > youngest->order);
       if (sample.sequence && sample.phase == Phase::active && !in_step && younger &&
-          engine_.shares_room(*sample.sequence, *except.sequence))
+          engine_.shares_cache(*sample.sequence, *except.sequence))
         youngest = &sample;
     }
   if (!youngest) return false;

@@ -35,7 +35,7 @@ class StepBuilder {
 
  private:
   bool add(const Job& job, Sample& sample, int64_t budget);
-  bool make_room(Sample& sample, int64_t& tokens);
+  bool make_space(Sample& sample, int64_t& tokens);
   bool preempt_youngest(const Sample& except);
   bool is_alone(const Sample& sample) const;
 

@@ -29,19 +29,19 @@ CompileOptions adapted_compile_options(ModelObject& model, const Settings& setti
                                        std::span<const NamedAdapter> given) {
   constexpr int64_t usual_rank = 16;
   CompileOptions out = generator_compile_options(model, settings);
-  AdapterRoom& room = out.adapters;
+  AdapterCapacity& capacity = out.adapters;
   // Prefixes are in the cache.
   const auto count = std::count_if(given.begin(), given.end(),
                                    [](const NamedAdapter& one) { return one.weights.prefix_tokens() == 0; });
-  room.slots = std::max(count, settings.integer("adapter_slots"));
-  room.targets = settings.texts("adapter_targets");
+  capacity.slots = std::max(count, settings.integer("adapter_slots"));
+  capacity.targets = settings.texts("adapter_targets");
   // Who says that others will come, and not what for, gets room for whatever adapters usually have.
-  room.all = room.targets.empty() && room.slots > count;
-  room.rank = settings.integer("adapter_rank");
-  if (room.rank == 0 && count == 0) room.rank = usual_rank;
+  capacity.all = capacity.targets.empty() && capacity.slots > count;
+  capacity.rank = settings.integer("adapter_rank");
+  if (capacity.rank == 0 && count == 0) capacity.rank = usual_rank;
   for (const auto& [name, weights] : given) {
-    if (!settings.integer("adapter_rank")) room.rank = std::max(room.rank, weights.rank);
-    for (const auto& [module, pair] : weights.modules) room.modules.push_back(module);
+    if (!settings.integer("adapter_rank")) capacity.rank = std::max(capacity.rank, weights.rank);
+    for (const auto& [module, pair] : weights.modules) capacity.modules.push_back(module);
   }
   return out;
 }

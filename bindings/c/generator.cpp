@@ -48,7 +48,7 @@ Graph raised_decoder(ModelObject& model, CompileOptions options) {
   const Decoder decoder = recognise(model.opened().imported.graph, options);
   if (!decoder.recognised)
     throw Error(Code::unsupported, cat("only a recognised decoder is spread over ranks: ", decoder.why_not),
-                "plait_model_info says where matching stopped");
+                "plait_model_info shows where matching stopped");
   return out;
 }
 

@@ -137,7 +137,7 @@ ModelObject::ModelObject(const ModelSource& source, const Settings& settings)
 TokenizerPointer ModelObject::tokenizer() {
   if (!tokenizer_) {
     throw Error(Code::not_found, cat("the model ", quote(file_), " has no tokenizer"),
-                "put tokenizer.json beside the model, or pass token ids");
+                "put tokenizer.json next to the model, or pass token ids");
   }
   tokenizer_->start();
   return tokenizer_->get();

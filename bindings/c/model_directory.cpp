@@ -91,7 +91,7 @@ std::unique_ptr<FileSet> memory_files(std::vector<NamedBlob> blobs) {
       throw Error(Code::invalid_argument, cat("the file name ", quote(blob.name), " is not relative to the model"));
     }
     if (!by_name.emplace(path.lexically_normal().generic_string(), std::move(blob.blob)).second) {
-      throw Error(Code::invalid_argument, cat("the file ", quote(blob.name), " is given twice"));
+      throw Error(Code::invalid_argument, cat("the file ", quote(blob.name), " is passed twice"));
     }
   }
   return std::make_unique<Memory>(std::move(by_name));

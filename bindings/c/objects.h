@@ -252,12 +252,12 @@ class SessionObject {
   const Program& program() const { return *plain_.program; }
   /// `outputs`: numbers of those that are wanted.
   std::vector<Tensor> run(std::span<const TensorView> inputs, std::span<const int> outputs);
-  void cancel() { room_->cancel(); }
+  void cancel() { budget_->cancel(); }
   std::vector<TraceEvent> trace();
 
  private:
   std::shared_ptr<ModelObject> model_;
-  std::shared_ptr<MemoryBudget> room_;
+  std::shared_ptr<MemoryBudget> budget_;
   PlainModel plain_;
   ThreadPool pool_;
   Store store_;

@@ -8,14 +8,14 @@ namespace plait::c_api {
 
 SessionObject::SessionObject(std::shared_ptr<ModelObject> model, const Settings& settings)
     : model_(std::move(model)),
-      room_(std::make_shared<MemoryBudget>(settings.integer("memory_bytes"))),
+      budget_(std::make_shared<MemoryBudget>(settings.integer("memory_bytes"))),
       pool_(settings.integer("threads") > 0 ? static_cast<int>(settings.integer("threads")) : usable_processors()) {
   CompileOptions options = model_->compile_options();
   std::string dtype = settings.text("dtype");
   if (dtype != "file") options.dtype = dtype_from_name(dtype);
   plain_ = compile_plain(model_->opened().imported.graph, options);
   store_.load(*plain_.program, {}, &pool_);
-  executor_ = std::make_unique<Executor>(plain_.program, store_, pool_, room_);
+  executor_ = std::make_unique<Executor>(plain_.program, store_, pool_, budget_);
   if (settings.boolean("trace")) executor_->set_trace(&trace_);
 }
 
@@ -26,7 +26,7 @@ std::vector<TraceEvent> SessionObject::trace() {
 
 std::vector<Tensor> SessionObject::run(std::span<const TensorView> inputs, std::span<const int> outputs) {
   std::lock_guard lock(mutex_);
-  room_->begin();
+  budget_->begin();
   executor_->run(inputs);
   std::vector<Tensor> out;
   for (int index : outputs) {
@@ -80,7 +80,7 @@ std::vector<std::shared_ptr<Tensor>> bind_inputs(const Program& program, std::sp
   std::vector<std::shared_ptr<Tensor>> bound(side.names.size());
   for (size_t i = 0; i < names.size(); ++i) {
     auto at = static_cast<size_t>(index_of(side, names[i]));
-    if (bound[at]) throw Error(Code::invalid_argument, cat("input ", quote(names[i]), " is given twice"));
+    if (bound[at]) throw Error(Code::invalid_argument, cat("input ", quote(names[i]), " is passed twice"));
     bound[at] = object_of<Tensor>(tensors[i]);
     DType expected = program.buffers[static_cast<size_t>(side.buffers[at])].dtype;
     if (bound[at]->dtype() != expected) {

@@ -32,7 +32,7 @@ std::string trace_text(const std::vector<std::vector<TraceEvent>>& ranks) {
     rows.push_back(lane_name(rank, cat("rank ", rank)));
     const size_t beside = ranks.size() + rank;
     if (std::any_of(ranks[rank].begin(), ranks[rank].end(), [](const TraceEvent& event) { return event.async; }))
-      rows.push_back(lane_name(beside, cat("rank ", rank, ", beside")));
+      rows.push_back(lane_name(beside, cat("rank ", rank, ", asynchronous")));
     for (const TraceEvent& event : ranks[rank]) {
       const double begin = event.begin - first;
       const size_t lane = event.async ? beside : rank;

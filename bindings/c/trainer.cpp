@@ -160,7 +160,7 @@ struct Inputs {
     for (size_t i = 0; const char* name : span_of(names, count, "input_names")) {
       tensors.push_back(object_of<Tensor>(all[i++]));
       if (!views.emplace(required(name, "name"), tensors.back()->view()).second)
-        throw Error(Code::invalid_argument, cat("input ", quote(name), " is given twice"));
+        throw Error(Code::invalid_argument, cat("input ", quote(name), " is passed twice"));
     }
   }
 };

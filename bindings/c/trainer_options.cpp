@@ -93,7 +93,7 @@ int64_t sample_tokens(const Settings& settings, int64_t context) {
   const int64_t seq = settings.integer("seq"), prefix = settings.integer("prefix");
   if (context > 0 && std::max<int64_t>(seq, 1) + prefix > context)
     throw Error(Code::invalid_argument,
-                cat("seq is ", seq, prefix ? cat(" behind a prefix of ", prefix) : "", ", the model's context has ",
+                cat("seq is ", seq, prefix ? cat(" after a prefix of ", prefix) : "", ", the model's context has ",
                     context, " tokens"),
                 "give at most that");
   if (context > 0) context -= prefix;
@@ -109,7 +109,7 @@ TrainerOptions trainer_options(const Settings& settings, int64_t context) {
   out.training.prefix = {.tokens = settings.integer("prefix"), .seed = seed_given(settings)};
   out.training.trained = settings.texts("train");
   out.training.loss = settings.text("loss");
-  out.training.bundle_bytes = settings.integer("bundle_bytes");
+  out.training.bucket_bytes = settings.integer("bundle_bytes");
   out.training.overlap_bytes = settings.integer("overlap_bytes");
   out.training.zero = static_cast<int>(settings.integer("zero"));
   out.training.recompute = recompute_of(settings);

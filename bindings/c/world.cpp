@@ -46,7 +46,7 @@ WorldObject::~WorldObject() {
 
 void WorldObject::serve() {
   if (rank() == 0)
-    throw Error(Code::invalid_argument, "rank 0 serves nobody: it makes generators and trainers",
+    throw Error(Code::invalid_argument, "rank 0 does not serve: it creates generators and trainers",
                 "call this on the ranks for which plait_world_rank gives another number");
   while (true) {
     const std::vector<std::byte> bytes = world_->next_command();

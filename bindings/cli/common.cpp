@@ -61,7 +61,7 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
                                            : is_for(rows, key, {for_what});
     bool of_world = !arguments.mesh.empty() && is_for(rows, key, {"world"});
     if (!of_model && !of_rest && !of_world)
-      throw UsageError("option " + key + " means nothing here", "`plait options` lists them");
+      throw UsageError("option " + key + " has no effect here", "`plait options` lists them");
     if (of_model) set_option(out.model, key, value);
     else if (of_rest) set_option(out.rest, key, value);
     if (of_world) set_option(out.world, key, value);

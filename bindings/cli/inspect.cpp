@@ -59,7 +59,7 @@ std::string table(const Json& info) {
   out += line("parameters", rounded(info.at("parameters").get<double>(), ""));
   out += line("weights", rounded(info.at("weight_bytes").get<double>(), "B"));
   if (!info.at("recognised").get<bool>()) {
-    out += line("recognised", "no: " + plain(info.at("why_not"))) + line("", "it runs op by op, as the file says");
+    out += line("recognised", "no: " + plain(info.at("why_not"))) + line("", "it runs op by op, as written");
     for (const Json& one : info.at("obstacles"))
       if (one != info.at("why_not")) out += line("stopped at", plain(one));
     return out;

@@ -21,16 +21,16 @@ Examples:
   plait inspect models/gemma-3-270m
   echo "Hello" | plait tokenize models/gemma-3-270m
 
-MODEL is a directory with model.onnx (or another .onnx file) and, beside it, tokenizer.json, config.json and
-generation_config.json as far as there are any; or the path of an .onnx file. A model without a tokenizer takes --ids.
+MODEL is a directory with model.onnx (or another .onnx file) and, if available, tokenizer.json, config.json and
+generation_config.json; or the path of an .onnx file. A model without a tokenizer needs --ids.
 
 `plait COMMAND --help` explains a command.)";
 
 constexpr const char* statuses =
-    R"(Exit status: 0 success; 1 the command failed (a message on stderr says why); 2 the command line is wrong;
-130 interrupted by Ctrl-C. stdout carries the answer alone; figures and messages go to stderr.
+    R"(Exit status: 0 success; 1 the command failed (with a message on stderr); 2 the command line is wrong;
+130 interrupted by Ctrl-C. stdout has only the result; statistics and messages go to stderr.
 
-PLAIT_ISA=avx2 (or reference, avx512, avx512_bf16, amx) in the environment limits the instructions that are used.)";
+PLAIT_ISA=avx2 (or reference, avx512, avx512_bf16, amx) in the environment limits the instruction sets used.)";
 
 std::string default_cache_dir() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
@@ -48,30 +48,30 @@ void add_model_arguments(CLI::App& command, ModelArguments& arguments, bool comp
   command.add_option("MODEL", arguments.model, "A model directory or an .onnx file")->required();
   arguments.cache_dir = default_cache_dir();
   command.add_option("--cache-dir", arguments.cache_dir,
-                     "Where to keep what makes later starts faster; \"\" for nowhere");
+                     "Directory for files that speed up later loads; \"\" for none");
   if (!computes) return;
-  command.add_option("--log-dir", arguments.log_dir, "Where to keep what the library has to say, in small files");
-  command.add_option("--threads", arguments.threads, "Threads to compute with; 0: as many as there are processors");
-  command.add_option("--dtype", arguments.dtype, "Weights as file (as they are), f32 or bf16");
+  command.add_option("--log-dir", arguments.log_dir, "Directory for the library's log, in small files");
+  command.add_option("--threads", arguments.threads, "Compute threads; 0: one per usable processor");
+  command.add_option("--dtype", arguments.dtype, "Weights in file (as stored), f32 or bf16");
   add_any_option(command, arguments);
 }
 
 void add_trace_argument(CLI::App& command, ModelArguments& arguments) {
   command.add_option("--trace", arguments.trace,
-                     "Write what each rank did when to this file, for Chrome's trace viewer");
+                     "Write a timeline of each rank to this file, for Chrome's trace viewer");
 }
 
-/// What spreads a model over ranks.
+/// Options that distribute a model over ranks.
 void add_mesh_arguments(CLI::App& command, ModelArguments& arguments,
                         const std::string& what =
-                            "Spread the model over ranks: tensor=2 cuts its weights, data=2 "
-                            "shares requests out. Ranks are threads, or under mpirun processes") {
+                            "Distribute the model over ranks: tensor=2 shards its weights, "
+                            "data=2 distributes requests. Ranks are threads, or processes under mpirun") {
   command.add_option("--mesh", arguments.mesh, what);
-  command.add_option("--seeds", arguments.seeds, "How --mesh cuts the weights; `plait options` says more")
+  command.add_option("--seeds", arguments.seeds, "Sharding of the weights with --mesh; see `plait options`")
       ->allow_extra_args(false);
 }
 
-/// An option of the command that is an option of requests, passed on as it was written.
+/// Adds a command option that is passed to requests unchanged.
 void add_request_option(CLI::App& command, GenerateArguments& arguments, const std::string& flag,
                         const std::string& key, const std::string& doc) {
   command
@@ -87,8 +87,8 @@ void add_request_option(CLI::App& command, GenerateArguments& arguments, const s
 void add_generate(CLI::App& app, GenerateArguments& arguments) {
   CLI::App& command = *app.add_subcommand("generate", "Continue a prompt; the text streams to stdout");
   command.footer(
-      "Sampling follows the model's generation_config.json where no option says otherwise. With a model\n"
-      "that has no tokenizer --ids prints ids.\n\nExamples:\n"
+      "Sampling options default to the model's generation_config.json. With a model\n"
+      "without a tokenizer --ids prints ids.\n\nExamples:\n"
       "  plait generate DIR --prompt \"The sea\" --max-tokens 40 --seed 7\n"
       "  plait generate DIR --prompt \"The sea\" --mesh tensor=2\n"
       "  mpirun -n 4 plait generate DIR --prompt \"The sea\" --mesh tensor=4\n"
@@ -99,19 +99,19 @@ void add_generate(CLI::App& app, GenerateArguments& arguments) {
   auto* prompt = command.add_option_group("Prompt", "One of these");
   prompt->add_option("--prompt", arguments.prompt, "The text to continue");
   prompt->add_option("--ids", arguments.ids, "The prompt as token ids: 1,5,7");
-  prompt->add_option("--file", arguments.file, "A file that holds the text; - for stdin");
+  prompt->add_option("--file", arguments.file, "A file with the text; - for stdin");
   prompt->require_option(1);
-  command.add_option("--adapter", arguments.adapter, "With this adapter, a directory in PEFT's layout");
+  command.add_option("--adapter", arguments.adapter, "Adapter directory in PEFT's layout");
   command.add_flag("--chat", arguments.chat, "The text is a user's message to a chat model");
-  add_request_option(command, arguments, "--max-tokens", "max_tokens", "Most new tokens (256)");
+  add_request_option(command, arguments, "--max-tokens", "max_tokens", "Maximum new tokens (256)");
   add_request_option(command, arguments, "--temperature", "temperature",
-                     "0: always the likeliest token; larger: more varied");
-  add_request_option(command, arguments, "--top-k", "top_k", "Choose among the K likeliest tokens; 0: all");
+                     "0: always the most likely token; higher: more random");
+  add_request_option(command, arguments, "--top-k", "top_k", "Sample from the K most likely tokens; 0: all");
   add_request_option(command, arguments, "--top-p", "top_p",
-                     "Choose among the likeliest tokens that reach this probability");
+                     "Sample from the most likely tokens whose probabilities reach this sum");
   add_request_option(command, arguments, "--seed", "seed", "The same seed gives the same text");
   add_request_option(command, arguments, "--stop", "stop", "End before this text; may be repeated");
-  command.add_flag("--ignore-eos", arguments.ignore_eos, "Go on after the model's end-of-text token");
+  command.add_flag("--ignore-eos", arguments.ignore_eos, "Continue after the model's end-of-text token");
   command.add_flag("--json", arguments.json, "Print one object: ids, text, finish_reason, usage, timings");
   command.add_flag("--profile", arguments.profile, "Print seconds per op to stderr");
   command.final_callback([&arguments, prompt] {
@@ -121,7 +121,7 @@ void add_generate(CLI::App& app, GenerateArguments& arguments) {
   });
 }
 
-/// Every option of trainers by its name, "lora_alpha" as --lora-alpha, but for those that other commands have, too.
+/// Adds all trainer options, "lora_alpha" as --lora-alpha, except those shared with other commands.
 void add_trainer_options(CLI::App& command, TrainArguments& arguments) {
   const std::set<std::string> common = {"threads", "dtype", "mesh", "seeds", "out"};
   const auto rows = nlohmann::json::parse(plait_api::tensor(plait_options_describe).text());
@@ -151,24 +151,22 @@ void add_trainer_options(CLI::App& command, TrainArguments& arguments) {
 }
 
 void add_train(CLI::App& app, TrainArguments& arguments) {
-  CLI::App& command = *app.add_subcommand("train", "Fine-tune a model, or adapters of it, on a file of texts");
+  CLI::App& command = *app.add_subcommand("train", "Fine-tune a model, or adapters for it, on a file of texts");
   command.footer(
-      "Data are JSON lines, each with \"text\", with \"prompt\" and \"completion\", or with \"messages\"; an .npy "
-      "array\n"
-      "of token ids; or plain text. OUT gets checkpoints, log.jsonl, TensorBoard's events, loss.svg, and with "
-      "--lora\n"
-      "or --prefix the adapter. Ctrl-C leaves a checkpoint; --resume goes on from there.\n\nExamples:\n"
+      "Data are JSON lines, each with \"text\", with \"prompt\" and \"completion\", or with \"messages\"; an .npy\n"
+      "array of token ids; or plain text. OUT gets checkpoints, log.jsonl, TensorBoard's events, loss.svg, and with\n"
+      "--lora or --prefix the adapter. Ctrl-C saves a checkpoint; --resume continues from it.\n\nExamples:\n"
       "  plait train DIR --data texts.jsonl --lora 16 --lr 2e-4 --epochs 2 --out run\n"
       "  plait train DIR --data texts.jsonl --eval-data held-out.jsonl --evaluate-every 50 --patience 3 --out run\n"
       "  plait train DIR --lora 16 --mesh data=2 --plan\n"
       "  plait export DIR --checkpoint run/checkpoints/best --out tuned");
   add_model_arguments(command, arguments);
-  add_mesh_arguments(command, arguments, "Spread the training over ranks: data=2 shares the samples out");
-  command.add_option("--out", arguments.out, "The directory of the run, made if absent");
+  add_mesh_arguments(command, arguments, "Distribute the training over ranks: data=2 distributes the samples");
+  command.add_option("--out", arguments.out, "The directory of the run, created if absent");
   command.add_flag("--plan", arguments.plan,
-                   "Print what this run would hold and do (memory, programs, what is trained), and train nothing");
+                   "Print memory, programs and trained weights of this run, without training");
   command.add_flag("--json", arguments.json,
-                   "Print one object at the end: losses, timings, memory, where things lie");
+                   "Print one object at the end: losses, timings, memory, paths");
   add_trainer_options(command, arguments);
   command.parse_complete_callback([&command, &arguments] {
     for (const char* needed : {"--data", "--out"})
@@ -176,22 +174,22 @@ void add_train(CLI::App& app, TrainArguments& arguments) {
   });
 }
 
-/// Of what a run has left.
+/// Options for the results of a run.
 template <class Arguments>
 void add_trained_arguments(CLI::App& command, Arguments& arguments) {
   CLI::Option* checkpoint = command.add_option("--checkpoint", arguments.checkpoint,
-                                               "With the weights of this checkpoint, or of a run's newest");
-  command.add_option("--adapter", arguments.adapter, "With this adapter, a directory in PEFT's layout")
+                                               "Use the weights of this checkpoint, or of a run's newest");
+  command.add_option("--adapter", arguments.adapter, "Adapter directory in PEFT's layout")
       ->excludes(checkpoint);
 }
 
 void add_eval(CLI::App& app, EvalArguments& arguments) {
-  CLI::App& command = *app.add_subcommand("eval", "Say how well a model predicts a file of texts");
+  CLI::App& command = *app.add_subcommand("eval", "Compute the loss of a model on a file of texts");
   command.footer("Example:\n  plait eval DIR --data held-out.jsonl --adapter run/adapter");
   add_model_arguments(command, arguments);
   command.add_option("--data", arguments.data, "The file, as for `plait train`")->required();
-  add_mesh_arguments(command, arguments, "Spread the evaluation over ranks: data=2 shares the samples out");
-  command.add_option("--seq", arguments.seq, "Most tokens of a sample, to which streams are cut (1024)");
+  add_mesh_arguments(command, arguments, "Distribute the evaluation over ranks: data=2 distributes the samples");
+  command.add_option("--seq", arguments.seq, "Maximum tokens of a sample, to which streams are cut (1024)");
   add_trained_arguments(command, arguments);
   command.add_flag("--json", arguments.json, "Print one object: loss, perplexity, targets");
 }
@@ -220,57 +218,57 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   logits.add_option("--ids", arguments.logits.ids, "The prompt as token ids: 1,5,7")->required();
   logits.add_option("--out", arguments.logits.out, "The .npy file to write: f32 [tokens, vocabulary]")->required();
 
-  CLI::App& run = *app.add_subcommand("run", "Run any ONNX graph as its file says, on .npy files");
-  run.footer("bf16 has no name in NumPy: files of '<V2' or uint16 are taken for it, and '<V2' is written.");
+  CLI::App& run = *app.add_subcommand("run", "Run any ONNX graph as written, on .npy files");
+  run.footer("NumPy has no bf16: files of '<V2' or uint16 are read as bf16, and '<V2' is written.");
   add_model_arguments(run, arguments.run);
   add_trace_argument(run, arguments.run);
-  run.add_option("--input", arguments.run.inputs, "NAME=FILE.npy, one for each input of the graph")
+  run.add_option("--input", arguments.run.inputs, "NAME=FILE.npy, one per input of the graph")
       ->allow_extra_args(false);
-  run.add_option("--output", arguments.run.outputs, "NAME=FILE.npy, for each output that is wanted")
+  run.add_option("--output", arguments.run.outputs, "NAME=FILE.npy, for each requested output")
       ->allow_extra_args(false)
       ->required();
 
-  CLI::App& inspect = *app.add_subcommand("inspect", "Say what a model is and what was recognised in it");
+  CLI::App& inspect = *app.add_subcommand("inspect", "Describe a model and what was recognised in it");
   inspect.footer(
       "Examples:\n  plait inspect DIR --json\n  plait inspect DIR --mesh tensor=4 --html plan.html\n"
       "  plait inspect DIR --mesh tensor=2 --seeds search --seeds \"*.o_proj.weight=[-, tensor]\"");
   add_model_arguments(inspect, arguments.inspect);
-  inspect.add_flag("--json", arguments.inspect.json, "All of it, as one object");
+  inspect.add_flag("--json", arguments.inspect.json, "Print one object with all details");
   CLI::Option* dump = inspect.add_option("--dump", arguments.inspect.dump,
                                          "Print the graph after this pass: import, interface, fold, raise, fuse");
   inspect
       .add_option("--mesh", arguments.inspect.mesh,
-                  "Say instead how a decoder would be spread over these ranks: tensor=4, data=2,tensor=2")
+                  "Describe instead the plan of a decoder on these ranks: tensor=4, data=2,tensor=2")
       ->excludes(dump);
   inspect
       .add_option("--seeds", arguments.inspect.seeds,
-                  "How weights are cut: tensor, expert, data, search, or PATTERN=SHARDING; may be repeated")
+                  "Sharding of weights: tensor, expert, data, search, or PATTERN=SHARDING; may be repeated")
       ->allow_extra_args(false);
-  inspect.add_option("--html", arguments.inspect.html, "With --mesh: write the plan as a page to this file, too");
+  inspect.add_option("--html", arguments.inspect.html, "With --mesh: also write the plan as an HTML page to this file");
 
-  CLI::App& write = *app.add_subcommand("export", "Write the model as ONNX, with its tokenizer and configurations");
+  CLI::App& write = *app.add_subcommand("export", "Write the model as ONNX, with tokenizer and configurations");
   add_model_arguments(write, arguments.write, false);
   add_any_option(write, arguments.write);
-  add_mesh_arguments(write, arguments.write, "Write into the file how this many ranks share it: tensor=4");
-  write.add_option("--out", arguments.write.out, "The directory to write; it must not hold the model already")
+  add_mesh_arguments(write, arguments.write, "Annotate the file with its sharding over these ranks: tensor=4");
+  write.add_option("--out", arguments.write.out, "The directory to write; it must not contain the model already")
       ->required();
   add_trained_arguments(write, arguments.write);
   write
       .add_flag("--apart", arguments.write.apart,
-                "Of a checkpoint of adapters: these alone, in PEFT's layout, and not merged into the weights")
+                "Write only the adapters of the checkpoint, in PEFT's layout, without merging")
       ->needs("--checkpoint")
       ->excludes("--mesh");
 
-  CLI::App& tokenize = *app.add_subcommand("tokenize", "Turn stdin's text into token ids");
+  CLI::App& tokenize = *app.add_subcommand("tokenize", "Convert stdin's text into token ids");
   add_model_arguments(tokenize, arguments.tokenize, false);
-  tokenize.add_flag("--decode", arguments.tokenize.decode, "The way back: ids on stdin into text");
+  tokenize.add_flag("--decode", arguments.tokenize.decode, "Convert ids on stdin into text");
   tokenize.add_flag("--plain", arguments.tokenize.plain,
-                    "Add no special tokens (BOS) to a text, and drop none from ids");
+                    "Add no special tokens (BOS) to a text, and keep them in ids");
 
-  CLI::App& ops = *app.add_subcommand("ops", "List the ops, with dims rule, gradient and kernels");
-  ops.add_flag("--json", arguments.json, "As a list of objects");
+  CLI::App& ops = *app.add_subcommand("ops", "List the ops, with dims rules, gradients and kernels");
+  ops.add_flag("--json", arguments.json, "Print a list of objects");
   CLI::App& options = *app.add_subcommand("options", "List the options that --option takes");
-  options.add_flag("--json", arguments.json, "As a list of objects");
+  options.add_flag("--json", arguments.json, "Print a list of objects");
 }
 
 int dispatch(const CLI::App& app, const Arguments& arguments) {
@@ -286,7 +284,7 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
   return command == "ops" ? ops(arguments.json) : options(arguments.json);
 }
 
-/// One line, whatever the message holds.
+/// Prints one line: control characters become spaces.
 int report(int status, std::string message, const std::string& hint) {
   if (!hint.empty()) message += " (hint: " + hint + ")";
   for (char& letter : message) {

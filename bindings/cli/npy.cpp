@@ -115,7 +115,7 @@ plait_api::Tensor read_npy(const std::string& path, plait_dtype expected) {
   if (bytes[6] < 1 || bytes[6] > 3 || bytes.size() < 8 + width) fail(path, "is of an unknown .npy version");
   for (size_t i = width; i-- > 0;) length = length << 8 | static_cast<unsigned char>(bytes[8 + i]);
   size_t start = 8 + width + length;
-  if (start > bytes.size()) fail(path, "is cut short");
+  if (start > bytes.size()) fail(path, "is truncated");
   Header header = parse_header(path, std::string_view(bytes).substr(8 + width, length));
   const Row& row = choose_row(path, header.descr, expected);
   // Divisions, so that no product overflows.
@@ -123,7 +123,7 @@ plait_api::Tensor read_npy(const std::string& path, plait_dtype expected) {
   bool empty = std::find(header.dims.begin(), header.dims.end(), 0) != header.dims.end();
   for (int64_t size : header.dims) left = empty ? 0 : size > 0 && left % size == 0 ? left / size : -1;
   if ((empty ? elements != 0 : left != 1) || elements * row.bytes != static_cast<int64_t>(bytes.size() - start)) {
-    fail(path, "holds another number of bytes than its header says");
+    fail(path, "differs in size from its header");
   }
   std::string data = bytes.substr(start);
   if (header.fortran && header.dims.size() > 1) data = reordered(data, header.dims, row.bytes);

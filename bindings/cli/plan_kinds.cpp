@@ -26,7 +26,7 @@ std::vector<PlanKind> plan_kinds(const Json& plan) {
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].at("weights").empty() && parts[i].at("collectives").empty()) continue;
     if (i == 0 || i + 1 == parts.size()) {
-      out.push_back({&parts[i], i ? "behind the layers" : "before the layers", 1});
+      out.push_back({&parts[i], i ? "after the layers" : "before the layers", 1});
       continue;
     }
     std::vector<int64_t> layers;

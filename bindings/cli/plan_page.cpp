@@ -142,7 +142,7 @@ std::string flow(const Json& part) {
     for (; said < collectives.size() && collectives[said].at("after") <= read; ++said) {
       const Json& one = collectives[said];
       out += "<li class=\"talk\"><b>" + text_of(one.at("kind")) + "</b> over " + text_of(one.at("axes")) + ", " +
-             bytes_of(one.at("bytes")) + " a token <span class=\"soft\">" + text_of(one.at("what")) + ", for " +
+             bytes_of(one.at("bytes")) + " per token <span class=\"soft\">" + text_of(one.at("what")) + ", for " +
              text_of(one.at("for")) + "</span></li>\n";
     }
   };
@@ -159,7 +159,7 @@ std::string flow(const Json& part) {
   for (const Json& one : weights)
     if (one.at("whole") != "")
       out += "<p class=\"soft\">" + escaped(short_name(one.at("name"))) +
-             " is not cut by all of tensor: " + text_of(one.at("whole")) + ".</p>\n";
+             " is not sharded by the whole axis tensor: " + text_of(one.at("whole")) + ".</p>\n";
   return out;
 }
 
@@ -208,11 +208,11 @@ std::string part_tables(const Json& part) {
     choices.push_back({text_of(choice.at("node")), taken, others, text_of(choice.at("why"))});
   }
   return "<details><summary>In numbers</summary>\n" +
-         table("Weights", {{"Name"}, {"Type"}, {"Cut"}, {"Bytes", true}, {"A rank", true}, {"Read by"}}, weights) +
-         table("Collectives", {{"Kind"}, {"What"}, {"For"}, {"Held before"}, {"A token", true}}, moved) +
-         "</details>\n<details><summary>Why so</summary>\n" +
-         table("Ways that were legal, with the bytes that they move",
-               {{"Node"}, {"Taken"}, {"Other ways"}, {"Since it"}}, choices) +
+         table("Weights", {{"Name"}, {"Type"}, {"Cut"}, {"Bytes", true}, {"Per rank", true}, {"Read by"}}, weights) +
+         table("Collectives", {{"Kind"}, {"Value"}, {"For"}, {"Held before"}, {"Per token", true}}, moved) +
+         "</details>\n<details><summary>Alternatives</summary>\n" +
+         table("Legal placements, with the bytes that they move",
+               {{"Node"}, {"Chosen"}, {"Alternatives"}, {"Reason"}}, choices) +
          "</details>\n";
 }
 
@@ -226,18 +226,18 @@ std::string facts(const Json& plan) {
   std::string out = "<dl class=\"facts\">\n";
   out += fact("Ranks", plan.at("ranks").dump(),
               text_of(plan.at("mesh")) + ", seeds " + escaped(joined(plan.at("seeds"), ", ")));
-  out += fact("Weights a rank", bytes("rank_weight_bytes"),
-              bytes("all_ranks_weight_bytes") + " on all, of " + bytes("weight_bytes"));
-  out += fact("Sent a token", bytes("bytes_per_token"), plan_counts(plan));
-  for (const auto& [name, key] : {std::pair("Cache a token and rank", "cache_bytes_per_token"),
-                                  std::pair("States a sequence and rank", "state_bytes_per_sequence")})
+  out += fact("Weights per rank", bytes("rank_weight_bytes"),
+              bytes("all_ranks_weight_bytes") + " in total, of " + bytes("weight_bytes"));
+  out += fact("Sent per token", bytes("bytes_per_token"), plan_counts(plan));
+  for (const auto& [name, key] : {std::pair("Cache per token and rank", "cache_bytes_per_token"),
+                                  std::pair("States per sequence and rank", "state_bytes_per_sequence")})
     if (const std::string one = key; totals.at(one) != 0)
-      out += fact(name, bytes("rank_" + one), bytes("all_ranks_" + one) + " on all, of " + bytes(one));
+      out += fact(name, bytes("rank_" + one), bytes("all_ranks_" + one) + " in total, of " + bytes(one));
   const Json& estimate = totals.at("estimate");
   double all = 0;
   for (const Json& part : estimate) all += part.get<double>();
   auto time = [](double seconds) { return number(seconds * 1e6) + " \u00b5s"; };
-  out += fact("A token, by estimate", time(all),
+  out += fact("Estimate per token", time(all),
               "reading " + time(estimate.at("reading_s")) + ", moving " + time(estimate.at("moving_s")) +
                   ", waiting " + time(estimate.at("waiting_s")));
   return out + "</dl>\n";
@@ -263,9 +263,8 @@ std::string plan_page(const Json& plan, const std::string& model) {
       title + "</title>\n<style>" + style + "</style>\n</head>\n<body>\n<main>\n<h1>" + title + "</h1>\n";
   out += facts(plan);
   out +=
-      "<p class=\"soft\">A block is a weight: outputs downwards, inputs to the right, sides by their logarithm. What "
-      "one rank "
-      "holds is filled.</p>\n" +
+      "<p class=\"soft\">A block is a weight: outputs downwards, inputs to the right, sides on a logarithmic scale. One "
+      "rank's part is filled.</p>\n" +
       legend();
   for (const PlanKind& kind : plan_kinds(plan)) {
     std::string heading = kind.title;
@@ -273,13 +272,13 @@ std::string plan_page(const Json& plan, const std::string& model) {
     out += "<section>\n<h2>" + heading + "</h2>\n" + flow(*kind.first) + part_tables(*kind.first) + "</section>\n";
   }
   if (const Json& unruled = plan.at("unruled"); !unruled.empty()) {
-    out += "<section>\n<h2>Nodes that get whole operands</h2>\n<ul>\n";
+    out += "<section>\n<h2>Nodes with replicated operands</h2>\n<ul>\n";
     for (const Json& node : unruled) out += "<li>" + text_of(node) + "</li>\n";
     out += "</ul>\n</section>\n";
   }
   const Json& step = plan.at("priced_at");
-  return out + "<p class=\"soft\">Ways are priced at a step of " + step.at("tokens").dump() + " tokens, of which " +
-         step.at("rows").dump() + " are read; all else is for one token.</p>\n</main>\n</body>\n</html>\n";
+  return out + "<p class=\"soft\">Placements are priced for a step of " + step.at("tokens").dump() + " tokens, " +
+         step.at("rows").dump() + " of them with logits; all other numbers are per token.</p>\n</main>\n</body>\n</html>\n";
 }
 
 }  // namespace plait::cli

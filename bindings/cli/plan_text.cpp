@@ -26,22 +26,22 @@ std::string summary(const Json& plan) {
   auto bytes = [&](const std::string& name) { return rounded(totals.at(name).get<double>(), "B"); };
   Rows rows{{"mesh", plan_mesh(plan)},
             {"seeds", joined(plan.at("seeds"), ", ")},
-            {"a token", plan_counts(plan) + "; each rank sends " + bytes("bytes_per_token")},
-            {"weights", bytes("rank_weight_bytes") + " a rank, " + bytes("all_ranks_weight_bytes") + " on all, of " +
+            {"per token", plan_counts(plan) + "; each rank sends " + bytes("bytes_per_token")},
+            {"weights", bytes("rank_weight_bytes") + " per rank, " + bytes("all_ranks_weight_bytes") + " in total, of " +
                             bytes("weight_bytes")}};
   for (const auto& [name, key] :
        {std::pair("cache", "cache_bytes_per_token"), std::pair("states", "state_bytes_per_sequence")}) {
     const std::string one = key;
     if (totals.at(one) == 0) continue;
-    rows.push_back({name, bytes("rank_" + one) + " a rank, " + bytes("all_ranks_" + one) + " on all, of " +
-                              bytes(one) + (one.front() == 'c' ? " a token" : " a sequence")});
+    rows.push_back({name, bytes("rank_" + one) + " per rank, " + bytes("all_ranks_" + one) + " in total, of " +
+                              bytes(one) + (one.front() == 'c' ? " per token" : " per sequence")});
   }
   return columns(rows);
 }
 
 std::string part_text(const Json& part, const std::string& title) {
   std::string out = "\n" + title + "\n";
-  Rows weights{{"WEIGHT", "TYPE", "CUT", "A RANK", "READ BY"}};
+  Rows weights{{"WEIGHT", "TYPE", "CUT", "PER RANK", "READ BY"}};
   for (const Json& one : part.at("weights"))
     weights.push_back({one.at("name").get<std::string>() + (one.at("copy").get<bool>()     ? " (again)"
                                                             : one.at("shared").get<bool>() ? " (shared)"
@@ -49,7 +49,7 @@ std::string part_text(const Json& part, const std::string& title) {
                        one.at("type"), one.at("cut"), rounded(one.at("rank_bytes").get<double>(), "B"),
                        one.at("node")});
   if (weights.size() > 1) out += indented(columns(weights));
-  Rows moved{{"COLLECTIVE", "HELD BEFORE", "A TOKEN", "WHAT, AND FOR WHOM"}};
+  Rows moved{{"COLLECTIVE", "HELD BEFORE", "PER TOKEN", "VALUE, AND ITS READER"}};
   for (const Json& one : part.at("collectives"))
     moved.push_back({one.at("kind").get<std::string>() + " " + one.at("axes").get<std::string>(), one.at("held"),
                      rounded(one.at("bytes").get<double>(), "B"),
@@ -65,12 +65,12 @@ std::string whole_text(const std::vector<PlanKind>& kinds) {
     for (const Json& one : kind.first->at("weights"))
       if (const std::string why = one.at("whole"); !why.empty() && !one.at("copy").get<bool>())
         rows.push_back({one.at("name"), one.at("type"), rounded(one.at("bytes").get<double>(), "B"), why});
-  return rows.size() > 1 ? "\nnot cut by all of tensor\n" + indented(columns(rows)) : std::string();
+  return rows.size() > 1 ? "\nnot sharded by the whole axis tensor\n" + indented(columns(rows)) : std::string();
 }
 
 /// Where something is moved though there were other ways.
 std::string choices_text(const Json& plan, const std::vector<PlanKind>& kinds) {
-  Rows rows{{"NODE", "CUT", "BYTES", "OTHER WAYS"}};
+  Rows rows{{"NODE", "CUT", "BYTES", "ALTERNATIVES"}};
   for (const PlanKind& kind : kinds)
     for (const Json& choice : kind.first->at("choices")) {
       std::string cut, others;
@@ -88,8 +88,8 @@ std::string choices_text(const Json& plan, const std::vector<PlanKind>& kinds) {
     }
   if (rows.size() == 1) return {};
   const Json& step = plan.at("priced_at");
-  return "\nwhat is moved where there were other ways (bytes of a step of " + step.at("tokens").dump() + " tokens, " +
-         step.at("rows").dump() + " of them read)\n" + indented(columns(rows));
+  return "\nplacements with alternatives (bytes moved in a step of " + step.at("tokens").dump() + " tokens, " +
+         step.at("rows").dump() + " with logits)\n" + indented(columns(rows));
 }
 
 }  // namespace
@@ -108,8 +108,8 @@ std::string training_plan_text(const Json& plan) {
                                                     {"trained weights", bytes("rank_trained_bytes")},
                                                     {"gradients", bytes("rank_gradient_bytes")},
                                                     {"optimizer", bytes("rank_optimizer_bytes")},
-                                                    {"a micro-batch", bytes("rank_arena_bytes")},
-                                                    {"together", bytes("rank_bytes")}}));
+                                                    {"micro-batch", bytes("rank_arena_bytes")},
+                                                    {"total", bytes("rank_bytes")}}));
   Rows programs{{"PROGRAM", "INSTRUCTIONS", "MEMORY", "COLLECTIVES"}};
   for (const Json& one : plan.at("programs")) {
     std::string moved;
@@ -121,7 +121,7 @@ std::string training_plan_text(const Json& plan) {
   Rows trained{{"WEIGHT", "TYPE", "RANK 0"}};
   for (const Json& one : plan.at("trained"))
     trained.push_back({one.at("name"), one.at("type"), rounded(one.at("rank_bytes").get<double>(), "B")});
-  return out + "\nprograms\n" + indented(columns(programs)) + "\nis trained\n" + indented(columns(trained));
+  return out + "\nprograms\n" + indented(columns(programs)) + "\ntrained\n" + indented(columns(trained));
 }
 
 std::string plan_text(const Json& plan) {
@@ -130,7 +130,7 @@ std::string plan_text(const Json& plan) {
   for (const PlanKind& kind : kinds) out += part_text(*kind.first, kind.title);
   out += whole_text(kinds);
   if (!plan.at("unruled").empty()) {
-    out += "\nget whole operands\n";
+    out += "\nnodes with replicated operands\n";
     for (const Json& node : plan.at("unruled")) out += "  " + node.get<std::string>() + "\n";
   }
   return out + choices_text(plan, kinds);

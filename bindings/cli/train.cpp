@@ -42,7 +42,7 @@ struct Record {
   static Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 };
 
-/// The directory of the newest checkpoint; "" where there is none.
+/// The directory of the newest checkpoint; "" if there is none.
 std::string newest_checkpoint(const std::string& out) {
   std::string newest;
   std::error_code failure;
@@ -89,10 +89,10 @@ void print_end(const TrainArguments& arguments, const plait_step& end, const Jso
   const bool apart = files.contains("adapter") && !begun.empty();
   const std::string model = apart ? "BASE" : arguments.model;
   if (end.ending == PLAIT_ENDING_CANCELLED)
-    std::fprintf(stderr, "interrupted behind step %lld; the same command with --resume goes on\n",
+    std::fprintf(stderr, "interrupted after step %lld; the same command with --resume continues\n",
                  static_cast<long long>(end.step));
   if (apart)
-    std::fprintf(stderr, "it belongs to the weights that it began with: plait export %s --checkpoint %s --out %s\n",
+    std::fprintf(stderr, "it needs its initial weights: plait export %s --checkpoint %s --out %s\n",
                  arguments.model.c_str(), begun.c_str(), model.c_str());
   if (files.contains("adapter"))
     std::fprintf(stderr, "the adapter is in %s: plait generate %s --adapter %s\n",

@@ -55,7 +55,7 @@ class ByteReader {
   template <class T>
   std::vector<T> get_list() {
     const auto count = get<uint64_t>();
-    if (count > bytes_.size() / sizeof(T)) fail("is cut short");
+    if (count > bytes_.size() / sizeof(T)) fail("is truncated");
     std::vector<T> out(count);
     get_bytes(out.data(), count * sizeof(T));
     return out;
@@ -69,7 +69,7 @@ class ByteReader {
     if (size) std::memcpy(data, from.data(), size);
   }
   std::span<const std::byte> get_span(size_t size) {
-    if (size > bytes_.size()) fail("is cut short");
+    if (size > bytes_.size()) fail("is truncated");
     const std::span<const std::byte> out = bytes_.first(size);
     bytes_ = bytes_.subspan(size);
     return out;

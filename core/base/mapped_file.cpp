@@ -119,7 +119,7 @@ OpenFile open_beside(const std::string& model_path, const std::string& location)
   fs::path relative(location);
   auto refuse = [&](std::string_view why) {
     return Error(Code::bad_model, cat("external data location ", quote(location), " ", why),
-                 "external data must lie beside the model file or below it");
+                 "external data must be in the model file's directory or below it");
   };
   if (location.empty() || location.find('\0') != std::string::npos) throw refuse("is empty or holds a NUL");
   if (relative.is_absolute() || location.find('\\') != std::string::npos)
@@ -134,7 +134,7 @@ OpenFile open_beside(const std::string& model_path, const std::string& location)
   if (error)
     throw Error(Code::not_found,
                 cat("external data file ", quote((directory / relative).string()), " does not exist"),
-                "copy it beside the model file");
+                "copy it next to the model file");
   fs::path real_model = fs::canonical(model_path, error);
   bool inside = lies_under(target, directory) || (!error && lies_under(target, real_model.parent_path()));
   if (!inside) throw refuse("resolves to a file outside the model's directory");

@@ -72,7 +72,7 @@ void Collectives::check_parts(const TensorView& part, const TensorView& all, std
                                             " are not ", dtype_name(all.dtype), all.shape.text()));
   if (elements * dtype_bits(part.dtype) % 8)
     throw Error(Code::invalid_argument,
-                cat(what, ": a part of ", elements, " elements of ", dtype_name(part.dtype), " is no whole byte"));
+                cat(what, ": a part of ", elements, " elements of ", dtype_name(part.dtype), " is not a whole number of bytes"));
 }
 
 /// Collects the parts of all ranks in this step; this rank's is `own`.

@@ -209,7 +209,7 @@ void Hub::find_silent(int rank) {
   const int64_t heard = heard_ns_[static_cast<size_t>(rank)];
   if (heard && static_cast<double>(now_ns() - heard) * 1e-9 > options_.deadline_s)
     fail(Code::closed, rank,
-         cat("rank ", rank, " says nothing for ", options_.deadline_s, " s: its process or its machine is gone"));
+         cat("rank ", rank, " has been silent for ", options_.deadline_s, " s: its process or its machine is gone"));
 }
 
 void Hub::expect_life(int rank) { heard_ns_[static_cast<size_t>(rank)] = now_ns(); }

@@ -67,7 +67,7 @@ MessageChannel::MessageChannel(const std::string& plugin, double deadline_s) {
     throw Error(Code::closed,
                 cat("MPI has not started within ", deadline_s, " s: another process has ended, is stopped, ",
                     "or opens no world"),
-                "start all processes with one mpirun; option rank_timeout_ms says how long to wait");
+                "start all processes with one mpirun; option rank_timeout_ms sets how long to wait");
   check(outcome.get());
   world_ = start->world;
   rank_ = start->rank;

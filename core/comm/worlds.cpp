@@ -26,7 +26,7 @@ class WorldOf final : public World {
     return communicator_->receive_command(0, true);
   }
   void report(std::span<const std::byte> bytes) override {
-    if (rank() == 0) throw Error(Code::invalid_argument, "rank 0 reports to nobody: it is reported to");
+    if (rank() == 0) throw Error(Code::invalid_argument, "rank 0 receives reports and does not send one");
     communicator_->send_command(bytes, 0);
   }
   std::vector<std::byte> next_report(int from, bool patient) override {
@@ -48,29 +48,29 @@ std::unique_ptr<World> make_world(std::shared_ptr<Collectives> communicator, int
 
 std::shared_ptr<Mapping> share_mapping(Exchange& parent, int leader, int64_t bytes,
                                        std::shared_ptr<Mapping> (*create)(int64_t bytes)) {
-  struct Said {
+  struct Message {
     Mapping::Handle handle;
     int32_t leader = 0, failed = 0;
     std::array<char, 200> why = {};
   };
-  Said said;
-  said.leader = leader;
+  Message message;
+  message.leader = leader;
   std::shared_ptr<Mapping> mapping;
   auto attempt = [&](auto make) {
     try {
       mapping = make();
     } catch (const Error& error) {
-      said.failed = 1;
-      error.message().copy(said.why.data(), said.why.size() - 1);
+      message.failed = 1;
+      error.message().copy(message.why.data(), message.why.size() - 1);
     }
   };
   if (leader == parent.rank()) attempt([&] { return create(bytes); });
-  if (mapping) said.handle = mapping->handle();
-  auto heard = tell_all(parent, said);
+  if (mapping) message.handle = mapping->handle();
+  auto heard = tell_all(parent, message);
   if (leader >= 0 && leader != parent.rank() && !heard[leader].failed)
     attempt([&] { return Mapping::attach(heard[leader].handle); });
   // The leader keeps its mapping at least until all ranks have reached this.
-  for (const Said& one : tell_all(parent, said))
+  for (const Message& one : tell_all(parent, message))
     if (one.leader == leader && one.failed)
       throw Error(Code::io, one.why.data(), "CommOptions::share_memory = false does without");
   return mapping;

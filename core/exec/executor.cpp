@@ -17,13 +17,14 @@ int64_t align_64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 }  // namespace
 
 Executor::Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool,
-                   std::shared_ptr<MemoryBudget> room, std::vector<Communicator*> groups, std::shared_ptr<Blob> arena)
+                   std::shared_ptr<MemoryBudget> budget, std::vector<Communicator*> groups,
+                   std::shared_ptr<Blob> arena)
     : program_(std::move(program)),
       store_(store),
       device_(store.device()),
       queue_(device_.queue(Device::Use::compute)),
       pool_(pool),
-      room_(room ? std::move(room) : std::make_shared<MemoryBudget>()),
+      budget_(budget ? std::move(budget) : std::make_shared<MemoryBudget>()),
       groups_(std::move(groups)) {
   PLAIT_ASSERT(groups_.size() == program_->groups.size());
   for (const StoreEntry& entry : program_->entries) entries_.push_back(store.get(entry.key));
@@ -47,7 +48,7 @@ Executor::Executor(std::shared_ptr<const Program> program, const Store& store, T
   blobs_.erase(std::unique(blobs_.begin(), blobs_.end()), blobs_.end());
   if (!program_->bounded) return;
   const bool fits = arena && arena->size() >= program_->arena_bytes;
-  arena_ = fits ? std::move(arena) : room_->take(program_->arena_bytes, device_);
+  arena_ = fits ? std::move(arena) : budget_->take(program_->arena_bytes, device_);
 }
 
 Executor::~Executor() = default;
@@ -186,7 +187,7 @@ void Executor::plan_arena(std::span<const int64_t> bytes) {
   offsets.resize(sizes.size());
   int64_t total = plan_offsets(sizes, born, dies, offsets);
   arena_.reset();
-  arena_ = room_->take(total, device_);
+  arena_ = budget_->take(total, device_);
   for (size_t k = 0; k < which.size(); ++k) {
     offsets_[which[k]] = offsets[k];
     capacities_[which[k]] = sizes[k];
@@ -218,7 +219,7 @@ class StopOn {
 void Executor::run(std::span<const TensorView> inputs) {
   for (const Blob* blob : blobs_) blob->check();
   // With groups the others would wait for what this rank leaves out.
-  StopOn stop(pool_, groups_.empty() ? &room_->cancelled() : nullptr);
+  StopOn stop(pool_, groups_.empty() ? &budget_->cancelled() : nullptr);
   run_on_device(stage(inputs));
 }
 
@@ -230,7 +231,7 @@ std::span<const TensorView> Executor::stage(std::span<const TensorView> inputs) 
   for (const TensorView& one : inputs) bytes = align_64(bytes) + one.bytes();
   if (!inputs_ || inputs_->size() < bytes) {
     inputs_.reset();
-    inputs_ = room_->take(bytes, device_);
+    inputs_ = budget_->take(bytes, device_);
   }
   staged_bytes_.resize(static_cast<size_t>(bytes));
   int64_t at = 0;
@@ -350,7 +351,7 @@ void Executor::execute_measured(size_t index) {
 
 void Executor::execute(size_t index) {
   const Instruction& instruction = program_->instructions[index];
-  if (groups_.empty()) room_->check();
+  if (groups_.empty()) budget_->check();
   gather_operands(instruction);
   switch (instruction.kind) {
     case Instruction::Kind::compute: compute(instruction); break;
@@ -392,13 +393,13 @@ void Executor::infer_outputs(const Instruction& instruction) {
           cat(instruction.origin, ": its operands make ", types[k].second.text(), " where the graph expects ",
               view.shape.text()),
           "inputs whose sizes the model takes for equal have to be equal, and what it squeezes without naming "
-          "axes has to be 1 where the graph says so and nowhere else");
+          "dims must be 1 exactly where the graph specifies 1");
     }
     view.dtype = types[k].first;
     view.shape = types[k].second;
     checked_elements({view.shape.begin(), view.shape.end()}, dtype_bits(view.dtype));
     try {
-      unsized_[static_cast<size_t>(id)] = room_->take(view.bytes(), device_);
+      unsized_[static_cast<size_t>(id)] = budget_->take(view.bytes(), device_);
     } catch (const Error& error) {
       throw error.at(instruction.origin);
     }
@@ -430,10 +431,11 @@ void Executor::release_unsized(int32_t index) {
 
 void Executor::compute(const Instruction& instruction) {
   const Kernel& kernel = *instruction.kernel;
-  std::span<std::byte> room;
-  if (kernel.scratch_bytes) room = scratch(kernel.scratch_bytes(instruction.state.get(), in_, out_, pool_.size()));
+  std::span<std::byte> workspace;
+  if (kernel.scratch_bytes)
+    workspace = scratch(kernel.scratch_bytes(instruction.state.get(), in_, out_, pool_.size()));
   const auto index = static_cast<int32_t>(&instruction - program_->instructions.data());
-  device_.launch(queue_, kernel, {instruction.state.get(), in_, out_, pool_, room, &queue_, &fault_, index});
+  device_.launch(queue_, kernel, {instruction.state.get(), in_, out_, pool_, workspace, &queue_, &fault_, index});
   check_fault();
 }
 
@@ -445,7 +447,7 @@ void Executor::check_fault() const {
 std::span<std::byte> Executor::scratch(int64_t bytes) {
   if (!scratch_ || scratch_->size() < bytes) {
     scratch_.reset();
-    scratch_ = room_->take(bytes, device_);
+    scratch_ = budget_->take(bytes, device_);
   }
   return {scratch_->mutable_data(), static_cast<size_t>(scratch_->size())};
 }

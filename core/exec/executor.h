@@ -45,7 +45,7 @@ class Executor {
   /// `arena`: device memory shared by executors that never run at once: outputs are valid until one of them runs.
   /// Unused if too small.
   Executor(std::shared_ptr<const Program> program, const Store& store, ThreadPool& pool,
-           std::shared_ptr<MemoryBudget> room = nullptr, std::vector<Communicator*> groups = {},
+           std::shared_ptr<MemoryBudget> budget = nullptr, std::vector<Communicator*> groups = {},
            std::shared_ptr<Blob> arena = nullptr);
   ~Executor();
 
@@ -118,7 +118,7 @@ class Executor {
   Device& device_;
   Queue& queue_;  ///< the device's compute queue
   ThreadPool& pool_;
-  std::shared_ptr<MemoryBudget> room_;
+  std::shared_ptr<MemoryBudget> budget_;
   std::vector<Communicator*> groups_;
   std::vector<Tensor> entries_;                 ///< the program's store entries
   std::vector<const Blob*> blobs_;              ///< theirs, each once

@@ -11,14 +11,14 @@ namespace {
 /// A loop-carried value. Double-buffered: other values of the same iteration may still pass the old bytes through.
 class Carried {
  public:
-  Carried(MemoryBudget& room, Device& device) : room_(room), device_(device) {}
+  Carried(MemoryBudget& budget, Device& device) : budget_(budget), device_(device) {}
   /// The value after an iteration that began with `before`; not copied if the body left it unchanged.
   TensorView take(const TensorView& after, const TensorView& before) {
     if (after.data == before.data && after.bytes() == before.bytes()) return after;
     int64_t bytes = after.bytes();
     if (!spare_ || spare_->size() < bytes) {
       spare_.reset();
-      spare_ = room_.take(bytes, device_);
+      spare_ = budget_.take(bytes, device_);
     }
     device_.copy(device_.queue(Device::Use::compute), spare_->mutable_data(), after.data, bytes);
     std::swap(now_, spare_);
@@ -28,7 +28,7 @@ class Carried {
   std::shared_ptr<Blob> release() { return std::move(now_); }
 
  private:
-  MemoryBudget& room_;
+  MemoryBudget& budget_;
   Device& device_;
   std::shared_ptr<Blob> now_, spare_;
 };
@@ -36,7 +36,7 @@ class Carried {
 /// Scanned values of all iterations, concatenated. Capacity doubles, so each byte is copied at most twice on average.
 class Stack {
  public:
-  Stack(MemoryBudget& room, Device& device) : room_(room), device_(device) {}
+  Stack(MemoryBudget& budget, Device& device) : budget_(budget), device_(device) {}
   void push(const TensorView& value) {
     if (count_ == 0) one_ = value;
     if (value.dtype != one_.dtype || !(value.shape == one_.shape))
@@ -48,7 +48,7 @@ class Stack {
       throw Error(Code::unsupported, cat("is ", dtype_name(value.dtype), value.shape.text(), ", no whole bytes"));
     int64_t bytes = value.bytes(), used = count_ * bytes;
     if (!blob_ || blob_->size() < used + bytes) {
-      auto grown = room_.take(std::max(2 * used, bytes), device_);
+      auto grown = budget_.take(std::max(2 * used, bytes), device_);
       if (used) device_.copy(device_.queue(Device::Use::compute), grown->mutable_data(), blob_->data(), used);
       blob_ = std::move(grown);
     }
@@ -64,7 +64,7 @@ class Stack {
   std::shared_ptr<Blob> release() { return std::move(blob_); }
 
  private:
-  MemoryBudget& room_;
+  MemoryBudget& budget_;
   Device& device_;
   TensorView one_;  ///< dtype and shape of one value; the data is not read
   int64_t count_ = 0;
@@ -77,7 +77,7 @@ Executor& Executor::body(size_t index, size_t which) {
   const Instruction& instruction = program_->instructions[index];
   auto& bodies = bodies_[index];
   bodies.resize(instruction.bodies.size());
-  if (!bodies[which]) bodies[which] = std::make_unique<Executor>(instruction.bodies[which], store_, pool_, room_);
+  if (!bodies[which]) bodies[which] = std::make_unique<Executor>(instruction.bodies[which], store_, pool_, budget_);
   return *bodies[which];
 }
 
@@ -90,7 +90,7 @@ int64_t Executor::single(const Instruction& instruction, size_t input) const {
 }
 
 TensorView Executor::copy(const TensorView& from, BufferId id) {
-  auto blob = room_->take(from.bytes(), device_);
+  auto blob = budget_->take(from.bytes(), device_);
   device_.copy(queue_, blob->mutable_data(), from.data, from.bytes());
   unsized_[static_cast<size_t>(id)] = std::move(blob);
   return {unsized_[static_cast<size_t>(id)]->mutable_data(), from.dtype, from.shape};
@@ -127,17 +127,17 @@ void Executor::loop(size_t index) {
   bool go = !in_[1].present() || single(instruction, 1) != 0;
   int64_t iteration = 0;
   const uint8_t condition = 1;
-  const std::shared_ptr<Blob> steering = room_->take(2 * sizeof(int64_t), device_);
+  const std::shared_ptr<Blob> steering = budget_->take(2 * sizeof(int64_t), device_);
   std::byte* const number = steering->mutable_data();
   std::vector<TensorView> operands = in_;
   operands[0] = {number, DType::i64, {}};
   operands[1] = {number + sizeof(int64_t), DType::boolean, {}};
   device_.write(queue_, operands[1].data, &condition, sizeof condition);
-  std::vector<Carried> values(carried, Carried(*room_, device_));
-  std::vector<Stack> stacks(outputs - carried, Stack(*room_, device_));
+  std::vector<Carried> values(carried, Carried(*budget_, device_));
+  std::vector<Stack> stacks(outputs - carried, Stack(*budget_, device_));
   try {
     for (; iteration < most && go; ++iteration) {
-      room_->check();  // a body may have no instruction
+      budget_->check();  // a body may have no instruction
       device_.write(queue_, number, &iteration, sizeof iteration);
       body.run_on_device(operands);
       TensorView verdict = body.output_on_device(0);

@@ -22,15 +22,15 @@ MemoryBudget::MemoryBudget(int64_t bytes) : bytes_(bytes > 0 ? bytes : usable_me
 std::shared_ptr<Blob> MemoryBudget::take(int64_t bytes, Device& device) {
   if (bytes > bytes_ - used_)
     throw Error(Code::out_of_memory,
-                cat("the run asks for ", human_bytes(bytes), " beside the ", human_bytes(used_),
-                    " that it has; its room is ", human_bytes(bytes_)),
-                "shorter inputs need less; option memory_bytes gives it more room");
+                cat("the run needs ", human_bytes(bytes), " in addition to ", human_bytes(used_),
+                    "; its limit is ", human_bytes(bytes_)),
+                "shorter inputs need less; option memory_bytes raises the limit");
   std::shared_ptr<Blob> blob = device.take(bytes);
   used_ += bytes;
   Blob* raw = blob.get();
-  return {raw, [room = shared_from_this(), blob = std::move(blob), bytes](Blob*) mutable {
+  return {raw, [budget = shared_from_this(), blob = std::move(blob), bytes](Blob*) mutable {
             blob.reset();
-            room->used_ -= bytes;
+            budget->used_ -= bytes;
           }};
 }
 

@@ -48,7 +48,7 @@ void AdapterSlots::check(const AdapterWeights& weights) const {
 
 void AdapterSlots::check_low_rank(const AdapterWeights& weights) const {
   if (slots_.empty())
-    throw Error(Code::unsupported, "the generator was made without room for adapters",
+    throw Error(Code::unsupported, "the generator was created without adapter slots",
                 "make it with the option adapter_slots, or give it adapters");
   if (weights.rank > decoder_.adapter_rank)
     throw Error(
@@ -64,7 +64,7 @@ void AdapterSlots::check_low_rank(const AdapterWeights& weights) const {
                   "merge it: plait export MODEL --adapter DIR");
     if (linear == decoder_.adapted.end())
       throw Error(Code::invalid_argument, cat("its ", quote(module), " fits no weight that the generator adapts"),
-                  decoder_.adapted.empty() ? std::string("the model has no Linear of the names asked for")
+                  decoder_.adapted.empty() ? std::string("the model has no Linear with these names")
                                            : cat("it is of another model, of experts (plait export merges these), or "
                                                  "the generator was made for other "
                                                  "targets (adapter_targets), such as ",

@@ -82,7 +82,7 @@ struct EngineStats {
   std::vector<RankBytes> ranks;
 };
 
-/// Not thread-safe except `room`: one thread drives an engine.
+/// Not thread-safe except `budget`: one thread drives an engine.
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -102,11 +102,11 @@ class Engine {
   /// Reserves memory for `tokens` more; false if the budget does not currently hold them.
   virtual bool reserve(Sequence& sequence, int64_t tokens) = 0;
   /// Whether memory freed by one sequence is usable by the other.
-  virtual bool shares_room(const Sequence&, const Sequence&) const { return true; }
+  virtual bool shares_cache(const Sequence&, const Sequence&) const { return true; }
   /// Whether a sequence of that length, including its adapter's prefix, fits an empty cache.
   virtual bool could_fit(int64_t length) const = 0;
   /// Runs one step; memory must have been reserved. On an Error (NaN, a token out of range, Error(cancelled) by
-  /// `room`) all sequences are unchanged.
+  /// `budget`) all sequences are unchanged.
   virtual void step(std::span<Feed> feeds) = 0;
   /// Runs a step without the LM head: sets Feed::hidden only. Throws Error(unsupported) if the graph has no hidden
   /// state.
@@ -125,7 +125,7 @@ class Engine {
 
   /// The memory budget of steps. `cancel`, from any thread, ends the current step and later ones until the next
   /// `begin`.
-  MemoryBudget& room() const { return *room_; }
+  MemoryBudget& budget() const { return *budget_; }
 
   virtual EngineStats stats() const = 0;
   virtual const Decoder& decoder() const = 0;
@@ -140,11 +140,12 @@ class Engine {
   const EngineOptions& options() const { return options_; }
 
  protected:
-  explicit Engine(const EngineOptions& options, std::shared_ptr<MemoryBudget> room = nullptr)
-      : options_(options), room_(room ? std::move(room) : std::make_shared<MemoryBudget>(options.memory_bytes)) {}
+  explicit Engine(const EngineOptions& options, std::shared_ptr<MemoryBudget> budget = nullptr)
+      : options_(options),
+        budget_(budget ? std::move(budget) : std::make_shared<MemoryBudget>(options.memory_bytes)) {}
 
   EngineOptions options_;
-  const std::shared_ptr<MemoryBudget> room_;  ///< shared by all its executors
+  const std::shared_ptr<MemoryBudget> budget_;  ///< shared by all its executors
   int64_t vocabulary_ = 0, context_ = 0;
 };
 

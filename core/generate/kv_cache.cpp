@@ -27,14 +27,14 @@ KvSequence::~KvSequence() {
   cache_.release_state(next_state_);
 }
 
-KvCache::KvCache(const Decoder& decoder, const CacheRoom& room, int64_t page_tokens)
+KvCache::KvCache(const Decoder& decoder, const CacheCapacity& capacity, int64_t page_tokens)
     : groups_(decoder.groups),
       length_limits_(decoder.length_limits),
       page_tokens_(page_tokens),
-      held_states_(room.held_states) {
-  state_users_.resize(static_cast<size_t>(room.held_states + room.spare_states));
+      held_states_(capacity.held_states) {
+  state_users_.resize(static_cast<size_t>(capacity.held_states + capacity.spare_states));
   for (size_t slot = state_users_.size(); slot-- > 0;) free_states_.push_back(static_cast<int32_t>(slot));
-  for (int64_t count : room.pages) {
+  for (int64_t count : capacity.pages) {
     Pool pool;
     pool.pages.resize(static_cast<size_t>(count));
     for (int64_t page = count; page-- > 0;)
@@ -65,7 +65,7 @@ bool KvCache::needs_state(const KvSequence& sequence) const {
 void KvCache::begin_step(KvSequence& sequence) {
   if (!has_states() || sequence.next_state_ >= 0) return;
   if (needs_state(sequence) && states_in_use() >= held_states_)
-    throw Error(Code::out_of_memory, "the cache has no room for the states of this sequence",
+    throw Error(Code::out_of_memory, "the cache has no space for the states of this sequence",
                 "raise cache_bytes, or release other conversations");
   sequence.next_state_ = take_state();
 }

@@ -49,7 +49,7 @@ class KvSequence : public Sequence {
 };
 
 /// Capacity of the cache.
-struct CacheRoom {
+struct CacheCapacity {
   std::vector<int64_t> pages;  ///< of each pool
   /// Slots held between steps, and extra ones written by the sequences of a step; 0: no states.
   int64_t held_states = 0, spare_states = 0;
@@ -57,7 +57,7 @@ struct CacheRoom {
 
 class KvCache {
  public:
-  KvCache(const Decoder& decoder, const CacheRoom& room, int64_t page_tokens);
+  KvCache(const Decoder& decoder, const CacheCapacity& capacity, int64_t page_tokens);
 
   /// `prefix`: the result of `open_prefix` if the adapter is a prefix; otherwise null.
   std::unique_ptr<KvSequence> open(std::span<const int32_t> tokens, int64_t prompt = 0,

@@ -33,14 +33,14 @@ class PlainEngine : public Engine {
     context_ = options.context;
     model_ = compile_plain(graph, compile);
     decoder_.interface = model_.interface;
-    decoder_.why_not = "the graph runs as the file says";
+    decoder_.why_not = "the graph runs as written";
     if (!model_.interface.complete)
       throw Error(Code::unsupported, cat("this is no language model that Plait can drive: ", model_.interface.why),
                   "run it through a session");
     read_types(graph);
     std::vector<int64_t> symbols(static_cast<size_t>(model_.program->symbols.size()), 0);
     store_.load(*model_.program, symbols, &pool_, progress);
-    executor_ = std::make_unique<Executor>(model_.program, store_, pool_, room_);
+    executor_ = std::make_unique<Executor>(model_.program, store_, pool_, budget_);
   }
 
   std::unique_ptr<Sequence> open(std::span<const int32_t>, int64_t, std::shared_ptr<const Adapter>) override {
@@ -70,8 +70,8 @@ class PlainEngine : public Engine {
     }
   }
   void step_hidden(std::span<Feed>) override {
-    throw Error(Code::unsupported, cat("hidden states need a recognised decoder; this one runs as the file says"),
-                "`plait inspect` says why");
+    throw Error(Code::unsupported, cat("hidden states need a recognised decoder; this one runs as written"),
+                "`plait inspect` shows why");
   }
 
   std::vector<std::byte> save(const Sequence&) const override { throw no_save(); }
@@ -100,7 +100,7 @@ class PlainEngine : public Engine {
   static const PlainSequence& mine(const Sequence& sequence) { return static_cast<const PlainSequence&>(sequence); }
   static Error no_save() {
     return Error(Code::unsupported, "only a recognised decoder's conversation can be saved",
-                 "`plait inspect` says why this one is not");
+                 "`plait inspect` shows why this one is not");
   }
 
   void read_types(const Graph& graph);
@@ -273,7 +273,7 @@ void PlainEngine::run(PlainSequence& sequence, const Feed& feed) {
           rows = std::min(feed.rows, static_cast<int64_t>(feed.tokens.size()));
   if (have < rows)
     throw Error(Code::unsupported,
-                cat("the graph gives logits of ", have, " positions only, ", rows, " were asked for"));
+                cat("the graph gives logits of ", have, " positions only, ", rows, " were requested"));
   logits_.insert(logits_.end(), f32.as<float>() + (have - rows) * vocabulary_, f32.as<float>() + have * vocabulary_);
   for (size_t i = 0; i < interface.caches.size(); ++i)
     if (!interface.caches[i].idle) sequence.past[i] = owned(interface.caches[i].present);
@@ -300,7 +300,7 @@ std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& wi
                 "run it without adapters");
   if (compile.log)
     compile.log->write(LogLevel::warning,
-                       cat("the decoder was not recognised and runs as the file says, slower: ", why_not));
+                       cat("the decoder was not recognised and runs as written, which is slower: ", why_not));
   return make_plain_engine(graph, compile, rank_options(given, compile.mesh, usable_processors()), progress);
 }
 

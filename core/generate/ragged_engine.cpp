@@ -38,8 +38,8 @@ struct Replica {
     std::erase_if(prefixes, [](const Prefix& one) { return one.adapter.expired(); });
   }
 
-  Replica(const Decoder& decoder, const CacheRoom& room, int64_t page_tokens, ReplicaPlace where)
-      : cache(decoder, room, page_tokens), place(std::move(where)) {}
+  Replica(const Decoder& decoder, const CacheCapacity& capacity, int64_t page_tokens, ReplicaPlace where)
+      : cache(decoder, capacity, page_tokens), place(std::move(where)) {}
 
   KvCache cache;
   std::vector<Prefix> prefixes;
@@ -50,7 +50,7 @@ struct Replica {
 class RaggedEngine : public Engine {
  public:
   /// `host`: null for one rank.
-  RaggedEngine(const EngineOptions& options, const CacheRoom& room, std::unique_ptr<RaggedRank> rank,
+  RaggedEngine(const EngineOptions& options, const CacheCapacity& capacity, std::unique_ptr<RaggedRank> rank,
                std::shared_ptr<MemoryBudget> budget, std::unique_ptr<RankHost> host, std::vector<RankBytes> others)
       : Engine(options, std::move(budget)),
         rank_(std::move(rank)),
@@ -64,7 +64,7 @@ class RaggedEngine : public Engine {
     if (options.context) context_ = context_ ? std::min(context_, options.context) : options.context;
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
       if (ReplicaPlace place = ReplicaPlace::of(mesh, rank); place.first(rank))
-        replicas_.push_back(std::make_unique<Replica>(found, room, options.page_tokens, std::move(place)));
+        replicas_.push_back(std::make_unique<Replica>(found, capacity, options.page_tokens, std::move(place)));
     step_.replicas.resize(replicas_.size());
   }
 
@@ -91,7 +91,7 @@ class RaggedEngine : public Engine {
     return kv(sequence).cache().reserve(kv(sequence), tokens);
   }
   bool could_fit(int64_t length) const override { return replicas_[0]->cache.could_fit(length); }
-  bool shares_room(const Sequence& a, const Sequence& b) const override { return &kv(a).cache() == &kv(b).cache(); }
+  bool shares_cache(const Sequence& a, const Sequence& b) const override { return &kv(a).cache() == &kv(b).cache(); }
 
   void step(std::span<Feed> feeds) override { run(feeds, false); }
 
@@ -285,7 +285,7 @@ void RaggedEngine::compute(std::span<Feed> feeds, bool hidden) {
       if (id < 0 || (vocabulary_ && id >= vocabulary_))
         throw Error(Code::invalid_argument,
                     cat("token id ", id, " is out of range: the vocabulary has ", vocabulary_));
-  room_->check();  // a step that has begun cannot stop: its ranks wait for each other
+  budget_->check();  // a step that has begun cannot stop: its ranks wait for each other
   fill(feeds, hidden);
   broadcast(step_);
   const auto own = [&] {
@@ -416,7 +416,7 @@ void RaggedEngine::write_prefix(const std::shared_ptr<const Adapter>& adapter, c
     std::unique_ptr<KvSequence> pages = replica->cache.open_prefix(adapter->prefix);
     if (!pages)
       throw Error(Code::out_of_memory,
-                  cat("the cache has no room for the ", adapter->prefix, " tokens of its prefix"),
+                  cat("the cache has no space for the ", adapter->prefix, " tokens of its prefix"),
                   "raise cache_bytes, remove other adapters, or add it before requests fill the cache");
     for (size_t group = 0; group < decoder().groups.size(); ++group) {
       const PageGroup& one = decoder().groups[group];
@@ -462,7 +462,7 @@ std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
 std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes) {
   ByteReader in(bytes, "the saved conversation", "it must come from the same model, dtype and version");
   auto number = [&] { return in.get<uint64_t>(); };
-  if (number() != save_magic) in.fail("is none");
+  if (number() != save_magic) in.fail("is not one");
   if (number() != static_cast<uint64_t>(decoder().cache_dtype) ||
       number() != static_cast<uint64_t>(options_.page_tokens) || number() != decoder().layers.size() ||
       number() != static_cast<uint64_t>(decoder().state_bytes()))
@@ -483,7 +483,7 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
   std::unique_ptr<Sequence> opened = open({}, 0, std::move(adapter));
   KvSequence& sequence = kv(*opened);
   if (!tokens.empty() && !sequence.cache().reserve(sequence, static_cast<int64_t>(tokens.size())))
-    throw Error(Code::out_of_memory, cat("the cache has no room for a conversation of ", tokens.size(), " tokens"),
+    throw Error(Code::out_of_memory, cat("the cache has no space for a conversation of ", tokens.size(), " tokens"),
                 "raise cache_bytes, or release other conversations");
   Presence present(decoder().groups.size());
   const size_t own = sequence.cache().first_own(sequence);
@@ -554,7 +554,7 @@ std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOpti
   else compile_own();  // as the only rank
   if (!model.program) return nullptr;
 
-  const CacheRoom room = room_for(model.decoder, mesh, options);
+  const CacheCapacity capacity = capacity_for(model.decoder, mesh, options);
   auto budget = std::make_shared<MemoryBudget>(options.memory_bytes);
   auto rank = std::make_unique<RaggedRank>(std::move(model), options, budget, std::move(weights));
   std::vector<RankBytes> others;
@@ -567,7 +567,7 @@ std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOpti
     rank->load(progress);
   }
   rank->join(host ? &host->world() : nullptr);
-  return std::make_unique<RaggedEngine>(options, room, std::move(rank), std::move(budget), std::move(host),
+  return std::make_unique<RaggedEngine>(options, capacity, std::move(rank), std::move(budget), std::move(host),
                                         std::move(others));
 }
 

@@ -41,14 +41,14 @@ TensorView input_of(const RaggedStep& step, std::string_view name) {
 
 }  // namespace
 
-RaggedRank::RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<MemoryBudget> room,
+RaggedRank::RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<MemoryBudget> budget,
                        std::shared_ptr<Store> weights)
     : model_(std::move(model)),
       options_(options),
       pool_(options.threads),
       weights_(std::move(weights)),
       store_(weights_),
-      room_(std::move(room)) {}
+      budget_(std::move(budget)) {}
 
 void RaggedRank::load(LoadProgress* progress) {
   store_.load(*model_.program, bounds_of(*model_.program), &pool_, progress);
@@ -62,7 +62,7 @@ void RaggedRank::join(World* world) {
 }
 
 std::unique_ptr<Executor> RaggedRank::make_executor(const std::shared_ptr<const Program>& program) {
-  return std::make_unique<Executor>(program, store_, pool_, room_, groups_.of(*program));
+  return std::make_unique<Executor>(program, store_, pool_, budget_, groups_.of(*program));
 }
 
 /// Touches the memory that the first step of maximal size fills, since page faults cost 2 to 4 us per 4 KB: so the

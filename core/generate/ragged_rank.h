@@ -42,7 +42,7 @@ struct StoreRow {
 class RaggedRank {
  public:
   /// `weights` may be null or shared with other ranks of the process. `options.threads` is this rank's.
-  RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<MemoryBudget> room,
+  RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<MemoryBudget> budget,
              std::shared_ptr<Store> weights);
 
   /// Makes the Store's arrays.
@@ -89,7 +89,7 @@ class RaggedRank {
   ThreadPool pool_;
   const std::shared_ptr<Store> weights_;
   Store store_;
-  const std::shared_ptr<MemoryBudget> room_;
+  const std::shared_ptr<MemoryBudget> budget_;
   ProgramGroups groups_;
   std::unique_ptr<Executor> executor_, hidden_executor_;
   const Executor* last_ = nullptr;  ///< executor of the last step; null before the first
@@ -100,9 +100,9 @@ class RaggedRank {
 
 /// Splits `options.cache_bytes`, a total over all ranks, into pages of each pool and state slots. Throws
 /// Error(out_of_memory).
-CacheRoom room_for(const Decoder& decoder, const Mesh& mesh, const EngineOptions& options);
+CacheCapacity capacity_for(const Decoder& decoder, const Mesh& mesh, const EngineOptions& options);
 
 /// The bounds for planning a program.
-RaggedBounds bounds_for(const CacheRoom& room, const EngineOptions& options);
+RaggedBounds bounds_for(const CacheCapacity& capacity, const EngineOptions& options);
 
 }  // namespace plait

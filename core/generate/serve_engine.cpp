@@ -107,7 +107,7 @@ ReplicaPlace ReplicaPlace::of(const Mesh& mesh, int64_t rank) {
 RaggedModel compile_rank(const Graph& graph, const CompileOptions& compile, const EngineOptions& options) {
   compile.mesh.require_axes({"data", "tensor"}, "generation");
   return compile_ragged(graph, compile, [&](const Decoder& decoder) {
-    return bounds_for(room_for(decoder, compile.mesh, options), options);
+    return bounds_for(capacity_for(decoder, compile.mesh, options), options);
   });
 }
 

@@ -25,7 +25,7 @@ NameSet names_in(const RuleTensor& tensor) {
   return out;
 }
 
-/// `count` names that `used` lacks, those of row dimensions first.
+/// `count` names that are not in `used`, first those of row dimensions.
 std::vector<std::string> fresh_names(size_t count, const NameSet& used) {
   std::vector<std::string> out;
   auto offer = [&](std::string name) {
@@ -42,10 +42,10 @@ bool has_ellipsis(const RuleTensor& tensor) {
 
 bool is_one(const Dim& dim) { return dim.is_constant() && dim.constant() == 1; }
 
-/// What "..." stands for in one rule: row dims, aligned right.
+/// Expansion of "..." in one rule: row dims, aligned right.
 struct Rows {
   std::vector<std::string> names;
-  std::vector<bool> single;  ///< no operand has anything but 1 there
+  std::vector<bool> single;  ///< all operands have 1 there
 
   RuleDim dim(size_t position, bool one) const {
     RuleDim out;
@@ -54,7 +54,7 @@ struct Rows {
   }
 };
 
-/// For each operand with "...": how many dims it stands for (0 where the dims are not known).
+/// For each operand with "...": the number of dims it expands to (0 if the dims are unknown).
 size_t row_count(const RuleTensor& operand, const Dims* dims, size_t index) {
   if (!dims || !has_ellipsis(operand)) return 0;
   size_t named = operand.dims.size() - 1;
@@ -96,8 +96,8 @@ std::vector<FactorUse> factors(const DimsRule& rule) {
 
 namespace {
 
-/// The rows that operands have in common, aligned right: position p of operand i's rows is dim
-/// ellipsis_place + p - (rank - counts[i]) of it.
+/// The row dims that operands share, aligned right: position p of operand i's rows is dim ellipsis_place + p - (rank
+/// - counts[i]) of it.
 struct RowLayout {
   RowLayout(const DimsRule& rule, const DimsList& operands) : rule(rule), operands(operands) {
     for (size_t i = 0; i < rule.operands.size(); ++i)
@@ -181,7 +181,7 @@ namespace {
 /// Fills `sizes` from the dims of one tensor at a time, until nothing more follows.
 struct Binder {
   FactorSizes& sizes;
-  std::map<std::string, std::string, std::less<>> places;  ///< where each size came from
+  std::map<std::string, std::string, std::less<>> places;  ///< the origin of each size
   bool changed = false;
 
   void set(const Factor& factor, const Dim& size, const std::string& place) {
@@ -201,7 +201,7 @@ struct Binder {
     changed = true;
   }
 
-  /// A product of nothing says nothing about its factors, unless none of them is 0.
+  /// A zero product determines no factors, unless none of them is 0.
   void empty(const RuleDim& rule, const std::string& place) const {
     auto at_least_one = [&](const Factor& factor) {
       auto known = sizes.find(factor.name);
@@ -227,7 +227,7 @@ struct Binder {
         if (!quotient) return;
         rest = *quotient;
       } else if (open) {
-        return;  // two open factors: another dim has to say
+        return;  // two open factors: another dim has to determine one
       } else {
         open = &factor;
       }
@@ -240,7 +240,7 @@ struct Binder {
 
   void tensor(const RuleTensor& rule, const Dims& dims, const std::string& place) {
     bool scalar = rule.dims.empty() && dims.size() == 1 && is_one(dims[0]);
-    if (scalar) return;  // files write scalars as [1] too
+    if (scalar) return;  // files also write scalars as [1]
     if (rule.dims.size() != dims.size())
       throw Error(Code::bad_model, cat(place, " has rank ", dims.size(), ", expected ", rule.dims.size()));
     for (size_t i = 0; i < dims.size(); ++i) dim(rule.dims[i], dims[i], place);
@@ -313,7 +313,7 @@ bool takes_for_equal(const DimsRule& rule, const DimsList& operands, const Facto
 
 Dim flops(const DimsRule& rule, const FactorSizes& sizes) {
   std::map<std::string, Dim, std::less<>> known;
-  NameSet kept;  // by results
+  NameSet kept;  // used in results
   for (const RuleTensor& result : rule.results) kept.merge(names_in(result));
   each_tensor(rule, [&](const RuleTensor& tensor, bool, size_t) {
     for (const RuleDim& dim : tensor.dims)
@@ -358,7 +358,7 @@ std::optional<DimsRule> written_rule(const OpSchema& schema, const Node& node, c
   if (written.empty()) return std::nullopt;
   DimsRule rule = parse_dims_rule(written);
 
-  // As many operands as the node has: a repeated last one is repeated, optional ones at the end may be missing.
+  // Adjusts the operands to the node's: a repeated last one is repeated, optional ones at the end may be missing.
   bool repeated = schema.max_inputs < 0 && !rule.operands.empty();
   RuleTensor last = repeated ? rule.operands.back() : RuleTensor{};
   rule.operands.resize(node.inputs.size(), last);

@@ -1,4 +1,4 @@
-// The text of dims rules: reading and writing.
+// Parses and prints dims rules.
 #include <cctype>
 
 #include "core/base/error.h"

@@ -35,7 +35,7 @@ void no_gradient(GradientContext&) {}
 
 namespace {
 
-/// The walk itself: per value what has been found of its gradient so far.
+/// The backward walk: per value the gradient found so far.
 class Walk {
  public:
   Walk(const OpSet& ops, Graph& graph) : ops_(ops), graph_(graph), nodes_(graph.nodes.size()) {
@@ -63,7 +63,7 @@ class Walk {
     sum = node.outputs[0];
   }
 
-  /// What depends on a wanted value, as far as numbers that vary smoothly carry it.
+  /// Marks values that depend smoothly on a wanted value.
   void mark(std::span<const ValueId> wanted) {
     depends_.resize(sums_.size());
     for (ValueId id : wanted) depends_[static_cast<size_t>(id)] = true;
@@ -90,12 +90,12 @@ class Walk {
     const OpSchema* schema = ops_.find(node.op);
     if (!schema || !schema->gradient)
       throw Error(Code::unsupported,
-                  cat(describe(graph_, node), " has no gradient, and lies between the loss and what is trained"),
-                  "`plait ops` says which ops have one; train only what comes behind this node, or adapters there");
+                  cat(describe(graph_, node), " has no gradient, and is on the path from the loss to trained weights"),
+                  "`plait ops` lists the ops with gradients; train only weights or adapters after this node");
     for (size_t k = 0; k < wanted.size(); ++k)
       if (const std::string_view name = fixed_operand(*schema, k); wanted[k] && !name.empty())
         throw Error(Code::unsupported, cat(describe(graph_, node), ": its operand ", name, " has no gradient"),
-                    "leave out what it is made of");
+                    "exclude the weights before it");
     GradientContext context(ops_, graph_, node, std::move(wanted), std::move(gradients), knowledge_);
     try {
       schema->gradient(context);
@@ -107,7 +107,7 @@ class Walk {
 
   const OpSet& ops_;
   Graph& graph_;
-  const size_t nodes_;  ///< those that were there before
+  const size_t nodes_;  ///< the nodes before the walk
   Knowledge knowledge_;
   std::vector<ValueId> sums_;
   std::vector<bool> depends_;

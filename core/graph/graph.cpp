@@ -79,7 +79,7 @@ void Graph::sort() {
     std::sort(distinct.begin(), distinct.end());
     waiting[i] = static_cast<int32_t>(std::unique(distinct.begin(), distinct.end()) - distinct.begin());
   }
-  // A heap on the present position keeps the file's order wherever it is legal.
+  // A heap on the current position keeps the file's order if possible.
   std::vector<int32_t> ready;
   auto later = std::greater<int32_t>();
   for (size_t i = 0; i < nodes.size(); ++i)

@@ -1,6 +1,6 @@
 #pragma once
-// The Graph: nodes and values in static single assignment. It has single-device meaning; no device, rank or buffer
-// is in it. Importers make it, passes (core/passes) rewrite it, `lower` turns it into a Program.
+// The Graph: nodes and values in static single assignment, with single-device semantics; it has no devices, ranks or
+// buffers. Importers create it, passes (core/passes) rewrite it, `lower` compiles it into a Program.
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,30 +17,30 @@ namespace plait {
 using ValueId = int32_t;
 constexpr ValueId no_value = -1;  ///< an absent optional operand
 
-/// What is known about a value before it exists.
+/// Static facts about a value.
 struct Type {
   DType dtype = DType::none;  ///< none: not inferred yet
-  std::optional<Dims> dims;   ///< nullopt: not even the rank is known
+  std::optional<Dims> dims;   ///< nullopt: the rank is unknown
 };
 
 struct Value {
-  std::string name;  ///< as in the file, unique among named values; "" for those that passes made
+  std::string name;  ///< as in the file, unique among named values; "" for values that passes made
   Type type;
-  /// Set: the value is this, no node produces it, and `type` says what it is after the constant's steps.
+  /// If set, the value is constant, no node produces it, and `type` is its type after the constant's steps.
   std::shared_ptr<const Constant> constant;
 };
 
 class Graph;
 
 struct Node {
-  std::string op;  ///< "Add"; other domains with their name: "com.microsoft.GroupQueryAttention", "plait.Linear"
+  std::string op;  ///< "Add"; of other domains with their name: "com.microsoft.GroupQueryAttention", "plait.Linear"
   std::vector<ValueId> inputs;   ///< no_value for an absent optional one
-  std::vector<ValueId> outputs;  ///< no_value for one that nobody asked for
+  std::vector<ValueId> outputs;  ///< no_value for an unused one
   Attributes attributes;
-  /// Bodies of If, Loop and Scan by attribute name. What a body reads from outside is an input of the node, appended
-  /// after the op's own, and an input of the body: nothing is captured silently.
+  /// Bodies of If, Loop and Scan by attribute name. Outer values that a body reads are inputs of the node, appended
+  /// after the op's own, and inputs of the body: there are no implicit captures.
   std::vector<std::pair<std::string, std::shared_ptr<Graph>>> bodies;
-  std::string name;   ///< as in the file, or of the node it came from: for messages and the way back
+  std::string name;   ///< as in the file, or of the original node: for messages and export
   int32_t opset = 0;  ///< of its domain in the file, for messages; 0 for a node that a pass made
   int32_t stage = 0;         ///< pipeline stage; -1: of every stage that reads it (pass stage)
   bool recomputed = false;   ///< computes a value of the forward pass again for the backward pass
@@ -50,38 +50,38 @@ class Graph {
  public:
   std::string name;
   SymbolTable symbols;
-  std::vector<Node> nodes;       ///< in an order in which they can run
-  std::vector<ValueId> inputs;   ///< values that the host binds at each run
-  std::vector<ValueId> outputs;  ///< may name an input or a constant
-  /// Of nodes, by their names: the path of the module that they were in, within the model that the file was made of
-  /// ("model.layers.0.self_attn.q_proj"), where the file says it. Nodes that took the place of one have its name.
+  std::vector<Node> nodes;       ///< in topological order
+  std::vector<ValueId> inputs;   ///< values that the host binds for each run
+  std::vector<ValueId> outputs;  ///< may be an input or a constant
+  /// By node name: the path of its module in the source model ("model.layers.0.self_attn.q_proj"), if the file
+  /// specifies it. Nodes that replace one have its name.
   std::map<std::string, std::string> modules;
-  /// Of a branch of an If: why it cannot run, as inference found; "" where it can. An error only when it is taken.
+  /// Of a branch of an If: why inference failed; "" if it did not. An error only when the branch is taken.
   std::string refusal;
 
   ValueId add_value(std::string name, Type type = {});
   ValueId add_constant(Constant constant, std::string name = {});
-  /// A computed constant: no initializer stands behind it.
+  /// Adds a computed constant, without an initializer.
   ValueId add_constant(Tensor tensor, std::string name = {}) {
     return add_constant(Constant{{}, std::move(tensor), {}}, std::move(name));
   }
-  /// Appends a node with `outputs` fresh values; their types are left open.
+  /// Appends a node with `outputs` new values of open type.
   Node& add_node(std::string op, std::vector<ValueId> inputs, int outputs = 1, Attributes attributes = {});
 
   int32_t value_count() const { return static_cast<int32_t>(values_.size()); }
   Value& value(ValueId id) { return values_[static_cast<size_t>(id)]; }
   const Value& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
-  /// The constant's tensor, or null when the value is absent, not constant, or has steps still to be made.
+  /// The constant's tensor; null if the value is absent, not constant, or has pending steps.
   const Tensor* constant(ValueId id) const;
   /// The value of that name, or no_value. Linear in the number of values.
   ValueId find(std::string_view name) const;
 
-  /// Lets every node and output that reads `from` read `to`.
+  /// Makes every node and output that reads `from` read `to`.
   void replace_uses(ValueId from, ValueId to);
-  /// Removes nodes none of whose outputs is needed, and forgets constants that nothing reads.
+  /// Removes nodes without needed outputs, and drops unused constants.
   void remove_dead();
-  /// Puts the nodes into an order in which they can run, keeping the present order where it is one. Throws
-  /// Error(bad_model) that names a node of the cycle.
+  /// Sorts the nodes topologically, keeping the current order if it is valid. Throws Error(bad_model) that names a
+  /// node of a cycle.
   void sort();
 
   Dim symbol(std::string_view symbol_name) { return Dim::symbol(symbols.intern(symbol_name)); }
@@ -90,27 +90,27 @@ class Graph {
   std::vector<Value> values_;
 };
 
-/// For each value the index of the node that makes it, -1 for inputs and constants.
+/// By value: index of the node that makes it; -1 for inputs and constants.
 std::vector<int32_t> producers(const Graph& graph);
-/// For each value the indices of the nodes that read it, ascending, each once.
+/// By value: indices of the nodes that read it, ascending, without duplicates.
 std::vector<std::vector<int32_t>> consumers(const Graph& graph);
 
-/// "node "/model/layers.0/mlp/Mul" (Mul)": where messages point to.
+/// "node "/model/layers.0/mlp/Mul" (Mul)", for messages.
 std::string describe(const Node& node);
-/// The same; a node without a name is told by the value it makes: "the node Mul that makes "y"".
+/// The same; an unnamed node is identified by a value it makes: "the node Mul that makes "y"".
 std::string describe(const Graph& graph, const Node& node);
-/// "f32[b, s, 64]"; "?" for what is unknown.
+/// "f32[b, s, 64]"; "?" for unknown parts.
 std::string text(const Type& type, const SymbolTable& symbols);
 
-/// The text form: one line a value that is no node's, one line a node; `parse_graph` reads it back to an equal graph
+/// The text form: one line per node and per value without a node; `parse_graph` reads it back to an equal graph
 /// (constants of more than `inline_elements` elements print as "..." and do not read back).
 std::string text(const Graph& graph, int64_t inline_elements = 16);
 /// Throws Error(invalid_argument) with the line number.
 Graph parse_graph(std::string_view text);
 
-/// Checks what every pass must leave true: operands exist and come before their readers, each value has one producer
-/// and no constant or input has any, names and inputs are unique, bodies likewise. Throws Error(internal) naming the
-/// node; `after` is the pass that ran last.
+/// Checks the invariants of all passes: operands exist and come before their readers, each value has one producer and
+/// constants and inputs none, names and inputs are unique; the same in bodies. Throws Error(internal) naming the
+/// node; `after` is the last pass.
 void verify(const Graph& graph, std::string_view after);
 
 }  // namespace plait

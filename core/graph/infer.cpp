@@ -21,7 +21,7 @@ Dims contents_of(const TensorView& tensor) {
   return Dims(numbers.begin(), numbers.end());
 }
 
-/// Collects what a shape rule says. Filled by those who know where the operands' facts come from.
+/// Collects the results of a shape rule. Subclasses provide the operands' facts.
 class Context final : public InferContext {
  public:
   explicit Context(const Node& node)
@@ -64,7 +64,7 @@ class Context final : public InferContext {
   const Node& node() const override { return node_; }
 
   Dim unknown(std::string_view stem) override {
-    if (!table_) throw Error(Code::bad_model, cat("the size ", quote(stem), " cannot be told from the operands"));
+    if (!table_) throw Error(Code::bad_model, cat("the size ", quote(stem), " cannot be derived from the operands"));
     size_t count = unknowns_.size();
     std::string name = cat(stem, ".", suffix_, count ? cat(".", count) : std::string());
     unknowns_.push_back(Dim::symbol(table_->intern(name)));
@@ -98,7 +98,7 @@ class Context final : public InferContext {
 
   const Node& node_;
   std::vector<Type> inputs_;
-  mutable std::vector<Facts> facts_;  ///< contents of constants are read when asked for
+  mutable std::vector<Facts> facts_;  ///< contents of constants are read on demand
   std::vector<Type> outputs_;
   std::vector<std::optional<Dims>> made_;
   std::vector<Dim> unknowns_;
@@ -107,7 +107,7 @@ class Context final : public InferContext {
   std::string suffix_;
 };
 
-/// Plait's own ops do not broadcast: what "..." stands for is the same rows in each operand.
+/// Plait's own ops do not broadcast: "..." has the same dims in each operand.
 void check_same_rows(const DimsRule& written, const DimsList& operands, const OpSchema& schema) {
   std::optional<Dims> rows;
   for (size_t i = 0; i < written.operands.size(); ++i) {
@@ -126,8 +126,8 @@ void check_same_rows(const DimsRule& written, const DimsList& operands, const Op
   }
 }
 
-/// Runs the shape rule, then the dims rule for what it left open; the latter also holds the operands' sizes against
-/// each other.
+/// Runs the shape rule, then the dims rule for open sizes; the latter also checks the operands' sizes against each
+/// other.
 void run_rules(const OpSchema& schema, const Node& node, Context& context) {
   std::vector<Type>& outputs = context.output_types();
   check_ranks(schema, context.input_types());
@@ -150,8 +150,8 @@ void run_rules(const OpSchema& schema, const Node& node, Context& context) {
   }
 }
 
-/// Whether a value of that dtype can have these elements. Sizes that are only known when a program runs fit i32 and i64; numbers
-/// must be in range, since kernels wrap them.
+/// Whether a dtype can represent these elements. Sizes known only at run time fit i32 and i64; numbers must be in
+/// range, since kernels wrap them.
 bool holds(DType dtype, const Dims& elements) {
   if (!is_integer(dtype) && dtype != DType::boolean) return false;
   if (dtype == DType::i64) return true;
@@ -164,7 +164,7 @@ bool holds(DType dtype, const Dims& elements) {
   });
 }
 
-/// What the file (or an earlier inference) said of a value stands where this one has only an unknown.
+/// The previous type (from the file or an earlier inference) fills in what is unknown now.
 void write_type(Value& value, Type type, const std::vector<Dim>& unknowns) {
   if (type.dtype == DType::none) type.dtype = value.type.dtype;
   if (!type.dims) {

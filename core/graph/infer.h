@@ -1,5 +1,5 @@
 #pragma once
-// Inference: types and sizes of values, from the shape rules and dims rules of the schema (core/graph/schema.h).
+// Inference: types and sizes of values, from the schema's shape rules and dims rules (core/graph/schema.h).
 #include <optional>
 #include <span>
 #include <string>
@@ -12,37 +12,37 @@
 
 namespace plait {
 
-/// What is known of values beyond their types.
+/// Facts about values in addition to their types.
 struct Knowledge {
-  /// By ValueId, nullopt (or past the end) where unknown: the elements of integer and bool values of rank 0 or 1, as
-  /// far as shape arithmetic goes. Constants need no entry.
+  /// By ValueId, nullopt (or past the end) if unknown: the elements of integer and bool values of rank 0 or 1, as far
+  /// as shape arithmetic determines them. Constants need no entry.
   std::vector<std::optional<Dims>> contents;
-  /// Sizes that are written differently may differ when the program runs, and a symbol may be 1: broadcasting two of them, or a
-  /// Squeeze without axes, leaves a size or a rank that only a run tells. Otherwise they are taken for one size and for more than
-  /// 1, which recognising a decoder needs, and a run that differs is refused.
+  /// Differently written sizes may differ at run time, and a symbol may be 1: broadcasting two of them, or a Squeeze
+  /// without axes, leaves a size or rank open until the run. If false, such sizes are assumed equal and greater than
+  /// 1, which recognising a decoder needs, and other runs are rejected.
   bool exact = false;
-  /// Goes into the names of symbols made for unknown sizes, so that those of a body are not those of its graph.
+  /// Part of the names of symbols for unknown sizes, so that those of a body differ from those of its graph.
   std::string scope;
 };
 
-/// Integer constants of more elements than this have no contents: no shape is that long.
+/// Integer constants with more elements have no contents: no shape is that long.
 constexpr int64_t max_contents = 1024;
 
-/// Infers the outputs of one node of `graph` and writes their types; where a shape rule leaves dims open, they are
-/// what the op's dims rule says. A size that only the data tell is a symbol named after the value, the same one each
-/// time; it gives way to what the value's type said before (the file's value_info). Dims that cannot be inferred
-/// leave those of before. Throws Error, naming the node, when the node does not fit its schema or sizes contradict
-/// each other.
+/// Infers the outputs of one node of `graph` and writes their types; dims that a shape rule leaves open follow from
+/// the op's dims rule. A data-dependent size is a symbol named after the value, always the same; a size known from
+/// the value's previous type (the file's value_info) has priority. Dims that cannot be inferred keep their previous
+/// values. Throws Error, naming the node, if the node does not fit its schema or sizes contradict each other.
 void infer_node(const OpSet& ops, Graph& graph, const Node& node, Knowledge& knowledge);
 
-/// All nodes in order. The bodies of If, Loop and Scan are inferred from their node's operands, in place; an output
-/// of an If has the dims on which both branches agree, other sizes are new symbols.
+/// Infers all nodes in order. The bodies of If, Loop and Scan are inferred in place from their node's operands; an
+/// output of an If has the dims on which both branches agree, other sizes are new symbols.
 void infer_graph(const OpSet& ops, Graph& graph, Knowledge& knowledge);
 
-/// Types of one node's outputs when its operands are there (`inputs`: one view an input, an absent one has dtype
-/// none; `outputs` is resized to the node's; those nobody asked for are none). `measure` returns the shape of an output
-/// with sizes that only the elements of the operands tell; without it such a size is an Error. Throws Error, naming the
-/// node, also for sizes whose bytes leave 63 bits; a node with bodies is Error(internal), since only running it tells.
+/// Types of one node's outputs for existing operands (`inputs`: one view per input, an absent one has dtype none;
+/// `outputs` is resized to the node's; unused ones are none). `measure` returns the shape of an output whose sizes
+/// depend on the operands' elements; without it such a size is an Error. Throws Error, naming the node, also for
+/// sizes beyond 63 bits of bytes; a node with bodies is Error(internal), since its types are known only after the
+/// run.
 void infer_concrete(const OpSchema& schema, const Node& node, std::span<const TensorView> inputs,
                     std::vector<std::pair<DType, Shape>>& outputs,
                     const std::function<Shape(int output)>& measure = nullptr);

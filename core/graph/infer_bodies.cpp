@@ -10,8 +10,8 @@ namespace plait {
 
 namespace {
 
-/// Carries sizes from one graph's symbols to another's. Symbols are the same where their names are: `enter` makes all
-/// of the outer graph's known inside first, so that what a body makes on its own never takes an outer name.
+/// Translates sizes between the symbols of two graphs. Symbols with equal names are equal: `enter` declares all outer
+/// symbols inside first, so that a body's own never take an outer name.
 struct Translation {
   const SymbolTable& from;
   SymbolTable& to;
@@ -65,8 +65,7 @@ struct BodyInference {
     return id == no_value || at >= knowledge.contents.size() ? none : knowledge.contents[at];
   }
 
-  /// Body input `k` is operand `input` as it is. What the operand is not known to be, the body's own declaration
-  /// says.
+  /// Body input `k` is operand `input`. The body's declaration fills in what is unknown of the operand.
   void pass(Graph& inner, Knowledge& known, size_t k, size_t input) const {
     ValueId outer = node.inputs[input];
     if (outer == no_value) return;
@@ -94,7 +93,7 @@ struct BodyInference {
                   cat("the body ", quote(name), " has ", inner.inputs.size(), " inputs, expected ", inputs));
     Translation{graph.symbols, inner.symbols}.enter();
     Knowledge known;
-    // What no iteration of a Loop makes has the sizes that its operands tell: they stay symbols of these.
+    // Loop results without an iteration have sizes that depend on operands: they stay symbols.
     known.exact = knowledge.exact && node.op == "If";
     known.contents.resize(static_cast<size_t>(inner.value_count()));
     known.scope = cat(place(), name, ".");
@@ -115,7 +114,7 @@ struct BodyInference {
     return owner.symbol(cat(what, ".", place(), output, ".", axis));
   }
 
-  // ---- If: condition, captures -> what both branches agree on ----
+  // ---- If: condition, captures -> dims on which both branches agree ----
 
   Type branch_output(std::string_view name, size_t output, const Graph& inner) const {
     check_outputs(inner, name, node.outputs.size());
@@ -127,8 +126,8 @@ struct BodyInference {
     for (size_t k = 0; k + 1 < node.inputs.size(); ++k) pass(inner, known, k, k + 1);
     infer_graph(ops, inner, known);
   }
-  /// A branch whose sizes contradict each other may be one that is never taken: it is an error only when it runs. The
-  /// other then says alone what the outputs are.
+  /// A branch whose sizes contradict each other may never be taken: it fails only when it runs. The outputs' types
+  /// are then those of the other branch.
   void infer_if() const {
     const char *first = "then_branch", *second = "else_branch";
     for (const char* name : {first, second}) {
@@ -155,17 +154,17 @@ struct BodyInference {
         for (size_t axis = 0; axis < a.dims->size(); ++axis)
           if ((*a.dims)[axis] != (*b.dims)[axis]) (*a.dims)[axis] = unknown(graph, "if", i, axis);
       }
-      // Where the branches have no rank in common, what the file declares for both is right for one at most.
+      // If the branches have different ranks, the file's declaration is right for at most one.
       if (!a.dims && i < node.outputs.size() && node.outputs[i] != no_value)
         graph.value(node.outputs[i]).type.dims.reset();
       write(i, std::move(a));
     }
   }
 
-  // ---- Loop and Scan: carried values keep the sizes that an iteration leaves as they are ----
+  // ---- Loop and Scan: carried values keep the sizes that an iteration does not change ----
 
   /// Infers the body until the sizes of its `count` carried values, inputs `first_in`.. and outputs `first_out`..,
-  /// hold: those that an iteration changes are replaced by symbols. At most one round a dimension.
+  /// are stable: those that an iteration changes become symbols. At most one round per dimension.
   void settle(Graph& inner, const Knowledge& known, size_t first_in, size_t first_out, size_t count) const {
     for (bool changed = true; changed;) {
       changed = false;
@@ -190,7 +189,7 @@ struct BodyInference {
       if (changed) forget_made(inner);
     }
   }
-  /// What earlier rounds said of values inside does not hold any more.
+  /// Types of inner values from earlier rounds are invalid.
   static void forget_made(Graph& inner) {
     for (const Node& one : inner.nodes)
       for (ValueId id : one.outputs)
@@ -205,7 +204,7 @@ struct BodyInference {
     return static_cast<size_t>(count);
   }
 
-  /// The last output values of the body, of type [iterations, ...] for the node.
+  /// The stacked outputs of the body, of type [iterations, ...] for the node.
   void write_stacked(Graph& inner, size_t output, size_t body_output, const Dim& iterations, int64_t axis) const {
     Type type = Translation{inner.symbols, graph.symbols}(inner.value(inner.outputs[body_output]).type);
     if (type.dims) {
@@ -231,7 +230,7 @@ struct BodyInference {
     for (size_t k = 2; k < 2 + count; ++k) known.contents[static_cast<size_t>(inner.inputs[k])].reset();
     check_outputs(inner, "body", 1 + node.outputs.size());
     settle(inner, known, 2, 1, count);
-    // The trip count bounds the iterations; the condition may end them before.
+    // The trip count is an upper bound; the condition may end earlier.
     for (size_t i = 0; i < count; ++i) write_carried(inner, i, 2 + i);
     for (size_t i = count; i < node.outputs.size(); ++i)
       write_stacked(inner, i, 1 + i, unknown(graph, "loop", i, 0), 0);

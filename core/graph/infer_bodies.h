@@ -4,7 +4,7 @@
 
 namespace plait {
 
-/// As infer_node, for an If, Loop or Scan that passed check_node. Throws Error without the node's name.
+/// Like infer_node, for an If, Loop or Scan that passed check_node. Throws Error without the node's name.
 void infer_with_bodies(const OpSet& ops, Graph& graph, const Node& node, Knowledge& knowledge);
 
 }  // namespace plait

@@ -11,7 +11,8 @@ namespace plait {
 
 namespace {
 
-/// One operand of "data axes? rest...": "?" may be absent, "!" has no gradient, "..." repeats at least once, "?..." any number of times.
+/// One operand of "data axes? rest...": "?" may be absent, "!" has no gradient, "..." repeats at least once, "?..."
+/// any number of times.
 struct OperandName {
   std::string_view name;
   bool optional = false;
@@ -160,7 +161,7 @@ void check_opset(const OpSet& ops, std::string_view op, int64_t opset) {
 
 namespace {
 
-/// One side of a node: its operands or its results.
+/// The operands or the results of a node.
 struct TypedSide {
   const std::vector<OperandTypes>& named;
   std::span<const DType> dtypes;
@@ -174,7 +175,7 @@ struct TypedSide {
   }
 };
 
-/// Where the dtype of a type variable was found first.
+/// First use of a type variable.
 struct VariableUse {
   DType dtype;
   std::string label;

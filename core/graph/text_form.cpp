@@ -1,4 +1,4 @@
-// The text form of a graph, for dumps, golden files and test cases. One statement a line:
+// The text form of a graph, for dumps, golden files and test cases. One statement per line:
 //
 //   graph "name"
 //   input %0 "input_ids" : i64[b, s]
@@ -74,7 +74,7 @@ struct Writer {
       for (const auto& one : items) parts.push_back(item(one));
       return cat("[", join(parts, ", "), "]");
     };
-    // A float always shows a point or an exponent, so that it reads back as one.
+    // A float always has a point or an exponent, so that it reads back as one.
     auto real = [](double value) {
       std::string text = cat(value);
       return text.find_first_of(".ein") == whole ? text + ".0" : text;
@@ -122,7 +122,7 @@ struct Writer {
   }
 };
 
-/// Reads the lines of one graph, up to the end or a closing brace.
+/// Parses one graph, up to the end or a closing brace.
 class Reader {
  public:
   Reader(const std::vector<std::string>& lines, size_t& line) : lines_(lines), line_(line) {}
@@ -176,7 +176,7 @@ class Reader {
     at_ = end;
     return out;
   }
-  /// The name of an op or an attribute: visible characters but those that mean something here.
+  /// The name of an op or an attribute: visible characters other than delimiters.
   std::string name(std::string_view stops) {
     std::string_view out = word(stops);
     for (char c : out)
@@ -194,7 +194,7 @@ class Reader {
     return out;
   }
 
-  /// "%7", with its name if one follows; file numbers are mapped to ours.
+  /// "%7", with an optional name; numbers of the text are mapped to ValueIds.
   ValueId declared() {
     expect("%");
     int64_t number = integer();

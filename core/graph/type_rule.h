@@ -1,5 +1,5 @@
 #pragma once
-// The types rule: one string per op that names the element types which it takes, by operand, and which operands share one.
+// The types rule: one string per op that specifies the element types of each operand, and which operands share one.
 //
 //   rule    := operand ("," operand)* ["->" operand ("," operand)*]
 //   operand := [variable ":"] word+    a dtype ("f16") or a set of them:
@@ -10,14 +10,14 @@
 //                small_floats          f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz f8e8m0 f4e2m1
 //                small_integers        i4 u4 i2 u2
 //                any                   all of these, and bool: every dtype but strings and complex numbers
-//            | variable                the set that the variable was given before
+//            | variable                the set that the variable had before
 //            | "-"                     the operand must be absent
 //   variable := "A" to "Z", then digits
 //
 // All operands and results of one variable have the same dtype, as those of a type variable of the ONNX standard:
-// "T:any, index, T" for the data, indices and updates of a scatter. Operands beyond the last that is named are as the last
-// one: its set, and its variable where it has one ("T:numbers" for a and b of an Add; "any" alone for values that may
-// differ). Results are named where an attribute chooses their dtype.
+// "T:any, index, T" for the data, indices and updates of a scatter. Operands after the last named one are like it,
+// with its set and variable ("T:numbers" for a and b of an Add; only "any" for values that may differ). Results are
+// named if an attribute chooses their dtype.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -38,7 +38,7 @@ class TypeSet {
   uint32_t bits_ = 0;
 };
 
-/// The types of one operand: those of a set, and the same as all others of its variable.
+/// The types of one operand: a set, and a variable that it shares.
 struct OperandTypes : TypeSet {
   std::string variable;  ///< "": none
 };
@@ -46,14 +46,14 @@ struct OperandTypes : TypeSet {
 struct TypeRule {
   std::vector<OperandTypes> operands, results;  ///< an empty set: must be absent
 
-  /// The types of operand `index`; null where the rule does not name any.
+  /// The types of operand `index`; null if the rule does not name any.
   static const OperandTypes* of(const std::vector<OperandTypes>& named, size_t index) {
     return named.empty() ? nullptr : &named[index < named.size() ? index : named.size() - 1];
   }
 };
 
-/// "" is a rule that names nothing. Throws Error(invalid_argument) with the rule and the word that is neither a type nor a
-/// variable, or that gives a variable a second set.
+/// Parses a rule; "" names no types. Throws Error(invalid_argument) with the rule and the word that is neither a type
+/// nor a variable, or that gives a variable a second set.
 TypeRule parse_type_rule(std::string_view text);
 
 }  // namespace plait

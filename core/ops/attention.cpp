@@ -61,7 +61,7 @@ void infer_attention(InferContext& context) {
   context.set_dims(3, {q.batch, q.heads, q.length, total});
 }
 
-/// Heads are g groups of r; b and g and r are free, q too unless the kernel has to know where its queries are.
+/// Heads are g groups of r; b, g and r are free, and q too unless the kernel needs the queries' positions.
 std::string attention_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
   bool causal = node.attributes.integer("is_causal", 0) != 0, flat = rank_of(in[0]) == 3;
   std::string q = causal ? "[q]" : "q", d = "[d]", e = "[e]";
@@ -73,7 +73,7 @@ std::string attention_dims(const Node& node, const std::vector<Type>& in, const 
   } else if (rank_of(in[1]) != 4 || rank_of(in[2]) != 4) {
     return "";
   }
-  // The result is linear in V; the caches, where they are wanted, are not.
+  // The result is linear in V; cache outputs are not.
   std::string star = out.size() == 1 ? "*" : "";
   auto heads = [&](const std::string& length, const std::string& groups, const std::string& size) {
     return flat ? cat("b ", length, " (", groups, " ", size, ")")
@@ -128,7 +128,7 @@ void register_attention(OpSet& ops) {
        .dims_of = rotary_dims,
        .ranks = "3-4, 2-3, 2-3, 2",
        .infer = infer_rotary,
-       .doc = "pairs turned by the angle of their position (Su et al. 2021)",
+       .doc = "pairs rotated by the angle of their position (Su et al. 2021)",
        .since = 23});
 }
 

@@ -62,7 +62,7 @@ void infer_remainder(InferContext& context) {
   if (context.attributes().integer("fmod", 0) == 0) fold_contents<known_remainder>(context);
 }
 
-/// Where: elements whose condition is known, or whose choice does not matter.
+/// Where: elements with a known condition, or equal choices.
 void infer_where(InferContext& context) {
   context.set_type(0, context.dtype(1));
   std::optional<size_t> length = common_length(context);

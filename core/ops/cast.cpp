@@ -10,7 +10,7 @@ namespace {
 void convert(InferContext& context, DType to) {
   context.set_type(0, to);
   const Dims* elements = context.contents(0);
-  // Through other integers and bool the numbers stay; a bool of a number is whether it is zero, left to a run.
+  // Casts through other integers and bool keep numbers; the bool of a number, whether it is zero, is left to the run.
   bool stays = is_integer(to) || (to == DType::boolean && context.dtype(0) == DType::boolean);
   if (elements && stays) context.set_contents(0, *elements);
 }
@@ -26,7 +26,7 @@ void infer_bit_cast(InferContext& context) {
 }
 void infer_cast_like(InferContext& context) { convert(context, context.dtype(1)); }
 
-/// Linear where nothing is rounded: to a float type of as many bits or more.
+/// Linear if nothing is rounded: to a float type of as many bits or more.
 std::string cast_dims(const std::vector<Type>& in, const std::vector<Type>& out) {
   DType from = in[0].dtype, to = out[0].dtype;
   bool exact = is_float(from) && is_float(to) && (from == to || dtype_bits(to) > dtype_bits(from));

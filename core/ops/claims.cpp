@@ -1,6 +1,6 @@
-// What Plait claims of ONNX's own ops: from which opset on a form is read, and which element types each operand may
-// have (grammar: core/graph/type_rule.h). docs/ops.md is made from this, the importer and inference hold every node
-// against it, and tests/unit/nodes runs the standard's tests of all that is claimed.
+// The supported forms of ONNX's ops: the first opset, and the element types of each operand (grammar:
+// core/graph/type_rule.h). docs/ops.md is generated from this, importer and inference check every node, and
+// tests/unit/nodes runs the standard's tests of everything claimed.
 #include "core/ops/families.h"
 
 namespace plait {
@@ -63,7 +63,7 @@ constexpr Row elementwise[] = {
     {"Neg", 1, "numbers"},
     {"Not", 1, "bool"},
     {"Or", 1, "T:bool"},
-    {"PRelu", 7, "T:numbers"},  // before: a slope a channel, wherever its dims are aligned
+    {"PRelu", 7, "T:numbers"},  // before: a slope per channel, whose dims may be aligned anywhere
     {"Pow", 1, "numbers"},
     {"Reciprocal", 1, "floats"},
     {"Relu", 1, "numbers"},
@@ -110,10 +110,10 @@ constexpr Row moving[] = {
     {"Size", 1, "any"},
     {"Slice", 1, "any, I:index"},
     {"SpaceToDepth", 1, "any"},
-    {"Split", 2, "any, index"},  // the first took its parts as an attribute, an operand or both
+    {"Split", 2, "any, index"},  // opset 1 has the parts as an attribute, an operand or both
     {"Squeeze", 1, "any, index"},
     {"TensorScatter", 24, "T:any, T, index"},
-    {"Tile", 6, "any, index"},  // the first repeated one axis
+    {"Tile", 6, "any, index"},  // opset 1 repeats one axis
     {"Transpose", 1, "any"},
     {"Trilu", 14, "any, index"},
     {"Unique", 11, "numbers"},
@@ -151,10 +151,10 @@ constexpr Row layers[] = {
     {"DynamicQuantizeLinear", 11, "f32"},
     {"Einsum", 12, "T:numbers"},
     {"Gemm", 1, "T:numbers"},
-    {"GroupNormalization", 21, "T:floats"},  // before: a scale and a bias a group, now a channel
+    {"GroupNormalization", 21, "T:floats"},  // before: a scale and a bias per group, now per channel
     {"If", 1, "bool, any"},
     {"InstanceNormalization", 1, "T:floats"},
-    {"LayerNormalization", 1, "T:floats"},  // before 17 a form of ONNX Runtime's, the same
+    {"LayerNormalization", 1, "T:floats"},  // before 17 an identical op of ONNX Runtime
     {"LinearAttention", 27, "T:floats, T, T, floats, T, T"},
     {"Loop", 1, "index, bool, any"},
     {"MatMul", 1, "T:numbers"},
@@ -163,7 +163,7 @@ constexpr Row layers[] = {
     {"QuantizeLinear", 10, "floats i32, floats f8e8m0 i32, Q:u8 i8 u16 i16 small_floats small_integers -> Q"},
     {"RMSNormalization", 23, "floats, floats"},
     {"RotaryEmbedding", 23, "T:floats, T, T, index"},
-    {"Scan", 9, "any"},  // before: a dimension of the batch
+    {"Scan", 9, "any"},  // before: with a batch dimension
 };
 
 }  // namespace

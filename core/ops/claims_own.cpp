@@ -1,5 +1,5 @@
-// Which element types the ops of com.microsoft and Plait's own take, and which operands share one (grammar:
-// core/graph/type_rule.h). Those of com.microsoft are as ONNX Runtime's schemas have them. Plait's own read activations,
+// Element types of the ops of com.microsoft and Plait's own, and which operands share one (grammar:
+// core/graph/type_rule.h). Those of com.microsoft follow ONNX Runtime's schemas. Plait's own read activations,
 // weights and states in their own types, and convert each element.
 #include "core/ops/families.h"
 

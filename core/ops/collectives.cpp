@@ -1,6 +1,6 @@
-// What pass `shard` puts between nodes: steps from one sharding to another (core/mesh/sharding.h), done by all ranks of the
-// groups along `axes` at once. They have no dims rule: nothing is left to be cut. And what pass `stage` puts between pipeline
-// stages.
+// Collectives that pass `shard` inserts: steps from one sharding to another (core/mesh/sharding.h), by all ranks of
+// the groups along `axes`. They have no dims rule: they cannot be sharded further. And plait.Cross, which pass `stage`
+// inserts between pipeline stages.
 #include "core/base/text.h"
 #include "core/graph/gradient.h"
 #include "core/ops/families.h"
@@ -12,7 +12,7 @@ namespace {
 
 int64_t parts_of(const InferContext& context) { return context.attributes().integer("parts"); }
 
-/// The size of dim `name` (an attribute) is multiplied, or divided, by the number of parts.
+/// Multiplies or divides the size of dim `name` (an attribute) by the number of parts.
 void scale(InferContext& context, Dims& dims, std::string_view name, bool divide) {
   Dim& size = dims[checked_axis(context.attributes().integer(name), dims.size())];
   if (!divide) {

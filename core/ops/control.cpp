@@ -7,7 +7,7 @@ void register_control(OpSet& ops) {
   ops.add({.name = "If", .inputs = "cond captures?...", .outputs = "outputs...",
            .attributes = {{"then_branch", "graph", "required"}, {"else_branch", "graph", "required"}},
            .doc = "one of two bodies", .since = 24});
-  // What bodies capture is appended to the inputs, so that the number of carried values has to be said.
+  // Captures are appended to the inputs, so the number of carried values is an attribute.
   ops.add({.name = "Loop",
            .inputs = "trip_count? cond? carried_and_captures?...",
            .outputs = "carried_and_scanned?...",

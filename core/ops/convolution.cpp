@@ -8,7 +8,7 @@ namespace plait {
 
 namespace {
 
-/// Entry `i` of a list attribute with one entry a space dim.
+/// Entry `i` of a list attribute with one entry per space dim.
 int64_t listed(const std::vector<int64_t>& list, size_t i, int64_t fallback) {
   return i < list.size() ? list[i] : fallback;
 }

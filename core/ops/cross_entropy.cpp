@@ -1,4 +1,4 @@
-// A decoder's head and the loss behind it, as training has them.
+// A decoder's head and the loss after it, for training.
 #include <algorithm>
 
 #include "core/base/text.h"
@@ -9,21 +9,21 @@ namespace plait {
 
 namespace {
 
-/// What comes last of the operands: a bias, of a quantised weight scales and zero points.
+/// The last operands: a bias, and scales and zero points of a quantised weight.
 void add_of_weight(std::vector<std::string>& operands, const std::vector<Type>& in, const std::string& v) {
   for (const std::string& dims : {v, cat(v, " [j]"), cat(v, " [j]")})
     if (operands.size() < in.size()) operands.push_back(is_absent(in, operands.size()) ? "" : dims);
 }
 
-/// What comes last of the results: the gradients of the weight and the bias.
+/// The last results: the gradients of the weight and the bias.
 void add_gradients_of_weight(std::vector<std::string>& results, const std::vector<Type>& out, const std::string& w,
                              const std::string& bias) {
   for (const std::string& dims : {w, bias})
     if (results.size() < out.size()) results.push_back(out[results.size()].dtype == DType::none ? "" : dims);
 }
 
-/// A head of a quantised weight is [v, j, l], of which the last block may hold more than x has. The vocabulary is cut between
-/// chunks of a fixed size.
+/// The head of a quantised weight is [v, j, l], whose last block may be larger than what x uses. The vocabulary is
+/// sharded between chunks of a fixed size.
 std::string head_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
   const bool back = node.op == "plait.HeadBack", blocked = in[1].dims->size() == 3;
   const int64_t chunks = node.attributes.integer("chunks", 1);
@@ -39,7 +39,7 @@ std::string head_dims(const Node& node, const std::vector<Type>& in, const std::
   return rule_text(operands, results);
 }
 
-/// The vocabulary is whole: a row's loss and its gradients are made in one go.
+/// The vocabulary is whole: a row's loss and gradients are computed together.
 std::string head_loss_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
   const bool blocked = in[1].dims->size() == 3;
   const std::string w = blocked ? "[v] [j] [l]" : "[v] [h]";
@@ -74,10 +74,10 @@ void infer_head(InferContext& context) {
 
 }  // namespace
 
-// A head and the softmax cross-entropy behind it, without the logits of all rows at once: logits are
-// cap tanh(scale (x w^T + bias) / cap), or scale (x w^T + bias). What a chunk of the vocabulary knows of a row is its largest
-// logit and the sum of exponentials below that; from all chunks' comes the row's log-sum-exp, with which the gradient is made
-// chunk by chunk (online softmax, Milakov and Gimelshein 2018; Wijmans et al., "Cut your losses", 2024).
+// A head and its softmax cross-entropy without the logits of all rows at once: logits are cap tanh(scale (x w^T +
+// bias) / cap), or scale (x w^T + bias). A chunk of the vocabulary gives a row's largest logit and the sum of
+// exponentials relative to it; these combine to the row's log-sum-exp, with which the gradient is computed chunk by
+// chunk (online softmax, Milakov and Gimelshein 2018; Wijmans et al., "Cut your losses", 2024).
 void register_cross_entropy(OpSet& ops) {
   const std::vector<AttributeRow> attributes = {
       {"chunks", "int", "1", "c"}, {"scale", "float", "1"}, {"softcap", "float", "0"}, {"round_x", "int", "0"},

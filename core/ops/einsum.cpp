@@ -1,4 +1,4 @@
-// Einsum: the op whose equation is a dims rule.
+// Einsum: its equation is a dims rule.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -14,13 +14,13 @@ namespace plait {
 
 namespace {
 
-/// The labels of each operand and of the result, "..." among them.
+/// The labels of each operand and of the result, including "...".
 struct Equation {
   std::vector<DimNames> operands;
   DimNames result;
 };
 
-/// Upper and lower case are different labels, as they are different names.
+/// Upper and lower case are different labels.
 DimNames labels(std::string_view term) {
   DimNames out;
   while (!(term = trimmed(term)).empty()) {
@@ -33,7 +33,7 @@ DimNames labels(std::string_view term) {
   return out;
 }
 
-/// Without "->" the result has the labels that occur once, in alphabetic order, after "...".
+/// Without "->" the result has "...", then the labels that occur once, in alphabetic order.
 DimNames implicit_result(std::string_view terms) {
   std::string out;
   for (char letter : terms)
@@ -55,7 +55,7 @@ Equation parse_equation(const Attributes& attributes, size_t operands) {
   return out;
 }
 
-/// Sizes of a term's dims by label; those of "..." by their place from the end ("...0" is the last).
+/// Sizes of a term's dims by label; those of "..." by their index from the end ("...0" is the last).
 void label_sizes(const DimNames& term, const Dims& dims, std::map<std::string, Dim>& sizes) {
   bool ellipsis = std::find(term.begin(), term.end(), "...") != term.end();
   size_t named = term.size() - ellipsis;
@@ -100,7 +100,7 @@ void infer_einsum(InferContext& context) {
   context.set_dims(0, std::move(out));
 }
 
-/// A label that occurs twice in a term (a diagonal) has no rule, nor one whose size 1 is broadcast.
+/// No rule for a label that occurs twice in a term (a diagonal), or whose size 1 is broadcast.
 std::string einsum_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   Equation equation = parse_equation(node.attributes, in.size());
   std::vector<std::string> operands;
@@ -120,7 +120,7 @@ std::string einsum_dims(const Node& node, const std::vector<Type>& in, const std
 
 // ---- Gradient ----
 
-/// The equation with "..." written out as labels that it does not use, the same ones aligned right.
+/// The equation with "..." expanded to unused labels, aligned right.
 Equation written_out(GradientContext& context) {
   Equation out = parse_equation(context.attributes(), context.node().inputs.size());
   std::set<std::string> used(out.result.begin(), out.result.end());
@@ -142,8 +142,8 @@ Equation written_out(GradientContext& context) {
   return out;
 }
 
-/// An operand's gradient is the product of dy with the other operands, summed over what the operand lacks. A label that
-/// it alone has was summed: its dim is repeated; one of size 1 where others have more is summed.
+/// An operand's gradient is the product of dy with the other operands, summed over what the operand lacks. A label
+/// that only it has was summed: its dim is broadcast; one of size 1 that others broadcast is summed.
 void of_einsum(GradientContext& context) {
   const Equation equation = written_out(context);
   const size_t count = equation.operands.size();

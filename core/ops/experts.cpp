@@ -1,4 +1,4 @@
-// plait.Experts: mixtures of experts, behind their routers.
+// plait.Experts: mixtures of experts, after their routers.
 #include "core/base/text.h"
 #include "core/graph/gradient.h"
 #include "core/ops/families.h"
@@ -8,17 +8,17 @@ namespace plait {
 
 namespace {
 
-// Places of the operands.
+// Indices of the operands.
 enum : size_t { gate = 3, up, down, gate_bias, up_bias, down_bias, gate_scales, down_scales = 13 };
 
 /// Whether the weight is [e, n, c, l], quantised in blocks, rather than [e, n, k].
 bool is_blocked(const Type& weight) { return weight.dims->size() == 4; }
-/// Whether its blocks are exactly the dimension that it sums over.
+/// Whether its blocks exactly cover the dimension that it sums over.
 bool fills_blocks(const Type& weight, const Dim& size) { return (*weight.dims)[2] * (*weight.dims)[3] == size; }
 
-/// The texts of all operands. The hidden dimension f may be cut, between the blocks of `down`, unless a bias is added once
-/// behind it. What `up` and `down` are multiplied by is linear, in whole weights and in scales, as long as nothing is added
-/// or limited; of a gradient no operand of these is.
+/// The rules of all operands. The hidden dimension f may be sharded, between the blocks of `down`, unless a bias is
+/// added once after it. What `up` and `down` are multiplied by is linear, in unquantised weights and in scales, as
+/// long as nothing is added or limited; a gradient is linear in none of these operands.
 std::vector<std::string> operand_texts(const Attributes& attributes, const std::vector<Type>& in, bool of_gradient) {
   const bool whole_f = !is_absent(in, down_bias), blocked_down = is_blocked(in[down]), blocked = is_blocked(in[gate]);
   const bool blocks_of_f = blocked_down && fills_blocks(in[down], (*in[gate].dims)[1]);
@@ -56,10 +56,10 @@ std::string experts_dims(const Node& node, const std::vector<Type>& in, const st
 
 // ---- Gradient ----
 
-/// Which operand result k is the gradient of.
+/// The operand whose gradient is result k.
 constexpr size_t gradient_of[] = {0, 2, gate, up, down, gate_bias, up_bias, down_bias};
 
-/// dy before the operands. It is what all results are linear in, so that o may be cut, too.
+/// dy before the operands. All results are linear in it, so o may be sharded too.
 std::string experts_back_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
   std::vector<std::string> texts = operand_texts(node.attributes, {in.begin() + 1, in.end()}, true), results;
   for (size_t k = 0; k < out.size(); ++k)
@@ -90,11 +90,12 @@ void of_experts(GradientContext& context) {
 
 }  // namespace
 
-// Whole weights are [e, n, k] in f32, bf16 or f16; quantised ones [e, n, c, l] with scales and perhaps zero points
-// [e, n, c], as plait.Linear has them for one expert. A token's result is the sum over its choices of
+// Unquantised weights are [e, n, k] in f32, bf16 or f16; quantised ones [e, n, c, l] with scales and optional zero
+// points [e, n, c], as in plait.Linear for one expert. A token's result is the sum over its choices of
 //   share * (down hidden + down_bias),   hidden = a(min(g, limit)) * (clamp(u, -limit, limit) + beta),
-// where g = gate x + gate_bias, u = up x + up_bias, and a(g) = activation(alpha g) / alpha; without `up` hidden = a(g).
-// `limit` 0 means none. `zero` and `down_zero` are the zero points of gate and up, and of down, where there is no operand.
+// where g = gate x + gate_bias, u = up x + up_bias, and a(g) = activation(alpha g) / alpha; without `up` hidden =
+// a(g). `limit` 0: no limit. `zero` and `down_zero` are the zero points of gate and up, and of down, without an
+// operand.
 void register_experts(OpSet& ops) {
   const std::vector<AttributeRow> experts_attributes = {
       {"activation", "string", "silu"}, {"alpha", "float", "1"},  {"beta", "float", "0"},

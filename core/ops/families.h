@@ -1,5 +1,5 @@
 #pragma once
-// One function a family, for register_ops.
+// One registration function per family, for register_ops.
 #include "core/graph/schema.h"
 
 namespace plait {
@@ -34,7 +34,7 @@ void register_training(OpSet& ops);
 void register_cross_entropy(OpSet& ops);
 void register_optimizers(OpSet& ops);
 
-// After all others: they add to their rows.
+// After all others: it adds to their rows.
 void register_claims(OpSet& ops);
 void register_own_claims(OpSet& ops);
 

@@ -59,7 +59,8 @@ void infer_gather_elements(InferContext& context) {
   if (const Dims* indices = context.dims(1)) context.set_dims(0, *indices);
 }
 
-/// Only the axis may be longer or shorter; indices shorter on others read their first part, so those are whole too.
+/// Only the axis may be longer or shorter; indices shorter in other dims read their first part, so those are whole
+/// too.
 std::string gather_elements_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   DimNames data = dim_names(rank_of(in[0])), indices = data;
   std::optional<size_t> axis = maybe_axis(node.attributes.integer("axis", 0), data.size());
@@ -103,7 +104,7 @@ std::string gather_nd_dims(const Node& node, const std::vector<Type>& in, const 
   return rule_text({"*" + spaced(data), spaced(indices)}, {spaced(result)});
 }
 
-/// How many elements of a bool operand are true, when it is there.
+/// Number of true elements of a bool operand, if known.
 std::optional<int64_t> count_true(const Tensor* condition, int64_t limit) {
   if (!condition || condition->dtype() != DType::boolean) return std::nullopt;
   int64_t count = 0;

@@ -40,7 +40,7 @@ void infer_float_range(InferContext& context) {
   context.set_dims(0, {Dim(static_cast<int64_t>(std::max(length, 0.0)))});
 }
 
-/// (limit - start) / delta, rounded up; nullopt where it may be negative.
+/// (limit - start) / delta, rounded up; nullopt if it may be negative.
 std::optional<Dim> range_length(const Dim& start, const Dim& limit, const Dim& delta) {
   if (delta == Dim(0)) InferContext::fail("a range has a step of 0");
   Dim span = limit - start;
@@ -50,7 +50,7 @@ std::optional<Dim> range_length(const Dim& start, const Dim& limit, const Dim& d
   return never_negative(*length) ? length : std::nullopt;
 }
 
-/// Exporters hand over lists of one number, too.
+/// Exporters also pass lists of one number.
 std::string range_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   std::vector<std::string> operands;
   for (const Type& type : in) {
@@ -106,7 +106,7 @@ void infer_eye_like(InferContext& context) {
   if (const Dims* dims = context.dims(0)) context.set_dims(0, *dims);
 }
 
-/// How many elements are not zero: no bit but the sign of a float is set.
+/// Number of elements that are not zero: any bit but the sign of a float is set.
 std::optional<int64_t> count_nonzero(const Tensor* tensor) {
   if (!tensor || dtype_bits(tensor->dtype()) % 8 || tensor->dtype() == DType::string) return std::nullopt;
   int64_t size = dtype_bits(tensor->dtype()) / 8, count = 0;
@@ -120,7 +120,7 @@ std::optional<int64_t> count_nonzero(const Tensor* tensor) {
   return count;
 }
 
-/// How many are distinct is known from the data alone.
+/// The number of distinct elements depends on data.
 void infer_unique(InferContext& context) {
   context.set_type(0, context.dtype(0));
   Dim distinct = context.unknown("distinct");

@@ -46,10 +46,10 @@ std::string transpose_dims(const Node& node, const std::vector<Type>& in, const 
 
 // ---- Expand ----
 
-/// Two aligned sizes under broadcasting. A constant above 1 holds against a symbol, which would have to be it or 1;
-/// of two symbols the target's is taken: a symbol is 1 at run time only where a target asks for more.
+/// Broadcasts two aligned sizes. A constant above 1 wins over a symbol, which must equal it or 1; of two symbols the
+/// target's wins: a symbol is 1 at run time only if a target is larger.
 Dim broadcast(const Dim& input, const Dim& target) {
-  // -1 is PyTorch's "as it is": exporters hand it on, and ONNX Runtime takes it.
+  // -1 is PyTorch's "unchanged": exporters pass it on, and ONNX Runtime accepts it.
   if (is_one(target) || target == Dim(-1)) return input;
   if (is_one(input) || input == target) return target;
   if (input.is_constant() && target.is_constant())
@@ -66,7 +66,7 @@ void infer_expand(InferContext& context) {
     std::optional<size_t> length = known_length(context.dims(1));
     if (!length) return;
     Dims out = unknown_dims(context, std::max(*length, dims->size()), "expand");
-    for (size_t i = 1; i <= dims->size(); ++i)  // what is not 1 stays as it is
+    for (size_t i = 1; i <= dims->size(); ++i)  // sizes other than 1 are unchanged
       if (const Dim& dim = (*dims)[dims->size() - i]; dim.is_constant() && !is_one(dim)) out[out.size() - i] = dim;
     context.set_dims(0, std::move(out));
     return;
@@ -99,7 +99,7 @@ std::string expand_dims(const Node&, const std::vector<Type>& in, const std::vec
       if (is_one(size)) result = "1";
       continue;
     }
-    // A size that may be 1 or the target's, as a run will show: whole on both sides.
+    // A size that may be 1 or the target's at run time: whole on both sides.
     before.push_back(whole(factor_name(to.size() + i)));
     result = whole(result);
   }
@@ -121,7 +121,7 @@ void infer_tile(InferContext& context) {
   context.set_dims(0, std::move(out));
 }
 
-/// A dim repeated once is as it was; others are whole.
+/// A dim repeated once is unchanged; others are whole.
 std::string tile_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
   if (!out[0].dims) return "";
   DimNames before = dim_names(rank_of(in[0])), after = before;
@@ -220,7 +220,7 @@ void infer_blocks(InferContext& context, bool to_space) {
   context.set_dims(0, std::move(out));
 }
 
-/// The blocks are two equal factors, named apart and whole.
+/// The blocks are two equal factors, with different names and whole.
 std::string space_dims(const Node& node, const std::vector<Type>&, const std::vector<Type>&) {
   bool crd = node.attributes.string("mode", "DCR") == "CRD";
   return cat("*b ", crd ? "(c [i] [j])" : "([i] [j] c)", " y x -> b c (y [i]) (x [j])");
@@ -255,7 +255,7 @@ void register_layout(OpSet& ops) {
            .infer = infer_tile,
            .doc = "the whole repeated along each dim",
            .since = 13});
-  // No rule: pads of +1 and -1 shift a dim and leave its size, so that sizes do not show which dims are free.
+  // No rule: pads of +1 and -1 shift a dim without changing its size, so sizes do not show which dims are free.
   ops.add({.name = "Pad",
            .inputs = "data pads constant_value? axes?",
            .outputs = "output",

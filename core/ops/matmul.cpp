@@ -9,7 +9,7 @@ namespace plait {
 
 namespace {
 
-/// A vector on the left has no rows, on the right no columns, as NumPy's matmul.
+/// A vector on the left has no rows, on the right no columns, as in NumPy's matmul.
 std::optional<std::string> matmul_sides(const Type& left, const Type& right, std::string_view star, std::string_view k,
                                         std::string& result) {
   size_t a = rank_of(left), b = rank_of(right);
@@ -24,7 +24,7 @@ std::string matmul_dims(const Node&, const std::vector<Type>& in, const std::vec
   return operands ? cat(*operands, " -> ", result) : "";
 }
 
-/// A zero point is one number, or one a row of a ([m] or [..., m, 1]), a column of b ([n] or [..., 1, n]).
+/// A zero point is one number, or one per row of a ([m] or [..., m, 1]), or per column of b ([n] or [..., 1, n]).
 std::string zero_point_dims(const std::vector<Type>& in, size_t index, const char* vector, const char* matrix) {
   if (index >= in.size() || !in[index].dims || in[index].dims->empty()) return "";
   const Dims& dims = *in[index].dims;
@@ -33,7 +33,7 @@ std::string zero_point_dims(const std::vector<Type>& in, size_t index, const cha
 }
 
 std::string matmul_integer_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
-  std::string result, star = in.size() > 2 ? "" : "*";  // less a zero point, the product is not linear
+  std::string result, star = in.size() > 2 ? "" : "*";  // with a zero point, the product is not linear
   std::optional<std::string> operands = matmul_sides(in[0], in[1], star, "k", result);
   if (!operands) return "";
   return rule_text({*operands, zero_point_dims(in, 2, "q", "... q 1"), zero_point_dims(in, 3, "n", "... 1 n")},
@@ -55,7 +55,7 @@ std::string qlinear_matmul_dims(const Node&, const std::vector<Type>& in, const 
   return rule_text(operands, {result});
 }
 
-/// C broadcasts to [m, n]. It may be added once only, so that k is whole where there is one.
+/// C broadcasts to [m, n]. It must be added only once, so k is whole if there is one.
 std::string gemm_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   bool bias = in.size() > 2 && in[2].dims;
   std::string k = bias ? "[k]" : "k", star = bias ? "" : "*";

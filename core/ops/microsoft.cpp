@@ -1,4 +1,4 @@
-// Ops of com.microsoft that exporters and ONNX Runtime's optimizer write: all but attention.
+// Ops of com.microsoft that exporters and ONNX Runtime's optimizer write, except attention.
 #include <algorithm>
 
 #include "core/base/text.h"
@@ -12,7 +12,7 @@ namespace {
 
 // ---- Normalisations with a skip connection ----
 
-/// Output 0 as the input, statistics f32, output 3 the sum before the normalisation.
+/// Output 0 like the input, statistics f32, output 3 the sum before the normalisation.
 void infer_skip_normalization(InferContext& context) {
   infer_same(context);
   context.set_type(1, DType::f32);
@@ -66,8 +66,8 @@ void register_normalizations(OpSet& ops) {
 
 // ---- FusedMatMul ----
 
-/// The dims of one side as the file has them: MatMul's order [batch..., first, last], turned back. A vector has the
-/// summed dim alone.
+/// The dims of one side in the file's order, from MatMul's order [batch..., first, last]. A vector has only the
+/// summed dim.
 DimNames fused_side(const Node& node, const char* side, size_t rank, const DimNames& batch, DimNames matrix) {
   if (rank == 1) return {"k"};
   if (node.attributes.integer(cat("trans", side), 0)) std::swap(matrix[0], matrix[1]);
@@ -115,7 +115,7 @@ void infer_matmul_bits(InferContext& context) {
   context.set_dims(0, std::move(out));
 }
 
-/// Cut by columns n alone: a block of k with its packed zero points is not worth cutting here (`raise` makes it
+/// Sharded only by columns n: splitting a block of k with its packed zero points does not pay off (`raise` makes it
 /// Linear).
 std::string matmul_bits_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   bool bias = in.size() > 5 && in[5].dims;
@@ -127,7 +127,7 @@ std::string matmul_bits_dims(const Node&, const std::vector<Type>& in, const std
                    {"... n"});
 }
 
-/// Cut by indices alone: how the table is packed is its own affair.
+/// Sharded only by indices: the table's packing is opaque.
 std::string gather_blocks_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   std::vector<std::string> operands;
   size_t names = 0;
@@ -152,7 +152,7 @@ void infer_gather_blocks(InferContext& context) {
   if (!data || !indices) return;
   size_t gather = checked_axis(context.attributes().integer("gather_axis", 0), data->size());
   Dims rows = *data;
-  // u8 holds several elements a byte, along the last dim; the 4-bit types count elements.
+  // u8 holds several elements per byte, along the last dim; the 4-bit types count elements.
   int64_t bits = context.attributes().integer("bits", 4);
   if (bits != 2 && bits != 4 && bits != 8)
     InferContext::fail(cat("attribute \"bits\" is ", bits, ", expected 2, 4 or 8"));

@@ -9,13 +9,13 @@ namespace plait {
 
 namespace {
 
-/// Positions are [b, s], or one offset [1] for all, which the kernel adds to a token's place: s is whole then.
+/// Positions are [b, s], or one offset [1] for all, which the kernel adds to a token's index: s is whole then.
 std::string rotary_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   bool offset = rank_of(in[1]) < 2;
   std::string s = offset ? "[s]" : "s", positions = offset ? (in[1].dims->empty() ? "" : "1") : "b s";
   std::string x = cat("b g ", s, " [d]");
   if (rank_of(in[0]) == 3) {
-    // The head size is twice the cache's width, unless a part of the head turns, which needs num_heads.
+    // The head size is twice the cache's width, unless only a part of the head is rotated, which needs num_heads.
     int64_t heads = node.attributes.integer("num_heads", 0);
     std::optional<int64_t> size = head_size(in[0], heads);
     if (!size && in[2].dims->back().is_constant()) size = 2 * in[2].dims->back().constant();
@@ -27,7 +27,7 @@ std::string rotary_dims(const Node& node, const std::vector<Type>& in, const std
   return rule_text({"*" + x, positions, "[m] [z]", "[m] [z]"}, {x});
 }
 
-/// Packed heads are as many as `num_heads` tells, otherwise of twice the cache's width.
+/// `num_heads` packed heads; without it heads of twice the cache's width.
 void infer_rotary(InferContext& context) {
   infer_same(context);
   const Dims *x = context.dims(0), *cos = context.dims(2);
@@ -59,7 +59,7 @@ GroupedHeads grouped_heads(InferContext& context, const Dims& query) {
   return {q, kv, heads.size};
 }
 
-/// The caches' length: the past's where it is a window or a shared buffer, else what has been seen in all.
+/// The caches' length: the past's for a window or a shared buffer, otherwise the total length.
 Dim present_length(InferContext& context, const Dims& query) {
   const Dims* past = context.dims(3);
   const Dim* total = single(context.contents(6));
@@ -87,7 +87,7 @@ void infer_grouped(InferContext& context) {
   context.set_dims(2, std::move(present));
 }
 
-/// b, g and r are free. Packed QKV is cut by b only: its heads are not one dim. Scales of the cache are whole.
+/// b, g and r are free. Packed QKV is sharded only by b: its heads are not one dim. Scales of the cache are whole.
 std::string grouped_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   bool packed = node.inputs[1] == no_value;
   std::optional<int64_t> size = head_size(in[0], node.attributes.integer("num_heads", 0));
@@ -148,7 +148,7 @@ void register_microsoft_attention(OpSet& ops) {
                           {"rotary_embedding_dim", "int", "0"}, {"scale", "float", "1"}},
            .dims = "*b g s [d], b s, [m] [z], [m] [z] -> b g s [d]", .dims_of = rotary_dims, .ranks = "3-4, 0-2, 2, 2",
            .infer = infer_rotary,
-           .doc = "pairs turned by the angle of their position", .since = 1});
+           .doc = "pairs rotated by the angle of their position", .since = 1});
   ops.add({.name = "com.microsoft.GroupQueryAttention",
            .inputs = "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? sin_cache? "
                      "position_ids? attention_bias? head_sink? k_scale? v_scale?",
@@ -174,7 +174,7 @@ void register_microsoft_attention(OpSet& ops) {
            .infer = infer_grouped,
            .doc = "causal attention with grouped heads and a cache, rotating on request",
            .since = 1});
-  // No rule: exporters of today write Attention or GroupQueryAttention.
+  // No rule: current exporters write Attention or GroupQueryAttention.
   ops.add({.name = "com.microsoft.MultiHeadAttention",
            .inputs = "query key? value? bias? key_padding_mask? attention_bias? past_key? past_value? "
                      "past_sequence_length? cache_indirection?",

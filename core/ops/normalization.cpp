@@ -1,4 +1,4 @@
-// Softmax and its kin, and the normalisations.
+// Softmax and similar ops, and normalisations.
 #include "core/base/text.h"
 #include "core/ops/families.h"
 #include "core/ops/normalized.h"
@@ -8,7 +8,7 @@ namespace plait {
 
 namespace {
 
-/// One axis whole, by attribute, -1 where absent.
+/// The axis of an attribute is whole, -1 if absent.
 std::string whole_axis_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   DimNames names = dim_names(rank_of(in[0]));
   if (names.empty()) return rule_text({""}, {""});
@@ -53,7 +53,7 @@ void infer_batch_normalization(InferContext& context) {
   }
 }
 
-/// In training mode the moments are those of the batch, which has to be whole.
+/// In training mode the moments are over the batch, which must be whole.
 std::string batch_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   if (node.attributes.integer("training_mode", 0) == 0) return "b c ..., c, c, c, c -> b c ..., c, c";
   if (!in[0].dims) return "";

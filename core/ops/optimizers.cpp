@@ -1,4 +1,4 @@
-// Sums of gradients, and the steps of optimizers, in place.
+// In-place gradient accumulation and optimizer steps.
 #include "core/ops/families.h"
 #include "core/ops/base/rows.h"
 
@@ -6,7 +6,7 @@ namespace plait {
 
 namespace {
 
-/// All operands but the scalars behind them have the parameter's dims.
+/// All operands but the trailing scalars have the parameter's dims.
 std::string step_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
   const std::string dims = spaced(dim_names(rank_of(in[0])));
   std::vector<std::string> operands(in.size());
@@ -14,7 +14,7 @@ std::string step_dims(const Node&, const std::vector<Type>& in, const std::vecto
   return rule_text(operands, std::vector<std::string>(out.size(), dims));
 }
 
-/// gradient [batch... n k] beside row [batch... n] and column [batch... k]; a vector has a row of one element.
+/// gradient [batch... n k] with row [batch... n] and column [batch... k]; a vector has a row of one element.
 std::string factored_dims(const Type& gradient, size_t arrays, size_t operands,
                           const std::vector<std::string>& results) {
   const DimNames names = dim_names(rank_of(gradient));

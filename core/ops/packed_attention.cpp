@@ -1,4 +1,4 @@
-// plait.PackedAttention: attention of training, over rows that several documents share.
+// plait.PackedAttention: attention in training, over rows that several documents share.
 #include "core/graph/gradient.h"
 #include "core/ops/families.h"
 #include "core/ops/base/rows.h"
@@ -10,13 +10,13 @@ namespace {
 const std::vector<AttributeRow> attributes{
     {"scale", "float", "required"}, {"window", "int", "0"}, {"softcap", "float", "0"}, {"round_x", "int", "0"}};
 
-/// y [b, t, h, e], statistics [b, t, h] in f64 where q is, else in f32.
+/// y [b, t, h, e], statistics [b, t, h] in f64 if q is, otherwise in f32.
 void infer_packed_attention(InferContext& context) {
   context.set_type(0, context.dtype(0));
   context.set_type(1, context.dtype(0) == DType::f64 ? DType::f64 : DType::f32);
 }
 
-/// Each as the operand that it is the gradient of: q, k, v, sinks.
+/// The operand whose gradient each result is: q, k, v, sinks.
 constexpr int gradient_of[] = {1, 2, 3, 7};
 
 void infer_packed_attention_back(InferContext& context) {
@@ -42,9 +42,9 @@ void of_packed_attention(GradientContext& context) {
 
 }  // namespace
 
-// Tokens of one segment (-1: none) stand together in their row, so that differences of places are differences of positions.
-// q [b, t, h, d], k [b, t, g, d], v [b, t, g, e], where h = g r query heads share g key heads; segments i32 [b, t]; sinks and
-// slopes [h]. A token sees those of its segment up to itself, or the last `window` of them.
+// Tokens of one segment (-1: none) are contiguous in their row, so differences of indices are differences of
+// positions. q [b, t, h, d], k [b, t, g, d], v [b, t, g, e], where h = g r query heads share g key heads; segments
+// i32 [b, t]; sinks and slopes [h]. A token sees its segment's tokens up to itself, or the last `window` of them.
 void register_packed_attention(OpSet& ops) {
   ops.add({.name = "plait.PackedAttention",
            .inputs = "q k v segments sinks? slopes!?",

@@ -1,5 +1,5 @@
-// plait.PackedConv and plait.PackedLinearAttention: what carries a state along the tokens, in training, over rows that several
-// documents share. Each document begins with a state of zeros, and its last one is nobody's.
+// plait.PackedConv and plait.PackedLinearAttention: recurrences in training, over rows that several documents share.
+// Each document begins with zero states, and its last state is dropped.
 #include <algorithm>
 
 #include "core/base/text.h"
@@ -55,7 +55,7 @@ void infer_packed_linear_attention(InferContext& context) {
   context.set_dims(0, {(*q)[0], (*q)[1], Dim(std::max(heads.query, heads.key)) * value.size});
 }
 
-/// Of q, k, v, segments, decay? and beta?, the first of which is operand `first`.
+/// For q, k, v, segments, optional decay and beta, from operand `first` on.
 std::vector<std::string> packed_operands(const LinearHeadDims& last, const std::vector<Type>& in, size_t first) {
   std::vector<std::string> out;
   for (const std::string& dims : {last.query, last.key, last.value}) out.push_back("b [t] " + dims);
@@ -99,8 +99,8 @@ void of_packed_linear_attention(GradientContext& context) {
 
 }  // namespace
 
-// Tokens of one segment (-1: none) stand together in their row; segments i32 [b, t]. x [b, t, c], w [k, c], bias [c]; q, k, v,
-// decay and beta are those of plait.LinearAttention.
+// Tokens of one segment (-1: none) are contiguous in their row; segments i32 [b, t]. x [b, t, c], w [k, c], bias [c];
+// q, k, v, decay and beta as in plait.LinearAttention.
 void register_packed_recurrent(OpSet& ops) {
   ops.add({.name = "plait.PackedConv",
            .inputs = "x w segments bias?",

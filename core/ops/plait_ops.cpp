@@ -1,4 +1,4 @@
-// Plait's own ops: what `raise` and `fuse` make of exporters' patterns.
+// Plait's own ops, into which `raise` and `fuse` rewrite exporters' patterns.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -12,8 +12,8 @@ namespace {
 
 /// Whether the weight is [n, c, l], quantised in blocks, rather than [n, k].
 bool is_blocked(const Type& weight) { return weight.dims && weight.dims->size() == 3; }
-/// Whether the blocks of the weight are exactly x's last dimension: then k may be cut between blocks. Where the last
-/// block is only partly used, k must be whole.
+/// Whether the blocks of the weight exactly cover x's last dimension: then k may be sharded between blocks. If the
+/// last block is only partly used, k must be whole.
 bool fills_blocks(const Type& x, const Type& weight) {
   const Dims& w = *weight.dims;
   return !x.dims->empty() && x.dims->back() == w[1] * w[2];
@@ -32,7 +32,7 @@ struct BlockedDims {
   }
 };
 
-/// A bias is added once: with one, k may not be cut.
+/// A bias is added once: with one, k must be whole.
 std::string linear_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   const bool bias = !is_absent(in, 2);
   if (!is_blocked(in[1])) return bias ? "... [k], n [k], n -> ... n" : "*... k, *n k -> ... n";
@@ -44,7 +44,7 @@ std::string linear_dims(const Node&, const std::vector<Type>& in, const std::vec
   return rule_text(operands, {"... n"});
 }
 
-/// As the Linear's, whose cuts the adapters follow: what they add owes the same sum.
+/// Like the Linear's, whose sharding the adapters follow: their results are partial along the same axes.
 std::string adapted_linear_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   const bool bias = !is_absent(in, 2);
   std::string k = bias ? "[k]" : "k", x = cat("... ", k), w = cat("n ", k), of_block, inner = k;
@@ -58,7 +58,7 @@ std::string adapted_linear_dims(const Node&, const std::vector<Type>& in, const 
                    {"... n"});
 }
 
-/// How many operands a weight of Linears is.
+/// Number of operands of one weight of Linears.
 size_t parts_of(const Attributes& attributes) {
   return static_cast<size_t>(std::clamp<int64_t>(attributes.integer("parts", 1), 1, 3));
 }
@@ -71,7 +71,7 @@ void infer_linears(InferContext& context) {
   for (int k = 0; k < context.outputs(); ++k) context.set_type(k, context.dtype(0));
 }
 
-/// Linear in x; in no weight, since each makes one of the results only.
+/// Linear in x, but in no weight, since each makes only one of the results.
 std::string linears_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   std::vector<std::string> operands{"*... k"}, results;
   const size_t parts = parts_of(node.attributes);
@@ -126,11 +126,12 @@ void infer_sizes(InferContext& context) {
   context.set(0, DType::i64, scalar ? Dims{} : Dims{Dim(count)});
 }
 
-void infer_open(InferContext&) {}  // what the value's type says stands
+void infer_open(InferContext&) {}  // keeps the value's type
 
-// A quantised weight is [n, c, l] in u2, u4, u8, i2, i4 or i8: c blocks of l, each with a scale in f32, f16 or bf16 and a
-// zero point, of scales [n, c] and zeros [n, c] (any number type of whole bytes; absent: attribute `zero` for all).
-// It stands for scale (w - zero) in f32, rounded once after each of the two operations. Where k < c l the rest is unused.
+// A quantised weight is [n, c, l] in u2, u4, u8, i2, i4 or i8: c blocks of l, each with a scale in f32, f16 or bf16
+// and a zero point, in scales [n, c] and zeros [n, c] (any number type of whole bytes; absent: attribute `zero` for
+// all). Its value is scale (w - zero) in f32, rounded once after each of the two operations. If k < c l the rest is
+// unused.
 void register_linear(OpSet& ops) {
   ops.add({.name = "plait.Linear",
            .inputs = "x w bias? scales!? zeros!?",
@@ -191,7 +192,7 @@ void register_ragged(OpSet& ops) {
            .attributes = {{"interleaved", "int", "0"}},
            .dims = "*b t g [d], b t [z], b t [z] -> b t g [d]",
            .infer = infer_same,
-           .doc = "pairs of the first 2 z elements turned by their token's angle (Su et al. 2021)"});
+           .doc = "pairs of the first 2 z elements rotated by their token's angle (Su et al. 2021)"});
   ops.add({.name = "plait.KvWrite",
            .inputs = "k_pages v_pages k v slots",
            .outputs = "k_pages v_pages",

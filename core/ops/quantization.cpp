@@ -1,4 +1,4 @@
-// Quantise and dequantise: one scale for all, one a channel, or one a block of a channel.
+// Quantise and dequantise: one scale for all, per channel, or per block of a channel.
 #include "core/base/text.h"
 #include "core/ops/families.h"
 #include "core/ops/base/rows.h"
@@ -7,7 +7,7 @@ namespace plait {
 
 namespace {
 
-/// Attribute output_dtype; 0 is what is written for none.
+/// Attribute output_dtype; 0 if unset.
 DType output_dtype(InferContext& context, DType fallback) {
   if (context.attributes().integer("output_dtype", 0) == 0) return fallback;
   return dtype_attribute(context.attributes(), "output_dtype", fallback);
@@ -71,7 +71,7 @@ void register_quantization(OpSet& ops) {
            .attributes = {{"axis", "int", "1"}, {"block_size", "int", "0"}, {"output_dtype", "int", "0"}},
            .dims = "n (k 32), n k, n k -> n (k 32)", .dims_of = quantize_dims, .infer = infer_dequantize,
            .doc = "(x - zero point) scale", .since = 24});
-  // No rule: scale and zero point follow from the extremes of the whole.
+  // No rule: scale and zero point depend on the extremes of all elements.
   ops.add({.name = "DynamicQuantizeLinear", .inputs = "x", .outputs = "y y_scale y_zero_point",
            .infer = infer_dynamic_quantize, .doc = "x in u8, by the range of its elements", .since = 11});
 }

@@ -1,5 +1,5 @@
-// Ops of hybrid language models that carry a state from one run to the next: CausalConvWithState and LinearAttention, and
-// what raise makes of them: the same over ragged rows, whose segments have their states in slots of the store.
+// Ops of hybrid language models with a state from one run to the next: CausalConvWithState and LinearAttention, and
+// their raised forms over ragged rows, whose segments have states in slots of the Store.
 #include <algorithm>
 
 #include "core/base/text.h"
@@ -91,9 +91,10 @@ std::string slot_attention_dims(const Node& node, const std::vector<Type>& in, c
   return rule_text(operands, {operands[0], "[b] [t] " + last->result});
 }
 
-/// Rows of tokens of several segments: `segments` says whose a token is (-1: nobody's), and a segment's tokens stand
-/// together, in order. Segment i begins with the state in slot slots[i][0] (-1: zeros) and leaves its own in slot
-/// slots[i][1] (-1: nowhere). What a segment gives is what its tokens alone give, however they are cut into runs.
+/// Rows of tokens of several segments: `segments` is each token's segment (-1: none), and a segment's tokens are
+/// contiguous and in order. Segment i starts with the state in slot slots[i][0] (-1: zeros) and writes its state to
+/// slot slots[i][1] (-1: nowhere). A segment's results do not depend on other segments, nor on how its tokens are
+/// split into runs.
 void register_slots(OpSet& ops) {
   ops.add(
       {.name = "plait.CausalConv",

@@ -12,7 +12,7 @@ namespace {
 
 bool keeps_dims(const Attributes& attributes) { return attributes.integer("keepdims", 1) != 0; }
 
-/// For each dim whether it is reduced; nullopt when the axes are not known.
+/// By dim: whether it is reduced; nullopt if the axes are unknown.
 std::optional<std::vector<bool>> reduced_axes(InferContext& context, size_t rank) {
   std::optional<std::vector<int64_t>> axes;
   if (context.has(1)) {
@@ -64,8 +64,8 @@ void infer_reduce_elements(InferContext& context) {
 std::optional<Dim> sum(const Dim& a, const Dim& b) { return a.plus(b); }
 std::optional<Dim> times(const Dim& a, const Dim& b) { return a.times(b); }
 
-/// Which dims of the operand are reduced, told from the sizes alone. With keepdims: those that became 1. Without: the
-/// one way to leave out dims; nullopt when there are several ([s, s] -> [s]).
+/// The operand's reduced dims, derived from sizes only. With keepdims: those that became 1. Without: the unique way
+/// to leave out dims; nullopt if there are several ([s, s] -> [s]).
 std::optional<std::vector<bool>> reduced_by_sizes(const Dims& in, const Dims& out, bool keep) {
   std::vector<bool> reduced(in.size());
   if (keep) {
@@ -73,7 +73,7 @@ std::optional<std::vector<bool>> reduced_by_sizes(const Dims& in, const Dims& ou
     for (size_t i = 0; i < in.size(); ++i) reduced[i] = in[i] != out[i];
     return reduced;
   }
-  // The leftmost and the rightmost way to find `out` within `in` agree when there is one way only.
+  // The leftmost and the rightmost match of `out` within `in` agree if there is only one.
   std::vector<bool> right(in.size(), true);
   reduced.assign(in.size(), true);
   size_t found = 0, from_end = 0;
@@ -98,7 +98,7 @@ std::string reduce_text(const Type& in, const std::vector<bool>& reduced, bool k
   return spaced(before);
 }
 
-/// "*" and the pending kind of each reduction; whole: the reduced dims must be whole.
+/// Linearity and pending kind of each reduction; whole: the reduced dims must be whole.
 struct ReduceForm {
   const char* star;
   const char* kind;
@@ -118,7 +118,7 @@ std::string reduce_dims(const Node& node, const std::vector<Type>& in, const std
   bool keep = keeps_dims(node.attributes);
   std::optional<std::vector<bool>> reduced = reduced_by_sizes(*in[0].dims, *out[0].dims, keep);
   if (!reduced) return "";
-  // A mean of integers is rounded, so that it is no sum of parts.
+  // A mean of integers is rounded, so it is not a sum of parts.
   const bool rounds = &form == &averaging && is_integer(in[0].dtype);
   std::string result, operand = form.star + reduce_text(in[0], *reduced, keep, form.whole || rounds, result);
   std::vector<std::string> operands{operand};

@@ -9,8 +9,8 @@ namespace plait {
 
 namespace {
 
-/// Factors of each dim on both sides, found by walking both from the left. The smaller of two sizes that divide is a
-/// factor; what is left of the greater goes on. Sound for any sizes: row-major positions depend on products alone.
+/// Factors of the dims on both sides, found by walking both from the left. The smaller of two sizes that divide is a
+/// factor; the walk continues with the quotient. Correct for any sizes: row-major indices depend only on products.
 class Matcher {
  public:
   Matcher(Dims in, Dims out) : in_(std::move(in)), out_(std::move(out)), left_(in_.size()), right_(out_.size()) {}
@@ -18,7 +18,7 @@ class Matcher {
   void run() {
     size_t i = 0, j = 0;
     while (step(i, j)) {}
-    // Where the sizes do not divide, equal dims at the end may still be told; between them all is whole.
+    // If the sizes do not divide, equal trailing dims may still match; those in between are whole.
     size_t i_end = in_.size(), j_end = out_.size();
     std::vector<std::string> tail;
     while (i_end > i && j_end > j && in_[i_end - 1] == out_[j_end - 1]) {
@@ -39,8 +39,7 @@ class Matcher {
     if (!is_one(size)) dim.push_back(std::move(name));
   }
 
-  /// Matches the next dims i.. and j.. of equal product; false (and nothing changed) when there are none left, or
-  /// none that divide.
+  /// Matches the next dims i.. and j.. of equal product; false (and unchanged) if none are left, or none divide.
   bool step(size_t& i, size_t& j) {
     if (i < in_.size() && is_one(in_[i])) return ++i, true;
     if (j < out_.size() && is_one(out_[j])) return ++j, true;

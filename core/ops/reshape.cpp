@@ -1,4 +1,4 @@
-// Ops that keep the elements in their order and change the dims alone.
+// Ops that keep the elements in their order and change only the dims.
 #include <algorithm>
 
 #include "core/ops/families.h"
@@ -9,13 +9,13 @@ namespace plait {
 
 namespace {
 
-/// Of the same elements in the same order, contents go along where the output has rank 0 or 1.
+/// With the same elements in the same order, contents are passed on if the output has rank 0 or 1.
 void pass_contents(InferContext& context, size_t rank) {
   const Dims* elements = context.contents(0);
   if (elements && rank <= 1) context.set_contents(0, *elements);
 }
 
-/// The dims that a target of known elements asks for: 0 copies the input's (unless allowzero), one -1 takes the rest.
+/// The dims of a target of known elements: 0 copies the input's (unless allowzero), one -1 is the remaining size.
 Dims resolve_target(InferContext& context, const Dims* input, const Dims& target) {
   bool copies = context.attributes().integer("allowzero", 0) == 0;
   Dims out;
@@ -39,7 +39,7 @@ Dims resolve_target(InferContext& context, const Dims* input, const Dims& target
   Dim all = product(*input), others = product(out);
   bool numbers = all.is_constant() && others.is_constant();
   if (rest) {
-    // With a zero among the others the rest is anything; zero is what all runtimes take.
+    // With a zero among the others the remaining size is arbitrary; all runtimes use zero.
     std::optional<Dim> quotient = numbers && others == Dim(0) ? Dim(0) : all.divided(others);
     if (!quotient && numbers)
       InferContext::fail("the input's elements do not divide by the target shape's other dimensions");
@@ -71,7 +71,7 @@ void infer_flatten(InferContext& context) {
   context.set_dims(0, {product(all.subspan(0, cut)), product(all.subspan(cut))});
 }
 
-/// Axes of the second operand, counted in a rank; nullopt when they are not known.
+/// Axes of the second operand, normalised for a rank; nullopt if they are unknown.
 std::optional<std::vector<size_t>> axes_in(InferContext& context, size_t rank) {
   std::optional<std::vector<int64_t>> given = numbers(context.contents(1));
   if (!given) return std::nullopt;
@@ -89,13 +89,13 @@ void infer_unsqueeze(InferContext& context) {
   if (!dims || !given) return;
   Dims out = *dims;
   std::vector<size_t> axes = *axes_in(context, dims->size() + given->size());
-  // Ascending, so that each lands where it is counted.
+  // Ascending, so that each insert is at its final index.
   for (size_t axis : axes) out.insert(out.begin() + static_cast<std::ptrdiff_t>(axis), Dim(1));
   pass_contents(context, out.size());
   context.set_dims(0, std::move(out));
 }
 
-/// Whether any of these sizes may be 1 when the program runs.
+/// Whether any of these sizes may be 1 at run time.
 bool squeezes_unknown(const Dims& dims) {
   return std::any_of(dims.begin(), dims.end(), [](const Dim& dim) { return !dim.is_constant(); });
 }
@@ -109,7 +109,7 @@ void infer_squeeze(InferContext& context) {
     axes = axes_in(context, dims->size());
     if (!axes) return;
   } else if (context.exact() && squeezes_unknown(*dims)) {
-    return;  // which sizes are 1, and so the rank, is what a run tells
+    return;  // which sizes are 1, and so the rank, depends on the run
   }
   Dims out;
   for (size_t i = 0; i < dims->size(); ++i) {
@@ -122,7 +122,7 @@ void infer_squeeze(InferContext& context) {
   context.set_dims(0, std::move(out));
 }
 
-/// Without axes it takes away what is 1 as it runs: sizes that are open now must then be more.
+/// Without axes it removes sizes that are 1 at run time: open sizes are assumed to be larger.
 bool squeeze_assumes(const Node& node, const std::vector<Type>& in) {
   if (node.inputs.size() > 1 && node.inputs[1] != no_value) return false;
   return !in[0].dims || squeezes_unknown(*in[0].dims);

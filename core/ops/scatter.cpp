@@ -6,7 +6,7 @@ namespace plait {
 
 namespace {
 
-/// Dims in which no index points are free when updates have their whole size; indices are tuples of the leading dims.
+/// Dims that no index addresses are free if updates have their whole size; indices are tuples of the leading dims.
 std::string scatter_nd_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   if (in[1].dims->empty() || !in[1].dims->back().is_constant()) return "";
   auto depth = static_cast<size_t>(in[1].dims->back().constant());

@@ -44,7 +44,7 @@ std::optional<Dim> known_max(const Dim& a, const Dim& b) {
 
 namespace {
 
-/// Both as numbers, the divisor not zero (nor the one quotient that does not fit).
+/// Both as numbers, with a divisor other than zero (and excluding the one quotient that overflows).
 bool divisible(const Dim& a, const Dim& b) {
   return a.is_constant() && b.is_constant() && b.constant() != 0 && b.constant() != -1;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Shape arithmetic: what exporters compute on sizes (Shape, Gather, Add, Equal, Where, ...) as functions of symbolic
-// elements. Sizes are symbols, and symbols are never negative; nothing else is assumed of them.
+// Shape arithmetic: exporters' computations on sizes (Shape, Gather, Add, Equal, Where, ...) as functions of symbolic
+// elements. Sizes are symbols, which are assumed to be non-negative and nothing else.
 #include <optional>
 
 #include "core/graph/schema.h"
@@ -12,31 +12,31 @@ std::optional<int64_t> least(const Dim& value);
 /// Whether a >= 0 for all values of its symbols.
 bool never_negative(const Dim& value);
 
-// Each returns nullopt where the answer depends on the symbols.
+// Each returns nullopt if the answer depends on the symbols.
 std::optional<bool> known_equal(const Dim& a, const Dim& b);
 std::optional<bool> known_less(const Dim& a, const Dim& b);
 std::optional<Dim> known_min(const Dim& a, const Dim& b);
 std::optional<Dim> known_max(const Dim& a, const Dim& b);
-/// Exact, or towards zero for constants (as ONNX's integer Div); nullopt for a zero divisor.
+/// Exact, or towards zero for constants (like ONNX's integer Div); nullopt for a zero divisor.
 std::optional<Dim> known_quotient(const Dim& a, const Dim& b);
-/// Away from zero for constants, else exact: how many steps of b > 0 cover a >= 0.
+/// Away from zero for constants, otherwise exact: the number of steps of b > 0 that cover a >= 0.
 std::optional<Dim> known_ceiling(const Dim& a, const Dim& b);
-/// Towards minus infinity for constants, else exact.
+/// Towards minus infinity for constants, otherwise exact.
 std::optional<Dim> known_floor(const Dim& a, const Dim& b);
 /// ONNX's Mod with fmod = 0: the sign of the divisor.
 std::optional<Dim> known_remainder(const Dim& a, const Dim& b);
 
-/// Element functions of Dims: nullopt where the result is not known.
+/// Element functions of Dims: nullopt if the result is unknown.
 using Unary = std::optional<Dim> (*)(const Dim&);
 using Binary = std::optional<Dim> (*)(const Dim&, const Dim&);
 
 /// Element i of an operand with `length` or one elements.
 inline const Dim& element(const Dims& elements, size_t i) { return elements.size() == 1 ? elements[0] : elements[i]; }
 
-/// The elements that operands of 1 or n elements broadcast to; nullopt when one is unknown or the lengths differ.
+/// The elements that operands of 1 or n elements broadcast to; nullopt if one is unknown or the lengths differ.
 std::optional<size_t> common_length(InferContext& context);
 
-/// Sets output 0's contents from those of the inputs, element by element, when all are known.
+/// Sets output 0's contents elementwise from those of the inputs, if all are known.
 template <Unary function>
 void map_contents(InferContext& context) {
   const Dims* a = context.contents(0);

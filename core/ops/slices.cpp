@@ -18,9 +18,8 @@ bool endless(const Dim& value) {
   return value.is_constant() && value.constant() >= std::numeric_limits<int32_t>::max();
 }
 
-/// A start or end of a forward slice, clamped to [0, size]; nullopt where that depends on symbols. A dim that is
-/// sliced is taken to have an element, so that x[-1:] is one element and x[1:] one less than x; kernels clamp once
-/// more.
+/// A start or end of a forward slice, clamped to [0, size]; nullopt if that depends on symbols. A sliced dim is
+/// assumed to have an element, so that x[-1:] is one element and x[1:] one less than x; kernels clamp again.
 std::optional<Dim> clamped(const Dim& value, const Dim& size) {
   if (endless(value)) return size;
   Dim at = value.is_constant() && value.constant() < 0 ? size + value : value;
@@ -36,7 +35,7 @@ std::optional<Dim> forward_length(const Dim& start, const Dim& end, int64_t step
   if (!from || !to) return std::nullopt;
   Dim span = *to - *from;
   if (span.is_constant() && span.constant() < 0) return Dim(0);
-  // x[1:] of a symbolic size: one element at least, as `clamped` takes it.
+  // x[1:] of a symbolic size: at least one element, as assumed by `clamped`.
   bool enough = never_negative(span) || (!size.is_constant() && never_negative(span + Dim(1)));
   return enough ? known_ceiling(span, Dim(step)) : std::nullopt;
 }
@@ -69,7 +68,7 @@ struct SliceAxis {
   std::optional<int64_t> step;
 };
 
-/// The axes that are sliced; nullopt when they are not known. Unknown starts, ends and steps are left null.
+/// The sliced axes; nullopt if they are unknown. Unknown starts, ends and steps are null.
 std::optional<std::vector<SliceAxis>> slice_axes(InferContext& context, size_t rank) {
   std::optional<std::vector<int64_t>> axes = numbers(context.contents(3));
   std::optional<size_t> count = known_length(context.dims(1));
@@ -125,8 +124,8 @@ void infer_slice(InferContext& context) {
   context.set_dims(0, std::move(out));
 }
 
-/// A dim that keeps its size is not cut, unless a negative step reverses it. A rule sees no elements, so that with a
-/// steps operand all is whole: a pass that drops steps of 1 frees the other dims.
+/// A dim that keeps its size is not sliced, unless a negative step reverses it. A rule sees no elements, so with a
+/// steps operand all dims are whole: a pass that removes steps of 1 frees the other dims.
 std::string slice_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
   if (!out[0].dims) return "";
   bool stepped = in.size() > 4 && in[4].dims;

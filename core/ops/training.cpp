@@ -1,5 +1,5 @@
-// Ops that only training has: what gradients of Plait's own ops are made of, and the optimizers' steps. Nothing is trained
-// through them, so they have no gradients of their own.
+// Ops only for training: parts of the gradients of Plait's own ops, and optimizer steps. They have no gradients of
+// their own.
 #include <tuple>
 
 #include "core/base/text.h"
@@ -10,7 +10,7 @@ namespace plait {
 
 namespace {
 
-/// A weight that is quantised in blocks is [n, c, l], and k is all of its blocks' elements.
+/// A weight that is quantised in blocks is [n, c, l], and k is all elements of its blocks.
 std::string linear_back_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   if (!in[1].dims || in[1].dims->size() != 3) return "*... n, *n k -> ... k";
   std::vector<std::string> operands{"*... n", "n c l", "*n c", is_absent(in, 3) ? "" : "n c"};
@@ -22,14 +22,14 @@ std::string add_linear_dims(const Node& node, const std::vector<Type>&, const st
   return node.attributes.integer("back", 0) ? "+... n, +... [k], [k] n -> ... n" : "+... n, +... [k], n [k] -> ... n";
 }
 
-/// The operand that holds the result's sizes.
+/// The operand with the result's sizes.
 template <int target>
 void infer_sized(InferContext& context) {
   context.set_type(0, context.dtype(0));
   if (const Dims* sizes = context.contents(target)) context.set_dims(0, *sizes);
 }
 
-/// dy as Gather's result, with the axis that was picked from back in the place of the indices.
+/// dy like Gather's result, with the gathered axis in place of the indices.
 std::string gather_back_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   const size_t indices = rank_of(in[1]), rank = rank_of(in[0]) + 1 - indices;
   const std::optional<size_t> axis = maybe_axis(node.attributes.integer("axis", 0), rank);
@@ -41,7 +41,7 @@ std::string gather_back_dims(const Node& node, const std::vector<Type>& in, cons
   return rule_text({"*" + spaced(dy), spaced(picked), "[sizes]"}, {spaced(table)});
 }
 
-/// As Slice's: a dim that keeps its size is not cut, unless a step might reverse it.
+/// As Slice's: a dim that keeps its size is not sliced, unless a step might reverse it.
 std::string slice_back_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>& out) {
   if (!out[0].dims || rank_of(in[0]) != rank_of(out[0])) return "";
   const bool stepped = !is_absent(in, 5);
@@ -56,7 +56,7 @@ std::string slice_back_dims(const Node&, const std::vector<Type>& in, const std:
   return rule_text(operands, {spaced(after)});
 }
 
-/// One axis whole, as of Softmax.
+/// One axis is whole, as in Softmax.
 std::string softmax_back_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>&) {
   DimNames names = dim_names(rank_of(in[0]));
   if (!names.empty()) {
@@ -76,7 +76,7 @@ void infer_norm_back(InferContext& context) {
   }
 }
 
-/// As normalised: the dims from the axis on are whole. The gradient of scale and shift is a sum over the others.
+/// The dims from the axis on are whole. The gradient of scale and shift is a sum over the others.
 std::string norm_back_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
   DimNames names = dim_names(rank_of(in[0]));
   const std::optional<size_t> first = maybe_axis(node.attributes.integer("axis", -1), names.size());

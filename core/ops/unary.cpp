@@ -1,4 +1,4 @@
-// Elementwise ops of one operand. Linear ones ("*") let a pending sum through.
+// Elementwise ops of one operand. Linear ones ("*") commute with partial sums.
 #include "core/ops/families.h"
 #include "core/ops/base/rows.h"
 #include "core/ops/shape_arithmetic.h"

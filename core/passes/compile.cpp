@@ -14,12 +14,12 @@
 namespace plait {
 namespace {
 
-// The passes in order. A plain graph keeps what the file specifies: only constants and sizes are computed.
+// The passes in order. A plain graph keeps the file's ops: only constants and sizes are computed.
 constexpr Pass plain_passes[] = {
-    {"fold", fold},  // constants, and shape arithmetic as symbolic sizes
-    {"scan", scan},  // into Loop, of types that are known by now: programs have one kind of repetition
+    {"fold", fold},  // constants; shape arithmetic as symbolic sizes
+    {"scan", scan},  // into Loop, of known types: programs have one kind of repetition
 };
-// To canonical ops: a decoder whose cache is in pages and whose tokens are one row, or why it is not one.
+// Raises a decoder to canonical ops with a paged cache and one row of tokens, or finds the reason why not.
 constexpr Pass recognition_passes[] = {
     {"interface", interface},  // one symbol each for batch, sequence and past, so that sizes compare
     {"fold", fold},
@@ -27,13 +27,13 @@ constexpr Pass recognition_passes[] = {
 };
 // A recognised decoder on ragged rows.
 constexpr Pass ragged_passes[] = {
-    {"adapt", adapt},  // an adapter beside Linears, if one is asked for
-    {"shard", shard},  // this rank's part of it, and the collectives
-    {"fuse", fuse},    // what kernels do better in one go; after all that reasons about single ops
+    {"adapt", adapt},  // an adapter next to Linears, if requested
+    {"shard", shard},  // this rank's part, and the collectives
+    {"fuse", fuse},    // combines ops; after all passes that reason about single ops
     {"scan", scan},
 };
 
-/// A merged decoder holds two graphs, with and without a past: the one with is tried first.
+/// A merged decoder contains two graphs, with and without a past: the one with is tried first.
 std::vector<Graph> variants(Graph graph, const CompileOptions& options) {
   ValueId branch = find_interface(graph, options.ops).branch;
   std::vector<Graph> out;
@@ -84,7 +84,7 @@ bool run_recognition(Graph& graph, PassContext& context) {
 
 namespace {
 
-/// Into how many parts the mesh cuts the cache.
+/// Number of shards of the cache.
 void count_parts(PassContext& context) {
   if (context.options.mesh.ranks() == 1) return;
   const auto& states = context.plan.states;
@@ -132,7 +132,7 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
     run_passes(ragged_passes, graph, context);
     count_parts(context);
     RaggedBounds bounds = choose(context.decoder);
-    // Where ranks share the tokens out, "t" counts those of one.
+    // If ranks shard the tokens, "t" is one rank's number.
     for (const Dim& dim : *graph.value(graph.inputs[0]).type.dims)
       if (auto multiple = dim.single_multiple()) out.token_multiple = multiple->factor;
     bound_symbol(graph, "t", 1, (bounds.tokens + out.token_multiple - 1) / out.token_multiple);
@@ -142,7 +142,7 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
       bound_symbol(graph, cat("p.", pool), bounds.pages[pool], bounds.pages[pool]);
     bound_symbol(graph, "c", bounds.page_tokens, bounds.page_tokens);
     if (bounds.states) bound_symbol(graph, "u", bounds.states, bounds.states);
-    // Ranks that hold the same share what was computed while compiling, too.
+    // Ranks with equal parts share compile-time constants too.
     const std::string label =
         store_keys::constants_label("ragged", options.mesh.block(options.rank, options.mesh.parts("tensor")));
     auto program = lower(graph, options, label);

@@ -1,4 +1,4 @@
-// From a graph to the programs of a trainer.
+// Compiles a graph into the programs of a trainer.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -17,14 +17,14 @@
 namespace plait {
 namespace {
 
-// A recognised decoder becomes one that is trained.
+// Prepares a recognised decoder for training.
 constexpr Pass training_passes[] = {
     {"drop_cache", drop_cache},  // attention of whole documents, without a cache
-    {"in_double", in_double},    // all of it in f64, if that is asked for
-    {"adapt", adapt},            // adapters beside Linears, if they are asked for
-    {"shard_rows", shard_rows},  // a row for each data rank
+    {"in_double", in_double},    // all in f64, if requested
+    {"adapt", adapt},            // adapters next to Linears, if requested
+    {"shard_rows", shard_rows},  // a row per data rank
 };
-// A graph with a loss of its own.
+// A graph with its own loss.
 constexpr Pass own_loss_passes[] = {
     {"fold", fold},
     {"scan", scan},
@@ -34,26 +34,26 @@ constexpr Pass stage_passes[] = {
     {"stage", stage},  // of a pipeline, and what crosses between them
 };
 constexpr Pass gradient_passes[] = {
-    {"train", train},  // the loss, gradients, and the sums that they are added to
+    {"train", train},  // the loss, gradients, and gradient accumulation
 };
-// Losses and gradients together, once each rank has its part.
+// Losses and gradients, after sharding.
 constexpr Pass accumulate_passes[] = {
     {"fuse_training", fuse_training},
     {"recompute", recompute},  // what the backward pass reads, instead of keeping it
-    {"fuse_sums", fuse_sums},  // after it, because what it keeps are sums and products
+    {"fuse_sums", fuse_sums},  // after it, since it keeps sums and products
 };
-// The same where the host computes the loss.
+// The same if the host computes the loss.
 constexpr Pass host_accumulate_passes[] = {
     {"recompute", recompute},
     {"fuse_sums", fuse_sums},
 };
 // Of every program, on several ranks.
 constexpr Pass collective_passes[] = {
-    {"bucket", bucket},    // small collectives together
-    {"overlap", overlap},  // and during computation
+    {"bucket", bucket},    // merges small collectives
+    {"overlap", overlap},  // runs them during computation
 };
 
-/// Whether something is quantised as the graph runs.
+/// Whether the graph quantises activations.
 bool rounds_activations(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
     return node.op == "QuantizeLinear" || node.op == "DynamicQuantizeLinear";
@@ -105,7 +105,7 @@ class TrainingCompiler {
   }
 
  private:
-  /// A program to be made. Each graph is changed by its own passes only.
+  /// A program to compile. Each graph is changed only by its own passes.
   struct Row {
     TrainingProgram program;
     Graph graph;
@@ -127,14 +127,14 @@ class TrainingCompiler {
                   cat("the model cannot be trained, for it is not recognised: ", context_.decoder.why_not),
                   !options_.exact_activations && rounds_activations(graph)
                       ? "its file rounds activations: give the option activations=exact, which takes them as they are"
-                      : "`plait inspect` says more; one that has a loss of its own among its outputs is trained with "
+                      : "see `plait inspect`; a graph with its own loss among its outputs is trained with "
                         "that (loss)");
     run_passes(training_passes, graph, context_);
     for (const char* name : {"t", "r", "places"})
       if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = training_.row_tokens;
   }
 
-  /// The forward graph with the gradients of its logits as an input. Which parameters there are does not depend on the loss.
+  /// The forward graph with the gradients of its logits as an input. Its parameters do not depend on the loss.
   Graph graph_of_host_loss(Graph graph) const {
     PassContext context = context_;
     context.host_loss = true;
@@ -149,8 +149,8 @@ class TrainingCompiler {
         model_.spread_inputs.insert(graph.value(id).name);
   }
 
-  /// `graph` has the outputs loss, each target's loss (not of a graph with a loss of its own), and the sums; `of_host` the
-  /// logits and the sums.
+  /// `graph` has as outputs the loss, each label's loss (not with its own loss), and the sums; `of_host` the logits
+  /// and the sums.
   std::vector<Row> rows(const Graph& graph, const std::optional<Graph>& of_host) {
     std::vector<Row> out;
     const auto add = [&](TrainingProgram program, Graph one) { out.push_back({program, std::move(one)}); };
@@ -240,7 +240,7 @@ class TrainingCompiler {
     return graph;
   }
 
-  /// Whether ranks reduce gradients once a step, and not in each micro-batch.
+  /// Whether ranks reduce gradients once a step, instead of in each micro-batch.
   bool reduces_once() const {
     return std::any_of(model_.places.begin(), model_.places.end(),
                        [](const auto& place) { return store_keys::is_reduced_gradient(place.first); });

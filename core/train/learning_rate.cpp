@@ -23,7 +23,7 @@ RateSchedule rate_schedule_from_name(std::string_view name) {
 std::string_view rate_schedule_name(RateSchedule schedule) { return names[static_cast<size_t>(schedule)]; }
 
 double LearningRate::at(int64_t step) const {
-  // Not zero at the first step, which would be none, and the peak at step `warmup`.
+  // Not zero at the first step, and the peak at step `warmup`.
   if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup + 1);
   if (schedule == RateSchedule::constant) return peak;
   const double whole = static_cast<double>(std::max<int64_t>(steps - warmup, 1));

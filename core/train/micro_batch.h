@@ -1,5 +1,5 @@
 #pragma once
-// What one forward and backward pass of all data ranks takes.
+// Input of one forward and backward pass on all data ranks.
 #include <map>
 #include <string>
 #include <tuple>
@@ -10,21 +10,21 @@
 
 namespace plait {
 
-/// Tensors by the names of a graph's inputs.
+/// Tensors by graph input name.
 using NamedInputs = std::map<std::string, TensorView, std::less<>>;
 
-/// Rows of a recognised decoder, or inputs of a graph with a loss of its own (TrainingOptions::loss).
+/// Rows of a recognised decoder, or inputs of a graph with its own loss (TrainingOptions::loss).
 struct MicroBatch {
-  std::vector<PackedRow> rows;  ///< one for each data rank; may be empty rows
-  NamedInputs inputs;           ///< of the whole batch, which data ranks share
-  /// With TrainingOptions::host_loss: the gradients of the host's loss by the logits of all tokens of the rows in order, f32
-  /// [tokens, v]; labels and `weight` do not count then. Absent: the loss is the model's.
+  std::vector<PackedRow> rows;  ///< one per data rank; may be empty
+  NamedInputs inputs;           ///< of the whole batch, which is split over data ranks
+  /// With TrainingOptions::host_loss: the gradients of the host's loss with respect to the logits of all tokens of
+  /// the rows in order, f32 [tokens, v]; labels and `weight` are ignored then. Absent: the model's loss is used.
   TensorView gradient = {};
-  double weight = 1;  ///< of each target's loss: 1 / targets of the step, so that micro-batches add up to its mean
+  double weight = 1;  ///< of each label's loss: 1 / labels of the step, so that micro-batches add up to its mean
   bool last = false;  ///< the update comes next, so ranks may reduce the gradients during the backward pass
 
   int64_t tokens() const;
-  /// As a message. The gradient is not part of it.
+  /// Message fields; excludes the gradient.
   auto fields() { return std::tie(rows, inputs, weight, last); }
 };
 

@@ -98,7 +98,7 @@ RankBatch BatchSplitter::with_gradient(const RankBatch& part, const MicroBatch& 
   return out;
 }
 
-/// Makes the rows as long as the longest, with what goes by token.
+/// Pads the rows to the longest, with all per-token inputs.
 void BatchSplitter::pad(std::vector<RankBatch>& parts, int64_t tokens, bool dropout) const {
   size_t places = 0;
   for (RankBatch& part : parts) {
@@ -112,7 +112,8 @@ void BatchSplitter::pad(std::vector<RankBatch>& parts, int64_t tokens, bool drop
   for (RankBatch& part : parts) part.row.places.pad(places);
 }
 
-/// By a token's place in the step, wherever it is computed. A host's own rows need not name samples.
+/// Keys by a token's index in the step, independent of the rank that computes it. A host's own rows may have no
+/// samples.
 std::vector<int64_t> BatchSplitter::dropout_keys(const PackedRow& row) const {
   std::vector<int64_t> out(row.ids.size());
   const uint64_t step = mixed_bits(training_.lora.seed, static_cast<uint64_t>(step_));

@@ -1,5 +1,5 @@
 #pragma once
-// How a micro-batch is cut into what each data rank runs.
+// Splits a micro-batch into the parts of the data ranks.
 #include <span>
 #include <string>
 #include <vector>
@@ -9,16 +9,16 @@
 
 namespace plait {
 
-/// A row as the programs take it: all ranks of a mesh have as many tokens and targets at once.
+/// A row as input of the programs: all ranks of a mesh have equal numbers of tokens and labels.
 struct TrainingRow {
   PackedRow row;                      ///< its labels are in `rows` and `labels`
-  std::vector<int32_t> rows, labels;  ///< tokens that predict something, and what
-  std::vector<float> weights;         ///< of each
-  std::vector<int64_t> keys;          ///< of all tokens, for dropout; -1: none
-  Places places = {};                 ///< with a prefix
+  std::vector<int32_t> rows, labels;  ///< tokens with labels, and their labels
+  std::vector<float> weights;         ///< per label
+  std::vector<int64_t> keys;          ///< per token, for dropout; -1: none
+  Places places = {};                 ///< for a prefix
 };
 
-/// A data rank's part of a micro-batch: a row, or inputs by name.
+/// A data rank's part of a micro-batch: a row, or named inputs.
 struct RankBatch {
   TrainingRow row;
   NamedInputs inputs;
@@ -26,19 +26,19 @@ struct RankBatch {
   bool last = false;
 };
 
-/// Cuts micro-batches of one trainer, which outlives this.
+/// Splits micro-batches of one trainer, which must outlive this.
 class BatchSplitter {
  public:
-  /// `step`: how many updates came before, for dropout.
+  /// `step`: updates done before, for dropout.
   BatchSplitter(const TrainingOptions& training, const TrainingModel& model, int64_t step)
       : training_(training), model_(model), data_ranks_(model.mesh.blocks(model.mesh.parts("data"))), step_(step) {}
 
-  /// By data rank, padded to the longest: what is added counts for nothing. Empty where no label counts. Throws
-  /// Error(invalid_argument) for a batch that the programs cannot take.
+  /// By data rank, padded to the longest; padding does not count. Empty if no label counts. Throws
+  /// Error(invalid_argument) for a batch that does not fit the programs.
   std::vector<RankBatch> split(const MicroBatch& batch, bool dropout) const;
-  /// The same for all tokens instead of those with labels, whose logits are computed.
+  /// The same for the logits of all tokens, with or without labels.
   std::vector<RankBatch> split_for_logits(std::span<const PackedRow> rows) const;
-  /// `part`, of data rank `data`, with its part of batch.gradient; `memory` holds that if it had to be padded.
+  /// `part`, of data rank `data`, with its part of batch.gradient; `memory` owns that if it was padded.
   RankBatch with_gradient(const RankBatch& part, const MicroBatch& batch, int64_t data, Tensor& memory) const;
 
  private:

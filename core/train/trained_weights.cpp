@@ -27,9 +27,9 @@ void add_product(const float* a, const float* b, double scale, int64_t n, int64_
 }
 
 /// A matrix with its dims exchanged.
-Tensor turned(const Tensor& matrix) { return materialize({{}, matrix, {{RecipeStep::Kind::transpose, {1, 0}}}}); }
+Tensor transposed(const Tensor& matrix) { return materialize({{}, matrix, {{RecipeStep::Kind::transpose, {1, 0}}}}); }
 
-/// w + scale b a, of each expert its own; of a table, which is [k, n], w + scale (b a)^T. All f32.
+/// w + scale b a, per expert; for a table [k, n], w + scale (b a)^T. All f32.
 Tensor merged(const Constant& base, const AdapterParameters& adapter, const Tensor& a, const Tensor& b, double scale,
               ThreadPool* pool) {
   Constant wide = base;
@@ -39,7 +39,7 @@ Tensor merged(const Constant& base, const AdapterParameters& adapter, const Tens
   std::memcpy(out.data(), w.data(), static_cast<size_t>(w.bytes()));
   const int64_t n = adapter.n(), k = adapter.k(), rank = b.shape()[b.shape().rank() - 1];
   if (adapter.of_table) {
-    add_product(turned(b).as<float>(), turned(a).as<float>(), scale, k, rank, n, out.as<float>());
+    add_product(transposed(b).as<float>(), transposed(a).as<float>(), scale, k, rank, n, out.as<float>());
     return out;
   }
   const int64_t count = out.elements() / (n * k);
@@ -66,7 +66,7 @@ FileTensors merged_tensors(const std::vector<TrainedParameter>& parameters, cons
   return out;
 }
 
-/// Calls visit(parameter, where it begins in the whole prefix).
+/// Calls visit(parameter, offset in the whole prefix).
 template <class Visit>
 void each_part_of_prefix(const TrainingModel& model, const Visit& visit) {
   std::map<std::string, const TrainedParameter*> named;
@@ -93,14 +93,14 @@ std::map<std::string, Tensor> adapter_arrays(const TrainingModel& model, const A
   return file.prefix_tokens() ? prefix_arrays(model, file) : arrays_of(model.parameters, file);
 }
 
-/// What a run of these options trains, without one.
+/// What these options train; the graph is not compiled.
 TrainingModel model_of(const Graph& graph, const CompileOptions& options, TrainingOptions training) {
   constexpr int64_t few = 8;
   training.row_tokens = few;  // nothing is run
   return compile_training(graph, options, training);
 }
 
-/// The directory of a step: itself, or the newest of a run's.
+/// A step's directory: `path`, or the newest of a run.
 std::string step_directory(const std::string& path) {
   if (!fs::exists(path + "/manifest.json"))
     for (const std::string& of_run : {path, path + "/checkpoints"})
@@ -114,7 +114,7 @@ FileTensors trained_tensors(const std::vector<TrainedParameter>& parameters, con
                             const ArrayOf& array_of, ThreadPool* pool) {
   if (training.prefix.tokens)
     throw Error(
-        Code::unsupported, "a prefix is keys and values beside the weights, which cannot take it in",
+        Code::unsupported, "a prefix cannot be merged into the weights",
         "keep it apart, as an adapter (plait export --apart, plait_trainer_save_adapter): generators and PEFT load "
         "its directory beside the model as it is");
   if (training.lora.rank) return merged_tensors(parameters, training.lora, array_of, pool);

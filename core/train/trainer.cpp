@@ -21,7 +21,7 @@ constexpr const char* checkpoints_name = "checkpoints";
 
 using Clock = std::chrono::steady_clock;
 
-/// Samples that are evaluated at once: enough to fill rows.
+/// Samples evaluated at once: enough to fill rows.
 constexpr int64_t evaluation_batch = 64;
 
 void require(bool holds, std::string_view what) {
@@ -38,7 +38,7 @@ void check_lengths(const Dataset& data, int64_t most, const char* who) {
 
 constexpr const char* own_loss = "loss";
 
-/// What has to be the same for a run to go on as it would have.
+/// Options that must not change for a run to resume.
 std::map<std::string, std::string> lasting(const TrainerOptions& options) {
   const OptimizerOptions& optimizer = options.training.optimizer;
   const LoraOptions& lora = options.training.lora;
@@ -89,12 +89,12 @@ void check_options(const std::map<std::string, std::string>& state, const Traine
                       ", not ", quote(now.at(name))),
                   "resume with the options of the run, or begin a new one in another directory");
   };
-  // What is trained, and how, decides which other options there are.
+  // What is trained, and how, decides which other options exist.
   for (const char* first : {"LoRA rank", "prefix", "optimizer", "schedule"}) check(first);
   for (const auto& [name, value] : now) check(name);
 }
 
-/// The names of those that the parameters take the place of.
+/// Names of the file's tensors that the parameters replace.
 std::vector<std::string> tensors_of_file(const std::vector<TrainedParameter>& parameters) {
   std::set<std::string> out;
   auto add = [&](const Constant& constant) {
@@ -110,7 +110,7 @@ std::vector<std::string> tensors_of_file(const std::vector<TrainedParameter>& pa
 std::string state_of(const CheckpointInfo& info, const std::string& name) {
   auto found = info.state.find(name);
   if (found == info.state.end())
-    throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " does not say ", quote(name)));
+    throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " lacks ", quote(name)));
   return found->second;
 }
 
@@ -129,7 +129,7 @@ TrainerOptions checked_options(TrainerOptions options, const std::optional<Datas
           "a number of steps or evaluations is negative");
   require(options.keep >= 1, "at least one checkpoint is kept");
   require(!data || options.training.loss.empty(),
-          "a graph with a loss of its own is given its inputs by the host, step by step");
+          "a graph with its own loss needs its inputs from the host, step by step");
   require(!data || options.training.gradients, "without gradients there is nothing to take from data");
   options.rate.steps = options.steps;
   if (data) check_lengths(*data, options.training.row_tokens, "a row");
@@ -143,7 +143,7 @@ TrainerOptions checked_options(TrainerOptions options, const std::optional<Datas
 }
 
 std::string fingerprint(const Graph& graph, const std::vector<std::string>& trained) {
-  constexpr int64_t most = 4096;  // bytes of each: what it is called, its type, and how it begins tell models apart
+  constexpr int64_t most = 4096;  // bytes of each that are hashed: name, type and first values identify a model
   const std::set<std::string> changes(trained.begin(), trained.end());
   uint32_t sum = 0;
   for (ValueId id = 0; id < graph.value_count(); ++id) {
@@ -220,7 +220,7 @@ void Trainer::check_samples(const Dataset& data) const {
   check_lengths(data, options_.training.row_tokens, "a row");
   const int64_t prefix = options_.training.prefix.tokens;
   if (decoder.context)
-    check_lengths(data, decoder.context - prefix, prefix ? "the model behind its prefix" : "the model");
+    check_lengths(data, decoder.context - prefix, prefix ? "the model after its prefix" : "the model");
   for (int64_t i = 0; i < data.size(); ++i)
     for (int32_t id : data[i].ids)
       if (id < 0 || id >= decoder.vocabulary)
@@ -250,7 +250,7 @@ void Trainer::resume(const std::string& path) try {
 } catch (const Error& error) {
   if (error.code() != Code::bad_model) throw;
   throw Error(error.code(), error.message(),
-              cat("without the directory ", quote(path, 4096), " the run goes on from the checkpoint before"));
+              cat("without the directory ", quote(path, 4096), " the run continues from the previous checkpoint"));
 }
 
 void Trainer::run() {
@@ -274,7 +274,7 @@ std::optional<StepReport> Trainer::step() {
     return std::nullopt;
   }
   follow(report);
-  end_if_due();  // so that who takes all steps need not ask for one more
+  end_if_due();  // so that a host with its own loop needs no extra step
   return report;
 }
 
@@ -317,7 +317,7 @@ Trainer::GivenStep Trainer::as_batches(const PackedStep& step) {
   return out;
 }
 
-/// One micro-batch; its tokens are the largest of the first dims, the batch.
+/// One micro-batch; its tokens are the largest first dim, the batch.
 Trainer::GivenStep Trainer::as_batches(const NamedInputs& inputs) {
   GivenStep out{{{.inputs = inputs, .last = true}}};
   for (const auto& [name, view] : inputs)
@@ -325,7 +325,7 @@ Trainer::GivenStep Trainer::as_batches(const NamedInputs& inputs) {
   return out;
 }
 
-/// Changes the weights, or nothing where it throws.
+/// Changes the weights, or nothing if it throws.
 StepReport Trainer::take(const GivenStep& given) {
   const auto begin = Clock::now();
   try {
@@ -345,14 +345,14 @@ StepReport Trainer::take(const GivenStep& given) {
   }
 }
 
-/// Where the first number that is not finite came from.
+/// Names the source of the first number that is not finite.
 std::string Trainer::fault_in(const GivenStep& step) {
   std::string fault;
   for (size_t i = 0; fault.empty() && i < step.batches.size(); ++i) fault = engine_.find_fault(step.batches[i]);
   return fault;
 }
 
-/// The step of the optimizer, and the figures of what began at `begin`.
+/// The optimizer step, and the report of what began at `begin`.
 StepReport Trainer::apply(int64_t tokens, Clock::time_point begin) {
   StepReport report;
   try {
@@ -372,7 +372,7 @@ StepReport Trainer::apply(int64_t tokens, Clock::time_point begin) {
   return report;
 }
 
-/// Between what the host asks for: the run ends here, and with a checkpoint.
+/// Called between steps of the host: ends the run with a checkpoint if it was cancelled.
 void Trainer::check_cancelled() {
   if (!cancelled_) return;
   engine_.clear_gradients();
@@ -425,7 +425,7 @@ StepReport Trainer::update() {
   return report;
 }
 
-/// What is due behind a step.
+/// What is due after a step.
 void Trainer::follow(StepReport& report) {
   const bool best = evaluate_due(report);
   report.saved = log_ != nullptr && (best || (options_.save_every && report.step % options_.save_every == 0));
@@ -460,7 +460,7 @@ double Trainer::checked(double number, const char* what) const {
   return number;
 }
 
-/// Whether the present weights are the best so far.
+/// Whether the current weights are the best so far.
 bool Trainer::evaluate_due(StepReport& report) {
   const bool due = report.step == steps() || (options_.evaluate_every && report.step % options_.evaluate_every == 0);
   if (!evaluation_ || !due) return false;

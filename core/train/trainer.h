@@ -1,5 +1,5 @@
 #pragma once
-// A run of training: which samples a step takes, how fast weights change, when to evaluate, to save and to end.
+// A training run: chooses samples, learning rates, and when to evaluate, save and end.
 #include <atomic>
 #include <chrono>
 #include <limits>
@@ -22,96 +22,96 @@ struct TrainerOptions {
   TrainingOptions training;
   LearningRate rate;           ///< its number of steps is the run's
   int64_t steps = 0;           ///< 0: as many as `epochs` need
-  double epochs = 1;           ///< how often each sample is seen
-  int64_t batch = 8;           ///< samples of a step
-  double clip = 1;             ///< longest gradient that counts in whole; 0: any
+  double epochs = 1;           ///< passes over the samples
+  int64_t batch = 8;           ///< samples per step
+  double clip = 1;             ///< maximum gradient norm; 0: no clipping
   uint64_t seed = 0;           ///< of the samples' order
-  int64_t evaluate_every = 0;  ///< steps; 0: at the end alone
-  int64_t patience = 0;        ///< ends behind so many evaluations in a row without a new best; 0: never
-  int64_t save_every = 0;      ///< steps; 0: at the end alone
-  int64_t keep = 3;            ///< how many of the newest checkpoints stay, beside the best
-  /// Gets log.jsonl, event files, loss.svg, and the folder checkpoints. "": nothing is written.
+  int64_t evaluate_every = 0;  ///< steps; 0: only at the end
+  int64_t patience = 0;        ///< ends after so many evaluations in a row without a new best; 0: never
+  int64_t save_every = 0;      ///< steps; 0: only at the end
+  int64_t keep = 3;            ///< how many of the newest checkpoints are kept, in addition to the best
+  /// Where log.jsonl, event files, loss.svg and checkpoints are written; "": nowhere.
   std::string directory;
-  bool resume = false;  ///< goes on from the newest checkpoint of the directory, where there is one
-  std::shared_ptr<const RunLock> lock = {};  ///< of the directory, till the run ends; none: the trainer takes it
+  bool resume = false;  ///< continues from the newest checkpoint of the directory, if any
+  std::shared_ptr<const RunLock> lock = {};  ///< of the directory, until the run ends; null: the trainer takes it
 };
 
-/// Of the file's tensors, of those that are `trained` but for what they hold: a checkpoint fits models of the same alone, be
-/// they what its run began with or not.
+/// Fingerprint of the file's tensors; values of the `trained` ones are excluded, so a checkpoint fits its model
+/// before and after training.
 std::string fingerprint(const Graph& graph, const std::vector<std::string>& trained);
-/// What the fingerprint of the checkpoint has to be for it to fit this model.
+/// The fingerprint that a checkpoint must have to fit this model.
 std::string fingerprint(const Graph& graph, const CheckpointInfo& info);
-/// What a run's checkpoint says of what was trained: weights, or adapters. Throws Error(bad_model).
+/// What the checkpoint's run trained: weights or adapters. Throws Error(bad_model).
 TrainingOptions trained_by(const CheckpointInfo& info);
 
-/// With the number of steps that they come to. Throws Error(invalid_argument) for options out of range, and for a sample that
-/// is longer than a row.
+/// Checks the options and sets the number of steps. Throws Error(invalid_argument) for options out of range, and for
+/// a sample that is longer than a row.
 TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data);
 
-/// Takes the lock of the options' directory, if they name one and have it not: before anything that lasts. Throws Error: what
-/// RunLock throws; invalid_argument for a directory that holds a run, where none is to be resumed.
+/// Takes the lock of the options' directory, if there is one and it is not held: call before expensive work. Throws
+/// Error: those of RunLock; invalid_argument if the directory has a run that is not to be resumed.
 TrainerOptions with_directory(TrainerOptions options);
 
-/// One thread drives it; `cancel` may come from any.
+/// Single-threaded; only `cancel` may be called from any thread.
 class Trainer {
  public:
   enum class Ending { none, steps, patience, cancelled };
   struct Evaluation {
-    double loss = 0;  ///< nats a target; its exponential is the perplexity
+    double loss = 0;  ///< nats per label; its exponential is the perplexity
     int64_t targets = 0;
   };
 
-  /// Compiles, loads the weights, and with `resume` the checkpoint. `pool` outlives it. Without data steps are made of what
-  /// the host gives. With a world this process is its rank 0, the others sit in `serve_training`, and all see the directory.
-  /// Throws Error: what compile_training and reading weights throw; invalid_argument for options out of
-  /// range, a sample that is longer than a row or the model's context or has ids outside of the vocabulary, a directory that
-  /// holds another run, and a checkpoint of another model, of other data or other options, naming which.
+  /// Compiles, loads the weights, and with `resume` the checkpoint. `pool` must outlive it. Without data the host
+  /// passes each step's batches. With a world this process is rank 0, the others run `serve_training`, and all see
+  /// the directory. Throws Error: those of compile_training and of reading weights; invalid_argument for options out
+  /// of range, a sample that is longer than a row or the model's context or has ids outside the vocabulary, a
+  /// directory with another run, and a checkpoint of another model, data or options, naming which.
   Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, std::optional<Dataset> data,
           std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress = nullptr,
           World* world = nullptr);
 
-  /// One step, with what is due behind it: evaluation, a checkpoint, a line of the log. nullopt: the run has ended (see
-  /// `ending`), and its last checkpoint is on the disk.
-  /// Throws Error(numeric), naming the step, when loss or gradients are not finite: weights and order are then as before
-  /// the step. Error(io), of checkpoints also that of the save before.
+  /// One step, then what is due: evaluation, a checkpoint, a line of the log. nullopt: the run has ended (see
+  /// `ending`), and its last checkpoint is on disk. Throws Error(numeric), naming the step, if loss or gradients are
+  /// not finite; weights and order stay as before the step. Throws Error(io), also that of the previous save.
   std::optional<StepReport> step();
   /// Steps until it has ended.
   void run();
-  /// Documents of the host as rows of this trainer (see pack_documents).
+  /// Packs host documents into rows of this trainer (see pack_documents).
   PackedStep pack(const TensorView& ids, const TensorView* labels) const {
     return pack_documents(ids, labels, options_.training.row_tokens, engine_.data_ranks());
   }
-  /// A step of these rows, with what is due behind it. Throws like `step`, and Error(cancelled), behind which a checkpoint of
-  /// the steps before is on the disk.
+  /// A step of these rows, then what is due. Throws like `step`, and Error(cancelled) after a checkpoint of the steps
+  /// before is on disk.
   StepReport step(const PackedStep& given);
-  // With TrainingOptions::loss, of the graph's own inputs. Reports count the first dim of the largest batch as tokens.
+  // With TrainingOptions::loss: steps on the graph's own inputs. Reports count the largest first dim as tokens.
   StepReport step(const NamedInputs& given);
   /// The loss; its `targets` are 1.
   Evaluation evaluate(const NamedInputs& given);
-  // A step whose loss is the host's, with TrainingOptions::host_loss: `forward`, any number of `backward`s, `update`.
-  /// f32 [tokens, v], in the order of the rows. Throws Error(cancelled).
+  // Steps with the host's loss (TrainingOptions::host_loss): `forward`, any number of `backward`s, `update`.
+  // Logits f32 [tokens, v], in the order of the rows. Throws Error(cancelled).
   Tensor forward(const PackedStep& given);
-  /// Adds the gradients of a loss whose gradient by these logits is `gradient`. Throws Error: cancelled, behind which what
-  /// was added is forgotten; invalid_argument.
+  /// Adds gradients; `gradient` is that of the host's loss with respect to these logits. Throws Error: cancelled,
+  /// after which the added gradients are discarded; invalid_argument.
   void backward(const PackedStep& given, const TensorView& gradient);
-  /// The end of such a step. Throws like `step`.
+  /// The optimizer step. Throws like `step`.
   StepReport update();
 
-  /// The step under way ends soon, without an update; what is done is saved.
+  /// Ends the current step soon, without an update; finished steps are saved.
   void cancel() { cancelled_ = true; }
   Ending ending() const { return ending_; }
 
-  /// Of the present weights over these samples. Throws Error(cancelled).
+  /// Loss of the current weights over these samples. Throws Error(cancelled).
   Evaluation evaluate(const Dataset& data);
   Evaluation evaluate(const PackedStep& given);
 
-  /// A checkpoint of the present step, on the disk when it returns. Throws Error(invalid_argument) without a directory.
+  /// Saves a checkpoint of the current step; returns when it is on disk. Throws Error(invalid_argument) without a
+  /// directory.
   void save();
 
-  int64_t steps() const { return options_.rate.steps; }  ///< of the whole run; 0: the host's affair
+  int64_t steps() const { return options_.rate.steps; }  ///< of the whole run; 0: the host decides
   bool has_data() const { return data_.has_value(); }
   int64_t steps_done() const { return engine_.steps(); }
-  /// How often the data were gone through, with the fraction under way; 0 without data.
+  /// Passes over the data, including the fraction of the current one; 0 without data.
   double epochs() const {
     return order_ ? static_cast<double>(order_->taken()) / static_cast<double>(data_->size()) : 0;
   }
@@ -160,8 +160,8 @@ class Trainer {
   int64_t since_best_ = 0;   ///< evaluations
   int64_t saved_step_ = -1;  ///< of the newest checkpoint
   Ending ending_ = Ending::none;
-  int64_t given_tokens_ = 0;                           ///< that `backward` added, since the last update
-  std::chrono::steady_clock::time_point given_begin_;  ///< of the first of them
+  int64_t given_tokens_ = 0;                           ///< added by `backward` since the last update
+  std::chrono::steady_clock::time_point given_begin_;  ///< of the first `backward`
   std::atomic<bool> cancelled_{false};
 };
 

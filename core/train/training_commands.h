@@ -1,5 +1,5 @@
 #pragma once
-// What rank 0 of processes that train asks of the others: functions of TrainingEngine, and their arguments.
+// Commands that rank 0 of training processes sends to the others: functions of TrainingEngine, and their arguments.
 #include <string>
 #include <tuple>
 
@@ -13,7 +13,7 @@ struct Accumulate {
   MicroBatch batch;
   auto fields() { return std::tie(batch); }
 };
-/// Accumulate with MicroBatch::gradient, which all ranks then broadcast.
+/// Accumulates with MicroBatch::gradient, which all ranks then broadcast.
 struct AccumulateGradient {
   MicroBatch batch;
   auto fields() { return std::tie(batch); }
@@ -51,7 +51,7 @@ struct SetArray {
   auto fields() { return std::tie(key); }
 };
 
-// Each rank reports how these went.
+// Each rank reports the result of these.
 struct OpenCheckpoints {
   std::string directory;
   int64_t keep = 0;

@@ -25,19 +25,19 @@ TensorView flat(const TensorView& view) { return {view.data, view.dtype, {view.e
 
 }  // namespace
 
-/// To no one but from rank 0 of processes.
+/// Only rank 0 of several processes broadcasts.
 template <class Command>
 void TrainingEngine::broadcast(const Command& command) const {
   if (host_) host_->broadcast(commands::Commands::encode(command));
 }
 
-/// What task(rank, local) returns for each rank of this process. An error of one ends the world.
+/// Returns task(rank, local) of each rank of this process. An error of one ends the world.
 template <class Task>
 auto TrainingEngine::gather(const Task& task) {
   return local_.gather([&](int64_t local) { return task(*ranks_[static_cast<size_t>(local)], local); });
 }
 
-/// The same of task(rank, its part).
+/// The same with task(rank, its part).
 template <class Task>
 auto TrainingEngine::gather_parts(const std::vector<RankBatch>& parts, const Task& task) {
   return gather(
@@ -65,7 +65,7 @@ TrainingEngine::TrainingEngine(const Graph& graph, const CompileOptions& options
   if (!world || world->rank() == 0) join();
 }
 
-/// Compiles, and loads; ranks have nothing to say to each other yet.
+/// Compiles and loads; needs no communication.
 void TrainingEngine::make_ranks(const Graph& graph, const CompileOptions& options, LoadProgress* progress) {
   const int64_t count = local_.count();
   weights_ = count > 1 ? std::make_shared<Store>() : nullptr;
@@ -78,7 +78,7 @@ void TrainingEngine::make_ranks(const Graph& graph, const CompileOptions& option
     const auto i = static_cast<size_t>(local);
     CompileOptions own = options;
     own.rank = local_.rank(local);
-    // The first logs the same as all, and its cancel ends the load of all.
+    // The first rank reports for all, and cancelling it cancels all.
     LoadProgress* const its = local > 0 ? &others[i] : progress;
     if (local > 0) own.log = nullptr, own.dump = nullptr, own.progress = its;
     try {
@@ -98,8 +98,8 @@ void TrainingEngine::join() {
   local_.run_together([&](int64_t local) { ranks_[static_cast<size_t>(local)]->join(local_.world(local)); });
 }
 
-/// For a task whose error concerns this process only. Rank 0 throws the first error of all, after all have reported; other
-/// ranks report theirs.
+/// Runs a task whose error concerns only this process. Rank 0 throws the first error of all after all have reported;
+/// other ranks report theirs.
 void TrainingEngine::on_each_process(FunctionRef<void()> task) const {
   if (host_) {
     host_->gather_with(task, host_->others(), RankHost::Patience::endless);
@@ -115,7 +115,7 @@ void TrainingEngine::on_each_process(FunctionRef<void()> task) const {
 
 std::vector<RankBatch> TrainingEngine::split(const MicroBatch& batch, bool dropout) {
   std::vector<RankBatch> parts = splitter().split(batch, dropout);
-  if (!training_.loss.empty()) ranks_[0]->check(parts[0]);  // one rank's parts are as large as another's
+  if (!training_.loss.empty()) ranks_[0]->check(parts[0]);  // the parts of all ranks have equal sizes
   return parts;
 }
 
@@ -253,7 +253,7 @@ ArrayBlock TrainingEngine::block(int64_t local, const std::string& key) const {
   return out;
 }
 
-/// The block with `part` on the rank's device.
+/// The block, with `part` on the rank's device.
 ArrayBlock TrainingEngine::place(int64_t local, const std::string& key) const {
   const TrainingRank& rank = *ranks_[static_cast<size_t>(local)];
   const Tensor part = rank.array(key);
@@ -355,7 +355,7 @@ void TrainingEngine::save(const CheckpointInfo& info, bool best, Saving how) {
   });
 }
 
-/// The first writer waits for the others' shards, so it comes last.
+/// Last, since the first writer waits for the shards of the others.
 void TrainingEngine::wait_for_checkpoints() {
   broadcast(commands::WaitForCheckpoints{});
   on_each_process([&] {
@@ -380,7 +380,7 @@ void TrainingEngine::load(const std::string& path) {
 
 namespace {
 
-/// Calls the engine's function of each command's name.
+/// Calls the engine's function for each command.
 class TrainingHandler final : public RankHandler {
  public:
   TrainingHandler(World& world, std::unique_ptr<TrainingEngine> engine) : world_(world), engine_(std::move(engine)) {}

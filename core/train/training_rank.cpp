@@ -14,7 +14,7 @@ Tensor row_of(DType dtype, const std::vector<T>& values) {
   return Tensor::of<T>(dtype, {1, static_cast<int64_t>(values.size())}, values);
 }
 
-/// How long the document of each token is with its prefix; 1 for padding.
+/// Length of each token's document with its prefix; 1 for padding.
 std::vector<int32_t> lengths_of(const PackedRow& row, int64_t prefix) {
   std::map<int32_t, int32_t> lengths;
   for (int32_t segment : row.segments) ++lengths[segment];
@@ -24,7 +24,7 @@ std::vector<int32_t> lengths_of(const PackedRow& row, int64_t prefix) {
   return out;
 }
 
-/// Where each token stands in its document, which begins behind the prefix.
+/// Position of each token in its document, after the prefix.
 std::vector<int32_t> positions_of(const PackedRow& row, int64_t prefix) {
   std::vector<int32_t> out = row.positions;
   for (size_t i = 0; i < out.size(); ++i)
@@ -44,7 +44,7 @@ double number_of(const TensorView& view) {
   return *wide.as<double>();
 }
 
-/// Floats are given in the dtype that the program computes in.
+/// Converts floats to the program's dtype.
 void run_floats(Executor& executor, std::vector<TensorView> inputs) {
   const Program& program = executor.program();
   std::vector<Tensor> converted;
@@ -76,7 +76,7 @@ TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const Tra
     arena_bytes = std::max(arena_bytes, program->arena_bytes);
     store_.load(*program, std::vector<int64_t>(static_cast<size_t>(program->symbols.size())), &pool, progress);
   }
-  arena_ = room_->take(arena_bytes, store_.device());
+  arena_ = budget_->take(arena_bytes, store_.device());
 }
 
 void TrainingRank::join(World* world) {
@@ -87,10 +87,10 @@ void TrainingRank::join(World* world) {
 
 void TrainingRank::make(TrainingProgram name) {
   const std::shared_ptr<const Program>& program = model_.programs.at(name);
-  executors_[name] = std::make_unique<Executor>(program, store_, pool_, room_, groups_.of(*program), arena_);
+  executors_[name] = std::make_unique<Executor>(program, store_, pool_, budget_, groups_.of(*program), arena_);
 }
 
-/// All ranks of the world call it at once.
+/// Collective over the world.
 Executor& TrainingRank::executor(TrainingProgram name) {
   if (!has_executor(name)) {
     const Program& program = model_.program(name);
@@ -100,10 +100,10 @@ Executor& TrainingRank::executor(TrainingProgram name) {
   return *executors_.at(name);
 }
 
-/// `more` are the inputs beside those that say what the row is.
+/// `more` are the inputs in addition to the row's.
 void TrainingRank::run(Executor& executor, const TrainingRow& given, std::map<std::string_view, TensorView> more) {
   const PackedRow& row = given.row;
-  // The ids are the input whose name is the file's.
+  // The ids are the input with the file's name.
   const Tensor tokens = row_of<int64_t>(DType::i64, {row.ids.begin(), row.ids.end()});
   const Tensor positions = row_of(DType::i32, positions_of(row, prefix_)),
                segments = row_of(DType::i32, row.segments), lengths = row_of(DType::i32, lengths_of(row, prefix_)),
@@ -142,7 +142,7 @@ double TrainingRank::run(Executor& executor, const RankBatch& batch) {
   return number_of(executor.output(0));
 }
 
-/// Of a graph with a loss of its own, in the program's order.
+/// Inputs of a graph with its own loss, in the program's order.
 std::vector<TensorView> TrainingRank::inputs_by_name(const Executor& executor, const RankBatch& batch) {
   std::vector<TensorView> out;
   for (const std::string& name : executor.program().input_names) out.push_back(batch.inputs.find(name)->second);
@@ -197,7 +197,7 @@ double TrainingRank::gradient_norm() {
   return number_of(norm.output(0));
 }
 
-/// Zeros this rank's summands of gradients that went into the sums of all ranks.
+/// Zeros this rank's partial gradients that were reduced.
 void TrainingRank::clear_reduced() {
   for (const TrainedParameter& parameter : model_.parameters)
     if (has(store_keys::reduced_gradient(parameter.key))) clear(store_keys::gradient(parameter.key));
@@ -233,6 +233,6 @@ void TrainingRank::clear_gradients() {
       if (has(key)) clear(key);
 }
 
-int64_t TrainingRank::run_bytes() const { return room_->used(); }
+int64_t TrainingRank::run_bytes() const { return budget_->used(); }
 
 }  // namespace plait

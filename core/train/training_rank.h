@@ -1,6 +1,6 @@
 #pragma once
-// One rank's part of training: its programs, its shards of weights, gradients and moments. TrainingEngine (training_engine.h)
-// calls it.
+// One rank of training: its programs and its shards of weights, gradients and moments. Called by TrainingEngine
+// (training_engine.h).
 #include <map>
 #include <memory>
 #include <string>
@@ -19,22 +19,22 @@
 
 namespace plait {
 
-/// One thread drives it.
+/// Single-threaded.
 class TrainingRank {
  public:
-  /// Compiles, and loads the weights; constants are shared through `weights`. With a world all its ranks make theirs at
-  /// once. `pool` outlives it. Errors are those of compile_training, and of reading weights.
+  /// Compiles, and loads the weights; constants are shared through `weights`. Collective over the world. `pool` must
+  /// outlive it. Throws the errors of compile_training, and of reading weights.
   TrainingRank(Graph graph, const CompileOptions& options, const TrainingOptions& training, ThreadPool& pool,
                std::shared_ptr<Store> weights, LoadProgress* progress);
-  /// The last of the preparations; all ranks of the world call it at once. The world outlives this. Null: there is no other
-  /// rank.
+  /// Last step of the setup; collective over the world, which must outlive this. Null: a single rank.
   void join(World* world);
   int64_t pipeline_rank() const { return pipeline_rank_; }
 
   /// Throws Error(invalid_argument) for inputs of another type than the graph's.
   void check(const RankBatch& batch);
-  /// Adds gradients to the sums and returns the sum of the losses, each times its weight; 0 where the host gives the gradient.
-  /// If ranks reduce the gradients of the last micro-batch at once, `norm` becomes what `gradient_norm` would return.
+  /// Adds gradients to the sums and returns the sum of the losses, each times its weight; 0 if the host gives the
+  /// gradient. If ranks reduce the gradients of the last micro-batch during it, `norm` receives what `gradient_norm`
+  /// would return.
   double accumulate(const RankBatch& batch, double& norm);
   /// The same of all micro-batches of a step, in pipeline stages.
   double accumulate(std::span<const RankBatch> batches);
@@ -43,11 +43,11 @@ class TrainingRank {
   double evaluate(std::span<const RankBatch> batches, std::vector<float>* losses);
   /// The node that makes the first number that is not finite in `accumulate`; "": none does, so weights hold such.
   std::string find_fault(const RankBatch& batch);
-  /// With TrainingOptions::host_loss: of the tokens `row.rows` of all data ranks, f32 [1, data ranks * r, v], valid until the
-  /// next call.
+  /// With TrainingOptions::host_loss: logits of the tokens `row.rows` of all data ranks, f32 [1, data ranks * r, v],
+  /// valid until the next call.
   TensorView logits(const RankBatch& batch);
 
-  /// Of all gradients of all ranks as one vector. Gradients are settled then: nothing is to be added before the update.
+  /// L2 norm of all gradients of all ranks. Reduces them: do not accumulate before the update.
   double gradient_norm();
   void update(double scale, double rate, int64_t step);
   void clear_gradients();
@@ -56,7 +56,7 @@ class TrainingRank {
   bool has(const std::string& key) const { return store_.has(key); }
   /// On the rank's device.
   Tensor array(const std::string& key) const { return store_.get(key); }
-  /// For the host to read.
+  /// A copy on the host.
   Tensor read(const std::string& key) const { return store_.device().fetch(store_.get(key)); }
   /// As Device::overwrite.
   void overwrite(const TensorView& array, FunctionRef<void(const TensorView& host)> fill) {
@@ -82,14 +82,14 @@ class TrainingRank {
   void clear(const std::string& key);
 
   const OptimizerOptions optimizer_;
-  const int64_t prefix_;  ///< tokens of it
+  const int64_t prefix_;  ///< tokens of the prefix
   TrainingModel model_;
   ThreadPool& pool_;
   Store store_;
   ProgramGroups groups_;
-  const std::shared_ptr<MemoryBudget> room_ = std::make_shared<MemoryBudget>();
-  std::shared_ptr<Blob> arena_;  ///< of all executors: one runs at a time
-  /// Those of the host's loss are made when they are first used, for logits take memory.
+  const std::shared_ptr<MemoryBudget> budget_ = std::make_shared<MemoryBudget>();
+  std::shared_ptr<Blob> arena_;  ///< shared by all executors: one runs at a time
+  /// Those of the host's loss are created on first use, since logits take memory.
   std::map<TrainingProgram, std::unique_ptr<Executor>> executors_;
   Tensor logits_;  ///< if the program does not make them in f32
 

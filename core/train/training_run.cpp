@@ -22,9 +22,9 @@ void TrainingRun::loop() {
   try {
     while (true) {
       std::unique_lock lock(trainer_mutex_);
-      turn_.wait(lock, [&] { return waiting_ == 0; });
+      between_steps_.wait(lock, [&] { return waiting_ == 0; });
       const std::optional<StepReport> report = trainer_->step();
-      // The last step's event says that the run has ended, unless it ends otherwise than by a step.
+      // The last step's event reports the end of the run, unless it ends between steps.
       if (report) tell(event_of(*report));
       if (trainer_->ending() == Trainer::Ending::none) continue;
       RunEvent last = event_of(report ? *report : StepReport{.step = trainer_->steps_done()});
@@ -39,7 +39,7 @@ void TrainingRun::loop() {
 }
 
 RunEvent TrainingRun::event_of(const StepReport& report) {
-  constexpr double share = 0.1;  // of the newest step in the mean
+  constexpr double share = 0.1;  // weight of the newest step in the mean
   const double seconds = std::chrono::duration<double>(Clock::now() - last_).count();
   step_seconds_ = step_seconds_ > 0 ? (1 - share) * step_seconds_ + share * seconds : seconds;
   last_ = Clock::now();
@@ -78,7 +78,7 @@ void TrainingRun::with(FunctionRef<void(Trainer& trainer)> work) {
   ++waiting_;
   std::unique_lock lock(trainer_mutex_);
   --waiting_;
-  turn_.notify_all();
+  between_steps_.notify_all();
   work(*trainer_);
 }
 

@@ -1,6 +1,5 @@
 #pragma once
-// A trainer that several threads of a host use: it goes through its data by itself, and does between the steps what it is
-// asked for.
+// Runs a trainer on a thread of its own; other threads call it between steps.
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -15,31 +14,32 @@
 
 namespace plait {
 
-/// What became of a step, and of the run by then.
+/// The report of a step, and the state of the run.
 struct RunEvent {
   StepReport report;
-  int64_t steps = 0;  ///< of the whole run; 0: not known
-  double epochs = 0;  ///< of the data that were gone through
+  int64_t steps = 0;  ///< of the whole run; 0: unknown
+  double epochs = 0;  ///< passes over the data
   double seconds_left = StepReport::unknown;
   double best_loss = StepReport::unknown;          ///< of all evaluations
-  Trainer::Ending ending = Trainer::Ending::none;  ///< not none: the run is over, and this is its last event
+  Trainer::Ending ending = Trainer::Ending::none;  ///< if not none: the run has ended, and this is its last event
 };
 
-/// Thread-safe. Its end cancels the trainer and waits for the step under way.
+/// Thread-safe. The destructor cancels the trainer and waits for the current step.
 class TrainingRun {
  public:
-  /// Begins at once where the trainer has data. `keep` is what the trainer works with: it lives as long.
+  /// Starts at once if the trainer has data. `keep` owns what the trainer uses.
   TrainingRun(std::unique_ptr<Trainer> trainer, std::shared_ptr<void> keep);
   ~TrainingRun();
 
-  /// The next event; nullopt when none came in time. Behind the last one it is given again. At most `most_events` wait: the
-  /// oldest are dropped. Throws what ended the run, and Error(invalid_argument) where there are no data to go through.
+  /// The next event; nullopt on timeout. After the last event it returns that again. At most `most_events` are
+  /// queued: the oldest are dropped. Throws the error that ended the run, and Error(invalid_argument) if there are no
+  /// data.
   std::optional<RunEvent> next(std::chrono::milliseconds timeout);
-  /// The step under way ends soon, and the run with it.
+  /// Ends the current step soon, and the run with it.
   void cancel() { trainer_->cancel(); }
-  /// Calls `work` when no step is under way; what it throws is thrown here.
+  /// Calls `work` between steps, on this thread; throws its errors.
   void with(FunctionRef<void(Trainer& trainer)> work);
-  /// `report`, of a step that the trainer has just done, as an event.
+  /// Converts the report of the newest step into an event.
   RunEvent event_of(const StepReport& report);
 
   static constexpr size_t most_events = 4096;
@@ -51,8 +51,8 @@ class TrainingRun {
   std::shared_ptr<void> keep_;
   std::unique_ptr<Trainer> trainer_;
   std::mutex trainer_mutex_;
-  std::condition_variable turn_;
-  std::atomic<int> waiting_{0};  ///< who asks for the trainer between two steps
+  std::condition_variable between_steps_;
+  std::atomic<int> waiting_{0};  ///< threads that wait for the trainer
   double step_seconds_ = 0;      ///< smoothed
   std::chrono::steady_clock::time_point last_;
 

@@ -63,9 +63,9 @@ void check_attribute(const Proto& proto) {
     bool set = row.set(proto);
     if (set && reference) throw fail(cat("refers to another, but its field ", row.name, " is set too"));
     if (set && row.type != proto.type())
-      throw fail(cat("says that its value is in field ", type_name(proto.type()), ", but ", row.name, " is set"));
+      throw fail(cat("specifies that its value is in field ", type_name(proto.type()), ", but ", row.name, " is set"));
     if (!set && !reference && row.message && row.type == proto.type())
-      throw fail(cat("says that its value is in field ", row.name, ", which is not set"));
+      throw fail(cat("specifies that its value is in field ", row.name, ", which is not set"));
   }
 }
 

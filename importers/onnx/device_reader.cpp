@@ -23,7 +23,7 @@ ShardingSpec::Axis read_axis(const onnx::ShardedDimProto& proto, int32_t axis, i
   int64_t left = size;
   int open = -1;
   for (const auto& factor : proto.simple_sharding()) {
-    if (factor.num_shards() < 1) throw wrong(cat("axis ", axis, " is cut into ", factor.num_shards(), " shards"));
+    if (factor.num_shards() < 1) throw wrong(cat("axis ", axis, " is sharded into ", factor.num_shards(), " shards"));
     if (factor.has_dim_value()) {
       if (factor.dim_value() < 1 || left % factor.dim_value())
         throw wrong(cat("axis ", axis, " of size ", size, " is said to have a factor of ", factor.dim_value()));
@@ -49,7 +49,7 @@ class Groups {
   Groups(const onnx::ShardingSpecProto& proto, int32_t devices, ShardingSpec& out) : devices_(devices), out_(out) {
     for (const auto& entry : proto.index_to_device_group_map())
       if (!entries_.emplace(entry.key(), &entry).second)
-        throw wrong(cat("device group ", entry.key(), " is given twice"));
+        throw wrong(cat("device group ", entry.key(), " is specified twice"));
   }
 
   int32_t of(int64_t number) {
@@ -90,7 +90,7 @@ ShardingSpec read_spec(const onnx::ShardingSpecProto& proto, const Constant& con
     if (dim.axis() < -shape.rank() || dim.axis() >= shape.rank())
       throw wrong(cat("axis ", dim.axis(), " of a tensor of rank ", shape.rank()));
     const auto axis = static_cast<int32_t>(dim.axis() < 0 ? dim.axis() + shape.rank() : dim.axis());
-    if (cut[static_cast<size_t>(axis)]) throw wrong(cat("axis ", axis, " is cut twice"));
+    if (cut[static_cast<size_t>(axis)]) throw wrong(cat("axis ", axis, " is sharded twice"));
     cut[static_cast<size_t>(axis)] = true;
     if (shape[axis] < 1) throw wrong(cat("axis ", axis, " has no elements"));
     out.axes.push_back(read_axis(dim, axis, shape[axis]));
@@ -157,7 +157,7 @@ void DeviceReader::read_tensor(size_t configuration, const onnx::ShardingSpecPro
   ShardingSpec spec = read_spec(proto, constant, target.devices);
   auto [place, fresh] = known_.emplace(std::pair(configuration, spec.tensor), target.tensors.size());
   if (fresh) target.tensors.push_back(std::move(spec));
-  else if (target.tensors[place->second] != spec) throw wrong("another node that reads it says something else");
+  else if (target.tensors[place->second] != spec) throw wrong("another node that reads it specifies something else");
 }
 
 void DeviceReader::warn(const std::string& where, const std::string& what) {
@@ -171,7 +171,7 @@ std::vector<std::string> DeviceReader::warnings() const {
     out.push_back(cat(passed_over_ - static_cast<int64_t>(out.size()), " more device annotations are passed over"));
   if (activations_)
     out.push_back(cat(activations_,
-                      " device annotations of values that are no weights are passed over: where these live "
+                      " device annotations of values other than weights are ignored: their sharding "
                       "follows from the weights"));
   return out;
 }

@@ -83,7 +83,7 @@ class Experts {
     if (k_ < 1) throw Error(Code::bad_model, cat("attribute k is ", k_));
     if (fusion_ < 0 || fusion_ > 2) throw Error(Code::bad_model, cat("attribute swiglu_fusion is ", fusion_));
     if (attributes_.integer("use_sparse_mixer", 0))
-      refuse("attribute use_sparse_mixer asks for a router that is not known here",
+      refuse("attribute use_sparse_mixer needs an unsupported router",
              "export the model with its router as plain operators");
     activation_ = attributes_.string("activation_type", "relu");
     const bool swiglu = activation_ == "swiglu";
@@ -135,7 +135,7 @@ class Experts {
     }
     if (old_.input(8) == no_value) return;
     if (bits_[2] != bits_[0]) refuse("fc1 and fc3 of different widths");
-    if ((old_.input(11) == no_value) != (old_.input(13) == no_value)) refuse("zero points of fc1 or fc3 alone");
+    if ((old_.input(11) == no_value) != (old_.input(13) == no_value)) refuse("zero points of only one of fc1 and fc3");
   }
 
   /// [experts, n, k] of a projection, as numbers that it stands for.
@@ -214,11 +214,11 @@ class Experts {
     if (part.parts == 1) return {};
     const int64_t n = dims[1] / part.parts;
     if (!part.interleaved) return {{Kind::slice, {1, part.index * n, (part.index + 1) * n}}};
-    std::vector<int64_t> turns = dims, one = dims;
-    turns[1] = n;
-    turns.insert(turns.begin() + 2, part.parts);
+    std::vector<int64_t> interleaved = dims, one = dims;
+    interleaved[1] = n;
+    interleaved.insert(interleaved.begin() + 2, part.parts);
     one[1] = n;
-    return {{Kind::reshape, turns}, {Kind::slice, {2, part.index, part.index + 1}}, {Kind::reshape, one}};
+    return {{Kind::reshape, interleaved}, {Kind::slice, {2, part.index, part.index + 1}}, {Kind::reshape, one}};
   }
 
   /// A constant of the file, of so many bytes.

@@ -160,7 +160,7 @@ void spell_multi_rotary(OldNode& old) {
                 "give the columns of the time, height and width position");
   if (layout != 0 && layout != 1) throw Error(Code::bad_model, cat("attribute \"mrope_layout\" is ", layout, ", expected 0 or 1"));
   const std::vector<int64_t> owner = positions_of_columns(sections, layout);
-  ValueId tables[2] = {old.required(2), old.required(3)}, turns[2] = {no_value, no_value};
+  ValueId tables[2] = {old.required(2), old.required(3)}, rotations[2] = {no_value, no_value};
   for (int64_t stream = 0; stream < 3; ++stream) {
     std::vector<uint8_t> is_own;
     for (int64_t one : owner) is_own.push_back(one == stream);
@@ -169,13 +169,13 @@ void spell_multi_rotary(OldNode& old) {
     const ValueId own = old.graph.add_constant(
         Tensor::of<uint8_t>(DType::boolean, {static_cast<int64_t>(is_own.size())}, is_own));
     for (size_t k = 0; k < 2; ++k) {
-      const ValueId turn = old.emit("Gather", {tables[k], rows}, OldNode::with("axis", 0));
-      turns[k] = turns[k] == no_value ? turn : old.emit("Where", {own, turn, turns[k]});
+      const ValueId rows_of_axis = old.emit("Gather", {tables[k], rows}, OldNode::with("axis", 0));
+      rotations[k] = rotations[k] == no_value ? rows_of_axis : old.emit("Where", {own, rows_of_axis, rotations[k]});
     }
   }
   Attributes attributes;
   for (const char* name : {"interleaved", "num_heads", "rotary_embedding_dim"}) attributes.set(name, given.integer(name, 0));
-  old.become("RotaryEmbedding", {old.required(0), turns[0], turns[1]}, std::move(attributes));
+  old.become("RotaryEmbedding", {old.required(0), rotations[0], rotations[1]}, std::move(attributes));
 }
 
 }  // namespace plait::onnx_import

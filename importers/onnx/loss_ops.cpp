@@ -8,7 +8,7 @@ namespace {
 void spell_loss(OldNode& old, ValueId log_probabilities) {
   const std::string reduction = old.node.attributes.string("reduction", "mean");
   if (reduction != "none" && reduction != "sum" && reduction != "mean")
-    throw Error(Code::bad_model, cat("the reduction ", quote(reduction), " is none of none, sum and mean"));
+    throw Error(Code::bad_model, cat("the reduction ", quote(reduction), " is not none, sum or mean"));
   ValueId labels = old.required(1), weights = old.input(2);
   const ValueId zero = old.ints({0});
   ValueId counts = no_value;  // 0 where a label is ignored

@@ -212,7 +212,7 @@ std::vector<GraphBuilder::NamedBody> GraphBuilder::read_attributes(Scope& scope,
   for (const auto& written : proto.attribute()) {
     check_attribute(written);
     if (!names.insert(written.name()).second)
-      throw Error(Code::bad_model, cat("attribute ", quote(written.name()), " is given twice"));
+      throw Error(Code::bad_model, cat("attribute ", quote(written.name()), " is specified twice"));
     const auto* attribute = resolve(scope, written);
     if (!attribute) continue;
     charge(attribute_cost(*attribute));

@@ -9,7 +9,7 @@ void refuse_rollback(OldNode& old) {
   const bool asked = old.node.attributes.integer("state_window", 0) != 0;
   old.node.attributes.erase("state_window");
   if (asked)
-    throw Error(Code::unsupported, "attribute state_window asks for states to go back to",
+    throw Error(Code::unsupported, "attribute state_window needs earlier states",
                 "export the model without a state window");
 }
 

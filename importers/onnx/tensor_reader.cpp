@@ -33,7 +33,7 @@ int64_t decimal(const std::string& key, const std::string& text) {
 void check_location(const std::string& location) {
   auto refuse = [&](std::string_view why) {
     return Error(Code::bad_model, cat("external data location ", quote(location), " ", why),
-                 "external data must lie beside the model file or below it");
+                 "external data must be in the model file's directory or below it");
   };
   if (location.empty()) throw refuse("is empty");
   if (location.find('\0') != std::string::npos) throw refuse("holds a NUL");
@@ -122,7 +122,7 @@ Tensor TensorReader::convert(const onnx::TensorProto& proto) {
     throw Error(Code::bad_model, cat("more than one data field is set: ", join(fields, ", ")));
   bool is_external = proto.data_location() == onnx::TensorProto::EXTERNAL;
   if (is_external != (proto.external_data_size() > 0))
-    throw Error(Code::bad_model, is_external ? "data_location is EXTERNAL, but external_data says nothing"
+    throw Error(Code::bad_model, is_external ? "data_location is EXTERNAL, but external_data is empty"
                                              : "external_data is set, but data_location is not EXTERNAL");
   Tensor out;
   if (is_external) {

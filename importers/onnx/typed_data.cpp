@@ -56,7 +56,7 @@ Tensor typed_tensor(const onnx::TensorProto& proto, DType dtype, const Shape& sh
   Field field = field_of(dtype);
   std::string_view expected_field = field_names[static_cast<int>(field)];
   if (!used.empty() && used != expected_field)
-    throw Error(Code::bad_model, cat(used, " is set, but ", dtype_name(dtype), " elements live in ", expected_field));
+    throw Error(Code::bad_model, cat(used, " is set, but ", dtype_name(dtype), " elements are stored in ", expected_field));
   bool complex = dtype == DType::c64 || dtype == DType::c128;
   int64_t elements = shape.elements();
   // One number holds all elements of a byte when these are narrower; a complex element takes two numbers.

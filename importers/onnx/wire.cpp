@@ -216,7 +216,7 @@ class Slimmer {
     int64_t at = begin, kept = begin;  // [kept, at) is to be copied as it is
     auto flush = [&](int64_t up_to) {
       if (up_to - kept > std::numeric_limits<int32_t>::max() - static_cast<int64_t>(out.size()))
-        throw Error(Code::unsupported, "the file holds more than 2 GiB besides raw tensor data",
+        throw Error(Code::unsupported, "the file has more than 2 GiB in addition to raw tensor data",
                     "store the tensors as raw or external data");
       out.append(reinterpret_cast<const char*>(data_) + kept, static_cast<size_t>(up_to - kept));
     };

@@ -174,8 +174,8 @@ KernelStatus gemm(const KernelCall& call, const GemmAttributes& attributes) {
   int64_t m = out.shape[0], n = out.shape[1], k = a.shape[attributes.transpose_a ? 0 : 1];
   with_accumulator(a.dtype, [&]<class N>(N) {
     Loaded<N> left(a), right(b), addend(c.present() ? c : TensorView{nullptr, DType::f32, {0}});
-    std::vector<N> turned = attributes.transpose_a ? transposed(left.data(), k, m) : std::vector<N>();
-    const N* rows = attributes.transpose_a ? turned.data() : left.data();
+    std::vector<N> left_rows = attributes.transpose_a ? transposed(left.data(), k, m) : std::vector<N>();
+    const N* rows = attributes.transpose_a ? left_rows.data() : left.data();
     std::vector<N> product(static_cast<size_t>(m * n));
     if (attributes.transpose_b)
       share(call.pool, n, m * n * k, [&](int64_t j) {

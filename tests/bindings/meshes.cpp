@@ -142,12 +142,12 @@ void adapt(const World& world, const std::string& path, const std::string& mesh)
         .result()
         .values<float>();
   };
-  const auto with_room = [&](const World& on, const std::string& own) {
-    Options room = options(own);
-    room.set("adapter_slots", 2).set("adapter_rank", 4);
-    return on && !own.empty() ? Generator(on, model, room) : Generator(model, room);
+  const auto with_slots = [&](const World& on, const std::string& own) {
+    Options capacity = options(own);
+    capacity.set("adapter_slots", 2).set("adapter_rank", 4);
+    return on && !own.empty() ? Generator(on, model, capacity) : Generator(model, capacity);
   };
-  const Generator alone = with_room({}, ""), spread = with_room(world, mesh);
+  const Generator alone = with_slots({}, ""), spread = with_slots(world, mesh);
   for (const Generator* one : {&alone, &spread}) one->add_adapter("a", folder);
   const std::vector<float> expected = scores(alone, "a");
   CHECK(relative_error(expected, scores(alone, "")) > 1e-3);

@@ -296,7 +296,7 @@ class Training(unittest.TestCase):
         # What would do nothing, or make numbers that are none.
         for words in (["--lora-targets", "query"], ["--lora-dropout", "0.1"], ["--lora", "2", "--train", "*"],
                       ["--patience", "2"], ["--momentum", "0.5"], ["--optimizer", "sgd", "--beta1", "0.5"]):
-            self.error("train", fixture(MODEL), *run, "--data", self.data, *words, names=["means nothing here"])
+            self.error("train", fixture(MODEL), *run, "--data", self.data, *words, names=["has no effect here"])
         for words in (["--beta1", "1"], ["--beta2", "1"], ["--epsilon", "0"]):
             self.error("train", fixture(MODEL), *run, "--data", self.data, *words, status=2, names=["expected number"])
         self.assertFalse(os.path.exists(self.path("bad")))

@@ -354,12 +354,12 @@ std::vector<float> scores(const Model& of, const std::string& adapter = "") {
 
 /// What a host can do wrong about a generator's adapters.
 void test_slots(const Model& gemma, const std::string& adapter) {
-  auto with_room = [&](const char* slots, const char* rank) {
+  auto with_slots = [&](const char* slots, const char* rank) {
     Options options;
     options.set("threads", 1).set("cache_bytes", "2M").set("adapter_slots", slots).set("adapter_rank", rank);
     return Generator(gemma, options);
   };
-  Generator generator = with_room("1", "4");
+  Generator generator = with_slots("1", "4");
   auto status = [&](const std::string& name, const std::string& directory) {
     return status_of([&] { generator.add_adapter(name, directory); });
   };
@@ -374,10 +374,10 @@ void test_slots(const Model& gemma, const std::string& adapter) {
   CHECK(status_of([&] { generator.submit(ids, Options().set("adapter", "b")); }) == PLAIT_NOT_FOUND && said("\"b\""));
   generator.remove_adapter("a");
   CHECK(status("b", adapter) == PLAIT_OK);
-  CHECK(status_of([&] { with_room("1", "2").add_adapter("a", adapter); }) == PLAIT_INVALID_ARGUMENT &&
+  CHECK(status_of([&] { with_slots("1", "2").add_adapter("a", adapter); }) == PLAIT_INVALID_ARGUMENT &&
         said("rank is 4"));
-  CHECK(status_of([&] { with_room("0", "4").add_adapter("a", adapter); }) == PLAIT_UNSUPPORTED &&
-        said("without room"));
+  CHECK(status_of([&] { with_slots("0", "4").add_adapter("a", adapter); }) == PLAIT_UNSUPPORTED &&
+        said("without adapter slots"));
   CHECK(plait_generator_add_adapter(generator.get(), nullptr, "x") == PLAIT_INVALID_ARGUMENT);
   CHECK(plait_generator_remove_adapter(nullptr, "x") == PLAIT_INVALID_ARGUMENT);
   for (const char* text : {"no name", "=x"})

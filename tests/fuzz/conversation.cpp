@@ -14,7 +14,7 @@ Scheduler& scheduler() {
   static auto* instance = [] {
     EngineOptions options = test::small_engine();
     options.threads = 1;
-    auto engine = test::engine_with_room(test::fixture_graph("gemma3-standard23"), test::room_of(1, 2),
+    auto engine = test::engine_with_capacity(test::fixture_graph("gemma3-standard23"), test::capacity_of(1, 2),
                                          test::World::get().options(), options);
     const AdapterWeights adapter = test::random_adapter(engine->decoder(), 2, 1);
     auto* out = new Scheduler(std::move(engine), {}, {});

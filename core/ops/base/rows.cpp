@@ -95,7 +95,7 @@ const Dim* single(const Dims* elements) { return elements && elements->size() ==
 std::optional<size_t> known_length(const Dims* dims) {
   if (!dims || dims->size() != 1 || !dims->front().is_constant()) return std::nullopt;
   int64_t length = dims->front().constant();
-  // Longer than any rank: whoever asks will refuse it as a rank.
+  // Longer than any rank: callers reject it as a rank.
   return static_cast<size_t>(std::min<int64_t>(std::max<int64_t>(length, 0), Shape::max_rank + 1));
 }
 

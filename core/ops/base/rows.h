@@ -1,5 +1,5 @@
 #pragma once
-// What the files of rows share: names for the dims of rules, axes, known numbers.
+// Helpers for schema rows: names of dims in rules, axes, known numbers.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,12 +9,12 @@
 
 namespace plait {
 
-/// One text a dim, for rules written by code: "a", "[b]", "1", "(c d)".
+/// One text per dim, for rules made by code: "a", "[b]", "1", "(c d)".
 using DimNames = std::vector<std::string>;
 
 /// "a", "b", ... "z", "a1", ...: any number of distinct factor names.
 std::string factor_name(size_t index);
-/// `rank` of them, from number `first` on.
+/// `rank` of them, from number `first`.
 DimNames dim_names(size_t rank, size_t first = 0);
 /// "[a]"
 std::string whole(std::string_view name);
@@ -28,36 +28,35 @@ size_t rank_of(const Type& type);  ///< of known dims
 /// Whether operand k is absent, or of unknown rank.
 bool is_absent(const std::vector<Type>& in, size_t k);
 
-/// Two ranks whose dims are aligned right: dims of rank `rank`, those of the operand [rank - its rank, rank). A dim
-/// of constant size 1 is "1", others are as in `names`. Throws Error(bad_model) when the operand's rank is the
-/// greater.
+/// The names of an operand's dims, aligned right to `names`. A dim of constant size 1 is "1". Throws Error(bad_model)
+/// if the operand's rank is greater.
 std::string aligned(const DimNames& names, const Dims& operand);
 
-/// `axis` counted from the front. Throws Error(bad_model) when it is not in [-rank, rank).
+/// `axis` counted from the front. Throws Error(bad_model) if it is not in [-rank, rank).
 size_t checked_axis(int64_t axis, size_t rank);
-/// The same for dims rules: nullopt instead.
+/// The same for dims rules: nullopt if out of range.
 std::optional<size_t> maybe_axis(int64_t axis, size_t rank);
 
-/// The elements as numbers, when all are known and constant.
+/// The elements as numbers, if all are known and constant.
 std::optional<std::vector<int64_t>> numbers(const Dims* elements);
-/// The one element of a float or integer tensor as a number; nullopt when it is not there.
+/// The only element of a float or integer tensor as a number; nullopt if unknown.
 std::optional<double> number(const Tensor* tensor);
-/// The element of an operand that holds one, if it is known; null otherwise.
+/// The element of a one-element operand, if known; otherwise null.
 const Dim* single(const Dims* elements);
-/// The number of elements of a rank 1 operand, when it is known.
+/// The number of elements of a rank 1 operand, if known.
 std::optional<size_t> known_length(const Dims* dims);
 
 bool is_one(const Dim& dim);
 bool is_minus_one(const Dim& dim);
 
-/// Dims of `rank` sizes that only the data tell.
+/// Dims of `rank` data-dependent sizes.
 Dims unknown_dims(InferContext& context, size_t rank, std::string_view stem);
 
 /// Output 0 has input 0's type and dims. Other outputs stay open.
 void infer_same(InferContext& context);
-/// The same where output 0 has input 0's elements, too, so that what is known of these is known of it.
+/// The same with input 0's elements, so that their contents are known too.
 void infer_identity(InferContext& context);
-/// The same for ops with an attribute "axis", `fallback` where absent. Throws Error(bad_model) when the operand has no
+/// The same for ops with an attribute "axis", `fallback` if absent. Throws Error(bad_model) if the operand has no
 /// such axis; a scalar counts as a list of one.
 template <int64_t fallback>
 void infer_along(InferContext& context) {
@@ -65,7 +64,7 @@ void infer_along(InferContext& context) {
     checked_axis(context.attributes().integer("axis", fallback), dims->empty() ? 1 : dims->size());
   infer_same(context);
 }
-/// Output 0 has the dtype given (input `from`'s) and the dims of the dims rule.
+/// Output 0 has this dtype (or input `from`'s) and the dims of the dims rule.
 template <DType dtype>
 void infer_dtype(InferContext& context) {
   context.set_type(0, dtype);
@@ -75,8 +74,8 @@ void infer_dtype_of(InferContext& context) {
   context.set_type(0, context.dtype(from));
 }
 
-/// The dtype that attribute `name` (a number of TensorProto.DataType) names, `fallback` when it is absent. Throws
-/// Error(bad_model) for a number that is no dtype.
+/// The dtype of attribute `name` (a number of TensorProto.DataType), `fallback` if it is absent. Throws
+/// Error(bad_model) for an unknown number.
 DType dtype_attribute(const Attributes& attributes, std::string_view name, DType fallback);
 
 }  // namespace plait

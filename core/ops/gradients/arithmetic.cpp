@@ -36,7 +36,7 @@ void of_quotient(GradientContext& context) {
 void of_negative(GradientContext& context) { context.give(0, context.negative(context.gradient())); }
 void of_identity(GradientContext& context) { context.give(0, context.gradient()); }
 
-/// y = x where the condition holds, else z.
+/// y = x where the condition holds, otherwise z.
 void of_where(GradientContext& context) {
   const ValueId zero = context.number(0, context.gradient());
   if (context.wants(1))
@@ -55,7 +55,7 @@ void of_mean(GradientContext& context) {
     if (context.wants(k)) context.give(k, context.summed_to(share, context.input(k)));
 }
 
-/// y = the greatest, or the least: the first of those that are it gets all.
+/// y = maximum or minimum: the first extreme operand gets the gradient.
 void of_choice(GradientContext& context) {
   ValueId rest = context.gradient();
   const ValueId zero = context.number(0, rest);
@@ -84,7 +84,7 @@ void of_power(GradientContext& context) {
   }
 }
 
-/// y = a where a is not negative, else a b.
+/// y = a where a is not negative, otherwise a b.
 void of_leak(GradientContext& context) {
   const ValueId a = context.input(0), b = context.input(1), dy = context.gradient(), zero = context.number(0, dy);
   const ValueId negative = context.add("Less", {a, zero}), leaked = context.add("Where", {negative, dy, zero});

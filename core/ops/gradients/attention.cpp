@@ -1,5 +1,5 @@
-// The gradient of ONNX's Attention, in ordinary ops: a graph that is no recognised decoder keeps it, and its scores are a
-// matrix [q, k] a head anyway.
+// The gradient of ONNX's Attention, in ordinary ops: graphs that are not recognised keep the op, and its scores are a
+// matrix [q, k] per head anyway.
 #include <cmath>
 
 #include "core/graph/gradient.h"
@@ -41,24 +41,24 @@ class AttentionBack {
   }
 
   void run() {
-    ValueId capped = context_.times(context_.add("MatMul", {q_, turned(k_)}), number(scale_));
+    ValueId capped = context_.times(context_.add("MatMul", {q_, last_two_swapped(k_)}), number(scale_));
     ValueId slope = no_value;  // of the soft cap
     if (softcap_ > 0) {
       const ValueId bent = context_.add("Tanh", {context_.times(capped, number(1 / softcap_))});
       slope = context_.minus(number(1), context_.times(bent, bent));
       capped = context_.times(bent, number(softcap_));
     }
-    // A query that sees nothing gives zeros, where Softmax alone would give NaN.
+    // A query that sees no key gives zeros, where plain Softmax would give NaN.
     const ValueId scores = masked(capped), hidden = context_.add("Equal", {scores, number(-INFINITY)});
     const ValueId shares = context_.add("Where", {hidden, number(0), context_.add("Softmax", {scores})});
-    const ValueId dshares = context_.add("MatMul", {dy_, turned(v_)});
+    const ValueId dshares = context_.add("MatMul", {dy_, last_two_swapped(v_)});
     ValueId dscores = context_.add("plait.SoftmaxBack", {shares, dshares});
     give_mask(dscores);
     if (slope != no_value) dscores = context_.times(dscores, slope);
     dscores = context_.times(dscores, number(scale_));
     if (context_.wants(0)) context_.give(0, ungrouped(context_.add("MatMul", {dscores, k_}), 0));
-    if (context_.wants(1)) context_.give(1, ungrouped(context_.add("MatMul", {turned(dscores), q_}), 1));
-    if (context_.wants(2)) context_.give(2, ungrouped(context_.add("MatMul", {turned(shares), dy_}), 2));
+    if (context_.wants(1)) context_.give(1, ungrouped(context_.add("MatMul", {last_two_swapped(dscores), q_}), 1));
+    if (context_.wants(2)) context_.give(2, ungrouped(context_.add("MatMul", {last_two_swapped(shares), dy_}), 2));
   }
 
  private:
@@ -68,7 +68,7 @@ class AttentionBack {
   ValueId transposed(ValueId a, std::vector<int64_t> perm) {
     return context_.add("Transpose", {a}, one_attribute("perm", std::move(perm)));
   }
-  ValueId turned(ValueId a) { return transposed(a, {0, 1, 2, 4, 3}); }
+  ValueId last_two_swapped(ValueId a) { return transposed(a, {0, 1, 2, 4, 3}); }
 
   /// [b, length, g r size] or [b, g r, length, size] as [b, g, r, length, size].
   ValueId grouped(ValueId a, const Dim& r) {
@@ -78,7 +78,7 @@ class AttentionBack {
     if (!size) GradientContext::fail("the size of a head is known only when it runs");
     return transposed(context_.reshaped(a, Dims{in[0], in[1], g_, r, *size}), {0, 2, 3, 1, 4});
   }
-  /// The same back, summed over the queries that share a key.
+  /// The inverse, summed over the queries that share a key.
   ValueId ungrouped(ValueId a, size_t operand) {
     if (operand > 0) a = context_.sum(a, {2});
     return context_.reshaped(flat_ ? transposed(a, {0, 3, 1, 2, 4}) : a, context_.input(operand));
@@ -93,7 +93,7 @@ class AttentionBack {
     return context_.reshaped(mask, Dims{in[0], heads ? g_ : Dim(1), heads ? r_ : Dim(1), in[2], in[3]});
   }
 
-  /// What is not seen is -infinity.
+  /// Sets hidden scores to -infinity.
   ValueId masked(ValueId scores) {
     const ValueId never = number(-INFINITY);
     if (context_.input(3) != no_value) {
@@ -109,7 +109,7 @@ class AttentionBack {
     return context_.add("Where", {context_.add("Greater", {seen, number(0)}), scores, never});
   }
 
-  /// A mask of numbers is added to scores behind the cap.
+  /// A mask of numbers is added to scores after the cap.
   void give_mask(ValueId dscores) {
     if (!context_.wants(3)) return;
     const ValueId mask = context_.input(3);

@@ -1,5 +1,5 @@
 #pragma once
-// Gradients of ops: one function a family, for register_ops. Each adds to rows that are there.
+// Gradients of ops: one registration function per family, for register_ops. Each adds to existing rows.
 #include "core/graph/schema.h"
 
 namespace plait {

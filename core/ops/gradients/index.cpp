@@ -1,4 +1,4 @@
-// Gradients of ops that read or write at indices: what was read is added up, what was overwritten gets nothing.
+// Gradients of indexed reads and writes: reads accumulate, overwritten data gets none.
 #include "core/graph/gradient.h"
 #include "core/ops/gradients/gradients.h"
 
@@ -29,7 +29,7 @@ void of_gather_nd(GradientContext& context) {
                               adding({})));
 }
 
-/// The values of TopK; which they are does not change.
+/// The values of TopK; the choice has no gradient.
 void of_top_k(GradientContext& context) {
   Attributes attributes;
   attributes.set("axis", context.attributes().integer("axis", -1));
@@ -38,8 +38,8 @@ void of_top_k(GradientContext& context) {
                      adding(std::move(attributes))));
 }
 
-/// y = data with updates written, or added, at indices. The data that is overwritten gets nothing. Of several that are
-/// written to one place the last stays: then the standard leaves open which it is.
+/// y = data with updates written, or added, at indices. Overwritten data gets no gradient. Of several updates to one
+/// place the last counts: the standard leaves open which.
 template <const char* scatter, const char* gather>
 void of_scatter(GradientContext& context) {
   const std::string reduction = context.attributes().string("reduction", "none");

@@ -14,7 +14,7 @@ void of_rms_norm(GradientContext& context) {
   context.give(1, back[1]);
 }
 
-/// A bias that is not as the scale is gets its sum apart.
+/// A bias of another shape than the scale is summed separately.
 void of_layer_norm(GradientContext& context) {
   if (context.gradient(1) != no_value || context.gradient(2) != no_value)
     GradientContext::fail("means and deviations have none");
@@ -29,7 +29,7 @@ void of_layer_norm(GradientContext& context) {
   if (context.wants(2)) context.give(2, alike ? back[2] : context.cast(context.summed_to(dy, bias), bias));
 }
 
-/// Turned back by the same angles.
+/// Rotated back by the same angles.
 void of_rotation(GradientContext& context) {
   constexpr size_t sines = 2;
   std::vector<ValueId> inputs = context.node().inputs;

@@ -1,4 +1,4 @@
-// Gradients of ops that move elements: their inverses, or what gathers up copies.
+// Gradients of ops that move elements: their inverses, or sums over copies.
 #include <algorithm>
 
 #include "core/graph/gradient.h"
@@ -15,7 +15,7 @@ Attributes one_attribute(std::string_view name, Attribute value) {
   return out;
 }
 
-/// The same elements in other dims: in those of before.
+/// The same elements in the previous dims.
 void of_relayout(GradientContext& context) {
   context.give(0, context.reshaped(context.gradient(), context.input(0)));
 }
@@ -63,7 +63,7 @@ void of_concat(GradientContext& context) {
   for (size_t k = 0; k < gradients.size(); ++k) context.give(k, context.reshaped(gradients[k], parts[k]));
 }
 
-/// A part that nothing depends on is zeros.
+/// Parts without a gradient are zeros.
 void of_split(GradientContext& context) {
   std::vector<ValueId> parts;
   for (size_t k = 0; k < context.node().outputs.size(); ++k) {
@@ -75,7 +75,7 @@ void of_split(GradientContext& context) {
   context.give(0, context.reshaped(dx, context.input(0)));
 }
 
-/// Zeros where nothing was taken. Steps of 1 are left out, so that dims which are not sliced may be cut.
+/// Zeros outside the slice. Steps of 1 are left out, so that dims which are not sliced may be sharded.
 void of_slice(GradientContext& context) {
   std::vector<ValueId> inputs{context.gradient(), context.sizes(context.input(0)),
                               context.input(1),   context.input(2),
@@ -87,7 +87,7 @@ void of_slice(GradientContext& context) {
   context.give(0, context.add("plait.SliceBack", std::move(inputs)));
 }
 
-/// What was put on is taken off, and what was taken off is zeros.
+/// Removes what was padded, and pads zeros where it cropped.
 void of_pad(GradientContext& context) {
   if (context.attributes().string("mode", "constant") != "constant")
     GradientContext::fail("only padding with a constant has one");
@@ -113,7 +113,7 @@ void of_trilu(GradientContext& context) {
   context.give(0, context.add("Trilu", std::move(inputs), context.attributes()));
 }
 
-/// Running sums from the other end.
+/// Cumulative sums from the other end.
 void of_running_sum(GradientContext& context) {
   Attributes attributes = context.attributes();
   attributes.set("reverse", int64_t{attributes.integer("reverse", 0) == 0});

@@ -1,4 +1,4 @@
-// Gradients of products with weights, and of rows picked from a table.
+// Gradients of products with weights, and of table lookups.
 #include <numeric>
 #include <utility>
 
@@ -18,8 +18,8 @@ ValueId first_of(GradientContext& context, ValueId a, ValueId like) {
   return context.reshaped(context.add("Slice", {a, context.integers({0}), end, context.integers({-1})}), like);
 }
 
-/// y = x w^T + bias: dx = dy w, dw = dy^T x, dbias the sum of all rows. Of a quantised weight there is dx alone, of which
-/// the last block may hold more than x has.
+/// y = x w^T + bias: dx = dy w, dw = dy^T x, dbias the sum of all rows. A quantised weight has only dx, and its last
+/// block may be larger than what x uses.
 void of_linear(GradientContext& context) {
   const ValueId dy = context.gradient(), w = context.input(1), bias = context.input(2);
   if (context.wants(0)) {
@@ -34,7 +34,7 @@ void of_linear(GradientContext& context) {
   if (context.wants(2)) context.give(2, context.cast(context.summed_to(dy, bias), bias));
 }
 
-/// A row that no id names gets 0; one that several name gets all of theirs.
+/// Rows accumulate the gradients of all ids that name them.
 void of_embedding(GradientContext& context) {
   if (context.input(2) != no_value) GradientContext::fail("a quantised table has none", "train its adapters");
   const ValueId table = context.input(0);
@@ -57,7 +57,7 @@ Attributes integers_of(std::initializer_list<std::pair<const char*, bool>> flags
 }
 
 /// The last two dims exchanged.
-ValueId turned(GradientContext& context, ValueId a) {
+ValueId transposed(GradientContext& context, ValueId a) {
   std::vector<int64_t> perm(context.dims(a).size());
   std::iota(perm.begin(), perm.end(), 0);
   std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
@@ -72,8 +72,8 @@ ValueId as_rows(GradientContext& context, ValueId a) {
   return context.reshaped(a, Dims{product(std::span(dims).first(dims.size() - 1)), dims.back()});
 }
 
-/// y = a b: dy b^T and a^T dy, where a vector is a matrix of one row, or column. What several matrices of a were multiplied
-/// by is one b: then their rows are one matrix, so that no gradient of b a matrix of a stands in memory.
+/// y = a b: dy b^T and a^T dy, where a vector is a matrix of one row or column. If several matrices of a share one b,
+/// their rows form one matrix, so that no gradient of b per matrix of a is in memory.
 void of_matmul(GradientContext& context) {
   ValueId a = context.input(0), b = context.input(1), dy = context.gradient();
   Dims left = context.dims(a), right = context.dims(b), out = context.dims(dy);
@@ -87,30 +87,30 @@ void of_matmul(GradientContext& context) {
   }
   a = context.reshaped(a, left), b = context.reshaped(b, right), dy = context.reshaped(dy, out);
   if (context.wants(0)) {
-    const ValueId da = context.add("MatMul", {dy, turned(context, b)});
+    const ValueId da = context.add("MatMul", {dy, transposed(context, b)});
     context.give(0, context.reshaped(context.summed_to(da, a), context.input(0)));
   }
   if (context.wants(1)) {
     if (right.size() == 2) a = as_rows(context, a), dy = as_rows(context, dy);
-    const ValueId db = context.add("MatMul", {turned(context, a), dy});
+    const ValueId db = context.add("MatMul", {transposed(context, a), dy});
     context.give(1, context.reshaped(context.summed_to(db, b), context.input(1)));
   }
 }
 
-/// y = alpha A B + beta c, where A is a or its transpose, and B likewise: each gradient is a product again.
+/// y = alpha A B + beta c, where A is a or its transpose, and B likewise: each gradient is such a product again.
 void of_gemm(GradientContext& context) {
   const ValueId a = context.input(0), b = context.input(1), c = context.input(2), dy = context.gradient();
-  const bool turned_a = context.attributes().integer("transA", 0) != 0,
-             turned_b = context.attributes().integer("transB", 0) != 0;
-  auto product_of = [&](ValueId left, bool turn_left, ValueId right, bool turn_right) {
-    Attributes attributes = integers_of({{"transA", turn_left}, {"transB", turn_right}});
+  const bool transposes_a = context.attributes().integer("transA", 0) != 0,
+             transposes_b = context.attributes().integer("transB", 0) != 0;
+  auto product_of = [&](ValueId left, bool transpose_left, ValueId right, bool transpose_right) {
+    Attributes attributes = integers_of({{"transA", transpose_left}, {"transB", transpose_right}});
     attributes.set("alpha", context.attributes().real("alpha", 1));
     return context.add("Gemm", {left, right}, std::move(attributes));
   };
   if (context.wants(0))
-    context.give(0, turned_a ? product_of(b, turned_b, dy, true) : product_of(dy, false, b, !turned_b));
+    context.give(0, transposes_a ? product_of(b, transposes_b, dy, true) : product_of(dy, false, b, !transposes_b));
   if (context.wants(1))
-    context.give(1, turned_b ? product_of(dy, true, a, turned_a) : product_of(a, !turned_a, dy, false));
+    context.give(1, transposes_b ? product_of(dy, true, a, transposes_a) : product_of(a, !transposes_a, dy, false));
   if (context.wants(2)) {
     const ValueId sum = context.summed_to(dy, c);
     const double beta = context.attributes().real("beta", 1);
@@ -118,7 +118,7 @@ void of_gemm(GradientContext& context) {
   }
 }
 
-/// What was dropped has none, by the same draw.
+/// Dropped elements have no gradient, by the same mask.
 void of_dropout(GradientContext& context) {
   context.give(0, context.add("plait.Dropout", {context.gradient(), context.input(1)}, context.attributes()));
 }

@@ -25,13 +25,13 @@ Dims kept_dims(GradientContext& context) {
   return out;
 }
 
-/// A value of the result's dims as it stands for each element of the operand.
+/// A value with the result's dims, broadcastable to the operand.
 ValueId kept(GradientContext& context, ValueId value) { return context.reshaped(value, kept_dims(context)); }
 ValueId spread(GradientContext& context, ValueId value) {
   return context.expanded(kept(context, value), context.input(0));
 }
 
-/// How many elements each of the result stands for.
+/// Number of operand elements per result element.
 Dim elements_each(GradientContext& context) {
   const Dims in = context.dims(context.input(0)), out = kept_dims(context);
   Dim count(1);
@@ -47,7 +47,7 @@ void of_mean(GradientContext& context) {
   context.give(0, spread(context, context.over(dy, context.count(elements_each(context), dy))));
 }
 
-/// Those that are the extreme share it alike.
+/// Ties share the gradient equally.
 void of_extreme(GradientContext& context) {
   const ValueId x = context.input(0), zero = context.number(0, x), one = context.number(1, x);
   const ValueId chosen = context.add("Equal", {x, kept(context, context.output())});
@@ -87,7 +87,7 @@ void of_log_sum_exp(GradientContext& context) {
   context.give(0, context.times(context.add("Exp", {less}), kept(context, context.gradient())));
 }
 
-/// y the product of all: dy y / x.
+/// y is the product of all: dy y / x.
 void of_total_product(GradientContext& context) {
   const ValueId total = kept(context, context.times(context.gradient(), context.output()));
   context.give(0, context.over(total, context.input(0)));
@@ -109,8 +109,8 @@ void of_log_softmax(GradientContext& context) {
   context.give(0, context.minus(dy, context.times(context.add("Exp", {context.output()}), total)));
 }
 
-/// y = x / |x|, by the sum of absolutes or the root of the sum of squares: (dy - s sum(dy y)) / |x|, where s is what the norm
-/// grows with: y, or signs.
+/// y = x / |x|, by the sum of absolutes or the root of the sum of squares: (dy - s sum(dy y)) / |x|, where s is the
+/// derivative of the norm: y, or signs.
 void of_normalisation(GradientContext& context) {
   const ValueId x = context.input(0), y = context.output(), dy = context.gradient();
   const bool absolutes = context.attributes().integer("p", 2) == 1;

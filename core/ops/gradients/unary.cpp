@@ -1,5 +1,5 @@
-// Gradients of elementwise ops of one operand: those that are a product of what is there anyway are written as one, others
-// are plait.UnaryBack, which computes the derivative and multiplies in one pass.
+// Gradients of elementwise ops of one operand: products of existing values where possible; others are
+// plait.UnaryBack, which computes the derivative and multiplies in one pass.
 #include "core/base/text.h"
 #include "core/graph/gradient.h"
 #include "core/ops/gradients/gradients.h"
@@ -41,11 +41,11 @@ void of_function(GradientContext& context) {
   context.give(0, context.add("plait.UnaryBack", {context.input(0), context.gradient()}, std::move(attributes)));
 }
 
-/// y = min(max(x, low), high): of whichever of the three it is.
+/// y = min(max(x, low), high): of the one of the three that it equals.
 void of_clip(GradientContext& context) {
   const ValueId x = context.input(0), low = context.input(1), high = context.input(2), dy = context.gradient();
   const ValueId zero = context.number(0, dy);
-  ValueId inner = x, rest = dy;  // what max gives, and the gradient that is left
+  ValueId inner = x, rest = dy;  // the result of max, and the remaining gradient
   if (low != no_value) inner = context.add("Max", {x, low});
   if (high != no_value) {
     const ValueId above = context.add("Greater", {inner, high});

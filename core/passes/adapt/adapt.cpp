@@ -1,6 +1,6 @@
-// Pass adapt: low-rank adapters beside weights (LoRA, Hu et al. 2022): y = x w^T + alpha / rank (x a^T) b^T. To train, one that
-// is there for good, beside products, tables and experts; to generate, room for any that requests name, beside products. Prefixes
-// are in adapt_prefix.cpp.
+// Pass adapt: adds low-rank adapters to weights (LoRA, Hu et al. 2022): y = x w^T + alpha / rank (x a^T) b^T. For
+// training, one fixed adapter of projections, tables and experts; for generation, slots for adapters that requests
+// name, of projections. Prefixes are in prefix.cpp.
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -16,7 +16,7 @@
 namespace plait {
 namespace {
 
-/// The weight there, where a change of it in the file changes nothing but this operand; else null.
+/// The weight there, if no other operand depends on it in the file; otherwise null.
 std::shared_ptr<const Constant> own_weight(const Graph& graph, const std::vector<std::vector<int32_t>>& readers,
                                            ValueId id) {
   const std::shared_ptr<const Constant> weight = graph.value(id).constant;
@@ -33,7 +33,7 @@ std::shared_ptr<const Constant> own_weight(const Graph& graph, const std::vector
   return weight;
 }
 
-/// Which weights get an adapter, and what stands beside each: subclasses say the latter.
+/// Chooses the weights that get an adapter; subclasses add it.
 class Adapting {
  public:
   explicit Adapting(Graph& graph, PassContext& context)
@@ -41,8 +41,8 @@ class Adapting {
   virtual ~Adapting() = default;
 
  protected:
-  /// Calls `add` for those asked for: all products but the head, those of a role, or whose names fit a pattern, those that are
-  /// called so.
+  /// Calls `add` for the requested sites: all Linears but the head, or those with a role, a name that matches a
+  /// pattern, or exactly this name.
   void each(bool all, const std::vector<std::string>& targets, const std::vector<std::string>& modules) {
     std::set<std::string> unused(targets.begin(), targets.end());
     for (const AdapterSite& site : adapter_sites(graph_)) {
@@ -65,13 +65,13 @@ class Adapting {
 
   virtual bool takes(const AdapterSite& site) const = 0;
   virtual void add(const AdapterSite& site) = 0;
-  /// Throws: nothing fits the target.
+  /// Throws: the target matches nothing.
   [[noreturn]] virtual void refuse(const std::string& target) const = 0;
   static constexpr const char* say_targets =
       "; or a pattern of names of weights, nodes or modules, with * and ?: \"*.q_proj*\"; `plait inspect` lists them";
 
-  /// A number of each token, of which an input of this name is made, for the tokens that x has rows of, in x's dims but the
-  /// last; no_value where these are not known.
+  /// A per-token number from an input of this name, for the tokens of x's rows, in x's dims but the last; no_value if
+  /// the rows' tokens are unknown.
   ValueId of_tokens(ValueId x, const char* name, DType dtype) {
     Dims dims = builder_.dims(x), sizes;
     dims.pop_back();
@@ -102,10 +102,10 @@ class Adapting {
   }
 
   ValueId numbers_ = no_value;
-  std::vector<ValueId> known_;  ///< of tokens, by their dims
+  std::vector<ValueId> known_;  ///< per-token inputs, by their dims
 };
 
-/// Adapters that are trained: States of their own.
+/// Trained adapters, as States.
 class TrainedAdapters : public Adapting {
  public:
   TrainedAdapters(Graph& graph, PassContext& context, const LoraOptions& lora)
@@ -134,7 +134,7 @@ class TrainedAdapters : public Adapting {
     const Node node = graph_.nodes[site.node];
     site_ = &site;
     base_ = is_quantised(node, site) ? nullptr : own_weight(graph_, readers_, node.inputs[site.operand]);
-    // The factor belongs to the narrow side: of a product that is a pass over `rank` numbers a token.
+    // Scales the narrow side: `rank` numbers per token.
     scale_ = lora_.alpha / static_cast<double>(lora_.rank);
     switch (site.kind) {
       case AdapterSite::Kind::product: add_to_product(node, site); break;
@@ -144,7 +144,7 @@ class TrainedAdapters : public Adapting {
     added_.push_back(site);
   }
 
-  /// Whether the weight's scales are operands behind it.
+  /// Whether scales of the weight follow it as operands.
   bool is_quantised(const Node& node, const AdapterSite& site) const {
     constexpr size_t plain_product = 3, plain_table = 2, plain_experts = 3;
     if (site.kind == AdapterSite::Kind::product) return node.inputs.size() > plain_product;
@@ -164,26 +164,27 @@ class TrainedAdapters : public Adapting {
     add_to_result(y, builder_.add("plait.Linear", {low, b}, as_base));
   }
 
-  /// A token's row of a^T, and b: PEFT begins with these numbers, of spread 1 in b and zero in a.
+  /// A token's row of a^T, and b: PEFT initialises b with standard normal numbers, and a with zeros.
   void add_to_table(const Node& node, const AdapterSite& site) {
     const ValueId y = node.outputs[0];
     const int64_t k = builder_.dims(node.inputs[0])[0].constant(), n = builder_.dims(y).back().constant();
     const ValueId a = add_matrix(cat(site.module, table_a), {lora_.rank, k}, 0);
     const ValueId b = add_matrix(cat(site.module, table_b), {n, lora_.rank}, std::sqrt(3.0));
-    Attributes turned, as_floats;
-    turned.set("perm", std::vector<int64_t>{1, 0});
+    Attributes swapped, as_floats;
+    swapped.set("perm", std::vector<int64_t>{1, 0});
     as_floats.set("to", static_cast<int64_t>(context_.options.trained_dtype()));
-    const ValueId rows = builder_.add(
-        "plait.Embedding", {builder_.add("Transpose", {a}, std::move(turned)), node.inputs[1]}, std::move(as_floats));
+    const ValueId rows =
+        builder_.add("plait.Embedding", {builder_.add("Transpose", {a}, std::move(swapped)), node.inputs[1]},
+                     std::move(as_floats));
     const ValueId low = builder_.times(rows, builder_.number(scale_, rows));
     add_to_result(y, builder_.cast(builder_.add("plait.Linear", {low, b}), y));
   }
 
-  /// What an expert is given is not known outside of the op, so its weights become w + scale b a.
+  /// Experts' inputs are not visible outside the op, so their weights become w + scale b a.
   void add_to_experts(const Node& node, const AdapterSite& site) {
     if (is_quantised(node, site))
       throw Error(Code::unsupported, cat("the experts ", quote(site.module), " are quantised, and take no adapters"),
-                  "adapt other weights, or give the model with whole weights");
+                  "adapt other weights, or use the model with unquantised weights");
     if (lora_.dropout != 0)
       throw Error(Code::unsupported, cat("adapters of experts, here ", quote(site.module), ", have no dropout"),
                   "train without lora_dropout, or without experts among lora_targets");
@@ -197,7 +198,7 @@ class TrainedAdapters : public Adapting {
     graph_.nodes[site.node].inputs[site.operand] = sum;
   }
 
-  /// Whoever read the result reads the sum, but for the sum itself.
+  /// Replaces the result by the sum, except in the sum itself.
   void add_to_result(ValueId y, ValueId change) {
     const ValueId base = graph_.add_value("", graph_.value(y).type);
     const ValueId sum = builder_.plus(base, change);
@@ -205,7 +206,7 @@ class TrainedAdapters : public Adapting {
     graph_.replace_uses(base, y);
   }
 
-  /// x with some of its features dropped, others for each adapter.
+  /// x with dropout, different for each adapter.
   ValueId dropped(ValueId x) {
     if (lora_.dropout == 0) return x;
     const ValueId keys = of_tokens(x, "keys", DType::i64);
@@ -217,7 +218,7 @@ class TrainedAdapters : public Adapting {
     return builder_.add("plait.Dropout", {x, keys}, std::move(attributes));
   }
 
-  /// Begins uniform in [-spread, spread).
+  /// Initial values are uniform in [-spread, spread).
   ValueId add_matrix(const std::string& name, const Shape& shape, double spread) {
     Tensor initial(DType::f32, shape);
     for (int64_t i = 0; spread != 0 && i < initial.elements(); ++i)
@@ -241,24 +242,25 @@ class TrainedAdapters : public Adapting {
   }
 
   const LoraOptions& lora_;
-  const std::vector<std::vector<int32_t>> readers_;  ///< of the values before there were adapters
+  const std::vector<std::vector<int32_t>> readers_;  ///< before adapters were added
   const std::vector<std::string> none_;
   std::mt19937_64 random_;
   std::vector<AdapterSite> added_;
-  const AdapterSite* site_ = nullptr;     ///< of the adapter at hand
-  std::shared_ptr<const Constant> base_;  ///< likewise
-  double scale_ = 0;                      ///< likewise
+  const AdapterSite* site_ = nullptr;     ///< of the current adapter
+  std::shared_ptr<const Constant> base_;  ///< of the current adapter
+  double scale_ = 0;                      ///< of the current adapter
 };
 
-/// Room for adapters of requests: arrays of slots, and each token's slot as an input.
+/// Slots for adapters of requests: arrays of slots, and each token's slot as an input.
 class Slots : public Adapting {
  public:
-  Slots(Graph& graph, PassContext& context, const AdapterRoom& room) : Adapting(graph, context), room_(room) {}
+  Slots(Graph& graph, PassContext& context, const AdapterCapacity& capacity)
+      : Adapting(graph, context), capacity_(capacity) {}
 
   void run() {
-    context_.decoder.adapter_slots = room_.slots;
-    context_.decoder.adapter_rank = room_.rank;
-    each(room_.all, room_.targets, room_.modules);
+    context_.decoder.adapter_slots = capacity_.slots;
+    context_.decoder.adapter_rank = capacity_.rank;
+    each(capacity_.all, capacity_.targets, capacity_.modules);
   }
 
  private:
@@ -272,14 +274,14 @@ class Slots : public Adapting {
   void add(const AdapterSite& site) override {
     const Node node = graph_.nodes[site.node];
     const ValueId x = node.inputs[0], slots = of_tokens(x, "adapters", DType::i32);
-    if (slots == no_value) return;  // rows that a router sorted: whose they are is not known here
+    if (slots == no_value) return;  // rows sorted by a router: their tokens are unknown here
     const int64_t k = builder_.dims(x).back().constant(), n = builder_.dims(node.outputs[0]).back().constant();
     const auto index = static_cast<int64_t>(context_.decoder.adapted.size());
     const auto slots_of = [&](store_keys::AdapterHalf half, const Shape& shape) {
       return add_state(graph_, builder_, store_keys::adapter_slots(half, index), DType::f32, shape);
     };
-    const ValueId a = slots_of(store_keys::AdapterHalf::a, {room_.slots, room_.rank, k});
-    const ValueId b = slots_of(store_keys::AdapterHalf::b, {room_.slots, n, room_.rank});
+    const ValueId a = slots_of(store_keys::AdapterHalf::a, {capacity_.slots, capacity_.rank, k});
+    const ValueId b = slots_of(store_keys::AdapterHalf::b, {capacity_.slots, n, capacity_.rank});
     context_.decoder.adapted.push_back({site.module, k, n});
     Node& adapted = graph_.nodes[site.node];
     adapted.op = "plait.AdaptedLinear";
@@ -287,7 +289,7 @@ class Slots : public Adapting {
     adapted.inputs.insert(adapted.inputs.end(), {a, b, slots});
   }
 
-  const AdapterRoom& room_;
+  const AdapterCapacity& capacity_;
 };
 
 }  // namespace

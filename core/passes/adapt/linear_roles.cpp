@@ -8,7 +8,7 @@
 namespace plait {
 namespace {
 
-/// Ops through which tokens see each other.
+/// Ops in which tokens depend on other tokens.
 bool mixes_tokens(const Node& node) {
   constexpr std::array<std::string_view, 6> ops{"plait.PagedAttention",  "plait.PackedAttention",
                                                 "plait.LinearAttention", "plait.PackedLinearAttention",
@@ -52,13 +52,13 @@ class Roles {
     if (role != "head") found_[linear].insert("attention");
   }
 
-  /// Where two activations meet, as the residual stream and what a layer adds to it.
+  /// A sum of two activations, such as the residual stream and a layer's output.
   bool joins(const Node& node) const {
     return node.op == "Add" && std::none_of(node.inputs.begin(), node.inputs.end(),
                                             [&](ValueId id) { return id == no_value || graph_.value(id).constant; });
   }
 
-  /// The nearest Linears that the value is made of.
+  /// The nearest Linears from which the value is computed.
   void before(ValueId id, std::string_view role) {
     const int32_t at = id == no_value ? -1 : producer_[static_cast<size_t>(id)];
     if (at < 0 || !seen_.emplace(id, role).second) return;

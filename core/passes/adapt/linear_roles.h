@@ -1,5 +1,5 @@
 #pragma once
-// What Linears of a raised decoder do, as the graph shows it, whatever the file calls them.
+// Roles of a raised decoder's Linears, found from the graph, not from names.
 #include <map>
 #include <set>
 #include <string_view>
@@ -9,10 +9,10 @@
 namespace plait {
 
 /// By node, of each plait.Linear one or more of
-///   query, key, value   what attention is computed of; a packed product is several
-///   attention_output    what reads the attention's result
-///   attention           all of these, and what stands around a recurrence
-///   feed_forward        all else, but
-///   head                what makes the logits, output 0
+///   query, key, value   inputs of attention; a packed projection has several
+///   attention_output    reads the attention's result
+///   attention           all of these, and the Linears around a recurrence
+///   feed_forward        all others except
+///   head                makes the logits, output 0
 std::map<size_t, std::set<std::string_view>> linear_roles(const Graph& graph);
 }  // namespace plait

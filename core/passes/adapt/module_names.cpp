@@ -15,11 +15,11 @@ namespace plait {
 namespace {
 
 constexpr std::string_view part_mark = ".part", copy_mark = ".copy";
-/// What the builder calls the product that it makes of queries, keys and values, and what a model does that has them in one.
+/// Names of the packed query, key and value projection: the model builder's, and that of models which have one.
 constexpr std::string_view packed_by_builder = ".attn.qkv_proj", packed_attention = ".self_attn.qkv_proj";
 constexpr std::string_view attention_parts[] = {".self_attn.q_proj", ".self_attn.k_proj", ".self_attn.v_proj"};
 
-/// "MatMul", "Gemm_3", "MatMul_Q4", "MatMulNBits", "Gather": what a node is called within its module.
+/// Names of a node within its module: "MatMul", "Gemm_3", "MatMul_Q4", "MatMulNBits", "Gather".
 bool is_op_of_module(std::string_view name) {
   for (std::string_view op : {"MatMulNBits", "MatMul", "Gemm", "GatherBlockQuantized", "Gather"})
     if (name.starts_with(op)) return name.size() == op.size() || name[op.size()] == '_';
@@ -35,7 +35,7 @@ std::string without_end(std::string_view name, std::string_view end) {
   return std::string(name.substr(0, name.size() - end.size()));
 }
 
-/// Module and number of "module.part2"; number 0 of others.
+/// Module and number of "module.part2"; number 0 for others.
 std::pair<std::string, int64_t> split_mark(std::string_view name, std::string_view mark) {
   const size_t at = name.rfind(mark);
   int64_t number = 0;
@@ -44,7 +44,7 @@ std::pair<std::string, int64_t> split_mark(std::string_view name, std::string_vi
   return {std::string(name.substr(0, at)), number};
 }
 
-/// "model.layers.0" of the builder's "model.layers.0.attn.qkv_proj"; "" of others.
+/// "model.layers.0" of the builder's "model.layers.0.attn.qkv_proj"; "" for others.
 std::string layer_of_builder(std::string_view name) {
   const bool its = name.starts_with("model.layers.") && name.ends_with(packed_by_builder);
   return its ? without_end(name, packed_by_builder) : std::string();
@@ -52,7 +52,7 @@ std::string layer_of_builder(std::string_view name) {
 
 std::string attention_part(const std::string& layer, size_t part) { return cat(layer, attention_parts[part]); }
 
-/// A packed weight, whoever packed it and whatever its parts are called, and which of its parts.
+/// The packed weight of a part's name, in any scheme, and the part's number.
 std::pair<std::string, int64_t> packed_of(std::string_view name) {
   for (int64_t part = 0; part < std::ssize(attention_parts); ++part)
     if (const std::string_view end = attention_parts[part]; name.ends_with(end))
@@ -63,7 +63,7 @@ std::pair<std::string, int64_t> packed_of(std::string_view name) {
   return out;
 }
 
-/// Whether the name may be of all parts: the first had no number once.
+/// Whether the name may mean all parts: the first may be unnumbered.
 bool may_be_whole(std::string_view name) {
   return !split_mark(name, part_mark).second &&
          std::none_of(std::begin(attention_parts), std::end(attention_parts),
@@ -83,7 +83,7 @@ Tensor rows_of(const Tensor& matrix, int64_t begin, int64_t count) {
                            {matrix.as<float>() + begin * width, static_cast<size_t>(count * width)});
 }
 
-/// Columns likewise.
+/// Columns [begin, begin + count).
 Tensor columns_of(const Tensor& matrix, int64_t begin, int64_t count) {
   const int64_t rows = matrix.shape()[0], width = matrix.shape()[1];
   Tensor out(DType::f32, {rows, count});
@@ -93,8 +93,8 @@ Tensor columns_of(const Tensor& matrix, int64_t begin, int64_t count) {
   return out;
 }
 
-/// The adapter of part number `part` of `parts`, whose rows of b these are. Parts that had adapters of their own have `own` ranks
-/// each, where the others' rows are zeros; a part without one has zeros in all.
+/// The adapter of part `part` of `parts`, which are these rows of b. Parts that had adapters of their own have `own`
+/// ranks each, with zeros in the others' rows; a part without an adapter has only zeros.
 AdapterWeights::Pair part_of(const AdapterWeights::Pair& whole, int64_t begin, int64_t size, int64_t part,
                              int64_t parts, int64_t own) {
   const int64_t rank = whole.a.shape()[0];
@@ -112,7 +112,8 @@ bool same(const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
 }
 
-/// `n` rows of b, in which each pair has its own from a place on, and ranks of its own; the same ones where all have one a.
+/// `n` rows of b; each pair has its rows from an offset on, and its own ranks, which are shared if all have the same
+/// a.
 using Placed = std::vector<std::pair<int64_t, const AdapterWeights::Pair*>>;
 AdapterWeights::Pair stacked(const Placed& pairs, int64_t n) {
   const Tensor& first = pairs[0].second->a;
@@ -136,7 +137,8 @@ AdapterWeights::Pair stacked(const Placed& pairs, int64_t n) {
   return out;
 }
 
-/// The builder's product of a layer's queries, keys and values, of which some may be missing; nullopt where these do not make it.
+/// The builder's packed projection from a layer's queries, keys and values, some of which may be missing; nullopt if
+/// they do not fit.
 std::optional<AdapterWeights::Pair> packed(const std::map<std::string, AdapterWeights::Pair>& modules,
                                            const std::string& layer, const AdaptedLinear& product) {
   const AdapterWeights::Pair* found[std::size(attention_parts)] = {};
@@ -157,7 +159,7 @@ std::optional<AdapterWeights::Pair> packed(const std::map<std::string, AdapterWe
   return stacked(placed, product.n);
 }
 
-/// All pairs with so many ranks: zeros behind their own, and alpha larger, so that alpha / rank stays.
+/// Pads all pairs to `rank` with zeros, and scales alpha so that alpha / rank stays.
 void widen(AdapterWeights& adapter, int64_t rank) {
   for (auto& [module, pair] : adapter.modules) {
     const int64_t own = pair.a.shape()[0], n = pair.b.shape()[0];

@@ -1,6 +1,6 @@
 #pragma once
-// What adapters call the products of a model: as PEFT calls the modules of the Hugging Face model that a file was made of, as far
-// as the file's names tell. Products of one packed weight are parts of a module there.
+// Module names in adapters: PEFT's names of the Hugging Face model's modules, derived from the file's names.
+// Projections that share a packed weight are parts of a module.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -11,34 +11,35 @@
 
 namespace plait {
 
-/// "model.layers.0.self_attn.q_proj" of the weight "model.layers.0.self_attn.q_proj.weight", of the node
-/// "/model/layers.0/self_attn/q_proj/MatMul_Q4" (scopes of TorchScript), of "model.layers.0.attn.q_proj.MatMul.weight" and its node
-/// (the builder of onnxruntime-genai, which says attn for all models; its "model.layers.0.attn.qkv_proj" is no module of most, and
-/// stays). What tells no module stays as it is, and so does what this made.
+/// "model.layers.0.self_attn.q_proj" for the weight "model.layers.0.self_attn.q_proj.weight", the node
+/// "/model/layers.0/self_attn/q_proj/MatMul_Q4" (scopes of TorchScript), and
+/// "model.layers.0.attn.q_proj.MatMul.weight" and its node (the builder of onnxruntime-genai, which uses attn for all
+/// models; its "model.layers.0.attn.qkv_proj" is not a module of most models, and is unchanged). Idempotent; other
+/// names are unchanged.
 std::string module_of_name(std::string_view name);
 
-/// One of the products that read a weight of the file.
+/// One of the projections that read a weight of the file.
 struct PackedProduct {
   int64_t begin = 0, size = 0;  ///< its rows of the weight [n, k]
 };
-/// The names of products of one weight that is called `name` in the file, in the order of their rows. Where the builder packed
-/// queries, keys and values, which are three modules: "...self_attn.q_proj" and so on; else "module", "module.part1", ... where
-/// they are one module; "module.copy1", ... where they do not make up its rows one behind the other.
+/// Names of the projections of the weight `name`, in row order. For the builder's packed queries, keys and values
+/// three modules, "...self_attn.q_proj" and so on; otherwise "module", "module.part1", ... of one module, or
+/// "module.copy1", ... if they do not partition its rows.
 std::vector<std::string> names_of_products(std::string_view name, std::span<const PackedProduct> products);
 
-/// The adapter as these products take it: modules by their names, those of packed weights taken apart. Files of PEFT, what
-/// `as_modules` made, and the names of nodes and weights themselves are understood; what fits nothing keeps its name. Throws
-/// Error(unsupported) where a product would have an adapter of another rank than the others. Where queries, keys and values are one
-/// product of the builder's they are put together, which may take more ranks: then all have as many.
+/// The adapter by projection: packed modules are split. Accepts PEFT files, the output of `as_modules`, and names of
+/// nodes and weights; other names are unchanged. Throws Error(unsupported) if a projection would need another rank
+/// than the others. Queries, keys and values that the builder packed are joined, which may need more ranks: then all
+/// get as many.
 AdapterWeights as_products(const AdapterWeights& adapter, std::span<const AdaptedLinear> products);
-/// Whether names that names_of_products gave are of parts that make up one module.
+/// Whether these names of `names_of_products` are parts of one module.
 bool are_of_one_module(const std::vector<std::string>& names);
-/// Whether a module of an adapter's file means this product.
+/// Whether a module of an adapter file is this projection.
 bool means(std::string_view module, std::string_view product);
 
-/// The adapter by modules that PEFT knows: that of a packed weight has the parts' ranks one behind the other, so that each
-/// part has its own rows of a and columns of b; b is zeros elsewhere. Queries, keys and values that the builder packed into one
-/// product have its a and their rows of its b, since most models have them apart.
+/// The adapter by PEFT's modules: a packed weight's has the concatenated ranks of its parts, each with its own rows
+/// of a and columns of b; b is zero elsewhere. Queries, keys and values that the builder packed become three modules
+/// with the same a and their rows of b, as most models have them.
 AdapterWeights as_modules(const AdapterWeights& adapter, const Decoder& decoder);
 
 }  // namespace plait

@@ -1,7 +1,6 @@
-// Pass adapt, prefix tuning (Li and Liang 2021): keys and values that are trained stand before the first token of each document,
-// in every layer. Attention is over another row than the rest of the graph, of `places`: those of each document's prefix, then
-// those of its tokens; GatherRows leads from the one to the other and back. So what attention means by a segment, a window or a
-// distance holds for prefixes, too, and all else sees t tokens.
+// Pass adapt, prefix tuning (Li and Liang 2021): trained keys and values before the first token of each document, in
+// every layer. Attention runs on a longer row of `places`: each document's prefix, then its tokens; GatherRows
+// converts between rows. So segments, windows and distances include prefixes, and all other ops see t tokens.
 #include <map>
 #include <random>
 
@@ -58,10 +57,10 @@ class Prefixing {
     graph_.replace_uses(node.outputs[0], builder_.add("plait.GatherRows", {made[0], tokens_of_places_}));
   }
 
-  /// [1, t, heads, d] -> [1, places, heads, d]; what stands where the prefix does, nothing may ask for.
+  /// [1, t, heads, d] -> [1, places, heads, d]; prefix places have arbitrary rows.
   ValueId placed(ValueId id) { return builder_.add("plait.GatherRows", {id, tokens_}); }
 
-  /// Keys or values of places. Layers that attend to the same keys have one prefix, that of the first.
+  /// Keys or values by place. Layers that share keys share the prefix of the first.
   ValueId joined(ValueId id, size_t layer, bool values) {
     auto [known, fresh] = joined_.try_emplace({id, values}, no_value);
     if (!fresh) return known->second;
@@ -72,7 +71,7 @@ class Prefixing {
   }
 
   ValueId add_matrix(const std::string& name, int64_t width) {
-    // Near zero: at first a prefix takes a share of the attention, and says little.
+    // Near zero: initially a prefix takes attention weight but adds little.
     constexpr float spread = 0.02F;
     const Shape shape{prefix_.tokens, width};
     Tensor initial(DType::f32, shape);
@@ -97,7 +96,7 @@ class Prefixing {
   Knowledge knowledge_;
   GraphBuilder builder_;
   std::mt19937_64 random_;
-  /// By place: its token, or its row of the prefix, and which of the two it is; by token: its place.
+  /// By place: its token, its row of the prefix, and whether it is a prefix; by token: its place.
   ValueId tokens_ = no_value, prefixes_ = no_value, is_prefix_ = no_value, segments_ = no_value;
   ValueId tokens_of_places_ = no_value;
   std::map<std::pair<ValueId, bool>, ValueId> joined_;
@@ -114,7 +113,7 @@ PrefixShape prefix_shape(const Decoder& decoder) {
     throw Error(Code::unsupported, cat("the model takes no prefix: ", why), "low-rank adapters (lora) fit any model");
   };
   if (!decoder.states.empty() || decoder.layers.empty())
-    refuse("it carries states from token to token, in front of which nothing stands");
+    refuse("it has recurrent states, which no prefix can precede");
   const AttentionLayer& first = decoder.layers[0];
   for (const AttentionLayer& layer : decoder.layers)
     if (layer.kv_heads != first.kv_heads || layer.key_size != first.key_size || layer.value_size != first.key_size)

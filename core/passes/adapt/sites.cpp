@@ -13,7 +13,7 @@
 namespace plait {
 namespace {
 
-/// What the weight at this operand is called: its names in the file, the value's, and the node's.
+/// Names of this operand's weight: in the file, of the value, and of the node.
 std::vector<std::string> names_at(const Graph& graph, const Node& node, size_t operand) {
   const Value& weight = graph.value(node.inputs[operand]);
   std::vector<std::string> out;
@@ -27,7 +27,7 @@ bool tells(const std::string& name) {
   return name.find(".weight") != std::string::npos || name.find(".qweight") != std::string::npos;
 }
 
-/// Of these the one that tells the module: the weight's, or the node's where the file numbers its tensors.
+/// The name from which the module is derived: the weight's, or the node's if the file numbers its tensors.
 std::string telling_name(const std::vector<std::string>& names, const char* kind, size_t index) {
   const auto found = std::find_if(names.begin(), names.end(), tells);
   if (found != names.end()) return *found;
@@ -46,7 +46,7 @@ PackedProduct rows_of_weight(const Graph& graph, const Node& node) {
 
 bool is_constant(const Graph& graph, ValueId id) { return id != no_value && graph.value(id).constant; }
 
-/// The number counts the parts, and all else is equal: the name with * in its place. nullopt for names that differ otherwise.
+/// If the names differ only in a running number: the name with * for it; otherwise nullopt.
 std::optional<std::string> counted_name(const std::vector<std::string>& names) {
   if (names.size() < 2) return std::nullopt;
   const std::vector<std::string> first = split(names[0], '.');
@@ -81,14 +81,13 @@ class Sites {
   }
 
  private:
-  /// What the file says of the node, or else what the name tells.
+  /// The module that the file specifies for the node, otherwise derived from the name.
   std::string module_of(const Node& node, std::string_view name) const {
     const auto known = graph_.modules.find(node.name);
     return known != graph_.modules.end() ? known->second : module_of_name(name);
   }
 
-  /// A head that reads the table of the tokens is a module beside that, and called as nearly all models call theirs where
-  /// its node says nothing.
+  /// An untied name for a head that reads the token table: from its node, otherwise the usual one.
   std::string name_of_product(const std::vector<std::string>& names, const Node& node, size_t index) const {
     const bool tied =
         std::any_of(names.begin(), names.end(), [&](const auto& name) { return of_tables_.contains(name); });
@@ -102,7 +101,7 @@ class Sites {
       PackedProduct rows;
       size_t site;
     };
-    // By the weight's telling name, which products of one weight share; and these names by module.
+    // By the weight's name, which its projections share; and these names by module.
     std::map<std::string, std::vector<Product>> packed;
     std::map<std::string, std::string> modules;
     std::map<std::string, std::set<std::string>> told;
@@ -122,7 +121,7 @@ class Sites {
       for (const Product& one : products) rows.push_back(one.rows);
       const std::string& module = modules.at(name);
       std::vector<std::string> names = names_of_products(module, rows);
-      // Several products of a module keep the names that they have.
+      // Several projections of a module keep their names.
       const bool is_one = told.at(module).size() == 1;
       const bool are_parts = is_one && names.size() > 1 && are_of_one_module(names);
       for (size_t part = 0; part < names.size(); ++part) {
@@ -168,7 +167,7 @@ class Sites {
     }
   }
 
-  /// By the names of the experts' own weights; where these are packed, or numbered, by the node's, as most models call them.
+  /// From the names of the experts' weights; if these are packed or numbered, from the node's.
   std::string module_of_experts(const Node& node, size_t operand, const char* what) const {
     const std::vector<std::string> names = names_of(*graph_.value(node.inputs[operand]).constant);
     if (std::all_of(names.begin(), names.end(), tells))

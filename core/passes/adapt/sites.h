@@ -1,5 +1,5 @@
 #pragma once
-// Where adapters may stand in a raised decoder.
+// Weights of a raised decoder that can have adapters.
 #include <set>
 #include <string>
 #include <string_view>
@@ -14,21 +14,21 @@ struct AdapterSite {
   enum class Kind {
     product,  ///< of a plait.Linear, [n, k]
     table,    ///< of a plait.Embedding, [k, n]
-    experts,  ///< of plait.Experts, one behind the other, [e, n, k]
+    experts,  ///< of plait.Experts, stacked, [e, n, k]
   };
   Kind kind = Kind::product;
   size_t node = 0, operand = 0;
-  /// What adapters call it, as PEFT calls the module (module_names.h); of experts with * in the place of an expert's number.
+  /// PEFT's name of the module (module_names.h); for experts with * in place of an expert's number.
   std::string module;
   /// In the file: of the weight, and of the node.
   std::vector<std::string> names;
-  /// Of products as linear_roles says; embedding, of a table of tokens; experts.
+  /// Projections: see linear_roles; "embedding" for a table of tokens; "experts".
   std::set<std::string_view> roles;
-  /// Of a product that is a part of a packed module: its first row there, and how many that has; else 0.
+  /// For a projection that is a part of a packed module: first row in it, and number of rows; otherwise 0.
   int64_t begin = 0, rows = 0;
 };
 
-/// Products first, each kind in the order of the nodes.
+/// Projections first, each kind in node order.
 std::vector<AdapterSite> adapter_sites(const Graph& graph);
 
 /// Whether an adapter's module is this site's, or one of its experts'.

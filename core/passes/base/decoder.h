@@ -1,6 +1,5 @@
 #pragma once
-// What `raise` recognised in a language model's graph, for those who run it (core/generate) and those who ask
-// (plait inspect).
+// What `raise` recognised in a language model's graph; read by core/generate and plait inspect.
 #include <map>
 #include <string>
 #include <vector>
@@ -10,20 +9,20 @@
 
 namespace plait {
 
-/// The roles that a decoder's inputs and outputs play, found from names, ranks and dtypes.
+/// The roles of a decoder's inputs and outputs, found from names, ranks and dtypes.
 struct DecoderInterface {
   struct Cache {
     ValueId past = no_value;
-    int present = -1;  ///< number of the output that continues it
+    int present = -1;  ///< number of the output that is its next value
     int layer = 0;
     int axis = 2;        ///< of the past length; -1: a state of fixed size, all zeros before the first token
-    int64_t length = 0;  ///< of a buffer, where the file says it; else 0
-    bool ring = false;   ///< such a buffer begins again at its first place when it is full
-    bool idle = false;   ///< nothing reads it: it is handed on as it came
-    /// Of the past, with sizes that only what continues it tells; of those that are left open, the batch is one symbol.
+    int64_t length = 0;  ///< of a buffer, if the file specifies it; otherwise 0
+    bool ring = false;   ///< a ring buffer: it wraps around when full
+    bool idle = false;   ///< unused: passed through unchanged
+    /// Of the past; sizes that only its next value determines are filled in from there, and the batch is one symbol.
     Dims dims;
   };
-  /// An integer that a run hands to the next: how many tokens there are by now, or a number that stays what it is.
+  /// An integer that a run passes to the next: the number of tokens so far, or a constant.
   struct Counter {
     ValueId input = no_value;
     int output = -1;
@@ -32,56 +31,56 @@ struct DecoderInterface {
   int logits = -1;  ///< number of the output
   std::vector<Cache> caches;
   std::vector<Counter> counters;
-  /// The past inputs are buffers of fixed length, which the graph writes new tokens into behind those that a counter
-  /// tells; the symbol `past` is then the length of those whose length the file leaves open.
+  /// The past inputs are buffers of fixed length, into which the graph writes new tokens after those that a counter
+  /// counts; the symbol `past` is then the length of buffers whose length the file leaves open.
   bool fixed_buffers = false;
   ValueId branch = no_value;  ///< a bool: whether there is a past (merged decoders)
   SymbolId batch = -1, sequence = -1, past = -1;
-  bool complete = false;  ///< ids and logits are there, and each past has its present
-  std::string why;        ///< if not: what is missing
+  bool complete = false;  ///< ids and logits exist, and each past has its present
+  std::string why;        ///< what is missing if not complete
 };
 
 /// One attention layer of the raised graph.
 struct AttentionLayer {
   int64_t query_heads = 0, kv_heads = 0, key_size = 0, value_size = 0;
-  int64_t window = 0;  ///< tokens that a query sees, itself included; 0: all
+  int64_t window = 0;  ///< tokens that a query sees, including itself; 0: all
   double scale = 0, softcap = 0;
   bool operator==(const AttentionLayer&) const = default;
 };
 
-/// Pages of one shape: what a page holds is `layers` layers' keys and values of some tokens. Group `g` of a pool keeps
-/// its k-th layer in the store's arrays "cache.k.<pool>.<k>" and "cache.v.<pool>.<k>".
+/// A pool of pages of one shape; a page has the keys and values of some tokens in `layers` layers. Group `g` of a
+/// pool keeps its k-th layer in the Store's arrays "cache.k.<pool>.<k>" and "cache.v.<pool>.<k>".
 struct PagePoolShape {
   int64_t kv_heads = 0, key_size = 0, value_size = 0;
   int64_t layers = 0;
-  int64_t parts = 1;  ///< that ranks cut its arrays into; where layers differ the fewest
-  /// Bytes of one page of `tokens` tokens, all parts of it.
+  int64_t parts = 1;  ///< shards of its arrays; the minimum if layers differ
+  /// Bytes of one page of `tokens` tokens, all shards.
   int64_t page_bytes(int64_t tokens, DType dtype) const {
     return layers * tokens * kv_heads * (key_size + value_size) * dtype_bits(dtype) / 8;
   }
 };
 
-/// Layers whose pages live and die together: they have one page table.
+/// Layers that share one page table.
 struct PageGroup {
   int64_t window = 0;
   int pool = 0;
   std::vector<int> layers;
 };
 
-/// A pattern, and the name of the file's node at whose place it was found (empty where the file gives none, and for what
-/// raise put between).
+/// A pattern, and the name of the file's node where it was found (empty if the file names none, or for nodes that
+/// raise added).
 struct Finding {
   std::string what, node;
 };
 
-/// What one convolution or recurrence carries from token to token: state k of all sequences is the store's array
-/// "cache.s.<k>", f32 [slots, sizes...], of which a sequence has a slot. A step reads a sequence's states from one slot and
-/// writes them to another: so a step that fails has changed nothing, and copies of a sequence share a slot until they go on.
+/// The state of one convolution or recurrence: state k of all sequences is the Store's array "cache.s.<k>", f32
+/// [slots, sizes...], with one slot per sequence. A step reads a sequence's states from one slot and writes them to
+/// another, so a failed step changes nothing, and copies of a sequence share a slot until they diverge.
 struct StateShape {
-  std::string op;  ///< that carries it: "plait.CausalConv" [k - 1, c], "plait.LinearAttention" [g, d, e]
-  int layer = 0;   ///< by the numbers in the file's names, or in order; what one layer carries has one number
+  std::string op;  ///< the op that carries it: "plait.CausalConv" [k - 1, c], "plait.LinearAttention" [g, d, e]
+  int layer = 0;   ///< layer number in the file's names, or in order; states of one layer share it
   std::vector<int64_t> sizes;
-  int64_t parts = 1;  ///< that ranks cut it into
+  int64_t parts = 1;  ///< shards
   int64_t bytes() const {
     int64_t out = dtype_bits(DType::f32) / 8;
     for (int64_t size : sizes) out *= size;
@@ -89,18 +88,18 @@ struct StateShape {
   }
 };
 
-/// The raised graph is one ragged program. Inputs: `ids` i64 [b, t], `positions` and `segments` i32 [b, t], `rows` i32 [b, r]
-/// (tokens whose logits are asked for); by page group `slots` i32 [b, t] and `pages` i32 [n, m]; with states `states` i32
-/// [n, 2] (slots that a segment reads and writes); with `length_limits` `lengths` i32 [b, t] (how long a token's sequence is
-/// with the run that it belongs to: the whole prompt for a prompt's tokens); with adapters `adapters` i32 [b, t] (a token's slot;
-/// -1: none). Outputs: logits f32 [b, r, v], then the hidden
-/// state before the head, f32 [b, r, h].
+/// The raised graph is one ragged program. Inputs: `ids` i64 [b, t], `positions` and `segments` i32 [b, t], `rows`
+/// i32 [b, r] (tokens whose logits are computed); by page group `slots` i32 [b, t] and `pages` i32 [n, m]; with
+/// states `states` i32 [n, 2] (slots that a segment reads and writes); with `length_limits` `lengths` i32 [b, t]
+/// (length of a token's sequence including its run: the whole prompt for a prompt's tokens); with adapters `adapters`
+/// i32 [b, t] (a token's slot; -1: none). Outputs: logits f32 [b, r, v], then the hidden state before the head, f32
+/// [b, r, h].
 struct Decoder {
   DecoderInterface interface;
   bool recognised = false;
-  std::string why_not;                 ///< the first thing that did not fit, with the node's name
+  std::string why_not;                 ///< the first mismatch, with the node's name
   std::vector<std::string> obstacles;  ///< each place where matching stopped, with the node's name
-  std::vector<AttentionLayer> layers;  ///< those of attention alone
+  std::vector<AttentionLayer> layers;  ///< attention layers only
   std::vector<PageGroup> groups;
   std::vector<PagePoolShape> pools;
   std::vector<StateShape> states;
@@ -110,7 +109,7 @@ struct Decoder {
     for (const StateShape& state : states) out += state.bytes();
     return out;
   }
-  /// How many layers there are of each kind: "attention", "linear attention" (convolutions in front of one belong to it) and
+  /// Number of layers of each kind: "attention", "linear attention" (including convolutions before it) and
   /// "convolution".
   std::map<std::string, int> layer_kinds() const {
     std::map<int, std::string> recurrent;
@@ -128,12 +127,12 @@ struct Decoder {
   DType cache_dtype = DType::f32;
   int64_t vocabulary = 0, hidden = 0;
   int64_t context = 0;      ///< the longest sequence that the graph's tables allow; 0: no limit found
-  bool has_hidden = false;  ///< output 1 is there
-  /// A token is computed in one way while its `lengths` is at most the limit, and in another beyond (LongRoPE).
+  bool has_hidden = false;  ///< output 1 exists
+  /// Tokens whose `lengths` is at most the limit are computed differently from those beyond (LongRoPE).
   std::vector<int64_t> length_limits;
-  std::vector<Finding> found;  ///< what was lifted, in the order of the graph
-  std::vector<Finding> plain;  ///< nodes of other ops, as the file has them; `what` is the op
-  /// What was lifted, with counts: "RMSNorm" 37, "activation gelu_tanh" 18.
+  std::vector<Finding> found;  ///< recognised patterns, in graph order
+  std::vector<Finding> plain;  ///< nodes of other ops, as in the file; `what` is the op
+  /// Counts of recognised patterns: "RMSNorm" 37, "activation gelu_tanh" 18.
   std::map<std::string, int> features() const {
     std::map<std::string, int> counts;
     for (const Finding& one : found) ++counts[one.what];

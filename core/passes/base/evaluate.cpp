@@ -39,7 +39,7 @@ static Tensor evaluate_sizes(const Graph& graph, const Node& node, std::span<con
   return node.attributes.has("scalar") ? Tensor::of_ints(out).reshaped({}) : Tensor::of_ints(out);
 }
 
-/// Roughly; exactly enough to keep a room. Few elements are not worth asking the rule about their products.
+/// An estimate for the budget. Few elements are not worth asking the rule about their products.
 static int64_t steps_of(const OpSchema& schema, const Node& node, std::span<const TensorView> inputs,
                         const std::vector<std::pair<DType, Shape>>& outputs) {
   constexpr int64_t few = 1 << 12;
@@ -94,10 +94,10 @@ std::vector<Tensor> evaluate_node(const PassContext& context, const Graph& graph
     out_info.push_back({dtype, shape.rank(), false});
     out_views.push_back({});
   }
-  context.room->steps -= steps_of(schema, node, views, types);
-  if (context.room->steps < 0)
+  context.budget->steps -= steps_of(schema, node, views, types);
+  if (context.budget->steps < 0)
     throw Error(Code::out_of_memory,
-                cat(describe(node), ": the graph asks for too much computation while it is compiled"));
+                cat(describe(node), ": the graph needs too much computation at compile time"));
   for (size_t k : made) {
     outputs[k] = Tensor(types[k].first, types[k].second);
     out_views[k] = outputs[k].view();
@@ -108,12 +108,12 @@ std::vector<Tensor> evaluate_node(const PassContext& context, const Graph& graph
   auto state = kernel->prepare ? kernel->prepare(info) : nullptr;
   ThreadPool alone(1);
   std::shared_ptr<Blob> scratch;
-  std::span<std::byte> room;
+  std::span<std::byte> workspace;
   if (kernel->scratch_bytes) {
     scratch = make_blob(kernel->scratch_bytes(state.get(), views, out_views, 1));
-    room = {scratch->mutable_data(), static_cast<size_t>(scratch->size())};
+    workspace = {scratch->mutable_data(), static_cast<size_t>(scratch->size())};
   }
-  KernelStatus status = kernel->run({state.get(), views, out_views, alone, room});
+  KernelStatus status = kernel->run({state.get(), views, out_views, alone, workspace});
   if (status.code != KernelCode::ok)
     throw Error(Code::bad_model,
                 cat(describe(node), ": operand ", status.operand, " holds a value that the op refuses: ", status.value));
@@ -141,13 +141,13 @@ Tensor Evaluator::value(ValueId wanted) {
     }
     int32_t maker = producer_[static_cast<size_t>(id)];
     if (maker < 0)
-      throw Error(Code::invalid_argument, cat("value ", quote(graph_.value(id).name), " is needed but not given"));
+      throw Error(Code::invalid_argument, cat("value ", quote(graph_.value(id).name), " is needed but not bound"));
     if (seen[static_cast<size_t>(maker)]) continue;
     seen[static_cast<size_t>(maker)] = true;
     needed.push_back(maker);
     for (ValueId input : graph_.nodes[static_cast<size_t>(maker)].inputs) open.push_back(input);
   }
-  std::sort(needed.begin(), needed.end());  // nodes stand in an order in which they can run
+  std::sort(needed.begin(), needed.end());  // nodes are in topological order
   for (int32_t index : needed) {
     const Node& node = graph_.nodes[static_cast<size_t>(index)];
     std::vector<Tensor> inputs;

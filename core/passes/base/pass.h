@@ -1,5 +1,5 @@
 #pragma once
-// Passes rewrite a graph. Every one goes through the same runner, which names, times, checks and dumps it.
+// Passes rewrite a graph. One runner names, times, verifies and dumps each.
 #include <functional>
 #include <memory>
 #include <set>
@@ -25,58 +25,57 @@ struct CompileOptions {
   const OpSet& ops;
   const KernelTable& kernels;
   Log* log = nullptr;
-  std::set<std::string> off;  ///< names of passes to leave out, for finding faults
+  std::set<std::string> off;  ///< names of passes to skip, for debugging
   /// Called with the graph after each pass, if set.
   std::function<void(std::string_view pass, const Graph& graph)> dump;
-  /// Of a decoder. none or f32: weights as the file stores them, all arithmetic and the cache in f32, which is what
-  /// files say that hold bf16 weights behind a Cast. bf16: weights of Linears and Embeddings and the cache are stored as
-  /// bf16, and a kernel may round a Linear's activations to bf16 where the processor multiplies these faster. f64, only
-  /// for training: what is trained and all arithmetic, in reference kernels; so it shows what differs by more than rounding.
+  /// Of a decoder. none or f32: weights as the file stores them; arithmetic and cache in f32, as in files with bf16
+  /// weights and a Cast. bf16: weights of Linears and Embeddings and the cache are stored as bf16, and a kernel may
+  /// round a Linear's activations to bf16 where the processor multiplies these faster. f64, only for training:
+  /// trained weights and all arithmetic, in reference kernels; so it shows differences larger than rounding.
   DType dtype = DType::none;
-  /// Advances by one for each pass and each program that is lowered, and ends the work when it was cancelled; may be
-  /// null.
+  /// Advances by one per pass and per lowered program; cancels the compilation. May be null.
   LoadProgress* progress = nullptr;
-  /// Of a decoder whose file rounds activations to 8 bits: whether products take them as they are. Closer to
-  /// what only the weights give than the file is; otherwise the graph runs as written.
+  /// For decoders whose file rounds activations to 8 bits: multiply with unrounded activations, which is more precise
+  /// than the file. Otherwise the graph runs as written.
   bool exact_activations = false;
-  /// The ranks that a decoder is spread over, and for which of them to compile; all compile the same but for their parts.
+  /// The decoder's mesh, and the rank to compile for; ranks differ only in their shards.
   Mesh mesh = {};
   int64_t rank = 0;
-  std::vector<std::string> seeds = {};  ///< how: see `seeds_for` (core/passes/shard/annotations.h)
+  std::vector<std::string> seeds = {};  ///< requested shardings: see `seeds_for` (core/passes/shard/annotations.h)
   /// Capacity for adapters next to the Linears of a decoder that generates; Linears do not change.
-  AdapterRoom adapters = {};
+  AdapterCapacity adapters = {};
   /// Device configurations of the file; must outlive the options.
   std::span<const DeviceConfiguration> configurations = {};
   DeviceKind device = DeviceKind::host;  ///< whose kernels are chosen
   StageOptions stages = {};              ///< of a pipeline
 
-  /// Of what is trained, whatever its weights are stored in.
+  /// Of trained weights, whatever dtype they are stored in.
   DType trained_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 };
 
-/// What running parts of a graph may cost one compilation: a file of some bytes can ask for years of work, and for any
-/// amount of memory in small pieces. A step is an element read or written, or a multiplication.
-struct EvaluationRoom {
+/// Limits evaluation within one compilation: a small file can ask for years of work, and for any amount of memory in
+/// small pieces. A step is an element read or written, or a multiplication.
+struct EvaluationBudget {
   int64_t steps = int64_t{1} << 33;         ///< about 10 s; masks probed over thousands of tokens take 2^31
   int64_t kept_bytes = int64_t{512} << 20;  ///< of constants that folding computes
 };
 
-/// What passes know beyond the graph, handed from one to the next.
+/// What passes know in addition to the graph, passed from one to the next.
 struct PassContext {
   const CompileOptions& options;
-  Knowledge knowledge;  ///< contents of small integer values, symbolic; kept by `fold`
+  Knowledge knowledge;  ///< symbolic contents of small integer values; kept by `fold`
   Decoder decoder;      ///< what `raise` recognised
-  /// Whether `fold` leaves quantised matrices for `raise` to find, rather than computing what they stand for.
+  /// Whether `fold` leaves quantised matrices for `raise` to find instead of dequantising them.
   bool keep_quantised = false;
-  /// Shared, so that it can be used up where the context is constant.
-  std::shared_ptr<EvaluationRoom> room = std::make_shared<EvaluationRoom>();
+  /// Shared, so that const contexts can use it up.
+  std::shared_ptr<EvaluationBudget> budget = std::make_shared<EvaluationBudget>();
   ShardPlan plan = {};                            ///< of `shard`; empty on one rank
-  const TrainingOptions* training = nullptr;      ///< null: the graph is not to be trained
-  std::vector<Trainable> adapters = {};           ///< that `adapt` added
-  std::vector<TrainedParameter> parameters = {};  ///< that `train` found gradients of
-  bool host_loss = false;                         ///< `train` asks for the gradients of the logits, and makes no loss
-  ShardSeeds seeds = {};  ///< of the weights of a graph that is to be trained on several ranks
-  std::map<std::string, int32_t> file_stages = {};  ///< stages other than 0 that the file gives to nodes, by name
+  const TrainingOptions* training = nullptr;      ///< null: the graph is not trained
+  std::vector<Trainable> adapters = {};           ///< added by `adapt`
+  std::vector<TrainedParameter> parameters = {};  ///< parameters with gradients, found by `train`
+  bool host_loss = false;                         ///< `train` makes the gradients of the logits an input, and no loss
+  ShardSeeds seeds = {};  ///< of the weights of a graph trained on several ranks
+  std::map<std::string, int32_t> file_stages = {};  ///< nonzero pipeline stages of the file's nodes, by name
 };
 
 struct Pass {
@@ -84,8 +83,8 @@ struct Pass {
   void (*run)(Graph& graph, PassContext& context);
 };
 
-/// Runs the passes in order; after each the verifier, and the dump if one is wanted. An Error keeps its code and
-/// message and gets "pass <name>: " in front.
+/// Runs the passes in order, each followed by the verifier and the dump, if set. An Error keeps its code and message
+/// and gets the prefix "pass <name>: ".
 void run_passes(std::span<const Pass> passes, Graph& graph, PassContext& context);
 
 }  // namespace plait

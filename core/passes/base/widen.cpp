@@ -7,7 +7,7 @@ namespace {
 
 bool is_narrower(DType dtype, DType than) { return is_float(dtype) && dtype_bits(dtype) < dtype_bits(than); }
 
-/// Attributes that name the dtype of a result, or are a tensor of it.
+/// Attributes that specify a result's dtype, or are a tensor of it.
 void widen_attributes(Node& node, DType to) {
   for (const char* name : {"to", "dtype", "output_dtype"})
     if (node.attributes.has(name) && is_narrower(static_cast<DType>(node.attributes.integer(name)), to))
@@ -35,7 +35,7 @@ bool widen(Graph& graph, DType to) {
   for (Node& node : graph.nodes) {
     widen_attributes(node, to);
     for (auto& [name, body] : node.bodies) {
-      auto copy = std::make_shared<Graph>(*body);  // bodies are shared with the graph as the file says it
+      auto copy = std::make_shared<Graph>(*body);  // bodies are shared with the original graph
       any = widen(*copy, to) || any;
       body = std::move(copy);
     }

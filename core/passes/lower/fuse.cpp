@@ -1,4 +1,4 @@
-// Pass fuse: local fusions, after sharding, of what a kernel does better in one go. None changes what is computed.
+// Pass fuse: local fusions after sharding, for ops that kernels run faster together. None changes results.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -45,8 +45,7 @@ class Fuser {
   }
   /// A Linear without bias.
   static bool is_plain(const Node& node) { return node.op == "plait.Linear" && has_no_bias(node); }
-  /// What the weights of Linears must have in common to be operands of one node: dtype, attributes, the operands that a
-  /// quantised weight has, and its blocks.
+  /// What Linears of one node have in common: dtype, attributes, the operands of a quantised weight, and its blocks.
   using Likeness = std::tuple<DType, int64_t, int64_t, std::vector<int64_t>>;
   Likeness likeness(const Node& linear) const {
     const Constant& weight = *graph_.value(linear.inputs[1]).constant;
@@ -56,7 +55,7 @@ class Fuser {
     return {weight.dtype(), linear.attributes.integer("round_x", 0), linear.attributes.integer("zero", 0), form};
   }
 
-  static constexpr size_t adapter_operands = 5;  ///< of AdaptedLinear, behind those of Linear
+  static constexpr size_t adapter_operands = 5;  ///< of AdaptedLinear, after those of Linear
 
   /// Add(Linear(x, w), bias) -> Linear(x, w, bias), and the same of AdaptedLinear.
   void add_bias() {
@@ -82,8 +81,8 @@ class Fuser {
     graph_.remove_dead();
   }
 
-  /// AdaptedLinear(x, w, ..., a, b, adapters) -> AddAdapters(Linear(x, w, ...), x, a, b, adapters), in the place of the Linear's
-  /// result: rows without an adapter cost nothing.
+  /// AdaptedLinear(x, w, ..., a, b, adapters) -> AddAdapters(Linear(x, w, ...), x, a, b, adapters), in place: rows
+  /// without an adapter cost nothing.
   void split_adapted() {
     for (size_t i = 0, old = graph_.nodes.size(); i < old; ++i) {
       if (graph_.nodes[i].op != "plait.AdaptedLinear") continue;
@@ -138,7 +137,7 @@ class Fuser {
     graph_.remove_dead();
   }
 
-  /// Linears without bias that read the same value become one Linears: one hand-over to the threads instead of three.
+  /// Linears without bias that read the same value become one Linears: one parallel region instead of three.
   void group() {
     index();
     std::map<std::pair<ValueId, Likeness>, std::vector<size_t>> by_input;

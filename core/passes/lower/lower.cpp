@@ -1,4 +1,5 @@
-// Pass lower: a graph becomes a flat program. Each value gets a buffer, each node an instruction with its kernel.
+// Pass lower: compiles a graph into a flat program. Each value gets a buffer, each node an instruction with its
+// kernel.
 #include <algorithm>
 #include <climits>
 #include <map>
@@ -45,7 +46,7 @@ class Lowering {
   }
 
  private:
-  /// A symbol that is an input's dimension has a value before the run; all others come from data.
+  /// A symbol that is an input's dim has a value before the run; all others depend on data.
   void mark_bound_symbols() {
     bound_.resize(static_cast<size_t>(graph_.symbols.size()));
     for (ValueId id : graph_.inputs)
@@ -84,7 +85,7 @@ class Lowering {
     return add_buffer(id, Buffer::Place::input, static_cast<int32_t>(program_->inputs.size()));
   }
 
-  /// `layout`: what the kernel that reads a constant asks for. Kernels that ask for different layouts read different arrays.
+  /// `layout`: the layout in which the kernel reads a constant. Each layout has an array of its own.
   BufferId buffer(ValueId id, const PackedLayout* layout = nullptr) {
     if (id == no_value) return -1;
     BufferId& at = layout ? packed_.try_emplace({id, layout->name}, -1).first->second : buffer_of_[static_cast<size_t>(id)];
@@ -159,7 +160,7 @@ class Lowering {
         instruction.outputs.push_back(slot < 0 ? add_buffer(id, Buffer::Place::arena, 0)
                                                : add_buffer(id, Buffer::Place::slot, slot));
         Buffer& made = program_->buffers.back();
-        if (!node.bodies.empty()) made.sized = false;  // what the bodies make is what they say when they run
+        if (!node.bodies.empty()) made.sized = false;  // sizes of the bodies' results are known only at run time
         all_sized = all_sized && made.sized;
       }
     }
@@ -180,7 +181,7 @@ class Lowering {
     return schema && schema->assumes && schema->assumes(node, types_of(node.inputs));
   }
 
-  /// Ops without a rule that join operands of open sizes, such as Concat, may take any of them for equal.
+  /// Ops without a rule that combine operands of open sizes, such as Concat, may assume that these are equal.
   bool takes_sizes_for_equal(const Node& node) const {
     const OpSchema* schema = options_.ops.find(node.op);
     if (!schema || schema->updates) return false;
@@ -235,7 +236,7 @@ class Lowering {
     }
   }
 
-  /// A branch that cannot run becomes a program that says so when it is taken.
+  /// A branch that cannot run becomes a program that fails with the reason when it is taken.
   std::shared_ptr<Program> lower_body(const Graph& inner, const std::string& label) const {
     if (!inner.refusal.empty()) {
       auto refused = std::make_shared<Program>();
@@ -278,7 +279,7 @@ class Lowering {
     if (known == groups.end()) groups.emplace_back(ranks.begin(), ranks.end());
   }
 
-  /// Marks a collective as asynchronous. Its workspace then has to be a buffer of its own.
+  /// Marks a collective as asynchronous. Its workspace must then be a buffer of its own.
   void make_async(Instruction& instruction) {
     using Kind = CollectiveCall::Kind;
     CollectiveCall& call = instruction.call;
@@ -300,7 +301,7 @@ class Lowering {
   void lower_bodies(const Node& node, Instruction& instruction) {
     bool loop = node.op == "Loop";
     instruction.kind = loop ? Instruction::Kind::loop : Instruction::Kind::branch;
-    // A loop has two inputs of its own, an If the condition; a loop's body returns its condition as well.
+    // A loop has two inputs of its own, an If the condition; a loop's body also returns its condition.
     size_t own = loop ? 2 : 1, inputs = node.inputs.size() - (loop ? 0 : 1);
     size_t outputs = node.outputs.size() + (loop ? 1 : 0);
     int64_t rest = static_cast<int64_t>(node.inputs.size()) - static_cast<int64_t>(own);
@@ -319,7 +320,7 @@ class Lowering {
                                          inner.outputs.size(), " outputs, expected ", inputs, " and ", outputs));
       auto program = lower_body(inner, cat(label_, "/", program_->instructions.size(), name));
       for (const StoreEntry& entry : program->entries)
-        program_->entries.push_back(entry);  // the store loads them with ours
+        program_->entries.push_back(entry);  // the Store loads them with this program's
       instruction.bodies.push_back(std::move(program));
     }
   }
@@ -342,7 +343,7 @@ class Lowering {
     };
   }
 
-  /// A Reshape that became a view leaves its shape operand unread: instructions whose outputs nobody reads go.
+  /// Removes instructions without readers: a Reshape that became a view does not read its shape operand.
   void drop_unread() {
     std::vector<bool> read(program_->buffers.size());
     auto mark = [&](BufferId id) {

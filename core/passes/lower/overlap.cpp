@@ -1,15 +1,16 @@
-// Pass overlap: collectives begin as early as what they say is there, and what comes of them is made as late as it may, so that
-// ranks compute while they are under way (as PyTorch's DDP does, Li et al. 2020, section 3.2.3; and the prefetching of FSDP, Zhao
-// et al. 2023, section 3.3). Nodes change their places and nothing else, so the bits are those of before; collectives that may
-// run asynchronously are marked, and pass `plan` finds until when.
+// Pass overlap: starts collectives as early as their operands allow, and moves readers of their results as late as
+// possible, so that ranks compute meanwhile (as PyTorch's DDP, Li et al. 2020, section 3.2.3, and FSDP's prefetching,
+// Zhao et al. 2023, section 3.3). Only the order of nodes changes, so results keep their bits; collectives that may
+// run asynchronously are marked, and pass `plan` finds where they are awaited.
 //
-// - Early: a collective whose result is read at once begins as soon as its operand is there, and its turn and memory for it. For
-//   weights, which are always there, that is ahead of their readers by as much as the memory holds.
-// - Late: where little is made of a result (a gradient's goes into a sum), that moves down until the memory is wanted.
+// - Early: a collective whose result is read soon starts once its operand, its turn and memory are available. For
+//   weights, which are always available, memory limits how far ahead of their readers.
+// - Late: where little work depends on a result (a gradient is added to a sum), that is moved down until the memory
+//   is needed.
 //
-// What is under way keeps memory in use which it would not without this pass: half of the cap at most for what is early, and
-// half for what is late. A collective that needs more is waited for where it stands. The order depends on the graph and the
-// bounds of its symbols alone, so all ranks begin their collectives in one order.
+// Pending collectives keep memory in use: at most half of the cap for early ones and half for late ones. A collective
+// that needs more is synchronous. The order depends only on the graph and the bounds of its symbols, so all ranks
+// start their collectives in one order.
 #include <algorithm>
 #include <deque>
 
@@ -18,10 +19,10 @@
 namespace plait {
 namespace {
 
-/// What is made of a result is little if it reads and writes at most so many times the collective's bytes: cutting up a bundle,
-/// adding a part to a sum, its norm.
+/// Dependent work is little if it reads and writes at most so many times the collective's bytes: splitting a bucket,
+/// adding to a sum, a norm.
 constexpr int64_t little_times = 16;
-/// And in any case if it is no more than this: a step of training reads and writes gigabytes.
+/// Always little: a training step reads and writes gigabytes.
 constexpr int64_t little_bytes = 64 << 10;
 
 class Overlapping {
@@ -39,7 +40,7 @@ class Overlapping {
 
   void run() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (graph_.nodes[i].op == "plait.State") place(i);  // which are there before the run
+      if (graph_.nodes[i].op == "plait.State") place(i);  // available before the run
     begin_early();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (state_[i].placed || state_[i].on_demand) continue;
@@ -54,7 +55,7 @@ class Overlapping {
     while (await_late()) {
     }
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (!state_[i].placed) place(i);  // what nobody demands but the host
+      if (!state_[i].placed) place(i);  // values that only the host reads
     std::vector<Node> nodes;
     for (size_t i : order_) nodes.push_back(std::move(graph_.nodes[i]));
     graph_.nodes = std::move(nodes);
@@ -63,34 +64,34 @@ class Overlapping {
  private:
   struct State {
     bool placed = false;
-    bool put_off = false;    ///< behind its own place
-    bool on_demand = false;  ///< gets a place when a reader does
+    bool put_off = false;    ///< moved after its original place
+    bool on_demand = false;  ///< placed when a reader is
     bool under_way = false;
-    std::vector<size_t> awaited_by;  ///< collectives with this among what they miss
-    // Of a collective:
-    bool late = false;           ///< little is made of its result
-    int64_t bytes = -1;          ///< that it keeps while it is under way; -1: not known
-    std::vector<size_t> made;    ///< where it is late: what is made of it, ascending
+    std::vector<size_t> awaited_by;  ///< collectives that wait for this node
+    // For collectives:
+    bool late = false;           ///< little work depends on its result
+    int64_t bytes = -1;          ///< kept while it is pending; -1: unknown
+    std::vector<size_t> made;    ///< for late ones: the dependent nodes, ascending
     std::vector<size_t> layout;  ///< the nodes that lay out its operand, and itself
-    size_t missing = 0;          ///< nodes before these that have no place yet
-    size_t wanted = 0;           ///< whose turn it is: the node that reads it first, or itself where it is late
+    size_t missing = 0;          ///< predecessors of these without a place
+    size_t wanted = 0;           ///< priority: its first reader, or itself if it is late
   };
-  using Turn = std::pair<size_t, size_t>;  ///< a collective behind whose turn it is
+  using Waiting = std::pair<size_t, size_t>;  ///< priority and index of a collective
 
   static bool says(const Node& node) {
     return node.op == "plait.AllReduce" || node.op == "plait.ReduceScatter" || node.op == "plait.AllGather" ||
            node.op == "plait.AllToAll";
   }
 
-  /// Which nodes have to come before which: makers before readers; and where a value is written in place, all who touch its
-  /// bytes before and behind that stay there.
+  /// The order that must hold: producers before readers; for in-place writes, also all accesses of the same bytes
+  /// before and after.
   void find_order() {
     const size_t count = graph_.nodes.size();
     before_.resize(count);
     root_.resize(static_cast<size_t>(graph_.value_count()));
     for (size_t id = 0; id < root_.size(); ++id) root_[id] = static_cast<ValueId>(id);
     std::map<ValueId, size_t> writer;
-    std::map<ValueId, std::vector<size_t>> since;  // who touched a root's bytes behind its last writer
+    std::map<ValueId, std::vector<size_t>> since;  // accesses of a root's bytes since its last write
     for (size_t i = 0; i < count; ++i) {
       const Node& node = graph_.nodes[i];
       const OpSchema* schema = ops_.find(node.op);
@@ -119,7 +120,7 @@ class Overlapping {
     }
   }
 
-  /// Bytes of a value that the arena holds; -1: not known before the run.
+  /// Bytes of a value in the arena; -1 if unknown before the run.
   int64_t bytes_of(ValueId id, bool of_store) const {
     if (id == no_value) return 0;
     const ValueId root = root_[static_cast<size_t>(id)];
@@ -149,16 +150,16 @@ class Overlapping {
     const OpSchema* schema = ops_.find(node.op);
     return schema && schema->view;
   }
-  /// What the node reads and writes; -1: not known.
+  /// Bytes that the node reads and writes; -1 if unknown.
   int64_t work_of(const Node& node) const {
     if (is_view(node) || node.op == "plait.State") return 0;
     const int64_t reads = sum_of(node.inputs, true), writes = sum_of(node.outputs, true);
     return reads < 0 || writes < 0 ? -1 : reads + writes;
   }
 
-  /// The nodes that need a collective's result, ascending, if that is little work.
+  /// Nodes that depend on a collective's result, ascending, if that is little work.
   std::optional<std::vector<size_t>> little_of(size_t call, int64_t bytes) const {
-    int64_t room = little_times * bytes + little_bytes;
+    int64_t extra = little_times * bytes + little_bytes;
     std::set<size_t> seen;
     std::vector<size_t> waiting{call};
     while (!waiting.empty()) {
@@ -167,23 +168,23 @@ class Overlapping {
       for (size_t reader : readers_[now]) {
         if (!seen.insert(reader).second) continue;
         const int64_t work = work_of(graph_.nodes[reader]);
-        if (work < 0 || (room -= work) < 0) return std::nullopt;
+        if (work < 0 || (extra -= work) < 0) return std::nullopt;
         waiting.push_back(reader);
       }
     }
     return std::vector<size_t>(seen.begin(), seen.end());
   }
 
-  /// Finds out about a collective; false where its sizes are not known.
+  /// Collects the properties of a collective; false if its sizes are unknown.
   bool measure(size_t i) {
     const Node& node = graph_.nodes[i];
     State& state = state_[i];
     const int64_t in = sum_of(node.inputs, true), out = sum_of(node.outputs, true);
     if (in < 0 || out < 0) return false;
-    // Blocks of dims that are not the first are put together in memory of their own.
+    // Blocks of dims other than the first are assembled in extra memory.
     const bool in_place = node.op == "plait.AllReduce" || node.attributes.integer("dim", 0) == 0;
-    const int64_t room = node.op == "plait.AllToAll" ? 2 * in : in_place ? 0 : std::max(in, out);
-    state.bytes = sum_of(node.inputs, false) + out + room;
+    const int64_t extra = node.op == "plait.AllToAll" ? 2 * in : in_place ? 0 : std::max(in, out);
+    state.bytes = sum_of(node.inputs, false) + out + extra;
     const auto made = little_of(i, in + out);
     state.late = made.has_value();
     state.wanted = i;
@@ -192,7 +193,7 @@ class Overlapping {
       return true;
     }
     state.made = *made;
-    for (size_t reader : *made)  // what goes into it, too, waits with it
+    for (size_t reader : *made)  // and what is added to it waits too
       for (ValueId id : graph_.nodes[reader].inputs) {
         const int32_t maker = id == no_value ? -1 : producer_[static_cast<size_t>(id)];
         if (maker < 0 || static_cast<size_t>(maker) == i) continue;
@@ -202,8 +203,8 @@ class Overlapping {
     return true;
   }
 
-  /// An early collective's turn comes with its first reader, behind what takes its result apart. It gets its place then, unless
-  /// its operand is larger than what it makes.
+  /// Gives an early collective the priority of its first reader, after the nodes that split its result. Places it
+  /// then, unless its operand is larger than its result.
   void want(size_t call, bool on_demand) {
     size_t first = graph_.nodes.size();
     std::set<size_t> seen{call};
@@ -221,12 +222,12 @@ class Overlapping {
     if (!on_demand) return;
     for (size_t node : seen) state_[node].on_demand = true;
     const std::vector<size_t> layout = layout_of(call);
-    for (auto node = layout.rbegin() + 1; node != layout.rend(); ++node)  // its own is the last of them
+    for (auto node = layout.rbegin() + 1; node != layout.rend(); ++node)  // the last is the collective itself
       state_[*node].on_demand = std::all_of(readers_[*node].begin(), readers_[*node].end(),
                                             [&](size_t reader) { return state_[reader].on_demand; });
   }
 
-  /// The nodes that lay out a collective's operand, ascending, and itself.
+  /// The nodes that lay out a collective's operand, ascending, and the collective.
   std::vector<size_t> layout_of(size_t call) const {
     std::set<size_t> out{call};
     std::vector<size_t> waiting{call};
@@ -242,7 +243,7 @@ class Overlapping {
     return {out.begin(), out.end()};
   }
 
-  /// Counts what has to come before a collective's layout.
+  /// Counts the unplaced predecessors of a collective's layout.
   void await_makers(size_t call) {
     State& state = state_[call];
     state.layout = layout_of(call);
@@ -255,7 +256,7 @@ class Overlapping {
     if (makers.empty()) ready_[state.late].emplace(state.wanted, call);
   }
 
-  /// Whether a node needs what is put off, or a result that is still under way and may stay so.
+  /// Whether a node needs a late node, or a result that may stay pending.
   bool waits(size_t i) const {
     return std::any_of(before_[i].begin(), before_[i].end(), [&](size_t before) {
       const State& state = state_[before];
@@ -263,16 +264,16 @@ class Overlapping {
     });
   }
 
-  /// Behind what it needs. Nothing of that waits.
+  /// Places a node after its predecessors, none of which waits.
   void place(size_t i) {
     for (size_t before : before_[i]) {
       if (!state_[before].placed) place(before);
       if (state_[before].under_way) end(before);
     }
     if (state_[i].bytes >= 0) {
-      const bool room = make_room(i);
-      if (state_[i].placed) return;  // among what was made of those that are done by now
-      if (room) begin(i);
+      const bool fit = make_space(i);
+      if (state_[i].placed) return;  // it depended on a collective that has ended
+      if (fit) begin(i);
       ready_[state_[i].late].erase({state_[i].wanted, i});
     }
     state_[i].placed = true;
@@ -283,7 +284,7 @@ class Overlapping {
   }
 
   bool fits(size_t i) const { return kept_[state_[i].late] + state_[i].bytes <= cap_; }
-  bool make_room(size_t i) {
+  bool make_space(size_t i) {
     if (state_[i].bytes > cap_) return false;
     while (state_[i].late && !fits(i)) await_late();
     return fits(i);
@@ -299,8 +300,7 @@ class Overlapping {
     kept_[state_[i].late] -= state_[i].bytes;
   }
 
-  /// Waits for the first of those that are late, and makes of it what can be made, and what was put off for it alone; false where
-  /// there is none.
+  /// Waits for the first late collective, and places the nodes that depended only on it; false if there is none.
   bool await_late() {
     if (late_.empty()) return false;
     const size_t first = late_.front();
@@ -316,14 +316,13 @@ class Overlapping {
     }
   }
 
-  /// Begins collectives whose operands are there: those whose results are read at once as far as there is memory for them, the
-  /// nearest first.
+  /// Starts collectives whose operands are available: early ones as far as memory allows, by priority.
   void begin_early() {
     for (const bool late : {true, false}) {
-      const std::set<Turn>& ready = ready_[late];
-      for (auto turn = ready.begin(); turn != ready.end();) {
-        const auto [wanted, call] = *turn;
-        ++turn;
+      const std::set<Waiting>& ready = ready_[late];
+      for (auto entry = ready.begin(); entry != ready.end();) {
+        const auto [wanted, call] = *entry;
+        ++entry;
         if (state_[call].bytes > cap_) continue;
         if (!late && !fits(call)) break;
         const std::vector<size_t>& layout = state_[call].layout;
@@ -331,7 +330,7 @@ class Overlapping {
           continue;
         for (size_t i : layout)
           if (!state_[i].placed) place(i);
-        turn = ready.upper_bound({wanted, call});  // others may have come and gone
+        entry = ready.upper_bound({wanted, call});  // the set may have changed
       }
     }
   }
@@ -343,17 +342,17 @@ class Overlapping {
 
   Graph& graph_;
   const OpSet& ops_;
-  const int64_t cap_;  ///< of what is early, and of what is late
+  const int64_t cap_;  ///< bytes of early, and of late ones
   const std::vector<int32_t> producer_;
   std::vector<int64_t> bounds_;
-  std::vector<ValueId> root_;                 ///< by value: the one whose bytes it has
-  std::vector<std::vector<size_t>> before_;   ///< by node: who has to come before it
-  std::vector<std::vector<size_t>> readers_;  ///< and the other way round
-  std::set<Turn> ready_[2];     ///< collectives without a place whose operands are there, early and late
+  std::vector<ValueId> root_;                 ///< by value: the value whose bytes it has
+  std::vector<std::vector<size_t>> before_;   ///< by node: its predecessors
+  std::vector<std::vector<size_t>> readers_;  ///< by node: its successors
+  std::set<Waiting> ready_[2];     ///< collectives without a place whose operands are available, early and late
   std::vector<State> state_;    ///< by node
   std::vector<size_t> order_;   ///< as found so far
-  std::deque<size_t> put_off_;  ///< ascending, behind what is late
-  std::deque<size_t> late_;     ///< collectives under way, in the order in which they were begun
+  std::deque<size_t> put_off_;  ///< ascending, after late collectives
+  std::deque<size_t> late_;     ///< pending collectives, in start order
   int64_t kept_[2] = {0, 0};    ///< bytes, of what is early and late
 };
 

@@ -1,5 +1,5 @@
-// Pass plan: when each buffer's bytes are in use, where they lie in the arena at the symbols' bounds, and the
-// fingerprint by which ranks know that they compiled the same thing.
+// Pass plan: lifetimes of buffers, their offsets in the arena at the symbols' bounds, and the fingerprint by which
+// ranks check that they compiled the same program.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -15,8 +15,8 @@ Buffer& root(Program& program, BufferId id) {
   return buffer.place == Buffer::Place::view ? program.buffers[static_cast<size_t>(buffer.index)] : buffer;
 }
 
-/// Before which instruction an asynchronous collective must end: the first that reads its output or writes either operand. -1
-/// where nothing is computed until then, for handing it to another thread takes longer.
+/// The instruction before which an asynchronous collective must end: the first that reads its output or writes either
+/// operand. -1 if nothing is computed until then, since the comm thread would not pay off.
 int32_t find_wait(Program& program, int32_t index) {
   const Instruction& call = program.instructions[static_cast<size_t>(index)];
   const Buffer &in = root(program, call.inputs[0]), &out = root(program, call.outputs[0]);
@@ -84,11 +84,11 @@ void place(Program& program) {
   for (size_t k = 0; k < which.size(); ++k) program.buffers[which[k]].offset = offsets[k];
 }
 
-/// Hashes what determines a program's meaning: 64-bit words, each turned into the bits of the others before it is
-/// multiplied (FNV's prime). Texts and lists say their lengths first, so that no two of them run together.
+/// Hashes what determines a program's meaning, in 64-bit words: xor, rotate, multiply by FNV's prime. Texts and
+/// lists are prefixed with their lengths.
 class Fingerprint {
  public:
-  /// `of_ranks`: what differs from rank to rank, where a rank's blocks begin, counts for nothing.
+  /// `of_ranks`: excludes what differs between ranks, where a rank's blocks begin.
   explicit Fingerprint(bool of_ranks) : of_ranks_(of_ranks) {}
 
   void add(uint64_t word) { hash_ = std::rotl(hash_ ^ word, 23) * 0x100000001b3u; }
@@ -124,7 +124,7 @@ class Fingerprint {
     add(text(of_ranks_ ? without_begins(constant.steps) : constant.steps));
     add(constant.parts);
     if (!constant.parts.empty()) return;
-    if (constant.initializer.empty()) add(constant.source);  // nothing else says what it is
+    if (constant.initializer.empty()) add(constant.source);  // nothing else identifies it
     else add(constant.source.dtype(), constant.source.shape());
   }
   void add(const Attributes& attributes) {

@@ -1,10 +1,10 @@
-// Pass fold: infers every type, computes what is constant, and turns shape arithmetic into symbolic sizes.
+// Pass fold: infers every type, computes constants, and turns shape arithmetic into symbolic sizes.
 //
 // Three outcomes for a value, tried in this order:
 //   - steps on a file's tensor (transpose, cast, reshape, slice): recorded in the constant, nothing is copied;
-//   - known numbers: computed now, by the reference kernels, under a budget;
-//   - known sizes ("[b, s, 8, -1]" as exporters build it from Shape, Gather, Concat): one plait.Sizes node, so that the
-//     chain behind it dies.
+//   - known numbers: computed now, by the reference kernels, within a budget;
+//   - known sizes ("[b, s, 8, -1]" as exporters build it from Shape, Gather, Concat): one plait.Sizes node, so the
+//     chain before it is removed as dead.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -17,8 +17,8 @@
 namespace plait {
 namespace {
 
-/// Results of constant folding may be this large, or twice as large as what they are made from: a graph of a few
-/// bytes must not fill the memory (Expand, ConstantOfShape, Tile, Range).
+/// Maximum size of folded constants that are more than twice as large as their operands: a small graph must not fill
+/// the memory (Expand, ConstantOfShape, Tile, Range).
 constexpr int64_t fold_budget = int64_t{16} << 20;
 
 class Folder {
@@ -60,8 +60,8 @@ class Folder {
       id = alias_[static_cast<size_t>(id)];
     return id;
   }
-  /// Lets the readers of `from` read `to`. A graph output keeps its name, whatever value it comes to be: false, and
-  /// nothing changed, where `to` has a name of its own to keep.
+  /// Makes the readers of `from` read `to`. Graph outputs keep their names: returns false, without a change, if both
+  /// have a name to keep.
   bool redirect(ValueId from, ValueId to) {
     if (from == no_value) return true;
     auto among = [&](const std::vector<ValueId>& ids, ValueId id) {
@@ -82,7 +82,7 @@ class Folder {
   }
   const Constant* constant(ValueId id) const { return id == no_value ? nullptr : graph_.value(id).constant.get(); }
 
-  /// The numbers of a small integer constant, if it is one.
+  /// The elements of a small integer constant, if it is one.
   std::optional<std::vector<int64_t>> numbers(ValueId id) {
     if (const Tensor* tensor = id == no_value ? nullptr : graph_.constant(id); tensor && is_integer(tensor->dtype()))
       return to_ints(tensor->view());
@@ -96,7 +96,7 @@ class Folder {
     return out;
   }
 
-  /// A CastLike reads its second operand's dtype alone.
+  /// A CastLike uses only the dtype of its second operand.
   void settle_cast_like(Node& node) {
     if (node.op != "CastLike" || graph_.value(node.inputs[1]).type.dtype == DType::none) return;
     node.op = "Cast";
@@ -107,7 +107,7 @@ class Folder {
     return static_cast<DType>(node.attributes.integer("to", 0)) == graph_.value(node.inputs[0]).type.dtype;
   }
 
-  /// A Slice without steps tells its dims rule which axes it leaves alone.
+  /// Removes unit steps of a Slice, so that its dims rule knows the axes that it does not touch.
   void drop_unit_steps(Node& node) {
     auto steps = node.inputs.size() > 4 ? numbers(node.inputs[4]) : std::nullopt;
     if (steps && std::all_of(steps->begin(), steps->end(), [](int64_t step) { return step == 1; }))
@@ -165,7 +165,7 @@ class Folder {
 
   // ---- steps on a file's tensor ----
 
-  /// The steps that the node is, for its output `k`; false if it is none.
+  /// The steps equivalent to the node for output `k`; false if there are none.
   bool steps_of(const Node& node, const Constant& source, size_t k, std::vector<RecipeStep>& steps) {
     using Kind = RecipeStep::Kind;
     Shape shape = source.shape();
@@ -225,7 +225,7 @@ class Folder {
     return true;
   }
 
-  /// A matrix of the file in 8 bits or fewer: what weights are quantised to.
+  /// A matrix of the file with at most 8 bits per element, as quantised weights have.
   static bool is_codes(const Constant& constant) {
     const int bits = dtype_bits(constant.dtype());
     return !constant.initializer.empty() && constant.shape().rank() >= 2 && bits >= 2 && bits <= 8 &&
@@ -273,19 +273,19 @@ class Folder {
     std::vector<Tensor> inputs, outputs;
     for (ValueId id : node.inputs) inputs.push_back(id == no_value ? Tensor() : materialize(*constant(id)));
     try {
-      outputs = evaluate_node(context_, graph_, node, inputs, {}, std::min(budget, context_.room->kept_bytes));
+      outputs = evaluate_node(context_, graph_, node, inputs, {}, std::min(budget, context_.budget->kept_bytes));
     } catch (const Error& error) {
       if (error.code() != Code::out_of_memory && error.code() != Code::unsupported) throw;
       return false;  // left for the run, which has its own limits and messages
     }
-    for (const Tensor& output : outputs) context_.room->kept_bytes -= output.bytes();
+    for (const Tensor& output : outputs) context_.budget->kept_bytes -= output.bytes();
     for (size_t k = 0; k < outputs.size(); ++k)
       if (node.outputs[k] != no_value)
         become(node.outputs[k], std::make_shared<Constant>(Constant{{}, std::move(outputs[k]), {}}));
     return true;
   }
 
-  /// Contents that shape arithmetic found, all numbers: no kernel is needed.
+  /// Contents found by shape arithmetic, all known: no kernel is needed.
   bool known_numbers(const Node& node) {
     if (node.outputs.size() != 1 || node.op == "plait.Sizes") return false;
     ValueId id = node.outputs[0];
@@ -303,7 +303,7 @@ class Folder {
 
   // ---- known sizes ----
 
-  /// Whether the sizes are told by the inputs' shapes: what only the data tell has no value when sizes are written.
+  /// Whether the sizes depend only on the inputs' shapes: data-dependent sizes have no value when sizes are written.
   bool bound_by_inputs(const Dims& sizes) const {
     return std::all_of(sizes.begin(), sizes.end(), [&](const Dim& size) {
       std::vector<SymbolId> used = size.symbols();
@@ -319,7 +319,7 @@ class Folder {
     if (!known || !*known || !type.dims || !is_integer(type.dtype) || !bound_by_inputs(**known)) return false;
     bool scalar = type.dims->empty();
     make_sizes(node, **known, scalar, graph_.symbols);
-    if (type.dtype != DType::i64) {  // sizes are i64; another dtype takes a cast behind them
+    if (type.dtype != DType::i64) {  // sizes are i64; another dtype needs a cast after them
       Node cast;
       cast.op = "Cast";
       cast.attributes.set("to", static_cast<int64_t>(type.dtype));
@@ -339,7 +339,7 @@ class Folder {
   PassContext& context_;
   const OpSet& ops_;
   std::vector<ValueId> alias_;
-  std::set<SymbolId> bound_;  ///< the sizes of inputs
+  std::set<SymbolId> bound_;  ///< sizes of inputs
 };
 
 }  // namespace

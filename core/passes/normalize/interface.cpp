@@ -1,7 +1,7 @@
-// Pass interface: finds the roles of a language model's inputs and outputs, and gives their sizes common names.
+// Pass interface: finds the roles of a language model's inputs and outputs, and unifies their symbols.
 //
-// Exporters name each past length on its own ("s26", "past_sequence_length"), and the length of the attention mask not
-// at all as a sum. One symbol each for batch, sequence and past makes the shape arithmetic behind them comparable.
+// Exporters name each past length differently ("s26", "past_sequence_length"), and the attention mask's length not as
+// a sum. One symbol each for batch, sequence and past makes derived shapes comparable.
 #include <algorithm>
 #include <array>
 
@@ -20,7 +20,7 @@ size_t rank(const Graph& graph, ValueId id) {
   return dims ? dims->size() : 0;
 }
 
-/// Names that a present output may have for the past input `name`, by the exporters' habits.
+/// Possible names of the present output for the past input `name`, by exporters' conventions.
 std::vector<std::string> present_names(const std::string& name) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> habits = {
       {{"past_key_values", "present"},
@@ -52,7 +52,8 @@ bool is_open(const Dims& dims) {
   return std::any_of(dims.begin() + 1, dims.end(), [](const Dim& dim) { return !dim.is_constant(); });
 }
 
-/// The axis of the past length: the last but one where that is symbolic, else the only symbolic one behind the batch.
+/// The axis of the past length: the last but one if that is symbolic, otherwise the only symbolic one after the
+/// batch.
 int past_axis(const Dims& dims) {
   int last_but_one = static_cast<int>(dims.size()) - 2;
   if (!dims[static_cast<size_t>(last_but_one)].is_constant()) return last_but_one;
@@ -72,7 +73,7 @@ class Finder {
     if (found_.logits < 0 && !graph_.outputs.empty()) found_.logits = 0;
     pair_by_name();
     pair_by_position();
-    // Without a count of what a buffer holds, an input of fixed size is a state: it grows in no direction.
+    // Without a count of a buffer's contents, an input of fixed size is a state.
     for (auto& cache : found_.caches)
       if (found_.counters.empty() && !is_open(cache.dims)) cache.axis = -1;
     find_idle();
@@ -116,7 +117,7 @@ class Finder {
     }
   }
 
-  /// The output that continues an input, by its name; -1 for none.
+  /// The output that is the input's next value, by name; -1 if there is none.
   int continuation(ValueId id) const {
     for (const std::string& name : present_names(graph_.value(id).name))
       for (size_t k = 0; k < graph_.outputs.size(); ++k)
@@ -144,7 +145,7 @@ class Finder {
       for (size_t i = 0; i < rest.size(); ++i) found_.caches[i].present = rest[i];
   }
 
-  /// A past that no node reads but those that name it anew on its way to its own output.
+  /// Finds pasts that only pass-through nodes read, on the way to their own output.
   void find_idle() {
     std::vector<int> same(static_cast<size_t>(graph_.value_count()), -1);  // by value: the cache that it is
     std::vector<bool> read(found_.caches.size());
@@ -165,8 +166,8 @@ class Finder {
     }
   }
 
-  /// Sizes that a past leaves open, such as the head size of files whose cache may be stored packed, are those that
-  /// inference finds for what continues it. What continues a buffer is as long as it is.
+  /// Fills in a past's open sizes, such as the head size of files whose cache may be packed, from the inferred type
+  /// of its next value. A buffer's next value has its length.
   void fill_sizes() {
     if (found_.ids == no_value || !graph_.value(found_.ids).type.dims) return;
     const Dims& ids = *graph_.value(found_.ids).type.dims;
@@ -183,7 +184,7 @@ class Finder {
       Knowledge knowledge;
       infer_graph(ops_, inferred, knowledge);
     } catch (const Error&) {
-      return;  // whoever compiles the graph says it better
+      return;  // compilation reports it better
     }
     auto same_length = [&](const DecoderInterface::Cache& cache) {
       if (cache.present < 0 || cache.axis < 0) return false;

@@ -1,10 +1,10 @@
-// Pass scan: a Scan becomes a Loop that gathers its slices, so that programs know one kind of repetition.
+// Pass scan: converts a Scan into a Loop that gathers its slices, so that programs have one kind of repetition.
 //
 //   finals, ys = Scan(states, xs, captures)
 // is
 //   n = the length of the scanned axes
 //   finals, stacked = Loop(n, , states, xs, n, captures)  with  x = Gather(xs, i) (or n - 1 - i) before the old body
-//   ys = stacked, reversed and transposed where the attributes say so
+//   ys = stacked, reversed and transposed as the attributes specify
 //
 // Bodies are rewritten in copies: several graphs may share them.
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace plait {
 namespace {
 
-/// Adds nodes to a list, each with inferred outputs, on behalf of `origin`.
+/// Appends nodes to a list, with inferred outputs, on behalf of `origin`.
 struct Emitter {
   const OpSet& ops;
   Graph& graph;
@@ -73,7 +73,7 @@ class ScanToLoop {
     rewrite_body();
     loop.bodies = {{"body", body_}};
     for (size_t k = 0; k < scan_.outputs.size(); ++k) loop.outputs.push_back(raw_output(k));
-    std::vector<Type> types;  // a Scan's say more than those of a Loop, whose number of iterations is open
+    std::vector<Type> types;  // a Scan's types are more precise than a Loop's, whose number of iterations is open
     for (ValueId id : scan_.outputs) types.push_back(id == no_value ? Type{} : to_.graph.value(id).type);
     std::vector<ValueId> raw = loop.outputs;
     to_.add(std::move(loop));
@@ -88,8 +88,8 @@ class ScanToLoop {
     return k < all.size() ? all[k] : 0;
   }
 
-  /// The length of the scanned axes as a scalar. The greatest, if there are several: where another one is shorter
-  /// after all, its Gather refuses the index.
+  /// The length of the scanned axes as a scalar; if there are several, the maximum: the Gather on a shorter one
+  /// rejects the index.
   ValueId scan_length() {
     std::vector<ValueId> lengths;
     for (size_t k = 0; k < scanned_; ++k) {
@@ -102,14 +102,15 @@ class ScanToLoop {
     return lengths.size() == 1 ? lengths[0] : to_.emit("Max", lengths);
   }
 
-  /// In: iteration, condition, states, whole scanned inputs, length, captures. Out: the condition, and what it was.
+  /// In: iteration, condition, states, whole scanned inputs, length, captures. Out: the condition, and the old
+  /// outputs.
   void rewrite_body() {
     Graph& body = *body_;
     ValueId iteration = body.add_value({}, {DType::i64, Dims{}}), go = body.add_value({}, {DType::boolean, Dims{}});
     ValueId length = body.add_value({}, {DType::i64, Dims{}});
     std::vector<ValueId> old = body.inputs;
     std::vector<Node> slices;
-    Knowledge unused;  // the Loop's own inference goes over the body once more, with what is known outside
+    Knowledge unused;  // the Loop's own inference runs over the body again, with the outer knowledge
     Emitter inside{to_.ops, body, unused, slices, scan_};
     ValueId backwards = no_value;
     body.inputs = {iteration, go};
@@ -141,7 +142,7 @@ class ScanToLoop {
   bool reversed(size_t output) const { return listed("scan_output_directions", output - states_) != 0; }
   int64_t axis_of(size_t output) const { return listed("scan_output_axes", output - states_); }
 
-  /// Where the Loop writes output `k`: the Scan's own place, unless it has to be rearranged.
+  /// Destination of the Loop's output `k`: the Scan's own output, unless it has to be rearranged.
   ValueId raw_output(size_t k) {
     ValueId id = scan_.outputs[k];
     bool as_it_is = id == no_value || k < states_ || (!reversed(k) && axis_of(k) == 0);
@@ -156,7 +157,7 @@ class ScanToLoop {
     if (axis_of(k) != 0) {
       const auto& dims = to_.graph.value(raw).type.dims;
       if (!dims)
-        throw Error(Code::unsupported, cat(describe(scan_), ": the rank of scan output ", k, " cannot be told"));
+        throw Error(Code::unsupported, cat(describe(scan_), ": the rank of scan output ", k, " is unknown"));
       auto rank = static_cast<int64_t>(dims->size()), axis = axis_of(k) < 0 ? axis_of(k) + rank : axis_of(k);
       std::vector<int64_t> order;
       for (int64_t i = 1; i < rank; ++i) order.push_back(i);

@@ -1,6 +1,6 @@
-// Raise, attention: walks from a Softmax (or from an op that is a whole attention) to the query, key and value of the
-// new tokens, past scales, masks, soft caps, repeated heads and the cache. What the masks mean is found in
-// raise_masks.cpp, what stands between cache and product in raise_heads.cpp.
+// Raise, attention: matches backwards from a Softmax (or a whole attention op) to query, key and value of the new
+// tokens, through scales, masks, soft caps, repeated heads and the cache. masks.cpp interprets the masks, heads.cpp
+// the layout ops between cache and product.
 #include <algorithm>
 #include <cmath>
 
@@ -69,14 +69,14 @@ class Matcher {
   HeadOperand key_, value_;
 };
 
-/// Whether the node only writes the rows of the last axis in another shape.
+/// Whether the node only reshapes, without splitting the last axis.
 bool Matcher::moves_rows(const Node& node) const {
   if (node.op != "Reshape" && node.op != "Flatten" && node.op != "Unsqueeze" && node.op != "Squeeze") return false;
   const Dims *from = dims(node.inputs[0]), *to = dims(node.outputs[0]);
   return from && to && !from->empty() && !to->empty() && from->back() == to->back();
 }
 
-/// The operand that the node multiplies by a constant (or only converts, or keeps from underflow).
+/// The operand that the node multiplies by a constant (or only casts, or guards from underflow).
 std::optional<ValueId> Matcher::before_scale(const Node& node, double& factor) const {
   if (node.op == "Cast" && is_float(graph_.value(node.inputs[0]).type.dtype)) return node.inputs[0];
   if (node.inputs.size() != 2) return std::nullopt;
@@ -89,12 +89,12 @@ std::optional<ValueId> Matcher::before_scale(const Node& node, double& factor) c
     factor /= *right;
     return node.inputs[0];
   }
-  constexpr double lowest = -1e4;  // no score is below; what masks write is, and stays hidden
+  constexpr double lowest = -1e4;  // all scores are above; smaller mask values hide
   if (node.op == "Max" && (right || left) && (right ? *right : *left) < lowest) return node.inputs[right ? 0 : 1];
   return std::nullopt;
 }
 
-/// Removes multiplications by constants from the front of a value; `factor` collects them.
+/// Strips multiplications by constants; `factor` collects them.
 ValueId Matcher::without_scale(ValueId id, double& factor) const {
   for (const Node* node = maker(id); node; node = maker(id)) {
     auto before = before_scale(*node, factor);
@@ -104,7 +104,7 @@ ValueId Matcher::without_scale(ValueId id, double& factor) const {
   return id;
 }
 
-/// One masking step on the way back from the softmax: Add of a mask, or Where with a condition.
+/// One masking step backwards from the softmax: Add of a mask, or Where with a condition.
 bool Matcher::mask_step(const Node& node, double factor, ValueId& id) {
   if (node.op == "Add") {
     bool right = !is_data(node.inputs[1]), left = !is_data(node.inputs[0]);
@@ -121,7 +121,7 @@ bool Matcher::mask_step(const Node& node, double factor, ValueId& id) {
   return true;
 }
 
-/// x - max(x) by row, which no softmax notices.
+/// x - max(x) by row, to which softmax is invariant.
 bool Matcher::less_its_maximum(const Node& node) const {
   const Node* most = node.op == "Sub" ? maker(node.inputs[1]) : nullptr;
   const Dims* rows = most ? dims(node.inputs[0]) : nullptr;
@@ -131,13 +131,13 @@ bool Matcher::less_its_maximum(const Node& node) const {
   return std::equal(rows->begin(), rows->end() - 1, maxima->begin());
 }
 
-/// Scores behind which a column of sinks stands, one number a head.
+/// Scores with a column of sinks appended, one number per head.
 bool Matcher::sink_step(const Node& node, double factor, ValueId& id) {
   const Dims *all = dims(node.outputs[0]), *column = node.inputs.size() == 2 ? dims(node.inputs[1]) : nullptr;
   int64_t axis = node.attributes.integer("axis", 0);
   if (!all || !column || column->size() != 4 || column->back() != Dim(1) || is_data(node.inputs[1]) ||
       (axis != -1 && axis != 3) || !(*column)[1].is_constant() || match.sinks != no_value || factor != 1)
-    return fail(cat(describe(node), " stands between scores and softmax"));
+    return fail(cat(describe(node), " is between scores and softmax"));
   int64_t heads = (*column)[1].constant();
   ValueId sinks = node.inputs[1];
   for (const Node* before = maker(sinks); before && !graph_.value(sinks).constant; before = maker(sinks)) {
@@ -183,7 +183,7 @@ bool Matcher::from_softmax(const Node& softmax) {
   return scores(softmax.inputs[0]) && context(softmax.outputs[0]) && key_and_value(key_, value_) && finish();
 }
 
-/// From the softmax back to the MatMul of query and key.
+/// Backwards from the softmax to the MatMul of query and key.
 bool Matcher::scores(ValueId id) {
   double factor = 1, cap = 0;
   for (;;) {
@@ -201,31 +201,31 @@ bool Matcher::scores(ValueId id) {
     } else if (node->op == "Concat" && cap == 0) {
       if (!sink_step(*node, factor, id)) return false;
     } else if (node->op == "Tanh" && cap == 0) {
-      cap = factor;  // cap * tanh(scores / cap): what was collected so far stands outside
+      cap = factor;  // cap * tanh(scores / cap): the factors collected so far are outside
       factor = 1;
       id = node->inputs[0];
     } else if (node->op == "MatMul") {
       match.layer.softcap = cap;
       return operands(*node, cap != 0 ? factor * cap : factor);
     } else {
-      return fail(cat(describe(*node), " stands between scores and softmax"));
+      return fail(cat(describe(*node), " is between scores and softmax"));
     }
   }
 }
 
-/// The heads of [..., rows, columns] of batch 1: all leading axes; nullopt when they are no number.
+/// The heads of [..., rows, columns] of batch 1: the product of the leading axes; nullopt if symbolic.
 std::optional<int64_t> leading_heads(const Dims& dims, SymbolId batch) {
   Dim heads(1);
   for (size_t axis = 0; axis + 2 < dims.size(); ++axis) heads = heads * dims[axis].substitute(batch, Dim(1));
   return heads.is_constant() ? std::optional(heads.constant()) : std::nullopt;
 }
 
-/// Whether broadcasting the leading axes of `narrow` to those of `wide` lets neighbouring heads share one.
+/// Whether broadcasting the leading axes of `narrow` to those of `wide` shares one among adjacent heads.
 bool spread_evenly(const Dims& wide, const Dims& narrow, SymbolId batch) {
   if (narrow.size() > wide.size()) return false;
   int64_t all = leading_heads(wide, batch).value_or(0), some = leading_heads(narrow, batch).value_or(0);
   if (all < 1 || some < 1 || all % some) return false;
-  bool split = false;  // an axis of heads that differ: further out, all have to
+  bool split = false;  // a differing head axis: all axes further out must differ too
   for (size_t back = 3; back <= wide.size(); ++back) {  // from the innermost leading axis outwards
     auto size_in = [&](const Dims& dims) {
       return back > dims.size() ? 1 : dims[dims.size() - back].substitute(batch, Dim(1)).constant();
@@ -256,18 +256,18 @@ bool Matcher::operands(const Node& matmul, double factor) {
   return true;
 }
 
-/// From the probabilities forward to the product with the values.
+/// Forwards from the probabilities to the product with the values.
 bool Matcher::context(ValueId id) {
   for (;;) {
     const auto& readers = consumer_[static_cast<size_t>(id)];
     const Node* next = nullptr;
     for (int32_t index : readers) {
       const Node& node = graph_.nodes[static_cast<size_t>(index)];
-      if (node.op == "IsNaN") continue;  // Where(IsNaN(p), 0, p): rows that see no key; ours give zero by definition
+      if (node.op == "IsNaN") continue;  // Where(IsNaN(p), 0, p): rows without visible keys; ours give 0 anyway
       if (next) return fail(cat("the probabilities are read twice, by ", describe(node)));
       next = &node;
     }
-    if (!next) return fail("nobody reads the probabilities");
+    if (!next) return fail("the probabilities have no reader");
     if (next->op == "Cast" || next->op == "Where" || moves_rows(*next) || drops_sink(*next)) {
       id = next->outputs[0];
       continue;
@@ -297,7 +297,7 @@ bool Matcher::cached_outside(const HeadOperand& operand, HeadValue& fresh, int& 
   return true;
 }
 
-/// The new tokens' keys and values, of operands that hold the cache as well.
+/// The new tokens' keys and values, from operands that include the cache.
 bool Matcher::key_and_value(const HeadOperand& key, const HeadOperand& value) {
   double key_factor = 1, value_factor = 1;
   match.layer.kv_heads = 0;
@@ -357,8 +357,7 @@ bool Matcher::from_attention_op(const Node& node) {
   return finish();
 }
 
-/// Whether the value says at each probe how many keys there are by now: those of past and new tokens, as far as a ring
-/// still has them.
+/// Whether the value is the number of keys at each probe: past and new tokens, as far as a ring still has them.
 bool Matcher::counts_keys(ValueId id) {
   const DecoderInterface::Cache* cache =
       match.cache_key < 0 ? nullptr : &interface_.caches[static_cast<size_t>(match.cache_key)];
@@ -368,12 +367,12 @@ bool Matcher::counts_keys(ValueId id) {
     if ((!cache && probe.past) || (length && total > length && !cache->ring)) continue;
     Tensor told = evaluator_at(graph_, context_, probe).value(id);
     if (told.elements() != 1 || to_ints(told.view())[0] != (length ? std::min(total, length) : total))
-      return fail("the number of keys that it is told is not that of past and new tokens");
+      return fail("its number of keys is not that of past and new tokens");
   }
   return true;
 }
 
-/// com.microsoft.GroupQueryAttention: packed heads, causal, rotating on request, the cache inside.
+/// com.microsoft.GroupQueryAttention: packed heads, causal, optional rotation, with the cache inside.
 bool Matcher::from_grouped_op(const Node& node) {
   auto input = [&](size_t i) { return i < node.inputs.size() ? node.inputs[i] : no_value; };
   AttentionLayer& layer = match.layer;
@@ -412,14 +411,14 @@ bool Matcher::from_grouped_op(const Node& node) {
   for (size_t extra : {size_t{12}, size_t{13}, size_t{14}, size_t{15}})
     if (input(extra) != no_value) return fail(cat("its input ", extra, " is not read"));
   if (node.outputs.size() > 3 && node.outputs[3] != no_value) return fail("it hands out its scores");
-  // The lengths that it is told have to be those of the cache and the new tokens.
+  // Its length operands must be those of the cache and the new tokens.
   for (const Probe& probe : {Probe{3, 4}, Probe{0, 5}, Probe{6, 1}}) {
     if (match.cache_key < 0 && probe.past) continue;
     Evaluator evaluator = evaluator_at(graph_, context_, probe);
     int64_t total = probe.past + probe.tokens;
     if (to_ints(evaluator.value(input(5)).view())[0] != total - 1 ||
         to_ints(evaluator.value(input(6)).view())[0] != total)
-      return fail("the lengths that it is given are not those of past and new tokens");
+      return fail("its lengths are not those of past and new tokens");
     if (input(9) == no_value) continue;
     std::vector<int64_t> positions = to_ints(evaluator.value(input(9)).view());
     for (size_t i = 0; i < positions.size(); ++i)
@@ -451,7 +450,7 @@ std::optional<AttentionMatch> match_attention(const Graph& graph, const PassCont
                : grouped ? matcher.from_grouped_op(node)
                          : matcher.from_attention_op(node);
   if (found) return matcher.match;
-  // A softmax that is no attention (of a router, say) is no obstacle; whether it may stay is decided later.
+  // A softmax that is not attention (e.g. of a router) is no obstacle; later checks decide whether it may stay.
   why = cat(describe(node), ": ", matcher.why);
   return std::nullopt;
 }

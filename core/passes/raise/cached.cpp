@@ -1,6 +1,6 @@
-// Raise, what is cached: a file may keep less than keys and values (the latent of which all heads' keys and values are
-// made, say) and compute these anew for all tokens in each run. What is computed of each token alone can be kept as well:
-// then the cache stands right before attention, as in files that keep keys and values.
+// Raise, cache contents: a file may cache less than keys and values (e.g. a latent from which all heads' are
+// computed) and recompute these for all tokens in each run. What depends only on its own token can be cached instead:
+// then the cache is directly before attention, as in files that cache keys and values.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -12,22 +12,22 @@
 namespace plait {
 namespace {
 
-/// Past and new tokens in one value.
+/// Concatenation of past and new tokens.
 struct Join {
-  size_t cache = 0;  ///< number of the interface's
+  size_t cache = 0;  ///< index in the interface
   ValueId fresh = no_value;
   int64_t axis = 0;
 };
 
-/// A value that the rest of the graph reads, made of joins alone.
+/// A value that the rest of the graph reads, computed only from joins.
 struct End {
   ValueId value = no_value;
-  std::vector<int32_t> nodes;  ///< that make it of the joins, ascending
+  std::vector<int32_t> nodes;  ///< from the joins to the value, ascending
   std::set<ValueId> joins;
   int64_t axis = 0;  ///< of the tokens
 };
 
-/// Runs ends of shared joins on numbers, with a past and without.
+/// Evaluates ends with shared joins, with a past and without.
 class Trial {
  public:
   Trial(const Graph& graph, const PassContext& context)
@@ -36,7 +36,7 @@ class Trial {
         whole_(evaluator_at(graph, context, probe)),
         alone_(evaluator_at(graph, context, probe)) {}
 
-  /// Whether new tokens alone give what they give behind others.
+  /// Whether new tokens give the same results without the past.
   bool agrees(const End& end, ValueId fresh, const std::map<ValueId, Join>& joins) {
     for (ValueId id : end.joins)
       if (bound_.insert(id).second) bind(id, joins.at(id));
@@ -58,7 +58,7 @@ class Trial {
     Tensor f32 = Tensor::of<float>(DType::f32, shape, numbers);
     return materialize({{}, f32, {{RecipeStep::Kind::cast, {}, graph_.value(id).type.dtype}}});
   }
-  /// What belongs to the new tokens.
+  /// The rows of the new tokens.
   static std::vector<float> tail(const std::vector<float>& all, const Shape& shape, int64_t axis) {
     const int64_t inner = shape.elements(static_cast<int>(axis) + 1, shape.rank());
     std::vector<float> out;
@@ -124,8 +124,8 @@ class CacheMover {
   PassContext& context_;
   DecoderInterface& interface_;
   std::vector<int32_t> producer_;
-  std::map<ValueId, Join> joins_;                             ///< by the value that is joined
-  std::vector<std::pair<ValueId, std::vector<Node>>> added_;  ///< to stand behind the node that makes the value
+  std::map<ValueId, Join> joins_;                             ///< by the joined value
+  std::vector<std::pair<ValueId, std::vector<Node>>> added_;  ///< to insert after the node that makes the value
   std::vector<DecoderInterface::Cache> kept_;
 };
 
@@ -141,7 +141,7 @@ void CacheMover::find_joins() {
   }
 }
 
-/// What is read by nodes that read other data too, such as queries, but is made of joins and constants alone.
+/// Values computed only from joins and constants, with readers that also read other data, such as queries.
 std::vector<End> CacheMover::find_ends() const {
   std::vector<bool> data = data_values(graph_, interface_), cached(data.size());
   for (const auto& [id, join] : joins_) cached[static_cast<size_t>(id)] = true;
@@ -196,7 +196,7 @@ std::optional<End> CacheMover::end_of(ValueId value) const {
   return end.joins.empty() ? std::nullopt : std::optional(end);
 }
 
-/// The joins of which more than another order of elements is made, and those that go with them.
+/// The joins whose elements are computed with, not only reordered, and those that go with them.
 std::set<ValueId> CacheMover::joins_to_move(const std::vector<End>& ends) const {
   std::set<ValueId> out;
   auto multiplies = [&](int32_t node) {
@@ -214,7 +214,7 @@ std::set<ValueId> CacheMover::joins_to_move(const std::vector<End>& ends) const 
   return out;
 }
 
-/// The same nodes over the new tokens, as if there were no past.
+/// The same nodes over the new tokens only, without a past.
 ValueId CacheMover::of_new_tokens(const End& end) {
   std::map<ValueId, ValueId> renamed;
   for (ValueId id : end.joins) renamed[id] = joins_.at(id).fresh;
@@ -241,7 +241,7 @@ ValueId CacheMover::of_new_tokens(const End& end) {
   return renamed.at(end.value);
 }
 
-/// What running the ends may cost: weights are read a few times, however large they are.
+/// Cost of evaluating the ends: weights are read a few times, however large they are.
 int64_t CacheMover::steps_of(const std::vector<End>& ends) const {
   int64_t out = 0;
   for (const End& end : ends)
@@ -253,9 +253,9 @@ int64_t CacheMover::steps_of(const std::vector<End>& ends) const {
 
 bool CacheMover::all_agree(const std::vector<End>& ends, const std::vector<ValueId>& fresh, int64_t steps) const {
   PassContext context = context_;
-  context.room = std::make_shared<EvaluationRoom>();
-  context.room->steps += steps;
-  std::optional<Trial> trial;  // keys and values of one layer share what they are made of
+  context.budget = std::make_shared<EvaluationBudget>();
+  context.budget->steps += steps;
+  std::optional<Trial> trial;  // keys and values of one layer share their source
   ValueId first = no_value;
   try {
     for (size_t k = 0; k < ends.size(); ++k) {
@@ -264,12 +264,12 @@ bool CacheMover::all_agree(const std::vector<End>& ends, const std::vector<Value
       if (!trial->agrees(ends[k], fresh[k], joins_)) return false;
     }
   } catch (const Error&) {
-    return false;  // it cannot be run
+    return false;  // cannot be evaluated
   }
   return true;
 }
 
-/// Lets what reads the end read a cache of its own, which holds what was computed of the tokens before.
+/// Makes the end's readers read a cache of its own, which holds the end's values for past tokens.
 void CacheMover::keep(const End& end, ValueId fresh) {
   const Type type = graph_.value(end.value).type;
   Dims dims = *type.dims, joined = *type.dims;

@@ -1,10 +1,10 @@
-// Raise, experts: a mixture of experts becomes plait.Experts, however an exporter wrote it: each expert on the tokens that
-// chose it, each on all tokens and weighted by zeros, or the chosen experts' weights gathered for every token.
+// Raise, experts: a mixture of experts in any exported form becomes plait.Experts: each expert on its tokens, each on
+// all tokens with zero weights, or gathered expert weights per token.
 //
-// All of them compute one value from three: the tokens, the numbers of their experts (from a router's TopK) and their
-// shares. What lies between is run on numbers, and compared with the canonical op on weights that are read off the products
-// in it: of which it takes whole stacks or one expert each, in either orientation, with gate and up side by side, in turns
-// or apart. Nothing is taken for granted but the order of the experts, and that is part of what is compared.
+// All forms compute one value from three: tokens, expert numbers (from a router's TopK) and routing weights. The
+// region between is evaluated on numbers, and compared with the canonical op on weights read from its products:
+// stacks or single experts, in either orientation, with gate and up concatenated, interleaved or separate. Only the
+// order of the experts is assumed, and that is compared too.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -15,8 +15,8 @@
 namespace plait {
 namespace {
 
-/// What happens between the products; as attributes of plait.Experts.
-struct Bend {
+/// The activation between the products, as attributes of plait.Experts.
+struct GatedActivation {
   const char* activation = "silu";
   double alpha = 1, beta = 0, limit = 0;
 
@@ -39,10 +39,10 @@ class ExpertsRaiser {
  public:
   ExpertsRaiser(Graph& graph, const PassContext& context, SymbolId tokens)
       : graph_(graph), context_(context), tokens_(tokens), probe_(graph, context_) {
-    // Weights are read a few times, however large they are: a room of their own.
-    context_.room = std::make_shared<EvaluationRoom>();
+    // A budget of its own: weights are read a few times, however large they are.
+    context_.budget = std::make_shared<EvaluationBudget>();
     for (ValueId id = 0; id < graph.value_count(); ++id)
-      if (const auto& constant = graph.value(id).constant) context_.room->steps += 8 * constant->shape().elements();
+      if (const auto& constant = graph.value(id).constant) context_.budget->steps += 8 * constant->shape().elements();
   }
 
   bool run() {
@@ -62,14 +62,14 @@ class ExpertsRaiser {
   bool raise(size_t router);
   std::vector<ValueId> sums_behind(size_t router) const;
   std::optional<Mixture> mixture(size_t router, ValueId sum) const;
-  std::optional<Bend> fit(const Mixture& m, const Reading& reading) const;
-  bool same(const Mixture& m, const Reading& reading, const Bend& bend) const;
+  std::optional<GatedActivation> fit(const Mixture& m, const Reading& reading) const;
+  bool same(const Mixture& m, const Reading& reading, const GatedActivation& gated) const;
   std::optional<std::vector<float>> run(const Mixture& m, int64_t count, const std::vector<float>& x,
                                         const std::vector<int64_t>& numbers, const std::vector<float>& shares) const;
-  void replace(const Mixture& m, const Reading& reading, const Bend& bend);
+  void replace(const Mixture& m, const Reading& reading, const GatedActivation& gated);
 
   const Dims* dims(ValueId id) const { return probe_.dims(id); }
-  /// The last size of a value that has a row for each token and nothing else; 0 for others.
+  /// The last size of a value with one row per token; 0 for others.
   int64_t width_of_rows(ValueId id) const {
     const Dims* found = dims(id);
     if (!found || found->size() < 2 || !found->back().is_constant()) return 0;
@@ -94,14 +94,14 @@ class ExpertsRaiser {
   std::vector<bool> data_;
 };
 
-// ---- where it is ----
+// ---- matching ----
 
-/// Values that are all that is left of the router's choice, in rows of tokens: the nearest first.
+/// Values that combine all results of the router's choice, in rows of tokens: the nearest first.
 std::vector<ValueId> ExpertsRaiser::sums_behind(size_t router) const {
   constexpr size_t most = 8;
   std::vector<ValueId> out;
   std::vector<size_t> unread(static_cast<size_t>(graph_.value_count()));
-  std::set<ValueId> open;  // values that depend on the choice and have readers still to come
+  std::set<ValueId> open;  // values that depend on the choice and have further readers
   auto add = [&](ValueId id) {
     if (id == no_value) return;
     unread[static_cast<size_t>(id)] = reader_[static_cast<size_t>(id)].size() + among(graph_.outputs, id);
@@ -124,7 +124,7 @@ std::vector<ValueId> ExpertsRaiser::sums_behind(size_t router) const {
   return out;
 }
 
-/// What lies between the sum and the router; nullopt where it has more entries than tokens, numbers and shares.
+/// The region between the sum and the router; nullopt if it has other inputs than tokens, numbers and shares.
 std::optional<Mixture> ExpertsRaiser::mixture(size_t router, ValueId sum) const {
   const Node& top = graph_.nodes[router];
   Mixture m;
@@ -133,7 +133,7 @@ std::optional<Mixture> ExpertsRaiser::mixture(size_t router, ValueId sum) const 
   m.k = width_of_rows(m.numbers);
   m.o = width_of_rows(sum);
   if (!m.e || !m.k || m.k > m.e) return std::nullopt;
-  std::set<ValueId> before{top.inputs[0]};  // what the router looks at
+  std::set<ValueId> before{top.inputs[0]};  // ancestors of the router's input
   for (size_t i = router; i-- > 0;) {
     const Node& node = graph_.nodes[i];
     if (std::none_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return before.count(id) > 0; }))
@@ -160,7 +160,7 @@ std::optional<Mixture> ExpertsRaiser::mixture(size_t router, ValueId sum) const 
     }
     const int32_t maker = producer_[static_cast<size_t>(id)];
     if (maker < 0 || !graph_.nodes[static_cast<size_t>(maker)].bodies.empty()) return std::nullopt;
-    if (graph_.nodes[static_cast<size_t>(maker)].op == "plait.Experts") return std::nullopt;  // it is done
+    if (graph_.nodes[static_cast<size_t>(maker)].op == "plait.Experts") return std::nullopt;  // already raised
     inside.insert(maker);
     for (ValueId input : graph_.nodes[static_cast<size_t>(maker)].inputs)
       if (input != no_value && seen.insert(input).second) open.push_back(input);
@@ -172,7 +172,7 @@ std::optional<Mixture> ExpertsRaiser::mixture(size_t router, ValueId sum) const 
   return m;
 }
 
-/// Numbers that may be limits and the like.
+/// Candidates for limits and other scalars.
 std::vector<double> ExpertsRaiser::scalars(const Mixture& m) const {
   std::vector<double> out;
   auto add = [&](double value) {
@@ -191,9 +191,9 @@ std::vector<double> ExpertsRaiser::scalars(const Mixture& m) const {
   return out;
 }
 
-// ---- whether it is so ----
+// ---- verification ----
 
-/// The sum [count, o] for these tokens; empty where it cannot be run.
+/// The sum [count, o] for these tokens; empty if it cannot be evaluated.
 std::optional<std::vector<float>> ExpertsRaiser::run(const Mixture& m, int64_t count, const std::vector<float>& x,
                                                      const std::vector<int64_t>& numbers,
                                                      const std::vector<float>& shares) const {
@@ -208,9 +208,9 @@ double largest(const std::vector<double>& values) {
   return out;
 }
 
-/// The bend that gives what the region gives for two tokens of the first expert: one whose gates are moderate, and one that
-/// goes beyond any limit there is.
-std::optional<Bend> ExpertsRaiser::fit(const Mixture& m, const Reading& reading) const {
+/// The activation that matches the region for two tokens of the first expert: one with moderate gates, and one beyond
+/// any limit.
+std::optional<GatedActivation> ExpertsRaiser::fit(const Mixture& m, const Reading& reading) const {
   const auto h = static_cast<size_t>(m.h), o = static_cast<size_t>(m.o);
   const std::vector<double> numbers = scalars(m);
   const double beyond = numbers.empty() ? 4 : 4 * *std::max_element(numbers.begin(), numbers.end());
@@ -237,11 +237,11 @@ std::optional<Bend> ExpertsRaiser::fit(const Mixture& m, const Reading& reading)
   const std::vector<float> down = weight_of(reading.down, 0);
   const std::vector<float> shift = is_there(reading.down.bias) ? one_of(reading.down.bias, 0) : std::vector<float>(o);
   const size_t f = gates[0].size(), row = down.size() / o, shown = std::min<size_t>(o, 16);
-  auto agrees = [&](const Bend& bend) {
+  auto agrees = [&](const GatedActivation& gated) {
     for (size_t token : {size_t{0}, size_t{1}}) {
       std::vector<double> hidden;
       for (size_t i = 0; i < f; ++i)
-        hidden.push_back(bend.gate(gates[token][i]) * (reading.up.present() ? bend.up(ups[token][i]) : 1));
+        hidden.push_back(gated.gate(gates[token][i]) * (reading.up.present() ? gated.up(ups[token][i]) : 1));
       std::vector<float> expected, got;
       for (size_t j = 0; j < shown; ++j) {
         double sum = shift[j];
@@ -263,23 +263,23 @@ std::optional<Bend> ExpertsRaiser::fit(const Mixture& m, const Reading& reading)
     for (double alpha : alphas)
       for (double beta : betas)
         for (const char* name : {"silu", "gelu_tanh", "gelu", "relu", "identity"})
-          if (const Bend bend{name, alpha, beta, limit}; agrees(bend)) return bend;
+          if (const GatedActivation gated{name, alpha, beta, limit}; agrees(gated)) return gated;
   return std::nullopt;
 }
 
-Node experts_node(const Reading& reading, const Bend& bend) {
+Node experts_node(const Reading& reading, const GatedActivation& gated) {
   Node out;
   out.op = "plait.Experts";
-  out.attributes.set("activation", std::string(bend.activation));
-  if (bend.alpha != 1) out.attributes.set("alpha", bend.alpha);
-  if (bend.beta != 0) out.attributes.set("beta", bend.beta);
-  if (bend.limit != 0) out.attributes.set("limit", bend.limit);
+  out.attributes.set("activation", std::string(gated.activation));
+  if (gated.alpha != 1) out.attributes.set("alpha", gated.alpha);
+  if (gated.beta != 0) out.attributes.set("beta", gated.beta);
+  if (gated.limit != 0) out.attributes.set("limit", gated.limit);
   if (reading.gate.zero != 0) out.attributes.set("zero", reading.gate.zero);
   if (reading.down.zero != 0) out.attributes.set("down_zero", reading.down.zero);
   return out;
 }
 
-/// Calls use(operand of plait.Experts, constant) for each that is there.
+/// Calls use(operand of plait.Experts, constant) for each constant that exists.
 template <class Use>
 void each_constant(const Reading& reading, Use use) {
   size_t place = 0;
@@ -294,9 +294,9 @@ void each_constant(const Reading& reading, Use use) {
   }
 }
 
-/// Whether region and op agree, on tokens that take all experts in turn (of large models some, the first and the last among
-/// them: the weights of all are read but once in a run).
-bool ExpertsRaiser::same(const Mixture& m, const Reading& reading, const Bend& bend) const {
+/// Whether region and op agree, on tokens that use all experts (of large models some, including the first and the
+/// last: all weights are read only once per run).
+bool ExpertsRaiser::same(const Mixture& m, const Reading& reading, const GatedActivation& gated) const {
   constexpr int64_t large = int64_t{1} << 28, some = 16;
   const int64_t f = reading.gate.weight.shape()[1];
   const int64_t tried = m.e * f * (2 * m.h + m.o) > large ? std::min(m.e, std::max(some, m.k)) : m.e;
@@ -306,8 +306,8 @@ bool ExpertsRaiser::same(const Mixture& m, const Reading& reading, const Bend& b
   const std::vector<float> shares = samples(static_cast<size_t>(count * m.k), 0.1f, 1);
   std::vector<int64_t> chosen;
   for (int64_t i = 0; i < count * m.k; ++i) {
-    const int64_t turn = i % tried;
-    chosen.push_back(tried > 1 ? turn * (m.e - 1) / (tried - 1) : 0);
+    const int64_t place = i % tried;
+    chosen.push_back(tried > 1 ? place * (m.e - 1) / (tried - 1) : 0);
   }
   auto got = run(m, count, x, chosen, shares);
   if (!got || got->size() != static_cast<size_t>(count) * o) return false;
@@ -318,7 +318,7 @@ bool ExpertsRaiser::same(const Mixture& m, const Reading& reading, const Bend& b
       if (reading.up.present()) up = product(reading.up, chosen[slot], x.data() + token * h, h);
       std::vector<float> narrow;
       for (size_t i = 0; i < hidden.size(); ++i)
-        narrow.push_back(static_cast<float>(bend.gate(hidden[i]) * (up.empty() ? 1 : bend.up(up[i]))));
+        narrow.push_back(static_cast<float>(gated.gate(hidden[i]) * (up.empty() ? 1 : gated.up(up[i]))));
       const std::vector<double> y = product(reading.down, chosen[slot], narrow.data(), narrow.size());
       for (size_t i = 0; i < o; ++i) sum[i] += double{shares[slot]} * y[i];
     }
@@ -328,7 +328,7 @@ bool ExpertsRaiser::same(const Mixture& m, const Reading& reading, const Bend& b
   return true;
 }
 
-void ExpertsRaiser::replace(const Mixture& m, const Reading& reading, const Bend& bend) {
+void ExpertsRaiser::replace(const Mixture& m, const Reading& reading, const GatedActivation& gated) {
   auto flat = [&](ValueId id, int64_t width) {
     if (dims(id)->size() == 2) return id;
     Node& node =
@@ -338,7 +338,7 @@ void ExpertsRaiser::replace(const Mixture& m, const Reading& reading, const Bend
   };
   const int32_t maker = producer_[static_cast<size_t>(m.region.output)];
   const std::string name = graph_.nodes[static_cast<size_t>(maker)].name;
-  Node node = experts_node(reading, bend);
+  Node node = experts_node(reading, gated);
   node.name = name;
   node.inputs.assign(15, no_value);
   node.inputs[0] = flat(m.region.entry, m.h);
@@ -372,9 +372,9 @@ bool ExpertsRaiser::raise(size_t router) {
     const auto m = mixture(router, sum);
     if (!m) continue;
     for (const Reading& reading : read_weights(graph_, *m)) {
-      const auto bend = fit(*m, reading);
-      if (!bend || !same(*m, reading, *bend)) continue;
-      replace(*m, reading, *bend);
+      const auto gated = fit(*m, reading);
+      if (!gated || !same(*m, reading, *gated)) continue;
+      replace(*m, reading, *gated);
       return true;
     }
   }

@@ -1,5 +1,5 @@
-// Raise, experts' weights: stacks of all experts' matrices, in either orientation, with gate and up side by side, in turns or
-// apart; or the weights of Linears, whole or quantised, two or three an expert.
+// Raise, experts' weights: stacks of all experts' matrices, in either orientation, with gate and up concatenated,
+// interleaved or separate; or weights of Linears, whole or quantised, two or three per expert.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -11,12 +11,12 @@ namespace {
 
 using Kind = RecipeStep::Kind;
 
-/// Rows of a stack: all of them, or one of two halves that lie behind one another or take turns (axis 1).
-Constant half(Constant stack, int64_t which, bool turns) {
+/// Rows of a stack: all, or one of two halves, contiguous or interleaved (axis 1).
+Constant half(Constant stack, int64_t which, bool interleaved) {
   const Shape shape = stack.shape();
   std::vector<int64_t> one(shape.begin(), shape.end()), split = one;
   const int64_t n = one[1] / 2;
-  if (!turns) {
+  if (!interleaved) {
     add_step(stack, {Kind::slice, {1, which * n, (which + 1) * n}, {}});
     return stack;
   }
@@ -61,7 +61,7 @@ Constants constants_in(const Graph& graph, const Mixture& m) {
   return out;
 }
 
-/// Two or three stacks of matrices, and perhaps vectors that are added behind them.
+/// Two or three stacks of matrices, with optional vectors added after them.
 std::vector<Reading> stacked_readings(const Graph& graph, const Mixture& m) {
   const auto [weights, vectors] = constants_in(graph, m);
   std::vector<Reading> out;
@@ -94,14 +94,14 @@ std::vector<Reading> stacked_readings(const Graph& graph, const Mixture& m) {
       for (const Constant& plain : oriented(weights[0], f, m.h))
         if (const Stack gate = stack(plain, 0); fits(gate, f)) out.push_back({gate, {}, behind});
       for (const Constant& both : oriented(weights[0], 2 * f, m.h))
-        for (bool turns : {false, true})
+        for (bool interleaved : {false, true})
           for (int64_t first : {0, 1}) {
             Stack sides[2];
             for (int64_t side : {0, 1}) {
-              sides[side] = {half(both, side, turns), {}, {}, {}};
+              sides[side] = {half(both, side, interleaved), {}, {}, {}};
               if (vectors.empty()) continue;
               if (vectors[0].shape() != Shape{m.e, 2 * f}) return out;
-              sides[side].bias = half(vectors[0], side, turns);
+              sides[side].bias = half(vectors[0], side, interleaved);
             }
             out.push_back({sides[first], sides[1 - first], behind});
           }
@@ -109,15 +109,15 @@ std::vector<Reading> stacked_readings(const Graph& graph, const Mixture& m) {
   return out;
 }
 
-/// Rows of all that a stack holds.
-Stack half(const Stack& stack, int64_t which, bool turns) {
+/// Half of the rows of all operands of a stack.
+Stack half(const Stack& stack, int64_t which, bool interleaved) {
   Stack out = stack;
   for (Constant* part : {&out.weight, &out.bias, &out.scales, &out.zeros})
-    if (is_there(*part)) *part = half(*part, which, turns);
+    if (is_there(*part)) *part = half(*part, which, interleaved);
   return out;
 }
 
-/// A product with one expert's weight, and the bias that is added to it.
+/// A product with one expert's weight, and its bias.
 struct One {
   const Node* node;
   const Constant* bias = nullptr;
@@ -142,7 +142,7 @@ std::vector<One> linears_of(const Graph& graph, const Mixture& m) {
   return out;
 }
 
-/// The weights of one Linear an expert, if these are alike.
+/// The weights of one Linear per expert as a stack, if these are alike.
 std::optional<Stack> stack_of(const Graph& graph, const std::vector<One>& linears) {
   Stack made;
   made.zero = linears[0].node->attributes.integer("zero", 0);
@@ -174,8 +174,8 @@ std::optional<Stack> stack_of(const Graph& graph, const std::vector<One>& linear
   return alike ? std::optional(made) : std::nullopt;
 }
 
-/// Two or three Linears an expert, one expert behind the other (or, where tokens are sorted by their experts, all experts'
-/// first ones, then all second ones). Biases may be stacks of which each row takes its expert's.
+/// Two or three Linears per expert, expert by expert (or, if tokens are sorted by expert, all experts' first ones,
+/// then all second ones). Biases may be rows of stacks.
 std::vector<Reading> unrolled_readings(const Graph& graph, const Mixture& m) {
   const std::vector<One> linears = linears_of(graph, m);
   const size_t e = static_cast<size_t>(m.e), each = linears.size() / e;
@@ -207,9 +207,9 @@ std::vector<Reading> unrolled_readings(const Graph& graph, const Mixture& m) {
     if (down[1] != m.o) continue;
     if (first[1] == f) out.push_back({*stacks[0], {}, *stacks[1]});
     if (first[1] != 2 * f) continue;
-    for (bool turns : {false, true})
+    for (bool interleaved : {false, true})
       for (int64_t gate : {0, 1})
-        out.push_back({half(*stacks[0], gate, turns), half(*stacks[0], 1 - gate, turns), *stacks[1]});
+        out.push_back({half(*stacks[0], gate, interleaved), half(*stacks[0], 1 - gate, interleaved), *stacks[1]});
   }
   return out;
 }
@@ -221,7 +221,8 @@ std::vector<Reading> read_weights(const Graph& graph, const Mixture& mixture) {
   return out.empty() ? stacked_readings(graph, mixture) : out;
 }
 
-/// One expert's numbers of a stack [e, ...]: taken first where the steps leave experts alone, so that no whole stack is made.
+/// The elements of one expert in a stack [e, ...]: selected first if the steps keep experts apart, so that the whole
+/// stack is not computed.
 std::vector<float> one_of(Constant stack, int64_t expert) {
   const int64_t e = stack.shape()[0];
   bool apart = !stack.parts.empty() || (stack.source.shape().rank() > 1 && stack.source.shape()[0] == e);
@@ -242,7 +243,7 @@ std::vector<float> one_of(Constant stack, int64_t expert) {
   return floats(materialize(stack));
 }
 
-/// The rows of one expert's weight, dequantised.
+/// One expert's weight, dequantised.
 std::vector<float> weight_of(const Stack& stack, int64_t expert) {
   std::vector<float> out = one_of(stack.weight, expert);
   if (!is_there(stack.scales)) return out;

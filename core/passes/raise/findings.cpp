@@ -1,11 +1,11 @@
-// Raise, findings: what was recognised, in words, with the names that the file gives the nodes.
+// Raise, findings: describes what was recognised, with the file's node names.
 #include "core/base/text.h"
 #include "core/passes/raise/raiser.h"
 
 namespace plait {
 namespace {
 
-/// What a canonical node is, in words that a reader knows; more than one word for an attention with extras.
+/// Descriptions of a canonical node; several for an attention with extras.
 std::vector<std::string> patterns_of(const Graph& graph, const Node& node) {
   if (node.op == "RMSNormalization") return {"RMSNorm"};
   if (node.op == "LayerNormalization") return {"LayerNorm"};

@@ -1,6 +1,6 @@
-// Raise, heads: where the keys and values of an attention come from. Between the cache and the product stand
-// transpositions, reshapes, repetitions and scales in any spelling; what they do together is found by running them on
-// elements that carry their own place as a number.
+// Raise, heads: traces keys and values of an attention to their source. Between cache and product there are
+// transposes, reshapes, repetitions and scales in any form; their combined effect is found by evaluating them on
+// elements that encode their own index.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@
 namespace plait {
 namespace {
 
-/// Ops that move elements about or repeat them, all by the same factor.
+/// Ops that permute or repeat elements, optionally scaled by one factor.
 bool moves_elements(const Graph& graph, const Node& node) {
   static constexpr std::string_view moves[] = {"Transpose", "Reshape", "Squeeze", "Unsqueeze",
                                                "Expand",    "Flatten", "Cast",    "Slice"};
@@ -22,7 +22,7 @@ bool moves_elements(const Graph& graph, const Node& node) {
   });
 }
 
-/// The only operand of the node that depends on data, no_value if there are several.
+/// The node's only operand that depends on data; no_value if there are several.
 ValueId data_operand(const Node& node, const std::vector<bool>& data) {
   ValueId found = no_value;
   for (ValueId id : node.inputs) {
@@ -33,7 +33,7 @@ ValueId data_operand(const Node& node, const std::vector<bool>& data) {
   return found;
 }
 
-/// Places of elements as digits that bf16 still holds exactly.
+/// Base of index digits, exact in bf16.
 constexpr int64_t base = 32;
 
 class Tracer {
@@ -44,8 +44,8 @@ class Tracer {
     probe_ = cached ? Probe{3, 2} : Probe{0, 5};
   }
 
-  /// The same of new tokens alone, which the graph writes into a buffer behind what it holds already, and keeps: into one
-  /// that they fill, and into a ring that was full before.
+  /// The same for new tokens that the graph writes into a buffer after its contents: into one that they fill, and
+  /// into a ring that was full.
   bool is_written_from(ValueId from, const DecoderInterface::Cache& cache) {
     buffer_ = cache.past;
     constexpr int64_t tokens = 2;
@@ -57,7 +57,7 @@ class Tracer {
     return is_written(from);
   }
 
-  /// For the probe at hand.
+  /// For the current probe.
   bool is_written(ValueId from) {
     first_ = keys() - probe_.tokens;
     buffer_fill_ = 0;
@@ -76,8 +76,8 @@ class Tracer {
     return true;
   }
 
-  /// Whether every element of the operand is `factor` times the one of `from` at head_stride * (head / repeats) +
-  /// token_stride * token + d_stride * d, and these are all elements of `from`.
+  /// Whether every element of the operand is `factor` times that of `from` at head_stride * (head / repeats) +
+  /// token_stride * token + d_stride * d, and all elements of `from` occur.
   bool comes_from(ValueId from) {
     auto shape = shape_at(graph_, context_, from, probe_), to = shape_at(graph_, context_, operand_.value, probe_);
     int64_t all = keys(), tokens = all - first_, h = operand_.heads, d = operand_.size;
@@ -85,7 +85,7 @@ class Tracer {
     try {
       if (!measure(from, *shape)) return false;
     } catch (const Error&) {
-      return false;  // what lies between cannot be run
+      return false;  // the nodes between cannot be evaluated
     }
     if (place(0, 0, 0) != 0) return false;
     repeats_ = 1;
@@ -106,9 +106,9 @@ class Tracer {
   double factor() const { return factor_; }
   const Probe& probe() const { return probe_; }
 
-  /// h, s and d as they lie in memory.
+  /// h, s and d in memory order.
   std::string order() const {
-    // A head or an element that is alone has no stride: it is put where it makes no difference.
+    // A single head or element has no stride: it is put where it makes no difference.
     std::vector<std::pair<int64_t, char>> axes;
     int64_t single_head = std::max(token_stride, d_stride) + (token_stride > d_stride ? -1 : 1);
     axes.emplace_back(head_stride ? head_stride : single_head, 'h');
@@ -138,7 +138,7 @@ class Tracer {
     return {out.as<float>(), out.as<float>() + out.elements()};
   }
 
-  /// Fills places_ and factor_.
+  /// Sets places_ and factor_.
   bool measure(ValueId from, const Shape& shape) {
     auto count = static_cast<size_t>(shape.elements());
     std::vector<float> elements(count, 1), ones = run(from, shape, elements);
@@ -158,13 +158,13 @@ class Tracer {
     return true;
   }
 
-  /// Where element (head, token, d) of the operand comes from, tokens counted from the first that `from` holds.
+  /// Source index of element (head, token, d) of the operand; tokens count from the first in `from`.
   int64_t place(int64_t head, int64_t token, int64_t d) const { return places_[index(head, first_ + token, d)]; }
 
-  /// How many keys the operand has.
+  /// Number of keys of the operand.
   int64_t keys() const { return length_ ? length_ : probe_.past + probe_.tokens; }
 
-  /// `token` counts from the oldest that is there, which in a ring lies behind the newest.
+  /// `token` counts from the oldest, which in a ring follows the newest.
   size_t index(int64_t head, int64_t token, int64_t d) const {
     int64_t at = 0, place = (probe_.past + probe_.tokens - keys() + token) % keys();
     for (char axis : operand_.order) {
@@ -182,11 +182,11 @@ class Tracer {
   int64_t repeats_ = 1, first_ = 0;
   double factor_ = 1;
   ValueId buffer_ = no_value;
-  int64_t length_ = 0;  ///< of the buffer, where the file says it
+  int64_t length_ = 0;  ///< of the buffer, if the file specifies it
   float buffer_fill_ = 0;
 };
 
-/// Elements between neighbours along `axis`.
+/// Stride of `axis` in elements.
 int64_t stride_of(const Shape& shape, int64_t axis) {
   return shape.elements(static_cast<int>(axis) + 1, shape.rank());
 }
@@ -246,7 +246,7 @@ std::optional<HeadSource> trace_heads(const Graph& graph, const PassContext& con
       Tracer tracer(graph, context, operand);
       if (tracer.is_written_from(fresh, interface.caches[static_cast<size_t>(cache)]))
         return HeadSource{{fresh, tracer.order()}, cache, tracer.heads(), tracer.factor()};
-      why = cat(describe(node), " does not write the new tokens behind those that the cache holds");
+      why = cat(describe(node), " does not write the new tokens after those in the cache");
       return std::nullopt;
     }
     ValueId before = moves_elements(graph, node) ? data_operand(node, data) : no_value;
@@ -274,7 +274,8 @@ std::optional<HeadSource> trace_heads(const Graph& graph, const PassContext& con
     int cache = cache_of(graph, interface, producer, join->inputs[0]);
     return HeadSource{{join->inputs[1], tracer.order()}, cache, tracer.heads(), tracer.factor()};
   }
-  // No cache: the earliest value of which the operand is an order; its repetitions and scales are then left out.
+  // No cache: the source is the earliest value of which the operand is a permutation; repetitions and scales are
+  // stripped.
   for (auto value = chain.rbegin(); value != chain.rend(); ++value)
     if (tracer.comes_from(*value)) return HeadSource{{*value, tracer.order()}, -1, tracer.heads(), tracer.factor()};
   why = cat("value ", quote(graph.value(operand.value).name), " is no order of heads, tokens and elements");

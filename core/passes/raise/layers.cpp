@@ -1,5 +1,5 @@
-// Raise, layers: projections, embeddings, norms, rotations and activations. The last three are found by running a
-// candidate region on numbers and comparing with the canonical op, so that it does not matter how it was written.
+// Raise, layers: projections, embeddings, norms, rotations and activations. The last three are found by evaluating a
+// candidate region on numbers and comparing with the canonical op, independent of its form.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -38,7 +38,7 @@ class LayerRaiser {
   std::vector<int32_t> producer_;
   std::vector<bool> data_;
   std::vector<Node> biases_;
-  std::vector<std::pair<ValueId, ValueId>> biased_;  ///< value that lost its bias, value with it
+  std::vector<std::pair<ValueId, ValueId>> biased_;  ///< value without its bias, value with it
 };
 
 void LayerRaiser::raise_linear(Node& node) {
@@ -61,7 +61,7 @@ void LayerRaiser::raise_linear(Node& node) {
   if (context_.options.dtype == DType::bf16 && weight->dtype() == DType::bf16)
     node.attributes.set("round_x", int64_t{1});
   if (bias == no_value) return;
-  Node add;  // Linear has no bias: a sharded one would be added once a rank; fuse puts it back behind sharding
+  Node add;  // Linear has no bias: a sharded one would be added once per rank; fuse restores it after sharding
   add.op = "Add";
   add.name = node.name;
   add.inputs = {node.outputs[0], bias};
@@ -83,7 +83,7 @@ void LayerRaiser::raise_embedding(Node& node) {
   DType out = graph_.value(node.outputs[0]).type.dtype;
   if (!constant || constant->shape().rank() != 2 || !is_float(out) || !rank_is(node.inputs[1], 2)) return;
   auto table = storage_constant(*constant, false);
-  // What is picked by positions, angles above all, keeps its precision.
+  // Tables indexed by positions, such as angles, keep their precision.
   if (context_.options.dtype == DType::bf16 && table->dtype() == DType::f32 &&
       data_[static_cast<size_t>(node.inputs[1])])
     add_step(*table, {RecipeStep::Kind::cast, {}, DType::bf16});
@@ -95,7 +95,7 @@ void LayerRaiser::raise_embedding(Node& node) {
 
 void LayerRaiser::lift_regions() {
   bool stale = true;
-  std::vector<int32_t> reads;  // by value; an output of the graph is read once more
+  std::vector<int32_t> reads;  // by value; graph outputs count once more
   for (size_t i = graph_.nodes.size(); i-- > 0;) {
     if (stale) {
       producer_ = producers(graph_);
@@ -110,7 +110,7 @@ void LayerRaiser::lift_regions() {
     Node& node = graph_.nodes[i];
     bool read = std::any_of(node.outputs.begin(), node.outputs.end(),
                             [&](ValueId id) { return id != no_value && reads[static_cast<size_t>(id)]; });
-    if (!read) {  // the inside of a region that was lifted
+    if (!read) {  // the inside of a raised region
       for (ValueId id : node.inputs)
         if (id != no_value) --reads[static_cast<size_t>(id)];
       node.inputs.clear();
@@ -122,7 +122,7 @@ void LayerRaiser::lift_regions() {
   graph_.remove_dead();
 }
 
-/// Puts nodes, named like it, in the place of node `index`.
+/// Replaces node `index` by nodes that get its name.
 void LayerRaiser::replace(size_t index, std::vector<Node> by) {
   for (Node& node : by) node.name = graph_.nodes[index].name;
   auto place = graph_.nodes.erase(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(index));
@@ -157,7 +157,7 @@ bool LayerRaiser::lift(size_t index) {
     } else if (auto activation = lift_activation(probe_, region)) {
       by = {std::move(*activation)};
     } else if (auto norm = lift_norm(probe_, region)) {
-      // What is left of a LayerNorm once its mean is taken away looks like an RMSNorm of the difference.
+      // A LayerNorm without its mean subtraction looks like an RMSNorm of the difference.
       bool centred = norm->op == "RMSNormalization" && is_centred(region.entry);
       by = {std::move(*norm)};
       if (centred) smaller = by;
@@ -202,7 +202,7 @@ std::shared_ptr<Constant> storage_constant(const Constant& constant, bool transp
     before.steps.resize(i);
     if (widens && (before.dtype() == DType::bf16 || before.dtype() == DType::f16)) {
       steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(i));
-      // What stood around the cast may now meet: two transposes that undo each other.
+      // Layout steps around the cast may now be adjacent: two transposes that cancel.
       std::vector<RecipeStep> all = std::move(steps);
       steps.clear();
       for (RecipeStep& step : all) add_step(*weight, std::move(step));

@@ -1,6 +1,6 @@
-// Raise, lengths: what a graph chooses once a run, by the length of the sequence, each token of a ragged row chooses by the
-// length of its own. LongRoPE (Ding et al. 2024) is such a choice: one table of angles for sequences up to a length,
-// another beyond, whatever way exporters write it.
+// Raise, lengths: choices that a graph makes once per run by sequence length become choices per token by its own
+// sequence's length. LongRoPE (Ding et al. 2024) is such a choice, in any exported form: one table of angles up to a
+// length, another beyond.
 #include <algorithm>
 #include <map>
 
@@ -11,13 +11,13 @@
 namespace plait {
 namespace {
 
-/// Asks a bool of the graph for sequences of any length.
+/// Evaluates a bool of the graph for sequences of any length.
 class LengthProbe {
  public:
   LengthProbe(const Graph& graph, const PassContext& context, ValueId id)
       : graph_(graph), context_(context), id_(id), cached_(!context.decoder.interface.caches.empty()) {}
 
-  /// The length up to which it is `first`, and beyond which it is not; nullopt when it says something else.
+  /// The length up to which it is `first`, and beyond which it is not; nullopt for other conditions.
   std::optional<int64_t> limit() {
     try {
       first = at({0, 1});
@@ -44,21 +44,21 @@ class LengthProbe {
   }
   bool one_more(int64_t length) const { return at(cached_ ? Probe{length - 1, 1} : Probe{0, length}); }
 
-  /// Of the lengths that the graph's tables allow, the longest is asked.
+  /// Tries the longest length that the graph's tables allow.
   std::optional<int64_t> differing_length() const {
     for (const Probe& probe : long_probes(cached_)) {
       int64_t length = probe.past + probe.tokens;
       try {
         return one_more(length) != first ? std::optional(length) : std::nullopt;
-      } catch (const Error&) {  // a table is too short: the next one is shorter
+      } catch (const Error&) {  // a table is too short: the next length is shorter
       }
     }
     return std::nullopt;
   }
 
-  /// However a sequence is cut into past and new tokens.
+  /// For any split into past and new tokens.
   bool depends_on_length_alone(int64_t limit, int64_t far) const {
-    constexpr int64_t most_new = 5000;  // masks over them grow as their square
+    constexpr int64_t most_new = 5000;  // masks grow quadratically
     for (int64_t length : {int64_t{2}, int64_t{6}, limit / 2 + 1, limit, limit + 1, limit + 9, 2 * limit, far})
       for (int64_t tokens : {int64_t{1}, int64_t{2}, int64_t{6}, length}) {
         if (tokens > length || length > far || (tokens > most_new && cached_) || (!cached_ && tokens != length))
@@ -74,7 +74,7 @@ class LengthProbe {
   bool cached_;
 };
 
-/// One element, whatever the batch.
+/// One element for any batch.
 bool is_single_bool(const Graph& graph, const DecoderInterface& interface, ValueId id) {
   const Type& type = graph.value(id).type;
   return type.dtype == DType::boolean && type.dims &&
@@ -93,7 +93,7 @@ std::vector<LengthChoice> find_length_choices(Graph& graph, const PassContext& c
     bool first;
   };
   std::vector<Found> found;
-  std::vector<bool> covered(static_cast<size_t>(graph.value_count()));  // made from a choice already found
+  std::vector<bool> covered(static_cast<size_t>(graph.value_count()));  // computed from a choice already found
   for (const Node& node : graph.nodes) {
     bool behind = std::any_of(node.inputs.begin(), node.inputs.end(),
                               [&](ValueId id) { return id != no_value && covered[static_cast<size_t>(id)]; });
@@ -128,7 +128,7 @@ std::vector<LengthChoice> find_length_choices(Graph& graph, const PassContext& c
     }
     ValueId answer = one.first ? add("Not", {known->longer}) : known->longer;
     const Dims dims = *graph.value(one.id).type.dims;
-    if (!dims.empty()) {  // of batch 1, as all that is raised
+    if (!dims.empty()) {  // batch 1, as in all raised graphs
       std::vector<int64_t> sizes(dims.size(), 1);
       answer = add("Reshape", {answer, graph.add_constant(Tensor::of_ints(sizes))});
       graph.value(answer).type.dims = dims;
@@ -182,7 +182,7 @@ class TokenChooser {
     return made_.back().outputs[0];
   }
 
-  /// A rotation that picks rows of a chosen table by itself gets one row a token instead.
+  /// A rotation that indexes a chosen table itself gets one row per token instead.
   void pick_rows() {
     std::vector<bool> chosen = behind({choice_.longer});
     std::vector<Node> nodes;
@@ -221,7 +221,7 @@ class TokenChooser {
     return rows == 1 && known + 1 == static_cast<std::ptrdiff_t>(dims->size());
   }
 
-  /// For each value whether it is made from one of these, but from no token's own data.
+  /// By value: whether it depends on one of these, but not on token data.
   std::vector<bool> behind(const std::vector<ValueId>& sources) const {
     std::vector<bool> out(static_cast<size_t>(graph_.value_count()));
     for (ValueId id : sources) out[static_cast<size_t>(id)] = true;
@@ -234,7 +234,7 @@ class TokenChooser {
     return out;
   }
 
-  /// The values that depend on the choice and are read together with tokens' own data.
+  /// Values that depend on the choice and are combined with token data.
   std::vector<ValueId> values_met() const {
     std::vector<bool> chosen = behind({choice_.longer});
     std::vector<ValueId> out;
@@ -250,8 +250,8 @@ class TokenChooser {
     return out;
   }
 
-  /// Copies of `wanted` for one answer. The shorter sequences' tables may end at the limit: tokens of longer ones read
-  /// their first row instead.
+  /// Copies of `wanted` for one answer. The table for shorter sequences may end at the limit: tokens of longer ones
+  /// read its first row instead.
   std::map<ValueId, ValueId> computed(const std::vector<ValueId>& wanted, bool answer) {
     std::map<ValueId, ValueId> copy;
     std::vector<uint8_t> byte{answer};

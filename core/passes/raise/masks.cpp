@@ -1,5 +1,5 @@
-// Raise, masks: what the masks of an attention let through is found by probing them with numbers at several lengths,
-// and compared with causal attention and a window. What they add to the scores may be a slope a head (ALiBi).
+// Raise, masks: evaluates an attention's masks at several lengths, and compares with causal attention and a window.
+// They may add a slope per head to the scores (ALiBi).
 #include <algorithm>
 #include <cmath>
 
@@ -10,10 +10,10 @@
 namespace plait {
 namespace {
 
-/// What all masks of an attention say together, for the new tokens and keys [0, past + tokens).
+/// The combined effect of an attention's masks, for the new tokens and keys [0, past + tokens).
 struct MaskAnswer {
   std::vector<uint8_t> seen;   ///< [tokens, keys]
-  std::vector<double> slopes;  ///< by head: added to a score for each place that its key stands later; empty: nothing
+  std::vector<double> slopes;  ///< by head: added to a score per position of its key; empty: none
 };
 
 [[noreturn]] void refuse_mask(std::string message) { throw Error(Code::unsupported, std::move(message)); }
@@ -36,7 +36,7 @@ class MaskProbe {
   MaskAnswer run() {
     answer_.seen.assign(static_cast<size_t>(probe_.tokens * keys_), 1);
     empty_.assign(static_cast<size_t>(probe_.tokens * std::max<int64_t>(0, columns_ - keys_)), !match_.told_length);
-    for (int64_t i = 0; i < probe_.tokens; ++i)  // what a ring has lost
+    for (int64_t i = 0; i < probe_.tokens; ++i)  // keys that a ring has dropped
       for (int64_t j = 0; j < keys_ - columns_; ++j) answer_.seen[static_cast<size_t>(i * keys_ + j)] = 0;
     for (int64_t i = 0; i < probe_.tokens; ++i)
       for (int64_t j = 0; j < keys_; ++j) {
@@ -81,8 +81,8 @@ class MaskProbe {
     added_[static_cast<size_t>((plane * probe_.tokens + i) * keys_ + j)] += value;
   }
 
-  /// What is added has to be a line over the keys that are seen, of one slope in all rows of a head; what is added to a
-  /// whole row changes no softmax.
+  /// The added values must be linear over the visible keys, with one slope in all rows of a head; constants per row
+  /// do not change the softmax.
   void read_slopes() {
     int64_t heads = match_.layer.query_heads;
     answer_.slopes.assign(static_cast<size_t>(heads), 0);
@@ -107,11 +107,11 @@ class MaskProbe {
 
   const AttentionMatch& match_;
   const Probe& probe_;
-  int64_t keys_, columns_;  ///< tokens that there are; places for them, which are as many unless they are a buffer's
+  int64_t keys_, columns_;  ///< existing tokens; columns, which are more in a buffer
   Evaluator evaluator_;
   MaskAnswer answer_;
-  std::vector<uint8_t> empty_;  ///< [tokens, columns - keys]: whether what holds nothing is shown
-  std::vector<double> added_;   ///< [heads, tokens, keys]; empty: nothing
+  std::vector<uint8_t> empty_;  ///< [tokens, columns - keys]: whether unfilled places are visible
+  std::vector<double> added_;   ///< [heads, tokens, keys]; empty: none
 };
 
 bool is_causal_window(const std::vector<uint8_t>& seen, const Probe& probe, int64_t window) {
@@ -131,7 +131,7 @@ std::vector<Probe> long_probes(bool cached) {
   std::vector<Probe> out;
   if (cached) {
     for (int64_t past : {70000, 20000, 8000, 4000, 2000, 1000, 500, 120, 30}) out.push_back({past, 1});
-  } else {  // the last of many tokens says it; masks grow as their square
+  } else {  // the last of many tokens shows it; masks grow quadratically
     for (int64_t tokens : {4200, 1000, 300, 60, 20}) out.push_back({0, tokens});
   }
   return out;
@@ -139,8 +139,8 @@ std::vector<Probe> long_probes(bool cached) {
 
 bool probe_masks(const Graph& graph, const PassContext& context, AttentionMatch& match, std::string& why) {
   auto answer = [&](const Probe& probe) { return MaskProbe(graph, context, match, probe).run(); };
-  // The window is where a single query far back in a long past begins to see. Tables of fixed length in the graph
-  // (learned positions, a causal buffer) allow less far: the first length that works is taken.
+  // The window is where a single query after a long past begins to see keys. Tables of fixed length in the graph
+  // (learned positions, a causal buffer) limit the past: the first length that works is used.
   match.layer.window = 0;
   std::string last_error = "no probe worked";
   bool found = false;
@@ -169,8 +169,8 @@ bool probe_masks(const Graph& graph, const PassContext& context, AttentionMatch&
   const bool ring = match.cache_key >= 0 && caches[static_cast<size_t>(match.cache_key)].ring;
   for (const Probe& probe : probes) {
     if (match.cache_key < 0 && probe.past > 0) continue;
-    // Several tokens at once that begin a ring again take keys away from the first among them; one by one they do not,
-    // and that is what is meant. A buffer that is full takes no more.
+    // Several tokens at once that wrap a ring hide keys from the first of them; one at a time they do not, which is
+    // the intended meaning. A full buffer takes no more.
     if (length && probe.past + probe.tokens > length && (!ring || probe.tokens > 1)) continue;
     try {
       MaskAnswer near = answer(probe);

@@ -1,4 +1,4 @@
-// Raise, norms and activations, found by running a region on numbers.
+// Raise, norms and activations, found by evaluating a region on numbers.
 #include <algorithm>
 #include <cmath>
 
@@ -51,16 +51,16 @@ std::optional<Node> lift_activation(const RegionProbe& probe, const Region& regi
 
 namespace {
 
-/// Runs a region on rows of `h` numbers.
+/// Evaluates a region on rows of `h` numbers.
 class NormProbe {
  public:
   NormProbe(const RegionProbe& probe, const Region& region, size_t h) : probe_(probe), region_(region), h_(h) {
     const Dims& dims = *probe.dims(region.entry);
-    for (const Dim& dim : dims) shape_.push_back(dim.is_constant() ? dim.constant() : 1);  // heads are what they are
+    for (const Dim& dim : dims) shape_.push_back(dim.is_constant() ? dim.constant() : 1);  // heads stay
     rows_ = static_cast<size_t>(shape_.elements()) / h;
   }
 
-  /// The output of one row of c, -c, c, ... (all rows are alike); nullopt when the region does not keep the shape.
+  /// The output of one row of c, -c, c, ... (all rows are equal); nullopt if the region does not keep the shape.
   std::optional<std::vector<float>> alternating(float c) const {
     std::vector<float> x(rows_ * h_);
     for (size_t i = 0; i < x.size(); ++i) x[i] = i % h_ % 2 ? -c : c;
@@ -104,17 +104,17 @@ bool may_be_a_norm(const Graph& graph, const Region& region) {
   return reduces;
 }
 
-/// Epsilon from y = w c / sqrt(c^2 + eps), c^2 being near what exporters write; nullopt when y is nothing of the kind.
+/// Epsilon from y = w c / sqrt(c^2 + eps), with c^2 close to usual values; nullopt if y does not fit.
 std::optional<double> epsilon_of(double ratio, double c) {
   double epsilon = ratio > 0 ? c * c * (1 / (ratio * ratio) - 1) : -1;
   if (!(epsilon >= -1e-9) || epsilon > 1) return std::nullopt;
   if (epsilon < 1e-10) return 0;
-  // It is the f32 of a short decimal, seen through f32 arithmetic.
+  // It is the f32 of a short decimal, after f32 arithmetic.
   double unit = std::pow(10, std::floor(std::log10(epsilon)) - 1), rounded = std::round(epsilon / unit) * unit;
   return std::fabs(rounded - epsilon) < 0.01 * epsilon ? static_cast<float>(rounded) : epsilon;
 }
 
-/// The file's own vector where it is the wanted one, so that it finds its way back; else a new constant.
+/// The file's own vector if it equals the wanted one, so that training can write it back; otherwise a new constant.
 ValueId vector_value(Graph& graph, const Region& region, const std::vector<float>& wanted) {
   Shape shape{static_cast<int64_t>(wanted.size())};
   for (int32_t index : region.nodes)

@@ -1,5 +1,5 @@
-// Raise, positions: finds the values that are the tokens' positions, however the graph computes them (an input, a
-// Range from the past length, a running sum over the mask), by running them at several probes.
+// Raise, positions: finds the values that are the tokens' positions in any form (an input, a Range from the past
+// length, a cumulative sum over the mask), by evaluating them at several probes.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -40,7 +40,7 @@ bool shaped_like_positions(const Type& type, const DecoderInterface& interface) 
 
 }  // namespace
 
-/// A mask input [1, 1, s, keys] says of each token which keys it sees: those up to itself, for a host that decodes.
+/// Binds a mask input [1, 1, s, keys] to a causal mask.
 static void bind_mask_by_token(Evaluator& evaluator, const Graph& graph, ValueId mask, const Probe& probe) {
   int64_t keys = probe.past + probe.tokens;
   DType dtype = graph.value(mask).type.dtype;
@@ -70,7 +70,7 @@ Evaluator evaluator_at(const Graph& graph, const PassContext& context, const Pro
   Evaluator evaluator(context, graph);
   evaluator.bind_symbol(interface.batch, 1);
   evaluator.bind_symbol(interface.sequence, probe.tokens);
-  // A buffer is imagined to be just full.
+  // A buffer is assumed to be just full.
   evaluator.bind_symbol(interface.past, probe.past + (interface.fixed_buffers ? probe.tokens : 0));
   auto bind = [&](ValueId id, const Shape& shape, auto element) {
     if (id == no_value) return;
@@ -101,7 +101,7 @@ Evaluator evaluator_at(const Graph& graph, const PassContext& context, const Pro
 void replace_positions(Graph& graph, const PassContext& context, ValueId positions) {
   std::vector<bool> data = data_values(graph, context.decoder.interface);
   std::vector<ValueId> found;
-  std::vector<bool> covered(static_cast<size_t>(graph.value_count()));  // made from a position value already found
+  std::vector<bool> covered(static_cast<size_t>(graph.value_count()));  // computed from positions already found
   auto consider = [&](ValueId id) {
     if (id == no_value || data[static_cast<size_t>(id)] || graph.value(id).constant) return;
     if (!shaped_like_positions(graph.value(id).type, context.decoder.interface) ||

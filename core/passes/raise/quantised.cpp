@@ -1,11 +1,11 @@
 // Raise, quantised weights: MatMulNBits, GatherBlockQuantized, products with a dequantised constant, and dynamically
-// quantised products become Linear and Embedding over [n, c, l] codes with scales and zero points, which stay packed as
-// the file has them.
+// quantised products become Linear and Embedding over [n, c, l] codes with scales and zero points, which stay packed
+// as in the file.
 //
-// Where a file quantises activations as it runs (DynamicQuantizeLinear), one scale serves all rows of x, so that a token's
-// result would depend on its company; where it rounds them by scales of its own (a QuantizeLinear that a DequantizeLinear
-// undoes), it does so for kernels that multiply integers. Such graphs run as they say, unless exact activations are asked
-// for: then both are computed from the activations themselves, which is what the quantised ones stand for.
+// If a file quantises activations at run time (DynamicQuantizeLinear), all rows of x share one scale, so a token's
+// result would depend on its batch; if it rounds them by fixed scales (QuantizeLinear followed by DequantizeLinear),
+// that is for integer kernels. Such graphs run as written, unless exact activations are requested: then products use
+// the unquantised activations.
 #include <algorithm>
 #include <cstring>
 
@@ -23,14 +23,14 @@ bool is_code(DType dtype) {
 }
 bool is_signed(DType dtype) { return dtype == DType::i8 || dtype == DType::i4 || dtype == DType::i2; }
 
-/// A weight as Linear wants it.
+/// A weight as operands of Linear.
 struct Quantised {
   Constant codes, scales;
   std::optional<Constant> zeros;
-  int64_t zero = 0;  ///< where there are no `zeros`
+  int64_t zero = 0;  ///< if there are no `zeros`
 };
 
-/// What a DequantizeLinear says of a matrix of codes.
+/// The operands of a DequantizeLinear of a matrix of codes.
 struct Dequantised {
   const Constant* codes;
   const Constant* scale;
@@ -120,7 +120,7 @@ void reshape(Constant& constant, std::vector<int64_t> sizes) {
   if (!(constant.shape() == to)) add_step(constant, {Kind::reshape, std::move(sizes), {}});
 }
 
-/// Whether f32 numbers are bf16 numbers. Looks at the file's own bytes.
+/// Whether f32 numbers are exact in bf16. Reads the file's bytes.
 bool are_bf16(const Tensor& tensor) {
   constexpr int64_t chunk = 1 << 14;
   for (int64_t begin = 0; begin < tensor.elements(); begin += chunk) {
@@ -135,9 +135,8 @@ bool are_bf16(const Tensor& tensor) {
   return true;
 }
 
-/// Scales as they are to be stored. Of weights that were bf16, a symmetric scale is the largest number of a block over a
-/// power of two: a bf16 number itself, in half the bytes that files in f32 give it. At 4 bits and blocks of 32 that is a
-/// tenth of all that a token reads.
+/// Storage form of scales. For weights that were bf16, a symmetric scale is a block's maximum over a power of two:
+/// exact in bf16, half the bytes of f32. At 4 bits and blocks of 32 that is a tenth of the bytes read per token.
 Constant stored_scales(const Constant& scales, bool transpose) {
   Constant out = *storage_constant(scales, transpose);
   if (out.dtype() == DType::f32 && out.source.dtype() == DType::f32 && are_bf16(out.source))
@@ -145,19 +144,19 @@ Constant stored_scales(const Constant& scales, bool transpose) {
   return out;
 }
 
-/// Codes of fewer than 8 bits that the file has as u8.
+/// Splits codes of fewer than 8 bits that the file stores as u8.
 void split_bytes(Constant& constant, int64_t bits) {
   if (constant.dtype() == DType::u8 && bits < 8)
     add_step(constant, {Kind::reinterpret, {}, bits == 4 ? DType::u4 : DType::u2});
 }
 
-/// Kernels are fast on groups of 16 codes that lie in one block, and on rows that begin at a byte. Others are left to be
-/// dequantised while compiling.
+/// Kernels need groups of 16 codes within one block, and rows that begin at a byte, to be fast. Others are
+/// dequantised at compile time.
 bool is_blocked_well(int64_t blocks, int64_t length, int bits) {
   return blocks > 0 && length > 0 && (length % 16 == 0 || (blocks == 1 && length * bits % 8 == 0));
 }
 
-/// Packed rows of `blocks` zero points, perhaps filled up to whole bytes, as [n, blocks] of 8 bits; floats as they are.
+/// Packed rows of `blocks` zero points, possibly padded to whole bytes, as [n, blocks] of 8 bits; floats unchanged.
 std::optional<Constant> zeros_of_blocks(const Constant& packed, int64_t n, int64_t blocks, int64_t bits) {
   Constant out = *storage_constant(packed, false);
   if (!is_float(out.dtype())) {
@@ -171,7 +170,8 @@ std::optional<Constant> zeros_of_blocks(const Constant& packed, int64_t n, int64
   return out;
 }
 
-/// The importer has written experts whose weights are codes as the canonical op; of their scales it has kept the file's form.
+/// The importer makes experts with quantised weights canonical, but keeps the file's form of their scales; this
+/// converts them.
 void QuantisedRaiser::store_scales(Node& node) {
   for (size_t k : {size_t{9}, size_t{11}, size_t{13}})
     if (const Constant* scales = constant(node, k))
@@ -189,7 +189,7 @@ void QuantisedRaiser::raise_bits(Node& node) {
   if (codes->dtype() != DType::u8 || block > codes->shape().elements() * 8 / bits ||
       !is_blocked_well(blocks, block, static_cast<int>(bits)))
     return;
-  // The file's own sizes are small enough to be multiplied; the attributes' need not be.
+  // The file's own sizes cannot overflow; the attributes' might.
   const int64_t row_bits = codes->shape().elements() / n * 8;
   if (codes->shape().elements() % n || row_bits % (block * bits) || row_bits / (block * bits) != blocks) return;
   if (scales->shape().elements() % n || scales->shape().elements() / n != blocks) return;
@@ -224,7 +224,7 @@ void QuantisedRaiser::raise_gather_blocks(Node& node) {
   become_embedding(node, node.inputs[1], table);
 }
 
-/// The DequantizeLinear of a constant matrix that `id` is, through transpositions.
+/// The DequantizeLinear of a constant matrix that makes `id`, through transposes.
 std::optional<Dequantised> QuantisedRaiser::dequantised(ValueId id, bool& transposed) const {
   const Node* node = maker(id);
   for (; node && (node->op == "Transpose" || node->op == "Cast"); node = maker(node->inputs[0])) {
@@ -240,7 +240,7 @@ std::optional<Dequantised> QuantisedRaiser::dequantised(ValueId id, bool& transp
   return out;
 }
 
-/// Element 0 of what a constant of integers is.
+/// Element 0 of an integer constant.
 int64_t first_of(const Constant& constant) {
   Constant wide = constant;
   add_step(wide, {Kind::cast, {}, DType::f32});
@@ -267,7 +267,7 @@ std::optional<Quantised> quantised_weight(const Dequantised& d, bool transposed)
   if (!is_blocked_well(blocks, k / blocks, dtype_bits(d.codes->dtype()))) return std::nullopt;
   if (transposed) add_step(out.codes, {Kind::transpose, {1, 0}, {}});
   add_step(out.codes, {Kind::reshape, {n, blocks, k / blocks}, {}});
-  if (single) {  // one scale for all: n of them, 4 bytes a row
+  if (single) {  // one scale for all: repeated n times, 4 bytes per row
     Constant wide = *d.scale;
     add_step(wide, {Kind::cast, {}, DType::f32});
     std::vector<float> all(static_cast<size_t>(n), materialize(wide).as<float>()[0]);
@@ -317,8 +317,8 @@ void QuantisedRaiser::raise_gather(Node& node) {
   if (table) become_embedding(node, node.inputs[1], *table);
 }
 
-/// Mul(Cast(MatMulInteger(xq, w, x_zero, w_zero)), Mul(x_scale, w_scale)), where DynamicQuantizeLinear made xq, x_scale
-/// and x_zero of one x.
+/// Mul(Cast(MatMulInteger(xq, w, x_zero, w_zero)), Mul(x_scale, w_scale)), with xq, x_scale and x_zero from one
+/// DynamicQuantizeLinear(x).
 void QuantisedRaiser::raise_dynamic(Node& node) {
   for (size_t side : {size_t{0}, size_t{1}}) {
     const Node *cast = maker(node.inputs[side]), *factor = maker(node.inputs[1 - side]);

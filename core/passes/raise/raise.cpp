@@ -1,9 +1,9 @@
-// Pass raise: a decoder's graph, in whatever way it was exported, becomes the canonical ragged program's graph.
+// Pass raise: rewrites a decoder's graph, in any exported form, as the canonical ragged program's graph.
 //
-// What is lifted: attention with its cache and masks to plait.PagedAttention over pages of the store; the tokens'
-// positions to an input; projections, embeddings, norms, rotations and activations to canonical ops. What remains must
-// treat tokens independently; then any mix of requests is one row of tokens. A graph that does not fit is left as it is,
-// with the reason, and runs as the file says.
+// Raised are: attention with its cache and masks to plait.PagedAttention over pages of the Store; the tokens'
+// positions to an input; projections, embeddings, norms, rotations and activations to canonical ops. All other nodes
+// must treat tokens independently; then any mix of requests is one row of tokens. A graph that does not fit is left
+// unchanged, with the reason, and runs as written.
 #include "core/passes/raise/raiser.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace plait {
 namespace {
 
-/// The page arrays of a layer with the new tokens in them.
+/// The page arrays of a layer after writing the new tokens.
 struct Written {
   ValueId keys = no_value, values = no_value;
 };
@@ -54,7 +54,7 @@ class Raiser {
     refold();
     if (!choose_by_length() || !nothing_left()) return false;
     raise_quantised(graph_, context_.options.exact_activations);
-    context_.keep_quantised = false;  // what no Linear took is computed by the next fold
+    context_.keep_quantised = false;  // the next fold dequantises what no Linear took
     refold();
     raise_layers(graph_, context_);
     cancel_transposes(graph_);
@@ -88,7 +88,7 @@ class Raiser {
   ValueId declare(std::string name, DType dtype, Dims dims);
   void rewrite_attention(size_t layer);
   ValueId tokens_first(const HeadValue& heads, int64_t count, int64_t size);
-  ValueId turned(ValueId id, const AttentionMatch& match);
+  ValueId rotated(ValueId id, const AttentionMatch& match);
   Written write_pages(const AttentionMatch& match, size_t layer);
   ValueId state(std::string key, DType dtype, Dims dims);
   Node& insert(std::string op, std::vector<ValueId> inputs, int outputs, Attributes attributes = {});
@@ -104,18 +104,18 @@ class Raiser {
   Decoder& decoder_;
   std::vector<AttentionMatch> matches_;
   std::vector<RecurrentMatch> recurrences_;
-  std::string why_no_recurrence_;        ///< of the first that did not fit
-  std::vector<size_t> owner_;            ///< by layer: whose keys and values it attends to, mostly its own
-  std::vector<int> group_of_, slot_of_;  ///< by layer: its page group, and its place among the group's page arrays
+  std::string why_no_recurrence_;        ///< of the first mismatch
+  std::vector<size_t> owner_;            ///< by layer: the layer whose keys and values it attends to, usually itself
+  std::vector<int> group_of_, slot_of_;  ///< by layer: its page group, and its index among the group's page arrays
   std::map<size_t, Written> written_;    ///< by owner
   std::vector<LengthChoice> choices_;
   ValueId positions_ = no_value, segments_ = no_value, rows_ = no_value, states_ = no_value, lengths_ = no_value;
   std::vector<ValueId> slots_, tables_;  ///< by group
   SymbolId tokens_ = -1, asked_ = -1;
-  std::vector<Node> inserted_;  ///< nodes of the attention at hand
+  std::vector<Node> inserted_;  ///< nodes of the current attention
 };
 
-/// Whether two layers' masks say the same because they are the same values.
+/// Whether two layers' masks are the same values.
 bool same_masks(const AttentionMatch& a, const AttentionMatch& b) {
   auto same = [](const AttentionMatch::Mask& x, const AttentionMatch::Mask& y) {
     return x.value == y.value && x.keeps == y.keeps && x.factor == y.factor;
@@ -124,8 +124,8 @@ bool same_masks(const AttentionMatch& a, const AttentionMatch& b) {
          std::equal(a.masks.begin(), a.masks.end(), b.masks.begin(), b.masks.end(), same);
 }
 
-/// What nothing reads is no cache: exporters give layers that attend to another layer's keys a past of their own. A
-/// branch without a past reads none of the cache inputs that the graph has for the other: raise adds the cache.
+/// Drops caches without readers: exporters give layers that attend to another layer's keys a past of their own. A
+/// branch without a past reads no cache inputs: raise adds the cache.
 void Raiser::drop_unread_caches() {
   auto readers = consumers(graph_);
   auto& caches = decoder_.interface.caches;
@@ -155,7 +155,7 @@ void Raiser::find_recurrences() {
   }
 }
 
-/// Some past inputs are no attention's keys or values, and no recurrence's state.
+/// Some past inputs are neither keys or values of an attention, nor a recurrence's state.
 bool Raiser::refuse_unused(const std::vector<bool>& used, const std::string& why) {
   auto readers = consumers(graph_);
   for (size_t k = 0; k < used.size(); ++k) {
@@ -192,7 +192,7 @@ bool Raiser::find_attention() {
     }
     auto known = std::find_if(matches_.begin(), matches_.end(),
                               [&](const AttentionMatch& other) { return same_masks(*match, other); });
-    if (known != matches_.end()) {  // layers share their masks
+    if (known != matches_.end()) {  // layers share masks
       match->layer.window = known->layer.window;
       match->slopes = known->slopes;
     } else if (!probe_masks(graph_, context_, *match, why)) {
@@ -211,7 +211,7 @@ bool Raiser::find_attention() {
   return true;
 }
 
-/// Whether two layers attend to the same keys and values, through the same window: one of them keeps them for both.
+/// Whether two layers attend to the same keys and values, through the same window: they share one cache.
 bool same_keys(const AttentionMatch& a, const AttentionMatch& b) {
   auto same = [](const HeadValue& x, const HeadValue& y) { return x.value == y.value && x.order == y.order; };
   return same(a.key, b.key) && same(a.value, b.value) && a.cache_key == b.cache_key &&
@@ -221,7 +221,7 @@ bool same_keys(const AttentionMatch& a, const AttentionMatch& b) {
          a.layer.value_size == b.layer.value_size;
 }
 
-/// The first layer that attends to the same keys and values, by layer.
+/// By layer: the first layer that attends to the same keys and values.
 void Raiser::find_owners() {
   for (size_t layer = 0; layer < matches_.size(); ++layer) {
     auto first = std::find_if(matches_.begin(), matches_.begin() + static_cast<std::ptrdiff_t>(layer),
@@ -230,9 +230,9 @@ void Raiser::find_owners() {
   }
 }
 
-/// Layers of one window and one size of page share a page table. Groups of a pool have equal numbers of layers, the
-/// greatest common divisor, so that any group's page fits any other's place: one pool of pages serves all windows, as in
-/// vLLM's hybrid cache manager.
+/// Layers of equal window and page size share a page table. Groups of a pool have equal numbers of layers, the
+/// greatest common divisor, so that pages of all groups have one size and one pool serves all windows, as in vLLM's
+/// hybrid cache manager.
 void Raiser::make_groups() {
   decoder_.cache_dtype = context_.options.dtype == DType::bf16 ? DType::bf16 : DType::f32;
   group_of_.resize(matches_.size());
@@ -288,7 +288,7 @@ void Raiser::declare_inputs() {
   if (!recurrences_.empty()) states_ = declare("states", DType::i32, {n, 2});
 }
 
-/// The step gives ids as i64; a file may read them as i32.
+/// Steps pass ids as i64; a file may read them as i32.
 void Raiser::declare_ids() {
   ValueId& ids = decoder_.interface.ids;
   Type type = graph_.value(ids).type;
@@ -342,8 +342,8 @@ ValueId Raiser::tokens_first(const HeadValue& heads, int64_t count, int64_t size
   return insert("Transpose", {id}, 1, std::move(attributes)).outputs[0];
 }
 
-/// Heads [b, t, heads, size] turned by the tables that the op rotates with.
-ValueId Raiser::turned(ValueId id, const AttentionMatch& match) {
+/// Heads [b, t, heads, size] rotated by the op's tables.
+ValueId Raiser::rotated(ValueId id, const AttentionMatch& match) {
   if (match.cosine == no_value) return id;
   ValueId cosine = insert("Gather", {match.cosine, positions_}, 1).outputs[0];
   ValueId sine = insert("Gather", {match.sine, positions_}, 1).outputs[0];
@@ -359,7 +359,7 @@ Written Raiser::write_pages(const AttentionMatch& match, size_t index) {
   const auto key_of = [&](store_keys::CacheHalf half) { return store_keys::cache_pages(half, pool, slot_of_[index]); };
   DType cache = decoder_.cache_dtype;
   Dim pages = graph_.symbol(cat("p.", pool)), slots = graph_.symbol("c");
-  ValueId key = turned(tokens_first(match.key, layer.kv_heads, layer.key_size), match);
+  ValueId key = rotated(tokens_first(match.key, layer.kv_heads, layer.key_size), match);
   ValueId value = tokens_first(match.value, layer.kv_heads, layer.value_size);
   ValueId keys = state(key_of(store_keys::CacheHalf::keys), cache, {pages, layer.kv_heads, layer.key_size, slots});
   ValueId values = state(key_of(store_keys::CacheHalf::values), cache, {pages, layer.kv_heads, slots, layer.value_size});
@@ -381,7 +381,7 @@ void Raiser::rewrite_attention(size_t index) {
         insert("Split", {match.query.value, graph_.add_constant(Tensor::of_ints(parts))}, 3, std::move(last)).outputs;
     match.query.value = split[0], match.key.value = split[1], match.value.value = split[2];
   }
-  ValueId query = turned(tokens_first(match.query, layer.query_heads, layer.key_size), match);
+  ValueId query = rotated(tokens_first(match.query, layer.query_heads, layer.key_size), match);
   if (owner_[index] == index) written_[index] = write_pages(match, index);
   const Written& pages = written_.at(owner_[index]);
   Attributes attributes;
@@ -414,7 +414,7 @@ void Raiser::rewrite_attention(size_t index) {
       out = insert("Reshape", {out, sizes.outputs[0]}, 1).outputs[0];
     }
   }
-  // The new nodes take the place of the one that made the output: all that they read comes before it.
+  // Inserts the new nodes before the one that made the output: their operands come before it.
   auto maker = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
     return std::find(node.outputs.begin(), node.outputs.end(), match.output) != node.outputs.end();
   });
@@ -439,7 +439,7 @@ void Raiser::refold() {
   fold(graph_, context_);
 }
 
-/// What the length of a sequence chooses is chosen by token.
+/// Turns choices by sequence length into choices by token.
 bool Raiser::choose_by_length() {
   for (const LengthChoice& choice : choices_) {
     auto reader = [&] {
@@ -447,7 +447,7 @@ bool Raiser::choose_by_length() {
         return std::find(node.inputs.begin(), node.inputs.end(), choice.longer) != node.inputs.end();
       });
     };
-    if (reader() == graph_.nodes.end()) continue;  // of a mask, say
+    if (reader() == graph_.nodes.end()) continue;  // e.g. of a mask
     choose_by_token(graph_, context_, choice, lengths_, positions_, tokens_);
     refold();
     if (auto left = reader(); left != graph_.nodes.end())
@@ -458,7 +458,7 @@ bool Raiser::choose_by_length() {
   return true;
 }
 
-/// Everything that knew the old inputs must be gone: masks, position ids, caches and the past length.
+/// The old inputs must have no readers: masks, position ids, caches and the past length.
 bool Raiser::nothing_left() {
   const DecoderInterface& interface = decoder_.interface;
   std::vector<bool> read(static_cast<size_t>(graph_.value_count()));
@@ -495,12 +495,12 @@ bool Raiser::nothing_left() {
   return true;
 }
 
-/// Vocabulary, hidden size, and how far the tables of positions reach.
+/// Vocabulary, hidden size, and the length of position tables.
 void Raiser::read_sizes() {
   const Type& logits = graph_.value(graph_.outputs[0]).type;
   if (logits.dims && logits.dims->back().is_constant()) decoder_.vocabulary = logits.dims->back().constant();
   auto producer = producers(graph_);
-  // The hidden state is what the last Linear reads; a soft cap or a scale may stand behind it.
+  // The hidden state is the input of the last Linear; a soft cap or a scale may follow.
   ValueId id = graph_.outputs[0];
   for (int steps = 0; steps < 8 && id != no_value; ++steps) {
     int32_t maker = producer[static_cast<size_t>(id)];
@@ -520,7 +520,7 @@ void Raiser::read_sizes() {
     }
     id = node.inputs.empty() ? no_value : node.inputs[0];
   }
-  for (const auto& cache : decoder_.interface.caches)  // what the file's own buffers hold
+  for (const auto& cache : decoder_.interface.caches)  // capacity of the file's own buffers
     if (cache.length && !cache.ring)
       decoder_.context = decoder_.context ? std::min(decoder_.context, cache.length) : cache.length;
   std::vector<bool> of_positions(static_cast<size_t>(graph_.value_count()));
@@ -557,7 +557,7 @@ std::vector<bool> data_values(const Graph& graph, const DecoderInterface& interf
 }
 
 void raise(Graph& graph, PassContext& context) {
-  Graph whole = graph;  // shares all bytes; a graph that does not fit must stay as it was
+  Graph whole = graph;  // shares all bytes; a graph that does not fit must stay unchanged
   Knowledge knowledge = context.knowledge;
   Decoder before = context.decoder;
   bool fits = false;

@@ -4,7 +4,7 @@
 
 namespace plait {
 
-/// Leaves what it recognised in `context.decoder`; `why_not` names the obstacle otherwise.
+/// Sets `context.decoder`; its `why_not` is the reason if the graph is not recognised.
 void raise(Graph& graph, PassContext& context);
 
 }  // namespace plait

@@ -1,6 +1,6 @@
-// Raise, recurrences: convolutions and linear attention along the tokens, whose states become slots of the store. The ops
-// that are one are taken as they are; a causal convolution that is written with Conv is found by running it: what puts the
-// state in front of the new elements, cuts the results and takes the next state may be written in any way.
+// Raise, recurrences: convolutions and linear attention along the tokens, whose states become slots of the Store.
+// Recurrent ops are taken directly; a causal convolution written with Conv is found by evaluation: prepending the
+// state, slicing the results and taking the next state may have any form.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -14,13 +14,13 @@
 namespace plait {
 namespace {
 
-/// Ops whose result has the elements of their operand, in the same order.
+/// Ops that keep the elements and their order.
 bool keeps_order(std::string_view op) {
   return op == "Cast" || op == "Reshape" || op == "Squeeze" || op == "Unsqueeze" || op == "Identity" ||
          op == "Flatten";
 }
 
-/// Back through ops that keep the order of elements.
+/// Traces back through ops that keep the order of elements.
 ValueId origin(const Graph& graph, const std::vector<int32_t>& producer, ValueId id) {
   for (;;) {
     int32_t maker = id == no_value ? -1 : producer[static_cast<size_t>(id)];
@@ -29,7 +29,7 @@ ValueId origin(const Graph& graph, const std::vector<int32_t>& producer, ValueId
   }
 }
 
-/// Sizes of a value that are all known, behind the first.
+/// Sizes of a value after the first, if all are known.
 std::optional<std::vector<int64_t>> known_sizes(const Graph& graph, ValueId id, size_t rank) {
   if (id == no_value || !graph.value(id).type.dims || graph.value(id).type.dims->size() != rank) return std::nullopt;
   std::vector<int64_t> out;
@@ -64,10 +64,10 @@ class RecurrentMatcher {
   }
   ValueId input(size_t k) const { return k < node_.inputs.size() ? node_.inputs[k] : no_value; }
 
-  /// The cache whose past is `past`, and whose present is the node's output 1.
+  /// Finds the cache whose past is `past`, and whose present is the node's output 1.
   bool find_cache(ValueId past) {
     if (past == no_value) {
-      if (interface_.caches.empty()) return true;  // a prompt's graph: it gets a state
+      if (interface_.caches.empty()) return true;  // a prefill graph: it gets a state
       return refuse("it begins anew at each run, though the graph has a past");
     }
     ValueId from = origin(graph_, producer_, past);
@@ -98,14 +98,14 @@ class RecurrentMatcher {
     if (!q || !v || (*q)[2] < 1 || (*v)[2] < 1 || heads < 1 || states < 1) return refuse("its sizes are not known");
     match_.op = "plait.LinearAttention";
     match_.attributes = node_.attributes;
-    match_.attributes.erase("chunk_size");  // how it may be computed; the result is the same
+    match_.attributes.erase("chunk_size");  // affects only how it is computed
     match_.operands = {input(0), input(1), input(2), input(4), input(5)};
     match_.output = node_.outputs[0];
     match_.sizes = {states, (*q)[2] / heads, (*v)[2] / states};
     return find_cache(input(3));
   }
 
-  /// A Conv of one kernel a channel, along the tokens.
+  /// A Conv with one kernel per channel, along the tokens.
   bool take_conv() {
     auto w = known_sizes(graph_, input(1), 3);
     const bool depthwise = w && (*w)[0] > 0 && (*w)[1] == 1 && (*w)[2] > 1 && graph_.value(input(1)).constant &&
@@ -140,7 +140,7 @@ class RecurrentMatcher {
            (*dims)[2] == Dim::symbol(interface_.sequence);
   }
 
-  /// The Conv's results, and what is left of them when those of padding are cut off, once or twice.
+  /// The Conv's results, and what remains after slicing off those of padding, once or twice.
   std::vector<ValueId> results() const {
     std::vector<ValueId> out{node_.outputs[0]};
     for (int cuts = 0; cuts < 2; ++cuts) {
@@ -151,7 +151,7 @@ class RecurrentMatcher {
     return out;
   }
 
-  /// The new elements that the Conv reads, behind a state or zeros.
+  /// The new elements that the Conv reads, after a state or zeros.
   ValueId elements() {
     ValueId id = input(0);
     for (int steps = 0; steps < 8; ++steps) {
@@ -175,7 +175,7 @@ class RecurrentMatcher {
     return materialize({{}, Tensor::of<float>(DType::f32, shape, numbers), {{RecipeStep::Kind::cast, {}, dtype}}});
   }
 
-  /// Whether results and next state are those of the canonical op, of a state in front of some tokens.
+  /// Whether results and next state are those of the canonical op, for a state before some tokens.
   bool agrees(const Probe& probe) const {
     const int64_t before = taps_ - 1, n = probe.tokens;
     int64_t width = before;  // of the state: at least what the kernel reads
@@ -193,14 +193,14 @@ class RecurrentMatcher {
     }
     ValueId x = match_.operands[0];
     std::vector<float> fresh = samples(static_cast<size_t>(channels_ * n), -1, 1);
-    std::reverse(fresh.begin(), fresh.end());  // other numbers than the state's
+    std::reverse(fresh.begin(), fresh.end());  // different numbers than the state's
     evaluator.bind(x, as(graph_.value(x).type.dtype, Shape{1, channels_, n}, fresh));
     std::vector<float> w = floats(materialize(*graph_.value(input(1)).constant)),
                        bias(static_cast<size_t>(channels_));
     if (input(2) != no_value) bias = floats(materialize(*graph_.value(input(2)).constant));
     std::vector<float> y, next;
     for (int64_t channel = 0; channel < channels_; ++channel) {
-      auto line = [&](int64_t at) {  // counted from the first of the state
+      auto line = [&](int64_t at) {  // index from the first of the state
         return at < width ? past[static_cast<size_t>(channel * width + at)]
                           : fresh[static_cast<size_t>(channel * n + at - width)];
       };
@@ -306,7 +306,7 @@ void rewrite_recurrent(Graph& graph, const RecurrentMatch& match, size_t index, 
   while (operands.back() == no_value) operands.pop_back();
   ValueId out = insert(match.op, std::move(operands), match.attributes, 2);
   if (conv) out = permuted(out, {0, 2, 1});
-  // The new nodes take the place of the one that made the output: all that they read comes before it.
+  // Inserts the new nodes before the one that made the output: their operands come before it.
   auto maker = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
     return std::find(node.outputs.begin(), node.outputs.end(), match.output) != node.outputs.end();
   });

@@ -1,4 +1,4 @@
-// Raise, regions: the part of a graph between one value and the single data value that it is computed from.
+// Raise, regions: the part of a graph between one value and the single data value from which it is computed.
 #include "core/passes/raise/region.h"
 
 #include <algorithm>
@@ -11,11 +11,11 @@ namespace plait {
 std::vector<Region> regions_of(const Graph& graph, const std::vector<int32_t>& producer,
                                const std::vector<bool>& data, ValueId output, size_t limit) {
   std::vector<Region> found;
-  std::vector<int32_t> inside;  // node indices, in the order they were taken in
+  std::vector<int32_t> inside;  // node indices, in order of addition
   std::vector<ValueId> frontier{output};
   auto maker = [&](ValueId id) { return producer[static_cast<size_t>(id)]; };
   while (inside.size() < limit) {
-    // The latest frontier value is expanded first: what lies before it can then still join the others.
+    // Expands the latest frontier value first: its ancestors may still join the others.
     auto last =
         std::max_element(frontier.begin(), frontier.end(), [&](ValueId a, ValueId b) { return maker(a) < maker(b); });
     if (last == frontier.end() || maker(*last) < 0) break;
@@ -57,7 +57,7 @@ bool close(const std::vector<float>& a, const std::vector<float>& b) {
     largest = std::max<double>(largest, std::fabs(b[i]));
     difference = std::max<double>(difference, std::fabs(double{a[i]} - double{b[i]}));
   }
-  constexpr double agreement = 2e-5;  // a few roundings of f32 in a row
+  constexpr double agreement = 2e-5;  // a few f32 roundings in a row
   return difference <= agreement * std::max(largest, 1e-6);
 }
 
@@ -102,7 +102,7 @@ std::optional<std::vector<float>> RegionProbe::run(const Region& region, const S
 Tensor RegionProbe::at_positions(ValueId id, const std::vector<int32_t>& places) const {
   auto count = static_cast<int64_t>(places.size());
   Evaluator evaluator(context_, graph);
-  for (ValueId input : graph.inputs)  // as long as it takes to have a token there
+  for (ValueId input : graph.inputs)  // long enough to contain the token
     if (const std::string& name = graph.value(input).name; name == "positions" || name == "lengths") {
       std::vector<int32_t> numbers = places;
       for (int32_t& number : numbers) number += name == "lengths";

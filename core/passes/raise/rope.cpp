@@ -1,4 +1,4 @@
-// Raise, rotary position embeddings: x cos + rotate(x) sin, found by running it for three tokens.
+// Raise, rotary position embeddings: x cos + rotate(x) sin, found by evaluating it for three tokens.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -7,7 +7,7 @@
 namespace plait {
 namespace {
 
-/// How a table holds its angles, and which elements make a pair.
+/// Layout of angles in a table, and of pairs in x.
 struct Form {
   bool doubled;      ///< each angle twice
   bool interleaved;  ///< pairs are neighbours, not halves

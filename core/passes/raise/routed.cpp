@@ -1,6 +1,6 @@
-// Raise, routed rows: exports that unroll experts let each work on the tokens that chose it. A NonZero finds their
-// numbers, rows are gathered by these, and what became of a row is added back where its token stands. Tokens stay
-// independent as long as rows are only ever gathered and put back by their own token's number, which is followed here.
+// Raise, routed rows: exports that unroll experts run each on its tokens. A NonZero finds the tokens' numbers, rows
+// are gathered by these, and results are added back at their tokens. Tokens stay independent if rows are only
+// gathered and scattered by their own token's number, which is checked here.
 #include "core/passes/raise/routed.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ bool RoutedRows::concerns(const Node& node) const {
   return node.op == "NonZero" && has_tokens(node.inputs[0]);
 }
 
-/// The places of what is true among [tokens], or [choices, tokens] in either order.
+/// The indices of true elements in [tokens], or [choices, tokens] in either order.
 bool RoutedRows::begin(const Node& node) {
   const Dims *marks = dims(node.inputs[0]), *found = dims(node.outputs[0]);
   if (!marks || !found || marks->size() > 2 || found->size() != 2 || !(*found)[1].single_symbol()) return false;
@@ -65,7 +65,7 @@ bool RoutedRows::begin(const Node& node) {
   return true;
 }
 
-/// Numbers of tokens and choices, in another shape.
+/// Reshapes of token and choice numbers.
 bool RoutedRows::reshape_numbers(const Node& node, const Tag& from) {
   const Dims *before = dims(node.inputs[0]), *after = dims(node.outputs[0]);
   if (!before || !after) return false;
@@ -94,7 +94,7 @@ bool RoutedRows::reshape_numbers(const Node& node, const Tag& from) {
   return false;
 }
 
-/// One kind of number out of several.
+/// Selects one kind of number from several.
 bool RoutedRows::pick_numbers(const Node& node, const Tag& from) {
   if (from.component_axis < 0) return false;
   auto along = [&](int64_t axis) {
@@ -124,7 +124,7 @@ bool RoutedRows::pick_numbers(const Node& node, const Tag& from) {
   return false;
 }
 
-/// Sums and multiples of numbers, and numbers side by side.
+/// Sums and multiples of numbers, and concatenated numbers.
 bool RoutedRows::combine_numbers(const Node& node) {
   const Tag *left = tag(node.inputs[0]), *right = node.inputs.size() > 1 ? tag(node.inputs[1]) : nullptr;
   const Tag& any = left ? *left : *right;
@@ -163,7 +163,7 @@ bool RoutedRows::combine_numbers(const Node& node) {
   return true;
 }
 
-/// Whether picking by `form` from an axis of `size` takes what belongs to the row's own token.
+/// Whether indexing an axis of `size` by `form` selects what belongs to the row's own token.
 bool RoutedRows::own(const Form& form, const Dim& size, SymbolId count) const {
   if (!mentions(size, tokens_)) return true;
   if (size == Dim::symbol(tokens_)) return form == Form{1, 0, 0};
@@ -174,7 +174,7 @@ bool RoutedRows::own(const Form& form, const Dim& size, SymbolId count) const {
   return form.place == each && (form.choice == 0 || form.choice == 1) && form.constant >= 0 && last < each;
 }
 
-/// Rows of the tokens' values, by their numbers.
+/// Gathers rows of the tokens' values by their numbers.
 bool RoutedRows::gather(const Node& node) {
   const Tag* at = tag(node.inputs[1]);
   const Dims* data = dims(node.inputs[0]);
@@ -186,7 +186,7 @@ bool RoutedRows::gather(const Node& node) {
     if (at->component_axis >= 0) return false;
   } else if (at->component_axis + 1 != static_cast<int>(dims(node.inputs[1])->size()) ||
              node.attributes.integer("batch_dims", 0) != 0) {
-    // An index tuple of one number may stand without its axis being told.
+    // An index tuple of one number may lack its axis.
     bool single = at->forms.size() == 1 && dims(node.inputs[1])->back() == Dim(1);
     if (!single || node.attributes.integer("batch_dims", 0) != 0) return false;
   }
@@ -199,7 +199,7 @@ bool RoutedRows::gather(const Node& node) {
   return true;
 }
 
-/// Rows put back at their tokens' numbers: the result is the tokens' again.
+/// Scatters rows back to their tokens: the result is per token again.
 bool RoutedRows::scatter(const Node& node) const {
   const Tag *at = tag(node.inputs[1]), *rows = tag(node.inputs[2]);
   const Dims *data = dims(node.inputs[0]), *after = dims(node.outputs[0]);
@@ -209,7 +209,7 @@ bool RoutedRows::scatter(const Node& node) const {
   if (node.op == "ScatterElements") {
     int64_t given = node.attributes.integer("axis", 0);
     axis = static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(data->size()) : given);
-    // The update of element [.., n, ..] goes to the same place in all axes but this one.
+    // An update of element [.., n, ..] keeps its index in all axes but this one.
     const Dims* update = dims(node.inputs[2]);
     if (!update || update->size() != data->size() || (*update)[axis] != Dim::symbol(rows->count)) return false;
   }
@@ -218,7 +218,7 @@ bool RoutedRows::scatter(const Node& node) const {
   return true;
 }
 
-/// How many rows a route has depends on all tokens, so nothing may be computed from it: it may shape other values.
+/// The number of rows of a route depends on all tokens, so it may only be used as a shape.
 bool RoutedRows::only_a_shape(ValueId sizes) const {
   std::vector<ValueId> open{sizes};
   std::set<ValueId> seen{sizes};

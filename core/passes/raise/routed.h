@@ -1,5 +1,5 @@
 #pragma once
-// Part of raise: follows rows of tokens that were picked by number, to show that they go back to their own tokens.
+// Part of raise: follows rows of tokens selected by number, to prove that they return to their own tokens.
 #include <map>
 #include <optional>
 #include <vector>
@@ -15,34 +15,33 @@ inline bool mentions(const Dim& dim, SymbolId symbol) {
   return false;
 }
 
-/// What is known of the values between a NonZero over tokens and the Scatter that puts rows back. Nodes have to be shown
-/// in order.
+/// Facts about the values between a NonZero over tokens and the Scatter that puts rows back. Nodes must be visited in
+/// order.
 class RoutedRows {
  public:
   RoutedRows(const Graph& graph, SymbolId tokens) : graph_(graph), tokens_(tokens), readers_(consumers(graph)) {}
 
   /// Whether the node reads routed values, or starts a route.
   bool concerns(const Node& node) const;
-  /// Takes note of what the node makes, where it deals with tokens' numbers. False when it does not, or in a way that
-  /// may mix tokens.
+  /// Records the node's results if it works on tokens' numbers. False if it does not, or might mix tokens.
   bool follow(const Node& node);
-  /// The count of rows, for a node that reads rows of one route alone and nothing that has all tokens.
+  /// The count of rows, for a node that reads only rows of one route and no values of all tokens.
   std::optional<SymbolId> rows_of(const Node& node) const;
-  /// Such a node was shown to leave rows independent: what it makes are rows as well.
+  /// Records that the results of such a node, which keeps rows independent, are rows too.
   void keep_rows(const Node& node, SymbolId count);
-  /// Whether the value is one of a route, which all tokens' rows would have to be known for.
+  /// Whether the value belongs to a route, and so depends on all tokens.
   bool routed(ValueId id) const { return tags_.count(id) > 0; }
 
  private:
-  /// A number that a row has: place * (its token's) + choice * (which of the token's choices) + constant.
+  /// A number of a row: place * (its token's) + choice * (which of the token's choices) + constant.
   struct Form {
     int64_t place = 0, choice = 0, constant = 0;
     bool operator==(const Form&) const = default;
   };
   struct Tag {
     SymbolId count = -1;      ///< of the rows
-    int component_axis = -1;  ///< which has one entry a form; -1: no such axis
-    bool rows = false;        ///< data that belongs to the row's token, of an axis of `count`; else numbers
+    int component_axis = -1;  ///< the axis with one entry per form; -1: none
+    bool rows = false;        ///< data of the row's token, with an axis of `count`; otherwise numbers
     std::vector<Form> forms;
   };
 
@@ -62,7 +61,7 @@ class RoutedRows {
   SymbolId tokens_;
   std::vector<std::vector<int32_t>> readers_;
   std::map<ValueId, Tag> tags_;
-  std::map<SymbolId, int64_t> choices_;  ///< how many a token has, by route
+  std::map<SymbolId, int64_t> choices_;  ///< choices per token, by route
 };
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// Raise, rows: the token axis. Checks that tokens are independent, gathers the rows that are asked for as early as
-// possible, and removes transpositions that only moved the token axis to and fro.
+// Raise, rows: the token axis. Checks that tokens are independent, gathers the requested rows as early as possible,
+// and removes transposes that only move the token axis back and forth.
 #include <algorithm>
 
 #include "core/base/text.h"
@@ -16,7 +16,7 @@ bool mentions(const Graph& graph, ValueId id, SymbolId symbol) {
                      [&](const Dim& dim) { return mentions(dim, symbol); });
 }
 
-/// t, or a multiple of it: each token several times, as one axis whose neighbours belong together.
+/// t, or a multiple of it: each token several times, adjacent in one axis.
 bool counts_tokens(const Dim& size, SymbolId tokens) {
   return size.terms().size() == 1 && size.terms()[0].symbols == std::vector<SymbolId>{tokens};
 }
@@ -39,7 +39,7 @@ bool tokens_lead(const DimsRule& rule, const FactorSizes& sizes, SymbolId tokens
          std::all_of(rule.results.begin(), rule.results.end(), leads);
 }
 
-/// "" when the node leaves the token factor alone, else what it does to it.
+/// "" if the token factor is free in the node, otherwise the reason why not.
 std::string trouble(const OpSchema& schema, const Node& node, const std::vector<Type>& inputs,
                     const std::vector<Type>& outputs, SymbolId tokens) {
   auto rule = rule_of(schema, node, inputs, outputs);
@@ -63,8 +63,8 @@ std::string trouble(const OpSchema& schema, const Node& node, const std::vector<
 
 }  // namespace
 
-/// A size made from the number of tokens in a way that shape arithmetic could not follow: it may mean how long the
-/// sequence is by now, which the number of new tokens is not.
+/// A size from the number of tokens that shape arithmetic could not follow: it may be the sequence's current length,
+/// which the number of new tokens is not.
 static const char* unknown_from_tokens(const Graph& graph, const std::vector<int32_t>& producer, const Node& node,
                                        SymbolId tokens) {
   SymbolTable symbols = graph.symbols;
@@ -88,7 +88,7 @@ static const char* unknown_from_tokens(const Graph& graph, const std::vector<int
     for (const Dim& dim : *graph.value(id).type.dims)
       for (SymbolId symbol : dim.symbols())
         if (std::find(known.begin(), known.end(), symbol) == known.end())
-          return " makes a size that cannot be told from the number of tokens";
+          return " makes a size that cannot be derived from the number of tokens";
   }
   return nullptr;
 }
@@ -151,7 +151,7 @@ class RowGatherer {
       if (moved_[i]) {
         for (ValueId& id : node.inputs) id = gathered(id);
         for (ValueId id : node.outputs)
-          if (id != no_value) graph_.value(id).type.dims.reset();  // r stands where t stood; inferred anew
+          if (id != no_value) graph_.value(id).type.dims.reset();  // r replaces t; inferred again
       }
       kept_.push_back(std::move(node));
     }
@@ -163,8 +163,8 @@ class RowGatherer {
   }
 
  private:
-  /// Marks the nodes that can run on the asked rows alone: all who read them can. False when a node had to be banned
-  /// because an operand cannot be gathered; then the choice starts over.
+  /// Marks the nodes that can run on the requested rows only: those whose readers all can. False if a node was
+  /// excluded because an operand cannot be gathered; then the choice restarts.
   bool choose() {
     auto readers = consumers(graph_);
     producer_ = producers(graph_);
@@ -175,7 +175,7 @@ class RowGatherer {
     for (ValueId id : graph_.outputs) is_output[static_cast<size_t>(id)] = true;
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const Node& node = graph_.nodes[i];
-      // A query of the cache may be asked alone; what is written or carried on comes from all tokens.
+      // A query of the cache may be computed for some rows; writes and states need all tokens.
       bool all_tokens = reads_segments(node.op) && !(has_cache_ && node.op == "plait.PagedAttention");
       if (banned_[i] || all_tokens || node.op == "plait.State" || node.op == "plait.Sizes") continue;
       bool all = true, any = false;
@@ -198,7 +198,7 @@ class RowGatherer {
     return true;
   }
 
-  /// What was routed is of all tokens: who reads it cannot run on some rows alone.
+  /// Routed values depend on all tokens: their readers cannot run on some rows only.
   void ban_routes() {
     std::vector<bool> routed(static_cast<size_t>(graph_.value_count()));
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
@@ -224,7 +224,7 @@ class RowGatherer {
     return dims.size() >= 2 && dims[0] == Dim(1) && dims[1] == Dim::symbol(tokens_);
   }
 
-  /// The value on the asked rows: itself where it has no tokens or was moved, else a copy with them picked.
+  /// The value on the requested rows: itself if it has no tokens or was moved, otherwise a gathered copy.
   ValueId gathered(ValueId id) {
     if (id == no_value) return id;
     int32_t maker = producer_[static_cast<size_t>(id)];
@@ -282,7 +282,7 @@ bool undoes(const std::vector<int64_t>& second, const std::vector<int64_t>& firs
   return true;
 }
 
-/// Whether the node works on each vector of the last axis by itself, input 0 being the only one that is not constant.
+/// Whether the node works on each vector of the last axis separately, with input 0 as the only variable one.
 bool works_on_last_axis(const Graph& graph, const Node& node) {
   static constexpr std::string_view unary[] = {"Neg",  "Abs",   "Exp",  "Tanh", "Sigmoid", "Relu",
                                                "Gelu", "Swish", "Cast", "Sqrt", "Erf"};
@@ -320,7 +320,7 @@ void cancel_transposes(Graph& graph) {
         changed = true;
       } else if (keeps_last_axis(order) && before->outputs.size() == 1 &&
                  readers[static_cast<size_t>(node.inputs[0])].size() == 1 && works_on_last_axis(graph, *before)) {
-        // Transpose(f(x)) = f(Transpose(x)): the transposition moves up to where it may meet its inverse.
+        // Transpose(f(x)) = f(Transpose(x)): moves the transpose up to where it may meet its inverse.
         Node* first = maker(before->inputs[0]);
         if (!first || first->op != "Transpose" || !undoes(order, first->attributes.integers("perm"))) continue;
         before->inputs[0] = first->inputs[0];

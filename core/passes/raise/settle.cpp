@@ -1,5 +1,5 @@
-// Raise, settling: what a graph decides at run time though in a decoder without padding it is always the same, or is the
-// same to who reads it.
+// Raise, settling: removes run-time decisions whose outcome is constant in a decoder without padding, or does not
+// matter to readers.
 #include <algorithm>
 #include <map>
 
@@ -32,7 +32,7 @@ class Settler {
   const PassContext& context_;
 };
 
-/// Where all probes choose the same, there is no choice: rows of which every key is hidden do not occur, say.
+/// Removes choices with the same outcome in all probes: e.g. rows whose keys are all hidden do not occur.
 void Settler::settle_choices() {
   std::vector<bool> data = data_values(graph_, context_.decoder.interface);
   std::map<ValueId, std::optional<bool>> known;  // layers share conditions
@@ -52,7 +52,7 @@ void Settler::settle_choices() {
   }
 }
 
-/// Factors that are one at every probe: a mask that blanks out padding, of which there is none.
+/// Factors that are one at every probe: a mask that zeroes padding, which does not occur.
 void Settler::settle_factors() {
   std::vector<bool> data = data_values(graph_, context_.decoder.interface);
   std::map<ValueId, bool> known;
@@ -75,10 +75,10 @@ void Settler::settle_factors() {
   }
 }
 
-/// A rotation by tables of one row a token, picked by places 0, 1, .. in the row: no picking is needed, and a token's
-/// place is nothing that it has in other company.
+/// A rotation by tables of one row per token, indexed by 0, 1, .. in the row: the indexing is dropped, since a
+/// token's place in a batch has no meaning.
 void Settler::drop_picked_places() {
-  std::vector<bool> picks;  // asked before any node moves: the graph is evaluated for it
+  std::vector<bool> picks;  // evaluated before any node moves
   for (const Node& node : graph_.nodes)
     picks.push_back(node.op == "RotaryEmbedding" && node.inputs.size() == 4 && node.inputs[3] != no_value &&
                     counts_places(node.inputs[3], node.inputs[1]));
@@ -106,8 +106,8 @@ void Settler::drop_picked_places() {
   graph_.nodes = std::move(nodes);
 }
 
-/// The nodes that compute a table from the numbers of its rows (Range from 0) and constants, the Range first; empty where
-/// anything else goes into it.
+/// The nodes that compute a table from its row numbers (Range from 0) and constants, the Range first; empty if it has
+/// other inputs.
 std::vector<int32_t> Settler::from_row_numbers(ValueId table) const {
   constexpr size_t most = 32;
   auto producer = producers(graph_);
@@ -139,7 +139,7 @@ std::vector<int32_t> Settler::from_row_numbers(ValueId table) const {
   return ranges == 1 && first && found.size() <= most ? found : std::vector<int32_t>();
 }
 
-/// Adds to `made` what computes the rows that `pick` (a Gather) takes from the table of these nodes.
+/// Appends to `made` nodes that compute the rows that `pick` (a Gather) selects from the table of these nodes.
 ValueId Settler::rows_of_numbers(Graph& graph, std::vector<Node>& made, const Node& pick,
                                  const std::vector<int32_t>& table) const {
   std::map<ValueId, ValueId> renamed;
@@ -191,11 +191,11 @@ bool Settler::same_values(const Graph& graph, ValueId a, ValueId b) const {
   return true;
 }
 
-/// A table of a row for each place so far, computed as the graph runs, of which the tokens' rows are picked: they are
-/// computed for the tokens alone, since elsewhere there is no such table.
+/// A table with a row per position so far, computed at run time, from which the tokens' rows are gathered: computes
+/// only the tokens' rows.
 void Settler::compute_picked_rows() {
   std::vector<bool> data = data_values(graph_, context_.decoder.interface);
-  std::map<std::pair<ValueId, ValueId>, ValueId> known;  // layers pick from the same tables
+  std::map<std::pair<ValueId, ValueId>, ValueId> known;  // layers gather from the same tables
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     const Node pick = graph_.nodes[i];
     if (pick.op != "Gather" || pick.attributes.integer("axis", 0) != 0) continue;
@@ -245,8 +245,8 @@ bool Settler::counts_places(ValueId id, ValueId table) const {
   return true;
 }
 
-/// Whether the value fits `agrees` at every probe, the longest that the graph's tables allow among them: what depends on the
-/// length is none that is settled.
+/// Whether `agrees` holds for the value at every probe, including the longest that the graph's tables allow, to
+/// exclude values that depend on the length.
 bool Settler::holds(ValueId id, FunctionRef<bool(const Tensor&)> agrees) const {
   const bool cached = !context_.decoder.interface.caches.empty();
   auto at = [&](const Probe& probe) { return agrees(evaluator_at(graph_, context_, probe).value(id)); };
@@ -259,13 +259,13 @@ bool Settler::holds(ValueId id, FunctionRef<bool(const Tensor&)> agrees) const {
   for (const Probe& probe : long_probes(cached)) {
     try {
       return at(probe);
-    } catch (const Error&) {  // a table is too short: the next one is shorter
+    } catch (const Error&) {  // a table is too short: the next probe is shorter
     }
   }
   return false;
 }
 
-/// The one thing that all elements of a bool value are at every probe.
+/// The constant that all elements of a bool value equal at every probe.
 std::optional<bool> Settler::settled(ValueId condition) const {
   std::optional<bool> all;
   bool one_thing = holds(condition, [&](const Tensor& tensor) {
@@ -307,7 +307,7 @@ void settle(Graph& graph, const PassContext& context) {
   settler.compute_picked_rows();
 }
 
-/// A table that is cut to the length so far before rows of it are picked is the same to the picker uncut.
+/// A table sliced to the current length before rows of it are gathered: the slice is dropped.
 void drop_table_slices(Graph& graph) {
   auto producer = producers(graph);
   auto readers = consumers(graph);

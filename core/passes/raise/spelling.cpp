@@ -1,5 +1,5 @@
-// Raise, spelling: ops that are several in one, as ONNX Runtime's optimizer and builder write them, in ONNX's own. What
-// follows then knows one spelling of each; fuse joins again what a kernel does in one go.
+// Raise, spelling: expands fused ops of ONNX Runtime's optimizer and builder into ONNX's own. Later passes then
+// recognise one form of each; fuse joins ops again for kernels.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -9,13 +9,13 @@
 namespace plait {
 namespace {
 
-/// What a Tile along the first axis alone repeats, and how often.
+/// What a Tile along only the first axis repeats, and how often.
 struct Copies {
   ValueId of = no_value;
   int64_t count = 1;
 };
 
-/// The nodes that take the place of one.
+/// The replacement nodes of one node.
 struct Spelling {
   Graph& graph;
   const Node& node;
@@ -28,12 +28,12 @@ struct Spelling {
   bool wants(size_t k) const { return output(k) != no_value && read[static_cast<size_t>(output(k))]; }
   DType dtype() const { return graph.value(node.inputs[0]).type.dtype; }
   size_t rank(ValueId id) const { return graph.value(id).type.dims ? graph.value(id).type.dims->size() : 0; }
-  /// Of input k; nullopt where it is absent or its rank unknown.
+  /// Of input k; nullopt if it is absent or its rank is unknown.
   std::optional<Dims> dims(size_t k) const {
     return input(k) == no_value ? std::nullopt : graph.value(input(k)).type.dims;
   }
 
-  /// A node whose output is `made`, or a new value.
+  /// Adds a node whose output is `made`, or a new value.
   ValueId add(std::string op, std::vector<ValueId> inputs, Attributes attributes = {}, ValueId made = no_value) {
     Node one;
     one.op = std::move(op);
@@ -44,7 +44,7 @@ struct Spelling {
     out.push_back(std::move(one));
     return out.back().outputs[0];
   }
-  /// Symbolic sizes as numbers.
+  /// Symbolic sizes as a tensor.
   ValueId sizes(const Dims& wanted, bool scalar) {
     Node one;
     make_sizes(one, wanted, scalar, graph.symbols);
@@ -63,7 +63,7 @@ struct Spelling {
   }
 };
 
-/// x and scale, over the last axis: RMSNormalization by another name.
+/// x and scale, over the last axis: another name of RMSNormalization.
 bool simplified_norm(Spelling& to) {
   int64_t axis = to.node.attributes.integer("axis", -1);
   bool last = axis == -1 || axis == static_cast<int64_t>(to.rank(to.input(0))) - 1;
@@ -72,8 +72,7 @@ bool simplified_norm(Spelling& to) {
   return true;
 }
 
-/// input + skip (+ bias), which may be an output of its own, normalised; with an epsilon that is smaller than ONNX's
-/// unless the node says so.
+/// Normalises input + skip (+ bias), which may be an output too; the default epsilon is smaller than ONNX's.
 bool skip_norm(Spelling& to) {
   if (to.wants(1) || to.wants(2)) return false;
   bool simplified = to.node.op == "com.microsoft.SkipSimplifiedLayerNormalization";
@@ -135,29 +134,29 @@ bool rotary(Spelling& to) {
   if (!packed && !microsoft) return false;
   if (microsoft && (to.rank(to.input(1)) != 2 || to.node.attributes.real("scale", 1) != 1)) return false;
   ValueId x = to.input(0), cosine = to.input(microsoft ? 2 : 1), sine = to.input(microsoft ? 3 : 2);
-  Attributes turn, swap;
-  turn.set("interleaved", to.node.attributes.integer("interleaved", 0));
-  turn.set("rotary_embedding_dim", to.node.attributes.integer("rotary_embedding_dim", 0));
+  Attributes rotation, swap;
+  rotation.set("interleaved", to.node.attributes.integer("interleaved", 0));
+  rotation.set("rotary_embedding_dim", to.node.attributes.integer("rotary_embedding_dim", 0));
   swap.set("perm", std::vector<int64_t>{0, 2, 1, 3});
   if (!packed) {
-    to.add("RotaryEmbedding", {x, cosine, sine, to.input(1)}, std::move(turn), to.output(0));
+    to.add("RotaryEmbedding", {x, cosine, sine, to.input(1)}, std::move(rotation), to.output(0));
     return true;
   }
   const auto &dims = to.graph.value(x).type.dims, &table = to.graph.value(cosine).type.dims;
   if (!dims->back().is_constant() || !table || !table->back().is_constant()) return false;
   int64_t width = dims->back().constant(), heads = to.node.attributes.integer("num_heads", 0);
-  if (heads < 1) heads = width / (2 * table->back().constant());  // the whole head turns
+  if (heads < 1) heads = width / (2 * table->back().constant());  // the whole head is rotated
   if (heads < 1 || width % heads) return false;
   auto sizes = [&](std::vector<int64_t> numbers) { return to.graph.add_constant(Tensor::of_ints(numbers)); };
   x = to.add("Transpose", {to.add("Reshape", {x, sizes({0, 0, heads, width / heads})})}, swap);
   std::vector<ValueId> operands{x, cosine, sine};
   if (ValueId positions = to.input(microsoft ? 1 : 3); positions != no_value) operands.push_back(positions);
-  x = to.add("Transpose", {to.add("RotaryEmbedding", std::move(operands), std::move(turn))}, swap);
+  x = to.add("Transpose", {to.add("RotaryEmbedding", std::move(operands), std::move(rotation))}, swap);
   to.add("Reshape", {x, sizes({0, 0, width})}, {}, to.output(0));
   return true;
 }
 
-/// Axes without negative ones; false: one is not of this rank. Lists too long to be followed have not been checked.
+/// Makes negative axes positive; false if one is out of range. Lists too long to be folded are unchecked.
 bool count_from_front(std::vector<int64_t>& axes, size_t of_rank) {
   const auto rank = static_cast<int64_t>(of_rank);
   for (int64_t& axis : axes) {
@@ -167,8 +166,8 @@ bool count_from_front(std::vector<int64_t>& axes, size_t of_rank) {
   return true;
 }
 
-/// Every other element and the like, of axes of known size: elements picked by number, which leaves other axes alone
-/// for all to see (a Slice's rule knows its steps no better than its ends).
+/// Strided slices of axes of known size become gathers by number, whose rule shows that other axes are free (a
+/// Slice's rule knows neither steps nor ends).
 bool strided_slice(Spelling& to) {
   const Graph& graph = to.graph;
   ValueId x = to.input(0);
@@ -189,7 +188,7 @@ bool strided_slice(Spelling& to) {
     if (!(*dims)[static_cast<size_t>(axis)].is_constant()) return false;
   for (size_t k = 0; k < axes.size(); ++k) {
     const int64_t size = (*dims)[static_cast<size_t>(axes[k])].constant();
-    const int64_t step = std::clamp(steps[k], -size - 1, size + 1);  // larger ones are the same
+    const int64_t step = std::clamp(steps[k], -size - 1, size + 1);  // larger ones are equivalent
     auto place = [&](int64_t at) {
       return std::clamp(at < 0 ? at + size : at, int64_t{step < 0 ? -1 : 0}, step < 0 ? size - 1 : size);
     };
@@ -205,8 +204,8 @@ bool strided_slice(Spelling& to) {
   return true;
 }
 
-/// A reduction whose sizes alone do not say which axis is gone ([t, 2, 2] to [t, 2]) keeps it, and drops it afterwards: its
-/// dims rule sees no more than sizes.
+/// A reduction whose sizes do not show which axis is removed ([t, 2, 2] to [t, 2]) keeps the axis and drops it
+/// afterwards: its dims rule sees only sizes.
 bool reduction(Spelling& to) {
   const auto& dims = to.graph.value(to.input(0)).type.dims;
   const Tensor* given = to.input(1) == no_value ? nullptr : to.graph.constant(to.input(1));
@@ -227,8 +226,8 @@ bool reduction(Spelling& to) {
   return true;
 }
 
-/// Whole copies of x [t, h], one behind the other and then apart again as [n, t, h], are x broadcast: in between, tokens
-/// would stand behind the number of a copy in one axis.
+/// Tiled copies of x [t, h], reshaped to [n, t, h], become a broadcast of x: in between, one axis would have tokens
+/// after the copy's number.
 bool copies_apart(Spelling& to) {
   auto found = to.copies.find(to.input(0));
   if (found == to.copies.end()) return false;
@@ -242,8 +241,8 @@ bool copies_apart(Spelling& to) {
   return true;
 }
 
-/// The padding mask of com.microsoft.MultiHeadAttention as a bool over keys that broadcasts to [b, h, s, total]: 0 or 1 for
-/// each key, for each query and key, or how many keys there are. no_value for any other.
+/// The padding mask of com.microsoft.MultiHeadAttention as a bool over keys that broadcasts to [b, h, s, total]: 0 or
+/// 1 per key, per query and key, or the number of keys. no_value for others.
 ValueId seen_keys(Spelling& to, const Dims& query, const Dim& fresh, const Dim& past) {
   auto sizes = [&](const std::vector<int64_t>& numbers) { return to.graph.add_constant(Tensor::of_ints(numbers)); };
   auto cast = [&](ValueId id, DType dtype) {
@@ -262,7 +261,7 @@ ValueId seen_keys(Spelling& to, const Dims& query, const Dim& fresh, const Dim& 
     return to.add("Less", {places, to.add("Unsqueeze", {cast(mask, DType::i64), sizes({1, 2, 3})})});
   }
   ValueId seen = cast(mask, DType::boolean);
-  if (dims->back() == fresh && past != Dim(0)) {  // of the new keys alone: those of the past are all seen
+  if (dims->back() == fresh && past != Dim(0)) {  // of the new keys only: past keys are all visible
     std::vector<uint8_t> yes{1};
     ValueId all = to.graph.add_constant(Tensor::of<uint8_t>(DType::boolean, Shape{1, 1}, yes));
     all = to.add("Expand", {all, to.sizes({query[0], past}, false)});
@@ -274,10 +273,10 @@ ValueId seen_keys(Spelling& to, const Dims& query, const Dim& fresh, const Dim& 
   return to.add("Unsqueeze", {seen, dims->size() == 2 ? sizes({1, 2}) : sizes({1})});
 }
 
-/// Query, key and value of com.microsoft.MultiHeadAttention in one of its layouts, apart and with their biases.
+/// Query, key and value of com.microsoft.MultiHeadAttention in one of its layouts, split and with their biases.
 struct HeadParts {
   ValueId query = no_value, key = no_value, value = no_value;
-  bool heads_first = false;  ///< keys and values are [b, h, t, d]: then queries are, too; else [b, s, h * d]
+  bool heads_first = false;  ///< keys and values are [b, h, t, d]: then queries are, too; otherwise [b, s, h * d]
 };
 std::optional<HeadParts> head_parts(Spelling& to, int64_t heads) {
   auto sizes = [&](const std::vector<int64_t>& numbers) { return to.graph.add_constant(Tensor::of_ints(numbers)); };
@@ -285,7 +284,7 @@ std::optional<HeadParts> head_parts(Spelling& to, int64_t heads) {
     const auto& dims = to.graph.value(id).type.dims;
     return dims && dims->back().is_constant() ? dims->back().constant() : 0;
   };
-  // One of several in [b, s, h, parts, d].
+  // One part of [b, s, h, parts, d].
   auto part = [&](ValueId id, int64_t which) {
     Attributes along;
     along.set("axis", int64_t{3});
@@ -325,7 +324,7 @@ std::optional<HeadParts> head_parts(Spelling& to, int64_t heads) {
   return out;
 }
 
-/// com.microsoft.MultiHeadAttention is ONNX's Attention of packed heads, its padding mask and its bias one mask.
+/// com.microsoft.MultiHeadAttention becomes ONNX's Attention of packed heads; padding mask and bias become one mask.
 bool multi_head(Spelling& to) {
   const Attributes& old = to.node.attributes;
   int64_t heads = old.integer("num_heads", 0);
@@ -363,8 +362,8 @@ bool multi_head(Spelling& to) {
   return true;
 }
 
-/// A Squeeze that names no axes means those that are always 1: a decoder that means others when a step has one token has
-/// two graphs in one.
+/// A Squeeze without axes squeezes those that are always 1: a decoder that squeezes others when a step has one token
+/// is two graphs in one.
 bool squeeze(Spelling& to) {
   const auto from = to.dims(0);
   if (to.input(1) != no_value || !from) return false;
@@ -375,7 +374,7 @@ bool squeeze(Spelling& to) {
   return true;
 }
 
-/// By the value that a Tile makes: what it copies.
+/// What each Tile copies, by its output.
 std::map<ValueId, Copies> copies_of(const Graph& graph) {
   std::map<ValueId, Copies> out;
   for (const Node& node : graph.nodes) {

@@ -1,6 +1,6 @@
-// Raise, packed projections: a Linear whose result is only cut along its last axis (query, key and value in one, gate
-// and up in one) becomes a Linear for each part, of a slice of its weight. However a file packs them, the canonical graph
-// then holds the same projections, each of which can be sharded by its own rule; fuse joins what reads the same value.
+// Raise, packed projections: a Linear whose result is only sliced along its last axis (query, key and value, or gate
+// and up) becomes a Linear per part, with a slice of its weight. So the canonical graph has the same projections for
+// any packing, each sharded by its own rule; fuse joins those that read the same value.
 #include <algorithm>
 #include <utility>
 
@@ -42,7 +42,7 @@ class Splitter {
     const Tensor* tensor = input < node.inputs.size() ? graph_.constant(node.inputs[input]) : nullptr;
     return tensor ? to_ints(tensor->view()) : std::vector<int64_t>();
   }
-  /// The node adds a vector, or writes the rows in another shape.
+  /// Whether the node adds a vector, or reshapes rows.
   bool passes_columns(const Node& node, ValueId from) const {
     const Dims *before = dims(from), *after = dims(node.outputs[0]);
     if (!before || !after || before->back() != after->back()) return false;
@@ -52,7 +52,7 @@ class Splitter {
     return bias && bias->shape().rank() == 1 && Dim(bias->shape()[0]) == before->back();
   }
 
-  /// The parts that all readers of a value cut from its last axis; empty when one of them does anything else.
+  /// The parts that all readers of a value slice from its last axis; empty if one of them does anything else.
   std::vector<Part> parts_of(ValueId id) const {
     std::vector<Part> out;
     const Dims* whole = dims(id);
@@ -100,11 +100,11 @@ class Splitter {
 
   Constant slice(const Constant& whole, int64_t begin, int64_t end) const {
     Constant out = whole;
-    bool turned = !out.steps.empty() && out.steps.back() == RecipeStep{RecipeStep::Kind::transpose, {1, 0}, {}};
-    // Only the part is turned.
-    if (turned) out.steps.pop_back();
-    add_step(out, {RecipeStep::Kind::slice, {turned ? 1 : 0, begin, end}, {}});
-    if (turned) add_step(out, {RecipeStep::Kind::transpose, {1, 0}, {}});
+    bool transposed = !out.steps.empty() && out.steps.back() == RecipeStep{RecipeStep::Kind::transpose, {1, 0}, {}};
+    // Only the part is transposed.
+    if (transposed) out.steps.pop_back();
+    add_step(out, {RecipeStep::Kind::slice, {transposed ? 1 : 0, begin, end}, {}});
+    if (transposed) add_step(out, {RecipeStep::Kind::transpose, {1, 0}, {}});
     return out;
   }
 

@@ -1,4 +1,4 @@
-// A plan as annotations of the file's tensors.
+// Converts a plan into annotations of the file's tensors.
 #include <algorithm>
 #include <numeric>
 
@@ -13,14 +13,14 @@ namespace {
 
 using Ranks = std::vector<int32_t>;
 
-/// What one weight has of a tensor.
+/// How one weight uses a tensor.
 struct Use {
   Sharding sharding;          ///< of the weight, for messages
   std::vector<CutAxis> axes;  ///< of the tensor
-  std::vector<bool> ranks;    ///< those that have something of the tensor
+  std::vector<bool> ranks;    ///< those that hold a part of the tensor
 };
 
-/// A tensor of the file, and the weights that it stands for: one, its transposed form beside it, slices of it.
+/// A tensor of the file, and the weights made from it: itself, its transpose, slices.
 struct FileTensor {
   std::string name;
   Shape shape;
@@ -36,8 +36,8 @@ class Annotator {
     for (const auto& [id, sharding] : weights) add(graph_.value(id), sharding);
     if (computed_)
       notes_.push_back(cat(computed_,
-                           " weights that are cut are computed while compiling: the file has no tensor that "
-                           "could say so"));
+                           " sharded weights are computed at compile time: the file has no tensor to "
+                           "annotate"));
     DeviceConfiguration out{mesh_.text(), static_cast<int32_t>(mesh_.ranks()), {}};
     for (const FileTensor& tensor : tensors_) {
       if (std::optional<ShardingSpec> spec = spec_of(tensor)) out.tensors.push_back(std::move(*spec));
@@ -53,7 +53,7 @@ class Annotator {
     if (layout) cut = cut_in_file(*layout, sharding, mesh_);
     if (!cut) {
       const Constant& first = first_of(*value.constant);
-      notes_.push_back(cat("\"", text(value.constant->steps), "\" of ", quote(first.initializer), " is cut as ",
+      notes_.push_back(cat("\"", text(value.constant->steps), "\" of ", quote(first.initializer), " is sharded as ",
                            text(sharding, mesh_),
                            layout ? ", which cuts through elements of the file"
                                   : ": its steps leave no places that could be followed"));
@@ -77,7 +77,7 @@ class Annotator {
     return constant.parts.empty() ? constant : first_of(constant.parts[0]);
   }
 
-  /// Whether a rank has something of tensor `i` of a stack.
+  /// Whether a rank holds a part of tensor `i` of a stack.
   bool has(const FileLayout& layout, const std::vector<CutAxis>& cut, size_t i, int64_t rank) const {
     auto left = static_cast<int64_t>(i);
     bool out = true;
@@ -86,7 +86,7 @@ class Annotator {
     return out;
   }
 
-  /// Of how many places along an axis all have the same holders whatever they are.
+  /// Number of places along an axis for which the holders are constant.
   static int64_t unit(const FileTensor& tensor, size_t axis) {
     int64_t out = tensor.shape[static_cast<int>(axis)];
     for (const Use& use : tensor.uses)
@@ -95,7 +95,7 @@ class Annotator {
     return out;
   }
 
-  /// Who holds an element; all do where no weight has it.
+  /// The ranks that hold an element; all if no weight has it.
   Ranks holders(const FileTensor& tensor, const std::vector<int64_t>& places, bool& contradiction) const {
     std::optional<Ranks> out;
     for (const Use& use : tensor.uses) {
@@ -147,7 +147,7 @@ class Annotator {
     }
     if (contradiction)
       notes_.push_back(cat("tensor ", quote(tensor.name),
-                           " stands for weights that are cut in different ways; it is "
+                           " is the source of weights with different shardings; it is "
                            "annotated as ",
                            text(tensor.uses[0].sharding, mesh_), ", which one of them is"));
     for (size_t k = 0; k < rank; ++k) shorten(out, cells, k, units[k]);
@@ -155,8 +155,7 @@ class Annotator {
     return everywhere ? std::nullopt : std::optional(std::move(out));
   }
 
-  /// Parts along an axis whose holders come again and again are cut within a factor of the axis: of three matrices side by
-  /// side, each is cut.
+  /// Periodic holders along an axis become a factor of the axis: of three concatenated matrices each is sharded.
   static void shorten(ShardingSpec& spec, std::vector<int64_t>& cells, size_t axis, int64_t unit) {
     const int64_t all = cells[axis];
     const int64_t inner = std::accumulate(cells.begin() + static_cast<std::ptrdiff_t>(axis) + 1, cells.end(),

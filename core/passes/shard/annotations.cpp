@@ -12,10 +12,10 @@
 namespace plait {
 namespace {
 
-/// Combinations of blocks that are looked at for one weight.
+/// Limit of block combinations that are tried for one weight.
 constexpr size_t most_combinations = 1 << 20;
 
-/// Who has which part of a tensor of the file.
+/// The ranks that hold each part of a tensor of the file.
 class Held {
  public:
   Held(const ShardingSpec& spec, const Shape& shape) : spec_(&spec), parts_(static_cast<size_t>(shape.rank())) {
@@ -33,7 +33,7 @@ class Held {
       }
     }
   }
-  /// What a place along an axis adds to the number of the part.
+  /// The contribution of a place along an axis to the part's number.
   int32_t part(size_t axis, int64_t place) const {
     return parts_[axis].empty() ? 0 : parts_[axis][static_cast<size_t>(place)];
   }
@@ -44,10 +44,10 @@ class Held {
 
  private:
   const ShardingSpec* spec_;
-  std::vector<std::vector<int32_t>> parts_;  ///< by axis and place; empty where it is not cut
+  std::vector<std::vector<int32_t>> parts_;  ///< by axis and place; empty if it is not sharded
 };
 
-/// Number of a place in a stack of `layout`.
+/// Index of a place in a stack of `layout`.
 size_t tensor_at(const FileLayout& layout, const std::vector<int64_t>& places) {
   int64_t out = 0;
   for (size_t k = 0; k < layout.stacked; ++k) out = out * layout.sizes[k] + places[k];
@@ -85,10 +85,10 @@ class SeedReader {
     return one.by(device_[static_cast<size_t>(rank)], part);
   }
 
-  /// Rank 0 has the first block of every dim; the rank beside it along an axis has, in the dim that the axis cuts, the block
-  /// that begins where this rank's first element is.
+  /// Rank 0 has the first block of every dim; its neighbour along a mesh axis has, in the dim sharded by it, the
+  /// block that begins at that rank's first element.
   std::optional<Sharding> guess(const FileLayout& layout, const std::vector<const Held*>& held) const {
-    std::vector<std::vector<std::pair<int64_t, AxisId>>> cuts(layout.dims.size());  // where, and by which axis
+    std::vector<std::vector<std::pair<int64_t, AxisId>>> cuts(layout.dims.size());  // offset, and the mesh axis
     for (AxisId axis : tensor_) {
       const int64_t rank = mesh_.group(0, {{axis}})[1];
       if (holds(layout, held, rank, layout.base)) continue;
@@ -117,7 +117,7 @@ class SeedReader {
     return out;
   }
 
-  /// Whether each element is held by exactly the ranks that the sharding says.
+  /// Whether each element is held by exactly the ranks of the sharding.
   bool agrees(const FileLayout& layout, const Sharding& sharding, const std::vector<const Held*>& held) const {
     const std::optional<std::vector<CutAxis>> cut = cut_in_file(layout, sharding, mesh_);
     if (!cut) return false;
@@ -128,7 +128,7 @@ class SeedReader {
     }
     for (size_t tensor = 0; tensor < held.size(); ++tensor) {
       const std::vector<int64_t> stack = places_of(layout, tensor);
-      // The parts that there are, and by which ranks they are to be held.
+      // The existing parts, and the ranks that should hold each.
       std::map<int32_t, std::set<std::vector<bool>>> all;
       std::vector<bool> ranks(static_cast<size_t>(mesh_.ranks()), true);
       auto keep = [&](size_t k, int32_t block, std::vector<bool> of) {
@@ -145,7 +145,7 @@ class SeedReader {
       all[0].insert(ranks);
       for (size_t k = stack.size(); k < cut->size(); ++k) {
         std::set<std::pair<int32_t, int32_t>> pairs;  // of part and block
-        std::pair<int32_t, int32_t> last{-1, -1};     // neighbours are mostly alike
+        std::pair<int32_t, int32_t> last{-1, -1};     // neighbours are mostly equal
         for (size_t i = 0; i < (*cut)[k].blocks.size(); ++i) {
           const std::pair one(held[tensor]->part(k - stack.size(), static_cast<int64_t>(i)), (*cut)[k].blocks[i]);
           if (one.second >= 0 && one != last) pairs.insert(last = one);
@@ -169,7 +169,7 @@ class SeedReader {
   }
 
   const Mesh& mesh_;
-  const AxisList tensor_;        ///< the axes that weights are cut by
+  const AxisList tensor_;        ///< mesh axes that shard weights
   std::vector<int64_t> device_;  ///< by rank
 };
 
@@ -193,7 +193,7 @@ std::string describe(const ShardingSpec& spec) {
   return cat(spec.holders.size(), " parts on devices ", join(groups, ", "), spec.holders.size() > 8 ? ", ..." : "");
 }
 
-/// The tensor as the file has it, each factor of an axis as a dim of its own: what the spec cuts first and foremost.
+/// The tensor with each factor of an axis as a dim of its own, as the spec shards them.
 Constant factored(const Constant& tensor, const ShardingSpec& spec) {
   Constant out{tensor.initializer, tensor.source, {}};
   RecipeStep reshape{RecipeStep::Kind::reshape, {}};
@@ -252,7 +252,7 @@ class Annotations {
     return &held_.try_emplace(tensor.initializer, *spec->second, tensor.source.shape()).first->second;
   }
 
-  /// Throws when it is not the weight's recipe but the mesh that the annotation of a tensor does not fit.
+  /// Throws if an annotation contradicts the mesh (and not the weight's recipe).
   void check(const Constant& tensor) {
     const ShardingSpec& spec = *specs_.find(tensor.initializer)->second;
     const Constant plain = factored(tensor, spec);
@@ -301,7 +301,7 @@ Mesh mesh_of(const DeviceConfiguration& configuration) {
     Mesh named = Mesh::parse(configuration.name);
     if (named.ranks() == configuration.devices) return named;
   } catch (const Error&) {
-    // It is a name like any other.
+    // A plain name.
   }
   return Mesh::parse(cat("tensor=", configuration.devices));
 }
@@ -325,8 +325,8 @@ ShardSeeds annotated_seeds(const Graph& graph, const Mesh& mesh, std::span<const
 ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options, bool training) {
   const bool asked = std::find(options.seeds.begin(), options.seeds.end(), "file") != options.seeds.end();
   if (asked && options.seeds.size() > 1)
-    throw Error(Code::invalid_argument, "seeds are \"file\" and others: the file's annotations say all or nothing",
-                "name \"file\" alone");
+    throw Error(Code::invalid_argument, "seeds \"file\" cannot be combined with others",
+                "use only \"file\"");
   if (!asked && (!options.seeds.empty() || configurations_for(options.mesh, options.configurations).empty()))
     return seeds_of(graph, options.ops, options.mesh, options.seeds, training);
   std::vector<std::string> notes;
@@ -334,10 +334,10 @@ ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options, bool tra
     ShardSeeds out = annotated_seeds(graph, options.mesh, options.configurations, notes);
     if (std::all_of(out.begin(), out.end(), [](const auto& one) { return one.second.is_replicated(); }))
       throw Error(Code::invalid_argument,
-                  cat("the file's annotations for the mesh ", quote(options.mesh.text()), " cut no weight"));
+                  cat("the file's annotations for the mesh ", quote(options.mesh.text()), " shard no weight"));
     if (options.log && options.rank == 0) {
       for (const std::string& note : notes) options.log->write(LogLevel::warning, note);
-      options.log->write(LogLevel::info, "weights are cut as the file's annotations say");
+      options.log->write(LogLevel::info, "weights are sharded by the file's annotations");
     }
     return out;
   } catch (const Error& error) {

@@ -1,7 +1,7 @@
 #pragma once
-// Between a plan and the annotations of a file (core/graph/device_configuration.h): what these say of the user's tensors
-// becomes seeds of the weights that raise made of them, and back. Devices are ranks: device i is rank i of the mesh, or, when
-// there are as many as the axis tensor has places, all ranks of place i. Weights are cut along the axis tensor alone.
+// Converts between plans and a file's annotations (core/graph/device_configuration.h): annotations of tensors become
+// seeds of raised weights, and back. Devices are ranks: device i is rank i of the mesh, or, with one device per place
+// of the axis tensor, all ranks of place i. Weights are sharded only along the axis tensor.
 #include <optional>
 #include <span>
 #include <string>
@@ -14,34 +14,34 @@ namespace plait {
 
 struct CompileOptions;
 
-/// The configurations that may be for this mesh: those of its name (Mesh::text), then others with as many devices as there
-/// are ranks, then such with as many as the axis tensor has places.
+/// The configurations that fit this mesh: those of its name (Mesh::text), then others with one device per rank, then
+/// those with one device per place of the axis tensor.
 std::vector<const DeviceConfiguration*> configurations_for(const Mesh& mesh,
                                                            std::span<const DeviceConfiguration> configurations);
 
-/// The mesh that a configuration is for: what its name says, if that is a mesh of as many ranks; else its devices are the
-/// axis tensor.
+/// The mesh of a configuration: from its name, if that is a mesh of as many ranks; otherwise its devices are the axis
+/// tensor.
 Mesh mesh_of(const DeviceConfiguration& configuration);
 
-/// Where the annotated tensors have the weights of `graph`, by the first configuration for the mesh that it can follow. What
-/// says nothing that a sharding could follow (a slice that the annotated parts do not divide, say) is told in `notes`, and
-/// has no seed. Throws Error(invalid_argument) when no configuration is for the mesh, and for a tensor whose parts and devices
-/// are no blocks along the axis tensor.
+/// Shardings of the weights of `graph` from annotated tensors, by the first configuration for the mesh that can be
+/// followed. Annotations without an equivalent sharding (e.g. of a slice that the annotated parts do not divide) are
+/// listed in `notes`, and give no seed. Throws Error(invalid_argument) if no configuration fits the mesh, and for a
+/// tensor whose parts and devices are not blocks along the axis tensor.
 ShardSeeds annotated_seeds(const Graph& graph, const Mesh& mesh, std::span<const DeviceConfiguration> configurations,
                            std::vector<std::string>& notes);
 
-/// The seeds of a compilation: for the text "file", which has to be the only one, the file's annotations; without any text
-/// those, too, where they fit the mesh and cut a weight; else what `seeds_of` says. Notes go to the log. Throws what these
-/// throw, and Error(invalid_argument) for "file" when nothing is cut.
+/// The seeds of a compilation: for the only text "file", the file's annotations; without texts those too, if they fit
+/// the mesh and shard a weight; otherwise `seeds_of`. Logs the notes. Throws the errors of these, and
+/// Error(invalid_argument) for "file" if nothing is sharded.
 ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options, bool training = false);
 
-/// The plan's weights as annotations of the file's tensors; what is the same on all ranks has none. Called by the mesh's
-/// name. `graph` is the one before pass shard. What has no annotation, though it is cut, is told in `notes`: what was
-/// computed while compiling, a tensor that stands for two weights that are cut in different ways.
+/// The plan's weights as annotations of the file's tensors, named after the mesh; replicated tensors have none.
+/// `graph` is the one before pass shard. Sharded weights that cannot be annotated are listed in `notes`: computed
+/// constants, a tensor of two weights that are sharded differently.
 DeviceConfiguration configuration_of(const Graph& graph, const Mesh& mesh, const std::map<ValueId, Sharding>& weights,
                                      std::vector<std::string>& notes);
 
-/// The same of what pass shard makes of a decoder that was raised.
+/// The same for the plan of pass shard for a raised decoder.
 DeviceConfiguration planned_configuration(const Graph& raised, const CompileOptions& options,
                                           std::vector<std::string>& notes);
 

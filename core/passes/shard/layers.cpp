@@ -36,7 +36,7 @@ class LayerFinder {
 
   GraphLayers run() {
     std::vector<bool> waists = find_waists(false);
-    // Embeddings by layer run beside the stream to the last of them: they are left out where they hide it.
+    // Per-layer embeddings run parallel to the stream up to the last one: excluded if they hide it.
     if (!separated(waists)) waists = find_waists(true);
     number_segments(waists);
     return layers();
@@ -46,7 +46,7 @@ class LayerFinder {
   static size_t at(ValueId id) { return static_cast<size_t>(id); }
   static constexpr int shared = -1;
 
-  /// Whether the step from a value to a node that makes something of `level` is one of the stream's.
+  /// Whether the step from a value to a node of `level` is one of the stream's.
   bool follows(ValueId id, int level, bool short_steps) const {
     return id != no_value && !state_[at(id)] && !(short_steps && level_[at(id)] == 0 && level > 1);
   }
@@ -56,8 +56,8 @@ class LayerFinder {
     return 0;
   }
 
-  /// The values that every path from the ids to the logits passes: as many paths lead there, times those that lead on, as
-  /// there are in all. Paths are counted modulo a prime, for there are exponentially many.
+  /// Values on every path from the ids to the logits: those with paths in times paths out equal to all paths. Counts
+  /// modulo a prime, since there are exponentially many.
   std::vector<bool> find_waists(bool short_steps) {
     constexpr uint64_t prime = 2147483629;
     std::vector<uint64_t> here(state_.size(), 0), on(state_.size(), 0);
@@ -88,7 +88,7 @@ class LayerFinder {
     return out;
   }
 
-  /// Whether a waist lies between places where states are read.
+  /// Whether there is a waist between reads of states.
   bool separated(const std::vector<bool>& waists) const {
     int last = 0;
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
@@ -98,8 +98,8 @@ class LayerFinder {
     return last <= 1;
   }
 
-  /// A segment ends with a waist. A node is in that of the first waist that it leads to; what leads into several and stands
-  /// before all layers is shared by them.
+  /// A segment ends with a waist. A node belongs to the first waist that it leads to; nodes that lead to several,
+  /// before all layers, are shared.
   void number_segments(const std::vector<bool>& waists) {
     const auto readers = consumers(graph_);
     segment_.assign(graph_.nodes.size(), shared);
@@ -146,7 +146,7 @@ class LayerFinder {
       if (stateful_[i]) begins[segment] = true;
       if (stream_[i]) ++nodes[segment];
     }
-    // The head is a chain, each link a waist; what branches belongs to the last layer.
+    // The head is a chain, each link a waist; branches belong to the last layer.
     size_t end = count;
     while (end > 0 && !begins[end - 1] && nodes[end - 1] <= 1) --end;
     GraphLayers out;
@@ -161,8 +161,8 @@ class LayerFinder {
   }
 
   const Graph& graph_;
-  std::vector<bool> state_;     ///< by value: pages, and what carries over from token to token
-  std::vector<int> level_;      ///< by value: how often states were read on the way to it
+  std::vector<bool> state_;     ///< by value: pages and recurrent states
+  std::vector<int> level_;      ///< by value: number of state reads on the way to it
   std::vector<bool> stateful_;  ///< by node: it reads states
   std::vector<bool> stream_;    ///< by node: it depends on the ids
   std::vector<int> segment_;    ///< by node

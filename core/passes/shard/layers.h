@@ -1,16 +1,16 @@
 #pragma once
-// Which layer of a raised decoder a node belongs to, found in the shape of the graph: names are the exporters' own.
+// The layer of each node of a raised decoder, found from the graph's shape: names depend on the exporter.
 #include <vector>
 
 #include "core/graph/schema.h"
 
 namespace plait {
 
-/// Layers are numbered from 0 in the order in which tokens pass them. A layer begins where all that tokens become passes one
-/// value, and pages or states are read before the next such value.
+/// Layers are numbered from 0 in token order. A layer begins at a value that all paths pass, if pages or states are
+/// read before the next such value.
 struct GraphLayers {
   int count = 0;
-  /// By node: its layer; -1: before the first, or for several of them (angles, masks); count: behind the last.
+  /// By node: its layer; -1: before the first, or shared (angles, masks); count: after the last.
   std::vector<int> of_node;
 };
 GraphLayers layers_of(const Graph& graph, const OpSet& ops);

@@ -16,9 +16,9 @@ void check_seeds(const Graph& graph, const ShardSeeds& seeds, const Mesh& mesh) 
     const size_t rank = value.type.dims ? value.type.dims->size() : 0;
     if (sharding.dims.size() != rank || !local_dims(*value.type.dims, sharding, mesh))
       throw Error(Code::invalid_argument,
-                  cat("weight ", quote(value.name), " of ", text(value.type, graph.symbols), " cannot be cut as ",
+                  cat("weight ", quote(value.name), " of ", text(value.type, graph.symbols), " cannot be sharded as ",
                       text(sharding, mesh), " on the mesh ", quote(mesh.text())),
-                  "an axis can only cut a dimension that it divides");
+                  "an axis can only shard a dimension that it divides");
   }
 }
 

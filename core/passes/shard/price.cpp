@@ -37,7 +37,7 @@ HeldBytes held_bytes(const Graph& graph, const ShardPlan& plan, const Mesh& mesh
   for (const Node& node : graph.nodes) {
     if (node.op != "plait.State") continue;
     auto found = plan.states.find(node.attributes.string("key", ""));
-    if (found == plan.states.end()) continue;  // nobody reads it
+    if (found == plan.states.end()) continue;  // unused
     const Type& type = graph.value(node.outputs[0]).type;
     const bool pages = slot && std::any_of(type.dims->begin(), type.dims->end(),
                                            [&](const Dim& dim) { return dim.single_symbol() == *slot; });

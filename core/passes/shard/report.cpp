@@ -71,7 +71,7 @@ class Reporter {
         if (id == no_value || seen[static_cast<size_t>(id)] || !plan.weights.contains(id)) continue;
         seen[static_cast<size_t>(id)] = true;
         const DType dtype = graph_.value(id).type.dtype;
-        if (dtype == DType::i64 || dtype == DType::i32 || dtype == DType::boolean) continue;  // sizes, places
+        if (dtype == DType::i64 || dtype == DType::i32 || dtype == DType::boolean) continue;  // sizes, indices
         auto reason = why.find(id);
         auto add = [&](const Sharding& sharding, bool copy) {
           add_weight(static_cast<int32_t>(i), id, sharding, copy, reason == why.end() ? "" : reason->second);
@@ -87,7 +87,7 @@ class Reporter {
     const std::string cut = text(sharding, mesh_), key = memory_key(constant);
     const int64_t bytes = token_bytes(type);
     const bool shared = !key.empty() && !seen_.insert(cat(key, cut)).second;
-    if (product(*type.dims).constant() == 1) return;  // a number is no weight
+    if (product(*type.dims).constant() == 1) return;  // a scalar
     const Node& node = graph_.nodes[static_cast<size_t>(reader)];
     PlanReport::Weight out;
     out.name = name_of(id, reader);
@@ -112,7 +112,7 @@ class Reporter {
     const auto after =
         std::count_if(readers.begin(), readers.end(), [&](int32_t reader) { return reader <= one.node; });
     double bytes = moved_bytes(one.step, static_cast<double>(token_bytes(one.held)), mesh_);
-    // Where tokens are shared out, a symbol stands for so many of them.
+    // If tokens are sharded, a symbol counts one rank's tokens.
     const auto tokens = graph_.symbols.find("t");
     if (tokens && one.held.dims && std::any_of(one.held.dims->begin(), one.held.dims->end(), [&](const Dim& dim) {
           const auto multiple = dim.single_multiple();
@@ -133,7 +133,7 @@ class Reporter {
       choice.ways.push_back({cut.empty() ? "-" : join(cut, ", "), way.bytes, way.owed, way.chosen});
       if (way.chosen) chosen = &way;
     }
-    double others = HUGE_VAL;  // of the cheapest that was not taken
+    double others = HUGE_VAL;  // of the cheapest alternative
     int owed = 0;
     for (const PlannedChoice::Candidate& way : one.candidates)
       if (!way.chosen && std::pair(way.bytes, way.owed) < std::pair(others, owed))
@@ -149,7 +149,7 @@ class Reporter {
     std::vector<std::vector<std::string>> kinds;
     for (PlanReport::Part& part : out_.parts) {
       std::vector<std::string> plan;
-      // Vectors follow the matrices; and angles that several layers share stand in the first of them.
+      // Vectors follow the matrices; angles shared by several layers are in the first.
       for (const PlanReport::Weight& one : part.weights)
         if (std::count_if(one.dims.begin(), one.dims.end(), [](int64_t size) { return size > 1; }) > 1)
           plan.push_back(cat(one.type, one.cut, one.copy, one.shared));
@@ -165,7 +165,7 @@ class Reporter {
   const Mesh& mesh_;
   const AxisList sequence_;
   const GraphLayers layers_;
-  std::set<std::string> seen_;                 ///< what is in memory
+  std::set<std::string> seen_;                 ///< already in memory
   std::vector<std::vector<int32_t>> readers_;  ///< by part: the nodes that read its weights
   PlanReport out_;
 };

@@ -1,6 +1,5 @@
 #pragma once
-// What `shard` decided for a decoder, for people: which weights are cut how, what the ranks say to each other for a token, and
-// why.
+// A readable report of `shard`'s plan for a decoder: shardings of weights, collectives per token, and reasons.
 #include <string>
 #include <vector>
 
@@ -11,29 +10,29 @@ namespace plait {
 
 struct PlanReport {
   struct Weight {
-    std::string name;                  ///< in the file; of the value where no tensor of the file stands behind it
-    std::string node;                  ///< that reads it, by its name; the op where it has none
-    std::string type;                  ///< whole: "f32[512, 64]"
+    std::string name;                  ///< in the file; of the value if no tensor of the file is its source
+    std::string node;                  ///< name of the node that reads it, or its op
+    std::string type;                  ///< unsharded: "f32[512, 64]"
     std::string cut;                   ///< "[tensor, -]"
-    std::vector<int64_t> dims, parts;  ///< sizes, and into how many parts each is cut
+    std::vector<int64_t> dims, parts;  ///< sizes, and number of shards of each
     int64_t bytes = 0, rank_bytes = 0;
-    bool copy = false;    ///< held once more, in another way
-    bool shared = false;  ///< the same memory as an earlier one's
-    std::string whole;    ///< why it is not cut by all of the axis tensor; "": it is, or it is a bias or the like
+    bool copy = false;    ///< a further copy with another sharding
+    bool shared = false;  ///< the same memory as an earlier weight's
+    std::string whole;    ///< why it is not sharded by the whole axis tensor; "": it is, or it is a bias or the like
   };
   struct Moved {
     std::string kind;      ///< "all_reduce"
     std::string what;      ///< the value, or the node that makes it
-    std::string for_node;  ///< that needs it
-    std::string held;      ///< by each rank before it: "f32[1, t, 64]", t tokens
+    std::string for_node;  ///< the node that needs it
+    std::string held;      ///< by each rank before the collective: "f32[1, t, 64]", t tokens
     std::string axes;
-    double bytes = 0;  ///< that each rank sends for one token
-    int after = 0;     ///< so many of the part's weights are read before
+    double bytes = 0;  ///< sent by each rank per token
+    int after = 0;     ///< number of the part's weights that are read before
   };
-  /// A node with several ways to be placed: which was taken, and why.
+  /// A node with several placements: the one chosen, and why.
   struct Choice {
     struct Way {
-      std::string cut;  ///< "f: tensor"; "-" for none
+      std::string cut;  ///< "f: tensor"; "-" if none
       double bytes = 0;
       int owed = 0;
       bool chosen = false;
@@ -42,10 +41,10 @@ struct PlanReport {
     std::vector<Way> ways;
     std::string why;
   };
-  /// What stands before the layers, a layer, or what stands behind them.
+  /// The nodes before the layers, of one layer, or after the layers.
   struct Part {
     std::string name;  ///< "before", "layer 3", "after"
-    int kind = 0;      ///< parts of one kind cut weights of the same types alike, and say the same to each other
+    int kind = 0;      ///< equal for parts with the same types, shardings and collectives
     std::vector<Weight> weights;
     std::vector<Moved> moved;
     std::vector<Choice> choices;
@@ -54,13 +53,13 @@ struct PlanReport {
   int64_t ranks = 1;
   std::vector<std::string> seeds;
   std::vector<Part> parts;
-  std::vector<std::string> unruled;  ///< nodes that get whole operands since their op has no rule
+  std::vector<std::string> unruled;  ///< nodes with replicated operands since their op has no rule
   HeldBytes held;
-  PlanPrice price;                               ///< by the default prices
-  int64_t typical_tokens = 0, typical_rows = 0;  ///< of the step at which the ways were priced
+  PlanPrice price;                               ///< at default prices
+  int64_t typical_tokens = 0, typical_rows = 0;  ///< of the step that is priced
 };
 
-/// `raised` is a decoder's graph as pass `raise` leaves it. Throws what `seeds_of` throws.
+/// `raised` is a decoder's graph after pass `raise`. Throws the errors of `seeds_of`.
 PlanReport report_plan(Graph raised, const CompileOptions& options);
 
 }  // namespace plait

@@ -8,10 +8,10 @@
 namespace plait {
 namespace {
 
-/// Weights that play one role.
+/// Weights in the same role.
 using Kind = std::vector<ValueId>;
 
-/// Matrices, and what is stacked of them: vectors follow.
+/// Matrices, and stacks of them: vectors follow.
 bool is_matrix(const Graph& graph, ValueId id) {
   if (id == no_value || !graph.value(id).constant) return false;
   const Dims& dims = *graph.value(id).type.dims;
@@ -23,9 +23,9 @@ std::vector<Kind> kinds_of(const Graph& graph, const OpSet& ops, const ShardSeed
   const GraphLayers layers = layers_of(graph, ops);
   const auto parts = static_cast<size_t>(layers.count) + 2;
   std::vector<std::vector<ValueId>> weights(parts);
-  std::vector<std::string> rows(parts);  // what a part has, in the order of its nodes
+  std::vector<std::string> rows(parts);  // a part's weights, in node order
   std::vector<bool> seen(static_cast<size_t>(graph.value_count()));
-  std::map<std::string, std::vector<ValueId>> same;  // memory under several names: a table that is the head, too
+  std::map<std::string, std::vector<ValueId>> same;  // memory with several names: a tied table
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     const auto part = static_cast<size_t>(layers.of_node[i] + 1);
@@ -60,7 +60,7 @@ std::vector<Kind> kinds_of(const Graph& graph, const OpSet& ops, const ShardSeed
   auto bytes = [&](const Kind& kind) {
     return kind.empty() ? 0 : static_cast<int64_t>(kind.size()) * token_bytes(graph.value(kind[0]).type);
   };
-  // What is less than a thousandth of the model is worth no decision.
+  // Weights below a thousandth of the model are not searched.
   std::erase_if(out, [&](const Kind& kind) { return bytes(kind) * 1000 <= all; });
   std::stable_sort(out.begin(), out.end(), [&](const Kind& a, const Kind& b) { return bytes(a) > bytes(b); });
   return out;
@@ -81,7 +81,7 @@ class Descent {
     const std::vector<Kind> kinds = kinds_of(graph_, ops_, given_);
     FoundSeeds best{std::move(start)};
     best.seconds = price(best.seeds);
-    // A kind is looked at again when another has changed since.
+    // A kind is tried again after another has changed.
     for (size_t i = 0, unchanged = 0; unchanged < kinds.size(); i = (i + 1) % kinds.size()) {
       bool better = false;
       for (const Sharding& way : ways(kinds[i], best.seeds)) {
@@ -109,7 +109,7 @@ class Descent {
   }
 
  private:
-  /// Other ways to cut a kind: no seed at all, each dim by all axes, and one axis moved.
+  /// Alternative shardings of a kind: no seed, each dim by all axes, and one axis moved.
   std::vector<Sharding> ways(const Kind& kind, const ShardSeeds& seeds) const {
     const Dims& dims = *graph_.value(kind[0]).type.dims;
     auto seed = seeds.find(kind[0]);

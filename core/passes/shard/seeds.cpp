@@ -1,4 +1,4 @@
-// Which dims of a graph are one and the same, and where the weights that have them are cut.
+// Finds which dims of a graph are the same, and shards the weights that have them.
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -10,9 +10,9 @@
 namespace plait {
 namespace {
 
-/// The sizes of a graph, taken apart: a dim is a row of atoms, which the rules of nodes join and split. Query features are
-/// first one atom of 64, then, behind a Reshape, 4 heads of 16, then 2 key heads with 2 queries each of 16; and the 2 are
-/// one atom with those of the keys.
+/// Sizes of a graph as products of atoms: a dim is a row of atoms, which the rules of nodes join and split. Query
+/// features are first one atom of 64, then, after a Reshape, 4 heads of 16, then 2 key heads with 2 queries each of
+/// 16; and that 2 is one atom with the keys'.
 class Atoms {
  public:
   int make(int64_t size) {
@@ -21,9 +21,9 @@ class Atoms {
   }
   struct Atom {
     int64_t size;
-    int parent, first, second;  ///< of the same; parts, major first, -1: none
+    int parent, first, second;  ///< representative; parts, major first, -1: none
     bool whole;
-    int whole_for;  ///< the node that needs it so
+    int whole_for;  ///< the node that needs it unsharded
     AxisList axes;
   };
   Atom& operator[](int id) { return atoms_[static_cast<size_t>(root(id))]; }
@@ -32,7 +32,7 @@ class Atoms {
     while (atoms_[static_cast<size_t>(id)].parent != id) id = atoms_[static_cast<size_t>(id)].parent;
     return id;
   }
-  /// The atoms that a dim is made of, major first; those of size 1 are left out.
+  /// The atoms of a dim, major first, without those of size 1.
   std::vector<int> leaves(int id) {
     id = root(id);
     const Atom atom = atoms_[static_cast<size_t>(id)];
@@ -47,7 +47,7 @@ class Atoms {
       if (Atom& atom = (*this)[leaf]; !atom.whole) atom.whole = true, atom.whole_for = node;
   }
 
-  /// `node` says that two rows of atoms are the same elements in the same order.
+  /// `node` equates two rows of atoms.
   void join(std::vector<int> a, std::vector<int> b, int node) {
     auto flatten = [&](std::vector<int>& row) {
       std::vector<int> out;
@@ -151,7 +151,7 @@ class Seeding {
   }
 
  private:
-  /// Why no dim of a weight is cut by one axis more.
+  /// Why no dim of a weight can be sharded by one more axis.
   std::string obstacles(ValueId id, const Sharding& now, AxisId axis) {
     std::vector<std::string> out;
     for (size_t d = 0; d < dims(id).size(); ++d) {
@@ -171,7 +171,7 @@ class Seeding {
     return join(out, "; ");
   }
 
-  /// The axes that are to cut, but for those that do.
+  /// The requested axes that are not used yet.
   AxisList without(const AxisList& used) const {
     AxisList out;
     for (AxisId axis : axes_)
@@ -186,7 +186,7 @@ class Seeding {
       if (dim >= 0 && !atoms_.leaves(dim).empty()) features_.insert(atoms_.leaves(dim));
   }
 
-  /// Constants, and what is made of them and of what is trained beside them: a weight with its adapter.
+  /// Constants, and values made of them and of trained parts: a weight with its adapter.
   void find_weights() {
     of_weights_.resize(static_cast<size_t>(graph_.value_count()));
     for (ValueId id = 0; id < graph_.value_count(); ++id)
@@ -205,8 +205,8 @@ class Seeding {
   }
   bool is_of_weights(ValueId id) const { return id != no_value && of_weights_[static_cast<size_t>(id)]; }
 
-  /// Tables of angles, slopes and the like are constants, too, and too small to be cut: a weight has a dim of features, as
-  /// the constants have them that products run over.
+  /// Tables of angles, slopes and the like are constants too, but too small to shard: a weight has a dim of features,
+  /// i.e. of constants that products sum over.
   void find_features(const Node& node, const DimsRule& rule) {
     for (const FactorUse& use : factors(rule)) {
       if (!use.contracted()) continue;
@@ -220,8 +220,8 @@ class Seeding {
         if (is_of_weights(id)) feature_dims_.insert(feature_dims_.end(), dims(id).begin(), dims(id).end());
     }
   }
-  /// Stacks of matrices: what the kernel is told the place of, and only weights have, chooses one of them (a row of a table
-  /// is chosen so, too), and it sums over another dim.
+  /// Stacks of matrices: an index operand that is not a weight selects one of them (as with a table's row), and the
+  /// kernel sums over another dim.
   void find_stacks(const Node& node, const DimsRule& rule) {
     std::set<std::string> chosen, summed;
     for (const FactorUse& use : factors(rule))
@@ -254,7 +254,7 @@ class Seeding {
   }
 
   void follow(const Node& node) {
-    if (node.op == "plait.State") return;  // it is wherever its readers want it
+    if (node.op == "plait.State") return;  // it is sharded as its readers need
     const std::optional<NodeRule> found = rule_of(graph_, ops_, node);
     if (!found) {
       for (ValueId id : node.inputs) mark_whole(id);
@@ -296,7 +296,7 @@ class Seeding {
     }
   }
 
-  /// The axes by which an atom's row is cut already: those of its first atoms, as long as each is down to one element.
+  /// The axes that shard an atom's row already: those of its first atoms, as long as each is split completely.
   AxisList axes_of(int dim) {
     AxisList out;
     if (dim < 0) return out;
@@ -322,7 +322,7 @@ class Seeding {
     return out;
   }
 
-  /// Gives a stack's first dim the axes of experts, the innermost that divide it.
+  /// Shards a stack's first dim by the axes of experts, the innermost that divide it.
   void give_out(int dim) {
     AxisList given;
     for (auto axis = expert_axes_.rbegin(); axis != expert_axes_.rend() && axes_of(dim).empty(); ++axis)
@@ -330,7 +330,7 @@ class Seeding {
     assign(dim, std::move(given));
   }
 
-  /// Gives the atoms of the weight's longest dim that may be cut what axes the weight has not yet.
+  /// Shards the atoms of the weight's longest free dim by the axes that the weight lacks.
   void cut(ValueId id) {
     if (dims(id).size() < 2) return;  // biases and the like follow their weights
     AxisList open = without(sharding_of(id).axes());
@@ -346,7 +346,7 @@ class Seeding {
     if (best >= 0) assign(best, std::move(open));
   }
 
-  /// Into how many parts a dim may be cut at most.
+  /// The maximum number of shards of a dim.
   int64_t free_size(int dim) {
     int64_t out = 1;
     for (int leaf : atoms_.leaves(dim)) {
@@ -379,8 +379,8 @@ class Seeding {
   const AxisList axes_, expert_axes_;
   const Recipe recipe_;
   Atoms atoms_;
-  int now_ = 0;                         ///< the node that is followed
-  std::vector<std::vector<int>> dims_;  ///< of each value; -1 for a size that is no number
+  int now_ = 0;                         ///< the current node
+  std::vector<std::vector<int>> dims_;  ///< of each value; -1 for a symbolic size
   std::vector<int> feature_dims_;
   std::set<std::vector<int>> features_;  ///< the same by their atoms
   std::set<ValueId> stacks_;

@@ -13,21 +13,21 @@
 namespace plait {
 namespace {
 
-/// A value of the global graph as the local one has it.
+/// A value of the global graph in the local graph.
 struct Place {
   Sharding sharding;
   ValueId local = no_value;
 };
 
-/// What a node costs where it might be.
+/// The cost of one placement of a node.
 struct Choice {
   FactorAxes axes;
-  Placement placement;  ///< operands with what may stay pending in them
-  int displaced = 0;    ///< weights and States that would be elsewhere than their seeds say
-  double bytes = 0;     ///< moved for its operands, and to pay what its results owe
-  int owed = 0;         ///< axes that its results owe: what is paid before, others may read too
+  Placement placement;  ///< operands with the partial sums that may remain
+  int displaced = 0;    ///< weights and States whose sharding would differ from their seeds
+  double bytes = 0;     ///< moved for its operands, and to reduce its partial results
+  int owed = 0;         ///< axes of its partial results: operands reduced before may serve other readers too
   int cut = 0;          ///< axes that share its work
-  bool early = false;   ///< an operand's sum is paid that might have passed
+  bool early = false;   ///< an operand's partial sum is reduced that could remain
   bool possible() const { return bytes < HUGE_VAL; }
   bool better_than(const Choice& other) const {
     auto order = [](const Choice& one) {
@@ -87,7 +87,7 @@ class Sharder {
     const auto& dims = graph_.value(id).type.dims;
     return dims ? dims->size() : 0;
   }
-  /// Constants and state may be anywhere until they are first used: loading a shard costs no more than loading all.
+  /// Constants and states have any sharding until first use: loading a shard costs no more than loading all.
   bool is_free(ValueId id) const {
     return (graph_.value(id).constant || states_.contains(id)) && !seeds_.contains(id) && !placed_sum(id);
   }
@@ -95,15 +95,15 @@ class Sharder {
     const int32_t maker = static_cast<size_t>(id) < producer_.size() ? producer_[static_cast<size_t>(id)] : -1;
     return maker >= 0 && graph_.nodes[static_cast<size_t>(maker)].op == "plait.State";
   }
-  /// Whether it is a State's memory, or what an op made of it in place.
+  /// Whether it is a State's memory, or an in-place result on it.
   bool is_kept(ValueId id) const { return id != no_value && (is_state(id) || kept_.contains(id)); }
   bool is_sum_state(ValueId id) const {
     return is_state(id) &&
            graph_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(id)])].attributes.integer("sum", 0);
   }
-  /// A State that nobody has used yet, and may become a sum that ranks hold parts of.
+  /// An unused State that may become a partial sum.
   bool is_open_sum(ValueId id) const { return states_.contains(id) && is_sum_state(id) && !placed_sum(id); }
-  /// Where the sum is that another State of its key, of another pipeline stage, has become; null if none has.
+  /// The sharding of a sum of the same key that another pipeline stage has used already; null if none has.
   const Sharding* placed_sum(ValueId id) const {
     auto state = states_.find(id);
     if (state == states_.end() || !is_sum_state(id)) return nullptr;
@@ -115,7 +115,7 @@ class Sharder {
     return schema ? static_cast<size_t>(schema->updates) : 0;
   }
 
-  /// A summand is best made where the State is that it is added to, and so are its own summands.
+  /// A summand is best computed with the sharding of the State that accumulates it, and so are its own summands.
   void find_wanted() {
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const Node& node = graph_.nodes[i];
@@ -145,15 +145,15 @@ class Sharder {
 
   // ---- choosing ----
 
-  /// Where an operand is before the node: as it was made, or as its seed says.
+  /// The sharding of an operand before the node: as it was made, or its seed.
   const Sharding& home(ValueId id) const {
     if (const Sharding* placed = placed_sum(id)) return *placed;
     auto seed = seeds_.find(id);
     return seed != seeds_.end() ? seed->second : places_.at(id).front().sharding;
   }
 
-  /// For each axis the factors that it may cut: those that an operand has it on, and tokens where an operand owes a sum that
-  /// may be paid into parts of them. "" is none.
+  /// For each mesh axis the factors that it may shard: those of operands sharded by it, and tokens if an operand's
+  /// partial sum may be reduce-scattered over them. "" is no factor.
   std::vector<std::vector<std::string>> candidates(const Node& node, const NodeRule& rule) const {
     std::vector<std::vector<std::string>> out(static_cast<size_t>(mesh_.sub_axes()), {std::string()});
     auto add = [&](AxisId axis, const RuleDim& dim) {
@@ -181,7 +181,7 @@ class Sharder {
     return out;
   }
 
-  /// The axes of a factor in the order in which the operands have them.
+  /// The axes of a factor in the operands' order.
   AxisList ordered(const Node& node, AxisList axes) const {
     for (ValueId id : node.inputs) {
       if (id == no_value || is_free(id)) continue;
@@ -195,10 +195,10 @@ class Sharder {
     return axes;
   }
 
-  /// What it costs to have an operand at `target`, from the nearest of the places where it is.
+  /// The cost of an operand at `target`, from its cheapest existing sharding.
   double cost(ValueId id, const Sharding& target) const {
     if (id == no_value || is_free(id)) return 0;
-    if (graph_.value(id).constant)  // elsewhere it is held a second time
+    if (graph_.value(id).constant)  // with another sharding it is held twice
       return home(id) == target ? 0 : bytes_of(id);
     if (is_open_sum(id) && home(id).dims == target.dims) return 0;
     if (is_state(id) && (states_.contains(id) || seeds_.contains(id))) {
@@ -214,7 +214,7 @@ class Sharder {
     PLAIT_ASSERT(best >= 0);
     return best;
   }
-  /// Whether something with a seed would be elsewhere: that comes before what any activation costs.
+  /// Whether a seed would be violated: that outweighs the cost of activations.
   bool displaces(ValueId id, const Sharding& target) const {
     if (id == no_value || !seeds_.contains(id)) return false;
     return graph_.value(id).constant ? home(id) != target : is_state(id) && home(id).dims != target.dims;
@@ -225,8 +225,8 @@ class Sharder {
     });
   }
 
-  /// A sum that might pass is paid before the node where that alone moves fewer bytes: an operand that was paid for others
-  /// is at hand then, and need not be paid in part to owe the same as another.
+  /// Reduces a partial sum that could remain before the node if that alone moves fewer bytes: an operand already
+  /// reduced for other readers is then available, and needs no further reduction to match another.
   std::optional<Choice> price(const Node& node, const NodeRule& rule, const FactorAxes& axes) const {
     const std::optional<Placement> placement = place(rule, axes, mesh_);
     if (!placement) return std::nullopt;
@@ -260,7 +260,7 @@ class Sharder {
                 [](const Pending& a, const Pending& b) { return a.axis < b.axis; });
       if (k < updates(node) && is_kept(node.inputs[k])) {
         if (!stays(node.inputs[k], out.placement.operands[k])) out.bytes = HUGE_VAL;
-        continue;  // what it owes is paid once a step, or never
+        continue;  // it is reduced once a step, or never
       }
       out.owed += static_cast<int>(result.pending.size());
       if (node.outputs[k] != no_value)
@@ -268,12 +268,12 @@ class Sharder {
     }
     return out;
   }
-  /// Whether a State would be changed where it is.
+  /// Whether a State would be updated in place.
   bool stays(ValueId id, const Sharding& target) const {
     if (stored_.contains(id)) return stored_.at(id) == target;
     return is_free(id) || (is_open_sum(id) ? home(id).dims == target.dims : home(id) == target);
   }
-  /// Where a result goes at least: whatever it owes is paid, but for what the State takes upon itself that it is added to.
+  /// The minimal target sharding of a result: no partial sums, except those that its State accumulates.
   Sharding goal_of(ValueId id, const Sharding& made) const {
     auto wanted = wanted_.find(id);
     if (wanted == wanted_.end()) return {made.dims, {}};
@@ -332,11 +332,11 @@ class Sharder {
     return out;
   }
 
-  /// Summands that owe the same are added first, so that it is paid once (attention and MLP side by side, as in GPT-J).
-  /// Where no two do, the sum is made in the graph's own order.
+  /// Summands that are partial along the same axes are added first, and reduced once (parallel attention and MLP, as
+  /// in GPT-J). Otherwise the sum keeps the graph's order.
   void place_sum(size_t index) {
     const Node root = graph_.nodes[index];
-    std::vector<std::vector<ValueId>> groups;  // of one debt, where several have it; the others one by one
+    std::vector<std::vector<ValueId>> groups;  // by equal partial axes; others are single
     bool shared = false;
     for (ValueId id : sums_.summands(index)) {
       const std::vector<Pending> owed = owed_by(id);
@@ -358,7 +358,7 @@ class Sharder {
     ValueId sum = all[0];
     for (size_t i = 1; i < all.size(); ++i) sum = add(root, sum, all[i], i + 1 == all.size());
   }
-  /// Places an Add like `root`, whose result it makes if it is the last.
+  /// Places an Add like `root`, which makes root's result if it is the last.
   ValueId add(const Node& root, ValueId a, ValueId b, bool last) {
     Node node = root;
     node.inputs = {a, b};
@@ -372,14 +372,14 @@ class Sharder {
         place_in_order(Node(graph_.nodes[static_cast<size_t>(inner)]));
     place_node(node);
   }
-  /// A new value of the sum of two that may have to be spread out to the sizes of all.
+  /// A new value for the sum of two, possibly broadcast to the sizes of all.
   ValueId sum_of(ValueId a, ValueId b, Type type) {
     const auto &x = graph_.value(a).type.dims, &y = graph_.value(b).type.dims;
     if (x != type.dims && y != type.dims) type.dims = x->size() < y->size() ? y : x;
     return graph_.add_value("", std::move(type));
   }
 
-  // ---- making ----
+  // ---- building ----
 
   void place_node(const Node& node) {
     if (node.op == "plait.State") {
@@ -387,7 +387,7 @@ class Sharder {
       return;
     }
     const auto index = static_cast<size_t>(now_);
-    const bool is_new = &node != &graph_.nodes[index];  // made to add a sum in another order
+    const bool is_new = &node != &graph_.nodes[index];  // added to reorder a sum
     const std::optional<NodeRule> own = is_new ? rule_of(graph_, ops_, node) : std::nullopt;
     const std::optional<NodeRule>& rule = is_new ? own : rules_[index];
     if (!rule) return place_whole(node);
@@ -442,7 +442,7 @@ class Sharder {
     local_.nodes.push_back(std::move(local));
   }
 
-  /// The value at `target`, moved there unless it has been.
+  /// The value at `target`, redistributed unless it already exists.
   ValueId at(ValueId id, const Sharding& target, const std::string& reader) {
     std::vector<Place>& places = places_[id];
     for (const Place& place : places)
@@ -461,7 +461,7 @@ class Sharder {
     return out;
   }
 
-  /// Where a State is kept that is first needed at `target`.
+  /// The sharding of a State that is first used at `target`.
   Sharding first_place(ValueId id, const Sharding& target) const {
     if (auto stored = stored_.find(id); stored != stored_.end()) return stored->second;
     if (const Sharding* placed = placed_sum(id)) return *placed;
@@ -488,7 +488,7 @@ class Sharder {
     for (ValueId& initial : local.inputs) initial = at(initial, target, describe(node));
     local.outputs = {add_value(graph_.value(id).name, graph_.value(id).type, target)};
     local_.nodes.push_back(std::move(local));
-    states_.erase(id);  // from now on it is where it is
+    states_.erase(id);  // from now on it has this sharding
     return local_.nodes.back().outputs[0];
   }
 
@@ -514,7 +514,7 @@ class Sharder {
     }
   }
 
-  /// The node that makes a value: the one that is placed for a part of its sum.
+  /// The node that makes a value; for a part of a sum, the node that is placed for it.
   int32_t maker(ValueId id) const {
     return static_cast<size_t>(id) < producer_.size() ? producer_[static_cast<size_t>(id)] : now_;
   }
@@ -550,17 +550,17 @@ class Sharder {
   const NodeRules& rules_;
   const AxisList sequence_;
   const ShardSeeds& stored_;
-  const bool early_;  ///< sums may be paid though they might pass
+  const bool early_;  ///< partial sums may be reduced early
   Graph local_;
   ShardPlan plan_;
-  std::map<ValueId, std::vector<Place>> places_;  ///< as it was made, then where it was moved
-  std::map<ValueId, const Node*> states_;         ///< those that nobody has used yet
-  std::map<ValueId, Sharding> wanted_;            ///< of summands: where the State is that they are added to
-  std::set<ValueId> kept_;                        ///< what ops made of States in place
+  std::map<ValueId, std::vector<Place>> places_;  ///< as it was made, then redistributed copies
+  std::map<ValueId, const Node*> states_;         ///< those without a use yet
+  std::map<ValueId, Sharding> wanted_;            ///< of summands: the sharding of the State that accumulates them
+  std::set<ValueId> kept_;                        ///< in-place results on States
   std::vector<int64_t> typical_;
   const std::vector<int32_t> producer_;
   const Sums sums_;
-  int32_t now_ = -1;  ///< the node that is placed
+  int32_t now_ = -1;  ///< the current node
 };
 
 }  // namespace
@@ -571,7 +571,7 @@ ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, 
   auto run = [&](Graph& made, bool early) {
     return Sharder(made, ops, mesh, rank, seeds, settings.rules ? *settings.rules : own, settings, early).run();
   };
-  // What is cheapest for one node may be dearer for those behind it: then every sum waits for as long as it can.
+  // The cheapest for one node may cost later ones more: so also tries reducing every sum as late as possible.
   Graph late_graph = graph;
   ShardPlan plan = run(graph, true);
   if (!plan.paid_early) return plan;

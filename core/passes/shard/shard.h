@@ -1,10 +1,10 @@
 #pragma once
-// Pass shard: one global graph, annotated with where its weights live, becomes the graph of one rank, with collectives.
+// Pass shard: rewrites a global graph with shardings of its weights as the graph of one rank, with collectives.
 //
-// Nothing here knows an op: what a node may do is what its dims rule says. Nodes are taken in order; each is placed where
-// moving its operands there, and paying what its result owes, moves the fewest bytes; operands are moved once for each
-// place. Weights stay where the seeds say. After Shardy and GSPMD (Xu et al. 2021) in propagating from annotations, with
-// partial sums as a state of values (OneFlow, Yuan et al. 2021).
+// It uses no op names: the dims rule of a node defines its placements. Nodes are taken in order; each is placed where
+// redistributing its operands and reducing its partial results moves the fewest bytes; operands are redistributed
+// once per target. Weights keep their seeds. As in Shardy and GSPMD (Xu et al. 2021) shardings propagate from
+// annotations, with partial sums as a state of values (OneFlow, Yuan et al. 2021).
 #include <map>
 #include <string>
 #include <vector>
@@ -14,66 +14,64 @@
 namespace plait {
 
 enum class Recipe {
-  tensor,  ///< as Megatron does (Shoeybi et al. 2019): heads, hidden features, the vocabulary
-  expert,  ///< experts stacked in one weight; all else as `tensor`
+  tensor,  ///< as Megatron (Shoeybi et al. 2019): heads, hidden features, the vocabulary
+  expert,  ///< experts stacked in one weight; all others as `tensor`
 };
 
-/// Cuts every weight by `axes` along a dim that no op needs whole: sizes that are one and the same (a feed-forward layer's
-/// hidden features in the three weights that have them, the heads of queries, keys and values) are found by following the
-/// dims rules through the graph, and are cut alike, as far as they divide. What divides in no way stays whole.
-/// Stacks of experts are given out over `expert_axes` first, by the innermost of them that divide: so those who share the
-/// experts out are neighbours. A stack is found by its rule: a product of which a number chooses the matrix.
+/// Shards every weight by `axes` along a dim that no op needs whole: equal dims (a feed-forward layer's hidden
+/// features in its three weights, the heads of queries, keys and values) are found by following the dims rules
+/// through the graph, and are sharded alike, as far as they divide. Weights that do not divide are replicated. Stacks
+/// of experts are first sharded over `expert_axes`, by the innermost that divide, so that ranks with the experts of
+/// one layer are neighbours. A stack is found by its rule: a product whose matrix an index selects.
 ShardSeeds recipe_seeds(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const AxisId> axes,
                         Recipe recipe = Recipe::tensor, std::span<const AxisId> expert_axes = {});
 
-/// What a user's texts ask for. Each is one of
-///   tensor, expert     a recipe (see Recipe); `tensor` where no text names another
-///   data               nothing is cut
-///   sequence           besides, tokens are shared out over the axis tensor between products (`sequence_axes`; sequence
+/// Seeds for a user's texts. Each is one of
+///   tensor, expert     a recipe (see Recipe); `tensor` by default
+///   data               nothing is sharded
+///   sequence           additionally shards tokens over the axis tensor between products (`sequence_axes`; sequence
 ///                      parallel, Korthikanti et al. 2022)
-///   expert_data        besides, in training, experts are given out over the axis data (`expert_axes` above)
+///   expert_data        additionally, in training, shards experts over the axis data (`expert_axes` above)
 ///   search             what `search_seeds` finds (core/passes/shard/search.h)
-///   PATTERN=SHARDING   the weights whose names fit PATTERN live as SHARDING says, whatever the recipe; a later text goes before
-///                      an earlier one
-/// In a PATTERN "*" stands for any letters and "?" for one. Names are those of the file's initializers, and of values; a
-/// SHARDING (`parse_sharding`) is of the dims that the raised graph has, where a Linear's weight is [outputs, inputs];
-/// constants of another number of dims are left alone. Weights are cut along the axis tensor; along `data`, too, if `training`,
-/// where its ranks take each step together. Throws Error(invalid_argument) for what cannot be done, and when nothing is cut
-/// along the axis `tensor`, though the mesh has it.
+///   PATTERN=SHARDING   the sharding of weights whose names match PATTERN, overriding recipes; the last match wins
+/// In a PATTERN "*" matches any letters and "?" one. Names are those of the file's initializers, and of values; a
+/// SHARDING (`parse_sharding`) is for the dims in the raised graph, where a Linear's weight is [outputs, inputs];
+/// constants with another number of dims are skipped. Weights are sharded along the axis tensor; if `training` also
+/// along `data`, over which steps are joint. Throws Error(invalid_argument) for impossible requests, and if nothing
+/// is sharded along the mesh's axis `tensor`.
 ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std::span<const std::string> texts,
                     bool training = false);
 
-/// Of weights that are held whole along some of `axes`: why, by value: "50257 is no multiple of 2". `where` says how they are
-/// held.
+/// By value, for weights that are replicated along some of `axes`: the reason, "50257 is no multiple of 2". `where`
+/// has their shardings.
 std::map<ValueId, std::string> why_whole(const Graph& graph, const OpSet& ops, const Mesh& mesh,
                                          std::span<const AxisId> axes, const ShardSeeds& where);
 
 struct ShardSettings {
-  const NodeRules* rules = nullptr;  ///< those of the graph's nodes, for who shards it more than once
-  /// Axes along which a sum may be paid into parts of a dim whose size is open, tokens that is, instead of into a whole on
-  /// each rank.
+  const NodeRules* rules = nullptr;  ///< of the graph's nodes, for repeated sharding
+  /// Axes along which a partial sum may be reduce-scattered over a dim of open size, i.e. tokens, instead of
+  /// all-reduced.
   AxisList sequence = {};
-  /// Of States that have a seed: where they are kept, if that is elsewhere, in more parts (ZeRO-3, FSDP). They are put
-  /// together anew for each node that reads them, so that nobody holds all of them at once.
+  /// Storage shardings of seeded States, if they have more shards (ZeRO-3, FSDP). They are gathered for each node
+  /// that reads them, so that not all are in memory at once.
   ShardSeeds stored = {};
 };
 
-/// Rewrites the graph into what rank `rank` runs. Inputs without a seed, and outputs, are whole on every rank; an output
-/// that is a State's new value stays where the State is. The plan is the same on every rank. Graphs must be inferred. Throws
-/// Error(invalid_argument) for seeds that do not fit their values.
-/// A State that is marked as a sum takes what the first summand owes upon itself: it is a sum of the ranks' States then, and
-/// the plan's `states` say so.
+/// Rewrites the graph into what rank `rank` runs. Inputs without a seed, and outputs, are replicated; an output that
+/// is a State's new value keeps the State's sharding. The plan is the same on every rank. Graphs must be inferred.
+/// Throws Error(invalid_argument) for seeds that do not fit their values. A State with `sum` takes over the partial
+/// axes of its first summand: it is then a partial sum over the ranks' States, as the plan's `states` show.
 ShardPlan shard(Graph& graph, const OpSet& ops, const Mesh& mesh, int64_t rank, const ShardSeeds& seeds,
                 const ShardSettings& settings = {});
 
-/// The pass, for a recognised decoder on several ranks; leaves the plan in `context`.
+/// The pass, for a recognised decoder on several ranks; stores the plan in `context`.
 void shard(Graph& graph, PassContext& context);
 
-/// For the text "sequence" among `texts`: the axis tensor, as `sequence` above; and the symbol t of a decoder's graph, the
-/// tokens of a step, then counts those of one rank, so that a step has a multiple of them. Else none.
+/// For the text "sequence" among `texts`: the axis tensor, as `sequence` above; the symbol t of a decoder's graph
+/// then counts the tokens of one rank, so a step's tokens are a multiple of the ranks. Otherwise none.
 AxisList sequence_axes(Graph& graph, const Mesh& mesh, std::span<const std::string> texts);
 
-/// Sets the symbols' typical sizes to those at which places are chosen: a step of a few sequences, of which some are read.
+/// Sets the symbols' typical sizes for placement: a step of a few sequences, some with requested rows.
 void set_typical_step(Graph& graph);
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// What users write about where weights live: recipes by name, and patterns over the names of weights.
+// Parses users' sharding options: recipe names, and patterns over weight names.
 #include <algorithm>
 #include <set>
 
@@ -10,7 +10,7 @@
 namespace plait {
 namespace {
 
-/// What a weight is called: as a value, and in the file, where it may be stacked of several tensors.
+/// Names of a weight: as a value, and in the file, where it may be stacked of several tensors.
 void add_names(const Constant& constant, std::set<std::string>& out) {
   if (!constant.initializer.empty()) out.insert(constant.initializer);
   for (const Constant& part : constant.parts) add_names(part, out);
@@ -18,7 +18,7 @@ void add_names(const Constant& constant, std::set<std::string>& out) {
 
 Error different_requests(const std::string& what, std::string_view text) {
   return {Code::invalid_argument, cat("seeds ", quote(text), " ", what, ", whose ranks work on different requests"),
-          "weights are cut along the axis tensor; along data, too, where a model is trained"};
+          "weights are sharded along the axis tensor; in training also along data"};
 }
 
 class Overrides {
@@ -59,7 +59,7 @@ class Overrides {
                   cat("seeds ", quote(text), " have ", sharding.dims.size(), " dimensions, but the weights that fit ",
                       quote(pattern), " have ", *ranks.begin(),
                       ranks.size() > 1 ? cat(" to ", *ranks.rbegin()) : std::string()),
-                  "write one entry a dimension, \"-\" for one that is not cut");
+                  "write one entry per dimension, \"-\" for one that is not sharded");
   }
 
  private:
@@ -73,10 +73,10 @@ class Overrides {
     }
     for (AxisId axis : out.axes())
       if (std::find(axes_.begin(), axes_.end(), axis) == axes_.end())
-        throw different_requests(cat("cut weights along ", mesh_.text({&axis, 1})), text);
+        throw different_requests(cat("shard weights along ", mesh_.text({&axis, 1})), text);
     if (!out.pending.empty())
-      throw Error(Code::invalid_argument, cat("seeds ", quote(text), ": a weight owes no sum"),
-                  "write the brackets alone");
+      throw Error(Code::invalid_argument, cat("seeds ", quote(text), ": a weight is not a partial sum"),
+                  "write only the brackets");
     return out;
   }
 
@@ -84,7 +84,7 @@ class Overrides {
     for (size_t d = 0; d < sharding.dims.size(); ++d)
       if (const int64_t parts = mesh_.blocks(sharding.dims[d]); !divides((*type.dims)[d], parts))
         throw Error(Code::invalid_argument,
-                    cat("seeds ", quote(text), " cut dimension ", d, " of ", quote(name), " into ", parts,
+                    cat("seeds ", quote(text), " shard dimension ", d, " of ", quote(name), " into ", parts,
                         " parts, but its sizes are ", plait::text(*type.dims, graph_.symbols)),
                     "a part of an axis cuts it into fewer: tensor=4 is tensor.0 and tensor.1, of 2 each");
   }
@@ -102,20 +102,20 @@ class Overrides {
 
   const Graph& graph_;
   const Mesh& mesh_;
-  AxisList axes_;  ///< that may cut weights
+  AxisList axes_;  ///< mesh axes that may shard weights
   std::map<ValueId, std::set<std::string>> names_;
 };
 
 constexpr std::string_view recipes[] = {"tensor", "expert", "data", "search"}, sequence = "sequence",
                            expert_data = "expert_data";
 
-/// The axes of `expert_data`, which cut something.
+/// The axes of `expert_data` that shard something.
 AxisList axes_of_experts(const Graph& graph, const OpSet& ops, const Mesh& mesh, bool training) {
   if (!training) throw different_requests("give experts out over the axis data", expert_data);
   const AxisList out = mesh.parts("data");
   if (recipe_seeds(graph, ops, mesh, {}, Recipe::tensor, out).empty())
     throw Error(Code::invalid_argument,
-                cat("seeds ", quote(expert_data), " cut no weight on the mesh ", quote(mesh.text())),
+                cat("seeds ", quote(expert_data), " shard no weight on the mesh ", quote(mesh.text())),
                 "the model needs experts that are stacked in one weight, as many as a part of the axis data divides");
   return out;
 }
@@ -129,7 +129,7 @@ ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std:
   ShardSeeds given;
   AxisList expert_axes;
   for (const std::string& text : texts) {
-    if (text == sequence) continue;  // says nothing of weights
+    if (text == sequence) continue;  // does not concern weights
     if (text == expert_data) {
       expert_axes = axes_of_experts(graph, ops, mesh, training);
       continue;

@@ -1,7 +1,7 @@
-// Pass drop_cache: in training a row holds whole documents, so attention reads the row's own keys and values, what carries a state
-// begins each document with zeros, and there is no cache. PagedAttention behind KvWrite becomes PackedAttention, CausalConv
-// PackedConv and LinearAttention PackedLinearAttention; Linears always have many rows, whose products may be summed in
-// another order than those of few (kernels/cpu/linear/linear_back.cpp).
+// Pass drop_cache: rewrites attention for training on whole documents. Attention reads the row's own keys and values,
+// states start each document as zeros, and there is no cache: PagedAttention after KvWrite becomes PackedAttention,
+// CausalConv PackedConv and LinearAttention PackedLinearAttention. Linears always have many rows, and may sum in
+// another order than for few (kernels/cpu/linear/linear_back.cpp).
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -10,7 +10,7 @@
 namespace plait {
 namespace {
 
-/// The op of `node` whose documents begin with states of zeros: without operand 0, the state, and without its slots.
+/// The variant of `node` whose documents start with zero states: without operand 0, the state, and without its slots.
 void begin_anew(Node& node, const char* op, size_t slots) {
   node.op = op;
   node.inputs.erase(node.inputs.begin() + static_cast<std::ptrdiff_t>(slots));
@@ -28,7 +28,8 @@ void drop_cache(Graph& graph, PassContext& context) {
     if (node.op == "plait.LinearAttention") begin_anew(node, "plait.PackedLinearAttention", 5);
     if (node.op == "plait.Linear") {
       node.attributes.set("many_rows", int64_t{1});
-      // What is quantised is rounded as frozen floats are; generation, which reads it in place, multiplies x as it is.
+      // Quantised weights are rounded as frozen floats are; generation, which reads them in place, multiplies x
+      // unrounded.
       if (narrow && graph.value(node.inputs[1]).type.dims->size() == 3) node.attributes.set("round_x", int64_t{1});
     }
     if (node.op != "plait.PagedAttention") continue;
@@ -45,7 +46,7 @@ void drop_cache(Graph& graph, PassContext& context) {
   }
   graph.outputs.resize(1);  // logits
   graph.remove_dead();
-  // Slots, pages and places of states, which are read no more, and what asked for rows by length.
+  // Removes slots, pages and state positions, which have no reader now, and inputs of row selection by length.
   const auto readers = consumers(graph);
   std::erase_if(graph.inputs, [&](ValueId id) {
     const std::string& name = graph.value(id).name;

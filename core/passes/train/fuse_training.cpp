@@ -1,5 +1,5 @@
-// Passes fuse_training and fuse_sums: what kernels do better in one go when losses and gradients are made together. None changes
-// what is computed.
+// Passes fuse_training and fuse_sums: combine ops of losses and gradients that kernels run faster together. Neither
+// changes results.
 #include <algorithm>
 
 #include "core/passes/train/train.h"
@@ -7,7 +7,8 @@
 namespace plait {
 namespace {
 
-/// HeadStatistics, the losses that come of it, and HeadBack become HeadLoss, which multiplies by the head's weight once.
+/// HeadStatistics, the losses computed from it, and HeadBack become HeadLoss, which multiplies by the head's weight
+/// once.
 class HeadFuser {
  public:
   explicit HeadFuser(Graph& graph) : graph_(graph), producer_(producers(graph)) {}
@@ -42,19 +43,19 @@ class HeadFuser {
       back.inputs.erase(back.inputs.begin() + 3);
       back.outputs.insert(back.outputs.begin(), loss.outputs[0]);
       for (const char* of_chunks : {"chunks", "offset", "whole"}) back.attributes.erase(of_chunks);
-      loss.outputs[0] = graph_.add_value("", graph_.value(loss.outputs[0]).type);  // nobody's
+      loss.outputs[0] = graph_.add_value("", graph_.value(loss.outputs[0]).type);  // without readers
       return;
     }
   }
 
-  /// Whether a bias is trained beside a quantised weight: its gradient wants all logits of some rows, which HeadLoss does not
-  /// keep of such.
+  /// Whether a bias is trained next to a quantised weight: its gradient needs all logits of some rows, which HeadLoss
+  /// does not keep for quantised weights.
   bool is_bias_of_codes(const Node& back) const {
     const auto& w = graph_.value(back.inputs[1]).type.dims;
     return back.outputs.size() > 2 && back.outputs[2] != no_value && w && w->size() == 3;
   }
 
-  /// Whether ranks have nothing to say to each other between the statistics and their log-sum-exp.
+  /// Whether no collective is needed between the statistics and their log-sum-exp.
   bool is_whole(ValueId id, const Node& statistics) const {
     const Node* node = maker(id);
     if (!node || node == &statistics) return true;
@@ -68,7 +69,7 @@ class HeadFuser {
   std::vector<int32_t> producer_;
 };
 
-/// Whether the value is a product with a whole weight, of many rows, without a bias.
+/// Whether the value is a product of many rows with a whole weight, without a bias.
 bool is_plain_product(const Graph& graph, const Node& node) {
   const bool is_forward = node.op == "plait.Linear" && node.attributes.integer("many_rows", 0) == 1;
   if (!is_forward && node.op != "plait.LinearBack") return false;
@@ -79,7 +80,7 @@ bool is_plain_product(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-/// A sum and the product that it alone reads become one node in the place of the sum: of two products the later one.
+/// A sum and the product that only it reads become one node in place of the sum; of two products the later one.
 void fuse_sums(Graph& graph, PassContext&) {
   const std::vector<int32_t> producer = producers(graph);
   std::vector<int> uses(static_cast<size_t>(graph.value_count()));

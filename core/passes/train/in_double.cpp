@@ -1,4 +1,4 @@
-// Pass in_double: f64 for everything that is trained, if option dtype asks for it.
+// Pass in_double: trains in f64 if option dtype is f64.
 #include "core/passes/base/widen.h"
 #include "core/passes/train/train.h"
 

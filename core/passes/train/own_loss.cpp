@@ -1,4 +1,4 @@
-// A graph that ends with a loss of its own is trained as it stands: no layers are recognised, and it takes its own inputs.
+// A graph with its own loss is trained as written: no layers are recognised, and it takes its own inputs.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -10,7 +10,7 @@
 namespace plait {
 namespace {
 
-/// The symbol that the first input with an open first dim has there; -1: none has.
+/// The symbol of the first input with an open first dim; -1 if there is none.
 SymbolId batch_of(const Graph& graph) {
   for (ValueId id : graph.inputs) {
     const auto& dims = graph.value(id).type.dims;
@@ -43,8 +43,7 @@ void prepare_own_loss(Graph& graph, PassContext& context) {
   }
   if (context.training->has_adapters())
     throw Error(Code::unsupported,
-                "adapters stand beside a recognised decoder's products, and a graph with a loss of its own "
-                "is taken as it stands",
+                "adapters need a recognised decoder; a graph with its own loss is trained as written",
                 "train its weights (leave out lora)");
   graph.outputs = {*found};
   const Type& type = graph.value(graph.outputs[0]).type;

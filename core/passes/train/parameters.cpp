@@ -1,4 +1,4 @@
-// What is trained: weights of a raised graph become States that programs write to.
+// Chooses what is trained: weights of a raised graph become States that programs write to.
 #include "core/passes/train/parameters.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ bool is_table(const Node& node, size_t operand) {
   return operand == 0 && (node.op == "plait.Embedding" || node.op == "Gather");
 }
 
-/// By value: whether it comes of rows of a table, as a token's hidden state does, or of numbers that are given.
+/// By value: whether it depends on rows of a table, as a token's hidden state does, or on inputs.
 std::vector<bool> stream_of(const Graph& graph) {
   std::vector<bool> stream(static_cast<size_t>(graph.value_count()));
   for (ValueId id : graph.inputs) stream[static_cast<size_t>(id)] = is_float(graph.value(id).type.dtype);
@@ -34,8 +34,8 @@ std::vector<bool> stream_of(const Graph& graph) {
   return stream;
 }
 
-/// By value: whether a gradient of the results comes back to it; tables of angles, scales of quantised weights and the like
-/// are taken as they are.
+/// By value: whether the results' gradient reaches it; excludes tables of angles, scales of quantised weights and the
+/// like.
 std::vector<bool> learning_of(const Graph& graph, const OpSet& ops) {
   std::vector<bool> learns(static_cast<size_t>(graph.value_count()));
   for (ValueId id : graph.outputs) learns[static_cast<size_t>(id)] = true;
@@ -52,14 +52,15 @@ std::vector<bool> learning_of(const Graph& graph, const OpSet& ops) {
   return learns;
 }
 
-/// Whether a tensor of one element is the weight of a single feature, as the bias of a head with one output is: then the result
-/// has no more features. Others scale or shift all there is, and exporters write many that no one trained.
+/// Whether a tensor of one element is the weight of a single feature, as the bias of a head with one output: then the
+/// result has one feature too. Others are scalar scales or offsets, of which exporters write many that were not
+/// trained.
 bool of_one_feature(const Graph& graph, const Node& node, const Shape& shape) {
   const std::optional<Dims>& dims = graph.value(node.outputs[0]).type.dims;
   return shape.rank() > 0 && dims && !dims->empty() && dims->back() == Dim(1);
 }
 
-/// The constants that may be trained, tensors of the file, in the order in which the graph reads them.
+/// Constants that may be trained, tensors of the file, in the order in which the graph reads them.
 std::vector<ValueId> candidates(const Graph& graph, const OpSet& ops, const std::vector<std::string>& patterns) {
   const std::vector<bool> stream = stream_of(graph), learns = learning_of(graph, ops);
   std::vector<ValueId> out;
@@ -91,7 +92,7 @@ std::vector<ValueId> candidates(const Graph& graph, const OpSet& ops, const std:
   return out;
 }
 
-/// Whether two constants of the same dims hold the same elements; a slice of each tells most that do not.
+/// Whether two constants of equal dims have equal elements; compares a slice first.
 bool hold_the_same(const Constant& a, const Constant& b) {
   auto equal = [](Constant x, Constant y, std::optional<int64_t> rows) {
     for (Constant* one : {&x, &y}) {
@@ -124,14 +125,14 @@ class Maker {
       group.push_back(id);
     }
     for (const auto& names : order) add_tensor(of_tensor[names]);
-    // States and their steps come first.
+    // Moves States and their steps to the front.
     std::rotate(graph_.nodes.begin(), graph_.nodes.begin() + static_cast<std::ptrdiff_t>(old_), graph_.nodes.end());
   }
 
   std::vector<Trainable> take() { return std::move(made_); }
 
  private:
-  /// A head that is a copy of the table of the tokens' embeddings is trained as one with it.
+  /// A head that is a copy of the token embedding table is tied to it.
   void find_copies(std::vector<ValueId>& ids) {
     const Head head = find_head(graph_);
     if (head.node < 0) return;
@@ -148,7 +149,7 @@ class Maker {
     ids.erase(found);
   }
 
-  /// Values that are made of the same tensor, or stack of tensors.
+  /// Values made from the same tensor, or stack of tensors.
   void add_tensor(const std::vector<ValueId>& ids) {
     std::vector<std::vector<ValueId>> alike;
     for (ValueId id : ids) {
@@ -186,7 +187,7 @@ class Maker {
     return out.empty() ? std::vector<int32_t>{0} : std::vector<int32_t>(out.begin(), out.end());
   }
 
-  /// A State of the tensor as the file has it; what the values make of it are nodes.
+  /// A State of the tensor in the file's layout; nodes compute the values from it.
   void add_whole(const std::vector<std::vector<ValueId>>& alike) {
     Constant whole = *graph_.value(alike[0][0]).constant;
     whole.steps.clear();
@@ -214,7 +215,7 @@ class Maker {
         return builder_.add("Slice", {id, builder_.integers({step.numbers[1]}), builder_.integers({step.numbers[2]}),
                                       builder_.integers({step.numbers[0]})});
       case Kind::reshape: return builder_.add("Reshape", {id, builder_.integers(step.numbers)});
-      case Kind::cast: return id;  // what is trained is of one dtype
+      case Kind::cast: return id;  // trained weights have one dtype
       case Kind::reinterpret: break;
     }
     throw Error(Code::unsupported,
@@ -223,13 +224,13 @@ class Maker {
   }
 
   Trainable parameter_of(ValueId id, Constant constant, bool is_part) {
-    // It begins as the file has it, also where products round it.
+    // Starts unrounded, also where products round it.
     std::erase_if(constant.steps, [](const RecipeStep& step) { return step.kind == RecipeStep::Kind::cast; });
     if (constant.dtype() != dtype_) plait::add_step(constant, {RecipeStep::Kind::cast, {}, dtype_});
     Trainable one;
     const std::vector<std::string> names = names_of(constant);
     one.parameter.name = names[0];
-    // The parts of a packed tensor are told apart by the steps to them.
+    // Parts of a packed tensor are distinguished by their steps.
     one.parameter.key = store_keys::parameter(is_part ? cat(names[0], " | ", text(constant.steps)) : names[0]);
     one.parameter.shape = constant.shape();
     one.parameter.decays = constant.shape().rank() > 1;

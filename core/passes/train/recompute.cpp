@@ -1,15 +1,16 @@
-// Pass recompute: what the backward pass reads of the forward pass is computed once more where it is read, instead of being
-// kept from then till now (Chen et al. 2016; "selective" after Korthikanti et al. 2022).
+// Pass recompute: recomputes activations where the backward pass reads them, instead of keeping them (Chen et al.
+// 2016; "selective" after Korthikanti et al. 2022).
 //
-// Kept in any case are sums of two activations, which is what the residual stream is, so that no chain of nodes is longer
-// than a block; and what ranks have told each other. `selective` keeps besides whatever sums over a dim: products, attention,
-// rows of tables; of the residual stream it keeps every second sum, where the next is made of that and of what is there
-// anyway. A weight that is put together of its shards, or with its adapter, is never kept. The same kernels make the same bits,
+// Always kept are sums of two activations, i.e. the residual stream, so that recomputed chains are at most a block
+// long, and results of collectives. `selective` also keeps results of ops that sum over a dim: products, attention,
+// rows of tables; of the residual stream it keeps every second sum if the next is computed from it and from kept
+// values. Weights gathered from shards or merged with an adapter are never kept. The same kernels give the same bits,
 // so results do not change.
 //
-// `rounded` is `selective`, but for products that round their operands to bf16 (attribute round_x), as they do with what they
-// are given backwards, too. What they give is kept as bf16, in half the room: the backward pass then reads it rounded, which is
-// no more than a product's own rounding. So these gradients differ from the others' in the last bits of bf16.
+// `rounded` is `selective`, except for products that round their operands to bf16 (attribute round_x), which they
+// also do in the backward pass. Their results are kept as bf16, in half the memory, so the backward pass reads them
+// rounded, which is no more than a product's own rounding. These gradients differ from the others in the last bits of
+// bf16.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -33,7 +34,7 @@ class Recomputing {
 
   void run() {
     find_skipped();
-    std::vector<std::vector<Node>> places(originals_.size());  // what stands in the place of each node
+    std::vector<std::vector<Node>> places(originals_.size());  // replacements of each node
     for (size_t i = 0; i < originals_.size(); ++i) {
       Node node = originals_[i];
       if (is_backward(node))
@@ -73,7 +74,7 @@ class Recomputing {
                        [&](ValueId id) { return has(of_tokens_, id) && graph_.value(id).type.dims == dims; });
   }
   static bool is_collective(const Node& node) { return node.attributes.has("axes") && node.attributes.has("parts"); }
-  /// Whether the node sums over a dim of what gradients pass through, or might.
+  /// Whether the node sums over a dim of an operand that may have a gradient.
   bool sums(const Node& node) const {
     const std::optional<NodeRule> rule = rule_of(graph_, ops_, node);
     if (!rule) return true;
@@ -87,8 +88,8 @@ class Recomputing {
     return std::any_of(all.begin(), all.end(), [](const FactorUse& use) { return use.contracted(); });
   }
 
-  /// Whether a value made of weights alone has more elements than all that is trained of them: an adapter's product, or what it
-  /// is added to.
+  /// Whether a value made only of weights has more elements than its trained weights: an adapter's product, or the
+  /// sum with it.
   bool is_unfolded(const Node& node) const {
     std::set<ValueId> states;
     add_states(node, states);
@@ -113,8 +114,8 @@ class Recomputing {
     const int32_t at = id == no_value ? -1 : producer_[static_cast<size_t>(id)];
     return at < 0 ? nullptr : &originals_[static_cast<size_t>(at)];
   }
-  /// Whether the value is kept rounded: it is what a product of rounded operands gave, or a sum of such: of an adapter and what
-  /// it stands beside, or of what ranks have of it.
+  /// Whether the value is kept rounded: the result of a product of rounded operands, or a sum of such: of an adapter
+  /// and its Linear, or of partial sums.
   bool is_rounded_product(ValueId id) const {
     const Node* node = maker(id);
     if (how_ != Recompute::rounded || !node || node->outputs[0] != id || graph_.value(id).type.dtype != DType::f32)
@@ -134,8 +135,8 @@ class Recomputing {
     return is_collective(node) || node.op == "plait.Cross" || (how_ != Recompute::full && sums(node));
   }
 
-  /// Of two sums of the residual stream that follow each other the second: where the first is read by others, too, and what is
-  /// added to it takes no room of its own, or less.
+  /// Finds the second of two consecutive sums of the residual stream, if the first has other readers, and the addend
+  /// needs no memory of its own, or less.
   void find_skipped() {
     skipped_.resize(static_cast<size_t>(graph_.value_count()));
     if (how_ == Recompute::full) return;
@@ -157,7 +158,7 @@ class Recomputing {
     }
   }
 
-  /// What is kept of the value, as the nodes behind those so far read it.
+  /// The kept form of the value, for nodes added from here on.
   ValueId kept(ValueId id) {
     if (!is_rounded_product(id)) return id;
     auto cast = [&](ValueId from, DType to) {
@@ -173,7 +174,7 @@ class Recomputing {
     return made_.back().outputs[0];
   }
 
-  /// The value as the backward pass reads it: behind the nodes so far.
+  /// The value for the backward pass, recomputed after the nodes so far.
   ValueId again(ValueId id) {
     const Node* node = maker(id);
     if (!node || has(backward_, id)) return id;
@@ -201,7 +202,7 @@ class Recomputing {
   Marks skipped_;  ///< sums of two activations that are not kept
   std::vector<Node> made_;
   std::map<ValueId, ValueId> copies_;
-  std::map<int32_t, Node> roundings_;  ///< by the node behind which they stand
+  std::map<int32_t, Node> roundings_;  ///< by the node after which they are inserted
 };
 
 }  // namespace

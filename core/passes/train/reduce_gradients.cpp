@@ -1,11 +1,11 @@
-// The last micro-batch of a step and the norm behind it as one graph: where ranks pay a gradient's sum once a step, they do so as
-// soon as it is whole.
+// Joins the last micro-batch of a step and the norm into one graph: if ranks reduce gradients once a step, each is
+// reduced as soon as it is complete.
 #include "core/passes/train/parameters.h"
 
 namespace plait {
 
 Graph settle_graph(const OpSet& ops, Graph graph, const Graph& norm) {
-  std::map<std::string, ValueId> left;  // by key: what the last node that wrote to a State left there
+  std::map<std::string, ValueId> left;  // by key: the State's value after its last write
   std::map<ValueId, std::string> keys;
   auto follow = [&](const Node& node) {
     if (node.op == "plait.State") keys.emplace(node.outputs[0], node.attributes.string("key", ""));

@@ -1,6 +1,5 @@
-// Pass shard_rows: in training each rank of the mesh's axis `data` has a row of its own. The row of the graph becomes all of
-// them, one behind the other, of t tokens, r targets and so many places each; what reads across a row does so within each of
-// them.
+// Pass shard_rows: gives each rank of the mesh's axis `data` a row of its own. The graph's row becomes the
+// concatenation of all rows, each with t tokens and r labels; ops that read across a row do so within each row.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -37,12 +36,12 @@ class Spreading {
            (*dims)[1].divided(Dim(rows_));
   }
 
-  /// Whether the node needs the tokens of a row whole.
+  /// Whether the node needs whole rows.
   bool reads_across(const Node& node) const {
     if (std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return is_row(id); })) return false;
     const std::optional<NodeRule> rule = rule_of(graph_, ops_, node);
     if (!rule)
-      throw Error(Code::unsupported, cat(describe(graph_, node), " has no dims rule, so rows cannot be told apart"),
+      throw Error(Code::unsupported, cat(describe(graph_, node), " has no dims rule, so rows cannot be separated"),
                   "train without the axis data");
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       if (!is_row(node.inputs[k])) continue;

@@ -1,4 +1,4 @@
-// Training on several ranks: where they have weights, sums of gradients and what the optimizer keeps.
+// Training on several ranks: shardings of weights, summed gradients and optimizer state.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -23,7 +23,7 @@ void place_all(const std::vector<ValueId>& ids, const Sharding& sharding, ShardS
   for (ValueId id : ids) seeds.insert_or_assign(id, sharding);
 }
 
-/// Cut by `axes`, too, along the first dim that they divide; as it is where there is none.
+/// Also sharded by `axes`, along the first dim that they divide; unchanged if there is none.
 Sharding cut_further(Sharding sharding, const Shape& shape, const AxisList& axes, const Mesh& mesh) {
   const AxisList used = sharding.axes();
   AxisList more;
@@ -38,7 +38,7 @@ Sharding cut_further(Sharding sharding, const Shape& shape, const AxisList& axes
   return sharding;
 }
 
-/// Inputs are rows of tokens, or a batch, which `data` cuts.
+/// Inputs are rows of tokens, or a batch, sharded by `data`.
 ShardSeeds with_rows(const PassContext& context, const Graph& graph, const AxisList& data) {
   ShardSeeds seeds = context.seeds;
   for (ValueId id : graph.inputs) {
@@ -55,13 +55,13 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
   const Mesh& mesh = options.mesh;
   const AxisList data = mesh.parts("data");
   ShardSeeds seeds = with_rows(context, graph, data);
-  // Where weights are used is known when the graph has been sharded once.
+  // The uses of weights are known after a trial sharding of the graph.
   Graph trial = graph;
   const ShardPlan first = shard(trial, options.ops, mesh, options.rank, seeds);
   const auto states = states_of(graph);
   StatePlaces out, in_use;
   ShardSettings settings;
-  std::vector<Sharding> optimized;  // of each parameter, what a rank makes steps of
+  std::vector<Sharding> optimized;  // of each parameter, the part that a rank updates
   for (const TrainedParameter& one : context.parameters) {
     const Sharding used{first.states.at(one.key).dims, {}};
     const int zero = context.training->gradients ? context.training->zero : 0;
@@ -101,7 +101,7 @@ StatePlaces shard_training(Graph& graph, Graph* of_host, PassContext& context) {
       throw Error(Code::unsupported,
                   cat("on the mesh ", quote(mesh.text()), " the gradients of a host's loss add up to ", quote(key),
                       " on other ranks than those of the model's own"),
-                  "use the trainer's own loss, or a mesh of the axis data alone");
+                  "use the trainer's own loss, or a mesh with only the axis data");
   return out;
 }
 

@@ -1,5 +1,5 @@
-// Pass train: the loss behind a decoder's head, the gradients of what is trained, and the sums that they go into. Where the
-// host has a loss of its own, the gradients of the logits are an input instead.
+// Pass train: adds the loss after a decoder's head, the gradients of what is trained, and their accumulation. With a
+// host loss the gradients of the logits are an input instead.
 #include <algorithm>
 #include <set>
 
@@ -14,11 +14,10 @@
 namespace plait {
 namespace {
 
-/// A chunk of the vocabulary has about so many rows: its logits of some tokens stay in a core's cache.
+/// Approximate rows of a chunk of the vocabulary: its logits of some tokens fit a core's cache.
 constexpr int64_t chunk_rows = 4096;
 
-/// The number of chunks nearest to what is wanted that divides the vocabulary, and that `parts` ranks can share out, if there
-/// is one.
+/// The number of chunks of about `chunk_rows` that divides the vocabulary; a multiple of `parts`, if there is one.
 int64_t chunks_of(int64_t vocabulary, int64_t parts) {
   const int64_t fewest = vocabulary % parts ? 1 : parts;
   int64_t best = fewest;
@@ -70,7 +69,7 @@ class Training {
     if (!context_.training->gradients) return {};
     std::vector<Trainable> out = make_parameters(graph_, context_, context_.training->trained);
     if (out.empty())
-      throw Error(Code::invalid_argument, "there is nothing to train: no weight of floats fits what is asked for",
+      throw Error(Code::invalid_argument, "there is nothing to train: no float weight matches the request",
                   "a quantised model is trained with adapters (lora)");
     return out;
   }
@@ -88,8 +87,8 @@ class Training {
     return id;
   }
 
-  /// Each target's loss, [1, r]. A head is joined with what comes behind it, so that logits of all rows never stand in memory
-  /// at once.
+  /// Each label's loss, [1, r]. A recognised head is joined with the loss, so that logits of all rows are never in
+  /// memory at once.
   ValueId add_loss() {
     const Head head = find_head(graph_);
     if (head.node < 0 || !head.fits) return loss_of_logits();
@@ -119,7 +118,7 @@ class Training {
     return builder_.minus(log_sum_exp_, found[2]);
   }
 
-  /// What is added to the product as it is, [v].
+  /// The bias as it is added to the product, [v].
   ValueId bias_of(const Head& head) {
     if (head.bias == no_value) return no_value;
     const Node linear = graph_.nodes[static_cast<size_t>(head.node)];
@@ -128,7 +127,7 @@ class Training {
     return head.share == 1 ? bias : builder_.times(bias, builder_.number(head.share, bias));
   }
 
-  /// Of what is no such head: an adapter beside it, a choice among its logits.
+  /// For other heads: with an adapter, or a selection of logits.
   ValueId loss_of_logits() {
     Attributes last;
     last.set("axis", int64_t{-1});
@@ -148,7 +147,7 @@ class Training {
       if (gradients[i] != no_value) learning.insert(trained[i].parameter.key);
     for (size_t i = 0; i < trained.size(); ++i) {
       const TrainedParameter& parameter = trained[i].parameter;
-      if (!learning.contains(parameter.key)) {  // a table of angles, or what only chooses
+      if (!learning.contains(parameter.key)) {  // a table of angles, or what only selects
         graph_.replace_uses(trained[i].value, initial_of(trained[i].value));
         continue;
       }
@@ -163,11 +162,11 @@ class Training {
     }
     if (context_.parameters.empty())
       throw Error(Code::invalid_argument,
-                  "there is nothing to train: the loss depends on none of the weights asked for");
+                  "there is nothing to train: the loss depends on none of the requested weights");
     place_sums();
   }
 
-  /// Sums take a gradient as soon as it is whole: its memory is free then, and ranks may tell each other.
+  /// Accumulates a gradient as soon as it is complete, which frees its memory and lets ranks reduce it.
   void place_sums() {
     const std::vector<int32_t> producer = producers(graph_);
     auto maker = [&](ValueId id) { return producer[static_cast<size_t>(id)]; };
@@ -195,7 +194,7 @@ class Training {
     graph_.nodes = std::move(nodes);
   }
 
-  /// What is known of gradients before the walk: each target's loss counts with its weight.
+  /// Initial gradients of the walk: each label's loss counts with its weight.
   std::vector<GradientSeed> seeds(const std::vector<ValueId>& wanted) {
     if (context_.host_loss) return {{graph_.outputs[0], given_}};
     if (head_inputs_.empty()) return {{losses_, weights_}};
@@ -212,7 +211,7 @@ class Training {
     return out;
   }
 
-  /// Whether the weight or bias is one of them, or is made of one by the steps that stand between.
+  /// Whether the weight or bias is one of them, or is made of one by the steps in between.
   bool depends_on(ValueId id, const std::vector<ValueId>& wanted) const {
     if (id == no_value) return false;
     if (std::find(wanted.begin(), wanted.end(), id) != wanted.end()) return true;
@@ -241,8 +240,8 @@ class Training {
   GraphBuilder builder_;
   const Attributes whole_ = no_dims();
   ValueId labels_ = no_value, weights_ = no_value, losses_ = no_value, log_sum_exp_ = no_value, given_ = no_value;
-  std::vector<ValueId> head_inputs_;  ///< x, w, labels; empty: the head stands by itself
-  std::vector<ValueId> head_rest_;    ///< the bias, and scales and zero points of w, if there are any
+  std::vector<ValueId> head_inputs_;  ///< x, w, labels; empty: the head is not joined
+  std::vector<ValueId> head_rest_;    ///< the bias, and scales and zero points of w, if any
   Attributes head_attributes_;
 };
 
@@ -257,7 +256,7 @@ Head find_head(const Graph& graph) {
            std::all_of(dims->begin(), dims->end() - 1, [](const Dim& dim) { return dim == Dim(1); });
   };
   Head head;
-  // Of what stands behind a tanh, or behind the product where there is none; and before it; and behind the bias.
+  // Factors after the tanh (after the product if there is none), before the tanh, and after the bias.
   double factors[2] = {1, 1}, behind_bias = 1;
   size_t capped = 0;
   for (ValueId id = graph.outputs[0];;) {

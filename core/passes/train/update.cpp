@@ -1,4 +1,4 @@
-// The end of a training step as graphs: the norm of all gradients, and the optimizer's step for each parameter.
+// Graphs at the end of a training step: the norm of all gradients, and the optimizer step of each parameter.
 #include <limits>
 
 #include "core/exec/store_keys.h"
@@ -32,7 +32,7 @@ class Update {
     for (const TrainedParameter& parameter : parameters) {
       const ValueId w = add_parameter(graph_, builder_, parameter);
       const std::string sum = gradient_of(parameter, places);
-      // A rank that updates less of a weight than it has takes that part, and all parts then go into the weight.
+      // A rank that updates only a part of its weight gathers all parts afterwards.
       const Sharding *kept = place_of(places, parameter.key), *updated = place_of(places, sum);
       const bool in_parts = kept && *kept != *updated;
       const ValueId part = in_parts ? builder_.add("Identity", {w}) : w,
@@ -46,7 +46,7 @@ class Update {
   Graph take() { return std::move(graph_); }
 
  private:
-  /// A number that the host gives each step.
+  /// An input that the host sets each step.
   ValueId given(const char* name) {
     for (ValueId id : graph_.inputs)
       if (graph_.value(id).name == name) return id;
@@ -54,7 +54,7 @@ class Update {
     return graph_.inputs.back();
   }
 
-  /// What the optimizer keeps of a parameter.
+  /// Optimizer state of a parameter.
   ValueId state(const TrainedParameter& parameter, const std::string& suffix) {
     for (const OptimizerState& one : optimizer_states(optimizer_.kind, parameter.shape.rank()))
       if (one.suffix == suffix)
@@ -96,14 +96,14 @@ class Update {
                             {true, true, true}, std::move(attributes));
   }
 
-  /// Algorithms 4 and 5 of Shazeer and Stern 2018, with the floors that PyTorch has: what is as large as the gradient stays
-  /// within two ops, and what goes over a whole weight is a sum as any other, whoever has which part of it.
+  /// Algorithms 4 and 5 of Shazeer and Stern 2018, with PyTorch's floors: temporaries as large as the gradient are
+  /// used within two ops, and reductions over a whole weight are sums like any other, however it is sharded.
   std::vector<ValueId> adafactor(const TrainedParameter& parameter, ValueId w, ValueId gradient) {
     constexpr double floor = std::numeric_limits<float>::epsilon(), least_size = 1e-3;
     const ValueId scale = given("scale"), rate = given("rate"), squared = builder_.times(scale, scale);
     auto number = [&](double value) { return builder_.number(value, scale); };
     std::vector<ValueId> written;
-    // The mean of squares along an axis, which goes into a mean over time.
+    // The mean of squares along an axis, blended into a running mean.
     auto blended = [&](const char* suffix, int axis) {
       const ValueId before = state(parameter, suffix);
       ValueId now = axis < 0 ? builder_.times(gradient, gradient)

@@ -16,7 +16,7 @@ constexpr const char* wrong_adapter = "the adapter is of another model, or of ot
 /// "model.layers.0.self_attn.q_proj" of "model.layers.0.self_attn.q_proj.lora_A.weight".
 std::string module_of(const std::string& name) { return name.substr(0, name.rfind(".lora_")); }
 
-/// Its module, or those of its experts.
+/// The adapter's module; one per expert if it has experts.
 std::vector<std::string> modules_of(const AdapterParameters& adapter) {
   std::vector<std::string> out;
   for (int64_t expert = 0; expert < adapter.experts(); ++expert)
@@ -33,7 +33,7 @@ Tensor taken(const Tensor& stack, int64_t index) {
                            {stack.as<float>() + index * size, static_cast<size_t>(size)});
 }
 
-/// The module's half, of this shape, put into `to`.
+/// Copies the module's half into `to`; checks its shape.
 void put(const AdapterWeights& file, const AdapterParameters& adapter, const std::string& module, bool is_a,
          std::byte* to) {
   const TrainedParameter& parameter = is_a ? *adapter.a : *adapter.b;

@@ -19,12 +19,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view of_module = "base_model.model.", of_prefix = "prompt_embeddings";
-/// Beside adapters of tables PEFT writes the tables themselves.
+/// PEFT also writes the tables that have adapters.
 constexpr std::string_view of_base = ".base_layer.weight";
 constexpr const char *lora_kind = "LORA", *prefix_kind = "PREFIX_TUNING";
 constexpr const char *config_name = "/adapter_config.json", *tensors_name = "/adapter_model.safetensors";
 
-/// What an adapter's name ends with.
+/// Suffix of an adapter tensor's name.
 struct Half {
   std::string_view name;
   bool is_a, of_table;
@@ -32,7 +32,7 @@ struct Half {
 constexpr Half halves[] = {
     {lora_a, true, false}, {lora_b, false, false}, {table_a, true, true}, {table_b, false, true}};
 
-/// A directory's adapter_config.json.
+/// An adapter_config.json.
 class Config {
  public:
   explicit Config(const std::string& path)
@@ -45,7 +45,7 @@ class Config {
     auto found = json_.find(key);
     return found != json_.end() && found->is_boolean() && found->get<bool>();
   }
-  /// A module's own number, of a pattern that ends its name; else `usual`.
+  /// The value of a pattern that matches the end of the module's name; otherwise `usual`.
   double of_module(const char* key, const std::string& module, double usual) const {
     auto patterns = json_.find(key);
     if (patterns == json_.end() || !patterns->is_object()) return usual;
@@ -66,7 +66,7 @@ class Config {
     constexpr double most = 1 << 30;
     return static_cast<int64_t>(number(key, 1, most));
   }
-  /// LoRA where the file says nothing.
+  /// Default: LoRA.
   std::string kind() const {
     auto type = json_.find("peft_type");
     return type == json_.end() ? "LORA" : type->is_string() ? type->get<std::string>() : "";
@@ -80,7 +80,7 @@ class Config {
 void read_lora_config(const Config& config, AdapterWeights& out) {
   if (config.is_true("use_dora"))
     throw Error(Code::unsupported, cat(config.file(), " is of DoRA, another kind of adapter"));
-  constexpr double most_rank = 65536, most_alpha = 1e9;  // as of the options of training
+  constexpr double most_rank = 65536, most_alpha = 1e9;  // the limits of the training options
   out.rank = static_cast<int64_t>(config.number("r", 1, most_rank));
   out.alpha = config.number("lora_alpha", 0, most_alpha);
   // alpha / sqrt(rank) (Kalajdzievski 2023).
@@ -93,7 +93,7 @@ Tensor as_f32(const Tensor& tensor) {
 
 void check_pair(const std::string& path, const std::string& module, const AdapterWeights::Pair& pair, int64_t rank) {
   if (!pair.a.present() || !pair.b.present())
-    throw Error(Code::bad_model, cat(quote(path, 4096), " has half of the adapter of ", quote(module), " alone"));
+    throw Error(Code::bad_model, cat(quote(path, 4096), " has only half of the adapter of ", quote(module)));
   if (pair.a.shape().rank() != 2 || pair.b.shape().rank() != 2 || pair.a.shape()[0] != rank ||
       pair.b.shape()[1] != rank)
     throw Error(Code::unsupported, cat(quote(path, 4096), ": the adapter of ", quote(module), " is ",
@@ -116,7 +116,7 @@ void read_lora(const Config& config, const SafeTensors& file, AdapterWeights& ou
   }
   for (const auto& [module, pair] : out.modules) {
     const auto whole = static_cast<double>(out.rank), own = config.of_module("rank_pattern", module, whole);
-    // With use_rslora factors would differ, too.
+    // With use_rslora the factors differ too.
     if (config.of_module("alpha_pattern", module, out.alpha) * whole != out.alpha * own ||
         (own != whole && config.is_true("use_rslora")))
       throw Error(Code::unsupported,
@@ -127,12 +127,12 @@ void read_lora(const Config& config, const SafeTensors& file, AdapterWeights& ou
   if (out.modules.empty()) throw Error(Code::bad_model, cat(quote(file.path(), 4096), " holds no adapter"));
 }
 
-/// What a projection made of a prefix is in the file, too, and not the projection.
+/// The file has the projected prefix, not the projection.
 void read_prefix(const Config& config, const SafeTensors& file, AdapterWeights& out) {
   const int64_t tokens = config.count("num_virtual_tokens"), width = config.count("token_dim");
   PrefixShape& shape = out.prefix_shape;
   shape.layers = config.count("num_layers");
-  shape.kv_heads = config.count("num_attention_heads");  // those of keys: PEFT puts them here when queries have more
+  shape.kv_heads = config.count("num_attention_heads");  // KV heads: PEFT stores them here for grouped-query models
   shape.size = width / shape.kv_heads;
   const auto entry = file.entries().find(std::string(of_prefix));
   if (entry == file.entries().end() || !is_float(entry->second.dtype))
@@ -141,7 +141,7 @@ void read_prefix(const Config& config, const SafeTensors& file, AdapterWeights& 
     throw Error(Code::bad_model,
                 cat(quote(file.path(), 4096), ": ", quote(of_prefix), " is ", entry->second.shape.text(), ", for ",
                     tokens, " tokens of ", shape.layers, " layers of ", width, ", in ", shape.kv_heads,
-                    " heads, as adapter_config.json says"));
+                    " heads, as in adapter_config.json"));
   out.prefix = as_f32(file.tensor(entry->first));
 }
 

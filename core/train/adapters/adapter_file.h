@@ -1,17 +1,16 @@
 #pragma once
-// Adapters outside of a run: directories in the layout of Hugging Face's library PEFT, of adapter_config.json and
-// adapter_model.safetensors, whose tensors are called as "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", or,
-// of a prefix, "prompt_embeddings".
+// Adapter directories of Hugging Face PEFT: adapter_config.json and adapter_model.safetensors. Tensor names are
+// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", or "prompt_embeddings" for a prefix.
 #include <string>
 
 #include "core/passes/base/training.h"
 
 namespace plait {
 
-/// Throws Error: not_found, io; bad_model (damaged); unsupported (another kind of adapter, or LoRA of ranks that differ).
+/// Throws Error: not_found, io; bad_model (damaged); unsupported (another kind of adapter, or mixed LoRA ranks).
 AdapterWeights read_adapter(const std::string& directory);
 
-/// The directory is made if absent. `base` is what the adapter belongs to, a name or a path. Throws Error(io).
+/// Creates the directory if absent. `base` is the name or path of the base model. Throws Error(io).
 void write_adapter(const AdapterWeights& adapter, const std::string& directory, const std::string& base);
 
 }  // namespace plait

@@ -17,8 +17,8 @@ constexpr const char* format = "plait checkpoint";
 constexpr const char* blocks_key = "plait.blocks";  // in a shard's metadata
 constexpr const char* info_key = "plait.checkpoint";
 
-/// Of the members but "checksum", in the one order and spelling that the JSON library gives them: however the text is
-/// indented. Readers of any version check it first.
+/// CRC of all members but "checksum", in the canonical order and spelling of the JSON library, so indentation does
+/// not matter. Readers of any version check it first.
 uint32_t checksum_of(Json members) {
   members.erase("checksum");
   return crc32c(members.dump());
@@ -77,7 +77,7 @@ CheckpointInfo info_of(const Json& row) {
           row.at("state").get<std::map<std::string, std::string>>()};
 }
 
-/// What `body` reads from JSON; what the JSON library says about a wrong type or a missing member becomes Error(bad_model).
+/// Returns what `body` reads from JSON; JSON errors (wrong type, missing member) become Error(bad_model).
 template <class Body>
 auto reading(Body body) {
   try {
@@ -164,7 +164,7 @@ static void check_cover(const std::string& name, const ManifestArray& array) {
   };
   int64_t elements = 0;
   for (auto piece = array.pieces.begin(); piece != array.pieces.end(); ++piece) {
-    if (!piece->lies_within(array.type.shape)) throw bad("do not lie within it");
+    if (!piece->lies_within(array.type.shape)) throw bad("are outside of it");
     if (std::any_of(array.pieces.begin(), piece, [&](const auto& other) { return overlap(*piece, other); }))
       throw bad("overlap");
     elements += piece->size.elements();

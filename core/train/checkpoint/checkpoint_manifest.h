@@ -1,5 +1,5 @@
 #pragma once
-// What the files of a checkpoint say. For checkpoint_writer.cpp and checkpoint_reader.cpp.
+// The manifest and the shard metadata of a checkpoint. Internal to checkpoint_writer.cpp and checkpoint_reader.cpp.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace plait {
 
-/// One writer's block of an array, as a tensor of its shard's file that has the array's name.
+/// One writer's block of an array: a tensor with the array's name in its shard.
 struct ManifestPiece {
-  int64_t file = 0;  ///< its place in Manifest::files
+  int64_t file = 0;  ///< index in Manifest::files
   Shape begin, size;
   uint32_t checksum = 0;  ///< CRC-32C of its bytes
 
@@ -34,15 +34,15 @@ struct Manifest {
   std::vector<ManifestFile> files;
   std::map<std::string, ManifestArray> arrays;
 
-  /// JSON, with a checksum of itself. `parse` throws Error: bad_model, unsupported.
+  /// JSON that contains its own checksum. `parse` throws Error: bad_model, unsupported.
   std::string text() const;
   static Manifest parse(std::string_view text);
 
-  /// Throws Error(invalid_argument) unless the pieces of each array make it up, each element once.
+  /// Throws Error(invalid_argument) unless the pieces cover each array, each element once.
   void check_cover() const;
 };
 
-/// The directory's name, "step-000123"; -1 for a name that is none.
+/// Directory name "step-000123", and back; -1 if the name is not one.
 std::string step_name(int64_t step);
 int64_t step_of(std::string_view name);
 
@@ -50,11 +50,11 @@ inline constexpr std::string_view manifest_name = "manifest.json";
 /// "shard-00001-of-00004.safetensors"
 std::string shard_name(int64_t writer, int64_t writers);
 
-/// What a shard says about itself, in its file's metadata: the same for all that belong together, and its own blocks.
-/// Reading it throws Error(bad_model) without the file's name.
+/// Metadata of a shard: what all shards of a checkpoint share, and its own blocks. Reading throws Error(bad_model)
+/// without the file's name.
 std::map<std::string, std::string> shard_metadata(const CheckpointInfo& info,
                                                   const std::map<std::string, ManifestArray>& blocks);
-/// Adds what the shard's file has to the manifest. Throws Error: bad_model, invalid_argument (of another checkpoint).
+/// Adds the shard's blocks to the manifest. Throws Error: bad_model, invalid_argument (of another checkpoint).
 void add_shard(Manifest& manifest, const SafeTensors& shard);
 
 }  // namespace plait

@@ -18,7 +18,7 @@ struct StoredPiece {
   ManifestPiece at;
   Tensor bytes;
   const std::string* file = nullptr;
-  std::atomic<bool> checked{false};  ///< its checksum was right; two threads that check it at once do no harm
+  std::atomic<bool> checked{false};  ///< its checksum was right; two threads may check it at once
 };
 
 struct Checkpoint::State {
@@ -45,7 +45,7 @@ std::vector<SafeTensors> open_files(const Manifest& manifest, const std::string&
   return out;
 }
 
-/// The piece's bytes where they are mapped; what the manifest and the shard say has to agree.
+/// The piece's mapped bytes; manifest and shard must agree.
 std::unique_ptr<StoredPiece> open_piece(const SafeTensors& file, const std::string& name, DType dtype,
                                         const ManifestPiece& at) {
   auto out = std::make_unique<StoredPiece>();
@@ -66,7 +66,7 @@ void check_bytes(const StoredPiece& piece, const std::string& name) {
                 "use an older checkpoint");
 }
 
-/// Copies what the piece has of the block `part`, which begins at `begin`.
+/// Copies the intersection of the piece and the block `part`, which begins at `begin`.
 void copy_common(const StoredPiece& piece, const Shape& begin, const TensorView& part) {
   Shape in_piece, in_part, size;
   for (int dim = 0; dim < begin.rank(); ++dim) {
@@ -143,7 +143,7 @@ void Checkpoint::read(const std::string& name, const Shape& begin, const TensorV
     fits = begin[dim] >= 0 && part.shape[dim] <= array.shape[dim] - begin[dim];
   if (!fits)
     throw Error(Code::invalid_argument,
-                cat("a block ", dtype_name(part.dtype), part.shape.text(), " at ", begin.text(), " is none of array ",
+                cat("a block ", dtype_name(part.dtype), part.shape.text(), " at ", begin.text(), " does not fit array ",
                     quote(name), ", which is ", dtype_name(array.dtype), array.shape.text()));
   for (const auto& piece : state_->pieces[name]) {
     if (!meets(piece->at, begin, part.shape)) continue;

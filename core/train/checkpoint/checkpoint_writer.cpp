@@ -23,7 +23,7 @@ namespace plait {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view draft_mark = ".tmp";  // behind a step's name: being written, or being removed
+constexpr std::string_view draft_mark = ".tmp";  // suffix of a step's name: being written or removed
 
 Error directory_error(std::string_view what, const std::string& path, const std::string& why) {
   return Error(Code::io, cat("cannot ", what, " ", quote(path, 4096), ": ", why),
@@ -36,14 +36,14 @@ void make_directory(const std::string& path) {
   if (failure) throw directory_error("make", path, failure.message());
 }
 
-/// A directory under a name by which no reader knows it.
+/// Renames a directory to a name that readers ignore.
 void remove_draft(const std::string& path) {
   std::error_code failure;
   fs::remove_all(path, failure);
   if (failure) throw directory_error("remove", path, failure.message());
 }
 
-/// Removes what was once a checkpoint, so that it never looks like one of which half is gone.
+/// Removes a checkpoint so that readers never see half of it.
 void remove_checkpoint(const std::string& path) {
   const std::string draft = cat(path, draft_mark, "-old");
   remove_draft(draft);
@@ -51,8 +51,8 @@ void remove_checkpoint(const std::string& path) {
   remove_draft(draft);
 }
 
-/// Gives the draft its name; a checkpoint of that name goes. At each moment one of both has the name, where the file system can
-/// exchange names (all of Linux's own can).
+/// Renames the draft to `path` and removes a checkpoint of that name. The name always exists if the file system
+/// supports exchange (all of Linux's own do).
 void publish(const std::string& draft, const std::string& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return rename_path(draft, path);
@@ -67,11 +67,11 @@ struct CheckpointWriter::Job {
   CheckpointInfo info;
   std::map<std::string, ManifestArray> blocks;
   std::vector<NamedTensor> tensors;
-  std::vector<Tensor> copies;  ///< that tensors are of
+  std::vector<Tensor> copies;  ///< owners of copied tensors
   bool best = false;
 };
 
-/// The thread, and what it does.
+/// The writer thread.
 class CheckpointWriter::Worker {
  public:
   explicit Worker(CheckpointOptions options) : options_(std::move(options)), thread_([this] { loop(); }) {}
@@ -84,7 +84,7 @@ class CheckpointWriter::Worker {
     thread_.join();
   }
 
-  /// Returns when nothing is being written; throws what the last job threw.
+  /// Waits for the current job; throws its error.
   void wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !job_; });
@@ -97,7 +97,7 @@ class CheckpointWriter::Worker {
   }
   bool is_first() const { return options_.writer == 0; }
 
-  /// What interrupted saves left, but for the step that other writers may already be writing.
+  /// Removes drafts of interrupted saves, except the step that other writers may already write.
   void remove_drafts(const std::string& but = {}) const {
     std::vector<std::string> drafts;
     std::error_code failure;
@@ -134,7 +134,7 @@ class CheckpointWriter::Worker {
     const std::string path = options_.directory + "/" + step_name(job.info.step), draft = cat(path, draft_mark);
     make_directory(draft);
     write_shard(job, draft + "/" + shard_name(options_.writer, options_.writers));
-    if (!is_first()) return;  // from here on the directory is writer 0's, and may have another name already
+    if (!is_first()) return;  // writer 0 may already have renamed the directory
     write_manifest(job, draft);
     sync_directory(draft);
     publish(draft, path);
@@ -143,7 +143,7 @@ class CheckpointWriter::Worker {
     remove_old(job.info.step);
   }
 
-  /// Others take a shard that has its name for whole.
+  /// The final name marks a shard as complete.
   void write_shard(Job& job, const std::string& path) const {
     for (const auto& [name, view] : job.tensors)
       job.blocks.at(name).pieces[0].checksum = crc32c({view.data, static_cast<size_t>(view.bytes())});
@@ -169,7 +169,7 @@ class CheckpointWriter::Worker {
     file.finish();
   }
 
-  /// Until another writer's shard is there. Directories tell nobody when they change, across machines: so they are asked.
+  /// Waits for another writer's shard. Polls: shared file systems do not notify.
   void await(const std::string& path) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.timeout_s);
     std::error_code ignored;
@@ -181,7 +181,7 @@ class CheckpointWriter::Worker {
                     cat("shard ", quote(path, 4096), " did not come within ", options_.timeout_s, " s"),
                     "look what happened to the rank that should write it; all ranks have to see one directory");
       if (changed_.wait_for(lock, pause, [&] { return stopping_; }))
-        throw Error(Code::closed, cat("the save was given up before ", quote(path, 4096), " came"));
+        throw Error(Code::closed, cat("the save was cancelled before ", quote(path, 4096), " came"));
     }
   }
 
@@ -195,7 +195,7 @@ class CheckpointWriter::Worker {
     sync_directory(options_.directory);
   }
 
-  /// Those of later steps, of a run that was taken up again from an earlier one, are left alone.
+  /// Does not remove later steps, of a run that was resumed from an earlier one.
   void remove_old(int64_t step) const {
     std::vector<std::string> all = list_checkpoints(options_.directory);
     while (!all.empty() && step_of(fs::path(all.back()).filename().string()) > step) all.pop_back();
@@ -210,7 +210,7 @@ class CheckpointWriter::Worker {
   const CheckpointOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::unique_ptr<Job> job_;  ///< set by the caller, reset by the thread; in between it is the thread's
+  std::unique_ptr<Job> job_;  ///< set by the caller, reset by the thread, which owns it in between
   std::exception_ptr error_;
   bool stopping_ = false;
   std::thread thread_;
@@ -243,7 +243,7 @@ void CheckpointWriter::save(const CheckpointInfo& info, const std::vector<ArrayB
     };
     if (dtype_bits(dtype) % 8) throw refuse("its elements are parts of bytes");
     if (!piece.lies_within(block.whole))
-      throw refuse(cat("its block ", piece.size.text(), " at ", piece.begin.text(), " does not lie within it"));
+      throw refuse(cat("its block ", piece.size.text(), " at ", piece.begin.text(), " is outside of it"));
     if (!job->blocks.emplace(block.name, ManifestArray{{dtype, block.whole}, {piece}}).second)
       throw refuse("one writer has two blocks of it");
     TensorView part = block.part;
@@ -256,7 +256,7 @@ void CheckpointWriter::save(const CheckpointInfo& info, const std::vector<ArrayB
     }
     job->tensors.push_back({block.name, part});
   }
-  // Other writers get to the next save only after this call: what is removed here is nobody's.
+  // Other writers start the next save only after this call, so no draft here is in use.
   if (worker_->is_first()) worker_->remove_drafts(cat(step_name(info.step), draft_mark));
   worker_->start(std::move(job));
 }

@@ -16,9 +16,9 @@ namespace {
 
 Error io_error(std::string_view what, const std::string& path, std::string_view then = "") {
   const int why = errno;
-  const bool room = why == ENOSPC || why == EDQUOT || why == EFBIG;
+  const bool full = why == ENOSPC || why == EDQUOT || why == EFBIG;
   return Error(Code::io, cat("cannot ", what, " ", quote(path, 4096), then, ": ", std::strerror(why)),
-               room ? "free some space on that disk, or write elsewhere" : "check the path and its permissions");
+               full ? "free some space on that disk, or write elsewhere" : "check the path and its permissions");
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ void FileWriter::write(std::span<const std::byte> bytes) {
 
 void FileWriter::finish() {
   if (::fsync(fd_) != 0) fail("sync");
-  // Some file systems report a write that failed only now.
+  // Some file systems report a failed write only here.
   if (::close(std::exchange(fd_, -1)) != 0) fail("close");
 }
 

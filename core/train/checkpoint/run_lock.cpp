@@ -30,14 +30,14 @@ std::string this_process() {
   return cat("process ", getpid(), " on ", host.data());
 }
 
-/// What the holder wrote; of one that has only just come nothing yet.
+/// What the holder wrote; empty if it has not written yet.
 std::string holder_of(int fd) {
   std::array<char, 512> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size() - 1, 0);
   return size > 0 ? std::string(text.data(), static_cast<size_t>(size)) : "another process";
 }
 
-/// Whether the open file is still the one of that name: who had it before takes the name away.
+/// Whether the open file still has that name: a previous holder removes the name.
 bool has_name(int fd, const std::string& path) {
   struct stat opened {
   }, named{};
@@ -45,7 +45,7 @@ bool has_name(int fd, const std::string& path) {
          opened.st_dev == named.st_dev;
 }
 
-/// By the kernel, for the open file: a process that is killed lets go of it. False: another has it.
+/// Locks the open file by the kernel, which unlocks it when the process ends. False: another process has it.
 bool lock(int fd) {
   int failed;
   do failed = ::flock(fd, LOCK_EX | LOCK_NB);
@@ -57,14 +57,14 @@ bool lock(int fd) {
 
 RunLock::RunLock(const std::string& directory) : directory_(directory), path_(cat(directory, "/run.lock")) {
   constexpr int most_tries =
-      1000;  // a run that ends takes file and directory away: others come and go, but not for ever
+      1000;  // attempts: a run that ends removes file and directory, which others may meet
   for (int tries = 0; fd_ < 0; ++tries) {
     if (tries == most_tries) throw refused("lock", path_, "it does not stay where it is made");
     std::error_code failure;
     made_directory_ = fs::create_directories(directory_, failure) || made_directory_;
     if (failure) throw refused("make", directory_, failure.message());
     const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0 && errno == ENOENT) continue;  // who had it before took the directory away
+    if (fd < 0 && errno == ENOENT) continue;  // the previous holder removed the directory
     if (fd < 0) throw refused("open", path_, std::strerror(errno));
     const bool locked = lock(fd);
     if (locked && has_name(fd, path_)) {
@@ -78,14 +78,14 @@ RunLock::RunLock(const std::string& directory) : directory_(directory), path_(ca
                   "wait for its end, or give this one another directory");
   }
   const std::string own = this_process();
-  // What does not get written is missing in a message alone.
+  // A failed write only makes messages less precise.
   if (::ftruncate(fd_, 0) == 0) static_cast<void>(::pwrite(fd_, own.data(), own.size(), 0) < 0);
 }
 
-/// A run that came to nothing leaves nothing.
+/// Removes the directory if this run created it and left nothing in it.
 RunLock::~RunLock() {
   ::unlink(path_.c_str());
-  if (made_directory_) ::rmdir(directory_.c_str());  // unless there is something in it
+  if (made_directory_) ::rmdir(directory_.c_str());  // fails if it is not empty
   ::close(fd_);
 }
 

@@ -4,12 +4,12 @@
 
 namespace plait {
 
-/// Held as long as it lives, and no longer than its process does, however that ends. Two of one process exclude each other, too.
-/// Its end removes its file, and the directory if it made that and nothing is in it.
+/// Held for the object's lifetime, at most until its process ends. Excludes other holders of the same process too.
+/// The destructor removes the lock file, and the directory if this object created it and it is empty.
 class RunLock {
  public:
-  /// Makes the directory. Throws Error: invalid_argument, naming the holder, where another has it; io. File systems that lock nothing
-  /// let everyone have it.
+  /// Creates the directory. Throws Error: invalid_argument naming the holder if it is locked; io. File systems
+  /// without locks let everyone have it.
   explicit RunLock(const std::string& directory);
   ~RunLock();
   RunLock(const RunLock&) = delete;

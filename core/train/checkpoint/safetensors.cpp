@@ -19,8 +19,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view metadata_key = "__metadata__";
-constexpr size_t length_bytes = 8;              // bytes of the header's length
-constexpr uint64_t header_limit = 100'000'000;  // that of the format's own library
+constexpr size_t length_bytes = 8;              // size of the length field
+constexpr uint64_t header_limit = 100'000'000;  // the limit of the format's own library
 
 constexpr std::pair<std::string_view, DType> dtypes[] = {
     {"F64", DType::f64},          {"F32", DType::f32},        {"F16", DType::f16},     {"BF16", DType::bf16},
@@ -28,10 +28,10 @@ constexpr std::pair<std::string_view, DType> dtypes[] = {
     {"U64", DType::u64},          {"U32", DType::u32},        {"U16", DType::u16},     {"U8", DType::u8},
     {"F8_E4M3", DType::f8e4m3fn}, {"F8_E5M2", DType::f8e5m2}, {"BOOL", DType::boolean}};
 
-/// The header of an untrusted file. Names that occur twice and deep nesting are refused while parsing: the first would be
-/// lost, the second makes a tree of many times the text's size.
+/// Parses the header of an untrusted file. Refuses duplicate names (the first would be lost) and deep nesting (the
+/// tree is many times the text's size) while parsing.
 Json parse_header(std::string_view text) {
-  std::vector<std::set<std::string>> names;  // of each object that is open
+  std::vector<std::set<std::string>> names;  // of each open object
   auto look = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth > 3) throw Error(Code::bad_model, "its header is nested too deeply");
     if (event == Json::parse_event_t::object_start) names.emplace_back();
@@ -49,7 +49,7 @@ Json parse_header(std::string_view text) {
   }
 }
 
-/// A list of sizes; whatever is no list of integers from 0 on throws.
+/// A list of integers from 0 on; throws otherwise.
 std::vector<int64_t> sizes_of(const Json& row, const char* key) {
   auto found = row.find(key);
   auto bad = [&] { return Error(Code::bad_model, cat("its ", key, " is no list of sizes")); };
@@ -62,8 +62,8 @@ std::vector<int64_t> sizes_of(const Json& row, const char* key) {
   return out;
 }
 
-/// One row of the header; `data` is where in the file the tensors begin, `room` how many bytes there are for them.
-SafeTensors::Entry read_entry(const Json& row, int64_t data, int64_t room) {
+/// One row of the header; the tensors begin at `data` in the file and have `bytes` bytes.
+SafeTensors::Entry read_entry(const Json& row, int64_t data, int64_t bytes) {
   if (!row.is_object() || !row.contains("dtype") || !row["dtype"].is_string())
     throw Error(Code::bad_model, "it has no dtype");
   const auto name = row["dtype"].get<std::string>();
@@ -76,24 +76,24 @@ SafeTensors::Entry read_entry(const Json& row, int64_t data, int64_t room) {
   const int64_t elements = checked_elements(sizes, dtype_bits(out.dtype));
   out.bytes = packed_bytes(elements, dtype_bits(out.dtype));
   const std::vector<int64_t> range = sizes_of(row, "data_offsets");
-  if (range.size() != 2 || range[0] > range[1] || range[1] > room)
-    throw Error(Code::bad_model, cat("its data_offsets do not lie in the file's ", room, " bytes of data"));
+  if (range.size() != 2 || range[0] > range[1] || range[1] > bytes)
+    throw Error(Code::bad_model, cat("its data_offsets are outside the file's ", bytes, " bytes of data"));
   if (range[1] - range[0] != out.bytes)
     throw Error(Code::bad_model, cat("it is ", dtype_name(out.dtype), out.shape.text(), ", ", out.bytes,
-                                     " bytes, and its data_offsets say ", range[1] - range[0]));
+                                     " bytes, but its data_offsets span ", range[1] - range[0]));
   out.offset = data + range[0];
   return out;
 }
 
-/// The format allows no bytes that belong to two tensors, or to none.
+/// The format forbids overlaps and gaps.
 void check_cover(const std::map<std::string, SafeTensors::Entry>& entries, int64_t begin, int64_t end) {
   std::vector<std::tuple<int64_t, int64_t, std::string>> ranges;
   for (const auto& [name, entry] : entries) ranges.emplace_back(entry.offset, entry.offset + entry.bytes, name);
   std::sort(ranges.begin(), ranges.end());
   for (const auto& [from, to, name] : ranges) {
     if (from != begin)
-      throw Error(Code::bad_model, cat("tensor ", quote(name), from < begin ? " overlaps" : " leaves a gap behind",
-                                       " what lies before it"));
+      throw Error(Code::bad_model, cat("tensor ", quote(name), from < begin ? " overlaps" : " leaves a gap after",
+                                       " the tensor before it"));
     begin = to;
   }
   if (begin != end) throw Error(Code::bad_model, cat("it has ", end - begin, " bytes that belong to no tensor"));
@@ -110,7 +110,7 @@ SafeTensors SafeTensors::open(const std::string& path, std::optional<uint32_t> c
     uint64_t length = 0;
     if (size >= length_bytes) std::memcpy(&length, out.blob_->data(), length_bytes);
     if (size < length_bytes || length > size - length_bytes || length > header_limit)
-      throw Error(Code::bad_model, "it is cut short, or no safetensors file");
+      throw Error(Code::bad_model, "it is truncated, or not a safetensors file");
     out.data_ = static_cast<int64_t>(length_bytes + length);
     if (checksum && crc32c(out.header()) != *checksum)
       throw Error(Code::bad_model, "its header is damaged: it has another checksum");

@@ -1,6 +1,6 @@
 #pragma once
-// Hugging Face's safetensors files: a JSON header that names tensors, then their bytes. Weights outside of ONNX files: a
-// checkpoint's shards, and adapters in PEFT's layout. Format: the README of github.com/huggingface/safetensors.
+// Hugging Face's safetensors files: a JSON header with the tensors' names, then their bytes. Used for checkpoint
+// shards and PEFT adapters. Format: the README of github.com/huggingface/safetensors.
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace plait {
 
-/// One file, mapped and read-only. Opening it checks the whole header: sizes are those of dtype and shape, and the tensors
-/// lie one behind the other with nothing between or behind them, as the format asks. Thread-safe; copies share the mapping.
+/// One file, mapped read-only. Opening checks the whole header: sizes match dtype and shape, and the tensors are
+/// contiguous, as the format requires. Thread-safe; copies share the mapping.
 class SafeTensors {
  public:
   struct Entry {
@@ -22,18 +22,17 @@ class SafeTensors {
     int64_t bytes = 0;
   };
 
-  /// Throws Error: not_found, io; bad_model (damaged: what, and which tensor); unsupported (a dtype that Plait does not
-  /// have, more dimensions than Shape::max_rank). Messages name the file. With a `checksum` (CRC-32C) a header that has
-  /// another one is damaged, whatever it says.
+  /// Throws Error naming the file: not_found, io; bad_model (damaged: what, and which tensor); unsupported (an
+  /// unknown dtype, more dimensions than Shape::max_rank). `checksum`: the expected CRC-32C of the header.
   static SafeTensors open(const std::string& path, std::optional<uint32_t> checksum = std::nullopt);
 
   const std::string& path() const { return path_; }
   const std::map<std::string, Entry>& entries() const { return entries_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }  ///< of "__metadata__"
   bool has(const std::string& name) const { return entries_.contains(name); }
-  /// Shares the mapping. Elements need not be aligned. Throws Error(not_found) with the file's name.
+  /// Shares the mapping; elements may be unaligned. Throws Error(not_found) with the file's name.
   Tensor tensor(const std::string& name) const;
-  /// The header with the eight bytes of its length: where the first tensor begins.
+  /// The header and the eight bytes of its length: ends where the first tensor begins.
   std::span<const std::byte> header() const;
 
  private:
@@ -44,15 +43,15 @@ class SafeTensors {
   int64_t data_ = 0;
 };
 
-/// What to write: names are unique and not "__metadata__".
+/// Tensors to write: unique names, not "__metadata__".
 struct NamedTensor {
   std::string name;
   TensorView view;
 };
 
-/// Writes a file and syncs it (see FileWriter). Tensors stand in the order of falling element size, then of names, and begin
-/// at a multiple of their element's size: the bytes depend on names and contents alone. Returns the header as
-/// SafeTensors::header gives it. Throws Error: io, unsupported (a dtype that the format does not have), invalid_argument.
+/// Writes and syncs a file (see FileWriter). Tensors are sorted by descending element size, then name, and aligned to
+/// their elements, so the bytes depend only on names and contents. Returns the header like SafeTensors::header.
+/// Throws Error: io, unsupported (a dtype that the format does not have), invalid_argument.
 std::string write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
                               const std::map<std::string, std::string>& metadata = {});
 

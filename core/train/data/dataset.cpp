@@ -20,23 +20,23 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t batch_bytes = size_t{4} << 20;   // of text that is tokenized between two looks at the progress
-constexpr size_t part_bytes = size_t{128} << 10;  // of a plain text that one thread tokenizes at once
+constexpr size_t batch_bytes = size_t{4} << 20;   // of text tokenized between two progress reports
+constexpr size_t part_bytes = size_t{128} << 10;  // of plain text that one thread tokenizes at once
 
-/// What lies in the file, and where: a line with its number, or a part of a plain text.
+/// A numbered line of the file, or a part of a plain text.
 struct Span {
   std::string_view text;
   int64_t line = 0;
 };
 
-/// What became of one: documents, or why there are none.
+/// An encoded span: documents, or why there are none.
 struct Encoded {
   std::vector<Document> documents;
   std::optional<bool> found;  ///< of a conversation: see DocumentEncoder::chat
   std::exception_ptr error;
 };
 
-/// The member as text; null where it is absent.
+/// The member as text; null if absent.
 const std::string* text_member(const Json& object, const char* key) {
   auto found = object.find(key);
   if (found == object.end() || found->is_null()) return nullptr;
@@ -81,7 +81,7 @@ Encoded encode_line(const DocumentEncoder& encoder, std::string_view line) {
   return out;
 }
 
-/// The lines that are not blank, with their numbers.
+/// Lines that are not blank, numbered.
 class Lines {
  public:
   explicit Lines(std::string_view text) : rest_(text) {}
@@ -100,8 +100,8 @@ class Lines {
   int64_t line_ = 0;
 };
 
-/// Parts of a plain text that begin where a line does that is not blank: tokenizers do not join what is before and behind. (One
-/// that puts a blank before each text puts it before each part.)
+/// Parts of a plain text that begin at a line that is not blank, across which tokenizers do not merge. (One that adds
+/// a blank before each text adds it before each part.)
 class Parts {
  public:
   explicit Parts(std::string_view text) : rest_(text) {}
@@ -124,7 +124,7 @@ class Parts {
   std::string_view rest_;
 };
 
-/// Calls encode(span) for all that `source` has, on the pool, and take(span, encoded), which gives it to the builder, in order.
+/// Calls encode(span) on the pool for all spans of `source`, and take(span, encoded) in order.
 template <class Source, class Encode, class Take>
 void for_all(Source source, const Blob& file, const DatasetOptions& options, DatasetBuilder& builder, Encode encode,
              Take take) {
@@ -167,13 +167,13 @@ void for_all(Source source, const Blob& file, const DatasetOptions& options, Dat
 DocumentEncoder encoder_of(const DatasetOptions& options) {
   if (!options.tokenizer)
     throw Error(Code::invalid_argument, "it is text, and there is no tokenizer to read it with",
-                "put the model's tokenizer.json beside it, or give token ids as .npy");
+                "put the model's tokenizer.json next to it, or pass token ids as .npy");
   return DocumentEncoder(*options.tokenizer, options.eos);
 }
 
 std::string_view text_of(const Blob& file) {
   std::string_view out(reinterpret_cast<const char*>(file.data()), static_cast<size_t>(file.size()));
-  if (out.starts_with("\xEF\xBB\xBF")) out.remove_prefix(3);  // the mark that some editors put before UTF-8
+  if (out.starts_with("\xEF\xBB\xBF")) out.remove_prefix(3);  // byte order mark
   return out;
 }
 

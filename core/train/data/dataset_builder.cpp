@@ -73,7 +73,7 @@ Dataset DatasetBuilder::finish() {
   return out;
 }
 
-/// Where in the list of all ids the document begins.
+/// Returns the document's offset in the list of all ids.
 int64_t DatasetBuilder::append(const Document& document, std::string_view where) {
   check_ids(document.ids, where);
   if (!document.counted.empty() && document.counted.size() != document.ids.size())
@@ -85,7 +85,7 @@ int64_t DatasetBuilder::append(const Document& document, std::string_view where)
   if (!document.counted.empty() || !state.counted.empty()) {
     state.counted.resize(begin, 1);
     state.counted.insert(state.counted.end(), document.counted.begin(), document.counted.end());
-    state.counted.resize(state.own.size(), 1);  // of a document of which all count
+    state.counted.resize(state.own.size(), 1);  // the documents before count entirely
   }
   return static_cast<int64_t>(begin);
 }
@@ -93,7 +93,7 @@ int64_t DatasetBuilder::append(const Document& document, std::string_view where)
 void DatasetBuilder::take_ids(const Tensor& array) {
   Dataset::State& state = *state_;
   const auto count = static_cast<size_t>(array.elements());
-  const bool aligned = reinterpret_cast<uintptr_t>(array.data()) % alignof(int32_t) == 0;  // NumPy sees to it
+  const bool aligned = reinterpret_cast<uintptr_t>(array.data()) % alignof(int32_t) == 0;  // NumPy aligns it
   if (array.dtype() == DType::i32 && aligned) {
     state.mapped = array.blob();
     state.ids = {array.as<const int32_t>(), count};
@@ -132,7 +132,7 @@ void DatasetBuilder::check_length(int64_t length, int64_t place) const {
                 "raise seq (as far as the model's context goes), shorten it, or let long documents be cut");
 }
 
-/// Pieces of `seq` inputs share the id at their border: it is a label of one and an input of the next.
+/// Adjacent pieces share the id at their border: a label of one and an input of the next.
 void DatasetBuilder::cut(int64_t begin, int64_t length, int64_t place, bool stream) {
   Dataset::State& state = *state_;
   if (length < 2) ++empty_;

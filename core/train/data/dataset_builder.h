@@ -1,20 +1,20 @@
 #pragma once
-// How a data set is put together. For dataset.cpp and dataset_reader.cpp.
+// Builds data sets. Internal to dataset.cpp and dataset_reader.cpp.
 #include "core/train/data/dataset.h"
 #include "core/train/data/document_encoder.h"
 
 namespace plait {
 
-/// A sample's ids in the list of all.
+/// A sample's range in the list of all ids.
 struct Piece {
   int64_t begin = 0, length = 0;
-  int64_t place = 0;  ///< the line, row, or token of the stream that it begins at, from 1 on
+  int64_t place = 0;  ///< line, row, or token of the stream where it begins, from 1
 };
 
 struct Dataset::State {
-  std::string unit;                    ///< what a Piece's place counts: "line"
-  std::string file;                    ///< "": documents that are in memory
-  std::shared_ptr<const Blob> mapped;  ///< int32 ids of a file; else `own` has them
+  std::string unit;                    ///< unit of Piece::place: "line"
+  std::string file;                    ///< "": documents in memory
+  std::shared_ptr<const Blob> mapped;  ///< int32 ids of a file; otherwise they are in `own`
   std::vector<int32_t> own;
   std::vector<uint8_t> counted;  ///< empty while everything counts
   std::span<const int32_t> ids;
@@ -24,19 +24,19 @@ struct Dataset::State {
   uint32_t digest = 0;
 };
 
-/// Collects documents in order. `options` outlive it. Everything throws Error(invalid_argument) without the file's name.
+/// Collects documents in order. `options` must outlive it. Throws Error(invalid_argument) without the file's name.
 class DatasetBuilder {
  public:
-  /// `unit` is what places count: "line"; of a `file`, if there is one.
+  /// `unit` is the unit of places: "line"; `file` is empty for documents in memory.
   DatasetBuilder(const DatasetOptions& options, std::string unit, std::string file = "");
 
   void add(const Document& document, int64_t place);
-  /// The next part of the one stream.
+  /// Appends a part of the stream.
   void extend(const Document& part);
   void end_stream();
-  /// What was added so far is this share of the whole: makes room for the rest, so that lists need not grow by copies.
+  /// `share`: the fraction added so far; reserves memory for the rest.
   void expect(double share);
-  /// Ids of a file: [n] is a stream, the rows of [rows, s] are documents. Throws Error(unsupported) for other ranks.
+  /// Ids of a file: [n] is a stream, [rows, s] has one document per row. Throws Error(unsupported) for other ranks.
   void add_array(const Tensor& array);
   void count_conversation(bool found) { ++(found ? found_ : whole_); }
 

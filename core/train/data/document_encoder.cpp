@@ -8,8 +8,7 @@
 namespace plait {
 namespace {
 
-/// How many tokens of `whole` are those of its first `length` bytes: a token that crosses the border belongs to what comes
-/// behind it.
+/// Number of tokens of `text` that end within its first `length` bytes.
 size_t tokens_before(const Tokenizer& tokenizer, std::string_view text, size_t length,
                      const std::vector<int32_t>& whole) {
   const std::vector<int32_t> before = tokenizer.encode(text.substr(0, length), false);
@@ -17,7 +16,7 @@ size_t tokens_before(const Tokenizer& tokenizer, std::string_view text, size_t l
   return static_cast<size_t>(differ.first - before.begin());
 }
 
-/// Bytes of a rendered conversation that a turn of the assistant has.
+/// Byte range of an assistant's turn in the rendered conversation.
 using Range = std::pair<size_t, size_t>;
 
 Document counted_in(const Tokenizer& tokenizer, const std::string& text, const std::vector<Range>& ranges) {
@@ -58,7 +57,7 @@ Document DocumentEncoder::completion(std::string_view prompt, std::string_view c
   const std::vector<int32_t> asked = begin(prompt);
   Document out{begin(std::string(prompt) + std::string(completion)), {}};
   const bool goes_on = out.ids.size() >= asked.size() && std::equal(asked.begin(), asked.end(), out.ids.begin());
-  if (!goes_on) {  // a token of the whole has letters of both
+  if (!goes_on) {  // a token of the whole text spans both
     out.ids = asked;
     const std::vector<int32_t> answer = tokenizer_.encode(completion, false);
     out.ids.insert(out.ids.end(), answer.begin(), answer.end());
@@ -85,9 +84,9 @@ std::vector<Document> DocumentEncoder::chat(const std::vector<ChatTurn>& turns, 
     if (turns[i].assistant) answers.push_back(i);
   if (answers.empty()) return out;
   const std::string whole = render(turns, answers.back() + 1, tools, false);
-  std::vector<std::pair<std::string, size_t>> alone;  // each answer's conversation up to it, and where it begins
+  std::vector<std::pair<std::string, size_t>> alone;  // the conversation up to each answer, and its offset
   std::vector<Range> ranges;
-  bool one = true;  // all answers stand in the whole as they did when they were given
+  bool one = true;  // whether all answers appear in the whole as they were given
   try {
     for (size_t i : answers) {
       std::string asked = render(turns, i, tools, true), answered = render(turns, i + 1, tools, false);
@@ -98,7 +97,7 @@ std::vector<Document> DocumentEncoder::chat(const std::vector<ChatTurn>& turns, 
     }
   } catch (const Error& error) {
     if (error.code() != Code::invalid_argument) throw;
-    found = false;  // a template that refuses a part of a conversation that it takes as a whole
+    found = false;  // the template refuses a prefix of a conversation that it accepts as a whole
   }
   if (!found) out.push_back({tokenizer_.encode(whole, false), {}});
   else if (one) out.push_back(counted_in(tokenizer_, whole, ranges));

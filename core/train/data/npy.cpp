@@ -15,7 +15,7 @@ constexpr std::string_view magic = "\x93NUMPY";
 
 Error damaged(std::string_view what) { return Error(Code::bad_model, cat("it is a damaged .npy file: ", what)); }
 
-/// What stands behind 'key': in the header, a Python dictionary of three known keys.
+/// The value of 'key' in the header, a Python dictionary of three known keys.
 std::string_view member(std::string_view header, std::string_view key) {
   const size_t at = header.find(cat("'", key, "'")), colon = header.find(':', std::min(at, header.size()));
   if (colon == std::string_view::npos) throw damaged(cat("its header has no ", key));
@@ -27,7 +27,7 @@ std::vector<int64_t> sizes_of(std::string_view tuple) {
   if (tuple.empty() || tuple[0] != '(' || close == std::string_view::npos) throw damaged("its shape cannot be read");
   std::vector<int64_t> out;
   for (const std::string& part : split(tuple.substr(1, close - 1), ',')) {
-    if (trimmed(part).empty()) continue;  // (3,) has a comma behind its only size
+    if (trimmed(part).empty()) continue;  // the trailing comma of (3,)
     if (!parse_int(trimmed(part), out.emplace_back())) throw damaged("its shape cannot be read");
   }
   return out;
@@ -44,10 +44,10 @@ Tensor read_npy(std::shared_ptr<const Blob> blob) {
   const std::string_view file(reinterpret_cast<const char*>(blob->data()), static_cast<size_t>(blob->size()));
   const char version = file.size() > magic.size() ? file[magic.size()] : '\0';
   const size_t width = version == 1 ? 2 : 4, start = magic.size() + 2 + width;
-  if (version < 1 || version > 3 || file.size() < start) throw damaged("its version is none that is known");
+  if (version < 1 || version > 3 || file.size() < start) throw damaged("unknown .npy version");
   size_t length = 0;
   for (size_t i = 0; i < width; ++i) length |= size_t{static_cast<unsigned char>(file[start - width + i])} << 8 * i;
-  if (length > file.size() - start) throw damaged("it is cut short");
+  if (length > file.size() - start) throw damaged("it is truncated");
   const std::string_view header = file.substr(start, length);
   const std::string_view descr = member(header, "descr");
   const std::string_view type = descr.substr(0, std::min(descr.find('\'', 1), descr.size()));
@@ -64,7 +64,7 @@ Tensor read_npy(std::shared_ptr<const Blob> blob) {
     throw Error(Code::unsupported, "its array is in Fortran's order", "save numpy.ascontiguousarray(array)");
   const int64_t bytes = packed_bytes(checked_elements(sizes, dtype_bits(dtype)), dtype_bits(dtype));
   if (bytes != static_cast<int64_t>(file.size() - start - length))
-    throw damaged("it holds another number of bytes than its header says");
+    throw damaged("its size differs from its header");
   return Tensor(dtype, Shape(sizes), std::move(blob), static_cast<int64_t>(start + length));
 }
 

@@ -6,11 +6,11 @@
 
 namespace plait {
 
-/// Whether the bytes begin like an .npy file.
+/// Whether the bytes have the magic of an .npy file.
 bool is_npy(const Blob& blob);
 
-/// The array of int32 or int64 in C order, where it lies in `blob`, i32 or i64. Throws Error: bad_model (damaged),
-/// unsupported (other elements, Fortran's order, more dimensions than Shape::max_rank), without the file's name.
+/// The array of int32 or int64 in C order, as a view into `blob`. Throws Error without the file's name: bad_model
+/// (damaged), unsupported (other elements, Fortran order, more dimensions than Shape::max_rank).
 Tensor read_npy(std::shared_ptr<const Blob> blob);
 
 }  // namespace plait

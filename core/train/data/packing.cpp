@@ -14,7 +14,7 @@
 namespace plait {
 namespace {
 
-/// The samples of each of `count` rows, `order` being from long to short; nullopt where they do not fit.
+/// The samples of each of `count` rows, `order` being from long to short; nullopt if they do not fit.
 std::optional<std::vector<std::vector<int64_t>>> spread(std::span<const int64_t> lengths,
                                                         const std::vector<int64_t>& order, int64_t row_tokens,
                                                         size_t count) {
@@ -39,7 +39,7 @@ void check_matrix(const TensorView& view, const char* what) {
                                           ", expected i32 or i64 [documents, tokens]"));
 }
 
-/// Of ids and labels; one that is beyond 32 bits becomes one that no vocabulary has.
+/// An id or label; one beyond 32 bits becomes one that is in no vocabulary.
 int32_t number_at(const TensorView& view, int64_t index) {
   if (view.dtype == DType::i32) return view.as<int32_t>()[index];
   constexpr auto most = std::numeric_limits<int32_t>::max();
@@ -57,10 +57,10 @@ RowPlan plan_rows(std::span<const int64_t> lengths, int64_t row_tokens, int64_t 
   });
   if (!order.empty() && lengths[static_cast<size_t>(order[0])] > row_tokens)
     throw Error(Code::invalid_argument, cat("a sample has ", lengths[static_cast<size_t>(order[0])],
-                                            " tokens, a row has room for ", row_tokens));
+                                            " tokens, a row at most ", row_tokens));
   const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-  const int64_t room = std::max<int64_t>(row_tokens * ranks, 1);
-  for (int64_t micro_batches = std::max<int64_t>((total + room - 1) / room, 1);; ++micro_batches) {
+  const int64_t capacity = std::max<int64_t>(row_tokens * ranks, 1);
+  for (int64_t micro_batches = std::max<int64_t>((total + capacity - 1) / capacity, 1);; ++micro_batches) {
     auto rows = spread(lengths, order, row_tokens, static_cast<size_t>(micro_batches * ranks));
     if (!rows) continue;
     RowPlan out(static_cast<size_t>(micro_batches));

@@ -68,7 +68,7 @@ void SampleOrder::resume(std::string_view state) {
   shuffle();
 }
 
-/// Fisher and Yates, with numbers that depend on seed, epoch and place alone.
+/// Fisher-Yates shuffle with random numbers that depend only on seed, epoch and index.
 void SampleOrder::shuffle() {
   order_.resize(static_cast<size_t>(samples_));
   std::iota(order_.begin(), order_.end(), int64_t{0});

@@ -1,5 +1,5 @@
 #pragma once
-// In which order samples are trained on.
+// The order of training samples.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -7,22 +7,22 @@
 
 namespace plait {
 
-/// The samples of a data set, in an order drawn anew for each epoch from the seed, for ever. Who takes how many at once,
-/// and how many ranks share a step's, changes nothing in the order. For one thread at a time.
+/// Endless shuffled order of a data set's samples; each epoch is shuffled anew from the seed. It does not depend on
+/// batch size or number of ranks. Not thread-safe.
 class SampleOrder {
  public:
-  /// `digest` is the data set's; `samples` is at least 1, or Error(invalid_argument).
+  /// `digest` is the data set's. Throws Error(invalid_argument) if `samples` < 1.
   SampleOrder(int64_t samples, uint64_t seed, uint32_t digest);
 
-  /// The numbers of the next `count` samples. They go on in the next epoch where one ends.
+  /// The next `count` samples; continues into the next epoch.
   std::vector<int64_t> next(int64_t count);
 
-  int64_t epoch() const { return epoch_; }        ///< from 0 on
-  int64_t position() const { return position_; }  ///< samples taken of this epoch, fewer than there are
+  int64_t epoch() const { return epoch_; }        ///< from 0
+  int64_t position() const { return position_; }  ///< samples taken of this epoch, less than their number
   int64_t taken() const { return epoch_ * samples_ + position_; }
 
-  /// Where it is, as a short line of text; and an order that goes on from there. Throws Error(invalid_argument) when the
-  /// text is of other data, or none of these.
+  /// Its position as a short line of text, and back. Throws Error(invalid_argument) if the text is of other data or
+  /// malformed.
   std::string state() const;
   void resume(std::string_view state);
 

@@ -18,7 +18,7 @@ double wall_time() {
 
 /// events.out.tfevents.SECONDS.HOST.PID.NUMBER
 std::string file_path(const std::string& directory) {
-  static std::atomic<int64_t> number{0};  // files that one process begins in one second
+  static std::atomic<int64_t> number{0};  // distinguishes files that a process creates within one second
   char host[256] = "";
   gethostname(host, sizeof host - 1);
   return cat(directory, "/events.out.tfevents.", static_cast<int64_t>(wall_time()), ".", host, ".", int64_t{getpid()},

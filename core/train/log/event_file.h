@@ -14,17 +14,17 @@ namespace plait {
 /// A record: length (u64), its checksum, the bytes, their checksum; little-endian.
 std::string event_record(std::string_view event);
 
-/// The masked CRC-32C of the format: a checksum of bytes that hold checksums themselves is a weak one.
+/// The format's masked CRC-32C: masked since a CRC of bytes that contain CRCs is weak.
 uint32_t masked_crc(std::string_view bytes);
 
-/// For one thread at a time. Everything throws Error(io).
+/// Not thread-safe. Throws Error(io).
 class EventFile {
  public:
-  /// A new file in `directory`, with a name that TensorBoard looks for. With `step` above 0 TensorBoard drops what earlier
-  /// files of the directory say about later steps.
+  /// Creates a file in `directory` under a name that TensorBoard finds. With `step` > 0 TensorBoard drops later steps
+  /// of earlier files.
   EventFile(const std::string& directory, int64_t step);
 
-  /// Numbers of a step, by name ("loss/train").
+  /// Scalars of a step, by name ("loss/train").
   void write(int64_t step, std::span<const std::pair<std::string_view, double>> values);
 
  private:

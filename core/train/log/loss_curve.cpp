@@ -12,7 +12,7 @@ namespace {
 
 constexpr double width = 840, height = 460;                                      // of the image, in pixels
 constexpr double left = 68, right = width - 28, top = 64, bottom = height - 56;  // of the plot in it
-constexpr size_t most_points = 800;                                              // about one a pixel
+constexpr size_t most_points = 800;                                              // about one per pixel
 
 struct Point {
   double step = 0, loss = 0;
@@ -43,7 +43,7 @@ Curve curve_of(std::span<const StepReport> reports, double StepReport::*loss) {
   return out;
 }
 
-/// Each run of about as many points as one: where they are `extreme`, the smallest and largest, else their mean.
+/// Downsamples: each run of points becomes its minimum and maximum if `extreme`, otherwise its mean.
 Curve thinned(const Curve& curve, bool extreme) {
   if (curve.size() <= most_points) return curve;
   Curve out;
@@ -64,7 +64,7 @@ Curve thinned(const Curve& curve, bool extreme) {
   return out;
 }
 
-/// Each point the mean of its neighbours, weighted with a normal distribution of an eightieth of the run: nothing lags.
+/// Symmetric Gaussian smoothing over an eightieth of the run: no lag.
 Curve smoothed(const Curve& curve) {
   const double deviation = std::max(static_cast<double>(curve.size()) / 80, 1.0);
   const auto reach = static_cast<std::ptrdiff_t>(3 * deviation), count = std::ssize(curve);
@@ -81,7 +81,7 @@ Curve smoothed(const Curve& curve) {
   return out;
 }
 
-/// From the smallest to the largest loss with some air, without the outermost hundredths of the single steps.
+/// Range of the losses with a margin, without the outermost percentiles of single steps.
 Range loss_range(const Curve& raw, const Curve& smooth, const Curve& evaluation) {
   std::vector<double> losses;
   for (const Point& point : raw) losses.push_back(point.loss);
@@ -95,13 +95,13 @@ Range loss_range(const Curve& raw, const Curve& smooth, const Curve& evaluation)
   return {*least - air, *most + air};
 }
 
-/// Round numbers in the range, about `count` of them: 1, 2 or 5 times a power of ten apart.
+/// About `count` round numbers in the range: multiples of 1, 2 or 5 times a power of ten.
 std::vector<double> ticks(Range range, int count) {
   const double rough = (range.to - range.from) / count, power = std::pow(10, std::floor(std::log10(rough)));
   const double step = power * (rough <= power ? 1 : rough <= 2 * power ? 2 : rough <= 5 * power ? 5 : 10);
   std::vector<double> out;
   for (double k = std::ceil(range.from / step - 1e-9); k * step <= range.to + 1e-9 * step; ++k)
-    out.push_back(k == 0 ? 0 : k * step);  // no "-0"
+    out.push_back(k == 0 ? 0 : k * step);  // avoids "-0"
   return out;
 }
 
@@ -150,7 +150,7 @@ class Picture {
   std::string out_;
 };
 
-// Colours stand in the rules themselves, for viewers that know no variables.
+// Colours are in the rules themselves, for viewers without CSS variables.
 constexpr std::string_view style = R"(<style>
 text { font: 12px system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: #6b7280; }
 .title { font-size: 17px; font-weight: 600; fill: #1f2430; } .legend { fill: #1f2430; }

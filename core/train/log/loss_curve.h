@@ -1,5 +1,5 @@
 #pragma once
-// A picture of a run.
+// Plots a run's losses.
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,9 +8,9 @@
 
 namespace plait {
 
-/// The losses over the steps as an SVG image that stands alone: each step's loss, the same smoothed, and the evaluation
-/// losses, on axes that fit them. In a browser it follows the reader's light or dark scheme. Reports need not be finite, sorted
-/// or many; the image stays below some 100 kB.
+/// The losses over the steps as a self-contained SVG image: each step's loss, smoothed loss, and evaluation losses.
+/// Follows the browser's light or dark scheme. Reports may be unsorted, not finite or many; the image stays below
+/// about 100 kB.
 std::string loss_curve_svg(std::span<const StepReport> reports, std::string_view title = "Training loss");
 
 }  // namespace plait

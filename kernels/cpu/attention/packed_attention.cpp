@@ -36,7 +36,7 @@ template <Isa isa>
 int64_t forward_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
                         int threads) {
   const AttentionOperands all(state, inputs, 0, 3);
-  return AttentionPlan::bytes(all, threads) + threads * AttentionRoom(gemm_tiles(isa), all, false).bytes();
+  return AttentionPlan::bytes(all, threads) + threads * AttentionWorkspace(gemm_tiles(isa), all, false).bytes();
 }
 
 template <Isa isa>
@@ -51,21 +51,22 @@ KernelStatus run_forward(const KernelCall& call) {
       std::memset(y + i * all.h * all.e, 0, static_cast<size_t>(4 * all.h * all.e));
       if (statistics) std::memset(statistics + i * all.h, 0, static_cast<size_t>(4 * all.h));
     }
-  const AttentionRoom room(gemm_tiles(isa), all, false);
-  each_head<isa>(call, all, room, [&](const HeadWorker<isa>& worker, int64_t, bool repacks) {
+  const AttentionWorkspace workspace(gemm_tiles(isa), all, false);
+  each_head<isa>(call, all, workspace, [&](const HeadWorker<isa>& worker, int64_t, bool repacks) {
     const GemmTiles& tiles = worker.tiles;
     if (repacks)
       worker.each_keys([&](int64_t index, int64_t key, int64_t count) {
-        tiles.pack_right(worker.right_keys(key, true), count, all.d, worker.turned_keys + index * room.turned_keys);
-        tiles.pack_right(worker.right_values(key, false), all.e, count, worker.values + index * room.values);
+        tiles.pack_right(worker.right_keys(key, true), count, all.d,
+                         worker.transposed_keys + index * workspace.transposed_keys);
+        tiles.pack_right(worker.right_values(key, false), all.e, count, worker.values + index * workspace.values);
       });
     worker.each_block([&](const QueryBlock& block) {
       const int64_t head = worker.head, at = (worker.segment.row * all.t + block.begin) * all.h + head;
       worker.pack_left({all.q + at * all.d, all.h * all.d, false}, block.rows, all.d, worker.query);
-      worker.score(block, worker.query, worker.turned_keys, room.turned_keys, all.d, worker.scores);
+      worker.score(block, worker.query, worker.transposed_keys, workspace.transposed_keys, all.d, worker.scores);
       for (int64_t i = 0; i < block.rows; ++i) {
         const int64_t first = block.first(i, all.state.window), count = block.last(i) - first;
-        float *row = worker.scores + i * room.stride, *seen = row + first;
+        float *row = worker.scores + i * workspace.stride, *seen = row + first;
         finish_scores<isa>(all, head, seen, count);
         float most = all.sinks ? all.sinks[head] : -HUGE_VALF, sum = all.sinks ? 1 : 0;
         loss_loops(loops_of(isa)).weigh(seen, count, {}, most, sum);
@@ -74,15 +75,15 @@ KernelStatus run_forward(const KernelCall& call) {
         worker.clear_unseen(block, i, row);
         if (statistics) statistics[at + i * all.h] = most + std::log(sum);
       }
-      worker.weigh(block, worker.scores, worker.values, room.values, all.e, y + at * all.e, all.h * all.e);
+      worker.weigh(block, worker.scores, worker.values, workspace.values, all.e, y + at * all.e, all.h * all.e);
     });
   });
   return {};
 }
 
 /// Gradients of keys and values by query head, where several share them; and of sinks, by segment and head.
-struct BackRoom {
-  explicit BackRoom(const AttentionOperands& all)
+struct BackWorkspace {
+  explicit BackWorkspace(const AttentionOperands& all)
       : dk(all.r() > 1 ? align(4 * all.b * all.t * all.h * all.d) : 0),
         dv(all.r() > 1 ? align(4 * all.b * all.t * all.h * all.e) : 0),
         sinks(all.sinks ? align(4 * all.b * all.t * all.h) : 0) {}
@@ -95,8 +96,8 @@ int64_t back_scratch(const KernelState* state, std::span<const TensorView> input
                      int threads) {
   const AttentionOperands all(state, inputs, 1, 6);
   if (!all.fits()) return 0;
-  return AttentionPlan::bytes(all, threads) + threads * AttentionRoom(gemm_tiles(isa), all, true).bytes() +
-         BackRoom(all).bytes();
+  return AttentionPlan::bytes(all, threads) + threads * AttentionWorkspace(gemm_tiles(isa), all, true).bytes() +
+         BackWorkspace(all).bytes();
 }
 
 /// to [.., g, width] = the sums over r of from [.., g, r, width].
@@ -125,30 +126,31 @@ KernelStatus run_back(const KernelCall& call) {
     return call.outputs[k].as<float>();
   };
   float *dq = result(0), *dk = result(1), *dv = result(2), *dsinks = result(3);
-  const AttentionRoom room(gemm_tiles(isa), all, true);
-  const BackRoom back(all);
+  const AttentionWorkspace workspace(gemm_tiles(isa), all, true);
+  const BackWorkspace back(all);
   const ElementwiseLoops& loops = elementwise_loops(loops_of(isa));
   std::byte* by_head =
-      call.scratch.data() + AttentionPlan::bytes(all, call.pool.size()) + call.pool.size() * room.bytes();
+      call.scratch.data() + AttentionPlan::bytes(all, call.pool.size()) + call.pool.size() * workspace.bytes();
   auto* of_sinks = reinterpret_cast<float*>(by_head + back.dk + back.dv);
   std::memset(by_head, 0, static_cast<size_t>(back.bytes()));
   float* head_dk = all.r() > 1 && dk ? reinterpret_cast<float*>(by_head) : dk;
   float* head_dv = all.r() > 1 && dv ? reinterpret_cast<float*>(by_head + back.dk) : dv;
-  each_head<isa>(call, all, room, [&](const HeadWorker<isa>& worker, int64_t item, bool repacks) {
+  each_head<isa>(call, all, workspace, [&](const HeadWorker<isa>& worker, int64_t item, bool repacks) {
     const GemmTiles& tiles = worker.tiles;
     if (repacks)
       worker.each_keys([&](int64_t index, int64_t key, int64_t count) {
-        tiles.pack_right(worker.right_keys(key, true), count, all.d, worker.turned_keys + index * room.turned_keys);
-        tiles.pack_right(worker.right_values(key, true), count, all.e, worker.values + index * room.values);
-        if (dq) tiles.pack_right(worker.right_keys(key, false), all.d, count, worker.keys + index * room.keys);
+        tiles.pack_right(worker.right_keys(key, true), count, all.d,
+                         worker.transposed_keys + index * workspace.transposed_keys);
+        tiles.pack_right(worker.right_values(key, true), count, all.e, worker.values + index * workspace.values);
+        if (dq) tiles.pack_right(worker.right_keys(key, false), all.d, count, worker.keys + index * workspace.keys);
       });
     worker.each_block([&](const QueryBlock& block) {
       const int64_t head = worker.head, at = (worker.segment.row * all.t + block.begin) * all.h + head;
       const float *q_at = all.q + at * all.d, *dy_at = dy + at * all.e;
       worker.pack_left({q_at, all.h * all.d, false}, block.rows, all.d, worker.query);
       worker.pack_left({dy_at, all.h * all.e, false}, block.rows, all.e, worker.dy);
-      worker.score(block, worker.query, worker.turned_keys, room.turned_keys, all.d, worker.scores);
-      worker.score(block, worker.dy, worker.values, room.values, all.e, worker.changes);
+      worker.score(block, worker.query, worker.transposed_keys, workspace.transposed_keys, all.d, worker.scores);
+      worker.score(block, worker.dy, worker.values, workspace.values, all.e, worker.changes);
       for (int64_t i = 0; i < block.rows; ++i) {
         const int64_t query_at = at + i * all.h;
         float delta = 0;
@@ -157,22 +159,22 @@ KernelStatus run_back(const KernelCall& call) {
                     DType::f32, 1, all.e, &delta, 1});
         const float whole = statistics[query_at];
         if (all.sinks && dsinks) of_sinks[item] -= std::exp(all.sinks[head] - whole) * delta;
-        float *p = worker.scores + i * room.stride, *ds = worker.changes + i * room.stride;
+        float *p = worker.scores + i * workspace.stride, *ds = worker.changes + i * workspace.stride;
         const int64_t first = block.first(i, all.state.window), last = block.last(i);
         change_scores<isa>(all, head, p + first, ds + first, last - first, whole, delta, worker.capped);
         worker.clear_unseen(block, i, p);
         worker.clear_unseen(block, i, ds);
       }
-      if (dq) worker.weigh(block, worker.changes, worker.keys, room.keys, all.d, dq + at * all.d, all.h * all.d);
+      if (dq) worker.weigh(block, worker.changes, worker.keys, workspace.keys, all.d, dq + at * all.d, all.h * all.d);
       // By query head where these share keys, else straight into the result.
       const int64_t key = (worker.segment.row * all.t + block.low) * all.h + head;
       if (dk) {
         tiles.pack_right(worker.right(q_at, all.h * all.d, false), all.d, block.rows, worker.right_query);
-        worker.add_turned(block, worker.changes, worker.right_query, all.d, head_dk + key * all.d, all.h * all.d);
+        worker.add_transposed(block, worker.changes, worker.right_query, all.d, head_dk + key * all.d, all.h * all.d);
       }
       if (dv) {
         tiles.pack_right(worker.right(dy_at, all.h * all.e, false), all.e, block.rows, worker.right_dy);
-        worker.add_turned(block, worker.scores, worker.right_dy, all.e, head_dv + key * all.e, all.h * all.e);
+        worker.add_transposed(block, worker.scores, worker.right_dy, all.e, head_dv + key * all.e, all.h * all.e);
       }
     });
   });

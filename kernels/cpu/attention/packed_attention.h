@@ -71,12 +71,12 @@ struct AttentionSegment {
 
 /// What a worker needs, in bytes: keys and values packed as right sides, by blocks of keys ([keys, d] and [keys, e], and turned);
 /// queries and dy of a block, packed as left sides and as right sides; scores, their changes, what is packed of them, and a row.
-struct AttentionRoom {
-  AttentionRoom(const GemmTiles& tiles, const AttentionOperands& all, bool back)
+struct AttentionWorkspace {
+  AttentionWorkspace(const GemmTiles& tiles, const AttentionOperands& all, bool back)
       : rows(attention_rows(tiles)),
         blocks((all.t + attention_keys - 1) / attention_keys),
         stride(blocks * attention_keys + 16),
-        turned_keys(align(tiles.right_bytes(attention_keys, all.d))),
+        transposed_keys(align(tiles.right_bytes(attention_keys, all.d))),
         values(align(back ? tiles.right_bytes(attention_keys, all.e) : tiles.right_bytes(all.e, attention_keys))),
         keys(back ? align(tiles.right_bytes(all.d, attention_keys)) : 0),
         query(align(tiles.left_bytes(rows, all.d))),
@@ -88,12 +88,12 @@ struct AttentionRoom {
         part(align(std::max(tiles.left_bytes(rows, attention_keys), tiles.left_bytes(attention_keys, rows)))),
         capped(back ? align(4 * stride) : 0) {}
   int64_t bytes() const {
-    return (turned_keys + values + keys) * blocks + query + dy + right_query + right_dy + scores + changes + part +
-           capped;
+    return (transposed_keys + values + keys) * blocks + query + dy + right_query + right_dy + scores + changes +
+           part + capped;
   }
   int64_t rows, blocks;
   int64_t stride;  ///< of scores
-  int64_t turned_keys, values, keys, query, dy, right_query, right_dy, scores, changes, part, capped;
+  int64_t transposed_keys, values, keys, query, dy, right_query, right_dy, scores, changes, part, capped;
 };
 
 /// The segments of a call, and whose keys each worker holds packed: in the scratch of all.
@@ -126,21 +126,21 @@ struct QueryBlock {
 template <Isa isa>
 class HeadWorker {
  public:
-  HeadWorker(const AttentionOperands& all, const AttentionRoom& room, std::byte* scratch,
+  HeadWorker(const AttentionOperands& all, const AttentionWorkspace& workspace, std::byte* scratch,
              const AttentionSegment& segment, int64_t head)
-      : all(all), room(room), segment(segment), head(head), group(head / all.r()) {
+      : all(all), workspace(workspace), segment(segment), head(head), group(head / all.r()) {
     auto take = [&](int64_t bytes) { return std::exchange(scratch, scratch + bytes); };
-    turned_keys = take(room.turned_keys * room.blocks);
-    values = take(room.values * room.blocks);
-    keys = take(room.keys * room.blocks);
-    query = take(room.query);
-    dy = take(room.dy);
-    right_query = take(room.right_query);
-    right_dy = take(room.right_dy);
-    scores = reinterpret_cast<float*>(take(room.scores));
-    changes = reinterpret_cast<float*>(take(room.changes));
-    part = take(room.part);
-    capped = reinterpret_cast<float*>(take(room.capped));
+    transposed_keys = take(workspace.transposed_keys * workspace.blocks);
+    values = take(workspace.values * workspace.blocks);
+    keys = take(workspace.keys * workspace.blocks);
+    query = take(workspace.query);
+    dy = take(workspace.dy);
+    right_query = take(workspace.right_query);
+    right_dy = take(workspace.right_dy);
+    scores = reinterpret_cast<float*>(take(workspace.scores));
+    changes = reinterpret_cast<float*>(take(workspace.changes));
+    part = take(workspace.part);
+    capped = reinterpret_cast<float*>(take(workspace.capped));
   }
 
   /// Calls pack(block, first key, keys) for each block of keys of the segment.
@@ -152,8 +152,8 @@ class HeadWorker {
   /// Calls body(block) for each block of queries of the segment.
   template <class Body>
   void each_block(Body body) const {
-    for (int64_t begin = segment.start; begin < segment.end; begin += room.rows) {
-      const int64_t rows = std::min(room.rows, segment.end - begin), window = all.state.window;
+    for (int64_t begin = segment.start; begin < segment.end; begin += workspace.rows) {
+      const int64_t rows = std::min(workspace.rows, segment.end - begin), window = all.state.window;
       const int64_t seen = window > 0 ? std::max(segment.start, begin + 1 - window) : segment.start;
       const int64_t low = segment.start + (seen - segment.start) / attention_keys * attention_keys;
       const int64_t most = (begin + rows - low + attention_keys - 1) / attention_keys * attention_keys;
@@ -167,14 +167,14 @@ class HeadWorker {
       body((block.low - segment.start + j) / attention_keys, j, std::min(attention_keys, block.keys - j));
   }
 
-  GemmRight right_keys(int64_t key, bool turned) const {
-    return right(all.k + ((segment.row * all.t + key) * all.g + group) * all.d, all.g * all.d, turned);
+  GemmRight right_keys(int64_t key, bool transposed) const {
+    return right(all.k + ((segment.row * all.t + key) * all.g + group) * all.d, all.g * all.d, transposed);
   }
-  GemmRight right_values(int64_t key, bool turned) const {
-    return right(all.v + ((segment.row * all.t + key) * all.g + group) * all.e, all.g * all.e, turned);
+  GemmRight right_values(int64_t key, bool transposed) const {
+    return right(all.v + ((segment.row * all.t + key) * all.g + group) * all.e, all.g * all.e, transposed);
   }
-  static GemmRight right(const float* data, int64_t ld, bool turned) {
-    return {reinterpret_cast<const uint8_t*>(data), DType::f32, ld, turned};
+  static GemmRight right(const float* data, int64_t ld, bool transposed) {
+    return {reinterpret_cast<const uint8_t*>(data), DType::f32, ld, transposed};
   }
   /// Packs any number of rows.
   void pack_left(const GemmLeft& a, int64_t m, int64_t k, std::byte* to) const {
@@ -186,22 +186,22 @@ class HeadWorker {
   void score(const QueryBlock& block, const std::byte* left, const std::byte* blocks, int64_t bytes, int64_t width,
              float* to) const {
     each_keys_of(block, [&](int64_t index, int64_t j, int64_t count) {
-      tiles.block({left, blocks + index * bytes, block.rows, count, width, to + j, room.stride, false});
+      tiles.block({left, blocks + index * bytes, block.rows, count, width, to + j, workspace.stride, false});
     });
   }
   /// y [rows, width] = what scores weigh, blocks of keys of `bytes` each.
   void weigh(const QueryBlock& block, const float* from, const std::byte* blocks, int64_t bytes, int64_t width,
              float* y, int64_t ldy) const {
     each_keys_of(block, [&](int64_t index, int64_t j, int64_t count) {
-      pack_left({from + j, room.stride, false}, block.rows, count, part);
+      pack_left({from + j, workspace.stride, false}, block.rows, count, part);
       tiles.block({part, blocks + index * bytes, block.rows, width, count, y, ldy, j > 0});
     });
   }
   /// y [keys, width] += scores^T by `queries`, the block's rows packed as a right side.
-  void add_turned(const QueryBlock& block, const float* from, const std::byte* queries, int64_t width, float* y,
+  void add_transposed(const QueryBlock& block, const float* from, const std::byte* queries, int64_t width, float* y,
                   int64_t ldy) const {
     each_keys_of(block, [&](int64_t, int64_t j, int64_t count) {
-      pack_left({from + j, room.stride, true}, count, block.rows, part);
+      pack_left({from + j, workspace.stride, true}, count, block.rows, part);
       tiles.block({part, queries, count, width, block.rows, y + j * ldy, ldy, true});
     });
   }
@@ -213,23 +213,24 @@ class HeadWorker {
   }
 
   const AttentionOperands& all;
-  const AttentionRoom& room;
+  const AttentionWorkspace& workspace;
   const GemmTiles& tiles = gemm_tiles(isa);
   const ElementwiseLoops& loops = elementwise_loops(loops_of(isa));
   const AttentionSegment& segment;
   const int64_t head, group;
-  std::byte *turned_keys, *values, *keys, *query, *dy, *right_query, *right_dy, *part;
+  std::byte *transposed_keys, *values, *keys, *query, *dy, *right_query, *right_dy, *part;
   float *scores, *changes, *capped;
 };
 
 /// Calls body(worker, segment, repacks) for each head of each segment: `repacks` where the worker holds others' keys.
 template <Isa isa, class Body>
-void each_head(const KernelCall& call, const AttentionOperands& all, const AttentionRoom& room, Body body) {
+void each_head(const KernelCall& call, const AttentionOperands& all, const AttentionWorkspace& workspace, Body body) {
   const int threads = call.pool.size();
   const AttentionPlan plan(all, threads, call.scratch.data());
   std::byte* own = call.scratch.data() + AttentionPlan::bytes(all, threads);
   share(call.pool, plan.count * all.h, all.b * all.h * all.t * all.d * 64, [&](int64_t item, int index) {
-    const HeadWorker<isa> worker(all, room, own + index * room.bytes(), plan.segments[item / all.h], item % all.h);
+    const HeadWorker<isa> worker(all, workspace, own + index * workspace.bytes(), plan.segments[item / all.h],
+                                 item % all.h);
     const int64_t keys = item / all.h * all.g + worker.group;
     body(worker, item, std::exchange(plan.held[index], keys) != keys);
   });

@@ -71,7 +71,7 @@ inline void pairs_of_rows(const uint8_t* rows, int64_t stride, int64_t count, in
   for (int64_t i = 0; i < pair_lanes; ++i)
     v[i] = i < count ? _mm512_castsi512_ps(T::pairs(rows + i * stride + 2 * step * T::size, k - 2 * step))
                      : _mm512_setzero_ps();
-  turn_lanes(v);
+  transpose_lanes(v);
 }
 
 /// Adds steps of pairs: a holds STRIDE numbers a step, of which the first ROWS count, b a panel.

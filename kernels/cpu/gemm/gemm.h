@@ -27,8 +27,8 @@ constexpr int64_t gemm_columns = 64, gemm_depth = 2048, gemm_rows = 2048;
 /// From so many rows on packing pays.
 constexpr int64_t gemm_from_rows = 28;
 
-struct GemmRoom {
-  GemmRoom(const GemmTiles& tiles, int64_t m, int64_t k)
+struct GemmWorkspace {
+  GemmWorkspace(const GemmTiles& tiles, int64_t m, int64_t k)
       : left(align(tiles.left_bytes(std::min(m, gemm_rows), std::min(k, gemm_depth)))),
         right(align(tiles.right_bytes(gemm_columns, std::min(k, gemm_depth)))) {}
   int64_t bytes(int threads) const { return left + right * threads; }
@@ -41,9 +41,9 @@ inline void add_addend(const Gemm& g, int64_t i, int64_t m, int64_t j, int64_t n
   for (int64_t at = i * g.ldy + j; m > 0; --m, at += g.ldy) add(g.y + at, 1, g.addend + at, 1, g.y + at, n);
 }
 
-/// Scratch: GemmRoom's bytes, 64-byte aligned. An element's order of summation depends on k alone.
+/// Scratch: GemmWorkspace's bytes, 64-byte aligned. An element's order of summation depends on k alone.
 inline void run_gemm(ThreadPool& pool, const GemmTiles& tiles, const Gemm& g, std::byte* scratch) {
-  const GemmRoom room(tiles, g.m, g.k);
+  const GemmWorkspace workspace(tiles, g.m, g.k);
   const int64_t across = (g.n + gemm_columns - 1) / gemm_columns;
   for (int64_t i0 = 0; i0 < g.m; i0 += gemm_rows)
     for (int64_t k0 = 0; k0 == 0 || k0 < g.k; k0 += gemm_depth) {
@@ -59,7 +59,7 @@ inline void run_gemm(ThreadPool& pool, const GemmTiles& tiles, const Gemm& g, st
       share(pool, across * parts, m * g.n * k, [&](int64_t item, int worker) {
         const int64_t j = item % across * gemm_columns, n = std::min(gemm_columns, g.n - j);
         const int64_t first = row_tiles * (item / across) / parts, last = row_tiles * (item / across + 1) / parts;
-        std::byte* right = scratch + room.left + worker * room.right;
+        std::byte* right = scratch + workspace.left + worker * workspace.right;
         tiles.pack_right(g.b.from(k0, j), n, k, right);
         // With an addend by strips that stay in L1: 128 rows of 64 floats are 32 KB.
         const bool ends = g.addend && k0 + k >= g.k;

@@ -29,12 +29,13 @@ void pack_left(const GemmLeft& a, int64_t m, int64_t k, std::byte* to) {
       __m512 v[lanes];
       for (int64_t i = 0; i < lanes; ++i) {
         __m512i one = _mm512_setzero_si512();
-        if (a.turned && rows > 0) one = pair_at<Floats>(data + first * Floats::size, a.ld, step * lanes + i, k, rows);
-        if (!a.turned && i < rows)
+        if (a.transposed && rows > 0)
+          one = pair_at<Floats>(data + first * Floats::size, a.ld, step * lanes + i, k, rows);
+        if (!a.transposed && i < rows)
           one = Floats::pairs(data + ((first + i) * a.ld + step * tile_depth) * Floats::size, k - step * tile_depth);
         v[i] = _mm512_castsi512_ps(one);
       }
-      if (a.turned) turn_lanes(v);
+      if (a.transposed) transpose_lanes(v);
       for (int64_t i = 0; i < lanes; ++i) _mm512_storeu_ps(out + i * lanes, v[i]);
     }
 }
@@ -48,8 +49,9 @@ void pack_panels(const GemmRight& b, int64_t n, int64_t k, uint32_t* to) {
         const int64_t first = j + half * tile_rows, columns = n - first;
         uint32_t* out = to + (2 * step + half) * tile_pairs;
         __m512 v[lanes];
-        if (b.turned) pairs_of_rows<T>(b.data + first * b.ld * T::size, b.ld * T::size, columns, k, step * lanes, v);
-        for (int64_t i = 0; i < lanes && !b.turned; ++i)
+        if (b.transposed)
+          pairs_of_rows<T>(b.data + first * b.ld * T::size, b.ld * T::size, columns, k, step * lanes, v);
+        for (int64_t i = 0; i < lanes && !b.transposed; ++i)
           v[i] = _mm512_castsi512_ps(columns > 0
                                          ? pair_at<T>(b.data + first * T::size, b.ld, step * lanes + i, k, columns)
                                          : _mm512_setzero_si512());

@@ -23,9 +23,9 @@ PLAIT_BEGIN_AVX512_BF16
 void pack_left(const GemmLeft& a, int64_t m, int64_t k, std::byte* to) {
   auto* out = reinterpret_cast<uint32_t*>(to);
   const auto* data = reinterpret_cast<const uint8_t*>(a.data);
-  for (int64_t step = 0; a.turned && step < steps_of(k); ++step)
+  for (int64_t step = 0; a.transposed && step < steps_of(k); ++step)
     _mm512_storeu_si512(out + step * tile_rows, pair_at<Floats>(data, a.ld, step, k, m));
-  if (a.turned) return;
+  if (a.transposed) return;
   for (int64_t step = 0; step < steps_of(k); step += lanes) {
     __m512 v[lanes];
     pairs_of_rows<Floats>(data, a.ld * Floats::size, m, k, step, v);
@@ -48,7 +48,7 @@ void pack_panels(const GemmRight& b, int64_t n, int64_t k, uint32_t* to) {
 }
 
 template <class T>
-void pack_turned(const GemmRight& b, int64_t n, int64_t k, uint32_t* to) {
+void pack_transposed(const GemmRight& b, int64_t n, int64_t k, uint32_t* to) {
   for (int64_t j = 0; j < (n + panel - 1) / panel * panel; j += lanes)
     for (int64_t step = 0; step < steps_of(k); step += lanes) {
       __m512 v[lanes];
@@ -60,7 +60,7 @@ void pack_turned(const GemmRight& b, int64_t n, int64_t k, uint32_t* to) {
 
 template <class T>
 void pack_as(const GemmRight& b, int64_t n, int64_t k, uint32_t* to) {
-  if (b.turned) pack_turned<T>(b, n, k, to);
+  if (b.transposed) pack_transposed<T>(b, n, k, to);
   else pack_panels<T>(b, n, k, to);
 }
 

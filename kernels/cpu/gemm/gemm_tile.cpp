@@ -25,7 +25,7 @@ int64_t right_bytes(int64_t n, int64_t k) { return (n + panel - 1) / panel * pan
 /// Rows that there are not are zeros. Each store writes a whole vector; what is beyond a step's rows the next writes over.
 void pack_left(const GemmLeft& a, int64_t m, int64_t k, std::byte* to) {
   auto* out = reinterpret_cast<float*>(to);
-  if (a.turned) {
+  if (a.transposed) {
     for (int64_t step = 0; step < k; ++step)
       hn::StoreU(load_up_to<AsF32>(bytes(a.data + step * a.ld), m), df, out + step * tile_rows);
     return;
@@ -35,7 +35,7 @@ void pack_left(const GemmLeft& a, int64_t m, int64_t k, std::byte* to) {
     V v[L];
     for (int i = 0; i < L; ++i)
       v[i] = i < m ? load_up_to<AsF32>(bytes(a.data + i * a.ld + step), count) : hn::Zero(df);
-    turn(v);
+    transpose(v);
     for (int c = 0; c < L && c < count; ++c) hn::StoreU(v[c], df, out + (step + c) * tile_rows);
   }
 }
@@ -51,13 +51,13 @@ void pack_panels(const GemmRight& b, int64_t n, int64_t k, float* to) {
 }
 
 template <class T>
-void pack_turned(const GemmRight& b, int64_t n, int64_t k, float* to) {
+void pack_transposed(const GemmRight& b, int64_t n, int64_t k, float* to) {
   for (int64_t j = 0; j < (n + panel - 1) / panel * panel; j += L)
     for (int64_t step = 0; step < k; step += L) {
       V v[L];
       for (int64_t i = 0; i < L; ++i)
         v[i] = j + i < n ? load_up_to<T>(b.data + ((j + i) * b.ld + step) * T::size, k - step) : hn::Zero(df);
-      turn(v);
+      transpose(v);
       float* out = to + j / panel * panel * k + j % panel;
       for (int64_t c = 0; c < L && step + c < k; ++c) hn::StoreU(v[c], df, out + (step + c) * panel);
     }
@@ -65,7 +65,7 @@ void pack_turned(const GemmRight& b, int64_t n, int64_t k, float* to) {
 
 template <class T>
 void pack_as(const GemmRight& b, int64_t n, int64_t k, float* to) {
-  if (b.turned) pack_turned<T>(b, n, k, to);
+  if (b.transposed) pack_transposed<T>(b, n, k, to);
   else pack_panels<T>(b, n, k, to);
 }
 

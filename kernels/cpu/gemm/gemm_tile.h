@@ -13,9 +13,11 @@ namespace plait::cpu {
 struct GemmLeft {
   const float* data;
   int64_t ld;
-  bool turned;
+  bool transposed;
 
-  GemmLeft from(int64_t i, int64_t k) const { return {data + (turned ? k * ld + i : i * ld + k), ld, turned}; }
+  GemmLeft from(int64_t i, int64_t k) const {
+    return {data + (transposed ? k * ld + i : i * ld + k), ld, transposed};
+  }
 };
 
 /// b [k, n] of f32, bf16 or f16: element (k, j) is number k * ld + j, or turned, as a Linear has its w, j * ld + k.
@@ -23,10 +25,10 @@ struct GemmRight {
   const uint8_t* data;
   DType dtype;
   int64_t ld;
-  bool turned = false;
+  bool transposed = false;
 
   GemmRight from(int64_t k, int64_t j) const {
-    return {data + (turned ? j * ld + k : k * ld + j) * dtype_bits(dtype) / 8, dtype, ld, turned};
+    return {data + (transposed ? j * ld + k : k * ld + j) * dtype_bits(dtype) / 8, dtype, ld, transposed};
   }
 };
 

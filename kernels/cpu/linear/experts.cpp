@@ -209,14 +209,14 @@ class Run {
     const auto activation = static_cast<int>(state.activation);
     for (int64_t row = 0; row < rows; ++row) {
       float *g = gate + row * ld, *up = to + row * s_.f;
-      if (state.bends()) bend(g, all_.gated() ? up : nullptr, columns);
+      if (state.activates()) activate(g, all_.gated() ? up : nullptr, columns);
       if (all_.gated()) loops_.gate[activation](g, up, columns);
       else loops_.unary[activation](g, g, columns);
       if (state.alpha != 1) loops_.binary[static_cast<int>(Binary::mul)](up, 1, &inverse_alpha_, 0, up, columns);
     }
   }
   /// Limits, the sharper gate, and what is added to `up`; f(alpha g) / alpha is g sigmoid(alpha g) for f = silu.
-  void bend(float* gate, float* up, int64_t columns) const {
+  void activate(float* gate, float* up, int64_t columns) const {
     const auto [limit, alpha, beta] = std::tuple(all_.state.limit, all_.state.alpha, all_.state.beta);
     for (int64_t c = 0; c < columns; ++c) {
       if (limit > 0) gate[c] = std::min(gate[c], limit);

@@ -30,7 +30,7 @@ struct ExpertsState : KernelState {
   float zero = 0, down_zero = 0;
   ShardedAxis experts;
 
-  bool bends() const { return alpha != 1 || beta != 0 || limit != 0; }
+  bool activates() const { return alpha != 1 || beta != 0 || limit != 0; }
 };
 
 /// The operands, absent ones included.

@@ -52,7 +52,7 @@ struct BackScratch {
         unpacker = std::max(unpacker, RowUnpacker(isa, w.blocked, k).bytes());
       }
     for (const auto& [m, k] : {std::pair(rows, s.h), {rows, s.f}, {rows, s.o}, {s.f, rows}, {s.o, rows}})
-      products = std::max(products, align(GemmRoom(tiles, m, k).bytes(threads)));
+      products = std::max(products, align(GemmWorkspace(tiles, m, k).bytes(threads)));
   }
   int64_t bytes(int threads) const {
     return order + 2 * of_x + of_y + 4 * hidden + bias + weights + threads * unpacker + products;
@@ -103,12 +103,12 @@ class Back {
   }
 
   /// The weight as the right side of a product, as floats where it is quantised; until the next.
-  GemmRight right(size_t which, int64_t expert, bool turned) {
+  GemmRight right(size_t which, int64_t expert, bool transposed) {
     const Weight w = all_.weight(which, expert);
     const int64_t k = which == in_down ? s_.f : s_.h;
-    if (!w.is_blocked) return {w.data, w.dtype, k, turned};
+    if (!w.is_blocked) return {w.data, w.dtype, k, transposed};
     RowUnpacker(isa, w.blocked, k).unpack(call_.pool, 0, w.n, weights_, unpacker_);
-    return {reinterpret_cast<const uint8_t*>(weights_), DType::f32, k, turned};
+    return {reinterpret_cast<const uint8_t*>(weights_), DType::f32, k, transposed};
   }
   void multiply(const GemmLeft& a, const GemmRight& b, int64_t m, int64_t n, int64_t k, float* y, bool adds) {
     run_gemm(call_.pool, gemm_tiles(isa), {a, b, m, n, k, y, n, adds}, products_);
@@ -141,7 +141,7 @@ class Back {
     multiply({dy_, s_.o, false}, right(in_down, expert, false), rows, s_.f, s_.o, dhidden_, false);
     const float* shift = bias(in_down, expert);
     share_ranges(call_.pool, rows, 1, 32 * s_.f, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) bend_back(i, slots[i], shift);
+      for (int64_t i = begin; i < end; ++i) activate_back(i, slots[i], shift);
     });
     if (float* dx = result(d_x, 0)) {
       multiply({gate_, s_.f, false}, right(in_gate, expert, false), rows, s_.h, s_.f, dx_, false);
@@ -166,7 +166,7 @@ class Back {
 
   /// Row i: what gate and up gave becomes hidden, and in their places their gradients; dy becomes its share. `shift`: the bias
   /// of what is behind hidden, or null.
-  void bend_back(int64_t i, int64_t slot, const float* shift) {
+  void activate_back(int64_t i, int64_t slot, const float* shift) {
     const ExpertsState& state = all_.state;
     const float share = all_.at[in_shares].as<float>()[slot], limit = state.limit, inverse = 1 / state.alpha;
     float *gate = gate_ + i * s_.f, *up = all_.gated() ? up_ + i * s_.f : nullptr, *hidden = hidden_ + i * s_.f,

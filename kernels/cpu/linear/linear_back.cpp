@@ -38,7 +38,7 @@ int64_t rows_of(const TensorView& x) { return x.shape.elements(0, x.shape.rank()
 template <Isa isa>
 int64_t product_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>,
                         int threads) {
-  return GemmRoom(gemm_tiles(isa), rows_of(inputs[0]), inputs[0].shape.back(1)).bytes(threads);
+  return GemmWorkspace(gemm_tiles(isa), rows_of(inputs[0]), inputs[0].shape.back(1)).bytes(threads);
 }
 
 /// x [..., k], w [n, k] -> y [..., n].
@@ -102,11 +102,11 @@ int64_t add_scratch(const KernelState* state, std::span<const TensorView> inputs
 template <Isa isa>
 KernelStatus run_add(const KernelCall& call) {
   const TensorView &x = call.inputs[1], &w = call.inputs[2];
-  const bool turned = !static_cast<const AddState*>(call.state)->back;
-  const int64_t n = w.shape[turned ? 0 : 1], k = w.shape[turned ? 1 : 0];
+  const bool transposed = !static_cast<const AddState*>(call.state)->back;
+  const int64_t n = w.shape[transposed ? 0 : 1], k = w.shape[transposed ? 1 : 0];
   run_gemm(call.pool, gemm_tiles(isa),
            {.a = {x.as<float>(), k, false},
-            .b = {w.as<const uint8_t>(), w.dtype, w.shape[1], turned},
+            .b = {w.as<const uint8_t>(), w.dtype, w.shape[1], transposed},
             .m = rows_of(x),
             .n = n,
             .k = k,
@@ -150,8 +150,8 @@ struct QuantisedStrips {
                            static_cast<const QuantisedState*>(state)->zero)
                      .blocked,
                  k),
-        room(gemm_tiles(isa), m, back ? rows : k) {}
-  int64_t products(int threads) const { return align(room.bytes(threads)); }
+        workspace(gemm_tiles(isa), m, back ? rows : k) {}
+  int64_t products(int threads) const { return align(workspace.bytes(threads)); }
   int64_t strip() const { return align(4 * rows * k); }
   int64_t bytes(int threads) const { return products(threads) + strip() + threads * unpacker.bytes(); }
 
@@ -169,7 +169,7 @@ struct QuantisedStrips {
 
   const int64_t m, n, k, rows;
   const RowUnpacker unpacker;
-  const GemmRoom room;
+  const GemmWorkspace workspace;
 };
 
 template <Isa isa, size_t scales, bool back>
@@ -222,7 +222,7 @@ KernelStatus run_quantised_back(const KernelCall& call) {
 template <Isa isa>
 int64_t weight_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>,
                        int threads) {
-  return GemmRoom(gemm_tiles(isa), inputs[0].shape.back(1), rows_of(inputs[0])).bytes(threads);
+  return GemmWorkspace(gemm_tiles(isa), inputs[0].shape.back(1), rows_of(inputs[0])).bytes(threads);
 }
 
 /// dy [..., n], x [..., k] -> dw [n, k] = dy^T x over all rows.

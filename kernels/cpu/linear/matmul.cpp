@@ -46,7 +46,7 @@ void run_transposed(const Product& p, int64_t i, int64_t rows, int64_t j, int64_
 
 /// Of `count` products.
 int64_t scratch_of(Isa isa, int64_t count, int64_t m, int64_t k, bool transposed, int threads) {
-  if (packs(count, m, transposed)) return GemmRoom(f32_gemm_tiles(isa), m, k).bytes(threads);
+  if (packs(count, m, transposed)) return GemmWorkspace(f32_gemm_tiles(isa), m, k).bytes(threads);
   return threads * worker_scratch(isa, k, transposed);
 }
 
@@ -146,7 +146,7 @@ KernelStatus run_matmul(const KernelCall& call) {
 }
 
 /// to [m, k] = from [k, m] turned, by squares whose cache lines are touched once.
-void turn(ThreadPool& pool, const float* from, int64_t k, int64_t m, float* to) {
+void transpose(ThreadPool& pool, const float* from, int64_t k, int64_t m, float* to) {
   constexpr int64_t square = 16;
   share_ranges(pool, m, square, k, [&](int64_t begin, int64_t end, int) {
     for (int64_t j0 = 0; j0 < k; j0 += square)
@@ -193,9 +193,9 @@ KernelStatus run_gemm(const KernelCall& call) {
   std::byte* scratch = call.scratch.data();
   const float* left = a.as<float>();
   if (gemm.a_transposed) {
-    auto* turned = reinterpret_cast<float*>(scratch);
-    turn(call.pool, left, k, m, turned);
-    left = turned;
+    auto* transposed = reinterpret_cast<float*>(scratch);
+    transpose(call.pool, left, k, m, transposed);
+    left = transposed;
     scratch += align(4 * m * k);
   }
   run_products<isa>(call, scratch, 1,

@@ -51,7 +51,7 @@ void spread(const uint8_t* rows, int64_t stride, int64_t count, int64_t k, float
       for (int i = 0; i < L; ++i)
         v[i] = i < count ? load_up_to<T>(rows + i * stride + s * L * T::size, k - s * L) : hn::Zero(df);
     }
-    turn(v);
+    transpose(v);
 #pragma GCC unroll 16
     for (int c = 0; c < L; ++c) hn::StoreU(v[c], df, to + reversed(c) * lane + s * width);
   }

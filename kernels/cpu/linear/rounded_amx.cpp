@@ -50,7 +50,7 @@ struct Weights {
 };
 
 /// Turns a tile of sums, [16 of n, 16 of m], into y.
-void store_turned(const float* sums, float* y, int64_t ldy, int64_t rows, int64_t columns) {
+void store_transposed(const float* sums, float* y, int64_t ldy, int64_t rows, int64_t columns) {
   for (int64_t i = 0; i < rows && i < 16; ++i)
     for (int64_t j = 0; j < columns && j < 16; ++j) y[i * ldy + j] = sums[j * 16 + i];
 }
@@ -80,18 +80,18 @@ void amx_tile(Tiles& tiles, Weights& weights, int64_t row, const uint8_t* x, int
   alignas(64) float sums[256];
   const int64_t columns = weights.rows - row;
   tiles.template store<0>(sums);
-  store_turned(sums, y + row, ldy, m, columns);
+  store_transposed(sums, y + row, ldy, m, columns);
   if constexpr (TWO_X) {
     tiles.template store<1>(sums);
-    store_turned(sums, y + 16 * ldy + row, ldy, m - 16, columns);
+    store_transposed(sums, y + 16 * ldy + row, ldy, m - 16, columns);
   }
   if constexpr (TWO_W) {
     tiles.template store<2>(sums);
-    store_turned(sums, y + row + 16, ldy, m, columns - 16);
+    store_transposed(sums, y + row + 16, ldy, m, columns - 16);
   }
   if constexpr (TWO_W && TWO_X) {
     tiles.template store<3>(sums);
-    store_turned(sums, y + 16 * ldy + row + 16, ldy, m - 16, columns - 16);
+    store_transposed(sums, y + 16 * ldy + row + 16, ldy, m - 16, columns - 16);
   }
 }
 

@@ -14,7 +14,7 @@ namespace HWY_NAMESPACE {
 
 class ChunksBack : Chunks {
  public:
-  ChunksBack(const ChunkedBack& back, const ChunkRoom& room) : Chunks(back.of, room), b_(back) {}
+  ChunksBack(const ChunkedBack& back, const ChunkWorkspace& workspace) : Chunks(back.of, workspace), b_(back) {}
 
   void run() {
     const int64_t n = s_.tokens, last = (n - 1) / chunk_tokens;
@@ -51,8 +51,8 @@ class ChunksBack : Chunks {
     leave(0, c_);
     if (!last) {
       multiply({r_.left, r_.keys}, {r_.dstate, r_.values}, r_.dstored, r_.values, c_, s_.d, e_, false);
-      turn_rows({r_.dstate, r_.values}, s_.d, s_.e, r_.state_turned, r_.keys);
-      multiply(stored, {r_.state_turned, r_.keys}, r_.dleft, r_.keys, c_, s_.e, d_, false);
+      transpose_rows({r_.dstate, r_.values}, s_.d, s_.e, r_.state_transposed, r_.keys);
+      multiply(stored, {r_.state_transposed, r_.keys}, r_.dleft, r_.keys, c_, s_.e, d_, false);
       left_back(0, c_);
       if (state) across_back(state);
     } else if (state) {
@@ -61,12 +61,12 @@ class ChunksBack : Chunks {
     for (int64_t query = 0; query < s_.queries; ++query) {
       copy_rows({b_.dy + begin_ * b_.y_stride + query * b_.result_stride, b_.y_stride}, 1, c_, s_.e,
                 r_.y + query * chunk_tokens * r_.values, r_.values);
-      turn_rows(pairs(query + correcting_), c_, c_, r_.turned, r_.pairs);
-      add_behind({r_.turned, r_.pairs}, dy(query), r_.dstored, r_.values, c_, e_);
+      transpose_rows(pairs(query + correcting_), c_, c_, r_.transposed, r_.pairs);
+      add_behind({r_.transposed, r_.pairs}, dy(query), r_.dstored, r_.values, c_, e_);
     }
     if (correcting_) unsolve(rest);
-    turn_rows(stored, c_, s_.e, r_.stored_turned, r_.pairs);
-    if (state) turn_rows({state, r_.values}, s_.d, s_.e, r_.state_turned, r_.keys);
+    transpose_rows(stored, c_, s_.e, r_.stored_transposed, r_.pairs);
+    if (state) transpose_rows({state, r_.values}, s_.d, s_.e, r_.state_transposed, r_.keys);
     if (correcting_) {
       reader_back(0, {r_.dstored, r_.values}, state);
       for (int64_t t = 0; t < c_; ++t)
@@ -90,11 +90,11 @@ class ChunksBack : Chunks {
   /// dstored, of what is stored, becomes that of the rests.
   void unsolve(const float* rest) const {
     const Rows m = pairs(0);
-    turn_rows(m, c_, c_, r_.turned, r_.pairs);
+    transpose_rows(m, c_, c_, r_.transposed, r_.pairs);
     for (int64_t at = (c_ - 1) / span * span; at >= 0; at -= span) {
       const int64_t end = at + span < c_ ? at + span : c_;
       if (end < c_)
-        multiply({r_.turned + at * r_.pairs + end, r_.pairs}, {r_.dstored + end * r_.values, r_.values},
+        multiply({r_.transposed + at * r_.pairs + end, r_.pairs}, {r_.dstored + end * r_.values, r_.values},
                  r_.dstored + at * r_.values, r_.values, end - at, c_ - end, e_, true);
       for (int64_t t = end; t-- > at;) {
         V slope = hn::Zero(df);
@@ -114,7 +114,7 @@ class ChunksBack : Chunks {
   /// What a reader's results give back, whose gradient is dresult: dx, and what is added to dk, dlog and dstate.
   void reader_back(int64_t reader, Rows dresult, const float* state) const {
     clear(r_.dx, rows_ * r_.keys);
-    multiply_pairs(dresult, {r_.stored_turned, r_.pairs}, r_.dm, r_.pairs, c_, s_.e);
+    multiply_pairs(dresult, {r_.stored_transposed, r_.pairs}, r_.dm, r_.pairs, c_, s_.e);
     clear(r_.dm + c_ * r_.pairs, (rows_ - c_) * r_.pairs);
     for (int64_t t = 0; reader < correcting_ && t < c_; ++t) r_.dm[t * r_.pairs + t] = 0;
     for (int64_t at = 0; at < c_; at += span) span_back(reader, at);
@@ -125,17 +125,17 @@ class ChunksBack : Chunks {
         leave(at, mid);
         enter(reader, mid, end);
         multiply(dm, {r_.left, r_.keys}, r_.dscaled, r_.keys, end - mid, half, d_, false);
-        turn_rows(dm, end - mid, half, r_.turned, r_.pairs);
-        multiply({r_.turned, r_.pairs}, {r_.entered, r_.keys}, r_.dleft, r_.keys, half, end - mid, d_, false);
+        transpose_rows(dm, end - mid, half, r_.transposed, r_.pairs);
+        multiply({r_.transposed, r_.pairs}, {r_.entered, r_.keys}, r_.dleft, r_.keys, half, end - mid, d_, false);
         entered_back(mid, end);
         left_back(at, mid);
       }
     if (!state) return;  // nothing is in front of it
     enter(reader, 0, c_);
-    multiply(dresult, {r_.state_turned, r_.keys}, r_.dscaled, r_.keys, c_, s_.e, d_, false);
+    multiply(dresult, {r_.state_transposed, r_.keys}, r_.dscaled, r_.keys, c_, s_.e, d_, false);
     entered_back(0, c_);
-    turn_rows({r_.entered, r_.keys}, c_, s_.d, r_.turned, r_.pairs);
-    multiply({r_.turned, r_.pairs}, dresult, r_.dstate, r_.values, s_.d, c_, e_, true);
+    transpose_rows({r_.entered, r_.keys}, c_, s_.d, r_.transposed, r_.pairs);
+    multiply({r_.transposed, r_.pairs}, dresult, r_.dstate, r_.values, s_.d, c_, e_, true);
   }
 
   /// pairs_of_span, backwards: a key's faded rows are made again, then their gradient goes back through them.
@@ -230,22 +230,22 @@ class ChunksBack : Chunks {
 
 void run(const ChunkedRun& run) {
   const StateTokens& s = run.of;
-  const ChunkRoom room(s.d, s.e, s.queries, s.queries + (s.beta ? 1 : 0), 0, run.room);
-  Chunks chunks(s, room);
+  const ChunkWorkspace workspace(s.d, s.e, s.queries, s.queries + (s.beta ? 1 : 0), 0, run.workspace);
+  Chunks chunks(s, workspace);
   for (int64_t begin = 0; begin < s.tokens; begin += chunk_tokens) {
-    const float* state = begin ? room.states : nullptr;
+    const float* state = begin ? workspace.states : nullptr;
     const int64_t count = s.tokens - begin < chunk_tokens ? s.tokens - begin : chunk_tokens;
     chunks.load(begin, count, true);
-    chunks.store_values(state, room.rest);
+    chunks.store_values(state, workspace.rest);
     chunks.results(run, state);
-    if (begin + count < s.tokens) chunks.advance(state, room.states);
+    if (begin + count < s.tokens) chunks.advance(state, workspace.states);
   }
 }
 
 void back(const ChunkedBack& back) {
   const StateTokens& s = back.of;
-  const ChunkRoom room(s.d, s.e, s.queries, s.queries + (s.beta ? 1 : 0), s.tokens, back.room);
-  ChunksBack(back, room).run();
+  const ChunkWorkspace workspace(s.d, s.e, s.queries, s.queries + (s.beta ? 1 : 0), s.tokens, back.workspace);
+  ChunksBack(back, workspace).run();
 }
 
 constexpr ChunkedTiles chunked{run, back};

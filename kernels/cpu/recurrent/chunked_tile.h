@@ -42,7 +42,7 @@ struct ChunkedRun {
   StateTokens of;
   float* y;  ///< of the first query
   int64_t y_stride, result_stride;
-  float* room;  ///< scratch, ChunkRoom's floats
+  float* workspace;  ///< scratch, ChunkWorkspace's floats
 };
 
 /// The gradients of a state that begins with zeros. All are written; null: not wanted.
@@ -52,15 +52,15 @@ struct ChunkedBack {
   float *dq, *dk, *dv, *ddecay, *dbeta;
   int64_t y_stride, result_stride, dq_stride, dk_stride,
       dbeta_stride;  ///< dv's and ddecay's are those of v and decay
-  float* room;       ///< scratch, ChunkRoom's floats
+  float* workspace;       ///< scratch, ChunkWorkspace's floats
 };
 
 /// Where a head's arrays are. Rows are whole vectors, and from row to row there is a cache line more: rows that are a power of
 /// two apart would share few sets of L1.
-struct ChunkRoom {
+struct ChunkWorkspace {
   /// `readers` of the state are queries, and keys where values are corrected. `tokens` of the segment where gradients are made,
   /// else 0. A null base: for the size alone.
-  ChunkRoom(int64_t d, int64_t e, int64_t queries, int64_t readers, int64_t tokens, float* base = nullptr)
+  ChunkWorkspace(int64_t d, int64_t e, int64_t queries, int64_t readers, int64_t tokens, float* base = nullptr)
       : keys(whole(d) + 16), values(whole(e) + 16), state_floats(whole(d) * values), base_(base) {
     const int64_t c = chunk_tokens, chunks = (tokens + c - 1) / c;
     for (float** rows_of_keys : {&decays, &k, &entered, &left}) *rows_of_keys = take(c * keys);
@@ -69,7 +69,7 @@ struct ChunkRoom {
     across = take(keys);
     stored = take(c * values);
     y = take((tokens ? queries : 1) * c * values);
-    turned = take((whole(d) > c ? whole(d) : c) * pairs);
+    transposed = take((whole(d) > c ? whole(d) : c) * pairs);
     rest = take((tokens ? chunks * c : c) * values);
     states = take((tokens ? chunks : 1) * state_floats);
     if (!tokens) return;
@@ -77,16 +77,16 @@ struct ChunkRoom {
     dm = take(c * pairs);
     dstored = take(c * values);
     dstate = take(state_floats);
-    state_turned = take(whole(e) * keys);
-    stored_turned = take(whole(e) * pairs);
+    state_transposed = take(whole(e) * keys);
+    stored_transposed = take(whole(e) * pairs);
   }
 
   static constexpr int64_t pairs = chunk_tokens + 16;
   const int64_t keys, values;  ///< from row to row: of keys, of values and states (pairs: of pairs of tokens)
   const int64_t state_floats;
   int64_t floats = 0;
-  float *decays, *k, *x, *entered, *left, *across, *m, *stored, *y, *rest, *turned, *states;
-  float *dk, *dx, *dlog, *dscaled, *dleft, *dm, *dstored, *dstate, *state_turned, *stored_turned;
+  float *decays, *k, *x, *entered, *left, *across, *m, *stored, *y, *rest, *transposed, *states;
+  float *dk, *dx, *dlog, *dscaled, *dleft, *dm, *dstored, *dstate, *state_transposed, *stored_transposed;
 
  private:
   static int64_t whole(int64_t count) { return (count + 15) / 16 * 16; }

@@ -55,13 +55,13 @@ void multiply_pairs(Rows a, Rows b, float* y, int64_t ldy, int64_t c, int64_t n)
 }
 
 /// to [n, m] = from [m, n] turned, and zeros up to whole vectors in both directions.
-void turn_rows(Rows from, int64_t m, int64_t n, float* to, int64_t stride) {
+void transpose_rows(Rows from, int64_t m, int64_t n, float* to, int64_t stride) {
   for (int64_t i = 0; i < m; i += L)
     for (int64_t j = 0; j < n; j += L) {
       V v[L];
       for (int64_t row = 0; row < L; ++row)
         v[row] = i + row < m ? load_up_to<AsF32>(bytes(from[i + row] + j), n - j) : hn::Zero(df);
-      turn(v);
+      transpose(v);
       for (int64_t row = 0; row < L; ++row) hn::StoreU(v[row], df, to + (j + row) * stride + i);
     }
 }
@@ -83,8 +83,8 @@ void copy_rows(Rows from, float factor, int64_t m, int64_t count, float* to, int
 /// One chunk of a head's tokens, and the way from one to the next.
 class Chunks {
  public:
-  Chunks(const StateTokens& of, const ChunkRoom& room)
-      : s_(of), r_(room), d_((of.d + L - 1) / L * L), e_((of.e + L - 1) / L * L), correcting_(of.beta ? 1 : 0) {}
+  Chunks(const StateTokens& of, const ChunkWorkspace& workspace)
+      : s_(of), r_(workspace), d_((of.d + L - 1) / L * L), e_((of.e + L - 1) / L * L), correcting_(of.beta ? 1 : 0) {}
 
   int64_t readers() const { return s_.queries + correcting_; }
   Rows k() const { return {r_.k, r_.keys}; }
@@ -126,11 +126,11 @@ class Chunks {
       for (int64_t at = 0; at + half < c_; at += 2 * half) {
         const int64_t mid = at + half, end = mid + half < c_ ? mid + half : c_;
         leave(at, mid);
-        turn_rows({r_.left, r_.keys}, half, s_.d, r_.turned, r_.pairs);
+        transpose_rows({r_.left, r_.keys}, half, s_.d, r_.transposed, r_.pairs);
         for (int64_t reader = 0; reader < count; ++reader) {
           enter(reader, mid, end);
-          multiply({r_.entered, r_.keys}, {r_.turned, r_.pairs}, r_.m + (reader * chunk_tokens + mid) * r_.pairs + at,
-                   r_.pairs, end - mid, s_.d, half, false);
+          multiply({r_.entered, r_.keys}, {r_.transposed, r_.pairs},
+                   r_.m + (reader * chunk_tokens + mid) * r_.pairs + at, r_.pairs, end - mid, s_.d, half, false);
         }
       }
   }
@@ -184,9 +184,9 @@ class Chunks {
   /// to = the state behind the chunk; from: in front of it, or null for zeros. They may be the same.
   void advance(const float* from, float* to) const {
     leave(0, c_);
-    turn_rows({r_.left, r_.keys}, c_, s_.d, r_.turned, r_.pairs);
+    transpose_rows({r_.left, r_.keys}, c_, s_.d, r_.transposed, r_.pairs);
     for (int64_t i = 0; from && i < s_.d; ++i) copy_row(from + i * r_.values, r_.across[i], s_.e, to + i * r_.values);
-    multiply({r_.turned, r_.pairs}, {r_.stored, r_.values}, to, r_.values, s_.d, c_, e_, from != nullptr);
+    multiply({r_.transposed, r_.pairs}, {r_.stored, r_.values}, to, r_.values, s_.d, c_, e_, from != nullptr);
   }
 
   /// Results of the chunk.
@@ -243,7 +243,7 @@ class Chunks {
   }
 
   const StateTokens& s_;
-  const ChunkRoom& r_;
+  const ChunkWorkspace& r_;
   const int64_t d_, e_;       ///< d and e up to whole vectors: what rows have beyond is zero
   const int64_t correcting_;  ///< 1: the first reader is -k
   int64_t begin_ = 0, c_ = 0;

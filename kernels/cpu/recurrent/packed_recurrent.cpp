@@ -151,15 +151,15 @@ KernelStatus run_conv_back(const KernelCall& call) {
   return {};
 }
 
-int64_t room_bytes(const LinearAttentionSizes& s, const LinearAttentionState& own, int64_t tokens) {
-  return align(4 * ChunkRoom(s.d, s.e, s.n / s.g, s.n / s.g + (own.delta ? 1 : 0), tokens).floats);
+int64_t workspace_bytes(const LinearAttentionSizes& s, const LinearAttentionState& own, int64_t tokens) {
+  return align(4 * ChunkWorkspace(s.d, s.e, s.n / s.g, s.n / s.g + (own.delta ? 1 : 0), tokens).floats);
 }
 
 int64_t attention_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
                           int threads) {
   const auto& own = *static_cast<const LinearAttentionState*>(state);
   const LinearAttentionSizes s(own, inputs, 0, 4);
-  return Runs::bytes(inputs[3]) + threads * room_bytes(s, own, 0);
+  return Runs::bytes(inputs[3]) + threads * workspace_bytes(s, own, 0);
 }
 
 /// q, k, v, segments, decay?, beta? -> y.
@@ -172,8 +172,8 @@ KernelStatus run_attention(const KernelCall& call) {
   const Runs runs(call.inputs[3], call.scratch);
   float* y = output(call, 0);
   runs.clear_others(y, s.n * s.e);
-  std::byte* rooms = call.scratch.data() + Runs::bytes(call.inputs[3]);
-  const int64_t room = room_bytes(s, own, 0);
+  std::byte* workspaces = call.scratch.data() + Runs::bytes(call.inputs[3]);
+  const int64_t workspace = workspace_bytes(s, own, 0);
   share(call.pool, runs.count() * s.g, s.tokens * s.n * s.d * s.e, [&](int64_t item, int worker) {
     const Run& run = runs[item / s.g];
     const int64_t head = item % s.g;
@@ -181,7 +181,7 @@ KernelStatus run_attention(const KernelCall& call) {
                             .y = y + (run.begin * s.n + s.result_of(head)) * s.e,
                             .y_stride = s.n * s.e,
                             .result_stride = s.e,
-                            .room = reinterpret_cast<float*>(rooms + worker * room)});
+                            .workspace = reinterpret_cast<float*>(workspaces + worker * workspace)});
   });
   return {};
 }
@@ -193,9 +193,9 @@ struct BackScratch {
         dq(s.h < s.n ? align(4 * s.tokens * s.n * s.d) : 0),
         dk(s.keys < s.g ? align(4 * s.tokens * s.g * s.d) : 0),
         dbeta(state.delta && !s.beta_each ? align(4 * s.tokens * s.g) : 0),
-        room(room_bytes(s, state, segments.shape[1])) {}
-  int64_t bytes(int threads) const { return runs + dq + dk + dbeta + threads * room; }
-  int64_t runs, dq, dk, dbeta, room;
+        workspace(workspace_bytes(s, state, segments.shape[1])) {}
+  int64_t bytes(int threads) const { return runs + dq + dk + dbeta + threads * workspace; }
+  int64_t runs, dq, dk, dbeta, workspace;
 };
 
 int64_t back_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
@@ -255,7 +255,7 @@ KernelStatus run_attention_back(const KernelCall& call) {
          .dq_stride = queries * s.d,
          .dk_stride = keys * s.d,
          .dbeta_stride = s.g,
-         .room = reinterpret_cast<float*>(call.scratch.data() + scratch.bytes(0) + worker * scratch.room)});
+         .workspace = reinterpret_cast<float*>(call.scratch.data() + scratch.bytes(0) + worker * scratch.workspace)});
   });
   if (head_dq != dq) sum_heads(call.pool, head_dq, s.tokens * s.h, s.n / s.h, s.d, dq);
   if (head_dk != dk) sum_heads(call.pool, head_dk, s.tokens * s.keys, s.g / s.keys, s.d, dk);

@@ -43,25 +43,25 @@ template <Isa isa, bool centre>
 KernelStatus run_norm_back(const KernelCall& call) {
   const TensorView &x = call.inputs[0], &scale = call.inputs[1];
   const int64_t n = x.shape.back(1), rows = x.shape.elements(0, x.shape.rank() - 1), parts = parts_of(rows);
-  const int64_t room = aligned_floats(n);  // of one sum
+  const int64_t stride = aligned_floats(n);  // of one sum
   const float epsilon = static_cast<const NormState*>(call.state)->epsilon;
   const TrainingLoops& loops = training_loops(isa);
   const auto row = centre ? loops.layer_norm_back : loops.rms_norm_back;
   float* sums = reinterpret_cast<float*>(call.scratch.data());
-  float* factors = sums + 2 * parts * room;
+  float* factors = sums + 2 * parts * stride;
   if (scale.elements() == n) std::memcpy(factors, scale.data, static_cast<size_t>(4 * n));
   else std::fill_n(factors, n, *scale.as<float>());
   share(call.pool, parts, 4 * rows * n, [&](int64_t part, int) {
-    float *dscale = sums + 2 * part * room, *dbias = dscale + room;
-    std::fill_n(dscale, 2 * room, 0.0f);
+    float *dscale = sums + 2 * part * stride, *dbias = dscale + stride;
+    std::fill_n(dscale, 2 * stride, 0.0f);
     for (int64_t i = rows * part / parts; i < rows * (part + 1) / parts; ++i)
       row(x.as<float>() + i * n, factors, call.inputs[2].as<float>() + i * n, epsilon,
           call.outputs[0].as<float>() + i * n, dscale, dbias, n);
   });
   const auto add = elementwise_loops(isa).binary[static_cast<int>(Binary::add)];
-  for (int64_t part = 1; part < parts; ++part) add(sums, 1, sums + 2 * part * room, 1, sums, 2 * room);
+  for (int64_t part = 1; part < parts; ++part) add(sums, 1, sums + 2 * part * stride, 1, sums, 2 * stride);
   for (size_t k = 1; k < call.outputs.size(); ++k)
-    store_sums(call.outputs[k], sums + static_cast<int64_t>(k - 1) * room, n);
+    store_sums(call.outputs[k], sums + static_cast<int64_t>(k - 1) * stride, n);
   return {};
 }
 

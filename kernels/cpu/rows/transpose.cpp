@@ -50,7 +50,7 @@ struct Walk {
 
 /// y[i, j] = x[j, i] for a rows x columns piece: i < rows moves 1 in x, j < columns moves 1 in y.
 template <class T>
-void turn(const std::byte* x, int64_t x_step, std::byte* y, int64_t y_step, int64_t rows, int64_t columns) {
+void transpose(const std::byte* x, int64_t x_step, std::byte* y, int64_t y_step, int64_t rows, int64_t columns) {
   constexpr int64_t square = 16, size = sizeof(T);
   for (int64_t i0 = 0; i0 < rows; i0 += square)
     for (int64_t j0 = 0; j0 < columns; j0 += square)
@@ -59,12 +59,12 @@ void turn(const std::byte* x, int64_t x_step, std::byte* y, int64_t y_step, int6
           memcpy(y + (i * y_step + j) * size, x + (j * x_step + i) * size, sizeof(T));
 }
 
-void turn(int64_t size, const std::byte* x, int64_t x_step, std::byte* y, int64_t y_step, int64_t rows,
+void transpose(int64_t size, const std::byte* x, int64_t x_step, std::byte* y, int64_t y_step, int64_t rows,
           int64_t columns) {
-  if (size == 1) turn<uint8_t>(x, x_step, y, y_step, rows, columns);
-  if (size == 2) turn<uint16_t>(x, x_step, y, y_step, rows, columns);
-  if (size == 4) turn<uint32_t>(x, x_step, y, y_step, rows, columns);
-  if (size == 8) turn<uint64_t>(x, x_step, y, y_step, rows, columns);
+  if (size == 1) transpose<uint8_t>(x, x_step, y, y_step, rows, columns);
+  if (size == 2) transpose<uint16_t>(x, x_step, y, y_step, rows, columns);
+  if (size == 4) transpose<uint32_t>(x, x_step, y, y_step, rows, columns);
+  if (size == 8) transpose<uint64_t>(x, x_step, y, y_step, rows, columns);
 }
 
 KernelStatus run(const KernelCall& call) {
@@ -87,7 +87,8 @@ KernelStatus run(const KernelCall& call) {
         from += index * walk.steps[axis], to += index * y_steps[axis];
       }
       if (fastest == last) memcpy(y.data + to * size, x.data + from * size, static_cast<size_t>(columns * size));
-      else turn(size, x.data + from * size, walk.steps[last], y.data + to * size, y_steps[fastest], rows, columns);
+      else
+        transpose(size, x.data + from * size, walk.steps[last], y.data + to * size, y_steps[fastest], rows, columns);
     }
   });
   return {};

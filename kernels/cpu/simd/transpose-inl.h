@@ -1,9 +1,9 @@
 // Per-target: L vectors of L lanes turned, so that rows become columns.
-#if defined(PLAIT_KERNELS_CPU_TURN_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef PLAIT_KERNELS_CPU_TURN_INL_H
-#undef PLAIT_KERNELS_CPU_TURN_INL_H
+#if defined(PLAIT_KERNELS_CPU_TRANSPOSE_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef PLAIT_KERNELS_CPU_TRANSPOSE_INL_H
+#undef PLAIT_KERNELS_CPU_TRANSPOSE_INL_H
 #else
-#define PLAIT_KERNELS_CPU_TURN_INL_H
+#define PLAIT_KERNELS_CPU_TRANSPOSE_INL_H
 #endif
 
 #include "kernels/cpu/simd/transpose512.h"
@@ -15,12 +15,12 @@ namespace HWY_NAMESPACE {
 #if PLAIT_SIMD
 
 /// Rows become columns: L vectors of L lanes.
-HWY_INLINE void turn(V (&v)[L]) {
+HWY_INLINE void transpose(V (&v)[L]) {
 #if HWY_TARGET == HWY_AVX3
   __m512 raw[L];
 #pragma GCC unroll 16
   for (int i = 0; i < L; ++i) raw[i] = v[i].raw;
-  turn_lanes(raw);
+  transpose_lanes(raw);
 #pragma GCC unroll 16
   for (int i = 0; i < L; ++i) v[i] = V{raw[i]};
 #else

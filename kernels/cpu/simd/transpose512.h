@@ -9,7 +9,7 @@ namespace plait::cpu {
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
-__attribute__((target("avx512f"))) inline void turn_lanes(__m512 (&v)[16]) {
+__attribute__((target("avx512f"))) inline void transpose_lanes(__m512 (&v)[16]) {
   __m512 t[16];
 #pragma GCC unroll 8
   for (int i = 0; i < 16; i += 2) {

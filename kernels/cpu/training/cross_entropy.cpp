@@ -17,8 +17,8 @@ constexpr int64_t block_columns = 256, block_rows = 256;
 
 /// Scratch: x packed, for all; then for each worker what products need, a block of logits, rows of a quantised w, and what `own`
 /// bytes are for.
-struct Room {
-  Room(Isa isa, const HeadCall& call, int64_t own)
+struct Workspace {
+  Workspace(Isa isa, const HeadCall& call, int64_t own)
       : unpacked(call.weight.is_blocked ? align(4 * block_columns * call.k) : 0),
         unpacker(call.weight.is_blocked ? call.unpacker(isa).bytes() : 0),
         own(align(own)) {
@@ -35,35 +35,35 @@ struct Room {
 template <Isa isa>
 class Products {
  public:
-  Products(const KernelCall& call, const HeadCall& of, const Room& room)
+  Products(const KernelCall& call, const HeadCall& of, const Workspace& workspace)
       : of_(of),
-        room_(room),
+        workspace_(workspace),
         scratch_(call.scratch.data()),
         threads_(call.pool.size()),
         group_(packed_tiles(isa).group(of.m)) {
-    if (!room.packed) return;
+    if (!workspace.packed) return;
     share(call.pool, (of.m + group_ - 1) / group_, of.m * of.k,
           [&](int64_t index, int) { packed_tiles(isa).pack(of.x, of.m, of.k, index, scratch_); });
   }
 
   std::byte* own(int worker) const {
-    return worker_at(worker) + room_.block + room_.logits() + room_.unpacked + room_.unpacker;
+    return worker_at(worker) + workspace_.block + workspace_.logits() + workspace_.unpacked + workspace_.unpacker;
   }
   /// Rows [j, j + columns) of w, the first of a block, as products take them: those of a quantised one as floats, the worker's
   /// until the next.
   Weight rows(int worker, int64_t j, int64_t columns) const {
     if (!of_.weight.is_blocked)
       return {of_.weight.data + j * of_.k * dtype_bits(of_.w.dtype) / 8, of_.w.dtype, columns, false, {}};
-    std::byte* to = worker_at(worker) + room_.block + room_.logits();
-    of_.unpacker(isa).unpack(j, columns, reinterpret_cast<float*>(to), to + room_.unpacked);
+    std::byte* to = worker_at(worker) + workspace_.block + workspace_.logits();
+    of_.unpacker(isa).unpack(j, columns, reinterpret_cast<float*>(to), to + workspace_.unpacked);
     return {reinterpret_cast<const uint8_t*>(to), DType::f32, columns, false, {}};
   }
   /// Tokens [i, i + rows) with these rows of w: [rows, columns], the worker's until the next.
   float* make(int worker, int64_t i, int64_t rows, const Weight& weight) const {
     std::byte* block = worker_at(worker);
-    auto* y = reinterpret_cast<float*>(block + room_.block);
-    run_block<isa>({of_.x, of_.k, room_.packed ? scratch_ : nullptr, group_, reinterpret_cast<float*>(block), nullptr,
-                    nullptr, threads_},
+    auto* y = reinterpret_cast<float*>(block + workspace_.block);
+    run_block<isa>({of_.x, of_.k, workspace_.packed ? scratch_ : nullptr, group_, reinterpret_cast<float*>(block),
+                    nullptr, nullptr, threads_},
                    weight, i, rows, 0, weight.n, y, weight.n, nullptr);
     return y;
   }
@@ -71,10 +71,10 @@ class Products {
   int64_t rows_at_once() const { return block_rows / group_ * group_; }
 
  private:
-  std::byte* worker_at(int worker) const { return scratch_ + room_.packed + worker * room_.worker(); }
+  std::byte* worker_at(int worker) const { return scratch_ + workspace_.packed + worker * workspace_.worker(); }
 
   const HeadCall& of_;
-  const Room& room_;
+  const Workspace& workspace_;
   std::byte* scratch_;
   const int threads_;
   const int64_t group_;
@@ -83,7 +83,7 @@ class Products {
 template <Isa isa>
 int64_t statistics_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
                            int threads) {
-  return Room(isa, HeadCall(*static_cast<const HeadState*>(state), inputs, 3), 0).bytes(threads);
+  return Workspace(isa, HeadCall(*static_cast<const HeadState*>(state), inputs, 3), 0).bytes(threads);
 }
 
 /// x [..., k], w [v, k], labels [...], bias? [v] -> maxima [..., c], sums [..., c], picked [...].
@@ -96,8 +96,8 @@ KernelStatus run_statistics(const KernelCall& call) {
         *picked = call.outputs[2].as<float>();
   for (int64_t i = 0; i < of.m; ++i)
     if (of.place(i) < 0) picked[i] = 0;
-  const Room room(isa, of, 0);
-  const Products<isa> products(call, of, room);
+  const Workspace workspace(isa, of, 0);
+  const Products<isa> products(call, of, workspace);
   const LossLoops& loops = loss_loops(loops_of(isa));
   const int64_t chunks = of.state.chunks, at_once = products.rows_at_once(), groups = (of.m + at_once - 1) / at_once;
   share(call.pool, chunks * groups, of.m * of.v * of.k, [&](int64_t item, int worker) {
@@ -119,20 +119,20 @@ KernelStatus run_statistics(const KernelCall& call) {
 }
 
 /// A worker's own of HeadBack: its part of dx, a block of changes turned, a block of w in f32, and a panel.
-struct BackRoom {
-  explicit BackRoom(const HeadCall& call)
+struct BackWorkspace {
+  explicit BackWorkspace(const HeadCall& call)
       : dx(align(4 * call.m * call.k)),
-        turned(align(4 * block_rows * block_columns)),
+        transposed(align(4 * block_rows * block_columns)),
         widened(call.w.dtype == DType::f32 || call.weight.is_blocked ? 0 : align(4 * block_columns * call.k)) {}
-  int64_t bytes() const { return dx + turned + widened + align(4 * matmul_panel); }
-  int64_t dx, turned, widened;
+  int64_t bytes() const { return dx + transposed + widened + align(4 * matmul_panel); }
+  int64_t dx, transposed, widened;
 };
 
 template <Isa isa>
 int64_t back_scratch(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
                      int threads) {
   const HeadCall of(*static_cast<const HeadState*>(state), inputs, 5);
-  return Room(isa, of, BackRoom(of).bytes()).bytes(threads);
+  return Workspace(isa, of, BackWorkspace(of).bytes()).bytes(threads);
 }
 
 /// A token's logits of rows [j, j + columns) of w become the changes of the products.
@@ -156,9 +156,9 @@ KernelStatus run_back(const KernelCall& call) {
   const float *sums = call.inputs[3].as<float>(), *dloss = call.inputs[4].as<float>();
   float* dx = call.outputs[0].as<float>();
   float *dw = gradient(call.outputs, 1), *dbias = gradient(call.outputs, 2);
-  const BackRoom back(of);
-  const Room room(isa, of, back.bytes());
-  const Products<isa> products(call, of, room);
+  const BackWorkspace back(of);
+  const Workspace workspace(isa, of, back.bytes());
+  const Products<isa> products(call, of, workspace);
   const int threads = call.pool.size();
   for (int worker = 0; worker < threads; ++worker) std::memset(products.own(worker), 0, static_cast<size_t>(back.dx));
   const LossLoops& loops = loss_loops(products_isa);
@@ -170,9 +170,9 @@ KernelStatus run_back(const KernelCall& call) {
     const int64_t columns = std::min(block_columns, of.v - j);
     std::byte* own = products.own(part);
     auto* own_dx = reinterpret_cast<float*>(own);
-    auto* turned = reinterpret_cast<float*>(own + back.dx);
-    auto* widened = reinterpret_cast<float*>(own + back.dx + back.turned);
-    auto* panel = reinterpret_cast<float*>(own + back.dx + back.turned + back.widened);
+    auto* transposed = reinterpret_cast<float*>(own + back.dx);
+    auto* widened = reinterpret_cast<float*>(own + back.dx + back.transposed);
+    auto* panel = reinterpret_cast<float*>(own + back.dx + back.transposed + back.widened);
     const Weight rows_of_w = products.rows(worker, j, columns);
     const float* w = widened;
     if (rows_of_w.dtype == DType::f32) w = reinterpret_cast<const float*>(rows_of_w.data);
@@ -191,9 +191,9 @@ KernelStatus run_back(const KernelCall& call) {
       if (dbias) add_rows(element, changes, columns, rows, columns, dbias + j);
       if (!dw) continue;
       for (int64_t i = 0; i < rows; ++i)
-        for (int64_t c = 0; c < columns; ++c) turned[c * rows + i] = changes[i * columns + c];
-      multiply(products_isa,
-               {turned, rows, columns, of.x + begin * of.k, of.k, of.k, rows, dw + j * of.k, of.k, panel, begin > 0});
+        for (int64_t c = 0; c < columns; ++c) transposed[c * rows + i] = changes[i * columns + c];
+      multiply(products_isa, {transposed, rows, columns, of.x + begin * of.k, of.k, of.k, rows, dw + j * of.k, of.k,
+                              panel, begin > 0});
     }
     if (dw && of.m == 0) std::memset(dw + j * of.k, 0, static_cast<size_t>(4 * columns * of.k));
   };

@@ -54,7 +54,7 @@ class Head {
   void multiply(float* row, float factor, int64_t n) const {
     element.binary[static_cast<int>(Binary::mul)](row, 1, &factor, 0, row, n);
   }
-  GemmRight weight(bool turned) const { return {w, of.w.dtype, k, turned}; }
+  GemmRight weight(bool transposed) const { return {w, of.w.dtype, k, transposed}; }
 
   const KernelCall& call;
   const HeadCall& of;
@@ -73,13 +73,14 @@ class Head {
 constexpr int64_t logits_bytes = 64 << 20;
 
 /// Scratch: logits, and what products need.
-struct TrainedRoom {
-  TrainedRoom(const GemmTiles& tiles, const HeadCall& of, int threads)
+struct TrainedWorkspace {
+  TrainedWorkspace(const GemmTiles& tiles, const HeadCall& of, int threads)
       : rows(std::min(of.m, std::clamp<int64_t>(logits_bytes / 4 / std::max<int64_t>(of.v, 1), 64, 512))),
         stride(of.v + 16),
         logits(align(4 * rows * stride)),
-        products(std::max({GemmRoom(tiles, rows, of.k).bytes(threads), GemmRoom(tiles, rows, of.v).bytes(threads),
-                           GemmRoom(tiles, of.v, rows).bytes(threads)})) {}
+        products(std::max({GemmWorkspace(tiles, rows, of.k).bytes(threads),
+                           GemmWorkspace(tiles, rows, of.v).bytes(threads),
+                           GemmWorkspace(tiles, of.v, rows).bytes(threads)})) {}
   int64_t bytes() const { return logits + products; }
   int64_t rows;
   int64_t stride;  ///< of logits: no power of 2, for whose rows want the same lines of a cache
@@ -91,30 +92,30 @@ void run_trained(const Head<isa>& head, float* dw, float* dbias) {
   const HeadCall& of = head.of;
   ThreadPool& pool = head.call.pool;
   const int64_t k = of.k, v = of.v;
-  const TrainedRoom room(head.tiles, of, pool.size());
+  const TrainedWorkspace workspace(head.tiles, of, pool.size());
   auto* logits = reinterpret_cast<float*>(head.call.scratch.data());
-  std::byte* products = head.call.scratch.data() + room.logits;
+  std::byte* products = head.call.scratch.data() + workspace.logits;
   if (dw && of.m == 0) std::memset(dw, 0, static_cast<size_t>(4 * v * k));
   if (dbias) std::memset(dbias, 0, static_cast<size_t>(4 * v));
-  for (int64_t begin = 0; begin < of.m; begin += room.rows) {
-    const int64_t rows = std::min(room.rows, of.m - begin);
+  for (int64_t begin = 0; begin < of.m; begin += workspace.rows) {
+    const int64_t rows = std::min(workspace.rows, of.m - begin);
     const float* x = of.x + begin * k;
-    run_gemm(pool, head.tiles, {{x, k, false}, head.weight(true), rows, v, k, logits, room.stride}, products);
+    run_gemm(pool, head.tiles, {{x, k, false}, head.weight(true), rows, v, k, logits, workspace.stride}, products);
     share_ranges(pool, rows, 1, 16 * v, [&](int64_t first, int64_t last, int) {
       for (int64_t i = first; i < last; ++i) {
         RowLoss loss;
-        float* row = logits + i * room.stride;
+        float* row = logits + i * workspace.stride;
         head.weigh(begin + i, 0, v, row, loss);
         head.give_loss(begin + i, loss);
         head.multiply(row, head.dloss[begin + i] / loss.sum, v);
         if (const int64_t label = of.place(begin + i); label >= 0) row[label] -= head.label_slope(begin + i, loss);
       }
     });
-    run_gemm(pool, head.tiles, {{logits, room.stride, false}, head.weight(false), rows, k, v, head.dx + begin * k, k},
-             products);
+    run_gemm(pool, head.tiles,
+             {{logits, workspace.stride, false}, head.weight(false), rows, k, v, head.dx + begin * k, k}, products);
     if (dw)
       run_gemm(pool, head.tiles,
-               {{logits, room.stride, true},
+               {{logits, workspace.stride, true},
                 {reinterpret_cast<const uint8_t*>(x), DType::f32, k},
                 v,
                 k,
@@ -125,7 +126,7 @@ void run_trained(const Head<isa>& head, float* dw, float* dbias) {
                products);
     if (dbias)
       share_ranges(pool, v, 16, rows, [&](int64_t first, int64_t last, int) {
-        add_rows(head.element, logits + first, room.stride, rows, last - first, dbias + first);
+        add_rows(head.element, logits + first, workspace.stride, rows, last - first, dbias + first);
       });
   }
 }
@@ -137,8 +138,8 @@ constexpr int64_t block_columns = 512, panel_columns = 64;
 
 /// How rows are cut, and the scratch: what rows know of their losses, x, and both sides of a block of w, packed; for each
 /// worker logits of its part of the rows, these packed, and a row of w.
-struct FrozenRoom {
-  FrozenRoom(Isa isa, const GemmTiles& tiles, const HeadCall& of, int threads)
+struct FrozenWorkspace {
+  FrozenWorkspace(Isa isa, const GemmTiles& tiles, const HeadCall& of, int threads)
       : rows(std::min(of.m, gemm_rows)),
         columns(std::min(of.v, block_columns)),
         stride(columns + 16),
@@ -146,7 +147,7 @@ struct FrozenRoom {
         parts(std::min<int64_t>(4 * threads, tiles_of_rows)),
         states(align(rows * static_cast<int64_t>(sizeof(RowLoss)))),
         x(align(tiles.left_bytes(rows, of.k))),
-        turned((columns + panel_columns - 1) / panel_columns * align(tiles.right_bytes(panel_columns, of.k))),
+        transposed((columns + panel_columns - 1) / panel_columns * align(tiles.right_bytes(panel_columns, of.k))),
         plain((of.k + panel_columns - 1) / panel_columns * align(tiles.right_bytes(panel_columns, columns))) {
     const int64_t most = parts ? (tiles_of_rows + parts - 1) / parts * tiles.rows : 0;
     logits = align(4 * most * stride);
@@ -155,11 +156,11 @@ struct FrozenRoom {
     if (of.weight.is_blocked) unpacked = align(4 * columns * of.k), unpacker = of.unpacker(isa).bytes();
   }
   int64_t worker() const { return logits + packed + row + unpacker; }
-  int64_t bytes(int threads) const { return states + x + turned + plain + unpacked + worker() * threads; }
+  int64_t bytes(int threads) const { return states + x + transposed + plain + unpacked + worker() * threads; }
   int64_t rows, columns;
   int64_t stride;  ///< of logits: no power of 2, for whose rows want the same lines of a cache
   int64_t tiles_of_rows, parts;
-  int64_t states, x, turned, plain, unpacked = 0;
+  int64_t states, x, transposed, plain, unpacked = 0;
   int64_t logits, packed, row, unpacker = 0;
 };
 
@@ -172,49 +173,53 @@ class FrozenHead {
         tiles_(head.tiles),
         pool_(head.call.pool),
         k_(of_.k),
-        room_(isa, tiles_, of_, pool_.size()),
+        workspace_(isa, tiles_, of_, pool_.size()),
         states_(reinterpret_cast<RowLoss*>(head.call.scratch.data())),
-        x_(head.call.scratch.data() + room_.states),
-        turned_(x_ + room_.x),
-        plain_(turned_ + room_.turned),
-        unpacked_(plain_ + room_.plain),
-        own_(unpacked_ + room_.unpacked) {}
+        x_(head.call.scratch.data() + workspace_.states),
+        transposed_(x_ + workspace_.x),
+        plain_(transposed_ + workspace_.transposed),
+        unpacked_(plain_ + workspace_.plain),
+        own_(unpacked_ + workspace_.unpacked) {}
 
   void run() {
-    for (int64_t begin = 0; begin < of_.m; begin += room_.rows) run_rows(begin, std::min(room_.rows, of_.m - begin));
+    for (int64_t begin = 0; begin < of_.m; begin += workspace_.rows)
+      run_rows(begin, std::min(workspace_.rows, of_.m - begin));
   }
 
  private:
   int64_t tile_rows() const { return tiles_.rows; }
   /// A worker's, behind all else that it has.
-  std::byte* unpacker_room(int worker) const { return own_ + (worker + 1) * room_.worker() - room_.unpacker; }
+  std::byte* unpacker_workspace(int worker) const {
+    return own_ + (worker + 1) * workspace_.worker() - workspace_.unpacker;
+  }
   /// Packed panels one behind the other.
-  std::byte* turned_at(int64_t j) const {
-    return turned_ + j / panel_columns * align(tiles_.right_bytes(panel_columns, k_));
+  std::byte* transposed_at(int64_t j) const {
+    return transposed_ + j / panel_columns * align(tiles_.right_bytes(panel_columns, k_));
   }
   std::byte* plain_at(int64_t j) const {
-    return plain_ + j / panel_columns * align(tiles_.right_bytes(panel_columns, room_.columns));
+    return plain_ + j / panel_columns * align(tiles_.right_bytes(panel_columns, workspace_.columns));
   }
 
   void run_rows(int64_t begin, int64_t rows) {
-    const int64_t tiles = (rows + tile_rows() - 1) / tile_rows(), parts = std::min(room_.parts, tiles);
+    const int64_t tiles = (rows + tile_rows() - 1) / tile_rows(), parts = std::min(workspace_.parts, tiles);
     std::fill_n(states_, rows, RowLoss{});
     share(pool_, tiles, rows * k_, [&](int64_t tile, int) {
       const int64_t first = tile * tile_rows();
       tiles_.pack_left({of_.x + (begin + first) * k_, k_, false}, std::min(tile_rows(), rows - first), k_,
                        x_ + tile * tiles_.left_bytes(1, k_));
     });
-    for (int64_t j = 0; j < of_.v; j += room_.columns) {
-      const int64_t columns = std::min(room_.columns, of_.v - j);
+    for (int64_t j = 0; j < of_.v; j += workspace_.columns) {
+      const int64_t columns = std::min(workspace_.columns, of_.v - j);
       pack_block(j, columns);
       share(pool_, parts, rows * columns * k_, [&](int64_t part, int worker) {
         const int64_t from = tiles * part / parts * tile_rows(), to = tiles * (part + 1) / parts * tile_rows();
-        run_part(begin, from, std::min(to, rows) - from, j, columns, own_ + worker * room_.worker());
+        run_part(begin, from, std::min(to, rows) - from, j, columns, own_ + worker * workspace_.worker());
       });
     }
     share_ranges(pool_, rows, 1, 4 * k_, [&](int64_t first, int64_t last, int worker) {
-      auto* row = reinterpret_cast<float*>(own_ + worker * room_.worker() + room_.logits + room_.packed);
-      for (int64_t i = first; i < last; ++i) finish(begin + i, states_[i], row, unpacker_room(worker));
+      auto* row =
+          reinterpret_cast<float*>(own_ + worker * workspace_.worker() + workspace_.logits + workspace_.packed);
+      for (int64_t i = first; i < last; ++i) finish(begin + i, states_[i], row, unpacker_workspace(worker));
     });
   }
 
@@ -224,18 +229,18 @@ class FrozenHead {
     if (blocked)
       share_ranges(pool_, columns, 8, k_, [&](int64_t first, int64_t last, int worker) {
         of_.unpacker(isa).unpack(j + first, last - first, reinterpret_cast<float*>(unpacked_) + first * k_,
-                                 unpacker_room(worker));
+                                 unpacker_workspace(worker));
       });
-    auto right = [&](bool turned) {
-      if (!blocked) return turned ? head_.weight(true).from(0, j) : head_.weight(false).from(j, 0);
-      return GemmRight{reinterpret_cast<const uint8_t*>(unpacked_), DType::f32, k_, turned};
+    auto right = [&](bool transposed) {
+      if (!blocked) return transposed ? head_.weight(true).from(0, j) : head_.weight(false).from(j, 0);
+      return GemmRight{reinterpret_cast<const uint8_t*>(unpacked_), DType::f32, k_, transposed};
     };
     const int64_t panels = (columns + panel_columns - 1) / panel_columns,
                   all = panels + (k_ + panel_columns - 1) / panel_columns;
     share(pool_, all, 2 * columns * k_, [&](int64_t item, int) {
       const int64_t at = (item < panels ? item : item - panels) * panel_columns;
       if (item < panels)
-        tiles_.pack_right(right(true).from(0, at), std::min(panel_columns, columns - at), k_, turned_at(at));
+        tiles_.pack_right(right(true).from(0, at), std::min(panel_columns, columns - at), k_, transposed_at(at));
       else tiles_.pack_right(right(false).from(0, at), std::min(panel_columns, k_ - at), columns, plain_at(at));
     });
   }
@@ -243,21 +248,21 @@ class FrozenHead {
   /// Rows [begin + from, ... + rows) meet a block of w.
   void run_part(int64_t begin, int64_t from, int64_t rows, int64_t j, int64_t columns, std::byte* own) {
     auto* logits = reinterpret_cast<float*>(own);
-    std::byte* packed = own + room_.logits;
+    std::byte* packed = own + workspace_.logits;
     const std::byte* x = x_ + from / tile_rows() * tiles_.left_bytes(1, k_);
     for (int64_t c = 0; c < columns; c += panel_columns)
-      tiles_.block(
-          {x, turned_at(c), rows, std::min(panel_columns, columns - c), k_, logits + c, room_.stride, false});
+      tiles_.block({x, transposed_at(c), rows, std::min(panel_columns, columns - c), k_, logits + c,
+                    workspace_.stride, false});
     for (int64_t i = 0; i < rows; ++i) {
       RowLoss& loss = states_[from + i];
       const float before = loss.most;
-      head_.weigh(begin + from + i, j, columns, logits + i * room_.stride, loss);
+      head_.weigh(begin + from + i, j, columns, logits + i * workspace_.stride, loss);
       if (j > 0 && loss.most != before)
         head_.multiply(head_.dx + (begin + from + i) * k_, std::exp(before - loss.most), k_);
     }
     for (int64_t i = 0; i < rows; i += tile_rows())
-      tiles_.pack_left({logits + i * room_.stride, room_.stride, false}, std::min(tile_rows(), rows - i), columns,
-                       packed + i / tile_rows() * tiles_.left_bytes(1, columns));
+      tiles_.pack_left({logits + i * workspace_.stride, workspace_.stride, false}, std::min(tile_rows(), rows - i),
+                       columns, packed + i / tile_rows() * tiles_.left_bytes(1, columns));
     for (int64_t c = 0; c < k_; c += panel_columns)
       tiles_.block({packed, plain_at(c), rows, std::min(panel_columns, k_ - c), columns,
                     head_.dx + (begin + from) * k_ + c, k_, j > 0});
@@ -284,9 +289,9 @@ class FrozenHead {
   const GemmTiles& tiles_;
   ThreadPool& pool_;
   const int64_t k_;
-  const FrozenRoom room_;
+  const FrozenWorkspace workspace_;
   RowLoss* const states_;
-  std::byte *const x_, *const turned_, *const plain_, *const unpacked_, *const own_;
+  std::byte *const x_, *const transposed_, *const plain_, *const unpacked_, *const own_;
 };
 
 bool is_trained(std::span<const TensorView> outputs) { return gradient(outputs, 2) || gradient(outputs, 3); }
@@ -295,8 +300,8 @@ template <Isa isa>
 int64_t scratch_bytes(const KernelState* state, std::span<const TensorView> inputs,
                       std::span<const TensorView> outputs, int threads) {
   const HeadCall of(*static_cast<const HeadState*>(state), inputs, 4);
-  if (is_trained(outputs)) return TrainedRoom(gemm_tiles(isa), of, threads).bytes();
-  return FrozenRoom(isa, gemm_tiles(isa), of, threads).bytes(threads);
+  if (is_trained(outputs)) return TrainedWorkspace(gemm_tiles(isa), of, threads).bytes();
+  return FrozenWorkspace(isa, gemm_tiles(isa), of, threads).bytes(threads);
 }
 
 /// x, w, labels, dloss [...], bias? -> losses [...], dx [..., k], dw? [v, k], dbias? [v]. The last two: of no quantised w.

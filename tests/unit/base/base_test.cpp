@@ -287,9 +287,9 @@ TEST(Constant, ElementsThatShareBytes) {
       for (int64_t i = 0; i < codes.bytes(); ++i) codes.as<uint8_t>()[i] = static_cast<uint8_t>(random());
       ThreadPool pool(2);
       const RecipeStep wide{Kind::cast, {}, dtype == DType::i4 || dtype == DType::i2 ? DType::i8 : DType::u8};
-      const RecipeStep turn{Kind::transpose, {1, 0}, {}};
-      Tensor bytes = materialize({"w", codes, {wide, turn}}),
-             nibbles = materialize({"w", codes, {turn, wide}}, &pool);
+      const RecipeStep transpose{Kind::transpose, {1, 0}, {}};
+      Tensor bytes = materialize({"w", codes, {wide, transpose}}),
+             nibbles = materialize({"w", codes, {transpose, wide}}, &pool);
       ASSERT_EQ(bytes.shape(), nibbles.shape());
       EXPECT_EQ(std::memcmp(bytes.data(), nibbles.data(), static_cast<size_t>(bytes.bytes())), 0)
           << dtype_name(dtype) << " " << shape.text();

@@ -319,7 +319,7 @@ TEST(Waiting, EndsWithTheSilenceOfARankElsewhere) {
     FAIL() << "a rank that never comes has come";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::closed);
-    EXPECT_THAT(error.message(), HasSubstr("rank 1 says nothing for "));
+    EXPECT_THAT(error.message(), HasSubstr("rank 1 has been silent for "));
   }
   EXPECT_EQ(hub.culprit(), 1);
   EXPECT_GT(seconds_since(start), 0.6 * load);

@@ -26,9 +26,9 @@ std::vector<Variant> variants() {
 
 struct Case {
   int64_t m, n, k;
-  bool turned = false;
+  bool transposed = false;
   DType right = DType::f32;
-  bool right_turned = false;
+  bool right_transposed = false;
 };
 
 /// y + a b, or a b. Numbers are those of bf16, so that rounding changes nothing.
@@ -38,11 +38,11 @@ Tensor run(const cpu::GemmTiles& tiles, const Case& c, const Tensor& a, const Te
   Tensor out(DType::f32, {c.m, c.n});
   if (y) std::memcpy(out.data(), y->data(), static_cast<size_t>(y->bytes()));
   else std::memset(out.data(), 0xAB, static_cast<size_t>(out.bytes()));
-  auto scratch = make_blob(cpu::GemmRoom(tiles, c.m, c.k).bytes(threads));
+  auto scratch = make_blob(cpu::GemmWorkspace(tiles, c.m, c.k).bytes(threads));
   if (scratch->size()) std::memset(scratch->mutable_data(), 0xFF, static_cast<size_t>(scratch->size()));
   cpu::run_gemm(pool, tiles,
-                {{a.as<float>(), c.turned ? c.m : c.k, c.turned},
-                 {b.as<uint8_t>(), c.right, c.right_turned ? c.k : c.n, c.right_turned},
+                {{a.as<float>(), c.transposed ? c.m : c.k, c.transposed},
+                 {b.as<uint8_t>(), c.right, c.right_transposed ? c.k : c.n, c.right_transposed},
                  c.m,
                  c.n,
                  c.k,
@@ -70,7 +70,7 @@ Tensor as(DType dtype, const Tensor& numbers) {
   return out;
 }
 
-Tensor turned(const Tensor& a) {
+Tensor transposed(const Tensor& a) {
   const int64_t m = a.shape()[0], k = a.shape()[1];
   Tensor out(DType::f32, {k, m});
   for (int64_t i = 0; i < m; ++i)
@@ -83,20 +83,20 @@ TEST(CpuPackedProducts, EqualTheReference) {
   for (int64_t m : {1, 13, 14, 15, 36})
     for (int64_t n : {1, 16, 17, 32, 33, 70})
       for (int64_t k : {0, 1, 2, 15, 16, 33})
-        for (bool turned : {false, true})
-          for (DType right : {DType::f32, DType::bf16}) cases.push_back({m, n, k, turned, right, m % 2 == 0});
+        for (bool transposed : {false, true})
+          for (DType right : {DType::f32, DType::bf16}) cases.push_back({m, n, k, transposed, right, m % 2 == 0});
   cases.push_back({200, 200, 70, true});                            // rows are cut as well
   cases.push_back({30, 33, cpu::gemm_depth + 5});                   // in two parts of k
   cases.push_back({cpu::gemm_rows + 20, 40, 3, true, DType::f32});  // in two parts of m
-  for (bool right_turned : {false, true}) cases.push_back({15, 33, 7, false, DType::f16, right_turned});
+  for (bool right_transposed : {false, true}) cases.push_back({15, 33, 7, false, DType::f16, right_transposed});
   for (const Variant& variant : variants())
     for (const Case& c : cases) {
       if (variant.rounds && c.right == DType::f16) continue;
-      SCOPED_TRACE(cat(variant.name, " m ", c.m, " n ", c.n, " k ", c.k, c.turned ? " turned " : " ",
-                       dtype_name(c.right), c.right_turned ? " turned" : ""));
+      SCOPED_TRACE(cat(variant.name, " m ", c.m, " n ", c.n, " k ", c.k, c.transposed ? " turned " : " ",
+                       dtype_name(c.right), c.right_transposed ? " turned" : ""));
       const Tensor a = narrow_numbers({c.m, c.k}, 1), y = random_tensor(DType::f32, {c.m, c.n}, 3);
-      const Tensor left = c.turned ? turned(a) : a, b = narrow_numbers({c.k, c.n}, 2);
-      const Tensor right = shifted(as(c.right, c.right_turned ? turned(b) : b), dtype_bits(c.right) / 8);
+      const Tensor left = c.transposed ? transposed(a) : a, b = narrow_numbers({c.k, c.n}, 2);
+      const Tensor right = shifted(as(c.right, c.right_transposed ? transposed(b) : b), dtype_bits(c.right) / 8);
       const Tensor expected =
           run_op(kernels(), "MatMul", {}, {a, b}, {{DType::f32, {c.m, c.n}}}, 1, nullptr, "reference")[0];
       const Tensor made = run(variant.tiles, c, shifted(left, 4), right, nullptr, 2);

@@ -44,16 +44,17 @@ TEST(CpuMatmul, ARowHasTheSameBitsInAnyBatch) {
 }
 
 TEST(CpuGemm, EqualsReference) {
-  for (int64_t turn_a : {0, 1})
-    for (int64_t turn_b : {0, 1})
+  for (int64_t transpose_a : {0, 1})
+    for (int64_t transpose_b : {0, 1})
       for (const Shape& c : {Shape{}, Shape{1}, Shape{9}, Shape{5, 1}, Shape{1, 9}, Shape{5, 9}}) {
-        Tensor a = random_tensor(DType::f32, turn_a ? Shape{13, 5} : Shape{5, 13}, 7);
-        Tensor b = random_tensor(DType::f32, turn_b ? Shape{9, 13} : Shape{13, 9}, 8);
-        SCOPED_TRACE(cat("transA ", turn_a, " transB ", turn_b, " c ", c.text()));
-        expect_reference("Gemm", attributes({{"transA", turn_a}, {"transB", turn_b}, {"alpha", 0.5}, {"beta", 2.0}}),
-                         {a, b, random_tensor(DType::f32, c, 9)}, {{DType::f32, {5, 9}}}, 1e-5, 1e-5);
-        expect_reference("Gemm", attributes({{"transA", turn_a}, {"transB", turn_b}}), {a, b}, {{DType::f32, {5, 9}}},
-                         1e-5, 1e-5);
+        Tensor a = random_tensor(DType::f32, transpose_a ? Shape{13, 5} : Shape{5, 13}, 7);
+        Tensor b = random_tensor(DType::f32, transpose_b ? Shape{9, 13} : Shape{13, 9}, 8);
+        SCOPED_TRACE(cat("transA ", transpose_a, " transB ", transpose_b, " c ", c.text()));
+        expect_reference(
+            "Gemm", attributes({{"transA", transpose_a}, {"transB", transpose_b}, {"alpha", 0.5}, {"beta", 2.0}}),
+            {a, b, random_tensor(DType::f32, c, 9)}, {{DType::f32, {5, 9}}}, 1e-5, 1e-5);
+        expect_reference("Gemm", attributes({{"transA", transpose_a}, {"transB", transpose_b}}), {a, b},
+                         {{DType::f32, {5, 9}}}, 1e-5, 1e-5);
       }
 }
 

@@ -45,11 +45,11 @@ Tensor floats_of(const Quantised& c, const std::vector<Tensor>& w) {
   const int64_t k = c.blocks * c.length;
   Tensor one(DType::f32, {k, k}), out(DType::f32, {c.rows, k});
   for (int64_t i = 0; i < k * k; ++i) one.as<float>()[i] = i % (k + 1) == 0 ? 1 : 0;
-  const Tensor turned =
+  const Tensor transposed =
       run_op(kernels(), "plait.Linear", attributes({{"zero", int64_t{1}}}), {one, w[0], Tensor(), w[1], w[2]},
              {{DType::f32, {k, c.rows}}}, 1, nullptr, "reference")[0];
   for (int64_t i = 0; i < c.rows; ++i)
-    for (int64_t j = 0; j < k; ++j) out.as<float>()[i * k + j] = turned.as<float>()[j * c.rows + i];
+    for (int64_t j = 0; j < k; ++j) out.as<float>()[i * k + j] = transposed.as<float>()[j * c.rows + i];
   return out;
 }
 

@@ -16,10 +16,10 @@ struct Runner {
   Store store;
   ThreadPool pool{2};
   std::unique_ptr<Executor> executor;
-  explicit Runner(const std::string& graph, std::shared_ptr<MemoryBudget> room = nullptr) {
+  explicit Runner(const std::string& graph, std::shared_ptr<MemoryBudget> budget = nullptr) {
     model = compile_plain(parse_graph(graph), World::get().options());
     store.load(*model.program, std::vector<int64_t>(static_cast<size_t>(model.program->symbols.size())), &pool);
-    executor = std::make_unique<Executor>(model.program, store, pool, std::move(room));
+    executor = std::make_unique<Executor>(model.program, store, pool, std::move(budget));
   }
   std::vector<float> run(const std::vector<Tensor>& inputs, int output = 0) {
     std::vector<TensorView> views;

@@ -22,7 +22,7 @@ class Adapters : public testing::TestWithParam<std::tuple<const char*, DType>> {
 };
 
 TEST_P(Adapters, CompanyChangesNoBit) {
-  auto engine = engine_with_room(graph_, room_of(3, 8), compile());
+  auto engine = engine_with_capacity(graph_, capacity_of(3, 8), compile());
   ASSERT_FALSE(engine->decoder().adapted.empty());
   const AdapterWeights weights[] = {random_adapter(engine->decoder(), 5, 1),
                                     random_adapter(engine->decoder(), 8, 2, 0.4)};
@@ -36,7 +36,7 @@ TEST_P(Adapters, CompanyChangesNoBit) {
   std::unique_ptr<Engine> own[2];
   AdapterHandle handle[2];
   for (size_t k : {0, 1}) {
-    own[k] = engine_with_room(graph_, room_for_one(weights[k]), compile());
+    own[k] = engine_with_capacity(graph_, capacity_for_one(weights[k]), compile());
     handle[k] = own[k]->add_adapter("x", weights[k]);
   }
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -63,14 +63,14 @@ INSTANTIATE_TEST_SUITE_P(
 class OneModel : public testing::Test {
  protected:
   CompileOptions compile() const { return World::get().options(DType::f32); }
-  std::unique_ptr<Engine> with_room(int64_t slots, int64_t rank) {
-    return engine_with_room(graph_, room_of(slots, rank), compile());
+  std::unique_ptr<Engine> with_slots(int64_t slots, int64_t rank) {
+    return engine_with_capacity(graph_, capacity_of(slots, rank), compile());
   }
   Graph graph_ = fixture_graph("llama-standard23");
 };
 
 TEST_F(OneModel, AnAdapterIsAsOneThatIsMerged) {
-  auto engine = with_room(2, 4);
+  auto engine = with_slots(2, 4);
   const AdapterWeights weights = random_adapter(engine->decoder(), 4, 5);
   const AdapterHandle adapter = engine->add_adapter("a", weights);
   std::string folder = (std::filesystem::temp_directory_path() / "plait-adapter-XXXXXX").string();
@@ -86,10 +86,10 @@ TEST_F(OneModel, AnAdapterIsAsOneThatIsMerged) {
 /// The head's rows are those that are asked for, and each has its own token's adapter.
 TEST_F(OneModel, AHeadHasAdaptersToo) {
   Graph untied = fixture_graph("llama-untied-optimum18");
-  AdapterRoom room = room_of(2, 4);
-  room.targets = {"*lm_head*", "*_proj*"};
-  room.all = false;
-  auto probe = engine_with_room(untied, room, compile());
+  AdapterCapacity capacity = capacity_of(2, 4);
+  capacity.targets = {"*lm_head*", "*_proj*"};
+  capacity.all = false;
+  auto probe = engine_with_capacity(untied, capacity, compile());
   const auto& adapted = probe->decoder().adapted;
   const auto head = std::find_if(adapted.begin(), adapted.end(),
                                  [&](const AdaptedLinear& one) { return one.n == probe->vocabulary(); });
@@ -112,7 +112,7 @@ TEST_F(OneModel, AHeadHasAdaptersToo) {
 }
 
 TEST_F(OneModel, OnlyTheSameAdapterSharesAPrefix) {
-  auto engine = with_room(2, 4);
+  auto engine = with_slots(2, 4);
   const AdapterWeights weights = random_adapter(engine->decoder(), 4, 5);
   // Equal contents under two names are two adapters.
   const AdapterHandle a = engine->add_adapter("a", weights), b = engine->add_adapter("b", weights);
@@ -128,7 +128,7 @@ TEST_F(OneModel, OnlyTheSameAdapterSharesAPrefix) {
 }
 
 TEST_F(OneModel, SavedSequencesKnowTheirAdapter) {
-  auto engine = with_room(2, 4), other = with_room(3, 6);
+  auto engine = with_slots(2, 4), other = with_slots(3, 6);
   const AdapterWeights weights = random_adapter(engine->decoder(), 4, 5),
                        wrong = random_adapter(engine->decoder(), 4, 6);
   const AdapterHandle a = engine->add_adapter("a", weights);
@@ -151,7 +151,7 @@ TEST_F(OneModel, SavedSequencesKnowTheirAdapter) {
 }
 
 TEST_F(OneModel, ASlotIsFreeWhenNobodyHoldsItsAdapter) {
-  auto engine = with_room(1, 4);
+  auto engine = with_slots(1, 4);
   const AdapterWeights first = random_adapter(engine->decoder(), 4, 5),
                        second = random_adapter(engine->decoder(), 2, 6, 0.5);
   const std::vector<int32_t> ids = some_ids(21, 4);
@@ -162,13 +162,13 @@ TEST_F(OneModel, ASlotIsFreeWhenNobodyHoldsItsAdapter) {
   EXPECT_THROW(engine->add_adapter("b", second), Error) << "a sequence still computes with it";
   sequence.reset();
   const AdapterHandle b = engine->add_adapter("b", second);
-  auto own = engine_with_room(graph_, room_for_one(second), compile());
+  auto own = engine_with_capacity(graph_, capacity_for_one(second), compile());
   EXPECT_EQ(logits(*engine, ids, b), logits(*own, ids, own->add_adapter("x", second)))
       << "nothing is left of the first";
 }
 
 TEST_F(OneModel, SlotsTakeWhatTheirSizesSay) {
-  auto engine = with_room(3, 5), without = engine_with_room(graph_, {}, compile());
+  auto engine = with_slots(3, 5), without = engine_with_capacity(graph_, {}, compile());
   int64_t bytes = 0;
   for (const AdaptedLinear& one : engine->decoder().adapted) bytes += 3 * 5 * (one.k + one.n) * 4;
   EXPECT_EQ(engine->stats().ranks[0].adapters, bytes);
@@ -177,7 +177,7 @@ TEST_F(OneModel, SlotsTakeWhatTheirSizesSay) {
 }
 
 TEST_F(OneModel, WhatDoesNotFitIsRefusedByName) {
-  auto engine = with_room(1, 4);
+  auto engine = with_slots(1, 4);
   auto refused = [&](const AdapterWeights& weights, Code code, std::vector<std::string> words) {
     try {
       engine->add_adapter("a", weights);
@@ -204,13 +204,13 @@ TEST_F(OneModel, WhatDoesNotFitIsRefusedByName) {
   refused(bad, Code::bad_model, {module, "not finite"});
   const AdapterHandle held = engine->add_adapter("first", good);
   refused(good, Code::overloaded, {"all 1 slots", "first", "adapter_slots"});
-  engine = engine_with_room(graph_, {}, compile());
-  refused(good, Code::unsupported, {"without room", "adapter_slots"});
+  engine = engine_with_capacity(graph_, {}, compile());
+  refused(good, Code::unsupported, {"without adapter slots", "adapter_slots"});
 }
 
 TEST_F(OneModel, TargetsThatFitNothingAreRefused) {
-  AdapterRoom room{.slots = 1, .rank = 4, .targets = {"*nothing*"}};
-  EXPECT_THROW(engine_with_room(graph_, room, compile()), Error);
+  AdapterCapacity capacity{.slots = 1, .rank = 4, .targets = {"*nothing*"}};
+  EXPECT_THROW(engine_with_capacity(graph_, capacity, compile()), Error);
 }
 
 class AdaptersOnMesh : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
@@ -222,15 +222,15 @@ TEST_P(AdaptersOnMesh, EqualTheWhole) {
   CompileOptions compile = World::get().options(DType::f32);
   EngineOptions options = small_engine();
   options.threads = 1;
-  auto whole = engine_with_room(graph, room_of(2, 8), compile, options);
+  auto whole = engine_with_capacity(graph, capacity_of(2, 8), compile, options);
   const AdapterWeights weights[] = {random_adapter(whole->decoder(), 5, 1),
                                     random_adapter(whole->decoder(), 8, 2, 0.4)};
   compile.seeds = split(mesh, ' ');  // "tensor=2 sequence": a mesh, and seeds
   compile.mesh = Mesh::parse(compile.seeds[0]);
   compile.seeds.erase(compile.seeds.begin());
-  auto moved = [&](const AdapterRoom& room) {
+  auto moved = [&](const AdapterCapacity& capacity) {
     CompileOptions with = compile;
-    with.adapters = room;
+    with.adapters = capacity;
     return compile_ragged(graph, with,
                           [&](const Decoder& decoder) {
                             RaggedBounds out;
@@ -239,8 +239,8 @@ TEST_P(AdaptersOnMesh, EqualTheWhole) {
                           })
         .plan.bytes();
   };
-  EXPECT_EQ(moved(room_of(2, 8)), moved({}));
-  auto spread = engine_with_room(graph, room_of(2, 8), compile, options);
+  EXPECT_EQ(moved(capacity_of(2, 8)), moved({}));
+  auto spread = engine_with_capacity(graph, capacity_of(2, 8), compile, options);
   std::vector<AdapterHandle> here{nullptr}, there{nullptr};
   for (const AdapterWeights& one : weights) {
     here.push_back(whole->add_adapter(cat("a", here.size()), one));

@@ -141,7 +141,7 @@ TEST(Mesh, CopiesOfAForkWaitForTheStepOfItsReplica) {
   auto whole = alone->open({}, 0);
   feed(*alone, *whole, ids, 24);
   auto first = spread->open({}, 0), second = spread->open({}, 0);
-  ASSERT_FALSE(spread->shares_room(*first, *second)) << "they are in different replicas";
+  ASSERT_FALSE(spread->shares_cache(*first, *second)) << "they are in different replicas";
   feed(*spread, *second, ids, 24);
   auto fork = spread->fork(*second);
   ASSERT_TRUE(spread->reserve(*fork, 3)) << "a copy of the half-full page is due";
@@ -269,9 +269,9 @@ TEST(Mesh, ACancelledStepChangesNothing) {
   auto sequence = spread->open({}, 0);
   ASSERT_TRUE(spread->reserve(*sequence, 10));
   Feed one{sequence.get(), ids, 10, {}, {}};
-  spread->room().cancel();
+  spread->budget().cancel();
   EXPECT_THROW(spread->step({&one, 1}), Error);
-  spread->room().begin();
+  spread->budget().begin();
   EXPECT_EQ(feed(*spread, *sequence, ids, 24), expected);
 }
 

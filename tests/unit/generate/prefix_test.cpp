@@ -51,7 +51,7 @@ TEST_P(PrefixGeneration, ChunksChangeNoBit) {
 TEST_P(PrefixGeneration, CompanyChangesNoBit) {
   const Graph graph = fixture_graph(GetParam());
   const CompileOptions compile = World::get().options(DType::f32);
-  auto engine = engine_with_room(graph, room_of(1, 8), compile);
+  auto engine = engine_with_capacity(graph, capacity_of(1, 8), compile);
   const AdapterWeights weights[] = {random_prefix(engine->decoder(), 5, 1), random_prefix(engine->decoder(), 40, 2),
                                     random_adapter(engine->decoder(), 8, 3)};
   std::vector<AdapterHandle> adapters{nullptr};
@@ -60,7 +60,7 @@ TEST_P(PrefixGeneration, CompanyChangesNoBit) {
   for (uint32_t i = 0; i < adapters.size(); ++i) prompts.push_back(some_ids(5 + 9 * i, 10 + i));
   const auto got = together(*engine, prompts, adapters, 3);
   for (size_t i = 0; i < prompts.size(); ++i) {
-    auto own = engine_with_room(graph, i ? room_for_one(weights[i - 1]) : AdapterRoom{}, compile);
+    auto own = engine_with_capacity(graph, i ? capacity_for_one(weights[i - 1]) : AdapterCapacity{}, compile);
     EXPECT_EQ(got[i], logits(*own, prompts[i], i ? own->add_adapter("x", weights[i - 1]) : nullptr)) << i;
   }
 }

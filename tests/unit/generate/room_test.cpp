@@ -8,7 +8,7 @@
 namespace plait::test {
 namespace {
 
-TEST(EngineRoom, HoldsForLogitsAndHiddenStatesTogether) {
+TEST(EngineBudget, HoldsForLogitsAndHiddenStatesTogether) {
   const std::string name = "gemma3-standard23";
   EngineOptions options = small_engine();
   options.memory_bytes = fixture_engine(name)->stats().arena_bytes;  // enough for logits alone, with no more
@@ -29,7 +29,7 @@ TEST(EngineRoom, HoldsForLogitsAndHiddenStatesTogether) {
 }
 
 /// What a cancelled step would have changed, no sequence has: it goes on as if there had been none.
-TEST(EngineRoom, ACancelledStepChangesNothing) {
+TEST(EngineBudget, ACancelledStepChangesNothing) {
   for (bool raised : {true, false}) {
     SCOPED_TRACE(raised);
     auto engine = raised ? fixture_engine("gemma3-standard23")
@@ -38,7 +38,7 @@ TEST(EngineRoom, ACancelledStepChangesNothing) {
     auto sequence = engine->open({}), other = engine->open({});
     std::vector<int32_t> ids{1, 2, 3};
     Feed feed{sequence.get(), ids, 3, {}, {}};
-    engine->room().cancel();
+    engine->budget().cancel();
     for (int again = 0; again < 2; ++again) {
       ASSERT_TRUE(engine->reserve(*sequence, 3));
       try {
@@ -49,7 +49,7 @@ TEST(EngineRoom, ACancelledStepChangesNothing) {
       }
       EXPECT_EQ(sequence->length(), 0);
     }
-    engine->room().begin();
+    engine->budget().begin();
     engine->step({&feed, 1});
     std::vector<float> logits(feed.logits.begin(), feed.logits.end());
     EXPECT_EQ(sequence->length(), 3);

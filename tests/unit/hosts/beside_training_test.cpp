@@ -151,11 +151,11 @@ TEST_F(BesideTraining, TwoTrainersAtOnceLearnWhatEachLearnsAlone) {
 /// Adapters that no request can have beside the weights are refused with what to do.
 TEST_F(BesideTraining, WhatRequestsCannotHaveIsToBeMerged) {
   const auto refused = [&](const Model& model, const char* target) {
-    Options adapting, room;
+    Options adapting, capacity;
     adapting.set("threads", 1).set("lora", 2).set("lora_targets", target).set("seq", 16);
     Trainer(model, adapting).save_adapter(path(target));
-    room.set("threads", 1).set("cache_bytes", "2M").set("adapter_slots", 1).set("adapter_rank", 2);
-    const Generator serving(model, room);
+    capacity.set("threads", 1).set("cache_bytes", "2M").set("adapter_slots", 1).set("adapter_rank", 2);
+    const Generator serving(model, capacity);
     try {
       serving.add_adapter("a", path(target));
     } catch (const Failure& failure) {

@@ -145,7 +145,7 @@ TEST(Devices, WhatIsWrongIsPassedOver) {
   expect_passed_over(Annotated().cut(2, {{8, 2}}).on({0, 1}), {"node \"n\"", "\"w\"", "axis 2", "rank 2"});
   expect_passed_over(Annotated().cut(-3, {{8, 2}}).on({0, 1}), {"axis -3"});
   expect_passed_over(Annotated().cut(INT64_MIN, {{8, 2}}).on({0, 1}), {"axis -9223372036854775808"});
-  expect_passed_over(Annotated().cut(1, {{8, 2}}).cut(-1, {{8, 1}}).on({0, 1}), {"axis 1 is cut twice"});
+  expect_passed_over(Annotated().cut(1, {{8, 2}}).cut(-1, {{8, 1}}).on({0, 1}), {"axis 1 is sharded twice"});
   expect_passed_over(Annotated().cut(1, {}).on({0}), {"axis 1", "number of shards"});
   expect_passed_over(Annotated().cut(1, {{8, 0}}).on({}), {"into 0 shards"});
   expect_passed_over(Annotated().cut(1, {{8, -2}}).on({0, 1}), {"into -2 shards"});
@@ -169,7 +169,7 @@ TEST(Devices, WhatIsWrongIsPassedOver) {
   expect_passed_over(stranger, {"\"v\"", "neither reads nor makes"});
   Annotated activation;
   activation.spec().set_tensor_name("y");
-  expect_passed_over(activation, {"1 device annotations of values that are no weights"});
+  expect_passed_over(activation, {"1 device annotations of values other than weights"});
   Annotated stage;
   stage.devices().clear_sharding_spec();
   stage.devices().set_pipeline_stage(-1);

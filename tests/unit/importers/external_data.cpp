@@ -113,7 +113,7 @@ TEST(ExternalData, LocationAndFieldMustAgree) {
   expect_bad(b, {"data_location"});
   b.graph().mutable_initializer(0)->clear_external_data();
   b.graph().mutable_initializer(0)->set_data_location(onnx::TensorProto::EXTERNAL);
-  expect_bad(b, {"external_data says nothing"});
+  expect_bad(b, {"external_data is empty"});
 }
 
 TEST(ExternalData, MissingFiles) {

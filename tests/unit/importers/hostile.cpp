@@ -189,7 +189,7 @@ TEST(Hostile, Attributes) {
   expect_unsupported(with(A::TENSORS, [](A& a) { a.add_tensors(); }), {"kind that Plait does not read"});
   ModelBuilder twice = with(A::INT, [](A& a) { a.set_i(1); });
   set_int(*twice.graph().mutable_node(1), "transB", 1);
-  expect_bad(twice, {"given twice"});
+  expect_bad(twice, {"specified twice"});
 }
 
 /// Numbers that stand for kinds, and are none.

@@ -235,8 +235,8 @@ TEST(Infer, PlaitOps) {
   ValueId ids = net.input("1 t", DType::i32);
   EXPECT_EQ(net.type(net.node("plait.Embedding", {net.weight({100, 64}, DType::bf16), ids})), "f32[1, t, 64]");
   EXPECT_EQ(net.type(net.node("plait.GatherRows", {x, net.input("1 n", DType::i32)})), "f32[1, n, 64]");
-  ValueId q = net.input("1 t 12 64"), k = net.input("1 t 4 64"), turn = net.input("1 t 32");
-  EXPECT_EQ(net.type(net.node("plait.RoPE", {q, turn, turn})), "f32[1, t, 12, 64]");
+  ValueId q = net.input("1 t 12 64"), k = net.input("1 t 4 64"), angles = net.input("1 t 32");
+  EXPECT_EQ(net.type(net.node("plait.RoPE", {q, angles, angles})), "f32[1, t, 12, 64]");
   ValueId k_pages = net.input("p 4 64 16", DType::bf16), v_pages = net.input("p 4 16 64", DType::bf16);
   auto pages = net.nodes("plait.KvWrite", {k_pages, v_pages, k, k, ids}, 2);
   EXPECT_EQ(net.type(pages[0]), "bf16[p, 4, 64, 16]");

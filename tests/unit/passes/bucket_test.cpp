@@ -12,11 +12,11 @@ namespace {
 
 constexpr const char* sum_attributes = R"(axes="data" parts=2)";
 
-Graph bundled(const std::string& text, int64_t cap) {
+Graph bucketed(const std::string& text, int64_t cap) {
   Graph graph = parse_graph(text);
   const CompileOptions options = World::get().options();
   TrainingOptions training;
-  training.bundle_bytes = cap;
+  training.bucket_bytes = cap;
   PassContext context{options, {}, {}};
   context.training = &training;
   bucket(graph, context);
@@ -39,17 +39,17 @@ std::string sums(int n, const std::string& more = sum_attributes) {
   return inputs + nodes + outputs;
 }
 
-TEST(Bundle, GoesUpToItsBytes) {
-  EXPECT_EQ(count(bundled(sums(6), 0), "plait.AllReduce"), 6);
-  EXPECT_EQ(count(bundled(sums(6), 4095), "plait.AllReduce"), 6) << "each is larger";
-  EXPECT_EQ(count(bundled(sums(6), 8192), "plait.AllReduce"), 3);
-  EXPECT_EQ(count(bundled(sums(6), 5 * 4096), "plait.AllReduce"), 2);
-  EXPECT_EQ(count(bundled(sums(6), 1 << 20), "plait.AllReduce"), 1);
-  const Graph graph = bundled(sums(6), 1 << 20);
+TEST(Bucket, GoesUpToItsBytes) {
+  EXPECT_EQ(count(bucketed(sums(6), 0), "plait.AllReduce"), 6);
+  EXPECT_EQ(count(bucketed(sums(6), 4095), "plait.AllReduce"), 6) << "each is larger";
+  EXPECT_EQ(count(bucketed(sums(6), 8192), "plait.AllReduce"), 3);
+  EXPECT_EQ(count(bucketed(sums(6), 5 * 4096), "plait.AllReduce"), 2);
+  EXPECT_EQ(count(bucketed(sums(6), 1 << 20), "plait.AllReduce"), 1);
+  const Graph graph = bucketed(sums(6), 1 << 20);
   for (ValueId id : graph.outputs) EXPECT_EQ(text(graph.value(id).type, graph.symbols), "f32[32, 32]");
 }
 
-TEST(Bundle, KeepsKindsApart) {
+TEST(Bucket, KeepsKindsApart) {
   std::string text = sums(2);
   text += R"(input %10 : f32[32, 32]
 node "max" : %11 : f32[32, 32] = plait.AllReduce(%10) axes="data" parts=2 reduction="max"
@@ -61,14 +61,14 @@ output %12
 output %13
 output %14
 )";
-  const Graph graph = bundled(text, 1 << 20);
+  const Graph graph = bucketed(text, 1 << 20);
   EXPECT_EQ(count(graph, "plait.AllReduce"), 3);
   EXPECT_EQ(count(graph, "plait.AllGather"), 2) << "columns of parts are no blocks of the memory";
 }
 
-TEST(Bundle, WhatNeedsAnotherGoesLater) {
+TEST(Bucket, WhatNeedsAnotherGoesLater) {
   // The sums %4 and %6 are one behind the other.
-  const Graph chain = bundled(cat(R"(input %0 : f32[8]
+  const Graph chain = bucketed(cat(R"(input %0 : f32[8]
 node "a" : %4 : f32[8] = plait.AllReduce(%0) )",
                                   sum_attributes, R"(
 node "neg" : %5 : f32[8] = Neg(%4)
@@ -77,7 +77,7 @@ node "b" : %6 : f32[8] = plait.AllReduce(%5) )",
                               1 << 20);
   EXPECT_EQ(count(chain, "plait.AllReduce"), 2);
   // Sums a and d, and maxima b and c: each pair could go together, both cannot, for c needs a, and d needs b.
-  const Graph crossed = bundled(cat(R"(input %0 : f32[8]
+  const Graph crossed = bucketed(cat(R"(input %0 : f32[8]
 node "a" : %1 : f32[8] = plait.AllReduce(%0) )",
                                     sum_attributes, R"(
 node "b" : %2 : f32[8] = plait.AllReduce(%0) reduction="max" )",

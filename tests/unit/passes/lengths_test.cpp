@@ -88,17 +88,17 @@ Graph by_if_in_rotation() {
   ValueId is_long = m.op("Not", {m.op("LessOrEqual", {m.unsqueeze(p.total, 0), m.ints({limit})})});
   std::vector<ValueId> tables = chosen_tables(m, is_long);
   auto rotated = [&] {
-    ValueId turned = m.op("com.microsoft.RotaryEmbedding",
+    ValueId rotated = m.op("com.microsoft.RotaryEmbedding",
                           {m.linear(x, Maker::hidden, heads * size), positions, tables[0], tables[1]},
                           Maker::with("num_heads", heads));
-    return m.transpose(m.reshape(turned, {0, 0, heads, size}), {0, 2, 1, 3});
+    return m.transpose(m.reshape(rotated, {0, 0, heads, size}), {0, 2, 1, 3});
   };
   ValueId query = rotated();
   return p.attended(x, query, rotated());
 }
 
 /// The rest of it: angles computed of frequencies.
-Graph turned_by(Parts& p, ValueId positions, ValueId chosen) {
+Graph rotated_by(Parts& p, ValueId positions, ValueId chosen) {
   Maker& m = p.m;
   ValueId x = m.embedded();
   ValueId real = m.op("Cast", {m.unsqueeze(positions, 2)}, Maker::with("to", int64_t{1}));
@@ -108,8 +108,8 @@ Graph turned_by(Parts& p, ValueId positions, ValueId chosen) {
     ValueId id = m.heads(x, heads, size);
     ValueId left = m.op("Slice", {id, m.ints({0}), m.ints({2}), m.ints({3})});
     ValueId right = m.op("Slice", {id, m.ints({2}), m.ints({4}), m.ints({3})});
-    ValueId turned = m.concat({m.op("Neg", {right}), left}, -1);
-    return m.op("Add", {m.op("Mul", {id, cosine}), m.op("Mul", {turned, sine})});
+    ValueId rotated = m.concat({m.op("Neg", {right}), left}, -1);
+    return m.op("Add", {m.op("Mul", {id, cosine}), m.op("Mul", {rotated, sine})});
   };
   ValueId query = rotated();
   return p.attended(x, query, rotated());
@@ -126,7 +126,7 @@ Graph by_frequencies() {
     float numbers[] = {1 / factor, 0.1f / factor};
     return m.graph.add_constant(Tensor::of<float>(DType::f32, Shape{2}, numbers));
   };
-  return turned_by(p, positions, m.op("Where", {is_long, frequencies(3), frequencies(1)}));
+  return rotated_by(p, positions, m.op("Where", {is_long, frequencies(3), frequencies(1)}));
 }
 
 /// Dynamic NTK: beyond the limit every length has frequencies of its own, (factor n / limit - factor + 1)^-k. Where the
@@ -144,7 +144,7 @@ Graph by_formula(const std::string& from, int64_t beyond = limit) {
   float numbers[] = {-0.3f, -1.0f}, first[] = {1, 0.1f};
   ValueId powers = m.graph.add_constant(Tensor::of<float>(DType::f32, Shape{2}, numbers));
   ValueId frequencies = m.graph.add_constant(Tensor::of<float>(DType::f32, Shape{2}, first));
-  return turned_by(p, positions, m.op("Mul", {frequencies, m.op("Pow", {base, powers})}));
+  return rotated_by(p, positions, m.op("Mul", {frequencies, m.op("Pow", {base, powers})}));
 }
 
 std::vector<int32_t> tokens_of(int64_t count, int32_t seed = 3) {
@@ -179,7 +179,7 @@ void expect_near(const std::vector<float>& got, const std::vector<float>& expect
   EXPECT_LT(error, 1e-5 * largest);
 }
 
-EngineOptions roomy() {
+EngineOptions generous() {
   EngineOptions options = small_engine();
   options.step_tokens = 64;
   return options;
@@ -192,13 +192,13 @@ struct Spelling {
 class Lengths : public testing::TestWithParam<Spelling> {
  protected:
   Graph graph = GetParam().make();
-  std::unique_ptr<Engine> raised = make_engine(graph, World::get().options(DType::f32), roomy());
+  std::unique_ptr<Engine> raised = make_engine(graph, World::get().options(DType::f32), generous());
 };
 
 TEST_P(Lengths, TokensAreComputedAsTheGraphSaysForTheirSequence) {
   ASSERT_TRUE(raised->decoder().recognised) << recognise(graph, World::get().options()).why_not;
   EXPECT_EQ(raised->decoder().length_limits, std::vector<int64_t>{limit});
-  auto plain = make_plain_engine(graph, World::get().options(), roomy(), nullptr);
+  auto plain = make_plain_engine(graph, World::get().options(), generous(), nullptr);
   std::vector<int32_t> ids = tokens_of(30);
   // Prompts below the limit, at it and beyond; what follows one by one crosses it.
   for (int64_t prompt : {1, 9, 19, 20, 21, 30}) {
@@ -250,7 +250,7 @@ TEST_P(Lengths, WhatIsSavedKeepsItsChoice) {
   raised->step({&feed, 1});
   EXPECT_TRUE(raised->continues(*sequence, 30));
   EXPECT_FALSE(raised->continues(*sequence, 20));
-  auto other = make_engine(graph, World::get().options(DType::f32), roomy());
+  auto other = make_engine(graph, World::get().options(DType::f32), generous());
   auto restored = other->restore(raised->save(*sequence));
   EXPECT_TRUE(other->continues(*restored, 30));
   ASSERT_TRUE(other->reserve(*restored, 1));
@@ -266,13 +266,13 @@ TEST(Formulas, OfTheLengthStayAsTheyAre) {
   for (const char* from : {"mask", "sum", "keys", "positions"}) {
     SCOPED_TRACE(from);
     Graph graph = by_formula(from);
-    auto engine = make_engine(graph, World::get().options(DType::f32), roomy());
+    auto engine = make_engine(graph, World::get().options(DType::f32), generous());
     EXPECT_FALSE(engine->decoder().recognised);
     for (int64_t beyond : {int64_t{3000}, int64_t{1} << 20})  // further than any probe, too
       EXPECT_FALSE(recognise(by_formula(from, beyond), World::get().options()).recognised) << beyond;
     KernelTable kernels;
     register_reference_kernels(kernels);
-    auto plain = make_plain_engine(graph, {World::get().ops, kernels}, roomy(), nullptr);
+    auto plain = make_plain_engine(graph, {World::get().ops, kernels}, generous(), nullptr);
     std::vector<int32_t> ids = tokens_of(30);
     for (int64_t prompt : {1, 19, 20, 21, 30}) {
       SCOPED_TRACE(prompt);

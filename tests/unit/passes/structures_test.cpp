@@ -48,7 +48,7 @@ TEST(Structures, SinksAsAColumnOfScores) {
 }
 
 /// Neighbouring elements [b, s, heads, 4] turned by the tokens' positions, tokens before heads.
-ValueId turned(Maker& m, ValueId x, ValueId total) {
+ValueId rotated(Maker& m, ValueId x, ValueId total) {
   ValueId s = m.size(m.ids, 1), one = m.integer(1);
   ValueId places = m.op("Range", {m.op("Sub", {total, s}), total, one});
   places = m.op("Cast", {places}, Maker::with("to", int64_t{1}));
@@ -71,8 +71,8 @@ TEST(Structures, NeighboursTurnedBeforeHeadsComeFirst) {
   auto apart = [&] { return m.reshape(m.linear(x, Maker::hidden, 8), {0, 0, 2, 4}); };
   ValueId past = m.past("key", {m.dim("b"), 2, m.dim("p"), 4});
   ValueId total = m.op("Add", {m.size(past, 2), m.size(m.ids, 1)});
-  ValueId query = m.transpose(turned(m, apart(), total), {0, 2, 1, 3});
-  ValueId key = m.concat({past, m.transpose(turned(m, apart(), total), {0, 2, 1, 3})}, 2);
+  ValueId query = m.transpose(rotated(m, apart(), total), {0, 2, 1, 3});
+  ValueId key = m.concat({past, m.transpose(rotated(m, apart(), total), {0, 2, 1, 3})}, 2);
   m.present("key", key);
   ValueId value = m.concat({m.past("value", {m.dim("b"), 2, m.dim("p"), 4}), m.heads(x, 2, 4)}, 2);
   m.present("value", value);
@@ -172,7 +172,7 @@ TEST(Structures, LayersThatShareKeysShareTheirPages) {
 }
 
 /// Halves of [b, heads, s, 4] turned by tables that are computed for every place so far, of which `places` are picked.
-ValueId turned_by_tables(Maker& m, ValueId x, ValueId total, ValueId places) {
+ValueId rotated_by_tables(Maker& m, ValueId x, ValueId total, ValueId places) {
   auto real = [&](ValueId id) { return m.op("Cast", {id}, Maker::with("to", int64_t{1})); };
   ValueId numbers = m.op("Range", {m.real(0), real(total), m.real(1)});
   ValueId angles = m.op("Mul", {m.unsqueeze(numbers, 1), vector(m, {1.0f, 0.1f})});
@@ -194,8 +194,8 @@ TEST(Structures, TablesComputedForAllPlaces) {
   ValueId places = m.input("position_ids", DType::i64, {m.dim("b"), m.dim("s")});
   ValueId past = m.past("key", {m.dim("b"), 2, m.dim("p"), 4});
   ValueId total = m.op("Add", {m.size(past, 2), m.size(m.ids, 1)});
-  ValueId query = turned_by_tables(m, m.heads(x, 2, 4), total, places);
-  ValueId key = m.concat({past, turned_by_tables(m, m.heads(x, 2, 4), total, places)}, 2);
+  ValueId query = rotated_by_tables(m, m.heads(x, 2, 4), total, places);
+  ValueId key = m.concat({past, rotated_by_tables(m, m.heads(x, 2, 4), total, places)}, 2);
   m.present("key", key);
   ValueId value = m.concat({m.past("value", {m.dim("b"), 2, m.dim("p"), 4}), m.heads(x, 2, 4)}, 2);
   m.present("value", value);

@@ -33,7 +33,7 @@ TEST(ReferenceMatMul, Gemm) {
 TEST(ReferenceMatMul, FusedTransposesAndScales) {
   // The same product with each operand stored in MatMul's order, or turned.
   Tensor a = random_tensor(DType::f32, {2, 3, 4, 5}, 1), b = random_tensor(DType::f32, {3, 5, 6}, 2);
-  auto turned = [](const Tensor& x, const std::vector<int64_t>& order) {
+  auto permuted = [](const Tensor& x, const std::vector<int64_t>& order) {
     Shape shape = x.shape();
     for (size_t i = 0; i < order.size(); ++i) shape[static_cast<int>(i)] = x.shape()[static_cast<int>(order[i])];
     return run_reference("Transpose", attributes({{"perm", order}}), {x}, {{x.dtype(), shape}})[0];
@@ -51,7 +51,7 @@ TEST(ReferenceMatMul, FusedTransposesAndScales) {
     if (on(1, "transB")) std::swap(right[1], right[2]);
     if (on(2, "transBatchA")) std::rotate(left.begin(), left.begin() + 2, left.begin() + 3);
     if (on(3, "transBatchB")) std::rotate(right.begin(), right.begin() + 1, right.begin() + 2);
-    expect_op("com.microsoft.FusedMatMul", options, {turned(a, left), turned(b, right)}, expected, 1e-5, 1e-6);
+    expect_op("com.microsoft.FusedMatMul", options, {permuted(a, left), permuted(b, right)}, expected, 1e-5, 1e-6);
   }
   Attributes flags = attributes({{"transA", int64_t{1}}, {"transB", int64_t{1}}});
   expect_op("com.microsoft.FusedMatMul", flags, {f32({2}, {1, 2}), f32({3, 2}, {1, 0, 0, 1, 1, 1})},

@@ -25,7 +25,7 @@ Error error_of(Body body) {
 class AdapterRequests : public testing::TestWithParam<const char*> {
  protected:
   AdapterRequests() {
-    const auto probe = engine_with_room(graph_, room_of(1, 8), compile());
+    const auto probe = engine_with_capacity(graph_, capacity_of(1, 8), compile());
     weights_ = {{"a", random_adapter(probe->decoder(), 5, 1)},
                 {"b", random_adapter(probe->decoder(), 8, 2, 0.5)},
                 {"p", random_prefix(probe->decoder(), 21, 3)}};  // a page of 16 places and a part
@@ -33,15 +33,15 @@ class AdapterRequests : public testing::TestWithParam<const char*> {
   static CompileOptions compile() { return World::get().options(DType::f32); }
   std::unique_ptr<Scheduler> scheduler(int64_t slots, const EngineOptions& options = small_engine(),
                                        const std::vector<std::string>& names = {"a", "b", "p"}) const {
-    auto out = std::make_unique<Scheduler>(engine_with_room(graph_, room_of(slots, 8), compile(), options),
+    auto out = std::make_unique<Scheduler>(engine_with_capacity(graph_, capacity_of(slots, 8), compile(), options),
                                            TokenizerFuture(), SchedulerOptions());
     for (const std::string& name : names) out->add_adapter(name, weights_.at(name));
     return out;
   }
   /// What the request gives alone, of a generator of this adapter and no other.
   Answer alone(RequestOptions request, const std::string& name) const {
-    AdapterRoom room = name.empty() ? AdapterRoom{} : room_for_one(weights_.at(name));
-    Scheduler own(engine_with_room(graph_, room, compile()), TokenizerFuture(), SchedulerOptions());
+    AdapterCapacity capacity = name.empty() ? AdapterCapacity{} : capacity_for_one(weights_.at(name));
+    Scheduler own(engine_with_capacity(graph_, capacity, compile()), TokenizerFuture(), SchedulerOptions());
     if (!name.empty()) own.add_adapter(name, weights_.at(name));
     request.adapter = name;
     return collect(*own.submit(std::move(request)));
@@ -182,7 +182,7 @@ void OfEachKind::scores_have(const std::string& name) {
   options.adapter = name;
   auto scored = one->submit(options);
   collect(*scored);
-  Scheduler own(engine_with_room(graph_, room_for_one(weights_.at(name)), compile()), TokenizerFuture(), {});
+  Scheduler own(engine_with_capacity(graph_, capacity_for_one(weights_.at(name)), compile()), TokenizerFuture(), {});
   own.add_adapter(name, weights_.at(name));
   auto expected = own.submit(options);
   collect(*expected);
@@ -210,7 +210,7 @@ TEST_P(OfEachKind, APrefixTakesPlaces) {
   request.prompt.push_back(5);
   const Error full = error_of([&] { one->submit(request); });
   EXPECT_EQ(full.code(), Code::invalid_argument);
-  EXPECT_NE(full.message().find("behind a prefix of 21"), std::string::npos) << full.message();
+  EXPECT_NE(full.message().find("after a prefix of 21"), std::string::npos) << full.message();
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, OfEachKind, testing::Values("llama-standard23", "gemma3-standard23"),

@@ -249,13 +249,13 @@ TEST(ShardAnnotations, WhatDoesNotFitAMeshIsAnError) {
 TEST(ShardAnnotations, OneTensorCutInTwoWaysIsTold) {
   const Mesh mesh = Mesh::parse("tensor=2");
   ByHand tied;
-  const ValueId turned = tied.add({{RecipeStep::Kind::transpose, {1, 0}}});
+  const ValueId transposed = tied.add({{RecipeStep::Kind::transpose, {1, 0}}});
   std::map<ValueId, Sharding> weights{{0, Sharding::cut(2, 0, mesh.parts("tensor"))},
-                                      {turned, Sharding::cut(2, 1, mesh.parts("tensor"))}};
+                                      {transposed, Sharding::cut(2, 1, mesh.parts("tensor"))}};
   std::vector<std::string> notes;
   EXPECT_EQ(configuration_of(tied.graph, mesh, weights, notes).tensors.size(), 1u);
   EXPECT_THAT(notes, IsEmpty()) << "both are the same of the file";
-  weights[turned] = Sharding::replicated(2);
+  weights[transposed] = Sharding::replicated(2);
   EXPECT_EQ(configuration_of(tied.graph, mesh, weights, notes).tensors.at(0).axes.at(0).axis, 0);
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_THAT(notes[0], testing::AllOf(HasSubstr("\"w\""), HasSubstr("different ways")));

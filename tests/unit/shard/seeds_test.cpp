@@ -139,7 +139,7 @@ TEST_F(Seeds, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(error({"*.up_proj.weight=tensor"}), HasSubstr("expected one like"));
   EXPECT_THAT(error({"*.up_proj.weight=[tensor, tensor]"}), HasSubstr("names an axis twice"));
   EXPECT_THAT(error({"*.up_proj.weight=[tensor, -, -]"}), HasSubstr("have 3 dimensions, but the weights that fit"));
-  EXPECT_THAT(error({"*.up_proj.weight=[-, -] sum(tensor)"}), HasSubstr("owes no sum"));
+  EXPECT_THAT(error({"*.up_proj.weight=[-, -] sum(tensor)"}), HasSubstr("is not a partial sum"));
   EXPECT_THAT(error({"*.up_proj.weight=[data, -]"}, "data=2,tensor=2"), HasSubstr("work on different requests"));
 }
 

@@ -8,11 +8,14 @@
 
 namespace plait::test {
 
-inline AdapterRoom room_of(int64_t slots, int64_t rank) { return {.slots = slots, .rank = rank, .all = true}; }
+inline AdapterCapacity capacity_of(int64_t slots, int64_t rank) {
+  return {.slots = slots, .rank = rank, .all = true};
+}
 
-inline std::unique_ptr<Engine> engine_with_room(const Graph& graph, const AdapterRoom& room, CompileOptions compile,
-                                                const EngineOptions& options = small_engine()) {
-  compile.adapters = room;
+inline std::unique_ptr<Engine> engine_with_capacity(const Graph& graph, const AdapterCapacity& capacity,
+                                                    CompileOptions compile,
+                                                    const EngineOptions& options = small_engine()) {
+  compile.adapters = capacity;
   return make_engine(graph, compile, options);
 }
 
@@ -47,9 +50,9 @@ inline AdapterWeights random_prefix(const Decoder& decoder, int64_t tokens, uint
 }
 
 /// Room for these modules and no others.
-inline AdapterRoom room_for_one(const AdapterWeights& adapter) {
+inline AdapterCapacity capacity_for_one(const AdapterWeights& adapter) {
   if (adapter.prefix_tokens()) return {};  // it is in the cache
-  AdapterRoom out{.slots = 1, .rank = adapter.rank};
+  AdapterCapacity out{.slots = 1, .rank = adapter.rank};
   for (const auto& [module, pair] : adapter.modules) out.modules.push_back(module);
   return out;
 }

@@ -68,14 +68,14 @@ const TrainedParameter* weight_of(const TrainingEngine& all, const Constant& bas
 }
 
 /// sum over j of a[i, j] b[j, k], where the matrices lie as they are or turned.
-std::vector<double> product(const double* a, bool a_turned, const double* b, bool b_turned, int64_t rows,
+std::vector<double> product(const double* a, bool a_transposed, const double* b, bool b_transposed, int64_t rows,
                             int64_t inner, int64_t columns) {
   std::vector<double> out(static_cast<size_t>(rows * columns));
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < inner; ++j)
       for (int64_t k = 0; k < columns; ++k)
-        out[static_cast<size_t>(i * columns + k)] +=
-            (a_turned ? a[j * rows + i] : a[i * inner + j]) * (b_turned ? b[k * inner + j] : b[j * columns + k]);
+        out[static_cast<size_t>(i * columns + k)] += (a_transposed ? a[j * rows + i] : a[i * inner + j]) *
+                                                     (b_transposed ? b[k * inner + j] : b[j * columns + k]);
   return out;
 }
 

@@ -121,7 +121,7 @@ TEST(ExpertParallel, NoLevelOfZeroSaysAnythingOfExperts) {
   std::string all;
   for (int zero = 0; zero < 4; ++zero) {
     TrainingOptions options = training(OptimizerKind::adamw, zero);
-    options.bundle_bytes = 0;
+    options.bucket_bytes = 0;
     options.row_tokens = 4096;
     const TrainingModel model = compile_training(fixture_graph(mixtral), given_out_on("data=4"), options);
     all += cat("zero ", zero, ": micro-batch: ", collectives(model.program(TrainingProgram::accumulate)),
@@ -222,7 +222,7 @@ TEST(ExpertParallel, NeedsExpertsAndAnAxis) {
       TrainingEngine(fixture_graph(fixture), given_out_on(mesh), training(OptimizerKind::sgd, 0), pool);
     });
     EXPECT_EQ(error.code(), Code::invalid_argument);
-    EXPECT_NE(error.message().find(cat("cut no weight on the mesh \"", mesh)), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find(cat("shard no weight on the mesh \"", mesh)), std::string::npos) << error.message();
   }
 }
 

@@ -196,7 +196,7 @@ TEST(Recomputing, ChangesNothingButTheMemory) {
     for (const char* mesh : {"", "data=2,tensor=2"}) {
       SCOPED_TRACE(cat(fixture, " ", mesh));
       TrainingOptions options = training(OptimizerKind::sgd, 3);
-      options.bundle_bytes = 0;  // one would hold all weights of so small a model
+      options.bucket_bytes = 0;  // one would hold all weights of so small a model
       const Outcome kept = run(fixture, mesh, options);
       for (Recompute how : {Recompute::selective, Recompute::full}) {
         options.recompute = how;
@@ -213,11 +213,11 @@ TEST(Recomputing, ChangesNothingButTheMemory) {
 TEST(Overlapping, ChangesNoBits) {
   for (const char* mesh : {"data=2", "data=4", "data=2,tensor=2"})
     for (int zero = 0; zero < 4; ++zero)
-      for (int64_t bundle_bytes : {0, 32 << 10}) {
-        if (bundle_bytes == 0 && mesh != std::string("data=2")) continue;
-        SCOPED_TRACE(cat(mesh, " zero ", zero, " bundles ", bundle_bytes));
+      for (int64_t bucket_bytes : {0, 32 << 10}) {
+        if (bucket_bytes == 0 && mesh != std::string("data=2")) continue;
+        SCOPED_TRACE(cat(mesh, " zero ", zero, " bundles ", bucket_bytes));
         TrainingOptions options = training(OptimizerKind::adamw, zero);
-        options.bundle_bytes = bundle_bytes;
+        options.bucket_bytes = bucket_bytes;
         options.overlap_bytes = 0;
         const Outcome expected = run("llama-standard23", mesh, options);
         for (int64_t bytes : {64 << 10, 64 << 20}) {
@@ -235,7 +235,7 @@ TEST(Overlapping, HasSomethingToDo) {
   compile.mesh = Mesh::parse("data=2");
   for (int zero = 0; zero < 4; ++zero) {
     TrainingOptions options = training(OptimizerKind::adamw, zero);
-    options.bundle_bytes = 32 << 10;
+    options.bucket_bytes = 32 << 10;
     const TrainingModel model = compile_training(fixture_graph("llama-standard23"), compile, options);
     ASSERT_EQ(model.has(TrainingProgram::settle), zero < 2);
     const auto last = zero < 2 ? TrainingProgram::settle : TrainingProgram::accumulate;
@@ -264,13 +264,13 @@ TEST(MeshTraining, OtherAxesAreRefused) {
 }
 
 /// What each level says, one line each, with bundles of so many bytes.
-std::string said_at_each_level(int64_t bundle_bytes) {
+std::string said_at_each_level(int64_t bucket_bytes) {
   CompileOptions compile = World::get().options();
   compile.mesh = Mesh::parse("data=4");
   std::string all;
   for (int zero = 0; zero < 4; ++zero) {
     TrainingOptions options = training(OptimizerKind::adamw, zero);
-    options.bundle_bytes = bundle_bytes;
+    options.bucket_bytes = bucket_bytes;
     options.row_tokens = 4096;  // of a size at which weights are moved rather than tokens
     const TrainingModel model = compile_training(fixture_graph("llama-standard23"), compile, options);
     EXPECT_EQ(model.parameters.size(), 20u);
@@ -291,7 +291,7 @@ TEST(ZeroLevels, Collectives) {
 }
 
 /// All at once, where that fits.
-TEST(ZeroLevels, CollectivesInBundles) {
+TEST(ZeroLevels, CollectivesInBuckets) {
   EXPECT_EQ(said_at_each_level(64 << 20),
             "zero 0: micro-batch: AllReduce 1; norm: AllReduce 1; update: \n"
             "zero 1: micro-batch: AllReduce 1; norm: AllReduce 1, ReduceScatter 1; update: AllGather 1\n"

@@ -209,7 +209,7 @@ TEST(Packing, FewSamplesLeaveRowsEmptyAndLongOnesAreRefused) {
   pad_row(row, 4);
   EXPECT_EQ(row.tokens(), 16);
   EXPECT_EQ(pack_step({}, 16, 2).rows.size(), 1u);
-  expect_error([] { plan_rows(std::vector<int64_t>{3, 9}, 8, 1); }, Code::invalid_argument, "9 tokens", "room for 8");
+  expect_error([] { plan_rows(std::vector<int64_t>{3, 9}, 8, 1); }, Code::invalid_argument, "9 tokens", "at most 8");
   expect_error([] { plan_rows(std::vector<int64_t>{3}, 8, 0); }, Code::invalid_argument);
 }
 

@@ -83,9 +83,9 @@ TEST(SafeTensors, SaysWhatIsWrongWithAHeader) {
   };
   const std::string f4 = row("F32", "[1]", "[0,4]");
   expect_error([&] { SafeTensors::open(folder.path("none")); }, Code::not_found, "none");
-  refuses("", Code::bad_model, "cut short");
-  refuses("1234567", Code::bad_model, "cut short");
-  refuses(std::string(8, '\xFF') + "{}", Code::bad_model, "cut short");
+  refuses("", Code::bad_model, "truncated");
+  refuses("1234567", Code::bad_model, "truncated");
+  refuses(std::string(8, '\xFF') + "{}", Code::bad_model, "truncated");
   refuses(file_of("[]"), Code::bad_model, "no JSON object");
   refuses(file_of("{"), Code::bad_model, "not JSON");
   refuses(file_of(std::string(100000, '[')), Code::bad_model, "nested");

@@ -216,7 +216,7 @@ fn refused(error: &Error) -> TextError {
         if let Some(RaisedByTemplate(message)) = cause.downcast_ref() {
             return TextError::invalid(
                 format!("the model's chat template refuses the conversation: {message}"),
-                "change the messages as it says",
+                "change the messages accordingly",
             );
         }
         source = cause.source();

@@ -28,8 +28,8 @@ int64_t state_bytes(const Decoder& decoder, const Budget& budget) {
 
 /// State slots within the budget: one for each sequence of 256 tokens that fits, using at most half of the budget if
 /// there are pages too; some of them are for what a step writes.
-void room_for_states(const Decoder& decoder, const Budget& budget, const EngineOptions& options, int64_t page_set,
-                     CacheRoom& room) {
+void reserve_states(const Decoder& decoder, const Budget& budget, const EngineOptions& options, int64_t page_set,
+                    CacheCapacity& capacity) {
   const int64_t bytes = state_bytes(decoder, budget);
   if (bytes == 0) return;
   constexpr int64_t usual_length = 256;
@@ -43,14 +43,14 @@ void room_for_states(const Decoder& decoder, const Budget& budget, const EngineO
             human_bytes(bytes), ", twice in a step", page_set ? ", in half of it" : ""),
         "raise cache_bytes");
   const int64_t held = std::max<int64_t>(1, budget.bytes / (bytes + pages * page_set));
-  room.held_states = std::min(held, std::max(slots / 2, slots - options.step_sequences));
-  room.spare_states = std::min(room.held_states, options.step_sequences);
+  capacity.held_states = std::min(held, std::max(slots / 2, slots - options.step_sequences));
+  capacity.spare_states = std::min(capacity.held_states, options.step_sequences);
 }
 
 }  // namespace
 
 /// Divides the budget among pools in proportion to their bytes per token.
-CacheRoom room_for(const Decoder& decoder, const Mesh& mesh, const EngineOptions& options) {
+CacheCapacity capacity_for(const Decoder& decoder, const Mesh& mesh, const EngineOptions& options) {
   const Budget budget(mesh, options);
   std::vector<int64_t> page_bytes, groups(decoder.pools.size());
   int64_t all = 0;
@@ -60,32 +60,32 @@ CacheRoom room_for(const Decoder& decoder, const Mesh& mesh, const EngineOptions
     page_bytes.push_back(budget.held(shape.page_bytes(options.page_tokens, decoder.cache_dtype), shape.parts));
     all += page_bytes[pool] * groups[pool];
   }
-  CacheRoom room;
-  room_for_states(decoder, budget, options, all, room);
-  const int64_t left = budget.bytes - (room.held_states + room.spare_states) * state_bytes(decoder, budget);
+  CacheCapacity capacity;
+  reserve_states(decoder, budget, options, all, capacity);
+  const int64_t left = budget.bytes - (capacity.held_states + capacity.spare_states) * state_bytes(decoder, budget);
   for (size_t pool = 0; pool < decoder.pools.size(); ++pool) {
     auto share = static_cast<int64_t>(
         static_cast<double>(left) * static_cast<double>(page_bytes[pool] * groups[pool]) / static_cast<double>(all));
-    room.pages.push_back(share / page_bytes[pool]);
-    if (room.pages.back() < groups[pool])
+    capacity.pages.push_back(share / page_bytes[pool]);
+    if (capacity.pages.back() < groups[pool])
       throw Error(Code::out_of_memory,
                   cat("a cache of ", human_bytes(budget.bytes), budget.replicas > 1 ? ", of each replica," : "",
                       " does not hold one page of ", options.page_tokens, " tokens, which needs ", human_bytes(all)),
                   "raise cache_bytes");
-    room.pages.back() = std::min<int64_t>(
-        room.pages.back(), std::numeric_limits<int32_t>::max() / options.page_tokens);  // slots are i32
+    capacity.pages.back() = std::min<int64_t>(
+        capacity.pages.back(), std::numeric_limits<int32_t>::max() / options.page_tokens);  // slots are i32
   }
-  return room;
+  return capacity;
 }
 
-RaggedBounds bounds_for(const CacheRoom& room, const EngineOptions& options) {
+RaggedBounds bounds_for(const CacheCapacity& capacity, const EngineOptions& options) {
   RaggedBounds bounds;
   bounds.tokens = options.step_tokens;
   bounds.segments = options.step_sequences;
   bounds.rows = options.step_rows;
   bounds.page_tokens = options.page_tokens;
-  bounds.pages = room.pages;
-  bounds.states = room.held_states + room.spare_states;
+  bounds.pages = capacity.pages;
+  bounds.states = capacity.held_states + capacity.spare_states;
   return bounds;
 }
 

@@ -44,16 +44,16 @@ TEST(MemoryBudget, SizesThatInputsAskForAreRefused) {
 }
 
 TEST(MemoryBudget, MemoryComesBack) {
-  auto room = std::make_shared<MemoryBudget>(megabyte);
+  auto budget = std::make_shared<MemoryBudget>(megabyte);
   const std::shared_ptr<Device> device = default_device();
   {
-    auto first = room->take(megabyte - 100, *device);
-    EXPECT_THROW(room->take(200, *device), Error);
-    EXPECT_EQ(room->used(), megabyte - 100);
+    auto first = budget->take(megabyte - 100, *device);
+    EXPECT_THROW(budget->take(200, *device), Error);
+    EXPECT_EQ(budget->used(), megabyte - 100);
   }
-  EXPECT_EQ(room->used(), 0);
-  std::shared_ptr<Blob> last = room->take(10, *device);
-  room.reset();  // what is held outlives the executor
+  EXPECT_EQ(budget->used(), 0);
+  std::shared_ptr<Blob> last = budget->take(10, *device);
+  budget.reset();  // what is held outlives the executor
   EXPECT_EQ(last->size(), 10);
 }
 
@@ -74,35 +74,35 @@ output %3
 )";
 
 TEST(MemoryBudget, CancelEndsALoop) {
-  auto room = std::make_shared<MemoryBudget>();
-  Runner runner(endless, room);
+  auto budget = std::make_shared<MemoryBudget>();
+  Runner runner(endless, budget);
   Code code = Code::ok;
   std::thread run([&] { code = code_of(runner, {integer(INT64_MAX), floats({1}, {1})}); });
-  while (room->used() == 0) std::this_thread::yield();  // it has begun
-  room->cancel();
+  while (budget->used() == 0) std::this_thread::yield();  // it has begun
+  budget->cancel();
   run.join();
   EXPECT_EQ(code, Code::cancelled);
-  room->begin();
+  budget->begin();
   EXPECT_EQ(runner.run({integer(3), floats({1}, {1})}), std::vector<float>{-1});
 }
 
 TEST(MemoryBudget, CancelEndsALongNode) {
-  auto room = std::make_shared<MemoryBudget>();
+  auto budget = std::make_shared<MemoryBudget>();
   Runner runner(R"(
 input %0 "a" : f32[6000,6000]
 input %1 "b" : f32[6000,6000]
 node "product" : %2 : f32[6000,6000] = MatMul(%0, %1)
 output %2
 )",
-                room);
+                budget);
   const Tensor a(DType::f32, {6000, 6000}), b(DType::f32, {6000, 6000});
   using Clock = std::chrono::steady_clock;
   std::atomic<Clock::time_point> cancelled{};
   std::thread other([&] {
-    while (room->used() == 0) std::this_thread::yield();  // it has begun
+    while (budget->used() == 0) std::this_thread::yield();  // it has begun
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     cancelled = Clock::now();
-    room->cancel();
+    budget->cancel();
   });
   const Code code = code_of(runner, {a, b});
   const auto ended = Clock::now();
