@@ -11,11 +11,9 @@
 #include "core/comm/world.h"
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
-#include "core/ranks/action_runner.h"
 #include "core/ranks/program_groups.h"
-#include "core/train/pipeline.h"
+#include "core/train/pipeline_rank.h"
 #include "core/train/rank_batch.h"
-#include "core/train/stage_sections.h"
 
 namespace plait {
 
@@ -28,16 +26,13 @@ class TrainingRank {
                std::shared_ptr<Store> weights, LoadProgress* progress);
   /// Last step of the setup; collective over the world, which must outlive this. Null: a single rank.
   void join(World* world);
-  int64_t pipeline_rank() const { return pipeline_rank_; }
 
   /// Throws Error(invalid_argument) for inputs of another type than the graph's.
   void check(const RankBatch& batch);
-  /// Adds gradients to the sums and returns the sum of the losses, each times its weight; 0 if the host gives the
-  /// gradient. If ranks reduce the gradients of the last micro-batch during it, `norm` receives what `gradient_norm`
-  /// would return.
-  double accumulate(const RankBatch& batch, double& norm);
-  /// The same of all micro-batches of a step, in pipeline stages.
-  double accumulate(std::span<const RankBatch> batches);
+  /// Adds the gradients of a step's micro-batches to the sums and returns the sum of the losses, each times its weight; 0 if the
+  /// host gives the gradient. If ranks reduce the gradients of the last micro-batch during it, `norm` receives what
+  /// `gradient_norm` would return.
+  double accumulate(std::span<const RankBatch> batches, double& norm);
   /// Returns the sum of the losses, each times its weight. `losses`, if set, gets those of the targets, rows of all data ranks
   /// concatenated.
   double evaluate(std::span<const RankBatch> batches, std::vector<float>* losses);
@@ -69,15 +64,12 @@ class TrainingRank {
   bool has_executor(TrainingProgram program) const { return executors_.contains(program); }
   Executor& executor(TrainingProgram program);
   void make(TrainingProgram program);
-  /// A micro-batch's inputs of any program, in host memory.
-  class Inputs;
+  std::unique_ptr<Executor> make(std::shared_ptr<const Program> program);
+  void load_store(const Program& program, LoadProgress* progress);
   double run(Executor& executor, const RankBatch& batch);
-  StageSections& sections(TrainingProgram program);
-  std::vector<Tensor> run_sections(TrainingProgram program, const Pipeline::Plan& plan, std::span<const RankBatch> batches,
-                                   int32_t result);
-  double sum_of(std::vector<Tensor> numbers, size_t count);
-  void sum_over_holders();
-  static std::vector<TensorView> inputs_by_name(const Program& program, const RankBatch& batch);
+  double accumulate(const RankBatch& batch, double& norm);
+  PipelineRank::Results run_stages(TrainingProgram program, std::span<const RankBatch> batches);
+  double sum_of(const PipelineRank::Results& results, int32_t number) const;
   void clear_reduced();
   void clear(const std::string& key);
 
@@ -92,14 +84,7 @@ class TrainingRank {
   /// Those of the host's loss are created on first use, since logits take memory.
   std::map<TrainingProgram, std::unique_ptr<Executor>> executors_;
   Tensor logits_;  ///< if the program does not make them in f32
-
-  // Of a pipeline.
-  Pipeline pipeline_;
-  const int64_t pipeline_rank_;
-  std::map<TrainingProgram, std::unique_ptr<StageSections>> sections_;
-  std::unique_ptr<Communicator> control_;   ///< the ranks of the pipeline, for host memory; null: this has all stages
-  Communicator* across_ = nullptr;          ///< the same for arrays
-  std::map<std::vector<int32_t>, Communicator*> holders_;  ///< by pipeline coordinates, of which this rank is one
+  std::unique_ptr<PipelineRank> pipeline_;  ///< null: there is one stage
 };
 
 }  // namespace plait

@@ -1,0 +1,59 @@
+#pragma once
+// What a rank of a pipeline does in addition: it runs its stages' sections by lists, and sums with the ranks of other stages.
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/comm/world.h"
+#include "core/exec/store.h"
+#include "core/passes/compile.h"
+#include "core/ranks/action_runner.h"
+#include "core/ranks/program_groups.h"
+#include "core/train/batch_inputs.h"
+#include "core/train/pipeline.h"
+#include "core/train/stage_sections.h"
+
+namespace plait {
+
+/// Single-threaded. All ranks of a pipeline call its functions together.
+class PipelineRank {
+ public:
+  /// All must outlive this.
+  PipelineRank(const PipelineOptions& options, const TrainingModel& model, int64_t rank, Store& store,
+               std::shared_ptr<MemoryBudget> budget);
+  /// Makes the communicators; collective over the world. Null: this rank has all stages.
+  void join(World* world, ProgramGroups& groups);
+
+  int64_t coordinate() const { return coordinate_; }
+
+  /// Of each micro-batch what this rank computes of the program's results, by number.
+  using Results = std::vector<std::map<int32_t, Tensor>>;
+  /// Runs a program on the micro-batches of a step. `make`: of the program's sections, when it first runs.
+  Results run(TrainingProgram program, std::span<BatchInputs> batches, const StageSections::MakeExecutor& make);
+  /// For `TrainingRank::find_fault`.
+  void set_watch(TrainingProgram program, std::string* origin) { sections_.at(program)->set_watch(origin); }
+
+  /// Sums of numbers over the ranks.
+  void sum(std::span<double> numbers) const;
+  /// Sends a result from the rank that runs the last stage for a micro-batch to all. Returns `result`.
+  Tensor& share_result(Tensor& result, int32_t micro_batch) const;
+  /// Adds up the gradients of parameters that several stages read, so that each holder has their sum.
+  void sum_over_holders() const;
+
+ private:
+  int32_t last_rank(int32_t micro_batch) const;
+
+  const TrainingModel& model_;
+  Store& store_;
+  const std::shared_ptr<MemoryBudget> budget_;
+  const int64_t rank_, coordinate_;
+  Pipeline pipeline_;
+  std::map<TrainingProgram, std::unique_ptr<StageSections>> sections_;
+  std::unique_ptr<Communicator> control_;  ///< the ranks of the pipeline, for host memory; null: this has all stages
+  Communicator* across_ = nullptr;         ///< the same for arrays on the device
+  /// Of parameters with several holders, of which this rank is one: the holders, for arrays on the device.
+  std::map<std::vector<int32_t>, Communicator*> holders_;
+};
+
+}  // namespace plait
