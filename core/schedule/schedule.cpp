@@ -57,8 +57,9 @@ void read_head(std::string_view text, size_t line, Schedule& out) {
 Action action_of(std::string_view word, size_t line) {
   const auto action = read_action(word);
   if (action) return *action;
-  throw Error(Code::invalid_argument, cat("schedule, line ", line, ": ", quote(word), " is no action"),
-              "an action is stage, F, B, I, W or U, and micro-batch: \"2F7\"; a forward may name a version: \"2F7@1\"");
+  throw Error(
+      Code::invalid_argument, cat("schedule, line ", line, ": ", quote(word), " is no action"),
+      "an action is stage, F, B, I, W or U, and micro-batch: \"2F7\"; a forward may name a version: \"2F7@1\"");
 }
 
 }  // namespace

@@ -9,16 +9,16 @@
 namespace plait {
 
 /// One section of one stage for one micro-batch. Backward is either whole, or two actions (Qi et al., "Zero Bubble
-/// Pipeline Parallelism", 2024): the input gradient, which the previous stage waits for, and the weight gradient, which
-/// no rank waits for.
+/// Pipeline Parallelism", 2024): the input gradient, which the previous stage waits for, and the weight gradient,
+/// which no rank waits for.
 struct Action {
   enum class Kind : uint8_t { forward, backward, input_gradient, weight_gradient, update };
 
   Kind kind = Kind::forward;
   int32_t stage = 0;
   int32_t micro_batch = 0;  ///< of an update: how many updates of its stage precede it
-  /// Forward of asynchronous schedules: how many updates of the stage precede the weights it reads; -1: the newest. The
-  /// micro-batch's backward actions read the same version.
+  /// Forward of asynchronous schedules: how many updates of the stage precede the weights it reads; -1: the newest.
+  /// The micro-batch's backward actions read the same version.
   int32_t version = -1;
 
   bool operator==(const Action& other) const = default;
@@ -33,8 +33,8 @@ char action_letter(Action::Kind kind);
 struct Schedule {
   int32_t stages = 0;
   int32_t micro_batches = 0;
-  /// The ranks of each stage. A stage with several seats has a copy of its weights on each; they take micro-batches in
-  /// turn, in ascending order. Chimera's two directions are two seats a stage.
+  /// The ranks of each stage. A stage with several seats has a copy of its weights on each; they take micro-batches
+  /// in turn, in ascending order. Chimera's two directions are two seats a stage.
   std::vector<std::vector<int32_t>> seats;
   std::vector<std::vector<Action>> ranks;  ///< each rank's actions, in the order in which it runs them
 
@@ -58,14 +58,14 @@ struct Schedule {
   std::string text() const;
 };
 
-/// Reads the text form, or PyTorch's CSV (see `read_torch_csv`): the first word "stages" decides. "#" starts a comment.
-/// Throws Error(invalid_argument) naming the line and the action. Reads only: `check_schedule` verifies.
+/// Reads the text form, or PyTorch's CSV (see `read_torch_csv`): the first word "stages" decides. "#" starts a
+/// comment. Throws Error(invalid_argument) naming the line and the action. Reads only: `check_schedule` verifies.
 Schedule parse_schedule(std::string_view text);
 
 /// Reads lists as torch.distributed.pipelining writes them: a line a rank, a cell a time slot. Communication (SEND,
 /// RECV, UNSHARD, RESHARD, REDUCE_GRAD) is skipped; "(0F1;3B0)OVERLAP_F_B" is its actions in order. Both dialects are
-/// read: with BW anywhere, or with W but without I, B is an input gradient and BW a whole backward; otherwise letters are
-/// those of `action_letter`. A stage's seats follow from the lines that its actions are in.
+/// read: with BW anywhere, or with W but without I, B is an input gradient and BW a whole backward; otherwise letters
+/// are those of `action_letter`. A stage's seats follow from the lines that its actions are in.
 /// Throws Error(invalid_argument) naming line and cell.
 Schedule read_torch_csv(std::string_view text);
 

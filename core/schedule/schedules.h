@@ -13,13 +13,14 @@ namespace plait {
 
 using Seats = std::vector<std::vector<int32_t>>;
 
-/// Prices for generators that choose by simulation ("chimera", "auto", stages with several seats). All ranks need equal
-/// ones. Seconds, or any other unit.
+/// Prices for generators that choose by simulation ("chimera", "auto", stages with several seats). All ranks need
+/// equal ones. Seconds, or any other unit.
 struct ScheduleCosts {
   std::function<double(const Action&)> action;  ///< unset: F 1, B 2, I 1, W 1, U 0, divided by the stages of a rank
   double link_s = 0;                            ///< of a message between two ranks
-  /// Most (stage, micro-batch) sets of a rank from F to the end of the backward, in units of a whole rank: the stages of
-  /// a rank count as one. 0: as many as there are ranks, which is what 1F1B needs.
+  /// Most micro-batches that a rank holds values of, from F to the end of B or W; v stages of a rank may each hold so
+  /// many. 0: what 1F1B, or interleaved with as many stages, holds; chimera takes up to half as many again if that is
+  /// faster.
   int32_t most_live = 0;
 };
 
@@ -33,10 +34,7 @@ struct ScheduleShape {
 
 /// What holds for every list that a name makes for a number of ranks.
 struct ScheduleTerms {
-  Seats seats;  ///< seats.size() is the number of stages
-  /// At least so many micro-batches, and a multiple of `multiple_of`.
-  int32_t least_micro_batches = 1;
-  int32_t multiple_of = 1;
+  Seats seats;         ///< seats.size() is the number of stages
   bool whole = true;   ///< lists may have whole backwards
   bool split = false;  ///< lists may have input and weight gradients
   bool asynchronous = false;
@@ -48,22 +46,23 @@ struct ScheduleRow {
   int32_t usual = 0;        ///< the number if none is given
   int32_t least = 0;        ///< the least number
   std::string_view about;   ///< a line for people, with the source
-  bool whole = true, split = false, asynchronous = false;
-  bool takes_seats = false;         ///< ScheduleShape::seats may be given
-  int32_t least_micro_batches = 1;  ///< whatever the ranks
+  bool whole = true, split = false, asynchronous = false;  ///< as in ScheduleTerms
+  bool takes_seats = false;                                ///< ScheduleShape::seats may be given
   /// Throws Error(invalid_argument) if it cannot have so many ranks.
   Seats (*seats)(int32_t ranks, int32_t number) = nullptr;
   Schedule (*make)(const ScheduleShape& shape, int32_t number) = nullptr;
 };
 
+/// Every schedule takes any number of micro-batches, from 1 on.
 std::span<const ScheduleRow> schedule_rows();
 
 /// `name`: a row's name, with its number if it has one ("interleaved:2"). Throws Error(invalid_argument), with the
-/// nearest names, for one that does not exist, and for ranks, a number or seats that it cannot have.
+/// known ones, for one that does not exist, and for ranks, a number or seats that it cannot have.
 ScheduleTerms schedule_terms(std::string_view name, int32_t ranks, const Seats& seats = {});
 
 /// The list of a name. Equal arguments give equal lists on all ranks. Throws Error(invalid_argument) as
-/// `schedule_terms` does, and for a number of micro-batches or steps that it cannot have.
+/// `schedule_terms` does, for steps of a synchronous schedule, and where no list keeps to ScheduleCosts::most_live.
+/// Written lists take microseconds to milliseconds; chimera, auto and several seats simulate some candidates.
 Schedule make_schedule(std::string_view name, const ScheduleShape& shape);
 
 /// "15:1" as seats: stage 0 on ranks 0 to 14, stage 1 on rank 15. Throws Error(invalid_argument).

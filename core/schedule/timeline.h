@@ -24,8 +24,8 @@ struct TimelineOptions {
   std::function<LinkTime(int32_t from, int32_t to, const Action& action, int32_t to_stage)> link;
   /// The link that a directed pair of ranks uses: pairs with equal numbers share one. Unset: one a directed pair.
   std::function<int64_t(int32_t from, int32_t to)> wire;
-  /// Untaken messages that a directed pair of ranks may have; 0: no limit. A rank takes messages when it waits for the
-  /// next one that it wants.
+  /// Untaken messages that a directed pair of ranks may have; 0: no limit. A rank takes messages when it waits for
+  /// the next one that it wants.
   int32_t places = 0;
   double credit_s = 0;  ///< from a message's being taken to its sender's knowing it
   /// As CheckOptions::edges.
@@ -54,24 +54,24 @@ struct Timeline {
   double bubble() const;  ///< idle time of all ranks over their whole time, 0 to 1
 };
 
-/// Runs the lists. Time is O(n log n) in the number of actions and messages. Throws Error(invalid_argument) if they do
-/// not finish; `check_schedule` explains why.
+/// Runs the lists. Time is O(n log n) in the number of actions and messages. Throws Error(invalid_argument) if they
+/// do not finish; `check_schedule` explains why.
 Timeline simulate(const Schedule& schedule, const TimelineOptions& options = {});
 
 /// Makespan and rank times of spans: for measured ones. Begins count from the first.
 Timeline timeline_of(std::vector<TimelineSpan> spans, int32_t ranks);
 
-/// One row a rank, one column a time slot of makespan / columns seconds (slot_s if it is given). A letter or digit is the
-/// micro-batch: 0 to 9 forward, A to Z whole backward, a to z input gradient; "+" weight gradient, "*" update, "." idle.
-/// Numbers start again after the last letter.
+/// One row a rank, one column a time slot of makespan / columns seconds (slot_s if it is given). A letter or digit is
+/// the micro-batch: 0 to 9 forward, A to Z whole backward, a to z input gradient; "+" weight gradient, "*" update,
+/// "." idle. Numbers start again after the last letter.
 struct DrawOptions {
   int32_t columns = 100;
   double slot_s = 0;
 };
 std::string timeline_text(const Timeline& timeline, const DrawOptions& options = {});
 
-/// The same as an SVG document: a box an action, coloured by kind, light or dark by stage, with the action's text as its
-/// tooltip.
+/// The same as an SVG document: a box an action, coloured by kind, light or dark by stage, with the action's text as
+/// its tooltip.
 std::string timeline_svg(const Timeline& timeline);
 
 }  // namespace plait

@@ -10,8 +10,7 @@
 namespace plait {
 namespace {
 
-constexpr std::string_view skipped[] = {"SEND_F",  "RECV_F",  "SEND_B",      "RECV_B",         "UNSHARD",
-                                        "RESHARD", "REDUCE_GRAD"};
+constexpr std::string_view skipped[] = {"SEND_F", "RECV_F", "SEND_B", "RECV_B", "UNSHARD", "RESHARD", "REDUCE_GRAD"};
 
 /// An action of the file; in the older dialect its letter still has to be translated.
 struct Cell {
@@ -21,7 +20,8 @@ struct Cell {
 
 /// Cuts "2BW7" to "2B7". Nothing for communication.
 std::optional<Cell> cell_of(std::string_view word, size_t line, size_t column) {
-  Error wrong(Code::invalid_argument, cat("schedule, line ", line, ", cell ", column, ": ", quote(word), " is no action"),
+  Error wrong(Code::invalid_argument,
+              cat("schedule, line ", line, ", cell ", column, ": ", quote(word), " is no action"),
               "a cell of PyTorch's lists is an action such as 1F0, or empty");
   const size_t stage_digits = std::min(word.find_first_not_of("0123456789"), word.size());
   std::string_view rest = word.substr(stage_digits);
@@ -82,21 +82,23 @@ void find_seats(Schedule& out) {
       out.micro_batches = std::max(out.micro_batches, one.micro_batch + 1);
     }
   if (out.stages > static_cast<int64_t>(1) << 16)
-    throw Error(Code::invalid_argument, cat("schedule: it has ", out.stages, " stages, at most ", 1 << 16, " are read"));
+    throw Error(Code::invalid_argument,
+                cat("schedule: it has ", out.stages, " stages, at most ", 1 << 16, " are read"));
   // The rank of each micro-batch's forward; the shortest period of those is the stage's seats.
   std::vector<std::vector<int32_t>> turns(static_cast<size_t>(out.stages));
   for (size_t rank = 0; rank < out.ranks.size(); ++rank)
     for (const Action& one : out.ranks[rank]) {
       auto& turn = turns[static_cast<size_t>(one.stage)];
       if (one.kind != Action::Kind::forward) continue;
-      if (turn.size() <= static_cast<size_t>(one.micro_batch)) turn.resize(static_cast<size_t>(one.micro_batch) + 1, -1);
+      if (turn.size() <= static_cast<size_t>(one.micro_batch))
+        turn.resize(static_cast<size_t>(one.micro_batch) + 1, -1);
       turn[static_cast<size_t>(one.micro_batch)] = static_cast<int32_t>(rank);
     }
   for (size_t stage = 0; stage < turns.size(); ++stage) {
     const auto& turn = turns[stage];
     size_t period = 1;
-    while (period < turn.size() && !std::equal(turn.begin() + static_cast<std::ptrdiff_t>(period), turn.end(),
-                                               turn.begin()))
+    while (period < turn.size() &&
+           !std::equal(turn.begin() + static_cast<std::ptrdiff_t>(period), turn.end(), turn.begin()))
       ++period;
     if (turn.empty() || std::find(turn.begin(), turn.end(), -1) != turn.end())
       throw Error(Code::invalid_argument, cat("schedule: stage ", stage, " lacks forwards, so its ranks are unknown"),
