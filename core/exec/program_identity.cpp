@@ -21,7 +21,8 @@ void add_sample(const Constant& constant, std::string& out) {
 
 std::string names_of(const ProgramIdentities& programs) {
   std::vector<std::string> out;
-  for (const ProgramIdentity& one : programs) out.push_back(one.name);
+  for (const ProgramIdentity& one : programs)
+    if (one.common) out.push_back(one.name);
   return join(out, ", ");
 }
 
@@ -37,21 +38,23 @@ ProgramIdentity identity_of(std::string name, const Program& program) {
   return {std::move(name), program.fingerprint, std::hash<std::string>()(sample)};
 }
 
-void check_same(const ProgramIdentities& other, int64_t rank, const ProgramIdentities& own) {
-  const std::string hint = "all ranks need the same model, options and version of Plait";
-  if (names_of(other) != names_of(own))
+void ProgramAgreement::add(const ProgramIdentities& programs, int64_t rank) {
+  const std::string hint = "all ranks need the same model, options and version of Plait", common = names_of(programs);
+  if (first_ < 0) first_ = rank, common_ = common;
+  if (common != common_)
     throw Error(Code::invalid_argument,
-                cat("rank ", rank, " compiled the programs ", names_of(other), "; rank 0 compiled ", names_of(own)),
-                hint);
-  for (size_t i = 0; i < own.size(); ++i) {
-    if (other[i].program != own[i].program)
+                cat("rank ", rank, " compiled the programs ", common, "; rank ", first_, " compiled ", common_), hint);
+  for (const ProgramIdentity& one : programs) {
+    const auto [known, fresh] = known_.try_emplace(one.name, Known{one, rank});
+    const auto& [own, its_rank] = known->second;
+    if (one.program != own.program)
       throw Error(Code::invalid_argument,
-                  cat("rank ", rank, " compiled another program ", own[i].name, " (fingerprint ", other[i].program,
-                      ") than rank 0 (", own[i].program, ")"),
+                  cat("rank ", rank, " compiled another program ", own.name, " (fingerprint ", one.program,
+                      ") than rank ", its_rank, " (", own.program, ")"),
                   hint);
-    if (other[i].weights != own[i].weights)
+    if (one.weights != own.weights)
       throw Error(Code::invalid_argument,
-                  cat("rank ", rank, " has other weights than rank 0, of the same names and sizes"),
+                  cat("rank ", rank, " has other weights than rank ", its_rank, ", of the same names and sizes"),
                   "all ranks need the same files");
   }
 }

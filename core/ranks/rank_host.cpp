@@ -88,7 +88,9 @@ std::vector<Report> RankHost::gather_loaded(FunctionRef<void()> own) const {
 void RankHost::agree(FunctionRef<ProgramIdentities()> compile) const {
   ProgramIdentities own;
   const std::vector<Report> reports = gather_loaded([&] { own = compile(); });
-  for (const Report& report : reports) check_same(report.as<ProgramIdentities>(), report.rank, own);
+  ProgramAgreement agreement;
+  agreement.add(own, 0);
+  for (const Report& report : reports) agreement.add(report.as<ProgramIdentities>(), report.rank);
 }
 
 void RankHost::cancel() const {

@@ -47,9 +47,7 @@ Pipeline::Pipeline(const PipelineOptions& options, const Mesh& mesh)
     micro_batches_ = given_->micro_batches;
   } else {
     terms_ = schedule_terms(options_.schedule, ranks_, seats);
-    const int64_t wanted = options_.micro_batches ? options_.micro_batches : int64_t{4} * ranks_;
-    const int64_t least = std::max<int64_t>(wanted, terms_.least_micro_batches);
-    micro_batches_ = (least + terms_.multiple_of - 1) / terms_.multiple_of * terms_.multiple_of;
+    micro_batches_ = options_.micro_batches ? options_.micro_batches : int64_t{4} * ranks_;
   }
   stages_.seats = terms_.seats;
   edges_ = chain_edges(stages_.count());

@@ -42,13 +42,21 @@ void PipelineRank::join(World* world, ProgramGroups& groups) {
   }
 }
 
+StageSections& PipelineRank::sections(TrainingProgram program, const StageSections::MakeExecutor& make) {
+  std::unique_ptr<StageSections>& out = sections_[program];
+  if (!out) out = std::make_unique<StageSections>(model_.sections.at(program), make, budget_, store_.device());
+  return *out;
+}
+
+void PipelineRank::check(BatchInputs inputs, const StageSections::MakeExecutor& make) {
+  sections(TrainingProgram::evaluate, make).check([&](const Program& one, int32_t) { return inputs.of(one); });
+}
+
 PipelineRank::Results PipelineRank::run(TrainingProgram program, std::span<BatchInputs> batches,
                                         const StageSections::MakeExecutor& make) {
-  std::unique_ptr<StageSections>& sections = sections_[program];
-  if (!sections)
-    sections = std::make_unique<StageSections>(model_.sections.at(program), make, budget_, store_.device());
+  StageSections& sections = this->sections(program, make);
   Results out(batches.size());
-  sections->begin(
+  sections.begin(
       [&](const Program& one, int32_t micro_batch) { return batches[static_cast<size_t>(micro_batch)].of(one); },
       [&](int32_t micro_batch, int32_t number, const TensorView& value) {
         out[static_cast<size_t>(micro_batch)].emplace(number, copy_as(value, value.dtype));
@@ -56,7 +64,7 @@ PipelineRank::Results PipelineRank::run(TrainingProgram program, std::span<Batch
   const auto count = static_cast<int64_t>(batches.size());
   const bool trains = program == TrainingProgram::accumulate || program == TrainingProgram::backward;
   const Pipeline::Plan& plan = trains ? pipeline_.training(count) : pipeline_.forward(count);
-  ActionRunner(across_, control_.get()).run(plan.schedule, plan.places, *sections);
+  ActionRunner(across_, control_.get()).run(plan.schedule, plan.places, sections);
   return out;
 }
 

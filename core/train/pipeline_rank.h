@@ -31,6 +31,8 @@ class PipelineRank {
   using Results = std::vector<std::map<int32_t, Tensor>>;
   /// Runs a program on the micro-batches of a step. `make`: of the program's sections, when it first runs.
   Results run(TrainingProgram program, std::span<BatchInputs> batches, const StageSections::MakeExecutor& make);
+  /// Throws Error(invalid_argument) for inputs that an evaluation cannot take.
+  void check(BatchInputs inputs, const StageSections::MakeExecutor& make);
   /// For `TrainingRank::find_fault`.
   void set_watch(TrainingProgram program, std::string* origin) { sections_.at(program)->set_watch(origin); }
 
@@ -42,6 +44,7 @@ class PipelineRank {
   void sum_over_holders() const;
 
  private:
+  StageSections& sections(TrainingProgram program, const StageSections::MakeExecutor& make);
   int32_t last_rank(int32_t micro_batch) const;
 
   const TrainingModel& model_;

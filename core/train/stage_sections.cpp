@@ -48,6 +48,10 @@ void StageSections::begin(Inputs inputs, OnResult on_result) {
   sets_.clear();
 }
 
+void StageSections::check(const Inputs& inputs) {
+  for (auto& [key, part] : parts_) part->executor->bind(inputs(part->executor->program(), 0));
+}
+
 void StageSections::set_watch(std::string* origin) {
   for (auto& [key, part] : parts_) part->executor->set_watch(origin);
 }

@@ -26,6 +26,8 @@ class StageSections final : public StageWork {
 
   /// For the runs that follow. Slots that a run left behind, because it threw, are free again.
   void begin(Inputs inputs, OnResult on_result);
+  /// Throws as Executor::bind.
+  void check(const Inputs& inputs);
   /// As Executor::set_watch, of all sections.
   void set_watch(std::string* origin);
 

@@ -266,7 +266,7 @@ std::optional<StepReport> Trainer::step() {
   for (int64_t number : order_->next(options_.batch)) samples.push_back((*data_)[number]);
   StepReport report;
   try {
-    report = take(as_batches(pack_step(samples, options_.training.row_tokens, engine_.data_ranks())));
+    report = take(as_batches(pack_step(samples, options_.training.row_tokens, engine_.data_ranks(), engine_.micro_batches())));
   } catch (const Error& error) {
     order_->resume(place);
     if (error.code() != Code::cancelled) throw;
@@ -444,7 +444,8 @@ bool Trainer::end_if_due() {
 /// The step's mean loss.
 double Trainer::accumulate(const GivenStep& step) {
   double loss = 0;
-  for (const MicroBatch& batch : step.batches) {
+  if (engine_.in_stages()) loss = checked(engine_.accumulate(step.batches), "loss");
+  else for (const MicroBatch& batch : step.batches) {
     if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
     loss = checked(loss + engine_.accumulate(batch), "loss");
   }
@@ -483,7 +484,7 @@ Trainer::Evaluation Trainer::evaluate(const Dataset& data) {
   for (int64_t first = 0; first < data.size(); first += evaluation_batch) {
     std::vector<Sample> samples;
     for (int64_t i = first; i < std::min(first + evaluation_batch, data.size()); ++i) samples.push_back(data[i]);
-    const Evaluation some = evaluate(pack_step(samples, options_.training.row_tokens, engine_.data_ranks()));
+    const Evaluation some = evaluate(pack_step(samples, options_.training.row_tokens, engine_.data_ranks(), engine_.micro_batches()));
     sum += some.loss * static_cast<double>(some.targets);
     out.targets += some.targets;
   }
@@ -500,6 +501,12 @@ Trainer::Evaluation Trainer::evaluate(const PackedStep& given) {
   check_rows();
   require(given.targets > 0, "there is nothing to evaluate: no label counts");
   Evaluation out{0, given.targets};
+  if (engine_.in_stages()) {
+    std::vector<MicroBatch> batches;
+    for (const auto& rows : given.rows) batches.push_back({.rows = rows});
+    out.loss = engine_.evaluate(batches) / static_cast<double>(given.targets);
+    return out;
+  }
   for (const auto& rows : given.rows) {
     if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
     out.loss += engine_.evaluate({.rows = rows}) / static_cast<double>(given.targets);

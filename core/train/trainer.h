@@ -78,7 +78,7 @@ class Trainer {
   void run();
   /// Packs host documents into rows of this trainer (see pack_documents).
   PackedStep pack(const TensorView& ids, const TensorView* labels) const {
-    return pack_documents(ids, labels, options_.training.row_tokens, engine_.data_ranks());
+    return pack_documents(ids, labels, options_.training.row_tokens, engine_.data_ranks(), engine_.micro_batches());
   }
   /// A step of these rows, then what is due. Throws like `step`, and Error(cancelled) after a checkpoint of the steps
   /// before is on disk.

@@ -10,8 +10,8 @@
 namespace plait::training_commands {
 
 struct Accumulate {
-  MicroBatch batch;
-  auto fields() { return std::tie(batch); }
+  std::vector<MicroBatch> batches;
+  auto fields() { return std::tie(batches); }
 };
 /// Accumulates with MicroBatch::gradient, which all ranks then broadcast.
 struct AccumulateGradient {
@@ -19,8 +19,9 @@ struct AccumulateGradient {
   auto fields() { return std::tie(batch); }
 };
 struct Evaluate {
-  MicroBatch batch;
-  auto fields() { return std::tie(batch); }
+  std::vector<MicroBatch> batches;
+  bool losses = false;  ///< whether rank 0 gets those of the targets
+  auto fields() { return std::tie(batches, losses); }
 };
 /// Each rank reports the node that it found, or "".
 struct FindFault {

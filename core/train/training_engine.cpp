@@ -21,6 +21,21 @@ ProgramIdentities identities_of(const TrainingModel& model) {
   return out;
 }
 
+/// In pipeline stages, ranks have the programs of different stages, cut from one graph.
+ProgramIdentities identities_of(const TrainingModel& model, int64_t pipeline_rank) {
+  ProgramIdentities out = identities_of(model);
+  if (model.stages.count() == 1) return out;
+  for (ProgramIdentity& one : out) one.name = cat(one.name, " of pipeline rank ", pipeline_rank), one.common = false;
+  for (const auto& [name, sections] : model.sections)
+    for (const StageSection& section : sections) {
+      out.push_back(identity_of(cat(program_name(name), " ", action_letter(section.kind), " of stage ", section.stage),
+                                *section.program));
+      out.back().common = false;
+    }
+  out.push_back({"the graph of all stages", model.graph_fingerprint});
+  return out;
+}
+
 TensorView flat(const TensorView& view) { return {view.data, view.dtype, {view.elements()}}; }
 
 }  // namespace
@@ -48,12 +63,13 @@ TrainingEngine::TrainingEngine(const Graph& graph, const CompileOptions& options
                                ThreadPool& pool, LoadProgress* progress, World* world)
     : training_(training),
       mesh_(options.mesh),
+      pipeline_(training.pipeline, options.mesh),
       pool_(pool),
       world_(world),
       local_(world ? LocalRanks(*world) : LocalRanks(mesh_.ranks())) {
   const auto compile = [&] {
     make_ranks(graph, options, progress);
-    return identities_of(model());
+    return identities_of(model(), pipeline_rank(0));
   };
   if (world && world->rank() == 0) {
     host_ = std::make_unique<RankHost>(mesh_, std::shared_ptr<World>(std::shared_ptr<void>(), world));
@@ -78,6 +94,7 @@ void TrainingEngine::make_ranks(const Graph& graph, const CompileOptions& option
     const auto i = static_cast<size_t>(local);
     CompileOptions own = options;
     own.rank = local_.rank(local);
+    own.stages = pipeline_.stages();
     // The first rank reports for all, and cancelling it cancels all.
     LoadProgress* const its = local > 0 ? &others[i] : progress;
     if (local > 0) own.log = nullptr, own.dump = nullptr, own.progress = its;
@@ -89,9 +106,9 @@ void TrainingEngine::make_ranks(const Graph& graph, const CompileOptions& option
       throw;
     }
   });
-  const ProgramIdentities first = identities_of(model());
-  for (int64_t local = 1; local < count; ++local)
-    check_same(identities_of(ranks_[static_cast<size_t>(local)]->model()), local, first);
+  ProgramAgreement agreement;
+  for (int64_t local = 0; local < count; ++local)
+    agreement.add(identities_of(ranks_[static_cast<size_t>(local)]->model(), pipeline_rank(local)), local);
 }
 
 void TrainingEngine::join() {
@@ -119,18 +136,27 @@ std::vector<RankBatch> TrainingEngine::split(const MicroBatch& batch, bool dropo
   return parts;
 }
 
-double TrainingEngine::accumulate(const MicroBatch& batch) {
-  if (batch.gradient.present()) return accumulate_gradient(batch);
-  const std::vector<RankBatch> parts = split(batch, true);
-  if (parts.empty()) return 0;
-  broadcast(commands::Accumulate{batch});
+std::vector<std::vector<RankBatch>> TrainingEngine::split(std::span<const MicroBatch> batches, bool dropout) {
+  std::vector<std::vector<RankBatch>> out(static_cast<size_t>(data_ranks()));
+  for (const MicroBatch& batch : batches) {
+    std::vector<RankBatch> parts = split(batch, dropout);
+    for (size_t data = 0; data < parts.size(); ++data) out[data].push_back(std::move(parts[data]));
+  }
+  return out;
+}
+
+double TrainingEngine::accumulate(std::span<const MicroBatch> batches) {
+  if (batches.size() == 1 && batches[0].gradient.present()) return accumulate_gradient(batches[0]);
+  const std::vector<std::vector<RankBatch>> steps = split(batches, true);
+  if (steps[0].empty()) return 0;
+  broadcast(commands::Accumulate{{batches.begin(), batches.end()}});
   struct Sums {
     double loss = 0, norm = -1;
   };
   norm_ = -1;
-  const Sums sums = gather_parts(parts, [](TrainingRank& rank, const RankBatch& part) {
+  const Sums sums = gather([&](TrainingRank& rank, int64_t local) {
     Sums out;
-    out.loss = rank.accumulate(part, out.norm);
+    out.loss = rank.accumulate(steps[static_cast<size_t>(data_rank(local))], out.norm);
     return out;
   })[0];
   norm_ = sums.norm;
@@ -147,8 +173,8 @@ double TrainingEngine::accumulate_gradient(const MicroBatch& batch) {
     const int64_t data = data_rank(local);
     Tensor padded;
     double norm = -1;
-    ranks_[static_cast<size_t>(local)]->accumulate(
-        splitter.with_gradient(parts[static_cast<size_t>(data)], batch, data, padded), norm);
+    const RankBatch part = splitter.with_gradient(parts[static_cast<size_t>(data)], batch, data, padded);
+    ranks_[static_cast<size_t>(local)]->accumulate({&part, 1}, norm);
   });
   return 0;
 }
@@ -167,22 +193,26 @@ std::string TrainingEngine::find_fault(const MicroBatch& batch) {
   return first == faults.end() ? "" : *first;
 }
 
-double TrainingEngine::evaluate(const MicroBatch& batch, std::vector<float>* losses) {
+double TrainingEngine::evaluate(std::span<const MicroBatch> batches, std::vector<float>* losses) {
   if (losses) losses->clear();
-  const std::vector<RankBatch> parts = split(batch, false);
-  if (parts.empty()) return 0;
-  broadcast(commands::Evaluate{batch});
-  const double sum =
-      gather_parts(parts, [](TrainingRank& rank, const RankBatch& part) { return rank.evaluate(part); })[0];
-  if (losses) {
-    const std::vector<float> found = ranks_[0]->losses();
-    auto loss = found.begin();
-    for (const RankBatch& part : parts)
-      for (float weight : part.row.weights) {
+  const std::vector<std::vector<RankBatch>> steps = split(batches, false);
+  if (steps[0].empty()) return 0;
+  broadcast(commands::Evaluate{{batches.begin(), batches.end()}, losses != nullptr});
+  std::vector<float> found;  // on rank 0
+  const double sum = gather([&](TrainingRank& rank, int64_t local) {
+    std::vector<float> its;
+    const double loss = rank.evaluate(steps[static_cast<size_t>(data_rank(local))], losses ? &its : nullptr);
+    if (local == 0) found = std::move(its);
+    return loss;
+  })[0];
+  if (!losses) return sum;
+  auto loss = found.begin();
+  for (size_t i = 0; i < steps[0].size(); ++i)
+    for (const std::vector<RankBatch>& step : steps)
+      for (float weight : step[i].row.weights) {
         if (weight != 0) losses->push_back(*loss);
         ++loss;
       }
-  }
   return sum;
 }
 
@@ -268,15 +298,48 @@ ArrayBlock TrainingEngine::place(int64_t local, const std::string& key) const {
   return out;
 }
 
+bool TrainingEngine::holds(int64_t local, const std::string& key) const {
+  return ranks_[static_cast<size_t>(local)]->has(key);
+}
+
 bool TrainingEngine::is_first(int64_t local, const std::string& key) const {
-  const auto& places = model().places;
-  auto place = places.find(key);
-  if (place == places.end()) return true;
-  const AxisList cut = place->second.axes();
-  for (AxisId axis = 0; axis < mesh_.sub_axes(); ++axis)
-    if (std::find(cut.begin(), cut.end(), axis) == cut.end() && mesh_.coordinate(local_.rank(local), axis))
-      return false;
-  return true;
+  if (!holds(local, key)) return false;
+  const TrainingModel& model = this->model();
+  auto place = model.places.find(key);
+  if (place == model.places.end()) return pipeline_rank(local) == first_holder(key);
+  const AxisList cut = place->second.axes(), pipeline = mesh_.parts("pipeline");
+  for (AxisId axis = 0; axis < mesh_.sub_axes(); ++axis) {
+    const bool counts = std::find(cut.begin(), cut.end(), axis) == cut.end() &&
+                        std::find(pipeline.begin(), pipeline.end(), axis) == pipeline.end();
+    if (counts && mesh_.coordinate(local_.rank(local), axis)) return false;
+  }
+  return pipeline_rank(local) == first_holder(key);
+}
+
+/// Pipeline coordinate of the first rank that has a parameter's array.
+int64_t TrainingEngine::first_holder(const std::string& key) const {
+  const TrainingModel& model = this->model();
+  if (model.holders.empty()) return 0;
+  return model.holders.at(parameter_of(key).key).front();
+}
+
+/// The parameter that an array belongs to: its weight, a gradient, or optimizer state.
+const TrainedParameter& TrainingEngine::parameter_of(const std::string& key) const {
+  const TrainedParameter* out = nullptr;
+  for (const TrainedParameter& one : parameters())
+    if (key.starts_with(one.key) && (!out || one.key.size() > out->key.size())) out = &one;
+  if (!out) throw Error(Code::internal, cat("no parameter has the array ", quote(key)));
+  return *out;
+}
+
+Tensor TrainingEngine::zeros(const std::string& key) const {
+  const TrainedParameter& parameter = parameter_of(key);
+  Shape shape = parameter.shape;
+  for (const OptimizerState& state : optimizer_states(training_.optimizer.kind, parameter.shape.rank()))
+    if (key == parameter.key + state.suffix) shape = state.shape(parameter.shape);
+  Tensor out(parameter.dtype(), shape);
+  std::memset(out.data(), 0, static_cast<size_t>(out.bytes()));
+  return out;
 }
 
 Tensor TrainingEngine::array(const std::string& key) const {
@@ -284,16 +347,13 @@ Tensor TrainingEngine::array(const std::string& key) const {
   broadcast(commands::GatherArray{key});
   std::string from = key;
   if (const std::string_view parameter = store_keys::parameter_of_gradient(key); !parameter.empty())
-    if (std::string reduced = store_keys::reduced_gradient(parameter); ranks_[0]->has(reduced))
+    if (std::string reduced = store_keys::reduced_gradient(parameter); model().places.contains(reduced))
       from = std::move(reduced);
-  Tensor out;
+  const Tensor out = zeros(from);
   for (int64_t local = 0; local < local_ranks(); ++local) {
+    if (!is_first(local, from)) continue;
     const ArrayBlock part = block(local, from);
-    if (local == 0) {
-      out = Tensor(part.part.dtype, part.whole);
-      std::memset(out.data(), 0, static_cast<size_t>(out.bytes()));
-    }
-    if (is_first(local, from)) put_block(out.view(), part.begin, part.part);
+    put_block(out.view(), part.begin, part.part);
   }
   if (world_) world_->communicator().all_reduce(out.view(), Reduction::sum);
   return out;
@@ -303,6 +363,7 @@ void TrainingEngine::set_array(const std::string& key, const TensorView& whole) 
   broadcast(commands::SetArray{key});
   if (world_) world_->communicator().broadcast(flat(whole), 0);
   for (int64_t local = 0; local < local_ranks(); ++local) {
+    if (!holds(local, key)) continue;
     const ArrayBlock own = place(local, key);
     ranks_[static_cast<size_t>(local)]->overwrite(
         own.part, [&](const TensorView& host) { take_block(whole, own.begin, host); });
@@ -369,6 +430,7 @@ void TrainingEngine::load(const std::string& path) {
     const Checkpoint checkpoint = Checkpoint::open(path);
     for (int64_t local = 0; local < local_ranks(); ++local)
       for (const std::string& key : arrays()) {
+        if (!holds(local, key)) continue;
         const ArrayBlock own = place(local, key);
         ranks_[static_cast<size_t>(local)]->overwrite(
             own.part, [&](const TensorView& host) { checkpoint.read(key, own.begin, host); });
@@ -385,18 +447,21 @@ class TrainingHandler final : public RankHandler {
  public:
   TrainingHandler(World& world, std::unique_ptr<TrainingEngine> engine) : world_(world), engine_(std::move(engine)) {}
 
-  ProgramIdentities programs() const override { return identities_of(engine_->model()); }
+  ProgramIdentities programs() const override { return identities_of(engine_->model(), engine_->pipeline_rank(0)); }
   void handle(ByteReader& command) override { commands::Commands::dispatch(command, *this); }
 
   void handle(const JoinGroups&) { engine_->join(); }
-  void handle(const commands::Accumulate& command) { engine_->accumulate(command.batch); }
+  void handle(const commands::Accumulate& command) { engine_->accumulate(command.batches); }
   void handle(const commands::AccumulateGradient& command) {
     MicroBatch batch = command.batch;
     const Tensor gradient(DType::f32, {batch.tokens(), engine_->model().decoder.vocabulary});
     batch.gradient = gradient.view();
-    engine_->accumulate(batch);
+    engine_->accumulate({&batch, 1});
   }
-  void handle(const commands::Evaluate& command) { engine_->evaluate(command.batch); }
+  void handle(const commands::Evaluate& command) {
+    std::vector<float> losses;
+    engine_->evaluate(command.batches, command.losses ? &losses : nullptr);
+  }
   void handle(const commands::FindFault& command) { report_ok(world_, engine_->find_fault(command.batch)); }
   void handle(const commands::ComputeLogits& command) { engine_->logits(command.rows); }
   void handle(const commands::ComputeNorm&) { engine_->gradient_norm(); }
@@ -405,8 +470,7 @@ class TrainingHandler final : public RankHandler {
   void handle(const commands::SetSteps& command) { engine_->set_steps(command.steps); }
   void handle(const commands::GatherArray& command) { engine_->array(command.key); }
   void handle(const commands::SetArray& command) {
-    const ArrayBlock part = engine_->block(0, command.key);
-    engine_->set_array(command.key, Tensor(part.part.dtype, part.whole).view());
+    engine_->set_array(command.key, engine_->zeros(command.key).view());
   }
   void handle(const commands::OpenCheckpoints& command) {
     engine_->open_checkpoints(command.directory, command.keep);

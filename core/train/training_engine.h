@@ -9,6 +9,7 @@
 #include "core/ranks/rank_host.h"
 #include "core/train/checkpoint/checkpoint.h"
 #include "core/train/training_commands.h"
+#include "core/train/pipeline.h"
 #include "core/train/training_rank.h"
 
 namespace plait {
@@ -28,16 +29,22 @@ class TrainingEngine {
 
   /// Rows of a micro-batch: one per data rank.
   int64_t data_ranks() const { return mesh_.blocks(mesh_.parts("data")); }
-  /// Adds the gradients of the sum of the losses, each times batch.weight, and returns that sum; 0 with
-  /// batch.gradient (the host's loss). Throws Error(invalid_argument) before anything is added: for a number of rows
+  /// How many micro-batches a step is cut into if it has tokens for them: as many as keep a pipeline's ranks busy; 1 without.
+  int64_t micro_batches() const { return pipeline_.micro_batches(); }
+  bool in_stages() const { return pipeline_.in_stages(); }
+  /// Adds the gradients of the sum of the losses, each times its batch's weight, and returns that sum; 0 with
+  /// MicroBatch::gradient (the host's loss), which comes as one batch. In pipeline stages `batches` are those of a schedule.
+  /// Throws Error(invalid_argument) before anything is added: for a number of rows
   /// other than `data_ranks`, a row longer than `row_tokens`, a token or label outside the vocabulary; missing,
   /// unknown or mistyped inputs, and a batch that is not a multiple of the data ranks.
-  double accumulate(const MicroBatch& batch);
+  double accumulate(std::span<const MicroBatch> batches);
+  double accumulate(const MicroBatch& batch) { return accumulate({&batch, 1}); }
   /// Accumulates the batch again and returns the node that makes the first NaN, otherwise the first infinity, of
   /// finite numbers; "" if there is no such node, so a weight is not finite. Gradients are invalid after it.
   std::string find_fault(const MicroBatch& batch);
   /// The sum of the losses, without gradients; `losses`, if set, receives each label's loss.
-  double evaluate(const MicroBatch& batch, std::vector<float>* losses = nullptr);
+  double evaluate(std::span<const MicroBatch> batches, std::vector<float>* losses = nullptr);
+  double evaluate(const MicroBatch& batch, std::vector<float>* losses = nullptr) { return evaluate({&batch, 1}, losses); }
   /// With TrainingOptions::host_loss: logits of all tokens of the rows in order, f32 [tokens, v].
   Tensor logits(std::span<const PackedRow> rows);
 
@@ -63,8 +70,14 @@ class TrainingEngine {
   /// The block of a Store array that a rank of this process holds; the key is one of arrays(), or a parameter's +
   /// ".gradient". Ranks along axes that do not shard it hold the same.
   ArrayBlock block(int64_t local, const std::string& key) const;
+  /// Whether the rank of this process has a part of the array: in a pipeline, only ranks whose stages read the parameter do.
+  bool holds(int64_t local, const std::string& key) const;
+  /// Coordinate on the mesh's axis pipeline.
+  int64_t pipeline_rank(int64_t local) const { return mesh_.block(local_.rank(local), mesh_.parts("pipeline")); }
   /// Whether the rank of this process is the first with its part of the array.
   bool is_first(int64_t local, const std::string& key) const;
+  /// An array of that dtype and whole shape.
+  Tensor zeros(const std::string& key) const;
   /// A whole array, for reading. Gradients are as far reduced as ranks have them.
   Tensor array(const std::string& key) const;
   /// Each rank takes its part of the whole.
@@ -99,12 +112,16 @@ class TrainingEngine {
   auto gather_parts(const std::vector<RankBatch>& parts, const Task& task);
   double accumulate_gradient(const MicroBatch& batch);
   std::vector<RankBatch> split(const MicroBatch& batch, bool dropout);
+  std::vector<std::vector<RankBatch>> split(std::span<const MicroBatch> batches, bool dropout);
+  int64_t first_holder(const std::string& key) const;
+  const TrainedParameter& parameter_of(const std::string& key) const;
   BatchSplitter splitter() const { return {training_, model(), steps_}; }
   /// Along the axis data.
   int64_t data_rank(int64_t local) const { return mesh_.block(local_.rank(local), mesh_.parts("data")); }
 
   const TrainingOptions training_;
   const Mesh mesh_;
+  const Pipeline pipeline_;
   ThreadPool& pool_;
   World* const world_;  ///< of processes; null: ranks are threads
   LocalRanks local_;

@@ -84,10 +84,14 @@ double TrainingRank::run(Executor& executor, const RankBatch& batch) {
 PipelineRank::Results TrainingRank::run_stages(TrainingProgram program, std::span<const RankBatch> batches) {
   std::vector<BatchInputs> inputs;
   for (const RankBatch& batch : batches) inputs.emplace_back(batch, prefix_);
-  return pipeline_->run(program, inputs, [&](std::shared_ptr<const Program> section) {
+  return pipeline_->run(program, inputs, section_maker());
+}
+
+StageSections::MakeExecutor TrainingRank::section_maker() {
+  return [this](std::shared_ptr<const Program> section) {
     load_store(*section, nullptr);
     return make(std::move(section));
-  });
+  };
 }
 
 /// The sum over micro-batches, in their order, of a result that is a number.
@@ -102,7 +106,10 @@ double TrainingRank::sum_of(const PipelineRank::Results& results, int32_t number
 }
 
 void TrainingRank::check(const RankBatch& batch) {
-  if (pipeline_) return;
+  if (pipeline_) {
+    pipeline_->check(BatchInputs(batch, prefix_), section_maker());
+    return;
+  }
   Executor& evaluate = executor(TrainingProgram::evaluate);
   evaluate.bind(BatchInputs(batch, prefix_).of(evaluate.program()));
 }

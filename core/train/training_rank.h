@@ -69,6 +69,7 @@ class TrainingRank {
   double run(Executor& executor, const RankBatch& batch);
   double accumulate(const RankBatch& batch, double& norm);
   PipelineRank::Results run_stages(TrainingProgram program, std::span<const RankBatch> batches);
+  StageSections::MakeExecutor section_maker();
   double sum_of(const PipelineRank::Results& results, int32_t number) const;
   void clear_reduced();
   void clear(const std::string& key);

@@ -48,7 +48,7 @@ int32_t number_at(const TensorView& view, int64_t index) {
 
 }  // namespace
 
-RowPlan plan_rows(std::span<const int64_t> lengths, int64_t row_tokens, int64_t ranks) {
+RowPlan plan_rows(std::span<const int64_t> lengths, int64_t row_tokens, int64_t ranks, int64_t at_least) {
   if (ranks < 1) throw Error(Code::invalid_argument, cat("rows for ", ranks, " data ranks"));
   std::vector<int64_t> order(lengths.size());
   std::iota(order.begin(), order.end(), int64_t{0});
@@ -60,7 +60,9 @@ RowPlan plan_rows(std::span<const int64_t> lengths, int64_t row_tokens, int64_t 
                                             " tokens, a row at most ", row_tokens));
   const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   const int64_t capacity = std::max<int64_t>(row_tokens * ranks, 1);
-  for (int64_t micro_batches = std::max<int64_t>((total + capacity - 1) / capacity, 1);; ++micro_batches) {
+  const auto count = static_cast<int64_t>(lengths.size());
+  const int64_t wanted = std::min(at_least, (count + ranks - 1) / ranks);
+  for (int64_t micro_batches = std::max<int64_t>({(total + capacity - 1) / capacity, wanted, 1});; ++micro_batches) {
     auto rows = spread(lengths, order, row_tokens, static_cast<size_t>(micro_batches * ranks));
     if (!rows) continue;
     RowPlan out(static_cast<size_t>(micro_batches));
@@ -120,7 +122,7 @@ void Places::pad(size_t count) {
   segments.resize(tokens.size(), -1);
 }
 
-PackedStep pack_step(std::span<const Sample> samples, int64_t row_tokens, int64_t ranks) {
+PackedStep pack_step(std::span<const Sample> samples, int64_t row_tokens, int64_t ranks, int64_t at_least) {
   std::vector<int64_t> lengths;
   PackedStep out;
   for (const Sample& sample : samples) {
@@ -128,14 +130,15 @@ PackedStep pack_step(std::span<const Sample> samples, int64_t row_tokens, int64_
     out.tokens += sample.inputs();
     out.targets += sample.targets();
   }
-  for (const auto& micro_batch : plan_rows(lengths, row_tokens, ranks)) {
+  for (const auto& micro_batch : plan_rows(lengths, row_tokens, ranks, at_least)) {
     auto& rows = out.rows.emplace_back();
     for (const auto& numbers : micro_batch) rows.push_back(fill_row(samples, numbers));
   }
   return out;
 }
 
-PackedStep pack_documents(const TensorView& ids, const TensorView* labels, int64_t row_tokens, int64_t ranks) {
+PackedStep pack_documents(const TensorView& ids, const TensorView* labels, int64_t row_tokens, int64_t ranks,
+                          int64_t at_least) {
   check_matrix(ids, "ids");
   const int64_t documents = ids.shape[0], length = ids.shape[1];
   if (labels) check_matrix(*labels, "labels");
@@ -145,7 +148,8 @@ PackedStep pack_documents(const TensorView& ids, const TensorView* labels, int64
   if (length > row_tokens)
     throw Error(Code::invalid_argument,
                 cat("the documents have ", length, " tokens, a row has place for ", row_tokens), "plan larger rows");
-  const int64_t of_row = std::min(row_tokens / length, (documents + ranks - 1) / ranks);
+  const int64_t rows_wanted = ranks * std::min(std::max<int64_t>(at_least, 1), (documents + ranks - 1) / ranks);
+  const int64_t of_row = std::min(row_tokens / length, (documents + rows_wanted - 1) / rows_wanted);
   PackedStep out;
   for (int64_t next = 0; next < documents;) {
     auto& rows = out.rows.emplace_back(static_cast<size_t>(ranks));

@@ -26,10 +26,11 @@ struct PackedRow {
 using RowPlan = std::vector<std::vector<std::vector<int64_t>>>;
 
 /// Packs samples of `lengths` tokens into rows of at most `row_tokens`: longest first, each into the row with the
-/// fewest tokens ("worst fit, decreasing"), in as few micro-batches as that allows, at least one. This balances the
+/// fewest tokens ("worst fit, decreasing"), in as few micro-batches as that allows, but `at_least` if there are samples
+/// for them, and at least one. This balances the
 /// ranks of a micro-batch; rows may be empty if there are fewer samples than rows. Deterministic. Throws
 /// Error(invalid_argument) for a sample that is longer than a row.
-RowPlan plan_rows(std::span<const int64_t> lengths, int64_t row_tokens, int64_t ranks);
+RowPlan plan_rows(std::span<const int64_t> lengths, int64_t row_tokens, int64_t ranks, int64_t at_least = 1);
 
 /// The samples of these numbers, in this order, as a row.
 PackedRow fill_row(std::span<const Sample> samples, std::span<const int64_t> numbers);
@@ -57,11 +58,13 @@ struct PackedStep {
   int64_t tokens = 0;                        ///< without padding
   int64_t targets = 0;                       ///< counted labels: divisor of the sum of all rows' losses
 };
-PackedStep pack_step(std::span<const Sample> samples, int64_t row_tokens, int64_t ranks);
+/// `at_least`: micro-batches, as plan_rows.
+PackedStep pack_step(std::span<const Sample> samples, int64_t row_tokens, int64_t ranks, int64_t at_least = 1);
 
 /// Host documents of equal length, in order: `ids` and `labels` are i32 or i64 [n, s]; label -1 does not count.
 /// Default labels are the next ids. Throws Error(invalid_argument) for other tensors, and for documents that are
 /// longer than a row.
-PackedStep pack_documents(const TensorView& ids, const TensorView* labels, int64_t row_tokens, int64_t ranks);
+PackedStep pack_documents(const TensorView& ids, const TensorView* labels, int64_t row_tokens, int64_t ranks,
+                          int64_t at_least = 1);
 
 }  // namespace plait

@@ -111,10 +111,13 @@ inline Outcome run(const Graph& graph, const std::string& mesh, const TrainingOp
   Outcome out;
   const double rate = options.optimizer.kind == OptimizerKind::sgd ? 0.5 : 1e-3;
   for (int step = 0; step < steps; ++step) {
-    const PackedStep packed = pack_step(samples, row_tokens, engine.data_ranks());
+    const PackedStep packed = pack_step(samples, row_tokens, engine.data_ranks(), engine.micro_batches());
     double loss = 0;
     const double weight = 1 / static_cast<double>(packed.targets);
-    for (const auto& rows : packed.rows)
+    std::vector<MicroBatch> batches;
+    for (const auto& rows : packed.rows) batches.push_back({.rows = rows, .weight = weight});
+    if (engine.in_stages() && !options.host_loss) loss = engine.accumulate(batches);
+    else for (const auto& rows : packed.rows)
       loss += options.host_loss
                   ? accumulate_by_host(engine, rows, weight)
                   : engine.accumulate({.rows = rows, .weight = weight, .last = &rows == &packed.rows.back()});
@@ -128,7 +131,7 @@ inline Outcome run(const Graph& graph, const std::string& mesh, const TrainingOp
     for (int64_t i = 0; i < now.elements(); ++i) now.as<double>()[i] -= then.as<double>()[i];
     out.updates.emplace(one.key, std::move(now));
   }
-  out.run_bytes = engine.model().program(TrainingProgram::accumulate).arena_bytes;
+  if (!engine.in_stages()) out.run_bytes = engine.model().program(TrainingProgram::accumulate).arena_bytes;
   for (int64_t local = 0; local < engine.local_ranks(); ++local)
     out.state_bytes = std::max(out.state_bytes, engine.state_bytes(local));
   return out;
