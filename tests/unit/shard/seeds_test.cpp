@@ -132,7 +132,7 @@ TEST_F(Seeds, ErrorsNameWhatIsWrong) {
               AllOf(HasSubstr("no weight's name fits"), HasSubstr("near: \"model.layers.0.mlp.up_proj.weight\"")));
   EXPECT_THAT(error({"*.embed=[tensor, -]"}), HasSubstr("near: "));
   EXPECT_THAT(error({"*.up_proj.weight=[tensor, -]"}, "tensor=3"),
-              AllOf(HasSubstr("cut dimension 0 of \"model.layers.0.mlp.up_proj.weight\" into 3 parts"),
+              AllOf(HasSubstr("shard dimension 0 of \"model.layers.0.mlp.up_proj.weight\" into 3 parts"),
                     HasSubstr("sizes are [64, 48]"), HasSubstr("tensor.0")));
   EXPECT_THAT(error({"*.up_proj.weight=[rows, -]"}), AllOf(HasSubstr("seeds \"*.up_proj.weight=[rows, -]\""),
                                                            HasSubstr("has no axis \"rows\""), HasSubstr("tensor=2")));

@@ -189,9 +189,9 @@ TEST(Checkpoints, BlocksHaveToMakeUpTheirArrays) {
   expect_error([&] { saves({{first}}); }, Code::invalid_argument, "\"w\"", "2 of its 4 elements");
   expect_error([&] { saves({{first}, {first}}); }, Code::invalid_argument, "\"w\"", "overlap");
   expect_error([&] { saves({{first, second}}); }, Code::invalid_argument, "two blocks");
-  expect_error([&] { saves({{{"w", Shape{4}, Shape{3}, half.view()}}}); }, Code::invalid_argument, "within");
-  expect_error([&] { saves({{{"w", Shape{4}, Shape{-1}, half.view()}}}); }, Code::invalid_argument, "within");
-  expect_error([&] { saves({{{"w", Shape{2, 2}, Shape{0}, half.view()}}}); }, Code::invalid_argument, "within");
+  expect_error([&] { saves({{{"w", Shape{4}, Shape{3}, half.view()}}}); }, Code::invalid_argument, "outside");
+  expect_error([&] { saves({{{"w", Shape{4}, Shape{-1}, half.view()}}}); }, Code::invalid_argument, "outside");
+  expect_error([&] { saves({{{"w", Shape{2, 2}, Shape{0}, half.view()}}}); }, Code::invalid_argument, "outside");
   expect_error(
       [&] {
         saves({{first}, {{"w", Shape{5}, Shape{2}, half.view()}}});
