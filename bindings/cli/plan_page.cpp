@@ -74,9 +74,9 @@ struct Cut {
 };
 constexpr Cut cuts[] = {{"rows", "by outputs"},
                         {"columns", "by inputs"},
-                        {"stack", "whole experts handed out"},
-                        {"mixed", "in two ways at once"},
-                        {"whole", "whole on every rank"}};
+                        {"stack", "by experts"},
+                        {"mixed", "by two dims"},
+                        {"whole", "replicated"}};
 
 const Cut& cut_of(const Json& weight) {
   const Json& parts = weight.at("parts");

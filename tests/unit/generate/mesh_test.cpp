@@ -173,7 +173,7 @@ TEST(Mesh, RequestsAreRefusedWithNumbers) {
   };
   const Graph llama = fixture_graph("llama-standard23");
   EXPECT_NE(message(llama, on_mesh("pipeline=2")).find("pipeline"), std::string::npos);
-  EXPECT_NE(message(fixture_graph("gpt2-optimum18"), on_mesh("tensor=3")).find("cuts no weight"), std::string::npos);
+  EXPECT_NE(message(fixture_graph("gpt2-optimum18"), on_mesh("tensor=3")).find("shards no weight"), std::string::npos);
   CompileOptions plain = on_mesh("tensor=2");
   plain.off = {"raise"};
   EXPECT_NE(message(llama, plain).find("only a recognised decoder"), std::string::npos);

@@ -192,8 +192,8 @@ TEST_F(Seeds, CutAlongDataToTrainAlone) {
 }
 
 TEST_F(Seeds, RanksThatWouldAllDoTheSameAreRefused) {
-  EXPECT_THAT(error({"data"}), AllOf(HasSubstr("the recipe data cuts no weight"), HasSubstr("--mesh data=N")));
-  EXPECT_THAT(error({}, "tensor=7"), AllOf(HasSubstr("on the mesh \"tensor=7\" the recipe tensor cuts no weight"),
+  EXPECT_THAT(error({"data"}), AllOf(HasSubstr("the recipe data shards no weight"), HasSubstr("--mesh data=N")));
+  EXPECT_THAT(error({}, "tensor=7"), AllOf(HasSubstr("on the mesh \"tensor=7\" the recipe tensor shards no weight"),
                                            HasSubstr("each of the 7 ranks")));
 }
 
