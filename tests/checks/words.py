@@ -13,19 +13,19 @@ import sources
 
 # phrase, what to write instead, lines that may have it
 WORDS = [
-    (r"one behind the other", "consecutive, concatenated", 9),
+    (r"one behind the other", "consecutive, concatenated", 5),
     (r"the wish that", "a request to", 0),
     (r"\bfor ever\b", "forever, or without a limit", 10),
     (r"of which there", "(turn the sentence round)", 1),
     (r"(?<!there )\b(?:is|are|was|were) none\b", "there is no ..., -1 if none", 9),
-    (r"\bbeside\b", "next to; with; asynchronous", 57),
-    (r"\bbesides\b", "also", 6),
-    (r"\b(?:whoever|nobody|somebody)\b", "name the subject", 36),
-    (r"\bgoes? on\b", "continues, runs", 17),
-    (r"\bbehind (?:it|them|that|this|the|a|each)\b", "after", 83),
-    (r"\balone\b", "only", 79),
-    (r"\bsays?\b", "contains, returns, specifies", 144),
-    (r"\bor else\b|[,;:] else\b|\belse -1\b", "otherwise", 21),
+    (r"\bbeside\b", "next to; with; asynchronous", 56),
+    (r"\bbesides\b", "also", 5),
+    (r"\b(?:whoever|nobody|somebody)\b", "name the subject", 31),
+    (r"\bgoes? on\b", "continues, runs", 16),
+    (r"\bbehind (?:it|them|that|this|the|a|each)\b", "after", 62),
+    (r"\balone\b", "only", 60),
+    (r"\bsays?\b", "contains, returns, specifies", 134),
+    (r"\bor else\b|[,;:] else\b|\belse -1\b", "otherwise", 17),
     (r"\bcourier\b|\berrand\b|\bgraves?\b|\bbury\b", "comm thread, task, release", 0),
 ]
 ENDINGS = (*sources.CPP, ".py", ".rs", ".sh", ".cmake", ".md", ".java", ".cs")
