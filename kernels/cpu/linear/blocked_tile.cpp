@@ -320,7 +320,7 @@ template <class F, Zeros zeros, int ROWS>
 void dot_rows(const BlockedDot& d) {
   const int64_t row = d.w.blocks * d.w.length * F::bits / 8, ldx = d.w.padded();
   float sums[ROWS * dot_streams];
-  // Row `j` of w and those that stand `apart` rows from one to the next behind it; the next tile begins one row on.
+  // Row `j` of w and further ones at a stride of `apart` rows; the next tile begins one row on.
   auto run = [&](int64_t j, int64_t apart, bool last) {
     const Factors factors(d.w, d.begin + j, apart, dot_streams, d.scratch);
     const Tile tile{d.x,         ldx,           d.w.codes + (d.begin + j) * row, apart * row, &d.w, factors, sums,
