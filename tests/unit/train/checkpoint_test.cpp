@@ -148,7 +148,7 @@ TEST(Checkpoints, AStepThatIsThereIsReplaced) {
   test::check_checkpoint(folder.path("step-000003"));
 }
 
-/// A run that goes on from an earlier checkpoint leaves later ones of its past alone, and its own newest stay.
+/// A run that continues from an earlier checkpoint leaves later ones of its past alone, and its own newest stay.
 TEST(Checkpoints, LaterStepsDoNotCountAsNewest) {
   const Folder folder;
   for (int64_t step : {1, 2, 3, 9}) save(folder.path(), step, 1, {0, 0, 0});
