@@ -1,4 +1,4 @@
-// Adapters of generators of the C API: what they are made with, and what comes and goes while they run.
+// Adapters of generators of the C API: at creation, and added or removed later.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -30,12 +30,12 @@ CompileOptions adapted_compile_options(ModelObject& model, const Settings& setti
   constexpr int64_t usual_rank = 16;
   CompileOptions out = generator_compile_options(model, settings);
   AdapterCapacity& capacity = out.adapters;
-  // Prefixes are in the cache.
+  // Prefixes use the cache, not slots.
   const auto count = std::count_if(given.begin(), given.end(),
                                    [](const NamedAdapter& one) { return one.weights.prefix_tokens() == 0; });
   capacity.slots = std::max(count, settings.integer("adapter_slots"));
   capacity.targets = settings.texts("adapter_targets");
-  // Who says that others will come, and not what for, gets room for whatever adapters usually have.
+  // adapter_slots without targets: reserve the default targets.
   capacity.all = capacity.targets.empty() && capacity.slots > count;
   capacity.rank = settings.integer("adapter_rank");
   if (capacity.rank == 0 && count == 0) capacity.rank = usual_rank;

@@ -18,7 +18,7 @@ plait_status record(Code code, const std::string& message, const std::string& hi
   try {
     last() = {message, hint};
   } catch (...) {
-    // No memory for the text: the status stands alone, and an older text must not pass for its own.
+    // No memory for the text: clears it, so that an older text is not taken for it.
     last().message.clear();
     last().hint.clear();
   }

@@ -15,7 +15,7 @@
 
 namespace plait::c_api {
 
-/// Runs `body`; what it throws becomes the status, and this thread's last error and hint. Never throws.
+/// Runs `body`; converts exceptions to the status and this thread's last error and hint. Never throws.
 plait_status guarded(FunctionRef<void()> body) noexcept;
 
 /// This thread's last error and hint.
@@ -45,14 +45,13 @@ std::span<const T> span_of(const T* data, int64_t count, std::string_view parame
   return {data, static_cast<size_t>(count)};
 }
 
-/// Milliseconds as they come from the host: negative waits for ever, and a century is for ever as well, so that no
-/// clock overflows.
+/// Milliseconds from the host: negative is no limit; so is a century, so that no clock overflows.
 inline std::chrono::milliseconds timeout_of(int64_t timeout_ms) {
   constexpr int64_t century = int64_t{100} * 365 * 24 * 3600 * 1000;
   return std::chrono::milliseconds(timeout_ms > century ? century : timeout_ms);
 }
 
-/// Waits for a std::future; false when the time is over.
+/// Waits for a std::future; false on timeout.
 template <class Future>
 bool wait_for(const Future& future, int64_t timeout_ms) {
   if (timeout_ms < 0) {
@@ -62,8 +61,8 @@ bool wait_for(const Future& future, int64_t timeout_ms) {
   return future.wait_for(timeout_of(timeout_ms)) == std::future_status::ready;
 }
 
-/// Fills a struct of the host, which may be of an older or newer header: `filled` is of ours, `first_size` is the
-/// size that the struct had when it came to be.
+/// Fills a host's struct, which may be from an older or newer header: `filled` is ours, `first_size` is the struct's
+/// size in its first version.
 template <class Struct>
 void fill(Struct* out, Struct filled, size_t first_size = sizeof(Struct)) {
   required(out, "out");

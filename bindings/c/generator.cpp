@@ -59,7 +59,7 @@ EngineOptions engine_options(const Settings& settings, const ModelConfig& config
   out.memory_bytes = settings.integer("memory_bytes");
   out.page_tokens = settings.integer("page_tokens");
   out.step_tokens = settings.integer("step_tokens");
-  // A step has room for each running sample, and each may want logits.
+  // A step must fit all running samples, each of which may need logits.
   out.step_sequences = settings.integer("running");
   out.step_rows = std::max(out.step_rows, out.step_sequences);
   out.context = settings.integer("context") > 0 ? settings.integer("context") : config.context;
@@ -77,7 +77,7 @@ GeneratorObject::GeneratorObject(std::shared_ptr<ModelObject> model, Settings se
 }
 
 void await_model(const ModelObject& model, LoadProgress& progress) {
-  constexpr int64_t parts = 1000, patience_ms = 20;  // how late a cancel may be noticed
+  constexpr int64_t parts = 1000, patience_ms = 20;  // bounds the delay of a cancel
   constexpr double share = 0.15;
   if (model.wait_graph(0)) return;
   progress.stage(share, parts);
@@ -118,7 +118,7 @@ uint64_t seed_of(const Settings& settings) {
   uint64_t drawn = 0;  // std::random_device would need glibc 2.36
   if (getentropy(&drawn, sizeof drawn) != 0)
     throw Error(Code::io, "the system has no random numbers to seed the sampling with");
-  return drawn >> 12;  // 52 bits, so that it can be given back as an option
+  return drawn >> 12;  // 52 bits, so that it can be passed back as an option
 }
 
 SamplingParams sampling_params(const Settings& settings) {
@@ -136,7 +136,7 @@ SamplingParams sampling_params(const Settings& settings) {
   return out;
 }
 
-/// The tokens that end a text by themselves: the configurations', else the tokenizer's.
+/// The end-of-text tokens: the configurations', otherwise the tokenizer's.
 std::vector<int32_t> eos_tokens(ModelObject& model) {
   const ModelConfig& config = model.opened().config;
   if (!config.eos_tokens.empty() || !model.has_tokenizer()) return config.eos_tokens;
@@ -144,7 +144,7 @@ std::vector<int32_t> eos_tokens(ModelObject& model) {
     auto eos = model.tokenizer()->eos_id();
     return eos ? std::vector<int32_t>{*eos} : std::vector<int32_t>{};
   } catch (const Error&) {
-    return {};  // a damaged tokenizer was said in the log; ids work without it
+    return {};  // a damaged tokenizer was logged; ids work without it
   }
 }
 
@@ -170,14 +170,14 @@ RequestOptions request_options(const Settings& settings, ModelObject& model) {
   return out;
 }
 
-/// `make_ids` makes the prompt, of the generator and the request's settings.
+/// `make_ids` makes the prompt from the generator and the request's settings.
 template <class MakeIds>
 std::shared_ptr<RequestObject> submit(plait_generator* generator, plait_options* options, plait_request* parent,
                                       MakeIds make_ids) {
   auto out = std::make_shared<RequestObject>();
   out->generator = object_of<GeneratorObject>(generator);
   Settings own = settings_of(options, for_request);
-  Scheduler& scheduler = out->generator->scheduler();  // what ended its loading goes before all else
+  Scheduler& scheduler = out->generator->scheduler();  // a loading error takes precedence
   ModelObject& model = out->generator->model();
   Settings settings = own.or_else(out->generator->settings()).or_else(model.opened().config.request_defaults);
   auto before = optional_object_of<RequestObject>(parent);
@@ -186,7 +186,7 @@ std::shared_ptr<RequestObject> submit(plait_generator* generator, plait_options*
                 "save it, and restore it in this one");
   }
   RequestOptions request = request_options(settings, model);
-  // What continues a conversation goes on with that one's adapter, unless it says otherwise itself.
+  // A continued conversation keeps its adapter, unless the request names one.
   if (!before || own.has("adapter")) request.adapter = settings.text("adapter");
   if (before) {
     request.parent = before->kept();

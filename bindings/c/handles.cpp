@@ -7,8 +7,8 @@ namespace plait::c_api {
 namespace {
 
 // Bits of a handle, from the lowest: 28 slot + 1 (so that none is NULL), 4 kind, 32 generation. At a million handles
-// a second from one slot a stale handle is mistaken for a live one after more than an hour, and slots are reused in
-// turn.
+// per second from one slot a stale handle may be mistaken for a live one after more than an hour, and slots are
+// reused round-robin.
 constexpr int slot_bits = 28, kind_bits = 4;
 
 struct Slot {
@@ -23,9 +23,8 @@ struct Table {
   std::deque<uint32_t> free;
 };
 
-// The one thing that the library keeps beyond its objects: a handle has to be recognised whatever was released
-// before. It is never destroyed, so that objects which a host has not released when it exits do not join threads from
-// there.
+// The library's only global state, so that handles are recognised after their objects are released. It is never
+// destroyed, so that objects which a host has not released at exit do not join threads from there.
 Table& table() {
   static Table& instance = *new Table;
   return instance;
@@ -40,7 +39,7 @@ void* pack(uint32_t slot, Kind kind, uint32_t generation) {
   return reinterpret_cast<void*>(static_cast<uintptr_t>(bits));
 }
 
-/// The slot of a live handle; the table is locked.
+/// The slot of a live handle; the table must be locked.
 uint32_t slot_of(Table& handles, Kind kind, const void* handle) {
   auto name = kind_names[static_cast<size_t>(kind)];
   if (!handle) throw Error(Code::invalid_argument, cat("the ", name, " is NULL"));
@@ -87,11 +86,11 @@ std::shared_ptr<void> find_handle(Kind kind, const void* handle) {
 
 void drop_handle(Kind kind, const void* handle) {
   if (!handle) return;
-  std::shared_ptr<void> dying;  // outlives the lock: the end of an object takes time, and may release others
+  std::shared_ptr<void> dying;  // outlives the lock: its destructor takes time, and may release others
   Table& handles = table();
   std::lock_guard lock(handles.mutex);
   uint32_t slot = slot_of(handles, kind, handle);
-  handles.free.push_back(slot);  // first: it is what can fail
+  handles.free.push_back(slot);  // first, since it may fail
   dying = std::move(handles.slots[slot].object);
   ++handles.slots[slot].generation;
 }

@@ -1,9 +1,9 @@
 #pragma once
-// Handles: what a host holds instead of pointers.
+// Handles, which hosts hold instead of pointers.
 //
-// A handle is a slot of one table and the number of times that the slot was given away before, packed into a
-// pointer's bits. So a handle that was released is recognised for ever, and neither a second release nor a use after
-// it (garbage collected hosts do both) touches memory that is gone.
+// A handle is a slot of one table and the slot's generation, packed into a pointer's bits. So released handles are
+// always recognised, and neither a second release nor a use after it (garbage collected hosts do both) accesses freed
+// memory.
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -12,7 +12,7 @@
 
 namespace plait::c_api {
 
-/// Numbers of kinds stay as they are; 10 to 15 are left for what comes.
+/// Numbers of kinds are fixed; 10 to 15 are reserved.
 enum class Kind : uint8_t {
   options = 1,
   tensor = 2,
@@ -25,16 +25,15 @@ enum class Kind : uint8_t {
   trainer = 9
 };
 
-/// The C type behind an object type, and its kind: specialised by BIND_HANDLE in bindings/c/objects.h.
+/// The C type of an object type, and its kind: specialised by BIND_HANDLE in bindings/c/objects.h.
 template <class Object>
 struct HandleOf;
 
 /// Takes a reference to the object. Thread-safe, like all of these.
 void* add_handle(Kind kind, std::shared_ptr<void> object);
-/// Throws Error(invalid_argument) for NULL and for what is no handle of that kind, Error(closed) when it was
-/// released.
+/// Throws Error(invalid_argument) for NULL and for invalid handles of that kind, Error(closed) if it was released.
 std::shared_ptr<void> find_handle(Kind kind, const void* handle);
-/// Gives the reference back; the object may die here, in the caller's thread. NULL is fine. Throws like find_handle.
+/// Drops the reference; may destroy the object on this thread. NULL is allowed. Throws like find_handle.
 void drop_handle(Kind kind, const void* handle);
 
 template <class Object>
@@ -53,7 +52,7 @@ typename HandleOf<Object>::Type* handle_of(std::shared_ptr<Object> object) {
   return static_cast<typename HandleOf<Object>::Type*>(add_handle(HandleOf<Object>::kind, std::move(object)));
 }
 
-/// Runs `make`, which returns a shared_ptr to an object, and hands out a handle to it; *out is NULL when it throws.
+/// Runs `make`, which returns a shared_ptr to an object, and returns a handle to it; *out is NULL if it throws.
 template <class Handle, class Make>
 plait_status create(Handle** out, Make&& make) noexcept {
   if (out) *out = nullptr;

@@ -1,4 +1,4 @@
-// What stands for no object: version, errors, options, the op table.
+// Functions without an object: version, errors, options, the op table.
 #include <nlohmann/json.hpp>
 
 #include "bindings/c/objects.h"
@@ -22,7 +22,7 @@ Settings settings_of(plait_options* options, Scope scope) {
   if (!options) return {};
   auto object = object_of<OptionsObject>(options);
   std::lock_guard lock(object->mutex);
-  // A generator's options are defaults of its requests, too, and those of a generator may be given to an export.
+  // A generator's options are also defaults of its requests, and exports accept those of a generator.
   unsigned scopes = scope;
   if (scope == for_generator || scope == for_export) scopes |= for_generator | for_request;
   object->settings.check(scopes);
@@ -33,7 +33,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What passes back through the op: null where that is not known.
+/// Gradient support of the op: null if unknown.
 Json gradient_of(const OpSchema& op) {
   if (!op.gradient) return nullptr;
   return op.gradient == no_gradient ? "zero" : "yes";

@@ -1,5 +1,5 @@
 #pragma once
-// What is made on a thread of its own, while others wait for it, look how far it has come, or call it off.
+// Asynchronous creation of objects, with waiting, progress and cancellation.
 #include <atomic>
 #include <functional>
 #include <future>
@@ -11,8 +11,8 @@
 
 namespace plait::c_api {
 
-/// Thread-safe. Its end calls the work off and waits for the thread, which notices at its next look at the progress;
-/// those who wait for the result are told at once.
+/// Thread-safe. The destructor cancels the work and joins the thread, which notices at its next progress report;
+/// waiting callers return at once.
 template <class Result>
 class Loading {
  public:
@@ -33,14 +33,14 @@ class Loading {
     started_ = true;
   }
 
-  /// Waits for the result; throws what ended the work.
+  /// Waits for the result; throws the error that ended the work.
   const Result& get() const { return future_.get(); }
   bool wait(int64_t timeout_ms) const { return wait_for(future_, timeout_ms); }
   std::shared_future<Result> future() const { return future_; }
-  /// 1 is said only when `get` does not wait.
+  /// 1 only if `get` does not wait.
   double progress() const { return wait(0) ? 1 : 0.999 * progress_.fraction(); }
 
-  /// Work that is under way ends with Error(cancelled).
+  /// Pending work ends with Error(cancelled).
   void cancel() {
     {
       std::lock_guard lock(mutex_);
@@ -60,10 +60,10 @@ class Loading {
     } catch (...) {
       settle([&] { promise_.set_exception(std::current_exception()); });
     }
-    make_ = nullptr;  // what it holds is not needed any more
+    make_ = nullptr;  // releases what it holds
   }
 
-  /// The first outcome stands.
+  /// The first outcome wins.
   void settle(FunctionRef<void()> tell) {
     if (!settled_.exchange(true)) tell();
   }
@@ -73,7 +73,7 @@ class Loading {
   std::promise<Result> promise_;
   std::shared_future<Result> future_;
   std::atomic<bool> settled_{false};
-  std::mutex mutex_;  ///< of the next two
+  std::mutex mutex_;  ///< guards the next two
   bool started_ = false;
   std::thread thread_;
 };

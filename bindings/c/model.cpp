@@ -92,7 +92,7 @@ std::shared_ptr<ModelObject> open_model(const ModelSource& source, const Setting
   return model;
 }
 
-/// A tensor of one-byte elements as a file's bytes.
+/// A tensor of one-byte elements as a file's contents.
 std::shared_ptr<const Blob> blob_of(const std::shared_ptr<Tensor>& tensor, std::string_view name) {
   if (dtype_bits(tensor->dtype()) != 8) {
     throw Error(Code::invalid_argument,
@@ -123,13 +123,13 @@ ModelObject::ModelObject(const ModelSource& source, const Settings& settings)
         progress.check();
         return loaded;
       } catch (const Error& error) {
-        // Prompts of ids work without; who needs the tokenizer gets this error again.
+        // Prompts of ids work without it; calls that need the tokenizer get this error again.
         if (error.code() != Code::cancelled) log_.write(LogLevel::warning, cat("no text: ", error.message()));
         throw;
       }
     });
     loads_text_ = how == "beside";
-    if (loads_text_) tokenizer_->start();  // first, for it is as long as the rest
+    if (loads_text_) tokenizer_->start();  // first, since it takes as long as the rest
   }
   graph_.start();
 }

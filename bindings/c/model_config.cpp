@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// One JSON file; null (and saying nothing) when it is not there.
+/// One JSON file; empty if it does not exist.
 class ConfigFile {
  public:
   ConfigFile(const FileSet& files, const std::string& name) : path_(files.path_of(name)) {
@@ -28,7 +28,7 @@ class ConfigFile {
 
   bool present() const { return !json_.is_null(); }
 
-  /// The member at a path such as "model/decoder/filename"; null when it is absent or null itself.
+  /// The member at a path such as "model/decoder/filename"; null if it is absent or null.
   const Json* find(std::string_view member) const {
     const Json* at = &json_;
     for (const std::string& key : split(member, '/')) {
@@ -59,7 +59,7 @@ class ConfigFile {
     return {*get<int32_t>(member)};
   }
 
-  /// The field as a setting. Throws when it does not fit.
+  /// The field as a setting. Throws if it is invalid.
   void copy_to(Settings& settings, const char* member, const char* key, const char* fallback = nullptr) const {
     const Json* found = find(member);
     if (!found && !fallback) return;
@@ -78,7 +78,7 @@ class ConfigFile {
 Settings request_defaults(const ConfigFile& generation) {
   Settings out;
   if (!generation.present()) return out;
-  // transformers applies the cuts only when it samples; a host that then asks for a temperature gets them too.
+  // transformers applies these only when sampling; a host that then sets a temperature gets them too.
   bool samples = generation.get<bool>("do_sample").value_or(false);
   if (samples) generation.copy_to(out, "temperature", "temperature", "1");
   generation.copy_to(out, "top_k", "top_k", samples ? "50" : nullptr);

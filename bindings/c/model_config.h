@@ -1,5 +1,5 @@
 #pragma once
-// What the JSON files beside a model say: config.json, generation_config.json, genai_config.json.
+// Settings from a model's JSON files: config.json, generation_config.json, genai_config.json.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,15 +12,15 @@ namespace plait::c_api {
 class FileSet;
 
 struct ModelConfig {
-  std::string genai_file;           ///< the model file that genai_config.json names; "" if it does not
-  int64_t context = 0;              ///< tokens; 0: nothing is said
-  std::vector<int32_t> eos_tokens;  ///< of generation_config.json, else genai_config.json, else config.json
-  /// Options of requests, by generation_config.json: with do_sample they are the file's, and transformers' where the
-  /// file leaves them out (temperature 1, top_k 50); without it, greedy.
+  std::string genai_file;           ///< the model file in genai_config.json; "" if absent
+  int64_t context = 0;              ///< tokens; 0: unspecified
+  std::vector<int32_t> eos_tokens;  ///< of generation_config.json, otherwise genai_config.json, otherwise config.json
+  /// Options of requests, from generation_config.json: with do_sample the file's, with transformers' defaults
+  /// (temperature 1, top_k 50); otherwise greedy.
   Settings request_defaults;
 };
 
-/// Files that are not there say nothing. Throws Error(bad_model), naming the file and the field.
+/// Missing files are skipped. Throws Error(bad_model), naming the file and the field.
 ModelConfig read_model_config(const FileSet& files);
 
 }  // namespace plait::c_api

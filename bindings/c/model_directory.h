@@ -1,5 +1,5 @@
 #pragma once
-// Which of a directory's files are the model: the one place that knows how model directories are laid out.
+// Finds a directory's model file: the only code that knows the layout of model directories.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,11 +9,11 @@
 
 namespace plait::c_api {
 
-/// Files by name, relative, with '/': a directory, or what a host has in memory. Thread-safe to read.
+/// Files by name, relative, with '/': of a directory, or in a host's memory. Thread-safe for reading.
 class FileSet {
  public:
   virtual ~FileSet() = default;
-  /// Of the files at the top, sorted.
+  /// Names of the top-level files, sorted.
   virtual std::vector<std::string> names() const = 0;
   virtual bool has(const std::string& name) const = 0;
   /// Throws Error(not_found | io), naming the file.
@@ -25,7 +25,7 @@ class FileSet {
   std::string path_of(const std::string& name) const { return place() + "/" + name; }
 };
 
-/// Throws Error(not_found) when there is no such directory.
+/// Throws Error(not_found) if there is no such directory.
 std::unique_ptr<FileSet> directory_files(const std::string& directory);
 
 struct NamedBlob {
@@ -36,9 +36,9 @@ struct NamedBlob {
 std::unique_ptr<FileSet> memory_files(std::vector<NamedBlob> blobs);
 
 /// The model's file among `files`: the one that genai_config.json names, model.onnx, decoder_model_merged.onnx, the
-/// second of the pair decoder_model.onnx and decoder_with_past_model.onnx (given a past of no tokens it does the work
-/// of both), or the only .onnx file. Throws Error(not_found) when there is none, Error(invalid_argument) that lists
-/// them when several are left, Error(bad_model) when genai_config.json is damaged.
+/// second of the pair decoder_model.onnx and decoder_with_past_model.onnx (with an empty past it does the work of
+/// both), or the only .onnx file. Throws Error(not_found) if there is none, Error(invalid_argument) listing them if
+/// several remain, Error(bad_model) if genai_config.json is damaged.
 std::string choose_model_file(const FileSet& files);
 
 }  // namespace plait::c_api

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What a model directory holds besides the model, where it is there: tokenizer and configurations.
+/// Further files of a model directory, if they exist: tokenizer and configurations.
 constexpr const char* side_files[] = {"config.json",         "generation_config.json", "genai_config.json",
                                       "tokenizer.json",      "tokenizer_config.json",  "special_tokens_map.json",
                                       "chat_template.jinja", "chat_template.json"};
@@ -29,7 +29,7 @@ void copy_side_files(FileSet& files, const std::string& directory) {
   }
 }
 
-/// What a generator of these settings would do with the weights; nullopt on one rank.
+/// The plan of a generator with these settings; nullopt on one rank.
 std::optional<DeviceConfiguration> plan_of(ModelObject& model, const Settings& settings) {
   const CompileOptions options = generator_compile_options(model, settings);
   if (options.mesh.ranks() == 1) return std::nullopt;
@@ -40,7 +40,7 @@ std::optional<DeviceConfiguration> plan_of(ModelObject& model, const Settings& s
   return out;
 }
 
-/// What a checkpoint or an adapter makes of the file's tensors.
+/// The file's tensors with a checkpoint or an adapter applied.
 FileTensors tensors_of(ModelObject& model, const Settings& settings) {
   const std::string checkpoint = settings.text("checkpoint"), adapter = settings.text("adapter");
   if (!checkpoint.empty() && !adapter.empty())
@@ -90,7 +90,7 @@ plait_status plait_model_export(plait_model* model, const char* directory, plait
   return guarded([&] {
     const Settings settings = settings_of(options, for_export);
     auto object = object_of<ModelObject>(model);
-    object->opened();  // what cannot be read is not written
+    object->opened();  // fails before anything is written if it cannot be read
     const std::optional<DeviceConfiguration> plan = plan_of(*object, settings);
     write_model(*object, tensors_of(*object, settings), plan ? &*plan : nullptr, required(directory, "directory"));
   });

@@ -48,7 +48,7 @@ struct Weights {
   }
 };
 
-/// The value that all layers share, or the list of theirs.
+/// The value that all layers share, or the list of all layers' values.
 template <class Get>
 Json of_layers(const std::vector<AttentionLayer>& layers, Get get) {
   Json all = Json::array();
@@ -60,11 +60,11 @@ Json of_layers(const std::vector<AttentionLayer>& layers, Get get) {
 
 struct Recognised {
   Decoder decoder;
-  std::optional<Json> outputs;         ///< with the types that `fold` works out
+  std::optional<Json> outputs;         ///< with types inferred by `fold`
   std::map<std::string, int64_t> ops;  ///< of the raised graph
 };
 
-/// A graph that cannot be compiled is one that was not recognised, for the reason that the compiler gives.
+/// A graph that cannot be compiled is not recognised, for the compiler's reason.
 Recognised recognise_model(ModelObject& model) {
   Recognised out;
   CompileOptions options = model.compile_options();
@@ -193,7 +193,7 @@ std::string model_dump(ModelObject& model, const std::string& pass) {
   try {
     compile_ragged(model.opened().imported.graph, options, smallest);
   } catch (const Error&) {
-    if (!found) throw;  // a later step failed: what was asked for is there
+    if (!found) throw;  // a later step failed: the requested dump exists
   }
   if (found) return *found;
   throw Error(Code::not_found, cat("no pass ", quote(pass), " ran on this model"),

@@ -1,4 +1,4 @@
-// What a mesh would make of a model: the report of pass `shard` as JSON.
+// The plan of a model on a mesh: the report of pass `shard` as JSON.
 #include "core/passes/shard/report.h"
 
 #include <nlohmann/json.hpp>

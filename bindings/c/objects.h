@@ -1,5 +1,5 @@
 #pragma once
-// What stands behind the handles. Each object keeps alive what it was made from.
+// The objects of handles. Each object keeps what it was created from.
 #include <future>
 #include <memory>
 #include <mutex>
@@ -26,19 +26,19 @@
 
 namespace plait::c_api {
 
-/// The ops and kernels of one model: read-only once made.
+/// The ops and kernels of one model: read-only after creation.
 struct Registry {
   OpSet ops;
   KernelTable kernels;
 };
-/// `isa`: "" for the best there is.
+/// `isa`: "" for the best available.
 std::shared_ptr<const Registry> make_registry(const std::string& isa);
 
 struct OptionsObject {
   std::mutex mutex;
   Settings settings;
 };
-/// A copy of the settings; none for NULL. Throws when one of them is not for `scope`.
+/// A copy of the settings; empty for NULL. Throws if one of them is not for `scope`.
 Settings settings_of(plait_options* options, Scope scope);
 
 using TokenizerPointer = std::shared_ptr<const Tokenizer>;
@@ -61,31 +61,31 @@ std::shared_ptr<const Blob> model_bytes_of(const ModelSource& source);
 /// Finds the external data of the model's file.
 ExternalResolver data_of(const ModelSource& source);
 
-/// What opening a model gives. Immutable.
+/// An opened model. Immutable.
 struct OpenedModel {
   std::shared_ptr<const Registry> registry;
   ImportedModel imported;
   ModelConfig config;
 };
 
-/// Graph and tokenizer, each of which loads on a thread of its own. Thread-safe.
+/// Graph and tokenizer, each loaded on its own thread. Thread-safe.
 class ModelObject {
  public:
   ModelObject(const ModelSource& source, const Settings& settings);
 
-  /// Waits for the graph; throws what ended its loading.
+  /// Waits for the graph; throws the error that ended its loading.
   const OpenedModel& opened() const { return *graph_.get(); }
-  /// Waits for the tokenizer. Throws Error(not_found) when the model has none, or what ended the loading.
+  /// Waits for the tokenizer. Throws Error(not_found) if the model has none, or the error that ended its loading.
   TokenizerPointer tokenizer();
   bool has_tokenizer() const { return tokenizer_.has_value(); }
-  /// For generators: not valid when their events have no text.
+  /// For generators: invalid if their events have no text.
   TokenizerFuture text() const { return loads_text_ ? tokenizer_->future() : TokenizerFuture(); }
 
-  /// Of the graph; false when the time is over.
+  /// Waits for the graph; false on timeout.
   bool wait_graph(int64_t timeout_ms) const { return graph_.wait(timeout_ms); }
   double graph_progress() const { return graph_.progress(); }
-  /// Of all that loads by itself. Throws what ended the graph's loading, and Error(cancelled) of the tokenizer's: a
-  /// damaged tokenizer is no obstacle to those who do not ask for it.
+  /// Waits for everything that loads by itself. Throws the error of the graph's loading, and Error(cancelled) of the
+  /// tokenizer's: other tokenizer errors only concern its users.
   bool wait(int64_t timeout_ms) const;
   double progress() const;
   void cancel();
@@ -93,7 +93,7 @@ class ModelObject {
   CompileOptions compile_options();
   const ModelSource& source() const { return source_; }
   const Settings& settings() const { return settings_; }
-  const std::string& file() const { return file_; }  ///< as the messages name it
+  const std::string& file() const { return file_; }  ///< as in messages
   Log& log() { return log_; }
 
  private:
@@ -101,37 +101,35 @@ class ModelObject {
   Settings settings_;
   std::string file_;
   Log log_;
-  bool loads_text_ = false;  ///< the tokenizer loads by itself, and generators give text
-  // Last: their ends wait for the threads that use the rest.
+  bool loads_text_ = false;  ///< the tokenizer loads by itself, and generators return text
+  // Last: their destructors join threads that use the rest.
   std::optional<Loading<TokenizerPointer>> tokenizer_;
   Loading<std::shared_ptr<const OpenedModel>> graph_;
 };
 
 std::shared_ptr<ModelObject> open_model(const std::string& path, const Settings& settings);
 
-/// The mesh that a generator's settings ask for. Throws Error(invalid_argument) for "file" where the file says none.
+/// The mesh of a generator's settings. Throws Error(invalid_argument) for "file" if the file has none.
 Mesh mesh_of(const ModelObject& model, const Settings& settings);
-/// Waits for a model that may still be opening: the first part of what is made from it.
+/// Waits for a model that may still be loading: the first part of creating objects from it.
 void await_model(const ModelObject& model, LoadProgress& progress);
-/// What a generator of that model is made with, on every rank.
+/// Compile options of that model's generator, on every rank.
 CompileOptions generator_compile_options(ModelObject& model, const Settings& settings);
-/// An adapter, by the name that requests use.
+/// An adapter, and its name in requests.
 struct NamedAdapter {
   std::string name;
   AdapterWeights weights;
 };
-/// Those that a generator is made with: what its options name, read. Throws what read_adapter does, and
-/// Error(invalid_argument).
+/// The adapters of a generator's options, loaded. Throws the errors of read_adapter, and Error(invalid_argument).
 std::vector<NamedAdapter> given_adapters(const Settings& settings);
-/// The same as generator_compile_options with room for these, and for as many more as the settings say.
+/// generator_compile_options with slots for these, and for as many more as the settings specify.
 CompileOptions adapted_compile_options(ModelObject& model, const Settings& settings,
                                        std::span<const NamedAdapter> given);
 EngineOptions engine_options(const Settings& settings, const ModelConfig& config);
-/// The graph that `raise` makes of a decoder's, for those who say what a mesh would make of it. Throws Error(unsupported) for
-/// what is not recognised.
+/// A decoder's graph after `raise`, for plans. Throws Error(unsupported) if it is not recognised.
 Graph raised_decoder(ModelObject& model, CompileOptions options);
 
-/// The processes of an MPI world, as one of them sees it.
+/// A process's view of an MPI world.
 class WorldObject : public std::enable_shared_from_this<WorldObject> {
  public:
   explicit WorldObject(const Settings& settings);
@@ -140,15 +138,15 @@ class WorldObject : public std::enable_shared_from_this<WorldObject> {
 
   int rank() const { return world_->rank(); }
   int size() const { return world_->size(); }
-  int processors() const { return world_->processors(); }  ///< that this rank can count on
-  /// Ranks other than 0: returns when rank 0 closes the world. Throws what ended it otherwise.
+  int processors() const { return world_->processors(); }  ///< available to this rank
+  /// Ranks other than 0: returns when rank 0 closes the world. Throws the error that ended it otherwise.
   void serve();
-  /// Rank 0: nothing can be made any more; the others' `serve` returns when what lives has ended.
+  /// Rank 0: no more can be created; the others' `serve` returns when the current object has ended.
   void close();
-  /// What is made on a world.
+  /// Kinds of objects on a world.
   enum class Kind : uint8_t { generator, trainer };
-  /// Rank 0: tells the others to serve one of this model, which holds the world until it ends. Throws Error(overloaded) while
-  /// another does, Error(unsupported) for a model that the others cannot open.
+  /// Rank 0: makes the others serve one of this model, which occupies the world until it ends. Throws
+  /// Error(overloaded) while it is occupied, Error(unsupported) for a model that the others cannot open.
   std::shared_ptr<World> lend(Kind kind, const ModelObject& model, const Settings& settings);
 
  private:
@@ -166,7 +164,7 @@ class GeneratorObject {
   GeneratorObject(std::shared_ptr<ModelObject> model, Settings settings,
                   std::shared_ptr<WorldObject> world = nullptr);
 
-  /// Waits until it is loaded; throws what ended the loading.
+  /// Waits until it is loaded; throws the error that ended the loading.
   Scheduler& scheduler() const { return *loading_.get(); }
   bool wait(int64_t timeout_ms) const;
   double progress() const { return loading_.progress(); }
@@ -181,19 +179,19 @@ class GeneratorObject {
   std::shared_ptr<WorldObject> world_;
   std::shared_ptr<ModelObject> model_;
   Settings settings_;
-  Loading<std::shared_ptr<Scheduler>> loading_;  ///< last: its end waits for the thread that uses the rest
+  Loading<std::shared_ptr<Scheduler>> loading_;  ///< last: its destructor joins the thread that uses the rest
 };
 
-/// What a trainer is made of, on each rank.
+/// The parts of a trainer, on each rank.
 struct TrainerPlan {
-  /// `threads`: where the settings name none.
+  /// `threads`: default of the settings.
   TrainerPlan(ModelObject& model, const Settings& settings, int threads);
 
   TrainerOptions options;
   CompileOptions compile;
   std::shared_ptr<ThreadPool> pool;
-  FileTensors begun_with;  ///< of the checkpoint that it begins with
-  std::string adapters;    ///< of this checkpoint are to be loaded; "": none
+  FileTensors begun_with;  ///< tensors of the initial checkpoint
+  std::string adapters;    ///< checkpoint whose adapters are to be loaded; "": none
   Graph graph;
 };
 
@@ -202,16 +200,16 @@ class TrainerObject {
   /// `world` may be null.
   TrainerObject(std::shared_ptr<ModelObject> model, Settings settings, std::shared_ptr<WorldObject> world = nullptr);
 
-  /// Waits until it is loaded; throws what ended the loading.
+  /// Waits until it is loaded; throws the error that ended the loading.
   TrainingRun& run() const { return *loading_.get(); }
   bool wait(int64_t timeout_ms) const;
   double progress() const { return loading_.progress(); }
   void cancel();
 
   ModelObject& model() const { return *model_; }
-  const TrainerOptions& options() const { return options_; }     ///< of one that is loaded
-  ThreadPool& pool() const { return *pool_; }                    ///< of one that is loaded; for who holds the trainer
-  const FileTensors& begun_with() const { return begun_with_; }  ///< of the checkpoint that it begins with
+  const TrainerOptions& options() const { return options_; }     ///< once loaded
+  ThreadPool& pool() const { return *pool_; }                    ///< once loaded; for callers that hold the trainer
+  const FileTensors& begun_with() const { return begun_with_; }  ///< of the initial checkpoint
   /// Reads a file to train or evaluate on.
   Dataset read_data(const std::string& path, LoadProgress* progress = nullptr) const;
 
@@ -224,24 +222,24 @@ class TrainerObject {
   TrainerOptions options_;
   FileTensors begun_with_;
   std::shared_ptr<ThreadPool> pool_;
-  Loading<std::shared_ptr<TrainingRun>> loading_;  ///< last: its end waits for the thread that uses the rest
+  Loading<std::shared_ptr<TrainingRun>> loading_;  ///< last: its destructor joins the thread that uses the rest
 };
 
 struct RequestObject {
-  // The generator comes first and so dies last: conversations belong to its engine.
+  // The generator is first and so destroyed last: conversations belong to its engine.
   std::shared_ptr<GeneratorObject> generator;
   std::shared_ptr<Request> request;            ///< null: restored from bytes
-  std::shared_ptr<Conversation> conversation;  ///< of a restored one
+  std::shared_ptr<Conversation> conversation;  ///< if restored
   RequestOptions::Kind kind = RequestOptions::Kind::generate;
   std::string pooling;
   uint64_t seed = 0;
   bool logprobs = false;
   std::mutex mutex;
-  Tensor result;  ///< once it was asked for
+  Tensor result;  ///< cached result
 
-  /// Throws Error(invalid_argument) for a restored one.
+  /// Throws Error(invalid_argument) if it was restored.
   Request& running();
-  /// Null when nothing was kept.
+  /// Null if nothing was kept.
   std::shared_ptr<Conversation> kept();
 };
 
@@ -250,7 +248,7 @@ class SessionObject {
  public:
   SessionObject(std::shared_ptr<ModelObject> model, const Settings& settings);
   const Program& program() const { return *plain_.program; }
-  /// `outputs`: numbers of those that are wanted.
+  /// `outputs`: numbers of the requested ones.
   std::vector<Tensor> run(std::span<const TensorView> inputs, std::span<const int> outputs);
   void cancel() { budget_->cancel(); }
   std::vector<TraceEvent> trace();
@@ -283,7 +281,7 @@ PLAIT_BIND_HANDLE(WorldObject, plait_world, world)
 PLAIT_BIND_HANDLE(TrainerObject, plait_trainer, trainer)
 #undef PLAIT_BIND_HANDLE
 
-/// A text as a tensor: u8 [n] with a NUL behind it.
+/// A text as a tensor: u8 [n], NUL-terminated.
 std::shared_ptr<Tensor> text_tensor(std::string_view text);
 inline std::shared_ptr<Tensor> share(Tensor tensor) { return std::make_shared<Tensor>(std::move(tensor)); }
 

@@ -351,7 +351,7 @@ void Settings::check(unsigned scopes) const {
 
 Settings Settings::or_else(const Settings& other) const {
   Settings out = *this;
-  out.values_.insert(other.values_.begin(), other.values_.end());  // keeps what is there
+  out.values_.insert(other.values_.begin(), other.values_.end());  // keeps existing ones
   return out;
 }
 
@@ -365,7 +365,7 @@ std::vector<std::string> Settings::texts(std::string_view key) const {
   return found != values_.end() ? found->second : std::vector<std::string>{};
 }
 
-// What was set was checked, and the defaults are ours: parsing succeeds.
+// Values were checked, and defaults are valid: parsing succeeds.
 int64_t Settings::integer(std::string_view key) const {
   int64_t out = 0;
   if (find_row(key)->type == Type::bytes) {

@@ -1,5 +1,5 @@
 #pragma once
-// Options: one table of keys says what there is, checks values as they are set, and describes itself.
+// Options: one table of keys, which checks values as they are set, and describes itself.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace plait::c_api {
 
-/// Who takes an option; an option may be for several.
+/// Kinds of objects that take an option; there may be several.
 enum Scope : unsigned {
   for_model = 1,
   for_generator = 2,
@@ -28,7 +28,7 @@ struct OptionRow {
     boolean,  ///< true, false, 1, 0
     text,
     choice,  ///< one word of `choices`
-    bytes,   ///< an integer, perhaps with K, M or G behind it (powers of 1024)
+    bytes,   ///< an integer with optional suffix K, M or G (powers of 1024)
     ids,     ///< 1,5,7
     biases,  ///< 5:-1.5,7:100
   };
@@ -37,20 +37,20 @@ struct OptionRow {
   unsigned scopes;
   std::string_view default_text;
   std::string_view doc;
-  double minimum = 0, maximum = 0;  ///< of numbers, both included; no limits when equal
+  double minimum = 0, maximum = 0;  ///< of numbers, inclusive; no limits if equal
   std::string_view choices = {};    ///< separated by blanks
   bool repeats = false;
 };
 
-/// Values by key, all of them checked.
+/// Checked values by key.
 class Settings {
  public:
-  /// Throws Error(not_found) for an unknown key, Error(invalid_argument) for a value that does not fit.
+  /// Throws Error(not_found) for an unknown key, Error(invalid_argument) for an invalid value.
   void set(std::string_view key, std::string_view value);
-  /// Throws Error(invalid_argument) that names a key which is not for `scopes`.
+  /// Throws Error(invalid_argument) naming a key that is not for `scopes`.
   void check(unsigned scopes) const;
   bool has(std::string_view key) const { return values_.find(key) != values_.end(); }
-  /// These settings, and those of `other` where these say nothing.
+  /// These settings, with those of `other` as defaults.
   Settings or_else(const Settings& other) const;
 
   // The value, or the default of the key's row.
@@ -63,14 +63,14 @@ class Settings {
   std::vector<std::pair<int32_t, float>> biases(std::string_view key) const;
 
   using Values = std::map<std::string, std::vector<std::string>, std::less<>>;
-  /// Those that were set, as they were written.
+  /// The values as set.
   const Values& values() const { return values_; }
 
  private:
   Values values_;
 };
 
-/// JSON, as plait_options_describe gives it.
+/// JSON of plait_options_describe.
 std::string describe_options();
 
 }  // namespace plait::c_api

@@ -1,5 +1,5 @@
-// Plait for C++17: plait.h with handles that release themselves and statuses that throw. Nothing is added to what
-// plait.h says; this header needs no library of its own.
+// Plait for C++17: plait.h with RAII handles and exceptions. See plait.h for documentation; this header
+// needs no library of its own.
 #ifndef PLAIT_HPP
 #define PLAIT_HPP
 
@@ -27,7 +27,7 @@ class Failure : public std::runtime_error {
   std::string hint_;
 };
 
-/// Throws Failure unless the call went well.
+/// Throws Failure unless the status is PLAIT_OK.
 inline void check(plait_status status) {
   if (status != PLAIT_OK) throw Failure(status, plait_last_error(), plait_last_hint());
 }
@@ -52,7 +52,7 @@ class Handle {
   Type* handle_ = nullptr;
 };
 
-/// What `call` hands out through its last parameter.
+/// Returns the last parameter of `call`.
 template <class Type, class Call>
 Type* made(Call&& call) {
   Type* out = nullptr;
@@ -88,7 +88,7 @@ class Tensor : public Handle<plait_tensor, plait_tensor_release> {
   }
 };
 
-/// The tensor that `call` hands out through its last parameter.
+/// Returns the tensor in the last parameter of `call`.
 template <class Call>
 Tensor tensor(Call&& call) {
   return Tensor(made<plait_tensor>(std::forward<Call>(call)));
@@ -110,7 +110,7 @@ class Model : public Handle<plait_model, plait_model_release> {
   explicit Model(const std::string& path, const Options& options = {})
       : Handle(made<plait_model>(
             [&](plait_model** out) { return plait_model_open(path.c_str(), options.get(), out); })) {}
-  /// From memory: files by the names that they would have in a directory, tensors of bytes that are kept, not copied.
+  /// From memory: files by their names in a directory; tensors of bytes are kept, not copied.
   static Model of_files(const std::vector<std::pair<std::string, const Tensor*>>& files,
                         const Options& options = {}) {
     std::vector<const char*> names;
@@ -124,7 +124,7 @@ class Model : public Handle<plait_model, plait_model_release> {
                                      out);
     }));
   }
-  /// For the option "background". False when the time is over.
+  /// For the option "background". False on timeout.
   bool wait(int64_t timeout_ms = -1) const {
     plait_status status = plait_model_wait(handle_, timeout_ms);
     if (status != PLAIT_TIMEOUT) check(status);
@@ -142,11 +142,11 @@ class Model : public Handle<plait_model, plait_model_release> {
   std::string dump(const std::string& pass) const {
     return tensor([&](plait_tensor** out) { return plait_model_dump(handle_, pass.c_str(), out); }).text();
   }
-  /// What every rank would do, as JSON.
+  /// The plan of a generator on a mesh, as JSON.
   std::string plan(const Options& options) const {
     return tensor([&](plait_tensor** out) { return plait_model_plan(handle_, options.get(), out); }).text();
   }
-  /// `options`: of a trainer.
+  /// The plan of a trainer; `options` are a trainer's.
   std::string plan_training(const Options& options) const {
     return tensor([&](plait_tensor** out) { return plait_model_plan_training(handle_, options.get(), out); }).text();
   }
@@ -181,14 +181,14 @@ class Tokenizer : public Handle<plait_tokenizer, plait_tokenizer_release> {
 class Request : public Handle<plait_request, plait_request_release> {
  public:
   using Handle::Handle;
-  /// False when the time is over; an event of kind PLAIT_EVENT_END says that there is nothing more.
+  /// False on timeout; an event of kind PLAIT_EVENT_END is the last one.
   bool next(plait_event& event, int64_t timeout_ms = -1) const {
     event.struct_size = sizeof event;
     plait_status status = plait_request_next(handle_, timeout_ms, &event);
     if (status != PLAIT_TIMEOUT) check(status);
     return status == PLAIT_OK;
   }
-  /// All of sample 0's text; waits for the end.
+  /// Sample 0's text; waits for the end.
   std::string text() const {
     std::string out;
     plait_event event{};
@@ -213,7 +213,7 @@ class Request : public Handle<plait_request, plait_request_release> {
   }
 };
 
-/// As the interface takes them.
+/// In the form of the C interface.
 struct NamedTensors {
   explicit NamedTensors(const std::vector<std::pair<std::string, const Tensor*>>& all) {
     for (const auto& [name, value] : all) {
@@ -254,7 +254,7 @@ class Generator : public Handle<plait_generator, plait_generator_release> {
       : Handle(made<plait_generator>([&](plait_generator** out) {
           return plait_generator_create_on(world.get(), model.get(), options.get(), out);
         })) {}
-  /// False when the time is over.
+  /// False on timeout.
   bool wait(int64_t timeout_ms = -1) const {
     plait_status status = plait_generator_wait(handle_, timeout_ms);
     if (status != PLAIT_TIMEOUT) check(status);
@@ -323,7 +323,7 @@ class Trainer : public Handle<plait_trainer, plait_trainer_release> {
       : Handle(made<plait_trainer>([&](plait_trainer** out) {
           return plait_trainer_create_on(world.get(), model.get(), options.get(), out);
         })) {}
-  /// False when the time is over.
+  /// False on timeout.
   bool wait(int64_t timeout_ms = -1) const {
     plait_status status = plait_trainer_wait(handle_, timeout_ms);
     if (status != PLAIT_TIMEOUT) check(status);
@@ -335,21 +335,21 @@ class Trainer : public Handle<plait_trainer, plait_trainer_release> {
     return out;
   }
   void cancel() const { check(plait_trainer_cancel(handle_)); }
-  /// False when the time is over; a report with an ending is the last one.
+  /// False on timeout; a report with an ending is the last one.
   bool next(plait_step& step, int64_t timeout_ms = -1) const {
     step.struct_size = sizeof step;
     plait_status status = plait_trainer_next(handle_, timeout_ms, &step);
     if (status != PLAIT_TIMEOUT) check(status);
     return status == PLAIT_OK;
   }
-  /// Without labels each id's is the one behind it.
+  /// Without labels they are the next ids.
   plait_step step(const Tensor& ids, const Tensor& labels = {}) const {
     plait_step out{};
     out.struct_size = sizeof out;
     check(plait_trainer_step(handle_, ids.get(), labels.get(), &out));
     return out;
   }
-  /// Of a model with a loss of its own.
+  /// For a model with its own loss.
   plait_step step(const std::vector<std::pair<std::string, const Tensor*>>& inputs) const {
     plait_step out{};
     out.struct_size = sizeof out;
@@ -390,7 +390,7 @@ class Trainer : public Handle<plait_trainer, plait_trainer_release> {
     return out;
   }
   void save() const { check(plait_trainer_save(handle_)); }
-  /// The model with what was trained, as ONNX.
+  /// Writes the trained model as ONNX.
   void write(const std::string& directory) const { check(plait_trainer_export(handle_, directory.c_str())); }
   void save_adapter(const std::string& directory) const {
     check(plait_trainer_save_adapter(handle_, directory.c_str()));
@@ -406,12 +406,12 @@ class Session : public Handle<plait_session, plait_session_release> {
   std::string trace() const {
     return tensor([&](plait_tensor** out) { return plait_session_trace(handle_, out); }).text();
   }
-  /// Their names are valid as long as the session.
+  /// Names are valid until the session is released.
   std::vector<plait_operand> inputs() const { return operands(true); }
   std::vector<plait_operand> outputs() const { return operands(false); }
-  /// Ends the run that another thread has under way.
+  /// Ends the current run of another thread.
   void cancel() const { check(plait_session_cancel(handle_)); }
-  /// The outputs of those names.
+  /// Returns the outputs of these names.
   std::vector<Tensor> run(const std::vector<std::pair<std::string, const Tensor*>>& inputs,
                           const std::vector<std::string>& outputs) const {
     const NamedTensors given(inputs);

@@ -18,7 +18,7 @@ std::shared_ptr<Conversation> RequestObject::kept() {
 
 namespace {
 
-/// What the pointers of the last event that this thread pulled point to.
+/// Storage of the last event that this thread pulled.
 struct Pulled {
   Event event;
   std::vector<int32_t> top_tokens;
@@ -66,7 +66,7 @@ plait_event keep_event(Event event, bool logprobs) {
   return out;
 }
 
-/// The next event. The deadline's end is told apart from the end of this call's patience.
+/// The next event. Distinguishes the deadline from this call's timeout.
 std::optional<Event> next_of(Request& request, std::chrono::milliseconds timeout) {
   try {
     return request.next(timeout);
@@ -76,7 +76,7 @@ std::optional<Event> next_of(Request& request, std::chrono::milliseconds timeout
   }
 }
 
-/// Rows of `width` made one.
+/// Pools rows of `width` into one.
 std::vector<float> pooled(const std::vector<float>& rows, size_t width, const std::string& pooling) {
   if (pooling == "last") return {rows.end() - static_cast<std::ptrdiff_t>(width), rows.end()};
   std::vector<double> sums(width);
@@ -93,7 +93,7 @@ Tensor matrix_of(RequestObject& object) {
   while (!request.finished()) next_of(request, std::chrono::milliseconds(-1));
   std::vector<float> values = request.take_matrix();
   bool embed = object.kind == RequestOptions::Kind::embed;
-  // Of a prompt that was cancelled there is less, and no row says how wide it is.
+  // A cancelled prompt has fewer rows, and the width cannot be derived.
   auto tokens = static_cast<size_t>(request.usage().prompt_tokens);
   if (values.empty() || tokens == 0 || values.size() % tokens != 0) {
     throw Error(Code::cancelled, "the request ended before its result was there");

@@ -30,7 +30,7 @@ std::vector<Tensor> SessionObject::run(std::span<const TensorView> inputs, std::
   executor_->run(inputs);
   std::vector<Tensor> out;
   for (int index : outputs) {
-    TensorView view = executor_->output(index);  // valid until the next run: copied before the lock is gone
+    TensorView view = executor_->output(index);  // valid until the next run: copied while locked
     Tensor& copy = out.emplace_back(view.dtype, view.shape);
     if (view.bytes() > 0) std::memcpy(copy.data(), view.data, static_cast<size_t>(view.bytes()));
   }

@@ -4,7 +4,7 @@
 namespace plait::c_api {
 
 std::shared_ptr<Tensor> text_tensor(std::string_view text) {
-  auto blob = make_blob(static_cast<int64_t>(text.size()) + 1);  // zeroed: the NUL behind the text
+  auto blob = make_blob(static_cast<int64_t>(text.size()) + 1);  // zeroed: the final NUL
   std::memcpy(blob->mutable_data(), text.data(), text.size());
   return share(Tensor(DType::u8, Shape{static_cast<int64_t>(text.size())}, blob));
 }
@@ -16,7 +16,7 @@ static_assert(PLAIT_F32 == static_cast<int>(DType::f32) && PLAIT_BOOL == static_
 static_assert(PLAIT_INTERNAL == static_cast<int>(Code::internal));
 static_assert(Shape::max_rank == 8, "plait_view::dims");
 
-/// Checks what the host says of its memory.
+/// Checks the host's description of its memory.
 Shape checked_shape(plait_dtype dtype, const int64_t* dims, int64_t rank, int64_t bytes) {
   auto sizes = span_of(dims, rank, "dims");
   int bits = dtype_bits(static_cast<DType>(dtype));
@@ -27,7 +27,7 @@ Shape checked_shape(plait_dtype dtype, const int64_t* dims, int64_t rank, int64_
   try {
     expected = packed_bytes(checked_elements(sizes, bits), bits);
   } catch (const Error& error) {
-    throw Error(Code::invalid_argument, error.message());  // the host's numbers, not a file's
+    throw Error(Code::invalid_argument, error.message());  // the numbers are the host's, not a file's
   }
   if (bytes != expected) {
     throw Error(Code::invalid_argument, cat("a tensor ", dtype_name(static_cast<DType>(dtype)), Shape(sizes).text(),
@@ -80,7 +80,7 @@ const char* plait_tensor_text(plait_tensor* tensor) {
   const char* text = "";
   guarded([&] {
     auto found = object_of<Tensor>(tensor);
-    // Only results of the library have a byte behind the last one.
+    // Only results of the library have a byte after the last element.
     bool terminated = found->dtype() == DType::u8 && found->blob() && found->blob()->size() == found->bytes() + 1;
     if (!terminated) throw Error(Code::invalid_argument, "the tensor is no text result");
     text = found->as<const char>();

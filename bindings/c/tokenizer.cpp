@@ -1,4 +1,4 @@
-// What tokenizers of the C API do.
+// Tokenizers of the C API.
 #include "bindings/c/objects.h"
 
 using namespace plait;

@@ -19,7 +19,7 @@ TrainerPlan::TrainerPlan(ModelObject& model, const Settings& settings, int threa
   if (const std::string checkpoint = settings.text("checkpoint"); !checkpoint.empty()) {
     const FoundCheckpoint found = find_checkpoint(of_file, checkpoint);
     if (found.training.has_adapters() && !options.training.gradients) {
-      // Where nothing is trained adapters may stay beside the weights, whether these could take them in or not.
+      // If nothing is trained, adapters may stay next to the weights, mergeable or not.
       options.training.lora = found.training.lora;
       options.training.prefix = found.training.prefix;
       adapters = found.path;
@@ -45,14 +45,14 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
   pool_ = plan.pool;
   begun_with_ = std::move(plan.begun_with);
   plan.compile.progress = &progress;
-  plan.options = with_directory(std::move(plan.options));  // before data are read, which may take its time
+  plan.options = with_directory(std::move(plan.options));  // before reading data, which may take long
   std::optional<Dataset> data, evaluation;
   const std::string path = settings_.text("data"), evaluation_path = settings_.text("eval_data");
   if (!path.empty()) data = read_data(path, &progress);
   if (!evaluation_path.empty()) evaluation = read_data(evaluation_path, &progress);
   TrainerOptions checked = checked_options(std::move(plan.options), data);  // before other ranks begin
   options_ = checked;
-  options_.lock.reset();  // the trainer alone has it
+  options_.lock.reset();  // now only the trainer has it
   std::shared_ptr<World> world = world_ ? world_->lend(WorldObject::Kind::trainer, *model_, settings_) : nullptr;
   auto trainer = std::make_unique<Trainer>(std::move(plan.graph), plan.compile, std::move(checked), std::move(data),
                                            std::move(evaluation), *pool_, &progress, world.get());
@@ -65,10 +65,10 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
 }
 
 Dataset TrainerObject::read_data(const std::string& path, LoadProgress* progress) const {
-  constexpr double share = 0.5;  // of the loading, where there is a file to read
+  constexpr double share = 0.5;  // share of reading a file in the loading
   const ModelConfig& config = model_->opened().config;
   TokenizerPointer tokenizer = model_->has_tokenizer() ? model_->tokenizer() : nullptr;
-  // The tokenizer says what ends a text; of several that a model may end with, the others end turns.
+  // The tokenizer defines the end of a text; further end tokens of the model end turns.
   std::optional<int32_t> eos = tokenizer ? tokenizer->eos_id() : std::nullopt;
   if (!eos && !config.eos_tokens.empty()) eos = config.eos_tokens[0];
   DatasetOptions options{.tokenizer = tokenizer.get(),
@@ -94,7 +94,7 @@ void TrainerObject::cancel() {
   if (!loading_.wait(0)) return;
   try {
     loading_.get()->cancel();
-  } catch (...) {  // it was not loaded, which its other calls tell
+  } catch (...) {  // it was not loaded, which its other calls report
   }
 }
 
@@ -138,7 +138,7 @@ void check_host_driven(const Trainer& trainer) {
                 "make one without the option data");
 }
 
-/// Tensors of the host, checked before anything is waited for.
+/// Tensors of the host, checked before waiting.
 struct Documents {
   std::shared_ptr<Tensor> ids, labels;
   Documents(plait_tensor* of_ids, plait_tensor* of_labels)
@@ -151,7 +151,7 @@ struct Documents {
   }
 };
 
-/// The same of a graph's own inputs.
+/// The same for a graph's own inputs.
 struct Inputs {
   std::vector<std::shared_ptr<Tensor>> tensors;
   NamedInputs views;
@@ -314,7 +314,7 @@ plait_status plait_trainer_export(plait_trainer* trainer, const char* directory)
     const std::string path = required(directory, "directory");
     object->run().with([&](Trainer& own) {
       FileTensors tensors = trained_tensors(own.engine(), &object->pool());
-      tensors.insert(object->begun_with().begin(), object->begun_with().end());  // where nothing was trained on
+      tensors.insert(object->begun_with().begin(), object->begun_with().end());  // if not trained further
       write_model(object->model(), tensors, nullptr, path);
     });
   });

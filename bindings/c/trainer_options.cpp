@@ -8,7 +8,7 @@
 namespace plait::c_api {
 namespace {
 
-/// Options that mean nothing as the others are: whoever sets one expects what would not happen.
+/// Rejects options that have no effect in combination with the others.
 void check_company(const Settings& settings) {
   const std::string optimizer = settings.text("optimizer");
   const bool lora = settings.integer("lora") > 0, prefix = settings.integer("prefix") > 0;
@@ -16,7 +16,7 @@ void check_company(const Settings& settings) {
   auto check = [&](bool means, std::initializer_list<const char*> keys, const char* why) {
     for (const char* key : keys)
       if (!means && settings.has(key))
-        throw Error(Code::invalid_argument, cat("option ", key, " means nothing here: ", why), "leave it out");
+        throw Error(Code::invalid_argument, cat("option ", key, " has no effect here: ", why), "leave it out");
   };
   check(lora || adapters, {"lora_alpha", "lora_dropout", "lora_targets"}, "no adapters are trained (lora)");
   check(!lora && !prefix && !adapters, {"train"}, "adapters are trained, not weights");
@@ -54,8 +54,8 @@ LoraOptions lora_options(const Settings& settings) {
 }
 
 int64_t row_tokens(const Settings& settings, int64_t seq) {
-  // What a step needs grows with it. 512 are enough for products at full speed, and what layers hand on stays in the caches; where
-  // weights are trained sums of their gradients are gone over each time, for which more tokens pay.
+  // Memory grows with it. 512 suffice for products at full speed, and keep activations in the caches; when weights are
+  // trained, each micro-batch also passes over all gradients, which more tokens amortise.
   const bool adapts = settings.integer("lora") > 0 || settings.integer("prefix") > 0;
   const int64_t most = adapts ? 512 : 2048;
   if (const int64_t given = settings.integer("micro_batch"); given > 0) {

@@ -1,14 +1,14 @@
 #pragma once
-// What the options of a trainer say.
+// Converts the options of a trainer.
 #include "bindings/c/options.h"
 #include "core/train/trainer.h"
 
 namespace plait::c_api {
 
-/// `context`: of the model, 0 where nothing is known of it. Throws Error(invalid_argument) for what does not go together.
+/// `context`: of the model, 0 if unknown. Throws Error(invalid_argument) for conflicting options.
 TrainerOptions trainer_options(const Settings& settings, int64_t context);
 
-/// Most inputs of a sample.
+/// Maximum inputs of a sample.
 int64_t sample_tokens(const Settings& settings, int64_t context);
 
 }  // namespace plait::c_api

@@ -1,4 +1,4 @@
-// What a trainer would hold and do, by its compiled programs: nothing is loaded, and no data are read.
+// The plan of a trainer, from its compiled programs: nothing is loaded, and no data are read.
 #include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,10 +11,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What an array of the Store is for.
+/// Purpose of a Store array.
 enum class Part { weights, trained, gradients, optimizer };
 
-/// Whose it is is told by the key: that of a trained parameter, perhaps with the suffix of what stands beside it.
+/// Maps keys to purposes: a trained parameter's key, with the suffix of its gradient or optimizer state.
 class Parts {
  public:
   Parts(const TrainingModel& model, OptimizerKind optimizer) {

@@ -1,4 +1,4 @@
-// Worlds of the C API: processes as ranks, of which rank 0 is the host's.
+// Worlds of the C API: processes as ranks; the host controls rank 0.
 #include "bindings/c/objects.h"
 #include "core/comm/mpi_world.h"
 #include "core/generate/serve_engine.h"
@@ -7,7 +7,7 @@
 namespace plait::c_api {
 namespace {
 
-/// What rank 0 tells the others in between.
+/// Messages from rank 0 to the others between uses.
 enum class WorldCommand : uint8_t { serve, close };
 
 CommOptions comm_options(const Settings& settings) {
@@ -40,7 +40,7 @@ WorldObject::WorldObject(const Settings& settings)
 WorldObject::~WorldObject() {
   try {
     if (rank() == 0) close();
-  } catch (...) {  // the world is over: the others know
+  } catch (...) {  // the world has ended: the others know
   }
 }
 
@@ -86,7 +86,7 @@ void WorldObject::close() {
   if (!lent_) give_back();
 }
 
-/// With the lock held: nobody uses the world.
+/// With the lock held: marks the world as unused.
 void WorldObject::give_back() {
   lent_ = false;
   if (!closing_ || closed_) return;
@@ -116,7 +116,7 @@ std::shared_ptr<World> WorldObject::lend(Kind kind, const ModelObject& model, co
   out.put(WorldCommand::serve);
   out.put(kind);
   out.put_text(model.source().files->path_of(model.source().file));
-  // What only concerns this process's text stays here.
+  // Options that only concern this process's text are not sent.
   Settings of_model;
   for (const char* key : {"isa", "weights"})
     if (model.settings().has(key)) of_model.set(key, model.settings().text(key));
@@ -129,7 +129,7 @@ std::shared_ptr<World> WorldObject::lend(Kind kind, const ModelObject& model, co
             try {
               std::lock_guard held(self->mutex_);
               self->give_back();
-            } catch (...) {  // the world is over: there is nobody left to tell
+            } catch (...) {  // the world has ended: there is no receiver
             }
           }};
 }

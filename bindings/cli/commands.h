@@ -1,7 +1,7 @@
 #pragma once
 // The commands of the command line, one file each. Their options are data that main.cpp fills from the arguments.
 //
-// stdout is a command's answer and nothing else; errors are exceptions that main.cpp prints on one line.
+// stdout has only a command's result; errors are exceptions that main.cpp prints on one line.
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace plait::cli {
 
-/// What the user can mend in the command itself: exit status 2.
+/// An error in the command line: exit status 2.
 class UsageError : public std::runtime_error {
  public:
   explicit UsageError(const std::string& message, std::string hint = {})
@@ -22,17 +22,17 @@ class UsageError : public std::runtime_error {
 
 constexpr int exit_ok = 0, exit_failure = 1, exit_usage = 2, exit_interrupted = 130;
 
-/// What every command that opens a model takes.
+/// Arguments of every command that opens a model.
 struct ModelArguments {
   std::string model;
   std::string cache_dir;  ///< "": nothing is kept
   std::string log_dir;    ///< "": no log is kept
-  int64_t threads = 0;    ///< 0: all processors
+  int64_t threads = 0;    ///< 0: one per processor
   std::string dtype = "file";
   std::vector<std::string> options;  ///< KEY=VALUE of anything in plait_options_describe
   std::string mesh;                  ///< "": one rank
   std::string trace;                 ///< a file to write; "": none
-  std::vector<std::string> seeds;    ///< how the mesh cuts weights; none: as the library likes
+  std::vector<std::string> seeds;    ///< sharding of weights; empty: the default
 };
 
 struct GenerateArguments : ModelArguments {
@@ -40,21 +40,21 @@ struct GenerateArguments : ModelArguments {
   std::string adapter;            ///< "": none
   bool has_prompt = false, has_ids = false, has_file = false;
   bool chat = false, ignore_eos = false, json = false, profile = false;
-  /// Those that were given, as options of requests: {"temperature", "0.7"}.
+  /// The given request options: {"temperature", "0.7"}.
   std::vector<std::pair<std::string, std::string>> request;
 };
 
 struct TrainArguments : ModelArguments {
   std::string out;
   bool json = false;
-  bool plan = false;  ///< print what the run would hold and do; do not train
-  /// Those that were given, as options of trainers: {"data", "texts.jsonl"}.
+  bool plan = false;  ///< print the plan instead of training
+  /// The given trainer options: {"data", "texts.jsonl"}.
   std::vector<std::pair<std::string, std::string>> trainer;
 };
 
 struct EvalArguments : ModelArguments {
   std::string data, checkpoint, adapter;
-  int64_t seq = 0;  ///< 0: as the library likes
+  int64_t seq = 0;  ///< 0: the default
   bool json = false;
 };
 
@@ -74,7 +74,7 @@ struct InspectArguments : ModelArguments {
 
 struct ExportArguments : ModelArguments {
   std::string out, checkpoint, adapter;
-  bool apart = false;  ///< the checkpoint's adapters, and no model
+  bool apart = false;  ///< only the checkpoint's adapters, without the model
 };
 
 struct TokenizeArguments : ModelArguments {

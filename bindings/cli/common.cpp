@@ -21,7 +21,7 @@ void on_interrupt(int) {
   std::signal(SIGINT, SIG_DFL);
 }
 
-/// Whether the option is for objects of that kind, by what the library says of it.
+/// Whether the option is for objects of that kind, from the library's table.
 bool is_for(const nlohmann::json& rows, const std::string& key, std::initializer_list<std::string_view> kinds) {
   for (const auto& row : rows) {
     if (row.at("key") != key) continue;
@@ -70,7 +70,7 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
 }
 
 plait_api::World open_world(const ModelArguments& arguments, const OptionSets& options) {
-  // What mpirun, srun and the like tell the processes that they start.
+  // Variables that mpirun, srun and the like set for their processes.
   const char* const marks[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_SIZE"};
   const bool started =
       std::any_of(std::begin(marks), std::end(marks), [](const char* mark) { return std::getenv(mark); });

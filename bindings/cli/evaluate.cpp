@@ -1,4 +1,4 @@
-// plait eval: how well a model predicts a text.
+// plait eval: the loss of a model on a text.
 #include <chrono>
 #include <nlohmann/json.hpp>
 

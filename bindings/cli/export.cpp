@@ -1,4 +1,4 @@
-// plait export: the model as a directory that any ONNX runtime reads.
+// plait export: writes the model as a directory for any ONNX runtime.
 #include "bindings/cli/common.h"
 
 namespace plait::cli {

@@ -1,4 +1,4 @@
-// plait generate: a prompt in, text out as it comes.
+// plait generate: streams the continuation of a prompt.
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -31,7 +31,7 @@ struct Timings {
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// The texts of a run: from the generator's events, or for prompts of ids from their tokens.
+/// Prints a run's texts: from the generator's events, or for prompts of ids from their tokens.
 class Printer {
  public:
   Printer(const GenerateArguments& arguments, const plait_api::Model& model, std::vector<int32_t> prompt,
@@ -50,7 +50,7 @@ class Printer {
     if (!arguments_.json && event.sample == 0) answer(text);
   }
 
-  /// Ends the answer; one of --json is printed here as a whole.
+  /// Ends the output; --json prints it here as a whole.
   void finish(const plait_usage& usage, const Json& timings) {
     if (outputs_.empty()) outputs_.resize(1);
     if (!arguments_.json) return answer("\n");
@@ -78,7 +78,7 @@ class Printer {
     return out;
   }
 
-  /// Of a token of a prompt of ids: text where the model has a tokenizer, else the id itself.
+  /// The text of a token of a prompt of ids if the model has a tokenizer, otherwise the id.
   std::string text_of(const plait_event& event, Output& output) {
     if (!looked_for_tokenizer_) find_tokenizer();
     std::string out;
@@ -92,7 +92,7 @@ class Printer {
     return out;
   }
 
-  /// After the first token, so that it does not wait. A tokenizer that does not load is no reason to stop.
+  /// Called after the first token, so that it is not delayed. A tokenizer that does not load is not an error.
   void find_tokenizer() {
     looked_for_tokenizer_ = true;
     try {
@@ -156,7 +156,7 @@ void print_profile(const plait_api::Generator& generator) {
   }
 }
 
-/// What each rank of a mesh holds.
+/// Prints the memory of each rank.
 void print_ranks(const Json& ranks) {
   for (const Json& row : ranks)
     std::fprintf(stderr, "rank %d: weights %.1f MB, cache %.1f MB, step %.1f MB\n", row.at("rank").get<int>(),
@@ -179,7 +179,7 @@ int generate(const GenerateArguments& arguments) {
   if (arguments.ignore_eos) options.rest.set("ignore_eos", "true");
   if (!arguments.adapter.empty()) options.rest.set("adapter", arguments.adapter);
   if (arguments.profile) options.rest.set("profile", "true");
-  // Stop strings are looked for in the text, so they need the tokenizer from the start.
+  // Stop strings are searched in the text, so they need the tokenizer from the start.
   bool own_text = arguments.has_ids && !stops;
   if (own_text) options.model.set("tokenizer", "late");
 
@@ -189,7 +189,7 @@ int generate(const GenerateArguments& arguments) {
   options.model.set("background", "true");
   plait_api::Model model(arguments.model, options.model);
   plait_api::Generator generator = make_on<plait_api::Generator>(world, model, options.rest);
-  // The tokenizer loads beside the weights, or with prompts of ids not yet.
+  // The tokenizer loads in parallel to the weights, or later for prompts of ids.
   if (!load(generator) || !load(model)) return exit_interrupted;
   timings.load_s = seconds_since(timings.start);
 

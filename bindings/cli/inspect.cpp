@@ -1,4 +1,4 @@
-// plait inspect: what a model is, what was recognised in it, and what a mesh would make of it.
+// plait inspect: describes a model, what was recognised in it, and its plan on a mesh.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -35,7 +35,7 @@ std::string operands(const Json& list, const std::string& noun) {
   return out;
 }
 
-/// What was found where, a line for each kind: its count and its first nodes.
+/// Findings, a line per kind: its count and its first nodes.
 std::string findings(const Json& list, const std::string& noun, const char* what) {
   constexpr size_t most = 3;
   std::map<std::string, std::vector<std::string>> kinds;

@@ -1,4 +1,4 @@
-// plait logits: what the model expects after every token of a prompt.
+// plait logits: the model's logits after every token of a prompt.
 #include "bindings/cli/common.h"
 #include "bindings/cli/npy.h"
 

@@ -38,7 +38,7 @@ struct Header {
   std::vector<int64_t> dims;
 };
 
-/// The text behind 'key': in the header, a Python dictionary of three known keys.
+/// The value of 'key' in the header, a Python dictionary of three known keys.
 std::string_view member(const std::string& path, std::string_view text, std::string_view key) {
   size_t at = text.find(key);
   size_t colon = at == std::string_view::npos ? at : text.find(':', at);
@@ -73,7 +73,7 @@ Header parse_header(const std::string& path, std::string_view text) {
   return out;
 }
 
-/// The dtype for `descr`, which may stand for another of its size if that is `expected`.
+/// The dtype for `descr`, or `expected` if `descr` may represent it.
 const Row& choose_row(const std::string& path, const std::string& descr, plait_dtype expected) {
   std::string normal = descr;
   if (!normal.empty() && (normal[0] == '=' || (normal[0] == '|' && normal != "|b1"))) normal[0] = '<';
@@ -90,7 +90,7 @@ const Row& choose_row(const std::string& path, const std::string& descr, plait_d
   return nameless && raw && wanted->bytes == found->bytes ? *wanted : *found;
 }
 
-/// From Fortran's order, first dimension fastest, to C's.
+/// From Fortran order, first dimension fastest, to C order.
 std::string reordered(const std::string& data, const std::vector<int64_t>& dims, int64_t size) {
   std::string out(data.size(), '\0');
   std::vector<int64_t> index(dims.size());

@@ -1,5 +1,5 @@
 #pragma once
-// The plan of a mesh, as plait_model_plan gives it, for people.
+// Formats the plans of plait_model_plan for reading.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -7,9 +7,9 @@ namespace plait::cli {
 
 /// Tables of text.
 std::string plan_text(const nlohmann::ordered_json& plan);
-/// The same of a training's, as plait_model_plan_training gives it.
+/// The same for plait_model_plan_training.
 std::string training_plan_text(const nlohmann::ordered_json& plan);
-/// A page of HTML that needs nothing beside it. `model` is its title.
+/// A self-contained HTML page. `model` is its title.
 std::string plan_page(const nlohmann::ordered_json& plan, const std::string& model);
 
 }  // namespace plait::cli

@@ -1,5 +1,5 @@
 #pragma once
-// Parts of a plan that are alike are shown once.
+// Groups equal parts of a plan, which are shown once.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ struct PlanKind {
   std::string title;                    ///< "layers 0 to 5, 7", "before the layers"
   int64_t parts = 0;
 };
-/// In the order of their first parts; those without weights and collectives are left out.
+/// In the order of their first parts; without parts that have neither weights nor collectives.
 std::vector<PlanKind> plan_kinds(const nlohmann::ordered_json& plan);
 
 /// "tensor=4: 4 ranks"

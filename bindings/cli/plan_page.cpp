@@ -1,5 +1,5 @@
-// The plan of a mesh as a page: each kind of layer as a drawing, its weights as blocks of which a rank's own part is filled,
-// and what the ranks say to each other between them; all of it as tables, too. Needs no script and nothing beside it.
+// The plan of a mesh as a page: each kind of layer as a drawing, with its weights as blocks in which rank 0's part is
+// filled, and the collectives between them; also as tables. Self-contained, without scripts.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -67,16 +67,16 @@ std::string number(double value) {
   return out.substr(0, out.find('.') + 2);
 }
 
-/// How a weight is cut, as the colours have it.
+/// How a weight is sharded; one colour each.
 struct Cut {
   const char* name;
   const char* words;
 };
 constexpr Cut cuts[] = {{"rows", "by outputs"},
                         {"columns", "by inputs"},
-                        {"stack", "whole experts handed out"},
-                        {"mixed", "in two ways at once"},
-                        {"whole", "whole on every rank"}};
+                        {"stack", "by experts"},
+                        {"mixed", "by two dims"},
+                        {"whole", "replicated"}};
 
 const Cut& cut_of(const Json& weight) {
   const Json& parts = weight.at("parts");
@@ -87,7 +87,7 @@ const Cut& cut_of(const Json& weight) {
   return cuts[parts.back() > 1 ? 1 : 0];
 }
 
-/// A block, as wide as it has inputs and as high as it has outputs, roughly; the part of rank 0 is filled.
+/// A block, roughly as wide as it has inputs and as high as it has outputs; rank 0's part is filled.
 std::string block(const Json& weight) {
   const Json &dims = weight.at("dims"), &parts = weight.at("parts");
   const size_t last = dims.size() - 1;
@@ -97,7 +97,7 @@ std::string block(const Json& weight) {
   const double width = side(dims[last]), height = side(dims[last - 1]);
   int64_t before = 1, piles = 1;
   for (size_t d = 0; d + 1 < last; ++d) before *= dims[d].get<int64_t>(), piles *= parts[d].get<int64_t>();
-  const double shift = before > 1 ? 5 : 0;  // what lies behind: a stack
+  const double shift = before > 1 ? 5 : 0;  // a stack: further layers behind
   const Cut& cut = cut_of(weight);
   const std::string words = text_of(weight.at("type")) + ", " + cut.words;
   std::string out = std::string("<svg class=\"") + cut.name + "\" role=\"img\" aria-label=\"" + words +
@@ -111,7 +111,7 @@ std::string block(const Json& weight) {
   for (int behind = shift > 0 ? 2 : 0; behind > 0; --behind)
     rect(behind * shift, (2 - behind) * shift, width, height, whole_pile && parts[last] == 1 && parts[last - 1] == 1);
   const double rows = parts[last - 1].get<double>(), columns = parts[last].get<double>();
-  // Beyond eight lines a cut is only told.
+  // More than eight lines are not drawn.
   const double drawn_rows = std::min(rows, 8.0), drawn_columns = std::min(columns, 8.0);
   for (int row = 0; row < drawn_rows; ++row)
     for (int column = 0; column < drawn_columns; ++column)
@@ -120,13 +120,13 @@ std::string block(const Json& weight) {
   return out + "</svg>";
 }
 
-/// Vectors follow the matrices, and are told in the tables alone.
+/// Vectors follow the matrices, and are only in the tables.
 bool is_matrix(const Json& weight) {
   const Json& dims = weight.at("dims");
   return std::count_if(dims.begin(), dims.end(), [](const Json& size) { return size > 1; }) > 1;
 }
 
-/// The word of a name that says what it is: "q_proj" of "model.layers.0.self_attn.q_proj.weight".
+/// The last component of a name: "q_proj" of "model.layers.0.self_attn.q_proj.weight".
 std::string short_name(const std::string& name) {
   const size_t last = name.rfind('.');
   const size_t before = last == std::string::npos || last == 0 ? std::string::npos : name.rfind('.', last - 1);

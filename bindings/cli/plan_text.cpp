@@ -1,4 +1,4 @@
-// The plan of a mesh as tables of text.
+// The plan of a mesh as text tables.
 #include <nlohmann/json.hpp>
 
 #include "bindings/cli/common.h"
@@ -58,7 +58,7 @@ std::string part_text(const Json& part, const std::string& title) {
   return out;
 }
 
-/// Why weights are not cut by all of tensor.
+/// Reasons why weights are not sharded by the whole axis tensor.
 std::string whole_text(const std::vector<PlanKind>& kinds) {
   Rows rows{{"WEIGHT", "TYPE", "BYTES", "WHY"}};
   for (const PlanKind& kind : kinds)
@@ -68,7 +68,7 @@ std::string whole_text(const std::vector<PlanKind>& kinds) {
   return rows.size() > 1 ? "\nnot sharded by the whole axis tensor\n" + indented(columns(rows)) : std::string();
 }
 
-/// Where something is moved though there were other ways.
+/// Placements that move data, with their alternatives.
 std::string choices_text(const Json& plan, const std::vector<PlanKind>& kinds) {
   Rows rows{{"NODE", "CUT", "BYTES", "ALTERNATIVES"}};
   for (const PlanKind& kind : kinds)

@@ -1,11 +1,11 @@
-// plait run: a graph as its file says, tensors from and to .npy files.
+// plait run: runs a graph as written, with tensors from and to .npy files.
 #include "bindings/cli/common.h"
 #include "bindings/cli/npy.h"
 
 namespace plait::cli {
 namespace {
 
-/// The dtype of the input of that name; NONE when there is no such input (the run will say so).
+/// The dtype of the named input; NONE if there is no such input (the run will fail).
 plait_dtype dtype_of_input(const plait_api::Session& session, const std::string& name) {
   int64_t inputs = 0, outputs = 0;
   plait_api::check(plait_session_count(session.get(), &inputs, &outputs));

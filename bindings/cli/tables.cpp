@@ -1,4 +1,4 @@
-// plait ops, plait options: what the library says of itself.
+// plait ops, plait options: the library's tables.
 #include <nlohmann/json.hpp>
 
 #include "bindings/cli/common.h"

@@ -3,9 +3,9 @@
 namespace plait::cli {
 namespace {
 
-// Decoding starts again from the last `context` ids whenever the window has `most`: a push costs the same all along.
+// Decoding restarts from the last `context` ids when the window has `most`, so a push has constant cost.
 constexpr size_t context = 16, most = 64;
-constexpr std::string_view replacement = "\xEF\xBF\xBD";  // U+FFFD: what an incomplete character decodes to
+constexpr std::string_view replacement = "\xEF\xBF\xBD";  // U+FFFD: decoded from an incomplete character
 
 std::vector<int32_t> last_of(const std::vector<int32_t>& ids) {
   return {ids.end() - static_cast<std::ptrdiff_t>(std::min(context, ids.size())), ids.end()};

@@ -1,5 +1,5 @@
 #pragma once
-// Text of token ids as they come, made with a tokenizer's decode alone.
+// Streams the text of token ids, using only a tokenizer's decode.
 #include <string>
 #include <vector>
 
@@ -7,15 +7,15 @@
 
 namespace plait::cli {
 
-/// For prompts of ids, where the generator runs without a tokenizer so that none stands before the first token.
+/// For prompts of ids, where the generator runs without a tokenizer so as not to delay the first token.
 class TextTail {
  public:
-  /// Whether a piece begins with a blank depends on what stands before it: `prompt` is that.
+  /// `prompt`: the preceding ids, on which a piece's leading blank depends.
   TextTail(const plait_api::Tokenizer& tokenizer, const std::vector<int32_t>& prompt);
 
-  /// The text that `id` completes; characters whose bytes are still coming are held back.
+  /// The text that `id` completes; incomplete characters are held back.
   std::string push(int32_t id);
-  /// What was held back.
+  /// The held-back text.
   std::string finish();
 
  private:
@@ -23,7 +23,7 @@ class TextTail {
 
   const plait_api::Tokenizer& tokenizer_;
   std::vector<int32_t> window_;  ///< the last ids
-  size_t printed_ = 0;           ///< bytes of the window's text that were handed out
+  size_t printed_ = 0;           ///< bytes of the window's text that were returned
 };
 
 }  // namespace plait::cli

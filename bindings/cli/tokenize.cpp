@@ -1,4 +1,4 @@
-// plait tokenize: text from standard input as token ids, or the way back.
+// plait tokenize: converts text from standard input to token ids, or back.
 #include <filesystem>
 
 #include "bindings/cli/common.h"
@@ -6,7 +6,7 @@
 namespace plait::cli {
 
 int tokenize(const TokenizeArguments& arguments) {
-  // The tokenizer alone: the model itself is not read.
+  // Only the tokenizer: the model is not read.
   std::error_code failure;
   std::filesystem::path path(arguments.model);
   if (!std::filesystem::is_directory(path, failure)) path = path.has_parent_path() ? path.parent_path() : ".";

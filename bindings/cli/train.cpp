@@ -1,4 +1,4 @@
-// plait train: goes through a file of texts, and says how it goes.
+// plait train: trains on a file of texts, and prints progress.
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -19,7 +19,7 @@ const char* const ending_names[] = {"none", "steps", "patience", "cancelled"};
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// What a run did, step by step.
+/// The results of a run, by step.
 struct Record {
   Json losses = Json::array(), seconds = Json::array(), tokens = Json::array(), norms = Json::array(),
        evaluations = Json::array();
@@ -48,7 +48,7 @@ std::string newest_checkpoint(const std::string& out) {
   std::error_code failure;
   for (const auto& entry : fs::directory_iterator(out + "/checkpoints", failure)) {
     const std::string name = entry.path().filename().string();
-    // Numbers are of six digits, and longer ones of more.
+    // Numbers have at least six digits.
     if (name.starts_with("step-") && std::pair(name.size(), name) > std::pair(newest.size(), newest)) newest = name;
   }
   return newest.empty() ? newest : out + "/checkpoints/" + newest;
@@ -81,8 +81,8 @@ Json answer_of(const Record& record, const plait_step& end, double train_s, cons
           {"files", files}};
 }
 
-/// What to do next, on stderr. A prefix is in no ONNX file. Adapters stand beside the weights that they were trained with: those
-/// of the checkpoint `begun`, if there was one.
+/// Prints the next commands on stderr. A prefix cannot be in an ONNX file. Adapters need the weights that they were
+/// trained with: those of the checkpoint `begun`, if any.
 void print_end(const TrainArguments& arguments, const plait_step& end, const Json& files, bool has_prefix,
                const std::string& begun) {
   const std::string checkpoint = files.value("best", files.value("checkpoint", ""));
@@ -102,7 +102,7 @@ void print_end(const TrainArguments& arguments, const plait_step& end, const Jso
     std::fprintf(stderr, "as ONNX: plait export %s --checkpoint %s --out DIR\n", model.c_str(), checkpoint.c_str());
 }
 
-/// Takes reports to the run's last one.
+/// Pulls reports until the run's last one.
 plait_step follow(const plait_api::Trainer& trainer, Record& record, TrainProgress& progress) {
   bool cancelled = false;
   plait_step step{};
@@ -121,7 +121,7 @@ plait_step follow(const plait_api::Trainer& trainer, Record& record, TrainProgre
 
 }  // namespace
 
-/// What the run would be; nothing is loaded or written, so other processes are not needed.
+/// Prints the plan of the run; nothing is loaded or written, so other processes are not needed.
 static int print_plan(const TrainArguments& arguments, OptionSets options) {
   options.model.set("tokenizer", "none");
   plait_api::Model model(arguments.model, options.model);

@@ -37,7 +37,7 @@ std::string bar(const plait_step& step) {
   return " [" + out + "]";
 }
 
-/// Of the terminal at stderr; no limit where it does not say.
+/// Columns of stderr's terminal; no limit if unknown.
 size_t columns_of_terminal() {
   winsize size{};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : std::string::npos;
@@ -71,7 +71,7 @@ TrainProgress::~TrainProgress() {
 void TrainProgress::show(const plait_step& step) {
   constexpr std::chrono::milliseconds of_terminal{100}, of_file{5000};
   last_ = step;
-  // What happens now and then is worth a line of its own.
+  // Rare events get a line of their own.
   const bool special = std::isfinite(step.evaluation_loss) || !any_;
   pending_ = !special && Clock::now() - shown_ < (terminal_ ? of_terminal : of_file);
   if (!pending_) print(step);
@@ -79,7 +79,7 @@ void TrainProgress::show(const plait_step& step) {
 
 void TrainProgress::print(const plait_step& step) {
   const bool stays = std::isfinite(step.evaluation_loss);
-  // A line that is written over may not reach the terminal's edge: from there on it would be another line.
+  // An overwritten line must not reach the terminal's edge, where it would wrap.
   std::string line = progress_line(step, terminal_ && !stays ? columns_of_terminal() - 1 : std::string::npos);
   const size_t length = line.size();
   if (terminal_) {

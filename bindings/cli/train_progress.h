@@ -1,5 +1,5 @@
 #pragma once
-// How a run of training goes, on stderr: a line that is written over in a terminal, one now and then in a file.
+// Progress of training on stderr: an overwritten line in a terminal, occasional lines in a file.
 #include <chrono>
 #include <string>
 
@@ -7,14 +7,14 @@
 
 namespace plait::cli {
 
-/// "step 120/1000 [===>      ] loss 2.345, rate 9.8e-05, 1234 tokens/s, 3:21 left, 1.2 GB", without the bar, and cut, where it would
-/// be longer than so many columns.
+/// "step 120/1000 [===>      ] loss 2.345, rate 9.8e-05, 1234 tokens/s, 3:21 left, 1.2 GB", without the bar, and
+/// truncated, if it were longer than so many columns.
 std::string progress_line(const plait_step& step, size_t columns);
 
 class TrainProgress {
  public:
   TrainProgress();
-  /// The last step is shown whatever the time, and what stands in the terminal's line stays.
+  /// Prints the last step, and keeps the terminal's line.
   ~TrainProgress();
   void show(const plait_step& step);
 
@@ -29,7 +29,7 @@ class TrainProgress {
   size_t width_ = 0;  ///< of the terminal's line so far
 };
 
-/// What the library has to say of a model, in lines of stderr.
+/// Prints the model's log to stderr.
 void print_log(const plait_api::Model& model);
 
 }  // namespace plait::cli

@@ -1,6 +1,6 @@
 #pragma once
-// What the JNI wrappers call. Texts cross as arrays of bytes: JNI's own strings are "modified" UTF-8, which writes NUL and
-// what lies beyond the basic plane in ways of its own.
+// Helpers of the JNI wrappers. Texts are passed as byte arrays: JNI's own strings are "modified" UTF-8, which encodes
+// NUL and supplementary characters differently.
 #include <jni.h>
 
 #include <cstring>
@@ -35,7 +35,7 @@ inline jint load_names(JNIEnv* env) {
   return names.handle && names.exception ? JNI_VERSION_1_8 : JNI_ERR;
 }
 
-/// Null when there is no memory; then Java has its exception.
+/// Null if there is no memory; Java then has an exception.
 inline jbyteArray bytes_of(JNIEnv* env, const void* data, int64_t size) {
   jbyteArray out = env->NewByteArray(static_cast<jsize>(size));
   if (out) env->SetByteArrayRegion(out, 0, static_cast<jsize>(size), static_cast<const jbyte*>(data));
@@ -53,7 +53,7 @@ inline void throw_error(JNIEnv* env, plait_status status, const char* message, c
       env->NewObject(java_names().exception, java_names().make_exception, static_cast<jint>(status), what, change));
   if (made) env->Throw(made);
 }
-/// The status of a call in this thread, with its message.
+/// Throws the status of a call on this thread, with its message.
 inline void throw_status(JNIEnv* env, plait_status status) {
   throw_error(env, status, plait_last_error(), plait_last_hint());
 }
@@ -64,7 +64,7 @@ inline void* handle_of(JNIEnv* env, jobject handle) {
                 : nullptr;
 }
 
-/// All bytes of a text result, NULs included, of which `text` is the first.
+/// All bytes of a text result, including NULs, from `text`.
 inline jbyteArray text_of(JNIEnv* env, plait_tensor* tensor, const char* text) {
   plait_view view{};
   view.struct_size = sizeof view;
@@ -90,7 +90,7 @@ inline void get_region(JNIEnv* env, jobject array, jsize n, double* out) {
   env->GetDoubleArrayRegion(static_cast<jdoubleArray>(array), 0, n, out);
 }
 
-/// Memory that is not initialised; reports to Java when there is none.
+/// Uninitialised memory; throws in Java if there is none.
 template <class T>
 std::unique_ptr<T[]> room_for(JNIEnv* env, int64_t count) {
   std::unique_ptr<T[]> out(new (std::nothrow) T[static_cast<size_t>(count)]);
@@ -98,11 +98,11 @@ std::unique_ptr<T[]> room_for(JNIEnv* env, int64_t count) {
   return out;
 }
 
-/// An array of Java, copied as a block: the call may wait, which forbids to pin it. Nothing for null, with the length -1.
+/// Copies a Java array as a block, since the call may wait, which forbids pinning. Nothing for null, with length -1.
 template <class T>
 class Copied {
  public:
-  /// False: Java has an exception. `ending`: a NUL goes behind, and none may be inside.
+  /// False: Java has an exception. `ending`: appends a NUL, and none may be inside.
   bool read(JNIEnv* env, jobject array, bool ending = false) {
     if (!array) return true;
     length_ = env->GetArrayLength(static_cast<jarray>(array));
@@ -171,7 +171,7 @@ class CopiedHandles {
   jsize count_ = 0;
 };
 
-/// A direct buffer, whole; NULL for null. False: Java has an exception.
+/// A whole direct buffer; NULL for null. False: Java has an exception.
 inline bool memory_of(JNIEnv* env, jobject buffer, void** data, int64_t* bytes) {
   *data = buffer ? env->GetDirectBufferAddress(buffer) : nullptr;
   *bytes = buffer ? env->GetDirectBufferCapacity(buffer) : 0;
@@ -180,7 +180,7 @@ inline bool memory_of(JNIEnv* env, jobject buffer, void** data, int64_t* bytes) 
   return false;
 }
 
-/// That there is a place for an output.
+/// Checks that an output array is long enough.
 inline bool has_room(JNIEnv* env, jarray array, int64_t count) {
   if (array && env->GetArrayLength(array) >= count) return true;
   throw_error(env, PLAIT_INVALID_ARGUMENT, "the array for a result is null or too short", "");

@@ -1,7 +1,7 @@
 #pragma once
-// Structs that the library fills, as hosts hold them: with a copy of what they point to. An event's pointers are those of the
-// thread that pulled it, and the host may look at it from another (Java's virtual threads move between a call and the next); the
-// name of an operand is its session's, which the host may have released.
+// Copies of structs that the library fills, with what they point to. An event's pointers belong to the pulling
+// thread, and the host may read it on another (Java's virtual threads move between calls); an operand's name belongs
+// to its session, which the host may have released.
 #include <exception>
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace plait_swig {
 
-/// A struct without pointers. Those with pointers have a specialisation, else the wrappers do not compile.
+/// A struct without pointers. Those with pointers need a specialisation, otherwise the wrappers do not compile.
 template <class Struct>
 struct Kept {
   static constexpr bool points = false;
@@ -18,7 +18,7 @@ struct Kept {
   void keep() {}
 };
 
-/// The tensor's memory, which the host's object for the tensor keeps.
+/// The tensor's memory, which the host's tensor object keeps.
 template <>
 struct Kept<plait_view> {
   static constexpr bool points = true;
@@ -37,7 +37,7 @@ struct Kept<plait_operand> {
   }
 };
 
-/// Used again for each event that is pulled, so that a token allocates nothing once the buffers have grown.
+/// Reused for each pulled event, so that a token allocates nothing once the buffers have grown.
 template <>
 struct Kept<plait_event> {
   static constexpr bool points = true;
@@ -57,7 +57,7 @@ struct Kept<plait_event> {
   }
 };
 
-// The struct comes first, so that a pointer to it is a pointer to the whole.
+// The struct is first, so that a pointer to it is a pointer to the whole.
 template <class Struct>
 Struct* new_struct() {
   return &(new Kept<Struct>)->filled;
@@ -66,7 +66,7 @@ template <class Struct>
 void delete_struct(Struct* filled) {
   delete reinterpret_cast<Kept<Struct>*>(filled);
 }
-/// After the library has filled it. False when there is no memory: the struct is empty then.
+/// Called after the library has filled it. False if there is no memory: the struct is then empty.
 template <class Struct>
 bool keep(Struct* filled) noexcept {
   try {

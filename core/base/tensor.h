@@ -22,7 +22,7 @@ class Blob {
   /// released. Reading them again stays legal.
   virtual void drop(int64_t offset, int64_t bytes) const { (void)offset, (void)bytes; }
   /// Throws Error(io) when the bytes are not any more what they were: of a mapped file that was shortened or written to.
-  /// Reading behind the new end of such a file would end the process (SIGBUS).
+  /// Reading after the new end of such a file would end the process (SIGBUS).
   virtual void check() const {}
 
  protected:

@@ -93,7 +93,7 @@ void ThreadPool::for_each(int64_t count, FunctionRef<void(int64_t, int)> task) {
   };
   if (threads_.empty() || count <= 1) work(0);
   else run(work);
-  // Each worker goes on until there is no item, or it stops.
+  // Each worker runs until there is no item, or it stops.
   if (next.load(std::memory_order_relaxed) < count) throw Error(Code::cancelled, "the work was cancelled");
 }
 

@@ -17,7 +17,7 @@ class MessageChannel {
  public:
   using Bytes = std::vector<std::byte>;
 
-  /// Loads the plug-in and opens MPI's world. plugin: a path; "": plait_mpi.so beside the library that this is part of.
+  /// Loads the plug-in and opens MPI's world. plugin: a path; "": plait_mpi.so next to this library.
   /// Throws Error(not_found) without the plug-in, Error(unsupported) for one of another version, Error(io) if MPI fails,
   /// Error(closed) when MPI, started here, waits longer than the deadline for other processes.
   MessageChannel(const std::string& plugin, double deadline_s);

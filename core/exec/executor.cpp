@@ -202,7 +202,7 @@ void Executor::bind(std::span<const TensorView> inputs) {
 
 namespace {
 
-/// While it lives the pool stops when `flag` says so.
+/// During its lifetime `flag` stops the pool.
 class StopOn {
  public:
   StopOn(ThreadPool& pool, const std::atomic<bool>* flag) : pool_(pool), before_(pool.stop_on(flag)) {}

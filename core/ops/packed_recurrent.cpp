@@ -125,7 +125,7 @@ void register_packed_recurrent(OpSet& ops) {
            .dims_of = packed_attention_dims,
            .infer = infer_packed_linear_attention,
            .gradient = of_packed_linear_attention,
-           .doc = "plait.LinearAttention inside each segment of a row, behind a state of zeros"});
+           .doc = "plait.LinearAttention inside each segment of a row, starting with a state of zeros"});
   ops.add(
       {.name = "plait.PackedLinearAttentionBack",
        .inputs = "dy q k v segments decay? beta?",

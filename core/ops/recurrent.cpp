@@ -117,7 +117,7 @@ void register_slots(OpSet& ops) {
            .dims_of = slot_attention_dims,
            .infer = infer_slot_attention,
            .updates = 1,
-           .doc = "LinearAttention of each segment's tokens behind the state of its own (Yang et al. 2024)"});
+           .doc = "LinearAttention of each segment's tokens after its state (Yang et al. 2024)"});
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ void register_training(OpSet& ops) {
            .attributes =
                {{"rate", "float", "required"}, {"module", "int", "0"}, {"offset", "int", "0"}, {"whole", "int", "0"}},
            .dims = "*... @k, ... -> ... k",
-           .doc = "features of each token dropped as its key and the module say, the rest larger; of key -1 none"});
+           .doc = "features of each token dropped by its key and the module, the rest scaled up; none for key -1"});
   ops.add({.name = "plait.UnaryBack",
            .inputs = "x dy",
            .outputs = "dx",

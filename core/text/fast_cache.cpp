@@ -58,7 +58,7 @@ void write_fast_cache(const std::string& path, std::string_view fast) noexcept {
     if (written) fs::rename(draft, path, error);
     if (!written || error) fs::remove(draft, error);
   } catch (...) {
-    // Out of memory for a path: the next load makes the cache.
+    // Out of memory for a path: the next load writes the cache.
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Where Tokenizer::load keeps binary forms. Nothing here throws: a cache that does not work is as good as none.
+// The cache of Tokenizer::load's binary forms. Nothing here throws: failures are treated as a missing cache.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -8,13 +8,13 @@
 
 namespace plait {
 
-/// One file a model directory, so that a changed tokenizer.json replaces it instead of leaving it behind.
+/// One file per model directory, so that a changed tokenizer.json replaces it.
 std::string fast_cache_path(const std::string& directory, const std::string& cache_dir);
 
-/// Null when there is no such file or it cannot be read.
+/// Null if there is no such file or it cannot be read.
 std::shared_ptr<Blob> read_fast_cache(const std::string& path);
 
-/// Other processes see the old file or the whole new one. Makes the directory if needed.
+/// Other processes see the old file or the whole new one. Creates the directory if needed.
 void write_fast_cache(const std::string& path, std::string_view fast) noexcept;
 
 inline std::string_view blob_text(const Blob& blob) {

@@ -1,9 +1,9 @@
 #pragma once
-// The C ABI of the Rust crate in core/text/rust. For tokenizer.cpp and the tests; everyone else uses tokenizer.h.
+// The C ABI of the Rust crate in core/text/rust. Only for tokenizer.cpp and the tests; others use tokenizer.h.
 //
-// Every int32_t result is 0 or a number of plait::Code. A function that fails writes nothing but `error` (which may
-// be null) and never throws, prints or aborts; a panic inside is Code::internal. A tokenizer may be used from many
-// threads at once, a stream from one at a time. Views are read during the call only.
+// Every int32_t result is 0 or a number of plait::Code. A function that fails only sets `error` (which may be null)
+// and never throws, prints or aborts; a panic inside is Code::internal. A tokenizer is thread-safe, a stream is not.
+// Views are read only during the call.
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,19 +12,19 @@ extern "C" {
 typedef struct plait_text_tokenizer plait_text_tokenizer;
 typedef struct plait_text_stream plait_text_stream;
 
-/// Memory of the caller's; data may be null when size is 0.
+/// Memory of the caller; data may be null if size is 0.
 typedef struct plait_text_view {
   const char* data;
   size_t size;
 } plait_text_view;
 
-/// Memory of the crate's, to be released with plait_text_bytes_free.
+/// Memory of the crate, to be released with plait_text_bytes_free.
 typedef struct plait_text_bytes {
   char* data;
   size_t size;
 } plait_text_bytes;
 
-/// Memory of the crate's, to be released with plait_text_ids_free.
+/// Memory of the crate, to be released with plait_text_ids_free.
 typedef struct plait_text_ids {
   int32_t* data;
   size_t size;
@@ -43,7 +43,7 @@ typedef struct plait_text_files {
   plait_text_view chat_template_json;  ///< chat_template.json
 } plait_text_files;
 
-/// What encoding, decoding or rendering one text may take, beside what its own size accounts for.
+/// Limits of encoding, decoding or rendering one text, in addition to an allowance for its size.
 typedef struct plait_text_limits {
   uint64_t bytes;  ///< memory
   uint64_t milliseconds;
@@ -56,15 +56,15 @@ typedef struct plait_text_chat {
   bool add_generation_prompt;
 } plait_text_chat;
 
-/// `crate_model` asks for the tokenizers crate's own model, the oracle of the tests: slower to load, equal otherwise.
+/// `crate_model` uses the tokenizers crate's own model, the oracle of the tests: slower to load, otherwise equal.
 int32_t plait_text_create(const plait_text_files* files, plait_text_limits limits, bool crate_model,
                           plait_text_tokenizer** out, plait_text_error* error);
-/// From a fast form. Fails with bad_model if it is damaged or was made from another tokenizer.json than `files` has.
+/// From a fast form. Fails with bad_model if it is damaged or made from another tokenizer.json than that of `files`.
 int32_t plait_text_create_fast(plait_text_view fast, const plait_text_files* files, plait_text_limits limits,
                                plait_text_tokenizer** out, plait_text_error* error);
-/// Streams keep what they need of it. Null is ignored.
+/// Streams keep what they need. Null is ignored.
 void plait_text_free(plait_text_tokenizer* tokenizer);
-/// Encoding, decoding and rendering that other threads have under way ends with Code::cancelled; streams do not.
+/// Pending encoding, decoding and rendering of other threads ends with Code::cancelled; streams do not.
 void plait_text_cancel(const plait_text_tokenizer* tokenizer);
 /// unsupported for models other than BPE.
 int32_t plait_text_save_fast(const plait_text_tokenizer* tokenizer, plait_text_bytes* out, plait_text_error* error);
@@ -74,14 +74,14 @@ int32_t plait_text_encode(const plait_text_tokenizer* tokenizer, plait_text_view
 int32_t plait_text_decode(const plait_text_tokenizer* tokenizer, const int32_t* ids, size_t count, bool skip_special,
                           plait_text_bytes* out, plait_text_error* error);
 
-/// One past the largest id, added tokens included.
+/// One past the largest id, including added tokens.
 int32_t plait_text_vocab_size(const plait_text_tokenizer* tokenizer);
 /// -1 if there is no such piece.
 int32_t plait_text_piece_to_id(const plait_text_tokenizer* tokenizer, plait_text_view piece);
 int32_t plait_text_id_to_piece(const plait_text_tokenizer* tokenizer, int32_t id, plait_text_bytes* out,
                                plait_text_error* error);
 bool plait_text_is_special(const plait_text_tokenizer* tokenizer, int32_t id);
-/// The id of what tokenizer_config.json has under `key`, such as "bos_token"; -1 if it has none.
+/// The id of tokenizer_config.json's `key`, such as "bos_token"; -1 if absent.
 int32_t plait_text_named_token(const plait_text_tokenizer* tokenizer, plait_text_view key);
 
 bool plait_text_has_chat_template(const plait_text_tokenizer* tokenizer);

@@ -26,7 +26,7 @@ void check(int32_t status, plait_text_error& error) {
   throw Error(static_cast<Code>(status), std::move(message), std::string(error.hint.data, error.hint.size));
 }
 
-/// Runs call(&bytes, &error), which fills in one of the two.
+/// Runs call(&bytes, &error), which sets one of the two.
 template <class Call>
 std::string take_text(Call call) {
   plait_text_bytes bytes{};
@@ -39,7 +39,7 @@ std::string take_text(Call call) {
 
 std::optional<int32_t> id_or_none(int32_t id) { return id < 0 ? std::nullopt : std::optional(id); }
 
-/// Empty when there is no such file.
+/// Empty if there is no such file.
 std::string read_optional(const std::string& path) {
   try {
     return read_text_file(path);
@@ -77,7 +77,7 @@ Tokenizer Tokenizer::load(const std::string& directory, const std::string& cache
     try {
       return from_fast(blob_text(*fast), files, limits);
     } catch (const Error&) {
-      // Stale or damaged: made again below. A fault of the other files shows again there.
+      // Stale or damaged: rebuilt below, which also reports faults of the other files.
     }
   }
   Tokenizer tokenizer = from_bytes(files, limits);

@@ -116,7 +116,7 @@ FileTensors trained_tensors(const std::vector<TrainedParameter>& parameters, con
     throw Error(
         Code::unsupported, "a prefix cannot be merged into the weights",
         "keep it apart, as an adapter (plait export --apart, plait_trainer_save_adapter): generators and PEFT load "
-        "its directory beside the model as it is");
+        "its directory with the unchanged model");
   if (training.lora.rank) return merged_tensors(parameters, training.lora, array_of, pool);
   FileTensors out;
   for (const TrainedParameter& parameter : parameters) {

@@ -153,7 +153,7 @@ class Trainer {
   std::optional<Dataset> evaluation_;
   TrainingEngine engine_;
   const std::vector<std::string> trained_;  ///< tensors of the file
-  const std::string model_;                 ///< a fingerprint: checkpoints fit this model alone
+  const std::string model_;                 ///< a fingerprint: checkpoints fit only this model
   std::optional<SampleOrder> order_;        ///< of the data
   std::unique_ptr<TrainingLog> log_;
   double best_ = std::numeric_limits<double>::infinity();

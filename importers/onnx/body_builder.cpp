@@ -1,4 +1,4 @@
-// GraphBuilder's part that nests: bodies of If, Loop and Scan, and calls of local functions.
+// Nested parts of GraphBuilder: bodies of If, Loop and Scan, and calls of local functions.
 #include "importers/onnx/graph_builder.h"
 
 #include <onnx-ml.pb.h>
@@ -13,7 +13,7 @@
 namespace plait::onnx_import {
 namespace {
 
-/// Guards recursion over bodies and calls.
+/// Limits recursion over bodies and calls.
 class Depth {
  public:
   explicit Depth(int& depth) : depth_(depth) {
@@ -30,7 +30,7 @@ class Depth {
   int& depth_;
 };
 
-/// A body has the operands that its op hands it, and its outputs are those of the op. Captures are not in yet.
+/// Checks that a body has its op's operands and outputs. Captures are added later.
 void check_bodies(Node& node) {
   if (node.op != "If" && node.op != "Loop" && node.op != "Scan") return;
   if (node.attributes.has("carried")) throw Error(Code::bad_model, cat(node.op, " has no attribute \"carried\""));
@@ -67,8 +67,7 @@ void GraphBuilder::read_bodies(Scope& scope, Node& node, const std::vector<Named
   join_captures(scope, node, bodies);
 }
 
-/// All bodies take all captures, in one order, so that the captures are the last operands of the node and of each of
-/// its bodies alike.
+/// Adds all captures to all bodies, in one order, so that they are the last operands of the node and of each body.
 void GraphBuilder::join_captures(Scope& scope, Node& node, std::vector<Scope>& bodies) {
   std::vector<std::string> all;
   std::unordered_set<std::string> seen;
@@ -78,7 +77,7 @@ void GraphBuilder::join_captures(Scope& scope, Node& node, std::vector<Scope>& b
     body.graph.inputs.resize(body.graph.inputs.size() - body.captures.size());
   }
   check_bodies(node);
-  // Behind captures the number of carried values would not show.
+  // With captures the number of carried values would be ambiguous.
   auto own = static_cast<int64_t>(node.inputs.size());
   if (!all.empty() && node.op == "Loop") node.attributes.set("carried", own - 2);
   if (!all.empty() && node.op == "Scan")
@@ -117,7 +116,7 @@ void GraphBuilder::call(Scope& scope, const onnx::NodeProto& proto, const Functi
     bool present = i < proto.input_size() && !proto.input(i).empty();
     declare(inner, body.input(i), present ? need(scope, proto.input(i), "the call") : no_value);
   }
-  // Nodes inside write straight to the values that the call defines.
+  // Inner nodes write directly to the call's outputs.
   std::map<std::string, ValueId> given;
   for (int i = 0; i < proto.output_size(); ++i)
     if (!proto.output(i).empty()) given.emplace(body.output(i), scope.values.at(proto.output(i)));
@@ -128,8 +127,7 @@ void GraphBuilder::call(Scope& scope, const onnx::NodeProto& proto, const Functi
   return_outputs(scope, inner, proto, function);
 }
 
-/// Copies the outputs that no node inside has written: operands that are handed through, and a second use of
-/// one name.
+/// Copies outputs that no inner node writes: passed-through operands, and a second use of one name.
 void GraphBuilder::return_outputs(Scope& scope, Scope& inner, const onnx::NodeProto& proto,
                                   const Function& function) {
   for (int i = 0; i < proto.output_size(); ++i) {

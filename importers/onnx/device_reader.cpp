@@ -10,13 +10,13 @@
 namespace plait::onnx_import {
 namespace {
 
-// More devices than there are in one place.
+// Far more devices than exist in one place.
 constexpr int32_t most_devices = 1 << 20;
 constexpr size_t most_warnings = 8;
 
 Error wrong(const std::string& what) { return Error(Code::bad_model, what); }
 
-/// The factors of an axis of `size`; a size that is left open, or a name, is what the others leave.
+/// The factors of an axis of `size`; an open or named size is the remaining quotient.
 ShardingSpec::Axis read_axis(const onnx::ShardedDimProto& proto, int32_t axis, int64_t size) {
   ShardingSpec::Axis out{axis, {}};
   if (!proto.simple_sharding_size()) throw wrong(cat("axis ", axis, " has no number of shards"));
@@ -43,7 +43,7 @@ ShardingSpec::Axis read_axis(const onnx::ShardedDimProto& proto, int32_t axis, i
   return out;
 }
 
-/// Sets of devices by the number that stands for them: a device's own, or one of the map.
+/// Sets of devices by their number: a device's own, or one of the map.
 class Groups {
  public:
   Groups(const onnx::ShardingSpecProto& proto, int32_t devices, ShardingSpec& out) : devices_(devices), out_(out) {

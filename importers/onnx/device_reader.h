@@ -1,5 +1,5 @@
 #pragma once
-// Multi-device annotations: DeviceConfigurationProto, and what nodes say about their operands.
+// Reads multi-device annotations: DeviceConfigurationProto, and nodes' annotations of operands.
 #include <functional>
 #include <map>
 #include <string>
@@ -16,19 +16,19 @@ class ShardingSpecProto;
 
 namespace plait::onnx_import {
 
-/// One for each import. Annotations change nothing that a model computes, and the standard lets a reader ignore them: what
-/// is wrong with one is a warning, and it is passed over.
+/// One per import. Annotations do not change results, and the standard lets readers ignore them: a faulty one is a
+/// warning, and is skipped.
 class DeviceReader {
  public:
   explicit DeviceReader(const onnx::ModelProto& model);
 
-  /// The constant that a node's operand is, null for none.
+  /// The constant of a node's operand; null if there is none.
   using ConstantOf = std::function<const Constant*(const std::string& name)>;
-  /// Reads the node's annotations of its constant operands; those of other values are counted. `where` names the node.
-  /// Returns the pipeline stage that the first of the configurations gives to the node, 0 where it gives none.
+  /// Reads the node's annotations of its constant operands; those of other values are counted. `where` names the
+  /// node. Returns the node's pipeline stage in the first configuration that has one, otherwise 0.
   int32_t read(const onnx::NodeProto& node, const std::string& where, const ConstantOf& constant_of);
 
-  /// Configurations in the order of the file.
+  /// Configurations in file order.
   std::vector<DeviceConfiguration> take() { return std::move(configurations_); }
   /// At most ten.
   std::vector<std::string> warnings() const;
@@ -39,10 +39,10 @@ class DeviceReader {
 
   std::vector<DeviceConfiguration> configurations_;
   std::map<std::string, size_t, std::less<>> numbers_;      ///< of configurations, by name
-  std::map<std::pair<size_t, std::string>, size_t> known_;  ///< where the spec of a tensor stands
+  std::map<std::pair<size_t, std::string>, size_t> known_;  ///< index of a tensor's spec
   std::vector<std::string> warnings_;
-  int64_t passed_over_ = 0;  ///< annotations that were wrong
-  int64_t activations_ = 0;  ///< values that no constants are
+  int64_t passed_over_ = 0;  ///< faulty annotations
+  int64_t activations_ = 0;  ///< values that are not constants
 };
 
 }  // namespace plait::onnx_import

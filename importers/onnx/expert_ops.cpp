@@ -1,8 +1,8 @@
-// com.microsoft.MoE and QMoE: a router, which becomes ONNX's ops, and the experts behind it, which become plait.Experts.
+// com.microsoft.MoE and QMoE: a router, expanded to ONNX's ops, and the experts after it, converted to plait.Experts.
 //
-// ONNX Runtime's kernels for processors say what the ops mean where their documentation is open: gelu is the one by tanh;
-// MoE takes the softmax over all experts, or over the chosen ones if weights are to be normalised; QMoE that over the chosen
-// ones, unless there is an input with weights of its own.
+// Where their documentation is unclear this follows ONNX Runtime's CPU kernels: gelu is the tanh approximation; MoE
+// takes the softmax over all experts, or over the chosen ones if weights are normalised; QMoE over the chosen ones,
+// unless an input has separate weights.
 #include <cmath>
 
 #include "importers/onnx/old_node.h"
@@ -12,12 +12,12 @@ namespace {
 
 using Kind = RecipeStep::Kind;
 
-/// Where the operands of one projection (fc1, fc2 or fc3) stand; -1: the op has no such operand.
+/// Indices of the operands of one projection (fc1, fc2 or fc3); -1: the op has no such operand.
 struct Places {
   int weight, bias, scales = -1, zeros = -1;
 };
 
-/// The node, in the course of becoming others.
+/// The node during its expansion.
 class Experts {
  public:
   explicit Experts(OldNode& old)
@@ -64,7 +64,7 @@ class Experts {
   }
 
  private:
-  /// Which rows of a projection: all, or one of two halves, that lie behind one another or take turns.
+  /// Rows of a projection: all, or one of two halves, contiguous or interleaved.
   struct Part {
     int64_t parts, index;
     bool interleaved;
@@ -138,7 +138,7 @@ class Experts {
     if ((old_.input(11) == no_value) != (old_.input(13) == no_value)) refuse("zero points of only one of fc1 and fc3");
   }
 
-  /// [experts, n, k] of a projection, as numbers that it stands for.
+  /// [experts, n, k] of a projection, in elements.
   std::vector<int64_t> sizes(size_t projection) {
     const auto index = static_cast<size_t>(places_[projection].weight);
     std::vector<int64_t> out = old_.weight_dims(index);
@@ -154,7 +154,7 @@ class Experts {
                : 0;
   }
 
-  /// The experts of each token [t, k], and their shares.
+  /// The experts of each token [t, k], and their routing weights.
   std::pair<ValueId, ValueId> route() {
     auto softmax = [&](ValueId id) { return old_.emit("Softmax", {id}, OldNode::with("axis", -1)); };
     const bool normalised = attributes_.integer("normalize_routing_weights", 0) != 0;
@@ -221,7 +221,7 @@ class Experts {
     return {{Kind::reshape, interleaved}, {Kind::slice, {2, part.index, part.index + 1}}, {Kind::reshape, one}};
   }
 
-  /// A constant of the file, of so many bytes.
+  /// A constant of the file, which must have this many bytes.
   Constant bytes_of(int place, int64_t count) {
     const auto index = static_cast<size_t>(place);
     const auto& constant = old_.graph.value(old_.required(index)).constant;
@@ -247,7 +247,7 @@ class Experts {
     return old_.graph.add_constant(std::move(out));
   }
 
-  /// Zero points are packed along the blocks of a row; of one block a row, along the rows.
+  /// Zero points are packed along the blocks of a row; with one block per row, along the rows.
   ValueId zeros(const Places& from, const std::vector<int64_t>& dims, int64_t blocks, int64_t bits,
                 const Part& part) {
     const int64_t each = 8 / bits, along = block_ > 0 ? blocks : dims[1], others = block_ > 0 ? dims[1] : 1,

@@ -22,13 +22,13 @@ namespace {
 using namespace onnx_import;
 namespace fs = std::filesystem;
 
-// ONNX Runtime computes sizes and axes while it loads, from what it finds inside the file.
+// ONNX Runtime computes sizes and axes at load time, from tensors inside the file.
 constexpr int64_t least_external = 1024;
-// Constants of nodes stay with their nodes, as long as the file stays far below what Protocol Buffers can hold.
+// Constants of nodes stay with their nodes, as long as the file stays far below Protocol Buffers' limit.
 constexpr int64_t most_in_node = 1 << 20;
 constexpr int64_t page = 4096, line = 64, least_paged = 1 << 16;
 
-/// A file that is removed again unless it was kept.
+/// A file that is removed unless it is kept.
 class NewFile {
  public:
   explicit NewFile(fs::path path) : path_(std::move(path)) {
@@ -99,7 +99,7 @@ class Exporter {
     onnx::TensorProto proto;
     if (!proto.ParseFromString(slim))
       throw Error(Code::bad_model, "not a valid ONNX file: a tensor inside is malformed");
-    if (proto.data_type() == onnx::TensorProto::STRING) return slim;  // they have no raw data to come back to
+    if (proto.data_type() == onnx::TensorProto::STRING) return slim;  // they have no raw_data to refer to
     std::optional<Tensor> other = changed_ ? changed_(proto.name()) : std::nullopt;
     Tensor now;
     try {
@@ -128,7 +128,7 @@ class Exporter {
     proto.clear_data_location();
   }
 
-  /// Tensors that share their bytes go on sharing them.
+  /// Tensors that share bytes keep sharing them.
   void put_outside(onnx::TensorProto& proto, const Tensor& tensor) {
     auto key = std::tuple(tensor.blob(), tensor.offset(), tensor.bytes());
     auto [place, fresh] = written_.emplace(key, 0);

@@ -13,10 +13,10 @@ class ModelProto;
 
 namespace plait::onnx_import {
 
-/// Versions by domain; "ai.onnx" counts as "".
+/// Versions by domain; "ai.onnx" is "".
 using OpsetImports = std::map<std::string, int64_t>;
 
-/// "ai.onnx" and "" are one domain, here "".
+/// "ai.onnx" and "" are one domain, returned as "".
 std::string canonical_domain(const std::string& domain);
 
 /// Throws Error(bad_model) for a version below 1, or two versions of a domain.
@@ -24,7 +24,7 @@ OpsetImports read_opsets(const onnx::ModelProto& model);
 
 struct Function {
   const onnx::FunctionProto* proto;
-  OpsetImports opsets;  ///< its own, and the model's for domains that it does not name
+  OpsetImports opsets;  ///< its own, and the model's for other domains
   std::map<std::string, const onnx::AttributeProto*> defaults;
   std::string label;    ///< "domain::name", for messages
 };
@@ -32,11 +32,11 @@ struct Function {
 /// Local functions by (domain, name, overload). Refers to the model's messages.
 class FunctionTable {
  public:
-  /// Throws Error(bad_model) for two functions of one key, operands or attributes named twice, above 10,000
+  /// Throws Error(bad_model) for two functions with one key, duplicate operands or attributes, or more than 10,000
   /// functions.
   FunctionTable(const onnx::ModelProto& model, const OpsetImports& opsets);
 
-  /// Null when there is none.
+  /// Null if there is none.
   const Function* find(const std::string& domain, const std::string& name, const std::string& overload) const;
 
  private:

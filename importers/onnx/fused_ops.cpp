@@ -1,5 +1,5 @@
-// Ops that ONNX Runtime's older optimizers fuse whole subgraphs into, written as the ops that they came from: what reads
-// a graph then has one form of attention to know, and no kernels are needed for them.
+// Expands whole-subgraph ops of ONNX Runtime's older optimizers: so graphs have one form of attention, and these ops
+// need no kernels.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -24,7 +24,7 @@ ValueId size_of(OldNode& old, ValueId id, int64_t axis) {
   return old.emit("Gather", {old.emit("Shape", {id}), number(old, axis)}, OldNode::with("axis", 0));
 }
 
-/// Columns of the weight [in, q + k + v] that are queries, keys and values.
+/// Column counts of queries, keys and values in the weight [in, q + k + v].
 std::array<int64_t, 3> parts_of(OldNode& old) {
   std::vector<int64_t> given = old.node.attributes.integers("qkv_hidden_sizes");
   if (given.size() == 3) return {given[0], given[1], given[2]};
@@ -35,8 +35,8 @@ std::array<int64_t, 3> parts_of(OldNode& old) {
   return {third, third, third};
 }
 
-/// Scores [b, h, s, total] without those that the mask input hides: [b] numbers of keys, or [b, total] of 0 and 1, or with a
-/// row for each query.
+/// Scores [b, h, s, total], with hidden ones replaced by `fill`; the mask input is [b] numbers of keys, or [b, total]
+/// of 0 and 1, or has a row per query.
 ValueId masked(OldNode& old, ValueId scores, ValueId fill) {
   ValueId mask = old.input(3);
   if (mask == no_value) return scores;
@@ -57,7 +57,7 @@ ValueId masked(OldNode& old, ValueId scores, ValueId fill) {
   return old.emit("Where", {seen, scores, fill});
 }
 
-/// Scores [b, h, s, total] without those of keys behind their query; the queries are the last s places.
+/// Scores [b, h, s, total], with keys after their query replaced by `fill`; the queries are the last s places.
 ValueId causal(OldNode& old, ValueId scores, ValueId fill) {
   if (!old.node.attributes.integer("unidirectional", 0)) return scores;
   ValueId s = size_of(old, scores, 2), total = size_of(old, scores, 3), one = number(old, 1);
@@ -69,8 +69,8 @@ ValueId causal(OldNode& old, ValueId scores, ValueId fill) {
 
 }  // namespace
 
-/// com.microsoft.Attention: x [b, s, in], one weight and bias of queries, keys and values, mask?, past? [2, b, h, p, d]
-/// -> [b, s, hidden], present.
+/// com.microsoft.Attention: x [b, s, in], one weight and bias of queries, keys and values, mask?, past? [2, b, h, p,
+/// d] -> [b, s, hidden], present.
 void spell_attention(OldNode& old) {
   const Attributes attributes = old.node.attributes;
   int64_t heads = attributes.integer("num_heads", 0);
@@ -110,8 +110,8 @@ void spell_attention(OldNode& old) {
   old.become("Reshape", {context, old.ints({0, 0, parts[2]})});
 }
 
-/// com.microsoft.EmbedLayerNormalization: ids, segments?, three tables (the segments' may lack), gamma, beta, mask?,
-/// positions? -> LayerNorm of the sum of the rows, the number of tokens that the mask shows, that sum.
+/// com.microsoft.EmbedLayerNormalization: ids, segments?, three tables (the segments' is optional), gamma, beta,
+/// mask?, positions? -> LayerNorm of the sum of the rows, the mask's number of tokens, that sum.
 void spell_embedding(OldNode& old) {
   ValueId ids = old.required(0), segments = old.input(1), positions = old.input(8), mask = old.input(7);
   if (positions == no_value) positions = old.emit("Range", {number(old, 0), size_of(old, ids, 1), number(old, 1)});
@@ -122,7 +122,7 @@ void spell_embedding(OldNode& old) {
   if (old.output(1) != no_value)
     old.emit("ReduceSum", {mask != no_value ? mask : old.emit("Sub", {ids, ids}), old.ints({1})},
              OldNode::with("keepdims", 0), old.output(1));
-  if (old.output(1) != no_value)  // a number a text: an Attention that has it for its mask asks for the rank
+  if (old.output(1) != no_value)  // a number per text: an Attention with this mask reports the rank
     old.graph.value(old.output(1)).type.dims = Dims{Dim::symbol(old.graph.symbols.fresh("texts"))};
   if (old.output(2) != no_value) old.emit("Identity", {sum}, {}, old.output(2));
   Attributes norm = OldNode::with("axis", -1);
@@ -132,8 +132,9 @@ void spell_embedding(OldNode& old) {
 
 namespace {
 
-/// For each column of the cache which of a token's three positions turns it. Layout 0: section after section. Layout 1: the
-/// second position has every third column from 1 on, the third one from 2 on, of three times their sections.
+/// For each column of the cache which of a token's three positions rotates it. Layout 0: section after section.
+/// Layout 1: the second position has every third column from 1 on, the third one from 2 on, up to three times their
+/// sections.
 std::vector<int64_t> positions_of_columns(const std::vector<int64_t>& sections, int64_t layout) {
   std::vector<int64_t> out;
   for (size_t k = 0; k < sections.size(); ++k) out.insert(out.end(), static_cast<size_t>(sections[k]), static_cast<int64_t>(k));
@@ -147,8 +148,8 @@ std::vector<int64_t> positions_of_columns(const std::vector<int64_t>& sections, 
 
 }  // namespace
 
-/// com.microsoft.MRotaryEmbedding: x, positions [3, b, s] (time, height, width), cos and sin [rows, z] -> x turned by the rows
-/// of three positions, each for its columns (Wang et al. 2024, Qwen2-VL).
+/// com.microsoft.MRotaryEmbedding: x, positions [3, b, s] (time, height, width), cos and sin [rows, z] -> x rotated
+/// by the rows of three positions, each for its columns (Wang et al. 2024, Qwen2-VL).
 void spell_multi_rotary(OldNode& old) {
   constexpr int64_t most_columns = 1 << 16;
   const Attributes given = old.node.attributes;

@@ -11,7 +11,7 @@
 namespace plait::onnx_import {
 namespace {
 
-/// Sizes in the outer graph's symbols as sizes in those of `graph`, by name.
+/// Translates sizes from the outer graph's symbols to those of `graph`, by name.
 Type translated(const Type& type, const SymbolTable& from, Graph& graph) {
   Type out{type.dtype, std::nullopt};
   if (!type.dims) return out;
@@ -24,9 +24,9 @@ Type translated(const Type& type, const SymbolTable& from, Graph& graph) {
   return out;
 }
 
-/// A size that the file leaves open, or names so that nothing can be concluded: exporters write "" and "?" for many.
+/// An open size, or one whose name means nothing: exporters write "" and "?" for many.
 Dim size_of(Graph& graph, const onnx::TensorShapeProto::Dimension& dim, const std::string& stem) {
-  constexpr int64_t open = -1;  // what some exporters write for an open size
+  constexpr int64_t open = -1;  // some exporters write this for an open size
   if (dim.has_dim_value() && dim.dim_value() != open) {
     if (dim.dim_value() < 0)
       throw Error(Code::bad_model, cat("a dimension is ", dim.dim_value(), ", expected a size, or -1 for an open one"));
@@ -76,7 +76,7 @@ Type declared_type(Graph& graph, const onnx::ValueInfoProto& info, bool required
 }  // namespace
 
 void GraphBuilder::charge(int64_t units) {
-  // 64 million units are some 2 GB of nodes and names, or 120,000 calls; a model of 200,000 nodes costs 12 million.
+  // 64 million units are about 2 GB of nodes and names, or 120,000 calls; a model of 200,000 nodes costs 12 million.
   constexpr int64_t max_cost = 64'000'000;
   cost_ += units;
   if (cost_ > max_cost) throw Error(Code::bad_model, "the model unfolds to more nodes than any real one");
@@ -109,7 +109,7 @@ std::optional<ValueId> GraphBuilder::lookup(Scope& scope, const std::string& nam
   return id;
 }
 
-/// One more input of a body, for `name` of the scope around it.
+/// Adds an input of a body for the outer value `name`.
 ValueId GraphBuilder::add_capture(Scope& scope, const std::string& name, const std::string& value_name) {
   charge(8 + static_cast<int64_t>(name.size()) / 8);
   const Graph& outer = scope.outer->graph;
@@ -125,8 +125,8 @@ ValueId GraphBuilder::need(Scope& scope, const std::string& name, std::string_vi
   return *id;
 }
 
-/// A name that no other constant has. Constants of equal names are one array to what runs the graph, but bodies may use a
-/// name for several: initializers and Constant nodes.
+/// A unique name for a constant. Constants with equal names are one array at run time, but bodies may use a name for
+/// several: initializers and Constant nodes.
 std::string GraphBuilder::constant_name(const std::string& name) {
   std::string unique = name;
   while (!constants_.try_emplace(unique, 0).second) unique = cat(name, "@", ++constants_[name]);
@@ -154,7 +154,7 @@ void GraphBuilder::read_inputs(Scope& scope, const onnx::GraphProto& proto, bool
     try {
       if (!names.insert(info.name()).second) throw Error(Code::bad_model, "is listed twice");
       charge(8 + static_cast<int64_t>(info.name().size()) / 8);
-      // Files of IR 3 list every initializer as an input too; it is no operand of the model.
+      // Files of IR 3 also list every initializer as an input; it is not an operand of the model.
       if (main && scope.values.count(info.name())) continue;
       ValueId id = scope.graph.add_value(info.name(), declared_type(scope.graph, info, main));
       declare(scope, info.name(), id);

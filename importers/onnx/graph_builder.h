@@ -1,5 +1,5 @@
 #pragma once
-// GraphProto to Graph: names become ids, local functions are inlined, captures of bodies become operands.
+// Converts GraphProto to Graph: names become ids, local functions are inlined, captures of bodies become operands.
 #include <map>
 #include <optional>
 #include <string>
@@ -27,29 +27,28 @@ namespace plait::onnx_import {
 using NodeList = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 using Arguments = std::map<std::string, const onnx::AttributeProto*>;
 
-/// What names mean within one list of nodes: that of a graph, or of a called function, whose nodes go into the graph
-/// of the call.
+/// The names of one list of nodes: of a graph, or of a called function, whose nodes go into the calling graph.
 struct Scope {
   Graph& graph;
   const OpsetImports& opsets;
-  Scope* outer = nullptr;  ///< of a body: the scope that it may read from. Null for the main graph and functions
-  std::string prefix;      ///< of the names of nodes that come from a call: "call/"
-  /// In a function, and the bodies in it: the attributes of the call, defaults included. Null elsewhere.
+  Scope* outer = nullptr;  ///< of a body: the scope that it may read. Null for the main graph and functions
+  std::string prefix;      ///< of names of nodes from a call: "call/"
+  /// In a function, and the bodies in it: the attributes of the call, including defaults. Null elsewhere.
   const Arguments* arguments = nullptr;
-  std::unordered_map<std::string, ValueId> values = {};  ///< no_value: an operand that the caller left out
-  std::vector<std::string> captures = {};                ///< of a body: names read from outside, by first use
+  std::unordered_map<std::string, ValueId> values = {};  ///< no_value: an omitted operand
+  std::vector<std::string> captures = {};                ///< of a body: captured names, by first use
 };
 
-/// One for each import. Every rule it enforces is an Error(bad_model) unless said otherwise. A body may define a name
-/// again that has a meaning outside (merged decoders do): its own meaning holds in it.
+/// One per import. Violations are Error(bad_model) unless stated otherwise. A body may redefine an outer name (merged
+/// decoders do); its own definition applies within it.
 class GraphBuilder {
  public:
-  /// `progress`, which may be null, advances by one for each node of the main graph.
+  /// `progress`, which may be null, advances by one per node of the main graph.
   GraphBuilder(const OpSet& ops, TensorReader& tensors, const FunctionTable& functions, DeviceReader& devices,
                LoadProgress* progress)
       : ops_(ops), tensors_(tensors), functions_(functions), devices_(devices), progress_(progress) {}
 
-  /// The whole of `proto`, sorted. `opsets` are the model's.
+  /// Converts the whole `proto`, sorted. `opsets` are the model's.
   Graph main_graph(const onnx::GraphProto& proto, const OpsetImports& opsets);
 
  private:
@@ -73,13 +72,13 @@ class GraphBuilder {
   std::vector<NamedBody> read_attributes(Scope& scope, const onnx::NodeProto& proto, Node& node);
   Tensor constant_of(const Scope& scope, const onnx::NodeProto& proto);
 
-  // What nests (body_builder.cpp).
+  // Nested parts (body_builder.cpp).
   void read_bodies(Scope& scope, Node& node, const std::vector<NamedBody>& protos);
   void join_captures(Scope& scope, Node& node, std::vector<Scope>& bodies);
   void call(Scope& scope, const onnx::NodeProto& proto, const Function& function);
   void return_outputs(Scope& scope, Scope& inner, const onnx::NodeProto& proto, const Function& function);
 
-  /// Counts what the graph costs beyond what the file holds, since calls multiply it.
+  /// Counts work beyond the file's size, since calls multiply it.
   void charge(int64_t units);
 
   const OpSet& ops_;
@@ -87,7 +86,7 @@ class GraphBuilder {
   const FunctionTable& functions_;
   DeviceReader& devices_;
   LoadProgress* progress_;
-  std::map<std::string, int> constants_;        ///< names given, and how often each was asked for again
+  std::map<std::string, int> constants_;        ///< used names, and their number of repetitions
   std::map<std::string, std::string> modules_;  ///< Graph::modules
   std::vector<const Function*> calls_;          ///< being inlined, outermost first
   int depth_ = 0;                               ///< of bodies and calls
@@ -97,7 +96,7 @@ class GraphBuilder {
 /// "node "n" (Op)", or "the node Op that makes "y"" for one without a name.
 std::string describe(const Scope& scope, const onnx::NodeProto& proto);
 
-/// What the attribute is within this scope: itself, or the argument of the call that it refers to, or null.
+/// The attribute within this scope: itself, or the call's argument that it refers to, or null.
 const onnx::AttributeProto* resolve(const Scope& scope, const onnx::AttributeProto& attribute);
 
 }  // namespace plait::onnx_import

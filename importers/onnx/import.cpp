@@ -22,11 +22,11 @@ namespace {
 
 using namespace onnx_import;
 
-// The newest versions whose rules this reader was written to.
+// The newest versions that this reader supports.
 constexpr int64_t newest_ir = 13;
 constexpr int64_t newest_opset = 27;
 
-/// Says what a file is that plainly is no model, since these are the common accidents.
+/// Identifies files that are not models, for common mistakes.
 void check_magic(std::span<const std::byte> file) {
   std::string_view text(reinterpret_cast<const char*>(file.data()), std::min<size_t>(file.size(), 512));
   if (text.empty()) throw Error(Code::bad_model, "the file is empty");
@@ -44,7 +44,7 @@ void check_magic(std::span<const std::byte> file) {
 }
 
 onnx::ModelProto parse(std::span<const std::byte> file) {
-  // Our copy of the library is hidden in ours: what a host has set for its own stays as it is.
+  // Our copy of the library is hidden: a host's settings of its own are not affected.
   static std::once_flag once;
   std::call_once(once, [] { google::protobuf::SetLogHandler(nullptr); });
   check_magic(file);
@@ -58,7 +58,7 @@ onnx::ModelProto parse(std::span<const std::byte> file) {
   return model;
 }
 
-/// The share of an import that Protocol Buffers takes; the rest is building the graph.
+/// Protocol Buffers' share of an import; the rest is building the graph.
 constexpr double parse_share = 0.4;
 
 ImportedModel read_model(const std::shared_ptr<const Blob>& bytes, const ExternalResolver& resolver, const OpSet& ops,

@@ -1,4 +1,4 @@
-// ONNX's losses, written as the ops that their definitions name: so they run, have gradients and are cut over ranks as these.
+// Expands ONNX's losses into the ops of their definitions, with their kernels, gradients and shardings.
 #include "importers/onnx/old_node.h"
 
 namespace plait::onnx_import {

@@ -1,4 +1,4 @@
-// GraphBuilder's part that reads nodes.
+// Nodes in GraphBuilder.
 #include "importers/onnx/graph_builder.h"
 
 #include <onnx-ml.pb.h>
@@ -33,19 +33,19 @@ bool is_identifier(std::string_view text, std::string_view also) {
 
 /// Node::op of an op. ONNX Runtime's tools write some of their own ops into ONNX's domain.
 std::string op_name(const std::string& domain, const std::string& op) {
-  // Messages print Node::op as it is, and a dot in it would name another domain's op.
+  // Messages print Node::op unchanged, and a dot in it would name another domain's op.
   if (op.empty() || !is_identifier(op, "_"))
     throw Error(Code::bad_model, cat("the op type ", quote(op), " is no identifier"));
   if (!is_identifier(domain, "_.-")) throw Error(Code::bad_model, cat("the domain ", quote(domain), " is no name"));
-  // Plait's own ops have rules that no file can know, such as outputs that share memory with inputs.
+  // Plait's own ops have requirements that files cannot know, such as outputs that share memory with inputs.
   if (domain == "plait") throw Error(Code::unsupported, "the domain \"plait\" is not for files");
   if (domain.empty() && op == "SimplifiedLayerNormalization") return "com.microsoft." + op;
   return domain.empty() ? op : cat(domain, ".", op);
 }
 
-/// "layers.0.mlp.up" of ": my.Model/layers.0: my.Layer/layers.0.mlp: my.Mlp/layers.0.mlp.up: torch.nn.Linear/linear: aten.linear":
-/// the modules around a call, from the outermost in, and the call. Where the model is one of transformers in a wrapper, as exports
-/// with a cache need it, the path is that within the model. "" for what says no module.
+/// "layers.0.mlp.up" of ": my.Model/layers.0: my.Layer/layers.0.mlp: my.Mlp/layers.0.mlp.up: torch.nn.Linear/linear:
+/// aten.linear": the modules around a call, from the outermost in, and the call. For a model of transformers in a
+/// wrapper, as in exports with a cache, the path within the model. "" for other texts.
 std::string module_of_scopes(std::string_view text) {
   constexpr std::string_view mark = ": ", library = "transformers.";
   std::vector<std::string> scopes = split(text, '/');
@@ -82,8 +82,8 @@ std::string describe(const Scope& scope, const onnx::NodeProto& proto) {
   return cat("a node ", op);
 }
 
-/// Gives each output an id before any node is read, so that nodes may come in any order. `given` are the ids that a
-/// function's caller has for the outputs of the call.
+/// Gives each output an id before any node is read, so that nodes may be in any order. `given` are the ids of the
+/// outputs of a function's call.
 void GraphBuilder::declare_outputs(Scope& scope, const NodeList& nodes, const std::map<std::string, ValueId>& given) {
   for (const auto& proto : nodes) {
     try {
@@ -91,7 +91,7 @@ void GraphBuilder::declare_outputs(Scope& scope, const NodeList& nodes, const st
         if (name.empty()) continue;
         charge(8 + static_cast<int64_t>(name.size()) / 8);
         auto wanted = given.find(name);
-        // The names inside a function are not unique in the graph, so its values have none.
+        // Names inside a function are not unique in the graph, so its values are unnamed.
         ValueId id =
             wanted != given.end() ? wanted->second : scope.graph.add_value(scope.arguments ? std::string() : name);
         declare(scope, name, id);
@@ -130,8 +130,8 @@ void GraphBuilder::build_nodes(Scope& scope, const NodeList& nodes) {
   }
 }
 
-/// A local function takes the place of an op of ONNX's own domain, as its specification allows; in other domains,
-/// where exporters add bodies of ops that engines know, the known op is preferred.
+/// A local function replaces an op of ONNX's own domain, as the specification allows; in other domains, where
+/// exporters add bodies of ops that engines know, a known op is preferred.
 void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const std::string& domain, int64_t opset) {
   const int32_t stage = read_devices(scope, proto);
   const Function* function = functions_.find(domain, proto.op_type(), proto.overload());
@@ -173,7 +173,7 @@ void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const 
   scope.graph.nodes.push_back(std::move(node));
 }
 
-/// The pipeline stage of the node, 0 where the file names none.
+/// The pipeline stage of the node, 0 if unspecified.
 int32_t GraphBuilder::read_devices(Scope& scope, const onnx::NodeProto& proto) {
   if (!proto.device_configurations_size()) return 0;
   for (const auto& devices : proto.device_configurations()) charge(static_cast<int64_t>(devices.ByteSizeLong()) / 8);
@@ -204,7 +204,7 @@ Tensor GraphBuilder::constant_of(const Scope& scope, const onnx::NodeProto& prot
   return read_constant(written.name(), *attribute, tensors_);
 }
 
-/// Sets those that are no graphs, and returns those that are.
+/// Sets attributes other than graphs, and returns the graphs.
 std::vector<GraphBuilder::NamedBody> GraphBuilder::read_attributes(Scope& scope, const onnx::NodeProto& proto,
                                                                    Node& node) {
   std::vector<NamedBody> bodies;

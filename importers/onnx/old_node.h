@@ -1,5 +1,5 @@
 #pragma once
-// What the files that bring ops to their newest form share.
+// Shared by the files that convert ops to their newest form.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,14 +10,14 @@
 
 namespace plait::onnx_import {
 
-/// A node on its way to the newest form.
+/// A node during its conversion to the newest form.
 struct OldNode {
   Graph& graph;
   Node& node;
   int64_t opset;
 
   ValueId input(size_t index) const { return index < node.inputs.size() ? node.inputs[index] : no_value; }
-  /// The operand at `index`, which the form needs.
+  /// The operand at `index`, which must exist.
   ValueId required(size_t index) const {
     if (input(index) == no_value) throw Error(Code::bad_model, cat("input ", index, " is missing"));
     return input(index);
@@ -35,7 +35,7 @@ struct OldNode {
     return out;
   }
 
-  /// A helper node before this one, with a fresh output or the one that is given.
+  /// Adds a helper node before this one, with a new output or the given one.
   ValueId emit(std::string op, std::vector<ValueId> inputs, Attributes attributes = {}, ValueId output = no_value) {
     Node& helper = graph.add_node(std::move(op), std::move(inputs), 0, std::move(attributes));
     helper.name = node.name;
@@ -44,7 +44,7 @@ struct OldNode {
     return id;
   }
 
-  /// The node itself becomes the last op of several, with its first output.
+  /// Makes the node the last op of several, with its first output.
   void become(std::string op, std::vector<ValueId> inputs, Attributes attributes = {}) {
     node.op = std::move(op);
     node.inputs = std::move(inputs);
@@ -52,14 +52,14 @@ struct OldNode {
     node.attributes = std::move(attributes);
   }
 
-  /// A number as a scalar of the dtype of `like`, which is often not known yet.
+  /// A number as a scalar of the dtype of `like`, which is often unknown yet.
   ValueId scalar_like(double number, ValueId like) {
     float value = static_cast<float>(number);
     ValueId scalar = graph.add_constant(Tensor::of<float>(DType::f32, Shape{}, {&value, 1}));
     return graph.value(like).type.dtype == DType::f32 ? scalar : emit("CastLike", {scalar, like});
   }
 
-  /// The sizes of a weight that the file holds.
+  /// The sizes of a weight in the file.
   std::vector<int64_t> weight_dims(size_t index) const {
     const auto& dims = graph.value(required(index)).type.dims;
     std::vector<int64_t> out;
@@ -71,7 +71,7 @@ struct OldNode {
     return out;
   }
 
-  /// Moves the list attribute `name` to input `index`, where it is given.
+  /// Moves the list attribute `name`, if present, to input `index`.
   bool list_to_input(std::string_view name, size_t index) {
     if (!node.attributes.has(name)) return false;
     std::vector<int64_t> numbers = node.attributes.integers(name);
@@ -85,8 +85,8 @@ struct OldNode {
   }
 };
 
-/// Ops that are several in one, of ONNX Runtime's older optimizers and of hybrid decoders, written as these. Throw
-/// Error(unsupported) for forms of them that no such model has.
+/// Expands fused ops of ONNX Runtime's older optimizers and of hybrid decoders. Throws Error(unsupported) for forms
+/// that no such model has.
 void spell_attention(OldNode& old);
 void spell_embedding(OldNode& old);
 void spell_multi_rotary(OldNode& old);

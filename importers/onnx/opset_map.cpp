@@ -51,7 +51,7 @@ void top_k(OldNode& old) {
   old.set_input(1, old.ints({k}));
 }
 
-/// All opsets: graphs are not trained. A mask that is asked for is all true.
+/// All opsets, in inference form. A requested mask is all true.
 void dropout(OldNode& old) {
   if (old.input(2) != no_value) {
     const Tensor* training = old.graph.constant(old.input(2));
@@ -71,8 +71,8 @@ void dropout(OldNode& old) {
   old.node.attributes = {};
 }
 
-/// Before opset 13 the input counted as a matrix of [sizes before axis, sizes from axis on], and the axis was 1
-/// unless given. That is the present meaning where the axis is the last one, which only a known rank can show.
+/// Before opset 13 the input was flattened to [sizes before axis, sizes from axis on], and the axis was 1 by default.
+/// That equals the present meaning if the axis is the last one, which only a known rank can show.
 void softmax(OldNode& old) {
   ValueId x = old.required(0);
   int64_t axis = old.node.attributes.integer("axis", 1);
@@ -86,10 +86,10 @@ void softmax(OldNode& old) {
   old.node.op = "Reshape";
   old.node.inputs = {rows, shape};
   old.node.attributes = {};
-  old.node.attributes.set("allowzero", int64_t{1});  // a size of zero is meant as such
+  old.node.attributes.set("allowzero", int64_t{1});  // a size of zero means zero
 }
 
-/// Before opset 7 the second operand was broadcast only when asked, and placed by `axis`.
+/// Before opset 7 the second operand was broadcast only on request, aligned by `axis`.
 void legacy_broadcast(OldNode& old) {
   if (old.node.attributes.integer("broadcast", 0) && old.node.attributes.has("axis"))
     throw Error(Code::unsupported, "broadcasting along an axis, a form of opset 6",
@@ -119,7 +119,7 @@ void concat(OldNode& old) {
   if (!old.node.attributes.has("axis")) old.node.attributes.set("axis", int64_t{1});
 }
 
-/// Before opset 14 it was training that gave more than one output.
+/// Before opset 14 more than one output implied training.
 void batch_normalization(OldNode& old) {
   for (size_t k = 1; k < old.node.outputs.size(); ++k)
     if (old.node.outputs[k] != no_value)

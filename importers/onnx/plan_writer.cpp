@@ -75,7 +75,7 @@ std::string PlanWriter::node(std::string bytes, const BodyNames& bodies) {
     all.erase(kept, all.end());
     bytes = old.SerializeAsString();
   }
-  // Fields of a message that follow others are one message with these.
+  // Appended fields of a message merge with it.
   return bytes + added.SerializeAsString();
 }
 

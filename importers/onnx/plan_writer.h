@@ -1,5 +1,5 @@
 #pragma once
-// A plan as multi-device annotations in a file (onnx.proto: DeviceConfigurationProto, NodeDeviceConfigurationProto).
+// Writes a plan as multi-device annotations (onnx.proto: DeviceConfigurationProto, NodeDeviceConfigurationProto).
 #include <map>
 #include <set>
 #include <string>
@@ -13,14 +13,14 @@ namespace plait::onnx_import {
 /// The fields of a ModelProto that a plan changes: ir_version, configuration.
 inline const std::set<uint32_t> plan_fields{1, 26};
 
-/// One for each export. Refers to the plan.
+/// One per export. Refers to the plan.
 class PlanWriter {
  public:
   explicit PlanWriter(const DeviceConfiguration& plan);
 
-  /// The new fields, given the old ones.
+  /// The new fields, from the old ones.
   std::string head(const std::string& fields) const;
-  /// A node with the annotations of what it reads, for `changed_model`. Throws Error(bad_model) for what is no node.
+  /// A node with annotations of its operands, for `changed_model`. Throws Error(bad_model) if it is not a node.
   std::string node(std::string bytes, const BodyNames& bodies);
   /// Tensors that no node has read.
   std::vector<std::string> unread() const;

@@ -1,5 +1,4 @@
-// Ops of hybrid decoders (Qwen 3.5, LFM 2): those that have become ONNX's, and those that are several in one, written as
-// these.
+// Ops of hybrid decoders (Qwen 3.5, LFM 2): those that are now ONNX's, and fused ones, which are expanded.
 #include "importers/onnx/old_node.h"
 
 namespace plait::onnx_import {
@@ -24,8 +23,8 @@ void spell_causal_conv(OldNode& old) {
   old.node.op = "CausalConvWithState";
 }
 
-/// com.microsoft.LinearAttentionGate: a, dt_bias, decay_scale, b -> decay_scale * softplus(a + dt_bias), sigmoid(b); the
-/// decay is computed in f32.
+/// com.microsoft.LinearAttentionGate: a, dt_bias, decay_scale, b -> decay_scale * softplus(a + dt_bias), sigmoid(b);
+/// the decay is computed in f32.
 void spell_attention_gate(OldNode& old) {
   ValueId a = old.required(0), b = old.input(3);
   if (old.output(1) != no_value) {
@@ -37,7 +36,8 @@ void spell_attention_gate(OldNode& old) {
   old.become("CastLike", {old.emit("Mul", {decay, old.required(2)}), a});
 }
 
-/// com.microsoft.GatedRMSNorm: x [..., h], scale [d], gate [..., h] -> the norm of each d of x, times the gate's activation.
+/// com.microsoft.GatedRMSNorm: x [..., h], scale [d], gate [..., h] -> the norm of each d of x, times the gate's
+/// activation.
 void spell_gated_norm(OldNode& old) {
   const std::string activation = old.node.attributes.string("activation", "silu");
   if (activation != "silu" && activation != "swish" && activation != "sigmoid")

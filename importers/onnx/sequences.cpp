@@ -19,7 +19,7 @@ constexpr Form forms[] = {{"ConcatFromSequence", 1, 1},
                           {"SequenceLength", 1, 1},
                           {"SplitToSequence", 1, 2}};
 
-/// Null for an op that is none of these.
+/// Null for other ops.
 const Form* form_of(std::string_view op) {
   const Form* found = std::ranges::find(forms, op, &Form::op);
   return found == std::end(forms) ? nullptr : found;
@@ -39,12 +39,12 @@ void check_operands(const Node& node, const Form& form) {
 
 constexpr int64_t most_parts = 4096;  // Split has an output for each
 
-/// Values that are there, or parts of `source` along `axis`: of `chunk` elements each, the last one of what is left.
+/// Existing values, or parts of `source` along `axis`: of `chunk` elements each, the last one of the rest.
 struct Sequence {
   std::vector<ValueId> parts = {};
   ValueId source = no_value;
   int64_t axis = 0, chunk = 1;
-  bool keeps_axis = true;  ///< otherwise a part has the axis no more
+  bool keeps_axis = true;  ///< otherwise parts lack the axis
 };
 
 class Unfolder {
@@ -95,7 +95,7 @@ class Unfolder {
     if (found == sequences_.end()) throw Error(Code::unsupported, "input 0 is a sequence whose parts are not known");
     return found->second;
   }
-  /// The last node of what takes the place of one.
+  /// Makes the node the last of its replacements.
   void become(OldNode& old, std::string op, std::vector<ValueId> inputs, Attributes attributes = {}) {
     old.become(std::move(op), std::move(inputs), std::move(attributes));
     graph_.nodes.push_back(std::move(old.node));
@@ -184,7 +184,7 @@ class Unfolder {
 
   Graph& graph_;
   std::map<ValueId, Sequence> sequences_;
-  std::map<ValueId, std::string> makers_;  ///< of each sequence, for messages
+  std::map<ValueId, std::string> makers_;  ///< by sequence, for messages
 };
 
 }  // namespace

@@ -29,7 +29,7 @@ int64_t decimal(const std::string& key, const std::string& text) {
   return out;
 }
 
-/// Without the file system: what no relative POSIX path inside a directory may be.
+/// Checks, without the file system, for a relative POSIX path inside a directory.
 void check_location(const std::string& location) {
   auto refuse = [&](std::string_view why) {
     return Error(Code::bad_model, cat("external data location ", quote(location), " ", why),
@@ -56,10 +56,10 @@ ExternalEntry external_entry(const onnx::TensorProto& proto) {
   check_location(out.location);
   if (items.count("offset")) out.offset = decimal("offset", items["offset"]);
   if (items.count("length")) out.length = decimal("length", items["length"]);
-  return out;  // "checksum" and "basepath" and whatever else stands there change nothing
+  return out;  // "checksum", "basepath" and others are ignored
 }
 
-/// The names of the data fields that hold something.
+/// The names of the non-empty data fields.
 std::vector<std::string> data_fields(const onnx::TensorProto& proto) {
   std::vector<std::string> out;
   if (proto.float_data_size()) out.emplace_back("float_data");
@@ -82,7 +82,7 @@ Tensor part_of(const std::shared_ptr<const Blob>& blob, int64_t offset, int64_t 
   return Tensor(dtype, shape, blob, offset);
 }
 
-/// C++ code may read a bool's byte as a bool: anything but 0 and 1 would be undefined behaviour.
+/// C++ code may read a bool's byte as a bool: values other than 0 and 1 would be undefined behaviour.
 void check_bools(const Tensor& tensor) {
   auto* bytes = tensor.as<uint8_t>();
   if (std::any_of(bytes, bytes + tensor.elements(), [](uint8_t byte) { return byte > 1; }))

@@ -1,5 +1,5 @@
 #pragma once
-// TensorProto to Tensor: dtypes, the ways in which a file stores elements, and external data.
+// Converts TensorProto to Tensor: dtypes, storage forms, and external data.
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -13,25 +13,24 @@ class TensorProto;
 
 namespace plait::onnx_import {
 
-/// The element type that a file's number means. Throws Error(bad_model) for a number that ONNX does not define, and
-/// for 0 ("undefined").
+/// The dtype of a file's number. Throws Error(bad_model) for an undefined number, and for 0 ("undefined").
 DType dtype_of(int64_t data_type);
 
-/// The sizes in a file as a Shape. Throws Error(bad_model) when one is negative or their product overflows, and
+/// A file's sizes as a Shape. Throws Error(bad_model) if one is negative or their product overflows, and
 /// Error(unsupported) above Shape::max_rank.
 Shape shape_of(std::span<const int64_t> sizes, DType dtype);
 
-/// One for each import. Each file is mapped once, each TensorProto converted once.
+/// One per import. Each file is mapped once, each TensorProto converted once.
 class TensorReader {
  public:
-  /// `file` holds what slim_model's ranges point into.
+  /// `file` contains the ranges of slim_model.
   TensorReader(std::shared_ptr<const Blob> file, const ExternalResolver& resolver)
       : file_(std::move(file)), resolver_(resolver) {}
 
   /// Shares the bytes of the file, except for typed data. `proto` must outlive the reader. Throws Error(bad_model)
-  /// unless there is exactly one data field and it has exactly the elements that the sizes ask for.
+  /// unless there is exactly one data field with exactly as many elements as the sizes.
   Tensor read(const onnx::TensorProto& proto);
-  /// The same, not remembered: for a message that does not stay.
+  /// The same without caching, for a temporary message.
   Tensor convert(const onnx::TensorProto& proto);
 
  private:

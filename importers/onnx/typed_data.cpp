@@ -38,7 +38,7 @@ void store(const List& from, Tensor& to) {
   for (auto number : from) *out++ = static_cast<To>(number);
 }
 
-/// `bits` wide numbers, signed or not, of which only the bits count.
+/// Integers of `bits` bits, signed or unsigned; higher bits are ignored.
 template <class To>
 void store_narrow(const onnx::TensorProto& proto, int bits, Tensor& to) {
   To* out = to.as<To>();
@@ -59,13 +59,13 @@ Tensor typed_tensor(const onnx::TensorProto& proto, DType dtype, const Shape& sh
     throw Error(Code::bad_model, cat(used, " is set, but ", dtype_name(dtype), " elements are stored in ", expected_field));
   bool complex = dtype == DType::c64 || dtype == DType::c128;
   int64_t elements = shape.elements();
-  // One number holds all elements of a byte when these are narrower; a complex element takes two numbers.
+  // A number has all elements of a byte if these are narrower; a complex element takes two numbers.
   int64_t expected = bits < 8 ? packed_bytes(elements, bits) : complex ? elements * 2 : elements;
   int64_t given = field_size(proto, field);
   if (given != expected)
     throw Error(Code::bad_model, cat(dtype_name(dtype), shape.text(), " needs ", expected, " numbers in ",
                                      expected_field, ", there are ", given));
-  Tensor out(dtype, shape);  // as large as a field that was read: the size is not the file's word alone
+  Tensor out(dtype, shape);  // as large as a field that was read: the size is not only claimed
   switch (field) {
     case Field::float_data: store<float>(proto.float_data(), out); break;
     case Field::int64_data: store<int64_t>(proto.int64_data(), out); break;

@@ -19,10 +19,10 @@ enum class Kind : uint8_t {
 struct Rule {
   Kind message;
   uint32_t field;
-  Kind action;  ///< a message kind: look into it; scopes: keep what says where a node comes from, and drop all else
+  Kind action;  ///< a message kind: visit it; scopes: keep only the module scopes of a node
 };
 
-// Fields that are not listed are kept as they are; repeated messages are listed, since each one counts. Numbers are those of
+// Unlisted fields are kept; repeated messages are listed, since they count towards the limit. Numbers are those of
 // onnx-ml.proto.
 constexpr Rule rules[] = {
     {Kind::model, 6, Kind::drop},       // doc_string
@@ -92,7 +92,7 @@ Kind action_of(Kind message, uint32_t field) {
 }
 
 constexpr int max_depth = 100;
-// An empty message takes 2 bytes of a file and some 200 of memory; the largest models have a tenth of these.
+// An empty message takes 2 bytes of a file and about 200 of memory; the largest models have a tenth of these.
 constexpr int64_t max_messages = 2'000'000;
 constexpr int64_t max_fields = 16'000'000;
 constexpr uint32_t length_delimited = 2;
@@ -104,7 +104,7 @@ void append_varint(std::string& out, uint64_t number) {
 
 class Slimmer {
  public:
-  /// `change` null: the slim copy.
+  /// `change` null: makes the slim copy.
   Slimmer(std::span<const std::byte> file, const ModelChange* change)
       : data_(reinterpret_cast<const uint8_t*>(file.data())),
         size_(static_cast<int64_t>(file.size())),
@@ -146,7 +146,7 @@ class Slimmer {
     fail(at, "a number of more than 10 bytes");
   }
 
-  /// Steps over the value of a field that starts at `at`; `begin` and the result are its content.
+  /// Skips the value of a field that starts at `at`; `begin` and the result delimit its content.
   int64_t skip(uint32_t wire_type, int64_t& begin, int64_t end) const {
     int64_t at = begin, fixed = wire_type == 1 ? 8 : 4;
     switch (wire_type) {
@@ -199,7 +199,7 @@ class Slimmer {
     return out;
   }
 
-  /// Whether this StringStringEntryProto is what GraphBuilder reads of a node.
+  /// Whether GraphBuilder reads this StringStringEntryProto of a node.
   bool is_scopes(const Field& entry) const {
     bool out = false;
     each_field(entry.begin, entry.end, [&](const Field& field) {
@@ -213,7 +213,7 @@ class Slimmer {
   void message(Kind kind, int64_t begin, int64_t end, int depth, std::string& out) {
     if (depth > max_depth) fail(begin, cat("messages nested more than ", max_depth, " deep"));
     if (++messages_ > max_messages) fail(begin, cat("more than ", max_messages, " messages"));
-    int64_t at = begin, kept = begin;  // [kept, at) is to be copied as it is
+    int64_t at = begin, kept = begin;  // [kept, at) is copied unchanged
     auto flush = [&](int64_t up_to) {
       if (up_to - kept > std::numeric_limits<int32_t>::max() - static_cast<int64_t>(out.size()))
         throw Error(Code::unsupported, "the file has more than 2 GiB in addition to raw tensor data",
@@ -259,14 +259,14 @@ class Slimmer {
     out += inner;
   }
 
-  /// What names mean in a function is its caller's.
+  /// Names in a function are resolved by its caller.
   bool changes_nodes() const { return change_ && change_->node && !in_function_; }
 
   const uint8_t* data_;
   int64_t size_;
   const ModelChange* change_;
-  BodyNames bodies_;          ///< around what is looked at
-  bool in_function_ = false;  ///< is what is looked at
+  BodyNames bodies_;          ///< around the current message
+  bool in_function_ = false;  ///< whether the current message is
   int64_t messages_ = 0;
   int64_t fields_ = 0;
 };

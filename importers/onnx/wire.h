@@ -1,6 +1,5 @@
 #pragma once
-// The outermost look at a file: its wire format (protobuf.dev/programming-guides/encoding), before
-// any message is made.
+// Processes a file's wire format (protobuf.dev/programming-guides/encoding) before any message is parsed.
 #include <cstdint>
 #include <functional>
 #include <set>
@@ -11,47 +10,46 @@
 
 namespace plait::onnx_import {
 
-/// Of a node's metadata, what PyTorch's exporter writes of the modules around it.
+/// A node's metadata of the surrounding modules, from PyTorch's exporter.
 constexpr std::string_view scopes_key = "namespace";
 
-/// Where a tensor's raw_data lies in the file.
+/// Range of a tensor's raw_data in the file.
 struct RawRange {
   int64_t offset;
   int64_t size;
 };
 
-/// A copy of a serialised ModelProto that holds no weights: each tensor's raw_data is replaced by 16 bytes that say
-/// where it lies (see `raw_range`), and what the importer never reads is left out: doc strings, value_info, stack
-/// traces and most other metadata, training info. So files of any size parse (Protocol Buffers stop at 2 GiB), and
-/// weights stay where they are. Every raw_data is replaced, short ones too: a file cannot bring a range of its own.
-///
-/// Throws Error(bad_model) where the bytes break the wire format: a length past the end, a bad tag, nesting above
-/// 100, more than 2 million messages or 16 million fields; Error(unsupported) when more than 2 GiB remain.
+/// A copy of a serialised ModelProto without weights: each tensor's raw_data is replaced by 16 bytes with its range
+/// (see `raw_range`), and unused fields are dropped: doc strings, value_info, stack traces and most other metadata,
+/// training info. So files of any size parse (Protocol Buffers' limit is 2 GiB), and weights stay in place. Every
+/// raw_data is replaced, also short ones: a file cannot inject a range. Throws Error(bad_model) if the bytes violate
+/// the wire format: a length past the end, a bad tag, nesting above 100, more than 2 million messages or 16 million
+/// fields; Error(unsupported) if more than 2 GiB remain.
 std::string slim_model(std::span<const std::byte> file);
 
-/// Where a TensorProto stands: among the initializers of a graph, or elsewhere (in an attribute, say).
+/// Location of a TensorProto: among the initializers of a graph, or elsewhere (e.g. in an attribute).
 enum class TensorPlace : uint8_t { initializer, elsewhere };
-/// What to write instead of a TensorProto, given without its raw_data as `slim_model` leaves it.
+/// The replacement of a TensorProto, which is passed without its raw_data, as by `slim_model`.
 using TensorChange = std::function<std::string(std::string slim, TensorPlace place)>;
 
-/// For each body around a node, the names that have a meaning of their own in it.
+/// For each body around a node, the names that are defined in it.
 using BodyNames = std::vector<std::set<std::string_view>>;
-/// What to write instead of a NodeProto of the graph, or of a body in it.
+/// The replacement of a NodeProto of the graph, or of a body in it.
 using NodeChange = std::function<std::string(std::string node, const BodyNames& bodies)>;
 
 struct ModelChange {
   TensorChange tensor;
-  NodeChange node;              ///< may be null; sees tensors as they were changed
+  NodeChange node;              ///< may be null; gets tensors as changed
   std::set<uint32_t> left_out;  ///< fields of the ModelProto that are not copied
 };
-/// A copy of a serialised ModelProto with these changes; all else is copied byte for byte. Throws as `slim_model` does, and
-/// what the functions throw.
+/// A copy of a serialised ModelProto with these changes; everything else is copied byte for byte. Throws like
+/// `slim_model`, and the functions' errors.
 std::string changed_model(std::span<const std::byte> file, const ModelChange& change);
 
-/// Some fields of a ModelProto alone. Throws Error(bad_model) as `slim_model` does.
+/// Only some fields of a ModelProto. Throws Error(bad_model) like `slim_model`.
 std::string model_fields(std::span<const std::byte> file, const std::set<uint32_t>& fields);
 
-/// Reads what `slim_model` wrote.
+/// Reads the range written by `slim_model`.
 RawRange raw_range(std::string_view reference);
 
 }  // namespace plait::onnx_import

@@ -48,7 +48,7 @@ KernelStatus cast(const KernelCall& call, const CastAttributes& how) {
   return {};
 }
 
-/// The same bytes; a bool's byte may be 0 or 1 alone.
+/// The same bytes; a bool's byte must be 0 or 1.
 KernelStatus bit_cast(const KernelCall& call) {
   const TensorView &in = call.inputs[0], &out = call.outputs[0];
   if (out.dtype == DType::boolean)

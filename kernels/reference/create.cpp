@@ -59,7 +59,7 @@ struct TriluAttributes {
   bool upper;
 };
 
-/// Trilu: x [..., n, m], k? -> x where column - row >= k (upper) or <= k (lower), else zero.
+/// Trilu: x [..., n, m], k? -> x where column - row >= k (upper) or <= k (lower), otherwise zero.
 KernelStatus trilu(const KernelCall& call, const TriluAttributes& attributes) {
   const TensorView &in = call.inputs[0], &out = call.outputs[0];
   int64_t rows = in.shape.back(2), columns = in.shape.back(1);

@@ -1,4 +1,4 @@
-// A head and the softmax cross-entropy behind it, a row and a chunk of the vocabulary at a time; all in double.
+// A head and the softmax cross-entropy after it, a row and a chunk of the vocabulary at a time; all in double.
 #include <algorithm>
 #include <cmath>
 
@@ -21,10 +21,10 @@ struct HeadAttributes {
   ShardedAxis shard;  ///< of chunks
 };
 
-/// The logits of one token, and what they are made of.
+/// The logits of one token.
 class HeadRows {
  public:
-  /// `bias`: the operand's number; scales and zero points are those behind it.
+  /// `bias`: the operand's number; scales and zero points follow it.
   HeadRows(const KernelCall& call, const HeadAttributes& attributes, size_t bias)
       : attributes_(attributes),
         weights_{call.inputs[1], input(call, bias + 1), input(call, bias + 2), attributes.zero},
@@ -40,7 +40,7 @@ class HeadRows {
            static_cast<int64_t>(bias_.size()) == vocabulary();
   }
   int64_t chunk_size() const { return vocabulary() / attributes_.chunks; }
-  /// Where the label is among the rows here; -1: nowhere.
+  /// Index of the label among the local rows; -1 if it is elsewhere.
   int64_t place(int64_t label) const {
     const int64_t at = label - attributes_.shard.offset * chunk_size();
     return at >= 0 && at < vocabulary() ? at : -1;
@@ -61,7 +61,7 @@ class HeadRows {
     }
     return row_;
   }
-  /// Of the row of w asked for last.
+  /// For the last requested row of w.
   double logit(const double* x) const {
     double sum = of_row_;
     for (size_t j = 0; j < row_.size(); ++j) sum += x[j] * row_[j];
@@ -84,8 +84,8 @@ class HeadRows {
   std::vector<float> buffer_;
 };
 
-/// x [..., k], w [v, k], labels [...], bias? [v] -> maxima [..., c], sums [..., c], picked [...]; picked is 0 where the label is on another
-/// rank. A label that is none (-1) picks nothing.
+/// x [..., k], w [v, k], labels [...], bias? [v] -> maxima [..., c], sums [..., c], picked [...]; picked is 0 if the
+/// label is on another rank, or -1.
 KernelStatus head_statistics(const KernelCall& call, const HeadAttributes& attributes) {
   HeadRows rows(call, attributes, 3);
   if (!rows.fits()) return {KernelCode::bad_value, 1, rows.vocabulary()};
@@ -142,8 +142,8 @@ KernelStatus head_back(const KernelCall& call, const HeadAttributes& attributes)
   return {};
 }
 
-/// x, w, labels, dloss [...], bias? -> losses [...], dx [..., k], dw? [v, k], dbias? [v]: the loss is the log-sum-exp less the
-/// label's logit.
+/// x, w, labels, dloss [...], bias? -> losses [...], dx [..., k], dw? [v, k], dbias? [v]: the loss is the log-sum-exp
+/// less the label's logit.
 KernelStatus head_loss(const KernelCall& call, const HeadAttributes& attributes) {
   HeadRows rows(call, attributes, 4);
   if (!rows.fits()) return {KernelCode::bad_value, 1, rows.vocabulary()};

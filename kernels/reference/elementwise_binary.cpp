@@ -152,7 +152,7 @@ KernelStatus divide(const KernelCall& call) {
 
 struct ModAttributes {
   explicit ModAttributes(const NodeInfo& node) : fmod(node.attributes.integer("fmod", 0) != 0) {}
-  bool fmod;  ///< the result has the sign of the dividend (C's), else of the divisor (Python's)
+  bool fmod;  ///< the result has the sign of the dividend (C's), otherwise of the divisor (Python's)
 };
 
 KernelStatus modulo(const KernelCall& call, const ModAttributes& mode) {
@@ -176,7 +176,7 @@ int64_t integer_power(int64_t base, int64_t exponent) {
   return static_cast<int64_t>(result);
 }
 
-/// The base's dtype is the result's; the exponent's is its own.
+/// The result has the base's dtype; the exponent has its own.
 KernelStatus power(const KernelCall& call) {
   const TensorView &base = call.inputs[0], &exponent = call.inputs[1], &out = call.outputs[0];
   if (is_integer(base.dtype) && is_integer(exponent.dtype))
@@ -198,8 +198,8 @@ struct ShiftAttributes {
   int width;
 };
 
-/// By opset 28's text, which tells what the forms before leave open: a right shift of a signed number is arithmetic, and a
-/// shift that is negative or at least the width leaves sign bits only.
+/// By opset 28's text, which clarifies earlier forms: a right shift of a signed number is arithmetic, and a shift
+/// that is negative or at least the width leaves sign bits only.
 KernelStatus shift(const KernelCall& call, const ShiftAttributes& attributes) {
   return with_number(call.inputs[0].dtype, [&]<class N>(N) {
     return pairs<N>(call.inputs[0], call.inputs[1], call.outputs[0], [&](N a, N b, KernelStatus&) -> N {

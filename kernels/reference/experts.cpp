@@ -1,4 +1,4 @@
-// plait.Experts, a mixture of experts behind its router, and its gradients.
+// plait.Experts, a mixture of experts after its router, and its gradients.
 #include "kernels/reference/experts.h"
 
 #include "kernels/reference/families.h"
@@ -6,10 +6,10 @@
 namespace plait::reference {
 namespace {
 
-/// x [..., h], experts [..., k] (numbers below e), shares [..., k], gate [e, f, h], up? [e, f, h], down [e, o, f], biases of
-/// the three [e, f], [e, f] and [e, o]?, scales and zero points of quantised ones? -> [..., o]: the sum over a token's
-/// choices of share (down hidden), hidden = activation(gate x) * (up x), or activation(gate x). Choices that another rank
-/// has are left out.
+/// x [..., h], experts [..., k] (numbers below e), shares [..., k], gate [e, f, h], up? [e, f, h], down [e, o, f],
+/// biases of the three [e, f], [e, f] and [e, o]?, scales and zero points of quantised ones? -> [..., o]: the sum
+/// over a token's choices of share (down hidden), hidden = activation(gate x) * (up x), or activation(gate x).
+/// Choices of other ranks are skipped.
 KernelStatus experts(const KernelCall& call, const ExpertsAttributes& attributes) {
   const ExpertsOperands in(call, 0, attributes);
   if (KernelStatus status = in.check(attributes); status.code != KernelCode::ok) return status;
@@ -45,8 +45,8 @@ void add_outer(std::vector<N>& stack, int64_t index, const std::vector<N>& a, co
     for (size_t j = 0; j < columns; ++j) to[i * columns + j] += a[i] * b[j];
 }
 
-/// dy [..., o] and the operands of plait.Experts -> dx, dshares, and as far as they are asked for dgate, dup, ddown,
-/// dgate_bias, dup_bias, ddown_bias. What is hidden is computed again. Choices that another rank has give nothing.
+/// dy [..., o] and the operands of plait.Experts -> dx, dshares, and if wanted dgate, dup, ddown, dgate_bias,
+/// dup_bias, ddown_bias. Hidden values are recomputed. Choices of other ranks are skipped.
 KernelStatus experts_back(const KernelCall& call, const ExpertsAttributes& attributes) {
   const ExpertsOperands in(call, 1, attributes);
   if (KernelStatus status = in.check(attributes); status.code != KernelCode::ok) return status;
@@ -61,7 +61,7 @@ KernelStatus experts_back(const KernelCall& call, const ExpertsAttributes& attri
     }
     auto wants = [&](size_t k) { return output(call, k).present(); };
     std::vector<N> gate, up, hidden, part, dpart(static_cast<size_t>(o)), dhidden, dgate, dup, dx;
-    // By token, in order: several give to one expert.
+    // By token, in order: several contribute to one expert.
     for (int64_t slot = 0; slot < in.tokens * in.k; ++slot) {
       const int64_t expert = attributes.shard.place(in.numbers[static_cast<size_t>(slot)], in.e());
       if (expert < 0) continue;

@@ -1,5 +1,5 @@
 #pragma once
-// The operands of plait.Experts: stacks of weights, one of each kind an expert.
+// The operands of plait.Experts: stacks of weights, one of each kind per expert.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -53,7 +53,7 @@ struct Stack {
   int64_t zero;
 
   int64_t n() const { return weights.shape[1]; }
-  /// Whether there are e experts of [n, k], that begin at bytes.
+  /// Whether there are e experts of [n, k], which begin at bytes.
   bool fits(int64_t e, int64_t n, int64_t k) const {
     if (weights.shape.rank() < 3 || weights.shape[0] != e || weights.shape[1] != n) return false;
     auto stacked = [&](const TensorView& view) {
@@ -110,7 +110,7 @@ struct ExpertsOperands {
   int64_t f() const { return gate.weights.shape[1]; }
   int64_t o() const { return down.weights.shape[1]; }
 
-  /// Whether the operands belong together, and which is at fault.
+  /// Checks the operands; returns the one at fault.
   KernelStatus check(const ExpertsAttributes& attributes) const {
     auto wrong = [&](size_t operand, int64_t value, KernelCode code = KernelCode::bad_value) {
       return KernelStatus{code, static_cast<int32_t>(first + operand), value};

@@ -43,7 +43,7 @@ struct PagedAttributes {
         softcap(node.attributes.real("softcap", 0)),
         window(node.attributes.integer("window", 0)) {}
   double scale, softcap;
-  int64_t window;  ///< keys that a query sees, itself included; 0: all
+  int64_t window;  ///< keys that a query sees, including itself; 0: all
 };
 
 /// One query head of one token over the pages of its segment.
@@ -65,7 +65,7 @@ class PagedRow {
     std::vector<double> scores(static_cast<size_t>(position + 1 - first), 0.0), value(static_cast<size_t>(e_));
     load(q, (token * heads + head) * d_, d_, query.data());
     double slope = slopes.present() ? load_one<double>(slopes, head) : 0;
-    for (int64_t j = first; j <= position; j = (j / c_ + 1) * c_) {  // one page a turn
+    for (int64_t j = first; j <= position; j = (j / c_ + 1) * c_) {  // one page per iteration
       int64_t count = std::min((j / c_ + 1) * c_, position + 1) - j;
       for (int64_t i = 0; i < d_; ++i) {
         load(keys, ((pages[static_cast<size_t>(j / c_)] * g_ + group) * d_ + i) * c_ + j % c_, count, row.data());
@@ -98,7 +98,7 @@ class PagedRow {
 
 /// q [b, t, h, d], k_pages [p, g, d, c], v_pages [p, g, c, e], positions [b, t], segments [b, t], page_table [n, m],
 /// sinks? [h], slopes? [h] -> [b, t, h, e]. Causal: a token sees the keys 0 .. position of its segment, or the last
-/// `window` of them. Each row is computed by itself, so nothing else in the call can change it.
+/// `window` of them. Rows are independent.
 KernelStatus paged_attention(const KernelCall& call, const PagedAttributes& attributes) {
   const Shape &q = call.inputs[0].shape, &keys = call.inputs[1].shape, &table = call.inputs[5].shape;
   int64_t heads = q[2], c = keys[3], columns = table[1], tokens = q[0] * q[1], e = call.outputs[0].shape[3], work = 0;
@@ -148,8 +148,8 @@ struct EmbeddingAttributes {
   ShardedAxis vocabulary;
 };
 
-/// table [v, h], ids [...], scales and zeros of a quantised table -> [..., h], converted to the output's dtype. A row that
-/// another rank has is 0.
+/// table [v, h], ids [...], scales and zeros of a quantised table -> [..., h], converted to the output's dtype. A row
+/// of another rank is 0.
 KernelStatus embedding(const KernelCall& call, const EmbeddingAttributes& attributes) {
   const TensorView &table = call.inputs[0], &out = call.outputs[0];
   std::vector<int64_t> ids = to_ints(call.inputs[1]);

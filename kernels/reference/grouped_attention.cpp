@@ -52,7 +52,7 @@ struct GroupAttributes {
     if (node.attributes.integer("qk_output", 0) != 0)
       throw Error(Code::unsupported, cat(node.op, ": qk_output is not supported"));
   }
-  int64_t query_heads, key_heads, window;  ///< window counts the query itself; below 1: none
+  int64_t query_heads, key_heads, window;  ///< window includes the query itself; below 1: none
   double scale, softcap, epsilon;          ///< scale 0: 1 / sqrt(d)
   bool rotary, interleaved, smooth, causal;
 };
@@ -69,7 +69,7 @@ struct GroupProblem {
     keys = take(packed ? query : key, packed ? a.query_heads : -1, a.key_heads);
     values = take(packed ? query : value, packed ? a.query_heads + a.key_heads : -1, a.key_heads);
     for (int64_t last : to_ints(call.inputs[seqlens_k])) totals.push_back(last + 1);
-    // A prompt starts at 0 in every row, also in those that are padded on the right.
+    // A prompt starts at 0 in every row, also in right-padded ones.
     bool prompt = load_one<int64_t>(call.inputs[total_length], 0) == s;
     for (int64_t total : totals) starts.push_back(prompt ? 0 : total - s);
   }
@@ -84,7 +84,7 @@ struct GroupProblem {
     return out;
   }
 
-  /// RMS norm over d with the weight of `slot`, if it is there.
+  /// RMS norm over d with the weight of `slot`, if present.
   void normalize(std::vector<double>& heads, Slot slot) const {
     if (!input(call, slot).present()) return;
     std::vector<double> weight = load_all<double>(call.inputs[slot]);
@@ -111,7 +111,7 @@ struct GroupProblem {
     return {};
   }
 
-  /// past, then the new tokens at their places, into a present output.
+  /// Writes past, then the new tokens at their places, into a present output.
   KernelStatus write(Slot past_slot, const std::vector<double>& heads, const TensorView& present) const {
     TensorView past = input(call, past_slot);
     int64_t m = present.shape[2], old = past.present() ? past.shape[2] : 0;
@@ -173,7 +173,7 @@ KernelStatus group_query_attention(const KernelCall& call, const GroupAttributes
   if (status.code == KernelCode::ok) status = problem.write(past_key, problem.keys, call.outputs[1]);
   if (status.code == KernelCode::ok) status = problem.write(past_value, problem.values, call.outputs[2]);
   if (status.code != KernelCode::ok) return status;
-  // What the cache holds, rounded to its dtype, is what later calls see: so this one sees the same.
+  // Later calls see the cache rounded to its dtype: so this one does too.
   std::vector<double> keys = load_all<double>(call.outputs[1]), values = load_all<double>(call.outputs[2]);
   int64_t rows = problem.b * problem.s * attributes.query_heads;
   share(call.pool, rows, rows * call.outputs[1].shape[2] * problem.d,

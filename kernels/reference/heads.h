@@ -8,7 +8,7 @@
 
 namespace plait::reference {
 
-/// b batches of h heads of s tokens of d contiguous elements, wherever they lie.
+/// b batches of h heads of s tokens of d contiguous elements, in any layout.
 struct Heads {
   int64_t b, h, s, d;
   int64_t batch_step, head_step, token_step;
@@ -29,11 +29,11 @@ inline Heads heads_last(const Shape& shape, int64_t h) {
   return {shape[0], std::max<int64_t>(h, 1), shape[1], d, shape[1] * width, d, width};
 }
 
-/// c tanh(score / c), or the score itself where c is 0 (Gemma 2's soft cap).
+/// c tanh(score / c), or the score itself if c is 0 (Gemma 2's soft cap).
 inline double soft_capped(double score, double cap) { return cap > 0 ? cap * std::tanh(score / cap) : score; }
 
-/// Turns scores into probabilities; -infinity is masked. `sink` (-infinity: none) takes part in the sum but gets no
-/// probability. A row of masked scores only becomes zeros, a row with a NaN becomes NaN.
+/// Converts scores to probabilities; -infinity is masked. `sink` (-infinity: none) takes part in the sum but gets no
+/// probability. A row with only masked scores becomes zeros, a row with a NaN becomes NaN.
 inline void softmax_scores(std::span<double> scores, double sink = -INFINITY) {
   double top = sink, sum = 0;
   for (double x : scores)

@@ -1,4 +1,4 @@
-// Ops that read elements at indices: the Gather family, and what selects by a condition.
+// Ops that read elements at indices: the Gather family, and selections by a condition.
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +16,7 @@ struct AxisAttribute {
   int64_t axis;
 };
 
-/// The index of an axis of `size` elements, counted from its end when negative; -1 and a status when it is outside.
+/// The index of an axis of `size` elements, counted from its end if negative; -1 and a status if it is out of range.
 int64_t checked_index(int64_t index, int64_t size, int32_t slot, KernelStatus& status) {
   if (index >= -size && index < size) return index < 0 ? index + size : index;
   status = {KernelCode::index_out_of_range, slot, index};

@@ -1,8 +1,8 @@
 #pragma once
-// How a plain function becomes a kernel of the table.
+// Makes a kernel of the table from a plain function.
 //
 // A body is `KernelStatus body(const KernelCall&)`, or `KernelStatus body(const KernelCall&, const P&)` where P is a
-// struct made once a node from its NodeInfo: the attributes in the form that the body wants.
+// struct made once per node from its NodeInfo: the attributes in the body's form.
 #include <utility>
 
 #include "core/exec/kernel.h"
@@ -68,7 +68,7 @@ struct Adapter<body> {
   }
 };
 
-/// The kernel of `op` with this body; the caller may set more of it before adding it.
+/// The kernel of `op` with this body; the caller may set further fields before adding it.
 template <auto body>
 Kernel kernel_of(std::string op, Domain domain) {
   Kernel kernel = Adapter<body>::make();
@@ -86,7 +86,7 @@ void add(KernelTable& table, std::string op, Domain domain, int in_place = -1) {
   table.add(std::move(kernel));
 }
 
-/// The operand, or an absent one where the node has fewer.
+/// The operand, or an absent one if the node has fewer.
 inline TensorView input(const KernelCall& call, size_t i) {
   return i < call.inputs.size() ? call.inputs[i] : TensorView{};
 }

@@ -1,6 +1,6 @@
-// Ops that move elements and compute nothing, on elements of any size.
+// Ops that only move elements, of any size.
 //
-// One mechanism serves them: an output element is the input element at the sum of one offset for each output axis,
+// They share one mechanism: an output element is the input element at the sum of one offset for each output axis,
 // out[i, j, ...] = in[offset_0[i] + offset_1[j] + ...]. Transpose, Slice, Expand, Tile and Pad differ in the offsets.
 #include <algorithm>
 #include <string>
@@ -15,7 +15,7 @@
 namespace plait::reference {
 namespace {
 
-constexpr int64_t outside = INT64_MIN;  ///< an offset that says: fill
+constexpr int64_t outside = INT64_MIN;  ///< an offset that means: fill
 
 using Offsets = std::vector<std::vector<int64_t>>;  ///< [axis][index], in elements of the input
 
@@ -32,8 +32,8 @@ int64_t row_base(const Offsets& offsets, int64_t row) {
   return base;
 }
 
-/// Rows [begin, end) of the output. Column by column: neighbouring rows of a transpose lie side by side in the input,
-/// so that a cache line of it serves 16 f32 rows before it is dropped.
+/// Rows [begin, end) of the output. Column by column: neighbouring rows of a transpose are adjacent in the input, so
+/// that a cache line of it serves 16 f32 rows before it is evicted.
 void move_rows(const TensorView& in, const TensorView& out, const Offsets& offsets, uint64_t fill, int64_t begin,
                int64_t end) {
   const std::vector<int64_t>& last = offsets.back();
@@ -60,7 +60,7 @@ void move_rows(const TensorView& in, const TensorView& out, const Offsets& offse
   });
 }
 
-/// An output element with any `outside` among its offsets gets `fill`. Bands of rows are shared out over the pool.
+/// An output element with any `outside` among its offsets gets `fill`. Bands of rows are distributed over the pool.
 void move(const KernelCall& call, const TensorView& in, const TensorView& out, const Offsets& offsets,
           uint64_t fill = 0) {
   int64_t count = out.elements();
@@ -136,14 +136,14 @@ KernelStatus concat(const KernelCall& call, const AxisAttribute& attribute) {
   return {};
 }
 
-/// The outputs' own sizes say where to cut.
+/// Splits by the outputs' sizes.
 KernelStatus split(const KernelCall& call, const AxisAttribute& attribute) {
   const TensorView& in = call.inputs[0];
   int axis = positive_axis(attribute.axis, in.shape.rank());
   int64_t outer = in.shape.elements(0, axis), pitch = in.shape.elements(axis, in.shape.rank()), begin = 0;
   std::vector<int64_t> sizes;
   if (input(call, 1).present()) sizes = to_ints(call.inputs[1]);
-  // An output that nobody asked for has no shape: without a `split` operand all but the last have one size.
+  // An unused output has no shape: without a `split` operand all but the last have one size.
   auto parts = static_cast<int64_t>(call.outputs.size());
   int64_t even = (in.shape[axis] + parts - 1) / parts;
   int64_t inner = in.shape.elements(axis + 1, in.shape.rank());
@@ -160,8 +160,8 @@ KernelStatus split(const KernelCall& call, const AxisAttribute& attribute) {
   return {};
 }
 
-/// The elements that a Slice of `whole` takes, as `part` says how many each axis gives: starts, ends, axes?, steps? are
-/// the operands from `at` on.
+/// The elements that a Slice of `whole` takes, with `part` elements per axis: starts, ends, axes?, steps? are the
+/// operands from `at` on.
 KernelStatus sliced(const KernelCall& call, size_t at, const Shape& whole, const Shape& part, Offsets& offsets) {
   std::vector<int64_t> starts = to_ints(call.inputs[at]), axes, steps;
   if (input(call, at + 2).present()) axes = to_ints(call.inputs[at + 2]);
@@ -172,7 +172,7 @@ KernelStatus sliced(const KernelCall& call, size_t at, const Shape& whole, const
   for (size_t k = 0; k < axes.size(); ++k) {
     int axis = positive_axis(axes[k], whole.rank());
     int64_t size = whole[axis], start = starts[k] < 0 ? std::max<int64_t>(starts[k], -size - 1) + size : starts[k];
-    // Beyond the size all steps are alike, and products with them cannot overflow.
+    // Steps beyond the size are equivalent, and clamped ones cannot overflow in products.
     step[axis] = steps.empty() ? 1 : std::clamp(steps[k], -size - 1, size + 1);
     if (step[axis] == 0) return {KernelCode::bad_value, static_cast<int32_t>(at + 3), 0};
     first[axis] = std::max<int64_t>(0, std::min(start, step[axis] < 0 ? size - 1 : size));
@@ -195,7 +195,7 @@ KernelStatus slice(const KernelCall& call) {
   return status;
 }
 
-/// plait.SliceBack: dy, sizes, starts, ends, axes?, steps?: dy where Slice took it from, zeros elsewhere.
+/// plait.SliceBack: dy, sizes, starts, ends, axes?, steps?: dy at the sliced elements, zeros elsewhere.
 KernelStatus slice_back(const KernelCall& call) {
   const TensorView &dy = call.inputs[0], &out = call.outputs[0];
   if (dy.shape.rank() != out.shape.rank()) return {KernelCode::bad_value, 0, dy.shape.rank()};
@@ -294,7 +294,7 @@ struct BlockAttributes {
     depth_first = mode == "DCR";
   }
   int64_t size;
-  bool depth_first;  ///< DCR: channels are (i j c), else (c i j), for row i and column j inside a block
+  bool depth_first;  ///< DCR: channels are (i j c), otherwise (c i j), for row i and column j inside a block
 };
 
 /// DepthToSpace: [b, (i j c) or (c i j), y, x] -> [b, c, (y i), (x j)].
@@ -336,7 +336,7 @@ struct SequenceAttributes {
   int64_t time, batch;
 };
 
-/// ReverseSequence: of each sequence the first `length` elements turned round, the others as they are.
+/// ReverseSequence: reverses the first `length` elements of each sequence.
 KernelStatus reverse_sequence(const KernelCall& call, const SequenceAttributes& a) {
   const TensorView &in = call.inputs[0], &out = call.outputs[0];
   if (in.shape.rank() < 2) return {KernelCode::bad_value, 0, in.shape.rank()};

@@ -15,7 +15,7 @@
 namespace plait::reference {
 namespace {
 
-constexpr int64_t band = 16;  ///< rows of weights a task: the smallest share whose outputs fill a cache line
+constexpr int64_t band = 16;  ///< rows of weights per task: the smallest range whose outputs fill a cache line
 
 /// y [m, n] = x [m, k] w^T.
 template <class N>
@@ -31,12 +31,12 @@ void linear_values(const N* x, int64_t m, int64_t k, const Weights& w, std::vect
   });
 }
 
-/// What quantised weights say in attributes.
+/// Attributes of quantised weights.
 struct WeightAttributes {
   explicit WeightAttributes(const NodeInfo& node)
       : zero(node.attributes.integer("zero", 0)), parts(static_cast<size_t>(node.attributes.integer("parts", 1))) {}
   int64_t zero;
-  size_t parts;  ///< operands a weight of plait.Linears
+  size_t parts;  ///< operands per weight of plait.Linears
 };
 
 int64_t rows_of(const TensorView& x) { return x.shape.elements(0, x.shape.rank() - 1); }
@@ -78,8 +78,8 @@ KernelStatus linear_and_sum(const KernelCall& call, const AddAttributes& attribu
   });
 }
 
-/// plait.Linears: x [..., k], w1 [n1, k], w2 [n2, k], ... -> [..., n1], [..., n2], ... A quantised weight is two or three
-/// operands.
+/// plait.Linears: x [..., k], w1 [n1, k], w2 [n2, k], ... -> [..., n1], [..., n2], ... A quantised weight is two or
+/// three operands.
 KernelStatus linears(const KernelCall& call, const WeightAttributes& attributes) {
   const TensorView& x = call.inputs[0];
   const int64_t k = x.shape.back(1);
@@ -111,8 +111,8 @@ struct GatedAttributes {
   int64_t zero;
 };
 
-/// plait.GatedLinear: x [..., k], gate [f, k], up [f, k], scales and zeros of both? -> activation(x gate^T) * (x up^T)
-/// [..., f].
+/// plait.GatedLinear: x [..., k], gate [f, k], up [f, k], scales and zeros of both? -> activation(x gate^T) * (x
+/// up^T) [..., f].
 KernelStatus gated_linear(const KernelCall& call, const GatedAttributes& attributes) {
   const TensorView& x = call.inputs[0];
   const int64_t k = x.shape.back(1);
@@ -131,8 +131,8 @@ KernelStatus gated_linear(const KernelCall& call, const GatedAttributes& attribu
   });
 }
 
-/// y [..., n] and (x a^T) b^T, with the a [r, k] and b [n, r] of each row's adapter (-1: none), which stand at `at` among the
-/// operands, into the output.
+/// y [..., n] and (x a^T) b^T, with the a [r, k] and b [n, r] of each row's adapter (-1: none), operands from `at`
+/// on, into the output.
 KernelStatus add_adapters(const KernelCall& call, const TensorView& y, const TensorView& x, size_t at) {
   const TensorView &a = call.inputs[at], &b = call.inputs[at + 1];
   const int64_t k = x.shape.back(1), n = b.shape[1], r = a.shape[1];
@@ -156,7 +156,7 @@ KernelStatus add_adapters(const KernelCall& call, const TensorView& y, const Ten
   });
 }
 
-/// plait.AdaptedLinear: what plait.Linear takes, then a [s, r, k], b [s, n, r], adapters [...].
+/// plait.AdaptedLinear: plait.Linear's operands, then a [s, r, k], b [s, n, r], adapters [...].
 KernelStatus adapted_linear(const KernelCall& call, const WeightAttributes& attributes) {
   if (const KernelStatus status = linear(call, attributes); status.code != KernelCode::ok) return status;
   return add_adapters(call, call.outputs[0], call.inputs[0], 5);
@@ -193,7 +193,7 @@ KernelStatus matmul_nbits(const KernelCall& call, const NBitsAttributes& a) {
   Loaded<float> values(x), scales(call.inputs[2]);
   int64_t m = rows_of(x), blocks = a.blocks(), per_byte = 8 / a.bits;
   int64_t bytes = a.block / per_byte, zero_bytes = (blocks + per_byte - 1) / per_byte;
-  // The attributes say the sizes: the operands must hold as much.
+  // The attributes specify the sizes: the operands must be at least as large.
   if (x.shape.back(1) != a.k || b.bytes() < a.n * blocks * bytes) return {KernelCode::bad_value, 1, b.bytes()};
   if (call.inputs[2].elements() < a.n * blocks) return {KernelCode::bad_value, 2, call.inputs[2].elements()};
   int64_t zeros_needed = a.n * (zeros.dtype == DType::u8 ? zero_bytes : blocks);

@@ -65,8 +65,8 @@ struct FusedAttributes {
   bool transposed[2], batch_inside[2];
 };
 
-/// An operand of FusedMatMul in MatMul's order: with `batch_inside` the first dimension goes behind the leading ones,
-/// then with `transposed` the last two change places. A vector stays as it is.
+/// An operand of FusedMatMul in MatMul's order: with `batch_inside` the first dimension moves after the leading ones,
+/// then with `transposed` the last two are swapped. A vector is unchanged.
 template <class N>
 std::pair<std::vector<N>, Shape> matmul_order(const TensorView& x, bool batch_inside, bool transposed) {
   Shape shape = x.shape, strides = strides_of(x.shape);
@@ -100,7 +100,7 @@ std::vector<uint64_t> shifted(const TensorView& tensor, const TensorView& zero, 
   if (!zero.present()) return values;
   std::vector<uint64_t> zeros = load_all<uint64_t>(zero);
   int64_t columns = tensor.shape.back(1), rows = tensor.shape.rank() > 1 ? tensor.shape.back(2) : 1;
-  // An array of zero points with batches of its own has one for each row (or column) of each matrix.
+  // Batched zero points have one for each row (or column) of each matrix.
   bool batched = zero.elements() > (per_row ? rows : columns);
   for (int64_t i = 0; i < tensor.elements(); ++i) {
     int64_t line = per_row ? i / columns : batched ? i / (rows * columns) * columns + i % columns : i % columns;
@@ -118,7 +118,7 @@ KernelStatus matmul_integer(const KernelCall& call) {
   return {};
 }
 
-/// The scale of each row (or column) of the matrices: one for all, or one a line.
+/// The scale of each row (or column) of the matrices: one for all, or one per line.
 double line_scale(const TensorView& scale, int64_t line, int64_t lines) {
   return load_one<double>(scale, scale.elements() == 1 ? 0 : line % std::min(lines, scale.elements()));
 }
@@ -127,7 +127,7 @@ double line_scale(const TensorView& scale, int64_t line, int64_t lines) {
 KernelStatus qlinear_matmul(const KernelCall& call) {
   const TensorView &a = call.inputs[0], &b = call.inputs[3], &y = call.outputs[0];
   Batches batches(a.shape, b.shape);
-  for (int32_t slot : {1, 4}) {  // one for all, or one a line: scales with batches of their own are not defined
+  for (int32_t slot : {1, 4}) {  // one for all, or one per line: batched scales are not defined
     int64_t scales = call.inputs[static_cast<size_t>(slot)].elements();
     if (scales != 1 && scales != (slot == 1 ? batches.m : batches.n)) return {KernelCode::bad_value, slot, scales};
   }

@@ -82,7 +82,7 @@ uint8_t encode_minifloat(DType dtype, double value, bool saturate, PowerRounding
   std::frexp(magnitude, &exponent);
   // Zero and the subnormals share the smallest exponent.
   exponent = magnitude == 0 ? 1 - format.bias : std::max(exponent - 1, 1 - format.bias);
-  // In units of the last place the hardware's rounding (to nearest even) does the work.
+  // In units of the last place the hardware rounds (to nearest even).
   double units =
       std::isinf(magnitude) ? magnitude : std::nearbyint(std::ldexp(magnitude, format.mantissa - exponent));
   if (std::ldexp(units, exponent - format.mantissa) > largest) {

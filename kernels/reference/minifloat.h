@@ -8,14 +8,13 @@ namespace plait::reference {
 
 bool is_minifloat(DType dtype);
 
-/// How f8e8m0, which has powers of two alone, rounds; other formats round to nearest, ties to even.
+/// Rounding of f8e8m0, which has only powers of two; other formats round to nearest, ties to even.
 enum class PowerRounding { up, down, nearest };
 
 double decode_minifloat(DType dtype, uint8_t bits);
 
-/// With `saturate`, what lies beyond the largest finite number becomes that number; without, infinity where the
-/// format has one, else NaN. (f4e2m1 has neither: it always
-/// saturates, and a NaN becomes -0, as in ONNX's test data.)
+/// With `saturate`, numbers beyond the largest finite one become that number; without, infinity if the format has
+/// one, otherwise NaN. (f4e2m1 has neither: it always saturates, and a NaN becomes -0, as in ONNX's test data.)
 uint8_t encode_minifloat(DType dtype, double value, bool saturate, PowerRounding rounding = PowerRounding::up);
 
 }  // namespace plait::reference

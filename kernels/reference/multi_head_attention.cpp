@@ -32,11 +32,12 @@ struct MultiHeadAttributes {
   }
   int64_t heads;
   double scale;   ///< 0: 1 / sqrt(d)
-  double masked;  ///< what is added to the scores of padding
+  double masked;  ///< added to the scores of padding
   bool causal;
 };
 
-/// One of query, key and value inside an operand. Packed operands [b, s, h, parts, d] hold several: `part` says which.
+/// One of query, key and value inside an operand. Packed operands [b, s, h, parts, d] have several: `part` selects
+/// one.
 struct Operand {
   TensorView tensor;
   Heads heads;
@@ -85,7 +86,7 @@ struct MultiHead {
     scale = a.scale != 0 ? a.scale : 1 / std::sqrt(static_cast<double>(q.heads.d));
   }
 
-  /// Whether the operands' sizes fit each other; the slot at fault otherwise.
+  /// Checks the operands' sizes; returns the slot at fault.
   KernelStatus check() const {
     auto is = [](const TensorView& x, const Shape& shape) { return !x.present() || x.shape == shape; };
     const Heads &kh = k.heads, &vh = v.heads;
@@ -126,8 +127,8 @@ struct MultiHead {
     if (input(call, padding).present()) mask = to_ints(call.inputs[padding]);
   }
 
-  /// Whether the padding mask shows key j to query i of batch b. Of rank 1 it holds lengths; of rank 2 it is over the
-  /// new keys or over all, and says nothing of the past in the former case.
+  /// Whether the padding mask shows key j to query i of batch b. Of rank 1 it has lengths; of rank 2 it covers all
+  /// keys, or only the new ones, and then all past keys are visible.
   bool counts(int64_t b, int64_t i, int64_t j) const {
     if (mask.empty()) return true;
     const Shape& shape = call.inputs[padding].shape;

@@ -1,12 +1,12 @@
 #pragma once
-// The two loops to which every matrix product comes down.
+// The two loops of all matrix products.
 #include <algorithm>
 
 #include "core/base/thread_pool.h"
 
 namespace plait::reference {
 
-/// Calls task(i) for i in [0, count): over the pool when the work (in multiplications) pays for waking it.
+/// Calls task(i) for i in [0, count): over the pool if the work (in multiplications) is large enough.
 template <class F>
 void share(ThreadPool& pool, int64_t count, int64_t work, F task) {
   if (work >= 1 << 16) return pool.for_each(count, [&](int64_t i, int) { task(i); });

@@ -1,5 +1,5 @@
 #pragma once
-// Where elements lie: strides, broadcasting, and walks over several operands at once.
+// Element offsets: strides, broadcasting, and loops over several operands.
 #include <array>
 #include <vector>
 
@@ -18,7 +18,7 @@ inline Shape strides_of(const Shape& shape) {
   return out;
 }
 
-/// The strides with which a `shape`, aligned right, is read as `target` (NumPy's broadcasting): 0 where it repeats.
+/// The strides of a `shape`, aligned right, read as `target` (NumPy's broadcasting): 0 for repeated dims.
 inline Shape broadcast_strides(const Shape& shape, const Shape& target) {
   Shape out = target, own = strides_of(shape);
   int lead = target.rank() - shape.rank();
@@ -26,8 +26,8 @@ inline Shape broadcast_strides(const Shape& shape, const Shape& target) {
   return out;
 }
 
-/// A row-major loop nest over `sizes` with one set of element strides for each of K operands. Dimensions that all
-/// operands walk through without a seam are merged, so that rows are as long as they can be.
+/// A row-major loop nest over `sizes` with one set of element strides for each of K operands. Dimensions that are
+/// contiguous in all operands are merged, to make rows as long as possible.
 template <size_t K>
 class Nest {
  public:

@@ -48,7 +48,7 @@ KernelStatus normalize_rows(const KernelCall& call, const NormAttributes& attrib
   const TensorView &x = call.inputs[0], &scale = call.inputs[1], bias = input(call, 2), &y = call.outputs[0];
   int axis = positive_axis(attributes.axis, x.shape.rank());
   int64_t width = x.shape.elements(axis, x.shape.rank()), rows = x.shape.elements(0, axis);
-  // The scale may also differ from row to row, when it has more dimensions than d.
+  // The scale may also differ between rows, if it has more dimensions than d.
   std::vector<int64_t> scale_at = offsets_of(x.shape, broadcast_strides(scale.shape, x.shape)), bias_at;
   if (bias.present()) bias_at = offsets_of(x.shape, broadcast_strides(bias.shape, x.shape));
   std::vector<double> factors = load_all<double>(scale), shifts;
@@ -167,7 +167,7 @@ KernelStatus batch_normalize(const KernelCall& call, const BatchNormAttributes& 
 void add_normalize(KernelTable& table) {
   add<normalize_rows<true>>(table, "LayerNormalization", floats);
   add<normalize_rows<false>>(table, "RMSNormalization", floats);
-  // The same op under the names that exporters give it: the empty domain as well as Microsoft's.
+  // The same op under exporters' names: in the empty domain as well as Microsoft's.
   add<normalize_rows<false>>(table, "SimplifiedLayerNormalization", floats);
   add<normalize_rows<false>>(table, "com.microsoft.SimplifiedLayerNormalization", floats);
   add<skip_normalize<true>>(table, "com.microsoft.SkipLayerNormalization", floats);

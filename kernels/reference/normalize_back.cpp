@@ -1,4 +1,4 @@
-// Gradients of what normalises lines: plait.RMSNormBack, plait.LayerNormBack, plait.SoftmaxBack.
+// Gradients of normalisations along lines: plait.RMSNormBack, plait.LayerNormBack, plait.SoftmaxBack.
 #include <cmath>
 #include <vector>
 
@@ -17,9 +17,9 @@ struct NormBackAttributes {
   double epsilon;
 };
 
-/// x [..., d], scale (broadcast to x), dy [..., d] -> dx, dscale?, dbias? (as scale). With z = (x - mean) / deviation, of
-/// which y = scale z + bias, and g = scale dy: dx = (g - mean(g) - z mean(g z)) / deviation, where an RMSNorm has no
-/// mean(g); dscale is the sum of dy z, dbias that of dy.
+/// x [..., d], scale (broadcast to x), dy [..., d] -> dx, dscale?, dbias? (as scale). With z = (x - mean) /
+/// deviation, of which y = scale z + bias, and g = scale dy: dx = (g - mean(g) - z mean(g z)) / deviation, where an
+/// RMSNorm has no mean(g); dscale is the sum of dy z, dbias that of dy.
 template <bool centre>
 KernelStatus norm_back(const KernelCall& call, const NormBackAttributes& attributes) {
   const TensorView &x = call.inputs[0], &scale = call.inputs[1], &dy = call.inputs[2];

@@ -25,7 +25,7 @@ N widen(T value) {
   else return static_cast<N>(value);
 }
 
-/// A double beyond the range of T has no meaning in ONNX; C++ leaves it undefined, so it is made the nearest number.
+/// A double beyond the range of T is undefined in ONNX and C++; it becomes the nearest number.
 template <class T>
 T truncate(double value) {
   if (std::isnan(value)) return 0;
@@ -86,7 +86,7 @@ bool with_storage(DType dtype, F f) {
 template <class N>
 void load(const TensorView& tensor, int64_t begin, int64_t count, N* out) {
   bool whole = with_storage(tensor.dtype, [&]<class T>(T) {
-    // A bool is read as its byte: any other bits than 0 and 1 would be undefined.
+    // A bool is read as its byte: bits other than 0 and 1 would be undefined.
     using Read = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
     const std::byte* from = tensor.data + begin * static_cast<int64_t>(sizeof(T));
     for (int64_t i = 0; i < count; ++i) {
@@ -137,7 +137,7 @@ void put_bits(const TensorView& tensor, int64_t i, uint64_t value) {
   int shift = static_cast<int>(position % 8);
   unsigned mask = ((1u << bits) - 1) << shift, byte = std::to_integer<unsigned>(tensor.data[position / 8]);
   byte = (byte & ~mask) | ((static_cast<unsigned>(value) << shift) & mask);
-  // The unused bits behind the last element of an odd count are zero.
+  // The unused bits after the last element of an odd count are zero.
   if (i + 1 == tensor.elements()) byte &= (1u << (shift + bits)) - 1;
   tensor.data[position / 8] = static_cast<std::byte>(byte);
 }

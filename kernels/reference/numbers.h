@@ -41,7 +41,7 @@ void store_all(const TensorView& tensor, const std::vector<N>& values) {
   store(tensor, 0, tensor.elements(), values.data());
 }
 
-/// The tensor as N: its own memory where that is what it holds, else a converted copy.
+/// The tensor as N: its own memory if it has that type, otherwise a converted copy.
 template <class N>
 class Loaded {
  public:
@@ -81,7 +81,7 @@ auto with_accumulator(DType dtype, F f) {
   return f(uint64_t{});
 }
 
-/// Calls f(N{}) with the type in which products of floats with weights are summed: double for f64, else float.
+/// Calls f(N{}) with the type in which products of floats with weights are summed: double for f64, otherwise float.
 template <class F>
 auto with_precision(DType dtype, F f) {
   if (dtype == DType::f64) return f(double{});
@@ -101,7 +101,7 @@ auto with_word(int bits, F f) {
 
 /// The bits of element `i`, whatever the dtype (1 to 64 bits).
 uint64_t get_bits(const TensorView& tensor, int64_t i);
-/// Overwrites element `i` and no other; not for two threads in one byte.
+/// Overwrites only element `i`; two threads must not write to one byte.
 void put_bits(const TensorView& tensor, int64_t i, uint64_t bits);
 /// Copies `count` consecutive elements between tensors of one dtype.
 void copy_elements(const TensorView& from, int64_t from_begin, const TensorView& to, int64_t to_begin, int64_t count);

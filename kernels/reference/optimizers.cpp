@@ -1,4 +1,4 @@
-// Steps of optimizers, in place; in double, rounded once.
+// In-place optimizer steps; in double, rounded once.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -32,8 +32,8 @@ struct AdamAttributes {
   double beta1, beta2, epsilon, decay;
 };
 
-/// w, first, second, gradient, then scale, rate, correction1, correction2 (Loshchilov and Hutter 2019, algorithm 2, with
-/// PyTorch's rate decay w as the decay).
+/// w, first, second, gradient, then scale, rate, correction1, correction2 (Loshchilov and Hutter 2019, algorithm 2,
+/// with PyTorch's rate decay w as the decay).
 KernelStatus adamw(const KernelCall& call, const AdamAttributes& of) {
   std::vector<double> arrays[4];
   for (size_t k = 0; k < 4; ++k) arrays[k] = load_all<double>(call.inputs[k]);
@@ -79,8 +79,8 @@ struct FloorAttribute {
   double floor;
 };
 
-/// scale * gradient over the root of what row and column, operands `first` and the one behind it, make of its square; the
-/// scale is behind them.
+/// scale * gradient over the root of its square's estimate from row and column, operands `first` and the next one,
+/// followed by the scale.
 std::vector<double> factored(const KernelCall& call, size_t gradient, size_t first, double floor) {
   std::vector<double> u = load_all<double>(call.inputs[gradient]);
   const std::vector<double> row = load_all<double>(call.inputs[first]),

@@ -90,9 +90,9 @@ struct UniqueAttributes {
   explicit UniqueAttributes(const NodeInfo& node)
       : flat(!node.attributes.has("axis")), axis(node.attributes.integer("axis", 0)),
         sorted(node.attributes.integer("sorted", 1) != 0) {}
-  bool flat;  ///< of single elements; else of the slices along `axis`
+  bool flat;  ///< of single elements; otherwise of the slices along `axis`
   int64_t axis;
-  bool sorted;  ///< ascending, else in the order of first occurrence
+  bool sorted;  ///< ascending; otherwise in the order of first occurrence
 };
 
 bool has_axis(const TensorView& x, const UniqueAttributes& attributes) {

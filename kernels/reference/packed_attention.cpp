@@ -18,11 +18,11 @@ struct PackedAttributes {
         softcap(node.attributes.real("softcap", 0)),
         window(node.attributes.integer("window", 0)) {}
   double scale, softcap;
-  int64_t window;  ///< keys that a query sees, itself included; 0: all
+  int64_t window;  ///< keys that a query sees, including itself; 0: all
 };
 
-/// q [b, t, h, d], k [b, t, g, d], v [b, t, g, e], segments [b, t] (-1: no token), sinks? [h], slopes? [h]: query head
-/// i reads key head i / r, h = g r.
+/// q [b, t, h, d], k [b, t, g, d], v [b, t, g, e], segments [b, t] (-1: no token), sinks? [h], slopes? [h]: query
+/// head i reads key head i / r, h = g r.
 struct Packed {
   Packed(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& segments,
          const TensorView& sinks, const TensorView& slopes, const PackedAttributes& attributes)
@@ -40,7 +40,7 @@ struct Packed {
     if (slopes.present()) this->slopes = load_all<double>(slopes);
   }
 
-  /// The first token that token i of its row sees: back to where its segment, or the window, begins.
+  /// The first token that token i of its row sees: the start of its segment, or of the window.
   int64_t first(int64_t row, int64_t i) const {
     const int64_t* own = segments.data() + row * t;
     const int64_t limit = attributes.window > 0 ? std::max<int64_t>(0, i + 1 - attributes.window) : 0;
@@ -57,7 +57,7 @@ struct Packed {
   double product(int64_t query, int64_t key) const {
     return soft_capped(dot(q.data() + query * d, k.data() + key * d, d) * attributes.scale, attributes.softcap);
   }
-  /// What the distance adds to it.
+  /// The distance term.
   double distance(int64_t head, int64_t i, int64_t j) const {
     return slopes.empty() ? 0 : slopes[static_cast<size_t>(head)] * static_cast<double>(j - i);
   }
@@ -69,8 +69,8 @@ struct Packed {
   std::vector<double> sinks, slopes;
 };
 
-/// q, k, v, segments, sinks?, slopes? -> y [b, t, h, e], statistics [b, t, h]: the logarithm of the sum of e^score of each
-/// row, the sink's included.
+/// q, k, v, segments, sinks?, slopes? -> y [b, t, h, e], statistics [b, t, h]: the logarithm of the sum of e^score of
+/// each row, the sink's included.
 KernelStatus packed_attention(const KernelCall& call, const PackedAttributes& attributes) {
   const Packed x(call.inputs[0], call.inputs[1], call.inputs[2], call.inputs[3], input(call, 4), input(call, 5),
                  attributes);
@@ -102,9 +102,9 @@ KernelStatus packed_attention(const KernelCall& call, const PackedAttributes& at
   return {};
 }
 
-/// dy [b, t, h, e], q, k, v, y, statistics, segments, sinks?, slopes? -> dq, dk, dv, dsinks?. Shares come back from scores
-/// and statistics, as in FlashAttention 2 (Dao 2023): share p = e^(score - statistics), and of a row's scores the
-/// gradient is p (dy . v - dy . y).
+/// dy [b, t, h, e], q, k, v, y, statistics, segments, sinks?, slopes? -> dq, dk, dv, dsinks?. Probabilities are
+/// recomputed from scores and statistics, as in FlashAttention 2 (Dao 2023): p = e^(score - statistics), and the
+/// gradient of a row's scores is p (dy . v - dy . y).
 KernelStatus packed_attention_back(const KernelCall& call, const PackedAttributes& attributes) {
   const Packed x(call.inputs[1], call.inputs[2], call.inputs[3], call.inputs[6], input(call, 7), input(call, 8),
                  attributes);
@@ -114,7 +114,7 @@ KernelStatus packed_attention_back(const KernelCall& call, const PackedAttribute
   std::vector<double> dq(static_cast<size_t>(rows * x.t * x.h * x.d)),
       dk(static_cast<size_t>(rows * x.t * x.g * x.d)), dv(static_cast<size_t>(rows * x.t * x.g * x.e)),
       of_row(static_cast<size_t>(rows * x.h));
-  // A task has all query heads of one key head of one row: no two write to one place.
+  // A task has all query heads of one key head of one row: writes do not overlap.
   share(call.pool, rows * x.g, rows * x.h * x.t * x.t * x.d, [&](int64_t task) {
     const int64_t row = task / x.g;
     for (int64_t head = task % x.g * r; head < (task % x.g + 1) * r; ++head)

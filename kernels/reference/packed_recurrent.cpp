@@ -1,4 +1,5 @@
-// plait.PackedConv and plait.PackedLinearAttention, and their gradients: recurrences inside the segments of packed rows.
+// plait.PackedConv and plait.PackedLinearAttention, and their gradients: recurrences inside the segments of packed
+// rows.
 #include "kernels/reference/multiply.h"
 #include "kernels/reference/recurrent.h"
 
@@ -30,7 +31,7 @@ struct PackedConv {
       : c(x.shape[2]), taps(w.shape[0]), x(x), w(w), shift(bias) {}
   bool fits() const { return taps > 0 && w.shape[1] == c && (!shift.present() || shift.elements() == c); }
 
-  /// Of the token in front of its segment's end by `tap`: its number, or less than run.begin where there is none.
+  /// The token before its segment's end by `tap`, or less than run.begin if there is none.
   int64_t token_at(int64_t token, int64_t tap) const { return token + tap + 1 - taps; }
   double sum(const PackedRun& run, int64_t token, int64_t channel) const {
     double out = shift.present() ? load_one<double>(shift, channel) : 0;
@@ -103,8 +104,9 @@ KernelStatus packed_linear_attention(const KernelCall& call, const LinearAttenti
   return {};
 }
 
-/// The gradients of one head's run, added to those of all: the state before each token is computed from the one at the
-/// beginning of its block, of which there are about as many as a block has tokens, so that sqrt(n) states stand in memory.
+/// The gradients of one head's run, added to those of all: the state before each token is recomputed from the one at
+/// the beginning of its block; there are about as many blocks as tokens per block, so that sqrt(n) states are in
+/// memory.
 class LinearAttentionBack {
  public:
   LinearAttentionBack(const LinearAttention& problem, const TensorView& dy)
@@ -140,7 +142,7 @@ class LinearAttentionBack {
   }
 
  private:
-  /// `state` is the one that the token finds, faded; dstate_ is the gradient of the one that it leaves.
+  /// `state` is the faded state before the token; dstate_ is the gradient of the state after it.
   void token(int64_t head, int64_t token, const std::vector<double>& state) {
     const int64_t d = x_.d, e = x_.e;
     std::vector<double> key(static_cast<size_t>(d)), value(static_cast<size_t>(e)), query(key), dy(value);

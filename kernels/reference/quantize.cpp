@@ -23,7 +23,7 @@ struct QuantizeAttributes {
   bool saturate;  ///< of 8-bit floats
 };
 
-/// Which scale an element has: one for all, one for each index of an axis, or one for each block of `block` indices.
+/// The scale of each element: one for all, one for each index of an axis, or one for each block of `block` indices.
 class ScaleIndex {
  public:
   ScaleIndex(const Shape& x, const Shape& scale, const QuantizeAttributes& attributes) {
@@ -105,7 +105,7 @@ KernelStatus quantize(const KernelCall& call, const QuantizeAttributes& attribut
   Range range = range_of(y.dtype);
   for (int64_t i = 0; i < x.elements(); ++i) {
     auto at = static_cast<size_t>(index(i));
-    // The quotient is one of f32: its ties are those that other implementations see.
+    // The quotient is f32, so its ties match other implementations.
     double quotient = values[static_cast<size_t>(i)] / scales[at],
            shift = zeros.empty() ? 0 : zeros[zeros.size() == 1 ? 0 : at];
     if (is_minifloat(y.dtype)) {
@@ -123,7 +123,7 @@ KernelStatus dynamic_quantize(const KernelCall& call) {
   std::vector<float> values = load_all<float>(call.inputs[0]);
   float low = 0, high = 0;
   for (float value : values) low = std::min(low, value), high = std::max(high, value);
-  // Of zeros the standard's formula makes a scale of 0, by which it divides; ONNX Runtime's scale is 1.
+  // For zeros the standard's formula divides by a scale of 0; ONNX Runtime's scale is 1.
   float scale = high == low ? 1 : (high - low) / 255;
   float zero = std::clamp(std::nearbyint(-low / scale), 0.0f, 255.0f);
   for (float& value : values) value = std::clamp(std::nearbyint(value / scale) + zero, 0.0f, 255.0f);
@@ -152,7 +152,7 @@ struct GatherBlocksAttributes {
   int64_t bits;   ///< of u8, which holds 8 / bits elements a byte along the last dimension
 };
 
-/// u8 as what it holds: elements of `bits` bits, the first in the low ones, as u4 and u2 pack them.
+/// u8 as its contents: elements of `bits` bits, the first in the low ones, as u4 and u2 pack them.
 TensorView unpacked(const TensorView& x, int64_t bits) {
   if (x.dtype != DType::u8 || bits == 8) return x;
   TensorView out = x;
@@ -162,8 +162,8 @@ TensorView unpacked(const TensorView& x, int64_t bits) {
 }
 
 /// GatherBlockQuantized: (data[index] - zero) * scale. data [.., a, ..], scales [.., blocks, ..] along the quantised
-/// axis (of float data, 1 on another axis serves all of it), zero_points? as the scales, packed like data; without
-/// them the zero of u8 is half its range. An index out of range gives zeros, as its specification wants.
+/// axis (of float data, 1 on another axis applies to all of it), zero_points? like the scales, packed like data;
+/// without them the zero of u8 is half its range. An index out of range gives zeros, as specified.
 KernelStatus gather_blocks(const KernelCall& call, const GatherBlocksAttributes& a) {
   const TensorView &codes = call.inputs[0], &scales = call.inputs[2], &y = call.outputs[0];
   TensorView data = unpacked(codes, a.bits), zeros = unpacked(input(call, 3), a.bits);

@@ -60,7 +60,7 @@ KernelStatus linear_attention(const KernelCall& call, const LinearAttentionAt<4>
   return {};
 }
 
-/// The tokens of a segment, and where its state is and goes.
+/// The tokens of a segment, and the slots of its previous and next state.
 struct SegmentRun {
   int64_t begin, end, from, to;
 };
@@ -88,7 +88,7 @@ KernelStatus read_runs(const KernelCall& call, size_t segments_at, int64_t state
   return {};
 }
 
-/// Slots that nobody writes stay as they were: the state is updated in place, or copied first.
+/// Slots that are not written keep their contents: the state is updated in place, or copied first.
 void keep_slots(const KernelCall& call) {
   if (call.outputs[0].data != call.inputs[0].data)
     copy_elements(call.inputs[0], 0, call.outputs[0], 0, call.inputs[0].elements());

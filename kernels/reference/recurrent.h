@@ -1,5 +1,5 @@
 #pragma once
-// What the ops with a state that runs along the tokens share (recurrent.cpp, packed_recurrent.cpp).
+// Shared by ops with a state along the tokens (recurrent.cpp, packed_recurrent.cpp).
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -42,22 +42,22 @@ struct LinearAttentionAttributes {
   }
   int64_t query_heads, key_heads;
   double scale;       ///< 0: 1 / sqrt(d)
-  bool gated, delta;  ///< the state fades by exp(decay); a value is stored less what its key finds already
+  bool gated, delta;  ///< the state fades by exp(decay); a value is stored minus the key's current value
 };
 
-/// Of an op whose operand `decay` is the decay, if it has one; beta is the next.
+/// For an op whose operand `decay` is the optional decay, followed by beta.
 template <size_t decay>
 struct LinearAttentionAt : LinearAttentionAttributes {
   explicit LinearAttentionAt(const NodeInfo& node) : LinearAttentionAttributes(node, decay) {}
 };
 
-/// Where the operands of one call are, whichever op it is of.
+/// The operands of one call, of any of these ops.
 struct LinearAttentionOperands {
   TensorView query, key, value, decay, beta, output;
 };
 
-/// One state of some tokens: g states and values, h queries, which n outputs share or have, and `keys` keys. Sizes: d of
-/// keys, e of values; the state is [d, e]. Tokens are counted over all rows.
+/// One state of some tokens: g states and values, h queries, which n outputs share or have, and `keys` keys. Sizes: d
+/// of keys, e of values; the state is [d, e]. Tokens are counted over all rows.
 struct LinearAttention {
   LinearAttention(const LinearAttentionOperands& operands, const LinearAttentionAttributes& attributes)
       : operands(operands),
@@ -71,7 +71,7 @@ struct LinearAttention {
         e(operands.value.shape[2] / g),
         scale(attributes.scale != 0 ? attributes.scale : 1 / std::sqrt(static_cast<double>(d))) {}
 
-  /// 'q', 'k', 'v', 'd' or 'b' for the operand whose size is not what the others say, 0: none.
+  /// 'q', 'k', 'v', 'd' or 'b' for the operand whose size does not fit the others; 0 if none.
   char misfit() const {
     if (n % h || n % g || d < 1 || keys < 1 || g % keys || operands.key.elements() != tokens * keys * d) return 'k';
     if (operands.value.elements() != tokens * g * e) return 'v';
@@ -81,8 +81,8 @@ struct LinearAttention {
     return 0;
   }
 
-  /// Tokens [begin, end) through the state [d, e]. `narrow`: it is rounded to f32 behind each of them, as if it were put
-  /// away and taken out again.
+  /// Processes tokens [begin, end) with the state [d, e]. `narrow`: it is rounded to f32 after each of them, as if
+  /// stored in its slot.
   void run(std::vector<double>& state, int64_t head, int64_t begin, int64_t end, bool narrow) const {
     std::vector<double> key, value, query(static_cast<size_t>(d)), sum;
     for (int64_t token = begin; token < end; ++token) {
@@ -105,7 +105,7 @@ struct LinearAttention {
   int64_t key_at(int64_t token, int64_t head) const { return token * keys + head * keys / g; }
   int64_t query_at(int64_t token, int64_t at) const { return token * h + at * h / n; }
 
-  /// The token's key, and what is to be stored with it, once the state has faded.
+  /// The token's key, and the value to store with it, after the state has faded.
   void enter(std::vector<double>& state, int64_t token, int64_t head, std::vector<double>& key,
              std::vector<double>& value) const {
     key.resize(static_cast<size_t>(d));
@@ -153,7 +153,7 @@ struct LinearAttention {
   double scale;
 };
 
-/// Tokens of no segment give zeros.
+/// Tokens without a segment give zeros.
 inline void clear_output(const TensorView& output) {
   std::vector<double> zeros(static_cast<size_t>(output.elements()));
   store_all(output, zeros);

@@ -14,8 +14,8 @@ namespace {
 struct ReduceAttributes {
   explicit ReduceAttributes(const NodeInfo& node)
       : noop(node.attributes.integer("noop_with_empty_axes", 0) != 0), shards(node.attributes.integer("shards", 1)) {}
-  bool noop;       ///< no axes means none, not all; `keepdims` shows in the output's shape only
-  int64_t shards;  ///< of how many such parts a mean is the sum
+  bool noop;       ///< without axes reduces none instead of all; `keepdims` shows only in the output's shape
+  int64_t shards;  ///< number of parts of a mean
 };
 
 /// Calls f(values, i) with the elements that output element i gathers, in row-major order.
@@ -45,8 +45,8 @@ KernelStatus reduce_with(const KernelCall& call, const ReduceAttributes& attribu
   return {};
 }
 
-/// Op::apply(span) -> the element; of reals only where the mathematics are (means, logarithms, roots), but Op may be
-/// used on integers too, whose result is then cut.
+/// Op::apply(span) -> the element; Op may be for reals only (means, logarithms, roots), and is then also used for
+/// integers, with a truncated result.
 template <class Op>
 KernelStatus reduce_reals(const KernelCall& call, const ReduceAttributes& attributes) {
   const TensorView& out = call.outputs[0];
@@ -102,7 +102,7 @@ struct SumSquare {
   }
 };
 
-/// What the maximum of nothing is: the smallest value of the dtype.
+/// The maximum of no elements: the smallest value of the dtype.
 template <class N>
 N lowest(DType dtype) {
   if constexpr (std::is_same_v<N, double>) return -INFINITY;

@@ -6,12 +6,13 @@
 
 namespace plait {
 
-/// Adds one kernel an op, isa "reference", priority 0.
+/// Adds one kernel per op, isa "reference", priority 0.
 ///
-/// What all of them share:
+/// Common properties:
 /// - Elements may be unaligned. f16 and bf16 are widened, and a result is rounded once, at the end.
-/// - Floating point is computed in f64 and integers with 64 wrapping bits, but contractions (MatMul, Gemm, Linear):
-///   f32, or f64 for f64. Every sum has one order, whatever the threads.
+/// - Floating point is computed in f64 and integers with 64 wrapping bits, except contractions (MatMul, Gemm,
+/// Linear):
+///   f32, or f64 for f64. Every sum has one order, for any number of threads.
 /// - Beyond the contract of core/exec/kernel.h they allocate working memory of the size of their operands.
 void register_reference_kernels(KernelTable& table);
 

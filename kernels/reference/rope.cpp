@@ -17,8 +17,8 @@ struct RopeAttributes {
   double scale;
 };
 
-/// x as heads [b, s, h, d], rotated; row_of(b, s) is the row of cos and sin [rows, z] of a token, checked against the
-/// rows there are: index_out_of_range in operand `slot`.
+/// x as heads [b, s, h, d], rotated; row_of(b, s) is a token's row of cos and sin [rows, z], range-checked:
+/// index_out_of_range in operand `slot`.
 template <class RowOf>
 KernelStatus rotate_heads(const TensorView& x, const Heads& heads, const TensorView& cos, const TensorView& sin,
                           const TensorView& y, const RopeAttributes& attributes, int32_t slot, RowOf row_of) {
@@ -55,7 +55,7 @@ KernelStatus rotary_embedding(const KernelCall& call, const RopeAttributes& attr
 }
 
 /// com.microsoft: x [b, h, s, d] or [b, s, h d], position_ids [1] (of the first token) or [b, s], cos, sin
-/// [positions, z]. The head size is 2 z unless num_heads says otherwise.
+/// [positions, z]. The head size is 2 z by default, or follows from num_heads.
 KernelStatus microsoft_rotary_embedding(const KernelCall& call, const RopeAttributes& attributes) {
   const TensorView &x = call.inputs[0], &cos = call.inputs[2];
   int64_t count =

@@ -5,7 +5,7 @@
 
 namespace plait::reference {
 
-/// Turns the first 2 z elements of `x` in pairs by z angles; what follows stays. Pairs are (i, z + i), or with
+/// Rotates the first 2 z elements of `x` in pairs by z angles; the rest is unchanged. Pairs are (i, z + i), or with
 /// `interleaved` (2i, 2i + 1): (a, b) -> (a cos - b sin, b cos + a sin).
 inline void rotate(double* x, const double* cos, const double* sin, int64_t z, bool interleaved) {
   for (int64_t i = 0; i < z; ++i) {

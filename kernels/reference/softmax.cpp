@@ -1,4 +1,4 @@
-// Ops that rework one line of an array at a time, along one axis: Softmax, LogSoftmax, Hardmax, LpNormalization.
+// Ops on one line of an array at a time, along one axis: Softmax, LogSoftmax, Hardmax, LpNormalization.
 #include <algorithm>
 #include <span>
 
@@ -63,7 +63,7 @@ void hardmax(std::span<double> line, const LineAttributes&) {  // the first of e
   line[static_cast<size_t>(best)] = 1;
 }
 
-void lp_normalize(std::span<double> line, const LineAttributes& attributes) {  // a line of zeros stays
+void lp_normalize(std::span<double> line, const LineAttributes& attributes) {  // a line of zeros is unchanged
   double norm = 0;
   for (double x : line) norm += attributes.p == 1 ? std::fabs(x) : x * x;
   if (attributes.p == 2) norm = std::sqrt(norm);

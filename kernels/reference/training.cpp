@@ -1,4 +1,4 @@
-// What gradients of products with weights, and of rows picked from a table, are made of (core/ops/training.cpp).
+// Parts of the gradients of products with weights, and of gathered rows (core/ops/training.cpp).
 #include <algorithm>
 #include <vector>
 
@@ -82,7 +82,7 @@ void add_row(const TensorView& from, int64_t begin, int64_t count, std::vector<d
   for (int64_t j = 0; j < count; ++j) sums[static_cast<size_t>(at + j)] += row[static_cast<size_t>(j)];
 }
 
-/// dy [..., h], ids [...], sizes [2] -> [v, h]: rows of dy added up by id; those of another shard's rows are left out.
+/// dy [..., h], ids [...], sizes [2] -> [v, h]: rows of dy summed by id; those of other ranks' rows are skipped.
 KernelStatus embedding_back(const KernelCall& call, const BackAttributes& attributes) {
   const TensorView &dy = call.inputs[0], &out = call.outputs[0];
   const std::vector<int64_t> ids = to_ints(call.inputs[1]);
@@ -97,7 +97,7 @@ KernelStatus embedding_back(const KernelCall& call, const BackAttributes& attrib
   return {};
 }
 
-/// dy [b, n, ...], rows [b, n], sizes -> [b, s, ...]: rows of dy added up where plait.GatherRows took them from.
+/// dy [b, n, ...], rows [b, n], sizes -> [b, s, ...]: rows of dy summed where plait.GatherRows read them.
 KernelStatus rows_back(const KernelCall& call) {
   const TensorView &dy = call.inputs[0], &out = call.outputs[0];
   const std::vector<int64_t> rows = to_ints(call.inputs[1]);
@@ -112,7 +112,7 @@ KernelStatus rows_back(const KernelCall& call) {
   return {};
 }
 
-/// dy [a..., i..., c...], indices [i...], sizes -> [a..., n, c...]: parts of dy added up where Gather took them from along
+/// dy [a..., i..., c...], indices [i...], sizes -> [a..., n, c...]: parts of dy summed where Gather read them along
 /// `axis`; a negative index counts from the end.
 KernelStatus gather_back(const KernelCall& call, const BackAttributes& attributes) {
   const TensorView &dy = call.inputs[0], &out = call.outputs[0];

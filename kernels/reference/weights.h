@@ -8,12 +8,12 @@
 namespace plait::reference {
 
 struct Weights {
-  const TensorView& tensor;  ///< [n, k], or [n, c, l] with scales [n, c] and perhaps zeros [n, c]
+  const TensorView& tensor;  ///< [n, k], or [n, c, l] with scales [n, c] and optional zeros [n, c]
   TensorView scales, zeros;
   int64_t zero = 0;  ///< of blocks without `zeros`
 
   bool blocked() const { return tensor.shape.rank() == 3; }
-  /// Whether rows have k elements and the operands belong together.
+  /// Whether rows have k elements and the operands fit.
   bool fits(int64_t k) const {
     if (!blocked()) return tensor.shape.rank() == 2 && tensor.shape[1] == k;
     const int64_t n = tensor.shape[0], b = tensor.shape[1];
@@ -22,8 +22,8 @@ struct Weights {
     };
     return k <= b * tensor.shape[2] && of_blocks(scales) && (!zeros.present() || of_blocks(zeros));
   }
-  /// The first k elements of row i as N (float or double), in `buffer` where they are not so in memory. Those of blocks
-  /// are f32 by their definition.
+  /// The first k elements of row i as N (float or double), in `buffer` if they are not in memory in that form. Blocks
+  /// are dequantised in f32 by definition.
   template <class N>
   const N* row(int64_t i, int64_t k, std::vector<N>& buffer) const {
     constexpr DType own = std::is_same_v<N, float> ? DType::f32 : DType::f64;

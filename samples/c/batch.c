@@ -1,4 +1,4 @@
-/* Several prompts at once: they share the steps, and each gets what it would get alone. Usage: batch MODEL_DIRECTORY PROMPT... */
+/* Several prompts at once: they share steps, and each gets the same result as by itself. Usage: batch MODEL_DIRECTORY PROMPT... */
 #include "sample.h"
 
 int main(int count, char** words) {

@@ -44,7 +44,7 @@ int main(int count, char** words) {
   plait_tensor* batch = NULL;
   if (plait_tensor_copy(PLAIT_I32, dims, 2, ids, sizeof ids, &batch) != PLAIT_OK) return failed("ids");
 
-  /* Each id is to predict the one behind it: labels are NULL. */
+  /* The labels are the next ids: NULL. */
   plait_step step = {.struct_size = sizeof step};
   for (int i = 0; i < 2; ++i) {
     if (plait_trainer_step(trainer, batch, NULL, &step) != PLAIT_OK) return failed("step");

@@ -1,4 +1,4 @@
-/* Tensors in, tensors out, as the file says: an encoder's states of a row of tokens. Inputs are i64 [1, s]: tokens for the first, ones
+/* Any graph, tensors in, tensors out: an encoder's states of a row of tokens. Inputs are i64 [1, s]: tokens for the first, ones
  * for a mask, zeros for what else there is. Usage: session MODEL.onnx OUTPUT TOKEN... */
 #include "sample.h"
 

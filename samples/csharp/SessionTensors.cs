@@ -4,7 +4,7 @@ using System.Globalization;
 using System.Linq;
 using Plait;
 
-/// <summary>Tensors in, tensors out, as the file says: an encoder's states of a row of tokens. Inputs are i64 [1, s]: tokens for the
+/// <summary>Any graph, tensors in, tensors out: an encoder's states of a row of tokens. Inputs are i64 [1, s]: tokens for the
 /// first, ones for a mask, zeros for what else there is. Usage: MODEL.onnx OUTPUT TOKEN...</summary>
 static class SessionTensors {
   static void Main(string[] words) {

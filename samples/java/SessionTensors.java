@@ -5,7 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * Tensors in, tensors out, as the file says: an encoder's states of a row of tokens. Inputs are i64 [1, s]: tokens for the first, ones for
+ * Any graph, tensors in, tensors out: an encoder's states of a row of tokens. Inputs are i64 [1, s]: tokens for the first, ones for
  * a mask, zeros for what else there is. Usage: MODEL.onnx OUTPUT TOKEN...
  */
 class SessionTensors {

@@ -1,4 +1,4 @@
-/* Generates from a model that is spread over ranks, and says how fast, and what each rank holds.
+/* Generates from a model on several ranks, and prints its speed, and each rank's memory.
  *
  *   cc -std=c11 sharded_generation.c -lplait -o sharded_generation
  *   ./sharded_generation MODEL_DIRECTORY tensor=2 "Once upon a time"              the ranks are threads

@@ -1,11 +1,11 @@
 // How long two ranks need for the sum of their f32 buffers: threads, processes that share memory, processes that send
-// messages, and beside them Open MPI's own MPI_Allreduce on the same buffers, in turn, in the same run.
+// messages, and next to them Open MPI's own MPI_Allreduce on the same buffers, in turn, in the same run.
 //
 //   comm_bench [rounds] [--json FILE]
 //
 // It starts itself under mpirun; built without MPI it measures threads. Figures are of single calls, seen by rank 0,
-// while both ranks call one after the other: the best of all rounds, the median and the 95th percentile. Wants two idle
-// cores: with less, the best is what to compare, and the medians say how much was going on.
+// while both ranks call one after the other: the best of all rounds, the median and the 95th percentile. Wants two
+// idle cores: with less, the best is what to compare, and the medians say how much was going on.
 #ifdef PLAIT_BENCH_MPI
 #define OMPI_SKIP_MPICXX 1  // the C interface alone
 #include <mpi.h>
@@ -64,7 +64,8 @@ AllReduce through(Communicator& communicator) {
   };
 }
 
-/// Each rank on a core of its own, as mpirun would bind them: schedulers put two ranks on one when others want the rest.
+/// Each rank on a core of its own, as mpirun would bind them: schedulers put two ranks on one when others want the
+/// rest.
 void stay_on_core(int rank) {
   cpu_set_t usable, one;
   if (sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) < 2) return;

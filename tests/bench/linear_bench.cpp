@@ -94,8 +94,8 @@ class Bench {
     return flops / seconds;
   }
 
-  /// Walks through memory so that weights come from there and not from a cache, unless m is large. u4 and u8 are blocks
-  /// of 32 with scales in f32 behind the codes.
+  /// Walks through memory so that weights come from there and not from a cache, unless m is large. u4 and u8 are
+  /// blocks of 32 with scales in f32 after the codes.
   nlohmann::ordered_json linear(int64_t m, int64_t n, int64_t k, DType dtype) {
     const bool blocked = dtype == DType::u4 || dtype == DType::u8;
     const int bits = dtype_bits(dtype), rank = blocked ? 3 : 2;

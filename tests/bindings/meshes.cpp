@@ -1,8 +1,8 @@
-// Every fixture on a mesh, through the public interface: the logits and greedy tokens of one rank, and those of a batch; a few
-// steps of training; adapters of requests.
+// Every fixture on a mesh, through the public interface: the logits and greedy tokens of one rank, and those of a
+// batch; a few steps of training; adapters of requests.
 //
-// usage: meshes FIXTURES [--zoo] MESH...      --zoo: with one of every export, too. Ranks are threads; or under mpirun
-// processes, as many as each MESH has ranks. A MESH may have seeds behind it: tensor=2+sequence.
+// usage: meshes FIXTURES [--zoo] MESH...      --zoo: with one of every export, too. Ranks are threads; or under
+// mpirun processes, as many as each MESH has ranks. A MESH may have seeds after it: tensor=2+sequence.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -80,8 +80,8 @@ double relative_error(const std::vector<float>& a, const std::vector<float>& b) 
   return worst / largest;
 }
 
-/// Of the logits, of the largest; and whether tokens may differ where two logits are nearly one. Gemma 4's weights make much
-/// of little: its logits differ by 5e-4 between instruction sets, too.
+/// Of the logits, of the largest; and whether tokens may differ where two logits are nearly one. Gemma 4's weights
+/// make much of little: its logits differ by 5e-4 between instruction sets, too.
 double tolerance(const std::string& name) { return name.find("gemma4") != std::string::npos ? 1e-3 : 1e-4; }
 
 void compare(const World& world, const std::string& path, const std::vector<std::string>& meshes) {
@@ -104,7 +104,7 @@ void compare(const World& world, const std::string& path, const std::vector<std:
   }
 }
 
-/// A few steps are those of one rank, and so are the logits behind them. `prefix`: tokens, which are trained then.
+/// A few steps are those of one rank, and so are the logits after them. `prefix`: tokens, which are trained then.
 void train(const World& world, const std::string& path, const std::string& mesh, int prefix) {
   const Model model(path, Options().set("tokenizer", "none"));
   Options options;
@@ -125,7 +125,7 @@ void train(const World& world, const std::string& path, const std::string& mesh,
   CHECK(relative_error(spread.forward(documents).values<float>(), alone.forward(documents).values<float>()) < 1e-3);
 }
 
-/// A request's adapter is that of one rank, beside others of none.
+/// A request's adapter is that of one rank, next to others of none.
 void adapt(const World& world, const std::string& path, const std::string& mesh) {
   const Model model(path, Options().set("tokenizer", "none"));
   std::string folder = (fs::temp_directory_path() / "plait-meshes-XXXXXX").string();

@@ -120,7 +120,7 @@ void test_cancel_and_timeouts(const Generator& generator) {
   CHECK(status_of([&] { pull(late); }) == PLAIT_CANCELLED &&
         std::string(plait_last_error()).find("deadline") != std::string::npos);
 
-  // From another thread, while this one waits for ever.
+  // From another thread, while this one waits forever.
   Request blocked = generator.submit(prompt, Options().set("host_sampling", "true"));
   CHECK(blocked.next(event));
   std::thread other([&] { blocked.cancel(); });
@@ -298,7 +298,7 @@ std::string field(int number, const std::string& bytes) {
   }
 }
 
-/// An ONNX model of so many nodes, one behind the other.
+/// An ONNX model of so many nodes, in sequence.
 std::string long_model(int nodes) {
   auto name = [](int i) { return "v" + std::to_string(i); };
   auto value = [&](int i) { return field(1, name(i)) + field(2, field(1, "\x08\x01")); };

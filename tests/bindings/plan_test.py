@@ -190,7 +190,7 @@ class Plans(unittest.TestCase):
                     if tag == "th":
                         self.assertEqual(attributes["scope"], "col")
                 text = "".join(page.texts)
-                for word in ("all_reduce", "Behind the layers", "tensor=4"):
+                for word in ("all_reduce", "After the layers", "tensor=4"):
                     self.assertIn(word, text)
                 self.assertRegex(text, r"Layers? 0")
             status, _, err = inspect("gpt2-optimum18", "--mesh", "tensor=4", "--html", os.path.join(folder, "no", "p.html"))
@@ -204,7 +204,7 @@ class Plans(unittest.TestCase):
         self.error("--mesh", "tensor=2", "--seeds", "*.up_prj.weight=[tensor, -]", names=["up_prj", "up_proj.weight"])
         self.error("--mesh", "tensor=3", "--seeds", "*.up_proj.weight=[tensor, -]", names=["into 3 parts", "[64, 48]"])
         self.error("--mesh", "tensor=2", "--seeds", "*.up_proj.weight=[rows, -]", names=["no axis", "rows"])
-        self.error("--mesh", "tensor=7", names=["cuts no weight", "tensor=7"])
+        self.error("--mesh", "tensor=7", names=["shards no weight", "tensor=7"])
         self.error("--seeds", "tensor", status=2, names=["--mesh"])
         self.error("--html", "page.html", status=2, names=["--mesh"])
         with open(os.path.join(HERE, "..", "fixtures", "zoo", "manifest.json")) as file:

@@ -1,4 +1,5 @@
-// Trainers through plait.hpp: runs through data, steps of the host, what is refused, lifetimes. Usage: trainers FIXTURES
+// Trainers through plait.hpp: runs through data, steps of the host, what is refused, lifetimes. Usage: trainers
+// FIXTURES
 #include <unistd.h>
 
 #include <atomic>
@@ -80,7 +81,7 @@ Run pull(const Trainer& trainer) {
   return out;
 }
 
-/// The mean cross-entropy of rows that predict the ids behind them, and its gradient by the logits.
+/// The mean cross-entropy of rows that predict the ids after them, and its gradient by the logits.
 double cross_entropy(const std::vector<float>& logits, std::vector<float>& gradient) {
   const std::vector<int32_t> tokens = counting();
   const double targets = documents * (length - 1);
@@ -132,7 +133,7 @@ void test_run() {
   CHECK(resumed.evaluate(data).loss == trainer.evaluate(data).loss);
 }
 
-/// A cancel leaves a checkpoint, from which the run goes on to the same weights.
+/// A cancel leaves a checkpoint, from which the run continues to the same weights.
 void test_cancel_and_resume() {
   Model gemma = model();
   const std::string data = data_file();
@@ -435,7 +436,7 @@ void test_lifetimes() {
   }
 }
 
-/// Threads ask for evaluations while the run goes on; each gets one between two steps.
+/// Threads ask for evaluations while the run continues; each gets one between two steps.
 void test_threads() {
   Model gemma = model();
   const std::string data = data_file();

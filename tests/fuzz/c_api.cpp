@@ -1,6 +1,7 @@
-// Whatever is called in whatever order, with whatever handles, from one thread or two: each call of the C interface answers with
-// a status, and touches no memory that is gone. An input is a program: numbers of calls, each with where it finds its arguments
-// and puts its handle. Not called: plait_world_open, which starts MPI; other calls of worlds get handles that are none.
+// Whatever is called in whatever order, with whatever handles, from one thread or two: each call of the C interface
+// answers with a status, and touches no memory that is gone. An input is a program: numbers of calls, each with where
+// it finds its arguments and puts its handle. Not called: plait_world_open, which starts MPI; other calls of worlds
+// get handles that are none.
 #include <unistd.h>
 
 #include <filesystem>
@@ -90,7 +91,7 @@ void set_option(Machine& m) {
           plait_options_set(given, setting.key, setting.value, m.one_of<int64_t>({-1, -1, -1, 1, 0, -2})));
 }
 
-/// A tensor whose memory, if it is borrowed, is the fuzzer's for ever.
+/// A tensor whose memory, if it is borrowed, is the fuzzer's forever.
 template <class Function>
 void make_tensor(Machine& m, const char* name, Function function) {
   static std::array<uint64_t, 64> memory;
@@ -356,7 +357,8 @@ std::string program(std::initializer_list<std::pair<std::string_view, std::strin
 
 std::vector<std::string> seeds() {
   using std::string_view_literals::operator""sv;
-  // Bytes: a handle is 0 for slot 0 to 3 for slot 3; behind the arguments of a call that makes a handle stand 0 and its slot.
+  // Bytes: a handle is 0 for slot 0 to 3 for slot 3; after the arguments of a call that makes a handle stand 0 and
+  // its slot.
   const std::string generates = program({
       {"plait_generator_submit_ids", "\0\3\5\0\6\0\7\0\0\0\0\0\0"sv},
       {"plait_request_next", "\0\0\3\3"sv},

@@ -1,5 +1,6 @@
 #pragma once
-// The machine that a sequence of calls of the C interface runs on: where its arguments come from, and where handles are.
+// The machine that a sequence of calls of the C interface runs on: where its arguments come from, and where handles
+// are.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -155,7 +156,7 @@ class Machine {
   const bool alone;  ///< no other thread calls meanwhile: nobody releases what is looked at
 
  private:
-  /// Memory of that size exactly, so that what reads or writes behind it is seen.
+  /// Memory of that size exactly, so that what reads or writes after it is seen.
   template <class T>
   T* keep(const T* from, size_t count) {
     memory_.push_back(std::make_unique<char[]>(std::max<size_t>(count, 1) * sizeof(T)));

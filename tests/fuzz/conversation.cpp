@@ -1,5 +1,6 @@
 // Whatever the bytes, restoring a conversation gives one that can be continued, or throws plait::Error. They have a
-// checksum, which is no protection from those who forge it: it is put right here, so that what is behind it is reached.
+// checksum, which is no protection from those who forge it: it is put right here, so that what is after it is
+// reached.
 #include <cstring>
 
 #include "core/base/crc32c.h"

@@ -1,5 +1,5 @@
-// Whatever a chat template or a tokenizer.json asks for, the call ends within its limits: with text, or with plait::Error.
-// The first byte of an input chooses what the rest is: a template ('t'), else a tokenizer.json.
+// Whatever a chat template or a tokenizer.json asks for, the call ends within its limits: with text, or with
+// plait::Error. The first byte of an input chooses what the rest is: a template ('t'), otherwise a tokenizer.json.
 #include <chrono>
 
 #include "core/base/mapped_file.h"

@@ -59,7 +59,7 @@ public sealed class Generator : NativeObject {
   }
 
   /// <summary>Adds an adapter from a directory in PEFT's layout; requests may then name it (Options.Adapter). The generator's options
-  /// say how much room there is (Options.AdapterRoom).</summary>
+  /// set the capacity (Options.AdapterRoom).</summary>
   public void AddAdapter(string name, string directory) {
     Native.plait_generator_add_adapter(this, Utf8.Name(name), Utf8.Name(directory));
   }

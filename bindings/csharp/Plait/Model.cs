@@ -4,7 +4,7 @@ using System.Linq;
 
 namespace Plait {
 
-/// <summary>What the library had to say.</summary>
+/// <summary>A log line of the library.</summary>
 public sealed class LogLine {
   internal LogLine(LogLevel level, string text) {
     Level = level;
@@ -94,7 +94,7 @@ public sealed class Model : NativeObject {
     Native.plait_model_export(this, Utf8.Name(directory), options);
   }
 
-  /// <summary>The next line that the model, its generators and sessions had to say; null when there is none.</summary>
+  /// <summary>The next log line of the model, its generators and sessions; null if there is none.</summary>
   public LogLine NextLogLine() {
     Native.plait_log_next(this, out var level, out var text);
     return text == IntPtr.Zero ? null : new LogLine((LogLevel)level, Tensor.TextOf(text));
@@ -124,7 +124,7 @@ public sealed class Model : NativeObject {
     return new Session(made, Pins);
   }
 
-  /// <summary>Trains it; the options say what, on which data, and where to.</summary>
+  /// <summary>Creates a trainer; see the options for what is trained, the data, and the output directory.</summary>
   public Trainer Trainer(Options options = null) {
     Native.plait_trainer_create(this, options, out var made);
     return new Trainer(made, Pins);

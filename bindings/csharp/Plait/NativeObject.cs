@@ -17,7 +17,7 @@ public abstract class NativeObject : SafeHandle {
     SetHandle(number);
   }
 
-  /// <summary>Whether there is nothing behind it.</summary>
+  /// <summary>Whether the handle is invalid.</summary>
   public override bool IsInvalid {
     get { return handle == IntPtr.Zero; }
   }
@@ -78,7 +78,7 @@ public abstract class NativeObject : SafeHandle {
     }
   }
 
-  /// <summary>A number alone, which belongs to somebody else: it has no finalizer.</summary>
+  /// <summary>Only a number owned by another object: it has no finalizer.</summary>
   private sealed class Number : NativeObject {
     internal static readonly Number None = new Number(IntPtr.Zero);
 

@@ -4,7 +4,7 @@ using System.Threading;
 namespace Plait {
 
 /// <summary>Arrays of the host that native objects read. Each of these holds them until it is released: finalizers come in any order,
-/// so that a reference from one object to another says nothing about which goes first.</summary>
+/// so a reference from one object to another does not determine which is finalized first.</summary>
 internal sealed class Pins {
   private readonly GCHandle array;
   private readonly Pins[] parts;

@@ -26,7 +26,7 @@ public sealed class Token {
   public int[] TopIds { get; internal set; }
   /// <summary>Beside them.</summary>
   public float[] TopLogprobs { get; internal set; }
-  /// <summary>With the option "host_sampling": one for each token of the vocabulary, and Push is waited for; else null.</summary>
+  /// <summary>With the option "host_sampling": one per token of the vocabulary, and Push must follow; otherwise null.</summary>
   public float[] Logits { get; internal set; }
 }
 
@@ -60,7 +60,7 @@ public sealed partial class Request : NativeObject, IEnumerable<Token> {
   /// <summary>The host's own sampling, with the option "host_sampling". Runs in the thread that pulls.</summary>
   public Sampler Sampler { get; set; }
 
-  /// <summary>The next token; null at the end. Throws TIMEOUT when none came in time (negative: waits for ever).</summary>
+  /// <summary>The next token; null at the end. Throws TIMEOUT if none came in time (negative: no limit).</summary>
   public Token Next(long milliseconds = -1) {
     Event pulled = Interlocked.Exchange(ref spare, null) ?? new Event();
     try {

@@ -4,7 +4,7 @@ using System.Linq;
 
 namespace Plait {
 
-/// <summary>Any ONNX model: tensors in, tensors out, as the file says. All calls at once; runs queue up.</summary>
+/// <summary>Any ONNX model as written: tensors in, tensors out. Thread-safe; runs are queued.</summary>
 public sealed class Session : NativeObject {
   internal Session(IntPtr number, Pins pins) : base(number, pins) {}
 

@@ -64,7 +64,7 @@ public sealed class Trainer : NativeObject, IEnumerable<TrainingStep> {
   }
 
   /// <summary>A step of the host's own: forward, backward, update. <paramref name="ids"/>: i32 or i64 [documents, s];
-  /// <paramref name="labels"/> alike, -1 where nothing counts, or null: the id behind each.</summary>
+  /// <paramref name="labels"/> alike, -1 if not counted, or null: the next ids.</summary>
   public TrainingStep Step(Tensor ids, Tensor labels = null) {
     var step = new TrainingStep();
     Native.plait_trainer_step(this, ids, labels, step);
@@ -127,7 +127,7 @@ public sealed class Trainer : NativeObject, IEnumerable<TrainingStep> {
     Native.plait_trainer_export(this, Utf8.Name(directory));
   }
 
-  /// <summary>The adapters alone, in the layout of PEFT.</summary>
+  /// <summary>Writes the adapters in PEFT's layout.</summary>
   public void SaveAdapter(string directory) {
     Native.plait_trainer_save_adapter(this, Utf8.Name(directory));
   }

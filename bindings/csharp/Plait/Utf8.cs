@@ -8,7 +8,7 @@ namespace Plait {
 internal static class Utf8 {
   private static readonly Encoding Strict = new UTF8Encoding(false, true);
 
-  /// <summary>With a length beside it: NULs may be inside.</summary>
+  /// <summary>With a separate length: may contain NULs.</summary>
   internal static byte[] Bytes(string text) {
     if (text == null) throw new ArgumentNullException(nameof(text));
     try {

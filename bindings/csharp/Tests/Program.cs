@@ -46,7 +46,7 @@ internal static class Program {
     new WrongArguments().Run();
     Lifetimes.Run();
     Console.WriteLine($"{failures} failures");
-    // At the end requests run, which nobody released.
+    // At exit requests run that were not released.
     Lifetimes.LeaveRunning();
     return failures == 0 ? 0 : 1;
   }

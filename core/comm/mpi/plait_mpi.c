@@ -1,4 +1,4 @@
-/* The plug-in: MPI as the table of mpi_table.h says. */
+/* The plug-in: implements the table of mpi_table.h with MPI. */
 #include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>

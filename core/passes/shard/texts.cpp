@@ -159,7 +159,7 @@ ShardSeeds seeds_of(const Graph& graph, const OpSet& ops, const Mesh& mesh, std:
   });
   if (!cuts && !axes.empty() && recipe != "search")
     throw Error(Code::invalid_argument,
-                cat("on the mesh ", quote(mesh.text()), " the recipe ", recipe, " cuts no weight: each of the ",
+                cat("on the mesh ", quote(mesh.text()), " the recipe ", recipe, " shards no weight: each of the ",
                     mesh.blocks(axes), " ranks along tensor would do the same work"),
                 recipe == "data" ? "data needs no axis tensor: --mesh data=N"
                                  : "take fewer ranks, or data=N, which shares requests out");

@@ -44,7 +44,7 @@ Tensor read_npy(std::shared_ptr<const Blob> blob) {
   const std::string_view file(reinterpret_cast<const char*>(blob->data()), static_cast<size_t>(blob->size()));
   const char version = file.size() > magic.size() ? file[magic.size()] : '\0';
   const size_t width = version == 1 ? 2 : 4, start = magic.size() + 2 + width;
-  if (version < 1 || version > 3 || file.size() < start) throw damaged("unknown .npy version");
+  if (version < 1 || version > 3 || file.size() < start) throw damaged("unknown version");
   size_t length = 0;
   for (size_t i = 0; i < width; ++i) length |= size_t{static_cast<unsigned char>(file[start - width + i])} << 8 * i;
   if (length > file.size() - start) throw damaged("it is truncated");

@@ -2,9 +2,8 @@
 // attention_tile.cpp.
 //
 // Keys are always gathered in spans of about 512 positions, aligned at absolute positions, each with a softmax of its
-// own, and spans are merged in ascending order. So one query of a long context can be shared out over threads, and
-// its bits are those of any other way to cut the work ("flash decoding", Dao et al. 2023, with a split that is
-// fixed).
+// own, and spans are merged in ascending order. So one query of a long context can be split over threads, with the
+// same bits as any other split ("flash decoding", Dao et al. 2023, with a fixed split).
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "kernels/cpu/attention/attention_tile.h"
@@ -18,7 +17,7 @@ constexpr int64_t span_keys = 512;
 /// Query rows in a tile: 64 rows of 256 floats with their sums are 128 KB, a share of L2; K and V pages (32 KB each
 /// for d = e = 256 and 32 keys in f32) are read once for all of them.
 constexpr int64_t tile_rows = 64;
-/// Only calls of at most so many rows are split along keys: their partial sums must be kept.
+/// Only calls of at most this many rows are split along keys, since their partial sums are kept.
 constexpr int64_t most_split_rows = 64;
 
 struct AttentionState : KernelState {
@@ -35,7 +34,7 @@ int32_t read_i32(const TensorView& tensor, int64_t i) {
 /// Consecutive tokens of one segment.
 struct Tile {
   int32_t begin, count, segment;
-  int32_t first_page, last_page;  ///< that any of them sees: [first, last)
+  int32_t first_page, last_page;  ///< seen by any of them: [first, last)
 };
 
 struct Sizes {
@@ -52,7 +51,7 @@ struct Sizes {
   int64_t most_rows() const { return tile_tokens() * shared_heads(); }
 };
 
-/// Scratch is cut off front to back; the same code counts and hands out.
+/// Carves scratch front to back; the same code counts and assigns.
 struct Scratch {
   std::byte* data;
   int64_t used = 0;
@@ -114,7 +113,7 @@ class Attention {
     bool split = items < 2 * call_.pool.size() && call_.pool.size() > 1 && sizes_.max_spans > 1 &&
                  sizes_.tokens * sizes_.heads <= most_split_rows && work_ >= 4 * least_shared_work;
     if (!split) {
-      // The last tiles see the most keys: handed out first.
+      // The last tiles see the most keys: they start first.
       share(call_.pool, items, work_, [&](int64_t item, int worker) {
         whole(common_.tiles[tiles_ - 1 - item / groups], item % groups, at(worker));
       });
@@ -222,7 +221,7 @@ class Attention {
     finish(tile, group, worker);
   }
 
-  /// The partial sums of a tile's span: rows of a (tile, group) lie together.
+  /// The partial sums of a tile's span: rows of a (tile, group) are contiguous.
   AttentionSums kept(const Tile& tile, int64_t group, int64_t index) const {
     const int64_t r = sizes_.shared_heads(), rows = tile.count * r;
     const int64_t row = (tile.begin * sizes_.heads + group * rows) * sizes_.max_spans + index * rows;

@@ -54,8 +54,8 @@ void add_values(const float* p, int64_t ldp, Visible keys, const uint8_t* v, int
 HWY_INLINE float largest_lane(V x) { return hn::GetLane(hn::MaxOfLanes(df, x)); }
 HWY_INLINE float exp_of(float x) { return hn::GetLane(exp(hn::Set(df, x))); }
 
-/// Scores of one row become weights exp(score - largest); updates largest and total and says by what the values
-/// gathered so far shrink.
+/// Converts scores of one row to weights exp(score - largest); updates largest and total and returns the factor for
+/// previously accumulated values.
 float weigh(const AttentionSpan& s, float* scores, Visible keys, int64_t distance, float slope, float& largest,
             float& total) {
   const V lowest = hn::Set(df, -HUGE_VALF);
@@ -76,7 +76,7 @@ float weigh(const AttentionSpan& s, float* scores, Visible keys, int64_t distanc
   }
   float before = largest, now = largest_lane(most);
   now = now > before ? now : before;
-  if (now == -HUGE_VALF) now = 0;  // every key seen has score -infinity: weights 0, not NaN
+  if (now == -HUGE_VALF) now = 0;  // every visible key has score -infinity: weights 0, not NaN
   V sum = hn::Zero(df);
   for (int64_t j = 0; j < s.c; j += L) {
     V weight = exp(hn::Sub(hn::LoadU(df, scores + j), hn::Set(df, now)));
@@ -89,8 +89,8 @@ float weigh(const AttentionSpan& s, float* scores, Visible keys, int64_t distanc
   return shrink;
 }
 
-/// Rows [row, row + ROWS), each of which sees keys of the page. The keys that all of them see are added for all at once;
-/// what a row sees before and behind these is added for it alone, so that its order stays the one of its own keys.
+/// Rows [row, row + ROWS), each of which sees keys of the page. Keys that all of them see are added for all at once;
+/// a row's keys before and after these are added for it separately, so that it keeps its order of keys.
 template <class T, int ROWS>
 void page_rows(const AttentionSpan& s, int64_t row, const uint8_t* k, const uint8_t* v, int64_t base) {
   float shrink[ROWS];
@@ -141,7 +141,7 @@ void span(const AttentionSpan& s) {
   for (int64_t i = s.first_page; i < s.last_page; ++i) {
     int32_t place;
     memcpy(&place, s.page_table + i * 4, 4);
-    if (place < 0) continue;  // freed: nobody here sees it (checked by the caller)
+    if (place < 0) continue;  // freed: not visible here (checked by the caller)
     if (s.dtype == DType::bf16) page<AsBF16>(s, i, place);
     else page<AsF32>(s, i, place);
   }

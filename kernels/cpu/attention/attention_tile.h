@@ -1,5 +1,5 @@
 #pragma once
-// The per-target heart of plait.PagedAttention: some query rows against a range of pages, with a running softmax.
+// Per-target code of plait.PagedAttention: some query rows with a range of pages, with a running softmax.
 #include <cstdint>
 
 #include "core/base/dtype.h"
@@ -7,19 +7,19 @@
 
 namespace plait::cpu {
 
-/// What rows have gathered: row i's largest score, the sum of exp(score - largest), and the sum of
-/// exp(score - largest) * value in e floats at `values + i * e`. A row that saw no key has largest = -infinity.
+/// Accumulated state of rows: row i's largest score, the sum of exp(score - largest), and the sum of exp(score -
+/// largest) * value in e floats at `values + i * e`. A row without visible keys has largest = -infinity.
 struct AttentionSums {
   float* largest;
   float* total;
   float* values;
 };
 
-/// The query rows of some tokens and of the r heads that share one kv head: row = token * heads + head, against pages
+/// The query rows of some tokens and of the r heads that share one kv head: row = token * heads + head, with pages
 /// [first_page, last_page) of their segment.
 ///
 /// The order of operations of a row is fixed: pages ascending; a score is a sum over d in ascending order by fma; a
-/// page's keys are added in ascending order. It does not depend on the other rows, on where pages lie, or on `rows`.
+/// page's keys are added in ascending order. It does not depend on other rows, on page locations, or on `rows`.
 struct AttentionSpan {
   const float* q;            ///< [tokens * heads, d]
   int64_t tokens, heads, d, e;
@@ -31,18 +31,18 @@ struct AttentionSpan {
   const uint8_t* page_table; ///< the segment's row, i32 at any alignment
   int64_t first_page, last_page;
   float scale, softcap;      ///< softcap 0: none
-  int64_t window;            ///< 0: none; else keys from position - window + 1 on
+  int64_t window;            ///< 0: none; otherwise keys from position - window + 1 on
   const float* slopes;       ///< of the heads, or null
-  AttentionSums sums;        ///< result; set, not added to
+  AttentionSums sums;        ///< result; overwritten
   float* scores;             ///< scratch: tokens * heads rows of score_stride(c) floats
 };
 
 struct AttentionTiles {
   void (*span)(const AttentionSpan& span);
-  /// Adds `part` of `rows` rows to `sums`, in one fixed arithmetic.
+  /// Adds `part` of `rows` rows to `sums`, in a fixed order of operations.
   void (*merge)(const AttentionSums& sums, const AttentionSums& part, int64_t rows, int64_t e);
-  /// y[row] = values / total, with exp(sink) added to the total when `sinks` [rows] is given; 0 where no key was
-  /// seen.
+  /// y[row] = values / total, with exp(sink) added to the total if `sinks` [rows] is given; 0 for rows without
+  /// visible keys.
   void (*finish)(const AttentionSums& sums, const float* sinks, int64_t rows, int64_t e, float* y);
 };
 
@@ -53,7 +53,7 @@ struct Visible {
   int64_t begin, end;
   bool operator==(const Visible&) const = default;
 };
-/// A row of scores takes whole vectors of any width.
+/// A row of scores is padded to whole vectors of any width.
 inline int64_t score_stride(int64_t c) { return (c + 15) / 16 * 16; }
 
 inline Visible visible_keys(int64_t position, int64_t window, int64_t base, int64_t c) {

@@ -166,7 +166,7 @@ KernelStatus run_back(const KernelCall& call) {
         worker.clear_unseen(block, i, ds);
       }
       if (dq) worker.weigh(block, worker.changes, worker.keys, workspace.keys, all.d, dq + at * all.d, all.h * all.d);
-      // By query head where these share keys, else straight into the result.
+      // By query head if these share keys, otherwise directly into the result.
       const int64_t key = (worker.segment.row * all.t + block.low) * all.h + head;
       if (dk) {
         tiles.pack_right(worker.right(q_at, all.h * all.d, false), all.d, block.rows, worker.right_query);

@@ -1,7 +1,7 @@
 #pragma once
-// What attention of training and its gradient share: operands, a worker's room, and products of a block of queries of one head
-// with the blocks of keys of their segment that they see. They are packed (gemm_tile.h), in f32, or of numbers rounded to bf16;
-// a segment's keys and values are packed once for each worker that has heads of theirs.
+// Shared by attention in training and its gradient: operands, a worker's workspace, and products of a block of
+// queries of one head with the visible blocks of keys of their segment. They are packed (gemm_tile.h), in f32, or of
+// numbers rounded to bf16; a segment's keys and values are packed once by each worker that has heads of theirs.
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -14,8 +14,8 @@
 
 namespace plait::cpu {
 
-constexpr int64_t attention_keys = 64;  ///< keys at a time
-/// Queries at a time: whole tiles.
+constexpr int64_t attention_keys = 64;  ///< keys per block
+/// Queries per block: whole tiles.
 inline int64_t attention_rows(const GemmTiles& tiles) { return std::max<int64_t>(1, 64 / tiles.rows) * tiles.rows; }
 
 struct AttentionState : KernelState {
@@ -46,7 +46,7 @@ struct AttentionOperands {
 
   bool fits() const { return g > 0 && h % g == 0; }
   int64_t r() const { return h / g; }
-  /// Calls body(row, start, end) for each segment that counts.
+  /// Calls body(row, start, end) for each segment, except padding.
   template <class Body>
   void each_segment(Body body) const {
     for (int64_t row = 0; row < b; ++row)
@@ -69,8 +69,9 @@ struct AttentionSegment {
   int64_t count() const { return end - start; }
 };
 
-/// What a worker needs, in bytes: keys and values packed as right sides, by blocks of keys ([keys, d] and [keys, e], and turned);
-/// queries and dy of a block, packed as left sides and as right sides; scores, their changes, what is packed of them, and a row.
+/// A worker's workspace, in bytes: keys and values packed as right sides, by blocks of keys ([keys, d] and [keys, e],
+/// and transposed); queries and dy of a block, packed as left sides and as right sides; scores, their gradients,
+/// their packed form, and a row.
 struct AttentionWorkspace {
   AttentionWorkspace(const GemmTiles& tiles, const AttentionOperands& all, bool back)
       : rows(attention_rows(tiles)),
@@ -96,7 +97,7 @@ struct AttentionWorkspace {
   int64_t transposed_keys, values, keys, query, dy, right_query, right_dy, scores, changes, part, capped;
 };
 
-/// The segments of a call, and whose keys each worker holds packed: in the scratch of all.
+/// The segments of a call, and whose keys each worker has packed: in shared scratch.
 struct AttentionPlan {
   static int64_t bytes(const AttentionOperands& all, int threads) {
     return align(all.b * all.t * static_cast<int64_t>(sizeof(AttentionSegment))) + align(threads * 8);
@@ -112,7 +113,8 @@ struct AttentionPlan {
   int64_t count = 0;
 };
 
-/// One block of queries [begin, begin + rows) of a head in a segment, against keys [low, low + keys) of the row, whole blocks.
+/// One block of queries [begin, begin + rows) of a head in a segment, with keys [low, low + keys) of the row, whole
+/// blocks.
 struct QueryBlock {
   int64_t begin, rows, low, keys;
   /// The keys that query i of the block sees: [first, last), from `low` on.
@@ -122,7 +124,7 @@ struct QueryBlock {
   int64_t last(int64_t i) const { return begin + i + 1 - low; }
 };
 
-/// What forward and backward have in common: a worker's packed operands, and products of them.
+/// Shared by forward and backward: a worker's packed operands, and products of them.
 template <Isa isa>
 class HeadWorker {
  public:
@@ -189,7 +191,7 @@ class HeadWorker {
       tiles.block({left, blocks + index * bytes, block.rows, count, width, to + j, workspace.stride, false});
     });
   }
-  /// y [rows, width] = what scores weigh, blocks of keys of `bytes` each.
+  /// y [rows, width] = weighted sums, from blocks of keys of `bytes` each.
   void weigh(const QueryBlock& block, const float* from, const std::byte* blocks, int64_t bytes, int64_t width,
              float* y, int64_t ldy) const {
     each_keys_of(block, [&](int64_t index, int64_t j, int64_t count) {
@@ -205,7 +207,7 @@ class HeadWorker {
       tiles.block({part, queries, count, width, block.rows, y + j * ldy, ldy, true});
     });
   }
-  /// Zeros where query i sees nothing.
+  /// Zeros outside the keys visible to query i.
   void clear_unseen(const QueryBlock& block, int64_t i, float* row) const {
     const int64_t first = block.first(i, all.state.window), last = block.last(i);
     std::memset(row, 0, static_cast<size_t>(4 * first));
@@ -222,7 +224,7 @@ class HeadWorker {
   float *scores, *changes, *capped;
 };
 
-/// Calls body(worker, segment, repacks) for each head of each segment: `repacks` where the worker holds others' keys.
+/// Calls body(worker, segment, repacks) for each head of each segment: `repacks` if the worker has other keys packed.
 template <Isa isa, class Body>
 void each_head(const KernelCall& call, const AttentionOperands& all, const AttentionWorkspace& workspace, Body body) {
   const int threads = call.pool.size();
@@ -236,15 +238,15 @@ void each_head(const KernelCall& call, const AttentionOperands& all, const Atten
   });
 }
 
-/// A row of scores: scaled, capped, with what distance adds; n keys, the last of which is the query's own.
+/// Scales and caps a row of scores and adds distance terms; n keys, the last of which is the query's own.
 template <Isa isa>
 void finish_scores(const AttentionOperands& all, int64_t head, float* scores, int64_t n) {
   loss_loops(loops_of(isa)).to_logits(scores, nullptr, n, {all.state.scale, all.state.softcap});
   for (int64_t j = 0; all.slopes && j < n; ++j) scores[j] += all.slopes[head] * static_cast<float>(j + 1 - n);
 }
 
-/// A row of n scores as products made them becomes p, and ds, products of dy and values, the changes of the products;
-/// `capped` holds n floats.
+/// Converts a row of n raw scores to p, and ds, raw products of dy and values, to gradients of the raw scores;
+/// `capped` has n floats.
 template <Isa isa>
 void change_scores(const AttentionOperands& all, int64_t head, float* p, float* ds, int64_t n, float whole,
                    float delta, float* capped) {

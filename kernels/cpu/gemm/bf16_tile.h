@@ -1,5 +1,5 @@
 #pragma once
-// What packed products of bf16 numbers share: numbers as pairs along k, and a tile of outputs.
+// Shared by packed products of bf16 numbers: numbers as pairs along k, and a tile of outputs.
 #include <cstdint>
 
 #include "kernels/cpu/simd/avx512_bf16.h"
@@ -12,13 +12,13 @@ PLAIT_BEGIN_AVX512_BF16
 
 constexpr int64_t pair_lanes = 16;              ///< pairs of a vector
 constexpr int64_t pair_panel = 2 * pair_lanes;  ///< columns of a tile
-constexpr int pair_rows = 14;                   ///< most rows of a tile: 14 x 2 sums are 28 of 32 registers
+constexpr int pair_rows = 14;                   ///< maximum rows of a tile: 14 x 2 sums are 28 of 32 registers
 
 inline __mmask16 mask_of(int64_t count) {
   return static_cast<__mmask16>(count >= pair_lanes ? 0xFFFF : count > 0 ? (1 << count) - 1 : 0);
 }
 
-/// 16 numbers as bf16 in the lower halves, rounded to nearest even; NaN stays one.
+/// 16 numbers as bf16 in the lower halves, rounded to nearest even; NaN stays NaN.
 inline __m512i rounded(__m512 x) {
   const __m512i bits = _mm512_castps_si512(x);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -28,8 +28,8 @@ inline __m512i rounded(__m512 x) {
   return _mm512_mask_mov_epi32(even, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet);
 }
 
-/// Numbers in memory: `load` makes 16 of them bf16 in lower halves, `pairs` 32 that follow each other 16 pairs. `count` of
-/// them exist, the others are zeros.
+/// Numbers in memory: `load` converts 16 of them to bf16 in lower halves, `pairs` 32 consecutive ones to 16 pairs.
+/// `count` of them exist, the others are zeros.
 struct Floats {
   static constexpr int64_t size = 4;
   static inline __m512i load(const uint8_t* p, int64_t count) {
@@ -54,7 +54,7 @@ struct Halves {
 
 inline __m512i pair(__m512i first, __m512i second) { return _mm512_or_si512(first, _mm512_slli_epi32(second, 16)); }
 
-/// Pair `step` of k of `count` <= 16 columns that lie side by side, the rows `ld` elements apart; zeros from k on.
+/// Pair `step` of k of `count` <= 16 adjacent columns, with rows `ld` elements apart; zeros from k on.
 template <class T>
 inline __m512i pair_at(const uint8_t* data, int64_t ld, int64_t step, int64_t k, int64_t count) {
   const uint8_t* row = data + 2 * step * ld * T::size;
@@ -74,13 +74,13 @@ inline void pairs_of_rows(const uint8_t* rows, int64_t stride, int64_t count, in
   transpose_lanes(v);
 }
 
-/// Adds steps of pairs: a holds STRIDE numbers a step, of which the first ROWS count, b a panel.
+/// Adds steps of pairs: a has STRIDE numbers per step, of which the first ROWS are used, b a panel.
 template <class Op, int ROWS, int STRIDE>
 inline __attribute__((always_inline)) void add_products(__m512 (&sums)[ROWS][2], const uint32_t* a, const uint32_t* b,
                                                         int64_t steps) {
   for (int64_t step = 0; step < steps; ++step, a += STRIDE, b += pair_panel) {
     const __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + pair_lanes);
-    // From L2, 8 steps before they are wanted.
+    // From L2, 8 steps ahead.
     _mm_prefetch(reinterpret_cast<const char*>(b + 8 * pair_panel), _MM_HINT_T0);
     _mm_prefetch(reinterpret_cast<const char*>(b + 8 * pair_panel + pair_lanes), _MM_HINT_T0);
 #pragma GCC unroll 16

@@ -1,5 +1,5 @@
 #pragma once
-// Packed products shared out over a pool.
+// Packed products distributed over a pool.
 #include <algorithm>
 
 #include "kernels/cpu/rows/elementwise_loops.h"
@@ -8,7 +8,7 @@
 
 namespace plait::cpu {
 
-/// y [m, n] (+)= a [m, k] b [k, n], and what an addend says besides.
+/// y [m, n] (+)= a [m, k] b [k, n], with an optional addend.
 struct Gemm {
   GemmLeft a;
   GemmRight b;
@@ -16,15 +16,15 @@ struct Gemm {
   float* y;
   int64_t ldy;
   bool adds = false;
-  const float* addend = nullptr;            ///< [m, n], as y lies: added to each finished sum, by `loops`
-  const ElementwiseLoops* loops = nullptr;  ///< where there is an addend
+  const float* addend = nullptr;            ///< [m, n], in y's layout: added to each finished sum, by `loops`
+  const ElementwiseLoops* loops = nullptr;  ///< if there is an addend
 };
 
-/// Columns of an item, and how much of k: 64 x 2048 floats of b are 512 KB, half of L2. Rows of a that are packed at once
-/// bound the scratch: 16 MB.
+/// Columns of an item, and its part of k: 64 x 2048 floats of b are 512 KB, half of L2. The rows of a that are packed
+/// at once bound the scratch: 16 MB.
 constexpr int64_t gemm_columns = 64, gemm_depth = 2048, gemm_rows = 2048;
 
-/// From so many rows on packing pays.
+/// Minimum rows for which packing pays off.
 constexpr int64_t gemm_from_rows = 28;
 
 struct GemmWorkspace {
@@ -35,13 +35,13 @@ struct GemmWorkspace {
   int64_t left, right;
 };
 
-/// What is finished of y, rows [i, i + m) and columns [j, j + n), and still near, gets its addend.
+/// Adds the addend to finished rows [i, i + m) and columns [j, j + n) of y, while they are in cache.
 inline void add_addend(const Gemm& g, int64_t i, int64_t m, int64_t j, int64_t n) {
   const auto add = g.loops->binary[static_cast<int>(Binary::add)];
   for (int64_t at = i * g.ldy + j; m > 0; --m, at += g.ldy) add(g.y + at, 1, g.addend + at, 1, g.y + at, n);
 }
 
-/// Scratch: GemmWorkspace's bytes, 64-byte aligned. An element's order of summation depends on k alone.
+/// Scratch: GemmWorkspace's bytes, 64-byte aligned. An element's order of summation depends only on k.
 inline void run_gemm(ThreadPool& pool, const GemmTiles& tiles, const Gemm& g, std::byte* scratch) {
   const GemmWorkspace workspace(tiles, g.m, g.k);
   const int64_t across = (g.n + gemm_columns - 1) / gemm_columns;
@@ -53,7 +53,7 @@ inline void run_gemm(ThreadPool& pool, const GemmTiles& tiles, const Gemm& g, st
         tiles.pack_left(g.a.from(i0 + tile * tiles.rows, k0), std::min(tiles.rows, m - tile * tiles.rows), k,
                         scratch + tile * stride);
       });
-      // Few columns: rows are cut as well, in parts that pay for packing b again.
+      // Few columns: also splits rows, into parts that amortise packing b again.
       const int64_t wanted = (4 * pool.size() + across - 1) / std::max<int64_t>(across, 1);
       const int64_t parts = std::max<int64_t>(1, std::min(wanted, row_tiles / 8));
       share(pool, across * parts, m * g.n * k, [&](int64_t item, int worker) {

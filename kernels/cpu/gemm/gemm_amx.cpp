@@ -1,5 +1,6 @@
-// Packed products of bf16 numbers with AMX's tdpbf16ps, rounded while they are packed. A tile of outputs is 32 x 32: two tiles
-// of rows (16 rows of 32 k) by two of columns (16 pairs of k of 16 columns), which is four products for four loads.
+// Packed products of bf16 numbers with AMX's tdpbf16ps, rounded while they are packed. A tile of outputs is 32 x 32:
+// two tiles of rows (16 rows of 32 k) by two of columns (16 pairs of k of 16 columns), which is four products for
+// four loads.
 //
 // Tiles: 0..3 sums, 4..5 of the left side, 6..7 of the right one.
 #include "kernels/cpu/simd/amx_tile.h"
@@ -19,7 +20,7 @@ int64_t packed_bytes(int64_t m, int64_t k) { return (m + edge - 1) / edge * step
 
 PLAIT_BEGIN_AVX512_BF16
 
-/// Rows of the left side lie as rows of tiles: for each 32 of k the upper tile, then the lower one.
+/// Rows of the left side as rows of tiles: for each 32 of k the upper tile, then the lower one.
 void pack_left(const GemmLeft& a, int64_t m, int64_t k, std::byte* to) {
   const auto* data = reinterpret_cast<const uint8_t*>(a.data);
   for (int64_t step = 0; step < steps_of(k); ++step)
@@ -40,7 +41,7 @@ void pack_left(const GemmLeft& a, int64_t m, int64_t k, std::byte* to) {
     }
 }
 
-/// Columns of the right side lie as pairs of k: for each 32 of k the left tile, then the right one.
+/// Columns of the right side as pairs of k: for each 32 of k the left tile, then the right one.
 template <class T>
 void pack_panels(const GemmRight& b, int64_t n, int64_t k, uint32_t* to) {
   for (int64_t j = 0; j < n; j += edge, to += steps_of(k) * 2 * tile_pairs)
@@ -67,7 +68,7 @@ void pack_right(const GemmRight& b, int64_t n, int64_t k, std::byte* to) {
 
 PLAIT_END_AVX512_BF16
 
-/// A tile of sums to y, or added to it; rows and columns may be fewer than 16, or none.
+/// Stores a tile of sums to y, or adds it; rows and columns may be fewer than 16, or zero.
 void put(const float* sums, float* y, int64_t ldy, int64_t rows, int64_t columns, bool adds) {
   for (int64_t i = 0; i < rows && i < tile_rows; ++i)
     for (int64_t j = 0; j < columns && j < tile_rows; ++j)

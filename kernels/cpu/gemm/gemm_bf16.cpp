@@ -1,5 +1,5 @@
-// Packed products of bf16 numbers with vdpbf16ps: a step takes two values of k. A packed step is a pair of bf16 numbers of
-// each row, or column; both sides are rounded while they are packed.
+// Packed products of bf16 numbers with vdpbf16ps: a step takes two values of k. A packed step is a pair of bf16
+// numbers of each row, or column; both sides are rounded while they are packed.
 #include <cstring>
 
 #include "kernels/cpu/simd/avx512_bf16.h"
@@ -19,7 +19,7 @@ int64_t right_bytes(int64_t n, int64_t k) { return (n + panel - 1) / panel * pan
 
 PLAIT_BEGIN_AVX512_BF16
 
-/// Each store writes a whole vector; what is beyond a step's rows the next writes over.
+/// Each store writes a whole vector; the next overwrites what exceeds a step's rows.
 void pack_left(const GemmLeft& a, int64_t m, int64_t k, std::byte* to) {
   auto* out = reinterpret_cast<uint32_t*>(to);
   const auto* data = reinterpret_cast<const uint8_t*>(a.data);

@@ -12,17 +12,17 @@ namespace plait::cpu {
 namespace HWY_NAMESPACE {
 #if PLAIT_SIMD
 
-// As panel_tile.cpp: AVX-512 28 of 32 registers hold sums, two b; AVX2: 12 of 16, two b, one a.
+// As in panel_tile.cpp: AVX-512 28 of 32 registers hold sums, two b; AVX2: 12 of 16, two b, one a.
 constexpr int tile_rows = HWY_TARGET == HWY_AVX3 ? 14 : 6;
 constexpr int64_t panel = 2 * L;
 
-/// Floats of a packed tile of a: k steps of tile_rows, and what the last whole vector writes beyond.
+/// Floats of a packed tile of a: k steps of tile_rows, and the excess of the last whole vector.
 int64_t left_stride(int64_t k) { return (k * tile_rows + 2 * L - 1) / L * L; }
 
 int64_t left_bytes(int64_t m, int64_t k) { return (m + tile_rows - 1) / tile_rows * left_stride(k) * 4; }
 int64_t right_bytes(int64_t n, int64_t k) { return (n + panel - 1) / panel * panel * k * 4; }
 
-/// Rows that there are not are zeros. Each store writes a whole vector; what is beyond a step's rows the next writes over.
+/// Missing rows are zeros. Each store writes a whole vector; the next overwrites what exceeds a step's rows.
 void pack_left(const GemmLeft& a, int64_t m, int64_t k, std::byte* to) {
   auto* out = reinterpret_cast<float*>(to);
   if (a.transposed) {
@@ -91,7 +91,7 @@ void run_tile(const float* a, const float* b, int64_t k, float* y, int64_t ldy, 
     }
   for (int64_t step = 0; step < k; ++step, a += tile_rows, b += panel) {
     const V b0 = hn::LoadU(df, b), b1 = hn::LoadU(df, b + L);
-    for (int64_t byte = 0; byte < 8 * L; byte += 64)  // from L2, 8 steps before they are wanted
+    for (int64_t byte = 0; byte < 8 * L; byte += 64)  // from L2, 8 steps ahead
       _mm_prefetch(reinterpret_cast<const char*>(b + 8 * panel) + byte, _MM_HINT_T0);
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i) {

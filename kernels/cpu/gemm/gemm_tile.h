@@ -1,6 +1,6 @@
 #pragma once
-// The per-target heart of products of many rows: both sides are packed, so that a tile of outputs reads two streams, wherever
-// its operands lie and whichever way they are turned.
+// Per-target code of products of many rows: both sides are packed, so that a tile of outputs reads two streams, for
+// any layout of its operands.
 #include <cstddef>
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 
 namespace plait::cpu {
 
-/// a [m, k] of f32: element (i, k) at data[i * ld + k], or turned at data[k * ld + i].
+/// a [m, k] of f32: element (i, k) at data[i * ld + k], or transposed at data[k * ld + i].
 struct GemmLeft {
   const float* data;
   int64_t ld;
@@ -20,7 +20,7 @@ struct GemmLeft {
   }
 };
 
-/// b [k, n] of f32, bf16 or f16: element (k, j) is number k * ld + j, or turned, as a Linear has its w, j * ld + k.
+/// b [k, n] of f32, bf16 or f16: element (k, j) is number k * ld + j, or transposed, like a Linear's w, j * ld + k.
 struct GemmRight {
   const uint8_t* data;
   DType dtype;
@@ -32,7 +32,7 @@ struct GemmRight {
   }
 };
 
-/// y [m, n] (+)= a b of packed sides: k ascending, whatever m and n; in f32 by fma, so that these are the bits of matmul_tile.h.
+/// y [m, n] (+)= a b of packed sides: k ascending, for any m and n; in f32 by fma, with the bits of matmul_tile.h.
 /// Kernels that round multiply pairs of k of bf16 numbers.
 struct GemmBlock {
   const std::byte* left;
@@ -45,10 +45,10 @@ struct GemmBlock {
 
 struct GemmTiles {
   int64_t rows, columns;  ///< of a tile
-  /// Bytes of a packed side. Tiles of the left one, and panels of the right one, lie one behind the other.
+  /// Bytes of a packed side. Tiles of the left one, and panels of the right one, are contiguous.
   int64_t (*left_bytes)(int64_t m, int64_t k);
   int64_t (*right_bytes)(int64_t n, int64_t k);
-  /// Packs at most `rows` rows; `to` is 64-byte aligned, as all packed memory.
+  /// Packs at most `rows` rows; `to` is 64-byte aligned, like all packed memory.
   void (*pack_left)(const GemmLeft& a, int64_t m, int64_t k, std::byte* to);
   void (*pack_right)(const GemmRight& b, int64_t n, int64_t k, std::byte* to);
   void (*block)(const GemmBlock& block);
@@ -56,8 +56,8 @@ struct GemmTiles {
 
 /// f32 arithmetic, for AVX2 and AVX-512.
 const GemmTiles& f32_gemm_tiles(Isa isa);
-/// Both sides rounded to bf16, by vdpbf16ps or AMX's tdpbf16ps, which must be usable; and the same loops over stand-ins of them
-/// that need AVX-512 alone, for tests. The right side is f32 or bf16.
+/// Both sides rounded to bf16, by vdpbf16ps or AMX's tdpbf16ps, which must be usable; and the same loops with
+/// emulated instructions that need only AVX-512, for tests. The right side is f32 or bf16.
 const GemmTiles& bf16_gemm_tiles();
 const GemmTiles& amx_gemm_tiles();
 const GemmTiles& emulated_bf16_gemm_tiles();

@@ -1,5 +1,5 @@
-// plait.AddAdapters: two narrow products for each run of rows that have one adapter. A request's
-// tokens stand together, so nothing is sorted. The arithmetic is that of Linear, and so is batch invariance.
+// plait.AddAdapters: two narrow products for each run of rows with one adapter. A request's tokens are contiguous, so
+// no sorting is needed. The arithmetic is that of Linear, and so is batch invariance.
 #include "kernels/cpu/linear/linear_blocks.h"
 #include "kernels/cpu/linear/register.h"
 #include "kernels/cpu/simd/share.h"
@@ -27,7 +27,7 @@ struct Operands {
   int64_t adapter(int64_t row) const { return adapters.as<int32_t>()[row]; }
 };
 
-/// Scratch of a call: x a^T of all rows; then, of each worker, what a product packs and needs, and a block of y.
+/// Scratch of a call: x a^T of all rows; then, per worker, packing and product scratch, and a block of y.
 struct Scratch {
   int64_t low, packed, block, side;
 
@@ -45,8 +45,8 @@ struct Scratch {
   int64_t bytes(int threads) const { return low + own() * threads; }
 };
 
-/// y = x w^T for m <= block_rows rows of x. Packing them pays where many columns read them, and sums are short; the bits are
-/// the same.
+/// y = x w^T for m <= block_rows rows of x. Packing them pays off if many columns read them, and sums are short; the
+/// bits are the same.
 template <Isa isa>
 void multiply(const float* x, int64_t m, int64_t k, const float* w, int64_t n, float* y, int64_t ldy,
               const Scratch& scratch, std::byte* own) {
@@ -59,8 +59,8 @@ void multiply(const float* x, int64_t m, int64_t k, const float* w, int64_t n, f
       {own, group, 0, m, weights, DType::f32, n, k, y, ldy, reinterpret_cast<float*>(own + scratch.packed), nullptr});
 }
 
-/// Calls task(begin, end, adapter, part, worker) for each run of rows that have one adapter, cut at multiples of block_rows,
-/// and each of `parts`.
+/// Calls task(begin, end, adapter, part, worker) for each run of rows with one adapter, split at multiples of
+/// block_rows, and each of `parts`.
 template <class Task>
 void each_run(const KernelCall& call, const Operands& all, int64_t parts, int64_t work, Task task) {
   const int64_t blocks = (all.t + block_rows - 1) / block_rows;

@@ -22,8 +22,8 @@ HWY_INLINE V broadcast(const float* p) {  // at any address
   return hn::Set(df, value);
 }
 
-/// What is subtracted from codes: nothing, the zero point, or the zero point where zero * scale is exact, being a power of
-/// two: then code * scale - zero * scale, rounded once by fma, is (code - zero) * scale to the last bit.
+/// What is subtracted from codes: nothing, the zero point, or the zero point where zero * scale is exact, being a
+/// power of two: then code * scale - zero * scale, rounded once by fma, equals (code - zero) * scale to the last bit.
 enum class Zeros { none, any, exact };
 
 template <Zeros zeros, class Scaled>
@@ -40,9 +40,9 @@ HWY_INLINE V value_of(V code, const Scaled& s) {
   else return hn::MulSub(code, s.scale, s.zero);
 }
 
-// A format takes 16 codes from memory. Of 4 bits, element 0 in the low nibble, 8 bytes are broadcast as pairs of words
-// {codes 0..7, codes 8..15} and each lane shifts its own down: lane 2 i has code i, lane 2 i + 1 code 8 + i, which is
-// the order that `arrange` gives x. Others come in their own order.
+// A format loads 16 codes. Of 4 bits, element 0 in the low nibble, 8 bytes are broadcast as pairs of words {codes
+// 0..7, codes 8..15} and each lane shifts its own down: lane 2 i has code i, lane 2 i + 1 code 8 + i, which is the
+// order of `arrange` for x. Others keep their order.
 template <int bits>
 struct Shifts {};
 template <>
@@ -79,7 +79,7 @@ struct Shifts<2> {
 template <int bits_, bool is_signed>
 struct Packed {
   static constexpr int64_t bits = bits_;
-  /// A zero point that serves all blocks is part of the table.
+  /// A zero point shared by all blocks is part of the table.
   static constexpr bool zero_in_values = true;
   struct Scaled {
     V table;
@@ -158,11 +158,11 @@ struct Packed<8, is_signed> {
   }
 };
 
-/// `count` numbers widened by whole vectors: the last one overlaps its neighbour where it would be cut.
+/// `count` numbers widened by whole vectors: the last one overlaps its neighbour where it would exceed.
 template <class T>
 HWY_INLINE void widen(const uint8_t* from, int64_t count, float* to) {
   if (count < L) {
-    AsF32::store(load_some<T>(from, count), bytes(to));  // there is room: see dot_scratch
+    AsF32::store(load_some<T>(from, count), bytes(to));  // see dot_scratch for the size
     return;
   }
   for (int64_t i = 0; i < count; i += L) {
@@ -216,7 +216,7 @@ struct Streams {
   int64_t stride;
   HWY_INLINE Streams(const void* at, int64_t apart)
       : first(static_cast<const uint8_t*>(at)), fourth(first + 3 * apart), stride(apart) {
-    asm("" : "+r"(fourth));  // lest the compiler knows what it is and keeps a pointer for each row
+    asm("" : "+r"(fourth));  // prevents the compiler from keeping a pointer for each row
   }
   HWY_INLINE const uint8_t* operator[](int j) const {
     return j == 0 ? first : j == 1 ? first + stride : j == 2 ? first + 2 * stride : fourth;
@@ -233,7 +233,7 @@ struct Tile {
   Factors factors;
   float* y;
   int64_t ldy;
-  int64_t ahead;  ///< bytes from a row of codes to what the next tile will read: fetched meanwhile; 0: nothing
+  int64_t ahead;  ///< bytes from a row of codes to the next tile's, for prefetching; 0: none
 };
 
 template <class F, Zeros zeros, int ROWS>
@@ -253,7 +253,7 @@ HWY_INLINE void step(const F& format, const float* x, int64_t ldx, const Streams
   }
 }
 
-/// GROUPS: of a block; 0: as many as there are.
+/// GROUPS: per block; 0: any number.
 template <class F, Zeros zeros, int ROWS, int GROUPS>
 void run_tile(const Tile& tile) {
   const Tile t = tile;
@@ -295,7 +295,7 @@ void run_tile(const Tile& tile) {
       }
     }
   }
-  if (const int64_t rest = GROUPS ? 0 : t.w->length % code_group; rest) {  // of the only block: scaled is its
+  if (const int64_t rest = GROUPS ? 0 : t.w->length % code_group; rest) {  // of the only block: scaled by its scale
     alignas(64) uint8_t last[dot_streams * group_bytes] = {};
     for (int j = 0; j < dot_streams; ++j)
       memcpy(last + j * group_bytes, codes[j], static_cast<size_t>(rest * F::bits / 8));
@@ -315,12 +315,12 @@ HWY_INLINE void fetch_scales(const BlockedWeight& w, int64_t row) {
     _mm_prefetch(reinterpret_cast<const char*>(w.scales + row * size + byte), _MM_HINT_T0);
 }
 
-/// Rows of w that are in flight lie far apart, as in linear_tile.cpp: the prefetcher follows one stream a page.
+/// Rows of w in flight are far apart, as in linear_tile.cpp: the prefetcher follows one stream per page.
 template <class F, Zeros zeros, int ROWS>
 void dot_rows(const BlockedDot& d) {
   const int64_t row = d.w.blocks * d.w.length * F::bits / 8, ldx = d.w.padded();
   float sums[ROWS * dot_streams];
-  // Row `j` of w and those that stand `apart` rows from one to the next behind it; the next tile begins one row on.
+  // Row `j` of w and further ones at a stride of `apart` rows; the next tile begins one row on.
   auto run = [&](int64_t j, int64_t apart, bool last) {
     const Factors factors(d.w, d.begin + j, apart, dot_streams, d.scratch);
     const Tile tile{d.x,         ldx,           d.w.codes + (d.begin + j) * row, apart * row, &d.w, factors, sums,
@@ -335,7 +335,7 @@ void dot_rows(const BlockedDot& d) {
     for (int i = 0; i < ROWS; ++i)
       for (int c = 0; c < dot_streams; ++c) d.y[i * d.ldy + j + c * apart] = sums[i * dot_streams + c];
   }
-  for (int64_t j = apart * dot_streams; j < d.n; ++j) {  // what is left: each stream reads the same row
+  for (int64_t j = apart * dot_streams; j < d.n; ++j) {  // the rest: each stream reads the same row
     run(j, 0, true);
     for (int i = 0; i < ROWS; ++i) d.y[i * d.ldy + j] = sums[i * dot_streams];
   }
@@ -356,7 +356,7 @@ void dot_of(const BlockedDot& d) {
   }
 }
 
-/// Calls f(format, zeros) with the type of the weight's codes, and what is subtracted from them.
+/// Calls f(format, zeros) for the type of the weight's codes, and what is subtracted from them.
 template <class F, class Call>
 HWY_INLINE void with_zeros(const BlockedWeight& w, Call call) {
   int exponent;
@@ -446,7 +446,7 @@ void unpack(const BlockedWeight& w, int64_t begin, int64_t n, float* to, float* 
   with_format(w, CallUnpack{w, begin, n, to, scratch});
 }
 
-/// Where element i of a group of 16 stands among its codes.
+/// Place of element i of a group of 16 among its codes.
 constexpr int64_t place(int64_t i) { return i < 8 ? 2 * i : 2 * (i - 8) + 1; }
 
 void arrange(const float* x, int64_t k, const BlockedWeight& w, float* to) {

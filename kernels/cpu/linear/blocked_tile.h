@@ -1,10 +1,10 @@
 #pragma once
-// The per-target heart of the linear kernels for weights quantised in blocks: dot products that read the packed codes,
-// and rows unpacked to f32 for the tiles that work on many rows of x.
+// Per-target code of the linear kernels for weights quantised in blocks: dot products that read the packed codes, and
+// rows unpacked to f32 for tiles of many rows of x.
 //
-// Both give a weight the value (code - zero) * scale, rounded after each operation, and both take k in the order of
-// `arrange`, which is the order in which vectors of codes come out of their bytes. A dot product over that order has
-// the order of operations that linear_tile.h describes: so a row has the same bits in any batch.
+// Both compute (code - zero) * scale, rounded after each operation, and both take k in the order of `arrange`, the
+// order in which vectors of codes are unpacked. A dot product in that order follows linear_tile.h: so a row has the
+// same bits in any batch.
 #include <cstdint>
 
 #include "core/base/dtype.h"
@@ -12,7 +12,7 @@
 
 namespace plait::cpu {
 
-/// Codes are taken from memory in groups of so many.
+/// Codes are loaded in groups of this size.
 constexpr int64_t code_group = 16;
 
 /// [n, blocks, length] codes of 2, 4 or 8 bits. All pointers may have any alignment.
@@ -27,11 +27,11 @@ struct BlockedWeight {
   float zero = 0;
 
   int bits() const { return dtype_bits(dtype); }
-  /// Whether a group lies in one block and rows begin at bytes. Otherwise rows are unpacked one by one, slowly.
+  /// Whether groups are within one block and rows begin at bytes. Otherwise rows are unpacked one by one, slowly.
   bool grouped() const { return length % code_group == 0 || (blocks == 1 && length * bits() % 8 == 0); }
-  /// Elements of a row of x for this weight: k, filled up with zeros to whole groups.
+  /// Elements of a row of x for this weight: k, zero-padded to whole groups.
   int64_t padded() const { return (blocks * length + code_group - 1) / code_group * code_group; }
-  /// Whether `arrange` moves anything.
+  /// Whether `arrange` changes the order.
   bool interleaved() const { return grouped() && bits() == 4; }
 };
 
@@ -46,14 +46,15 @@ struct BlockedDot {
   float* scratch;  ///< dot_scratch(blocks) floats
 };
 
-/// Rows of w in flight: sums of one row of x are four chains of fma that wait for nothing, since each step takes 7 cycles,
-/// and four read memory faster than eight (13.4 against 12 weights a nanosecond of 4 bits on one core that reads 10.4 GB/s).
+/// Rows of w in flight: sums of one row of x are four independent chains of fma, since each step takes 7 cycles, and
+/// four read memory faster than eight (13.4 against 12 weights per nanosecond of 4 bits on one core that reads 10.4
+/// GB/s).
 constexpr int dot_streams = 4;
 constexpr int64_t dot_scratch(int64_t blocks) { return 2 * dot_streams * blocks + code_group; }
 
 struct BlockedTiles {
   int64_t most_dot_rows;
-  /// k elements of x in the order of w's codes, with zeros behind them; and back.
+  /// k elements of x in the order of w's codes, zero-padded; and back.
   void (*arrange)(const float* x, int64_t k, const BlockedWeight& w, float* to);
   void (*restore)(const float* from, int64_t k, const BlockedWeight& w, float* x);
   void (*dot)(const BlockedDot& dot);

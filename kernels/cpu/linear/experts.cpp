@@ -1,8 +1,8 @@
-// plait.Experts: rows of x sorted by their expert, then two products over all experts at once, each expert with its own
-// rows alone; the arithmetic is that of Linear.
+// plait.Experts: rows of x sorted by expert, then two products over all experts at once, each with only its own rows;
+// the arithmetic is that of Linear.
 //
-// A row of a token has the same bits in any company, since a product does (linear_tile.h), and a token's experts are added
-// in the order of its choices. Only the weights of experts that somebody chose are read.
+// A token's row has the same bits in any batch, since products do (linear_tile.h), and a token's experts are added in
+// the order of its choices. Only weights of chosen experts are read.
 #include <tuple>
 
 #include "kernels/cpu/linear/experts.h"
@@ -12,7 +12,7 @@
 namespace plait::cpu {
 namespace {
 
-/// The slots of one expert, and how its product at hand is cut.
+/// The slots of one expert, and the split of its current product.
 struct Group {
   int64_t expert, begin, rows;
   int64_t first_item, column_items;
@@ -20,8 +20,8 @@ struct Group {
   LinearPlan plan;
 };
 
-/// Bytes of packed rows of up to `active` groups with `slots` rows in all: groups are rounded up, to 16 rows at most, and
-/// tiles of panels are of at least 6 rows.
+/// Bytes of packed rows of up to `active` groups with `slots` rows in all: groups are rounded up, to 16 rows at most,
+/// and tiles of panels have at least 6 rows.
 int64_t packed_bytes_of(Isa isa, const ExpertsSizes& s, int64_t inner) {
   return align(packed_tiles(isa).bytes(s.slots + s.slots / 4 + 16 * s.active, inner)) + 64 * s.active;
 }
@@ -48,7 +48,7 @@ struct Scratch {
     const bool packs = packs_x(isa, s.slots);
     if (packs) packed = std::max(packed_bytes_of(isa, s, s.h_inner), packed_bytes_of(isa, s, s.f_inner));
     auto product = [&](int64_t n, int64_t inner, size_t which) {
-      // Of any number of rows that a group may have: few rows take the widest items, many the tallest.
+      // For any number of rows of a group: few rows take the widest items, many the tallest.
       const int64_t few = std::min(s.slots, few_rows(isa)), wide = item_columns(isa, few, n, inner, threads),
                     narrow = plan_columns(isa, n, inner, threads), tall = std::min(s.slots, most_rows) + 16;
       const PackedTiles& tiles = packed_tiles(isa);
@@ -114,7 +114,7 @@ class Run {
     int64_t i, rows, j, columns;
   };
 
-  /// Slots in the order of their experts, those of one expert in the order of the tokens.
+  /// Slots in the order of their experts, those of one expert in token order.
   KernelStatus sort() {
     std::fill_n(first_, s_.e + 1, 0);
     for (int64_t slot = 0; slot < s_.slots; ++slot) {
@@ -133,14 +133,14 @@ class Run {
     }
     return {};
   }
-  /// The place of a slot's expert among those that are here; -1 if another rank has it.
+  /// Index of a slot's expert among the local ones; -1 if another rank has it.
   int64_t expert_of(int64_t slot) const { return all_.state.experts.place(number_of(slot), s_.e); }
   int64_t number_of(int64_t slot) const {
     const TensorView& experts = all_.at[in_experts];
     return experts.dtype == DType::i64 ? experts.as<int64_t>()[slot] : experts.as<int32_t>()[slot];
   }
 
-  /// Rows `from(place)` of x [.., given], as the weight `which` takes them, to row `place`.
+  /// Rows `from(place)` of x [.., given], in the form of weight `which`, to row `place`.
   template <class From>
   void arrange(const float* x, int64_t given, size_t which, From from, float* to, int64_t inner) {
     const Weight weight = all_.weight(which, 0);
@@ -215,7 +215,7 @@ class Run {
       if (state.alpha != 1) loops_.binary[static_cast<int>(Binary::mul)](up, 1, &inverse_alpha_, 0, up, columns);
     }
   }
-  /// Limits, the sharper gate, and what is added to `up`; f(alpha g) / alpha is g sigmoid(alpha g) for f = silu.
+  /// Limits, the sharper gate, and the addend of `up`; f(alpha g) / alpha is g sigmoid(alpha g) for f = silu.
   void activate(float* gate, float* up, int64_t columns) const {
     const auto [limit, alpha, beta] = std::tuple(all_.state.limit, all_.state.alpha, all_.state.beta);
     for (int64_t c = 0; c < columns; ++c) {
@@ -269,7 +269,7 @@ class Run {
   Group* groups_ = nullptr;
   int64_t count_ = 0, held_ = 0;                 ///< groups, and slots in them
   int64_t *order_ = nullptr, *place_ = nullptr;  ///< slot by place, and back
-  int64_t* first_ = nullptr;                     ///< by expert: where its slots begin, then where the next goes
+  int64_t* first_ = nullptr;                     ///< by expert: offset of its slots, then of the next slot
   float *rows_ = nullptr, *hidden_ = nullptr, *arranged_ = nullptr;
   std::byte *packed_ = nullptr, *own_ = nullptr;
 };
@@ -290,7 +290,7 @@ int64_t scratch_bytes(const KernelState* state, std::span<const TensorView> inpu
 
 bool accepts(const NodeInfo& node) { return accepts_experts(node.inputs); }
 
-/// As of Linear: x may be rounded to bf16 where the node says so, and all its weights are bf16.
+/// As in Linear: x may be rounded to bf16 if the node has round_x, and all its weights are bf16.
 bool accepts_rounded(const NodeInfo& node) {
   if (!accepts(node) || node.attributes.integer("round_x", 0) != 1) return false;
   auto is_bf16 = [&](size_t which) { return is_absent(node, which) || node.inputs[which].dtype == DType::bf16; };

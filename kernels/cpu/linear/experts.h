@@ -1,5 +1,5 @@
 #pragma once
-// What plait.Experts and its gradient share: attributes, operands, sizes.
+// Shared by plait.Experts and its gradient: attributes, operands, sizes.
 #include <memory>
 #include <span>
 
@@ -10,7 +10,7 @@
 
 namespace plait::cpu {
 
-// Operands of the op. A weight's scales and zero points stand at scales + 2 * (weight - gate) and behind it, its bias at
+// Operands of the op. A weight's scales and zero points are at scales + 2 * (weight - gate) and after it, its bias at
 // bias + (weight - gate).
 enum ExpertsOperand : size_t {
   in_x,
@@ -33,7 +33,7 @@ struct ExpertsState : KernelState {
   bool activates() const { return alpha != 1 || beta != 0 || limit != 0; }
 };
 
-/// The operands, absent ones included.
+/// The operands, including absent ones.
 struct ExpertsOperands {
   TensorView at[most_operands];
   const ExpertsState& state;
@@ -50,7 +50,7 @@ struct ExpertsOperands {
     return weight_of(at[which], at[scales], at[scales + 1], which == in_down ? state.down_zero : state.zero, 1,
                      expert);
   }
-  /// An expert's bias of that weight; null where it has none.
+  /// An expert's bias of that weight; null if there is none.
   const uint8_t* bias(size_t which, int64_t expert) const {
     const TensorView& all = at[in_bias + which - in_gate];
     return all.present() ? all.as<uint8_t>() + expert * all.shape[1] * dtype_bits(all.dtype) / 8 : nullptr;
@@ -61,8 +61,8 @@ struct ExpertsOperands {
 /// Letters as in the schema; a slot is one of the k choices of one of the t tokens.
 struct ExpertsSizes {
   int64_t t, k, e, h, f, o;
-  int64_t h_inner, f_inner;  ///< rows as they are multiplied
-  int64_t slots, active;     ///< active: at most so many experts
+  int64_t h_inner, f_inner;  ///< rows in the form of the products
+  int64_t slots, active;     ///< active: maximum number of experts used
 
   explicit ExpertsSizes(const ExpertsOperands& all)
       : t(all.at[in_experts].shape.elements(0, all.at[in_experts].shape.rank() - 1)),
@@ -77,7 +77,7 @@ struct ExpertsSizes {
         active(std::min(e, slots)) {}
 };
 
-/// The operand that does not fit the others; 0 for none.
+/// The operand that does not fit the others; 0 if none.
 inline int32_t misfit(const ExpertsOperands& all, const ExpertsSizes& s) {
   if (all.at[in_shares].elements() != s.slots || all.at[in_x].elements() != s.t * s.h) return in_shares;
   for (size_t which : {in_gate, in_up, in_down}) {

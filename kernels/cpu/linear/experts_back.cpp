@@ -1,6 +1,6 @@
-// plait.ExpertsBack: the rows of each expert gathered, and the products of both its layers made again and turned, expert by
-// expert; the arithmetic is that of Linear in training. What several experts add to a token goes in the order of experts,
-// whatever threads there are.
+// plait.ExpertsBack: gathers the rows of each expert, recomputes the products of both its layers and computes their
+// gradients, expert by expert; the arithmetic is that of Linear in training. Contributions to a token are added in
+// the order of experts, for any number of threads.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,7 +19,7 @@ namespace {
 enum Result : size_t { d_x, d_shares, d_gate, d_bias = 5 };
 
 using Slope = void (*)(const float* x, const float* dy, float* y, int64_t n);
-/// Of the activation; null where it is 1.
+/// Derivative of the activation; null if it is 1.
 Slope derivative_of(const TrainingLoops& loops, Unary activation) {
   auto of = [&](Derivative which) { return loops.unary_back[static_cast<int>(which)]; };
   switch (activation) {
@@ -31,11 +31,11 @@ Slope derivative_of(const TrainingLoops& loops, Unary activation) {
   }
 }
 
-/// Rows of an expert at a time.
+/// Rows of an expert per chunk.
 constexpr int64_t chunk_rows = 512;
 
-/// Scratch, in the order of its parts: slots by expert, rows of x and dy, four arrays of hidden size, gradients of x, a
-/// bias and a row to read it, weights of one expert as floats, and what products need.
+/// Scratch, in the order of its parts: slots by expert, rows of x and dy, four arrays of hidden size, gradients of x,
+/// a bias and a row buffer, weights of one expert as floats, and product scratch.
 struct BackScratch {
   BackScratch(Isa isa, const ExpertsOperands& all, const ExpertsSizes& s, int threads)
       : rows(std::min(s.slots, chunk_rows)),
@@ -102,7 +102,7 @@ class Back {
     return k < call_.outputs.size() && call_.outputs[k].present() ? call_.outputs[k].as<float>() + at : nullptr;
   }
 
-  /// The weight as the right side of a product, as floats where it is quantised; until the next.
+  /// The weight as the right side of a product, as floats if it is quantised; valid until the next call.
   GemmRight right(size_t which, int64_t expert, bool transposed) {
     const Weight w = all_.weight(which, expert);
     const int64_t k = which == in_down ? s_.f : s_.h;
@@ -113,7 +113,7 @@ class Back {
   void multiply(const GemmLeft& a, const GemmRight& b, int64_t m, int64_t n, int64_t k, float* y, bool adds) {
     run_gemm(call_.pool, gemm_tiles(isa), {a, b, m, n, k, y, n, adds}, products_);
   }
-  /// A bias of the expert as floats; null: there is none.
+  /// A bias of the expert as floats; null if there is none.
   const float* bias(size_t which, int64_t expert) {
     const uint8_t* from = all_.bias(which, expert);
     if (!from) return nullptr;
@@ -164,8 +164,8 @@ class Back {
       for (int64_t i = 0; i < rows; ++i) loops_.binary[static_cast<int>(Binary::add)](sum, 1, dy + i * n, 1, sum, n);
   }
 
-  /// Row i: what gate and up gave becomes hidden, and in their places their gradients; dy becomes its share. `shift`: the bias
-  /// of what is behind hidden, or null.
+  /// Row i: replaces gate and up by their gradients and computes hidden; dy is scaled by the share. `shift`: the bias
+  /// after hidden, or null.
   void activate_back(int64_t i, int64_t slot, const float* shift) {
     const ExpertsState& state = all_.state;
     const float share = all_.at[in_shares].as<float>()[slot], limit = state.limit, inverse = 1 / state.alpha;
@@ -207,7 +207,7 @@ class Back {
   std::byte *unpacker_ = nullptr, *products_ = nullptr;
 };
 
-/// Operands behind dy.
+/// Operands after dy.
 template <Isa isa>
 int64_t scratch_bytes(const KernelState* state, std::span<const TensorView> inputs, std::span<const TensorView>,
                       int threads) {
@@ -229,7 +229,7 @@ bool accepts(const NodeInfo& node) {
   if (rounds_x(isa) && node.attributes.integer("round_x", 0) != 1) return false;
   const std::span<const OperandInfo> operands = node.inputs.subspan(1);
   if (node.inputs[0].dtype != DType::f32 || !accepts_experts(operands)) return false;
-  auto is_taken = [&](size_t which) {  // products of bf16 numbers take no f16
+  auto is_taken = [&](size_t which) {  // products of bf16 numbers do not take f16
     return is_absent(operands, which) || !rounds_x(isa) || operands[which].dtype != DType::f16;
   };
   return is_taken(in_gate) && is_taken(in_up) && is_taken(in_down) &&

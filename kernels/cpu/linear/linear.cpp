@@ -1,4 +1,4 @@
-// plait.Linear, plait.Linears and plait.GatedLinear: the shares of the threads. The arithmetic is in linear_tile.cpp.
+// plait.Linear, plait.Linears and plait.GatedLinear: distribution over threads. The arithmetic is in linear_tile.cpp.
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "kernels/cpu/linear/linear_blocks.h"
@@ -8,7 +8,7 @@
 namespace plait::cpu {
 namespace {
 
-/// One weight and where its outputs go; `gate` is the second weight of GatedLinear.
+/// One weight and its outputs; `gate` is the second weight of GatedLinear.
 struct Part {
   Weight weight{};
   const TensorView* y = nullptr;
@@ -25,10 +25,10 @@ constexpr size_t most_weights = 8;  ///< of plait.Linears
 /// Attributes of quantised weights.
 struct LinearState : KernelState {
   float zero = 0;
-  size_t parts = 1;  ///< operands a weight of plait.Linears
+  size_t parts = 1;  ///< operands per weight of plait.Linears
 };
 
-/// The weight whose operands stand at `w`, `scales` and `zeros`, as far as there are.
+/// The weight with operands `w`, `scales` and `zeros`, as far as present.
 Weight operand_weight(const LinearState& state, std::span<const TensorView> inputs, size_t w, size_t scales,
                       size_t zeros) {
   auto operand = [&](size_t k) { return k < inputs.size() ? inputs[k] : TensorView{}; };
@@ -41,8 +41,8 @@ struct GateState : LinearState {
 
 int64_t rows_of(const TensorView& x) { return x.shape.elements(0, x.shape.rank() - 1); }
 
-/// Scratch of a call: x, arranged for quantised weights, and packed, for all workers; then for each of them what a block
-/// needs, the gate's outputs (or the bias), and rows unpacked.
+/// Scratch of a call: x, arranged for quantised weights, and packed, for all workers; then per worker a block's
+/// scratch, the gate's outputs (or the bias), and unpacked rows.
 struct Scratch {
   int64_t arranged = 0, packed = 0, block = 0, side = 0, rows = 0;
 
@@ -68,7 +68,7 @@ template <Isa isa>
 void run_item(const Worker& worker, const Part& part, int64_t i, int64_t rows, int64_t j, int64_t columns,
               Unary activation) {
   const int64_t n = part.weight.n, row_bytes = worker.k * dtype_bits(part.weight.dtype) / 8;
-  // Items go round among the threads: this one's next is likely the one `threads` further on.
+  // Items are taken round-robin: this thread's next one is likely `threads` further on.
   const int64_t later = j + worker.threads * part.plan.columns;
   const uint8_t* next = later + columns <= n ? part.weight.data + later * row_bytes : nullptr;
   float *y = part.y->as<float>() + i * n + j, *side = worker.side;
@@ -83,7 +83,7 @@ void run_item(const Worker& worker, const Part& part, int64_t i, int64_t rows, i
   if (part.bias) add_bias(loops, part.bias->as<uint8_t>(), part.bias->dtype, j, rows, columns, y, n, side);
 }
 
-/// The operand that does not fit the others, of quantised weights: 0 for none.
+/// The operand that does not fit the others, for quantised weights; 0 if none.
 int32_t misfit(std::span<const TensorView> inputs, const Weight& like, int64_t k) {
   if (!like.is_blocked) return 0;
   const BlockedWeight& w = like.blocked;
@@ -150,7 +150,7 @@ KernelStatus run_parts(const KernelCall& call, std::span<Part> parts, Unary acti
 
 // ---- the three ops ----
 
-/// Fills `parts` and returns how many there are. `outputs` is empty when only scratch is asked for.
+/// Fills `parts` and returns their number. `outputs` is empty if only scratch is computed.
 using PartsOf = size_t (*)(const LinearState& state, std::span<const TensorView> inputs,
                            std::span<const TensorView> outputs, Part* parts);
 
@@ -226,7 +226,7 @@ bool accepts_gated(const NodeInfo& node) {
          node.inputs[2].dtype == node.inputs[1].dtype && node.inputs[2].rank == node.inputs[1].rank;
 }
 
-/// Nodes whose x may be rounded to bf16 say so (attribute round_x = 1); all their weights must be bf16.
+/// Nodes whose x may be rounded to bf16 have attribute round_x = 1; all their weights must be bf16.
 template <bool (*accepts)(const NodeInfo&), bool has_bias>
 bool accepts_rounded(const NodeInfo& node) {
   if (!accepts(node) || node.attributes.integer("round_x", 0) != 1) return false;

@@ -1,6 +1,6 @@
-// Linears of training (plait.Linear with attribute many_rows), plait.LinearBack and plait.LinearWeight, the gradients of their x
-// and w, and plait.AddLinear, one of the first two with a sum: packed products, in f32, or of operands rounded to bf16 where the
-// Linear rounds its own. What is quantised becomes floats by strips of rows.
+// Linears of training (plait.Linear with attribute many_rows), plait.LinearBack and plait.LinearWeight, the gradients
+// of their x and w, and plait.AddLinear, one of the first two with a sum: packed products, in f32, or of operands
+// rounded to bf16 if the Linear rounds its own. Quantised weights are unpacked by strips of rows.
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/linear/register.h"
 #include "kernels/cpu/linear/unpacked_rows.h"
@@ -14,7 +14,7 @@ bool is_wanted(const NodeInfo& node, Isa isa) {
   return node.inputs[0].dtype == DType::f32 && (!rounds(isa) || node.attributes.integer("round_x", 0) == 1);
 }
 
-/// Behind a weight stand the scales of one that is quantised, or a bias.
+/// A weight is followed by the scales of a quantised one, or a bias.
 template <Isa isa>
 bool accepts_back(const NodeInfo& node) {
   const OperandInfo& w = node.inputs[1];
@@ -85,7 +85,7 @@ std::shared_ptr<const KernelState> prepare_add(const NodeInfo& node) {
   return state;
 }
 
-/// Behind the sum as LinearBack's operands.
+/// After the sum like LinearBack's operands.
 template <Isa isa>
 bool accepts_add(const NodeInfo& node) {
   return node.inputs[0].dtype == DType::f32 &&
@@ -128,7 +128,7 @@ std::shared_ptr<const KernelState> prepare_quantised(const NodeInfo& node) {
   return state;
 }
 
-/// w and behind it scales and zero points, which stand from operand `scales` on.
+/// w followed by scales and zero points, from operand `scales` on.
 template <Isa isa, size_t scales>
 bool accepts_quantised(const NodeInfo& node) {
   return is_wanted(node, isa) && node.inputs[1].rank == 3 && is_weight(node, 1, scales, scales + 1);
@@ -138,7 +138,8 @@ bool accepts_quantised_forward(const NodeInfo& node) {
   return accepts_quantised<isa, 3>(node) && is_absent(node, 2) && node.attributes.integer("many_rows", 0) == 1;
 }
 
-/// x [..., inner] and a quantised w [n, c, l], strips of whose rows are floats in the scratch, behind what products need.
+/// x [..., inner] and a quantised w [n, c, l], strips of whose rows are unpacked into the scratch, after product
+/// scratch.
 struct QuantisedStrips {
   QuantisedStrips(Isa isa, const KernelState* state, std::span<const TensorView> inputs, size_t scales, bool back)
       : m(rows_of(inputs[0])),
@@ -178,8 +179,8 @@ int64_t quantised_scratch(const KernelState* state, std::span<const TensorView> 
   return QuantisedStrips(isa, state, inputs, scales, back).bytes(threads);
 }
 
-/// x [..., k], w [n, c, l], scales, zeros? -> y [..., n]: each strip of w makes columns of y. The last block may hold more than x
-/// has.
+/// x [..., k], w [n, c, l], scales, zeros? -> y [..., n]: each strip of w makes columns of y. The last block may be
+/// larger than what x uses.
 template <Isa isa>
 KernelStatus run_quantised_forward(const KernelCall& call) {
   const TensorView& x = call.inputs[0];

@@ -1,6 +1,6 @@
 #pragma once
-// What kernels that multiply by weights share: how a product is cut into items, and the block of outputs that an item
-// computes, from whole or quantised weights, with few rows of x or many.
+// Shared by kernels that multiply by weights: the split of a product into items, and the block of outputs of an item,
+// from whole or quantised weights, with few rows of x or many.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -17,31 +17,31 @@
 
 namespace plait::cpu {
 
-/// How a linear of n rows of w is cut. Depends on the number of rows of x only where the bits do not.
+/// The split of a linear of n rows of w. Depends on the number of rows of x only if the bits do not.
 struct LinearPlan {
   int64_t columns;  ///< rows of w in an item
   int64_t rows;     ///< rows of x in an item
 };
 
-/// At most this many rows of x at a time: bounds the scratch for the gate to rows * columns.
+/// Maximum rows of x at a time: bounds the scratch for the gate to rows * columns.
 constexpr int64_t most_rows = 512;
 
 /// Kernels of these instruction sets round x to bf16.
 constexpr bool rounds_x(Isa isa) { return isa >= Isa::avx512_bf16; }
-/// Loops over f32 of an instruction set that has none of its own.
+/// The instruction set of f32 loops, for one that has none of its own.
 constexpr Isa loops_of(Isa isa) { return rounds_x(isa) ? Isa::avx512 : isa; }
-/// Up to so many rows of x memory decides: w is read once, in place.
+/// Up to this many rows of x memory dominates: w is read once, in place.
 constexpr int64_t few_rows(Isa isa) { return isa == Isa::avx2 ? 6 : 12; }
 constexpr bool packs_x(Isa isa, int64_t m) { return rounds_x(isa) || m > few_rows(isa); }
 
-/// A block of w in f32 should take no more than half of a 1 MB L2, and there should be about 4 items a thread.
+/// A block of w in f32 should take no more than half of a 1 MB L2, with about 4 items per thread.
 inline int64_t plan_columns(Isa isa, int64_t n, int64_t k, int threads) {
   const int64_t multiple = std::max<int64_t>(packed_tiles(isa).columns, 16);
   int64_t fits = (512 << 10) / (4 * std::max<int64_t>(k, 1)), fair = n / (4 * threads);
   return std::clamp<int64_t>(std::min(fits, fair) / multiple * multiple, multiple, 64);
 }
 
-/// Rows of w in an item. Few rows of x keep nothing of w: long items, so that memory is read in long streams.
+/// Rows of w in an item. Few rows of x do not reuse w: long items, to read memory in long streams.
 inline int64_t item_columns(Isa isa, int64_t m, int64_t n, int64_t k, int threads) {
   if (m > few_rows(isa)) return plan_columns(isa, n, k, threads);
   return std::clamp<int64_t>(n / (4 * threads) / 8 * 8, 16, 1024);
@@ -50,7 +50,7 @@ inline int64_t item_columns(Isa isa, int64_t m, int64_t n, int64_t k, int thread
 inline LinearPlan make_plan(Isa isa, int64_t m, int64_t n, int64_t k, int threads) {
   LinearPlan plan{item_columns(isa, m, n, k, threads), std::min(m, most_rows)};
   int64_t items = (n + plan.columns - 1) / plan.columns;
-  // Few rows of w, many of x: cut x as well, in parts of at least 48 rows, which pay for converting w again.
+  // Few rows of w, many of x: also splits x, into parts of at least 48 rows, which amortise converting w again.
   if (items < 4 * threads && m > 96) {
     int64_t parts = std::min((4 * threads + items - 1) / std::max<int64_t>(items, 1), m / 48);
     plan.rows = std::min(plan.rows, (m + parts - 1) / parts);
@@ -62,7 +62,7 @@ inline LinearPlan make_plan(Isa isa, int64_t m, int64_t n, int64_t k, int thread
   return plan;
 }
 
-/// A weight of a linear: [n, k], or codes [n, c, l] with what they need.
+/// A weight of a linear: [n, k], or codes [n, c, l] with scales and zero points.
 struct Weight {
   const uint8_t* data = nullptr;
   DType dtype = DType::none;  ///< none: there is no weight
@@ -71,12 +71,12 @@ struct Weight {
   BlockedWeight blocked{};
 
   bool present() const { return dtype != DType::none; }
-  /// Elements of a row of x as it is multiplied; x has `k`.
+  /// Elements of a row of x in the product; x has `k`.
   int64_t inner(int64_t k) const { return is_blocked ? blocked.padded() : k; }
 };
 
-/// The weight whose operands these are: of rank 2 or 3, with scales and zero points of rank 2 (or absent); or number `index`
-/// of a stack of such, all of one rank more.
+/// The weight with these operands: of rank 2 or 3, with scales and zero points of rank 2 (or absent); or number
+/// `index` of a stack of such, all of one rank more.
 inline Weight weight_of(const TensorView& w, const TensorView& scales, const TensorView& zeros, float zero,
                         int stacked = 0, int64_t index = 0) {
   const int rank = w.shape.rank() - stacked;
@@ -95,7 +95,7 @@ inline Weight weight_of(const TensorView& w, const TensorView& scales, const Ten
   return out;
 }
 
-/// Whether a node's operand can be a weight_of: its own type, and that of what must stand beside it.
+/// Whether a node's operand can be a weight_of: its dtype, and those of its scales and zero points.
 inline bool is_weight(const OperandInfo& w) {
   return w.rank == 2 && (w.dtype == DType::f32 || w.dtype == DType::bf16 || w.dtype == DType::f16);
 }
@@ -118,8 +118,8 @@ inline bool is_weight(const NodeInfo& node, size_t w, size_t scales, size_t zero
 /// What an item works with.
 struct Worker {
   const float* x;           ///< [m, k]
-  int64_t k;                ///< as it is multiplied
-  const std::byte* packed;  ///< null: x is taken as it is
+  int64_t k;                ///< in the product
+  const std::byte* packed;  ///< null: x is not packed
   int64_t group;
   float* block;
   float* side;
@@ -143,7 +143,7 @@ void run_few(const Worker& worker, const BlockedWeight& w, int64_t i, int64_t ro
   }
 }
 
-/// Rows [i, i + rows) of x with rows [j, j + columns) of w. `next` is read soon after.
+/// Rows [i, i + rows) of x with rows [j, j + columns) of w. `next` is prefetched.
 template <Isa isa>
 void run_block(const Worker& worker, const Weight& weight, int64_t i, int64_t rows, int64_t j, int64_t columns,
                float* y, int64_t ldy, const uint8_t* next) {
@@ -165,10 +165,10 @@ void run_block(const Worker& worker, const Weight& weight, int64_t i, int64_t ro
     linear_tiles(isa).block({worker.x + i * k, k, rows, weights, weight.dtype, columns, k, y, ldy});
 }
 
-/// The activation that an attribute names. Throws Error(unsupported), with the op's name, when there is none.
+/// The activation of an attribute. Throws Error(unsupported), with the op's name, for an unknown one.
 Unary activation_named(std::string_view op, const std::string& name);
 
-/// Adds elements [j, j + columns) of a bias in f32, bf16 or f16 to rows of y. `buffer` holds columns floats.
+/// Adds elements [j, j + columns) of a bias in f32, bf16 or f16 to rows of y. `buffer` has columns floats.
 inline void add_bias(const ElementwiseLoops& loops, const uint8_t* bias, DType dtype, int64_t j, int64_t rows,
                      int64_t columns, float* y, int64_t ldy, float* buffer) {
   bias += j * dtype_bits(dtype) / 8;

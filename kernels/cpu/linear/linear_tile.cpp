@@ -12,9 +12,9 @@ namespace plait::cpu {
 namespace HWY_NAMESPACE {
 #if PLAIT_SIMD
 
-// Sums of one tile live in registers: AVX-512 24 of 32 (6 rows of x, 4 of w, leaving 6 for x and one or two for w),
-// AVX2 12 of 16 (3 x 4, 3 for x, one for w). A step of L values of k costs 10 (7) loads for 24 (12) fma, so that the
-// two fma a cycle are not held up by the two loads a cycle.
+// Sums of one tile are in registers: AVX-512 24 of 32 (6 rows of x, 4 of w, leaving 6 for x and one or two for w),
+// AVX2 12 of 16 (3 x 4, 3 for x, one for w). A step of L values of k costs 10 (7) loads for 24 (12) fma, so that two
+// loads per cycle sustain two fma per cycle.
 constexpr int tile_rows = HWY_TARGET == HWY_AVX3 ? 6 : 3;
 constexpr int tile_columns = 4;
 /// One row of x has too few sums in flight with 4 rows of w: 8 cover the latency of fma and of memory.
@@ -28,7 +28,7 @@ struct Tile {
   int64_t k;
   float* y;
   int64_t ldy;
-  int64_t ahead;  ///< bytes from a row of w to what the next tile will read: fetched meanwhile; 0: nothing
+  int64_t ahead;  ///< bytes from a row of w to the next tile's, for prefetching; 0: none
 };
 
 template <class W, int ROWS, int COLUMNS>
@@ -108,9 +108,9 @@ void run_tile(const Tile& tile, int64_t rows) {
   }
 }
 
-/// One row of x: memory decides. The rows of w that are in flight lie an eighth of the block apart: the prefetcher
-/// follows one stream a page, so that neighbours would share one, and eight streams hide more latency (17 instead of
-/// 15 GB/s with two threads, where plain reads reach 20).
+/// One row of x: memory dominates. The rows of w in flight are an eighth of the block apart: the prefetcher follows
+/// one stream per page, which neighbours would share, and eight streams hide more latency (17 instead of 15 GB/s with
+/// two threads, where plain reads reach 20).
 template <class W>
 void single_row(const LinearBlock& b) {
   constexpr int streams = single_row_columns;
@@ -131,8 +131,8 @@ void single_row(const LinearBlock& b) {
   }
 }
 
-/// Few rows of x: each tile of w is read from memory once, and again from L1 for further rows. Its rows of w lie a
-/// quarter of the block apart, as for a single row of x.
+/// Few rows of x: each tile of w is read from memory once, and again from L1 for further rows. Its rows of w are a
+/// quarter of the block apart, for the same reason.
 template <class W>
 void few_rows(const LinearBlock& b) {
   const int64_t tiles = (b.m + tile_rows - 1) / tile_rows, row = b.k * W::size, apart = b.n / tile_columns;

@@ -1,6 +1,6 @@
 #pragma once
-// The per-target heart of the linear kernels for few rows of x: dot products with rows of w. packed_tile.h has those
-// for many rows.
+// Per-target code of the linear kernels for few rows of x: dot products with rows of w. See packed_tile.h for many
+// rows.
 #include <cstdint>
 
 #include "core/base/dtype.h"
@@ -11,7 +11,7 @@ namespace plait::cpu {
 /// y[i, j] = sum over k of x[i, k] w[j, k], for i < m and j < n. All pointers may have any alignment.
 ///
 /// The order of operations for one y[i, j] is fixed: lane c of a vector of L lanes (8 for AVX2, 16 for AVX-512) takes
-/// k = c, c + L, ... in ascending order by fma, and one fixed tree adds the lanes. It depends on k alone, never on m,
+/// k = c, c + L, ... in ascending order by fma, and one fixed tree adds the lanes. It depends only on k, never on m,
 /// n, or the place of i and j in a tile: so a row has the same bits in any batch.
 struct LinearBlock {
   const float* x;  ///< row i at x + i * ldx

@@ -1,6 +1,6 @@
-// MatMul and Gemm of f32: products of activations, and of weights that are not stored as plait.Linear wants them. The
-// arithmetic is in matmul_tile.cpp, with the same bits in gemm_tile.cpp for many rows, and in panel_tile.cpp for a transposed
-// right side.
+// MatMul and Gemm of f32: products of activations, and of weights in other layouts than plait.Linear's. The
+// arithmetic is in matmul_tile.cpp, with the same bits in gemm_tile.cpp for many rows, and in panel_tile.cpp for a
+// transposed right side.
 #include <cstring>
 
 #include "kernels/cpu/gemm/gemm.h"
@@ -26,7 +26,7 @@ constexpr int64_t item_rows = 96;
 /// Many rows of one product are packed.
 bool packs(int64_t count, int64_t m, bool transposed) { return count == 1 && m >= gemm_from_rows && !transposed; }
 
-/// What the product of an item needs: a panel of b, or b and the item's rows of a as panel_tile.cpp packs them.
+/// Scratch of an item's product: a panel of b, or b and the item's rows of a as panel_tile.cpp packs them.
 int64_t worker_scratch(Isa isa, int64_t k, bool transposed) {
   if (!transposed) return align(4 * matmul_panel);
   return align(4 * panel_tiles(isa).scratch(item_rows, matmul_columns, k)) +
@@ -50,7 +50,7 @@ int64_t scratch_of(Isa isa, int64_t count, int64_t m, int64_t k, bool transposed
   return threads * worker_scratch(isa, k, transposed);
 }
 
-/// Calls product(i) for i < count, cut into blocks and shared out.
+/// Calls product(i) for i < count, split into blocks and distributed.
 template <Isa isa, class Make>
 void run_products(const KernelCall& call, std::byte* scratch, int64_t count, Make product) {
   if (count == 0) return;
@@ -80,10 +80,10 @@ void run_products(const KernelCall& call, std::byte* scratch, int64_t count, Mak
 
 bool accepts_matmul(const NodeInfo& node) { return is_f32(node, 0) && is_f32(node, 1); }
 
-/// The leading dimensions of one operand: where batch element i of the output finds it.
+/// The leading dimensions of one operand: its offset for each batch element of the output.
 struct Batch {
   Shape sizes;                          ///< of the output
-  int64_t steps[Shape::max_rank] = {};  ///< matrices; 0 where the operand repeats
+  int64_t steps[Shape::max_rank] = {};  ///< matrices; 0 if the operand is broadcast
 
   Batch(const Shape& output, const Shape& operand) : sizes(output) {
     int64_t step = 1;
@@ -107,8 +107,8 @@ Shape leading(const Shape& shape, int count) {
   return Shape(std::span(shape.begin(), static_cast<size_t>(std::max(count, 0))));
 }
 
-/// How a MatMul is cut into products of one size: a [..., m, k] x b [..., k, n] -> [..., m, n]; a of rank 1 is a row, b of
-/// rank 1 a column. With one right side all rows are one matrix.
+/// The split of a MatMul into products of one size: a [..., m, k] x b [..., k, n] -> [..., m, n]; a of rank 1 is a
+/// row, b of rank 1 a column. With one right side all rows are one matrix.
 struct MatmulPlan {
   MatmulPlan(const TensorView& a, const TensorView& b, const TensorView& y)
       : m(a.shape.rank() > 1 ? a.shape.back(2) : 1),
@@ -145,7 +145,7 @@ KernelStatus run_matmul(const KernelCall& call) {
   return {};
 }
 
-/// to [m, k] = from [k, m] turned, by squares whose cache lines are touched once.
+/// to [m, k] = transpose of from [k, m], by squares whose cache lines are touched once.
 void transpose(ThreadPool& pool, const float* from, int64_t k, int64_t m, float* to) {
   constexpr int64_t square = 16;
   share_ranges(pool, m, square, k, [&](int64_t begin, int64_t end, int) {
@@ -184,7 +184,7 @@ int64_t gemm_scratch(const KernelState* state, std::span<const TensorView> input
   return (gemm.a_transposed ? align(4 * a.elements()) : 0) + scratch_of(isa, 1, m, k, gemm.b_transposed, threads);
 }
 
-/// y = alpha a' b' + beta c, where c repeats over rows or columns as its shape says.
+/// y = alpha a' b' + beta c, where c broadcasts over rows or columns.
 template <Isa isa>
 KernelStatus run_gemm(const KernelCall& call) {
   const auto& gemm = *static_cast<const GemmState*>(call.state);

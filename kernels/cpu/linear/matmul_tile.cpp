@@ -12,8 +12,8 @@ namespace plait::cpu {
 namespace HWY_NAMESPACE {
 #if PLAIT_SIMD
 
-/// From here on the right side is copied to a panel of contiguous rows first: read m / 8 times, at strides that would
-/// cost a TLB entry each.
+/// From here on the right side is first copied to a panel of contiguous rows: it is read m / 8 times, at strides that
+/// would cost a TLB entry each.
 constexpr int64_t panel_from_rows = 2 * broadcast_rows;
 
 void block(const MatmulBlock& b) {

@@ -1,13 +1,13 @@
 #pragma once
-// The per-target heart of MatMul and Gemm on a right side whose columns are contiguous.
+// Per-target code of MatMul and Gemm with a right side whose columns are contiguous.
 #include <cstdint>
 
 #include "kernels/cpu/simd/isa.h"
 
 namespace plait::cpu {
 
-/// y[i, j] = sum over k of a[i, k] b[k, j], i < m, j < n: k ascending by fma, whatever m and n. Null operands are
-/// allowed where they have no elements.
+/// y[i, j] = sum over k of a[i, k] b[k, j], i < m, j < n: k ascending by fma, for any m and n. Empty operands may be
+/// null.
 struct MatmulBlock {
   const float* a;
   int64_t lda, m;

@@ -48,7 +48,7 @@ KernelStatus run_kv_write(const KernelCall& call) {
     int64_t slot = read_index(slots, i);
     if (slot < -1 || slot >= places) return {KernelCode::index_out_of_range, 4, slot};
   }
-  for (size_t i = 0; i < 2; ++i)  // normally the pages stay where they are
+  for (size_t i = 0; i < 2; ++i)  // pages normally stay in place
     if (call.outputs[i].data != call.inputs[i].data)
       memcpy(call.outputs[i].data, call.inputs[i].data, static_cast<size_t>(call.inputs[i].bytes()));
   const int64_t stride = static_cast<int64_t>(call.scratch.size()) / call.pool.size() / 64 * 64;
@@ -103,7 +103,7 @@ std::shared_ptr<const KernelState> prepare_embedding(const NodeInfo& node) {
   return state;
 }
 
-/// The table, when it is quantised.
+/// The table, if it is quantised.
 BlockedWeight blocked_table(const KernelState* state, std::span<const TensorView> inputs) {
   const Shape& shape = inputs[0].shape;
   BlockedWeight out{inputs[0].as<uint8_t>(), inputs[0].dtype, shape[0], shape[1], shape[2],
@@ -148,7 +148,7 @@ KernelStatus run_blocked_embedding(const KernelCall& call) {
   return {};
 }
 
-/// table [v, h], ids [...] -> [..., h] in f32. A row that another rank has is 0.
+/// table [v, h], ids [...] -> [..., h] in f32. A row of another rank is 0.
 template <Isa isa>
 KernelStatus run_embedding(const KernelCall& call) {
   const TensorView &rows = call.inputs[0], &ids = call.inputs[1];

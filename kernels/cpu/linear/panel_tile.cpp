@@ -1,10 +1,10 @@
 // Many rows of x: outer products of packed panels, with the bits of linear_tile.cpp's dot products.
 //
-// There lane c of a vector sums k = c, c + L, ... and a tree adds the lanes. Here a vector lies along the outputs, and
-// the lanes are taken one after the other: all k of lane c, then all of the next, in the order of the tree's leaves
-// (halves are added first: lanes c and c + L/2, so the leaves are in bit-reversed order); sums that wait for their other
-// half lie on a stack of log2 L tiles. So a step of k costs ROWS + 2 loads, most of them broadcasts of one number, for
-// 2 ROWS fma, and reads 2 L + ROWS floats where dot products of 6 x 4 vectors read 10 L: memory beyond L1 keeps up.
+// There lane c of a vector sums k = c, c + L, ... and a tree adds the lanes. Here a vector is along the outputs, and
+// lanes are processed in sequence: all k of lane c, then all of the next, in the order of the tree's leaves (halves
+// are added first: lanes c and c + L/2, so the leaves are in bit-reversed order); sums that wait for their other half
+// are on a stack of log2 L tiles. So a step of k costs ROWS + 2 loads, most of them broadcasts of one number, for 2
+// ROWS fma, and reads 2 L + ROWS floats where dot products of 6 x 4 vectors read 10 L: memory beyond L1 keeps up.
 #include "kernels/cpu/linear/packed_tile.h"
 #include "kernels/cpu/simd/targets.h"
 
@@ -22,11 +22,11 @@ namespace HWY_NAMESPACE {
 constexpr int most_rows = HWY_TARGET == HWY_AVX3 ? 14 : 6;
 constexpr int64_t panel = 2 * L;  ///< outputs of a tile
 constexpr int levels = HWY_TARGET == HWY_AVX3 ? 4 : 3;
-/// Lanes of a packed tile or panel lie a cache line more apart than they are long: with k = 1024 or 2048 they would
-/// all want the same lines of L1.
+/// Padding between lanes of a packed tile or panel: with k = 1024 or 2048 they would otherwise all map to the same
+/// lines of L1.
 constexpr int64_t gap = 16;
 
-/// The lane that is the tree's leaf `index`, and the other way round.
+/// The lane of the tree's leaf `index`, and vice versa.
 constexpr int64_t reversed(int64_t index) {
   int64_t out = 0;
   for (int bit = 0; bit < levels; ++bit) out |= (index >> bit & 1) << (levels - 1 - bit);
@@ -37,9 +37,9 @@ int64_t steps_of(int64_t k) { return (k + L - 1) / L; }
 /// Floats from one lane of a packed tile of `width` rows (or panel of as many outputs) to the next.
 int64_t lane_stride(int64_t k, int64_t width) { return steps_of(k) * width + gap; }
 
-/// `count` <= L rows of k elements, `stride` bytes apart, to lane c of row i at to[reversed(c) * lane + s * width + i]
-/// for k = s L + c. Writes whole vectors: what lies behind a step's `count` numbers is written over by the next step,
-/// or is of no meaning (the gap, or the other half of a panel, which comes later).
+/// `count` <= L rows of k elements, `stride` bytes apart, to lane c of row i at to[reversed(c) * lane + s * width +
+/// i] for k = s L + c. Writes whole vectors: the excess over a step's `count` numbers is overwritten by the next
+/// step, or is unused (the gap, or the other half of a panel, which is written later).
 template <class T>
 void spread(const uint8_t* rows, int64_t stride, int64_t count, int64_t k, float* to, int64_t width, int64_t lane) {
   for (int64_t s = 0; s * L < k; ++s) {
@@ -57,7 +57,7 @@ void spread(const uint8_t* rows, int64_t stride, int64_t count, int64_t k, float
   }
 }
 
-/// As many tiles as m needs at least, and of equal height but for the last: 16 rows are 8 and 8.
+/// As few tiles as possible for m, of equal height but for the last: 16 rows are 8 and 8.
 int64_t group_of(int64_t m) {
   const int64_t tiles = (m + most_rows - 1) / most_rows;
   return tiles ? (m + tiles - 1) / tiles : 1;
@@ -100,7 +100,7 @@ void run_tile(const Tile& tile, float* y, int64_t ldy) {
     for (int i = 0; i < ROWS; ++i) sums[i][0] = sums[i][1] = hn::Zero(df);
     for (int64_t step = 0; step < t.steps; ++step, x += ROWS, w += panel) {
       const V w0 = hn::LoadU(df, w), w1 = hn::LoadU(df, w + L);
-      for (int64_t byte = 0; byte < 8 * L; byte += 64)  // from L2, 8 steps before they are wanted
+      for (int64_t byte = 0; byte < 8 * L; byte += 64)  // from L2, 8 steps ahead
         _mm_prefetch(reinterpret_cast<const char*>(w + 8 * panel) + byte, _MM_HINT_T0);
 #pragma GCC unroll 16
       for (int i = 0; i < ROWS; ++i) {
@@ -148,7 +148,7 @@ void run_tile(int64_t rows, const Tile& tile, float* y, int64_t ldy) {
   }
 }
 
-/// Packed panels, the stack, and a tile of outputs for panels that are not full.
+/// Packed panels, the stack, and a tile of outputs for partial panels.
 int64_t scratch(int64_t, int64_t n, int64_t k) {
   return (n + panel - 1) / panel * L * lane_stride(k, panel) + (levels + 1) * most_rows * panel;
 }

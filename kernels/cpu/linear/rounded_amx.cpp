@@ -1,8 +1,8 @@
 // Rounded dot products with AMX's tdpbf16ps. A tile is 16 rows of 64 bytes. Weights are the left operand: 16 rows of
 // w by 32 values of k, loaded from the file with its own stride; x is the right one, 16 of its rows transposed to
-// pairs along k (16 pairs by 16 rows of x). So y comes out transposed, [16 of n, 16 of m], and is turned while it is
-// stored. One row of x goes through the same tiles, its 15 neighbours being zeros or others: no column touches
-// another.
+// pairs along k (16 pairs by 16 rows of x). So y is transposed, [16 of n, 16 of m], and is transposed back while it
+// is stored. One row of x goes through the same tiles, with zeros or other rows as its 15 neighbours: columns are
+// independent.
 //
 // Tiles: 0..3 sums (2 of w by 2 of x), 4..5 of w, 6..7 of x.
 #include <cstring>
@@ -31,7 +31,7 @@ void pack_pairs(const float* x, int64_t m, int64_t k, int64_t group, std::byte* 
     }
 }
 
-/// Where 16 rows of w over 32 values of k lie: in place, or, at the ends of w, in `buffer` with zeros around.
+/// Location of 16 rows of w over 32 values of k: in place, or, at the ends of w, in `buffer` with zero padding.
 struct Weights {
   const uint8_t* w;
   int64_t rows, k;
@@ -49,7 +49,7 @@ struct Weights {
   }
 };
 
-/// Turns a tile of sums, [16 of n, 16 of m], into y.
+/// Transposes a tile of sums, [16 of n, 16 of m], into y.
 void store_transposed(const float* sums, float* y, int64_t ldy, int64_t rows, int64_t columns) {
   for (int64_t i = 0; i < rows && i < 16; ++i)
     for (int64_t j = 0; j < columns && j < 16; ++j) y[i * ldy + j] = sums[j * 16 + i];

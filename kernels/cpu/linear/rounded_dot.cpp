@@ -1,6 +1,5 @@
-// Rounded dot products with vdpbf16ps: 16 lanes of pairs along k, 32 values of k a step, sums added across lanes at
-// the end by one fixed tree. A packed group holds its rows one after the other, k padded with zeros to a multiple
-// of 32.
+// Rounded dot products with vdpbf16ps: 16 lanes of pairs along k, 32 values of k per step, with lanes added at the
+// end by one fixed tree. A packed group has its rows contiguous, with k zero-padded to a multiple of 32.
 #include <cstring>
 
 #include "kernels/cpu/simd/avx512_bf16.h"
@@ -11,7 +10,7 @@
 namespace plait::cpu {
 namespace {
 
-constexpr int64_t step = 32;  ///< values of k an instruction takes
+constexpr int64_t step = 32;  ///< values of k per instruction
 constexpr int most_rows = 6;  ///< 6 x 4 sums are 24 of 32 registers
 constexpr int columns = 4;
 

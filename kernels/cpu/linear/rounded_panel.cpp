@@ -1,6 +1,6 @@
-// Many rows of rounded x: outer products of packed panels with the bits of rounded_dot.cpp, as panel_tile.cpp has those of
-// linear_tile.cpp, which says why. There lane c of a vector sums pairs c, c + 16, ... of k and a tree adds the lanes; here
-// the lanes are taken one after the other, in the order of the tree's leaves. Few rows go to rounded_dot.cpp.
+// Many rows of rounded x: outer products of packed panels with the bits of rounded_dot.cpp, like panel_tile.cpp for
+// linear_tile.cpp, which explains it. There lane c of a vector sums pairs c, c + 16, ... of k and a tree adds the
+// lanes; here lanes are processed in sequence, in the order of the tree's leaves. Few rows go to rounded_dot.cpp.
 #include <cstring>
 
 #include "kernels/cpu/simd/avx512_bf16.h"
@@ -10,16 +10,16 @@
 namespace plait::cpu {
 namespace {
 
-/// From so many rows on turning w pays.
+/// Minimum rows for which transposing w pays off.
 constexpr int64_t from_rows = 28;
 
 constexpr int levels = 4;
 constexpr int64_t lanes = pair_lanes, panel = pair_panel;
-/// Lanes of a packed tile or panel lie a cache line more apart than they are long: with k = 2048 or 4096 they would all want
-/// the same lines of L1.
+/// Padding between lanes of a packed tile or panel: with k = 2048 or 4096 they would otherwise all map to the same
+/// lines of L1.
 constexpr int64_t gap = 16;
 
-/// The lane that is the tree's leaf `index`, and the other way round.
+/// The lane of the tree's leaf `index`, and vice versa.
 constexpr int64_t reversed(int64_t index) {
   int64_t out = 0;
   for (int bit = 0; bit < levels; ++bit) out |= (index >> bit & 1) << (levels - 1 - bit);
@@ -30,7 +30,7 @@ int64_t steps_of(int64_t k) { return (k + 2 * lanes - 1) / (2 * lanes); }
 /// Pairs from one lane of a packed tile of `width` rows (or panel of as many outputs) to the next.
 int64_t lane_stride(int64_t k, int64_t width) { return steps_of(k) * width + gap; }
 
-/// As many tiles as m needs at least, and of equal height but for the last.
+/// As few tiles as possible for m, of equal height but for the last.
 int64_t group_of(int64_t m) {
   if (m < from_rows) return rounded_group;
   const int64_t tiles = (m + pair_rows - 1) / pair_rows;
@@ -45,9 +45,9 @@ int64_t bytes_of(int64_t m, int64_t k) {
 
 PLAIT_BEGIN_AVX512_BF16
 
-/// `count` <= 16 rows of k numbers, `stride` bytes apart, to lane c of row i at to[reversed(c) * lane + s * width + i] for
-/// pair s * 16 + c. Writes whole vectors: what lies behind a step's `count` pairs is written over by the next step, or is of
-/// no meaning (the gap, or the other half of a panel, which comes later).
+/// `count` <= 16 rows of k numbers, `stride` bytes apart, to lane c of row i at to[reversed(c) * lane + s * width +
+/// i] for pair s * 16 + c. Writes whole vectors: the excess over a step's `count` pairs is overwritten by the next
+/// step, or is unused (the gap, or the other half of a panel, which is written later).
 template <class T>
 void spread(const uint8_t* rows, int64_t stride, int64_t count, int64_t k, uint32_t* to, int64_t width,
             int64_t lane) {
@@ -109,7 +109,7 @@ void run_rows(int64_t rows, const Tile& tile, float* y, int64_t ldy) {
   run_tile<Op, ROWS>(tile, y, ldy);
 }
 
-/// Packed panels, the stack, and a tile of outputs for panels that are not full.
+/// Packed panels, the stack, and a tile of outputs for partial panels.
 int64_t scratch(int64_t m, int64_t n, int64_t k) {
   if (m < from_rows) return 0;
   return (n + panel - 1) / panel * lanes * lane_stride(k, panel) + (levels + 1) * pair_rows * panel;

@@ -41,8 +41,8 @@ class ChunksBack : Chunks {
   float* rests(int64_t chunk) const { return r_.rest + chunk * chunk_tokens * r_.values; }
   Rows dy(int64_t query) const { return {r_.y + query * chunk_tokens * r_.values, r_.values}; }
 
-  /// The chunk behind `state` (null: zeros); dstate is that of the state behind the chunk (`last`: zeros) and becomes that of
-  /// `state`.
+  /// The chunk after `state` (null: zeros); dstate is the gradient of the state after the chunk (`last`: zeros) and
+  /// becomes that of `state`.
   void back(const float* state, const float* rest, bool last) const {
     const Rows stored{r_.stored, r_.values};
     clear(r_.dk, rows_ * r_.keys);
@@ -87,7 +87,7 @@ class ChunksBack : Chunks {
     }
   }
 
-  /// dstored, of what is stored, becomes that of the rests.
+  /// Converts dstored, the gradient of stored values, to that of the rests.
   void unsolve(const float* rest) const {
     const Rows m = pairs(0);
     transpose_rows(m, c_, c_, r_.transposed, r_.pairs);
@@ -111,7 +111,7 @@ class ChunksBack : Chunks {
     }
   }
 
-  /// What a reader's results give back, whose gradient is dresult: dx, and what is added to dk, dlog and dstate.
+  /// Gradients of a reader's results, dresult: dx, and contributions to dk, dlog and dstate.
   void reader_back(int64_t reader, Rows dresult, const float* state) const {
     clear(r_.dx, rows_ * r_.keys);
     multiply_pairs(dresult, {r_.stored_transposed, r_.pairs}, r_.dm, r_.pairs, c_, s_.e);
@@ -130,7 +130,7 @@ class ChunksBack : Chunks {
         entered_back(mid, end);
         left_back(at, mid);
       }
-    if (!state) return;  // nothing is in front of it
+    if (!state) return;  // the initial state is zero
     enter(reader, 0, c_);
     multiply(dresult, {r_.state_transposed, r_.keys}, r_.dscaled, r_.keys, c_, s_.e, d_, false);
     entered_back(0, c_);
@@ -138,7 +138,7 @@ class ChunksBack : Chunks {
     multiply({r_.transposed, r_.pairs}, dresult, r_.dstate, r_.values, s_.d, c_, e_, true);
   }
 
-  /// pairs_of_span, backwards: a key's faded rows are made again, then their gradient goes back through them.
+  /// pairs_of_span, backwards: recomputes a key's faded rows, then passes their gradient through them.
   void span_back(int64_t reader, int64_t first) const {
     for (int64_t j = 0; j < s_.d; j += L) {
       V asks[span], decays[span], dasks[span], dlogs[span];
@@ -173,7 +173,7 @@ class ChunksBack : Chunks {
     }
   }
 
-  /// Of rows that entered behind `begin`, whose gradient is dscaled: that of x, and of the factors they met.
+  /// Rows that entered after `begin`, with gradient dscaled: gradients of x, and of the factors in between.
   void entered_back(int64_t begin, int64_t end) const {
     for (int64_t j = 0; j < s_.d; j += L) {
       V factor = hn::Set(df, 1.0f), sum = hn::Zero(df);
@@ -189,7 +189,7 @@ class ChunksBack : Chunks {
     }
   }
 
-  /// Of rows that left for `end`, whose gradient is dleft: that of k, and of the factors they met.
+  /// Rows that left for `end`, with gradient dleft: gradients of k, and of the factors in between.
   void left_back(int64_t begin, int64_t end) const {
     for (int64_t j = 0; j < s_.d; j += L) {
       V factor = hn::Set(df, 1.0f), sum = hn::Zero(df);
@@ -205,7 +205,7 @@ class ChunksBack : Chunks {
     }
   }
 
-  /// The state itself crosses the whole chunk: dstate fades, and all factors of a key get what that gives.
+  /// The state crosses the whole chunk: fades dstate, and adds to the gradients of all factors of a key.
   void across_back(const float* state) const {
     float* crossed = r_.dscaled;
     clear(crossed, r_.keys);

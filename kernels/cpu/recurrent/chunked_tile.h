@@ -1,14 +1,15 @@
 #pragma once
-// The per-target heart of linear attention in training, and of its gradient: one head's tokens of one segment, a chunk of them
-// at a time, so that nearly all of it is products of matrices (after Yang et al. 2024, "Parallelizing linear transformers with
-// the delta rule over sequence length" and "Gated delta networks").
+// Per-target code of linear attention in training, and of its gradient: one head's tokens of one segment, a chunk of
+// them at a time, so that nearly all of it is matrix products (after Yang et al. 2024, "Parallelizing linear
+// transformers with the delta rule over sequence length" and "Gated delta networks").
 //
-// Of one head, token by token: the state S [d, e] fades to diag(a_t) S, a_t = exp(decay_t) of each of d keys; a value's rest is
-// r_t = v_t - S^T k_t (r_t = v_t without the delta rule); stored is u_t = beta_t r_t, S becomes S + k_t u_t^T; and a query reads
-// scale S^T q_t. So the state is read by rows x_t: -k_t, in front of u_t, and scale q_t of each query, behind it.
+// For one head, token by token: the state S [d, e] fades to diag(a_t) S, a_t = exp(decay_t) for each of d keys; a
+// value's rest is r_t = v_t - S^T k_t (r_t = v_t without the delta rule); u_t = beta_t r_t is stored, S becomes
+// S + k_t u_t^T; and a query reads scale S^T q_t. So rows x_t read the state: -k_t, before u_t is stored, and
+// scale q_t of each query, after it.
 //
-// Of a chunk that begins with the state S, write a(i, t) for the product of the factors a_s of i < s <= t, for each key, E_t for
-// that of all tokens up to t, and X_i for that of all behind i. Then
+// For a chunk that begins with the state S, let a(i, t) be the product of the factors a_s of i < s <= t, for each key,
+// E_t that of all tokens up to t, and X_i that of all after i. Then
 //
 //   pairs     M_ti = sum over keys of x_t k_i a(i, t), for i <= t (queries) or i < t (-k), for each reader
 //   rests     R = V + (E x) S + M U with the M of -k, U = beta R: solved from the first token on
@@ -17,18 +18,19 @@
 //
 // and backwards, where D is dY for queries and dR for the reader -k:
 //
-//   dU = (X k) dS' + sum over queries of M^T dY, then dR = beta (dU + M^T dR) with the M of -k: solved from the last token on
+//   dU = (X k) dS' + sum over queries of M^T dY, then dR = beta (dU + M^T dR) with the M of -k: from the last token on
 //   dbeta_t = (dU + M^T dR)_t . R_t,  dV = dR,  dM = D U^T,  d(E x) = D S^T,  d(X k) = U dS'^T
 //   dS = diag(E_last) dS' + sum over readers of (E x)^T D
 //
-// No factor is ever divided by another, nor an exponential taken of more than one token's decay: E and X are running products, and
-// pairs across the middle of a span of tokens, behind token j, are products of rows that enter its second half, x_t a(j, t), and rows
-// that leave its first half, k_i a(i, j). Spans are halved until 8 tokens are left, whose pairs are made one by one. So a decay may be
-// as strong as it likes: what has faded is zero. The same holds backwards: the gradient of a decay is the sum of what crosses it, row
-// by row x . dx of those that enter and k . dk of those that leave, and nothing is ever subtracted.
+// No factor is divided by another, and exponentials are only of one token's decay: E and X are running products, and
+// pairs across the middle of a span of tokens, after token j, are products of rows that enter its second half,
+// x_t a(j, t), and rows that leave its first half, k_i a(i, j). Spans are halved down to 8 tokens, whose pairs are
+// computed one by one. So a decay may be arbitrarily strong: what has faded is zero. The same holds backwards: the
+// gradient of a decay is the sum over rows that cross it, x . dx of those that enter and k . dk of those that leave,
+// without subtraction.
 //
-// The gradient keeps the state at the beginning of each chunk and all rests from a pass from the first token on: (d / 32 + 1) e floats
-// a token of one head for each thread, some five rows of values where d is 128.
+// The gradient keeps the state at the beginning of each chunk and all rests from a forward pass: (d / 32 + 1) e floats
+// per token of one head for each thread, about five rows of values for d = 128.
 #include <cstdint>
 
 #include "kernels/cpu/recurrent/recurrent_tile.h"
@@ -45,7 +47,7 @@ struct ChunkedRun {
   float* workspace;  ///< scratch, ChunkWorkspace's floats
 };
 
-/// The gradients of a state that begins with zeros. All are written; null: not wanted.
+/// The gradients for a state that begins with zeros. All are overwritten; null: not wanted.
 struct ChunkedBack {
   StateTokens of;
   const float* dy;
@@ -55,11 +57,11 @@ struct ChunkedBack {
   float* workspace;       ///< scratch, ChunkWorkspace's floats
 };
 
-/// Where a head's arrays are. Rows are whole vectors, and from row to row there is a cache line more: rows that are a power of
-/// two apart would share few sets of L1.
+/// Layout of a head's arrays. Rows are whole vectors with a cache line of padding: rows a power of two apart would
+/// share few sets of L1.
 struct ChunkWorkspace {
-  /// `readers` of the state are queries, and keys where values are corrected. `tokens` of the segment where gradients are made,
-  /// else 0. A null base: for the size alone.
+  /// `readers` of the state are queries, and keys if values are corrected. `tokens` of the segment for gradients,
+  /// otherwise 0. A null base computes only the size.
   ChunkWorkspace(int64_t d, int64_t e, int64_t queries, int64_t readers, int64_t tokens, float* base = nullptr)
       : keys(whole(d) + 16), values(whole(e) + 16), state_floats(whole(d) * values), base_(base) {
     const int64_t c = chunk_tokens, chunks = (tokens + c - 1) / c;
@@ -82,7 +84,7 @@ struct ChunkWorkspace {
   }
 
   static constexpr int64_t pairs = chunk_tokens + 16;
-  const int64_t keys, values;  ///< from row to row: of keys, of values and states (pairs: of pairs of tokens)
+  const int64_t keys, values;  ///< row strides: of keys, of values and states (pairs: of pairs of tokens)
   const int64_t state_floats;
   int64_t floats = 0;
   float *decays, *k, *x, *entered, *left, *across, *m, *stored, *y, *rest, *transposed, *states;

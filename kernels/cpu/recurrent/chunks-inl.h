@@ -1,4 +1,4 @@
-// Per-target: a chunk of one head's tokens in linear attention, and the way from one to the next (chunked_tile.h).
+// Per-target: a chunk of one head's tokens in linear attention, and the step to the next (chunked_tile.h).
 #if defined(PLAIT_KERNELS_CPU_CHUNKS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef PLAIT_KERNELS_CPU_CHUNKS_INL_H
 #undef PLAIT_KERNELS_CPU_CHUNKS_INL_H
@@ -16,7 +16,8 @@ namespace plait::cpu {
 namespace HWY_NAMESPACE {
 #if PLAIT_SIMD
 
-/// Tokens whose pairs are made one by one; rows of a product that are computed at once are of one such span.
+/// Pairs of tokens within a span are computed one by one; rows of a product that are computed at once are within one
+/// span.
 constexpr int64_t span = 8;
 
 /// Rows of an array, `stride` apart.
@@ -40,7 +41,7 @@ void add_before(Rows m, Rows b, float* y, int64_t ldy, int64_t c, int64_t n, boo
   });
 }
 
-/// y_i += sum over t >= i of m_it b_t: m is turned.
+/// y_i += sum over t >= i of m_it b_t: m is transposed.
 void add_behind(Rows m, Rows b, float* y, int64_t ldy, int64_t c, int64_t n) {
   cover_rows(0, c, [&]<int ROWS>(int64_t i) HWY_ATTR {
     broadcast_product<AsF32, ROWS>(m[i] + i, m.stride, c - i, bytes(b[i]), b.stride * 4, y + i * ldy, ldy, n, true);
@@ -54,7 +55,7 @@ void multiply_pairs(Rows a, Rows b, float* y, int64_t ldy, int64_t c, int64_t n)
   });
 }
 
-/// to [n, m] = from [m, n] turned, and zeros up to whole vectors in both directions.
+/// to [n, m] = transpose of from [m, n], zero-padded to whole vectors in both directions.
 void transpose_rows(Rows from, int64_t m, int64_t n, float* to, int64_t stride) {
   for (int64_t i = 0; i < m; i += L)
     for (int64_t j = 0; j < n; j += L) {
@@ -66,13 +67,14 @@ void transpose_rows(Rows from, int64_t m, int64_t n, float* to, int64_t stride) 
     }
 }
 
-/// to [whole vectors] = factor * from [count], zeros behind.
+/// to [whole vectors] = factor * from [count], zero-padded.
 void copy_row(const float* from, float factor, int64_t count, float* to) {
   for (int64_t j = 0; j < count; j += L)
     hn::StoreU(hn::Mul(load_up_to<AsF32>(bytes(from + j), count - j), hn::Set(df, factor)), df, to + j);
 }
 
-/// The same of m rows. Those of the host's arrays are far apart, a token of all heads each, and asked for some rows before.
+/// The same for m rows. Those of the host's arrays are far apart, a token of all heads each, and prefetched some rows
+/// ahead.
 void copy_rows(Rows from, float factor, int64_t m, int64_t count, float* to, int64_t stride) {
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < count; j += 16) _mm_prefetch(reinterpret_cast<const char*>(from[i + 8] + j), _MM_HINT_T0);
@@ -80,7 +82,7 @@ void copy_rows(Rows from, float factor, int64_t m, int64_t count, float* to, int
   }
 }
 
-/// One chunk of a head's tokens, and the way from one to the next.
+/// One chunk of a head's tokens, and the step to the next.
 class Chunks {
  public:
   Chunks(const StateTokens& of, const ChunkWorkspace& workspace)
@@ -91,7 +93,7 @@ class Chunks {
   Rows x(int64_t reader) const { return {r_.x + reader * chunk_tokens * r_.keys, r_.keys}; }
   Rows pairs(int64_t reader) const { return {r_.m + reader * chunk_tokens * r_.pairs, r_.pairs}; }
 
-  /// Rows of tokens [begin, begin + c), and their pairs: of all readers, or of -k alone.
+  /// Rows of tokens [begin, begin + c), and their pairs: of all readers, or only of -k.
   void load(int64_t begin, int64_t c, bool all) {
     begin_ = begin;
     c_ = c;
@@ -158,7 +160,7 @@ class Chunks {
     }
   }
 
-  /// Rests, which stay in `rest`, and what is stored, behind the state; null: zeros.
+  /// Rests, which are kept in `rest`, and stored values, after the state; null: zeros.
   void store_values(const float* state, float* rest) const {
     copy_rows({s_.v + begin_ * s_.v_stride, s_.v_stride}, 1, c_, s_.e, rest, r_.values);
     if (correcting_ && state) {
@@ -181,7 +183,7 @@ class Chunks {
     }
   }
 
-  /// to = the state behind the chunk; from: in front of it, or null for zeros. They may be the same.
+  /// to = the state after the chunk; from: before it, or null for zeros. They may be the same.
   void advance(const float* from, float* to) const {
     leave(0, c_);
     transpose_rows({r_.left, r_.keys}, c_, s_.d, r_.transposed, r_.pairs);
@@ -214,7 +216,8 @@ class Chunks {
   HWY_INLINE V decay(int64_t t, int64_t j) const { return hn::LoadU(df, r_.decays + t * r_.keys + j); }
   HWY_INLINE V rate(int64_t t) const { return hn::Set(df, s_.beta ? s_.beta[(begin_ + t) * s_.beta_stride] : 1.0f); }
 
-  /// Pairs of a reader with key `first` + I, within a span: the key fades from token to token. Those of tokens before are zeros.
+  /// Pairs of a reader with key `first` + I, within a span: the key fades from token to token. Those of tokens before
+  /// are zeros.
   template <int I>
   HWY_INLINE void pairs_of_key(int64_t reader, int64_t first) const {
     constexpr int behind = span - I;
@@ -244,10 +247,10 @@ class Chunks {
 
   const StateTokens& s_;
   const ChunkWorkspace& r_;
-  const int64_t d_, e_;       ///< d and e up to whole vectors: what rows have beyond is zero
+  const int64_t d_, e_;       ///< d and e rounded up to whole vectors: the excess of rows is zero
   const int64_t correcting_;  ///< 1: the first reader is -k
   int64_t begin_ = 0, c_ = 0;
-  int64_t rows_ = 0;  ///< c_ up to whole spans: rows of no token are zeros
+  int64_t rows_ = 0;  ///< c_ rounded up to whole spans: missing tokens are zeros
 };
 
 #endif  // PLAIT_SIMD

@@ -1,8 +1,8 @@
-// plait.PackedConv and plait.PackedLinearAttention, and their gradients: recurrences inside the segments of packed rows. The
-// arithmetic is in recurrent_tile.cpp and chunked_tile.cpp.
+// plait.PackedConv and plait.PackedLinearAttention, and their gradients: recurrences inside the segments of packed
+// rows. The arithmetic is in recurrent_tile.cpp and chunked_tile.cpp.
 //
-// A chunk of tokens begins where its segment does, and a segment's heads are computed one by one, each by one thread: so the bits
-// of a document are those that it has alone, for any number of threads.
+// A chunk of tokens begins with its segment, and a segment's heads are computed one by one, each by one thread: so a
+// document's bits do not depend on other documents or the number of threads.
 #include <algorithm>
 #include <cstring>
 
@@ -44,7 +44,7 @@ class Runs {
   int64_t count() const { return count_; }
   const Run& operator[](int64_t i) const { return list_[i]; }
 
-  /// Zeros in the rows of an array that are of tokens of no segment.
+  /// Zeros in the rows of an array whose tokens have no segment.
   void clear_others(float* rows, int64_t width) const {
     for (int64_t i = 0, from = 0; i <= count_; ++i) {
       const int64_t until = i < count_ ? list_[i].begin : tokens_;
@@ -61,11 +61,11 @@ class Runs {
 TensorView operand(const KernelCall& call, size_t i) {
   return i < call.inputs.size() ? call.inputs[i] : TensorView{};
 }
-/// Output k; null where nobody wants it.
+/// Output k; null if it is not wanted.
 float* output(const KernelCall& call, size_t k) {
   return k < call.outputs.size() && call.outputs[k].present() ? call.outputs[k].as<float>() : nullptr;
 }
-/// The same as zeros.
+/// The same, zeroed.
 float* zeros(const KernelCall& call, size_t k) {
   if (!output(call, k)) return nullptr;
   std::memset(call.outputs[k].data, 0, static_cast<size_t>(call.outputs[k].bytes()));
@@ -85,14 +85,15 @@ int64_t runs_scratch(const KernelState*, std::span<const TensorView> inputs, std
   return Runs::bytes(inputs[segments]);
 }
 
-/// x [b, t, c], w [k, c] and bias? [c] are operands `first`, `first` + 1 and `first` + 3; -1: they fit, else which does not.
+/// x [b, t, c], w [k, c] and bias? [c] are operands `first`, `first` + 1 and `first` + 3; returns the one that does
+/// not fit, -1 if none.
 int32_t conv_misfit(const KernelCall& call, size_t first) {
   const TensorView &x = call.inputs[first], &w = call.inputs[first + 1], bias = operand(call, first + 3);
   if (w.shape[0] < 1 || w.shape[1] != x.shape[2]) return static_cast<int32_t>(first + 1);
   return bias.present() && bias.elements() != x.shape[2] ? static_cast<int32_t>(first + 3) : -1;
 }
 
-/// Channels that one item of work has: 1 KB of each row.
+/// Channels of one item of work: 1 KB of each row.
 constexpr int64_t channel_block = 256;
 
 /// x [b, t, c], w [k, c], segments [b, t], bias? [c] -> y [b, t, c].
@@ -121,14 +122,14 @@ KernelStatus run_conv(const KernelCall& call) {
   return {};
 }
 
-/// dy, x, w, segments, bias? -> dx?, dw?, dbias?. Sums over tokens belong to channels, so one item has a channel's all.
+/// dy, x, w, segments, bias? -> dx?, dw?, dbias?. Sums over tokens are per channel, so one item has all of a channel.
 template <Isa isa>
 KernelStatus run_conv_back(const KernelCall& call) {
   const TensorView &x = call.inputs[1], &w = call.inputs[2], bias = operand(call, 4);
   if (const int32_t slot = conv_misfit(call, 1); slot >= 0) return {KernelCode::bad_value, slot, w.shape[0]};
   const Runs runs(call.inputs[3], call.scratch);
   float *dx = zeros(call, 0), *dw = zeros(call, 1), *dbias = zeros(call, 2);
-  constexpr int64_t block = 64;  // so that a few hundred channels keep several threads busy
+  constexpr int64_t block = 64;  // so that a few hundred channels occupy several threads
   const int64_t c = x.shape[2], blocks = (c + block - 1) / block;
   share(call.pool, blocks, 3 * x.elements() * w.shape[0], [&](int64_t item, int) {
     const int64_t first = item * block;
@@ -186,7 +187,7 @@ KernelStatus run_attention(const KernelCall& call) {
   return {};
 }
 
-/// Scratch of the gradients: gradients by head of what several heads share, and a room for each thread.
+/// Scratch of the gradients: gradients by head of operands that several heads share, and a workspace for each thread.
 struct BackScratch {
   BackScratch(const LinearAttentionSizes& s, const LinearAttentionState& state, const TensorView& segments)
       : runs(Runs::bytes(segments)),
@@ -240,7 +241,7 @@ KernelStatus run_attention_back(const KernelCall& call) {
     const Run& run = runs[item / s.g];
     const int64_t head = item % s.g, token = run.begin;
     const int64_t queries = scratch.dq ? s.n : s.h,
-                  keys = scratch.dk ? s.g : s.keys;  // of a token, that have gradients
+                  keys = scratch.dk ? s.g : s.keys;  // of a token, with gradients
     auto to = [](float* array, int64_t place) { return array ? array + place : nullptr; };
     chunked_tiles(isa).back(
         {.of = s.tokens_of(own, call.inputs, 1, 5, head, run.begin, run.end),

@@ -1,11 +1,11 @@
-// plait.CausalConv and plait.LinearAttention: segments, heads and blocks of columns shared out over threads. The arithmetic
-// is in recurrent_tile.cpp.
+// plait.CausalConv and plait.LinearAttention: segments, heads and blocks of columns distributed over threads. The
+// arithmetic is in recurrent_tile.cpp.
 //
-// Columns of a state do not meet: column j of the state and element j of the values make element j of the results. So a
-// block of columns stays in L1 (128 keys x 32 columns of f32 are 16 KB) while all tokens of a segment go through it, and a
-// step that decodes reads each state once and writes it once, in 1.2 times the time that memcpy needs for as many bytes (16
-// heads of 128 x 128, 16 segments, AVX-512). A column's bits depend on its own segment's tokens alone, and not on how these
-// are cut into steps: between tokens the state is what it would be in its slot.
+// Columns of a state are independent: column j of the state and element j of the values make element j of the
+// results. So a block of columns stays in L1 (128 keys x 32 columns of f32 are 16 KB) while all tokens of a segment
+// pass, and a decoding step reads each state once and writes it once, in 1.2 times the time that memcpy needs for as
+// many bytes (16 heads of 128 x 128, 16 segments, AVX-512). A column's bits depend only on its own segment's tokens,
+// and not on their split into steps: between tokens the state equals what its slot would hold.
 #include "kernels/cpu/recurrent/recurrent.h"
 #include "kernels/cpu/recurrent/recurrent_tile.h"
 #include "kernels/cpu/recurrent/register.h"
@@ -14,12 +14,12 @@
 namespace plait::cpu {
 namespace {
 
-/// The tokens of a segment, and the slots that its state comes from and goes to; -1: none.
+/// The tokens of a segment, and the slots of its previous and next state; -1: none.
 struct Run {
   int32_t begin, end, from, to;
 };
 
-/// Operands `at` and `at` + 1 of the call, which are segments and slots, as one run for each segment that has tokens.
+/// Operands `at` and `at` + 1 of the call, segments and slots, as one run for each segment with tokens.
 class Runs {
  public:
   static int64_t bytes(const TensorView& slots) {
@@ -44,7 +44,7 @@ class Runs {
       }
       if (segment == -1) continue;
       if (segment < 0 || segment >= rows_) return {KernelCode::index_out_of_range, slot, segment};
-      if (seen_[segment]) return {KernelCode::bad_value, slot, segment};  // its tokens are apart
+      if (seen_[segment]) return {KernelCode::bad_value, slot, segment};  // its tokens are not contiguous
       seen_[segment] = 1;
       Run run{begin, static_cast<int32_t>(i), number(call_.inputs[at_ + 1], int64_t{2} * segment),
               number(call_.inputs[at_ + 1], int64_t{2} * segment + 1)};
@@ -72,14 +72,14 @@ class Runs {
   uint8_t* seen_;
 };
 
-/// Tokens of no segment give zeros.
+/// Tokens without a segment give zeros.
 void clear_row(const KernelCall& call, int64_t token) {
   const TensorView& y = call.outputs[1];
   const int64_t width = y.shape.back(1);
   memset(y.as<float>() + token * width, 0, static_cast<size_t>(width) * sizeof(float));
 }
 
-/// Normally the states stay where they are.
+/// States normally stay in place.
 void keep_slots(const KernelCall& call) {
   if (call.outputs[0].data != call.inputs[0].data)
     memcpy(call.outputs[0].data, call.inputs[0].data, static_cast<size_t>(call.inputs[0].bytes()));
@@ -142,8 +142,8 @@ int64_t attention_scratch(const KernelState*, std::span<const TensorView> inputs
   return Runs::bytes(inputs[5]) + threads * worker_bytes(inputs[0].shape[2], recurrent_tiles(isa).wide);
 }
 
-/// state [u, g, d, e], q [b, t, h d], k [b, t, keys d], v [b, t, g e], segments [b, t], slots [n, 2], decay?, beta? ->
-/// state, y [b, t, n e].
+/// state [u, g, d, e], q [b, t, h d], k [b, t, keys d], v [b, t, g e], segments [b, t], slots [n, 2], decay?, beta?
+/// -> state, y [b, t, n e].
 template <Isa isa>
 KernelStatus run_attention(const KernelCall& call) {
   const auto& own = *static_cast<const LinearAttentionState*>(call.state);
@@ -157,7 +157,7 @@ KernelStatus run_attention(const KernelCall& call) {
   Runs runs(call, 4);
   if (KernelStatus status = runs.read(state.shape[0], clear_row); status.code != KernelCode::ok) return status;
   keep_slots(call);
-  // One token a segment reads states as they lie in memory; more of them keep a block in L1.
+  // With one token per segment states are read in place; otherwise a block is kept in L1.
   const int64_t columns = runs.count() == s.tokens ? tiles.wide : tiles.narrow;
   const int64_t blocks = (s.e + columns - 1) / columns, scratch = worker_bytes(s.d, tiles.wide);
   share(call.pool, runs.count() * s.g * blocks, s.tokens * s.n * s.d * s.e, [&](int64_t item, int worker) {

@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels with a state that runs along the tokens share (recurrent.cpp, packed_recurrent.cpp).
+// Shared by kernels with a state along the tokens (recurrent.cpp, packed_recurrent.cpp).
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -33,7 +33,7 @@ struct LinearAttentionState : KernelState {
   bool gated = false, delta = false;
 };
 
-/// Of an op whose operand `decay` is the decay, if it has one; beta is the next.
+/// For an op whose operand `decay` is the optional decay, followed by beta.
 template <size_t decay>
 std::shared_ptr<const KernelState> prepare_linear_attention(const NodeInfo& node) {
   auto state = std::make_shared<LinearAttentionState>();
@@ -51,8 +51,8 @@ std::shared_ptr<const KernelState> prepare_linear_attention(const NodeInfo& node
   return state;
 }
 
-/// h queries, g states, `keys` keys; sizes d of keys, e of values; n results of e a token. q, k and v are operands `first` and on,
-/// decay and beta `fades` and on. State i makes result_of(i) and on, n / g of them.
+/// h queries, g states, `keys` keys; sizes d of keys, e of values; n results of e a token. q, k and v are operands
+/// `first` and on, decay and beta `fades` and on. State i makes result_of(i) and on, n / g of them.
 struct LinearAttentionSizes {
   int64_t tokens, h, g, n, d, e, keys;
   bool decay_each = false, beta_each = false;  ///< one for each key of a head; one for each head
@@ -72,7 +72,7 @@ struct LinearAttentionSizes {
     beta_each = state.delta && inputs[fades + 1].elements() == tokens * g;
   }
 
-  /// The operand that does not fit the others; -1: none.
+  /// The operand that does not fit the others; -1 if none.
   int32_t misfit(const LinearAttentionState& state, std::span<const TensorView> inputs, size_t first,
                  size_t fades) const {
     auto elements = [&](size_t i) { return i < inputs.size() ? inputs[i].elements() : 0; };
@@ -86,12 +86,12 @@ struct LinearAttentionSizes {
   }
 
   int64_t result_of(int64_t state) const { return state * (n / g); }
-  /// The first query that reads a state: each result has its own, or all that share a query have one.
+  /// The first query that reads a state: each result has its own, or all results of a query share it.
   int64_t query_of(int64_t state) const { return result_of(state) * h / n; }
   int64_t key_of(int64_t state) const { return state * keys / g; }
   int64_t decay_at(int64_t token, int64_t state) const { return (token * g + state) * (decay_each ? d : 1); }
 
-  /// What tokens [begin, end) bring to one state.
+  /// Operands of tokens [begin, end) for one state.
   StateTokens tokens_of(const LinearAttentionState& own, std::span<const TensorView> inputs, size_t first,
                         size_t fades, int64_t state, int64_t begin, int64_t end) const {
     auto at = [&](size_t i, int64_t place) { return inputs[i].as<float>() + place; };

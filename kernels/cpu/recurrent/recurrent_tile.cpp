@@ -16,7 +16,7 @@ void conv(const ConvRun& s) {
   const int64_t before = s.taps - 1;
   for (int64_t j = 0; j < s.channels; j += L) {
     const int64_t count = s.channels - j;
-    // Row `at` of what is in front of the first token and of the tokens, as one line.
+    // Row `at` of the concatenation of the past and the tokens.
     auto line = [&](int64_t at) HWY_ATTR {
       if (at >= before) return load_up_to<AsF32>(bytes(s.x + (at - before) * s.stride + j), count);
       return s.past ? load_up_to<AsF32>(bytes(s.past + at * s.stride + j), count) : hn::Zero(df);
@@ -29,12 +29,12 @@ void conv(const ConvRun& s) {
       store_up_to<AsF32>(s.silu ? silu(sum) : sum, bytes(s.y + i * s.stride + j), count);
     }
     if (!s.kept) continue;
-    for (int64_t row = 0; row < before; ++row)  // ascending: it may overwrite rows of the past that were read already
+    for (int64_t row = 0; row < before; ++row)  // ascending: it may overwrite rows of the past that were already read
       store_up_to<AsF32>(line(s.tokens + row), bytes(s.kept + row * s.stride + j), count);
   }
 }
 
-/// `N` vectors of columns: all of them, or of which `count` elements exist, perhaps none of the last vectors'.
+/// `N` vectors of columns: whole, or of `count` elements, possibly none in the last vectors.
 template <int N, bool whole>
 struct Columns {
   int64_t count;
@@ -66,10 +66,10 @@ struct Target {
   int64_t stride;
 };
 
-// What follows is given copies of pointers and sizes: a vector that is stored could alias those in a StateRun, and each
-// would be read again for each row.
+// The following code copies pointers and sizes: a stored vector could alias those in a StateRun, and each would be
+// reloaded for each row.
 
-/// tile = factors * from (null: from), and what the key finds there: found = tile^T key.
+/// tile = factors * from (null: from), and the key's stored value: found = tile^T key.
 template <int N, class C>
 HWY_INLINE void fade_and_find(C columns, Source from, Target tile, const float* factors, const float* key, int64_t d,
                               V (&found)[N]) {
@@ -170,7 +170,7 @@ void conv_back(const ConvBack& s) {
     V shift = hn::Zero(df), sum_of_bias = hn::Zero(df);
     if (s.bias) shift = load_up_to<AsF32>(bytes(s.bias + j), count);
     for (int64_t i = 0; i < s.tokens; ++i) {
-      const int64_t first = i < before ? before - i : 0;  // tap: those before it meet what is in front of the segment
+      const int64_t first = i < before ? before - i : 0;  // tap: earlier ones use the past of the segment
       auto row = [&](int64_t tap) HWY_ATTR { return (i + tap - before) * s.stride + j; };
       V dsum = load_up_to<AsF32>(bytes(s.dy + i * s.stride + j), count);
       if (s.silu) {

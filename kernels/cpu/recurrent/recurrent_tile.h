@@ -1,5 +1,6 @@
 #pragma once
-// The per-target heart of causal convolutions and their gradients, and of plait.LinearAttention: the tokens of one segment, over
+// Per-target code of causal convolutions and their gradients, and of plait.LinearAttention: the tokens of one
+// segment, over some columns.
 // some columns.
 #include <cstdint>
 
@@ -7,7 +8,7 @@
 
 namespace plait::cpu {
 
-/// Channels of a causal convolution: each is computed by itself, tokens and taps ascending.
+/// Channels of a causal convolution: each independently, tokens and taps ascending.
 struct ConvRun {
   const float* x;     ///< the first token's; tokens are `stride` apart, as are rows of w, past, kept and y
   const float* w;     ///< [taps, channels]
@@ -19,19 +20,19 @@ struct ConvRun {
   bool silu;
 };
 
-/// What the tokens of a segment bring to one state [d, e], or to some columns of it.
+/// Operands of a segment's tokens for one state [d, e], or for some columns of it.
 struct StateTokens {
   const float *q, *k, *v;  ///< the first token's
   const float* decay;      ///< of all keys, or (decay_each) one for each of d; null: the state does not fade
-  const float* beta;       ///< null: values are stored as they are
+  const float* beta;       ///< null: values are stored unchanged
   int64_t q_stride, k_stride, v_stride, decay_stride, beta_stride;  ///< between tokens
   int64_t tokens, d, e;
-  int64_t queries, query_stride;  ///< that read this state, and how far apart they are
+  int64_t queries, query_stride;  ///< that read this state, and their stride
   bool decay_each;
   float scale;
 };
 
-/// `columns` of the state, from where v is on: each is computed by itself, tokens and keys ascending.
+/// `columns` of the state, from v's first one on: each independently, tokens and keys ascending.
 struct StateRun {
   StateTokens of;
   const float* past;                ///< rows of d, e apart, or null for zeros
@@ -43,7 +44,7 @@ struct StateRun {
   float* factors;  ///< scratch [d]
 };
 
-/// The gradients of a convolution that begins with zeros. Results are added to, or null: none.
+/// The gradients of a convolution that begins with zeros. Results are accumulated; null: not wanted.
 struct ConvBack {
   const float *dy, *x, *w;  ///< as in ConvRun
   const float* bias;        ///< or null
@@ -56,8 +57,8 @@ struct RecurrentTiles {
   void (*conv)(const ConvRun& run);
   void (*state)(const StateRun& run);
   void (*conv_back)(const ConvBack& run);
-  int64_t wide;    ///< most columns of a StateRun: whose sums fit the registers
-  int64_t narrow;  ///< of which 128 rows, 16 KB, stay in L1 from one token to the next
+  int64_t wide;    ///< maximum columns of a StateRun: their sums fit the registers
+  int64_t narrow;  ///< of which 128 rows, 16 KB, stay in L1 between tokens
 };
 
 const RecurrentTiles& recurrent_tiles(Isa isa);

@@ -25,8 +25,8 @@ KernelStatus run_unary(const KernelCall& call) {
   return {};
 }
 
-/// The dimensions of a broadcast, neighbours joined where both operands move through them alike: sizes, and steps in
-/// elements of a and b (0 where the operand repeats). The last dimension has steps 0 or 1.
+/// The dimensions of a broadcast, merged if both operands traverse them alike: sizes, and steps in elements of a and
+/// b (0 for broadcast). The last dimension has steps 0 or 1.
 struct Broadcast {
   int rank = 0;
   int64_t sizes[Shape::max_rank] = {}, a_steps[Shape::max_rank] = {}, b_steps[Shape::max_rank] = {};
@@ -68,7 +68,7 @@ KernelStatus run_binary(const KernelCall& call) {
   const Broadcast shape(a.shape, b.shape, y.shape);
   const int64_t inner = shape.inner();
   const int last = shape.rank - 1;
-  // Ranges of elements that start anywhere: a row may be cut.
+  // Ranges of elements that start anywhere, also within rows.
   share_ranges(call.pool, count, grain, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end;) {
       int64_t row = i / inner, column = i % inner, n = std::min(inner - column, end - i), a_at = 0, b_at = 0;

@@ -12,7 +12,7 @@ enum class Unary : int {
 };
 enum class Binary : int { add, sub, mul, div, count };
 
-/// How an operand of a binary loop moves along: an element a step, or one element for all.
+/// Step of an operand of a binary loop: one element, or 0 for a scalar.
 struct ElementwiseLoops {
   /// y[i] = f(x[i]), i < n; y may be x.
   void (*unary[static_cast<int>(Unary::count)])(const float* x, float* y, int64_t n);

@@ -1,5 +1,5 @@
 #pragma once
-// Operands that are indices: i32 or i64.
+// Index operands: i32 or i64.
 #include <cstring>
 
 #include "core/exec/kernel.h"

@@ -34,7 +34,7 @@ HWY_INLINE V slope_of(V logit, LogitScale scale) {
   return hn::Mul(whole, hn::NegMulAdd(part, part, hn::Set(df, 1.0f)));
 }
 
-/// `most` becomes the largest of itself and x, and `sum` what it is by that.
+/// Updates `most` with x, and rescales `sum`.
 void raise_most(const float* x, int64_t n, float& most, float& sum) {
   V largest = hn::Set(df, most);
   for (int64_t i = 0; i < n; i += L) {
@@ -42,7 +42,7 @@ void raise_most(const float* x, int64_t n, float& most, float& sum) {
     largest = hn::IfThenElse(exists, hn::Max(largest, load_up_to<AsF32>(bytes(x + i), n - i)), largest);
   }
   const float now = hn::GetLane(hn::MaxOfLanes(df, largest));
-  // Nothing was taken in before: e^(-inf - now) would be asked of a polynomial.
+  // Empty so far: avoids e^(-inf - now) in the polynomial.
   sum = sum == 0 ? 0 : sum * __builtin_expf(most - now);
   most = now;
 }

@@ -1,5 +1,5 @@
-// Gradients of rows and of elements: plait.RMSNormBack, plait.LayerNormBack, plait.SoftmaxBack, plait.UnaryBack. The loops
-// are in training_loops.cpp.
+// Gradients of rows and of elements: plait.RMSNormBack, plait.LayerNormBack, plait.SoftmaxBack, plait.UnaryBack. The
+// loops are in training_loops.cpp.
 #include <cstring>
 
 #include "kernels/cpu/rows/elementwise_loops.h"
@@ -15,8 +15,8 @@ bool accepts_norm(const NodeInfo& node) {
   return is_f32(node, 0) && is_f32(node, 1) && is_f32(node, 2) && is_last_axis(node) && node.inputs[1].rank == 1;
 }
 
-/// Parts of the rows, each with sums of its own, which are then added in order. They follow from the sizes alone, so
-/// the bits do not depend on threads.
+/// Parts of the rows, each with sums of its own, which are then added in order. They depend only on the sizes, so the
+/// bits do not depend on threads.
 int64_t parts_of(int64_t rows) { return std::clamp<int64_t>(rows / 16, 1, 64); }
 
 int64_t aligned_floats(int64_t n) { return align(4 * n) / 4; }
@@ -79,7 +79,7 @@ KernelStatus run_softmax_back(const KernelCall& call) {
   return {};
 }
 
-/// The derivative that a node asks for; `count` for one that has no loop here.
+/// The derivative of a node; `count` if it has no loop here.
 Derivative derivative_of(const NodeInfo& node) {
   const std::string function = node.attributes.string("function", "");
   const bool is_tanh = node.attributes.string("approximate", "none") == "tanh";

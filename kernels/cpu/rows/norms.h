@@ -1,12 +1,12 @@
 #pragma once
-// What norms and their gradients share (rows.cpp, normalize_back.cpp).
+// Shared by norms and their gradients (rows.cpp, normalize_back.cpp).
 #include <memory>
 
 #include "core/exec/kernel.h"
 
 namespace plait::cpu {
 
-/// Whether the attribute axis names the last dimension of input 0.
+/// Whether the attribute axis is the last dimension of input 0.
 inline bool is_last_axis(const NodeInfo& node) {
   const int64_t axis = node.attributes.integer("axis", -1);
   return axis == -1 || (node.inputs[0].rank > 0 && axis == node.inputs[0].rank - 1);

@@ -10,7 +10,7 @@ namespace plait::cpu {
 namespace {
 
 struct ReduceState : KernelState {
-  bool noop = false;  ///< no axes means none, not all
+  bool noop = false;  ///< without axes reduces none instead of all
 };
 
 std::shared_ptr<const KernelState> prepare(const NodeInfo& node) {
@@ -24,8 +24,8 @@ bool accepts(const NodeInfo& node) {
          (node.inputs.size() < 2 || node.inputs[1].dtype == DType::none || is_index(node.inputs[1].dtype));
 }
 
-constexpr int64_t chunk = 4096;     ///< elements that are added up in f32; sums of chunks are f64
-constexpr int64_t most_parts = 64;  ///< of a sum, that threads may share
+constexpr int64_t chunk = 4096;     ///< elements summed in f32; sums of chunks are f64
+constexpr int64_t most_parts = 64;  ///< of a sum, for several threads
 
 /// Sizes and steps of some axes, the last one innermost.
 struct Axes {
@@ -39,7 +39,8 @@ struct Axes {
   }
 };
 
-/// An array as lines of its innermost axes, which are all kept or all reduced: `kept` and `reduced` are the axes before.
+/// An array as lines of its innermost axes, which are all kept or all reduced: `kept` and `reduced` are the other
+/// axes.
 struct Lines {
   Axes kept, reduced;
   int64_t length = 1;
@@ -63,7 +64,7 @@ int64_t scratch_bytes(const KernelState*, std::span<const TensorView>, std::span
   return most_parts * static_cast<int64_t>(sizeof(double));
 }
 
-/// Lines whose elements are one result's: chunks are added up in parts that follow from the sizes alone.
+/// Lines whose elements belong to one result: chunks are summed in parts that depend only on the sizes.
 template <Isa isa, bool squares>
 void reduce_lines(const KernelCall& call, const Lines& of) {
   const float* x = call.inputs[0].as<float>();
@@ -99,7 +100,7 @@ void reduce_lines(const KernelCall& call, const Lines& of) {
   }
 }
 
-/// Lines that are added up element by element, in order; threads share the columns.
+/// Lines that are added elementwise, in order; threads split the columns.
 template <Isa isa, bool squares>
 void add_lines(const KernelCall& call, const Lines& of) {
   const float* x = call.inputs[0].as<float>();
@@ -116,7 +117,7 @@ void add_lines(const KernelCall& call, const Lines& of) {
   });
 }
 
-/// x, axes? -> the sums, whose shape says whether reduced axes are kept as 1.
+/// x, axes? -> the sums; their shape shows whether reduced axes are kept as 1.
 template <Isa isa, bool squares>
 KernelStatus run_reduce(const KernelCall& call) {
   const Shape& shape = call.inputs[0].shape;

@@ -17,7 +17,7 @@ HWY_INLINE V add_term(V sum, V x) {
   return squares ? hn::MulAdd(x, x, sum) : hn::Add(sum, x);
 }
 
-/// In four chains, for an addition takes 4 cycles.
+/// In four chains, since an addition takes 4 cycles.
 template <bool squares>
 float total(const float* x, int64_t n) {
   V sums[4] = {hn::Zero(df), hn::Zero(df), hn::Zero(df), hn::Zero(df)};

@@ -1,5 +1,6 @@
 #pragma once
-// What this folder adds to the table. Each function adds its kernels for exactly this instruction set, which must be usable.
+// Adds this folder's kernels to the table. Each function adds those of exactly this instruction set, which must be
+// usable.
 #include "kernels/cpu/simd/add_kernel.h"
 
 namespace plait::cpu {

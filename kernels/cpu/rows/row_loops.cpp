@@ -27,7 +27,7 @@ HWY_INLINE float sum_row(const float* x, int64_t n, Add add) {
   return sum_lanes(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
 }
 
-/// y[i] = f(x[i], i), a vector at a time; `i` says where further operands are, `count` how many lanes exist.
+/// y[i] = f(x[i], i), a vector at a time; `i` is the index for further operands, `count` the number of valid lanes.
 template <class F>
 HWY_INLINE void map_row(const float* x, float* y, int64_t n, F f) {
   for (int64_t i = 0; i < n; i += L) {

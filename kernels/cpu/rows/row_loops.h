@@ -1,5 +1,5 @@
 #pragma once
-// Per-target loops over one row of f32. A row's bits depend on its own elements and its length alone.
+// Per-target loops over one row of f32. A row's bits depend only on its own elements and length.
 #include <cstdint>
 
 #include "kernels/cpu/simd/isa.h"

@@ -25,7 +25,7 @@ int64_t norm_scratch(const KernelState*, std::span<const TensorView> inputs, std
   return 2 * align(inputs[0].shape.back(1) * 4);  // scale and bias as f32
 }
 
-/// The row as n floats: itself, or widened (and repeated, when it is one element for all) into `buffer`.
+/// The row as n floats: in place, or widened (and broadcast from one element) into `buffer`.
 const float* as_row(const TensorView& row, int64_t n, const ElementwiseLoops& loops, float* buffer) {
   if (row.dtype == DType::f32 && row.elements() == n) return row.as<float>();
   const int64_t count = row.elements();

@@ -1,4 +1,4 @@
-// Gradients of what picks rows, which add rows up where they came from: plait.EmbeddingBack, plait.RowsBack,
+// Gradients of gathered rows, which are accumulated at their source: plait.EmbeddingBack, plait.RowsBack,
 // plait.GatherBack.
 #include <cstring>
 
@@ -24,11 +24,11 @@ std::shared_ptr<const KernelState> prepare(const NodeInfo& node) {
 
 bool accepts(const NodeInfo& node) { return node.inputs[0].dtype == DType::f32 && is_index(node.inputs[1].dtype); }
 
-/// dy [outer, count, inner] and, of each (outer, count), a place on the result's axis.
+/// dy [outer, count, inner] and, for each (outer, count), an index on the result's axis.
 struct Scatter {
   int64_t outer, count, held, inner;
   bool repeated;      ///< one list of `count` indices for all of outer, or one for each
-  int64_t wrapped;    ///< what is added to a negative index
+  int64_t wrapped;    ///< added to a negative index
   ShardedAxis shard;  ///< of the result's axis
 
   int64_t place(const TensorView& indices, int64_t a, int64_t i) const {
@@ -37,7 +37,7 @@ struct Scatter {
   }
 };
 
-/// Zeros, and then rows: an element's terms are added in the order of the indices, whoever adds them.
+/// Zeros, then rows: an element's terms are added in the order of the indices, by any thread.
 template <Isa isa>
 KernelStatus scatter(const KernelCall& call, const Scatter& of) {
   const TensorView& indices = call.inputs[1];
@@ -52,7 +52,7 @@ KernelStatus scatter(const KernelCall& call, const Scatter& of) {
     std::memset(dx + begin, 0, static_cast<size_t>(4 * (end - begin)));
   });
   const auto add = elementwise_loops(isa).binary[static_cast<int>(Binary::add)];
-  // Ranges of the columns of all outer parts; none has a column of another.
+  // Ranges of the columns of all outer parts; they do not overlap.
   share_ranges(call.pool, of.outer * of.inner, 16, of.count, [&](int64_t begin, int64_t end, int) {
     for (int64_t at = begin; at < end;) {
       const int64_t a = at / of.inner, column = at % of.inner, n = std::min(of.inner - column, end - at);
@@ -68,7 +68,7 @@ KernelStatus scatter(const KernelCall& call, const Scatter& of) {
   return {};
 }
 
-/// dy [..., h], ids [...] -> [v, h]; ids of another rank's rows are left out.
+/// dy [..., h], ids [...] -> [v, h]; ids of another rank's rows are skipped.
 template <Isa isa>
 KernelStatus run_embedding_back(const KernelCall& call) {
   const Shape& table = call.outputs[0].shape;

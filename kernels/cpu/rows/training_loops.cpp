@@ -24,7 +24,7 @@ void adamw(const float* const from[4], float* const to[4], int64_t n, const Adam
     const V first = hn::MulAdd(set(s.rest1), g, hn::Mul(set(s.beta1), load(from[1] + i, count)));
     const V second = hn::MulAdd(hn::Mul(set(s.rest2), g), g, hn::Mul(set(s.beta2), load(from[2] + i, count)));
     const V size = hn::Add(hn::Sqrt(hn::Mul(second, set(s.inverse2))), set(s.epsilon));
-    // The whole change is taken off at once: 1 - decay would be rounded to a unit of 6e-8, a decay of 1e-7 away.
+    // Subtracts the whole change at once: 1 - decay would be rounded to a unit of 6e-8, losing a decay of 1e-7.
     const V change = hn::MulAdd(set(s.decay), w, hn::Div(hn::Mul(set(s.rate), first), size));
     store(hn::Sub(w, change), to[0] + i, count);
     store(first, to[1] + i, count);
@@ -58,7 +58,7 @@ float factored_squares(const float* gradient, const float* column, int64_t n, co
     const V u = factored(gradient + i, column + i, L, of);
     sum = hn::MulAdd(u, u, sum);
   }
-  if (i < n) {  // behind the end the floor alone divides, which may be 0
+  if (i < n) {  // padding lanes divide by only the floor, which may be 0
     const V u =
         hn::IfThenElseZero(hn::FirstN(df, static_cast<size_t>(n - i)), factored(gradient + i, column + i, n - i, of));
     sum = hn::MulAdd(u, u, sum);
@@ -83,7 +83,7 @@ HWY_INLINE V within(V x, float low, float high) {
   return hn::IfThenElse(hn::Gt(x, set(high)), set(high), x);
 }
 
-/// sigmoid(x) sigmoid(-x), which does not cancel.
+/// sigmoid(x) sigmoid(-x), without cancellation.
 HWY_INLINE V sigmoid_slope(V x) {
   const V power = exp(hn::Neg(hn::Abs(x))), sum = hn::Add(set(1), power);
   return hn::Div(power, hn::Mul(sum, sum));
@@ -121,8 +121,8 @@ void unary_back(const float* x, const float* dy, float* y, int64_t n) {
   for (int64_t i = 0; i < n; i += L) store(hn::Mul(load(dy + i, n - i), slope<F>(load(x + i, n - i))), y + i, n - i);
 }
 
-/// As the reference says: with z = (x - mean) / deviation and g = scale dy, dx = (g - mean(g) - z mean(g z)) / deviation,
-/// where an RMSNorm has no means of x and g.
+/// As in the reference: with z = (x - mean) / deviation and g = scale dy, dx = (g - mean(g) - z mean(g z)) /
+/// deviation, where an RMSNorm has no means of x and g.
 template <bool centre>
 void norm_back(const float* x, const float* scale, const float* dy, float epsilon, float* dx, float* dscale,
                float* dbias, int64_t n) {

@@ -1,6 +1,6 @@
 #pragma once
-// Per-target loops over arrays of f32 that only training has. Rows and elements are computed alone: their bits do not
-// depend on where they stand.
+// Per-target loops over f32 arrays for training. Rows and elements are independent: their bits do not depend on their
+// position.
 #include <cstdint>
 
 #include "kernels/cpu/simd/isa.h"

@@ -1,5 +1,5 @@
-// Transpose of elements of whole bytes, for any permutation: rows are copied where the last dimension stays last,
-// else squares of the two fastest dimensions, so that each cache line is touched once. Plain C++: memory decides.
+// Transpose of elements of whole bytes, for any permutation: copies rows if the last dimension stays last, otherwise
+// squares of the two fastest dimensions, so that each cache line is touched once. Plain C++: memory dominates.
 #include <cstring>
 
 #include "core/base/error.h"
@@ -22,8 +22,8 @@ std::shared_ptr<const KernelState> prepare(const NodeInfo& node) {
   return state;
 }
 
-/// Dimensions of the output: sizes, and steps through the input in elements. Neighbours that stay neighbours are
-/// joined.
+/// Dimensions of the output: sizes, and steps through the input in elements. Dimensions that stay adjacent are
+/// merged.
 struct Walk {
   int rank = 0;
   int64_t sizes[Shape::max_rank] = {}, steps[Shape::max_rank] = {};
@@ -76,7 +76,7 @@ KernelStatus run(const KernelCall& call) {
   const int64_t columns = walk.sizes[last], rows = fastest == last ? 1 : walk.sizes[fastest];
   int64_t y_steps[Shape::max_rank], step = 1;
   for (int i = last; i >= 0; --i) y_steps[i] = step, step *= walk.sizes[i];
-  // Everything but the last dimension and, if it is another one, the fastest of the input.
+  // All dimensions except the last and, if different, the input's fastest.
   share_ranges(call.pool, count / (rows * columns), 1, rows * columns, [&](int64_t begin, int64_t end, int) {
     for (int64_t item = begin; item < end; ++item) {
       int64_t rest = item, from = 0, to = 0;

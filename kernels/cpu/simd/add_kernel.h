@@ -1,5 +1,5 @@
 #pragma once
-// How the files of kernels/cpu add kernels to the table.
+// How files of kernels/cpu add kernels to the table.
 #include "core/exec/kernel.h"
 #include "kernels/cpu/simd/isa.h"
 
@@ -12,7 +12,7 @@ inline void add_kernel(KernelTable& table, Isa isa, Kernel kernel) {
   table.add(std::move(kernel));
 }
 
-// Conditions on nodes that most kernels share: input `i` is there and has that dtype.
+// Conditions on nodes that most kernels share: input `i` exists and has that dtype.
 inline bool is(const NodeInfo& node, size_t i, DType dtype) {
   return i < node.inputs.size() && node.inputs[i].dtype == dtype;
 }

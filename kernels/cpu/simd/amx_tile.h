@@ -1,5 +1,5 @@
 #pragma once
-// AMX's tiles of bf16 numbers, and a stand-in of them for tests on other processors.
+// AMX's tiles of bf16 numbers, and an emulation for tests on other processors.
 #include <cstdint>
 #include <cstring>
 
@@ -9,7 +9,7 @@ namespace plait::cpu {
 
 constexpr int64_t tile_rows = 16, tile_depth = 32, tile_bytes = 1024;  ///< a tile is 16 rows of 64 bytes
 
-/// The instructions. As inline assembly: g++ 12's intrinsics do not tell the compiler all the memory they read.
+/// The instructions, as inline assembly: g++ 12's intrinsics do not declare all the memory that they read.
 struct AmxTiles {
   struct alignas(64) Config {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -42,9 +42,9 @@ struct AmxTiles {
   }
 };
 
-/// What the instructions do (Intel's Software Developer's Manual, TDPBF16PS), but for the flushing of subnormals:
-/// even and odd k are summed apart, added, and then added to the tile. (They use fma; a product of two bf16 numbers
-/// is exact in f32, so that a product and a sum are the same.)
+/// Emulates the instructions (Intel's Software Developer's Manual, TDPBF16PS), except for flushing subnormals: even
+/// and odd k are summed separately, added, and then added to the tile. (They use fma; a product of two bf16 numbers
+/// is exact in f32, so a product and a sum are the same.)
 struct EmulatedAmxTiles {
   alignas(64) uint8_t tiles[8][tile_bytes];
 

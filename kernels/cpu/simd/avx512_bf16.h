@@ -1,7 +1,7 @@
 #pragma once
-// Functions between PLAIT_BEGIN_AVX512_BF16 and PLAIT_END_AVX512_BF16 may use the instructions of AVX-512 and its BF16; whoever
-// calls them has asked the processor (isa.h). g++ 12's own header initialises "undefined" registers with themselves, so
-// warnings of that are off there.
+// Functions between PLAIT_BEGIN_AVX512_BF16 and PLAIT_END_AVX512_BF16 may use AVX-512 and its BF16 instructions;
+// callers must check the processor (isa.h). g++ 12's own header initialises "undefined" registers with themselves, so
+// those warnings are disabled there.
 #include <immintrin.h>
 
 #define PLAIT_PRAGMA(...) _Pragma(#__VA_ARGS__)

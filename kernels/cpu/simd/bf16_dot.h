@@ -1,5 +1,5 @@
 #pragma once
-// Products of pairs of bf16 numbers, as the processor has them, and the same bits where it has none.
+// Products of pairs of bf16 numbers, by the processor's instruction, and emulated with the same bits.
 #include "kernels/cpu/simd/avx512_bf16.h"
 
 namespace plait::cpu {

@@ -1,4 +1,4 @@
-// Per-target products whose right side has its columns contiguous: lanes are columns, an element of the left side is
+// Per-target products whose right side has contiguous columns: lanes are columns, an element of the left side is
 // broadcast, so that no sum crosses lanes. Shared by attention's scores and by MatMul.
 #if defined(PLAIT_KERNELS_CPU_BROADCAST_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef PLAIT_KERNELS_CPU_BROADCAST_INL_H
@@ -15,11 +15,11 @@ namespace HWY_NAMESPACE {
 #if PLAIT_SIMD
 
 /// Rows that share each load of the right side: 8 rows x 2 vectors are 16 sums of AVX-512's 32 registers, 4 x 2 are 8
-/// of AVX2's 16: enough to keep two fma a cycle of 4 cycles each going.
+/// of AVX2's 16: enough for two fma per cycle with a latency of 4 cycles.
 constexpr int broadcast_rows = HWY_TARGET == HWY_AVX3 ? 8 : 4;
 
 /// y[i, j] (+)= sum over k of a[i, k] b[k, j], k ascending by fma, for ROWS rows and columns [0, N L), or [0, count)
-/// when PARTIAL. `more`: the sum goes on from what y holds.
+/// if PARTIAL. `more`: adds to y.
 template <class T, int ROWS, int N, bool PARTIAL>
 HWY_INLINE void broadcast_tile(const float* a, int64_t lda, int64_t k, const uint8_t* b, int64_t b_stride, float* y,
                                int64_t ldy, int64_t count, bool more) {

@@ -43,7 +43,7 @@ int isa_priority(Isa isa) { return 10 * (static_cast<int>(isa) + 1); }
 
 std::vector<Isa> usable_isas() {
   std::vector<Isa> out;
-  __builtin_cpu_init();  // its answers include that the system saves the wide registers
+  __builtin_cpu_init();  // its results include whether the system saves the wide registers
   auto add = [&](Isa isa, bool usable) {
     if (usable && static_cast<int>(out.size()) == static_cast<int>(isa)) out.push_back(isa);
   };

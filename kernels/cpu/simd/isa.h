@@ -1,5 +1,5 @@
 #pragma once
-// Instruction sets that the kernels of this folder are written for.
+// Instruction sets of this folder's kernels.
 #include <string_view>
 #include <vector>
 
@@ -10,11 +10,11 @@ enum class Isa : int { avx2, avx512, avx512_bf16, amx };
 
 /// "avx2", "avx512", "avx512_bf16", "amx".
 std::string_view isa_name(Isa isa);
-/// Of kernels in the table; the reference kernels have 0.
+/// Priority of kernels in the table; the reference kernels have 0.
 int isa_priority(Isa isa);
 
-/// Those that the processor has and the operating system lets this process use, ascending. AMX has to be asked for
-/// (arch_prctl, Linux 5.16); a refusal leaves it out.
+/// Those that the processor has and the operating system lets this process use, ascending. AMX must be requested
+/// (arch_prctl, Linux 5.16); it is left out if that fails.
 std::vector<Isa> usable_isas();
 
 }  // namespace plait::cpu

@@ -1,5 +1,5 @@
-// Per-target elementary functions on vectors of f32. Each lane is computed alone, so a value has the same bits
-// wherever it stands. Coefficients are minimax fits (relative error, Remez) made for this file.
+// Per-target elementary functions on vectors of f32. Lanes are independent, so a value has the same bits in any
+// position. Coefficients are minimax fits (relative error, Remez) made for this file.
 #if defined(PLAIT_KERNELS_CPU_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef PLAIT_KERNELS_CPU_MATH_INL_H
 #undef PLAIT_KERNELS_CPU_MATH_INL_H

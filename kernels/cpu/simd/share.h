@@ -1,5 +1,5 @@
 #pragma once
-// Sharing work out over a pool, when there is enough of it, and scratch.
+// Distributes work over a pool, if there is enough of it; scratch alignment.
 #include <algorithm>
 #include <cstdint>
 
@@ -8,13 +8,13 @@
 namespace plait::cpu {
 
 /// Below this many elementary steps (a fused multiply-add, an element moved: 0.05 to 0.5 ns each) a call stays on its
-/// thread: handing work over costs 1 to 5 us.
+/// thread: waking others costs 1 to 5 us.
 constexpr int64_t least_shared_work = 1 << 16;
 
-/// Room in scratch: whole lines of a cache, so that what workers write lies apart.
+/// Rounds up to whole cache lines, so that workers do not share any.
 constexpr int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// Calls task(item, worker) for each item in [0, items), on the caller alone when `work` is small.
+/// Calls task(item, worker) for each item in [0, items), only on the caller's thread if `work` is small.
 template <class Task>
 void share(ThreadPool& pool, int64_t items, int64_t work, Task&& task) {
   if (work < least_shared_work || pool.size() == 1 || items < 2) {
@@ -25,7 +25,7 @@ void share(ThreadPool& pool, int64_t items, int64_t work, Task&& task) {
 }
 
 /// Calls task(begin, end, worker) for consecutive ranges of [0, count), whose ends are multiples of `grain`. `cost`
-/// is the work of one element. About four ranges a thread, so that unequal cores end together.
+/// is the work of one element. About four ranges per thread, to balance unequal cores.
 template <class Task>
 void share_ranges(ThreadPool& pool, int64_t count, int64_t grain, int64_t cost, Task&& task) {
   int64_t ranges = std::max<int64_t>(1, std::min((count + grain - 1) / grain, int64_t{4} * pool.size()));

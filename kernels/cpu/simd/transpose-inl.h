@@ -1,4 +1,4 @@
-// Per-target: L vectors of L lanes turned, so that rows become columns.
+// Per-target: transposes L vectors of L lanes.
 #if defined(PLAIT_KERNELS_CPU_TRANSPOSE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef PLAIT_KERNELS_CPU_TRANSPOSE_INL_H
 #undef PLAIT_KERNELS_CPU_TRANSPOSE_INL_H

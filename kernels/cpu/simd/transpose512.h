@@ -1,5 +1,5 @@
 #pragma once
-// 16 vectors of 16 lanes turned, so that rows become columns.
+// Transposes 16 vectors of 16 lanes.
 #include <immintrin.h>
 
 namespace plait::cpu {

@@ -65,7 +65,7 @@ struct AsF16 {
   }
 };
 
-/// The first `count` < L elements, none where it is negative, zeros behind them; touches no byte beyond.
+/// The first `count` < L elements, zero-padded, none if it is negative; accesses no byte beyond.
 template <class T>
 HWY_INLINE V load_some(const uint8_t* p, int64_t count) {
   alignas(64) uint8_t buffer[L * 4] = {};

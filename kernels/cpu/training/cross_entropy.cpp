@@ -1,5 +1,5 @@
-// plait.HeadStatistics and plait.HeadBack: a head and the loss behind it by blocks of the vocabulary, so that logits of one
-// block are all that stand in memory. Products are those of Linear and MatMul.
+// plait.HeadStatistics and plait.HeadBack: a head and the loss after it by blocks of the vocabulary, so that only one
+// block's logits are in memory. Products are those of Linear and MatMul.
 #include <cmath>
 
 #include "kernels/cpu/training/lm_head.h"
@@ -11,12 +11,12 @@
 namespace plait::cpu {
 namespace {
 
-/// Rows of w in a block, and tokens at a time: a block of logits is 256 KB, and w's rows of a block stay in the cache while
-/// all tokens meet them.
+/// Rows of w in a block, and tokens at a time: a block of logits is 256 KB, and w's rows of a block stay in the cache
+/// while all tokens use them.
 constexpr int64_t block_columns = 256, block_rows = 256;
 
-/// Scratch: x packed, for all; then for each worker what products need, a block of logits, rows of a quantised w, and what `own`
-/// bytes are for.
+/// Scratch: x packed, for all; then per worker product scratch, a block of logits, rows of a quantised w, and `own`
+/// bytes.
 struct Workspace {
   Workspace(Isa isa, const HeadCall& call, int64_t own)
       : unpacked(call.weight.is_blocked ? align(4 * block_columns * call.k) : 0),
@@ -49,8 +49,8 @@ class Products {
   std::byte* own(int worker) const {
     return worker_at(worker) + workspace_.block + workspace_.logits() + workspace_.unpacked + workspace_.unpacker;
   }
-  /// Rows [j, j + columns) of w, the first of a block, as products take them: those of a quantised one as floats, the worker's
-  /// until the next.
+  /// Rows [j, j + columns) of w, the first of a block, as operands of products: those of a quantised one as floats,
+  /// in the worker's scratch until the next call.
   Weight rows(int worker, int64_t j, int64_t columns) const {
     if (!of_.weight.is_blocked)
       return {of_.weight.data + j * of_.k * dtype_bits(of_.w.dtype) / 8, of_.w.dtype, columns, false, {}};
@@ -58,7 +58,7 @@ class Products {
     of_.unpacker(isa).unpack(j, columns, reinterpret_cast<float*>(to), to + workspace_.unpacked);
     return {reinterpret_cast<const uint8_t*>(to), DType::f32, columns, false, {}};
   }
-  /// Tokens [i, i + rows) with these rows of w: [rows, columns], the worker's until the next.
+  /// Tokens [i, i + rows) with these rows of w: [rows, columns], in the worker's scratch until the next call.
   float* make(int worker, int64_t i, int64_t rows, const Weight& weight) const {
     std::byte* block = worker_at(worker);
     auto* y = reinterpret_cast<float*>(block + workspace_.block);
@@ -67,7 +67,7 @@ class Products {
                    weight, i, rows, 0, weight.n, y, weight.n, nullptr);
     return y;
   }
-  /// Tokens at a time: whole groups of packed ones, which are of 64 at most.
+  /// Tokens at a time: whole groups of packed ones, which have at most 64.
   int64_t rows_at_once() const { return block_rows / group_ * group_; }
 
  private:
@@ -118,7 +118,7 @@ KernelStatus run_statistics(const KernelCall& call) {
   return {};
 }
 
-/// A worker's own of HeadBack: its part of dx, a block of changes turned, a block of w in f32, and a panel.
+/// A worker's scratch in HeadBack: its part of dx, a transposed block of gradients, a block of w in f32, and a panel.
 struct BackWorkspace {
   explicit BackWorkspace(const HeadCall& call)
       : dx(align(4 * call.m * call.k)),
@@ -135,7 +135,7 @@ int64_t back_scratch(const KernelState* state, std::span<const TensorView> input
   return Workspace(isa, of, BackWorkspace(of).bytes()).bytes(threads);
 }
 
-/// A token's logits of rows [j, j + columns) of w become the changes of the products.
+/// Converts a token's logits of rows [j, j + columns) of w to gradients of the products.
 void change_row(const HeadCall& of, const LossLoops& loops, int64_t token, int64_t j, int64_t columns, float sum,
                 float dloss, float* row) {
   const int64_t label = of.place(token) - j;
@@ -164,7 +164,7 @@ KernelStatus run_back(const KernelCall& call) {
   const LossLoops& loops = loss_loops(products_isa);
   const ElementwiseLoops& element = elementwise_loops(products_isa);
   const int64_t at_once = products.rows_at_once();
-  // Which blocks add to which part of dx is fixed, so that the bits do not depend on who was free first.
+  // The blocks of each part of dx are fixed, so that the bits do not depend on thread timing.
   const int64_t blocks = (of.v + block_columns - 1) / block_columns;
   auto run_block_at = [&](int64_t j, int part, int worker) {
     const int64_t columns = std::min(block_columns, of.v - j);

@@ -1,4 +1,4 @@
-// plait.Dropout: a pass over x with a few operations of integers for each four elements.
+// plait.Dropout: a pass over x with a few integer operations per four elements.
 #include <algorithm>
 
 #include "core/base/counter_random.h"
@@ -41,7 +41,7 @@ bool accepts(const NodeInfo& node) {
 }  // namespace
 
 void add_dropout(KernelTable& table, Isa isa) {
-  if (isa != Isa::avx2) return;  // it is the compiler's
+  if (isa != Isa::avx2) return;  // left to the compiler
   add_kernel(
       table, isa,
       {.op = "plait.Dropout", .dtypes = "f32", .accepts = accepts, .prepare = prepare, .run = run, .in_place = 0});

@@ -1,9 +1,10 @@
-// plait.HeadLoss: a head, its loss and their gradients, each product made once. Products are packed, as those of Linear in training.
+// plait.HeadLoss: a head, its loss and their gradients, computing each product once. Products are packed, as for
+// Linear in training.
 //
-// Where w or the bias is trained, all logits of some rows stand in memory, for the gradient wants their sums. Else all rows
-// meet w block by block, with sums that go by the largest logit so far: what was added to dx before shrinks when a larger one
-// comes (as in online softmax, Milakov and Gimelshein 2018), and each row is divided by its sum at the end. Of a quantised w
-// the rows of a block become floats first.
+// If w or the bias is trained, all logits of some rows are in memory, since the gradient needs their sums. Otherwise
+// all rows meet w block by block, with sums relative to the largest logit so far: dx is rescaled when a larger one
+// comes (as in online softmax, Milakov and Gimelshein 2018), and each row is divided by its sum at the end. Rows of a
+// block of a quantised w are unpacked first.
 #include <cmath>
 #include <cstring>
 
@@ -16,13 +17,13 @@
 namespace plait::cpu {
 namespace {
 
-/// What a row's logits so far say of its loss.
+/// Partial loss of a row from its logits so far.
 struct RowLoss {
   float most = -HUGE_VALF, sum = 0;  ///< the largest, and the sum of e^(logit - most)
   float picked = 0;                  ///< the label's
 };
 
-/// What both ways have in common.
+/// Shared by both ways.
 template <Isa isa>
 class Head {
  public:
@@ -35,7 +36,7 @@ class Head {
         losses(call.outputs[0].as<float>()),
         dx(call.outputs[1].as<float>()) {}
 
-  /// Products of a token with rows [j, j + columns) of w become e^(logit - most) d logit / d product.
+  /// Converts products of a token with rows [j, j + columns) of w to e^(logit - most) d logit / d product.
   void weigh(int64_t token, int64_t j, int64_t columns, float* row, RowLoss& loss) const {
     const int64_t label = of.place(token) - j;
     loops.to_logits(row, of.bias_from(j), columns, of.state.scale);
@@ -45,7 +46,7 @@ class Head {
   void give_loss(int64_t token, const RowLoss& loss) const {
     losses[token] = loss.most + std::log(loss.sum) - loss.picked;
   }
-  /// By how much the label's product changes the loss by being the label's.
+  /// The label's own contribution to the loss's derivative.
   float label_slope(int64_t token, const RowLoss& loss) const {
     const LogitScale& scale = of.state.scale;
     const float part = scale.cap != 0 ? loss.picked / scale.cap : 0;
@@ -69,10 +70,10 @@ class Head {
 
 // ---- w or the bias is trained ----
 
-/// All logits of a block of rows take about so many bytes, with enough rows to pay for reading w.
+/// All logits of a block of rows take about this many bytes, with enough rows to amortise reading w.
 constexpr int64_t logits_bytes = 64 << 20;
 
-/// Scratch: logits, and what products need.
+/// Scratch: logits, and product scratch.
 struct TrainedWorkspace {
   TrainedWorkspace(const GemmTiles& tiles, const HeadCall& of, int threads)
       : rows(std::min(of.m, std::clamp<int64_t>(logits_bytes / 4 / std::max<int64_t>(of.v, 1), 64, 512))),
@@ -83,7 +84,7 @@ struct TrainedWorkspace {
                            GemmWorkspace(tiles, of.v, rows).bytes(threads)})) {}
   int64_t bytes() const { return logits + products; }
   int64_t rows;
-  int64_t stride;  ///< of logits: no power of 2, for whose rows want the same lines of a cache
+  int64_t stride;  ///< of logits: not a power of 2, whose rows would share cache lines' sets
   int64_t logits, products;
 };
 
@@ -133,11 +134,12 @@ void run_trained(const Head<isa>& head, float* dw, float* dbias) {
 
 // ---- neither is trained ----
 
-/// Rows of w in a block; columns of a packed panel that a worker goes through at a time, 64 x 2048 bf16 numbers being 256 KB.
+/// Rows of w in a block; columns of a packed panel that a worker processes at a time, 64 x 2048 bf16 numbers being
+/// 256 KB.
 constexpr int64_t block_columns = 512, panel_columns = 64;
 
-/// How rows are cut, and the scratch: what rows know of their losses, x, and both sides of a block of w, packed; for each
-/// worker logits of its part of the rows, these packed, and a row of w.
+/// The split of rows, and the scratch: partial losses of rows, x, and both sides of a block of w, packed; per worker
+/// logits of its part of the rows, these packed, and a row of w.
 struct FrozenWorkspace {
   FrozenWorkspace(Isa isa, const GemmTiles& tiles, const HeadCall& of, int threads)
       : rows(std::min(of.m, gemm_rows)),
@@ -158,7 +160,7 @@ struct FrozenWorkspace {
   int64_t worker() const { return logits + packed + row + unpacker; }
   int64_t bytes(int threads) const { return states + x + transposed + plain + unpacked + worker() * threads; }
   int64_t rows, columns;
-  int64_t stride;  ///< of logits: no power of 2, for whose rows want the same lines of a cache
+  int64_t stride;  ///< of logits: not a power of 2, whose rows would share cache lines' sets
   int64_t tiles_of_rows, parts;
   int64_t states, x, transposed, plain, unpacked = 0;
   int64_t logits, packed, row, unpacker = 0;
@@ -188,11 +190,11 @@ class FrozenHead {
 
  private:
   int64_t tile_rows() const { return tiles_.rows; }
-  /// A worker's, behind all else that it has.
+  /// A worker's, after its other scratch.
   std::byte* unpacker_workspace(int worker) const {
     return own_ + (worker + 1) * workspace_.worker() - workspace_.unpacker;
   }
-  /// Packed panels one behind the other.
+  /// Contiguous packed panels.
   std::byte* transposed_at(int64_t j) const {
     return transposed_ + j / panel_columns * align(tiles_.right_bytes(panel_columns, k_));
   }
@@ -245,7 +247,7 @@ class FrozenHead {
     });
   }
 
-  /// Rows [begin + from, ... + rows) meet a block of w.
+  /// Processes rows [begin + from, ... + rows) with a block of w.
   void run_part(int64_t begin, int64_t from, int64_t rows, int64_t j, int64_t columns, std::byte* own) {
     auto* logits = reinterpret_cast<float*>(own);
     std::byte* packed = own + workspace_.logits;
@@ -268,7 +270,7 @@ class FrozenHead {
                     head_.dx + (begin + from) * k_ + c, k_, j > 0});
   }
 
-  /// A token's dx from the sum of all rows of w, each times its weight; `buffer` holds k floats.
+  /// A token's dx from the weighted sum of all rows of w; `buffer` has k floats.
   void finish(int64_t token, const RowLoss& loss, float* buffer, std::byte* scratch) const {
     float* row = head_.dx + token * k_;
     head_.give_loss(token, loss);
@@ -304,7 +306,8 @@ int64_t scratch_bytes(const KernelState* state, std::span<const TensorView> inpu
   return FrozenWorkspace(isa, gemm_tiles(isa), of, threads).bytes(threads);
 }
 
-/// x, w, labels, dloss [...], bias? -> losses [...], dx [..., k], dw? [v, k], dbias? [v]. The last two: of no quantised w.
+/// x, w, labels, dloss [...], bias? -> losses [...], dx [..., k], dw? [v, k], dbias? [v]. The last two: not for a
+/// quantised w.
 template <Isa isa>
 KernelStatus run(const KernelCall& call) {
   const HeadCall of(*static_cast<const HeadState*>(call.state), call.inputs, 4);

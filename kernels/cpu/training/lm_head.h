@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels of a head with its loss share: attributes and operands.
+// Shared by kernels of a head with its loss: attributes and operands.
 #include <algorithm>
 #include <memory>
 
@@ -29,7 +29,7 @@ inline std::shared_ptr<const KernelState> prepare_head(const NodeInfo& node) {
   return state;
 }
 
-/// x, w and labels of a head; its bias is operand `bias`, scales and zero points of a quantised w the two behind it.
+/// x, w and labels of a head; its bias is operand `bias`, followed by scales and zero points of a quantised w.
 template <size_t bias>
 bool accepts_head(const NodeInfo& node) {
   return node.inputs[0].dtype == DType::f32 && node.inputs[2].dtype == DType::i32 &&
@@ -55,17 +55,17 @@ struct HeadCall {
     return state.chunks > 0 && v % state.chunks == 0 && is_long_enough &&
            (!bias.present() || bias.shape.elements() == v);
   }
-  /// Of row j of w and those behind it; null: there is none.
+  /// From row j of w on; null if there is no bias.
   const float* bias_from(int64_t j) const { return bias.present() ? bias.as<float>() + j : nullptr; }
   RowUnpacker unpacker(Isa isa) const { return {isa, weight.blocked, k}; }
-  /// The first label that is no token of the vocabulary and not -1; -1: there is none.
+  /// The first label that is not in the vocabulary and not -1; -1 if there is none.
   int64_t wrong_label() const {
     const int64_t all = (state.shard.whole ? state.shard.whole : state.chunks) * chunk;
     for (int64_t i = 0; i < m; ++i)
       if (labels[i] < -1 || labels[i] >= all) return labels[i];
     return -1;
   }
-  /// Where a token's label is among the rows of w here; -1: nowhere.
+  /// Index of a token's label among the local rows of w; -1 if it is elsewhere.
   int64_t place(int64_t i) const {
     const int64_t at = labels[i] - state.shard.offset * chunk;
     return labels[i] >= 0 && at >= 0 && at < v ? at : -1;
@@ -85,12 +85,12 @@ struct HeadCall {
   }
 };
 
-/// Of w or the bias, where it is asked for; else null.
+/// Gradient of w or the bias, if wanted; otherwise null.
 inline float* gradient(std::span<const TensorView> outputs, size_t at) {
   return at < outputs.size() && outputs[at].present() ? outputs[at].as<float>() : nullptr;
 }
 
-/// sums [n] += the rows of x [rows, n], one behind the other.
+/// sums [n] += the rows of x [rows, n].
 inline void add_rows(const ElementwiseLoops& loops, const float* x, int64_t stride, int64_t rows, int64_t n,
                      float* sums) {
   const auto add = loops.binary[static_cast<int>(Binary::add)];

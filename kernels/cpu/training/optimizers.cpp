@@ -1,5 +1,5 @@
-// Steps of optimizers, in place: plait.AdamW, plait.SGD and those of Adafactor. One pass over arrays that are far larger than
-// caches. The loops are in training_loops.cpp.
+// In-place optimizer steps: plait.AdamW, plait.SGD and those of Adafactor, in one pass over arrays that are far
+// larger than caches. The loops are in training_loops.cpp.
 #include <algorithm>
 
 #include "kernels/cpu/training/register.h"
@@ -17,7 +17,7 @@ bool accepts(const NodeInfo& node) {
          std::all_of(node.outputs.begin(), node.outputs.end(), is_f32);
 }
 
-/// Calls step(from, to, n) for shares of the N arrays that the inputs begin with and the outputs are.
+/// Calls step(from, to, n) for ranges of the first N inputs and of the outputs.
 template <size_t N, class Step>
 void each_share(const KernelCall& call, Step step) {
   share_ranges(call.pool, call.inputs[0].elements(), grain, 2 * N, [&](int64_t begin, int64_t end, int) {
@@ -88,9 +88,9 @@ std::shared_ptr<const KernelState> prepare_factored(const NodeInfo& node) {
   return state;
 }
 
-/// The rows of a gradient, with what it is divided by.
+/// The rows of a gradient, with their divisors.
 struct Factored {
-  /// `first`: the operand that holds the means of rows; those of columns and the gradient's scale are behind it.
+  /// `first`: the operand with the means of rows; those of columns and the gradient's scale follow.
   Factored(const KernelCall& call, size_t gradient, size_t first)
       : means(call.inputs[first].as<float>()), columns(call.inputs[first + 1].as<float>()) {
     const Shape& shape = call.inputs[gradient].shape;
@@ -114,7 +114,7 @@ struct Factored {
 };
 
 constexpr int64_t most_parts =
-    64;  ///< of the sum, that threads may share; what they are follows from the sizes alone
+    64;  ///< of the sum, for several threads; they depend only on the sizes
 
 int64_t squares_scratch(const KernelState*, std::span<const TensorView>, std::span<const TensorView>, int) {
   return most_parts * static_cast<int64_t>(sizeof(double));

@@ -151,7 +151,8 @@ float awkward(int rank, int64_t i) {
   return std::ldexp(bits & 0x10000 ? -mantissa : mantissa, static_cast<int>(bits >> 17 & 15) - 7);
 }
 
-// The definition, one element after the other in the order of ranks: whoever has its bits has those of all other ranks.
+// The definition, one element after the other in the order of ranks: whoever has its bits has those of all other
+// ranks.
 template <class T, class Add>
 void expect_in_rank_order(Communicator& all, DType dtype, int64_t size, Add add) {
   Buffer data(dtype, size, size % 2 ? 1 : 0);
@@ -306,7 +307,7 @@ std::string error_of(const std::function<void()>& call) {
   return "no error";
 }
 
-// What cannot be is refused on the rank that asks for it, and the world goes on.
+// What cannot be is refused on the rank that asks for it, and the world continues.
 TEST_P(Conformance, BadArguments) {
   on_ranks(GetParam(), [](World& world) {
     Communicator& all = world.communicator();

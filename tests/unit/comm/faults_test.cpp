@@ -86,7 +86,7 @@ void fail_at(Fault fault, int culprit, int step, std::string_view why) {
   });
 }
 
-/// With PLAIT_ALL_FAULTS every rank at every step, else some.
+/// With PLAIT_ALL_FAULTS every rank at every step, otherwise some.
 void fail_everywhere(Fault fault, std::string_view why) {
   const bool all = std::getenv("PLAIT_ALL_FAULTS");
   for (int culprit = 0; culprit < 4; ++culprit)
@@ -261,8 +261,8 @@ TEST(Faults, OptionsThatCannotBe) {
   EXPECT_THROW(make_thread_world(0), Error);
 }
 
-// mpi_faults.py runs this under mpirun; PLAIT_FAULT says what fails where: "dies 2 5". A rank that hears of it can still
-// have a world of threads, and prints a line that the script counts.
+// mpi_faults.py runs this under mpirun; PLAIT_FAULT specifies what fails where: "dies 2 5". A rank that hears of it
+// can still have a world of threads, and prints a line that the script counts.
 TEST(Faults, OfProcesses) {
   const auto asked = test::ProcessFault::asked();
   if (!asked) GTEST_SKIP() << "only under mpi_faults.py";
@@ -302,8 +302,8 @@ TEST(Faults, PluginsThatCannotBe) {
   }
 }
 
-// Who waits without end for a rank on another machine hears that it lives, however long that takes, and goes on until the rank has
-// been silent for a deadline.
+// Who waits without end for a rank on another machine hears that it lives, however long that takes, and continues
+// until the rank has been silent for a deadline.
 TEST(Waiting, EndsWithTheSilenceOfARankElsewhere) {
   const double load = test::machine_load();
   CommOptions options;

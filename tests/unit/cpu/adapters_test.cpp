@@ -6,7 +6,7 @@ namespace {
 
 constexpr int64_t slots = 4;
 
-/// Row i is the same in any number of them: its adapter, too, which changes every few rows; slot 3 is used by nobody.
+/// Row i is the same in any number of them: its adapter, too, which changes every few rows; slot 3 is unused.
 struct Rows {
   Tensor y, x, adapters;
   Rows(int64_t begin, int64_t count, int64_t n, int64_t k)

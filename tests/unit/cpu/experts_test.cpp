@@ -32,14 +32,14 @@ struct Tokens {
     for (int64_t i = 0; i < count; ++i)
       for (int64_t k = 0; k < choices; ++k) {
         const int64_t token = begin + i;
-        // Expert 5 is chosen by nobody, and 0 by most.
+        // Expert 5 is never chosen, and 0 by most.
         numbers.as<int64_t>()[i * choices + k] = (token % 5 == 0 ? token * 3 + k : k) % 5;
         shares.as<float>()[i * choices + k] = 0.1f + 0.01f * static_cast<float>((token * 7 + k * 13) % 50);
       }
   }
 };
 
-/// The operands behind the first three.
+/// The operands after the first three.
 std::vector<Tensor> weights_of(const Form& form, int64_t shift = 0) {
   std::vector<Tensor> out(12);
   for (size_t which = 0; which < 3; ++which) {

@@ -1,5 +1,6 @@
-// plait.CausalConv and plait.LinearAttention: the reference against the ONNX ops that they stand for, the fast kernels against
-// the reference, and a segment's bits in any company and any cut. The same over packed rows, and their gradients.
+// plait.CausalConv and plait.LinearAttention: the reference against the ONNX ops that they stand for, the fast
+// kernels against the reference, and a segment's bits in any company and any cut. The same over packed rows, and
+// their gradients.
 #include "tests/unit/cpu/cpu_test.h"
 
 namespace plait::test {
@@ -139,7 +140,7 @@ std::string bits(const Tensor& tensor, int64_t index, bool of_tokens) {
   return std::string(reinterpret_cast<const char*>(tensor.data()) + index * size, static_cast<size_t>(size));
 }
 
-/// Segment 0 of the mixture alone, and cut in two behind each of its tokens: the same bits as in company.
+/// Segment 0 of the mixture alone, and cut in two after each of its tokens: the same bits as in company.
 template <class Run>
 void expect_any_cut(const Tensor& state, const Run& run) {
   auto company = run(mixture, state, slots(places));
@@ -198,7 +199,7 @@ TEST(ReferenceSlots, AreTheOpsOfTheStandard) {
     auto expected =
         run_op(kernels(), "LinearAttention", attention_attributes(c), {x[0], x[1], x[2], state, x[3], x[4]},
                {{DType::f32, got[1].shape()}, {DType::f32, state.shape()}}, 1, nullptr, "reference");
-    expect_near(got[1], expected[0], 1e-6, 2e-6);  // the state is rounded to f32 behind each token
+    expect_near(got[1], expected[0], 1e-6, 2e-6);  // the state is rounded to f32 after each token
     expect_near(got[0], expected[1], 1e-6, 2e-6);
   }
   Tensor state = random_tensor(DType::f32, {1, taps - 1, channels}, 9);
@@ -223,8 +224,8 @@ TEST(ReferenceSlots, AreTheOpsOfTheStandard) {
 const std::vector<Part> packed{{2, 0, 1},  {0, 5, 35}, {-1, 0, 2}, {3, 0, 3},  {1, 9, 10},
                                {4, 0, 64}, {5, 0, 65}, {6, 0, 71}, {-1, 2, 3}, {7, 0, 203}};
 
-/// q, k, v, segments, decay?, beta?: decays are between `weakest` and `strongest`, keys at most of length 1, as the delta rule
-/// has them: others would grow the state, and what is off in it, from token to token.
+/// q, k, v, segments, decay?, beta?: decays are between `weakest` and `strongest`, keys at most of length 1, as the
+/// delta rule has them: others would grow the state, and what is off in it, from token to token.
 std::vector<Tensor> packed_operands(const Case& c, const Rows& rows, double strongest = -1, double weakest = 0) {
   std::vector<Tensor> x = attention_operands(c, rows);
   const double longest = 1 / std::sqrt(static_cast<double>(c.d));
@@ -258,8 +259,8 @@ TEST(Packed, LinearAttentionEqualsReference) {
   for (const Case& c : cases()) expect_packed_reference(c, rows, packed_operands(c, rows), 5e-5);
 }
 
-/// Of some tokens nothing is left behind a few others: their factors are zero, or numbers whose products are. And of none
-/// anything fades, or states grow a little.
+/// Of some tokens nothing is left after a few others: their factors are zero, or numbers whose products are. And of
+/// none anything fades, or states grow a little.
 TEST(Packed, DecaysOfAnyStrength) {
   const Rows rows(packed);
   for (const bool each : {false, true}) {

@@ -20,7 +20,7 @@ TEST(CpuTraining, LinearsAndTheirGradientsEqualTheReference) {
       }
 }
 
-/// A product with its sum has the bits of both nodes, one behind the other.
+/// A product with its sum has the bits of both nodes, in sequence.
 TEST(CpuTraining, SumsOfProductsHaveTheBitsOfBothNodes) {
   for (int64_t t : {0, 1, 70, 300})
     for (int64_t n : {1, 17, 200})
@@ -70,7 +70,7 @@ std::vector<HeadCase> heads() {
   return out;
 }
 
-/// A bias that counts beside products, or nothing.
+/// A bias that counts next to products, or nothing.
 Tensor bias_of(const HeadCase& c) { return c.biased ? random_tensor(DType::f32, {c.vocabulary}, 5) : Tensor(); }
 
 Attributes attributes_of(const HeadCase& c) {

@@ -1,5 +1,5 @@
-// Collectives that go on beside the run: random programs give the bits that they give when each is waited for, in whatever order
-// the ranks' threads come; and whatever ends a run ends what it began.
+// Asynchronous collectives: random programs give the bits that they give when each is waited for, in
+// whatever order the ranks' threads come; and whatever ends a run ends what it began.
 #include <gtest/gtest.h>
 
 #include <atomic>

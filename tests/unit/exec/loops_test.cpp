@@ -186,7 +186,7 @@ output %3
 }
 
 TEST(If, WhatItHandsThroughOutlivesItsOperand) {
-  // The operand is dead behind the If, and the values made then need all the memory there is.
+  // The operand is dead after the If, and the values made then need all the memory there is.
   Runner runner(R"(
 input %0 "c" : bool[]
 input %1 "x" : f32[s]

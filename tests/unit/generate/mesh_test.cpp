@@ -1,5 +1,5 @@
-// An engine on several ranks: what one rank gives, conversations that move between meshes, and what happens when a rank
-// fails. The ranks are threads; tests/bindings runs every fixture on threads and on processes.
+// An engine on several ranks: what one rank gives, conversations that move between meshes, and what happens when a
+// rank fails. The ranks are threads; tests/bindings runs every fixture on threads and on processes.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -173,7 +173,7 @@ TEST(Mesh, RequestsAreRefusedWithNumbers) {
   };
   const Graph llama = fixture_graph("llama-standard23");
   EXPECT_NE(message(llama, on_mesh("pipeline=2")).find("pipeline"), std::string::npos);
-  EXPECT_NE(message(fixture_graph("gpt2-optimum18"), on_mesh("tensor=3")).find("cuts no weight"), std::string::npos);
+  EXPECT_NE(message(fixture_graph("gpt2-optimum18"), on_mesh("tensor=3")).find("shards no weight"), std::string::npos);
   CompileOptions plain = on_mesh("tensor=2");
   plain.off = {"raise"};
   EXPECT_NE(message(llama, plain).find("only a recognised decoder"), std::string::npos);
@@ -339,8 +339,8 @@ INSTANTIATE_TEST_SUITE_P(All, FaultyRank, testing::ValuesIn(faults()), [](const 
   return name;
 });
 
-// tests/unit/comm/mpi_faults.py runs this under mpirun; PLAIT_FAULT says what fails where: "dies 2 5". A rank that hears of
-// it prints a line that the script counts.
+// tests/unit/comm/mpi_faults.py runs this under mpirun; PLAIT_FAULT specifies what fails where: "dies 2 5". A rank
+// that hears of it prints a line that the script counts.
 TEST(Faults, OfProcesses) {
   const auto asked = ProcessFault::asked();
   if (!asked) GTEST_SKIP() << "only under mpi_faults.py";
@@ -379,7 +379,7 @@ TEST(Faults, OfProcesses) {
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), asked->bound_s);
   EXPECT_NE(message.find("rank " + std::to_string(culprit)), std::string::npos) << message;
   world.reset();
-  // What is left of the world goes on by itself.
+  // What is left of the world continues by itself.
   EXPECT_EQ(logits(*make_engine(graph, on_mesh("tensor=2"), one_thread()), some_ids(3)).size(), 3 * 512u);
   if (!HasFailure()) std::printf("a rank heard of it\n");
 }

@@ -1,4 +1,4 @@
-// Every fixture's decoder is recognised, and the raised program, the graph as the file says and the reference kernels
+// Every fixture's decoder is recognised, and the raised program, the graph as written and the reference kernels
 // give the same logits.
 #include <gtest/gtest.h>
 

@@ -24,7 +24,7 @@ class PrefixGeneration : public testing::TestWithParam<std::string> {
   std::vector<int32_t> document() const { return prefix_family(GetParam())["documents"][0]; }
 };
 
-/// Pages of 4 tokens have borders in the prefix of 7 and behind it.
+/// Pages of 4 tokens have borders in the prefix of 7 and after it.
 TEST_P(PrefixGeneration, LogitsAreThoseOfPytorch) {
   const Tensor want = prefix_golden(GetParam(), "logits");
   const std::vector<float> expected(want.as<float>(), want.as<float>() + want.elements());

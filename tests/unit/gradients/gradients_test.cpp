@@ -1,6 +1,6 @@
-// Every op whose schema row has a gradient: what its nodes compute is held against central differences in f64, for the
-// standard's own cases and for instances of Plait's own ops, with sizes that are numbers and sizes that are symbols. A new
-// row is tested by being there; one without a case fails.
+// Every op whose schema row has a gradient: what its nodes compute is held against central differences in f64, for
+// the standard's own cases and for instances of Plait's own ops, with sizes that are numbers and sizes that are
+// symbols. A new row is tested by being there; one without a case fails.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -71,8 +71,8 @@ std::optional<Trial> trial_of(const std::string& name, const Node& node, const s
   return out;
 }
 
-/// The node in a graph: floats are inputs, others constants; behind each output that is a float an input for what it is
-/// multiplied by.
+/// The node in a graph: floats are inputs, others constants; after each output that is a float an input for what it
+/// is multiplied by.
 struct Setting {
   Graph graph;
   Bound bound;                                     ///< of the inputs
@@ -189,7 +189,7 @@ double difference(Setting setting, const std::vector<GradientSeed>& seeds, Value
   return (8 * (moved(h) - moved(-h)) - (moved(2 * h) - moved(-2 * h))) / (12 * h);
 }
 
-/// Each element where there are few, else random signs for all.
+/// Each element where there are few, otherwise random signs for all.
 std::vector<std::vector<double>> directions(const Tensor& at) {
   std::vector<std::vector<double>> out;
   const auto count = static_cast<size_t>(at.elements());

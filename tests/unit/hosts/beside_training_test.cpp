@@ -1,5 +1,5 @@
-// Trainers beside generators of one process, through the public interface: on one model's handle, adapters that go from one to the
-// other while both are at work, and either that goes first.
+// Trainers next to generators of one process, through the public interface: on one model's handle, adapters that go
+// from one to the other while both are at work, and either that goes first.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -148,7 +148,7 @@ TEST_F(BesideTraining, TwoTrainersAtOnceLearnWhatEachLearnsAlone) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(together[i], alone[i]);
 }
 
-/// Adapters that no request can have beside the weights are refused with what to do.
+/// Adapters that no request can have next to the weights are refused with what to do.
 TEST_F(BesideTraining, WhatRequestsCannotHaveIsToBeMerged) {
   const auto refused = [&](const Model& model, const char* target) {
     Options adapting, capacity;

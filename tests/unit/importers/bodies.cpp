@@ -4,7 +4,7 @@
 namespace plait {
 namespace {
 
-/// if c: then x + w, else -z
+/// if c then x + w, or -z
 ModelBuilder choice() {
   ModelBuilder b;
   b.input("c", {}, 9);

@@ -1,4 +1,4 @@
-// What is read can be written again: the same file with its weights beside it, or with other weights.
+// What is read can be written again: the same file with its weights next to it, or with other weights.
 #include "importers/onnx/export.h"
 
 #include "core/base/mapped_file.h"

@@ -1,4 +1,4 @@
-// One node on a mesh: which cuts a rule allows, what the results owe, and which sums may stay unpaid behind the node.
+// One node on a mesh: which cuts a rule allows, what the results owe, and which sums may stay unpaid after the node.
 #include "core/mesh/placement.h"
 
 #include <gmock/gmock.h>

@@ -79,7 +79,7 @@ TEST_P(HostileCase, Attributes) {
       }
 }
 
-/// One dimension of one operand is one shorter, first as the file says it, then where the file leaves all sizes open,
+/// One dimension of one operand is one shorter, first as written, then where the file leaves all sizes open,
 /// at last where it does not even say how many there are.
 TEST_P(HostileCase, Sizes) {
   if (!graph_) return;
@@ -97,7 +97,7 @@ TEST_P(HostileCase, Sizes) {
         if (shape[axis] == 0) continue;
         Shape shorter = shape;
         shorter[axis] -= 1;
-        // Memory of exactly the size: what lies behind it is not to be read.
+        // Memory of exactly the size: what lies after it is not to be read.
         std::vector<Tensor> data = data_;
         data[k] = Tensor(data_[k].dtype(), shorter);
         std::memcpy(data[k].data(), data_[k].data(), static_cast<size_t>(data[k].bytes()));

@@ -1,4 +1,4 @@
-// Every case of the standard that the schema claims gives what the standard says, on the reference kernels and on the
+// Every case of the standard that the schema claims gives the standard's results, on the reference kernels and on the
 // fast ones; every other is refused by an error that names op, domain, opset and node.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// A node of every schema row, with optional operands present and absent, and operands of every rank: it ends in a result or in
-// an Error. Reads out of bounds show under sanitizers, where this file runs, too.
+// A node of every schema row, with optional operands present and absent, and operands of every rank: it ends in a
+// result or in an Error. Reads out of bounds show under sanitizers, where this file runs, too.
 #include <algorithm>
 #include <map>
 
@@ -74,7 +74,7 @@ class Ranks {
     for (size_t i = 0; i < most_; ++i) required_.push_back(static_cast<int>(i) < row.min_inputs && !is_optional(i));
   }
 
-  /// All combinations of up to three operands; of more, each one's ranks beside the typical ones of the others.
+  /// All combinations of up to three operands; of more, each one's ranks next to the typical ones of the others.
   void run() {
     for (const std::vector<bool>& present : presences()) {
       std::vector<int> ranks = typical_ranks(row_, most_);

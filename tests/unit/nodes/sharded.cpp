@@ -41,7 +41,8 @@ std::vector<Tensor> evaluate(const Whole& whole, const Node& node, const std::ve
   return out;
 }
 
-/// Operands that owe a sum along an axis: by operand, the summands of the ranks along it; none for one that owes nothing.
+/// Operands that owe a sum along an axis: by operand, the summands of the ranks along it; none for one that owes
+/// nothing.
 struct Owed {
   AxisId axis = 0;
   std::vector<std::vector<Tensor>> parts;
@@ -137,8 +138,8 @@ std::vector<Tensor> summands_of(const Tensor& whole, int64_t count, std::mt19937
   return out;
 }
 
-/// Which operands might owe a sum: each one alone, and all those together in which the op is linear together. Unsigned
-/// ones do not: what wraps around in 64 bits is beyond the doubles of `element`.
+/// Which operands might owe a sum: each one alone, and all those together in which the op is linear together.
+/// Unsigned ones do not: what wraps around in 64 bits is beyond the doubles of `element`.
 std::vector<std::vector<bool>> debtors(const Whole& whole) {
   const std::vector<RuleTensor>& operands = whole.rule.rule.operands;
   std::vector<std::vector<bool>> out;
@@ -154,7 +155,7 @@ std::vector<std::vector<bool>> debtors(const Whole& whole) {
   return out;
 }
 
-/// Calls visit(owed, placement) for each sum along an axis that is free, which may stay unpaid behind the node.
+/// Calls visit(owed, placement) for each sum along an axis that is free, which may stay unpaid after the node.
 template <class Visit>
 void each_pass(const Whole& whole, const FactorAxes& axes, const Placement& placement, const Mesh& mesh,
                Visit visit) {

@@ -13,13 +13,13 @@ namespace {
 constexpr std::string_view head =
     R"(# What Plait takes of ONNX
 
-This page is written by the tests: `PLAIT_WRITE_DOCS=1 ./run test unit.nodes` makes it anew, and `unit.nodes` fails while it
-is not what the schema (`core/ops`, above all `claims.cpp`) says.
+The tests generate this page: `PLAIT_WRITE_DOCS=1 ./run test unit.nodes` rewrites it, and `unit.nodes` fails if it differs from
+the schema (`core/ops`, mainly `claims.cpp`).
 
-A row claims an op of the standard's own domain: in every form that it has had from the first of its opsets on, up to opset
-27, for operands of the types named, by operand. What is claimed gives what the standard says; what is not is refused, when
-a model is read or compiled, by an error that names op, domain, opset and node. Values are tensors: strings, sequences,
-optionals, maps and sparse tensors are not taken.
+A row is a supported op of the standard's domain: in every form from its first opset ("since") up to opset 27, for operands of
+the listed types, by operand. Supported forms give the standard's results; others are rejected, when a model is read or compiled,
+by an error that names op, domain, opset and node. Values are tensors: strings, sequences, optionals, maps and sparse tensors are
+not supported.
 
 | word | types |
 |---|---|
@@ -32,12 +32,11 @@ optionals, maps and sparse tensors are not taken.
 | any | all of these and bool |
 | - | must be absent |
 
-Operands beyond the last named take what that one takes; types behind an arrow are those of results that an attribute
-chooses. A capital letter is a type variable, as the standard has them: "T:numbers" for the operands of an Add, "T:any, index,
-T" for the data, indices and updates of a scatter; all operands of one letter have the same type. The column "cases" counts
-the standard's node tests (onnx 1.22.0) that hold the op: those in which all is claimed, and those there are. The column
-"gradient" says what passes back through the op in training: "yes" what its nodes compute, "zero" nothing, since its results do
-not vary smoothly; nothing in front of an op without one can be trained.
+Operands after the last listed one have its types; types after an arrow are those of results that an attribute chooses. A capital
+letter is a type variable, as in the standard: "T:numbers" for the operands of an Add, "T:any, index, T" for the data, indices and
+updates of a scatter; all operands with one letter have the same type. The column "cases" counts the standard's node tests (onnx
+1.22.0) with the op: fully supported ones, and all. The column "gradient": "yes": differentiable; "zero": no gradient, since
+results are piecewise constant; weights before an op without an entry cannot be trained.
 
 )";
 

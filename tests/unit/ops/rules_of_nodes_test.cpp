@@ -104,7 +104,7 @@ TEST(RulesOfNodes, QuantisedWeights) {
   EXPECT_EQ(rule(net, "plait.Embedding", {w, ids, scales}), "@v c l, b s, *@v c -> b s (c l)");
 }
 
-/// Experts are cut by their number, and their hidden dimension where nothing is added behind it.
+/// Experts are cut by their number, and their hidden dimension where nothing is added after it.
 TEST(RulesOfNodes, Experts) {
   Net net;
   ValueId x = net.input("b s 64"), numbers = net.input("b s 2", DType::i64), shares = net.input("b s 2");

@@ -67,7 +67,7 @@ output %14
 }
 
 TEST(Bucket, WhatNeedsAnotherGoesLater) {
-  // The sums %4 and %6 are one behind the other.
+  // The sums %4 and %6 are in sequence.
   const Graph chain = bucketed(cat(R"(input %0 : f32[8]
 node "a" : %4 : f32[8] = plait.AllReduce(%0) )",
                                   sum_attributes, R"(

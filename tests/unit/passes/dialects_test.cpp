@@ -1,5 +1,5 @@
-// Exporters spell one decoder in many ways. Whatever the spelling, the raised program gives the logits of the graph as it
-// is written.
+// Exporters spell one decoder in many ways. Whatever the spelling, the raised program gives the logits of the graph
+// as it is written.
 #include <gtest/gtest.h>
 
 #include "core/passes/compile.h"
@@ -153,7 +153,7 @@ TEST(Dialects, RowsWithoutKeysDoNotOccur) {
   expect_raised_equals_plain(m.finish_heads(context, 2, 4));
 }
 
-/// Files that were merged of a graph for prompts and one that goes on declare the mask as the former has it.
+/// Files that were merged of a graph for prompts and one that continues declare the mask as the former has it.
 TEST(Dialects, AMaskThatIsDeclaredAsLongAsTheNewTokensCoversThePast) {
   Maker m;
   Cached c = cached(m, 2, 2);
@@ -188,8 +188,8 @@ TEST(Dialects, HalfPrecisionIsComputedInF32) {
   EXPECT_EQ(found.features().count("Linear f16"), 1u) << "weights stay stored as they are";
 }
 
-/// GroupQueryAttention of packed queries, keys and values, with tables to rotate by, and a past whose head size only the
-/// op tells.
+/// GroupQueryAttention of packed queries, keys and values, with tables to rotate by, and a past whose head size only
+/// the op tells.
 Graph grouped(int64_t window) {
   Maker m;
   ValueId mask = m.input("attention_mask", DType::i64, {m.dim("b"), m.dim("total")});
@@ -326,7 +326,7 @@ TEST(Dialects, NumbersThatPassThroughAreHandedOn) {
   expect_raised_equals_plain(m.finish_heads(context, 2, 4));
 }
 
-/// Buffers of fixed length, which new tokens are written into behind those that a counter tells; the mask input says
+/// Buffers of fixed length, which new tokens are written into after those that a counter tells; the mask input says
 /// what each token sees of the whole buffer.
 Graph static_cache(const std::string& writer) {
   Maker m;
@@ -365,8 +365,8 @@ TEST(Dialects, BuffersOfFixedLength) {
   }
 }
 
-/// Buffers whose length the file says, and that say themselves how many keys they hold: the cache outside Attention, as
-/// ONNX describes it. A ring begins again when it is full.
+/// Buffers whose length the file says, and that say themselves how many keys they hold: the cache outside Attention,
+/// as ONNX describes it. A ring begins again when it is full.
 Graph own_buffers(int64_t length, bool ring) {
   Maker m;
   ValueId x = m.embedded(), past = m.input("past_key_values.0.length", DType::i64, {});

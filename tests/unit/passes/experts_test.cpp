@@ -314,7 +314,7 @@ TEST(Experts, OtherFormsAreRefusedByName) {
           [](onnx::NodeProto& node) { node.set_input(2, "x"); });
   refused(packed, Code::unsupported, "quant_type",
           [](onnx::NodeProto& node) { set_string(node, "quant_type", "fp4"); });
-  refused({.third = true, .bits = 4, .zeros = true}, Code::unsupported, "alone",
+  refused({.third = true, .bits = 4, .zeros = true}, Code::unsupported, "only one of",
           [](onnx::NodeProto& node) { node.set_input(13, ""); });
 }
 

@@ -129,7 +129,7 @@ TEST(Raise, OtherMasksAreRefusedAndTheGraphStillRuns) {
 }
 
 TEST(Raise, TokensMustNotMix) {
-  // A running sum over the sequence behind the attention: no mix of requests could share a row.
+  // A running sum over the sequence after the attention: no mix of requests could share a row.
   std::string text = plait::text(decoder_with_mask("node \"m\" : %40 : ?[...] = LessOrEqual(%28, %30)"), 1000);
   size_t at = text.find("MatMul(");
   ASSERT_NE(at, std::string::npos);

@@ -1,4 +1,5 @@
-// Sizes that a graph leaves open until it runs: branches of which only one fits, and what is squeezed because it is 1.
+// Sizes that a graph leaves open until it runs: branches of which only one fits, and what is squeezed because it is
+// 1.
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
@@ -10,7 +11,7 @@ namespace {
 
 using Maker = DecoderMaker;
 
-/// Runs a graph as it says, all its outputs f32.
+/// Runs a graph as written, all its outputs f32.
 struct Runner {
   explicit Runner(Graph graph) : plain(compile_plain(std::move(graph), World::get().options())), pool(1) {
     store.load(*plain.program, {}, &pool);

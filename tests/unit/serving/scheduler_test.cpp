@@ -197,8 +197,8 @@ TEST(Scheduler, AConversationContinuesAndForks) {
   }
 }
 
-// Angles by the length of the sequence (LongRoPE, up to 32 tokens and beyond): what a request gives is what it would get
-// alone, fresh and in one go.
+// Angles by the length of the sequence (LongRoPE, up to 32 tokens and beyond): what a request gives is what it would
+// get alone, fresh and in one go.
 std::vector<RequestOptions> requests_across_a_limit() {
   std::vector<RequestOptions> out;
   for (size_t length : {28, 40, 31, 33, 12, 40}) {
@@ -305,7 +305,7 @@ output %9
   EXPECT_EQ(scored->take_matrix(), (std::vector<float>{15, 20, 5, 10, 15, 20, 15, 20, 5, 10}));
 }
 
-/// A decoder that raise leaves as it is: with token 1 in it a loop without a limit goes round for ever.
+/// A decoder that raise leaves as it is: with token 1 in it a loop without a limit goes round forever.
 Graph endless() {
   return parse_graph(R"(
 input %0 "input_ids" : i64[b, s]

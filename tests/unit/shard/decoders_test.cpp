@@ -116,8 +116,8 @@ TEST(Shard, WhatDoesNotDivideIsCutByThePartsThatDo) {
                          "f32[64, 48] [tensor.0, -]", "f32[48, 64] [-, tensor.0]", "f32[32, 48] [tensor.0, -]"));
 }
 
-/// Attention is cut by the 4 of 8 ranks that its heads allow, so that its sum and the residual stream's are along different
-/// axes: what was paid for the norm is added, and nothing is paid in parts.
+/// Attention is cut by the 4 of 8 ranks that its heads allow, so that its sum and the residual stream's are along
+/// different axes: what was paid for the norm is added, and nothing is paid in parts.
 TEST(Shard, WhatWasPaidForOthersIsNotPaidAgain) {
   const Mesh mesh = Mesh::parse("tensor=8");
   const ShardPlan plan = sharded(raised(fixture_graph("llama-standard23")), mesh).plan;
@@ -164,7 +164,7 @@ TEST(Shard, ExpertsAreHandedOutWhole) {
   }
 }
 
-/// What a decoder of `layers` layers owes: a sum behind the embedding and two a layer, as Megatron has them, and the
+/// What a decoder of `layers` layers owes: a sum after the embedding and two a layer, as Megatron has them, and the
 /// logits together at the end.
 std::string megatron(size_t layers, int a_layer = 2) {
   return cat("all_gather 1 all_reduce ", 1 + a_layer * static_cast<int>(layers));
@@ -189,7 +189,8 @@ TEST(Shard, FindsTheSumsOfALayer) {
       // normalised as rows of all heads.
       {"lfm2", "all_gather 3 all_reduce 5"},
       {"lfm2_moe", "all_gather 1 all_reduce 4"},
-      // Besides its layers' eight and the embedding's: a second embedding, by layer, and what is projected beside it.
+      // In addition to its layers' eight and the embedding's: a second embedding, by layer, and what is projected
+      // next to it.
       {"gemma4", "all_gather 1 all_reduce 11"},
   };
   for (const ZooModel& model : families()) {

@@ -11,8 +11,8 @@
 namespace plait::test {
 namespace {
 
-/// The test models are some ten thousand times smaller than those for which the defaults stand: so are the collectives, or the
-/// best plan would be to share nothing.
+/// The test models are some ten thousand times smaller than those for which the defaults stand: so are the
+/// collectives, or the best plan would be to share nothing.
 const LinkPrices prices{.memory = 20e9, .link = 5e11, .latency = 1e-9};
 
 double recipe_seconds(const Graph& graph, const Mesh& mesh, Recipe recipe) {
@@ -47,12 +47,13 @@ TEST(Search, ReachesTheRecipesFromNothing) {
   for (bool exact : {true, false})
     for (const ZooModel& model : families(exact)) {
       SCOPED_TRACE(model.name);
-      // Codes, scales and zero points of quantised experts are weights of their own, each of which alone moves the others.
+      // Codes, scales and zero points of quantised experts are weights of their own, each of which alone moves the
+      // others.
       expect_no_dearer_than_recipes(raised(imported(model)), model.name != "gpt_oss_fused/q_experts");
     }
 }
 
-/// The decoder with `copies` of its first layer behind that.
+/// The decoder with `copies` of its first layer after that.
 Graph deeper(const Graph& from, int copies) {
   const GraphLayers layers = layers_of(from, World::get().ops);
   Graph out = from;

@@ -132,7 +132,7 @@ TEST_F(Seeds, ErrorsNameWhatIsWrong) {
               AllOf(HasSubstr("no weight's name fits"), HasSubstr("near: \"model.layers.0.mlp.up_proj.weight\"")));
   EXPECT_THAT(error({"*.embed=[tensor, -]"}), HasSubstr("near: "));
   EXPECT_THAT(error({"*.up_proj.weight=[tensor, -]"}, "tensor=3"),
-              AllOf(HasSubstr("cut dimension 0 of \"model.layers.0.mlp.up_proj.weight\" into 3 parts"),
+              AllOf(HasSubstr("shard dimension 0 of \"model.layers.0.mlp.up_proj.weight\" into 3 parts"),
                     HasSubstr("sizes are [64, 48]"), HasSubstr("tensor.0")));
   EXPECT_THAT(error({"*.up_proj.weight=[rows, -]"}), AllOf(HasSubstr("seeds \"*.up_proj.weight=[rows, -]\""),
                                                            HasSubstr("has no axis \"rows\""), HasSubstr("tensor=2")));
@@ -192,8 +192,8 @@ TEST_F(Seeds, CutAlongDataToTrainAlone) {
 }
 
 TEST_F(Seeds, RanksThatWouldAllDoTheSameAreRefused) {
-  EXPECT_THAT(error({"data"}), AllOf(HasSubstr("the recipe data cuts no weight"), HasSubstr("--mesh data=N")));
-  EXPECT_THAT(error({}, "tensor=7"), AllOf(HasSubstr("on the mesh \"tensor=7\" the recipe tensor cuts no weight"),
+  EXPECT_THAT(error({"data"}), AllOf(HasSubstr("the recipe data shards no weight"), HasSubstr("--mesh data=N")));
+  EXPECT_THAT(error({}, "tensor=7"), AllOf(HasSubstr("on the mesh \"tensor=7\" the recipe tensor shards no weight"),
                                            HasSubstr("each of the 7 ranks")));
 }
 

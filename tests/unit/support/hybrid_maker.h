@@ -1,5 +1,6 @@
 #pragma once
-// Tiny hybrid decoders: a convolution, a recurrence and an attention layer along the tokens, those that a test asks for.
+// Tiny hybrid decoders: a convolution, a recurrence and an attention layer along the tokens, those that a test asks
+// for.
 #include "tests/unit/passes/decoder_maker.h"
 
 namespace plait::test {
@@ -10,8 +11,8 @@ struct Hybrid {
   int64_t queries = 2, keys = 2, states = 2;  ///< heads
   bool decay_each = false;                    ///< a decay for each key rather than each head
   bool beta_for_all = false;                  ///< one beta a token
-  /// How the convolution is written: "op" CausalConvWithState, "concat" behind a state of three elements, "roll" behind one
-  /// of four, the kernel's length.
+  /// How the convolution is written: "op" CausalConvWithState, "concat" after a state of three elements, "roll"
+  /// behind one of four, the kernel's length.
   std::string spelling = "op";
   bool cached = true;  ///< states and keys are inputs and outputs
 };

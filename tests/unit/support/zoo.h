@@ -26,10 +26,10 @@ struct ZooModel {
   std::string path;         ///< of the .onnx file
   std::string padding;      ///< on which side the prompts of a batch may be padded: "left", "right"; "" if on none
   std::string plain;        ///< why raise leaves it as it is; "": it is recognised
-  std::string raised_only;  ///< why it does not run as its file says, without raise; "": it does
-  bool exact = true;        ///< f32: logits to 1e-4 of the largest and equal tokens; else to an NMSE of 1e-3
-  /// Raise makes of it what it makes of the family's other exports: all f32 ones but those that the script lists, with
-  /// the reason.
+  std::string raised_only;  ///< why it does not run as written, without raise; "": it does
+  bool exact = true;        ///< f32: logits to 1e-4 of the largest and equal tokens; otherwise to an NMSE of 1e-3
+  /// Raise makes of it what it makes of the family's other exports: all f32 ones but those that the script lists,
+  /// with the reason.
   bool comparable = true;
   std::vector<ZooPrompt> prompts;
 };
@@ -80,7 +80,8 @@ inline std::vector<float> read_npy(const std::string& path) {
   return out;
 }
 
-/// Logits as they have to be: relative to the largest, or the mean square of what is wrong as a share of what is right.
+/// Logits as they have to be: relative to the largest, or the mean square of what is wrong as a share of what is
+/// right.
 inline void expect_close(const ZooModel& model, std::span<const float> got, std::span<const float> expected) {
   ASSERT_EQ(got.size(), expected.size());
   double most = 0, error = 0, power = 0, sum = 0;

@@ -57,7 +57,7 @@ std::string recipe_of(const Constant& constant) {
   return text(steps);
 }
 
-/// What a run of all weights calls the weight that an adapter stands beside.
+/// What a run of all weights calls the weight that an adapter stands next to.
 const TrainedParameter* weight_of(const TrainingEngine& all, const Constant& base) {
   for (const TrainedParameter& one : all.parameters())
     if (one.origin->initializer == base.initializer && recipe_of(*one.origin) == recipe_of(base) &&
@@ -89,8 +89,8 @@ void expect_near(const std::vector<double>& expected, const double* got, double 
   EXPECT_LT(std::sqrt(apart / size), 1e-4) << what;  // sums of some hundred products in f32
 }
 
-/// With w' = w + s b a and the gradient W of w', b has s W a^T and a has s b^T W. W is that of a run of all weights of the merged
-/// model, which is held against PyTorch's in golden_training_test.
+/// With w' = w + s b a and the gradient W of w', b has s W a^T and a has s b^T W. W is that of a run of all weights
+/// of the merged model, which is held against PyTorch's in golden_training_test.
 void expect_chain(const TrainingEngine& adapted, const TrainingEngine& all) {
   const std::vector<TrainedParameter>& parameters = adapted.parameters();
   const double scale = adapted.training().lora.alpha / static_cast<double>(adapted.training().lora.rank);
@@ -233,7 +233,7 @@ TEST(AdapterTargets, ThatTakeNoneAreRefused) {
   refused("llama-standard23", adapting({"experts"}), Code::invalid_argument, "\"experts\"");
 }
 
-/// PEFT's names: the experts' own, a table's matrices, and a head that is the table, which is a module beside it.
+/// PEFT's names: the experts' own, a table's matrices, and a head that is the table, which is a module next to it.
 TEST(AdapterNames, AreThoseOfPeft) {
   ThreadPool pool(1);
   const auto names = [&](const char* fixture, const char* target) {
@@ -256,7 +256,7 @@ TEST(AdapterNames, AreThoseOfPeft) {
     EXPECT_THAT(name, testing::HasSubstr("lm_head.lora_"));
 }
 
-/// PEFT writes a table beside its adapter; what is in it is the model's.
+/// PEFT writes a table next to its adapter; what is in it is the model's.
 TEST(AdapterNames, TablesBesideTheirAdaptersAreLeftAlone) {
   const Folder folder;
   ThreadPool pool(1);

@@ -148,7 +148,7 @@ TEST(Checkpoints, AStepThatIsThereIsReplaced) {
   test::check_checkpoint(folder.path("step-000003"));
 }
 
-/// A run that goes on from an earlier checkpoint leaves later ones of its past alone, and its own newest stay.
+/// A run that continues from an earlier checkpoint leaves later ones of its past alone, and its own newest stay.
 TEST(Checkpoints, LaterStepsDoNotCountAsNewest) {
   const Folder folder;
   for (int64_t step : {1, 2, 3, 9}) save(folder.path(), step, 1, {0, 0, 0});
@@ -189,9 +189,9 @@ TEST(Checkpoints, BlocksHaveToMakeUpTheirArrays) {
   expect_error([&] { saves({{first}}); }, Code::invalid_argument, "\"w\"", "2 of its 4 elements");
   expect_error([&] { saves({{first}, {first}}); }, Code::invalid_argument, "\"w\"", "overlap");
   expect_error([&] { saves({{first, second}}); }, Code::invalid_argument, "two blocks");
-  expect_error([&] { saves({{{"w", Shape{4}, Shape{3}, half.view()}}}); }, Code::invalid_argument, "within");
-  expect_error([&] { saves({{{"w", Shape{4}, Shape{-1}, half.view()}}}); }, Code::invalid_argument, "within");
-  expect_error([&] { saves({{{"w", Shape{2, 2}, Shape{0}, half.view()}}}); }, Code::invalid_argument, "within");
+  expect_error([&] { saves({{{"w", Shape{4}, Shape{3}, half.view()}}}); }, Code::invalid_argument, "outside");
+  expect_error([&] { saves({{{"w", Shape{4}, Shape{-1}, half.view()}}}); }, Code::invalid_argument, "outside");
+  expect_error([&] { saves({{{"w", Shape{2, 2}, Shape{0}, half.view()}}}); }, Code::invalid_argument, "outside");
   expect_error(
       [&] {
         saves({{first}, {{"w", Shape{5}, Shape{2}, half.view()}}});

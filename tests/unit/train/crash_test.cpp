@@ -64,7 +64,7 @@ TEST(Crash, AKillAtAnyMomentLeavesAWholeCheckpoint) {
     close(ends[0]);
     EXPECT_GT(done, reached) << "a run goes on behind the newest checkpoint";
     reached = newest_step(folder.path());
-    // The one behind the last that was reported may have been finished, too.
+    // The one after the last that was reported may have been finished, too.
     EXPECT_TRUE(reached == done || reached == done + 1) << done << " was saved, " << reached << " is the newest";
     for (const std::string& path : list_checkpoints(folder.path())) test::check_checkpoint(path);
     if (std::filesystem::is_symlink(folder.path("best"))) test::check_checkpoint(folder.path("best"));

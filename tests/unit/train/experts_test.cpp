@@ -1,4 +1,5 @@
-// Expert parallel: experts that are given out over `data` learn what they learn on one rank, and each rank has its own alone.
+// Expert parallel: experts that are given out over `data` learn what they learn on one rank, and each rank has its
+// own alone.
 #include <filesystem>
 
 #include "core/train/data/document_encoder.h"
@@ -50,7 +51,7 @@ std::vector<ExpertCase> expert_cases() {
                  "data=2",
                  {0, 3},
                  {"*.gate_proj.*=[data, -]", "*.up_proj.*=[data, -]", "*.down_proj.*=[-, data]"}});
-  // Experts beside one that all take, packed halves, biases and limits, halves in turns, a router with groups.
+  // Experts next to one that all take, packed halves, biases and limits, halves in turns, a router with groups.
   for (const char* fixture : {"zoo/qwen2_moe/dynamo18", "zoo/qwen3_moe/optimum18", "zoo/granitemoe/dynamo18",
                               "zoo/gpt_oss/dynamo18", "zoo/gpt_oss_fused/genai_fp32", "zoo/deepseek_v3/optimum18"})
     out.push_back({fixture, "data=2,tensor=2", {0, 3}});
@@ -74,7 +75,8 @@ TEST(ExpertParallel, IsTheSameInDoublePrecision) {
     }
 }
 
-/// A quarter of the weights of experts, of their gradients' sums and of what the optimizer keeps of them, at each level.
+/// A quarter of the weights of experts, of their gradients' sums and of what the optimizer keeps of them, at each
+/// level.
 TEST(ExpertParallel, EachRankHasItsOwnAlone) {
   ThreadPool pool(2);
   for (int zero = 0; zero < 4; ++zero) {
@@ -99,7 +101,8 @@ TEST(ExpertParallel, EachRankHasItsOwnAlone) {
   }
 }
 
-/// Of a layer: who chose which expert, with which shares, and x; what experts made; and the same backwards, but for what is known.
+/// Of a layer: who chose which expert, with which shares, and x; what experts made; and the same backwards, but for
+/// what is known.
 TEST(ExpertParallel, SaysSoMuchForALayer) {
   constexpr int64_t tokens = 4096, hidden = 48, choices = 2, ranks = 4;
   TrainingOptions options = training(OptimizerKind::adamw, 0);
@@ -115,8 +118,8 @@ TEST(ExpertParallel, SaysSoMuchForALayer) {
   EXPECT_EQ(bytes, layers * (ranks - 1) * tokens * (4 * 4 * hidden + 2 * 4 * choices + 8 * choices));
 }
 
-/// Those of the 17 other parameters as ever (`ZeroLevels.Collectives`) beside those of tokens. The experts' part of the norm is
-/// one number more, where else the others' are told anyway.
+/// Those of the 17 other parameters as ever (`ZeroLevels.Collectives`) next to those of tokens. The experts' part of
+/// the norm is one number more, where else the others' are told anyway.
 TEST(ExpertParallel, NoLevelOfZeroSaysAnythingOfExperts) {
   std::string all;
   for (int zero = 0; zero < 4; ++zero) {

@@ -1,4 +1,5 @@
-// A process that dies in the midst of training: the others name it, the last checkpoint is whole, and a run goes on from it.
+// A process that dies in the midst of training: the others name it, the last checkpoint is whole, and a run continues
+// from it.
 #include <signal.h>
 
 #include <atomic>
@@ -70,8 +71,8 @@ class Killer {
   std::jthread thread_;
 };
 
-// tests/unit/comm/mpi_faults.py runs this under mpirun; PLAIT_FAULT says what fails where: "dies 2 5". A rank that hears of
-// it prints a line that the script counts.
+// tests/unit/comm/mpi_faults.py runs this under mpirun; PLAIT_FAULT specifies what fails where: "dies 2 5". A rank
+// that hears of it prints a line that the script counts.
 TEST(Faults, OfProcesses) {
   const auto asked = ProcessFault::asked();
   if (!asked || folder_of_fault().empty()) GTEST_SKIP() << "only under mpi_faults.py";

@@ -77,7 +77,8 @@ double norm_of(const Tensor& tensor) {
   return std::sqrt(sum);
 }
 
-/// With the vocabulary whole on this rank, losses and gradients come of one pass over the head; an evaluation makes none.
+/// With the vocabulary whole on this rank, losses and gradients come of one pass over the head; an evaluation makes
+/// none.
 TEST_P(GoldenTraining, TheHeadIsMultipliedByOnce) {
   const TrainingEngine engine = this->engine();
   auto count = [](const Program& program, std::string_view op) {
@@ -136,7 +137,7 @@ TEST_P(GoldenTraining, TenLossesOfSgd) {
   expect_losses(optimizer, said["lr"], "sgd_losses");
 }
 
-/// Of families whose weights are the same arrays there (training_goldens.py says why).
+/// Of families whose weights are the same arrays there (training_goldens.py explains why).
 TEST_P(GoldenTraining, TenLossesOfAdafactor) {
   if (!family().contains("adafactor_losses")) GTEST_SKIP() << "PyTorch has other arrays";
   const auto& said = goldens()["adafactor"];
@@ -146,8 +147,8 @@ TEST_P(GoldenTraining, TenLossesOfAdafactor) {
   expect_losses(optimizer, said["lr"], "adafactor_losses");
 }
 
-/// Products of bf16 numbers, weights in f32: these begin as they do without, and learn as fast. The first loss is off by what
-/// rounding by 2^-9 costs, those behind it by what ten large steps make of that.
+/// Products of bf16 numbers, weights in f32: these begin as they do without, and learn as fast. The first loss is off
+/// by what rounding by 2^-9 costs, those after it by what ten large steps make of that.
 TEST_P(GoldenTraining, RoundedProductsLearnToo) {
   const auto& said = goldens()["adamw"];
   OptimizerOptions optimizer;

@@ -1,4 +1,4 @@
-// Heads and what stands behind them: joined with the loss or not, they are trained as the graph says.
+// Heads and what stands after them: joined with the loss or not, they are trained as the graph says.
 #include <algorithm>
 
 #include "core/passes/compile.h"
@@ -10,7 +10,7 @@ namespace {
 /// What is done to the products: "* 0.5", "tanh", "+" (a bias, [v]), "+ row" (one as [1, 1, v]), "+ one" (a number).
 using Steps = std::vector<std::string>;
 
-/// These steps behind the graph's head.
+/// These steps after the graph's head.
 Graph with_steps(Graph graph, const Steps& steps, int64_t v) {
   const ValueId logits = graph.outputs[0];
   const Type type = graph.value(logits).type;
@@ -35,7 +35,8 @@ Graph with_steps(Graph graph, const Steps& steps, int64_t v) {
   return graph;
 }
 
-/// The product, a factor, a bias, a factor, and a soft cap, of which any may be missing: those are joined with the loss.
+/// The product, a factor, a bias, a factor, and a soft cap, of which any may be missing: those are joined with the
+/// loss.
 TEST(Heads, AreTrainedAsTheGraphSays) {
   const std::pair<Steps, bool> forms[] = {
       {{}, true},
@@ -69,8 +70,8 @@ TEST(Heads, AreTrainedAsTheGraphSays) {
   }
 }
 
-/// A head with a bias, where all is trained, the bias alone, or adapters before it: as a host has it that computes the loss of
-/// all logits, and on every mesh as on one rank.
+/// A head with a bias, where all is trained, the bias alone, or adapters before it: as a host has it that computes
+/// the loss of all logits, and on every mesh as on one rank.
 TEST(Heads, WithABiasOnMeshes) {
   TrainingOptions of_all = training(OptimizerKind::sgd, 0), of_bias = of_all, of_adapters = of_all;
   of_bias.trained = {"*lm_head*bias"};

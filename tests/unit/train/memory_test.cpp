@@ -16,7 +16,7 @@ TrainingModel compiled(const char* fixture, DType dtype, Recompute how) {
   return compile_training(fixture_graph(fixture), World::get().options(dtype), options);
 }
 
-/// Bytes of what is made before the head, and read behind it.
+/// Bytes of what is made before the head, and read after it.
 int64_t kept_bytes(const Program& program) {
   size_t head = 0;
   while (program.instructions[head].kernel == nullptr || program.instructions[head].kernel->op != "plait.HeadLoss")
@@ -34,8 +34,8 @@ int64_t kept_bytes(const Program& program) {
   return sum;
 }
 
-/// One sum of the residual stream a layer as f32, results of products as bf16 (those of adapters' first halves, too), and of
-/// attention a number a head: nothing else is kept of a layer.
+/// One sum of the residual stream a layer as f32, results of products as bf16 (those of adapters' first halves, too),
+/// and of attention a number a head: nothing else is kept of a layer.
 TEST(TrainingMemory, ResultsOfProductsAreKeptInBf16) {
   for (const char* fixture : {"gemma3-standard23", "llama-standard23", "qwen2-optimum18"}) {
     SCOPED_TRACE(fixture);
@@ -106,7 +106,7 @@ TEST(TrainingMemory, HeadsHoldNoLogitsOfAllTokens) {
       }
 }
 
-/// The sums of gradients of a row, one behind the other.
+/// The sums of gradients of a row, in sequence.
 std::vector<double> gradients(const char* fixture, DType dtype, Recompute how) {
   TrainingOptions options = training(OptimizerKind::sgd, 0);
   options.lora.rank = 4;
@@ -133,7 +133,8 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(sum);
 }
 
-/// Rounding what is kept takes gradients no further from those of f32 than products of rounded numbers do by themselves.
+/// Rounding what is kept takes gradients no further from those of f32 than products of rounded numbers do by
+/// themselves.
 TEST(TrainingMemory, WhatIsKeptRoundedCostsLessThanRoundingProducts) {
   for (const char* fixture : {"gemma3-standard23", "llama-standard23", "qwen3-dynamo23"}) {
     SCOPED_TRACE(fixture);

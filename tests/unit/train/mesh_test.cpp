@@ -97,7 +97,7 @@ TEST(MeshTraining, AdaptersOfAdamW) {
     }
 }
 
-/// Beside codes; the last block of a row of Gemma 2's is used in part.
+/// Next to codes; the last block of a row of Gemma 2's is used in part.
 TEST(MeshTraining, AdaptersOfQuantisedWeights) {
   TrainingOptions options = training(OptimizerKind::sgd, 0);
   options.lora.rank = 4;
@@ -229,7 +229,8 @@ TEST(Overlapping, ChangesNoBits) {
       }
 }
 
-/// Gradients' sums are under way while earlier layers' gradients are computed, and weights while layers before them are.
+/// Gradients' sums are under way while earlier layers' gradients are computed, and weights while layers before them
+/// are.
 TEST(Overlapping, HasSomethingToDo) {
   CompileOptions compile = World::get().options();
   compile.mesh = Mesh::parse("data=2");

@@ -24,7 +24,7 @@ class RecurrentGoldens : public testing::TestWithParam<std::string> {
     return out;
   }
 
-  /// Of documents one behind the other, with tokens of none at the end.
+  /// Of documents in sequence, with tokens of none at the end.
   Tensor segments() const {
     const Shape shape{1, array("y").shape()[1]};
     std::vector<int32_t> all;

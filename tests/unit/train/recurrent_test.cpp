@@ -1,4 +1,5 @@
-// Training what carries a state along the tokens: causal convolutions and linear attention, beside attention or without it.
+// Training what carries a state along the tokens: causal convolutions and linear attention, next to attention or
+// without it.
 #include "tests/unit/support/hybrid_maker.h"
 #include "tests/unit/train/runs.h"
 

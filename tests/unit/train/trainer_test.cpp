@@ -281,7 +281,7 @@ TEST_F(Training, RefusesWhatDoesNotBelongTogether) {
   EXPECT_EQ(trainer(options)->steps_done(), 1);
 }
 
-/// The next loss is that of the run that was not interrupted, wherever it goes on.
+/// The next loss is that of the run that was not interrupted, wherever it continues.
 TEST_F(Training, WhatOneMeshSavedAnotherTakesUp) {
   const std::string model = "llama-standard23";
   auto on = [&](const char* mesh, TrainerOptions options) {

@@ -255,7 +255,7 @@ TEST(BegunWithACheckpoint, TheModelIsTheSameWhereAllIsTrained) {
   const double second = run(begun, "second", 0), adapted = run(begun, "adapted", 4);
   for (const Graph* of : {&graph, &begun})
     EXPECT_NEAR(loss_of(with_tensors(*of, tensors(*of, "second"))), second, 1e-6);
-  // Adapters are nothing without the weights beside them.
+  // Adapters are nothing without the weights next to them.
   expect_error([&] { tensors(graph, "adapted"); }, Code::invalid_argument, "another model");
   EXPECT_NEAR(loss_of(with_tensors(begun, tensors(begun, "adapted"))), adapted, 1e-5);
 }

@@ -1,4 +1,4 @@
-// Every decoder of the zoo learns, in each of its dialects: adapters beside weights of floats or quantised ones.
+// Every decoder of the zoo learns, in each of its dialects: adapters next to weights of floats or quantised ones.
 #include "core/passes/adapt/linear_roles.h"
 #include "core/passes/train/parameters.h"
 #include "tests/unit/train/runs.h"
@@ -59,8 +59,8 @@ TEST(Zoo, AdaptersOfEveryDecoderLearn) {
   EXPECT_GT(told, 500);
 }
 
-/// Adapters beside codes under bf16: what products multiply is rounded, as beside frozen floats, so that losses are those of f32 but
-/// for what rounding by 2^-9 costs, and what three steps make of that.
+/// Adapters next to codes under bf16: what products multiply is rounded, as next to frozen floats, so that losses are
+/// those of f32 but for what rounding by 2^-9 costs, and what three steps make of that.
 TEST(Zoo, QuantisedProductsRoundInBf16) {
   TrainingOptions options = training(OptimizerKind::adamw, 0);
   options.lora.rank = 4;

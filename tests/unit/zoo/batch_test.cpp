@@ -1,4 +1,4 @@
-// Prompts of unequal length in one batch, padded, through the graph as the file says: each row's answer is that of the
+// Prompts of unequal length in one batch, padded, through the graph as written: each row's answer is that of the
 // prompt alone, as it is ONNX Runtime's (the script that makes the fixtures refuses others).
 #include "tests/unit/support/zoo.h"
 

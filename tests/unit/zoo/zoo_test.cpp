@@ -74,7 +74,7 @@ TEST(Merged, PlainWithAMaskOfItsOwnLength) {
   EXPECT_EQ(seen, 2);
 }
 
-/// The model's file and those beside it, as a host would hold them in memory.
+/// The model's file and those next to it, as a host would hold them in memory.
 ImportedModel from_memory(const ZooModel& model) {
   fs::path folder = fs::path(model.path).parent_path();
   return import_bytes(
@@ -131,7 +131,7 @@ TEST_P(Zoo, ExportsWhatItImported) {
 INSTANTIATE_TEST_SUITE_P(All, Zoo, testing::ValuesIn(zoo()),
                          [](const auto& info) { return test_name(info.param.name); });
 
-/// Where a decoder is two files, the one for prompts has no past to read: raise gives it a cache, and as the file says it
+/// Where a decoder is two files, the one for prompts has no past to read: raise gives it a cache; as written it
 /// runs over the whole sequence again.
 fs::path prompts_half(const ZooModel& model) { return fs::path(model.path).parent_path() / "decoder_model.onnx"; }
 

@@ -21,7 +21,7 @@ pub struct ChatSettings {
 /// Five times the longest template known; bounds the depth of its expressions (see `deep_stack`).
 const MOST_TEMPLATE_BYTES: usize = 256 << 10;
 
-/// Instructions of one rendering, about two seconds: a template that loops for ever is an error. A turn of a
+/// Instructions of one rendering, about two seconds: an endless loop is an error. A turn of a
 /// conversation takes some hundred.
 const MOST_INSTRUCTIONS: u64 = 20_000_000;
 
@@ -153,7 +153,7 @@ impl ChatTemplate {
             return Err(TextError::new(
                 Code::Unsupported,
                 "the model has no chat template: no chat_template.jinja, no \"chat_template\" in tokenizer_config.json",
-                "give a plain prompt, or put the template beside tokenizer.json as chat_template.jinja",
+                "give a plain prompt, or put the template next to tokenizer.json as chat_template.jinja",
             ));
         }
         let Some(default) = settings.compiled(DEFAULT)? else {
@@ -162,7 +162,7 @@ impl ChatTemplate {
             return Err(TextError::new(
                 Code::Unsupported,
                 message,
-                "put the one to use beside tokenizer.json as chat_template.jinja",
+                "put the one to use next to tokenizer.json as chat_template.jinja",
             ));
         };
         let mut env = environment();

@@ -15,7 +15,7 @@ const VERSION: u32 = 1;
 const HEADER: usize = 48;
 const SECTIONS: usize = 5;
 
-/// What a fast form says about the tokenizer.json it was made from.
+/// Identifies the tokenizer.json from which a fast form was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
     pub hash: u64,

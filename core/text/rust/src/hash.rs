@@ -2,7 +2,7 @@
 //!
 //! Every step is a bijection of the state for a given word and of the word for a given state; therefore a change
 //! within any one aligned 8-byte word always changes the result, which is what a checksum is for. It is not meant
-//! to resist someone who forges a file: the reader checks all bounds besides.
+//! to resist someone who forges a file: the reader also checks all bounds.
 
 const MULTIPLY: u64 = 0x9E37_79B9_7F4A_7C15;
 const FINISH: u64 = 0xD6E8_FEB8_6659_FD93;

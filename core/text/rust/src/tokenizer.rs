@@ -37,7 +37,7 @@ struct Config {
     model: BpeSettings,
 }
 
-/// What one text may take, beside what its own size accounts for.
+/// Limits per text, in addition to an allowance for its size.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Limits {

@@ -11,7 +11,7 @@ public final class Generator extends NativeObject {
     super(number, Native::plait_generator_release, kept);
   }
 
-  /** Waits until it is loaded. False when the time is over; null waits for ever. */
+  /** Waits until it is loaded. False on timeout; null: no limit. */
   public boolean await(Duration time) {
     return Waiting.until(time, slice -> Native.plait_generator_wait(this, slice));
   }
@@ -61,7 +61,7 @@ public final class Generator extends NativeObject {
 
   /**
    * Adds an adapter from a directory in PEFT's layout; requests may then name it ({@link Options#adapter(String)}). The generator's
-   * options say how much room there is ({@link Options#adapterRoom}).
+   * options set the capacity ({@link Options#adapterRoom}).
    */
   public void addAdapter(String name, java.nio.file.Path directory) {
     Native.plait_generator_add_adapter(this, name, directory.toString());

@@ -1,6 +1,6 @@
 package ai.plait;
 
-/** What the library had to say. */
+/** A log line of the library. */
 public final class LogLine {
   private final LogLevel level;
   private final String text;

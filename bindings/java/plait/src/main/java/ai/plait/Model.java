@@ -74,7 +74,7 @@ public final class Model extends NativeObject {
     Native.plait_model_export(this, directory.toString(), options);
   }
 
-  /** The next line that the model, its generators and sessions had to say; null when there is none. */
+  /** The next log line of the model, its generators and sessions; null if there is none. */
   public LogLine nextLogLine() {
     int[] level = new int[1];
     long text = Native.plait_log_next(this, level);
@@ -101,7 +101,7 @@ public final class Model extends NativeObject {
     return new Session(Native.plait_session_create(this, options), this);
   }
 
-  /** Trains it; the options say what, on which data, and where to. */
+  /** Creates a trainer; see the options for what is trained, the data, and the output directory. */
   public Trainer trainer(Options options) {
     return new Trainer(Native.plait_trainer_create(this, options), this);
   }

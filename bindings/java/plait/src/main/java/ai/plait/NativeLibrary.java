@@ -12,11 +12,11 @@ import java.util.Properties;
 
 /**
  * Finds the native library and loads it, once a class loader: in the directory that PLAIT_LIBRARY_PATH names (a variable of the
- * environment, or the system property ai.plait.library_path), else the one in this jar. That is copied to a directory of its version
+ * environment, or the system property ai.plait.library_path), otherwise the one in this jar. That is copied to a directory of its version
  * below ai.plait.cache (a property), PLAIT_CACHE_DIR, XDG_CACHE_HOME/plait or ~/.cache/plait.
  */
 final class NativeLibrary {
-  /** The wrappers, and what they need, which lies beside them. */
+  /** The wrappers, and the libraries that they need, in the same directory. */
   static final String[] FILES = {"libplait.so.0", "libplait_java.so"};
 
   private static boolean loaded;

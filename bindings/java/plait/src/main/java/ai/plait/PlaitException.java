@@ -8,7 +8,7 @@ public final class PlaitException extends RuntimeException {
   private final String hint;
 
   PlaitException(Status status, String message, String hint) {
-    // A time that ran out is no fault: it may happen many times a second, and nobody asks where.
+    // A timeout is not a fault: it may happen many times a second, and needs no stack trace.
     super(message.isEmpty() ? status.name().toLowerCase(java.util.Locale.ROOT) : message, null, true, status != Status.TIMEOUT);
     this.status = status;
     this.hint = hint;

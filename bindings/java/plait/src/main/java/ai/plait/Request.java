@@ -37,7 +37,7 @@ public final class Request extends NativeObject implements Iterator<Token> {
     return this;
   }
 
-  /** The next token, waiting at most {@code time} (null: for ever); null when none came, or when all have ended ({@link #ended}). */
+  /** The next token, waiting at most {@code time} (null: no limit); null if none came, or all have ended ({@link #ended}). */
   public Token poll(Duration time) {
     Pulled spared = spare.getAndSet(null);
     Pulled pulled = spared == null ? new Pulled() : spared;
@@ -103,7 +103,7 @@ public final class Request extends NativeObject implements Iterator<Token> {
     return new TokenPublisher(this, executor);
   }
 
-  /** By daemon threads, one for each request that has somebody waiting. */
+  /** On daemon threads, one for each request with a waiting subscriber. */
   public Flow.Publisher<Token> publisher() {
     return publisher(TokenPublisher.THREADS);
   }

@@ -5,7 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** Any ONNX model: tensors in, tensors out, as the file says. All calls at once; runs queue up. */
+/** Any ONNX model as written: tensors in, tensors out. Thread-safe; runs are queued. */
 public final class Session extends NativeObject {
   Session(long number, Object... kept) {
     super(number, Native::plait_session_release, kept);

@@ -152,7 +152,7 @@ public final class Tensor extends NativeObject {
     throw new PlaitException(Status.INVALID_ARGUMENT, "too large for an array: " + count + " elements", "take buffers");
   }
 
-  /** All of the memory, for as long as {@code use} runs, whoever closes the tensor meanwhile. */
+  /** All of the memory, valid while {@code use} runs, even if the tensor is closed meanwhile. */
   private void read(Consumer<ByteBuffer> use) {
     shared.hold(this);
     try {

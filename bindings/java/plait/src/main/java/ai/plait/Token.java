@@ -67,7 +67,7 @@ public final class Token {
     return topLogprobs;
   }
 
-  /** With the option "host_sampling": one for each token of the vocabulary, and {@link Request#push} is waited for; else null. */
+  /** With the option "host_sampling": one per token of the vocabulary, and {@link Request#push} must follow; otherwise null. */
   public float[] logits() {
     return logits;
   }

@@ -50,7 +50,7 @@ final class TokenPublisher implements Flow.Publisher<Token> {
         subscriber.onError(new IllegalArgumentException("asked for " + count + " tokens"));
         return;
       }
-      // Whoever brings the demand from zero starts a thread; it works until the demand is met.
+      // Demand above zero starts a thread, which runs until the demand is met.
       if (demand.getAndUpdate(before -> before + count < 0 ? Long.MAX_VALUE : before + count) != 0) return;
       try {
         executor.execute(this);

@@ -18,7 +18,7 @@ public final class Trainer extends NativeObject implements Iterator<TrainingStep
     super(number, Native::plait_trainer_release, kept);
   }
 
-  /** Waits until it is loaded. False when the time is over; null waits for ever. */
+  /** Waits until it is loaded. False on timeout; null: no limit. */
   public boolean await(Duration time) {
     return Waiting.until(time, slice -> Native.plait_trainer_wait(this, slice));
   }
@@ -35,7 +35,7 @@ public final class Trainer extends NativeObject implements Iterator<TrainingStep
     Native.plait_trainer_cancel(this);
   }
 
-  /** The next report of the run, the last of which has an ending; null when none came in time (a time of null: waits for ever). */
+  /** The next report of the run, the last of which has an ending; null if none came in time (a time of null: no limit). */
   public TrainingStep poll(Duration time) {
     TrainingStep step = new TrainingStep();
     return Waiting.until(time, slice -> Native.plait_trainer_next(this, slice, step)) ? step : null;
@@ -60,7 +60,7 @@ public final class Trainer extends NativeObject implements Iterator<TrainingStep
 
   /**
    * A step of the host's own: forward, backward, update. {@code ids}: i32 or i64 [documents, s]; {@code labels} alike, -1 where nothing
-   * counts, or null: the id behind each.
+   * counts, or null: the next ids.
    */
   public TrainingStep step(Tensor ids, Tensor labels) {
     TrainingStep out = new TrainingStep();
@@ -123,7 +123,7 @@ public final class Trainer extends NativeObject implements Iterator<TrainingStep
     Native.plait_trainer_export(this, directory.toString());
   }
 
-  /** The adapters alone, in the layout of PEFT. */
+  /** Writes the adapters in PEFT's layout. */
   public void saveAdapter(Path directory) {
     Native.plait_trainer_save_adapter(this, directory.toString());
   }

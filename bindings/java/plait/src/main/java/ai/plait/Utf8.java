@@ -9,7 +9,7 @@ import java.nio.charset.StandardCharsets;
 final class Utf8 {
   private Utf8() {}
 
-  /** Null for null. Throws for half of a surrogate pair, which UTF-8 cannot say. */
+  /** Null for null. Throws for half of a surrogate pair, which UTF-8 cannot encode. */
   static byte[] bytes(String text) {
     if (text == null) return null;
     boolean plain = true;

@@ -11,7 +11,7 @@ final class Waiting {
 
   private Waiting() {}
 
-  /** Calls {@code wait} with slices of the time until it returns; false when the time is over. Null waits for ever. */
+  /** Calls {@code wait} with slices of the time until it returns; false on timeout. Null: no limit. */
   static boolean until(Duration time, LongConsumer wait) {
     long end = time == null ? Long.MAX_VALUE : saturated(System.nanoTime(), time);
     for (;;) {

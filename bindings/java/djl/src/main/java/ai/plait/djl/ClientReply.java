@@ -40,7 +40,7 @@ final class ClientReply extends PublisherBytesSupplier implements Exchange.Clien
     return connected != null;
   }
 
-  /** Null where nobody can tell. */
+  /** Null if unknown. */
   private static BooleanSupplier connectionOf(Object subscriber) {
     try {
       for (Field field : subscriber.getClass().getDeclaredFields()) {

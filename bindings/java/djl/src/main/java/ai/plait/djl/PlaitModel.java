@@ -92,7 +92,7 @@ public final class PlaitModel extends BaseModel {
     return query.reply(generator(), model::tokenizer);
   }
 
-  /** Runs it beside; {@link #close} ends it. */
+  /** Runs it asynchronously; {@link #close} ends it. */
   void start(Exchange exchange) {
     running.add(exchange);
     if (generator.isClosed()) exchange.unload();  // it was closed in between

@@ -33,7 +33,7 @@ public final class Exchange implements Runnable {
   private volatile boolean unloaded;
   private long since;
 
-  /** {@code limit}: so long without a token, or in all for a client that nobody watches, and the reply ends with an error. */
+  /** {@code limit}: maximum time without a token, or in total for a client whose connection cannot be checked; then the reply ends with an error. */
   public Exchange(List<Request> requests, Reply reply, Sink sink, Client client, Duration limit) {
     this.requests = requests;
     this.reply = reply;

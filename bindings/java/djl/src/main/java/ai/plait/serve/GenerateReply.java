@@ -27,7 +27,7 @@ final class GenerateReply extends Reply {
     }
   }
 
-  /** {@code prompt}: what tells of the tokens of inputs; null when nobody asks. */
+  /** {@code prompt}: details of the inputs' tokens; null if not requested. */
   GenerateReply(List<String> inputs, Query query, boolean details, PromptTokens prompt, boolean full, boolean tgi) {
     super(query.stream(), query.sse());
     this.details = details;

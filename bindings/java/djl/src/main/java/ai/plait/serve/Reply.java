@@ -47,7 +47,7 @@ public abstract class Reply {
   /** The reply of those who do not. */
   abstract Object whole(List<Request> requests);
 
-  /** Streams of errors have a form of their own where the schema says one. */
+  /** Errors in streams have their own format if the schema specifies one. */
   JsonObject failure(String message, int code) {
     JsonObject out = new JsonObject();
     out.addProperty("error", message);
@@ -59,7 +59,7 @@ public abstract class Reply {
     return stream;
   }
 
-  /** What stands behind the last piece. */
+  /** What follows the last piece. */
   String ending() {
     return "";
   }

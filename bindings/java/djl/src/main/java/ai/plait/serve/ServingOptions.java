@@ -71,12 +71,12 @@ public final class ServingOptions {
     return Boolean.parseBoolean(text("tgi_compat", "false"));
   }
 
-  /** How long a reply may have nothing to say. */
+  /** Maximum time without a token of a reply. */
   public Duration limit() {
     return Duration.ofSeconds(Long.parseLong(text("predict_timeout", "120")));
   }
 
-  /** Ranks of the axis tensor: what is asked for, else as many as there are devices. */
+  /** Ranks of the axis tensor: as requested, otherwise as many as there are devices. */
   private int ranks(Model model) {
     String degree = text("tensor_parallel_degree", "");
     int asked = devices;

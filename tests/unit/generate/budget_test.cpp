@@ -1,4 +1,4 @@
-// What a step may take beside weights and cache.
+// What a step may take next to weights and cache.
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
@@ -28,7 +28,7 @@ TEST(EngineBudget, HoldsForLogitsAndHiddenStatesTogether) {
   EXPECT_THROW(fixture_engine(name, options), Error);
 }
 
-/// What a cancelled step would have changed, no sequence has: it goes on as if there had been none.
+/// What a cancelled step would have changed, no sequence has: it continues as if there had been none.
 TEST(EngineBudget, ACancelledStepChangesNothing) {
   for (bool raised : {true, false}) {
     SCOPED_TRACE(raised);
