@@ -21,6 +21,14 @@ struct Knowledge {
   /// Squeeze without axes, leaves a size or a rank that only a run tells. Otherwise they are taken for one size and for more than
   /// 1, which recognising a decoder needs, and a run that differs is refused.
   bool exact = false;
+  /// The sum of these symbols is at most `most`: the tokens so far, where a table of positions has no more rows.
+  struct SumBound {
+    std::vector<SymbolId> symbols;
+    int64_t most = 0;
+    /// An upper bound of a size; nullopt if it has none.
+    std::optional<int64_t> of(const Dim& size) const;
+  };
+  std::optional<SumBound> sum_bound;
   /// Goes into the names of symbols made for unknown sizes, so that those of a body are not those of its graph.
   std::string scope;
 };
