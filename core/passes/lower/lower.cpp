@@ -293,6 +293,7 @@ class Lowering {
     if (rest < 0 || carried < 0 || carried > rest || carried > static_cast<int64_t>(node.outputs.size()))
       throw Error(Code::bad_model, cat(describe(node), " carries ", carried, " of ", node.inputs.size(), " inputs"));
     instruction.carried = static_cast<int32_t>(carried);
+    instruction.attributes = node.attributes;
     for (std::string_view name :
          loop ? std::vector<std::string_view>{"body"} : std::vector<std::string_view>{"then_branch", "else_branch"}) {
       auto body =
