@@ -5,6 +5,7 @@
 
 #include "core/base/block.h"
 #include "core/base/error.h"
+#include "core/comm/transfer.h"
 #include "core/exec/store_keys.h"
 #include "core/mesh/sharding.h"
 #include "core/ranks/serve_rank.h"
@@ -255,30 +256,37 @@ ArrayBlock TrainingEngine::block(int64_t local, const std::string& key) const {
 
 /// The block with `part` on the rank's device.
 ArrayBlock TrainingEngine::place(int64_t local, const std::string& key) const {
-  const TrainingRank& rank = *ranks_[static_cast<size_t>(local)];
-  const Tensor part = rank.array(key);
-  ArrayBlock out{key, part.shape(), part.shape(), part.view()};
-  const auto& places = rank.model().places;
-  auto place = places.find(key);
-  for (int d = 0; d < out.whole.rank(); ++d) {
-    const AxisList axes = place == places.end() ? AxisList{} : place->second.dims[static_cast<size_t>(d)];
-    out.begin[d] = part.shape()[d] * mesh_.block(local_.rank(local), axes);
-    out.whole[d] = part.shape()[d] * mesh_.blocks(axes);
-  }
+  ArrayBlock out{.name = key, .part = ranks_[static_cast<size_t>(local)]->array(key).view()};
+  place(out, local_.rank(local));
   return out;
 }
 
+/// Sets what follows from the part's shape, which is the same on all ranks of the mesh.
+void TrainingEngine::place(ArrayBlock& block, int64_t rank) const {
+  const auto& places = model().places;
+  auto place = places.find(block.name);
+  block.begin = block.whole = block.part.shape;
+  for (int d = 0; d < block.whole.rank(); ++d) {
+    const AxisList axes = place == places.end() ? AxisList{} : place->second.dims[static_cast<size_t>(d)];
+    block.begin[d] = block.part.shape[d] * mesh_.block(rank, axes);
+    block.whole[d] = block.part.shape[d] * mesh_.blocks(axes);
+  }
+}
+
 bool TrainingEngine::is_first(int64_t local, const std::string& key) const {
+  return is_first_of_mesh(local_.rank(local), key);
+}
+
+bool TrainingEngine::is_first_of_mesh(int64_t rank, const std::string& key) const {
   const auto& places = model().places;
   auto place = places.find(key);
-  if (place == places.end()) return true;
-  const AxisList cut = place->second.axes();
+  const AxisList cut = place == places.end() ? AxisList{} : place->second.axes();
   for (AxisId axis = 0; axis < mesh_.sub_axes(); ++axis)
-    if (std::find(cut.begin(), cut.end(), axis) == cut.end() && mesh_.coordinate(local_.rank(local), axis))
-      return false;
+    if (std::find(cut.begin(), cut.end(), axis) == cut.end() && mesh_.coordinate(rank, axis)) return false;
   return true;
 }
 
+/// Ranks that are processes send their blocks to rank 0 in turn; only rank 0 has memory for the whole.
 Tensor TrainingEngine::array(const std::string& key) const {
   if (mesh_.ranks() == 1) return ranks_[0]->read(key);
   broadcast(commands::GatherArray{key});
@@ -286,16 +294,25 @@ Tensor TrainingEngine::array(const std::string& key) const {
   if (const std::string_view parameter = store_keys::parameter_of_gradient(key); !parameter.empty())
     if (std::string reduced = store_keys::reduced_gradient(parameter); ranks_[0]->has(reduced))
       from = std::move(reduced);
-  Tensor out;
-  for (int64_t local = 0; local < local_ranks(); ++local) {
-    const ArrayBlock part = block(local, from);
-    if (local == 0) {
-      out = Tensor(part.part.dtype, part.whole);
-      std::memset(out.data(), 0, static_cast<size_t>(out.bytes()));
-    }
-    if (is_first(local, from)) put_block(out.view(), part.begin, part.part);
+  if (!host_ && world_) {
+    if (is_first(0, from)) send_pieces(world_->communicator(), block(0, from).part, 0);
+    return {};
   }
-  if (world_) world_->communicator().all_reduce(out.view(), Reduction::sum);
+  ArrayBlock part = block(0, from);
+  Tensor out(part.part.dtype, part.whole);
+  put_block(out.view(), part.begin, part.part);
+  const Tensor received = world_ ? Tensor(part.part.dtype, part.part.shape) : Tensor();
+  for (int64_t rank = 1; rank < ranks(); ++rank) {
+    if (!is_first_of_mesh(rank, from)) continue;
+    if (world_) {
+      receive_pieces(world_->communicator(), received.view(), static_cast<int>(rank));
+      part.part = received.view();
+      place(part, rank);
+    } else {
+      part = block(rank, from);
+    }
+    put_block(out.view(), part.begin, part.part);
+  }
   return out;
 }
 

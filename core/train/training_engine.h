@@ -65,7 +65,7 @@ class TrainingEngine {
   ArrayBlock block(int64_t local, const std::string& key) const;
   /// Whether the rank of this process is the first of those that have the same part of it.
   bool is_first(int64_t local, const std::string& key) const;
-  /// A whole array, for reading. Gradients as far as ranks have reduced them.
+  /// A whole array, for reading; absent on ranks of a world but 0. Gradients as far as ranks have reduced them.
   Tensor array(const std::string& key) const;
   /// Each rank takes its part of the whole.
   void set_array(const std::string& key, const TensorView& whole);
@@ -89,6 +89,8 @@ class TrainingEngine {
 
  private:
   ArrayBlock place(int64_t local, const std::string& key) const;
+  void place(ArrayBlock& block, int64_t rank) const;
+  bool is_first_of_mesh(int64_t rank, const std::string& key) const;
   void make_ranks(const Graph& graph, const CompileOptions& options, LoadProgress* progress);
   template <class Command>
   void broadcast(const Command& command) const;
