@@ -263,7 +263,7 @@ void infer_concrete(const OpSchema& schema, const Node& node, std::span<const Te
     dtypes[i] = view.dtype;
     context.input_types()[i] = {view.dtype, Dims(view.shape.begin(), view.shape.end())};
     borrowed[i] = Tensor(view.dtype, view.shape, borrow_blob(view.data, view.bytes(), nullptr));
-    context.set_constant(i, &borrowed[i]);
+    if (view.data || view.bytes() == 0) context.set_constant(i, &borrowed[i]);
   }
   try {
     check_types(schema, node, dtypes, {});

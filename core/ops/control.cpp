@@ -13,7 +13,7 @@ void register_control(OpSet& ops) {
            .outputs = "carried_and_scanned?...",
            .attributes = {{"body", "graph", "required"}, {"carried", "int", ""}, {"empty_sizes", "ints", ""}},
            .doc = "a body repeated; `carried` counts the carried values (absent: all inputs after the second), `empty_sizes` "
-                  "has the rank of each stacked value as the file declares it (-1: it does not), and its sizes (0: open)",
+                  "has the declared rank of each stacked value (-1: none), and its sizes (0: open)",
            .since = 24});
   ops.add({.name = "Scan",
            .inputs = "states_scans_and_captures...",

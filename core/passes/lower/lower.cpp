@@ -311,6 +311,8 @@ class Lowering {
   }
 
   void set_infer(const Node& node, Instruction& instruction) {
+    // What shape rules read of an operand.
+    static_assert(Instruction::inferred_bytes >= max_contents * int64_t{sizeof(int64_t)});
     const OpSchema* schema = options_.ops.find(node.op);
     auto output_shape = instruction.kernel ? instruction.kernel->output_shape : nullptr;
     auto kept = std::make_shared<Node>(node);
