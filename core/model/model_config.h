@@ -5,11 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "bindings/c/options.h"
+#include "core/model/file_set.h"
 
-namespace plait::c_api {
+namespace plait {
 
-class FileSet;
+/// An option of requests that a file gives.
+struct RequestDefault {
+  std::string option, value;
+  std::string origin;  ///< the file and its field, for messages
+};
 
 struct ModelConfig {
   std::string genai_file;           ///< the model file that genai_config.json names; "" if it does not
@@ -17,10 +21,10 @@ struct ModelConfig {
   std::vector<int32_t> eos_tokens;  ///< of generation_config.json, else genai_config.json, else config.json
   /// Options of requests, by generation_config.json: with do_sample they are the file's, and transformers' where the
   /// file leaves them out (temperature 1, top_k 50); without it, greedy.
-  Settings request_defaults;
+  std::vector<RequestDefault> request_defaults;
 };
 
 /// Files that are not there say nothing. Throws Error(bad_model), naming the file and the field.
 ModelConfig read_model_config(const FileSet& files);
 
-}  // namespace plait::c_api
+}  // namespace plait

@@ -1,13 +1,12 @@
 #pragma once
-// Which of a directory's files are the model: the one place that knows how model directories are laid out.
+// A model's files, in a directory or in memory.
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/base/tensor.h"
 
-namespace plait::c_api {
+namespace plait {
 
 /// Files by name, relative, with '/': a directory, or what a host has in memory. Thread-safe to read.
 class FileSet {
@@ -35,10 +34,4 @@ struct NamedBlob {
 /// Throws Error(invalid_argument) on a name that is empty, absolute, leaves its directory, or occurs twice.
 std::unique_ptr<FileSet> memory_files(std::vector<NamedBlob> blobs);
 
-/// The model's file among `files`: the one that genai_config.json names, model.onnx, decoder_model_merged.onnx, the
-/// second of the pair decoder_model.onnx and decoder_with_past_model.onnx (given a past of no tokens it does the work
-/// of both), or the only .onnx file. Throws Error(not_found) when there is none, Error(invalid_argument) that lists
-/// them when several are left, Error(bad_model) when genai_config.json is damaged.
-std::string choose_model_file(const FileSet& files);
-
-}  // namespace plait::c_api
+}  // namespace plait
