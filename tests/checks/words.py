@@ -15,7 +15,7 @@ import sources
 WORDS = [
     (r"one behind the other", "consecutive, concatenated", 18),
     (r"the wish that", "a request to", 0),
-    (r"for ever", "forever, or without a limit", 29),
+    (r"\bfor ever\b", "forever, or without a limit", 16),
     (r"of which there", "(turn the sentence round)", 2),
     (r"\b(?:is|are|was|were) none\b", "there is no ..., -1 if none", 61),
     (r"\bbeside\b", "next to; with; asynchronous", 131),
