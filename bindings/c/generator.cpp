@@ -179,7 +179,7 @@ std::shared_ptr<RequestObject> submit(plait_generator* generator, plait_options*
   Settings own = settings_of(options, for_request);
   Scheduler& scheduler = out->generator->scheduler();  // a loading error takes precedence
   ModelObject& model = out->generator->model();
-  Settings settings = own.or_else(out->generator->settings()).or_else(model.opened().config.request_defaults);
+  Settings settings = own.or_else(out->generator->settings()).or_else(model.opened().request_defaults);
   auto before = optional_object_of<RequestObject>(parent);
   if (before && before->generator != out->generator) {
     throw Error(Code::invalid_argument, "the parent is a request of another generator",

@@ -1,79 +1,26 @@
 // Models and tokenizers of the C API.
-#include <filesystem>
-
 #include "bindings/c/model_info.h"
 #include "bindings/c/objects.h"
-#include "core/base/mapped_file.h"
 
 namespace plait::c_api {
 
-namespace fs = std::filesystem;
-
-ExternalResolver data_of(const ModelSource& source) {
-  if (!source.directory.empty()) {
-    return [path = source.files->path_of(source.file),
-            copied = source.copied](const std::string& location) -> std::shared_ptr<const Blob> {
-      return copied ? read_beside(path, location) : map_beside(path, location);
-    };
-  }
-  fs::path beside = fs::path(source.file).parent_path();
-  return [files = source.files, beside](const std::string& location) {
-    return files->read((beside / location).lexically_normal().generic_string());
-  };
-}
-
-std::shared_ptr<const Blob> model_bytes_of(const ModelSource& source) {
-  if (source.directory.empty()) return source.files->read(source.file);
-  const std::string path = source.files->path_of(source.file);
-  return source.copied ? read_file(path) : map_file(path);
-}
-
 namespace {
-
-ModelSource source_of_path(const std::string& path, bool copied) {
-  std::error_code failure;
-  if (fs::is_directory(path, failure)) {
-    ModelSource out{directory_files(path), {}, path, copied};
-    out.file = choose_model_file(*out.files);
-    return out;
-  }
-  if (!fs::exists(path, failure)) {
-    throw Error(Code::not_found, cat("there is no file or directory ", quote(path)),
-                "pass a model directory or an .onnx file");
-  }
-  fs::path file(path);
-  std::string directory = file.has_parent_path() ? file.parent_path().string() : ".";
-  return {directory_files(directory), file.filename().string(), directory, copied};
-}
-
-std::string_view text_of_blob(const std::shared_ptr<const Blob>& blob) {
-  if (!blob) return {};
-  return {reinterpret_cast<const char*>(blob->data()), static_cast<size_t>(blob->size())};
-}
 
 TextLimits text_limits(const Settings& settings) {
   return {static_cast<uint64_t>(settings.integer("text_bytes")), static_cast<uint64_t>(settings.integer("text_ms"))};
 }
 
-TokenizerPointer load_tokenizer(const ModelSource& source, const Settings& settings) {
-  TextLimits limits = text_limits(settings);
-  if (!source.directory.empty()) {
-    return std::make_shared<Tokenizer>(Tokenizer::load(source.directory, settings.text("cache_dir"), limits));
+/// As options; their table checks them.
+Settings request_defaults(const ModelConfig& config) {
+  Settings out;
+  for (const RequestDefault& one : config.request_defaults) {
+    try {
+      out.set(one.option, one.value);
+    } catch (const Error& error) {
+      throw Error(Code::bad_model, cat(one.origin, ": ", error.message()), error.hint());
+    }
   }
-  auto read = [&](const char* name) { return source.files->has(name) ? source.files->read(name) : nullptr; };
-  auto tokenizer = read("tokenizer.json"), config = read("tokenizer_config.json");
-  auto chat = read("chat_template.jinja"), chat_json = read("chat_template.json");
-  return std::make_shared<Tokenizer>(Tokenizer::from_bytes(
-      {text_of_blob(tokenizer), text_of_blob(config), text_of_blob(chat), text_of_blob(chat_json)}, limits));
-}
-
-ImportedModel import_source(const ModelSource& source, const OpSet& ops, LoadProgress& progress) {
-  try {
-    return import_bytes(model_bytes_of(source), data_of(source), ops, &progress);
-  } catch (const Error& error) {
-    if (source.directory.empty()) throw;
-    throw error.at(quote(source.files->path_of(source.file)));
-  }
+  return out;
 }
 
 std::shared_ptr<const OpenedModel> open_graph(const ModelSource& source, const std::string& isa, Log& log,
@@ -81,7 +28,8 @@ std::shared_ptr<const OpenedModel> open_graph(const ModelSource& source, const s
   auto out = std::make_shared<OpenedModel>();
   out->registry = make_registry(isa);
   out->config = read_model_config(*source.files);
-  out->imported = import_source(source, out->registry->ops, progress);
+  out->request_defaults = request_defaults(out->config);
+  out->imported = import_model(source, out->registry->ops, &progress);
   for (const std::string& warning : out->imported.warnings) log.write(LogLevel::warning, warning);
   return out;
 }
@@ -104,7 +52,7 @@ std::shared_ptr<const Blob> blob_of(const std::shared_ptr<Tensor>& tensor, std::
 }  // namespace
 
 std::shared_ptr<ModelObject> open_model(const std::string& path, const Settings& settings) {
-  return open_model(source_of_path(path, settings.text("weights") == "copied"), settings);
+  return open_model(find_model(path, settings.text("weights") == "copied"), settings);
 }
 
 ModelObject::ModelObject(const ModelSource& source, const Settings& settings)
@@ -116,10 +64,11 @@ ModelObject::ModelObject(const ModelSource& source, const Settings& settings)
       }) {
   if (std::string directory = settings.text("log_dir"); !directory.empty()) log_.keep_file(std::move(directory));
   std::string how = settings.text("tokenizer");
-  if (how != "none" && source.files->has("tokenizer.json")) {
+  if (how != "none" && plait::has_tokenizer(source)) {
     tokenizer_.emplace([source, this](LoadProgress& progress) {
       try {
-        auto loaded = load_tokenizer(source, settings_);
+        auto loaded = std::make_shared<const Tokenizer>(
+            load_tokenizer(source, settings_.text("cache_dir"), text_limits(settings_)));
         progress.check();
         return loaded;
       } catch (const Error& error) {
@@ -196,9 +145,7 @@ plait_status plait_model_open_memory(const char* const* names, plait_tensor* con
       std::string name = required(file_names[i], "names[i]");
       blobs.push_back({name, blob_of(object_of<Tensor>(tensors[i]), name)});
     }
-    ModelSource source{memory_files(std::move(blobs)), {}, {}};
-    source.file = choose_model_file(*source.files);
-    return open_model(source, settings_of(options, for_model));
+    return open_model(find_model(std::move(blobs)), settings_of(options, for_model));
   });
 }
 

@@ -9,19 +9,17 @@
 
 #include "bindings/c/handles.h"
 #include "bindings/c/loading.h"
-#include "bindings/c/model_config.h"
-#include "bindings/c/model_directory.h"
 #include "bindings/c/options.h"
 #include "core/base/bytes.h"
 #include "core/base/log.h"
 #include "core/base/thread_pool.h"
 #include "core/comm/world.h"
 #include "core/exec/executor.h"
+#include "core/model/model_config.h"
+#include "core/model/model_source.h"
 #include "core/passes/compile.h"
-#include "core/text/tokenizer.h"
 #include "core/train/trained_weights.h"
 #include "core/train/training_run.h"
-#include "importers/onnx/import.h"
 #include "serving/scheduler.h"
 
 namespace plait::c_api {
@@ -47,25 +45,12 @@ struct TokenizerObject {
   TokenizerPointer tokenizer;
 };
 
-/// A model's files, and which of them is the model.
-struct ModelSource {
-  std::shared_ptr<FileSet> files;
-  std::string file;
-  std::string directory;  ///< "": they are in memory
-  bool copied = false;    ///< the model's file and its external data are read into memory, not mapped
-};
-
-/// The bytes of the model's file.
-std::shared_ptr<const Blob> model_bytes_of(const ModelSource& source);
-
-/// Finds the external data of the model's file.
-ExternalResolver data_of(const ModelSource& source);
-
-/// An opened model. Immutable.
+/// What opening a model gives. Immutable.
 struct OpenedModel {
   std::shared_ptr<const Registry> registry;
   ImportedModel imported;
   ModelConfig config;
+  Settings request_defaults;  ///< of generation_config.json
 };
 
 /// Graph and tokenizer, each loaded on its own thread. Thread-safe.

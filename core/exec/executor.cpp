@@ -411,11 +411,10 @@ void Executor::infer_outputs(const Instruction& instruction) {
 /// numbers.
 std::span<const TensorView> Executor::small_on_host(std::span<const TensorView> views, bool all) {
   if (device_.shares_host_memory()) return views;
-  constexpr int64_t most_bytes = 4096;
   on_host_.clear();
   on_host_views_.clear();
   for (const TensorView& view : views) {
-    if (view.data && (all || view.bytes() <= most_bytes)) on_host_.push_back(device_.fetch(view));
+    if (view.data && (all || view.bytes() <= Instruction::inferred_bytes)) on_host_.push_back(device_.fetch(view));
     else on_host_.emplace_back();
     on_host_views_.push_back({on_host_.back().data(), view.dtype, view.shape});
   }

@@ -106,7 +106,7 @@ class Executor {
   bool hands_through(int index) const;
   void branch(size_t index);
   void loop(size_t index);
-  TensorView none_of(int index) const;
+  TensorView none_of(int index, std::span<const int64_t> declared) const;
   void gather_operands(const Instruction& instruction);
   void infer_outputs(const Instruction& instruction);
   void release_unsized(int32_t index);

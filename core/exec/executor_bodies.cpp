@@ -71,6 +71,19 @@ class Stack {
   std::shared_ptr<Blob> blob_;
 };
 
+/// Sizes that attribute "empty_sizes" of a Loop gives for its stacked value `number`; none if it gives none.
+std::vector<int64_t> declared_sizes(const Attributes& attributes, size_t number) {
+  const std::vector<int64_t> all = attributes.integers("empty_sizes");
+  for (size_t at = 0; at < all.size(); --number) {
+    const size_t rank = static_cast<size_t>(std::max<int64_t>(all[at], 0)), first = at + 1;
+    if (rank > all.size() - first || rank >= static_cast<size_t>(Shape::max_rank)) return {};
+    const auto sizes = all.begin() + static_cast<std::ptrdiff_t>(first);
+    if (number == 0) return {sizes, sizes + static_cast<std::ptrdiff_t>(rank)};
+    at = first + rank;
+  }
+  return {};
+}
+
 }  // namespace
 
 Executor& Executor::body(size_t index, size_t which) {
@@ -169,7 +182,7 @@ void Executor::loop(size_t index) {
       if (auto own = values[k].release()) blob = std::move(own);
       else out = copy(out, id);  // the input's memory may be reused
     } else if (stacks[k - carried].empty()) {
-      out = copy(body.none_of(static_cast<int>(1 + k)), id);
+      out = copy(body.none_of(static_cast<int>(1 + k), declared_sizes(instruction.attributes, k - carried)), id);
     } else {
       out = stacks[k - carried].view();
       blob = stacks[k - carried].release();
@@ -177,15 +190,18 @@ void Executor::loop(size_t index) {
   }
 }
 
-/// Output `index` of a loop without iterations: [0, ...], with the sizes known from the operands and 0 for the
-/// others.
-TensorView Executor::none_of(int index) const {
+/// Output `index` of a loop without iterations: [0, ...], with the sizes known from the operands, otherwise those that
+/// the file declares, and 0 for the others.
+TensorView Executor::none_of(int index, std::span<const int64_t> declared) const {
   const Buffer& buffer = program_->buffers[static_cast<size_t>(program_->outputs[static_cast<size_t>(index)])];
+  const bool ranked = buffer.sized || !buffer.dims.empty();
+  if (ranked && declared.size() != buffer.dims.size()) declared = {};
   Shape shape{0};
-  for (const Dim& dim : buffer.dims) {
-    bool known = true;
-    for (SymbolId id : dim.symbols()) known = known && symbols_[static_cast<size_t>(id)] >= 0;
-    shape.push_back(known ? dim.evaluate(symbols_) : 0);
+  for (size_t axis = 0; axis < (ranked ? buffer.dims.size() : declared.size()); ++axis) {
+    bool known = ranked;
+    if (ranked)
+      for (SymbolId id : buffer.dims[axis].symbols()) known = known && symbols_[static_cast<size_t>(id)] >= 0;
+    shape.push_back(known ? buffer.dims[axis].evaluate(symbols_) : declared.empty() ? 0 : declared[axis]);
   }
   return {nullptr, buffer.dtype, shape};
 }

@@ -95,8 +95,9 @@ struct Instruction {
   Dims sizes;
   /// Infers dtypes and shapes of the outputs from the actual inputs. Set where an output is not `sized`, and where
   /// the graph assumes equal sizes that only fitting model inputs guarantee: `sized` outputs must then match the
-  /// program.
+  /// program. The elements of operands of at most `inferred_bytes` are there to be read; data of others may be null.
   std::function<void(std::span<const TensorView> inputs, std::vector<std::pair<DType, Shape>>& outputs)> infer;
+  static constexpr int64_t inferred_bytes = 8192;
   std::vector<std::shared_ptr<const Program>> bodies;
   int32_t carried = 0;  ///< loops only
   CollectiveCall call;  ///< collectives only

@@ -204,6 +204,15 @@ Tensor PlainEngine::filled(DType dtype, int64_t count, int64_t first, int64_t st
   return out;
 }
 
+/// The row [1, count] as [rows, 1, count]; itself if `rows` is 0.
+Tensor repeated(Tensor row, int64_t rows) {
+  if (!rows) return row;
+  Tensor out(row.dtype(), {rows, 1, row.shape()[1]});
+  for (int64_t i = 0; i < rows; ++i)
+    std::memcpy(out.data() + i * row.bytes(), row.data(), static_cast<size_t>(row.bytes()));
+  return out;
+}
+
 /// [1, 1, count, keys]: causal, each token attends to earlier ones and itself. A float mask is added to scores.
 Tensor PlainEngine::token_mask(DType dtype, int64_t past, int64_t count) const {
   int64_t keys = buffer_length_ ? buffer_length_ : past + count;
@@ -251,7 +260,7 @@ void PlainEngine::run(PlainSequence& sequence, const Feed& feed) {
     } else if (role_[i] == -2) {
       inputs.push_back(mask_by_token_ ? token_mask(dtype, past, count) : filled(dtype, past + count, 1, 0));
     } else if (role_[i] == -3) {
-      inputs.push_back(filled(dtype, count, past, 1));
+      inputs.push_back(repeated(filled(dtype, count, past, 1), interface.position_rows));
     } else if (role_[i] == -4) {
       inputs.push_back(filled(dtype, 1, past > 0, 0).reshaped(branch_shape_));
     } else {

@@ -39,6 +39,7 @@ class Context final : public InferContext {
   void set_known(size_t input, Dims elements) { facts_[input].contents = std::move(elements); }
   /// Unknown sizes become symbols of `table`; without one they are errors.
   void set_exact(bool exact) { exact_ = exact; }
+  void set_sum_bound(const Knowledge::SumBound* bound) { bound_ = bound; }
   void name_unknowns(SymbolTable* table, std::string suffix) {
     table_ = table;
     suffix_ = std::move(suffix);
@@ -72,6 +73,10 @@ class Context final : public InferContext {
   }
 
   bool exact() const override { return exact_; }
+  std::optional<int64_t> most(const Dim& size) const override {
+    if (size.is_constant()) return size.constant();
+    return bound_ ? bound_->of(size) : std::nullopt;
+  }
 
   void set_type(int i, DType dtype) override {
     if (wants(i)) outputs_[at(i)].dtype = dtype;
@@ -104,6 +109,7 @@ class Context final : public InferContext {
   std::vector<Dim> unknowns_;
   SymbolTable* table_ = nullptr;
   bool exact_ = false;
+  const Knowledge::SumBound* bound_ = nullptr;
   std::string suffix_;
 };
 
@@ -188,6 +194,7 @@ void infer_plain(const OpSchema& schema, Graph& graph, const Node& node, Knowled
     if (at < knowledge.contents.size() && knowledge.contents[at]) context.set_known(i, *knowledge.contents[at]);
   }
   context.set_exact(knowledge.exact);
+  context.set_sum_bound(knowledge.sum_bound ? &*knowledge.sum_bound : nullptr);
   context.name_unknowns(&graph.symbols, cat(knowledge.scope, node.outputs.empty() ? 0 : node.outputs[0]));
   run_rules(schema, node, context);
   knowledge.contents.resize(static_cast<size_t>(graph.value_count()));
@@ -207,6 +214,22 @@ std::vector<DType> dtypes_of(const Graph& graph, std::span<const ValueId> ids) {
 }
 
 }  // namespace
+
+/// Symbols are never negative, so the bound goes to the one of the sum that counts most.
+std::optional<int64_t> Knowledge::SumBound::of(const Dim& size) const {
+  int64_t constant = 0, greatest = 0;
+  for (const Dim::Term& term : size.terms()) {
+    if (term.symbols.empty()) {
+      constant = term.coefficient;
+    } else if (term.coefficient > 0) {
+      const bool summed = term.symbols.size() == 1 && std::ranges::find(symbols, term.symbols[0]) != symbols.end();
+      if (!summed) return std::nullopt;
+      greatest = std::max(greatest, term.coefficient);
+    }
+  }
+  const Dim bound = Dim(greatest) * Dim(most) + Dim(constant);  // saturates
+  return bound.constant();
+}
 
 void infer_node(const OpSet& ops, Graph& graph, const Node& node, Knowledge& knowledge) {
   const OpSchema& schema = check_node(ops, node);
@@ -240,7 +263,7 @@ void infer_concrete(const OpSchema& schema, const Node& node, std::span<const Te
     dtypes[i] = view.dtype;
     context.input_types()[i] = {view.dtype, Dims(view.shape.begin(), view.shape.end())};
     borrowed[i] = Tensor(view.dtype, view.shape, borrow_blob(view.data, view.bytes(), nullptr));
-    context.set_constant(i, &borrowed[i]);
+    if (view.data || view.bytes() == 0) context.set_constant(i, &borrowed[i]);
   }
   try {
     check_types(schema, node, dtypes, {});

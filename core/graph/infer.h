@@ -21,7 +21,15 @@ struct Knowledge {
   /// without axes, leaves a size or rank open until the run. If false, such sizes are assumed equal and greater than
   /// 1, which recognising a decoder needs, and other runs are rejected.
   bool exact = false;
-  /// Part of the names of symbols for unknown sizes, so that those of a body differ from those of its graph.
+  /// The sum of these symbols is at most `most`: the tokens so far, where a table of positions has no more rows.
+  struct SumBound {
+    std::vector<SymbolId> symbols;
+    int64_t most = 0;
+    /// An upper bound of a size; nullopt if it has none.
+    std::optional<int64_t> of(const Dim& size) const;
+  };
+  std::optional<SumBound> sum_bound;
+  /// Goes into the names of symbols made for unknown sizes, so that those of a body are not those of its graph.
   std::string scope;
 };
 

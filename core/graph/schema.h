@@ -36,6 +36,8 @@ class InferContext {
   virtual Dim unknown(std::string_view stem) = 0;
   /// Whether differently written sizes may differ at run time (Knowledge::exact).
   virtual bool exact() const = 0;
+  /// An upper bound of a size (Knowledge::sum_bound); nullopt if none is known.
+  virtual std::optional<int64_t> most(const Dim& size) const = 0;
 
   virtual void set_type(int output, DType dtype) = 0;
   virtual void set_dims(int output, Dims dims) = 0;

@@ -52,6 +52,20 @@ void infer_folded(InferContext& context) {
   context.set_type(0, context.dtype(0));
   fold_contents<function>(context);
 }
+/// A number that the size does not reach is no limit.
+void infer_min(InferContext& context) {
+  context.set_type(0, context.dtype(0));
+  fold_contents(context, [&](const Dim& a, const Dim& b) {
+    std::optional<Dim> known = known_min(a, b);
+    auto below = [&](const Dim& size, const Dim& limit) {
+      const std::optional<int64_t> most = limit.is_constant() ? context.most(size) : std::nullopt;
+      return most && *most <= limit.constant();
+    };
+    if (!known && below(a, b)) known = a;
+    if (!known && below(b, a)) known = b;
+    return known;
+  });
+}
 template <Binary function>
 void infer_truth(InferContext& context) {
   context.set_type(0, DType::boolean);
@@ -127,7 +141,7 @@ std::vector<Row> variadic_rows() {
   return {
       {"Sum", "+..., +... -> ...", infer_folded<sum>, 13, "the sum of all"},
       {"Mean", "+..., +... -> ...", nullptr, 13, "the mean of all"},
-      {"Min", plain, infer_folded<known_min>, 13, "the least of all"},
+      {"Min", plain, infer_min, 13, "the least of all"},
       {"Max", plain, infer_folded<known_max>, 13, "the greatest of all"},
   };
 }

@@ -11,8 +11,9 @@ void register_control(OpSet& ops) {
   ops.add({.name = "Loop",
            .inputs = "trip_count? cond? carried_and_captures?...",
            .outputs = "carried_and_scanned?...",
-           .attributes = {{"body", "graph", "required"}, {"carried", "int", ""}},
-           .doc = "a body repeated; `carried` counts the carried values (absent: all inputs after the second)",
+           .attributes = {{"body", "graph", "required"}, {"carried", "int", ""}, {"empty_sizes", "ints", ""}},
+           .doc = "a body repeated; `carried` counts the carried values (absent: all inputs after the second), `empty_sizes` "
+                  "has the declared rank of each stacked value (-1: none), and its sizes (0: open)",
            .since = 24});
   ops.add({.name = "Scan",
            .inputs = "states_scans_and_captures...",

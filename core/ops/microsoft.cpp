@@ -36,8 +36,10 @@ std::string skip_dims(const Node&, const std::vector<Type>& in, const std::vecto
   return rule_text(operands, {spaced(names), spaced(ones), spaced(ones), spaced(names)});
 }
 
+/// y has the scale's type, as RMSNormalization's.
 void infer_simplified(InferContext& context) {
   infer_same(context);
+  context.set_type(0, context.dtype(1));
   context.set_type(1, dtype_attribute(context.attributes(), "stash_type", DType::f32));
   if (const Dims* dims = context.dims(0))
     context.set_dims(1, statistics_dims(*dims, context.attributes().integer("axis", -1)));

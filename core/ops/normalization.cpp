@@ -28,6 +28,12 @@ void infer_layer_normalization(InferContext& context) {
   }
 }
 
+/// y has the scale's type, which may be another than x's.
+void infer_rms_normalization(InferContext& context) {
+  infer_along<-1>(context);
+  context.set_type(0, context.dtype(1));
+}
+
 /// Everything but the batch is whole.
 std::string group_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
   DimNames names = all_whole(dim_names(rank_of(in[0])));
@@ -114,8 +120,8 @@ void register_normalization(OpSet& ops) {
            .dims_of = [](const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
              return normalized_dims(in, node.attributes.integer("axis", -1), 1, "*", out.size());
            },
-           .ranks = "1-", .infer = infer_along<-1>, .doc = "over the root of the mean square, scaled (Zhang and Sennrich 2019)",
-           .since = 23});
+           .ranks = "1-", .infer = infer_rms_normalization,
+           .doc = "over the root of the mean square, scaled (Zhang and Sennrich 2019)", .since = 23});
   ops.add({.name = "BatchNormalization", .inputs = "x scale b input_mean input_var",
            .outputs = "y running_mean? running_var?",
            .attributes = {{"epsilon", "float", "1e-05"}, {"momentum", "float", "0.9"}, {"training_mode", "int", "0"}},

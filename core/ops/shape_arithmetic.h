@@ -51,8 +51,8 @@ void map_contents(InferContext& context) {
 }
 
 /// The same over all inputs from the left: Add, or n-ary Max.
-template <Binary function>
-void fold_contents(InferContext& context) {
+template <typename Function>
+void fold_contents(InferContext& context, const Function& function) {
   std::optional<size_t> length = common_length(context);
   if (!length) return;
   Dims out;
@@ -63,6 +63,10 @@ void fold_contents(InferContext& context) {
     out.push_back(std::move(*sum));
   }
   context.set_contents(0, std::move(out));
+}
+template <Binary function>
+void fold_contents(InferContext& context) {
+  fold_contents(context, function);
 }
 
 }  // namespace plait

@@ -41,7 +41,7 @@ struct SetSteps {
   int64_t steps = 0;
 };
 
-/// All ranks reduce the array of that key.
+/// The first rank of each block of the array of that key sends it to rank 0.
 struct GatherArray {
   std::string key;
   auto fields() { return std::tie(key); }

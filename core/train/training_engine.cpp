@@ -5,6 +5,7 @@
 
 #include "core/base/block.h"
 #include "core/base/error.h"
+#include "core/comm/transfer.h"
 #include "core/exec/store_keys.h"
 #include "core/mesh/sharding.h"
 #include "core/ranks/serve_rank.h"
@@ -285,17 +286,21 @@ ArrayBlock TrainingEngine::block(int64_t local, const std::string& key) const {
 
 /// The block, with `part` on the rank's device.
 ArrayBlock TrainingEngine::place(int64_t local, const std::string& key) const {
-  const TrainingRank& rank = *ranks_[static_cast<size_t>(local)];
-  const Tensor part = rank.array(key);
-  ArrayBlock out{key, part.shape(), part.shape(), part.view()};
-  const auto& places = rank.model().places;
-  auto place = places.find(key);
-  for (int d = 0; d < out.whole.rank(); ++d) {
-    const AxisList axes = place == places.end() ? AxisList{} : place->second.dims[static_cast<size_t>(d)];
-    out.begin[d] = part.shape()[d] * mesh_.block(local_.rank(local), axes);
-    out.whole[d] = part.shape()[d] * mesh_.blocks(axes);
-  }
+  ArrayBlock out{.name = key, .part = ranks_[static_cast<size_t>(local)]->array(key).view()};
+  place(out, local_.rank(local));
   return out;
+}
+
+/// Sets what follows from the part's shape, which is the same on all ranks of the mesh.
+void TrainingEngine::place(ArrayBlock& block, int64_t rank) const {
+  const auto& places = model().places;
+  auto place = places.find(block.name);
+  block.begin = block.whole = block.part.shape;
+  for (int d = 0; d < block.whole.rank(); ++d) {
+    const AxisList axes = place == places.end() ? AxisList{} : place->second.dims[static_cast<size_t>(d)];
+    block.begin[d] = block.part.shape[d] * mesh_.block(rank, axes);
+    block.whole[d] = block.part.shape[d] * mesh_.blocks(axes);
+  }
 }
 
 bool TrainingEngine::holds(int64_t local, const std::string& key) const {
@@ -303,17 +308,17 @@ bool TrainingEngine::holds(int64_t local, const std::string& key) const {
 }
 
 bool TrainingEngine::is_first(int64_t local, const std::string& key) const {
-  if (!holds(local, key)) return false;
-  const TrainingModel& model = this->model();
-  auto place = model.places.find(key);
-  if (place == model.places.end()) return pipeline_rank(local) == first_holder(key);
-  const AxisList cut = place->second.axes(), pipeline = mesh_.parts("pipeline");
-  for (AxisId axis = 0; axis < mesh_.sub_axes(); ++axis) {
-    const bool counts = std::find(cut.begin(), cut.end(), axis) == cut.end() &&
-                        std::find(pipeline.begin(), pipeline.end(), axis) == pipeline.end();
-    if (counts && mesh_.coordinate(local_.rank(local), axis)) return false;
-  }
-  return pipeline_rank(local) == first_holder(key);
+  return holds(local, key) && is_first_of_mesh(local_.rank(local), key);
+}
+
+bool TrainingEngine::is_first_of_mesh(int64_t rank, const std::string& key) const {
+  const auto& places = model().places;
+  auto place = places.find(key);
+  const AxisList cut = place == places.end() ? AxisList{} : place->second.axes(), pipeline = mesh_.parts("pipeline");
+  const auto has = [](const AxisList& axes, AxisId axis) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); };
+  for (AxisId axis = 0; axis < mesh_.sub_axes(); ++axis)
+    if (!has(cut, axis) && !has(pipeline, axis) && mesh_.coordinate(rank, axis)) return false;
+  return mesh_.block(rank, pipeline) == first_holder(key);
 }
 
 /// Pipeline coordinate of the first rank that has a parameter's array.
@@ -342,6 +347,7 @@ Tensor TrainingEngine::zeros(const std::string& key) const {
   return out;
 }
 
+/// Ranks that are processes send their blocks to rank 0 in turn; only rank 0 has memory for the whole.
 Tensor TrainingEngine::array(const std::string& key) const {
   if (mesh_.ranks() == 1) return ranks_[0]->read(key);
   broadcast(commands::GatherArray{key});
@@ -349,14 +355,33 @@ Tensor TrainingEngine::array(const std::string& key) const {
   if (const std::string_view parameter = store_keys::parameter_of_gradient(key); !parameter.empty())
     if (std::string reduced = store_keys::reduced_gradient(parameter); model().places.contains(reduced))
       from = std::move(reduced);
-  const Tensor out = zeros(from);
-  for (int64_t local = 0; local < local_ranks(); ++local) {
-    if (!is_first(local, from)) continue;
-    const ArrayBlock part = block(local, from);
-    put_block(out.view(), part.begin, part.part);
+  if (!host_ && world_) {
+    if (is_first(0, from)) send_pieces(world_->communicator(), block(0, from).part, 0);
+    return {};
   }
-  if (world_) world_->communicator().all_reduce(out.view(), Reduction::sum);
+  const Tensor out = zeros(from);
+  for (int64_t rank = 0; rank < ranks(); ++rank) {
+    if (!is_first_of_mesh(rank, from)) continue;
+    if (world_ && rank > 0) {
+      const Tensor received(out.dtype(), part_shape(from, out.shape()));
+      receive_pieces(world_->communicator(), received.view(), static_cast<int>(rank));
+      ArrayBlock part{.name = from, .part = received.view()};
+      place(part, rank);
+      put_block(out.view(), part.begin, part.part);
+    } else {
+      const ArrayBlock part = block(rank, from);
+      put_block(out.view(), part.begin, part.part);
+    }
+  }
   return out;
+}
+
+/// The shape of a rank's part of an array; the same on all ranks.
+Shape TrainingEngine::part_shape(const std::string& key, Shape whole) const {
+  const auto place = model().places.find(key);
+  for (int d = 0; place != model().places.end() && d < whole.rank(); ++d)
+    whole[d] /= mesh_.blocks(place->second.dims[static_cast<size_t>(d)]);
+  return whole;
 }
 
 void TrainingEngine::set_array(const std::string& key, const TensorView& whole) {

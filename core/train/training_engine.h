@@ -78,7 +78,7 @@ class TrainingEngine {
   bool is_first(int64_t local, const std::string& key) const;
   /// An array of that dtype and whole shape.
   Tensor zeros(const std::string& key) const;
-  /// A whole array, for reading. Gradients are as far reduced as ranks have them.
+  /// A whole array, for reading; absent on ranks of a world but 0. Gradients are as far reduced as ranks have them.
   Tensor array(const std::string& key) const;
   /// Each rank takes its part of the whole.
   void set_array(const std::string& key, const TensorView& whole);
@@ -102,6 +102,8 @@ class TrainingEngine {
 
  private:
   ArrayBlock place(int64_t local, const std::string& key) const;
+  void place(ArrayBlock& block, int64_t rank) const;
+  bool is_first_of_mesh(int64_t rank, const std::string& key) const;
   void make_ranks(const Graph& graph, const CompileOptions& options, LoadProgress* progress);
   template <class Command>
   void broadcast(const Command& command) const;
@@ -114,6 +116,7 @@ class TrainingEngine {
   std::vector<RankBatch> split(const MicroBatch& batch, bool dropout);
   std::vector<std::vector<RankBatch>> split(std::span<const MicroBatch> batches, bool dropout);
   int64_t first_holder(const std::string& key) const;
+  Shape part_shape(const std::string& key, Shape whole) const;
   const TrainedParameter& parameter_of(const std::string& key) const;
   BatchSplitter splitter() const { return {training_, model(), steps_}; }
   /// Along the axis data.

@@ -33,7 +33,8 @@ class Depth {
 /// Checks that a body has its op's operands and outputs. Captures are added later.
 void check_bodies(Node& node) {
   if (node.op != "If" && node.op != "Loop" && node.op != "Scan") return;
-  if (node.attributes.has("carried")) throw Error(Code::bad_model, cat(node.op, " has no attribute \"carried\""));
+  for (const char* own : {"carried", "empty_sizes"})
+    if (node.attributes.has(own)) throw Error(Code::bad_model, cat(node.op, " has no attribute ", quote(own)));
   if (node.op == "Loop" && node.inputs.size() < 2) node.inputs.resize(2, no_value);
   for (const auto& [name, body] : node.bodies) {
     size_t inputs = node.op == "If" ? 0 : node.inputs.size();
@@ -46,6 +47,21 @@ void check_bodies(Node& node) {
                                        node.outputs.size() + extra));
     node.outputs.resize(body->outputs.size() - extra, no_value);
   }
+}
+
+/// Attribute "empty_sizes" of a Loop: the sizes that its body declares for outputs from number `first` on, the stacked ones.
+void keep_empty_sizes(Node& node, const onnx::GraphProto& body, int first) {
+  std::vector<int64_t> all;
+  bool any = false;
+  for (int k = first; k < body.output_size(); ++k) {
+    const auto& type = body.output(k).type().tensor_type();
+    all.push_back(type.has_shape() && type.shape().dim_size() < Shape::max_rank ? type.shape().dim_size() : -1);
+    for (int axis = 0, rank = static_cast<int>(all.back()); axis < rank; ++axis) {
+      all.push_back(std::max<int64_t>(type.shape().dim(axis).dim_value(), 0));
+      any = any || all.back() > 0;
+    }
+  }
+  if (any) node.attributes.set("empty_sizes", std::move(all));
 }
 
 }  // namespace
@@ -64,7 +80,9 @@ void GraphBuilder::read_bodies(Scope& scope, Node& node, const std::vector<Named
       throw error.at(cat("body ", quote(name)));
     }
   }
+  const auto operands = static_cast<int>(node.inputs.size());
   join_captures(scope, node, bodies);
+  if (node.op == "Loop" && protos.size() == 1) keep_empty_sizes(node, *protos[0].second, 1 + std::max(operands, 2) - 2);
 }
 
 /// Adds all captures to all bodies, in one order, so that they are the last operands of the node and of each body.

@@ -28,7 +28,8 @@ struct DecoderInterface {
     int output = -1;
   };
   ValueId ids = no_value, mask = no_value, positions = no_value;
-  int logits = -1;  ///< number of the output
+  int64_t position_rows = 0;  ///< of positions [rows, b, s], equal for text (M-RoPE); 0: they are [b, s]
+  int logits = -1;            ///< number of the output
   std::vector<Cache> caches;
   std::vector<Counter> counters;
   /// The past inputs are buffers of fixed length, into which the graph writes new tokens after those that a counter

@@ -309,6 +309,7 @@ class Lowering {
     if (rest < 0 || carried < 0 || carried > rest || carried > static_cast<int64_t>(node.outputs.size()))
       throw Error(Code::bad_model, cat(describe(node), " carries ", carried, " of ", node.inputs.size(), " inputs"));
     instruction.carried = static_cast<int32_t>(carried);
+    instruction.attributes = node.attributes;
     for (std::string_view name :
          loop ? std::vector<std::string_view>{"body"} : std::vector<std::string_view>{"then_branch", "else_branch"}) {
       auto body =
@@ -326,6 +327,8 @@ class Lowering {
   }
 
   void set_infer(const Node& node, Instruction& instruction) {
+    // What shape rules read of an operand.
+    static_assert(Instruction::inferred_bytes >= max_contents * int64_t{sizeof(int64_t)});
     const OpSchema* schema = options_.ops.find(node.op);
     auto output_shape = instruction.kernel ? instruction.kernel->output_shape : nullptr;
     auto kept = std::make_shared<Node>(node);

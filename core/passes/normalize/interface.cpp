@@ -112,6 +112,8 @@ class Finder {
       found_.mask = id;
     } else if (contains(value.name, "position")) {
       found_.positions = id;
+      const bool in_rows = rank(graph_, id) == 3 && (*value.type.dims)[0].is_constant();
+      found_.position_rows = in_rows ? (*value.type.dims)[0].constant() : 0;
     } else if (is_integer(dtype) && rank(graph_, id) == 2 && (found_.ids == no_value || value.name == "input_ids")) {
       found_.ids = id;
     }
@@ -224,6 +226,17 @@ class Finder {
   DecoderInterface found_;
 };
 
+/// Rows of the table that positions pick from; nullopt if they pick from none. A run whose positions go beyond is refused.
+std::optional<int64_t> position_table(const Graph& graph, ValueId positions) {
+  std::optional<int64_t> rows;
+  for (const Node& node : graph.nodes) {
+    if (node.op != "Gather" || node.inputs[1] != positions || node.attributes.integer("axis", 0) != 0) continue;
+    const auto& table = graph.value(node.inputs[0]).constant;
+    if (table && table->shape().rank() == 2) rows = std::min(rows.value_or(INT64_MAX), table->shape()[0]);
+  }
+  return rows;
+}
+
 }  // namespace
 
 DecoderInterface find_interface(const Graph& graph, const OpSet& ops) { return Finder(graph, ops).run(); }
@@ -251,9 +264,10 @@ void interface(Graph& graph, PassContext& context) {
   };
   rename(found.ids, 0, batch);
   rename(found.ids, 1, sequence);
-  if (found.positions != no_value && rank(graph, found.positions) == 2) {
-    rename(found.positions, 0, batch);
-    rename(found.positions, 1, sequence);
+  if (found.positions != no_value && (rank(graph, found.positions) == 2 || found.position_rows)) {
+    const size_t first = found.position_rows ? 1 : 0;
+    rename(found.positions, first, batch);
+    rename(found.positions, first + 1, sequence);
   }
   rename(found.mask, 0, batch);
   if (found.mask != no_value && rank(graph, found.mask) == 2)
@@ -271,6 +285,8 @@ void interface(Graph& graph, PassContext& context) {
       else if (axis == 0 && dims[axis].single_symbol()) dims[axis] = batch;
     }
   }
+  if (auto rows = found.positions == no_value ? std::nullopt : position_table(graph, found.positions))
+    context.knowledge.sum_bound = {{found.past, found.sequence}, *rows};
 }
 
 }  // namespace plait

@@ -8,8 +8,17 @@
 namespace plait {
 namespace {
 
-/// Whether the value is past, past + 1, ... at each probe, as integers or floats.
+/// The axis of a value's rows of positions (DecoderInterface::position_rows); -1 if none.
+int row_axis(const Type& type, const DecoderInterface& interface) {
+  if (!interface.position_rows || !type.dims) return -1;
+  auto at = std::find(type.dims->begin(), type.dims->end(), Dim(interface.position_rows));
+  return at == type.dims->end() ? -1 : static_cast<int>(at - type.dims->begin());
+}
+
+/// Whether the value is past, past + 1, ... at each probe, as integers or floats, in each of its rows.
 bool equals_positions(const Graph& graph, const PassContext& context, ValueId id) {
+  const int axis = row_axis(graph.value(id).type, context.decoder.interface);
+  const int64_t rows = axis < 0 ? 1 : context.decoder.interface.position_rows;
   for (const Probe& probe : {Probe{3, 4}, Probe{0, 5}, Probe{11, 2}, Probe{6, 1}, Probe{0, 9}}) {
     if (probe.past && context.decoder.interface.caches.empty()) continue;
     Tensor wide;
@@ -19,20 +28,26 @@ bool equals_positions(const Graph& graph, const PassContext& context, ValueId id
     } catch (const Error&) {
       return false;
     }
-    if (wide.elements() != probe.tokens) return false;
-    for (int64_t i = 0; i < probe.tokens; ++i)
-      if (wide.as<double>()[i] != static_cast<double>(probe.past + i)) return false;
+    if (wide.elements() != rows * probe.tokens) return false;
+    const int64_t inner = axis < 0 ? probe.tokens : wide.shape().elements(axis + 1, wide.shape().rank());
+    for (int64_t i = 0; i < wide.elements(); ++i) {
+      const int64_t token = inner == 1 ? i / rows : i % probe.tokens;
+      if (wide.as<double>()[i] != static_cast<double>(probe.past + token)) return false;
+    }
   }
   return true;
 }
 
-/// One axis is the sequence, all others are the batch or 1.
+/// One axis is the sequence, one may be the rows of positions, all others are the batch or 1.
 bool shaped_like_positions(const Type& type, const DecoderInterface& interface) {
   if (!type.dims || type.dims->empty() || type.dims->size() > 4) return false;
   if (!is_integer(type.dtype) && !is_float(type.dtype)) return false;
   int sequences = 0;
-  for (const Dim& dim : *type.dims) {
+  const int rows = row_axis(type, interface);
+  for (int axis = 0; axis < static_cast<int>(type.dims->size()); ++axis) {
+    const Dim& dim = (*type.dims)[static_cast<size_t>(axis)];
     if (dim == Dim::symbol(interface.sequence)) ++sequences;
+    else if (axis == rows) continue;
     else if (dim != Dim(1) && dim != Dim::symbol(interface.batch)) return false;
   }
   return sequences == 1;
@@ -94,7 +109,9 @@ Evaluator evaluator_at(const Graph& graph, const PassContext& context, const Pro
   bool by_token = interface.mask != no_value && graph.value(interface.mask).type.dims->size() == 4;
   if (!by_token) bind(interface.mask, {1, probe.past + probe.tokens}, [](int64_t) { return 1.0; });
   else bind_mask_by_token(evaluator, graph, interface.mask, probe);
-  bind(interface.positions, {1, probe.tokens}, [&](int64_t i) { return static_cast<double>(probe.past + i); });
+  const Shape by_row{interface.position_rows, 1, probe.tokens}, single{1, probe.tokens};
+  bind(interface.positions, interface.position_rows ? by_row : single,
+       [&](int64_t i) { return static_cast<double>(probe.past + i % probe.tokens); });
   return evaluator;
 }
 
@@ -126,13 +143,27 @@ void replace_positions(Graph& graph, const PassContext& context, ValueId positio
     cast.attributes.set("to", static_cast<int64_t>(type.dtype));
     cast.inputs = {positions};
     cast.outputs = {graph.add_value({}, {type.dtype, graph.value(positions).type.dims})};
-    make_sizes(sizes, *type.dims, false, graph.symbols);
+    Type one_row = type;
+    const int rows = row_axis(type, context.decoder.interface);
+    if (rows >= 0) (*one_row.dims)[static_cast<size_t>(rows)] = Dim(1);
+    make_sizes(sizes, *one_row.dims, false, graph.symbols);
     sizes.outputs = {graph.add_value({}, {DType::i64, Dims{Dim(static_cast<int64_t>(type.dims->size()))}})};
     reshape.op = "Reshape";
     reshape.inputs = {cast.outputs[0], sizes.outputs[0]};
-    reshape.outputs = {graph.add_value({}, type)};
-    graph.replace_uses(id, reshape.outputs[0]);
+    reshape.outputs = {graph.add_value({}, one_row)};
+    ValueId made = reshape.outputs[0];
     for (Node* node : {&cast, &sizes, &reshape}) front.push_back(std::move(*node));
+    if (rows >= 0) {
+      std::vector<int64_t> repeats(type.dims->size(), 1);
+      repeats[static_cast<size_t>(rows)] = context.decoder.interface.position_rows;
+      Node expand;
+      expand.op = "Expand";
+      expand.inputs = {made, graph.add_constant(Tensor::of_ints(repeats))};
+      expand.outputs = {graph.add_value({}, type)};
+      made = expand.outputs[0];
+      front.push_back(std::move(expand));
+    }
+    graph.replace_uses(id, made);
   }
   graph.nodes.insert(graph.nodes.begin(), std::make_move_iterator(front.begin()),
                      std::make_move_iterator(front.end()));

@@ -11,6 +11,7 @@
 #include "core/base/text.h"
 #include "core/comm/hub.h"
 #include "core/comm/mpi_world.h"
+#include "core/comm/transfer.h"
 #include "tests/unit/comm/ranks.h"
 #include "tests/unit/support/machine_load.h"
 #include "tests/unit/support/process_fault.h"
@@ -242,6 +243,30 @@ TEST(Faults, TooMuchInFlightIsRefusedAndTheWorldGoesOn) {
       for (int i = 0; i < 1023; ++i) all.recv(data.part(0, 1), 0);
     }
     EXPECT_EQ(all.failed_rank(), -1);
+  });
+}
+
+/// However large the data, and however many ranks send at once.
+TEST(Faults, PiecesWaitForTheirReceiver) {
+  CommOptions options;
+  options.in_flight_bytes = 3 << 20;
+  on_threads(3, options, [](std::unique_ptr<World> world) {
+    Communicator& all = world->communicator();
+    for (int64_t count : {0, 1, 1 << 18, (5 << 18) + 7}) {
+      std::vector<float> numbers(static_cast<size_t>(count));
+      const TensorView view{reinterpret_cast<std::byte*>(numbers.data()), DType::f32, {count}};
+      for (int from : {2, 1}) {
+        auto expected = [&](int64_t i) { return static_cast<float>(i * from); };
+        if (all.rank() == from) {
+          for (int64_t i = 0; i < count; ++i) numbers[static_cast<size_t>(i)] = expected(i);
+          send_pieces(all, view, 0);
+        } else if (all.rank() == 0) {
+          receive_pieces(all, view, from);
+          for (int64_t i = 0; i < count; i += 997) ASSERT_EQ(numbers[static_cast<size_t>(i)], expected(i));
+        }
+      }
+    }
+    all.barrier();
   });
 }
 

@@ -110,6 +110,37 @@ output %5
   EXPECT_EQ(runner.values(1), (Floats{1, 1}));
 }
 
+/// As in ONNX Runtime: what neither the operands nor the file's declaration give is 0.
+TEST(Loop, AStackOfNoIterationsHasTheSizesThatTheFileDeclares) {
+  for (const auto& [sizes, shape] : {std::pair{"", "[0, 2, 0]"},
+                                     {" empty_sizes=ints[2, 2, 5, -1]", "[0, 2, 5]"},
+                                     {" empty_sizes=ints[2, 9, 5]", "[0, 2, 5]"},
+                                     {" empty_sizes=ints[1, 5]", "[0, 2, 0]"},
+                                     {" empty_sizes=ints[7, 5]", "[0, 2, 0]"}}) {
+    Runner runner(cat(R"(
+input %0 "n" : i64[]
+input %1 "x" : f32[s, 3]
+node "none" : %2 : ?[...] , %3 : ?[...] , %4 : ?[...] = Loop(%0, _, %1))", sizes, R"(
+body "body" {
+  input %0 : i64[]
+  input %1 : bool[]
+  input %2 : ?[...]
+  node "" : %3 : ?[...] = NonZero(%2)
+  node "" : %4 : ?[...] = Neg(%2)
+  output %1
+  output %2
+  output %3
+  output %4
+}
+output %3
+output %4
+)"));
+    runner.run({integer(0), floats({2, 3}, {0, 0, 0, 0, 0, 0})});
+    EXPECT_EQ(runner.shape(0), shape) << sizes;
+    EXPECT_EQ(runner.shape(1), "[0, 2, 3]") << sizes;
+  }
+}
+
 TEST(Loop, ScannedValuesOfTwoShapesAreAnErrorThatNamesTheNode) {
   Runner runner(R"(
 input %0 "n" : i64[]

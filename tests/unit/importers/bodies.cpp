@@ -134,6 +134,17 @@ TEST(Bodies, Loop) {
   EXPECT_EQ(names_of(body, body.inputs), (Names{"i", "go", "v", "step"}));
 }
 
+TEST(Bodies, SizesThatAFileDeclaresForStackedValuesAreKept) {
+  ModelBuilder b = loop();
+  auto& body = *b.graph().mutable_node(0)->mutable_attribute(0)->mutable_g();
+  auto& shape = *body.mutable_output(2)->mutable_type()->mutable_tensor_type()->mutable_shape();
+  body.mutable_output(2)->mutable_type()->mutable_tensor_type()->set_elem_type(1);
+  shape.add_dim()->set_dim_value(7);
+  shape.add_dim()->set_dim_param("q");
+  EXPECT_EQ(b.import().graph.nodes[0].attributes.integers("empty_sizes"), (std::vector<int64_t>{2, 7, 0}));
+  EXPECT_FALSE(loop().import().graph.nodes[0].attributes.has("empty_sizes"));
+}
+
 TEST(Bodies, OperandCountsAreChecked) {
   ModelBuilder b = loop();
   auto& body = *b.graph().mutable_node(0)->mutable_attribute(0)->mutable_g();
@@ -150,9 +161,11 @@ TEST(Bodies, OperandCountsAreChecked) {
 }
 
 TEST(Bodies, TheWordsOfTheImporterAreNotForFiles) {
-  ModelBuilder b = loop();
-  set_int(*b.graph().mutable_node(0), "carried", 9);
-  expect_bad(b, {"carried"});
+  for (const char* word : {"carried", "empty_sizes"}) {
+    ModelBuilder b = loop();
+    set_int(*b.graph().mutable_node(0), word, 9);
+    expect_bad(b, {word});
+  }
 }
 
 TEST(Bodies, OnlyWhereTheOpHasThem) {

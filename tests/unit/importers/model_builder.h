@@ -49,7 +49,8 @@ inline OpSet test_ops() {
   add("Gemm", "a b c?", "y", {{"alpha", "float", "1"}, {"transB", "int", "0"}});
   add("If", "cond captures?...", "y...",
       {{"then_branch", "graph", "required"}, {"else_branch", "graph", "required"}});
-  add("Loop", "trips? cond? v?...", "y?...", {{"body", "graph", "required"}, {"carried", "int", ""}});
+  add("Loop", "trips? cond? v?...", "y?...",
+      {{"body", "graph", "required"}, {"carried", "int", ""}, {"empty_sizes", "ints", ""}});
   add("com.microsoft.Known", "x", "y", {{"scale", "float", ""}});
   add("com.microsoft.SimplifiedLayerNormalization", "x scale", "y",
       {{"axis", "int", "-1"}, {"epsilon", "float", ""}});

@@ -197,6 +197,8 @@ TEST(Infer, Normalisations) {
   EXPECT_EQ(net.type(norm[2]), "f32[b, s, 1]");
   EXPECT_EQ(net.type(net.node("RMSNormalization", {x, scale})), "f32[b, s, 64]");
   EXPECT_NE(error_of([&] { net.node("RMSNormalization", {x, net.weight({32})}); }), "");
+  for (const char* op : {"RMSNormalization", "SimplifiedLayerNormalization"})
+    EXPECT_EQ(net.type(net.node(op, {x, net.weight({64}, DType::f16)})), "f16[b, s, 64]") << op;
   EXPECT_EQ(net.type(net.node("BatchNormalization", {net.input("b 8 y x"), net.weight({8}), net.weight({8}),
                                                      net.weight({8}), net.weight({8})})),
             "f32[b, 8, y, x]");

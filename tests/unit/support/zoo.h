@@ -26,10 +26,10 @@ struct ZooModel {
   std::string path;         ///< of the .onnx file
   std::string padding;      ///< on which side the prompts of a batch may be padded: "left", "right"; "" if on none
   std::string plain;        ///< why raise leaves it as it is; "": it is recognised
-  std::string raised_only;  ///< why it does not run as written, without raise; "": it does
-  bool exact = true;        ///< f32: logits to 1e-4 of the largest and equal tokens; otherwise to an NMSE of 1e-3
-  /// Raise makes of it what it makes of the family's other exports: all f32 ones but those that the script lists,
-  /// with the reason.
+  std::string raised_only;  ///< why it does not run as its file says, without raise; "": it does
+  bool exact = true;        ///< f32: logits to 1e-4 of the largest and equal tokens; else by NMSE, see expect_close
+  /// Raise makes of it what it makes of the family's other exports: all f32 ones but those that the script lists, with
+  /// the reason.
   bool comparable = true;
   std::vector<ZooPrompt> prompts;
 };
@@ -92,8 +92,10 @@ inline void expect_close(const ZooModel& model, std::span<const float> got, std:
     sum += apart * apart;
     power += double{expected[i]} * double{expected[i]};
   }
+  // accuracy_level 4: ONNX Runtime rounds activations to 8 bits also where it does not optimise.
+  const bool rounds = model.name.ends_with("genai_int4");
   if (model.exact) EXPECT_LE(error / most, 1e-4);
-  else EXPECT_LE(sum / power, 1e-3);
+  else EXPECT_LE(sum / power, rounds ? 1e-3 : 1e-9);
 }
 
 /// A name that GoogleTest takes.

@@ -71,7 +71,7 @@ TEST(Merged, PlainWithAMaskOfItsOwnLength) {
     check_prompts(model, *engine);
     ++seen;
   }
-  EXPECT_EQ(seen, 2);
+  EXPECT_EQ(seen, 3);
 }
 
 /// The model's file and those next to it, as a host would hold them in memory.

@@ -1,12 +1,11 @@
-#include "bindings/c/model_config.h"
+#include "core/model/model_config.h"
 
 #include <nlohmann/json.hpp>
 
-#include "bindings/c/model_directory.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 
-namespace plait::c_api {
+namespace plait {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -59,15 +58,11 @@ class ConfigFile {
     return {*get<int32_t>(member)};
   }
 
-  /// The field as a setting. Throws if it is invalid.
-  void copy_to(Settings& settings, const char* member, const char* key, const char* fallback = nullptr) const {
+  /// The field as it is written, for an option.
+  void give(std::vector<RequestDefault>& out, const char* member, const char* option, const char* otherwise = nullptr) const {
     const Json* found = find(member);
-    if (!found && !fallback) return;
-    try {
-      settings.set(key, found ? found->dump() : fallback);
-    } catch (const Error& error) {
-      throw Error(Code::bad_model, cat(quote(path_), ", field ", member, ": ", error.message()), error.hint());
-    }
+    if (!found && !otherwise) return;
+    out.push_back({option, found ? found->dump() : otherwise, cat(quote(path_), ", field ", member)});
   }
 
  private:
@@ -75,16 +70,16 @@ class ConfigFile {
   Json json_;
 };
 
-Settings request_defaults(const ConfigFile& generation) {
-  Settings out;
+std::vector<RequestDefault> request_defaults(const ConfigFile& generation) {
+  std::vector<RequestDefault> out;
   if (!generation.present()) return out;
   // transformers applies these only when sampling; a host that then sets a temperature gets them too.
   bool samples = generation.get<bool>("do_sample").value_or(false);
-  if (samples) generation.copy_to(out, "temperature", "temperature", "1");
-  generation.copy_to(out, "top_k", "top_k", samples ? "50" : nullptr);
-  for (const char* key : {"top_p", "min_p", "repetition_penalty"}) generation.copy_to(out, key, key);
-  generation.copy_to(out, "max_new_tokens", "max_tokens");
-  generation.copy_to(out, "min_new_tokens", "min_tokens");
+  if (samples) generation.give(out, "temperature", "temperature", "1");
+  generation.give(out, "top_k", "top_k", samples ? "50" : nullptr);
+  for (const char* key : {"top_p", "min_p", "repetition_penalty"}) generation.give(out, key, key);
+  generation.give(out, "max_new_tokens", "max_tokens");
+  generation.give(out, "min_new_tokens", "min_tokens");
   return out;
 }
 
@@ -113,4 +108,4 @@ ModelConfig read_model_config(const FileSet& files) {
   return out;
 }
 
-}  // namespace plait::c_api
+}  // namespace plait

@@ -1,13 +1,12 @@
 #pragma once
-// Finds a directory's model file: the only code that knows the layout of model directories.
+// A model's files, in a directory or in memory.
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/base/tensor.h"
 
-namespace plait::c_api {
+namespace plait {
 
 /// Files by name, relative, with '/': of a directory, or in a host's memory. Thread-safe for reading.
 class FileSet {
@@ -35,10 +34,4 @@ struct NamedBlob {
 /// Throws Error(invalid_argument) on a name that is empty, absolute, leaves its directory, or occurs twice.
 std::unique_ptr<FileSet> memory_files(std::vector<NamedBlob> blobs);
 
-/// The model's file among `files`: the one that genai_config.json names, model.onnx, decoder_model_merged.onnx, the
-/// second of the pair decoder_model.onnx and decoder_with_past_model.onnx (with an empty past it does the work of
-/// both), or the only .onnx file. Throws Error(not_found) if there is none, Error(invalid_argument) listing them if
-/// several remain, Error(bad_model) if genai_config.json is damaged.
-std::string choose_model_file(const FileSet& files);
-
-}  // namespace plait::c_api
+}  // namespace plait

@@ -1,15 +1,14 @@
-#include "bindings/c/model_directory.h"
+#include "core/model/file_set.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <map>
 
-#include "bindings/c/model_config.h"
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
 #include "core/base/text.h"
 
-namespace plait::c_api {
+namespace plait {
 namespace {
 
 namespace fs = std::filesystem;
@@ -64,14 +63,6 @@ class Memory final : public FileSet {
   std::map<std::string, std::shared_ptr<const Blob>> blobs_;
 };
 
-std::vector<std::string> onnx_files(const FileSet& files) {
-  std::vector<std::string> out;
-  for (std::string& name : files.names()) {
-    if (name.size() > 5 && name.compare(name.size() - 5, 5, ".onnx") == 0) out.push_back(std::move(name));
-  }
-  return out;
-}
-
 }  // namespace
 
 std::unique_ptr<FileSet> directory_files(const std::string& directory) {
@@ -97,28 +88,4 @@ std::unique_ptr<FileSet> memory_files(std::vector<NamedBlob> blobs) {
   return std::make_unique<Memory>(std::move(by_name));
 }
 
-std::string choose_model_file(const FileSet& files) {
-  if (files.has("genai_config.json")) {
-    std::string named = read_model_config(files).genai_file;
-    if (!named.empty()) {
-      if (files.has(named)) return named;
-      throw Error(Code::not_found,
-                  cat(files.path_of("genai_config.json"), " names the file ", quote(named), ", which is not there"));
-    }
-  }
-  for (const char* name : {"model.onnx", "decoder_model_merged.onnx"}) {
-    if (files.has(name)) return name;
-  }
-  if (files.has("decoder_model.onnx") && files.has("decoder_with_past_model.onnx"))
-    return "decoder_with_past_model.onnx";
-  std::vector<std::string> candidates = onnx_files(files);
-  if (candidates.size() == 1) return candidates[0];
-  if (candidates.empty()) {
-    throw Error(Code::not_found, cat("there is no .onnx file in ", quote(files.place())),
-                "pass the directory that holds model.onnx, or the .onnx file itself");
-  }
-  throw Error(Code::invalid_argument, cat(quote(files.place()), " has several candidates: ", join(candidates, ", ")),
-              "pass the path of one of them");
-}
-
-}  // namespace plait::c_api
+}  // namespace plait

@@ -1,0 +1,30 @@
+#pragma once
+// Settings from a model's JSON files: config.json, generation_config.json, genai_config.json.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/model/file_set.h"
+
+namespace plait {
+
+/// An option of requests that a file gives.
+struct RequestDefault {
+  std::string option, value;
+  std::string origin;  ///< the file and its field, for messages
+};
+
+struct ModelConfig {
+  std::string genai_file;           ///< the model file that genai_config.json names; "" if it does not
+  int64_t context = 0;              ///< tokens; 0: nothing is said
+  std::vector<int32_t> eos_tokens;  ///< of generation_config.json, else genai_config.json, else config.json
+  /// Options of requests, by generation_config.json: with do_sample they are the file's, and transformers' where the
+  /// file leaves them out (temperature 1, top_k 50); without it, greedy.
+  std::vector<RequestDefault> request_defaults;
+};
+
+/// Missing files are skipped. Throws Error(bad_model), naming the file and the field.
+ModelConfig read_model_config(const FileSet& files);
+
+}  // namespace plait

@@ -1,0 +1,117 @@
+#include "core/model/model_source.h"
+
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/base/mapped_file.h"
+#include "core/base/text.h"
+#include "core/model/model_config.h"
+
+namespace plait {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> onnx_files(const FileSet& files) {
+  std::vector<std::string> out;
+  for (std::string& name : files.names()) {
+    if (name.size() > 5 && name.compare(name.size() - 5, 5, ".onnx") == 0) out.push_back(std::move(name));
+  }
+  return out;
+}
+
+std::string_view text_of_blob(const std::shared_ptr<const Blob>& blob) {
+  if (!blob) return {};
+  return {reinterpret_cast<const char*>(blob->data()), static_cast<size_t>(blob->size())};
+}
+
+}  // namespace
+
+std::string choose_model_file(const FileSet& files) {
+  if (files.has("genai_config.json")) {
+    std::string named = read_model_config(files).genai_file;
+    if (!named.empty()) {
+      if (files.has(named)) return named;
+      throw Error(Code::not_found,
+                  cat(files.path_of("genai_config.json"), " names the file ", quote(named), ", which is not there"));
+    }
+  }
+  for (const char* name : {"model.onnx", "decoder_model_merged.onnx"}) {
+    if (files.has(name)) return name;
+  }
+  if (files.has("decoder_model.onnx") && files.has("decoder_with_past_model.onnx"))
+    return "decoder_with_past_model.onnx";
+  std::vector<std::string> candidates = onnx_files(files);
+  if (candidates.size() == 1) return candidates[0];
+  if (candidates.empty()) {
+    throw Error(Code::not_found, cat("there is no .onnx file in ", quote(files.place())),
+                "pass the directory that holds model.onnx, or the .onnx file itself");
+  }
+  throw Error(Code::invalid_argument, cat(quote(files.place()), " has several candidates: ", join(candidates, ", ")),
+              "pass the path of one of them");
+}
+
+ModelSource find_model(const std::string& path, bool copied) {
+  std::error_code failure;
+  if (fs::is_directory(path, failure)) {
+    ModelSource out{directory_files(path), {}, path, copied};
+    out.file = choose_model_file(*out.files);
+    return out;
+  }
+  if (!fs::exists(path, failure)) {
+    throw Error(Code::not_found, cat("there is no file or directory ", quote(path)),
+                "pass a model directory or an .onnx file");
+  }
+  fs::path file(path);
+  std::string directory = file.has_parent_path() ? file.parent_path().string() : ".";
+  return {directory_files(directory), file.filename().string(), directory, copied};
+}
+
+ModelSource find_model(std::vector<NamedBlob> blobs) {
+  ModelSource out{memory_files(std::move(blobs)), {}, {}};
+  out.file = choose_model_file(*out.files);
+  return out;
+}
+
+ExternalResolver data_of(const ModelSource& source) {
+  if (!source.directory.empty()) {
+    return [path = source.files->path_of(source.file),
+            copied = source.copied](const std::string& location) -> std::shared_ptr<const Blob> {
+      return copied ? read_beside(path, location) : map_beside(path, location);
+    };
+  }
+  fs::path beside = fs::path(source.file).parent_path();
+  return [files = source.files, beside](const std::string& location) {
+    return files->read((beside / location).lexically_normal().generic_string());
+  };
+}
+
+std::shared_ptr<const Blob> model_bytes_of(const ModelSource& source) {
+  if (source.directory.empty()) return source.files->read(source.file);
+  const std::string path = source.files->path_of(source.file);
+  return source.copied ? read_file(path) : map_file(path);
+}
+
+ImportedModel import_model(const ModelSource& source, const OpSet& ops, LoadProgress* progress) {
+  try {
+    return import_bytes(model_bytes_of(source), data_of(source), ops, progress);
+  } catch (const Error& error) {
+    if (source.directory.empty()) throw;
+    throw error.at(quote(source.files->path_of(source.file)));
+  }
+}
+
+bool has_tokenizer(const ModelSource& source) { return source.files->has("tokenizer.json"); }
+
+Tokenizer load_tokenizer(const ModelSource& source, const std::string& cache_directory, const TextLimits& limits) {
+  if (!source.directory.empty()) {
+    return Tokenizer::load(source.directory, cache_directory, limits);
+  }
+  auto read = [&](const char* name) { return source.files->has(name) ? source.files->read(name) : nullptr; };
+  auto tokenizer = read("tokenizer.json"), config = read("tokenizer_config.json");
+  auto chat = read("chat_template.jinja"), chat_json = read("chat_template.json");
+  return Tokenizer::from_bytes(
+      {text_of_blob(tokenizer), text_of_blob(config), text_of_blob(chat), text_of_blob(chat_json)}, limits);
+}
+
+}  // namespace plait

@@ -1,0 +1,45 @@
+#pragma once
+// Opens models: the one place that knows how model directories are laid out.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/load_progress.h"
+#include "core/model/file_set.h"
+#include "core/text/tokenizer.h"
+#include "importers/onnx/import.h"
+
+namespace plait {
+
+/// A model's files, and which of them is the model.
+struct ModelSource {
+  std::shared_ptr<FileSet> files;
+  std::string file;
+  std::string directory;  ///< "": they are in memory
+  bool copied = false;    ///< the model's file and its external data are read into memory, not mapped
+};
+
+/// A model directory, or an .onnx file with what is next to it. Throws Error(not_found), and what choose_model_file throws.
+ModelSource find_model(const std::string& path, bool copied);
+/// The same of files in memory; throws what memory_files throws, too.
+ModelSource find_model(std::vector<NamedBlob> blobs);
+
+/// The model's file among `files`: the one that genai_config.json names, model.onnx, decoder_model_merged.onnx, the
+/// second of the pair decoder_model.onnx and decoder_with_past_model.onnx (given a past of no tokens it does the work
+/// of both), or the only .onnx file. Throws Error(not_found) when there is none, Error(invalid_argument) that lists
+/// them when several are left, Error(bad_model) when genai_config.json is damaged.
+std::string choose_model_file(const FileSet& files);
+
+/// The bytes of the model's file.
+std::shared_ptr<const Blob> model_bytes_of(const ModelSource& source);
+/// Finds the external data of the model's file.
+ExternalResolver data_of(const ModelSource& source);
+/// Reads the graph. Throws what import_bytes throws, naming the file.
+ImportedModel import_model(const ModelSource& source, const OpSet& ops, LoadProgress* progress = nullptr);
+
+/// Whether there are files of a tokenizer.
+bool has_tokenizer(const ModelSource& source);
+/// `cache_directory`: of Tokenizer::load. Throws what Tokenizer throws.
+Tokenizer load_tokenizer(const ModelSource& source, const std::string& cache_directory, const TextLimits& limits);
+
+}  // namespace plait
