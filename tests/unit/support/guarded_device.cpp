@@ -100,8 +100,10 @@ class GuardedCommunicator : public Communicator {
   void all_to_all(const TensorView& from, const TensorView& to) override { host_->all_to_all(open(from), open(to)); }
   void broadcast(const TensorView& data, int root) override { host_->broadcast(open(data), root); }
   void barrier() override { host_->barrier(); }
-  void send(const TensorView& data, int to) override { host_->send(open(data), to); }
-  void recv(const TensorView& data, int from) override { host_->recv(open(data), from); }
+  void send(const TensorView& data, int to, int64_t tag) override { host_->send(open(data), to, tag); }
+  void recv(const TensorView& data, int from, int64_t tag, Patience patience) override {
+    host_->recv(open(data), from, tag, patience);
+  }
   double waited_s() const override { return host_->waited_s(); }
   std::unique_ptr<Communicator> split(int color, int key) override {
     return std::make_unique<GuardedCommunicator>(space_, host_->split(color, key));
