@@ -72,7 +72,7 @@ void Collectives::check_parts(const TensorView& part, const TensorView& all, std
                                             " are not ", dtype_name(all.dtype), all.shape.text()));
   if (elements * dtype_bits(part.dtype) % 8)
     throw Error(Code::invalid_argument,
-                cat(what, ": a part of ", elements, " elements of ", dtype_name(part.dtype), " is not a whole number of bytes"));
+                cat(what, ": a part of ", elements, " elements of ", dtype_name(part.dtype), " is no whole byte"));
 }
 
 /// Collects the parts of all ranks in this step; this rank's is `own`.
@@ -201,35 +201,64 @@ void Collectives::send(const TensorView& data, int to, int64_t tag) {
   exchange_->post(to, call, {data.data, static_cast<size_t>(call.bytes)});
 }
 
-void Collectives::recv(const TensorView& data, int from, int64_t tag) {
+void Collectives::recv(const TensorView& data, int from, int64_t tag, Patience patience) {
   check_rank(from, "recv from rank");
   CallHeader call = header(Call::send, data);
   call.tag = tag;
-  const auto check = [&](const CallHeader& sent) {
-    if (sent == call) return;
-    hub_->fail(Code::invalid_argument, world_rank(from),
-               cat("rank ", world_rank(rank()), " receives ", dtype_name(data.dtype), ", ", call.bytes,
-                   " bytes, rank ", world_rank(from), " calls ", sent.text()));
+  auto& aside = aside_[from];
+  const auto early = std::find_if(aside.begin(), aside.end(), [&](const Aside& one) { return one.call.tag == tag; });
+  if (early != aside.end()) {
     hub_->check();
-  };
-  if (auto found = aside_.find({from, tag}); found != aside_.end()) {
-    check(found->second.first);
-    std::copy(found->second.second.begin(), found->second.second.end(), data.data);
-    aside_.erase(found);
+    expect_same(from, early->call, call);
+    copy_bytes(data.data, early->bytes.data(), call.bytes);
+    aside_bytes_ -= call.bytes;
+    aside.erase(early);
     return;
   }
-  for (;;) {
-    const CallHeader sent = exchange_->await_mail(from, call, false);
-    if (sent.call == Call::send && sent.tag != tag) {
-      auto& [its, bytes] = aside_[{from, sent.tag}];
-      its = sent;
-      bytes.resize(static_cast<size_t>(sent.bytes));
-      exchange_->take_mail(from, bytes.data());
-      continue;
+  while (true) {
+    const CallHeader sent = exchange_->await_mail(
+        from, [&] { return awaited_text(from, call); }, patience);
+    if (sent.call != Call::send || sent.tag == tag) {
+      expect_same(from, sent, call);
+      return exchange_->take_mail(from, data.data);
     }
-    check(sent);
-    return exchange_->take_mail(from, data.data);
+    set_aside(from, sent, tag);
   }
+}
+
+void Collectives::expect_same(int from, const CallHeader& sent, const CallHeader& own) {
+  if (sent == own) return;
+  hub_->fail(
+      Code::invalid_argument, world_rank(from),
+      cat("rank ", world_rank(rank()), " receives ", dtype_name(static_cast<DType>(own.dtype)), ", ", own.bytes,
+          " bytes", own.tag ? cat(", tag ", own.tag) : "", ", rank ", world_rank(from), " calls ", sent.text()));
+  hub_->check();
+}
+
+void Collectives::set_aside(int from, const CallHeader& sent, int64_t wanted) {
+  constexpr size_t most_messages = 1024;
+  auto& aside = aside_[from];
+  if (aside_bytes_ + sent.bytes > hub_->options().in_flight_bytes || aside.size() >= most_messages)
+    throw Error(Code::overloaded,
+                cat("rank ", world_rank(rank()), " waits for tag ", wanted, " of rank ", world_rank(from),
+                    ", and can set aside no more: ", aside.size(), " messages of it, ", human_bytes(aside_bytes_),
+                    " in all; the next one is ", sent.text()),
+                "receive in the order of sending, or raise CommOptions::in_flight_bytes");
+  Aside one{sent, std::vector<std::byte>(static_cast<size_t>(sent.bytes))};
+  exchange_->take_mail(from, one.bytes.data());
+  aside_bytes_ += sent.bytes;
+  aside.push_back(std::move(one));
+}
+
+/// "send(f32, 16 bytes, tag 3), having set aside tags 4, 5"
+std::string Collectives::awaited_text(int from, const CallHeader& call) const {
+  std::string out = call.text();
+  constexpr size_t most_named = 8;
+  const auto& aside = aside_.at(from);
+  for (size_t i = 0; i < aside.size() && i < most_named; ++i)
+    append(out, cat(i ? ", " : ", having set aside tags ", aside[i].call.tag));
+  if (aside.size() > most_named) append(out, cat(" and ", aside.size() - most_named, " more"));
+  return out;
 }
 
 void Collectives::send_command(std::span<const std::byte> bytes, int to) {
@@ -238,7 +267,8 @@ void Collectives::send_command(std::span<const std::byte> bytes, int to) {
 
 std::vector<std::byte> Collectives::receive_command(int from, bool patient) {
   const CallHeader call{.call = Call::command};
-  const CallHeader sent = exchange_->await_mail(from, call, patient);
+  const CallHeader sent = exchange_->await_mail(
+      from, [&] { return call.text(); }, patient ? Patience::unlimited : Patience::deadline);
   if (sent.call != Call::command) {
     hub_->fail(Code::invalid_argument, world_rank(from),
                mismatch_text(world_rank(from), sent, world_rank(rank()), call));

@@ -1,4 +1,5 @@
 #pragma once
+#include <deque>
 #include <functional>
 #include <map>
 
@@ -29,7 +30,7 @@ class Collectives final : public Communicator {
   void broadcast(const TensorView& data, int root) override;
   void barrier() override;
   void send(const TensorView& data, int to, int64_t tag) override;
-  void recv(const TensorView& data, int from, int64_t tag) override;
+  void recv(const TensorView& data, int from, int64_t tag, Patience patience) override;
   double waited_s() const override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view message) noexcept override;
@@ -49,13 +50,22 @@ class Collectives final : public Communicator {
   void check_reducible(const TensorView& data, std::string_view what) const;
   void check_parts(const TensorView& part, const TensorView& all, std::string_view what) const;
   void collect(const std::byte* own);
+  /// Messages that arrived before the one wanted, in order.
+  struct Aside {
+    CallHeader call;
+    std::vector<std::byte> bytes;
+  };
+  void set_aside(int from, const CallHeader& sent, int64_t wanted);
+  void expect_same(int from, const CallHeader& sent, const CallHeader& own);
+  std::string awaited_text(int from, const CallHeader& call) const;
   int64_t scattered_elements(int bits) const;
 
   std::shared_ptr<Hub> hub_;
   std::unique_ptr<Exchange> exchange_;
   GroupMaker make_group_;
-  std::map<std::pair<int, int64_t>, std::pair<CallHeader, std::vector<std::byte>>> aside_;
-  std::vector<const std::byte*> parts_;  ///< of the current step, by rank
+  std::vector<const std::byte*> parts_;     ///< of the current step, by rank
+  std::map<int, std::deque<Aside>> aside_;  ///< by sender
+  int64_t aside_bytes_ = 0;
 };
 
 /// All-gathers `bytes` bytes per rank, at most a slot, in rank order; for agreement among ranks.

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/base/tensor.h"
+#include "core/comm/options.h"
 
 namespace plait {
 
@@ -46,11 +47,13 @@ class Communicator {
   /// Returns when all ranks have called it.
   virtual void barrier() = 0;
 
-  /// Copies the data and returns at once. Messages to a rank arrive in order, and are received with equal count and
-  /// dtype.
-  /// Throws Error(overloaded) beyond CommOptions::in_flight_bytes.
+  /// Copies the data and returns at once. Throws Error(overloaded) beyond CommOptions::in_flight_bytes.
   virtual void send(const TensorView& data, int to, int64_t tag = 0) = 0;
-  virtual void recv(const TensorView& data, int from, int64_t tag = 0) = 0;
+  /// The next message with that tag of a rank, of equal size and dtype (otherwise Error(invalid_argument) on all
+  /// ranks, naming both calls). Messages of a tag arrive in order. What arrives before it with other tags is set
+  /// aside for later calls; throws Error(overloaded) if that exceeds CommOptions::in_flight_bytes or 1024 messages of
+  /// a rank.
+  virtual void recv(const TensorView& data, int from, int64_t tag = 0, Patience patience = Patience::deadline) = 0;
 
   /// Seconds this rank has waited for others in all calls of all groups of its world.
   virtual double waited_s() const = 0;

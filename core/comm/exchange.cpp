@@ -29,7 +29,8 @@ std::string CallHeader::text() const {
   append(out, '(');
   if (call == Call::all_reduce || call == Call::reduce_scatter) append(out, cat(reduction_name(reduction), ", "));
   if (call == Call::broadcast) append(out, cat("root ", root, ", "));
-  append(out, cat(dtype_name(static_cast<DType>(dtype)), ", ", bytes, " bytes)"));
+  append(out, cat(dtype_name(static_cast<DType>(dtype)), ", ", bytes, " bytes"));
+  append(out, tag ? cat(", tag ", tag, ")") : std::string(")"));
   return out;
 }
 

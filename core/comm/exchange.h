@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/function_ref.h"
 #include "core/comm/communicator.h"
 
 namespace plait {
@@ -31,10 +32,16 @@ struct CallHeader {
   uint16_t root = 0;  ///< broadcasts only
   int32_t dtype = 0;
   int64_t bytes = 0;  ///< of the whole call, per rank
-  int64_t tag = 0;    ///< messages only
+  int64_t tag = 0;    ///< mail only
 
   bool operator==(const CallHeader& other) const = default;
   std::string text() const;  ///< "all_reduce(sum, f32, 64 bytes)"
+};
+
+/// In front of a message's bytes.
+struct MailHeader {
+  CallHeader call;
+  int64_t ready_ns = 0;  ///< when it may be received, for shaped links (CommOptions::link); 0: at once
 };
 
 /// The error message for mismatched calls of two ranks.
@@ -69,8 +76,9 @@ class Exchange {
 
   /// Sends a copy; never waits.
   virtual void post(int to, const CallHeader& call, std::span<const std::byte> bytes) = 0;
-  /// Waits for the next message of a rank; `take_mail` must follow, with a buffer of call.bytes.
-  virtual CallHeader await_mail(int from, const CallHeader& expected, bool for_ever) = 0;
+  /// Waits for the next message of a rank, which stays the next one until `take_mail`, with a buffer of call.bytes.
+  /// `what`: describes it in errors.
+  virtual CallHeader await_mail(int from, FunctionRef<std::string()> what, Patience patience) = 0;
   virtual void take_mail(int from, std::byte* out) = 0;
 
  protected:

@@ -51,7 +51,8 @@ Hub::Hub(std::shared_ptr<Mapping> memory, int world_rank, int world_size, bool s
       world_size_(world_size),
       spin_ns_(spin ? spin_limit_ns : 0),
       options_(options),
-      heard_ns_(static_cast<size_t>(world_size)) {
+      heard_ns_(static_cast<size_t>(world_size)),
+      link_free_ns_(options.link ? static_cast<size_t>(world_size) : 0) {
   if (!(options.deadline_s > 0) || options.in_flight_bytes < 0)
     throw Error(Code::invalid_argument, "ranks need a deadline above 0 s and in_flight_bytes of at least 0");
   memory_->hold(rank_);
@@ -117,6 +118,18 @@ class Hub::Waiting {
     hub_.tell({News::Kind::waits, hub_.rank_, awaited.rank + 1});
   }
   double seconds() const { return static_cast<double>(now_ns() - start_ns_) * 1e-9; }
+  /// Whether no rank has made progress for a deadline. Ranks of other machines tell theirs by heartbeats, four a
+  /// deadline.
+  bool world_stands_still() {
+    const double limit_s = hub_.options_.deadline_s * (hub_.listen ? 1.5 : 1);
+    const int64_t now = now_ns();
+    if (static_cast<double>(now - looked_ns_) * 1e-9 < std::min(look_every_s, limit_s / 10)) return false;
+    looked_ns_ = now;
+    const uint64_t progress = hub_.progress_of_all();
+    if (moved_ns_ == 0 || progress != progress_) moved_ns_ = now;
+    progress_ = progress;
+    return static_cast<double>(now - moved_ns_) * 1e-9 >= limit_s;
+  }
 
   const Awaited& awaited;
 
@@ -124,6 +137,8 @@ class Hub::Waiting {
   Hub& hub_;
   const int64_t start_ns_ = now_ns();
   bool told_ = false;
+  int64_t looked_ns_ = 0, moved_ns_ = 0;  ///< times of the last look at all ranks' progress, and of its last change
+  uint64_t progress_ = 0;
 };
 
 void Hub::sleep(const Awaited& awaited) {
@@ -135,8 +150,9 @@ void Hub::sleep(const Awaited& awaited) {
     if (awaited.come()) return;
     examine(waiting);
     if (awaited.come()) return;
-    double slice_s = awaited.for_ever ? idle_look_every_s : look_every_s;
-    if (!awaited.for_ever) slice_s = std::clamp(options_.deadline_s - waiting.seconds(), 1e-3, slice_s);
+    double slice_s = awaited.patience == Patience::unlimited ? idle_look_every_s : look_every_s;
+    if (awaited.patience == Patience::deadline)
+      slice_s = std::clamp(options_.deadline_s - waiting.seconds(), 1e-3, slice_s);
     futex_wait(line(rank_).bell, bell, slice_s, memory_->is_within_process());
   }
 }
@@ -147,7 +163,7 @@ void Hub::poll(const Awaited& awaited) {
   if (spin(awaited.come)) return;
   Waiting waiting(*this, awaited);
   waiting.say();
-  const int64_t longest_us = awaited.for_ever ? 5000 : 1000;
+  const int64_t longest_us = awaited.patience == Patience::unlimited ? 5000 : 1000;
   for (int64_t pause_us = 20;; pause_us = std::min(2 * pause_us, longest_us)) {
     examine(waiting);
     if (awaited.come()) return;
@@ -169,9 +185,10 @@ void Hub::examine(Waiting& waiting) {
   look_around();
   waiting.say_elsewhere();
   if (waiting.seconds() >= options_.deadline_s) {
-    if (!awaited.for_ever) give_up(awaited);
+    if (awaited.patience == Patience::deadline) give_up(awaited);
     find_silent(awaited.rank);
   }
+  if (awaited.patience == Patience::progress && waiting.world_stands_still()) give_up(awaited);
   check();
 }
 
@@ -184,9 +201,45 @@ void Hub::give_up(const Awaited& awaited) {
     blamed = next;
   }
   const std::string through = blamed == awaited.rank ? "" : cat(", which waits for rank ", blamed);
-  fail(Code::closed, blamed,
-       cat("rank ", rank_, " waited ", options_.deadline_s, " s for rank ", awaited.rank, "'s ", awaited.what(),
-           through, ": rank ", blamed, " does not come"));
+  const bool patient = awaited.patience == Patience::progress;
+  const std::string limit = cat(" ", options_.deadline_s, " s");
+  fail(
+      Code::closed, blamed,
+      cat("rank ", rank_, " waited", patient ? "" : limit, " for rank ", awaited.rank, "'s ", awaited.what(), through,
+          patient ? cat(", while no rank made progress for", limit) : "", ": rank ", blamed, " does not come"));
+}
+
+uint64_t Hub::progress_of_all() const {
+  uint64_t out = 0;
+  for (int rank = 0; rank < world_size_; ++rank) out += line(rank).progress.load(std::memory_order_relaxed);
+  return out;
+}
+
+int64_t Hub::mail_ready_ns(int to, int64_t bytes) {
+  if (!options_.link) return 0;
+  const double latency_s = options_.link(rank_, to, 0), transfer_s = options_.link(rank_, to, bytes) - latency_s;
+  int64_t& free = link_free_ns_[static_cast<size_t>(to)];
+  free = std::max(free, now_ns()) + static_cast<int64_t>(transfer_s * 1e9);
+  return free + static_cast<int64_t>(latency_s * 1e9);
+}
+
+void Hub::wait_until(int64_t ns) {
+  if (ns <= now_ns()) return;
+  const Stopwatch watch(waited_ns_);
+  constexpr int64_t longest_ns = 10'000'000;  // until it hears that the world is over
+  for (int64_t left = ns - now_ns(); left > 0; left = ns - now_ns()) {
+    if (listen) listen();
+    check();
+    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(left, longest_ns)));
+  }
+}
+
+void Hub::pass_links(const std::vector<int>& members, int64_t bytes) {
+  if (!options_.link) return;
+  double longest_s = 0;
+  for (const int member : members)
+    if (member != rank_) longest_s = std::max(longest_s, options_.link(rank_, member, bytes));
+  wait_until(now_ns() + static_cast<int64_t>(longest_s * 1e9));
 }
 
 void Hub::look_around() {
@@ -200,7 +253,8 @@ void Hub::find_dead() {
   for (int other = 0; other < world_size_; ++other) {
     const Line& its = line(other);
     if (other == rank_ || !its.came.load(std::memory_order_acquire) || memory_->is_held(other)) continue;
-    if (its.left.load(std::memory_order_acquire)) continue;  // left in order: an error only for ranks that wait for it
+    if (its.left.load(std::memory_order_acquire))
+      continue;  // left in order: an error only for ranks that wait for it
     fail(Code::closed, other, cat("rank ", other, " died: its process ended without leaving the world"));
   }
 }
@@ -247,7 +301,9 @@ void Hub::hear(const News& news) {
   switch (news.kind) {
     case News::Kind::over: return fail(static_cast<Code>(news.value), news.rank, news.message);
     case News::Kind::left: return line(news.rank).left.store(1, std::memory_order_seq_cst);
-    case News::Kind::lives: return expect_life(news.rank);
+    case News::Kind::lives:
+      line(news.rank).progress.store(static_cast<uint32_t>(news.value), std::memory_order_relaxed);
+      return expect_life(news.rank);
     case News::Kind::waits: return line(news.rank).waits_for.store(news.value, std::memory_order_seq_cst);
   }
 }

@@ -23,12 +23,13 @@ struct Awaited {
   int rank;                         ///< in the world
   FunctionRef<bool()> come;         ///< acquires the data it checks, once true
   FunctionRef<std::string()> what;  ///< "step 3 of all_reduce(sum, f32, 64 bytes)"
-  bool for_ever = false;  ///< no deadline; a dead rank is still noticed, on another machine by missed heartbeats
+  /// Whatever it is, a dead rank is noticed, on another machine by missed heartbeats.
+  Patience patience = Patience::deadline;
 };
 
 /// A notice to ranks of other machines: a rank ended the world (value: the Code), left it, has waited long for
 /// another
-/// (value: 1 + that rank, 0: no longer), or is alive (a heartbeat).
+/// (value: 1 + that rank, 0: no longer), or is alive (a heartbeat; value: Hub::progress).
 struct News {
   enum class Kind : int32_t { over, left, waits, lives };
   Kind kind;
@@ -66,6 +67,20 @@ class Hub {
   /// The same for conditions without a bell: polls, with pauses growing to 1 ms (5 ms without a deadline).
   void poll(const Awaited& awaited);
 
+  /// Call when this rank has sent, received or taken part in a step: ranks that wait with Patience::progress see it.
+  void moved() {
+    std::atomic<uint32_t>& count = line(rank_).progress;
+    count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  uint32_t progress() const { return line(rank_).progress.load(std::memory_order_relaxed); }
+
+  /// Shaped links (CommOptions::link): when a message sent now may be received; 0 without them.
+  int64_t mail_ready_ns(int to, int64_t bytes);
+  /// Waits until that time of the steady clock. Throws when the world is over.
+  void wait_until(int64_t ns);
+  /// Waits as long as a step takes in which this rank sends each member so many bytes.
+  void pass_links(const std::vector<int>& members, int64_t bytes);
+
   /// Nanoseconds this thread has waited so far.
   int64_t waited_ns() const { return waited_ns_; }
 
@@ -100,6 +115,8 @@ class Hub {
     std::atomic<int32_t> waits_for;  ///< 1 + the rank that it sleeps for; 0: awake
     std::atomic<uint32_t> came;      ///< it has joined,
     std::atomic<uint32_t> left;      ///< and it has left
+    /// Counts what it has done. In a cache line of its own, since it changes with every step.
+    alignas(64) std::atomic<uint32_t> progress;
   };
   struct alignas(64) State {
     static constexpr size_t message_bytes = 1000;
@@ -116,6 +133,7 @@ class Hub {
   class Waiting;
   void examine(Waiting& waiting);
   void give_up(const Awaited& awaited);
+  uint64_t progress_of_all() const;
   void tell(const News& news) noexcept;
   void find_dead();
   void find_silent(int rank);
@@ -128,8 +146,9 @@ class Hub {
   const int64_t spin_ns_;
   const CommOptions options_;
   int64_t waited_ns_ = 0;
-  int64_t looked_ns_ = 0;          ///< time of the last check by look_around
-  std::vector<int64_t> heard_ns_;  ///< by rank: time of the last heartbeat; 0: not expected
+  int64_t looked_ns_ = 0;              ///< time of the last check by look_around
+  std::vector<int64_t> heard_ns_;      ///< by rank: time of the last heartbeat; 0: not expected
+  std::vector<int64_t> link_free_ns_;  ///< by rank, shaped links: end of the last transfer
 };
 
 }  // namespace plait

@@ -22,13 +22,14 @@ class MessageExchange final : public Exchange {
   const std::byte* peer(int peer) override;
   void finish() override;
   void post(int to, const CallHeader& call, std::span<const std::byte> bytes) override;
-  CallHeader await_mail(int from, const CallHeader& expected, bool for_ever) override;
+  CallHeader await_mail(int from, FunctionRef<std::string()> what, Patience patience) override;
   void take_mail(int from, std::byte* out) override;
 
  private:
   using Bytes = MessageChannel::Bytes;
-  void send(int to, int tag, const CallHeader& call, std::span<const std::byte> bytes);
-  void wait_for(int from, int tag, MessageChannel::Incoming& incoming, const CallHeader& call, bool for_ever);
+  void send(int to, int tag, Bytes bytes);
+  void wait_for(int from, int tag, MessageChannel::Incoming& incoming, FunctionRef<std::string()> what,
+                Patience patience);
 
   std::shared_ptr<Hub> hub_;
   std::shared_ptr<MessageChannel> channel_;

@@ -62,9 +62,7 @@ void connect(Hub& hub, const std::shared_ptr<MessageChannel>& channel, const std
   hub.spread = [channel, homes, own = hub.rank()](const News& news) {
     const auto bytes = std::as_bytes(std::span(&news, 1));
     for (int to = 0; to < channel->size(); ++to) {
-      // Waits without a deadline are for rank 0, or by it.
-      const bool minds = news.kind != News::Kind::lives || own == 0 || to == 0;
-      if (homes[to] == homes[own] || !minds) continue;
+      if (homes[to] == homes[own]) continue;
       try {
         channel->send(to, MessageChannel::news_tag, {bytes.begin(), bytes.end()});
       } catch (const Error&) {  // others may still be reachable
@@ -72,7 +70,7 @@ void connect(Hub& hub, const std::shared_ptr<MessageChannel>& channel, const std
     }
   };
   for (int rank = 0; rank < channel->size(); ++rank)
-    if (homes[rank] != homes[hub.rank()] && (rank == 0 || hub.rank() == 0)) hub.expect_life(rank);
+    if (homes[rank] != homes[hub.rank()]) hub.expect_life(rank);
   hub.listen = [channel, &hub, incoming = std::make_shared<MessageChannel::Incoming>()] {
     while (!hub.over() && channel->receive(-1, MessageChannel::news_tag, *incoming)) {
       News news;
@@ -121,7 +119,7 @@ class Pulse {
           std::unique_lock lock(mutex);
           while (!bell.wait_for(lock, stop, pause, [&] { return stop.stop_requested(); }) && !hub->over()) {
             try {
-              hub->spread({News::Kind::lives, hub->rank()});
+              hub->spread({News::Kind::lives, hub->rank(), static_cast<int32_t>(hub->progress())});
             } catch (...) {  // out of memory: the next one is soon enough
             }
           }

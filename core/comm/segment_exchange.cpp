@@ -31,7 +31,7 @@ struct alignas(64) SegmentExchange::Box {
 
 struct alignas(64) SegmentExchange::Letter {
   std::atomic<uint32_t> received;
-  CallHeader call;
+  MailHeader head;
   std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
@@ -44,6 +44,7 @@ int64_t heaps_at(int size) { return slots_at(size) + 2 * size * slot_capacity; }
 }  // namespace
 
 int64_t SegmentExchange::bytes(int size, int64_t in_flight_bytes) {
+  static_assert(sizeof(Line) == 64, "lines_bytes counts one cache line a rank");
   return heaps_at(size) + size * rounded_up(in_flight_bytes, page);
 }
 
@@ -85,6 +86,7 @@ std::byte* SegmentExchange::slot() {
 
 void SegmentExchange::publish(const CallHeader& call, Pattern pattern, int64_t bytes) {
   hub_->check();  // a step without bytes does not call slot()
+  hub_->pass_links(members_, bytes);
   hub_->delay();
   call_ = call;
   pattern_ = pattern;
@@ -92,6 +94,7 @@ void SegmentExchange::publish(const CallHeader& call, Pattern pattern, int64_t b
   Line& mine = line(rank_);
   mine.calls[step_ & 1] = call;
   mine.steps.store(step_ + 1, std::memory_order_seq_cst);
+  hub_->moved();
   hub_->delay();
   for (int member : members_) hub_->ring_for(member);
 }
@@ -153,30 +156,34 @@ void SegmentExchange::post(int to, const CallHeader& call, std::span<const std::
   own->to = to;
   Letter* letter = this->letter(rank_, offset);
   letter->received.store(0, std::memory_order_relaxed);
-  letter->call = call;
+  letter->head = {call, call.call == Call::send ? hub_->mail_ready_ns(members_[to], call.bytes) : 0};
   if (!bytes.empty()) std::memcpy(letter->bytes(), bytes.data(), bytes.size());
   hub_->delay();
   Box& box = this->box(rank_, to);
   box.offsets[sent_[to] % box_letters] = offset;
   box.sent.store(++sent_[to], std::memory_order_seq_cst);
+  hub_->moved();
   hub_->ring_for(members_[to]);
 }
 
-CallHeader SegmentExchange::await_mail(int from, const CallHeader& expected, bool for_ever) {
+CallHeader SegmentExchange::await_mail(int from, FunctionRef<std::string()> what, Patience patience) {
   hub_->check();
   const Box& box = this->box(from, rank_);
   const uint64_t seen = received_[from];
-  hub_->wait({members_[from], [&] { return box.sent.load(std::memory_order_acquire) > seen; },
-              [&] { return expected.text(); }, for_ever});
+  hub_->wait({members_[from], [&] { return box.sent.load(std::memory_order_acquire) > seen; }, what, patience});
   hub_->delay();
-  return letter(from, box.offsets[seen % box_letters])->call;
+  const MailHeader& head = letter(from, box.offsets[seen % box_letters])->head;
+  if (head.ready_ns) hub_->wait_until(head.ready_ns);
+  return head.call;
 }
 
 void SegmentExchange::take_mail(int from, std::byte* out) {
   const Box& box = this->box(from, rank_);
   Letter* letter = this->letter(from, box.offsets[received_[from]++ % box_letters]);
-  if (letter->call.bytes) std::memcpy(out, letter->bytes(), letter->call.bytes);
+  const int64_t bytes = letter->head.call.bytes;
+  if (bytes) std::memcpy(out, letter->bytes(), static_cast<size_t>(bytes));
   letter->received.store(1, std::memory_order_release);
+  hub_->moved();
 }
 
 }  // namespace plait

@@ -24,7 +24,7 @@ class SegmentExchange final : public Exchange {
   const std::byte* peer(int peer) override;
   void finish() override;
   void post(int to, const CallHeader& call, std::span<const std::byte> bytes) override;
-  CallHeader await_mail(int from, const CallHeader& expected, bool for_ever) override;
+  CallHeader await_mail(int from, FunctionRef<std::string()> what, Patience patience) override;
   void take_mail(int from, std::byte* out) override;
 
  private:

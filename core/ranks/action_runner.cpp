@@ -51,7 +51,7 @@ void ActionRunner::take(const Schedule& schedule, const Action& action, StageWor
     if (from == rank()) continue;  // handed over
     for (size_t i = 0; i < message.values.size(); ++i)
       pipeline_->recv(work.taken(action, message.values[i]), from,
-                      tag_of(schedule, message.stage, action.stage, action.micro_batch, i));
+                      tag_of(schedule, message.stage, action.stage, action.micro_batch, i), Patience::progress);
     int64_t credit = 1;
     control_->send({reinterpret_cast<std::byte*>(&credit), DType::i64, {1}}, from, credit_tag);
   }
@@ -81,7 +81,7 @@ void ActionRunner::give(const Schedule& schedule, const Action& action, StageWor
 
 void ActionRunner::await_credit(int32_t from) {
   int64_t credit = 0;
-  control_->recv({reinterpret_cast<std::byte*>(&credit), DType::i64, {1}}, from, credit_tag);
+  control_->recv({reinterpret_cast<std::byte*>(&credit), DType::i64, {1}}, from, credit_tag, Patience::progress);
   --not_taken_[from];
 }
 

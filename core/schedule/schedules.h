@@ -32,7 +32,7 @@ struct ScheduleShape {
   ScheduleCosts costs;
 };
 
-/// What holds for every list that a name makes for a number of ranks.
+/// What holds for all lists that a name makes for a number of ranks.
 struct ScheduleTerms {
   Seats seats;         ///< seats.size() is the number of stages
   bool whole = true;   ///< lists may have whole backwards

@@ -20,13 +20,8 @@ namespace plait {
 namespace {
 
 using testing::HasSubstr;
-using Clock = std::chrono::steady_clock;
 
 constexpr int steps = 8;
-/// A deadline that no fault has to wait for, and within how long a fault is heard of.
-constexpr double never_s = 120, bound_s = 15;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// One of `steps` ways to need the other ranks.
 void work(Communicator& all, Communicator& pair, int step) {
@@ -39,9 +34,13 @@ void work(Communicator& all, Communicator& pair, int step) {
     case 3: return all.barrier();
     case 4: return all.broadcast(large.view(), all.size() - 1);
     case 5: return all.all_to_all(small.view(), small.view());
-    case 6:
-      all.send(large.view(), (all.rank() + 1) % all.size());
-      return all.recv(large.view(), (all.rank() + all.size() - 1) % all.size());
+    case 6: {
+      const int next = (all.rank() + 1) % all.size(), before = (all.rank() + all.size() - 1) % all.size();
+      all.send(small.view(), next, 7);
+      all.send(large.view(), next);
+      all.recv(large.view(), before, 0, Patience::progress);
+      return all.recv(small.view(), before, 7, Patience::progress);
+    }
     default: return pair.all_reduce(large.view(), Reduction::sum);
   }
 }
@@ -340,7 +339,7 @@ TEST(Waiting, EndsWithTheSilenceOfARankElsewhere) {
     if (seconds_since(start) < 0.5 * load) hub.hear({News::Kind::lives, 1});
   };
   try {
-    hub.poll({1, [] { return false; }, [] { return std::string("report"); }, true});
+    hub.poll({1, [] { return false; }, [] { return std::string("report"); }, Patience::unlimited});
     FAIL() << "a rank that never comes has come";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::closed);

@@ -78,8 +78,8 @@ void run_rank(World& world, const std::function<void(World&)>& rank) {
 /// The worlds of this process, by the transport's name: made by the first test that needs one, for all.
 class ProcessWorlds : public testing::Environment {
  public:
-  World& of(const Transport& transport, const CommOptions& options) {
-    auto& world = worlds_[transport.name];
+  World& of(const std::string& name, const CommOptions& options) {
+    auto& world = worlds_[name];
     if (!world) world = open_test_world(options);
     return *world;
   }
@@ -91,12 +91,12 @@ class ProcessWorlds : public testing::Environment {
 
 }  // namespace
 
-void on_ranks(const Transport& transport, const std::function<void(World&)>& rank) {
+void on_ranks(const Transport& transport, const std::function<void(World&)>& rank, CommOptions options,
+              const std::string& name) {
   static auto* worlds = static_cast<ProcessWorlds*>(testing::AddGlobalTestEnvironment(new ProcessWorlds));
-  CommOptions options;
   options.share_memory = !transport.messages;
   if (transport.delayed) options.delay = pause_at_random;
-  if (transport.threads == 0) return run_rank(worlds->of(transport, options), rank);
+  if (transport.threads == 0) return run_rank(worlds->of(transport.name + name, options), rank);
   on_threads(transport.threads, options, [&](std::unique_ptr<World> world) { run_rank(*world, rank); });
 }
 

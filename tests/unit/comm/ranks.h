@@ -3,6 +3,7 @@
 // started.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <ostream>
@@ -13,6 +14,13 @@
 #include "core/comm/world.h"
 
 namespace plait {
+
+using Clock = std::chrono::steady_clock;
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+/// A deadline that no fault has to wait for, and within how long a fault is heard of.
+constexpr double never_s = 120, bound_s = 15;
 
 struct Transport {
   std::string name;
@@ -32,13 +40,15 @@ std::vector<Transport> transports();
 /// Pauses of 0 to 30 us at random, now and then one of 200 us.
 void pause_at_random();
 
-/// Calls `rank(world)` on every rank. A rank that throws fails the test and aborts the world.
-void on_ranks(const Transport& transport, const std::function<void(World&)>& rank);
+/// Calls `rank(world)` on every rank. A rank that throws fails the test and aborts the world. `name`: of the options,
+/// if they are not the usual ones; processes keep a world for each name.
+void on_ranks(const Transport& transport, const std::function<void(World&)>& rank, CommOptions options = {},
+              const std::string& name = "");
 
 /// The same in a fresh world of threads, for tests that end it: each rank owns its world.
 void on_threads(int size, const CommOptions& options, const std::function<void(std::unique_ptr<World>)>& rank);
 
-/// A tensor's bytes at an odd address if asked for, with bytes after it that must not change.
+/// A tensor's bytes at an odd address if asked for, with bytes behind it that must not change.
 class Buffer {
  public:
   Buffer(DType dtype, int64_t elements, int offset = 0)
@@ -56,7 +66,7 @@ class Buffer {
   void fill(const std::function<double(int64_t)>& value) {
     for (int64_t i = 0; i < cells(); ++i) set(i, value(i));
   }
-  /// The first element that is not `value(i)` (numbers are compared by ==), or that was written after the end; "" if
+  /// The first element that is not `value(i)` (numbers are compared by ==), or that was written behind the end; "" if
   /// all are.
   std::string difference(const std::function<double(int64_t)>& value) const;
   /// What get and set count: elements, or bytes where elements are no numbers.

@@ -37,7 +37,9 @@ TEST(Schedules, WholeBackwardsTakeWhatTheirFormulasState) {
       for (const char* name : {"interleaved", "bfs"})
         EXPECT_NEAR(makespan(made(cat(name, ":", v), p, m), costs(1. / v, 2. / v)), 3. * m + (p - 1) * 3. / v, 1e-9)
             << name;
-      if (m >= 2 * p) EXPECT_EQ(live(made(cat("interleaved:", v), p, m))[0], 2 * (p - 1) + (v - 1) * p + 1);
+      if (m >= 2 * p) {
+        EXPECT_EQ(live(made(cat("interleaved:", v), p, m))[0], 2 * (p - 1) + (v - 1) * p + 1);
+      }
       EXPECT_THAT(live(made(cat("bfs:", v), p, m)), Each(m * v));
     }
   }
@@ -52,7 +54,9 @@ TEST(Schedules, SplitBackwardsTakeWhatTheirFormulasState) {
     // Rank i works without a gap from i to 3m + i.
     const Timeline h2 = simulate(made("zb-h2", p, m));
     EXPECT_NEAR(h2.makespan_s, 3 * m + p - 1, 1e-9);
-    if (m >= 2 * p) EXPECT_EQ(live(made("zb-h2", p, m))[0], 2 * p - 1);
+    if (m >= 2 * p) {
+      EXPECT_EQ(live(made("zb-h2", p, m))[0], 2 * p - 1);
+    }
     if (m < 2 * p) continue;
     for (const char* name : {"zb-v", "dualpipe-v"})
       EXPECT_NEAR(makespan(made(name, p, m), costs(0.5, 1, 0.5, 0.5)), 3 * m + (p - 1) / 2., 1e-9) << name;
@@ -98,10 +102,16 @@ TEST(Schedules, TakeAnyNumberOfMicroBatches) {
         EXPECT_EQ(message_of([&] { check_schedule(made(cat("zb-interleaved:", v), p, m)); }), "") << v;
         const Schedule interleaved = made(cat("interleaved:", v), p, m);
         EXPECT_EQ(message_of([&] { check_schedule(interleaved); }), "") << v;
-        if (m >= p) EXPECT_NEAR(makespan(interleaved, costs(1. / v, 2. / v)), 3 * m + (p - 1) * 3. / v, 1e-9) << v;
+        if (m >= p) {
+          EXPECT_NEAR(makespan(interleaved, costs(1. / v, 2. / v)), 3 * m + (p - 1) * 3. / v, 1e-9) << v;
+        }
       }
-      if (p % 2 == 0) EXPECT_EQ(message_of([&] { check_schedule(made("chimera", p, m)); }), "");
-      if (p % 4 == 0) EXPECT_EQ(message_of([&] { check_schedule(made("chimera-split:2", p, m)); }), "");
+      if (p % 2 == 0) {
+        EXPECT_EQ(message_of([&] { check_schedule(made("chimera", p, m)); }), "");
+      }
+      if (p % 4 == 0) {
+        EXPECT_EQ(message_of([&] { check_schedule(made("chimera-split:2", p, m)); }), "");
+      }
     }
 }
 
@@ -131,9 +141,15 @@ TEST(Schedules, TwoVersionsAreTheSameOnAllStages) {
       for (const auto& list : made(cat("2bw:", lag), 4, m, 5).ranks) {
         int made_so_far = 0;
         for (const Action& one : list) {
-          if (one.kind == Kind::update) EXPECT_EQ(one.micro_batch, made_so_far++);
-          if (one.kind == Kind::forward) EXPECT_EQ(one.version, std::max(one.micro_batch / m - 1, 0));
-          if (one.kind == Kind::forward) EXPECT_GE(made_so_far, one.version);
+          if (one.kind == Kind::update) {
+            EXPECT_EQ(one.micro_batch, made_so_far++);
+          }
+          if (one.kind == Kind::forward) {
+            EXPECT_EQ(one.version, std::max(one.micro_batch / m - 1, 0));
+          }
+          if (one.kind == Kind::forward) {
+            EXPECT_GE(made_so_far, one.version);
+          }
         }
         EXPECT_EQ(made_so_far, 5);
       }
@@ -167,8 +183,9 @@ TEST(Schedules, StagesWithSeveralSeats) {
       EXPECT_EQ(schedule.seats, shape.seats);
       double work = 0;
       for (size_t stage = 0; stage < one.forward.size(); ++stage) work += one.forward[stage] + one.backward[stage];
-      if (std::string(name) != "gpipe")
+      if (std::string(name) != "gpipe") {
         EXPECT_GE(work * one.m / shape.ranks / makespan(schedule, shape.costs.action), one.ideal);
+      }
     }
   // Any number of micro-batches, also fewer than seats.
   for (int m = 1; m < 8; ++m) {
@@ -213,8 +230,12 @@ TEST(Schedules, ARowAnswersWhatACallerAsks) {
         EXPECT_EQ(schedule.stages, static_cast<int32_t>(terms.seats.size()));
         EXPECT_EQ(facts.asynchronous, terms.asynchronous);
         EXPECT_EQ(schedule.micro_batches, terms.asynchronous ? 3 * m : m);
-        if (facts.whole) EXPECT_TRUE(terms.whole);
-        if (facts.split) EXPECT_TRUE(terms.split);
+        if (facts.whole) {
+          EXPECT_TRUE(terms.whole);
+        }
+        if (facts.split) {
+          EXPECT_TRUE(terms.split);
+        }
         EXPECT_EQ(made(std::string(row.name), p, m, terms.asynchronous ? 3 : 1), schedule)
             << "equal lists on all ranks";
       }

@@ -101,7 +101,9 @@ class GuardedCommunicator : public Communicator {
   void broadcast(const TensorView& data, int root) override { host_->broadcast(open(data), root); }
   void barrier() override { host_->barrier(); }
   void send(const TensorView& data, int to, int64_t tag) override { host_->send(open(data), to, tag); }
-  void recv(const TensorView& data, int from, int64_t tag) override { host_->recv(open(data), from, tag); }
+  void recv(const TensorView& data, int from, int64_t tag, Patience patience) override {
+    host_->recv(open(data), from, tag, patience);
+  }
   double waited_s() const override { return host_->waited_s(); }
   std::unique_ptr<Communicator> split(int color, int key) override {
     return std::make_unique<GuardedCommunicator>(space_, host_->split(color, key));
