@@ -39,6 +39,8 @@ Executor::Executor(std::shared_ptr<const Program> program, const Store& store, T
     const Buffer& buffer = program_->buffers[i];
     views_[i].dtype = buffer.dtype;
     if (buffer.place == Buffer::Place::store) views_[i] = entries_[static_cast<size_t>(buffer.index)].view();
+    if (buffer.place == Buffer::Place::store && program_->entries[static_cast<size_t>(buffer.index)].written)
+      written_buffers_.push_back(i);
     if (buffer.place == Buffer::Place::slot) slot_buffers_.push_back(i);
   }
   for (const Tensor& entry : entries_) {
@@ -147,6 +149,16 @@ void Executor::place_slots() {
     const auto index = static_cast<size_t>(program_->buffers[i].index);
     std::byte* const memory = slot_memory_[static_cast<size_t>(program_->slots[index].pool)];
     views_[i].data = memory ? memory + slot_offsets_[index] : nullptr;
+  }
+}
+
+void Executor::use(const std::map<std::string, Tensor, std::less<>>& arrays) {
+  for (size_t i : written_buffers_) {
+    const auto index = static_cast<size_t>(program_->buffers[i].index);
+    const std::string& key = program_->entries[index].key;
+    const auto found = arrays.find(key);
+    entries_[index] = found == arrays.end() ? store_.get(key) : found->second;
+    views_[i].data = entries_[index].view().data;
   }
 }
 

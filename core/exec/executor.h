@@ -61,6 +61,10 @@ class Executor {
   /// The same on the device.
   TensorView output_on_device(int index) const;
 
+  /// Reads and writes these arrays in place of the Store's arrays of the same keys, which have their types, in later runs; the
+  /// Store's own again where a key is missing. For arrays that programs write.
+  void use(const std::map<std::string, Tensor, std::less<>>& arrays);
+
   // Slots: device memory that outlives a run, given by the caller. Sizes follow from the symbols that `bind` or `run` bound.
   /// Bytes of the slots of a pool, laid out in order at multiples of 64; 0 if the program uses none of them.
   int64_t slot_bytes(SlotPool pool) const;
@@ -129,7 +133,8 @@ class Executor {
   std::vector<int64_t> slot_offsets_;           ///< by slot, within its pool
   std::array<int64_t, slot_pools> slot_bytes_{};
   std::array<std::byte*, slot_pools> slot_memory_{};
-  std::vector<size_t> slot_buffers_;  ///< buffers that are slots
+  std::vector<size_t> slot_buffers_;     ///< buffers that are slots
+  std::vector<size_t> written_buffers_;  ///< buffers of Store entries that programs write
   std::vector<int64_t> offsets_, capacities_;   ///< by buffer; if the program is not `bounded`
   std::shared_ptr<Blob> arena_, scratch_;
   std::vector<TensorView> in_, out_;                            ///< operands of the current instruction

@@ -113,8 +113,8 @@ struct TrainingModel {
 };
 /// With TrainingOptions::gradients false only `evaluate` and `forward` are compiled, and no node needs a gradient.
 /// Throws Error: unsupported for a graph that is not recognised, with the reason, for a node without a gradient on a
-/// path to what is trained, and for a mesh with axes other than `data` and `tensor`; invalid_argument if nothing is
-/// trained, or a pattern matches nothing.
+/// path to what is trained; invalid_argument if nothing is trained, a pattern matches nothing, or the mesh has pipeline ranks
+/// and CompileOptions::stages none.
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training);
 
 /// Runs only the passes up to raise, for `plait inspect`: needs no bounds.

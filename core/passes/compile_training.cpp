@@ -329,6 +329,9 @@ bool TrainingModel::holds(const TrainedParameter& parameter, int64_t coordinate)
 }
 
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training) {
+  if (const int64_t ranks = options.mesh.blocks(options.mesh.parts("pipeline")); ranks > 1 && options.stages.count() == 1)
+    throw Error(Code::invalid_argument, cat("the mesh ", quote(options.mesh.text()), " has ", ranks,
+                                            " ranks along pipeline, and the graph is not cut into stages"));
   return TrainingCompiler(options, training).compile(std::move(graph));
 }
 

@@ -34,6 +34,7 @@ const Action* taker(const Schedule& schedule, int32_t rank, const Action& action
 void ActionRunner::run(const Schedule& schedule, int32_t places, StageWork& work) {
   places_ = std::max(places, 1);
   for (const Action& action : schedule.ranks.at(static_cast<size_t>(rank()))) {
+    if (action.kind == Action::Kind::update) work.update(action);
     if (action.kind == Action::Kind::update || !work.has(action)) continue;
     work.prepare(action);
     take(schedule, action, work);

@@ -30,6 +30,8 @@ class StageWork {
   virtual void hand_over(const TensorView& from, const TensorView& to) = 0;
   /// After what it makes was given.
   virtual void finish(const Action& action) = 0;
+  /// Of asynchronous schedules.
+  virtual void update(const Action&) {}
 };
 
 /// One thread drives it. Memory in transit is bounded: a rank gives only while at most `places` of its messages to a rank are
@@ -40,7 +42,7 @@ class ActionRunner {
   /// `control`: the same ranks, for host memory. Both must outlive this. Null: this rank has all stages.
   explicit ActionRunner(Communicator* pipeline, Communicator* control) : pipeline_(pipeline), control_(control) {}
 
-  /// Runs the rank's actions but updates, which `update` does. All ranks of the pipeline call it at once with the same schedule.
+  /// Runs the rank's actions. All ranks of the pipeline call it at once with the same schedule.
   /// Errors are those of the work, and of the communicator.
   void run(const Schedule& schedule, int32_t places, StageWork& work);
 

@@ -51,6 +51,7 @@ Schedule make_two_bw(const ScheduleShape& shape, int32_t lag) {
     int32_t backwards, step;
   };
   const int32_t m = shape.micro_batches;
+  if (shape.global_norm) lag = std::max(lag, shape.ranks - 1);
   Schedule out = window(shape, m);
   for (int32_t stage = 0; stage < shape.ranks; ++stage) {
     auto& list = out.ranks[static_cast<size_t>(stage)];

@@ -97,6 +97,13 @@ std::optional<Action> read_action(std::string_view word) {
 bool Schedule::is_asynchronous() const { return has(Action::Kind::update); }
 bool Schedule::is_split() const { return has(Action::Kind::input_gradient); }
 
+bool Schedule::is_consistent() const {
+  return !is_asynchronous() || std::none_of(ranks.begin(), ranks.end(), [](const auto& list) {
+    return std::any_of(list.begin(), list.end(),
+                       [](const Action& one) { return one.kind == Action::Kind::forward && one.version < 0; });
+  });
+}
+
 bool Schedule::has(Action::Kind kind) const {
   return std::any_of(ranks.begin(), ranks.end(), [&](const auto& list) {
     return std::any_of(list.begin(), list.end(), [&](const Action& one) { return one.kind == kind; });

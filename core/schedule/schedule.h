@@ -47,6 +47,8 @@ struct Schedule {
   bool is_asynchronous() const;  ///< it updates weights; a synchronous step ends with one update, which is not listed
   bool is_split() const;         ///< it has input and weight gradients as actions of their own
   bool has(Action::Kind kind) const;
+  /// Whether all stages read weights of the same number of updates for a micro-batch: a step then has one gradient.
+  bool is_consistent() const;
 
   /// The text form, which `parse_schedule` reads back to an equal Schedule:
   ///

@@ -28,6 +28,9 @@ struct ScheduleShape {
   int32_t ranks = 1;          ///< pipeline ranks
   int32_t micro_batches = 1;  ///< of a step
   int32_t steps = 1;          ///< of a window without a flush; for asynchronous schedules only
+  /// Asynchronous schedules: an update waits for numbers of all stages, such as the norm of the gradients, and comes as many
+  /// backwards later as keeps ranks from waiting.
+  bool global_norm = false;
   Seats seats;                ///< for schedules with one stage a seat ("1f1b"); empty: the schedule's own
   ScheduleCosts costs;
 };

@@ -30,6 +30,14 @@ Pipeline::Plan checked(Schedule schedule, const std::vector<StageEdge>& edges) {
 
 }  // namespace
 
+bool is_asynchronous(const PipelineOptions& options) {
+  if (is_list(options.schedule)) return parse_schedule(options.schedule).is_asynchronous();
+  const std::string name = options.schedule.substr(0, options.schedule.find(':'));
+  const auto rows = schedule_rows();
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const ScheduleRow& row) { return row.name == name && row.asynchronous; });
+}
+
 Pipeline::Pipeline(const PipelineOptions& options, const Mesh& mesh)
     : ranks_(static_cast<int32_t>(mesh.blocks(mesh.parts("pipeline")))), options_(options) {
   if (ranks_ == 1 && options_.schedule == PipelineOptions().schedule) return;
@@ -69,6 +77,24 @@ const Pipeline::Plan& Pipeline::training(int64_t micro_batches) {
                                                              .micro_batches = static_cast<int32_t>(micro_batches),
                                                              .seats = options_.seats.empty() ? Seats() : terms_.seats});
   return training_.emplace(micro_batches, checked(std::move(made), edges_)).first->second;
+}
+
+const Pipeline::Plan& Pipeline::window(int64_t micro_batches, int64_t steps) {
+  auto known = windows_.find({micro_batches, steps});
+  if (known != windows_.end()) return known->second;
+  if (given_)
+    throw Error(Code::unsupported, "lists with updates of weights are of one window, and steps do not always fit it",
+                "name an asynchronous schedule (pipedream, 2bw) instead of giving lists");
+  Schedule made = make_schedule(options_.schedule, {.ranks = ranks_,
+                                                    .micro_batches = static_cast<int32_t>(micro_batches),
+                                                    .steps = static_cast<int32_t>(steps),
+                                                    .global_norm = true});
+  return windows_.emplace(std::pair(micro_batches, steps), checked(std::move(made), edges_)).first->second;
+}
+
+bool Pipeline::is_consistent() const {
+  if (!terms_.asynchronous) return true;
+  return given_ ? given_->is_consistent() : make_schedule(options_.schedule, {.ranks = ranks_, .micro_batches = 1}).is_consistent();
 }
 
 const Pipeline::Plan& Pipeline::forward(int64_t micro_batches) {

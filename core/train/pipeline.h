@@ -13,6 +13,9 @@
 
 namespace plait {
 
+/// Whether the schedule updates weights while micro-batches are in flight; false for one that does not exist.
+bool is_asynchronous(const PipelineOptions& options);
+
 class Pipeline {
  public:
   /// Without pipeline ranks: one stage, unless the schedule is asked for by a name other than "1f1b". Throws
@@ -22,6 +25,8 @@ class Pipeline {
   const StageOptions& stages() const { return stages_; }
   bool in_stages() const { return stages_.count() > 1; }
   bool is_asynchronous() const { return terms_.asynchronous; }
+  /// As Schedule::is_consistent.
+  bool is_consistent() const;
   /// How many micro-batches a step is cut into, if its tokens allow.
   int64_t micro_batches() const { return micro_batches_; }
 
@@ -35,6 +40,8 @@ class Pipeline {
   };
   /// Of a step of so many micro-batches. Throws Error(invalid_argument) for a number that the schedule cannot have.
   const Plan& training(int64_t micro_batches);
+  /// A window of `steps` steps of so many micro-batches each, of an asynchronous schedule.
+  const Plan& window(int64_t micro_batches, int64_t steps);
   /// The forward actions of a step only.
   const Plan& forward(int64_t micro_batches);
 
@@ -46,7 +53,8 @@ class Pipeline {
   std::optional<Schedule> given_;  ///< lists of the user's
   int64_t micro_batches_ = 1;
   std::vector<StageEdge> edges_;
-  std::map<int64_t, Plan> training_, forward_;  ///< by micro-batches
+  std::map<int64_t, Plan> training_, forward_;               ///< by micro-batches
+  std::map<std::pair<int64_t, int64_t>, Plan> windows_;  ///< by micro-batches and steps
 };
 
 }  // namespace plait

@@ -68,6 +68,35 @@ PipelineRank::Results PipelineRank::run(TrainingProgram program, std::span<Batch
   return out;
 }
 
+WindowResult PipelineRank::run_window(const WindowOptions& options, std::span<const std::unique_ptr<BatchInputs>> batches,
+                                      const StageSections::MakeExecutor& make, AsyncWindow::Optimizer optimizer) {
+  StageSections& sections = this->sections(TrainingProgram::accumulate, make);
+  const auto steps = static_cast<int64_t>(options.rates.size());
+  WindowResult out;
+  std::vector<double> losses(batches.size(), 0);
+  sections.begin(
+      [&](const Program& one, int32_t micro_batch) { return batches[static_cast<size_t>(micro_batch)]->of(one); },
+      [&](int32_t micro_batch, int32_t number, const TensorView& value) {
+        if (number == 0) losses[static_cast<size_t>(micro_batch)] = *copy_as(value, DType::f64).as<double>();
+      });
+  std::vector<bool> empty;
+  for (const auto& one : batches) empty.push_back(one == nullptr);
+  const Pipeline::Plan& plan = pipeline_.window(options.micro_batches, steps);
+  AsyncWindow window(plan.schedule, model_, options, std::move(empty), sections, store_, *across_, *control_,
+                     std::move(optimizer));
+  ActionRunner(across_, control_.get()).run(plan.schedule, plan.places, window);
+  sum(losses);
+  out.losses.assign(static_cast<size_t>(steps), 0);
+  for (size_t k = 0; k < losses.size(); ++k) out.losses[k / static_cast<size_t>(options.micro_batches)] += losses[k];
+  out.norms = window.norms();
+  // Stages that check their own gradients only may stop at different steps.
+  std::vector<double> first(static_cast<size_t>(control_->size()), 0);
+  first[static_cast<size_t>(coordinate_)] = static_cast<double>(window.updates());
+  sum(first);
+  out.updates = static_cast<int64_t>(*std::min_element(first.begin(), first.end()));
+  return out;
+}
+
 void PipelineRank::sum(std::span<double> numbers) const {
   if (!control_) return;
   control_->all_reduce({reinterpret_cast<std::byte*>(numbers.data()), DType::f64, {static_cast<int64_t>(numbers.size())}},

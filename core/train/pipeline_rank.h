@@ -10,6 +10,7 @@
 #include "core/passes/compile.h"
 #include "core/ranks/action_runner.h"
 #include "core/ranks/program_groups.h"
+#include "core/train/async_window.h"
 #include "core/train/batch_inputs.h"
 #include "core/train/pipeline.h"
 #include "core/train/stage_sections.h"
@@ -31,6 +32,10 @@ class PipelineRank {
   using Results = std::vector<std::map<int32_t, Tensor>>;
   /// Runs a program on the micro-batches of a step. `make`: of the program's sections, when it first runs.
   Results run(TrainingProgram program, std::span<BatchInputs> batches, const StageSections::MakeExecutor& make);
+  /// Runs a window of an asynchronous schedule: step s has the micro-batches from s options.micro_batches on, of which null ones
+  /// have no data. Losses are of all ranks.
+  WindowResult run_window(const WindowOptions& options, std::span<const std::unique_ptr<BatchInputs>> batches,
+                          const StageSections::MakeExecutor& make, AsyncWindow::Optimizer optimizer);
   /// Throws Error(invalid_argument) for inputs that an evaluation cannot take.
   void check(BatchInputs inputs, const StageSections::MakeExecutor& make);
   /// For `TrainingRank::find_fault`.

@@ -28,6 +28,8 @@ class StageSections final : public StageWork {
   void begin(Inputs inputs, OnResult on_result);
   /// Throws as Executor::bind.
   void check(const Inputs& inputs);
+  /// As Executor::use, of an action's section.
+  void use(const Action& action, const std::map<std::string, Tensor, std::less<>>& arrays) { at(action).executor->use(arrays); }
   /// As Executor::set_watch, of all sections.
   void set_watch(std::string* origin);
 

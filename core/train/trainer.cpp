@@ -59,6 +59,9 @@ std::map<std::string, std::string> lasting(const TrainerOptions& options) {
     out["rate's floor"] = cat(rate.floor);
     out["steps"] = cat(rate.steps);
   }
+  if (is_asynchronous(options.training.pipeline))
+    out["asynchronous schedule"] = cat(options.training.pipeline.schedule, " ", options.training.pipeline.micro_batches, " ",
+                                       options.flush_every, " ", options.evaluate_every, " ", options.save_every);
   if (!options.training.loss.empty()) out[own_loss] = options.training.loss;
   if (lora.rank) {
     out["LoRA alpha"] = cat(lora.alpha);
@@ -142,6 +145,17 @@ TrainerOptions checked_options(TrainerOptions options, const std::optional<Datas
   return options;
 }
 
+TrainerOptions checked_pipeline(TrainerOptions options, const Mesh& mesh) {
+  const Pipeline pipeline(options.training.pipeline, mesh);
+  require(options.flush_every >= 0, "the number of steps of a window is negative");
+  if (!pipeline.is_consistent() && options.clip > 0)
+    throw Error(Code::invalid_argument,
+                cat("training: the schedule ", quote(options.training.pipeline.schedule),
+                    " updates stages at different times, so that no step has a norm to clip at (clip is ", options.clip, ")"),
+                "set clip to 0, or choose 2bw, which clips exactly");
+  return options;
+}
+
 std::string fingerprint(const Graph& graph, const std::vector<std::string>& trained) {
   constexpr int64_t most = 4096;  // bytes of each that are hashed: name, type and first values identify a model
   const std::set<std::string> changes(trained.begin(), trained.end());
@@ -201,7 +215,7 @@ TrainerOptions with_directory(TrainerOptions options) {
 
 Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, std::optional<Dataset> data,
                  std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress, World* world)
-    : options_(with_directory(checked_options(std::move(options), data))),
+    : options_(with_directory(checked_pipeline(checked_options(std::move(options), data), compile.mesh))),
       data_(std::move(data)),
       evaluation_(std::move(evaluation)),
       engine_(graph, compile, options_.training, pool, progress, world),
@@ -260,6 +274,14 @@ void Trainer::run() {
 
 std::optional<StepReport> Trainer::step() {
   require(data_.has_value(), "there are no data to take a step of");
+  if (engine_.is_asynchronous()) {
+    if (window_.empty() && !end_if_due()) take_window();
+    if (window_.empty()) return std::nullopt;
+    const StepReport report = window_.front();
+    window_.pop_front();
+    if (window_.empty()) end_if_due();
+    return report;
+  }
   if (end_if_due()) return std::nullopt;
   const std::string place = order_->state();
   std::vector<Sample> samples;
@@ -276,6 +298,54 @@ std::optional<StepReport> Trainer::step() {
   follow(report);
   end_if_due();  // so that a host with its own loop needs no extra step
   return report;
+}
+
+/// Windows end where something is due, and at multiples of `flush_every`: so a run that is resumed has the same windows.
+int64_t Trainer::window_steps() const {
+  const int64_t done = engine_.steps(), most = options_.flush_every ? options_.flush_every : 16;
+  int64_t out = std::min(most - done % most, steps() - done);
+  for (int64_t every : {options_.evaluate_every, options_.save_every})
+    if (every) out = std::min(out, every - done % every);
+  return out;
+}
+
+/// Steps whose micro-batches are in flight together. Leaves their reports in `window_`.
+void Trainer::take_window() {
+  const auto begin = Clock::now();
+  const std::string place = order_->state();
+  const int64_t first = engine_.steps();
+  std::vector<std::vector<MicroBatch>> steps;
+  std::vector<GivenStep> given;
+  std::vector<double> rates;
+  for (int64_t i = 0, count = window_steps(); i < count; ++i) {
+    std::vector<Sample> samples;
+    for (int64_t number : order_->next(options_.batch)) samples.push_back((*data_)[number]);
+    given.push_back(as_batches(
+        pack_step(samples, options_.training.row_tokens, engine_.data_ranks(), engine_.micro_batches())));
+    steps.push_back(given.back().batches);
+    rates.push_back(options_.rate.at(first + i));
+  }
+  const WindowResult result = engine_.run_window(steps, rates, options_.clip);
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  int64_t tokens = 0;
+  for (const GivenStep& step : given) tokens += step.tokens;
+  for (int64_t i = 0; i < result.updates; ++i) {
+    const auto at = static_cast<size_t>(i);
+    StepReport& report = window_.emplace_back();
+    report.step = first + i + 1;
+    report.loss = given[at].has_targets ? result.losses[at] : StepReport::unknown;
+    report.learning_rate = rates[at];
+    report.gradient_norm = result.norms[at];
+    report.tokens = given[at].tokens;
+    report.tokens_per_second = static_cast<double>(tokens) / seconds;
+    report.memory_bytes = static_cast<double>(engine_.store_bytes() + engine_.run_bytes());
+    follow(report);
+  }
+  if (result.updates == static_cast<int64_t>(steps.size())) return;
+  // The order goes on after the steps that were applied.
+  order_->resume(place);
+  for (int64_t i = 0; i < result.updates; ++i) order_->next(options_.batch);
+  checked(std::numeric_limits<double>::quiet_NaN(), "norm of the gradients");
 }
 
 StepReport Trainer::step(const PackedStep& given) {

@@ -2,6 +2,7 @@
 // A training run: chooses samples, learning rates, and when to evaluate, save and end.
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -24,6 +25,9 @@ struct TrainerOptions {
   int64_t steps = 0;           ///< 0: as many as `epochs` need
   double epochs = 1;           ///< passes over the samples
   int64_t batch = 8;           ///< samples per step
+  /// Steps of a window of an asynchronous pipeline, between which weights are evaluated and saved; 0: up to the next
+  /// evaluation or checkpoint, at most 16.
+  int64_t flush_every = 0;
   double clip = 1;             ///< maximum gradient norm; 0: no clipping
   uint64_t seed = 0;           ///< of the samples' order
   int64_t evaluate_every = 0;  ///< steps; 0: only at the end
@@ -47,6 +51,8 @@ TrainingOptions trained_by(const CheckpointInfo& info);
 /// Checks the options and sets the number of steps. Throws Error(invalid_argument) for options out of range, and for
 /// a sample that is longer than a row.
 TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data);
+/// Throws Error(invalid_argument) for a pipeline that the mesh cannot have, and for what its schedule does not allow.
+TrainerOptions checked_pipeline(TrainerOptions options, const Mesh& mesh);
 
 /// Takes the lock of the options' directory, if there is one and it is not held: call before expensive work. Throws
 /// Error: those of RunLock; invalid_argument if the directory has a run that is not to be resumed.
@@ -133,6 +139,8 @@ class Trainer {
   static GivenStep as_batches(const NamedInputs& inputs);
   StepReport given_step(const GivenStep& given);
   StepReport take(const GivenStep& given);
+  void take_window();
+  int64_t window_steps() const;
   void check_rows() const;
   void check_own_loss() const;
   StepReport apply(int64_t tokens, std::chrono::steady_clock::time_point begin);
@@ -160,6 +168,7 @@ class Trainer {
   int64_t since_best_ = 0;   ///< evaluations
   int64_t saved_step_ = -1;  ///< of the newest checkpoint
   Ending ending_ = Ending::none;
+  std::deque<StepReport> window_;  ///< steps of the last window that were not returned yet
   int64_t given_tokens_ = 0;                           ///< added by `backward` since the last update
   std::chrono::steady_clock::time_point given_begin_;  ///< of the first `backward`
   std::atomic<bool> cancelled_{false};

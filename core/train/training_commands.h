@@ -18,6 +18,13 @@ struct AccumulateGradient {
   MicroBatch batch;
   auto fields() { return std::tie(batch); }
 };
+/// A window of steps of an asynchronous pipeline, with their updates.
+struct RunWindow {
+  std::vector<std::vector<MicroBatch>> steps;
+  std::vector<double> rates;
+  double clip = 0;
+  auto fields() { return std::tie(steps, rates, clip); }
+};
 struct Evaluate {
   std::vector<MicroBatch> batches;
   bool losses = false;  ///< whether rank 0 gets those of the targets
@@ -70,7 +77,7 @@ struct LoadCheckpoint {
   auto fields() { return std::tie(path); }
 };
 
-using Commands = CommandSet<JoinGroups, Accumulate, AccumulateGradient, Evaluate, FindFault, ComputeLogits,
+using Commands = CommandSet<JoinGroups, Accumulate, AccumulateGradient, RunWindow, Evaluate, FindFault, ComputeLogits,
                             ComputeNorm, Update, ClearGradients, SetSteps, GatherArray, SetArray, OpenCheckpoints,
                             SaveCheckpoint, WaitForCheckpoints, LoadCheckpoint>;
 

@@ -164,6 +164,36 @@ double TrainingEngine::accumulate(std::span<const MicroBatch> batches) {
   return sums.loss;
 }
 
+WindowResult TrainingEngine::run_window(std::span<const std::vector<MicroBatch>> steps, std::span<const double> rates,
+                                        double clip) {
+  WindowOptions options{.rates = {rates.begin(), rates.end()}, .clip = clip, .first_step = steps_ + 1};
+  std::vector<std::vector<std::vector<RankBatch>>> parts;  // by step, data rank and micro-batch
+  for (size_t i = 0; i < steps.size(); ++i) {
+    auto& of = parts.emplace_back(static_cast<size_t>(data_ranks()));
+    for (const MicroBatch& batch : steps[i]) {
+      // Dropout is drawn by the number of the step.
+      std::vector<RankBatch> one = BatchSplitter(training_, model(), steps_ + static_cast<int64_t>(i)).split(batch, true);
+      for (size_t data = 0; data < one.size(); ++data) of[data].push_back(std::move(one[data]));
+    }
+    options.micro_batches = std::max(options.micro_batches, static_cast<int64_t>(of[0].size()));
+  }
+  broadcast(commands::RunWindow{{steps.begin(), steps.end()}, options.rates, clip});
+  norm_ = -1;
+  const WindowResult out = gather([&](TrainingRank& rank, int64_t local) {
+    std::vector<std::optional<RankBatch>> batches;
+    for (const auto& step : parts) {
+      const std::vector<RankBatch>& own = step[static_cast<size_t>(data_rank(local))];
+      batches.insert(batches.end(), own.begin(), own.end());
+      batches.resize(batches.size() + static_cast<size_t>(options.micro_batches) - own.size());
+    }
+    return rank.run_window(options, batches);
+  })[0];
+  steps_ += out.updates;
+  if (out.updates < static_cast<int64_t>(steps.size()))
+    for (const auto& rank : ranks_) rank->clear_gradients();
+  return out;
+}
+
 double TrainingEngine::accumulate_gradient(const MicroBatch& batch) {
   const BatchSplitter splitter = this->splitter();
   const std::vector<RankBatch> parts = splitter.split_for_logits(batch.rows);
@@ -483,6 +513,7 @@ class TrainingHandler final : public RankHandler {
     batch.gradient = gradient.view();
     engine_->accumulate({&batch, 1});
   }
+  void handle(const commands::RunWindow& command) { engine_->run_window(command.steps, command.rates, command.clip); }
   void handle(const commands::Evaluate& command) {
     std::vector<float> losses;
     engine_->evaluate(command.batches, command.losses ? &losses : nullptr);

@@ -32,6 +32,11 @@ class TrainingEngine {
   /// How many micro-batches a step is cut into if it has tokens for them: as many as keep a pipeline's ranks busy; 1 without.
   int64_t micro_batches() const { return pipeline_.micro_batches(); }
   bool in_stages() const { return pipeline_.in_stages(); }
+  bool is_asynchronous() const { return pipeline_.is_asynchronous(); }
+  /// Runs steps of an asynchronous pipeline, with their updates, as one window that ends with nothing in flight; `rates` are
+  /// of learning, by step. Counts the steps that were applied: fewer than all if a norm was not finite, from which step on
+  /// nothing changes. Throws as `accumulate`.
+  WindowResult run_window(std::span<const std::vector<MicroBatch>> steps, std::span<const double> rates, double clip);
   /// Adds the gradients of the sum of the losses, each times its batch's weight, and returns that sum; 0 with
   /// MicroBatch::gradient (the host's loss), which comes as one batch. In pipeline stages `batches` are those of a schedule.
   /// Throws Error(invalid_argument) before anything is added: for a number of rows

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/exec/store_keys.h"
 
 namespace plait {
@@ -33,6 +35,7 @@ TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const Tra
       model_(compile_training(std::move(graph), options, training)),
       pool_(pool),
       store_(std::move(weights)) {
+  if (model_.stages.count() > 1 && !Pipeline(training.pipeline, options.mesh).is_consistent()) check_untied();
   int64_t arena_bytes = 0;
   const auto load = [&](TrainingProgram name, const Program& program) {
     if (is_of_host_loss(name)) return;
@@ -45,6 +48,17 @@ TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const Tra
   arena_ = budget_->take(arena_bytes, store_.device());
   if (model_.stages.count() > 1)
     pipeline_ = std::make_unique<PipelineRank>(training.pipeline, model_, options.rank, store_, budget_);
+}
+
+/// With schedules whose stages read different versions of weights, holders of one weight would update it by gradients of
+/// different versions.
+void TrainingRank::check_untied() const {
+  for (const auto& [key, holders] : model_.holders)
+    if (holders.size() > 1)
+      throw Error(Code::unsupported,
+                  cat("the weight ", quote(key), " is read by stages on ", holders.size(),
+                      " pipeline ranks, which this schedule updates at different times"),
+                  "choose 2bw or a synchronous schedule, or put the layers that read it on one stage");
 }
 
 void TrainingRank::load_store(const Program& program, LoadProgress* progress) {
@@ -192,32 +206,55 @@ TensorView TrainingRank::logits(const RankBatch& batch) {
 }
 
 double TrainingRank::gradient_norm() {
-  if (pipeline_) pipeline_->sum_over_holders();
-  double squares = 0;
-  if (model_.has(TrainingProgram::norm)) {
-    Executor& norm = executor(TrainingProgram::norm);
-    norm.run({});
-    clear_reduced();
-    if (!pipeline_) return root_of(norm.output(0));
-    squares = number_of(norm.output(0));
+  if (!pipeline_) {
+    squares({});
+    return root_of(executor(TrainingProgram::norm).output(0));
   }
-  pipeline_->sum({&squares, 1});
-  return std::sqrt(squares);
+  pipeline_->sum_over_holders();
+  double sum = squares({});
+  pipeline_->sum({&sum, 1});
+  return std::sqrt(sum);
+}
+
+/// Of the gradients that this rank counts, after reducing them.
+double TrainingRank::squares(const ArraysByKey& arrays) {
+  if (!model_.has(TrainingProgram::norm)) return 0;
+  Executor& norm = executor(TrainingProgram::norm);
+  norm.use(arrays);
+  norm.run({});
+  clear_reduced(arrays);
+  return number_of(norm.output(0));
 }
 
 /// Zeros this rank's partial gradients that were reduced.
-void TrainingRank::clear_reduced() {
-  for (const TrainedParameter& parameter : model_.parameters)
-    if (has(store_keys::reduced_gradient(parameter.key))) clear(store_keys::gradient(parameter.key));
+void TrainingRank::clear_reduced(const ArraysByKey& arrays) {
+  for (const TrainedParameter& parameter : model_.parameters) {
+    if (!has(store_keys::reduced_gradient(parameter.key))) continue;
+    const std::string key = store_keys::gradient(parameter.key);
+    const auto found = arrays.find(key);
+    clear(found == arrays.end() ? array(key) : found->second);
+  }
 }
 
-void TrainingRank::clear(const std::string& key) {
-  const Tensor sum = array(key);
+void TrainingRank::clear(const Tensor& array) {
   Device& device = store_.device();
-  device.fill(device.queue(Device::Use::compute), sum.data(), 0, sum.bytes());
+  device.fill(device.queue(Device::Use::compute), const_cast<std::byte*>(array.data()), 0, array.bytes());
 }
 
-void TrainingRank::update(double scale, double rate, int64_t step) {
+WindowResult TrainingRank::run_window(const WindowOptions& options, std::span<const std::optional<RankBatch>> batches) {
+  std::vector<std::unique_ptr<BatchInputs>> inputs;
+  for (const std::optional<RankBatch>& batch : batches)
+    inputs.push_back(batch ? std::make_unique<BatchInputs>(*batch, prefix_) : nullptr);
+  const auto squares_of = [this](const ArraysByKey& arrays) { return squares(arrays); };
+  const auto update_by = [this](double scale, double rate, int64_t step, const ArraysByKey& arrays) {
+    update(scale, rate, step, arrays);
+  };
+  return pipeline_->run_window(options, inputs, section_maker(), {squares_of, update_by});
+}
+
+void TrainingRank::update(double scale, double rate, int64_t step) { update(scale, rate, step, {}); }
+
+void TrainingRank::update(double scale, double rate, int64_t step, const ArraysByKey& arrays) {
   const auto number = static_cast<double>(step);
   const std::map<std::string_view, double> numbers{{"scale", scale},
                                                    {"rate", rate},
@@ -227,6 +264,7 @@ void TrainingRank::update(double scale, double rate, int64_t step) {
                                                    {"most", 1 / std::sqrt(number)}};
   if (!model_.has(TrainingProgram::update)) return;  // this rank's stages have nothing that is trained
   Executor& update = executor(TrainingProgram::update);
+  update.use(arrays);
   const Program& program = update.program();
   std::vector<Tensor> scalars;
   std::vector<TensorView> inputs;
@@ -241,7 +279,7 @@ void TrainingRank::update(double scale, double rate, int64_t step) {
 void TrainingRank::clear_gradients() {
   for (const TrainedParameter& parameter : model_.parameters)
     for (const std::string& key : store_keys::gradient_keys(parameter.key))
-      if (has(key)) clear(key);
+      if (has(key)) clear(array(key));
 }
 
 int64_t TrainingRank::run_bytes() const { return budget_->used(); }

@@ -3,6 +3,7 @@
 // (training_engine.h).
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,9 @@ class TrainingRank {
   /// host gives the gradient. If ranks reduce the gradients of the last micro-batch during it, `norm` receives what
   /// `gradient_norm` would return.
   double accumulate(std::span<const RankBatch> batches, double& norm);
+  /// A window of steps of an asynchronous pipeline, with their updates: step s has the micro-batches from
+  /// s options.micro_batches on; empty ones have no data.
+  WindowResult run_window(const WindowOptions& options, std::span<const std::optional<RankBatch>> batches);
   /// Returns the sum of the losses, each times its weight. `losses`, if set, gets those of the targets, rows of all data ranks
   /// concatenated.
   double evaluate(std::span<const RankBatch> batches, std::vector<float>* losses);
@@ -65,14 +69,17 @@ class TrainingRank {
   Executor& executor(TrainingProgram program);
   void make(TrainingProgram program);
   std::unique_ptr<Executor> make(std::shared_ptr<const Program> program);
+  void check_untied() const;
   void load_store(const Program& program, LoadProgress* progress);
   double run(Executor& executor, const RankBatch& batch);
   double accumulate(const RankBatch& batch, double& norm);
   PipelineRank::Results run_stages(TrainingProgram program, std::span<const RankBatch> batches);
   StageSections::MakeExecutor section_maker();
   double sum_of(const PipelineRank::Results& results, int32_t number) const;
-  void clear_reduced();
-  void clear(const std::string& key);
+  double squares(const ArraysByKey& arrays);
+  void update(double scale, double rate, int64_t step, const ArraysByKey& arrays);
+  void clear_reduced(const ArraysByKey& arrays = {});
+  void clear(const Tensor& array);
 
   const OptimizerOptions optimizer_;
   const int64_t prefix_;  ///< tokens of the prefix

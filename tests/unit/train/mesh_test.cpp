@@ -254,12 +254,14 @@ TEST(Overlapping, HasSomethingToDo) {
   }
 }
 
-TEST(MeshTraining, OtherAxesAreRefused) {
+TEST(MeshTraining, APipelineHasStages) {
   try {
-    run("llama-standard23", "pipeline=2", training(OptimizerKind::sgd, 0));
+    CompileOptions compile = World::get().options();
+    compile.mesh = Mesh::parse("pipeline=2");
+    compile_training(fixture_graph("llama-standard23"), compile, training(OptimizerKind::sgd, 0));
     ADD_FAILURE() << "nothing was thrown";
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::unsupported);
+    EXPECT_EQ(error.code(), Code::invalid_argument);
     EXPECT_NE(error.message().find("pipeline"), std::string::npos) << error.message();
   }
 }
