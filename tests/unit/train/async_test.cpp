@@ -1,7 +1,10 @@
 // Asynchronous pipelines compute what their definitions say: held against one rank that keeps the versions of weights by hand.
 #include <algorithm>
 
+#include "core/train/data/document_encoder.h"
+#include "core/train/trainer.h"
 #include "tests/unit/train/runs.h"
+#include "tests/unit/train/train_test.h"
 
 namespace plait::test {
 namespace {
@@ -211,6 +214,55 @@ TEST(AsyncPipeline, AStepThatIsNotFiniteEndsTheWindow) {
   EXPECT_EQ(engine.steps(), 2);
   for (const auto& [key, array] : weights_of(engine))
     for (int64_t i = 0; i < array.elements(); ++i) ASSERT_TRUE(std::isfinite(array.as<double>()[i])) << key;
+}
+
+/// A run of windows: evaluated and saved between them, and the same bits when it is resumed there.
+TEST(AsyncPipeline, RunsAndIsResumedAtTheEndOfAWindow) {
+  std::vector<Document> documents;
+  for (int i = 0; i < 12; ++i) {
+    Document& document = documents.emplace_back();
+    for (int k = 0; k < 6 + i % 5; ++k) document.ids.push_back(3 + (i * 7 + k) % 40);
+  }
+  const Dataset data = Dataset::of(documents, {.seq = 32});
+  CompileOptions compile = World::get().options();
+  compile.mesh = Mesh::parse("pipeline=2,data=2");
+  ThreadPool pool(2);
+  Folder folder;
+  TrainerOptions options;
+  options.training = options_of("2bw");
+  options.training.optimizer = {};
+  options.rate = {.peak = 3e-3, .warmup = 2};
+  options.steps = 10;
+  options.batch = 6;
+  options.evaluate_every = 4;
+  options.flush_every = 3;
+  const auto make = [&](const char* name, bool resume) {
+    options.directory = folder.path(name);
+    options.resume = resume;
+    return std::make_unique<Trainer>(fixture_graph("gpt2-optimum18"), compile, options, data, data, pool);
+  };
+  auto straight = make("straight", false);
+  std::vector<StepReport> reports;
+  while (auto report = straight->step()) reports.push_back(*report);
+  ASSERT_EQ(reports.size(), 10u);
+  EXPECT_LT(reports.back().loss, reports.front().loss);
+  for (const StepReport& report : reports)
+    EXPECT_EQ(std::isfinite(report.evaluation_loss), report.step % 4 == 0 || report.step == 10) << report.step;
+  {
+    auto first = make("cut", false);
+    for (int i = 0; i < 5; ++i) first->step();  // windows end at 3, 4 and 6
+    EXPECT_EQ(first->steps_done(), 6);
+    first->save();
+  }
+  auto second = make("cut", true);
+  EXPECT_EQ(second->steps_done(), 6);
+  second->run();
+  for (const TrainedParameter& one : straight->engine().parameters()) {
+    const Tensor a = straight->engine().array(one.key), b = second->engine().array(one.key);
+    EXPECT_EQ(std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())), 0) << one.key;
+  }
+  options.training.pipeline.schedule = "pipedream";
+  expect_error([&] { make("clipped", false); }, Code::invalid_argument, "clip");
 }
 
 }  // namespace
