@@ -37,7 +37,8 @@ Tensor copy_as(const TensorView& view, DType dtype) {
   return materialize({{}, std::move(out), {{RecipeStep::Kind::cast, {}, dtype}}});
 }
 
-BatchInputs::BatchInputs(const RankBatch& batch, int64_t prefix) : given_(batch.inputs) {
+BatchInputs::BatchInputs(const RankBatch& batch, int64_t prefix)
+    : given_(batch.inputs), weight_(batch.weight) {
   if (!given_.empty()) return;
   const TrainingRow& row = batch.row;
   const Places& places = row.places;
@@ -70,13 +71,19 @@ std::vector<TensorView> BatchInputs::of(const Program& program) {
   converted_.clear();
   for (size_t i = 0; i < program.input_names.size(); ++i) {
     const std::string& name = program.input_names[i];
+    const DType dtype = program.buffers[static_cast<size_t>(program.inputs[i])].dtype;
+    if (name == loss_weight_input) {
+      const Tensor weight = Tensor::of<double>(DType::f64, Shape(), {&weight_, 1});
+      converted_.push_back(copy_as(weight.view(), dtype));
+      out.push_back(converted_.back().view());
+      continue;
+    }
     if (!given_.empty()) {
       out.push_back(given_.find(name)->second);
       continue;
     }
     const auto found = views_.find(name);
     TensorView view = found == views_.end() ? ids_ : found->second;
-    const DType dtype = program.buffers[static_cast<size_t>(program.inputs[i])].dtype;
     if (is_float(dtype) && view.dtype != dtype) {
       converted_.push_back(copy_as(view, dtype));
       view = converted_.back().view();

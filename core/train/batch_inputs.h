@@ -27,6 +27,7 @@ class BatchInputs {
   void add(std::string_view name, Tensor tensor);
 
   const NamedInputs& given_;  ///< of a graph with its own loss
+  const double weight_;       ///< of that loss
   std::map<std::string_view, Tensor> rows_;
   std::map<std::string_view, TensorView> views_;
   TensorView ids_;

@@ -126,7 +126,11 @@ std::vector<int64_t> BatchSplitter::dropout_keys(const PackedRow& row) const {
 }
 
 void BatchSplitter::check(const NamedInputs& inputs) const {
-  const std::vector<std::string>& names = model_.program(TrainingProgram::evaluate).input_names;
+  const auto staged = model_.sections.find(TrainingProgram::evaluate);
+  std::vector<std::string> names = staged == model_.sections.end()
+                                       ? model_.program(TrainingProgram::evaluate).input_names
+                                       : staged->second[0].program->input_names;
+  std::erase(names, loss_weight_input);
   for (const std::string& name : names)
     if (!inputs.contains(name)) throw Error(Code::invalid_argument, cat("the input ", quote(name), " is missing"));
   for (const auto& [name, given] : inputs) {
@@ -145,7 +149,7 @@ std::vector<RankBatch> BatchSplitter::split_inputs(const MicroBatch& batch) cons
   check(batch.inputs);
   std::vector<RankBatch> out;
   for (int64_t data = 0; data < data_ranks_; ++data) {
-    RankBatch& part = out.emplace_back(RankBatch{.inputs = batch.inputs, .last = batch.last});
+    RankBatch& part = out.emplace_back(RankBatch{.inputs = batch.inputs, .weight = batch.weight, .last = batch.last});
     for (auto& [name, view] : part.inputs) {
       if (!model_.spread_inputs.contains(name)) continue;
       view.shape[0] /= data_ranks_;

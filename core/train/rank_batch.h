@@ -23,6 +23,7 @@ struct RankBatch {
   TrainingRow row;
   NamedInputs inputs;
   TensorView gradient = {};  ///< f32 [1, r, v] of the row's r tokens, or absent
+  double weight = 1;  ///< of a graph's own loss
   bool last = false;
 };
 

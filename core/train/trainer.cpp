@@ -387,11 +387,26 @@ Trainer::GivenStep Trainer::as_batches(const PackedStep& step) {
   return out;
 }
 
-/// One micro-batch; its tokens are the largest first dim, the batch.
-Trainer::GivenStep Trainer::as_batches(const NamedInputs& inputs) {
-  GivenStep out{{{.inputs = inputs, .last = true}}};
+/// Its tokens are the largest first dim, the batch. One micro-batch, or in stages as many as were asked for, of equal parts of
+/// the batch: a loss that is a mean over it is the mean of theirs.
+Trainer::GivenStep Trainer::as_batches(const NamedInputs& inputs) const {
+  GivenStep out;
   for (const auto& [name, view] : inputs)
     if (view.shape.rank() > 0) out.tokens = std::max(out.tokens, view.shape[0]);
+  const int64_t count = engine_.in_stages() ? std::max<int64_t>(options_.training.pipeline.micro_batches, 1) : 1;
+  for (int64_t k = 0; k < count; ++k) {
+    MicroBatch& batch = out.batches.emplace_back(MicroBatch{.inputs = inputs, .weight = 1 / static_cast<double>(count)});
+    for (auto& [name, view] : batch.inputs) {
+      if (count == 1 || !engine_.model().spread_inputs.contains(name)) continue;
+      if (view.shape.rank() == 0 || view.shape[0] % count)
+        throw Error(Code::invalid_argument, cat("the input ", quote(name), " is ", view.shape.text(), ", whose first size ",
+                                                count, " micro-batches do not divide"),
+                    "give a batch that is a multiple of micro_batches times the mesh's data ranks");
+      view.shape[0] /= count;
+      view.data += k * view.bytes();
+    }
+  }
+  out.batches.back().last = true;
   return out;
 }
 

@@ -136,7 +136,7 @@ class Trainer {
     bool has_targets = true;
   };
   static GivenStep as_batches(const PackedStep& step);
-  static GivenStep as_batches(const NamedInputs& inputs);
+  GivenStep as_batches(const NamedInputs& inputs) const;
   StepReport given_step(const GivenStep& given);
   StepReport take(const GivenStep& given);
   void take_window();

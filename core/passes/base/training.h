@@ -11,6 +11,9 @@
 
 namespace plait {
 
+/// Input of the programs of a graph with its own loss: what the loss counts, a scalar of its dtype.
+constexpr const char* loss_weight_input = "plait.loss_weight";
+
 enum class OptimizerKind {
   adamw,      ///< Loshchilov and Hutter 2019
   sgd,        ///< with momentum, as PyTorch's: no dampening, no Nesterov
@@ -63,7 +66,9 @@ struct PipelineOptions {
   std::string schedule = "1f1b";  ///< a name of schedule_rows(), with its number, or the text of a Schedule (core/schedule)
   std::string stages = "auto";    ///< "auto": balanced; "file": as its annotations; or the layers of each stage: "9,9"
   std::string seats = {};         ///< pipeline ranks of each stage, "15:1", where the schedule takes them; "": its own
-  int64_t micro_batches = 0;      ///< at least so many in a step; 0: four for each pipeline rank
+  /// At least so many in a step; 0: four for each pipeline rank. Of a graph with its own loss, which then must be a mean over
+  /// the batch, exactly so many; 0: one.
+  int64_t micro_batches = 0;
 };
 
 struct TrainingOptions {

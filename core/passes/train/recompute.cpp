@@ -209,8 +209,11 @@ class Recomputing {
 
 std::vector<bool> backward_values(const Graph& graph) {
   std::vector<bool> out(static_cast<size_t>(graph.value_count()));
-  for (ValueId id : graph.inputs)  // those of the targets
-    out[static_cast<size_t>(id)] = graph.value(id).name == "weights" || graph.value(id).name == "gradients";
+  const auto is_weight = [&](ValueId id) { return graph.value(id).name == loss_weight_input; };
+  const bool own_loss = std::any_of(graph.inputs.begin(), graph.inputs.end(), is_weight);
+  for (ValueId id : graph.inputs)  // otherwise those of the labels
+    out[static_cast<size_t>(id)] =
+        own_loss ? is_weight(id) : graph.value(id).name == "weights" || graph.value(id).name == "gradients";
   for (const Node& node : graph.nodes)
     if (std::any_of(node.inputs.begin(), node.inputs.end(),
                     [&](ValueId id) { return id != no_value && out[static_cast<size_t>(id)]; }))

@@ -40,8 +40,9 @@ class Training {
       given_ = add_input("gradients", graph_.value(graph_.outputs[0]).type.dtype, builder_.dims(graph_.outputs[0]));
     } else if (!context_.training->loss.empty()) {
       losses_ = graph_.outputs[0];
-      weights_ = builder_.expanded(builder_.number(1, losses_), losses_);
-      ValueId loss = builder_.reshaped(losses_, Dims{});
+      const ValueId weight = add_input(loss_weight_input, graph_.value(losses_).type.dtype, Dims{});
+      weights_ = builder_.expanded(weight, losses_);
+      ValueId loss = builder_.times(builder_.reshaped(losses_, Dims{}), weight);
       if (builder_.type(loss).dtype != DType::f32) {
         Attributes to;
         to.set("to", static_cast<int64_t>(DType::f32));

@@ -69,6 +69,22 @@ class OwnLoss : public testing::TestWithParam<std::string> {
 
 TEST_P(OwnLoss, IsPyTorchs) { expect_losses(*trainer(options())); }
 
+/// Nodes in order are cut into stages; with several micro-batches the loss is the mean of theirs, which the tagger's is not: it
+/// is a mean over the labels that count.
+TEST_P(OwnLoss, IsTheSameInPipelineStages) {
+  for (const char* mesh : {"pipeline=2", "pipeline=3", "pipeline=2,data=2", "pipeline=2,tensor=2"})
+    for (const char* schedule : {"1f1b", "zb-h1", "interleaved:2"})
+      for (int64_t micro_batches : {0, 2}) {
+        if (micro_batches && GetParam() == "tagger") continue;
+        SCOPED_TRACE(cat(mesh, " ", schedule, " ", micro_batches));
+        TrainerOptions options = this->options();
+        options.training.pipeline.schedule = schedule;
+        options.training.pipeline.micro_batches = micro_batches;
+        options.training.recompute = micro_batches ? Recompute::selective : Recompute::off;
+        expect_losses(*trainer(options, mesh));
+      }
+}
+
 TEST_P(OwnLoss, IsTheSameOnAMesh) {
   for (const char* mesh : {"data=2", "data=4", "tensor=2", "data=2,tensor=2"})
     for (int zero = 0; zero <= 3; ++zero) {
