@@ -342,7 +342,7 @@ void Trainer::take_window() {
     follow(report);
   }
   if (result.updates == static_cast<int64_t>(steps.size())) return;
-  // The order goes on after the steps that were applied.
+  // The order continues after the steps that were applied.
   order_->resume(place);
   for (int64_t i = 0; i < result.updates; ++i) order_->next(options_.batch);
   checked(std::numeric_limits<double>::quiet_NaN(), "norm of the gradients");

@@ -74,7 +74,7 @@ class Lowering {
     return buffer_of_[static_cast<size_t>(id)] = static_cast<BufferId>(program_->buffers.size() - 1);
   }
 
-  /// The number of the slot that the value is; -1 if it is none.
+  /// The number of the slot that the value is; -1 without one.
   int32_t slot_of(ValueId id) const {
     if (!slots_) return -1;
     const auto found = slots_->of_values.find(id);

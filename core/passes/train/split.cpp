@@ -127,7 +127,7 @@ class Splitter {
 
   /// What a value of the backward pass leads to.
   struct Leads {
-    std::set<int32_t> sums;  ///< at most two: more say nothing more
+    std::set<int32_t> sums;  ///< at most two, since more make no difference
     bool elsewhere = false;  ///< to another stage, or to a result
   };
 

@@ -48,7 +48,7 @@ void on_ranks(const Transport& transport, const std::function<void(World&)>& ran
 /// The same in a fresh world of threads, for tests that end it: each rank owns its world.
 void on_threads(int size, const CommOptions& options, const std::function<void(std::unique_ptr<World>)>& rank);
 
-/// A tensor's bytes at an odd address if asked for, with bytes behind it that must not change.
+/// A tensor's bytes at an odd address if asked for, with bytes after it that must not change.
 class Buffer {
  public:
   Buffer(DType dtype, int64_t elements, int offset = 0)
@@ -66,7 +66,7 @@ class Buffer {
   void fill(const std::function<double(int64_t)>& value) {
     for (int64_t i = 0; i < cells(); ++i) set(i, value(i));
   }
-  /// The first element that is not `value(i)` (numbers are compared by ==), or that was written behind the end; "" if
+  /// The first element that is not `value(i)` (numbers are compared by ==), or that was written after the end; "" if
   /// all are.
   std::string difference(const std::function<double(int64_t)>& value) const;
   /// What get and set count: elements, or bytes where elements are no numbers.

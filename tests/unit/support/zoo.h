@@ -26,8 +26,8 @@ struct ZooModel {
   std::string path;         ///< of the .onnx file
   std::string padding;      ///< on which side the prompts of a batch may be padded: "left", "right"; "" if on none
   std::string plain;        ///< why raise leaves it as it is; "": it is recognised
-  std::string raised_only;  ///< why it does not run as its file says, without raise; "": it does
-  bool exact = true;        ///< f32: logits to 1e-4 of the largest and equal tokens; else by NMSE, see expect_close
+  std::string raised_only;  ///< why it does not run as written, without raise; "": it does
+  bool exact = true;        ///< f32: logits to 1e-4 of the largest and equal tokens; otherwise by NMSE, see expect_close
   /// Raise makes of it what it makes of the family's other exports: all f32 ones but those that the script lists, with
   /// the reason.
   bool comparable = true;

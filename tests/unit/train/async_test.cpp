@@ -1,4 +1,4 @@
-// Asynchronous pipelines compute what their definitions say: held against one rank that keeps the versions of weights by hand.
+// Asynchronous pipelines compute their definitions: compared with one rank that keeps the versions of weights by hand.
 #include <algorithm>
 
 #include "core/train/data/document_encoder.h"
