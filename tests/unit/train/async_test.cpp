@@ -216,6 +216,28 @@ TEST(AsyncPipeline, AStepThatIsNotFiniteEndsTheWindow) {
     for (int64_t i = 0; i < array.elements(); ++i) ASSERT_TRUE(std::isfinite(array.as<double>()[i])) << key;
 }
 
+/// The same bits on processes as on threads.
+TEST(AsyncPipeline, OfProcesses) {
+  plait::World* const world = processes();
+  if (!world) GTEST_SKIP() << "only under mpirun";
+  const Graph graph = fixture_graph("gpt2-optimum18");
+  CompileOptions compile = World::get().options();
+  compile.mesh = Mesh::parse(world->size() == 2 ? "pipeline=2" : "pipeline=2,data=2");
+  ThreadPool pool(2);
+  const TrainingOptions options = options_of("2bw");
+  if (world->rank() != 0) return serve_training(*world, graph, compile, options, pool);
+  const std::vector<double> rates(window_steps, learning_rate);
+  const auto run_windows = [&](TrainingEngine& engine) {
+    for (int64_t window = 0; window < windows; ++window)
+      engine.run_window(window_of(2, window * 5, engine.data_ranks()), rates, 0.5);
+    return weights_of(engine);
+  };
+  TrainingEngine of_processes(graph, compile, options, pool, nullptr, world), of_threads(graph, compile, options, pool);
+  const Weights got = run_windows(of_processes);
+  for (const auto& [key, array] : run_windows(of_threads))
+    EXPECT_EQ(std::memcmp(got.at(key).data(), array.data(), static_cast<size_t>(array.bytes())), 0) << key;
+}
+
 /// A run of windows: evaluated and saved between them, and the same bits when it is resumed there.
 TEST(AsyncPipeline, RunsAndIsResumedAtTheEndOfAWindow) {
   std::vector<Document> documents;
