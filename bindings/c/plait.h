@@ -502,6 +502,7 @@ typedef struct plait_step {
   double evaluation_loss; /* of "eval_data", if this step was followed by an evaluation */
   double best_loss;       /* of all evaluations */
   int64_t native_bytes;   /* weights, gradients, optimizer state, and working memory */
+  double bubble;          /* share of the time of a pipeline's ranks in which they computed nothing; NaN without one */
 } plait_step;
 
 /* The next report of the run over "data". TIMEOUT if none came in time; otherwise the error that ended the run:

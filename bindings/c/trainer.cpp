@@ -117,6 +117,7 @@ plait_step step_of(const RunEvent& event) {
   out.evaluation_loss = report.evaluation_loss;
   out.best_loss = event.best_loss;
   out.native_bytes = std::isfinite(report.memory_bytes) ? static_cast<int64_t>(report.memory_bytes) : 0;
+  out.bubble = report.bubble;
   return out;
 }
 

@@ -54,6 +54,7 @@ std::string progress_line(const plait_step& step, size_t columns) {
            formatted("%.4g", std::exp(step.evaluation_loss)) + ")";
   out += ", rate " + formatted("%.2e", step.learning_rate) + ", " + rounded(step.tokens_per_second, "tokens/s");
   if (std::isfinite(step.seconds_left)) out += ", " + time_text(step.seconds_left) + " left";
+  if (std::isfinite(step.bubble)) out += ", bubble " + formatted("%.0f %%", 100 * step.bubble);
   out += ", " + rounded(static_cast<double>(step.native_bytes), "B");
   if (step.saved) out += ", saved";
   const std::string drawn = step.steps > 0 ? bar(step) : "";

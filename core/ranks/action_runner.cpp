@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/exec/executor.h"
 
 namespace plait {
 namespace {
@@ -33,12 +34,18 @@ const Action* taker(const Schedule& schedule, int32_t rank, const Action& action
 
 void ActionRunner::run(const Schedule& schedule, int32_t places, StageWork& work) {
   places_ = std::max(places, 1);
+  spans_.clear();
   for (const Action& action : schedule.ranks.at(static_cast<size_t>(rank()))) {
-    if (action.kind == Action::Kind::update) work.update(action);
+    const auto timed = [&](const auto& task) {
+      const double begin = monotonic_s();
+      task();
+      spans_.push_back({rank(), action, begin, monotonic_s()});
+    };
+    if (action.kind == Action::Kind::update) timed([&] { work.update(action); });
     if (action.kind == Action::Kind::update || !work.has(action)) continue;
     work.prepare(action);
     take(schedule, action, work);
-    work.run(action);
+    timed([&] { work.run(action); });
     give(schedule, action, work);
     work.finish(action);
   }

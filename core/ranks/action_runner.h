@@ -7,6 +7,7 @@
 #include "core/comm/communicator.h"
 #include "core/schedule/schedule.h"
 #include "core/schedule/stage_message.h"
+#include "core/schedule/timeline.h"
 
 namespace plait {
 
@@ -47,6 +48,8 @@ class ActionRunner {
   void run(const Schedule& schedule, int32_t places, StageWork& work);
 
   int32_t rank() const { return pipeline_ ? pipeline_->rank() : 0; }
+  /// When the actions of the last `run` ran, without their mail, in `monotonic_s` seconds.
+  const std::vector<TimelineSpan>& spans() const { return spans_; }
 
  private:
   void take(const Schedule& schedule, const Action& action, StageWork& work);
@@ -56,6 +59,7 @@ class ActionRunner {
   Communicator* const pipeline_;
   Communicator* const control_;
   int32_t places_ = 1;
+  std::vector<TimelineSpan> spans_;
   std::map<int32_t, int32_t> not_taken_;  ///< messages by rank that they were given to
 };
 

@@ -64,8 +64,18 @@ PipelineRank::Results PipelineRank::run(TrainingProgram program, std::span<Batch
   const auto count = static_cast<int64_t>(batches.size());
   const bool trains = program == TrainingProgram::accumulate || program == TrainingProgram::backward;
   const Pipeline::Plan& plan = trains ? pipeline_.training(count) : pipeline_.forward(count);
-  ActionRunner(across_, control_.get()).run(plan.schedule, plan.places, sections);
+  run(plan, sections);
   return out;
+}
+
+void PipelineRank::run(const Pipeline::Plan& plan, StageWork& work) {
+  const double begin = monotonic_s();
+  ActionRunner runner(across_, control_.get());
+  runner.run(plan.schedule, plan.places, work);
+  double times[2] = {0, monotonic_s() - begin};  // busy, in all
+  for (const TimelineSpan& span : runner.spans()) times[0] += span.end_s - span.begin_s;
+  sum(times);
+  bubble_ = 1 - times[0] / times[1];
 }
 
 WindowResult PipelineRank::run_window(const WindowOptions& options, std::span<const std::unique_ptr<BatchInputs>> batches,
@@ -84,7 +94,7 @@ WindowResult PipelineRank::run_window(const WindowOptions& options, std::span<co
   const Pipeline::Plan& plan = pipeline_.window(options.micro_batches, steps);
   AsyncWindow window(plan.schedule, model_, options, std::move(empty), sections, store_, *across_, *control_,
                      std::move(optimizer));
-  ActionRunner(across_, control_.get()).run(plan.schedule, plan.places, window);
+  run(plan, window);
   sum(losses);
   out.losses.assign(static_cast<size_t>(steps), 0);
   for (size_t k = 0; k < losses.size(); ++k) out.losses[k / static_cast<size_t>(options.micro_batches)] += losses[k];

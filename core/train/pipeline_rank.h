@@ -41,6 +41,9 @@ class PipelineRank {
   /// For `TrainingRank::find_fault`.
   void set_watch(TrainingProgram program, std::string* origin) { sections_.at(program)->set_watch(origin); }
 
+  /// Of the last step or window: the share of the ranks' time in which they ran no section.
+  double bubble() const { return bubble_; }
+
   /// Sums of numbers over the ranks.
   void sum(std::span<double> numbers) const;
   /// Sends a result from the rank that runs the last stage for a micro-batch to all. Returns `result`.
@@ -49,6 +52,7 @@ class PipelineRank {
   void sum_over_holders() const;
 
  private:
+  void run(const Pipeline::Plan& plan, StageWork& work);
   StageSections& sections(TrainingProgram program, const StageSections::MakeExecutor& make);
   int32_t last_rank(int32_t micro_batch) const;
 
@@ -62,6 +66,7 @@ class PipelineRank {
   Communicator* across_ = nullptr;         ///< the same for arrays on the device
   /// Of parameters with several holders, of which this rank is one: the holders, for arrays on the device.
   std::map<std::vector<int32_t>, Communicator*> holders_;
+  double bubble_ = 0;
 };
 
 }  // namespace plait

@@ -336,6 +336,7 @@ void Trainer::take_window() {
     report.loss = given[at].has_targets ? result.losses[at] : StepReport::unknown;
     report.learning_rate = rates[at];
     report.gradient_norm = result.norms[at];
+    report.bubble = engine_.bubble();
     report.tokens = given[at].tokens;
     report.tokens_per_second = static_cast<double>(tokens) / seconds;
     report.memory_bytes = static_cast<double>(engine_.store_bytes() + engine_.run_bytes());
@@ -446,6 +447,7 @@ StepReport Trainer::apply(int64_t tokens, Clock::time_point begin) {
     engine_.clear_gradients();
     throw;
   }
+  report.bubble = engine_.bubble();
   report.learning_rate = options_.rate.at(engine_.steps());
   const bool clipped = options_.clip > 0 && report.gradient_norm > options_.clip;
   engine_.update(clipped ? options_.clip / report.gradient_norm : 1, report.learning_rate);

@@ -53,6 +53,9 @@ class TrainingEngine {
   /// With TrainingOptions::host_loss: logits of all tokens of the rows in order, f32 [tokens, v].
   Tensor logits(std::span<const PackedRow> rows);
 
+  /// Share of the time of the last step or window in which the ranks of a pipeline ran no section; NaN without one.
+  double bubble() const { return ranks_.front()->bubble(); }
+
   /// L2 norm of all gradients. Do not accumulate between this and the update.
   double gradient_norm();
   /// An optimizer step with the gradients times `scale`; then zeros them. Counts steps.

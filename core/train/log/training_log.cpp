@@ -25,6 +25,7 @@ constexpr Field fields[] = {{"loss", "loss/train", &StepReport::loss},
                             {"learning_rate", "learning_rate", &StepReport::learning_rate},
                             {"gradient_norm", "gradient_norm", &StepReport::gradient_norm},
                             {"tokens_per_second", "tokens_per_second", &StepReport::tokens_per_second},
+                            {"bubble", "bubble", &StepReport::bubble},
                             {"memory_bytes", "memory_bytes", &StepReport::memory_bytes}};
 
 std::string made(const std::string& directory) {

@@ -18,6 +18,7 @@ struct StepReport {
   double learning_rate = unknown;
   double gradient_norm = unknown;  ///< before clipping
   double tokens_per_second = unknown;
+  double bubble = unknown;  ///< share of the time of a pipeline's ranks in which they ran no section
   double memory_bytes = unknown;
   double evaluation_loss = unknown;  ///< of the evaluation set, at the steps that evaluate
   // Not kept in the log:

@@ -268,8 +268,11 @@ TEST(AsyncPipeline, RunsAndIsResumedAtTheEndOfAWindow) {
   while (auto report = straight->step()) reports.push_back(*report);
   ASSERT_EQ(reports.size(), 10u);
   EXPECT_LT(reports.back().loss, reports.front().loss);
-  for (const StepReport& report : reports)
+  for (const StepReport& report : reports) {
+    EXPECT_GT(report.bubble, 0);
+    EXPECT_LT(report.bubble, 1);
     EXPECT_EQ(std::isfinite(report.evaluation_loss), report.step % 4 == 0 || report.step == 10) << report.step;
+  }
   {
     auto first = make("cut", false);
     for (int i = 0; i < 5; ++i) first->step();  // windows end at 3, 4 and 6
