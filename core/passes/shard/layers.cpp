@@ -1,11 +1,17 @@
 #include "core/passes/shard/layers.h"
 
 #include <algorithm>
+#include <span>
 
 #include "core/base/error.h"
 
 namespace plait {
 namespace {
+
+/// Of training graphs: each reads other tokens of its row, as its counterpart in generation reads pages or states.
+bool reads_row(const Node& node) {
+  return node.op == "plait.PackedAttention" || node.op == "plait.PackedConv" || node.op == "plait.PackedLinearAttention";
+}
 
 class LayerFinder {
  public:
@@ -14,6 +20,7 @@ class LayerFinder {
     state_.assign(values, false);
     stateful_.assign(graph.nodes.size(), false);
     level_.assign(values, 0);
+    const bool of_rows = std::any_of(graph.nodes.begin(), graph.nodes.end(), reads_row);
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
       const Node& node = graph.nodes[i];
       const OpSchema* schema = ops.find(node.op);
@@ -22,10 +29,11 @@ class LayerFinder {
         const ValueId id = node.inputs[k];
         if (id == no_value) continue;
         if (!state_[at(id)]) level = std::max(level, level_[at(id)]);
-        else stateful_[i] = true;
+        else if (!of_rows) stateful_[i] = true;  // otherwise an adapter
         if (state_[at(id)] && schema && static_cast<int>(k) < schema->updates && k < node.outputs.size())
           state_[at(node.outputs[k])] = true;
       }
+      if (reads_row(node)) stateful_[i] = true;
       for (ValueId id : node.outputs) {
         if (id == no_value) continue;
         if (node.op == "plait.State") state_[at(id)] = true;
@@ -46,6 +54,11 @@ class LayerFinder {
   static size_t at(ValueId id) { return static_cast<size_t>(id); }
   static constexpr int shared = -1;
 
+  /// Without keys and values of attention, which later layers may share: in generation they pass through pages.
+  static std::span<const ValueId> stream_inputs(const Node& node) {
+    return std::span(node.inputs).first(node.op == "plait.PackedAttention" ? 1 : node.inputs.size());
+  }
+
   /// Whether the step from a value to a node of `level` is one of the stream's.
   bool follows(ValueId id, int level, bool short_steps) const {
     return id != no_value && !state_[at(id)] && !(short_steps && level_[at(id)] == 0 && level > 1);
@@ -64,7 +77,7 @@ class LayerFinder {
     here[at(graph_.inputs[0])] = 1;
     for (const Node& node : graph_.nodes) {
       uint64_t sum = 0;
-      for (ValueId id : node.inputs)
+      for (ValueId id : stream_inputs(node))
         if (follows(id, level_of(node), short_steps)) sum += here[at(id)];
       for (ValueId id : node.outputs)
         if (id != no_value && !state_[at(id)]) here[at(id)] = sum % prime;
@@ -75,7 +88,7 @@ class LayerFinder {
       uint64_t sum = 0;
       for (ValueId id : node.outputs)
         if (id != no_value) sum += on[at(id)];
-      for (ValueId id : node.inputs)
+      for (ValueId id : stream_inputs(node))
         if (follows(id, level_of(node), short_steps)) on[at(id)] = (on[at(id)] + sum) % prime;
     }
     const uint64_t all = here[at(graph_.outputs[0])];
@@ -163,7 +176,7 @@ class LayerFinder {
   const Graph& graph_;
   std::vector<bool> state_;     ///< by value: pages and recurrent states
   std::vector<int> level_;      ///< by value: number of state reads on the way to it
-  std::vector<bool> stateful_;  ///< by node: it reads states
+  std::vector<bool> stateful_;  ///< by node: it reads states, or other tokens of its row
   std::vector<bool> stream_;    ///< by node: it depends on the ids
   std::vector<int> segment_;    ///< by node
   int segments_ = 0;

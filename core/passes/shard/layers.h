@@ -7,7 +7,7 @@
 namespace plait {
 
 /// Layers are numbered from 0 in token order. A layer begins at a value that all paths pass, if pages or states are
-/// read before the next such value.
+/// read before the next such value; in training, other tokens of the row.
 struct GraphLayers {
   int count = 0;
   /// By node: its layer; -1: before the first, or shared (angles, masks); count: after the last.

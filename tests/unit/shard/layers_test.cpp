@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/passes/shard/layers.h"
+#include "core/passes/train/train.h"
 #include "tests/unit/shard/families.h"
 #include "tests/unit/shard/lockstep.h"
 
@@ -27,6 +28,24 @@ TEST(PlanLayers, EveryFamilyHasItsOwn) {
     // Gemma 4 makes an embedding by layer for all of them at once.
     EXPECT_EQ(products[-1], model.family == "gemma4" ? 1 : 0);
     for (int layer = 0; layer < layers; ++layer) EXPECT_GE(products[layer], 4);
+  }
+}
+
+// Pipeline stages are cut between layers of the graph without caches.
+TEST(PlanLayers, TrainingGraphsHaveTheSame) {
+  for (const ZooModel& model : families()) {
+    SCOPED_TRACE(model.name);
+    Raised one = raised(imported(model));
+    const int layers = layers_of(one.graph, World::get().ops).count;
+    const CompileOptions options = World::get().options();
+    PassContext context{options};
+    drop_cache(one.graph, context);
+    const GraphLayers found = layers_of(one.graph, World::get().ops);
+    EXPECT_EQ(found.count, layers);
+    int heads = 0;
+    for (size_t i = 0; i < one.graph.nodes.size(); ++i)
+      if (one.graph.nodes[i].op == "plait.Linear" && found.of_node[i] == layers) ++heads;
+    EXPECT_EQ(heads, 1);
   }
 }
 
