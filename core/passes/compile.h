@@ -112,9 +112,9 @@ struct TrainingModel {
   std::string graph_fingerprint;  ///< of the graph that is cut into stages
 };
 /// With TrainingOptions::gradients false only `evaluate` and `forward` are compiled, and no node needs a gradient.
-/// Throws Error: unsupported for a graph that is not recognised, with the reason, for a node without a gradient on a
-/// path to what is trained, and for a mesh with axes other than `data` and `tensor`; invalid_argument if nothing is
-/// trained, or a pattern matches nothing.
+/// Throws Error: unsupported for a graph that is not recognised, with the reason, and for a node without a
+/// gradient on a path to what is trained; invalid_argument if nothing is trained, a pattern matches nothing, or stages cannot
+/// be cut as requested.
 TrainingModel compile_training(Graph graph, const CompileOptions& options, const TrainingOptions& training);
 
 /// Runs only the passes up to raise, for `plait inspect`: needs no bounds.

@@ -205,12 +205,30 @@ class Recomputing {
   std::map<int32_t, Node> roundings_;  ///< by the node after which they are inserted
 };
 
+/// What the loss, output 0, does not need.
+std::vector<bool> behind_own_loss(const Graph& graph) {
+  std::vector<bool> needed(static_cast<size_t>(graph.value_count())), out(needed.size());
+  needed[static_cast<size_t>(graph.outputs[0])] = true;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    const bool forward = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
+      return id != no_value && needed[static_cast<size_t>(id)];
+    });
+    for (ValueId id : forward ? node.inputs : node.outputs)
+      if (id != no_value) (forward ? needed : out)[static_cast<size_t>(id)] = true;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<bool> backward_values(const Graph& graph) {
   std::vector<bool> out(static_cast<size_t>(graph.value_count()));
+  bool given = false;
   for (ValueId id : graph.inputs)  // those of the targets
-    out[static_cast<size_t>(id)] = graph.value(id).name == "weights" || graph.value(id).name == "gradients";
+    if (graph.value(id).name == "weights" || graph.value(id).name == "gradients")
+      given = out[static_cast<size_t>(id)] = true;
+  if (!given) return behind_own_loss(graph);
   for (const Node& node : graph.nodes)
     if (std::any_of(node.inputs.begin(), node.inputs.end(),
                     [&](ValueId id) { return id != no_value && out[static_cast<size_t>(id)]; }))
