@@ -1,20 +1,21 @@
 #include "core/passes/shard/layers.h"
 
 #include <algorithm>
-#include <string_view>
+#include <span>
 
 #include "core/base/error.h"
 
 namespace plait {
 namespace {
 
-bool mixes_packed_tokens(std::string_view op) {
-  return op == "plait.PackedAttention" || op == "plait.PackedLinearAttention" || op == "plait.PackedConv";
+/// Of training graphs: each reads other tokens of its row, as its counterpart in generation reads pages or states.
+bool reads_row(const Node& node) {
+  return node.op == "plait.PackedAttention" || node.op == "plait.PackedConv" || node.op == "plait.PackedLinearAttention";
 }
 
 class LayerFinder {
  public:
-  LayerFinder(const Graph& graph, const OpSet& ops, bool packed) : graph_(graph) {
+  LayerFinder(const Graph& graph, const OpSet& ops) : graph_(graph) {
     const auto values = static_cast<size_t>(graph.value_count());
     state_.assign(values, false);
     stateful_.assign(graph.nodes.size(), false);
@@ -32,10 +33,10 @@ class LayerFinder {
         if (state_[at(id)] && schema && static_cast<int>(k) < schema->updates && k < node.outputs.size())
           state_[at(node.outputs[k])] = true;
       }
-      if (packed) stateful_[i] = mixes_packed_tokens(node.op);
+      if (reads_row(node)) stateful_[i] = true;
       for (ValueId id : node.outputs) {
         if (id == no_value) continue;
-        if (!packed && node.op == "plait.State") state_[at(id)] = true;
+        if (node.op == "plait.State") state_[at(id)] = true;
         level_[at(id)] = level + (stateful_[i] ? 1 : 0);
       }
     }
@@ -175,7 +176,7 @@ class LayerFinder {
   const Graph& graph_;
   std::vector<bool> state_;     ///< by value: pages and recurrent states
   std::vector<int> level_;      ///< by value: number of state reads on the way to it
-  std::vector<bool> stateful_;  ///< by node: it reads states, or other tokens of a packed row
+  std::vector<bool> stateful_;  ///< by node: it reads states, or other tokens of its row
   std::vector<bool> stream_;    ///< by node: it depends on the ids
   std::vector<int> segment_;    ///< by node
   int segments_ = 0;
@@ -183,8 +184,6 @@ class LayerFinder {
 
 }  // namespace
 
-GraphLayers layers_of(const Graph& graph, const OpSet& ops) { return LayerFinder(graph, ops, false).run(); }
-
-GraphLayers packed_layers_of(const Graph& graph, const OpSet& ops) { return LayerFinder(graph, ops, true).run(); }
+GraphLayers layers_of(const Graph& graph, const OpSet& ops) { return LayerFinder(graph, ops).run(); }
 
 }  // namespace plait

@@ -40,7 +40,7 @@ TEST(PlanLayers, TrainingGraphsHaveTheSame) {
     const CompileOptions options = World::get().options();
     PassContext context{options};
     drop_cache(one.graph, context);
-    const GraphLayers found = packed_layers_of(one.graph, World::get().ops);
+    const GraphLayers found = layers_of(one.graph, World::get().ops);
     EXPECT_EQ(found.count, layers);
     int heads = 0;
     for (size_t i = 0; i < one.graph.nodes.size(); ++i)
