@@ -1,6 +1,8 @@
 #include "core/ranks/action_runner.h"
 
 #include <algorithm>
+#include <optional>
+#include <tuple>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -15,6 +17,52 @@ int64_t tag_of(const Schedule& schedule, int32_t from, int32_t to, int32_t micro
   const int64_t stages = schedule.stages, values = 1024;
   PLAIT_ASSERT(place < static_cast<size_t>(values));
   return 2 + ((int64_t{micro_batch} * stages + from) * stages + to) * values + static_cast<int64_t>(place);
+}
+
+/// Whether an action's values come from earlier stages, rather than gradients from later ones; nothing if it takes neither.
+std::optional<bool> takes_forward(Action::Kind kind) {
+  switch (kind) {
+    case Action::Kind::forward: return true;
+    case Action::Kind::backward:
+    case Action::Kind::input_gradient: return false;
+    default: return std::nullopt;
+  }
+}
+
+/// Of each message that the rank takes, in the order in which it does: how many messages its sender gives this rank up to and
+/// with the action that makes it.
+std::vector<int32_t> given_before(const Schedule& schedule, int32_t rank, const StageWork& work) {
+  std::map<int32_t, std::map<std::tuple<int32_t, int32_t, bool>, int32_t>> makers;  // positions by (stage, micro-batch, forward)
+  struct Taken {
+    int32_t from, position;
+  };
+  std::vector<Taken> order;
+  std::map<int32_t, std::vector<int32_t>> positions;  // by sender, of its messages' makers
+  for (const Action& action : schedule.ranks[static_cast<size_t>(rank)]) {
+    const std::optional<bool> forward = takes_forward(action.kind);
+    if (!forward || !work.has(action)) continue;
+    for (const StageMessage& message : work.takes(action)) {
+      const int32_t from = schedule.rank_of(message.stage, action.micro_batch);
+      if (from == rank) continue;
+      auto& of = makers[from];
+      if (of.empty()) {
+        int32_t position = 0;
+        for (const Action& its : schedule.ranks[static_cast<size_t>(from)]) {
+          if (const auto makes = takes_forward(its.kind)) of[{its.stage, its.micro_batch, *makes}] = position;
+          ++position;
+        }
+      }
+      order.push_back({from, of.at({message.stage, action.micro_batch, *forward})});
+      positions[from].push_back(order.back().position);
+    }
+  }
+  for (auto& [from, all] : positions) std::sort(all.begin(), all.end());
+  std::vector<int32_t> out;
+  for (const Taken& one : order) {
+    const std::vector<int32_t>& all = positions[one.from];
+    out.push_back(static_cast<int32_t>(std::upper_bound(all.begin(), all.end(), one.position) - all.begin()));
+  }
+  return out;
 }
 
 /// The action of another stage that takes what this one gives for its micro-batch.
@@ -33,6 +81,10 @@ const Action* taker(const Schedule& schedule, int32_t rank, const Action& action
 
 void ActionRunner::run(const Schedule& schedule, int32_t places, StageWork& work) {
   places_ = std::max(places, 1);
+  credited_.clear();
+  not_taken_.clear();
+  given_before_ = given_before(schedule, rank(), work);
+  next_take_ = 0;
   for (const Action& action : schedule.ranks.at(static_cast<size_t>(rank()))) {
     if (action.kind == Action::Kind::update) work.update(action);
     if (action.kind == Action::Kind::update || !work.has(action)) continue;
@@ -50,11 +102,12 @@ void ActionRunner::take(const Schedule& schedule, const Action& action, StageWor
   for (const StageMessage& message : work.takes(action)) {
     const int32_t from = schedule.rank_of(message.stage, action.micro_batch);
     if (from == rank()) continue;  // handed over
+    const int32_t upto = given_before_[next_take_++];
+    give_credit(from, upto - 1);  // what comes before is set aside while this waits
     for (size_t i = 0; i < message.values.size(); ++i)
       pipeline_->recv(work.taken(action, message.values[i]), from,
                       tag_of(schedule, message.stage, action.stage, action.micro_batch, i), Patience::progress);
-    int64_t credit = 1;
-    control_->send({reinterpret_cast<std::byte*>(&credit), DType::i64, {1}}, from, credit_tag);
+    give_credit(from, upto);
   }
 }
 
@@ -80,10 +133,19 @@ void ActionRunner::give(const Schedule& schedule, const Action& action, StageWor
   }
 }
 
+/// Tells a rank that so many of its messages have been taken, or are as soon as they come.
+void ActionRunner::give_credit(int32_t to, int32_t taken) {
+  int32_t& credited = credited_[to];
+  int64_t credit = taken - credited;
+  if (credit <= 0) return;
+  credited = taken;
+  control_->send({reinterpret_cast<std::byte*>(&credit), DType::i64, {1}}, to, credit_tag);
+}
+
 void ActionRunner::await_credit(int32_t from) {
   int64_t credit = 0;
   control_->recv({reinterpret_cast<std::byte*>(&credit), DType::i64, {1}}, from, credit_tag, Patience::progress);
-  --not_taken_[from];
+  not_taken_[from] -= static_cast<int32_t>(credit);
 }
 
 }  // namespace plait

@@ -34,8 +34,8 @@ class StageWork {
   virtual void update(const Action&) {}
 };
 
-/// One thread drives it. Memory in transit is bounded: a rank gives only while at most `places` of its messages to a rank are
-/// not taken. With the places that check_schedule returns no list stands still.
+/// One thread drives it. Memory in transit is bounded: a rank gives only while fewer than `places` of its messages to a rank are
+/// not taken. While a rank waits for a message it takes those that the sender gives before it, too, and sets them aside. With the places that check_schedule returns no list stands still.
 class ActionRunner {
  public:
   /// `pipeline`: the ranks along the mesh's axis pipeline that differ in nothing else, by coordinate, for arrays on the device;
@@ -51,12 +51,16 @@ class ActionRunner {
  private:
   void take(const Schedule& schedule, const Action& action, StageWork& work);
   void give(const Schedule& schedule, const Action& action, StageWork& work);
+  void give_credit(int32_t to, int32_t taken);
   void await_credit(int32_t from);
 
   Communicator* const pipeline_;
   Communicator* const control_;
   int32_t places_ = 1;
-  std::map<int32_t, int32_t> not_taken_;  ///< messages by rank that they were given to
+  std::map<int32_t, int32_t> not_taken_;  ///< messages by rank that they were given to; below 0: credit for later ones
+  std::map<int32_t, int32_t> credited_;   ///< messages by rank that they come from
+  std::vector<int32_t> given_before_;     ///< by message taken
+  size_t next_take_ = 0;
 };
 
 }  // namespace plait

@@ -1,0 +1,172 @@
+// Lists of actions on ranks: order, mail, places for it, errors, and the time that the simulation says.
+#include <gmock/gmock.h>
+
+#include <atomic>
+
+#include "core/ranks/action_runner.h"
+#include "core/schedule/schedules.h"
+#include "core/schedule/timeline.h"
+#include "tests/unit/ranks/engine.h"
+#include "tests/unit/support/emulated_ranks.h"
+
+namespace plait::test {
+namespace {
+
+using testing::HasSubstr;
+
+/// A synchronous schedule by name, checked.
+struct Lists {
+  Schedule schedule;
+  int32_t places = 1;
+
+  Lists(const std::string& name, int32_t ranks, int32_t micro_batches)
+      : Lists(make_schedule(name, {.ranks = ranks, .micro_batches = micro_batches})) {}
+  explicit Lists(Schedule lists) : schedule(std::move(lists)), places(std::max(check_schedule(schedule).places, 1)) {}
+};
+
+using Actions = std::vector<Action>;
+
+/// What each rank ran.
+std::vector<Actions> run_lists(LocalRanks& ranks, const Lists& lists, int32_t values = 1) {
+  std::vector<Actions> ran(static_cast<size_t>(ranks.count()));
+  run_on_ranks(ranks, lists.schedule, lists.places, [&](int rank) {
+    Actions& own = ran[static_cast<size_t>(rank)];
+    return std::make_unique<ChainWork>(lists.schedule.stages, 5, [&own](const Action& one) { own.push_back(one); }, values);
+  });
+  return ran;
+}
+
+std::string name_of(const testing::TestParamInfo<std::string>& info) {
+  std::string out = info.param;
+  std::replace_if(out.begin(), out.end(), [](unsigned char letter) { return !std::isalnum(letter); }, '_');
+  return out;
+}
+
+class EverySchedule : public testing::TestWithParam<std::string> {};
+
+/// Values say who made them, so that each has come to its place.
+TEST_P(EverySchedule, RunsAsListed) {
+  for (const int32_t count : {2, 4}) {
+    LocalRanks ranks(count);
+    for (const int32_t micro_batches : {1, 3, 8}) {
+      SCOPED_TRACE(cat(count, " ranks, ", micro_batches, " micro-batches"));
+      const Lists lists(GetParam(), count, micro_batches);
+      EXPECT_EQ(run_lists(ranks, lists, 3), lists.schedule.ranks);
+    }
+  }
+}
+
+std::vector<std::string> synchronous() {
+  std::vector<std::string> out;
+  for (const ScheduleRow& row : schedule_rows())
+    if (!row.asynchronous) out.emplace_back(row.name);
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(ActionRunner, EverySchedule, testing::ValuesIn(synchronous()), name_of);
+
+TEST(ActionRunner, OneRankHandsOverToItself) {
+  const Lists lists(parse_schedule("stages 3 micro-batches 2 seats 0 0 0\n"
+                                   "0F0 1F0 0F1 2F0 2B0 1F1 1B0 0B0 2F1 2I1 1I1 2W1 0I1 1W1 0W1\n"));
+  Actions ran;
+  ChainWork work(3, 5, [&](const Action& action) { ran.push_back(action); }, 2);
+  ActionRunner(nullptr, nullptr).run(lists.schedule, lists.places, work);
+  EXPECT_EQ(ran, lists.schedule.ranks[0]);
+  EXPECT_EQ(work.handed_over(), 2 * 2 * 2 * 2) << "two edges, two micro-batches, two directions, two values";
+}
+
+/// Where neighbours are on one rank, they hand over; where they are not, they send.
+TEST(ActionRunner, HandsOverAtTheTurnOfAVee) {
+  const Lists lists("zb-v", 2, 4);
+  LocalRanks ranks(2);
+  std::vector<int64_t> handed_over(2);
+  class Counting final : public ChainWork {
+   public:
+    Counting(int32_t stages, int64_t& count) : ChainWork(stages, 5), count_(count) {}
+    ~Counting() override { count_ = handed_over(); }
+
+   private:
+    int64_t& count_;
+  };
+  run_on_ranks(ranks, lists.schedule, lists.places, [&](int rank) {
+    return std::make_unique<Counting>(lists.schedule.stages, handed_over[static_cast<size_t>(rank)]);
+  });
+  EXPECT_EQ(handed_over, (std::vector<int64_t>{0, 2 * 4})) << "stages 1 and 2 are on rank 1";
+}
+
+/// The sender's order is not the order in which the receiver wants messages. One place is enough, as the verifier says: what
+/// comes before a wanted message is set aside.
+TEST(ActionRunner, TakesInAnotherOrderThanGiven) {
+  const Lists lists(parse_schedule("stages 2 micro-batches 4 seats 0 1\n"
+                                   "0F0 0F1 0F2 0F3 0B1 0B3 0B0 0B2\n"
+                                   "1F2 1F0 1F3 1F1 1B3 1B2 1B1 1B0\n"));
+  ASSERT_EQ(lists.places, 1);
+  LocalRanks ranks(2, {.deadline_s = 20});
+  EXPECT_EQ(run_lists(ranks, lists, 2), lists.schedule.ranks);
+}
+
+/// While its receiver takes nothing, a rank gives as many messages as there are places, and no more: of those that it has made,
+/// one more was taken for the action that runs, and one waits for a place.
+TEST(ActionRunner, PlacesBoundWhatIsInTransit) {
+  constexpr int32_t micro_batches = 12;
+  const Lists lists("gpipe", 2, micro_batches);
+  for (const int32_t places : {1, 3, micro_batches}) {
+    const int32_t expected = std::min(places + 2, micro_batches);
+    LocalRanks ranks(2);
+    std::atomic<int32_t> made = 0;
+    int32_t ahead = 0;
+    run_on_ranks(ranks, lists.schedule, places, [&](int) {
+      return std::make_unique<ChainWork>(2, 5, [&](const Action& action) {
+        if (action.text() == "1F0") {
+          for (int wait = 0; wait < 10000 && made < expected; ++wait) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));  // one too many would come
+          ahead = made;
+        }
+        if (action.stage == 0 && action.kind == Action::Kind::forward) ++made;
+      });
+    });
+    EXPECT_EQ(ahead, expected) << places << " places";
+  }
+}
+
+/// The others, which wait for what never comes, end too.
+TEST(ActionRunner, AnErrorOfTheWorkEndsTheWorld) {
+  const Lists lists("1f1b", 4, 6);
+  for (int culprit = 0; culprit < 4; ++culprit)
+    for (const char* word : {"F2", "B3"}) {
+      SCOPED_TRACE(cat(culprit, word));
+      LocalRanks ranks(4);
+      const std::string failing = cat(culprit, word);
+      const Error error = thrown_by([&] {
+        run_on_ranks(ranks, lists.schedule, lists.places, [&](int) {
+          return std::make_unique<ChainWork>(4, 5, [&](const Action& action) {
+            if (action.text() == failing) throw Error(Code::numeric, cat("a fault in ", failing));
+          });
+        });
+      });
+      EXPECT_EQ(error.code(), Code::numeric);
+      EXPECT_THAT(error.message(), HasSubstr(failing));
+      EXPECT_EQ(ranks.world(0)->communicator().failed_rank(), culprit);
+    }
+}
+
+/// Ranks that sleep as long as their sections would compute: never faster than the simulation, and as fast where the machine
+/// gives them their processor in time, which it does in one of some attempts.
+TEST(ActionRunner, TakesTheTimeOfTheSimulation) {
+  constexpr double unit_s = 4e-3;
+  const auto cost = [](const Action& action) { return action.kind == Action::Kind::backward ? 2 * unit_s : unit_s; };
+  LocalRanks ranks(4);
+  for (const char* name : {"1f1b", "interleaved:2", "zb-h1"}) {
+    const Lists lists(name, 4, 8);
+    const double simulated = simulate(lists.schedule, {.cost = cost, .places = lists.places}).makespan_s;
+    double best = 1e9;
+    for (int attempt = 0; attempt < 10 && best > 1.1 * simulated; ++attempt) {
+      const double wall = emulate(ranks, lists.schedule, lists.places, cost, 64).wall_s;
+      EXPECT_GE(wall, simulated * 0.999) << name;
+      best = std::min(best, wall);
+    }
+    EXPECT_LE(best, 1.25 * simulated) << name;
+  }
+}
+
+}  // namespace
+}  // namespace plait::test

@@ -1,0 +1,60 @@
+#pragma once
+// Ranks of a pipeline that sleep instead of computing: lists, mail and waits are real.
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "core/ranks/local_ranks.h"
+#include "tests/unit/support/chain_work.h"
+
+namespace plait::test {
+
+struct EmulatedRun {
+  double wall_s = 0;    ///< from the first rank's begin to the last one's end
+  double waited_s = 0;  ///< of all ranks together
+};
+
+/// Runs a rank's list on each thread of `ranks`. `work`: of a rank. Begins on all ranks at once.
+template <class MakeWork>
+EmulatedRun run_on_ranks(LocalRanks& ranks, const Schedule& schedule, int32_t places, const MakeWork& work) {
+  using Clock = std::chrono::steady_clock;
+  struct Span {
+    Clock::time_point begin, end;
+    double waited_s;
+  };
+  const std::vector<Span> spans = ranks.gather([&](int64_t local) {
+    Communicator& all = ranks.world(local)->communicator();
+    const int rank = static_cast<int>(ranks.rank(local));
+    const std::unique_ptr<Communicator> pipeline = all.split(0, rank), control = all.split(0, rank);
+    const std::unique_ptr<StageWork> own = work(rank);
+    ActionRunner runner(pipeline.get(), control.get());
+    all.barrier();
+    const double waited = all.waited_s();
+    const auto begin = Clock::now();
+    runner.run(schedule, places, *own);
+    return Span{begin, Clock::now(), all.waited_s() - waited};
+  });
+  EmulatedRun out;
+  auto begin = spans[0].begin, end = spans[0].end;
+  for (const Span& one : spans) {
+    begin = std::min(begin, one.begin);
+    end = std::max(end, one.end);
+    out.waited_s += one.waited_s;
+  }
+  out.wall_s = std::chrono::duration<double>(end - begin).count();
+  return out;
+}
+
+/// Each action of the schedule takes cost(action) seconds; its messages have so many floats.
+inline EmulatedRun emulate(LocalRanks& ranks, const Schedule& schedule, int32_t places,
+                           const std::function<double(const Action&)>& cost, int64_t floats) {
+  return run_on_ranks(ranks, schedule, places, [&](int) {
+    return std::make_unique<ChainWork>(schedule.stages, floats, [&](const Action& action) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(cost(action)));
+    });
+  });
+}
+
+}  // namespace plait::test
