@@ -35,9 +35,9 @@ class StageWork {
   virtual void update(const Action&) {}
 };
 
-/// One thread drives it. Memory in transit is bounded: a rank gives only while fewer than `places` of its messages to a rank are
-/// not taken. While a rank waits for a message it also takes those that the sender gives before it, and sets them aside. With
-/// the places that check_schedule returns no list stands still.
+/// One thread drives it. Memory in transit is bounded: a rank gives only while fewer than `places` of its messages to a
+/// rank are not taken. While a rank waits for a message it takes those that the sender gives before it, too, and sets
+/// them aside. With the places that check_schedule returns no list stands still.
 class ActionRunner {
  public:
   /// `pipeline`: the ranks along the mesh's axis pipeline that differ in nothing else, by coordinate, for arrays on the device;
@@ -62,7 +62,7 @@ class ActionRunner {
   Communicator* const control_;
   int32_t places_ = 1;
   std::vector<TimelineSpan> spans_;
-  std::map<int32_t, int32_t> not_taken_;  ///< messages by rank that they were given to; below 0: credit for later ones
+  std::map<int32_t, int32_t> not_taken_;  ///< messages by rank that they are given to; < 0: credit for later ones
   std::map<int32_t, int32_t> credited_;   ///< messages by rank that they come from
   std::vector<int32_t> given_before_;     ///< by message taken
   size_t next_take_ = 0;
