@@ -268,6 +268,9 @@ class TrainingCompiler {
             std::find(model_.edges.begin(), model_.edges.end(), edge) == model_.edges.end())
           model_.edges.push_back(edge);
     }
+    std::sort(model_.edges.begin(), model_.edges.end(), [](const StageEdge& a, const StageEdge& b) {
+      return std::pair(a.from, a.to) < std::pair(b.from, b.to);
+    });
   }
 
   /// The sections of the rank's stages.

@@ -1,15 +1,20 @@
 #include "core/passes/shard/layers.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "core/base/error.h"
 
 namespace plait {
 namespace {
 
+bool mixes_packed_tokens(std::string_view op) {
+  return op == "plait.PackedAttention" || op == "plait.PackedLinearAttention" || op == "plait.PackedConv";
+}
+
 class LayerFinder {
  public:
-  LayerFinder(const Graph& graph, const OpSet& ops) : graph_(graph) {
+  LayerFinder(const Graph& graph, const OpSet& ops, bool packed) : graph_(graph) {
     const auto values = static_cast<size_t>(graph.value_count());
     state_.assign(values, false);
     stateful_.assign(graph.nodes.size(), false);
@@ -26,9 +31,10 @@ class LayerFinder {
         if (state_[at(id)] && schema && static_cast<int>(k) < schema->updates && k < node.outputs.size())
           state_[at(node.outputs[k])] = true;
       }
+      if (packed) stateful_[i] = mixes_packed_tokens(node.op);
       for (ValueId id : node.outputs) {
         if (id == no_value) continue;
-        if (node.op == "plait.State") state_[at(id)] = true;
+        if (!packed && node.op == "plait.State") state_[at(id)] = true;
         level_[at(id)] = level + (stateful_[i] ? 1 : 0);
       }
     }
@@ -163,7 +169,7 @@ class LayerFinder {
   const Graph& graph_;
   std::vector<bool> state_;     ///< by value: pages and recurrent states
   std::vector<int> level_;      ///< by value: number of state reads on the way to it
-  std::vector<bool> stateful_;  ///< by node: it reads states
+  std::vector<bool> stateful_;  ///< by node: it reads states, or other tokens of a packed row
   std::vector<bool> stream_;    ///< by node: it depends on the ids
   std::vector<int> segment_;    ///< by node
   int segments_ = 0;
@@ -171,6 +177,8 @@ class LayerFinder {
 
 }  // namespace
 
-GraphLayers layers_of(const Graph& graph, const OpSet& ops) { return LayerFinder(graph, ops).run(); }
+GraphLayers layers_of(const Graph& graph, const OpSet& ops) { return LayerFinder(graph, ops, false).run(); }
+
+GraphLayers packed_layers_of(const Graph& graph, const OpSet& ops) { return LayerFinder(graph, ops, true).run(); }
 
 }  // namespace plait

@@ -14,5 +14,8 @@ struct GraphLayers {
   std::vector<int> of_node;
 };
 GraphLayers layers_of(const Graph& graph, const OpSet& ops);
+/// The same of a decoder without a cache, as it is trained: a layer has attention or a recurrence over packed documents.
+/// States are adapters there.
+GraphLayers packed_layers_of(const Graph& graph, const OpSet& ops);
 
 }  // namespace plait

@@ -51,7 +51,7 @@ double bytes_of(const Constant& constant) {
 
 StageUnits stage_units(const Graph& graph, const PassContext& context) {
   const std::vector<bool> stream = stream_of(graph, context);
-  const GraphLayers layers = context.decoder.recognised ? layers_of(graph, context.options.ops) : GraphLayers();
+  const GraphLayers layers = context.decoder.recognised ? packed_layers_of(graph, context.options.ops) : GraphLayers();
   StageUnits out;
   out.layers = layers.count > 0;
   if (out.layers) out.units.resize(static_cast<size_t>(layers.count) + 2);

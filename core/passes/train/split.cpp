@@ -345,6 +345,10 @@ class Splitter {
         out.graph.outputs.push_back(cross.inputs[0]);
       }
     }
+    // As check_schedule takes and gives them.
+    for (std::vector<StageMessage>* messages : {&out.takes, &out.gives})
+      std::sort(messages->begin(), messages->end(),
+                [](const StageMessage& a, const StageMessage& b) { return a.stage < b.stage; });
   }
 
   const Graph& graph_;

@@ -20,7 +20,7 @@ struct SectionGraph {
   Graph graph;
   std::map<ValueId, int32_t> slots;  ///< by value its number in StageGraphs::slots
   std::vector<int32_t> results;      ///< numbers of those outputs of the whole graph that are no sums
-  std::vector<StageMessage> takes, gives;
+  std::vector<StageMessage> takes, gives;  ///< by ascending stage
 };
 
 struct StageGraphs {
