@@ -34,8 +34,8 @@ class StageWork {
   virtual void update(const Action&) {}
 };
 
-/// One thread drives it. Memory in transit is bounded: a rank gives only while at most `places` of its messages to a rank are
-/// not taken. With the places that check_schedule returns no list stands still.
+/// One thread drives it. Memory in transit is bounded: a rank gives only while less than `places` of its messages to a rank
+/// are not wanted yet. With ScheduleFacts::unwanted() no list stands still.
 class ActionRunner {
  public:
   /// `pipeline`: the ranks along the mesh's axis pipeline that differ in nothing else, by coordinate, for arrays on the device;

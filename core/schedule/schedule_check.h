@@ -46,6 +46,9 @@ struct ScheduleFacts {
   /// With that many places, the most messages that a rank has taken before it wants them: it takes a pair's messages
   /// in the sender's order and sets aside those that it does not want yet.
   int32_t set_aside = 0;
+  /// Messages of a pair that may be given and not wanted yet, so that all lists finish where a receiver gives a place back
+  /// when it wants the message, not when it sets it aside. At least 1.
+  int32_t unwanted() const { return places + set_aside > 1 ? places + set_aside : 1; }
   bool rendezvous = false;  ///< finishes also when a send waits until its receiver takes that message next
   /// Every seat adds the gradients of its micro-batches in ascending order: sums have the same bits for all such
   /// schedules of the same seats.

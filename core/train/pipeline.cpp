@@ -24,9 +24,8 @@ std::vector<int64_t> layers_of(const std::string& text) {
 
 Pipeline::Plan checked(Schedule schedule, const std::vector<StageEdge>& edges) {
   const ScheduleFacts facts = check_schedule(schedule, {.edges = edges});
-  return {std::move(schedule), std::max(facts.places, 1)};
+  return {std::move(schedule), facts.unwanted()};
 }
-
 
 }  // namespace
 

@@ -41,6 +41,12 @@ class PipelineRank {
   /// For `TrainingRank::find_fault`.
   void set_watch(TrainingProgram program, std::string* origin) { sections_.at(program)->set_watch(origin); }
 
+  /// Bytes of a program's slots so far.
+  int64_t slot_bytes(TrainingProgram program) const {
+    const auto found = sections_.find(program);
+    return found == sections_.end() ? 0 : found->second->slot_bytes();
+  }
+
   /// Sums of numbers over the ranks.
   void sum(std::span<double> numbers) const;
   /// Sends a result from the rank that runs the last stage for a micro-batch to all. Returns `result`.
