@@ -185,7 +185,7 @@ struct RunnerFault {
 
 class FaultyRunner : public testing::TestWithParam<RunnerFault> {};
 
-/// All others end within the bound, and say which rank it was.
+/// All others end within the bound, with the number of the rank.
 TEST_P(FaultyRunner, IsNamed) {
   const RunnerFault fault = GetParam();
   const double load = machine_load();

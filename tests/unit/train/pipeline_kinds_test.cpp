@@ -6,7 +6,7 @@ namespace plait::test {
 namespace {
 
 /// A graph and its outcome on one rank. What all of a row's scores have in common, as a bias of keys, has a gradient of
-/// rounding alone, which AdamW and Adafactor make large: they train models without.
+/// rounding only, which AdamW and Adafactor make large: they train models without.
 struct OneRank {
   OneRank(Graph of, const TrainingOptions& with, DType in = DType::f64) : graph(std::move(of)), options(with), dtype(in) {
     expected = run(graph, "", options, nullptr, dtype);

@@ -1,4 +1,4 @@
-// What waits between sections takes the memory that the verifier's facts say.
+// What waits between sections takes the memory that follows from the verifier's facts.
 #include "core/schedule/schedules.h"
 #include "core/train/stage_sections.h"
 #include "tests/unit/train/deep_decoder.h"
@@ -72,7 +72,7 @@ int64_t expect_planned_bytes(const Graph& graph, const std::string& schedule, in
   return sum;
 }
 
-TEST(PipelineMemory, IsWhatTheFactsSay) {
+TEST(PipelineMemory, FollowsFromTheFacts) {
   const Graph graph = deep_graph(6);
   for (const ScheduleRow& row : schedule_rows())
     if (!row.asynchronous) EXPECT_GT(expect_planned_bytes(graph, std::string(row.name), 4, Recompute::off), 0);
