@@ -27,7 +27,6 @@ Pipeline::Plan checked(Schedule schedule, const std::vector<StageEdge>& edges) {
   return {std::move(schedule), std::max(facts.places, 1)};
 }
 
-
 }  // namespace
 
 bool is_asynchronous(const PipelineOptions& options) {

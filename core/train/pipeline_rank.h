@@ -43,6 +43,11 @@ class PipelineRank {
 
   /// Of the last step or window: the share of the ranks' time in which they ran no section.
   double bubble() const { return bubble_; }
+  /// Bytes of a program's slots so far.
+  int64_t slot_bytes(TrainingProgram program) const {
+    const auto found = sections_.find(program);
+    return found == sections_.end() ? 0 : found->second->slot_bytes();
+  }
 
   /// Sums of numbers over the ranks.
   void sum(std::span<double> numbers) const;

@@ -531,8 +531,10 @@ bool Trainer::end_if_due() {
 /// The step's mean loss.
 double Trainer::accumulate(const GivenStep& step) {
   double loss = 0;
-  if (engine_.in_stages()) loss = checked(engine_.accumulate(step.batches), "loss");
-  else for (const MicroBatch& batch : step.batches) {
+  if (engine_.in_stages()) {
+    check_cancelled();
+    loss = checked(engine_.accumulate(step.batches), "loss");
+  } else for (const MicroBatch& batch : step.batches) {
     if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
     loss = checked(loss + engine_.accumulate(batch), "loss");
   }
@@ -589,6 +591,7 @@ Trainer::Evaluation Trainer::evaluate(const PackedStep& given) {
   require(given.targets > 0, "there is nothing to evaluate: no label counts");
   Evaluation out{0, given.targets};
   if (engine_.in_stages()) {
+    check_cancelled();
     std::vector<MicroBatch> batches;
     for (const auto& rows : given.rows) batches.push_back({.rows = rows});
     out.loss = engine_.evaluate(batches) / static_cast<double>(given.targets);

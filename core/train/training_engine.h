@@ -105,6 +105,9 @@ class TrainingEngine {
   /// Bytes of this process: of weights, gradients and moments; and of a run's other memory.
   int64_t store_bytes() const;
   int64_t run_bytes() const;
+  /// As TrainingRank::slot_bytes.
+  int64_t slot_bytes(int64_t local) const { return ranks_[static_cast<size_t>(local)]->slot_bytes(); }
+  const TrainingModel& model(int64_t local) const { return ranks_[static_cast<size_t>(local)]->model(); }
   /// Of a rank of this process: bytes of weights, gradients and moments; and of a run's other memory.
   int64_t state_bytes(int64_t local) const;
   int64_t run_bytes(int64_t local) const { return ranks_[static_cast<size_t>(local)]->run_bytes(); }

@@ -67,6 +67,8 @@ class TrainingRank {
   }
   int64_t store_bytes() const { return store_.bytes(); }
   int64_t run_bytes() const;
+  /// Of pipeline stages: what waits in slots between the sections of micro-batches, at most so far; 0 without.
+  int64_t slot_bytes() const { return pipeline_ ? pipeline_->slot_bytes(TrainingProgram::accumulate) : 0; }
 
  private:
   bool has_executor(TrainingProgram program) const { return executors_.contains(program); }

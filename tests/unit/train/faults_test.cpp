@@ -41,6 +41,9 @@ TrainerOptions long_run(const std::string& directory) {
   return out;
 }
 
+/// The mesh of a fault's run: faults at even steps are of a pipeline's ranks.
+const char* mesh_of(const ProcessFault& fault) { return fault.step % 2 ? "data=2,tensor=2" : "pipeline=2,data=2"; }
+
 /// The folder of a fault: the script that asks for it makes it.
 std::string folder_of_fault() {
   const char* folder = std::getenv("PLAIT_FAULT_FOLDER");
@@ -86,9 +89,10 @@ TEST(Faults, OfProcesses) {
   const Error error = error_of([&] {
     ThreadPool pool(1);
     const Graph graph = fixture_graph(faulty_model);
+    const CompileOptions compile = on(mesh_of(*asked));
     if (world->rank() == 0)
-      Trainer(graph, on("data=2,tensor=2"), run, long_run_data(), std::nullopt, pool, nullptr, world.get()).run();
-    else serve_training(*world, graph, on("data=2,tensor=2"), run.training, pool);
+      Trainer(graph, compile, run, long_run_data(), std::nullopt, pool, nullptr, world.get()).run();
+    else serve_training(*world, graph, compile, run.training, pool);
   });
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 2 * asked->bound_s);
   EXPECT_THAT(error.message(), testing::HasSubstr(cat("rank ", asked->rank)));

@@ -79,6 +79,24 @@ TEST(PipelineTraining, OfAdapters) {
     }
 }
 
+/// Ranks that are processes: mpirun starts this one, with 2 or 4 of them.
+TEST(PipelineTraining, OfProcesses) {
+  plait::World* const world = processes();
+  if (!world) GTEST_SKIP() << "only under mpirun";
+  const std::string mesh = world->size() == 2 ? "pipeline=2" : "pipeline=2,data=2";
+  for (const char* fixture : {"llama-untied-optimum18", "gemma3-standard23"}) {
+    TrainingOptions options = training(OptimizerKind::sgd, 0);
+    const Outcome expected = run_in_f64(fixture, "", options);
+    for (const auto& [schedule, zero] : {std::pair{"1f1b", 0}, {"zb-v", 1}, {"chimera", 3}}) {
+      SCOPED_TRACE(cat(fixture, " ", mesh, " ", schedule, " zero ", zero));
+      options.pipeline.schedule = schedule;
+      options.zero = zero;
+      const Outcome got = run(fixture, mesh, options, world, DType::f64);
+      if (world->rank() == 0) expect_same(got, expected, in_f64);
+    }
+  }
+}
+
 TEST(PipelineTraining, OfAHostsLoss) {
   TrainingOptions options = training(OptimizerKind::sgd, 0);
   const Outcome expected = run("llama-standard23", "", options);

@@ -6,18 +6,6 @@
 namespace plait::test {
 namespace {
 
-/// Weights as a file has them: with names, so that they are trained.
-Graph named(Graph graph) {
-  for (ValueId id = 0; id < graph.value_count(); ++id) {
-    Value& value = graph.value(id);
-    if (!value.constant || !is_float(value.type.dtype)) continue;
-    auto own = std::make_shared<Constant>(*value.constant);
-    own->initializer = cat("weight.", id);
-    value.constant = std::move(own);
-  }
-  return graph;
-}
-
 struct Model {
   std::string name;
   Graph graph;

@@ -36,6 +36,18 @@ inline Tensor copy(const Tensor& from) {
   return materialize({{}, std::move(own), {{RecipeStep::Kind::cast, {}, DType::f64}}});
 }
 
+/// Weights as a file has them: with names, so that they are trained.
+inline Graph named(Graph graph) {
+  for (ValueId id = 0; id < graph.value_count(); ++id) {
+    Value& value = graph.value(id);
+    if (!value.constant || !is_float(value.type.dtype)) continue;
+    auto own = std::make_shared<Constant>(*value.constant);
+    own->initializer = cat("weight.", id);
+    value.constant = std::move(own);
+  }
+  return graph;
+}
+
 inline CompileOptions on(const std::string& mesh) {
   CompileOptions out = World::get().options();
   out.mesh = Mesh::parse(mesh);
@@ -111,7 +123,8 @@ inline Outcome run(const Graph& graph, const std::string& mesh, const TrainingOp
   Outcome out;
   const double rate = options.optimizer.kind == OptimizerKind::sgd ? 0.5 : 1e-3;
   for (int step = 0; step < steps; ++step) {
-    const PackedStep packed = pack_step(samples, row_tokens, engine.data_ranks(), engine.micro_batches());
+    const int64_t micro_batches = std::max(engine.micro_batches(), options.pipeline.micro_batches);
+    const PackedStep packed = pack_step(samples, row_tokens, engine.data_ranks(), micro_batches);
     double loss = 0;
     const double weight = 1 / static_cast<double>(packed.targets);
     std::vector<MicroBatch> batches;
@@ -161,11 +174,15 @@ inline std::string collectives(const Program& program) {
 }
 
 /// To the bit.
+inline void expect_equal_updates(const Outcome& got, const Outcome& expected) {
+  ASSERT_EQ(got.updates.size(), expected.updates.size());
+  for (const auto& [key, update] : expected.updates)
+    EXPECT_EQ(std::memcmp(got.updates.at(key).data(), update.data(), static_cast<size_t>(update.bytes())), 0) << key;
+}
 inline void expect_equal(const Outcome& got, const Outcome& expected) {
   EXPECT_EQ(got.losses, expected.losses);
   EXPECT_EQ(got.norms, expected.norms);
-  for (const auto& [key, update] : expected.updates)
-    EXPECT_EQ(std::memcmp(got.updates.at(key).data(), update.data(), static_cast<size_t>(update.bytes())), 0) << key;
+  expect_equal_updates(got, expected);
 }
 
 /// How far from each other two runs may be, relative to their numbers.

@@ -97,7 +97,7 @@ void expect_same(const TrainingEngine& a, const TrainingEngine& b) {
 
 TEST(TrainingWorld, ProcessesMakeTheBitsOfThreads) {
   ThreadPool pool(2);
-  for (const char* mesh : {"data=2", "tensor=2", "data=2,tensor=2"}) {
+  for (const char* mesh : {"data=2", "tensor=2", "data=2,tensor=2", "pipeline=2", "pipeline=2,data=2"}) {
     SCOPED_TRACE(mesh);
     const auto expected = on_threads(mesh, run_options(), pool);
     Led led(mesh, run_options());
@@ -196,18 +196,21 @@ TEST(TrainingWorld, LivesOnWhenARankCannotBegin) {
 
 /// A rank that fails in the midst of a step ends the world, with its reason.
 TEST(TrainingWorld, EndsWithARankThatLeaves) {
-  auto worlds = make_thread_world(2);
-  std::jthread other([world = std::move(worlds[1])] {
+  for (const char* mesh : {"data=2", "pipeline=2"}) {
+    SCOPED_TRACE(mesh);
+    auto worlds = make_thread_world(2);
+    std::jthread other([mesh, world = std::move(worlds[1])] {
+      ThreadPool pool(1);
+      try {
+        serve_training(*world, fixture_graph(model), on(mesh), run_options().training, pool);
+      } catch (const Error&) {
+      }
+    });
     ThreadPool pool(1);
-    try {
-      serve_training(*world, fixture_graph(model), on("data=2"), run_options().training, pool);
-    } catch (const Error&) {
-    }
-  });
-  ThreadPool pool(1);
-  TrainingEngine engine(fixture_graph(model), on("data=2"), run_options().training, pool, nullptr, worlds[0].get());
-  worlds[0]->communicator().abort("the host had enough");
-  expect_error([&] { engine.gradient_norm(); }, Code::closed, "the host had enough");
+    TrainingEngine engine(fixture_graph(model), on(mesh), run_options().training, pool, nullptr, worlds[0].get());
+    worlds[0]->communicator().abort("the host had enough");
+    expect_error([&] { engine.gradient_norm(); }, Code::closed, "the host had enough");
+  }
 }
 
 }  // namespace
