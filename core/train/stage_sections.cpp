@@ -70,7 +70,6 @@ void StageSections::prepare(const Action& action) {
   executor.set_slots(memory);
 }
 
-/// At the bounds of the symbols, so that a set serves any micro-batch; 0 if one has no bound.
 int64_t StageSections::planned_bytes(const Program& program, size_t pool) {
   std::vector<int64_t> bounds;
   for (SymbolId id = 0; id < program.symbols.size(); ++id) bounds.push_back(program.symbols[id].bound);

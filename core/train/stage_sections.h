@@ -43,6 +43,8 @@ class StageSections final : public StageWork {
   void hand_over(const TensorView& from, const TensorView& to) override;
   void finish(const Action& action) override;
 
+  /// Bytes of a set of slots at the bounds of the program's symbols, so that it serves any micro-batch; 0 if one has no bound.
+  static int64_t planned_bytes(const Program& program, size_t pool);
   /// Bytes of all slots so far.
   int64_t slot_bytes() const { return slot_bytes_; }
 
@@ -56,7 +58,6 @@ class StageSections final : public StageWork {
   Part* find(const Action& action) const;
   Part& at(const Action& action) const;
   std::shared_ptr<Blob> take(int32_t stage, size_t pool, int64_t bytes);
-  static int64_t planned_bytes(const Program& program, size_t pool);
 
   std::map<std::pair<int32_t, Action::Kind>, std::unique_ptr<Part>> parts_;  ///< by stage and kind
   const std::shared_ptr<MemoryBudget> memory_;
