@@ -79,6 +79,7 @@ Json report_json(const PlanReport& report) {
 
 std::string model_plan(ModelObject& model, const Settings& settings) {
   const CompileOptions options = generator_compile_options(model, settings);
+  options.mesh.require_axes({"data", "tensor"}, "generation");  // stages of a trainer: plait_model_plan_training
   Graph raised = raised_decoder(model, options);
   return report_json(report_plan(std::move(raised), options)).dump(1, ' ', false, Json::error_handler_t::replace);
 }

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/schedule/schedules.h"
 
 namespace plait::c_api {
 namespace {
@@ -13,6 +14,15 @@ namespace {
 using Type = OptionRow::Type;
 constexpr double huge = 9e15;           // integers below 2^53 are exact as double
 constexpr double below_one = 0.999999;  // upper limit of decays
+
+/// The schedules by name, each with what it is.
+std::string schedule_names() {
+  std::vector<std::string> out;
+  for (const ScheduleRow& row : schedule_rows())
+    out.push_back(cat(row.name, row.number.empty() ? "" : cat(":N (N ", row.number, ", ", row.usual, " if left out)"),
+                      ": ", row.about));
+  return join(out, "; ");
+}
 
 constexpr OptionRow rows[] = {
     {"isa", Type::text, for_model, "",
@@ -61,7 +71,23 @@ constexpr OptionRow rows[] = {
      "maximum tokens of a sequence; 0: what the graph and config.json allow", 0, huge},
     {"mesh", Type::text, for_generator | for_trainer | for_export, "",
      "ranks of a decoder: \"tensor=2\" shards its weights (tensor parallel), \"data=2,tensor=2\" also distributes "
-     "requests (data parallel); file: as many as the file is annotated for; \"\": one rank"},
+     "requests (data parallel), of a trainer \"pipeline=2\" also gives them stages of its layers; file: as many as the "
+     "file is annotated for; \"\": one rank"},
+    {"pipeline", Type::text, for_trainer, "1f1b",
+     "schedule of the mesh's axis pipeline: the path of a file of lists, in Plait's text form or as PyTorch writes them "
+     "(CSV), or one of ", 0, 0, "", false, schedule_names},
+    {"stages", Type::text, for_trainer, "auto",
+     "where layers are cut into pipeline stages: auto: balanced by work, then by memory; file: as the file is annotated; "
+     "or the layers of each stage, as in 9,9: embeddings belong to the first stage, the head to the last, which may have "
+     "no layer"},
+    {"seats", Type::text, for_trainer, "",
+     "pipeline ranks of each stage, as in 15:1, which take its micro-batches in turn; \"\": the schedule's own"},
+    {"micro_batches", Type::integer, for_trainer, "0",
+     "micro-batches into which a step is cut for a pipeline, at least, if it has so many samples; 0: four for each "
+     "pipeline rank", 0, 1 << 20},
+    {"flush_every", Type::integer, for_trainer, "0",
+     "steps of a window of an asynchronous schedule, between which weights are evaluated and saved; 0: up to the next "
+     "evaluation or checkpoint, at most 16", 0, 1 << 16},
     {"seeds", Type::text, for_generator | for_trainer | for_export, "",
      "sharding of weights over the mesh's axis tensor: a recipe, tensor or expert; data: none; search: the "
      "cheapest; file: the file's annotations; PATTERN=SHARDING: for weights with matching names, as in "
@@ -412,7 +438,7 @@ std::string describe_options() {
                    {"type", type_text(row)},
                    {"default", row.default_text},
                    {"repeats", row.repeats},
-                   {"doc", row.doc}});
+                   {"doc", row.more ? cat(row.doc, row.more()) : std::string(row.doc)}});
   }
   return out.dump(1);
 }

@@ -40,6 +40,7 @@ struct OptionRow {
   double minimum = 0, maximum = 0;  ///< of numbers, inclusive; no limits if equal
   std::string_view choices = {};    ///< separated by blanks
   bool repeats = false;
+  std::string (*more)() = nullptr;  ///< appended to `doc`: what other tables list
 };
 
 /// Checked values by key.

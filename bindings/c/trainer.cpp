@@ -12,6 +12,7 @@ TrainerPlan::TrainerPlan(ModelObject& model, const Settings& settings, int threa
     : options(trainer_options(settings, model.opened().config.context)),
       compile(generator_compile_options(model, settings)) {
   if (const int64_t given = settings.integer("threads"); given > 0) threads = static_cast<int>(given);
+  check_pipeline(settings, options.training.pipeline, compile.mesh);
   pool = std::make_shared<ThreadPool>(threads);
   if (const std::string adapter = settings.text("adapter"); !adapter.empty())
     options.training.begin_with(read_adapter(adapter));

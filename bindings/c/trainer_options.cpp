@@ -1,9 +1,13 @@
 #include "bindings/c/trainer_options.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/mapped_file.h"
 #include "core/base/text.h"
+#include "core/schedule/schedules.h"
+#include "core/train/pipeline.h"
 
 namespace plait::c_api {
 namespace {
@@ -75,6 +79,32 @@ Recompute recompute_of(const Settings& settings) {
   return given == "full" ? Recompute::full : Recompute::off;
 }
 
+/// The name of a schedule, or a file's lists, which are then read.
+std::string schedule_of(const std::string& given) {
+  const std::string_view name = trimmed(std::string_view(given).substr(0, given.find(':')));
+  const auto known = schedule_rows();
+  if (std::any_of(known.begin(), known.end(), [&](const ScheduleRow& row) { return row.name == name; })) return given;
+  std::error_code failure;
+  if (!std::filesystem::exists(given, failure)) {
+    schedule_terms(given, 1);  // throws, with the names
+    return given;
+  }
+  std::string lists = read_text_file(given) + "\n";
+  try {
+    check_schedule(parse_schedule(lists));
+  } catch (const Error& error) {
+    throw error.at(cat("the schedule file ", quote(given, 4096)));
+  }
+  return lists;
+}
+
+PipelineOptions pipeline_options(const Settings& settings) {
+  return {.schedule = schedule_of(settings.text("pipeline")),
+          .stages = settings.text("stages"),
+          .seats = settings.text("seats"),
+          .micro_batches = settings.integer("micro_batches")};
+}
+
 LearningRate learning_rate(const Settings& settings) {
   LearningRate out;
   out.peak = settings.real("lr");
@@ -113,6 +143,8 @@ TrainerOptions trainer_options(const Settings& settings, int64_t context) {
   out.training.overlap_bytes = settings.integer("overlap_bytes");
   out.training.zero = static_cast<int>(settings.integer("zero"));
   out.training.recompute = recompute_of(settings);
+  out.training.pipeline = pipeline_options(settings);
+  out.flush_every = settings.integer("flush_every");
   out.training.host_loss = settings.text("data").empty();
   out.training.gradients = !settings.boolean("frozen");
   out.training.row_tokens = row_tokens(settings, sample_tokens(settings, context));
@@ -129,6 +161,22 @@ TrainerOptions trainer_options(const Settings& settings, int64_t context) {
   out.directory = settings.text("out");
   out.resume = settings.boolean("resume");
   return out;
+}
+
+void check_pipeline(const Settings& settings, const PipelineOptions& options, const Mesh& mesh) {
+  const auto without_effect = [&](std::initializer_list<const char*> keys, const std::string& why, const char* hint) {
+    for (const char* key : keys)
+      if (settings.has(key)) throw Error(Code::invalid_argument, cat("option ", key, " has no effect here: ", why), hint);
+  };
+  const Pipeline pipeline(options, mesh);
+  if (!pipeline.is_asynchronous())
+    without_effect({"flush_every"}, "the schedule is synchronous", "leave it out");
+  if (!pipeline.in_stages())
+    without_effect({"pipeline", "stages", "seats", "micro_batches"},
+                   cat("the mesh ", quote(mesh.text()), " has no pipeline ranks, and the schedule one stage"),
+                   "leave it out, or give a mesh such as pipeline=2");
+  if (options.lists())
+    without_effect({"seats", "micro_batches"}, "the schedule file has seats and micro-batches of its own", "leave it out");
 }
 
 }  // namespace plait::c_api

@@ -1,4 +1,5 @@
 // The plan of a mesh as text tables.
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "bindings/cli/common.h"
@@ -92,6 +93,49 @@ std::string choices_text(const Json& plan, const std::vector<PlanKind>& kinds) {
          step.at("rows").dump() + " with logits)\n" + indented(columns(rows));
 }
 
+std::string list_text(const Json& list) {
+  std::string out;
+  for (const Json& one : list) out += (out.empty() ? "" : ",") + one.dump();
+  return out;
+}
+
+/// Stages, what crosses, memory by rank and the timeline of a step.
+std::string pipeline_text(const Json& pipeline) {
+  const auto bytes = [](const Json& of, const char* name) { return rounded(of.at(name).get<double>(), "B"); };
+  const auto percent = [](const Json& share) {
+    return std::to_string(static_cast<int>(std::lround(100 * share.get<double>()))) + " %";
+  };
+  Rows stages{{"STAGE", "LAYERS", "WEIGHTS", "TRAINED", "PIPELINE RANKS", "VERSIONS", "GIVES EACH MICRO-BATCH"}};
+  for (const Json& one : pipeline.at("stages")) {
+    std::string gives;
+    for (const Json& message : one.at("gives"))
+      gives += (gives.empty() ? "" : ", ") + bytes(message, "bytes") + " after " + message.at("after").get<std::string>() +
+               " to " + message.at("to").dump();
+    stages.push_back({one.at("stage").dump(), one.at("layers").dump(), bytes(one, "weight_bytes"),
+                      rounded(one.at("trained_parameters").get<double>(), ""), list_text(one.at("seats")),
+                      one.at("versions").dump(), gives.empty() ? "-" : gives});
+  }
+  Rows ranks{{"PIPELINE", "STAGES", "HELD", "SECTION", "SLOTS F-I", "F-W", "I-W", "OF AN ACTION", "VERSIONS", "TOTAL", "BUSY"}};
+  for (const Json& one : pipeline.at("ranks")) {
+    const auto pool = [&](const char* name) {
+      const Json& slots = one.at("slots").at(name);
+      const std::string sets = slots.at("sets").dump();
+      return sets == "0" ? std::string("-") : bytes(slots, "bytes") + " (" + sets + ")";
+    };
+    ranks.push_back({one.at("pipeline").dump(), list_text(one.at("stages")), bytes(one, "held_bytes"),
+                     bytes(one, "arena_bytes"), pool("forward_to_input"), pool("forward_to_weight"), pool("input_to_weight"),
+                     pool("action"), bytes(one, "version_bytes"), bytes(one, "rank_bytes"), percent(one.at("busy"))});
+  }
+  std::string out = "\npipeline: " + pipeline.at("schedule").get<std::string>() + ", " + pipeline.at("micro_batches").dump() +
+                    " micro-batches\n" + indented(columns(stages)) +
+                    "\nmemory by pipeline rank (slots: bytes, and sets in use at once)\n" + indented(columns(ranks)) +
+                    (pipeline.at("steps") == 1 ? "\na step" : "\na window of " + pipeline.at("steps").dump() + " steps") +
+                    ", bubble " + percent(pipeline.at("bubble")) +
+                    " (0-9 forward, A-Z backward, a-z input gradient, + weight gradient, * update, . idle)\n";
+  for (const Json& line : pipeline.at("timeline")) out += "  " + line.get<std::string>() + "\n";
+  return out;
+}
+
 }  // namespace
 
 std::string training_plan_text(const Json& plan) {
@@ -118,10 +162,11 @@ std::string training_plan_text(const Json& plan) {
     programs.push_back({one.at("name"), one.at("instructions").dump(),
                         rounded(one.at("arena_bytes").get<double>(), "B"), moved.empty() ? "-" : moved});
   }
-  Rows trained{{"WEIGHT", "TYPE", "RANK 0"}};
+  Rows trained{{"WEIGHT", "TYPE", "A RANK"}};
   for (const Json& one : plan.at("trained"))
     trained.push_back({one.at("name"), one.at("type"), rounded(one.at("rank_bytes").get<double>(), "B")});
-  return out + "\nprograms\n" + indented(columns(programs)) + "\ntrained\n" + indented(columns(trained));
+  if (plan.contains("pipeline")) out += pipeline_text(plan.at("pipeline"));
+  return out + "\nprograms of rank 0\n" + indented(columns(programs)) + "\ntrained\n" + indented(columns(trained));
 }
 
 std::string plan_text(const Json& plan) {

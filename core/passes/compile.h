@@ -102,6 +102,7 @@ struct TrainingModel {
 
   // Of a pipeline. The same on all ranks, but for `groups`.
   StageOptions stages;
+  std::vector<StageCut> cut;     ///< by stage; empty: there is one
   std::vector<StageEdge> edges;  ///< which stages feed which
   /// By parameter's key the pipeline coordinates of the ranks that hold it, ascending, if not all do. Several holders of a
   /// parameter sum their gradients once a step.

@@ -202,14 +202,21 @@ class TrainingCompiler {
   /// A parameter is where a stage that reads it is. All that is trained is listed, also what all ranks hold.
   void find_holders(const Graph& graph) {
     std::map<std::string, std::set<int32_t>, std::less<>> found;
+    std::vector<std::set<std::string>> read(context_.cut.size());
     for (const Node& node : graph.nodes)
-      if (node.op == "plait.State")
-        for (int32_t seat : options_.stages.seats[static_cast<size_t>(std::max(node.stage, 0))])
-          found[node.attributes.string("key", "")].insert(seat);
+      if (node.op == "plait.State") {
+        const auto stage = static_cast<size_t>(std::max(node.stage, 0));
+        const std::string key = node.attributes.string("key", "");
+        read[stage].insert(key);
+        found[key].insert(options_.stages.seats[stage].begin(), options_.stages.seats[stage].end());
+      }
     for (const TrainedParameter& one : context_.parameters) {
       const std::set<int32_t>& seats = found[one.key];
       model_.holders[one.key].assign(seats.begin(), seats.end());
+      for (size_t stage = 0; stage < read.size(); ++stage)
+        if (read[stage].contains(one.key)) context_.cut[stage].parameters.push_back(one.key);
     }
+    model_.cut = context_.cut;
     model_.graph_fingerprint = cat(std::hash<std::string>()(text(graph, 0)));
   }
 

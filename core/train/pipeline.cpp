@@ -8,8 +8,6 @@
 namespace plait {
 namespace {
 
-bool is_list(const std::string& schedule) { return schedule.find('\n') != std::string::npos; }
-
 std::vector<int64_t> layers_of(const std::string& text) {
   std::vector<int64_t> out;
   for (const std::string& word : split(text, ',')) {
@@ -23,14 +21,14 @@ std::vector<int64_t> layers_of(const std::string& text) {
 }
 
 Pipeline::Plan checked(Schedule schedule, const std::vector<StageEdge>& edges) {
-  const ScheduleFacts facts = check_schedule(schedule, {.edges = edges});
-  return {std::move(schedule), std::max(facts.places, 1)};
+  ScheduleFacts facts = check_schedule(schedule, {.edges = edges});
+  return {std::move(schedule), std::max(facts.places, 1), std::move(facts)};
 }
 
 }  // namespace
 
 bool is_asynchronous(const PipelineOptions& options) {
-  if (is_list(options.schedule)) return parse_schedule(options.schedule).is_asynchronous();
+  if (options.lists()) return parse_schedule(options.schedule).is_asynchronous();
   const std::string name = options.schedule.substr(0, options.schedule.find(':'));
   const auto rows = schedule_rows();
   return std::any_of(rows.begin(), rows.end(),
@@ -41,7 +39,7 @@ Pipeline::Pipeline(const PipelineOptions& options, const Mesh& mesh)
     : ranks_(static_cast<int32_t>(mesh.blocks(mesh.parts("pipeline")))), options_(options) {
   if (ranks_ == 1 && options_.schedule == PipelineOptions().schedule) return;
   const Seats seats = options_.seats.empty() ? Seats() : parse_seat_widths(options_.seats);
-  if (is_list(options_.schedule)) {
+  if (options_.lists()) {
     given_ = parse_schedule(options_.schedule);
     check_schedule(*given_);
     if (static_cast<int32_t>(given_->ranks.size()) != ranks_)
@@ -109,7 +107,7 @@ const Pipeline::Plan& Pipeline::forward(int64_t micro_batches) {
     for (int32_t stage = 0; stage < made.stages; ++stage)
       made.ranks[static_cast<size_t>(made.rank_of(stage, k))].push_back({Action::Kind::forward, stage, k});
   // Messages of one micro-batch are taken before those of the next: so many are enough.
-  const Plan plan{std::move(made), static_cast<int32_t>(edges_.size())};
+  const Plan plan{std::move(made), static_cast<int32_t>(edges_.size()), {}};
   return forward_.emplace(micro_batches, plan).first->second;
 }
 

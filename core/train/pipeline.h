@@ -37,6 +37,7 @@ class Pipeline {
   struct Plan {
     Schedule schedule;
     int32_t places = 1;
+    ScheduleFacts facts = {};  ///< of `training`
   };
   /// Of a step of so many micro-batches. Throws Error(invalid_argument) for a number that the schedule cannot have.
   const Plan& training(int64_t micro_batches);

@@ -43,6 +43,8 @@ class StageSections final : public StageWork {
   void hand_over(const TensorView& from, const TensorView& to) override;
   void finish(const Action& action) override;
 
+  /// Bytes of a set of slots at the bounds of the program's symbols, so that it serves any micro-batch; 0 if one has no bound.
+  static int64_t planned_bytes(const Program& program, size_t pool);
   /// Bytes of all slots so far.
   int64_t slot_bytes() const { return slot_bytes_; }
   /// Of a set of a pool, at the bounds of the symbols, so that it serves any micro-batch; 0 if one has no bound.

@@ -355,6 +355,84 @@ class Training(unittest.TestCase):
             for a, b in zip(alone["losses"], spread["losses"]):
                 self.assertAlmostEqual(a, b, delta=1e-4 * a)
 
+    def test_pipeline(self):
+        run = ("--steps", "3", "--optimizer", "sgd", "--micro-batches", "4", "--pipeline")
+        one_rank = self.train("one-rank", "--steps", "3", "--optimizer", "sgd")
+        lists = self.path("1f1b.txt")
+        with open(lists, "w") as file:
+            file.write("stages 2 micro-batches 4 seats 0 1  # two ranks\n0F0 0F1 0B0 0F2 0B1 0F3 0B2 0B3\n"
+                       "1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3\n")
+        ways = {"3d": (*run, "1f1b", "--mesh", "data=2,pipeline=2,tensor=2", "--zero", "1"),
+                "split": (*run, "zb-h1", "--mesh", "pipeline=2", "--stages", "1,2"),
+                "stages": (*run, "interleaved:2"),
+                "lists": ("--steps", "3", "--optimizer", "sgd", "--pipeline", lists, "--mesh", "pipeline=2")}
+        for name, words in ways.items():
+            for a, b in zip(one_rank["losses"], self.train(name, *words)["losses"]):
+                self.assertAlmostEqual(a, b, delta=1e-4 * a, msg=name)
+        # A run continues on another mesh, with another schedule.
+        more = ("--steps", "5", "--optimizer", "sgd", "--schedule", "constant", "--resume")
+        self.train("far", "--steps", "3", "--optimizer", "sgd", "--schedule", "constant", "--mesh", "pipeline=2",
+                   "--micro-batches", "4", "--pipeline", "gpipe")
+        self.assertEqual(len(self.train("far", *more, "--micro-batches", "4", "--pipeline", "zb-h1",
+                                        "--mesh", "tensor=2,pipeline=2")["losses"]), 2)
+
+    def test_pipeline_plan(self):
+        words = ("train", fixture(MODEL), "--mesh", "data=2,pipeline=2,tensor=2", "--zero", "1", "--seq", "8",
+                 "--micro-batch", "8", "--batch", "16", "--micro-batches", "8", "--plan")
+        text = self.call(*words)[0]
+        for part in ("pipeline: 1f1b, 8 micro-batches", "after 0F to 1", "after 1B to 0", "bubble", "SLOTS F-I"):
+            self.assertIn(part, text)
+        plan = json.loads(self.call(*words, "--json")[0])
+        pipeline = plan["pipeline"]
+        stages, ranks = pipeline["stages"], pipeline["ranks"]
+        self.assertEqual((pipeline["schedule"], pipeline["micro_batches"], len(stages), len(ranks)), ("1f1b", 8, 2, 2))
+        self.assertEqual([one["stages"] for one in ranks], [[0], [1]])
+        # 1F1B: the first rank keeps two micro-batches, the last one.
+        self.assertEqual([one["slots"]["forward_to_input"]["sets"] for one in ranks], [2, 1])
+        for one in ranks:
+            self.assertEqual(one["slot_bytes"], sum(pool["bytes"] for pool in one["slots"].values()))
+            self.assertEqual(one["rank_bytes"], one["held_bytes"] + one["arena_bytes"] + one["slot_bytes"] + one["version_bytes"])
+        self.assertGreaterEqual(sum(one["trained_parameters"] for one in stages), plan["totals"]["trained_parameters"])
+        self.assertTrue(0 < pipeline["bubble"] < 1 and all("." in line for line in pipeline["timeline"][:2]))
+        # Twice the micro-batches have a smaller bubble, zero bubble a smaller one still.
+        less = json.loads(self.call(*words[:-4], "8", "--micro-batches", "4", "--plan", "--json")[0])["pipeline"]["bubble"]
+        zero = json.loads(self.call(*words, "--pipeline", "zb-h1", "--json")[0])["pipeline"]
+        self.assertTrue(zero["bubble"] < pipeline["bubble"] < less, (zero["bubble"], pipeline["bubble"], less))
+        self.assertGreater(zero["ranks"][0]["slots"]["input_to_weight"]["bytes"], 0)
+        # Versions of asynchronous schedules are held in addition: of the first stage of two, one more.
+        old = json.loads(self.call(*words, "--pipeline", "pipedream", "--json")[0])["pipeline"]
+        self.assertEqual([one["versions"] for one in old["stages"]], [2, 1])
+        self.assertEqual([one["version_bytes"] > 0 for one in old["ranks"]], [True, False])
+        self.assertNotIn("pipeline", json.loads(self.call("train", fixture(MODEL), "--plan", "--json")[0]))
+
+    def test_wrong_pipelines(self):
+        for name, lists in (("missing", "stages 2 micro-batches 1 seats 0 1\n0F0 0B0\n1F0\n"),
+                            ("word", "stages 2 micro-batches 1 seats 0 1\n0F0 0X0\n1F0 1B0\n"),
+                            ("fine", "stages 2 micro-batches 1 seats 0 1\n0F0 0B0\n1F0 1B0\n")):
+            with open(self.path(name), "w") as file:
+                file.write(lists)
+        two = ("--mesh", "pipeline=2")
+        for words, names in (
+                ((*two, "--pipeline", "2f2b"), ("2f2b", "1f1b", "interleaved:N")),
+                ((*two, "--pipeline", self.path("missing")), ("missing", "1B0")),
+                ((*two, "--pipeline", self.path("word")), ("word", "line 2", "0X0")),
+                ((*two, "--pipeline", self.path("fine"), "--micro-batches", "4"), ("micro_batches", "no effect")),
+                (("--mesh", "pipeline=4", "--pipeline", self.path("fine")), ("2 ranks", "has 4")),
+                (("--mesh", "pipeline=64"), ("64 stages", "fewer pipeline ranks")),
+                ((*two, "--stages", "1,99"), ("1,99", "100", "add up")),
+                ((*two, "--stages", "1,1,1"), ("1,1,1", "3 stages", "give 2")),
+                ((*two, "--stages", "a,b"), ("not a number of layers", "such as 9,9")),
+                ((*two, "--seats", "3:1"), ("seat on rank 2 of 2",)),
+                ((*two, "--pipeline", "zb-v", "--seats", "1:1"), ("zb-v", "several seats")),
+                (("--pipeline", "gpipe"), ("pipeline", "no effect", "pipeline=2")),
+                ((*two, "--flush-every", "4"), ("flush_every", "synchronous")),
+                (("--mesh", "data=2", "--stages", "auto"), ("stages", "no effect")),
+                (("--seats", "1:1"), ("seats", "no effect")),
+                (("--micro-batches", "4"), ("micro_batches", "no effect")),
+                (("--mesh", "pipeline=2,pipeline=2"), ("pipeline",))):
+            self.error("train", fixture(MODEL), "--plan", *words, names=names)
+        self.error("generate", fixture(MODEL), "--prompt", "a", "--max-tokens", "1", *two, names=("pipeline", "generation"))
+
     def test_help_lists_every_option(self):
         out, _ = self.call("train", "--help")
         for row in json.loads(self.call("options", "--json")[0]):

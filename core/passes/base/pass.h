@@ -75,6 +75,7 @@ struct PassContext {
   std::vector<TrainedParameter> parameters = {};  ///< parameters with gradients, found by `train`
   bool host_loss = false;                         ///< `train` makes the gradients of the logits an input, and no loss
   ShardSeeds seeds = {};  ///< of the weights of a graph trained on several ranks
+  std::vector<StageCut> cut = {};  ///< by stage, made by `stage`; empty: there is one
   std::map<std::string, int32_t> file_stages = {};  ///< nonzero pipeline stages of the file's nodes, by name
 };
 

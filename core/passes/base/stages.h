@@ -2,6 +2,7 @@
 // Pipeline stages: into how many a graph is cut, where, and which ranks run them.
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace plait {
@@ -23,6 +24,14 @@ struct StageOptions {
     const auto& of = seats[static_cast<size_t>(stage)];
     return std::find(of.begin(), of.end(), coordinate) != of.end();
   }
+};
+
+/// What a stage got when the graph was cut.
+struct StageCut {
+  int64_t layers = 0;  ///< of a graph without layers: nodes
+  double work = 0;     ///< floating point operations of its forward pass, at the symbols' typical sizes
+  double bytes = 0;    ///< of the weights that it reads
+  std::vector<std::string> parameters;  ///< keys of trained ones that it reads, ascending
 };
 
 }  // namespace plait

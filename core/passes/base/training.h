@@ -69,6 +69,8 @@ struct PipelineOptions {
   /// At least so many in a step; 0: four for each pipeline rank. Of a graph with its own loss, which then must be a mean over
   /// the batch, exactly so many; 0: one.
   int64_t micro_batches = 0;
+  /// Whether `schedule` is the text of lists: that has several lines, a name has one.
+  bool lists() const { return schedule.find('\n') != std::string::npos; }
 };
 
 struct TrainingOptions {

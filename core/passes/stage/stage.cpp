@@ -93,6 +93,7 @@ class Separator {
   Separator(Graph& graph, PassContext& context) : graph_(graph), context_(context) {
     const StageUnits units = stage_units(graph, context);
     const std::vector<int32_t> stage_of_unit = cut(graph, units, context);
+    note_cut(units, stage_of_unit);
     maker_stage_.assign(static_cast<size_t>(graph.value_count()), -1);
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
       Node& node = graph.nodes[i];
@@ -119,6 +120,17 @@ class Separator {
   }
 
  private:
+  void note_cut(const StageUnits& units, const std::vector<int32_t>& stage_of_unit) {
+    context_.cut.assign(static_cast<size_t>(context_.options.stages.count()), {});
+    for (size_t u = 0; u < stage_of_unit.size(); ++u) {
+      StageCut& one = context_.cut[static_cast<size_t>(stage_of_unit[u])];
+      const bool end = units.layers && (u == 0 || u + 1 == stage_of_unit.size());  // embedding and head
+      one.layers += end ? 0 : 1;
+      one.work += units.units[u].work;
+      one.bytes += units.units[u].bytes;
+    }
+  }
+
   /// By value: whether it is made of States and constants only, such as an adapter and what it is merged into.
   void find_states() {
     of_states_.assign(maker_stage_.size(), false);
