@@ -47,8 +47,6 @@ class StageSections final : public StageWork {
   static int64_t planned_bytes(const Program& program, size_t pool);
   /// Bytes of all slots so far.
   int64_t slot_bytes() const { return slot_bytes_; }
-  /// Of a set of a pool, at the bounds of the symbols, so that it serves any micro-batch; 0 if one has no bound.
-  static int64_t planned_bytes(const Program& program, size_t pool);
 
  private:
   struct Part {
