@@ -483,7 +483,7 @@ bool Trainer::end_if_due() {
 double Trainer::accumulate(const GivenStep& step) {
   double loss = 0;
   if (engine_.in_stages()) {
-    check_cancelled();
+    if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
     loss = checked(engine_.accumulate(step.batches), "loss");
   } else for (const MicroBatch& batch : step.batches) {
     if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
@@ -542,7 +542,7 @@ Trainer::Evaluation Trainer::evaluate(const PackedStep& given) {
   require(given.targets > 0, "there is nothing to evaluate: no label counts");
   Evaluation out{0, given.targets};
   if (engine_.in_stages()) {
-    check_cancelled();
+    if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
     std::vector<MicroBatch> batches;
     for (const auto& rows : given.rows) batches.push_back({.rows = rows});
     out.loss = engine_.evaluate(batches) / static_cast<double>(given.targets);
