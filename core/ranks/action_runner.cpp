@@ -20,7 +20,7 @@ int64_t tag_of(const Schedule& schedule, int32_t from, int32_t to, int32_t micro
   return 2 + ((int64_t{micro_batch} * stages + from) * stages + to) * values + static_cast<int64_t>(place);
 }
 
-/// Whether an action's values come from earlier stages, rather than gradients from later ones; nothing if it takes neither.
+/// Whether an action takes values of earlier stages, rather than gradients of later ones; nothing if neither.
 std::optional<bool> takes_forward(Action::Kind kind) {
   switch (kind) {
     case Action::Kind::forward: return true;
@@ -30,10 +30,11 @@ std::optional<bool> takes_forward(Action::Kind kind) {
   }
 }
 
-/// Of each message that the rank takes, in the order in which it does: how many messages its sender gives this rank up to and
-/// with the action that makes it.
+/// Of each message that the rank takes, in the order in which it does: how many messages its sender gives this rank up
+/// to and with the action that makes it.
 std::vector<int32_t> given_before(const Schedule& schedule, int32_t rank, const StageWork& work) {
-  std::map<int32_t, std::map<std::tuple<int32_t, int32_t, bool>, int32_t>> makers;  // positions by (stage, micro-batch, forward)
+  using Made = std::tuple<int32_t, int32_t, bool>;  // stage, micro-batch, forward
+  std::map<int32_t, std::map<Made, int32_t>> makers;  // by sender: positions of its actions
   struct Taken {
     int32_t from, position;
   };

@@ -1,4 +1,4 @@
-// Lists of actions on ranks: order, mail, places for it, errors, and the time that the simulation says.
+// Lists of actions on ranks: order, mail, places for it, errors, and the time of the simulation.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -31,7 +31,8 @@ std::vector<Actions> run_lists(LocalRanks& ranks, const Lists& lists, int32_t va
   std::vector<Actions> ran(static_cast<size_t>(ranks.count()));
   run_on_ranks(ranks, lists.schedule, lists.places, [&](int rank) {
     Actions& own = ran[static_cast<size_t>(rank)];
-    return std::make_unique<ChainWork>(lists.schedule.stages, 5, [&own](const Action& one) { own.push_back(one); }, values);
+    const auto note = [&own](const Action& action) { own.push_back(action); };
+    return std::make_unique<ChainWork>(lists.schedule.stages, 5, note, values);
   });
   return ran;
 }
@@ -44,7 +45,7 @@ std::string name_of(const testing::TestParamInfo<std::string>& info) {
 
 class EverySchedule : public testing::TestWithParam<std::string> {};
 
-/// Values say who made them, so that each has come to its place.
+/// Values name their maker, so that each has come to its place.
 TEST_P(EverySchedule, RunsAsListed) {
   for (const int32_t count : {2, 4}) {
     LocalRanks ranks(count);
@@ -93,8 +94,8 @@ TEST(ActionRunner, HandsOverAtTheTurnOfAVee) {
   EXPECT_EQ(handed_over, (std::vector<int64_t>{0, 2 * 4})) << "stages 1 and 2 are on rank 1";
 }
 
-/// The sender's order is not the order in which the receiver wants messages. One place is enough, as the verifier says: what
-/// comes before a wanted message is set aside.
+/// The sender's order is not the order in which the receiver wants messages. One place is enough, as for the verifier:
+/// what comes before a wanted message is set aside.
 TEST(ActionRunner, TakesInAnotherOrderThanGiven) {
   const Lists lists(parse_schedule("stages 2 micro-batches 4 seats 0 1\n"
                                    "0F0 0F1 0F2 0F3 0B1 0B3 0B0 0B2\n"
@@ -104,8 +105,8 @@ TEST(ActionRunner, TakesInAnotherOrderThanGiven) {
   EXPECT_EQ(run_lists(ranks, lists, 2), lists.schedule.ranks);
 }
 
-/// While its receiver takes nothing, a rank gives as many messages as there are places, and no more: of those that it has made,
-/// one more was taken for the action that runs, and one waits for a place.
+/// While its receiver takes nothing, a rank gives as many messages as there are places, and no more: of those that it has
+/// made, one more was taken for the action that runs, and one waits for a place.
 TEST(ActionRunner, PlacesBoundWhatIsInTransit) {
   constexpr int32_t micro_batches = 12;
   const Lists lists("gpipe", 2, micro_batches);
@@ -117,7 +118,8 @@ TEST(ActionRunner, PlacesBoundWhatIsInTransit) {
     run_on_ranks(ranks, lists.schedule, places, [&](int) {
       return std::make_unique<ChainWork>(2, 5, [&](const Action& action) {
         if (action.text() == "1F0") {
-          for (int wait = 0; wait < 10000 && made < expected; ++wait) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          for (int wait = 0; wait < 10000 && made < expected; ++wait)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
           std::this_thread::sleep_for(std::chrono::milliseconds(20));  // one too many would come
           ahead = made;
         }
@@ -149,8 +151,8 @@ TEST(ActionRunner, AnErrorOfTheWorkEndsTheWorld) {
     }
 }
 
-/// Ranks that sleep as long as their sections would compute: never faster than the simulation, and as fast where the machine
-/// gives them their processor in time, which it does in one of some attempts.
+/// Ranks that sleep as long as their sections would compute: never faster than the simulation, and as fast where the
+/// machine gives them their processor in time, which it does in one of some attempts.
 TEST(ActionRunner, TakesTheTimeOfTheSimulation) {
   constexpr double unit_s = 4e-3;
   const auto cost = [](const Action& action) { return action.kind == Action::Kind::backward ? 2 * unit_s : unit_s; };

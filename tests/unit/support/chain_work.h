@@ -1,5 +1,5 @@
 #pragma once
-// Work of a rank of a pipeline without a model: stages in a chain whose values say who made them.
+// Work of a rank of a pipeline without a model: stages in a chain whose values name their maker.
 #include <array>
 #include <functional>
 #include <map>
@@ -13,8 +13,8 @@
 
 namespace plait::test {
 
-/// Every message is `values` arrays of `floats` elements. `run` throws Error(internal) if what was taken for an action is not
-/// what its neighbour made for that micro-batch. One thread drives it.
+/// Every message is `values` arrays of `floats` elements. `run` throws Error(internal) if what was taken for an action
+/// is not what its neighbour made for that micro-batch. One thread drives it.
 class ChainWork : public StageWork {
  public:
   using Compute = std::function<void(const Action&)>;
