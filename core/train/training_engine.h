@@ -105,8 +105,9 @@ class TrainingEngine {
   /// Bytes of this process: of weights, gradients and moments; and of a run's other memory.
   int64_t store_bytes() const;
   int64_t run_bytes() const;
-  /// Bytes of weights, gradients and moments of a rank.
+  /// Of a rank of this process: bytes of weights, gradients and moments; and of a run's other memory.
   int64_t state_bytes(int64_t local) const;
+  int64_t run_bytes(int64_t local) const { return ranks_[static_cast<size_t>(local)]->run_bytes(); }
 
  private:
   ArrayBlock place(int64_t local, const std::string& key) const;

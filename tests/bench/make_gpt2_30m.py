@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes a GPT-2-shaped model of 27 million random weights, as ONNX: what the training benchmark trains in full.
 
-    make_gpt2_30m.py OUT
+    make_gpt2_30m.py OUT [--layers N] [--vocabulary N]
 
 Writes OUT/model.onnx and its data file: 6 layers of 512 features and 8 heads, a vocabulary of 16384 whose table is also
 the head, positions up to 1024, in f32, initialised as GPT-2 is. Needs numpy and onnx. What is there already is not made again.
@@ -104,9 +104,13 @@ class Maker:
 
 
 def main():
+    global LAYERS, VOCABULARY
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
-    out = parser.parse_args().out
+    parser.add_argument("--layers", type=int, default=LAYERS)
+    parser.add_argument("--vocabulary", type=int, default=VOCABULARY)
+    options = parser.parse_args()
+    out, LAYERS, VOCABULARY = options.out, options.layers, options.vocabulary
     if (out / "model.onnx").exists():
         return 0
     part = out.with_name(f".{out.name}.part")
