@@ -170,7 +170,7 @@ double step_of(TrainingEngine& engine, const PackedStep& packed) {
   return loss;
 }
 
-/// What the verifier says a rank holds, and what it does hold.
+/// The bytes of each rank, and the sets of values that the verifier counts.
 Json memory_of(const TrainingEngine& engine, const Json& job) {
   Json out = Json::array();
   std::optional<ScheduleFacts> facts;
