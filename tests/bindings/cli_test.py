@@ -300,7 +300,7 @@ class CommandLine(unittest.TestCase):
         self.assertEqual([rows[op]["gradient"] for op in ("MatMul", "Less", "plait.KvWrite")], ["yes", "zero", None])
         self.assertEqual({op for op, row in rows.items() if not row["kernels"] and not row.get("written_as")},
                          {"If", "Loop", "Scan", "plait.Sizes", "plait.State", "plait.AllReduce", "plait.AllGather",
-                          "plait.ReduceScatter", "plait.AllToAll", "plait.Shard"})
+                          "plait.ReduceScatter", "plait.AllToAll", "plait.Cross", "plait.Shard"})
         self.assertIn("plait.Linear", self.call("ops")[0])
         self.assertIn("cache_bytes", self.call("options")[0])
 
