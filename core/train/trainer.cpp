@@ -481,14 +481,14 @@ bool Trainer::end_if_due() {
 
 /// The step's mean loss.
 double Trainer::accumulate(const GivenStep& step) {
+  const auto accumulate = [&](std::span<const MicroBatch> batches) {
+    if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
+    return engine_.accumulate(batches);
+  };
   double loss = 0;
-  if (engine_.in_stages()) {
-    if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
-    loss = checked(engine_.accumulate(step.batches), "loss");
-  } else for (const MicroBatch& batch : step.batches) {
-    if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
-    loss = checked(loss + engine_.accumulate(batch), "loss");
-  }
+  if (engine_.in_stages()) loss = checked(accumulate(step.batches), "loss");
+  for (size_t i = 0; !engine_.in_stages() && i < step.batches.size(); ++i)
+    loss = checked(loss + accumulate({&step.batches[i], 1}), "loss");
   return step.has_targets ? loss : StepReport::unknown;
 }
 
