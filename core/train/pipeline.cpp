@@ -41,14 +41,16 @@ Pipeline::Pipeline(const PipelineOptions& options, const Mesh& mesh)
   const Seats seats = options_.seats.empty() ? Seats() : parse_seat_widths(options_.seats);
   if (options_.lists()) {
     given_ = parse_schedule(options_.schedule);
+    if (given_->is_asynchronous())
+      throw Error(Code::unsupported, "lists with updates of weights are of one window, and steps do not always fit it",
+                  "name an asynchronous schedule (pipedream, 2bw) instead of giving lists");
     check_schedule(*given_);
     if (static_cast<int32_t>(given_->ranks.size()) != ranks_)
       throw Error(Code::invalid_argument, cat("the schedule has lists of ", given_->ranks.size(), " ranks, the mesh ",
                                               quote(mesh.text()), " has ", ranks_, " along pipeline"));
     terms_ = {.seats = given_->seats,
               .whole = given_->has(Action::Kind::backward),
-              .split = given_->is_split(),
-              .asynchronous = given_->is_asynchronous()};
+              .split = given_->is_split()};
     micro_batches_ = given_->micro_batches;
   } else {
     terms_ = schedule_terms(options_.schedule, ranks_, seats);
@@ -79,9 +81,6 @@ const Pipeline::Plan& Pipeline::training(int64_t micro_batches) {
 const Pipeline::Plan& Pipeline::window(int64_t micro_batches, int64_t steps) {
   auto known = windows_.find({micro_batches, steps});
   if (known != windows_.end()) return known->second;
-  if (given_)
-    throw Error(Code::unsupported, "lists with updates of weights are of one window, and steps do not always fit it",
-                "name an asynchronous schedule (pipedream, 2bw) instead of giving lists");
   Schedule made = make_schedule(options_.schedule, {.ranks = ranks_,
                                                     .micro_batches = static_cast<int32_t>(micro_batches),
                                                     .steps = static_cast<int32_t>(steps),
@@ -91,7 +90,7 @@ const Pipeline::Plan& Pipeline::window(int64_t micro_batches, int64_t steps) {
 
 bool Pipeline::is_consistent() const {
   if (!terms_.asynchronous) return true;
-  return given_ ? given_->is_consistent() : make_schedule(options_.schedule, {.ranks = ranks_, .micro_batches = 1}).is_consistent();
+  return make_schedule(options_.schedule, {.ranks = ranks_, .micro_batches = 1}).is_consistent();
 }
 
 const Pipeline::Plan& Pipeline::forward(int64_t micro_batches) {
