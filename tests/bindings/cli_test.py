@@ -355,9 +355,10 @@ class CommandLine(unittest.TestCase):
         self.assertTrue(first.isdigit() and out.endswith(b"\n"))
 
     def test_sample(self):
-        done = subprocess.run([SAMPLE, fixture("gemma3-standard23"), "the river"], capture_output=True, timeout=300)
+        model = fixture("llama-untied-optimum18")  # it samples nothing
+        done = subprocess.run([SAMPLE, model, "the hills"], capture_output=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertGreater(len(done.stdout.decode()), 3)
+        self.assertEqual(done.stdout.decode(), self.call("generate", model, "--prompt", "the hills", "--max-tokens", "64")[0])
         self.assertEqual(subprocess.run([SAMPLE, "/no/such", "x"], capture_output=True).returncode, 1)
 
 

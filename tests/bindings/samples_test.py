@@ -11,8 +11,9 @@ import sys
 import tempfile
 
 MODEL = "gemma3-standard23"
+GREEDY_MODEL = "llama-untied-optimum18"  # its generation_config.json samples nothing
 TEXTS = ("the river and the sea", "the hills")
-# C and C++, then Java's and C#'s name; what it is given. Sampled texts and figures are not compared: None for C's.
+# C and C++, then Java's and C#'s name; what it is given.
 SAMPLES = (
     ("batch", "Batch", (MODEL, *TEXTS)),
     ("embeddings", "Embeddings", (MODEL, *TEXTS)),
@@ -21,7 +22,7 @@ SAMPLES = (
     ("memory", "Memory", (MODEL, TEXTS[0])),
     ("three_steps", "ThreeSteps", (MODEL, TEXTS[0])),
     ("sharded", "Sharded", (MODEL, "tensor=2", TEXTS[0])),
-    ("stream", "Stream", (MODEL, TEXTS[0])),
+    ("stream", "Stream", (GREEDY_MODEL, TEXTS[0])),
 )
 
 
@@ -79,7 +80,7 @@ def main():
             if jars:
                 commands["Java"] = java(root, jars[0], name)
             said = {language: said_by(command, words, cache) for language, command in commands.items()}
-            if not all(text.strip() for text in said.values()) or (name != "Stream" and len(set(said.values())) != 1):
+            if not all(text.strip() for text in said.values()) or len(set(said.values())) != 1:
                 wrong += 1
                 print(name, said)
         if not pipelines_agree(root, build, fixtures, jars, cache):
