@@ -150,8 +150,7 @@ Json pipeline_of(const TrainerPlan& plan, Pipeline& pipeline, const std::vector<
   const RowPlan rows = plan_rows(lengths, training.row_tokens, mesh.blocks(mesh.parts("data")), pipeline.micro_batches());
   const std::string name = training.pipeline.lists() ? "lists of a file" : training.pipeline.schedule;
   const auto micro_batches = static_cast<int64_t>(rows.size());
-  if (!pipeline.is_asynchronous() || training.pipeline.lists())
-    return pipeline_json(name, pipeline.training(micro_batches), 1, ranks);
+  if (!pipeline.is_asynchronous()) return pipeline_json(name, pipeline.training(micro_batches), 1, ranks);
   // Enough for all versions: each rank has updated while the first rank's earliest micro-batch is in flight.
   const int64_t steps = plan.options.flush_every ? plan.options.flush_every : 2 * mesh.blocks(mesh.parts("pipeline"));
   return pipeline_json(name, pipeline.window(micro_batches, steps), steps, ranks);

@@ -28,7 +28,6 @@ Pipeline::Plan checked(Schedule schedule, const std::vector<StageEdge>& edges) {
 }  // namespace
 
 bool is_asynchronous(const PipelineOptions& options) {
-  if (options.lists()) return parse_schedule(options.schedule).is_asynchronous();
   const std::string name = options.schedule.substr(0, options.schedule.find(':'));
   const auto rows = schedule_rows();
   return std::any_of(rows.begin(), rows.end(),

@@ -13,7 +13,8 @@
 
 namespace plait {
 
-/// Whether the schedule updates weights while micro-batches are in flight; false for one that does not exist.
+/// Whether the schedule updates weights while micro-batches are in flight; false for lists, which may not, and for a name
+/// that does not exist.
 bool is_asynchronous(const PipelineOptions& options);
 
 class Pipeline {

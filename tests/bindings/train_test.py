@@ -408,7 +408,8 @@ class Training(unittest.TestCase):
     def test_wrong_pipelines(self):
         for name, lists in (("missing", "stages 2 micro-batches 1 seats 0 1\n0F0 0B0\n1F0\n"),
                             ("word", "stages 2 micro-batches 1 seats 0 1\n0F0 0X0\n1F0 1B0\n"),
-                            ("fine", "stages 2 micro-batches 1 seats 0 1\n0F0 0B0\n1F0 1B0\n")):
+                            ("fine", "stages 2 micro-batches 1 seats 0 1\n0F0 0B0\n1F0 1B0\n"),
+                            ("updates", "stages 2 micro-batches 1 seats 0 1\n0F0 0B0 0U0\n1F0 1B0 1U0\n")):
             with open(self.path(name), "w") as file:
                 file.write(lists)
         two = ("--mesh", "pipeline=2")
@@ -416,6 +417,7 @@ class Training(unittest.TestCase):
                 ((*two, "--pipeline", "2f2b"), ("2f2b", "1f1b", "interleaved:N")),
                 ((*two, "--pipeline", self.path("missing")), ("missing", "1B0")),
                 ((*two, "--pipeline", self.path("word")), ("word", "line 2", "0X0")),
+                ((*two, "--pipeline", self.path("updates")), ("lists with updates", "pipedream")),
                 ((*two, "--pipeline", self.path("fine"), "--micro-batches", "4"), ("micro_batches", "no effect")),
                 (("--mesh", "pipeline=4", "--pipeline", self.path("fine")), ("2 ranks", "has 4")),
                 (("--mesh", "pipeline=64"), ("64 stages", "fewer pipeline ranks")),
