@@ -88,6 +88,9 @@ constexpr OptionRow rows[] = {
     {"flush_every", Type::integer, for_trainer, "0",
      "steps of a window of an asynchronous schedule, between which weights are evaluated and saved; 0: up to the next "
      "evaluation or checkpoint, at most 16", 0, 1 << 16},
+    {"timeline", Type::text, for_trainer, "",
+     "file that each step's timeline of the pipeline's ranks is drawn into, replacing the last: FILE.svg, or text as in "
+     "the plan; \"\": none"},
     {"seeds", Type::text, for_generator | for_trainer | for_export, "",
      "sharding of weights over the mesh's axis tensor: a recipe, tensor or expert; data: none; search: the "
      "cheapest; file: the file's annotations; PATTERN=SHARDING: for weights with matching names, as in "

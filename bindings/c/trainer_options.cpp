@@ -105,6 +105,15 @@ PipelineOptions pipeline_options(const Settings& settings) {
           .micro_batches = settings.integer("micro_batches")};
 }
 
+std::string timeline_file(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code failure;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, failure))
+    throw Error(Code::io, cat("timeline is ", quote(path, 4096), ": there is no directory ", quote(folder.string(), 4096)),
+                "create it, or give another file");
+  return path;
+}
+
 LearningRate learning_rate(const Settings& settings) {
   LearningRate out;
   out.peak = settings.real("lr");
@@ -145,6 +154,7 @@ TrainerOptions trainer_options(const Settings& settings, int64_t context) {
   out.training.recompute = recompute_of(settings);
   out.training.pipeline = pipeline_options(settings);
   out.flush_every = settings.integer("flush_every");
+  out.timeline = timeline_file(settings.text("timeline"));
   out.training.host_loss = settings.text("data").empty();
   out.training.gradients = !settings.boolean("frozen");
   out.training.row_tokens = row_tokens(settings, sample_tokens(settings, context));
@@ -172,7 +182,7 @@ void check_pipeline(const Settings& settings, const PipelineOptions& options, co
   if (!pipeline.is_asynchronous())
     without_effect({"flush_every"}, "the schedule is synchronous", "leave it out");
   if (!pipeline.in_stages())
-    without_effect({"pipeline", "stages", "seats", "micro_batches"},
+    without_effect({"pipeline", "stages", "seats", "micro_batches", "timeline"},
                    cat("the mesh ", quote(mesh.text()), " has no pipeline ranks, and the schedule one stage"),
                    "leave it out, or give a mesh such as pipeline=2");
   if (options.lists())

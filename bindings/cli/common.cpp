@@ -48,7 +48,8 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
   if (!arguments.log_dir.empty()) out.model.set("log_dir", arguments.log_dir);
   set_option(out.rest, "threads", std::to_string(arguments.threads));
   set_option(out.rest, "dtype", arguments.dtype);
-  if (!arguments.trace.empty()) set_option(out.rest, "trace", "true");
+  const bool trains = for_what == "trainer";
+  if (!arguments.trace.empty()) set_option(out.rest, trains ? "timeline" : "trace", trains ? arguments.trace : "true");
   if (!arguments.mesh.empty()) set_option(out.rest, "mesh", arguments.mesh);
   for (const std::string& seed : arguments.seeds) set_option(out.rest, "seeds", seed);
   if (arguments.options.empty()) return out;

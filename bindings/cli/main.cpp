@@ -123,7 +123,7 @@ void add_generate(CLI::App& app, GenerateArguments& arguments) {
 
 /// Adds all trainer options, "lora_alpha" as --lora-alpha, except those shared with other commands.
 void add_trainer_options(CLI::App& command, TrainArguments& arguments) {
-  const std::set<std::string> common = {"threads", "dtype", "mesh", "seeds", "out"};
+  const std::set<std::string> common = {"threads", "dtype", "mesh", "seeds", "out", "timeline"};
   const auto rows = nlohmann::json::parse(plait_api::tensor(plait_options_describe).text());
   for (const auto& row : rows) {
     const auto key = row.at("key").get<std::string>(), doc = row.at("doc").get<std::string>(),
@@ -163,6 +163,9 @@ void add_train(CLI::App& app, TrainArguments& arguments) {
   add_model_arguments(command, arguments);
   add_mesh_arguments(command, arguments, "Distribute the training over ranks: data=2 distributes the samples");
   command.add_option("--out", arguments.out, "The directory of the run, created if absent");
+  command.add_option("--trace,--timeline", arguments.trace,
+                     "Draw each step's timeline of a pipeline's ranks into this file, replacing the last: FILE.svg, or "
+                     "text as in --plan");
   command.add_flag("--plan", arguments.plan,
                    "Print memory, programs and trained weights of this run, without training");
   command.add_flag("--json", arguments.json,

@@ -67,18 +67,6 @@ std::vector<int32_t> given_before(const Schedule& schedule, int32_t rank, const 
   return out;
 }
 
-/// The action of another stage that takes what this one gives for its micro-batch.
-const Action* taker(const Schedule& schedule, int32_t rank, const Action& action, int32_t stage, const StageWork& work) {
-  for (const Action& one : schedule.ranks[static_cast<size_t>(rank)]) {
-    if (one.stage != stage || one.micro_batch != action.micro_batch) continue;
-    const bool forward = action.kind == Action::Kind::forward;
-    if (forward ? one.kind == Action::Kind::forward
-                : one.kind == Action::Kind::backward || one.kind == Action::Kind::input_gradient)
-      return work.has(one) ? &one : nullptr;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 void ActionRunner::run(const Schedule& schedule, int32_t places, StageWork& work) {
@@ -88,6 +76,7 @@ void ActionRunner::run(const Schedule& schedule, int32_t places, StageWork& work
   not_taken_.clear();
   given_before_ = given_before(schedule, rank(), work);
   next_take_ = 0;
+  kept_.clear();
   for (const Action& action : schedule.ranks.at(static_cast<size_t>(rank()))) {
     const auto timed = [&](const auto& task) {
       const double begin = monotonic_s();
@@ -109,12 +98,18 @@ void ActionRunner::run(const Schedule& schedule, int32_t places, StageWork& work
 void ActionRunner::take(const Schedule& schedule, const Action& action, StageWork& work) {
   for (const StageMessage& message : work.takes(action)) {
     const int32_t from = schedule.rank_of(message.stage, action.micro_batch);
-    if (from == rank()) continue;  // handed over
+    const auto tag = [&](size_t place) {
+      return tag_of(schedule, message.stage, action.stage, action.micro_batch, place);
+    };
+    if (from == rank()) {
+      for (size_t i = 0; i < message.values.size(); ++i)
+        work.hand_over(kept_.extract(tag(i)).mapped().view(), work.taken(action, message.values[i]));
+      continue;
+    }
     const int32_t upto = given_before_[next_take_++];
     give_credit(from, upto - 1);  // what comes before is set aside while this waits
     for (size_t i = 0; i < message.values.size(); ++i)
-      pipeline_->recv(work.taken(action, message.values[i]), from,
-                      tag_of(schedule, message.stage, action.stage, action.micro_batch, i), Patience::progress);
+      pipeline_->recv(work.taken(action, message.values[i]), from, tag(i), Patience::progress);
     give_credit(from, upto);
   }
 }
@@ -122,22 +117,19 @@ void ActionRunner::take(const Schedule& schedule, const Action& action, StageWor
 void ActionRunner::give(const Schedule& schedule, const Action& action, StageWork& work) {
   for (const StageMessage& message : work.gives(action)) {
     const int32_t to = schedule.rank_of(message.stage, action.micro_batch);
-    if (to != rank()) {
-      int32_t& count = not_taken_[to];
-      while (count >= places_) await_credit(to);
+    const auto tag = [&](size_t place) {
+      return tag_of(schedule, action.stage, message.stage, action.micro_batch, place);
+    };
+    if (to == rank()) {
       for (size_t i = 0; i < message.values.size(); ++i)
-        pipeline_->send(work.given(action, message.values[i]), to,
-                        tag_of(schedule, action.stage, message.stage, action.micro_batch, i));
-      ++count;
+        kept_[tag(i)] = work.keep(work.given(action, message.values[i]));
       continue;
     }
-    const Action* next = taker(schedule, to, action, message.stage, work);
-    PLAIT_ASSERT(next);
-    work.prepare(*next);
-    for (const StageMessage& other : work.takes(*next))
-      if (other.stage == action.stage)
-        for (size_t i = 0; i < message.values.size(); ++i)
-          work.hand_over(work.given(action, message.values[i]), work.taken(*next, other.values[i]));
+    int32_t& count = not_taken_[to];
+    while (count >= places_) await_credit(to);
+    for (size_t i = 0; i < message.values.size(); ++i)
+      pipeline_->send(work.given(action, message.values[i]), to, tag(i));
+    ++count;
   }
 }
 

@@ -20,14 +20,16 @@ class StageWork {
   virtual std::span<const StageMessage> takes(const Action& action) const = 0;
   virtual std::span<const StageMessage> gives(const Action& action) const = 0;
 
-  /// Before messages of the action are taken, and again if it is called twice.
+  /// Before messages of the action are taken.
   virtual void prepare(const Action& action) = 0;
   /// Where a value of a message goes, on the device. Valid until `run`.
   virtual TensorView taken(const Action& action, int32_t value) = 0;
   virtual void run(const Action& action) = 0;
   /// A value of a message, on the device. Valid until the next `run`.
   virtual TensorView given(const Action& action, int32_t value) = 0;
-  /// Copies it to where another stage of this rank takes it.
+  /// A copy of a value for another stage of this rank, on the device.
+  virtual Tensor keep(const TensorView& value) = 0;
+  /// Copies a kept value to where that stage takes it.
   virtual void hand_over(const TensorView& from, const TensorView& to) = 0;
   /// After what it makes was given.
   virtual void finish(const Action& action) = 0;
@@ -66,6 +68,7 @@ class ActionRunner {
   std::map<int32_t, int32_t> credited_;   ///< messages by rank that they come from
   std::vector<int32_t> given_before_;     ///< by message taken
   size_t next_take_ = 0;
+  std::map<int64_t, Tensor> kept_;  ///< what this rank gives itself and has not taken yet, by tag
 };
 
 }  // namespace plait

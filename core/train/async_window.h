@@ -52,6 +52,7 @@ class AsyncWindow final : public StageWork {
   TensorView taken(const Action& action, int32_t value) override { return sections_.taken(action, value); }
   void run(const Action& action) override { sections_.run(action); }
   TensorView given(const Action& action, int32_t value) override { return sections_.given(action, value); }
+  Tensor keep(const TensorView& value) override { return sections_.keep(value); }
   void hand_over(const TensorView& from, const TensorView& to) override { sections_.hand_over(from, to); }
   void finish(const Action& action) override;
   void update(const Action& action) override;

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/exec/store_keys.h"
+#include "core/ranks/gather_timeline.h"
 
 namespace plait {
 
@@ -69,13 +70,9 @@ PipelineRank::Results PipelineRank::run(TrainingProgram program, std::span<Batch
 }
 
 void PipelineRank::run(const Pipeline::Plan& plan, StageWork& work) {
-  const double begin = monotonic_s();
   ActionRunner runner(across_, control_.get());
   runner.run(plan.schedule, plan.places, work);
-  double times[2] = {0, monotonic_s() - begin};  // busy, in all
-  for (const TimelineSpan& span : runner.spans()) times[0] += span.end_s - span.begin_s;
-  sum(times);
-  bubble_ = 1 - times[0] / times[1];
+  timeline_ = gather_timeline(control_.get(), plan.schedule, runner.spans());
 }
 
 WindowResult PipelineRank::run_window(const WindowOptions& options, std::span<const std::unique_ptr<BatchInputs>> batches,

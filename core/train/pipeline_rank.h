@@ -10,6 +10,7 @@
 #include "core/passes/compile.h"
 #include "core/ranks/action_runner.h"
 #include "core/ranks/program_groups.h"
+#include "core/schedule/timeline.h"
 #include "core/train/async_window.h"
 #include "core/train/batch_inputs.h"
 #include "core/train/pipeline.h"
@@ -41,8 +42,8 @@ class PipelineRank {
   /// For `TrainingRank::find_fault`.
   void set_watch(TrainingProgram program, std::string* origin) { sections_.at(program)->set_watch(origin); }
 
-  /// Of the last step or window: the share of the ranks' time in which they ran no section.
-  double bubble() const { return bubble_; }
+  /// Of the last step or window: when the ranks of this pipeline ran their sections.
+  const Timeline& timeline() const { return timeline_; }
   /// Bytes of a program's slots so far.
   int64_t slot_bytes(TrainingProgram program) const {
     const auto found = sections_.find(program);
@@ -71,7 +72,7 @@ class PipelineRank {
   Communicator* across_ = nullptr;         ///< the same for arrays on the device
   /// Of parameters with several holders, of which this rank is one: the holders, for arrays on the device.
   std::map<std::vector<int32_t>, Communicator*> holders_;
-  double bubble_ = 0;
+  Timeline timeline_;
 };
 
 }  // namespace plait

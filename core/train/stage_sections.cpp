@@ -110,6 +110,16 @@ void StageSections::run(const Action& action) {
     if (on_result_) on_result_(action.micro_batch, part.section->results[k], part.executor->output(static_cast<int>(k)));
 }
 
+Tensor StageSections::keep(const TensorView& value) {
+  auto found = std::find_if(kept_.begin(), kept_.end(), [&](const auto& blob) {
+    return blob.use_count() == 1 && blob->size() >= value.bytes();
+  });
+  if (found == kept_.end()) found = kept_.insert(kept_.end(), memory_->take(value.bytes(), device_));
+  Tensor out(value.dtype, value.shape, *found);
+  hand_over(value, out.view());
+  return out;
+}
+
 void StageSections::hand_over(const TensorView& from, const TensorView& to) {
   PLAIT_ASSERT(from.bytes() == to.bytes());
   device_.copy(device_.queue(Device::Use::compute), to.data, from.data, from.bytes());

@@ -40,6 +40,7 @@ class StageSections final : public StageWork {
   TensorView taken(const Action& action, int32_t value) override { return at(action).executor->slot(value); }
   void run(const Action& action) override;
   TensorView given(const Action& action, int32_t value) override { return at(action).executor->output_on_device(value); }
+  Tensor keep(const TensorView& value) override;
   void hand_over(const TensorView& from, const TensorView& to) override;
   void finish(const Action& action) override;
 
@@ -67,6 +68,7 @@ class StageSections final : public StageWork {
   std::map<std::pair<int32_t, int32_t>, Sets> sets_;  ///< in use, by stage and micro-batch
   std::map<std::pair<int32_t, size_t>, std::vector<std::shared_ptr<Blob>>> free_;  ///< by stage and pool
   int64_t slot_bytes_ = 0;
+  std::vector<std::shared_ptr<Blob>> kept_;  ///< of `keep`; free if nothing else holds it
 };
 
 }  // namespace plait

@@ -13,6 +13,7 @@
 #include "core/passes/train/parameters.h"
 #include "core/train/checkpoint/file_writer.h"
 #include "core/train/log/loss_curve.h"
+#include "core/train/timeline_file.h"
 
 namespace plait {
 namespace {
@@ -398,7 +399,6 @@ StepReport Trainer::apply(int64_t tokens, Clock::time_point begin) {
     engine_.clear_gradients();
     throw;
   }
-  report.bubble = engine_.bubble();
   report.learning_rate = options_.rate.at(engine_.steps());
   const bool clipped = options_.clip > 0 && report.gradient_norm > options_.clip;
   engine_.update(clipped ? options_.clip / report.gradient_norm : 1, report.learning_rate);
@@ -407,7 +407,16 @@ StepReport Trainer::apply(int64_t tokens, Clock::time_point begin) {
   report.tokens_per_second =
       static_cast<double>(tokens) / std::chrono::duration<double>(Clock::now() - begin).count();
   report.memory_bytes = static_cast<double>(engine_.store_bytes() + engine_.run_bytes());
+  report.bubble = draw_timeline();
   return report;
+}
+
+/// Returns the bubble of the last step or window, and draws it where the options want that. NaN without stages.
+double Trainer::draw_timeline() const {
+  const Timeline* timeline = engine_.timeline();
+  if (!timeline) return StepReport::unknown;
+  if (!options_.timeline.empty()) write_timeline(options_.timeline, *timeline, engine_.steps());
+  return timeline->bubble();
 }
 
 /// Called between steps of the host: ends the run with a checkpoint if it was cancelled.

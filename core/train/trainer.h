@@ -36,6 +36,8 @@ struct TrainerOptions {
   int64_t keep = 3;            ///< how many of the newest checkpoints are kept, in addition to the best
   /// Where log.jsonl, event files, loss.svg and checkpoints are written; "": nowhere.
   std::string directory;
+  /// A file that each step's timeline is drawn into, where there are stages (see write_timeline); "": none.
+  std::string timeline;
   bool resume = false;  ///< continues from the newest checkpoint of the directory, if any
   std::shared_ptr<const RunLock> lock = {};  ///< of the directory, until the run ends; null: the trainer takes it
 };
@@ -144,6 +146,7 @@ class Trainer {
   void check_rows() const;
   void check_own_loss() const;
   StepReport apply(int64_t tokens, std::chrono::steady_clock::time_point begin);
+  double draw_timeline() const;
   void check_cancelled();
   void check_host_loss() const;
   void follow(StepReport& report);

@@ -34,6 +34,7 @@ void Trainer::take_window() {
   }
   const WindowResult result = engine_.run_window(steps, rates, options_.clip);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double bubble = draw_timeline();
   int64_t tokens = 0;
   for (const GivenStep& step : given) tokens += step.tokens;
   for (int64_t i = 0; i < result.updates; ++i) {
@@ -43,7 +44,7 @@ void Trainer::take_window() {
     report.loss = given[at].has_targets ? result.losses[at] : StepReport::unknown;
     report.learning_rate = rates[at];
     report.gradient_norm = result.norms[at];
-    report.bubble = engine_.bubble();
+    report.bubble = bubble;
     report.tokens = given[at].tokens;
     report.tokens_per_second = static_cast<double>(tokens) / seconds;
     report.memory_bytes = static_cast<double>(engine_.store_bytes() + engine_.run_bytes());

@@ -53,8 +53,8 @@ class TrainingEngine {
   /// With TrainingOptions::host_loss: logits of all tokens of the rows in order, f32 [tokens, v].
   Tensor logits(std::span<const PackedRow> rows);
 
-  /// Share of the time of the last step or window in which the ranks of a pipeline ran no section; NaN without one.
-  double bubble() const { return ranks_.front()->bubble(); }
+  /// Of the last step or window: when the ranks of the first pipeline ran their sections; null without stages.
+  const Timeline* timeline() const { return ranks_.front()->timeline(); }
 
   /// L2 norm of all gradients. Do not accumulate between this and the update.
   double gradient_norm();

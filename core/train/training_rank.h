@@ -1,7 +1,6 @@
 #pragma once
 // One rank of training: its programs and its shards of weights, gradients and moments. Called by TrainingEngine
 // (training_engine.h).
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -52,8 +51,8 @@ class TrainingRank {
   void update(double scale, double rate, int64_t step);
   void clear_gradients();
 
-  /// Share of the last step's time in which the ranks of a pipeline ran no section; NaN without one.
-  double bubble() const { return pipeline_ ? pipeline_->bubble() : std::numeric_limits<double>::quiet_NaN(); }
+  /// As PipelineRank::timeline; null without stages.
+  const Timeline* timeline() const { return pipeline_ ? &pipeline_->timeline() : nullptr; }
 
   const TrainingModel& model() const { return model_; }
   bool has(const std::string& key) const { return store_.has(key); }

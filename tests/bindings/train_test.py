@@ -369,6 +369,17 @@ class Training(unittest.TestCase):
         for name, words in ways.items():
             for a, b in zip(one_rank["losses"], self.train(name, *words)["losses"]):
                 self.assertAlmostEqual(a, b, delta=1e-4 * a, msg=name)
+        # A run's timeline has the plan's form: a row a rank, the first one busy first.
+        two = ("--steps", "2", "--mesh", "pipeline=2", "--seq", "64", "--micro-batch", "64", "--pipeline", "gpipe")
+        self.train("drawn", *two, "--trace", self.path("timeline.txt"))
+        with open(self.path("timeline.txt")) as file:
+            caption, first, second = file.read().splitlines()
+        self.assertRegex(caption, r"^step 2: \d+\.\d+ s, bubble \d+\.\d %$")
+        self.assertRegex(first, r"^0 \|0[0-7.]+[A-H.]*\|$")
+        self.assertRegex(second, r"^1 \|\.+[0-7.]+[A-H.]+\|$")
+        self.train("picture", *two, "--trace", self.path("timeline.svg"))
+        with open(self.path("timeline.svg")) as file:
+            self.assertEqual(file.read().count("<title>"), 2 * 8 * 2)  # stages, micro-batches, forward and backward
         # A run continues on another mesh, with another schedule.
         more = ("--steps", "5", "--optimizer", "sgd", "--schedule", "constant", "--resume")
         self.train("far", "--steps", "3", "--optimizer", "sgd", "--schedule", "constant", "--mesh", "pipeline=2",

@@ -170,5 +170,36 @@ TEST(ActionRunner, TakesTheTimeOfTheSimulation) {
   }
 }
 
+std::map<std::string, TimelineSpan> by_action(const Timeline& timeline) {
+  std::map<std::string, TimelineSpan> out;
+  for (const TimelineSpan& span : timeline.spans) out.emplace(span.action.text(), span);
+  return out;
+}
+
+/// The timeline has each rank's list in its order, and nothing begins before what it needs has ended. Clocks that differ
+/// are aligned to within the time that ranks take to leave a barrier.
+TEST(ActionRunner, TheTimelineIsThatOfAllRanks) {
+  const Lists lists("1f1b", 4, 6);
+  for (const bool skewed : {false, true}) {
+    LocalRanks ranks(4);
+    const auto work = [](int) {
+      return std::make_unique<ChainWork>(4, 5, [](const Action&) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
+    };
+    const EmulatedRun run = run_on_ranks(ranks, lists.schedule, lists.places, work, skewed);
+    std::vector<Actions> ran(4);
+    for (const TimelineSpan& span : run.timeline.spans) ran[static_cast<size_t>(span.rank)].push_back(span.action);
+    EXPECT_EQ(ran, lists.schedule.ranks);
+    EXPECT_LT(run.timeline.makespan_s, 5) << "clocks differ by 10 s a rank";
+    if (skewed) continue;
+    EXPECT_LE(run.timeline.makespan_s, run.wall_s);
+    const auto at = by_action(run.timeline);
+    for (int32_t k = 0; k < 6; ++k)
+      for (int32_t stage = 1; stage < 4; ++stage) {
+        EXPECT_LE(at.at(cat(stage - 1, "F", k)).end_s, at.at(cat(stage, "F", k)).begin_s);
+        EXPECT_LE(at.at(cat(stage, "B", k)).end_s, at.at(cat(stage - 1, "B", k)).begin_s);
+      }
+  }
+}
+
 }  // namespace
 }  // namespace plait::test

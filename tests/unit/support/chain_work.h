@@ -53,6 +53,9 @@ class ChainWork : public StageWork {
       }
   }
   TensorView given(const Action&, int32_t value) override { return made_.at(static_cast<size_t>(value)).view(); }
+  Tensor keep(const TensorView& value) override {
+    return Tensor::of(value.dtype, value.shape, std::span<const float>(value.as<float>(), static_cast<size_t>(floats_)));
+  }
   void hand_over(const TensorView& from, const TensorView& to) override {
     std::copy_n(from.data, from.bytes(), to.data);
     ++handed_over_;

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/ranks/gather_timeline.h"
 #include "core/ranks/local_ranks.h"
 #include "tests/unit/support/chain_work.h"
 
@@ -14,15 +15,19 @@ namespace plait::test {
 struct EmulatedRun {
   double wall_s = 0;    ///< from the first rank's begin to the last one's end
   double waited_s = 0;  ///< of all ranks together
+  Timeline timeline;    ///< as each rank returns it
 };
 
-/// Runs a rank's list on each thread of `ranks`. `work`: of a rank. Begins on all ranks at once.
+/// Runs a rank's list on each thread of `ranks`. `work`: of a rank. Begins on all ranks at once. `skewed`: the ranks'
+/// clocks differ.
 template <class MakeWork>
-EmulatedRun run_on_ranks(LocalRanks& ranks, const Schedule& schedule, int32_t places, const MakeWork& work) {
+EmulatedRun run_on_ranks(LocalRanks& ranks, const Schedule& schedule, int32_t places, const MakeWork& work,
+                         bool skewed = false) {
   using Clock = std::chrono::steady_clock;
   struct Span {
     Clock::time_point begin, end;
     double waited_s;
+    Timeline timeline;
   };
   const std::vector<Span> spans = ranks.gather([&](int64_t local) {
     Communicator& all = ranks.world(local)->communicator();
@@ -34,7 +39,14 @@ EmulatedRun run_on_ranks(LocalRanks& ranks, const Schedule& schedule, int32_t pl
     const double waited = all.waited_s();
     const auto begin = Clock::now();
     runner.run(schedule, places, *own);
-    return Span{begin, Clock::now(), all.waited_s() - waited};
+    const auto end = Clock::now();
+    const double waited_s = all.waited_s() - waited;
+    // Clocks that differ by seconds, as of machines that were started one after another.
+    const double skew = skewed ? 10.0 * rank : 0;
+    std::vector<TimelineSpan> ran = runner.spans();
+    for (TimelineSpan& one : ran) one.begin_s += skew, one.end_s += skew;
+    const auto clock = [&] { return monotonic_s() + skew; };
+    return Span{begin, end, waited_s, gather_timeline(control.get(), schedule, ran, clock)};
   });
   EmulatedRun out;
   auto begin = spans[0].begin, end = spans[0].end;
@@ -43,6 +55,7 @@ EmulatedRun run_on_ranks(LocalRanks& ranks, const Schedule& schedule, int32_t pl
     end = std::max(end, one.end);
     out.waited_s += one.waited_s;
   }
+  out.timeline = spans.back().timeline;
   out.wall_s = std::chrono::duration<double>(end - begin).count();
   return out;
 }

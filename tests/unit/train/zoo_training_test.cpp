@@ -70,15 +70,18 @@ TEST(Zoo, QuantisedProductsRoundInBf16) {
     SCOPED_TRACE(fixture);
     const TrainingModel model = compile_training(fixture_graph(fixture), World::get().options(DType::bf16), options);
     for (const Instruction& one : model.program(TrainingProgram::accumulate).instructions)
-      if (rounds && one.kernel && (one.kernel->op == "plait.Linear" || one.kernel->op == "plait.LinearBack"))
+      if (rounds && one.kernel && (one.kernel->op == "plait.Linear" || one.kernel->op == "plait.LinearBack")) {
         EXPECT_NE(one.kernel->isa, "avx512") << one.kernel->op << " " << one.kernel->dtypes;
+      }
     const Outcome whole = run(fixture, "", options), rounded = run(fixture, "", options, nullptr, DType::bf16);
     for (size_t i = 0; i < steps; ++i) {
       EXPECT_NEAR(rounded.losses[i], whole.losses[i], 5e-3 * whole.losses[i]) << "step " << i;
       EXPECT_NEAR(rounded.norms[i], whole.norms[i], 5e-2 * whole.norms[i]) << "step " << i;
     }
     EXPECT_LT(rounded.losses.back(), rounded.losses.front());
-    if (rounds) EXPECT_NE(rounded.losses.front(), whole.losses.front());
+    if (rounds) {
+      EXPECT_NE(rounded.losses.front(), whole.losses.front());
+    }
   }
 }
 
