@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <random>
 
 #include "core/ranks/action_runner.h"
 #include "core/schedule/schedules.h"
@@ -149,6 +150,102 @@ TEST(ActionRunner, AnErrorOfTheWorkEndsTheWorld) {
       EXPECT_THAT(error.message(), HasSubstr(failing));
       EXPECT_EQ(ranks.world(0)->communicator().failed_rank(), culprit);
     }
+}
+
+/// Fails once, in the given part of an action.
+class FaultyWork final : public ChainWork {
+ public:
+  enum class Part { take, run, give };
+  struct Fault {
+    const char* action;
+    Part part;
+  };
+  FaultyWork(int32_t stages, Fault fault, std::function<void()> fail)
+      : ChainWork(stages, 5), fault_(fault), fail_(std::move(fail)) {}
+
+  TensorView taken(const Action& action, int32_t value) override {
+    if (!ran_) meet(action, Part::take);
+    return ChainWork::taken(action, value);
+  }
+  void run(const Action& action) override {
+    ran_ = true;
+    meet(action, Part::run);
+    ChainWork::run(action);
+    given_ = true;
+  }
+  TensorView given(const Action& action, int32_t value) override {
+    if (given_) meet(action, Part::give);
+    return ChainWork::given(action, value);
+  }
+  void finish(const Action& action) override {
+    ran_ = given_ = false;
+    ChainWork::finish(action);
+  }
+
+ private:
+  void meet(const Action& action, Part part) {
+    if (action.text() == fault_.action && part == fault_.part) fail_();
+  }
+
+  const Fault fault_;
+  const std::function<void()> fail_;
+  bool ran_ = false, given_ = false;
+};
+
+/// Rank 2 of four has stage 2.
+constexpr FaultyWork::Fault faults[] = {
+    {"2F1", FaultyWork::Part::take}, {"2F1", FaultyWork::Part::run}, {"2F4", FaultyWork::Part::give},
+    {"2I0", FaultyWork::Part::take}, {"2I2", FaultyWork::Part::run}, {"2I2", FaultyWork::Part::give},
+    {"2W3", FaultyWork::Part::run}};
+
+TEST(ActionRunner, AFaultInAnyPartOfAnActionEndsTheWorld) {
+  const Lists lists("zb-h1", 4, 6);
+  for (const auto& fault : faults) {
+    SCOPED_TRACE(cat(fault.action, " part ", static_cast<int>(fault.part)));
+    LocalRanks ranks(4);
+    const Error error = thrown_by([&] {
+      run_on_ranks(ranks, lists.schedule, lists.places, [&](int) {
+        return std::make_unique<FaultyWork>(4, fault, [] { throw Error(Code::numeric, "a fault"); });
+      });
+    });
+    EXPECT_EQ(error.code(), Code::numeric);
+    EXPECT_EQ(ranks.world(0)->communicator().failed_rank(), 2);
+  }
+}
+
+/// A rank that hangs is given up after the deadline, by its number.
+TEST(ActionRunner, ARankThatStallsEndsTheWorld) {
+  const Lists lists("zb-h1", 4, 6);
+  for (const auto& fault : faults) {
+    SCOPED_TRACE(cat(fault.action, " part ", static_cast<int>(fault.part)));
+    LocalRanks ranks(4, {.deadline_s = 0.5});
+    const auto stall = [&] {
+      for (int wait = 0; wait < 20000 && ranks.world(0)->communicator().failed_rank() < 0; ++wait)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    const Error error = thrown_by([&] {
+      run_on_ranks(ranks, lists.schedule, lists.places,
+                   [&](int) { return std::make_unique<FaultyWork>(4, fault, stall); });
+    });
+    EXPECT_EQ(error.code(), Code::closed);
+    EXPECT_THAT(error.message(), HasSubstr("rank 2"));
+  }
+}
+
+/// Pauses between actions, of any length on any rank, change nothing: for ThreadSanitizer too.
+TEST(ActionRunner, PausesChangeNothing) {
+  for (const char* name : {"1f1b", "interleaved:2", "zb-v", "chimera"}) {
+    const Lists lists(name, 4, 8);
+    for (uint32_t seed = 0; seed < 3; ++seed) {
+      LocalRanks ranks(4);
+      run_on_ranks(ranks, lists.schedule, lists.places, [&](int rank) {
+        auto random = std::make_shared<std::minstd_rand>(17 * seed + static_cast<uint32_t>(rank) + 1);
+        return std::make_unique<ChainWork>(lists.schedule.stages, 5, [random](const Action&) {
+          std::this_thread::sleep_for(std::chrono::microseconds((*random)() % 500));
+        });
+      });
+    }
+  }
 }
 
 /// Ranks that sleep as long as their sections would compute: never faster than the simulation, and as fast where the
