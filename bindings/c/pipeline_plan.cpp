@@ -164,7 +164,8 @@ Json pipeline_json(const std::string& schedule, const Pipeline::Plan& plan, int6
           {"stages", stages_json(plan.schedule, ranks, plan.facts)},
           {"ranks", ranks_json(plan.schedule, ranks, plan.facts, timeline)},
           {"bubble", timeline.bubble()},
-          {"timeline", split(trimmed(timeline_text(timeline)), '\n')}};
+          {"timeline", split(trimmed(timeline_text(timeline)), '\n')},
+          {"picture", timeline_svg(timeline)}};
 }
 
 }  // namespace plait::c_api

@@ -48,6 +48,7 @@ struct TrainArguments : ModelArguments {
   std::string out;
   bool json = false;
   bool plan = false;  ///< print the plan instead of training
+  std::string html;   ///< with it: the file of its page; "": none
   /// The given trainer options: {"data", "texts.jsonl"}.
   std::vector<std::pair<std::string, std::string>> trainer;
 };

@@ -84,9 +84,15 @@ std::string table(const Json& info) {
 }  // namespace
 
 int inspect(const InspectArguments& arguments) {
-  OptionSets options = option_sets(arguments, "generator");
+  // Only training has pipeline stages.
+  const bool trains = arguments.mesh.find("pipeline") != std::string::npos;
+  OptionSets options = option_sets(arguments, trains ? "trainer" : "generator");
   options.model.set("tokenizer", "none");
   plait_api::Model model(arguments.model, options.model);
+  if (trains) {
+    answer_training_plan(model.plan_training(options.rest), arguments.model, arguments.html, arguments.json);
+    return exit_ok;
+  }
   if (!arguments.mesh.empty()) {
     const std::string plan = model.plan(options.rest);
     const Json report = Json::parse(plan);

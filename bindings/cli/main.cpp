@@ -167,7 +167,9 @@ void add_train(CLI::App& app, TrainArguments& arguments) {
                      "Draw each step's timeline of a pipeline's ranks into this file, replacing the last: FILE.svg, or "
                      "text as in --plan");
   command.add_flag("--plan", arguments.plan,
-                   "Print memory, programs and trained weights of this run, without training");
+                   "Print memory, programs, trained weights and pipeline stages of this run, without training");
+  command.add_option("--html", arguments.html, "With --plan: also write the plan as an HTML page to this file")
+      ->needs(command.get_option("--plan"));
   command.add_flag("--json", arguments.json,
                    "Print one object at the end: losses, timings, memory, paths");
   add_trainer_options(command, arguments);
@@ -241,7 +243,8 @@ void add_commands(CLI::App& app, Arguments& arguments) {
                                          "Print the graph after this pass: import, interface, fold, raise, fuse");
   inspect
       .add_option("--mesh", arguments.inspect.mesh,
-                  "Describe instead the plan of a decoder on these ranks: tensor=4, data=2,tensor=2")
+                  "Describe instead the plan of a decoder on these ranks: tensor=4, data=2,tensor=2; with "
+                  "pipeline=2 that of training (--option pipeline=SCHEDULE)")
       ->excludes(dump);
   inspect
       .add_option("--seeds", arguments.inspect.seeds,

@@ -11,5 +11,9 @@ std::string plan_text(const nlohmann::ordered_json& plan);
 std::string training_plan_text(const nlohmann::ordered_json& plan);
 /// A self-contained HTML page. `model` is its title.
 std::string plan_page(const nlohmann::ordered_json& plan, const std::string& model);
+std::string training_plan_page(const nlohmann::ordered_json& plan, const std::string& model);
+
+/// Prints the text or JSON of plait_model_plan_training, and writes the page where there is a file for it.
+void answer_training_plan(const std::string& plan, const std::string& model, const std::string& html, bool json);
 
 }  // namespace plait::cli

@@ -121,12 +121,18 @@ plait_step follow(const plait_api::Trainer& trainer, Record& record, TrainProgre
 
 }  // namespace
 
+void answer_training_plan(const std::string& plan, const std::string& model, const std::string& html, bool json) {
+  const Json report = Json::parse(plan);
+  if (!html.empty()) write_file(html, training_plan_page(report, model));
+  answer(json ? plan + "\n" : training_plan_text(report));
+}
+
 /// Prints the plan of the run; nothing is loaded or written, so other processes are not needed.
 static int print_plan(const TrainArguments& arguments, OptionSets options) {
   options.model.set("tokenizer", "none");
   plait_api::Model model(arguments.model, options.model);
   const std::string plan = model.plan_training(options.rest);
-  answer(arguments.json ? plan + "\n" : training_plan_text(Json::parse(plan)));
+  answer_training_plan(plan, arguments.model, arguments.html, arguments.json);
   return exit_ok;
 }
 

@@ -416,6 +416,18 @@ class Training(unittest.TestCase):
         self.assertEqual([one["version_bytes"] > 0 for one in old["ranks"]], [True, False])
         self.assertNotIn("pipeline", json.loads(self.call("train", fixture(MODEL), "--plan", "--json")[0]))
 
+    def test_pipeline_plan_by_inspect(self):
+        mesh = ("--mesh", "pipeline=2,tensor=2")
+        page, other = self.path("plan.html"), self.path("other.html")
+        inspected = self.call("inspect", fixture(MODEL), *mesh, "--option", "pipeline=zb-h1", "--html", page)[0]
+        self.assertEqual(inspected, self.call("train", fixture(MODEL), *mesh, "--pipeline", "zb-h1", "--plan", "--html", other)[0])
+        with open(page) as one, open(other) as same:
+            text = one.read()
+            self.assertEqual(text, same.read())
+        for part in ("Stages, and what crosses", "after 0F to 1", "<svg", "<title>1I0 rank 1", "Programs of rank 0"):
+            self.assertIn(part, text)
+        self.error("train", fixture(MODEL), "--data", self.data, "--out", self.path("x"), "--html", page, status=2, names=("plan",))
+
     def test_wrong_pipelines(self):
         for name, lists in (("missing", "stages 2 micro-batches 1 seats 0 1\n0F0 0B0\n1F0\n"),
                             ("word", "stages 2 micro-batches 1 seats 0 1\n0F0 0X0\n1F0 1B0\n"),
