@@ -51,7 +51,8 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
   const std::string path = settings_.text("data"), evaluation_path = settings_.text("eval_data");
   if (!path.empty()) data = read_data(path, &progress);
   if (!evaluation_path.empty()) evaluation = read_data(evaluation_path, &progress);
-  TrainerOptions checked = checked_options(std::move(plan.options), data);  // before other ranks begin
+  // Before other ranks begin.
+  TrainerOptions checked = checked_pipeline(checked_options(std::move(plan.options), data), plan.compile.mesh, data);
   options_ = checked;
   options_.lock.reset();  // now only the trainer has it
   std::shared_ptr<World> world = world_ ? world_->lend(WorldObject::Kind::trainer, *model_, settings_) : nullptr;

@@ -47,7 +47,8 @@ constexpr double row_height = 22, box_height = 18, left = 60, top = 8, width = 1
 std::string box_of(const TimelineSpan& span, double scale, int32_t turn) {
   const double x = left + span.begin_s * scale, w = (span.end_s - span.begin_s) * scale;
   const double y = top + row_height * span.rank;
-  std::string out = cat("<g><title>", span.action.text(), " rank ", span.rank, ": ", significant(span.begin_s), " to ", significant(span.end_s),
+  std::string out = cat("<g><title>", span.action.text(), " rank ", span.rank, ": ", significant(span.begin_s), " to ",
+                        significant(span.end_s),
                         " s</title><rect x=\"", fixed(x), "\" y=\"", fixed(y), "\" width=\"", fixed(w),
                         "\" height=\"", fixed(box_height), "\" fill=\"", colour_of(span.action, turn),
                         "\" stroke=\"#fff\" ", "stroke-width=\"0.5\"/>");
@@ -89,7 +90,8 @@ std::string timeline_svg(const Timeline& timeline) {
   const double scale = timeline.makespan_s > 0 ? width / timeline.makespan_s : 0;
   const double height = 2 * top + row_height * static_cast<double>(timeline.ranks.size()) + 16;
   std::string out = cat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", fixed(left + width + 10),
-                        "\" height=\"", fixed(height), "\" viewBox=\"0 0 ", fixed(left + width + 10), " ", fixed(height),
+                        "\" height=\"", fixed(height), "\" viewBox=\"0 0 ", fixed(left + width + 10), " ",
+                        fixed(height),
                         "\" font-family=\"sans-serif\" font-size=\"10\">\n");
   // Stages of a rank in the order of their first appearance: each has a shade.
   std::vector<std::vector<int32_t>> shades(timeline.ranks.size());

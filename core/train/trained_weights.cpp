@@ -9,7 +9,7 @@
 #include "core/base/text.h"
 #include "core/passes/adapt/module_names.h"
 #include "core/train/adapters/adapter_arrays.h"
-#include "core/train/trainer.h"
+#include "core/train/run_state.h"
 
 namespace plait {
 namespace {

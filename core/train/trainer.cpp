@@ -7,96 +7,21 @@
 #include <set>
 #include <utility>
 
-#include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/passes/train/parameters.h"
 #include "core/train/checkpoint/file_writer.h"
 #include "core/train/log/loss_curve.h"
+#include "core/train/run_state.h"
 #include "core/train/timeline_file.h"
 
 namespace plait {
 namespace {
 
-constexpr const char* checkpoints_name = "checkpoints";
-
 using Clock = std::chrono::steady_clock;
 
 /// Samples evaluated at once: enough to fill rows.
 constexpr int64_t evaluation_batch = 64;
-
-void require(bool holds, std::string_view what) {
-  if (!holds) throw Error(Code::invalid_argument, cat("training: ", what));
-}
-
-void check_lengths(const Dataset& data, int64_t most, const char* who) {
-  for (int64_t i = 0; i < data.size(); ++i)
-    if (data[i].inputs() > most)
-      throw Error(Code::invalid_argument,
-                  cat(data.where(i), " has ", data[i].inputs(), " tokens, ", who, " has place for ", most),
-                  "read the data with a smaller seq, or plan larger rows");
-}
-
-constexpr const char* own_loss = "loss";
-
-/// Options that must not change for a run to resume.
-std::map<std::string, std::string> lasting(const TrainerOptions& options) {
-  const OptimizerOptions& optimizer = options.training.optimizer;
-  const LoraOptions& lora = options.training.lora;
-  const LearningRate& rate = options.rate;
-  std::map<std::string, std::string> out{
-      {"batch", cat(options.batch)},
-      {"clip", cat(options.clip)},
-      {"seed", cat(options.seed)},
-      {"tokens of a row", cat(options.training.row_tokens)},
-      {"learning rate", cat(rate.peak)},
-      {"warm-up", cat(rate.warmup)},
-      {"schedule", cat(rate_schedule_name(rate.schedule))},
-      {"weight decay", cat(optimizer.weight_decay)},
-      {"LoRA rank", cat(lora.rank)},
-      {"prefix", options.training.prefix.tokens ? cat(options.training.prefix.tokens) : ""},
-  };
-  if (rate.schedule != RateSchedule::constant) {
-    out["rate's floor"] = cat(rate.floor);
-    out["steps"] = cat(rate.steps);
-  }
-  if (is_asynchronous(options.training.pipeline))
-    out["asynchronous schedule"] = cat(options.training.pipeline.schedule, " ", options.training.pipeline.micro_batches, " ",
-                                       options.flush_every, " ", options.evaluate_every, " ", options.save_every);
-  if (!options.training.loss.empty()) out[own_loss] = options.training.loss;
-  if (lora.rank) {
-    out["LoRA alpha"] = cat(lora.alpha);
-    out["LoRA dropout"] = cat(lora.dropout);
-    out["LoRA targets"] = join(lora.targets, ",");
-    out["LoRA modules"] = join(lora.modules, ",");
-  } else {
-    out["trained weights"] = join(options.training.trained, ",");
-  }
-  if (optimizer.kind == OptimizerKind::adamw)
-    out["optimizer"] = cat("adamw ", optimizer.beta1, " ", optimizer.beta2, " ", optimizer.epsilon);
-  if (optimizer.kind == OptimizerKind::sgd) out["optimizer"] = cat("sgd ", optimizer.momentum);
-  if (optimizer.kind == OptimizerKind::adafactor) out["optimizer"] = cat("adafactor ", optimizer.beta2_decay);
-  return out;
-}
-
-constexpr std::string_view option_mark = "option: ";
-constexpr const char* trained_tensors_state = "trained tensors";  ///< their names, one a line
-
-void check_options(const std::map<std::string, std::string>& state, const TrainerOptions& options) {
-  const std::map<std::string, std::string> now = lasting(options);
-  auto check = [&](const std::string& name) {
-    auto found = state.find(cat(option_mark, name));
-    const std::string before = found == state.end() ? "" : found->second;
-    if (before != now.at(name))
-      throw Error(Code::invalid_argument,
-                  cat("the run in ", quote(options.directory, 4096), " has another ", name, ": ", quote(before),
-                      ", not ", quote(now.at(name))),
-                  "resume with the options of the run, or begin a new one in another directory");
-  };
-  // What is trained, and how, decides which other options exist.
-  for (const char* first : {"LoRA rank", "prefix", "optimizer", "schedule"}) check(first);
-  for (const auto& [name, value] : now) check(name);
-}
 
 /// Names of the file's tensors that the parameters replace.
 std::vector<std::string> tensors_of_file(const std::vector<TrainedParameter>& parameters) {
@@ -111,112 +36,11 @@ std::vector<std::string> tensors_of_file(const std::vector<TrainedParameter>& pa
   return {out.begin(), out.end()};
 }
 
-std::string state_of(const CheckpointInfo& info, const std::string& name) {
-  auto found = info.state.find(name);
-  if (found == info.state.end())
-    throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " lacks ", quote(name)));
-  return found->second;
-}
-
 }  // namespace
-
-TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data) {
-  require(options.batch >= 1, "a step takes at least one sample");
-  require(options.steps >= 0, "the number of steps is negative");
-  require(options.steps || !data || (options.epochs > 0 && std::isfinite(options.epochs)),
-          "the number of epochs is not above 0");
-  require(options.clip >= 0, "the norm to clip at is negative");
-  require(options.rate.peak > 0 && std::isfinite(options.rate.peak), "the learning rate is not above 0");
-  require(options.rate.warmup >= 0 && options.rate.floor >= 0 && options.rate.floor <= 1,
-          "warm-up or the rate's floor is out of range");
-  require(options.evaluate_every >= 0 && options.patience >= 0 && options.save_every >= 0,
-          "a number of steps or evaluations is negative");
-  require(options.keep >= 1, "at least one checkpoint is kept");
-  require(!data || options.training.loss.empty(),
-          "a graph with its own loss needs its inputs from the host, step by step");
-  require(!data || options.training.gradients, "without gradients there is nothing to take from data");
-  options.rate.steps = options.steps;
-  if (data) check_lengths(*data, options.training.row_tokens, "a row");
-  if (data && !options.steps) {
-    const double samples = options.epochs * static_cast<double>(data->size());
-    options.rate.steps = static_cast<int64_t>(std::ceil(samples / static_cast<double>(options.batch)));
-  }
-  require(options.rate.steps || options.rate.schedule == RateSchedule::constant,
-          "a learning rate that falls has to know over how many steps");
-  return options;
-}
-
-TrainerOptions checked_pipeline(TrainerOptions options, const Mesh& mesh) {
-  const Pipeline pipeline(options.training.pipeline, mesh);
-  require(options.flush_every >= 0, "the number of steps of a window is negative");
-  if (!pipeline.is_consistent() && options.clip > 0)
-    throw Error(Code::invalid_argument,
-                cat("training: the schedule ", quote(options.training.pipeline.schedule),
-                    " updates stages at different times, so that no step has a norm to clip at (clip is ", options.clip, ")"),
-                "set clip to 0, or choose 2bw, which clips exactly");
-  return options;
-}
-
-std::string fingerprint(const Graph& graph, const std::vector<std::string>& trained) {
-  constexpr int64_t most = 4096;  // bytes of each that are hashed: name, type and first values identify a model
-  const std::set<std::string> changes(trained.begin(), trained.end());
-  uint32_t sum = 0;
-  for (ValueId id = 0; id < graph.value_count(); ++id) {
-    const auto& constant = graph.value(id).constant;
-    if (!constant || constant->initializer.empty()) continue;
-    const Tensor& tensor = constant->source;
-    const std::string type = cat(constant->initializer, dtype_name(tensor.dtype()), tensor.shape().text());
-    sum = crc32c(std::as_bytes(std::span(type)), sum);
-    if (!changes.contains(constant->initializer))
-      sum = crc32c({tensor.data(), static_cast<size_t>(std::min(tensor.bytes(), most))}, sum);
-  }
-  return cat("weights ", static_cast<uint64_t>(sum));
-}
-
-std::string fingerprint(const Graph& graph, const CheckpointInfo& info) {
-  const std::string tensors = state_of(info, trained_tensors_state);
-  return fingerprint(graph, tensors.empty() ? std::vector<std::string>{} : split(tensors, '\n'));
-}
-
-TrainingOptions trained_by(const CheckpointInfo& info) {
-  auto option = [&](const char* name) { return state_of(info, cat(option_mark, name)); };
-  auto list = [&](const char* name) {
-    const std::string text = option(name);
-    return text.empty() ? std::vector<std::string>{} : split(text, ',');
-  };
-  TrainingOptions out;
-  if (const auto found = info.state.find(cat(option_mark, own_loss)); found != info.state.end())
-    out.loss = found->second;
-  LoraOptions& lora = out.lora;
-  if (!parse_int(option("LoRA rank"), lora.rank))
-    throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " has no LoRA rank"));
-  if (auto prefix = info.state.find(cat(option_mark, "prefix"));
-      prefix != info.state.end() && !prefix->second.empty())
-    if (!parse_int(prefix->second, out.prefix.tokens))
-      throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " has no such prefix"));
-  if (!lora.rank) {
-    out.trained = list("trained weights");
-    return out;
-  }
-  if (!parse_double(option("LoRA alpha"), lora.alpha))
-    throw Error(Code::bad_model, cat("the checkpoint of step ", info.step, " has no LoRA alpha"));
-  lora.targets = list("LoRA targets");
-  lora.modules = list("LoRA modules");
-  return out;
-}
-
-TrainerOptions with_directory(TrainerOptions options) {
-  if (options.directory.empty() || options.lock) return options;
-  options.lock = std::make_shared<const RunLock>(options.directory);
-  if (!options.resume && !list_checkpoints(cat(options.directory, "/", checkpoints_name)).empty())
-    throw Error(Code::invalid_argument, cat(quote(options.directory, 4096), " holds a run already"),
-                "resume it, or give a new run another directory");
-  return options;
-}
 
 Trainer::Trainer(Graph graph, const CompileOptions& compile, TrainerOptions options, std::optional<Dataset> data,
                  std::optional<Dataset> evaluation, ThreadPool& pool, LoadProgress* progress, World* world)
-    : options_(with_directory(checked_pipeline(checked_options(std::move(options), data), compile.mesh))),
+    : options_(with_directory(checked_pipeline(checked_options(std::move(options), data), compile.mesh, data))),
       data_(std::move(data)),
       evaluation_(std::move(evaluation)),
       engine_(graph, compile, options_.training, pool, progress, world),
@@ -246,15 +70,15 @@ void Trainer::check_samples(const Dataset& data) const {
 }
 
 void Trainer::open_directory() {
-  if (const auto there = list_checkpoints(path(checkpoints_name)); !there.empty()) resume(there.back());
+  if (const auto there = list_checkpoints(checkpoints_of(options_.directory)); !there.empty()) resume(there.back());
   log_ = std::make_unique<TrainingLog>(options_.directory, engine_.steps());
-  engine_.open_checkpoints(path(checkpoints_name), options_.keep);
+  engine_.open_checkpoints(checkpoints_of(options_.directory), options_.keep);
 }
 
 void Trainer::resume(const std::string& path) try {
   const Checkpoint checkpoint = Checkpoint::open(path);
   const CheckpointInfo& info = checkpoint.info();
-  check_options(info.state, options_);
+  check_run_state(info.state, options_);
   checkpoint.check_model(model_);
   if (order_) order_->resume(state_of(info, "order"));
   if (!parse_double(state_of(info, "best"), best_)) best_ = std::numeric_limits<double>::infinity();
@@ -274,7 +98,7 @@ void Trainer::run() {
 }
 
 std::optional<StepReport> Trainer::step() {
-  require(data_.has_value(), "there are no data to take a step of");
+  check_training(data_.has_value(), "there are no data to take a step of");
   if (engine_.is_asynchronous()) {
     if (window_.empty() && !end_if_due()) take_window();
     if (window_.empty()) return std::nullopt;
@@ -312,7 +136,7 @@ StepReport Trainer::step(const NamedInputs& given) {
 }
 
 StepReport Trainer::given_step(const GivenStep& given) {
-  require(options_.training.gradients, "this trainer only evaluates");
+  check_training(options_.training.gradients, "this trainer only evaluates");
   StepReport report;
   try {
     report = take(given);
@@ -325,10 +149,10 @@ StepReport Trainer::given_step(const GivenStep& given) {
 }
 
 void Trainer::check_rows() const {
-  require(options_.training.loss.empty(), "the loss is the graph's own, which takes its own inputs by name");
+  check_training(options_.training.loss.empty(), "the loss is the graph's own, which takes its own inputs by name");
 }
 void Trainer::check_own_loss() const {
-  require(!options_.training.loss.empty(),
+  check_training(!options_.training.loss.empty(),
           "inputs by name are those of a graph with a loss of its own (option loss)");
 }
 
@@ -430,7 +254,7 @@ void Trainer::check_cancelled() {
 
 void Trainer::check_host_loss() const {
   check_rows();
-  require(options_.training.host_loss, "the logits are not a result of this trainer's programs");
+  check_training(options_.training.host_loss, "the logits are not a result of this trainer's programs");
 }
 
 Tensor Trainer::forward(const PackedStep& given) {
@@ -447,7 +271,7 @@ Tensor Trainer::forward(const PackedStep& given) {
 
 void Trainer::backward(const PackedStep& given, const TensorView& gradient) {
   check_host_loss();
-  require(options_.training.gradients, "this trainer only evaluates");
+  check_training(options_.training.gradients, "this trainer only evaluates");
   const Shape expected{given.tokens, engine_.model().decoder.vocabulary};
   if (gradient.dtype != DType::f32 || gradient.elements() != expected.elements())
     throw Error(Code::invalid_argument, cat("the gradient is ", dtype_name(gradient.dtype), gradient.shape.text(),
@@ -465,7 +289,7 @@ void Trainer::backward(const PackedStep& given, const TensorView& gradient) {
 }
 
 StepReport Trainer::update() {
-  require(given_tokens_ > 0, "there are no gradients to update along");
+  check_training(given_tokens_ > 0, "there are no gradients to update along");
   check_cancelled();
   StepReport report = apply(std::exchange(given_tokens_, 0), given_begin_);
   follow(report);
@@ -548,7 +372,7 @@ Trainer::Evaluation Trainer::evaluate(const NamedInputs& given) {
 
 Trainer::Evaluation Trainer::evaluate(const PackedStep& given) {
   check_rows();
-  require(given.targets > 0, "there is nothing to evaluate: no label counts");
+  check_training(given.targets > 0, "there is nothing to evaluate: no label counts");
   Evaluation out{0, given.targets};
   if (engine_.in_stages()) {
     if (cancelled_) throw Error(Code::cancelled, "training was cancelled");
@@ -565,7 +389,7 @@ Trainer::Evaluation Trainer::evaluate(const PackedStep& given) {
 }
 
 void Trainer::save() {
-  require(log_ != nullptr, "there is no directory to save into");
+  check_training(log_ != nullptr, "there is no directory to save into");
   if (!options_.lock) options_.lock = std::make_shared<const RunLock>(options_.directory);
   save_checkpoint(false, Saving::in_place);
   engine_.wait_for_checkpoints();
@@ -574,8 +398,7 @@ void Trainer::save() {
 void Trainer::save_checkpoint(bool best, Saving how) {
   CheckpointInfo info{engine_.steps(), model_, {}};
   info.state = {{"order", order_ ? order_->state() : ""}, {"best", cat(best_)}, {"since best", cat(since_best_)}};
-  for (const auto& [name, value] : lasting(options_)) info.state[cat(option_mark, name)] = value;
-  info.state[trained_tensors_state] = join(trained_, "\n");
+  info.state.merge(run_state(options_, trained_));
   engine_.save(info, best, how);
   saved_step_ = info.step;
 }

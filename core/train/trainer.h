@@ -11,54 +11,12 @@
 
 #include "core/train/checkpoint/checkpoint.h"
 #include "core/train/data/dataset.h"
-#include "core/train/learning_rate.h"
-#include "core/train/checkpoint/run_lock.h"
 #include "core/train/data/sample_order.h"
-#include "core/train/training_engine.h"
 #include "core/train/log/training_log.h"
+#include "core/train/trainer_options.h"
+#include "core/train/training_engine.h"
 
 namespace plait {
-
-struct TrainerOptions {
-  TrainingOptions training;
-  LearningRate rate;           ///< its number of steps is the run's
-  int64_t steps = 0;           ///< 0: as many as `epochs` need
-  double epochs = 1;           ///< passes over the samples
-  int64_t batch = 8;           ///< samples per step
-  /// Steps of a window of an asynchronous pipeline, between which weights are evaluated and saved; 0: up to the next
-  /// evaluation or checkpoint, at most 16.
-  int64_t flush_every = 0;
-  double clip = 1;             ///< maximum gradient norm; 0: no clipping
-  uint64_t seed = 0;           ///< of the samples' order
-  int64_t evaluate_every = 0;  ///< steps; 0: only at the end
-  int64_t patience = 0;        ///< ends after so many evaluations in a row without a new best; 0: never
-  int64_t save_every = 0;      ///< steps; 0: only at the end
-  int64_t keep = 3;            ///< how many of the newest checkpoints are kept, in addition to the best
-  /// Where log.jsonl, event files, loss.svg and checkpoints are written; "": nowhere.
-  std::string directory;
-  /// A file that each step's timeline is drawn into, where there are stages (see write_timeline); "": none.
-  std::string timeline;
-  bool resume = false;  ///< continues from the newest checkpoint of the directory, if any
-  std::shared_ptr<const RunLock> lock = {};  ///< of the directory, until the run ends; null: the trainer takes it
-};
-
-/// Fingerprint of the file's tensors; values of the `trained` ones are excluded, so a checkpoint fits its model
-/// before and after training.
-std::string fingerprint(const Graph& graph, const std::vector<std::string>& trained);
-/// The fingerprint that a checkpoint must have to fit this model.
-std::string fingerprint(const Graph& graph, const CheckpointInfo& info);
-/// What the checkpoint's run trained: weights or adapters. Throws Error(bad_model).
-TrainingOptions trained_by(const CheckpointInfo& info);
-
-/// Checks the options and sets the number of steps. Throws Error(invalid_argument) for options out of range, and for
-/// a sample that is longer than a row.
-TrainerOptions checked_options(TrainerOptions options, const std::optional<Dataset>& data);
-/// Throws Error(invalid_argument) for a pipeline that the mesh cannot have, and for what its schedule does not allow.
-TrainerOptions checked_pipeline(TrainerOptions options, const Mesh& mesh);
-
-/// Takes the lock of the options' directory, if there is one and it is not held: call before expensive work. Throws
-/// Error: those of RunLock; invalid_argument if the directory has a run that is not to be resumed.
-TrainerOptions with_directory(TrainerOptions options);
 
 /// Single-threaded; only `cancel` may be called from any thread.
 class Trainer {

@@ -248,9 +248,9 @@ static void texts(plait_model* model) {
 }
 
 /* Three steps on one document, by which its loss falls. */
-static void fine_tune(plait_model* model) {
+static void fine_tune(plait_model* model, const char* mesh) {
   plait_options* options = OPTIONS("threads", "1", "optimizer", "sgd", "lr", value_of("train.lr"), "schedule",
-                                   "constant", "weight_decay", "0");
+                                   "constant", "weight_decay", "0", "mesh", mesh);
   plait_trainer* trainer = NULL;
   plait_tensor* document = NULL;
   OK(plait_trainer_create(model, options, &trainer));
@@ -333,7 +333,8 @@ int main(int count, char** words) {
   mesh_of_threads(model);
   saved_conversation(model, generator);
   texts(model);
-  fine_tune(model);
+  fine_tune(model, "");
+  fine_tune(model, value_of("train.mesh"));
   adapters(model);
   OK(plait_generator_release(generator));
   OK(plait_model_release(model));

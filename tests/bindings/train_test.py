@@ -458,6 +458,19 @@ class Training(unittest.TestCase):
             self.error("train", fixture(MODEL), "--plan", *words, names=names)
         self.error("generate", fixture(MODEL), "--prompt", "a", "--max-tokens", "1", *two, names=("pipeline", "generation"))
 
+    def test_lists_that_steps_do_not_fit(self):
+        with open(self.path("two"), "w") as file:
+            file.write("stages 2 micro-batches 2 seats 0 1\n0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n")
+        words = ("train", fixture(MODEL), "--data", self.data, "--mesh", "pipeline=2", "--pipeline", self.path("two"),
+                 "--steps", "1", "--seq", "64", "--out", self.path("lists"))
+        self.error(*words, "--batch", "1", names=("2 micro-batches", "a step of 1 samples", "at least 2"))
+        self.error(*words, "--batch", "8", "--micro-batch", "64", names=("2 micro-batches", "8 samples", "not 64", "micro_batch"))
+        self.assertFalse(os.path.exists(self.path("lists/checkpoints")))
+        losses = [self.train("fits", *words[4:-2], "--micro-batch", "256")["losses"],
+                  self.train("named", "--mesh", "pipeline=2", "--pipeline", "gpipe", "--steps", "1", "--seq", "64",
+                             "--micro-batch", "256", "--micro-batches", "2")["losses"]]
+        self.assertEqual(*losses)
+
     def test_help_lists_every_option(self):
         out, _ = self.call("train", "--help")
         for row in json.loads(self.call("options", "--json")[0]):

@@ -44,6 +44,18 @@ static plait_status model_closed(void) {
   return plait_model_info(closed, &made_tensor);
 }
 
+static plait_status make_trainer(plait_options* options) {
+  plait_trainer* made = NULL;
+  OK(plait_trainer_create(model, options, &made));
+  OK(plait_options_release(options));
+  const plait_status status = plait_trainer_wait(made, -1);
+  OK(plait_trainer_release(made));
+  return status;
+}
+static plait_status trainer_pipeline_unknown(void) { return make_trainer(OPTIONS("mesh", "pipeline=2", "pipeline", "2f2b")); }
+static plait_status trainer_stages_many(void) { return make_trainer(OPTIONS("mesh", "pipeline=64")); }
+static plait_status trainer_stages_without(void) { return make_trainer(OPTIONS("stages", "1,1")); }
+
 static plait_status set(const char* key, const char* value) {
   plait_options* options = OPTIONS("seed", "1");
   const plait_status status = plait_options_set(options, key, value, -1);
@@ -251,6 +263,9 @@ static const struct {
     CASE(model, memory_null),
     CASE(model, dump_unknown),
     CASE(model, closed),
+    CASE(trainer, pipeline_unknown),
+    CASE(trainer, stages_many),
+    CASE(trainer, stages_without),
     CASE(options, key_unknown),
     CASE(options, key_null),
     CASE(options, value_wrong),

@@ -185,8 +185,13 @@ internal sealed class Scenarios {
   }
 
   private void FineTune() {
+    FineTune("");
+    FineTune(List["train.mesh"]);
+  }
+
+  private void FineTune(string mesh) {
     Options options = new Options().Threads(1).Set("optimizer", "sgd").Set("lr", List["train.lr"]).Set("schedule", "constant")
-        .Set("weight_decay", 0);
+        .Set("weight_decay", 0).Set("mesh", mesh);
     int[] document = Ids("train.ids");
     double[] losses = List["train.losses"].Split(',').Select(text => double.Parse(text, CultureInfo.InvariantCulture)).ToArray();
     using (Trainer trainer = model.Trainer(options))

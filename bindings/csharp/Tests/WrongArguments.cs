@@ -18,6 +18,10 @@ internal sealed class WrongArguments {
     session = model.Session(new Options().Threads(1));
   }
 
+  private static void Load(Trainer trainer) {
+    using (trainer) trainer.Wait();
+  }
+
   private static T Closed<T>(T made) where T : IDisposable {
     made.Dispose();
     return made;
@@ -32,6 +36,9 @@ internal sealed class WrongArguments {
     cases["model.memory.null"] = () => Model.Open(new Dictionary<string, Tensor> {{"model.onnx", null}});
     cases["model.dump.unknown"] = () => model.Dump("dance");
     cases["model.closed"] = () => Closed(Model.Open(Scenarios.ModelPath)).Info();
+    cases["trainer.pipeline.unknown"] = () => Load(model.Trainer(new Options().Set("mesh", "pipeline=2").Set("pipeline", "2f2b")));
+    cases["trainer.stages.many"] = () => Load(model.Trainer(new Options().Set("mesh", "pipeline=64")));
+    cases["trainer.stages.without"] = () => Load(model.Trainer(new Options().Set("stages", "1,1")));
     cases["options.key.unknown"] = () => new Options().Set("temprature", "1");
     cases["options.key.null"] = () => new Options().Set(null, "1");
     cases["options.value.wrong"] = () => new Options().Set("temperature", "warm");

@@ -261,6 +261,11 @@ std::string Dataset::where(int64_t index) const {
 }
 
 int64_t Dataset::inputs() const { return state_->inputs; }
+int64_t Dataset::longest() const {
+  int64_t out = 0;
+  for (int64_t i = 0; i < size(); ++i) out = std::max(out, (*this)[i].inputs());
+  return out;
+}
 int64_t Dataset::targets() const { return state_->targets; }
 uint32_t Dataset::digest() const { return state_->digest; }
 const std::vector<std::string>& Dataset::notes() const { return state_->notes; }

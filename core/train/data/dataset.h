@@ -65,6 +65,7 @@ class Dataset {
   std::string where(int64_t index) const;
 
   int64_t inputs() const;   ///< of all samples
+  int64_t longest() const;  ///< inputs of the longest sample
   int64_t targets() const;  ///< labels that count, of all samples
   /// Digest of ids, counted labels and cuts; a resumed run compares it.
   uint32_t digest() const;

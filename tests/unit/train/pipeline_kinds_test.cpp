@@ -53,6 +53,13 @@ TEST(PipelineKinds, ThreeAxesAndZero) {
   for (int zero = 1; zero <= 3; ++zero) tied.expect_on("pipeline=2,data=2", "zb-h1", zero);
 }
 
+/// Tokens are sharded between products, also where they cross.
+TEST(PipelineKinds, SequenceParallel) {
+  const OneRank one("llama-standard23", training(OptimizerKind::sgd, 0));
+  one.expect_on("pipeline=2,tensor=2", "1f1b", 0, {"sequence"});
+  one.expect_on("pipeline=2,data=2,tensor=2", "zb-h1", 2, {"sequence"});
+}
+
 TEST(PipelineKinds, Adafactor) {
   const OneRank one("llama-standard23", training(OptimizerKind::adafactor, 0));
   one.expect_on("pipeline=2", "1f1b");

@@ -15,6 +15,7 @@ struct Layout {
   std::string mesh;
   int zero = 0;
   std::string schedule = "1f1b";
+  std::string seats = "";
 };
 
 Dataset pipeline_data(int32_t vocabulary) {
@@ -36,6 +37,7 @@ class PipelineRun : public testing::Test {
     TrainerOptions out;
     out.training = training(OptimizerKind::adamw, layout.zero);
     out.training.pipeline.schedule = layout.schedule;
+    out.training.pipeline.seats = layout.seats;
     out.rate = {.peak = 1e-2, .warmup = 2};
     out.steps = 6;
     out.batch = 4;
@@ -81,7 +83,8 @@ const std::vector<Layout>& layouts() {
                                        {"pipeline=2"},
                                        {"pipeline=2,data=2", 3},
                                        {"pipeline=2,tensor=2"},
-                                       {"pipeline=4", 0, "chimera"}};
+                                       {"pipeline=4", 0, "chimera"},
+                                       {"pipeline=3,data=2", 1, "1f1b", "2:1"}};
   return out;
 }
 

@@ -181,8 +181,13 @@ class ScenariosTest {
 
   @Test
   void fineTune() {
+    fineTune("");
+    fineTune(Lists.text("train.mesh"));
+  }
+
+  private void fineTune(String mesh) {
     Options options = new Options().threads(1).set("optimizer", "sgd").set("lr", Lists.text("train.lr")).set("schedule", "constant")
-        .set("weight_decay", 0);
+        .set("weight_decay", 0).set("mesh", mesh);
     int[] document = Lists.ids("train.ids");
     try (Trainer trainer = model.trainer(options); Tensor ids = Tensor.of(document, 1, document.length)) {
       for (String loss : Lists.text("train.losses").split(",")) {

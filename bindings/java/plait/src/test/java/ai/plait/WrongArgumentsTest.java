@@ -19,6 +19,12 @@ class WrongArgumentsTest {
   private final Session session = model.session(new Options().threads(1));
   private final Map<String, Runnable> cases = new LinkedHashMap<>();
 
+  private static void load(Trainer made) {
+    try (Trainer trainer = made) {
+      trainer.await(null);
+    }
+  }
+
   private static <T extends AutoCloseable> T closed(T object) {
     try {
       object.close();
@@ -37,6 +43,9 @@ class WrongArgumentsTest {
     cases.put("model.memory.null", () -> Model.open(Collections.singletonMap("model.onnx", null), null));
     cases.put("model.dump.unknown", () -> model.dump("dance"));
     cases.put("model.closed", () -> closed(Model.open(Lists.model())).info());
+    cases.put("trainer.pipeline.unknown", () -> load(model.trainer(new Options().set("mesh", "pipeline=2").set("pipeline", "2f2b"))));
+    cases.put("trainer.stages.many", () -> load(model.trainer(new Options().set("mesh", "pipeline=64"))));
+    cases.put("trainer.stages.without", () -> load(model.trainer(new Options().set("stages", "1,1"))));
     cases.put("options.key.unknown", () -> new Options().set("temprature", "1"));
     cases.put("options.key.null", () -> new Options().set(null, "1"));
     cases.put("options.value.wrong", () -> new Options().set("temperature", "warm"));
