@@ -39,7 +39,7 @@ struct GenerateArguments : ModelArguments {
   std::string prompt, ids, file;  ///< one of them
   std::string adapter;            ///< "": none
   bool has_prompt = false, has_ids = false, has_file = false;
-  bool chat = false, ignore_eos = false, json = false, profile = false;
+  bool chat = false, json = false, profile = false;
   /// The given request options: {"temperature", "0.7"}.
   std::vector<std::pair<std::string, std::string>> request;
 };

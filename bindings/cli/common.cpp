@@ -16,9 +16,9 @@ namespace {
 
 volatile std::sig_atomic_t interrupt_came = 0;
 
-void on_interrupt(int) {
+void on_interrupt(int signal) {
   interrupt_came = 1;
-  std::signal(SIGINT, SIG_DFL);
+  std::signal(signal, SIG_DFL);
 }
 
 /// Whether the option is for objects of that kind, from the library's table.
@@ -75,8 +75,14 @@ plait_api::World open_world(const ModelArguments& arguments, const OptionSets& o
   const char* const marks[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_SIZE"};
   const bool started =
       std::any_of(std::begin(marks), std::end(marks), [](const char* mark) { return std::getenv(mark); });
-  if (arguments.mesh.empty() || !started) return {};
-  return plait_api::World(options.world);
+  if (!started) return {};
+  if (!arguments.mesh.empty()) return plait_api::World(options.world);
+  // Each process would do all of the work, and print it.
+  for (const char* size : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"})
+    if (const char* count = std::getenv(size); count && std::atoi(count) > 1)
+      throw UsageError(std::string("there are ") + count + " processes, and no --mesh that gives each its part",
+                       std::string("for example --mesh data=") + count + ", or start one process");
+  return {};
 }
 
 bool is_worker(const plait_api::World& world) { return world && world.rank() != 0; }
@@ -164,7 +170,9 @@ int64_t peak_memory_bytes() {
   return static_cast<int64_t>(usage.ru_maxrss) * 1024;
 }
 
-void catch_interrupt() { std::signal(SIGINT, on_interrupt); }
+void catch_interrupt() {
+  for (const int one : {SIGINT, SIGTERM}) std::signal(one, on_interrupt);
+}
 bool interrupted() { return interrupt_came != 0; }
 
 }  // namespace plait::cli

@@ -21,8 +21,8 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
 /// Sets a user's option. Throws UsageError if it is invalid.
 void set_option(plait_api::Options& options, const std::string& key, const std::string& value);
 
-/// The world of the processes that mpirun started, if any, and if there is a mesh; otherwise empty. On ranks other
-/// than 0 a command only serves.
+/// The world of the processes that mpirun started, if any; otherwise empty. On ranks other than 0 a command only serves.
+/// Throws UsageError for several processes without a mesh.
 plait_api::World open_world(const ModelArguments& arguments, const OptionSets& options);
 bool is_worker(const plait_api::World& world);
 /// Creates it on threads, or on the world's processes.
@@ -55,7 +55,7 @@ void answer(std::string_view text);
 /// Of this process, so far.
 int64_t peak_memory_bytes();
 
-/// From now on the first Ctrl-C sets a flag; a second one ends the process.
+/// From now on the first Ctrl-C or SIGTERM sets a flag; a second one ends the process.
 void catch_interrupt();
 bool interrupted();
 constexpr int64_t patience_ms = 100;  ///< bounds the delay of Ctrl-C

@@ -1,7 +1,27 @@
 // plait export: writes the model as a directory for any ONNX runtime.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
 #include "bindings/cli/common.h"
 
 namespace plait::cli {
+namespace {
+
+/// Lists the directory's files on stderr, the largest first.
+void print_written(const std::string& directory) {
+  std::vector<std::pair<uintmax_t, std::string>> files;
+  for (const auto& one : std::filesystem::recursive_directory_iterator(directory))
+    if (one.is_regular_file())
+      files.emplace_back(one.file_size(), std::filesystem::relative(one.path(), directory).string());
+  std::sort(files.rbegin(), files.rend());
+  std::string out;
+  for (const auto& [bytes, name] : files)
+    out += (out.empty() ? "" : ", ") + name + " (" + rounded(static_cast<double>(bytes), "B") + ")";
+  std::fprintf(stderr, "wrote %s: %s\n", directory.c_str(), out.c_str());
+}
+
+}  // namespace
 
 int export_model(const ExportArguments& arguments) {
   OptionSets options = option_sets(arguments, arguments.apart ? "trainer" : "export");
@@ -11,9 +31,10 @@ int export_model(const ExportArguments& arguments) {
   if (arguments.apart) {
     options.rest.set("frozen", "true");
     plait_api::Trainer(plait_api::Model(arguments.model, options.model), options.rest).save_adapter(arguments.out);
-    return exit_ok;
+  } else {
+    plait_api::Model(arguments.model, options.model).write(arguments.out, options.rest);
   }
-  plait_api::Model(arguments.model, options.model).write(arguments.out, options.rest);
+  print_written(arguments.out);
   return exit_ok;
 }
 

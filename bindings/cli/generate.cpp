@@ -176,7 +176,6 @@ int generate(const GenerateArguments& arguments) {
     set_option(options.rest, key, value);
     stops = stops || key == "stop";
   }
-  if (arguments.ignore_eos) options.rest.set("ignore_eos", "true");
   if (!arguments.adapter.empty()) options.rest.set("adapter", arguments.adapter);
   if (arguments.profile) options.rest.set("profile", "true");
   // Stop strings are searched in the text, so they need the tokenizer from the start.

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "bindings/cli/common.h"
+#include "bindings/cli/mistakes.h"
 
 namespace plait::cli {
 namespace {
@@ -39,26 +40,32 @@ std::string default_cache_dir() {
   return home && *home ? std::string(home) + "/.cache/plait" : std::string();
 }
 
+constexpr const char *common_group = "Often used", *sampling_group = "Sampling", *other_group = "More";
+
 void add_any_option(CLI::App& command, ModelArguments& arguments) {
   command.add_option("--option", arguments.options, "KEY=VALUE: any other option; `plait options` lists them")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->group(other_group);
 }
 
 void add_model_arguments(CLI::App& command, ModelArguments& arguments, bool computes = true) {
-  command.add_option("MODEL", arguments.model, "A model directory or an .onnx file")->required();
+  command.add_option("-m,--model,MODEL", arguments.model, "A model directory or an .onnx file")->required();
+  if (computes) {
+    command.add_option("-t,--threads", arguments.threads, "Compute threads; 0: one per usable processor")->group(common_group);
+    command.add_option("--dtype", arguments.dtype, "Weights in file (as stored), f32 or bf16")->group(common_group);
+  }
   arguments.cache_dir = default_cache_dir();
-  command.add_option("--cache-dir", arguments.cache_dir,
-                     "Directory for files that speed up later loads; \"\" for none");
+  command.add_option("--cache-dir", arguments.cache_dir, "Directory for files that speed up later loads; \"\" for none")
+      ->group(other_group);
   if (!computes) return;
-  command.add_option("--log-dir", arguments.log_dir, "Directory for the library's log, in small files");
-  command.add_option("--threads", arguments.threads, "Compute threads; 0: one per usable processor");
-  command.add_option("--dtype", arguments.dtype, "Weights in file (as stored), f32 or bf16");
+  command.add_option("--log-dir", arguments.log_dir, "Directory for the library's log, in small files")->group(other_group);
   add_any_option(command, arguments);
 }
 
 void add_trace_argument(CLI::App& command, ModelArguments& arguments) {
   command.add_option("--trace", arguments.trace,
-                     "Write a timeline of each rank to this file, for Chrome's trace viewer");
+                     "Write a timeline of each rank to this file, for Chrome's trace viewer")
+      ->group(other_group);
 }
 
 /// Options that distribute a model over ranks.
@@ -66,22 +73,38 @@ void add_mesh_arguments(CLI::App& command, ModelArguments& arguments,
                         const std::string& what =
                             "Distribute the model over ranks: tensor=2 shards its weights, "
                             "data=2 distributes requests. Ranks are threads, or processes under mpirun") {
-  command.add_option("--mesh", arguments.mesh, what);
+  command.add_option("--mesh", arguments.mesh, what)->group(common_group);
   command.add_option("--seeds", arguments.seeds, "Sharding of the weights with --mesh; see `plait options`")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->group(other_group);
 }
 
-/// Adds a command option that is passed to requests unchanged.
-void add_request_option(CLI::App& command, GenerateArguments& arguments, const std::string& flag,
-                        const std::string& key, const std::string& doc) {
-  command
-      .add_option_function<std::vector<std::string>>(
-          flag,
-          [&arguments, key](const std::vector<std::string>& values) {
-            for (const std::string& value : values) arguments.request.emplace_back(key, value);
-          },
-          doc)
-      ->allow_extra_args(false);
+/// Rows of the library's options that are for objects of this kind.
+std::vector<nlohmann::json> option_rows(const std::string& kind) {
+  std::vector<nlohmann::json> out;
+  for (const auto& row : nlohmann::json::parse(plait_api::tensor(plait_options_describe).text())) {
+    const auto& kinds = row.at("for");
+    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) out.push_back(row);
+  }
+  return out;
+}
+
+/// Adds an option of the library, "lora_alpha" as --lora-alpha; `given` gets its key and each value. `names`: instead of
+/// that name.
+CLI::Option* add_library_option(CLI::App& command, const nlohmann::json& row,
+                                std::vector<std::pair<std::string, std::string>>& given, std::string names = {}) {
+  const auto key = row.at("key").get<std::string>(), doc = row.at("doc").get<std::string>(),
+             usual = row.at("default").get<std::string>();
+  if (names.empty()) {
+    names = "--" + key;
+    std::replace(names.begin() + 2, names.end(), '_', '-');
+  }
+  const auto take = [&given, key](const std::string& value) { given.emplace_back(key, value); };
+  if (row.at("type") == "true or false") return command.add_flag_callback(names, [take] { take("true"); }, doc);
+  const std::string help = usual.empty() ? doc : doc + " (" + usual + ")";
+  if (!row.at("repeats")) return command.add_option_function<std::string>(names, take, help)->take_last();
+  const auto take_all = [take](const std::vector<std::string>& values) { std::for_each(values.begin(), values.end(), take); };
+  return command.add_option_function<std::vector<std::string>>(names, take_all, help)->allow_extra_args(false);
 }
 
 void add_generate(CLI::App& app, GenerateArguments& arguments) {
@@ -90,63 +113,46 @@ void add_generate(CLI::App& app, GenerateArguments& arguments) {
       "Sampling options default to the model's generation_config.json. With a model\n"
       "without a tokenizer --ids prints ids.\n\nExamples:\n"
       "  plait generate DIR --prompt \"The sea\" --max-tokens 40 --seed 7\n"
+      "  plait generate -m DIR -p \"The sea\" -n 40\n"
       "  plait generate DIR --prompt \"The sea\" --mesh tensor=2\n"
       "  mpirun -n 4 plait generate DIR --prompt \"The sea\" --mesh tensor=4\n"
       "  plait generate DIR --ids 2,651,6 --temperature 0 --json");
+  command.add_option("-p,--prompt", arguments.prompt, "The text to continue")->group(common_group);
+  command.add_option("-f,--file", arguments.file, "Instead of --prompt: a file with the text; - for stdin")->group(common_group);
+  command.add_option("--ids", arguments.ids, "Instead of --prompt: its token ids, as in 1,5,7")->group(common_group);
   add_model_arguments(command, arguments);
-  add_trace_argument(command, arguments);
+  command.add_flag("--chat", arguments.chat, "The text is a user's message to a chat model")->group(common_group);
+  command.add_option("--adapter", arguments.adapter, "Adapter directory in PEFT's layout")->group(common_group);
+  command.add_flag("--json", arguments.json, "Print one object: ids, text, finish_reason, usage, timings")->group(common_group);
+  // What the command line does not show, or has under another name.
+  const std::set<std::string> left_out = {"kind", "pooling", "keep", "host_sampling", "adapter", "tools", "chat_variables"};
+  const std::set<std::string> common = {"max_tokens", "temperature", "top_k", "top_p", "seed", "stop"};
+  for (const nlohmann::json& row : option_rows("request")) {
+    const auto key = row.at("key").get<std::string>();
+    if (left_out.count(key)) continue;
+    add_library_option(command, row, arguments.request, key == "max_tokens" ? "-n,--max-tokens" : "")
+        ->group(common.count(key) ? common_group : sampling_group);
+  }
   add_mesh_arguments(command, arguments);
-  auto* prompt = command.add_option_group("Prompt", "One of these");
-  prompt->add_option("--prompt", arguments.prompt, "The text to continue");
-  prompt->add_option("--ids", arguments.ids, "The prompt as token ids: 1,5,7");
-  prompt->add_option("--file", arguments.file, "A file with the text; - for stdin");
-  prompt->require_option(1);
-  command.add_option("--adapter", arguments.adapter, "Adapter directory in PEFT's layout");
-  command.add_flag("--chat", arguments.chat, "The text is a user's message to a chat model");
-  add_request_option(command, arguments, "--max-tokens", "max_tokens", "Maximum new tokens (256)");
-  add_request_option(command, arguments, "--temperature", "temperature",
-                     "0: always the most likely token; higher: more random");
-  add_request_option(command, arguments, "--top-k", "top_k", "Sample from the K most likely tokens; 0: all");
-  add_request_option(command, arguments, "--top-p", "top_p",
-                     "Sample from the most likely tokens whose probabilities reach this sum");
-  add_request_option(command, arguments, "--seed", "seed", "The same seed gives the same text");
-  add_request_option(command, arguments, "--stop", "stop", "End before this text; may be repeated");
-  command.add_flag("--ignore-eos", arguments.ignore_eos, "Continue after the model's end-of-text token");
-  command.add_flag("--json", arguments.json, "Print one object: ids, text, finish_reason, usage, timings");
-  command.add_flag("--profile", arguments.profile, "Print seconds per op to stderr");
-  command.final_callback([&arguments, prompt] {
-    arguments.has_prompt = prompt->count("--prompt") > 0;
-    arguments.has_ids = prompt->count("--ids") > 0;
-    arguments.has_file = prompt->count("--file") > 0;
+  add_trace_argument(command, arguments);
+  command.add_flag("--profile", arguments.profile, "Print seconds per op to stderr")->group(other_group);
+  command.parse_complete_callback([&arguments, &command] {
+    arguments.has_prompt = command.count("--prompt") > 0;
+    arguments.has_ids = command.count("--ids") > 0;
+    arguments.has_file = command.count("--file") > 0;
+    if (arguments.has_prompt + arguments.has_ids + arguments.has_file != 1)
+      throw CLI::ValidationError("one of --prompt, --file and --ids is needed");
   });
 }
 
-/// Adds all trainer options, "lora_alpha" as --lora-alpha, except those shared with other commands.
+/// Adds all trainer options, except those shared with other commands.
 void add_trainer_options(CLI::App& command, TrainArguments& arguments) {
-  const std::set<std::string> common = {"threads", "dtype", "mesh", "seeds", "out", "timeline"};
-  const auto rows = nlohmann::json::parse(plait_api::tensor(plait_options_describe).text());
-  for (const auto& row : rows) {
-    const auto key = row.at("key").get<std::string>(), doc = row.at("doc").get<std::string>(),
-               type = row.at("type").get<std::string>(), usual = row.at("default").get<std::string>();
-    const auto& kinds = row.at("for");
-    if (std::find(kinds.begin(), kinds.end(), "trainer") == kinds.end() || common.count(key)) continue;
-    std::string flag = "--" + key;
-    std::replace(flag.begin() + 2, flag.end(), '_', '-');
-    auto take = [&arguments, key](const std::string& value) { arguments.trainer.emplace_back(key, value); };
-    if (type == "true or false") {
-      command.add_flag_callback(
-          flag, [take] { take("true"); }, doc);
-      continue;
-    }
-    const std::string help = usual.empty() ? doc : doc + " (" + usual + ")";
-    if (row.at("repeats")) {
-      auto take_all = [take](const std::vector<std::string>& values) {
-        std::for_each(values.begin(), values.end(), take);
-      };
-      command.add_option_function<std::vector<std::string>>(flag, take_all, help)->allow_extra_args(false);
-    } else {
-      command.add_option_function<std::string>(flag, take, help);
-    }
+  const std::set<std::string> shared = {"threads", "dtype", "mesh", "seeds", "out", "timeline"};
+  const std::set<std::string> common = {"data", "eval_data", "lora", "lr", "epochs", "steps", "batch", "seq", "resume"};
+  for (const nlohmann::json& row : option_rows("trainer")) {
+    const auto key = row.at("key").get<std::string>();
+    if (!shared.count(key))
+      add_library_option(command, row, arguments.trainer)->group(common.count(key) ? common_group : other_group);
   }
 }
 
@@ -162,7 +168,7 @@ void add_train(CLI::App& app, TrainArguments& arguments) {
       "  plait export DIR --checkpoint run/checkpoints/best --out tuned");
   add_model_arguments(command, arguments);
   add_mesh_arguments(command, arguments, "Distribute the training over ranks: data=2 distributes the samples");
-  command.add_option("--out", arguments.out, "The directory of the run, created if absent");
+  command.add_option("--out", arguments.out, "The directory of the run, created if absent")->group(common_group);
   command.add_option("--trace,--timeline", arguments.trace,
                      "Draw each step's timeline of a pipeline's ranks into this file, replacing the last: FILE.svg, or "
                      "text as in --plan");
@@ -311,9 +317,20 @@ int run(int count, char** words) {
     app.parse(count, words);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return report(exit_usage, error.what(), "`plait --help` and `plait COMMAND --help` explain");
+    const Mistake mistake = mistake_of(app, error, std::vector<std::string>(words + 1, words + count));
+    return report(exit_usage, mistake.message, mistake.hint);
   }
-  return dispatch(app, arguments);
+  const CLI::App& command = *app.get_subcommands().at(0);
+  const auto failed = [&](int status, const std::string& message, const std::string& hint) {
+    return report(status, in_flags(message, command), in_flags(hint, command));
+  };
+  try {
+    return dispatch(app, arguments);
+  } catch (const UsageError& error) {
+    return failed(exit_usage, error.what(), error.hint());
+  } catch (const plait_api::Failure& error) {
+    return failed(exit_failure, error.what(), error.hint());
+  }
 }
 
 }  // namespace
@@ -323,8 +340,6 @@ int main(int count, char** words) {
   using namespace plait::cli;
   try {
     return run(count, words);
-  } catch (const UsageError& error) {
-    return report(exit_usage, error.what(), error.hint());
   } catch (const plait_api::Failure& error) {
     return report(exit_failure, error.what(), error.hint());
   } catch (const std::exception& error) {

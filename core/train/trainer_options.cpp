@@ -16,14 +16,14 @@ void check_lists(const TrainerOptions& options, const Pipeline& pipeline, int64_
     throw Error(Code::invalid_argument,
                 cat("training: the schedule's lists are of ", pipeline.micro_batches(), " micro-batches, and a step of ",
                     options.batch, " samples on ", data_ranks, " data ranks has fewer"),
-                cat("take at least ", least, " samples a step (batch), or name a schedule instead of giving lists"));
+                cat("take at least ", least, " samples a step (option batch), or name a schedule instead of giving lists"));
   // The longest samples of all may meet in one step.
   if (const int64_t tokens = of_row * data.longest(); options.training.row_tokens < tokens)
     throw Error(Code::invalid_argument,
                 cat("training: the schedule's lists are of ", pipeline.micro_batches(), " micro-batches, which hold ", options.batch,
                     " samples of up to ", data.longest(), " tokens only in rows of ", tokens, ", not ",
                     options.training.row_tokens),
-                "plan larger rows (micro_batch), take fewer samples a step (batch), or name a schedule");
+                "plan larger rows (micro_batch), take fewer samples a step (option batch), or name a schedule");
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ TrainerOptions with_directory(TrainerOptions options) {
   options.lock = std::make_shared<const RunLock>(options.directory);
   if (!options.resume && !list_checkpoints(checkpoints_of(options.directory)).empty())
     throw Error(Code::invalid_argument, cat(quote(options.directory, 4096), " holds a run already"),
-                "resume it, or give a new run another directory");
+                "continue it (option resume), or give a new run another directory");
   return options;
 }
 

@@ -35,8 +35,8 @@ class CommandLine(unittest.TestCase):
                 file.write(text)
         return path
 
-    def call(self, *words, status=0, stdin=""):
-        environment = dict(os.environ, XDG_CACHE_HOME=os.path.join(self.folder, "cache"))
+    def call(self, *words, status=0, stdin="", env={}):
+        environment = dict(os.environ, XDG_CACHE_HOME=os.path.join(self.folder, "cache"), **env)
         done = subprocess.run([PLAIT, *words], input=stdin.encode(), capture_output=True, env=environment,
                               timeout=300)
         self.assertEqual(done.returncode, status, (words, done.stderr))
@@ -60,6 +60,34 @@ class CommandLine(unittest.TestCase):
         for word in ("generate", "logits", "run", "inspect", "export", "tokenize", "ops", "Exit status", "Examples"):
             self.assertIn(word, out)
         self.assertIn("--temperature", self.call("generate", "--help")[0])
+
+    def test_mistakes(self):
+        model = fixture("gemma3-standard23")
+        for words, names in (
+                (["chta"], ["no command \"chta\"", "plait --help"]),
+                (["genrate", model], ["no command \"genrate\"", "did you mean generate?"]),
+                ([], ["a command is missing"]),
+                (["generate", model, "-p", "a", "--top_k", "5"], ["has no option --top_k", "did you mean --top-k?"]),
+                (["generate", model, "-p", "a", "--temprature=1"], ["has no option --temprature", "did you mean --temperature?"]),
+                (["generate", model, "-p", "a", "b"], ["no place for \"b\""]),
+                (["generate", model], ["one of --prompt, --file and --ids"]),
+                (["generate", model, "-p", "a", "--ids", "1"], ["one of --prompt, --file and --ids"]),
+                (["generate", model, "-p", "a", "--adapter", "x", "--adapter", "y"], ["--adapter is given more than once"])):
+            self.error(*words, names=names, status=2)
+        # Options of the library have their flags' names, or those that --option takes.
+        self.error("generate", model, "-p", "a", "--min-p", "2", names=["--min-p is \"2\""], status=2)
+        self.error("generate", model, "-p", "a", "--option", "step_tokens=0", names=["option step_tokens"], status=2)
+        # Each of several processes would answer.
+        self.error("generate", model, "-p", "a", names=["2 processes", "--mesh data=2"], status=2,
+                   env={"OMPI_COMM_WORLD_SIZE": "2"})
+
+    def test_short_options(self):
+        words = ["--temperature", "0", "--json"]
+        long, _ = self.call("generate", fixture("gemma3-standard23"), "--prompt", "the river", "--max-tokens", "5",
+                            "--threads", "1", *words)
+        short, _ = self.call("generate", "-m", fixture("gemma3-standard23"), "-p", "the river", "-n", "99", "-n", "5", "-t", "1",
+                             *words)
+        self.assertEqual(json.loads(long)["ids"], json.loads(short)["ids"])
 
     def test_ids(self):
         words = ["--ids", PROMPT, "--max-tokens", "16", "--temperature", "0"]

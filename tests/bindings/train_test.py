@@ -441,7 +441,7 @@ class Training(unittest.TestCase):
                 ((*two, "--pipeline", self.path("missing")), ("missing", "1B0")),
                 ((*two, "--pipeline", self.path("word")), ("word", "line 2", "0X0")),
                 ((*two, "--pipeline", self.path("updates")), ("lists with updates", "pipedream")),
-                ((*two, "--pipeline", self.path("fine"), "--micro-batches", "4"), ("micro_batches", "no effect")),
+                ((*two, "--pipeline", self.path("fine"), "--micro-batches", "4"), ("--micro-batches", "no effect")),
                 (("--mesh", "pipeline=4", "--pipeline", self.path("fine")), ("2 ranks", "has 4")),
                 (("--mesh", "pipeline=64"), ("64 stages", "fewer pipeline ranks")),
                 ((*two, "--stages", "1,99"), ("1,99", "100", "add up")),
@@ -450,10 +450,10 @@ class Training(unittest.TestCase):
                 ((*two, "--seats", "3:1"), ("seat on rank 2 of 2",)),
                 ((*two, "--pipeline", "zb-v", "--seats", "1:1"), ("zb-v", "several seats")),
                 (("--pipeline", "gpipe"), ("pipeline", "no effect", "pipeline=2")),
-                ((*two, "--flush-every", "4"), ("flush_every", "synchronous")),
+                ((*two, "--flush-every", "4"), ("--flush-every", "synchronous")),
                 (("--mesh", "data=2", "--stages", "auto"), ("stages", "no effect")),
                 (("--seats", "1:1"), ("seats", "no effect")),
-                (("--micro-batches", "4"), ("micro_batches", "no effect")),
+                (("--micro-batches", "4"), ("--micro-batches", "no effect")),
                 (("--mesh", "pipeline=2,pipeline=2"), ("pipeline",))):
             self.error("train", fixture(MODEL), "--plan", *words, names=names)
         self.error("generate", fixture(MODEL), "--prompt", "a", "--max-tokens", "1", *two, names=("pipeline", "generation"))
@@ -464,7 +464,7 @@ class Training(unittest.TestCase):
         words = ("train", fixture(MODEL), "--data", self.data, "--mesh", "pipeline=2", "--pipeline", self.path("two"),
                  "--steps", "1", "--seq", "64", "--out", self.path("lists"))
         self.error(*words, "--batch", "1", names=("2 micro-batches", "a step of 1 samples", "at least 2"))
-        self.error(*words, "--batch", "8", "--micro-batch", "64", names=("2 micro-batches", "8 samples", "not 64", "micro_batch"))
+        self.error(*words, "--batch", "8", "--micro-batch", "64", names=("2 micro-batches", "8 samples", "not 64", "--micro-batch"))
         self.assertFalse(os.path.exists(self.path("lists/checkpoints")))
         losses = [self.train("fits", *words[4:-2], "--micro-batch", "256")["losses"],
                   self.train("named", "--mesh", "pipeline=2", "--pipeline", "gpipe", "--steps", "1", "--seq", "64",

@@ -59,7 +59,7 @@ std::vector<ChatTurn> turns_of(const Json& messages) {
 
 Encoded encode_line(const DocumentEncoder& encoder, std::string_view line) {
   const Json object = Json::parse(line);
-  if (!object.is_object()) throw Error(Code::invalid_argument, "it is no JSON object");
+  if (!object.is_object()) throw Error(Code::invalid_argument, "it is no JSON object", "one JSON object a line: {\"text\": \"...\"}");
   const std::string *text = text_member(object, "text"), *prompt = text_member(object, "prompt"),
                     *completion = text_member(object, "completion");
   const bool chat = object.contains("messages");
