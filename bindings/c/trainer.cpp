@@ -53,6 +53,9 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
   if (!evaluation_path.empty()) evaluation = read_data(evaluation_path, &progress);
   // Before other ranks begin.
   TrainerOptions checked = checked_pipeline(checked_options(std::move(plan.options), data), plan.compile.mesh, data);
+  if (checked.rate.steps && checked.rate.warmup >= checked.rate.steps)
+    model_->log().write(LogLevel::warning, cat("option warmup is ", checked.rate.warmup, ", and the run has ", checked.rate.steps,
+                                               " steps: the learning rate never reaches its maximum"));
   options_ = checked;
   options_.lock.reset();  // now only the trainer has it
   std::shared_ptr<World> world = world_ ? world_->lend(WorldObject::Kind::trainer, *model_, settings_) : nullptr;

@@ -17,7 +17,7 @@ constexpr const char* overview =
 
 Examples:
   plait generate models/gemma-3-270m --prompt "Once upon a time"
-  plait generate models/gemma-3-270m --chat --prompt "Name three rivers." --max-tokens 64
+  plait generate -m models/gemma-3-270m -p "The old lighthouse keeper" -n 64 --temperature 0.8
   plait train models/gemma-3-270m --data texts.jsonl --lora 16 --out run
   plait inspect models/gemma-3-270m
   echo "Hello" | plait tokenize models/gemma-3-270m

@@ -1,5 +1,6 @@
 #include "core/model/model_source.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "core/base/error.h"
@@ -19,6 +20,16 @@ std::vector<std::string> onnx_files(const FileSet& files) {
   }
   return out;
 }
+
+/// Whether a file has weights in a format without a graph.
+bool is_weights(const std::string& name) {
+  const std::string kind = fs::path(name).extension().string();
+  return kind == ".safetensors" || kind == ".gguf" || kind == ".bin" || kind == ".pt" || kind == ".pth" || kind == ".ckpt";
+}
+
+constexpr const char* how_to_export =
+    "export it to ONNX first: `optimum-cli export onnx --model MODEL OUT`, or `python -m onnxruntime_genai.models.builder "
+    "-m MODEL -o OUT -p fp32 -e cpu`";
 
 std::string_view text_of_blob(const std::shared_ptr<const Blob>& blob) {
   if (!blob) return {};
@@ -44,6 +55,10 @@ std::string choose_model_file(const FileSet& files) {
   std::vector<std::string> candidates = onnx_files(files);
   if (candidates.size() == 1) return candidates[0];
   if (candidates.empty()) {
+    const std::vector<std::string> names = files.names();
+    if (const auto weights = std::find_if(names.begin(), names.end(), is_weights); weights != names.end())
+      throw Error(Code::not_found, cat("there is no .onnx file in ", quote(files.place()), ", only weights such as ", *weights),
+                  how_to_export);
     throw Error(Code::not_found, cat("there is no .onnx file in ", quote(files.place())),
                 "pass the directory that holds model.onnx, or the .onnx file itself");
   }
@@ -63,6 +78,8 @@ ModelSource find_model(const std::string& path, bool copied) {
                 "pass a model directory or an .onnx file");
   }
   fs::path file(path);
+  if (is_weights(path))
+    throw Error(Code::unsupported, cat(quote(path), " holds weights and no ONNX graph"), how_to_export);
   std::string directory = file.has_parent_path() ? file.parent_path().string() : ".";
   return {directory_files(directory), file.filename().string(), directory, copied};
 }

@@ -29,10 +29,7 @@ std::map<std::string, std::string> lasting(const TrainerOptions& options) {
       {"LoRA rank", cat(lora.rank)},
       {"prefix", options.training.prefix.tokens ? cat(options.training.prefix.tokens) : ""},
   };
-  if (rate.schedule != RateSchedule::constant) {
-    out["rate's floor"] = cat(rate.floor);
-    out["steps"] = cat(rate.steps);
-  }
+  if (rate.schedule != RateSchedule::constant) out["rate's floor"] = cat(rate.floor);
   if (is_asynchronous(options.training.pipeline))
     out["asynchronous schedule"] = cat(options.training.pipeline.schedule, " ", options.training.pipeline.micro_batches, " ",
                                        options.flush_every, " ", options.evaluate_every, " ", options.save_every);

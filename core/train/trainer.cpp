@@ -80,6 +80,9 @@ void Trainer::resume(const std::string& path) try {
   const CheckpointInfo& info = checkpoint.info();
   check_run_state(info.state, options_);
   checkpoint.check_model(model_);
+  if (steps() && info.step > steps())
+    throw Error(Code::invalid_argument, cat("the run has done ", info.step, " steps, and is to have ", steps()),
+                "raise the number of steps (option steps)");
   if (order_) order_->resume(state_of(info, "order"));
   if (!parse_double(state_of(info, "best"), best_)) best_ = std::numeric_limits<double>::infinity();
   if (!parse_int(state_of(info, "since best"), since_best_)) since_best_ = 0;

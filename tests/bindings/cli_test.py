@@ -81,6 +81,13 @@ class CommandLine(unittest.TestCase):
         self.error("generate", model, "-p", "a", names=["2 processes", "--mesh data=2"], status=2,
                    env={"OMPI_COMM_WORLD_SIZE": "2"})
 
+    def test_files_of_other_formats(self):
+        """Weights without a graph: what to do with them."""
+        for name in ("model.safetensors", "model.gguf", "pytorch_model.bin"):
+            path = self.file(name, "weights")
+            self.error("generate", path, "-p", "a", names=[name, "no ONNX graph", "optimum-cli export onnx"])
+        self.error("generate", self.folder, "-p", "a", names=["no .onnx file", "only weights such as", "optimum-cli"])
+
     def test_short_options(self):
         words = ["--temperature", "0", "--json"]
         long, _ = self.call("generate", fixture("gemma3-standard23"), "--prompt", "the river", "--max-tokens", "5",

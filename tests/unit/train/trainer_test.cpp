@@ -271,7 +271,6 @@ TEST_F(Training, RefusesWhatDoesNotBelongTogether) {
     expect_error([&] { trainer(other); }, Code::invalid_argument, word);
   };
   refused([](TrainerOptions& other) { other.batch = 5; }, "batch");
-  refused([](TrainerOptions& other) { other.steps = 2; }, "steps");
   refused([](TrainerOptions& other) { other.seed = 6; }, "seed");
   refused([](TrainerOptions& other) { other.training.lora.rank = 2; }, "LoRA");
   refused([](TrainerOptions& other) { other.training.optimizer.kind = OptimizerKind::sgd; }, "optimizer");
@@ -279,6 +278,41 @@ TEST_F(Training, RefusesWhatDoesNotBelongTogether) {
   expect_error([&] { trainer(options, std::nullopt, counting(9), "llama-standard23"); }, Code::invalid_argument,
                "model");
   EXPECT_EQ(trainer(options)->steps_done(), 1);
+}
+
+/// A run that has ended continues when it is given more steps, along the learning rates of that many.
+TEST_F(Training, IsContinuedWithMoreSteps) {
+  TrainerOptions options = this->options();
+  options.rate.schedule = RateSchedule::constant;
+  options.steps = 5;
+  const auto straight = trainer(options);
+  std::vector<double> expected;
+  while (const auto report = straight->step()) expected.push_back(report->loss);
+  options.directory = folder_.path("longer");
+  options.steps = 2;
+  trainer(options)->run();
+  options.resume = true;
+  options.steps = 5;
+  {
+    const auto longer = trainer(options);
+    EXPECT_EQ(longer->steps_done(), 2);
+    for (int step = 2; step < 5; ++step) EXPECT_EQ(longer->step()->loss, expected[static_cast<size_t>(step)]);
+    EXPECT_FALSE(longer->step());
+    EXPECT_EQ(longer->ending(), Trainer::Ending::steps);
+  }
+  options.steps = 4;
+  expect_error([&] { trainer(options); }, Code::invalid_argument, "has done 5 steps, and is to have 4");
+  // A rate that falls over the steps falls over the new number of them.
+  options.rate.schedule = RateSchedule::linear;
+  options.directory = folder_.path("falling");
+  options.resume = false;
+  options.steps = 2;
+  trainer(options)->run();
+  options.resume = true;
+  options.steps = 4;
+  const auto falling = trainer(options);
+  EXPECT_NEAR(falling->step()->learning_rate, options.rate.peak, 1e-12);
+  EXPECT_NEAR(falling->step()->learning_rate, options.rate.peak / 2, 1e-12);
 }
 
 /// The next loss is that of the run that was not interrupted, wherever it continues.
