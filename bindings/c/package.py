@@ -38,7 +38,7 @@ def crates(root, cargo):
 
 
 def debian():
-    """The same of Debian's packages, whose copyright files say everything."""
+    """The same of Debian's packages, whose copyright files contain everything."""
     names = [output("dpkg", "-S", f"/usr/include/{header}").split(":")[0] for header in HEADERS]
     runtime = output("dpkg", "-S", os.path.realpath(output("g++", "-print-file-name=libstdc++.a").strip())).split(":")[0]
     for name in sorted({*names, runtime}):

@@ -6,6 +6,7 @@
 #include "bindings/c/objects.h"
 #include "bindings/c/pipeline_plan.h"
 #include "bindings/c/trainer_options.h"
+#include "core/exec/store_keys.h"
 #include "core/train/data/packing.h"
 
 namespace plait::c_api {
@@ -22,7 +23,7 @@ class Parts {
   Parts(const TrainingModel& model, OptimizerKind optimizer) {
     for (const TrainedParameter& parameter : model.parameters) {
       parts_[parameter.key] = Part::trained;
-      for (const char* suffix : {".gradient", ".reduced"}) parts_[parameter.key + suffix] = Part::gradients;
+      for (const std::string& key : store_keys::gradient_keys(parameter.key)) parts_[key] = Part::gradients;
       for (const OptimizerState& state : optimizer_states(optimizer, parameter.shape.rank()))
         parts_[parameter.key + state.suffix] = Part::optimizer;
     }
@@ -43,22 +44,12 @@ int64_t bytes_of(const StoreEntry& entry, const SymbolTable& symbols) {
   return packed_bytes(elements, dtype_bits(entry.dtype));
 }
 
-/// "all_reduce", as in plans of generation.
-std::string name_of(CollectiveCall::Kind kind) {
-  std::string out;
-  for (char letter : kind_name(kind)) {
-    if (std::isupper(static_cast<unsigned char>(letter)) && !out.empty()) out += '_';
-    out += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-  }
-  return out;
-}
-
 Json program_json(std::string_view name, const Program& program) {
   Json collectives = Json::object();
   for (const Instruction& instruction : program.instructions) {
-    if (instruction.kind != Instruction::Kind::collective || instruction.call.kind == CollectiveCall::Kind::shard)
+    if (instruction.kind != Instruction::Kind::collective || instruction.call.kind == CollectiveKind::shard)
       continue;
-    Json& one = collectives[name_of(instruction.call.kind)];
+    Json& one = collectives[std::string(kind_name(instruction.call.kind))];
     if (one.is_null()) one = {{"calls", 0}, {"async", 0}};
     one["calls"] = one["calls"].get<int64_t>() + 1;
     one["async"] = one["async"].get<int64_t>() + (instruction.call.async ? 1 : 0);

@@ -1,4 +1,4 @@
-# Copies FILES (separated by commas) to OUT, and says in plait.properties which VERSION and which bytes they are.
+# Copies FILES (separated by commas) to OUT, and writes their VERSION and checksums to plait.properties.
 file(MAKE_DIRECTORY "${OUT}")
 string(REPLACE "," ";" files "${FILES}")
 set(digests "")

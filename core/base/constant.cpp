@@ -8,7 +8,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "core/base/constant_slices.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/base/thread_pool.h"

@@ -61,6 +61,10 @@ Tensor materialize(const Constant& constant, ThreadPool* pool = nullptr);
 void write_back(const Constant& constant, const Tensor& value, std::map<std::string, Tensor>& tensors,
                 ThreadPool* pool = nullptr);
 
+/// The same constant with slices as early as possible, so that a rank's part of a weight that is transposed, cast or
+/// stacked in the file is made from that part only.
+Constant slices_first(Constant constant);
+
 /// Appends a step, merged with the last if possible: reshapes replace each other, transposes compose.
 void add_step(Constant& constant, RecipeStep step);
 /// "transpose 1 0; cast bf16", for messages and the text form.

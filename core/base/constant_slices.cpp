@@ -1,4 +1,4 @@
-#include "core/base/constant_slices.h"
+#include "core/base/constant.h"
 
 #include <optional>
 

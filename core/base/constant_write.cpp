@@ -4,7 +4,6 @@
 
 #include "core/base/block.h"
 #include "core/base/constant.h"
-#include "core/base/constant_slices.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 

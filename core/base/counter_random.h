@@ -16,8 +16,8 @@ double counter_uniform(RandomUse use, uint64_t seed, uint32_t stream, uint64_t p
 /// Uniform in [0, bound), with bias below 2^-64 * bound; bound > 0.
 uint64_t counter_below(RandomUse use, uint64_t seed, uint32_t stream, uint64_t position, uint64_t bound);
 
-/// 64 pseudo-random bits for uses where Philox is too slow: splitmix64's finaliser applied twice (Steele et al.
-/// 2014).
+/// 64 pseudo-random bits for uses where Philox is too slow, and for hashes of sequences (`key`: that of the preceding
+/// elements): splitmix64's finaliser applied twice (Steele et al. 2014).
 constexpr uint64_t mixed_bits(uint64_t key, uint64_t counter) {
   uint64_t out = key + counter * 0x9E3779B97F4A7C15u;
   for (int round = 0; round < 2; ++round) {

@@ -273,6 +273,10 @@ Dim product(std::span<const Dim> dims) {
   return out;
 }
 
+bool leads(std::span<const Dim> dims, int64_t dim) {
+  return product(dims.first(std::min(dims.size(), static_cast<size_t>(dim)))) == Dim(1);
+}
+
 std::string text(std::span<const Dim> dims, const SymbolTable& table) {
   std::string out = "[";
   for (size_t i = 0; i < dims.size(); ++i) {

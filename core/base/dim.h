@@ -102,6 +102,8 @@ using Dims = std::vector<Dim>;
 
 /// Product of all, 1 for none.
 Dim product(std::span<const Dim> dims);
+/// Whether the blocks of dim `dim` of a dense array are contiguous: only dims of size 1 precede it.
+bool leads(std::span<const Dim> dims, int64_t dim);
 /// "[b, 2*s, 64]"
 std::string text(std::span<const Dim> dims, const SymbolTable& table);
 

@@ -1,7 +1,5 @@
 #include "core/base/error.h"
 
-#include "core/base/text.h"
-
 namespace plait {
 
 std::string_view code_name(Code code) {
@@ -23,10 +21,11 @@ std::string_view code_name(Code code) {
   return "unknown";
 }
 
-Error Error::at(std::string_view where) const { return Error(code_, cat(where, ": ", message_), hint_); }
+Error Error::at(std::string_view where) const { return Error(code_, std::string(where) + ": " + message_, hint_); }
 
 void fail_internal(const char* file, int line, const char* condition) {
-  throw Error(Code::internal, cat("internal check failed at ", file, ":", line, ": ", condition),
+  throw Error(Code::internal,
+              std::string("internal check failed at ") + file + ":" + std::to_string(line) + ": " + condition,
               "this is a fault of Plait; please report it with this message");
 }
 

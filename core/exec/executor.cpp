@@ -340,9 +340,9 @@ void Executor::execute_measured(size_t index) {
   TraceEvent event;
   event.collective = instruction.kind == Instruction::Kind::collective;
   event.name = instruction.kernel ? std::string_view(instruction.kernel->op)
-               : event.collective ? kind_name(instruction.call.kind)
+               : event.collective ? op_name(instruction.call.kind)
                                   : "control";
-  const bool says = event.collective && instruction.call.kind != CollectiveCall::Kind::shard;
+  const bool says = event.collective && instruction.call.kind != CollectiveKind::shard;
   const bool waits = says && pending_.empty();
   const double waited_before = waits ? groups_[0]->waited_s() : 0;
   event.begin = monotonic_s();

@@ -20,20 +20,9 @@ bool leads(const Shape& shape, int dim) { return shape.elements(0, dim) == 1; }
 
 }  // namespace
 
-std::string_view kind_name(CollectiveCall::Kind kind) {
-  static constexpr std::string_view names[] = {"AllReduce", "ReduceScatter", "AllGather", "AllToAll", "Shard"};
-  return names[static_cast<size_t>(kind)];
-}
-
 int64_t CollectiveCall::workspace_bytes(const TensorView& in, const TensorView& out) const {
-  switch (kind) {
-    case Kind::all_gather: return leads(in.shape, dim) ? 0 : out.bytes();
-    case Kind::reduce_scatter: return leads(in.shape, dim) ? 0 : in.bytes();
-    case Kind::all_to_all: return 2 * in.bytes();
-    case Kind::all_reduce:
-    case Kind::shard: return 0;
-  }
-  return 0;
+  const CollectiveWorkspace workspace = workspace_of(kind, leads(in.shape, dim));
+  return workspace.inputs * in.bytes() + workspace.outputs * out.bytes();
 }
 
 namespace {
@@ -41,7 +30,7 @@ namespace {
 /// Any kind except Kind::shard, in a queue of the device. `workspace`: of `workspace_bytes`.
 void run_collective(const CollectiveCall& call, Device& device, Queue& queue, Communicator& group, const TensorView& in,
                     const TensorView& out, std::span<std::byte> workspace) {
-  using Kind = CollectiveCall::Kind;
+  using Kind = CollectiveKind;
   std::byte* parts = workspace.data();
   switch (call.kind) {
     case Kind::all_reduce:
@@ -83,7 +72,7 @@ void Executor::collective(size_t index) {
   const Instruction& instruction = program_->instructions[index];
   const CollectiveCall& call = instruction.call;
   const TensorView &in = in_[0], &out = out_[0];
-  if (call.kind == CollectiveCall::Kind::shard)
+  if (call.kind == CollectiveKind::shard)
     return device_.take_block(queue_, in, call.dim, call.part * out.shape[call.dim], out);
 
   const bool async = instruction.wait_before >= 0 && !watch_;
@@ -99,7 +88,7 @@ void Executor::collective(size_t index) {
   device_.wait(queue, device_.record(queue_));
   PendingCollective& one = pending_.emplace_back();
   one.wait_before = async ? instruction.wait_before : static_cast<int32_t>(index);
-  one.trace.name = kind_name(call.kind);
+  one.trace.name = op_name(call.kind);
   one.trace.collective = one.trace.async = true;
   one.end = device_.submit(queue, [&call, &device = device_, &queue, &group, in, out, workspace, &trace = one.trace] {
     const double waited = group.waited_s();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/collective.h"
 #include "core/base/constant.h"
 #include "core/base/dim.h"
 #include "core/comm/communicator.h"
@@ -57,14 +58,7 @@ struct Program;
 
 /// One collective of a group: input 0 becomes output 0.
 struct CollectiveCall {
-  enum class Kind : uint8_t {
-    all_reduce,
-    reduce_scatter,  ///< each rank gets its block of `dim` of the sum (max, min)
-    all_gather,      ///< blocks of `dim`, concatenated in rank order
-    all_to_all,      ///< blocks of `dim` concatenated, each rank gets its block of `to_dim`
-    shard            ///< the rank's block of a replicated `dim`; no communication
-  };
-  Kind kind = Kind::all_reduce;
+  CollectiveKind kind = CollectiveKind::all_reduce;
   Reduction reduction = Reduction::sum;
   int32_t group = -1;  ///< index into Program::groups
   int32_t dim = 0, to_dim = 0;
@@ -74,7 +68,6 @@ struct CollectiveCall {
   /// Workspace bytes for blocks in rank order, where blocks along `dim` are not contiguous.
   int64_t workspace_bytes(const TensorView& in, const TensorView& out) const;
 };
-std::string_view kind_name(CollectiveCall::Kind kind);
 
 struct Instruction {
   enum class Kind {

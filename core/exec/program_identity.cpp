@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/text.h"
 
 namespace plait {
@@ -35,7 +36,7 @@ ProgramIdentity identity_of(std::string name, const Program& program) {
       entry.source->check_source();
       add_sample(*entry.source, sample);
     }
-  return {std::move(name), program.fingerprint, std::hash<std::string>()(sample)};
+  return {std::move(name), program.fingerprint, hash_of(sample)};
 }
 
 void ProgramAgreement::add(const ProgramIdentities& programs, int64_t rank) {

@@ -2,19 +2,10 @@
 
 #include <algorithm>
 
+#include "core/base/counter_random.h"
 #include "core/base/error.h"
 
 namespace plait {
-namespace {
-
-uint64_t mix(uint64_t hash, uint64_t value) {  // splitmix64's finaliser over a running sum
-  hash += value + 0x9E3779B97F4A7C15u;
-  hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9u;
-  hash = (hash ^ (hash >> 27)) * 0x94D049BB133111EBu;
-  return hash ^ (hash >> 31);
-}
-
-}  // namespace
 
 KvSequence::KvSequence(KvCache& cache) : cache_(cache) { ++cache_.sequences_; }
 
@@ -129,7 +120,8 @@ void KvCache::release(int pool, int32_t page) {
 
 const KvCache::Entry* KvCache::lookup(uint64_t parent, std::span<const int32_t> tokens, uint64_t& hash) const {
   hash = parent;
-  for (int32_t token : tokens) hash = mix(hash, static_cast<uint32_t>(token));
+  // From 1, since (0, 0) mixes to 0: pages of zeros would all have one hash.
+  for (int32_t token : tokens) hash = mixed_bits(hash, uint64_t{static_cast<uint32_t>(token)} + 1);
   auto found = entries_.find(hash);
   if (found == entries_.end() || found->second.parent != parent ||
       !std::equal(tokens.begin(), tokens.end(), found->second.tokens.begin(), found->second.tokens.end()))

@@ -47,10 +47,6 @@ class GradientContext : public GraphBuilder {
 /// For a row whose outputs are piecewise constant (Floor, Less, ArgMax): no gradient.
 void no_gradient(GradientContext& context);
 
-/// The name of an operand that is never trained, though it may be of floats: scales of quantised weights, tables of
-/// angles. "": it has a gradient, if the op has.
-std::string_view fixed_operand(const OpSchema& row, size_t operand);
-
 /// An initial gradient of the walk: of the loss (1), or computed by the caller.
 struct GradientSeed {
   ValueId value = no_value, gradient = no_value;

@@ -95,6 +95,9 @@ std::vector<int32_t> producers(const Graph& graph);
 /// By value: indices of the nodes that read it, ascending, without duplicates.
 std::vector<std::vector<int32_t>> consumers(const Graph& graph);
 
+/// Whether the node names a persistent array (plait.State) instead of computing.
+inline bool is_state(const Node& node) { return node.op == "plait.State"; }
+
 /// "node "/model/layers.0/mlp/Mul" (Mul)", for messages.
 std::string describe(const Node& node);
 /// The same; an unnamed node is identified by a value it makes: "the node Mul that makes "y"".

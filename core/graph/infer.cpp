@@ -5,7 +5,6 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/graph/dims_rule.h"
-#include "core/graph/infer_bodies.h"
 
 namespace plait {
 

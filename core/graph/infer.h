@@ -42,6 +42,10 @@ constexpr int64_t max_contents = 1024;
 /// values. Throws Error, naming the node, if the node does not fit its schema or sizes contradict each other.
 void infer_node(const OpSet& ops, Graph& graph, const Node& node, Knowledge& knowledge);
 
+/// The part of `infer_node` for an If, Loop or Scan that passed check_node (infer_bodies.cpp). Throws Error without
+/// the node's name.
+void infer_with_bodies(const OpSet& ops, Graph& graph, const Node& node, Knowledge& knowledge);
+
 /// Infers all nodes in order. The bodies of If, Loop and Scan are inferred in place from their node's operands; an
 /// output of an If has the dims on which both branches agree, other sizes are new symbols.
 void infer_graph(const OpSet& ops, Graph& graph, Knowledge& knowledge);

@@ -1,10 +1,11 @@
-#include "core/graph/infer_bodies.h"
+// Inference of ops with bodies.
 
 #include <algorithm>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/graph/dims_rule.h"
+#include "core/graph/infer.h"
 
 namespace plait {
 

@@ -5,7 +5,6 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/graph/gradient.h"
 
 namespace plait {
 

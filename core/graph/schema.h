@@ -131,6 +131,10 @@ class OpSet {
   std::map<std::string, OpSchema, std::less<>> rows_;
 };
 
+/// The name of an operand that is never trained, though it may be of floats: scales of quantised weights, tables of
+/// angles. "": it has a gradient, if the op has.
+std::string_view fixed_operand(const OpSchema& row, size_t operand);
+
 /// Throws Error(unsupported) for an unknown op, Error(bad_model) for operand counts or attributes that do not fit the
 /// schema. Names node, op and domain.
 const OpSchema& check_node(const OpSet& ops, const Node& node);

@@ -37,7 +37,7 @@ class Resharding {
   }
 
  private:
-  using Kind = Collective::Kind;
+  using Kind = CollectiveKind;
 
   void take(Collective step) {
     now_ = after(step, std::move(now_));
@@ -77,7 +77,7 @@ class Resharding {
       AxisList run = lacking(d);
       auto taken = std::find_if(run.begin(), run.end(), [&](AxisId axis) { return contains(used, axis); });
       run.erase(taken, run.end());
-      if (!run.empty()) take({Kind::slice, run, PendingKind::sum, static_cast<int32_t>(d)});
+      if (!run.empty()) take({Kind::shard, run, PendingKind::sum, static_cast<int32_t>(d)});
     }
   }
 
@@ -122,17 +122,6 @@ class Resharding {
 
 }  // namespace
 
-std::string_view kind_name(Collective::Kind kind) {
-  switch (kind) {
-    case Collective::Kind::reduce_scatter: return "reduce_scatter";
-    case Collective::Kind::all_reduce: return "all_reduce";
-    case Collective::Kind::slice: return "slice";
-    case Collective::Kind::all_to_all: return "all_to_all";
-    case Collective::Kind::all_gather: return "all_gather";
-  }
-  return "?";
-}
-
 std::vector<Collective> reshard(const Sharding& from, const Sharding& to) {
   PLAIT_ASSERT(from.dims.size() == to.dims.size());
   return Resharding(from, to).run();
@@ -146,11 +135,11 @@ Sharding after(const Collective& step, Sharding sharding) {
     std::erase_if(sharding.pending, [&](const Pending& one) { return contains(step.axes, one.axis); });
   };
   switch (step.kind) {
-    case Collective::Kind::reduce_scatter: cut(dim(step.dim)), pay(); break;
-    case Collective::Kind::all_reduce: pay(); break;
-    case Collective::Kind::slice: cut(dim(step.dim)); break;
-    case Collective::Kind::all_to_all: join(dim(step.dim)), cut(dim(step.to_dim)); break;
-    case Collective::Kind::all_gather: join(dim(step.dim)); break;
+    case CollectiveKind::reduce_scatter: cut(dim(step.dim)), pay(); break;
+    case CollectiveKind::all_reduce: pay(); break;
+    case CollectiveKind::shard: cut(dim(step.dim)); break;
+    case CollectiveKind::all_to_all: join(dim(step.dim)), cut(dim(step.to_dim)); break;
+    case CollectiveKind::all_gather: join(dim(step.dim)); break;
   }
   return sharding;
 }
@@ -158,11 +147,11 @@ Sharding after(const Collective& step, Sharding sharding) {
 double moved_bytes(const Collective& step, double local_bytes, const Mesh& mesh) {
   const auto n = static_cast<double>(mesh.blocks(step.axes));
   switch (step.kind) {
-    case Collective::Kind::all_reduce: return 2 * (n - 1) / n * local_bytes;
-    case Collective::Kind::reduce_scatter:
-    case Collective::Kind::all_to_all: return (n - 1) / n * local_bytes;
-    case Collective::Kind::all_gather: return (n - 1) * local_bytes;
-    case Collective::Kind::slice: return 0;
+    case CollectiveKind::all_reduce: return 2 * (n - 1) / n * local_bytes;
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::all_to_all: return (n - 1) / n * local_bytes;
+    case CollectiveKind::all_gather: return (n - 1) * local_bytes;
+    case CollectiveKind::shard: return 0;
   }
   return 0;
 }

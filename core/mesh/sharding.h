@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/collective.h"
 #include "core/graph/dims_rule.h"
 #include "core/mesh/mesh.h"
 
@@ -45,15 +46,13 @@ std::optional<Dims> local_dims(const Dims& dims, const Sharding& sharding, const
 
 /// One resharding step, run by all ranks of each group along `axes`.
 struct Collective {
-  enum class Kind { reduce_scatter, all_reduce, slice, all_to_all, all_gather };
-  Kind kind = Kind::slice;
+  CollectiveKind kind = CollectiveKind::shard;
   AxisList axes;
   PendingKind reduction = PendingKind::sum;  ///< for the reducing kinds
-  int32_t dim = 0;     ///< that is cut (slice, reduce_scatter), joined (all_gather), or cut no longer (all_to_all)
+  int32_t dim = 0;     ///< that is cut (shard, reduce_scatter), joined (all_gather), or cut no longer (all_to_all)
   int32_t to_dim = 0;  ///< of all_to_all: the dim that is cut instead
   bool operator==(const Collective&) const = default;
 };
-std::string_view kind_name(Collective::Kind kind);
 
 /// Steps that reshard `from` to `to`, of equal rank; `to` may be pending only where `from` is. Consecutive axes form
 /// one step. Reductions come first, since they reduce the bytes moved, gathers last.

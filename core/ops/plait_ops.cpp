@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/linear_operands.h"
 #include "core/base/text.h"
 #include "core/ops/families.h"
 #include "core/ops/base/rows.h"
@@ -34,27 +35,27 @@ struct BlockedDims {
 
 /// A bias is added once: with one, k must be whole.
 std::string linear_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
-  const bool bias = !is_absent(in, 2);
-  if (!is_blocked(in[1])) return bias ? "... [k], n [k], n -> ... n" : "*... k, *n k -> ... n";
-  BlockedDims dims(in, 1, "n", !bias);
+  const bool bias = !is_absent(in, linear_bias);
+  if (!is_blocked(in[linear_w])) return bias ? "... [k], n [k], n -> ... n" : "*... k, *n k -> ... n";
+  BlockedDims dims(in, linear_w, "n", !bias);
   const std::string_view star = bias ? "" : "*";
   std::vector<std::string> operands{cat(star, dims.x), dims.w, bias ? "n" : "", cat(star, dims.of_block),
-                                    is_absent(in, 4) ? "" : dims.of_block};
+                                    is_absent(in, linear_zeros) ? "" : dims.of_block};
   operands.resize(in.size());
   return rule_text(operands, {"... n"});
 }
 
 /// Like the Linear's, whose sharding the adapters follow: their results are partial along the same axes.
 std::string adapted_linear_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
-  const bool bias = !is_absent(in, 2);
+  const bool bias = !is_absent(in, linear_bias);
   std::string k = bias ? "[k]" : "k", x = cat("... ", k), w = cat("n ", k), of_block, inner = k;
-  if (is_blocked(in[1])) {
-    const BlockedDims dims(in, 1, "n", !bias);
+  if (is_blocked(in[linear_w])) {
+    const BlockedDims dims(in, linear_w, "n", !bias);
     x = dims.x, w = dims.w, of_block = dims.of_block;
     inner = x.substr(4);
   }
-  return rule_text({bias ? x : cat("*", x), w, bias ? "n" : "", is_absent(in, 3) ? "" : of_block,
-                    is_absent(in, 4) ? "" : of_block, cat("[s] [r] ", inner), "[s] n [r]", "..."},
+  return rule_text({bias ? x : cat("*", x), w, bias ? "n" : "", is_absent(in, linear_scales) ? "" : of_block,
+                    is_absent(in, linear_zeros) ? "" : of_block, cat("[s] [r] ", inner), "[s] n [r]", "..."},
                    {"... n"});
 }
 
@@ -91,11 +92,11 @@ std::string linears_dims(const Node& node, const std::vector<Type>& in, const st
 }
 
 std::string gated_dims(const Node&, const std::vector<Type>& in, const std::vector<Type>&) {
-  if (!is_blocked(in[1])) return "... [k], f [k], *f [k] -> ... f";
-  BlockedDims dims(in, 1, "f", false);
+  if (!is_blocked(in[gated_gate])) return "... [k], f [k], *f [k] -> ... f";
+  BlockedDims dims(in, gated_gate, "f", false);
   std::vector<std::string> operands{dims.x, dims.w, dims.w};
-  for (size_t k = 3; k < in.size(); ++k)
-    operands.push_back(is_absent(in, k) ? "" : cat(k == 5 ? "*" : "", dims.of_block));
+  for (size_t k = gated_gate_scales; k < in.size(); ++k)
+    operands.push_back(is_absent(in, k) ? "" : cat(k == gated_up_scales ? "*" : "", dims.of_block));
   return rule_text(operands, {"... f"});
 }
 

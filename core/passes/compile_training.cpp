@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/text.h"
 #include "core/exec/store_keys.h"
 #include "core/passes/adapt/adapt.h"
@@ -204,7 +205,7 @@ class TrainingCompiler {
     std::map<std::string, std::set<int32_t>, std::less<>> found;
     std::vector<std::set<std::string>> read(context_.cut.size());
     for (const Node& node : graph.nodes)
-      if (node.op == "plait.State") {
+      if (is_state(node)) {
         const auto stage = static_cast<size_t>(std::max(node.stage, 0));
         const std::string key = node.attributes.string("key", "");
         read[stage].insert(key);
@@ -217,7 +218,7 @@ class TrainingCompiler {
         if (read[stage].contains(one.key)) context_.cut[stage].parameters.push_back(one.key);
     }
     model_.cut = context_.cut;
-    model_.graph_fingerprint = cat(std::hash<std::string>()(text(graph, 0)));
+    model_.graph_fingerprint = cat(hash_of(text(graph, 0)));
   }
 
   /// The groups of all stages' programs, in an order that all ranks find alike: those of graphs that are not split yet, and of

@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/schedule/schedule.h"
-#include "core/schedule/schedule_check.h"
+#include "core/schedule/schedule_facts.h"
 
 namespace plait {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/schedule/schedules.h"
+#include "core/schedule/schedule_shape.h"
 
 namespace plait {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/schedule/schedule.h"
-#include "core/schedule/schedule_check.h"
+#include "core/schedule/schedule_facts.h"
 
 namespace plait {
 

@@ -5,7 +5,6 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/schedule/schedule_text.h"
 
 namespace plait {
 namespace {

@@ -2,6 +2,7 @@
 // The Schedule: which pipeline rank runs which part of which micro-batch, and in what order. It contains no
 // communication: what crosses between stages follows from the seats and from the edges (schedule_check.h).
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,5 +71,8 @@ Schedule parse_schedule(std::string_view text);
 /// are those of `action_letter`. A stage's seats follow from the lines that its actions are in.
 /// Throws Error(invalid_argument) naming line and cell.
 Schedule read_torch_csv(std::string_view text);
+
+/// "2F7", "0F3@1"; nothing if the word is no action.
+std::optional<Action> read_action(std::string_view word);
 
 }  // namespace plait

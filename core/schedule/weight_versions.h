@@ -1,6 +1,6 @@
 #pragma once
 #include "core/schedule/schedule.h"
-#include "core/schedule/schedule_check.h"
+#include "core/schedule/schedule_facts.h"
 
 namespace plait {
 

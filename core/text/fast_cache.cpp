@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/mapped_file.h"
 #include "core/base/text.h"
 
@@ -14,13 +15,6 @@ namespace plait {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// FNV-1a: the name must be the same in every build.
-uint64_t name_hash(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (unsigned char byte : text) hash = (hash ^ byte) * 0x100000001b3;
-  return hash;
-}
 
 bool write_whole(const std::string& path, std::string_view bytes) {
   std::FILE* file = std::fopen(path.c_str(), "wxe");
@@ -35,7 +29,7 @@ std::string fast_cache_path(const std::string& directory, const std::string& cac
   std::error_code ignored;
   fs::path whole = fs::weakly_canonical(fs::absolute(directory, ignored), ignored);
   char name[48];
-  auto hash = static_cast<unsigned long long>(name_hash(whole.string()));
+  auto hash = static_cast<unsigned long long>(hash_of(whole.string()));
   std::snprintf(name, sizeof name, "/tokenizer-%016llx.fast", hash);
   return cache_dir + name;
 }

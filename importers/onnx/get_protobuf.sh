@@ -1,5 +1,5 @@
 #!/bin/sh
-# Puts what the ONNX importer needs into PREFIX (default: .deps/protobuf beside the top CMakeLists.txt):
+# Puts what the ONNX importer needs into PREFIX (default: .deps/protobuf next to the top CMakeLists.txt):
 #   lib/libprotobuf-lite.a   Protocol Buffers' lite runtime, position-independent and hidden
 #   include/google/...       its headers
 #   bin/protoc               the compiler of the same version
@@ -8,7 +8,7 @@
 # position-independent, and the packaged shared one can clash with the copy that a host program has loaded. The lite
 # runtime has no registry of message types, so two copies in one process do not meet. Needs apt (Debian or Ubuntu,
 # lists up to date), cmake, ninja, a C++ compiler, python3 with pip. The system's apt configuration is read, never
-# changed. A finished PREFIX is left alone; an interrupted run leaves nothing behind.
+# changed. A finished PREFIX is left as it is; an interrupted run leaves nothing behind.
 set -eu
 
 onnx_version=1.22.0
@@ -29,7 +29,7 @@ done
 
 mkdir -p "$(dirname "$prefix")"
 prefix=$(cd "$(dirname "$prefix")" && pwd)/$(basename "$prefix")
-# Beside the prefix, so that the last step is a rename within one file system.
+# Next to the prefix, so that the last step is a rename within one file system.
 work=$(mktemp -d "$prefix.work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM

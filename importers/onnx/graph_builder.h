@@ -22,6 +22,10 @@ class NodeProto;
 class ValueInfoProto;
 }  // namespace onnx
 
+namespace plait {
+class LoadProgress;
+}
+
 namespace plait::onnx_import {
 
 using NodeList = google::protobuf::RepeatedPtrField<onnx::NodeProto>;

@@ -2,7 +2,6 @@
 // Reads an ONNX file into a Graph: checks the format's rules, and converts older forms of ops to the newest, so that
 // no other folder depends on files, opsets or exporters' dialects.
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,12 +12,9 @@
 #include "core/graph/device_configuration.h"
 #include "core/graph/graph.h"
 #include "core/graph/schema.h"
+#include "importers/onnx/external_data.h"
 
 namespace plait {
-
-/// The bytes of the external data file `location`: a relative POSIX path without "..", already checked. Called once
-/// per file. Throws Error(not_found) if there is none.
-using ExternalResolver = std::function<std::shared_ptr<const Blob>(const std::string& location)>;
 
 struct ImportedModel {
   /// Sorted, with every node in the op set and in its newest form. Ops of the domains "" and "ai.onnx" have plain

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/load_progress.h"
 #include "core/base/text.h"
 #include "importers/onnx/attribute_reader.h"
 #include "importers/onnx/opset_map.h"

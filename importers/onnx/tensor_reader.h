@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "core/base/tensor.h"
-#include "importers/onnx/import.h"
+#include "importers/onnx/external_data.h"
 
 namespace onnx {
 class TensorProto;

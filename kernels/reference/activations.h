@@ -1,20 +1,15 @@
 #pragma once
 // Activation functions that more than one op computes.
 #include <cmath>
-#include <string_view>
+
+#include "core/base/activation.h"
 
 namespace plait::reference {
 
 inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-inline double silu(double x) { return x * sigmoid(x); }
-/// Hendrycks and Gimpel, "Gaussian Error Linear Units (GELUs)": exact, and its approximation by tanh.
-inline double gelu(double x) { return 0.5 * x * (1 + std::erf(x * 0.70710678118654752440)); }
-inline double gelu_tanh(double x) {
-  return 0.5 * x * (1 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
-}
-
-inline double relu(double x) { return x < 0 ? 0 : x; }
-inline double identity(double x) { return x; }
+inline double silu(double x) { return activate(Activation::silu, x); }
+inline double gelu(double x) { return activate(Activation::gelu, x); }
+inline double gelu_tanh(double x) { return activate(Activation::gelu_tanh, x); }
 
 // Their derivatives.
 /// Of x sigmoid(alpha x).
@@ -32,24 +27,16 @@ inline double gelu_tanh_slope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
 }
 inline double relu_slope(double x) { return x > 0 ? 1 : 0; }
-inline double identity_slope(double) { return 1; }
 
-struct Activation {
-  std::string_view name;
-  double (*f)(double) = nullptr;
-  double (*slope)(double) = nullptr;
-};
-
-/// The activation of that name (silu, gelu_tanh, gelu, relu or identity); functions are null for others.
-inline Activation activation_named(std::string_view name) {
-  static constexpr Activation rows[] = {{"silu", silu, silu_slope},
-                                        {"gelu_tanh", gelu_tanh, gelu_tanh_slope},
-                                        {"gelu", gelu, gelu_slope},
-                                        {"relu", relu, relu_slope},
-                                        {"identity", identity, identity_slope}};
-  for (const Activation& row : rows)
-    if (row.name == name) return row;
-  return {};
+inline double activation_slope(Activation activation, double x) {
+  switch (activation) {
+    case Activation::silu: return silu_slope(x);
+    case Activation::gelu_tanh: return gelu_tanh_slope(x);
+    case Activation::gelu: return gelu_slope(x);
+    case Activation::relu: return relu_slope(x);
+    case Activation::identity: break;
+  }
+  return 1;
 }
 
 }  // namespace plait::reference

@@ -15,27 +15,25 @@ namespace plait::reference {
 
 struct ExpertsAttributes {
   explicit ExpertsAttributes(const NodeInfo& node)
-      : activation(activation_named(node.attributes.string("activation", "silu"))),
+      : activation(activation_of(node.attributes, node.op)),
         alpha(node.attributes.real("alpha", 1)),
         beta(node.attributes.real("beta", 0)),
         limit(node.attributes.real("limit", 0)),
         zero(node.attributes.integer("zero", 0)),
         down_zero(node.attributes.integer("down_zero", 0)),
         shard(ShardedAxis::of(node.attributes)) {
-    if (!activation.f || alpha == 0 || !(limit >= 0))
-      throw Error(Code::bad_model, cat(node.op, ": activation ", quote(node.attributes.string("activation", "silu")),
-                                       ", alpha ", alpha, ", limit ", limit,
-                                       "; expected are silu, gelu_tanh, gelu, relu or identity, any alpha but 0, and "
-                                       "no negative limit"));
+    if (alpha == 0 || !(limit >= 0))
+      throw Error(Code::bad_model, cat(node.op, ": alpha is ", alpha, ", limit ", limit),
+                  "alpha must not be 0, limit not negative");
   }
   Activation activation;
   double alpha, beta, limit;
   int64_t zero, down_zero;
   ShardedAxis shard;
 
-  double gate(double x) const { return activation.f(alpha * (limit > 0 ? std::min(x, limit) : x)) / alpha; }
+  double gate(double x) const { return activate(activation, alpha * (limit > 0 ? std::min(x, limit) : x)) / alpha; }
   double up(double x) const { return (limit > 0 ? std::clamp(x, -limit, limit) : x) + beta; }
-  double gate_slope(double x) const { return limit > 0 && x > limit ? 0 : activation.slope(alpha * x); }
+  double gate_slope(double x) const { return limit > 0 && x > limit ? 0 : activation_slope(activation, alpha * x); }
   double up_slope(double x) const { return limit > 0 && std::fabs(x) > limit ? 0 : 1; }
 };
 

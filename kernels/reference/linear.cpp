@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/linear_operands.h"
 #include "core/base/text.h"
 #include "kernels/reference/activations.h"
 #include "kernels/reference/families.h"
@@ -43,10 +44,10 @@ int64_t rows_of(const TensorView& x) { return x.shape.elements(0, x.shape.rank()
 
 /// plait.Linear: x [..., k], w [n, k], bias? [n], scales?, zeros? -> [..., n].
 KernelStatus linear(const KernelCall& call, const WeightAttributes& attributes) {
-  const TensorView &x = call.inputs[0], bias = input(call, 2);
-  const Weights w{call.inputs[1], input(call, 3), input(call, 4), attributes.zero};
+  const TensorView &x = call.inputs[linear_x], bias = input(call, linear_bias);
+  const Weights w{call.inputs[linear_w], input(call, linear_scales), input(call, linear_zeros), attributes.zero};
   const int64_t k = x.shape.back(1);
-  if (!w.fits(k)) return {KernelCode::bad_value, 1, k};
+  if (!w.fits(k)) return {KernelCode::bad_value, linear_w, k};
   return with_precision(x.dtype, [&]<class N>(N) -> KernelStatus {
     std::vector<N> y, shift = load_all<N>(bias.present() ? bias : TensorView{nullptr, DType::f32, {0}});
     linear_values(Loaded<N>(x).data(), rows_of(x), k, w, y, call.pool);
@@ -100,32 +101,31 @@ KernelStatus linears(const KernelCall& call, const WeightAttributes& attributes)
 }
 
 struct GatedAttributes {
-  explicit GatedAttributes(const NodeInfo& node) : zero(node.attributes.integer("zero", 0)) {
-    const std::string name = node.attributes.string("activation", "silu");
-    activation = activation_named(name).f;
-    if (!activation)
-      throw Error(Code::bad_model, cat(node.op, ": activation is ", quote(name),
-                                       ", expected silu, gelu_tanh, gelu, relu or identity"));
-  }
-  double (*activation)(double) = nullptr;
+  explicit GatedAttributes(const NodeInfo& node)
+      : activation(activation_of(node.attributes, node.op)), zero(node.attributes.integer("zero", 0)) {}
+  Activation activation;
   int64_t zero;
 };
 
 /// plait.GatedLinear: x [..., k], gate [f, k], up [f, k], scales and zeros of both? -> activation(x gate^T) * (x
 /// up^T) [..., f].
 KernelStatus gated_linear(const KernelCall& call, const GatedAttributes& attributes) {
-  const TensorView& x = call.inputs[0];
+  const TensorView& x = call.inputs[gated_x];
   const int64_t k = x.shape.back(1);
-  const Weights sides[2] = {{call.inputs[1], input(call, 3), input(call, 4), attributes.zero},
-                            {call.inputs[2], input(call, 5), input(call, 6), attributes.zero}};
-  if (!sides[0].fits(k)) return {KernelCode::bad_value, 1, k};
-  if (!sides[1].fits(k)) return {KernelCode::bad_value, 2, k};
+  auto weights = [&](size_t w, size_t scales, size_t zeros) {
+    return Weights{call.inputs[w], input(call, scales), input(call, zeros), attributes.zero};
+  };
+  const Weights sides[2] = {weights(gated_gate, gated_gate_scales, gated_gate_zeros),
+                            weights(gated_up, gated_up_scales, gated_up_zeros)};
+  if (!sides[0].fits(k)) return {KernelCode::bad_value, gated_gate, k};
+  if (!sides[1].fits(k)) return {KernelCode::bad_value, gated_up, k};
   return with_precision(x.dtype, [&]<class N>(N) -> KernelStatus {
     Loaded<N> values(x);
     std::vector<N> gate, up;
     linear_values(values.data(), rows_of(x), k, sides[0], gate, call.pool);
     linear_values(values.data(), rows_of(x), k, sides[1], up, call.pool);
-    for (size_t i = 0; i < gate.size(); ++i) gate[i] = static_cast<N>(attributes.activation(gate[i])) * up[i];
+    for (size_t i = 0; i < gate.size(); ++i)
+      gate[i] = static_cast<N>(activate(attributes.activation, gate[i])) * up[i];
     store_all(call.outputs[0], gate);
     return {};
   });

@@ -22,7 +22,7 @@ NOTICE = "Gemma is provided under and subject to the Gemma Terms of Use found at
 REVISION = 1
 # Rows of the embedding that are dequantised at a time: 16384 x 640 f32 are 42 MB.
 ROWS_AT_ONCE = 16384
-# The file does not say these; they belong to the architecture.
+# The file does not contain these; they belong to the architecture.
 LOCAL_ROPE_BASE = 10000.0
 FULL_ATTENTION_EVERY = 6
 PARTS = {
@@ -124,13 +124,13 @@ def convert(gguf, out, opset, dtype):
 
 
 def add_terms(source, out):
-    """The terms of use want a copy of themselves and a notice beside everything made from the weights."""
+    """The terms of use want a copy of themselves and a notice next to everything made from the weights."""
     (out / "NOTICE").write_text(NOTICE + "\n", encoding="utf-8")
     terms = source.with_name("GEMMA_TERMS.html")
     if terms.exists():
         shutil.copyfile(terms, out / terms.name)
     else:
-        print(f"  {terms.name} does not lie beside the GGUF file: read the terms at the address below")
+        print(f"  {terms.name} is not next to the GGUF file: read the terms at the address below")
 
 
 def arguments():

@@ -25,7 +25,7 @@ SCALARS = {
 
 
 class GgufError(Exception):
-    """The file is not a GGUF file that this reader understands; the message says where and why."""
+    """The file is not a GGUF file that this reader understands; the message contains where and why."""
 
 
 @dataclass(frozen=True)

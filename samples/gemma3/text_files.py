@@ -6,7 +6,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 SPACE = "\u2581"  # how SentencePiece spells a space inside a piece
 
 # Gemma's turns: `<start_of_turn>user`, the text, `<end_of_turn>`; the assistant is called model, and what a
-# system message says is put before the first user's text.
+# system message contains is put before the first user's text.
 CHAT_TEMPLATE = """\
 {{- bos_token -}}
 {%- set system = '' -%}

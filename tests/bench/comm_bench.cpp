@@ -5,9 +5,9 @@
 //
 // It starts itself under mpirun; built without MPI it measures threads. Figures are of single calls, seen by rank 0,
 // while both ranks call one after the other: the best of all rounds, the median and the 95th percentile. Wants two
-// idle cores: with less, the best is what to compare, and the medians say how much was going on.
+// idle cores: with less, the best is what to compare, and the medians show how busy the machine was.
 #ifdef PLAIT_BENCH_MPI
-#define OMPI_SKIP_MPICXX 1  // the C interface alone
+#define OMPI_SKIP_MPICXX 1  // only the C interface
 #include <mpi.h>
 #endif
 #include <sched.h>

@@ -35,7 +35,7 @@ class Figures {
     }
   }
 
-  /// `facts` say what was measured on: {"threads": 2}.
+  /// `facts` describe what was measured: {"threads": 2}.
   void about(nlohmann::ordered_json facts) { out_.update(facts); }
   void add(nlohmann::ordered_json row) { out_["rows"].push_back(std::move(row)); }
 

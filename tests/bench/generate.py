@@ -29,7 +29,7 @@ ENGINES = {
     # What its own model builder would run for int4, on our file.
     "onnxruntime-genai": (workloads.PEERS_PYTHON, "peer_onnxruntime_genai.py", {}),
     "llama.cpp": (workloads.PEERS_PYTHON, "peer_llama_cpp.py", dict.fromkeys(workloads.BITS, 2)),
-    # Beside int4 alone, where llama.cpp is q4_0.
+    # Only with int4, where llama.cpp is q4_0.
     "llama.cpp q8_0": (workloads.PEERS_PYTHON, "peer_llama_cpp.py", {"int4": 2}),
     "openvino": (workloads.OPENVINO_PYTHON, "peer_openvino.py", dict.fromkeys(workloads.BITS, 1)),
 }
@@ -77,7 +77,7 @@ def run_child(engine, work):
         work = {**work, "gguf": work["gguf_q8_0"]}
     if not (HERE / script).exists() or not python.exists():
         return {"error": f"{script if python.exists() else python} is not there"}
-    # Thread pools of numerical libraries would keep cores busy beside the engine's own threads.
+    # Thread pools of numerical libraries would keep cores busy in addition to the engine's own threads.
     environment = {**os.environ, "OMP_NUM_THREADS": str(work["threads"]), "OPENBLAS_NUM_THREADS": "1"}
     try:
         made = subprocess.run([python, HERE / script, json.dumps(work)], capture_output=True, text=True,

@@ -53,7 +53,7 @@ def of_csharp(build, folder, model, rounds):
 
 
 def of_java(build, folder, model, jar, environment):
-    """By JMH; `nothing` is what the requests alone leave behind."""
+    """By JMH; `nothing` is what only the requests allocate."""
     harness = os.path.join(build, "bindings/java/jmh")
     if not glob.glob(os.path.join(harness, "*.jar")):
         subprocess.run(["mvn", "-B", "-q", "-f", SOURCE, "dependency:copy-dependencies", f"-DoutputDirectory={os.path.abspath(harness)}"],

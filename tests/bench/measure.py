@@ -17,7 +17,7 @@ from pathlib import Path
 
 LOWEST_ID, HIGHEST_ID = 1000, 30000
 WARM_UP_TOKENS = 8
-# The time to a first token is the median over so many prompts: one alone tells more about the machine's other guests.
+# The time to a first token is the median over so many prompts: a single one depends more on the machine's other guests.
 PROMPTS = 3
 # Enough to see whether two engines run the same model; rounding parts longer greedy texts.
 ANSWER_TOKENS = 16
@@ -69,7 +69,7 @@ def run(job, load):
     figures["start_s"] = figures["load_s"] + warm_up.first_s
     answer = []
     for length in job["prompts"]:
-        # Only the first prompt goes on: what is wanted of the others is their first token.
+        # Only the first prompt continues: what is wanted of the others is their first token.
         decodes = not answer
         made = engine.generate([prompt(length, length)], job["decode"] if decodes else 1)
         others = [engine.generate([prompt(length, 10 * length + i)], 1).first_s for i in range(1, PROMPTS)]

@@ -13,7 +13,7 @@ PAST, PRESENT = "past_key_values.", "present."
 
 
 def last_logits_model(path):
-    """The model's bytes with a head that reads the last position alone, as the other engines do."""
+    """The model's bytes with a head that reads only the last position, as the other engines do."""
     model = onnx.load(path, load_external_data=False)
     graph = model.graph
     for node in graph.node:  # int8 activations, as ONNX Runtime GenAI's own int4 models ask for

@@ -16,7 +16,7 @@ LONGEST = 4096
 
 
 def config_of(model, facts, threads):
-    """What GenAI's own builder would write beside this file."""
+    """What GenAI's own builder would write next to this file."""
     names = [value.name for value in model.graph.input]
     layers = sum(name.startswith(PAST) and name.endswith(".key") for name in names)
     return {

@@ -34,7 +34,7 @@ class Event(ctypes.Structure):
 
 
 class Library:
-    """plait.h's functions as methods that raise what plait_last_error() says."""
+    """plait.h's functions as methods that raise the text of plait_last_error()."""
 
     def __init__(self):
         path = os.environ.get("PLAIT_LIBRARY", BUILT)

@@ -1,6 +1,6 @@
 // Reads 2 GiB with n threads and prints gigabytes per second: the median of five passes, in whichever of two ways is faster.
 //
-// A stream alone does not keep enough cache lines on their way by itself: it needs prefetches, or three others beside it. Which of
+// A single stream does not keep enough cache lines in flight: it needs prefetches, or three others at the same time. Which of
 // these a processor likes better differs by more than two times.
 #define _GNU_SOURCE
 #include <pthread.h>

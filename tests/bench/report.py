@@ -40,7 +40,7 @@ def ratio(ours, theirs, more_is_better):
 
 
 def cell(row, engine, name):
-    """A value with, behind it, how many times better Plait's is."""
+    """A value, then how many times better Plait's is."""
     value = row["engines"][engine]["median"].get(name)
     if value is None:
         return "-"

@@ -3,7 +3,7 @@
 # there already is not made again; the first build of llama.cpp takes some minutes.
 #
 #   setup_peers.sh [--all]       --all: also OpenVINO GenAI
-#   setup_peers.sh --torch       PyTorch alone
+#   setup_peers.sh --torch       only PyTorch
 #
 # Environment: PLAIT_PEERS   where they lie (default: .venv-peers of this repository)
 set -eu
@@ -22,7 +22,7 @@ case ${1:-} in
     *) echo "setup_peers.sh: unknown argument $1 (try --help)" >&2; exit 1 ;;
 esac
 
-# The file that says that $base/NAME was made from the requirements as they are now, on this kind of processor.
+# The file that marks that $base/NAME was made from the requirements as they are now, on this kind of processor.
 stamp() {
     echo "$base/$1/.ready-$cpu-$(cksum <"$here/requirements-$1.txt" | cut -d' ' -f1)"
 }

@@ -130,7 +130,7 @@ def print_row(row):
 
 
 def prepare(model, dtype):
-    """The ONNX model alone: llama.cpp is not needed here."""
+    """Only the ONNX model: llama.cpp is not needed here."""
     if model.name == "gemma":
         workloads.run(workloads.ROOT / "samples" / "gemma3" / "fetch.sh", "--dtype", dtype)
     elif not (model.folder(dtype) / "model.onnx").exists():

@@ -25,7 +25,7 @@ import workloads
 HERE = Path(__file__).resolve().parent
 TIME_LIMIT_S = 3600
 TORCH_PYTHON = workloads.PEERS / "torch" / "bin" / "python"
-# Engine -> (its Python, its script, what its job says besides, steps before those that count).
+# Engine -> (its Python, its script, what else its job specifies, steps before those that count).
 ENGINES = {
     "plait": (Path(sys.executable), "plait_train_runner.py", {}, 1),
     "torch": (TORCH_PYTHON, "peer_torch.py", {"compiled": False}, 1),
@@ -160,7 +160,7 @@ def middle(rounds, figure):
 
 
 def rate_of_products(row, dtype):
-    """Floating-point operations a second of PyTorch's large products, measured behind each of its runs; None without."""
+    """Floating-point operations a second of PyTorch's large products, measured after each of its runs; None without."""
     rates = [made["flops"][dtype] for rounds in row["rounds"].values() for made in rounds if "flops" in made]
     return statistics.median(rates) if rates else None
 

@@ -28,7 +28,7 @@ CONFIGURATION = {
 
 
 def compile_program(mcs, build, folder):
-    """Plait.dll with its native libraries beside it, and the program."""
+    """Plait.dll with its native libraries next to it, and the program."""
     shared = glob.glob(os.path.join(RUNTIME, "shared", "Microsoft.NETCore.App", "*"))[0]
     words = [mcs, "-unsafe", "-langversion:7.2", "-nostdlib", "-noconfig", "-nowarn:1702", "-lib:" + shared]
     words += [f"-r:{name}.dll" for name in ASSEMBLIES]

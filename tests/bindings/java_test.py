@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-# How Maven says that it can fetch nothing.
+# Maven's message if it can fetch nothing.
 OFFLINE = re.compile(r"Unknown host|Could not transfer|Connection (refused|timed out)|No route to host|in offline mode|"
                      r"Non-resolvable|Temporary failure in name resolution")
 

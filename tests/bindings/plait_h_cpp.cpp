@@ -177,7 +177,7 @@ void test_score_and_embed(const Generator& generator) {
   CHECK(status_of([&] { generator.submit(prompt).result(); }) == PLAIT_INVALID_ARGUMENT);
 }
 
-/// Threads submit, pull, cancel and ask for figures at once; each gets what it would get alone.
+/// Threads submit, pull, cancel and ask for figures at once; each gets what it would get without the others.
 void test_threads(const Generator& generator) {
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;

@@ -138,7 +138,7 @@ class Plans(unittest.TestCase):
         self.assertEqual(len(whole), 6)
         self.assertRegex(whole["model.layers.0.self_attn.k_proj.weight"],
                          r'^dim 0: 16 is needed whole by node ".*_norm/.*" .*; dim 1: 48 is needed whole by node ')
-        # A vocabulary that does not divide stays whole, and the plan says so.
+        # A vocabulary that does not divide stays whole, and the plan shows it.
         plan = self.plan("llama-standard23", "tensor=3")
         whole = {one["name"]: one["whole"] for part in plan["parts"] for one in part["weights"] if one["whole"]}
         self.assertIn("512 is no multiple of 3", whole["model.embed_tokens.weight"])

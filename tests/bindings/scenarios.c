@@ -6,7 +6,7 @@
 
 #include "tests/bindings/lists.h"
 
-/* Numbers between commas, from `text` to its end or to a semicolon; *next is behind that. */
+/* Numbers between commas, from `text` to its end or to a semicolon; *next is after that. */
 typedef struct ids {
   int32_t at[64];
   int64_t count;
@@ -272,7 +272,7 @@ static void fine_tune(plait_model* model, const char* mesh) {
   OK(plait_trainer_release(trainer));
 }
 
-/* Trained, saved, and used beside a request that goes without. */
+/* Trained, saved, and used at the same time as a request without it. */
 static void adapters(plait_model* model) {
   plait_options* options = OPTIONS("threads", "1", "lora", "8", "lr", value_of("adapter.lr"), "schedule", "constant");
   plait_trainer* trainer = NULL;

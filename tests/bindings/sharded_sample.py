@@ -18,7 +18,7 @@ class Sample(unittest.TestCase):
         return subprocess.run(words, capture_output=True, timeout=300)
 
     def figures(self, done, ranks):
-        """The output; what is said besides names every rank."""
+        """The output; the rest of its text names every rank."""
         self.assertEqual(done.returncode, 0, done.stderr)
         said = done.stderr.decode()
         self.assertRegex(said, r"\d+ tokens, the first after [\d.]+ s, then [\d.]+ a second")

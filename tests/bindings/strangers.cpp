@@ -1,4 +1,4 @@
-// Files of strangers, through plait.h: weights that somebody shortens or overwrites while they are open, chat templates
+// Files of strangers, through plait.h: weights that another process shortens or overwrites while they are open, chat templates
 // that ask for all memory or time, plans of trainings that nothing is loaded for.
 // Usage: strangers FIXTURES
 #include <fcntl.h>

@@ -8,9 +8,9 @@ import sys
 
 # The loader's name differs between systems; all else is listed whole.
 NEEDED = {"libc.so.6", "libm.so.6", "libgcc_s.so.1"}
-# The oldest C library that the documentation says suffices: what comes newer is found here, on a build machine that has it.
+# The oldest C library that suffices by the documentation: what comes newer is found here, on a build machine that has it.
 GLIBC = (2, 34)
-# Whatever a model or a configuration names, it is not run, nor loaded as code (checks.no_abort_no_print says who may do
+# Whatever a model or a configuration names, it is not run, nor loaded as code (checks.no_abort_no_print lists who may do
 # that).
 RUNS_CODE = re.compile(r"(dlmopen|system|popen|v?fork|exec[lv]\w*|posix_spawnp?)(@|$)")
 

@@ -184,7 +184,7 @@ void test_host_loss() {
     CHECK(by_parts.step == step && at_once.step == step && std::isnan(by_parts.loss));
     CHECK(std::fabs(at_once.loss - loss) < 1e-5 * loss);
     CHECK(std::fabs(at_once.gradient_norm - by_parts.gradient_norm) < 1e-4 * at_once.gradient_norm);
-    CHECK(at_once.learning_rate == 3e-3);  // it does not fall where nobody says how far
+    CHECK(at_once.learning_rate == 3e-3);  // it does not fall where the options do not specify how far
   }
   const plait_evaluation a = own.evaluate(ids()), b = whole.evaluate(ids());
   CHECK(a.targets == documents * (length - 1) && std::fabs(a.loss - b.loss) < 1e-4 * b.loss);
@@ -329,7 +329,7 @@ void test_wrong_arguments() {
         said("line 2"));
 }
 
-/// Nothing is trained: logits and losses alone, those of the model.
+/// Nothing is trained: only logits and losses, those of the model.
 void test_frozen() {
   Model gemma = model();
   Trainer trainer(gemma, small()), frozen(gemma, small({{"frozen", "true"}}));

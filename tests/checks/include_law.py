@@ -4,8 +4,11 @@
 usage: include_law.py ROOT
 
 A folder may include itself, what its row names, and what the rows of those name (a public dependency is passed on). A
-row that names a file gives that file alone, with what its folder includes. docs/architecture.md shows the same table,
+row that names a file gives only that file, with what its folder includes. docs/architecture.md shows the same table,
 and this check compares them. Includes in quotes are written from the root of the repository.
+
+The files of a folder include each other without circles; a header, the source and the -inl.h of its
+name count as one.
 """
 import os
 import re
@@ -61,7 +64,7 @@ LAW = {
     "samples": ["bindings/c/plait.h", "bindings/c/plait.hpp"],
     "tests/bindings": ["bindings/c/plait.h", "bindings/c/plait.hpp"],
 }
-# A file's own rules come before its folder's: the public headers stand alone, as they do once they are installed.
+# A file's own rules come before its folder's: the public headers include nothing else, as they do once they are installed.
 FILE_LAW = {"bindings/c/plait.h": [], "bindings/c/plait.hpp": ["bindings/c/plait.h"]}
 FREE = "tests"  # may include anything
 # The installed headers are included by their plain names where a user of the installed library would do so, and what samples share
@@ -137,8 +140,28 @@ def documented(root):
     return rows
 
 
+def circles(includes):
+    """The circles of a graph (name -> set of names), each once, as lists of names from the smallest on."""
+    found, done = set(), set()
+
+    def visit(name, path):
+        if name in path:
+            circle = path[path.index(name):]
+            first = circle.index(min(circle))
+            found.add(tuple(circle[first:] + circle[:first]))
+        elif name not in done:
+            for other in sorted(includes.get(name, ())):
+                visit(other, [*path, name])
+            done.add(name)
+
+    for name in sorted(includes):
+        visit(name, [])
+    return sorted(map(list, found))
+
+
 def main(root):
     problems, checked = [], 0
+    within = {}  # file without its ending -> the same of its folder's files that it includes
     for path in sources.files(root, sources.CPP):
         checked += 1
         if folder_of(path) is None:
@@ -149,6 +172,12 @@ def main(root):
             problem = found and problem_of(path, found[1], found[2], root)
             if problem:
                 problems.append(f"{path}:{number}: {problem}")
+            if found and found[1] == '"' and folder_of(found[2]) == folder_of(path) != FREE:
+                unit, other = (os.path.splitext(name)[0].removesuffix("-inl") for name in (path, found[2]))
+                if unit != other:
+                    within.setdefault(unit, set()).add(other)
+    problems += [f"{' -> '.join([*circle, circle[0]])}: files that include each other in a circle"
+                 for circle in circles(within)]
     shown = documented(root)
     for folder in sorted({*LAW, *shown}):
         if shown.get(folder) != LAW.get(folder):

@@ -7,9 +7,9 @@
 # What objects cannot show, and where it is seen to instead:
 # - An exception out of a noexcept function ends the process without a reference of ours (the unwinder does it): the
 #   tests of errors, and the fuzzers, go through the edges.
-# - std::terminate is in the destructor and the move assignment of std::thread, for a thread that nobody joined. An
+# - std::terminate is in the destructor and the move assignment of std::thread, for a thread that was not joined. An
 #   object that starts threads may refer to it; others may not.
-# - dlopen is for the plug-in of MPI alone, which the host asks for.
+# - dlopen is only for the plug-in of MPI, which the host asks for.
 # - fwrite, write and the like may go to a file that was asked for; what they must not get is stdout or stderr, which
 #   would be a reference of its own.
 # - The objects of the Rust crate hold instances of other crates' generic code, so there the sources are searched.

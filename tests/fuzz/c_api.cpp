@@ -1,7 +1,7 @@
 // Whatever is called in whatever order, with whatever handles, from one thread or two: each call of the C interface
 // answers with a status, and touches no memory that is gone. An input is a program: numbers of calls, each with where
 // it finds its arguments and puts its handle. Not called: plait_world_open, which starts MPI; other calls of worlds
-// get handles that are none.
+// get invalid handles.
 #include <unistd.h>
 
 #include <filesystem>

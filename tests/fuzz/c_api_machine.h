@@ -28,7 +28,7 @@ enum Kind { options, tensor, tokenizer, model, generator, request, session, worl
 
 inline plait_status checked(const char* call, plait_status status) {
   if (status < PLAIT_OK || status >= PLAIT_INTERNAL) broken(call, "the fault is Plait's");
-  if (status != PLAIT_OK && plait_last_error()[0] == '\0') broken(call, "it does not say what went wrong");
+  if (status != PLAIT_OK && plait_last_error()[0] == '\0') broken(call, "it has no message");
   return status;
 }
 
@@ -104,7 +104,7 @@ class Machine {
   T* out() {
     return byte() == 255 ? nullptr : keep<T>(nullptr, 1);
   }
-  /// The same for structs that say their size, sometimes a wrong one; no byte more is there.
+  /// The same for structs that contain their size, sometimes a wrong one; no byte more is there.
   template <class T>
   T* filled() {
     const int64_t size = byte() < 240 ? static_cast<int64_t>(sizeof(T)) : byte();
@@ -153,7 +153,7 @@ class Machine {
     pool_.handles[kind][static_cast<size_t>(slot)] = made;
   }
 
-  const bool alone;  ///< no other thread calls meanwhile: nobody releases what is looked at
+  const bool alone;  ///< no other thread calls meanwhile: nothing that is read is released
 
  private:
   /// Memory of that size exactly, so that what reads or writes after it is seen.

@@ -1,4 +1,4 @@
-// Whatever a checkpoint's manifest says, it is plait::Error or a checkpoint that can be read. The manifest has a checksum,
+// Whatever a checkpoint's manifest contains, it is plait::Error or a checkpoint that can be read. The manifest has a checksum,
 // which is no protection from those who forge it: it is put right here, so that the rest is reached.
 #include "core/train/checkpoint/checkpoint.h"
 

@@ -22,7 +22,7 @@ inline long accepted = 0;
 /// Why the last one that did not was refused.
 inline std::string refusal;
 
-/// Errors are an answer, but not those that say that the fault is Plait's.
+/// Errors are an answer, but not internal ones, faults of Plait.
 inline void check_error(const Error& error) {
   refusal = error.message();
   if (error.code() != Code::internal) return;

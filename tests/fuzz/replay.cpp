@@ -23,7 +23,7 @@ namespace {
 
 char at_work[512] = "";
 
-/// Says what was under way; the signal then takes its course.
+/// Prints the current input; the signal then takes its course.
 void on_crash(int signal) {
   if (write(STDERR_FILENO, at_work, std::strlen(at_work)) < 0) std::signal(signal, SIG_DFL);
   std::signal(signal, SIG_DFL);

@@ -77,7 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     tokenizer.decode(ids);
     for (int32_t id = 0; id < std::min(tokenizer.vocab_size(), 600); ++id) tokenizer.decode(std::span(&id, 1));
   } catch (const plait::Error& error) {
-    // Hugging Face's code panics over some pipelines, a template that names an unknown token, say: a fault that is
+    // Hugging Face's code panics over some pipelines, for example a template that names an unknown token: a fault that is
     // caught, and which no file of theirs has.
     if (error.message().empty()) std::abort();
   }

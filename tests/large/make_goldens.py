@@ -81,7 +81,7 @@ def f32_cases(models):
 
 
 def bf16_texts(models, texts):
-    """(what gemma.json says of each text, the kept logits [2 * POSITIONS, SPREAD + TOP])"""
+    """(what gemma.json contains of each text, the kept logits [2 * POSITIONS, SPREAD + TOP])"""
     runner = Runner(models / "gemma-3-270m" / "model.onnx")
     said, kept = [], []
     for ids in texts:

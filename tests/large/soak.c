@@ -42,7 +42,7 @@ typedef struct {
   Slot slots[slot_count];
   plait_request* kept[kept_count];
   int32_t canary[canary_tokens]; /* what canary_prompt gives alone */
-  /* What happened: a soak in which something never did says too little. */
+  /* What happened: a soak in which something never did tests too little. */
   int64_t submitted, refused, forked, restored, cancelled, dropped, expired, full, canaries, tensors;
 } Soak;
 

@@ -24,7 +24,7 @@ public sealed class Token {
   public Finish Finish { get; internal set; }
   /// <summary>The likeliest tokens, as many as the option "logprobs" asks for.</summary>
   public int[] TopIds { get; internal set; }
-  /// <summary>Beside them.</summary>
+  /// <summary>In parallel to them.</summary>
   public float[] TopLogprobs { get; internal set; }
   /// <summary>With the option "host_sampling": one per token of the vocabulary, and Push must follow; otherwise null.</summary>
   public float[] Logits { get; internal set; }

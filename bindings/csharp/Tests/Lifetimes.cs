@@ -145,11 +145,11 @@ internal static class Lifetimes {
       threads.ForEach(thread => thread.Start());
       threads.ForEach(thread => thread.Join());
       Console.WriteLine($"{done} requests by 200 threads");
-      Program.True(wrong == 0 && done >= 200, "all as they would be alone");
+      Program.True(wrong == 0 && done >= 200, "all as one by one");
     }
   }
 
-  /// <summary>Generation goes on while the process ends.</summary>
+  /// <summary>Generation continues while the process ends.</summary>
   internal static void LeaveRunning() {
     Generator generator = Model.Open(Scenarios.ModelPath).Generator(Scenarios.Small());
     for (int i = 0; i < 4; ++i) {

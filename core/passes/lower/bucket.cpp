@@ -69,19 +69,17 @@ class Bucketing {
 
   /// Collectives of known sizes whose parts are contiguous.
   std::optional<Piece> piece_of(const Node& node) const {
-    const bool reduces = node.op == "plait.AllReduce", scatters = node.op == "plait.ReduceScatter";
-    if (!reduces && !scatters && node.op != "plait.AllGather") return std::nullopt;
+    const std::optional<CollectiveKind> kind = collective_kind(node.op);
+    const bool reduces = kind == CollectiveKind::all_reduce, scatters = kind == CollectiveKind::reduce_scatter;
+    if (!reduces && !scatters && kind != CollectiveKind::all_gather) return std::nullopt;
     const Type& type = graph_.value(node.inputs[0]).type;
     if (!type.dims ||
         !std::all_of(type.dims->begin(), type.dims->end(), [](const Dim& d) { return d.is_constant(); }))
       return std::nullopt;
     const int64_t dim = node.attributes.integer("dim", 0), parts = node.attributes.integer("parts", 1);
     int64_t elements = 1;
-    for (size_t d = 0; d < type.dims->size(); ++d) {
-      const int64_t size = (*type.dims)[d].constant();
-      if (static_cast<int64_t>(d) < dim && size != 1) return std::nullopt;
-      elements *= size;
-    }
+    if (!leads(*type.dims, dim)) return std::nullopt;
+    for (const Dim& size : *type.dims) elements *= size.constant();
     Piece out;
     out.key = cat(node.op, " ", node.attributes.string("axes", ""), " ", parts, " ",
                   node.attributes.string("reduction", "sum"), " ", dtype_name(type.dtype));

@@ -3,6 +3,8 @@
 #include <map>
 #include <tuple>
 
+#include "core/base/activation.h"
+#include "core/base/linear_operands.h"
 #include "core/passes/lower/lower.h"
 
 namespace plait {
@@ -41,21 +43,19 @@ class Fuser {
 
   static bool has_no_bias(const Node& node) {
     return (node.op == "plait.Linear" || node.op == "plait.AdaptedLinear") &&
-           (node.inputs.size() < 3 || node.inputs[2] == no_value);
+           (node.inputs.size() <= linear_bias || node.inputs[linear_bias] == no_value);
   }
   /// A Linear without bias.
   static bool is_plain(const Node& node) { return node.op == "plait.Linear" && has_no_bias(node); }
   /// What Linears of one node have in common: dtype, attributes, the operands of a quantised weight, and its blocks.
   using Likeness = std::tuple<DType, int64_t, int64_t, std::vector<int64_t>>;
   Likeness likeness(const Node& linear) const {
-    const Constant& weight = *graph_.value(linear.inputs[1]).constant;
+    const Constant& weight = *graph_.value(linear.inputs[linear_w]).constant;
     std::vector<int64_t> form;
     for (int axis = 1; axis < weight.shape().rank(); ++axis) form.push_back(weight.shape()[axis]);
-    for (size_t k = 3; k < linear.inputs.size(); ++k) form.push_back(linear.inputs[k] != no_value);
+    for (size_t k = linear_scales; k < linear.inputs.size(); ++k) form.push_back(linear.inputs[k] != no_value);
     return {weight.dtype(), linear.attributes.integer("round_x", 0), linear.attributes.integer("zero", 0), form};
   }
-
-  static constexpr size_t adapter_operands = 5;  ///< of AdaptedLinear, after those of Linear
 
   /// Add(Linear(x, w), bias) -> Linear(x, w, bias), and the same of AdaptedLinear.
   void add_bias() {
@@ -67,13 +67,13 @@ class Fuser {
         if (!linear || !has_no_bias(*linear) || !read_once(node.inputs[side]) || !is_vector(node.inputs[1 - side]))
           continue;
         if (graph_.value(node.inputs[1 - side]).constant->shape()[0] !=
-            graph_.value(linear->inputs[1]).constant->shape()[0])
+            graph_.value(linear->inputs[linear_w]).constant->shape()[0])
           continue;
         ValueId bias = node.inputs[1 - side];
         node.op = linear->op;
         node.inputs = linear->inputs;
-        if (node.inputs.size() < 3) node.inputs.push_back(bias);
-        else node.inputs[2] = bias;
+        if (node.inputs.size() <= linear_bias) node.inputs.push_back(bias);
+        else node.inputs[linear_bias] = bias;
         node.attributes = linear->attributes;
         break;
       }
@@ -90,11 +90,11 @@ class Fuser {
       Node add = graph_.nodes[i];
       add.op = "plait.AddAdapters";
       add.attributes = {};
-      add.inputs.erase(add.inputs.begin() + 1, add.inputs.begin() + adapter_operands);
+      add.inputs.erase(add.inputs.begin() + linear_w, add.inputs.begin() + linear_operands);
       add.inputs.insert(add.inputs.begin(), made);
       Node& linear = graph_.nodes[i];
       linear.op = "plait.Linear";
-      linear.inputs.resize(adapter_operands);
+      linear.inputs.resize(linear_operands);
       while (linear.inputs.back() == no_value) linear.inputs.pop_back();
       linear.outputs = {made};
       graph_.nodes.push_back(std::move(add));
@@ -102,11 +102,12 @@ class Fuser {
     graph_.sort();
   }
 
-  static const char* activation(const Node& node) {
-    if (node.op == "Swish" && node.attributes.real("alpha", 1) == 1) return "silu";
-    if (node.op == "Gelu") return node.attributes.string("approximate", "none") == "tanh" ? "gelu_tanh" : "gelu";
-    if (node.op == "Relu") return "relu";
-    return nullptr;
+  static std::optional<Activation> activation(const Node& node) {
+    if (node.op == "Swish" && node.attributes.real("alpha", 1) == 1) return Activation::silu;
+    if (node.op == "Gelu" && node.attributes.string("approximate", "none") == "tanh") return Activation::gelu_tanh;
+    if (node.op == "Gelu") return Activation::gelu;
+    if (node.op == "Relu") return Activation::relu;
+    return std::nullopt;
   }
 
   /// Mul(act(Linear(x, gate)), Linear(x, up)) -> GatedLinear(x, gate, up).
@@ -116,21 +117,23 @@ class Fuser {
       if (node.op != "Mul") continue;
       for (size_t side : {size_t{0}, size_t{1}}) {
         Node *act = maker(node.inputs[side]), *up = maker(node.inputs[1 - side]);
-        const char* name = act ? activation(*act) : nullptr;
-        Node* gate = name ? maker(act->inputs[0]) : nullptr;
-        if (!gate || !up || !is_plain(*gate) || !is_plain(*up) || gate == up || gate->inputs[0] != up->inputs[0])
+        const std::optional<Activation> by = act ? activation(*act) : std::nullopt;
+        Node* gate = by ? maker(act->inputs[0]) : nullptr;
+        if (!gate || !up || !is_plain(*gate) || !is_plain(*up) || gate == up ||
+            gate->inputs[linear_x] != up->inputs[linear_x])
           continue;
         if (!read_once(node.inputs[side]) || !read_once(node.inputs[1 - side]) || !read_once(act->inputs[0]))
           continue;
-        const auto &a = graph_.value(gate->inputs[1]).constant, &b = graph_.value(up->inputs[1]).constant;
+        const ValueId gate_w = gate->inputs[linear_w], up_w = up->inputs[linear_w];
+        const auto &a = graph_.value(gate_w).constant, &b = graph_.value(up_w).constant;
         if (likeness(*gate) != likeness(*up) || !(a->shape() == b->shape())) continue;
         node.attributes = gate->attributes;
-        node.inputs = {gate->inputs[0], gate->inputs[1], up->inputs[1]};
+        node.inputs = {gate->inputs[linear_x], gate_w, up_w};
         for (const Node* one : {gate, up})  // scales and zero points
-          for (size_t k = 3; k < 5 && gate->inputs.size() > 3; ++k)
+          for (size_t k = linear_scales; k < linear_operands && gate->inputs.size() > linear_scales; ++k)
             node.inputs.push_back(k < one->inputs.size() ? one->inputs[k] : no_value);
         node.op = "plait.GatedLinear";
-        node.attributes.set("activation", std::string(name));
+        node.attributes.set("activation", std::string(activation_name(*by)));
         break;
       }
     }

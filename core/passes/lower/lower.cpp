@@ -129,7 +129,7 @@ class Lowering {
   }
 
   void lower_node(const Node& node) {
-    if (node.op == "plait.State") return lower_state(node);
+    if (is_state(node)) return lower_state(node);
     const OpSchema* schema = options_.ops.find(node.op);
     if (schema && schema->view && lower_view(node)) return;
     Instruction instruction;
@@ -248,14 +248,7 @@ class Lowering {
     return program;
   }
 
-  static std::optional<CollectiveCall::Kind> collective_kind(std::string_view op) {
-    using Kind = CollectiveCall::Kind;
-    for (Kind kind : {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather, Kind::all_to_all, Kind::shard})
-      if (op.starts_with("plait.") && op.substr(6) == kind_name(kind)) return kind;
-    return std::nullopt;
-  }
-
-  void lower_collective(const Node& node, CollectiveCall::Kind kind, Instruction& instruction) {
+  void lower_collective(const Node& node, CollectiveKind kind, Instruction& instruction) {
     const DType dtype = graph_.value(node.outputs[0]).type.dtype;
     if (dtype_bits(dtype) % 8)
       throw Error(Code::unsupported, cat(describe(node), " would move ", dtype_name(dtype), " between ranks, whose ",
@@ -271,7 +264,7 @@ class Lowering {
     call.to_dim = static_cast<int32_t>(attributes.integer("to_dim", 0));
     call.parts = static_cast<int32_t>(attributes.integer("parts"));
     call.part = static_cast<int32_t>(options_.mesh.block(options_.rank, axes));
-    if (kind == CollectiveCall::Kind::shard) return;
+    if (kind == CollectiveKind::shard) return;
     const std::vector<int64_t> ranks = options_.mesh.group(options_.rank, axes);
     std::vector<std::vector<int32_t>>& groups = program_->groups;
     auto known = std::find(groups.begin(), groups.end(), std::vector<int32_t>(ranks.begin(), ranks.end()));
@@ -281,19 +274,17 @@ class Lowering {
 
   /// Marks a collective as asynchronous. Its workspace must then be a buffer of its own.
   void make_async(Instruction& instruction) {
-    using Kind = CollectiveCall::Kind;
     CollectiveCall& call = instruction.call;
     const Buffer &in = program_->buffers[static_cast<size_t>(instruction.inputs[0])],
                  &out = program_->buffers[static_cast<size_t>(instruction.outputs[0])];
     if (!in.sized || !out.sized) return;
     call.async = true;
+    const CollectiveWorkspace needs = workspace_of(call.kind, leads(in.dims, call.dim));
+    if (!needs.inputs && !needs.outputs) return;
     Buffer workspace;
     workspace.dtype = in.dtype;
-    workspace.dims = call.kind == Kind::all_gather ? out.dims : in.dims;
-    if (call.kind == Kind::all_to_all) workspace.dims.insert(workspace.dims.begin(), Dim(2));
-    else if (call.kind == Kind::all_reduce ||
-             product(std::span(workspace.dims).first(static_cast<size_t>(call.dim))) == Dim(1))
-      return;
+    workspace.dims = needs.outputs ? out.dims : in.dims;
+    workspace.dims.insert(workspace.dims.begin(), Dim(needs.outputs ? needs.outputs : needs.inputs));
     program_->buffers.push_back(std::move(workspace));
     instruction.workspace = static_cast<BufferId>(program_->buffers.size() - 1);
   }

@@ -40,7 +40,7 @@ class Overlapping {
 
   void run() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (graph_.nodes[i].op == "plait.State") place(i);  // available before the run
+      if (is_state(graph_.nodes[i])) place(i);  // available before the run
     begin_early();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (state_[i].placed || state_[i].on_demand) continue;
@@ -79,8 +79,8 @@ class Overlapping {
   using Waiting = std::pair<size_t, size_t>;  ///< priority and index of a collective
 
   static bool says(const Node& node) {
-    return node.op == "plait.AllReduce" || node.op == "plait.ReduceScatter" || node.op == "plait.AllGather" ||
-           node.op == "plait.AllToAll";
+    const std::optional<CollectiveKind> kind = collective_kind(node.op);
+    return kind && *kind != CollectiveKind::shard;
   }
 
   /// The order that must hold: producers before readers; for in-place writes, also all accesses of the same bytes
@@ -125,7 +125,7 @@ class Overlapping {
     if (id == no_value) return 0;
     const ValueId root = root_[static_cast<size_t>(id)];
     const int32_t maker = producer_[static_cast<size_t>(root)];
-    if (!of_store && (maker < 0 || graph_.nodes[static_cast<size_t>(maker)].op == "plait.State")) return 0;
+    if (!of_store && (maker < 0 || is_state(graph_.nodes[static_cast<size_t>(maker)]))) return 0;
     const Type& type = graph_.value(id).type;
     if (!type.dims) return -1;
     std::vector<int64_t> sizes;
@@ -152,7 +152,7 @@ class Overlapping {
   }
   /// Bytes that the node reads and writes; -1 if unknown.
   int64_t work_of(const Node& node) const {
-    if (is_view(node) || node.op == "plait.State") return 0;
+    if (is_view(node) || is_state(node)) return 0;
     const int64_t reads = sum_of(node.inputs, true), writes = sum_of(node.outputs, true);
     return reads < 0 || writes < 0 ? -1 : reads + writes;
   }
@@ -181,10 +181,9 @@ class Overlapping {
     State& state = state_[i];
     const int64_t in = sum_of(node.inputs, true), out = sum_of(node.outputs, true);
     if (in < 0 || out < 0) return false;
-    // Blocks of dims other than the first are assembled in extra memory.
-    const bool in_place = node.op == "plait.AllReduce" || node.attributes.integer("dim", 0) == 0;
-    const int64_t extra = node.op == "plait.AllToAll" ? 2 * in : in_place ? 0 : std::max(in, out);
-    state.bytes = sum_of(node.inputs, false) + out + extra;
+    const bool contiguous = leads(*graph_.value(node.inputs[0]).type.dims, node.attributes.integer("dim", 0));
+    const CollectiveWorkspace workspace = workspace_of(*collective_kind(node.op), contiguous);
+    state.bytes = sum_of(node.inputs, false) + out + workspace.inputs * in + workspace.outputs * out;
     const auto made = little_of(i, in + out);
     state.late = made.has_value();
     state.wanted = i;
@@ -236,7 +235,7 @@ class Overlapping {
       waiting.pop_back();
       for (size_t maker : before_[now]) {
         const Node& node = graph_.nodes[maker];
-        if ((is_view(node) || node.op == "Concat" || node.op == "plait.State") && out.insert(maker).second)
+        if ((is_view(node) || node.op == "Concat" || is_state(node)) && out.insert(maker).second)
           waiting.push_back(maker);
       }
     }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "core/base/hash.h"
 #include "core/base/text.h"
 #include "core/passes/lower/lower.h"
 
@@ -84,28 +85,17 @@ void place(Program& program) {
   for (size_t k = 0; k < which.size(); ++k) program.buffers[which[k]].offset = offsets[k];
 }
 
-/// Hashes what determines a program's meaning, in 64-bit words: xor, rotate, multiply by FNV's prime. Texts and
-/// lists are prefixed with their lengths.
-class Fingerprint {
+/// Hashes what determines a program's meaning. Lists are prefixed with their lengths.
+class Fingerprint : public Hasher {
  public:
   /// `of_ranks`: excludes what differs between ranks, where a rank's blocks begin.
   explicit Fingerprint(bool of_ranks) : of_ranks_(of_ranks) {}
 
-  void add(uint64_t word) { hash_ = std::rotl(hash_ ^ word, 23) * 0x100000001b3u; }
+  using Hasher::add;
   void add(int64_t number) { add(static_cast<uint64_t>(number)); }
   void add(int32_t number) { add(static_cast<int64_t>(number)); }
   void add(double number) { add(std::bit_cast<uint64_t>(number)); }
-  void add(std::string_view text) { add(text.data(), text.size()); }
   void add(const std::string& text) { add(std::string_view(text)); }
-  void add(const void* data, size_t bytes) {
-    add(uint64_t{bytes});
-    const auto* from = static_cast<const std::byte*>(data);
-    for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
-      uint64_t word = 0;
-      std::memcpy(&word, from + at, std::min(sizeof word, bytes - at));
-      add(word);
-    }
-  }
   template <class One>
   void add(const std::vector<One>& list) {
     add(uint64_t{list.size()});
@@ -139,7 +129,7 @@ class Fingerprint {
   std::string text_form() const {
     static constexpr char digits[] = "0123456789abcdef";
     std::string out(16, '0');
-    uint64_t rest = hash_;
+    uint64_t rest = value();
     for (size_t i = 16; i-- > 0; rest >>= 4) out[i] = digits[rest & 15];
     return out;
   }
@@ -153,7 +143,6 @@ class Fingerprint {
   }
 
   const bool of_ranks_;
-  uint64_t hash_ = 0xcbf29ce484222325u;
 };
 
 std::string fingerprint(const Program& program, bool of_ranks) {

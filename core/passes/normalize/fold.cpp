@@ -259,7 +259,7 @@ class Folder {
 
   bool compute(const Node& node) {
     if (known_numbers(node)) return true;
-    if (!node.bodies.empty() || node.op == "plait.Sizes" || node.op == "plait.State")
+    if (!node.bodies.empty() || node.op == "plait.Sizes" || is_state(node))
       return false;  // neither is constant
     if (keeps_quantised(node)) return false;
     int64_t bytes = 0;

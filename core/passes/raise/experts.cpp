@@ -9,6 +9,7 @@
 #include <cmath>
 #include <set>
 
+#include "core/base/activation.h"
 #include "core/base/error.h"
 #include "core/passes/raise/experts.h"
 
@@ -17,18 +18,12 @@ namespace {
 
 /// The activation between the products, as attributes of plait.Experts.
 struct GatedActivation {
-  const char* activation = "silu";
+  Activation activation = Activation::silu;
   double alpha = 1, beta = 0, limit = 0;
 
   double gate(double g) const {
     g = alpha * (limit > 0 ? std::min(g, limit) : g);
-    const std::string_view name = activation;
-    double out = g;
-    if (name == "silu") out = g / (1 + std::exp(-g));
-    else if (name == "relu") out = std::max(g, 0.0);
-    else if (name == "gelu") out = 0.5 * g * (1 + std::erf(g / std::sqrt(2.0)));
-    else if (name == "gelu_tanh") out = 0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
-    return out / alpha;
+    return activate(activation, g) / alpha;
   }
   double up(double u) const { return (limit > 0 ? std::clamp(u, -limit, limit) : u) + beta; }
 };
@@ -262,15 +257,15 @@ std::optional<GatedActivation> ExpertsRaiser::fit(const Mixture& m, const Readin
   for (double limit : limits)
     for (double alpha : alphas)
       for (double beta : betas)
-        for (const char* name : {"silu", "gelu_tanh", "gelu", "relu", "identity"})
-          if (const GatedActivation gated{name, alpha, beta, limit}; agrees(gated)) return gated;
+        for (Activation activation : activations)
+          if (const GatedActivation gated{activation, alpha, beta, limit}; agrees(gated)) return gated;
   return std::nullopt;
 }
 
 Node experts_node(const Reading& reading, const GatedActivation& gated) {
   Node out;
   out.op = "plait.Experts";
-  out.attributes.set("activation", std::string(gated.activation));
+  out.attributes.set("activation", std::string(activation_name(gated.activation)));
   if (gated.alpha != 1) out.attributes.set("alpha", gated.alpha);
   if (gated.beta != 0) out.attributes.set("beta", gated.beta);
   if (gated.limit != 0) out.attributes.set("limit", gated.limit);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/activation.h"
 #include "core/base/text.h"
 #include "core/passes/raise/region.h"
 
@@ -23,16 +24,17 @@ std::optional<Node> lift_activation(const RegionProbe& probe, const Region& regi
   auto y = probe.run(region, shape, 4, x);
   if (!y) return std::nullopt;
   struct Known {
-    const char* name;
     const char* op;
     double (*f)(double);
+    std::string attribute = {};
+    Attribute value = {};
   };
+  constexpr double quick = 1.702;  // CLIP's approximation of GELU
   static const Known known[] = {
-      {"silu", "Swish", [](double v) { return v / (1 + std::exp(-v)); }},
-      {"gelu_tanh", "Gelu",
-       [](double v) { return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); }},
-      {"gelu", "Gelu", [](double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); }},
-      {"quick_gelu", "Swish", [](double v) { return v / (1 + std::exp(-1.702 * v)); }},
+      {"Swish", [](double v) { return activate(Activation::silu, v); }},
+      {"Gelu", [](double v) { return activate(Activation::gelu_tanh, v); }, "approximate", std::string("tanh")},
+      {"Gelu", [](double v) { return activate(Activation::gelu, v); }},
+      {"Swish", [](double v) { return activate(Activation::silu, quick * v) / quick; }, "alpha", quick},
   };
   for (const Known& one : known) {
     std::vector<float> expected;
@@ -42,8 +44,7 @@ std::optional<Node> lift_activation(const RegionProbe& probe, const Region& regi
     into.op = one.op;
     into.inputs = {region.entry};
     into.outputs = {region.output};
-    if (std::string_view(one.name) == "gelu_tanh") into.attributes.set("approximate", std::string("tanh"));
-    if (std::string_view(one.name) == "quick_gelu") into.attributes.set("alpha", 1.702);
+    if (!one.attribute.empty()) into.attributes.set(one.attribute, one.value);
     return into;
   }
   return std::nullopt;

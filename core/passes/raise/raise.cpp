@@ -547,7 +547,7 @@ std::vector<bool> data_values(const Graph& graph, const DecoderInterface& interf
   for (const auto& cache : interface.caches) data[static_cast<size_t>(cache.past)] = true;
   for (const Node& node : graph.nodes) {
     if (node.op == "Shape" || node.op == "Size") continue;
-    bool any = node.op == "plait.State" || std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+    bool any = is_state(node) || std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
                  return id != no_value && data[static_cast<size_t>(id)];
                });
     for (ValueId id : node.outputs)

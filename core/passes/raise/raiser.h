@@ -151,7 +151,7 @@ void choose_by_token(Graph& graph, const PassContext& context, const LengthChoic
 void replace_positions(Graph& graph, const PassContext& context, ValueId positions);
 
 /// Removes rounding of activations: QuantizeLinear followed by DequantizeLinear with the same scale. False if there
-/// was none.
+/// there was none.
 bool drop_rounding(Graph& graph);
 /// Raises products with quantised weights, and quantised tables, to Linear and Embedding; products of dynamically
 /// quantised activations only if `dynamic`.

@@ -97,7 +97,7 @@ bool tokens_are_free(const Graph& graph, const PassContext& context, SymbolId to
   auto producer = producers(graph);
   RoutedRows routed(graph, tokens);
   for (const Node& node : graph.nodes) {
-    if (reads_segments(node.op) || node.op == "plait.State" || node.op == "plait.Sizes") continue;
+    if (reads_segments(node.op) || is_state(node) || node.op == "plait.Sizes") continue;
     bool concerns = routed.concerns(node);
     if (concerns && routed.follow(node)) continue;
     bool touches = false;
@@ -177,7 +177,7 @@ class RowGatherer {
       const Node& node = graph_.nodes[i];
       // A query of the cache may be computed for some rows; writes and states need all tokens.
       bool all_tokens = reads_segments(node.op) && !(has_cache_ && node.op == "plait.PagedAttention");
-      if (banned_[i] || all_tokens || node.op == "plait.State" || node.op == "plait.Sizes") continue;
+      if (banned_[i] || all_tokens || is_state(node) || node.op == "plait.Sizes") continue;
       bool all = true, any = false;
       for (ValueId id : node.outputs) {
         if (id == no_value) continue;

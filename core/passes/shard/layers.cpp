@@ -36,7 +36,7 @@ class LayerFinder {
       if (reads_row(node)) stateful_[i] = true;
       for (ValueId id : node.outputs) {
         if (id == no_value) continue;
-        if (node.op == "plait.State") state_[at(id)] = true;
+        if (is_state(node)) state_[at(id)] = true;
         level_[at(id)] = level + (stateful_[i] ? 1 : 0);
       }
     }

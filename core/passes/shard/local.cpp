@@ -2,7 +2,6 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/passes/shard/annotations.h"
 
 namespace plait {
 
@@ -11,7 +10,7 @@ void check_seeds(const Graph& graph, const ShardSeeds& seeds, const Mesh& mesh) 
   for (const auto& [id, sharding] : seeds) {
     const Value& value = graph.value(id);
     const int32_t maker = producer[static_cast<size_t>(id)];
-    if (!value.constant && maker >= 0 && graph.nodes[static_cast<size_t>(maker)].op != "plait.State")
+    if (!value.constant && maker >= 0 && !is_state(graph.nodes[static_cast<size_t>(maker)]))
       throw Error(Code::invalid_argument, cat("value ", quote(value.name), " is no weight"));
     const size_t rank = value.type.dims ? value.type.dims->size() : 0;
     if (sharding.dims.size() != rank || !local_dims(*value.type.dims, sharding, mesh))
@@ -23,28 +22,18 @@ void check_seeds(const Graph& graph, const ShardSeeds& seeds, const Mesh& mesh) 
 }
 
 Node collective_node(const Collective& step, const Mesh& mesh, int64_t rank) {
-  using Kind = Collective::Kind;
+  using Kind = CollectiveKind;
   Node node;
   node.attributes.set("axes", mesh.text(step.axes));
   node.attributes.set("parts", mesh.blocks(step.axes));
+  node.op = cat("plait.", op_name(step.kind));
   if (step.kind == Kind::all_reduce || step.kind == Kind::reduce_scatter)
     node.attributes.set("reduction", std::string(step.reduction == PendingKind::max   ? "max"
                                                  : step.reduction == PendingKind::min ? "min"
                                                                                       : "sum"));
   if (step.kind != Kind::all_reduce) node.attributes.set("dim", int64_t{step.dim});
-  switch (step.kind) {
-    case Kind::all_reduce: node.op = "plait.AllReduce"; break;
-    case Kind::reduce_scatter: node.op = "plait.ReduceScatter"; break;
-    case Kind::all_gather: node.op = "plait.AllGather"; break;
-    case Kind::all_to_all:
-      node.op = "plait.AllToAll";
-      node.attributes.set("to_dim", int64_t{step.to_dim});
-      break;
-    case Kind::slice:
-      node.op = "plait.Shard";
-      node.attributes.set("part", mesh.block(rank, step.axes));
-      break;
-  }
+  if (step.kind == Kind::all_to_all) node.attributes.set("to_dim", int64_t{step.to_dim});
+  if (step.kind == Kind::shard) node.attributes.set("part", mesh.block(rank, step.axes));
   return node;
 }
 
@@ -57,20 +46,6 @@ Constant part_of(const Constant& whole, const Dims& dims, const Sharding& place,
     add_step(part, {RecipeStep::Kind::slice, {static_cast<int64_t>(d), begin, begin + size}});
   }
   return part;
-}
-
-void set_typical_step(Graph& graph) {
-  for (const auto& [name, typical] : {std::pair("t", 16), std::pair("r", 4)})
-    if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = typical;
-}
-
-void shard(Graph& graph, PassContext& context) {
-  const CompileOptions& options = context.options;
-  if (options.mesh.ranks() == 1 || !context.decoder.recognised) return;
-  set_typical_step(graph);
-  const AxisList sequence = sequence_axes(graph, options.mesh, options.seeds);
-  const ShardSeeds seeds = seeds_for(graph, options);
-  context.plan = shard(graph, options.ops, options.mesh, options.rank, seeds, {.sequence = sequence});
 }
 
 }  // namespace plait

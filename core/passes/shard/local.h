@@ -1,6 +1,6 @@
 #pragma once
 // Sharded values as nodes and constants of one rank's graph.
-#include "core/passes/shard/shard.h"
+#include "core/passes/base/shard_plan.h"
 
 namespace plait {
 

@@ -35,7 +35,7 @@ HeldBytes held_bytes(const Graph& graph, const ShardPlan& plan, const Mesh& mesh
   for (const auto& [id, sharding] : plan.copies) held(id, sharding);
   const auto slot = graph.symbols.find("c");  // of a page
   for (const Node& node : graph.nodes) {
-    if (node.op != "plait.State") continue;
+    if (!is_state(node)) continue;
     auto found = plan.states.find(node.attributes.string("key", ""));
     if (found == plan.states.end()) continue;  // unused
     const Type& type = graph.value(node.outputs[0]).type;

@@ -193,7 +193,7 @@ class Seeding {
       of_weights_[static_cast<size_t>(id)] = graph_.value(id).constant != nullptr;
     std::set<ValueId> states;
     for (const Node& node : graph_.nodes) {
-      if (node.op == "plait.State") states.insert(node.outputs[0]);
+      if (is_state(node)) states.insert(node.outputs[0]);
       const auto& in = node.inputs;
       if (std::none_of(in.begin(), in.end(), [&](ValueId id) { return is_of_weights(id); }) ||
           !std::all_of(in.begin(), in.end(),
@@ -254,7 +254,7 @@ class Seeding {
   }
 
   void follow(const Node& node) {
-    if (node.op == "plait.State") return;  // it is sharded as its readers need
+    if (is_state(node)) return;  // it is sharded as its readers need
     const std::optional<NodeRule> found = rule_of(graph_, ops_, node);
     if (!found) {
       for (ValueId id : node.inputs) mark_whole(id);

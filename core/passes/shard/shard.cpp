@@ -93,7 +93,7 @@ class Sharder {
   }
   bool is_state(ValueId id) const {
     const int32_t maker = static_cast<size_t>(id) < producer_.size() ? producer_[static_cast<size_t>(id)] : -1;
-    return maker >= 0 && graph_.nodes[static_cast<size_t>(maker)].op == "plait.State";
+    return maker >= 0 && plait::is_state(graph_.nodes[static_cast<size_t>(maker)]);
   }
   /// Whether it is a State's memory, or an in-place result on it.
   bool is_kept(ValueId id) const { return id != no_value && (is_state(id) || kept_.contains(id)); }
@@ -225,7 +225,7 @@ class Sharder {
     });
   }
 
-  /// Reduces a partial sum that could remain before the node if that alone moves fewer bytes: an operand already
+  /// Reduces a partial sum that could remain before the node if only that moves fewer bytes: an operand already
   /// reduced for other readers is then available, and needs no further reduction to match another.
   std::optional<Choice> price(const Node& node, const NodeRule& rule, const FactorAxes& axes) const {
     const std::optional<Placement> placement = place(rule, axes, mesh_);
@@ -382,7 +382,7 @@ class Sharder {
   // ---- building ----
 
   void place_node(const Node& node) {
-    if (node.op == "plait.State") {
+    if (plait::is_state(node)) {
       states_.emplace(node.outputs[0], &node);
       return;
     }
@@ -505,7 +505,7 @@ class Sharder {
     Place now = from;
     for (const Collective& step : reshard(from.sharding, target)) {
       const double local_bytes = bytes / static_cast<double>(mesh_.blocks(now.sharding.axes()));
-      if (step.kind != Collective::Kind::slice)
+      if (step.kind != CollectiveKind::shard)
         plan_.collectives.push_back({step, name_of(id), reader, moved_bytes(step, local_bytes, mesh_),
                                      local_.value(now.local).type, maker(id)});
       now.sharding = after(step, std::move(now.sharding));

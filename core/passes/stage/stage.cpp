@@ -136,7 +136,7 @@ class Separator {
     of_states_.assign(maker_stage_.size(), false);
     for (const Node& node : graph_.nodes) {
       if (node.stage >= 0) continue;
-      const bool state = node.op == "plait.State" || std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+      const bool state = is_state(node) || std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
                            return id != no_value && of_states_[static_cast<size_t>(id)];
                          });
       for (ValueId id : node.outputs)
@@ -175,7 +175,7 @@ class Separator {
     if (maker < 0) return id;
     const auto index = static_cast<size_t>(maker);
     if (fresh) {
-      if (graph_.nodes[index].op == "plait.State") graph_.nodes[index].stage = stage;
+      if (is_state(graph_.nodes[index])) graph_.nodes[index].stage = stage;
       for (ValueId input : graph_.nodes[index].inputs)
         if (input != no_value && of_states_[static_cast<size_t>(input)]) own(input, stage);
     }
@@ -183,7 +183,7 @@ class Separator {
     auto [known, missing] = copies_.try_emplace({id, stage}, no_value);
     if (!missing) return known->second;
     Node copy = graph_.nodes[index];
-    if (copy.op == "plait.State") copy.stage = stage;
+    if (is_state(copy)) copy.stage = stage;
     for (ValueId& input : copy.inputs)
       if (input != no_value && of_states_[static_cast<size_t>(input)]) input = own(input, stage);
     for (ValueId& output : copy.outputs) {

@@ -73,7 +73,7 @@ class Recomputing {
     return std::all_of(node.inputs.begin(), node.inputs.end(),
                        [&](ValueId id) { return has(of_tokens_, id) && graph_.value(id).type.dims == dims; });
   }
-  static bool is_collective(const Node& node) { return node.attributes.has("axes") && node.attributes.has("parts"); }
+  static bool is_collective(const Node& node) { return collective_kind(node.op).has_value(); }
   /// Whether the node sums over a dim of an operand that may have a gradient.
   bool sums(const Node& node) const {
     const std::optional<NodeRule> rule = rule_of(graph_, ops_, node);
@@ -99,7 +99,7 @@ class Recomputing {
     return !states.empty() && made.is_constant() && trained.is_constant() && made.constant() > trained.constant();
   }
   void add_states(const Node& node, std::set<ValueId>& out) const {
-    if (node.op == "plait.State") out.insert(node.outputs[0]);
+    if (is_state(node)) out.insert(node.outputs[0]);
     else
       for (ValueId id : node.inputs)
         if (const Node* made = maker(id)) add_states(*made, out);

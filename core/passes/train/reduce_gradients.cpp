@@ -8,7 +8,7 @@ Graph settle_graph(const OpSet& ops, Graph graph, const Graph& norm) {
   std::map<std::string, ValueId> left;  // by key: the State's value after its last write
   std::map<ValueId, std::string> keys;
   auto follow = [&](const Node& node) {
-    if (node.op == "plait.State") keys.emplace(node.outputs[0], node.attributes.string("key", ""));
+    if (is_state(node)) keys.emplace(node.outputs[0], node.attributes.string("key", ""));
     const OpSchema* schema = ops.find(node.op);
     for (size_t k = 0; schema && k < static_cast<size_t>(schema->updates) && k < node.outputs.size(); ++k)
       if (auto key = keys.find(node.inputs[k]); key != keys.end() && node.outputs[k] != no_value)
@@ -27,7 +27,7 @@ Graph settle_graph(const OpSet& ops, Graph graph, const Graph& norm) {
     return known->second;
   };
   for (const Node& from : norm.nodes) {
-    if (from.op == "plait.State")
+    if (is_state(from))
       if (auto known = left.find(from.attributes.string("key", "")); known != left.end()) {
         values[from.outputs[0]] = known->second;
         continue;

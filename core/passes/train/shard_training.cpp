@@ -15,7 +15,7 @@ namespace {
 std::map<std::string, std::vector<ValueId>> states_of(const Graph& graph) {
   std::map<std::string, std::vector<ValueId>> out;
   for (const Node& node : graph.nodes)
-    if (node.op == "plait.State") out[node.attributes.string("key", "")].push_back(node.outputs[0]);
+    if (is_state(node)) out[node.attributes.string("key", "")].push_back(node.outputs[0]);
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/linear_operands.h"
 #include "core/base/text.h"
 #include "core/exec/store_keys.h"
 #include "core/graph/gradient.h"
@@ -94,13 +95,13 @@ class Training {
     const Head head = find_head(graph_);
     if (head.node < 0 || !head.fits) return loss_of_logits();
     const Node linear = graph_.nodes[static_cast<size_t>(head.node)];
-    head_inputs_ = {linear.inputs[0], linear.inputs[1], labels_};
-    if (head.bias != no_value || linear.inputs.size() > 3) head_rest_ = {bias_of(head)};
-    for (size_t k = 3; k < linear.inputs.size(); ++k) head_rest_.push_back(linear.inputs[k]);
+    head_inputs_ = {linear.inputs[linear_x], linear.inputs[linear_w], labels_};
+    if (head.bias != no_value || linear.inputs.size() > linear_scales) head_rest_ = {bias_of(head)};
+    for (size_t k = linear_scales; k < linear.inputs.size(); ++k) head_rest_.push_back(linear.inputs[k]);
     head_attributes_ = linear.attributes;
     head_attributes_.erase("many_rows");
     const Mesh& mesh = context_.options.mesh;
-    const int64_t vocabulary = builder_.dims(linear.inputs[1])[0].constant();
+    const int64_t vocabulary = builder_.dims(linear.inputs[linear_w])[0].constant();
     head_attributes_.set("chunks", chunks_of(vocabulary, mesh.blocks(mesh.parts("tensor"))));
     head_attributes_.set("scale", head.scale);
     head_attributes_.set("softcap", head.softcap);
@@ -123,8 +124,8 @@ class Training {
   ValueId bias_of(const Head& head) {
     if (head.bias == no_value) return no_value;
     const Node linear = graph_.nodes[static_cast<size_t>(head.node)];
-    const ValueId bias =
-        builder_.cast(builder_.reshaped(head.bias, {builder_.dims(linear.inputs[1]).front()}), linear.inputs[0]);
+    const Dim v = builder_.dims(linear.inputs[linear_w]).front();
+    const ValueId bias = builder_.cast(builder_.reshaped(head.bias, {v}), linear.inputs[linear_x]);
     return head.share == 1 ? bias : builder_.times(bias, builder_.number(head.share, bias));
   }
 
@@ -265,7 +266,7 @@ Head find_head(const Graph& graph) {
     if (at < 0 || (id != graph.outputs[0] && readers[static_cast<size_t>(id)].size() > 1)) return {};
     const Node& node = graph.nodes[static_cast<size_t>(at)];
     if (node.op == "plait.Linear") {
-      const bool adds_itself = node.inputs.size() > 2 && node.inputs[2] != no_value;
+      const bool adds_itself = node.inputs.size() > linear_bias && node.inputs[linear_bias] != no_value;
       if (adds_itself || (capped && factors[0] <= 0)) head.fits = false;
       head.node = at;
       head.scale = factors[0] * factors[1];

@@ -77,7 +77,7 @@ Dataset DatasetBuilder::finish() {
 int64_t DatasetBuilder::append(const Document& document, std::string_view where) {
   check_ids(document.ids, where);
   if (!document.counted.empty() && document.counted.size() != document.ids.size())
-    throw Error(Code::invalid_argument, cat(where, " has ", document.ids.size(), " tokens and says of ",
+    throw Error(Code::invalid_argument, cat(where, " has ", document.ids.size(), " tokens and specifies of ",
                                             document.counted.size(), " whether they count"));
   Dataset::State& state = *state_;
   const size_t begin = state.own.size();

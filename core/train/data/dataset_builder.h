@@ -1,5 +1,5 @@
 #pragma once
-// Builds data sets. Internal to dataset.cpp and dataset_reader.cpp.
+// Builds data sets. Internal to dataset_builder.cpp and dataset_reader.cpp.
 #include "core/train/data/dataset.h"
 #include "core/train/data/document_encoder.h"
 

@@ -133,7 +133,7 @@ inline bool accepts_experts(std::span<const OperandInfo> in) {
 
 inline std::shared_ptr<const KernelState> prepare_experts(const NodeInfo& node) {
   auto state = std::make_shared<ExpertsState>();
-  state->activation = activation_named(node.op, node.attributes.string("activation", "silu"));
+  state->activation = unary_activation(node);
   state->alpha = static_cast<float>(node.attributes.real("alpha", 1));
   state->beta = static_cast<float>(node.attributes.real("beta", 0));
   state->limit = static_cast<float>(node.attributes.real("limit", 0));

@@ -1,5 +1,7 @@
 // plait.Linear, plait.Linears and plait.GatedLinear: distribution over threads. The arithmetic is in linear_tile.cpp.
+#include "core/base/activation.h"
 #include "core/base/error.h"
+#include "core/base/linear_operands.h"
 #include "core/base/text.h"
 #include "kernels/cpu/linear/linear_blocks.h"
 #include "kernels/cpu/linear/register.h"
@@ -156,9 +158,9 @@ using PartsOf = size_t (*)(const LinearState& state, std::span<const TensorView>
 
 size_t linear_parts(const LinearState& state, std::span<const TensorView> inputs, std::span<const TensorView> outputs,
                     Part* parts) {
-  parts[0].weight = operand_weight(state, inputs, 1, 3, 4);
+  parts[0].weight = operand_weight(state, inputs, linear_w, linear_scales, linear_zeros);
   if (!outputs.empty()) parts[0].y = &outputs[0];
-  if (inputs.size() > 2 && inputs[2].present()) parts[0].bias = &inputs[2];
+  if (inputs.size() > linear_bias && inputs[linear_bias].present()) parts[0].bias = &inputs[linear_bias];
   return 1;
 }
 
@@ -175,13 +177,13 @@ size_t linears_parts(const LinearState& state, std::span<const TensorView> input
 
 size_t gated_parts(const LinearState& state, std::span<const TensorView> inputs, std::span<const TensorView> outputs,
                    Part* parts) {
-  parts[0].gate = operand_weight(state, inputs, 1, 3, 4);
-  parts[0].weight = operand_weight(state, inputs, 2, 5, 6);
+  parts[0].gate = operand_weight(state, inputs, gated_gate, gated_gate_scales, gated_gate_zeros);
+  parts[0].weight = operand_weight(state, inputs, gated_up, gated_up_scales, gated_up_zeros);
   if (!outputs.empty()) parts[0].y = &outputs[0];
   return 1;
 }
 
-Unary activation_of(const LinearState&) { return Unary::identity; }
+Unary no_activation(const LinearState&) { return Unary::identity; }
 Unary gate_activation(const LinearState& state) { return static_cast<const GateState&>(state).activation; }
 
 template <Isa isa, PartsOf parts_of, Unary (*activation)(const LinearState&)>
@@ -203,9 +205,9 @@ int64_t scratch_bytes(const KernelState* state, std::span<const TensorView> inpu
 bool is_f32(const OperandInfo& x) { return x.dtype == DType::f32; }
 
 bool accepts_linear(const NodeInfo& node) {
-  if (!is_f32(node.inputs[0]) || !is_weight(node, 1, 3, 4)) return false;
-  if (is_absent(node, 2)) return true;
-  DType bias = node.inputs[2].dtype;
+  if (!is_f32(node.inputs[linear_x]) || !is_weight(node, linear_w, linear_scales, linear_zeros)) return false;
+  if (is_absent(node, linear_bias)) return true;
+  DType bias = node.inputs[linear_bias].dtype;
   return bias == DType::f32 || bias == DType::bf16 || bias == DType::f16;
 }
 bool accepts_linears(const NodeInfo& node) {
@@ -222,8 +224,9 @@ bool accepts_linears(const NodeInfo& node) {
   return true;
 }
 bool accepts_gated(const NodeInfo& node) {
-  return is_f32(node.inputs[0]) && is_weight(node, 1, 3, 4) && is_weight(node, 2, 5, 6) &&
-         node.inputs[2].dtype == node.inputs[1].dtype && node.inputs[2].rank == node.inputs[1].rank;
+  const OperandInfo &gate = node.inputs[gated_gate], &up = node.inputs[gated_up];
+  return is_f32(node.inputs[gated_x]) && is_weight(node, gated_gate, gated_gate_scales, gated_gate_zeros) &&
+         is_weight(node, gated_up, gated_up_scales, gated_up_zeros) && up.dtype == gate.dtype && up.rank == gate.rank;
 }
 
 /// Nodes whose x may be rounded to bf16 have attribute round_x = 1; all their weights must be bf16.
@@ -248,7 +251,7 @@ std::shared_ptr<const KernelState> prepare_linear(const NodeInfo& node) {
 std::shared_ptr<const KernelState> prepare_gated(const NodeInfo& node) {
   auto state = std::make_shared<GateState>();
   read_attributes(node, *state);
-  state->activation = activation_named(node.op, node.attributes.string("activation", "silu"));
+  state->activation = unary_activation(node);
   return state;
 }
 
@@ -261,14 +264,14 @@ void add_for(KernelTable& table) {
               .accepts = rounds_x(isa) ? accepts_rounded<accepts_linear, true> : accepts_linear,
               .prepare = prepare_linear,
               .scratch_bytes = scratch_bytes<isa, linear_parts>,
-              .run = run<isa, linear_parts, activation_of>});
+              .run = run<isa, linear_parts, no_activation>});
   add_kernel(table, isa,
              {.op = "plait.Linears",
               .dtypes = dtypes,
               .accepts = rounds_x(isa) ? accepts_rounded<accepts_linears, false> : accepts_linears,
               .prepare = prepare_linear,
               .scratch_bytes = scratch_bytes<isa, linears_parts>,
-              .run = run<isa, linears_parts, activation_of>});
+              .run = run<isa, linears_parts, no_activation>});
   add_kernel(table, isa,
              {.op = "plait.GatedLinear",
               .dtypes = dtypes,
@@ -280,14 +283,15 @@ void add_for(KernelTable& table) {
 
 }  // namespace
 
-Unary activation_named(std::string_view op, const std::string& name) {
-  if (name == "silu") return Unary::silu;
-  if (name == "gelu_tanh") return Unary::gelu_tanh;
-  if (name == "gelu") return Unary::gelu;
-  if (name == "relu") return Unary::relu;
-  if (name == "identity") return Unary::identity;
-  throw Error(Code::unsupported, cat(op, ": unknown activation ", quote(name)),
-              "use silu, gelu_tanh, gelu, relu or identity");
+Unary unary_activation(const NodeInfo& node) {
+  switch (activation_of(node.attributes, node.op)) {
+    case Activation::silu: return Unary::silu;
+    case Activation::gelu_tanh: return Unary::gelu_tanh;
+    case Activation::gelu: return Unary::gelu;
+    case Activation::relu: return Unary::relu;
+    case Activation::identity: break;
+  }
+  return Unary::identity;
 }
 
 void add_linear(KernelTable& table, Isa isa) {

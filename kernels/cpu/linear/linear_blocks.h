@@ -165,8 +165,8 @@ void run_block(const Worker& worker, const Weight& weight, int64_t i, int64_t ro
     linear_tiles(isa).block({worker.x + i * k, k, rows, weights, weight.dtype, columns, k, y, ldy});
 }
 
-/// The activation of an attribute. Throws Error(unsupported), with the op's name, for an unknown one.
-Unary activation_named(std::string_view op, const std::string& name);
+/// The loop of attribute "activation". Throws Error(bad_model), with the op's name, for an unknown one.
+Unary unary_activation(const NodeInfo& node);
 
 /// Adds elements [j, j + columns) of a bias in f32, bf16 or f16 to rows of y. `buffer` has columns floats.
 inline void add_bias(const ElementwiseLoops& loops, const uint8_t* bias, DType dtype, int64_t j, int64_t rows,

@@ -5,7 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/recurrent/chunked_tile.cpp"
 #include "hwy/foreach_target.h"
-#include "kernels/cpu/recurrent/chunks-inl.h"
+#include "kernels/cpu/recurrent/chunked_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace plait::cpu {

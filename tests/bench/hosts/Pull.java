@@ -60,7 +60,7 @@ public class Pull {
     for (Token token = ended.request.poll(null); token != null; token = ended.request.poll(null)) hole.consume(token);
   }
 
-  /** What the requests alone leave behind, by token. */
+  /** What only the requests allocate, by token. */
   @Benchmark
   @OperationsPerInvocation(TOKENS)
   public void nothing(Ended ended) {}

@@ -8,7 +8,7 @@
 #include <limits>
 #include <random>
 
-#include "core/base/constant_slices.h"
+#include "core/base/constant.h"
 #include "core/base/dim.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -340,7 +340,7 @@ TEST(ThreadPool, StopsBetweenItems) {
     EXPECT_EQ(done, 100);
     try {
       pool.for_each(1000000, [&](int64_t, int) { flag = ++done > 110; });
-      ADD_FAILURE() << "items were left out, and nobody was told";
+      ADD_FAILURE() << "items were left out without an error";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::cancelled);
     }
@@ -410,7 +410,7 @@ TEST_F(Files, ExternalDataStaysInsideTheModelsDirectory) {
   std::filesystem::create_symlink(path("outside.bin"), path("model/link.bin"));
   EXPECT_EQ(refusal("link.bin"), Code::bad_model);
   ASSERT_EQ(mkfifo(path("model/pipe.bin").c_str(), 0600), 0);
-  EXPECT_EQ(refusal("pipe.bin"), Code::io) << "and nobody waited for the pipe's other end";
+  EXPECT_EQ(refusal("pipe.bin"), Code::io) << "and without waiting for the pipe's other end";
   std::filesystem::create_directory(path("model/folder.bin"));
   EXPECT_EQ(refusal("folder.bin"), Code::io);
   // A Hugging Face cache: the snapshot's files are links into one folder of blobs.

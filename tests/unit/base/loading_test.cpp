@@ -126,9 +126,9 @@ TEST_F(LogFileTest, WhatCannotBeWrittenIsOneWarning) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(level, LogLevel::warning);
   EXPECT_NE(text.find("no log file"), std::string::npos) << text;
-  log.write(LogLevel::info, "goes on");
+  log.write(LogLevel::info, "continues");
   EXPECT_TRUE(log.next(level, text));
-  EXPECT_EQ(text, "goes on");
+  EXPECT_EQ(text, "continues");
   EXPECT_FALSE(log.next(level, text));
 }
 

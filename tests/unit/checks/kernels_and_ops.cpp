@@ -1,4 +1,4 @@
-// The tables that meet by an op's name alone: schema rows, reference kernels, fast kernels.
+// The tables that only an op's name connects: schema rows, reference kernels, fast kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -151,7 +151,7 @@ float awkward(int rank, int64_t i) {
   return std::ldexp(bits & 0x10000 ? -mantissa : mantissa, static_cast<int>(bits >> 17 & 15) - 7);
 }
 
-// The definition, one element after the other in the order of ranks: whoever has its bits has those of all other
+// The definition, one element after the other in the order of ranks: equal bits to it are equal bits to all other
 // ranks.
 template <class T, class Add>
 void expect_in_rank_order(Communicator& all, DType dtype, int64_t size, Add add) {
@@ -188,7 +188,7 @@ TEST_P(Conformance, SumsAreThoseOfRankOrder) {
 TEST_P(Conformance, MailBetweenAllPairs) {
   on_ranks(GetParam(), [](World& world) {
     Communicator& all = world.communicator();
-    // Nobody receives before everyone has sent everything: 5 messages a pair, a few megabytes in all.
+    // No rank receives before all have sent everything: 5 messages a pair, a few megabytes in all.
     const int64_t lengths[] = {3, 0, 50001, 1, 1000};
     auto content = [&](int from, int to, int message, int64_t i) { return value(from + 2 * to + message, i); };
     for (int to = 0; to < all.size(); ++to)

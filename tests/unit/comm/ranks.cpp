@@ -142,7 +142,7 @@ std::string Buffer::difference(const std::function<double(int64_t)>& value) cons
     if (get(i) != value(i))
       return cat(dtype_name(dtype_), " [", elements_, "]: element ", i, " is ", get(i), ", not ", value(i));
   if (std::any_of(bytes_.end() - guard_bytes, bytes_.end(), [](std::byte b) { return b != guard; }))
-    return cat(dtype_name(dtype_), " [", elements_, "]: bytes behind the end were written");
+    return cat(dtype_name(dtype_), " [", elements_, "]: bytes after the end were written");
   return "";
 }
 

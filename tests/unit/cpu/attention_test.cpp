@@ -48,7 +48,7 @@ struct World {
     std::memcpy(to.data() + static_cast<size_t>(j) * bytes, from.data() + static_cast<size_t>(i) * bytes, bytes);
   }
 
-  /// The query of a token depends on the token alone.
+  /// The query of a token depends only on the token.
   Tensor queries(const std::vector<Token>& tokens) const {
     Tensor q(DType::f32, {1, static_cast<int64_t>(tokens.size()), what.heads, what.d});
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -110,7 +110,7 @@ TEST(CpuAttention, EqualsReference) {
   }
 }
 
-/// A token alone, on one thread, is the measure; its bits must be the same in every mix.
+/// A single token, on one thread, is the measure; its bits must be the same in every mix.
 TEST(CpuAttention, AQueryHasTheSameBitsInAnyCompany) {
   for (const Case& c : cases())
     for (const std::string& isa : isas()) {

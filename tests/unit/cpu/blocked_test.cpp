@@ -95,7 +95,7 @@ TEST(CpuBlocked, EmbeddingRefusesIdsOutOfRange) {
   }
 }
 
-/// Row i of m rows equals row i alone, for any number of threads, and wherever weights lie in memory.
+/// Row i of m rows equals row i computed by itself, for any number of threads, and wherever weights lie in memory.
 void expect_invariant(const std::string& op, const Attributes& attributes, int64_t k,
                       const std::vector<Tensor>& weights, const std::vector<int64_t>& widths) {
   for (const std::string& isa : isas()) {

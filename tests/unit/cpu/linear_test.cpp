@@ -48,7 +48,7 @@ TEST(CpuLinear, ReadsWeightsAtAnyAddress) {
       }
 }
 
-/// Row i of m rows equals row i alone, for any number of threads.
+/// Row i of m rows equals row i computed by itself, for any number of threads.
 void expect_invariant(const std::string& op, const Attributes& attributes, int64_t k, std::vector<Tensor> weights,
                       std::vector<int64_t> widths) {
   for (const std::string& isa : isas()) {

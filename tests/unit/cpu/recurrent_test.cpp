@@ -28,7 +28,7 @@ struct Part {
   int64_t begin, end;
 };
 
-/// Operands of the tokens of some segments: what a token has depends on its segment and place alone.
+/// Operands of the tokens of some segments: what a token has depends only on its segment and place.
 class Rows {
  public:
   explicit Rows(const std::vector<Part>& parts) {
@@ -140,7 +140,7 @@ std::string bits(const Tensor& tensor, int64_t index, bool of_tokens) {
   return std::string(reinterpret_cast<const char*>(tensor.data()) + index * size, static_cast<size_t>(size));
 }
 
-/// Segment 0 of the mixture alone, and cut in two after each of its tokens: the same bits as in company.
+/// Only segment 0 of the mixture, and cut in two after each of its tokens: the same bits as in company.
 template <class Run>
 void expect_any_cut(const Tensor& state, const Run& run) {
   auto company = run(mixture, state, slots(places));
@@ -159,7 +159,7 @@ void expect_any_cut(const Tensor& state, const Run& run) {
     EXPECT_EQ(rows, expected) << "cut at " << cut;
     EXPECT_EQ(bits(now, 4, false), bits(company[0], 4, false)) << "cut at " << cut;
   }
-  for (int64_t slot : {0, 3, 5})  // nobody writes there
+  for (int64_t slot : {0, 3, 5})  // nothing is written there
     EXPECT_EQ(bits(company[0], slot, false), bits(state, slot, false)) << slot;
 }
 

@@ -186,7 +186,7 @@ std::vector<std::string> said(const Program& program) {
   std::vector<std::string> out;
   for (const Instruction& one : program.instructions)
     if (one.kind == Instruction::Kind::collective)
-      out.push_back(cat(kind_name(one.call.kind), " ", one.call.dim, " ", one.call.to_dim, " ", one.wait_before));
+      out.push_back(cat(op_name(one.call.kind), " ", one.call.dim, " ", one.call.to_dim, " ", one.wait_before));
   return out;
 }
 

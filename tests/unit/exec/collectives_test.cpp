@@ -11,10 +11,10 @@ namespace {
 
 /// One input, its steps, one output: what rank `rank` runs.
 Graph graph_of(const std::vector<Collective>& steps, const Shape& local, const Mesh& mesh, int64_t rank) {
-  using Kind = Collective::Kind;
+  using Kind = CollectiveKind;
   static const std::map<Kind, const char*> names{{Kind::reduce_scatter, "plait.ReduceScatter"},
                                                  {Kind::all_reduce, "plait.AllReduce"},
-                                                 {Kind::slice, "plait.Shard"},
+                                                 {Kind::shard, "plait.Shard"},
                                                  {Kind::all_to_all, "plait.AllToAll"},
                                                  {Kind::all_gather, "plait.AllGather"}};
   Graph graph;
@@ -34,7 +34,7 @@ Graph graph_of(const std::vector<Collective>& steps, const Shape& local, const M
                                                                                         : "sum"));
     if (step.kind != Kind::all_reduce) node.attributes.set("dim", int64_t{step.dim});
     if (step.kind == Kind::all_to_all) node.attributes.set("to_dim", int64_t{step.to_dim});
-    if (step.kind == Kind::slice) node.attributes.set("part", mesh.block(rank, step.axes));
+    if (step.kind == Kind::shard) node.attributes.set("part", mesh.block(rank, step.axes));
     const bool joins = step.kind == Kind::all_gather || step.kind == Kind::all_to_all;
     const int32_t cut = step.kind == Kind::all_to_all ? step.to_dim : step.dim;
     if (joins) dims[static_cast<size_t>(step.dim)] = dims[static_cast<size_t>(step.dim)] * parts;

@@ -246,7 +246,7 @@ output %6
   }
 }
 
-/// Running sums over `axis` of x [2, 3] (or of what `attributes` say), as ONNX's Scan.
+/// Running sums over `axis` of x [2, 3] (or as `attributes` specify), as ONNX's Scan.
 std::string running_sums(const std::string& attributes) {
   return cat(R"(
 input %0 "start" : f32[k]

@@ -1,4 +1,4 @@
-// Adapters of requests: a step of any mixture of them gives each sequence what it gets alone, with an engine of its own
+// Adapters of requests: a step of any mixture of them gives each sequence what it gets by itself, with an engine of its own
 // adapter; those without one get the bits of an engine that knows no adapters.
 #include "tests/unit/support/adapters.h"
 
@@ -100,7 +100,7 @@ TEST_F(OneModel, AHeadHasAdaptersToo) {
   const std::vector<int32_t> ids = some_ids(20, 4);
   const std::vector<float> whole = logits(*probe, ids, adapter), without = logits(*probe, ids);
   EXPECT_GT(relative_error(whole, without), 0.02);
-  // Of several sequences' last tokens alone.
+  // Only of several sequences' last tokens.
   auto one = probe->open({}, 0, adapter), other = probe->open({}, 0);
   Feed feeds[] = {{one.get(), std::span(ids).first(7), 2, {}, {}}, {other.get(), std::span(ids).first(9), 1, {}, {}}};
   ASSERT_TRUE(probe->reserve(*one, 7));
@@ -215,7 +215,7 @@ TEST_F(OneModel, TargetsThatFitNothingAreRefused) {
 
 class AdaptersOnMesh : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
-/// Adapters have ranks say nothing more: a sum that a rank's part of a Linear owes takes the adapter's along.
+/// Adapters add no collectives: the partial sum of a rank's part of a Linear includes the adapter's.
 TEST_P(AdaptersOnMesh, EqualTheWhole) {
   const auto [name, mesh] = GetParam();
   const Graph graph = fixture_graph(name);

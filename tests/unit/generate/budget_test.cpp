@@ -11,7 +11,7 @@ namespace {
 TEST(EngineBudget, HoldsForLogitsAndHiddenStatesTogether) {
   const std::string name = "gemma3-standard23";
   EngineOptions options = small_engine();
-  options.memory_bytes = fixture_engine(name)->stats().arena_bytes;  // enough for logits alone, with no more
+  options.memory_bytes = fixture_engine(name)->stats().arena_bytes;  // enough only for logits
   auto engine = fixture_engine(name, options);
   auto sequence = engine->open({});
   ASSERT_TRUE(engine->reserve(*sequence, 3));

@@ -145,7 +145,7 @@ TEST(Mesh, CopiesOfAForkWaitForTheStepOfItsReplica) {
   feed(*spread, *second, ids, 24);
   auto fork = spread->fork(*second);
   ASSERT_TRUE(spread->reserve(*fork, 3)) << "a copy of the half-full page is due";
-  feed(*spread, *first, ids, 24);  // a step of the other replica alone
+  feed(*spread, *first, ids, 24);  // a step of only the other replica
   EXPECT_LT(relative_error(feed(*spread, *fork, more, 24), feed(*alone, *whole, more, 24)), 1e-4);
 }
 
@@ -283,7 +283,7 @@ struct Fault {
 
 class FaultyRank : public testing::TestWithParam<Fault> {};
 
-/// The engine says which rank it was within the bound, its end does not hang, and a new one works.
+/// The error names the rank within the bound, its end does not hang, and a new one works.
 TEST_P(FaultyRank, IsNamed) {
   const Fault fault = GetParam();
   const Graph graph = fixture_graph("llama-standard23");

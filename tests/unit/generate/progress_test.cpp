@@ -1,4 +1,4 @@
-// Loads say how far they are, and end where they are told to: in the reader, in any pass, before the weights.
+// Loads report their progress, and end where they are cancelled: in the reader, in any pass, before the weights.
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"

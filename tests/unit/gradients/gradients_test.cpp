@@ -324,7 +324,7 @@ class Report {
                    slack = 1e-6 * norm * largest + 1e-10 * scale;
       if (std::fabs(along - expected) <= slack) continue;
       return fault(trial, cat("input ", operand, " of ", describe(trial.node), ": along a direction the gradient is ",
-                              along, ", differences say ", expected));
+                              along, ", by differences ", expected));
     }
   }
 

@@ -64,7 +64,7 @@ ShardingSpec read(const Annotated& b) {
   EXPECT_EQ(model.configurations.at(0).devices, 2);
   return model.configurations.at(0).tensors.at(0);
 }
-/// Nothing is read, and a warning says so.
+/// Nothing is read, with a warning.
 void expect_passed_over(const Annotated& b, const Names& parts) {
   ImportedModel model = b.import();
   for (const DeviceConfiguration& one : model.configurations) EXPECT_THAT(one.tensors, testing::IsEmpty());

@@ -174,7 +174,7 @@ TEST_F(ExportPlan, OthersStayAndItsOwnAreReplaced) {
   EXPECT_EQ(after.configurations[0].devices, 5);
   EXPECT_EQ(after.configurations[1].devices, 2);
   EXPECT_EQ(after.configurations[1].tensors, plan_.tensors);
-  EXPECT_EQ(after.graph.nodes[0].stage, 1) << "as the other says";
+  EXPECT_EQ(after.graph.nodes[0].stage, 1) << "as the other specifies";
   EXPECT_EQ(message().graph().node(0).device_configurations_size(), 2);
 }
 

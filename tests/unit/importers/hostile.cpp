@@ -1,4 +1,4 @@
-// Files that break the rules: each ends in one Error that says where, with bounded time and memory.
+// Files that break the rules: each ends in one Error that names the place, with bounded time and memory.
 #include "tests/unit/importers/model_builder.h"
 
 namespace plait {
@@ -192,7 +192,7 @@ TEST(Hostile, Attributes) {
   expect_bad(twice, {"specified twice"});
 }
 
-/// Numbers that stand for kinds, and are none.
+/// Numbers of kinds that do not exist.
 TEST(Hostile, NumbersOfKindsThatThereAreNot) {
   auto varint = [](int number, int value) {  // of less than 128
     std::string out;

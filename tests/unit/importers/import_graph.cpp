@@ -37,8 +37,8 @@ TEST(ImportGraph, ReadsASmallModel) {
   EXPECT_EQ(w.constant->shape(), (Shape{4, 2}));
 }
 
-/// What PyTorch's exporter says of the modules around a node becomes a path; a wrapper around a model of transformers is none of
-/// the model. Other metadata are passed over.
+/// What PyTorch's exporter records of the modules around a node becomes a path; a wrapper around a model of transformers is not
+/// part of it. Other metadata are passed over.
 TEST(ImportGraph, NodesKnowTheirModules) {
   const std::string in_layer =
                         ": transformers.Model/L: transformers.Layer/L.q: torch.nn.Linear/linear_3: aten.linear",

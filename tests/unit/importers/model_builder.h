@@ -55,7 +55,7 @@ inline OpSet test_ops() {
   add("com.microsoft.SimplifiedLayerNormalization", "x scale", "y",
       {{"axis", "int", "-1"}, {"epsilon", "float", ""}});
   add("Scan", "x...", "y...", {{"body", "graph", "required"}, {"num_scan_inputs", "int", "required"}});
-  ops.claim("Scan", 9, "");  // what core/ops/claims.cpp says of it
+  ops.claim("Scan", 9, "");  // its row in core/ops/claims.cpp
   return ops;
 }
 
@@ -183,7 +183,7 @@ template <class Action>
 void expect_error(Code code, const Names& parts, Action action) {
   try {
     action();
-    ADD_FAILURE() << "no error was thrown; expected one that says " << (parts.empty() ? "anything" : parts[0]);
+    ADD_FAILURE() << "no error was thrown; expected one that contains " << (parts.empty() ? "anything" : parts[0]);
   } catch (const Error& error) {
     EXPECT_EQ(code_name(error.code()), code_name(code)) << error.message();
     for (const auto& part : parts)

@@ -100,7 +100,7 @@ TEST(OpsetMap, DropoutIsIdentityInEveryOpset) {
   OpCase old(7, "Dropout");
   add_attribute(old.node, "ratio", A::FLOAT).set_f(0.1f);
   EXPECT_EQ(ops_of(old.import()), Names{"Identity"});
-  OpCase training(22, "Dropout", {"x", "x", "x"});  // an operand may say yes
+  OpCase training(22, "Dropout", {"x", "x", "x"});  // an operand may be true
   expect_unsupported(training.b, {"Dropout", "does not take training_mode"});
   OpCase recent(22, "Dropout", {"x", "x"}, {"y", "mask"});
   Graph g = recent.import();

@@ -26,7 +26,7 @@ std::vector<int64_t> index_of(int64_t number, const Shape& shape) {
   return out;
 }
 
-/// Where the layout says that an element is: places along all axes.
+/// The place of an element by the layout: places along all axes.
 std::vector<int64_t> places_of(const FileLayout& layout, const std::vector<int64_t>& index) {
   std::vector<int64_t> out = layout.base;
   for (size_t d = 0; d < index.size(); ++d) {

@@ -86,10 +86,10 @@ TEST(Reshard, TakesTheFewestSteps) {
   EXPECT_THAT(steps("[-, -] sum(tensor)", "[-, -] sum(tensor)", mesh), ElementsAre());
   EXPECT_THAT(steps("[-, -] sum(tensor)", "[tensor, -]", mesh), ElementsAre("reduce_scatter tensor"));
   EXPECT_THAT(steps("[tensor, -]", "[-, -]", mesh), ElementsAre("all_gather tensor"));
-  EXPECT_THAT(steps("[-, -]", "[-, tensor]", mesh), ElementsAre("slice tensor"));
+  EXPECT_THAT(steps("[-, -]", "[-, tensor]", mesh), ElementsAre("shard tensor"));
   EXPECT_THAT(steps("[tensor, -]", "[-, tensor]", mesh), ElementsAre("all_to_all tensor"));
   EXPECT_THAT(steps("[data, -] sum(tensor.1)", "[data, tensor.0]", mesh),
-              ElementsAre("all_reduce tensor.1", "slice tensor.0"));
+              ElementsAre("all_reduce tensor.1", "shard tensor.0"));
   EXPECT_THAT(steps("[-, -] sum(data) max(tensor)", "[-, -]", mesh),
               ElementsAre("all_reduce data", "all_reduce tensor"));
 }

@@ -12,7 +12,7 @@
 
 namespace plait::test {
 
-/// The reference kernels alone, which compute in double.
+/// Only the reference kernels, which compute in double.
 const CompileOptions& reference_options();
 
 /// Where tests/unit/nodes/fetch.sh puts them: PLAIT_NODE_CASES, or .cache/onnx-node-cases of the repository.
@@ -39,7 +39,7 @@ struct DataSet {
 /// Throws Error(unsupported) when a file holds something else than a tensor of numbers.
 std::vector<DataSet> data_sets(const std::string& name);
 
-/// What Plait says to a case: its graph, which compiles, or the refusal of the first node that is not claimed.
+/// The result for a case: its graph, which compiles, or the refusal of the first node that is not claimed.
 struct Judged {
   std::optional<Graph> graph;
   std::string refusal;

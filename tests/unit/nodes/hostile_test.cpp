@@ -80,7 +80,7 @@ TEST_P(HostileCase, Attributes) {
 }
 
 /// One dimension of one operand is one shorter, first as written, then where the file leaves all sizes open,
-/// at last where it does not even say how many there are.
+/// at last where it leaves open even their number.
 TEST_P(HostileCase, Sizes) {
   if (!graph_) return;
   for (int openness = 0; openness < 3; ++openness)

@@ -84,7 +84,7 @@ std::string Mutants::survivors() const {
   std::string out, all;
   for (const auto& [key, fate] : fates_) {
     all += line(key, fate);
-    // That a "*" more changes nothing says nothing: the operand is of integers, or the case has but one placement.
+    // That one "*" more changes nothing proves nothing: the operand is of integers, or the case has but one placement.
     if (fate.survives() && (fate.more || fate.kind != Mutation::Kind::extra)) out += line(key, fate);
   }
   if (const char* path = std::getenv("PLAIT_MUTATIONS")) std::ofstream(path, std::ios::app) << all;

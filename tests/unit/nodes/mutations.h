@@ -31,7 +31,7 @@ class Mutants {
     int more = 0;       ///< placements, and sums that pass, beyond those of the rule
     int wrong = 0;      ///< results that were not those of the whole
     bool less = false;  ///< fewer of them, which the counts in goldens/ show
-    /// "wrong results", "fewer placements", or why nobody notices.
+    /// "wrong results", "fewer placements", or why no test notices.
     const char* seen_by() const;
     bool survives() const { return !wrong && !less; }
   };

@@ -64,7 +64,7 @@ void run(const Graph& graph, const KernelTable& kernels, const DataSet& data, st
         << "output " << k << " " << model.program->output_names[k] << " by the " << how << " kernels";
 }
 
-/// Whether the refusal is one that the claims foretell, and says what is refused and where.
+/// Whether the refusal is one that the claims foretell, and names what is refused and where.
 void expect_good_refusal(const std::string& refusal, const std::vector<OpUse>& uses, const OpSet& ops) {
   bool unclaimed =
       refusal.find("does not take") != std::string::npos || refusal.find("is no tensor") != std::string::npos;

@@ -138,7 +138,7 @@ std::vector<Tensor> summands_of(const Tensor& whole, int64_t count, std::mt19937
   return out;
 }
 
-/// Which operands might owe a sum: each one alone, and all those together in which the op is linear together.
+/// Which operands might owe a sum: each one by itself, and all those together in which the op is linear together.
 /// Unsigned ones do not: what wraps around in 64 bits is beyond the doubles of `element`.
 std::vector<std::vector<bool>> debtors(const Whole& whole) {
   const std::vector<RuleTensor>& operands = whole.rule.rule.operands;

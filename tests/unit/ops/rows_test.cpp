@@ -1,6 +1,8 @@
 // What holds of every row of the schema.
 #include <algorithm>
 
+#include "core/base/linear_operands.h"
+#include "core/base/text.h"
 #include "core/graph/dims_rule.h"
 #include "tests/unit/ops/ops_test.h"
 
@@ -102,6 +104,37 @@ TEST(CheckNode, NamesWhatIsWrong) {
       refusal(node_of("Gather", {0, 1}, test::attrs({{"axis", std::string("x")}}))).find("kind int, got string"),
       std::string::npos);
   EXPECT_EQ(refusal(node_of("LeakyRelu", {0}, test::attrs({{"alpha", int64_t{1}}}))), "");  // an int is a float
+}
+
+/// The number of the operand "scales" of "x w bias? scales!? zeros!?".
+size_t operand_of(std::string_view op, std::string_view name) {
+  const std::vector<std::string> names = split(all_ops().find(op)->inputs, ' ');
+  auto found = std::find_if(names.begin(), names.end(), [&](std::string_view one) {
+    return one.substr(0, one.find_first_of("?!")) == name;
+  });
+  return static_cast<size_t>(found - names.begin());
+}
+
+TEST(Rows, OperandsOfProductsHaveTheirNumbers) {
+  for (const char* op : {"plait.Linear", "plait.AdaptedLinear"}) {
+    EXPECT_EQ(operand_of(op, "x"), linear_x) << op;
+    EXPECT_EQ(operand_of(op, "w"), linear_w) << op;
+    EXPECT_EQ(operand_of(op, "bias"), linear_bias) << op;
+    EXPECT_EQ(operand_of(op, "scales"), linear_scales) << op;
+    EXPECT_EQ(operand_of(op, "zeros"), linear_zeros) << op;
+  }
+  EXPECT_EQ(all_ops().find("plait.Linear")->max_inputs, static_cast<int>(linear_operands));
+  EXPECT_EQ(operand_of("plait.AdaptedLinear", "a"), linear_operands);
+  const std::pair<const char*, size_t> gated[] = {
+      {"x", gated_x},
+      {"gate", gated_gate},
+      {"up", gated_up},
+      {"gate_scales", gated_gate_scales},
+      {"gate_zeros", gated_gate_zeros},
+      {"up_scales", gated_up_scales},
+      {"up_zeros", gated_up_zeros}};
+  for (const auto& [name, number] : gated) EXPECT_EQ(operand_of("plait.GatedLinear", name), number) << name;
+  EXPECT_EQ(all_ops().find("plait.GatedLinear")->max_inputs, static_cast<int>(gated_operands));
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ inline Decoder expect_raised_equals_plain(const Graph& graph, double tolerance =
     }
     EXPECT_LT(error, tolerance * largest) << "in steps of " << chunk;
   }
-  // As the file says it, in steps: what the engine hands from one run to the next is what the graph wants.
+  // As the file has it, in steps: what the engine hands from one run to the next is what the graph wants.
   std::vector<float> steps = logits_of(*plain, ids, 1);
   double error = 0, largest = 1e-9;
   for (size_t i = 0; i < std::min(steps.size(), expected.size()); ++i) {

@@ -326,7 +326,7 @@ TEST(Dialects, NumbersThatPassThroughAreHandedOn) {
   expect_raised_equals_plain(m.finish_heads(context, 2, 4));
 }
 
-/// Buffers of fixed length, which new tokens are written into after those that a counter tells; the mask input says
+/// Buffers of fixed length, into which new tokens are written from the place in a counter on; the mask input is
 /// what each token sees of the whole buffer.
 Graph static_cache(const std::string& writer) {
   Maker m;
@@ -365,7 +365,7 @@ TEST(Dialects, BuffersOfFixedLength) {
   }
 }
 
-/// Buffers whose length the file says, and that say themselves how many keys they hold: the cache outside Attention,
+/// Buffers of a length that is in the file, with the number of keys that they hold: the cache outside Attention,
 /// as ONNX describes it. A ring begins again when it is full.
 Graph own_buffers(int64_t length, bool ring) {
   Maker m;

@@ -1,4 +1,4 @@
-// Ops that the importer writes as others compute what their definitions say, by plain loops.
+// Ops that the importer writes as others compute their definitions, written as plain loops.
 #include <gtest/gtest.h>
 
 #include <cmath>

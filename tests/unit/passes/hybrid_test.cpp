@@ -62,7 +62,7 @@ TEST(Hybrids, WithoutACache) {
   }
 }
 
-/// Without a cache no name says which layer they are of: there is no weight between them.
+/// Without a cache no name contains their layer: there is no weight between them.
 TEST(Hybrids, ConvolutionsInFrontOfARecurrenceAreOfItsLayer) {
   DecoderMaker m;
   ValueId x = m.embedded();

@@ -261,7 +261,7 @@ TEST_P(Lengths, WhatIsSavedKeepsItsChoice) {
 }
 
 /// Angles that every length has of its own are no choice that tokens of a row could make apart: such a graph runs as it
-/// says, on either side of the limit and across it.
+/// is, on either side of the limit and across it.
 TEST(Formulas, OfTheLengthStayAsTheyAre) {
   for (const char* from : {"mask", "sum", "keys", "positions"}) {
     SCOPED_TRACE(from);

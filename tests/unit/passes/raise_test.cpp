@@ -109,7 +109,7 @@ TEST(Raise, FindingsNameTheNodesOfTheFile) {
 }
 
 TEST(Raise, OtherMasksAreRefusedAndTheGraphStillRuns) {
-  // Every second key is hidden: no window says that.
+  // Every second key is hidden: no window describes that.
   std::string odd =
       "node \"r\" : %38 : ?[...] = Mod(%28, %15)\nnode \"e\" : %39 : ?[...] = Equal(%38, %13)\n"
       "node \"l\" : %37 : ?[...] = LessOrEqual(%28, %30)\nnode \"m\" : %40 : ?[...] = And(%39, %37)";

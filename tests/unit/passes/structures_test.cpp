@@ -205,7 +205,7 @@ TEST(Structures, TablesComputedForAllPlaces) {
 }
 
 /// A latent of 6 numbers a token and a key that all heads share are cached; heads' keys and values are made of them anew
-/// for all tokens. `shift`: something that is not of each token alone.
+/// for all tokens. `shift`: something that is not of each token by itself.
 Graph latent_attention(bool shift) {
   Maker m;
   ValueId x = m.embedded();

@@ -1,5 +1,5 @@
 #pragma once
-// An engine of the tests: a counter on each rank, whose commands may fail where a test says.
+// An engine of the tests: a counter on each rank, whose commands fail where a test specifies.
 #include <gtest/gtest.h>
 
 #include <atomic>

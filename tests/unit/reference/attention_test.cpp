@@ -5,7 +5,7 @@
 namespace plait::test {
 namespace {
 
-/// Attention of one head written out: q [s, d], keys [n, d], values [n, e]; visible(i, j) says which keys count.
+/// Attention of one head written out: q [s, d], keys [n, d], values [n, e]; visible(i, j) is whether the key counts.
 template <class Visible>
 std::vector<double> plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale,
                                     Visible visible) {

@@ -51,7 +51,7 @@ TEST(ReferenceIndex, OneHotIgnoresWhatIsOutside) {
             f32({3, 3}, {1, 0, 0, 0, 0, 1, 0, 0, 0}));
 }
 
-/// The shape that the kernel says its output will have.
+/// The shape that the kernel returns for its output.
 Shape shape_of(const char* op, const Attributes& attributes, const std::vector<Tensor>& inputs, int output = 0) {
   std::vector<OperandInfo> infos;
   std::vector<TensorView> views;

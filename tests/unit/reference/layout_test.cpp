@@ -68,7 +68,7 @@ TEST(ReferenceLayout, CopiesUnalignedElements) {
   expect_op("Slice", {}, {x, ints({2}), ints({-4}), ints({0}), ints({-1})}, f32({3}, {3, 2, 1}));
 }
 
-/// What the operators' texts say in terms of Reshape and Transpose.
+/// The operators' definitions in terms of Reshape and Transpose.
 Tensor by_transpose(const Tensor& x, const Shape& apart, const std::vector<int64_t>& order, const Shape& together) {
   Shape moved = apart;
   for (size_t i = 0; i < order.size(); ++i) moved[static_cast<int>(i)] = apart[static_cast<int>(order[i])];

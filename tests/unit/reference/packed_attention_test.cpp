@@ -22,7 +22,7 @@ Tensor numbers(const Shape& shape, const std::vector<int32_t>& values) {
 TEST(PackedAttention, IsPagedAttentionOfTheSameTokens) {
   KernelTable kernels;
   register_reference_kernels(kernels);
-  // Segments of 5, 2, 3 and 1 tokens; the last begins behind tokens that are none.
+  // Segments of 5, 2, 3 and 1 tokens; the last begins after padding.
   const std::vector<int32_t> segments{0, 0, 0, 0, 0, 1, 1, 2, 2, 2, -1, -1, -1, 3};
   const std::vector<int32_t> positions{0, 1, 2, 3, 4, 0, 1, 0, 1, 2, 0, 0, 0, 0};
   std::vector<int32_t> slots;

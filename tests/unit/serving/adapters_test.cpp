@@ -38,7 +38,7 @@ class AdapterRequests : public testing::TestWithParam<const char*> {
     for (const std::string& name : names) out->add_adapter(name, weights_.at(name));
     return out;
   }
-  /// What the request gives alone, of a generator of this adapter and no other.
+  /// What the request gives by itself, of a generator of this adapter and no other.
   Answer alone(RequestOptions request, const std::string& name) const {
     AdapterCapacity capacity = name.empty() ? AdapterCapacity{} : capacity_for_one(weights_.at(name));
     Scheduler own(engine_with_capacity(graph_, capacity, compile()), TokenizerFuture(), SchedulerOptions());

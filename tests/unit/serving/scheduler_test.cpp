@@ -198,7 +198,7 @@ TEST(Scheduler, AConversationContinuesAndForks) {
 }
 
 // Angles by the length of the sequence (LongRoPE, up to 32 tokens and beyond): what a request gives is what it would
-// get alone, fresh and in one go.
+// get by itself, fresh and in one go.
 std::vector<RequestOptions> requests_across_a_limit() {
   std::vector<RequestOptions> out;
   for (size_t length : {28, 40, 31, 33, 12, 40}) {
@@ -343,7 +343,7 @@ std::shared_ptr<Request> submitted(Scheduler& scheduler, int32_t token) {
   return scheduler.submit(std::move(request));
 }
 
-/// The step that nobody wants any more ends at once, whatever the graph does in it, and the next request is served.
+/// A step whose requests are cancelled ends at once, whatever the graph does in it, and the next request is served.
 TEST(Scheduler, CancelInMidStep) {
   auto one = endless_scheduler();
   auto stuck = submitted(*one, 1);
@@ -504,7 +504,7 @@ TEST(Scheduler, TheLastHolderOfAConversationMayDieInTheQueue) {
   next.prompt = prompt(3, 3);
   auto waiting = one->submit(std::move(next));
   begun.reset();
-  waiting.reset();  // the queue alone holds the conversation now
+  waiting.reset();  // only the queue holds the conversation now
   running.reset();
   Answer after = collect(*one->submit(first));
   EXPECT_EQ(after.tokens[0].size(), 4u);

@@ -320,7 +320,7 @@ TEST(ShardAnnotations, AFileThatWasAnnotatedByHandIsHonoured) {
   options.mesh = Mesh::parse("tensor=3");
   options.configurations = model.configurations;
   EXPECT_EQ(seeds_for(one.graph, options), seeds_of(one.graph, options.ops, options.mesh, {}))
-      << "the file says nothing of three";
+      << "the file has nothing for three";
   options.mesh = Mesh::parse("data=2");
   EXPECT_EQ(seeds_for(one.graph, options), seeds_of(one.graph, options.ops, options.mesh, {}))
       << "two ranks, but not of the axis tensor";

@@ -16,7 +16,7 @@ struct Sharded {
   ShardPlan plan;
 };
 
-/// Places are chosen for a step of the usual size, or as `typical` says of its symbols.
+/// Places are chosen for a step of the usual size, or as `typical` specifies for its symbols.
 Sharded sharded(Raised raised, const Mesh& mesh, Recipe recipe = Recipe::tensor,
                 const std::map<std::string, int64_t>& typical = {}) {
   Sharded out;
@@ -126,7 +126,7 @@ TEST(Shard, WhatWasPaidForOthersIsNotPaidAgain) {
   EXPECT_EQ(plan.bytes(), 25024);
 }
 
-/// However many parts an axis has: what its ranks say to each other, they say at once.
+/// However many parts an axis has, its ranks communicate in one collective.
 TEST(Shard, PartsOfAnAxisAreOneCollective) {
   const Mesh mesh = Mesh::parse("tensor=4");
   for (const char* name : {"gpt2-optimum18", "qwen3-dynamo23"}) {

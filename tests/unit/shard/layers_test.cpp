@@ -1,4 +1,4 @@
-// Layers are found in the shape of the graph, whoever exported it.
+// Layers are found in the shape of the graph, for any exporter.
 #include <gtest/gtest.h>
 
 #include "core/passes/shard/layers.h"

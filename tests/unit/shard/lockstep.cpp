@@ -131,14 +131,9 @@ class Lockstep {
   }
 
   void collective(size_t index) {
-    using Kind = Collective::Kind;
     const Node& node = graphs_[0].nodes[index];
     Collective step;
-    step.kind = node.op == "plait.AllReduce"       ? Kind::all_reduce
-                : node.op == "plait.AllGather"     ? Kind::all_gather
-                : node.op == "plait.ReduceScatter" ? Kind::reduce_scatter
-                : node.op == "plait.AllToAll"      ? Kind::all_to_all
-                                                   : Kind::slice;
+    step.kind = collective_kind(node.op).value();
     step.axes = mesh_.parse_axes(node.attributes.string("axes", ""));
     const std::string reduction = node.attributes.string("reduction", "sum");
     step.reduction = reduction == "max" ? PendingKind::max : reduction == "min" ? PendingKind::min : PendingKind::sum;
@@ -151,7 +146,7 @@ class Lockstep {
     for (size_t rank = 0; rank < graphs_.size(); ++rank) {
       const ValueId made = graphs_[rank].nodes[index].outputs[0];
       EXPECT_EQ(after[rank].shape(), shape(rank, made)) << node.op;
-      if (step.kind == Kind::slice) {
+      if (step.kind == CollectiveKind::shard) {
         EXPECT_EQ(graphs_[rank].nodes[index].attributes.integer("part"),
                   mesh_.block(static_cast<int64_t>(rank), step.axes));
       }

@@ -1,6 +1,6 @@
 #pragma once
 // The graphs of all ranks of a mesh, run node by node in one thread: what pass `shard` makes, without executors or
-// communicators. A graph alone is a mesh of one rank.
+// communicators. A single graph is a mesh of one rank.
 #include <map>
 #include <string>
 #include <vector>

@@ -47,7 +47,7 @@ TEST(Search, ReachesTheRecipesFromNothing) {
   for (bool exact : {true, false})
     for (const ZooModel& model : families(exact)) {
       SCOPED_TRACE(model.name);
-      // Codes, scales and zero points of quantised experts are weights of their own, each of which alone moves the
+      // Codes, scales and zero points of quantised experts are weights of their own, each of which by itself moves the
       // others.
       expect_no_dearer_than_recipes(raised(imported(model)), model.name != "gpt_oss_fused/q_experts");
     }

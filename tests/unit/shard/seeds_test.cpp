@@ -143,7 +143,7 @@ TEST_F(Seeds, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(error({"*.up_proj.weight=[data, -]"}, "data=2,tensor=2"), HasSubstr("work on different requests"));
 }
 
-/// Of one family each stack of experts is cut as `text` says, and nothing else by data.
+/// Of one family each stack of experts is cut as `text` specifies, and nothing else by data.
 void expect_experts(const std::string& mesh_text, const std::vector<std::string>& texts, const std::string& gate,
                     const std::string& down) {
   SCOPED_TRACE(cat(mesh_text, " ", join(texts, " ")));

@@ -28,7 +28,7 @@ inline void expect_golden(const std::string& path, const std::string& text, cons
     std::getline(is, now);
     std::getline(was, before);
     if (now == before) continue;
-    ADD_FAILURE() << path << ":" << line << " says\n  " << before << "\nand it is\n  " << now
+    ADD_FAILURE() << path << ":" << line << " contains\n  " << before << "\nand it is\n  " << now
                   << "\nIf that is right: PLAIT_WRITE_DOCS=1 ./run test " << suite;
     return;
   }

@@ -41,7 +41,7 @@ class Space : public std::enable_shared_from_this<Space> {
   Space& operator=(const Space&) = delete;
 
   std::byte* take(int64_t bytes) {
-    const int64_t rounded = (bytes + page - 1) / page * page + page;  // the page between two blocks belongs to nobody
+    const int64_t rounded = (bytes + page - 1) / page * page + page;  // the page between two blocks belongs to neither
     std::lock_guard lock(mutex_);
     if (used_ + rounded > space_bytes) throw Error(Code::out_of_memory, "the guarded device has no addresses left");
     std::byte* out = guarded_ + used_;

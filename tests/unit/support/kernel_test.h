@@ -14,7 +14,7 @@
 
 namespace plait::test {
 
-/// An output to be made; DType::none for one that nobody asked for.
+/// An output to be made; DType::none for an unused one.
 struct OutputType {
   DType dtype = DType::none;
   Shape shape;

@@ -1,5 +1,5 @@
 #pragma once
-// What PEFT and PyTorch say about prefixes before the fixtures (tests/fixtures/prefix_goldens.py).
+// Results of PEFT and PyTorch for prefixes before the fixtures (tests/fixtures/prefix_goldens.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>

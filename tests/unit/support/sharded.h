@@ -104,7 +104,7 @@ Tensor assemble(Shards shards, Sharding sharding, const Mesh& mesh, const Shape&
 
 /// One step, done by its definition: groups put their blocks together, and each rank takes its own.
 inline Shards perform(const Collective& step, const Shards& shards, const Mesh& mesh) {
-  using Kind = Collective::Kind;
+  using Kind = CollectiveKind;
   Shards out;
   const bool reduces = step.kind == Kind::all_reduce || step.kind == Kind::reduce_scatter;
   const bool joins = step.kind == Kind::all_gather || step.kind == Kind::all_to_all;

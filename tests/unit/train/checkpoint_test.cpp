@@ -148,7 +148,7 @@ TEST(Checkpoints, AStepThatIsThereIsReplaced) {
   test::check_checkpoint(folder.path("step-000003"));
 }
 
-/// A run that continues from an earlier checkpoint leaves later ones of its past alone, and its own newest stay.
+/// A run that continues from an earlier checkpoint leaves later ones of its past as they are, and its own newest stay.
 TEST(Checkpoints, LaterStepsDoNotCountAsNewest) {
   const Folder folder;
   for (int64_t step : {1, 2, 3, 9}) save(folder.path(), step, 1, {0, 0, 0});
@@ -257,7 +257,7 @@ TEST_F(Damage, OfAnyByteIsSeenAndNamed) {
       flip(file, at);
       const Error error = test::error_of([&] { read_all(path_); });
       flip(file, at);
-      // A blank between the members of a manifest may become another: that says nothing.
+      // A blank between the members of a manifest may become another: that has no meaning.
       if (error.code() == Code::ok && name == "manifest.json") {
         ++harmless;
         continue;
@@ -309,7 +309,7 @@ TEST_F(Damage, OtherModelsNewerVersionsAndNoCheckpoint) {
   expect_error([&] { Checkpoint::open(path_, "model 2"); }, Code::invalid_argument, "model 1", "model 2", path_);
   expect_error([&] { Checkpoint::open(folder_.path()); }, Code::not_found, "no checkpoint");
   expect_error([&] { Checkpoint::open(folder_.path("step-000002")); }, Code::not_found, "no checkpoint");
-  // What a newer version would write: another number, and the checksum of what it says (that of these very members).
+  // What a newer version would write: another number, and the checksum of its contents (that of these very members).
   folder_.write("step-000001/manifest.json", R"({"format":"plait checkpoint","version":2,"checksum":)" +
                                                  std::to_string(test::checksum_of_newer()) + "}");
   expect_error([&] { Checkpoint::open(path_); }, Code::unsupported, "version 2", "manifest.json");

@@ -21,7 +21,7 @@ int64_t newest_step(const std::string& folder) {
   return all.empty() ? 0 : Checkpoint::open(all.back()).info().step;
 }
 
-/// Saves one step after the other until it is killed, and says through the pipe which are done.
+/// Saves one step after the other until it is killed, and reports through the pipe which are done.
 [[noreturn]] void save_for_ever(const std::string& folder, int done) {
   try {
     std::vector<std::unique_ptr<CheckpointWriter>> all;
@@ -62,7 +62,7 @@ TEST(Crash, AKillAtAnyMomentLeavesAWholeCheckpoint) {
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "the child ended by itself: " << status;
     for (int64_t step; read(ends[0], &step, sizeof step) == sizeof step;) done = step;
     close(ends[0]);
-    EXPECT_GT(done, reached) << "a run goes on behind the newest checkpoint";
+    EXPECT_GT(done, reached) << "a run continues after the newest checkpoint";
     reached = newest_step(folder.path());
     // The one after the last that was reported may have been finished, too.
     EXPECT_TRUE(reached == done || reached == done + 1) << done << " was saved, " << reached << " is the newest";

@@ -1,4 +1,4 @@
-// Data sets: what comes out of each kind of file, and errors that say where.
+// Data sets: what comes out of each kind of file, and errors that name the place.
 #include "core/train/data/dataset.h"
 
 #include <algorithm>
@@ -97,7 +97,7 @@ TEST_F(Data, ACompletionCountsAndItsPromptDoesNot) {
   EXPECT_EQ(data.targets(), data[0].targets() + data[1].targets() + data[2].targets() + data[3].targets());
 }
 
-/// Whatever the border between prompt and completion, the prompt's ids are those that it has alone.
+/// Whatever the border between prompt and completion, the prompt's ids are those that it has by itself.
 TEST_F(Data, APromptHasTheTokensThatItIsAskedWith) {
   const DocumentEncoder encoder(tokenizer_);
   const std::string text = "the river and the sea, where they  meet\n\n in \u00e9t\u00e9";
@@ -128,7 +128,7 @@ TEST_F(Data, TheAssistantsTurnsCount) {
   ASSERT_EQ(data.size(), 1);
   EXPECT_EQ(counted(data[0]), "good day<|end|>\nand a good night<|end|>\n");
   EXPECT_EQ(tokenizer_.decode(ids_of(data[0]), false).find("bye"), std::string::npos)
-      << "nothing behind the last turn";
+      << "nothing after the last turn";
   EXPECT_EQ(data[0].ids[0], *tokenizer_.bos_id());
   EXPECT_NE(data[0].ids[1], *tokenizer_.bos_id());
   EXPECT_TRUE(data.notes().empty());

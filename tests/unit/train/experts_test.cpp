@@ -1,5 +1,5 @@
-// Expert parallel: experts that are given out over `data` learn what they learn on one rank, and each rank has its
-// own alone.
+// Expert parallel: experts that are sharded over `data` learn what they learn on one rank, and each rank has only
+// its own.
 #include <filesystem>
 
 #include "core/train/data/document_encoder.h"
@@ -140,7 +140,7 @@ TEST(ExpertParallel, NoLevelOfZeroSaysAnythingOfExperts) {
       "zero 3: micro-batch: AllGather 41, AllReduce 1, ReduceScatter 23; norm: AllReduce 1; update: \n");
 }
 
-/// Experts that adapters leave as they are, whole or quantised: ranks have their own alone, whatever a step's size.
+/// Experts that adapters leave as they are, whole or quantised: ranks have only their own, for any size of a step.
 TEST(ExpertParallel, OfExpertsThatAreNotTrained) {
   TrainingOptions options = training(OptimizerKind::sgd, 0);
   options.lora.rank = 4;

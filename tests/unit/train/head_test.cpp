@@ -1,4 +1,4 @@
-// Heads and what stands after them: joined with the loss or not, they are trained as the graph says.
+// Heads and what stands after them: joined with the loss or not, they are trained as the graph specifies.
 #include <algorithm>
 
 #include "core/passes/compile.h"
@@ -70,7 +70,7 @@ TEST(Heads, AreTrainedAsTheGraphSays) {
   }
 }
 
-/// A head with a bias, where all is trained, the bias alone, or adapters before it: as a host has it that computes
+/// A head with a bias, where all is trained, only the bias, or adapters before it: as a host has it that computes
 /// the loss of all logits, and on every mesh as on one rank.
 TEST(Heads, WithABiasOnMeshes) {
   TrainingOptions of_all = training(OptimizerKind::sgd, 0), of_bias = of_all, of_adapters = of_all;

@@ -172,7 +172,7 @@ TEST(TensorBoard, EventsReadBack) {
                                                     {"tokens_per_second", 1234},
                                                     {"memory_bytes", 5e9f}}));
   }
-  // A new run says nothing about an earlier one.
+  // A new run contains nothing of an earlier one.
   const Folder fresh;
   TrainingLog log(fresh.path());
   EXPECT_EQ(read_events(event_file_of(fresh.path())).size(), 1u);

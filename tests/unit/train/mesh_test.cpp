@@ -243,7 +243,7 @@ TEST(Overlapping, HasSomethingToDo) {
     const Program& program = model.program(last);
     int all = 0, beside = 0;
     for (const Instruction& one : program.instructions)
-      if (one.kind == Instruction::Kind::collective && one.call.kind != CollectiveCall::Kind::shard)
+      if (one.kind == Instruction::Kind::collective && one.call.kind != CollectiveKind::shard)
         ++all, beside += one.wait_before >= 0;
     EXPECT_GE(2 * beside, all) << "zero " << zero;
     compile.rank = 1;
@@ -266,7 +266,7 @@ TEST(MeshTraining, APipelineHasStages) {
   }
 }
 
-/// What each level says, one line each, with bundles of so many bytes.
+/// The collectives of each level, one line each, with buckets of so many bytes.
 std::string said_at_each_level(int64_t bucket_bytes) {
   CompileOptions compile = World::get().options();
   compile.mesh = Mesh::parse("data=4");
@@ -284,7 +284,7 @@ std::string said_at_each_level(int64_t bucket_bytes) {
   return all;
 }
 
-/// One each for a parameter, of what is in ZeRO's papers; those of the loss and the norm besides.
+/// One each for a parameter, of what is in ZeRO's papers; and those of the loss and the norm.
 TEST(ZeroLevels, Collectives) {
   EXPECT_EQ(said_at_each_level(0),
             "zero 0: micro-batch: AllReduce 1; norm: AllReduce 20; update: \n"

@@ -1,4 +1,4 @@
-// Prefix tuning: what PEFT and PyTorch say of it, on every mesh, and as files.
+// Prefix tuning: the results of PEFT and PyTorch, on every mesh, and as files.
 #include "tests/unit/support/prefix_goldens.h"
 
 #include <gtest/gtest.h>

@@ -18,7 +18,7 @@ std::vector<Model> models() {
   for (const char* rule : {"linear", "gated", "delta", "gated_delta"}) add(rule, {.rule = rule});
   add("shared states", {.queries = 4, .keys = 2, .states = 2, .decay_each = true});
   add("shared queries", {.queries = 2, .keys = 2, .states = 4, .beta_for_all = true});
-  add("a convolution alone", {.attention = false, .rule = "", .spelling = "concat", .cached = false});
+  add("only a convolution", {.attention = false, .rule = "", .spelling = "concat", .cached = false});
   return out;
 }
 

@@ -164,12 +164,12 @@ inline double norm(const Tensor& tensor) {
   return std::sqrt(sum);
 }
 
-/// What ranks say to each other, by program: "gather 2, reduce 1".
+/// Collectives of a rank, by program: "gather 2, reduce 1".
 inline std::string collectives(const Program& program) {
   std::map<std::string, int> counts;
   for (const Instruction& one : program.instructions)
-    if (one.kind == Instruction::Kind::collective && one.call.kind != CollectiveCall::Kind::shard)
-      ++counts[std::string(kind_name(one.call.kind))];
+    if (one.kind == Instruction::Kind::collective && one.call.kind != CollectiveKind::shard)
+      ++counts[std::string(op_name(one.call.kind))];
   std::string out;
   for (const auto& [kind, count] : counts) out += cat(out.empty() ? "" : ", ", kind, " ", count);
   return out;

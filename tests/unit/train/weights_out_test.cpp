@@ -224,7 +224,7 @@ TEST_F(Adapters, OfATableThatIsTheHeadTooAreNotMerged) {
   expect_error([&] { trained_tensors(engine); }, Code::unsupported, "read by others");
 }
 
-/// The numbers of a run's checkpoint say all that it changed, whatever it began with.
+/// The numbers of a run's checkpoint contain all that it changed, whatever it began with.
 TEST(BegunWithACheckpoint, TheModelIsTheSameWhereAllIsTrained) {
   const Folder folder;
   ThreadPool pool(2);

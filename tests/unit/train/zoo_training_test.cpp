@@ -15,7 +15,7 @@ constexpr std::pair<const char*, const char*> known_roles[] = {
     {"down_proj", "feed_forward"}, {"lm_head", "head"},
 };
 
-/// The graph says of products what their names do. Returns how many tell.
+/// The graph gives products the roles that their names have. Returns how many have such names.
 int check_roles(const Graph& graph) {
   int told = 0;
   for (const auto& [at, roles] : linear_roles(graph)) {
@@ -53,7 +53,7 @@ TEST(Zoo, AdaptersOfEveryDecoderLearn) {
     }
     TrainingEngine engine(imported(model), compile, options, pool);
     const double before = engine.accumulate({.rows = {row}, .weight = weight});
-    engine.update(1, 1e-3);  // which changes b alone, for a's gradients are zeros at first
+    engine.update(1, 1e-3);  // which changes only b, for a's gradients are zeros at first
     EXPECT_LT(engine.evaluate({.rows = {row}}) * weight, before);
   }
   EXPECT_GT(told, 500);

@@ -1,5 +1,5 @@
-// Prompts of unequal length in one batch, padded, through the graph as written: each row's answer is that of the
-// prompt alone, as it is ONNX Runtime's (the script that makes the fixtures refuses others).
+// Prompts of unequal length in one batch, padded, through the graph as written: each row's answer is that of its
+// prompt by itself, as it is ONNX Runtime's (the script that makes the fixtures refuses others).
 #include "tests/unit/support/zoo.h"
 
 namespace plait::test {

@@ -1,4 +1,4 @@
-// Every export of the zoo, against what ONNX Runtime says of it.
+// Every export of the zoo, against ONNX Runtime.
 #include "tests/unit/support/zoo.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-//! The functions that `core/text/rust_abi.h` declares; that header says what they do.
+//! The functions that `core/text/rust_abi.h` declares; that header documents them.
 //!
 //! SAFETY of every `unsafe` block below: the header obliges its callers to pass handles that these functions made
 //! and that are not freed, views that are readable during the call, and places that are writable.

@@ -96,7 +96,7 @@ impl Drop for Inside {
     }
 }
 
-/// Panics inside our calls become errors, so they have nothing to say; all others go to the hook that was there.
+/// Panics inside our calls become errors, so they print nothing; all others go to the hook that was there.
 fn quieten_own_panics() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {

@@ -93,7 +93,7 @@ impl BpeTables {
         None
     }
 
-    /// Whether the invariants hold; says which one does not.
+    /// Whether the invariants hold; the error names the one that does not.
     pub fn check(&self) -> Result<(), &'static str> {
         let ids = self.id_count() as u32;
         if self.offsets.is_empty() || ids >= ABSENT {

@@ -248,7 +248,7 @@ pub fn within<T>(budget: &Budget, over: impl FnOnce(Stop) -> TextError, body: im
     }
 }
 
-/// `what` is the subject: "the model's chat template \"default\"". The hint says what to change about bytes and time.
+/// `what` is the subject: "the model's chat template \"default\"". The hint is what to change about bytes and time.
 pub fn over(stop: Stop, what: &str, budget: &Budget, hint: &'static str) -> TextError {
     match stop {
         Stop::Bytes => TextError::new(

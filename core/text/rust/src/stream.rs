@@ -95,7 +95,7 @@ fn take_characters(bytes: &mut Vec<u8>, out: &mut String) {
 
 /// Streams through a decoder that we know nothing of, by decoding a short window twice: without and with the new
 /// pieces. The window starts with the pieces of the last chunk (some decoders look at a neighbour) and, before
-/// them, an anchor: a plain letter, so that what a decoder does to the first piece alone (dropping its space) is
+/// them, an anchor: a plain letter, so that what a decoder does only to the first piece (dropping its space) is
 /// done to the anchor. Until the first text comes, the window is everything.
 struct Window {
     runs: Option<ByteRuns>,

@@ -10,7 +10,7 @@ import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
 
 /**
- * A reply that is pushed to a client, and knows when that has left. DJL Serving says so only until it has sent a reply's headers; but what
+ * A reply that is pushed to a client, and knows when that has left. DJL Serving reports that only until it has sent a reply's headers; but what
  * it subscribes holds the context of the client's connection, by Netty's interface, and that is asked where it is found.
  */
 final class ClientReply extends PublisherBytesSupplier implements Exchange.Client {

@@ -13,7 +13,7 @@ import java.util.Map;
 import java.util.stream.Stream;
 
 /**
- * What a model's configuration says (serving.properties, without "option."), in the words of DJL's large-model serving. Every option of
+ * The contents of a model's configuration (serving.properties, without "option."), in the words of DJL's large-model serving. Every option of
  * Plait's generators can be given too, with "plait." in front: plait.cache_bytes=2G.
  */
 public final class ServingOptions {
@@ -27,8 +27,8 @@ public final class ServingOptions {
     String quantize = text("quantize", "");
     String stages = text("pipeline_parallel_degree", "1");
     if (!stages.equals("1")) {
-      throw new IllegalArgumentException("option.pipeline_parallel_degree=" + stages + ": a model is spread by option.tensor_parallel_degree "
-          + "alone. Set that, and leave this out");
+      throw new IllegalArgumentException("option.pipeline_parallel_degree=" + stages + ": a model is spread only by option.tensor_parallel_degree"
+          + ". Set that, and leave this out");
     }
     if (!quantize.isEmpty() && !quantize.equals("none")) {
       throw new IllegalArgumentException("option.quantize=" + quantize + ": weights are taken as the file has them. Quantise the model "

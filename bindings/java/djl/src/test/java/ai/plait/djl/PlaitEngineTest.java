@@ -38,7 +38,7 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The engine as DJL Serving and plain DJL see it, with ai.djl:api alone. */
+/** The engine as DJL Serving and plain DJL see it, with only ai.djl:api. */
 class PlaitEngineTest {
   private static final String PROMPT = "the river and the sea";
   private static final String TEXT = new String(new byte[] {(byte) 0xdb, (byte) 0x98}, StandardCharsets.UTF_8) + " them them them";
@@ -46,7 +46,7 @@ class PlaitEngineTest {
   @TempDir
   Path directory;
 
-  /** A model directory of the fixture's files, with what serving.properties says. */
+  /** A model directory of the fixture's files, with the contents of serving.properties. */
   private Path model(String... properties) throws IOException {
     Path source = Paths.get(System.getProperty("plait.fixtures"), "gemma3-standard23");
     Path out = Files.createTempDirectory(directory, "model");
@@ -254,7 +254,7 @@ class PlaitEngineTest {
     }
   }
 
-  /** As in DJL Serving, whose subscriber holds the context of the client's connection, and which says nothing after its headers. */
+  /** As in DJL Serving, whose subscriber holds the context of the client's connection, and which reports nothing after its headers. */
   @Test
   void clientsThatLeaveLater() throws Exception {
     try (ZooModel<Input, Output> model = serveForEver(); Predictor<Input, Output> worker = model.newPredictor()) {

@@ -1,9 +1,9 @@
 // Per-target: a chunk of one head's tokens in linear attention, and the step to the next (chunked_tile.h).
-#if defined(PLAIT_KERNELS_CPU_CHUNKS_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef PLAIT_KERNELS_CPU_CHUNKS_INL_H
-#undef PLAIT_KERNELS_CPU_CHUNKS_INL_H
+#if defined(PLAIT_KERNELS_CPU_CHUNKED_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef PLAIT_KERNELS_CPU_CHUNKED_TILE_INL_H
+#undef PLAIT_KERNELS_CPU_CHUNKED_TILE_INL_H
 #else
-#define PLAIT_KERNELS_CPU_CHUNKS_INL_H
+#define PLAIT_KERNELS_CPU_CHUNKED_TILE_INL_H
 #endif
 
 #include "kernels/cpu/simd/broadcast-inl.h"
