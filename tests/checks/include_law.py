@@ -53,6 +53,8 @@ LAW = {
     "kernels/cpu/recurrent": ["kernels/cpu/linear"],
     "kernels/cpu/training": ["kernels/cpu/linear"],
     "kernels/cpu": ["kernels/cpu/attention", "kernels/cpu/recurrent", "kernels/cpu/training"],
+    "kernels/cuda": ["core/exec"],
+    "kernels/emulated": ["kernels/cuda/driver.h", "kernels/cuda/plugin.h"],
     "importers/onnx": ["core/graph"],
     "serving": ["core/generate"],
     "bindings/c": ["serving", "core/train", "core/model", "kernels/reference/reference.h", "kernels/cpu/cpu.h"],

@@ -1,0 +1,21 @@
+#pragma once
+// The libraries behind CUDA devices: a plug-in with kernels, and the driver that it names.
+#include <memory>
+#include <string>
+
+#include "kernels/cuda/driver.h"
+
+namespace plait::cuda {
+
+/// Immutable.
+struct CudaLibraries {
+  std::string plugin;  ///< its path
+  CudaDriver driver;
+  const void* image = nullptr;  ///< the kernels
+};
+
+/// Loads a plug-in, which stays loaded, and its driver. Any thread. Throws Error: not_found without the plug-in; unsupported for a file
+/// that is no plug-in, or one of another version, and what load_driver throws.
+std::shared_ptr<const CudaLibraries> load_cuda(const std::string& plugin);
+
+}  // namespace plait::cuda
