@@ -102,6 +102,9 @@ class Device {
   void overwrite(const TensorView& array, FunctionRef<void(const TensorView& host)> fill);
 };
 
+/// Makes the device of a rank. Any thread. Throws Error(unsupported) if there is no such device.
+using DeviceMaker = std::function<std::shared_ptr<Device>(int64_t rank)>;
+
 /// The processor. `take` returns host memory.
 std::shared_ptr<Device> make_host_device();
 /// The default device of a Store: the processor. Tests link another definition.

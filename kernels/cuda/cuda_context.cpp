@@ -1,7 +1,5 @@
 #include "kernels/cuda/cuda_context.h"
 
-#include <cstring>
-
 #include "core/base/error.h"
 #include "core/base/text.h"
 
@@ -99,7 +97,6 @@ std::shared_ptr<Blob> CudaContext::take_pinned(int64_t bytes) {
   enter();
   void* data = nullptr;
   driver().call(driver().host_alloc, &data, at_least_one(bytes), host_alloc_portable | host_alloc_mapped);
-  std::memset(data, 0, at_least_one(bytes));
   return std::make_shared<CudaBlob>(shared_from_this(), static_cast<std::byte*>(data), bytes, true);
 }
 

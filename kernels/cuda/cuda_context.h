@@ -23,13 +23,14 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   const CudaDriver& driver() const { return libraries_->driver; }
   const CudaLibraries& libraries() const { return *libraries_; }
   int ordinal() const { return ordinal_; }
+  DeviceNumber device() const { return device_; }
   Context handle() const { return context_; }
   /// Makes it the calling thread's context: the first thing that a thread does before other calls.
   void enter() const { driver().call(driver().context_set, context_); }
 
   /// Device memory of undefined content, at least 256-byte aligned. Throws Error(out_of_memory) with what is free.
   std::shared_ptr<Blob> take(int64_t bytes);
-  /// Pinned host memory, zeroed, which the device can access under the same address.
+  /// Pinned host memory of undefined content, which the device can access under the same address.
   std::shared_ptr<Blob> take_pinned(int64_t bytes);
 
   /// A kernel that may have so much dynamic shared memory. Throws Error(internal) if the image has none of that name.

@@ -1,10 +1,13 @@
 #include "kernels/cuda/cuda_device.h"
 
+#include <thread>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "kernels/cuda/island.h"
+#include "kernels/cuda/nccl_communicator.h"
+#include "kernels/cuda/staged_communicator.h"
 #include "kernels/cuda/staging.h"
 
 namespace plait::cuda {
@@ -67,10 +70,12 @@ class CudaDevice : public Device {
   CudaDevice(std::shared_ptr<const CudaLibraries> libraries, int ordinal)
       : context_(std::make_shared<CudaContext>(std::move(libraries), ordinal)),
         fault_memory_(context_->take_pinned(sizeof(FaultWord))),
-        staging_(context_),
+        staging_(context_, [this](Event event) { wait_for(event); }),
         compute_(context_, fault_word()),
         copies_(context_, fault_word()),
-        collective_(context_, fault_word()) {}
+        collective_(context_, fault_word()) {
+    *fault_word() = {};
+  }
   /// Members are destroyed in the context.
   ~CudaDevice() override { driver().context_set(context_->handle()); }
 
@@ -130,7 +135,14 @@ class CudaDevice : public Device {
   }
 
   QueueEvent submit(Queue& queue, std::function<void()> work) override {
-    work();
+    Queue* const before = std::exchange(current_, &queue);
+    try {
+      work();
+    } catch (...) {
+      current_ = before;
+      throw;
+    }
+    current_ = before;
     return record(queue);
   }
   QueueEvent record(Queue& queue) override {
@@ -147,12 +159,23 @@ class CudaDevice : public Device {
   void finish(const QueueEvent& event) override {
     if (!event.queue) return;
     context_->enter();
-    driver().call(driver().event_synchronize, static_cast<Event>(event.handle.get()));
+    wait_for(static_cast<Event>(event.handle.get()));
     take_fault();
   }
   void abandon(Queue& queue) noexcept override {
-    if (driver().context_set(context_->handle()) == 0) driver().stream_synchronize(stream(queue));
+    try {
+      finish(record(queue));
+    } catch (...) {  // groups have been aborted, so what is queued ends
+      driver().stream_synchronize(stream(queue));
+    }
     *fault_word() = {};
+  }
+
+  std::unique_ptr<Communicator> communicator(std::unique_ptr<Communicator> host) override {
+    const auto queue = [this]() -> Queue& { return *current_; };
+    if (nccl_connects(*context_, *host))
+      return std::make_unique<NcclCommunicator>(context_, *this, queue, std::move(host), groups_);
+    return std::make_unique<StagedCommunicator>(*this, queue, std::move(host));
   }
 
   bool captures() const override { return true; }
@@ -183,6 +206,17 @@ class CudaDevice : public Device {
   const CudaDriver& driver() const { return context_->driver(); }
   static Stream stream(Queue& queue) { return static_cast<StreamQueue&>(queue).stream(); }
   FaultWord* fault_word() const { return reinterpret_cast<FaultWord*>(fault_memory_->mutable_data()); }
+
+  /// Waits for an event. With groups, a rank that failed would leave it waiting, so they are looked at meanwhile.
+  void wait_for(Event event) {
+    if (groups_->empty()) return driver().call(driver().event_synchronize, event);
+    for (;;) {
+      const Status status = driver().event_query(event);
+      if (status != cuda_not_ready) return status ? driver().fail(status, driver().event_query.name) : void();
+      for (NcclCommunicator* group : *groups_) group->check();
+      std::this_thread::yield();
+    }
+  }
 
   /// Gives what a kernel has reported to the run that launched it.
   void take_fault() {
@@ -246,8 +280,10 @@ class CudaDevice : public Device {
   std::mutex mutex_;  ///< of `staging_`
   StagingRing staging_;
   StreamQueue compute_, copies_, collective_;
+  const std::shared_ptr<NcclGroups> groups_ = std::make_shared<NcclGroups>();
   const std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>(context_);
-  Fault* fault_ = nullptr;  ///< of the latest launch's run
+  Fault* fault_ = nullptr;      ///< of the latest launch's run
+  Queue* current_ = &compute_;  ///< where communicators enqueue
 };
 
 }  // namespace

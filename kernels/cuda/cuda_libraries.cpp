@@ -19,6 +19,10 @@ std::shared_ptr<const CudaLibraries> load_cuda(const std::string& path) {
   out->plugin = path;
   out->image = given.image;
   out->driver = load_driver(given.driver ? given.driver : path);
+  try {
+    out->nccl = load_nccl(given.nccl ? given.nccl : path);
+  } catch (const Error&) {  // it need not be there
+  }
   return out;
 }
 

@@ -104,6 +104,11 @@ struct IpcHandle {
   char bytes[64];
 };
 
+/// CUuuid: identifies a device on all machines.
+struct DeviceId {
+  char bytes[16];
+};
+
 /// F(member, function in cuda.h, symbol in the library, parameters)
 #define PLAIT_CUDA_DRIVER(F)                                                                                         \
   F(init, cuInit, cuInit, (unsigned flags))                                                                          \
@@ -113,6 +118,7 @@ struct IpcHandle {
   F(device_name, cuDeviceGetName, cuDeviceGetName, (char* name, int length, DeviceNumber device))                    \
   F(device_attribute, cuDeviceGetAttribute, cuDeviceGetAttribute,                                                    \
     (int* value, DeviceAttribute attribute, DeviceNumber device))                                                    \
+  F(device_id, cuDeviceGetUuid, cuDeviceGetUuid_v2, (DeviceId * id, DeviceNumber device))                            \
   F(context_retain, cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (Context * context, DeviceNumber device))    \
   F(context_release, cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, (DeviceNumber device))                 \
   F(context_set, cuCtxSetCurrent, cuCtxSetCurrent, (Context context))                                                \

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "core/base/error.h"
+#include "core/base/text.h"
+
 namespace plait::cuda {
 
 HostOperands::HostOperands(Device& device, Queue& queue, std::span<const TensorView> inputs) {
   for (const TensorView& input : inputs) {
     TensorView& view = views_.emplace_back(input);
     if (!input.data) continue;
-    // Packed layouts are for kernels of the device; a host kernel's operands are plain.
     memory_.push_back(make_blob(input.bytes()));
     view.data = memory_.back()->mutable_data();
     device.read(queue, view.data, input.data, input.bytes());
@@ -16,6 +18,9 @@ HostOperands::HostOperands(Device& device, Queue& queue, std::span<const TensorV
 }
 
 void run_island(Device& device, Queue& queue, const Kernel& kernel, const KernelCall& call) {
+  if (kernel.pack)
+    throw Error(Code::internal,
+                cat("the host kernel of ", kernel.op, " takes packed operands, which are of unknown size"));
   const HostOperands inputs(device, queue, call.inputs);
   std::vector<TensorView> outputs(call.outputs.begin(), call.outputs.end());
   std::vector<std::shared_ptr<Blob>> memory;

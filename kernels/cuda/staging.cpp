@@ -6,8 +6,8 @@
 
 namespace plait::cuda {
 
-StagingRing::StagingRing(std::shared_ptr<CudaContext> context)
-    : context_(std::move(context)), memory_(context_->take_pinned(slots * slot_bytes)) {
+StagingRing::StagingRing(std::shared_ptr<CudaContext> context, std::function<void(Event)> wait)
+    : context_(std::move(context)), wait_(std::move(wait)), memory_(context_->take_pinned(slots * slot_bytes)) {
   for (size_t i = 0; i < slots; ++i) slots_[i].data = memory_->mutable_data() + static_cast<int64_t>(i) * slot_bytes;
   try {
     for (Slot& slot : slots_)
@@ -28,7 +28,7 @@ void StagingRing::settle(Slot& slot) {
   if (!slot.used) return;
   slot.used = false;
   std::byte* const host = std::exchange(slot.host, nullptr);
-  context_->driver().call(context_->driver().event_synchronize, slot.copied);
+  wait_(slot.copied);
   if (host) std::memcpy(host, slot.data, static_cast<size_t>(slot.bytes));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // Copies between a device and host memory that is not pinned, through a ring of pinned blocks.
 #include <array>
+#include <functional>
 
 #include "kernels/cuda/cuda_context.h"
 
@@ -9,7 +10,8 @@ namespace plait::cuda {
 /// Used by one thread at a time.
 class StagingRing {
  public:
-  explicit StagingRing(std::shared_ptr<CudaContext> context);
+  /// `wait` waits for an event.
+  StagingRing(std::shared_ptr<CudaContext> context, std::function<void(Event)> wait);
   ~StagingRing();
   StagingRing(const StagingRing&) = delete;
 
@@ -35,6 +37,7 @@ class StagingRing {
   static constexpr int64_t slot_bytes = int64_t{8} << 20;
 
   const std::shared_ptr<CudaContext> context_;
+  const std::function<void(Event)> wait_;
   std::shared_ptr<Blob> memory_;
   std::array<Slot, slots> slots_;
   size_t next_ = 0;

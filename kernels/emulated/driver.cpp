@@ -1,4 +1,6 @@
 // The emulated driver's functions for devices, contexts and memory, and its control.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -96,6 +98,17 @@ Status cuDeviceGetAttribute(int* value, DeviceAttribute attribute, DeviceNumber 
     case attribute_compute_minor: *value = 0; return cuda_success;
   }
   return cuda_invalid_value;
+}
+
+Status cuDeviceGetUuid_v2(DeviceId* id, DeviceNumber device) {
+  Call call("cuDeviceGetUuid", false);
+  if (call.refused) return call.refused;
+  if (!is_device(call.machine, device)) return cuda_invalid_device;
+  *id = {};
+  const pid_t process = getpid();
+  std::memcpy(id->bytes, &device, sizeof device);
+  std::memcpy(id->bytes + sizeof device, &process, sizeof process);
+  return cuda_success;
 }
 
 Status cuDevicePrimaryCtxRetain(Context* context, DeviceNumber device) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace plait::emulated {
 namespace {
@@ -35,8 +36,8 @@ Machine::Machine()
   for (int device = 0; device < count; ++device) {
     contexts.push_back(std::make_unique<CUctx_st>());
     contexts.back()->device = device;
+    workers_.push_back(std::make_unique<Worker>());
   }
-  due_.resize(contexts.size());
   plant(std::getenv("PLAIT_EMULATE_FAIL"));
 }
 
@@ -70,16 +71,19 @@ Status Machine::give(CUstream_st* stream, Item item) {
     return 0;
   }
   const int device = stream->context->device;
-  const bool idle = next(device) == nullptr;
+  Worker& worker = *workers_[static_cast<size_t>(device)];
+  if (next(device) == nullptr) {
+    worker.due = Clock::now() + std::chrono::microseconds(random() % longest_delay_us);
+    worker.wake.notify_one();
+  }
   stream->queue.push_back(std::move(item));
-  if (idle) due_[static_cast<size_t>(device)] = Clock::now() + std::chrono::microseconds(random() % longest_delay_us);
-  changed.notify_all();
   return 0;
 }
 
 Status Machine::wait(std::unique_lock<std::mutex>& lock, const CUctx_st& context, const std::function<bool()>& done) {
+  if (done()) return context.sticky;
   ++hurry_;
-  changed.notify_all();
+  wake_all();
   changed.wait(lock, done);
   --hurry_;
   return context.sticky;
@@ -96,7 +100,18 @@ Status Machine::forbid_while_capturing() {
 }
 
 void Machine::start(int device) {
-  if (started_.insert(device).second) std::thread([this, device] { work(device); }).detach();
+  if (!std::exchange(workers_[static_cast<size_t>(device)]->started, true))
+    std::thread([this, device] { work(device); }).detach();
+}
+
+void Machine::wake_all() {
+  for (const auto& worker : workers_) worker->wake.notify_one();
+}
+
+void Machine::hasten(int device) {
+  Worker& worker = *workers_[static_cast<size_t>(device)];
+  worker.due = Clock::now();
+  worker.wake.notify_one();
 }
 
 /// A stream of the device whose next item can run, drawn from the seed; null if no stream has one.
@@ -110,31 +125,49 @@ CUstream_st* Machine::next(int device) {
 }
 
 void Machine::work(int device) {
+  Worker& worker = *workers_[static_cast<size_t>(device)];
   std::unique_lock lock(mutex);
   for (;;) {
     CUstream_st* stream = next(device);
-    const auto due = due_[static_cast<size_t>(device)];
-    if (!stream) changed.wait(lock);
-    else if (!hurry_ && Clock::now() < due) changed.wait_until(lock, due);
-    else run(stream, lock);
+    if (stream && (hurry_ || Clock::now() >= worker.due)) {
+      run(stream, lock);
+      continue;
+    }
+    close(worker);
+    if (stream) worker.wake.wait_until(lock, worker.due);
+    else worker.wake.wait(lock);
   }
 }
 
-/// Runs the stream's next item. Memory is out of reach again before anybody learns that it is done.
+void Machine::close(Worker& worker) {
+  for (const int device : worker.open) memory.close(device);
+  worker.open.clear();
+}
+
+/// Runs the stream's next item. Memory is out of reach again before a host that waits learns that it is done.
 void Machine::run(CUstream_st* stream, std::unique_lock<std::mutex>& lock) {
+  const CUctx_st& context = *stream->context;
+  Worker& worker = *workers_[static_cast<size_t>(context.device)];
   stream->running = true;
-  const std::function<Status()> work = std::move(stream->queue.front().run);
-  if (!stream->context->sticky) {
+  const Item item = std::move(stream->queue.front());
+  if (item.kernels) {
+    std::set<int> open = context.peers;
+    open.insert(context.device);
+    for (const int device : open)
+      if (worker.open.insert(device).second) memory.open(device);
+  }
+  if (!context.sticky) {
     lock.unlock();
-    memory.open();
-    const Status status = work();
-    memory.close();
+    const Status status = item.run();
     lock.lock();
-    if (status && !stream->context->sticky) stream->context->sticky = status;
+    if (status && !context.sticky) stream->context->sticky = status;
   }
   stream->queue.pop_front();
   stream->running = false;
+  if (!item.signals && !stream->queue.empty() && !context.sticky) return;
+  if (hurry_) close(worker);
   changed.notify_all();
+  wake_all();
 }
 
 Status run_graph(const CUgraph_st& graph) {

@@ -26,6 +26,8 @@ using cuda::Status;
 struct Item {
   std::function<Status()> run;
   std::function<bool()> ready;
+  bool signals = false;  ///< hosts and other streams may wait for it
+  bool kernels = false;  ///< accesses memory at the devices' addresses
 };
 
 /// Work of a graph, which runs after the nodes `after`.
@@ -83,7 +85,7 @@ class Machine {
   static Machine& get();
 
   std::mutex mutex;                 ///< of all that follows, but `memory`
-  std::condition_variable changed;  ///< anything that a device or a host may wait for
+  std::condition_variable changed;  ///< what hosts wait for
   DeviceMemory memory;
   std::vector<std::unique_ptr<CUctx_st>> contexts;  ///< by device
   std::map<std::byte*, size_t> pinned;              ///< of cuMemHostAlloc
@@ -109,17 +111,28 @@ class Machine {
   /// Whether a host thread may call what CUDA forbids while it captures; ends the capture otherwise.
   Status forbid_while_capturing();
   void start(int device);
+  /// Devices look at their streams again.
+  void wake_all();
+  /// A host looks at work of the device instead of waiting: it begins now.
+  void hasten(int device);
 
  private:
   Machine();
+  /// The thread of a device.
+  struct Worker {
+    std::condition_variable wake;
+    std::chrono::steady_clock::time_point due;  ///< when it begins by itself
+    bool started = false;
+    std::set<int> open;  ///< devices whose memory it has opened
+  };
   void work(int device);
   CUstream_st* next(int device);
   void run(CUstream_st* stream, std::unique_lock<std::mutex>& lock);
+  void close(Worker& worker);
 
   std::mt19937_64 random_;
-  std::set<int> started_;
-  std::vector<std::chrono::steady_clock::time_point> due_;  ///< by device: when it begins by itself
-  int hurry_ = 0;                                           ///< host threads that wait
+  std::vector<std::unique_ptr<Worker>> workers_;  ///< by device
+  int hurry_ = 0;                                 ///< host threads that wait
   std::string plan_function_;
   int64_t plan_calls_ = 0;  ///< until the planted failure; 0: none
   Status plan_status_ = 0;

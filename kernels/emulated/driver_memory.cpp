@@ -18,11 +18,16 @@ size_t up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; 
 }  // namespace
 
 DeviceMemory::DeviceMemory() : file_(memfd_create("emulated device", MFD_CLOEXEC)) {
-  void* out = MAP_FAILED;
-  if (file_ >= 0 && ftruncate(file_, space_bytes) == 0)
-    out = mmap(nullptr, space_bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file_, 0);
-  if (out == MAP_FAILED) throw std::runtime_error("no addresses for the emulated devices");
-  space_ = static_cast<std::byte*>(out);
+  if (file_ < 0 || ftruncate(file_, space_bytes) != 0)
+    throw std::runtime_error("no file in memory for emulated devices");
+  space_ = map_space(PROT_NONE);
+  alias_ = map_space(PROT_READ | PROT_WRITE);
+}
+
+std::byte* DeviceMemory::map_space(int access) const {
+  void* out = mmap(nullptr, space_bytes, access, MAP_SHARED | MAP_NORESERVE, file_, 0);
+  if (out == MAP_FAILED) throw std::runtime_error("no addresses for emulated devices");
+  return static_cast<std::byte*>(out);
 }
 
 std::byte* DeviceMemory::next(size_t mapped) {
@@ -47,9 +52,8 @@ cuda::DevicePtr DeviceMemory::take(int device, size_t bytes) {
   const size_t mapped = up(up(bytes, alignment), page);
   Allocation one{next(mapped), mapped, bytes, device, false};
   if (!one.base) return 0;
-  protect(one, true);
-  std::memset(one.base, 0xFF, mapped);
-  protect(one, open_ > 0);
+  std::memset(alias_ + (one.base - space_), 0xFF, mapped);
+  if (open_[device]) protect(one, true);
   return add(one);
 }
 
@@ -58,11 +62,13 @@ bool DeviceMemory::free(cuda::DevicePtr memory) {
   const auto found = allocations_.find(memory);
   if (found == allocations_.end()) return false;
   const Allocation& one = found->second;
-  // The pages stay reserved, so that who still uses them is found.
-  if (one.foreign)
-    mmap(one.base, one.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  else
+  // The pages stay reserved, so that later accesses are found.
+  if (one.foreign) {
+    for (std::byte* at : {one.base, alias_ + (one.base - space_)})
+      mmap(at, one.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  } else {
     fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, one.base - space_, static_cast<off_t>(one.mapped));
+  }
   protect(one, false);
   allocations_.erase(found);
   return true;
@@ -76,16 +82,18 @@ int DeviceMemory::owner(cuda::DevicePtr at, size_t bytes) const {
   return at + bytes <= found->first + found->second.bytes ? found->second.device : -1;
 }
 
-void DeviceMemory::open() {
+void DeviceMemory::open(int device) {
   std::lock_guard lock(mutex_);
-  if (open_++) return;
-  for (const auto& [at, one] : allocations_) protect(one, true);
+  if (open_[device]++) return;
+  for (const auto& [at, one] : allocations_)
+    if (one.device == device) protect(one, true);
 }
 
-void DeviceMemory::close() {
+void DeviceMemory::close(int device) {
   std::lock_guard lock(mutex_);
-  if (--open_) return;
-  for (const auto& [at, one] : allocations_) protect(one, false);
+  if (--open_[device]) return;
+  for (const auto& [at, one] : allocations_)
+    if (one.device == device) protect(one, false);
 }
 
 bool DeviceMemory::share(cuda::DevicePtr memory, cuda::IpcHandle& handle) const {
@@ -108,11 +116,14 @@ cuda::DevicePtr DeviceMemory::map(int device, const cuda::IpcHandle& handle) {
   if (file < 0) return 0;
   std::lock_guard lock(mutex_);
   Allocation one{next(shared.mapped), shared.mapped, shared.bytes, device, true};
-  void* at = MAP_FAILED;
-  if (one.base) at = mmap(one.base, one.mapped, PROT_NONE, MAP_SHARED | MAP_FIXED, file, shared.offset);
+  bool mapped = one.base != nullptr;
+  for (const int access : {PROT_NONE, PROT_READ | PROT_WRITE}) {
+    std::byte* const at = access == PROT_NONE ? one.base : alias_ + (one.base - space_);
+    mapped = mapped && mmap(at, one.mapped, access, MAP_SHARED | MAP_FIXED, file, shared.offset) != MAP_FAILED;
+  }
   ::close(file);
-  if (at == MAP_FAILED) return 0;
-  protect(one, open_ > 0);
+  if (!mapped) return 0;
+  if (open_[device]) protect(one, true);
   return add(one);
 }
 

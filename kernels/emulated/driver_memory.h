@@ -1,5 +1,6 @@
 #pragma once
-// Memory of the emulated devices. The host cannot access it except while a device works.
+// Memory of the emulated devices. It is mapped twice: at the devices' addresses, which the host cannot access except while a kernel
+// runs, and where the driver's copies access it.
 #include <sys/types.h>
 
 #include <cstddef>
@@ -31,9 +32,11 @@ class DeviceMemory {
   /// Whether the address belongs to this memory, to a live allocation or not.
   bool covers(cuda::DevicePtr at) const { return at >= begin() && at < begin() + static_cast<uint64_t>(space_bytes); }
 
-  /// From the first `open` to the last `close` everybody can access the memory.
-  void open();
-  void close();
+  /// Where the driver accesses the same byte.
+  std::byte* alias(cuda::DevicePtr at) const { return alias_ + (at - begin()); }
+  /// From the first `open` to the last `close` the whole process can access the memory of a device.
+  void open(int device);
+  void close(int device);
 
   /// Allocations of other processes. False, or 0, if there is no such allocation.
   bool share(cuda::DevicePtr memory, cuda::IpcHandle& handle) const;
@@ -60,15 +63,16 @@ class DeviceMemory {
   };
 
   cuda::DevicePtr begin() const { return reinterpret_cast<cuda::DevicePtr>(space_); }
+  std::byte* map_space(int access) const;
   std::byte* next(size_t mapped);
   cuda::DevicePtr add(const Allocation& one);
   void protect(const Allocation& one, bool accessible) const;
 
   mutable std::mutex mutex_;
   int file_ = -1;
-  std::byte* space_ = nullptr;
+  std::byte *space_ = nullptr, *alias_ = nullptr;
   int64_t used_ = 0;
-  int open_ = 0;
+  std::map<int, int> open_;                            ///< by device: calls of `open` without their `close`
   std::map<cuda::DevicePtr, Allocation> allocations_;  ///< by address
 };
 

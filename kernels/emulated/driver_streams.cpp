@@ -26,22 +26,31 @@ void count(int64_t plait_emulated_counts::* what, int64_t by = 1) {
   machine.counts.*what += by;
 }
 
-/// Copies rows; all of either side that is on a device has to be reachable.
-Status copy_rows(const CUctx_st& context, std::byte* to, size_t to_pitch, bool to_device, const std::byte* from,
-                 size_t from_pitch, bool from_device, size_t width, size_t height) {
-  const auto good = [&](const void* at, size_t pitch) {
-    return reaches(context, reinterpret_cast<cuda::DevicePtr>(at), pitch * (height - 1) + width);
-  };
-  if (!width || !height) return 0;
-  if ((to_device && !good(to, to_pitch)) || (from_device && !good(from, from_pitch)))
-    return cuda::cuda_illegal_address;
-  for (size_t row = 0; row < height; ++row) std::memmove(to + row * to_pitch, from + row * from_pitch, width);
-  count(&plait_emulated_counts::copies);
-  count(&plait_emulated_counts::copied_bytes, static_cast<int64_t>(width * height));
-  return 0;
-}
+/// One side of a copy.
+struct Rows {
+  std::byte* host = nullptr;  ///< null: on the device
+  cuda::DevicePtr device = 0;
+  size_t pitch = 0;
 
-std::byte* host_pointer(cuda::DevicePtr at) { return reinterpret_cast<std::byte*>(at); }
+  /// Where the rows are accessed; null if the context cannot.
+  std::byte* access(const CUctx_st& context, size_t width, size_t height) const {
+    if (host) return host;
+    return reaches(context, device, pitch * (height - 1) + width) ? Machine::get().memory.alias(device) : nullptr;
+  }
+};
+
+std::function<Status()> copy_of(const CUctx_st* context, Rows to, Rows from, size_t width, size_t height = 1) {
+  return [=]() -> Status {
+    if (!width || !height) return 0;
+    std::byte* const target = to.access(*context, width, height);
+    const std::byte* const source = from.access(*context, width, height);
+    if (!target || !source) return cuda::cuda_illegal_address;
+    for (size_t row = 0; row < height; ++row) std::memmove(target + row * to.pitch, source + row * from.pitch, width);
+    count(&plait_emulated_counts::copies);
+    count(&plait_emulated_counts::copied_bytes, static_cast<int64_t>(width * height));
+    return 0;
+  };
+}
 
 /// Arguments as of the launch. An 8-byte word with an address in the devices' memory has to be one that the context can access.
 struct LaunchedKernel {
@@ -80,11 +89,8 @@ Status cuMemcpyHtoDAsync_v2(DevicePtr to, const void* from, size_t bytes, Stream
   Call call("cuMemcpyHtoDAsync");
   if (!call.takes(stream)) return call.refused;
   note_host_memory(call.machine, from, bytes);
-  return call.machine.give(stream, {[=, context = stream->context] {
-                                      return copy_rows(*context, host_pointer(to), bytes, true,
-                                                       static_cast<const std::byte*>(from), bytes, false, bytes, 1);
-                                    },
-                                    nullptr});
+  auto* const host = static_cast<std::byte*>(const_cast<void*>(from));
+  return call.machine.give(stream, {copy_of(stream->context, {nullptr, to}, {host}, bytes), nullptr});
 }
 
 /// Until the copy is done the destination holds NaNs, for reads that come too early.
@@ -93,37 +99,26 @@ Status cuMemcpyDtoHAsync_v2(void* to, DevicePtr from, size_t bytes, Stream strea
   if (!call.takes(stream)) return call.refused;
   note_host_memory(call.machine, to, bytes);
   if (!stream->capture) std::memset(to, 0xFF, bytes);
-  return call.machine.give(stream, {[=, context = stream->context] {
-                                      return copy_rows(*context, static_cast<std::byte*>(to), bytes, false,
-                                                       host_pointer(from), bytes, true, bytes, 1);
-                                    },
-                                    nullptr});
+  return call.machine.give(
+      stream, {copy_of(stream->context, {static_cast<std::byte*>(to)}, {nullptr, from}, bytes), nullptr});
 }
 
 Status cuMemcpyDtoDAsync_v2(DevicePtr to, DevicePtr from, size_t bytes, Stream stream) {
   Call call("cuMemcpyDtoDAsync");
   if (!call.takes(stream)) return call.refused;
-  return call.machine.give(stream, {[=, context = stream->context] {
-                                      return copy_rows(*context, host_pointer(to), bytes, true, host_pointer(from),
-                                                       bytes, true, bytes, 1);
-                                    },
-                                    nullptr});
+  return call.machine.give(stream, {copy_of(stream->context, {nullptr, to}, {nullptr, from}, bytes), nullptr});
 }
 
+/// Between devices only, which is all that Plait copies so.
 Status cuMemcpy2DAsync_v2(const Copy2D* given, Stream stream) {
   Call call("cuMemcpy2DAsync");
   if (!call.takes(stream)) return call.refused;
   const Copy2D& c = *given;
-  const bool device_only = c.from_kind == memory_device && c.to_kind == memory_device && !c.from_array && !c.to_array;
-  if (!device_only || c.width_bytes > c.from_pitch || c.width_bytes > c.to_pitch) return cuda_invalid_value;
-  return call.machine.give(stream, {[c, context = stream->context] {
-                                      return copy_rows(
-                                          *context, host_pointer(c.to_device) + c.to_y * c.to_pitch + c.to_x_bytes,
-                                          c.to_pitch, true,
-                                          host_pointer(c.from_device) + c.from_y * c.from_pitch + c.from_x_bytes,
-                                          c.from_pitch, true, c.width_bytes, c.height);
-                                    },
-                                    nullptr});
+  const bool on_devices = c.from_kind == memory_device && c.to_kind == memory_device && !c.from_array && !c.to_array;
+  if (!on_devices || c.width_bytes > c.from_pitch || c.width_bytes > c.to_pitch) return cuda_invalid_value;
+  const Rows to{nullptr, c.to_device + c.to_y * c.to_pitch + c.to_x_bytes, c.to_pitch};
+  const Rows from{nullptr, c.from_device + c.from_y * c.from_pitch + c.from_x_bytes, c.from_pitch};
+  return call.machine.give(stream, {copy_of(stream->context, to, from, c.width_bytes, c.height), nullptr});
 }
 
 Status cuMemsetD8Async(DevicePtr to, unsigned char value, size_t bytes, Stream stream) {
@@ -131,7 +126,7 @@ Status cuMemsetD8Async(DevicePtr to, unsigned char value, size_t bytes, Stream s
   if (!call.takes(stream)) return call.refused;
   return call.machine.give(stream, {[=, context = stream->context]() -> Status {
                                       if (!reaches(*context, to, bytes)) return cuda_illegal_address;
-                                      std::memset(host_pointer(to), value, bytes);
+                                      std::memset(Machine::get().memory.alias(to), value, bytes);
                                       count(&plait_emulated_counts::fills);
                                       return 0;
                                     },
@@ -197,7 +192,7 @@ Status cuLaunchKernelEx(const LaunchConfig* config, Function kernel, void** para
     launched.values.emplace_back((entry->parameter_bytes[i] + 7) / 8);
     std::memcpy(launched.values.back().data(), parameters[i], entry->parameter_bytes[i]);
   }
-  return call.machine.give(c.stream, {std::move(launched), nullptr});
+  return call.machine.give(c.stream, {std::move(launched), nullptr, false, true});
 }
 
 // ---- streams and events ----
@@ -279,7 +274,7 @@ Status cuEventRecord(Event event, Stream stream) {
                                       state->reached = number;
                                       return Status{0};
                                     },
-                                    nullptr});
+                                    nullptr, true});
 }
 
 namespace {
@@ -297,7 +292,9 @@ Status cuEventQuery(Event event) {
   Call call("cuEventQuery");
   if (call.refused) return call.refused;
   if (captured(*event)) return cuda_stream_capture_unsupported;
-  return event->state->reached >= event->state->recorded ? cuda_success : cuda_not_ready;
+  if (event->state->reached >= event->state->recorded) return cuda_success;
+  call.machine.hasten(event->context->device);
+  return cuda_not_ready;
 }
 
 Status cuEventSynchronize(Event event) {
@@ -362,7 +359,7 @@ Status cuGraphLaunch(GraphExec exec, Stream stream) {
                                       count(&plait_emulated_counts::replays);
                                       return run_graph(*graph);
                                     },
-                                    nullptr});
+                                    nullptr, false, true});
 }
 
 Status cuGraphExecDestroy(GraphExec exec) {
