@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 
+#include "bindings/c/devices.h"
 #include "bindings/c/objects.h"
 #include "bindings/c/trace.h"
 #include "core/passes/shard/annotations.h"
@@ -35,6 +36,7 @@ CompileOptions generator_compile_options(ModelObject& model, const Settings& set
   out.dtype = dtype_of(settings);
   out.exact_activations = settings.text("activations") == "exact";
   out.mesh = mesh_of(model, settings);
+  choose_device(settings, out);
   out.seeds = settings.texts("seeds");
   for (std::string& pass : settings.texts("off")) out.off.insert(std::move(pass));
   return out;

@@ -243,7 +243,7 @@ class SessionObject {
   std::shared_ptr<MemoryBudget> budget_;
   PlainModel plain_;
   ThreadPool pool_;
-  Store store_;
+  std::unique_ptr<Store> store_;
   std::mutex mutex_;
   std::vector<TraceEvent> trace_;
   std::unique_ptr<Executor> executor_;

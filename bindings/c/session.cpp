@@ -1,6 +1,7 @@
 // Sessions of the C API: any graph, tensors in, tensors out.
 #include <algorithm>
 
+#include "bindings/c/devices.h"
 #include "bindings/c/objects.h"
 #include "bindings/c/trace.h"
 
@@ -13,9 +14,11 @@ SessionObject::SessionObject(std::shared_ptr<ModelObject> model, const Settings&
   CompileOptions options = model_->compile_options();
   std::string dtype = settings.text("dtype");
   if (dtype != "file") options.dtype = dtype_from_name(dtype);
+  choose_device(settings, options);
   plain_ = compile_plain(model_->opened().imported.graph, options);
-  store_.load(*plain_.program, {}, &pool_);
-  executor_ = std::make_unique<Executor>(plain_.program, store_, pool_, budget_);
+  store_ = std::make_unique<Store>(nullptr, options.own_device());
+  store_->load(*plain_.program, {}, &pool_);
+  executor_ = std::make_unique<Executor>(plain_.program, *store_, pool_, budget_);
   if (settings.boolean("trace")) executor_->set_trace(&trace_);
 }
 

@@ -8,21 +8,10 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/base/own_folder.h"
 #include "core/base/text.h"
 
 namespace plait {
-namespace {
-
-/// The folder of the library or program that contains this function, with a slash.
-std::string own_folder() {
-  Dl_info info{};
-  if (!dladdr(reinterpret_cast<const void*>(&own_folder), &info) || !info.dli_fname) return "";
-  const std::string_view path = info.dli_fname;
-  const size_t slash = path.rfind('/');
-  return slash == std::string_view::npos ? "./" : std::string(path.substr(0, slash + 1));
-}
-
-}  // namespace
 
 void MessageChannel::load(const std::string& plugin) {
   const std::string path = plugin.empty() ? own_folder() + "plait_mpi.so" : plugin;

@@ -90,6 +90,8 @@ class Device {
   /// Makes the communicator of a group for arrays on this device from the host's. Collective over the group's ranks.
   virtual std::unique_ptr<Communicator> communicator(std::unique_ptr<Communicator> host) { return host; }
 
+  /// Blocks until the copy is complete, so that work of any queue that is submitted later finds it.
+  void write_through(std::byte* to, const void* host, int64_t bytes);
   /// Copies a host array to this device; returns the array itself where memory is shared.
   Tensor upload(const Tensor& host);
   /// Copies an array to the host; returns the array itself where memory is shared. For a TensorView, the result does
@@ -99,6 +101,9 @@ class Device {
   /// Overwrites an array: `fill` gets host memory of its dtype and shape and must write all of it.
   void overwrite(const TensorView& array, FunctionRef<void(const TensorView& host)> fill);
 };
+
+/// Makes the device of a rank. Any thread. Throws Error(unsupported) if there is no such device.
+using DeviceMaker = std::function<std::shared_ptr<Device>(int64_t rank)>;
 
 /// The processor. `take` returns host memory.
 std::shared_ptr<Device> make_host_device();

@@ -25,7 +25,7 @@ class PlainSequence : public Sequence {
 class PlainEngine : public Engine {
  public:
   PlainEngine(const Graph& graph, const CompileOptions& compile, const EngineOptions& options, LoadProgress* progress)
-      : Engine(options), pool_(options.threads) {
+      : Engine(options), pool_(options.threads), store_(nullptr, compile.own_device()) {
     options_.step_sequences = 1;
     // Prompts are not chunked: a graph may depend on the tokens of one call (angles by length, dynamic quantisation
     // scales).

@@ -556,7 +556,7 @@ std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOpti
 
   const CacheCapacity capacity = capacity_for(model.decoder, mesh, options);
   auto budget = std::make_shared<MemoryBudget>(options.memory_bytes);
-  auto rank = std::make_unique<RaggedRank>(std::move(model), options, budget, std::move(weights));
+  auto rank = std::make_unique<RaggedRank>(std::move(model), options, budget, std::move(weights), compile.own_device());
   std::vector<RankBytes> others;
   if (host) {
     host->broadcast(EngineCommands::encode(LoadArrays{}));

@@ -42,12 +42,12 @@ TensorView input_of(const RaggedStep& step, std::string_view name) {
 }  // namespace
 
 RaggedRank::RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<MemoryBudget> budget,
-                       std::shared_ptr<Store> weights)
+                       std::shared_ptr<Store> weights, std::shared_ptr<Device> device)
     : model_(std::move(model)),
       options_(options),
       pool_(options.threads),
       weights_(std::move(weights)),
-      store_(weights_),
+      store_(weights_, std::move(device)),
       budget_(std::move(budget)) {}
 
 void RaggedRank::load(LoadProgress* progress) {

@@ -41,9 +41,10 @@ struct StoreRow {
 /// One thread at a time.
 class RaggedRank {
  public:
-  /// `weights` may be null or shared with other ranks of the process. `options.threads` is this rank's.
+  /// `weights` may be null or shared with other ranks of the process; `device` as a Store takes it. `options.threads` is this
+  /// rank's.
   RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<MemoryBudget> budget,
-             std::shared_ptr<Store> weights);
+             std::shared_ptr<Store> weights, std::shared_ptr<Device> device);
 
   /// Makes the Store's arrays.
   void load(LoadProgress* progress);

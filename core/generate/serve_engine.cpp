@@ -135,7 +135,8 @@ void serve_engine(World& world, const Graph& graph, const CompileOptions& with, 
     RaggedModel model = compile_rank(graph, compile, options);
     if (!model.program) throw Error(Code::unsupported, cat("the decoder is not recognised: ", model.decoder.why_not));
     auto rank = std::make_unique<RaggedRank>(std::move(model), options,
-                                             std::make_shared<MemoryBudget>(options.memory_bytes), std::move(weights));
+                                             std::make_shared<MemoryBudget>(options.memory_bytes), std::move(weights),
+                                             compile.own_device());
     return std::make_unique<EngineHandler>(world, std::move(rank), options, progress);
   });
 }

@@ -34,7 +34,7 @@ TrainingRank::TrainingRank(Graph graph, const CompileOptions& options, const Tra
       prefix_(training.prefix.tokens),
       model_(compile_training(std::move(graph), options, training)),
       pool_(pool),
-      store_(std::move(weights)) {
+      store_(std::move(weights), options.own_device()) {
   if (model_.stages.count() > 1 && !Pipeline(training.pipeline, options.mesh).is_consistent()) check_untied();
   int64_t arena_bytes = 0;
   const auto load = [&](TrainingProgram name, const Program& program) {

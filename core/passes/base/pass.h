@@ -21,6 +21,8 @@
 
 namespace plait {
 
+class Device;
+
 struct CompileOptions {
   const OpSet& ops;
   const KernelTable& kernels;
@@ -47,8 +49,12 @@ struct CompileOptions {
   /// Device configurations of the file; must outlive the options.
   std::span<const DeviceConfiguration> configurations = {};
   DeviceKind device = DeviceKind::host;  ///< whose kernels are chosen
-  StageOptions stages = {};              ///< of a pipeline
+  /// Makes the rank's device; null: `default_device()`. Called when arrays are made, not by passes.
+  std::function<std::shared_ptr<Device>(int64_t rank)> make_device = {};
+  StageOptions stages = {};  ///< of a pipeline
 
+  /// The rank's device as a Store takes it.
+  std::shared_ptr<Device> own_device() const { return make_device ? make_device(rank) : nullptr; }
   /// Of trained weights, whatever dtype they are stored in.
   DType trained_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 };

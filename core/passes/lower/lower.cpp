@@ -223,6 +223,8 @@ class Lowering {
     for (ValueId id : node.outputs) outputs.push_back(info(id));
     NodeInfo node_info{node.op, node.attributes, inputs, outputs};
     instruction.kernel = options_.kernels.find(node_info, options_.device);
+    // What an accelerator has no kernel for runs on the host, on copies.
+    if (!instruction.kernel) instruction.kernel = options_.kernels.find(node_info, DeviceKind::host);
     if (!instruction.kernel) {
       std::vector<std::string> dtypes;
       for (const OperandInfo& one : inputs) dtypes.emplace_back(dtype_name(one.dtype));

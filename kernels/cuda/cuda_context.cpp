@@ -1,0 +1,121 @@
+#include "kernels/cuda/cuda_context.h"
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait::cuda {
+namespace {
+
+/// Memory of the device, or pinned memory of the host.
+class CudaBlob : public Blob {
+ public:
+  CudaBlob(std::shared_ptr<CudaContext> context, std::byte* data, int64_t bytes, bool pinned)
+      : context_(std::move(context)), pinned_(pinned) {
+    data_ = data;
+    size_ = bytes;
+  }
+  ~CudaBlob() override {  // whatever fails here has been reported by work before
+    const CudaDriver& driver = context_->driver();
+    try {
+      context_->enter();
+    } catch (...) {
+    }
+    if (pinned_) driver.host_free(data_);
+    else driver.memory_free(reinterpret_cast<DevicePtr>(data_));
+  }
+
+ private:
+  const std::shared_ptr<CudaContext> context_;
+  const bool pinned_;
+};
+
+/// The driver allocates no empty blocks.
+size_t at_least_one(int64_t bytes) { return static_cast<size_t>(bytes > 0 ? bytes : 1); }
+
+}  // namespace
+
+CudaContext::CudaContext(std::shared_ptr<const CudaLibraries> libraries, int ordinal)
+    : libraries_(std::move(libraries)), ordinal_(ordinal) {
+  find_device();
+  driver().call(driver().context_retain, &context_, device_);
+  try {
+    enter();
+    driver().call(driver().library_load, &library_, libraries_->image, static_cast<int*>(nullptr),
+                  static_cast<void**>(nullptr), 0U, static_cast<int*>(nullptr), static_cast<void**>(nullptr), 0U);
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+CudaContext::~CudaContext() { release(); }
+
+void CudaContext::release() noexcept {
+  if (library_) {
+    driver().context_set(context_);
+    driver().library_unload(library_);
+  }
+  driver().context_release(device_);
+}
+
+void CudaContext::find_device() {
+  int count = 0, major = 0, minor = 0;
+  driver().call(driver().device_count, &count);
+  if (ordinal_ < 0 || ordinal_ >= count)
+    throw Error(
+        Code::unsupported,
+        cat("there is no CUDA device ", ordinal_, ": the driver has ", count, count == 1 ? " device" : " devices"),
+        "device=cuda:N counts from 0, of those that the environment variable CUDA_VISIBLE_DEVICES leaves");
+  driver().call(driver().device_get, &device_, ordinal_);
+  driver().call(driver().device_attribute, &major, attribute_compute_major, device_);
+  driver().call(driver().device_attribute, &minor, attribute_compute_minor, device_);
+  if (major < 8)
+    throw Error(
+        Code::unsupported,
+        cat("CUDA device ", ordinal_, " has compute capability ", major, ".", minor, "; at least 8.0 is needed"),
+        "choose a device of the generation Ampere or newer, or device=cpu");
+}
+
+std::shared_ptr<Blob> CudaContext::take(int64_t bytes) {
+  enter();
+  DevicePtr data = 0;
+  const Status status = driver().memory_alloc(&data, at_least_one(bytes));
+  if (status == cuda_out_of_memory) {
+    size_t free = 0, total = 0;
+    driver().memory_info(&free, &total);
+    throw Error(
+        Code::out_of_memory,
+        cat("cuMemAlloc: CUDA device ", ordinal_, " has ", human_bytes(static_cast<int64_t>(free)), " free of ",
+            human_bytes(static_cast<int64_t>(total)), "; ", human_bytes(bytes), " more are needed"),
+        "fewer pages (cache_bytes), smaller weights (int4) or more devices (mesh) need less");
+  }
+  if (status) driver().fail(status, driver().memory_alloc.name);
+  return std::make_shared<CudaBlob>(shared_from_this(), reinterpret_cast<std::byte*>(data), bytes, false);
+}
+
+std::shared_ptr<Blob> CudaContext::take_pinned(int64_t bytes) {
+  enter();
+  void* data = nullptr;
+  driver().call(driver().host_alloc, &data, at_least_one(bytes), host_alloc_portable | host_alloc_mapped);
+  return std::make_shared<CudaBlob>(shared_from_this(), static_cast<std::byte*>(data), bytes, true);
+}
+
+KernelHandle CudaContext::kernel(const char* name, unsigned shared_bytes) {
+  std::lock_guard lock(mutex_);
+  LoadedKernel& one = kernels_[name];
+  if (!one.handle) {
+    const Status status = driver().library_kernel(&one.handle, library_, name);
+    if (status == cuda_not_found)
+      throw Error(Code::internal, cat("the plug-in ", quote(libraries_->plugin), " has no kernel ", name),
+                  "use the plug-in that was built with this library");
+    if (status) driver().fail(status, driver().library_kernel.name);
+  }
+  if (shared_bytes > one.shared_bytes) {
+    driver().call(driver().kernel_set, kernel_max_dynamic_shared_bytes, static_cast<int>(shared_bytes), one.handle,
+                  device_);
+    one.shared_bytes = shared_bytes;
+  }
+  return one.handle;
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,57 @@
+#pragma once
+// A device's context: what its memory, queues and kernels have in common. Lives until the last of them is gone.
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "core/base/tensor.h"
+#include "kernels/cuda/cuda_libraries.h"
+#include "kernels/cuda/cuda_queue.h"
+
+namespace plait::cuda {
+
+/// All methods may be called by any thread.
+class CudaContext : public std::enable_shared_from_this<CudaContext> {
+ public:
+  /// Retains the primary context of the device and loads the kernels. Throws Error(unsupported) if there is no such device, or it is too
+  /// old for the kernels.
+  CudaContext(std::shared_ptr<const CudaLibraries> libraries, int ordinal);
+  ~CudaContext();
+  CudaContext(const CudaContext&) = delete;
+
+  const CudaDriver& driver() const { return libraries_->driver; }
+  const CudaLibraries& libraries() const { return *libraries_; }
+  int ordinal() const { return ordinal_; }
+  DeviceNumber device() const { return device_; }
+  Context handle() const { return context_; }
+  /// Makes it the calling thread's context: the first thing that a thread does before other calls.
+  void enter() const { driver().call(driver().context_set, context_); }
+
+  /// Device memory of undefined content, at least 256-byte aligned. Throws Error(out_of_memory) with what is free.
+  std::shared_ptr<Blob> take(int64_t bytes);
+  /// Pinned host memory of undefined content, which the device can access under the same address.
+  std::shared_ptr<Blob> take_pinned(int64_t bytes);
+
+  /// A kernel that may have so much dynamic shared memory. Throws Error(internal) if the image has none of that name.
+  KernelHandle kernel(const char* name, unsigned shared_bytes);
+
+ private:
+  void find_device();
+  void release() noexcept;
+
+  struct LoadedKernel {
+    KernelHandle handle = nullptr;
+    unsigned shared_bytes = 48 << 10;  ///< what it may have; more has to be asked for
+  };
+
+  const std::shared_ptr<const CudaLibraries> libraries_;
+  const int ordinal_;
+  DeviceNumber device_ = 0;
+  Context context_ = nullptr;
+  Library library_ = nullptr;
+  std::mutex mutex_;
+  std::map<std::string, LoadedKernel, std::less<>> kernels_;
+};
+
+}  // namespace plait::cuda

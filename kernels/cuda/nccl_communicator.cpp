@@ -1,0 +1,147 @@
+#include "kernels/cuda/nccl_communicator.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait::cuda {
+namespace {
+
+/// The type of which NCCL makes sums; none for others.
+std::optional<NcclType> reducible(DType dtype) {
+  switch (dtype) {
+    case DType::i8: return NcclType::i8;
+    case DType::u8: return NcclType::u8;
+    case DType::i32: return NcclType::i32;
+    case DType::u32: return NcclType::u32;
+    case DType::i64: return NcclType::i64;
+    case DType::u64: return NcclType::u64;
+    case DType::f16: return NcclType::f16;
+    case DType::f32: return NcclType::f32;
+    case DType::f64: return NcclType::f64;
+    case DType::bf16: return NcclType::bf16;
+    default: return std::nullopt;
+  }
+}
+
+NcclReduction nccl_reduction(Reduction reduction) {
+  return reduction == Reduction::sum   ? NcclReduction::sum
+         : reduction == Reduction::max ? NcclReduction::max
+                                       : NcclReduction::min;
+}
+
+size_t count(int64_t number) { return static_cast<size_t>(number); }
+
+}  // namespace
+
+bool nccl_connects(const CudaContext& context, Communicator& host) {
+  struct Rank {
+    DeviceId device;
+    int32_t has_nccl;
+  };
+  Rank own{};
+  context.driver().call(context.driver().device_id, &own.device, context.device());
+  own.has_nccl = context.libraries().nccl.has_value();
+  std::vector<Rank> all(static_cast<size_t>(host.size()));
+  const auto view = [](Rank* ranks, size_t count) {
+    return TensorView{reinterpret_cast<std::byte*>(ranks), DType::u8, {static_cast<int64_t>(count * sizeof(Rank))}};
+  };
+  host.all_gather(view(&own, 1), view(all.data(), all.size()));
+  std::set<std::string> devices;
+  for (const Rank& rank : all) devices.emplace(rank.device.bytes, sizeof rank.device.bytes);
+  return all.size() > 1 && devices.size() == all.size() &&
+         std::all_of(all.begin(), all.end(), [](const Rank& rank) { return rank.has_nccl; });
+}
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaContext> context, Device& device,
+                                   std::function<Queue&()> queue, std::unique_ptr<Communicator> host_group,
+                                   std::shared_ptr<NcclGroups> groups)
+    : StagedCommunicator(device, std::move(queue), std::move(host_group)),
+      context_(std::move(context)),
+      groups_(std::move(groups)) {
+  context_->enter();
+  NcclId id{};
+  if (rank() == 0) nccl().call(nullptr, nccl().ncclGetUniqueId, &id);
+  host().broadcast({reinterpret_cast<std::byte*>(&id), DType::u8, {static_cast<int64_t>(sizeof id)}}, 0);
+  nccl().call(nullptr, nccl().ncclCommInitRank, &comm_, size(), id, rank());
+  groups_->insert(this);
+}
+
+/// Destroying would wait for the other ranks, which may have ended.
+NcclCommunicator::~NcclCommunicator() {
+  groups_->erase(this);
+  abort_nccl();
+}
+
+void NcclCommunicator::abort_nccl() noexcept {
+  if (!comm_) return;
+  context_->driver().context_set(context_->handle());
+  nccl().ncclCommAbort(std::exchange(comm_, nullptr));
+}
+
+Stream NcclCommunicator::stream() const {
+  if (!comm_) throw Error(Code::closed, "the group of devices has ended after an error");
+  context_->enter();
+  return static_cast<CudaQueue&>(queue()).stream();
+}
+
+void NcclCommunicator::check() {
+  if (!comm_) return;
+  NcclStatus status = nccl_success;
+  nccl().call(comm_, nccl().ncclCommGetAsyncError, comm_, &status);
+  const int failed = host().failed_rank();
+  if ((status == nccl_success || status == nccl_in_progress) && failed < 0) return;
+  const std::string words = nccl().text(status, comm_);
+  abort_nccl();
+  if (failed >= 0) host().barrier();  // throws what ended the world
+  throw Error(Code::io, cat("NCCL: ", words));
+}
+
+void NcclCommunicator::all_reduce(const TensorView& data, Reduction reduction) {
+  const auto type = reducible(data.dtype);
+  if (!type) return StagedCommunicator::all_reduce(data, reduction);
+  if (!data.elements()) return;
+  nccl().call(comm_, nccl().ncclAllReduce, static_cast<const void*>(data.data), static_cast<void*>(data.data),
+              count(data.elements()), *type, nccl_reduction(reduction), comm_, stream());
+}
+
+void NcclCommunicator::all_gather(const TensorView& part, const TensorView& all) {
+  if (!part.bytes()) return;
+  nccl().call(comm_, nccl().ncclAllGather, static_cast<const void*>(part.data), static_cast<void*>(all.data),
+              count(part.bytes()), NcclType::u8, comm_, stream());
+}
+
+void NcclCommunicator::reduce_scatter(const TensorView& all, const TensorView& part, Reduction reduction) {
+  const auto type = reducible(all.dtype);
+  if (!type) return StagedCommunicator::reduce_scatter(all, part, reduction);
+  if (!part.elements()) return;
+  nccl().call(comm_, nccl().ncclReduceScatter, static_cast<const void*>(all.data), static_cast<void*>(part.data),
+              count(part.elements()), *type, nccl_reduction(reduction), comm_, stream());
+}
+
+void NcclCommunicator::all_to_all(const TensorView& from, const TensorView& to) {
+  const int64_t bytes = from.bytes() / size();
+  if (!bytes) return;
+  if (from.data == to.data) return StagedCommunicator::all_to_all(from, to);  // sends would overtake receives
+  Stream own = stream();
+  nccl().call(comm_, nccl().ncclGroupStart);
+  for (int peer = 0; peer < size(); ++peer) {
+    nccl().call(comm_, nccl().ncclSend, static_cast<const void*>(from.data + peer * bytes), count(bytes),
+                NcclType::u8, peer, comm_, own);
+    nccl().call(comm_, nccl().ncclRecv, static_cast<void*>(to.data + peer * bytes), count(bytes), NcclType::u8, peer,
+                comm_, own);
+  }
+  nccl().call(comm_, nccl().ncclGroupEnd);
+}
+
+void NcclCommunicator::broadcast(const TensorView& data, int root) {
+  if (!data.bytes()) return;
+  nccl().call(comm_, nccl().ncclBroadcast, static_cast<const void*>(data.data), static_cast<void*>(data.data),
+              count(data.bytes()), NcclType::u8, root, comm_, stream());
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,46 @@
+#pragma once
+// Collectives of arrays on devices by NCCL.
+#include <set>
+
+#include "kernels/cuda/cuda_context.h"
+#include "kernels/cuda/nccl.h"
+#include "kernels/cuda/staged_communicator.h"
+
+namespace plait::cuda {
+
+class NcclCommunicator;
+using NcclGroups = std::set<NcclCommunicator*>;
+
+/// Whether NCCL can connect the ranks: all have it, and a device of their own. Collective over `host`.
+bool nccl_connects(const CudaContext& context, Communicator& host);
+
+/// Calls enqueue and return. NCCL does not promise an order of its sums: the bits of reductions may depend on sizes, and max and min
+/// need not propagate NaN, unlike the host's. Types that NCCL does not reduce, and `send` and `recv`, go through host memory.
+/// The destructor waits for nothing.
+class NcclCommunicator : public StagedCommunicator {
+ public:
+  /// Collective over the ranks of `host`, which nccl_connects. It is in `groups` while it exists.
+  NcclCommunicator(std::shared_ptr<CudaContext> context, Device& device, std::function<Queue&()> queue,
+                   std::unique_ptr<Communicator> host, std::shared_ptr<NcclGroups> groups);
+  ~NcclCommunicator() override;
+
+  void all_reduce(const TensorView& data, Reduction reduction) override;
+  void all_gather(const TensorView& part, const TensorView& all) override;
+  void reduce_scatter(const TensorView& all, const TensorView& part, Reduction reduction) override;
+  void all_to_all(const TensorView& from, const TensorView& to) override;
+  void broadcast(const TensorView& data, int root) override;
+
+  /// Throws what has ended the group: NCCL's error, or Error(closed) if the world is over. Work of the group then ends without a result.
+  void check();
+
+ private:
+  const Nccl& nccl() const { return *context_->libraries().nccl; }
+  Stream stream() const;
+  void abort_nccl() noexcept;
+
+  const std::shared_ptr<CudaContext> context_;
+  const std::shared_ptr<NcclGroups> groups_;
+  NcclComm comm_ = nullptr;
+};
+
+}  // namespace plait::cuda

@@ -1,0 +1,28 @@
+/* What a plug-in for CUDA devices gives: kernels, and the names of the libraries that run them. plait_cuda.so is one, for
+ * NVIDIA's driver; plait_cuda_emulated.so another, which is its own driver. libplait.so links neither. Plain C. Additions go at
+ * the end with a higher version; the rest stays. */
+#pragma once
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PLAIT_CUDA_VERSION 1
+#define PLAIT_CUDA_ENTRY   "plait_cuda_get_plugin"
+
+typedef struct plait_cuda_plugin {
+  int32_t version;
+  /* Libraries as dlopen takes them; null: the plug-in itself. */
+  const char* driver; /* the functions of PLAIT_CUDA_DRIVER (driver.h) */
+  const char* nccl;   /* those of PLAIT_NCCL (nccl.h); need not be there */
+  /* The kernels, as cuLibraryLoadData takes them: a fat binary, or whatever the driver knows. */
+  const void* image;
+} plait_cuda_plugin;
+
+/* The entry, PLAIT_CUDA_ENTRY. The structure lives as long as the library. */
+typedef const plait_cuda_plugin* plait_cuda_entry(void);
+
+#ifdef __cplusplus
+}
+#endif

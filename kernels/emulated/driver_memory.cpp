@@ -1,0 +1,150 @@
+#include "kernels/emulated/driver_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace plait::emulated {
+namespace {
+
+constexpr size_t page = 4096, alignment = 256;
+
+size_t up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+DeviceMemory::DeviceMemory() : file_(memfd_create("emulated device", MFD_CLOEXEC)) {
+  if (file_ < 0 || ftruncate(file_, space_bytes) != 0)
+    throw std::runtime_error("no file in memory for emulated devices");
+  space_ = map_space(PROT_NONE);
+  alias_ = map_space(PROT_READ | PROT_WRITE);
+}
+
+std::byte* DeviceMemory::map_space(int access) const {
+  void* out = mmap(nullptr, space_bytes, access, MAP_SHARED | MAP_NORESERVE, file_, 0);
+  if (out == MAP_FAILED) throw std::runtime_error("no addresses for emulated devices");
+  return static_cast<std::byte*>(out);
+}
+
+std::byte* DeviceMemory::next(size_t mapped) {
+  if (used_ + static_cast<int64_t>(mapped + page) > space_bytes) return nullptr;
+  std::byte* out = space_ + used_;
+  used_ += static_cast<int64_t>(mapped + page);
+  return out;
+}
+
+cuda::DevicePtr DeviceMemory::add(const Allocation& one) {
+  const auto data = reinterpret_cast<cuda::DevicePtr>(one.base + one.mapped - up(one.bytes, alignment));
+  allocations_[data] = one;
+  return data;
+}
+
+void DeviceMemory::protect(const Allocation& one, bool accessible) const {
+  mprotect(one.base, one.mapped, accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+cuda::DevicePtr DeviceMemory::take(int device, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  const size_t mapped = up(up(bytes, alignment), page);
+  Allocation one{next(mapped), mapped, bytes, device, false};
+  if (!one.base) return 0;
+  std::memset(alias_ + (one.base - space_), 0xFF, mapped);
+  if (open_[device]) protect(one, true);
+  return add(one);
+}
+
+bool DeviceMemory::free(cuda::DevicePtr memory) {
+  std::lock_guard lock(mutex_);
+  const auto found = allocations_.find(memory);
+  if (found == allocations_.end()) return false;
+  const Allocation& one = found->second;
+  // The pages stay reserved, so that later accesses are found.
+  if (one.foreign) {
+    for (std::byte* at : {one.base, alias_ + (one.base - space_)})
+      mmap(at, one.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  } else {
+    fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, one.base - space_, static_cast<off_t>(one.mapped));
+  }
+  protect(one, false);
+  allocations_.erase(found);
+  return true;
+}
+
+int DeviceMemory::owner(cuda::DevicePtr at, size_t bytes) const {
+  std::lock_guard lock(mutex_);
+  auto found = allocations_.upper_bound(at);
+  if (found == allocations_.begin()) return -1;
+  --found;
+  return at + bytes <= found->first + found->second.bytes ? found->second.device : -1;
+}
+
+void DeviceMemory::open(int device) {
+  std::lock_guard lock(mutex_);
+  if (open_[device]++) return;
+  for (const auto& [at, one] : allocations_)
+    if (one.device == device) protect(one, true);
+}
+
+void DeviceMemory::close(int device) {
+  std::lock_guard lock(mutex_);
+  if (--open_[device]) return;
+  for (const auto& [at, one] : allocations_)
+    if (one.device == device) protect(one, false);
+}
+
+bool DeviceMemory::share(cuda::DevicePtr memory, cuda::IpcHandle& handle) const {
+  std::lock_guard lock(mutex_);
+  const auto found = allocations_.find(memory);
+  if (found == allocations_.end() || found->second.foreign) return false;
+  const Allocation& one = found->second;
+  const Shared shared{getpid(), file_, one.base - space_, one.mapped, one.bytes};
+  static_assert(sizeof shared <= sizeof handle.bytes);
+  std::memset(&handle, 0, sizeof handle);
+  std::memcpy(handle.bytes, &shared, sizeof shared);
+  return true;
+}
+
+cuda::DevicePtr DeviceMemory::map(int device, const cuda::IpcHandle& handle) {
+  Shared shared;
+  std::memcpy(&shared, handle.bytes, sizeof shared);
+  const std::string path = "/proc/" + std::to_string(shared.process) + "/fd/" + std::to_string(shared.file);
+  const int file = open64(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return 0;
+  std::lock_guard lock(mutex_);
+  Allocation one{next(shared.mapped), shared.mapped, shared.bytes, device, true};
+  bool mapped = one.base != nullptr;
+  for (const int access : {PROT_NONE, PROT_READ | PROT_WRITE}) {
+    std::byte* const at = access == PROT_NONE ? one.base : alias_ + (one.base - space_);
+    mapped = mapped && mmap(at, one.mapped, access, MAP_SHARED | MAP_FIXED, file, shared.offset) != MAP_FAILED;
+  }
+  ::close(file);
+  if (!mapped) return 0;
+  if (open_[device]) protect(one, true);
+  return add(one);
+}
+
+int64_t DeviceMemory::bytes(int device) const {
+  std::lock_guard lock(mutex_);
+  int64_t sum = 0;
+  for (const auto& [at, one] : allocations_)
+    if (!one.foreign && (device < 0 || one.device == device)) sum += static_cast<int64_t>(one.bytes);
+  return sum;
+}
+
+int64_t DeviceMemory::allocations() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(allocations_.size());
+}
+
+int64_t DeviceMemory::allocations(int device) const {
+  std::lock_guard lock(mutex_);
+  int64_t count = 0;
+  for (const auto& [at, one] : allocations_) count += one.device == device;
+  return count;
+}
+
+}  // namespace plait::emulated

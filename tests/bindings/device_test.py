@@ -1,0 +1,84 @@
+"""Option device through the command line: what is missing is named, and the emulated device generates what the processor does.
+
+usage: device_test.py PLAIT FIXTURES EMULATED PLUGIN
+
+EMULATED: a plug-in with the emulated driver. Its kernels are of no model, so ops run as islands on the host. PLUGIN: one for the real
+driver.
+"""
+import ctypes
+import os
+import subprocess
+import sys
+import unittest
+
+PLAIT = FIXTURES = EMULATED = PLUGIN = None
+MODELS = ("gemma3-standard23", "llama-standard23")
+
+
+class Device(unittest.TestCase):
+    def generate(self, model, *options, devices=1, mesh=""):
+        words = [PLAIT, "generate", os.path.join(FIXTURES, model), "--ids", "5,3,9", "--max-tokens", "8", "--threads", "1",
+                 "--option", "temperature=0"]
+        for option in options:
+            words += ["--option", option]
+        if mesh:
+            words += ["--mesh", mesh]
+        environment = dict(os.environ, PLAIT_EMULATE_DEVICES=str(devices), PLAIT_EMULATE_BYTES=str(2 << 30))
+        done = subprocess.run(words, capture_output=True, timeout=300, env=environment)
+        return done.returncode, done.stdout, done.stderr.decode()
+
+    def refused(self, *options, devices=1):
+        status, _, said = self.generate(MODELS[0], *options, devices=devices)
+        self.assertNotEqual(status, 0)
+        return said
+
+    def test_the_emulated_device_generates_what_the_processor_does(self):
+        for model in MODELS:
+            status, expected, _ = self.generate(model, "device=cpu")
+            self.assertEqual(status, 0)
+            status, auto, _ = self.generate(model, "device=auto")
+            self.assertEqual((status, auto), (0, expected))
+            status, out, said = self.generate(model, "device=emulated", "cuda_plugin=" + EMULATED, "cache_bytes=4M")
+            self.assertEqual((status, out), (0, expected), said)
+
+    def test_ranks_have_a_device_each(self):
+        _, expected, _ = self.generate(MODELS[1], "device=cpu")
+        options = ("device=emulated", "cuda_plugin=" + EMULATED, "cache_bytes=4M")
+        status, out, said = self.generate(MODELS[1], *options, devices=2, mesh="tensor=2")
+        self.assertEqual((status, out), (0, expected), said)
+        status, out, said = self.generate(MODELS[1], *options, devices=1, mesh="tensor=2")
+        self.assertNotEqual(status, 0)
+        self.assertIn("there is no CUDA device 1: the driver has 1 device", said)
+
+    def test_what_is_missing_is_named(self):
+        self.assertIn("/nowhere/plait_cuda.so", self.refused("device=cuda", "cuda_plugin=/nowhere/plait_cuda.so"))
+        self.assertIn("plait_cuda.so", self.refused("device=cuda", "cuda_plugin="))
+        self.assertIn("plait_cuda_get_plugin", self.refused("device=cuda", "cuda_plugin=libc.so.6"))
+        emulated = "cuda_plugin=" + EMULATED
+        self.assertIn("there is no CUDA device 3: the driver has 2 devices", self.refused("device=cuda:3", emulated, devices=2))
+        said = self.refused("device=cuda", emulated, devices=0)
+        self.assertIn("no CUDA-capable device is detected", said)
+
+    def test_a_plugin_links_no_cuda_library(self):
+        needed = subprocess.run(["readelf", "-d", PLUGIN], capture_output=True, check=True).stdout.decode()
+        libraries = {line.split("[")[1].rstrip("]") for line in needed.splitlines() if "NEEDED" in line}
+        self.assertLessEqual(libraries, {"libc.so.6", "libgcc_s.so.1", "libasan.so.8", "libubsan.so.1", "libm.so.6"})
+
+    def test_without_a_driver_it_is_named(self):
+        try:
+            ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            said = self.refused("device=cuda", "cuda_plugin=" + PLUGIN)
+            self.assertIn("libcuda.so.1", said)
+            self.assertIn("install NVIDIA's driver", said)
+            return
+        self.skipTest("this machine has a driver")
+
+    def test_values_are_checked(self):
+        for value in ("gpu", "cuda:", "cuda:-1", "cuda:1x", ""):
+            self.assertIn("expected auto, cpu, cuda, cuda:N or emulated", self.refused("device=" + value))
+
+
+if __name__ == "__main__":
+    PLAIT, FIXTURES, EMULATED, PLUGIN = sys.argv[1:5]
+    unittest.main(argv=sys.argv[:1] + sys.argv[5:])
