@@ -98,12 +98,13 @@ int inspect(const InspectArguments& arguments) {
     const Json report = Json::parse(plan);
     if (!arguments.html.empty()) write_file(arguments.html, plan_page(report, arguments.model));
     answer(arguments.json ? plan + "\n" : plan_text(report));
-  } else if (!arguments.seeds.empty() || !arguments.html.empty()) {
-    throw UsageError("--seeds and --html describe a plan: they need --mesh", "for example --mesh tensor=2");
+  } else if (!arguments.seeds.empty()) {
+    throw UsageError("--seeds describes a plan: it needs --mesh", "for example --mesh tensor=2");
   } else if (!arguments.dump.empty()) {
     answer(model.dump(arguments.dump));
   } else {
     std::string info = model.info();
+    if (!arguments.html.empty()) write_file(arguments.html, model_page(Json::parse(info), arguments.model));
     answer(arguments.json ? info + "\n" : table(Json::parse(info)));
   }
   return exit_ok;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "bindings/cli/common.h"
+#include "bindings/cli/completion.h"
 #include "bindings/cli/mistakes.h"
 
 namespace plait::cli {
@@ -215,6 +216,7 @@ struct Arguments {
   ExportArguments write;
   TokenizeArguments tokenize;
   bool json = false;  ///< of ops and options
+  std::string shell;  ///< of completion
 };
 
 void add_commands(CLI::App& app, Arguments& arguments) {
@@ -256,7 +258,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
       .add_option("--seeds", arguments.inspect.seeds,
                   "Sharding of weights: tensor, expert, data, search, or PATTERN=SHARDING; may be repeated")
       ->allow_extra_args(false);
-  inspect.add_option("--html", arguments.inspect.html, "With --mesh: also write the plan as an HTML page to this file");
+  inspect.add_option("--html", arguments.inspect.html, "Also write it as an HTML page to this file");
 
   CLI::App& write = *app.add_subcommand("export", "Write the model as ONNX, with tokenizer and configurations");
   add_model_arguments(write, arguments.write, false);
@@ -281,6 +283,10 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   ops.add_flag("--json", arguments.json, "Print a list of objects");
   CLI::App& options = *app.add_subcommand("options", "List the options that --option takes");
   options.add_flag("--json", arguments.json, "Print a list of objects");
+
+  CLI::App& completion = *app.add_subcommand("completion", "Print a script that completes commands and options in a shell");
+  completion.footer("Example:\n  source <(plait completion bash)");
+  completion.add_option("SHELL", arguments.shell, "bash, zsh or fish")->required();
 }
 
 int dispatch(const CLI::App& app, const Arguments& arguments) {
@@ -293,6 +299,7 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
   if (command == "inspect") return inspect(arguments.inspect);
   if (command == "export") return export_model(arguments.write);
   if (command == "tokenize") return tokenize(arguments.tokenize);
+  if (command == "completion") return answer(completion(app, arguments.shell)), exit_ok;
   return command == "ops" ? ops(arguments.json) : options(arguments.json);
 }
 

@@ -13,6 +13,8 @@ std::string training_plan_text(const nlohmann::ordered_json& plan);
 std::string plan_page(const nlohmann::ordered_json& plan, const std::string& model);
 std::string training_plan_page(const nlohmann::ordered_json& plan, const std::string& model);
 
+/// Of plait_model_info.
+std::string model_page(const nlohmann::ordered_json& info, const std::string& model);
 /// Prints the text or JSON of plait_model_plan_training, and writes the page where there is a file for it.
 void answer_training_plan(const std::string& plan, const std::string& model, const std::string& html, bool json);
 

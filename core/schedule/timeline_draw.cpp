@@ -89,7 +89,8 @@ std::string timeline_text(const Timeline& timeline, const DrawOptions& options) 
 std::string timeline_svg(const Timeline& timeline) {
   const double scale = timeline.makespan_s > 0 ? width / timeline.makespan_s : 0;
   const double height = 2 * top + row_height * static_cast<double>(timeline.ranks.size()) + 16;
-  std::string out = cat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", fixed(left + width + 10),
+  std::string out = cat("<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"Timeline of ",
+                        timeline.ranks.size(), " ranks\" width=\"", fixed(left + width + 10),
                         "\" height=\"", fixed(height), "\" viewBox=\"0 0 ", fixed(left + width + 10), " ",
                         fixed(height),
                         "\" font-family=\"sans-serif\" font-size=\"10\">\n");

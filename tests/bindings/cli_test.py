@@ -88,6 +88,21 @@ class CommandLine(unittest.TestCase):
             self.error("generate", path, "-p", "a", names=[name, "no ONNX graph", "optimum-cli export onnx"])
         self.error("generate", self.folder, "-p", "a", names=["no .onnx file", "only weights such as", "optimum-cli"])
 
+    def test_completion(self):
+        """Scripts that complete commands, and the options of each."""
+        script = self.file("plait.bash", self.call("completion", "bash")[0])
+        def completed(*words):
+            ask = (f"source {script}; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; "
+                   f"_plait plait '{words[-1]}' ''; echo \"${{COMPREPLY[@]}}\"")
+            return subprocess.run(["bash", "-c", ask], capture_output=True, check=True).stdout.decode().split()
+        self.assertEqual(completed("plait", "gen"), ["generate"])
+        self.assertEqual(set(completed("plait", "generate", "DIR", "--temp")), {"--temperature"})
+        self.assertIn("--lora", completed("plait", "train", "--lo"))
+        self.assertEqual(completed("plait", "generate", "mod"), [])  # files, by the shell
+        self.assertIn("-n '__fish_seen_subcommand_from generate' -l temperature -r", self.call("completion", "fish")[0])
+        self.assertIn("bashcompinit", self.call("completion", "zsh")[0])
+        self.error("completion", "tcsh", names=["tcsh", "bash, zsh or fish"], status=2)
+
     def test_short_options(self):
         words = ["--temperature", "0", "--json"]
         long, _ = self.call("generate", fixture("gemma3-standard23"), "--prompt", "the river", "--max-tokens", "5",

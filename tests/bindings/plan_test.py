@@ -167,6 +167,25 @@ class Plans(unittest.TestCase):
                 with open(path) as file:
                     self.assertEqual(out, file.read())
 
+    def page_text(self, path):
+        """The text of a page that is well-formed, self-contained and accessible."""
+        with open(path) as file:
+            source = file.read()
+        page = Page()
+        page.feed(source)
+        self.assertEqual((page.faults, page.open), ([], []))
+        self.assertEqual(page.tags[0], ("html", {"lang": "en"}))
+        names = [tag for tag, _ in page.tags]
+        self.assertEqual([names.count(tag) for tag in ("script", "link", "img", "iframe")], [0, 0, 0, 0])
+        self.assertFalse(any(key in ("src", "href") for _, attributes in page.tags for key in attributes))
+        self.assertIn("prefers-color-scheme: dark", source)
+        for tag, attributes in page.tags:
+            if tag == "svg":
+                self.assertTrue(attributes.get("aria-label") or attributes.get("aria-hidden"))
+            if tag == "th":
+                self.assertEqual(attributes["scope"], "col")
+        return "".join(page.texts)
+
     def test_page(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "plan.html")
@@ -174,25 +193,20 @@ class Plans(unittest.TestCase):
                 status, out, err = inspect(model, "--mesh", "tensor=4", "--html", path)
                 self.assertEqual(status, 0, err)
                 self.assertTrue(out.startswith("mesh "))
-                with open(path) as file:
-                    source = file.read()
-                page = Page()
-                page.feed(source)
-                self.assertEqual((page.faults, page.open), ([], []))
-                self.assertEqual(page.tags[0], ("html", {"lang": "en"}))
-                names = [tag for tag, _ in page.tags]
-                self.assertEqual([names.count(tag) for tag in ("script", "link", "img", "iframe")], [0, 0, 0, 0])
-                self.assertFalse(any(key in ("src", "href") for _, attributes in page.tags for key in attributes))
-                self.assertIn("prefers-color-scheme: dark", source)
-                for tag, attributes in page.tags:
-                    if tag == "svg":
-                        self.assertTrue(attributes.get("aria-label") or attributes.get("aria-hidden"))
-                    if tag == "th":
-                        self.assertEqual(attributes["scope"], "col")
-                text = "".join(page.texts)
+                text = self.page_text(path)
                 for word in ("all_reduce", "After the layers", "tensor=4"):
                     self.assertIn(word, text)
                 self.assertRegex(text, r"Layers? 0")
+            # A model itself, one that is not recognised, and training in pipeline stages.
+            for model, words, parts in (
+                    ("gemma3-standard23", [], ("Recognised patterns", "past_key_values.0.key", "Cache per token", "Opsets")),
+                    ("zoo/bert/plain.onnx", [], ("it runs op by op", "Nodes by op")),
+                    ("gemma3-standard23", ["--mesh", "pipeline=2"], ("Stages, and what crosses", "after 0F to 1", "1B0 rank 1"))):
+                status, _, err = inspect(model, *words, "--html", path)
+                self.assertEqual(status, 0, err)
+                text = self.page_text(path)
+                for part in parts:
+                    self.assertIn(part.lower(), text.lower())
             status, _, err = inspect("gpt2-optimum18", "--mesh", "tensor=4", "--html", os.path.join(folder, "no", "p.html"))
             self.assertEqual(status, 2)
             self.assertIn("p.html", err)
@@ -206,7 +220,6 @@ class Plans(unittest.TestCase):
         self.error("--mesh", "tensor=2", "--seeds", "*.up_proj.weight=[rows, -]", names=["no axis", "rows"])
         self.error("--mesh", "tensor=7", names=["shards no weight", "tensor=7"])
         self.error("--seeds", "tensor", status=2, names=["--mesh"])
-        self.error("--html", "page.html", status=2, names=["--mesh"])
         with open(os.path.join(HERE, "..", "fixtures", "zoo", "manifest.json")) as file:
             plain = [one for one in json.load(file)["models"] if one["plain"]]
         for one in plain[:1]:
