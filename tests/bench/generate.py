@@ -25,13 +25,13 @@ TIME_LIMIT_S = 1800
 # Engine -> (its Python, its script, bytes of one cached number by dtype where it is not f32).
 ENGINES = {
     "plait": (Path(sys.executable), "plait_runner.py", {"bf16": 2}),
-    "onnxruntime": (workloads.PEERS_PYTHON, "peer_onnxruntime.py", {}),
+    "onnxruntime": (workloads.PEERS_PYTHON, "peers/peer_onnxruntime.py", {}),
     # What its own model builder would run for int4, on our file.
-    "onnxruntime-genai": (workloads.PEERS_PYTHON, "peer_onnxruntime_genai.py", {}),
-    "llama.cpp": (workloads.PEERS_PYTHON, "peer_llama_cpp.py", dict.fromkeys(workloads.BITS, 2)),
+    "onnxruntime-genai": (workloads.PEERS_PYTHON, "peers/peer_onnxruntime_genai.py", {}),
+    "llama.cpp": (workloads.PEERS_PYTHON, "peers/peer_llama_cpp.py", dict.fromkeys(workloads.BITS, 2)),
     # Only with int4, where llama.cpp is q4_0.
-    "llama.cpp q8_0": (workloads.PEERS_PYTHON, "peer_llama_cpp.py", {"int4": 2}),
-    "openvino": (workloads.OPENVINO_PYTHON, "peer_openvino.py", dict.fromkeys(workloads.BITS, 1)),
+    "llama.cpp q8_0": (workloads.PEERS_PYTHON, "peers/peer_llama_cpp.py", {"int4": 2}),
+    "openvino": (workloads.OPENVINO_PYTHON, "peers/peer_openvino.py", dict.fromkeys(workloads.BITS, 1)),
 }
 ONLY_FOR = {"onnxruntime-genai": ("int4",), "llama.cpp q8_0": ("int4",), "openvino": ("f32", "bf16")}
 PEER_SETS = {"none": ["plait"], "default": [name for name in ENGINES if name != "openvino"], "all": list(ENGINES)}

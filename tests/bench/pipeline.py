@@ -68,7 +68,7 @@ def plait(job):
 
 
 def torch(job):
-    return child([TORCH_PYTHON, HERE / "peer_torch_pipeline.py", json.dumps(job)])
+    return child([TORCH_PYTHON, HERE / "peers/peer_torch_pipeline.py", json.dumps(job)])
 
 
 def job_of(work, options, **more):
@@ -160,13 +160,13 @@ def make_model():
     out = Path(GPT2["model"])
     if (out / "model.onnx").exists():
         return
-    subprocess.run([HERE / "setup_peers.sh", "--torch"], check=True)
-    subprocess.run([TORCH_PYTHON, HERE / "make_gpt2_30m.py", out, "--layers", "8", "--vocabulary", str(GPT2["vocabulary"])],
+    subprocess.run([HERE / "peers/setup_peers.sh", "--torch"], check=True)
+    subprocess.run([TORCH_PYTHON, HERE / "models/make_gpt2_30m.py", out, "--layers", "8", "--vocabulary", str(GPT2["vocabulary"])],
                    check=True)
 
 
 def peers(options):
-    subprocess.run([HERE / "setup_peers.sh", "--torch"], check=True)
+    subprocess.run([HERE / "peers/setup_peers.sh", "--torch"], check=True)
     make_model()
     rows, good = [], True
     for ranks in (2, 4):

@@ -134,7 +134,7 @@ def prepare(model, dtype):
     if model.name == "gemma":
         workloads.run(workloads.ROOT / "samples" / "gemma3" / "fetch.sh", "--dtype", dtype)
     elif not (model.folder(dtype) / "model.onnx").exists():
-        workloads.run(HERE / "setup_peers.sh")
+        workloads.run(HERE / "peers/setup_peers.sh")
         workloads.make(model, dtype)
 
 

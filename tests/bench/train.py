@@ -28,8 +28,8 @@ TORCH_PYTHON = workloads.PEERS / "torch" / "bin" / "python"
 # Engine -> (its Python, its script, what else its job specifies, steps before those that count).
 ENGINES = {
     "plait": (Path(sys.executable), "plait_train_runner.py", {}, 1),
-    "torch": (TORCH_PYTHON, "peer_torch.py", {"compiled": False}, 1),
-    "torch compiled": (TORCH_PYTHON, "peer_torch.py", {"compiled": True}, 2),
+    "torch": (TORCH_PYTHON, "peers/peer_torch.py", {"compiled": False}, 1),
+    "torch compiled": (TORCH_PYTHON, "peers/peer_torch.py", {"compiled": True}, 2),
 }
 # The first losses are of one model and one batch: so far apart may rounding take them, as a share.
 AGREEMENT = {"f32": 1e-4, "bf16": 3e-2}
@@ -97,11 +97,11 @@ def arguments():
 
 
 def prepare(work):
-    workloads.run(HERE / "setup_peers.sh", "--torch")
+    workloads.run(HERE / "peers/setup_peers.sh", "--torch")
     if work.name == "gemma":
         workloads.run(workloads.ROOT / "samples" / "gemma3" / "fetch.sh", "--dtype", work.dtype)
     else:
-        workloads.run(TORCH_PYTHON, HERE / "make_gpt2_30m.py", work.folder)
+        workloads.run(TORCH_PYTHON, HERE / "models/make_gpt2_30m.py", work.folder)
 
 
 def write_batch(work):

@@ -69,13 +69,13 @@ def run(*command):
 
 def prepare(models, dtypes, openvino):
     """Makes what is missing: environments, ONNX models, GGUF files, and OpenVINO's form where it is asked for."""
-    run(HERE / "setup_peers.sh", *(["--all"] if openvino else []))
+    run(HERE / "peers/setup_peers.sh", *(["--all"] if openvino else []))
     for model in models:
         for dtype in dtypes:
             make(model, dtype)
             if openvino and not model.openvino(dtype).exists():
                 print(f"{model.openvino(dtype).name}: converting for OpenVINO", file=sys.stderr, flush=True)
-                run(OPENVINO_PYTHON, HERE / "peer_openvino.py", "convert", model.folder(dtype), model.openvino(dtype))
+                run(OPENVINO_PYTHON, HERE / "peers/peer_openvino.py", "convert", model.folder(dtype), model.openvino(dtype))
 
 
 def make(model, dtype):
@@ -83,15 +83,15 @@ def make(model, dtype):
     if model.name == "gemma":
         run(ROOT / "samples" / "gemma3" / "fetch.sh", "--dtype", dtype)
     elif not (model.folder(dtype) / "model.onnx").exists() or not model.gguf(dtype).exists():
-        run(PEERS_PYTHON, HERE / "make_llama1b.py", "--models", MODELS, "--dtypes", dtype)
+        run(PEERS_PYTHON, HERE / "models/make_llama1b.py", "--models", MODELS, "--dtypes", dtype)
     if dtype in GGUF_KINDS:
         for kind in ("q4_0", "q8_0"):
             out = MODELS / f"{model.stem}-{kind}.gguf"
             if not out.exists():
                 make(model, "bf16")
-                run(PEERS_PYTHON, HERE / "quantise_gguf.py", model.gguf("bf16"), out, kind)
+                run(PEERS_PYTHON, HERE / "models/quantise_gguf.py", model.gguf("bf16"), out, kind)
     elif model.name == "gemma":
-        run(PEERS_PYTHON, HERE / "onnx_to_gguf.py", model.folder(dtype), model.gguf(dtype))
+        run(PEERS_PYTHON, HERE / "models/onnx_to_gguf.py", model.folder(dtype), model.gguf(dtype))
 
 
 def warm_files(model, dtype, engines):

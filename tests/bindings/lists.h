@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "tests/bindings/check.h"
+#include "tests/bindings/c/check.h"
 
 static const char* fixtures;
 

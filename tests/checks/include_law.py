@@ -81,7 +81,7 @@ WRAPPED = [("hwy/", "kernels/cpu"), ("google/protobuf/", "importers/onnx"), ("on
            ("CLI/", "bindings/cli"), ("mpi.h", "core/comm/mpi"), ("immintrin.h", "kernels/cpu"), ("iostream", "bindings/cli")]
 
 # A host that brings a Protocol Buffers of its own.
-HOST = "tests/bindings/host_protobuf.cpp"
+HOST = "tests/bindings/c/host_protobuf.cpp"
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 ROW = re.compile(r"^\| `([a-z/]+)` \| (.*?) \|")

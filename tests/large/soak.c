@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/bindings/check.h"
+#include "tests/bindings/c/check.h"
 
 enum {
   round_requests = 200,

@@ -2,6 +2,7 @@
 """ONNX Runtime GenAI on the same model.onnx, in a child process of its own: see measure.py."""
 
 import json
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime_genai as genai
-from measure import Timing, child_main
 from peer_onnxruntime import PAST, PRESENT, last_logits_model
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from measure import Timing, child_main  # noqa: E402
 
 LONGEST = 4096
 

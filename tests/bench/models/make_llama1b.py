@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "samples" / "gemma3"))
+sys.path.insert(0, str(HERE.parents[2] / "samples" / "gemma3"))
 from decoder import DecoderBuilder, DecoderConfig  # noqa: E402
 from onnx_to_gguf import write_gguf  # noqa: E402
 from onnx_writer import GraphWriter, narrow, widen  # noqa: E402
@@ -98,7 +98,7 @@ def make_onnx(out, dtype):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", type=Path, default=HERE.parents[1] / "models")
+    parser.add_argument("--models", type=Path, default=HERE.parents[2] / "models")
     parser.add_argument("--dtypes", default="bf16,f32")
     parser.add_argument("--no-gguf", action="store_true", help="only the ONNX files")
     options = parser.parse_args()

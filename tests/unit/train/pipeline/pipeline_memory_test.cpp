@@ -1,7 +1,7 @@
 // What waits between sections takes the memory that follows from the verifier's facts.
 #include "core/schedule/schedules.h"
 #include "core/train/stage_sections.h"
-#include "tests/unit/train/deep_decoder.h"
+#include "tests/unit/train/pipeline/deep_decoder.h"
 
 namespace plait::test {
 namespace {

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from torch import nn
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "samples" / "gemma3"))
+sys.path.insert(0, str(HERE.parents[2] / "samples" / "gemma3"))
 from onnx_writer import widen  # noqa: E402
 
 BF16 = onnx.TensorProto.BFLOAT16

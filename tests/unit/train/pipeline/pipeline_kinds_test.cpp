@@ -1,6 +1,6 @@
 // Every kind of training in pipeline stages is that kind on one rank.
 #include "core/schedule/schedules.h"
-#include "tests/unit/train/deep_decoder.h"
+#include "tests/unit/train/pipeline/deep_decoder.h"
 
 namespace plait::test {
 namespace {

@@ -2,7 +2,7 @@
 """OpenVINO GenAI on the same model.onnx, in a child process of its own: see measure.py.
 
 OpenVINO reads the graph; what its own export tools would have written is put in here: the cache as state, reordered
-by beam_idx, and attention in the form that its CPU plug-in fuses. The result is kept beside the models.
+by beam_idx, and attention in the form that its CPU plug-in fuses. The result is kept next to the models.
 
     peer_openvino.py convert MODEL_DIRECTORY OUT
 """
@@ -16,9 +16,11 @@ from pathlib import Path
 import numpy as np
 import openvino
 import openvino_genai
-from measure import Timing, child_main
 from openvino import opset13 as ops
 from openvino._offline_transformations import apply_make_stateful_transformation
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from measure import Timing, child_main  # noqa: E402
 
 PAST, PRESENT = "past_key_values.", "present."
 

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "kernels/cpu/cpu.h"
-#include "tests/bench/figures.h"
+#include "tests/bench/programs/figures.h"
 
 namespace {
 

@@ -6,10 +6,14 @@ Python package's own sampling is timed.
 """
 
 import ctypes
+import sys
+from pathlib import Path
 
 import llama_cpp
 import numpy as np
-from measure import child_main, greedy_loop
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from measure import child_main, greedy_loop  # noqa: E402
 
 MOST_NEW = 512
 

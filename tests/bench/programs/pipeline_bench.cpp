@@ -20,7 +20,7 @@
 #include "importers/onnx/import.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/reference/reference.h"
-#include "tests/bench/figures.h"
+#include "tests/bench/programs/figures.h"
 #include "tests/unit/support/emulated_ranks.h"
 
 namespace {

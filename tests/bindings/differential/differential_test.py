@@ -15,7 +15,7 @@ import time
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_void_p
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(HERE))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 ENVIRONMENT = os.path.join(ROOT, ".cache", "onnxruntime", "bin", "python")
 
 RELATIVE, OF_LARGEST = 2e-4, 2e-5  # f32, sums in other orders through up to six ops

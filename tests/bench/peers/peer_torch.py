@@ -4,12 +4,15 @@
 import contextlib
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from measure import child_main, peak_mib
 from torch_models import Gemma, Gpt2, weights_of, with_adapters
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from measure import child_main, peak_mib  # noqa: E402
 
 MODELS = {"gpt2-30m": Gpt2, "gemma": Gemma}
 

@@ -1,7 +1,7 @@
 /* plait.h as a C11 program sees it: wrong arguments, lifetimes, generation. Usage: plait_h_c11 FIXTURES */
 #include <stdlib.h>
 
-#include "tests/bindings/check.h"
+#include "tests/bindings/c/check.h"
 
 static const char* fixtures;
 

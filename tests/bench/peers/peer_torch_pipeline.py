@@ -16,11 +16,13 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from measure import child_main, peak_mib
 from torch import nn
 from torch.distributed.pipelining import (PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B,
                                           ScheduleZBVZeroBubble)
 from torch_models import Gpt2Layer, layer_norm, weights_of
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from measure import child_main, peak_mib  # noqa: E402
 
 # Plait's name of a schedule -> (PyTorch's, stages of a rank).
 SCHEDULES = {"gpipe": (ScheduleGPipe, 1), "1f1b": (Schedule1F1B, 1), "interleaved:2": (ScheduleInterleaved1F1B, 2),

@@ -5,7 +5,7 @@
 #include "core/train/data/document_encoder.h"
 #include "core/train/trained_weights.h"
 #include "core/train/trainer.h"
-#include "tests/unit/train/deep_decoder.h"
+#include "tests/unit/train/pipeline/deep_decoder.h"
 #include "tests/unit/train/train_test.h"
 
 namespace plait::test {

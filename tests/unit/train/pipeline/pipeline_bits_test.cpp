@@ -1,6 +1,6 @@
 // Schedules differ in order and memory, not in numbers: the same bits as one rank that adds up the same micro-batches.
 #include "core/schedule/schedules.h"
-#include "tests/unit/train/deep_decoder.h"
+#include "tests/unit/train/pipeline/deep_decoder.h"
 
 namespace plait::test {
 namespace {

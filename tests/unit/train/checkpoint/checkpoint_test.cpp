@@ -13,7 +13,7 @@
 
 #include "core/base/block.h"
 #include "core/base/tensor.h"
-#include "tests/unit/train/saved_run.h"
+#include "tests/unit/train/checkpoint/saved_run.h"
 #include "tests/unit/train/train_test.h"
 
 namespace plait {

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """ONNX Runtime on the same model.onnx, in a child process of its own: see measure.py."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
-from measure import child_main, greedy_loop
 from onnx import TensorProto, helper, numpy_helper
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from measure import child_main, greedy_loop  # noqa: E402
 
 PAST, PRESENT = "past_key_values.", "present."
 

@@ -24,7 +24,7 @@
 
 #include "core/base/thread_pool.h"
 #include "core/comm/mpi_world.h"
-#include "tests/bench/figures.h"
+#include "tests/bench/programs/figures.h"
 
 namespace {
 

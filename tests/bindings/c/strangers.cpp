@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "bindings/c/plait.hpp"
-#include "tests/bindings/check.h"
+#include "tests/bindings/c/check.h"
 
 namespace {
 

@@ -18,7 +18,7 @@ import numpy as np
 from onnx import TensorProto
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "samples" / "gemma3"))
+sys.path.insert(0, str(HERE.parents[2] / "samples" / "gemma3"))
 from onnx_writer import GraphWriter  # noqa: E402
 
 LAYERS, HIDDEN, HEADS, VOCABULARY, POSITIONS = 6, 512, 8, 16384, 1024

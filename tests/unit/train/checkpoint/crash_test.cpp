@@ -7,7 +7,7 @@
 #include <random>
 #include <thread>
 
-#include "tests/unit/train/saved_run.h"
+#include "tests/unit/train/checkpoint/saved_run.h"
 
 namespace plait {
 namespace {

@@ -9,7 +9,7 @@
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
+root=$(cd "$here/../../.." && pwd)
 base=${PLAIT_PEERS:-$root/.venv-peers}
 llama=llama_cpp_python-0.3.36
 # llama.cpp is built for this very processor: another one needs another build.

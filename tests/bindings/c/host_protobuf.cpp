@@ -4,7 +4,7 @@
 #include <string>
 
 #include "onnx-ml.pb.h"
-#include "tests/bindings/check.h"
+#include "tests/bindings/c/check.h"
 
 static int nodes_by_the_host(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
