@@ -35,7 +35,7 @@ class Overlapping {
     for (size_t i = 0; i < graph.nodes.size(); ++i)
       for (size_t before : before_[i]) readers_[before].push_back(i);
     for (size_t i = 0; i < graph.nodes.size(); ++i)
-      if (says(graph.nodes[i]) && measure(i)) await_makers(i);
+      if (communicates(graph.nodes[i]) && measure(i)) await_makers(i);
   }
 
   void run() {
@@ -78,7 +78,7 @@ class Overlapping {
   };
   using Waiting = std::pair<size_t, size_t>;  ///< priority and index of a collective
 
-  static bool says(const Node& node) {
+  static bool communicates(const Node& node) {
     const std::optional<CollectiveKind> kind = collective_kind(node.op);
     return kind && *kind != CollectiveKind::shard;
   }

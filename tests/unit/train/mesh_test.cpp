@@ -267,7 +267,7 @@ TEST(MeshTraining, APipelineHasStages) {
 }
 
 /// The collectives of each level, one line each, with buckets of so many bytes.
-std::string said_at_each_level(int64_t bucket_bytes) {
+std::string collectives_at_each_level(int64_t bucket_bytes) {
   CompileOptions compile = World::get().options();
   compile.mesh = Mesh::parse("data=4");
   std::string all;
@@ -286,7 +286,7 @@ std::string said_at_each_level(int64_t bucket_bytes) {
 
 /// One each for a parameter, of what is in ZeRO's papers; and those of the loss and the norm.
 TEST(ZeroLevels, Collectives) {
-  EXPECT_EQ(said_at_each_level(0),
+  EXPECT_EQ(collectives_at_each_level(0),
             "zero 0: micro-batch: AllReduce 1; norm: AllReduce 20; update: \n"
             "zero 1: micro-batch: AllReduce 1; norm: AllReduce 1, ReduceScatter 20; update: AllGather 20\n"
             "zero 2: micro-batch: AllReduce 1, ReduceScatter 20; norm: AllReduce 1; update: AllGather 20\n"
@@ -295,7 +295,7 @@ TEST(ZeroLevels, Collectives) {
 
 /// All at once, where that fits.
 TEST(ZeroLevels, CollectivesInBuckets) {
-  EXPECT_EQ(said_at_each_level(64 << 20),
+  EXPECT_EQ(collectives_at_each_level(64 << 20),
             "zero 0: micro-batch: AllReduce 1; norm: AllReduce 1; update: \n"
             "zero 1: micro-batch: AllReduce 1; norm: AllReduce 1, ReduceScatter 1; update: AllGather 1\n"
             "zero 2: micro-batch: AllReduce 1, ReduceScatter 1; norm: AllReduce 1; update: AllGather 1\n"
