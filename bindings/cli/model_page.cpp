@@ -34,7 +34,7 @@ std::string findings(const char* caption, const Json& list, const char* what) {
                                  table(caption, {{"What"}, {"Node"}}, rows) + "</details>\n";
 }
 
-std::string facts(const Json& info) {
+std::string model_facts(const Json& info) {
   std::string out = "<dl class=\"facts\">\n";
   const auto parameters = info.at("parameters").get<double>();
   out += fact("Parameters", rounded(parameters, ""), bytes_of(info.at("weight_bytes")) + " of weights");
@@ -62,7 +62,7 @@ std::string ops(const Json& info) {
 }  // namespace
 
 std::string model_page(const Json& info, const std::string& model) {
-  std::string out = facts(info);
+  std::string out = model_facts(info);
   out += "<p class=\"soft\">" + cell(info.at("file")) + ", made by " + cell(info.at("producer")) + ", opsets " +
          pairs_of(info.at("opsets")) + "</p>\n";
   out += "<section>\n<h2>Interface</h2>\n" + operands("Inputs", info.at("inputs")) + operands("Outputs", info.at("outputs")) +
