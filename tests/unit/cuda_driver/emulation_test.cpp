@@ -8,10 +8,12 @@
 #include "kernels/cuda/cuda_libraries.h"
 #include "tests/unit/support/emulated_device.h"
 
-namespace plait::test {
+namespace plait::cuda {
 namespace {
 
-using namespace cuda;
+using test::emulated_counts;
+using test::emulated_libraries;
+using test::emulated_seed;
 
 constexpr int seeds = 20;
 
@@ -21,8 +23,8 @@ struct Emulation : testing::Test {
   static constexpr size_t bytes = n * sizeof(float);
   const CudaDriver& cu = emulated_libraries()->driver;
   Context context = nullptr;
-  cuda::Stream a = nullptr, b = nullptr;
-  cuda::Event event = nullptr;
+  Stream a = nullptr, b = nullptr;
+  Event event = nullptr;
   Library library = nullptr;
   KernelHandle scale = nullptr, broken = nullptr;
   DevicePtr x = 0, y = 0;
@@ -52,7 +54,7 @@ struct Emulation : testing::Test {
     cu.context_set(nullptr);
   }
 
-  Status launch(cuda::Stream stream, DevicePtr from, DevicePtr to, float factor, float added,
+  Status launch(Stream stream, DevicePtr from, DevicePtr to, float factor, float added,
                 KernelHandle kernel = nullptr) {
     int count = n;
     void* parameters[] = {&from, &to, &factor, &added, &count};
@@ -170,7 +172,7 @@ TEST_F(Emulation, MemoryOfAPeerNeedsAccess) {
   EXPECT_EQ(cu.stream_synchronize(a), 0);
   expect(8);
   // The other way it was not enabled.
-  cuda::Stream stream = nullptr;
+  Stream stream = nullptr;
   ASSERT_EQ(cu.context_set(other), 0);
   ASSERT_EQ(cu.stream_create(&stream, stream_non_blocking, 0), 0);
   EXPECT_EQ(cu.copy(theirs, x, bytes, stream), 0);
@@ -208,7 +210,7 @@ struct Capturing : Emulation {
 TEST_F(Capturing, ReplaysDoWhatWasCaptured) {
   begin();
   EXPECT_EQ(launch(a, x, y, 2, 1), 0);
-  cuda::Event forked = nullptr, joined = nullptr;
+  Event forked = nullptr, joined = nullptr;
   cu.event_create(&forked, event_disable_timing), cu.event_create(&joined, event_disable_timing);
   cu.event_record(forked, a), cu.stream_wait(b, forked, 0);
   EXPECT_EQ(launch(b, y, y, 1, 10), 0);
@@ -269,4 +271,4 @@ TEST_F(Capturing, WorkOutsideCannotBeWaitedFor) {
 }
 
 }  // namespace
-}  // namespace plait::test
+}  // namespace plait::cuda
