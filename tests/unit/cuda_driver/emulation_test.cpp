@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "kernels/cuda/cuda_libraries.h"
@@ -179,6 +182,44 @@ TEST_F(Emulation, MemoryOfAPeerNeedsAccess) {
   EXPECT_EQ(cu.stream_synchronize(stream), cuda_illegal_address);
   cu.stream_destroy(stream), cu.memory_free(theirs), cu.context_release(1);
   cu.context_set(context);
+}
+
+/// The other process of the next test, which passes the handle.
+TEST_F(Emulation, DISABLED_OtherProcess) {
+  IpcHandle handle;
+  const std::string text = std::getenv("PLAIT_TEST_HANDLE");
+  for (size_t i = 0; i < sizeof handle; ++i)
+    handle.bytes[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  DevicePtr theirs = 0;
+  ASSERT_EQ(cu.ipc_open(&theirs, handle, ipc_lazy_peer_access), 0);
+  EXPECT_EQ(launch(a, theirs, theirs, 2, 1), 0);
+  EXPECT_EQ(cu.stream_synchronize(a), 0);
+  EXPECT_EQ(cu.ipc_close(theirs), 0);
+  EXPECT_EQ(launch(a, theirs, y, 2, 1), 0);
+  EXPECT_EQ(cu.stream_synchronize(a), cuda_illegal_address) << "it was closed";
+}
+
+TEST_F(Emulation, MemoryIsSharedBetweenProcesses) {
+  std::fill(in, in + n, 4.0F);
+  cu.copy_to_device(x, in, bytes, a);
+  ASSERT_EQ(cu.stream_synchronize(a), 0);
+  IpcHandle handle;
+  EXPECT_EQ(cu.ipc_get(&handle, x + 4), cuda_invalid_value) << "no allocation begins there";
+  ASSERT_EQ(cu.ipc_get(&handle, x), 0);
+  std::string text;
+  for (const char byte : handle.bytes) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(byte));
+    text += digits;
+  }
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string command =
+      "PLAIT_TEST_HANDLE=" + text + " '" + program +
+      "' --gtest_brief=1 --gtest_also_run_disabled_tests --gtest_filter=*DISABLED_OtherProcess";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  cu.copy_to_host(out, x, bytes, a);
+  ASSERT_EQ(cu.stream_synchronize(a), 0);
+  expect(9);
 }
 
 TEST_F(Emulation, WhatAContextStillHasIsCounted) {
