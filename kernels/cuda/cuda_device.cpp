@@ -166,11 +166,13 @@ class CudaDevice : public Device {
     take_fault();
   }
   void abandon(Queue& queue) noexcept override {
+    bool finished = false;
     try {
       finish(record(queue));
-    } catch (...) {  // groups have been aborted, so what is queued ends
-      driver().stream_synchronize(stream(queue));
+      finished = true;
+    } catch (...) {
     }
+    if (!finished) driver().stream_synchronize(stream(queue));  // groups have been aborted, so what is queued ends
     *fault_word() = {};
   }
 
@@ -245,10 +247,7 @@ class CudaDevice : public Device {
       }
     }
     if (!event) driver().call(driver().event_create, &event, event_disable_timing);
-    return {static_cast<void*>(event), [events = events_](void* one) {
-              std::lock_guard lock(events->mutex);
-              events->free.push_back(static_cast<Event>(one));
-            }};
+    return {static_cast<void*>(event), [events = events_](void* one) { events->give_back(static_cast<Event>(one)); }};
   }
 
   /// Rows of the block's dim and the dims after it, at the distances of the whole's.
@@ -276,6 +275,16 @@ class CudaDevice : public Device {
     ~EventPool() {  // by the owner of the last event
       context->driver().context_set(context->handle());
       for (Event event : free) context->driver().event_destroy(event);
+    }
+    void give_back(Event event) {
+      bool kept = false;
+      try {
+        std::lock_guard lock(mutex);
+        free.push_back(event);
+        kept = true;
+      } catch (...) {  // out of memory
+      }
+      if (!kept) context->driver().event_destroy(event);
     }
     const std::shared_ptr<CudaContext> context;
     std::mutex mutex;
