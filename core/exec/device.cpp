@@ -14,17 +14,11 @@ std::unique_ptr<Captured> Device::capture(Queue&, FunctionRef<void()>) {
 
 void Device::replay(Queue&, Captured&) { throw Error(Code::internal, "this device does not capture launches"); }
 
-void Device::write_through(std::byte* to, const void* host, int64_t bytes) {
-  Queue& copies = queue(Use::copy);
-  write(copies, to, host, bytes);
-  finish(record(copies));
-}
-
 Tensor Device::upload(const Tensor& host) {
   if (shares_host_memory() || !host.present()) return host;
   const int64_t bytes = host.blob()->size() - host.offset();  // packed layouts may be longer than their elements
   Tensor out(host.dtype(), host.shape(), take(bytes));
-  write_through(out.data(), host.data(), bytes);
+  write(queue(Use::compute), out.data(), host.data(), bytes);
   return out;
 }
 
@@ -42,7 +36,7 @@ void Device::overwrite(const TensorView& array, FunctionRef<void(const TensorVie
   if (shares_host_memory()) return fill(array);
   const Tensor host(array.dtype, array.shape);
   fill(host.view());
-  write_through(array.data, host.data(), host.bytes());
+  write(queue(Use::compute), array.data, host.data(), host.bytes());
 }
 
 namespace {

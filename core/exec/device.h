@@ -90,8 +90,7 @@ class Device {
   /// Makes the communicator of a group for arrays on this device from the host's. Collective over the group's ranks.
   virtual std::unique_ptr<Communicator> communicator(std::unique_ptr<Communicator> host) { return host; }
 
-  /// Blocks until the copy is complete, so that work of any queue that is submitted later finds it.
-  void write_through(std::byte* to, const void* host, int64_t bytes);
+  // In the compute queue, in order with the work of programs.
   /// Copies a host array to this device; returns the array itself where memory is shared.
   Tensor upload(const Tensor& host);
   /// Copies an array to the host; returns the array itself where memory is shared. For a TensorView, the result does

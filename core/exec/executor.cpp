@@ -48,6 +48,7 @@ Executor::Executor(std::shared_ptr<const Program> program, const Store& store, T
   }
   std::sort(blobs_.begin(), blobs_.end());
   blobs_.erase(std::unique(blobs_.begin(), blobs_.end()), blobs_.end());
+  capturable_ = capturable();
   if (!program_->bounded) return;
   const bool fits = arena && arena->size() >= program_->arena_bytes;
   arena_ = fits ? std::move(arena) : budget_->take(program_->arena_bytes, device_);
@@ -157,6 +158,7 @@ void Executor::use(const std::map<std::string, Tensor, std::less<>>& arrays) {
     const auto index = static_cast<size_t>(program_->buffers[i].index);
     const std::string& key = program_->entries[index].key;
     const auto found = arrays.find(key);
+    captured_.clear();
     entries_[index] = found == arrays.end() ? store_.get(key) : found->second;
     views_[i].data = entries_[index].view().data;
   }
@@ -171,6 +173,7 @@ int64_t Executor::slot_bytes(SlotPool pool) const {
 
 void Executor::set_slots(std::span<std::byte* const> pools) {
   std::copy_n(pools.begin(), slot_memory_.size(), slot_memory_.begin());
+  captured_.clear();
   if (sized_) place_slots();
 }
 
@@ -183,7 +186,7 @@ TensorView Executor::slot(int32_t index) const {
 /// Without bounds for all symbols: plans for the current sizes, and again when one of them grows.
 void Executor::plan_arena(std::span<const int64_t> bytes) {
   bool fits = arena_ != nullptr;
-  for (size_t i = 0; i < bytes.size(); ++i) fits = fits && bytes[i] <= capacities_[i];
+  for (size_t i = 0; i < bytes.size(); ++i) fits = fits && bytes[i] <= std::max<int64_t>(capacities_[i], 0);
   if (fits) return;
   std::vector<int64_t> sizes, offsets;
   std::vector<int32_t> born, dies;
@@ -198,6 +201,7 @@ void Executor::plan_arena(std::span<const int64_t> bytes) {
   }
   offsets.resize(sizes.size());
   int64_t total = plan_offsets(sizes, born, dies, offsets);
+  captured_.clear();
   arena_.reset();
   arena_ = budget_->take(total, device_);
   for (size_t k = 0; k < which.size(); ++k) {
@@ -242,6 +246,7 @@ std::span<const TensorView> Executor::stage(std::span<const TensorView> inputs) 
   int64_t bytes = 0;
   for (const TensorView& one : inputs) bytes = align_64(bytes) + one.bytes();
   if (!inputs_ || inputs_->size() < bytes) {
+    captured_.clear();
     inputs_.reset();
     inputs_ = budget_->take(bytes, device_);
   }
@@ -263,15 +268,15 @@ void Executor::run_on_device(std::span<const TensorView> inputs) {
   fetched_.clear();
   fault_ = {};
   watched_nan_ = false;
-  const size_t count = program_->instructions.size();
   try {
+    const size_t count = replay() ? 0 : program_->instructions.size();
     for (size_t i = 0; i < count; ++i) {
       if (due_ <= static_cast<int32_t>(i)) wait_before(static_cast<int32_t>(i));
       if (profiling_ || trace_) execute_measured(i);
       else execute(i);
       if (watch_ && !watched_nan_) watch(program_->instructions[i]);
     }
-    if (due_ != never) wait_before(static_cast<int32_t>(count));
+    if (due_ != never) wait_before(static_cast<int32_t>(program_->instructions.size()));
     if (!device_.shares_host_memory()) device_.finish(device_.record(queue_));
     check_fault();
   } catch (...) {
@@ -457,6 +462,7 @@ void Executor::check_fault() const {
 /// Returns at least `bytes` bytes, 64-byte aligned.
 std::span<std::byte> Executor::scratch(int64_t bytes) {
   if (!scratch_ || scratch_->size() < bytes) {
+    captured_.clear();
     scratch_.reset();
     scratch_ = budget_->take(bytes, device_);
   }

@@ -94,6 +94,8 @@ class Executor {
   void bind_symbol(const Dim& dim, int64_t size, int input, int axis);
   void size_buffers();
   void plan_arena(std::span<const int64_t> bytes);
+  bool capturable() const;
+  bool replay();
   void execute(size_t index);
   void execute_measured(size_t index);
   void watch(const Instruction& instruction);
@@ -137,6 +139,15 @@ class Executor {
   std::vector<size_t> written_buffers_;  ///< buffers of Store entries that programs write
   std::vector<int64_t> offsets_, capacities_;   ///< by buffer; if the program is not `bounded`
   std::shared_ptr<Blob> arena_, scratch_;
+  /// Launches of a run with these symbol values, at the addresses of the present arena, inputs, scratch and slots.
+  struct CapturedRun {
+    std::vector<int64_t> symbols;
+    int64_t last_use = 0;
+    std::unique_ptr<Captured> launches;  ///< null: there was one run so far
+  };
+  bool capturable_ = false;
+  std::vector<CapturedRun> captured_;
+  int64_t uses_ = 0;
   std::vector<TensorView> in_, out_;                            ///< operands of the current instruction
   Fault fault_;
   std::shared_ptr<Blob> inputs_;          ///< device memory of all inputs of a run; unused if memory is shared

@@ -126,6 +126,7 @@ void Executor::wait_before(int32_t next) {
 /// After a run that throws, waits until no work uses its memory.
 void Executor::abandon() noexcept {
   if (!pending_.empty()) device_.abandon(device_.queue(Device::Use::collective));
+  if (!device_.shares_host_memory()) device_.abandon(queue_);
   pending_.clear();
   due_ = never;
 }

@@ -50,7 +50,7 @@ void Store::make(const StoreEntry& entry, std::span<const int64_t> symbols, Thre
     entry.source->drop_source();
   } else if (entry.written) {
     here = Tensor(made.dtype(), made.shape(), device_->take(made.bytes()));
-    device_->write_through(here.data(), made.data(), made.bytes());
+    device_->write(device_->queue(Device::Use::compute), here.data(), made.data(), made.bytes());
   }
   insert(entry.key, std::move(here));
 }

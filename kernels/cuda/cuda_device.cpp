@@ -52,13 +52,16 @@ class StreamQueue : public CudaQueue {
 /// A CUDA graph.
 class CapturedGraph : public Captured {
  public:
-  CapturedGraph(std::shared_ptr<CudaContext> context, Graph graph) : context_(std::move(context)) {
+  CapturedGraph(std::shared_ptr<CudaContext> context, Graph graph, Fault* fault)
+      : fault(fault), context_(std::move(context)) {
     const Status status = context_->driver().graph_instantiate(&exec_, graph, 0ULL);
     context_->driver().graph_destroy(graph);
     if (status) context_->driver().fail(status, context_->driver().graph_instantiate.name);
   }
   ~CapturedGraph() override { context_->driver().graph_exec_destroy(exec_); }
   GraphExec exec() const { return exec_; }
+
+  Fault* const fault;  ///< of the launches that have one
 
  private:
   const std::shared_ptr<CudaContext> context_;
@@ -163,11 +166,13 @@ class CudaDevice : public Device {
     take_fault();
   }
   void abandon(Queue& queue) noexcept override {
+    bool finished = false;
     try {
       finish(record(queue));
-    } catch (...) {  // groups have been aborted, so what is queued ends
-      driver().stream_synchronize(stream(queue));
+      finished = true;
+    } catch (...) {
     }
+    if (!finished) driver().stream_synchronize(stream(queue));  // groups have been aborted, so what is queued ends
     *fault_word() = {};
   }
 
@@ -181,6 +186,7 @@ class CudaDevice : public Device {
   bool captures() const override { return true; }
   std::unique_ptr<Captured> capture(Queue& queue, FunctionRef<void()> work) override {
     context_->enter();
+    fault_ = nullptr;
     driver().call(driver().capture_begin, stream(queue), capture_thread_local);
     std::exception_ptr failed;
     try {
@@ -195,11 +201,13 @@ class CudaDevice : public Device {
       std::rethrow_exception(failed);
     }
     if (status) driver().fail(status, driver().capture_end.name);
-    return std::make_unique<CapturedGraph>(context_, graph);
+    return std::make_unique<CapturedGraph>(context_, graph, fault_);
   }
   void replay(Queue& queue, Captured& captured) override {
     context_->enter();
-    driver().call(driver().graph_launch, static_cast<CapturedGraph&>(captured).exec(), stream(queue));
+    auto& graph = static_cast<CapturedGraph&>(captured);
+    if (graph.fault) fault_ = graph.fault;
+    driver().call(driver().graph_launch, graph.exec(), stream(queue));
   }
 
  private:
@@ -212,8 +220,9 @@ class CudaDevice : public Device {
     if (groups_->empty()) return driver().call(driver().event_synchronize, event);
     for (;;) {
       const Status status = driver().event_query(event);
-      if (status != cuda_not_ready) return status ? driver().fail(status, driver().event_query.name) : void();
-      for (NcclCommunicator* group : *groups_) group->check();
+      if (status && status != cuda_not_ready) driver().fail(status, driver().event_query.name);
+      for (NcclCommunicator* group : *groups_) group->check();  // also at the end, which an error may have brought
+      if (!status) return;
       std::this_thread::yield();
     }
   }
@@ -238,10 +247,7 @@ class CudaDevice : public Device {
       }
     }
     if (!event) driver().call(driver().event_create, &event, event_disable_timing);
-    return {static_cast<void*>(event), [events = events_](void* one) {
-              std::lock_guard lock(events->mutex);
-              events->free.push_back(static_cast<Event>(one));
-            }};
+    return {static_cast<void*>(event), [events = events_](void* one) { events->give_back(static_cast<Event>(one)); }};
   }
 
   /// Rows of the block's dim and the dims after it, at the distances of the whole's.
@@ -269,6 +275,16 @@ class CudaDevice : public Device {
     ~EventPool() {  // by the owner of the last event
       context->driver().context_set(context->handle());
       for (Event event : free) context->driver().event_destroy(event);
+    }
+    void give_back(Event event) {
+      bool kept = false;
+      try {
+        std::lock_guard lock(mutex);
+        free.push_back(event);
+        kept = true;
+      } catch (...) {  // out of memory
+      }
+      if (!kept) context->driver().event_destroy(event);
     }
     const std::shared_ptr<CudaContext> context;
     std::mutex mutex;

@@ -59,7 +59,7 @@ Status Machine::planted(const char* function) {
 void Machine::seed(uint64_t seed) { random_.seed(seed); }
 uint64_t Machine::random() { return random_(); }
 
-void Machine::set_failure(const std::string& text) { failure_ = strdup(text.c_str()); }
+void Machine::set_failure(const std::string& text) { failures_.push_back(text); }
 
 Status Machine::give(CUstream_st* stream, Item item) {
   if (stream->context->sticky) return stream->context->sticky;

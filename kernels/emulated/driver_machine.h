@@ -90,6 +90,7 @@ class Machine {
   std::vector<std::unique_ptr<CUctx_st>> contexts;  ///< by device
   std::map<std::byte*, size_t> pinned;              ///< of cuMemHostAlloc
   std::set<CUstream_st*> streams;
+  std::set<const void*> objects;  ///< events, graphs and libraries that exist
   plait_emulated_counts counts{};
   int64_t device_bytes = 0;  ///< memory of each device
 
@@ -100,7 +101,7 @@ class Machine {
   void seed(uint64_t seed);
   uint64_t random();
   /// The text of cuGetErrorString for a failed launch: the kernel's own. Empty: none has failed.
-  const char* failure() const { return failure_; }
+  const char* failure() const { return failures_.empty() ? "" : failures_.back().c_str(); }
   void set_failure(const std::string& text);
 
   // With the lock held:
@@ -136,7 +137,7 @@ class Machine {
   std::string plan_function_;
   int64_t plan_calls_ = 0;  ///< until the planted failure; 0: none
   Status plan_status_ = 0;
-  const char* failure_ = "";
+  std::deque<std::string> failures_;  ///< all, since callers keep pointers
 };
 
 /// Runs the nodes in a random order that keeps their dependencies.

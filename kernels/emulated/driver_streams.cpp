@@ -142,6 +142,7 @@ Status cuLibraryLoadData(Library* out, const void* image, int*, void**, unsigned
   if (call.refused) return call.refused;
   if (!image) return cuda_invalid_value;
   *out = new CUlib_st{call.context};
+  call.machine.objects.insert(*out);
   ++call.context->libraries;
   ++call.machine.counts.libraries;
   return cuda_success;
@@ -149,7 +150,8 @@ Status cuLibraryLoadData(Library* out, const void* image, int*, void**, unsigned
 
 Status cuLibraryUnload(Library library) {
   Call call("cuLibraryUnload");
-  if (call.refused) return call.refused;
+  if (const Status status = call.refuses_to_destroy()) return status;
+  call.machine.objects.erase(library);
   --library->context->libraries;
   --call.machine.counts.libraries;
   delete library;
@@ -245,6 +247,7 @@ Status cuEventCreate(Event* out, unsigned) {
   Call call("cuEventCreate");
   if (call.refused) return call.refused;
   *out = new CUevent_st;
+  call.machine.objects.insert(*out);
   (*out)->context = call.context;
   ++call.context->events;
   ++call.machine.counts.events;
@@ -254,6 +257,7 @@ Status cuEventCreate(Event* out, unsigned) {
 Status cuEventDestroy_v2(Event event) {
   Call call("cuEventDestroy");
   if (const Status status = call.refuses_to_destroy()) return status;
+  call.machine.objects.erase(event);
   --event->context->events;
   --call.machine.counts.events;
   delete event;
@@ -340,6 +344,7 @@ Status cuStreamEndCapture(Stream stream, Graph* out) {
   }
   if (before.size() != capture->graph->nodes.size()) return cuda_stream_capture_unjoined;
   *out = capture->graph.release();
+  call.machine.objects.insert(*out);
   ++call.machine.counts.graphs;
   return cuda_success;
 }
@@ -348,6 +353,7 @@ Status cuGraphInstantiateWithFlags(GraphExec* out, Graph graph, unsigned long lo
   Call call("cuGraphInstantiate");
   if (call.refused) return call.refused;
   *out = new CUgraphExec_st{std::make_shared<const CUgraph_st>(*graph)};
+  call.machine.objects.insert(*out);
   ++call.machine.counts.graph_execs;
   return cuda_success;
 }
@@ -365,6 +371,7 @@ Status cuGraphLaunch(GraphExec exec, Stream stream) {
 Status cuGraphExecDestroy(GraphExec exec) {
   Call call("cuGraphExecDestroy", false);
   if (call.refused) return call.refused;
+  call.machine.objects.erase(exec);
   --call.machine.counts.graph_execs;
   delete exec;
   return cuda_success;
@@ -373,6 +380,7 @@ Status cuGraphExecDestroy(GraphExec exec) {
 Status cuGraphDestroy(Graph graph) {
   Call call("cuGraphDestroy", false);
   if (call.refused) return call.refused;
+  call.machine.objects.erase(graph);
   --call.machine.counts.graphs;
   delete graph;
   return cuda_success;

@@ -160,6 +160,7 @@ struct ncclComm {
   std::shared_ptr<plait::emulated::Group> group;
   int rank = 0;
   int64_t calls = 0;  ///< collectives so far
+  std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
 };
 
 namespace plait::cuda {
@@ -198,8 +199,8 @@ NcclStatus collective(const Collective& call, const void* from, size_t from_part
   const auto rank = static_cast<size_t>(comm->rank);
   const size_t bytes = call.count * bytes_of(call.type);
   auto arrived = std::make_shared<bool>(false);
-  const auto ready = [=, group = comm->group, context = stream->context] {
-    if (!group->error.empty()) return true;
+  const auto ready = [=, group = comm->group, aborted = comm->aborted, context = stream->context] {
+    if (*aborted || !group->error.empty()) return true;
     Meeting& own = group->meetings.at(number);
     if (!std::exchange(*arrived, true)) {
       own.from[rank] = access(*context, from, bytes * from_parts);
@@ -208,10 +209,10 @@ NcclStatus collective(const Collective& call, const void* from, size_t from_part
     }
     return own.arrived == group->ranks;
   };
-  const auto run = [=, group = comm->group]() -> Status {
+  const auto run = [=, group = comm->group, aborted = comm->aborted]() -> Status {
     Machine& machine = Machine::get();
     std::lock_guard lock(machine.mutex);
-    if (!group->error.empty()) return 0;
+    if (*aborted || !group->error.empty()) return 0;
     Meeting& own = group->meetings.at(number);
     for (size_t k = 0; k < own.from.size(); ++k)
       if (!own.from[k] || !own.to[k]) return cuda_illegal_address;
@@ -275,13 +276,12 @@ NcclStatus ncclCommDestroy(NcclComm comm) {
   return nccl_success;
 }
 
-/// Its work that has not met all ranks ends without a result, on all ranks.
+/// This rank's work ends without a result; that of others waits on.
 NcclStatus ncclCommAbort(NcclComm comm) {
   Call call("ncclCommAbort", false);
   if (call.refused) return nccl_internal_error;
-  const auto& meetings = comm->group->meetings;
-  if (!std::all_of(meetings.begin(), meetings.end(), [](const auto& one) { return one.second.done; }))
-    end_group(*comm->group, "rank " + std::to_string(comm->rank) + " aborted");
+  *comm->aborted = true;
+  call.machine.wake_all();
   --call.machine.counts.communicators;
   delete comm;
   return nccl_success;
@@ -335,10 +335,10 @@ NcclStatus ncclRecv(void* to, size_t count, NcclType type, int peer, NcclComm co
   if (!call.takes(stream)) return nccl_unhandled_cuda_error;
   const size_t bytes = count * bytes_of(type);
   const std::pair<int, int> from{peer, comm->rank};
-  const auto run = [=, group = comm->group, context = stream->context]() -> Status {
+  const auto run = [=, group = comm->group, aborted = comm->aborted, context = stream->context]() -> Status {
     std::byte* const at = access(*context, to, bytes);
     std::lock_guard lock(Machine::get().mutex);
-    if (!group->error.empty()) return 0;
+    if (*aborted || !group->error.empty()) return 0;
     const Mail mail = std::move(group->mail[from].front());
     group->mail[from].pop_front();
     if (!at) return cuda_illegal_address;
@@ -349,7 +349,9 @@ NcclStatus ncclRecv(void* to, size_t count, NcclType type, int peer, NcclComm co
                             " bytes by rank " + std::to_string(from.second));
     return 0;
   };
-  const auto ready = [from, group = comm->group] { return !group->error.empty() || !group->mail[from].empty(); };
+  const auto ready = [from, group = comm->group, aborted = comm->aborted] {
+    return *aborted || !group->error.empty() || !group->mail[from].empty();
+  };
   return call.machine.give(stream, {run, ready}) ? nccl_unhandled_cuda_error : nccl_success;
 }
 

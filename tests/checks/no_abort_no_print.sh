@@ -9,7 +9,7 @@
 #   tests of errors, and the fuzzers, go through the edges.
 # - std::terminate is in the destructor and the move assignment of std::thread, for a thread that was not joined. An
 #   object that starts threads may refer to it; others may not.
-# - dlopen is only for the plug-in of MPI, which the host asks for.
+# - dlopen is for the plug-ins of MPI and CUDA, which the host asks for, and the libraries that these name.
 # - fwrite, write and the like may go to a file that was asked for; what they must not get is stdout or stderr, which
 #   would be a reference of its own.
 # - The objects of the Rust crate hold instances of other crates' generic code, so there the sources are searched.
@@ -26,7 +26,7 @@ forbidden="$forbidden|err|errx|verr|verrx|warn|warnx|vwarn|vwarnx|error|syslog|v
 forbidden="$forbidden|_ZSt4(cout|cerr|clog)|_ZSt5(wcout|wcerr|wclog)|_ZSt21__glibcxx_assert_fail.*"
 terminate='_ZSt9terminatev|__cxa_call_terminate|__clang_call_terminate'
 loads='dlm?open'
-may_load='message_channel[.]cpp[.]o'
+may_load='(message_channel|library)[.]cpp[.]o'
 starts_thread='_ZNSt6thread15_M_start_thread.*'
 
 found=$(mktemp)

@@ -13,11 +13,11 @@ from pathlib import Path
 READERS = {
     "model": ["model.cpp", "library.cpp"],
     "tokenizer": ["model.cpp"],
-    "generator": ["generator.cpp", "adapters.cpp"],
+    "generator": ["generator.cpp", "adapters.cpp", "devices.cpp"],
     "request": ["generator.cpp", "tokenizer.cpp"],
-    "session": ["session.cpp"],
+    "session": ["session.cpp", "devices.cpp"],
     "world": ["world.cpp"],
-    "trainer": ["trainer.cpp", "trainer_options.cpp", "generator.cpp"],
+    "trainer": ["trainer.cpp", "trainer_options.cpp", "generator.cpp", "devices.cpp"],
     "export": ["model_export.cpp", "generator.cpp"],
 }
 ROW = re.compile(r'\{"(\w+)",\s*Type::\w+,\s*((?:for_\w+(?:\s*\|\s*)?)+),')

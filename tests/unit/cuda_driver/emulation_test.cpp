@@ -2,16 +2,21 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "kernels/cuda/cuda_libraries.h"
 #include "tests/unit/support/emulated_device.h"
 
-namespace plait::test {
+namespace plait::cuda {
 namespace {
 
-using namespace cuda;
+using test::emulated_counts;
+using test::emulated_libraries;
+using test::emulated_seed;
 
 constexpr int seeds = 20;
 
@@ -21,8 +26,8 @@ struct Emulation : testing::Test {
   static constexpr size_t bytes = n * sizeof(float);
   const CudaDriver& cu = emulated_libraries()->driver;
   Context context = nullptr;
-  cuda::Stream a = nullptr, b = nullptr;
-  cuda::Event event = nullptr;
+  Stream a = nullptr, b = nullptr;
+  Event event = nullptr;
   Library library = nullptr;
   KernelHandle scale = nullptr, broken = nullptr;
   DevicePtr x = 0, y = 0;
@@ -52,7 +57,7 @@ struct Emulation : testing::Test {
     cu.context_set(nullptr);
   }
 
-  Status launch(cuda::Stream stream, DevicePtr from, DevicePtr to, float factor, float added,
+  Status launch(Stream stream, DevicePtr from, DevicePtr to, float factor, float added,
                 KernelHandle kernel = nullptr) {
     int count = n;
     void* parameters[] = {&from, &to, &factor, &added, &count};
@@ -170,13 +175,51 @@ TEST_F(Emulation, MemoryOfAPeerNeedsAccess) {
   EXPECT_EQ(cu.stream_synchronize(a), 0);
   expect(8);
   // The other way it was not enabled.
-  cuda::Stream stream = nullptr;
+  Stream stream = nullptr;
   ASSERT_EQ(cu.context_set(other), 0);
   ASSERT_EQ(cu.stream_create(&stream, stream_non_blocking, 0), 0);
   EXPECT_EQ(cu.copy(theirs, x, bytes, stream), 0);
   EXPECT_EQ(cu.stream_synchronize(stream), cuda_illegal_address);
   cu.stream_destroy(stream), cu.memory_free(theirs), cu.context_release(1);
   cu.context_set(context);
+}
+
+/// The other process of the next test, which passes the handle.
+TEST_F(Emulation, DISABLED_OtherProcess) {
+  IpcHandle handle;
+  const std::string text = std::getenv("PLAIT_TEST_HANDLE");
+  for (size_t i = 0; i < sizeof handle; ++i)
+    handle.bytes[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  DevicePtr theirs = 0;
+  ASSERT_EQ(cu.ipc_open(&theirs, handle, ipc_lazy_peer_access), 0);
+  EXPECT_EQ(launch(a, theirs, theirs, 2, 1), 0);
+  EXPECT_EQ(cu.stream_synchronize(a), 0);
+  EXPECT_EQ(cu.ipc_close(theirs), 0);
+  EXPECT_EQ(launch(a, theirs, y, 2, 1), 0);
+  EXPECT_EQ(cu.stream_synchronize(a), cuda_illegal_address) << "it was closed";
+}
+
+TEST_F(Emulation, MemoryIsSharedBetweenProcesses) {
+  std::fill(in, in + n, 4.0F);
+  cu.copy_to_device(x, in, bytes, a);
+  ASSERT_EQ(cu.stream_synchronize(a), 0);
+  IpcHandle handle;
+  EXPECT_EQ(cu.ipc_get(&handle, x + 4), cuda_invalid_value) << "no allocation begins there";
+  ASSERT_EQ(cu.ipc_get(&handle, x), 0);
+  std::string text;
+  for (const char byte : handle.bytes) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(byte));
+    text += digits;
+  }
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string command =
+      "PLAIT_TEST_HANDLE=" + text + " '" + program +
+      "' --gtest_brief=1 --gtest_also_run_disabled_tests --gtest_filter=*DISABLED_OtherProcess";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  cu.copy_to_host(out, x, bytes, a);
+  ASSERT_EQ(cu.stream_synchronize(a), 0);
+  expect(9);
 }
 
 TEST_F(Emulation, WhatAContextStillHasIsCounted) {
@@ -208,7 +251,7 @@ struct Capturing : Emulation {
 TEST_F(Capturing, ReplaysDoWhatWasCaptured) {
   begin();
   EXPECT_EQ(launch(a, x, y, 2, 1), 0);
-  cuda::Event forked = nullptr, joined = nullptr;
+  Event forked = nullptr, joined = nullptr;
   cu.event_create(&forked, event_disable_timing), cu.event_create(&joined, event_disable_timing);
   cu.event_record(forked, a), cu.stream_wait(b, forked, 0);
   EXPECT_EQ(launch(b, y, y, 1, 10), 0);
@@ -269,4 +312,4 @@ TEST_F(Capturing, WorkOutsideCannotBeWaitedFor) {
 }
 
 }  // namespace
-}  // namespace plait::test
+}  // namespace plait::cuda
