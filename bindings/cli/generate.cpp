@@ -53,7 +53,12 @@ class Printer {
   /// Ends the output; --json prints it here as a whole.
   void finish(const plait_usage& usage, const Json& timings) {
     if (outputs_.empty()) outputs_.resize(1);
-    if (!arguments_.json) return answer("\n");
+    if (!arguments_.json) {
+      answer("\n");
+      for (size_t i = 1; i < outputs_.size(); ++i)
+        answer("\n--- sample " + std::to_string(i + 1) + "\n" + outputs_[i].text + "\n");
+      return;
+    }
     Json out = row(outputs_[0]);
     out["usage"] = {{"prompt_tokens", usage.prompt_tokens},
                     {"cached_tokens", usage.cached_tokens},
@@ -175,6 +180,7 @@ int generate(const GenerateArguments& arguments) {
   for (const auto& [key, value] : arguments.request) {
     set_option(options.rest, key, value);
     stops = stops || key == "stop";
+    if (key == "logprobs" && !arguments.json) throw UsageError("--logprobs are printed with --json", "add --json");
   }
   if (!arguments.adapter.empty()) options.rest.set("adapter", arguments.adapter);
   if (arguments.profile) options.rest.set("profile", "true");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
@@ -21,7 +22,16 @@ std::vector<std::string> onnx_files(const FileSet& files) {
   return out;
 }
 
-/// Whether a file has weights in a format without a graph.
+/// Whether a file begins as GGUF, PyTorch's archives (zip) or safetensors (a length below 2^32, then JSON) do.
+bool holds_weights(const std::string& path) {
+  char begin[9] = {};
+  std::ifstream(path, std::ios::binary).read(begin, sizeof begin);
+  const std::string_view bytes(begin, sizeof begin);
+  return bytes.starts_with("GGUF") || bytes.starts_with("PK\x03\x04") ||
+         (bytes.substr(4, 4) == std::string_view("\0\0\0\0", 4) && bytes[8] == '{');
+}
+
+/// By its name, whether a file has weights in a format without a graph.
 bool is_weights(const std::string& name) {
   const std::string kind = fs::path(name).extension().string();
   return kind == ".safetensors" || kind == ".gguf" || kind == ".bin" || kind == ".pt" || kind == ".pth" || kind == ".ckpt";
@@ -78,7 +88,7 @@ ModelSource find_model(const std::string& path, bool copied) {
                 "pass a model directory or an .onnx file");
   }
   fs::path file(path);
-  if (is_weights(path))
+  if (holds_weights(path))
     throw Error(Code::unsupported, cat(quote(path), " holds weights and no ONNX graph"), how_to_export);
   std::string directory = file.has_parent_path() ? file.parent_path().string() : ".";
   return {directory_files(directory), file.filename().string(), directory, copied};

@@ -83,10 +83,22 @@ class CommandLine(unittest.TestCase):
 
     def test_files_of_other_formats(self):
         """Weights without a graph: what to do with them."""
-        for name in ("model.safetensors", "model.gguf", "pytorch_model.bin"):
-            path = self.file(name, "weights")
+        for name, begin in (("model.safetensors", b"\x02" + bytes(7) + b"{}"), ("model.gguf", b"GGUF\x03" + bytes(20)),
+                            ("pytorch_model.bin", b"PK\x03\x04" + bytes(20))):
+            path = self.file(name)
+            with open(path, "wb") as file:
+                file.write(begin)
             self.error("generate", path, "-p", "a", names=[name, "no ONNX graph", "optimum-cli export onnx"])
         self.error("generate", self.folder, "-p", "a", names=["no .onnx file", "only weights such as", "optimum-cli"])
+        shutil.copy(fixture("gpt2-optimum18/model.onnx"), self.file("graph.bin"))  # a graph by another name
+        self.call("generate", self.file("graph.bin"), "--ids", PROMPT, "-n", "1")
+
+    def test_samples_as_text(self):
+        words = ["generate", fixture("gemma3-standard23"), "-p", "the river", "-n", "4", "--temperature", "2", "--seed", "3"]
+        out = self.call(*words, "--samples", "3")[0]
+        texts = [one["text"] for one in json.loads(self.call(*words, "--samples", "3", "--json")[0])["samples"]]
+        self.assertEqual(out, texts[0] + "\n" + "".join(f"\n--- sample {i + 2}\n{text}\n" for i, text in enumerate(texts[1:])))
+        self.error(*words, "--logprobs", "1", names=["--json"], status=2)
 
     def test_completion(self):
         """Scripts that complete commands, and the options of each."""

@@ -77,8 +77,8 @@ Dataset DatasetBuilder::finish() {
 int64_t DatasetBuilder::append(const Document& document, std::string_view where) {
   check_ids(document.ids, where);
   if (!document.counted.empty() && document.counted.size() != document.ids.size())
-    throw Error(Code::invalid_argument, cat(where, " has ", document.ids.size(), " tokens and specifies of ",
-                                            document.counted.size(), " whether they count"));
+    throw Error(Code::invalid_argument, cat(where, " has ", document.ids.size(), " tokens, and ",
+                                            document.counted.size(), " flags of whether they count"));
   Dataset::State& state = *state_;
   const size_t begin = state.own.size();
   state.own.insert(state.own.end(), document.ids.begin(), document.ids.end());
