@@ -351,7 +351,7 @@ TEST_F(Data, ADigestTellsDataApart) {
       [&] {
         Dataset::of({{{1, 2, 3}, {1, 1}}}, {});
       },
-      Code::invalid_argument, "document 1 has 3 tokens", "of 2");
+      Code::invalid_argument, "document 1 has 3 tokens", "2 flags");
 }
 
 TEST_F(Data, TokenizersThatEndTextsThemselvesEndThemOnce) {
