@@ -40,8 +40,7 @@ CudaContext::CudaContext(std::shared_ptr<const CudaLibraries> libraries, int ord
   driver().call(driver().context_retain, &context_, device_);
   try {
     enter();
-    driver().call(driver().library_load, &library_, libraries_->image, static_cast<int*>(nullptr),
-                  static_cast<void**>(nullptr), 0U, static_cast<int*>(nullptr), static_cast<void**>(nullptr), 0U);
+    load_images();
   } catch (...) {
     release();
     throw;
@@ -51,11 +50,18 @@ CudaContext::CudaContext(std::shared_ptr<const CudaLibraries> libraries, int ord
 CudaContext::~CudaContext() { release(); }
 
 void CudaContext::release() noexcept {
-  if (library_) {
-    driver().context_set(context_);
-    driver().library_unload(library_);
-  }
+  driver().context_set(context_);
+  for (const Library image : images_) driver().library_unload(image);
   driver().context_release(device_);
+}
+
+void CudaContext::load_images() {
+  for (const void* image : libraries_->images) {
+    Library loaded = nullptr;
+    driver().call(driver().library_load, &loaded, image, static_cast<int*>(nullptr), static_cast<void**>(nullptr), 0U,
+                  static_cast<int*>(nullptr), static_cast<void**>(nullptr), 0U);
+    images_.push_back(loaded);
+  }
 }
 
 void CudaContext::find_device() {
@@ -100,16 +106,21 @@ std::shared_ptr<Blob> CudaContext::take_pinned(int64_t bytes) {
   return std::make_shared<CudaBlob>(shared_from_this(), static_cast<std::byte*>(data), bytes, true);
 }
 
+KernelHandle CudaContext::find_kernel(const char* name) const {
+  for (const Library image : images_) {
+    KernelHandle out = nullptr;
+    const Status status = driver().library_kernel(&out, image, name);
+    if (!status) return out;
+    if (status != cuda_not_found) driver().fail(status, driver().library_kernel.name);
+  }
+  throw Error(Code::internal, cat("the plug-in ", quote(libraries_->plugin), " has no kernel ", name),
+              "use the plug-in that was built with this library");
+}
+
 KernelHandle CudaContext::kernel(const char* name, unsigned shared_bytes) {
   std::lock_guard lock(mutex_);
   LoadedKernel& one = kernels_[name];
-  if (!one.handle) {
-    const Status status = driver().library_kernel(&one.handle, library_, name);
-    if (status == cuda_not_found)
-      throw Error(Code::internal, cat("the plug-in ", quote(libraries_->plugin), " has no kernel ", name),
-                  "use the plug-in that was built with this library");
-    if (status) driver().fail(status, driver().library_kernel.name);
-  }
+  if (!one.handle) one.handle = find_kernel(name);
   if (shared_bytes > one.shared_bytes) {
     driver().call(driver().kernel_set, kernel_max_dynamic_shared_bytes, static_cast<int>(shared_bytes), one.handle,
                   device_);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "core/base/tensor.h"
 #include "kernels/cuda/cuda_libraries.h"
@@ -33,11 +34,13 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   /// Pinned host memory of undefined content, which the device can access under the same address.
   std::shared_ptr<Blob> take_pinned(int64_t bytes);
 
-  /// A kernel that may have so much dynamic shared memory. Throws Error(internal) if the image has none of that name.
+  /// A kernel that may have so much dynamic shared memory. Throws Error(internal) if no image has one of that name.
   KernelHandle kernel(const char* name, unsigned shared_bytes);
 
  private:
   void find_device();
+  void load_images();
+  KernelHandle find_kernel(const char* name) const;
   void release() noexcept;
 
   struct LoadedKernel {
@@ -49,7 +52,7 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   const int ordinal_;
   DeviceNumber device_ = 0;
   Context context_ = nullptr;
-  Library library_ = nullptr;
+  std::vector<Library> images_;
   std::mutex mutex_;
   std::map<std::string, LoadedKernel, std::less<>> kernels_;
 };

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/cuda/driver.h"
 #include "kernels/cuda/nccl.h"
@@ -14,7 +15,7 @@ struct CudaLibraries {
   std::string plugin;  ///< its path
   CudaDriver driver;
   std::optional<Nccl> nccl;     ///< none: collectives go through the host's memory
-  const void* image = nullptr;  ///< the kernels
+  std::vector<const void*> images;  ///< the kernels
 };
 
 /// Loads a plug-in, which stays loaded, and its driver. Any thread. Throws Error(unsupported) without the

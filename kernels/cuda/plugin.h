@@ -16,8 +16,8 @@ typedef struct plait_cuda_plugin {
   /* Libraries as dlopen takes them; null: the plug-in itself. */
   const char* driver; /* the functions of PLAIT_CUDA_DRIVER (driver.h) */
   const char* nccl;   /* those of PLAIT_NCCL (nccl.h); need not be there */
-  /* The kernels, as cuLibraryLoadData takes them: a fat binary, or whatever the driver knows. */
-  const void* image;
+  /* The kernels, each image as cuLibraryLoadData takes it: a fat binary, PTX, or whatever the driver knows. Ended by null. */
+  const void* const* images;
 } plait_cuda_plugin;
 
 /* The entry, PLAIT_CUDA_ENTRY. The structure lives as long as the library. */
