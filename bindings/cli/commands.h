@@ -1,5 +1,5 @@
 #pragma once
-// The commands of the command line, one file each. Their options are data that main.cpp fills from the arguments.
+// The commands of the command line, one file each. Their options are data that arguments.cpp fills from the arguments.
 //
 // stdout has only a command's result; errors are exceptions that main.cpp prints on one line.
 #include <cstdint>
@@ -44,6 +44,13 @@ struct GenerateArguments : ModelArguments {
   std::vector<std::pair<std::string, std::string>> request;
 };
 
+struct ChatArguments : ModelArguments {
+  std::string prompt, system, load, adapter;  ///< "": none
+  bool has_prompt = false, lines = false;
+  /// The given request options.
+  std::vector<std::pair<std::string, std::string>> request;
+};
+
 struct TrainArguments : ModelArguments {
   std::string out;
   bool json = false;
@@ -84,6 +91,7 @@ struct TokenizeArguments : ModelArguments {
 
 // Each returns the exit status.
 int generate(const GenerateArguments& arguments);
+int chat(const ChatArguments& arguments);
 int train(const TrainArguments& arguments);
 int evaluate(const EvalArguments& arguments);
 int logits(const LogitsArguments& arguments);

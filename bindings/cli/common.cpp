@@ -49,7 +49,8 @@ OptionSets option_sets(const ModelArguments& arguments, const std::string& for_w
   set_option(out.rest, "threads", std::to_string(arguments.threads));
   set_option(out.rest, "dtype", arguments.dtype);
   const bool trains = for_what == "trainer";
-  if (!arguments.trace.empty()) set_option(out.rest, trains ? "timeline" : "trace", trains ? arguments.trace : "true");
+  if (!arguments.trace.empty())
+    set_option(out.rest, trains ? "timeline" : "trace", trains ? arguments.trace : "true");
   if (!arguments.mesh.empty()) set_option(out.rest, "mesh", arguments.mesh);
   for (const std::string& seed : arguments.seeds) set_option(out.rest, "seeds", seed);
   if (arguments.options.empty()) return out;
@@ -83,6 +84,15 @@ plait_api::World open_world(const ModelArguments& arguments, const OptionSets& o
       throw UsageError(std::string("there are ") + count + " processes, and no --mesh that gives each its part",
                        std::string("for example --mesh data=") + count + ", or start one process");
   return {};
+}
+
+std::vector<nlohmann::json> option_rows(const std::string& kind) {
+  std::vector<nlohmann::json> out;
+  for (const auto& row : nlohmann::json::parse(plait_api::tensor(plait_options_describe).text())) {
+    const auto& kinds = row.at("for");
+    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) out.push_back(row);
+  }
+  return out;
 }
 
 bool is_worker(const plait_api::World& world) { return world && world.rank() != 0; }
@@ -174,5 +184,14 @@ void catch_interrupt() {
   for (const int one : {SIGINT, SIGTERM}) std::signal(one, on_interrupt);
 }
 bool interrupted() { return interrupt_came != 0; }
+
+InterruptWatch::InterruptWatch() {
+  interrupt_came = 0;
+  std::signal(SIGINT, [](int) { interrupt_came = 1; });
+}
+InterruptWatch::~InterruptWatch() {
+  std::signal(SIGINT, SIG_DFL);
+  interrupt_came = 0;
+}
 
 }  // namespace plait::cli

@@ -1,5 +1,6 @@
 #pragma once
 // Shared by several commands.
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,6 +38,9 @@ void write_file(const std::string& path, std::string_view text);
 /// "1,5,7", blanks allowed. Throws UsageError.
 std::vector<int32_t> parse_ids(std::string_view text);
 
+/// Rows of plait_options_describe for objects of this kind: "request", "trainer".
+std::vector<nlohmann::json> option_rows(const std::string& kind);
+
 /// "-" is stdin. Throws UsageError.
 std::string read_all(const std::string& path);
 
@@ -59,6 +63,14 @@ int64_t peak_memory_bytes();
 void catch_interrupt();
 bool interrupted();
 constexpr int64_t patience_ms = 100;  ///< bounds the delay of Ctrl-C
+
+/// While it lives, Ctrl-C sets the flag of `interrupted` however often it comes; before and after, it ends the process.
+class InterruptWatch {
+ public:
+  InterruptWatch();
+  ~InterruptWatch();
+  InterruptWatch(const InterruptWatch&) = delete;
+};
 
 /// Waits for a model, a generator or a trainer; false if it was interrupted, which cancels it.
 template <class Object>

@@ -51,7 +51,7 @@ std::string findings(const Json& list, const std::string& noun, const char* what
   return out;
 }
 
-std::string table(const Json& info) {
+std::string facts_table(const Json& info) {
   std::string out = line("file", plain(info.at("file")));
   out += line("made by", plain(info.at("producer")) + ", opsets " + pairs(info.at("opsets")));
   out += operands(info.at("inputs"), "inputs") + operands(info.at("outputs"), "outputs");
@@ -105,7 +105,7 @@ int inspect(const InspectArguments& arguments) {
   } else {
     std::string info = model.info();
     if (!arguments.html.empty()) write_file(arguments.html, model_page(Json::parse(info), arguments.model));
-    answer(arguments.json ? info + "\n" : table(Json::parse(info)));
+    answer(arguments.json ? info + "\n" : facts_table(Json::parse(info)));
   }
   return exit_ok;
 }

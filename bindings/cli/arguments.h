@@ -1,0 +1,30 @@
+#pragma once
+// What the words of the command line mean.
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "bindings/cli/commands.h"
+
+namespace plait::cli {
+
+/// Of all commands; those of the one that is given count.
+struct Arguments {
+  GenerateArguments generate;
+  ChatArguments chat;
+  TrainArguments train;
+  EvalArguments eval;
+  LogitsArguments logits;
+  RunArguments run;
+  InspectArguments inspect;
+  ExportArguments write;
+  TokenizeArguments tokenize;
+  bool json = false;  ///< of ops and options
+  std::string shell;  ///< of completion
+};
+
+/// Adds all commands; parsing fills `arguments`, which have to live as long as `app`.
+void add_commands(CLI::App& app, Arguments& arguments);
+/// Runs the command that was given; its exit status.
+int dispatch(const CLI::App& app, const Arguments& arguments);
+
+}  // namespace plait::cli
