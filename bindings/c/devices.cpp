@@ -7,6 +7,12 @@
 
 namespace plait::c_api {
 
+std::string cuda_plugin(const Settings& settings, std::string_view device) {
+  const std::string plugin = settings.text("cuda_plugin");
+  return !plugin.empty() ? plugin
+                         : own_folder() + (device == "emulated" ? "plait_cuda_emulated.so" : "plait_cuda.so");
+}
+
 void choose_device(const Settings& settings, CompileOptions& options) {
   const std::string device = settings.text("device");
   if (device == "auto" || device == "cpu") return;
@@ -16,8 +22,7 @@ void choose_device(const Settings& settings, CompileOptions& options) {
   if (device != "cuda" && device != "emulated" && !numbered)
     throw Error(Code::invalid_argument,
                 cat("option device is ", quote(device), ", expected auto, cpu, cuda, cuda:N or emulated"));
-  std::string plugin = settings.text("cuda_plugin");
-  if (plugin.empty()) plugin = own_folder() + (device == "emulated" ? "plait_cuda_emulated.so" : "plait_cuda.so");
+  const std::string plugin = cuda_plugin(settings, device);
   options.device = DeviceKind::cuda;
   options.make_device = [plugin, first](int64_t rank) {
     return cuda::make_cuda_device(cuda::load_cuda(plugin), static_cast<int>(first + rank));

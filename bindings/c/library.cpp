@@ -18,7 +18,7 @@ std::shared_ptr<const Registry> make_registry(const std::string& isa) {
   return out;
 }
 
-Settings settings_of(plait_options* options, Scope scope) {
+Settings settings_of(plait_options* options, unsigned scope) {
   if (!options) return {};
   auto object = object_of<OptionsObject>(options);
   std::lock_guard lock(object->mutex);

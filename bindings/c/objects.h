@@ -37,7 +37,7 @@ struct OptionsObject {
   Settings settings;
 };
 /// A copy of the settings; empty for NULL. Throws if one of them is not for `scope`.
-Settings settings_of(plait_options* options, Scope scope);
+Settings settings_of(plait_options* options, unsigned scope);
 
 using TokenizerPointer = std::shared_ptr<const Tokenizer>;
 

@@ -237,6 +237,13 @@ PLAIT_API plait_status plait_model_release(plait_model* model);
  * Options: "isa". */
 PLAIT_API plait_status plait_ops(plait_options* options, plait_tensor** json);
 
+/* What this machine has, as JSON: {"version", "processor": {"name", "usable": processors, "instruction_sets": [...], "used": the
+ * one of the fastest kernels}, "memory": {"bytes", "free_bytes" or null}, "mpi": {"available", "reason", "hint"}, "cuda":
+ * {"available", "reason", "hint", "driver", "nccl", "devices": [{"device", "name", "compute", "bytes"}, ...]}}; reason and hint if it
+ * is not available. Loads the plug-ins and drivers that there are, which stay loaded; starts neither MPI nor a device.
+ * Options: "isa", "mpi_plugin", "cuda_plugin". */
+PLAIT_API plait_status plait_system(plait_options* options, plait_tensor** json);
+
 /* ---- Tokenizers ----------------------------------------------------------------------------------------------
  * Immutable and thread-safe. tokenizer.json and the chat template are programs by the model's author: the options
  * "text_bytes" and "text_ms" of the model or tokenizer limit their memory and time per text. Calls beyond these

@@ -271,6 +271,10 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   tokenize.add_flag("--plain", arguments.tokenize.plain,
                     "Add no special tokens (BOS) to a text, and keep them in ids");
 
+  CLI::App& doctor = *app.add_subcommand("doctor", "Show what this machine has, and what of it is used and why");
+  doctor.add_flag("--json", arguments.doctor.json, "Print one object");
+  doctor.add_option("--option", arguments.doctor.options, "KEY=VALUE of isa, mpi_plugin or cuda_plugin")
+      ->allow_extra_args(false);
   CLI::App& ops = *app.add_subcommand("ops", "List the ops, with dims rules, gradients and kernels");
   ops.add_flag("--json", arguments.json, "Print a list of objects");
   CLI::App& options = *app.add_subcommand("options", "List the options that --option takes");
@@ -294,6 +298,7 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
   if (command == "export") return export_model(arguments.write);
   if (command == "tokenize") return tokenize(arguments.tokenize);
   if (command == "completion") return answer(completion(app, arguments.shell)), exit_ok;
+  if (command == "doctor") return doctor(arguments.doctor);
   return command == "ops" ? ops(arguments.json) : options(arguments.json);
 }
 

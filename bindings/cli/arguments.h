@@ -18,6 +18,7 @@ struct Arguments {
   InspectArguments inspect;
   ExportArguments write;
   TokenizeArguments tokenize;
+  DoctorArguments doctor;
   bool json = false;  ///< of ops and options
   std::string shell;  ///< of completion
 };

@@ -51,6 +51,11 @@ struct ChatArguments : ModelArguments {
   std::vector<std::pair<std::string, std::string>> request;
 };
 
+struct DoctorArguments {
+  std::vector<std::string> options;  ///< KEY=VALUE
+  bool json = false;
+};
+
 struct TrainArguments : ModelArguments {
   std::string out;
   bool json = false;
@@ -99,6 +104,7 @@ int run_graph(const RunArguments& arguments);
 int inspect(const InspectArguments& arguments);
 int export_model(const ExportArguments& arguments);
 int tokenize(const TokenizeArguments& arguments);
+int doctor(const DoctorArguments& arguments);
 int ops(bool json);
 int options(bool json);
 

@@ -13,21 +13,21 @@
 
 namespace plait {
 
-void MessageChannel::load(const std::string& plugin) {
+const plait_mpi_table& load_mpi(const std::string& plugin) {
   const std::string path = plugin.empty() ? own_folder() + "plait_mpi.so" : plugin;
   // The library stays loaded: MPI's threads and exit handlers may still run in it.
-  library_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (!library_) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (!library) {
     const char* why = dlerror();
     throw Error(
         Code::not_found, cat("the MPI plug-in cannot be loaded: ", why ? why : path),
         "install MPI and build Plait with it (Debian: libopenmpi-dev, openmpi-bin), or use ranks that are threads");
   }
-  auto entry = reinterpret_cast<plait_mpi_entry*>(dlsym(library_, PLAIT_MPI_ENTRY));
-  mpi_ = entry ? entry() : nullptr;
-  if (mpi_ && mpi_->version >= PLAIT_MPI_VERSION) return;
+  auto entry = reinterpret_cast<plait_mpi_entry*>(dlsym(library, PLAIT_MPI_ENTRY));
+  const plait_mpi_table* mpi = entry ? entry() : nullptr;
+  if (mpi && mpi->version >= PLAIT_MPI_VERSION) return *mpi;
   throw Error(Code::unsupported,
-              cat(path, " is no MPI plug-in of version ", PLAIT_MPI_VERSION, mpi_ ? cat(" but ", mpi_->version) : ""),
+              cat(path, " is no MPI plug-in of version ", PLAIT_MPI_VERSION, mpi ? cat(" but ", mpi->version) : ""),
               "use the plug-in that was built with this library");
 }
 
@@ -47,7 +47,7 @@ struct Start {
 /// MPI's start is a call that waits for all processes, without an end: it is made on a thread of its own, which is left
 /// behind where one does not come.
 MessageChannel::MessageChannel(const std::string& plugin, double deadline_s) {
-  load(plugin);
+  mpi_ = &load_mpi(plugin);
   auto start = std::make_shared<Start>();
   auto outcome = start->outcome.get_future();
   if (mpi_->running()) start->run(*mpi_);

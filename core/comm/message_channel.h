@@ -11,15 +11,18 @@
 
 namespace plait {
 
+/// The functions of MPI, from a plug-in that stays loaded. plugin: a path; "": plait_mpi.so next to this library. MPI is not started.
+/// Any thread. Throws Error(not_found) without the plug-in, Error(unsupported) for one of another version.
+const plait_mpi_table& load_mpi(const std::string& plugin);
+
 /// The messages of a world of processes. Any thread may send; one receives. No call waits. Throws Error(io) with
 /// MPI's message.
 class MessageChannel {
  public:
   using Bytes = std::vector<std::byte>;
 
-  /// Loads the plug-in and opens MPI's world. plugin: a path; "": plait_mpi.so next to this library.
-  /// Throws Error(not_found) without the plug-in, Error(unsupported) for one of another version, Error(io) if MPI fails,
-  /// Error(closed) when MPI, started here, waits longer than the deadline for other processes.
+  /// Loads the plug-in and opens MPI's world. Throws what `load_mpi` throws, Error(io) if MPI fails, Error(closed) when
+  /// MPI, started here, waits longer than the deadline for other processes.
   MessageChannel(const std::string& plugin, double deadline_s);
   ~MessageChannel();
   MessageChannel(const MessageChannel&) = delete;
@@ -59,11 +62,9 @@ class MessageChannel {
     Bytes bytes;
     plait_mpi_request* request;
   };
-  void load(const std::string& plugin);
   void check(int code) const;
   void go_on_sending();
 
-  void* library_ = nullptr;
   const plait_mpi_table* mpi_ = nullptr;
   plait_mpi_world* world_ = nullptr;
   int32_t rank_ = 0, size_ = 0, highest_tag_ = 0, started_ = 0;

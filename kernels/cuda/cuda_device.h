@@ -1,6 +1,8 @@
 #pragma once
 // A CUDA device as the executor sees it.
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "core/exec/device.h"
 #include "kernels/cuda/cuda_libraries.h"
@@ -12,5 +14,15 @@ namespace plait::cuda {
 /// Errors of the driver are Error(io) with the function's name; out_of_memory as in Device::take. After an error that ends the
 /// context, every call throws it, except for destructors.
 std::shared_ptr<Device> make_cuda_device(std::shared_ptr<const CudaLibraries> libraries, int ordinal);
+
+/// A device as the driver describes it.
+struct CudaDeviceFacts {
+  int ordinal = 0;
+  std::string name;
+  int compute_major = 0, compute_minor = 0;
+  int64_t bytes = 0;  ///< of its memory
+};
+/// All devices of the driver. Throws Error(io) of a function that fails.
+std::vector<CudaDeviceFacts> cuda_devices(const CudaDriver& driver);
 
 }  // namespace plait::cuda

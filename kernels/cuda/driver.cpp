@@ -6,7 +6,7 @@
 namespace plait::cuda {
 namespace {
 
-constexpr const char* what_to_do = "install NVIDIA's driver of CUDA 12.0 or newer, or choose device=cpu";
+constexpr const char* what_to_do = "install NVIDIA's driver 580 (CUDA 13.0) or newer, or choose device=cpu";
 
 /// 12040 is version 12.4.
 std::string version_text(int version) { return cat(version / 1000, ".", version % 1000 / 10); }

@@ -118,6 +118,7 @@ struct DeviceId {
   F(device_name, cuDeviceGetName, cuDeviceGetName, (char* name, int length, DeviceNumber device))                    \
   F(device_attribute, cuDeviceGetAttribute, cuDeviceGetAttribute,                                                    \
     (int* value, DeviceAttribute attribute, DeviceNumber device))                                                    \
+  F(device_bytes, cuDeviceTotalMem, cuDeviceTotalMem_v2, (size_t * bytes, DeviceNumber device))                      \
   F(device_id, cuDeviceGetUuid, cuDeviceGetUuid_v2, (DeviceId * id, DeviceNumber device))                            \
   F(context_retain, cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (Context * context, DeviceNumber device))    \
   F(context_release, cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, (DeviceNumber device))                 \
@@ -189,8 +190,8 @@ struct CudaDriver {
 /// Whether a status ends the context: every later call on the device returns it too ("sticky").
 bool ends_context(Status status);
 
-/// The oldest driver: it has cuLibraryLoadData (CUDA 12.0).
-constexpr int oldest_driver = 12000;
+/// The oldest driver: a plug-in's kernels are of CUDA 13.0, and a driver runs those of its own major version.
+constexpr int oldest_driver = 13000;
 
 /// Loads the driver from a library, which stays loaded, and starts it (cuInit). Any thread. Throws Error(unsupported) that names what
 /// is missing, and what to do: the library, a function of it, or a driver that is not older than `oldest_driver`.

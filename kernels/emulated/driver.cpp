@@ -87,6 +87,14 @@ Status cuDeviceGetName(char* name, int length, DeviceNumber device) {
   return cuda_success;
 }
 
+Status cuDeviceTotalMem_v2(size_t* bytes, DeviceNumber device) {
+  Call call("cuDeviceTotalMem", false);
+  if (call.refused) return call.refused;
+  if (!is_device(call.machine, device)) return cuda_invalid_device;
+  *bytes = static_cast<size_t>(call.machine.device_bytes);
+  return cuda_success;
+}
+
 Status cuDeviceGetAttribute(int* value, DeviceAttribute attribute, DeviceNumber device) {
   Call call("cuDeviceGetAttribute", false);
   if (call.refused) return call.refused;

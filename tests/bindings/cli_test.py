@@ -54,6 +54,23 @@ class CommandLine(unittest.TestCase):
         out, _ = self.call("generate", fixture(model), "--json", "--ignore-eos", *words, **more)
         return json.loads(out)
 
+    def test_doctor(self):
+        out, _ = self.call("doctor")
+        for word in ("processor", "memory", "MPI", "CUDA", "used"):
+            self.assertRegex(out, rf"(?m)^{word}  +\S")
+        system = json.loads(self.call("doctor", "--json")[0])
+        sets = system["processor"]["instruction_sets"]
+        self.assertEqual(system["processor"]["used"], sets[-1] if sets else "reference")
+        self.assertEqual(system["processor"]["usable"], len(os.sched_getaffinity(0)))
+        self.assertGreater(system["memory"]["bytes"], system["memory"]["free_bytes"])
+        out, _ = self.call("doctor", env={"PLAIT_ISA": "reference"})
+        self.assertIn("kernels for reference, which are slow", out)
+        absent = self.file("absent.so")
+        out, _ = self.call("doctor", "--option", f"mpi_plugin={absent}", "--option", f"cuda_plugin={absent}")
+        self.assertEqual(out.count("no: the"), 2)
+        self.assertEqual(out.count("hint: "), 2)
+        self.error("doctor", "--option", "data=x", names=["data"])
+
     def test_version_and_help(self):
         self.assertRegex(self.call("--version")[0], r"^plait \d+\.\d+\.\d+\n$")
         out, _ = self.call("--help")

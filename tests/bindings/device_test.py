@@ -6,6 +6,7 @@ EMULATED: a plug-in with the emulated driver. Its kernels are of no model, so op
 driver.
 """
 import ctypes
+import json
 import os
 import subprocess
 import sys
@@ -31,6 +32,18 @@ class Device(unittest.TestCase):
         status, _, said = self.generate(MODELS[0], *options, devices=devices)
         self.assertNotEqual(status, 0)
         return said
+
+    def test_doctor_lists_the_devices(self):
+        environment = dict(os.environ, PLAIT_EMULATE_DEVICES="2", PLAIT_EMULATE_BYTES=str(1 << 30))
+        done = subprocess.run([PLAIT, "doctor", "--json", "--option", "cuda_plugin=" + EMULATED], capture_output=True, timeout=60,
+                              env=environment, check=True)
+        cuda = json.loads(done.stdout)["cuda"]
+        self.assertEqual((cuda["available"], cuda["driver"]), (True, "13.0"))
+        self.assertEqual([one["device"] for one in cuda["devices"]], ["cuda:0", "cuda:1"])
+        self.assertEqual({one["bytes"] for one in cuda["devices"]}, {1 << 30})
+        done = subprocess.run([PLAIT, "doctor", "--option", "cuda_plugin=" + EMULATED], capture_output=True, timeout=60,
+                              env=dict(environment, PLAIT_EMULATE_DEVICES="0"), check=True)
+        self.assertIn(b"no CUDA device can be used", done.stdout)
 
     def test_the_emulated_device_generates_what_the_processor_does(self):
         for model in MODELS:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""No source file is longer than 600 lines: what grows beyond that has more than one subject.
+"""No source file is longer than 600 lines: what grows beyond that has more than one subject. A public interface is one file.
 
 usage: file_sizes.py ROOT
 """
@@ -9,8 +9,8 @@ import sources
 
 LIMIT = 600
 ENDINGS = (*sources.CPP, ".rs", ".py", ".sh", ".txt", ".cmake")
-# Made by tools, or data.
-EXEMPT = ("tests/fixtures/corpus.txt",)
+# Data, and the interface that hosts include.
+EXEMPT = ("tests/fixtures/corpus.txt", "bindings/c/plait.h")
 
 
 def main(root):

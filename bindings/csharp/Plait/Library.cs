@@ -18,6 +18,12 @@ public static class Library {
     Native.plait_ops(options, out var json);
     return Tensor.TextOf(json);
   }
+
+  /// <summary>What this machine has, and what of it Plait uses, as JSON: processor, memory, MPI, CUDA devices.</summary>
+  public static string System(Options options = null) {
+    Native.plait_system(options, out var json);
+    return Tensor.TextOf(json);
+  }
 }
 
 }

@@ -71,6 +71,7 @@ static void test_nulls(void) {
   STATUS(PLAIT_INVALID_ARGUMENT, plait_options_set(NULL, "seed", "1", -1));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_options_describe(NULL));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_ops(NULL, NULL));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_system(NULL, NULL));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_tokenizer_of_model(NULL, &tokenizer));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_tokenizer_open(NULL, NULL, &tokenizer));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_tokenizer_encode(NULL, "x", -1, 1, &tensor));

@@ -165,7 +165,7 @@ TEST(CudaDevices, WhatIsMissingIsNamed) {
             std::string::npos);
   EXPECT_NE(error([] { cuda::load_driver("libc.so.6"); }).find("has no function cuInit"), std::string::npos);
   setenv("PLAIT_EMULATE_VERSION", "11080", 1);
-  EXPECT_NE(error([] { cuda::load_driver(emulated_libraries()->plugin); }).find("version 11.8; at least 12.0"),
+  EXPECT_NE(error([] { cuda::load_driver(emulated_libraries()->plugin); }).find("version 11.8; at least 13.0"),
             std::string::npos);
   unsetenv("PLAIT_EMULATE_VERSION");
 }

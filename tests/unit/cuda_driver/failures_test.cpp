@@ -76,7 +76,7 @@ TEST_P(DriverFailure, IsAnErrorThatNamesItAndLeavesNothing) {
 
 std::vector<const char*> functions() {
   // Not used by a device by itself.
-  static const std::set<std::string> others{"cuDeviceGetName",       "cuDeviceGetUuid",   "cuDeviceCanAccessPeer",
+  static const std::set<std::string> others{"cuDeviceGetName",       "cuDeviceTotalMem",  "cuDeviceGetUuid",   "cuDeviceCanAccessPeer",
                                             "cuCtxEnablePeerAccess", "cuIpcGetMemHandle", "cuIpcOpenMemHandle",
                                             "cuIpcCloseMemHandle",   "cuMemGetInfo",      "cuEventQuery",
                                             "cuGetErrorName",        "cuGetErrorString"};

@@ -23,4 +23,9 @@ public final class Plait {
   public static String ops(Options options) {
     return Tensor.textOf(Native.plait_ops(options));
   }
+
+  /** What this machine has, and what of it Plait uses, as JSON: processor, memory, MPI, CUDA devices. */
+  public static String system(Options options) {
+    return Tensor.textOf(Native.plait_system(options));
+  }
 }
