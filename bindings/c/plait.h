@@ -136,6 +136,11 @@ PLAIT_API plait_status plait_tensor_view(plait_tensor* tensor, plait_view* out);
 /* The bytes of a text result, NUL-terminated (use plait_view for its length if it may contain NULs). "" and a last
  * error for other tensors. Valid until the tensor is released. */
 PLAIT_API const char* plait_tensor_text(plait_tensor* tensor);
+/* An array from NumPy's .npy file, in C order. `expected` may be NONE: NumPy has no bf16 and no 8-bit floats, so void or unsigned
+ * elements of that size are read as those. NOT_FOUND, IO, BAD_MODEL (damaged), UNSUPPORTED (its elements are no numbers). */
+PLAIT_API plait_status plait_tensor_read(const char* path, plait_dtype expected, plait_tensor** out);
+/* Writes such a file, replacing one of that name. IO; UNSUPPORTED for dtypes below a byte. */
+PLAIT_API plait_status plait_tensor_write(plait_tensor* tensor, const char* path);
 PLAIT_API plait_status plait_tensor_release(plait_tensor* tensor);
 
 /* ---- Options -------------------------------------------------------------------------------------------------

@@ -69,6 +69,11 @@ class Tensor : public Handle<plait_tensor, plait_tensor_release> {
       return plait_tensor_copy(dtype, dims.data(), static_cast<int64_t>(dims.size()), data, bytes, out);
     }));
   }
+  /// From and to NumPy's .npy files.
+  static Tensor read(const std::string& path, plait_dtype expected = PLAIT_NONE) {
+    return Tensor(made<plait_tensor>([&](plait_tensor** out) { return plait_tensor_read(path.c_str(), expected, out); }));
+  }
+  void write(const std::string& path) const { check(plait_tensor_write(handle_, path.c_str())); }
   plait_view view() const {
     plait_view out{};
     out.struct_size = sizeof out;

@@ -1,5 +1,8 @@
 // Tensors of the C API.
 #include "bindings/c/objects.h"
+#include "core/base/file_writer.h"
+#include "core/base/mapped_file.h"
+#include "core/base/npy.h"
 
 namespace plait::c_api {
 
@@ -86,6 +89,29 @@ const char* plait_tensor_text(plait_tensor* tensor) {
     text = found->as<const char>();
   });
   return text;
+}
+
+plait_status plait_tensor_read(const char* path, plait_dtype expected, plait_tensor** out) {
+  return create(out, [&] {
+    const std::string name(required(path, "path"));
+    auto file = read_file(name);
+    try {
+      return share(read_npy(file, static_cast<DType>(expected)));
+    } catch (const Error& error) {
+      throw Error(error.code(), cat(quote(name), ": ", error.message()), error.hint());
+    }
+  });
+}
+
+plait_status plait_tensor_write(plait_tensor* tensor, const char* path) {
+  return guarded([&] {
+    const auto found = object_of<Tensor>(tensor);
+    const std::string header = npy_header(found->dtype(), found->shape());
+    FileWriter file(std::string(required(path, "path")));
+    file.write(header);
+    file.write(std::span(static_cast<const std::byte*>(found->data()), static_cast<size_t>(found->bytes())));
+    file.finish();
+  });
 }
 
 plait_status plait_tensor_release(plait_tensor* tensor) { return release<Tensor>(tensor); }

@@ -1,6 +1,5 @@
 // plait logits: the model's logits after every token of a prompt.
 #include "bindings/cli/common.h"
-#include "bindings/cli/npy.h"
 
 namespace plait::cli {
 
@@ -13,8 +12,7 @@ int logits(const LogitsArguments& arguments) {
   plait_api::Model model(arguments.model, options.model);
   plait_api::Generator generator = make_on<plait_api::Generator>(world, model, options.rest);
   plait_api::Request request = generator.submit(ids, plait_api::Options().set("kind", "score"));
-  plait_api::Tensor result = request.result();
-  write_npy(arguments.out, result.view());
+  request.result().write(arguments.out);
   if (!arguments.trace.empty()) write_file(arguments.trace, generator.trace());
   return exit_ok;
 }

@@ -1,6 +1,5 @@
 // plait run: runs a graph as written, with tensors from and to .npy files.
 #include "bindings/cli/common.h"
-#include "bindings/cli/npy.h"
 
 namespace plait::cli {
 namespace {
@@ -29,13 +28,13 @@ int run_graph(const RunArguments& arguments) {
   plait_api::Model model(arguments.model, options.model);
   plait_api::Session session(model, options.rest);
   std::vector<plait_api::Tensor> tensors;
-  for (const auto& [name, file] : in_files) tensors.push_back(read_npy(file, dtype_of_input(session, name)));
+  for (const auto& [name, file] : in_files) tensors.push_back(plait_api::Tensor::read(file, dtype_of_input(session, name)));
   std::vector<std::pair<std::string, const plait_api::Tensor*>> inputs;
   for (size_t i = 0; i < tensors.size(); ++i) inputs.emplace_back(in_files[i].first, &tensors[i]);
   std::vector<std::string> names;
   for (const auto& [name, file] : out_files) names.push_back(name);
   std::vector<plait_api::Tensor> results = session.run(inputs, names);
-  for (size_t i = 0; i < results.size(); ++i) write_npy(out_files[i].second, results[i].view());
+  for (size_t i = 0; i < results.size(); ++i) results[i].write(out_files[i].second);
   if (!arguments.trace.empty()) write_file(arguments.trace, session.trace());
   return exit_ok;
 }

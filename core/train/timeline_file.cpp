@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "core/base/text.h"
-#include "core/train/checkpoint/file_writer.h"
+#include "core/base/file_writer.h"
 
 namespace plait {
 

@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/passes/train/parameters.h"
-#include "core/train/checkpoint/file_writer.h"
+#include "core/base/file_writer.h"
 #include "core/train/log/loss_curve.h"
 #include "core/train/run_state.h"
 #include "core/train/timeline_file.h"

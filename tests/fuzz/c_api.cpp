@@ -191,6 +191,8 @@ constexpr Call calls[] = {
     {"plait_tensor_borrow", [](Machine& m) { make_tensor(m, "plait_tensor_borrow", plait_tensor_borrow); }},
     {"plait_tensor_view", look_at_tensor},
     DO(plait_tensor_release, m.tensor_()),
+    MAKE(tensor, plait_tensor_read, m.one_of<const char*>({fixture, "no file", nullptr}), static_cast<plait_dtype>(m.byte() % 28)),
+    DO(plait_tensor_write, m.tensor_(), m.one_of<const char*>({under_a_file, nullptr})),
     MAKE(model, plait_model_open, m.text(fixture), m.options_()),
     {"plait_model_open_memory", open_from_memory},
     DO(plait_model_wait, m.model_(), m.timeout()),

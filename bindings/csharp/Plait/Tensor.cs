@@ -34,6 +34,15 @@ public sealed class Tensor : NativeObject {
   /// <summary>u8 [n]: a file of Model.Open, or a saved conversation.</summary>
   public static Tensor Of(byte[] values) { return Copy<byte>(DType.U8, new long[] {values.Length}, values); }
 
+  /// <summary>An array of NumPy's file <paramref name="path"/> (.npy); expected: for elements that NumPy has no name for.</summary>
+  public static Tensor Read(string path, DType expected = DType.None) {
+    Native.plait_tensor_read(path, expected, out var made);
+    return new Tensor(made);
+  }
+
+  /// <summary>Writes a file that NumPy reads (.npy).</summary>
+  public void Write(string path) { Native.plait_tensor_write(this, path); }
+
   /// <summary>The array itself, pinned until the tensor and what was made from it are gone: what is written there is in the tensor.
   /// </summary>
   public static Tensor Borrow<T>(DType dtype, long[] dims, T[] elements) where T : struct {

@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
 #include "core/base/text.h"
-#include "core/train/checkpoint/file_writer.h"
+#include "core/base/file_writer.h"
 #include "core/train/checkpoint/safetensors.h"
 
 namespace plait {

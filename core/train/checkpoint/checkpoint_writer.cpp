@@ -16,7 +16,7 @@
 #include "core/base/text.h"
 #include "core/train/checkpoint/checkpoint.h"
 #include "core/train/checkpoint/checkpoint_manifest.h"
-#include "core/train/checkpoint/file_writer.h"
+#include "core/base/file_writer.h"
 #include "core/train/checkpoint/safetensors.h"
 
 namespace plait {

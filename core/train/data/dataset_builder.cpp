@@ -37,6 +37,9 @@ void DatasetBuilder::expect(double share) {
 }
 
 void DatasetBuilder::add_array(const Tensor& array) {
+  if (array.dtype() != DType::i32 && array.dtype() != DType::i64)
+    throw Error(Code::unsupported, cat("its elements are ", dtype_name(array.dtype()), ", token ids are i32 or i64"),
+                "save them with .astype(numpy.int32)");
   const int rank = array.shape().rank();
   if (rank != 1 && rank != 2)
     throw Error(Code::unsupported, cat("its array has the shape ", array.shape().text(), ", not [n] or [rows, s]"));

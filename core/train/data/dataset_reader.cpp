@@ -10,10 +10,10 @@
 #include "core/base/function_ref.h"
 #include "core/base/load_progress.h"
 #include "core/base/mapped_file.h"
+#include "core/base/npy.h"
 #include "core/base/text.h"
 #include "core/base/thread_pool.h"
 #include "core/train/data/dataset_builder.h"
-#include "core/train/data/npy.h"
 
 namespace plait {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/train/checkpoint/file_writer.h"
+#include "core/base/file_writer.h"
 
 namespace plait {
 

@@ -9,7 +9,7 @@
 #include "core/base/mapped_file.h"
 #include "core/base/text.h"
 #include "core/train/log/event_file.h"
-#include "core/train/checkpoint/file_writer.h"
+#include "core/base/file_writer.h"
 
 namespace plait {
 namespace fs = std::filesystem;

@@ -324,9 +324,8 @@ TEST_F(Data, ArraysThatAreNoneAreRefused) {
   refuses(npy("<i4", "(6,)", ids), Code::invalid_argument, "token 5 of the array", {.vocabulary = 5});
   refuses(npy("<i4", "(1, 2, 3)", ids), Code::unsupported, "[1, 2, 3]");
   refuses(npy("<i4", "()", Ids{1}), Code::unsupported, "[]");
-  refuses(npy("<f4", "(6,)", ids), Code::unsupported, "<f4");
+  refuses(npy("<f4", "(6,)", ids), Code::unsupported, "f32");
   refuses(npy(">i4", "(6,)", ids), Code::unsupported, ">i4");
-  refuses(npy("<i4", "(2, 3)", ids, 1, "True"), Code::unsupported, "Fortran");
   refuses(npy("<i4", "(7,)", ids), Code::bad_model, "differs from its header");
   refuses(npy("<i4", "(-1,)", ids), Code::bad_model, "");
   refuses(npy("<i4", "(4611686018427387904, 4)", ids), Code::bad_model, "");

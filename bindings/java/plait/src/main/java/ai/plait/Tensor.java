@@ -2,6 +2,7 @@ package ai.plait;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.file.Path;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
@@ -59,6 +60,16 @@ public final class Tensor extends NativeObject {
     ByteBuffer data = room(values.length);
     data.duplicate().put(values);
     return borrow(DType.U8, new long[] {values.length}, data);
+  }
+
+  /** An array of NumPy's file {@code path} (.npy); {@code expected}: for elements that NumPy has no name for, otherwise NONE. */
+  public static Tensor read(Path path, DType expected) {
+    return new Tensor(Native.plait_tensor_read(path.toString(), expected));
+  }
+
+  /** Writes a file that NumPy reads (.npy). */
+  public void write(Path path) {
+    Native.plait_tensor_write(this, path.toString());
   }
 
   public DType dtype() {

@@ -1,4 +1,4 @@
-#include "core/train/checkpoint/file_writer.h"
+#include "core/base/file_writer.h"
 
 #include <fcntl.h>
 #include <unistd.h>
