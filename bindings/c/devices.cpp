@@ -24,8 +24,8 @@ void choose_device(const Settings& settings, CompileOptions& options) {
                 cat("option device is ", quote(device), ", expected auto, cpu, cuda, cuda:N or emulated"));
   const std::string plugin = cuda_plugin(settings, device);
   options.device = DeviceKind::cuda;
-  options.make_device = [plugin, first](int64_t rank) {
-    return cuda::make_cuda_device(cuda::load_cuda(plugin), static_cast<int>(first + rank));
+  options.make_device = [plugin, first](int64_t local_rank) {
+    return cuda::make_cuda_device(cuda::load_cuda(plugin), static_cast<int>(first + local_rank));
   };
 }
 

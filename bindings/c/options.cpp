@@ -50,8 +50,8 @@ constexpr OptionRow rows[] = {
     {"threads", Type::integer, for_generator | for_session | for_trainer, "0",
      "compute threads, on a mesh of each rank; 0: one per usable processor, or this rank's share of them", 0, 4096},
     {"device", Type::text, for_generator | for_session | for_trainer, "auto",
-     "what computes: cpu, or auto: the processor; cuda: NVIDIA GPUs, one for each rank from the first, cuda:N: from number "
-     "N; emulated: the CUDA path on the processor, for tests"},
+     "what computes: cpu, or auto: the processor; cuda: NVIDIA GPUs, one for each rank of a machine from the first, cuda:N: from "
+     "number N; emulated: the CUDA path on the processor, for tests"},
     {"cuda_plugin", Type::text, for_generator | for_session | for_trainer, "",
      "path of plait_cuda.so, or of plait_cuda_emulated.so; \"\": next to this library"},
     {"dtype", Type::choice, for_generator | for_session | for_trainer | for_export, "file",

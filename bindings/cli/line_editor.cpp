@@ -78,6 +78,7 @@ LineEditor::Result LineEditor::read(const std::string& prompt, std::string& line
   terminal_->prompt = prompt;
   terminal_->interrupted = false;
   int count = 0;
+  el_set(terminal_->editor, EL_PREP_TERM, 1);  // before the prompt is there: a Ctrl-C after it is a key
   const char* text = el_gets(terminal_->editor, &count);
   if (terminal_->interrupted) {
     std::fputs("^C\n", stdout);

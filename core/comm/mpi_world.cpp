@@ -23,7 +23,8 @@ namespace {
 
 /// A rank's location, exchanged at startup.
 struct Place {
-  std::array<char, 36> boot = {};  ///< the kernel's boot id; zeros: shares memory with no rank
+  std::array<char, 36> boot = {};  ///< the kernel's boot id, one for each machine; zeros: unknown
+  bool shares_memory = false;
   cpu_set_t cores;
 };
 
@@ -32,7 +33,8 @@ Place own_place(bool share_memory) {
   CPU_ZERO(&place.cores);
   sched_getaffinity(0, sizeof place.cores, &place.cores);
   std::ifstream file("/proc/sys/kernel/random/boot_id");
-  if (share_memory) file.read(place.boot.data(), place.boot.size());
+  file.read(place.boot.data(), place.boot.size());
+  place.shares_memory = share_memory && place.boot[0] != 0;
   return place;
 }
 
@@ -40,12 +42,20 @@ Place own_place(bool share_memory) {
 std::vector<int> homes_of(const std::vector<Place>& places) {
   std::vector<int> homes;
   for (size_t rank = 0; rank < places.size(); ++rank) {
-    auto first =
-        std::find_if(places.begin(), places.end(), [&](const Place& p) { return p.boot == places[rank].boot; });
-    const bool alone = places[rank].boot[0] == 0;
-    homes.push_back(static_cast<int>(alone ? rank : first - places.begin()));
+    auto first = std::find_if(places.begin(), places.end(), [&](const Place& p) {
+      return p.shares_memory && p.boot == places[rank].boot;
+    });
+    homes.push_back(static_cast<int>(places[rank].shares_memory ? first - places.begin() : rank));
   }
   return homes;
+}
+
+/// The ranks of the same machine with lower numbers.
+int local_rank_of(const std::vector<Place>& places, int rank) {
+  const Place& own = places[static_cast<size_t>(rank)];
+  return static_cast<int>(std::count_if(places.begin(), places.begin() + rank, [&](const Place& p) {
+    return own.boot[0] != 0 && p.boot == own.boot;
+  }));
 }
 
 /// The cores of all ranks of a home; mpirun may have bound them.
@@ -132,10 +142,10 @@ class Pulse {
 class MpiWorld final : public World {
  public:
   MpiWorld(std::shared_ptr<Hub> hub, std::shared_ptr<Collectives> communicator,
-           std::shared_ptr<MessageChannel> channel, int processors)
+           std::shared_ptr<MessageChannel> channel, int processors, int local_rank)
       : hub_(std::move(hub)),
         communicator_(communicator),
-        world_(make_world(std::move(communicator), processors)),
+        world_(make_world(std::move(communicator), processors, local_rank)),
         channel_(std::move(channel)) {
     if (hub_->spread) pulse_.emplace(hub_);
   }
@@ -158,6 +168,7 @@ class MpiWorld final : public World {
   void report(std::span<const std::byte> bytes) override { world_->report(bytes); }
   std::vector<std::byte> next_report(int from, bool patient) override { return world_->next_report(from, patient); }
   int processors() const override { return world_->processors(); }
+  int local_rank() const override { return world_->local_rank(); }
 
  private:
   std::shared_ptr<Hub> hub_;
@@ -208,7 +219,7 @@ std::unique_ptr<World> open_mpi_world(const CommOptions& options, const std::str
   ProcessGroups make_group(hub, channel, homes);
   auto exchange = make_group(all, members, rank);
   return std::make_unique<MpiWorld>(hub, std::make_shared<Collectives>(hub, std::move(exchange), make_group), channel,
-                                    cores / neighbours);
+                                    cores / neighbours, local_rank_of(places, rank));
 }
 
 }  // namespace plait

@@ -43,6 +43,8 @@ class World {
 
   /// Processors available to this rank while all ranks of its machine compute; at least 1.
   virtual int processors() const = 0;
+  /// How many ranks of its machine have lower numbers: which of the machine's devices is this rank's.
+  virtual int local_rank() const = 0;
 };
 
 /// Worlds of ranks that are threads of this process: element i is for the thread of rank i. size: 1 to 1024.

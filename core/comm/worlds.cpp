@@ -13,8 +13,8 @@ namespace {
 
 class WorldOf final : public World {
  public:
-  WorldOf(std::shared_ptr<Collectives> communicator, int processors)
-      : communicator_(std::move(communicator)), processors_(processors) {}
+  WorldOf(std::shared_ptr<Collectives> communicator, int processors, int local_rank)
+      : communicator_(std::move(communicator)), processors_(processors), local_rank_(local_rank) {}
 
   Communicator& communicator() const override { return *communicator_; }
   void broadcast_command(std::span<const std::byte> bytes) override {
@@ -34,16 +34,17 @@ class WorldOf final : public World {
     return communicator_->receive_command(from, patient);
   }
   int processors() const override { return processors_; }
+  int local_rank() const override { return local_rank_; }
 
  private:
   std::shared_ptr<Collectives> communicator_;
-  const int processors_;
+  const int processors_, local_rank_;
 };
 
 }  // namespace
 
-std::unique_ptr<World> make_world(std::shared_ptr<Collectives> communicator, int processors) {
-  return std::make_unique<WorldOf>(std::move(communicator), std::max(processors, 1));
+std::unique_ptr<World> make_world(std::shared_ptr<Collectives> communicator, int processors, int local_rank) {
+  return std::make_unique<WorldOf>(std::move(communicator), std::max(processors, 1), local_rank);
 }
 
 std::shared_ptr<Mapping> share_mapping(Exchange& parent, int leader, int64_t bytes,
@@ -101,7 +102,7 @@ std::vector<std::unique_ptr<World>> make_thread_world(int size, const CommOption
     };
     auto exchange = std::make_unique<SegmentExchange>(hub, steps, members, rank);
     worlds.push_back(
-        make_world(std::make_shared<Collectives>(hub, std::move(exchange), make_group), usable_processors() / size));
+        make_world(std::make_shared<Collectives>(hub, std::move(exchange), make_group), usable_processors() / size, rank));
   }
   return worlds;
 }

@@ -8,8 +8,8 @@ namespace plait {
 
 constexpr int max_world_size = 1024;
 
-/// A world over a communicator of all ranks. `processors`: as World::processors; clamped to at least 1.
-std::unique_ptr<World> make_world(std::shared_ptr<Collectives> communicator, int processors);
+/// A world over a communicator of all ranks. `processors`, clamped to at least 1, and `local_rank`: as in World.
+std::unique_ptr<World> make_world(std::shared_ptr<Collectives> communicator, int processors, int local_rank);
 
 /// The group's exchange in its own memory, made by its first rank (`create`) and attached by the others. Collective
 /// over `parent`.

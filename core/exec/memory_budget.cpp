@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -17,13 +18,15 @@ int64_t usable_memory() {
   return group >> limit && limit > 0 ? std::min(bytes, limit) : bytes;
 }
 
-MemoryBudget::MemoryBudget(int64_t bytes) : bytes_(bytes > 0 ? bytes : usable_memory() / 4 * 3) {}
+MemoryBudget::MemoryBudget(int64_t bytes) : given_(bytes > 0), bytes_(given_ ? bytes : usable_memory() / 4 * 3) {}
 
 std::shared_ptr<Blob> MemoryBudget::take(int64_t bytes, Device& device) {
-  if (bytes > bytes_ - used_)
+  const bool shared = device.kind() == DeviceKind::host;  // with the rest of the process
+  const int64_t limit = given_ || shared ? bytes_ : std::numeric_limits<int64_t>::max();
+  if (bytes > limit - used_)
     throw Error(Code::out_of_memory,
                 cat("the run needs ", human_bytes(bytes), " in addition to ", human_bytes(used_),
-                    "; its limit is ", human_bytes(bytes_)),
+                    "; its limit is ", human_bytes(limit)),
                 "shorter inputs need less; option memory_bytes raises the limit");
   std::shared_ptr<Blob> blob = device.take(bytes);
   used_ += bytes;

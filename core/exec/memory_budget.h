@@ -16,7 +16,7 @@ int64_t usable_memory();
 /// thread.
 class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
  public:
-  /// 0: three quarters of `usable_memory`.
+  /// 0: three quarters of `usable_memory`, and of a device with memory of its own, all that it has.
   explicit MemoryBudget(int64_t bytes = 0);
 
   /// Allocates zeroed device memory, counted until its last reference is gone. Throws Error(out_of_memory) with the
@@ -34,6 +34,7 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
   const std::atomic<bool>& cancelled() const { return cancelled_; }
 
  private:
+  const bool given_;
   const int64_t bytes_;
   std::atomic<int64_t> used_{0};
   std::atomic<bool> cancelled_{false};

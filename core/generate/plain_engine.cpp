@@ -310,7 +310,7 @@ std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& wi
   if (compile.log)
     compile.log->write(LogLevel::warning,
                        cat("the decoder was not recognised and runs as written, which is slower: ", why_not));
-  return make_plain_engine(graph, compile, rank_options(given, compile.mesh, usable_processors()), progress);
+  return make_plain_engine(graph, compile, rank_options(given, compile, usable_processors()), progress);
 }
 
 }  // namespace plait

@@ -535,7 +535,7 @@ std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOpti
     weights = std::make_shared<Store>();
     host = host_of_threads(graph, compile, given, weights);
   }
-  const EngineOptions options = rank_options(given, mesh, host ? host->world().processors() : usable_processors());
+  const EngineOptions options = rank_options(given, compile, host ? host->world().processors() : usable_processors());
 
   // The share of the remaining work; passes over the largest model take as long as reading a few hundred megabytes.
   constexpr double compile_share = 0.25;

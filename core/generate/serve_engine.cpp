@@ -118,11 +118,13 @@ ProgramIdentities identities_of(const RaggedModel& model) {
   return out;
 }
 
-EngineOptions rank_options(const EngineOptions& given, const Mesh& mesh, int processors) {
+EngineOptions rank_options(const EngineOptions& given, const CompileOptions& compile, int processors) {
+  const Mesh& mesh = compile.mesh;
   EngineOptions out = given;
   if (out.threads <= 0) out.threads = processors;
-  if (mesh.ranks() > 1)
-    out.memory_bytes = (out.memory_bytes ? out.memory_bytes : usable_memory() / 4 * 3) / mesh.ranks();
+  // Ranks of one machine share its memory; devices have their own.
+  if (!out.memory_bytes && compile.device == DeviceKind::host && mesh.ranks() > 1) out.memory_bytes = usable_memory() / 4 * 3;
+  out.memory_bytes /= mesh.ranks();
   return out;
 }
 
@@ -131,7 +133,8 @@ void serve_engine(World& world, const Graph& graph, const CompileOptions& with, 
   serve_rank(world, [&]() -> std::unique_ptr<RankHandler> {
     CompileOptions compile = with;
     compile.rank = world.rank();
-    const EngineOptions options = rank_options(given, compile.mesh, world.processors());
+    compile.local_rank = world.local_rank();
+    const EngineOptions options = rank_options(given, compile, world.processors());
     RaggedModel model = compile_rank(graph, compile, options);
     if (!model.program) throw Error(Code::unsupported, cat("the decoder is not recognised: ", model.decoder.why_not));
     auto rank = std::make_unique<RaggedRank>(std::move(model), options,

@@ -26,12 +26,11 @@ struct ReplicaPlace {
 /// Runs any rank except 0 with `serve_rank` (core/ranks): compiles, then computes until the engine on rank 0 ends.
 /// `options`, graph and `compile` must equal rank 0's; `weights` as in RaggedRank. Ranks without a graph:
 /// refuse_rank.
-/// a rank without a graph.
 void serve_engine(World& world, const Graph& graph, const CompileOptions& compile, const EngineOptions& options,
                   std::shared_ptr<Store> weights = nullptr, LoadProgress* progress = nullptr);
 
 /// A rank's share of the options: its threads and its memory.
-EngineOptions rank_options(const EngineOptions& options, const Mesh& mesh, int processors);
+EngineOptions rank_options(const EngineOptions& options, const CompileOptions& compile, int processors);
 /// The program is null if the decoder is not recognised. Throws Error(unsupported) also for mesh axes other than data
 /// and tensor.
 RaggedModel compile_rank(const Graph& graph, const CompileOptions& compile, const EngineOptions& options);

@@ -95,6 +95,7 @@ void TrainingEngine::make_ranks(const Graph& graph, const CompileOptions& option
     const auto i = static_cast<size_t>(local);
     CompileOptions own = options;
     own.rank = local_.rank(local);
+    if (const World* world = local_.world(local)) own.local_rank = world->local_rank();
     own.stages = pipeline_.stages();
     // The first rank reports for all, and cancelling it cancels all.
     LoadProgress* const its = local > 0 ? &others[i] : progress;

@@ -35,13 +35,13 @@ public sealed class Tensor : NativeObject {
   public static Tensor Of(byte[] values) { return Copy<byte>(DType.U8, new long[] {values.Length}, values); }
 
   /// <summary>An array of NumPy's file <paramref name="path"/> (.npy); expected: for elements that NumPy has no name for.</summary>
-  public static Tensor Read(string path, DType expected = DType.None) {
-    Native.plait_tensor_read(path, expected, out var made);
+  public static Tensor Read(string path, DType expected = DType.NONE) {
+    Native.plait_tensor_read(Utf8.Name(path), expected, out var made);
     return new Tensor(made);
   }
 
   /// <summary>Writes a file that NumPy reads (.npy).</summary>
-  public void Write(string path) { Native.plait_tensor_write(this, path); }
+  public void Write(string path) { Native.plait_tensor_write(this, Utf8.Name(path)); }
 
   /// <summary>The array itself, pinned until the tensor and what was made from it are gone: what is written there is in the tensor.
   /// </summary>

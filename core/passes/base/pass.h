@@ -43,6 +43,7 @@ struct CompileOptions {
   /// The decoder's mesh, and the rank to compile for; ranks differ only in their shards.
   Mesh mesh = {};
   int64_t rank = 0;
+  int64_t local_rank = 0;  ///< among the ranks of its machine, for `make_device`
   std::vector<std::string> seeds = {};  ///< requested shardings: see `seeds_for` (core/passes/shard/annotations.h)
   /// Capacity for adapters next to the Linears of a decoder that generates; Linears do not change.
   AdapterCapacity adapters = {};
@@ -50,11 +51,11 @@ struct CompileOptions {
   std::span<const DeviceConfiguration> configurations = {};
   DeviceKind device = DeviceKind::host;  ///< whose kernels are chosen
   /// Makes the rank's device; null: `default_device()`. Called when arrays are made, not by passes.
-  std::function<std::shared_ptr<Device>(int64_t rank)> make_device = {};
+  std::function<std::shared_ptr<Device>(int64_t local_rank)> make_device = {};
   StageOptions stages = {};  ///< of a pipeline
 
   /// The rank's device as a Store takes it.
-  std::shared_ptr<Device> own_device() const { return make_device ? make_device(rank) : nullptr; }
+  std::shared_ptr<Device> own_device() const { return make_device ? make_device(local_rank) : nullptr; }
   /// Of trained weights, whatever dtype they are stored in.
   DType trained_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 };

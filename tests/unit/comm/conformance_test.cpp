@@ -43,6 +43,10 @@ double reduced(Reduction reduction, int ranks, int64_t i) {
   return out;
 }
 
+TEST_P(Conformance, LocalRanksCountTheRanksOfAMachine) {
+  on_ranks(GetParam(), [](World& world) { EXPECT_EQ(world.local_rank(), world.rank()) << "all are on this machine"; });
+}
+
 TEST_P(Conformance, AllReduce) {
   on_ranks(GetParam(), [](World& world) {
     Communicator& all = world.communicator();
