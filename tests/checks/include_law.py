@@ -57,6 +57,7 @@ LAW = {
     "kernels/cpu/training": ["kernels/cpu/linear"],
     "kernels/cpu": ["kernels/cpu/attention", "kernels/cpu/recurrent", "kernels/cpu/training"],
     "kernels/cuda": ["core/exec"],
+    "kernels/cuda/kernels": ["kernels/emulated/cuda_language.h", "kernels/emulated/instructions.h"],
     "kernels/cuda/plugin": ["kernels/cuda/plugin.h"],
     "kernels/emulated": ["core/base", "kernels/cuda/driver.h", "kernels/cuda/nccl.h", "kernels/cuda/plugin.h"],
     "importers/onnx": ["core/graph"],
