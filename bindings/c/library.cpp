@@ -5,6 +5,7 @@
 #include "core/graph/gradient.h"
 #include "core/ops/ops.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda/launch/register.h"
 #include "kernels/reference/reference.h"
 
 namespace plait::c_api {
@@ -15,6 +16,7 @@ std::shared_ptr<const Registry> make_registry(const std::string& isa) {
   register_reference_kernels(out->kernels);
   const char* wanted = std::getenv("PLAIT_ISA");
   register_cpu_kernels(out->kernels, !isa.empty() || !wanted ? std::string_view(isa) : std::string_view(wanted));
+  register_cuda_kernels(out->kernels);
   return out;
 }
 

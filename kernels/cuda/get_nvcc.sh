@@ -3,12 +3,13 @@
 # 300 MB on disk. Then
 #   bin/nvcc, bin/cuobjdump    as links
 #   include/cuda.h ...         the headers that tests compare declarations with
+#   cutlass/cute/...           CUTLASS's headers, whose tables tests compare the tensor cores' layouts with
 # What is there already is not fetched again; an interrupted run leaves nothing behind. Needs python3 with pip.
 set -eu
 
 # CUDA 13.0 runs on drivers from 580 on. The disassembler is newer: it reads what the compiler writes.
 packages="nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96
-  nvidia-cuda-cccl==13.0.85 nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51"
+  nvidia-cuda-cccl==13.0.85 nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51 nvidia-cutlass==4.2.0.0"
 root=$(cd "$(dirname "$0")/../.." && pwd)
 prefix=${1:-$root/.deps/cuda}
 
@@ -30,6 +31,7 @@ toolkit=wheels/nvidia/cu13
 ln -s lib "$work/$toolkit/lib64"  # where nvcc looks
 ln -s "$toolkit/bin" "$work/bin"
 ln -s "$toolkit/include" "$work/include"
+ln -s wheels/cutlass_library/source/include "$work/cutlass"
 chmod +x "$work/$toolkit/bin"/* "$work/$toolkit/nvvm/bin"/*
 "$work/bin/nvcc" --version | tail -n 1
 echo "$packages" >"$work/packages"

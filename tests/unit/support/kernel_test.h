@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -92,16 +93,16 @@ inline Tensor random_tensor(DType dtype, const Shape& shape, uint64_t seed, doub
 
 /// Prepares and runs `kernel` once with a pool of `threads`. Fresh outputs are filled with 0xAB bytes beforehand, so
 /// that an element the kernel forgets shows. `status` takes the kernel's answer; without it anything but ok fails.
+/// `constants`: inputs that are weights, which are packed as the kernel wants them; `queue`: of a kernel that is launched.
 inline std::vector<Tensor> run_kernel(const Kernel& kernel, const Attributes& attributes,
                                       const std::vector<Tensor>& inputs, const std::vector<OutputType>& outputs,
-                                      int threads = 1, KernelStatus* status = nullptr) {
+                                      int threads = 1, KernelStatus* status = nullptr,
+                                      const std::set<size_t>& constants = {}, Queue* queue = nullptr) {
   std::vector<OperandInfo> input_infos, output_infos;
   std::vector<TensorView> input_views, output_views;
-  std::vector<Tensor> results;
-  for (const Tensor& input : inputs) {
-    input_infos.push_back({input.dtype(), input.present() ? input.shape().rank() : -1, false});
-    input_views.push_back(input.view());
-  }
+  std::vector<Tensor> results, packed;
+  for (const Tensor& input : inputs)
+    input_infos.push_back({input.dtype(), input.present() ? input.shape().rank() : -1, constants.contains(input_infos.size())});
   for (const OutputType& output : outputs) {
     output_infos.push_back({output.dtype, output.dtype != DType::none ? output.shape.rank() : -1, false});
     results.push_back(output.dtype != DType::none ? Tensor(output.dtype, output.shape) : Tensor());
@@ -111,11 +112,16 @@ inline std::vector<Tensor> run_kernel(const Kernel& kernel, const Attributes& at
   NodeInfo node{kernel.op, attributes, input_infos, output_infos};
   std::shared_ptr<const KernelState> state = kernel.prepare ? kernel.prepare(node) : nullptr;
   ThreadPool pool(threads);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const PackedLayout* layout = kernel.pack ? kernel.pack(node, i) : nullptr;
+    packed.push_back(layout ? layout->pack(inputs[i], &pool) : inputs[i]);
+    input_views.push_back(packed.back().view());
+  }
   int64_t bytes = kernel.scratch_bytes ? kernel.scratch_bytes(state.get(), input_views, output_views, threads) : 0;
   auto scratch = make_blob(bytes);
   if (bytes) std::memset(scratch->mutable_data(), 0xFF, static_cast<size_t>(bytes));
   KernelStatus result = kernel.run({state.get(), input_views, output_views, pool,
-                                    {scratch->mutable_data(), static_cast<size_t>(bytes)}});
+                                    {scratch->mutable_data(), static_cast<size_t>(bytes)}, queue});
   if (status) *status = result;
   else
     EXPECT_EQ(result.code, KernelCode::ok) << kernel.op << ": operand " << result.operand << ", value " << result.value;

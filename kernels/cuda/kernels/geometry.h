@@ -1,0 +1,19 @@
+#pragma once
+// Names of what kernels take, for kernels and their launch code. Plain C++.
+#include <stdint.h>
+
+namespace plait::cuda {
+
+/// The type of an array's elements, where a kernel takes more than one.
+enum class Element : int32_t { f32, bf16, f16 };
+
+/// Grid and block of a launch, and its dynamic shared memory in bytes.
+struct Geometry {
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1;
+  unsigned threads = 1;
+  unsigned shared_bytes = 0;
+};
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace plait::cuda

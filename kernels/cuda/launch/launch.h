@@ -1,0 +1,49 @@
+#pragma once
+// What the launch code of all kernels shares. A `run` computes a geometry, enqueues, and returns.
+#include "core/exec/kernel.h"
+#include "kernels/cuda/cuda_queue.h"
+#include "kernels/cuda/kernels/geometry.h"
+
+namespace plait::cuda {
+
+void add_norms(KernelTable& table);
+
+/// Adds a kernel for CUDA devices.
+inline void add_kernel(KernelTable& table, Kernel kernel) {
+  kernel.isa = "cuda";
+  kernel.device = DeviceKind::cuda;
+  kernel.priority = 1;
+  table.add(std::move(kernel));
+}
+
+/// Enqueues a kernel; nothing if its grid has no blocks.
+template <class... P>
+KernelStatus launch(const KernelCall& call, const char* kernel, const Geometry& geometry, const P&... parameters) {
+  if (!geometry.grid_x || !geometry.grid_y || !geometry.grid_z) return {};
+  return CudaQueue::of(call).launch(kernel, {geometry.grid_x, geometry.grid_y, geometry.grid_z}, {geometry.threads},
+                                    geometry.shared_bytes, parameters...);
+}
+
+inline bool has_element(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
+inline Element element_of(DType dtype) {
+  return dtype == DType::f32 ? Element::f32 : dtype == DType::bf16 ? Element::bf16 : Element::f16;
+}
+/// One of a kernel's names by the type of its elements.
+inline const char* by_element(DType dtype, const char* f32, const char* bf16, const char* f16) {
+  return dtype == DType::f32 ? f32 : dtype == DType::bf16 ? bf16 : f16;
+}
+
+/// Operand `i` of a node, or of a call; absent if there are fewer.
+inline OperandInfo operand(std::span<const OperandInfo> operands, size_t i) {
+  return i < operands.size() ? operands[i] : OperandInfo{};
+}
+inline TensorView operand(std::span<const TensorView> operands, size_t i) {
+  return i < operands.size() ? operands[i] : TensorView{};
+}
+/// Data of an operand as the kernel takes them; null if it is absent.
+template <class T>
+T* data_of(const TensorView& view) {
+  return reinterpret_cast<T*>(view.data);
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,11 @@
+#include "kernels/cuda/launch/register.h"
+
+#include "kernels/cuda/launch/launch.h"
+
+namespace plait {
+
+void register_cuda_kernels(KernelTable& table) {
+  cuda::add_norms(table);
+}
+
+}  // namespace plait

@@ -1,0 +1,104 @@
+#pragma once
+// Kernels for CUDA devices, run by fibers on host memory, against the reference.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "kernels/cuda/launch/launch.h"
+#include "kernels/cuda/launch/register.h"
+#include "kernels/reference/reference.h"
+#include "tests/unit/support/kernel_test.h"
+#include "tests/unit/support/run_kernel.h"
+
+namespace plait::test {
+
+inline const KernelTable& kernels() {
+  static const KernelTable table = [] {
+    KernelTable made;
+    register_reference_kernels(made);
+    register_cuda_kernels(made);
+    return made;
+  }();
+  return table;
+}
+
+/// Runs what is enqueued at once, with threads in the order of a seed.
+class DirectQueue : public cuda::CudaQueue {
+ public:
+  explicit DirectQueue(uint64_t seed) : seed_(seed) {}
+  cuda::Stream stream() const override { return nullptr; }
+  cuda::FaultWord* fault_word() const override { return &fault_; }
+
+  int launches = 0;
+
+ private:
+  void enqueue(const char* name, cuda::Extent grid, cuda::Extent block, unsigned shared_bytes, void** parameters) override {
+    ++launches;
+    emulated::set_thread_order(seed_);
+    for (const emulated::KernelEntry& one : emulated::kernels())
+      if (!std::strcmp(one.name, name))
+        return one.run({{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared_bytes}, parameters);
+    ADD_FAILURE() << "no kernel " << name;
+  }
+  const uint64_t seed_;
+  mutable cuda::FaultWord fault_{};
+};
+
+/// One run of an op's kernel for CUDA devices. `status`: what the kernel reports of its data.
+inline std::vector<Tensor> run_on_cuda(const std::string& op, const Attributes& attributes, const std::vector<Tensor>& inputs,
+                                       const std::vector<OutputType>& outputs, const std::set<size_t>& constants = {},
+                                       uint64_t seed = 0, KernelStatus* status = nullptr) {
+  std::vector<OperandInfo> input_infos, output_infos;
+  for (const Tensor& input : inputs)
+    input_infos.push_back(
+        {input.dtype(), input.present() ? input.shape().rank() : -1, constants.contains(input_infos.size())});
+  for (const OutputType& output : outputs)
+    output_infos.push_back({output.dtype, output.dtype != DType::none ? output.shape.rank() : -1, false});
+  const Kernel* kernel = kernels().find({op, attributes, input_infos, output_infos}, DeviceKind::cuda);
+  if (!kernel) throw Error(Code::not_found, cat("no kernel of ", op, " for CUDA devices accepts these operands"));
+  DirectQueue queue(seed);
+  std::vector<Tensor> out = run_kernel(*kernel, attributes, inputs, outputs, 1, nullptr, constants, &queue);
+  if (const cuda::FaultWord& word = *queue.fault_word(); word.code) {
+    const KernelStatus found{static_cast<KernelCode>(word.code), word.operand, word.value};
+    if (status) *status = found;
+    else ADD_FAILURE() << op << " reports code " << word.code << " of operand " << word.operand << ", value " << word.value;
+  }
+  return out;
+}
+
+/// The orders of threads in which every kernel is run.
+constexpr uint64_t orders[] = {0, 1, 2};
+
+/// In each order of threads, the reference's results within rtol and atol; and the same bits in all.
+inline void expect_reference(const std::string& op, const Attributes& attributes, const std::vector<Tensor>& inputs,
+                             const std::vector<OutputType>& outputs, double rtol, double atol,
+                             const std::set<size_t>& constants = {}) {
+  const std::vector<Tensor> expected = run_op(kernels(), op, attributes, inputs, outputs, 1, nullptr, "reference");
+  std::vector<Tensor> first;
+  for (const uint64_t order : orders) {
+    SCOPED_TRACE(cat(op, " in order ", order));
+    const std::vector<Tensor> actual = run_on_cuda(op, attributes, inputs, outputs, constants, order);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (!expected[i].present()) continue;
+      expect_near(actual[i], expected[i], rtol, atol);
+      if (!first.empty()) expect_equal_bits(actual[i], first[i]);
+    }
+    if (first.empty()) first = actual;
+  }
+}
+
+/// Lengths around the widths of loads and warps.
+constexpr int64_t lengths[] = {1, 7, 8, 9, 64, 65};
+/// Relative errors of storing in a type.
+inline double rounding(DType dtype) { return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-10 : 1e-5; }
+constexpr DType float_types[] = {DType::f32, DType::bf16, DType::f16};
+
+/// "bf16_65"
+struct TypeAndLength {
+  template <class Info>
+  std::string operator()(const Info& info) const {
+    return cat(dtype_name(std::get<0>(info.param)), "_", std::get<1>(info.param));
+  }
+};
+
+}  // namespace plait::test

@@ -1,0 +1,49 @@
+// Norms on CUDA devices.
+#include "tests/unit/cuda/cuda_test.h"
+
+namespace plait::test {
+namespace {
+
+class CudaNorms : public testing::TestWithParam<std::tuple<DType, int64_t>> {};
+
+TEST_P(CudaNorms, EqualTheReference) {
+  const auto [dtype, n] = GetParam();
+  const Attributes epsilon = attributes({{"epsilon", 1e-3}});
+  for (int64_t rows : {1, 3}) {
+    const Tensor x = random_tensor(dtype, {rows, n}, 1, -3, 4);
+    for (DType weights : float_types) {
+      const Tensor scale = random_tensor(weights, {n}, 2), bias = random_tensor(weights, {n}, 3);
+      const double error = rounding(dtype);
+      expect_reference("RMSNormalization", epsilon, {x, scale}, {{dtype, {rows, n}}}, error, 1e-5);
+      expect_reference("LayerNormalization", epsilon, {x, scale, bias},
+                       {{dtype, {rows, n}}, {DType::f32, {rows, 1}}, {DType::f32, {rows, 1}}}, error, 1e-5);
+    }
+  }
+}
+
+TEST_P(CudaNorms, OfSumsEqualTheReference) {
+  const auto [dtype, n] = GetParam();
+  const Tensor x = random_tensor(DType::f32, {3, 2, n}, 1), skip = random_tensor(DType::f32, {1, 2, n}, 2);
+  const Tensor scale = random_tensor(dtype, {n}, 3), bias = random_tensor(dtype, {n}, 4);
+  const OutputType y{DType::f32, {3, 2, n}}, none;
+  expect_reference("com.microsoft.SkipSimplifiedLayerNormalization", attributes({{"epsilon", 1e-5}}), {x, skip, scale},
+                   {y, none, none, y}, 1e-5, 1e-5);
+  expect_reference("com.microsoft.SkipLayerNormalization", attributes({{"epsilon", 1e-5}}), {x, skip, scale, bias},
+                   {y, none, none, y}, 1e-5, 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaNorms, testing::Combine(testing::ValuesIn(float_types), testing::ValuesIn(lengths)),
+                         TypeAndLength());
+
+TEST(CudaNorm, ARowHasTheSameBitsInAnyBatch) {
+  const Tensor x = random_tensor(DType::f32, {5, 2000}, 1), scale = random_tensor(DType::f32, {2000}, 2);
+  const auto norm = [&](const Tensor& rows) {
+    return run_on_cuda("RMSNormalization", {}, {rows, scale}, {{DType::f32, rows.shape()}})[0];
+  };
+  Tensor one(DType::f32, {1, 2000});
+  std::memcpy(one.data(), x.data() + 3 * 2000 * 4, 2000 * 4);
+  EXPECT_EQ(std::memcmp(norm(x).data() + 3 * 2000 * 4, norm(one).data(), 2000 * 4), 0);
+}
+
+}  // namespace
+}  // namespace plait::test
