@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/tensor.h"
+#include "core/base/named_blob.h"
 
 namespace plait {
 
@@ -27,10 +27,6 @@ class FileSet {
 /// Throws Error(not_found) if there is no such directory.
 std::unique_ptr<FileSet> directory_files(const std::string& directory);
 
-struct NamedBlob {
-  std::string name;
-  std::shared_ptr<const Blob> blob;
-};
 /// Throws Error(invalid_argument) on a name that is empty, absolute, leaves its directory, or occurs twice.
 std::unique_ptr<FileSet> memory_files(std::vector<NamedBlob> blobs);
 

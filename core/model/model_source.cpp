@@ -8,6 +8,8 @@
 #include "core/base/mapped_file.h"
 #include "core/base/text.h"
 #include "core/model/model_config.h"
+#include "importers/gguf/gguf_file.h"
+#include "importers/gguf/gguf_model.h"
 
 namespace plait {
 namespace {
@@ -22,12 +24,12 @@ std::vector<std::string> onnx_files(const FileSet& files) {
   return out;
 }
 
-/// Whether a file begins as GGUF, PyTorch's archives (zip) or safetensors (a length below 2^32, then JSON) do.
+/// Whether a file begins as PyTorch's archives (zip) or safetensors (a length below 2^32, then JSON) do.
 bool holds_weights(const std::string& path) {
   char begin[9] = {};
   std::ifstream(path, std::ios::binary).read(begin, sizeof begin);
   const std::string_view bytes(begin, sizeof begin);
-  return bytes.starts_with("GGUF") || bytes.starts_with("PK\x03\x04") ||
+  return bytes.starts_with("PK\x03\x04") ||
          (bytes.substr(4, 4) == std::string_view("\0\0\0\0", 4) && bytes[8] == '{');
 }
 
@@ -88,6 +90,13 @@ ModelSource find_model(const std::string& path, bool copied) {
                 "pass a model directory or an .onnx file");
   }
   fs::path file(path);
+  if (auto blob = copied ? read_file(path) : map_file(path); gguf::is_gguf(*blob)) {
+    try {
+      return find_model(gguf::model_files(blob));
+    } catch (const Error& error) {
+      throw error.at(quote(path));
+    }
+  }
   if (holds_weights(path))
     throw Error(Code::unsupported, cat(quote(path), " holds weights and no ONNX graph"), how_to_export);
   std::string directory = file.has_parent_path() ? file.parent_path().string() : ".";

@@ -1,0 +1,208 @@
+#include "importers/gguf/architectures.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace plait::gguf {
+namespace {
+
+using decoder::DecoderSpec;
+using decoder::Rope;
+
+/// What the metadata do not contain: it belongs to the architecture.
+struct Architecture {
+  const char* name;
+  bool interleaved = false;  ///< ggml's "normal" rotary embedding
+  void (*adjust)(const File&, const std::string& prefix, DecoderSpec&) = nullptr;
+};
+
+void adjust_gelu_of_gemma(DecoderSpec& spec) {
+  spec.activation = "gelu_tanh";
+  spec.embed_scale = std::sqrt(static_cast<double>(spec.hidden));
+}
+
+void set_windows(DecoderSpec& spec, int64_t window, int64_t every) {
+  for (size_t layer = 0; layer < spec.windows.size(); ++layer)
+    spec.windows[layer] = (static_cast<int64_t>(layer) + 1) % every ? window : 0;
+}
+
+void gemma(const File&, const std::string&, DecoderSpec& spec) { adjust_gelu_of_gemma(spec); }
+
+void gemma2(const File& file, const std::string& prefix, DecoderSpec& spec) {
+  adjust_gelu_of_gemma(spec);
+  spec.post_norms = true;
+  spec.attention_cap = file.real_or(prefix + "attn_logit_softcapping", 50);
+  spec.logit_cap = file.real_or(prefix + "final_logit_softcapping", 30);
+  set_windows(spec, file.integer_or(prefix + "attention.sliding_window", 4096), 2);
+  // The 27B model divides by its own number.
+  if (spec.layers() == 46)
+    spec.query_scale = 1 / std::sqrt(static_cast<double>(spec.hidden) / static_cast<double>(spec.heads));
+}
+
+void gemma3(const File& file, const std::string& prefix, DecoderSpec& spec) {
+  adjust_gelu_of_gemma(spec);
+  spec.post_norms = spec.qk_norm = true;
+  set_windows(spec, file.integer(prefix + "attention.sliding_window"), 6);
+  for (size_t layer = 0; layer < spec.windows.size(); ++layer) {
+    if (!spec.windows[layer]) continue;
+    spec.ropes[layer].base = 10000;
+    spec.ropes[layer].factor = 1;
+  }
+  if (spec.layers() == 62)
+    spec.query_scale = 1 / std::sqrt(static_cast<double>(spec.hidden) / static_cast<double>(spec.heads));
+}
+
+void qwen3(const File&, const std::string&, DecoderSpec& spec) { spec.qk_norm = true; }
+
+void olmo2(const File&, const std::string&, DecoderSpec& spec) {
+  spec.pre_norms = false;
+  spec.post_norms = spec.qk_norm = spec.qk_norm_whole = true;
+}
+
+void phi3(const File& file, const std::string& prefix, DecoderSpec& spec) {
+  const int64_t window = file.integer_or(prefix + "attention.sliding_window", 0);
+  if (window > 0 && window < spec.context) std::fill(spec.windows.begin(), spec.windows.end(), window);
+}
+
+void gpt2(const File&, const std::string&, DecoderSpec& spec) {
+  spec.activation = "gelu_tanh";
+  spec.gated = false;
+  spec.positions = spec.context;
+  for (Rope& rope : spec.ropes) rope.dims = 0;
+}
+
+constexpr Architecture architectures[] = {
+    {"llama", true},           {"qwen2"},
+    {"qwen3", false, qwen3},   {"gemma", false, gemma},
+    {"gemma2", false, gemma2}, {"gemma3", false, gemma3},
+    {"phi3", false, phi3},     {"olmo2", false, olmo2},
+    {"gpt2", false, gpt2},
+};
+
+const Architecture& architecture_of(const std::string& name) {
+  std::string known;
+  for (const Architecture& one : architectures) {
+    if (name == one.name) return one;
+    known += cat(known.empty() ? "" : ", ", one.name);
+  }
+  throw Error(Code::unsupported, cat("the architecture ", quote(name), " is not known"),
+              cat("those of GGUF files that are: ", known, "; others can be exported to ONNX"));
+}
+
+/// The file stores epsilon in f32: 1e-6 is what was meant.
+double rounded(double number) {
+  double out = number;
+  parse_double(cat(static_cast<float>(number)), out);
+  return out;
+}
+
+std::vector<float> factors_of(const Entry& entry, const std::string& name, int64_t dims) {
+  const Tensor factors = dequantised(entry);
+  if (factors.elements() != dims / 2)
+    throw Error(Code::bad_model,
+                cat("the tensor ", name, " is ", factors.shape().text(), ", expected ", dims / 2, " factors"));
+  const auto* first = reinterpret_cast<const float*>(factors.data());
+  return {first, first + factors.elements()};
+}
+
+Rope rope_of(const File& file, const std::string& prefix, const Architecture& architecture, int64_t head_dim) {
+  Rope out{.base = file.real_or(prefix + "rope.freq_base", 10000),
+           .dims = file.integer_or(prefix + "rope.dimension_count", head_dim),
+           .interleaved = architecture.interleaved};
+  if (file.has(prefix + "rope.scaling.type") && file.text(prefix + "rope.scaling.type") == "linear")
+    out.factor = file.real_or(prefix + "rope.scaling.factor", 1);
+  if (const auto found = file.tensors().find("rope_freqs.weight"); found != file.tensors().end()) {
+    out.factors = factors_of(found->second, found->first, out.dims);
+  }
+  // LongRoPE: factors of short contexts, and of those beyond the original one.
+  const int64_t original = file.integer_or(prefix + "rope.scaling.original_context_length", 0);
+  const bool longer = file.integer(prefix + "context_length") > original;
+  if (const auto found = file.tensors().find(longer ? "rope_factors_long.weight" : "rope_factors_short.weight");
+      found != file.tensors().end()) {
+    out.factors = factors_of(found->second, found->first, out.dims);
+    out.amplitude = file.real_or(prefix + "rope.scaling.attn_factor", 1);
+  }
+  return out;
+}
+
+int64_t checked(int64_t number, const std::string& key, int64_t most) {
+  if (number < 1 || number > most)
+    throw Error(Code::bad_model, cat("the metadata ", key, " is ", number), "the file is damaged");
+  return number;
+}
+
+}  // namespace
+
+decoder::DecoderSpec spec_of(const File& file) {
+  const std::string& name = file.text("general.architecture");
+  const Architecture& architecture = architecture_of(name);
+  const std::string prefix = name + ".";
+  const auto size = [&](const char* key, int64_t most) {
+    return checked(file.integer(prefix + key), prefix + key, most);
+  };
+  DecoderSpec out;
+  constexpr int64_t most = int64_t{1} << 31;
+  out.hidden = size("embedding_length", most);
+  out.heads = size("attention.head_count", 1 << 20);
+  out.kv_heads = checked(file.integer_or(prefix + "attention.head_count_kv", out.heads),
+                         prefix + "attention.head_count_kv", out.heads);
+  out.head_dim = checked(file.integer_or(prefix + "attention.key_length", out.hidden / out.heads),
+                         prefix + "attention.key_length", most);
+  out.ffn = size("feed_forward_length", most);
+  out.context = size("context_length", int64_t{1} << 40);
+  const int64_t layers = size("block_count", 1 << 16);
+  const auto table = file.tensors().find("token_embd.weight");
+  if (table == file.tensors().end() || table->second.shape.rank() != 2)
+    throw Error(Code::bad_model, "the file has no table token_embd.weight", "it is incomplete");
+  out.vocabulary = table->second.shape[0];
+  const bool rms = file.has(prefix + "attention.layer_norm_rms_epsilon");
+  out.norm = rms ? decoder::Norm::rms : decoder::Norm::layer;
+  out.epsilon =
+      rounded(file.real(prefix + (rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon")));
+  out.query_scale = 1 / std::sqrt(static_cast<double>(out.head_dim));
+  out.windows.assign(static_cast<size_t>(layers), 0);
+  out.ropes.assign(static_cast<size_t>(layers), rope_of(file, prefix, architecture, out.head_dim));
+  out.tied = !file.tensors().contains("output.weight");
+  if (file.integer_or(prefix + "expert_count", 0) > 0)
+    throw Error(Code::unsupported,
+                cat("the model is a mixture of ", file.integer(prefix + "expert_count"), " experts"),
+                "export it to ONNX, or use a dense model");
+  if (architecture.adjust) architecture.adjust(file, prefix, out);
+  return out;
+}
+
+std::string tensor_of(const std::string& name) {
+  static const std::pair<const char*, const char*> whole[] = {{"model.embed_tokens", "token_embd"},
+                                                              {"model.embed_positions", "position_embd"},
+                                                              {"model.norm", "output_norm"},
+                                                              {"lm_head", "output"}};
+  static const std::pair<const char*, const char*> parts[] = {{"self_attn.q_proj", "attn_q"},
+                                                              {"self_attn.k_proj", "attn_k"},
+                                                              {"self_attn.v_proj", "attn_v"},
+                                                              {"self_attn.qkv_proj", "attn_qkv"},
+                                                              {"self_attn.o_proj", "attn_output"},
+                                                              {"self_attn.q_norm", "attn_q_norm"},
+                                                              {"self_attn.k_norm", "attn_k_norm"},
+                                                              {"input_layernorm", "attn_norm"},
+                                                              {"post_feedforward_layernorm", "post_ffw_norm"},
+                                                              {"pre_feedforward_layernorm", "ffn_norm"},
+                                                              {"mlp.gate_proj", "ffn_gate"},
+                                                              {"mlp.up_proj", "ffn_up"},
+                                                              {"mlp.down_proj", "ffn_down"}};
+  const size_t dot = name.rfind('.');
+  const std::string module = name.substr(0, dot), kind = name.substr(dot);
+  for (const auto& [ours, theirs] : whole)
+    if (module == ours) return theirs + kind;
+  constexpr std::string_view layers = "model.layers.";
+  if (!module.starts_with(layers)) return {};
+  const size_t end = module.find('.', layers.size());
+  const std::string number = module.substr(layers.size(), end - layers.size()), part = module.substr(end + 1);
+  for (const auto& [ours, theirs] : parts)
+    if (part == ours) return cat("blk.", number, ".", theirs, kind);
+  return {};
+}
+
+}  // namespace plait::gguf

@@ -1,0 +1,140 @@
+#include "importers/gguf/gguf_model.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "importers/decoder/decoder_spec.h"
+#include "importers/gguf/architectures.h"
+#include "importers/gguf/blocks.h"
+#include "importers/gguf/gguf_file.h"
+#include "importers/gguf/tokenizer.h"
+
+namespace plait::gguf {
+namespace {
+
+using decoder::DecoderSpec;
+using decoder::Weight;
+
+NamedBlob text_file(std::string name, const std::string& text) {
+  return {std::move(name), copy_blob(std::as_bytes(std::span(text)))};
+}
+
+/// Rows [begin, begin + count) of an array of rows.
+Entry rows_of(const Entry& entry, int64_t begin, int64_t count) {
+  const int64_t rows = entry.shape.rank() ? entry.shape[0] : 0;
+  if (begin + count > rows)
+    throw Error(Code::bad_model, cat("a fused weight has ", rows, " rows, expected at least ", begin + count));
+  Entry out = entry;
+  std::vector<int64_t> sizes(entry.shape.begin(), entry.shape.end());
+  sizes[0] = count;
+  out.shape = Shape(sizes);
+  out.offset += entry.bytes / rows * begin;
+  out.bytes = entry.bytes / rows * count;
+  return out;
+}
+
+/// The weights by the names of decoder::Weights. Each is read once.
+class GgufWeights {
+ public:
+  GgufWeights(const File& file, const DecoderSpec& spec) : file_(file), spec_(spec) {}
+
+  std::optional<Weight> operator()(const std::string& name) {
+    if (const auto made = made_.find(name); made != made_.end()) return made->second;
+    const std::optional<Entry> entry = find(name);
+    std::optional<Weight> out;
+    if (entry) out = weight(name, *entry);
+    return made_[name] = out;
+  }
+
+ private:
+  const Entry* tensor(const std::string& name) const {
+    const auto found = file_.tensors().find(name);
+    return found == file_.tensors().end() ? nullptr : &found->second;
+  }
+
+  std::optional<Entry> find(const std::string& name) const {
+    constexpr std::string_view after = "post_attention_layernorm";
+    std::string theirs = tensor_of(name);
+    if (const size_t at = name.find(after); at != std::string::npos)
+      theirs = cat("blk.", name.substr(13, at - 14), spec_.post_norms ? ".post_attention_norm" : ".ffn_norm",
+                   name.substr(at + after.size()));
+    if (theirs.empty()) return std::nullopt;
+    if (const Entry* whole = tensor(theirs)) {
+      const bool fused = name.find("mlp.up_proj") != std::string::npos && spec_.gated && whole->shape.rank() &&
+                         whole->shape[0] == 2 * spec_.ffn;
+      return fused ? rows_of(*whole, spec_.ffn, spec_.ffn) : *whole;
+    }
+    return part(name);
+  }
+
+  /// A part of a fused weight: query, key and value; gate and up.
+  std::optional<Entry> part(const std::string& name) const {
+    const int64_t wide = spec_.heads * spec_.head_dim, narrow = spec_.kv_heads * spec_.head_dim;
+    struct Part {
+      const char *name, *fused;
+      int64_t begin, count;
+    };
+    for (const Part& one :
+         {Part{"self_attn.q_proj", "attn_qkv", 0, wide}, Part{"self_attn.k_proj", "attn_qkv", wide, narrow},
+          Part{"self_attn.v_proj", "attn_qkv", wide + narrow, narrow},
+          Part{"mlp.gate_proj", "ffn_up", 0, spec_.ffn}}) {
+      const size_t at = name.find(one.name);
+      if (at == std::string::npos) continue;
+      const Entry* whole =
+          tensor(cat("blk.", name.substr(13, at - 13), one.fused, name.substr(at + std::strlen(one.name))));
+      if (whole) return rows_of(*whole, one.begin, one.count);
+    }
+    return std::nullopt;
+  }
+
+  Weight weight(const std::string& name, const Entry& entry) const {
+    Weight out = weight_of(entry);
+    // Rows of a table are looked up, for which ONNX knows codes with whole zero points only.
+    if (out.blocks && out.blocks->zeros.elements() > 0 && name.find("embed_") != std::string::npos) {
+      const Tensor wide = dequantised(entry);
+      out = {.tensor = Tensor(DType::f16, entry.shape)};
+      const auto* from = reinterpret_cast<const float*>(wide.data());
+      for (int64_t i = 0; i < wide.elements(); ++i) {
+        const Float16 one = to_float16(from[i]);
+        std::memcpy(out.tensor.data() + 2 * i, &one.bits, 2);
+      }
+    }
+    return out;
+  }
+
+  const File& file_;
+  const DecoderSpec& spec_;
+  std::map<std::string, std::optional<Weight>> made_;
+};
+
+std::string config_of(const File& file, const DecoderSpec& spec) {
+  return nlohmann::json{{"model_type", file.text("general.architecture")},
+                        {"vocab_size", spec.vocabulary},
+                        {"hidden_size", spec.hidden},
+                        {"num_hidden_layers", spec.layers()},
+                        {"num_attention_heads", spec.heads},
+                        {"num_key_value_heads", spec.kv_heads},
+                        {"head_dim", spec.head_dim},
+                        {"max_position_embeddings", spec.context}}
+      .dump();
+}
+
+}  // namespace
+
+std::vector<NamedBlob> model_files(const std::shared_ptr<const Blob>& blob) {
+  const File file(blob);
+  const DecoderSpec spec = spec_of(file);
+  std::vector<NamedBlob> out = decoder::write_decoder(spec, GgufWeights(file, spec));
+  out.push_back(text_file("config.json", config_of(file, spec)));
+  if (!file.has("tokenizer.ggml.model")) return out;
+  const TokenizerFiles text = tokenizer_files(file, spec.context);
+  out.push_back(text_file("tokenizer.json", text.tokenizer));
+  out.push_back(text_file("tokenizer_config.json", text.config));
+  out.push_back(text_file("generation_config.json", text.generation));
+  return out;
+}
+
+}  // namespace plait::gguf

@@ -1,0 +1,15 @@
+#pragma once
+// A GGUF file as the files of a model directory: model.onnx, its weights, tokenizer and configurations.
+#include <memory>
+#include <vector>
+
+#include "core/base/named_blob.h"
+
+namespace plait::gguf {
+
+/// "model.onnx" first. Floats stay in `blob`; quantised weights are laid out as ONNX has them, with the same codes, at the cost of their
+/// size in memory. Throws Error: bad_model (damaged; what, and where), unsupported (an architecture, a tokenizer or a type of elements,
+/// and which ones there are).
+std::vector<NamedBlob> model_files(const std::shared_ptr<const Blob>& blob);
+
+}  // namespace plait::gguf
