@@ -7,6 +7,7 @@
 namespace plait::cuda {
 
 void add_norms(KernelTable& table);
+void add_linear(KernelTable& table);
 
 /// Adds a kernel for CUDA devices.
 inline void add_kernel(KernelTable& table, Kernel kernel) {

@@ -6,6 +6,7 @@ namespace plait {
 
 void register_cuda_kernels(KernelTable& table) {
   cuda::add_norms(table);
+  cuda::add_linear(table);
 }
 
 }  // namespace plait
