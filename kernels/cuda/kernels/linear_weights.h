@@ -5,6 +5,14 @@
 
 namespace plait::cuda {
 
+/// Where an element is: the inverse of row_of and k_of (linear.h).
+struct WeightPlace {
+  int lane, half, r, e;
+};
+PLAIT_DEVICE WeightPlace place_of(int row, int k) {
+  return {row % 8 * 4 + k / 8, k % 8 / 4, k % 4 / 2 * 2 + row / 8, k % 2};
+}
+
 /// b0 and b1 of both halves: 8 elements of x.
 PLAIT_DEVICE void multiply(Sums& sums, const uint4* halves, const uint4& b, bool f16) {
 #pragma unroll
