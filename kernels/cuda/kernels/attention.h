@@ -3,7 +3,7 @@
 //
 // The keys of a token are cut into splits of `split_keys` by their position, whatever the batch. A split has a part: the largest score,
 // the sum of exp(score - largest), and the values weighted with these. Parts are joined in ascending order. So a token has the same bits
-// in a prompt as when it is generated, alone or in company, whether its splits are blocks of their own (few tokens: parts go to memory,
+// in a prompt as when it is generated, in any company, whether its splits are blocks of their own (few tokens: parts go to memory,
 // and another kernel joins them) or one block's loop.
 #include "kernels/cuda/kernels/geometry.h"
 

@@ -15,7 +15,7 @@ PLAIT_DEVICE void report_index(const FaultReport& report, int operand, int64_t v
   constexpr int index_out_of_range = 1;  // KernelCode
   FaultWord* const word = static_cast<FaultWord*>(report.word);
   if (atomicCAS(&word->code, 0, index_out_of_range)) return;
-  word->operand = operand, word->value = value, word->instruction = report.instruction;
+  word->operand = operand, word->value = value, word->instruction = static_cast<int32_t>(report.instruction);
 }
 
 }  // namespace plait::cuda

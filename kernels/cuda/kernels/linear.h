@@ -50,6 +50,7 @@ struct LinearOperands {
   Gate gate;
   int32_t n, k, tokens;
   int32_t units, blocks, block_shift;  ///< of a row; a block has 2^block_shift units
+  int32_t unused;                      ///< there is no padding
 };
 
 constexpr int column_warps = 8, column_threads = column_warps * lanes;

@@ -181,7 +181,7 @@ KernelStatus run(const KernelCall& call) {
   const LinearScratch scratch(state, call.inputs);
   std::byte* const columns = call.scratch.data();
   LinearOperands o{};
-  o.columns = columns, o.column_sums = reinterpret_cast<float*>(columns + scratch.columns),
+  o.columns = columns, o.column_sums = scratch.sums ? reinterpret_cast<float*>(columns + scratch.columns) : nullptr,
   o.x = data_of<const float>(x);
   o.k = static_cast<int32_t>(k), o.tokens = static_cast<int32_t>(tokens), o.zero = static_cast<float>(state.zero);
   auto* const gated = reinterpret_cast<float*>(columns + scratch.columns + scratch.sums);
@@ -210,7 +210,7 @@ KernelStatus run(const KernelCall& call) {
       o.units = static_cast<int32_t>(next.units), o.blocks = next.blocks, o.block_shift = next.shift;
       const ColumnOperands of_columns{o.x,
                                       columns,
-                                      scratch.sums ? reinterpret_cast<float*>(columns + scratch.columns) : nullptr,
+                                      const_cast<float*>(o.column_sums),
                                       o.k,
                                       o.tokens,
                                       static_cast<int32_t>(tiles_of(tokens)),
