@@ -129,7 +129,8 @@ class CudaDevice : public Device {
     if (kernel.device == DeviceKind::host) return run_island(*this, queue, kernel, call);
     context_->enter();
     if (call.fault) fault_ = call.fault;
-    kernel.run(call);
+    const KernelStatus status = kernel.run(call);  // what shapes show; data are seen by the kernel
+    if (status.code != KernelCode::ok && call.fault && !call.fault->found()) *call.fault = {status, call.instruction};
     static_cast<StreamQueue&>(queue).check();
   }
   Shape output_shape(Queue& queue, const Kernel& kernel, const KernelState* state, std::span<const TensorView> inputs,

@@ -96,6 +96,14 @@ inline int atomicCAS(int* at, int expected, int value) {
 }
 inline void __threadfence() { plait::emulated::fence(); }
 
+template <class T>
+T min(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+T max(T a, T b) {
+  return a < b ? b : a;
+}
 inline float rsqrtf(float x) { return 1.0F / std::sqrt(x); }
 inline float __expf(float x) { return std::exp(x); }
 inline float __fdividef(float x, float y) { return x / y; }

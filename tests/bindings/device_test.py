@@ -2,7 +2,7 @@
 
 usage: device_test.py PLAIT FIXTURES EMULATED PLUGIN
 
-EMULATED: a plug-in with the emulated driver. Its kernels are of no model, so ops run as islands on the host. PLUGIN: one for the real
+EMULATED: a plug-in with the emulated driver and the kernels, as the host's compiler builds them. PLUGIN: one for the real
 driver.
 """
 import ctypes
@@ -65,7 +65,8 @@ class Device(unittest.TestCase):
 
     def test_what_is_missing_is_named(self):
         self.assertIn("/nowhere/plait_cuda.so", self.refused("device=cuda", "cuda_plugin=/nowhere/plait_cuda.so"))
-        self.assertIn("plait_cuda.so", self.refused("device=cuda", "cuda_plugin="))
+        # The plug-in next to the library, or where that is built the driver.
+        self.assertRegex(self.refused("device=cuda", "cuda_plugin="), "plait_cuda.so|libcuda.so.1|no CUDA device")
         self.assertIn("plait_cuda_get_plugin", self.refused("device=cuda", "cuda_plugin=libc.so.6"))
         emulated = "cuda_plugin=" + EMULATED
         self.assertIn("there is no CUDA device 3: the driver has 2 devices", self.refused("device=cuda:3", emulated, devices=2))

@@ -81,7 +81,7 @@ def figures(architecture, usage, threads, lines):
     a_warp = -(-used["REG"] * 32 // 256) * 256
     out = {
         "registers": used["REG"],
-        "blocks": min(registers // (a_warp * -(-threads // 32)), shared // (used["SHARED"] + reserved), most // threads),
+        "blocks": min(registers // (a_warp * -(-threads // 32)), shared // max(used["SHARED"] + reserved, 1), most // threads),
         "shared": used["SHARED"],
         "stack": used["STACK"],
         "local": used["LOCAL"] + sum(name.startswith(("LDL", "STL")) for name in operations),

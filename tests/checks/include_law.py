@@ -57,7 +57,7 @@ LAW = {
     "kernels/cpu/training": ["kernels/cpu/linear"],
     "kernels/cpu": ["kernels/cpu/attention", "kernels/cpu/recurrent", "kernels/cpu/training"],
     "kernels/cuda": ["core/exec"],
-    "kernels/cuda/kernels": ["kernels/emulated/cuda_language.h", "kernels/emulated/instructions.h"],
+    "kernels/cuda/kernels": ["kernels/cuda/fault_word.h", "kernels/emulated/cuda_language.h", "kernels/emulated/instructions.h"],
     "kernels/cuda/launch": ["kernels/cuda", "kernels/cuda/kernels"],
     "kernels/cuda/plugin": ["kernels/cuda/plugin.h"],
     "kernels/emulated": ["core/base", "kernels/cuda/driver.h", "kernels/cuda/nccl.h", "kernels/cuda/plugin.h"],

@@ -7,6 +7,11 @@
 namespace plait::cuda {
 
 void add_norms(KernelTable& table);
+void add_linear(KernelTable& table);
+void add_moves(KernelTable& table);
+void add_rope(KernelTable& table);
+void add_attention(KernelTable& table);
+void add_elementwise(KernelTable& table);
 
 /// Adds a kernel for CUDA devices.
 inline void add_kernel(KernelTable& table, Kernel kernel) {
@@ -32,6 +37,10 @@ inline Element element_of(DType dtype) {
 inline const char* by_element(DType dtype, const char* f32, const char* bf16, const char* f16) {
   return dtype == DType::f32 ? f32 : dtype == DType::bf16 ? bf16 : f16;
 }
+
+inline bool is_index(DType dtype) { return dtype == DType::i32 || dtype == DType::i64; }
+inline Indices indices_of(const TensorView& view) { return {view.data, view.dtype == DType::i64}; }
+inline FaultReport report_of(const KernelCall& call) { return {CudaQueue::of(call).fault_word(), call.instruction}; }
 
 /// Operand `i` of a node, or of a call; absent if there are fewer.
 inline OperandInfo operand(std::span<const OperandInfo> operands, size_t i) {

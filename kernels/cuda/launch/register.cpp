@@ -6,6 +6,10 @@ namespace plait {
 
 void register_cuda_kernels(KernelTable& table) {
   cuda::add_norms(table);
+  cuda::add_linear(table);
+  cuda::add_moves(table);
+  cuda::add_rope(table);
+  cuda::add_attention(table);
 }
 
 }  // namespace plait

@@ -32,7 +32,8 @@ class DirectQueue : public cuda::CudaQueue {
   int launches = 0;
 
  private:
-  void enqueue(const char* name, cuda::Extent grid, cuda::Extent block, unsigned shared_bytes, void** parameters) override {
+  void enqueue(const char* name, cuda::Extent grid, cuda::Extent block, unsigned shared_bytes,
+               void** parameters) override {
     ++launches;
     emulated::set_thread_order(seed_);
     for (const emulated::KernelEntry& one : emulated::kernels())
@@ -45,9 +46,10 @@ class DirectQueue : public cuda::CudaQueue {
 };
 
 /// One run of an op's kernel for CUDA devices. `status`: what the kernel reports of its data.
-inline std::vector<Tensor> run_on_cuda(const std::string& op, const Attributes& attributes, const std::vector<Tensor>& inputs,
-                                       const std::vector<OutputType>& outputs, const std::set<size_t>& constants = {},
-                                       uint64_t seed = 0, KernelStatus* status = nullptr) {
+inline std::vector<Tensor> run_on_cuda(const std::string& op, const Attributes& attributes,
+                                       const std::vector<Tensor>& inputs, const std::vector<OutputType>& outputs,
+                                       const std::set<size_t>& constants = {}, uint64_t seed = 0,
+                                       KernelStatus* status = nullptr) {
   std::vector<OperandInfo> input_infos, output_infos;
   for (const Tensor& input : inputs)
     input_infos.push_back(
@@ -61,7 +63,9 @@ inline std::vector<Tensor> run_on_cuda(const std::string& op, const Attributes& 
   if (const cuda::FaultWord& word = *queue.fault_word(); word.code) {
     const KernelStatus found{static_cast<KernelCode>(word.code), word.operand, word.value};
     if (status) *status = found;
-    else ADD_FAILURE() << op << " reports code " << word.code << " of operand " << word.operand << ", value " << word.value;
+    else
+      ADD_FAILURE() << op << " reports code " << word.code << " of operand " << word.operand << ", value "
+                    << word.value;
   }
   return out;
 }

@@ -26,8 +26,8 @@ TEST_P(CudaNorms, OfSumsEqualTheReference) {
   const Tensor x = random_tensor(DType::f32, {3, 2, n}, 1), skip = random_tensor(DType::f32, {1, 2, n}, 2);
   const Tensor scale = random_tensor(dtype, {n}, 3), bias = random_tensor(dtype, {n}, 4);
   const OutputType y{DType::f32, {3, 2, n}}, none;
-  expect_reference("com.microsoft.SkipSimplifiedLayerNormalization", attributes({{"epsilon", 1e-5}}), {x, skip, scale},
-                   {y, none, none, y}, 1e-5, 1e-5);
+  expect_reference("com.microsoft.SkipSimplifiedLayerNormalization", attributes({{"epsilon", 1e-5}}),
+                   {x, skip, scale}, {y, none, none, y}, 1e-5, 1e-5);
   expect_reference("com.microsoft.SkipLayerNormalization", attributes({{"epsilon", 1e-5}}), {x, skip, scale, bias},
                    {y, none, none, y}, 1e-5, 1e-5);
 }

@@ -36,7 +36,8 @@ inline double element(const Tensor& tensor, int64_t i) {
     case DType::i16: return read(int16_t{});
     case DType::i32: return read(int32_t{});
     case DType::i64: return static_cast<double>(read(int64_t{}));
-    case DType::u8: case DType::boolean: return read(uint8_t{});
+    case DType::u8:
+    case DType::boolean: return read(uint8_t{});
     case DType::u16: return read(uint16_t{});
     case DType::u32: return read(uint32_t{});
     case DType::u64: return static_cast<double>(read(uint64_t{}));
@@ -102,7 +103,8 @@ inline std::vector<Tensor> run_kernel(const Kernel& kernel, const Attributes& at
   std::vector<TensorView> input_views, output_views;
   std::vector<Tensor> results, packed;
   for (const Tensor& input : inputs)
-    input_infos.push_back({input.dtype(), input.present() ? input.shape().rank() : -1, constants.contains(input_infos.size())});
+    input_infos.push_back(
+        {input.dtype(), input.present() ? input.shape().rank() : -1, constants.contains(input_infos.size())});
   for (const OutputType& output : outputs) {
     output_infos.push_back({output.dtype, output.dtype != DType::none ? output.shape.rank() : -1, false});
     results.push_back(output.dtype != DType::none ? Tensor(output.dtype, output.shape) : Tensor());
@@ -120,11 +122,12 @@ inline std::vector<Tensor> run_kernel(const Kernel& kernel, const Attributes& at
   int64_t bytes = kernel.scratch_bytes ? kernel.scratch_bytes(state.get(), input_views, output_views, threads) : 0;
   auto scratch = make_blob(bytes);
   if (bytes) std::memset(scratch->mutable_data(), 0xFF, static_cast<size_t>(bytes));
-  KernelStatus result = kernel.run({state.get(), input_views, output_views, pool,
-                                    {scratch->mutable_data(), static_cast<size_t>(bytes)}, queue});
+  KernelStatus result = kernel.run(
+      {state.get(), input_views, output_views, pool, {scratch->mutable_data(), static_cast<size_t>(bytes)}, queue});
   if (status) *status = result;
   else
-    EXPECT_EQ(result.code, KernelCode::ok) << kernel.op << ": operand " << result.operand << ", value " << result.value;
+    EXPECT_EQ(result.code, KernelCode::ok)
+        << kernel.op << ": operand " << result.operand << ", value " << result.value;
   return results;
 }
 
@@ -140,7 +143,8 @@ inline std::vector<Tensor> run_op(const KernelTable& table, std::string_view op,
     output_infos.push_back({output.dtype, output.dtype != DType::none ? output.shape.rank() : -1, false});
   NodeInfo node{op, attributes, input_infos, output_infos};
   for (const auto& kernel : table.all())
-    if (kernel->op == op && (isa.empty() || kernel->isa == isa) && (!kernel->accepts || kernel->accepts(node)))
+    if (kernel->device == DeviceKind::host && kernel->op == op && (isa.empty() || kernel->isa == isa) &&
+        (!kernel->accepts || kernel->accepts(node)))
       return run_kernel(*kernel, attributes, inputs, outputs, threads, status);
   throw Error(Code::not_found, cat("no kernel ", isa, " of ", op, " accepts these operands"));
 }
