@@ -81,7 +81,7 @@ PLAIN = {"plait.h": "bindings/c/plait.h", "plait.hpp": "bindings/c/plait.hpp", "
 PLAIN_IN = ("samples", "bindings/c/plait.hpp")
 # Headers of third parties stay in the folders that wrap them; <iostream>, which sets up streams of the whole process,
 # stays out of the library. (begins with, folder)
-WRAPPED = [("hwy/", "kernels/cpu"), ("google/protobuf/", "importers/onnx"), ("onnx-ml.pb.h", "importers/onnx"),
+WRAPPED = [("hwy/", "kernels/cpu"), ("google/protobuf/", "importers/onnx"), ("onnx-ml.pb.h", "importers"),
            ("CLI/", "bindings/cli"), ("mpi.h", "core/comm/mpi"), ("immintrin.h", "kernels/cpu"), ("iostream", "bindings/cli")]
 
 # A host that brings a Protocol Buffers of its own.
