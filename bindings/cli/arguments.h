@@ -16,7 +16,7 @@ struct Arguments {
   LogitsArguments logits;
   RunArguments run;
   InspectArguments inspect;
-  ExportArguments write;
+  ExportArguments write, convert;
   TokenizeArguments tokenize;
   DoctorArguments doctor;
   bool json = false;  ///< of ops and options

@@ -19,14 +19,29 @@ struct Architecture {
   void (*adjust)(const File&, const std::string& prefix, DecoderSpec&) = nullptr;
 };
 
+int64_t checked(int64_t number, const std::string& key, int64_t most) {
+  if (number < 1 || number > most)
+    throw Error(Code::bad_model, cat("the metadata ", key, " is ", number), "the file is damaged");
+  return number;
+}
+
 void adjust_gelu_of_gemma(DecoderSpec& spec) {
   spec.activation = "gelu_tanh";
   spec.embed_scale = std::sqrt(static_cast<double>(spec.hidden));
 }
 
-void set_windows(DecoderSpec& spec, int64_t window, int64_t every) {
-  for (size_t layer = 0; layer < spec.windows.size(); ++layer)
-    spec.windows[layer] = (static_cast<int64_t>(layer) + 1) % every ? window : 0;
+/// All layers but each `every`-th see a window. Files may have a number of their own, or one for each layer.
+void set_windows(const File& file, const std::string& prefix, DecoderSpec& spec, int64_t window, int64_t every) {
+  const std::string key = prefix + "attention.sliding_window_pattern";
+  const auto found = file.metadata().find(key);
+  const auto* each = found == file.metadata().end() ? nullptr : std::get_if<std::vector<int64_t>>(&found->second);
+  if (!each) every = checked(file.integer_or(key, every), key, 1 << 16);
+  else if (each->size() != spec.windows.size())
+    throw Error(Code::bad_model, cat("the metadata ", key, " are not one for each layer"));
+  for (size_t layer = 0; layer < spec.windows.size(); ++layer) {
+    const bool full = each ? (*each)[layer] == 0 : (static_cast<int64_t>(layer) + 1) % every == 0;
+    spec.windows[layer] = full ? 0 : window;
+  }
 }
 
 void gemma(const File&, const std::string&, DecoderSpec& spec) { adjust_gelu_of_gemma(spec); }
@@ -36,7 +51,7 @@ void gemma2(const File& file, const std::string& prefix, DecoderSpec& spec) {
   spec.post_norms = true;
   spec.attention_cap = file.real_or(prefix + "attn_logit_softcapping", 50);
   spec.logit_cap = file.real_or(prefix + "final_logit_softcapping", 30);
-  set_windows(spec, file.integer_or(prefix + "attention.sliding_window", 4096), 2);
+  set_windows(file, prefix, spec, file.integer_or(prefix + "attention.sliding_window", 4096), 2);
   // The 27B model divides by its own number.
   if (spec.layers() == 46)
     spec.query_scale = 1 / std::sqrt(static_cast<double>(spec.hidden) / static_cast<double>(spec.heads));
@@ -45,7 +60,7 @@ void gemma2(const File& file, const std::string& prefix, DecoderSpec& spec) {
 void gemma3(const File& file, const std::string& prefix, DecoderSpec& spec) {
   adjust_gelu_of_gemma(spec);
   spec.post_norms = spec.qk_norm = true;
-  set_windows(spec, file.integer(prefix + "attention.sliding_window"), 6);
+  set_windows(file, prefix, spec, file.integer(prefix + "attention.sliding_window"), 6);
   for (size_t layer = 0; layer < spec.windows.size(); ++layer) {
     if (!spec.windows[layer]) continue;
     spec.ropes[layer].base = 10000;
@@ -126,12 +141,6 @@ Rope rope_of(const File& file, const std::string& prefix, const Architecture& ar
     out.amplitude = file.real_or(prefix + "rope.scaling.attn_factor", 1);
   }
   return out;
-}
-
-int64_t checked(int64_t number, const std::string& key, int64_t most) {
-  if (number < 1 || number > most)
-    throw Error(Code::bad_model, cat("the metadata ", key, " is ", number), "the file is damaged");
-  return number;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace plait::gguf {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;  // a map: ordered objects take quadratic time to fill
 
 enum PieceKind : int64_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
