@@ -71,8 +71,8 @@ struct Weight {
   /// Codes in blocks: `tensor` is u8 [n, k / block, block * bits / 8], lowest bits first.
   struct Blocks {
     int64_t bits = 4, block = 32;
-    Tensor scales;  ///< f32 [n, k / block]
-    Tensor zeros;   ///< f32 [n, k / block]; empty: 2^(bits - 1)
+    Tensor scales;                     ///< f32 [n, k / block]
+    std::optional<Tensor> zeros = {};  ///< f32 [n, k / block]; nothing: 2^(bits - 1)
   };
   std::optional<Blocks> blocks = {};
 };

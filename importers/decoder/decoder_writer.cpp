@@ -94,7 +94,7 @@ class DecoderWriter {
     const Weight::Blocks& blocks = *weight.blocks;
     std::vector<string> inputs = {x, g_.weight(name + ".codes", weight.tensor),
                                   g_.weight(name + ".scales", blocks.scales)};
-    if (blocks.zeros.elements() > 0) inputs.push_back(g_.weight(name + ".zeros", blocks.zeros));
+    if (blocks.zeros) inputs.push_back(g_.weight(name + ".zeros", *blocks.zeros));
     // Activations stay f32 where an engine follows accuracy_level 1.
     return g_.microsoft(
         "MatMulNBits", inputs,

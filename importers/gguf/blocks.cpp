@@ -44,6 +44,27 @@ void read_q4_1(const uint8_t* block, Codes& out) {
   for (size_t i = 0; i < 16; ++i) out.codes[i] = block[4 + i] & 15, out.codes[16 + i] = block[4 + i] >> 4;
 }
 
+/// Four bits of each code, and a fifth in a word for the block.
+void read_fifth_bits(const uint8_t* high, const uint8_t* low, Codes& out) {
+  uint32_t fifth;
+  std::memcpy(&fifth, high, 4);
+  for (size_t i = 0; i < 16; ++i) {
+    out.codes[i] = static_cast<uint8_t>((low[i] & 15) | (fifth >> i & 1) << 4);
+    out.codes[16 + i] = static_cast<uint8_t>(low[i] >> 4 | (fifth >> (16 + i) & 1) << 4);
+  }
+}
+
+void read_q5_0(const uint8_t* block, Codes& out) {
+  out.scales[0] = half(block);
+  read_fifth_bits(block + 2, block + 6, out);
+}
+
+void read_q5_1(const uint8_t* block, Codes& out) {
+  out.scales[0] = half(block);
+  out.minimums[0] = -half(block + 2);
+  read_fifth_bits(block + 4, block + 8, out);
+}
+
 void read_q8_0(const uint8_t* block, Codes& out) {
   out.scales[0] = half(block);
   for (size_t i = 0; i < 32; ++i) out.codes[i] = static_cast<uint8_t>(block[2 + i] + 128);
@@ -102,6 +123,8 @@ constexpr Layout layouts[] = {
     {Type::bf16, "bf16", {1, 2}},
     {Type::q4_0, "q4_0", {32, 18}, 4, 32, 8, read_q4_0},
     {Type::q4_1, "q4_1", {32, 20}, 4, 32, -1, read_q4_1},
+    {Type::q5_0, "q5_0", {32, 22}, 5, 32, 16, read_q5_0},
+    {Type::q5_1, "q5_1", {32, 24}, 5, 32, -1, read_q5_1},
     {Type::q8_0, "q8_0", {32, 34}, 8, 32, 128, read_q8_0},
     {Type::q4_k, "q4_k", {256, 144}, 4, 32, -1, read_q4_k},
     {Type::q5_k, "q5_k", {256, 176}, 5, 32, -1, read_q5_k},
@@ -176,7 +199,7 @@ decoder::Weight weight_of(const Entry& entry) {
   if (has_zeros) blocks.zeros = Tensor(DType::f32, Shape{n, groups});
   auto* codes = reinterpret_cast<uint8_t*>(out.tensor.data());
   auto* scales = reinterpret_cast<float*>(blocks.scales.data());
-  float* zeros = has_zeros ? reinterpret_cast<float*>(blocks.zeros.data()) : nullptr;
+  float* zeros = has_zeros ? reinterpret_cast<float*>(blocks.zeros->data()) : nullptr;
   const uint8_t* from = bytes_of(entry);
   Codes block{};
   for (int64_t at = 0; at < n * k; at += layout.form.elements, from += layout.form.bytes) {

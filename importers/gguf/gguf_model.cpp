@@ -93,7 +93,7 @@ class GgufWeights {
   Weight weight(const std::string& name, const Entry& entry) const {
     Weight out = weight_of(entry);
     // Rows of a table are looked up, for which ONNX knows codes with whole zero points only.
-    if (out.blocks && out.blocks->zeros.elements() > 0 && name.find("embed_") != std::string::npos) {
+    if (out.blocks && out.blocks->zeros && name.find("embed_") != std::string::npos) {
       const Tensor wide = dequantised(entry);
       out = {.tensor = Tensor(DType::f16, entry.shape)};
       const auto* from = reinterpret_cast<const float*>(wide.data());
@@ -129,7 +129,7 @@ std::vector<NamedBlob> model_files(const std::shared_ptr<const Blob>& blob) {
   const DecoderSpec spec = spec_of(file);
   std::vector<NamedBlob> out = decoder::write_decoder(spec, GgufWeights(file, spec));
   out.push_back(text_file("config.json", config_of(file, spec)));
-  if (!file.has("tokenizer.ggml.model")) return out;
+  if (!file.has("tokenizer.ggml.tokens")) return out;
   const TokenizerFiles text = tokenizer_files(file, spec.context);
   out.push_back(text_file("tokenizer.json", text.tokenizer));
   out.push_back(text_file("tokenizer_config.json", text.config));

@@ -53,7 +53,7 @@ TEST_P(Blocks, AreReadAsTheirAuthorsDo) {
     const size_t group = i / static_cast<size_t>(block);
     const int code = bits == 8 ? codes[i] : codes[i / 2] >> i % 2 * 4 & 15;
     const float zero =
-        zeros.elements() ? reinterpret_cast<const float*>(zeros.data())[group] : static_cast<float>(1 << (bits - 1));
+        zeros ? reinterpret_cast<const float*>(zeros->data())[group] : static_cast<float>(1 << (bits - 1));
     const float scale = reinterpret_cast<const float*>(scales.data())[group];
     EXPECT_NEAR(scale * (static_cast<float>(code) - zero), expected[i], 1e-5 + 1e-5 * std::abs(scale * zero)) << i;
   }
@@ -61,6 +61,7 @@ TEST_P(Blocks, AreReadAsTheirAuthorsDo) {
 
 INSTANTIATE_TEST_SUITE_P(Gguf, Blocks,
                          testing::Values(std::pair{"q4_0", Type::q4_0}, std::pair{"q4_1", Type::q4_1},
+                                         std::pair{"q5_0", Type::q5_0}, std::pair{"q5_1", Type::q5_1},
                                          std::pair{"q8_0", Type::q8_0}, std::pair{"q4_k", Type::q4_k},
                                          std::pair{"q5_k", Type::q5_k}, std::pair{"q6_k", Type::q6_k}),
                          [](const auto& info) { return std::string(info.param.first); });
