@@ -196,11 +196,11 @@ plait_status plait_tokenizer_of_model(plait_model* model, plait_tokenizer** out)
   });
 }
 
-plait_status plait_tokenizer_open(const char* directory, plait_options* options, plait_tokenizer** out) {
+plait_status plait_tokenizer_open(const char* path, plait_options* options, plait_tokenizer** out) {
   return create(out, [&] {
     Settings settings = settings_of(options, for_tokenizer);
     auto loaded = std::make_shared<Tokenizer>(
-        Tokenizer::load(required(directory, "directory"), settings.text("cache_dir"), text_limits(settings)));
+        open_tokenizer(required(path, "path"), settings.text("cache_dir"), text_limits(settings)));
     return std::make_shared<TokenizerObject>(TokenizerObject{std::move(loaded)});
   });
 }

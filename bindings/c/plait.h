@@ -162,7 +162,8 @@ PLAIT_API plait_status plait_options_release(plait_options* options);
 /* `path` is a directory, or an .onnx file, whose directory has the other files. In a directory the model is the
  * file that genai_config.json names, otherwise model.onnx, decoder_model_merged.onnx, the pair decoder_model.onnx
  * and decoder_with_past_model.onnx, or the only .onnx file. Opening reads the graph and maps the weights; a
- * generator or session loads them. The tokenizer loads in parallel on its own thread (option "tokenizer").
+ * generator or session loads them. A .gguf file opens as the ONNX model that its metadata describe (docs/convert.md): quantised
+ * weights are laid out anew in memory, with their codes. The tokenizer loads in parallel on its own thread (option "tokenizer").
  * NOT_FOUND, BAD_MODEL, UNSUPPORTED, IO, INVALID_ARGUMENT (several candidates).
  * With the option "background" the call finds the files and returns: the rest is read on another thread. The model
  * can be used immediately, including generators created from it; calls wait for the parts they need, and fail with
@@ -256,8 +257,8 @@ PLAIT_API plait_status plait_system(plait_options* options, plait_tensor** json)
 
 /* The model's; waits while it loads. NOT_FOUND if the model has none. */
 PLAIT_API plait_status plait_tokenizer_of_model(plait_model* model, plait_tokenizer** out);
-/* From a directory with a tokenizer.json; the option "cache_dir" speeds up later loads. */
-PLAIT_API plait_status plait_tokenizer_open(const char* directory, plait_options* options, plait_tokenizer** out);
+/* From a directory with a tokenizer.json, a file next to one, or a .gguf file; the option "cache_dir" speeds up later loads. */
+PLAIT_API plait_status plait_tokenizer_open(const char* path, plait_options* options, plait_tokenizer** out);
 /* i32 [n]. add_special 1: with the special tokens of a plain prompt (BOS); 0: for the result of
  * plait_tokenizer_chat, which has them. INVALID_ARGUMENT for invalid UTF-8. */
 PLAIT_API plait_status plait_tokenizer_encode(plait_tokenizer* tokenizer, const char* text, int64_t length,

@@ -27,7 +27,7 @@ void add_any_option(CLI::App& command, ModelArguments& arguments) {
 }
 
 void add_model_arguments(CLI::App& command, ModelArguments& arguments, bool computes = true) {
-  command.add_option("-m,--model,MODEL", arguments.model, "A model directory or an .onnx file")->required();
+  command.add_option("-m,--model,MODEL", arguments.model, "A model directory, an .onnx or a .gguf file")->required();
   if (computes) {
     command.add_option("-t,--threads", arguments.threads, "Compute threads; 0: one per usable processor")
         ->group(common_group);

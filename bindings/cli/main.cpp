@@ -20,7 +20,7 @@ Examples:
   echo "Hello" | plait tokenize models/gemma-3-270m
 
 MODEL is a directory with model.onnx (or another .onnx file) and, if available, tokenizer.json, config.json and
-generation_config.json; or the path of an .onnx file. A model without a tokenizer needs --ids.
+generation_config.json; or the path of an .onnx or .gguf file. A model without a tokenizer needs --ids.
 
 `plait COMMAND --help` explains a command.)";
 

@@ -1,19 +1,14 @@
 // plait tokenize: converts text from standard input to token ids, or back.
-#include <filesystem>
-
 #include "bindings/cli/common.h"
 
 namespace plait::cli {
 
 int tokenize(const TokenizeArguments& arguments) {
   // Only the tokenizer: the model is not read.
-  std::error_code failure;
-  std::filesystem::path path(arguments.model);
-  if (!std::filesystem::is_directory(path, failure)) path = path.has_parent_path() ? path.parent_path() : ".";
   plait_api::Options options;
   if (!arguments.cache_dir.empty()) options.set("cache_dir", arguments.cache_dir);
   plait_api::Tokenizer tokenizer(plait_api::made<plait_tokenizer>(
-      [&](plait_tokenizer** out) { return plait_tokenizer_open(path.c_str(), options.get(), out); }));
+      [&](plait_tokenizer** out) { return plait_tokenizer_open(arguments.model.c_str(), options.get(), out); }));
   std::string input = read_all("-");
   if (arguments.decode) {
     answer(tokenizer.decode(parse_ids(input), !arguments.plain) + "\n");

@@ -36,12 +36,31 @@ bool holds_weights(const std::string& path) {
 /// By its name, whether a file has weights in a format without a graph.
 bool is_weights(const std::string& name) {
   const std::string kind = fs::path(name).extension().string();
-  return kind == ".safetensors" || kind == ".gguf" || kind == ".bin" || kind == ".pt" || kind == ".pth" || kind == ".ckpt";
+  return kind == ".safetensors" || kind == ".gguf" || kind == ".bin" || kind == ".pt" || kind == ".pth" ||
+         kind == ".ckpt";
 }
 
 constexpr const char* how_to_export =
-    "export it to ONNX first: `optimum-cli export onnx --model MODEL OUT`, or `python -m onnxruntime_genai.models.builder "
+    "export it to ONNX first: `optimum-cli export onnx --model MODEL OUT`, or `python -m "
+    "onnxruntime_genai.models.builder "
     "-m MODEL -o OUT -p fp32 -e cpu`";
+
+/// The file's bytes if it is a GGUF file, otherwise null.
+std::shared_ptr<const Blob> gguf_file(const std::string& path, bool copied) {
+  const auto blob = map_file(path);
+  if (!gguf::is_gguf(*blob)) return nullptr;
+  return copied ? read_file(path) : blob;
+}
+
+/// What `read` returns; its errors name the file.
+template <class Read>
+auto named(const std::string& path, Read read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw error.at(quote(path));
+  }
+}
 
 std::string_view text_of_blob(const std::shared_ptr<const Blob>& blob) {
   if (!blob) return {};
@@ -69,7 +88,8 @@ std::string choose_model_file(const FileSet& files) {
   if (candidates.empty()) {
     const std::vector<std::string> names = files.names();
     if (const auto weights = std::find_if(names.begin(), names.end(), is_weights); weights != names.end())
-      throw Error(Code::not_found, cat("there is no .onnx file in ", quote(files.place()), ", only weights such as ", *weights),
+      throw Error(Code::not_found,
+                  cat("there is no .onnx file in ", quote(files.place()), ", only weights such as ", *weights),
                   how_to_export);
     throw Error(Code::not_found, cat("there is no .onnx file in ", quote(files.place())),
                 "pass the directory that holds model.onnx, or the .onnx file itself");
@@ -90,13 +110,8 @@ ModelSource find_model(const std::string& path, bool copied) {
                 "pass a model directory or an .onnx file");
   }
   fs::path file(path);
-  if (auto blob = copied ? read_file(path) : map_file(path); gguf::is_gguf(*blob)) {
-    try {
-      return find_model(gguf::model_files(blob));
-    } catch (const Error& error) {
-      throw error.at(quote(path));
-    }
-  }
+  if (const auto blob = gguf_file(path, copied))
+    return named(path, [&] { return find_model(gguf::model_files(blob)); });
   if (holds_weights(path))
     throw Error(Code::unsupported, cat(quote(path), " holds weights and no ONNX graph"), how_to_export);
   std::string directory = file.has_parent_path() ? file.parent_path().string() : ".";
@@ -148,6 +163,17 @@ Tokenizer load_tokenizer(const ModelSource& source, const std::string& cache_dir
   auto chat = read("chat_template.jinja"), chat_json = read("chat_template.json");
   return Tokenizer::from_bytes(
       {text_of_blob(tokenizer), text_of_blob(config), text_of_blob(chat), text_of_blob(chat_json)}, limits);
+}
+
+Tokenizer open_tokenizer(const std::string& path, const std::string& cache_directory, const TextLimits& limits) {
+  std::error_code failure;
+  if (!fs::is_regular_file(path, failure)) return Tokenizer::load(path, cache_directory, limits);
+  if (const auto blob = gguf_file(path, false))
+    return named(path, [&] {
+      return load_tokenizer({memory_files(gguf::text_files(blob)), {}, {}}, cache_directory, limits);
+    });
+  const fs::path parent = fs::path(path).parent_path();
+  return Tokenizer::load(parent.empty() ? "." : parent.string(), cache_directory, limits);
 }
 
 }  // namespace plait

@@ -41,5 +41,7 @@ ImportedModel import_model(const ModelSource& source, const OpSet& ops, LoadProg
 bool has_tokenizer(const ModelSource& source);
 /// `cache_directory`: of Tokenizer::load. Throws what Tokenizer throws.
 Tokenizer load_tokenizer(const ModelSource& source, const std::string& cache_directory, const TextLimits& limits);
+/// The same of a path: a directory, a GGUF file, or another file with the tokenizer next to it. Does not read a graph or weights.
+Tokenizer open_tokenizer(const std::string& path, const std::string& cache_directory, const TextLimits& limits);
 
 }  // namespace plait

@@ -127,6 +127,11 @@ Rope rope_of(const File& file, const std::string& prefix, const Architecture& ar
   Rope out{.base = file.real_or(prefix + "rope.freq_base", 10000),
            .dims = file.integer_or(prefix + "rope.dimension_count", head_dim),
            .interleaved = architecture.interleaved};
+  if (out.dims < 0 || out.dims > head_dim || out.dims % 2)
+    throw Error(Code::bad_model,
+                cat("the metadata ", prefix, "rope.dimension_count is ", out.dims, ", and heads have ", head_dim,
+                    " elements"),
+                "the file is damaged");
   if (file.has(prefix + "rope.scaling.type") && file.text(prefix + "rope.scaling.type") == "linear")
     out.factor = file.real_or(prefix + "rope.scaling.factor", 1);
   if (const auto found = file.tensors().find("rope_freqs.weight"); found != file.tensors().end()) {

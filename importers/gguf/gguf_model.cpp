@@ -122,19 +122,29 @@ std::string config_of(const File& file, const DecoderSpec& spec) {
       .dump();
 }
 
-}  // namespace
-
-std::vector<NamedBlob> model_files(const std::shared_ptr<const Blob>& blob) {
-  const File file(blob);
-  const DecoderSpec spec = spec_of(file);
-  std::vector<NamedBlob> out = decoder::write_decoder(spec, GgufWeights(file, spec));
-  out.push_back(text_file("config.json", config_of(file, spec)));
+std::vector<NamedBlob> text_files_of(const File& file, const DecoderSpec& spec) {
+  std::vector<NamedBlob> out{text_file("config.json", config_of(file, spec))};
   if (!file.has("tokenizer.ggml.tokens")) return out;
   const TokenizerFiles text = tokenizer_files(file, spec.context);
   out.push_back(text_file("tokenizer.json", text.tokenizer));
   out.push_back(text_file("tokenizer_config.json", text.config));
   out.push_back(text_file("generation_config.json", text.generation));
   return out;
+}
+
+}  // namespace
+
+std::vector<NamedBlob> model_files(const std::shared_ptr<const Blob>& blob) {
+  const File file(blob);
+  const DecoderSpec spec = spec_of(file);
+  std::vector<NamedBlob> out = decoder::write_decoder(spec, GgufWeights(file, spec));
+  for (NamedBlob& one : text_files_of(file, spec)) out.push_back(std::move(one));
+  return out;
+}
+
+std::vector<NamedBlob> text_files(const std::shared_ptr<const Blob>& blob) {
+  const File file(blob);
+  return text_files_of(file, spec_of(file));
 }
 
 }  // namespace plait::gguf

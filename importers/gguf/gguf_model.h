@@ -12,4 +12,7 @@ namespace plait::gguf {
 /// and which ones there are).
 std::vector<NamedBlob> model_files(const std::shared_ptr<const Blob>& blob);
 
+/// Of these, the configurations and, if the file has one, the tokenizer.
+std::vector<NamedBlob> text_files(const std::shared_ptr<const Blob>& blob);
+
 }  // namespace plait::gguf

@@ -100,12 +100,18 @@ class CommandLine(unittest.TestCase):
 
     def test_files_of_other_formats(self):
         """Weights without a graph: what to do with them."""
-        for name, begin in (("model.safetensors", b"\x02" + bytes(7) + b"{}"), ("model.gguf", b"GGUF\x03" + bytes(20)),
-                            ("pytorch_model.bin", b"PK\x03\x04" + bytes(20))):
+        for name, begin in (("model.safetensors", b"\x02" + bytes(7) + b"{}"), ("pytorch_model.bin", b"PK\x03\x04" + bytes(20))):
             path = self.file(name)
             with open(path, "wb") as file:
                 file.write(begin)
             self.error("generate", path, "-p", "a", names=[name, "no ONNX graph", "optimum-cli export onnx"])
+        path = self.file("model.gguf")
+        with open(path, "wb") as file:
+            file.write(b"GGUF\x03" + bytes(19))
+        self.error("generate", path, "-p", "a", names=[path, "general.architecture"])
+        with open(path, "wb") as file:
+            file.write(b"GGUF\x03" + bytes(7) + b"\x01")
+        self.error("generate", path, "-p", "a", names=[path, "damaged GGUF file", "byte"])
         self.error("generate", self.folder, "-p", "a", names=["no .onnx file", "only weights such as", "optimum-cli"])
         shutil.copy(fixture("gpt2-optimum18/model.onnx"), self.file("graph.bin"))  # a graph by another name
         self.call("generate", self.file("graph.bin"), "--ids", PROMPT, "-n", "1")
