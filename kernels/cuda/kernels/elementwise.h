@@ -55,6 +55,16 @@ struct CopyOperands {
   Nest nest;
 };
 
+/// y = x[starts : ends : steps], of which the ends are in y's sizes.
+struct SliceOperands {
+  const void* x;
+  void* y;
+  Indices starts, axes, steps;  ///< axes: all in order if null; steps: 1 if null
+  FaultReport report;
+  int64_t count, rank, entries;
+  int64_t sizes[most_dims], sizes_of_x[most_dims];
+};
+
 /// Types that a cast takes and makes.
 enum class CastType : int32_t { f32, bf16, f16, i32, i64, boolean };
 struct CastOperands {

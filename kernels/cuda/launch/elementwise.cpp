@@ -57,7 +57,7 @@ bool cast_type(DType dtype, CastType& out) {
 
 bool accepts_cast(const NodeInfo& node) {
   CastType from;
-  return cast_type(node.inputs[0].dtype, from) && has_element(node.outputs[0].dtype);
+  return cast_type(node.inputs[0].dtype, from) && cast_type(node.outputs[0].dtype, from);
 }
 
 KernelStatus run_cast(const KernelCall& call) {
@@ -69,12 +69,16 @@ KernelStatus run_cast(const KernelCall& call) {
 
 // ---- copies ----
 
+/// One of a kernel's names by the size of an element.
+const char* by_bytes(int bytes, const std::array<const char*, 4>& names) {
+  return names[bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : 3];
+}
+
 KernelStatus copy(const KernelCall& call, const TensorView& x, int64_t x_at, const TensorView& y, int64_t y_at,
                   const Shape& sizes, const Shape& x_steps, const Shape& y_steps) {
   const int bytes = dtype_bits(x.dtype) / 8;
   const CopyOperands o{x.data + x_at * bytes, y.data + y_at * bytes, make_nest(sizes, x_steps, y_steps)};
-  const char* kernel = bytes == 1 ? "copy_1" : bytes == 2 ? "copy_2" : bytes == 4 ? "copy_4" : "copy_8";
-  return launch(call, kernel, map_geometry(o.nest.count), o);
+  return launch(call, by_bytes(bytes, {"copy_1", "copy_2", "copy_4", "copy_8"}), map_geometry(o.nest.count), o);
 }
 
 bool accepts_copy(const NodeInfo& node) {
@@ -149,6 +153,25 @@ bool accepts_split(const NodeInfo& node) {
 KernelStatus run_concat(const KernelCall& call) { return run_parts(call, call.outputs[0], call.inputs, true); }
 KernelStatus run_split(const KernelCall& call) { return run_parts(call, call.inputs[0], call.outputs, false); }
 
+bool accepts_slice(const NodeInfo& node) {
+  for (size_t i = 1; i < node.inputs.size(); ++i)
+    if (node.inputs[i].dtype != DType::none && !is_index(node.inputs[i].dtype)) return false;
+  return accepts_copy(node);
+}
+
+/// data, starts, ends, axes?, steps?: the kernel reads them.
+KernelStatus run_slice(const KernelCall& call) {
+  const TensorView &x = call.inputs[0], &starts = call.inputs[1], &y = call.outputs[0];
+  SliceOperands o{};
+  o.x = x.data, o.y = y.data, o.report = report_of(call);
+  o.starts = indices_of(starts), o.axes = indices_of(operand(call.inputs, 3)),
+  o.steps = indices_of(operand(call.inputs, 4));
+  o.count = y.elements(), o.rank = y.shape.rank(), o.entries = starts.elements();
+  for (int i = 0; i < y.shape.rank(); ++i) o.sizes[i] = y.shape[i], o.sizes_of_x[i] = x.shape[i];
+  return launch(call, by_bytes(dtype_bits(x.dtype) / 8, {"slice_1", "slice_2", "slice_4", "slice_8"}),
+                map_geometry(o.count), o);
+}
+
 // ---- products ----
 
 bool accepts_matmul(const NodeInfo& node) {
@@ -210,9 +233,8 @@ void add_elementwise(KernelTable& table) {
   add_map<MapFunction::gelu_tanh>(table, "Gelu", accepts_gelu<true>);
   add_map<MapFunction::silu>(table, "Swish", accepts_swish);
   add_map<MapFunction::relu>(table, "Relu");
-  add_kernel(
-      table,
-      {.op = "Cast", .dtypes = "f32|bf16|f16 of floats, i32, i64, bool", .accepts = accepts_cast, .run = run_cast});
+  add_kernel(table,
+             {.op = "Cast", .dtypes = "f32, bf16, f16, i32, i64, bool", .accepts = accepts_cast, .run = run_cast});
   for (const char* op : {"Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten"})
     add_kernel(table, {.op = op, .dtypes = "any", .accepts = accepts_copy, .run = run_same_order});
   add_kernel(table, {.op = "Expand", .dtypes = "any", .accepts = accepts_copy, .run = run_expand});
@@ -225,6 +247,7 @@ void add_elementwise(KernelTable& table) {
              {.op = "Concat", .dtypes = "any", .accepts = accepts_copy, .prepare = prepare_axis, .run = run_concat});
   add_kernel(table,
              {.op = "Split", .dtypes = "any", .accepts = accepts_split, .prepare = prepare_axis, .run = run_split});
+  add_kernel(table, {.op = "Slice", .dtypes = "any", .accepts = accepts_slice, .run = run_slice});
   add_kernel(table, {.op = "MatMul", .dtypes = "f32", .accepts = accepts_matmul, .run = run_matmul});
 }
 
