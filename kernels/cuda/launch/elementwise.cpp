@@ -236,8 +236,8 @@ void add_elementwise(KernelTable& table) {
   add_kernel(table,
              {.op = "Cast", .dtypes = "f32, bf16, f16, i32, i64, bool", .accepts = accepts_cast, .run = run_cast});
   for (const char* op : {"Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten"})
-    add_kernel(table, {.op = op, .dtypes = "any", .accepts = accepts_copy, .run = run_same_order});
-  add_kernel(table, {.op = "Expand", .dtypes = "any", .accepts = accepts_copy, .run = run_expand});
+    add_kernel(table, {.op = op, .dtypes = "any", .accepts = accepts_copy, .run = run_same_order, .unread = 1U << 1});
+  add_kernel(table, {.op = "Expand", .dtypes = "any", .accepts = accepts_copy, .run = run_expand, .unread = 1U << 1});
   add_kernel(table, {.op = "Transpose",
                      .dtypes = "any",
                      .accepts = accepts_copy,
@@ -245,9 +245,13 @@ void add_elementwise(KernelTable& table) {
                      .run = run_transpose});
   add_kernel(table,
              {.op = "Concat", .dtypes = "any", .accepts = accepts_copy, .prepare = prepare_axis, .run = run_concat});
-  add_kernel(table,
-             {.op = "Split", .dtypes = "any", .accepts = accepts_split, .prepare = prepare_axis, .run = run_split});
-  add_kernel(table, {.op = "Slice", .dtypes = "any", .accepts = accepts_slice, .run = run_slice});
+  add_kernel(table, {.op = "Split",
+                     .dtypes = "any",
+                     .accepts = accepts_split,
+                     .prepare = prepare_axis,
+                     .run = run_split,
+                     .unread = 1U << 1});
+  add_kernel(table, {.op = "Slice", .dtypes = "any", .accepts = accepts_slice, .run = run_slice, .unread = 1U << 2});
   add_kernel(table, {.op = "MatMul", .dtypes = "f32", .accepts = accepts_matmul, .run = run_matmul});
 }
 
