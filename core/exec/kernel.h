@@ -118,6 +118,10 @@ struct Kernel {
   /// outputs are allocated. Null: shapes follow from shapes.
   Shape (*output_shape)(const KernelState* state, std::span<const TensorView> inputs, int output) = nullptr;
 
+  /// Bit i: operand i is not read, since the outputs' sizes tell what it specifies (Expand's shape). A device that computes no sizes
+  /// then needs no copy of it.
+  uint32_t unread = 0;
+
   /// Index of the input whose memory output 0 may reuse (elementwise ops); -1 if none.
   int in_place = -1;
 };

@@ -104,6 +104,8 @@ template <class T>
 T max(T a, T b) {
   return a < b ? b : a;
 }
+inline float sinpif(float x) { return static_cast<float>(std::sin(3.14159265358979323846 * static_cast<double>(x))); }
+inline float cospif(float x) { return static_cast<float>(std::cos(3.14159265358979323846 * static_cast<double>(x))); }
 inline float rsqrtf(float x) { return 1.0F / std::sqrt(x); }
 inline float __expf(float x) { return std::exp(x); }
 inline float __fdividef(float x, float y) { return x / y; }

@@ -2,6 +2,7 @@
 // warp adds its chunks (c = warp, warp + 8, ...) in ascending order, then the warps are added in ascending order.
 #include "kernels/cuda/kernels/linear.h"
 
+#include "kernels/cuda/kernels/activations.h"
 #include "kernels/cuda/kernels/linear_weights.h"
 #include "kernels/cuda/kernels/sums.h"
 
@@ -10,9 +11,9 @@ namespace {
 
 PLAIT_DEVICE float activate(Gate gate, float x) {
   switch (gate) {
-    case Gate::silu: return x / (1 + __expf(-x));
-    case Gate::gelu: return 0.5F * x * (1 + erff(x * 0.70710678F));
-    case Gate::gelu_tanh: return 0.5F * x * (1 + tanhf(0.79788456F * (x + 0.044715F * x * x * x)));
+    case Gate::silu: return silu(x);
+    case Gate::gelu: return gelu(x);
+    case Gate::gelu_tanh: return gelu_tanh(x);
     case Gate::relu: return fmaxf(x, 0);
     default: return x;
   }
@@ -136,8 +137,9 @@ PLAIT_DEVICE void linear_plain(const LinearOperands& o) {
   }
 #pragma unroll
   for (int i = 0; i < tile_tokens; ++i) {
+    if (first_token + i >= o.tokens) break;
     const float sum = warp_sum(sums[i]);
-    if (lane == 0 && first_token + i < o.tokens) finish(o, first_token + i, row, sum);
+    if (lane == 0) finish(o, first_token + i, row, sum);
   }
 }
 

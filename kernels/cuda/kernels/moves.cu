@@ -55,9 +55,10 @@ PLAIT_DEVICE void embed(const EmbeddingOperands& o) {
 
 template <class Word>
 PLAIT_DEVICE void gather(const GatherOperands& o) {
-  const int64_t i = blockIdx.x, row = load_index(o.rows, i);
+  const int64_t i = blockIdx.x, named = load_index(o.rows, o.shared ? i % o.n : i);
+  const int64_t row = o.shared && named < 0 ? named + o.s : named;
   if (row < 0 || row >= o.s) {
-    if (threadIdx.x == 0) report_index(o.report, 1, row);
+    if (threadIdx.x == 0) report_index(o.report, 1, named);
     return;
   }
   const Word* const from = static_cast<const Word*>(o.x) + (i / o.n * o.s + row) * o.inner;

@@ -21,13 +21,14 @@ struct EmbeddingOperands {
 /// A block an id.
 inline Geometry embedding_geometry(int64_t ids) { return {static_cast<unsigned>(ids), 1, 1, move_threads}; }
 
-/// x [b, s, inner] bytes, rows [b, n] -> y [b, n, inner], in words of `word` bytes.
+/// x [b, s, inner], rows [b, n] -> y [b, n, inner], in words of 1 or 4 bytes.
 struct GatherOperands {
   const void* x;
   void* y;
   Indices rows;
   FaultReport report;
   int64_t s, n, inner;  ///< inner: in words
+  int64_t shared;       ///< whether rows are [n], for each b; they may then count from the end
 };
 inline Geometry gather_geometry(int64_t rows) { return {static_cast<unsigned>(rows), 1, 1, move_threads}; }
 

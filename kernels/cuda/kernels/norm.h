@@ -9,6 +9,13 @@ constexpr int norm_threads = 256;
 /// A block a row.
 inline Geometry norm_geometry(int64_t rows) { return {static_cast<unsigned>(rows), 1, 1, norm_threads}; }
 
+/// y = exp(x - max) / sum, of rows of `width`.
+struct SoftmaxOperands {
+  const float* x;
+  float* y;
+  int64_t width;
+};
+
 /// A row that all rows are scaled by, or shifted.
 struct NormRow {
   const void* data;  ///< null: there is no such row

@@ -29,4 +29,18 @@ PLAIT_DEVICE float block_sum(float value) {
   return out;
 }
 
+/// The largest of the block's threads, on all of them.
+template <int threads>
+PLAIT_DEVICE float block_max(float value) {
+  PLAIT_SHARED(float, largest, threads / 32);
+  value = warp_max(value);
+  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = value;
+  __syncthreads();
+  float out = largest[0];
+#pragma unroll
+  for (int i = 1; i < threads / 32; ++i) out = fmaxf(out, largest[i]);
+  __syncthreads();
+  return out;
+}
+
 }  // namespace plait::cuda

@@ -73,13 +73,37 @@ bool accepts_gather(const NodeInfo& node) {
   return dtype_bits(node.inputs[0].dtype) >= 8 && is_index(node.inputs[1].dtype);
 }
 
-KernelStatus run_gather(const KernelCall& call) {
-  const TensorView &x = call.inputs[0], &rows = call.inputs[1];
-  const int64_t bytes = x.shape.elements(2, x.shape.rank()) * dtype_bits(x.dtype) / 8;
+/// x [outer, s, inner elements], rows [outer, n], or [n] that are `shared`.
+KernelStatus gather(const KernelCall& call, int64_t outer, int64_t s, int64_t n, int64_t inner, bool shared) {
+  const TensorView& x = call.inputs[0];
+  const int64_t bytes = inner * dtype_bits(x.dtype) / 8;
   const bool words = bytes % 4 == 0;
-  const GatherOperands o{x.data,     call.outputs[0].data, indices_of(rows),         report_of(call),
-                         x.shape[1], rows.shape[1],        words ? bytes / 4 : bytes};
-  return launch(call, words ? "gather_rows_4" : "gather_rows_1", gather_geometry(rows.elements()), o);
+  const GatherOperands o{
+      x.data, call.outputs[0].data, indices_of(call.inputs[1]), report_of(call), s, n, words ? bytes / 4 : bytes,
+      shared};
+  return launch(call, words ? "gather_rows_4" : "gather_rows_1", gather_geometry(outer * n), o);
+}
+
+KernelStatus run_gather_rows(const KernelCall& call) {
+  const Shape &x = call.inputs[0].shape, &rows = call.inputs[1].shape;
+  return gather(call, rows[0], x[1], rows[1], x.elements(2, x.rank()), false);
+}
+
+struct GatherState : KernelState {
+  int64_t axis = 0;
+};
+
+std::shared_ptr<const KernelState> prepare_gather(const NodeInfo& node) {
+  auto state = std::make_shared<GatherState>();
+  state->axis = node.attributes.integer("axis", 0);
+  return state;
+}
+
+KernelStatus run_gather(const KernelCall& call) {
+  const Shape& x = call.inputs[0].shape;
+  const int64_t given = static_cast<const GatherState&>(*call.state).axis;
+  const int axis = static_cast<int>(given < 0 ? given + x.rank() : given);
+  return gather(call, x.elements(0, axis), x[axis], call.inputs[1].elements(), x.elements(axis + 1, x.rank()), true);
 }
 
 // ---- pages ----
@@ -121,7 +145,10 @@ void add_moves(KernelTable& table) {
                      .prepare = prepare_embedding,
                      .run = run_embedding,
                      .pack = pack_embedding});
-  add_kernel(table, {.op = "plait.GatherRows", .dtypes = "any", .accepts = accepts_gather, .run = run_gather});
+  add_kernel(table, {.op = "plait.GatherRows", .dtypes = "any", .accepts = accepts_gather, .run = run_gather_rows});
+  add_kernel(
+      table,
+      {.op = "Gather", .dtypes = "any", .accepts = accepts_gather, .prepare = prepare_gather, .run = run_gather});
   add_kernel(table, {.op = "plait.KvWrite",
                      .dtypes = "f32|bf16|f16 x f32",
                      .accepts = accepts_kv_write,

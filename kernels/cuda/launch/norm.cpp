@@ -21,6 +21,11 @@ struct NormOp {
 constexpr NormOp rms{false, 1, 0, 0, 2, 0, 1, 0, 1e-5}, layer{true, 1, 2, 0, 3, 1, 2, 0, 1e-5};
 constexpr NormOp skip_rms{false, 2, 0, 1, 3, 1, 2, 3, 1e-12}, skip_layer{true, 2, 3, 1, 4, 1, 2, 3, 1e-12};
 
+bool is_last_axis(const NodeInfo& node) {
+  const int64_t axis = node.attributes.integer("axis", -1);
+  return axis == -1 || (node.inputs[0].rank > 0 && axis == node.inputs[0].rank - 1);
+}
+
 template <const NormOp& op>
 bool accepts(const NodeInfo& node) {
   const auto is_row = [&](size_t i) {
@@ -28,9 +33,7 @@ bool accepts(const NodeInfo& node) {
     return row.dtype == DType::none || (row.rank == 1 && has_element(row.dtype));
   };
   const OperandInfo& x = node.inputs[0];
-  const int64_t axis = node.attributes.integer("axis", -1);
-  const bool last = axis == -1 || (x.rank > 0 && axis == x.rank - 1);
-  bool good = has_element(x.dtype) && last && is_row(op.scale) && (!op.bias || is_row(op.bias));
+  bool good = has_element(x.dtype) && is_last_axis(node) && is_row(op.scale) && (!op.bias || is_row(op.bias));
   good = good && (!op.added || (x.dtype == DType::f32 && node.inputs[op.added].dtype == DType::f32));
   for (size_t i = op.inputs; i < node.inputs.size(); ++i) good = good && node.inputs[i].dtype == DType::none;
   for (size_t i = 1; i < node.outputs.size(); ++i)
@@ -80,6 +83,16 @@ void add(KernelTable& table, const char* name) {
                      .in_place = op.added ? -1 : 0});
 }
 
+bool accepts_softmax(const NodeInfo& node) { return node.inputs[0].dtype == DType::f32 && is_last_axis(node); }
+
+KernelStatus run_softmax(const KernelCall& call) {
+  const TensorView& x = call.inputs[0];
+  if (!x.elements()) return {};
+  const int64_t width = x.shape.rank() ? x.shape.back(1) : 1;
+  const SoftmaxOperands o{data_of<const float>(x), data_of<float>(call.outputs[0]), width};
+  return launch(call, "softmax_f32", norm_geometry(x.elements() / width), o);
+}
+
 }  // namespace
 
 void add_norms(KernelTable& table) {
@@ -87,6 +100,8 @@ void add_norms(KernelTable& table) {
   add<rms>(table, "SimplifiedLayerNormalization");
   add<rms>(table, "com.microsoft.SimplifiedLayerNormalization");
   add<layer>(table, "LayerNormalization");
+  add_kernel(table,
+             {.op = "Softmax", .dtypes = "f32", .accepts = accepts_softmax, .run = run_softmax, .in_place = 0});
   add<skip_rms>(table, "com.microsoft.SkipSimplifiedLayerNormalization");
   add<skip_layer>(table, "com.microsoft.SkipLayerNormalization");
 }

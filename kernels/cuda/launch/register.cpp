@@ -10,6 +10,7 @@ void register_cuda_kernels(KernelTable& table) {
   cuda::add_moves(table);
   cuda::add_rope(table);
   cuda::add_attention(table);
+  cuda::add_elementwise(table);
 }
 
 }  // namespace plait

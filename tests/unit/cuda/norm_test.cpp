@@ -35,6 +35,14 @@ TEST_P(CudaNorms, OfSumsEqualTheReference) {
 INSTANTIATE_TEST_SUITE_P(All, CudaNorms, testing::Combine(testing::ValuesIn(float_types), testing::ValuesIn(lengths)),
                          TypeAndLength());
 
+TEST(CudaNorm, SoftmaxEqualsTheReference) {
+  for (int64_t n : lengths) {
+    const Tensor x = random_tensor(DType::f32, {3, n}, 4, -20, 20);
+    if (n > 3) x.as<float>()[1] = -INFINITY;
+    expect_reference("Softmax", {}, {x}, {{DType::f32, {3, n}}}, 5e-6, 1e-30);
+  }
+}
+
 TEST(CudaNorm, ARowHasTheSameBitsInAnyBatch) {
   const Tensor x = random_tensor(DType::f32, {5, 2000}, 1), scale = random_tensor(DType::f32, {2000}, 2);
   const auto norm = [&](const Tensor& rows) {

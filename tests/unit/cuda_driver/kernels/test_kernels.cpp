@@ -41,11 +41,10 @@ void gather(const Launch&, void* const* given) {
 constexpr size_t broken_parameters[] = {8};
 void broken(const Launch&, void* const*) { throw std::runtime_error("broken: 5 threads wait at line 7 forever"); }
 
-constexpr KernelEntry entries[] = {
+/// Where kernels() finds them, with those of kernels/cuda/kernels.
+__attribute__((section("plait_kernels"), used)) constexpr KernelEntry entries[] = {
     {"scale", scale_parameters, scale}, {"gather", gather_parameters, gather}, {"broken", broken_parameters, broken}};
 
 }  // namespace
-
-std::span<const KernelEntry> kernels() { return entries; }
 
 }  // namespace plait::emulated
