@@ -134,6 +134,7 @@ File::File(std::shared_ptr<const Blob> blob) {
     entry.type = static_cast<Type>(from.number<uint32_t>(name));
     entry.offset = static_cast<int64_t>(from.number<uint64_t>(name));
     const BlockForm form = form_of(entry.type, name);
+    if (entry.shape.elements() == 0) from.fail(cat("the tensor ", quote(name), " is empty"));
     if (entry.shape.rank() > 0 && entry.shape.back(1) % form.elements)
       from.fail(cat("rows of ", entry.shape.back(1), " elements of the tensor ", quote(name),
                     ", which are no whole blocks"));
