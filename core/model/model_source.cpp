@@ -10,6 +10,7 @@
 #include "core/model/model_config.h"
 #include "importers/gguf/gguf_file.h"
 #include "importers/gguf/gguf_model.h"
+#include "importers/huggingface/huggingface_model.h"
 
 namespace plait {
 namespace {
@@ -102,6 +103,8 @@ ModelSource find_model(const std::string& path, bool copied) {
   std::error_code failure;
   if (fs::is_directory(path, failure)) {
     ModelSource out{directory_files(path), {}, path, copied};
+    if (onnx_files(*out.files).empty() && huggingface::has_model(path))
+      return named(path, [&] { return find_model(huggingface::model_files(path)); });
     out.file = choose_model_file(*out.files);
     return out;
   }

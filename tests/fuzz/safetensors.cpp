@@ -1,5 +1,5 @@
 // Whatever the bytes, the reader of safetensors throws plait::Error or gives tensors that lie within the file.
-#include "core/train/checkpoint/safetensors.h"
+#include "core/base/safetensors.h"
 
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/memory_file.h"

@@ -11,7 +11,7 @@
 #include "core/base/mapped_file.h"
 #include "core/base/text.h"
 #include "core/base/file_writer.h"
-#include "core/train/checkpoint/safetensors.h"
+#include "core/base/safetensors.h"
 
 namespace plait {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/train/checkpoint/checkpoint.h"
-#include "core/train/checkpoint/safetensors.h"
+#include "core/base/safetensors.h"
 
 namespace plait {
 

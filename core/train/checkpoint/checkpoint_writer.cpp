@@ -17,7 +17,7 @@
 #include "core/train/checkpoint/checkpoint.h"
 #include "core/train/checkpoint/checkpoint_manifest.h"
 #include "core/base/file_writer.h"
-#include "core/train/checkpoint/safetensors.h"
+#include "core/base/safetensors.h"
 
 namespace plait {
 namespace fs = std::filesystem;

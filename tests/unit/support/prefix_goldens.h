@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/train/checkpoint/safetensors.h"
+#include "core/base/safetensors.h"
 #include "tests/unit/support/models.h"
 
 namespace plait::test {

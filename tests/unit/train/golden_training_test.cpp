@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "core/train/checkpoint/safetensors.h"
+#include "core/base/safetensors.h"
 #include "core/train/training_engine.h"
 #include "tests/unit/support/models.h"
 

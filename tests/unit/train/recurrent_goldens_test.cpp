@@ -2,7 +2,7 @@
 // (tests/fixtures/recurrent_goldens.py).
 #include <nlohmann/json.hpp>
 
-#include "core/train/checkpoint/safetensors.h"
+#include "core/base/safetensors.h"
 #include "tests/unit/support/kernel_test.h"
 #include "tests/unit/support/models.h"
 

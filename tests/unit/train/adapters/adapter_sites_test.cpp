@@ -4,7 +4,7 @@
 #include <random>
 
 #include "core/train/adapters/adapter_file.h"
-#include "core/train/checkpoint/safetensors.h"
+#include "core/base/safetensors.h"
 #include "core/train/trained_weights.h"
 #include "tests/unit/support/models.h"
 #include "tests/unit/train/runs.h"

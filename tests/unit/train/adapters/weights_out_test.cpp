@@ -6,7 +6,7 @@
 #include <set>
 
 #include "core/train/data/document_encoder.h"
-#include "core/train/checkpoint/safetensors.h"
+#include "core/base/safetensors.h"
 #include "core/train/trained_weights.h"
 #include "core/train/trainer.h"
 #include "importers/onnx/export.h"

@@ -1,5 +1,5 @@
 // Safetensors files: what is written reads back, and no bytes of a file bring the reader down.
-#include "core/train/checkpoint/safetensors.h"
+#include "core/base/safetensors.h"
 
 #include <random>
 

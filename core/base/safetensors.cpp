@@ -1,4 +1,4 @@
-#include "core/train/checkpoint/safetensors.h"
+#include "core/base/safetensors.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,9 +9,9 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/base/file_writer.h"
 #include "core/base/mapped_file.h"
 #include "core/base/text.h"
-#include "core/base/file_writer.h"
 
 namespace plait {
 namespace {

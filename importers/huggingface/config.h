@@ -1,0 +1,30 @@
+#pragma once
+// config.json as a spec of a decoder, and the names of its weights.
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "importers/decoder/decoder_spec.h"
+
+namespace plait::huggingface {
+
+/// How a weight lies in the file.
+struct Part {
+  std::string name;              ///< in the file
+  int64_t begin = 0, count = 0;  ///< of a fused weight, these outputs; count 0: all
+  bool inputs_first = false;     ///< [k, n]
+  bool by_head = false;          ///< outputs are [heads, 3, head size]: `begin` is which of the three
+};
+
+struct Model {
+  decoder::DecoderSpec spec;
+  /// Where the weight that decoder::Weights calls `name` lies: the first of these that there is.
+  std::vector<Part> parts_of(const std::string& name) const;
+
+  std::vector<std::pair<std::string, Part>> names;  ///< ours, theirs; "{}" is the layer's number
+};
+
+/// Throws Error(unsupported | bad_model).
+Model read_config(const nlohmann::json& config);
+
+}  // namespace plait::huggingface

@@ -1,0 +1,17 @@
+#pragma once
+// A directory of Hugging Face's transformers (config.json, safetensors) as the files of an ONNX model directory.
+#include <string>
+#include <vector>
+
+#include "core/base/named_blob.h"
+
+namespace plait::huggingface {
+
+/// Whether the directory has a configuration and weights in safetensors.
+bool has_model(const std::string& directory);
+
+/// "model.onnx" first, then its weights, which stay in the mapped files, and the directory's tokenizer and configurations. Throws Error:
+/// bad_model (damaged, or a weight that is missing; what, and where), unsupported (a model_type, and which ones there are), not_found, io.
+std::vector<NamedBlob> model_files(const std::string& directory);
+
+}  // namespace plait::huggingface
