@@ -33,11 +33,10 @@ template <class Weights, int tiles, bool whole>
 PLAIT_DEVICE void multiply_chunk(Sums (&sums)[tiles], const LinearOperands& o, const uint4* strip, int groups, int chunk,
                                  int first_tile, int lane) {
   uint4 w[Weights::loads];
+  const uint4* const from = strip + static_cast<int64_t>(chunk) * Weights::loads * lanes;
 #pragma unroll
-  for (int i = 0; i < Weights::loads; ++i) {
-    const int group = chunk * Weights::loads + i;
-    if (whole || group < groups) w[i] = load_once(strip + static_cast<int64_t>(group) * lanes);
-  }
+  for (int i = 0; i < Weights::loads; ++i)
+    if (whole || chunk * Weights::loads + i < groups) w[i] = load_once(from + i * lanes);
   const uint4* const columns = static_cast<const uint4*>(o.columns) +
                                (static_cast<int64_t>(first_tile) * o.units + chunk * chunk_units) * Weights::parts * lanes + lane;
 #pragma unroll

@@ -63,9 +63,11 @@ struct BlockWeights {
     const int64_t strip = static_cast<int64_t>(blockIdx.x) * o.blocks * 8 + lane / 4;
     const int at =
         (((unit - i) >> o.block_shift) + (i >> o.block_shift)) * 8;  // unit >> block_shift, mostly once a chunk
-    const float2 scale = static_cast<const float2*>(o.scales)[strip + at];
+    const float2* const scales = static_cast<const float2*>(o.scales) + strip;
+    const float2 scale = scales[at];
     if (has_zeros) {
-      const float2 zero = static_cast<const float2*>(o.zeros)[strip + at];
+      const float2* const zeros = static_cast<const float2*>(o.zeros) + strip;
+      const float2 zero = zeros[at];
       const float2 of_x = *reinterpret_cast<const float2*>(
           o.column_sums + (static_cast<int64_t>(tile) * o.units + unit) * tile_tokens + lane % 4 * 2);
       codes.c[0] -= (Codes::offset + zero.x) * of_x.x, codes.c[1] -= (Codes::offset + zero.x) * of_x.y;
