@@ -43,7 +43,7 @@ constexpr int saved_registers = 6;
 
 Context own_context() {
   Context out;
-#if defined(__SANITIZE_THREAD__)
+#if defined(PLAIT_THREAD_SANITIZED)
   out.thread_sanitizer = __tsan_get_current_fiber();
 #endif
   pthread_attr_t attributes;
@@ -64,23 +64,23 @@ void prepare(Context& context, void (*entry)()) {
   context.stack_pointer = top;
 }
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(PLAIT_THREAD_SANITIZED)
 __attribute__((no_sanitize("thread")))
 #endif
 void switch_context(Context& from, Context& to, [[maybe_unused]] bool ends) {
-#if defined(__SANITIZE_THREAD__)
+#if defined(PLAIT_THREAD_SANITIZED)
   __tsan_switch_to_fiber(to.thread_sanitizer, 1);  // 1: without an order of memory
-#elif defined(__SANITIZE_ADDRESS__)
+#elif defined(PLAIT_ADDRESS_SANITIZED)
   __sanitizer_start_switch_fiber(ends ? nullptr : &from.fake_stack, to.stack, to.stack_bytes);
 #endif
   plait_emulated_switch(&from.stack_pointer, to.stack_pointer);
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(PLAIT_ADDRESS_SANITIZED)
   __sanitizer_finish_switch_fiber(from.fake_stack, nullptr, nullptr);
 #endif
 }
 
 void entered() {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(PLAIT_ADDRESS_SANITIZED)
   __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
 #endif
 }

@@ -38,7 +38,6 @@ struct alignas(16) float4 {
 #define PLAIT_DYNAMIC_SHARED(T, name) T* const name = static_cast<T*>(plait::emulated::dynamic_shared())
 
 namespace plait::emulated {
-using Where = std::source_location;
 
 template <class T, class From>
 T shuffle(const char* name, const Where& where, uint32_t mask, T value, const From& from) {

@@ -43,14 +43,13 @@ struct Warp {
 };
 
 bool same(const Meeting& a, const Meeting& b) {
-  return a.where.line() == b.where.line() && a.where.column() == b.where.column() &&
-         !std::strcmp(a.where.file_name(), b.where.file_name());
+  return a.where.line == b.where.line && !std::strcmp(a.name, b.name) && !std::strcmp(a.where.file, b.where.file);
 }
 
 std::string text_of(const Meeting& meeting) {
-  const std::string file = meeting.where.file_name();
+  const std::string file = meeting.where.file;
   return std::string(meeting.name) + " at " + file.substr(file.rfind('/') + 1) + ":" +
-         std::to_string(meeting.where.line());
+         std::to_string(meeting.where.line);
 }
 
 /// The fibers of a block, one after another on the calling thread.
@@ -62,14 +61,14 @@ class Block {
       Fiber& fiber = fibers_[i];
       stacks_.put(i, fiber);
       fiber.lane = static_cast<int>(i % warp_lanes), fiber.warp = static_cast<int>(i / warp_lanes);
-#if defined(__SANITIZE_THREAD__)
+#if defined(PLAIT_THREAD_SANITIZED)
       fiber.thread_sanitizer = __tsan_create_fiber(0);
 #endif
     }
     warp_order_.resize(warps_.size());
   }
   ~Block() {
-#if defined(__SANITIZE_THREAD__)
+#if defined(PLAIT_THREAD_SANITIZED)
     for (const Fiber& fiber : fibers_) __tsan_destroy_fiber(fiber.thread_sanitizer);
 #endif
   }

@@ -8,7 +8,6 @@
 // and only barriers, __syncwarp and atomics order memory.
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 #include <string>
 
 #include "core/base/function_ref.h"
@@ -24,10 +23,19 @@ struct Position {
   Dim3 thread, block, block_size, grid;
 };
 
+/// A place in the source: as a default argument, that of the call.
+struct Where {
+  const char* file;
+  int line;
+  static constexpr Where current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
 /// An operation for which threads wait for each other.
 struct Meeting {
   const char* name;  ///< as in CUDA
-  std::source_location where;
+  Where where;
 };
 
 /// A kernel for `run_grid`.

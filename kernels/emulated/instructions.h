@@ -1,5 +1,6 @@
 #pragma once
 // What the instructions of kernels/cuda/kernels/ptx.h do (PTX ISA 9.0), where each is documented.
+#include "core/base/dtype.h"
 #include "kernels/emulated/cuda_language.h"
 
 struct Fragment {
@@ -18,22 +19,18 @@ inline uint32_t round_bf16(float value) {
   return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 inline uint32_t pack_bf16(float low, float high) { return round_bf16(low) | round_bf16(high) << 16; }
-inline float f16_to_float(uint16_t half) {
-  _Float16 out;
-  memcpy(&out, &half, sizeof out);
-  return static_cast<float>(out);
-}
-inline uint32_t round_f16(float value) {
-  const auto half = static_cast<_Float16>(value);
-  uint16_t out;
-  memcpy(&out, &half, sizeof out);
-  return out;
-}
+inline float f16_to_float(uint16_t half) { return plait::to_float(plait::Float16{half}); }
+inline uint32_t round_f16(float value) { return plait::to_float16(value).bits; }
 inline float f16_low(uint32_t two) { return f16_to_float(static_cast<uint16_t>(two)); }
 inline float f16_high(uint32_t two) { return f16_to_float(static_cast<uint16_t>(two >> 16)); }
 inline uint32_t pack_f16(float low, float high) { return round_f16(low) | round_f16(high) << 16; }
-inline uint32_t subtract_bf16(uint32_t a, uint32_t b) {
-  return pack_bf16(bf16_low(a) - bf16_low(b), bf16_high(a) - bf16_high(b));
+inline uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
+  uint32_t out = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t from = selector >> 4 * i & 7;
+    out |= ((from < 4 ? a >> 8 * from : b >> 8 * (from - 4)) & 0xff) << 8 * i;
+  }
+  return out;
 }
 inline uint32_t and_or(uint32_t a, uint32_t mask, uint32_t bits) { return (a & mask) | bits; }
 
@@ -112,6 +109,14 @@ inline void mma_bf16(Sums& sums, const Fragment& a, uint32_t b0, uint32_t b1,
 inline void mma_f16(Sums& sums, const Fragment& a, uint32_t b0, uint32_t b1,
                     plait::emulated::Where where = plait::emulated::Where::current()) {
   sums = plait::emulated::mma<f16_low, f16_high>("mma_f16", where, sums, a, b0, b1);
+}
+inline Sums product_bf16(const Fragment& a, uint32_t b0, uint32_t b1,
+                         plait::emulated::Where where = plait::emulated::Where::current()) {
+  return plait::emulated::mma<bf16_low, bf16_high>("product_bf16", where, {{0, 0, 0, 0}}, a, b0, b1);
+}
+inline Sums product_f16(const Fragment& a, uint32_t b0, uint32_t b1,
+                        plait::emulated::Where where = plait::emulated::Where::current()) {
+  return plait::emulated::mma<f16_low, f16_high>("product_f16", where, {{0, 0, 0, 0}}, a, b0, b1);
 }
 inline Fragment load_matrices(const void* row, plait::emulated::Where where = plait::emulated::Where::current()) {
   return plait::emulated::matrices("load_matrices", where, row, false);

@@ -2,7 +2,19 @@
 // Fibers as the sanitizers see them. Without sanitizers all of this is nothing.
 #include <cstddef>
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(__has_feature)  // clang
+#if __has_feature(thread_sanitizer)
+#define PLAIT_THREAD_SANITIZED
+#elif __has_feature(address_sanitizer)
+#define PLAIT_ADDRESS_SANITIZED
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define PLAIT_THREAD_SANITIZED
+#elif defined(__SANITIZE_ADDRESS__)
+#define PLAIT_ADDRESS_SANITIZED
+#endif
+
+#if defined(PLAIT_THREAD_SANITIZED)
 extern "C" {
 void* __tsan_get_current_fiber();
 void* __tsan_create_fiber(unsigned flags);
@@ -15,14 +27,14 @@ void AnnotateIgnoreReadsEnd(const char* file, int line);
 void AnnotateIgnoreWritesBegin(const char* file, int line);
 void AnnotateIgnoreWritesEnd(const char* file, int line);
 }
-#elif defined(__SANITIZE_ADDRESS__)
+#elif defined(PLAIT_ADDRESS_SANITIZED)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
 namespace plait::emulated {
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(PLAIT_THREAD_SANITIZED)
 inline constexpr bool thread_sanitized = true;
 /// The emulation's own accesses are not the kernel's. Must not be alive when fibers are switched.
 struct Quiet {
@@ -40,7 +52,7 @@ inline void acquire(void*) {}
 inline void release(void*) {}
 #endif
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(PLAIT_ADDRESS_SANITIZED)
 inline constexpr bool address_sanitized = true;
 inline void poison(void* from, size_t bytes) { ASAN_POISON_MEMORY_REGION(from, bytes); }
 inline void unpoison(void* from, size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(from, bytes); }

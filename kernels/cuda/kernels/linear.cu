@@ -28,6 +28,32 @@ PLAIT_DEVICE void finish(const LinearOperands& o, int token, int row, float sum)
   o.y[at] = sum;
 }
 
+/// sums += a chunk: 8 units of a strip, or what is left of them if it is not `whole`.
+template <class Weights, int tiles, bool whole>
+PLAIT_DEVICE void multiply_chunk(Sums (&sums)[tiles], const LinearOperands& o, const uint4* strip, int groups, int chunk,
+                                 int first_tile, int lane) {
+  uint4 w[Weights::loads];
+  const uint4* const from = strip + static_cast<int64_t>(chunk) * Weights::loads * lanes;
+#pragma unroll
+  for (int i = 0; i < Weights::loads; ++i)
+    if (whole || chunk * Weights::loads + i < groups) w[i] = load_once(from + i * lanes);
+  const uint4* const columns = static_cast<const uint4*>(o.columns) +
+                               (static_cast<int64_t>(first_tile) * o.units + chunk * chunk_units) * Weights::parts * lanes + lane;
+#pragma unroll
+  for (int i = 0; i < chunk_units; ++i) {
+    const int unit = chunk * chunk_units + i;
+    if (!whole && unit >= o.units) break;
+#pragma unroll
+    for (int tile = 0; tile < tiles; ++tile) {
+      uint4 x[Weights::parts];
+#pragma unroll
+      for (int j = 0; j < Weights::parts; ++j)
+        x[j] = columns[(static_cast<int64_t>(tile) * o.units * Weights::parts + i * Weights::parts + j) * lanes];
+      Weights::multiply_unit(sums[tile], w, i, x, o, unit, first_tile + tile, lane);
+    }
+  }
+}
+
 /// A strip of 16 rows for tiles x 8 tokens.
 template <class Weights, int tiles>
 PLAIT_DEVICE void linear(const LinearOperands& o) {
@@ -37,31 +63,14 @@ PLAIT_DEVICE void linear(const LinearOperands& o) {
   const int first_tile = blockIdx.y * tiles, first_token = first_tile * tile_tokens;
   const int groups = (o.units * Weights::loads + chunk_units - 1) / chunk_units;
   const uint4* const strip = static_cast<const uint4*>(o.weights) + static_cast<int64_t>(blockIdx.x) * groups * lanes + lane;
-  const uint4* const columns = static_cast<const uint4*>(o.columns) + lane;
   Sums sums[tiles];
 #pragma unroll
   for (int tile = 0; tile < tiles; ++tile) sums[tile] = {{0, 0, 0, 0}};
-  for (int chunk = warp; chunk * chunk_units < o.units; chunk += linear_warps) {
-    uint4 w[Weights::loads];
-#pragma unroll
-    for (int i = 0; i < Weights::loads; ++i) {
-      const int group = chunk * Weights::loads + i;
-      if (group < groups) w[i] = load_once(strip + static_cast<int64_t>(group) * lanes);
-    }
-#pragma unroll
-    for (int i = 0; i < chunk_units; ++i) {
-      const int unit = chunk * chunk_units + i;
-      if (unit >= o.units) break;
-#pragma unroll
-      for (int tile = 0; tile < tiles; ++tile) {
-        uint4 x[Weights::parts];
-#pragma unroll
-        for (int j = 0; j < Weights::parts; ++j)
-          x[j] = columns[((static_cast<int64_t>(first_tile + tile) * o.units + unit) * Weights::parts + j) * lanes];
-        Weights::multiply_unit(sums[tile], w, i, x, o, unit, first_tile + tile, lane);
-      }
-    }
-  }
+  const int whole_chunks = o.units / chunk_units;
+  for (int chunk = warp; chunk < whole_chunks; chunk += linear_warps)
+    multiply_chunk<Weights, tiles, true>(sums, o, strip, groups, chunk, first_tile, lane);
+  if (o.units % chunk_units && whole_chunks % linear_warps == warp)
+    multiply_chunk<Weights, tiles, false>(sums, o, strip, groups, whole_chunks, first_tile, lane);
 #pragma unroll
   for (int tile = 0; tile < tiles; ++tile)
 #pragma unroll
@@ -152,25 +161,26 @@ PLAIT_KERNEL(linear_bf16_rounded_many, linear_threads, 1, (LinearOperands operan
 PLAIT_KERNEL(linear_f16, linear_threads, 2, (LinearOperands operands)) { linear<PlainWeights<true, 2>, 1>(operands); }
 PLAIT_KERNEL(linear_f16_many, linear_threads, 1, (LinearOperands operands)) { linear<PlainWeights<true, 2>, many_tiles>(operands); }
 PLAIT_KERNEL(linear_int8, linear_threads, 2, (LinearOperands operands)) { linear<BlockWeights<Int8Codes, false>, 1>(operands); }
-PLAIT_KERNEL(linear_int8_many, linear_threads, 1, (LinearOperands operands)) { linear<BlockWeights<Int8Codes, false>, many_tiles>(operands); }
+PLAIT_KERNEL(linear_int8_many, linear_threads, 1, (LinearOperands operands)) { linear<BlockWeights<Int8Codes, false>, many_block_tiles>(operands); }
 PLAIT_KERNEL(linear_int4, linear_threads, 2, (LinearOperands operands)) { linear<BlockWeights<Int4Codes, false>, 1>(operands); }
-PLAIT_KERNEL(linear_int4_many, linear_threads, 1, (LinearOperands operands)) { linear<BlockWeights<Int4Codes, false>, many_tiles>(operands); }
+PLAIT_KERNEL(linear_int4_many, linear_threads, 1, (LinearOperands operands)) { linear<BlockWeights<Int4Codes, false>, many_block_tiles>(operands); }
 PLAIT_KERNEL(linear_int8_zeros, linear_threads, 2, (LinearOperands operands)) {
   linear<BlockWeights<Int8Codes, true>, 1>(operands);
 }
 PLAIT_KERNEL(linear_int8_zeros_many, linear_threads, 1, (LinearOperands operands)) {
-  linear<BlockWeights<Int8Codes, true>, many_tiles>(operands);
+  linear<BlockWeights<Int8Codes, true>, many_block_tiles>(operands);
 }
 PLAIT_KERNEL(linear_int4_zeros, linear_threads, 2, (LinearOperands operands)) {
   linear<BlockWeights<Int4Codes, true>, 1>(operands);
 }
 PLAIT_KERNEL(linear_int4_zeros_many, linear_threads, 1, (LinearOperands operands)) {
-  linear<BlockWeights<Int4Codes, true>, many_tiles>(operands);
+  linear<BlockWeights<Int4Codes, true>, many_block_tiles>(operands);
 }
 
 PLAIT_KERNEL(columns_bf16, column_threads, 4, (ColumnOperands operands)) { make_columns<false, 2>(operands); }
 PLAIT_KERNEL(columns_bf16_rounded, column_threads, 4, (ColumnOperands operands)) { make_columns<false, 1>(operands); }
 PLAIT_KERNEL(columns_f16, column_threads, 4, (ColumnOperands operands)) { make_columns<true, 2>(operands); }
+PLAIT_KERNEL(columns_f16_rounded, column_threads, 4, (ColumnOperands operands)) { make_columns<true, 1>(operands); }
 
 PLAIT_KERNEL(linear_plain_f32, linear_threads, 2, (LinearOperands operands)) { linear_plain<float>(operands); }
 PLAIT_KERNEL(linear_plain_bf16, linear_threads, 2, (LinearOperands operands)) { linear_plain<Bf16>(operands); }

@@ -16,8 +16,9 @@ namespace plait::cuda {
 
 constexpr int strip_rows = 16, unit_k = 32, lanes = 32;
 constexpr int linear_warps = 8, linear_threads = linear_warps * lanes;
-/// Units that a warp loads at a time; tokens of an mma, and how many tiles of these a block has if there are more.
-constexpr int chunk_units = 8, tile_tokens = 8, many_tiles = 4;
+/// Units that a warp loads at a time; tokens of an mma, and how many tiles of these a block has if there are more (of quantised
+/// weights: fewer, for want of registers).
+constexpr int chunk_units = 8, tile_tokens = 8, many_tiles = 4, many_block_tiles = 2;
 
 /// Row in a strip and k in a unit of element `e` of a lane's register `r`, of a half.
 constexpr int row_of(int lane, int r) { return lane / 4 + r % 2 * 8; }
@@ -45,7 +46,7 @@ struct LinearOperands {
   float* y;
   const void* bias;
   const float *added, *gated;  ///< [tokens, n]
-  float zero;                  ///< of blocks without `zeros`, an integer in [-128, 128]
+  float zero;                  ///< of blocks without `zeros`, an integer in [-128, 256]
   Element bias_element;
   Gate gate;
   int32_t n, k, tokens;
@@ -71,8 +72,8 @@ inline int64_t tiles_of(int64_t tokens) {
 inline Geometry column_geometry(int64_t units, int64_t tokens) {
   return {static_cast<unsigned>(ceil_div(tiles_of(tokens) * units, column_warps)), 1, 1, column_threads};
 }
-inline Geometry linear_geometry(int64_t n, int64_t tokens) {
-  const int64_t tile = tile_tokens * (has_many(tokens) ? many_tiles : 1);
+inline Geometry linear_geometry(int64_t n, int64_t tokens, bool quantised) {
+  const int64_t tile = tile_tokens * (!has_many(tokens) ? 1 : quantised ? many_block_tiles : many_tiles);
   return {static_cast<unsigned>(ceil_div(n, strip_rows)), static_cast<unsigned>(ceil_div(tokens, tile)), 1,
           linear_threads};
 }

@@ -13,15 +13,17 @@ PLAIT_DEVICE WeightPlace place_of(int row, int k) {
   return {row % 8 * 4 + k / 8, k % 8 / 4, k % 4 / 2 * 2 + row / 8, k % 2};
 }
 
-/// b0 and b1 of both halves: 8 elements of x.
-PLAIT_DEVICE void multiply(Sums& sums, const uint4* halves, const uint4& b, bool f16) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const Fragment a{{halves[half].x, halves[half].y, halves[half].z, halves[half].w}};
-    const uint32_t b0 = half ? b.z : b.x, b1 = half ? b.w : b.y;
-    if (f16) mma_f16(sums, a, b0, b1);
-    else mma_bf16(sums, a, b0, b1);
-  }
+PLAIT_DEVICE Fragment fragment(const uint4& w) { return {{w.x, w.y, w.z, w.w}}; }
+
+/// sums += a half of a unit; b: 8 elements of x, b0 and b1 of both halves.
+PLAIT_DEVICE void multiply_half(Sums& sums, const uint4& w, const uint4& b, int half, bool f16) {
+  const uint32_t b0 = half ? b.z : b.x, b1 = half ? b.w : b.y;
+  if (f16) mma_f16(sums, fragment(w), b0, b1);
+  else mma_bf16(sums, fragment(w), b0, b1);
+}
+/// The product of the first half.
+PLAIT_DEVICE Sums product(const uint4& w, const uint4& b, bool f16) {
+  return f16 ? product_f16(fragment(w), b.x, b.y) : product_bf16(fragment(w), b.x, b.y);
 }
 
 /// Weights of 16 bits, of which a chunk takes `loads` loads of 16 bytes; `parts`: numbers that x is the sum of.
@@ -31,11 +33,13 @@ struct PlainWeights {
   static PLAIT_DEVICE void multiply_unit(Sums& sums, const uint4* w, int i, const uint4* x, const LinearOperands&,
                                          int, int, int) {
 #pragma unroll
-    for (int part = 0; part < parts; ++part) multiply(sums, w + 2 * i, x[part], is_f16);
+    for (int part = 0; part < parts; ++part)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) multiply_half(sums, w[2 * i + half], x[part], half, is_f16);
   }
 };
 
-/// Weights in blocks: (code - zero) scale. Codes are exact in bf16, x is rounded to it. `Codes` makes fragments of offset + code. What
+/// Weights in blocks: (code - zero) scale. `Codes` makes fragments of offset + code, exact in 16 bits; x is rounded to the same type. What
 /// offset and zero add to the sum is taken off by a product with a constant if the zero is one, which costs the tensor core what it has to
 /// spare; or by the sums of x.
 template <class Codes, bool has_zeros>
@@ -44,19 +48,26 @@ struct BlockWeights {
   /// `i`: the unit in its chunk.
   static PLAIT_DEVICE void multiply_unit(Sums& sums, const uint4* w, int i, const uint4* x, const LinearOperands& o,
                                          int unit, int tile, int lane) {
-    Sums codes{{0, 0, 0, 0}};
-    if (!has_zeros) {
-      const uint32_t two = pack_bf16(-Codes::offset - o.zero, -Codes::offset - o.zero);
-      const uint4 constant[2] = {{two, two, two, two}, {two, two, two, two}};
-      multiply(codes, constant, x[0], false);
-    }
     const uint4 halves[2] = {Codes::half(w, i, 0), Codes::half(w, i, 1)};
-    multiply(codes, halves, x[0], false);
-    const int64_t strip = static_cast<int64_t>(blockIdx.x) * o.blocks * 8 + lane / 4;
-    const int at = (unit >> o.block_shift) * 8;
-    const float2 scale = static_cast<const float2*>(o.scales)[strip + at];
+    Sums codes;
     if (has_zeros) {
-      const float2 zero = static_cast<const float2*>(o.zeros)[strip + at];
+      codes = product(halves[0], x[0], Codes::is_f16);
+    } else {
+      const uint32_t two = Codes::pack(-Codes::offset - o.zero);
+      const uint4 constant{two, two, two, two};
+      codes = product(constant, x[0], Codes::is_f16);
+      multiply_half(codes, constant, x[0], 1, Codes::is_f16);
+      multiply_half(codes, halves[0], x[0], 0, Codes::is_f16);
+    }
+    multiply_half(codes, halves[1], x[0], 1, Codes::is_f16);
+    const int64_t strip = static_cast<int64_t>(blockIdx.x) * o.blocks * 8 + lane / 4;
+    const int at =
+        (((unit - i) >> o.block_shift) + (i >> o.block_shift)) * 8;  // unit >> block_shift, mostly once a chunk
+    const float2* const scales = static_cast<const float2*>(o.scales) + strip;
+    const float2 scale = scales[at];
+    if (has_zeros) {
+      const float2* const zeros = static_cast<const float2*>(o.zeros) + strip;
+      const float2 zero = zeros[at];
       const float2 of_x = *reinterpret_cast<const float2*>(
           o.column_sums + (static_cast<int64_t>(tile) * o.units + unit) * tile_tokens + lane % 4 * 2);
       codes.c[0] -= (Codes::offset + zero.x) * of_x.x, codes.c[1] -= (Codes::offset + zero.x) * of_x.y;
@@ -67,23 +78,26 @@ struct BlockWeights {
   }
 };
 
-/// Codes of -128 to 127: the low seven bits of a bf16 of 128, or 256, count ones.
+/// Codes of 0 to 255: the low bits of an f16 of 1024 count ones.
 struct Int8Codes {
   static constexpr int loads = chunk_units;
-  static constexpr float offset = 0;
-  static PLAIT_DEVICE uint32_t two(uint32_t bytes) {
-    return subtract_bf16(and_or(bytes, 0x007f007fU, 0x43004300U), and_or(bytes, 0x00800080U, 0x43004300U));
-  }
+  static constexpr bool is_f16 = true;
+  static constexpr float offset = 1024;
+  static PLAIT_DEVICE uint32_t pack(float value) { return pack_f16(value, value); }
   static PLAIT_DEVICE uint4 half(const uint4* w, int i, int half) {
+    constexpr uint32_t high = 0x64646464U;
     const uint32_t a = half ? w[i].z : w[i].x, b = half ? w[i].w : w[i].y;
-    return {two(a), two(a >> 8), two(b), two(b >> 8)};
+    return {permute_bytes(a, high, 0x4240), permute_bytes(a, high, 0x4341), permute_bytes(b, high, 0x4240),
+            permute_bytes(b, high, 0x4341)};
   }
 };
 
-/// Codes of 0 to 15.
+/// Codes of 0 to 15: the low bits of a bf16 of 128 count ones.
 struct Int4Codes {
   static constexpr int loads = chunk_units / 2;
+  static constexpr bool is_f16 = false;
   static constexpr float offset = 128;
+  static PLAIT_DEVICE uint32_t pack(float value) { return pack_bf16(value, value); }
   static PLAIT_DEVICE uint32_t two(uint32_t codes) { return and_or(codes, 0x000f000fU, 0x43004300U); }
   static PLAIT_DEVICE uint4 half(const uint4* w, int i, int half) {
     const uint4& pair = w[i / 2];

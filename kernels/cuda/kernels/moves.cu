@@ -35,7 +35,7 @@ struct BlockRows {
     const int word = bytes ? p.half * 2 + p.r / 2 : unit % 2 * 2 + p.half;
     const uint32_t codes = static_cast<const uint32_t*>(o.table)[(group * lanes + p.lane) * 4 + word];
     const int bit = (bytes ? 8 * (p.r % 2) : 4 * p.r) + 16 * p.e;
-    const int code = bytes ? static_cast<int8_t>(codes >> bit) : static_cast<int>(codes >> bit & 15);
+    const int code = static_cast<int>(codes >> bit & (bytes ? 255 : 15));
     const int64_t at = ((strip * o.blocks + block) * 8 + row % 8) * 2 + row % strip_rows / 8;
     const float zero = o.zeros ? static_cast<const float*>(o.zeros)[at] : o.zero;
     return (code - zero) * static_cast<const float*>(o.scales)[at];

@@ -32,10 +32,10 @@ PLAIT_DEVICE uint32_t pack_f16(float low, float high) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
   return out;
 }
-/// Differences of two bf16, rounded.
-PLAIT_DEVICE uint32_t subtract_bf16(uint32_t a, uint32_t b) {
+/// Byte i of the result is byte `selector >> 4 i & 7` of the eight of a, then b.
+PLAIT_DEVICE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
   uint32_t out;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(0x3f803f80U), "r"(b ^ 0x80008000U));
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(selector));
   return out;
 }
 /// (a & mask) | bits in one instruction; with two constants the compiler makes two of it.
@@ -68,6 +68,26 @@ PLAIT_DEVICE void mma_f16(Sums& sums, const Fragment& a, uint32_t b0, uint32_t b
       "%3};"
       : "+f"(sums.c[0]), "+f"(sums.c[1]), "+f"(sums.c[2]), "+f"(sums.c[3])
       : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b0), "r"(b1));
+}
+
+/// a b^T, as `mma` with sums of 0, which take no registers.
+PLAIT_DEVICE Sums product_bf16(const Fragment& a, uint32_t b0, uint32_t b1) {
+  Sums out;
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, "
+      "%10, %10};"
+      : "=f"(out.c[0]), "=f"(out.c[1]), "=f"(out.c[2]), "=f"(out.c[3])
+      : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b0), "r"(b1), "f"(0.0F));
+  return out;
+}
+PLAIT_DEVICE Sums product_f16(const Fragment& a, uint32_t b0, uint32_t b1) {
+  Sums out;
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, "
+      "%10, %10};"
+      : "=f"(out.c[0]), "=f"(out.c[1]), "=f"(out.c[2]), "=f"(out.c[3])
+      : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b0), "r"(b1), "f"(0.0F));
+  return out;
 }
 
 /// Four 8 x 8 matrices of 16 bits in shared memory. Lane i has the address of row i % 8 of matrix i / 8, and gets elements 2 t and

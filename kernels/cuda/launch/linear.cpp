@@ -159,6 +159,12 @@ Names kernel_of(DType dtype, bool rounded, bool zeros) {
   }
 }
 
+/// The kernel that arranges x for a weight.
+const char* columns_of(const TensorView& w, bool rounded) {
+  if (w.shape.rank() == 3) return dtype_bits(w.dtype) == 8 ? "columns_f16_rounded" : "columns_bf16_rounded";
+  return w.dtype == DType::f16 ? "columns_f16" : rounded ? "columns_bf16_rounded" : "columns_bf16";
+}
+
 /// The operand that does not fit the others, for quantised weights; 0 if there is none.
 int32_t misfit(const KernelCall& call, const WeightSlots& slots, int64_t k) {
   const TensorView& w = call.inputs[slots.w];
@@ -217,14 +223,10 @@ KernelStatus run(const KernelCall& call) {
                                       o.units,
                                       static_cast<int32_t>(next.block),
                                       next.shift};
-      launch(call,
-             w.dtype == DType::f16           ? "columns_f16"
-             : scratch.sums || state.rounded ? "columns_bf16_rounded"
-                                             : "columns_bf16",
-             column_geometry(next.units, tokens), of_columns);
+      launch(call, columns_of(w, state.rounded), column_geometry(next.units, tokens), of_columns);
     }
     const Names names = kernel_of(w.dtype, state.rounded, zeros.present());
-    launch(call, has_many(tokens) ? names.many : names.few, linear_geometry(o.n, tokens), o);
+    launch(call, has_many(tokens) ? names.many : names.few, linear_geometry(o.n, tokens, w.shape.rank() == 3), o);
   }
   return {};
 }

@@ -114,19 +114,19 @@ Tensor pack_of_blocks(const Tensor& plain, ThreadPool* pool) {
 
 }  // namespace
 
-// Codes of 4 bits are held as 0 to 15, those of 8 bits as -128 to 127.
+// Signed codes are moved to where unsigned ones are.
 int code_shift(DType weights) {
   switch (weights) {
     case DType::i4: return 8;
     case DType::i2: return 2;
-    case DType::u8: return -128;
+    case DType::i8: return 128;
     default: return 0;
   }
 }
 
 const PackedLayout* weight_layout(DType dtype) {
-  static const PackedLayout plain{"mma 16 bits", pack_plain}, u8{"mma u8", pack_codes<8, 8, -128>},
-      i8{"mma i8", pack_codes<8, 8, 0>}, u4{"mma u4", pack_codes<4, 4, 0>}, i4{"mma i4", pack_codes<4, 4, 8>},
+  static const PackedLayout plain{"mma 16 bits", pack_plain}, u8{"mma u8", pack_codes<8, 8, 0>},
+      i8{"mma i8", pack_codes<8, 8, 128>}, u4{"mma u4", pack_codes<4, 4, 0>}, i4{"mma i4", pack_codes<4, 4, 8>},
       u2{"mma u2", pack_codes<2, 4, 0>}, i2{"mma i2", pack_codes<2, 4, 2>};
   switch (dtype) {
     case DType::bf16:
@@ -150,11 +150,11 @@ const PackedLayout* zero_layout(DType weights) {
   static const PackedLayout zeros[] = {{"mma zeros", pack_of_blocks<0>},
                                        {"mma zeros + 8", pack_of_blocks<8>},
                                        {"mma zeros + 2", pack_of_blocks<2>},
-                                       {"mma zeros - 128", pack_of_blocks<-128>}};
+                                       {"mma zeros + 128", pack_of_blocks<128>}};
   switch (code_shift(weights)) {
     case 8: return &zeros[1];
     case 2: return &zeros[2];
-    case -128: return &zeros[3];
+    case 128: return &zeros[3];
     default: return &zeros[0];
   }
 }

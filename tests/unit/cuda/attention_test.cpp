@@ -38,7 +38,7 @@ struct Pages {
     const int64_t bytes = what.heads * what.d * 4;
     for (int64_t i = 0; i < t; ++i) {
       const Token& token = tokens[static_cast<size_t>(i)];
-      const int64_t row = std::max(token.segment, 0) * 600 + token.position % 600;
+      const int64_t row = std::max(token.segment, 0) % 3 * 600 + token.position % 600;
       std::memcpy(q.data() + i * bytes, queries.data() + row * bytes, static_cast<size_t>(bytes));
       set_element(positions, i, token.position);
       set_element(segments, i, token.segment);

@@ -13,7 +13,7 @@ namespace {
 using emulated::address_sanitized;
 using emulated::thread_sanitized;
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(PLAIT_THREAD_SANITIZED)
 extern "C" const char* __tsan_default_options() { return "halt_on_error=1:exitcode=66"; }
 #endif
 
