@@ -265,14 +265,18 @@ void add_commands(CLI::App& app, Arguments& arguments) {
       ->needs("--checkpoint")
       ->excludes("--mesh");
 
-  CLI::App& convert = *app.add_subcommand("convert", "Write a GGUF file as an ONNX model directory");
+  CLI::App& convert =
+      *app.add_subcommand("convert", "Write a GGUF file, or a directory of transformers, as an ONNX model directory");
   convert.footer(
-      "Floats stay as they are; quantised weights keep their codes, in blocks as com.microsoft.MatMulNBits has them. The directory has\n"
-      "model.onnx, its weights, tokenizer, chat template and configurations. `plait generate` and `plait chat` open GGUF files, too.\n\n"
+      "Floats stay as they are; quantised weights keep their codes, in blocks as com.microsoft.MatMulNBits has them. "
+      "The directory has\n"
+      "model.onnx, its weights, tokenizer, chat template and configurations. `plait generate` and `plait chat` open "
+      "GGUF files, too.\n\n"
       "Example:\n  plait convert SmolLM2-135M-Instruct.Q4_1.gguf --out smollm2");
   add_model_arguments(convert, arguments.convert, false);
   add_any_option(convert, arguments.convert);
-  convert.add_option("--out", arguments.convert.out, "The directory to write; it must not contain the model already")->required();
+  convert.add_option("--out", arguments.convert.out, "The directory to write; it must not contain the model already")
+      ->required();
 
   CLI::App& tokenize = *app.add_subcommand("tokenize", "Convert stdin's text into token ids");
   add_model_arguments(tokenize, arguments.tokenize, false);
