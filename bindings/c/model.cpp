@@ -52,7 +52,8 @@ std::shared_ptr<const Blob> blob_of(const std::shared_ptr<Tensor>& tensor, std::
 }  // namespace
 
 std::shared_ptr<ModelObject> open_model(const std::string& path, const Settings& settings) {
-  return open_model(find_model(path, settings.text("weights") == "copied"), settings);
+  return open_model(find_model(path, settings.text("weights") == "copied", dtype_from_name(settings.text("unpack"))),
+                    settings);
 }
 
 ModelObject::ModelObject(const ModelSource& source, const Settings& settings)

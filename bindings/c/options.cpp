@@ -41,6 +41,9 @@ constexpr OptionRow rows[] = {
     {"weights", Type::choice, for_model, "mapped",
      "mapped: the model's files are memory-mapped, and pages are read on first use; copied: files are read into "
      "memory when the model is opened, so later changes of them have no effect", 0, 0, "mapped copied"},
+    {"unpack", Type::choice, for_model, "none",
+     "quantised weights of GGUF files: none: stay in blocks; f32, f16, bf16: become floats, which can be trained and take in adapters",
+     0, 0, "none f32 f16 bf16"},
     {"text_bytes", Type::bytes, for_model | for_tokenizer, "64M",
      "maximum memory of tokenizing or decoding one text, or rendering one conversation by the chat template, in "
      "addition to 1 KiB per byte of text or 64 bytes per byte of the conversation; beyond it: OUT_OF_MEMORY",

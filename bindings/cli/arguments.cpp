@@ -274,6 +274,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
       "GGUF files, too.\n\n"
       "Example:\n  plait convert SmolLM2-135M-Instruct.Q4_1.gguf --out smollm2");
   add_model_arguments(convert, arguments.convert, false);
+  convert.add_option("--unpack", arguments.convert.unpack, "Write quantised weights as floats: f32, f16 or bf16");
   add_any_option(convert, arguments.convert);
   convert.add_option("--out", arguments.convert.out, "The directory to write; it must not contain the model already")
       ->required();

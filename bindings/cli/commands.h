@@ -87,6 +87,7 @@ struct InspectArguments : ModelArguments {
 
 struct ExportArguments : ModelArguments {
   std::string out, checkpoint, adapter;
+  std::string unpack;  ///< "": quantised weights of GGUF files stay so
   bool apart = false;  ///< only the checkpoint's adapters, without the model
 };
 

@@ -28,6 +28,7 @@ int export_model(const ExportArguments& arguments) {
   if (!arguments.checkpoint.empty()) options.rest.set("checkpoint", arguments.checkpoint);
   if (!arguments.adapter.empty()) options.rest.set("adapter", arguments.adapter);
   options.model.set("tokenizer", "none");
+  if (!arguments.unpack.empty()) set_option(options.model, "unpack", arguments.unpack);
   if (arguments.apart) {
     options.rest.set("frozen", "true");
     plait_api::Trainer(plait_api::Model(arguments.model, options.model), options.rest).save_adapter(arguments.out);

@@ -99,7 +99,7 @@ std::string choose_model_file(const FileSet& files) {
               "pass the path of one of them");
 }
 
-ModelSource find_model(const std::string& path, bool copied) {
+ModelSource find_model(const std::string& path, bool copied, DType unpack) {
   std::error_code failure;
   if (fs::is_directory(path, failure)) {
     ModelSource out{directory_files(path), {}, path, copied};
@@ -114,7 +114,7 @@ ModelSource find_model(const std::string& path, bool copied) {
   }
   fs::path file(path);
   if (const auto blob = gguf_file(path, copied))
-    return named(path, [&] { return find_model(gguf::model_files(blob)); });
+    return named(path, [&] { return find_model(gguf::model_files(blob, unpack)); });
   if (holds_weights(path))
     throw Error(Code::unsupported, cat(quote(path), " holds weights and no ONNX graph"), how_to_export);
   std::string directory = file.has_parent_path() ? file.parent_path().string() : ".";

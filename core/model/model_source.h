@@ -19,8 +19,9 @@ struct ModelSource {
   bool copied = false;    ///< the model's file and its external data are read into memory, not mapped
 };
 
-/// A model directory, or an .onnx file with what is next to it. Throws Error(not_found), and what choose_model_file throws.
-ModelSource find_model(const std::string& path, bool copied);
+/// A model directory, or an .onnx file with what is next to it; a GGUF file, whose quantised weights become floats with `unpack`; or a
+/// directory of transformers. Throws Error(not_found), what choose_model_file throws, and what the importers throw.
+ModelSource find_model(const std::string& path, bool copied, DType unpack = DType::none);
 /// The same of files in memory; throws what memory_files throws, too.
 ModelSource find_model(std::vector<NamedBlob> blobs);
 

@@ -36,10 +36,23 @@ Entry rows_of(const Entry& entry, int64_t begin, int64_t count) {
   return out;
 }
 
+/// Quantised elements as floats of that type.
+Tensor unpacked(const Entry& entry, DType dtype) {
+  const Tensor wide = dequantised(entry);
+  if (dtype == DType::f32) return wide;
+  Tensor out(dtype, entry.shape);
+  const auto* from = reinterpret_cast<const float*>(wide.data());
+  for (int64_t i = 0; i < wide.elements(); ++i) {
+    const uint16_t bits = dtype == DType::f16 ? to_float16(from[i]).bits : to_bfloat16(from[i]).bits;
+    std::memcpy(out.data() + 2 * i, &bits, 2);
+  }
+  return out;
+}
+
 /// The weights by the names of decoder::Weights. Each is read once.
 class GgufWeights {
  public:
-  GgufWeights(const File& file, const DecoderSpec& spec) : file_(file), spec_(spec) {}
+  GgufWeights(const File& file, const DecoderSpec& spec, DType unpack) : file_(file), spec_(spec), unpack_(unpack) {}
 
   std::optional<Weight> operator()(const std::string& name) {
     if (const auto made = made_.find(name); made != made_.end()) return made->second;
@@ -91,22 +104,17 @@ class GgufWeights {
   }
 
   Weight weight(const std::string& name, const Entry& entry) const {
+    if (form_of(entry.type, name).elements > 1 && unpack_ != DType::none) return {.tensor = unpacked(entry, unpack_)};
     Weight out = weight_of(entry);
     // Rows of a table are looked up, for which ONNX knows codes with whole zero points only.
-    if (out.blocks && out.blocks->zeros && name.find("embed_") != std::string::npos) {
-      const Tensor wide = dequantised(entry);
-      out = {.tensor = Tensor(DType::f16, entry.shape)};
-      const auto* from = reinterpret_cast<const float*>(wide.data());
-      for (int64_t i = 0; i < wide.elements(); ++i) {
-        const Float16 one = to_float16(from[i]);
-        std::memcpy(out.tensor.data() + 2 * i, &one.bits, 2);
-      }
-    }
+    if (out.blocks && out.blocks->zeros && name.find("embed_") != std::string::npos)
+      return {.tensor = unpacked(entry, DType::f16)};
     return out;
   }
 
   const File& file_;
   const DecoderSpec& spec_;
+  const DType unpack_;
   std::map<std::string, std::optional<Weight>> made_;
 };
 
@@ -134,10 +142,10 @@ std::vector<NamedBlob> text_files_of(const File& file, const DecoderSpec& spec) 
 
 }  // namespace
 
-std::vector<NamedBlob> model_files(const std::shared_ptr<const Blob>& blob) {
+std::vector<NamedBlob> model_files(const std::shared_ptr<const Blob>& blob, DType unpack) {
   const File file(blob);
   const DecoderSpec spec = spec_of(file);
-  std::vector<NamedBlob> out = decoder::write_decoder(spec, GgufWeights(file, spec));
+  std::vector<NamedBlob> out = decoder::write_decoder(spec, GgufWeights(file, spec, unpack));
   for (NamedBlob& one : text_files_of(file, spec)) out.push_back(std::move(one));
   return out;
 }
