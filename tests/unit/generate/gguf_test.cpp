@@ -6,6 +6,7 @@
 
 #include <random>
 
+#include "core/base/text.h"
 #include "core/generate/engines.h"
 #include "core/model/model_source.h"
 #include "importers/gguf/blocks.h"
