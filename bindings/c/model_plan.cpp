@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bindings/c/objects.h"
+#include "core/generate/serve_engine.h"
 
 namespace plait::c_api {
 namespace {
@@ -77,11 +78,24 @@ Json report_json(const PlanReport& report) {
   return out;
 }
 
+/// Of a device: the ops of its program that have no kernel there, by name, and how many nodes have each.
+Json islands(ModelObject& model, const CompileOptions& options, const Settings& settings) {
+  Json out = Json::object();
+  if (options.device == DeviceKind::host) return out;
+  const OpenedModel& opened = model.opened();
+  const RaggedModel compiled = compile_rank(opened.imported.graph, options, engine_options(settings, opened.config));
+  for (const Instruction& one : compiled.program->instructions)
+    if (one.kernel && one.kernel->device != options.device) out[one.kernel->op] = out.value(one.kernel->op, 0) + 1;
+  return out;
+}
+
 std::string model_plan(ModelObject& model, const Settings& settings) {
   const CompileOptions options = generator_compile_options(model, settings);
   options.mesh.require_axes({"data", "tensor"}, "generation");  // stages of a trainer: plait_model_plan_training
   Graph raised = raised_decoder(model, options);
-  return report_json(report_plan(std::move(raised), options)).dump(1, ' ', false, Json::error_handler_t::replace);
+  Json out = report_json(report_plan(std::move(raised), options));
+  out["islands"] = islands(model, options, settings);
+  return out.dump(1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace

@@ -202,7 +202,8 @@ PLAIT_API plait_status plait_model_dump(plait_model* model, const char* pass, pl
  * tensor), "collectives" ("kind", "what", "for", "held", "axes", "bytes": sent by each rank per token, "after":
  * number of weights read before), "choices" ("node", "ways" with "cut", "bytes", "owed" and "chosen", "why");
  * "priced_at" (the step that "ways" are priced for: "tokens", "rows"); "unruled" (nodes with replicated operands
- * since their op has no rule). UNSUPPORTED for models that are not recognised decoders; INVALID_ARGUMENT for seeds
+ * since their op has no rule); "islands" (with option "device": ops without a kernel there, which run on the host: {op: number of
+ * nodes}). UNSUPPORTED for models that are not recognised decoders; INVALID_ARGUMENT for seeds
  * that are invalid, or shard nothing. */
 PLAIT_API plait_status plait_model_plan(plait_model* model, plait_options* options, plait_tensor** json);
 /* The plan of a trainer with these options, from its compiled programs: no weights are loaded, no data are read,

@@ -178,6 +178,10 @@ std::string plan_text(const Json& plan) {
     out += "\nnodes with replicated operands\n";
     for (const Json& node : plan.at("unruled")) out += "  " + node.get<std::string>() + "\n";
   }
+  if (const Json& islands = plan.at("islands"); !islands.empty()) {
+    out += "\nops without a kernel of the device, which run on the host\n";
+    for (const auto& [op, count] : islands.items()) out += "  " + std::to_string(count.get<int64_t>()) + " x " + op + "\n";
+  }
   return out + choices_text(plan, kinds);
 }
 
