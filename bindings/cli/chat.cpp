@@ -298,6 +298,9 @@ int chat(const ChatArguments& arguments) {
   if (arguments.has_prompt || piped) {
     std::string text = arguments.prompt;
     if (piped && !arguments.has_prompt) text = read_all("-");
+    const size_t end = text.find_last_not_of(" \t\r\n");
+    if (end == std::string::npos) throw UsageError("the message is empty", "pass it with --prompt, or on stdin");
+    text.resize(end + 1);
     return conversation.ask(text) == Ending::interrupted ? exit_interrupted : exit_ok;
   }
   LineEditor editor(history_file(arguments));

@@ -35,13 +35,6 @@ enum class Join {
   parallel_one,  ///< of one norm
 };
 
-/// A mixture of experts in place of the MLP of a layer.
-struct Experts {
-  int64_t count = 0, used = 0;  ///< 0: a dense MLP
-  int64_t ffn = 0;
-  bool normalised = true;  ///< the weights of the chosen sum to 1
-};
-
 /// Sizes and choices. `windows` and `ropes` have an element for each layer.
 struct DecoderSpec {
   int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocabulary = 0, context = 0;
@@ -59,7 +52,6 @@ struct DecoderSpec {
   std::vector<Rope> ropes;                  ///< dims 0: none
   int64_t positions = 0;                    ///< learned position embeddings; 0: none
   bool tied = true;
-  Experts experts;
 
   int64_t layers() const { return static_cast<int64_t>(windows.size()); }
 };

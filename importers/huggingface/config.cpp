@@ -253,10 +253,10 @@ struct Family {
   const char* type;
   void (*adjust)(const Fields&, Model&);
 };
-constexpr Family families[] = {
-    {"llama", nullptr}, {"mistral", mistral},    {"qwen2", qwen2}, {"qwen3", qwen3},
-    {"gemma", gemma},   {"gemma2", gemma2},   {"gemma3_text", gemma3}, {"phi3", phi3},   {"olmo2", olmo2},
-    {"gpt2", gpt2},     {"gptj", gptj},       {"gpt_neox", gpt_neox}};
+constexpr Family families[] = {{"llama", nullptr},      {"mistral", mistral}, {"qwen2", qwen2},
+                               {"qwen3", qwen3},        {"gemma", gemma},     {"gemma2", gemma2},
+                               {"gemma3_text", gemma3}, {"phi3", phi3},       {"olmo2", olmo2},
+                               {"gpt2", gpt2},          {"gptj", gptj},       {"gpt_neox", gpt_neox}};
 
 const Family& family_of(const std::string& type) {
   std::string known;
@@ -331,8 +331,10 @@ std::vector<Part> Model::parts_of(const std::string& wanted) const {
     out.name = filled(theirs.name);
     return {out};
   }
-  // A base model's file has no "model." in front.
-  return {{wanted}, {wanted.starts_with("model.") ? wanted.substr(6) : "model." + wanted}};
+  // A base model's file has no "model." in front; a model of more than text has names around it.
+  if (!wanted.starts_with("model.")) return {{wanted}, {"language_model." + wanted}};
+  const std::string base = wanted.substr(6);
+  return {{wanted}, {base}, {"language_model." + wanted}, {"model.language_model." + base}};
 }
 
 }  // namespace plait::huggingface

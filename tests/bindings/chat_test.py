@@ -50,7 +50,9 @@ class Chat(Folder):
         generated = subprocess.run([PLAIT, "generate", MODEL, "--chat", "--prompt", "Hello", "--seed", "7", "-n", "8"],
                                    capture_output=True, env=self.environment, timeout=120).stdout.decode(errors="replace")
         self.assertEqual(asked, generated)
-        self.assertEqual(self.call(stdin="Hello")[0], generated, "stdin that is no terminal is one message")
+        self.assertEqual(self.call(stdin="Hello\n")[0], generated, "stdin that is no terminal is one message")
+        for empty in ("", " \n"):
+            self.assertIn("the message is empty", self.call(stdin=empty, status=2)[1])
         self.assertEqual(self.call("--prompt", "Hello", "--mesh", "tensor=2")[0], generated)
 
     def test_each_turn_sees_those_before_and_reuses_their_cache(self):
