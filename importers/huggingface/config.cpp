@@ -109,7 +109,8 @@ void set_windows(const Fields& config, DecoderSpec& spec, const std::function<bo
       const Json& types = config.at("layer_types");
       if (!types.is_array() || static_cast<int64_t>(types.size()) != spec.layers())
         Fields::fail("layer_types", "one for each layer");
-      limited = types[static_cast<size_t>(layer)] == "sliding_attention";
+      const Json& type = types[static_cast<size_t>(layer)];
+      limited = type.is_string() && type.get_ref<const std::string&>() == "sliding_attention";
     }
     spec.windows[static_cast<size_t>(layer)] = limited ? window : 0;
   }

@@ -20,8 +20,8 @@ using decoder::Weight;
 std::vector<std::string> weight_files(const std::string& directory) {
   std::vector<std::string> out;
   std::error_code failure;
-  for (const auto& one : fs::directory_iterator(directory, failure))
-    if (one.path().extension() == ".safetensors") out.push_back(one.path().filename().string());
+  for (fs::directory_iterator at(directory, failure), end; !failure && at != end; at.increment(failure))
+    if (at->path().extension() == ".safetensors") out.push_back(at->path().filename().string());
   std::sort(out.begin(), out.end());
   return out;
 }
