@@ -158,7 +158,7 @@ decoder::DecoderSpec spec_of(const File& file) {
     return checked(file.integer(prefix + key), prefix + key, most);
   };
   DecoderSpec out;
-  constexpr int64_t most = int64_t{1} << 31;
+  constexpr int64_t most = 1 << 24;
   out.hidden = size("embedding_length", most);
   out.heads = size("attention.head_count", 1 << 20);
   out.kv_heads = checked(file.integer_or(prefix + "attention.head_count_kv", out.heads),

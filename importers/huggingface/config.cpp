@@ -22,7 +22,7 @@ class Fields {
 
   bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
   const Json& at(const char* key) const { return json_.at(key); }
-  int64_t size(const char* key, int64_t most = int64_t{1} << 31) const {
+  int64_t size(const char* key, int64_t most = 1 << 24) const {
     if (!has(key) || !json_.at(key).is_number_integer()) fail(key, "an integer");
     const auto out = json_.at(key).get<int64_t>();
     if (out < 1 || out > most) fail(key, cat("from 1 to ", most));
