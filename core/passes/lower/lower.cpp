@@ -168,7 +168,7 @@ class Lowering {
     if (node.bodies.empty() && (!all_sized || takes_sizes_for_equal(node) || assumes_sizes(node)))
       set_infer(node, instruction);
     else if (instruction.kernel)
-      for (size_t k = 0; k < instruction.inputs.size(); ++k)
+      for (size_t k = 0; k < std::min<size_t>(instruction.inputs.size(), 32); ++k)
         if (instruction.kernel->unread >> k & 1) instruction.inputs[k] = -1;
     program_->instructions.push_back(std::move(instruction));
   }
