@@ -64,6 +64,8 @@ LineEditor::LineEditor(std::string history_file) {
   el_set(editor, EL_BIND, "^Z", "plait-suspend", nullptr);
   el_set(editor, EL_BIND, "^C", "plait-interrupt", nullptr);
   el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+  // A Ctrl-D from before the prompt: the terminal gives its mark of an end as a zero.
+  el_set(editor, EL_BIND, "^@", "ed-end-of-file", nullptr);
   el_source(editor, nullptr);  // the user's own ~/.editrc
 }
 

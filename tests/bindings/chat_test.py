@@ -8,6 +8,7 @@ import pty
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -141,9 +142,11 @@ class Terminal(Folder):
         os.write(self.terminal, b"".join(keys))
 
     def status(self):
+        end = time.monotonic() + 60
         try:
-            while os.read(self.terminal, 4096):
-                pass
+            while select.select([self.terminal], [], [], max(0, end - time.monotonic()))[0]:
+                os.read(self.terminal, 4096)
+            os.kill(self.child, signal.SIGKILL)
         except OSError:
             pass  # the other end is closed
         return os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
@@ -169,6 +172,7 @@ class Terminal(Folder):
         self.type(UP, UP, b"\r")
         self.wait_for(b"Hello")
         self.wait_for(b"prompt tokens cached")
+        self.wait_for(b"> ")
         self.type(CTRL_D)
         self.assertEqual(self.status(), 0)
 
@@ -178,10 +182,12 @@ class Terminal(Folder):
         time.sleep(1)
         self.type(b"\r")
         self.wait_for(b"prompt tokens cached")
+        self.wait_for(b"> ")
         self.type(b"/save " + self.path("saved.jsonl").encode() + b"\r")
         self.wait_for(b"written")
         with open(self.path("saved.jsonl")) as file:
             self.assertEqual(json.loads(file.read())["messages"][0]["content"], "one\ntwo\nthree")
+        self.wait_for(b"> ")
         self.type(CTRL_D)
         self.assertEqual(self.status(), 0)
 
