@@ -124,6 +124,17 @@ double ModelObject::progress() const {
 void ModelObject::cancel() {
   graph_.cancel();
   if (tokenizer_) tokenizer_->cancel();
+  std::lock_guard lock(work_mutex_);
+  for (LoadProgress* one : work_) one->cancel();
+}
+
+ModelObject::Work::Work(ModelObject& model) : model_(model), progress_(std::make_unique<LoadProgress>()) {
+  std::lock_guard lock(model_.work_mutex_);
+  model_.work_.insert(progress_.get());
+}
+ModelObject::Work::~Work() {
+  std::lock_guard lock(model_.work_mutex_);
+  model_.work_.erase(progress_.get());
 }
 
 }  // namespace plait::c_api

@@ -1,10 +1,14 @@
 #include "bindings/c/model_export.h"
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
 #include "core/passes/shard/annotations.h"
+#include "core/quantize/quantize.h"
+#include "core/train/data/dataset.h"
 #include "importers/onnx/export.h"
 
 namespace plait::c_api {
@@ -55,22 +59,78 @@ FileTensors tensors_of(ModelObject& model, const Settings& settings) {
                             : tensors_of_checkpoint(graph, compile, checkpoint, &pool);
 }
 
+/// Token ids of the texts to calibrate on; empty: none are given.
+std::vector<int32_t> calibration_of(ModelObject& model, const Settings& settings, ThreadPool& pool,
+                                    LoadProgress& progress) {
+  std::vector<int32_t> out;
+  const std::string path = settings.text("calibration");
+  if (path.empty()) return out;
+  const TokenizerPointer tokenizer = model.has_tokenizer() ? model.tokenizer() : nullptr;
+  const Dataset texts = Dataset::read(path, {.tokenizer = tokenizer.get(),
+                                             .eos = tokenizer ? tokenizer->eos_id() : std::nullopt,
+                                             .seq = settings.integer("calibration_window"),
+                                             .cut_long = true,
+                                             .pool = &pool,
+                                             .progress = &progress,
+                                             .progress_until = 0});
+  const auto most = static_cast<size_t>(settings.integer("calibration_tokens"));
+  for (int64_t i = 0; i < texts.size() && out.size() < most; ++i)
+    out.insert(out.end(), texts[i].ids.begin(), texts[i].ids.end());
+  out.resize(std::min(out.size(), most));
+  return out;
+}
+
+/// The model's weights in blocks.
+BlockWeights quantized_weights(ModelObject& model, const Settings& settings, LoadProgress& progress) {
+  if (!settings.text("checkpoint").empty() || !settings.text("adapter").empty())
+    throw Error(Code::invalid_argument,
+                "an export rounds the file's own weights, not those of a checkpoint or an adapter",
+                "export the trained model first, then round that");
+  const int64_t block = settings.integer("block");
+  if (block & (block - 1))
+    throw Error(Code::invalid_argument, cat("option block is ", block, ", expected a power of two from 16 to 256"));
+  ThreadPool pool(usable_processors());
+  QuantizeOptions options{.format = {settings.integer("bits"), block, !settings.boolean("asymmetric")},
+                          .head_bits = settings.integer("head_bits"),
+                          .embedding_bits = settings.integer("embedding_bits"),
+                          .calibration = calibration_of(model, settings, pool, progress),
+                          .window = settings.integer("calibration_window")};
+  for (const int64_t bits : {options.format.bits, options.head_bits, options.embedding_bits})
+    if (bits == 1)
+      throw Error(Code::invalid_argument, "options bits, head_bits and embedding_bits are 0, or from 2 to 8");
+  auto last = std::chrono::steady_clock::now();
+  const auto note = [&](const std::string& text) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last < std::chrono::seconds(2)) return;
+    last = now;
+    model.log().write(LogLevel::info, text);
+  };
+  QuantizedWeights out = quantize(model.opened().imported, outputs_with_weights(model_bytes_of(model.source())),
+                                  model.compile_options(), options, pool, progress, note);
+  for (const std::string& kept : out.kept) model.log().write(LogLevel::info, cat("stays as it is: ", kept));
+  model.log().write(LogLevel::info, cat(out.weights.size(), " weights rounded: ", out.bytes_before, " bytes are now ",
+                                        out.bytes_after));
+  return std::move(out.weights);
+}
+
 }  // namespace
 
-void write_model(ModelObject& model, const FileTensors& tensors, const DeviceConfiguration* plan,
-                 const std::string& directory) {
+void write_model(ModelObject& model, const ModelChanges& changes, const std::string& directory,
+                 LoadProgress* progress) {
   const ModelSource& source = model.source();
   const std::string name = fs::path(source.file).filename().string();
   std::set<std::string> written;
   const ChangedTensor changed = [&](const std::string& tensor) -> std::optional<Tensor> {
-    auto found = tensors.find(tensor);
-    if (found == tensors.end()) return std::nullopt;
+    auto found = changes.tensors.find(tensor);
+    if (found == changes.tensors.end()) return std::nullopt;
     written.insert(tensor);
     return found->second;
   };
-  const std::vector<std::string> unread = export_model(model_bytes_of(source), data_of(source),
-                                                       {tensors.empty() ? nullptr : changed, plan}, directory, name);
-  for (const auto& [tensor, value] : tensors)
+  RewrittenModel file{model_bytes_of(source), data_of(source)};
+  if (!changes.blocks.empty()) file = with_block_weights(file.file, file.data, changes.blocks);
+  const std::vector<std::string> unread = export_model(
+      file.file, file.data, {changes.tensors.empty() ? nullptr : changed, changes.plan, progress}, directory, name);
+  for (const auto& [tensor, value] : changes.tensors)
     if (!written.contains(tensor))
       throw Error(Code::unsupported, cat("the model's file has no place for the trained tensor ", quote(tensor)));
   if (!unread.empty())
@@ -91,7 +151,11 @@ plait_status plait_model_export(plait_model* model, const char* directory, plait
     const Settings settings = settings_of(options, for_export);
     auto object = object_of<ModelObject>(model);
     object->opened();  // fails before anything is written if it cannot be read
+    const std::string target = required(directory, "directory");
+    const ModelObject::Work work(*object);
     const std::optional<DeviceConfiguration> plan = plan_of(*object, settings);
-    write_model(*object, tensors_of(*object, settings), plan ? &*plan : nullptr, required(directory, "directory"));
+    ModelChanges changes{tensors_of(*object, settings), plan ? &*plan : nullptr};
+    if (settings.integer("bits") > 0) changes.blocks = quantized_weights(*object, settings, work.progress());
+    write_model(*object, changes, target, &work.progress());
   });
 }

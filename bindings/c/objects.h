@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,7 +74,21 @@ class ModelObject {
   /// tokenizer's: other tokenizer errors only concern its users.
   bool wait(int64_t timeout_ms) const;
   double progress() const;
+  /// Also of work that is under way.
   void cancel();
+
+  /// Work on a model for a host that waits for it, such as an export: `cancel` of the model ends it with Error(cancelled).
+  class Work {
+   public:
+    explicit Work(ModelObject& model);
+    ~Work();
+    Work(const Work&) = delete;
+    LoadProgress& progress() const { return *progress_; }
+
+   private:
+    ModelObject& model_;
+    const std::unique_ptr<LoadProgress> progress_;
+  };
 
   CompileOptions compile_options();
   const ModelSource& source() const { return source_; }
@@ -87,6 +102,8 @@ class ModelObject {
   std::string file_;
   Log log_;
   bool loads_text_ = false;  ///< the tokenizer loads by itself, and generators return text
+  std::mutex work_mutex_;
+  std::set<LoadProgress*> work_;  ///< under way
   // Last: their destructors join threads that use the rest.
   std::optional<Loading<TokenizerPointer>> tokenizer_;
   Loading<std::shared_ptr<const OpenedModel>> graph_;

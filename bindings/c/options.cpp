@@ -37,12 +37,15 @@ constexpr OptionRow rows[] = {
      "default: nothing is written"},
     {"tokenizer", Type::choice, for_model, "beside",
      "beside: loads on its own thread in parallel to the model, and events have text once it is loaded; late: loads "
-     "on first use, and events have no text; none: is not loaded", 0, 0, "beside late none"},
+     "on first use, and events have no text; none: is not loaded",
+     0, 0, "beside late none"},
     {"weights", Type::choice, for_model, "mapped",
      "mapped: the model's files are memory-mapped, and pages are read on first use; copied: files are read into "
-     "memory when the model is opened, so later changes of them have no effect", 0, 0, "mapped copied"},
+     "memory when the model is opened, so later changes of them have no effect",
+     0, 0, "mapped copied"},
     {"unpack", Type::choice, for_model, "none",
-     "quantised weights of GGUF files: none: stay in blocks; f32, f16, bf16: become floats, which can be trained and take in adapters",
+     "quantised weights of GGUF files: none: stay in blocks; f32, f16, bf16: become floats, which can be trained and "
+     "take in adapters",
      0, 0, "none f32 f16 bf16"},
     {"text_bytes", Type::bytes, for_model | for_tokenizer, "64M",
      "maximum memory of tokenizing or decoding one text, or rendering one conversation by the chat template, in "
@@ -53,25 +56,28 @@ constexpr OptionRow rows[] = {
     {"threads", Type::integer, for_generator | for_session | for_trainer, "0",
      "compute threads, on a mesh of each rank; 0: one per usable processor, or this rank's share of them", 0, 4096},
     {"device", Type::text, for_generator | for_session | for_trainer, "auto",
-     "what computes: cpu, or auto: the processor; cuda: NVIDIA GPUs, one for each rank of a machine from the first, cuda:N: from "
+     "what computes: cpu, or auto: the processor; cuda: NVIDIA GPUs, one for each rank of a machine from the first, "
+     "cuda:N: from "
      "number N; emulated: the CUDA path on the processor, for tests"},
     {"cuda_plugin", Type::text, for_generator | for_session | for_trainer, "",
      "path of plait_cuda.so, or of plait_cuda_emulated.so; \"\": next to this library"},
     {"dtype", Type::choice, for_generator | for_session | for_trainer | for_export, "file",
-     "file, f32: weights as stored, arithmetic and cache in f32; bf16: weights and cache in bf16",
-     0, 0, "file f32 bf16"},
+     "file, f32: weights as stored, arithmetic and cache in f32; bf16: weights and cache in bf16", 0, 0,
+     "file f32 bf16"},
     {"activations", Type::choice, for_generator | for_trainer | for_export, "file",
      "for decoders whose file rounds activations to 8 bits: file: rounded, op by op as in the file; exact: not "
-     "rounded, which is more precise, recognised and faster", 0, 0, "file exact"},
+     "rounded, which is more precise, recognised and faster",
+     0, 0, "file exact"},
     {"cache_bytes", Type::bytes, for_generator, "512M",
      "hard limit of the key-value cache's bytes, of all ranks together", 1, huge},
     {"memory_bytes", Type::bytes, for_generator | for_session, "0",
      "maximum bytes of a run in addition to weights and cache, of all ranks together; 0: three quarters of the "
-     "machine's memory", 0, huge},
+     "machine's memory",
+     0, huge},
     {"page_tokens", Type::integer, for_generator, "32", "tokens per page of the cache", 1, 4096},
     {"step_tokens", Type::integer, for_generator, "512",
-     "maximum tokens of a step, over all requests; a graph that is not recognised takes each prompt whole",
-     1, 1 << 20},
+     "maximum tokens of a step, over all requests; a graph that is not recognised takes each prompt whole", 1,
+     1 << 20},
     {"running", Type::integer, for_generator, "64", "maximum samples that run at once", 1, 65536},
     {"queue", Type::integer, for_generator, "256",
      "maximum requests that wait; further ones are refused as OVERLOADED", 1, 1 << 20},
@@ -79,35 +85,46 @@ constexpr OptionRow rows[] = {
      "maximum tokens of a sequence; 0: what the graph and config.json allow", 0, huge},
     {"mesh", Type::text, for_generator | for_trainer | for_export, "",
      "ranks of a decoder: \"tensor=2\" shards its weights (tensor parallel), \"data=2,tensor=2\" also distributes "
-     "requests (data parallel), of a trainer \"pipeline=2\" also gives them stages of its layers; file: as many as the "
+     "requests (data parallel), of a trainer \"pipeline=2\" also gives them stages of its layers; file: as many as "
+     "the "
      "file is annotated for; \"\": one rank"},
     {"pipeline", Type::text, for_trainer, "1f1b",
-     "schedule of the mesh's axis pipeline: the path of a file of lists, in Plait's text form or as PyTorch writes them "
-     "(CSV), or one of ", 0, 0, "", false, schedule_names},
+     "schedule of the mesh's axis pipeline: the path of a file of lists, in Plait's text form or as PyTorch writes "
+     "them "
+     "(CSV), or one of ",
+     0, 0, "", false, schedule_names},
     {"stages", Type::text, for_trainer, "auto",
-     "where layers are cut into pipeline stages: auto: balanced by work, then by memory; file: as the file is annotated; "
-     "or the layers of each stage, as in 9,9: embeddings belong to the first stage, the head to the last, which may have "
+     "where layers are cut into pipeline stages: auto: balanced by work, then by memory; file: as the file is "
+     "annotated; "
+     "or the layers of each stage, as in 9,9: embeddings belong to the first stage, the head to the last, which may "
+     "have "
      "no layer"},
     {"seats", Type::text, for_trainer, "",
      "pipeline ranks of each stage, as in 15:1, which take its micro-batches in turn; \"\": the schedule's own"},
     {"micro_batches", Type::integer, for_trainer, "0",
      "micro-batches into which a step is cut for a pipeline, at least, if it has so many samples; 0: four for each "
-     "pipeline rank", 0, 1 << 20},
+     "pipeline rank",
+     0, 1 << 20},
     {"flush_every", Type::integer, for_trainer, "0",
-     "steps of a window of an asynchronous schedule, between which weights are evaluated and saved; 0: up to the next "
-     "evaluation or checkpoint, at most 16", 0, 1 << 16},
+     "steps of a window of an asynchronous schedule, between which weights are evaluated and saved; 0: up to the "
+     "next "
+     "evaluation or checkpoint, at most 16",
+     0, 1 << 16},
     {"timeline", Type::text, for_trainer, "",
-     "file that each step's timeline of the pipeline's ranks is drawn into, replacing the last: FILE.svg, or text as in "
+     "file that each step's timeline of the pipeline's ranks is drawn into, replacing the last: FILE.svg, or text as "
+     "in "
      "the plan; \"\": none"},
     {"seeds", Type::text, for_generator | for_trainer | for_export, "",
      "sharding of weights over the mesh's axis tensor: a recipe, tensor or expert; data: none; search: the "
      "cheapest; file: the file's annotations; PATTERN=SHARDING: for weights with matching names, as in "
      "\"*.q_proj.weight=[tensor, -]\"; sequence: additionally shards tokens between products (sequence parallel); "
      "expert_data: additionally, in training, shards experts over the axis data; default: file if it has "
-     "annotations for the mesh, otherwise tensor", 0, 0, "", true},
+     "annotations for the mesh, otherwise tensor",
+     0, 0, "", true},
     {"rank_timeout_ms", Type::integer, for_generator | for_world, "60000",
      "milliseconds that a rank waits for another in a step before it counts as failed; for processes the world's "
-     "option applies", 1, huge},
+     "option applies",
+     1, huge},
     {"share_memory", Type::boolean, for_world, "true",
      "processes of one machine exchange through shared memory; false: through MPI messages, as between machines"},
     {"mpi_plugin", Type::text, for_world, "", "path of plait_mpi.so; \"\": next to this library"},
@@ -127,31 +144,35 @@ constexpr OptionRow rows[] = {
     {"epochs", Type::real, for_trainer, "1", "passes over the data, without steps", 0, 1e9},
     {"batch", Type::integer, for_trainer, "8", "samples per step", 1, 1 << 24},
     {"seq", Type::integer, for_trainer, "0",
-     "maximum tokens of a sample, to which streams are cut; 0: 1024, or the model's context if that is shorter",
-     0, 1 << 24},
+     "maximum tokens of a sample, to which streams are cut; 0: 1024, or the model's context if that is shorter", 0,
+     1 << 24},
     {"cut_long", Type::boolean, for_trainer, "false",
      "documents longer than seq are cut; otherwise they are an error"},
     {"micro_batch", Type::integer, for_trainer, "0",
      "maximum tokens computed at once; the rest of a step follows, with gradient accumulation; 0: batch samples of "
-     "seq tokens, at most 2048 (512 with adapters), and at least seq", 0, 1 << 24},
-    {"lora", Type::integer, for_trainer, "0",
-     "rank of the LoRA adapters to train; 0: the weights are trained", 0, 65536},
+     "seq tokens, at most 2048 (512 with adapters), and at least seq",
+     0, 1 << 24},
+    {"lora", Type::integer, for_trainer, "0", "rank of the LoRA adapters to train; 0: the weights are trained", 0,
+     65536},
     {"lora_alpha", Type::real, for_trainer, "16", "adapters are scaled by alpha / rank", 0, 1e9},
     {"lora_dropout", Type::real, for_trainer, "0",
      "dropout of adapters' inputs, different for each token, step and adapter; reproducible by seed on any mesh; "
-     "evaluations have none", 0, 0.99},
+     "evaluations have none",
+     0, 0.99},
     {"lora_targets", Type::text, for_trainer, "",
      "weights that get adapters: a role query, key, value, attention_output, attention, feed_forward, head, "
      "embedding or experts; or a pattern of names of weights, nodes or modules, as \"*.q_proj.weight\"; default: "
-     "all Linears but the head", 0, 0, "", true},
+     "all Linears but the head",
+     0, 0, "", true},
     {"loss", Type::text, for_trainer, "",
      "name of a model output that is its own loss, one float: any model is then trained as written, and the host "
      "passes each step's inputs by name; \"\": the next-token loss of a recognised decoder"},
     {"prefix", Type::integer, for_trainer, "0",
      "tokens of a prefix to train instead: keys and values before each document in every attention layer; not with "
-     "lora; 0: none", 0, 65536},
-    {"train", Type::text, for_trainer, "",
-     "pattern of names of weights to train, without adapters; default: all", 0, 0, "", true},
+     "lora; 0: none",
+     0, 65536},
+    {"train", Type::text, for_trainer, "", "pattern of names of weights to train, without adapters; default: all", 0,
+     0, "", true},
     {"checkpoint", Type::text, for_trainer | for_export, "",
      "directory of a checkpoint of the model, or of a run, then its newest: for an export, the weights to write, "
      "with merged adapters; for a trainer, the initial weights, with merged adapters, or adapters next to frozen "
@@ -160,20 +181,43 @@ constexpr OptionRow rows[] = {
      "adapter directory in PEFT's layout: for a generator, the adapter of requests that name none, next to "
      "unchanged weights; for an export, to be merged; for a trainer, its initial value. For a request, the name of "
      "one of the generator's adapters, \"\": none; a continued conversation keeps its adapter"},
+    {"bits", Type::integer, for_export, "0",
+     "round the weights of products to so many bits, in blocks (com.microsoft.MatMulNBits): 2 to 8; 0: floats stay",
+     0, 8},
+    {"block", Type::integer, for_export, "32", "inputs of a weight that share a scale: 16, 32, 64, 128 or 256", 16,
+     256},
+    {"asymmetric", Type::boolean, for_export, "false",
+     "give each block a zero of its own, which fits weights better that are not centred, and takes a code more a "
+     "block"},
+    {"head_bits", Type::integer, for_export, "8", "bits of the product that gives the logits; 0: stays as it is", 0,
+     8},
+    {"embedding_bits", Type::integer, for_export, "8",
+     "bits of the table that tokens are looked up in; 0: stays as it is. A head with the same table shares it if its "
+     "bits are the same",
+     0, 8},
+    {"calibration", Type::text, for_export, "",
+     "file of texts, as for training: weights are rounded for what they multiply there (GPTQ); \"\": each to "
+     "nearest"},
+    {"calibration_tokens", Type::integer, for_export, "65536", "most tokens of these texts that are read", 16,
+     1 << 26},
+    {"calibration_window", Type::integer, for_export, "512", "tokens that are run at once", 16, 1 << 20},
     {"adapters", Type::text, for_generator, "",
-     "NAME=DIRECTORY of an adapter in PEFT's layout that requests may name; plait_generator_add_adapter adds more",
-     0, 0, "", true},
+     "NAME=DIRECTORY of an adapter in PEFT's layout that requests may name; plait_generator_add_adapter adds more", 0,
+     0, "", true},
     {"adapter_slots", Type::integer, for_generator, "0",
      "maximum low-rank adapters at once, including removed ones that are still in use; 0: as many as the generator "
-     "is created with", 0, 4096},
+     "is created with",
+     0, 4096},
     {"adapter_rank", Type::integer, for_generator, "0",
      "rank of the largest adapter; 0: of the largest that the generator is created with, 16 without any", 0, 65536},
     {"adapter_targets", Type::text, for_generator, "",
      "Linears that later adapters may change: roles or patterns of names, as in lora_targets; default: those of the "
-     "adapters that the generator is created with, and all but the head if adapter_slots is larger", 0, 0, "", true},
+     "adapters that the generator is created with, and all but the head if adapter_slots is larger",
+     0, 0, "", true},
     {"zero", Type::integer, for_trainer, "0",
      "what is sharded over the mesh's axis data (ZeRO): 0: nothing; 1: optimizer state; 2: also summed gradients; "
-     "3: also weights (FSDP)", 0, 3},
+     "3: also weights (FSDP)",
+     0, 3},
     {"bundle_bytes", Type::bytes, for_trainer, "256K",
      "maximum bytes of a bucket, which joins collectives of small arrays (gradients, weights of zero 3); 0: no "
      "buckets"},
@@ -184,12 +228,13 @@ constexpr OptionRow rows[] = {
      "activation checkpointing: off: activations are kept for the backward pass; selective: norms, activation "
      "functions and the like are recomputed; rounded: also, results of products that dtype bf16 rounds are kept as "
      "bf16; full: all but the residual stream is recomputed; auto: rounded with dtype bf16, otherwise off. All but "
-     "rounded have the same bits", 0, 0, "auto off selective rounded full"},
+     "rounded have the same bits",
+     0, 0, "auto off selective rounded full"},
     {"frozen", Type::boolean, for_trainer, "false",
      "nothing is trained, and no gradients are kept: only evaluations and plait_trainer_forward"},
     {"optimizer", Type::choice, for_trainer, "adamw",
-     "adamw; sgd with momentum; or adafactor, which keeps a row and a column per matrix",
-     0, 0, "adamw sgd adafactor"},
+     "adamw; sgd with momentum; or adafactor, which keeps a row and a column per matrix", 0, 0,
+     "adamw sgd adafactor"},
     {"beta1", Type::real, for_trainer, "0.9", "of adamw: decay of the mean gradient", 0, below_one},
     {"beta2", Type::real, for_trainer, "0.999", "of adamw: decay of the mean square", 0, below_one},
     {"epsilon", Type::real, for_trainer, "1e-8", "of adamw: added to the root of the mean square", 1e-30, 1},
@@ -198,11 +243,13 @@ constexpr OptionRow rows[] = {
     {"momentum", Type::real, for_trainer, "0", "of sgd", 0, 1},
     {"weight_decay", Type::real, for_trainer, "0.01",
      "decoupled weight decay: each step subtracts this times the learning rate times the weight; not for biases and "
-     "norms", 0, 1e6},
+     "norms",
+     0, 1e6},
     {"lr", Type::real, for_trainer, "1e-4", "maximum learning rate", 0, 1e6},
     {"schedule", Type::choice, for_trainer, "cosine",
      "learning rate after the warm-up: cosine and linear decay to lr_floor over steps; constant is the default if "
-     "the host passes every step and sets no steps", 0, 0, "constant linear cosine"},
+     "the host passes every step and sets no steps",
+     0, 0, "constant linear cosine"},
     {"warmup", Type::integer, for_trainer, "0", "steps of linear warm-up", 0, huge},
     {"lr_floor", Type::real, for_trainer, "0", "final learning rate, as a fraction of lr", 0, 1},
     {"clip", Type::real, for_trainer, "1", "maximum gradient norm; 0: no clipping", 0, 1e30},
@@ -210,13 +257,13 @@ constexpr OptionRow rows[] = {
     {"patience", Type::integer, for_trainer, "0",
      "end after so many evaluations in a row without a new best; 0: never", 0, huge},
     {"save_every", Type::integer, for_trainer, "0", "steps between checkpoints; 0: only at the end", 0, huge},
-    {"keep_checkpoints", Type::integer, for_trainer, "3",
-     "newest checkpoints that are kept, in addition to the best", 1, huge},
+    {"keep_checkpoints", Type::integer, for_trainer, "3", "newest checkpoints that are kept, in addition to the best",
+     1, huge},
     {"kind", Type::choice, for_request, "generate",
-     "generate; score: logits of every position of the prompt; embed: hidden states of the prompt",
-     0, 0, "generate score embed"},
-    {"pooling", Type::choice, for_request, "none",
-     "of embed: none (each token's), mean, last", 0, 0, "none mean last"},
+     "generate; score: logits of every position of the prompt; embed: hidden states of the prompt", 0, 0,
+     "generate score embed"},
+    {"pooling", Type::choice, for_request, "none", "of embed: none (each token's), mean, last", 0, 0,
+     "none mean last"},
     {"max_tokens", Type::integer, for_request, "256", "maximum new tokens of a sample", 1, huge},
     {"min_tokens", Type::integer, for_request, "0", "minimum new tokens of a sample", 0, huge},
     {"temperature", Type::real, for_request, "0", "0: greedy; higher: more random", 0, 1e6},
@@ -226,14 +273,15 @@ constexpr OptionRow rows[] = {
      "only tokens with at least this fraction of the most likely one's probability", 0, 1},
     {"repetition_penalty", Type::real, for_request, "1",
      "logits of tokens that occurred: positive ones are divided, negative ones multiplied by it", 1e-6, 1e6},
-    {"presence_penalty", Type::real, for_request, "0",
-     "subtracted once from the logits of tokens in the output", -1e6, 1e6},
-    {"frequency_penalty", Type::real, for_request, "0",
-     "subtracted for each occurrence of a token in the output", -1e6, 1e6},
+    {"presence_penalty", Type::real, for_request, "0", "subtracted once from the logits of tokens in the output",
+     -1e6, 1e6},
+    {"frequency_penalty", Type::real, for_request, "0", "subtracted for each occurrence of a token in the output",
+     -1e6, 1e6},
     {"logit_bias", Type::biases, for_request, "", "added to logits: 5:-1.5,7:100"},
     {"seed", Type::integer, for_request | for_trainer, "",
      "of the sampling; the same seed gives the same tokens; default: random. Of a trainer: of the samples' order "
-     "and of adapters' initial values; default: 0", 0, huge},
+     "and of adapters' initial values; default: 0",
+     0, huge},
     {"stop", Type::text, for_request, "", "a text that ends the output, which excludes it", 0, 0, {}, true},
     {"stop_tokens", Type::ids, for_request, "", "tokens that end the output, in addition to the model's: 2,106"},
     {"ignore_eos", Type::boolean, for_request, "false", "do not stop at the model's end-of-text tokens"},

@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 
 # What the libraries hold of Debian's packages: headers that are compiled in, and the C++ runtime.
-HEADERS = ("hwy/highway.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "histedit.h", "bsd/bsd.h", "curses.h", "md5.h")
+HEADERS = ("hwy/highway.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "eigen3/Eigen/Cholesky", "histedit.h", "bsd/bsd.h", "curses.h", "md5.h")
 
 
 def output(*words):

@@ -178,8 +178,8 @@ PLAIT_API plait_status plait_model_open_memory(const char* const* names, plait_t
 PLAIT_API plait_status plait_model_wait(plait_model* model, int64_t timeout_ms);
 /* Estimated progress of that, 0 to 1; 1 when nothing is left to wait for. Does not wait. */
 PLAIT_API plait_status plait_model_progress(plait_model* model, double* fraction);
-/* Pending loading ends with CANCELLED, and so do calls that wait for it, including generators that load; loaded
- * parts are not affected. */
+/* Pending loading ends with CANCELLED, and so do calls that wait for it, including generators that load, and exports
+ * that are under way; loaded parts are not affected. */
 PLAIT_API plait_status plait_model_cancel(plait_model* model);
 /* The graph and what was recognised in it, as JSON: "file", "producer", "opsets", "inputs", "outputs", "nodes",
  * "ops", "parameters", "weight_bytes", "recognised", and if so "layers", "layer_kinds" (counts of "attention",
@@ -220,9 +220,13 @@ PLAIT_API plait_status plait_model_plan_training(plait_model* model, plait_optio
  * sharding, as the standard's multi-device annotations (ONNX IR version 11), under the mesh's name, at the nodes
  * that read the weights; "seeds", "dtype" and "activations" apply too. A generator with that mesh then uses these
  * shardings by default. With "checkpoint" or "adapter" the weights are the trained ones, under the file's names;
- * use the "activations" of the training.
- * INVALID_ARGUMENT if the directory has a file of the model's name already; IO; UNSUPPORTED for a mesh if the model
- * is not a recognised decoder. */
+ * use the "activations" of the training. With "bits" the file's float weights of products are rounded to so many bits in
+ * blocks, and those of the head and the embedding to "head_bits" and "embedding_bits": nodes MatMul, Gemm and Gather become
+ * com.microsoft's MatMulNBits and GatherBlockQuantized, which ONNX Runtime has, too. Each weight is rounded to nearest, or
+ * with "calibration" by GPTQ for what it multiplies when it reads these texts. The log has its progress, and what stays as it is.
+ * CANCELLED by plait_model_cancel, then what was written is removed; INVALID_ARGUMENT if the directory has a file of the
+ * model's name already; IO; UNSUPPORTED for a mesh if the model is not a recognised decoder, and for "bits" if it has no
+ * such weights. */
 PLAIT_API plait_status plait_model_export(plait_model* model, const char* directory, plait_options* options);
 
 typedef enum plait_log_level PLAIT_INT {

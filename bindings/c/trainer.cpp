@@ -54,8 +54,9 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
   // Before other ranks begin.
   TrainerOptions checked = checked_pipeline(checked_options(std::move(plan.options), data), plan.compile.mesh, data);
   if (checked.rate.steps && checked.rate.warmup >= checked.rate.steps)
-    model_->log().write(LogLevel::warning, cat("option warmup is ", checked.rate.warmup, ", and the run has ", checked.rate.steps,
-                                               " steps: the learning rate never reaches its maximum"));
+    model_->log().write(LogLevel::warning,
+                        cat("option warmup is ", checked.rate.warmup, ", and the run has ", checked.rate.steps,
+                            " steps: the learning rate never reaches its maximum"));
   options_ = checked;
   options_.lock.reset();  // now only the trainer has it
   std::shared_ptr<World> world = world_ ? world_->lend(WorldObject::Kind::trainer, *model_, settings_) : nullptr;
@@ -321,7 +322,8 @@ plait_status plait_trainer_export(plait_trainer* trainer, const char* directory)
     object->run().with([&](Trainer& own) {
       FileTensors tensors = trained_tensors(own.engine(), &object->pool());
       tensors.insert(object->begun_with().begin(), object->begun_with().end());  // if not trained further
-      write_model(object->model(), tensors, nullptr, path);
+      const ModelObject::Work work(object->model());
+      write_model(object->model(), {tensors}, path, &work.progress());
     });
   });
 }

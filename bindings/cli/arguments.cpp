@@ -208,6 +208,32 @@ void add_eval(CLI::App& app, EvalArguments& arguments) {
   command.add_flag("--json", arguments.json, "Print one object: loss, perplexity, targets");
 }
 
+void add_quantize(CLI::App& app, QuantizeArguments& arguments) {
+  CLI::App& command = *app.add_subcommand("quantize", "Round a model's weights to few bits, and write it as ONNX");
+  command.footer(
+      "Weights become com.microsoft.MatMulNBits and GatherBlockQuantized, which ONNX Runtime has, too: 3 bits take "
+      "as much\n"
+      "as 4, and 5 to 7 as much as 8. With --calibration they are rounded by GPTQ, otherwise each to "
+      "nearest.\n\nExamples:\n"
+      "  plait quantize DIR --bits 4 --out small\n"
+      "  plait quantize DIR --bits 4 --calibration texts.jsonl --eval-data held-out.jsonl --out small");
+  add_model_arguments(command, arguments, false);
+  for (const char* key : {"bits", "block", "asymmetric", "head_bits", "embedding_bits", "calibration",
+                          "calibration_tokens", "calibration_window"})
+    for (nlohmann::json& row : option_rows("export"))
+      if (row.at("key") == key) {
+        if (row.at("key") == "bits") row["default"] = "4";
+        add_library_option(command, row, arguments.rounding);
+      }
+  command.add_option("--eval-data", arguments.eval_data,
+                     "Texts to compare the perplexity on, before and after; default: those of the calibration");
+  command.add_option("--seq", arguments.seq, "Maximum tokens of a sample of these (1024)");
+  command.add_flag("--json", arguments.json, "Print one object: files with their bytes, perplexities");
+  add_any_option(command, arguments);
+  command.add_option("--out", arguments.out, "The directory to write; it must not contain the model already")
+      ->required();
+}
+
 }  // namespace
 
 void add_commands(CLI::App& app, Arguments& arguments) {
@@ -279,6 +305,8 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   convert.add_option("--out", arguments.convert.out, "The directory to write; it must not contain the model already")
       ->required();
 
+  add_quantize(app, arguments.quantize);
+
   CLI::App& tokenize = *app.add_subcommand("tokenize", "Convert stdin's text into token ids");
   add_model_arguments(tokenize, arguments.tokenize, false);
   tokenize.add_flag("--decode", arguments.tokenize.decode, "Convert ids on stdin into text");
@@ -311,6 +339,7 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
   if (command == "inspect") return inspect(arguments.inspect);
   if (command == "convert") return export_model(arguments.convert);
   if (command == "export") return export_model(arguments.write);
+  if (command == "quantize") return quantize(arguments.quantize);
   if (command == "tokenize") return tokenize(arguments.tokenize);
   if (command == "completion") return answer(completion(app, arguments.shell)), exit_ok;
   if (command == "doctor") return doctor(arguments.doctor);

@@ -17,6 +17,7 @@ struct Arguments {
   RunArguments run;
   InspectArguments inspect;
   ExportArguments write, convert;
+  QuantizeArguments quantize;
   TokenizeArguments tokenize;
   DoctorArguments doctor;
   bool json = false;  ///< of ops and options

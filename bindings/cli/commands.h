@@ -71,6 +71,15 @@ struct EvalArguments : ModelArguments {
   bool json = false;
 };
 
+struct QuantizeArguments : ModelArguments {
+  std::string out;
+  std::string eval_data;  ///< texts to compare perplexities on; "": those of the calibration, if there are any
+  int64_t seq = 0;        ///< most tokens of a sample of these; 0: the default
+  bool json = false;
+  /// The given export options: {"bits", "4"}.
+  std::vector<std::pair<std::string, std::string>> rounding;
+};
+
 struct LogitsArguments : ModelArguments {
   std::string ids, out;
 };
@@ -104,6 +113,7 @@ int logits(const LogitsArguments& arguments);
 int run_graph(const RunArguments& arguments);
 int inspect(const InspectArguments& arguments);
 int export_model(const ExportArguments& arguments);
+int quantize(const QuantizeArguments& arguments);
 int tokenize(const TokenizeArguments& arguments);
 int doctor(const DoctorArguments& arguments);
 int ops(bool json);

@@ -1,6 +1,7 @@
 #pragma once
 // Shared by several commands.
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -71,6 +72,14 @@ class InterruptWatch {
   ~InterruptWatch();
   InterruptWatch(const InterruptWatch&) = delete;
 };
+
+/// The loss of a model on a file; nothing if it was interrupted.
+std::optional<plait_evaluation> evaluated(const EvalArguments& arguments, OptionSets& options,
+                                          const plait_api::World& world);
+/// A directory's files with their bytes, the largest first.
+std::vector<std::pair<std::string, uintmax_t>> files_of(const std::string& directory);
+/// Lists them on stderr.
+void print_written(const std::string& directory);
 
 /// Waits for a model, a generator or a trainer; false if it was interrupted, which cancels it.
 template <class Object>

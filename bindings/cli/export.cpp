@@ -6,22 +6,22 @@
 #include "bindings/cli/common.h"
 
 namespace plait::cli {
-namespace {
 
-/// Lists the directory's files on stderr, the largest first.
-void print_written(const std::string& directory) {
-  std::vector<std::pair<uintmax_t, std::string>> files;
+std::vector<std::pair<std::string, uintmax_t>> files_of(const std::string& directory) {
+  std::vector<std::pair<std::string, uintmax_t>> out;
   for (const auto& one : std::filesystem::recursive_directory_iterator(directory))
     if (one.is_regular_file())
-      files.emplace_back(one.file_size(), std::filesystem::relative(one.path(), directory).string());
-  std::sort(files.rbegin(), files.rend());
+      out.emplace_back(std::filesystem::relative(one.path(), directory).string(), one.file_size());
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return out;
+}
+
+void print_written(const std::string& directory) {
   std::string out;
-  for (const auto& [bytes, name] : files)
+  for (const auto& [name, bytes] : files_of(directory))
     out += (out.empty() ? "" : ", ") + name + " (" + rounded(static_cast<double>(bytes), "B") + ")";
   std::fprintf(stderr, "wrote %s: %s\n", directory.c_str(), out.c_str());
 }
-
-}  // namespace
 
 int export_model(const ExportArguments& arguments) {
   OptionSets options = option_sets(arguments, arguments.apart ? "trainer" : "export");

@@ -77,10 +77,11 @@ class NewFile {
 class Exporter {
  public:
   Exporter(const std::shared_ptr<const Blob>& original, const ExternalResolver& resolver,
-           const ChangedTensor& changed, NewFile& data, std::string location)
+           const ExportChanges& changes, NewFile& data, std::string location)
       : original_(original),
         reader_(original, resolver),
-        changed_(changed),
+        changed_(changes.tensor),
+        progress_(changes.progress),
         data_(data),
         location_(std::move(location)) {}
 
@@ -96,6 +97,7 @@ class Exporter {
 
  private:
   std::string tensor(std::string slim, TensorPlace place) {
+    if (progress_) progress_->check();
     onnx::TensorProto proto;
     if (!proto.ParseFromString(slim))
       throw Error(Code::bad_model, "not a valid ONNX file: a tensor inside is malformed");
@@ -152,6 +154,7 @@ class Exporter {
   const std::shared_ptr<const Blob>& original_;
   TensorReader reader_;
   const ChangedTensor& changed_;
+  const LoadProgress* progress_;
   NewFile& data_;
   std::string location_;
   std::map<std::tuple<std::shared_ptr<const Blob>, int64_t, int64_t>, int64_t> written_;
@@ -170,7 +173,7 @@ std::vector<std::string> export_model(const std::shared_ptr<const Blob>& origina
   NewFile model(fs::path(directory) / file), data(fs::path(directory) / (file + ".data"));
   std::optional<PlanWriter> plan;
   if (changes.plan) plan.emplace(*changes.plan);
-  std::string bytes = Exporter(original, resolver, changes.tensor, data, file + ".data").run(plan ? &*plan : nullptr);
+  std::string bytes = Exporter(original, resolver, changes, data, file + ".data").run(plan ? &*plan : nullptr);
   model.write(bytes.data(), static_cast<int64_t>(bytes.size()));
   model.close();
   data.close();

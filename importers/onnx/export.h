@@ -20,6 +20,7 @@ struct ExportChanges {
   /// Written as the standard's multi-device annotations, at every node that reads one of its tensors by name,
   /// replacing the file's configuration of that name. The IR version becomes at least 11. Null: none.
   const DeviceConfiguration* plan = nullptr;
+  LoadProgress* progress = nullptr;  ///< may cancel it; null: nothing does
 };
 
 /// Writes `directory`/`file` and, if it has initializers of a kilobyte or more, `directory`/`file`.data with their
@@ -30,6 +31,7 @@ struct ExportChanges {
 /// The directory is created if absent. Throws Error:
 ///   invalid_argument   one of the two files exists, or `file` is not a plain file name
 ///   io                 writing failed; written files are removed
+///   cancelled
 ///   and the errors of import_bytes for the original's format and external data
 std::vector<std::string> export_model(const std::shared_ptr<const Blob>& original, const ExternalResolver& resolver,
                                       const ExportChanges& changes, const std::string& directory,

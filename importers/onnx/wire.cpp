@@ -254,6 +254,8 @@ class Slimmer {
       inner = change_->tensor(std::move(inner),
                               parent == Kind::graph ? TensorPlace::initializer : TensorPlace::elsewhere);
     if (action == Kind::node && changes_nodes()) inner = change_->node(std::move(inner), bodies_);
+    const bool may_go = change_ && (action == Kind::tensor || action == Kind::node);
+    if (may_go && inner.empty()) return;
     append_varint(out, uint64_t{field.number} << 3 | field.wire_type);
     append_varint(out, inner.size());
     out += inner;

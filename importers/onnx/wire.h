@@ -29,12 +29,12 @@ std::string slim_model(std::span<const std::byte> file);
 
 /// Location of a TensorProto: among the initializers of a graph, or elsewhere (e.g. in an attribute).
 enum class TensorPlace : uint8_t { initializer, elsewhere };
-/// The replacement of a TensorProto, which is passed without its raw_data, as by `slim_model`.
+/// The replacement of a TensorProto, which is passed without its raw_data, as by `slim_model`; "": it is left out.
 using TensorChange = std::function<std::string(std::string slim, TensorPlace place)>;
 
 /// For each body around a node, the names that are defined in it.
 using BodyNames = std::vector<std::set<std::string_view>>;
-/// The replacement of a NodeProto of the graph, or of a body in it.
+/// The replacement of a NodeProto of the graph, or of a body in it; "": it is left out.
 using NodeChange = std::function<std::string(std::string node, const BodyNames& bodies)>;
 
 struct ModelChange {

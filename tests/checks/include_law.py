@@ -42,6 +42,7 @@ LAW = {
     "core/text": ["core/base"],
     "core/model": ["core/text", "importers/onnx", "importers/gguf", "importers/huggingface"],
     "core/generate": ["core/passes", "core/ranks", "core/text"],
+    "core/quantize": ["core/generate", "importers/onnx"],
     "core/train/checkpoint": ["core/base"],
     "core/train/data": ["core/text"],
     "core/train/log": ["core/train/checkpoint"],
@@ -66,7 +67,8 @@ LAW = {
     "importers/gguf": ["importers/decoder"],
     "importers/huggingface": ["importers/decoder"],
     "serving": ["core/generate"],
-    "bindings/c": ["serving", "core/train", "core/model", "kernels/reference/reference.h", "kernels/cpu/cpu.h",
+    "bindings/c": ["serving", "core/train", "core/model", "core/quantize",
+                   "kernels/reference/reference.h", "kernels/cpu/cpu.h",
                    "kernels/cuda/cuda_device.h", "kernels/cuda/launch/register.h"],
     "bindings/swig": ["bindings/c/plait.h"],
     "bindings/cli": ["bindings/c/plait.h", "bindings/c/plait.hpp"],
@@ -83,7 +85,8 @@ PLAIN_IN = ("samples", "bindings/c/plait.hpp")
 # Headers of third parties stay in the folders that wrap them; <iostream>, which sets up streams of the whole process,
 # stays out of the library. (begins with, folder)
 WRAPPED = [("hwy/", "kernels/cpu"), ("google/protobuf/", "importers/onnx"), ("onnx-ml.pb.h", "importers"),
-           ("CLI/", "bindings/cli"), ("mpi.h", "core/comm/mpi"), ("immintrin.h", "kernels/cpu"), ("iostream", "bindings/cli")]
+           ("CLI/", "bindings/cli"), ("Eigen/", "core/quantize"), ("mpi.h", "core/comm/mpi"),
+           ("immintrin.h", "kernels/cpu"), ("iostream", "bindings/cli")]
 
 # A host that brings a Protocol Buffers of its own.
 HOST = "tests/bindings/c/host_protobuf.cpp"
