@@ -89,15 +89,15 @@ BlockWeights quantized_weights(ModelObject& model, const Settings& settings, Loa
   const int64_t block = settings.integer("block");
   if (block & (block - 1))
     throw Error(Code::invalid_argument, cat("option block is ", block, ", expected a power of two from 16 to 256"));
+  for (const char* one : {"bits", "head_bits", "embedding_bits"})
+    if (settings.integer(one) == 1)
+      throw Error(Code::invalid_argument, cat("option ", one, " is 1, expected 0, or from 2 to 8"));
   ThreadPool pool(usable_processors());
-  QuantizeOptions options{.format = {settings.integer("bits"), block, !settings.boolean("asymmetric")},
+  const QuantizeOptions options{.format = {settings.integer("bits"), block, !settings.boolean("asymmetric")},
                           .head_bits = settings.integer("head_bits"),
                           .embedding_bits = settings.integer("embedding_bits"),
                           .calibration = calibration_of(model, settings, pool, progress),
                           .window = settings.integer("calibration_window")};
-  for (const int64_t bits : {options.format.bits, options.head_bits, options.embedding_bits})
-    if (bits == 1)
-      throw Error(Code::invalid_argument, "options bits, head_bits and embedding_bits are 0, or from 2 to 8");
   auto last = std::chrono::steady_clock::now();
   const auto note = [&](const std::string& text) {
     const auto now = std::chrono::steady_clock::now();

@@ -35,6 +35,15 @@ enum class Join {
   parallel_one,  ///< of one norm
 };
 
+/// A mixture of experts in the place of a layer's MLP (Mixtral, arXiv:2401.04088): gated MLPs, of which each token is given to those
+/// that a router scores best.
+struct Experts {
+  int64_t count = 0, used = 0, ffn = 0;  ///< used: by a token
+  bool normalised = true;  ///< the shares of those that are used sum to 1; otherwise they are of a softmax over all
+  int64_t shared_ffn = 0;  ///< of an MLP that all tokens pass, with a gate of its own (Qwen 2); 0: none
+  std::vector<bool> layers = {};  ///< those that have experts; the others have the MLP
+};
+
 /// Sizes and choices. `windows` and `ropes` have an element for each layer.
 struct DecoderSpec {
   int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocabulary = 0, context = 0;
@@ -52,7 +61,9 @@ struct DecoderSpec {
   std::vector<Rope> ropes;                  ///< dims 0: none
   int64_t positions = 0;                    ///< learned position embeddings; 0: none
   bool tied = true;
+  std::optional<Experts> experts = {};  ///< nothing: all layers have the MLP
 
+  bool has_experts(int64_t layer) const { return experts && experts->layers[static_cast<size_t>(layer)]; }
   int64_t layers() const { return static_cast<int64_t>(windows.size()); }
 };
 
@@ -69,8 +80,9 @@ struct Weight {
   std::optional<Blocks> blocks = {};
 };
 
-/// Finds weights by the names that transformers gives the modules of Llama and Gemma: model.layers.0.self_attn.q_proj.weight. Nothing
-/// if the model has none of that name. Throws Error(bad_model) for one that cannot be read.
+/// Finds weights by the names that transformers gives the modules of Llama and Gemma, model.layers.0.self_attn.q_proj.weight, and of
+/// experts those of Qwen: model.layers.0.mlp.experts.3.up_proj.weight, mlp.gate, mlp.shared_expert. Nothing if the model has none of
+/// that name. Throws Error(bad_model) for one that cannot be read.
 using Weights = std::function<std::optional<Weight>(const std::string& name)>;
 
 /// The model's file and those of its weights, as a directory with model.onnx has them, in opset 23; arithmetic is f32, weights stay as

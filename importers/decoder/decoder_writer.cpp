@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "importers/decoder/decoder_spec.h"
+#include "importers/decoder/experts.h"
 #include "importers/decoder/graph_writer.h"
 
 namespace plait::decoder {
@@ -209,7 +210,7 @@ class DecoderWriter {
       const string first = norm(prefix + "input_layernorm", x, spec_.hidden);
       const string second =
           spec_.join == Join::parallel_one ? first : norm(prefix + "post_attention_layernorm", x, spec_.hidden);
-      const string y = g_.op("Add", {attention(layer, prefix, first), mlp(prefix, second)});
+      const string y = g_.op("Add", {attention(layer, prefix, first), mlp(layer, prefix, second)});
       return g_.op("Add", {x, y});
     }
     string y = spec_.pre_norms ? norm(prefix + "input_layernorm", x, spec_.hidden) : x;
@@ -221,7 +222,7 @@ class DecoderWriter {
     if (spec_.pre_norms)
       y = norm(prefix + (spec_.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"), y,
                spec_.hidden);
-    y = mlp(prefix, y);
+    y = mlp(layer, prefix, y);
     if (spec_.post_norms) y = norm(prefix + "post_feedforward_layernorm", y, spec_.hidden);
     return g_.op("Add", {middle, y});
   }
@@ -276,13 +277,75 @@ class DecoderWriter {
     return g_.op("Gelu", {x}, {{"approximate", string("tanh")}});
   }
 
-  string mlp(const string& prefix, const string& x) {
+  string mlp(int64_t layer, const string& prefix, const string& x) {
     const GraphWriter::Scope scope(g_, "mlp");
-    const string name = prefix + "mlp.";
-    string y = linear(name + "up_proj", x, spec_.hidden, spec_.ffn);
-    if (spec_.gated) y = g_.op("Mul", {activated(linear(name + "gate_proj", x, spec_.hidden, spec_.ffn)), y});
+    return spec_.has_experts(layer) ? mixture(prefix + "mlp.", x) : dense(prefix + "mlp.", x, spec_.ffn);
+  }
+
+  string dense(const string& name, const string& x, int64_t ffn) {
+    string y = linear(name + "up_proj", x, spec_.hidden, ffn);
+    if (spec_.gated) y = g_.op("Mul", {activated(linear(name + "gate_proj", x, spec_.hidden, ffn)), y});
     else y = activated(y);
-    return linear(name + "down_proj", y, spec_.ffn, spec_.hidden);
+    return linear(name + "down_proj", y, ffn, spec_.hidden);
+  }
+
+  // ---- Experts.
+  string mixture(const string& name, const string& x) {
+    const Experts& experts = *spec_.experts;
+    const string router = linear(name + "gate", x, spec_.hidden, experts.count);
+    const string scores = g_.op("Reshape", {router, g_.constants({-1, experts.count})});
+    string y = chosen(name + "experts", x, scores);
+    if (experts.shared_ffn == 0) return y;
+    const GraphWriter::Scope scope(g_, "shared_expert");
+    string shared = dense(name + "shared_expert.", x, experts.shared_ffn);
+    const string gate = g_.op("Sigmoid", {linear(name + "shared_expert_gate", x, spec_.hidden, 1)});
+    return g_.op("Add", {y, g_.op("Mul", {gate, shared})});
+  }
+
+  /// The experts that are used, as com.microsoft has them: gate and up are one matrix of interleaved rows. With alpha 1 and beta 0 its
+  /// swiglu is silu(gate) * up.
+  string chosen(const string& name, const string& x, const string& scores) {
+    const GraphWriter::Scope scope(g_, "experts");
+    const Experts& experts = *spec_.experts;
+    std::vector<Weight> in, out;
+    for (int64_t expert = 0; expert < experts.count; ++expert)
+      for (const char* one : {".gate_proj.weight", ".up_proj.weight", ".down_proj.weight"}) {
+        const string own = cat(name, ".", expert, one);
+        const bool down = one[1] == 'd';
+        const Weight weight = find(own);
+        check(own, weight, down ? std::vector{spec_.hidden, experts.ffn} : std::vector{experts.ffn, spec_.hidden});
+        (down ? out : in).push_back(weight);
+      }
+    ExpertStack first = stack_experts(in, 2), second = stack_experts(out, 1);
+    const bool codes = first.bits > 0 && first.bits == second.bits && first.block == second.block;
+    if (!codes && first.bits) first = stack_floats(in, 2);
+    if (!codes && second.bits) second = stack_floats(out, 1);
+    Attributes attributes{{"k", experts.used},
+                          {"normalize_routing_weights", int64_t{experts.normalised}},
+                          {"activation_type", string("swiglu")},
+                          {"swiglu_fusion", int64_t{1}},
+                          {"activation_alpha", 1.0},
+                          {"activation_beta", 0.0}};
+    if (!codes)
+      return g_.microsoft(
+          "MoE",
+          {x, scores, widened(name + ".gate_up", {first.weights}), "", widened(name + ".down", {second.weights})},
+          attributes);
+    attributes.push_back({"expert_weight_bits", first.bits});
+    attributes.push_back({"block_size", first.block});
+    std::vector<string> inputs(15);
+    inputs[0] = x;
+    inputs[1] = scores;
+    inputs[2] = g_.weight(name + ".gate_up", first.weights);
+    inputs[3] = g_.weight(name + ".gate_up.scales", first.scales);
+    inputs[5] = g_.weight(name + ".down", second.weights);
+    inputs[6] = g_.weight(name + ".down.scales", second.scales);
+    if (first.zeros) inputs[11] = g_.weight(name + ".gate_up.zeros", *first.zeros);
+    if (second.zeros) inputs[12] = g_.weight(name + ".down.zeros", *second.zeros);
+    // Its own shares are those of a softmax over the chosen ones.
+    if (!experts.normalised) inputs[14] = g_.op("Softmax", {scores}, {{"axis", int64_t{-1}}});
+    while (inputs.back().empty()) inputs.pop_back();
+    return g_.microsoft("QMoE", inputs, attributes);
   }
 
   const DecoderSpec& spec_;

@@ -72,6 +72,13 @@ void gemma3(const File& file, const std::string& prefix, DecoderSpec& spec) {
 
 void qwen3(const File&, const std::string&, DecoderSpec& spec) { spec.qk_norm = true; }
 
+void qwen2_moe(const File& file, const std::string& prefix, DecoderSpec& spec) {
+  if (!spec.experts) return;
+  spec.experts->normalised = false;
+  spec.experts->shared_ffn = checked(file.integer_or(prefix + "expert_shared_feed_forward_length", spec.ffn),
+                                     prefix + "expert_shared_feed_forward_length", 1 << 24);
+}
+
 void olmo2(const File&, const std::string&, DecoderSpec& spec) {
   spec.pre_norms = false;
   spec.post_norms = spec.qk_norm = spec.qk_norm_whole = true;
@@ -90,11 +97,17 @@ void gpt2(const File&, const std::string&, DecoderSpec& spec) {
 }
 
 constexpr Architecture architectures[] = {
-    {"llama", true},           {"qwen2"},
-    {"qwen3", false, qwen3},   {"gemma", false, gemma},
-    {"gemma2", false, gemma2}, {"gemma3", false, gemma3},
-    {"phi3", false, phi3},     {"olmo2", false, olmo2},
+    {"llama", true},
+    {"qwen2"},
+    {"qwen3", false, qwen3},
+    {"gemma", false, gemma},
+    {"gemma2", false, gemma2},
+    {"gemma3", false, gemma3},
+    {"phi3", false, phi3},
+    {"olmo2", false, olmo2},
     {"gpt2", false, gpt2},
+    {"qwen2moe", false, qwen2_moe},
+    {"qwen3moe", false, qwen3},
 };
 
 const Architecture& architecture_of(const std::string& name) {
@@ -148,6 +161,19 @@ Rope rope_of(const File& file, const std::string& prefix, const Architecture& ar
   return out;
 }
 
+decoder::Experts experts_of(const File& file, const std::string& prefix, const DecoderSpec& spec) {
+  const auto size = [&](const char* key, int64_t otherwise, int64_t most) {
+    return checked(file.integer_or(prefix + key, otherwise), prefix + key, most);
+  };
+  decoder::Experts out;
+  out.count = size("expert_count", 0, 1 << 16);
+  out.used = size("expert_used_count", 0, out.count);
+  out.ffn = size("expert_feed_forward_length", spec.ffn, 1 << 24);
+  for (int64_t layer = 0; layer < spec.layers(); ++layer)
+    out.layers.push_back(file.tensors().contains(cat("blk.", layer, ".ffn_gate_inp.weight")));
+  return out;
+}
+
 }  // namespace
 
 decoder::DecoderSpec spec_of(const File& file) {
@@ -180,10 +206,7 @@ decoder::DecoderSpec spec_of(const File& file) {
   out.windows.assign(static_cast<size_t>(layers), 0);
   out.ropes.assign(static_cast<size_t>(layers), rope_of(file, prefix, architecture, out.head_dim));
   out.tied = !file.tensors().contains("output.weight");
-  if (file.integer_or(prefix + "expert_count", 0) > 0)
-    throw Error(Code::unsupported,
-                cat("the model is a mixture of ", file.integer(prefix + "expert_count"), " experts"),
-                "export it to ONNX, or use a dense model");
+  if (file.integer_or(prefix + "expert_count", 0) > 0) out.experts = experts_of(file, prefix, out);
   if (architecture.adjust) architecture.adjust(file, prefix, out);
   return out;
 }
@@ -203,6 +226,11 @@ std::string tensor_of(const std::string& name) {
                                                               {"input_layernorm", "attn_norm"},
                                                               {"post_feedforward_layernorm", "post_ffw_norm"},
                                                               {"pre_feedforward_layernorm", "ffn_norm"},
+                                                              {"mlp.gate", "ffn_gate_inp"},
+                                                              {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+                                                              {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+                                                              {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+                                                              {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
                                                               {"mlp.gate_proj", "ffn_gate"},
                                                               {"mlp.up_proj", "ffn_up"},
                                                               {"mlp.down_proj", "ffn_down"}};

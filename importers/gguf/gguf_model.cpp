@@ -69,6 +69,7 @@ class GgufWeights {
   }
 
   std::optional<Entry> find(const std::string& name) const {
+    if (name.find(".mlp.experts.") != std::string::npos) return expert(name);
     constexpr std::string_view after = "post_attention_layernorm";
     std::string theirs = tensor_of(name);
     if (const size_t at = name.find(after); at != std::string::npos)
@@ -76,11 +77,32 @@ class GgufWeights {
                    name.substr(at + after.size()));
     if (theirs.empty()) return std::nullopt;
     if (const Entry* whole = tensor(theirs)) {
+      if (whole->shape.rank() == 1 && name.ends_with("shared_expert_gate.weight")) {
+        Entry row = *whole;
+        row.shape = Shape{1, whole->shape[0]};
+        return row;
+      }
       const bool fused = name.find("mlp.up_proj") != std::string::npos && spec_.gated && whole->shape.rank() &&
                          whole->shape[0] == 2 * spec_.ffn;
       return fused ? rows_of(*whole, spec_.ffn, spec_.ffn) : *whole;
     }
     return part(name);
+  }
+
+  /// model.layers.0.mlp.experts.3.up_proj.weight: number 3 of a stack, or in old files a tensor of its own.
+  std::optional<Entry> expert(const std::string& name) const {
+    const auto field = [&](size_t at) { return name.substr(at, name.find('.', at) - at); };
+    const size_t layer = name.find("layers.") + 7, number = name.find(".experts.") + 9;
+    const std::string index = field(number), kind = field(number + index.size() + 1);
+    const std::string begin = cat("blk.", field(layer), ".ffn_", kind.substr(0, kind.find("_proj")));
+    if (const Entry* own = tensor(cat(begin, ".", index, ".weight"))) return *own;
+    const Entry* stack = tensor(begin + "_exps.weight");
+    if (!stack || stack->shape.rank() != 3) return std::nullopt;
+    int64_t at = 0;
+    parse_int(index, at);
+    Entry out = rows_of(*stack, at, 1);
+    out.shape = Shape{stack->shape[1], stack->shape[2]};
+    return out;
   }
 
   /// A part of a fused weight: query, key and value; gate and up.

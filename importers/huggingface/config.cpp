@@ -135,6 +135,46 @@ void qwen3(const Fields& config, Model& model) {
   model.spec.qk_norm = true;
 }
 
+void set_experts(const Fields& config, DecoderSpec& spec, const char* count, const char* ffn, bool normalised) {
+  decoder::Experts experts{.count = config.size(count, 1 << 16),
+                           .used = config.size("num_experts_per_tok", 1 << 16),
+                           .ffn = config.size(ffn),
+                           .normalised = normalised};
+  if (experts.used > experts.count)
+    Fields::fail("num_experts_per_tok", cat("at most ", count, ", which is ", experts.count));
+  if (spec.activation != "silu")
+    throw Error(Code::unsupported, cat("config.json: experts with the activation ", quote(spec.activation)),
+                "experts with silu are known");
+  const int64_t step = config.size_or("decoder_sparse_step", 1);
+  for (int64_t layer = 0; layer < spec.layers(); ++layer) experts.layers.push_back((layer + 1) % step == 0);
+  if (config.has("mlp_only_layers") && config.at("mlp_only_layers").is_array())
+    for (const Json& one : config.at("mlp_only_layers"))
+      if (one.is_number_integer() && one.get<int64_t>() >= 0 && one.get<int64_t>() < spec.layers())
+        experts.layers[one.get<size_t>()] = false;
+  spec.experts = std::move(experts);
+}
+
+void mixtral(const Fields& config, Model& model) {
+  mistral(config, model);
+  set_experts(config, model.spec, "num_local_experts", "intermediate_size", true);
+  const std::string ours = "model.layers.{}.mlp.", theirs = "model.layers.{}.block_sparse_moe.";
+  name(model, ours + "gate", {theirs + "gate"});
+  for (int64_t expert = 0; expert < model.spec.experts->count; ++expert)
+    for (const auto& [one, other] : {std::pair{"gate_proj", "w1"}, {"up_proj", "w3"}, {"down_proj", "w2"}})
+      name(model, cat(ours, "experts.", expert, ".", one), {cat(theirs, "experts.", expert, ".", other)});
+}
+
+void qwen2_moe(const Fields& config, Model& model) {
+  qwen2(config, model);
+  set_experts(config, model.spec, "num_experts", "moe_intermediate_size", config.flag_or("norm_topk_prob", false));
+  model.spec.experts->shared_ffn = config.size("shared_expert_intermediate_size");
+}
+
+void qwen3_moe(const Fields& config, Model& model) {
+  qwen3(config, model);
+  set_experts(config, model.spec, "num_experts", "moe_intermediate_size", config.flag_or("norm_topk_prob", false));
+}
+
 void gemma(const Fields& config, Model& model) {
   DecoderSpec& spec = model.spec;
   spec.norm_offset = 1;
@@ -254,10 +294,11 @@ struct Family {
   const char* type;
   void (*adjust)(const Fields&, Model&);
 };
-constexpr Family families[] = {{"llama", nullptr},      {"mistral", mistral}, {"qwen2", qwen2},
-                               {"qwen3", qwen3},        {"gemma", gemma},     {"gemma2", gemma2},
-                               {"gemma3_text", gemma3}, {"phi3", phi3},       {"olmo2", olmo2},
-                               {"gpt2", gpt2},          {"gptj", gptj},       {"gpt_neox", gpt_neox}};
+constexpr Family families[] = {{"llama", nullptr},      {"mistral", mistral},     {"qwen2", qwen2},
+                               {"qwen3", qwen3},        {"gemma", gemma},         {"gemma2", gemma2},
+                               {"gemma3_text", gemma3}, {"phi3", phi3},           {"olmo2", olmo2},
+                               {"gpt2", gpt2},          {"gptj", gptj},           {"gpt_neox", gpt_neox},
+                               {"mixtral", mixtral},    {"qwen2_moe", qwen2_moe}, {"qwen3_moe", qwen3_moe}};
 
 const Family& family_of(const std::string& type) {
   std::string known;

@@ -361,6 +361,33 @@ class CommandLine(unittest.TestCase):
         self.error("export", fixture("zoo/lfm2/hf5"), "--out", self.file("other"), "--mesh", "tensor=two",
                    names=["tensor"])
 
+    def test_quantize(self):
+        model, texts, out = fixture("gemma3-standard23"), self.file("texts.jsonl"), self.file("small")
+        with open(texts, "w") as file:
+            for line in range(8):
+                file.write(json.dumps({"text": f"the {line} red foxes and the lazy dog ran over a hill " * 4}) + "\n")
+        words = ["--bits", "4", "--block", "16", "--calibration", texts, "--calibration-window", "32", "--json"]
+        told = json.loads(self.call("quantize", model, *words, "--asymmetric", "--out", out)[0])
+        self.assertGreater(told["perplexity_before"], 1)
+        self.assertLess(abs(told["perplexity_after"] / told["perplexity_before"] - 1), 0.5)
+        weights = lambda folder: sum(os.path.getsize(f"{folder}/{name}") for name in os.listdir(folder) if "onnx" in name)
+        self.assertLess(weights(out), weights(model))
+        self.assertEqual(told["files"], {name: os.path.getsize(f"{out}/{name}") for name in os.listdir(out)})
+        self.assertEqual(len(self.generate(out, "--ids", PROMPT, "--max-tokens", "4")["ids"]), 4)
+        # What cannot be: nothing is written then.
+        none = self.file("none.jsonl")
+        for words, status, names in ((("--block", "48"), 1, ["--block", "48", "power of two"]),
+                                     (("--block", "8"), 2, ["--block", "16"]),
+                                     (("--bits", "1"), 1, ["--bits", "2 to 8"]), (("--bits", "9"), 2, ["--bits", "8"]),
+                                     (("--head-bits", "1"), 1, ["--head-bits", "2 to 8"]),
+                                     (("--calibration", none), 1, [none]), (("--eval-data", none), 1, [none])):
+            self.error("quantize", model, *words, "--out", self.file("wrong"), status=status, names=names)
+            self.assertFalse(os.path.exists(self.file("wrong")), words)
+        self.error("quantize", out, "--out", self.file("wrong"), names=["no float weights"])
+        self.error("quantize", fixture("own_loss/regressor"), "--calibration", texts, "--out", self.file("wrong"),
+                   names=["not recognised", "token ids"])
+        self.error("quantize", model, "--out", out, names=["model.onnx", "already"])
+
     def test_pass_off(self):
         words = ["--ids", PROMPT, "--max-tokens", "16", "--temperature", "0", "--option", "off=raise"]
         self.assertEqual(self.generate("gemma3-standard23", *words)["ids"], GREEDY)

@@ -39,8 +39,8 @@ TEST_P(HuggingFace, LogitsArePyTorchs) {
 
 INSTANTIATE_TEST_SUITE_P(Families, HuggingFace,
                          testing::Values("gemma", "gemma2", "gemma3", "gpt2", "gpt_neox", "gpt_neox_serial", "gptj",
-                                         "llama", "llama3", "llama_linear", "mistral", "olmo2", "phi3", "phi3_long",
-                                         "qwen2", "qwen3"),
+                                         "llama", "llama3", "llama_linear", "mistral", "mixtral", "olmo2", "phi3",
+                                         "phi3_long", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// The text of a model of more than text: its configuration is a part of the file's, its weights have names around theirs.

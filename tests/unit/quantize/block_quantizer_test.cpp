@@ -8,6 +8,7 @@
 
 #include "core/base/constant.h"
 #include "core/base/error.h"
+#include "core/base/load_progress.h"
 #include "core/base/thread_pool.h"
 
 namespace plait::test {
@@ -140,6 +141,23 @@ TEST(Gptq, InputsThatNeverCameLeaveTheNearestCodes) {
   std::vector<float> diagonal(k * k);
   for (int64_t i = 0; i < k; ++i) diagonal[static_cast<size_t>(i * k + i)] = static_cast<float>(i + 1);
   EXPECT_EQ(gptq(quantizer, diagonal, pool, nullptr), quantizer.round_to_nearest(pool));
+}
+
+TEST(Gptq, CanBeCancelled) {
+  constexpr int64_t n = 3, k = 32;
+  ThreadPool pool(1);
+  const std::vector<float> weight = random_floats(n * k, 6);
+  std::vector<float> hessian(k * k);
+  for (int64_t i = 0; i < k; ++i) hessian[static_cast<size_t>(i * k + i)] = 1;
+  const BlockQuantizer quantizer({4, 32, true}, weight, n, k, pool);
+  LoadProgress progress;
+  progress.cancel();
+  try {
+    gptq(quantizer, hessian, pool, &progress);
+    FAIL() << "it was not cancelled";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::cancelled);
+  }
 }
 
 }  // namespace
