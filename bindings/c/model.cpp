@@ -27,9 +27,10 @@ std::shared_ptr<const OpenedModel> open_graph(const ModelSource& source, const s
                                               LoadProgress& progress) {
   auto out = std::make_shared<OpenedModel>();
   out->registry = make_registry(isa);
-  out->config = read_model_config(*source.files);
+  out->source = complete(source, &progress);
+  out->config = read_model_config(*out->source.files);
   out->request_defaults = request_defaults(out->config);
-  out->imported = import_model(source, out->registry->ops, &progress);
+  out->imported = import_model(out->source, out->registry->ops, &progress);
   for (const std::string& warning : out->imported.warnings) log.write(LogLevel::warning, warning);
   return out;
 }
@@ -59,7 +60,7 @@ std::shared_ptr<ModelObject> open_model(const std::string& path, const Settings&
 ModelObject::ModelObject(const ModelSource& source, const Settings& settings)
     : source_(source),
       settings_(settings),
-      file_(source.files->path_of(source.file)),
+      file_(source.path.empty() ? source.files->path_of(source.file) : source.path),
       graph_([source, isa = settings.text("isa"), this](LoadProgress& progress) {
         return open_graph(source, isa, log_, progress);
       }) {

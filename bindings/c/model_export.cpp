@@ -105,7 +105,7 @@ BlockWeights quantized_weights(ModelObject& model, const Settings& settings, Loa
     last = now;
     model.log().write(LogLevel::info, text);
   };
-  QuantizedWeights out = quantize(model.opened().imported, outputs_with_weights(model_bytes_of(model.source())),
+  QuantizedWeights out = quantize(model.opened().imported, outputs_with_weights(model_bytes_of(model.opened().source)),
                                   model.compile_options(), options, pool, progress, note);
   for (const std::string& kept : out.kept) model.log().write(LogLevel::info, cat("stays as it is: ", kept));
   model.log().write(LogLevel::info, cat(out.weights.size(), " weights rounded: ", out.bytes_before, " bytes are now ",
@@ -117,7 +117,7 @@ BlockWeights quantized_weights(ModelObject& model, const Settings& settings, Loa
 
 void write_model(ModelObject& model, const ModelChanges& changes, const std::string& directory,
                  LoadProgress* progress) {
-  const ModelSource& source = model.source();
+  const ModelSource& source = model.opened().source;
   const std::string name = fs::path(source.file).filename().string();
   std::set<std::string> written;
   const ChangedTensor changed = [&](const std::string& tensor) -> std::optional<Tensor> {

@@ -52,6 +52,7 @@ struct OpenedModel {
   ImportedModel imported;
   ModelConfig config;
   Settings request_defaults;  ///< of generation_config.json
+  ModelSource source;         ///< complete
 };
 
 /// Graph and tokenizer, each loaded on its own thread. Thread-safe.
@@ -91,6 +92,7 @@ class ModelObject {
   };
 
   CompileOptions compile_options();
+  /// As it was found: of files without a graph only text and configuration. OpenedModel::source is complete.
   const ModelSource& source() const { return source_; }
   const Settings& settings() const { return settings_; }
   const std::string& file() const { return file_; }  ///< as in messages

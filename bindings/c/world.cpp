@@ -97,7 +97,7 @@ void WorldObject::give_back() {
 }
 
 std::shared_ptr<World> WorldObject::lend(Kind kind, const ModelObject& model, const Settings& settings) {
-  if (model.source().directory.empty())
+  if (model.source().path.empty())
     throw Error(Code::unsupported, "the other ranks cannot open a model that is in this process's memory",
                 "open it by its path");
   const Mesh mesh = mesh_of(model, settings);
@@ -115,10 +115,10 @@ std::shared_ptr<World> WorldObject::lend(Kind kind, const ModelObject& model, co
   ByteWriter out;
   out.put(WorldCommand::serve);
   out.put(kind);
-  out.put_text(model.source().files->path_of(model.source().file));
+  out.put_text(model.source().path);
   // Options that only concern this process's text are not sent.
   Settings of_model;
-  for (const char* key : {"isa", "weights"})
+  for (const char* key : {"isa", "weights", "unpack"})
     if (model.settings().has(key)) of_model.set(key, model.settings().text(key));
   of_model.set("tokenizer", "none");
   put_settings(out, of_model);

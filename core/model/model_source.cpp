@@ -63,6 +63,11 @@ auto named(const std::string& path, Read read) {
   }
 }
 
+ModelSource to_complete(const std::string& path, std::vector<NamedBlob> text,
+                        std::function<std::vector<NamedBlob>(LoadProgress*)> lay_out) {
+  return {.files = memory_files(std::move(text)), .file = path, .path = path, .lay_out = std::move(lay_out)};
+}
+
 std::string_view text_of_blob(const std::shared_ptr<const Blob>& blob) {
   if (!blob) return {};
   return {reinterpret_cast<const char*>(blob->data()), static_cast<size_t>(blob->size())};
@@ -104,8 +109,10 @@ ModelSource find_model(const std::string& path, bool copied, DType unpack) {
   if (fs::is_directory(path, failure)) {
     ModelSource out{directory_files(path), {}, path, copied};
     if (onnx_files(*out.files).empty() && huggingface::has_model(path))
-      return named(path, [&] { return find_model(huggingface::model_files(path)); });
+      return to_complete(path, huggingface::text_files(path),
+                         [path](LoadProgress* progress) { return huggingface::model_files(path, progress); });
     out.file = choose_model_file(*out.files);
+    out.path = out.files->path_of(out.file);
     return out;
   }
   if (!fs::exists(path, failure)) {
@@ -114,16 +121,24 @@ ModelSource find_model(const std::string& path, bool copied, DType unpack) {
   }
   fs::path file(path);
   if (const auto blob = gguf_file(path, copied))
-    return named(path, [&] { return find_model(gguf::model_files(blob, unpack)); });
+    return to_complete(path, named(path, [&] { return gguf::text_files(blob); }),
+                       [blob, unpack](LoadProgress* progress) { return gguf::model_files(blob, unpack, progress); });
   if (holds_weights(path))
     throw Error(Code::unsupported, cat(quote(path), " holds weights and no ONNX graph"), how_to_export);
   std::string directory = file.has_parent_path() ? file.parent_path().string() : ".";
-  return {directory_files(directory), file.filename().string(), directory, copied};
+  return {directory_files(directory), file.filename().string(), directory, copied, path};
 }
 
 ModelSource find_model(std::vector<NamedBlob> blobs) {
   ModelSource out{memory_files(std::move(blobs)), {}, {}};
   out.file = choose_model_file(*out.files);
+  return out;
+}
+
+ModelSource complete(const ModelSource& source, LoadProgress* progress) {
+  if (!source.lay_out) return source;
+  ModelSource out = named(source.path, [&] { return find_model(source.lay_out(progress)); });
+  out.path = source.path;
   return out;
 }
 
@@ -147,6 +162,7 @@ std::shared_ptr<const Blob> model_bytes_of(const ModelSource& source) {
 }
 
 ImportedModel import_model(const ModelSource& source, const OpSet& ops, LoadProgress* progress) {
+  if (source.lay_out) return import_model(complete(source, progress), ops, progress);
   try {
     return import_bytes(model_bytes_of(source), data_of(source), ops, progress);
   } catch (const Error& error) {

@@ -1,5 +1,6 @@
 #pragma once
 // Opens models: the one place that knows how model directories are laid out.
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,10 +18,15 @@ struct ModelSource {
   std::string file;
   std::string directory;  ///< "": they are in memory
   bool copied = false;    ///< the model's file and its external data are read into memory, not mapped
+  std::string path = {};  ///< finds it again; "": it was in memory
+  /// Of files without a graph, which is written, and their weights laid out, when it is loaded: all files. Until then `files` are those
+  /// of text and configuration. Null: `files` are complete.
+  std::function<std::vector<NamedBlob>(LoadProgress*)> lay_out = {};
 };
 
 /// A model directory, or an .onnx file with what is next to it; a GGUF file, whose quantised weights become floats with `unpack`; or a
-/// directory of transformers. Throws Error(not_found), what choose_model_file throws, and what the importers throw.
+/// directory of transformers: these two are to be completed. Throws Error(not_found), what choose_model_file throws, and what the
+/// importers throw.
 ModelSource find_model(const std::string& path, bool copied, DType unpack = DType::none);
 /// The same of files in memory; throws what memory_files throws, too.
 ModelSource find_model(std::vector<NamedBlob> blobs);
@@ -35,7 +41,9 @@ std::string choose_model_file(const FileSet& files);
 std::shared_ptr<const Blob> model_bytes_of(const ModelSource& source);
 /// Finds the external data of the model's file.
 ExternalResolver data_of(const ModelSource& source);
-/// Reads the graph. Throws what import_bytes throws, naming the file.
+/// The same with all files. Throws what the importers throw, naming the file; Error(cancelled).
+ModelSource complete(const ModelSource& source, LoadProgress* progress = nullptr);
+/// Reads the graph; of a source that is not complete, after completing it. Throws what import_bytes throws, naming the file.
 ImportedModel import_model(const ModelSource& source, const OpSet& ops, LoadProgress* progress = nullptr);
 
 /// Whether there are files of a tokenizer.

@@ -6,8 +6,8 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "importers/decoder/decoder_spec.h"
-#include "importers/decoder/experts.h"
 #include "importers/decoder/graph_writer.h"
+#include "importers/decoder/weight_forms.h"
 
 namespace plait::decoder {
 namespace {
@@ -95,7 +95,11 @@ class DecoderWriter {
     const Weight::Blocks& blocks = *weight.blocks;
     std::vector<string> inputs = {x, g_.weight(name + ".codes", weight.tensor),
                                   g_.weight(name + ".scales", blocks.scales)};
-    if (blocks.zeros) inputs.push_back(g_.weight(name + ".zeros", *blocks.zeros));
+    if (blocks.zeros) {
+      // Engines read codes wherever they can be: ONNX Runtime has zero points of floats for 4 bits only.
+      const std::optional<Tensor> zeros = packed_zeros(blocks);
+      inputs.push_back(g_.weight(name + ".zeros", zeros ? *zeros : *blocks.zeros));
+    }
     // Activations stay f32 where an engine follows accuracy_level 1.
     return g_.microsoft(
         "MatMulNBits", inputs,
@@ -134,8 +138,9 @@ class DecoderWriter {
       const Weight::Blocks& blocks = *table.blocks;
       const Tensor flat(DType::u8, {rows, spec_.hidden * blocks.bits / 8}, table.tensor.blob(),
                         offset_of(table.tensor));
-      return g_.microsoft("GatherBlockQuantized",
-                          {g_.weight(name + ".rows", flat), ids, g_.weight(name + ".scales", blocks.scales)},
+      std::vector<string> inputs{g_.weight(name + ".rows", flat), ids, g_.weight(name + ".scales", blocks.scales)};
+      if (blocks.zeros) inputs.push_back(g_.weight(name + ".zeros", *packed_zeros(blocks)));
+      return g_.microsoft("GatherBlockQuantized", inputs,
                           {{"bits", blocks.bits},
                            {"block_size", blocks.block},
                            {"gather_axis", int64_t{0}},
@@ -294,12 +299,17 @@ class DecoderWriter {
     const Experts& experts = *spec_.experts;
     const string router = linear(name + "gate", x, spec_.hidden, experts.count);
     const string scores = g_.op("Reshape", {router, g_.constants({-1, experts.count})});
-    string y = chosen(name + "experts", x, scores);
-    if (experts.shared_ffn == 0) return y;
+    if (experts.shared_ffn == 0) return chosen(name + "experts", x, scores);
+    const string shared = shared_expert(name, x);
+    return g_.op("Add", {chosen(name + "experts", x, scores), shared});
+  }
+
+  /// Comes before the experts in the file: ONNX Runtime 1.31's MoE overwrites its input.
+  string shared_expert(const string& name, const string& x) {
     const GraphWriter::Scope scope(g_, "shared_expert");
-    string shared = dense(name + "shared_expert.", x, experts.shared_ffn);
+    const string y = dense(name + "shared_expert.", x, spec_.experts->shared_ffn);
     const string gate = g_.op("Sigmoid", {linear(name + "shared_expert_gate", x, spec_.hidden, 1)});
-    return g_.op("Add", {y, g_.op("Mul", {gate, shared})});
+    return g_.op("Mul", {gate, y});
   }
 
   /// The experts that are used, as com.microsoft has them: gate and up are one matrix of interleaved rows. With alpha 1 and beta 0 its

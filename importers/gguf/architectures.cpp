@@ -74,7 +74,7 @@ void qwen3(const File&, const std::string&, DecoderSpec& spec) { spec.qk_norm = 
 
 void qwen2_moe(const File& file, const std::string& prefix, DecoderSpec& spec) {
   if (!spec.experts) return;
-  spec.experts->normalised = false;
+  spec.experts->normalised = file.integer_or(prefix + "expert_weights_norm", 0) != 0;
   spec.experts->shared_ffn = checked(file.integer_or(prefix + "expert_shared_feed_forward_length", spec.ffn),
                                      prefix + "expert_shared_feed_forward_length", 1 << 24);
 }
@@ -169,6 +169,12 @@ decoder::Experts experts_of(const File& file, const std::string& prefix, const D
   out.count = size("expert_count", 0, 1 << 16);
   out.used = size("expert_used_count", 0, out.count);
   out.ffn = size("expert_feed_forward_length", spec.ffn, 1 << 24);
+  constexpr int64_t softmax = 1;
+  const int64_t gate = file.integer_or(prefix + "expert_gating_func", softmax);
+  if (gate != softmax && gate != 0)
+    throw Error(Code::unsupported,
+                cat("the metadata ", prefix, "expert_gating_func is ", gate, ", expected 1 (softmax)"),
+                "export the model to ONNX");
   for (int64_t layer = 0; layer < spec.layers(); ++layer)
     out.layers.push_back(file.tensors().contains(cat("blk.", layer, ".ffn_gate_inp.weight")));
   return out;

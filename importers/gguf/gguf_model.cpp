@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "importers/decoder/decoder_spec.h"
+#include "importers/decoder/weight_forms.h"
 #include "importers/gguf/architectures.h"
 #include "importers/gguf/blocks.h"
 #include "importers/gguf/gguf_file.h"
@@ -52,13 +52,18 @@ Tensor unpacked(const Entry& entry, DType dtype) {
 /// The weights by the names of decoder::Weights. Each is read once.
 class GgufWeights {
  public:
-  GgufWeights(const File& file, const DecoderSpec& spec, DType unpack) : file_(file), spec_(spec), unpack_(unpack) {}
+  GgufWeights(const File& file, const DecoderSpec& spec, DType unpack, LoadProgress* progress)
+      : file_(file), spec_(spec), unpack_(unpack), progress_(progress) {
+    // The graph's part comes after it.
+    if (progress_) progress_->stage(0.9, static_cast<int64_t>(file_.tensors().size()));
+  }
 
   std::optional<Weight> operator()(const std::string& name) {
     if (const auto made = made_.find(name); made != made_.end()) return made->second;
     const std::optional<Entry> entry = find(name);
     std::optional<Weight> out;
     if (entry) out = weight(name, *entry);
+    if (entry && progress_) progress_->advance();
     return made_[name] = out;
   }
 
@@ -129,7 +134,8 @@ class GgufWeights {
     if (form_of(entry.type, name).elements > 1 && unpack_ != DType::none) return {.tensor = unpacked(entry, unpack_)};
     Weight out = weight_of(entry);
     // Rows of a table are looked up, for which ONNX knows codes with whole zero points only.
-    if (out.blocks && out.blocks->zeros && name.find("embed_") != std::string::npos)
+    if (out.blocks && out.blocks->zeros && name.find("embed_") != std::string::npos &&
+        !decoder::packed_zeros(*out.blocks))
       return {.tensor = unpacked(entry, DType::f16)};
     return out;
   }
@@ -137,6 +143,7 @@ class GgufWeights {
   const File& file_;
   const DecoderSpec& spec_;
   const DType unpack_;
+  LoadProgress* const progress_;
   std::map<std::string, std::optional<Weight>> made_;
 };
 
@@ -164,10 +171,10 @@ std::vector<NamedBlob> text_files_of(const File& file, const DecoderSpec& spec) 
 
 }  // namespace
 
-std::vector<NamedBlob> model_files(const std::shared_ptr<const Blob>& blob, DType unpack) {
+std::vector<NamedBlob> model_files(const std::shared_ptr<const Blob>& blob, DType unpack, LoadProgress* progress) {
   const File file(blob);
   const DecoderSpec spec = spec_of(file);
-  std::vector<NamedBlob> out = decoder::write_decoder(spec, GgufWeights(file, spec, unpack));
+  std::vector<NamedBlob> out = decoder::write_decoder(spec, GgufWeights(file, spec, unpack, progress));
   for (NamedBlob& one : text_files_of(file, spec)) out.push_back(std::move(one));
   return out;
 }

@@ -3,14 +3,16 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/load_progress.h"
 #include "core/base/named_blob.h"
 
 namespace plait::gguf {
 
 /// "model.onnx" first. Floats stay in `blob`; quantised weights are laid out as ONNX has them, with the same codes, at the cost of their
 /// size in memory; or, with `unpack` f32, f16 or bf16, become floats of that type. Throws Error: bad_model (damaged; what, and where),
-/// unsupported (an architecture, a tokenizer or a type of elements, and which ones there are).
-std::vector<NamedBlob> model_files(const std::shared_ptr<const Blob>& blob, DType unpack = DType::none);
+/// unsupported (an architecture, a tokenizer or a type of elements, and which ones there are), cancelled. `progress` may be null.
+std::vector<NamedBlob> model_files(const std::shared_ptr<const Blob>& blob, DType unpack = DType::none,
+                                   LoadProgress* progress = nullptr);
 
 /// Of these, the configurations and, if the file has one, the tokenizer.
 std::vector<NamedBlob> text_files(const std::shared_ptr<const Blob>& blob);

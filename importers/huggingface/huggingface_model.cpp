@@ -35,6 +35,7 @@ class Files {
     for (const SafeTensors& file : files_)
       for (const auto& [name, entry] : file.entries()) where_.emplace(name, &file);
   }
+  int64_t count() const { return static_cast<int64_t>(where_.size()); }
   std::optional<Tensor> find(const std::string& name) const {
     const auto found = where_.find(name);
     if (found == where_.end()) return std::nullopt;
@@ -114,25 +115,34 @@ bool has_model(const std::string& directory) {
   return fs::exists(directory + "/config.json", failure) && !weight_files(directory).empty();
 }
 
-std::vector<NamedBlob> model_files(const std::string& directory) {
-  const Model model = read_config(config_of(directory));
-  const Files files(directory);
-  std::map<std::string, std::optional<Weight>> made;
-  const auto weights = [&](const std::string& name) {
-    const auto [found, fresh] = made.try_emplace(name);
-    if (!fresh) return found->second;
-    for (const Part& part : model.parts_of(name))
-      if (const std::optional<Tensor> whole = files.find(part.name))
-        return found->second = read(*whole, part, model.spec);
-    return found->second;
-  };
-  std::vector<NamedBlob> out = decoder::write_decoder(model.spec, weights);
+std::vector<NamedBlob> text_files(const std::string& directory) {
+  std::vector<NamedBlob> out;
   for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
                            "chat_template.jinja", "chat_template.json", "special_tokens_map.json"}) {
     std::error_code failure;
     if (const std::string path = directory + "/" + name; fs::exists(path, failure))
       out.push_back({name, map_file(path)});
   }
+  return out;
+}
+
+std::vector<NamedBlob> model_files(const std::string& directory, LoadProgress* progress) {
+  const Model model = read_config(config_of(directory));
+  const Files files(directory);
+  if (progress) progress->stage(0.9, files.count());  // the graph's part comes after it
+  std::map<std::string, std::optional<Weight>> made;
+  const auto weights = [&](const std::string& name) {
+    const auto [found, fresh] = made.try_emplace(name);
+    if (!fresh) return found->second;
+    for (const Part& part : model.parts_of(name))
+      if (const std::optional<Tensor> whole = files.find(part.name)) {
+        if (progress) progress->advance();
+        return found->second = read(*whole, part, model.spec);
+      }
+    return found->second;
+  };
+  std::vector<NamedBlob> out = decoder::write_decoder(model.spec, weights);
+  for (NamedBlob& one : text_files(directory)) out.push_back(std::move(one));
   return out;
 }
 

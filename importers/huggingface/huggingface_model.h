@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/load_progress.h"
 #include "core/base/named_blob.h"
 
 namespace plait::huggingface {
@@ -11,7 +12,11 @@ namespace plait::huggingface {
 bool has_model(const std::string& directory);
 
 /// "model.onnx" first, then its weights, which stay in the mapped files, and the directory's tokenizer and configurations. Throws Error:
-/// bad_model (damaged, or a weight that is missing; what, and where), unsupported (a model_type, and which ones there are), not_found, io.
-std::vector<NamedBlob> model_files(const std::string& directory);
+/// bad_model (damaged, or a weight that is missing; what, and where), unsupported (a model_type, and which ones there are), not_found, io,
+/// cancelled. `progress` may be null.
+std::vector<NamedBlob> model_files(const std::string& directory, LoadProgress* progress = nullptr);
+
+/// Of these, tokenizer and configurations.
+std::vector<NamedBlob> text_files(const std::string& directory);
 
 }  // namespace plait::huggingface

@@ -59,9 +59,12 @@ struct OldNode {
     return graph.value(like).type.dtype == DType::f32 ? scalar : emit("CastLike", {scalar, like});
   }
 
-  /// The sizes of a weight in the file.
+  /// The sizes of a weight in the file, which may be widened before it is read.
   std::vector<int64_t> weight_dims(size_t index) const {
-    const auto& dims = graph.value(required(index)).type.dims;
+    ValueId id = required(index);
+    for (auto at = graph.nodes.rbegin(); at != graph.nodes.rend() && !graph.value(id).type.dims; ++at)
+      if (at->op == "Cast" && at->outputs[0] == id) id = at->inputs[0];
+    const auto& dims = graph.value(id).type.dims;
     std::vector<int64_t> out;
     for (const Dim& dim : dims ? *dims : Dims{}) {
       if (!dim.is_constant()) throw Error(Code::unsupported, cat("the sizes of input ", index, " are not constant"));

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Makes a Python environment with ONNX Runtime in FOLDER (default: .cache/onnxruntime of the repository), for
-# onnxruntime_test.py: 40 MB from the package index. What is there already is not fetched again; an interrupted run leaves
-# nothing behind. Needs python3 with venv and pip.
+# Makes a Python environment with ONNX Runtime and the gguf package in FOLDER (default: .cache/onnxruntime of the repository),
+# for onnxruntime_test.py and converted_test.py: 40 MB from the package index. What is there already is not fetched again; an
+# interrupted run leaves nothing behind. Needs python3 with venv and pip.
 set -eu
 
-packages="onnxruntime==1.31.1 numpy==2.4.6"
+packages="onnxruntime==1.31.1 numpy==2.4.6 gguf==0.19.0"
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=${1:-$root/.cache/onnxruntime}
 

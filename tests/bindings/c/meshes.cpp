@@ -158,7 +158,9 @@ void adapt(const World& world, const std::string& path, const std::string& mesh)
 }
 
 std::vector<std::string> models(const std::string& folder, bool zoo) {
-  std::vector<std::string> out;
+  // Directories without a graph, which each rank lays out by itself.
+  std::vector<std::string> out{folder + "/huggingface/gpt2", folder + "/huggingface/mixtral",
+                               folder + "/huggingface/qwen2_moe"};
   for (const auto& entry : fs::recursive_directory_iterator(folder))
     if (entry.path().extension() == ".onnx" && (zoo || entry.path().string().find("/zoo/") == std::string::npos))
       out.push_back(entry.path().string());

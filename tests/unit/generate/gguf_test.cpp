@@ -6,6 +6,7 @@
 
 #include <random>
 
+#include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/generate/engines.h"
 #include "core/model/model_source.h"
@@ -239,8 +240,10 @@ std::string random_llama(gguf::Type type, bool as_floats) {
     const Tensor values = gguf::dequantised(entry);
     const auto* first = reinterpret_cast<const float*>(values.data());
     Floats numbers(first, first + values.elements());
-    // The table of types with other zero points than ONNX's is read as f16.
-    if (name == "token_embd.weight" && type != gguf::Type::q4_0 && type != gguf::Type::q8_0)
+    // The table of types with zero points that are not whole is read as f16.
+    const bool whole =
+        type == gguf::Type::q4_0 || type == gguf::Type::q5_0 || type == gguf::Type::q8_0 || type == gguf::Type::q6_k;
+    if (name == "token_embd.weight" && !whole)
       for (float& one : numbers) one = to_float(to_float16(one));
     out.floats(name, {n, k}, numbers);
   };
@@ -269,6 +272,15 @@ INSTANTIATE_TEST_SUITE_P(Types, QuantisedGguf,
                          testing::Values(gguf::Type::q4_0, gguf::Type::q4_1, gguf::Type::q5_0, gguf::Type::q5_1,
                                          gguf::Type::q8_0, gguf::Type::q4_k, gguf::Type::q5_k, gguf::Type::q6_k),
                          [](const auto& info) { return gguf::type_name(info.param); });
+
+TEST(Gguf, LayingOutTellsHowFarItIsAndCanBeCancelled) {
+  const auto file = blob_of(random_llama(gguf::Type::q4_k, false));
+  LoadProgress progress;
+  gguf::model_files(file, DType::none, &progress);
+  EXPECT_GT(progress.fraction(), 0.5);
+  progress.cancel();
+  EXPECT_THROW(gguf::model_files(file, DType::none, &progress), Error);
+}
 
 }  // namespace
 }  // namespace plait::test

@@ -1,5 +1,5 @@
 #pragma once
-// Stacks the weights of experts, as com.microsoft.MoE and QMoE have them.
+// Weights in the forms that com.microsoft's ops have.
 #include <span>
 #include <vector>
 
@@ -7,7 +7,10 @@
 
 namespace plait::decoder {
 
-/// One projection of all experts.
+/// Zero points as codes, u8 [n, bytes of the blocks' codes], the lowest bits first; nothing if one is no whole number from 0 to 2^bits - 1.
+std::optional<Tensor> packed_zeros(const Weight::Blocks& blocks);
+
+/// One projection of all experts, for MoE or QMoE.
 struct ExpertStack {
   Tensor weights;                    ///< floats [experts, n, k], or u8 [experts, n, k * bits / 8]
   int64_t bits = 0, block = 0;       ///< 0: floats

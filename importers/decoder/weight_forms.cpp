@@ -1,11 +1,11 @@
-#include "importers/decoder/experts.h"
+#include "importers/decoder/weight_forms.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "core/base/error.h"
 #include "core/base/dtype.h"
+#include "core/base/error.h"
 
 namespace plait::decoder {
 namespace {
@@ -28,25 +28,6 @@ Tensor interleaved(std::span<const Weight> weights, int64_t parts, DType dtype, 
         std::memcpy(out.data() + static_cast<size_t>((expert * n + i) * parts + part) * row,
                     from.data() + static_cast<size_t>(i) * row, row);
     }
-  return out;
-}
-
-bool whole_zeros(const Weight::Blocks& blocks) {
-  if (!blocks.zeros) return true;
-  const std::span<const float> zeros(blocks.zeros->as<float>(), static_cast<size_t>(blocks.zeros->elements()));
-  const auto most = static_cast<float>((1 << blocks.bits) - 1);
-  return std::all_of(zeros.begin(), zeros.end(),
-                     [most](float zero) { return zero >= 0 && zero <= most && std::nearbyint(zero) == zero; });
-}
-
-/// Codes of `bits`, the lowest bits first; `count` a row, rows padded to bytes.
-Tensor packed(const Tensor& numbers, int64_t bits) {
-  const int64_t count = numbers.shape()[1], each = 8 / bits, bytes = (count + each - 1) / each;
-  Tensor out(DType::u8, Shape{numbers.shape()[0], bytes});
-  for (int64_t row = 0; row < numbers.shape()[0]; ++row)
-    for (int64_t i = 0; i < count; ++i)
-      out.as<uint8_t>()[row * bytes + i / each] |=
-          static_cast<uint8_t>(static_cast<int>(numbers.as<float>()[row * count + i]) << (i % each * bits));
   return out;
 }
 
@@ -76,6 +57,20 @@ Tensor wide(const Tensor& tensor) {
 
 }  // namespace
 
+std::optional<Tensor> packed_zeros(const Weight::Blocks& blocks) {
+  const int64_t rows = blocks.zeros->shape()[0], count = blocks.zeros->shape()[1], each = 8 / blocks.bits;
+  const auto most = static_cast<float>((1 << blocks.bits) - 1);
+  Tensor out(DType::u8, Shape{rows, (count + each - 1) / each});
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t i = 0; i < count; ++i) {
+      const float zero = blocks.zeros->as<float>()[row * count + i];
+      if (!(zero >= 0 && zero <= most && std::nearbyint(zero) == zero)) return std::nullopt;
+      out.as<uint8_t>()[row * out.shape()[1] + i / each] |=
+          static_cast<uint8_t>(static_cast<int>(zero) << (i % each * blocks.bits));
+    }
+  return out;
+}
+
 ExpertStack stack_floats(std::span<const Weight> weights, int64_t parts) {
   const auto dtype_of = [](const Weight& weight) { return weight.blocks ? DType::f16 : weight.tensor.dtype(); };
   const DType first = dtype_of(weights[0]);
@@ -94,7 +89,8 @@ ExpertStack stack_experts(std::span<const Weight> weights, int64_t parts) {
   const auto& form = weights[0].blocks;
   const bool codes = form && std::all_of(weights.begin(), weights.end(), [&](const Weight& one) {
                        return one.blocks && one.blocks->bits == form->bits && one.blocks->block == form->block &&
-                              one.blocks->zeros.has_value() == form->zeros.has_value() && whole_zeros(*one.blocks);
+                              one.blocks->zeros.has_value() == form->zeros.has_value() &&
+                              (!one.blocks->zeros || packed_zeros(*one.blocks));
                      });
   if (!codes) return stack_floats(weights, parts);
   const int64_t k = inputs_of(weights[0]), groups = k / form->block, bits = form->bits;
@@ -103,7 +99,7 @@ ExpertStack stack_experts(std::span<const Weight> weights, int64_t parts) {
   out.scales = interleaved(weights, parts, DType::f32, groups, [](const Weight& one) { return one.blocks->scales; });
   if (form->zeros)
     out.zeros = interleaved(weights, parts, DType::u8, (groups * bits + 7) / 8,
-                            [bits](const Weight& one) { return packed(*one.blocks->zeros, bits); });
+                            [](const Weight& one) { return *packed_zeros(*one.blocks); });
   return out;
 }
 
