@@ -1,4 +1,5 @@
-// The interface of Plait for hosts with garbage collection, made from plait.h alone: Java through JNI, C# through P/Invoke.
+// The interface of Plait for hosts with garbage collection, made from plait.h alone: Java through JNI, C# through
+// P/Invoke, Python through its stable interface.
 //
 // What is mapped is the header's conventions, so that a function that it gains is bound without a line here; what belongs
 // together in its parameters conventions.py finds.
@@ -12,7 +13,7 @@
 //   const void* x, bytes       the host's memory, not copied
 //   struct* out                an object of the host with a property a field; its struct_size is set by the wrapper
 //
-// What is made is internal to the layers that people use (bindings/java, bindings/csharp).
+// What is made is internal to the layers that people use (bindings/java, bindings/csharp, bindings/python).
 %module(docstring="The functions of plait.h.") Native
 
 %{
@@ -49,6 +50,8 @@ static_assert(plait_swig::Kept<NAME>::points == POINTS, "kept.h has to say how w
 %include "java.i"
 #elif defined(SWIGCSHARP)
 %include "csharp.i"
+#elif defined(SWIGPYTHON)
+%include "python.i"
 #endif
 
 %include "conventions.i"  // made by conventions.py

@@ -1,0 +1,62 @@
+"""Any graph: arrays in, arrays out."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Mapping, Optional, Sequence
+
+import numpy
+
+from . import native
+from .objects import NativeObject, json_of
+from .tensor import DType, Tensor
+from .waiting import interruptible
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An input or output. dtype NONE and shape None: known only when it runs; a size of -1: any."""
+
+    name: str
+    dtype: DType
+    shape: Optional[tuple[int, ...]]
+
+
+class Session(NativeObject):
+    """Runs a model as it is written. Runs of one session are queued."""
+
+    def __init__(self, handle: int, keeps: Any) -> None:
+        super().__init__(handle, native.plait_session_release, keeps)
+
+    def inputs(self) -> list[Operand]:
+        """In the graph's order."""
+        count, _ = native.plait_session_count(self)
+        return [operand_of(lambda out, i=i: native.plait_session_input(self, i, out)) for i in range(count)]
+
+    def outputs(self) -> list[Operand]:
+        """The same of results."""
+        _, count = native.plait_session_count(self)
+        return [operand_of(lambda out, i=i: native.plait_session_output(self, i, out)) for i in range(count)]
+
+    def run(self, inputs: Mapping[str, Any], outputs: Optional[Sequence[str]] = None) -> dict[str, numpy.ndarray[Any, Any]]:
+        """Runs it with each input once; `outputs`: names, None: all. Arrays are not copied, and must not change meanwhile."""
+        wanted = [one.name for one in self.outputs()] if outputs is None else list(outputs)
+        given = [Tensor.of(array) for array in inputs.values()]
+        made = interruptible(lambda: native.plait_session_run(self, list(inputs), given, wanted,
+                                                              len(wanted)), self.cancel)
+        return {name: Tensor(handle).numpy() for name, handle in zip(wanted, made)}
+
+    def cancel(self) -> None:
+        """The run under way ends with CANCELLED."""
+        native.plait_session_cancel(self)
+
+    def trace(self) -> dict[str, Any]:
+        """With the option trace: what was done when, for Chrome's trace viewer."""
+        out: dict[str, Any] = json_of(native.plait_session_trace(self))
+        return out
+
+
+def operand_of(fill: Any) -> Operand:
+    """What `fill` fills."""
+    filled = native.Operand()
+    fill(filled)
+    return Operand(filled.name, DType(filled.dtype), filled.dims)
