@@ -1,10 +1,12 @@
-"""Each idea of samples/ says the same in C, C++, Java and C#. Java's are left out, and that is said, where Maven could not make the jar.
+"""Each idea of samples/ prints the same in C, C++, Java, C# and Python, and so do the programs that the pages of docs begin with. Java's
+and Python's are left out, and that is said, where there is no jar or no package.
 The one of pipelines, in C and Java, also has the losses of one rank.
 
 usage: samples_test.py ROOT BUILD FIXTURES
 """
 import glob
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import tempfile
 MODEL = "gemma3-standard23"
 GREEDY_MODEL = "llama-untied-optimum18"  # its generation_config.json samples nothing
 TEXTS = ("the river and the sea", "the hills")
-# C and C++, then Java's and C#'s name; what it is given.
+# C, C++ and Python (of "session": session_tensors), then Java's and C#'s name; what it is given.
 SAMPLES = (
     ("batch", "Batch", (MODEL, *TEXTS)),
     ("embeddings", "Embeddings", (MODEL, *TEXTS)),
@@ -37,24 +39,60 @@ def said_by(command, words, environment):
     return done.stdout.decode()
 
 
-def csharp(root, build, name, folder):
+def csharp(source, build, name, folder):
     assembly = os.path.join(build, "bindings/csharp/Plait.dll")
     if not os.path.exists(os.path.join(folder, "Plait.dll")):
         for file in glob.glob(os.path.join(build, "bindings/csharp/*.so*")) + [assembly]:
             shutil.copy(file, folder)
     program = os.path.join(folder, name + ".exe")
     subprocess.run(["mcs", "-langversion:7.2", "-warnaserror", "-r:" + assembly, "-out:" + program,
-                    os.path.join(root, f"samples/csharp/{name}.cs")], check=True)
+                    source], check=True)
     return ["mono", program]
 
 
-def java(root, jar, name):
-    return ["java", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8", "-cp", jar, os.path.join(root, f"samples/java/{name}.java")]
+def java(source, jar):
+    return ["java", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8", "-cp", jar, source]
+
+
+def python(root, build):
+    """The interpreter with the package; nothing if that was not built."""
+    package = os.path.join(build, "bindings/python")
+    if not os.path.exists(os.path.join(package, "package.stamp")):
+        print("Python is left out: there is no package")
+        return None
+    return ["env", "PYTHONPATH=" + package, "PYTHONDONTWRITEBYTECODE=1", os.path.join(root, ".cache/python/bin/python")]
+
+
+def first_program(root, page, language, path):
+    """Writes the first program in a language that a page has."""
+    with open(os.path.join(root, "docs", page)) as file, open(path, "w") as out:
+        out.write(re.search(rf"^```{language}\n(.*?)^```", file.read(), re.MULTILINE | re.DOTALL)[1])
+    return path
+
+
+def quick_starts(root, build, jars, interpreter, folder):
+    """Of each page, built as it stands: {page's language: command}."""
+    def source(page, language, name):
+        return first_program(root, page, language, os.path.join(folder, name))
+
+    library = os.path.join(build, "bindings/c")
+    flags = ["-Wall", "-Wextra", "-Werror", "-I" + os.path.join(root, "bindings/c"), os.path.join(library, "libplait.so"),
+             "-Wl,-rpath," + library]
+    in_c, in_cpp = os.path.join(folder, "start_c"), os.path.join(folder, "start_cpp")
+    subprocess.run(["cc", "-std=c11", source("c.md", "c", "start.c"), *flags, "-o", in_c], check=True)
+    subprocess.run(["c++", "-std=c++17", source("c.md", "cpp", "start.cpp"), *flags, "-o", in_cpp], check=True)
+    out = {"C": [in_c], "C++": [in_cpp], "C#": csharp(source("csharp.md", "csharp", "Stream.cs"), build, "QuickStart", folder)}
+    if jars:
+        out["Java"] = java(source("java.md", "java", "Stream.java"), jars[0])
+    if interpreter:
+        out["Python"] = [*interpreter, source("python.md", "python", "start.py")]
+    return out
 
 
 def pipelines_agree(root, build, fixtures, jars, cache):
     in_c, name, runs = PIPELINE
-    commands = [[os.path.join(build, "samples/c/plait_sample_" + in_c)]] + [java(root, jar, name) for jar in jars[:1]]
+    commands = [[os.path.join(build, "samples/c/plait_sample_" + in_c)]]
+    commands += [java(os.path.join(root, f"samples/java/{name}.java"), jar) for jar in jars[:1]]
     losses = []
     for command in commands:
         for model, *words in runs:
@@ -69,24 +107,34 @@ def main():
     jars = [path for path in glob.glob(os.path.join(build, "bindings/java/plait/plait-*.jar"))]
     if not jars:
         print("Java is left out: there is no jar")
+    interpreter = python(root, build)
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         cache = {"PLAIT_CACHE_DIR": os.path.join(folder, "cache")}
         for in_c, name, words in SAMPLES:
             words = (os.path.join(fixtures, words[0]), *words[1:])
-            commands = {"C#": csharp(root, build, name, folder), "C++": [os.path.join(build, "samples/cpp/plait_sample_cpp_" + in_c)]}
+            commands = {"C#": csharp(os.path.join(root, f"samples/csharp/{name}.cs"), build, name, folder),
+                        "C++": [os.path.join(build, "samples/cpp/plait_sample_cpp_" + in_c)]}
             if in_c != "sharded":  # in C it is for processes, too, and takes other words
                 commands["C"] = [os.path.join(build, "samples/c/plait_sample_" + in_c)]
             if jars:
-                commands["Java"] = java(root, jars[0], name)
+                commands["Java"] = java(os.path.join(root, f"samples/java/{name}.java"), jars[0])
+            if interpreter:
+                in_python = "session_tensors" if in_c == "session" else in_c
+                commands["Python"] = [*interpreter, os.path.join(root, f"samples/python/{in_python}.py")]
             said = {language: said_by(command, words, cache) for language, command in commands.items()}
             if not all(text.strip() for text in said.values()) or len(set(said.values())) != 1:
                 wrong += 1
                 print(name, said)
+        starts = {language: said_by(command, (os.path.join(fixtures, GREEDY_MODEL), TEXTS[0]), cache)
+                  for language, command in quick_starts(root, build, jars, interpreter, folder).items()}
+        if len(set(starts.values())) != 1 or not starts["C"].strip():
+            wrong += 1
+            print("the first programs of docs differ:", starts)
         if not pipelines_agree(root, build, fixtures, jars, cache):
             wrong += 1
             print("the samples of pipelines differ")
-    print(f"{len(SAMPLES) + 1} samples, {wrong} differ")
+    print(f"{len(SAMPLES) + 2} samples, {wrong} differ")
     return 1 if wrong else 0
 
 
