@@ -3,9 +3,11 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -15,10 +17,21 @@ namespace plait::cli {
 namespace {
 
 volatile std::sig_atomic_t interrupt_came = 0;
+std::atomic<int64_t> first_interrupt_ms = 0;
+constexpr int64_t same_interrupt_ms = 500;
 
 void on_interrupt(int signal) {
+  // Some senders (timeout, launchers) reach a process twice, by its id and by its group: those two are one.
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t ms = now.tv_sec * 1000 + now.tv_nsec / 1000000;
+  if (interrupt_came && ms - first_interrupt_ms > same_interrupt_ms) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  } else if (!interrupt_came) {
+    first_interrupt_ms = ms;
+  }
   interrupt_came = 1;
-  std::signal(signal, SIG_DFL);
 }
 
 /// Whether the option is for objects of that kind, from the library's table.

@@ -60,7 +60,7 @@ void answer(std::string_view text);
 /// Of this process, so far.
 int64_t peak_memory_bytes();
 
-/// From now on the first Ctrl-C or SIGTERM sets a flag; a second one ends the process.
+/// From now on the first Ctrl-C or SIGTERM sets a flag; a second one, half a second later or more, ends the process.
 void catch_interrupt();
 bool interrupted();
 constexpr int64_t patience_ms = 100;  ///< bounds the delay of Ctrl-C

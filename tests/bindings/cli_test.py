@@ -329,6 +329,12 @@ class CommandLine(unittest.TestCase):
         self.assertIn("plait.PagedAttention", raised)
         self.assertIn("input_ids", self.call("inspect", fixture("gemma3-standard23"), "--dump", "import")[0])
         self.error("inspect", fixture("gemma3-standard23"), "--dump", "x", names=["raise"])
+        page = self.file("model.html")  # without a mesh: of the model
+        self.assertEqual(self.call("inspect", fixture("gemma3-standard23"), "--html", page)[0], text)
+        with open(page) as file:
+            written = file.read()
+        for word in ("<!DOCTYPE html>", "layers", "RMSNorm", "gelu_tanh", "input_ids"):
+            self.assertIn(word, written)
         # Layers without attention count too, and are told apart.
         hybrid = json.loads(self.call("inspect", fixture("zoo/lfm2/hf5"), "--json")[0])
         self.assertEqual((hybrid["layers"], hybrid["layer_kinds"]), (3, {"attention": 1, "convolution": 2}))
@@ -337,7 +343,7 @@ class CommandLine(unittest.TestCase):
 
     def test_export(self):
         out = self.file("exported")
-        self.call("export", fixture("gemma3-standard23"), "--out", out)
+        self.assertRegex(self.call("export", fixture("gemma3-standard23"), "--out", out)[1], r"wrote \S+: .*model\.onnx \(")
         self.assertEqual(self.generate(out, "--ids", PROMPT, "--max-tokens", "16", "--temperature", "0")["ids"], GREEDY)
         for name in ("tokenizer.json", "tokenizer_config.json"):
             with open(fixture(f"gemma3-standard23/{name}"), "rb") as before, open(f"{out}/{name}", "rb") as after:

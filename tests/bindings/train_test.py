@@ -275,6 +275,28 @@ class Training(unittest.TestCase):
         self.error("train", fixture(MODEL), "--data", self.data, "--out", self.path("cut"), "--resume", "--lr", "1",
                    *words, names=["learning rate"])
 
+    def test_a_finished_run_is_made_longer(self):
+        self.train("run", "--steps", "4")
+        longer = self.train("run", "--steps", "6", "--resume")
+        self.assertEqual((longer["steps"], len(longer["losses"])), (6, 2))
+        self.error("train", fixture(MODEL), "--data", self.data, "--out", self.path("run"), "--lr", "3e-3", "--batch", "8",
+                   "--resume", "--steps", "5", names=["has done 6 steps", "(--steps)"])
+        _, err = self.call("train", fixture(MODEL), "--data", self.data, "--out", self.path("short"), "--steps", "2", "--warmup", "9")
+        self.assertRegex(err, "warning: .*warmup is 9, and the run has 2 steps")
+
+    def test_sigterm_leaves_a_checkpoint(self):
+        """Also if it comes twice at once: by the process' id, and by its group's, as timeout sends it."""
+        process = subprocess.Popen([PLAIT, "train", fixture(MODEL), "--data", self.data, "--out", self.path("run"), "--steps",
+                                    "1000000", "--save-every", "5"], stderr=subprocess.DEVNULL)
+        deadline = time.time() + 60
+        while not os.path.isdir(self.path("run/checkpoints/step-000005")) and time.time() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=60), 130)
+        last = sorted(os.listdir(self.path("run/checkpoints")))[-1]
+        self.assertGreaterEqual(self.train("run", "--resume", "--steps", str(int(last[5:]) + 1), rate="1e-4")["steps"], 6)
+
     def test_bad_input(self):
         run = ["--out", self.path("bad")]
         broken = self.path("broken.jsonl")
@@ -284,7 +306,14 @@ class Training(unittest.TestCase):
         self.error("train", fixture(MODEL), *run, "--data", self.lines("empty.jsonl", []), names=["empty.jsonl"])
         self.error("train", fixture(MODEL), *run, "--data", self.path("none.jsonl"), names=["none.jsonl"])
         long = self.lines("long.jsonl", [{"text": " ".join(texts(10, 7))}])
-        self.error("train", fixture(MODEL), *run, "--data", long, "--seq", "16", names=["line 1", "16"])
+        self.error("train", fixture(MODEL), *run, "--data", long, "--seq", "16", names=["line 1", "16", "(--seq", "(--cut-long)"])
+        with open(self.path("list.json"), "w") as file:
+            json.dump([{"text": "fine"}], file)
+        self.error("train", fixture(MODEL), *run, "--data", self.path("list.json"), names=["list.json", "one JSON object a line"])
+        self.error("train", fixture(MODEL), *run, "--data", self.data, "--train", "nope*",
+                   names=['"nope*"', "names of weights are", "q_proj.weight"])
+        self.error("train", fixture("zoo/qwen3/q_int4"), *run, "--data", self.npy("ids.npy"), "--train", "*q_proj*",
+                   names=["no float weight", "*q_proj*"])
         self.error("train", fixture(MODEL), *run, "--data", self.data, "--seq", "4096", names=["context"])
         self.error("train", fixture("gpt2-optimum18"), *run, "--data", self.data, names=["tokenizer"])
         self.error("train", fixture(MODEL), *run, "--data", self.data, "--optimizer", "magic", status=2,

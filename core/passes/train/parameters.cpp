@@ -273,11 +273,29 @@ class Maker {
   std::vector<Trainable> made_;
 };
 
+/// No candidate fits the patterns. The hint has names that would.
+Error nothing_to_train(const Graph& graph, const OpSet& ops, const std::vector<std::string>& patterns) {
+  const std::vector<ValueId> all = candidates(graph, ops, {});
+  if (all.empty())
+    return {Code::invalid_argument, "there is nothing to train: the model has no float weights",
+            "a quantised model is trained with adapters (option lora)"};
+  std::string asked, known;
+  for (const std::string& one : patterns) asked += cat(asked.empty() ? "" : ", ", quote(one));
+  constexpr size_t shown = 5;
+  for (size_t i = 0; i < std::min(shown, all.size()); ++i)
+    known += cat(i ? ", " : "", names_of(*graph.value(all[i]).constant).front());
+  if (all.size() > shown) known += cat(", ... (", all.size(), ")");
+  return {Code::invalid_argument, cat("there is nothing to train: no float weight has a name like ", asked),
+          cat("names of weights are ", known)};
+}
+
 }  // namespace
 
 std::vector<Trainable> make_parameters(Graph& graph, PassContext& context, const std::vector<std::string>& patterns) {
+  const std::vector<ValueId> found = candidates(graph, context.options.ops, patterns);
+  if (found.empty()) throw nothing_to_train(graph, context.options.ops, patterns);
   Maker maker(graph, context.options, context.seeds);
-  maker.add(candidates(graph, context.options.ops, patterns));
+  maker.add(found);
   return maker.take();
 }
 

@@ -10,7 +10,7 @@ namespace plait {
 /// file (not constants among its nodes) or parts of them, that are combined with values from the token embeddings, or
 /// are such a table. Equal weights become one State; tensors whose elements several values use in different ways
 /// become a State in the file's layout, with the steps as nodes. `patterns`: names to take; empty: all. A State keeps
-/// its constant's seed.
+/// its constant's seed. Throws Error if there is none.
 std::vector<Trainable> make_parameters(Graph& graph, PassContext& context, const std::vector<std::string>& patterns);
 
 

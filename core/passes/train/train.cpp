@@ -69,11 +69,7 @@ class Training {
   std::vector<Trainable> choose() {
     if (context_.training->has_adapters()) return std::move(context_.adapters);
     if (!context_.training->gradients) return {};
-    std::vector<Trainable> out = make_parameters(graph_, context_, context_.training->trained);
-    if (out.empty())
-      throw Error(Code::invalid_argument, "there is nothing to train: no float weight matches the request",
-                  "a quantised model is trained with adapters (lora)");
-    return out;
+    return make_parameters(graph_, context_, context_.training->trained);
   }
 
   /// [1, r]
