@@ -113,6 +113,7 @@ def write_metadata(out, config, family):
     size = config.get("head_dim") or hidden // heads
     out.add_head_count_kv(narrow)
     out.add_key_length(size)
+    out.add_value_length(size)
     out.add_layer_norm_rms_eps(config["rms_norm_eps"])
     write_rope(out, config, family, size)
     if family in ("gemma2", "gemma3", "phi3"):
