@@ -21,7 +21,8 @@ import workloads
 ROOT = Path(__file__).resolve().parents[2]
 PLAIT = os.environ.get("PLAIT", ROOT / "build/release/bindings/cli/plait")
 CALIBRATION, HELD_OUT = ("docs/training.md", "docs/sharding.md"), ("docs/pipelines.md",)
-METHODS = {"nearest": [], "nearest, asymmetric": ["--asymmetric"], "GPTQ": ["calibrated"], "GPTQ, asymmetric": ["calibrated", "--asymmetric"]}
+METHODS = {"nearest": [], "nearest, asymmetric": ["--asymmetric"], "GPTQ": ["calibrated"],
+           "GPTQ, asymmetric": ["calibrated", "--asymmetric"]}
 COLOURS = ("#2563eb", "#6ea8fe", "#d9480f", "#ff9f5a")
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 420, 70, 60, 740, 360
 

@@ -178,11 +178,13 @@ class Maker {
     std::set<ValueId> read;
     for (ValueId id : ids) {
       read.insert(id);
-      if (auto copies = copies_.find(id); copies != copies_.end()) read.insert(copies->second.begin(), copies->second.end());
+      if (auto copies = copies_.find(id); copies != copies_.end())
+        read.insert(copies->second.begin(), copies->second.end());
     }
     std::set<int32_t> out;
     for (const Node& node : graph_.nodes)
-      if (node.stage >= 0 && std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return read.contains(id); }))
+      if (node.stage >= 0 &&
+          std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return read.contains(id); }))
         out.insert(node.stage);
     return out.empty() ? std::vector<int32_t>{0} : std::vector<int32_t>(out.begin(), out.end());
   }

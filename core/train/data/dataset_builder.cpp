@@ -132,7 +132,8 @@ void DatasetBuilder::check_length(int64_t length, int64_t place) const {
     throw Error(Code::invalid_argument,
                 cat(named(place), " has ", length, " tokens, more than the ", options_.seq + 1,
                     " that a sequence of ", options_.seq, " inputs and the last one's label has"),
-                "raise the length (option seq, as far as the model's context goes), shorten the document, or let it be cut (option cut_long)");
+                "raise the length (option seq, as far as the model's context goes), "
+                "shorten the document, or let it be cut (option cut_long)");
 }
 
 /// Adjacent pieces share the id at their border: a label of one and an input of the next.
