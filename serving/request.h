@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/generate/sampler.h"
+#include "serving/mailbox.h"
 
 namespace plait {
 
@@ -61,6 +62,9 @@ class Request {
   std::optional<Event> next(std::chrono::milliseconds timeout);
   /// Whether every event, and the error if any, has been taken.
   bool finished() const;
+  /// From now on `tag` is posted to the mailbox (null: none) when `next` has something to return at once, and again only after `next`
+  /// has found nothing. Posted before this returns if there is something already.
+  void attach(std::shared_ptr<Mailbox> mailbox, int64_t tag);
   void cancel();
   /// Host sampling: the token chosen from the logits returned last. Throws Error(invalid_argument) when no logits are
   /// outstanding or the token is out of range.

@@ -10,6 +10,13 @@ void Request::State::finish_sample() {
   usage.total_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - submitted).count();
 }
 
+void Request::State::announce() {
+  changed.notify_all();
+  if (!mailbox || posted) return;
+  posted = true;
+  mailbox->post(tag);
+}
+
 void Request::State::emit(Event event) {
   std::lock_guard lock(mutex);
   if (finished) return;
@@ -17,7 +24,7 @@ void Request::State::emit(Event event) {
   bool last = event.finish != FinishReason::none;
   events.push_back(std::move(event));
   if (last) finish_sample();
-  changed.notify_all();
+  announce();
 }
 
 void Request::State::fail(const Error& why) {
@@ -26,7 +33,7 @@ void Request::State::fail(const Error& why) {
   error = why;
   samples_left = 1;
   finish_sample();
-  changed.notify_all();
+  announce();
 }
 
 void Request::State::emit_cancelled() {
@@ -59,7 +66,10 @@ std::optional<Event> Request::next(std::chrono::milliseconds timeout) {
   std::unique_lock lock(state_->mutex);
   auto ready = [&] { return !state_->events.empty() || state_->finished; };
   if (timeout.count() < 0) state_->changed.wait(lock, ready);
-  else if (!state_->changed.wait_for(lock, timeout, ready)) return std::nullopt;
+  else if (!state_->changed.wait_for(lock, timeout, ready)) {
+    state_->posted = false;
+    return std::nullopt;
+  }
   if (state_->events.empty()) {
     if (!state_->error) return std::nullopt;
     state_->error_seen = true;
@@ -73,6 +83,14 @@ std::optional<Event> Request::next(std::chrono::milliseconds timeout) {
 bool Request::finished() const {
   std::lock_guard lock(state_->mutex);
   return state_->finished && state_->events.empty() && (!state_->error || state_->error_seen);
+}
+
+void Request::attach(std::shared_ptr<Mailbox> mailbox, int64_t tag) {
+  std::lock_guard lock(state_->mutex);
+  state_->mailbox = std::move(mailbox);
+  state_->tag = tag;
+  state_->posted = false;
+  if (!state_->events.empty() || state_->finished) state_->announce();
 }
 
 void Request::cancel() {

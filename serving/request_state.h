@@ -66,6 +66,9 @@ struct Request::State {
   // Shared, under `mutex`.
   mutable std::mutex mutex;
   std::condition_variable changed;
+  std::shared_ptr<Mailbox> mailbox;
+  int64_t tag = 0;
+  bool posted = false;  ///< since `next` last found nothing
   std::deque<Event> events;
   std::optional<Error> error;
   bool error_seen = false;  ///< `next` has thrown it
@@ -94,7 +97,9 @@ struct Request::State {
   /// Fails it and releases its engine resources.
   void end(const Error& why);
   void release();
-  void finish_sample();  ///< with `mutex` held
+  // With `mutex` held.
+  void finish_sample();
+  void announce();  ///< something to take: wakes who waits for it
 };
 
 }  // namespace plait

@@ -15,17 +15,21 @@ LastError& last() {
 }
 
 plait_status record(Code code, const std::string& message, const std::string& hint) noexcept {
+  return fail(static_cast<plait_status>(code), message.c_str(), hint.c_str());
+}
+
+}  // namespace
+
+plait_status fail(plait_status status, const char* message, const char* hint) noexcept {
   try {
-    last() = {message, hint};
+    last() = {message ? message : "", hint ? hint : ""};
   } catch (...) {
     // No memory for the text: clears it, so that an older text is not taken for it.
     last().message.clear();
     last().hint.clear();
   }
-  return static_cast<plait_status>(code);
+  return status;
 }
-
-}  // namespace
 
 plait_status guarded(FunctionRef<void()> body) noexcept {
   try {

@@ -18,6 +18,8 @@ namespace plait::c_api {
 /// Runs `body`; converts exceptions to the status and this thread's last error and hint. Never throws.
 plait_status guarded(FunctionRef<void()> body) noexcept;
 
+/// Sets this thread's last error and hint, and returns the status.
+plait_status fail(plait_status status, const char* message, const char* hint) noexcept;
 /// This thread's last error and hint.
 const char* last_error() noexcept;
 const char* last_hint() noexcept;

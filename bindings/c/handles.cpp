@@ -30,8 +30,8 @@ Table& table() {
   return instance;
 }
 
-constexpr std::string_view kind_names[] = {"?",         "options", "tensor",  "tokenizer", "model",
-                                           "generator", "request", "session", "world",     "trainer"};
+constexpr std::string_view kind_names[] = {"?",       "options", "tensor", "tokenizer", "model",  "generator",
+                                           "request", "session", "world",  "trainer",   "mailbox"};
 
 void* pack(uint32_t slot, Kind kind, uint32_t generation) {
   uint64_t bits = (uint64_t{slot} + 1) | (static_cast<uint64_t>(kind) << slot_bits) |

@@ -12,7 +12,7 @@
 
 namespace plait::c_api {
 
-/// Numbers of kinds are fixed; 10 to 15 are reserved.
+/// Numbers of kinds are fixed; 11 to 15 are reserved.
 enum class Kind : uint8_t {
   options = 1,
   tensor = 2,
@@ -22,7 +22,8 @@ enum class Kind : uint8_t {
   request = 6,
   session = 7,
   world = 8,
-  trainer = 9
+  trainer = 9,
+  mailbox = 10
 };
 
 /// The C type of an object type, and its kind: specialised by BIND_HANDLE in bindings/c/objects.h.

@@ -76,6 +76,9 @@ const char* plait_status_name(plait_status status) {
   return known ? code_name(static_cast<Code>(status)).data() : "unknown";
 }
 
+plait_status plait_fail(plait_status status, const char* message, const char* hint) {
+  return fail(status, message, hint);
+}
 const char* plait_last_error(void) { return last_error(); }
 const char* plait_last_hint(void) { return last_hint(); }
 
@@ -94,6 +97,13 @@ plait_status plait_options_set(plait_options* options, const char* key, const ch
 
 plait_status plait_options_describe(plait_tensor** json) {
   return create(json, [] { return text_tensor(describe_options()); });
+}
+
+plait_status plait_options_values(plait_options* options, const char* kind, plait_tensor** json) {
+  return create(json, [&] {
+    const std::string_view name = required(kind, "kind");
+    return text_tensor(option_values(settings_of(options, scope_of(name)), name));
+  });
 }
 
 plait_status plait_options_release(plait_options* options) { return release<OptionsObject>(options); }

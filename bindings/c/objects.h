@@ -283,6 +283,7 @@ PLAIT_BIND_HANDLE(RequestObject, plait_request, request)
 PLAIT_BIND_HANDLE(SessionObject, plait_session, session)
 PLAIT_BIND_HANDLE(WorldObject, plait_world, world)
 PLAIT_BIND_HANDLE(TrainerObject, plait_trainer, trainer)
+PLAIT_BIND_HANDLE(Mailbox, plait_mailbox, mailbox)
 #undef PLAIT_BIND_HANDLE
 
 /// A text as a tensor: u8 [n], NUL-terminated.

@@ -264,7 +264,8 @@ constexpr OptionRow rows[] = {
      "generate score embed"},
     {"pooling", Type::choice, for_request, "none", "of embed: none (each token's), mean, last", 0, 0,
      "none mean last"},
-    {"max_tokens", Type::integer, for_request, "256", "maximum new tokens of a sample", 1, huge},
+    {"max_tokens", Type::integer, for_request, "256",
+     "maximum new tokens of a sample; 0: none, the prompt is only processed", 0, huge},
     {"min_tokens", Type::integer, for_request, "0", "minimum new tokens of a sample", 0, huge},
     {"temperature", Type::real, for_request, "0", "0: greedy; higher: more random", 0, 1e6},
     {"top_k", Type::integer, for_request, "0", "only the k most likely tokens; 0: all", 0, 2147483647},
@@ -291,13 +292,31 @@ constexpr OptionRow rows[] = {
     {"deadline_ms", Type::integer, for_request, "0", "milliseconds after which a request ends; 0: never", 0, huge},
     {"keep", Type::boolean, for_request, "false", "keep the conversation (of sample 0) to continue, fork or save it"},
     {"host_sampling", Type::boolean, for_request, "false", "the host gets logits and passes the tokens"},
+    {"address", Type::text, for_server, "127.0.0.1:8080",
+     "HOST:PORT that is listened on, port 0: any free one; or unix:PATH of a socket"},
+    {"api_key", Type::text, for_server, "", "a key that callers must have; none: everyone may call", 0, 0, {}, true},
+    {"cors_origin", Type::text, for_server, "", "origin of web pages that may call, or *; \"\": none"},
+    {"adapter_dir", Type::text, for_server, "",
+     "directory below which /v1/load_lora_adapter finds adapters; \"\": they are not loaded at run time"},
+    {"calls", Type::integer, for_server, "1024", "maximum calls that wait to be read; more are refused with 429", 1,
+     1 << 20},
+    {"max_connections", Type::integer, for_server, "4096", "maximum connections; more are closed at once", 1,
+     1 << 20},
+    {"max_body", Type::bytes, for_server, "8M", "largest body of a call", 1024, 1 << 30},
+    {"max_head", Type::bytes, for_server, "64K", "largest head of a call", 8192, 1 << 20},
+    {"idle_ms", Type::integer, for_server, "75000", "milliseconds until a connection without a call is closed", 100,
+     huge},
+    {"body_ms", Type::integer, for_server, "30000", "milliseconds in which a body has to come", 100, huge},
+    {"write_ms", Type::integer, for_server, "60000",
+     "milliseconds until a connection is closed whose client takes nothing", 1000, huge},
     {"tools", Type::text, for_request, "", "of chat: a JSON list of functions, for the chat template"},
     {"chat_variables", Type::text, for_request, "", "of chat: a JSON object of further variables of the template"},
 };
 
 constexpr std::pair<Scope, std::string_view> scope_names[] = {
-    {for_model, "model"},         {for_generator, "generator"}, {for_request, "request"}, {for_session, "session"},
-    {for_tokenizer, "tokenizer"}, {for_world, "world"},         {for_trainer, "trainer"}, {for_export, "export"}};
+    {for_model, "model"},     {for_generator, "generator"}, {for_request, "request"},
+    {for_session, "session"}, {for_tokenizer, "tokenizer"}, {for_world, "world"},
+    {for_trainer, "trainer"}, {for_export, "export"},       {for_server, "server"}};
 
 std::string scope_text(unsigned scopes) {
   std::vector<std::string> names;
@@ -498,6 +517,32 @@ std::string describe_options() {
                    {"default", row.default_text},
                    {"repeats", row.repeats},
                    {"doc", row.more ? cat(row.doc, row.more()) : std::string(row.doc)}});
+  }
+  return out.dump(1);
+}
+
+Scope scope_of(std::string_view kind) {
+  std::vector<std::string> known;
+  for (auto [scope, name] : scope_names) {
+    if (name == kind) return scope;
+    known.emplace_back(name);
+  }
+  throw Error(Code::not_found, cat("no kind of object is named ", quote(kind)), cat("there are ", join(known, ", ")));
+}
+
+std::string option_values(const Settings& settings, std::string_view kind) {
+  const Scope scope = scope_of(kind);
+  auto out = nlohmann::ordered_json::object();
+  for (const OptionRow& row : rows) {
+    if (!(row.scopes & scope)) continue;
+    auto& value = out[std::string(row.key)];
+    const bool number = row.type == Type::integer || row.type == Type::bytes || row.type == Type::real;
+    if (row.repeats) value = settings.texts(row.key);
+    else if (number && settings.text(row.key).empty()) value = "";
+    else if (row.type == Type::real) value = settings.real(row.key);
+    else if (number) value = settings.integer(row.key);
+    else if (row.type == Type::boolean) value = settings.boolean(row.key);
+    else value = settings.text(row.key);
   }
   return out.dump(1);
 }

@@ -18,7 +18,8 @@ enum Scope : unsigned {
   for_tokenizer = 16,
   for_world = 32,
   for_trainer = 64,
-  for_export = 128
+  for_export = 128,
+  for_server = 256
 };
 
 struct OptionRow {
@@ -71,7 +72,10 @@ class Settings {
   Values values_;
 };
 
-/// JSON of plait_options_describe.
+/// JSON of plait_options_describe, and of plait_options_values. Throws Error(not_found) for an unknown kind.
 std::string describe_options();
+std::string option_values(const Settings& settings, std::string_view kind);
+/// Of a kind's name. Throws Error(not_found).
+Scope scope_of(std::string_view kind);
 
 }  // namespace plait::c_api

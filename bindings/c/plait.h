@@ -66,6 +66,8 @@ PLAIT_API const char* plait_status_name(plait_status status);
  * fails on this thread. */
 PLAIT_API const char* plait_last_error(void);
 PLAIT_API const char* plait_last_hint(void);
+/* For libraries on top of this one: sets this thread's message and hint (NULL: ""), and returns the status. */
+PLAIT_API plait_status plait_fail(plait_status status, const char* message, const char* hint);
 
 /* ---- Handles ------------------------------------------------------------------------------------------------- */
 
@@ -78,6 +80,7 @@ typedef struct plait_request plait_request;
 typedef struct plait_session plait_session;
 typedef struct plait_world plait_world;
 typedef struct plait_trainer plait_trainer;
+typedef struct plait_mailbox plait_mailbox;
 
 /* ---- Tensors -------------------------------------------------------------------------------------------------
  * Typed arrays, row-major, at most 8 dimensions. A tensor's dtype, dims and memory never change; the host may write
@@ -154,6 +157,10 @@ PLAIT_API plait_status plait_options_create(plait_options** out);
 PLAIT_API plait_status plait_options_set(plait_options* options, const char* key, const char* value, int64_t length);
 /* All options as JSON: [{"key", "for": ["model", ...], "type", "default", "repeats", "doc"}, ...]. */
 PLAIT_API plait_status plait_options_describe(plait_tensor** json);
+/* What an object of that kind ("generator", "server", ...) would be created with, as JSON {key: value}: a number, true or
+ * false, a text, or a list of texts of a key that repeats; bytes as a number. Defaults where none is set, "" for a number
+ * without one. INVALID_ARGUMENT if one of the options is not for it. */
+PLAIT_API plait_status plait_options_values(plait_options* options, const char* kind, plait_tensor** json);
 PLAIT_API plait_status plait_options_release(plait_options* options);
 
 /* ---- Models --------------------------------------------------------------------------------------------------
@@ -469,6 +476,20 @@ PLAIT_API plait_status plait_request_result(plait_request* request, plait_tensor
 /* The kept conversation as bytes, u8 [n], with a checksum. INVALID_ARGUMENT if it was not kept, or has not ended. */
 PLAIT_API plait_status plait_request_save(plait_request* request, plait_tensor** bytes);
 PLAIT_API plait_status plait_request_release(plait_request* request);
+
+/* One wait for many requests: a thread that pulls from all of them waits for the next tag, takes that request's events
+ * with plait_request_next and a timeout of 0 until TIMEOUT or the end, and waits again. Thread-safe. */
+PLAIT_API plait_status plait_mailbox_create(plait_mailbox** out);
+/* Posts `tag` to the mailbox whenever the request has something to return at once: events, its end, its error; at once
+ * if it has already. It is posted again only after plait_request_next has timed out, so a mailbox holds at most one of
+ * a request. mailbox NULL: no longer. The request keeps the mailbox. A tag may still be pulled after its request was
+ * released. */
+PLAIT_API plait_status plait_request_attach(plait_request* request, plait_mailbox* mailbox, int64_t tag);
+/* The next tag, in the order they were posted. TIMEOUT if none came in time. */
+PLAIT_API plait_status plait_mailbox_next(plait_mailbox* mailbox, int64_t timeout_ms, int64_t* tag);
+/* A tag of the host's own: to wake the thread that waits. */
+PLAIT_API plait_status plait_mailbox_post(plait_mailbox* mailbox, int64_t tag);
+PLAIT_API plait_status plait_mailbox_release(plait_mailbox* mailbox);
 
 /* ---- Trainers ------------------------------------------------------------------------------------------------
  * A recognised decoder with gradients, an optimizer, and its state. With the option "data" it processes that file on

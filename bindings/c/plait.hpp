@@ -4,6 +4,7 @@
 #define PLAIT_HPP
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -183,6 +184,20 @@ class Tokenizer : public Handle<plait_tokenizer, plait_tokenizer_release> {
 };
 
 /// The pointers of an event are valid until this thread's next `next` of any request.
+class Mailbox : public Handle<plait_mailbox, plait_mailbox_release> {
+ public:
+  Mailbox() : Handle(made<plait_mailbox>([](plait_mailbox** out) { return plait_mailbox_create(out); })) {}
+  /// The next tag; nullopt on timeout.
+  std::optional<int64_t> next(int64_t timeout_ms = -1) const {
+    int64_t tag = 0;
+    const plait_status status = plait_mailbox_next(handle_, timeout_ms, &tag);
+    if (status == PLAIT_TIMEOUT) return std::nullopt;
+    check(status);
+    return tag;
+  }
+  void post(int64_t tag) const { check(plait_mailbox_post(handle_, tag)); }
+};
+
 class Request : public Handle<plait_request, plait_request_release> {
  public:
   using Handle::Handle;
@@ -202,6 +217,7 @@ class Request : public Handle<plait_request, plait_request_release> {
     }
     return out;
   }
+  void attach(const Mailbox& mailbox, int64_t tag) const { check(plait_request_attach(handle_, mailbox.get(), tag)); }
   void push(int32_t token) const { check(plait_request_push(handle_, token)); }
   void cancel() const { check(plait_request_cancel(handle_)); }
   plait_usage usage() const {

@@ -123,6 +123,11 @@ plait_status plait_request_next(plait_request* request, int64_t timeout_ms, plai
   });
 }
 
+plait_status plait_request_attach(plait_request* request, plait_mailbox* mailbox, int64_t tag) {
+  return guarded(
+      [&] { object_of<RequestObject>(request)->running().attach(optional_object_of<Mailbox>(mailbox), tag); });
+}
+
 plait_status plait_request_push(plait_request* request, int32_t token) {
   return guarded([&] { object_of<RequestObject>(request)->running().push(token); });
 }
@@ -174,5 +179,24 @@ plait_status plait_request_save(plait_request* request, plait_tensor** bytes) {
     return share(Tensor(DType::u8, Shape{size}, copy_blob(saved)));
   });
 }
+
+plait_status plait_mailbox_create(plait_mailbox** out) {
+  return create(out, [] { return std::make_shared<Mailbox>(); });
+}
+
+plait_status plait_mailbox_next(plait_mailbox* mailbox, int64_t timeout_ms, int64_t* tag) {
+  return guarded([&] {
+    required(tag, "tag");
+    const auto next = object_of<Mailbox>(mailbox)->next(timeout_of(timeout_ms));
+    if (!next) throw Error(Code::timeout, "no request had anything to return in time");
+    *tag = *next;
+  });
+}
+
+plait_status plait_mailbox_post(plait_mailbox* mailbox, int64_t tag) {
+  return guarded([&] { object_of<Mailbox>(mailbox)->post(tag); });
+}
+
+plait_status plait_mailbox_release(plait_mailbox* mailbox) { return release<Mailbox>(mailbox); }
 
 plait_status plait_request_release(plait_request* request) { return release<RequestObject>(request); }

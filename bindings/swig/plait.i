@@ -34,6 +34,7 @@
 %immutable;
 %ignore struct_size;
 %ignore reserved;
+%ignore plait_fail;  // for libraries in C
 %define %plait_struct(NAME, POINTS)
 %{
 static_assert(plait_swig::Kept<NAME>::points == POINTS, "kept.h has to say how what it points to is kept");

@@ -91,6 +91,43 @@ static void batch_of_prompts(plait_generator* generator) {
   CHECK(count > 1 && !*next);
 }
 
+/* The same, pulled by one thread as events come. */
+static void requests_by_mailbox(plait_generator* generator) {
+  plait_mailbox* mailbox = NULL;
+  plait_request* requests[16];
+  ids got[16] = {0};
+  int count = 0, ended = 0;
+  OK(plait_mailbox_create(&mailbox));
+  for (const char* next = value_of("batch.prompts"); *next && count < 16; ++count) {
+    requests[count] =
+        submit(generator, ids_at(next, &next), GREEDY("max_tokens", value_of("batch.max_tokens")), NULL);
+    OK(plait_request_attach(requests[count], mailbox, count));
+  }
+  while (ended < count) {
+    int64_t tag = -1;
+    OK(plait_mailbox_next(mailbox, 60000, &tag));
+    CHECK(tag >= 0 && tag < count);
+    if (tag < 0 || tag >= count) break;
+    plait_event event = {.struct_size = sizeof event};
+    plait_status status;
+    while ((status = plait_request_next(requests[tag], 0, &event)) == PLAIT_OK && event.kind != PLAIT_EVENT_END)
+      if (event.token >= 0 && got[tag].count < 64) got[tag].at[got[tag].count++] = event.token;
+    CHECK(status == PLAIT_OK || status == PLAIT_TIMEOUT);
+    ended += status == PLAIT_OK;
+  }
+  const char* next = value_of("batch.tokens");
+  for (int i = 0; i < count; ++i) {
+    same_ids("mailbox", ids_at(next, &next), got[i]);
+    OK(plait_request_release(requests[i]));
+  }
+  int64_t tag = 0;
+  CHECK(plait_mailbox_next(mailbox, 0, &tag) == PLAIT_TIMEOUT);
+  OK(plait_mailbox_post(mailbox, -7));
+  OK(plait_mailbox_next(mailbox, 0, &tag));
+  CHECK(tag == -7);
+  OK(plait_mailbox_release(mailbox));
+}
+
 static void embeddings(plait_generator* generator) {
   plait_request* request = submit(generator, ids_of("prompt"), OPTIONS("kind", "embed", "pooling", "mean"), NULL);
   plait_tensor* result = NULL;
@@ -326,6 +363,7 @@ int main(int count, char** words) {
   plait_generator* generator = generator_of(model, OPTIONS("running", "8"));
   stream_text(generator);
   batch_of_prompts(generator);
+  requests_by_mailbox(generator);
   embeddings(generator);
   session_tensors();
   host_sampling(generator);

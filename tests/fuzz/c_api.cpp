@@ -246,6 +246,12 @@ constexpr Call calls[] = {
     MAKE(tensor, plait_request_result, m.request_()),
     MAKE(tensor, plait_request_save, m.request_()),
     DO(plait_request_release, m.request_()),
+    MAKE(tensor, plait_options_values, m.options_(), m.one_of<const char*>({"server", "generator", "request", "none", nullptr})),
+    MAKE(mailbox, plait_mailbox_create),
+    DO(plait_request_attach, m.request_(), m.mailbox_(), int64_t{m.byte()}),
+    DO(plait_mailbox_next, m.mailbox_(), m.timeout(), m.out<int64_t>()),
+    DO(plait_mailbox_post, m.mailbox_(), int64_t{m.byte()}),
+    DO(plait_mailbox_release, m.mailbox_()),
     MAKE(trainer, plait_trainer_create, m.model_(), m.options_()),
     {"plait_trainer_step_inputs",
      [](Machine& m) {

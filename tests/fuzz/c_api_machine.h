@@ -19,7 +19,7 @@
 namespace plait::fuzz {
 
 constexpr int slots = 4;
-enum Kind { options, tensor, tokenizer, model, generator, request, session, world, trainer, kinds };
+enum Kind { options, tensor, tokenizer, model, generator, request, session, world, trainer, mailbox, kinds };
 
 [[noreturn]] inline void broken(const char* call, const char* promise) {
   std::fprintf(stderr, "%s: %s (%s)\n", call, promise, plait_last_error());
@@ -42,6 +42,7 @@ inline plait_status release(Kind kind, void* handle) {
     case request: return plait_request_release(static_cast<plait_request*>(handle));
     case session: return plait_session_release(static_cast<plait_session*>(handle));
     case world: return plait_world_release(static_cast<plait_world*>(handle));
+    case mailbox: return plait_mailbox_release(static_cast<plait_mailbox*>(handle));
     default: return plait_trainer_release(static_cast<plait_trainer*>(handle));
   }
 }
@@ -133,6 +134,7 @@ class Machine {
   plait_request* parent_() { return byte() < 192 ? nullptr : request_(); }
   plait_session* session_() { return handle<plait_session>(session); }
   plait_world* world_() { return handle<plait_world>(world); }
+  plait_mailbox* mailbox_() { return handle<plait_mailbox>(mailbox); }
   plait_trainer* trainer_() { return handle<plait_trainer>(trainer); }
 
   /// Calls what makes a handle unless it fails, and keeps that.

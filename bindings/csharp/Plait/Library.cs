@@ -13,6 +13,12 @@ public static class Library {
     return Tensor.TextOf(json);
   }
 
+  /// <summary>What an object of that kind ("generator", "server", ...) would be created with, defaults included, as JSON.</summary>
+  public static string Values(Options options, string kind) {
+    Native.plait_options_values(options, Utf8.Name(kind), out var json);
+    return Tensor.TextOf(json);
+  }
+
   /// <summary>The ops that Plait knows, as JSON (docs/ops.md).</summary>
   public static string Ops(Options options = null) {
     Native.plait_ops(options, out var json);

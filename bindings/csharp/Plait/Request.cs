@@ -106,6 +106,12 @@ public sealed partial class Request : NativeObject, IEnumerable<Token> {
     return text.ToString();
   }
 
+  /// <summary>From now on the tag is posted to the mailbox (null: none) when there is something to pull, and again after a pull timed out.
+  /// </summary>
+  public void Attach(Mailbox mailbox, long tag) {
+    Native.plait_request_attach(this, mailbox, tag);
+  }
+
   /// <summary>With the option "host_sampling": the token that follows the logits pulled last.</summary>
   public void Push(int token) {
     Native.plait_request_push(this, token);

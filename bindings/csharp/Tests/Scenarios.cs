@@ -44,6 +44,7 @@ internal sealed class Scenarios {
   internal void Run() {
     Program.Test("stream text", StreamText);
     Program.Test("batch of prompts", BatchOfPrompts);
+    Program.Test("requests by mailbox", RequestsByMailbox);
     Program.Test("embeddings", Embeddings);
     Program.Test("session tensors", SessionTensors);
     Program.Test("host sampling", HostSampling);
@@ -79,6 +80,32 @@ internal sealed class Scenarios {
     string[] expected = List["batch.tokens"].Split(';');
     Program.True(expected.Length == requests.Count, "as many as prompts");
     for (int i = 0; i < expected.Length; ++i) Program.Same(IdsOf(expected[i]), Pull(requests[i]));
+    requests.ForEach(request => request.Dispose());
+  }
+
+  /// The same, pulled by one thread as tokens come.
+  private void RequestsByMailbox() {
+    Options options = Greedy(long.Parse(List["batch.max_tokens"]));
+    List<Request> requests = List["batch.prompts"].Split(';').Select(ids => generator.Submit(IdsOf(ids), options)).ToList();
+    List<List<int>> got = requests.Select(request => new List<int>()).ToList();
+    using (var mailbox = new Mailbox()) {
+      for (int i = 0; i < requests.Count; ++i) requests[i].Attach(mailbox, i);
+      for (int ended = 0; ended < requests.Count;) {
+        int tag = (int)mailbox.Next(60000);
+        try {
+          for (Token token = requests[tag].Next(0); token != null; token = requests[tag].Next(0)) {
+            if (token.Id >= 0) got[tag].Add(token.Id);
+          }
+          ++ended;
+        } catch (PlaitException error) {
+          Program.True(error.Status == Status.TIMEOUT, error.Message);
+        }
+      }
+      mailbox.Post(-7);
+      Program.True(mailbox.Next(0) == -7, "a tag of the host's own");
+    }
+    string[] expected = List["batch.tokens"].Split(';');
+    for (int i = 0; i < expected.Length; ++i) Program.Same(IdsOf(expected[i]), got[i].ToArray());
     requests.ForEach(request => request.Dispose());
   }
 

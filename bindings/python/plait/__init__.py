@@ -10,7 +10,8 @@ used by several threads; calls that take long release the interpreter's lock, an
 """
 from .errors import Code, Error, Timeout
 from .generator import Generator, Statistics
-from .library import ops, options, system, version
+from .library import ops, options, system, values, version
+from .mailbox import Mailbox
 from .model import LogLevel, Model
 from .model import Model as open
 from .request import Finish, Request, Token, Usage
@@ -21,6 +22,6 @@ from .trainer import Ending, Evaluation, Step, Trainer
 from .world import World
 
 __version__ = version()
-__all__ = ["Code", "DType", "Ending", "Error", "Evaluation", "Facts", "Finish", "Generator", "LogLevel", "Model", "Operand", "Request",
-           "Session", "Statistics", "Step", "Tensor", "Timeout", "Token", "Tokenizer", "Trainer", "Usage", "World", "open", "ops",
-           "options", "system", "version"]
+__all__ = ["Code", "DType", "Ending", "Error", "Evaluation", "Facts", "Finish", "Generator", "LogLevel", "Mailbox", "Model", "Operand",
+           "Request", "Session", "Statistics", "Step", "Tensor", "Timeout", "Token", "Tokenizer", "Trainer", "Usage", "World", "open",
+           "ops", "options", "system", "values", "version"]

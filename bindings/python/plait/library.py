@@ -19,6 +19,12 @@ def options() -> list[dict[str, Any]]:
     return out
 
 
+def values(kind: str, **given: Any) -> dict[str, Any]:
+    """What an object of that kind ("generator", "server", ...) would be created with, defaults included."""
+    out: dict[str, Any] = json_of(native.plait_options_values(Options(given), kind))
+    return out
+
+
 def ops(**given: Any) -> list[dict[str, Any]]:
     """The ops that there are, and their kernels. Options: isa."""
     out: list[dict[str, Any]] = json_of(native.plait_ops(Options(given)))

@@ -9,6 +9,7 @@ from typing import Any, AsyncIterator, Callable, Iterator, Optional
 import numpy
 
 from . import native
+from .mailbox import Mailbox
 from .objects import NativeObject
 from .tensor import Tensor
 from .waiting import in_turns, interruptible
@@ -103,6 +104,10 @@ class Request(NativeObject):
     def ids(self) -> list[int]:
         """All tokens of sample 0; waits for the end."""
         return [token.id for token in self if token.sample == 0 and token.id is not None]
+
+    def attach(self, mailbox: Optional[Mailbox], tag: int = 0) -> None:
+        """From now on `tag` is posted to the mailbox (None: none) when there is something to pull, and again after a pull timed out."""
+        native.plait_request_attach(self, mailbox, tag)
 
     def push(self, token: int) -> None:
         """With the option host_sampling: the token that follows the logits pulled last."""

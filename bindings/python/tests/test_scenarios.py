@@ -59,6 +59,29 @@ class Scenarios(unittest.TestCase):
         for request, expected in zip(requests, LIST["batch.tokens"].split(";"), strict=True):
             self.assertEqual(request.ids(), ids_of(expected))
 
+    def test_requests_by_mailbox(self):
+        """The same, pulled by one thread as tokens come."""
+        options = greedy(int(LIST["batch.max_tokens"]))
+        requests = [self.generator.submit(ids_of(ids), **options) for ids in LIST["batch.prompts"].split(";")]
+        got, ended = [[] for _ in requests], 0
+        with plait.Mailbox() as mailbox:
+            for tag, request in enumerate(requests):
+                request.attach(mailbox, tag)
+            while ended < len(requests):
+                tag = mailbox.next(60)
+                try:
+                    while (token := requests[tag].next(0)) is not None:
+                        got[tag].append(token.id)
+                    ended += 1
+                except plait.Timeout:
+                    pass
+            with self.assertRaises(plait.Timeout):
+                mailbox.next(0)
+            mailbox.post(-7)
+            self.assertEqual(mailbox.next(), -7)
+        self.assertEqual([[one for one in ids if one is not None] for ids in got],
+                         [ids_of(ids) for ids in LIST["batch.tokens"].split(";")])
+
     def test_embeddings(self):
         with self.generator.submit(self.prompt, kind="embed", pooling="mean") as request:
             expected = [float(one) for one in LIST["embed.first"].split(",")]

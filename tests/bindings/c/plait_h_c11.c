@@ -89,6 +89,10 @@ static void test_nulls(void) {
   STATUS(PLAIT_INVALID_ARGUMENT, plait_request_next(NULL, 0, NULL));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_request_push(NULL, 0));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_request_cancel(NULL));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_request_attach(NULL, NULL, 0));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_mailbox_create(NULL));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_mailbox_next(NULL, 0, NULL));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_mailbox_post(NULL, 0));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_session_create(NULL, NULL, &session));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_session_count(NULL, &count, NULL));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_session_run(NULL, NULL, NULL, 0, NULL, NULL, 0));

@@ -19,6 +19,11 @@ public final class Plait {
     return Tensor.textOf(Native.plait_options_describe());
   }
 
+  /** What an object of that kind ("generator", "server", ...) would be created with, defaults included, as JSON. */
+  public static String values(Options options, String kind) {
+    return Tensor.textOf(Native.plait_options_values(options, kind));
+  }
+
   /** The ops that Plait knows, as JSON (docs/ops.md). */
   public static String ops(Options options) {
     return Tensor.textOf(Native.plait_ops(options));

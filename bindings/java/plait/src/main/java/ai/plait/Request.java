@@ -108,6 +108,11 @@ public final class Request extends NativeObject implements Iterator<Token> {
     return publisher(TokenPublisher.THREADS);
   }
 
+  /** From now on {@code tag} is posted to the mailbox (null: none) when there is something to pull, and again after a pull found nothing. */
+  public void attach(Mailbox mailbox, long tag) {
+    Native.plait_request_attach(this, mailbox, tag);
+  }
+
   /** With the option "host_sampling": the token that follows the logits pulled last. */
   public void push(int token) {
     Native.plait_request_push(this, token);

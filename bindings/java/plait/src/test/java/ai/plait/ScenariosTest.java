@@ -2,6 +2,7 @@ package ai.plait;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -10,6 +11,7 @@ import java.nio.FloatBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
@@ -66,6 +68,39 @@ class ScenariosTest {
     assertEquals(expected.length, requests.size());
     for (int i = 0; i < expected.length; ++i) {
       assertArrayEquals(Lists.idsOf(expected[i]), Lists.pull(requests.get(i)));
+      requests.get(i).close();
+    }
+  }
+
+  /** The same, pulled by one thread as tokens come. */
+  @Test
+  void requestsByMailbox() {
+    Options options = Lists.greedy(Long.parseLong(Lists.text("batch.max_tokens")));
+    String[] prompts = Lists.text("batch.prompts").split(";");
+    String[] expected = Lists.text("batch.tokens").split(";");
+    List<Request> requests = new ArrayList<>();
+    List<List<Integer>> got = new ArrayList<>();
+    try (Mailbox mailbox = new Mailbox()) {
+      for (String prompt : prompts) {
+        requests.add(generator.submit(Lists.idsOf(prompt), options));
+        got.add(new ArrayList<>());
+        requests.get(requests.size() - 1).attach(mailbox, requests.size() - 1);
+      }
+      int ended = 0;
+      while (ended < prompts.length) {
+        int tag = (int) mailbox.poll(Duration.ofMinutes(1)).getAsLong();
+        Request request = requests.get(tag);
+        for (Token token = request.poll(Duration.ZERO); token != null; token = request.poll(Duration.ZERO)) {
+          if (token.id() >= 0) got.get(tag).add(token.id());
+        }
+        if (request.ended()) ++ended;
+      }
+      assertFalse(mailbox.poll(Duration.ZERO).isPresent());
+      mailbox.post(-7);
+      assertEquals(-7, mailbox.poll(null).getAsLong());
+    }
+    for (int i = 0; i < expected.length; ++i) {
+      assertArrayEquals(Lists.idsOf(expected[i]), got.get(i).stream().mapToInt(Integer::intValue).toArray());
       requests.get(i).close();
     }
   }
