@@ -25,10 +25,13 @@ def output(*words):
 
 def crates(root, cargo):
     """(name, version, licence, files) of each crate that is linked."""
-    manifest = os.path.join(root, "core/text/rust/Cargo.toml")
-    said = json.loads(output(cargo, "metadata", "--format-version", "1", "--locked", "--filter-platform", "x86_64-unknown-linux-gnu",
-                             "--manifest-path", manifest))
-    for package in sorted(said["packages"], key=lambda package: package["name"]):
+    found = {}
+    for folder in ("core/text/rust", "serving/http/rust"):
+        manifest = os.path.join(root, folder, "Cargo.toml")
+        metadata = json.loads(output(cargo, "metadata", "--format-version", "1", "--locked", "--filter-platform",
+                                     "x86_64-unknown-linux-gnu", "--manifest-path", manifest))
+        found.update({(package["name"], package["version"]): package for package in metadata["packages"]})
+    for _, package in sorted(found.items()):
         if package["source"] is None:
             continue  # the project's own
         folder = os.path.dirname(package["manifest_path"])

@@ -148,6 +148,38 @@ void add_chat(CLI::App& app, ChatArguments& arguments) {
   command.parse_complete_callback([&arguments, &command] { arguments.has_prompt = command.count("--prompt") > 0; });
 }
 
+void add_serve(CLI::App& app, ServeArguments& arguments) {
+  CLI::App& command = *app.add_subcommand("serve", "Serve a model over HTTP to OpenAI's clients");
+  command.footer(
+      "Sampling options are the defaults of calls. Keys are better in a file than in arguments, which other users of "
+      "the\nmachine see: --api-key @FILE reads one a line.\n\nExamples:\n"
+      "  plait serve DIR\n"
+      "  plait serve DIR --address 0.0.0.0:8000 --api-key @keys.txt\n"
+      "  plait serve DIR --adapter legal=adapters/legal --mesh tensor=2\n"
+      "  mpirun -n 4 plait serve DIR --mesh data=2,tensor=2\n"
+      "  curl http://127.0.0.1:8080/v1/models");
+  add_model_arguments(command, arguments);
+  command.add_option("--name", arguments.name, "The model's name in calls; default: its file's or directory's")
+      ->group(common_group);
+  command
+      .add_option("--adapter", arguments.adapters,
+                  "NAME=DIRECTORY of an adapter in PEFT's layout, which calls may name as model")
+      ->allow_extra_args(false)
+      ->group(common_group);
+  command
+      .add_option("--queue", arguments.queue, "Requests that wait, beyond which calls are refused with 429 (1024)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(common_group);
+  command.add_option("--drain", arguments.drain_s, "Seconds for calls under way after SIGTERM or Ctrl-C (30)")
+      ->check(CLI::Range(0, 86400))
+      ->group(common_group);
+  for (const nlohmann::json& row : option_rows("server"))
+    add_library_option(command, row, arguments.server)
+        ->group(row.at("key") == "address" ? common_group : other_group);
+  add_request_options(command, arguments.request, {"samples", "logprobs", "max_tokens", "seed", "stop"});
+  add_mesh_arguments(command, arguments);
+}
+
 /// Adds all trainer options, except those shared with other commands.
 void add_trainer_options(CLI::App& command, TrainArguments& arguments) {
   const std::set<std::string> shared = {"threads", "dtype", "mesh", "seeds", "out", "timeline"};
@@ -238,6 +270,7 @@ void add_quantize(CLI::App& app, QuantizeArguments& arguments) {
 
 void add_commands(CLI::App& app, Arguments& arguments) {
   add_generate(app, arguments.generate);
+  add_serve(app, arguments.serve);
   add_chat(app, arguments.chat);
   add_train(app, arguments.train);
   add_eval(app, arguments.eval);
@@ -331,6 +364,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
 int dispatch(const CLI::App& app, const Arguments& arguments) {
   std::string command = app.get_subcommands().at(0)->get_name();
   if (command == "generate") return generate(arguments.generate);
+  if (command == "serve") return serve(arguments.serve);
   if (command == "chat") return chat(arguments.chat);
   if (command == "train") return train(arguments.train);
   if (command == "eval") return evaluate(arguments.eval);

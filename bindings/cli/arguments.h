@@ -10,6 +10,7 @@ namespace plait::cli {
 /// Of all commands; those of the one that is given count.
 struct Arguments {
   GenerateArguments generate;
+  ServeArguments serve;
   ChatArguments chat;
   TrainArguments train;
   EvalArguments eval;

@@ -51,6 +51,14 @@ struct ChatArguments : ModelArguments {
   std::vector<std::pair<std::string, std::string>> request;
 };
 
+struct ServeArguments : ModelArguments {
+  std::string name;  ///< of the model in calls; "": its file's or directory's
+  int64_t queue = 1024, drain_s = 30;
+  std::vector<std::string> adapters;                        ///< NAME=DIRECTORY
+  std::vector<std::pair<std::string, std::string>> request;  ///< defaults of calls
+  std::vector<std::pair<std::string, std::string>> server;   ///< the given server options
+};
+
 struct DoctorArguments {
   std::vector<std::string> options;  ///< KEY=VALUE
   bool json = false;
@@ -106,6 +114,7 @@ struct TokenizeArguments : ModelArguments {
 
 // Each returns the exit status.
 int generate(const GenerateArguments& arguments);
+int serve(const ServeArguments& arguments);
 int chat(const ChatArguments& arguments);
 int train(const TrainArguments& arguments);
 int evaluate(const EvalArguments& arguments);

@@ -19,6 +19,7 @@ READERS = {
     "world": ["world.cpp"],
     "trainer": ["trainer.cpp", "trainer_options.cpp", "generator.cpp", "devices.cpp"],
     "export": ["model_export.cpp", "generator.cpp"],
+    "server": ["plait_server.cpp"],
 }
 ROW = re.compile(r'\{"(\w+)",\s*Type::\w+,\s*((?:for_\w+(?:\s*\|\s*)?)+),')
 READ = re.compile(r'\.(?:has|integer|real|boolean|text|texts|ids|biases)\("(\w+)"\)')
@@ -29,7 +30,8 @@ def main():
     rows = dict(ROW.findall((folder / "options.cpp").read_text()))
     if len(rows) < 10:
         sys.exit(f"options.py found {len(rows)} rows in options.cpp: it does not read the table any more")
-    read = {path.name: set(READ.findall(path.read_text())) for path in folder.glob("*.cpp")}
+    sources = [*folder.glob("*.cpp"), folder.parent / "server" / "plait_server.cpp"]
+    read = {path.name: set(READ.findall(path.read_text())) for path in sources}
     faults = []
     for key, scopes in rows.items():
         for scope in re.findall(r"for_(\w+)", scopes):

@@ -1,0 +1,85 @@
+// plait serve: an HTTP server for OpenAI's clients.
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <sstream>
+#include <thread>
+
+#include "bindings/cli/common.h"
+#include "bindings/server/plait_server.h"
+
+namespace plait::cli {
+namespace {
+
+/// Owns a server.
+class Server : public plait_api::Handle<plait_server, plait_server_release> {
+ public:
+  explicit Server(const plait_api::Options& options)
+      : Handle(plait_api::made<plait_server>(
+            [&](plait_server** out) { return plait_server_create(options.get(), out); })) {}
+  std::string address() const {
+    return plait_api::tensor([&](plait_tensor** out) { return plait_server_address(handle_, out); }).text();
+  }
+};
+
+/// "models/gemma-3-270m/" is served as "gemma-3-270m", "x/llama.Q4_0.gguf" as "llama.Q4_0".
+std::string name_of(const std::string& path) {
+  const std::filesystem::path given = std::filesystem::path(path).lexically_normal();
+  const std::filesystem::path last = given.has_filename() ? given : given.parent_path();
+  const std::string ending = last.extension().string();
+  return (ending == ".onnx" || ending == ".gguf" ? last.stem() : last.filename()).string();
+}
+
+/// A server's option. "@FILE" is a key on each line of a file.
+void set_server_option(plait_api::Options& options, const std::string& key, const std::string& value) {
+  if (key != "api_key" || !value.starts_with("@")) return set_option(options, key, value);
+  std::istringstream lines(read_all(value.substr(1)));
+  bool any = false;
+  for (std::string line; std::getline(lines, line);) {
+    line.erase(line.find_last_not_of(" \t\r") + 1);
+    if (line.empty()) continue;
+    set_option(options, key, line);
+    any = true;
+  }
+  if (!any) throw UsageError("there is no key in " + value.substr(1));
+}
+
+/// Returns when the program is to end; throws what ended the loading.
+void wait_for_end(const plait_api::Generator& generator, const std::string& name, const std::string& address) {
+  bool ready = false;
+  while (!interrupted()) {
+    if (!ready && (ready = generator.wait(0)))
+      std::fprintf(stderr, "ready: %s at %s/v1 (Ctrl-C ends it)\n", name.c_str(), address.c_str());
+    std::this_thread::sleep_for(std::chrono::milliseconds(patience_ms));
+  }
+}
+
+}  // namespace
+
+int serve(const ServeArguments& arguments) {
+  OptionSets options = option_sets(arguments, "generator");
+  options.rest.set("queue", arguments.queue);
+  for (const auto& [key, value] : arguments.request) set_option(options.rest, key, value);
+  for (const std::string& adapter : arguments.adapters) options.rest.set("adapters", adapter);
+  plait_api::Options http;
+  for (const auto& [key, value] : arguments.server) set_server_option(http, key, value);
+
+  plait_api::World world = open_world(arguments, options);
+  if (is_worker(world)) return world.serve(), exit_ok;
+  catch_interrupt();
+  const Server server(http);
+  const std::string address = server.address();
+  const std::string name = arguments.name.empty() ? name_of(arguments.model) : arguments.name;
+  std::fprintf(stderr, "listening at %s\n", address.c_str());
+  options.model.set("background", "true");
+  plait_api::Model model(arguments.model, options.model);
+  plait_api::Generator generator = make_on<plait_api::Generator>(world, model, options.rest);
+  plait_api::check(plait_server_add(server.get(), name.c_str(), model.get(), generator.get()));
+  wait_for_end(generator, name, address);
+  std::fprintf(stderr, "ending: calls have %lld s to be answered\n", static_cast<long long>(arguments.drain_s));
+  const plait_status drained = plait_server_drain(server.get(), 1000 * arguments.drain_s);
+  if (drained != PLAIT_TIMEOUT) plait_api::check(drained);
+  return exit_ok;
+}
+
+}  // namespace plait::cli

@@ -1,0 +1,16 @@
+#include "serving/http/base/answer.h"
+
+#include "serving/http/base/failure.h"
+
+namespace plait::http {
+
+std::unique_ptr<Answer> Reply::of(const HttpError& error) {
+  std::string fields;
+  if (error.retry_after_s > 0)
+    fields = "retry-after: " + std::to_string(error.retry_after_s) +
+             "\nretry-after-ms: " + std::to_string(1000 * error.retry_after_s) + "\n";
+  if (error.status == 401) fields += "www-authenticate: Bearer\n";
+  return std::make_unique<Reply>(error_body(error), error.status, "application/json", std::move(fields));
+}
+
+}  // namespace plait::http

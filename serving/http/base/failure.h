@@ -1,0 +1,32 @@
+#pragma once
+// What a client did wrong, or the server cannot do: an HTTP status, and the error object that OpenAI's clients read.
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <stdexcept>
+#include <string>
+
+#include "bindings/c/plait.hpp"
+
+namespace plait::http {
+
+class HttpError : public std::runtime_error {
+ public:
+  /// `param`: path of the field, "": none; `code`: OpenAI's word for it, "": none.
+  HttpError(int32_t status, const std::string& message, std::string code = {}, std::string param = {})
+      : std::runtime_error(message), status(status), code(std::move(code)), param(std::move(param)) {}
+
+  const int32_t status;
+  const std::string code, param;
+  int32_t retry_after_s = 0;  ///< 0: not told
+};
+
+/// The field at that path is wrong.
+[[noreturn]] void reject(const std::string& param, const std::string& message);
+
+/// What the engine's failure is to a client.
+HttpError http_error(const plait_api::Failure& failure);
+
+/// {"error": {"message", "type", "param", "code"}}
+std::string error_body(const HttpError& error);
+
+}  // namespace plait::http

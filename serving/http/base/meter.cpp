@@ -1,0 +1,112 @@
+#include "serving/http/base/meter.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace plait::http {
+namespace {
+
+void head(std::string& out, const char* name, const char* type, const char* help) {
+  out.append("# HELP ")
+      .append(name)
+      .append(" ")
+      .append(help)
+      .append("\n# TYPE ")
+      .append(name)
+      .append(" ")
+      .append(type)
+      .append("\n");
+}
+
+void line(std::string& out, const std::string& name, const std::string& labels, double value) {
+  char number[32];
+  std::snprintf(number, sizeof number, "%.17g", value);
+  out += name;
+  if (!labels.empty()) out.append("{").append(labels).append("}");
+  out.append(" ").append(number).append("\n");
+}
+
+}  // namespace
+
+void write_metric(std::string& out, const char* name, const char* type, const char* help, double value,
+                  const std::string& labels) {
+  if (*type) head(out, name, type, help);
+  line(out, name, labels, value);
+}
+
+void Meter::Histogram::add(double seconds) {
+  const auto* bound = std::lower_bound(bounds.begin(), bounds.end(), seconds);
+  ++counts[static_cast<size_t>(bound - bounds.begin())];
+  sum += seconds;
+}
+
+void Meter::Histogram::write(const char* name, const char* help, std::string& out) const {
+  head(out, name, "histogram", help);
+  int64_t below = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    below += counts[i];
+    char bound[32] = "+Inf";
+    if (i < bounds.size()) std::snprintf(bound, sizeof bound, "%g", bounds[i]);
+    line(out, std::string(name) + "_bucket", "le=\"" + std::string(bound) + "\"", static_cast<double>(below));
+  }
+  line(out, std::string(name) + "_sum", {}, sum);
+  line(out, std::string(name) + "_count", {}, static_cast<double>(below));
+}
+
+void Meter::refused(int32_t status) {
+  std::lock_guard lock(mutex_);
+  ++refused_[status];
+}
+
+void Meter::cancelled() {
+  std::lock_guard lock(mutex_);
+  ++cancelled_;
+}
+
+void Meter::finished(const std::string& reason) {
+  std::lock_guard lock(mutex_);
+  ++finished_[reason];
+}
+
+void Meter::used(const plait_usage& usage) {
+  std::lock_guard lock(mutex_);
+  prompt_tokens_ += usage.prompt_tokens;
+  cached_tokens_ += usage.cached_tokens;
+  new_tokens_ += usage.new_tokens;
+  if (usage.first_token_s > 0) first_token_.add(usage.first_token_s);
+  queued_.add(usage.queued_s);
+  prefill_.add(usage.prefill_s);
+  total_.add(usage.total_s);
+}
+
+void Meter::between_tokens(double seconds) {
+  std::lock_guard lock(mutex_);
+  between_tokens_.add(seconds);
+}
+
+std::string Meter::text() const {
+  std::lock_guard lock(mutex_);
+  std::string out;
+  const auto number = [](int64_t value) { return static_cast<double>(value); };
+  head(out, "plait_request_success_total", "counter", "Samples that ended, by reason.");
+  for (const auto& [reason, count] : finished_)
+    line(out, "plait_request_success_total", "finished_reason=\"" + reason + "\"", number(count));
+  head(out, "plait_request_refused_total", "counter", "Answers with an error, by HTTP status.");
+  for (const auto& [status, count] : refused_)
+    line(out, "plait_request_refused_total", "status=\"" + std::to_string(status) + "\"", number(count));
+  write_metric(out, "plait_request_cancelled_total", "counter", "Clients that left before their answer was complete.",
+               number(cancelled_));
+  write_metric(out, "plait_prompt_tokens_total", "counter", "Tokens of prompts.", number(prompt_tokens_));
+  write_metric(out, "plait_cached_prompt_tokens_total", "counter", "Of these, found in the cache.",
+               number(cached_tokens_));
+  write_metric(out, "plait_generation_tokens_total", "counter", "New tokens.", number(new_tokens_));
+  first_token_.write("plait_time_to_first_token_seconds", "From submission.", out);
+  between_tokens_.write("plait_inter_token_latency_seconds", "Between two tokens of an answer, as they are sent.",
+                        out);
+  total_.write("plait_e2e_request_latency_seconds", "From submission to the end.", out);
+  queued_.write("plait_request_queue_time_seconds", "In the queue.", out);
+  prefill_.write("plait_request_prefill_time_seconds", "In steps that process the prompt.", out);
+  return out;
+}
+
+}  // namespace plait::http

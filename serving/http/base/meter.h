@@ -1,0 +1,48 @@
+#pragma once
+// What the server counts, in Prometheus' text form (prometheus.io, "Exposition formats").
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "bindings/c/plait.h"
+
+namespace plait::http {
+
+/// Thread-safe.
+class Meter {
+ public:
+  void refused(int32_t status);
+  /// A client left before its answer was complete.
+  void cancelled();
+  /// A sample's end: "stop", "length", ...
+  void finished(const std::string& reason);
+  /// A request's end.
+  void used(const plait_usage& usage);
+  void between_tokens(double seconds);
+
+  std::string text() const;
+
+ private:
+  struct Histogram {
+    static constexpr std::array bounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,  0.25,
+                                          0.5,   1.0,    2.5,   5.0,  10.0,  25.0, 50.0, 100.0};
+    std::array<int64_t, bounds.size() + 1> counts{};
+    double sum = 0;
+    void add(double seconds);
+    void write(const char* name, const char* help, std::string& out) const;
+  };
+
+  mutable std::mutex mutex_;
+  std::map<int32_t, int64_t> refused_;
+  std::map<std::string, int64_t> finished_;
+  int64_t cancelled_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0, new_tokens_ = 0;
+  Histogram first_token_, between_tokens_, total_, queued_, prefill_;
+};
+
+/// "# HELP" and "# TYPE", unless `type` is "", and one value.
+void write_metric(std::string& out, const char* name, const char* type, const char* help, double value,
+                  const std::string& labels = {});
+
+}  // namespace plait::http

@@ -1,0 +1,59 @@
+#pragma once
+// The HTTP library, as C++: who listens, and what it asks of the server.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct plait_http;
+
+namespace plait::http {
+
+/// A request that has come in full. Views are valid while it is handed over.
+struct Head {
+  std::string_view method, path, query, body;
+  std::vector<std::pair<std::string_view, std::string_view>> fields;  ///< names in lower case
+};
+
+/// A part of an answer. Views must stay valid until the next part of that call is asked for, or it is dropped.
+struct Part {
+  int32_t status = 200;
+  std::string_view content_type, fields, data;
+};
+enum class Taken : int32_t { wait = 0, more = 1, end = 2 };
+
+/// Called on the transport's thread, where nothing may block.
+class Host {
+ public:
+  virtual ~Host() = default;
+  virtual void arrived(uint64_t call, const Head& head) = 0;
+  virtual Taken take(uint64_t call, Part& part) = 0;
+  virtual void dropped(uint64_t call) = 0;
+};
+
+struct TransportSettings {
+  std::string address;  ///< "HOST:PORT" or "unix:PATH"
+  int64_t max_body = 8 << 20, max_head = 64 << 10, max_connections = 4096;
+  int64_t head_ms = 75000, body_ms = 30000, write_ms = 60000;
+};
+
+/// Listens from its creation on. Thread-safe.
+class Transport {
+ public:
+  /// Throws std::runtime_error if the address cannot be listened on.
+  Transport(const TransportSettings& settings, Host& host);
+  ~Transport();
+  Transport(const Transport&) = delete;
+
+  uint16_t port() const;
+  int64_t connections() const;
+  void wake(uint64_t call) const;
+  void close() const;
+
+ private:
+  Host& host_;
+  plait_http* server_ = nullptr;
+};
+
+}  // namespace plait::http

@@ -1,0 +1,171 @@
+// What the server answers, by method and path.
+#include <filesystem>
+
+#include "serving/http/base/failure.h"
+#include "serving/http/server.h"
+
+namespace plait::http {
+
+const Route Server::routes[] = {
+    {"GET", "/health", &Server::health, true, true},
+    {"GET", "/ready", &Server::ready, true, true},
+    {"GET", "/metrics", &Server::metrics, false, false},
+    {"GET", "/v1/models", &Server::models, false, false},
+    {"POST", "/v1/chat/completions", &Server::chat, false, false},
+    {"POST", "/v1/completions", &Server::complete, false, false},
+    {"POST", "/v1/embeddings", &Server::embed, false, false},
+    {"POST", "/tokenize", &Server::encode, false, false},
+    {"POST", "/detokenize", &Server::decode, false, false},
+    {"POST", "/v1/load_lora_adapter", &Server::load_adapter, false, false},
+    {"POST", "/v1/unload_lora_adapter", &Server::unload_adapter, false, false},
+};
+
+const Route& Server::route_of(const Head& head) const {
+  const Route* other = nullptr;
+  for (const Route& route : routes) {
+    const std::string_view path = route.path;
+    const bool below = path == "/v1/models" && head.path.starts_with("/v1/models/");
+    if (head.path != path && !below) continue;
+    if (head.method == route.method) return route;
+    other = &route;
+  }
+  if (other)
+    throw HttpError(405, std::string(head.path) + " is for " + other->method + ", not " + std::string(head.method),
+                    "method_not_allowed");
+  throw HttpError(404, "there is no " + std::string(head.path.substr(0, 200)), "unknown_path");
+}
+
+std::unique_ptr<Answer> Server::health(const Call&) { return std::make_unique<Reply>("{\"status\":\"ok\"}"); }
+
+std::unique_ptr<Answer> Server::ready(const Call&) {
+  if (draining_) throw HttpError(503, "the server is shutting down", "shutting_down");
+  std::map<std::string, std::shared_ptr<const Served>> served;
+  {
+    std::lock_guard lock(mutex_);
+    served = served_;
+  }
+  if (served.empty()) throw HttpError(503, "no model is served yet", "model_loading");
+  for (const auto& [name, one] : served)
+    if (!one->ready()) throw HttpError(503, "the model " + name + " is loading", "model_loading");
+  return std::make_unique<Reply>("{\"status\":\"ready\"}");
+}
+
+Json Server::list() const {
+  std::map<std::string, std::shared_ptr<const Served>> served;
+  {
+    std::lock_guard lock(mutex_);
+    served = served_;
+  }
+  Json out = Json::array();
+  for (const auto& [name, one] : served) {
+    Json row = {{"id", name},          {"object", "model"}, {"created", 0},
+                {"owned_by", "plait"}, {"root", name},      {"parent", nullptr}};
+    const bool ready = one->ready();
+    if (ready) row["max_model_len"] = one->context();
+    out.push_back(row);
+    if (!ready) continue;
+    for (const std::string& adapter : one->adapters()) {
+      row["id"] = adapter;
+      row["parent"] = name;
+      out.push_back(row);
+    }
+  }
+  return out;
+}
+
+std::unique_ptr<Answer> Server::models(const Call& call) {
+  const Json all = list();
+  constexpr std::string_view below = "/v1/models/";
+  if (call.path.size() <= below.size()) return std::make_unique<Reply>(dumped({{"object", "list"}, {"data", all}}));
+  const std::string name = call.path.substr(below.size());
+  for (const Json& one : all)
+    if (one["id"].get_ref<const std::string&>() == name) return std::make_unique<Reply>(dumped(one));
+  throw HttpError(404, "the model \"" + name + "\" does not exist; /v1/models lists those that do", "model_not_found",
+                  "model");
+}
+
+std::unique_ptr<Answer> Server::metrics(const Call&) {
+  std::string out = meter_.text();
+  std::map<std::string, std::shared_ptr<const Served>> served;
+  {
+    std::lock_guard lock(mutex_);
+    served = served_;
+  }
+  const ServerStats own = stats();
+  write_metric(out, "plait_open_connections", "gauge", "Connections of clients.",
+               static_cast<double>(own.connections));
+  write_metric(out, "plait_open_calls", "gauge", "Calls that are not answered yet.", static_cast<double>(own.calls));
+  struct Row {
+    const char *name, *type, *help;
+    int64_t plait_generator_stats::*value;
+  };
+  constexpr Row rows[] = {
+      {"plait_requests_running", "gauge", "Samples in the running batch.", &plait_generator_stats::running},
+      {"plait_requests_waiting", "gauge", "Requests in the queue.", &plait_generator_stats::waiting},
+      {"plait_requests_preempted_total", "counter", "Requests that lost their pages for a while.",
+       &plait_generator_stats::preempted},
+      {"plait_steps_total", "counter", "Steps of the engine.", &plait_generator_stats::steps},
+      {"plait_cache_pages", "gauge", "Pages of the cache.", &plait_generator_stats::pages},
+      {"plait_cache_pages_free", "gauge", "Of these, free.", &plait_generator_stats::pages_free},
+      {"plait_native_bytes", "gauge", "Weights, cache and workspace.", &plait_generator_stats::native_bytes},
+  };
+  for (const Row& row : rows) {
+    std::string lines;
+    for (const auto& [name, one] : served) {
+      if (!one->ready()) continue;
+      std::string label;
+      for (const char letter : name) label += letter == '"' || letter == '\\' || letter == '\n' ? '_' : letter;
+      write_metric(lines, row.name, lines.empty() ? row.type : "", row.help,
+                   static_cast<double>(one->statistics().*row.value), "model_name=\"" + label + "\"");
+    }
+    out += lines;
+  }
+  return std::make_unique<Reply>(std::move(out), 200, "text/plain; version=0.0.4; charset=utf-8");
+}
+
+std::unique_ptr<Answer> Server::chat(const Call& call) { return chat_completions(*this, call.body); }
+std::unique_ptr<Answer> Server::complete(const Call& call) { return completions(*this, call.body); }
+std::unique_ptr<Answer> Server::embed(const Call& call) { return embeddings(*this, call.body); }
+std::unique_ptr<Answer> Server::encode(const Call& call) { return tokenize(*this, call.body); }
+std::unique_ptr<Answer> Server::decode(const Call& call) { return detokenize(*this, call.body); }
+
+/// A directory below `root`, which no link or ".." leads out of.
+static std::string below(const std::string& root, const std::string& path) {
+  if (root.empty())
+    throw HttpError(403, "adapters are not loaded at run time: the server was started without a directory for them",
+                    "not_allowed");
+  std::error_code error;
+  const std::filesystem::path base = std::filesystem::canonical(root, error);
+  const std::filesystem::path found = error ? base : std::filesystem::canonical(base / path, error);
+  const std::string text = found.string(), start = base.string() + "/";
+  if (error || !text.starts_with(start))
+    throw HttpError(404, "there is no adapter \"" + path + "\"", "not_found", "lora_path");
+  return text;
+}
+
+std::unique_ptr<Answer> Server::load_adapter(const Call& call) {
+  const Json json = parse_body(call.body);
+  const Fields body(json);
+  const std::string name = body.required_text("lora_name");
+  const std::string directory = below(settings_.adapter_dir, body.required_text("lora_path"));
+  std::shared_ptr<const Served> to;
+  if (const auto model = body.text("model")) {
+    to = named(*model).served;
+  } else {
+    std::lock_guard lock(mutex_);
+    if (served_.size() != 1) reject("model", "is missing: several models are served");
+    to = served_.begin()->second;
+  }
+  plait_api::check(plait_generator_add_adapter(to->generator(), name.c_str(), directory.c_str()));
+  return std::make_unique<Reply>(dumped({{"status", "loaded"}, {"id", name}}));
+}
+
+std::unique_ptr<Answer> Server::unload_adapter(const Call& call) {
+  const Json json = parse_body(call.body);
+  const Named found = named(Fields(json).required_text("lora_name"));
+  if (found.adapter.empty()) reject("lora_name", "is a model, not an adapter");
+  plait_api::check(plait_generator_remove_adapter(found.served->generator(), found.adapter.c_str()));
+  return std::make_unique<Reply>(dumped({{"status", "unloaded"}, {"id", found.adapter}}));
+}
+
+}  // namespace plait::http

@@ -1,0 +1,11 @@
+//! HTTP for Plait's server: sockets, HTTP/1.1 and HTTP/2, limits and timeouts, and which of its clients are still there.
+//! It knows nothing of what is served: requests go to the host through three functions (`abi.rs`), which answer at once;
+//! bytes of an answer are taken from the host only when the socket has room for them.
+//!
+//! Everything runs on one thread of its own. The host may wake a call from any thread.
+
+mod abi;
+mod call;
+mod connection;
+mod listener;
+mod server;

@@ -1,0 +1,107 @@
+#pragma once
+// The server: calls come from the transport, workers read them and submit requests, their events wake the transport, which takes
+// what there is to send.
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "serving/http/base/access.h"
+#include "serving/http/base/answer.h"
+#include "serving/http/call.h"
+#include "serving/http/wires/wire.h"
+
+namespace plait::http {
+
+struct ServerSettings {
+  TransportSettings transport;
+  AccessSettings access;
+  int64_t queue = 1024;     ///< calls that wait to be read
+  int64_t workers = 2;      ///< threads that read them
+  std::string adapter_dir;  ///< where adapters may be loaded from at run time; "": nowhere
+};
+
+struct ServerStats {
+  int64_t connections = 0, calls = 0, answered = 0, cancelled = 0;
+};
+
+/// Listens from its creation on; answers 503 until its models are loaded. Thread-safe.
+class Server : public Models, private Host {
+ public:
+  /// Throws std::runtime_error if the address cannot be listened on.
+  explicit Server(const ServerSettings& settings);
+  /// Ends all calls.
+  ~Server() override;
+  Server(const Server&) = delete;
+
+  /// Model and generator stay the host's, and must live as long as the server. Throws std::runtime_error if the name is taken.
+  void add(const std::string& name, plait_model* model, plait_generator* generator);
+  /// "http://127.0.0.1:8080", or "unix:PATH"
+  std::string address() const;
+  /// Takes no more connections, and waits until all calls are answered. False after the time: those that are left are ended.
+  bool drain(std::chrono::milliseconds timeout);
+  ServerStats stats() const;
+
+  Named named(const std::string& name) const override;
+  Json list() const override;
+  Meter& meter() const override { return meter_; }
+
+ private:
+  friend struct Route;
+  static const Route routes[];
+
+  void arrived(uint64_t number, const Head& head) override;
+  Taken take(uint64_t number, Part& part) override;
+  void dropped(uint64_t number) override;
+
+  const Route& route_of(const Head& head) const;
+  void answer(const std::shared_ptr<Call>& call);
+  void set_answer(const std::shared_ptr<Call>& call, std::unique_ptr<Answer> made);
+  std::shared_ptr<Call> find(uint64_t number) const;
+  void work();
+  void pump();
+  void keep_alive();
+
+  std::unique_ptr<Answer> health(const Call& call);
+  std::unique_ptr<Answer> ready(const Call& call);
+  std::unique_ptr<Answer> models(const Call& call);
+  std::unique_ptr<Answer> metrics(const Call& call);
+  std::unique_ptr<Answer> chat(const Call& call);
+  std::unique_ptr<Answer> complete(const Call& call);
+  std::unique_ptr<Answer> embed(const Call& call);
+  std::unique_ptr<Answer> encode(const Call& call);
+  std::unique_ptr<Answer> decode(const Call& call);
+  std::unique_ptr<Answer> load_adapter(const Call& call);
+  std::unique_ptr<Answer> unload_adapter(const Call& call);
+
+  const ServerSettings settings_;
+  const Access access_;
+  mutable Meter meter_;
+  const plait_api::Mailbox mailbox_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable queued_, ended_;
+  std::deque<std::shared_ptr<Call>> queue_;
+  std::unordered_map<uint64_t, std::shared_ptr<Call>> calls_;
+  std::map<std::string, std::shared_ptr<const Served>> served_;
+  bool stopping_ = false;
+  std::atomic<bool> draining_{false};
+  ServerStats stats_;
+
+  std::vector<std::thread> threads_;
+  std::unique_ptr<Transport> transport_;
+};
+
+/// What is answered at a method and path.
+struct Route {
+  const char *method, *path;
+  std::unique_ptr<Answer> (Server::*handler)(const Call& call);
+  bool at_once;  ///< on the transport's thread: it neither blocks nor takes long
+  bool open;     ///< without a key
+};
+
+}  // namespace plait::http

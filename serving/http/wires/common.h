@@ -1,0 +1,67 @@
+#pragma once
+// What the wires have in common.
+#include <vector>
+
+#include "serving/http/wires/wire.h"
+
+namespace plait::http {
+
+/// The model that a body names. Throws HttpError: 404, 503 while it loads.
+Named model_of(const Models& models, const Fields& body);
+
+/// Options of how tokens are chosen, and how many. Fields are OpenAI's, and vLLM's where OpenAI has none. `most_tokens`: the field with
+/// the limit of new tokens; without it the context is.
+plait_api::Options sampling_options(const Fields& body, const Named& named,
+                                    std::initializer_list<const char*> most_tokens);
+
+/// "n"
+int32_t outputs_of(const Fields& body);
+/// "stream", and of its options whether usage is sent at the end.
+struct Streaming {
+  bool on = false, usage = false;
+};
+Streaming streaming_of(const Fields& body);
+
+/// What the parts of an answer have in common.
+struct Form {
+  std::string id, model;
+  int64_t created = 0;
+  int32_t choices = 1;
+  Streaming streaming;
+  bool logprobs = false;
+  std::vector<std::string> echoes;  ///< what each choice begins with; empty: nothing
+};
+
+/// What is not there yet, or ever: each is an error that names the field.
+struct Refused {
+  const char* field;
+  const char* why;
+};
+/// Of fields that are there and not false, empty, "none" or `{"type": "text"}`.
+void refuse(const Fields& body, std::initializer_list<Refused> fields);
+
+/// A request of a prompt: text, or ids.
+plait_api::Request submit_prompt(const Named& named, const Json& prompt, const std::string& path,
+                                 const plait_api::Options& options);
+/// A prompt or a list of prompts, each a text or ids.
+std::vector<const Json*> prompts_of(const Json& value, const std::string& path);
+
+Json usage_of(const Totals& totals);
+/// "chatcmpl-..." of the operating system's random numbers.
+std::string new_id(const char* prefix);
+int64_t seconds_since_epoch();
+/// One event of a stream.
+void write_frame(const Json& frame, std::string& out);
+constexpr const char* stream_end = "data: [DONE]\n\n";
+
+/// The texts of tokens, for log-probabilities.
+class TokenTexts {
+ public:
+  explicit TokenTexts(plait_api::Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  std::string text(int32_t token) const { return tokenizer_.decode({token}, false); }
+
+ private:
+  plait_api::Tokenizer tokenizer_;
+};
+
+}  // namespace plait::http

@@ -1,0 +1,145 @@
+// POST /v1/completions: platform.openai.com/docs/api-reference/completions.
+#include "serving/http/base/failure.h"
+#include "serving/http/wires/common.h"
+
+namespace plait::http {
+namespace {
+
+class CompletionWriter : public Writer {
+ public:
+  CompletionWriter(Form form, std::optional<TokenTexts> texts)
+      : form_(std::move(form)), texts_(std::move(texts)), outputs_(static_cast<size_t>(form_.choices)) {}
+
+  void begin(std::string& out) override {
+    for (size_t i = 0; i < form_.echoes.size(); ++i) {
+      outputs_[i].length = form_.echoes[i].size();
+      if (!form_.streaming.on) outputs_[i].text = form_.echoes[i];
+      else write_frame(chunk(Json::array({choice(i, form_.echoes[i], nullptr, nullptr)})), out);
+    }
+  }
+
+  void event(int32_t index, const plait_event& event, std::string& out) override {
+    const auto at = static_cast<size_t>(index);
+    Output& own = outputs_[at];
+    const std::string_view text(event.text, static_cast<size_t>(event.text_length));
+    const Json reason = event.finish == PLAIT_FINISH_NONE ? Json() : Json(finish_reason(event.finish));
+    Json logprobs;
+    if (form_.logprobs && event.token >= 0) {
+      logprobs = no_logprobs();
+      add_logprob(event, own.length, logprobs);
+    }
+    own.length += text.size();
+    if (form_.streaming.on) {
+      if (!text.empty() || !reason.is_null() || !logprobs.is_null())
+        write_frame(chunk(Json::array({choice(at, std::string(text), logprobs, reason)})), out);
+      return;
+    }
+    own.text += text;
+    if (!reason.is_null()) own.reason = reason;
+    if (!logprobs.is_null())
+      for (auto& [name, list] : logprobs.items()) own.logprobs[name].push_back(list.front());
+  }
+
+  void end(const Totals& totals, const std::vector<plait_api::Request>&, std::string& out) override {
+    if (form_.streaming.on) {
+      if (form_.streaming.usage) {
+        Json last = chunk(Json::array());
+        last["usage"] = usage_of(totals);
+        write_frame(last, out);
+      }
+      out += stream_end;
+      return;
+    }
+    Json choices = Json::array();
+    for (size_t i = 0; i < outputs_.size(); ++i)
+      choices.push_back(
+          choice(i, outputs_[i].text, form_.logprobs ? outputs_[i].logprobs : Json(), outputs_[i].reason));
+    Json body = chunk(std::move(choices));
+    body["usage"] = usage_of(totals);
+    out = dumped(body);
+  }
+
+ private:
+  static Json no_logprobs() {
+    return {{"tokens", Json::array()},
+            {"token_logprobs", Json::array()},
+            {"top_logprobs", Json::array()},
+            {"text_offset", Json::array()}};
+  }
+  struct Output {
+    std::string text;
+    size_t length = 0;  ///< of its text so far, in bytes
+    Json logprobs = no_logprobs(), reason;
+  };
+
+  void add_logprob(const plait_event& event, size_t offset, Json& to) const {
+    Json top = Json::object();
+    for (int32_t i = 0; i < event.top_count; ++i) top[texts_->text(event.top_tokens[i])] = event.top_logprobs[i];
+    to["tokens"].push_back(texts_->text(event.token));
+    to["token_logprobs"].push_back(event.logprob);
+    to["top_logprobs"].push_back(std::move(top));
+    to["text_offset"].push_back(offset);
+  }
+  Json chunk(Json choices) const {
+    return {{"id", form_.id},
+            {"object", "text_completion"},
+            {"created", form_.created},
+            {"model", form_.model},
+            {"choices", std::move(choices)}};
+  }
+  static Json choice(size_t index, std::string text, Json logprobs, Json reason) {
+    return {{"index", index},
+            {"text", std::move(text)},
+            {"logprobs", std::move(logprobs)},
+            {"finish_reason", std::move(reason)}};
+  }
+
+  const Form form_;
+  std::optional<TokenTexts> texts_;
+  std::vector<Output> outputs_;
+};
+
+}  // namespace
+
+std::unique_ptr<Answer> completions(const Models& models, std::string_view text) {
+  const Json json = parse_body(text);
+  const Fields body(json);
+  const Named named = model_of(models, body);
+  refuse(body, {{"suffix", "is not supported"}, {"response_format", "only text is supported yet"}});
+  const std::vector<const Json*> prompts = prompts_of(body.required("prompt"), "prompt");
+  plait_api::Options options = sampling_options(body, named, {"max_tokens"});
+  if (!body.find("max_tokens")) options.set("max_tokens", 16);  // the interface's default
+  const int32_t samples = outputs_of(body);
+  if (body.integer("best_of", 1, 128).value_or(samples) > samples) reject("best_of", "more than n is not supported");
+  options.set("samples", samples);
+  Form form;
+  form.streaming = streaming_of(body);
+  const bool echo = body.flag("echo").value_or(false);
+  if (const auto top = body.integer("logprobs", 0, 20)) {
+    if (echo) reject("logprobs", "of a prompt that is echoed are not supported yet");
+    form.logprobs = true;
+    options.set("logprobs", *top);
+  }
+  form.id = new_id("cmpl-");
+  form.model = named.name;
+  form.created = seconds_since_epoch();
+  form.choices = samples * static_cast<int32_t>(prompts.size());
+  std::vector<plait_api::Request> requests;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const std::string path = prompts.size() == 1 ? "prompt" : "prompt[" + std::to_string(i) + "]";
+    requests.push_back(submit_prompt(named, *prompts[i], path, options));
+    if (!echo) continue;
+    const std::string own = prompts[i]->is_string()
+                                ? prompts[i]->get<std::string>()
+                                : named.served->tokenizer().decode(prompts[i]->get<std::vector<int32_t>>());
+    form.echoes.insert(form.echoes.end(), static_cast<size_t>(samples), own);
+  }
+  std::optional<TokenTexts> texts;
+  if (form.logprobs) texts.emplace(named.served->tokenizer());
+  const bool stream = form.streaming.on;
+  return std::make_unique<Generation>(std::move(requests), samples,
+                                      std::make_unique<CompletionWriter>(std::move(form), std::move(texts)), stream,
+                                      models.meter());
+}
+
+}  // namespace plait::http
