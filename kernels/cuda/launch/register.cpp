@@ -11,6 +11,7 @@ void register_cuda_kernels(KernelTable& table) {
   cuda::add_rope(table);
   cuda::add_attention(table);
   cuda::add_elementwise(table);
+  cuda::add_sampling(table);
 }
 
 }  // namespace plait
