@@ -28,6 +28,7 @@ enum class MapFunction : int32_t {
   gelu_tanh,
   silu,
   relu,
+  pow,
   identity
 };
 

@@ -14,6 +14,12 @@ void add_moves(KernelTable& table);
 void add_rope(KernelTable& table);
 void add_attention(KernelTable& table);
 void add_elementwise(KernelTable& table);
+void add_logic(KernelTable& table);
+void add_experts(KernelTable& table);
+void add_adapters(KernelTable& table);
+void add_recurrences(KernelTable& table);
+void add_indexing(KernelTable& table);
+void add_reductions(KernelTable& table);
 void add_sampling(KernelTable& table);
 
 /// Adds a kernel for CUDA devices.

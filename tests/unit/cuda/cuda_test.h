@@ -97,6 +97,14 @@ constexpr int64_t lengths[] = {1, 7, 8, 9, 64, 65};
 inline double rounding(DType dtype) { return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-10 : 1e-5; }
 constexpr DType float_types[] = {DType::f32, DType::bf16, DType::f16};
 
+/// Codes of less than a byte: any bytes are some.
+inline Tensor codes(DType dtype, const Shape& shape) {
+  Tensor out(dtype, shape);
+  std::mt19937 random(7);
+  for (int64_t i = 0; i < out.bytes(); ++i) out.data()[i] = static_cast<std::byte>(random());
+  return out;
+}
+
 /// "bf16_65"
 struct TypeAndLength {
   template <class Info>
