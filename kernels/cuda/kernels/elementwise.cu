@@ -39,7 +39,6 @@ PLAIT_DEVICE float apply(MapFunction function, float a, float b) {
     case MapFunction::gelu_tanh: return gelu_tanh(a);
     case MapFunction::silu: return silu(a);
     case MapFunction::relu: return a < 0 ? 0 : a;
-    case MapFunction::pow: return b == 2 ? a * a : powf(a, b);
     default: return a;
   }
 }

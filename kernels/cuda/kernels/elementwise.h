@@ -28,7 +28,6 @@ enum class MapFunction : int32_t {
   gelu_tanh,
   silu,
   relu,
-  pow,
   identity
 };
 

@@ -51,6 +51,16 @@ PLAIT_DEVICE void comparisons(const PairOperands& o) {
   static_cast<uint8_t*>(o.y)[i] = compare(static_cast<Comparison>(o.function), a, b);
 }
 
+/// Exponents of type T.
+template <class T>
+PLAIT_DEVICE void powers(const PairOperands& o) {
+  const int64_t i = element_of_thread();
+  if (i >= o.nest.count) return;
+  const Offsets at = offsets(o.nest, i);
+  const float a = static_cast<const float*>(o.a)[at.of[0]], b = static_cast<float>(static_cast<const T*>(o.b)[at.of[1]]);
+  static_cast<float*>(o.y)[i] = b == 2 ? a * a : powf(a, b);
+}
+
 template <class Word>
 PLAIT_DEVICE void select(const SelectOperands& o) {
   const int64_t i = element_of_thread();
@@ -63,6 +73,10 @@ PLAIT_DEVICE void select(const SelectOperands& o) {
 
 PLAIT_KERNEL(integers_i32, map_threads, 4, (PairOperands operands)) { integers<int32_t>(operands); }
 PLAIT_KERNEL(integers_i64, map_threads, 4, (PairOperands operands)) { integers<int64_t>(operands); }
+
+PLAIT_KERNEL(power_f32, map_threads, 4, (PairOperands operands)) { powers<float>(operands); }
+PLAIT_KERNEL(power_i32, map_threads, 4, (PairOperands operands)) { powers<int32_t>(operands); }
+PLAIT_KERNEL(power_i64, map_threads, 4, (PairOperands operands)) { powers<int64_t>(operands); }
 
 PLAIT_KERNEL(compare_f32, map_threads, 4, (PairOperands operands)) { comparisons<float>(operands); }
 PLAIT_KERNEL(compare_i32, map_threads, 4, (PairOperands operands)) { comparisons<int32_t>(operands); }

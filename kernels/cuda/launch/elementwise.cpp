@@ -212,7 +212,6 @@ void add_elementwise(KernelTable& table) {
   add_map<MapFunction::div>(table, "Div", accepts_two);
   add_map<MapFunction::minimum>(table, "Min", accepts_two);
   add_map<MapFunction::maximum>(table, "Max", accepts_two);
-  add_map<MapFunction::pow>(table, "Pow", accepts_two);
   add_map<MapFunction::neg>(table, "Neg");
   add_map<MapFunction::abs>(table, "Abs");
   add_map<MapFunction::exp>(table, "Exp");

@@ -47,6 +47,23 @@ void add_integers(KernelTable& table, const char* op) {
                      .in_place = 0});
 }
 
+// ---- powers ----
+
+bool accepts_power(const NodeInfo& node) {
+  const DType exponent = node.inputs[1].dtype;
+  return node.inputs[0].dtype == DType::f32 && (exponent == DType::f32 || is_index(exponent));
+}
+
+KernelStatus run_power(const KernelCall& call) {
+  if (const KernelStatus fault = pair_fault(call); fault.code != KernelCode::ok) return fault;
+  const PairOperands o = pair_of(call, false, 0);
+  const DType exponent = call.inputs[1].dtype;
+  const char* const kernel = exponent == DType::f32   ? "power_f32"
+                             : exponent == DType::i32 ? "power_i32"
+                                                      : "power_i64";
+  return launch(call, kernel, map_geometry(o.nest.count), o);
+}
+
 // ---- comparisons ----
 
 template <size_t operands>
@@ -123,6 +140,8 @@ void add_logic(KernelTable& table) {
   add_integers<IntegerFunction::minimum>(table, "Min");
   add_integers<IntegerFunction::maximum>(table, "Max");
   add_integers<IntegerFunction::neg, 1>(table, "Neg");
+  add_kernel(table,
+             {.op = "Pow", .dtypes = "f32 x f32|i32|i64", .accepts = accepts_power, .run = run_power, .in_place = 0});
   add_comparison<Comparison::equal>(table, "Equal");
   add_comparison<Comparison::less>(table, "Less");
   add_comparison<Comparison::less, true>(table, "Greater");

@@ -80,6 +80,8 @@ TEST(CudaLogic, ClipsAndPowersEqualTheReference) {
   expect_reference("Clip", {}, {x, high, low}, {y}, 0, 0);
   expect_reference("Pow", {}, {x, tensor(DType::f32, {}, {2})}, {y}, 1e-6, 0);
   expect_reference("Pow", {}, {x, tensor(DType::f32, {}, {3})}, {y}, 1e-6, 0);
+  for (DType exponent : {DType::i32, DType::i64})
+    expect_reference("Pow", {}, {x, tensor(exponent, {}, {2})}, {y}, 1e-6, 0);
   expect_reference("Pow", {}, {positive, x}, {y}, 2e-6, 0);
 }
 
