@@ -73,7 +73,7 @@ SchedulerStats SchedulerCore::stats() const {
 }
 
 std::shared_ptr<Conversation> SchedulerCore::conversation(std::unique_ptr<Sequence> sequence,
-                                                            std::vector<int32_t> tail) {
+                                                          std::vector<int32_t> tail) {
   std::shared_ptr<EngineThread> thread(shared_from_this(), &thread_);
   return std::make_shared<Conversation>(std::move(thread), std::move(sequence), std::move(tail));
 }
@@ -268,6 +268,7 @@ void SchedulerCore::run(std::span<StepEntry> entries) {
   std::vector<Feed> feeds;
   feeds.reserve(entries.size());
   for (StepEntry& entry : entries) feeds.push_back({entry.sample->sequence.get(), entry.tokens, entry.rows, {}, {}});
+  const std::vector<TokenChoice> choices = leave_choices(entries, feeds);
   const auto start = Clock::now();
   watch(entries);
   const std::shared_ptr<void> at_end(nullptr, [this](void*) { watch({}); });
@@ -288,6 +289,27 @@ void SchedulerCore::run(std::span<StepEntry> entries) {
   }
 }
 
+/// Leaves to the step what it can choose. Tokens with log-probabilities, of several samples, or chosen by the host need the logits.
+std::vector<TokenChoice> SchedulerCore::leave_choices(std::span<const StepEntry> entries,
+                                                      std::span<Feed> feeds) const {
+  std::vector<TokenChoice> out(entries.size());
+  int64_t edits = 0;
+  for (size_t i = 0; i < entries.size() && engine_->chooses(edits); ++i) {
+    const StepEntry& entry = entries[i];
+    const RequestOptions& options = entry.job->options;
+    const bool splits = entry.sample->output.empty() && options.samples > 1;
+    if (options.kind != RequestOptions::Kind::generate || !entry.ends_prefill || entry.rows != 1 || splits ||
+        options.host_sampling || options.sampling.top_logprobs >= 0)
+      continue;
+    const std::vector<int32_t>& output = entry.sample->output;
+    out[i].settings = choice_settings(options.sampling, output.size(), entry.job->index_of(*entry.sample));
+    out[i].edits = logit_edits(options.sampling, entry.job->prompt, output, banned(options, *entry.sample));
+    edits += static_cast<int64_t>(out[i].edits.size());
+    if (engine_->chooses(edits)) feeds[i].choice = &out[i];
+  }
+  return out;
+}
+
 void SchedulerCore::take_results(StepEntry& entry, Feed& feed) {
   const Job& job = entry.job;
   if (job->finished) return;
@@ -296,7 +318,7 @@ void SchedulerCore::take_results(StepEntry& entry, Feed& feed) {
   const bool first = entry.sample->output.empty() && job->index_of(*entry.sample) == 0;
   if (first && job->options.samples > 1 && !job->admitted) split_samples(job, feed.logits);
   job->admitted = true;
-  choose(job, *entry.sample, feed.logits);
+  choose(job, *entry.sample, feed);
 }
 
 /// Scores and hidden states are collected; the last chunk ends the request.
@@ -319,12 +341,21 @@ void SchedulerCore::split_samples(const Job& job, std::span<const float> logits)
     sample.phase = Phase::active;
     sample.order = ++admissions_;
     std::vector<float> own = row;
-    choose(job, sample, own);
+    Feed feed;
+    feed.logits = own;
+    choose(job, sample, feed);
     if (job->finished) return;
   }
 }
 
-void SchedulerCore::choose(const Job& job, Sample& sample, std::span<float> logits) {
+/// Tokens that cannot be chosen yet: those that end the text, before its minimum length.
+std::span<const int32_t> SchedulerCore::banned(const RequestOptions& options, const Sample& sample) {
+  const bool too_short = static_cast<int64_t>(sample.output.size()) < options.min_tokens;
+  return too_short ? std::span<const int32_t>(options.stop_tokens) : std::span<const int32_t>();
+}
+
+/// The token that the step chose, or one of the feed's logits.
+void SchedulerCore::choose(const Job& job, Sample& sample, Feed& feed) {
   const RequestOptions& options = job->options;
   {
     std::lock_guard lock(job->mutex);
@@ -333,7 +364,7 @@ void SchedulerCore::choose(const Job& job, Sample& sample, std::span<float> logi
   if (options.host_sampling) {
     Event event;
     event.sample = static_cast<int32_t>(job->index_of(sample));
-    event.logits.assign(logits.begin(), logits.end());
+    event.logits.assign(feed.logits.begin(), feed.logits.end());
     sample.phase = Phase::host;
     {
       std::lock_guard lock(job->mutex);
@@ -343,11 +374,12 @@ void SchedulerCore::choose(const Job& job, Sample& sample, std::span<float> logi
   }
   if (static_cast<int64_t>(sample.output.size()) >= options.max_tokens)
     return end_sample(job, sample, FinishReason::length, {});
-  const bool too_short = static_cast<int64_t>(sample.output.size()) < options.min_tokens;
-  accept(job, sample,
-         plait::sample(logits, options.sampling, job->prompt, sample.output,
-                       too_short ? std::span<const int32_t>(options.stop_tokens) : std::span<const int32_t>(),
-                       job->index_of(sample)));
+  SampledToken token;
+  if (feed.choice) token.id = checked_choice(feed.chosen);
+  else
+    token = plait::sample(feed.logits, options.sampling, job->prompt, sample.output, banned(options, sample),
+                          job->index_of(sample));
+  accept(job, sample, std::move(token));
 }
 
 void SchedulerCore::accept(const Job& job, Sample& sample, SampledToken token) {

@@ -51,7 +51,9 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   void run(std::span<StepEntry> entries);
   void take_results(StepEntry& entry, Feed& feed);
   void take_matrix(StepEntry& entry, Feed& feed);
-  void choose(const Job& job, Sample& sample, std::span<float> logits);
+  std::vector<TokenChoice> leave_choices(std::span<const StepEntry> entries, std::span<Feed> feeds) const;
+  static std::span<const int32_t> banned(const RequestOptions& options, const Sample& sample);
+  void choose(const Job& job, Sample& sample, Feed& feed);
   void accept(const Job& job, Sample& sample, SampledToken token);
   void split_samples(const Job& job, std::span<const float> logits);
   void end_sample(const Job& job, Sample& sample, FinishReason reason, Event event);

@@ -110,6 +110,7 @@ class Executor {
   int64_t single(const Instruction& instruction, size_t input) const;
   TensorView copy(const TensorView& from, BufferId id);
   bool hands_through(int index) const;
+  void settle();
   void branch(size_t index);
   void loop(size_t index);
   TensorView none_of(int index, std::span<const int64_t> declared) const;

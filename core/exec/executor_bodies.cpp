@@ -90,7 +90,10 @@ Executor& Executor::body(size_t index, size_t which) {
   const Instruction& instruction = program_->instructions[index];
   auto& bodies = bodies_[index];
   bodies.resize(instruction.bodies.size());
-  if (!bodies[which]) bodies[which] = std::make_unique<Executor>(instruction.bodies[which], store_, pool_, budget_);
+  if (!bodies[which]) {
+    bodies[which] = std::make_unique<Executor>(instruction.bodies[which], store_, pool_, budget_);
+    bodies[which]->capturable_ = false;  // its operands are not staged: each run may have them at other addresses
+  }
   return *bodies[which];
 }
 
@@ -116,7 +119,15 @@ bool Executor::hands_through(int index) const {
   return buffer->place == Buffer::Place::input;
 }
 
+/// Ends with the faults of what was launched so far: a body's launches report to its own run.
+void Executor::settle() {
+  if (device_.shares_host_memory()) return;
+  device_.finish(device_.record(queue_));
+  check_fault();
+}
+
 void Executor::branch(size_t index) {
+  settle();
   const Instruction& instruction = program_->instructions[index];
   Executor& taken = body(index, single(instruction, 0) != 0 ? 0 : 1);
   taken.run_on_device(std::span(in_).subspan(1));
@@ -133,6 +144,7 @@ void Executor::branch(size_t index) {
 /// As in ONNX's reference implementation and ONNX Runtime, the body's condition ends the loop even if no initial
 /// condition is given (the specification ignores it there; exporters return the one they got).
 void Executor::loop(size_t index) {
+  settle();
   const Instruction& instruction = program_->instructions[index];
   Executor& body = this->body(index, 0);
   const auto carried = static_cast<size_t>(instruction.carried), outputs = instruction.outputs.size();

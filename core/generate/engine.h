@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/token_weight.h"
 #include "core/comm/world.h"
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
@@ -40,15 +41,23 @@ class Sequence {
   std::shared_ptr<const Adapter> adapter_;
 };
 
+/// How a step chooses the token after a feed's last row. What it refers to outlives the step.
+struct TokenChoice {
+  ChoiceSettings settings;
+  std::vector<LogitEdit> edits;
+};
+
 /// What one sequence adds to a step.
 struct Feed {
   Sequence* sequence = nullptr;
   std::span<const int32_t> tokens;  ///< appended to the sequence; at least one
   int64_t rows = 1;                 ///< computes logits of the last `rows` tokens; 0: none
-  /// Set by the step: [rows, vocabulary] and [rows, hidden], valid until the next step. `hidden` is empty if the
-  /// graph does not expose it.
+  /// Set by `step`: [rows, vocabulary]; and by `step_hidden`: [rows, hidden]. Valid until the next step.
   std::span<float> logits;
   std::span<const float> hidden;
+  /// If the engine `chooses`: `step` sets `chosen` and leaves `logits` empty. One row of logits.
+  const TokenChoice* choice = nullptr;
+  int32_t chosen = not_chosen;  ///< the token's id, or a ChoiceFault
 };
 
 struct EngineOptions {
@@ -77,7 +86,7 @@ struct EngineStats {
   int64_t pages_shared = 0;                                    ///< in use by more than one sequence
   int64_t states = 0, states_free = 0;                         ///< state slots for use between steps
   int64_t weight_bytes = 0, cache_bytes = 0, arena_bytes = 0;  ///< adapter slots count as weights
-  int64_t prefix_hits = 0;  ///< tokens found in the cache instead of computed
+  int64_t prefix_hits = 0;                                     ///< tokens found in the cache instead of computed
   /// By rank; memory shared by ranks of one process counts here for each, above once.
   std::vector<RankBytes> ranks;
 };
@@ -108,6 +117,8 @@ class Engine {
   /// Runs one step; memory must have been reserved. On an Error (NaN, a token out of range, Error(cancelled) by
   /// `budget`) all sequences are unchanged.
   virtual void step(std::span<Feed> feeds) = 0;
+  /// Whether `step` takes choices of so many edits in all.
+  virtual bool chooses(int64_t /*edits*/) const { return false; }
   /// Runs a step without the LM head: sets Feed::hidden only. Throws Error(unsupported) if the graph has no hidden
   /// state.
   virtual void step_hidden(std::span<Feed> feeds) = 0;

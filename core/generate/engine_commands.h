@@ -19,8 +19,9 @@ struct ComputeStep {
   auto fields() { return std::tie(replicas); }
 };
 struct StepOutput {
-  std::vector<float> logits, hidden;  ///< [rows, vocabulary], [rows, hidden]; empty if absent
-  auto fields() { return std::tie(logits, hidden); }
+  std::vector<float> logits, hidden;  ///< [rows, vocabulary], [rows, hidden]; empty if no feed takes them
+  std::vector<int32_t> tokens;        ///< [rows]; empty if none is chosen
+  auto fields() { return std::tie(logits, hidden, tokens); }
 };
 
 /// Store rows of one replica, accessed after the pending page copies.

@@ -94,6 +94,7 @@ class RaggedEngine : public Engine {
   bool shares_cache(const Sequence& a, const Sequence& b) const override { return &kv(a).cache() == &kv(b).cache(); }
 
   void step(std::span<Feed> feeds) override { run(feeds, false); }
+  bool chooses(int64_t edits) const override { return decoder().chooses && edits <= RaggedBounds().edits; }
 
   void step_hidden(std::span<Feed> feeds) override {
     if (!rank_->model().hidden_program)
@@ -218,6 +219,7 @@ void RaggedEngine::feed(const Replica& replica, const Feed& feed) {
       step.slots[group].push_back(static_cast<int32_t>(page * page_tokens + (first + i) % page_tokens));
     }
   }
+  add_choice(step, feed, decoder().chooses);
   step.states.push_back(sequence.state());
   step.states.push_back(sequence.next_state());
   ++step.segment_count;
@@ -225,6 +227,7 @@ void RaggedEngine::feed(const Replica& replica, const Feed& feed) {
 
 /// Pads with tokens of no segment to the next count that the ranks divide evenly.
 void RaggedEngine::pad(RaggedStep& step) const {
+  pad_choices(step);
   while (step.ids.size() % static_cast<size_t>(rank_->model().token_multiple)) {
     step.ids.push_back(0);
     step.positions.push_back(0);
@@ -309,21 +312,28 @@ void RaggedEngine::compute(std::span<Feed> feeds, bool hidden) {
 void RaggedEngine::distribute(std::span<Feed> feeds) {
   struct Next {
     const float *logits, *hidden;
+    const int32_t* tokens;
   };
   std::vector<Next> next;
   for (const auto& replica : replicas_) {
-    const auto& [logits, hidden] = replica->output;
-    next.push_back({logits.empty() ? nullptr : logits.data(), hidden.empty() ? nullptr : hidden.data()});
+    const auto& [logits, hidden, tokens] = replica->output;
+    const auto data = [](const auto& values) { return values.empty() ? nullptr : values.data(); };
+    next.push_back({data(logits), data(hidden), data(tokens)});
   }
-  next[0] = {rank_->logits(), rank_->hidden()};
+  const RaggedStep& own = step_.replicas[0];
+  if (!own.empty())
+    next[0] = {own.logits ? rank_->logits() : nullptr, rank_->hidden(), own.chooses() ? rank_->tokens() : nullptr};
   for (Feed& feed : feeds) {
     const auto rows = static_cast<size_t>(std::min(feed.rows, static_cast<int64_t>(feed.tokens.size())));
-    auto& [logits, hidden] = next[static_cast<size_t>(replica_of(*feed.sequence).place.replica)];
+    auto& [logits, hidden, tokens] = next[static_cast<size_t>(replica_of(*feed.sequence).place.replica)];
     feed.logits = {};
     feed.hidden = {};
-    if (logits)
-      feed.logits = {const_cast<float*>(logits), rows * static_cast<size_t>(vocabulary_)},
-      logits += feed.logits.size();
+    feed.chosen = tokens && rows && feed.choice ? tokens[rows - 1] : not_chosen;
+    if (tokens) tokens += rows;
+    if (logits) {
+      if (!feed.choice) feed.logits = {const_cast<float*>(logits), rows * static_cast<size_t>(vocabulary_)};
+      logits += rows * static_cast<size_t>(vocabulary_);
+    }
     if (hidden) feed.hidden = {hidden, rows * static_cast<size_t>(decoder().hidden)}, hidden += feed.hidden.size();
     kv(*feed.sequence).cache().commit(kv(*feed.sequence), feed.tokens);
   }
@@ -556,7 +566,8 @@ std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOpti
 
   const CacheCapacity capacity = capacity_for(model.decoder, mesh, options);
   auto budget = std::make_shared<MemoryBudget>(options.memory_bytes);
-  auto rank = std::make_unique<RaggedRank>(std::move(model), options, budget, std::move(weights), compile.own_device());
+  auto rank =
+      std::make_unique<RaggedRank>(std::move(model), options, budget, std::move(weights), compile.own_device());
   std::vector<RankBytes> others;
   if (host) {
     host->broadcast(EngineCommands::encode(LoadArrays{}));

@@ -32,6 +32,10 @@ TensorView input_of(const RaggedStep& step, std::string_view name) {
   if (name == "lengths") return view(step.lengths, DType::i32, {1, tokens});
   if (name == "segments") return view(step.segments, DType::i32, {1, tokens});
   if (name == "rows") return view(step.rows, DType::i32, {1, static_cast<int64_t>(step.rows.size())});
+  if (name == "settings")
+    return view(step.settings, DType::i64, {1, static_cast<int64_t>(step.rows.size()), choice_words});
+  if (name == "edits")
+    return view(step.edits, DType::i32, {1, static_cast<int64_t>(step.edits.size()) / edit_words, edit_words});
   if (name == "adapters") return view(step.adapters, DType::i32, {1, tokens});
   if (name == "states") return view(step.states, DType::i32, {step.segment_count, 2});
   if (stem == "slots") return view(step.slots[group], DType::i32, {1, tokens});
@@ -93,12 +97,13 @@ void RaggedRank::run(const RaggedStep& step) {
   last_hidden_ = step.hidden;
 }
 
-const float* RaggedRank::logits() const {
-  return last_ && !last_hidden_ ? last_->output(0).as<float>() : nullptr;
-}
+const float* RaggedRank::logits() const { return last_ && !last_hidden_ ? last_->output(0).as<float>() : nullptr; }
 
-const float* RaggedRank::hidden() const {
-  return last_ && model_.decoder.has_hidden ? last_->output(last_hidden_ ? 0 : 1).as<float>() : nullptr;
+const float* RaggedRank::hidden() const { return last_ && last_hidden_ ? last_->output(0).as<float>() : nullptr; }
+
+const int32_t* RaggedRank::tokens() const {
+  if (!last_ || last_hidden_ || !model_.decoder.chooses) return nullptr;
+  return last_->output(model_.decoder.has_hidden ? 2 : 1).as<int32_t>();
 }
 
 void RaggedRank::set_tracing(bool on) {

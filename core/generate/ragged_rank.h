@@ -17,18 +17,28 @@ namespace plait {
 /// Inputs of one replica's step (Decoder in core/passes/base/decoder.h), and the page copies before it.
 struct RaggedStep {
   bool hidden = false;  ///< runs the program without the LM head
+  bool logits = false;  ///< some feed takes them
   std::vector<KvCache::Copy> copies;
   std::vector<int64_t> ids;
   std::vector<int32_t> positions, segments, rows, lengths, states, adapters;
   std::vector<std::vector<int32_t>> slots, tables;  ///< by page group
-  int64_t segment_count = 0, table_width = 1;
+  std::vector<int64_t> settings;                    ///< of choices, if the decoder has them
+  std::vector<int32_t> edits;
+  int64_t segment_count = 0, table_width = 1, chosen = 0;
 
   bool empty() const { return ids.empty(); }
+  /// Whether a row's token is chosen.
+  bool chooses() const { return chosen > 0; }
   auto fields() {
-    return std::tie(hidden, copies, ids, positions, segments, rows, lengths, states, adapters, slots, tables,
-                    segment_count, table_width);
+    return std::tie(hidden, logits, copies, ids, positions, segments, rows, lengths, states, adapters, slots, tables,
+                    settings, edits, segment_count, table_width, chosen);
   }
 };
+
+/// Appends what a feed's last row asks for, after the feed's `rows`; `chooses`: of the decoder.
+void add_choice(RaggedStep& step, const Feed& feed, bool chooses);
+/// Pads the edits with those of no row to a power of two, so that a request whose output grows has the sizes of captured runs.
+void pad_choices(RaggedStep& step);
 
 /// Row `row` of a Store array: a page of one layer, a slot of one state or of one adapter matrix.
 struct StoreRow {
@@ -55,9 +65,10 @@ class RaggedRank {
 
   /// Runs a step. Its outputs are valid until the next run.
   void run(const RaggedStep& step);
-  /// Outputs of the last run, f32 [r, v] and [r, h]; null if it has none.
+  /// Outputs of the last run, f32 [r, v] and [r, h], and tokens i32 [r]; null if it has none. On a device each is a copy.
   const float* logits() const;
   const float* hidden() const;
+  const int32_t* tokens() const;
 
   void copy_pages(const std::vector<KvCache::Copy>& copies);
   /// This rank's part of a row, on its device, in the array's shape without the first dim.

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/token_weight.h"
+
 namespace plait {
 
 /// Applied in this order: penalties, bias, temperature, top-k, top-p, min-p (as Hugging Face's logits processors).
@@ -26,6 +28,13 @@ struct SampledToken {
   float logprob = 0;                           ///< under the model's distribution, before temperature and cuts
   std::vector<std::pair<int32_t, float>> top;  ///< most likely tokens with log-probabilities, descending
 };
+
+/// What the op plait.Sample takes of them, for the token at `position` of the output.
+ChoiceSettings choice_settings(const SamplingParams& params, uint64_t position, uint32_t sample_index);
+std::vector<LogitEdit> logit_edits(const SamplingParams& params, std::span<const int32_t> prompt,
+                                   std::span<const int32_t> output, std::span<const int32_t> banned);
+/// The token that was chosen; throws Error(numeric) for a ChoiceFault.
+int32_t checked_choice(int32_t chosen);
 
 /// One token's choice. `logits` may be changed. `prompt` and `output` are what came before; `banned` tokens cannot be
 /// chosen (end of text, before the minimum length). Throws Error(numeric) when a logit is NaN or all are -infinity.

@@ -73,10 +73,11 @@ class EngineHandler final : public RankHandler {
   /// Reports StepOutput, serialised directly from the outputs.
   void report_output(const RaggedStep& step) {
     const Decoder& decoder = rank_->model().decoder;
-    const auto rows = [&](const float* values, int64_t width) {
+    const auto rows = [&](const auto* values, int64_t width) {
       return std::span(values, values ? step.rows.size() * static_cast<size_t>(width) : 0);
     };
-    report_ok(world_, rows(rank_->logits(), decoder.vocabulary), rows(rank_->hidden(), decoder.hidden));
+    report_ok(world_, rows(step.logits ? rank_->logits() : nullptr, decoder.vocabulary),
+              rows(rank_->hidden(), decoder.hidden), rows(step.chooses() ? rank_->tokens() : nullptr, 1));
   }
 
   /// Whether the rows are of this rank's replica; if so, copies the pages that are due.
@@ -123,7 +124,8 @@ EngineOptions rank_options(const EngineOptions& given, const CompileOptions& com
   EngineOptions out = given;
   if (out.threads <= 0) out.threads = processors;
   // Ranks of one machine share its memory; devices have their own.
-  if (!out.memory_bytes && compile.device == DeviceKind::host && mesh.ranks() > 1) out.memory_bytes = usable_memory() / 4 * 3;
+  if (!out.memory_bytes && compile.device == DeviceKind::host && mesh.ranks() > 1)
+    out.memory_bytes = usable_memory() / 4 * 3;
   out.memory_bytes /= mesh.ranks();
   return out;
 }

@@ -44,6 +44,7 @@ constexpr Row inference[] = {
     {"plait.Linears", "floats, any"},
     {"plait.PagedAttention", "floats, floats, floats, index, index, index, floats"},
     {"plait.RoPE", "floats"},
+    {"plait.Sample", "f32, i64, i32"},
     {"plait.Sizes", "-> i64"},
     {"plait.State", "any"},
 };

@@ -4,8 +4,8 @@
 #include "core/base/error.h"
 #include "core/base/linear_operands.h"
 #include "core/base/text.h"
-#include "core/ops/families.h"
 #include "core/ops/base/rows.h"
+#include "core/ops/families.h"
 
 namespace plait {
 
@@ -127,6 +127,12 @@ void infer_sizes(InferContext& context) {
   context.set(0, DType::i64, scalar ? Dims{} : Dims{Dim(count)});
 }
 
+/// A token for each row of logits.
+void infer_sample(InferContext& context) {
+  context.set_type(0, DType::i32);
+  if (const Dims* logits = context.dims(0)) context.set_dims(0, Dims(logits->begin(), logits->end() - 1));
+}
+
 void infer_open(InferContext&) {}  // keeps the value's type
 
 // A quantised weight is [n, c, l] in u2, u4, u8, i2, i4 or i8: c blocks of l, each with a scale in f32, f16 or bf16
@@ -207,6 +213,13 @@ void register_ragged(OpSet& ops) {
            .attributes = {{"scale", "float", "required"}, {"window", "int", "0"}, {"softcap", "float", "0"}},
            .dims = "b t (g r) [d], [p] g [d] [c], *[p] g [c] [e], b t, b t, [n] [m], (g r), (g r) -> b t (g r) [e]",
            .doc = "causal attention of each token to the pages of its segment (Kwon et al. 2023)"});
+  ops.add({.name = "plait.Sample",
+           .inputs = "logits settings edits",
+           .outputs = "tokens",
+           .dims = "b [r] [v], b [r] [i], b [e] [j] -> b [r]",
+           .infer = infer_sample,
+           .doc = "a token for each row of logits; settings i64 [b, r, 6] are bits of ChoiceSettings, edits i32 "
+                  "[b, e, 5] a row (-1: none) and bits of a LogitEdit; below 0: a ChoiceFault"});
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "core/base/text.h"
 #include "core/exec/store_keys.h"
 #include "core/passes/adapt/adapt.h"
+#include "core/passes/choose.h"
 #include "core/passes/lower/lower.h"
 #include "core/passes/normalize/normalize.h"
 #include "core/passes/raise/raise.h"
@@ -27,9 +28,10 @@ constexpr Pass recognition_passes[] = {
 };
 // A recognised decoder on ragged rows.
 constexpr Pass ragged_passes[] = {
-    {"adapt", adapt},  // an adapter next to Linears, if requested
-    {"shard", shard},  // this rank's part, and the collectives
-    {"fuse", fuse},    // combines ops; after all passes that reason about single ops
+    {"adapt", adapt},    // an adapter next to Linears, if requested
+    {"choose", choose},  // tokens, where a device samples
+    {"shard", shard},    // this rank's part, and the collectives
+    {"fuse", fuse},      // combines ops; after all passes that reason about single ops
     {"scan", scan},
 };
 
@@ -138,6 +140,7 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
     bound_symbol(graph, "t", 1, (bounds.tokens + out.token_multiple - 1) / out.token_multiple);
     bound_symbol(graph, "r", 1, bounds.rows);
     bound_symbol(graph, "n", 1, bounds.segments);
+    if (context.decoder.chooses) bound_symbol(graph, "e", 1, bounds.edits);
     for (size_t pool = 0; pool < bounds.pages.size(); ++pool)
       bound_symbol(graph, cat("p.", pool), bounds.pages[pool], bounds.pages[pool]);
     bound_symbol(graph, "c", bounds.page_tokens, bounds.page_tokens);

@@ -21,9 +21,10 @@ PlainModel compile_plain(Graph graph, const CompileOptions& options);
 
 /// A recognised decoder on ragged rows. Memory is planned for these bounds.
 struct RaggedBounds {
-  int64_t tokens = 512;   ///< of one step, over all its segments
-  int64_t segments = 64;  ///< requests in one step
-  int64_t rows = 64;      ///< tokens whose logits are computed in one step
+  int64_t tokens = 512;     ///< of one step, over all its segments
+  int64_t segments = 64;    ///< requests in one step
+  int64_t rows = 64;        ///< tokens whose logits are computed in one step
+  int64_t edits = 1 << 16;  ///< of logits, in one step
   int64_t page_tokens = 32;
   std::vector<int64_t> pages;  ///< of each pool: entries of its page arrays
   int64_t states = 0;          ///< slots of states

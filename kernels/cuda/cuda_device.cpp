@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "kernels/cuda/island.h"
-#include "kernels/cuda/nccl_communicator.h"
+#include "kernels/cuda/peer_communicator.h"
 #include "kernels/cuda/staged_communicator.h"
 #include "kernels/cuda/staging.h"
 
@@ -180,7 +180,7 @@ class CudaDevice : public Device {
   std::unique_ptr<Communicator> communicator(std::unique_ptr<Communicator> host) override {
     const auto queue = [this]() -> Queue& { return *current_; };
     if (nccl_connects(*context_, *host))
-      return std::make_unique<NcclCommunicator>(context_, *this, queue, std::move(host), groups_);
+      return std::make_unique<PeerCommunicator>(context_, *this, queue, std::move(host), groups_);
     return std::make_unique<StagedCommunicator>(*this, queue, std::move(host));
   }
 

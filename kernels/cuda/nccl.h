@@ -1,6 +1,7 @@
 #pragma once
 // The functions of NCCL (libnccl.so.2) that Plait calls, as a table like driver.h's. Source: NCCL 2.27.
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/cuda/driver.h"
 
@@ -29,10 +30,21 @@ struct NcclId {
   char bytes[128];
 };
 
+/// ncclConfig_t of NCCL 2.18, which later versions take too, by its size and version.
+struct NcclConfig {
+  static constexpr int undefined = INT32_MIN;
+  size_t size = sizeof(NcclConfig);
+  unsigned magic = 0xcafebeef, version = 21800;
+  int blocking = 0;  ///< 0: calls may return nccl_in_progress, and go on while ncclCommGetAsyncError does
+  int cluster_blocks = undefined, fewest_blocks = undefined, most_blocks = undefined;
+  const char* network = nullptr;
+  int split_share = undefined;
+};
+
 /// F(function in nccl.h, returned type, parameters)
 #define PLAIT_NCCL(F)                                                                                              \
   F(ncclGetUniqueId, NcclStatus, (NcclId * id))                                                                    \
-  F(ncclCommInitRank, NcclStatus, (NcclComm * out, int ranks, NcclId id, int rank))                                \
+  F(ncclCommInitRankConfig, NcclStatus, (NcclComm * out, int ranks, NcclId id, int rank, NcclConfig* config))      \
   F(ncclCommDestroy, NcclStatus, (NcclComm comm))                                                                  \
   F(ncclCommAbort, NcclStatus, (NcclComm comm))                                                                    \
   F(ncclCommGetAsyncError, NcclStatus, (NcclComm comm, NcclStatus * error))                                        \

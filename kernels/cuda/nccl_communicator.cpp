@@ -67,7 +67,13 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaContext> context, Device&
   NcclId id{};
   if (rank() == 0) nccl().call(nullptr, nccl().ncclGetUniqueId, &id);
   host().broadcast({reinterpret_cast<std::byte*>(&id), DType::u8, {static_cast<int64_t>(sizeof id)}}, 0);
-  nccl().call(nullptr, nccl().ncclCommInitRank, &comm_, size(), id, rank());
+  NcclConfig config;
+  try {
+    call(nccl().ncclCommInitRankConfig, &comm_, size(), id, rank(), &config);
+  } catch (...) {
+    abort_nccl();
+    throw;
+  }
   groups_->insert(this);
 }
 
@@ -79,6 +85,7 @@ NcclCommunicator::~NcclCommunicator() {
 
 void NcclCommunicator::abort_nccl() noexcept {
   if (!comm_) return;
+  stop();
   context_->driver().context_set(context_->handle());
   nccl().ncclCommAbort(std::exchange(comm_, nullptr));
 }
@@ -89,12 +96,14 @@ Stream NcclCommunicator::stream() const {
   return static_cast<CudaQueue&>(queue()).stream();
 }
 
-void NcclCommunicator::check() {
-  if (!comm_) return;
+void NcclCommunicator::check() { in_progress(); }
+
+bool NcclCommunicator::in_progress() {
+  if (!comm_) return false;
   NcclStatus status = nccl_success;
   nccl().call(comm_, nccl().ncclCommGetAsyncError, comm_, &status);
   const int failed = host().failed_rank();
-  if ((status == nccl_success || status == nccl_in_progress) && failed < 0) return;
+  if ((status == nccl_success || status == nccl_in_progress) && failed < 0) return status == nccl_in_progress;
   const std::string words = nccl().text(status, comm_);
   abort_nccl();
   if (failed >= 0) host().barrier();  // throws what ended the world
@@ -105,22 +114,22 @@ void NcclCommunicator::all_reduce(const TensorView& data, Reduction reduction) {
   const auto type = reducible(data.dtype);
   if (!type) return StagedCommunicator::all_reduce(data, reduction);
   if (!data.elements()) return;
-  nccl().call(comm_, nccl().ncclAllReduce, static_cast<const void*>(data.data), static_cast<void*>(data.data),
-              count(data.elements()), *type, nccl_reduction(reduction), comm_, stream());
+  call(nccl().ncclAllReduce, static_cast<const void*>(data.data), static_cast<void*>(data.data),
+       count(data.elements()), *type, nccl_reduction(reduction), comm_, stream());
 }
 
 void NcclCommunicator::all_gather(const TensorView& part, const TensorView& all) {
   if (!part.bytes()) return;
-  nccl().call(comm_, nccl().ncclAllGather, static_cast<const void*>(part.data), static_cast<void*>(all.data),
-              count(part.bytes()), NcclType::u8, comm_, stream());
+  call(nccl().ncclAllGather, static_cast<const void*>(part.data), static_cast<void*>(all.data), count(part.bytes()),
+       NcclType::u8, comm_, stream());
 }
 
 void NcclCommunicator::reduce_scatter(const TensorView& all, const TensorView& part, Reduction reduction) {
   const auto type = reducible(all.dtype);
   if (!type) return StagedCommunicator::reduce_scatter(all, part, reduction);
   if (!part.elements()) return;
-  nccl().call(comm_, nccl().ncclReduceScatter, static_cast<const void*>(all.data), static_cast<void*>(part.data),
-              count(part.elements()), *type, nccl_reduction(reduction), comm_, stream());
+  call(nccl().ncclReduceScatter, static_cast<const void*>(all.data), static_cast<void*>(part.data),
+       count(part.elements()), *type, nccl_reduction(reduction), comm_, stream());
 }
 
 void NcclCommunicator::all_to_all(const TensorView& from, const TensorView& to) {
@@ -128,20 +137,19 @@ void NcclCommunicator::all_to_all(const TensorView& from, const TensorView& to) 
   if (!bytes) return;
   if (from.data == to.data) return StagedCommunicator::all_to_all(from, to);  // sends would overtake receives
   Stream own = stream();
-  nccl().call(comm_, nccl().ncclGroupStart);
+  call(nccl().ncclGroupStart);
   for (int peer = 0; peer < size(); ++peer) {
-    nccl().call(comm_, nccl().ncclSend, static_cast<const void*>(from.data + peer * bytes), count(bytes),
-                NcclType::u8, peer, comm_, own);
-    nccl().call(comm_, nccl().ncclRecv, static_cast<void*>(to.data + peer * bytes), count(bytes), NcclType::u8, peer,
-                comm_, own);
+    call(nccl().ncclSend, static_cast<const void*>(from.data + peer * bytes), count(bytes), NcclType::u8, peer, comm_,
+         own);
+    call(nccl().ncclRecv, static_cast<void*>(to.data + peer * bytes), count(bytes), NcclType::u8, peer, comm_, own);
   }
-  nccl().call(comm_, nccl().ncclGroupEnd);
+  call(nccl().ncclGroupEnd);
 }
 
 void NcclCommunicator::broadcast(const TensorView& data, int root) {
   if (!data.bytes()) return;
-  nccl().call(comm_, nccl().ncclBroadcast, static_cast<const void*>(data.data), static_cast<void*>(data.data),
-              count(data.bytes()), NcclType::u8, root, comm_, stream());
+  call(nccl().ncclBroadcast, static_cast<const void*>(data.data), static_cast<void*>(data.data), count(data.bytes()),
+       NcclType::u8, root, comm_, stream());
 }
 
 }  // namespace plait::cuda

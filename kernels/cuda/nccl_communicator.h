@@ -1,6 +1,7 @@
 #pragma once
 // Collectives of arrays on devices by NCCL.
 #include <set>
+#include <thread>
 
 #include "kernels/cuda/cuda_context.h"
 #include "kernels/cuda/nccl.h"
@@ -33,10 +34,25 @@ class NcclCommunicator : public StagedCommunicator {
   /// Throws what has ended the group: NCCL's error, or Error(closed) if the world is over. Work of the group then ends without a result.
   void check();
 
+ protected:
+  CudaContext& context() const { return *context_; }
+  /// Of the present queue. Throws Error(closed) if the group has ended.
+  Stream stream() const;
+  /// Ends what waits for other ranks.
+  virtual void stop() noexcept {}
+
  private:
   const Nccl& nccl() const { return *context_->libraries().nccl; }
-  Stream stream() const;
   void abort_nccl() noexcept;
+  /// As `check`; whether a call of the group is still in progress.
+  bool in_progress();
+  /// Calls the function and waits while it is in progress, as far as no rank fails.
+  template <class... P, class... A>
+  void call(const LibraryFunction<NcclStatus(P...)>& function, A... arguments) {
+    const NcclStatus status = function(arguments...);
+    if (status != nccl_success && status != nccl_in_progress) nccl().fail(status, function.name, comm_);
+    while (status == nccl_in_progress && in_progress()) std::this_thread::yield();
+  }
 
   const std::shared_ptr<CudaContext> context_;
   const std::shared_ptr<NcclGroups> groups_;

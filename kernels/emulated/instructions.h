@@ -1,5 +1,9 @@
 #pragma once
 // What the instructions of kernels/cuda/kernels/ptx.h do (PTX ISA 9.0), where each is documented.
+#include <chrono>
+#include <string>
+#include <thread>
+
 #include "core/base/dtype.h"
 #include "kernels/emulated/cuda_language.h"
 
@@ -134,4 +138,20 @@ inline void copy_commit() { plait::emulated::copy_commit(); }
 template <int left>
 void copy_wait() {
   plait::emulated::copy_wait(left);
+}
+inline void store_flagged(uint64_t* to, uint32_t word, uint32_t flag) {
+  __atomic_store_n(to, uint64_t{flag} << 32 | word, __ATOMIC_RELAXED);
+}
+/// The other device has a thread of its own, so this one may keep its. A chip would wait without a limit.
+inline bool spin_until(const uint64_t* at, uint32_t flag, const int32_t* stop, uint32_t& word) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  for (;;) {
+    if (std::chrono::steady_clock::now() > end)
+      plait::emulated::fail("spin_until waits for flag " + std::to_string(flag));
+    const uint64_t pair = __atomic_load_n(at, __ATOMIC_RELAXED);
+    word = static_cast<uint32_t>(pair);
+    if (pair >> 32 == flag) return true;
+    if (__atomic_load_n(stop, __ATOMIC_RELAXED)) return false;
+    std::this_thread::yield();
+  }
 }

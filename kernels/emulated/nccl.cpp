@@ -76,6 +76,8 @@ struct Group {
   std::map<int64_t, Meeting> meetings;
   std::map<std::pair<int, int>, std::deque<Mail>> mail;  ///< from, to
   std::string error;                                     ///< ends all
+
+  bool complete() const { return static_cast<int>(devices.size()) == ranks; }
 };
 
 std::map<uint64_t, std::shared_ptr<Group>>& groups() {
@@ -115,7 +117,8 @@ void reduce(const Meeting& meeting, std::span<const int> order, size_t offset, s
 
 void reduce(const Meeting& meeting, std::span<const int> order, size_t offset, size_t count, std::byte* to) {
   const auto plain = [&]<class T>(T) {
-    reduce<T>(meeting, order, offset, count, to, [](T x) { return x; }, [](T x) { return x; });
+    reduce<T>(
+        meeting, order, offset, count, to, [](T x) { return x; }, [](T x) { return x; });
   };
   switch (meeting.call.type) {
     case NcclType::i8: return plain(int8_t{});
@@ -127,9 +130,11 @@ void reduce(const Meeting& meeting, std::span<const int> order, size_t offset, s
     case NcclType::f32: return plain(float{});
     case NcclType::f64: return plain(double{});
     case NcclType::f16:
-      return reduce<Float16>(meeting, order, offset, count, to, [](Float16 x) { return to_float(x); }, to_float16);
+      return reduce<Float16>(
+          meeting, order, offset, count, to, [](Float16 x) { return to_float(x); }, to_float16);
     case NcclType::bf16:
-      return reduce<BFloat16>(meeting, order, offset, count, to, [](BFloat16 x) { return to_float(x); }, to_bfloat16);
+      return reduce<BFloat16>(
+          meeting, order, offset, count, to, [](BFloat16 x) { return to_float(x); }, to_bfloat16);
   }
 }
 
@@ -186,7 +191,7 @@ NcclStatus collective(const Collective& call, const void* from, size_t from_part
   Call guard(call.function);
   if (!guard.takes(stream)) return nccl_unhandled_cuda_error;
   Group& group = *comm->group;
-  if (!group.error.empty()) return nccl_invalid_usage;
+  if (!group.error.empty() || !group.complete()) return nccl_invalid_usage;
   const int64_t number = comm->calls++;
   const auto [found, is_first] = group.meetings.try_emplace(number);
   Meeting& meeting = found->second;
@@ -225,7 +230,8 @@ NcclStatus collective(const Collective& call, const void* from, size_t from_part
     if (++own.left == group->ranks) group->meetings.erase(number);
     return 0;
   };
-  return guard.machine.give(stream, {run, ready}) ? nccl_unhandled_cuda_error : nccl_success;
+  if (guard.machine.give(stream, {run, ready})) return nccl_unhandled_cuda_error;
+  return guard.machine.random() % 4 ? nccl_success : nccl_in_progress;  // and done when the error is asked for
 }
 
 }  // namespace
@@ -243,29 +249,27 @@ NcclStatus ncclGetUniqueId(NcclId* id) {
   return nccl_success;
 }
 
-/// Waits until all ranks have come.
-NcclStatus ncclCommInitRank(NcclComm* out, int ranks, NcclId id, int rank) {
-  Call call("ncclCommInitRank");
+/// In progress until all ranks have come.
+NcclStatus ncclCommInitRankConfig(NcclComm* out, int ranks, NcclId id, int rank, NcclConfig* config) {
+  Call call("ncclCommInitRankConfig");
   if (call.refused) return nccl_internal_error;
   uint64_t number = 0;
   pid_t process = 0;
   std::memcpy(&number, id.bytes, sizeof number);
   std::memcpy(&process, id.bytes + sizeof number, sizeof process);
   if (process != getpid() || !groups().count(number) || rank < 0 || rank >= ranks) return nccl_invalid_usage;
+  const NcclConfig valid;
+  if (config->magic != valid.magic || config->size != valid.size || config->blocking) return nccl_invalid_argument;
   const std::shared_ptr<Group> group = groups().at(number);
   group->ranks = ranks;
   for (const auto& [other, device] : group->devices)
     if (other == rank || device == call.context->device) return end_group(*group, "Duplicate GPU detected");
   group->devices[rank] = call.context->device;
-  call.machine.changed.notify_all();
-  constexpr auto patience = std::chrono::seconds(5);
-  const auto all_came = [&] { return static_cast<int>(group->devices.size()) == ranks || !group->error.empty(); };
-  if (!call.machine.changed.wait_for(call.lock, patience, all_came)) return nccl_remote_error;
   if (!group->error.empty()) return nccl_invalid_usage;
-  groups().erase(number);
+  if (group->complete()) groups().erase(number);
   *out = new ncclComm{group, rank, 0};
   ++call.machine.counts.communicators;
-  return nccl_success;
+  return nccl_in_progress;
 }
 
 NcclStatus ncclCommDestroy(NcclComm comm) {
@@ -290,7 +294,9 @@ NcclStatus ncclCommAbort(NcclComm comm) {
 NcclStatus ncclCommGetAsyncError(NcclComm comm, NcclStatus* error) {
   Call call("ncclCommGetAsyncError", false);
   if (call.refused) return nccl_internal_error;
-  *error = comm->group->error.empty() ? nccl_success : nccl_invalid_usage;
+  *error = !comm->group->error.empty() ? nccl_invalid_usage
+           : comm->group->complete()   ? nccl_success
+                                       : nccl_in_progress;
   return nccl_success;
 }
 

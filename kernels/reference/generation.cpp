@@ -1,7 +1,9 @@
-// Plait's own ops of generation and embedding: KvWrite, PagedAttention, GatherRows, Embedding.
+// Plait's own ops of generation and embedding: KvWrite, PagedAttention, GatherRows, Sample, Embedding.
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
+#include "core/base/token_choice.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/heads.h"
 #include "kernels/reference/kernel_of.h"
@@ -141,6 +143,24 @@ KernelStatus gather_rows(const KernelCall& call) {
   return {};
 }
 
+/// logits [b, r, v], settings [b, r, 6], edits [b, e, 5] -> tokens [b, r].
+KernelStatus sample(const KernelCall& call) {
+  const TensorView &logits = call.inputs[0], &settings = call.inputs[1], &edits = call.inputs[2];
+  const int64_t rows = logits.shape[1], v = logits.shape[2], count = edits.shape[1];
+  for (int64_t i = 0; i < logits.shape[0] * rows; ++i) {
+    ChoiceSettings own;
+    std::memcpy(&own, settings.as<int64_t>() + i * choice_words, sizeof own);
+    std::vector<LogitEdit> of_row;
+    for (int64_t k = 0; k < count; ++k) {
+      const int32_t* edit = edits.as<int32_t>() + (i / rows * count + k) * edit_words;
+      if (*edit == i % rows) std::memcpy(&of_row.emplace_back(), edit + 1, sizeof(LogitEdit));
+    }
+    std::vector<float> row(logits.as<float>() + i * v, logits.as<float>() + (i + 1) * v);
+    call.outputs[0].as<int32_t>()[i] = choose_token(row, own, of_row);
+  }
+  return {};
+}
+
 struct EmbeddingAttributes {
   explicit EmbeddingAttributes(const NodeInfo& node)
       : zero(node.attributes.integer("zero", 0)), vocabulary(ShardedAxis::of(node.attributes)) {}
@@ -175,6 +195,7 @@ void add_generation(KernelTable& table) {
   add<kv_write>(table, "plait.KvWrite", floats, 0);
   add<paged_attention>(table, "plait.PagedAttention", floats);
   add<gather_rows>(table, "plait.GatherRows", anything);
+  add<sample>(table, "plait.Sample", floats);
   add<embedding>(table, "plait.Embedding", weights);
 }
 

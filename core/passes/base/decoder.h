@@ -94,7 +94,7 @@ struct StateShape {
 /// states `states` i32 [n, 2] (slots that a segment reads and writes); with `length_limits` `lengths` i32 [b, t]
 /// (length of a token's sequence including its run: the whole prompt for a prompt's tokens); with adapters `adapters`
 /// i32 [b, t] (a token's slot; -1: none). Outputs: logits f32 [b, r, v], then the hidden state before the head, f32
-/// [b, r, h].
+/// [b, r, h], then what pass `choose` adds.
 struct Decoder {
   DecoderInterface interface;
   bool recognised = false;
@@ -129,6 +129,7 @@ struct Decoder {
   int64_t vocabulary = 0, hidden = 0;
   int64_t context = 0;      ///< the longest sequence that the graph's tables allow; 0: no limit found
   bool has_hidden = false;  ///< output 1 exists
+  bool chooses = false;     ///< the last output is tokens (core/passes/choose.h)
   /// Tokens whose `lengths` is at most the limit are computed differently from those beyond (LongRoPE).
   std::vector<int64_t> length_limits;
   std::vector<Finding> found;  ///< recognised patterns, in graph order

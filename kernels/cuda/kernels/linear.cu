@@ -2,22 +2,12 @@
 // warp adds its chunks (c = warp, warp + 8, ...) in ascending order, then the warps are added in ascending order.
 #include "kernels/cuda/kernels/linear.h"
 
-#include "kernels/cuda/kernels/activations.h"
+#include "kernels/cuda/kernels/gates.h"
 #include "kernels/cuda/kernels/linear_weights.h"
 #include "kernels/cuda/kernels/sums.h"
 
 namespace plait::cuda {
 namespace {
-
-PLAIT_DEVICE float activate(Gate gate, float x) {
-  switch (gate) {
-    case Gate::silu: return silu(x);
-    case Gate::gelu: return gelu(x);
-    case Gate::gelu_tanh: return gelu_tanh(x);
-    case Gate::relu: return fmaxf(x, 0);
-    default: return x;
-  }
-}
 
 /// What comes after the sum, in f32.
 PLAIT_DEVICE void finish(const LinearOperands& o, int token, int row, float sum) {

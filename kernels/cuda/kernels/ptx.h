@@ -120,6 +120,25 @@ PLAIT_DEVICE void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(left));
 }
 
+/// A word and its flag, in one write that other devices see whole.
+PLAIT_DEVICE void store_flagged(uint64_t* to, uint32_t word, uint32_t flag) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(to), "l"(static_cast<uint64_t>(flag) << 32 | word) : "memory");
+}
+/// The word, once another device has written it with that flag; false if *stop becomes other than 0 before. Nothing else waits for
+/// memory, and what is waited for must not come after this launch.
+PLAIT_DEVICE bool spin_until(const uint64_t* at, uint32_t flag, const int32_t* stop, uint32_t& word) {
+  for (int looks = 1;; ++looks) {
+    uint64_t pair;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(pair) : "l"(at) : "memory");
+    word = static_cast<uint32_t>(pair);
+    if (pair >> 32 == flag) return true;
+    if (looks % 1024) continue;
+    int32_t stopped;
+    asm volatile("ld.relaxed.sys.global.s32 %0, [%1];" : "=r"(stopped) : "l"(stop) : "memory");
+    if (stopped) return false;
+  }
+}
+
 #else
 #include "kernels/emulated/instructions.h"
 #endif

@@ -17,6 +17,8 @@ bool accepts_f32(const NodeInfo& node) {
 
 template <MapFunction function>
 KernelStatus run_map(const KernelCall& call) {
+  for (const size_t i : {0, 1})
+    if (const KernelStatus fault = broadcast_fault(call, i); fault.code != KernelCode::ok) return fault;
   const TensorView &a = call.inputs[0], b = operand(call.inputs, 1), &y = call.outputs[0];
   const Shape& other = b.present() ? b.shape : a.shape;
   const bool same = a.elements() == y.elements() && other.elements() == y.elements();
@@ -69,22 +71,14 @@ KernelStatus run_cast(const KernelCall& call) {
 
 // ---- copies ----
 
-/// One of a kernel's names by the size of an element.
-const char* by_bytes(int bytes, const std::array<const char*, 4>& names) {
-  return names[bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : 3];
-}
-
 KernelStatus copy(const KernelCall& call, const TensorView& x, int64_t x_at, const TensorView& y, int64_t y_at,
                   const Shape& sizes, const Shape& x_steps, const Shape& y_steps) {
   const int bytes = dtype_bits(x.dtype) / 8;
   const CopyOperands o{x.data + x_at * bytes, y.data + y_at * bytes, make_nest(sizes, x_steps, y_steps)};
-  return launch(call, by_bytes(bytes, {"copy_1", "copy_2", "copy_4", "copy_8"}), map_geometry(o.nest.count), o);
+  return launch(call, by_word(x.dtype, {"copy_1", "copy_2", "copy_4", "copy_8"}), map_geometry(o.nest.count), o);
 }
 
-bool accepts_copy(const NodeInfo& node) {
-  const int bits = dtype_bits(node.inputs[0].dtype);
-  return (bits == 8 || bits == 16 || bits == 32 || bits == 64);
-}
+bool accepts_copy(const NodeInfo& node) { return has_word(node.inputs[0].dtype); }
 
 /// Reshape, Unsqueeze and others that change no order.
 KernelStatus run_same_order(const KernelCall& call) {
@@ -93,6 +87,7 @@ KernelStatus run_same_order(const KernelCall& call) {
 }
 
 KernelStatus run_expand(const KernelCall& call) {
+  if (const KernelStatus fault = broadcast_fault(call, 0); fault.code != KernelCode::ok) return fault;
   const TensorView &x = call.inputs[0], &y = call.outputs[0];
   return copy(call, x, 0, y, 0, y.shape, broadcast_steps(x.shape, y.shape), steps_of(y.shape));
 }
@@ -168,8 +163,7 @@ KernelStatus run_slice(const KernelCall& call) {
   o.steps = indices_of(operand(call.inputs, 4));
   o.count = y.elements(), o.rank = y.shape.rank(), o.entries = starts.elements();
   for (int i = 0; i < y.shape.rank(); ++i) o.sizes[i] = y.shape[i], o.sizes_of_x[i] = x.shape[i];
-  return launch(call, by_bytes(dtype_bits(x.dtype) / 8, {"slice_1", "slice_2", "slice_4", "slice_8"}),
-                map_geometry(o.count), o);
+  return launch(call, by_word(x.dtype, {"slice_1", "slice_2", "slice_4", "slice_8"}), map_geometry(o.count), o);
 }
 
 // ---- products ----

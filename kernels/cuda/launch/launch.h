@@ -1,5 +1,7 @@
 #pragma once
 // What the launch code of all kernels shares. A `run` computes a geometry, enqueues, and returns.
+#include <array>
+
 #include "core/exec/kernel.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/kernels/geometry.h"
@@ -12,6 +14,13 @@ void add_moves(KernelTable& table);
 void add_rope(KernelTable& table);
 void add_attention(KernelTable& table);
 void add_elementwise(KernelTable& table);
+void add_logic(KernelTable& table);
+void add_experts(KernelTable& table);
+void add_adapters(KernelTable& table);
+void add_recurrences(KernelTable& table);
+void add_indexing(KernelTable& table);
+void add_reductions(KernelTable& table);
+void add_sampling(KernelTable& table);
 
 /// Adds a kernel for CUDA devices.
 inline void add_kernel(KernelTable& table, Kernel kernel) {
@@ -36,6 +45,16 @@ inline Element element_of(DType dtype) {
 /// One of a kernel's names by the type of its elements.
 inline const char* by_element(DType dtype, const char* f32, const char* bf16, const char* f16) {
   return dtype == DType::f32 ? f32 : dtype == DType::bf16 ? bf16 : f16;
+}
+
+/// Whether elements are copied as words of 1, 2, 4 or 8 bytes, and one of a kernel's names by their size.
+inline bool has_word(DType dtype) {
+  const int bits = dtype_bits(dtype);
+  return bits == 8 || bits == 16 || bits == 32 || bits == 64;
+}
+inline const char* by_word(DType dtype, const std::array<const char*, 4>& names) {
+  const int bits = dtype_bits(dtype);
+  return names[bits == 8 ? 0 : bits == 16 ? 1 : bits == 32 ? 2 : 3];
 }
 
 inline bool is_index(DType dtype) { return dtype == DType::i32 || dtype == DType::i64; }

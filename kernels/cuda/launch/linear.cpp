@@ -5,6 +5,7 @@
 
 #include "core/base/activation.h"
 #include "core/base/linear_operands.h"
+#include "kernels/cuda/launch/gate.h"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/launch/linear_pack.h"
 
@@ -63,16 +64,6 @@ bool accepts(const NodeInfo& node) {
   if (node.op != "plait.Linear") return good;
   const OperandInfo bias = operand(node.inputs, linear_bias);
   return good && (bias.dtype == DType::none || has_element(bias.dtype));
-}
-
-Gate gate_of(Activation activation) {
-  switch (activation) {
-    case Activation::silu: return Gate::silu;
-    case Activation::gelu_tanh: return Gate::gelu_tanh;
-    case Activation::gelu: return Gate::gelu;
-    case Activation::relu: return Gate::relu;
-    default: return Gate::identity;
-  }
 }
 
 std::shared_ptr<const KernelState> prepare(const NodeInfo& node) {

@@ -17,6 +17,15 @@ Shape broadcast_steps(const Shape& shape, const Shape& target) {
   return out;
 }
 
+KernelStatus broadcast_fault(const KernelCall& call, size_t i) {
+  if (i >= call.inputs.size() || !call.inputs[i].present()) return {};
+  const Shape &shape = call.inputs[i].shape, &target = call.outputs[0].shape;
+  for (int k = 1; k <= shape.rank(); ++k)
+    if (k > target.rank() || (shape.back(k) != 1 && shape.back(k) != target.back(k)))
+      return {KernelCode::bad_value, static_cast<int32_t>(i), shape.back(k)};
+  return {};
+}
+
 Nest make_nest(const Shape& sizes, const Shape& first, const Shape& second) {
   static_assert(Shape::max_rank <= most_dims);
   const Shape* const steps[2] = {&first, &second};

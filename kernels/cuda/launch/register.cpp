@@ -11,6 +11,13 @@ void register_cuda_kernels(KernelTable& table) {
   cuda::add_rope(table);
   cuda::add_attention(table);
   cuda::add_elementwise(table);
+  cuda::add_logic(table);
+  cuda::add_experts(table);
+  cuda::add_adapters(table);
+  cuda::add_recurrences(table);
+  cuda::add_indexing(table);
+  cuda::add_reductions(table);
+  cuda::add_sampling(table);
 }
 
 }  // namespace plait

@@ -2,8 +2,10 @@
 // Kernels for CUDA devices, run by fibers on host memory, against the reference.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <set>
 
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/launch/register.h"
 #include "kernels/reference/reference.h"
@@ -45,6 +47,15 @@ class DirectQueue : public cuda::CudaQueue {
   mutable cuda::FaultWord fault_{};
 };
 
+/// The first device of the plug-in that PLAIT_TEST_PLUGIN names, on which the tests run then; null without.
+inline Device* tested_device() {
+  static const std::shared_ptr<Device> device = [] {
+    const char* plugin = std::getenv("PLAIT_TEST_PLUGIN");
+    return plugin ? cuda::make_cuda_device(cuda::load_cuda(plugin), 0) : nullptr;
+  }();
+  return device.get();
+}
+
 /// One run of an op's kernel for CUDA devices. `status`: what the kernel reports of its data.
 inline std::vector<Tensor> run_on_cuda(const std::string& op, const Attributes& attributes,
                                        const std::vector<Tensor>& inputs, const std::vector<OutputType>& outputs,
@@ -58,6 +69,8 @@ inline std::vector<Tensor> run_on_cuda(const std::string& op, const Attributes& 
     output_infos.push_back({output.dtype, output.dtype != DType::none ? output.shape.rank() : -1, false});
   const Kernel* kernel = kernels().find({op, attributes, input_infos, output_infos}, DeviceKind::cuda);
   if (!kernel) throw Error(Code::not_found, cat("no kernel of ", op, " for CUDA devices accepts these operands"));
+  if (Device* const device = tested_device())
+    return run_kernel(*kernel, attributes, inputs, outputs, 1, status, constants, nullptr, device);
   DirectQueue queue(seed);
   std::vector<Tensor> out = run_kernel(*kernel, attributes, inputs, outputs, 1, nullptr, constants, &queue);
   if (const cuda::FaultWord& word = *queue.fault_word(); word.code) {
@@ -96,6 +109,14 @@ constexpr int64_t lengths[] = {1, 7, 8, 9, 64, 65};
 /// Relative errors of storing in a type.
 inline double rounding(DType dtype) { return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-10 : 1e-5; }
 constexpr DType float_types[] = {DType::f32, DType::bf16, DType::f16};
+
+/// Codes of less than a byte: any bytes are some.
+inline Tensor codes(DType dtype, const Shape& shape) {
+  Tensor out(dtype, shape);
+  std::mt19937 random(7);
+  for (int64_t i = 0; i < out.bytes(); ++i) out.data()[i] = static_cast<std::byte>(random());
+  return out;
+}
 
 /// "bf16_65"
 struct TypeAndLength {

@@ -37,14 +37,6 @@ INSTANTIATE_TEST_SUITE_P(All, CudaLinear,
                                           testing::Values<int64_t>(1, 7, 8, 9, 64, 65, 700)),
                          TypeAndLength());
 
-/// Codes of less than a byte: any bytes are some.
-Tensor codes(DType dtype, const Shape& shape) {
-  Tensor out(dtype, shape);
-  std::mt19937 random(7);
-  for (int64_t i = 0; i < out.bytes(); ++i) out.data()[i] = static_cast<std::byte>(random());
-  return out;
-}
-
 /// Weights in blocks of `length`.
 class CudaBlocks : public testing::TestWithParam<std::tuple<DType, int64_t>> {};
 

@@ -1,7 +1,11 @@
 // Engines on an emulated device with the kernels for it: logits, bits, and what a step costs.
 #include <gtest/gtest.h>
 
+#include <array>
+
+#include "core/base/token_choice.h"
 #include "core/generate/engines.h"
+#include "core/generate/sampler.h"
 #include "kernels/cuda/launch/register.h"
 #include "tests/unit/generate/steps.h"
 #include "tests/unit/support/emulated_device.h"
@@ -49,16 +53,56 @@ TEST_P(OnCuda, LogitsAreTheProcessorsAndHaveTheSameBitsInAnyChunks) {
   }
 }
 
-TEST_P(OnCuda, ASteadyStepIsOneReplayOneCopyInAndOneForEachOutput) {
+/// How a token is chosen, by number: greedy, and with all that sampling has.
+TokenChoice some_choice(int number, std::span<const int32_t> ids) {
+  SamplingParams params;
+  params.temperature = number * 0.8;
+  params.top_k = number == 2 ? 20 : 0;
+  params.top_p = number == 3 ? 0.7 : 1;
+  params.min_p = number == 4 ? 0.02 : 0;
+  params.repetition_penalty = number == 1 ? 1 : 1.2;
+  params.presence_penalty = 0.1 * number;
+  params.logit_bias = {{7, 2.0F}, {9, 1.5F}};
+  params.seed = static_cast<uint64_t>(number);
+  const std::array<int32_t, 1> banned{11};
+  return {choice_settings(params, ids.size(), 1), logit_edits(params, ids.first(2), ids.subspan(2), banned)};
+}
+
+/// One step that appends `ids` and chooses.
+int32_t chosen(Engine& engine, Sequence& sequence, std::span<const int32_t> ids, const TokenChoice& choice) {
+  EXPECT_TRUE(engine.reserve(sequence, static_cast<int64_t>(ids.size())));
+  Feed one{&sequence, ids, 1, {}, {}, &choice};
+  engine.step({&one, 1});
+  EXPECT_TRUE(one.logits.empty());
+  return one.chosen;
+}
+
+TEST_P(OnCuda, ChoosesWhatTheProcessorWouldOfTheSameLogits) {
+  auto engine = device_engine(GetParam(), DType::f32);
+  ASSERT_TRUE(engine->chooses(1));
+  const std::vector<int32_t> ids = some_ids(9);
+  auto sequence = engine->open({});
+  std::vector<float> logits = feed(*engine, *sequence, ids);
+  logits.erase(logits.begin(), logits.end() - engine->vocabulary());
+  for (int number = 0; number < 6; ++number) {
+    const TokenChoice choice = some_choice(number, ids);
+    std::vector<float> own = logits;
+    auto again = engine->open({});
+    EXPECT_EQ(chosen(*engine, *again, ids, choice), choose_token(own, choice.settings, choice.edits)) << number;
+  }
+}
+
+TEST_P(OnCuda, ASteadyStepIsOneReplayOneCopyInAndOneOut) {
   auto engine = device_engine(GetParam(), DType::f32);
   auto sequence = engine->open({});
   feed(*engine, *sequence, some_ids(5));
-  for (int i = 0; i < 3; ++i) feed(*engine, *sequence, some_ids(1));
+  const TokenChoice choice = some_choice(2, some_ids(5));
+  for (int i = 0; i < 3; ++i) chosen(*engine, *sequence, some_ids(1), choice);
   const plait_emulated_counts before = emulated_counts();
-  feed(*engine, *sequence, some_ids(1));
+  EXPECT_GE(chosen(*engine, *sequence, some_ids(1), choice), 0);
   const plait_emulated_counts after = emulated_counts();
   EXPECT_EQ(after.replays - before.replays, 1);
-  EXPECT_EQ(after.copies - before.copies, 3) << "inputs, logits, hidden state";
+  EXPECT_EQ(after.copies - before.copies, 2) << "inputs, tokens";
   EXPECT_EQ(after.all_allocations - before.all_allocations, 0);
   EXPECT_EQ(after.pageable - before.pageable, 0);
 }

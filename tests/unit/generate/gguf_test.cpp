@@ -265,7 +265,9 @@ class QuantisedGguf : public testing::TestWithParam<gguf::Type> {};
 TEST_P(QuantisedGguf, GivesTheLogitsOfTheNumbersThatItsCodesStandFor) {
   const Floats codes = logits_of(graph_of(random_llama(GetParam(), false)), 64),
                floats = logits_of(graph_of(random_llama(GetParam(), true)), 64);
-  EXPECT_LT(relative_error(codes, floats), 1e-4);
+  // A device multiplies codes with activations that are rounded to bf16, or f16 for codes of 8 bits; and weights of 8 bits are so
+  // large here that attention, whose scores are in the hundreds, makes much of it.
+  EXPECT_LT(relative_error(codes, floats), World::get().device == DeviceKind::host ? 1e-4 : 3e-2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, QuantisedGguf,

@@ -38,7 +38,9 @@ TEST_P(Fixture, ReferenceKernelsAgree) {
   auto a = make_engine(graph, slow, small_engine());
   auto b = make_engine(graph, World::get().options(DType::f32), small_engine());
   std::vector<int32_t> ids = some_ids(20);
-  EXPECT_LT(relative_error(logits(*a, ids, nullptr, 20), logits(*b, ids, nullptr, 20)), 1e-5);
+  // With weights of bf16 a device multiplies x as the sum of two bf16, which is 17 bits of it.
+  EXPECT_LT(relative_error(logits(*a, ids, nullptr, 20), logits(*b, ids, nullptr, 20)),
+            World::get().device == DeviceKind::host ? 1e-5 : 1e-4);
 }
 
 TEST_P(Fixture, Bf16StaysClose) {

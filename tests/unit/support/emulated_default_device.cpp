@@ -1,6 +1,9 @@
-// Linked instead of core/exec/default_device.cpp: every Store of the program is on an emulated CUDA device, each on the next one.
+// Linked instead of core/exec/default_device.cpp and default_kernels.cpp: every Store of the program is on an emulated CUDA device,
+// each on the next one, with the kernels for it.
 #include <atomic>
 
+#include "kernels/cuda/launch/register.h"
+#include "tests/unit/support/default_kernels.h"
 #include "tests/unit/support/emulated_device.h"
 
 namespace plait {
@@ -16,6 +19,11 @@ std::shared_ptr<Device> default_device() {
   int count = 0;
   libraries->driver.call(libraries->driver.device_count, &count);
   return cuda::make_cuda_device(libraries, next++ % count);
+}
+
+DeviceKind test::add_default_kernels(KernelTable& table) {
+  register_cuda_kernels(table);
+  return DeviceKind::cuda;
 }
 
 }  // namespace plait

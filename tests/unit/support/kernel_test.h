@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/exec/device.h"
 #include "core/exec/kernel.h"
 
 namespace plait::test {
@@ -94,11 +95,13 @@ inline Tensor random_tensor(DType dtype, const Shape& shape, uint64_t seed, doub
 
 /// Prepares and runs `kernel` once with a pool of `threads`. Fresh outputs are filled with 0xAB bytes beforehand, so
 /// that an element the kernel forgets shows. `status` takes the kernel's answer; without it anything but ok fails.
-/// `constants`: inputs that are weights, which are packed as the kernel wants them; `queue`: of a kernel that is launched.
+/// `constants`: inputs that are weights, which are packed as the kernel wants them; `queue`: of a kernel that is launched; `device`:
+/// runs it, on copies there.
 inline std::vector<Tensor> run_kernel(const Kernel& kernel, const Attributes& attributes,
                                       const std::vector<Tensor>& inputs, const std::vector<OutputType>& outputs,
                                       int threads = 1, KernelStatus* status = nullptr,
-                                      const std::set<size_t>& constants = {}, Queue* queue = nullptr) {
+                                      const std::set<size_t>& constants = {}, Queue* queue = nullptr,
+                                      Device* device = nullptr) {
   std::vector<OperandInfo> input_infos, output_infos;
   std::vector<TensorView> input_views, output_views;
   std::vector<Tensor> results, packed;
@@ -122,6 +125,34 @@ inline std::vector<Tensor> run_kernel(const Kernel& kernel, const Attributes& at
   int64_t bytes = kernel.scratch_bytes ? kernel.scratch_bytes(state.get(), input_views, output_views, threads) : 0;
   auto scratch = make_blob(bytes);
   if (bytes) std::memset(scratch->mutable_data(), 0xFF, static_cast<size_t>(bytes));
+  if (device) {
+    const auto upload = [&](const std::vector<Tensor>& host, std::vector<TensorView>& views) {
+      std::vector<Tensor> out;
+      for (size_t i = 0; i < host.size(); ++i) views[i] = out.emplace_back(device->upload(host[i])).view();
+      return out;
+    };
+    const std::vector<Tensor> operands = upload(packed, input_views), made = upload(results, output_views);
+    const std::shared_ptr<Blob> workspace = device->take(bytes);
+    Queue& own = device->queue(Device::Use::compute);
+    Fault fault;
+    device->launch(own, kernel,
+                   {state.get(),
+                    input_views,
+                    output_views,
+                    pool,
+                    {workspace->mutable_data(), static_cast<size_t>(bytes)},
+                    &own,
+                    &fault,
+                    0});
+    device->finish(device->record(own));
+    for (size_t i = 0; i < made.size(); ++i)
+      if (results[i].present()) results[i] = device->fetch(made[i]);
+    if (status) *status = fault.status;
+    else
+      EXPECT_FALSE(fault.found()) << kernel.op << ": operand " << fault.status.operand << ", value "
+                                  << fault.status.value;
+    return results;
+  }
   KernelStatus result = kernel.run(
       {state.get(), input_views, output_views, pool, {scratch->mutable_data(), static_cast<size_t>(bytes)}, queue});
   if (status) *status = result;

@@ -9,6 +9,7 @@
 #include "importers/onnx/import.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/reference/reference.h"
+#include "tests/unit/support/default_kernels.h"
 
 namespace plait::test {
 
@@ -16,14 +17,17 @@ namespace plait::test {
 struct World {
   OpSet ops;
   KernelTable kernels;
+  DeviceKind device = DeviceKind::host;  ///< of default_device()
   World() {
     register_ops(ops);
     register_reference_kernels(kernels);
     register_cpu_kernels(kernels, "");
+    device = add_default_kernels(kernels);
   }
   CompileOptions options(DType dtype = DType::none) const {
     CompileOptions out{ops, kernels};
     out.dtype = dtype;
+    out.device = device;
     return out;
   }
   static const World& get() {

@@ -1,0 +1,19 @@
+#pragma once
+// Launches of adapters.cu.
+#include "kernels/cuda/kernels/reduce.h"
+
+namespace plait::cuda {
+
+/// y [tokens, n] = added to by (x [tokens, k] a^T) b^T, of the token's adapter; -1: none.
+struct AdapterOperands {
+  const float *x, *added;
+  const void *a, *b;  ///< [adapters, r, k], [adapters, n, r]
+  float *low, *y;     ///< low [tokens, r]: x a^T
+  Indices adapters;   ///< [tokens]
+  FaultReport report;
+  int64_t tokens, count;  ///< `count`: adapters
+  int32_t n, k, r;
+  Element element;
+};
+
+}  // namespace plait::cuda
