@@ -52,6 +52,7 @@ LAW = {
     "core/plan/shape": ["importers/decoder", "importers/onnx"],
     "core/plan/price": ["core/plan/machine", "core/passes"],
     "core/plan/stages": ["core/plan/price", "core/plan/shape"],
+    "core/plan/simulate": ["core/plan/stages", "core/schedule"],
     "kernels/reference": ["core/exec/kernel.h"],
     "kernels/cpu/simd": ["core/exec/kernel.h"],
     "kernels/cpu/rows": ["kernels/cpu/simd"],

@@ -21,6 +21,8 @@ struct DeviceSpeed {
   /// How often attention reads or writes its scores [heads, queries, keys] in memory in a forward pass, in elements of the
   /// operands' type; 0: it keeps them on the chip.
   double score_passes = 0;
+  /// Products add their results to sums of gradients; otherwise a kernel of its own reads both.
+  bool fused_sums = false;
 
   /// Throws Error(invalid_argument) for a type whose speed the machine does not specify.
   double flops_per_second(DType dtype, double least_dim) const;

@@ -52,6 +52,11 @@ class Fields {
       throw error.at(path(name));
     }
   }
+  bool flag(const std::string& name) {
+    const Json& value = at(name);
+    if (!value.is_boolean()) throw Error(Code::invalid_argument, cat(path(name), " is not true or false"));
+    return value.get<bool>();
+  }
   /// A plain number.
   double number(const std::string& name, double least, double most) {
     const Json& value = at(name);
@@ -95,6 +100,7 @@ DeviceSpeed read_device(const Json& json) {
   out.knee = efficiency.number("knee", 0, 1e6);
   efficiency.finish();
   if (fields.has("score_passes")) out.score_passes = fields.number("score_passes", 0, 100);
+  if (fields.has("fused_sums")) out.fused_sums = fields.flag("fused_sums");
   fields.finish();
   return out;
 }
@@ -182,7 +188,8 @@ std::string machine_json(const Machine& machine) {
                       {"launch", quantity_text(device.launch_s, Unit::seconds)},
                       {"peak", std::move(peak)},
                       {"efficiency", {{"most", device.most}, {"knee", device.knee}}},
-                      {"score_passes", device.score_passes}}},
+                      {"score_passes", device.score_passes},
+                      {"fused_sums", device.fused_sums}}},
                     {"levels", std::move(levels)}};
   return out.dump(2, ' ', false, Json::error_handler_t::replace);
 }

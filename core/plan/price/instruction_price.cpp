@@ -35,6 +35,28 @@ bool has_attention(const Program& program) {
                      [](const Instruction& one) { return one.kernel && one.kernel->op == "plait.PackedAttention"; });
 }
 
+/// Whether an operand or result has whole rows of the residual stream.
+bool has_whole_rows(const OpCall& call, const PriceTerms& terms) {
+  const auto whole = [&](const Type& type) {
+    return type.dims && type.dims->size() > 2 && type.dims->back() == Dim(terms.cut_hidden);
+  };
+  return terms.cut_hidden > 0 && (std::any_of(call.inputs.begin(), call.inputs.end(), whole) ||
+                                  std::any_of(call.outputs.begin(), call.outputs.end(), whole));
+}
+
+/// The ranks that a program's group stands for.
+std::vector<int32_t> group_of(const std::vector<int32_t>& ranks, const PriceTerms& terms) {
+  const auto tensor = static_cast<int32_t>(terms.tensor);
+  const bool along_data =
+      std::any_of(ranks.begin(), ranks.end(), [&](int32_t rank) { return rank / tensor != ranks.front() / tensor; });
+  if (terms.data == 0 || !along_data) return ranks;
+  std::vector<int32_t> out;
+  for (int32_t data = 0; data < static_cast<int32_t>(terms.data); ++data)
+    for (const int32_t rank : ranks)
+      if (rank / tensor == ranks.front() / tensor) out.push_back(data * tensor + rank % tensor);
+  return out;
+}
+
 /// Links that a group has of a level, as bytes a second of each of its members.
 double group_bandwidth(const Machine& machine, const LinkLevel& level, const std::vector<int32_t>& ranks) {
   const size_t at = static_cast<size_t>(&level - machine.levels.data());
@@ -71,8 +93,8 @@ double sent_bytes(CollectiveKind kind, size_t ranks, double bytes) {
   switch (kind) {
     case CollectiveKind::all_reduce: return 2 * (n - 1) / n * bytes;
     case CollectiveKind::reduce_scatter:
+    case CollectiveKind::all_gather:
     case CollectiveKind::all_to_all: return (n - 1) / n * bytes;
-    case CollectiveKind::all_gather: return (n - 1) * bytes;
     case CollectiveKind::shard: return 0;
   }
   return 0;
@@ -100,9 +122,10 @@ InstructionPrice price_of(const Instruction& instruction, const Program& program
   if (instruction.kind == Instruction::Kind::collective) {
     const CollectiveCall& call = instruction.call;
     if (call.kind != CollectiveKind::shard) {
-      const std::vector<int32_t>& ranks = program.groups[static_cast<size_t>(call.group)];
-      out.sent = sent_bytes(call.kind, ranks.size(), bytes_of(instruction.inputs[0]));
-      out.seconds = collective_seconds(call.kind, ranks, bytes_of(instruction.inputs[0]), terms.machine);
+      const std::vector<int32_t> ranks = group_of(program.groups[static_cast<size_t>(call.group)], terms);
+      const double whole = std::max(bytes_of(instruction.inputs[0]), bytes_of(instruction.outputs[0]));
+      out.sent = sent_bytes(call.kind, ranks.size(), whole);
+      out.seconds = collective_seconds(call.kind, ranks, whole, terms.machine);
       return out;
     }
   }
@@ -111,10 +134,11 @@ InstructionPrice price_of(const Instruction& instruction, const Program& program
   OpCall call{instruction.kernel->op, instruction.attributes, types_of(program, instruction.inputs, sizes),
               types_of(program, instruction.outputs, sizes)};
   call.sequence = terms.sequence;
-  call.scores_kept = device.score_passes > 0 && has_attention(program);
+  call.scores_kept = device.score_passes > 0 && (terms.scores_kept || has_attention(program));
   call.all_pairs = device.score_passes > 0;
   const OpWork work = work_of(call, terms.ops);
   if (work.rows_only) out.bytes = 2 * std::min(bytes_of(instruction.outputs[0]), bytes_of(instruction.inputs[0]));
+  if (work.flops == 0 && has_whole_rows(call, terms)) out.bytes /= static_cast<double>(terms.tensor);
   const DType type = terms.work != DType::none ? terms.work : DType::f32;
   out.bytes += work.scores * device.score_passes * dtype_bits(type) / 8;
   out.flops = work.flops;

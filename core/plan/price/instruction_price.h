@@ -16,6 +16,14 @@ struct PriceTerms {
   DType work = DType::none;
   /// Tokens of a sample: attention reads those of its own only. 0: a row is one sample.
   int64_t sequence = 0;
+  /// Programs of two data ranks stand for those of so many, each of `tensor` ranks: a group along data has all of them. 0: a
+  /// program's groups are as they are. What is sharded over data is then smaller than in the program.
+  int64_t data = 0, tensor = 1;
+  /// Rows that all tensor ranks have alike, such as norms and residual sums, are cut over them (sequence parallelism, Korthikanti et
+  /// al. 2022); collectives then move as many bytes as without. Size of the residual stream; 0: they are not cut.
+  int64_t cut_hidden = 0;
+  /// Attention's gradient finds scores of the forward pass although the program does not compute them.
+  bool scores_kept = false;
 };
 
 struct InstructionPrice {
@@ -31,13 +39,14 @@ struct InstructionPrice {
 InstructionPrice price_of(const Instruction& instruction, const Program& program, const std::vector<int64_t>& sizes,
                           const PriceTerms& terms);
 
-/// Seconds of a collective of `bytes` (of its input) among `ranks`: bytes that a bandwidth-optimal algorithm sends, over what the group
-/// has of the outermost level that it spans; the ranks of a node that belong to other groups do the same at the same time.
+/// Seconds of a collective among `ranks`, of `bytes` in a rank before all_reduce, reduce_scatter and all_to_all, or after all_gather:
+/// what a bandwidth-optimal algorithm sends (Chan et al. 2007), over what the group has of the outermost level that it spans; the
+/// ranks of a node that belong to other groups do the same at the same time.
 /// Latency counts by the logarithm of the group's size (trees), once to reduce and once to spread.
 double collective_seconds(CollectiveKind kind, const std::vector<int32_t>& ranks, double bytes,
                           const Machine& machine);
 
-/// Bytes that a rank sends.
+/// Bytes that a rank sends; `bytes` as above.
 double sent_bytes(CollectiveKind kind, size_t ranks, double bytes);
 
 /// Bytes of a buffer, as `terms` count them.

@@ -3,6 +3,16 @@
 #include <algorithm>
 
 namespace plait {
+namespace {
+
+/// Whether it adds what a product made to a sum.
+bool adds_product(const Instruction& instruction, const std::vector<bool>& product) {
+  return instruction.kernel && instruction.kernel->op == "plait.Accumulate" &&
+         std::any_of(instruction.inputs.begin() + 1, instruction.inputs.end(),
+                     [&](BufferId id) { return id >= 0 && product[static_cast<size_t>(id)]; });
+}
+
+}  // namespace
 
 ProgramPrice price_of(const Program& program, int64_t tokens, const PriceTerms& terms) {
   struct Pending {
@@ -13,7 +23,8 @@ ProgramPrice price_of(const Program& program, int64_t tokens, const PriceTerms& 
   const std::vector<int64_t> sizes = symbol_sizes(program, tokens);
   ProgramPrice out;
   std::vector<Pending> pending;
-  double now = 0, links = 0;  // when the device and its links are free
+  std::vector<bool> product(program.buffers.size());  // by buffer: a product made it
+  double now = 0, links = 0;                          // when the device and its links are free
   const auto wait = [&](const Pending& one) {
     if (one.end_s <= now) return;
     out.exposed_s[one.kind] += one.end_s - now;
@@ -26,7 +37,11 @@ ProgramPrice price_of(const Program& program, int64_t tokens, const PriceTerms& 
       if (due) wait(one);
       return due;
     });
-    const InstructionPrice price = price_of(instruction, program, sizes, terms);
+    InstructionPrice price = price_of(instruction, program, sizes, terms);
+    if (price.flops > 0)
+      for (const BufferId id : instruction.outputs)
+        if (id >= 0) product[static_cast<size_t>(id)] = true;
+    if (terms.machine.device.fused_sums && adds_product(instruction, product)) price = {};
     out.flops += price.flops;
     out.sent += price.sent;
     if (instruction.kind != Instruction::Kind::collective || instruction.call.kind == CollectiveKind::shard) {

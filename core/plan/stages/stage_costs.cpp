@@ -20,10 +20,10 @@ double shape_bytes(const Dims& dims, DType dtype, const std::vector<int64_t>& si
 }
 
 /// The stages of a compiled probe.
-class Probe {
+class ProbePrice {
  public:
-  Probe(const TrainingModel& model, const StageTerms& terms, const PriceTerms& price)
-      : model_(model), terms_(terms), price_(price) {
+  ProbePrice(const TrainingModel& model, const ProbeTerms& probe, const StageTerms& terms, const PriceTerms& price)
+      : model_(model), probe_(probe), terms_(terms), price_(price) {
     for (const auto& [name, program] : model_.programs) note_entries(*program);
     for (const auto& [name, sections] : model_.sections)
       for (const StageSection& section : sections) note_entries(*section.program);
@@ -41,7 +41,16 @@ class Probe {
  private:
   void note_entries(const Program& program) {
     const std::vector<int64_t> sizes = symbol_sizes(program, terms_.micro_batch);
-    for (const StoreEntry& entry : program.entries) held_[entry.key] = shape_bytes(entry.dims, entry.dtype, sizes);
+    for (const StoreEntry& entry : program.entries)
+      held_[entry.key] = shape_bytes(entry.dims, entry.dtype, sizes) * share_of(entry.key);
+  }
+  /// What is cut over two data ranks is smaller where there are more.
+  double share_of(const std::string& key) const {
+    const auto place = model_.places.find(key);
+    if (terms_.data <= 2 || place == model_.places.end()) return 1;
+    const AxisList axes = place->second.axes(), data = model_.mesh.parts("data");
+    const bool cut = std::find(axes.begin(), axes.end(), data.front()) != axes.end();
+    return cut ? 2.0 / static_cast<double>(terms_.data) : 1;
   }
   double held(const std::string& key) const {
     const auto found = held_.find(key);
@@ -53,7 +62,8 @@ class Probe {
     for (const TrainingProgram name : {TrainingProgram::norm, TrainingProgram::update}) {
       if (!model_.has(name)) continue;
       const ProgramPrice one = price_of(model_.program(name), terms_.micro_batch, price_);
-      end_.seconds += one.compute_s;
+      const bool cut = probe_.zero > 0 && terms_.data > 2;  // each data rank updates its part
+      end_.seconds += cut ? one.compute_s * 2 / static_cast<double>(terms_.data) : one.compute_s;
       end_.exposed_s += one.exposed();
     }
     for (const TrainedParameter& parameter : model_.parameters) all_ += held(parameter.key);
@@ -75,7 +85,7 @@ class Probe {
         bytes += buffer_bytes(program.buffers[static_cast<size_t>(program.outputs[static_cast<size_t>(value)])],
                               sizes, price_);
       const bool back = section.kind != Action::Kind::forward;
-      if (terms_.cut_messages) bytes /= static_cast<double>(terms_.tensor);
+      if (terms_.cut_messages) bytes /= static_cast<double>(probe_.tensor);
       (back ? out.backward_bytes : out.forward_bytes) = bytes;
     }
   }
@@ -108,7 +118,7 @@ class Probe {
       own += held(parameter.key);
       out.weights += held(parameter.key);
       for (const std::string& key : store_keys::gradient_keys(parameter.key)) out.gradients += held(key);
-      for (const OptimizerState& state : optimizer_states(terms_.optimizer, parameter.shape.rank()))
+      for (const OptimizerState& state : optimizer_states(probe_.optimizer, parameter.shape.rank()))
         out.optimizer += held(parameter.key + state.suffix);
     }
     const double share = all_ > 0 ? own / all_ : 0;
@@ -117,6 +127,7 @@ class Probe {
   }
 
   const TrainingModel& model_;
+  const ProbeTerms& probe_;
   const StageTerms& terms_;
   const PriceTerms& price_;
   std::map<std::string, double, std::less<>> held_;
@@ -149,25 +160,37 @@ StageCosts StageTable::stage(int64_t layers, bool is_first, bool is_last) const 
   return out.add(layer, static_cast<double>(layers));
 }
 
-StageTable price_stages(const DecoderShape& shape, const StageTerms& terms, const PriceTerms& price,
-                        const KernelTable& kernels) {
-  CompileOptions options{price.ops, kernels};
-  options.mesh = Mesh::parse(terms.data * terms.tensor == 1 ? std::string()
-                                                            : cat("data=", terms.data, ",tensor=", terms.tensor));
-  for (const int64_t layers : probe_layers) {
+StageProbe::StageProbe(const DecoderShape& shape, const ProbeTerms& terms, const OpSet& ops,
+                       const KernelTable& kernels)
+    : terms_(terms) {
+  CompileOptions options{ops, kernels};
+  std::vector<std::string> axes;
+  if (terms.several_data_ranks) axes.emplace_back("data=2");
+  if (terms.tensor > 1) axes.push_back(cat("tensor=", terms.tensor));
+  options.mesh = Mesh::parse(join(axes, ","));
+  int64_t layers = 0;
+  for (const int64_t one : probe_layers) {
     options.stages.seats.push_back({0});
-    options.stages.layers.push_back(layers);
+    options.stages.layers.push_back(one);
+    layers += one;
   }
   options.stages.split_backward = terms.split;
   TrainingOptions training;
-  training.row_tokens = terms.micro_batch;
+  training.row_tokens = shape.sequence;
   training.zero = terms.zero;
   training.recompute = terms.recompute;
   training.optimizer.kind = terms.optimizer;
-  int64_t layers = 0;
-  for (const int64_t one : probe_layers) layers += one;
-  const TrainingModel model = compile_training(decoder_graph(shape, layers, price.ops), options, training);
-  const Probe probe(model, terms, price);
+  model_ =
+      std::make_unique<const TrainingModel>(compile_training(decoder_graph(shape, layers, ops), options, training));
+}
+
+StageProbe::~StageProbe() = default;
+
+StageTable StageProbe::price(const StageTerms& terms, const PriceTerms& given) const {
+  PriceTerms price = given;
+  price.data = terms.data > 2 ? terms.data : 0;
+  price.tensor = terms_.tensor;
+  const ProbePrice probe(*model_, terms_, terms, price);
   const StageCosts one = probe.stage(1), two = probe.stage(2);
   StageTable out;
   out.layer = StageCosts(two).add(one, -1);

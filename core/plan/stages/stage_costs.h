@@ -5,7 +5,9 @@
 // head. Its sections are compiled as for a run; the difference of the two in the middle is a layer's cost, and what remains of each
 // stage is that of its ends. So a stage of n layers costs ends + n layer, in each of the terms of StageCosts.
 #include <array>
+#include <compare>
 #include <cstdint>
+#include <memory>
 
 #include "core/mesh/mesh.h"
 #include "core/passes/base/training.h"
@@ -14,6 +16,8 @@
 #include "core/schedule/schedule.h"
 
 namespace plait {
+
+struct TrainingModel;
 
 /// What one section costs, for one micro-batch on one rank.
 struct SectionCosts {
@@ -45,18 +49,37 @@ struct StageTable {
   StageCosts stage(int64_t layers, bool is_first, bool is_last) const;
 };
 
-struct StageTerms {
-  int64_t data = 1, tensor = 1;
-  int64_t micro_batch = 0;  ///< tokens of a data rank
+/// What decides the programs.
+struct ProbeTerms {
+  int64_t tensor = 1;
+  bool several_data_ranks = false;
   int zero = 0;
   Recompute recompute = Recompute::off;
   OptimizerKind optimizer = OptimizerKind::adamw;
-  bool split = false;         ///< with sections I and W, too
+  bool split = false;  ///< with sections I and W, too
+  auto operator<=>(const ProbeTerms&) const = default;
+};
+
+/// What decides what they cost.
+struct StageTerms {
+  int64_t data = 1;
+  int64_t micro_batch = 0;    ///< tokens of a data rank
   bool cut_messages = false;  ///< what all tensor ranks have alike crosses in parts and is gathered by the receiver
 };
 
-/// Compiles and prices. Nothing is loaded. Throws what compile_training and price_of throw.
-StageTable price_stages(const DecoderShape& shape, const StageTerms& terms, const PriceTerms& price,
-                        const KernelTable& kernels);
+/// The probe's programs, of one or two data ranks: collectives along data are as many for any number of them. Nothing is loaded.
+class StageProbe {
+ public:
+  /// Throws what compile_training throws.
+  StageProbe(const DecoderShape& shape, const ProbeTerms& terms, const OpSet& ops, const KernelTable& kernels);
+  ~StageProbe();
+
+  /// Throws what price_of throws. Thread-safe.
+  StageTable price(const StageTerms& terms, const PriceTerms& price) const;
+
+ private:
+  const ProbeTerms terms_;
+  std::unique_ptr<const TrainingModel> model_;
+};
 
 }  // namespace plait
