@@ -41,6 +41,9 @@ struct Experts {
   int64_t count = 0, used = 0, ffn = 0;  ///< used: by a token
   bool normalised = true;  ///< the shares of those that are used sum to 1; otherwise they are of a softmax over all
   int64_t shared_ffn = 0;  ///< of an MLP that all tokens pass, with a gate of its own (Qwen 2); 0: none
+  /// The weights of all experts are one array of floats: "mlp.experts.gate_up" [count, 2 ffn, h], rows of both in turn, and
+  /// "mlp.experts.down" [count, h, ffn].
+  bool stacked = false;
   std::vector<bool> layers = {};  ///< those that have experts; the others have the MLP
 };
 

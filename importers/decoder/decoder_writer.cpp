@@ -318,7 +318,7 @@ class DecoderWriter {
     const GraphWriter::Scope scope(g_, "experts");
     const Experts& experts = *spec_.experts;
     std::vector<Weight> in, out;
-    for (int64_t expert = 0; expert < experts.count; ++expert)
+    for (int64_t expert = 0; expert < experts.count && !experts.stacked; ++expert)
       for (const char* one : {".gate_proj.weight", ".up_proj.weight", ".down_proj.weight"}) {
         const string own = cat(name, ".", expert, one);
         const bool down = one[1] == 'd';
@@ -326,7 +326,10 @@ class DecoderWriter {
         check(own, weight, down ? std::vector{spec_.hidden, experts.ffn} : std::vector{experts.ffn, spec_.hidden});
         (down ? out : in).push_back(weight);
       }
-    ExpertStack first = stack_experts(in, 2), second = stack_experts(out, 1);
+    const auto stack = [&](const char* part, const std::vector<Weight>& weights, int64_t parts) {
+      return experts.stacked ? ExpertStack{.weights = find(name + part).tensor} : stack_experts(weights, parts);
+    };
+    ExpertStack first = stack(".gate_up", in, 2), second = stack(".down", out, 1);
     const bool codes = first.bits > 0 && first.bits == second.bits && first.block == second.block;
     if (!codes && first.bits) first = stack_floats(in, 2);
     if (!codes && second.bits) second = stack_floats(out, 1);

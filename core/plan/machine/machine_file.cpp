@@ -1,0 +1,197 @@
+// Machines as JSON files.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/mapped_file.h"
+#include "core/base/text.h"
+#include "core/plan/machine/machine.h"
+#include "core/plan/machine/machine_files.h"
+#include "core/plan/machine/quantity.h"
+
+namespace plait {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// An object of the file, whose fields are all known, and are read once each.
+class Fields {
+ public:
+  Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
+    if (!object.is_object()) fail("is no object");
+  }
+  /// Call it when all fields are read.
+  void finish() const {
+    for (const auto& [name, value] : object_.items())
+      if (std::find(read_.begin(), read_.end(), name) == read_.end())
+        throw Error(Code::invalid_argument, cat(where_, " has the unknown field ", quote(name)),
+                    cat("known: ", join(read_, ", ")));
+  }
+  const Json& at(const std::string& name) {
+    read_.push_back(name);
+    const auto found = object_.find(name);
+    if (found == object_.end()) throw Error(Code::invalid_argument, cat(where_, " lacks the field ", quote(name)));
+    return *found;
+  }
+  bool has(const std::string& name) {
+    read_.push_back(name);
+    return object_.contains(name);
+  }
+  std::string path(const std::string& name) const { return cat(where_, ", field ", quote(name)); }
+
+  std::string text(const std::string& name) {
+    const Json& value = at(name);
+    if (!value.is_string()) throw Error(Code::invalid_argument, cat(path(name), " is no text"));
+    return value.get<std::string>();
+  }
+  double quantity(const std::string& name, Unit unit) {
+    const std::string written = text(name);
+    try {
+      return parse_quantity(written, unit);
+    } catch (const Error& error) {
+      throw error.at(path(name));
+    }
+  }
+  bool flag(const std::string& name) {
+    const Json& value = at(name);
+    if (!value.is_boolean()) throw Error(Code::invalid_argument, cat(path(name), " is not true or false"));
+    return value.get<bool>();
+  }
+  /// A plain number.
+  double number(const std::string& name, double least, double most) {
+    const Json& value = at(name);
+    if (!value.is_number() || value.get<double>() < least || value.get<double>() > most)
+      throw Error(Code::invalid_argument, cat(path(name), " is no number from ", least, " to ", most));
+    return value.get<double>();
+  }
+
+ private:
+  [[noreturn]] void fail(const char* what) const { throw Error(Code::invalid_argument, cat(where_, " ", what)); }
+
+  const Json& object_;
+  const std::string where_;
+  std::vector<std::string> read_;
+};
+
+double positive(double value, const std::string& path) {
+  if (value <= 0) throw Error(Code::invalid_argument, cat(path, " must be more than 0"));
+  return value;
+}
+
+DeviceSpeed read_device(const Json& json) {
+  Fields fields(json, "device");
+  DeviceSpeed out;
+  const auto speed = [&](const char* name, Unit unit) {
+    return positive(fields.quantity(name, unit), fields.path(name));
+  };
+  out.memory_bytes = speed("memory", Unit::bytes);
+  out.bandwidth = speed("bandwidth", Unit::bytes_per_second);
+  out.launch_s = fields.quantity("launch", Unit::seconds);
+  const Json& peak = fields.at("peak");
+  Fields types(peak, "device, field \"peak\"");
+  for (const auto& [name, value] : peak.items()) {
+    const DType dtype = dtype_from_name(name);
+    if (!is_float(dtype)) throw Error(Code::invalid_argument, cat(types.path(name), " is no type of floats"));
+    out.peak[dtype] = positive(types.quantity(name, Unit::flops_per_second), types.path(name));
+  }
+  if (out.peak.empty()) throw Error(Code::invalid_argument, "device, field \"peak\" is empty");
+  Fields efficiency(fields.at("efficiency"), "device, field \"efficiency\"");
+  out.most = positive(efficiency.number("most", 0, 1), efficiency.path("most"));
+  out.knee = efficiency.number("knee", 0, 1e6);
+  efficiency.finish();
+  if (fields.has("score_passes")) out.score_passes = fields.number("score_passes", 0, 100);
+  if (fields.has("fused_sums")) out.fused_sums = fields.flag("fused_sums");
+  fields.finish();
+  return out;
+}
+
+LinkLevel read_level(const Json& json, size_t index) {
+  Fields fields(json, cat("levels[", index, "]"));
+  LinkLevel out;
+  out.name = fields.text("name");
+  if (fields.has("ranks")) out.ranks = static_cast<int64_t>(fields.number("ranks", 1, 1e9));
+  out.bandwidth = positive(fields.quantity("bandwidth", Unit::bytes_per_second), fields.path("bandwidth"));
+  out.latency_s = fields.quantity("latency", Unit::seconds);
+  const std::string use = fields.text("use");
+  if (use != "device" && use != "shared")
+    throw Error(Code::invalid_argument,
+                cat(fields.path("use"), " is ", quote(use), ", expected \"device\" or \"shared\""));
+  out.shared = use == "shared";
+  fields.finish();
+  return out;
+}
+
+}  // namespace
+
+Machine parse_machine(std::string_view json) {
+  const Json file = Json::parse(json, nullptr, false);
+  if (file.is_discarded()) throw Error(Code::invalid_argument, "the machine's file is no JSON");
+  Fields fields(file, "the machine's file");
+  Machine out;
+  out.name = fields.text("name");
+  out.about = fields.text("about");
+  out.device = read_device(fields.at("device"));
+  const Json& levels = fields.at("levels");
+  if (!levels.is_array()) throw Error(Code::invalid_argument, cat(fields.path("levels"), " is no list"));
+  for (size_t i = 0; i < levels.size(); ++i) {
+    out.levels.push_back(read_level(levels[i], i));
+    const bool last = i + 1 == levels.size();
+    const int64_t ranks = out.levels[i].ranks, below = i ? out.levels[i - 1].ranks : 1;
+    if ((ranks == 0 && !last) || (ranks && (ranks < below || ranks % below)))
+      throw Error(Code::invalid_argument,
+                  cat("levels[", i, "], field \"ranks\": ", ranks, " ranks around groups of ", below),
+                  "a level has whole groups of the level before it; only the last may have no limit");
+  }
+  fields.finish();
+  return out;
+}
+
+Machine open_machine(const std::string& name_or_path) {
+  std::vector<std::string> names;
+  for (const MachineFile& file : machine_files()) {
+    if (file.name == name_or_path) return parse_machine(file.text);
+    names.emplace_back(file.name);
+  }
+  std::shared_ptr<const Blob> bytes;
+  try {
+    bytes = map_file(name_or_path);
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                cat("no machine comes along as ", quote(name_or_path), ", and as a file: ", error.message()),
+                cat("those that come along: ", join(names, ", ")));
+  }
+  try {
+    return parse_machine({reinterpret_cast<const char*>(bytes->data()), static_cast<size_t>(bytes->size())});
+  } catch (const Error& error) {
+    throw error.at(quote(name_or_path));
+  }
+}
+
+std::string machine_json(const Machine& machine) {
+  const DeviceSpeed& device = machine.device;
+  Json peak = Json::object(), levels = Json::array();
+  for (const auto& [dtype, value] : device.peak)
+    peak[std::string(dtype_name(dtype))] = quantity_text(value, Unit::flops_per_second);
+  for (const LinkLevel& level : machine.levels) {
+    Json one = {{"name", level.name}};
+    if (level.ranks) one["ranks"] = level.ranks;
+    one["bandwidth"] = quantity_text(level.bandwidth, Unit::bytes_per_second);
+    one["latency"] = quantity_text(level.latency_s, Unit::seconds);
+    one["use"] = level.shared ? "shared" : "device";
+    levels.push_back(std::move(one));
+  }
+  const Json out = {{"name", machine.name},
+                    {"about", machine.about},
+                    {"device",
+                     {{"memory", quantity_text(device.memory_bytes, Unit::bytes)},
+                      {"bandwidth", quantity_text(device.bandwidth, Unit::bytes_per_second)},
+                      {"launch", quantity_text(device.launch_s, Unit::seconds)},
+                      {"peak", std::move(peak)},
+                      {"efficiency", {{"most", device.most}, {"knee", device.knee}}},
+                      {"score_passes", device.score_passes},
+                      {"fused_sums", device.fused_sums}}},
+                    {"levels", std::move(levels)}};
+  return out.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace plait

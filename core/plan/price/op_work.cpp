@@ -1,0 +1,127 @@
+#include "core/plan/price/op_work.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/graph/dims_rule.h"
+
+namespace plait {
+namespace {
+
+/// Ops of x [..., h] and a head [v, h], or its chunks [c, w, h]: how many products of these sizes they make.
+struct ProductsRow {
+  std::string_view op;
+  double products;
+};
+constexpr ProductsRow heads[] = {{"plait.HeadLoss", 3},        // logits, and the gradients of both operands
+                                 {"plait.HeadStatistics", 1},  // logits
+                                 {"plait.HeadBack", 3}};
+
+int64_t size_of(const Dim& dim) { return std::max<int64_t>(dim.evaluate({}), 1); }
+
+double elements_of(const Type& type) {
+  double out = 1;
+  for (const Dim& dim : type.dims.value_or(Dims{})) out *= static_cast<double>(size_of(dim));
+  return out;
+}
+
+/// The least of a product's rows, columns and depth: the sizes of a matrix that takes part, and all other factors together.
+double least_dim(const DimsRule& rule, const FactorSizes& sizes) {
+  const auto size_of_factor = [&](const Factor& factor) {
+    const auto found = sizes.find(factor.name);
+    return factor.fixed           ? static_cast<double>(factor.fixed)
+           : found == sizes.end() ? 1
+                                  : static_cast<double>(size_of(found->second));
+  };
+  std::vector<const RuleTensor*> tensors;
+  for (const RuleTensor& one : rule.operands) tensors.push_back(&one);
+  for (const RuleTensor& one : rule.results) tensors.push_back(&one);
+  const auto matrix =
+      std::find_if(tensors.begin(), tensors.end(), [](const RuleTensor* one) { return one->dims.size() == 2; });
+  double rest = 1, least = std::numeric_limits<double>::infinity();
+  for (const FactorUse& use : factors(rule)) rest *= size_of_factor(use.factor);
+  if (matrix == tensors.end()) return rest;
+  for (const RuleDim& dim : (*matrix)->dims) {
+    double size = 1;
+    for (const Factor& factor : dim.factors) size *= size_of_factor(factor);
+    rest /= size;
+    least = std::min(least, size);
+  }
+  return std::min(least, rest);
+}
+
+/// q [b, t, h, d], k [b, t, g, d], v [b, t, g, e].
+OpWork attention(const OpCall& call, bool back) {
+  const Type &q = call.inputs[back ? 1 : 0], &v = call.inputs[back ? 3 : 2];
+  const auto heads = static_cast<double>(size_of((*q.dims)[2])), d = static_cast<double>(size_of((*q.dims)[3])),
+             e = static_cast<double>(size_of((*v.dims)[3]));
+  const double tokens = elements_of(q) / (heads * d);
+  const double sample = call.sequence ? std::min(static_cast<double>(call.sequence), tokens) : tokens;
+  const double pairs = tokens * sample * heads;
+  OpWork out;
+  // Forward: q k^T and p v. Gradient: of p, v, q and k; scores that are not kept are computed again.
+  const double depth = !back ? d + e : (call.scores_kept ? 2 * d + 2 * e : 3 * d + 2 * e);
+  out.flops = 2 * pairs * depth * (call.all_pairs ? 1 : 0.5);
+  out.least_dim = std::min(heads * d, tokens);
+  out.scores = pairs * (!back ? 1 : call.scores_kept ? 2 : 3);
+  return out;
+}
+
+/// gate [e, f, h], up the same or absent, down [e, o, f]; each token passes through k of them.
+OpWork experts(const OpCall& call, bool back) {
+  const size_t first = back ? 1 : 0;
+  const Type &x = call.inputs[first], &chosen = call.inputs[first + 1], &gate = call.inputs[first + 3],
+             &up = call.inputs[first + 4], &down = call.inputs[first + 5];
+  const auto h = static_cast<double>(size_of(x.dims->back())), k = static_cast<double>(size_of(chosen.dims->back()));
+  const double tokens = elements_of(x) / h, f = static_cast<double>(size_of((*gate.dims)[1])),
+               o = static_cast<double>(size_of((*down.dims)[1]));
+  const double in = h * f * (up.dims ? 2 : 1), out_of = f * o;
+  OpWork out;
+  // The gradient computes the hidden layer again, then gradients of x and of the weights.
+  out.flops = 2 * tokens * k * (back ? 3 * in + 2 * out_of : in + out_of);
+  const double rows = tokens * k / static_cast<double>(size_of((*gate.dims)[0]));  // of an expert
+  out.least_dim = std::min({h, f, o, std::max(rows, 1.0)});
+  return out;
+}
+
+OpWork head(const OpCall& call, double products) {
+  const auto h = static_cast<double>(size_of(call.inputs[0].dims->back()));
+  const double rows = elements_of(call.inputs[0]) / h, vocabulary = elements_of(call.inputs[1]) / h;
+  return {.flops = 2 * products * rows * vocabulary * h, .least_dim = std::min({rows, vocabulary, h})};
+}
+
+}  // namespace
+
+OpWork work_of(const OpCall& call, const OpSet& ops) {
+  if (call.op == "plait.PackedAttention") return attention(call, false);
+  if (call.op == "plait.PackedAttentionBack") return attention(call, true);
+  if (call.op == "plait.Experts" || call.op == "plait.ExpertsBack")
+    return experts(call, call.op == "plait.ExpertsBack");
+  for (const ProductsRow& row : heads)
+    if (row.op == call.op) return head(call, row.products);
+  OpWork out;
+  if (call.op == "plait.Embedding" || call.op == "plait.EmbeddingBack") out.rows_only = true;
+  const OpSchema* schema = ops.find(call.op);
+  if (!schema || out.rows_only) return out;
+  Node node;
+  node.op = call.op;
+  node.attributes = call.attributes;
+  for (size_t i = 0; i < call.inputs.size(); ++i)
+    node.inputs.push_back(call.inputs[i].dims ? static_cast<ValueId>(i) : no_value);
+  for (size_t i = 0; i < call.outputs.size(); ++i)
+    node.outputs.push_back(call.outputs[i].dims ? static_cast<ValueId>(call.inputs.size() + i) : no_value);
+  const auto rule = rule_of(*schema, node, call.inputs, call.outputs);
+  if (!rule) return out;
+  const FactorSizes sizes = factor_sizes(*rule, dims_list(call.inputs), dims_list(call.outputs), schema);
+  const auto uses = factors(*rule);
+  // A sum of one operand multiplies nothing.
+  const auto matrices = std::count_if(call.inputs.begin(), call.inputs.end(),
+                                      [](const Type& type) { return type.dims && type.dims->size() > 1; });
+  const bool contracts = std::any_of(uses.begin(), uses.end(), [](const FactorUse& use) { return use.contracted(); });
+  if (!contracts || matrices < 2) return out;
+  out.flops = static_cast<double>(flops(*rule, sizes).evaluate({}));
+  out.least_dim = least_dim(*rule, sizes);
+  return out;
+}
+
+}  // namespace plait

@@ -1,0 +1,254 @@
+#include "core/plan/simulate/plan_price.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/passes/stage/stage.h"
+#include "core/schedule/schedule_check.h"
+#include "core/schedule/schedules.h"
+
+namespace plait {
+namespace {
+
+double backward_s(const StageCosts& costs, bool split) {
+  return split ? costs.of(Action::Kind::input_gradient).seconds + costs.of(Action::Kind::weight_gradient).seconds
+               : costs.of(Action::Kind::backward).seconds;
+}
+
+double work_s(const StageCosts& costs, bool split) {
+  return costs.of(Action::Kind::forward).seconds + backward_s(costs, split);
+}
+
+void check(const Plan& plan, const PlanTask& task) {
+  const auto fail = [](const std::string& message) {
+    throw Error(Code::invalid_argument, cat("the plan's ", message));
+  };
+  const DecoderShape& shape = task.shape;
+  if (plan.tensor > 1 && (shape.heads % plan.tensor || shape.feed_forward % plan.tensor))
+    fail(cat("tensor=", plan.tensor, " does not divide ", shape.heads, " heads and a feed-forward size of ",
+             shape.feed_forward));
+  if (task.batch % plan.data) fail(cat("data=", plan.data, " does not divide a batch of ", task.batch, " samples"));
+  if (plan.micro_batch < 1 || task.batch / plan.data * shape.sequence % plan.micro_batch)
+    fail(cat("micro-batch of ", plan.micro_batch, " tokens does not divide the ",
+             task.batch / plan.data * shape.sequence, " tokens of a data rank"));
+}
+
+/// The sections of a layer whose forward pass precedes its backward pass once more.
+std::array<SectionCosts, 4> forward_again(const StageCosts& layer) {
+  std::array<SectionCosts, 4> out = layer.sections;
+  const SectionCosts& forward = layer.of(Action::Kind::forward);
+  for (const Action::Kind kind : {Action::Kind::backward, Action::Kind::input_gradient}) {
+    SectionCosts& one = out[static_cast<size_t>(kind)];
+    if (one.seconds == 0) continue;
+    one.seconds += forward.seconds;
+    one.exposed_s += forward.exposed_s;
+    one.flops += forward.flops;
+  }
+  return out;
+}
+
+/// One plan's simulation.
+class Step {
+ public:
+  Step(const PlanTask& task, const Plan& plan, const StageTable& table)
+      : task_(task), terms_(schedule_terms(plan.schedule, static_cast<int32_t>(plan.pipeline))) {
+    out_.plan = plan;
+    out_.micro_batches = task.batch / plan.data * task.shape.sequence / plan.micro_batch;
+    if (out_.plan.layers.empty())
+      out_.plan.layers = balanced_layers(table, task.shape.layers, terms_.seats.size(), splits());
+    const std::vector<int64_t>& layers = out_.plan.layers;
+    if (layers.size() != terms_.seats.size() ||
+        std::accumulate(layers.begin(), layers.end(), int64_t{0}) != task.shape.layers)
+      throw Error(Code::invalid_argument, cat("the plan has ", layers.size(), " stages of ",
+                                              std::accumulate(layers.begin(), layers.end(), int64_t{0}),
+                                              " layers, expected ", terms_.seats.size(), " of ", task.shape.layers));
+    for (size_t i = 0; i < layers.size(); ++i)
+      stages_.push_back(table.stage(layers[i], i == 0, i + 1 == layers.size()));
+  }
+
+  PlanPrice run() {
+    const Schedule schedule = make();
+    const ScheduleFacts facts = check_schedule(schedule);
+    simulate_step(schedule, std::max(facts.places, 1));
+    end_of_step(schedule);
+    memory(schedule, facts);
+    totals();
+    return std::move(out_);
+  }
+
+ private:
+  bool splits() const { return terms_.split && !terms_.whole; }
+  const StageCosts& of(const Action& action) const { return stages_[static_cast<size_t>(action.stage)]; }
+  double cost(const Action& action) const {
+    return action.kind == Action::Kind::update ? 0 : of(action).of(action.kind).seconds;
+  }
+
+  Schedule make() const {
+    ScheduleShape shape;
+    shape.ranks = static_cast<int32_t>(out_.plan.pipeline);
+    shape.micro_batches = static_cast<int32_t>(out_.micro_batches);
+    shape.costs.action = [this](const Action& action) { return cost(action); };
+    return make_schedule(out_.plan.schedule, shape);
+  }
+
+  /// Of a message between pipeline coordinates. Ranks along data and tensor send at the same time, over cards that they share.
+  LinkTime link(int32_t from, int32_t to, double bytes) const {
+    const Machine& machine = task_.machine;
+    const Plan& plan = out_.plan;
+    const int64_t apart = plan.data * plan.tensor;
+    const LinkLevel& level = machine.level_between(from * apart, to * apart);
+    const size_t at = static_cast<size_t>(&level - machine.levels.data());
+    const int64_t users = at ? std::min(machine.levels[at - 1].ranks, apart) : 1;
+    LinkTime out{level.latency_s, bytes / machine.bandwidth(level, users)};
+    if (task_.cut_messages && plan.tensor > 1) {
+      std::vector<int32_t> group(static_cast<size_t>(plan.tensor));
+      std::iota(group.begin(), group.end(), 0);
+      out.latency_s += collective_seconds(CollectiveKind::all_gather, group, bytes, machine);
+    }
+    return out;
+  }
+
+  void simulate_step(const Schedule& schedule, int32_t places) {
+    TimelineOptions options;
+    options.places = places;
+    options.cost = [this](const Action& action) { return cost(action); };
+    options.link = [this](int32_t from, int32_t to, const Action& action, int32_t) {
+      return link(from, to,
+                  action.kind == Action::Kind::forward ? of(action).forward_bytes : of(action).backward_bytes);
+    };
+    out_.timeline = simulate(schedule, options);
+    out_.bubble = out_.timeline.bubble();
+    for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+      double collectives = 0;
+      for (const Action& action : schedule.ranks[rank])
+        if (action.kind != Action::Kind::update) collectives += of(action).of(action.kind).exposed_s;
+      out_.collectives_s = std::max(out_.collectives_s, collectives);
+      out_.messages_s = std::max(out_.messages_s, out_.timeline.ranks[rank].mail_s);
+    }
+  }
+
+  template <class Take>
+  void for_stages_of(const Schedule& schedule, int32_t rank, const Take& take) const {
+    for (size_t stage = 0; stage < schedule.seats.size(); ++stage)
+      for (size_t seat = 0; seat < schedule.seats[stage].size(); ++seat)
+        if (schedule.seats[stage][seat] == rank) take(stage, seat);
+  }
+
+  /// Gradients are reduced, their norm is known to all, and weights are updated.
+  void end_of_step(const Schedule& schedule) {
+    for (int32_t rank = 0; rank < static_cast<int32_t>(schedule.ranks.size()); ++rank) {
+      double reduce = 0, update = 0, last = 0;
+      for_stages_of(schedule, rank, [&](size_t stage, size_t) {
+        reduce += stages_[stage].reduce_s;
+        update += stages_[stage].finish_s;
+        last += backward_s(stages_[stage], false);
+      });
+      // Without stages gradients are reduced during the last micro-batch's backward pass.
+      if (out_.plan.pipeline == 1) reduce = std::max(0.0, reduce - last);
+      out_.reduce_s = std::max(out_.reduce_s, reduce);
+      out_.update_s = std::max(out_.update_s, update);
+    }
+    out_.step_s = out_.timeline.makespan_s + out_.reduce_s + out_.update_s;
+  }
+
+  void memory(const Schedule& schedule, const ScheduleFacts& facts) {
+    for (int32_t rank = 0; rank < static_cast<int32_t>(schedule.ranks.size()); ++rank) {
+      RankBytes& bytes = out_.memory.emplace_back();
+      for_stages_of(schedule, rank, [&](size_t stage, size_t seat) {
+        const StageCosts& costs = stages_[stage];
+        const LivePeaks& peaks = facts.seats[stage][seat];
+        const double versions = facts.versions.empty() ? 1 : facts.versions[stage];
+        bytes.weights += costs.weights * versions;
+        bytes.gradients += costs.gradients;
+        bytes.optimizer += costs.optimizer;
+        bytes.arena = std::max(bytes.arena, costs.arena);
+        const std::array<int32_t, 4> sets = {1, peaks.forward_to_input, peaks.forward_to_weight,
+                                             peaks.input_to_weight};
+        for (size_t pool = 0; pool < sets.size(); ++pool) bytes.slots += costs.slots[pool] * sets[pool];
+        bytes.messages += (costs.forward_bytes + costs.backward_bytes) * std::max(facts.places, 0);
+      });
+    }
+  }
+
+  void totals() {
+    const auto tokens = static_cast<double>(task_.batch * task_.shape.sequence);
+    out_.tokens_per_second = tokens / out_.step_s;
+    double flops = 0;  // of one tensor rank's forward passes
+    for (const StageCosts& stage : stages_) flops += stage.of(Action::Kind::forward).flops;
+    // The head's forward pass is part of its backward section.
+    const DType type = task_.work != DType::none ? task_.work : DType::f32;
+    const double head = 2.0 *
+                        static_cast<double>(out_.plan.micro_batch * task_.shape.hidden * task_.shape.vocabulary) /
+                        static_cast<double>(out_.plan.tensor);
+    const double needed =
+        3 * (flops + head) * static_cast<double>(out_.micro_batches * out_.plan.data * out_.plan.tensor);
+    out_.mfu = needed / (out_.step_s * task_.machine.device.peak.at(type) * static_cast<double>(out_.plan.ranks()));
+  }
+
+  const PlanTask& task_;
+  const ScheduleTerms terms_;
+  std::vector<StageCosts> stages_;
+  PlanPrice out_;
+};
+
+}  // namespace
+
+std::string Plan::mesh() const {
+  std::vector<std::string> axes;
+  for (const auto& [name, size] :
+       {std::pair("pipeline", pipeline), std::pair("data", data), std::pair("tensor", tensor)})
+    if (size > 1) axes.push_back(cat(name, "=", size));
+  return join(axes, ",");
+}
+
+double PlanPrice::most_bytes() const {
+  double out = 0;
+  for (const RankBytes& one : memory) out = std::max(out, one.total());
+  return out;
+}
+
+std::vector<int64_t> balanced_layers(const StageTable& table, int64_t layers, size_t stages, bool split) {
+  if (static_cast<int64_t>(stages) > layers + 2)
+    throw Error(Code::invalid_argument, cat(layers, " layers, an embedding and a head make at most ", layers + 2,
+                                            " stages, and ", stages, " are asked for"));
+  std::vector<StageUnits::Unit> units;
+  units.push_back({work_s(table.first, split), table.first.weights});
+  for (int64_t i = 0; i < layers; ++i) units.push_back({work_s(table.layer, split), table.layer.weights});
+  units.push_back({work_s(table.last, split), table.last.weights});
+  std::vector<int64_t> out = balance(units, std::vector<size_t>(stages, 1));
+  out.front() -= 1;
+  out.back() -= 1;
+  return out;
+}
+
+const StageTable& PlanPricer::table(const Plan& plan) {
+  const bool split = schedule_terms(plan.schedule, static_cast<int32_t>(plan.pipeline)).split;
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<StageTable>& found = tables_[{
+      {plan.tensor, plan.data > 1, plan.zero, plan.recompute, task_.optimizer, split}, plan.data, plan.micro_batch}];
+  if (found) return *found;
+  found = std::make_unique<StageTable>(price_table(plan, plan.recompute, false));
+  if (task_.whole_layers_again && plan.recompute == Recompute::full)
+    found->layer.sections = forward_again(price_table(plan, Recompute::off, true).layer);
+  return *found;
+}
+
+StageTable PlanPricer::price_table(const Plan& plan, Recompute recompute, bool scores_kept) {
+  const bool split = schedule_terms(plan.schedule, static_cast<int32_t>(plan.pipeline)).split;
+  const ProbeTerms terms{plan.tensor, plan.data > 1, plan.zero, recompute, task_.optimizer, split};
+  std::unique_ptr<StageProbe>& probe = probes_[terms];
+  if (!probe) probe = std::make_unique<StageProbe>(task_.shape, terms, task_.ops, task_.kernels);
+  PriceTerms price{task_.ops, task_.machine, task_.work, task_.shape.sequence};
+  price.cut_hidden = task_.cut_rows ? task_.shape.hidden : 0;
+  price.scores_kept = scores_kept;
+  return probe->price({plan.data, plan.micro_batch, task_.cut_messages}, price);
+}
+
+PlanPrice PlanPricer::price(const Plan& plan) {
+  check(plan, task_);
+  return Step(task_, plan, table(plan)).run();
+}
+
+}  // namespace plait

@@ -1,0 +1,97 @@
+#pragma once
+// A plan of a training run, and what a step of it costs.
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/plan/stages/stage_costs.h"
+#include "core/schedule/schedule_facts.h"
+#include "core/schedule/timeline.h"
+
+namespace plait {
+
+/// What is to be trained, on what.
+struct PlanTask {
+  const OpSet& ops;
+  const KernelTable& kernels;
+  Machine machine;
+  DecoderShape shape;
+  int64_t batch = 0;  ///< samples of a step, of shape.sequence tokens each
+  OptimizerKind optimizer = OptimizerKind::adamw;
+  DType work = DType::none;   ///< as PriceTerms
+  bool cut_messages = false;  ///< as StageTerms
+  bool cut_rows = false;      ///< as PriceTerms::cut_hidden
+  /// Recompute::full runs whole layers again, as torch.utils.checkpoint does. The engine leaves out products whose results only the
+  /// residual stream reads.
+  bool whole_layers_again = false;
+};
+
+/// How it is cut.
+struct Plan {
+  int64_t pipeline = 1, data = 1, tensor = 1;
+  std::string schedule = "1f1b";
+  std::vector<int64_t> layers = {};  ///< of each stage; empty: balanced by time
+  int64_t micro_batch = 0;           ///< tokens of a data rank
+  int zero = 0;
+  Recompute recompute = Recompute::off;
+
+  int64_t ranks() const { return pipeline * data * tensor; }
+  std::string mesh() const;  ///< "pipeline=2,data=4,tensor=8"; "" on one rank
+};
+
+/// Bytes of one rank.
+struct RankBytes {
+  double weights = 0, gradients = 0, optimizer = 0;
+  double arena = 0;     ///< within a section
+  double slots = 0;     ///< of micro-batches in flight
+  double messages = 0;  ///< in transit
+  double total() const { return weights + gradients + optimizer + arena + slots + messages; }
+};
+
+struct PlanPrice {
+  Plan plan;  ///< with its stages' layers
+  int64_t micro_batches = 0;
+  double step_s = 0;
+  double tokens_per_second = 0;
+  double mfu = 0;     ///< operations of forward and backward pass, without recomputation, over the ranks' peak
+  double bubble = 0;  ///< idle share of the pipeline's time, 0 to 1
+  /// Seconds of a step in which the busiest rank waits: for collectives of its sections, for messages between stages, for the
+  /// reduction of gradients; and what the optimizer takes.
+  double collectives_s = 0, messages_s = 0, reduce_s = 0, update_s = 0;
+  std::vector<RankBytes> memory;  ///< by pipeline coordinate
+  Timeline timeline;
+
+  double most_bytes() const;
+};
+
+/// Prices plans of one task. Probes are compiled once for all plans that share their terms. Thread-safe.
+class PlanPricer {
+ public:
+  explicit PlanPricer(PlanTask task) : task_(std::move(task)) {}
+  const PlanTask& task() const { return task_; }
+
+  /// Simulates a step. Throws Error(invalid_argument) for a plan that cannot be: sizes that do not divide, layers that are not the
+  /// decoder's, a schedule that does not exist, ranks that the machine does not have.
+  PlanPrice price(const Plan& plan);
+  /// The costs of its stages.
+  const StageTable& table(const Plan& plan);
+
+ private:
+  using TableKey = std::tuple<ProbeTerms, int64_t, int64_t>;  ///< with data ranks and micro-batch
+
+  const PlanTask task_;
+  std::mutex mutex_;  ///< of all below
+
+  StageTable price_table(const Plan& plan, Recompute recompute, bool scores_kept);
+
+  std::map<ProbeTerms, std::unique_ptr<StageProbe>> probes_;
+  std::map<TableKey, std::unique_ptr<StageTable>> tables_;
+};
+
+/// The layers of each stage, for the least largest time of a stage's forward and backward pass.
+std::vector<int64_t> balanced_layers(const StageTable& table, int64_t layers, size_t stages, bool split);
+
+}  // namespace plait
