@@ -21,7 +21,6 @@ void register_normalization(OpSet& ops);
 void register_attention(OpSet& ops);
 void register_experts(OpSet& ops);
 void register_quantization(OpSet& ops);
-void register_convolution(OpSet& ops);
 void register_recurrent(OpSet& ops);
 void register_control(OpSet& ops);
 void register_plait(OpSet& ops);

@@ -2,6 +2,8 @@
 
 #include "core/ops/families.h"
 #include "core/ops/gradients/gradients.h"
+#include "core/ops/image/register.h"
+#include "core/ops/signal/register.h"
 
 namespace plait {
 
@@ -24,6 +26,12 @@ void register_ops(OpSet& ops) {
                       register_experts,
                       register_quantization,
                       register_convolution,
+                      register_pooling,
+                      register_resize,
+                      register_boxes,
+                      register_recurrent_layers,
+                      register_transforms,
+                      register_random,
                       register_recurrent,
                       register_control,
                       register_plait,

@@ -1,0 +1,11 @@
+#pragma once
+// The families of this folder, for register_ops.
+#include "core/graph/schema.h"
+
+namespace plait {
+
+void register_recurrent_layers(OpSet& ops);
+void register_transforms(OpSet& ops);
+void register_random(OpSet& ops);
+
+}  // namespace plait
