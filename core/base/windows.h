@@ -60,6 +60,31 @@ inline std::vector<WindowAxis> window_axes(const Shape& in, const Shape& out, co
 /// The sizes of dims [from, rank).
 inline std::vector<int64_t> sizes_from(const Shape& shape, int from) { return {shape.begin() + from, shape.end()}; }
 
+struct TransposedWindowAttributes : WindowAttributes {
+  explicit TransposedWindowAttributes(const Attributes& attributes)
+      : WindowAttributes(attributes),
+        output_padding(attributes.integers("output_padding")),
+        sized(!attributes.integers("output_shape").empty()) {}
+  std::vector<int64_t> output_padding;
+  bool sized;  ///< by output_shape: pads follow from it
+};
+
+/// The axes of a ConvTranspose of x by w [c, m, kernel...] to y as those of the Conv that it transposes: windows, one for each
+/// position of x, read y.
+inline std::vector<WindowAxis> transposed_window_axes(const Shape& x, const Shape& w, const Shape& y,
+                                                      const TransposedWindowAttributes& attributes) {
+  std::vector<WindowAxis> axes = window_axes(y, x, sizes_from(w, 2), attributes);
+  const bool same = attributes.auto_pad.starts_with("SAME");
+  for (size_t k = 0; k < axes.size() && (attributes.sized || same); ++k) {
+    WindowAxis& axis = axes[k];
+    const int64_t extra = k < attributes.output_padding.size() ? attributes.output_padding[k] : 0;
+    const int64_t full = (axis.out - 1) * axis.stride + (axis.kernel - 1) * axis.dilation + 1 + extra;
+    const int64_t total = std::max<int64_t>(0, full - axis.in);
+    axis.before = attributes.auto_pad == "SAME_UPPER" ? total / 2 : total - total / 2;
+  }
+  return axes;
+}
+
 /// The flat input position that window `to` reads under kernel position `tap` (both flat); -1: padding.
 inline int64_t window_source(const std::vector<WindowAxis>& axes, int64_t to, int64_t tap) {
   int64_t position = 0, pitch = 1;

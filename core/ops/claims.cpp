@@ -203,6 +203,7 @@ constexpr Row signal[] = {
     {"RandomUniform", 1, "-> floats"},
     {"RandomUniformLike", 1, "any -> floats"},
     {"STFT", 17, "T:floats, I:index, T, I"},
+    {"TfIdfVectorizer", 9, "index"},
 };
 
 }  // namespace
@@ -249,23 +250,25 @@ void register_claims(OpSet& ops) {
            .attributes = {{"ignore_index", "int", ""}, {"reduction", "string", "mean"}},
            .doc = "the cross-entropy of scores", .since = 13, .written_as = "the ops of its definition"});
   ops.claim("SoftmaxCrossEntropyLoss", 12, "T:floats, index, T");
-  constexpr const char* sequence = "a sequence, which no graph holds: its parts must be known";
-  ops.add({.name = "SplitToSequence", .inputs = "input split?", .outputs = "sequence", .doc = sequence, .since = 24,
-           .written_as = "Split, Slice or Gather"});
-  ops.add({.name = "SequenceConstruct", .inputs = "inputs...", .outputs = "sequence", .doc = sequence, .since = 11,
-           .written_as = "its operands"});
-  ops.add({.name = "SequenceAt", .inputs = "sequence position", .outputs = "tensor", .doc = "a part of a sequence",
-           .since = 11, .written_as = "Split, Slice or Gather"});
-  ops.add({.name = "SequenceLength", .inputs = "sequence", .outputs = "length", .doc = "how many parts a sequence has",
-           .since = 11, .written_as = "a constant or Shape"});
-  ops.add({.name = "ConcatFromSequence", .inputs = "sequence", .outputs = "result",
-           .attributes = {{"axis", "int", "required"}, {"new_axis", "int", "0"}}, .doc = "the parts of a sequence together",
-           .since = 11, .written_as = "Concat or Identity"});
-  ops.claim("SplitToSequence", 11, "any, index");
-  ops.claim("SequenceConstruct", 11, "T:any");
-  ops.claim("SequenceAt", 11, "any, index");
-  ops.claim("SequenceLength", 11, "any");
-  ops.claim("ConcatFromSequence", 11, "any");
+  for (const auto& [name, doc, written] :
+       {std::tuple("Optional", "a value that may be absent", "a sequence of at most one part"),
+        std::tuple("OptionalHasElement", "whether an optional has its value", "the length of a sequence, or a constant"),
+        std::tuple("OptionalGetElement", "the value of an optional", "SequenceAt or Identity"),
+        std::tuple("SequenceMap", "a body over the parts of sequences", "Loop")})
+    ops.add({.name = name, .inputs = std::string_view(name) == "SequenceMap" ? "input_sequence additional_inputs..." : "input?",
+             .outputs = "output...", .doc = doc, .since = std::string_view(name) == "SequenceMap" ? 17 : 28, .written_as = written});
+  ops.claim("Optional", 15, "numbers bool");
+  ops.claim("OptionalHasElement", 15, "numbers bool");
+  ops.claim("OptionalGetElement", 15, "numbers bool");
+  ops.claim("SequenceMap", 17, "numbers bool, any");
+  ops.claim("SequenceConstruct", 11, "T:numbers bool");
+  ops.claim("SequenceEmpty", 11, "-> numbers bool");
+  ops.claim("SequenceInsert", 11, "numbers bool, numbers bool, index");
+  ops.claim("SequenceErase", 11, "numbers bool, index");
+  ops.claim("SequenceAt", 11, "numbers bool, index");
+  ops.claim("SequenceLength", 11, "numbers bool");
+  ops.claim("SplitToSequence", 11, "numbers bool, index");
+  ops.claim("ConcatFromSequence", 11, "numbers bool");
   ops.claim("Constant", 1, "-> any");
   ops.claim("Dropout", 7, "floats, floats, -");
   ops.claim("Scatter", 9, "T:any, index, T");

@@ -23,6 +23,7 @@ void register_experts(OpSet& ops);
 void register_quantization(OpSet& ops);
 void register_recurrent(OpSet& ops);
 void register_control(OpSet& ops);
+void register_sequences(OpSet& ops);
 void register_plait(OpSet& ops);
 void register_collectives(OpSet& ops);
 void register_microsoft(OpSet& ops);

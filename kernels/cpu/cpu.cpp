@@ -46,6 +46,8 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_transpose(table, isa);
     add_convolution(table, isa);
     add_pooling(table, isa);
+    add_channels(table, isa);
+    add_transposed_convolution(table, isa);
     add_recurrent(table, isa);
     add_packed_recurrent(table, isa);
   }

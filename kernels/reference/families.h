@@ -10,6 +10,7 @@ void add_cast(KernelTable& table);
 void add_layout(KernelTable& table);
 void add_index(KernelTable& table);
 void add_scatter(KernelTable& table);
+void add_sequences(KernelTable& table);
 void add_create(KernelTable& table);
 void add_reduce(KernelTable& table);
 void add_order(KernelTable& table);

@@ -13,6 +13,7 @@ void register_reference_kernels(KernelTable& table) {
   add_layout(table);
   add_index(table);
   add_scatter(table);
+  add_sequences(table);
   add_create(table);
   add_reduce(table);
   add_order(table);
@@ -27,9 +28,11 @@ void register_reference_kernels(KernelTable& table) {
   add_resize(table);
   add_sampling(table);
   add_boxes(table);
+  add_windows_back(table);
   add_recurrent_layers(table);
   add_transforms(table);
   add_random(table);
+  add_ngrams(table);
   add_softmax(table);
   add_normalize(table);
   add_attention(table);

@@ -54,8 +54,10 @@ void infer_conv_transpose(InferContext& context) {
   check_list(context, "output_shape", space, 0);
   const std::vector<int64_t> wanted = context.attributes().integers("output_shape");
   Dims out{(*x)[0], Dim(context.attributes().integer("group", 1)) * (*w)[1]};
-  for (size_t i = 0; i < space; ++i)
-    out.push_back(wanted.empty() ? unpooled_size(context, (*x)[i + 2], (*w)[i + 2], i, space) : Dim(wanted[i]));
+  for (size_t i = 0; i < space; ++i) {
+    const Dim size = unpooled_size(context, (*x)[i + 2], (*w)[i + 2], i, space);  // checks the attributes too
+    out.push_back(wanted.empty() ? size : Dim(wanted[i]));
+  }
   context.set_dims(0, std::move(out));
 }
 

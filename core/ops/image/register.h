@@ -8,5 +8,6 @@ void register_convolution(OpSet& ops);
 void register_pooling(OpSet& ops);
 void register_resize(OpSet& ops);
 void register_boxes(OpSet& ops);
+void register_windows_back(OpSet& ops);
 
 }  // namespace plait

@@ -7,5 +7,6 @@ namespace plait {
 void register_recurrent_layers(OpSet& ops);
 void register_transforms(OpSet& ops);
 void register_random(OpSet& ops);
+void register_ngrams(OpSet& ops);
 
 }  // namespace plait

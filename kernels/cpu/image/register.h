@@ -7,5 +7,7 @@ namespace plait::cpu {
 
 void add_convolution(KernelTable& table, Isa isa);
 void add_pooling(KernelTable& table, Isa isa);
+void add_channels(KernelTable& table, Isa isa);
+void add_transposed_convolution(KernelTable& table, Isa isa);
 
 }  // namespace plait::cpu

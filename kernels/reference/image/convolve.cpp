@@ -110,30 +110,9 @@ KernelStatus qlinear_conv(const KernelCall& call, const Sliding& attributes) {
   });
 }
 
-struct TransposeAttributes : WindowAttributes {
-  explicit TransposeAttributes(const NodeInfo& node)
-      : WindowAttributes(node.attributes),
-        output_padding(node.attributes.integers("output_padding")),
-        sized(!node.attributes.integers("output_shape").empty()) {}
-  std::vector<int64_t> output_padding;
-  bool sized;  ///< by output_shape: pads follow from it
+struct TransposeAttributes : TransposedWindowAttributes {
+  explicit TransposeAttributes(const NodeInfo& node) : TransposedWindowAttributes(node.attributes) {}
 };
-
-/// The axes of a ConvTranspose as those of the Conv that it transposes: from y back to x.
-std::vector<WindowAxis> transposed_axes(const Shape& x, const Shape& w, const Shape& y,
-                                        const TransposeAttributes& attributes) {
-  std::vector<WindowAxis> axes = window_axes(y, x, sizes_from(w, 2), attributes);
-  const bool same = attributes.auto_pad.starts_with("SAME");
-  for (size_t k = 0; k < axes.size(); ++k) {
-    WindowAxis& axis = axes[k];
-    if (!attributes.sized && !same) continue;
-    const int64_t extra = k < attributes.output_padding.size() ? attributes.output_padding[k] : 0;
-    const int64_t full = (axis.out - 1) * axis.stride + (axis.kernel - 1) * axis.dilation + 1 + extra;
-    const int64_t total = std::max<int64_t>(0, full - axis.in);
-    axis.before = attributes.auto_pad == "SAME_UPPER" ? total / 2 : total - total / 2;
-  }
-  return axes;
-}
 
 /// ConvTranspose: x [b, c, in...], w [c, m / group, kernel...], bias? [m] -> [b, m, out...].
 KernelStatus conv_transpose(const KernelCall& call, const TransposeAttributes& attributes) {
@@ -142,7 +121,7 @@ KernelStatus conv_transpose(const KernelCall& call, const TransposeAttributes& a
   if (group < 1 || w.shape[0] != channels || channels % group || out_channels != w.shape[1] * group)
     return {KernelCode::bad_value, 1, w.shape[0]};
   if (bias.present() && bias.elements() != out_channels) return {KernelCode::bad_value, 2, bias.elements()};
-  const std::vector<WindowAxis> axes = transposed_axes(x.shape, w.shape, y.shape, attributes);
+  const std::vector<WindowAxis> axes = transposed_window_axes(x.shape, w.shape, y.shape, attributes);
   const int64_t in = x.shape.elements(2, x.shape.rank()), out = y.shape.elements(2, y.shape.rank()),
                 taps = w.shape.elements(2, w.shape.rank()), own = w.shape[1], read = channels / group;
   const Loaded<double> data(x), weights(w);

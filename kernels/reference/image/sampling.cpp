@@ -63,7 +63,8 @@ std::vector<GridTap> taps_at(double normalized, int64_t size, const GridAttribut
   if (a.reach == 0) place = std::nearbyint(place);
   const double edge = a.aligned ? 0 : 0.5;
   if (place < -edge || place > n - 1 + edge) {
-    if (a.padding == Padding::border) place = std::clamp(place, 0.0, n - 1);
+    // A cubic kernel reaches back inside: only its elements are moved to the border.
+    if (a.padding == Padding::border && a.reach < 2) place = std::clamp(place, 0.0, n - 1);
     if (a.padding == Padding::reflection) place = reflected(place, -edge, n - 1 + edge);
   }
   if (a.reach == 0) return {{padded_index(place, size, a), 1}};

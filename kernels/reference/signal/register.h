@@ -7,5 +7,6 @@ namespace plait::reference {
 void add_recurrent_layers(KernelTable& table);
 void add_transforms(KernelTable& table);
 void add_random(KernelTable& table);
+void add_ngrams(KernelTable& table);
 
 }  // namespace plait::reference

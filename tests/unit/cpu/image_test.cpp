@@ -58,6 +58,33 @@ TEST(CpuConv, EqualsReference) {
         }
 }
 
+/// Back from the results to the size of x, and further by output_padding.
+TEST(CpuConvTranspose, EqualsReference) {
+  for (const Window& window : windows)
+    for (int64_t group : {1, 2})
+      for (int64_t extra : {0, 1}) {
+        SCOPED_TRACE(
+            cat("x ", window.x.text(), " kernel ", window.kernel.text(), " group ", group, " extra ", extra));
+        const Shape x = window.out(4);
+        Shape w{4, 3}, y{x[0], 3 * group};
+        for (int64_t size : window.kernel) w.push_back(size);
+        Ints padding;
+        for (int i = 0; i < window.kernel.rank(); ++i) {
+          const auto k = static_cast<size_t>(i), rank = static_cast<size_t>(window.kernel.rank());
+          padding.push_back(window.strides[k] > extra ? extra : 0);
+          y.push_back((x[i + 2] - 1) * window.strides[k] + (window.kernel[i] - 1) * window.dilations[k] + 1 -
+                      window.pads[k] - window.pads[k + rank] + padding[k]);
+        }
+        Attributes attributes = window.attributes();
+        attributes.set("group", group);
+        attributes.set("output_padding", padding);
+        expect_reference("ConvTranspose", attributes,
+                         {random_tensor(DType::f32, x, 1), random_tensor(DType::f32, w, 2),
+                          random_tensor(DType::f32, {3 * group}, 3)},
+                         {{DType::f32, y}}, 1e-5, 1e-5, 2);
+      }
+}
+
 /// Enough columns for several blocks of them.
 TEST(CpuConv, EqualsReferenceBlockByBlock) {
   Attributes attributes;
@@ -95,6 +122,25 @@ TEST(CpuPool, MeansOfChannelsEqualReference) {
     for (int i = 2; i < shape.rank(); ++i) out.push_back(1);
     expect_reference("GlobalAveragePool", {}, {random_tensor(DType::f32, shape, 5)}, {{DType::f32, out}}, 1e-5, 1e-6,
                      2);
+  }
+}
+
+TEST(CpuChannels, EqualReference) {
+  for (const Shape& shape : {Shape{2, 3, 5, 7}, Shape{1, 40, 33}, Shape{3, 4}, Shape{2, 0, 3}}) {
+    SCOPED_TRACE(shape.text());
+    Tensor x = random_tensor(DType::f32, shape, 6, -4, 4);
+    if (x.elements() > 3) x.as<float>()[3] = NAN;
+    const std::vector<OutputType> same{{DType::f32, shape}};
+    for (const char* op : {"HardSigmoid", "HardSwish", "LeakyRelu", "Clip"})
+      expect_reference(op, {}, {x}, same, 1e-6, 1e-6, 2);
+    const Tensor low = random_tensor(DType::f32, {}, 7, -1, 0), high = random_tensor(DType::f32, {}, 8, 0, 1);
+    expect_reference("Clip", {}, {x, low, high}, same, 0, 0);
+    expect_reference("Clip", {}, {x, high, low}, same, 0, 0);
+    const Shape channels{shape[1]};
+    expect_reference("BatchNormalization", {},
+                     {x, random_tensor(DType::f32, channels, 1), random_tensor(DType::f32, channels, 2),
+                      random_tensor(DType::f32, channels, 3), random_tensor(DType::f32, channels, 4, 0.1, 2)},
+                     same, 1e-5, 1e-5, 2);
   }
 }
 

@@ -18,8 +18,9 @@ the schema (`core/ops`, mainly `claims.cpp`).
 
 A row is a supported op of the standard's domain: in every form from its first opset ("since") up to opset 28, for operands of
 the listed types, by operand. Supported forms give the standard's results; others are rejected, when a model is read or compiled,
-by an error that names op, domain, opset and node. Values are tensors: strings, sequences, optionals, maps and sparse tensors are
-not supported.
+by an error that names op, domain, opset and node. Values are tensors, sequences and optionals; an input or output of a session
+that is a sequence or an optional is one array, a packed list (`core/base/packed_list.h`). Strings, maps and sparse tensors are not
+supported, nor is ImageDecoder. Random ops draw by counter: a run gives the same numbers as the last.
 
 | word | types |
 |---|---|
