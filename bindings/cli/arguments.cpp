@@ -291,6 +291,8 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   run.add_option("--output", arguments.run.outputs, "NAME=FILE.npy, for each requested output")
       ->allow_extra_args(false)
       ->required();
+  run.add_option("--repeat", arguments.run.repeat, "Run N more times, and print the median time of a run")
+      ->check(CLI::Range(1, 1'000'000));
 
   CLI::App& inspect = *app.add_subcommand("inspect", "Describe a model and what was recognised in it");
   inspect.footer(

@@ -94,6 +94,7 @@ struct LogitsArguments : ModelArguments {
 
 struct RunArguments : ModelArguments {
   std::vector<std::string> inputs, outputs;  ///< NAME=FILE
+  int repeat = 0;                            ///< timed runs after the first; 0: none
 };
 
 struct InspectArguments : ModelArguments {

@@ -1,4 +1,8 @@
 // plait run: runs a graph as written, with tensors from and to .npy files.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
 #include "bindings/cli/common.h"
 
 namespace plait::cli {
@@ -15,6 +19,26 @@ plait_dtype dtype_of_input(const plait_api::Session& session, const std::string&
     if (name == operand.name) return operand.dtype;
   }
   return PLAIT_NONE;
+}
+
+/// The milliseconds of `count` runs.
+template <class Run>
+std::vector<double> times_of(Run run, int count) {
+  std::vector<double> out;
+  for (int i = 0; i < count; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    run();
+    out.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  }
+  return out;
+}
+
+void print_times(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  char text[128];
+  std::snprintf(text, sizeof text, "median %.3f ms, least %.3f ms, of %zu runs\n", times[times.size() / 2], times.front(),
+                times.size());
+  answer(text);
 }
 
 }  // namespace
@@ -35,6 +59,7 @@ int run_graph(const RunArguments& arguments) {
   for (const auto& [name, file] : out_files) names.push_back(name);
   std::vector<plait_api::Tensor> results = session.run(inputs, names);
   for (size_t i = 0; i < results.size(); ++i) results[i].write(out_files[i].second);
+  if (arguments.repeat > 0) print_times(times_of([&] { session.run(inputs, names); }, arguments.repeat));
   if (!arguments.trace.empty()) write_file(arguments.trace, session.trace());
   return exit_ok;
 }

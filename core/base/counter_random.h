@@ -6,7 +6,7 @@
 namespace plait {
 
 /// The use of a number: uses have independent streams.
-enum class RandomUse : uint32_t { sampling = 0, sample_order = 1 };
+enum class RandomUse : uint32_t { sampling = 0, sample_order = 1, graph_op = 2 };
 
 /// 64 random bits: Philox4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, 2011) keyed by the
 /// seed, counted by (position, stream, use).

@@ -23,11 +23,15 @@ struct Type {
   std::optional<Dims> dims;   ///< nullopt: the rank is unknown
 };
 
+/// What a value of the file is. Sequences and optionals are lists (core/base/packed_list.h), an optional of at most one.
+enum class ValueKind : uint8_t { tensor, sequence, optional, optional_sequence };
+
 struct Value {
   std::string name;  ///< as in the file, unique among named values; "" for values that passes made
   Type type;
   /// If set, the value is constant, no node produces it, and `type` is its type after the constant's steps.
   std::shared_ptr<const Constant> constant;
+  ValueKind kind = ValueKind::tensor;
 };
 
 class Graph;

@@ -273,9 +273,9 @@ void infer_concrete(const OpSchema& schema, const Node& node, std::span<const Te
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Type& type = context.output_types()[i];
       if (node.outputs[i] == no_value) continue;
-      if (!type.dims) throw Error(Code::bad_model, cat("its operands do not tell the dims of output ", i));
+      if (!type.dims && !measure) throw Error(Code::bad_model, cat("its operands do not tell the dims of output ", i));
       outputs[i].first = type.dtype;
-      const bool sized = std::all_of(type.dims->begin(), type.dims->end(), [](const Dim& dim) { return dim.is_constant(); });
+      const bool sized = type.dims && std::all_of(type.dims->begin(), type.dims->end(), [](const Dim& dim) { return dim.is_constant(); });
       if (!sized) outputs[i].second = measure(static_cast<int>(i));
       for (size_t axis = 0; sized && axis < type.dims->size(); ++axis)
         outputs[i].second.push_back((*type.dims)[axis].constant());

@@ -1,4 +1,4 @@
-// ONNX's Attention (opset 23 and 24) and RotaryEmbedding.
+// ONNX's Attention (opset 23 to 25) and RotaryEmbedding.
 #include "core/base/text.h"
 #include "core/graph/dims_rule.h"
 #include "core/ops/families.h"
@@ -39,6 +39,9 @@ void infer_attention(InferContext& context) {
     InferContext::fail(cat("Q, K and V have ranks ", q_dims->size(), ", ", k_dims->size(), " and ", v_dims->size(),
                            ", expected one rank"),
                        "pack the heads of all three, or of none");
+  for (const char* side : {"left_window_size", "right_window_size"})
+    if (const int64_t size = context.attributes().integer(side, -1); size < -1)
+      InferContext::fail(cat("attribute \"", side, "\" is ", size, ", expected -1 or more"));
   if (context.has(4) != context.has(5))
     InferContext::fail(cat("past_", context.has(4) ? "key" : "value", " is given without past_", context.has(4) ? "value" : "key"),
                        "give both, or none");
@@ -63,7 +66,9 @@ void infer_attention(InferContext& context) {
 
 /// Heads are g groups of r; b, g and r are free, and q too unless the kernel needs the queries' positions.
 std::string attention_dims(const Node& node, const std::vector<Type>& in, const std::vector<Type>& out) {
-  bool causal = node.attributes.integer("is_causal", 0) != 0, flat = rank_of(in[0]) == 3;
+  const bool windowed = node.attributes.integer("left_window_size", -1) >= 0 ||
+                        node.attributes.integer("right_window_size", -1) >= 0;
+  bool causal = windowed || node.attributes.integer("is_causal", 0) != 0, flat = rank_of(in[0]) == 3;
   std::string q = causal ? "[q]" : "q", d = "[d]", e = "[e]";
   if (flat) {
     auto size = head_size(in[1], node.attributes.integer("kv_num_heads", 0));
@@ -114,11 +119,12 @@ void register_attention(OpSet& ops) {
            .inputs = "q k v attn_mask? past_key? past_value? nonpad_kv_seqlen?",
            .outputs = "y present_key? present_value? qk_matmul_output?",
            .attributes = {{"is_causal", "int", "0"}, {"kv_num_heads", "int", "", "g"}, {"q_num_heads", "int", "", "g r"},
-                          {"qk_matmul_output_mode", "int", "0"}, {"scale", "float", ""}, {"softcap", "float", "0"},
+                          {"left_window_size", "int", "-1"}, {"qk_matmul_output_mode", "int", "0"},
+                          {"right_window_size", "int", "-1"}, {"scale", "float", ""}, {"softcap", "float", "0"},
                           {"softmax_precision", "int", ""}},
            .dims = "b (g r) q [d], b g [k] [d], *b g [k] [e], b 1 q [k] -> b (g r) q [e]",
            .dims_of = attention_dims, .ranks = "3-4, 3-4, 3-4, 0-4, 4, 4, 1", .infer = infer_attention,
-           .doc = "softmax(scale q k + mask) v, by heads, with or without a cache", .since = 24});
+           .doc = "softmax(scale q k + mask) v, by heads, with or without a cache", .since = 25});
   ops.add(
       {.name = "RotaryEmbedding",
        .inputs = "x cos_cache! sin_cache! position_ids?",

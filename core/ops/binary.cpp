@@ -1,7 +1,7 @@
 // Elementwise ops of two or more operands, with broadcasting.
 #include "core/ops/families.h"
 #include "core/ops/base/rows.h"
-#include "core/ops/shape_arithmetic.h"
+#include "core/ops/base/shape_arithmetic.h"
 
 namespace plait {
 

@@ -148,6 +148,7 @@ constexpr Row layers[] = {
     {"CausalConvWithState", 27, "T:floats"},
     {"Conv", 1, "T:floats"},
     {"DequantizeLinear", 10, "Q:u8 i8 u16 i16 i32 small_floats small_integers, floats f8e8m0, Q"},
+    {"Det", 11, "floats"},
     {"DynamicQuantizeLinear", 11, "f32"},
     {"Einsum", 12, "T:numbers"},
     {"Gemm", 1, "T:numbers"},
@@ -164,6 +165,45 @@ constexpr Row layers[] = {
     {"RMSNormalization", 23, "floats, floats"},
     {"RotaryEmbedding", 23, "T:floats, T, T, index"},
     {"Scan", 9, "any"},  // before: with a batch dimension
+};
+
+constexpr Row image[] = {
+    {"AffineGrid", 20, "floats, i64"},
+    {"AveragePool", 1, "floats"},
+    {"CenterCropPad", 18, "any, index"},
+    {"Col2Im", 18, "numbers, index"},
+    {"ConvInteger", 10, "A:u8 i8, B:u8 i8, A, B"},
+    {"ConvTranspose", 1, "T:floats"},
+    {"DeformConv", 19, "T:floats"},
+    {"GlobalAveragePool", 1, "floats"},
+    {"GlobalLpPool", 2, "floats"},
+    {"GlobalMaxPool", 1, "floats"},
+    {"GridSample", 16, "numbers bool, floats"},
+    {"LRN", 1, "floats"},
+    {"LpPool", 2, "floats"},
+    {"MaxPool", 1, "floats i8 u8"},
+    {"MaxRoiPool", 1, "T:floats"},
+    {"MaxUnpool", 9, "floats, I:i64, I"},
+    {"NonMaxSuppression", 10, "f32, f32, i64, f32, f32"},
+    {"QLinearConv", 10, "A:u8 i8, f32, A, B:u8 i8, f32, B, f32, C:u8 i8, i32"},
+    {"Resize", 10, "any, floats, f32, i64"},
+    {"RoiAlign", 10, "T:floats, T, i64"},
+};
+
+constexpr Row signal[] = {
+    {"Bernoulli", 15, "floats -> numbers bool"},
+    {"DFT", 17, "floats, index, i64"},
+    {"GRU", 1, "T:floats, T, T, T, i32, T"},
+    {"LSTM", 1, "T:floats, T, T, T, i32, T, T, T"},
+    {"MelWeightMatrix", 17, "I:index, I, I, F:floats, F -> numbers"},
+    {"Multinomial", 7, "floats -> index"},
+    {"RNN", 1, "T:floats, T, T, T, i32, T"},
+    {"RandomNormal", 1, "-> floats"},
+    {"RandomNormalLike", 1, "any -> floats"},
+    {"RandomUniform", 1, "-> floats"},
+    {"RandomUniformLike", 1, "any -> floats"},
+    {"STFT", 17, "T:floats, I:index, T, I"},
+    {"TfIdfVectorizer", 9, "index"},
 };
 
 }  // namespace
@@ -186,28 +226,55 @@ void register_claims(OpSet& ops) {
            .doc = "ScatterElements",
            .since = 11,
            .written_as = "ScatterElements"});
-  constexpr const char* sequence = "a sequence, which no graph holds: its parts must be known";
-  ops.add({.name = "SplitToSequence", .inputs = "input split?", .outputs = "sequence", .doc = sequence, .since = 24,
-           .written_as = "Split, Slice or Gather"});
-  ops.add({.name = "SequenceConstruct", .inputs = "inputs...", .outputs = "sequence", .doc = sequence, .since = 11,
-           .written_as = "its operands"});
-  ops.add({.name = "SequenceAt", .inputs = "sequence position", .outputs = "tensor", .doc = "a part of a sequence",
-           .since = 11, .written_as = "Split, Slice or Gather"});
-  ops.add({.name = "SequenceLength", .inputs = "sequence", .outputs = "length", .doc = "how many parts a sequence has",
-           .since = 11, .written_as = "a constant or Shape"});
-  ops.add({.name = "ConcatFromSequence", .inputs = "sequence", .outputs = "result",
-           .attributes = {{"axis", "int", "required"}, {"new_axis", "int", "0"}}, .doc = "the parts of a sequence together",
-           .since = 11, .written_as = "Concat or Identity"});
-  ops.claim("SplitToSequence", 11, "any, index");
-  ops.claim("SequenceConstruct", 11, "T:any");
-  ops.claim("SequenceAt", 11, "any, index");
-  ops.claim("SequenceLength", 11, "any");
-  ops.claim("ConcatFromSequence", 11, "any");
+  ops.add({.name = "Upsample", .inputs = "x scales?", .outputs = "y", .attributes = {{"mode", "string", "nearest"}},
+           .doc = "x with repeated or interpolated elements", .since = 10, .written_as = "Resize"});
+  ops.claim("Upsample", 7, "any, f32");
+  for (const auto& [name, doc] : {std::pair("HannWindow", "a raised cosine"), std::pair("HammingWindow", "a raised cosine on a step"),
+                                  std::pair("BlackmanWindow", "a sum of two cosines")}) {
+    ops.add({.name = name, .inputs = "size", .outputs = "output",
+             .attributes = {{"output_datatype", "int", "1"}, {"periodic", "int", "1"}}, .doc = doc, .since = 17,
+             .written_as = "cosines of a Range"});
+    ops.claim(name, 17, "index -> numbers");
+  }
+  ops.add({.name = "MeanVarianceNormalization", .inputs = "x", .outputs = "y", .attributes = {{"axes", "ints", "0, 2, 3"}},
+           .doc = "x less its mean, over its deviation", .since = 13, .written_as = "the ops of its definition"});
+  ops.claim("MeanVarianceNormalization", 9, "floats");
+  ops.add({.name = "SwiGLU", .inputs = "a b", .outputs = "y", .attributes = {{"alpha", "float", "1"}},
+           .doc = "Swish of a, times b (Shazeer 2020)", .since = 28, .written_as = "Swish and Mul"});
+  ops.claim("SwiGLU", 28, "T:floats");
+  ops.add({.name = "NegativeLogLikelihoodLoss", .inputs = "input target weight?", .outputs = "loss",
+           .attributes = {{"ignore_index", "int", ""}, {"reduction", "string", "mean"}},
+           .doc = "the loss of logarithmic probabilities", .since = 22, .written_as = "the ops of its definition"});
+  ops.claim("NegativeLogLikelihoodLoss", 12, "T:floats, index, T");
+  ops.add({.name = "SoftmaxCrossEntropyLoss", .inputs = "scores labels weights?", .outputs = "output log_prob?",
+           .attributes = {{"ignore_index", "int", ""}, {"reduction", "string", "mean"}},
+           .doc = "the cross-entropy of scores", .since = 13, .written_as = "the ops of its definition"});
+  ops.claim("SoftmaxCrossEntropyLoss", 12, "T:floats, index, T");
+  for (const auto& [name, doc, written] :
+       {std::tuple("Optional", "a value that may be absent", "a sequence of at most one part"),
+        std::tuple("OptionalHasElement", "whether an optional has its value", "the length of a sequence, or a constant"),
+        std::tuple("OptionalGetElement", "the value of an optional", "SequenceAt or Identity"),
+        std::tuple("SequenceMap", "a body over the parts of sequences", "Loop")})
+    ops.add({.name = name, .inputs = std::string_view(name) == "SequenceMap" ? "input_sequence additional_inputs..." : "input?",
+             .outputs = "output...", .doc = doc, .since = std::string_view(name) == "SequenceMap" ? 17 : 28, .written_as = written});
+  ops.claim("Optional", 15, "numbers bool");
+  ops.claim("OptionalHasElement", 15, "numbers bool");
+  ops.claim("OptionalGetElement", 15, "numbers bool");
+  ops.claim("SequenceMap", 17, "numbers bool, any");
+  ops.claim("SequenceConstruct", 11, "T:numbers bool");
+  ops.claim("SequenceEmpty", 11, "-> numbers bool");
+  ops.claim("SequenceInsert", 11, "numbers bool, numbers bool, index");
+  ops.claim("SequenceErase", 11, "numbers bool, index");
+  ops.claim("SequenceAt", 11, "numbers bool, index");
+  ops.claim("SequenceLength", 11, "numbers bool");
+  ops.claim("SplitToSequence", 11, "numbers bool, index");
+  ops.claim("ConcatFromSequence", 11, "numbers bool");
   ops.claim("Constant", 1, "-> any");
   ops.claim("Dropout", 7, "floats, floats, -");
   ops.claim("Scatter", 9, "T:any, index, T");
   for (std::span<const Row> rows : {std::span<const Row>(elementwise), std::span<const Row>(moving),
-                                    std::span<const Row>(reducing), std::span<const Row>(layers)})
+                                    std::span<const Row>(reducing), std::span<const Row>(layers),
+                                    std::span<const Row>(image), std::span<const Row>(signal)})
     for (const Row& row : rows) ops.claim(row.op, row.oldest, row.types);
 }
 

@@ -5,7 +5,7 @@
 #include "core/base/text.h"
 #include "core/ops/families.h"
 #include "core/ops/base/rows.h"
-#include "core/ops/shape_arithmetic.h"
+#include "core/ops/base/shape_arithmetic.h"
 
 namespace plait {
 

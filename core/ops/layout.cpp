@@ -5,7 +5,7 @@
 #include "core/graph/dims_rule.h"
 #include "core/ops/families.h"
 #include "core/ops/base/rows.h"
-#include "core/ops/shape_arithmetic.h"
+#include "core/ops/base/shape_arithmetic.h"
 
 namespace plait {
 
@@ -226,6 +226,11 @@ std::string space_dims(const Node& node, const std::vector<Type>&, const std::ve
   return cat("*b ", crd ? "(c [i] [j])" : "([i] [j] c)", " y x -> b c (y [i]) (x [j])");
 }
 
+std::string depth_dims(const Node& node, const std::vector<Type>&, const std::vector<Type>&) {
+  bool crd = node.attributes.string("mode", "DCR") == "CRD";
+  return cat("*b c (y [i]) (x [j]) -> b ", crd ? "(c [i] [j])" : "([i] [j] c)", " y x");
+}
+
 }  // namespace
 
 void register_layout(OpSet& ops) {
@@ -284,8 +289,9 @@ void register_layout(OpSet& ops) {
   ops.add({.name = "SpaceToDepth",
            .inputs = "input",
            .outputs = "output",
-           .attributes = {{"blocksize", "int", "required"}},
+           .attributes = {{"blocksize", "int", "required"}, {"mode", "string", "DCR"}},
            .dims = "*b c (y [i]) (x [j]) -> b ([i] [j] c) y x",
+           .dims_of = depth_dims,
            .infer = [](InferContext& context) { infer_blocks(context, false); },
            .doc = "blocks of space laid out in depth",
            .since = 13});

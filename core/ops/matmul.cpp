@@ -83,6 +83,8 @@ void register_matmul(OpSet& ops) {
            .attributes = {{"alpha", "float", "1"}, {"beta", "float", "1"}, {"transA", "int", "0"},
                           {"transB", "int", "0"}},
            .dims = "m [k], [k] n, n -> m n", .dims_of = gemm_dims, .doc = "alpha a b + beta c", .since = 13});
+  ops.add({.name = "Det", .inputs = "x", .outputs = "y", .dims = "... [n] [n] -> ...", .ranks = "2-",
+           .doc = "determinants of the matrices of the last two dims", .since = 22});
 }
 
 }  // namespace plait

@@ -3,7 +3,7 @@
 #include "core/ops/families.h"
 #include "core/ops/heads.h"
 #include "core/ops/base/rows.h"
-#include "core/ops/shape_arithmetic.h"
+#include "core/ops/base/shape_arithmetic.h"
 
 namespace plait {
 

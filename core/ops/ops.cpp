@@ -2,6 +2,8 @@
 
 #include "core/ops/families.h"
 #include "core/ops/gradients/gradients.h"
+#include "core/ops/image/register.h"
+#include "core/ops/signal/register.h"
 
 namespace plait {
 
@@ -24,8 +26,17 @@ void register_ops(OpSet& ops) {
                       register_experts,
                       register_quantization,
                       register_convolution,
+                      register_pooling,
+                      register_resize,
+                      register_boxes,
+                      register_windows_back,
+                      register_recurrent_layers,
+                      register_transforms,
+                      register_random,
+                      register_ngrams,
                       register_recurrent,
                       register_control,
+                      register_sequences,
                       register_plait,
                       register_collectives,
                       register_microsoft,
@@ -37,7 +48,7 @@ void register_ops(OpSet& ops) {
                       register_optimizers})
     family(ops);
   for (auto additions : {register_claims, register_own_claims, register_arithmetic_gradients, register_attention_gradients,
-                         register_index_gradients, register_layer_gradients, register_layout_gradients,
+                         register_image_gradients, register_index_gradients, register_layer_gradients, register_layout_gradients,
                          register_linear_gradients, register_reduction_gradients, register_unary_gradients})
     additions(ops);
 }

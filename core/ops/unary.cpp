@@ -1,7 +1,7 @@
 // Elementwise ops of one operand. Linear ones ("*") commute with partial sums.
 #include "core/ops/families.h"
 #include "core/ops/base/rows.h"
-#include "core/ops/shape_arithmetic.h"
+#include "core/ops/base/shape_arithmetic.h"
 
 namespace plait {
 

@@ -50,6 +50,13 @@ Tensor tensor_of(DType dtype, std::span<const Number> numbers, bool scalar) {
   return Tensor::of<Number>(dtype, scalar ? Shape{} : Shape{static_cast<int64_t>(numbers.size())}, numbers);
 }
 
+/// The element type of the tensors in a type, as a number of TensorProto.DataType.
+int64_t element_type(const onnx::TypeProto& type) {
+  if (type.has_sequence_type()) return element_type(type.sequence_type().elem_type());
+  if (type.has_optional_type()) return element_type(type.optional_type().elem_type());
+  return type.tensor_type().elem_type();
+}
+
 }  // namespace
 
 void check_attribute(const Proto& proto) {
@@ -85,6 +92,7 @@ Attribute read_attribute(const Proto& proto, TensorReader& tensors) {
       } catch (const Error& error) {
         throw error.at(cat("attribute ", quote(proto.name())));
       }
+    case Proto::TYPE_PROTO: return element_type(proto.tp());
     default:
       throw Error(Code::unsupported, cat("attribute ", quote(proto.name()), " is of a kind that Plait does not read",
                                          " (field ", type_name(proto.type()), ")"));

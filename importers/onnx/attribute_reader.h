@@ -17,8 +17,8 @@ void check_attribute(const onnx::AttributeProto& proto);
 
 bool is_graph(const onnx::AttributeProto& proto);
 
-/// The value of a checked attribute other than a graph. Throws Error(unsupported) for lists of tensors or graphs,
-/// sparse tensors and types.
+/// The value of a checked attribute other than a graph; of a type its element type. Throws Error(unsupported) for lists of
+/// tensors or graphs, and sparse tensors.
 Attribute read_attribute(const onnx::AttributeProto& proto, TensorReader& tensors);
 
 /// The tensor of a Constant node's attribute `name`: value, value_float, value_floats, value_int or value_ints.

@@ -80,6 +80,12 @@ void GraphBuilder::read_bodies(Scope& scope, Node& node, const std::vector<Named
       throw error.at(cat("body ", quote(name)));
     }
   }
+  if (node.op == "SequenceMap" && protos.size() == 1) {
+    std::vector<int64_t> dtypes;
+    for (const auto& output : protos[0].second->output()) dtypes.push_back(output.type().tensor_type().elem_type());
+    node.attributes.set("dtypes", std::move(dtypes));
+    node.attributes.set("own_inputs", static_cast<int64_t>(node.inputs.size()));
+  }
   const auto operands = static_cast<int>(node.inputs.size());
   join_captures(scope, node, bodies);
   if (node.op == "Loop" && protos.size() == 1) keep_empty_sizes(node, *protos[0].second, 1 + std::max(operands, 2) - 2);

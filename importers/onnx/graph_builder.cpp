@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "importers/onnx/lists.h"
 #include "importers/onnx/sequences.h"
 
 namespace plait::onnx_import {
@@ -56,10 +57,15 @@ Type declared_type(Graph& graph, const onnx::ValueInfoProto& info, bool required
     if (required) throw Error(Code::bad_model, "has no type");
     return {};
   }
-  if (!info.type().has_tensor_type()) throw Error(Code::unsupported, "is no tensor but a sequence, map or optional");
-  const auto& tensor = info.type().tensor_type();
+  const onnx::TypeProto& within = tensor_type_of(info.type());
+  if (!within.has_tensor_type()) throw Error(Code::unsupported, "is no tensor but a map, a sparse tensor, or a sequence of these");
+  const auto& tensor = within.tensor_type();
   Type out;
   out.dtype = dtype_of(tensor.elem_type());
+  if (kind_of(info.type()) != ValueKind::tensor) {
+    out.dims = Dims{Dim::symbol(graph.symbols.fresh(cat(info.name(), "_list")))};
+    return out;
+  }
   if (!tensor.has_shape()) return out;
   int rank = tensor.shape().dim_size();
   if (rank > Shape::max_rank) throw Error(Code::unsupported, cat("rank ", rank, " is above ", Shape::max_rank));
@@ -102,6 +108,7 @@ std::optional<ValueId> GraphBuilder::lookup(Scope& scope, const std::string& nam
       scope.graph.value(id).constant = std::move(constant);
     } else {
       id = add_capture(scope, name, name);
+      scope.graph.value(id).kind = scope.outer->graph.value(*outside).kind;
       scope.captures.push_back(name);
     }
   }
@@ -157,6 +164,7 @@ void GraphBuilder::read_inputs(Scope& scope, const onnx::GraphProto& proto, bool
       // Files of IR 3 also list every initializer as an input; it is not an operand of the model.
       if (main && scope.values.count(info.name())) continue;
       ValueId id = scope.graph.add_value(info.name(), declared_type(scope.graph, info, main));
+      scope.graph.value(id).kind = kind_of(info.type());
       declare(scope, info.name(), id);
       scope.graph.inputs.push_back(id);
     } catch (const Error& error) {
@@ -180,6 +188,7 @@ void GraphBuilder::read_graph(Scope& scope, const onnx::GraphProto& proto, bool 
     scope.graph.outputs.push_back(id);
   }
   scope.graph.sort();
+  settle_lists(scope.graph);
   unfold_sequences(scope.graph);
 }
 

@@ -24,7 +24,7 @@ using namespace onnx_import;
 
 // The newest versions that this reader supports.
 constexpr int64_t newest_ir = 13;
-constexpr int64_t newest_opset = 27;
+constexpr int64_t newest_opset = 28;
 
 /// Identifies files that are not models, for common mistakes.
 void check_magic(std::span<const std::byte> file) {

@@ -10,6 +10,7 @@
 #include "core/base/load_progress.h"
 #include "core/base/text.h"
 #include "importers/onnx/attribute_reader.h"
+#include "importers/onnx/lists.h"
 #include "importers/onnx/opset_map.h"
 #include "importers/onnx/sequences.h"
 #include "importers/onnx/wire.h"
@@ -159,6 +160,7 @@ void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const 
   node.stage = stage;
   size_t helpers = scope.graph.nodes.size();
   check_opset(ops_, node.op, opset);
+  if (node.op == "SequenceMap") read_bodies(scope, node, bodies);
   if (is_sequence_op(node.op)) {
     scope.graph.nodes.push_back(std::move(node));
     return;
@@ -219,6 +221,7 @@ std::vector<GraphBuilder::NamedBody> GraphBuilder::read_attributes(Scope& scope,
     charge(attribute_cost(*attribute));
     if (is_graph(*attribute)) bodies.emplace_back(written.name(), &attribute->g());
     else node.attributes.set(written.name(), read_attribute(*attribute, tensors_));
+    if (attribute->has_tp() && kind_of(attribute->tp()) == ValueKind::sequence) node.attributes.set("of_sequence", int64_t{1});
   }
   return bodies;
 }

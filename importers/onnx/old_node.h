@@ -101,5 +101,14 @@ void spell_experts(OldNode& old);
 void spell_quantised_experts(OldNode& old);
 void spell_likelihood_loss(OldNode& old);
 void spell_cross_entropy_loss(OldNode& old);
+void spell_hann(OldNode& old);
+void spell_hamming(OldNode& old);
+void spell_blackman(OldNode& old);
+void spell_mean_variance(OldNode& old);
+void spell_swiglu(OldNode& old);
+void seed_random(OldNode& old);
+void spell_adagrad(OldNode& old);
+void spell_adam(OldNode& old);
+void spell_momentum(OldNode& old);
 
 }  // namespace plait::onnx_import

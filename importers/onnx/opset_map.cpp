@@ -130,6 +130,38 @@ void batch_normalization(OldNode& old) {
 
 void scatter(OldNode& old) { old.node.op = "ScatterElements"; }
 
+/// Opset 10 has only scales, and places elements by their corners; opset 7 to 9 calls the op Upsample, at first with an attribute.
+void resize(OldNode& old) {
+  if (old.node.attributes.has("scales")) {
+    const Attribute* found = old.node.attributes.find("scales");
+    const auto* scales = std::get_if<std::vector<double>>(found);
+    if (!scales) throw Error(Code::bad_model, "attribute scales is no list of floats");
+    const std::vector<float> numbers(scales->begin(), scales->end());
+    old.set_input(1, old.graph.add_constant(
+                         Tensor::of<float>(DType::f32, Shape{static_cast<int64_t>(numbers.size())}, numbers)));
+    old.node.attributes.erase("scales");
+  }
+  old.node.op = "Resize";
+  old.node.inputs = {old.required(0), no_value, old.required(1)};
+  old.node.attributes.set("coordinate_transformation_mode", std::string("asymmetric"));
+  old.node.attributes.set("nearest_mode", std::string("floor"));
+}
+
+/// Before opset 20 the axis was an attribute.
+void dft(OldNode& old) {
+  const int64_t axis = old.node.attributes.integer("axis", 1);
+  old.node.attributes.erase("axis");
+  old.set_input(2, old.graph.add_constant(Tensor::of_ints(std::vector<int64_t>{axis}).reshaped({})));
+}
+
+/// Before opset 7 the states of all steps were an output only on request; an absent name means the same.
+void recurrent_layer(OldNode& old) { old.node.attributes.erase("output_sequence"); }
+
+/// Boxes of opset 10 are measured from corner to corner.
+void roi_align(OldNode& old) {
+  old.node.attributes.set("coordinate_transformation_mode", std::string("output_half_pixel"));
+}
+
 /// `convert` applies to the op's forms of opsets below `until`.
 struct Row {
   std::string_view op;
@@ -139,6 +171,24 @@ struct Row {
 
 constexpr int64_t every_opset = INT64_MAX;
 constexpr Row rows[] = {
+    {"Bernoulli", every_opset, seed_random},
+    {"Multinomial", every_opset, seed_random},
+    {"RandomNormal", every_opset, seed_random},
+    {"RandomNormalLike", every_opset, seed_random},
+    {"RandomUniform", every_opset, seed_random},
+    {"RandomUniformLike", every_opset, seed_random},
+    {"BlackmanWindow", every_opset, spell_blackman},
+    {"HammingWindow", every_opset, spell_hamming},
+    {"HannWindow", every_opset, spell_hann},
+    {"MeanVarianceNormalization", every_opset, spell_mean_variance},
+    {"SwiGLU", every_opset, spell_swiglu},
+    {"DFT", 20, dft},
+    {"LSTM", 7, recurrent_layer},
+    {"GRU", 7, recurrent_layer},
+    {"RNN", 7, recurrent_layer},
+    {"ai.onnx.preview.training.Adagrad", every_opset, spell_adagrad},
+    {"ai.onnx.preview.training.Adam", every_opset, spell_adam},
+    {"ai.onnx.preview.training.Momentum", every_opset, spell_momentum},
     {"Add", 7, legacy_broadcast},
     {"Sub", 7, legacy_broadcast},
     {"Mul", 7, legacy_broadcast},
@@ -172,6 +222,8 @@ constexpr Row rows[] = {
     {"ReduceProd", 18, axes_to_input},
     {"ReduceSumSquare", 18, axes_to_input},
     {"Reshape", 5, reshape},
+    {"Resize", 11, resize},
+    {"RoiAlign", 16, roi_align},
     {"Scatter", every_opset, scatter},
     {"Slice", 10, slice},
     {"SoftmaxCrossEntropyLoss", every_opset, spell_cross_entropy_loss},
@@ -179,6 +231,7 @@ constexpr Row rows[] = {
     {"Squeeze", 13, axes_to_input},
     {"TopK", 10, top_k},
     {"Unsqueeze", 13, unsqueeze},
+    {"Upsample", every_opset, resize},
     {"com.microsoft.Attention", every_opset, spell_attention},
     {"com.microsoft.CausalConvWithState", every_opset, spell_causal_conv},
     {"com.microsoft.EmbedLayerNormalization", every_opset, spell_embedding},

@@ -14,6 +14,10 @@ struct Form {
   size_t least, most;  ///< inputs
 };
 constexpr Form forms[] = {{"ConcatFromSequence", 1, 1},
+                          {"Optional", 0, 1},
+                          {"OptionalGetElement", 1, 1},
+                          {"OptionalHasElement", 0, 1},
+                          {"SequenceMap", 1, SIZE_MAX},
                           {"SequenceAt", 2, 2},
                           {"SequenceConstruct", 1, SIZE_MAX},
                           {"SequenceLength", 1, 1},
@@ -192,7 +196,15 @@ class Unfolder {
 bool is_sequence_op(std::string_view op) { return form_of(op) != nullptr; }
 
 void unfold_sequences(Graph& graph) {
-  if (std::ranges::any_of(graph.nodes, [](const Node& node) { return is_sequence_op(node.op); })) Unfolder(graph).run();
+  if (std::ranges::none_of(graph.nodes, [](const Node& node) { return is_sequence_op(node.op); })) return;
+  Graph unfolded = graph;
+  try {
+    Unfolder(unfolded).run();
+  } catch (const Error& error) {
+    if (error.code() != Code::unsupported) throw;
+    return;  // a list when it runs
+  }
+  graph = std::move(unfolded);
 }
 
 }  // namespace plait::onnx_import

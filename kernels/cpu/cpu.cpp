@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "kernels/cpu/attention/register.h"
+#include "kernels/cpu/image/register.h"
 #include "kernels/cpu/linear/register.h"
 #include "kernels/cpu/recurrent/register.h"
 #include "kernels/cpu/rows/register.h"
@@ -43,6 +44,10 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_scatter_back(table, isa);
     add_reduce(table, isa);
     add_transpose(table, isa);
+    add_convolution(table, isa);
+    add_pooling(table, isa);
+    add_channels(table, isa);
+    add_transposed_convolution(table, isa);
     add_recurrent(table, isa);
     add_packed_recurrent(table, isa);
   }

@@ -1,14 +1,14 @@
-// ONNX Attention (23, 24) with the errata of 2026: is_causal counts from where the queries lie in their sequence.
+// ONNX Attention (23 to 25) with the errata of 2026: is_causal counts from where the queries lie in their sequence.
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/heads.h"
-#include "kernels/reference/kernel_of.h"
-#include "kernels/reference/multiply.h"
-#include "kernels/reference/nest.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/base/kernel_of.h"
+#include "kernels/reference/base/multiply.h"
+#include "kernels/reference/base/nest.h"
+#include "kernels/reference/base/numbers.h"
 
 namespace plait::reference {
 namespace {
@@ -17,7 +17,8 @@ struct AttentionAttributes {
   explicit AttentionAttributes(const NodeInfo& node)
       : query_heads(node.attributes.integer("q_num_heads", 0)), key_heads(node.attributes.integer("kv_num_heads", 0)),
         causal(node.attributes.integer("is_causal", 0) != 0), scale(node.attributes.real("scale", 0)),
-        softcap(node.attributes.real("softcap", 0)), mode(node.attributes.integer("qk_matmul_output_mode", 0)) {
+        softcap(node.attributes.real("softcap", 0)), left(node.attributes.integer("left_window_size", -1)),
+        right(node.attributes.integer("right_window_size", -1)), mode(node.attributes.integer("qk_matmul_output_mode", 0)) {
     if (mode < 0 || mode > 3)
       throw Error(Code::bad_model, cat("Attention: qk_matmul_output_mode is ", mode, ", expected 0 to 3"));
   }
@@ -25,6 +26,7 @@ struct AttentionAttributes {
   bool causal;
   double scale;    ///< 0: 1 / sqrt(d)
   double softcap;  ///< applied before the mask; 0: none
+  int64_t left, right;  ///< how many keys before and after its own a query sees; -1: all
   int64_t mode;    ///< what output 3 holds: 0 scores, 1 after the soft cap, 2 after the mask, 3 probabilities
 };
 
@@ -64,7 +66,7 @@ struct Problem {
     }
   }
 
-  /// Whether query i of batch b may see key j: the causal and the padding rule.
+  /// Whether query i of batch b may see key j: the causal rule, the window and the padding.
   bool visible(int64_t b, int64_t i, int64_t j) const {
     int64_t offset = past;
     if (!lengths.empty()) {
@@ -72,7 +74,10 @@ struct Problem {
       if (j >= length) return false;
       if (!input(call, 4).present()) offset = length - q.s;
     }
-    return !attributes.causal || j <= i + offset;
+    const int64_t behind = i + offset - j;
+    if ((attributes.left >= 0 && behind > attributes.left) || (attributes.right >= 0 && -behind > attributes.right))
+      return false;
+    return !attributes.causal || behind >= 0;
   }
 
   /// What the mask adds to a score; keys behind its last column are masked.

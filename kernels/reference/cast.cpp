@@ -4,9 +4,9 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "kernels/reference/families.h"
-#include "kernels/reference/kernel_of.h"
-#include "kernels/reference/minifloat.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/base/kernel_of.h"
+#include "kernels/reference/base/minifloat.h"
+#include "kernels/reference/base/numbers.h"
 
 namespace plait::reference {
 namespace {

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "kernels/reference/families.h"
-#include "kernels/reference/kernel_of.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/base/kernel_of.h"
+#include "kernels/reference/base/numbers.h"
 
 namespace plait::reference {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "kernels/reference/families.h"
-#include "kernels/reference/kernel_of.h"
+#include "kernels/reference/base/kernel_of.h"
 #include "kernels/reference/weights.h"
 
 namespace plait::reference {

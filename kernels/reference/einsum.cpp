@@ -7,9 +7,9 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "kernels/reference/families.h"
-#include "kernels/reference/kernel_of.h"
-#include "kernels/reference/nest.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/base/kernel_of.h"
+#include "kernels/reference/base/nest.h"
+#include "kernels/reference/base/numbers.h"
 
 namespace plait::reference {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "kernels/reference/activations.h"
-#include "kernels/reference/kernel_of.h"
-#include "kernels/reference/multiply.h"
+#include "kernels/reference/base/activations.h"
+#include "kernels/reference/base/kernel_of.h"
+#include "kernels/reference/base/multiply.h"
 #include "kernels/reference/weights.h"
 
 namespace plait::reference {

@@ -7,10 +7,10 @@
 #include "core/base/text.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/heads.h"
-#include "kernels/reference/kernel_of.h"
-#include "kernels/reference/multiply.h"
-#include "kernels/reference/nest.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/base/kernel_of.h"
+#include "kernels/reference/base/multiply.h"
+#include "kernels/reference/base/nest.h"
+#include "kernels/reference/base/numbers.h"
 #include "kernels/reference/rotate.h"
 
 namespace plait::reference {

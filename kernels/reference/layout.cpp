@@ -8,9 +8,9 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "kernels/reference/families.h"
-#include "kernels/reference/kernel_of.h"
-#include "kernels/reference/nest.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/base/kernel_of.h"
+#include "kernels/reference/base/nest.h"
+#include "kernels/reference/base/numbers.h"
 
 namespace plait::reference {
 namespace {
@@ -311,7 +311,7 @@ KernelStatus depth_to_space(const KernelCall& call, const BlockAttributes& a) {
   return {};
 }
 
-/// SpaceToDepth: [b, c, (y i), (x j)] -> [b, (i j c), y, x].
+/// SpaceToDepth: [b, c, (y i), (x j)] -> [b, (i j c) or (c i j), y, x].
 KernelStatus space_to_depth(const KernelCall& call, const BlockAttributes& a) {
   const TensorView &in = call.inputs[0], &out = call.outputs[0];
   Shape strides = strides_of(in.shape);
@@ -319,8 +319,9 @@ KernelStatus space_to_depth(const KernelCall& call, const BlockAttributes& a) {
   Offsets offsets{arithmetic(0, strides[0], in.shape[0]), arithmetic(0, 1, out.shape[1]),
                   arithmetic(0, a.size * strides[2], out.shape[2]), arithmetic(0, a.size * strides[3], out.shape[3])};
   for (int64_t& depth : offsets[1]) {
-    int64_t block = depth / channels;
-    depth = depth % channels * strides[1] + block / a.size * strides[2] + block % a.size * strides[3];
+    const int64_t block = a.depth_first ? depth / channels : depth % (a.size * a.size);
+    const int64_t channel = a.depth_first ? depth % channels : depth / (a.size * a.size);
+    depth = channel * strides[1] + block / a.size * strides[2] + block % a.size * strides[3];
   }
   move(call, in, out, offsets);
   return {};

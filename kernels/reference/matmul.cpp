@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "kernels/reference/families.h"
-#include "kernels/reference/kernel_of.h"
-#include "kernels/reference/multiply.h"
-#include "kernels/reference/nest.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/base/kernel_of.h"
+#include "kernels/reference/base/multiply.h"
+#include "kernels/reference/base/nest.h"
+#include "kernels/reference/base/numbers.h"
 
 namespace plait::reference {
 namespace {

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "kernels/reference/families.h"
-#include "kernels/reference/kernel_of.h"
-#include "kernels/reference/nest.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/base/kernel_of.h"
+#include "kernels/reference/base/nest.h"
+#include "kernels/reference/base/numbers.h"
 
 namespace plait::reference {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "kernels/reference/families.h"
-#include "kernels/reference/kernel_of.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/base/kernel_of.h"
+#include "kernels/reference/base/numbers.h"
 
 namespace plait::reference {
 namespace {

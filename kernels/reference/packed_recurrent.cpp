@@ -1,6 +1,6 @@
 // plait.PackedConv and plait.PackedLinearAttention, and their gradients: recurrences inside the segments of packed
 // rows.
-#include "kernels/reference/multiply.h"
+#include "kernels/reference/base/multiply.h"
 #include "kernels/reference/recurrent.h"
 
 namespace plait::reference {

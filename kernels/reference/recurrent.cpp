@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "kernels/reference/families.h"
-#include "kernels/reference/kernel_of.h"
-#include "kernels/reference/multiply.h"
+#include "kernels/reference/base/kernel_of.h"
+#include "kernels/reference/base/multiply.h"
 #include "kernels/reference/recurrent.h"
 
 namespace plait::reference {

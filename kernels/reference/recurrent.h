@@ -7,10 +7,10 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "kernels/reference/activations.h"
+#include "kernels/reference/base/activations.h"
 #include "kernels/reference/families.h"
-#include "kernels/reference/kernel_of.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/base/kernel_of.h"
+#include "kernels/reference/base/numbers.h"
 
 namespace plait::reference {
 

@@ -1,5 +1,7 @@
 #include "kernels/reference/families.h"
+#include "kernels/reference/image/register.h"
 #include "kernels/reference/reference.h"
+#include "kernels/reference/signal/register.h"
 
 namespace plait {
 
@@ -11,14 +13,26 @@ void register_reference_kernels(KernelTable& table) {
   add_layout(table);
   add_index(table);
   add_scatter(table);
+  add_sequences(table);
   add_create(table);
   add_reduce(table);
   add_order(table);
   add_matmul(table);
+  add_determinant(table);
   add_linear(table);
   add_experts(table);
   add_einsum(table);
   add_convolve(table);
+  add_deform(table);
+  add_pooling(table);
+  add_resize(table);
+  add_sampling(table);
+  add_boxes(table);
+  add_windows_back(table);
+  add_recurrent_layers(table);
+  add_transforms(table);
+  add_random(table);
+  add_ngrams(table);
   add_softmax(table);
   add_normalize(table);
   add_attention(table);

@@ -1,8 +1,8 @@
 // Rotary position embedding: ONNX RotaryEmbedding-23, com.microsoft.RotaryEmbedding, plait.RoPE.
 #include "kernels/reference/families.h"
 #include "kernels/reference/heads.h"
-#include "kernels/reference/kernel_of.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/base/kernel_of.h"
+#include "kernels/reference/base/numbers.h"
 #include "kernels/reference/rotate.h"
 
 namespace plait::reference {

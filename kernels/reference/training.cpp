@@ -4,8 +4,8 @@
 
 #include "core/base/counter_random.h"
 #include "kernels/reference/families.h"
-#include "kernels/reference/kernel_of.h"
-#include "kernels/reference/multiply.h"
+#include "kernels/reference/base/kernel_of.h"
+#include "kernels/reference/base/multiply.h"
 #include "kernels/reference/weights.h"
 
 namespace plait::reference {

@@ -3,7 +3,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/base/numbers.h"
 
 namespace plait::reference {
 

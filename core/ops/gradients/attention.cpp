@@ -102,11 +102,21 @@ class AttentionBack {
       scores = context_.type(mask).dtype == DType::boolean ? context_.add("Where", {mask, scores, never})
                                                            : context_.plus(scores, mask);
     }
-    if (context_.attributes().integer("is_causal", 0) == 0) return scores;
+    const Attributes& attributes = context_.attributes();
+    const int64_t left = attributes.integer("left_window_size", -1);
+    int64_t right = attributes.integer("right_window_size", -1);
+    if (attributes.integer("is_causal", 0) != 0) right = 0;
+    if (left < 0 && right < 0) return scores;
     const Dims all = context_.dims(scores);
-    const ValueId ones = context_.add("Expand", {number(1), context_.sizes(Dims{all[3], all[4]})});
-    const ValueId seen = context_.add("Trilu", {ones}, one_attribute("upper", int64_t{0}));
+    ValueId seen = context_.add("Expand", {number(1), context_.sizes(Dims{all[3], all[4]})});
+    if (right >= 0) seen = triangle(seen, right, 0);
+    if (left >= 0) seen = triangle(seen, -left, 1);
     return context_.add("Where", {context_.add("Greater", {seen, number(0)}), scores, never});
+  }
+
+  ValueId triangle(ValueId a, int64_t diagonal, int64_t upper) {
+    const ValueId k = context_.reshaped(context_.integers({diagonal}), Dims{});
+    return context_.add("Trilu", {a, k}, one_attribute("upper", upper));
   }
 
   /// A mask of numbers is added to scores after the cap.

@@ -6,6 +6,7 @@ namespace plait {
 
 void register_arithmetic_gradients(OpSet& ops);
 void register_attention_gradients(OpSet& ops);
+void register_image_gradients(OpSet& ops);
 void register_index_gradients(OpSet& ops);
 void register_layer_gradients(OpSet& ops);
 void register_layout_gradients(OpSet& ops);

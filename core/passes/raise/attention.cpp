@@ -323,6 +323,10 @@ bool Matcher::from_attention_op(const Node& node) {
   match.query = {input(0), order};
   match.output = node.outputs[0];
   match.causal = node.attributes.integer("is_causal", 0) != 0;
+  const int64_t left = node.attributes.integer("left_window_size", -1), right = node.attributes.integer("right_window_size", -1);
+  if (left >= 0) match.window = left + 1;
+  if (right > 0 && !match.causal) return fail(cat(describe(node), ": queries see later keys"));
+  match.causal = match.causal || right == 0;
   match.layer.softcap = node.attributes.real("softcap", 0);
   AttentionLayer& layer = match.layer;
   for (const Dims* one : {query, key, value})

@@ -169,7 +169,8 @@ class Trial:
     def add_node(self):
         import numpy
         import onnx_file
-        import differential_layers  # noqa: F401: it adds to OPS
+        import differential_image  # noqa: F401: these add to OPS
+        import differential_layers  # noqa: F401
         from differential_graphs import OPS, Value
         b = self.builder
         name = self.only_op or b.pick(sorted(OPS))

@@ -151,8 +151,6 @@ TEST(OpsetMap, OldestForms) {
   expect_unsupported(add.b, {"Add", "broadcast"});
   OpCase scatter(9, "Scatter", {"x", "x", "x"});
   EXPECT_EQ(ops_of(scatter.import()), Names{"ScatterElements"});
-  OpCase upsample(9, "Upsample");
-  expect_unsupported(upsample.b, {"Upsample", "opset 9"});
 }
 
 TEST(OpsetMap, OldNodesWithoutTheirOperands) {

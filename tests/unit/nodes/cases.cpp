@@ -9,9 +9,11 @@
 #include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/packed_list.h"
 #include "core/base/text.h"
 #include "core/passes/compile.h"
 #include "importers/onnx/import.h"
+#include "importers/onnx/lists.h"
 #include "importers/onnx/tensor_reader.h"
 #include "importers/onnx/typed_data.h"
 #include "tests/unit/support/models.h"
@@ -40,8 +42,7 @@ void collect(const onnx::GraphProto& graph, const std::map<std::string, int64_t>
   }
 }
 
-Tensor read_tensor(const fs::path& path) {
-  auto proto = read_message<onnx::TensorProto>(path);
+Tensor tensor_in(const onnx::TensorProto& proto, const fs::path& path) {
   DType dtype = onnx_import::dtype_of(proto.data_type());
   if (dtype == DType::string) throw Error(Code::unsupported, cat(path.string(), " holds strings"));
   Shape shape = onnx_import::shape_of({proto.dims().data(), static_cast<size_t>(proto.dims_size())}, dtype);
@@ -50,13 +51,69 @@ Tensor read_tensor(const fs::path& path) {
   return Tensor(dtype, shape, copy_blob(std::as_bytes(std::span(raw.data(), raw.size()))));
 }
 
-std::vector<Tensor> read_tensors(const fs::path& folder, const char* stem) {
+std::string bytes_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream bytes;
+  bytes << file.rdbuf();
+  return bytes.str();
+}
+
+/// The contents of the fields of this number that are messages (onnx-data.proto, which the library does not read).
+std::vector<std::string> fields_of(const std::string& message, uint64_t number) {
+  std::vector<std::string> out;
+  size_t at = 0;
+  auto varint = [&] {
+    uint64_t value = 0;
+    for (int shift = 0; at < message.size(); shift += 7) {
+      const auto byte = static_cast<uint8_t>(message[at++]);
+      value |= uint64_t{byte & 0x7Fu} << shift;
+      if (byte < 0x80) break;
+    }
+    return value;
+  };
+  while (at < message.size()) {
+    const uint64_t tag = varint();
+    if ((tag & 7) == 0) {
+      varint();
+      continue;
+    }
+    if ((tag & 7) != 2) throw Error(Code::bad_model, "a field of an unexpected kind");
+    const uint64_t size = varint();
+    if (tag >> 3 == number) out.push_back(message.substr(at, size));
+    at += size;
+  }
+  return out;
+}
+
+/// A value of this type: sequences and optionals as packed lists.
+Tensor value_in(const std::string& bytes, const onnx::TypeProto& type, const fs::path& path) {
+  const ValueKind kind = onnx_import::kind_of(type);
+  if (kind == ValueKind::tensor) {
+    onnx::TensorProto proto;
+    if (!proto.ParseFromString(bytes)) throw Error(Code::io, cat(path.string(), " cannot be read"));
+    return tensor_in(proto, path);
+  }
+  constexpr uint64_t tensors = 3, sequence = 5;
+  const DType dtype = onnx_import::dtype_of(onnx_import::tensor_type_of(type).tensor_type().elem_type());
+  if (dtype == DType::string) throw Error(Code::unsupported, cat(path.string(), " holds strings"));
+  std::vector<Tensor> parts;
+  const bool nested = kind == ValueKind::optional_sequence;
+  for (const std::string& part : fields_of(bytes, nested ? sequence : tensors))
+    parts.push_back(value_in(part, nested ? type.optional_type().elem_type() : onnx_import::tensor_type_of(type), path));
+  std::vector<TensorView> views;
+  for (const Tensor& part : parts) views.push_back(part.view());
+  return packed_list(dtype, views);
+}
+
+template <class Infos>
+std::vector<Tensor> read_values(const fs::path& folder, const char* stem, const Infos& infos) {
   std::vector<Tensor> out;
-  for (;;) {
+  for (const auto& info : infos) {
     fs::path path = folder / cat(stem, out.size(), ".pb");
     if (!fs::exists(path)) return out;
-    out.push_back(read_tensor(path));
+    out.push_back(value_in(bytes_of(path), info.type(), path));
   }
+  return out;
 }
 
 bool readable(const std::vector<Tensor>& tensors) {
@@ -119,11 +176,12 @@ std::vector<OpUse> ops_of(const std::string& name) {
 }
 
 std::vector<DataSet> data_sets(const std::string& name) {
+  const auto model = read_message<onnx::ModelProto>(case_folder() / name / "model.onnx");
   std::vector<DataSet> out;
   for (;;) {
     fs::path folder = case_folder() / name / cat("test_data_set_", out.size());
     if (!fs::exists(folder)) return out;
-    out.push_back({read_tensors(folder, "input_"), read_tensors(folder, "output_")});
+    out.push_back({read_values(folder, "input_", model.graph().input()), read_values(folder, "output_", model.graph().output())});
   }
 }
 

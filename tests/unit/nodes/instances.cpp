@@ -47,6 +47,13 @@ const Operand adapters{"i32[2, 4]", "2 2 -1 0 1 -1 -1 1"};
 
 const std::vector<Instance> instances{
     {"Linear", "plait.Linear", {{"f32[2, 4, 12]"}, {"f32[8, 12]"}}, 1, {}, {"n", "k"}},
+    {"ConvWeight", "plait.ConvWeight", {{"f32[2, 8, 4]"}, {"f32[2, 4, 6]"}, {"i64[3]", "8 4 3"}}, 1, {}, {"b", "m", "c"}},
+    {"ConvWeightOfGroups", "plait.ConvWeight", {{"f32[2, 8, 4]"}, {"f32[2, 4, 6]"}, {"i64[3]", "8 2 3"}}, 1,
+     {{"group", int64_t{2}}}, {"b", "g", "m", "c"}},
+    {"MaxPoolBack", "plait.MaxPoolBack", {{"f32[2, 4, 5]"}, {"f32[2, 4, 6]"}}, 1,
+     {{"kernel_shape", std::vector<int64_t>{2}}}, {"b", "c"}},
+    {"AveragePoolBack", "plait.AveragePoolBack", {{"f32[2, 4, 5]"}, {"f32[2, 4, 6]"}}, 1,
+     {{"kernel_shape", std::vector<int64_t>{2}}}, {"b", "c"}},
     {"LinearWithBias", "plait.Linear", {{"f32[2, 4, 12]"}, {"f32[8, 12]"}, {"f32[8]"}}, 1, {}, {"n"}},
     {"LinearInBlocks",
      "plait.Linear",

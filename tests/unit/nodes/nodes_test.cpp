@@ -5,13 +5,14 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/exec/executor.h"
 #include "core/passes/compile.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/base/numbers.h"
 #include "tests/unit/support/golden.h"
 #include "tests/unit/support/models.h"
 #include "tests/unit/nodes/cases.h"
@@ -21,19 +22,41 @@ namespace plait::test {
 namespace {
 
 /// The standard's own runner allows these; results of integers, bools and narrower formats are exact.
-constexpr double relative = 1e-3, absolute = 1e-7;
+constexpr double relative = 1e-3;
 
-bool close(double got, double expected, double slack) {
+/// Of bf16 two units in the last place, as there, and as much of f16: cases are computed in these types step by step.
+double slack_of(DType dtype) {
+  if (dtype == DType::bf16) return 0x1p-6;
+  return dtype == DType::f16 ? 0x1p-9 : relative;
+}
+
+/// What a case's results are compared by.
+struct Measure {
+  explicit Measure(const std::vector<OpUse>& uses) {
+    // These draw other numbers than NumPy's generator.
+    const std::set<std::string> random{"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+                                       "RandomUniformLike"};
+    for (const OpUse& use : uses) {
+      by_value = by_value && !random.count(use.op);
+      // NumPy transforms f32 in f32: sums that cancel leave some 2e-7 of numbers up to 50.
+      if (use.op == "DFT" || use.op == "STFT") absolute = 1e-6;
+    }
+  }
+  double absolute = 1e-7;
+  bool by_value = true;  ///< otherwise by type and shape
+};
+
+bool close(double got, double expected, double absolute, double slack) {
   if (std::isnan(got) || std::isnan(expected)) return std::isnan(got) && std::isnan(expected);
   if (got == expected) return true;
   return std::fabs(got - expected) <= absolute + slack * std::fabs(expected);
 }
 
-std::string difference(const TensorView& got, const TensorView& expected) {
+std::string difference(const TensorView& got, const TensorView& expected, const Measure& measure) {
   if (got.dtype != expected.dtype)
     return cat("dtype ", dtype_name(got.dtype), ", expected ", dtype_name(expected.dtype));
   if (!(got.shape == expected.shape)) return cat("shape ", got.shape.text(), ", expected ", expected.shape.text());
-  for (int64_t i = 0; i < got.elements(); ++i) {
+  for (int64_t i = 0; i < got.elements() && measure.by_value; ++i) {
     if (!is_float(got.dtype)) {
       if (reference::get_bits(got, i) != reference::get_bits(expected, i))
         return cat("element ", i, " of ", dtype_name(got.dtype), " has bits ", reference::get_bits(got, i),
@@ -41,14 +64,14 @@ std::string difference(const TensorView& got, const TensorView& expected) {
       continue;
     }
     auto a = reference::load_one<double>(got, i), b = reference::load_one<double>(expected, i);
-    if (!close(a, b, relative)) return cat("element ", i, " is ", a, ", expected ", b);
+    if (!close(a, b, measure.absolute, slack_of(got.dtype))) return cat("element ", i, " is ", a, ", expected ", b);
   }
   return {};
 }
 
 class NodeCase : public testing::TestWithParam<std::string> {};
 
-void run(const Graph& graph, const KernelTable& kernels, const DataSet& data, std::string_view how) {
+void run(const Graph& graph, const KernelTable& kernels, const DataSet& data, const Measure& measure, std::string_view how) {
   static ThreadPool pool{2};
   CompileOptions options{World::get().ops, kernels};
   PlainModel model = compile_plain(graph, options);
@@ -60,7 +83,7 @@ void run(const Graph& graph, const KernelTable& kernels, const DataSet& data, st
   executor.run(inputs);
   ASSERT_EQ(model.program->outputs.size(), data.outputs.size());
   for (size_t k = 0; k < data.outputs.size(); ++k)
-    EXPECT_EQ(difference(executor.output(static_cast<int>(k)), data.outputs[k].view()), "")
+    EXPECT_EQ(difference(executor.output(static_cast<int>(k)), data.outputs[k].view(), measure), "")
         << "output " << k << " " << model.program->output_names[k] << " by the " << how << " kernels";
 }
 
@@ -92,8 +115,8 @@ TEST_P(NodeCase, IsAsTheStandardSaysOrRefused) {
     Judged judged = judge(name, reference_options());
     if (!judged.graph) return expect_good_refusal(judged.refusal, uses, world.ops);
     for (const DataSet& data : data_sets(name)) {
-      run(*judged.graph, reference_options().kernels, data, "reference");
-      run(*judged.graph, world.kernels, data, "fast");
+      run(*judged.graph, reference_options().kernels, data, Measure(uses), "reference");
+      run(*judged.graph, world.kernels, data, Measure(uses), "fast");
     }
   } catch (const Error& error) {
     ADD_FAILURE() << error.message();
@@ -106,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(Standard, NodeCase, testing::ValuesIn(case_names()),
 
 TEST(NodeCases, AreThere) {
   if (!case_names().empty()) {
-    EXPECT_EQ(case_names().size(), 1765u) << case_folder() << " is not what tests/unit/nodes/fetch.sh makes";
+    EXPECT_EQ(case_names().size(), 1884u) << case_folder() << " is not what tests/unit/nodes/fetch.sh makes";
     return;
   }
   // ctest looks for this line, and reports the suite as skipped.

@@ -23,6 +23,10 @@ const std::map<std::string, Attribute> usual_values{
     {"function", std::string("Tanh")}, {"num_heads", int64_t{2}},
     {"kv_num_heads", int64_t{1}}, {"q_num_heads", int64_t{2}},
     {"num_groups", int64_t{1}}, {"rate", 0.5},
+    {"kernel_shape", std::vector<int64_t>{1}}, {"pooled_shape", std::vector<int64_t>{1, 1}},
+    {"shape", std::vector<int64_t>{2}}, {"mode", std::string("TF")},
+    {"ngram_counts", std::vector<int64_t>{0}}, {"ngram_indexes", std::vector<int64_t>{0}},
+    {"min_gram_length", int64_t{1}}, {"max_gram_length", int64_t{1}},
     {"scale", 1.0},
 };
 

@@ -16,10 +16,11 @@ constexpr std::string_view head =
 The tests generate this page: `PLAIT_WRITE_DOCS=1 ./run test unit.nodes` rewrites it, and `unit.nodes` fails if it differs from
 the schema (`core/ops`, mainly `claims.cpp`).
 
-A row is a supported op of the standard's domain: in every form from its first opset ("since") up to opset 27, for operands of
+A row is a supported op of the standard's domain: in every form from its first opset ("since") up to opset 28, for operands of
 the listed types, by operand. Supported forms give the standard's results; others are rejected, when a model is read or compiled,
-by an error that names op, domain, opset and node. Values are tensors: strings, sequences, optionals, maps and sparse tensors are
-not supported.
+by an error that names op, domain, opset and node. Values are tensors, sequences and optionals; an input or output of a session
+that is a sequence or an optional is one array, a packed list (`core/base/packed_list.h`). Strings, maps and sparse tensors are not
+supported, nor is ImageDecoder. Random ops draw by counter: a run gives the same numbers as the last.
 
 | word | types |
 |---|---|
@@ -35,7 +36,7 @@ not supported.
 Operands after the last listed one have its types; types after an arrow are those of results that an attribute chooses. A capital
 letter is a type variable, as in the standard: "T:numbers" for the operands of an Add, "T:any, index, T" for the data, indices and
 updates of a scatter; all operands with one letter have the same type. The column "cases" counts the standard's node tests (onnx
-1.22.0) with the op: fully supported ones, and all. The column "gradient": "yes": differentiable; "zero": no gradient, since
+1.23.2) with the op: fully supported ones, and all. The column "gradient": "yes": differentiable; "zero": no gradient, since
 results are piecewise constant; weights before an op without an entry cannot be trained.
 
 )";

@@ -1,5 +1,5 @@
 // Shape arithmetic as exporters write it.
-#include "core/ops/shape_arithmetic.h"
+#include "core/ops/base/shape_arithmetic.h"
 
 #include "tests/unit/ops/ops_test.h"
 

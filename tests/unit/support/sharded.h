@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/mesh/sharding.h"
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/base/numbers.h"
 #include "tests/unit/support/kernel_test.h"
 
 namespace plait::test {

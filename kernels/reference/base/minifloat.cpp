@@ -1,4 +1,4 @@
-#include "kernels/reference/minifloat.h"
+#include "kernels/reference/base/minifloat.h"
 
 #include <algorithm>
 #include <limits>

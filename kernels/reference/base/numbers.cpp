@@ -1,8 +1,8 @@
-#include "kernels/reference/numbers.h"
+#include "kernels/reference/base/numbers.h"
 
 #include <limits>
 
-#include "kernels/reference/minifloat.h"
+#include "kernels/reference/base/minifloat.h"
 
 namespace plait::reference {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/ops/shape_arithmetic.h"
+#include "core/ops/base/shape_arithmetic.h"
 
 #include <algorithm>
 

@@ -1,0 +1,13 @@
+#pragma once
+// Adds this folder's kernels to the table. Each function adds those of exactly this instruction set, which must be
+// usable.
+#include "kernels/cpu/simd/add_kernel.h"
+
+namespace plait::cpu {
+
+void add_convolution(KernelTable& table, Isa isa);
+void add_pooling(KernelTable& table, Isa isa);
+void add_channels(KernelTable& table, Isa isa);
+void add_transposed_convolution(KernelTable& table, Isa isa);
+
+}  // namespace plait::cpu
