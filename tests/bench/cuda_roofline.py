@@ -43,7 +43,7 @@ LAUNCHES = {"plait.Linear": 2, "plait.Linears": 4, "plait.GatedLinear": 3, "plai
 
 # What others have published for one sequence: model, machine, figure, source.
 PEERS = (
-    ("Llama 3.2 1B bf16", "H100", "78 % of the bandwidth; vLLM, SGLang at most 50 %",
+    ("Llama 3.2 1B bf16", "H100", "78 % of bandwidth; vLLM, SGLang at most 50 %",
      "[Hazy Research](https://hazyresearch.stanford.edu/blog/2025-05-27-no-bubbles)"),
     ("Llama 2 7B bf16", "A100 80 GB, 330 W", "104.9 tokens/s (1,397 GB/s); on 2, 4, 8 of them 168.8, 254.0, 328.4",
      "[gpt-fast](https://github.com/pytorch-labs/gpt-fast)"),
