@@ -25,11 +25,14 @@ const KernelTable& device_kernels() {
   return table;
 }
 
-std::unique_ptr<Engine> device_engine(const std::string& model, DType dtype) {
+std::unique_ptr<Engine> device_engine(const std::string& model, DType dtype, const char* mesh = "") {
   CompileOptions options{World::get().ops, device_kernels()};
   options.dtype = dtype;
   options.device = DeviceKind::cuda;
-  options.make_device = [](int64_t) { return cuda::make_cuda_device(emulated_libraries(), 0); };
+  options.make_device = [](int64_t rank) {
+    return cuda::make_cuda_device(emulated_libraries(), static_cast<int>(rank));
+  };
+  if (*mesh) options.mesh = Mesh::parse(mesh);
   return make_engine(fixture_graph(model), options, small_engine());
 }
 
@@ -105,6 +108,34 @@ TEST_P(OnCuda, ASteadyStepIsOneReplayOneCopyInAndOneOut) {
   EXPECT_EQ(after.copies - before.copies, 2) << "inputs, tokens";
   EXPECT_EQ(after.all_allocations - before.all_allocations, 0);
   EXPECT_EQ(after.pageable - before.pageable, 0);
+}
+
+/// Sequences of a step may want a token, logits, or several rows, on each replica.
+TEST(OnCudaMesh, ReplicasReportWhatTheirFeedsWant) {
+  auto alone = device_engine("llama-dynamo23", DType::f32),
+       spread = device_engine("llama-dynamo23", DType::f32, "data=2");
+  const std::vector<int32_t> ids = some_ids(6);
+  const TokenChoice choice = some_choice(2, ids);
+  const auto step = [&](Engine& engine) {
+    std::vector<std::unique_ptr<Sequence>> sequences;
+    std::vector<Feed> feeds;
+    for (int i = 0; i < 6; ++i) {
+      sequences.push_back(engine.open({}));
+      const auto own = std::span(ids).first(static_cast<size_t>(2 + i % 3));
+      EXPECT_TRUE(engine.reserve(*sequences.back(), static_cast<int64_t>(own.size())));
+      feeds.push_back({sequences.back().get(), own, i < 4 ? 1 : 2, {}, {}, i % 4 < 2 ? &choice : nullptr});
+    }
+    engine.step(feeds);
+    std::vector<std::pair<int32_t, std::vector<float>>> out;
+    for (const Feed& feed : feeds) out.emplace_back(feed.chosen, std::vector(feed.logits.begin(), feed.logits.end()));
+    return out;
+  };
+  const auto expected = step(*alone);
+  EXPECT_EQ(step(*spread), expected);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(expected[i].first >= 0, i % 4 < 2) << i;
+    EXPECT_EQ(expected[i].second.empty(), i % 4 < 2) << i;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OnCuda,

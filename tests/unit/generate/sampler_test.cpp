@@ -91,6 +91,30 @@ TEST(Sampler, LogProbabilitiesAreTheModelsOwn) {
   EXPECT_NEAR(token.top[1].second, std::log(0.3), 1e-6);
 }
 
+TEST(Sampler, WeightsAreExponentials) {
+  for (double y = 0; y < weight_bits; y += 0.00317)
+    EXPECT_NEAR(static_cast<double>(power_weight(y)), std::exp2(weight_bits - y), 2) << y;
+  EXPECT_EQ(power_weight(0), uint64_t{1} << weight_bits);
+  // A temperature near 0 leaves the largest logits only; one that is huge, all of them.
+  EXPECT_EQ(token_weight(3, 3, {.per_unit = 1e300}), uint64_t{1} << weight_bits);
+  EXPECT_FALSE(is_candidate(3, std::nextafter(3.0F, 0.0F), {.per_unit = 1e300, .floor = -INFINITY}));
+  EXPECT_TRUE(is_candidate(3, -1e30F, {.per_unit = 1e-30, .floor = -INFINITY}));
+  EXPECT_FALSE(is_candidate(3, -INFINITY, {.per_unit = 1e-30, .floor = -INFINITY}));
+}
+
+TEST(Sampler, EditsOfATokenAreOne) {
+  SamplingParams params;
+  params.repetition_penalty = 2;
+  params.frequency_penalty = 0.5;
+  params.logit_bias = {{4, 1.0F}, {4, 2.0F}};
+  const int32_t prompt[] = {4}, output[] = {4, 4, 7};
+  std::vector<LogitEdit> edits = logit_edits(params, prompt, output, {});
+  ASSERT_EQ(edits.size(), 2u);
+  if (edits[0].id == 7) std::swap(edits[0], edits[1]);
+  EXPECT_EQ(edited_logit(8, edits[0], 2), 8 / 2 - 2 * 0.5F + 3);
+  EXPECT_EQ(edited_logit(-8, edits[1], 2), -16 - 0.5F);
+}
+
 TEST(Sampler, NaNIsAnError) {
   for (size_t at : {size_t{0}, size_t{2}}) {
     std::vector<float> logits{1, 2, 3};

@@ -248,6 +248,8 @@ TEST(Infer, PlaitOps) {
                                net.weight({12})},
                               attrs({{"scale", 0.125}}))),
             "f32[1, t, 12, 64]");
+  ValueId logits = net.input("1 r 100"), settings = net.input("1 r 6", DType::i64), edits = net.input("1 e 5", DType::i32);
+  EXPECT_EQ(net.type(net.node("plait.Sample", {logits, settings, edits})), "i32[1, r]");
   EXPECT_EQ(net.type(net.node("plait.Sizes", {}, attrs({{"sizes", std::vector<std::string>{"t", "2*t"}}}))),
             "i64[2]");
   ValueId slots = net.input("n 2", DType::i32);
