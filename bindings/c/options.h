@@ -18,7 +18,8 @@ enum Scope : unsigned {
   for_tokenizer = 16,
   for_world = 32,
   for_trainer = 64,
-  for_export = 128
+  for_export = 128,
+  for_plan = 256
 };
 
 struct OptionRow {

@@ -19,6 +19,7 @@ READERS = {
     "world": ["world.cpp"],
     "trainer": ["trainer.cpp", "trainer_options.cpp", "generator.cpp", "devices.cpp"],
     "export": ["model_export.cpp", "generator.cpp"],
+    "plan": ["planning.cpp"],
 }
 ROW = re.compile(r'\{"(\w+)",\s*Type::\w+,\s*((?:for_\w+(?:\s*\|\s*)?)+),')
 READ = re.compile(r'\.(?:has|integer|real|boolean|text|texts|ids|biases)\("(\w+)"\)')

@@ -10,7 +10,7 @@ used by several threads; calls that take long release the interpreter's lock, an
 """
 from .errors import Code, Error, Timeout
 from .generator import Generator, Statistics
-from .library import ops, options, system, version
+from .library import machine, ops, options, plan, system, version
 from .model import LogLevel, Model
 from .model import Model as open
 from .request import Finish, Request, Token, Usage
@@ -23,4 +23,4 @@ from .world import World
 __version__ = version()
 __all__ = ["Code", "DType", "Ending", "Error", "Evaluation", "Facts", "Finish", "Generator", "LogLevel", "Model", "Operand", "Request",
            "Session", "Statistics", "Step", "Tensor", "Timeout", "Token", "Tokenizer", "Trainer", "Usage", "World", "open", "ops",
-           "options", "system", "version"]
+           "machine", "options", "plan", "system", "version"]
