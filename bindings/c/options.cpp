@@ -235,6 +235,9 @@ constexpr OptionRow rows[] = {
      "vocabulary=128256,experts=8,experts_used=2,sequence=4096 (tokens of a sample)"},
     {"machine", Type::text, for_plan, "",
      "the machine to plan for: a100, h100, h200 or v100, which come along, or the path of a file (docs/planning.md)"},
+    {"generate", Type::text, for_plan, "",
+     "plan generation instead of training: batch=1,prompt=512,context=4096: sequences at once, tokens of a prompt, and tokens in the "
+     "cache when one is generated"},
     {"ranks", Type::integer, for_plan, "1", "devices to plan for; without it those of mesh", 1, 1 << 20},
     {"frozen", Type::boolean, for_trainer, "false",
      "nothing is trained, and no gradients are kept: only evaluations and plait_trainer_forward"},

@@ -4,6 +4,7 @@
 
 #include "bindings/c/objects.h"
 #include "core/base/text.h"
+#include "core/plan/generate/generation_plans.h"
 #include "core/plan/search/plan_search.h"
 
 namespace plait::c_api {
@@ -132,6 +133,56 @@ Json result_json(const SearchResult& found, const PlanTask& task) {
   return out;
 }
 
+/// "batch=1,prompt=512,context=4096"
+GenerationLoad load_of(const Settings& settings, const Machine& machine) {
+  GenerationLoad out{.ranks = settings.integer("ranks"), .prompt = 512};
+  out.memory_bytes = settings.has("memory_bytes") ? static_cast<double>(settings.integer("memory_bytes"))
+                                                  : 0.95 * machine.device.memory_bytes;
+  for (const std::string& part : split(settings.text("generate"), ',')) {
+    const size_t at = std::min(part.find('='), part.size());
+    const std::string name = part.substr(0, at);
+    int64_t value = 0;
+    int64_t* const to = name == "batch"     ? &out.batch
+                        : name == "prompt"  ? &out.prompt
+                        : name == "context" ? &out.context
+                                            : nullptr;
+    if (!to || !parse_int(std::string_view(part).substr(std::min(at + 1, part.size())), value) || value < 1 ||
+        value > 1 << 24)
+      throw Error(Code::invalid_argument,
+                  cat("option generate has ", quote(part), ", expected batch=N, prompt=N or context=N"));
+    *to = value;
+  }
+  return out;
+}
+
+Json generation_json(const GenerationPlan& plan) {
+  std::vector<std::string> axes;
+  if (plan.data > 1) axes.push_back(cat("data=", plan.data));
+  if (plan.tensor > 1) axes.push_back(cat("tensor=", plan.tensor));
+  const GenerationPrice& price = plan.price;
+  return {{"options", {{"mesh", join(axes, ",")}}},
+          {"sequences", plan.sequences},
+          {"prompt_seconds", price.prompt_s},
+          {"token_seconds", price.token_s},
+          {"tokens_per_second", static_cast<double>(plan.data * plan.sequences) / price.token_s},
+          {"exposed_seconds", price.exposed_s},
+          {"weight_bytes", static_cast<int64_t>(price.weight_bytes)},
+          {"cache_bytes", static_cast<int64_t>(price.cache_bytes)}};
+}
+
+Json plan_generation(const Settings& settings, const DecoderShape& shape, const Machine& machine) {
+  const auto registry = make_registry("");
+  const PriceTerms terms{registry->ops, machine, work_of(settings, machine), 0};
+  const std::vector<GenerationPlan> plans =
+      generation_plans(shape, load_of(settings, machine), terms, registry->kernels);
+  Json out = generation_json(plans.front());
+  out["others"] = Json::array();
+  for (size_t i = 1; i < plans.size(); ++i) out["others"].push_back(generation_json(plans[i]));
+  out["parameters"] = shape.parameters();
+  out["machine"] = machine.name;
+  return out;
+}
+
 }  // namespace
 }  // namespace plait::c_api
 
@@ -150,6 +201,9 @@ plait_status plait_plan(plait_options* options, plait_tensor** json) {
     const Settings settings = settings_of(options, for_plan);
     const DecoderShape shape = parse_decoder_shape(given(settings.text("decoder"), "decoder"));
     const Machine machine = open_machine(given(settings.text("machine"), "machine"));
+    if (settings.has("generate"))
+      return text_tensor(
+          plan_generation(settings, shape, machine).dump(1, ' ', false, Json::error_handler_t::replace));
     const auto registry = make_registry("");
     PlanPricer pricer({.ops = registry->ops,
                        .kernels = registry->kernels,

@@ -60,6 +60,19 @@ std::string neighbours_of(const Json& plan) {
   return columns(rows);
 }
 
+std::string generation_of(const Json& found) {
+  Cells rows{{"MESH", "TOKEN", "PROMPT", "TOKENS/S", "WAITS", "WEIGHTS", "CACHE"}};
+  const auto add = [&](const Json& one) {
+    const auto mesh = one.at("options").at("mesh").get<std::string>();
+    rows.push_back({mesh.empty() ? "-" : mesh, seconds(one.at("token_seconds")), seconds(one.at("prompt_seconds")),
+                    rounded(one.at("tokens_per_second").get<double>(), ""), seconds(one.at("exposed_seconds")),
+                    bytes(one.at("weight_bytes")), bytes(one.at("cache_bytes"))});
+  };
+  add(found);
+  for (const Json& one : found.at("others")) add(one);
+  return columns(rows);
+}
+
 }  // namespace
 
 int plan(const PlanArguments& arguments) {
@@ -69,6 +82,7 @@ int plan(const PlanArguments& arguments) {
       plait_api::tensor([&](plait_tensor** out) { return plait_plan(options.get(), out); }).text();
   if (arguments.json) return answer(text + "\n"), exit_ok;
   const Json found = Json::parse(text);
+  if (found.contains("token_seconds")) return answer(generation_of(found)), exit_ok;
   answer("plait train MODEL" + flags_of(found.at("options")) + "\n\n" + facts_of(found) +
          "\nmemory by pipeline rank\n" + memory_of(found) + "\nwhat else was tried (" + found.at("tried").dump() +
          " plans, " + found.at("simulated").dump() + " simulated)\n" + neighbours_of(found));

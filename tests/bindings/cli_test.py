@@ -90,6 +90,18 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(plan["most_bytes"], max(rank["total"] for rank in plan["memory"]))
         self.assertTrue(all(row["changed"].startswith("micro-batch") for row in plan["neighbours"]))
 
+    def test_plan_of_generation(self):
+        words = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--ranks", "4", "--generate", "batch=4,prompt=64,context=512"]
+        out, _ = self.call(*words)
+        self.assertRegex(out, r"(?m)^MESH +TOKEN +PROMPT")
+        self.assertRegex(out, r"(?m)^data=4 ")
+        plan = json.loads(self.call(*words, "--json")[0])
+        times = [one["token_seconds"] for one in [plan] + plan["others"]]
+        self.assertEqual(times, sorted(times))
+        self.assertEqual(len(times), 3)  # tensor 1, 2 and 4
+        self.error(*words[:-1], "batch=0", names=["generate", "batch=0"])
+        self.error(*words, "--memory-bytes", "1M", names=["no mesh of 4 ranks fits"])
+
     def test_wrong_plans(self):
         known = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--batch", "8"]
         self.error("plan", "--decoder", self.SMALL, "--batch", "8", names=["machine is missing"])

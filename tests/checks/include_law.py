@@ -74,7 +74,7 @@ LAW = {
     "importers/gguf": ["importers/decoder"],
     "importers/huggingface": ["importers/decoder"],
     "serving": ["core/generate"],
-    "bindings/c": ["serving", "core/train", "core/model", "core/quantize", "core/plan/search",
+    "bindings/c": ["serving", "core/train", "core/model", "core/quantize", "core/plan/search", "core/plan/generate",
                    "kernels/reference/reference.h", "kernels/cpu/cpu.h",
                    "kernels/cuda/cuda_device.h", "kernels/cuda/launch/register.h"],
     "bindings/swig": ["bindings/c/plait.h"],
