@@ -61,7 +61,7 @@ constexpr OptionRow rows[] = {
      "number N; emulated: the CUDA path on the processor, for tests"},
     {"cuda_plugin", Type::text, for_generator | for_session | for_trainer, "",
      "path of plait_cuda.so, or of plait_cuda_emulated.so; \"\": next to this library"},
-    {"dtype", Type::choice, for_generator | for_session | for_trainer | for_export, "file",
+    {"dtype", Type::choice, for_generator | for_session | for_trainer | for_export | for_plan, "file",
      "file, f32: weights as stored, arithmetic and cache in f32; bf16: weights and cache in bf16", 0, 0,
      "file f32 bf16"},
     {"activations", Type::choice, for_generator | for_trainer | for_export, "file",
@@ -70,7 +70,7 @@ constexpr OptionRow rows[] = {
      0, 0, "file exact"},
     {"cache_bytes", Type::bytes, for_generator, "512M",
      "hard limit of the key-value cache's bytes, of all ranks together", 1, huge},
-    {"memory_bytes", Type::bytes, for_generator | for_session, "0",
+    {"memory_bytes", Type::bytes, for_generator | for_session | for_plan, "0",
      "maximum bytes of a run in addition to weights and cache, of all ranks together; 0: three quarters of the "
      "machine's memory",
      0, huge},
@@ -83,17 +83,17 @@ constexpr OptionRow rows[] = {
      "maximum requests that wait; further ones are refused as OVERLOADED", 1, 1 << 20},
     {"context", Type::integer, for_generator, "0",
      "maximum tokens of a sequence; 0: what the graph and config.json allow", 0, huge},
-    {"mesh", Type::text, for_generator | for_trainer | for_export, "",
+    {"mesh", Type::text, for_generator | for_trainer | for_export | for_plan, "",
      "ranks of a decoder: \"tensor=2\" shards its weights (tensor parallel), \"data=2,tensor=2\" also distributes "
      "requests (data parallel), of a trainer \"pipeline=2\" also gives them stages of its layers; file: as many as "
      "the "
      "file is annotated for; \"\": one rank"},
-    {"pipeline", Type::text, for_trainer, "1f1b",
+    {"pipeline", Type::text, for_trainer | for_plan, "1f1b",
      "schedule of the mesh's axis pipeline: the path of a file of lists, in Plait's text form or as PyTorch writes "
      "them "
      "(CSV), or one of ",
      0, 0, "", false, schedule_names},
-    {"stages", Type::text, for_trainer, "auto",
+    {"stages", Type::text, for_trainer | for_plan, "auto",
      "where layers are cut into pipeline stages: auto: balanced by work, then by memory; file: as the file is "
      "annotated; "
      "or the layers of each stage, as in 9,9: embeddings belong to the first stage, the head to the last, which may "
@@ -142,13 +142,13 @@ constexpr OptionRow rows[] = {
     {"resume", Type::boolean, for_trainer, "false", "continue from the newest checkpoint in out, if any"},
     {"steps", Type::integer, for_trainer, "0", "updates of the whole run; 0: from epochs", 0, huge},
     {"epochs", Type::real, for_trainer, "1", "passes over the data, without steps", 0, 1e9},
-    {"batch", Type::integer, for_trainer, "8", "samples per step", 1, 1 << 24},
+    {"batch", Type::integer, for_trainer | for_plan, "8", "samples per step", 1, 1 << 24},
     {"seq", Type::integer, for_trainer, "0",
      "maximum tokens of a sample, to which streams are cut; 0: 1024, or the model's context if that is shorter", 0,
      1 << 24},
     {"cut_long", Type::boolean, for_trainer, "false",
      "documents longer than seq are cut; otherwise they are an error"},
-    {"micro_batch", Type::integer, for_trainer, "0",
+    {"micro_batch", Type::integer, for_trainer | for_plan, "0",
      "maximum tokens computed at once; the rest of a step follows, with gradient accumulation; 0: batch samples of "
      "seq tokens, at most 2048 (512 with adapters), and at least seq",
      0, 1 << 24},
@@ -214,7 +214,7 @@ constexpr OptionRow rows[] = {
      "Linears that later adapters may change: roles or patterns of names, as in lora_targets; default: those of the "
      "adapters that the generator is created with, and all but the head if adapter_slots is larger",
      0, 0, "", true},
-    {"zero", Type::integer, for_trainer, "0",
+    {"zero", Type::integer, for_trainer | for_plan, "0",
      "what is sharded over the mesh's axis data (ZeRO): 0: nothing; 1: optimizer state; 2: also summed gradients; "
      "3: also weights (FSDP)",
      0, 3},
@@ -224,15 +224,24 @@ constexpr OptionRow rows[] = {
     {"overlap_bytes", Type::bytes, for_trainer, "64M",
      "maximum bytes per rank of asynchronous collectives, which overlap with computation (gradients of later "
      "layers, weights of zero 3); 0: none. Results are the same to the bit"},
-    {"recompute", Type::choice, for_trainer, "auto",
+    {"recompute", Type::choice, for_trainer | for_plan, "auto",
      "activation checkpointing: off: activations are kept for the backward pass; selective: norms, activation "
      "functions and the like are recomputed; rounded: also, results of products that dtype bf16 rounds are kept as "
      "bf16; full: all but the residual stream is recomputed; auto: rounded with dtype bf16, otherwise off. All but "
      "rounded have the same bits",
      0, 0, "auto off selective rounded full"},
+    {"decoder", Type::text, for_plan, "",
+     "the decoder to plan for, by its sizes: family=llama|gpt,layers=80,hidden=8192,heads=64,kv_heads=8,feed_forward=28672,"
+     "vocabulary=128256,experts=8,experts_used=2,sequence=4096 (tokens of a sample)"},
+    {"machine", Type::text, for_plan, "",
+     "the machine to plan for: a100, h100, h200 or v100, which come along, or the path of a file (docs/planning.md)"},
+    {"generate", Type::text, for_plan, "",
+     "plan generation instead of training: batch=1,prompt=512,context=4096: sequences at once, tokens of a prompt, and tokens in the "
+     "cache when one is generated"},
+    {"ranks", Type::integer, for_plan, "1", "devices to plan for; without it those of mesh", 1, 1 << 20},
     {"frozen", Type::boolean, for_trainer, "false",
      "nothing is trained, and no gradients are kept: only evaluations and plait_trainer_forward"},
-    {"optimizer", Type::choice, for_trainer, "adamw",
+    {"optimizer", Type::choice, for_trainer | for_plan, "adamw",
      "adamw; sgd with momentum; or adafactor, which keeps a row and a column per matrix", 0, 0,
      "adamw sgd adafactor"},
     {"beta1", Type::real, for_trainer, "0.9", "of adamw: decay of the mean gradient", 0, below_one},
@@ -316,7 +325,8 @@ constexpr OptionRow rows[] = {
 constexpr std::pair<Scope, std::string_view> scope_names[] = {
     {for_model, "model"},     {for_generator, "generator"}, {for_request, "request"},
     {for_session, "session"}, {for_tokenizer, "tokenizer"}, {for_world, "world"},
-    {for_trainer, "trainer"}, {for_export, "export"},       {for_server, "server"}};
+    {for_trainer, "trainer"}, {for_export, "export"},       {for_server, "server"},
+    {for_plan, "plan"}};
 
 std::string scope_text(unsigned scopes) {
   std::vector<std::string> names;

@@ -19,7 +19,8 @@ enum Scope : unsigned {
   for_world = 32,
   for_trainer = 64,
   for_export = 128,
-  for_server = 256
+  for_server = 256,
+  for_plan = 512
 };
 
 struct OptionRow {

@@ -262,6 +262,25 @@ PLAIT_API plait_status plait_ops(plait_options* options, plait_tensor** json);
  * Options: "isa", "mpi_plugin", "cuda_plugin". */
 PLAIT_API plait_status plait_system(plait_options* options, plait_tensor** json);
 
+/* A machine as plans see it, as JSON: {"name", "about": sources, "device": {"memory", "bandwidth", "launch", "peak": {"bf16": ...},
+ * "efficiency": {"most", "knee"}, "score_passes", "fused_sums"}, "levels": [{"name", "ranks", "bandwidth", "latency", "use"}, ...]}, in
+ * units; docs/planning.md describes the fields. Options: "machine", one that comes along or a file in this form, which is checked. */
+PLAIT_API plait_status plait_machine(plait_options* options, plait_tensor** json);
+
+/* The fastest plan of a training run that fits into the memory of each rank, by simulation, as JSON: {"options": what a trainer is
+ * given, "step_seconds", "tokens_per_second", "mfu", "bubble" (both 0 to 1), "micro_batches", "exposed": seconds of a step in which the
+ * busiest rank waits {"collectives", "messages", "reduction"}, "update_seconds", "most_bytes", "memory": [bytes of a rank, by pipeline
+ * coordinate {"pipeline", "weights", "gradients", "optimizer", "section", "slots", "messages", "total"}, ...], "neighbours": plans that
+ * differ in one respect [{"changed", "lost": why, "bytes", "step_seconds" or null if it does not fit, "options"}, ...], "others": the
+ * other plans that were simulated and fit, by time, "parameters", "machine", "ranks", "tried", "simulated"}. Nothing is loaded.
+ * With the option "generate": the mesh whose tokens are fastest: {"options", "sequences": of a replica, "prompt_seconds",
+ * "token_seconds": a step that generates one token of each sequence, "tokens_per_second", "exposed_seconds": of a step, waiting for
+ * collectives, "weight_bytes", "cache_bytes": of a rank, "others", "parameters", "machine"}.
+ * Options: "decoder", "machine", "ranks", "batch" (samples of the decoder's sequence); "optimizer", "dtype" (of products; default:
+ * the machine's fastest), "memory_bytes" (of a rank; default: 0.95 of the device's); and of the plan what is not to be searched:
+ * "mesh", "pipeline", "stages", "micro_batch", "zero", "recompute". OUT_OF_MEMORY if no plan fits, with the least that one takes. */
+PLAIT_API plait_status plait_plan(plait_options* options, plait_tensor** json);
+
 /* ---- Tokenizers ----------------------------------------------------------------------------------------------
  * Immutable and thread-safe. tokenizer.json and the chat template are programs by the model's author: the options
  * "text_bytes" and "text_ms" of the model or tokenizer limit their memory and time per text. Calls beyond these

@@ -266,6 +266,22 @@ void add_quantize(CLI::App& app, QuantizeArguments& arguments) {
       ->required();
 }
 
+void add_plan(CLI::App& app, PlanArguments& arguments) {
+  CLI::App& command = *app.add_subcommand("plan", "Find how to train a decoder on many devices, by simulation");
+  command.footer(
+      "Looks for the fastest plan that fits: mesh, schedule, micro-batch, ZeRO and recomputation. What is given is "
+      "kept. "
+      "Nothing is\nloaded or run. See docs/planning.md.\n\nExample:\n"
+      "  plait plan --machine h100 --ranks 64 --batch 128 --decoder "
+      "family=llama,layers=80,hidden=8192,heads=64,kv_heads=8,"
+      "feed_forward=28672,vocabulary=128256,sequence=4096");
+  for (const char* key : {"decoder", "machine", "ranks", "batch", "generate", "mesh", "pipeline", "stages",
+                          "micro_batch", "zero", "recompute", "optimizer", "dtype", "memory_bytes"})
+    for (const nlohmann::json& row : option_rows("plan"))
+      if (row.at("key") == key) add_library_option(command, row, arguments.options)->group(common_group);
+  command.add_flag("--json", arguments.json, "Print one object");
+}
+
 }  // namespace
 
 void add_commands(CLI::App& app, Arguments& arguments) {
@@ -352,6 +368,10 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   doctor.add_flag("--json", arguments.doctor.json, "Print one object");
   doctor.add_option("--option", arguments.doctor.options, "KEY=VALUE of isa, mpi_plugin or cuda_plugin")
       ->allow_extra_args(false);
+  add_plan(app, arguments.plan);
+  CLI::App& machine = *app.add_subcommand("machine", "Print a machine's file, which plans read");
+  machine.footer("Example:\n  plait machine h100 > mine.json   # edit it, then: plait plan --machine mine.json ...");
+  machine.add_option("MACHINE", arguments.machine.machine, "a100, h100, h200, v100, or a file to check")->required();
   CLI::App& ops = *app.add_subcommand("ops", "List the ops, with dims rules, gradients and kernels");
   ops.add_flag("--json", arguments.json, "Print a list of objects");
   CLI::App& options = *app.add_subcommand("options", "List the options that --option takes");
@@ -379,6 +399,8 @@ int dispatch(const CLI::App& app, const Arguments& arguments) {
   if (command == "tokenize") return tokenize(arguments.tokenize);
   if (command == "completion") return answer(completion(app, arguments.shell)), exit_ok;
   if (command == "doctor") return doctor(arguments.doctor);
+  if (command == "plan") return plan(arguments.plan);
+  if (command == "machine") return machine(arguments.machine);
   return command == "ops" ? ops(arguments.json) : options(arguments.json);
 }
 

@@ -21,6 +21,8 @@ struct Arguments {
   QuantizeArguments quantize;
   TokenizeArguments tokenize;
   DoctorArguments doctor;
+  PlanArguments plan;
+  MachineArguments machine;
   bool json = false;  ///< of ops and options
   std::string shell;  ///< of completion
 };

@@ -64,6 +64,16 @@ struct DoctorArguments {
   bool json = false;
 };
 
+struct PlanArguments {
+  /// The given options of a plan: {"machine", "a100"}.
+  std::vector<std::pair<std::string, std::string>> options;
+  bool json = false;
+};
+
+struct MachineArguments {
+  std::string machine;
+};
+
 struct TrainArguments : ModelArguments {
   std::string out;
   bool json = false;
@@ -126,6 +136,8 @@ int export_model(const ExportArguments& arguments);
 int quantize(const QuantizeArguments& arguments);
 int tokenize(const TokenizeArguments& arguments);
 int doctor(const DoctorArguments& arguments);
+int plan(const PlanArguments& arguments);
+int machine(const MachineArguments& arguments);
 int ops(bool json);
 int options(bool json);
 

@@ -71,6 +71,54 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(out.count("hint: "), 2)
         self.error("doctor", "--option", "data=x", names=["data"])
 
+    SMALL = "family=llama,layers=8,hidden=512,heads=8,kv_heads=4,feed_forward=1408,vocabulary=4096,sequence=512"
+
+    def test_plan(self):
+        words = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--ranks", "4", "--batch", "8", "--mesh", "pipeline=2,tensor=2",
+                 "--pipeline", "1f1b", "--recompute", "off"]
+        out, _ = self.call(*words)
+        self.assertRegex(out, r"^plait train MODEL --mesh pipeline=2,tensor=2 --pipeline 1f1b --stages \d,\d --batch 8 --seq 512 ")
+        for word in ("step", "idle pipeline", "memory by pipeline rank", "what else was tried"):
+            self.assertIn(word, out)
+        plan = json.loads(self.call(*words, "--json")[0])
+        self.assertEqual(plan["ranks"], 4)
+        self.assertEqual(len(plan["memory"]), 2)
+        self.assertAlmostEqual(plan["tokens_per_second"] * plan["step_seconds"], 8 * 512, delta=1)
+        for rank in plan["memory"]:
+            kinds = ("weights", "gradients", "optimizer", "section", "slots", "messages")
+            self.assertAlmostEqual(rank["total"], sum(rank[kind] for kind in kinds), delta=8)
+        self.assertEqual(plan["most_bytes"], max(rank["total"] for rank in plan["memory"]))
+        self.assertTrue(all(row["changed"].startswith("micro-batch") for row in plan["neighbours"]))
+
+    def test_plan_of_generation(self):
+        words = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--ranks", "4", "--generate", "batch=4,prompt=64,context=512"]
+        out, _ = self.call(*words)
+        self.assertRegex(out, r"(?m)^MESH +TOKEN +PROMPT")
+        self.assertRegex(out, r"(?m)^data=4 ")
+        plan = json.loads(self.call(*words, "--json")[0])
+        times = [one["token_seconds"] for one in [plan] + plan["others"]]
+        self.assertEqual(times, sorted(times))
+        self.assertEqual(len(times), 3)  # tensor 1, 2 and 4
+        self.error(*words[:-1], "batch=0", names=["generate", "batch=0"])
+        self.error(*words, "--memory-bytes", "1M", names=["no mesh of 4 ranks fits"])
+
+    def test_wrong_plans(self):
+        known = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--batch", "8"]
+        self.error("plan", "--decoder", self.SMALL, "--batch", "8", names=["machine is missing"])
+        self.error(*known, "--ranks", "11", names=["no mesh of 11 ranks"])
+        self.error(*known, "--ranks", "4", "--mesh", "tensor=2", names=["mesh has 2 ranks", "ranks is 4"])
+        self.error(*known, "--ranks", "2", "--memory-bytes", "1M", names=["no plan", "the least takes"])
+        self.error("plan", "--decoder", "family=bert", "--machine", "a100", names=["bert"])
+
+    def test_machine(self):
+        out, _ = self.call("machine", "h100")
+        self.assertEqual(json.loads(out)["device"]["peak"]["bf16"], "989 TFLOP/s")
+        path = self.file("machine.json")
+        with open(path, "w") as file:
+            file.write(out.replace("5 us", "5 GB", 1))
+        self.error("machine", path, names=["machine.json", 'field "launch"', "5 GB"])
+        self.error("machine", self.file("none.json"), names=["none.json", "a100, h100, h200, v100"])
+
     def test_version_and_help(self):
         self.assertRegex(self.call("--version")[0], r"^plait \d+\.\d+\.\d+\n$")
         out, _ = self.call("--help")

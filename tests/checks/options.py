@@ -20,6 +20,7 @@ READERS = {
     "trainer": ["trainer.cpp", "trainer_options.cpp", "generator.cpp", "devices.cpp"],
     "export": ["model_export.cpp", "generator.cpp"],
     "server": ["plait_server.cpp"],
+    "plan": ["planning.cpp"],
 }
 ROW = re.compile(r'\{"(\w+)",\s*Type::\w+,\s*((?:for_\w+(?:\s*\|\s*)?)+),')
 READ = re.compile(r'\.(?:has|integer|real|boolean|text|texts|ids|biases)\("(\w+)"\)')

@@ -207,6 +207,8 @@ constexpr Call calls[] = {
     DO(plait_model_release, m.model_()),
     MAKE(tensor, plait_ops, m.options_()),
     MAKE(tensor, plait_system, m.options_()),
+    MAKE(tensor, plait_machine, m.options_()),
+    MAKE(tensor, plait_plan, m.options_()),
     MAKE(tokenizer, plait_tokenizer_of_model, m.model_()),
     MAKE(tokenizer, plait_tokenizer_open, m.text(fixture), m.options_()),
     MAKE(tensor, plait_tokenizer_encode, m.tokenizer_(), m.text(), m.length(), m.flag()),

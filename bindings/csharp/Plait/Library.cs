@@ -30,6 +30,19 @@ public static class Library {
     Native.plait_system(options, out var json);
     return Tensor.TextOf(json);
   }
+
+  /// <summary>A machine as plans see it, as JSON. Options: machine, one that comes along (a100, h100, h200, v100) or a file.</summary>
+  public static string Machine(Options options) {
+    Native.plait_machine(options, out var json);
+    return Tensor.TextOf(json);
+  }
+
+  /// <summary>The fastest plan of a training run that fits, by simulation, as JSON. Options: decoder, machine, ranks, batch and
+  /// others.</summary>
+  public static string Plan(Options options) {
+    Native.plait_plan(options, out var json);
+    return Tensor.TextOf(json);
+  }
 }
 
 }

@@ -10,7 +10,7 @@ used by several threads; calls that take long release the interpreter's lock, an
 """
 from .errors import Code, Error, Timeout
 from .generator import Generator, Statistics
-from .library import ops, options, system, values, version
+from .library import machine, ops, options, plan, system, values, version
 from .mailbox import Mailbox
 from .model import LogLevel, Model
 from .model import Model as open
@@ -23,5 +23,5 @@ from .world import World
 
 __version__ = version()
 __all__ = ["Code", "DType", "Ending", "Error", "Evaluation", "Facts", "Finish", "Generator", "LogLevel", "Mailbox", "Model", "Operand",
-           "Request", "Session", "Statistics", "Step", "Tensor", "Timeout", "Token", "Tokenizer", "Trainer", "Usage", "World", "open",
-           "ops", "options", "system", "values", "version"]
+           "Request", "Session", "Statistics", "Step", "Tensor", "Timeout", "Token", "Tokenizer", "Trainer", "Usage", "World", "machine",
+           "open", "ops", "options", "plan", "system", "values", "version"]

@@ -35,3 +35,15 @@ def system(**given: Any) -> dict[str, Any]:
     """What this machine has: processor, memory, MPI, CUDA. Options: isa, mpi_plugin, cuda_plugin."""
     out: dict[str, Any] = json_of(native.plait_system(Options(given)))
     return out
+
+
+def machine(**given: Any) -> dict[str, Any]:
+    """A machine as plans see it. Options: machine, one that comes along (a100, h100, h200, v100) or a file."""
+    out: dict[str, Any] = json_of(native.plait_machine(Options(given)))
+    return out
+
+
+def plan(**given: Any) -> dict[str, Any]:
+    """The fastest plan of a training run that fits, by simulation. Options: decoder, machine, ranks, batch and others."""
+    out: dict[str, Any] = json_of(native.plait_plan(Options(given)))
+    return out

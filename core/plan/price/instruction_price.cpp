@@ -72,12 +72,11 @@ double group_bandwidth(const Machine& machine, const LinkLevel& level, const std
 
 }  // namespace
 
-std::vector<int64_t> symbol_sizes(const Program& program, int64_t tokens) {
+std::vector<int64_t> symbol_sizes(const Program& program, int64_t tokens, int64_t rows) {
   std::vector<int64_t> out;
   for (SymbolId id = 0; id < program.symbols.size(); ++id) {
     const Symbol& symbol = program.symbols[id];
-    const bool row = symbol.name == "t" || symbol.name == "r";
-    out.push_back(row ? tokens : std::max<int64_t>(symbol.bound, 1));
+    out.push_back(symbol.name == "t" ? tokens : symbol.name == "r" ? rows : std::max<int64_t>(symbol.bound, 1));
   }
   return out;
 }
@@ -137,6 +136,7 @@ InstructionPrice price_of(const Instruction& instruction, const Program& program
   call.scores_kept = device.score_passes > 0 && (terms.scores_kept || has_attention(program));
   call.all_pairs = device.score_passes > 0;
   const OpWork work = work_of(call, terms.ops);
+  if (work.in_place) out.bytes = 2 * (bytes_of(instruction.inputs[2]) + bytes_of(instruction.inputs[3]));
   if (work.rows_only) out.bytes = 2 * std::min(bytes_of(instruction.outputs[0]), bytes_of(instruction.inputs[0]));
   if (work.flops == 0 && has_whole_rows(call, terms)) out.bytes /= static_cast<double>(terms.tensor);
   const DType type = terms.work != DType::none ? terms.work : DType::f32;

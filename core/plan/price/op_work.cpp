@@ -84,6 +84,27 @@ OpWork experts(const OpCall& call, bool back) {
   return out;
 }
 
+/// q [b, t, h, d], pages of keys [p, g, d, c]: those of the sequences at hand. Of a prompt a token sees half of its own on average.
+OpWork paged_attention(const OpCall& call) {
+  const Type &q = call.inputs[0], &keys = call.inputs[1], &values = call.inputs[2], &table = call.inputs[5];
+  const auto heads = static_cast<double>(size_of((*q.dims)[2])), d = static_cast<double>(size_of((*q.dims)[3])),
+             e = static_cast<double>(size_of(values.dims->back()));
+  const auto sequences = static_cast<double>(size_of(table.dims->front()));
+  const double tokens = elements_of(q) / (heads * d);
+  const double context = static_cast<double>(size_of(keys.dims->front()) * size_of(keys.dims->back())) / sequences;
+  return {.flops = 2 * tokens * context * heads * (d + e) * (tokens > sequences ? 0.5 : 1),
+          .least_dim = std::max(tokens / sequences, 16.0)};
+}
+
+/// x [..., k] times each of the weights [n, k].
+OpWork linears(const OpCall& call) {
+  const auto k = static_cast<double>(size_of(call.inputs[0].dims->back()));
+  const double rows = elements_of(call.inputs[0]) / k;
+  OpWork out{.least_dim = std::min(rows, k)};
+  for (const Type& result : call.outputs) out.flops += 2 * elements_of(result) * k;
+  return out;
+}
+
 OpWork head(const OpCall& call, double products) {
   const auto h = static_cast<double>(size_of(call.inputs[0].dims->back()));
   const double rows = elements_of(call.inputs[0]) / h, vocabulary = elements_of(call.inputs[1]) / h;
@@ -97,6 +118,9 @@ OpWork work_of(const OpCall& call, const OpSet& ops) {
   if (call.op == "plait.PackedAttentionBack") return attention(call, true);
   if (call.op == "plait.Experts" || call.op == "plait.ExpertsBack")
     return experts(call, call.op == "plait.ExpertsBack");
+  if (call.op == "plait.PagedAttention") return paged_attention(call);
+  if (call.op == "plait.Linears") return linears(call);
+  if (call.op == "plait.KvWrite") return {.in_place = true};
   for (const ProductsRow& row : heads)
     if (row.op == call.op) return head(call, row.products);
   OpWork out;

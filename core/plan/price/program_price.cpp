@@ -14,13 +14,13 @@ bool adds_product(const Instruction& instruction, const std::vector<bool>& produ
 
 }  // namespace
 
-ProgramPrice price_of(const Program& program, int64_t tokens, const PriceTerms& terms) {
+ProgramPrice price_of(const Program& program, int64_t tokens, const PriceTerms& terms, int64_t rows) {
   struct Pending {
     CollectiveKind kind;
     int32_t wait_before;
     double end_s;
   };
-  const std::vector<int64_t> sizes = symbol_sizes(program, tokens);
+  const std::vector<int64_t> sizes = symbol_sizes(program, tokens, rows ? rows : tokens);
   ProgramPrice out;
   std::vector<Pending> pending;
   std::vector<bool> product(program.buffers.size());  // by buffer: a product made it

@@ -21,7 +21,8 @@ struct ProgramPrice {
   }
 };
 
-/// Runs the instructions on two queues, of kernels and of collectives. `tokens`: of a row.
-ProgramPrice price_of(const Program& program, int64_t tokens, const PriceTerms& terms);
+/// Runs the instructions on two queues, of kernels and of collectives. `tokens`: of a row; `rows`: tokens of which logits are
+/// computed, 0: all.
+ProgramPrice price_of(const Program& program, int64_t tokens, const PriceTerms& terms, int64_t rows = 0);
 
 }  // namespace plait

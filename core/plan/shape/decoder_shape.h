@@ -31,8 +31,7 @@ struct DecoderShape {
 DecoderShape parse_decoder_shape(std::string_view text);
 
 /// The graph of so many of its layers, as an import has it: that of importers/decoder. Its weights have sizes and names, and are zeros
-/// that take no memory as long as nothing writes them. Throws Error(out_of_memory) if the system refuses the address space of the
-/// largest weight.
+/// but for their first element, without memory of their own. Throws Error(out_of_memory) if the system refuses the address space.
 Graph decoder_graph(const DecoderShape& shape, int64_t layers, const OpSet& ops);
 
 }  // namespace plait

@@ -14,16 +14,17 @@
 namespace plait {
 namespace {
 
-/// Zeros in address space only: reading them takes no memory.
+/// An array of f32 in address space only: a number, then zeros, which take no memory.
 class EmptyBlob final : public Blob {
  public:
-  explicit EmptyBlob(int64_t bytes) {
-    void* at =
-        mmap(nullptr, static_cast<size_t>(bytes), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  EmptyBlob(int64_t bytes, float first) {
+    void* at = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED)
       throw Error(Code::out_of_memory, cat("no address space for a weight of ", human_bytes(bytes)));
     data_ = static_cast<std::byte*>(at);
     size_ = bytes;
+    *static_cast<float*>(at) = first;
   }
   ~EmptyBlob() override { munmap(data_, static_cast<size_t>(size_)); }
   EmptyBlob(const EmptyBlob&) = delete;
@@ -86,20 +87,19 @@ std::vector<int64_t> sizes_of(const DecoderShape& shape, const std::string& name
   return linear == linears.end() ? std::vector<int64_t>{hidden} : linear->second;  // a norm's
 }
 
-int64_t largest_weight(const DecoderShape& shape) {
-  const int64_t key = shape.heads * shape.head_size,
-                mlp = 2 * shape.feed_forward * std::max<int64_t>(shape.experts, 1);
-  return shape.hidden * std::max({shape.vocabulary, shape.sequence, key, mlp});
-}
-
 }  // namespace
 
 Graph decoder_graph(const DecoderShape& shape, int64_t layers, const OpSet& ops) {
-  const auto blob = std::make_shared<EmptyBlob>(largest_weight(shape) * 4);
+  // Weights differ in their first element: equal ones would be taken for one that a file has twice.
+  std::map<std::string, Tensor> made;
   const auto weights = [&](const std::string& name) -> std::optional<decoder::Weight> {
     const std::vector<int64_t> sizes = sizes_of(shape, name);
     if (sizes.empty()) return std::nullopt;
-    return decoder::Weight{.tensor = Tensor(DType::f32, Shape(sizes), blob)};
+    Tensor& tensor = made[name];
+    const int64_t bytes = Shape(sizes).elements() * 4;
+    if (!tensor.present())
+      tensor = Tensor(DType::f32, Shape(sizes), std::make_shared<EmptyBlob>(bytes, static_cast<float>(made.size())));
+    return decoder::Weight{.tensor = tensor};
   };
   const std::vector<NamedBlob> files = decoder::write_decoder(spec_of(shape, layers), weights);
   const auto find = [&](const std::string& location) -> std::shared_ptr<const Blob> {

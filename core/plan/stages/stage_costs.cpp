@@ -40,7 +40,7 @@ class ProbePrice {
 
  private:
   void note_entries(const Program& program) {
-    const std::vector<int64_t> sizes = symbol_sizes(program, terms_.micro_batch);
+    const std::vector<int64_t> sizes = symbol_sizes(program, terms_.micro_batch, terms_.micro_batch);
     for (const StoreEntry& entry : program.entries)
       held_[entry.key] = shape_bytes(entry.dims, entry.dtype, sizes) * share_of(entry.key);
   }
@@ -74,7 +74,7 @@ class ProbePrice {
     const ProgramPrice price = price_of(program, terms_.micro_batch, price_);
     SectionCosts& costs = out.sections[static_cast<size_t>(section.kind)];
     costs = {price.seconds, price.exposed(), price.flops};
-    const std::vector<int64_t> sizes = symbol_sizes(program, terms_.micro_batch);
+    const std::vector<int64_t> sizes = symbol_sizes(program, terms_.micro_batch, terms_.micro_batch);
     out.arena = std::max(out.arena, arena_bytes(program, sizes));
     out.slots = {};
     for (const Slot& slot : program.slots)

@@ -75,6 +75,8 @@ static void test_nulls(void) {
   STATUS(PLAIT_INVALID_ARGUMENT, plait_tensor_write(NULL, "x"));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_ops(NULL, NULL));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_system(NULL, NULL));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_machine(NULL, &tensor));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_plan(NULL, &tensor));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_tokenizer_of_model(NULL, &tokenizer));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_tokenizer_open(NULL, NULL, &tokenizer));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_tokenizer_encode(NULL, "x", -1, 1, &tensor));

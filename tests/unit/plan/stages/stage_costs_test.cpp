@@ -61,6 +61,21 @@ TEST(StageCosts, TensorRanksShareWorkAndWeights) {
   EXPECT_DOUBLE_EQ(one.layer.optimizer, 8 * one.layer.parameters);
 }
 
+/// Korthikanti et al. 2022, equation 2 without scores: s b h (10 + 24 / t) bytes of a layer. Of the 10, two are masks of dropouts, which
+/// these decoders do not have: 4 are inputs of norms, 4 inputs of products. Statistics of norms and of attention are the rest.
+TEST(StageCosts, ActivationsAreThoseOfTheFormula) {
+  const Machine machine = open_machine("a100");
+  for (const double t : {1.0, 2.0, 8.0}) {
+    const StageTable table = table_of({.tensor = static_cast<int64_t>(t)}, machine);
+    const double kept = table.layer.slots[1] + table.layer.slots[2], formula = s * h * (8 + 24 / t);
+    EXPECT_GE(kept, formula) << t;
+    EXPECT_LT(kept, 1.005 * formula) << t;
+  }
+  // Of a layer that is recomputed its input, and the residual stream after attention.
+  const StageTable full = table_of({.recompute = Recompute::full}, machine);
+  EXPECT_LE(full.layer.slots[1] + full.layer.slots[2], 2 * s * h * 2 * 1.005);
+}
+
 TEST(StageCosts, ZeroCutsStatesOverDataRanks) {
   const Machine machine = open_machine("a100");
   const StageTable whole = table_of({.data = 4, .micro_batch = 2048}, machine),
@@ -70,7 +85,8 @@ TEST(StageCosts, ZeroCutsStatesOverDataRanks) {
   EXPECT_NEAR(first.layer.weights, whole.layer.weights, 0.001 * whole.layer.weights);
   EXPECT_NEAR(third.layer.weights, whole.layer.weights / 4, 0.001 * whole.layer.weights);
   // All-reduce of half-precision gradients over links of a node.
-  EXPECT_NEAR(whole.layer.reduce_s, 2 * 0.75 * 2 * whole.layer.parameters / machine.levels[0].bandwidth, 0.02 * whole.layer.reduce_s);
+  EXPECT_NEAR(whole.layer.reduce_s, 2 * 0.75 * 2 * whole.layer.parameters / machine.levels[0].bandwidth,
+              0.02 * whole.layer.reduce_s);
 }
 
 TEST(StageCosts, ScoresInMemoryCostTheirPasses) {

@@ -33,4 +33,14 @@ public final class Plait {
   public static String system(Options options) {
     return Tensor.textOf(Native.plait_system(options));
   }
+
+  /** A machine as plans see it, as JSON. Options: machine, one that comes along (a100, h100, h200, v100) or a file. */
+  public static String machine(Options options) {
+    return Tensor.textOf(Native.plait_machine(options));
+  }
+
+  /** The fastest plan of a training run that fits, by simulation, as JSON. Options: decoder, machine, ranks, batch and others. */
+  public static String plan(Options options) {
+    return Tensor.textOf(Native.plait_plan(options));
+  }
 }

@@ -1,4 +1,4 @@
-#include "core/plan/simulate/plan_price.h"
+#include "core/plan/simulate/plan_pricer.h"
 
 #include <algorithm>
 #include <numeric>
@@ -68,7 +68,7 @@ class Step {
       stages_.push_back(table.stage(layers[i], i == 0, i + 1 == layers.size()));
   }
 
-  PlanPrice run() {
+  StepPrice run() {
     const Schedule schedule = make();
     const ScheduleFacts facts = check_schedule(schedule);
     simulate_step(schedule, std::max(facts.places, 1));
@@ -155,7 +155,7 @@ class Step {
 
   void memory(const Schedule& schedule, const ScheduleFacts& facts) {
     for (int32_t rank = 0; rank < static_cast<int32_t>(schedule.ranks.size()); ++rank) {
-      RankBytes& bytes = out_.memory.emplace_back();
+      PlannedBytes& bytes = out_.memory.emplace_back();
       for_stages_of(schedule, rank, [&](size_t stage, size_t seat) {
         const StageCosts& costs = stages_[stage];
         const LivePeaks& peaks = facts.seats[stage][seat];
@@ -190,7 +190,7 @@ class Step {
   const PlanTask& task_;
   const ScheduleTerms terms_;
   std::vector<StageCosts> stages_;
-  PlanPrice out_;
+  StepPrice out_;
 };
 
 }  // namespace
@@ -203,9 +203,9 @@ std::string Plan::mesh() const {
   return join(axes, ",");
 }
 
-double PlanPrice::most_bytes() const {
+double StepPrice::most_bytes() const {
   double out = 0;
-  for (const RankBytes& one : memory) out = std::max(out, one.total());
+  for (const PlannedBytes& one : memory) out = std::max(out, one.total());
   return out;
 }
 
@@ -246,7 +246,7 @@ StageTable PlanPricer::price_table(const Plan& plan, Recompute recompute, bool s
   return probe->price({plan.data, plan.micro_batch, task_.cut_messages}, price);
 }
 
-PlanPrice PlanPricer::price(const Plan& plan) {
+StepPrice PlanPricer::price(const Plan& plan) {
   check(plan, task_);
   return Step(task_, plan, table(plan)).run();
 }

@@ -43,7 +43,7 @@ struct Plan {
 };
 
 /// Bytes of one rank.
-struct RankBytes {
+struct PlannedBytes {
   double weights = 0, gradients = 0, optimizer = 0;
   double arena = 0;     ///< within a section
   double slots = 0;     ///< of micro-batches in flight
@@ -51,7 +51,7 @@ struct RankBytes {
   double total() const { return weights + gradients + optimizer + arena + slots + messages; }
 };
 
-struct PlanPrice {
+struct StepPrice {
   Plan plan;  ///< with its stages' layers
   int64_t micro_batches = 0;
   double step_s = 0;
@@ -61,7 +61,7 @@ struct PlanPrice {
   /// Seconds of a step in which the busiest rank waits: for collectives of its sections, for messages between stages, for the
   /// reduction of gradients; and what the optimizer takes.
   double collectives_s = 0, messages_s = 0, reduce_s = 0, update_s = 0;
-  std::vector<RankBytes> memory;  ///< by pipeline coordinate
+  std::vector<PlannedBytes> memory;  ///< by pipeline coordinate
   Timeline timeline;
 
   double most_bytes() const;
@@ -75,7 +75,7 @@ class PlanPricer {
 
   /// Simulates a step. Throws Error(invalid_argument) for a plan that cannot be: sizes that do not divide, layers that are not the
   /// decoder's, a schedule that does not exist, ranks that the machine does not have.
-  PlanPrice price(const Plan& plan);
+  StepPrice price(const Plan& plan);
   /// The costs of its stages.
   const StageTable& table(const Plan& plan);
 

@@ -1,0 +1,99 @@
+// plait plan and plait machine: how to train a decoder on a machine that need not be at hand.
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "bindings/cli/common.h"
+
+namespace plait::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Cells = std::vector<std::vector<std::string>>;
+
+std::string percent(const Json& share) { return rounded(100 * share.get<double>(), "%"); }
+std::string seconds(const Json& value) {
+  const auto all = value.get<double>();
+  char text[32];
+  if (all >= 1) std::snprintf(text, sizeof text, "%.2f s", all);
+  else std::snprintf(text, sizeof text, "%.1f ms", 1e3 * all);
+  return text;
+}
+std::string bytes(const Json& value) { return rounded(value.get<double>(), "B"); }
+
+/// What `plait train` is given.
+std::string flags_of(const Json& options) {
+  std::string out;
+  for (const auto& [key, value] : options.items()) {
+    std::string flag = key;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    out += " --" + flag + " " + (value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return out;
+}
+
+std::string facts_of(const Json& plan) {
+  const Json& exposed = plan.at("exposed");
+  return columns({{"step", seconds(plan.at("step_seconds")) + ", " +
+                               rounded(plan.at("tokens_per_second").get<double>(), "") + "tokens a second"},
+                  {"of the peak", percent(plan.at("mfu")) + ", recomputation not counted"},
+                  {"idle pipeline", percent(plan.at("bubble")) + " of the time, " + plan.at("micro_batches").dump() +
+                                        " micro-batches"},
+                  {"waits", seconds(exposed.at("collectives")) + " collectives, " + seconds(exposed.at("messages")) +
+                                " messages, " + seconds(exposed.at("reduction")) + " reduction of gradients"},
+                  {"memory", bytes(plan.at("most_bytes")) + " on the rank that takes most"}});
+}
+
+std::string memory_of(const Json& plan) {
+  Cells rows{{"PIPELINE", "WEIGHTS", "GRADIENTS", "OPTIMIZER", "SECTION", "SLOTS", "MESSAGES", "TOTAL"}};
+  for (const Json& one : plan.at("memory")) {
+    std::vector<std::string>& row = rows.emplace_back(1, one.at("pipeline").dump());
+    for (const char* kind : {"weights", "gradients", "optimizer", "section", "slots", "messages", "total"})
+      row.push_back(bytes(one.at(kind)));
+  }
+  return columns(rows);
+}
+
+std::string neighbours_of(const Json& plan) {
+  Cells rows;
+  for (const Json& one : plan.at("neighbours")) rows.push_back({one.at("changed"), one.at("lost")});
+  return columns(rows);
+}
+
+std::string generation_of(const Json& found) {
+  Cells rows{{"MESH", "TOKEN", "PROMPT", "TOKENS/S", "WAITS", "WEIGHTS", "CACHE"}};
+  const auto add = [&](const Json& one) {
+    const auto mesh = one.at("options").at("mesh").get<std::string>();
+    rows.push_back({mesh.empty() ? "-" : mesh, seconds(one.at("token_seconds")), seconds(one.at("prompt_seconds")),
+                    rounded(one.at("tokens_per_second").get<double>(), ""), seconds(one.at("exposed_seconds")),
+                    bytes(one.at("weight_bytes")), bytes(one.at("cache_bytes"))});
+  };
+  add(found);
+  for (const Json& one : found.at("others")) add(one);
+  return columns(rows);
+}
+
+}  // namespace
+
+int plan(const PlanArguments& arguments) {
+  plait_api::Options options;
+  for (const auto& [key, value] : arguments.options) set_option(options, key, value);
+  const std::string text =
+      plait_api::tensor([&](plait_tensor** out) { return plait_plan(options.get(), out); }).text();
+  if (arguments.json) return answer(text + "\n"), exit_ok;
+  const Json found = Json::parse(text);
+  if (found.contains("token_seconds")) return answer(generation_of(found)), exit_ok;
+  answer("plait train MODEL" + flags_of(found.at("options")) + "\n\n" + facts_of(found) +
+         "\nmemory by pipeline rank\n" + memory_of(found) + "\nwhat else was tried (" + found.at("tried").dump() +
+         " plans, " + found.at("simulated").dump() + " simulated)\n" + neighbours_of(found));
+  return exit_ok;
+}
+
+int machine(const MachineArguments& arguments) {
+  plait_api::Options options;
+  set_option(options, "machine", arguments.machine);
+  answer(plait_api::tensor([&](plait_tensor** out) { return plait_machine(options.get(), out); }).text() + "\n");
+  return exit_ok;
+}
+
+}  // namespace plait::cli

@@ -1,0 +1,28 @@
+#pragma once
+// Meshes for generation, by what a token costs.
+#include <vector>
+
+#include "core/plan/generate/generation_price.h"
+
+namespace plait {
+
+struct GenerationPlan {
+  int64_t data = 1, tensor = 1;
+  int64_t sequences = 0;  ///< of a replica
+  GenerationPrice price;
+  double bytes() const { return price.weight_bytes + price.cache_bytes; }  ///< of a rank
+};
+
+/// What is generated: `batch` sequences at once, over all ranks.
+struct GenerationLoad {
+  int64_t ranks = 1, batch = 1, prompt = 1, context = 0;
+  double memory_bytes = 0;  ///< of a rank
+};
+
+/// Every mesh of so many ranks that fits, the fastest tokens first: tensor ranks within the machine's first level, which share the
+/// heads evenly; the others are replicas. Throws Error(invalid_argument) if there is no such mesh, Error(out_of_memory) with the
+/// least bytes if none fits.
+std::vector<GenerationPlan> generation_plans(const DecoderShape& shape, const GenerationLoad& load,
+                                             const PriceTerms& terms, const KernelTable& kernels);
+
+}  // namespace plait

@@ -1,0 +1,31 @@
+#pragma once
+// What generation with a decoder costs on a machine: the engine's ragged programs, priced.
+#include "core/plan/price/program_price.h"
+#include "core/plan/shape/decoder_shape.h"
+
+namespace plait {
+
+/// Steps of `sequences` requests at once, over tensor and pipeline ranks; stages have equally many layers and work one after another.
+struct GenerationCase {
+  int64_t tensor = 1, pipeline = 1;
+  int64_t sequences = 1;
+  int64_t prompt = 0;   ///< tokens of each
+  int64_t context = 0;  ///< tokens in the cache at a step that generates; 0: those of the prompt
+};
+
+struct GenerationPrice {
+  double prompt_s = 0;      ///< all prompts, to their first token
+  double token_s = 0;       ///< a step that generates one token of each sequence
+  double exposed_s = 0;     ///< of such a step, waiting for collectives and messages
+  double weight_bytes = 0;  ///< of a rank
+  double cache_bytes = 0;   ///< of a rank, at `context`
+
+  double tokens_per_second(int64_t sequences) const { return static_cast<double>(sequences) / token_s; }
+};
+
+/// Compiles programs of one and of two layers and extends them, as layers repeat. `terms.work`: of weights, cache and activations.
+/// Throws Error(invalid_argument) for ranks that the sizes or the machine do not allow; what compile_ragged throws.
+GenerationPrice price_generation(const DecoderShape& shape, const GenerationCase& how, const PriceTerms& terms,
+                                 const KernelTable& kernels);
+
+}  // namespace plait

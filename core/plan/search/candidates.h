@@ -1,0 +1,38 @@
+#pragma once
+// The plans that the planner tries.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/plan/simulate/plan_pricer.h"
+
+namespace plait {
+
+/// Fixed parts of the plan; what is not set is searched.
+struct PlanLimits {
+  int64_t ranks = 1;
+  double memory_bytes = 0;  ///< of a rank; 0: 0.95 of the device's, the rest is its runtime's
+  std::optional<int64_t> pipeline = {}, data = {}, tensor = {};
+  std::optional<int64_t> micro_batch = {};  ///< tokens of a data rank
+  std::optional<int> zero = {};
+  std::optional<Recompute> recompute = {};
+  std::optional<std::string> schedule = {};
+  std::vector<int64_t> layers = {};  ///< of each stage; empty: balanced
+  size_t most_simulated = 200;
+};
+
+/// A plan of which something is known.
+struct Candidate {
+  Plan plan;
+  double bound_s = 0;      ///< about the least time of a step
+  double least_bytes = 0;  ///< of the rank that takes most
+};
+
+/// All plans within the limits that the task's sizes and the machine allow: tensor ranks within the machine's first level; data ranks
+/// that divide the batch; micro-batches of a power of two samples; at most as many stages as there are layers.
+std::vector<Plan> candidate_plans(const PlanTask& task, const PlanLimits& limits);
+
+/// What can be known of a plan without a simulation.
+Candidate bound_of(PlanPricer& pricer, const Plan& plan);
+
+}  // namespace plait

@@ -1,0 +1,188 @@
+#include "core/plan/search/plan_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/plan/search/candidates.h"
+
+namespace plait {
+namespace {
+
+std::string_view name_of(Recompute how) {
+  static constexpr std::string_view names[] = {"off", "selective", "rounded", "full"};
+  return names[static_cast<size_t>(how)];
+}
+
+std::string mesh_of(const Plan& plan) { return plan.ranks() == 1 ? "one rank" : plan.mesh(); }
+
+/// What the plan is but for one respect, and that respect.
+struct Respect {
+  std::string name;
+  std::string (*of)(const Plan& plan);
+};
+const Respect respects[] = {
+    {"mesh", [](const Plan& plan) { return mesh_of(plan); }},
+    {"schedule", [](const Plan& plan) { return plan.schedule; }},
+    {"micro-batch", [](const Plan& plan) { return cat(plan.micro_batch); }},
+    {"zero", [](const Plan& plan) { return cat(plan.zero); }},
+    {"recompute", [](const Plan& plan) { return std::string(name_of(plan.recompute)); }},
+};
+
+/// The respect in which plans differ, if it is one.
+const Respect* only_difference(const Plan& a, const Plan& b) {
+  const Respect* out = nullptr;
+  for (const Respect& one : respects) {
+    if (one.of(a) == one.of(b)) continue;
+    if (out) return nullptr;
+    out = &one;
+  }
+  return out;
+}
+
+std::string percent(double share) { return cat(std::round(share * 1000) / 10, " %"); }
+
+/// What takes longer, the most of it first.
+std::string reason(const StepPrice& best, const StepPrice& other) {
+  struct Part {
+    double seconds;
+    const char* text;
+  };
+  const auto idle = [](const StepPrice& price) {
+    return price.bubble * price.timeline.makespan_s - price.messages_s;
+  };
+  const auto busy = [](const StepPrice& price) {
+    return (1 - price.bubble) * price.timeline.makespan_s - price.collectives_s;
+  };
+  Part parts[] = {{busy(other) - busy(best), "computing"},
+                  {idle(other) - idle(best), "an idle pipeline"},
+                  {other.messages_s - best.messages_s, "messages between stages"},
+                  {other.collectives_s - best.collectives_s, "collectives"},
+                  {other.reduce_s - best.reduce_s, "reducing gradients"},
+                  {other.update_s - best.update_s, "updating weights"}};
+  const Part most = *std::max_element(std::begin(parts), std::end(parts),
+                                      [](const Part& a, const Part& b) { return a.seconds < b.seconds; });
+  return cat(percent(other.step_s / best.step_s - 1), " slower, most of it ", most.text);
+}
+
+class Search {
+ public:
+  Search(PlanPricer& pricer, const PlanLimits& limits) : pricer_(pricer), limits_(limits) {
+    memory_ = limits.memory_bytes > 0 ? limits.memory_bytes : 0.95 * pricer.task().machine.device.memory_bytes;
+  }
+
+  SearchResult run() {
+    collect();
+    simulate_best();
+    if (priced_.empty()) nothing_fits();
+    std::sort(priced_.begin(), priced_.end(), [](const StepPrice& a, const StepPrice& b) {
+      return a.step_s != b.step_s ? a.step_s < b.step_s : a.most_bytes() < b.most_bytes();
+    });
+    out_.best = priced_.front();
+    find_neighbours();
+    out_.others.assign(priced_.begin() + 1, priced_.end());
+    out_.simulated = static_cast<int64_t>(priced_.size() + large_.size());
+    return std::move(out_);
+  }
+
+ private:
+  void collect() {
+    for (const Plan& plan : candidate_plans(pricer_.task(), limits_)) {
+      Candidate one = bound_of(pricer_, plan);
+      ++out_.tried;
+      least_ = std::min(least_, one.least_bytes);
+      if (one.least_bytes <= memory_) fitting_.push_back(std::move(one));
+    }
+    if (out_.tried == 0)
+      throw Error(Code::invalid_argument,
+                  cat("no mesh of ", limits_.ranks, " ranks fits a batch of ", pricer_.task().batch, " samples, ",
+                      pricer_.task().shape.layers, " layers and ", pricer_.task().shape.kv_heads, " kv heads"),
+                  "give another number of ranks, or a batch that more numbers divide");
+    std::sort(fitting_.begin(), fitting_.end(),
+              [](const Candidate& a, const Candidate& b) { return a.bound_s < b.bound_s; });
+  }
+
+  void simulate_best() {
+    double best = std::numeric_limits<double>::infinity();
+    size_t simulated = 0;
+    for (const Candidate& one : fitting_) {
+      if (one.bound_s >= best || simulated == limits_.most_simulated) break;
+      if (const std::optional<StepPrice> price = priced(one.plan); price && price->most_bytes() <= memory_) {
+        ++simulated;
+        best = std::min(best, price->step_s);
+      }
+    }
+    out_.fitting = static_cast<int64_t>(fitting_.size());
+  }
+
+  /// Simulates once. Nothing for a plan that cannot be.
+  std::optional<StepPrice> priced(const Plan& plan) {
+    StepPrice price;
+    try {
+      price = pricer_.price(plan);
+    } catch (const Error& error) {
+      if (error.code() != Code::invalid_argument && error.code() != Code::unsupported) throw;
+      return std::nullopt;
+    }
+    price.timeline.spans.clear();  // many plans are kept
+    least_of_priced_ = std::min(least_of_priced_, price.most_bytes());
+    (price.most_bytes() <= memory_ ? priced_ : large_).push_back(price);
+    return price;
+  }
+
+  /// Of each respect the best other choice, whether or not the search came to it.
+  void find_neighbours() {
+    const Plan best = out_.best.plan;
+    for (const Respect& respect : respects) {
+      std::vector<const Candidate*> changed;
+      for (const Candidate& one : fitting_)
+        if (only_difference(best, one.plan) == &respect) changed.push_back(&one);
+      for (size_t i = 0; i < std::min<size_t>(changed.size(), 3); ++i) add_neighbour(respect, changed[i]->plan);
+    }
+  }
+
+  void add_neighbour(const Respect& respect, const Plan& plan) {
+    const auto same = [&](const StepPrice& one) {
+      return std::all_of(std::begin(respects), std::end(respects),
+                         [&](const Respect& each) { return each.of(one.plan) == each.of(plan); });
+    };
+    std::optional<StepPrice> price;
+    for (const auto* list : {&priced_, &large_})
+      if (const auto found = std::find_if(list->begin(), list->end(), same); found != list->end()) price = *found;
+    if (!price) price = priced(plan);
+    if (!price) return;
+    Neighbour out{cat(respect.name, " ", respect.of(plan)), price->plan, {}, price->step_s, price->most_bytes()};
+    if (out.bytes > memory_) {
+      out.lost = cat("a rank takes ", human_bytes(static_cast<int64_t>(out.bytes)), " of ",
+                     human_bytes(static_cast<int64_t>(memory_)));
+      out.step_s = 0;
+    } else {
+      out.lost = reason(out_.best, *price);
+    }
+    out_.neighbours.push_back(std::move(out));
+  }
+
+  [[noreturn]] void nothing_fits() const {
+    const double least = std::isfinite(least_of_priced_) ? least_of_priced_ : least_;
+    throw Error(Code::out_of_memory,
+                cat("no plan of ", out_.tried, " fits: the least takes ", human_bytes(static_cast<int64_t>(least)),
+                    " on a rank, which has ", human_bytes(static_cast<int64_t>(memory_))),
+                "more ranks, or a smaller micro-batch");
+  }
+
+  PlanPricer& pricer_;
+  const PlanLimits& limits_;
+  double memory_ = 0;
+  std::vector<Candidate> fitting_;
+  std::vector<StepPrice> priced_, large_;  ///< that fit, and that do not
+  double least_ = std::numeric_limits<double>::infinity(), least_of_priced_ = std::numeric_limits<double>::infinity();
+  SearchResult out_;
+};
+
+}  // namespace
+
+SearchResult search_plan(PlanPricer& pricer, const PlanLimits& limits) { return Search(pricer, limits).run(); }
+
+}  // namespace plait

@@ -1,0 +1,101 @@
+#include "core/plan/search/plan_search.h"
+#include "core/plan/search/candidates.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "tests/unit/plan/plan_world.h"
+
+namespace plait::test {
+namespace {
+
+PlanTask task_of(const std::string& shape, int64_t batch, const std::string& machine) {
+  const PlanWorld& world = PlanWorld::get();
+  return {.ops = world.ops,
+          .kernels = world.kernels,
+          .machine = open_machine(machine),
+          .shape = parse_decoder_shape(shape),
+          .batch = batch,
+          .work = DType::bf16};
+}
+
+const char* const llama70 =
+    "family=llama,layers=80,hidden=8192,heads=64,kv_heads=8,feed_forward=28672,vocabulary=128256,sequence=4096";
+
+const char* const small =
+    "family=llama,layers=8,hidden=512,heads=8,kv_heads=4,feed_forward=1408,vocabulary=4096,sequence=512";
+
+/// Bounds only leave out what is worse: the best of all plans that fit, each simulated, is the planner's.
+TEST(PlanSearch, FindsTheBestOfAllThatFit) {
+  PlanPricer pricer(task_of(small, 16, "a100"));
+  PlanLimits limits{.ranks = 8, .memory_bytes = 1.2e8};
+  const SearchResult found = search_plan(pricer, limits);
+  double best = 1e9;
+  int fitting = 0, large = 0;
+  for (const Plan& plan : candidate_plans(pricer.task(), limits)) {
+    const StepPrice price = pricer.price(plan);
+    EXPECT_LE(bound_of(pricer, plan).least_bytes, price.most_bytes()) << plan.mesh();
+    ++(price.most_bytes() <= limits.memory_bytes ? fitting : large);
+    if (price.most_bytes() <= limits.memory_bytes) best = std::min(best, price.step_s);
+  }
+  EXPECT_GT(fitting, 20);
+  EXPECT_GT(large, 20);
+  EXPECT_NEAR(found.best.step_s, best, 1e-3 * best);
+  EXPECT_LE(found.best.most_bytes(), limits.memory_bytes);
+  EXPECT_LT(found.simulated, fitting + large);
+}
+
+TEST(PlanSearch, NeighboursDifferInOneRespectAndAreNoBetter) {
+  PlanPricer pricer(task_of(small, 16, "a100"));
+  const SearchResult found = search_plan(pricer, {.ranks = 8, .memory_bytes = 2e8});
+  ASSERT_FALSE(found.neighbours.empty());
+  for (const Neighbour& one : found.neighbours) {
+    EXPECT_FALSE(one.lost.empty());
+    if (one.step_s > 0) EXPECT_GE(one.step_s, found.best.step_s) << one.changed;
+    else EXPECT_GT(one.bytes, 2e8) << one.changed;
+  }
+}
+
+TEST(PlanSearch, WhatIsGivenIsKept) {
+  PlanPricer pricer(task_of(small, 16, "a100"));
+  const SearchResult found = search_plan(pricer, {.ranks = 8,
+                                                  .pipeline = 4,
+                                                  .tensor = 1,
+                                                  .micro_batch = 512,
+                                                  .zero = 1,
+                                                  .recompute = Recompute::full,
+                                                  .schedule = "zb-h1"});
+  EXPECT_EQ(found.best.plan.mesh(), "pipeline=4,data=2");
+  EXPECT_EQ(found.best.plan.schedule, "zb-h1");
+  EXPECT_EQ(found.best.micro_batches, 8);
+}
+
+TEST(PlanSearch, SaysWhatWouldFit) {
+  PlanPricer pricer(task_of(small, 16, "a100"));
+  try {
+    search_plan(pricer, {.ranks = 2, .memory_bytes = 1e6});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::out_of_memory);
+    EXPECT_THAT(error.message(), testing::AllOf(testing::HasSubstr("the least takes"), testing::HasSubstr("1 MB")));
+  }
+  EXPECT_THROW(search_plan(pricer, {.ranks = 11}), Error);
+}
+
+/// 70 billion parameters on 64 devices: no rank holds all states, and tensor parallelism stays within a node.
+TEST(PlanSearch, LargeModelsAreCut) {
+  PlanPricer pricer(task_of(llama70, 128, "h100"));
+  const SearchResult found = search_plan(pricer, {.ranks = 64, .schedule = "1f1b"});
+  EXPECT_LE(found.best.plan.tensor, 8);
+  EXPECT_GT(found.best.plan.tensor * found.best.plan.pipeline, 8);
+  EXPECT_LE(found.best.most_bytes(), 0.95 * pricer.task().machine.device.memory_bytes);
+  EXPECT_GT(found.best.mfu, 0.3);
+  EXPECT_LT(found.best.mfu, 0.6);
+}
+
+}  // namespace
+}  // namespace plait::test
