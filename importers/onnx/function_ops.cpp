@@ -102,6 +102,20 @@ void seed_random(OldNode& old) {
   if (!old.node.attributes.has("seed")) old.node.attributes.set("seed", static_cast<double>(old.output(0)) + 0.5);
 }
 
+/// While training_mode is true, elements whose uniform number is below the ratio become zero, and others grow by 1 / (1 - ratio).
+void spell_training_dropout(OldNode& old) {
+  seed_random(old);
+  const ValueId x = old.required(0), training = old.required(2), zero = old.scalar_like(0, x);
+  Attributes seed;
+  seed.set("seed", old.node.attributes.real("seed", 0));
+  const ValueId given = old.input(1) != no_value ? old.emit("CastLike", {old.input(1), x}) : old.scalar_like(0.5, x);
+  const ValueId ratio = old.emit("Where", {training, given, zero});
+  const ValueId kept =
+      old.emit("GreaterOrEqual", {old.emit("RandomUniformLike", {x}, std::move(seed)), ratio}, {}, old.output(1));
+  const ValueId grown = old.emit("Div", {x, old.emit("Sub", {old.scalar_like(1, x), ratio})});
+  old.become("Where", {kept, grown, zero});
+}
+
 void spell_adagrad(OldNode& old) {
   OptimizerStep s(old, 3);
   const ValueId rate = s.quotient(s.rate, s.sum(s.number(1), s.scaled(s.steps(), s.attribute("decay_factor", 0))));
