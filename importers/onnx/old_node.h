@@ -108,6 +108,8 @@ void spell_mean_variance(OldNode& old);
 void spell_swiglu(OldNode& old);
 void seed_random(OldNode& old);
 void spell_training_dropout(OldNode& old);
+void spell_binarizer(OldNode& old);
+void spell_feature_extractor(OldNode& old);
 void spell_adagrad(OldNode& old);
 void spell_adam(OldNode& old);
 void spell_momentum(OldNode& old);

@@ -185,6 +185,8 @@ constexpr Row rows[] = {
     {"LSTM", 7, recurrent_layer},
     {"GRU", 7, recurrent_layer},
     {"RNN", 7, recurrent_layer},
+    {"ai.onnx.ml.ArrayFeatureExtractor", every_opset, spell_feature_extractor},
+    {"ai.onnx.ml.Binarizer", every_opset, spell_binarizer},
     {"ai.onnx.preview.training.Adagrad", every_opset, spell_adagrad},
     {"ai.onnx.preview.training.Adam", every_opset, spell_adam},
     {"ai.onnx.preview.training.Momentum", every_opset, spell_momentum},
