@@ -217,7 +217,7 @@ void register_claims(OpSet& ops) {
   ops.add({.name = "Dropout",
            .inputs = "data ratio? training_mode?",
            .outputs = "output mask?",
-           .doc = "its operand: graphs are not trained",
+           .doc = "its operand, unless training_mode is true",
            .since = 22,
            .written_as = "Identity"});
   ops.add({.name = "Scatter",
@@ -270,7 +270,7 @@ void register_claims(OpSet& ops) {
   ops.claim("SplitToSequence", 11, "numbers bool, index");
   ops.claim("ConcatFromSequence", 11, "numbers bool");
   ops.claim("Constant", 1, "-> any");
-  ops.claim("Dropout", 7, "floats, floats, -");
+  ops.claim("Dropout", 7, "floats, floats, bool");
   ops.claim("Scatter", 9, "T:any, index, T");
   for (std::span<const Row> rows : {std::span<const Row>(elementwise), std::span<const Row>(moving),
                                     std::span<const Row>(reducing), std::span<const Row>(layers),

@@ -1,4 +1,4 @@
-// Ops that ONNX defines by other ops, and the optimizers of its training preview.
+// Ops that ONNX defines by other ops, some of ai.onnx.ml, and the optimizers of its training preview.
 #include <numbers>
 
 #include "importers/onnx/old_node.h"
@@ -100,6 +100,35 @@ void spell_swiglu(OldNode& old) {
 /// A node without a seed gets one of its own: a run gives the same numbers as the last.
 void seed_random(OldNode& old) {
   if (!old.node.attributes.has("seed")) old.node.attributes.set("seed", static_cast<double>(old.output(0)) + 0.5);
+}
+
+/// While training_mode is true, elements whose uniform number is below the ratio become zero, and others grow by 1 / (1 - ratio).
+void spell_training_dropout(OldNode& old) {
+  seed_random(old);
+  const ValueId x = old.required(0), training = old.required(2), zero = old.scalar_like(0, x);
+  Attributes seed;
+  seed.set("seed", old.node.attributes.real("seed", 0));
+  const ValueId given = old.input(1) != no_value ? old.emit("CastLike", {old.input(1), x}) : old.scalar_like(0.5, x);
+  const ValueId ratio = old.emit("Where", {training, given, zero});
+  const ValueId kept =
+      old.emit("GreaterOrEqual", {old.emit("RandomUniformLike", {x}, std::move(seed)), ratio}, {}, old.output(1));
+  const ValueId grown = old.emit("Div", {x, old.emit("Sub", {old.scalar_like(1, x), ratio})});
+  old.become("Where", {kept, grown, zero});
+}
+
+/// 1 above the threshold, otherwise 0, in x's type.
+void spell_binarizer(OldNode& old) {
+  const ValueId x = old.required(0), threshold = old.scalar_like(old.node.attributes.real("threshold", 0), x);
+  old.become("CastLike", {old.emit("Greater", {x, threshold}), x});
+}
+
+/// Elements of the last axis by number; a list counts as one row.
+void spell_feature_extractor(OldNode& old) {
+  const ValueId x = old.required(0), numbers = old.emit("Reshape", {old.required(1), old.ints({-1})});
+  const auto& dims = old.graph.value(x).type.dims;
+  if (!dims) throw Error(Code::unsupported, "the rank of input 0 is not known");
+  const ValueId rows = dims->size() == 1 ? old.emit("Unsqueeze", {x, old.ints({0})}) : x;
+  old.become("Gather", {rows, numbers}, OldNode::with("axis", -1));
 }
 
 void spell_adagrad(OldNode& old) {

@@ -51,13 +51,12 @@ void top_k(OldNode& old) {
   old.set_input(1, old.ints({k}));
 }
 
-/// All opsets, in inference form. A requested mask is all true.
+/// All opsets. A requested mask is all true, unless training_mode is or may be.
 void dropout(OldNode& old) {
   if (old.input(2) != no_value) {
     const Tensor* training = old.graph.constant(old.input(2));
     if (!training || training->dtype() != DType::boolean || training->elements() != 1 || *training->as<uint8_t>())
-      throw Error(Code::unsupported, "does not take training_mode, unless as a constant that is false",
-                  "export the model for inference");
+      return spell_training_dropout(old);
   }
   if (old.node.outputs.size() > 1 && old.node.outputs[1] != no_value) {
     uint8_t yes = 1;
@@ -186,6 +185,8 @@ constexpr Row rows[] = {
     {"LSTM", 7, recurrent_layer},
     {"GRU", 7, recurrent_layer},
     {"RNN", 7, recurrent_layer},
+    {"ai.onnx.ml.ArrayFeatureExtractor", every_opset, spell_feature_extractor},
+    {"ai.onnx.ml.Binarizer", every_opset, spell_binarizer},
     {"ai.onnx.preview.training.Adagrad", every_opset, spell_adagrad},
     {"ai.onnx.preview.training.Adam", every_opset, spell_adam},
     {"ai.onnx.preview.training.Momentum", every_opset, spell_momentum},

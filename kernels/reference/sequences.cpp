@@ -35,7 +35,7 @@ Parts constructed(Operands inputs) { return std::vector<TensorView>(inputs.begin
 
 Parts inserted(Operands inputs) {
   Parts parts = parts_in(inputs);
-  if (!parts) return std::nullopt;
+  if (!parts || inputs[1].dtype != inputs[0].dtype) return std::nullopt;
   const auto count = static_cast<int64_t>(parts->size()), at = position_in(inputs, 2, count, count);
   if (at < 0 || at > count) return std::nullopt;
   parts->insert(parts->begin() + at, inputs[1]);

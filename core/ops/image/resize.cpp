@@ -15,7 +15,7 @@ namespace {
 
 /// floor(size * scale), as f32; nullopt for a symbolic size that no whole number scales.
 std::optional<Dim> scaled(const Dim& size, float scale) {
-  if (!(scale > 0)) InferContext::fail(cat("a scale is ", scale, ", expected more than 0"));
+  if (!(scale > 0 && scale < 1e9f)) InferContext::fail(cat("a scale is ", scale, ", expected more than 0"));
   if (size.is_constant()) return Dim(static_cast<int64_t>(std::floor(static_cast<float>(size.constant()) * scale)));
   if (scale == std::floor(scale) && scale < 1e6f) return size * Dim(static_cast<int64_t>(scale));
   const float inverse = std::round(1 / scale);

@@ -26,7 +26,8 @@ double interpolated(const double* plane, const std::vector<WindowAxis>& axes, co
       const double floor = std::floor(place[i]), rest = place[i] - floor;
       const bool upper = corner >> i & 1;
       const double index = floor + upper;
-      share = index < 0 || index >= static_cast<double>(axes[i].in) ? 0 : share * (upper ? rest : 1 - rest);
+      const bool inside = index >= 0 && index < static_cast<double>(axes[i].in);  // NaN is not
+      share = inside ? share * (upper ? rest : 1 - rest) : 0;
       at = at * axes[i].in + (share != 0 ? static_cast<int64_t>(index) : 0);
     }
     if (share != 0) sum += share * plane[at];

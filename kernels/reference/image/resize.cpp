@@ -1,6 +1,6 @@
 // Resize: each axis by itself, as weighted sums of a few elements.
 #include <cmath>
-#include <functional>
+#include <cstring>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -88,7 +88,7 @@ struct Sample {
 Sample sample_of(const ResizedAxis& axis, int64_t i, const ResizeAttributes& a) {
   const double place = input_place(axis, i, a.coordinates), last = static_cast<double>(axis.in - 1);
   Sample out;
-  out.outside = a.coordinates == "tf_crop_and_resize" && (place < 0 || place > last);
+  out.outside = a.coordinates == "tf_crop_and_resize" && !(place >= 0 && place <= last);
   if (axis.in == 0 || out.outside) return out;
   if (a.mode == "nearest") {
     out.taps = {{static_cast<int64_t>(std::clamp(nearest_index(place, a.nearest), 0.0, last)), 1}};
@@ -153,6 +153,30 @@ std::vector<double> sampled(const std::vector<double>& x, int64_t outer, int64_t
   return y;
 }
 
+/// The nearest elements of rows of whole bytes: a row's place, then its elements by `columns`.
+template <class Word>
+void copy_nearest(const KernelCall& call, const std::vector<std::vector<Sample>>& samples) {
+  const TensorView &x = call.inputs[0], &y = call.outputs[0];
+  const int last = x.shape.rank() - 1;
+  const int64_t width = y.shape[last];
+  auto place = [&](int dim, int64_t at) {
+    const std::vector<Sample>& own = samples[static_cast<size_t>(dim)];
+    return own.empty() ? at : own[static_cast<size_t>(at)].taps[0].at;
+  };
+  std::vector<int64_t> columns;
+  for (int64_t j = 0; j < width; ++j) columns.push_back(place(last, j));
+  share(call.pool, y.elements() / width, y.elements(), [&](int64_t row) {
+    int64_t rest = row, from = 0, pitch = x.shape[last];
+    for (int dim = last; dim-- > 0; rest /= y.shape[dim]) {
+      from += place(dim, rest % y.shape[dim]) * pitch;
+      pitch *= x.shape[dim];
+    }
+    const Word* in = x.as<Word>() + from;
+    Word* out = y.as<Word>() + row * width;
+    for (int64_t j = 0; j < width; ++j) std::memcpy(out + j, in + columns[static_cast<size_t>(j)], sizeof(Word));
+  });
+}
+
 /// Nearest elements are copied, whatever they are.
 KernelStatus resize_nearest(const KernelCall& call, const std::vector<std::vector<Sample>>& samples,
                             double extrapolation) {
@@ -186,6 +210,11 @@ KernelStatus resize(const KernelCall& call, const ResizeAttributes& a) {
   for (const auto& [dim, axis] : axes_of_resize(call, a)) {
     if (axis.in == axis.out && axis.scale == 1 && a.coordinates != "tf_crop_and_resize") continue;
     for (int64_t i = 0; i < axis.out; ++i) samples[static_cast<size_t>(dim)].push_back(sample_of(axis, i, a));
+  }
+  const bool whole_bytes = dtype_bits(x.dtype) >= 8 && x.shape.rank() > 0;
+  if (a.mode == "nearest" && whole_bytes && a.coordinates != "tf_crop_and_resize") {
+    with_word(dtype_bits(x.dtype), [&]<class Word>(Word) { copy_nearest<Word>(call, samples); });
+    return {};
   }
   if (a.mode == "nearest") return resize_nearest(call, samples, a.extrapolation);
   std::vector<double> values = load_all<double>(x);

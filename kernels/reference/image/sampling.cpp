@@ -143,7 +143,12 @@ struct RoiAttributes {
       : half_pixel(node.attributes.string("coordinate_transformation_mode", "half_pixel") == "half_pixel"),
         greatest(node.attributes.string("mode", "avg") == "max"),
         ratio(node.attributes.integer("sampling_ratio", 0)),
-        scale(node.attributes.real("spatial_scale", 1)) {}
+        scale(node.attributes.real("spatial_scale", 1)) {
+    constexpr int64_t most = 1024;
+    if (ratio < 0 || ratio > most)
+      throw Error(Code::bad_model,
+                  cat(node.op, ": attribute \"sampling_ratio\" is ", ratio, ", expected 0 to ", most));
+  }
   bool half_pixel, greatest;
   int64_t ratio;
   double scale;

@@ -62,7 +62,7 @@ KernelStatus ngrams(const KernelCall& call, const NgramAttributes& a) {
   std::vector<int64_t> gram;
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t n = a.least; n <= a.most; ++n)
-      for (int64_t step = 1; step <= (n == 1 ? 1 : a.skips + 1); ++step)
+      for (int64_t step = 1; step <= (n == 1 ? 1 : std::min(a.skips, columns) + 1); ++step)
         for (int64_t i = 0; (n - 1) <= (columns - 1 - i) / step && i < columns; ++i) {
           gram.clear();
           for (int64_t k = 0; k < n; ++k) gram.push_back(values[static_cast<size_t>(row * columns + i + k * step)]);

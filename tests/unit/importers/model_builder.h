@@ -27,12 +27,16 @@ inline OpSet test_ops() {
     row.attributes = std::move(attributes);
     ops.add(std::move(row));
   };
-  for (const char* op : {"Add", "Mul", "MatMul", "CastLike"}) add(op, "a b", "c");
+  for (const char* op : {"Add", "Sub", "Mul", "Div", "MatMul", "CastLike", "GreaterOrEqual"}) add(op, "a b", "c");
   for (const char* op : {"Identity", "Neg", "Relu"}) add(op, "x", "y");
   for (const char* op : {"Softmax", "LogSoftmax", "Flatten"}) add(op, "x", "y", {{"axis", "int", "-1"}});
   for (const char* op : {"ReduceSum", "ReduceMean", "ReduceMax"})
     add(op, "data axes?", "y", {{"keepdims", "int", "1"}});
   add("Squeeze", "data axes?", "y");
+  add("Where", "condition x y", "z");
+  add("RandomUniformLike", "x", "y", {{"seed", "float", ""}});
+  add("Resize", "x roi? scales? sizes?", "y",
+      {{"coordinate_transformation_mode", "string", ""}, {"mode", "string", ""}, {"nearest_mode", "string", ""}});
   add("Unsqueeze", "data axes", "y");
   add("Clip", "x min? max?", "y");
   add("Pad", "data pads value? axes?", "y", {{"mode", "string", "constant"}});

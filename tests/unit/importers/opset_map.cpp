@@ -101,7 +101,7 @@ TEST(OpsetMap, DropoutIsIdentityInEveryOpset) {
   add_attribute(old.node, "ratio", A::FLOAT).set_f(0.1f);
   EXPECT_EQ(ops_of(old.import()), Names{"Identity"});
   OpCase training(22, "Dropout", {"x", "x", "x"});  // an operand may be true
-  expect_unsupported(training.b, {"Dropout", "does not take training_mode"});
+  EXPECT_EQ(ops_of(training.import()).back(), "Where");
   OpCase recent(22, "Dropout", {"x", "x"}, {"y", "mask"});
   Graph g = recent.import();
   EXPECT_EQ(ops_of(g), (Names{"Shape", "ConstantOfShape", "Identity"}));
@@ -151,6 +151,10 @@ TEST(OpsetMap, OldestForms) {
   expect_unsupported(add.b, {"Add", "broadcast"});
   OpCase scatter(9, "Scatter", {"x", "x", "x"});
   EXPECT_EQ(ops_of(scatter.import()), Names{"ScatterElements"});
+  OpCase upsample(9, "Upsample", {"x", "x"});
+  Graph resized = upsample.import();
+  EXPECT_EQ(ops_of(resized), Names{"Resize"});
+  EXPECT_EQ(resized.nodes[0].attributes.string("nearest_mode", ""), "floor");
 }
 
 TEST(OpsetMap, OldNodesWithoutTheirOperands) {

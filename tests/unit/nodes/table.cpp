@@ -43,6 +43,22 @@ results are piecewise constant; weights before an op without an entry cannot be 
 
 constexpr std::string_view total_mark = "node tests are within these claims";
 
+/// What a refused case needs.
+std::string reason_of(const std::string& name, const OpSet& ops) {
+  for (const OpUse& use : ops_of(name)) {
+    const auto row = ops.all().find(use.domain.empty() ? use.op : cat(use.domain, ".", use.op));
+    if (row == ops.all().end() || (use.domain.empty() && use.opset < row->second.oldest))
+      return use.domain.empty() ? use.op : cat(use.domain, ".", use.op);
+  }
+  return "strings";
+}
+
+std::string refused_table(const std::map<std::string, int>& refused) {
+  std::string out;
+  for (const auto& [reason, count] : refused) out += cat("| ", reason, " | ", count, " |\n");
+  return out.empty() ? out : cat("| refused cases need | cases |\n|---|---|\n", out, "\n");
+}
+
 /// A bar would end the cell.
 std::string escaped(const std::string& text) {
   std::string out;
@@ -54,7 +70,10 @@ std::string op_row(const OpSchema& row, const Count& count) {
   std::string doc =
       row.written_as.empty() || row.written_as == row.doc ? row.doc : cat(row.doc, "; read as ", row.written_as);
   return cat("| ", row.name, " | ", row.oldest, " | ", row.types, " | ", count.claimed, " of ", count.all, " | ",
-             !row.gradient ? "" : row.gradient == no_gradient ? "zero" : "yes", " | ", escaped(doc), " |\n");
+             !row.gradient                 ? ""
+             : row.gradient == no_gradient ? "zero"
+                                           : "yes",
+             " | ", escaped(doc), " |\n");
 }
 
 }  // namespace
@@ -72,6 +91,7 @@ CaseCounts count_cases(const CompileOptions& options) {
     }
     out.cases.all += 1;
     out.cases.claimed += claimed;
+    if (!claimed) ++out.refused[reason_of(name, options.ops)];
   }
   return out;
 }
@@ -88,6 +108,8 @@ CaseCounts counts_in(const std::string& table) {
       words >> ops >> are >> are >> are >> out.cases.claimed >> of >> of >> out.cases.all;
     }
     std::vector<std::string> cells = split(line, '|');
+    if (int64_t refused = 0; cells.size() == 4 && parse_int(trimmed(cells[2]), refused))
+      out.refused[std::string(trimmed(cells[1]))] = static_cast<int>(refused);
     if (cells.size() < 6) continue;
     std::istringstream cell(cells[4]);
     Count count;
@@ -106,7 +128,8 @@ std::string ops_table(const OpSet& ops, const CaseCounts& counts) {
     ++claimed;
   }
   return cat(head, claimed, " ops are claimed. ", counts.cases.claimed, " of the ", counts.cases.all, " ", total_mark,
-             ".\n\n| op | since | types | cases | gradient | what it does |\n|---|---|---|---|---|---|\n", rows);
+             ".\n\n", refused_table(counts.refused),
+             "| op | since | types | cases | gradient | what it does |\n|---|---|---|---|---|---|\n", rows);
 }
 
 }  // namespace plait::test

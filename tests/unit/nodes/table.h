@@ -15,6 +15,7 @@ struct Count {
 struct CaseCounts {
   Count cases;
   std::map<std::string, Count> by_op;  ///< ops of the standard's own domain
+  std::map<std::string, int> refused;  ///< refused cases by what they need: an op that is not claimed, or strings
 };
 
 /// Counted from the cases at hand.
