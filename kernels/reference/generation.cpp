@@ -149,11 +149,11 @@ KernelStatus sample(const KernelCall& call) {
   const int64_t rows = logits.shape[1], v = logits.shape[2], count = edits.shape[1];
   for (int64_t i = 0; i < logits.shape[0] * rows; ++i) {
     ChoiceSettings own;
-    std::memcpy(&own, settings.as<int64_t>() + i * choice_words, sizeof own);
+    std::memcpy(static_cast<void*>(&own), settings.as<int64_t>() + i * choice_words, sizeof own);
     std::vector<LogitEdit> of_row;
     for (int64_t k = 0; k < count; ++k) {
       const int32_t* edit = edits.as<int32_t>() + (i / rows * count + k) * edit_words;
-      if (*edit == i % rows) std::memcpy(&of_row.emplace_back(), edit + 1, sizeof(LogitEdit));
+      if (*edit == i % rows) std::memcpy(static_cast<void*>(&of_row.emplace_back()), edit + 1, sizeof(LogitEdit));
     }
     std::vector<float> row(logits.as<float>() + i * v, logits.as<float>() + (i + 1) * v);
     call.outputs[0].as<int32_t>()[i] = choose_token(row, own, of_row);
