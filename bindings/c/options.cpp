@@ -312,6 +312,7 @@ constexpr OptionRow rows[] = {
     {"max_connections", Type::integer, for_server, "4096", "maximum connections; more are closed at once", 1,
      1 << 20},
     {"max_body", Type::bytes, for_server, "8M", "largest body of a call", 1024, 1 << 30},
+    {"max_bodies", Type::bytes, for_server, "256M", "largest sum of the bodies of all calls; more get 429", 1024, 1e15},
     {"max_head", Type::bytes, for_server, "64K", "largest head of a call", 8192, 1 << 20},
     {"idle_ms", Type::integer, for_server, "75000", "milliseconds until a connection without a call is closed", 100,
      huge},

@@ -81,6 +81,7 @@ ServerSettings settings_of(plait_options* options) {
   out.transport.address = values.text("address");
   out.transport.max_body = values.integer("max_body");
   out.transport.max_head = values.integer("max_head");
+  out.transport.max_held = values.integer("max_bodies");
   out.transport.max_connections = values.integer("max_connections");
   out.transport.head_ms = values.integer("idle_ms");
   out.transport.body_ms = values.integer("body_ms");

@@ -367,6 +367,20 @@ class Life(unittest.TestCase):
                 self.assertEqual(server.call("GET", "/v1/models", **headers)[0], status, headers)
             status, headers, _ = server.call("OPTIONS", "/v1/chat/completions")
             self.assertEqual((status, headers["access-control-allow-origin"]), (204, "https://page.example"))
+            crowd = Server(self, "--max-body", "2K", "--max-bodies", "3K")
+            halves = []
+            for _ in range(2):  # each holds what came of its body
+                halves.append(socket.create_connection(("127.0.0.1", crowd.port)))
+                self.addCleanup(halves[-1].close)
+                halves[-1].sendall(b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2000\r\n\r\n" + b" " * 1400)
+            time.sleep(0.3)
+            body = json.dumps({"model": MODEL, "prompt": "a" * 800, "max_tokens": 1})
+            status, headers, _ = crowd.call("POST", "/v1/completions", body)
+            self.assertEqual((status, headers.get("retry-after")), (429, "1"))
+            for one in halves:
+                one.close()
+            time.sleep(0.3)
+            self.assertEqual(crowd.call("POST", "/v1/completions", json.dumps({"model": MODEL, "prompt": "a", "max_tokens": 1}))[0], 200)
             large = {"model": MODEL, "prompt": "a" * 4000}
             self.assertEqual(server.call("POST", "/v1/completions", large, authorization="Bearer first")[0], 413)
 

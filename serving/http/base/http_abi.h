@@ -50,6 +50,7 @@ typedef struct plait_http_host {
 typedef struct plait_http_settings {
   plait_http_view address;              ///< "HOST:PORT", port 0: any free one; or "unix:PATH"
   uint64_t max_body, max_head;          ///< bytes
+  uint64_t max_held;                    ///< bytes of all bodies at once
   uint64_t max_connections;             ///< more are closed at once
   uint64_t head_ms, body_ms, write_ms;  ///< to send a head (also: idle between requests), a body; to take any bytes
 } plait_http_settings;

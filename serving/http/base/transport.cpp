@@ -32,9 +32,9 @@ void dropped(void* own, uint64_t call) { host_of(own).dropped(call); }
 
 Transport::Transport(const TransportSettings& settings, Host& host) : host_(host) {
   const auto size = [](int64_t number) { return static_cast<uint64_t>(number); };
-  const plait_http_settings given{view(settings.address),         size(settings.max_body), size(settings.max_head),
-                                  size(settings.max_connections), size(settings.head_ms),  size(settings.body_ms),
-                                  size(settings.write_ms)};
+  const plait_http_settings given{view(settings.address),  size(settings.max_body),        size(settings.max_head),
+                                  size(settings.max_held), size(settings.max_connections), size(settings.head_ms),
+                                  size(settings.body_ms),  size(settings.write_ms)};
   const plait_http_host functions{&host_, arrived, take, dropped};
   plait_http_text failure{};
   if (plait_http_start(&given, &functions, &server_, &failure)) return;

@@ -34,7 +34,7 @@ class Host {
 
 struct TransportSettings {
   std::string address;  ///< "HOST:PORT" or "unix:PATH"
-  int64_t max_body = 8 << 20, max_head = 64 << 10, max_connections = 4096;
+  int64_t max_body = 8 << 20, max_head = 64 << 10, max_held = 256 << 20, max_connections = 4096;
   int64_t head_ms = 75000, body_ms = 30000, write_ms = 60000;
 };
 

@@ -47,6 +47,8 @@ pub struct Call {
     host: Host,
     calls: Arc<Calls>,
     ended: bool,
+    /// What ends with the call.
+    _held: Box<dyn Send + Sync>,
 }
 
 /// The part of an answer that is there.
@@ -58,7 +60,7 @@ pub struct Part {
 }
 
 impl Call {
-    pub fn new(host: Host, calls: Arc<Calls>, head: &http::request::Parts, body: &[u8]) -> Self {
+    pub fn new(host: Host, calls: Arc<Calls>, head: &http::request::Parts, body: &[u8], held: Box<dyn Send + Sync>) -> Self {
         let number = calls.last.fetch_add(1, Ordering::Relaxed) + 1;
         calls.table().insert(number, None);
         let fields: Vec<Field> = head
@@ -74,7 +76,7 @@ impl Call {
             fields: fields.as_ptr(),
             field_count: fields.len(),
         };
-        let call = Self { number, host, calls, ended: false };
+        let call = Self { number, host, calls, ended: false, _held: held };
         // SAFETY: what the views point to lives until the call returns.
         unsafe { (host.arrived)(host.own, number, &request) };
         call

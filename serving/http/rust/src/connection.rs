@@ -3,14 +3,15 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use http_body_util::{combinators::BoxBody, BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use http_body_util::{combinators::BoxBody, BodyExt, Full};
+use hyper::body::{Body, Incoming};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{sleep, timeout, Sleep};
 
@@ -23,6 +24,27 @@ pub struct Shared {
     pub settings: Settings,
     pub host: Host,
     pub calls: Arc<Calls>,
+    /// Bytes of bodies that are held.
+    pub held: AtomicUsize,
+}
+
+/// A body's share of what may be held.
+struct Share {
+    shared: Arc<Shared>,
+    bytes: usize,
+}
+
+impl Share {
+    fn grow(&mut self, bytes: usize) -> bool {
+        self.bytes += bytes;
+        self.shared.held.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.shared.settings.max_held
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.shared.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 type Answered = Response<BoxBody<Bytes, Infallible>>;
@@ -38,26 +60,48 @@ fn refusal(status: StatusCode, code: &str, message: &str) -> Answered {
     out
 }
 
-/// Reads the body, and hands the request to the host; the client's leaving drops this future, and with it the call.
-pub async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Answered, Infallible> {
-    let settings = &shared.settings;
-    let (head, body) = request.into_parts();
+/// All of a body, or why not.
+async fn read(body: &mut Incoming, share: &mut Share) -> Result<Vec<u8>, Answered> {
+    let most = share.shared.settings.max_body;
     let large = || {
-        let message = format!("the body is larger than {} bytes", settings.max_body);
+        let message = format!("the body is larger than {most} bytes");
         refusal(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", &message)
     };
-    if hyper::body::Body::size_hint(&body).lower() > settings.max_body as u64 {
-        return Ok(large());
+    if body.size_hint().lower() > most as u64 {
+        return Err(large());
     }
-    let read = Limited::new(body, settings.max_body).collect();
-    let body = match timeout(Duration::from_millis(settings.body_ms), read).await {
-        Ok(Ok(collected)) => collected.to_bytes(),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Ok(large()),
-        Ok(Err(_)) => return Ok(refusal(StatusCode::BAD_REQUEST, "body_damaged", "the body could not be read")),
+    let mut out = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            return Err(refusal(StatusCode::BAD_REQUEST, "body_damaged", "the body could not be read"));
+        };
+        let Some(data) = frame.data_ref() else { continue };
+        if out.len() + data.len() > most {
+            return Err(large());
+        }
+        if !share.grow(data.len()) {
+            let mut full = refusal(StatusCode::TOO_MANY_REQUESTS, "overloaded", "the server holds too many bodies");
+            full.headers_mut().insert(http::header::RETRY_AFTER, http::HeaderValue::from_static("1"));
+            return Err(full);
+        }
+        out.extend_from_slice(data);
+    }
+    Ok(out)
+}
+
+/// Reads the body, and hands the request to the host; the client's leaving drops this future, and with it the call.
+pub async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Answered, Infallible> {
+    let (head, mut body) = request.into_parts();
+    let mut share = Share { shared: shared.clone(), bytes: 0 };
+    let limit = Duration::from_millis(shared.settings.body_ms);
+    let text = match timeout(limit, read(&mut body, &mut share)).await {
+        Ok(Ok(text)) => text,
+        Ok(Err(refused)) => return Ok(refused),
         Err(_) => return Ok(refusal(StatusCode::REQUEST_TIMEOUT, "body_slow", "the body did not come in time")),
     };
-    let mut call = Call::new(shared.host, shared.calls.clone(), &head, &body);
-    drop(body);
+    // The host copies the body, and holds it as long as the call lives.
+    let mut call = Call::new(shared.host, shared.calls.clone(), &head, &text, Box::new(share));
+    drop(text);
     let first = poll_fn(|context| call.poll_part(context)).await;
     Ok(match first {
         Some(part) => call.respond(part),

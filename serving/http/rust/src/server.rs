@@ -1,7 +1,7 @@
 //! The server's life: it listens, accepts up to its limit of connections, closes its listener to drain, and stops.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -22,6 +22,8 @@ pub struct Settings {
     pub address: String,
     pub max_body: usize,
     pub max_head: usize,
+    /// Bytes of all bodies at once.
+    pub max_held: usize,
     pub max_connections: usize,
     pub head_ms: u64,
     pub body_ms: u64,
@@ -50,7 +52,7 @@ impl Server {
         let (ready, started) = oneshot::channel();
         let calls = Arc::new(Calls::default());
         let open = Arc::new(AtomicU64::new(0));
-        let shared = Arc::new(Shared { settings, host, calls: calls.clone() });
+        let shared = Arc::new(Shared { settings, host, calls: calls.clone(), held: AtomicUsize::new(0) });
         let counted = open.clone();
         let thread = std::thread::Builder::new().name("plait-http".to_string()).spawn(move || {
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
