@@ -145,6 +145,8 @@ PLAIT_API plait_status plait_tensor_read(const char* path, plait_dtype expected,
 /* Writes such a file, replacing one of that name. IO; UNSUPPORTED for dtypes below a byte. */
 PLAIT_API plait_status plait_tensor_write(plait_tensor* tensor, const char* path);
 PLAIT_API plait_status plait_tensor_release(plait_tensor* tensor);
+/* For libraries on top of this one: a text result, which plait_tensor_text reads. */
+PLAIT_API plait_status plait_tensor_of_text(const char* text, int64_t length, plait_tensor** out);
 
 /* ---- Options -------------------------------------------------------------------------------------------------
  * Keys and values for models, generators, requests, sessions. NULL means no options; they are read only during the

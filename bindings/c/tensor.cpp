@@ -79,6 +79,10 @@ plait_status plait_tensor_view(plait_tensor* tensor, plait_view* out) {
   });
 }
 
+plait_status plait_tensor_of_text(const char* text, int64_t length, plait_tensor** out) {
+  return create(out, [&] { return text_tensor(text_of(text, length, "text")); });
+}
+
 const char* plait_tensor_text(plait_tensor* tensor) {
   const char* text = "";
   guarded([&] {

@@ -140,8 +140,7 @@ plait_status plait_server_address(plait_server* server, plait_tensor** text) {
   return with(server, [&](Server& own) {
     if (!text) return fail(PLAIT_INVALID_ARGUMENT, "parameter text is NULL");
     const std::string address = own.address();
-    const auto size = static_cast<int64_t>(address.size());
-    return plait_tensor_copy(PLAIT_U8, &size, 1, address.data(), size, text);
+    return plait_tensor_of_text(address.data(), static_cast<int64_t>(address.size()), text);
   });
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The conventions of plait.h, as plait.i wants to be told of them: which types are handles, which are structs that the
+"""The conventions of plait.h and plait_server.h, as plait.i wants to be told of them: which types are handles, which are structs that the
 library fills, and which parameters belong together. So no list has to grow with the header.
 
-usage: conventions.py HEADER > conventions.i
+usage: conventions.py HEADER... > conventions.i
 """
 import re
 import sys
@@ -42,16 +42,16 @@ def structs(path):
     return re.findall(r"typedef struct (plait_\w+) \{ int64_t struct_size;([^}]*)\}", header_of(path))
 
 
-def conventions(path):
-    for name in handles(path):
+def conventions(paths):
+    for name in (name for path in paths for name in handles(path)):
         yield f"%plait_handle({name})"
-    for name, fields in structs(path):
+    for name, fields in (one for path in paths for one in structs(path)):
         yield f"%plait_struct({name}, {'true' if '*' in fields else 'false'})"
-    declarations = " ".join(re.findall(r"PLAIT_API [^;]*;", header_of(path)))
+    declarations = " ".join(" ".join(re.findall(r"PLAIT_API [^;]*;", header_of(path))) for path in paths)
     for kind, first in PAIRS:
         for words in sorted(set(re.findall(rf"{first}, {COUNT}", declarations))):
             yield f"%plait_{kind}({', '.join(words)})"
 
 
 if __name__ == "__main__":
-    print("\n".join(conventions(sys.argv[1])))
+    print("\n".join(conventions(sys.argv[1:])))

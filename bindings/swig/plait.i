@@ -1,4 +1,4 @@
-// The interface of Plait for hosts with garbage collection, made from plait.h alone: Java through JNI, C# through
+// The interface of Plait for hosts with garbage collection, made from plait.h and plait_server.h only: Java through JNI, C# through
 // P/Invoke, Python through its stable interface.
 //
 // What is mapped is the header's conventions, so that a function that it gains is bound without a line here; what belongs
@@ -14,10 +14,10 @@
 //   struct* out                an object of the host with a property a field; its struct_size is set by the wrapper
 //
 // What is made is internal to the layers that people use (bindings/java, bindings/csharp, bindings/python).
-%module(docstring="The functions of plait.h.") Native
+%module(docstring="The functions of plait.h and plait_server.h.") Native
 
 %{
-#include "bindings/c/plait.h"
+#include "bindings/server/plait_server.h"
 #include "bindings/swig/kept.h"
 %}
 
@@ -34,7 +34,8 @@
 %immutable;
 %ignore struct_size;
 %ignore reserved;
-%ignore plait_fail;  // for libraries in C
+%ignore plait_fail;  // for libraries in C, as the next
+%ignore plait_tensor_of_text;
 %define %plait_struct(NAME, POINTS)
 %{
 static_assert(plait_swig::Kept<NAME>::points == POINTS, "kept.h has to say how what it points to is kept");
@@ -58,3 +59,4 @@ static_assert(plait_swig::Kept<NAME>::points == POINTS, "kept.h has to say how w
 %include "conventions.i"  // made by conventions.py
 #define enum enum class  // each has a scope of its own, so that its names can be short
 %include "bindings/c/plait.h"
+%include "bindings/server/plait_server.h"

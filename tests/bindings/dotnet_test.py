@@ -16,7 +16,8 @@ RUNTIME = os.path.join(ROOT, ".cache", "dotnet", "dotnetcore2", "bin")
 # Mono's own assemblies have types (Span) where .NET Core has none of that name, so they are no reference.
 ASSEMBLIES = ["System.Private.CoreLib", "System.Collections", "System.Collections.Concurrent", "System.Console",
               "System.Diagnostics.Process", "System.ComponentModel.Primitives", "System.IO.FileSystem", "System.Linq",
-              "System.Memory", "System.Runtime", "System.Runtime.Extensions", "System.Runtime.InteropServices",
+              "System.Memory", "System.Net.Primitives", "System.Net.Sockets", "System.Private.Uri", "System.Runtime",
+              "System.Runtime.Extensions", "System.Runtime.InteropServices",
               "System.Threading", "System.Threading.Tasks", "System.Threading.Thread"]
 # Without ICU, which the machine need not have: texts are compared by code points.
 CONFIGURATION = {
@@ -38,7 +39,7 @@ def compile_program(mcs, build, folder):
     subprocess.run([*words, "-target:library", "-out:" + library, *layer], check=True)
     tests = glob.glob(os.path.join(ROOT, "bindings/csharp/Tests/*.cs"))
     subprocess.run([*words, "-r:" + library, "-out:" + program, *tests], check=True)
-    for name in ("libplait_csharp.so", "libplait.so.0"):
+    for name in ("libplait_csharp.so", "libplait.so.0", "libplait_server.so.0"):
         os.symlink(os.path.realpath(os.path.join(build, "bindings/csharp", name)), os.path.join(folder, name))
     return program
 

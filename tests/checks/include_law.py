@@ -88,7 +88,7 @@ LAW = {
     "serving/http/wires": ["serving/http/base"],
     "serving/http": ["serving/http/wires"],
     "bindings/server": ["serving/http"],
-    "bindings/swig": ["bindings/c/plait.h"],
+    "bindings/swig": ["bindings/c/plait.h", "bindings/server/plait_server.h"],
     "bindings/cli": ["bindings/c/plait.h", "bindings/c/plait.hpp", "bindings/server/plait_server.h"],
     "samples": ["bindings/c/plait.h", "bindings/c/plait.hpp"],
     "tests/bindings": ["bindings/c/plait.h", "bindings/c/plait.hpp"],

@@ -45,6 +45,7 @@ internal sealed class Scenarios {
     Program.Test("stream text", StreamText);
     Program.Test("batch of prompts", BatchOfPrompts);
     Program.Test("requests by mailbox", RequestsByMailbox);
+    Program.Test("server inside", ServerInside);
     Program.Test("embeddings", Embeddings);
     Program.Test("session tensors", SessionTensors);
     Program.Test("host sampling", HostSampling);
@@ -107,6 +108,24 @@ internal sealed class Scenarios {
     string[] expected = List["batch.tokens"].Split(';');
     for (int i = 0; i < expected.Length; ++i) Program.Same(IdsOf(expected[i]), got[i].ToArray());
     requests.ForEach(request => request.Dispose());
+  }
+
+  /// What other programs get over HTTP while this one generates.
+  private void ServerInside() {
+    using (var server = new Server(new Options().Set("address", "127.0.0.1:0")))
+    using (var client = new System.Net.Sockets.TcpClient()) {
+      server.Add("gemma", model, generator);
+      string body = "{\"model\": \"gemma\", \"prompt\": \"" + List["stream.prompt"] + "\", \"max_tokens\": 12}";
+      client.ConnectAsync("127.0.0.1", new Uri(server.Address).Port).Wait();
+      System.IO.Stream stream = client.GetStream();
+      byte[] call = Encoding.ASCII.GetBytes("POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: " +
+          body.Length + "\r\n\r\n" + body);
+      stream.Write(call, 0, call.Length);
+      string answer = new System.IO.StreamReader(stream).ReadToEnd();
+      Program.True(answer.Contains("\"completion_tokens\":12"), answer);
+      Program.True(server.Drain(30000), "all calls are answered");
+      Program.True(server.Statistics().Calls == 0, "no call is left");
+    }
   }
 
   private void Embeddings() {

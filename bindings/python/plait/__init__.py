@@ -15,6 +15,7 @@ from .mailbox import Mailbox
 from .model import LogLevel, Model
 from .model import Model as open
 from .request import Finish, Request, Token, Usage
+from .server import Server, ServerStatistics
 from .session import Operand, Session
 from .tensor import DType, Tensor
 from .tokenizer import Facts, Tokenizer
@@ -23,5 +24,5 @@ from .world import World
 
 __version__ = version()
 __all__ = ["Code", "DType", "Ending", "Error", "Evaluation", "Facts", "Finish", "Generator", "LogLevel", "Mailbox", "Model", "Operand",
-           "Request", "Session", "Statistics", "Step", "Tensor", "Timeout", "Token", "Tokenizer", "Trainer", "Usage", "World", "machine",
-           "open", "ops", "options", "plan", "system", "values", "version"]
+           "Request", "Server", "ServerStatistics", "Session", "Statistics", "Step", "Tensor", "Timeout", "Token", "Tokenizer", "Trainer",
+           "Usage", "World", "machine", "open", "ops", "options", "plan", "system", "values", "version"]

@@ -1,9 +1,11 @@
 """scenarios.txt in Python."""
 import asyncio
+import json
 import os
 import shutil
 import tempfile
 import unittest
+import urllib.request
 
 import numpy
 import plait
@@ -81,6 +83,18 @@ class Scenarios(unittest.TestCase):
             self.assertEqual(mailbox.next(), -7)
         self.assertEqual([[one for one in ids if one is not None] for ids in got],
                          [ids_of(ids) for ids in LIST["batch.tokens"].split(";")])
+
+    def test_server_inside(self):
+        """What other programs get over HTTP while this one generates."""
+        with plait.Server(address="127.0.0.1:0") as server:
+            server.add("gemma", self.model, self.generator)
+            with self.assertRaises(plait.Error):
+                server.add("gemma", self.model, self.generator)
+            body = json.dumps({"model": "gemma", "prompt": LIST["stream.prompt"], "max_tokens": 12}).encode()
+            with urllib.request.urlopen(server.address + "/v1/completions", body, timeout=60) as answer:
+                self.assertEqual(json.load(answer)["usage"]["completion_tokens"], 12)
+            self.assertTrue(server.drain(30))
+            self.assertEqual(server.statistics().calls, 0)
 
     def test_embeddings(self):
         with self.generator.submit(self.prompt, kind="embed", pooling="mean") as request:

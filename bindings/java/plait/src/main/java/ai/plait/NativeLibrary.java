@@ -16,8 +16,9 @@ import java.util.Properties;
  * below ai.plait.cache (a property), PLAIT_CACHE_DIR, XDG_CACHE_HOME/plait or ~/.cache/plait.
  */
 final class NativeLibrary {
+  private static final String WRAPPERS = "libplait_java.so";
   /** The wrappers, and the libraries that they need, in the same directory. */
-  static final String[] FILES = {"libplait.so.0", "libplait_java.so"};
+  static final String[] FILES = {WRAPPERS, "libplait.so.0", "libplait_server.so.0"};
 
   private static boolean loaded;
 
@@ -26,7 +27,7 @@ final class NativeLibrary {
   static synchronized void load() {
     if (loaded) return;
     checkPlatform(System.getProperty("os.name"), System.getProperty("os.arch"), Files.exists(Paths.get("/lib/ld-musl-x86_64.so.1")));
-    Path file = directory().resolve(FILES[1]);
+    Path file = directory().resolve(WRAPPERS);
     try {
       System.load(file.toString());
     } catch (UnsatisfiedLinkError error) {
@@ -58,7 +59,7 @@ final class NativeLibrary {
       hint = ". This system's C library is older than the one that the library was built with: build libplait here, and name its "
           + "directory in PLAIT_LIBRARY_PATH";
     } else if (said.contains("wrong ELF class") || said.contains("cannot open shared object file")) {
-      hint = ". Both " + FILES[0] + " and " + FILES[1] + " have to be in that directory, for this processor";
+      hint = ". All of " + String.join(", ", FILES) + " have to be in that directory, for this processor";
     }
     UnsatisfiedLinkError out = new UnsatisfiedLinkError("cannot load " + file + ": " + said + hint);
     out.initCause(error);

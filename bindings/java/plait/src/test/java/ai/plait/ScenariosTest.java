@@ -7,6 +7,10 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.net.HttpURLConnection;
+import java.net.URL;
 import java.nio.FloatBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -102,6 +106,28 @@ class ScenariosTest {
     for (int i = 0; i < expected.length; ++i) {
       assertArrayEquals(Lists.idsOf(expected[i]), got.get(i).stream().mapToInt(Integer::intValue).toArray());
       requests.get(i).close();
+    }
+  }
+
+  /** What other programs get over HTTP while this one generates. */
+  @Test
+  void serverInside() throws IOException {
+    try (Server server = new Server(new Options().set("address", "127.0.0.1:0"))) {
+      server.add("gemma", model, generator);
+      assertThrows(PlaitException.class, () -> server.add("gemma", model, generator));
+      HttpURLConnection call = (HttpURLConnection) new URL(server.address() + "/v1/completions").openConnection();
+      call.setDoOutput(true);
+      String body = "{\"model\": \"gemma\", \"prompt\": \"" + Lists.text("stream.prompt") + "\", \"max_tokens\": 12}";
+      try (OutputStream out = call.getOutputStream()) {
+        out.write(body.getBytes(StandardCharsets.UTF_8));
+      }
+      assertEquals(200, call.getResponseCode());
+      try (InputStream in = call.getInputStream()) {
+        assertTrue(new String(in.readAllBytes(), StandardCharsets.UTF_8).contains("\"completion_tokens\":12"));
+      }
+      call.disconnect();
+      assertTrue(server.drain(Duration.ofSeconds(30)));
+      assertEquals(0, server.statistics().getCalls());
     }
   }
 
