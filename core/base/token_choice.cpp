@@ -53,7 +53,7 @@ uint64_t sum_of(std::span<const Candidate> candidates) {
 /// The first candidate whose weight, with those before it, is more than `place`, which is less than the sum of all.
 size_t find_place(std::span<const Candidate> candidates, uint64_t place) {
   size_t i = 0;
-  for (; place >= candidates[i].weight; ++i) place -= candidates[i].weight;
+  for (; i + 1 < candidates.size() && place >= candidates[i].weight; ++i) place -= candidates[i].weight;
   return i;
 }
 
@@ -69,6 +69,7 @@ int32_t choose_token(std::span<float> logits, const ChoiceSettings& settings, st
   const int32_t best = largest_of(logits);
   if (best < 0 || settings.per_unit == 0) return best;
   const std::vector<Candidate> kept = candidates(logits, settings, logits[static_cast<size_t>(best)]);
+  if (kept.empty()) return best;  // settings that are not numbers
   std::span<const Candidate> nucleus = kept;
   if (settings.top_p < 1) nucleus = nucleus.first(find_place(kept, nucleus_end(settings.top_p, sum_of(kept))) + 1);
   return nucleus[find_place(nucleus, place_of(settings.uniform, sum_of(nucleus)))].id;

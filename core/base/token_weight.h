@@ -80,8 +80,9 @@ constexpr uint64_t token_weight(float largest, float logit, const ChoiceSettings
 
 /// A part of a sum, less than the sum: the token at that place is the first whose weight, with those before it, is more.
 constexpr uint64_t place_of(double part, uint64_t sum) {
-  const auto place = static_cast<uint64_t>(part * static_cast<double>(sum));
-  return place < sum ? place : sum - 1;
+  const double place = part * static_cast<double>(sum);
+  if (!(place > 0)) return 0;  // also of parts that are not numbers
+  return place < static_cast<double>(sum) ? static_cast<uint64_t>(place) : sum - 1;
 }
 
 /// The last place of the nucleus: its tokens are those up to it.

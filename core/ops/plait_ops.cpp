@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/linear_operands.h"
 #include "core/base/text.h"
+#include "core/base/token_weight.h"
 #include "core/ops/base/rows.h"
 #include "core/ops/families.h"
 
@@ -129,6 +130,18 @@ void infer_sizes(InferContext& context) {
 
 /// A token for each row of logits.
 void infer_sample(InferContext& context) {
+  const int64_t last[] = {-1, choice_words, edit_words};
+  for (int i = 0; i < 3; ++i) {
+    const Dims* dims = context.dims(i);
+    if (!dims) continue;
+    if (dims->size() != 3) InferContext::fail(cat("operand ", i, " has rank ", dims->size(), ", expected 3"));
+    const auto differ = [](const Dim& a, const Dim& b) { return a.is_constant() && b.is_constant() && a != b; };
+    if (i > 0 && differ((*dims)[2], last[i]))
+      InferContext::fail(cat("rows of operand ", i, " do not have ", last[i], " words"));
+    const Dims* logits = context.dims(0);
+    if (logits && (differ((*logits)[0], (*dims)[0]) || (i == 1 && differ((*logits)[1], (*dims)[1]))))
+      InferContext::fail(cat("operand ", i, " has other rows than the logits"));
+  }
   context.set_type(0, DType::i32);
   if (const Dims* logits = context.dims(0)) context.set_dims(0, Dims(logits->begin(), logits->end() - 1));
 }
