@@ -307,6 +307,7 @@ constexpr OptionRow rows[] = {
     {"cors_origin", Type::text, for_server, "", "origin of web pages that may call, or *; \"\": none"},
     {"adapter_dir", Type::text, for_server, "",
      "directory below which /v1/load_lora_adapter finds adapters; \"\": they are not loaded at run time"},
+    {"no_page", Type::boolean, for_server, "false", "no page at /, which is a chat and shows what the server does"},
     {"calls", Type::integer, for_server, "1024", "maximum calls that wait to be read; more are refused with 429", 1,
      1 << 20},
     {"max_connections", Type::integer, for_server, "4096", "maximum connections; more are closed at once", 1,

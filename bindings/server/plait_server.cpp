@@ -68,6 +68,7 @@ class Values {
                               return plait_options_values(options, "server", out);
                             }).text())) {}
   std::string text(const char* key) const { return values_.at(key).get<std::string>(); }
+  bool boolean(const char* key) const { return values_.at(key).get<bool>(); }
   int64_t integer(const char* key) const { return values_.at(key).get<int64_t>(); }
   std::vector<std::string> texts(const char* key) const { return values_.at(key).get<std::vector<std::string>>(); }
 
@@ -88,6 +89,7 @@ ServerSettings settings_of(plait_options* options) {
   out.transport.write_ms = values.integer("write_ms");
   out.queue = values.integer("calls");
   out.adapter_dir = values.text("adapter_dir");
+  out.page = !values.boolean("no_page");
   out.access.keys = values.texts("api_key");
   out.access.origin = values.text("cors_origin");
   const std::string_view address = out.transport.address;

@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "serving/http/base/failure.h"
+#include "serving/http/page/page.h"
 #include "serving/http/server.h"
 
 namespace plait::http {
@@ -9,6 +10,9 @@ namespace plait::http {
 const Route Server::routes[] = {
     {"GET", "/health", &Server::health, true, true},
     {"GET", "/ready", &Server::ready, true, true},
+    {"GET", "/", &Server::page, true, true},
+    {"GET", "/app.js", &Server::page, true, true},
+    {"GET", "/app.css", &Server::page, true, true},
     {"GET", "/metrics", &Server::metrics, false, false},
     {"GET", "/v1/models", &Server::models, false, false},
     {"POST", "/v1/chat/completions", &Server::chat, false, false},
@@ -36,6 +40,16 @@ const Route& Server::route_of(const Head& head) const {
 }
 
 std::unique_ptr<Answer> Server::health(const Call&) { return std::make_unique<Reply>("{\"status\":\"ok\"}"); }
+
+std::unique_ptr<Answer> Server::page(const Call& call) {
+  constexpr const char* fields =
+      "content-security-policy: default-src 'self'; img-src data:; base-uri 'none'; frame-ancestors 'none'\n"
+      "x-content-type-options: nosniff\nreferrer-policy: no-referrer\ncache-control: no-cache\n";
+  for (const PageFile& file : page_files())
+    if (settings_.page && call.path == file.path)
+      return std::make_unique<Reply>(std::string(file.text), 200, std::string(file.content_type), fields);
+  throw HttpError(404, "there is no page: the server was started without it", "unknown_path");
+}
 
 std::unique_ptr<Answer> Server::ready(const Call&) {
   if (draining_) throw HttpError(503, "the server is shutting down", "shutting_down");

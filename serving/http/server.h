@@ -22,6 +22,7 @@ struct ServerSettings {
   AccessSettings access;
   int64_t queue = 1024;     ///< calls that wait to be read
   int64_t workers = 2;      ///< threads that read them
+  bool page = true;         ///< at /
   std::string adapter_dir;  ///< where adapters may be loaded from at run time; "": nowhere
 };
 
@@ -68,6 +69,7 @@ class Server : public Models, private Host {
 
   std::unique_ptr<Answer> health(const Call& call);
   std::unique_ptr<Answer> ready(const Call& call);
+  std::unique_ptr<Answer> page(const Call& call);
   std::unique_ptr<Answer> models(const Call& call);
   std::unique_ptr<Answer> metrics(const Call& call);
   std::unique_ptr<Answer> chat(const Call& call);

@@ -251,6 +251,26 @@ class Wires(unittest.TestCase):
             self.assertTrue(got.startswith(begin) or got == b"", (data[:60], got))
         self.assertEqual(self.server.call("GET", "/health")[0], 200)
 
+    def test_page(self):
+        """What it loads is there, from this server only; in a browser, if there is one, it finds the model and the metrics."""
+        status, headers, read = self.server.call("GET", "/")
+        self.assertEqual((status, headers["content-type"]), (200, "text/html; charset=utf-8"))
+        self.assertIn("default-src 'self'", headers["content-security-policy"])
+        for name in re.findall(r'(?:src|href)="([^"]+)"', read.decode()):
+            if not name.startswith("data:"):
+                self.assertEqual(self.server.call("GET", "/" + name)[0], 200, name)
+        browser = shutil.which("chromium")
+        if browser:
+            with tempfile.TemporaryDirectory() as folder:
+                words = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}", "--dump-dom",
+                         "--virtual-time-budget=3000", self.server.address]
+                dom = subprocess.run(words, capture_output=True, text=True, timeout=60).stdout
+            self.assertIn(f'<option value="{MODEL}">', dom)
+            self.assertRegex(dom, r"<dt>Running</dt><dd>\d+</dd>")
+        else:
+            print("the page was not opened: there is no chromium")
+        self.assertEqual(Server(self, "--no-page").call("GET", "/")[0], 404)
+
     def test_metrics_are_prometheus(self):
         self.server.complete(max_tokens=2)
         text = self.server.call("GET", "/metrics")[2].decode()

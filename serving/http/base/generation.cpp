@@ -50,7 +50,7 @@ void Generation::pull(size_t index) {
     if (event.kind == PLAIT_EVENT_TOKEN) {
       const Clock::time_point now = Clock::now();
       Clock::time_point& last = tokens_[choice];
-      if (last != Clock::time_point()) meter_.between_tokens(std::chrono::duration<double>(now - last).count());
+      meter_.token(last == Clock::time_point() ? -1 : std::chrono::duration<double>(now - last).count());
       last = now;
     }
     if (event.finish != PLAIT_FINISH_NONE) meter_.finished(finish_reason(event.finish));

@@ -72,16 +72,16 @@ void Meter::used(const plait_usage& usage) {
   std::lock_guard lock(mutex_);
   prompt_tokens_ += usage.prompt_tokens;
   cached_tokens_ += usage.cached_tokens;
-  new_tokens_ += usage.new_tokens;
   if (usage.first_token_s > 0) first_token_.add(usage.first_token_s);
   queued_.add(usage.queued_s);
   prefill_.add(usage.prefill_s);
   total_.add(usage.total_s);
 }
 
-void Meter::between_tokens(double seconds) {
+void Meter::token(double seconds) {
   std::lock_guard lock(mutex_);
-  between_tokens_.add(seconds);
+  ++new_tokens_;
+  if (seconds >= 0) between_tokens_.add(seconds);
 }
 
 std::string Meter::text() const {

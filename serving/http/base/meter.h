@@ -20,7 +20,8 @@ class Meter {
   void finished(const std::string& reason);
   /// A request's end.
   void used(const plait_usage& usage);
-  void between_tokens(double seconds);
+  /// A token was sent, so long after the one before it; negative: it is the first.
+  void token(double seconds);
 
   std::string text() const;
 
