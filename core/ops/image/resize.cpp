@@ -16,7 +16,11 @@ namespace {
 /// floor(size * scale), as f32; nullopt for a symbolic size that no whole number scales.
 std::optional<Dim> scaled(const Dim& size, float scale) {
   if (!(scale > 0 && scale < 1e9f)) InferContext::fail(cat("a scale is ", scale, ", expected more than 0"));
-  if (size.is_constant()) return Dim(static_cast<int64_t>(std::floor(static_cast<float>(size.constant()) * scale)));
+  if (size.is_constant()) {
+    const float scaled = std::floor(static_cast<float>(size.constant()) * scale);
+    if (!(scaled >= 0 && scaled < 1e15f)) InferContext::fail(cat("a size would be ", scaled));
+    return Dim(static_cast<int64_t>(scaled));
+  }
   if (scale == std::floor(scale) && scale < 1e6f) return size * Dim(static_cast<int64_t>(scale));
   const float inverse = std::round(1 / scale);
   if (inverse < 1e6f && 1 / inverse == scale) return known_floor(size, Dim(static_cast<int64_t>(inverse)));
@@ -32,8 +36,12 @@ std::optional<Dims> kept_ratio(const Dims& x, const std::vector<size_t>& axes, c
     scale = !scale ? own : larger ? std::max(*scale, own) : std::min(*scale, own);
   }
   Dims out;
-  for (size_t axis : axes)
-    out.push_back(Dim(static_cast<int64_t>(std::floor(*scale * static_cast<double>(x[axis].constant()) + 0.5))));
+  for (size_t axis : axes) {
+    const double size = std::floor(*scale * static_cast<double>(x[axis].constant()) + 0.5);
+    constexpr double most = 1e15;
+    if (!(size >= 0 && size < most)) InferContext::fail(cat("axis ", axis, " would have ", size, " elements"));
+    out.push_back(Dim(static_cast<int64_t>(size)));
+  }
   return out;
 }
 

@@ -147,13 +147,17 @@ KernelStatus col2im(const KernelCall& call, const Sliding& attributes) {
   const TensorView &x = call.inputs[0], &y = call.outputs[0];
   const std::vector<int64_t> block = to_ints(call.inputs[2]);
   if (static_cast<int>(block.size()) != y.shape.rank() - 2) return {KernelCode::bad_value, 2, 0};
+  // The operand has a row for each tap: larger blocks, whose product may be no number, do not fit.
+  const int64_t most = y.shape[1] ? x.shape[1] / y.shape[1] : int64_t{1} << 31;
   for (int64_t size : block)
-    if (size < 1) return {KernelCode::bad_value, 2, size};
+    if (size < 1 || size > most) return {KernelCode::bad_value, 2, size};
   std::vector<WindowAxis> axes = window_axes(y.shape, y.shape, block, attributes);
   int64_t windows = 1, taps = 1;
   for (WindowAxis& axis : axes) {
     const int64_t span = axis.in + axis.before + axis.after - (axis.kernel - 1) * axis.dilation - 1;
     axis.out = span < 0 ? 0 : span / axis.stride + 1;
+    if (axis.kernel > most / taps) return {KernelCode::bad_value, 2, axis.kernel};
+    if (windows > 0 && axis.out > x.shape[2] / windows) return {KernelCode::bad_value, 0, x.shape[2]};
     windows *= axis.out;
     taps *= axis.kernel;
   }

@@ -138,9 +138,17 @@ KernelStatus max_unpool(const KernelCall& call, const Sliding& attributes) {
   Shape counted = y.shape;  // what the indices number
   if (input(call, 2).present()) {
     const std::vector<WindowAxis> axes = window_axes(y.shape, x.shape, attributes.kernel, attributes);
-    for (size_t i = 0; i < axes.size(); ++i)
-      counted[static_cast<int>(i) + 2] =
-          (axes[i].out - 1) * axes[i].stride + axes[i].kernel - axes[i].before - axes[i].after;
+    double elements = static_cast<double>(y.shape[0]) * static_cast<double>(y.shape[1]);
+    for (size_t i = 0; i < axes.size(); ++i) {
+      const WindowAxis& axis = axes[i];
+      const double size = static_cast<double>(axis.out - 1) * static_cast<double>(axis.stride) +
+                          static_cast<double>(axis.kernel) - static_cast<double>(axis.before) -
+                          static_cast<double>(axis.after);
+      elements *= size;
+      // Attributes of a damaged file: sizes that are none, or whose product is no number.
+      if (!(size >= 0 && size < 1e15 && elements < 1e18)) return {KernelCode::bad_value, 0, axis.stride};
+      counted[static_cast<int>(i) + 2] = static_cast<int64_t>(size);
+    }
   }
   for (int64_t i = 0; i < y.elements(); ++i) put_bits(y, i, 0);
   for (size_t i = 0; i < indices.size(); ++i) {
@@ -177,7 +185,7 @@ KernelStatus lrn(const KernelCall& call, const LrnAttributes& a) {
   std::vector<double> result(data.size());
   share(call.pool, x.shape[0] * channels, x.elements() * std::min(a.size, channels), [&](int64_t plane) {
     const int64_t c = plane % channels, first = plane - c, from = std::max<int64_t>(0, c - (a.size - 1) / 2);
-    const int64_t to = std::min(channels - 1, c + a.size - 1 - (a.size - 1) / 2);
+    const int64_t to = c + std::min(channels - 1 - c, a.size - 1 - (a.size - 1) / 2);
     for (int64_t i = 0; i < inner; ++i) {
       double squares = 0;
       for (int64_t k = from; k <= to; ++k) {

@@ -150,8 +150,9 @@ KernelStatus mel_weights(const KernelCall& call) {
   std::vector<int64_t> bins;  // of the edges
   for (int64_t i = 0; i < bands + 2; ++i) {
     const double hertz = 700 * (std::pow(10, (low + static_cast<double>(i) * step) / 2595) - 1);
-    bins.push_back(
-        static_cast<int64_t>(std::floor(static_cast<double>(length + 1) * hertz / static_cast<double>(rate))));
+    const double bin = std::floor(static_cast<double>(length + 1) * hertz / static_cast<double>(rate));
+    if (!(bin >= 0 && bin < static_cast<double>(rows))) return {KernelCode::bad_value, 4, 0};
+    bins.push_back(static_cast<int64_t>(bin));
     if (bins.back() < 0 || bins.back() >= rows) return {KernelCode::bad_value, 4, bins.back()};
   }
   std::vector<double> result(static_cast<size_t>(y.elements()));
