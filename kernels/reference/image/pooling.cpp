@@ -145,7 +145,7 @@ KernelStatus max_unpool(const KernelCall& call, const Sliding& attributes) {
                           static_cast<double>(axis.kernel) - static_cast<double>(axis.before) -
                           static_cast<double>(axis.after);
       elements *= size;
-      // Attributes of a damaged file: sizes that are none, or whose product is no number.
+      // Attributes of a damaged file: sizes below 0, or too large to multiply.
       if (!(size >= 0 && size < 1e15 && elements < 1e18)) return {KernelCode::bad_value, 0, axis.stride};
       counted[static_cast<int>(i) + 2] = static_cast<int64_t>(size);
     }
