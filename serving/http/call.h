@@ -29,6 +29,7 @@ struct Call {
   std::string fields;  ///< of the answer
   std::unique_ptr<Answer> answer;
   bool gone = false;      ///< the client has left, or was answered
+  bool begun = false;     ///< its first part was taken
   bool complete = false;  ///< all of the answer was taken
 };
 

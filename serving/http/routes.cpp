@@ -53,11 +53,7 @@ std::unique_ptr<Answer> Server::page(const Call& call) {
 
 std::unique_ptr<Answer> Server::ready(const Call&) {
   if (draining_) throw HttpError(503, "the server is shutting down", "shutting_down");
-  std::map<std::string, std::shared_ptr<const Served>> served;
-  {
-    std::lock_guard lock(mutex_);
-    served = served_;
-  }
+  const ServedModels served = this->served();
   if (served.empty()) throw HttpError(503, "no model is served yet", "model_loading");
   for (const auto& [name, one] : served)
     if (!one->ready()) throw HttpError(503, "the model " + name + " is loading", "model_loading");
@@ -65,11 +61,7 @@ std::unique_ptr<Answer> Server::ready(const Call&) {
 }
 
 Json Server::list() const {
-  std::map<std::string, std::shared_ptr<const Served>> served;
-  {
-    std::lock_guard lock(mutex_);
-    served = served_;
-  }
+  const ServedModels served = this->served();
   Json out = Json::array();
   for (const auto& [name, one] : served) {
     Json row = {{"id", name},          {"object", "model"}, {"created", 0},
@@ -100,11 +92,7 @@ std::unique_ptr<Answer> Server::models(const Call& call) {
 
 std::unique_ptr<Answer> Server::metrics(const Call&) {
   std::string out = meter_.text();
-  std::map<std::string, std::shared_ptr<const Served>> served;
-  {
-    std::lock_guard lock(mutex_);
-    served = served_;
-  }
+  const ServedModels served = this->served();
   const ServerStats own = stats();
   write_metric(out, "plait_open_connections", "gauge", "Connections of clients.",
                static_cast<double>(own.connections));

@@ -1,6 +1,7 @@
 #include "serving/http/server.h"
 
 #include <stdexcept>
+#include <utility>
 
 #include "serving/http/base/failure.h"
 
@@ -56,6 +57,9 @@ bool Server::drain(std::chrono::milliseconds timeout) {
     }
     transport_->wake(number);
   }
+  constexpr std::chrono::seconds to_send_why(1);
+  lock.lock();
+  ended_.wait_for(lock, to_send_why, none);
   return false;
 }
 
@@ -68,12 +72,13 @@ ServerStats Server::stats() const {
   return out;
 }
 
+ServedModels Server::served() const {
+  std::lock_guard lock(mutex_);
+  return served_;
+}
+
 Named Server::named(const std::string& name) const {
-  std::map<std::string, std::shared_ptr<const Served>> served;
-  {
-    std::lock_guard lock(mutex_);
-    served = served_;
-  }
+  const ServedModels served = this->served();
   const auto found = served.find(name);
   if (found != served.end()) return {found->second, name, {}};
   for (const auto& [own, one] : served) {
@@ -153,8 +158,12 @@ Taken Server::take(uint64_t number, Part& part) {
   std::lock_guard lock(call->mutex);
   if (!call->answer) return Taken::wait;
   const Taken taken = call->answer->take(part);
-  call->fields.append(part.fields);
-  part.fields = call->fields;
+  if (taken != Taken::wait && !std::exchange(call->begun, true)) {
+    call->fields.append(part.fields);
+    part.fields = call->fields;
+  } else {
+    part.content_type = part.fields = {};  // of the first part only
+  }
   call->complete = taken == Taken::end;
   return taken;
 }

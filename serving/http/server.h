@@ -26,6 +26,8 @@ struct ServerSettings {
   std::string adapter_dir;  ///< where adapters may be loaded from at run time; "": nowhere
 };
 
+using ServedModels = std::map<std::string, std::shared_ptr<const Served>>;  ///< by name
+
 struct ServerStats {
   int64_t connections = 0, calls = 0, answered = 0, cancelled = 0;
 };
@@ -63,6 +65,7 @@ class Server : public Models, private Host {
   void answer(const std::shared_ptr<Call>& call);
   void set_answer(const std::shared_ptr<Call>& call, std::unique_ptr<Answer> made);
   std::shared_ptr<Call> find(uint64_t number) const;
+  ServedModels served() const;
   void work();
   void pump();
   void keep_alive();
@@ -89,7 +92,7 @@ class Server : public Models, private Host {
   std::condition_variable queued_, ended_;
   std::deque<std::shared_ptr<Call>> queue_;
   std::unordered_map<uint64_t, std::shared_ptr<Call>> calls_;
-  std::map<std::string, std::shared_ptr<const Served>> served_;
+  ServedModels served_;
   bool stopping_ = false;
   std::atomic<bool> draining_{false};
   ServerStats stats_;

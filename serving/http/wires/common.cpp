@@ -169,4 +169,12 @@ int64_t seconds_since_epoch() {
 
 void write_frame(const Json& frame, std::string& out) { out.append("data: ").append(dumped(frame)).append("\n\n"); }
 
+void end_stream(const Streaming& streaming, Json last, const Totals& totals, std::string& out) {
+  if (streaming.usage) {
+    last["usage"] = usage_of(totals);
+    write_frame(last, out);
+  }
+  out += "data: [DONE]\n\n";
+}
+
 }  // namespace plait::http

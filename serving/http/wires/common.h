@@ -52,7 +52,8 @@ std::string new_id(const char* prefix);
 int64_t seconds_since_epoch();
 /// One event of a stream.
 void write_frame(const Json& frame, std::string& out);
-constexpr const char* stream_end = "data: [DONE]\n\n";
+/// The end of a stream. `last`: a chunk without choices, for the usage if it was asked for.
+void end_stream(const Streaming& streaming, Json last, const Totals& totals, std::string& out);
 
 /// The texts of tokens, for log-probabilities.
 class TokenTexts {

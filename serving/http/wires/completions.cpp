@@ -41,15 +41,7 @@ class CompletionWriter : public Writer {
   }
 
   void end(const Totals& totals, const std::vector<plait_api::Request>&, std::string& out) override {
-    if (form_.streaming.on) {
-      if (form_.streaming.usage) {
-        Json last = chunk(Json::array());
-        last["usage"] = usage_of(totals);
-        write_frame(last, out);
-      }
-      out += stream_end;
-      return;
-    }
+    if (form_.streaming.on) return end_stream(form_.streaming, chunk(Json::array()), totals, out);
     Json choices = Json::array();
     for (size_t i = 0; i < outputs_.size(); ++i)
       choices.push_back(
