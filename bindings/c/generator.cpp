@@ -6,6 +6,7 @@
 
 #include "bindings/c/devices.h"
 #include "bindings/c/objects.h"
+#include "bindings/c/planning.h"
 #include "bindings/c/trace.h"
 #include "core/passes/shard/annotations.h"
 
@@ -93,10 +94,12 @@ void await_model(const ModelObject& model, LoadProgress& progress) {
 std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
   await_model(*model_, progress);
   const OpenedModel& opened = model_->opened();
-  const std::vector<NamedAdapter> adapters = given_adapters(settings_);
-  const CompileOptions compile = adapted_compile_options(*model_, settings_, adapters);
-  const EngineOptions engine_settings = engine_options(settings_, opened.config);
-  std::shared_ptr<World> world = world_ ? world_->lend(WorldObject::Kind::generator, *model_, settings_) : nullptr;
+  const Settings settings =
+      with_chosen_plan(*model_, settings_, world_.get(), WorldObject::Kind::generator, progress);
+  const std::vector<NamedAdapter> adapters = given_adapters(settings);
+  const CompileOptions compile = adapted_compile_options(*model_, settings, adapters);
+  const EngineOptions engine_settings = engine_options(settings, opened.config);
+  std::shared_ptr<World> world = world_ ? world_->lend(WorldObject::Kind::generator, *model_, settings) : nullptr;
   auto engine = make_engine(opened.imported.graph, compile, engine_settings, &progress, std::move(world));
   progress.check();
   SchedulerOptions options{settings_.integer("queue"), settings_.integer("running")};

@@ -145,6 +145,12 @@ void describe_decoder(const Recognised& found, const ModelConfig& config, Json& 
 
 }  // namespace
 
+int64_t parameters_of(const Graph& graph) {
+  Weights weights;
+  weights.add(graph);
+  return weights.elements;
+}
+
 std::string model_info(ModelObject& model) {
   const ImportedModel& imported = model.opened().imported;
   Json out;

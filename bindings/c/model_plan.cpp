@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bindings/c/objects.h"
+#include "bindings/c/planning.h"
 #include "core/generate/serve_engine.h"
 
 namespace plait::c_api {
@@ -106,6 +107,9 @@ using namespace plait::c_api;
 
 plait_status plait_model_plan(plait_model* model, plait_options* options, plait_tensor** json) {
   return create(json, [&] {
-    return text_tensor(model_plan(*object_of<ModelObject>(model), settings_of(options, for_generator)));
+    ModelObject& of_model = *object_of<ModelObject>(model);
+    const ModelObject::Work work(of_model);
+    return text_tensor(model_plan(of_model, with_chosen_plan(of_model, settings_of(options, for_generator), nullptr,
+                                                             WorldObject::Kind::generator, work.progress())));
   });
 }

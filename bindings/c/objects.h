@@ -19,6 +19,7 @@
 #include "core/model/model_config.h"
 #include "core/model/model_source.h"
 #include "core/passes/compile.h"
+#include "core/plan/machine/machine.h"
 #include "core/train/trained_weights.h"
 #include "core/train/training_run.h"
 #include "serving/scheduler.h"
@@ -152,9 +153,12 @@ class WorldObject : public std::enable_shared_from_this<WorldObject> {
   /// Rank 0: makes the others serve one of this model, which occupies the world until it ends. Throws
   /// Error(overloaded) while it is occupied, Error(unsupported) for a model that the others cannot open.
   std::shared_ptr<World> lend(Kind kind, const ModelObject& model, const Settings& settings);
+  /// Rank 0, while the world is not occupied: what its ranks reach, each with so many threads (0: its processors).
+  Machine measured(const Registry& registry, const std::string& isa, int threads);
 
  private:
   void serve(Kind kind, ByteReader& command);
+  Machine measure(const Registry& registry, int threads);
   void give_back();
 
   std::unique_ptr<World> world_;

@@ -53,7 +53,7 @@ constexpr OptionRow rows[] = {
      1, huge},
     {"text_ms", Type::integer, for_model | for_tokenizer, "10000",
      "maximum milliseconds of the same, in addition to one per 64 bytes; beyond it: TIMEOUT", 1, huge},
-    {"threads", Type::integer, for_generator | for_session | for_trainer, "0",
+    {"threads", Type::integer, for_generator | for_session | for_trainer | for_plan, "0",
      "compute threads, on a mesh of each rank; 0: one per usable processor, or this rank's share of them", 0, 4096},
     {"device", Type::text, for_generator | for_session | for_trainer, "auto",
      "what computes: cpu, or auto: the processor; cuda: NVIDIA GPUs, one for each rank of a machine from the first, "
@@ -87,7 +87,8 @@ constexpr OptionRow rows[] = {
      "ranks of a decoder: \"tensor=2\" shards its weights (tensor parallel), \"data=2,tensor=2\" also distributes "
      "requests (data parallel), of a trainer \"pipeline=2\" also gives them stages of its layers; file: as many as "
      "the "
-     "file is annotated for; \"\": one rank"},
+     "file is annotated for; auto: planned for this machine's ranks and memory, which are measured for some seconds; \"\": one "
+     "rank"},
     {"pipeline", Type::text, for_trainer | for_plan, "1f1b",
      "schedule of the mesh's axis pipeline: the path of a file of lists, in Plait's text form or as PyTorch writes "
      "them "
@@ -152,7 +153,7 @@ constexpr OptionRow rows[] = {
      "maximum tokens computed at once; the rest of a step follows, with gradient accumulation; 0: batch samples of "
      "seq tokens, at most 2048 (512 with adapters), and at least seq",
      0, 1 << 24},
-    {"lora", Type::integer, for_trainer, "0", "rank of the LoRA adapters to train; 0: the weights are trained", 0,
+    {"lora", Type::integer, for_trainer | for_plan, "0", "rank of the LoRA adapters to train; 0: the weights are trained", 0,
      65536},
     {"lora_alpha", Type::real, for_trainer, "16", "adapters are scaled by alpha / rank", 0, 1e9},
     {"lora_dropout", Type::real, for_trainer, "0",
@@ -234,7 +235,8 @@ constexpr OptionRow rows[] = {
      "the decoder to plan for, by its sizes: family=llama|gpt,layers=80,hidden=8192,heads=64,kv_heads=8,feed_forward=28672,"
      "vocabulary=128256,experts=8,experts_used=2,sequence=4096 (tokens of a sample)"},
     {"machine", Type::text, for_plan, "",
-     "the machine to plan for: a100, h100, h200 or v100, which come along, or the path of a file (docs/planning.md)"},
+     "the machine to plan for: a100, h100, h200 or v100, which come along; the path of a file (docs/planning.md); or here: this one, "
+     "which is measured for two seconds"},
     {"generate", Type::text, for_plan, "",
      "plan generation instead of training: batch=1,prompt=512,context=4096: sequences at once, tokens of a prompt, and tokens in the "
      "cache when one is generated"},
@@ -463,6 +465,13 @@ void Settings::check(unsigned scopes) const {
     throw Error(Code::invalid_argument, cat("option ", key, " is not for a ", scope_text(scopes)),
                 cat("it is for: ", scope_text(row->scopes)));
   }
+}
+
+Settings Settings::without(std::initializer_list<std::string_view> keys) const {
+  Settings out = *this;
+  for (const std::string_view key : keys)
+    if (const auto found = out.values_.find(key); found != out.values_.end()) out.values_.erase(found);
+  return out;
 }
 
 Settings Settings::or_else(const Settings& other) const {

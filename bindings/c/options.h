@@ -53,6 +53,8 @@ class Settings {
   /// Throws Error(invalid_argument) naming a key that is not for `scopes`.
   void check(unsigned scopes) const;
   bool has(std::string_view key) const { return values_.find(key) != values_.end(); }
+  /// These settings, but for some keys.
+  Settings without(std::initializer_list<std::string_view> keys) const;
   /// These settings, with those of `other` as defaults.
   Settings or_else(const Settings& other) const;
 

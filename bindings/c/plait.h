@@ -266,7 +266,8 @@ PLAIT_API plait_status plait_system(plait_options* options, plait_tensor** json)
 
 /* A machine as plans see it, as JSON: {"name", "about": sources, "device": {"memory", "bandwidth", "launch", "peak": {"bf16": ...},
  * "efficiency": {"most", "knee"}, "score_passes", "fused_sums"}, "levels": [{"name", "ranks", "bandwidth", "latency", "use"}, ...]}, in
- * units; docs/planning.md describes the fields. Options: "machine", one that comes along or a file in this form, which is checked. */
+ * units; docs/planning.md describes the fields. Options: "machine", one that comes along, a file in this form, which is checked, or
+ * "here": this machine, measured for about two seconds as "ranks" (1) ranks of "threads" each (0: its processors, shared out). */
 PLAIT_API plait_status plait_machine(plait_options* options, plait_tensor** json);
 
 /* The fastest plan of a training run that fits into the memory of each rank, by simulation, as JSON: {"options": what a trainer is
@@ -282,6 +283,10 @@ PLAIT_API plait_status plait_machine(plait_options* options, plait_tensor** json
  * the machine's fastest), "memory_bytes" (of a rank; default: 0.95 of the device's); and of the plan what is not to be searched:
  * "mesh", "pipeline", "stages", "micro_batch", "zero", "recompute". OUT_OF_MEMORY if no plan fits, with the least that one takes. */
 PLAIT_API plait_status plait_plan(plait_options* options, plait_tensor** json);
+/* The same of a model at hand, from its own graph: options as of plait_plan but "decoder", and those of a trainer about what is
+ * trained and how ("lora", "seq", "optimizer", ...), or with "generate" a generator's. "dtype" is the run's: weights and products as
+ * in the file by default. Nothing is loaded. CANCELLED by plait_model_cancel; UNSUPPORTED for models that are not recognised decoders. */
+PLAIT_API plait_status plait_model_best_plan(plait_model* model, plait_options* options, plait_tensor** json);
 
 /* ---- Tokenizers ----------------------------------------------------------------------------------------------
  * Immutable and thread-safe. tokenizer.json and the chat template are programs by the model's author: the options

@@ -152,6 +152,10 @@ class Model : public Handle<plait_model, plait_model_release> {
   std::string plan(const Options& options) const {
     return tensor([&](plait_tensor** out) { return plait_model_plan(handle_, options.get(), out); }).text();
   }
+  /// The fastest plan of a training run, or of generation, on a machine.
+  std::string best_plan(const Options& options) const {
+    return tensor([&](plait_tensor** out) { return plait_model_best_plan(handle_, options.get(), out); }).text();
+  }
   /// The plan of a trainer; `options` are a trainer's.
   std::string plan_training(const Options& options) const {
     return tensor([&](plait_tensor** out) { return plait_model_plan_training(handle_, options.get(), out); }).text();

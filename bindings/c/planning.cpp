@@ -1,10 +1,15 @@
-// Plans of training runs by simulation: of a decoder by its sizes, on a machine by its speeds.
+// Plans of training runs and of generation by simulation: of a decoder by its sizes or of a model, on a machine by its speeds.
+#include "bindings/c/planning.h"
+
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "bindings/c/objects.h"
+#include "bindings/c/model_info.h"
+#include "bindings/c/trainer_options.h"
 #include "core/base/text.h"
 #include "core/plan/generate/generation_plans.h"
+#include "core/plan/measure/measure.h"
 #include "core/plan/search/plan_search.h"
 
 namespace plait::c_api {
@@ -25,6 +30,20 @@ std::string given(const std::string& value, const char* key) {
     throw Error(Code::invalid_argument, cat("option ", key, " is missing"),
                 "a plan needs decoder, machine, ranks and batch");
   return value;
+}
+
+/// The option machine; "here" is measured, as so many ranks of so many threads.
+Machine machine_of(const Settings& settings, const Registry& registry) {
+  const std::string name = given(settings.text("machine"), "machine");
+  if (name != "here") return open_machine(name);
+  int64_t ranks = settings.integer("ranks");
+  if (!settings.text("mesh").empty()) ranks = Mesh::parse(settings.text("mesh")).ranks();
+  constexpr int64_t most = 64;
+  if (ranks > most)
+    throw Error(Code::invalid_argument, cat("machine is here, and ranks ", ranks, ": at most ", most, " are measured"),
+                "fewer ranks; or save a smaller measurement (plait machine --measure) and edit it");
+  return measure_machine(static_cast<int>(ranks), static_cast<int>(settings.integer("threads")), registry.ops,
+                         registry.kernels);
 }
 
 /// What the machine multiplies fastest, unless a type is given.
@@ -76,10 +95,11 @@ Json options_json(const Plan& plan, const PlanTask& task) {
     out["stages"] = join(layers, ",");
   }
   out["batch"] = task.batch;
-  out["seq"] = task.shape.sequence;
+  out["seq"] = task.decoder.shape.sequence;
   out["micro_batch"] = plan.micro_batch;
   if (plan.data > 1) out["zero"] = plan.zero;
   out["recompute"] = recomputes[static_cast<size_t>(plan.recompute)];
+  if (task.training.lora.rank) out["lora"] = task.training.lora.rank;
   return out;
 }
 
@@ -113,7 +133,7 @@ Json price_json(const StepPrice& price, const PlanTask& task) {
           {"most_bytes", static_cast<int64_t>(price.most_bytes())}};
 }
 
-Json result_json(const SearchResult& found, const PlanTask& task) {
+Json result_json(const SearchResult& found, const PlanTask& task, int64_t parameters) {
   Json out = price_json(found.best, task);
   out["memory"] = memory_json(found.best);
   out["neighbours"] = Json::array();
@@ -125,7 +145,7 @@ Json result_json(const SearchResult& found, const PlanTask& task) {
   }
   out["others"] = Json::array();
   for (const StepPrice& one : found.others) out["others"].push_back(price_json(one, task));
-  out["parameters"] = task.shape.parameters();
+  out["parameters"] = parameters;
   out["machine"] = task.machine.name;
   out["ranks"] = found.best.plan.ranks();
   out["tried"] = found.tried;
@@ -170,20 +190,141 @@ Json generation_json(const GenerationPlan& plan) {
           {"cache_bytes", static_cast<int64_t>(price.cache_bytes)}};
 }
 
-Json plan_generation(const Settings& settings, const DecoderShape& shape, const Machine& machine) {
-  const auto registry = make_registry("");
-  const PriceTerms terms{registry->ops, machine, work_of(settings, machine), 0};
-  const std::vector<GenerationPlan> plans =
-      generation_plans(shape, load_of(settings, machine), terms, registry->kernels);
+Json plan_generation(const Settings& settings, const PlannedDecoder& decoder, const Machine& machine, DType work) {
+  const PriceTerms terms{decoder.compile.ops, machine, work, 0};
+  const std::vector<GenerationPlan> plans = generation_plans(decoder, load_of(settings, machine), terms);
   Json out = generation_json(plans.front());
   out["others"] = Json::array();
   for (size_t i = 1; i < plans.size(); ++i) out["others"].push_back(generation_json(plans[i]));
-  out["parameters"] = shape.parameters();
   out["machine"] = machine.name;
   return out;
 }
 
+Json plan_training(const Settings& settings, PlanTask task, int64_t parameters) {
+  PlanPricer pricer(std::move(task));
+  return result_json(search_plan(pricer, limits_of(settings)), pricer.task(), parameters);
+}
+
+/// Options that a plan decides.
+Settings without_plan(const Settings& settings) {
+  return settings.without({"mesh", "pipeline", "stages", "micro_batch", "zero", "recompute", "generate", "machine", "ranks"});
+}
+
+/// The model multiplies in what it has; what the machine's peaks do not specify, in the fastest.
+DType work_at_hand(const Settings& settings, const Machine& machine) {
+  return machine.device.peak.contains(DType::f32) ? DType::none : work_of(settings, machine);
+}
+
+Json plan_model(ModelObject& model, const Settings& settings, const Machine& machine, LoadProgress& progress) {
+  const Settings base = without_plan(settings);
+  const OpenedModel& opened = model.opened();
+  const DType work = work_at_hand(settings, machine);
+  Json out;
+  if (settings.has("generate")) {
+    CompileOptions compile = generator_compile_options(model, base);
+    compile.progress = &progress;
+    const PlannedDecoder decoder = planned_decoder(opened.imported.graph, compile, 0);
+    out = plan_generation(settings, decoder, machine, work);
+    out["parameters"] = parameters_of(opened.imported.graph);
+    return out;
+  }
+  TrainerPlan trainer(model, base, 1);
+  trainer.compile.progress = &progress;
+  TrainingOptions& training = trainer.options.training;
+  training.host_loss = false;  // of plans only what a run with data does
+  const int64_t sequence = sample_tokens(base, opened.config.context);
+  return plan_training(settings,
+                       {.decoder = planned_decoder(std::move(trainer.graph), trainer.compile, sequence),
+                        .machine = machine,
+                        .batch = trainer.options.batch,
+                        .training = training,
+                        .work = work},
+                       parameters_of(opened.imported.graph));
+}
+
+Json plan_shape(const Settings& settings) {
+  const auto registry = make_registry("");
+  const PlannedDecoder decoder{CompileOptions{registry->ops, registry->kernels},
+                               parse_decoder_shape(given(settings.text("decoder"), "decoder"))};
+  const Machine machine = machine_of(settings, *registry);
+  const int64_t parameters = decoder.shape.parameters();
+  const DType work = work_of(settings, machine);
+  if (settings.has("generate")) {
+    Json out = plan_generation(settings, decoder, machine, work);
+    out["parameters"] = parameters;
+    return out;
+  }
+  TrainingOptions training;
+  training.optimizer.kind = of_name<OptimizerKind>(optimizers, settings.text("optimizer"));
+  training.lora.rank = settings.integer("lora");
+  return plan_training(settings,
+                       {.decoder = decoder,
+                        .machine = machine,
+                        .batch = settings.integer("batch"),
+                        .training = training,
+                        .work = work},
+                       parameters);
+}
+
+/// What is searched over for the mesh "auto": ranks of this process, or the world's.
+std::vector<int64_t> rank_counts(const WorldObject* world) {
+  if (world) return {world->size()};
+  std::vector<int64_t> out;
+  for (int64_t ranks = 1; ranks <= std::min(usable_processors(), 8); ranks *= 2) out.push_back(ranks);
+  return out;
+}
+
+/// Settings whose plan is searched for so many ranks.
+Settings searched(const Settings& settings, int64_t ranks, bool trains) {
+  Settings out = settings.without({"mesh", "memory_bytes"});
+  out.set("ranks", cat(ranks));
+  if (!trains) out.set("generate", "batch=1,prompt=512,context=1024");
+  return out;
+}
+
+std::string milliseconds(double seconds) { return cat(std::round(seconds * 1e4) / 10, " ms"); }
+
 }  // namespace
+
+Settings with_chosen_plan(ModelObject& model, const Settings& settings, WorldObject* world, WorldObject::Kind kind,
+                          LoadProgress& progress) {
+  if (settings.text("mesh") != "auto") return settings;
+  const bool trains = kind == WorldObject::Kind::trainer;
+  const char* const measure = trains ? "step_seconds" : "token_seconds";
+  const Registry& registry = *model.opened().registry;
+  const auto threads = static_cast<int>(settings.integer("threads"));
+  Json best;
+  std::vector<std::string> seen;
+  std::exception_ptr refused;
+  for (const int64_t ranks : rank_counts(world)) {
+    progress.check();
+    const Machine machine = world ? world->measured(registry, model.settings().text("isa"), threads)
+                                  : measure_machine(static_cast<int>(ranks), threads, registry.ops, registry.kernels);
+    try {
+      Json found = plan_model(model, searched(settings, ranks, trains), machine, progress);
+      const std::string mesh = found.at("options").value("mesh", "");
+      seen.push_back(cat(mesh.empty() ? "one rank" : mesh, " ", milliseconds(found.at(measure).get<double>())));
+      if (best.is_null() || found.at(measure).get<double>() < best.at(measure).get<double>()) best = std::move(found);
+    } catch (const Error& error) {  // so many ranks have no plan
+      if (error.code() != Code::invalid_argument && error.code() != Code::out_of_memory) throw;
+      refused = std::current_exception();
+    }
+  }
+  if (best.is_null()) std::rethrow_exception(refused);
+  Settings out = settings.without({"mesh"});
+  for (const auto& [key, value] : best.at("options").items())
+    if (key == "mesh" || (key != "batch" && key != "seq" && key != "lora" && !settings.has(key)))
+      out.set(key, value.is_string() ? value.get<std::string>() : value.dump());
+  std::string chosen = best.at("options").value("mesh", "");
+  if (trains)
+    for (const Json& one : best.at("neighbours"))
+      seen.push_back(cat(one.at("changed").get<std::string>(), ": ", one.at("lost").get<std::string>()));
+  model.log().write(LogLevel::info,
+                    cat("mesh auto: ", chosen.empty() ? "one rank" : chosen, ", by simulation of a ",
+                        trains ? "step" : "token", " on this machine: ", join(seen, "; ")));
+  return out;
+}
+
 }  // namespace plait::c_api
 
 using namespace plait;
@@ -191,28 +332,23 @@ using namespace plait::c_api;
 
 plait_status plait_machine(plait_options* options, plait_tensor** json) {
   return create(json, [&] {
-    const Settings settings = settings_of(options, for_plan);
-    return text_tensor(machine_json(open_machine(given(settings.text("machine"), "machine"))));
+    return text_tensor(machine_json(machine_of(settings_of(options, for_plan), *make_registry(""))));
   });
 }
 
 plait_status plait_plan(plait_options* options, plait_tensor** json) {
   return create(json, [&] {
-    const Settings settings = settings_of(options, for_plan);
-    const DecoderShape shape = parse_decoder_shape(given(settings.text("decoder"), "decoder"));
-    const Machine machine = open_machine(given(settings.text("machine"), "machine"));
-    if (settings.has("generate"))
-      return text_tensor(
-          plan_generation(settings, shape, machine).dump(1, ' ', false, Json::error_handler_t::replace));
-    const auto registry = make_registry("");
-    PlanPricer pricer({.ops = registry->ops,
-                       .kernels = registry->kernels,
-                       .machine = machine,
-                       .shape = shape,
-                       .batch = settings.integer("batch"),
-                       .optimizer = of_name<OptimizerKind>(optimizers, settings.text("optimizer")),
-                       .work = work_of(settings, machine)});
-    const SearchResult found = search_plan(pricer, limits_of(settings));
-    return text_tensor(result_json(found, pricer.task()).dump(1, ' ', false, Json::error_handler_t::replace));
+    return text_tensor(plan_shape(settings_of(options, for_plan)).dump(1, ' ', false, Json::error_handler_t::replace));
+  });
+}
+
+plait_status plait_model_best_plan(plait_model* model, plait_options* options, plait_tensor** json) {
+  return create(json, [&] {
+    const Settings settings = settings_of(options, for_plan | for_trainer | for_generator);
+    ModelObject& of_model = *object_of<ModelObject>(model);
+    const ModelObject::Work search(of_model);
+    const Machine machine = machine_of(settings, *of_model.opened().registry);
+    return text_tensor(plan_model(of_model, settings, machine, search.progress())
+                           .dump(1, ' ', false, Json::error_handler_t::replace));
   });
 }

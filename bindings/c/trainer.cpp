@@ -3,6 +3,7 @@
 
 #include "bindings/c/model_export.h"
 #include "bindings/c/objects.h"
+#include "bindings/c/planning.h"
 #include "bindings/c/trainer_options.h"
 #include "core/train/trained_weights.h"
 
@@ -42,7 +43,8 @@ TrainerObject::TrainerObject(std::shared_ptr<ModelObject> model, Settings settin
 
 std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
   await_model(*model_, progress);
-  TrainerPlan plan(*model_, settings_, world_ ? world_->processors() : usable_processors());
+  const Settings settings = with_chosen_plan(*model_, settings_, world_.get(), WorldObject::Kind::trainer, progress);
+  TrainerPlan plan(*model_, settings, world_ ? world_->processors() : usable_processors());
   pool_ = plan.pool;
   begun_with_ = std::move(plan.begun_with);
   plan.compile.progress = &progress;
@@ -59,7 +61,7 @@ std::shared_ptr<TrainingRun> TrainerObject::load(LoadProgress& progress) {
                             " steps: the learning rate never reaches its maximum"));
   options_ = checked;
   options_.lock.reset();  // now only the trainer has it
-  std::shared_ptr<World> world = world_ ? world_->lend(WorldObject::Kind::trainer, *model_, settings_) : nullptr;
+  std::shared_ptr<World> world = world_ ? world_->lend(WorldObject::Kind::trainer, *model_, settings) : nullptr;
   auto trainer = std::make_unique<Trainer>(std::move(plan.graph), plan.compile, std::move(checked), std::move(data),
                                            std::move(evaluation), *pool_, &progress, world.get());
   if (const std::string adapter = settings_.text("adapter"); !adapter.empty() && trainer->steps_done() == 0)

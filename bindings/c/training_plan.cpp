@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bindings/c/objects.h"
+#include "bindings/c/planning.h"
 #include "bindings/c/pipeline_plan.h"
 #include "bindings/c/trainer_options.h"
 #include "core/exec/store_keys.h"
@@ -192,7 +193,9 @@ using namespace plait::c_api;
 plait_status plait_model_plan_training(plait_model* model, plait_options* options, plait_tensor** json) {
   return create(json, [&] {
     ModelObject& of_model = *object_of<ModelObject>(model);
-    const Settings settings = settings_of(options, for_trainer);
+    const ModelObject::Work work(of_model);
+    const Settings settings = with_chosen_plan(of_model, settings_of(options, for_trainer), nullptr,
+                                               WorldObject::Kind::trainer, work.progress());
     TrainerPlan plan(of_model, settings, 1);
     const TrainingOptions& training = plan.options.training;
     Pipeline pipeline(training.pipeline, plan.compile.mesh);

@@ -2,13 +2,14 @@
 #include "bindings/c/objects.h"
 #include "core/comm/mpi_world.h"
 #include "core/generate/serve_engine.h"
+#include "core/plan/measure/measure.h"
 #include "core/ranks/serve_rank.h"
 
 namespace plait::c_api {
 namespace {
 
 /// Messages from rank 0 to the others between uses.
-enum class WorldCommand : uint8_t { serve, close };
+enum class WorldCommand : uint8_t { serve, measure, close };
 
 CommOptions comm_options(const Settings& settings) {
   CommOptions out;
@@ -51,8 +52,14 @@ void WorldObject::serve() {
   while (true) {
     const std::vector<std::byte> bytes = world_->next_command();
     ByteReader in(bytes, "a command of rank 0");
-    if (in.get<WorldCommand>() == WorldCommand::close) return;
-    serve(in.get<Kind>(), in);
+    const auto command = in.get<WorldCommand>();
+    if (command == WorldCommand::close) return;
+    if (command == WorldCommand::serve) {
+      serve(in.get<Kind>(), in);
+      continue;
+    }
+    const std::string isa = in.get_text();
+    measure(*make_registry(isa), in.get<int32_t>());
   }
 }
 
@@ -77,6 +84,26 @@ void WorldObject::serve(Kind kind, ByteReader& in) {
   if (trainer)
     return serve_training(*world_, trainer->graph, trainer->compile, trainer->options.training, *trainer->pool);
   serve_engine(*world_, model->opened().imported.graph, *compile, engine);
+}
+
+Machine WorldObject::measure(const Registry& registry, int threads) {
+  return measure_machine(world_->communicator(), threads > 0 ? threads : processors(), registry.ops, registry.kernels);
+}
+
+Machine WorldObject::measured(const Registry& registry, const std::string& isa, int threads) {
+  std::lock_guard lock(mutex_);
+  if (rank() != 0)
+    throw Error(Code::invalid_argument, "generators and trainers are made on rank 0", "call plait_world_serve");
+  if (closing_) throw Error(Code::closed, "the world is closed");
+  if (lent_)
+    throw Error(Code::overloaded, "the world serves another generator or trainer",
+                "release that one first: it serves one at a time");
+  ByteWriter out;
+  out.put(WorldCommand::measure);
+  out.put_text(isa);
+  out.put(static_cast<int32_t>(threads));
+  world_->broadcast_command(out.take());
+  return measure(registry, threads);
 }
 
 void WorldObject::close() {

@@ -267,11 +267,13 @@ void add_quantize(CLI::App& app, QuantizeArguments& arguments) {
 }
 
 void add_plan(CLI::App& app, PlanArguments& arguments) {
-  CLI::App& command = *app.add_subcommand("plan", "Find how to train a decoder on many devices, by simulation");
+  CLI::App& command = *app.add_subcommand("plan", "Find how to train or run a model on many devices, by simulation");
   command.footer(
       "Looks for the fastest plan that fits: mesh, schedule, micro-batch, ZeRO and recomputation. What is given is "
       "kept. "
-      "Nothing is\nloaded or run. See docs/planning.md.\n\nExample:\n"
+      "Nothing is\nloaded or run. The model is one at hand, or given by its sizes. See docs/planning.md.\n\nExamples:\n"
+      "  plait plan DIR --machine h100 --ranks 8 --batch 64 --seq 2048 --train lora:16\n"
+      "  plait plan DIR --machine h100 --ranks 8 --generate batch=32,prompt=512,context=2048\n"
       "  plait plan --machine h100 --ranks 64 --batch 128 --decoder "
       "family=llama,layers=80,hidden=8192,heads=64,kv_heads=8,"
       "feed_forward=28672,vocabulary=128256,sequence=4096");
@@ -279,6 +281,14 @@ void add_plan(CLI::App& app, PlanArguments& arguments) {
                           "micro_batch", "zero", "recompute", "optimizer", "dtype", "memory_bytes"})
     for (const nlohmann::json& row : option_rows("plan"))
       if (row.at("key") == key) add_library_option(command, row, arguments.options)->group(common_group);
+  command.add_option("-m,--model,MODEL", arguments.model,
+                     "A model directory, an .onnx or a .gguf file; otherwise --decoder")
+      ->excludes(command.get_option("--decoder"));
+  command.add_option("--train", arguments.train, "What is trained: full (all weights), or lora:RANK (full)");
+  for (const char* key : {"seq", "lora_targets", "activations"})
+    for (const nlohmann::json& row : option_rows("trainer"))
+      if (row.at("key") == key)
+        add_library_option(command, row, arguments.run)->needs(command.get_option("--model"))->group(other_group);
   command.add_flag("--json", arguments.json, "Print one object");
 }
 
@@ -370,8 +380,16 @@ void add_commands(CLI::App& app, Arguments& arguments) {
       ->allow_extra_args(false);
   add_plan(app, arguments.plan);
   CLI::App& machine = *app.add_subcommand("machine", "Print a machine's file, which plans read");
-  machine.footer("Example:\n  plait machine h100 > mine.json   # edit it, then: plait plan --machine mine.json ...");
-  machine.add_option("MACHINE", arguments.machine.machine, "a100, h100, h200, v100, or a file to check")->required();
+  machine.footer(
+      "Examples:\n  plait machine h100 > mine.json   # edit it, then: plait plan --machine mine.json ...\n"
+      "  plait machine --measure --ranks 2 > here.json");
+  machine.add_option("MACHINE", arguments.machine.machine, "a100, h100, h200, v100, or a file to check");
+  machine.add_flag("--measure", arguments.machine.measure, "Measure this machine, for about two seconds")
+      ->excludes(machine.get_option("MACHINE"));
+  machine.add_option("--ranks", arguments.machine.ranks, "Ranks that it is shared by (1)")->check(CLI::Range(1, 64))
+      ->needs(machine.get_option("--measure"));
+  machine.add_option("-t,--threads", arguments.machine.threads, "Threads of a rank; 0: its share of the processors")
+      ->check(CLI::Range(0, 4096))->needs(machine.get_option("--measure"));
   CLI::App& ops = *app.add_subcommand("ops", "List the ops, with dims rules, gradients and kernels");
   ops.add_flag("--json", arguments.json, "Print a list of objects");
   CLI::App& options = *app.add_subcommand("options", "List the options that --option takes");

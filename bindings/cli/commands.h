@@ -65,13 +65,17 @@ struct DoctorArguments {
 };
 
 struct PlanArguments {
-  /// The given options of a plan: {"machine", "a100"}.
-  std::vector<std::pair<std::string, std::string>> options;
+  std::string model;                                         ///< "": a decoder by its sizes
+  std::vector<std::pair<std::string, std::string>> options;  ///< of a plan: {"machine", "a100"}
+  std::vector<std::pair<std::string, std::string>> run;      ///< of a trainer of a model at hand
+  std::string train;                                         ///< "full" or "lora:RANK"; "": as in `run`
   bool json = false;
 };
 
 struct MachineArguments {
   std::string machine;
+  bool measure = false;  ///< this machine
+  int64_t ranks = 1, threads = 0;
 };
 
 struct TrainArguments : ModelArguments {

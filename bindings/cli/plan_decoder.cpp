@@ -73,17 +73,36 @@ std::string generation_of(const Json& found) {
   return columns(rows);
 }
 
+/// --train full or lora:16, as an option of a trainer.
+void set_trained(plait_api::Options& options, const std::string& train) {
+  if (train.empty() || train == "full") return;
+  const std::string rank = train.rfind("lora:", 0) == 0 ? train.substr(5) : "";
+  if (rank.empty() || rank.size() > 6 || rank.find_first_not_of("0123456789") != std::string::npos)
+    throw UsageError("--train is \"" + train + "\"", "full, or lora: and a rank, as in lora:16");
+  options.set("lora", rank);
+}
+
+std::string plan_json(const PlanArguments& arguments, plait_api::Options& options) {
+  if (arguments.model.empty())
+    return plait_api::tensor([&](plait_tensor** out) { return plait_plan(options.get(), out); }).text();
+  for (const auto& [key, value] : arguments.run) set_option(options, key, value);
+  plait_api::Options of_model;
+  of_model.set("tokenizer", "none");
+  plait_api::Model model(arguments.model, of_model);
+  return model.best_plan(options);
+}
+
 }  // namespace
 
 int plan(const PlanArguments& arguments) {
   plait_api::Options options;
   for (const auto& [key, value] : arguments.options) set_option(options, key, value);
-  const std::string text =
-      plait_api::tensor([&](plait_tensor** out) { return plait_plan(options.get(), out); }).text();
+  set_trained(options, arguments.train);
+  const std::string text = plan_json(arguments, options);
   if (arguments.json) return answer(text + "\n"), exit_ok;
   const Json found = Json::parse(text);
   if (found.contains("token_seconds")) return answer(generation_of(found)), exit_ok;
-  answer("plait train MODEL" + flags_of(found.at("options")) + "\n\n" + facts_of(found) +
+  answer("plait train " + (arguments.model.empty() ? "MODEL" : arguments.model) + flags_of(found.at("options")) + "\n\n" + facts_of(found) +
          "\nmemory by pipeline rank\n" + memory_of(found) + "\nwhat else was tried (" + found.at("tried").dump() +
          " plans, " + found.at("simulated").dump() + " simulated)\n" + neighbours_of(found));
   return exit_ok;
@@ -91,7 +110,11 @@ int plan(const PlanArguments& arguments) {
 
 int machine(const MachineArguments& arguments) {
   plait_api::Options options;
-  set_option(options, "machine", arguments.machine);
+  if (arguments.machine.empty() != arguments.measure)
+    throw UsageError("either a machine's name or file, or --measure", "plait machine h100, or plait machine --measure");
+  set_option(options, "machine", arguments.measure ? "here" : arguments.machine);
+  set_option(options, "ranks", std::to_string(arguments.ranks));
+  set_option(options, "threads", std::to_string(arguments.threads));
   answer(plait_api::tensor([&](plait_tensor** out) { return plait_machine(options.get(), out); }).text() + "\n");
   return exit_ok;
 }

@@ -4,6 +4,7 @@ usage: cli_test.py PLAIT FIXTURES SAMPLE, where SAMPLE is samples/c/stream.c, bu
 """
 import json
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -102,6 +103,30 @@ class CommandLine(unittest.TestCase):
         self.error(*words[:-1], "batch=0", names=["generate", "batch=0"])
         self.error(*words, "--memory-bytes", "1M", names=["no mesh of 4 ranks fits"])
 
+    def test_plan_of_a_model(self):
+        words = ["plan", fixture("gemma3-standard23"), "--machine", "a100", "--ranks", "2", "--batch", "4", "--seq", "16"]
+        out, _ = self.call(*words)
+        self.assertTrue(out.startswith(f"plait train {fixture('gemma3-standard23')} --mesh "), out[:200])
+        full, lora = (json.loads(self.call(*words, "--train", what, "--json")[0]) for what in ("full", "lora:4"))
+        self.assertEqual(full["parameters"], json.loads(self.call("inspect", fixture("gemma3-standard23"), "--json")[0])["parameters"])
+        self.assertEqual(lora["options"]["lora"], 4)
+        self.assertLess(lora["memory"][0]["optimizer"], full["memory"][0]["optimizer"] / 4)
+        tokens = json.loads(self.call(*words[:6], "--generate", "batch=4,prompt=8,context=16", "--json")[0])
+        self.assertGreater(tokens["cache_bytes"], 0)
+        self.error(*words, "--train", "lora", names=["--train", "lora:16"], status=2)
+        self.error(*words, "--decoder", self.SMALL, names=["--decoder"], status=2)
+        self.error(*words[:-2], "--seq", "100000", names=["seq is 100000"])
+
+    def test_mesh_auto(self):
+        words = ["generate", fixture("gemma3-standard23"), "--ids", "1,2,3", "--max-tokens", "8", "--temperature", "0", "--json"]
+        log = self.file("log")
+        chosen = json.loads(self.call(*words, "--mesh", "auto", "--log-dir", log)[0])
+        self.assertEqual(chosen["ids"], json.loads(self.call(*words)[0])["ids"])
+        lines = "".join(path.read_text() for path in pathlib.Path(log).iterdir())
+        self.assertRegex(lines, r"mesh auto: .* by simulation of a token on this machine: one rank [\d.]+ ms")
+        plan = json.loads(self.call("train", fixture("gemma3-standard23"), "--mesh", "auto", "--seq", "16", "--batch", "4", "--plan", "--json")[0])
+        self.assertIn(plan["ranks"], (1, 2, 4, 8))
+
     def test_wrong_plans(self):
         known = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--batch", "8"]
         self.error("plan", "--decoder", self.SMALL, "--batch", "8", names=["machine is missing"])
@@ -118,6 +143,9 @@ class CommandLine(unittest.TestCase):
             file.write(out.replace("5 us", "5 GB", 1))
         self.error("machine", path, names=["machine.json", 'field "launch"', "5 GB"])
         self.error("machine", self.file("none.json"), names=["none.json", "a100, h100, h200, v100"])
+        here = json.loads(self.call("machine", "--measure", "--ranks", "2", "--threads", "1")[0])
+        self.assertEqual(here["levels"][0]["ranks"], 2)
+        self.error("machine", names=["--measure"], status=2)
 
     def test_version_and_help(self):
         self.assertRegex(self.call("--version")[0], r"^plait \d+\.\d+\.\d+\n$")

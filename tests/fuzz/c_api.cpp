@@ -202,6 +202,7 @@ constexpr Call calls[] = {
     MAKE(tensor, plait_model_dump, m.model_(), m.one_of<const char*>({"import", "raise", "no pass", nullptr})),
     MAKE(tensor, plait_model_plan, m.model_(), m.options_()),
     MAKE(tensor, plait_model_plan_training, m.model_(), m.options_()),
+    MAKE(tensor, plait_model_best_plan, m.model_(), m.options_()),
     DO(plait_model_export, m.model_(), m.one_of<const char*>({under_a_file, nullptr}), m.options_()),
     {"plait_log_next", next_log_line},
     DO(plait_model_release, m.model_()),

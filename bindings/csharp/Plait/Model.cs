@@ -89,6 +89,12 @@ public sealed class Model : NativeObject {
     return Tensor.TextOf(json);
   }
 
+  /// <summary>The fastest plan of a training run or of generation on a machine, by simulation, as JSON; nothing is loaded.</summary>
+  public string BestPlan(Options options) {
+    Native.plait_model_best_plan(this, options, out var json);
+    return Tensor.TextOf(json);
+  }
+
   /// <summary>Writes the model as ONNX.</summary>
   public void Export(string directory, Options options = null) {
     Native.plait_model_export(this, Utf8.Name(directory), options);

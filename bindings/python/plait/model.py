@@ -71,6 +71,11 @@ class Model(NativeObject):
         out: dict[str, Any] = json_of(native.plait_model_plan_training(self, Options(options)))
         return out
 
+    def best_plan(self, **options: Any) -> dict[str, Any]:
+        """The fastest plan of a training run or of generation on a machine, by simulation; nothing is loaded."""
+        out: dict[str, Any] = json_of(native.plait_model_best_plan(self, Options(options)))
+        return out
+
     def export(self, directory: str, **options: Any) -> None:
         """Writes it as ONNX. Options: bits and the like (rounds weights), mesh (annotates), checkpoint, adapter."""
         given = Options(options)

@@ -8,8 +8,9 @@
 
 namespace plait {
 
-std::vector<GenerationPlan> generation_plans(const DecoderShape& shape, const GenerationLoad& load,
-                                             const PriceTerms& terms, const KernelTable& kernels) {
+std::vector<GenerationPlan> generation_plans(const PlannedDecoder& decoder, const GenerationLoad& load,
+                                             const PriceTerms& terms) {
+  const DecoderShape& shape = decoder.shape;
   const int64_t within = terms.machine.levels.empty() ? 1 : terms.machine.levels.front().ranks;
   std::vector<GenerationPlan> out;
   double least = std::numeric_limits<double>::infinity();
@@ -21,8 +22,8 @@ std::vector<GenerationPlan> generation_plans(const DecoderShape& shape, const Ge
     GenerationPlan one{.data = load.ranks / tensor, .tensor = tensor};
     one.sequences = (load.batch + one.data - 1) / one.data;
     one.price = price_generation(
-        shape, {.tensor = tensor, .sequences = one.sequences, .prompt = load.prompt, .context = load.context}, terms,
-        kernels);
+        decoder, {.tensor = tensor, .sequences = one.sequences, .prompt = load.prompt, .context = load.context},
+        terms);
     least = std::min(least, one.bytes());
     if (one.bytes() <= load.memory_bytes) out.push_back(one);
   }

@@ -14,35 +14,49 @@ constexpr int64_t page_tokens = 32;
 /// Of a run of some layers.
 struct Run {
   double seconds = 0, exposed_s = 0;
+  double weight_bytes = 0, cache_bytes = 0;
+
+  Run& add(const Run& other, double times) {
+    for (double Run::*member : {&Run::seconds, &Run::exposed_s, &Run::weight_bytes, &Run::cache_bytes})
+      this->*member += times * other.*member;
+    return *this;
+  }
 };
 
-RaggedModel compiled(const DecoderShape& shape, const GenerationCase& how, int64_t layers, int64_t tokens,
-                     const PriceTerms& terms, const KernelTable& kernels) {
-  CompileOptions options{terms.ops, kernels};
+RaggedModel compiled(const PlannedDecoder& of, const GenerationCase& how, int64_t layers, int64_t tokens) {
+  CompileOptions options = of.compile;
   options.mesh = Mesh::parse(how.tensor > 1 ? cat("tensor=", how.tensor) : std::string());
-  return compile_ragged(decoder_graph(shape, layers, terms.ops), options, [&](const Decoder& decoder) {
+  return compile_ragged(of.graph_of(layers), options, [&](const Decoder& decoder) {
     // As many pages as the sequences have: attention reads each of them once.
     const int64_t cached = std::max(how.context, how.prompt);
     RaggedBounds bounds{
         .tokens = tokens, .segments = how.sequences, .rows = how.sequences, .page_tokens = page_tokens};
     bounds.pages.assign(decoder.pools.size(), how.sequences * ((cached + page_tokens - 1) / page_tokens));
+    bounds.states = how.sequences;
     return bounds;
   });
 }
 
-Run run_of(const DecoderShape& shape, const GenerationCase& how, int64_t tokens, const PriceTerms& terms,
-           const KernelTable& kernels) {
-  Run runs[2];
-  for (const int64_t layers : {1, 2}) {
-    const RaggedModel model = compiled(shape, how, layers, tokens, terms, kernels);
-    if (!model.program)
-      throw Error(Code::internal, cat("the decoder's graph is not recognised: ", model.decoder.why_not));
-    const ProgramPrice price = price_of(*model.program, tokens, terms, how.sequences);
-    runs[layers - 1] = {price.seconds, price.exposed()};
+Run run_of_layers(const PlannedDecoder& decoder, const GenerationCase& how, int64_t layers, int64_t tokens,
+                  const PriceTerms& terms) {
+  const RaggedModel model = compiled(decoder, how, layers, tokens);
+  if (!model.program)
+    throw Error(Code::internal, cat("the decoder's graph is not recognised: ", model.decoder.why_not));
+  const ProgramPrice price = price_of(*model.program, tokens, terms, how.sequences);
+  Run out{price.seconds, price.exposed()};
+  const std::vector<int64_t> sizes = symbol_sizes(*model.program, tokens, how.sequences);
+  for (const StoreEntry& entry : model.program->entries) {
+    const double bytes = entry_bytes(entry, sizes, terms);
+    (entry.key.starts_with("cache.") ? out.cache_bytes : out.weight_bytes) += bytes;
   }
-  const auto more = static_cast<double>(shape.layers - 1);
-  return {runs[0].seconds + more * (runs[1].seconds - runs[0].seconds),
-          runs[0].exposed_s + more * (runs[1].exposed_s - runs[0].exposed_s)};
+  return out;
+}
+
+Run run_of(const PlannedDecoder& decoder, const GenerationCase& how, int64_t tokens, const PriceTerms& terms) {
+  if (decoder.graph) return run_of_layers(decoder, how, decoder.shape.layers, tokens, terms);
+  Run one = run_of_layers(decoder, how, 1, tokens, terms), layer = run_of_layers(decoder, how, 2, tokens, terms);
+  layer.add(one, -1);
+  return one.add(layer, static_cast<double>(decoder.shape.layers - 1));
 }
 
 /// From stage to stage, what the residual stream has of the step's tokens.
@@ -59,8 +73,8 @@ double messages_s(const DecoderShape& shape, const GenerationCase& how, int64_t 
 
 }  // namespace
 
-GenerationPrice price_generation(const DecoderShape& shape, const GenerationCase& how, const PriceTerms& terms,
-                                 const KernelTable& kernels) {
+GenerationPrice price_generation(const PlannedDecoder& decoder, const GenerationCase& how, const PriceTerms& terms) {
+  const DecoderShape& shape = decoder.shape;
   if (how.sequences < 1 || how.prompt < 1)
     throw Error(Code::invalid_argument,
                 cat(how.sequences, " sequences of ", how.prompt, " tokens cannot be generated from"));
@@ -68,18 +82,15 @@ GenerationPrice price_generation(const DecoderShape& shape, const GenerationCase
     throw Error(Code::invalid_argument,
                 cat("tensor=", how.tensor, " and pipeline=", how.pipeline, " do not divide ", shape.heads,
                     " heads, a feed-forward size of ", shape.feed_forward, " and ", shape.layers, " layers"));
-  const Run prompt = run_of(shape, how, how.sequences * how.prompt, terms, kernels),
-            token = run_of(shape, how, how.sequences, terms, kernels);
-  const double bytes = dtype_bits(terms.work == DType::none ? DType::f32 : terms.work) / 8.0,
-               ranks = static_cast<double>(how.tensor * how.pipeline);
-  const auto cached = static_cast<double>(how.sequences * std::max(how.context, how.prompt));
+  const Run prompt = run_of(decoder, how, how.sequences * how.prompt, terms),
+            token = run_of(decoder, how, how.sequences, terms);
   GenerationPrice out;
   const double message = messages_s(shape, how, how.sequences, terms);
   out.prompt_s = prompt.seconds + messages_s(shape, how, how.sequences * how.prompt, terms);
   out.token_s = token.seconds + message;
   out.exposed_s = token.exposed_s + message;
-  out.weight_bytes = static_cast<double>(shape.parameters()) * bytes / ranks;
-  out.cache_bytes = 2 * cached * static_cast<double>(shape.layers * shape.kv_heads * shape.head_size) * bytes / ranks;
+  out.weight_bytes = token.weight_bytes / static_cast<double>(how.pipeline);
+  out.cache_bytes = token.cache_bytes / static_cast<double>(how.pipeline);
   return out;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // What generation with a decoder costs on a machine: the engine's ragged programs, priced.
 #include "core/plan/price/program_price.h"
-#include "core/plan/shape/decoder_shape.h"
+#include "core/plan/shape/planned_decoder.h"
 
 namespace plait {
 
@@ -23,9 +23,9 @@ struct GenerationPrice {
   double tokens_per_second(int64_t sequences) const { return static_cast<double>(sequences) / token_s; }
 };
 
-/// Compiles programs of one and of two layers and extends them, as layers repeat. `terms.work`: of weights, cache and activations.
-/// Throws Error(invalid_argument) for ranks that the sizes or the machine do not allow; what compile_ragged throws.
-GenerationPrice price_generation(const DecoderShape& shape, const GenerationCase& how, const PriceTerms& terms,
-                                 const KernelTable& kernels);
+/// Compiles a model at hand as it is; of one that is known by its sizes programs of one and of two layers, which are extended, as
+/// layers repeat. `terms.work`: of weights, cache and activations. Throws Error(invalid_argument) for ranks that the sizes or the
+/// machine do not allow; what compile_ragged throws.
+GenerationPrice price_generation(const PlannedDecoder& decoder, const GenerationCase& how, const PriceTerms& terms);
 
 }  // namespace plait

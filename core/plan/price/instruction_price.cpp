@@ -14,6 +14,12 @@ int64_t elements_of(const Dims& dims, const std::vector<int64_t>& sizes) {
   return out;
 }
 
+double array_bytes(const Dims& dims, DType dtype, const std::vector<int64_t>& sizes, const PriceTerms& terms) {
+  const bool as_work = terms.work != DType::none && dtype == DType::f32;
+  const int bits = dtype_bits(as_work ? terms.work : dtype);
+  return static_cast<double>(elements_of(dims, sizes)) * bits / 8;
+}
+
 /// Operand types with numbers as sizes.
 std::vector<Type> types_of(const Program& program, const std::vector<BufferId>& ids,
                            const std::vector<int64_t>& sizes) {
@@ -82,9 +88,11 @@ std::vector<int64_t> symbol_sizes(const Program& program, int64_t tokens, int64_
 }
 
 double buffer_bytes(const Buffer& buffer, const std::vector<int64_t>& sizes, const PriceTerms& terms) {
-  const bool as_work = terms.work != DType::none && buffer.dtype == DType::f32;
-  const int bits = dtype_bits(as_work ? terms.work : buffer.dtype);
-  return static_cast<double>(elements_of(buffer.dims, sizes)) * bits / 8;
+  return array_bytes(buffer.dims, buffer.dtype, sizes, terms);
+}
+
+double entry_bytes(const StoreEntry& entry, const std::vector<int64_t>& sizes, const PriceTerms& terms) {
+  return array_bytes(entry.dims, entry.dtype, sizes, terms);
 }
 
 double sent_bytes(CollectiveKind kind, size_t ranks, double bytes) {
@@ -139,7 +147,8 @@ InstructionPrice price_of(const Instruction& instruction, const Program& program
   if (work.in_place) out.bytes = 2 * (bytes_of(instruction.inputs[2]) + bytes_of(instruction.inputs[3]));
   if (work.rows_only) out.bytes = 2 * std::min(bytes_of(instruction.outputs[0]), bytes_of(instruction.inputs[0]));
   if (work.flops == 0 && has_whole_rows(call, terms)) out.bytes /= static_cast<double>(terms.tensor);
-  const DType type = terms.work != DType::none ? terms.work : DType::f32;
+  DType type = terms.work != DType::none ? terms.work : DType::f32;
+  if (terms.work == DType::none && instruction.attributes.integer("round_x", 0) == 1) type = DType::bf16;
   out.bytes += work.scores * device.score_passes * dtype_bits(type) / 8;
   out.flops = work.flops;
   const double computing = out.flops > 0 ? out.flops / device.flops_per_second(type, work.least_dim) : 0;

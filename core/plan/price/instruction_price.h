@@ -52,6 +52,9 @@ double sent_bytes(CollectiveKind kind, size_t ranks, double bytes);
 /// Bytes of a buffer, as `terms` count them.
 double buffer_bytes(const Buffer& buffer, const std::vector<int64_t>& sizes, const PriceTerms& terms);
 
+/// Bytes of an array of the Store, in the same way.
+double entry_bytes(const StoreEntry& entry, const std::vector<int64_t>& sizes, const PriceTerms& terms);
+
 /// A value of each symbol: `tokens` for a row's tokens, `rows` for those with labels or logits, the bound for others.
 std::vector<int64_t> symbol_sizes(const Program& program, int64_t tokens, int64_t rows);
 

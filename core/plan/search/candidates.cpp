@@ -32,7 +32,7 @@ std::vector<std::string> schedules_of(const PlanTask& task, const PlanLimits& li
   std::vector<std::string> out;
   for (const std::string_view name : tried_schedules) {
     const auto stages = static_cast<int64_t>(schedule_terms(name, static_cast<int32_t>(pipeline)).seats.size());
-    if (stages <= task.shape.layers) out.emplace_back(name);
+    if (stages <= task.decoder.shape.layers) out.emplace_back(name);
   }
   return out;
 }
@@ -45,7 +45,7 @@ std::vector<int64_t> micro_batches_of(const PlanTask& task, const PlanLimits& li
   // A pipeline shorter than its micro-batches is idle half of the time and more.
   const int64_t most = pipeline > 1 ? std::min<int64_t>(samples / pipeline, 8) : std::min<int64_t>(samples, 64);
   for (int64_t one = 1; one <= std::max<int64_t>(most, 1); one *= 2)
-    if (samples % one == 0) out.push_back(one * task.shape.sequence);
+    if (samples % one == 0) out.push_back(one * task.decoder.shape.sequence);
   return out;
 }
 
@@ -65,17 +65,24 @@ double work_s(const StageCosts& costs, bool split) {
   return costs.of(Action::Kind::forward).seconds + backward_s(costs, split);
 }
 
-/// The least largest time of a stage: layers are alike, so the largest time determines how many of them each stage can have.
+/// The least largest time of a stage. Where layers are alike, the largest time determines how many of them each stage can have;
+/// otherwise it is at least the average, and any layer's.
 double largest_stage_s(const StageTable& table, int64_t layers, int64_t stages, bool split) {
-  const double layer = work_s(table.layer, split), first = work_s(table.first, split),
-               last = work_s(table.last, split);
-  const double middle = work_s(table.middle, split);
-  if (stages == 1) return first + last + static_cast<double>(layers) * layer;
+  const double first = work_s(table.first, split), last = work_s(table.last, split),
+               middle = work_s(table.middle, split);
+  double all = first + last, largest = 0;
+  for (int64_t i = 0; i < layers; ++i) {
+    all += work_s(table.layer(i), split);
+    largest = std::max(largest, work_s(table.layer(i), split));
+  }
+  if (stages == 1) return all;
+  if (table.layers.size() > 1) return std::max(all / static_cast<double>(stages), largest);
+  const double layer = largest;
   const auto holds = [&](double limit) {
     const auto of = [&](double end) { return limit < end ? -1e18 : std::floor((limit - end) / layer + 1e-9); };
     return of(first) + of(last) + static_cast<double>(stages - 2) * of(middle) >= static_cast<double>(layers);
   };
-  double low = 0, high = first + last + middle + static_cast<double>(layers) * layer;
+  double low = 0, high = all + middle;
   for (int i = 0; i < 50; ++i) (holds((low + high) / 2) ? high : low) = (low + high) / 2;
   return high;
 }
@@ -83,7 +90,7 @@ double largest_stage_s(const StageTable& table, int64_t layers, int64_t stages, 
 }  // namespace
 
 std::vector<Plan> candidate_plans(const PlanTask& task, const PlanLimits& limits) {
-  const DecoderShape& shape = task.shape;
+  const DecoderShape& shape = task.decoder.shape;
   const int64_t within = task.machine.levels.empty() ? 1 : task.machine.levels.front().ranks;
   std::vector<Plan> out;
   for (const int64_t tensor : one_or(limits.tensor, divisors(limits.ranks))) {
@@ -111,19 +118,22 @@ Candidate bound_of(PlanPricer& pricer, const Plan& plan) {
   const bool split = terms.split && !terms.whole;
   const StageTable& table = pricer.table(plan);
   const auto stages = static_cast<int64_t>(terms.seats.size());
-  const double micro_batches = static_cast<double>(task.batch / plan.data * task.shape.sequence / plan.micro_batch);
-  const auto ranks = static_cast<double>(plan.pipeline), layers = static_cast<double>(task.shape.layers);
-  StageCosts all = table.first;
-  all.add(table.last, 1).add(table.layer, layers);
+  const double micro_batches =
+      static_cast<double>(task.batch / plan.data * task.decoder.shape.sequence / plan.micro_batch);
+  const auto ranks = static_cast<double>(plan.pipeline), layers = static_cast<double>(task.decoder.shape.layers);
+  const StageCosts all = table.stage(0, task.decoder.shape.layers, true, true);
   Candidate out{plan};
   // A rank's work is at least the average, and that of its largest stage.
   const double rank_s =
-      std::max(work_s(all, split) / ranks, largest_stage_s(table, task.shape.layers, stages, split));
+      std::max(work_s(all, split) / ranks, largest_stage_s(table, task.decoder.shape.layers, stages, split));
   out.bound_s = micro_batches * rank_s + (all.finish_s + all.reduce_s) / ranks;
   if (plan.pipeline == 1) out.bound_s -= std::min(all.reduce_s, backward_s(all, false));
   // Filling and draining: a stage's forward and backward pass on each other rank; zero bubble fills them with weight gradients.
-  if (!split && plan.schedule != "auto")
-    out.bound_s += (ranks - 1) * work_s(table.layer, split) * std::floor(layers / static_cast<double>(stages));
+  if (!split && plan.schedule != "auto") {
+    const double ends_s = work_s(table.first, split) + work_s(table.last, split);
+    const double layer_s = (work_s(all, split) - ends_s) / layers;
+    out.bound_s += (ranks - 1) * layer_s * std::floor(layers / static_cast<double>(stages));
+  }
   double slots = 0;
   for (size_t pool = 1; pool < 3; ++pool) slots += all.slots[pool];  // of one micro-batch in flight, at least
   out.least_bytes = (all.weights + all.gradients + all.optimizer + slots) / ranks;

@@ -98,7 +98,8 @@ class Search {
     if (out_.tried == 0)
       throw Error(Code::invalid_argument,
                   cat("no mesh of ", limits_.ranks, " ranks fits a batch of ", pricer_.task().batch, " samples, ",
-                      pricer_.task().shape.layers, " layers and ", pricer_.task().shape.kv_heads, " kv heads"),
+                      pricer_.task().decoder.shape.layers, " layers and ", pricer_.task().decoder.shape.kv_heads,
+                      " kv heads"),
                   "give another number of ranks, or a batch that more numbers divide");
     std::sort(fitting_.begin(), fitting_.end(),
               [](const Candidate& a, const Candidate& b) { return a.bound_s < b.bound_s; });

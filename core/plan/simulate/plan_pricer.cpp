@@ -25,7 +25,7 @@ void check(const Plan& plan, const PlanTask& task) {
   const auto fail = [](const std::string& message) {
     throw Error(Code::invalid_argument, cat("the plan's ", message));
   };
-  const DecoderShape& shape = task.shape;
+  const DecoderShape& shape = task.decoder.shape;
   if (plan.tensor > 1 && (shape.heads % plan.tensor || shape.feed_forward % plan.tensor))
     fail(cat("tensor=", plan.tensor, " does not divide ", shape.heads, " heads and a feed-forward size of ",
              shape.feed_forward));
@@ -55,17 +55,20 @@ class Step {
   Step(const PlanTask& task, const Plan& plan, const StageTable& table)
       : task_(task), terms_(schedule_terms(plan.schedule, static_cast<int32_t>(plan.pipeline))) {
     out_.plan = plan;
-    out_.micro_batches = task.batch / plan.data * task.shape.sequence / plan.micro_batch;
+    out_.micro_batches = task.batch / plan.data * task.decoder.shape.sequence / plan.micro_batch;
     if (out_.plan.layers.empty())
-      out_.plan.layers = balanced_layers(table, task.shape.layers, terms_.seats.size(), splits());
+      out_.plan.layers = balanced_layers(table, task.decoder.shape.layers, terms_.seats.size(), splits());
     const std::vector<int64_t>& layers = out_.plan.layers;
     if (layers.size() != terms_.seats.size() ||
-        std::accumulate(layers.begin(), layers.end(), int64_t{0}) != task.shape.layers)
-      throw Error(Code::invalid_argument, cat("the plan has ", layers.size(), " stages of ",
-                                              std::accumulate(layers.begin(), layers.end(), int64_t{0}),
-                                              " layers, expected ", terms_.seats.size(), " of ", task.shape.layers));
+        std::accumulate(layers.begin(), layers.end(), int64_t{0}) != task.decoder.shape.layers)
+      throw Error(Code::invalid_argument,
+                  cat("the plan has ", layers.size(), " stages of ",
+                      std::accumulate(layers.begin(), layers.end(), int64_t{0}), " layers, expected ",
+                      terms_.seats.size(), " of ", task.decoder.shape.layers));
     for (size_t i = 0; i < layers.size(); ++i)
-      stages_.push_back(table.stage(layers[i], i == 0, i + 1 == layers.size()));
+      stages_.push_back(
+          table.stage(std::accumulate(layers.begin(), layers.begin() + static_cast<std::ptrdiff_t>(i), int64_t{0}),
+                      layers[i], i == 0, i + 1 == layers.size()));
   }
 
   StepPrice run() {
@@ -173,15 +176,16 @@ class Step {
   }
 
   void totals() {
-    const auto tokens = static_cast<double>(task_.batch * task_.shape.sequence);
+    const auto tokens = static_cast<double>(task_.batch * task_.decoder.shape.sequence);
     out_.tokens_per_second = tokens / out_.step_s;
     double flops = 0;  // of one tensor rank's forward passes
     for (const StageCosts& stage : stages_) flops += stage.of(Action::Kind::forward).flops;
     // The head's forward pass is part of its backward section.
     const DType type = task_.work != DType::none ? task_.work : DType::f32;
-    const double head = 2.0 *
-                        static_cast<double>(out_.plan.micro_batch * task_.shape.hidden * task_.shape.vocabulary) /
-                        static_cast<double>(out_.plan.tensor);
+    const double head =
+        2.0 *
+        static_cast<double>(out_.plan.micro_batch * task_.decoder.shape.hidden * task_.decoder.shape.vocabulary) /
+        static_cast<double>(out_.plan.tensor);
     const double needed =
         3 * (flops + head) * static_cast<double>(out_.micro_batches * out_.plan.data * out_.plan.tensor);
     out_.mfu = needed / (out_.step_s * task_.machine.device.peak.at(type) * static_cast<double>(out_.plan.ranks()));
@@ -215,7 +219,7 @@ std::vector<int64_t> balanced_layers(const StageTable& table, int64_t layers, si
                                             " stages, and ", stages, " are asked for"));
   std::vector<StageUnits::Unit> units;
   units.push_back({work_s(table.first, split), table.first.weights});
-  for (int64_t i = 0; i < layers; ++i) units.push_back({work_s(table.layer, split), table.layer.weights});
+  for (int64_t i = 0; i < layers; ++i) units.push_back({work_s(table.layer(i), split), table.layer(i).weights});
   units.push_back({work_s(table.last, split), table.last.weights});
   std::vector<int64_t> out = balance(units, std::vector<size_t>(stages, 1));
   out.front() -= 1;
@@ -226,22 +230,24 @@ std::vector<int64_t> balanced_layers(const StageTable& table, int64_t layers, si
 const StageTable& PlanPricer::table(const Plan& plan) {
   const bool split = schedule_terms(plan.schedule, static_cast<int32_t>(plan.pipeline)).split;
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<StageTable>& found = tables_[{
-      {plan.tensor, plan.data > 1, plan.zero, plan.recompute, task_.optimizer, split}, plan.data, plan.micro_batch}];
+  std::unique_ptr<StageTable>& found =
+      tables_[{{plan.tensor, plan.data > 1, plan.zero, plan.recompute, split}, plan.data, plan.micro_batch}];
   if (found) return *found;
   found = std::make_unique<StageTable>(price_table(plan, plan.recompute, false));
-  if (task_.whole_layers_again && plan.recompute == Recompute::full)
-    found->layer.sections = forward_again(price_table(plan, Recompute::off, true).layer);
+  if (task_.whole_layers_again && plan.recompute == Recompute::full) {
+    const StageTable kept = price_table(plan, Recompute::off, true);
+    for (size_t i = 0; i < found->layers.size(); ++i) found->layers[i].sections = forward_again(kept.layers[i]);
+  }
   return *found;
 }
 
 StageTable PlanPricer::price_table(const Plan& plan, Recompute recompute, bool scores_kept) {
   const bool split = schedule_terms(plan.schedule, static_cast<int32_t>(plan.pipeline)).split;
-  const ProbeTerms terms{plan.tensor, plan.data > 1, plan.zero, recompute, task_.optimizer, split};
+  const ProbeTerms terms{plan.tensor, plan.data > 1, plan.zero, recompute, split};
   std::unique_ptr<StageProbe>& probe = probes_[terms];
-  if (!probe) probe = std::make_unique<StageProbe>(task_.shape, terms, task_.ops, task_.kernels);
-  PriceTerms price{task_.ops, task_.machine, task_.work, task_.shape.sequence};
-  price.cut_hidden = task_.cut_rows ? task_.shape.hidden : 0;
+  if (!probe) probe = std::make_unique<StageProbe>(task_.decoder, task_.training, terms);
+  PriceTerms price{task_.decoder.compile.ops, task_.machine, task_.work, task_.decoder.shape.sequence};
+  price.cut_hidden = task_.cut_rows ? task_.decoder.shape.hidden : 0;
   price.scores_kept = scores_kept;
   return probe->price({plan.data, plan.micro_batch, task_.cut_messages}, price);
 }

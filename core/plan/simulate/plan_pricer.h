@@ -15,12 +15,10 @@ namespace plait {
 
 /// What is to be trained, on what.
 struct PlanTask {
-  const OpSet& ops;
-  const KernelTable& kernels;
+  PlannedDecoder decoder;
   Machine machine;
-  DecoderShape shape;
-  int64_t batch = 0;  ///< samples of a step, of shape.sequence tokens each
-  OptimizerKind optimizer = OptimizerKind::adamw;
+  int64_t batch = 0;              ///< samples of a step, of the shape's sequence each
+  TrainingOptions training = {};  ///< row_tokens, zero, recompute and pipeline are the plan's
   DType work = DType::none;   ///< as PriceTerms
   bool cut_messages = false;  ///< as StageTerms
   bool cut_rows = false;      ///< as PriceTerms::cut_hidden

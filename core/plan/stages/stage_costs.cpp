@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "core/base/text.h"
@@ -22,23 +23,60 @@ double shape_bytes(const Dims& dims, DType dtype, const std::vector<int64_t>& si
 /// The stages of a compiled probe.
 class ProbePrice {
  public:
-  ProbePrice(const TrainingModel& model, const ProbeTerms& probe, const StageTerms& terms, const PriceTerms& price)
+  ProbePrice(const TrainingModel& model, const ProbeTerms& probe, OptimizerKind optimizer, const StageTerms& terms,
+             const PriceTerms& price)
       : model_(model), probe_(probe), terms_(terms), price_(price) {
     for (const auto& [name, program] : model_.programs) note_entries(*program);
     for (const auto& [name, sections] : model_.sections)
       for (const StageSection& section : sections) note_entries(*section.program);
+    for (const TrainedParameter& parameter : model_.parameters) {
+      Trained& one = trained_.emplace_back(Trained{parameter.key});
+      one.elements = static_cast<double>(parameter.shape.elements());
+      one.weights = held(parameter.key);
+      written_.insert(parameter.key);
+      for (const std::string& key : store_keys::gradient_keys(parameter.key)) {
+        one.gradients += held(key);
+        written_.insert(key);
+      }
+      for (const OptimizerState& state : optimizer_states(optimizer, parameter.shape.rank())) {
+        one.optimizer += held(parameter.key + state.suffix);
+        written_.insert(parameter.key + state.suffix);
+      }
+    }
     price_end();
   }
 
   StageCosts stage(int32_t number) const {
     StageCosts out;
-    for (const StageSection& section : model_.sections.at(TrainingProgram::accumulate))
-      if (section.stage == number) add_section(section, out);
-    add_held(number, out);
+    std::set<std::string, std::less<>> constant;
+    for (const StageSection& section : model_.sections.at(TrainingProgram::accumulate)) {
+      if (section.stage != number) continue;
+      add_section(section, out);
+      for (const StoreEntry& entry : section.program->entries)
+        if (!written_.contains(entry.key)) constant.insert(entry.key);
+    }
+    for (const std::string& key : constant) out.weights += held(key);
+    add_trained(parameters_of(number), out);
+    return out;
+  }
+
+  /// Of the parameters that both stages hold.
+  StageCosts shared(int32_t a, int32_t b) const {
+    const std::set<std::string> of_a = parameters_of(a), of_b = parameters_of(b);
+    std::set<std::string> both;
+    std::set_intersection(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(), std::inserter(both, both.end()));
+    StageCosts out;
+    add_trained(both, out);
     return out;
   }
 
  private:
+  /// A trained parameter, in bytes of the rank.
+  struct Trained {
+    std::string key;
+    double elements = 0, weights = 0, gradients = 0, optimizer = 0;
+  };
+
   void note_entries(const Program& program) {
     const std::vector<int64_t> sizes = symbol_sizes(program, terms_.micro_batch, terms_.micro_batch);
     for (const StoreEntry& entry : program.entries)
@@ -66,7 +104,7 @@ class ProbePrice {
       end_.seconds += cut ? one.compute_s * 2 / static_cast<double>(terms_.data) : one.compute_s;
       end_.exposed_s += one.exposed();
     }
-    for (const TrainedParameter& parameter : model_.parameters) all_ += held(parameter.key);
+    for (const Trained& one : trained_) all_ += one.weights;
   }
 
   void add_section(const StageSection& section, StageCosts& out) const {
@@ -108,18 +146,20 @@ class ProbePrice {
     return static_cast<double>(plan_offsets(bytes, born, dies, offsets));
   }
 
-  void add_held(int32_t number, StageCosts& out) const {
+  std::set<std::string> parameters_of(int32_t number) const {
     const StageCut& cut = model_.cut[static_cast<size_t>(number)];
-    const std::set<std::string> keys(cut.parameters.begin(), cut.parameters.end());
+    return {cut.parameters.begin(), cut.parameters.end()};
+  }
+
+  void add_trained(const std::set<std::string>& keys, StageCosts& out) const {
     double own = 0;
-    for (const TrainedParameter& parameter : model_.parameters) {
-      if (!keys.contains(parameter.key)) continue;
-      out.parameters += static_cast<double>(parameter.shape.elements());
-      own += held(parameter.key);
-      out.weights += held(parameter.key);
-      for (const std::string& key : store_keys::gradient_keys(parameter.key)) out.gradients += held(key);
-      for (const OptimizerState& state : optimizer_states(probe_.optimizer, parameter.shape.rank()))
-        out.optimizer += held(parameter.key + state.suffix);
+    for (const Trained& one : trained_) {
+      if (!keys.contains(one.key)) continue;
+      out.parameters += one.elements;
+      own += one.weights;
+      out.weights += one.weights;
+      out.gradients += one.gradients;
+      out.optimizer += one.optimizer;
     }
     const double share = all_ > 0 ? own / all_ : 0;
     out.finish_s = end_.seconds * share;
@@ -131,6 +171,8 @@ class ProbePrice {
   const StageTerms& terms_;
   const PriceTerms& price_;
   std::map<std::string, double, std::less<>> held_;
+  std::vector<Trained> trained_;
+  std::set<std::string, std::less<>> written_;  ///< keys of parameters, gradients and optimizer state
   SectionCosts end_;
   double all_ = 0;
 };
@@ -144,44 +186,58 @@ StageCosts& StageCosts::add(const StageCosts& other, double times) {
     sections[i].flops += times * other.sections[i].flops;
     slots[i] += times * other.slots[i];
   }
-  for (double StageCosts::*member :
-       {&StageCosts::arena, &StageCosts::weights, &StageCosts::gradients, &StageCosts::optimizer,
-        &StageCosts::parameters, &StageCosts::finish_s, &StageCosts::reduce_s})
+  for (double StageCosts::*member : {&StageCosts::weights, &StageCosts::gradients, &StageCosts::optimizer,
+                                     &StageCosts::parameters, &StageCosts::finish_s, &StageCosts::reduce_s})
     this->*member += times * other.*member;
   return *this;
 }
 
-StageCosts StageTable::stage(int64_t layers, bool is_first, bool is_last) const {
+StageCosts StageTable::stage(int64_t begin, int64_t count, bool is_first, bool is_last) const {
   StageCosts out = is_first ? first : is_last ? last : middle;
-  if (is_first && is_last) out.add(last, 1);
+  double arena = out.arena;
+  if (is_first && is_last) {
+    out.add(last, 1).add(middle, -1).add(tied, -1);  // what every stage has is in both
+    arena = std::max(arena, last.arena);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    out.add(layer(begin + i), 1);
+    arena = layers.size() == 1 ? arena + layer(0).arena : std::max(arena, layer(begin + i).arena);
+  }
+  out.arena = arena;
   // A micro-batch's message has the size of the residual stream, whatever the stage has.
   out.forward_bytes = is_last ? 0 : middle.forward_bytes;
   out.backward_bytes = is_first ? 0 : middle.backward_bytes;
-  return out.add(layer, static_cast<double>(layers));
+  return out;
 }
 
-StageProbe::StageProbe(const DecoderShape& shape, const ProbeTerms& terms, const OpSet& ops,
-                       const KernelTable& kernels)
-    : terms_(terms) {
-  CompileOptions options{ops, kernels};
+StageProbe::StageProbe(const PlannedDecoder& decoder, const TrainingOptions& given, const ProbeTerms& terms)
+    : terms_(terms), optimizer_(given.optimizer.kind), at_hand_(decoder.graph != nullptr) {
+  CompileOptions options = decoder.compile;
   std::vector<std::string> axes;
   if (terms.several_data_ranks) axes.emplace_back("data=2");
   if (terms.tensor > 1) axes.push_back(cat("tensor=", terms.tensor));
   options.mesh = Mesh::parse(join(axes, ","));
-  int64_t layers = 0;
-  for (const int64_t one : probe_layers) {
-    options.stages.seats.push_back({0});
-    options.stages.layers.push_back(one);
-    layers += one;
-  }
   options.stages.split_backward = terms.split;
-  TrainingOptions training;
-  training.row_tokens = shape.sequence;
+  TrainingOptions training = given;
+  training.row_tokens = decoder.shape.sequence;
   training.zero = terms.zero;
   training.recompute = terms.recompute;
-  training.optimizer.kind = terms.optimizer;
-  model_ =
-      std::make_unique<const TrainingModel>(compile_training(decoder_graph(shape, layers, ops), options, training));
+  const auto compiled = [&](std::vector<int64_t> layers) {
+    options.stages.seats.assign(layers.size(), {0});
+    options.stages.layers = std::move(layers);
+    const auto& counts = options.stages.layers;
+    const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    return std::make_unique<const TrainingModel>(compile_training(decoder.graph_of(all), options, training));
+  };
+  if (!at_hand_) {
+    model_ = compiled({std::begin(probe_layers), std::end(probe_layers)});
+    return;
+  }
+  const int64_t layers = decoder.shape.layers;
+  std::vector<int64_t> each(static_cast<size_t>(layers) + 2, 1);
+  each.front() = each.back() = 0;
+  model_ = compiled(std::move(each));
+  if (layers > 2) pair_ = compiled({0, 2, layers - 2, 0});
 }
 
 StageProbe::~StageProbe() = default;
@@ -190,13 +246,36 @@ StageTable StageProbe::price(const StageTerms& terms, const PriceTerms& given) c
   PriceTerms price = given;
   price.data = terms.data > 2 ? terms.data : 0;
   price.tensor = terms_.tensor;
-  const ProbePrice probe(*model_, terms_, terms, price);
-  const StageCosts one = probe.stage(1), two = probe.stage(2);
+  const ProbePrice probe(*model_, terms_, optimizer_, terms, price);
   StageTable out;
-  out.layer = StageCosts(two).add(one, -1);
-  out.middle = StageCosts(one).add(out.layer, -1);
-  out.first = probe.stage(0).add(out.layer, -1);
-  out.last = probe.stage(3).add(out.layer, -1);
+  if (at_hand_) {
+    const auto last = static_cast<int32_t>(model_->cut.size()) - 1;
+    for (int32_t stage = 1; stage < last; ++stage) out.layers.push_back(probe.stage(stage));
+    if (pair_) {
+      const ProbePrice pair(*pair_, terms_, optimizer_, terms, price);
+      out.middle = StageCosts(out.layers[0]).add(out.layers[1], 1).add(pair.stage(1), -1);
+      out.middle.arena = 0;
+    }
+    for (StageCosts& layer : out.layers) layer.add(out.middle, -1);
+    out.first = probe.stage(0).add(out.middle, 1);
+    out.last = probe.stage(last).add(out.middle, 1);
+    out.tied = probe.shared(0, last);
+    out.middle.forward_bytes = out.first.forward_bytes;
+    out.middle.backward_bytes = out.last.backward_bytes;
+    return out;
+  }
+  const auto without = [](const StageCosts& a, const StageCosts& b) {
+    StageCosts difference = StageCosts(a).add(b, -1);
+    difference.arena = a.arena - b.arena;
+    return difference;
+  };
+  const StageCosts one = probe.stage(1);
+  const StageCosts layer = without(probe.stage(2), one);
+  out.layers = {layer};
+  out.middle = without(one, layer);
+  out.first = without(probe.stage(0), layer);
+  out.last = without(probe.stage(3), layer);
+  out.tied = probe.shared(0, 3);
   return out;
 }
 

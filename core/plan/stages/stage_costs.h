@@ -1,9 +1,11 @@
 #pragma once
-// Costs of pipeline stages of any number of layers, from programs of a few layers.
+// Costs of pipeline stages of any number of layers, from programs compiled as for a run.
 //
-// Layers repeat. A decoder of five layers is cut into four stages: the embedding and a layer, one layer, two layers, a layer and the
-// head. Its sections are compiled as for a run; the difference of the two in the middle is a layer's cost, and what remains of each
-// stage is that of its ends. So a stage of n layers costs ends + n layer, in each of the terms of StageCosts.
+// Layers of a decoder that is known by its sizes repeat: five of them are cut into four stages, the embedding and a layer, one layer,
+// two layers, a layer and the head. The difference of the two in the middle is a layer's cost, and what remains of each stage is that
+// of its ends. A model at hand is cut into its embedding, each layer, and its head; what the first two layers cost less in one stage
+// is computed once a stage, such as angles of positions. So a stage costs its ends and its layers, in each
+// of the terms of StageCosts but the arena, which is the largest section's.
 #include <array>
 #include <compare>
 #include <cstdint>
@@ -12,7 +14,7 @@
 #include "core/mesh/mesh.h"
 #include "core/passes/base/training.h"
 #include "core/plan/price/program_price.h"
-#include "core/plan/shape/decoder_shape.h"
+#include "core/plan/shape/planned_decoder.h"
 #include "core/schedule/schedule.h"
 
 namespace plait {
@@ -38,15 +40,21 @@ struct StageCosts {
   double reduce_s = 0;    ///< those collectives
 
   const SectionCosts& of(Action::Kind kind) const { return sections[static_cast<size_t>(kind)]; }
+  /// All but the arena and messages.
   StageCosts& add(const StageCosts& other, double times);
 };
 
 struct StageTable {
-  StageCosts layer, first, middle,
-      last;  ///< without layers: what comes before them, an inner stage, what follows them
+  std::vector<StageCosts> layers;  ///< of each layer; one: all cost the same
+  StageCosts first, middle,
+      last;         ///< without layers: what comes before them, an inner stage, what follows them
+  StageCosts tied;  ///< of weights that both `first` and `last` have: bytes and the end of a step
 
-  /// Of a stage of so many layers.
-  StageCosts stage(int64_t layers, bool is_first, bool is_last) const;
+  const StageCosts& layer(int64_t number) const {
+    return layers[layers.size() == 1 ? 0 : static_cast<size_t>(number)];
+  }
+  /// Of a stage of so many layers, from layer `begin` on.
+  StageCosts stage(int64_t begin, int64_t count, bool is_first, bool is_last) const;
 };
 
 /// What decides the programs.
@@ -55,7 +63,6 @@ struct ProbeTerms {
   bool several_data_ranks = false;
   int zero = 0;
   Recompute recompute = Recompute::off;
-  OptimizerKind optimizer = OptimizerKind::adamw;
   bool split = false;  ///< with sections I and W, too
   auto operator<=>(const ProbeTerms&) const = default;
 };
@@ -70,8 +77,8 @@ struct StageTerms {
 /// The probe's programs, of one or two data ranks: collectives along data are as many for any number of them. Nothing is loaded.
 class StageProbe {
  public:
-  /// Throws what compile_training throws.
-  StageProbe(const DecoderShape& shape, const ProbeTerms& terms, const OpSet& ops, const KernelTable& kernels);
+  /// `training`: row_tokens, zero and recompute are those of the other arguments. Throws what compile_training throws.
+  StageProbe(const PlannedDecoder& decoder, const TrainingOptions& training, const ProbeTerms& terms);
   ~StageProbe();
 
   /// Throws what price_of throws. Thread-safe.
@@ -79,7 +86,10 @@ class StageProbe {
 
  private:
   const ProbeTerms terms_;
+  const OptimizerKind optimizer_;
+  const bool at_hand_;
   std::unique_ptr<const TrainingModel> model_;
+  std::unique_ptr<const TrainingModel> pair_;  ///< of a model at hand: with its first two layers in one stage
 };
 
 }  // namespace plait

@@ -16,13 +16,13 @@ double request_ms(const TableRow& row, const Machine& machine) {
                                                      ",hidden=", row.text("hidden"), ",heads=", row.text("heads"),
                                                      ",vocabulary=", row.text("vocabulary"), ",sequence=2048"));
   const int64_t in = row.integer("in"), out = row.integer("out");
-  const GenerationPrice price = price_generation(shape,
+  const GenerationPrice price = price_generation({world.options(), shape},
                                                  {.tensor = row.integer("tensor"),
                                                   .pipeline = row.integer("pipeline"),
                                                   .sequences = row.integer("sequences"),
                                                   .prompt = in,
                                                   .context = in + out / 2},
-                                                 {world.ops, machine, DType::f16, 0}, world.kernels);
+                                                 {world.ops, machine, DType::f16, 0});
   return 1e3 * (price.prompt_s + static_cast<double>(out - 1) * price.token_s);
 }
 
@@ -52,8 +52,8 @@ TEST(FasterTransformer, TensorRanksHelpLessAndLess) {
       "family=llama,layers=32,hidden=4096,heads=32,kv_heads=8,feed_forward=14336,vocabulary=128256,"
       "sequence=8192");
   const auto price = [&](int64_t tensor, int64_t sequences) {
-    return price_generation(shape, {.tensor = tensor, .sequences = sequences, .prompt = 512},
-                            {world.ops, machine, DType::bf16, 0}, world.kernels);
+    return price_generation({world.options(), shape}, {.tensor = tensor, .sequences = sequences, .prompt = 512},
+                            {world.ops, machine, DType::bf16, 0});
   };
   const GenerationPrice one = price(1, 1), two = price(2, 1), eight = price(8, 1), batch = price(1, 16);
   EXPECT_GT(one.token_s, 2 * 8.03e9 * 0.9 / machine.device.bandwidth);  // the embedding table is not read whole

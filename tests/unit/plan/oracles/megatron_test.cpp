@@ -37,10 +37,8 @@ StepPrice step_of(const TableRow& row, const Software& how) {
   const PlanWorld& world = PlanWorld::get();
   Machine machine = selene();
   machine.device.fused_sums = how.fused_sums;
-  PlanPricer pricer({.ops = world.ops,
-                     .kernels = world.kernels,
+  PlanPricer pricer({.decoder = {world.options(), shape_of(row)},
                      .machine = machine,
-                     .shape = shape_of(row),
                      .batch = row.integer("batch"),
                      .work = DType::f16,
                      .cut_messages = true,
@@ -109,10 +107,8 @@ TEST(Megatron, ItsCutIsCloseToTheBest) {
   const PlanWorld& world = PlanWorld::get();
   for (const TableRow& row : read_table("megatron_2021.csv")) {
     if (row.text("name") != "18.4B" && row.text("name") != "39.1B" && row.text("name") != "145.6B") continue;
-    PlanPricer pricer({.ops = world.ops,
-                       .kernels = world.kernels,
+    PlanPricer pricer({.decoder = {world.options(), shape_of(row)},
                        .machine = selene(),
-                       .shape = shape_of(row),
                        .batch = row.integer("batch"),
                        .work = DType::f16,
                        .cut_messages = true,

@@ -15,10 +15,8 @@ namespace {
 
 PlanTask task_of(const std::string& shape, int64_t batch, const std::string& machine) {
   const PlanWorld& world = PlanWorld::get();
-  return {.ops = world.ops,
-          .kernels = world.kernels,
+  return {.decoder = {world.options(), parse_decoder_shape(shape)},
           .machine = open_machine(machine),
-          .shape = parse_decoder_shape(shape),
           .batch = batch,
           .work = DType::bf16};
 }

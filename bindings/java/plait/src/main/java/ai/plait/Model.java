@@ -69,6 +69,11 @@ public final class Model extends NativeObject {
     return Tensor.textOf(Native.plait_model_plan_training(this, options));
   }
 
+  /** The fastest plan of a training run or of generation on a machine, by simulation, as JSON; nothing is loaded. */
+  public String bestPlan(Options options) {
+    return Tensor.textOf(Native.plait_model_best_plan(this, options));
+  }
+
   /** Writes the model as ONNX. */
   public void export(Path directory, Options options) {
     Native.plait_model_export(this, directory.toString(), options);
