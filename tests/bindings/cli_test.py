@@ -124,7 +124,8 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(chosen["ids"], json.loads(self.call(*words)[0])["ids"])
         lines = "".join(path.read_text() for path in pathlib.Path(log).iterdir())
         self.assertRegex(lines, r"mesh auto: .* by simulation of a token on this machine: one rank [\d.]+ ms")
-        plan = json.loads(self.call("train", fixture("gemma3-standard23"), "--mesh", "auto", "--seq", "16", "--batch", "4", "--plan", "--json")[0])
+        words = ("train", fixture("gemma3-standard23"), "--mesh", "auto", "--seq", "16", "--batch", "4", "--plan", "--json")
+        plan = json.loads(self.call(*words)[0])
         self.assertIn(plan["ranks"], (1, 2, 4, 8))
 
     def test_wrong_plans(self):
