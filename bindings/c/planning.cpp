@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "bindings/c/model_info.h"
 #include "bindings/c/trainer_options.h"
+#include "bindings/c/training_plan.h"
 #include "core/base/text.h"
 #include "core/plan/generate/generation_plans.h"
 #include "core/plan/measure/measure.h"
@@ -200,9 +203,55 @@ Json plan_generation(const Settings& settings, const PlannedDecoder& decoder, co
   return out;
 }
 
-Json plan_training(const Settings& settings, PlanTask task, int64_t parameters) {
+/// What the engine takes of a plan; throws if it refuses it.
+using Exactly = std::function<std::vector<EngineBytes>(const Json& options)>;
+
+/// Puts the fastest plan first that the engine takes and that fits by its own count, which becomes the plan's.
+void take_exactly(SearchResult& found, const PlanTask& task, double limit, const Exactly& exactly) {
+  std::vector<StepPrice> plans{found.best};
+  plans.insert(plans.end(), found.others.begin(), found.others.end());
+  std::exception_ptr refused;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (size_t i = 0; i < plans.size(); ++i) {
+    std::vector<EngineBytes> bytes;
+    try {
+      bytes = exactly(options_json(plans[i].plan, task));
+    } catch (const Error& error) {
+      if (error.code() == Code::cancelled) throw;
+      if (!refused) refused = std::current_exception();
+      continue;
+    }
+    for (size_t k = 0; k < bytes.size() && k < plans[i].memory.size(); ++k) {
+      PlannedBytes& one = plans[i].memory[k];
+      const auto as_double = [](int64_t value) { return static_cast<double>(value); };
+      one = {as_double(bytes[k].weights), as_double(bytes[k].gradients), as_double(bytes[k].optimizer),
+             as_double(bytes[k].arena), as_double(bytes[k].slots), one.messages};
+    }
+    if (plans[i].most_bytes() > limit) {
+      least = std::min(least, static_cast<int64_t>(plans[i].most_bytes()));
+      continue;
+    }
+    found.best = plans[i];
+    plans.erase(plans.begin() + static_cast<std::ptrdiff_t>(i));
+    found.others = std::move(plans);
+    return;
+  }
+  if (least == std::numeric_limits<int64_t>::max()) std::rethrow_exception(refused);
+  throw Error(Code::out_of_memory,
+              cat("no plan fits: the least takes ", human_bytes(least), " on a rank, which has ",
+                  human_bytes(static_cast<int64_t>(limit))),
+              "more ranks, or a smaller micro-batch");
+}
+
+Json plan_training(const Settings& settings, PlanTask task, int64_t parameters, const Exactly& exactly = {}) {
   PlanPricer pricer(std::move(task));
-  return result_json(search_plan(pricer, limits_of(settings)), pricer.task(), parameters);
+  const PlanLimits limits = limits_of(settings);
+  SearchResult found = search_plan(pricer, limits);
+  if (exactly) {
+    const double all = 0.95 * pricer.task().machine.device.memory_bytes;
+    take_exactly(found, pricer.task(), limits.memory_bytes > 0 ? limits.memory_bytes : all, exactly);
+  }
+  return result_json(found, pricer.task(), parameters);
 }
 
 /// Options that a plan decides.
@@ -233,13 +282,22 @@ Json plan_model(ModelObject& model, const Settings& settings, const Machine& mac
   TrainingOptions& training = trainer.options.training;
   training.host_loss = false;  // of plans only what a run with data does
   const int64_t sequence = sample_tokens(base, opened.config.context);
+  const Exactly exactly = [&](const Json& options) {
+    Settings exact = base;
+    for (const auto& [key, value] : options.items())
+      exact.set(key, value.is_string() ? value.get<std::string>() : value.dump());
+    TrainerPlan plan(model, exact, 1);
+    plan.compile.progress = &progress;
+    plan.options.training.host_loss = false;
+    return engine_bytes(plan, sequence);
+  };
   return plan_training(settings,
                        {.decoder = planned_decoder(std::move(trainer.graph), trainer.compile, sequence),
                         .machine = machine,
                         .batch = trainer.options.batch,
                         .training = training,
                         .work = work},
-                       parameters_of(opened.imported.graph));
+                       parameters_of(opened.imported.graph), exactly);
 }
 
 Json plan_shape(const Settings& settings) {

@@ -1,4 +1,6 @@
 // The plan of a trainer, from its compiled programs: nothing is loaded, and no data are read.
+#include "bindings/c/training_plan.h"
+
 #include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -185,6 +187,28 @@ Json plan_json(const std::vector<TrainingModel>& models, const TrainingOptions& 
 }
 
 }  // namespace
+
+std::vector<EngineBytes> engine_bytes(TrainerPlan& plan, int64_t seq) {
+  Pipeline pipeline(plan.options.training.pipeline, plan.compile.mesh);
+  plan.compile.stages = pipeline.stages();
+  const std::vector<TrainingModel> models = compiled(plan, pipeline);
+  Json stages = Json::array();
+  if (pipeline.in_stages()) stages = pipeline_of(plan, pipeline, models, seq).at("ranks");
+  std::vector<EngineBytes> out;
+  for (const TrainingModel& model : models) {
+    const RankMemory memory = memory_of(model, plan.options.training);
+    EngineBytes& one = out.emplace_back();
+    one.weights = memory.bytes(Part::weights) + memory.bytes(Part::trained);
+    one.gradients = memory.bytes(Part::gradients);
+    one.optimizer = memory.bytes(Part::optimizer);
+    one.arena = memory.arena;
+    if (out.size() > stages.size()) continue;
+    one.weights += stages[out.size() - 1].at("version_bytes").get<int64_t>();
+    one.slots = stages[out.size() - 1].at("slot_bytes").get<int64_t>();
+  }
+  return out;
+}
+
 }  // namespace plait::c_api
 
 using namespace plait;

@@ -111,6 +111,15 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(full["parameters"], json.loads(self.call("inspect", fixture("gemma3-standard23"), "--json")[0])["parameters"])
         self.assertEqual(lora["options"]["lora"], 4)
         self.assertLess(lora["memory"][0]["optimizer"], full["memory"][0]["optimizer"] / 4)
+        # Its bytes are the engine's.
+        cut = ["--mesh", "pipeline=2", "--micro-batch", "16", "--recompute", "off"]
+        planned = json.loads(self.call(*words, *cut, "--json")[0])
+        options = [word for key, value in planned["options"].items() for word in ("--" + key.replace("_", "-"), str(value))]
+        engine = json.loads(self.call("train", fixture("gemma3-standard23"), *options, "--plan", "--json")[0])["pipeline"]["ranks"]
+        for mine, its in zip(planned["memory"], engine, strict=True):
+            self.assertEqual(mine["slots"], its["slot_bytes"])
+            self.assertEqual(mine["section"], its["arena_bytes"])
+            self.assertEqual(mine["total"] - mine["messages"], its["rank_bytes"])
         tokens = json.loads(self.call(*words[:6], "--generate", "batch=4,prompt=8,context=16", "--json")[0])
         self.assertGreater(tokens["cache_bytes"], 0)
         self.error(*words, "--train", "lora", names=["--train", "lora:16"], status=2)
