@@ -3,6 +3,7 @@
 usage: world_options_test.py PLAIT FIXTURES MPIRUN
 """
 import os
+import re
 import subprocess
 import sys
 import time
@@ -36,6 +37,16 @@ class WorldOptions(unittest.TestCase):
         status, out, _ = self.run_together(program, program)
         self.assertNotEqual(status, 0)
         self.assertIn("/nowhere/plait_mpi.so", out)
+
+    def test_a_mesh_that_is_planned_has_the_world_s_ranks(self):
+        def tokens(mesh, count):
+            program = self.generate(mesh=mesh) + ["--temperature", "0", "--json"]
+            status, out, _ = self.run_together(*[program] * count)
+            self.assertEqual(status, 0, out)
+            return re.search(r'"ids":\[[\d,]+\]', out).group(), out
+        chosen, report = tokens("auto", 2)
+        self.assertEqual(chosen, tokens("", 1)[0])
+        self.assertIn("rank 1: weights", report)
 
     def test_without_a_world_they_mean_nothing(self):
         done = subprocess.run(self.generate("share_memory=false", mesh=""), capture_output=True, timeout=300)
