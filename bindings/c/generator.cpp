@@ -150,8 +150,32 @@ std::vector<int32_t> eos_tokens(ModelObject& model) {
   }
 }
 
+/// What bounds the output; null if nothing does.
+std::shared_ptr<const Grammar> grammar_of(const Settings& settings, ModelObject& model) {
+  std::string_view given;
+  std::string text;
+  GrammarKind kind = GrammarKind::json_schema;
+  const auto take = [&](std::string_view key, GrammarKind of, std::string value) {
+    if (value.empty()) return;
+    if (!given.empty())
+      throw Error(Code::invalid_argument, cat("options ", given, " and ", key, " both bound the output"), "give one of them");
+    given = key;
+    kind = of;
+    text = std::move(value);
+  };
+  take("json_schema", GrammarKind::json_schema, settings.text("json_schema"));
+  take("json_object", GrammarKind::json_schema, settings.boolean("json_object") ? R"({"type": "object"})" : "");
+  take("regex", GrammarKind::regex, settings.text("regex"));
+  take("grammar", GrammarKind::lark, settings.text("grammar"));
+  take("choices", GrammarKind::choices, settings.text("choices"));
+  return given.empty() ? nullptr : model.grammars().get(*model.tokenizer(), kind, text);
+}
+
 RequestOptions request_options(const Settings& settings, ModelObject& model) {
   RequestOptions out;
+  out.grammar = grammar_of(settings, model);
+  out.forced_tokens = settings.boolean("forced_tokens");
+  out.special_text = settings.boolean("special_text");
   out.sampling = sampling_params(settings);
   out.max_tokens = settings.integer("max_tokens");
   out.min_tokens = settings.integer("min_tokens");
@@ -310,6 +334,9 @@ plait_status plait_generator_statistics(plait_generator* generator, plait_genera
     filled.context = scheduler.context();
     filled.states = stats.engine.states;
     filled.states_free = stats.engine.states_free;
+    filled.masks = stats.masks.masks;
+    filled.mask_seconds = stats.masks.seconds;
+    filled.mask_wait_seconds = stats.masks.wait_seconds;
     fill(out, filled, offsetof(plait_generator_stats, states));
   });
 }
