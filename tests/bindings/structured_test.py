@@ -58,8 +58,8 @@ else %}<|start_header_id|>{{ message.role }}<|end_header_id|>
 {% endif %}"""
 MISTRAL = """{{ bos_token }}{% if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}{% for message in messages
 %}{% if message.role == "user" %}[INST]{{ message.content }}[/INST]{% elif message.tool_calls %}[TOOL_CALLS][{% for call in
-message.tool_calls %}{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}, "id": "{{ call.id }}"}{% if not loop.last
-%}, {% endif %}{% endfor %}]{{ eos_token }}{% else %}{{ message.content }}{{ eos_token }}{% endif %}{% endfor %}"""
+message.tool_calls %}{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}, "id": "{{ call.id }}"}{%
+if not loop.last %}, {% endif %}{% endfor %}]{{ eos_token }}{% else %}{{ message.content }}{{ eos_token }}{% endif %}{% endfor %}"""
 MARKED = """{% if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}<|{{ message.role }}|>{{ message.content }}{% if
 message.tool_calls %}{% for call in message.tool_calls %}<function={{ call.function.name }}>{{ call.function.arguments | tojson
 }}</function>{% endfor %}{% endif %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"""
