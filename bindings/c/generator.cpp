@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "bindings/c/devices.h"
@@ -90,6 +91,14 @@ void await_model(const ModelObject& model, LoadProgress& progress) {
   }
 }
 
+static void prepare_grammars(ModelObject& model) {
+  try {
+    model.tokenizer()->prepare_grammars();
+  } catch (const Error&) {
+    // Without text there are no grammars; what asks for one gets the error.
+  }
+}
+
 std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
   await_model(*model_, progress);
   const OpenedModel& opened = model_->opened();
@@ -97,6 +106,10 @@ std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
   const CompileOptions compile = adapted_compile_options(*model_, settings_, adapters);
   const EngineOptions engine_settings = engine_options(settings_, opened.config);
   std::shared_ptr<World> world = world_ ? world_->lend(WorldObject::Kind::generator, *model_, settings_) : nullptr;
+  // Its errors are those of the first grammar.
+  const std::future<void> grammars = std::async(std::launch::async, [&] {
+    if (settings_.boolean("grammars") && model_->has_tokenizer()) prepare_grammars(*model_);
+  });
   auto engine = make_engine(opened.imported.graph, compile, engine_settings, &progress, std::move(world));
   progress.check();
   SchedulerOptions options{settings_.integer("queue"), settings_.integer("running")};

@@ -230,8 +230,10 @@ fn stepping<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     budget::within(&STEPPING, over, body)
 }
 
+/// A panic of the library, which is caught: some grammars that make no sense are not refused when they are compiled.
 fn fault(what: &str) -> TextError {
-    TextError::new(Code::Internal, format!("a fault in the grammar library: {what}"), "please report the grammar")
+    let hint = "write the grammar in another way; if it makes sense, please report it";
+    TextError::new(Code::Unsupported, format!("the grammar library fails on this grammar: {what}"), hint)
 }
 
 fn not_allowed(id: i32) -> TextError {
