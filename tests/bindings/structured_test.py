@@ -10,6 +10,7 @@ The model has random weights, so that all that an answer has of a schema comes o
 of choices, so that a text in each family's own form goes through the parser. Answers are validated by the package jsonschema, of this
 Python or of the environment of bindings/python/get_python.sh; without it it prints NOT RUN.
 """
+import importlib.util
 import json
 import os
 import random
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import typing
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -355,15 +357,59 @@ class Tools(WithServer):
         self.assertEqual(self.chat(server, messages=messages, tools=TOOLS, max_tokens=3)[0]["finish_reason"], "length")
 
 
+class OpenAi(WithServer):
+    """OpenAI's own client."""
+
+    def setUp(self):
+        try:
+            import openai
+        except ImportError:
+            self.skipTest("OpenAI's client is not there; bindings/python/get_python.sh fetches it")
+        self.openai = openai
+
+    def client(self, template):
+        server = self.serve(template)
+        client = self.openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
+        self.addCleanup(client.close)
+        return client.chat.completions
+
+    def test_parse_gives_its_class(self):
+        import pydantic
+
+        class Person(pydantic.BaseModel):
+            name: typing.Annotated[str, pydantic.Field(max_length=6)]
+            age: typing.Annotated[int, pydantic.Field(ge=0, le=130)]
+            tags: typing.Annotated[list[typing.Literal["red", "green"]], pydantic.Field(max_length=3)]
+
+        completions = self.client(PLAIN)
+        for seed in range(8):
+            answer = completions.parse(model=MODEL, messages=[{"role": "user", "content": "a"}], response_format=Person, temperature=1.5,
+                                       seed=seed, max_completion_tokens=500)
+            self.assertIsInstance(answer.choices[0].message.parsed, Person)
+
+    def test_tools_streamed_or_not(self):
+        completions = self.client(QWEN)
+        ask = {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "tools": TOOLS, "tool_choice": "required", "temperature": 1,
+               "seed": 3, "max_completion_tokens": 500}
+        whole = completions.create(**ask).choices[0]
+        self.assertEqual(whole.finish_reason, "tool_calls")
+        calls = [(call.function.name, call.function.arguments) for call in whole.message.tool_calls]
+        with completions.stream(**ask) as stream:
+            done = [event for event in stream if event.type == "tool_calls.function.arguments.done"]
+            final = stream.get_final_completion().choices[0]
+        self.assertEqual([(event.name, event.arguments) for event in done], calls)
+        self.assertEqual([(call.function.name, call.function.arguments) for call in final.message.tool_calls], calls)
+
+
 if __name__ == "__main__":
     LARGE = "--large" in sys.argv
     TEMPLATES = sys.argv[sys.argv.index("--templates") + 1] if "--templates" in sys.argv else ""
     server_test.PLAIT, server_test.FIXTURES = sys.argv[1:3]
-    try:
-        import jsonschema
-    except ImportError:
-        if sys.executable != server_test.ENVIRONMENT and os.path.exists(server_test.ENVIRONMENT):
-            sys.exit(subprocess.run([server_test.ENVIRONMENT, *sys.argv]).returncode)
+    found = {name: importlib.util.find_spec(name) is not None for name in ("jsonschema", "openai")}
+    if not all(found.values()) and sys.executable != server_test.ENVIRONMENT and os.path.exists(server_test.ENVIRONMENT):
+        sys.exit(subprocess.run([server_test.ENVIRONMENT, *sys.argv]).returncode)
+    if not found["jsonschema"]:
         print("NOT RUN: there is no package jsonschema")
         sys.exit(0)
+    import jsonschema
     unittest.main(argv=sys.argv[:1] + [word for word in sys.argv[3:] if word not in ("--large", "--templates", TEMPLATES)])
