@@ -2,6 +2,7 @@
 // determined tokens are fed together.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <nlohmann/json.hpp>
 
 #include "core/text/constraint.h"
@@ -218,6 +219,31 @@ TEST(GrammarRequests, LogProbabilitiesAreTheModels) {
   const Answer answer = collect(*one->submit(options));
   ASSERT_FALSE(answer.logprobs.at(0).empty());
   for (float logprob : answer.logprobs.at(0)) EXPECT_TRUE(std::isfinite(logprob) && logprob <= 0);
+}
+
+TEST(GrammarRequests, StatesMayEndWhileTheirMaskIsComputed) {
+  const auto people = grammar(GrammarKind::json_schema, person);
+  MaskThread masks;
+  std::mt19937 random(1);
+  std::vector<std::shared_ptr<MaskState>> states;
+  int64_t taken = 0;
+  for (int round = 0; round < 200; ++round) {
+    while (states.size() < 6) states.push_back(std::make_shared<MaskState>(people->start()));
+    std::erase_if(states, [&](const std::shared_ptr<MaskState>& state) {
+      if (random() % 20 == 0) return true;
+      const NextTokens& next = masks.take(state);
+      ++taken;
+      if (next.ended) return true;
+      int32_t id = next.forced.empty() ? -1 : next.forced[0];
+      for (size_t word = 0; id < 0 && word < next.mask.size(); ++word)
+        if (next.mask[word]) id = static_cast<int32_t>(word * 32) + std::countr_zero(next.mask[word]);
+      if (state->constraint.commit(id)) return true;
+      masks.order(state);
+      return false;
+    });
+  }
+  EXPECT_GE(masks.stats().masks, taken);
+  EXPECT_GE(masks.stats().seconds, 0);
 }
 
 }  // namespace
