@@ -207,6 +207,7 @@ void SchedulerCore::admit() {
     if (job->samples.empty()) job->samples.resize(static_cast<size_t>(job->options.samples));
     job->samples[0].order = ++admissions_;
     if (!builder_.start(job, job->samples[0], running_)) return;
+    start_masks(job);
     for (Sample& sample : job->samples)
       if (text_ && job->options.kind == RequestOptions::Kind::generate) start_text(*job, sample, *text_);
     {
@@ -217,6 +218,18 @@ void SchedulerCore::admit() {
     running_.push_back(job);
     std::lock_guard lock(mutex_);
     queue_.pop_front();
+  }
+}
+
+/// Each sample's state in the grammar. The first mask is known.
+void SchedulerCore::start_masks(const Job& job) {
+  if (!job->options.grammar) return;
+  for (Sample& sample : job->samples) {
+    try {
+      sample.mask = std::make_shared<MaskState>(job->options.grammar->start());
+    } catch (const Error& error) {
+      return job->end(error);
+    }
   }
 }
 
@@ -240,7 +253,12 @@ void SchedulerCore::take_pushed_tokens() {
       }
       SampledToken chosen;
       chosen.id = token;
-      accept(job, sample, std::move(chosen));
+      try {
+        accept(job, sample, std::move(chosen));
+      } catch (const Error& error) {  // the grammar does not allow it
+        job->end(error);
+        break;
+      }
     }
   }
 }
@@ -289,7 +307,8 @@ void SchedulerCore::run(std::span<StepEntry> entries) {
   }
 }
 
-/// Leaves to the step what it can choose. Tokens with log-probabilities, of several samples, or chosen by the host need the logits.
+/// Leaves to the step what it can choose. Tokens with log-probabilities, of several samples, of a grammar, or chosen by the host
+/// need the logits.
 std::vector<TokenChoice> SchedulerCore::leave_choices(std::span<const StepEntry> entries,
                                                       std::span<Feed> feeds) const {
   std::vector<TokenChoice> out(entries.size());
@@ -299,7 +318,7 @@ std::vector<TokenChoice> SchedulerCore::leave_choices(std::span<const StepEntry>
     const RequestOptions& options = entry.job->options;
     const bool splits = entry.sample->output.empty() && options.samples > 1;
     if (options.kind != RequestOptions::Kind::generate || !entry.ends_prefill || entry.rows != 1 || splits ||
-        options.host_sampling || options.sampling.top_logprobs >= 0)
+        options.grammar || options.host_sampling || options.sampling.top_logprobs >= 0)
       continue;
     const std::vector<int32_t>& output = entry.sample->output;
     out[i].settings = choice_settings(options.sampling, output.size(), entry.job->index_of(*entry.sample));
@@ -361,7 +380,25 @@ void SchedulerCore::choose(const Job& job, Sample& sample, Feed& feed) {
     std::lock_guard lock(job->mutex);
     if (job->usage.first_token_s == 0) job->usage.first_token_s = seconds_since(job->submitted);
   }
+  const NextTokens* next = sample.mask ? &masks_.take(sample.mask) : nullptr;
+  if (next && next->ended) return end_sample(job, sample, FinishReason::stop, {});
+  const bool logits_asked = options.host_sampling || options.sampling.top_logprobs >= 0;
+  if (next && !next->forced.empty() && options.forced_tokens && !logits_asked)
+    return accept_forced(job, sample, {next->forced.begin(), next->forced.end()});
+  TokenMask mask;
+  std::vector<uint32_t> only;
+  if (next) {
+    mask = {next->mask, options.stop_tokens, next->may_end};
+    if (!next->forced.empty()) {
+      const auto id = static_cast<size_t>(next->forced[0]);
+      only.assign(id / 32 + 1, 0);
+      only[id / 32] = uint32_t{1} << id % 32;
+      mask.allowed = only;
+      mask.ends = {};
+    }
+  }
   if (options.host_sampling) {
+    if (next) apply_mask(feed.logits, mask);
     Event event;
     event.sample = static_cast<int32_t>(job->index_of(sample));
     event.logits.assign(feed.logits.begin(), feed.logits.end());
@@ -378,15 +415,33 @@ void SchedulerCore::choose(const Job& job, Sample& sample, Feed& feed) {
   if (feed.choice) token.id = checked_choice(feed.chosen);
   else
     token = plait::sample(feed.logits, options.sampling, job->prompt, sample.output, banned(options, sample),
-                          job->index_of(sample));
+                          job->index_of(sample), next ? &mask : nullptr);
   accept(job, sample, std::move(token));
 }
 
-void SchedulerCore::accept(const Job& job, Sample& sample, SampledToken token) {
-  Event event = accept_token(*job, sample, std::move(token), engine_->context());
-  if (event.finish != FinishReason::none) return end_sample(job, sample, event.finish, std::move(event));
+/// Whether the sample continues. `more`: another token follows at once, so its mask need not be computed.
+bool SchedulerCore::accept(const Job& job, Sample& sample, SampledToken token, bool more) {
+  const bool complete =
+      sample.mask && !ends_text(job->options, sample, token.id) && sample.mask->constraint.commit(token.id);
+  Event event = accept_token(*job, sample, std::move(token), engine_->context(), complete);
+  if (event.finish != FinishReason::none) {
+    end_sample(job, sample, event.finish, std::move(event));
+    return false;
+  }
+  if (sample.mask && !more) masks_.order(sample.mask);
   event.sample = static_cast<int32_t>(job->index_of(sample));
   job->emit(std::move(event));
+  return true;
+}
+
+/// What only the grammar determines is the output, whatever the logits; it is fed in the next step.
+void SchedulerCore::accept_forced(const Job& job, Sample& sample, std::span<const int32_t> forced) {
+  const std::vector<int32_t> ids(forced.begin(), forced.end());  // views end with the first token
+  for (size_t i = 0; i < ids.size(); ++i) {
+    SampledToken token;
+    token.id = ids[i];
+    if (!accept(job, sample, std::move(token), i + 1 < ids.size()) || job->finished) return;
+  }
 }
 
 void SchedulerCore::end_sample(const Job& job, Sample& sample, FinishReason reason, Event event) {
@@ -400,6 +455,7 @@ void SchedulerCore::end_sample(const Job& job, Sample& sample, FinishReason reas
     job->conversation = std::move(kept);
   }
   sample.sequence.reset();
+  sample.mask.reset();
   const bool has_text = job->options.kind == RequestOptions::Kind::generate && !sample.output.empty();
   if (text_coming_ && has_text) {
     sample.ending = reason;
@@ -423,6 +479,7 @@ void SchedulerCore::publish_stats() {
   stats_.preempted = builder_.preempted();
   stats_.steps = steps_;
   stats_.engine = engine;
+  stats_.masks = masks_.stats();
 }
 
 }  // namespace plait

@@ -54,7 +54,9 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   std::vector<TokenChoice> leave_choices(std::span<const StepEntry> entries, std::span<Feed> feeds) const;
   static std::span<const int32_t> banned(const RequestOptions& options, const Sample& sample);
   void choose(const Job& job, Sample& sample, Feed& feed);
-  void accept(const Job& job, Sample& sample, SampledToken token);
+  bool accept(const Job& job, Sample& sample, SampledToken token, bool more = false);
+  void accept_forced(const Job& job, Sample& sample, std::span<const int32_t> forced);
+  void start_masks(const Job& job);
   void split_samples(const Job& job, std::span<const float> logits);
   void end_sample(const Job& job, Sample& sample, FinishReason reason, Event event);
   void publish_stats();
@@ -72,6 +74,7 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
 
   // The engine's thread only.
   StepBuilder builder_;
+  MaskThread masks_;
   std::vector<Job> running_;               ///< in order of admission
   std::shared_ptr<const Tokenizer> text_;  ///< null until loaded
   bool text_coming_;                       ///< the tokenizer is still loading

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/generate/sampler.h"
+#include "core/text/constraint.h"
 #include "serving/mailbox.h"
 
 namespace plait {
@@ -19,12 +20,17 @@ class Conversation;
 struct RequestOptions {
   std::vector<int32_t> prompt;  ///< token ids, unmodified; appended to `parent`'s if given
   SamplingParams sampling;
-  int64_t max_tokens = 256;               ///< new tokens
-  int64_t min_tokens = 0;                 ///< no end of text and no stop before that many
-  std::vector<int32_t> stop_tokens;       ///< end the text (reason eos); the stop token itself is the last token
-  std::vector<std::string> stop_strings;  ///< end the text (reason stop), which is cut before them
-  int32_t samples = 1;                    ///< from one prompt; they share its pages
-  bool host_sampling = false;             ///< `next` returns logits and waits for `push`
+  int64_t max_tokens = 256;                ///< new tokens
+  int64_t min_tokens = 0;                  ///< no end of text and no stop before that many
+  std::vector<int32_t> stop_tokens;        ///< end the text (reason eos); the stop token itself is the last token
+  std::vector<std::string> stop_strings;   ///< end the text (reason stop), which is cut before them
+  int32_t samples = 1;                     ///< from one prompt; they share its pages
+  std::shared_ptr<const Grammar> grammar;  ///< bounds each output; null: none
+  /// Tokens that only the grammar determines are fed together, without logits. The output is the same either way. Not with
+  /// log-probabilities, nor with host_sampling.
+  bool forced_tokens = true;
+  bool special_text = false;   ///< events have the text of special tokens too
+  bool host_sampling = false;  ///< `next` returns logits and waits for `push`
   /// Name of the adapter for all tokens; "": none; nullopt: that of `parent`, if any. Continuing a conversation with
   /// another adapter recomputes it.
   std::optional<std::string> adapter;

@@ -53,7 +53,10 @@ void Request::State::end(const Error& why) {
 }
 
 void Request::State::release() {
-  for (Sample& sample : samples) sample.sequence.reset();
+  for (Sample& sample : samples) {
+    sample.sequence.reset();
+    sample.mask.reset();
+  }
   options.parent.reset();
   adapter.reset();
 }

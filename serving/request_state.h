@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/text/tokenizer.h"
 #include "serving/engine_thread.h"
+#include "serving/masks.h"
 #include "serving/request.h"
 
 namespace plait {
@@ -45,6 +46,7 @@ struct Sample {
   Phase phase = Phase::waiting;
   std::unique_ptr<Sequence> sequence;  ///< null while waiting or preempted
   std::vector<int32_t> output;         ///< new tokens
+  std::shared_ptr<MaskState> mask;     ///< null without a grammar
   std::optional<TextStream> stream;
   std::string held_text;  ///< text that may begin a stop string
   FinishReason ending = FinishReason::none;

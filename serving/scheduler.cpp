@@ -14,8 +14,8 @@ Scheduler::Scheduler(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, 
 Scheduler::~Scheduler() { core_->stop(); }
 
 /// `prefix`: the adapter's prefix tokens, before the prompt.
-static void check(const RequestOptions& options, const Engine& engine, const TokenizerFuture& tokenizer, int64_t prompt,
-                  int64_t prefix) {
+static void check(const RequestOptions& options, const Engine& engine, const TokenizerFuture& tokenizer,
+                  int64_t prompt, int64_t prefix) {
   if (prompt == 0)
     throw Error(Code::invalid_argument, "the prompt is empty", "give at least one token; a BOS will do");
   for (int32_t id : options.prompt)
@@ -29,6 +29,9 @@ static void check(const RequestOptions& options, const Engine& engine, const Tok
                 "shorten the prompt");
   if (options.samples < 1 || options.samples > 1024)
     throw Error(Code::invalid_argument, cat("samples is ", options.samples, ", expected 1 to 1024"));
+  if (options.grammar && options.kind != RequestOptions::Kind::generate)
+    throw Error(Code::invalid_argument, "a grammar is for generated text, and the request generates none",
+                "leave the grammar out, or set the kind generate");
   if (options.max_tokens < 0) throw Error(Code::invalid_argument, cat("max_tokens is ", options.max_tokens));
   if (!options.stop_strings.empty() && !(tokenizer.valid() && tokenizer.get()))
     throw Error(Code::invalid_argument, "stop strings need a tokenizer", "use stop_tokens");

@@ -6,6 +6,7 @@
 
 #include "core/generate/engine.h"
 #include "core/text/tokenizer.h"
+#include "serving/masks.h"
 
 namespace plait {
 
@@ -17,6 +18,7 @@ struct SchedulerOptions {
 struct SchedulerStats {
   int64_t running = 0, waiting = 0, finished = 0, preempted = 0, steps = 0;
   EngineStats engine;
+  MaskStats masks;
 };
 
 /// A tokenizer that may still be loading; not valid(): no tokenizer.

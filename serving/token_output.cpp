@@ -14,7 +14,9 @@ size_t begun_stop(const std::string& text, const std::vector<std::string>& stops
   return longest;
 }
 
-bool contains(const std::vector<int32_t>& ids, int32_t id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
+bool contains(const std::vector<int32_t>& ids, int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
 
 /// Moves text that can be returned from the held text to the event; ends the sample at a stop string.
 void show_text(const RequestOptions& options, Sample& sample, bool may_stop, Event& event) {
@@ -35,20 +37,26 @@ void show_text(const RequestOptions& options, Sample& sample, bool may_stop, Eve
 
 void start_text(const Request::State& job, Sample& sample, const Tokenizer& tokenizer) {
   constexpr size_t enough = 16;
-  sample.stream.emplace(tokenizer.stream());
+  sample.stream.emplace(tokenizer.stream(!job.options.special_text));
   for (size_t i = job.prompt.size() - std::min(enough, job.prompt.size()); i < job.prompt.size(); ++i)
     sample.stream->push(job.prompt[i]);
 }
 
-Event accept_token(const Request::State& job, Sample& sample, SampledToken token, int64_t context) {
+bool ends_text(const RequestOptions& options, const Sample& sample, int32_t token) {
+  return static_cast<int64_t>(sample.output.size()) + 1 >= options.min_tokens && contains(options.stop_tokens, token);
+}
+
+Event accept_token(const Request::State& job, Sample& sample, SampledToken token, int64_t context, bool complete) {
   const RequestOptions& options = job.options;
+  const bool ends = ends_text(options, sample, token.id);
   sample.output.push_back(token.id);
   const auto count = static_cast<int64_t>(sample.output.size());
   const int64_t prefix = job.adapter ? job.adapter->prefix : 0;
   const int64_t length = prefix + static_cast<int64_t>(job.prompt.size()) + count;
   const bool may_stop = count >= options.min_tokens;
   Event event;
-  if (may_stop && contains(options.stop_tokens, token.id)) event.finish = FinishReason::eos;
+  if (ends) event.finish = FinishReason::eos;
+  else if (complete) event.finish = FinishReason::stop;
   else if (count >= options.max_tokens || (context && length >= context)) event.finish = FinishReason::length;
   if (sample.stream) {
     if (event.finish != FinishReason::eos) sample.held_text += sample.stream->push(token.id);

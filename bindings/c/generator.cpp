@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "bindings/c/devices.h"
@@ -91,6 +92,14 @@ void await_model(const ModelObject& model, LoadProgress& progress) {
   }
 }
 
+static void prepare_grammars(ModelObject& model) {
+  try {
+    model.tokenizer()->prepare_grammars();
+  } catch (const Error&) {
+    // Without text there are no grammars; what asks for one gets the error.
+  }
+}
+
 std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
   await_model(*model_, progress);
   const OpenedModel& opened = model_->opened();
@@ -100,6 +109,10 @@ std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
   const CompileOptions compile = adapted_compile_options(*model_, settings, adapters);
   const EngineOptions engine_settings = engine_options(settings, opened.config);
   std::shared_ptr<World> world = world_ ? world_->lend(WorldObject::Kind::generator, *model_, settings) : nullptr;
+  // Its errors are those of the first grammar.
+  const std::future<void> grammars = std::async(std::launch::async, [&] {
+    if (settings_.boolean("grammars") && model_->has_tokenizer()) prepare_grammars(*model_);
+  });
   auto engine = make_engine(opened.imported.graph, compile, engine_settings, &progress, std::move(world));
   progress.check();
   SchedulerOptions options{settings_.integer("queue"), settings_.integer("running")};
@@ -153,8 +166,32 @@ std::vector<int32_t> eos_tokens(ModelObject& model) {
   }
 }
 
+/// What bounds the output; null if nothing does.
+std::shared_ptr<const Grammar> grammar_of(const Settings& settings, ModelObject& model) {
+  std::string_view given;
+  std::string text;
+  GrammarKind kind = GrammarKind::json_schema;
+  const auto take = [&](std::string_view key, GrammarKind of, std::string value) {
+    if (value.empty()) return;
+    if (!given.empty())
+      throw Error(Code::invalid_argument, cat("options ", given, " and ", key, " both bound the output"), "give one of them");
+    given = key;
+    kind = of;
+    text = std::move(value);
+  };
+  take("json_schema", GrammarKind::json_schema, settings.text("json_schema"));
+  take("json_object", GrammarKind::json_schema, settings.boolean("json_object") ? R"({"type": "object"})" : "");
+  take("regex", GrammarKind::regex, settings.text("regex"));
+  take("grammar", GrammarKind::lark, settings.text("grammar"));
+  take("choices", GrammarKind::choices, settings.text("choices"));
+  return given.empty() ? nullptr : model.grammars().get(*model.tokenizer(), kind, text);
+}
+
 RequestOptions request_options(const Settings& settings, ModelObject& model) {
   RequestOptions out;
+  out.grammar = grammar_of(settings, model);
+  out.forced_tokens = settings.boolean("forced_tokens");
+  out.special_text = settings.boolean("special_text");
   out.sampling = sampling_params(settings);
   out.max_tokens = settings.integer("max_tokens");
   out.min_tokens = settings.integer("min_tokens");
@@ -313,6 +350,9 @@ plait_status plait_generator_statistics(plait_generator* generator, plait_genera
     filled.context = scheduler.context();
     filled.states = stats.engine.states;
     filled.states_free = stats.engine.states_free;
+    filled.masks = stats.masks.masks;
+    filled.mask_seconds = stats.masks.seconds;
+    filled.mask_wait_seconds = stats.masks.wait_seconds;
     fill(out, filled, offsetof(plait_generator_stats, states));
   });
 }

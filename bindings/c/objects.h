@@ -20,6 +20,7 @@
 #include "core/model/model_source.h"
 #include "core/passes/compile.h"
 #include "core/plan/machine/machine.h"
+#include "core/text/constraint.h"
 #include "core/train/trained_weights.h"
 #include "core/train/training_run.h"
 #include "serving/scheduler.h"
@@ -66,6 +67,8 @@ class ModelObject {
   /// Waits for the tokenizer. Throws Error(not_found) if the model has none, or the error that ended its loading.
   TokenizerPointer tokenizer();
   bool has_tokenizer() const { return tokenizer_.has_value(); }
+  /// Of its tokenizer.
+  GrammarCache& grammars() { return grammars_; }
   /// For generators: invalid if their events have no text.
   TokenizerFuture text() const { return loads_text_ ? tokenizer_->future() : TokenizerFuture(); }
 
@@ -104,6 +107,7 @@ class ModelObject {
   Settings settings_;
   std::string file_;
   Log log_;
+  GrammarCache grammars_;
   bool loads_text_ = false;  ///< the tokenizer loads by itself, and generators return text
   std::mutex work_mutex_;
   std::set<LoadProgress*> work_;  ///< under way

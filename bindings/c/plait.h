@@ -425,6 +425,10 @@ typedef struct plait_generator_stats {
   int64_t vocabulary, context;                    /* of the model; context 0: no limit but the cache */
   /* Slots for states of recurrent layers, one per sequence; both 0 without such layers. */
   int64_t states, states_free;
+  /* Of requests with a grammar: states whose next tokens were computed, seconds that this took on a thread of its own, and the part
+   * of them that a step did not hide. */
+  int64_t masks;
+  double mask_seconds, mask_wait_seconds;
 } plait_generator_stats;
 
 PLAIT_API plait_status plait_generator_statistics(plait_generator* generator, plait_generator_stats* out);
@@ -452,7 +456,7 @@ typedef enum plait_event_kind PLAIT_INT {
 typedef enum plait_finish PLAIT_INT {
   PLAIT_FINISH_NONE = 0,
   PLAIT_FINISH_EOS = 1,
-  PLAIT_FINISH_STOP = 2, /* a stop string; the text ends before it */
+  PLAIT_FINISH_STOP = 2, /* a stop string, before which the text ends; or the grammar lets nothing follow */
   PLAIT_FINISH_LENGTH = 3,
   PLAIT_FINISH_CANCELLED = 4,
   PLAIT_FINISH_ERROR = 5

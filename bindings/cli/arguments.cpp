@@ -86,11 +86,20 @@ CLI::Option* add_library_option(CLI::App& command, const nlohmann::json& row,
 void add_request_options(CLI::App& command, std::vector<std::pair<std::string, std::string>>& request,
                          std::set<std::string> left_out) {
   // What the command line does not show, or has under another name.
-  left_out.insert({"kind", "pooling", "keep", "host_sampling", "adapter", "tools", "chat_variables"});
+  left_out.insert({"kind", "pooling", "keep", "host_sampling", "adapter", "tools", "chat_variables", "forced_tokens",
+                   "special_text"});
   const std::set<std::string> common = {"max_tokens", "temperature", "top_k", "top_p", "seed", "stop"};
   for (const nlohmann::json& row : option_rows("request")) {
     const auto key = row.at("key").get<std::string>();
     if (left_out.count(key)) continue;
+    if (key == "json_schema" || key == "grammar") {
+      const std::string name = key == "grammar" ? "--grammar" : "--json-schema";
+      const auto take = [&request, key](const std::string& path) { request.emplace_back(key, read_all(path)); };
+      command.add_option_function<std::string>(name, take, "File with the " + row.at("doc").get<std::string>())
+          ->take_last()
+          ->group(sampling_group);
+      continue;
+    }
     add_library_option(command, row, request, key == "max_tokens" ? "-n,--max-tokens" : "")
         ->group(common.count(key) ? common_group : sampling_group);
   }

@@ -1,4 +1,5 @@
 // plait serve: an HTTP server for OpenAI's clients.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -59,6 +60,9 @@ void wait_for_end(const plait_api::Generator& generator, const std::string& name
 int serve(const ServeArguments& arguments) {
   OptionSets options = option_sets(arguments, "generator");
   options.rest.set("queue", arguments.queue);
+  const auto of_grammars = [](const std::string& option) { return option.starts_with("grammars="); };
+  if (std::none_of(arguments.options.begin(), arguments.options.end(), of_grammars))
+    options.rest.set("grammars", "true");
   for (const auto& [key, value] : arguments.request) set_option(options.rest, key, value);
   for (const std::string& adapter : arguments.adapters) options.rest.set("adapters", adapter);
   plait_api::Options http;

@@ -82,13 +82,54 @@ int32_t checked_choice(int32_t chosen) {
   return chosen;
 }
 
+bool TokenMask::allows(int32_t id) const {
+  if (std::find(ends.begin(), ends.end(), id) != ends.end()) return may_end;
+  const auto word = static_cast<size_t>(id) / 32;
+  return word < allowed.size() && (allowed[word] >> (id % 32) & 1);
+}
+
+void apply_mask(std::span<float> logits, const TokenMask& mask) {
+  std::vector<std::pair<size_t, float>> ends;
+  for (int32_t id : mask.ends)
+    if (id >= 0 && static_cast<size_t>(id) < logits.size())
+      ends.emplace_back(static_cast<size_t>(id), mask.may_end ? logits[static_cast<size_t>(id)] : never);
+  for (size_t begin = 0; begin < logits.size(); begin += 32) {
+    const uint32_t word = begin / 32 < mask.allowed.size() ? mask.allowed[begin / 32] : 0;
+    if (word == UINT32_MAX) continue;
+    for (size_t i = begin; i < std::min(begin + 32, logits.size()); ++i)
+      if (!(word >> (i - begin) & 1)) logits[i] = never;
+  }
+  for (const auto& [id, logit] : ends) logits[id] = logit;
+}
+
+namespace {
+
+/// A choice of what the mask allows. A NaN that it hides is still an error: the model's results cannot be used.
+int32_t choose_masked(std::span<float> logits, const ChoiceSettings& settings, std::vector<LogitEdit> edits,
+                      const TokenMask& mask) {
+  for (float logit : logits)
+    if (std::isnan(logit)) return nan_in_logits;
+  apply_mask(logits, mask);
+  const std::vector<float> allowed(logits.begin(), logits.end());
+  std::erase_if(edits, [&](const LogitEdit& edit) { return !mask.allows(edit.id); });
+  const int32_t chosen = choose_token(logits, settings, edits);
+  if (chosen != no_finite_logit) return chosen;
+  std::copy(allowed.begin(), allowed.end(), logits.begin());
+  return choose_token(logits, settings, {});
+}
+
+}  // namespace
+
 SampledToken sample(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> prompt,
-                    std::span<const int32_t> output, std::span<const int32_t> banned, uint32_t sample_index) {
+                    std::span<const int32_t> output, std::span<const int32_t> banned, uint32_t sample_index,
+                    const TokenMask* mask) {
   SampledToken out;
   std::vector<float> original;  // log-probabilities are the model's own
   if (params.top_logprobs >= 0) original.assign(logits.begin(), logits.end());
-  out.id = checked_choice(choose_token(logits, choice_settings(params, output.size(), sample_index),
-                                       logit_edits(params, prompt, output, banned)));
+  const ChoiceSettings settings = choice_settings(params, output.size(), sample_index);
+  std::vector<LogitEdit> edits = logit_edits(params, prompt, output, banned);
+  out.id = checked_choice(mask ? choose_masked(logits, settings, std::move(edits), *mask)
+                               : choose_token(logits, settings, edits));
   if (params.top_logprobs >= 0) report(original, params, out);
   return out;
 }

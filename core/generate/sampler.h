@@ -23,6 +23,15 @@ struct SamplingParams {
   int32_t top_logprobs = -1;  ///< alternatives to report; -1: no log-probabilities
 };
 
+/// The tokens that a grammar allows.
+struct TokenMask {
+  std::span<const uint32_t> allowed;  ///< id: bit id % 32 of word id / 32; ids beyond it are not allowed
+  std::span<const int32_t> ends;      ///< tokens that end the text, allowed only if `may_end`
+  bool may_end = false;
+
+  bool allows(int32_t id) const;
+};
+
 struct SampledToken {
   int32_t id = 0;
   float logprob = 0;                           ///< under the model's distribution, before temperature and cuts
@@ -36,9 +45,14 @@ std::vector<LogitEdit> logit_edits(const SamplingParams& params, std::span<const
 /// The token that was chosen; throws Error(numeric) for a ChoiceFault.
 int32_t checked_choice(int32_t chosen);
 
+/// Tokens that are not allowed get the logit -infinity.
+void apply_mask(std::span<float> logits, const TokenMask& mask);
+
 /// One token's choice. `logits` may be changed. `prompt` and `output` are what came before; `banned` tokens cannot be
-/// chosen (end of text, before the minimum length). Throws Error(numeric) when a logit is NaN or all are -infinity.
+/// chosen (end of text, before the minimum length). `mask`, null if none, comes after penalties, biases and bans: where these
+/// leave no token that it allows, they are not applied. Throws Error(numeric) when a logit is NaN or all are -infinity.
 SampledToken sample(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> prompt,
-                    std::span<const int32_t> output, std::span<const int32_t> banned, uint32_t sample_index);
+                    std::span<const int32_t> output, std::span<const int32_t> banned, uint32_t sample_index,
+                    const TokenMask* mask = nullptr);
 
 }  // namespace plait

@@ -1,8 +1,10 @@
 #pragma once
-// The C ABI of the Rust crate in core/text/rust. Only for tokenizer.cpp and the tests; others use tokenizer.h.
+// The C ABI of the Rust crate in core/text/rust. Only for core/text and the tests; others use tokenizer.h and
+// constraint.h.
 //
 // Every int32_t result is 0 or a number of plait::Code. A function that fails only sets `error` (which may be null)
-// and never throws, prints or aborts; a panic inside is Code::internal. A tokenizer is thread-safe, a stream is not.
+// and never throws, prints or aborts; a panic inside is Code::internal. Tokenizers and grammars are thread-safe, streams and
+// constraints are not.
 // Views are read only during the call.
 #include <stddef.h>
 #include <stdint.h>
@@ -11,6 +13,8 @@ extern "C" {
 
 typedef struct plait_text_tokenizer plait_text_tokenizer;
 typedef struct plait_text_stream plait_text_stream;
+typedef struct plait_text_grammar plait_text_grammar;
+typedef struct plait_text_constraint plait_text_constraint;
 
 /// Memory of the caller; data may be null if size is 0.
 typedef struct plait_text_view {
@@ -94,6 +98,36 @@ int32_t plait_text_stream_create(const plait_text_tokenizer* tokenizer, bool ski
 int32_t plait_text_stream_push(plait_text_stream* stream, int32_t id, plait_text_view* out, plait_text_error* error);
 int32_t plait_text_stream_finish(plait_text_stream* stream, plait_text_view* out, plait_text_error* error);
 void plait_text_stream_free(plait_text_stream* stream);
+
+/// The bytes that the id adds within a text.
+int32_t plait_text_token_bytes(const plait_text_tokenizer* tokenizer, int32_t id, plait_text_bytes* out,
+                               plait_text_error* error);
+
+/// What may come next: views of the constraint, until its next call.
+typedef struct plait_text_next {
+  const uint32_t* mask;  ///< bit id % 32 of word id / 32
+  size_t mask_words;
+  const int32_t* forced;
+  size_t forced_count;
+  bool may_end;
+  bool ended;
+} plait_text_next;
+
+/// Makes the tree of all tokens' bytes.
+int32_t plait_text_prepare_grammars(const plait_text_tokenizer* tokenizer, plait_text_error* error);
+/// `kind`: a number of plait::GrammarKind. The grammar keeps what it needs of the tokenizer.
+int32_t plait_text_grammar_create(const plait_text_tokenizer* tokenizer, int32_t kind, plait_text_view text,
+                                  plait_text_grammar** out, plait_text_error* error);
+void plait_text_grammar_free(plait_text_grammar* grammar);
+int32_t plait_text_grammar_start(const plait_text_grammar* grammar, plait_text_constraint** out,
+                                 plait_text_error* error);
+int32_t plait_text_constraint_fork(const plait_text_constraint* constraint, plait_text_constraint** out,
+                                   plait_text_error* error);
+/// `ended`: nothing may follow the token.
+int32_t plait_text_constraint_commit(plait_text_constraint* constraint, int32_t id, bool* ended,
+                                     plait_text_error* error);
+int32_t plait_text_constraint_next(plait_text_constraint* constraint, plait_text_next* out, plait_text_error* error);
+void plait_text_constraint_free(plait_text_constraint* constraint);
 
 void plait_text_bytes_free(plait_text_bytes bytes);
 void plait_text_ids_free(plait_text_ids ids);

@@ -3,13 +3,16 @@
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
 #include "core/base/text.h"
+#include "core/text/abi_calls.h"
 #include "core/text/fast_cache.h"
-#include "core/text/rust_abi.h"
 
 namespace plait {
-namespace {
 
-plait_text_view view(std::string_view text) { return {text.data(), text.size()}; }
+using text_abi::check;
+using text_abi::take_text;
+using text_abi::view;
+
+namespace {
 
 plait_text_files abi_files(const TokenizerFiles& files) {
   return {view(files.tokenizer_json), view(files.tokenizer_config), view(files.chat_template),
@@ -17,25 +20,6 @@ plait_text_files abi_files(const TokenizerFiles& files) {
 }
 
 plait_text_limits abi_limits(TextLimits limits) { return {limits.bytes, limits.milliseconds}; }
-
-/// Throws what a call of the crate reported.
-void check(int32_t status, plait_text_error& error) {
-  if (status == 0) return;
-  std::string message(error.message.data, error.message.size);
-  plait_text_bytes_free(error.message);
-  throw Error(static_cast<Code>(status), std::move(message), std::string(error.hint.data, error.hint.size));
-}
-
-/// Runs call(&bytes, &error), which sets one of the two.
-template <class Call>
-std::string take_text(Call call) {
-  plait_text_bytes bytes{};
-  plait_text_error error{};
-  check(call(&bytes, &error), error);
-  std::unique_ptr<plait_text_bytes, void (*)(plait_text_bytes*)> owner(
-      &bytes, [](plait_text_bytes* owned) { plait_text_bytes_free(*owned); });
-  return std::string(bytes.data, bytes.size);
-}
 
 std::optional<int32_t> id_or_none(int32_t id) { return id < 0 ? std::nullopt : std::optional(id); }
 
@@ -130,6 +114,14 @@ int32_t Tokenizer::vocab_size() const { return plait_text_vocab_size(handle_.get
 
 std::string Tokenizer::id_to_piece(int32_t id) const {
   return take_text([&](auto* out, auto* error) { return plait_text_id_to_piece(handle_.get(), id, out, error); });
+}
+
+std::string Tokenizer::token_bytes(int32_t id) const {
+  return take_text([&](auto* out, auto* error) { return plait_text_token_bytes(handle_.get(), id, out, error); });
+}
+
+void Tokenizer::prepare_grammars() const {
+  text_abi::run([&](auto* error) { return plait_text_prepare_grammars(handle_.get(), error); });
 }
 
 std::optional<int32_t> Tokenizer::piece_to_id(std::string_view piece) const {

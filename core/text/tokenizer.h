@@ -78,6 +78,9 @@ class Tokenizer {
 
   /// The piece as in the vocabulary ("\u2581the", "<0x0A>"); Error(invalid_argument) if there is none.
   std::string id_to_piece(int32_t id) const;
+  /// The bytes that the id adds within a text, which need not be whole characters: " the" of "\u2581the". Empty if it has no
+  /// piece; a special token's are its name. Error(invalid_argument) for a negative id.
+  std::string token_bytes(int32_t id) const;
   std::optional<int32_t> piece_to_id(std::string_view piece) const;
   /// Whether decode skips the id as a special token. False for ids without a piece.
   bool is_special(int32_t id) const;
@@ -95,7 +98,12 @@ class Tokenizer {
   /// Streams text from ids.
   TextStream stream(bool skip_special = true) const;
 
+  /// Makes the tree of all tokens' bytes that grammars need (core/text/constraint.h), if it is not there yet: otherwise the first
+  /// grammar does. Throws Error(unsupported) for a vocabulary that is too large.
+  void prepare_grammars() const;
+
  private:
+  friend class Grammar;
   explicit Tokenizer(plait_text_tokenizer* handle);
   std::optional<int32_t> named_token(std::string_view key) const;
 

@@ -90,6 +90,8 @@ std::unique_ptr<Answer> Server::models(const Call& call) {
                   "model");
 }
 
+static double as_number(int64_t value) { return static_cast<double>(value); }
+
 std::unique_ptr<Answer> Server::metrics(const Call&) {
   std::string out = meter_.text();
   const ServedModels served = this->served();
@@ -97,19 +99,32 @@ std::unique_ptr<Answer> Server::metrics(const Call&) {
   write_metric(out, "plait_open_connections", "gauge", "Connections of clients.",
                static_cast<double>(own.connections));
   write_metric(out, "plait_open_calls", "gauge", "Calls that are not answered yet.", static_cast<double>(own.calls));
+  using Stats = plait_generator_stats;
   struct Row {
     const char *name, *type, *help;
-    int64_t plait_generator_stats::*value;
+    double (*value)(const Stats&);
   };
   constexpr Row rows[] = {
-      {"plait_requests_running", "gauge", "Samples in the running batch.", &plait_generator_stats::running},
-      {"plait_requests_waiting", "gauge", "Requests in the queue.", &plait_generator_stats::waiting},
+      {"plait_requests_running", "gauge", "Samples in the running batch.",
+       [](const Stats& stats) { return as_number(stats.running); }},
+      {"plait_requests_waiting", "gauge", "Requests in the queue.",
+       [](const Stats& stats) { return as_number(stats.waiting); }},
       {"plait_requests_preempted_total", "counter", "Requests that lost their pages for a while.",
-       &plait_generator_stats::preempted},
-      {"plait_steps_total", "counter", "Steps of the engine.", &plait_generator_stats::steps},
-      {"plait_cache_pages", "gauge", "Pages of the cache.", &plait_generator_stats::pages},
-      {"plait_cache_pages_free", "gauge", "Of these, free.", &plait_generator_stats::pages_free},
-      {"plait_native_bytes", "gauge", "Weights, cache and workspace.", &plait_generator_stats::native_bytes},
+       [](const Stats& stats) { return as_number(stats.preempted); }},
+      {"plait_steps_total", "counter", "Steps of the engine.",
+       [](const Stats& stats) { return as_number(stats.steps); }},
+      {"plait_cache_pages", "gauge", "Pages of the cache.",
+       [](const Stats& stats) { return as_number(stats.pages); }},
+      {"plait_cache_pages_free", "gauge", "Of these, free.",
+       [](const Stats& stats) { return as_number(stats.pages_free); }},
+      {"plait_native_bytes", "gauge", "Weights, cache and workspace.",
+       [](const Stats& stats) { return as_number(stats.native_bytes); }},
+      {"plait_masks_total", "counter", "Masks of structured output.",
+       [](const Stats& stats) { return as_number(stats.masks); }},
+      {"plait_mask_seconds_total", "counter", "Computing masks.",
+       [](const Stats& stats) { return stats.mask_seconds; }},
+      {"plait_mask_wait_seconds_total", "counter", "Of these, what steps waited for.",
+       [](const Stats& stats) { return stats.mask_wait_seconds; }},
   };
   for (const Row& row : rows) {
     std::string lines;
@@ -117,8 +132,8 @@ std::unique_ptr<Answer> Server::metrics(const Call&) {
       if (!one->ready()) continue;
       std::string label;
       for (const char letter : name) label += letter == '"' || letter == '\\' || letter == '\n' ? '_' : letter;
-      write_metric(lines, row.name, lines.empty() ? row.type : "", row.help,
-                   static_cast<double>(one->statistics().*row.value), "model_name=\"" + label + "\"");
+      write_metric(lines, row.name, lines.empty() ? row.type : "", row.help, row.value(one->statistics()),
+                   "model_name=\"" + label + "\"");
     }
     out += lines;
   }

@@ -1,8 +1,10 @@
-// Whatever a chat template or a tokenizer.json asks for, the call ends within its limits: with text, or with
-// plait::Error. The first byte of an input chooses what the rest is: a template ('t'), otherwise a tokenizer.json.
+// Whatever a chat template, a tokenizer.json or a grammar asks for, the call ends within its limits: with text or a mask, or with
+// plait::Error. The first byte of an input chooses what the rest is: a template ('t'), a grammar of a kind ('0' to '3'), otherwise a
+// tokenizer.json.
 #include <chrono>
 
 #include "core/base/mapped_file.h"
+#include "core/text/constraint.h"
 #include "core/text/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -28,11 +30,37 @@ const char* const templates[] = {
     "{% macro m(x) %}{{ x }}{{ x }}{% endmacro %}{{ m(m(m('a'))) }}{{ range(99) | list | length }}",
 };
 
+const char* const grammars[] = {
+    R"(0{"type":"object","properties":{"a":{"type":"string","pattern":"^(a|b)+$","maxLength":9},"b":{"$ref":"#/$defs/t"}},)"
+    R"("required":["a"],"$defs":{"t":{"anyOf":[{"type":"null"},{"type":"array","items":{"$ref":"#/$defs/t"},"maxItems":99}]}}})",
+    R"(0{"allOf":[{"type":["integer","number"],"multipleOf":0.01,"minimum":-1e9},{"enum":[1,2.5,"x"]}],"oneOf":[{"const":1}]})",
+    R"(1((a|b){1,99}c?){2,9}|[^x]*\d+\p{Greek})",
+    "2start: a b*\na: \"x\" | \"y\" a\nb: /[0-9]{1,9}/ | %json {\"type\": \"boolean\"}\n%ignore / +/",
+    R"(3["a", "ab", "abc\n"])",
+};
+
+/// Some tokens that the grammar allows, one after the other.
+void follow(const plait::Tokenizer& tokenizer, plait::GrammarKind kind, std::string_view text) {
+  plait::Constraint state = plait::Grammar::compile(tokenizer, kind, text)->start();
+  for (int step = 0; step < 12; ++step) {
+    const plait::NextTokens next = state.next();
+    if (next.ended) return;
+    int32_t id = next.forced.empty() ? -1 : next.forced[0];
+    for (int32_t other = step * 7; id < 0 && other < step * 7 + 32 * static_cast<int32_t>(next.mask.size());
+         ++other) {
+      const int32_t one = other % (32 * static_cast<int32_t>(next.mask.size()));
+      if (next.mask[static_cast<size_t>(one) / 32] >> (one % 32) & 1) id = one;
+    }
+    if (id < 0 || state.commit(id)) return;
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> plait::fuzz::seeds() {
   std::vector<std::string> out;
   for (const char* text : templates) out.push_back(std::string("t") + text);
+  for (const char* text : grammars) out.emplace_back(text);
   out.push_back(
       R"(j{"version":"1.0","added_tokens":[],"normalizer":{"type":"Sequence","normalizers":[)"
       R"({"type":"Replace","pattern":{"String":"a"},"content":"aaaa"},{"type":"Replace","pattern":{"Regex":"a+"},"content":"aa"}]},)"
@@ -52,7 +80,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   bool is_template = data[0] == 't';
   auto start = std::chrono::steady_clock::now();
   try {
-    if (is_template) {
+    if (data[0] >= '0' && data[0] <= '3') {
+      static const Tokenizer fixed = Tokenizer::from_bytes({tokenizer_json(), {}, {}, {}});
+      follow(fixed, static_cast<GrammarKind>(data[0] - '0'), text);
+    } else if (is_template) {
       Tokenizer tokenizer = Tokenizer::from_bytes({tokenizer_json(), {}, text, {}}, limits);
       tokenizer.render_chat({R"([{"role":"user","content":"hello"},{"role":"assistant","content":"a"}])"});
     } else {

@@ -32,6 +32,9 @@ class Statistics:
     context: int
     states: int
     states_free: int
+    masks: int
+    mask_seconds: float
+    mask_wait_seconds: float
 
 
 class Generator(NativeObject):

@@ -1,6 +1,6 @@
 // POST /v1/completions: platform.openai.com/docs/api-reference/completions.
 #include "serving/http/base/failure.h"
-#include "serving/http/wires/common.h"
+#include "serving/http/wires/structure.h"
 
 namespace plait::http {
 namespace {
@@ -97,7 +97,8 @@ std::unique_ptr<Answer> completions(const Models& models, std::string_view text)
   const Json json = parse_body(text);
   const Fields body(json);
   const Named named = model_of(models, body);
-  refuse(body, {{"suffix", "is not supported"}, {"response_format", "only text is supported yet"}});
+  refuse(body, {{"suffix", "is not supported"}});
+  const Structure structure = structure_of(text, body);
   const std::vector<const Json*> prompts = prompts_of(body.required("prompt"), "prompt");
   plait_api::Options options = sampling_options(body, named, {"max_tokens"});
   if (!body.find("max_tokens")) options.set("max_tokens", 16);  // the interface's default
@@ -119,7 +120,8 @@ std::unique_ptr<Answer> completions(const Models& models, std::string_view text)
   std::vector<plait_api::Request> requests;
   for (size_t i = 0; i < prompts.size(); ++i) {
     const std::string path = prompts.size() == 1 ? "prompt" : "prompt[" + std::to_string(i) + "]";
-    requests.push_back(submit_prompt(named, *prompts[i], path, options));
+    requests.push_back(
+        submit_with(structure, options, [&] { return submit_prompt(named, *prompts[i], path, options); }));
     if (!echo) continue;
     const std::string own = prompts[i]->is_string()
                                 ? prompts[i]->get<std::string>()

@@ -1,10 +1,12 @@
 // A vocabulary of Gemma's size: 262,144 pieces, about 500,000 merges, 6,000 added tokens. The file is made here.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <ctime>
 #include <optional>
 
 #include "core/base/text.h"
+#include "core/text/constraint.h"
 #include "tests/unit/text/tiny_tokenizers.h"
 
 namespace plait::text_test {
@@ -54,6 +56,26 @@ double seconds(Body body) {
   std::clock_t start = std::clock();
   body();
   return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+}
+
+TEST(LargeVocabulary, TheTreeOfTokensAndMasksAreFast) {
+  const Tokenizer tokenizer = make(large_json(large_vocabulary()));
+  const double tree = seconds([&] { tokenizer.prepare_grammars(); });
+  RecordProperty("tree_us", static_cast<int>(tree * 1e6));
+  const auto grammar = Grammar::compile(tokenizer, GrammarKind::regex, "([abcd]{3,9} ?)*");
+  Constraint state = grammar->start();
+  double masks = 0;
+  constexpr int steps = 200;
+  for (int i = 0; i < steps; ++i) {
+    masks += seconds([&] { state.next(); });
+    const std::span<const uint32_t> mask = state.next().mask;
+    size_t word = static_cast<size_t>(i) * 37 % mask.size();
+    while (mask[word] == 0) word = (word + 1) % mask.size();
+    state.commit(static_cast<int32_t>(word * 32) + std::countr_zero(mask[word]));
+  }
+  RecordProperty("mask_us", static_cast<int>(masks / steps * 1e6));
+  EXPECT_LT(tree, 3);
+  EXPECT_LT(masks / steps, 0.02);
 }
 
 TEST(LargeVocabulary, TheFastFormIsEqualAndFast) {

@@ -100,6 +100,8 @@ impl Drop for Inside {
 fn quieten_own_panics() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
+        // Its hook captures backtraces, which allocate: it is set first, so that ours comes before it.
+        let _ = llguidance::panic_utils::catch_unwind(|| Ok(()));
         let previous = take_hook();
         set_hook(Box::new(move |panic| {
             if DEPTH.with(Cell::get) == 0 {

@@ -5,7 +5,8 @@
 //!
 //! In the order a tokenizer comes to be: `json_form` reads tokenizer.json, `bpe_build` makes its tables,
 //! `fast_form` stores and reads them, `bpe` merges with them, `tokenizer` puts the parts together, `stream` and
-//! `pieces` turn ids back into text, `chat` renders conversations. `budget` bounds what all of them may take.
+//! `pieces` turn ids back into text, `chat` renders conversations, `grammar` finds the tokens that a grammar allows, over
+//! the `vocabulary`. `budget` bounds what all of them may take.
 // See `budget`. It has had this form since 2018; CMakeLists.txt switches it on for this crate.
 #![feature(alloc_error_hook)]
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -22,10 +23,15 @@ mod chat_environment;
 mod deep_stack;
 mod error;
 mod fast_form;
+mod grammar;
+mod grammar_abi;
 mod hash;
 mod json_form;
 mod model;
 mod pieces;
 mod python_json;
+mod schema_place;
 mod stream;
+mod token_bytes;
 mod tokenizer;
+mod vocabulary;

@@ -101,7 +101,8 @@ impl ByteRuns {
     }
 }
 
-fn byte_of(piece: &str) -> Option<u8> {
+/// Of a piece like "<0xE2>".
+pub fn byte_of(piece: &str) -> Option<u8> {
     let digits = piece.strip_prefix("<0x")?.strip_suffix('>')?;
     if digits.len() == 2 {
         u8::from_str_radix(digits, 16).ok()

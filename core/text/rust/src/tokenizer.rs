@@ -2,7 +2,7 @@
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Once, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -20,6 +20,8 @@ use crate::fast_form::{self, Source};
 use crate::json_form::{self, Parsed};
 use crate::model::TextModel;
 use crate::pieces::{self, ByteRuns, Decoding};
+use crate::token_bytes::PieceBytes;
+use crate::vocabulary::Vocabulary;
 
 type Pipeline = TokenizerImpl<TextModel, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
@@ -80,6 +82,7 @@ pub struct TextTokenizer {
     config: String,
     chat: ChatSettings,
     template: OnceLock<Result<ChatTemplate>>,
+    vocabulary: OnceLock<Result<Vocabulary>>,
     limits: Limits,
     /// Calls under way end when it changes.
     cancels: AtomicU32,
@@ -136,9 +139,10 @@ impl TextTokenizer {
         }
         let decoding = Decoding::of(pipeline.get_decoder());
         let anchor = anchor(pipeline.get_decoder());
-        let template = OnceLock::new();
+        let (template, vocabulary) = (OnceLock::new(), OnceLock::new());
         let cancels = AtomicU32::new(0);
-        let made = Self { pipeline, decoding, anchor, id_count, source, config, chat, template, limits, cancels };
+        let made =
+            Self { pipeline, decoding, anchor, id_count, source, config, chat, template, vocabulary, limits, cancels };
         made.probe()?;
         Ok(made)
     }
@@ -159,7 +163,7 @@ impl TextTokenizer {
         self.cancels.fetch_add(1, Relaxed);
     }
 
-    fn bounded<T>(
+    pub fn bounded<T>(
         &self,
         what: impl FnOnce() -> String,
         input: usize,
@@ -246,8 +250,31 @@ impl TextTokenizer {
         added.get(&id).map(|token| token.content.clone()).or_else(|| self.pipeline.get_model().id_to_token(id))
     }
 
+    /// The bytes that the id adds within a text; empty if it has no piece.
+    pub fn token_bytes(&self, id: i32) -> Result<Vec<u8>> {
+        match u32::try_from(id) {
+            Ok(id) => PieceBytes::new(self)?.of(id),
+            Err(_) => Err(TextError::invalid(format!("{id} is not a token id"), "ids start at 0")),
+        }
+    }
+
+    pub fn decoder(&self) -> Option<&DecoderWrapper> {
+        self.pipeline.get_decoder()
+    }
+
+    /// What grammars need of the vocabulary, made at the first use: not every tokenizer is used with one.
+    pub fn vocabulary(self: &Arc<Self>) -> Result<&Vocabulary> {
+        let made = self.vocabulary.get_or_init(|| Vocabulary::new(self));
+        made.as_ref().map_err(|error| TextError::new(error.code, error.message.clone(), error.hint))
+    }
+
     pub fn id(&self, piece: &[u8]) -> Option<i32> {
         self.pipeline.token_to_id(std::str::from_utf8(piece).ok()?).map(|id| id as i32)
+    }
+
+    /// Whether the id is one of the file's "added_tokens", whose pieces are texts.
+    pub fn is_added(&self, id: u32) -> bool {
+        self.pipeline.get_added_vocabulary().get_added_tokens_decoder().contains_key(&id)
     }
 
     pub fn is_special(&self, id: i32) -> bool {

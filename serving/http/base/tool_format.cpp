@@ -1,0 +1,182 @@
+#include "serving/http/base/tool_format.h"
+
+#include <algorithm>
+
+#include "bindings/c/plait.hpp"
+
+namespace plait::http {
+namespace {
+
+// Names that no template has.
+constexpr const char *name_mark = "PLAITNAME", *other_name = "PLAITOTHER", *key_mark = "PLAITKEY",
+                     *value_mark = "PLAITVALUE", *id_mark = "PLAITID00", *text_mark = "PLAITTEXT",
+                     *thought_mark = "PLAITTHOUGHT";
+
+Json call_of(const char* name, const char* id) {
+  return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", {{key_mark, value_mark}}}}}};
+}
+
+Json tool_of(const char* name) {
+  return {{"type", "function"},
+          {"function",
+           {{"name", name},
+            {"description", "a probe"},
+            {"parameters",
+             {{"type", "object"}, {"properties", {{key_mark, {{"type", "string"}}}}}, {"required", {key_mark}}}}}}};
+}
+
+Json user() { return {{"role", "user"}, {"content", "probe"}}; }
+
+size_t common_prefix(const std::string& a, const std::string& b) {
+  return static_cast<size_t>(
+      std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size())), b.begin())
+          .first -
+      a.begin());
+}
+
+size_t common_suffix(const std::string& a, const std::string& b) {
+  size_t out = 0;
+  while (out < std::min(a.size(), b.size()) && a[a.size() - 1 - out] == b[b.size() - 1 - out]) ++out;
+  return out;
+}
+
+/// "": the template refuses.
+std::string rendered(const Render& render, const Json& messages, const Json& tools, bool generation = false) {
+  try {
+    return render(messages, tools, generation);
+  } catch (const plait_api::Failure&) {
+    return {};
+  }
+}
+
+/// What an assistant's message is written as, told from one with another text. `whole`: with what both begin with, such as an empty
+/// thought.
+std::string written(const Render& render, const Json& message, const Json& tools, bool whole = false) {
+  const Json plain = {{"role", "assistant"}, {"content", text_mark}};
+  const std::string with = rendered(render, {user(), message}, tools),
+                    without = rendered(render, {user(), plain}, tools);
+  if (with.empty() || without.empty()) return {};
+  size_t begin = common_prefix(with, without);
+  const std::string generation = rendered(render, Json::array({user()}), tools, true);
+  if (whole && !generation.empty() && with.starts_with(generation)) begin = generation.size();
+  // A mark that differs may begin as the other does.
+  if (const size_t open = with.rfind("<|", begin); open != std::string::npos && with.find("|>", open) >= begin)
+    begin = open;
+  while (begin > 0 && (with[begin - 1] == '<' || with[begin - 1] == '|' || with[begin - 1] == '[')) --begin;
+  const size_t same = std::min(common_suffix(with, without), with.size() - std::min(begin, with.size()));
+  std::string out = with.substr(begin, with.size() - begin - same);
+  // A token of the turn's end that differs for calls: "<|eom_id|>" after a call, "<|eot_id|>" after a text.
+  const size_t open = out.rfind("<|");
+  if (open != std::string::npos && out.find("|>", open) == std::string::npos) out.resize(open);
+  return out;
+}
+
+/// The JSON object around the marked argument: its first byte and one past its last; false if it is written otherwise.
+bool find_arguments(const std::string& text, size_t from, size_t& begin, size_t& end) {
+  const size_t key = text.find(std::string("\"") + key_mark + "\"", from), value = text.find(value_mark, from);
+  if (key == std::string::npos || value == std::string::npos || value < key) return false;
+  begin = text.rfind('{', key);
+  end = text.find('}', value);
+  if (begin == std::string::npos || begin < from || end == std::string::npos) return false;
+  ++end;
+  const Json object = Json::parse(text.substr(begin, end - begin), nullptr, false);
+  return object.is_object() && object.size() == 1 && object.contains(key_mark);
+}
+
+bool read_call(const Render& render, ToolFormat& out) {
+  const Json tools = {tool_of(name_mark), tool_of(other_name)};
+  const auto message = [](Json calls, Json content) {
+    return Json{{"role", "assistant"}, {"content", std::move(content)}, {"tool_calls", std::move(calls)}};
+  };
+  std::string one;
+  for (const Json& content : {Json(""), Json()}) {
+    one = written(render, message({call_of(name_mark, id_mark)}, content), tools);
+    if (one.find(name_mark) != std::string::npos) break;
+  }
+  const size_t name = one.find(name_mark);
+  size_t begin = 0, end = 0;
+  if (name == std::string::npos || !find_arguments(one, name, begin, end)) return false;
+  const std::string name_text = name_mark;
+  out.begin = one.substr(0, name);
+  out.between = one.substr(name + name_text.size(), begin - name - name_text.size());
+  out.end = one.substr(end);
+  const std::string two =
+      written(render, message({call_of(name_mark, id_mark), call_of(other_name, id_mark)}, ""), tools);
+  const size_t other = two.find(other_name);
+  size_t first_end = 0;
+  if (two.starts_with(one.substr(0, end)) && other != std::string::npos &&
+      find_arguments(two, name, begin, first_end) && first_end <= other)
+    out.next = two.substr(first_end, other - first_end);
+  return true;
+}
+
+void read_thought(const Render& render, ToolFormat& out) {
+  for (const char* field : {"reasoning_content", "reasoning", "thinking"}) {
+    const Json message = {{"role", "assistant"}, {"content", "PLAIT2TEXT"}, {field, thought_mark}};
+    const std::string text = written(render, message, nullptr, true);
+    const size_t thought = text.find(thought_mark);
+    if (thought == std::string::npos) continue;
+    const size_t after = thought + std::string(thought_mark).size(), answer = text.find("PLAIT2", after);
+    if (answer == std::string::npos) continue;
+    out.think_begin = text.substr(0, thought);
+    out.think_end = text.substr(after, answer - after);
+    if (!out.think_end.empty()) return;
+  }
+  // A template that drops what is before the end of a thought knows it, though it never writes one.
+  const auto ending = [&](const std::string& content) {
+    return rendered(render, {user(), Json{{"role", "assistant"}, {"content", content}}, user()}, nullptr);
+  };
+  const std::string kept = ending(std::string("<think>") + thought_mark + "</think>" + text_mark);
+  const bool drops = kept.find(text_mark) != std::string::npos && kept.find(thought_mark) == std::string::npos;
+  out.think_begin = drops ? "<think>" : "";
+  out.think_end = drops ? "</think>" : "";
+}
+
+}  // namespace
+
+/// The JSON string that ends before `end`, but for blanks and a colon; "" if there is none.
+static std::string key_before(const std::string& text, size_t end) {
+  const size_t colon = text.find_last_not_of(" \n", end == 0 ? std::string::npos : end - 1);
+  if (end == 0 || colon == std::string::npos || text[colon] != ':') return {};
+  const size_t close = text.find_last_not_of(" \n", colon == 0 ? std::string::npos : colon - 1);
+  if (colon == 0 || close == std::string::npos || close == 0 || text[close] != '"') return {};
+  const size_t open = text.rfind('"', close - 1);
+  return open == std::string::npos ? std::string() : text.substr(open + 1, close - open - 1);
+}
+
+std::string ToolFormat::name_key() const {
+  if (begin.find('{') == std::string::npos || begin.back() != '"') return {};
+  return key_before(begin, begin.size() - 1);
+}
+
+std::string ToolFormat::arguments_key() const { return key_before(between, between.size()); }
+
+std::string ToolFormat::lead() const {
+  std::string out = begin.substr(0, begin.find(id_mark));
+  if (is_object()) {
+    out.resize(std::min(out.size(), begin.find('{')));
+    const size_t list = out.rfind('[');
+    if (list != std::string::npos && out.find_first_not_of(" \n\t", list + 1) == std::string::npos) out.resize(list);
+  }
+  while (!out.empty() && (out.back() == ' ' || out.back() == '\n')) out.pop_back();
+  const size_t first = out.find_first_not_of(" \n");
+  return first == std::string::npos ? std::string() : out.substr(first);
+}
+
+ToolFormat probe_tool_format(const Render& render) {
+  ToolFormat out;
+  out.of_template = read_call(render, out);
+  if (!out.of_template) {
+    out.begin = R"({"name": ")";
+    out.between = R"(", "arguments": )";
+    out.end = "}";
+    out.next.clear();
+  }
+  const Json tools = Json::array({tool_of(name_mark)});
+  out.lists_tools = rendered(render, Json::array({user()}), tools, true).find(name_mark) != std::string::npos;
+  out.system = !rendered(render, {Json{{"role", "system"}, {"content", text_mark}}, user()}, nullptr).empty();
+  read_thought(render, out);
+  return out;
+}
+
+}  // namespace plait::http

@@ -1,0 +1,304 @@
+#include "serving/http/base/tool_parser.h"
+
+namespace plait::http {
+namespace {
+
+using Kind = AnswerPart::Kind;
+
+constexpr size_t most_before_name = 4096;
+
+std::string trimmed_mark(std::string text) {
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\n')) text.pop_back();
+  const size_t first = text.find_first_not_of(" \n");
+  return first == std::string::npos ? std::string() : text.substr(first);
+}
+
+bool blank(std::string_view text) { return text.find_first_not_of(" \n\r\t") == std::string_view::npos; }
+
+/// The length of the longest end of `text` that begins `mark`.
+size_t begun(const std::string& text, const std::string& mark) {
+  for (size_t length = std::min(text.size(), mark.empty() ? 0 : mark.size() - 1); length > 0; --length)
+    if (text.compare(text.size() - length, length, mark, 0, length) == 0) return length;
+  return 0;
+}
+
+/// A JSON string that begins at `at`: its value and the place after it; nullopt if it is not complete.
+std::optional<std::string> string_at(const std::string& text, size_t& at) {
+  if (at >= text.size() || text[at] != '"') return std::nullopt;
+  for (size_t i = at + 1; i < text.size(); ++i) {
+    if (text[i] == '\\') ++i;
+    else if (text[i] == '"') {
+      const Json value = Json::parse(text.substr(at, i + 1 - at), nullptr, false);
+      at = i + 1;
+      return value.is_string() ? value.get<std::string>() : std::string();
+    }
+  }
+  return std::nullopt;
+}
+
+size_t after_blanks(const std::string& text, size_t at) {
+  const size_t out = text.find_first_not_of(" \n\r\t", at);
+  return out == std::string::npos ? text.size() : out;
+}
+
+}  // namespace
+
+ToolParser::ToolParser(ToolFormat format, std::set<std::string> names, bool thinking)
+    : format_(std::move(format)),
+      names_(std::move(names)),
+      lead_(format_.lead()),
+      state_(thinking ? State::thought : State::text),
+      object_(format_.is_object()) {
+  if (!object_) {
+    join_ = trimmed_mark(format_.next);
+    end_ = trimmed_mark(format_.end);
+    return;
+  }
+  end_ = trimmed_mark(format_.end.substr(format_.end.rfind('}') + 1));
+  const size_t close = format_.next.find('}'), open = format_.next.find('{', close);
+  if (close != std::string::npos && open != std::string::npos)
+    join_ = trimmed_mark(format_.next.substr(close + 1, open - close - 1));
+}
+
+std::vector<AnswerPart> ToolParser::push(std::string_view text) {
+  std::vector<AnswerPart> out;
+  held_ += text;
+  while (step(out, false)) continue;
+  return out;
+}
+
+std::vector<AnswerPart> ToolParser::finish() {
+  std::vector<AnswerPart> out;
+  while (step(out, true)) continue;
+  if (!held_.empty() && state_ != State::after) emit(out, Kind::text, std::move(held_));
+  held_.clear();
+  return out;
+}
+
+void ToolParser::emit(std::vector<AnswerPart>& out, Kind kind, std::string text) {
+  if (text.empty()) return;
+  if (!out.empty() && out.back().kind == kind && kind != Kind::call) out.back().text += text;
+  else out.push_back({kind, std::move(text)});
+}
+
+void ToolParser::begin_call(std::vector<AnswerPart>& out, std::string name) {
+  ++calls_;
+  emit(out, Kind::call, std::move(name));
+  state_ = State::arguments;
+  depth_ = 0;
+  in_string_ = escaped_ = closed_ = false;
+}
+
+/// Whether more can be done with what is held.
+bool ToolParser::step(std::vector<AnswerPart>& out, bool last) {
+  switch (state_) {
+    case State::thought: {
+      if (!thought_text_) {
+        held_.erase(0, after_blanks(held_, 0));
+        thought_text_ = !held_.empty();
+      }
+      const std::string mark = trimmed_mark(format_.think_end);
+      const size_t at = held_.find(mark);
+      if (at != std::string::npos) {
+        const size_t end = held_.find_last_not_of(" \n", at == 0 ? std::string::npos : at - 1);
+        emit(out, Kind::thought, at == 0 || end == std::string::npos ? "" : held_.substr(0, end + 1));
+        held_.erase(0, at + mark.size());
+        state_ = State::text;
+        return true;
+      }
+      size_t keep = last ? 0 : begun(held_, mark);
+      // Blanks before the end are not of the thought.
+      while (!last && keep < held_.size() && blank(std::string_view(held_).substr(held_.size() - keep - 1, 1)))
+        ++keep;
+      emit(out, Kind::thought, held_.substr(0, held_.size() - keep));
+      held_.erase(0, held_.size() - keep);
+      return false;
+    }
+    case State::text: return in_text(out, last);
+    case State::call: return object_ ? in_object(out, last) : in_marked(out, last);
+    case State::arguments: return in_arguments(out, last);
+    case State::after: return in_after(last);
+  }
+  return false;
+}
+
+bool ToolParser::in_text(std::vector<AnswerPart>& out, bool last) {
+  const std::string think = trimmed_mark(format_.think_begin);
+  if (!some_text_ && calls_ == 0 && !think.empty()) {
+    const size_t first = after_blanks(held_, 0);
+    const std::string_view rest = std::string_view(held_).substr(first);
+    if (rest.starts_with(think)) {
+      held_.erase(0, after_blanks(held_, first + think.size()));
+      state_ = State::thought;
+      return true;
+    }
+    if (!last && std::string_view(think).starts_with(rest)) return false;  // may become one
+  }
+  if (!names_.empty() && lead_.empty()) {
+    // A call is an object at the beginning, or after another.
+    const size_t first = after_blanks(held_, 0);
+    if (first == held_.size() && !last) return false;
+    if (!some_text_ && first < held_.size() && (held_[first] == '{' || held_[first] == '[')) {
+      held_.erase(0, first);
+      state_ = State::call;
+      return true;
+    }
+  }
+  if (!names_.empty() && !lead_.empty()) {
+    const size_t at = held_.find(lead_);
+    if (at != std::string::npos) {
+      std::string before = held_.substr(0, at);
+      if (!blank(before))
+        emit(out, Kind::text,
+             trimmed_mark(before).empty() ? "" : before.substr(0, before.find_last_not_of(" \n") + 1));
+      held_.erase(0, at + lead_.size());
+      state_ = State::call;
+      return true;
+    }
+  }
+  size_t keep = last || names_.empty() ? 0 : begun(held_, lead_);
+  // Blanks before a call, and before the first text, are not of the answer.
+  if (!last && (!names_.empty() || !some_text_))
+    while (keep < held_.size() && blank(std::string_view(held_).substr(held_.size() - keep - 1, 1))) ++keep;
+  std::string text = held_.substr(0, held_.size() - keep);
+  held_.erase(0, text.size());
+  if (!some_text_ && !format_.think_end.empty()) text.erase(0, after_blanks(text, 0));
+  some_text_ = some_text_ || !blank(text);
+  emit(out, Kind::text, std::move(text));
+  return false;
+}
+
+/// An object {"name": ..., "arguments": ...}, perhaps in a list, whose keys may have other blanks than the template's.
+bool ToolParser::in_object(std::vector<AnswerPart>& out, bool last) {
+  size_t at = after_blanks(held_, 0);
+  while (at < held_.size() && (held_[at] == '[' || held_[at] == ',')) at = after_blanks(held_, at + 1);
+  if (at == held_.size()) {
+    if (!last) return false;
+  } else if (held_[at] == '{') {
+    std::string name;
+    size_t i = after_blanks(held_, at + 1);
+    for (;;) {  // keys until the arguments
+      std::optional<std::string> key = string_at(held_, i);
+      if (!key) break;
+      i = after_blanks(held_, i);
+      if (i >= held_.size() || held_[i] != ':') break;
+      i = after_blanks(held_, i + 1);
+      if (i >= held_.size()) break;
+      if (held_[i] == '{' && *key == format_.arguments_key() && !name.empty()) {
+        held_.erase(0, i);
+        begin_call(out, std::move(name));
+        return true;
+      }
+      std::optional<std::string> value = string_at(held_, i);
+      if (!value) break;
+      if (*key == format_.name_key()) name = *value;
+      i = after_blanks(held_, i);
+      if (i < held_.size() && held_[i] == ',') i = after_blanks(held_, i + 1);
+    }
+    // An unknown name is text, and so is what has none for long.
+    const bool unknown = !name.empty() && names_.count(name) == 0;
+    if (!unknown && !last && held_.size() < most_before_name) return false;
+  }
+  some_text_ = true;
+  emit(out, Kind::text, lead_ + held_);
+  held_.clear();
+  state_ = State::text;
+  return false;
+}
+
+/// NAME, a mark, ARGUMENTS. A mark may have the call's id in it, and so may what comes before the name.
+bool ToolParser::in_marked(std::vector<AnswerPart>& out, bool last) {
+  const auto around_id = [](const std::string& mark) {
+    constexpr std::string_view id = "PLAITID00";
+    const size_t at = mark.find(id);
+    if (at == std::string::npos) return std::pair(std::string(), trimmed_mark(mark));
+    return std::pair(trimmed_mark(mark.substr(0, at)), trimmed_mark(mark.substr(at + id.size())));
+  };
+  const auto [before_id, behind_id] = around_id(format_.between);
+  const std::string& mark = before_id.empty() ? behind_id : before_id;
+  const size_t end = mark.empty() ? held_.find('{', 1) : held_.find(mark);
+  const size_t begin = end == std::string::npos ? end : held_.find('{', end + mark.size());
+  if (begin == std::string::npos) {
+    if (!last && held_.size() < most_before_name) return false;
+  } else {
+    size_t first = 0;
+    if (format_.begin.find("PLAITID00") != std::string::npos) {
+      const std::string before_name = around_id(format_.begin).second;
+      const size_t at = held_.find(before_name);
+      if (at < end) first = at + before_name.size();
+    }
+    std::string name = trimmed_mark(held_.substr(first, end - first));
+    if (names_.count(name)) {
+      held_.erase(0, begin);
+      begin_call(out, std::move(name));
+      return true;
+    }
+  }
+  some_text_ = true;
+  emit(out, Kind::text, lead_ + held_);
+  held_.clear();
+  state_ = State::text;
+  return false;
+}
+
+bool ToolParser::in_arguments(std::vector<AnswerPart>& out, bool) {
+  for (size_t i = 0; i < held_.size(); ++i) {
+    const char c = held_[i];
+    if (in_string_) {
+      if (escaped_) escaped_ = false;
+      else if (c == '\\') escaped_ = true;
+      else if (c == '"') in_string_ = false;
+      continue;
+    }
+    if (c == '"') in_string_ = true;
+    else if (c == '{' || c == '[') ++depth_;
+    else if ((c == '}' || c == ']') && --depth_ == 0) {
+      emit(out, Kind::arguments, held_.substr(0, i + 1));
+      held_.erase(0, i + 1);
+      depth_ = 0;
+      state_ = State::after;
+      return true;
+    }
+  }
+  emit(out, Kind::arguments, std::move(held_));
+  held_.clear();
+  return false;
+}
+
+/// The rest of a call: its object's, then what joins the next call, or ends the last.
+bool ToolParser::in_after(bool last) {
+  if (object_ && !closed_) {
+    for (size_t i = 0; i < held_.size(); ++i) {
+      const char c = held_[i];
+      if (in_string_) {
+        if (escaped_) escaped_ = false;
+        else if (c == '\\') escaped_ = true;
+        else if (c == '"') in_string_ = false;
+      } else if (c == '"') {
+        in_string_ = true;
+      } else if (c == '{' || c == '[') {
+        ++depth_;
+      } else if ((c == '}' || c == ']') && --depth_ < 0) {
+        held_.erase(0, i + 1);
+        closed_ = true;
+        return true;
+      }
+    }
+    held_.clear();
+    return false;
+  }
+  const size_t first = after_blanks(held_, 0);
+  const std::string_view rest = std::string_view(held_).substr(first);
+  if (rest.empty()) return false;
+  const bool joins = !join_.empty() && rest.starts_with(join_), ends = !end_.empty() && rest.starts_with(end_);
+  const bool may_join = join_.size() > rest.size() && join_.starts_with(rest);
+  const bool may_end = end_.size() > rest.size() && end_.starts_with(rest);
+  if (!joins && !last && (may_join || may_end)) return false;
+  if (joins || ends) held_.erase(0, first + (joins ? join_ : end_).size());
+  else if (last) return false;
+  state_ = joins ? State::call : State::text;
+  some_text_ = false;
+  return true;
+}
+
+}  // namespace plait::http

@@ -1,0 +1,61 @@
+#pragma once
+// Splits generated text into thoughts, text and tool calls as it comes.
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serving/http/base/tool_format.h"
+
+namespace plait::http {
+
+/// A part of an answer.
+struct AnswerPart {
+  enum class Kind {
+    thought,
+    text,
+    call,       ///< a call begins: `text` is its name
+    arguments,  ///< more of the last call's arguments
+  } kind;
+  std::string text;
+};
+
+/// Not thread-safe. Held text is bounded by the longest mark, and by a call's text before its name.
+class ToolParser {
+ public:
+  /// `names`: of the tools; empty: calls are text. `thinking`: the prompt ends within a thought.
+  ToolParser(ToolFormat format, std::set<std::string> names, bool thinking);
+
+  std::vector<AnswerPart> push(std::string_view text);
+  /// The end of the text: what was held, as text if it is no call.
+  std::vector<AnswerPart> finish();
+  int calls() const { return calls_; }
+
+ private:
+  enum class State { thought, text, call, arguments, after };
+  bool step(std::vector<AnswerPart>& out, bool last);
+  bool in_text(std::vector<AnswerPart>& out, bool last);
+  bool in_object(std::vector<AnswerPart>& out, bool last);
+  bool in_marked(std::vector<AnswerPart>& out, bool last);
+  bool in_arguments(std::vector<AnswerPart>& out, bool last);
+  bool in_after(bool last);
+  void emit(std::vector<AnswerPart>& out, AnswerPart::Kind kind, std::string text);
+  void begin_call(std::vector<AnswerPart>& out, std::string name);
+
+  const ToolFormat format_;
+  const std::set<std::string> names_;
+  const std::string lead_;
+  std::string join_, end_;  ///< between the arguments' object and the next call, and after the last
+  State state_ = State::text;
+  std::string held_;
+  bool object_;             ///< a call is a JSON object with its name
+  bool some_text_ = false;  ///< text that is not blank was seen
+  bool thought_text_ = false;
+  int depth_ = 0;
+  bool in_string_ = false, escaped_ = false;
+  bool closed_ = false;  ///< the call's object, behind its arguments
+  int calls_ = 0;
+};
+
+}  // namespace plait::http
