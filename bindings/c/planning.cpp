@@ -9,7 +9,7 @@
 
 #include "bindings/c/model_info.h"
 #include "bindings/c/trainer_options.h"
-#include "bindings/c/training_plan.h"
+#include "bindings/c/training_memory.h"
 #include "core/base/text.h"
 #include "core/plan/generate/generation_plans.h"
 #include "core/plan/measure/measure.h"
