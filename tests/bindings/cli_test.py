@@ -325,7 +325,8 @@ class CommandLine(unittest.TestCase):
         bert = [word for name in ("input_ids", "attention_mask", "token_type_ids")
                 for word in ("--input", f"{name}={fixture(f'zoo/bert/{name}.npy')}")]
         hidden = self.file("hidden.npy")
-        times = self.call("run", fixture("zoo/bert/plain.onnx"), *bert, "--output", f"last_hidden_state={hidden}", "--repeat", "3")[0]
+        times = self.call("run", fixture("zoo/bert/plain.onnx"), *bert, "--output", f"last_hidden_state={hidden}", "--repeat", "3",
+                          "--time-limit", "60")[0]
         self.assertRegex(times, r"^median [0-9.]+ ms, least [0-9.]+ ms, of 3 runs\n$")
         _, shape, values = npy_files.read(hidden)
         _, _, golden = npy_files.read(fixture("zoo/bert/last_hidden_state.npy"))
