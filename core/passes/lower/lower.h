@@ -11,6 +11,8 @@
 namespace plait {
 
 void fuse(Graph& graph, PassContext& context);
+void channels_last(Graph& graph, PassContext& context);
+void chains(Graph& graph, PassContext& context);
 void bucket(Graph& graph, PassContext& context);
 void overlap(Graph& graph, PassContext& context);
 

@@ -117,6 +117,7 @@ KernelStatus run_cast(const KernelCall& call) {
 }
 
 bool accepts_f32(const NodeInfo& node) { return is_f32(node, 0) && (node.inputs.size() < 2 || is_f32(node, 1)); }
+bool accepts_two(const NodeInfo& node) { return node.inputs.size() == 2 && accepts_f32(node); }
 bool accepts_gelu(const NodeInfo& node) {
   return is_f32(node, 0) && node.attributes.string("approximate", "none") == "none";
 }
@@ -130,9 +131,8 @@ void add_unary(KernelTable& table, const char* op, bool (*accepts)(const NodeInf
   add_kernel(table, isa, {.op = op, .dtypes = "f32", .accepts = accepts, .run = run_unary<isa, f>, .in_place = 0});
 }
 template <Isa isa, Binary f>
-void add_binary(KernelTable& table, const char* op) {
-  add_kernel(table, isa,
-             {.op = op, .dtypes = "f32", .accepts = accepts_f32, .run = run_binary<isa, f>, .in_place = 0});
+void add_binary(KernelTable& table, const char* op, bool (*accepts)(const NodeInfo&) = accepts_f32) {
+  add_kernel(table, isa, {.op = op, .dtypes = "f32", .accepts = accepts, .run = run_binary<isa, f>, .in_place = 0});
 }
 
 template <Isa isa>
@@ -147,11 +147,16 @@ void add_for(KernelTable& table) {
   add_unary<isa, Unary::relu>(table, "Relu");
   add_unary<isa, Unary::sqrt>(table, "Sqrt");
   add_unary<isa, Unary::neg>(table, "Neg");
+  add_unary<isa, Unary::abs>(table, "Abs");
+  add_unary<isa, Unary::reciprocal>(table, "Reciprocal");
   add_binary<isa, Binary::add>(table, "Add");
   add_binary<isa, Binary::add>(table, "plait.Accumulate");
   add_binary<isa, Binary::sub>(table, "Sub");
   add_binary<isa, Binary::mul>(table, "Mul");
   add_binary<isa, Binary::div>(table, "Div");
+  add_binary<isa, Binary::max>(table, "Max", accepts_two);
+  add_binary<isa, Binary::min>(table, "Min", accepts_two);
+  add_binary<isa, Binary::prelu>(table, "PRelu");
   add_kernel(table, isa, {.op = "Cast", .dtypes = "f32|bf16|f16", .accepts = accepts_cast, .run = run_cast<isa>});
 }
 
