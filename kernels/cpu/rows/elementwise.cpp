@@ -116,6 +116,31 @@ KernelStatus run_cast(const KernelCall& call) {
   return {};
 }
 
+bool is_narrow(DType dtype) {
+  return dtype == DType::boolean || dtype == DType::u8 || dtype == DType::i8 || dtype == DType::i32 || dtype == DType::i64;
+}
+bool accepts_widening(const NodeInfo& node) {
+  return is_narrow(node.inputs[0].dtype) && node.outputs[0].dtype == DType::f32;
+}
+
+/// Bools and integers as f32, rounded to nearest even.
+KernelStatus run_widening(const KernelCall& call) {
+  const TensorView& x = call.inputs[0];
+  auto* y = call.outputs[0].as<float>();
+  share_ranges(call.pool, x.elements(), grain, 1, [&](int64_t begin, int64_t end, int) {
+    auto widen = [&]<class T>(const T* from) {
+      for (int64_t i = begin; i < end; ++i) y[i] = static_cast<float>(from[i]);
+    };
+    if (x.dtype == DType::i64) widen(x.as<int64_t>());
+    else if (x.dtype == DType::i32) widen(x.as<int32_t>());
+    else if (x.dtype == DType::i8) widen(x.as<int8_t>());
+    else if (x.dtype == DType::u8) widen(x.as<uint8_t>());
+    else
+      for (int64_t i = begin; i < end; ++i) y[i] = x.as<uint8_t>()[i] != 0;
+  });
+  return {};
+}
+
 bool accepts_f32(const NodeInfo& node) { return is_f32(node, 0) && (node.inputs.size() < 2 || is_f32(node, 1)); }
 bool accepts_two(const NodeInfo& node) { return node.inputs.size() == 2 && accepts_f32(node); }
 bool accepts_gelu(const NodeInfo& node) {
@@ -158,6 +183,8 @@ void add_for(KernelTable& table) {
   add_binary<isa, Binary::min>(table, "Min", accepts_two);
   add_binary<isa, Binary::prelu>(table, "PRelu");
   add_kernel(table, isa, {.op = "Cast", .dtypes = "f32|bf16|f16", .accepts = accepts_cast, .run = run_cast<isa>});
+  add_kernel(table, isa,
+             {.op = "Cast", .dtypes = "bool|u8|i8|i32|i64 to f32", .accepts = accepts_widening, .run = run_widening});
 }
 
 }  // namespace
