@@ -19,6 +19,7 @@ namespace {
 // and ops run together.
 constexpr Pass plain_passes[] = {
     {"fold", fold},  // constants; shape arithmetic as symbolic sizes
+    {"in_f32", in_f32},                // ops of 16 bits whose fast kernels are of 32
     {"channels_last", channels_last},  // convolutions, and what is between them
     {"chains", chains},                // element-wise ops in one pass over memory
     {"scan", scan},  // into Loop, of known types: programs have one kind of repetition

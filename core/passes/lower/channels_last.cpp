@@ -14,9 +14,9 @@ namespace {
 using Names = std::set<std::string_view>;
 
 /// Ops whose first operand's layout does not matter; other operands are single numbers.
-const Names unary{"Abs",       "Celu", "Clip",  "Elu",  "Erf",        "Exp",  "Gelu", "HardSigmoid", "HardSwish",
-                  "LeakyRelu", "Log",  "Mish",  "Neg",  "Reciprocal", "Relu", "Selu", "Sigmoid",     "Softplus",
-                  "Softsign",  "Sqrt", "Swish", "Tanh", "Floor",      "Ceil", "Round"};
+const Names unary{"Abs",       "Cast",      "Celu", "Clip",  "Elu",  "Erf",        "Exp",  "Gelu", "HardSigmoid",
+                  "HardSwish", "LeakyRelu", "Log",  "Mish",  "Neg",  "Reciprocal", "Relu", "Selu", "Sigmoid",
+                  "Softplus",  "Softsign",  "Sqrt", "Swish", "Tanh", "Floor",      "Ceil", "Round"};
 const Names broadcasting{"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Pow", "PRelu"};
 const Names reductions{"ReduceMean",      "ReduceSum", "ReduceMax", "ReduceMin",
                        "ReduceSumSquare", "ReduceL1",  "ReduceL2"};

@@ -203,6 +203,39 @@ TEST(PlainPasses, KeepWhatNetworksCompute) {
   EXPECT_GT(joined, 20);
 }
 
+/// Networks of 16 bits compute in f32 and round each result: next to the reference's kernels of 16 bits.
+TEST(PlainPasses, ComputeHalvesInF32) {
+  for (uint32_t seed = 0; seed < 20; ++seed)
+    for (DType dtype : {DType::f16, DType::bf16}) {
+      SCOPED_TRACE(cat("seed ", seed, " ", dtype_name(dtype)));
+      NetworkMaker maker(seed, 2);
+      maker.grow(6);
+      Graph& graph = maker.graph;
+      const ValueId x = graph.inputs[0];
+      // The same graph of another type: inputs and constants of floats, but scales of a Resize.
+      std::set<ValueId> scales;
+      for (const Node& node : graph.nodes)
+        if (node.op == "Resize") scales.insert(node.inputs[2]);
+      graph.value(x).type.dtype = dtype;
+      for (ValueId id = 0; id < graph.value_count(); ++id) {
+        auto& constant = graph.value(id).constant;
+        if (!constant || constant->dtype() != DType::f32 || scales.count(id)) continue;
+        Constant narrow = *constant;
+        add_step(narrow, {RecipeStep::Kind::cast, {}, dtype});
+        constant = std::make_shared<Constant>(std::move(narrow));
+        graph.value(id).type.dtype = dtype;
+      }
+      Tensor wide = random_tensor(DType::f32, {2, 6, 11, 11}, seed), input(dtype, wide.shape());
+      for (int64_t i = 0; i < wide.elements(); ++i) set_element(input, i, element(wide, i));
+      std::vector<std::string> ops;
+      const std::vector<Tensor> plain = run(graph, input, {"in_f32", "channels_last", "chains"}),
+                                both = run(graph, input, {}, &ops);
+      // Roundings of 11 or 8 bits in each of the ops, which other orders of sums may turn the other way.
+      const double tolerance = dtype == DType::f16 ? 0.01 : 0.08;
+      for (size_t i = 0; i < plain.size(); ++i) test::expect_near(both[i], plain[i], tolerance, tolerance);
+    }
+}
+
 /// What a convolutional block of exporters becomes: two instructions between the Transposes of the ends.
 TEST(PlainPasses, BlockOfExportersIsFused) {
   Graph graph;
