@@ -70,7 +70,8 @@ void run_packed(ThreadPool& pool, const GemmTiles& tiles, const PackedPlan& plan
   // So many steps of k at once that an item ends soon enough once the run is cancelled.
   const int64_t at_a_time = 64 * plan.depth;
   for (int64_t from = 0; from == 0 || from < plan.k; from += at_a_time)
-    share(pool, plan.items * parts, plan.m * (right.end - right.begin) * plan.k, [&](int64_t item, int worker) {
+    // 16 multiplications are a step: what takes less than 20 us is not worth waking others, who may not get a processor soon.
+    share(pool, plan.items * parts, plan.m * (right.end - right.begin) * plan.k / 16, [&](int64_t item, int worker) {
       const int64_t until = std::min(plan.k, from + at_a_time);
       std::byte* left = scratch + worker * worker_bytes;
       std::byte* spare = left + plan.worker_bytes();

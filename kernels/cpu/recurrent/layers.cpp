@@ -169,7 +169,7 @@ class Direction {
                        .y = y,
                        .ldy = ldy},
                       workspace_);
-    share_ranges(call_.pool, rows, 16, m * k, [&](int64_t begin, int64_t end, int) {
+    share_ranges(call_.pool, rows, 16, (m * k + 7) / 8, [&](int64_t begin, int64_t end, int) {
       linear_tiles(isa).block(
           {x, k, m, reinterpret_cast<const uint8_t*>(w + begin * k), DType::f32, end - begin, k, y + begin, ldy});
     });

@@ -207,7 +207,7 @@ KernelStatus run_chain(const KernelCall& call) {
   const StepsRun run(plan, call.inputs, call.outputs[0], false, elementwise_loops(isa));
   const int64_t bytes = StepsRun::worker_bytes(plan);
   share_ranges(
-      call.pool, call.outputs[0].elements(), run.grain(), 4 * static_cast<int64_t>(plan.steps.size()),
+      call.pool, call.outputs[0].elements(), run.grain(), static_cast<int64_t>(plan.steps.size()),
       [&](int64_t begin, int64_t end, int worker) { run.run(begin, end, call.scratch.data() + worker * bytes); });
   return {};
 }
