@@ -76,7 +76,8 @@ void run_products(const KernelCall& call, std::byte* scratch, int64_t count, Mak
   const int64_t stride = worker_scratch(isa, shape.k, shape.transposed);
   const int64_t across = (shape.n + matmul_columns - 1) / matmul_columns,
                 down = (shape.m + item_rows - 1) / item_rows;
-  share(call.pool, count * across * down, count * shape.m * shape.n * shape.k, [&](int64_t item, int worker) {
+  // Several multiplications are one step of least_shared_work.
+  share(call.pool, count * across * down, count * shape.m * shape.n * shape.k / 8, [&](int64_t item, int worker) {
     const Product p = product(item / (across * down));
     const int64_t j = item % across * matmul_columns, i = item / across % down * item_rows;
     const int64_t rows = std::min(item_rows, p.m - i), columns = std::min(matmul_columns, p.n - j);
