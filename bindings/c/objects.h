@@ -11,6 +11,7 @@
 #include "bindings/c/handles.h"
 #include "bindings/c/loading.h"
 #include "bindings/c/options.h"
+#include "bindings/c/time_limit.h"
 #include "core/base/bytes.h"
 #include "core/base/log.h"
 #include "core/base/thread_pool.h"
@@ -274,6 +275,7 @@ class SessionObject {
   std::mutex mutex_;
   std::vector<TraceEvent> trace_;
   std::unique_ptr<Executor> executor_;
+  std::unique_ptr<TimeLimit> limit_;  ///< null: there is no limit
 };
 
 #define PLAIT_BIND_HANDLE(Object, CType, kind_name) \

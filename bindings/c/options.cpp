@@ -74,6 +74,8 @@ constexpr OptionRow rows[] = {
      "maximum bytes of a run in addition to weights and cache, of all ranks together; 0: three quarters of the "
      "machine's memory",
      0, huge},
+    {"time_limit", Type::real, for_session, "0",
+     "maximum seconds of a run, which otherwise ends with TIMEOUT; 0: no limit", 0, 1e8},
     {"page_tokens", Type::integer, for_generator, "32", "tokens per page of the cache", 1, 4096},
     {"step_tokens", Type::integer, for_generator, "512",
      "maximum tokens of a step, over all requests; a graph that is not recognised takes each prompt whole", 1,

@@ -647,7 +647,7 @@ PLAIT_API plait_status plait_session_input(plait_session* session, int64_t index
 PLAIT_API plait_status plait_session_output(plait_session* session, int64_t index, plait_operand* out);
 /* Runs it: `input_count` tensors by name, each input of the session once; `outputs[i]` becomes a new tensor, the
  * output output_names[i]. NOT_FOUND for an unknown name; INVALID_ARGUMENT for a missing input, a wrong dtype or
- * size; OUT_OF_MEMORY beyond option memory_bytes; CANCELLED. */
+ * size; OUT_OF_MEMORY beyond option memory_bytes; TIMEOUT beyond option time_limit; CANCELLED. */
 PLAIT_API plait_status plait_session_run(plait_session* session, const char* const* input_names,
                                          plait_tensor* const* inputs, int64_t input_count,
                                          const char* const* output_names, plait_tensor** outputs,

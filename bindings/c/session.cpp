@@ -20,6 +20,8 @@ SessionObject::SessionObject(std::shared_ptr<ModelObject> model, const Settings&
   store_->load(*plain_.program, {}, &pool_);
   executor_ = std::make_unique<Executor>(plain_.program, *store_, pool_, budget_);
   if (settings.boolean("trace")) executor_->set_trace(&trace_);
+  if (const double seconds = settings.real("time_limit"); seconds > 0)
+    limit_ = std::make_unique<TimeLimit>(seconds, budget_);
 }
 
 std::vector<TraceEvent> SessionObject::trace() {
@@ -30,7 +32,16 @@ std::vector<TraceEvent> SessionObject::trace() {
 std::vector<Tensor> SessionObject::run(std::span<const TensorView> inputs, std::span<const int> outputs) {
   std::lock_guard lock(mutex_);
   budget_->begin();
-  executor_->run(inputs);
+  if (limit_) limit_->begin();
+  try {
+    executor_->run(inputs);
+  } catch (const Error& error) {
+    if (limit_ && limit_->end() && error.code() == Code::cancelled)
+      throw Error(Code::timeout, cat("the run took longer than ", limit_->seconds(), " s"),
+                  "option time_limit raises the limit");
+    throw;
+  }
+  if (limit_) limit_->end();
   std::vector<Tensor> out;
   for (int index : outputs) {
     TensorView view = executor_->output(index);  // valid until the next run: copied while locked

@@ -326,6 +326,8 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   run.add_option("--output", arguments.run.outputs, "NAME=FILE.npy, for each requested output")
       ->allow_extra_args(false)
       ->required();
+  for (const nlohmann::json& row : option_rows("session"))
+    if (row.at("key").get<std::string>() == "time_limit") add_library_option(run, row, arguments.run.session);
   run.add_option("--repeat", arguments.run.repeat, "Run N more times, and print the median time of a run")
       ->check(CLI::Range(1, 1'000'000));
 

@@ -108,6 +108,7 @@ struct LogitsArguments : ModelArguments {
 
 struct RunArguments : ModelArguments {
   std::vector<std::string> inputs, outputs;  ///< NAME=FILE
+  std::vector<std::pair<std::string, std::string>> session;  ///< options by key
   int repeat = 0;                            ///< timed runs after the first; 0: none
 };
 

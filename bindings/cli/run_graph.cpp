@@ -49,6 +49,7 @@ int run_graph(const RunArguments& arguments) {
   for (const std::string& text : arguments.outputs) out_files.push_back(name_and_value(text, "--output"));
   OptionSets options = option_sets(arguments, "session");
   options.model.set("tokenizer", "none");
+  for (const auto& [key, value] : arguments.session) options.rest.set(key, value);
   plait_api::Model model(arguments.model, options.model);
   plait_api::Session session(model, options.rest);
   std::vector<plait_api::Tensor> tensors;

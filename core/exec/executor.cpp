@@ -35,6 +35,7 @@ Executor::Executor(std::shared_ptr<const Program> program, const Store& store, T
   capacities_.assign(buffers, -1);
   symbols_.assign(static_cast<size_t>(program_->symbols.size()), -1);
   bodies_.resize(program_->instructions.size());
+  inferred_.resize(program_->instructions.size());
   for (size_t i = 0; i < buffers; ++i) {
     const Buffer& buffer = program_->buffers[i];
     views_[i].dtype = buffer.dtype;
@@ -395,10 +396,64 @@ void Executor::gather_operands(const Instruction& instruction) {
   for (BufferId id : instruction.outputs) out_.push_back(resolve(id));
 }
 
-void Executor::infer_outputs(const Instruction& instruction) {
-  std::vector<std::pair<DType, Shape>> types;
+bool Executor::InferredTypes::hold(std::span<const TensorView> inputs) const {
+  if (!known) return false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].dtype != operands[i].first || !(inputs[i].shape == operands[i].second)) return false;
+    if (!elements[i].empty() && std::memcmp(elements[i].data(), inputs[i].data, elements[i].size()) != 0) return false;
+  }
+  return true;
+}
+
+/// Kept from the last run where the operands are alike: rules cost microseconds.
+const std::vector<std::pair<DType, Shape>>& Executor::types_of_outputs(const Instruction& instruction) {
+  InferredTypes& types = inferred_[static_cast<size_t>(&instruction - program_->instructions.data())];
   const bool by_data = instruction.kernel && instruction.kernel->output_shape;
-  instruction.infer(small_on_host(in_, by_data), types);
+  if (types.hold(in_)) return types.outputs;
+  types = {};
+  std::vector<bool> read;
+  instruction.infer(small_on_host(in_, by_data), types.outputs, read);
+  types.known = !by_data && device_.shares_host_memory();
+  types.elements.resize(in_.size());
+  for (size_t i = 0; i < in_.size(); ++i) {
+    types.operands.emplace_back(in_[i].dtype, in_[i].shape);
+    if (!read[i] || !in_[i].data) continue;
+    if (in_[i].bytes() > Instruction::inferred_bytes) types.known = false;
+    else types.elements[i].assign(in_[i].data, in_[i].data + in_[i].bytes());
+  }
+  return types.outputs;
+}
+
+/// Keeps memory that nothing refers to any more for the next value of its size; the oldest goes when there is too much.
+void Executor::give_back(std::shared_ptr<Blob>& memory) {
+  constexpr size_t most_spare = 32;
+  if (memory && memory.use_count() == 1) spare_.push_back(std::move(memory));
+  if (spare_.size() > most_spare) spare_.erase(spare_.begin());
+  memory.reset();
+}
+
+/// Memory for a value whose size was not planned: that of an earlier one, if it fits well.
+std::shared_ptr<Blob> Executor::take_unsized(int64_t bytes) {
+  auto best = spare_.end();
+  for (auto at = spare_.begin(); at != spare_.end(); ++at)
+    if ((*at)->size() >= bytes && (*at)->size() <= 2 * bytes + 4096 && (best == spare_.end() || (*at)->size() < (*best)->size()))
+      best = at;
+  if (best != spare_.end()) {
+    std::shared_ptr<Blob> found = std::move(*best);
+    spare_.erase(best);
+    return found;
+  }
+  try {
+    return budget_->take(bytes, device_);
+  } catch (const Error&) {
+    if (spare_.empty()) throw;
+    spare_.clear();
+    return budget_->take(bytes, device_);
+  }
+}
+
+void Executor::infer_outputs(const Instruction& instruction) {
+  const std::vector<std::pair<DType, Shape>>& types = types_of_outputs(instruction);
   for (size_t k = 0; k < instruction.outputs.size(); ++k) {
     BufferId id = instruction.outputs[k];
     if (id < 0) continue;
@@ -416,7 +471,9 @@ void Executor::infer_outputs(const Instruction& instruction) {
     view.shape = types[k].second;
     checked_elements({view.shape.begin(), view.shape.end()}, dtype_bits(view.dtype));
     try {
-      unsized_[static_cast<size_t>(id)] = budget_->take(view.bytes(), device_);
+      std::shared_ptr<Blob>& memory = unsized_[static_cast<size_t>(id)];
+      give_back(memory);
+      memory = take_unsized(view.bytes());
     } catch (const Error& error) {
       throw error.at(instruction.origin);
     }
@@ -442,7 +499,7 @@ void Executor::release_unsized(int32_t index) {
   const Instruction& instruction = program_->instructions[static_cast<size_t>(index)];
   for (BufferId id : instruction.inputs)
     if (id >= 0 && unsized_[static_cast<size_t>(id)] && program_->buffers[static_cast<size_t>(id)].dies <= index)
-      unsized_[static_cast<size_t>(id)].reset();
+      give_back(unsized_[static_cast<size_t>(id)]);
 }
 
 void Executor::compute(const Instruction& instruction) {

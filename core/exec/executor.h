@@ -116,6 +116,9 @@ class Executor {
   TensorView none_of(int index, std::span<const int64_t> declared) const;
   void gather_operands(const Instruction& instruction);
   void infer_outputs(const Instruction& instruction);
+  const std::vector<std::pair<DType, Shape>>& types_of_outputs(const Instruction& instruction);
+  std::shared_ptr<Blob> take_unsized(int64_t bytes);
+  void give_back(std::shared_ptr<Blob>& memory);
   void release_unsized(int32_t index);
   void check_fault() const;
   [[noreturn]] void fail(const Instruction& instruction, const KernelStatus& status) const;
@@ -131,6 +134,15 @@ class Executor {
   std::vector<const Blob*> blobs_;              ///< theirs, each once
   std::vector<TensorView> views_;               ///< by buffer, for the present symbol values
   std::vector<std::shared_ptr<Blob>> unsized_;  ///< memory of buffers whose size depends on data
+  std::vector<std::shared_ptr<Blob>> spare_;    ///< such memory without a value, for the next ones
+  /// Types of an instruction's outputs, and the operands for which they hold.
+  struct InferredTypes {
+    bool known = false;
+    std::vector<std::pair<DType, Shape>> operands, outputs;
+    std::vector<std::vector<std::byte>> elements;  ///< by operand, of those whose elements matter
+    bool hold(std::span<const TensorView> inputs) const;
+  };
+  std::vector<InferredTypes> inferred_;         ///< by instruction
   std::vector<int64_t> symbols_;                ///< values, -1 where unbound
   bool sized_ = false;                          ///< `views_` match `symbols_`
   std::vector<int64_t> slot_offsets_;           ///< by slot, within its pool

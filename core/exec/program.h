@@ -88,8 +88,10 @@ struct Instruction {
   Dims sizes;
   /// Infers dtypes and shapes of the outputs from the actual inputs. Set where an output is not `sized`, and where
   /// the graph assumes equal sizes that only fitting model inputs guarantee: `sized` outputs must then match the
-  /// program. The elements of operands of at most `inferred_bytes` are there to be read; data of others may be null.
-  std::function<void(std::span<const TensorView> inputs, std::vector<std::pair<DType, Shape>>& outputs)> infer;
+  /// program. The elements of operands of at most `inferred_bytes` are there to be read; data of others may be null. `read` becomes
+  /// whether the result depends on the elements of each operand, and not only on its type.
+  std::function<void(std::span<const TensorView> inputs, std::vector<std::pair<DType, Shape>>& outputs, std::vector<bool>& read)>
+      infer;
   static constexpr int64_t inferred_bytes = 8192;
   std::vector<std::shared_ptr<const Program>> bodies;
   int32_t carried = 0;  ///< loops only

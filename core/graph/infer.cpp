@@ -27,6 +27,7 @@ class Context final : public InferContext {
       : node_(node),
         inputs_(node.inputs.size()),
         facts_(node.inputs.size()),
+        read_(node.inputs.size()),
         outputs_(node.outputs.size()),
         made_(node.outputs.size()) {}
 
@@ -34,6 +35,8 @@ class Context final : public InferContext {
   std::vector<Type>& output_types() { return outputs_; }
   std::vector<std::optional<Dims>>& output_contents() { return made_; }
   const std::vector<Dim>& unknowns() const { return unknowns_; }
+  /// The operands whose elements the rules asked for.
+  const std::vector<bool>& read() const { return read_; }
   void set_constant(size_t input, const Tensor* tensor) { facts_[input].constant = tensor; }
   void set_known(size_t input, Dims elements) { facts_[input].contents = std::move(elements); }
   /// Unknown sizes become symbols of `table`; without one they are errors.
@@ -55,12 +58,17 @@ class Context final : public InferContext {
   }
   const Dims* contents(int i) const override {
     if (!has(i)) return nullptr;
+    read_[at(i)] = true;
     Facts& facts = facts_[at(i)];
     if (!facts.contents && facts.constant && has_contents(facts.constant->view()))
       facts.contents = contents_of(facts.constant->view());
     return facts.contents ? &*facts.contents : nullptr;
   }
-  const Tensor* constant(int i) const override { return i < inputs() ? facts_[at(i)].constant : nullptr; }
+  const Tensor* constant(int i) const override {
+    if (i >= inputs()) return nullptr;
+    read_[at(i)] = true;
+    return facts_[at(i)].constant;
+  }
   const Node& node() const override { return node_; }
 
   Dim unknown(std::string_view stem) override {
@@ -103,6 +111,7 @@ class Context final : public InferContext {
   const Node& node_;
   std::vector<Type> inputs_;
   mutable std::vector<Facts> facts_;  ///< contents of constants are read on demand
+  mutable std::vector<bool> read_;
   std::vector<Type> outputs_;
   std::vector<std::optional<Dims>> made_;
   std::vector<Dim> unknowns_;
@@ -249,7 +258,7 @@ void infer_graph(const OpSet& ops, Graph& graph, Knowledge& knowledge) {
 
 void infer_concrete(const OpSchema& schema, const Node& node, std::span<const TensorView> inputs,
                     std::vector<std::pair<DType, Shape>>& outputs,
-                    const std::function<Shape(int output)>& measure) {
+                    const std::function<Shape(int output)>& measure, std::vector<bool>* read) {
   if (!node.bodies.empty())
     throw Error(Code::internal,
                 cat(describe(node), ": the sizes of an op with bodies are known only when it has run"));
@@ -269,6 +278,7 @@ void infer_concrete(const OpSchema& schema, const Node& node, std::span<const Te
     SymbolTable symbols;
     if (measure) context.name_unknowns(&symbols, "");
     run_rules(schema, node, context);
+    if (read) *read = context.read();
     outputs.assign(node.outputs.size(), {DType::none, Shape()});
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Type& type = context.output_types()[i];

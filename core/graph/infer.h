@@ -52,11 +52,12 @@ void infer_graph(const OpSet& ops, Graph& graph, Knowledge& knowledge);
 
 /// Types of one node's outputs for existing operands (`inputs`: one view per input, an absent one has dtype none;
 /// `outputs` is resized to the node's; unused ones are none). `measure` returns the shape of an output whose sizes
-/// depend on the operands' elements; without it such a size is an Error. Throws Error, naming the node, also for
+/// depend on the operands' elements; without it such a size is an Error. `read`: becomes whether the types depend on the elements of
+/// each operand, and not only on its type. Throws Error, naming the node, also for
 /// sizes beyond 63 bits of bytes; a node with bodies is Error(internal), since its types are known only after the
 /// run.
 void infer_concrete(const OpSchema& schema, const Node& node, std::span<const TensorView> inputs,
                     std::vector<std::pair<DType, Shape>>& outputs,
-                    const std::function<Shape(int output)>& measure = nullptr);
+                    const std::function<Shape(int output)>& measure = nullptr, std::vector<bool>* read = nullptr);
 
 }  // namespace plait

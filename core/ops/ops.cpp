@@ -29,6 +29,7 @@ void register_ops(OpSet& ops) {
                       register_pooling,
                       register_resize,
                       register_boxes,
+                      register_channels_last,
                       register_windows_back,
                       register_recurrent_layers,
                       register_transforms,

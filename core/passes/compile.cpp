@@ -15,9 +15,13 @@
 namespace plait {
 namespace {
 
-// The passes in order. A plain graph keeps the file's ops: only constants and sizes are computed.
+// The passes in order. A plain graph keeps the meaning of each of the file's ops: constants and sizes are computed, layouts change,
+// and ops run together.
 constexpr Pass plain_passes[] = {
     {"fold", fold},  // constants; shape arithmetic as symbolic sizes
+    {"in_f32", in_f32},                // ops of 16 bits whose fast kernels are of 32
+    {"channels_last", channels_last},  // convolutions, and what is between them
+    {"chains", chains},                // element-wise ops in one pass over memory
     {"scan", scan},  // into Loop, of known types: programs have one kind of repetition
 };
 // Raises a decoder to canonical ops with a paged cache and one row of tokens, or finds the reason why not.

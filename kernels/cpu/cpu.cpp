@@ -35,6 +35,7 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_rows(table, isa);
     add_moves(table, isa);
     add_elementwise(table, isa);
+    add_steps(table, isa);
     add_matmul(table, isa);
     add_cross_entropy(table, isa);
     add_head_loss(table, isa);
@@ -46,9 +47,12 @@ void register_cpu_kernels(KernelTable& table, std::string_view isa_limit) {
     add_transpose(table, isa);
     add_convolution(table, isa);
     add_pooling(table, isa);
+    add_channels_last_conv(table, isa);
+    add_channels_last_pool(table, isa);
     add_channels(table, isa);
     add_transposed_convolution(table, isa);
     add_recurrent(table, isa);
+    add_layers(table, isa);
     add_packed_recurrent(table, isa);
   }
 }

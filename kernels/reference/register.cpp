@@ -28,6 +28,7 @@ void register_reference_kernels(KernelTable& table) {
   add_resize(table);
   add_sampling(table);
   add_boxes(table);
+  add_channels_last(table);
   add_windows_back(table);
   add_recurrent_layers(table);
   add_transforms(table);

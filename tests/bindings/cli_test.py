@@ -2,6 +2,7 @@
 
 usage: cli_test.py PLAIT FIXTURES SAMPLE, where SAMPLE is samples/c/stream.c, built
 """
+import base64
 import json
 import os
 import pathlib
@@ -22,6 +23,14 @@ GREEDY = GPT2_GREEDY = None  # what that prompt gives, by the manifest
 
 def fixture(name):
     return os.path.join(FIXTURES, name)
+
+
+# x negated 2^62 times: Loop over a body of Neg.
+ENDLESS = base64.b64decode(
+    "CAo60AEKmQEKAW4KAXQKAXgSAXkaBXR1cm5zIgRMb29wKn4KBGJvZHkycwoPCgF2EgF3GgAiA05lZzoAChQKAWMSAWQaACIISWRl"
+    "bnRpdHk6ABIBYloLCgFpEgYKBAgHEgBaCwoBYxIGCgQICRIAWg8KAXYSCgoICAESBAoCCAFiCwoBZBIGCgQICRIAYg8KAXcSCgoI"
+    "CAESBAoCCAGgAQUSAWcqDxAHQgFuSggAAAAAAAAAQCoIEAlCAXRKAQFaDwoBeBIKCggIARIECgIIAWIDCgF5QgQKABAXQhEKDWNv"
+    "bS5taWNyb3NvZnQQAQ==")
 
 
 class CommandLine(unittest.TestCase):
@@ -363,7 +372,8 @@ class CommandLine(unittest.TestCase):
         bert = [word for name in ("input_ids", "attention_mask", "token_type_ids")
                 for word in ("--input", f"{name}={fixture(f'zoo/bert/{name}.npy')}")]
         hidden = self.file("hidden.npy")
-        times = self.call("run", fixture("zoo/bert/plain.onnx"), *bert, "--output", f"last_hidden_state={hidden}", "--repeat", "3")[0]
+        times = self.call("run", fixture("zoo/bert/plain.onnx"), *bert, "--output", f"last_hidden_state={hidden}", "--repeat", "3",
+                          "--time-limit", "60")[0]
         self.assertRegex(times, r"^median [0-9.]+ ms, least [0-9.]+ ms, of 3 runs\n$")
         _, shape, values = npy_files.read(hidden)
         _, _, golden = npy_files.read(fixture("zoo/bert/last_hidden_state.npy"))
@@ -496,6 +506,16 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(decoded, text + "\n")
         self.assertEqual(self.call("tokenize", fixture("gemma3-standard23"), "--cache-dir", "", stdin=text)[0], ids)
         self.error("tokenize", fixture("gpt2-optimum18"), names=["tokenizer.json"])
+
+    def test_time_limit(self):
+        """A run that takes too long ends; what it computes does not matter."""
+        model, x, out = self.file("endless.onnx"), self.file("x.npy"), self.file("y.npy")
+        with open(model, "wb") as file:
+            file.write(ENDLESS)
+        npy_files.write(x, "<f4", (1,), [1.0])
+        self.error("run", model, "--input", f"x={x}", "--output", f"y={out}", "--time-limit", "0.2",
+                   names=["took longer than 0.2 s", "--time-limit"])
+        self.error("run", model, "--input", f"x={x}", "--output", f"y={out}", "--time-limit", "-1", names=["--time-limit"])
 
     def test_ops_and_options(self):
         rows = {row["op"]: row for row in json.loads(self.call("ops", "--json")[0])}

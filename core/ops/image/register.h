@@ -8,6 +8,7 @@ void register_convolution(OpSet& ops);
 void register_pooling(OpSet& ops);
 void register_resize(OpSet& ops);
 void register_boxes(OpSet& ops);
+void register_channels_last(OpSet& ops);
 void register_windows_back(OpSet& ops);
 
 }  // namespace plait

@@ -332,13 +332,15 @@ class Lowering {
     for (ValueId id : node.outputs) dtypes.push_back(id == no_value ? DType::none : graph_.value(id).type.dtype);
     auto state = instruction.state;
     instruction.infer = [schema, kept, output_shape, state, dtypes](std::span<const TensorView> inputs,
-                                                                    std::vector<std::pair<DType, Shape>>& types) {
+                                                                    std::vector<std::pair<DType, Shape>>& types,
+                                                                    std::vector<bool>& read) {
       if (output_shape) {
+        read.assign(inputs.size(), true);
         for (size_t k = 0; k < dtypes.size(); ++k)
           types.emplace_back(dtypes[k], output_shape(state.get(), inputs, static_cast<int>(k)));
         return;
       }
-      infer_concrete(*schema, *kept, inputs, types);
+      infer_concrete(*schema, *kept, inputs, types, nullptr, &read);
     };
   }
 

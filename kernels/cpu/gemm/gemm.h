@@ -48,10 +48,10 @@ inline void run_gemm(ThreadPool& pool, const GemmTiles& tiles, const Gemm& g, st
   for (int64_t i0 = 0; i0 < g.m; i0 += gemm_rows)
     for (int64_t k0 = 0; k0 == 0 || k0 < g.k; k0 += gemm_depth) {
       const int64_t m = std::min(gemm_rows, g.m - i0), k = std::min(gemm_depth, g.k - k0);
-      const int64_t row_tiles = (m + tiles.rows - 1) / tiles.rows, stride = tiles.left_bytes(1, k);
+      const int64_t tall = tiles.pack_rows ? equal_rows(m, tiles.rows) : tiles.rows;
+      const int64_t row_tiles = (m + tall - 1) / tall, stride = tiles.left_bytes(1, k);
       share(pool, row_tiles, m * k, [&](int64_t tile, int) {
-        tiles.pack_left(g.a.from(i0 + tile * tiles.rows, k0), std::min(tiles.rows, m - tile * tiles.rows), k,
-                        scratch + tile * stride);
+        tiles.pack_left(g.a.from(i0 + tile * tall, k0), std::min(tall, m - tile * tall), k, scratch + tile * stride);
       });
       // Few columns: also splits rows, into parts that amortise packing b again.
       const int64_t wanted = (4 * pool.size() + across - 1) / std::max<int64_t>(across, 1);
@@ -65,9 +65,9 @@ inline void run_gemm(ThreadPool& pool, const GemmTiles& tiles, const Gemm& g, st
         const bool ends = g.addend && k0 + k >= g.k;
         const int64_t strip = ends ? std::max<int64_t>(128 / tiles.rows, 1) : row_tiles;
         for (int64_t tile = first; tile < last; tile += strip) {
-          const int64_t i = tile * tiles.rows, count = std::min(m, std::min(tile + strip, last) * tiles.rows) - i;
+          const int64_t i = tile * tall, count = std::min(m, std::min(tile + strip, last) * tall) - i;
           tiles.block(
-              {scratch + tile * stride, right, count, n, k, g.y + (i0 + i) * g.ldy + j, g.ldy, g.adds || k0 > 0});
+              {scratch + tile * stride, right, count, n, k, g.y + (i0 + i) * g.ldy + j, g.ldy, g.adds || k0 > 0, tall});
           if (ends) add_addend(g, i0 + i, count, j, n);
         }
       });

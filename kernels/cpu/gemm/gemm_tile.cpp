@@ -40,6 +40,17 @@ void pack_left(const GemmLeft& a, int64_t m, int64_t k, std::byte* to) {
   }
 }
 
+/// Step c of row i to to[c tile_rows + i]; a null row is zeros. The excess of the last vectors is written over what follows.
+void pack_rows(const float* const* rows, int64_t m, int64_t count, float* to) {
+  for (int64_t step = 0; step < count; step += L) {
+    V v[L];
+    for (int i = 0; i < L; ++i)
+      v[i] = i < m && rows[i] ? load_up_to<AsF32>(bytes(rows[i] + step), count - step) : hn::Zero(df);
+    transpose(v);
+    for (int c = 0; c < L && c < count - step; ++c) hn::StoreU(v[c], df, to + (step + c) * tile_rows);
+  }
+}
+
 template <class T>
 void pack_panels(const GemmRight& b, int64_t n, int64_t k, float* to) {
   for (int64_t j = 0; j < n; j += panel, to += panel * k)
@@ -110,24 +121,86 @@ void run_tile(const float* a, const float* b, int64_t k, float* y, int64_t ldy, 
     }
 }
 
+/// The same of at most L columns: one vector of sums a row, so no lanes of zeros are multiplied.
+template <int ROWS>
+void run_narrow(const float* a, const float* b, int64_t k, float* y, int64_t ldy, int64_t columns, bool adds) {
+  V sums[ROWS];
+#pragma GCC unroll 16
+  for (int i = 0; i < ROWS; ++i) sums[i] = adds ? load_up_to<AsF32>(bytes(y + i * ldy), columns) : hn::Zero(df);
+  for (int64_t step = 0; step < k; ++step, a += tile_rows, b += panel) {
+    const V one = hn::LoadU(df, b);
+#pragma GCC unroll 16
+    for (int i = 0; i < ROWS; ++i) sums[i] = hn::MulAdd(hn::Set(df, a[i]), one, sums[i]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < ROWS; ++i) store_up_to<AsF32>(sums[i], bytes(y + i * ldy), columns);
+}
+
 template <int ROWS>
 void run_rows(int64_t rows, const float* a, const float* b, int64_t k, float* y, int64_t ldy, int64_t columns,
               bool adds) {
   if constexpr (ROWS > 1)
     if (rows < ROWS) return run_rows<ROWS - 1>(rows, a, b, k, y, ldy, columns, adds);
-  if (columns < panel) run_tile<ROWS, true>(a, b, k, y, ldy, columns, adds);
+  if (columns <= L) run_narrow<ROWS>(a, b, k, y, ldy, columns, adds);
+  else if (columns < panel) run_tile<ROWS, true>(a, b, k, y, ldy, columns, adds);
   else run_tile<ROWS, false>(a, b, k, y, ldy, columns, adds);
 }
 
 void block(const GemmBlock& g) {
   const auto *left = reinterpret_cast<const float*>(g.left), *right = reinterpret_cast<const float*>(g.right);
-  for (int64_t i = 0; i < g.m; i += tile_rows, left += left_stride(g.k))
+  const int64_t tall = g.tall ? g.tall : tile_rows;
+  for (int64_t i = 0; i < g.m; i += tall, left += left_stride(g.k))
     for (int64_t j = 0; j < g.n; j += panel)
-      run_rows<tile_rows>(g.m - i < tile_rows ? g.m - i : tile_rows, left, right + j * g.k, g.k, g.y + i * g.ldy + j,
+      run_rows<tile_rows>(g.m - i < tall ? g.m - i : tall, left, right + j * g.k, g.k, g.y + i * g.ldy + j,
                           g.ldy, g.n - j < panel ? g.n - j : panel, g.adds);
 }
 
-constexpr GemmTiles tiles{tile_rows, panel, left_bytes, right_bytes, pack_left, pack_right, block};
+/// A tile of PARTS vectors a row. Three rows share a pointer: x86 addresses them as p, p + ld and p + 2 ld.
+template <int ROWS, int PARTS>
+void run_plain_rows(const GemmRows& g) {
+  constexpr int pointers = (ROWS + 2) / 3;
+  const float* p[pointers];
+  for (int i = 0; i < pointers; ++i) p[i] = g.a + 3 * i * g.ld;
+  const int64_t ld = g.ld;
+  V sums[ROWS][PARTS];
+#pragma GCC unroll 16
+  for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+    for (int part = 0; part < PARTS; ++part)
+      sums[i][part] = g.adds ? load_up_to<AsF32>(bytes(g.y + i * g.ldy + part * L), g.n - part * L) : hn::Zero(df);
+  const auto* b = reinterpret_cast<const float*>(g.right);
+  for (int64_t step = 0; step < g.k; ++step, b += panel) {
+    V columns[PARTS];
+#pragma GCC unroll 2
+    for (int part = 0; part < PARTS; ++part) columns[part] = hn::LoadU(df, b + part * L);
+#pragma GCC unroll 16
+    for (int i = 0; i < ROWS; ++i) {
+      const V one = hn::Set(df, p[i / 3][i % 3 * ld]);
+#pragma GCC unroll 2
+      for (int part = 0; part < PARTS; ++part) sums[i][part] = hn::MulAdd(one, columns[part], sums[i][part]);
+    }
+#pragma GCC unroll 5
+    for (int i = 0; i < pointers; ++i) ++p[i];
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+    for (int part = 0; part < PARTS; ++part)
+      store_up_to<AsF32>(sums[i][part], bytes(g.y + i * g.ldy + part * L), g.n - part * L);
+}
+
+template <int ROWS>
+void run_plain_rows(const GemmRows& g) {
+  if constexpr (ROWS > 1)
+    if (g.m < ROWS) return run_plain_rows<ROWS - 1>(g);
+  if (g.n <= L) run_plain_rows<ROWS, 1>(g);
+  else run_plain_rows<ROWS, 2>(g);
+}
+
+void block_rows(const GemmRows& g) { run_plain_rows<tile_rows>(g); }
+
+constexpr GemmTiles tiles{tile_rows, panel, left_bytes, right_bytes, pack_left, pack_right, block, pack_rows,
+                          block_rows};
 
 #endif  // PLAIT_SIMD
 }  // namespace HWY_NAMESPACE

@@ -41,6 +41,24 @@ struct GemmBlock {
   float* y;
   int64_t ldy;
   bool adds;  ///< to what y holds
+  int64_t tall = 0;  ///< rows of y that a tile of the left side holds; 0: all that it can. For f32 only
+};
+
+/// Rows of each tile so that m rows take as few tiles as possible, of equal height but for the last: 16 rows are 8 and 8.
+constexpr int64_t equal_rows(int64_t m, int64_t most) {
+  const int64_t tiles = (m + most - 1) / most;
+  return tiles ? (m + tiles - 1) / tiles : 1;
+}
+
+/// The same with a left side that is not packed: row i of m <= rows at a + i ld. One panel of the right side: n <= columns.
+struct GemmRows {
+  const float* a;
+  int64_t ld;
+  const std::byte* right;
+  int64_t m, n, k;
+  float* y;
+  int64_t ldy;
+  bool adds;
 };
 
 struct GemmTiles {
@@ -52,6 +70,10 @@ struct GemmTiles {
   void (*pack_left)(const GemmLeft& a, int64_t m, int64_t k, std::byte* to);
   void (*pack_right)(const GemmRight& b, int64_t n, int64_t k, std::byte* to);
   void (*block)(const GemmBlock& block);
+  /// Steps [0, count) of a packed left tile, from at most `rows` rows that lie anywhere (null: zeros): for products whose left side is
+  /// gathered. Parts of a tile are packed in ascending order of their steps. Null where sides are rounded.
+  void (*pack_rows)(const float* const* rows, int64_t m, int64_t count, float* to) = nullptr;
+  void (*block_rows)(const GemmRows& block) = nullptr;
 };
 
 /// f32 arithmetic, for AVX2 and AVX-512.

@@ -90,6 +90,19 @@ KernelStatus run_global(const KernelCall& call) {
   return {};
 }
 
+/// The greatest of each channel; NaN if there is one.
+KernelStatus run_global_max(const KernelCall& call) {
+  const TensorView &x = call.inputs[0], &y = call.outputs[0];
+  const int64_t in = x.shape.elements(2, x.shape.rank());
+  share(call.pool, y.elements(), x.elements(), [&](int64_t plane, int) {
+    const float* from = x.as<float>() + plane * in;
+    float best = -std::numeric_limits<float>::infinity();
+    for (int64_t i = 0; i < in; ++i) best = best != best || from[i] <= best ? best : from[i];
+    y.as<float>()[plane] = best;
+  });
+  return {};
+}
+
 template <Isa isa>
 void add_for(KernelTable& table) {
   add_kernel(table, isa,
@@ -97,6 +110,7 @@ void add_for(KernelTable& table) {
   add_kernel(table, isa,
              {.op = "AveragePool", .dtypes = "f32", .accepts = accepts, .prepare = prepare, .run = run<isa, true>});
   add_kernel(table, isa, {.op = "GlobalAveragePool", .dtypes = "f32", .accepts = accepts, .run = run_global<isa>});
+  add_kernel(table, isa, {.op = "GlobalMaxPool", .dtypes = "f32", .accepts = accepts, .run = run_global_max});
 }
 
 }  // namespace

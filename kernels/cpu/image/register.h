@@ -7,6 +7,8 @@ namespace plait::cpu {
 
 void add_convolution(KernelTable& table, Isa isa);
 void add_pooling(KernelTable& table, Isa isa);
+void add_channels_last_conv(KernelTable& table, Isa isa);
+void add_channels_last_pool(KernelTable& table, Isa isa);
 void add_channels(KernelTable& table, Isa isa);
 void add_transposed_convolution(KernelTable& table, Isa isa);
 

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "kernels/cpu/gemm/gemm.h"
+#include "kernels/cpu/gemm/packed.h"
+#include "kernels/cpu/linear/linear_tile.h"
 #include "kernels/cpu/linear/matmul_tile.h"
 #include "kernels/cpu/linear/packed_tile.h"
 #include "kernels/cpu/linear/register.h"
@@ -26,6 +28,9 @@ constexpr int64_t item_rows = 96;
 /// Many rows of one product are packed.
 bool packs(int64_t count, int64_t m, bool transposed) { return count == 1 && m >= gemm_from_rows && !transposed; }
 
+/// Rows that are not worth packing: dot products with rows of b have the bits of packed panels.
+constexpr int64_t most_dot_rows = 4;
+
 /// Scratch of an item's product: a panel of b, or b and the item's rows of a as panel_tile.cpp packs them.
 int64_t worker_scratch(Isa isa, int64_t k, bool transposed) {
   if (!transposed) return align(4 * matmul_panel);
@@ -35,6 +40,9 @@ int64_t worker_scratch(Isa isa, int64_t k, bool transposed) {
 
 template <Isa isa>
 void run_transposed(const Product& p, int64_t i, int64_t rows, int64_t j, int64_t columns, float* scratch) {
+  if (rows <= most_dot_rows)
+    return linear_tiles(isa).block({p.a + i * p.k, p.k, rows, reinterpret_cast<const uint8_t*>(p.b + j * p.k),
+                                    DType::f32, columns, p.k, p.y + i * p.n + j, p.n});
   const PackedTiles& tiles = panel_tiles(isa);
   std::byte* packed =
       reinterpret_cast<std::byte*>(scratch) + align(4 * tiles.scratch(item_rows, matmul_columns, p.k));
@@ -68,7 +76,8 @@ void run_products(const KernelCall& call, std::byte* scratch, int64_t count, Mak
   const int64_t stride = worker_scratch(isa, shape.k, shape.transposed);
   const int64_t across = (shape.n + matmul_columns - 1) / matmul_columns,
                 down = (shape.m + item_rows - 1) / item_rows;
-  share(call.pool, count * across * down, count * shape.m * shape.n * shape.k, [&](int64_t item, int worker) {
+  // Several multiplications are one step of least_shared_work.
+  share(call.pool, count * across * down, count * shape.m * shape.n * shape.k / 8, [&](int64_t item, int worker) {
     const Product p = product(item / (across * down));
     const int64_t j = item % across * matmul_columns, i = item / across % down * item_rows;
     const int64_t rows = std::min(item_rows, p.m - i), columns = std::min(matmul_columns, p.n - j);
@@ -125,10 +134,46 @@ struct MatmulPlan {
   Shape a_batch, b_batch, batch;
 };
 
+struct MatmulState : KernelState {
+  bool packed = false;  ///< the right side: a weight
+};
+bool is_packed(const NodeInfo& node) { return node.inputs[1].constant && node.inputs[1].rank == 2; }
+std::shared_ptr<const KernelState> prepare_matmul(const NodeInfo& node) {
+  auto state = std::make_shared<MatmulState>();
+  state->packed = is_packed(node);
+  return state;
+}
+
+/// A weight [k, n] as panels of columns.
 template <Isa isa>
-int64_t matmul_scratch(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView> outputs,
-                       int threads) {
+Tensor pack_right_side(const Tensor& plain, ThreadPool* pool) {
+  const GemmTiles& tiles = f32_gemm_tiles(isa);
+  const int64_t k = plain.shape()[0], n = plain.shape()[1], columns = tiles.columns;
+  auto blob = make_blob(std::max(tiles.right_bytes(n, k), plain.bytes()));
+  auto pack = [&](int64_t panel, int) {
+    const float* from = plain.as<float>() + panel * columns;
+    tiles.pack_right({reinterpret_cast<const uint8_t*>(from), DType::f32, n}, std::min(columns, n - panel * columns), k,
+                     blob->mutable_data() + panel * columns * k * 4);
+  };
+  const int64_t panels = (n + columns - 1) / columns;
+  if (pool) share(*pool, panels, n * k, pack);
+  else
+    for (int64_t panel = 0; panel < panels; ++panel) pack(panel, 0);
+  return Tensor(plain.dtype(), plain.shape(), blob);
+}
+template <Isa isa>
+const PackedLayout* pack_matmul(const NodeInfo& node, size_t operand) {
+  static constexpr PackedLayout panels{isa == Isa::avx2 ? "product panels of 16" : "product panels of 32",
+                                       pack_right_side<isa>};
+  return operand == 1 && is_packed(node) ? &panels : nullptr;
+}
+
+template <Isa isa>
+int64_t matmul_scratch(const KernelState* state, std::span<const TensorView> inputs,
+                       std::span<const TensorView> outputs, int threads) {
   const MatmulPlan plan(inputs[0], inputs[1], outputs[0]);
+  if (static_cast<const MatmulState*>(state)->packed)
+    return threads * PackedPlan(f32_gemm_tiles(isa), plan.m, plan.n, plan.k, threads).worker_bytes();
   return scratch_of(isa, plan.batch.elements(), plan.m, plan.k, false, threads);
 }
 
@@ -137,6 +182,27 @@ KernelStatus run_matmul(const KernelCall& call) {
   const TensorView &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
   const MatmulPlan plan(a, b, y);
   const int64_t m = plan.m, n = plan.n, k = plan.k;
+  if (static_cast<const MatmulState*>(call.state)->packed) {
+    const GemmTiles& tiles = f32_gemm_tiles(isa);
+    const PackedPlan sizes(tiles, m, n, k, call.pool.size());
+    run_packed(
+        call.pool, tiles, sizes,
+        {.weights = b.data,
+         .begin = 0,
+         .end = n,
+         .y = y.as<float>(),
+         .ldy = n,
+         .rows = reads_rows(k, k) ? a.as<float>() : nullptr,
+         .pitch = k},
+        call.scratch.data(), sizes.worker_bytes(),
+        [&](int64_t first, int64_t count, int64_t k0, int64_t k1, float* to) {
+          const float* rows[16];
+          for (int64_t i = 0; i < count; ++i) rows[i] = a.as<float>() + (first + i) * k + k0;
+          tiles.pack_rows(rows, count, k1 - k0, to);
+        },
+        [](int64_t, int64_t, int64_t, int64_t, std::byte*) {});
+    return {};
+  }
   const Batch a_at(plan.batch, plan.a_batch), b_at(plan.batch, plan.b_batch);
   run_products<isa>(call, call.scratch.data(), plan.batch.elements(), [&](int64_t i) {
     return Product{
@@ -222,8 +288,10 @@ void add_for(KernelTable& table) {
              {.op = "MatMul",
               .dtypes = "f32",
               .accepts = accepts_matmul,
+              .prepare = prepare_matmul,
               .scratch_bytes = matmul_scratch<isa>,
-              .run = run_matmul<isa>});
+              .run = run_matmul<isa>,
+              .pack = pack_matmul<isa>});
   add_kernel(table, isa,
              {.op = "Gemm",
               .dtypes = "f32",

@@ -116,7 +116,33 @@ KernelStatus run_cast(const KernelCall& call) {
   return {};
 }
 
+bool is_narrow(DType dtype) {
+  return dtype == DType::boolean || dtype == DType::u8 || dtype == DType::i8 || dtype == DType::i32 || dtype == DType::i64;
+}
+bool accepts_widening(const NodeInfo& node) {
+  return is_narrow(node.inputs[0].dtype) && node.outputs[0].dtype == DType::f32;
+}
+
+/// Bools and integers as f32, rounded to nearest even.
+KernelStatus run_widening(const KernelCall& call) {
+  const TensorView& x = call.inputs[0];
+  auto* y = call.outputs[0].as<float>();
+  share_ranges(call.pool, x.elements(), grain, 1, [&](int64_t begin, int64_t end, int) {
+    auto widen = [&]<class T>(const T* from) {
+      for (int64_t i = begin; i < end; ++i) y[i] = static_cast<float>(from[i]);
+    };
+    if (x.dtype == DType::i64) widen(x.as<int64_t>());
+    else if (x.dtype == DType::i32) widen(x.as<int32_t>());
+    else if (x.dtype == DType::i8) widen(x.as<int8_t>());
+    else if (x.dtype == DType::u8) widen(x.as<uint8_t>());
+    else
+      for (int64_t i = begin; i < end; ++i) y[i] = x.as<uint8_t>()[i] != 0;
+  });
+  return {};
+}
+
 bool accepts_f32(const NodeInfo& node) { return is_f32(node, 0) && (node.inputs.size() < 2 || is_f32(node, 1)); }
+bool accepts_two(const NodeInfo& node) { return node.inputs.size() == 2 && accepts_f32(node); }
 bool accepts_gelu(const NodeInfo& node) {
   return is_f32(node, 0) && node.attributes.string("approximate", "none") == "none";
 }
@@ -130,9 +156,8 @@ void add_unary(KernelTable& table, const char* op, bool (*accepts)(const NodeInf
   add_kernel(table, isa, {.op = op, .dtypes = "f32", .accepts = accepts, .run = run_unary<isa, f>, .in_place = 0});
 }
 template <Isa isa, Binary f>
-void add_binary(KernelTable& table, const char* op) {
-  add_kernel(table, isa,
-             {.op = op, .dtypes = "f32", .accepts = accepts_f32, .run = run_binary<isa, f>, .in_place = 0});
+void add_binary(KernelTable& table, const char* op, bool (*accepts)(const NodeInfo&) = accepts_f32) {
+  add_kernel(table, isa, {.op = op, .dtypes = "f32", .accepts = accepts, .run = run_binary<isa, f>, .in_place = 0});
 }
 
 template <Isa isa>
@@ -147,12 +172,19 @@ void add_for(KernelTable& table) {
   add_unary<isa, Unary::relu>(table, "Relu");
   add_unary<isa, Unary::sqrt>(table, "Sqrt");
   add_unary<isa, Unary::neg>(table, "Neg");
+  add_unary<isa, Unary::abs>(table, "Abs");
+  add_unary<isa, Unary::reciprocal>(table, "Reciprocal");
   add_binary<isa, Binary::add>(table, "Add");
   add_binary<isa, Binary::add>(table, "plait.Accumulate");
   add_binary<isa, Binary::sub>(table, "Sub");
   add_binary<isa, Binary::mul>(table, "Mul");
   add_binary<isa, Binary::div>(table, "Div");
+  add_binary<isa, Binary::max>(table, "Max", accepts_two);
+  add_binary<isa, Binary::min>(table, "Min", accepts_two);
+  add_binary<isa, Binary::prelu>(table, "PRelu");
   add_kernel(table, isa, {.op = "Cast", .dtypes = "f32|bf16|f16", .accepts = accepts_cast, .run = run_cast<isa>});
+  add_kernel(table, isa,
+             {.op = "Cast", .dtypes = "bool|u8|i8|i32|i64 to f32", .accepts = accepts_widening, .run = run_widening});
 }
 
 }  // namespace

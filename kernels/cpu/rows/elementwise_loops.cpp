@@ -25,6 +25,12 @@ HWY_INLINE V apply(V x) {
   if constexpr (F == Unary::sqrt) return hn::Sqrt(x);
   if constexpr (F == Unary::neg) return hn::Neg(x);
   if constexpr (F == Unary::identity) return x;
+  if constexpr (F == Unary::abs) return hn::Abs(x);
+  if constexpr (F == Unary::reciprocal) return hn::Div(hn::Set(df, 1.0f), x);
+  if constexpr (F == Unary::hard_swish) {
+    const V share = hn::MulAdd(x, hn::Set(df, 1.0f / 6), hn::Set(df, 0.5f));
+    return hn::Mul(x, hn::Min(hn::Max(share, hn::Zero(df)), hn::Set(df, 1.0f)));
+  }
 }
 
 template <Binary F>
@@ -33,6 +39,10 @@ HWY_INLINE V apply(V a, V b) {
   if constexpr (F == Binary::sub) return hn::Sub(a, b);
   if constexpr (F == Binary::mul) return hn::Mul(a, b);
   if constexpr (F == Binary::div) return hn::Div(a, b);
+  // The instructions return b if one is NaN.
+  if constexpr (F == Binary::max) return hn::IfThenElse(hn::IsNaN(a), a, hn::Max(a, b));
+  if constexpr (F == Binary::min) return hn::IfThenElse(hn::IsNaN(a), a, hn::Min(a, b));
+  if constexpr (F == Binary::prelu) return hn::IfThenElse(hn::Lt(a, hn::Zero(df)), hn::Mul(a, b), a);
 }
 
 template <Unary F>
@@ -80,11 +90,13 @@ void narrow(const float* from, uint8_t* to, int64_t n) {
 #define PLAIT_EACH_UNARY(f)                                                                                    \
   {                                                                                                            \
     f<Unary::exp>, f<Unary::tanh>, f<Unary::sigmoid>, f<Unary::erf>, f<Unary::gelu>, f<Unary::gelu_tanh>,      \
-        f<Unary::silu>, f<Unary::relu>, f<Unary::sqrt>, f<Unary::neg>, f<Unary::identity>                      \
+        f<Unary::silu>, f<Unary::relu>, f<Unary::sqrt>, f<Unary::neg>, f<Unary::identity>, f<Unary::abs>,      \
+        f<Unary::reciprocal>, f<Unary::hard_swish>                                                             \
   }
 const ElementwiseLoops loops{
     PLAIT_EACH_UNARY(unary),
-    {binary<Binary::add>, binary<Binary::sub>, binary<Binary::mul>, binary<Binary::div>},
+    {binary<Binary::add>, binary<Binary::sub>, binary<Binary::mul>, binary<Binary::div>, binary<Binary::max>,
+     binary<Binary::min>, binary<Binary::prelu>},
     PLAIT_EACH_UNARY(gate),
     widen<AsBF16>, widen<AsF16>, narrow<AsBF16>, narrow<AsF16>};
 #undef PLAIT_EACH_UNARY

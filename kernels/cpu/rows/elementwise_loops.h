@@ -7,10 +7,11 @@
 namespace plait::cpu {
 
 enum class Unary : int {
-  exp, tanh, sigmoid, erf, gelu, gelu_tanh, silu, relu, sqrt, neg, identity,
+  exp, tanh, sigmoid, erf, gelu, gelu_tanh, silu, relu, sqrt, neg, identity, abs, reciprocal, hard_swish,
   count
 };
-enum class Binary : int { add, sub, mul, div, count };
+/// max and min: a NaN wins; prelu: a where a >= 0, a b elsewhere.
+enum class Binary : int { add, sub, mul, div, max, min, prelu, count };
 
 /// Step of an operand of a binary loop: one element, or 0 for a scalar.
 struct ElementwiseLoops {

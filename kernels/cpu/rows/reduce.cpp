@@ -1,4 +1,4 @@
-// ReduceSum and ReduceSumSquare of f32 over any axes. The loops are in reduce_loops.cpp.
+// ReduceSum, ReduceSumSquare and ReduceMean of f32 over any axes. The loops are in reduce_loops.cpp.
 #include <cstring>
 
 #include "kernels/cpu/rows/indices.h"
@@ -10,12 +10,14 @@ namespace plait::cpu {
 namespace {
 
 struct ReduceState : KernelState {
-  bool noop = false;  ///< without axes reduces none instead of all
+  bool noop = false;   ///< without axes reduces none instead of all
+  int64_t shards = 1;  ///< number of parts of a mean
 };
 
 std::shared_ptr<const KernelState> prepare(const NodeInfo& node) {
   auto state = std::make_shared<ReduceState>();
   state->noop = node.attributes.integer("noop_with_empty_axes", 0) != 0;
+  state->shards = node.attributes.integer("shards", 1);
   return state;
 }
 
@@ -118,7 +120,7 @@ void add_lines(const KernelCall& call, const Lines& of) {
 }
 
 /// x, axes? -> the sums; their shape shows whether reduced axes are kept as 1.
-template <Isa isa, bool squares>
+template <Isa isa, bool squares, bool mean = false>
 KernelStatus run_reduce(const KernelCall& call) {
   const Shape& shape = call.inputs[0].shape;
   const int rank = shape.rank();
@@ -134,6 +136,12 @@ KernelStatus run_reduce(const KernelCall& call) {
   const Lines lines(shape, is_reduced);
   if (lines.inner_reduced) reduce_lines<isa, squares>(call, lines);
   else add_lines<isa, squares>(call, lines);
+  if (mean) {
+    const int64_t results = call.outputs[0].elements();
+    const auto count = static_cast<float>(call.inputs[0].elements() / results *
+                                          static_cast<const ReduceState*>(call.state)->shards);
+    for (int64_t i = 0; i < results; ++i) call.outputs[0].as<float>()[i] /= count;
+  }
   return {};
 }
 
@@ -150,6 +158,7 @@ void add_for(KernelTable& table) {
   };
   add("ReduceSum", run_reduce<isa, false>);
   add("ReduceSumSquare", run_reduce<isa, true>);
+  add("ReduceMean", run_reduce<isa, false, true>);
 }
 
 }  // namespace

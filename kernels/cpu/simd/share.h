@@ -14,10 +14,11 @@ constexpr int64_t least_shared_work = 1 << 16;
 /// Rounds up to whole cache lines, so that workers do not share any.
 constexpr int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// Calls task(item, worker) for each item in [0, items), only on the caller's thread if `work` is small.
+/// Calls task(item, worker) for each item in [0, items), only on the caller's thread if `work` is small. Larger work ends between two
+/// items once the run is cancelled.
 template <class Task>
 void share(ThreadPool& pool, int64_t items, int64_t work, Task&& task) {
-  if (work < least_shared_work || pool.size() == 1 || items < 2) {
+  if (work < least_shared_work || items < 2) {
     for (int64_t item = 0; item < items; ++item) task(item, 0);
   } else {
     pool.for_each(items, task);
@@ -29,7 +30,7 @@ void share(ThreadPool& pool, int64_t items, int64_t work, Task&& task) {
 template <class Task>
 void share_ranges(ThreadPool& pool, int64_t count, int64_t grain, int64_t cost, Task&& task) {
   int64_t ranges = std::max<int64_t>(1, std::min((count + grain - 1) / grain, int64_t{4} * pool.size()));
-  if (count * cost < least_shared_work || pool.size() == 1) ranges = 1;
+  if (count * cost < least_shared_work) ranges = 1;
   auto edge = [&](int64_t i) { return i == ranges ? count : count * i / ranges / grain * grain; };
   share(pool, ranges, count * cost, [&](int64_t i, int worker) {
     if (edge(i) < edge(i + 1)) task(edge(i), edge(i + 1), worker);

@@ -35,10 +35,13 @@ KernelStatus convolve(const KernelCall& call, const WindowAttributes& attributes
   const ConvSizes n(x, w, y, attributes.group);
   if (!n.fits) return {KernelCode::bad_value, 1, n.out_channels};
   std::vector<N> result(static_cast<size_t>(y.elements()));
-  share(call.pool, n.batch * n.out_channels, y.elements() * n.channels * n.taps, [&](int64_t plane) {
-    const int64_t b = plane / n.out_channels, m = plane % n.out_channels;
-    const int64_t first = b * x[1] + m / (n.out_channels / n.group) * n.channels;
-    for (int64_t to = 0; to < n.out; ++to) {
+  // Blocks of a plane that end soon once the run is cancelled.
+  const int64_t each = std::max<int64_t>(1, (int64_t{1} << 22) / std::max<int64_t>(n.channels * n.taps, 1)),
+                blocks = (n.out + each - 1) / each;
+  share(call.pool, n.batch * n.out_channels * blocks, y.elements() * n.channels * n.taps, [&](int64_t item) {
+    const int64_t plane = item / blocks, b = plane / n.out_channels, m = plane % n.out_channels;
+    const int64_t first = b * x[1] + m / (n.out_channels / n.group) * n.channels, begin = item % blocks * each;
+    for (int64_t to = begin; to < std::min(n.out, begin + each); ++to) {
       N sum = 0;
       for (int64_t tap = 0; tap < n.taps; ++tap) {
         const int64_t from = window_source(axes, to, tap);

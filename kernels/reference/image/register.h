@@ -10,6 +10,7 @@ void add_pooling(KernelTable& table);
 void add_resize(KernelTable& table);
 void add_sampling(KernelTable& table);
 void add_boxes(KernelTable& table);
+void add_channels_last(KernelTable& table);
 void add_windows_back(KernelTable& table);
 
 }  // namespace plait::reference

@@ -122,6 +122,10 @@ TEST(CpuPool, MeansOfChannelsEqualReference) {
     for (int i = 2; i < shape.rank(); ++i) out.push_back(1);
     expect_reference("GlobalAveragePool", {}, {random_tensor(DType::f32, shape, 5)}, {{DType::f32, out}}, 1e-5, 1e-6,
                      2);
+    Tensor x = random_tensor(DType::f32, shape, 6);
+    expect_reference("GlobalMaxPool", {}, {x}, {{DType::f32, out}}, 0, 0, 2);
+    x.as<float>()[7] = NAN;
+    expect_reference("GlobalMaxPool", {}, {x}, {{DType::f32, out}}, 0, 0, 2);
   }
 }
 

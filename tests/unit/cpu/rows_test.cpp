@@ -145,6 +145,17 @@ TEST(CpuElementwise, BinaryOpsBroadcast) {
   }
 }
 
+TEST(CpuElementwise, IntegersAndBoolsBecomeFloats) {
+  for (DType from : {DType::boolean, DType::u8, DType::i8, DType::i32, DType::i64}) {
+    SCOPED_TRACE(dtype_name(from));
+    const double most = from == DType::boolean ? 2 : from == DType::i8 ? 127 : from == DType::u8 ? 255 : 2e9;
+    Tensor x = random_tensor(from, {4099}, 1, from == DType::boolean || from == DType::u8 ? 0 : -most, most);
+    if (from == DType::i64)  // between two floats: 2^60 + 2^36 is halfway, and one more is above
+      for (int64_t i : {0, 1, 2}) x.as<int64_t>()[i] = (int64_t{1} << 60) + (int64_t{1} << 36) + i - 1;
+    expect_reference("Cast", attributes({{"to", static_cast<int64_t>(DType::f32)}}), {x}, {{DType::f32, {4099}}}, 0, 0, 2);
+  }
+}
+
 TEST(CpuElementwise, CastsRoundToNearestEven) {
   Tensor x = random_tensor(DType::f32, {4099}, 16, -70000, 70000);
   const uint32_t edges[] = {0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0x3F808000,

@@ -127,6 +127,38 @@ output %4
   EXPECT_EQ(runner.run({floats({1}, {9})}), (std::vector<float>{9}));
 }
 
+/// Types that are kept from run to run hold only for the same sizes and the same elements that rules read; memory is used again.
+TEST(Executor, OpenSizesAreThoseOfEachRun) {
+  Runner runner(R"(
+input %0 "x" : f32[n]
+input %1 "shape" : i64[2]
+node "grid" : %2 : ?[...] = Reshape(%0, %1)
+node "" : %3 : ?[...] = Exp(%2)
+node "" : %4 : ?[...] = Concat(%3, %2) axis=0
+output %4
+output %3
+)");
+  auto shaped = [&](int64_t rows, int64_t columns, int64_t n) {
+    std::vector<float> zeros(static_cast<size_t>(n));
+    const int64_t sizes[] = {rows, columns};
+    const std::vector<float> out = runner.run({floats({n}, zeros), Tensor::of<int64_t>(DType::i64, {2}, sizes)});
+    for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], i < out.size() / 2 ? 1 : 0) << i;
+    return runner.shape(0) + runner.shape(1);
+  };
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(shaped(2, 6, 12), "[4, 6][2, 6]");
+    EXPECT_EQ(shaped(2, 6, 12), "[4, 6][2, 6]");
+    EXPECT_EQ(shaped(3, 4, 12), "[6, 4][3, 4]");
+    EXPECT_EQ(shaped(3, -1, 300), "[6, 100][3, 100]");
+    EXPECT_EQ(shaped(3, -1, 3), "[6, 1][3, 1]");
+  }
+  const int64_t wrong[] = {5, 5};
+  const Tensor x = floats({12}, std::vector<float>(12)), shape = Tensor::of<int64_t>(DType::i64, {2}, wrong);
+  EXPECT_NE(runner.refusal({x, shape}), "");
+  EXPECT_NE(runner.refusal({x, shape}), "") << "again";
+  EXPECT_EQ(shaped(4, 3, 12), "[8, 3][4, 3]");
+}
+
 TEST(Executor, BranchesRunOnlyWhatIsTaken) {
   Runner runner(R"(
 input %0 "c" : bool[]

@@ -14,10 +14,12 @@ namespace plait::test {
 struct Runner {
   PlainModel model;
   Store store;
-  ThreadPool pool{2};
+  ThreadPool pool;
   std::unique_ptr<Executor> executor;
-  explicit Runner(const std::string& graph, std::shared_ptr<MemoryBudget> budget = nullptr) {
-    model = compile_plain(parse_graph(graph), World::get().options());
+  explicit Runner(const std::string& graph, std::shared_ptr<MemoryBudget> budget = nullptr)
+      : Runner(parse_graph(graph), std::move(budget)) {}
+  explicit Runner(Graph graph, std::shared_ptr<MemoryBudget> budget = nullptr, int threads = 2) : pool(threads) {
+    model = compile_plain(std::move(graph), World::get().options());
     store.load(*model.program, std::vector<int64_t>(static_cast<size_t>(model.program->symbols.size())), &pool);
     executor = std::make_unique<Executor>(model.program, store, pool, std::move(budget));
   }

@@ -27,7 +27,8 @@ const std::map<std::string, Attribute> usual_values{
     {"shape", std::vector<int64_t>{2}}, {"mode", std::string("TF")},
     {"ngram_counts", std::vector<int64_t>{0}}, {"ngram_indexes", std::vector<int64_t>{0}},
     {"min_gram_length", int64_t{1}}, {"max_gram_length", int64_t{1}},
-    {"scale", 1.0},
+    {"scale", 1.0},             {"kind", std::string("max")},
+    {"steps", std::vector<std::string>{"Relu 0"}},
 };
 
 Attributes attributes_of(const OpSchema& row) {

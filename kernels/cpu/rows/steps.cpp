@@ -1,0 +1,228 @@
+#include "kernels/cpu/rows/steps.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/rows/register.h"
+#include "kernels/cpu/simd/share.h"
+
+namespace plait::cpu {
+namespace {
+
+constexpr bool is_binary(StepOp op) { return step_ops[static_cast<size_t>(op)].operands == 2; }
+
+int binary_loop(StepOp op) {
+  switch (op) {
+    case StepOp::sub: return static_cast<int>(Binary::sub);
+    case StepOp::mul: return static_cast<int>(Binary::mul);
+    case StepOp::div: return static_cast<int>(Binary::div);
+    case StepOp::max: return static_cast<int>(Binary::max);
+    case StepOp::min: return static_cast<int>(Binary::min);
+    case StepOp::prelu: return static_cast<int>(Binary::prelu);
+    default: return static_cast<int>(Binary::add);
+  }
+}
+
+int unary_loop(StepOp op) {
+  switch (op) {
+    case StepOp::abs: return static_cast<int>(Unary::abs);
+    case StepOp::erf: return static_cast<int>(Unary::erf);
+    case StepOp::exp: return static_cast<int>(Unary::exp);
+    case StepOp::gelu: return static_cast<int>(Unary::gelu);
+    case StepOp::hard_swish: return static_cast<int>(Unary::hard_swish);
+    case StepOp::neg: return static_cast<int>(Unary::neg);
+    case StepOp::reciprocal: return static_cast<int>(Unary::reciprocal);
+    case StepOp::relu: return static_cast<int>(Unary::relu);
+    case StepOp::sigmoid: return static_cast<int>(Unary::sigmoid);
+    case StepOp::sqrt: return static_cast<int>(Unary::sqrt);
+    case StepOp::swish: return static_cast<int>(Unary::silu);
+    case StepOp::tanh: return static_cast<int>(Unary::tanh);
+    default: return static_cast<int>(Unary::identity);
+  }
+}
+
+}  // namespace
+
+StepsPlan::StepsPlan(const NodeInfo& node, size_t registers) : operands(registers) {
+  const Attribute* found = node.attributes.find("steps");
+  const auto* texts = found ? std::get_if<std::vector<std::string>>(found) : nullptr;
+  steps = parse_steps(texts ? *texts : std::vector<std::string>(), registers);
+  // A result's tile is free once the last step that reads it has begun: loops work in place.
+  std::vector<size_t> last_use(registers + steps.size(), 0);
+  for (size_t s = 0; s < steps.size(); ++s)
+    for (int id : {steps[s].a, steps[s].b})
+      if (id >= 0) last_use[static_cast<size_t>(id)] = s;
+  std::vector<int> free;
+  for (size_t s = 0; s < steps.size(); ++s) {
+    for (int id : {steps[s].a, steps[s].b == steps[s].a ? -1 : steps[s].b})
+      if (id >= static_cast<int>(registers) && last_use[static_cast<size_t>(id)] == s)
+        free.push_back(tiles[static_cast<size_t>(id) - registers]);
+    if (free.empty()) free.push_back(tile_count++);
+    tiles.push_back(free.back());
+    free.pop_back();
+  }
+}
+
+StepsRun::StepsRun(const StepsPlan& plan, std::span<const TensorView> operands, const TensorView& y, bool in_place,
+                   const ElementwiseLoops& loops)
+    : plan_(plan), loops_(loops), y_(y.as<float>()) {
+  if (in_place) operands_.push_back({y_, y.elements()});
+  for (const TensorView& operand : operands) operands_.push_back(operand_of(operand, y.shape));
+  for (const Operand& operand : operands_)
+    if (operand.period > 1 && operand.period < step_tile) {
+      grain_ = step_tile / operand.period * operand.period;
+      break;
+    }
+}
+
+int32_t StepsRun::misfit(std::span<const TensorView> operands, const Shape& y) {
+  for (size_t k = 0; k < operands.size(); ++k) {
+    const Shape& own = operands[k].shape;
+    bool fits = own.rank() <= y.rank();
+    for (int i = 1; fits && i <= own.rank(); ++i) fits = own.back(i) == 1 || own.back(i) == y.back(i);
+    if (!fits) return static_cast<int32_t>(k);
+  }
+  return -1;
+}
+
+StepsRun::Operand StepsRun::operand_of(const TensorView& operand, const Shape& y) {
+  Operand out{operand.as<float>()};
+  int trailing = 0;  // dims that the operand has whole
+  const Shape& own = operand.shape;
+  while (trailing < own.rank() && trailing < y.rank() && own.back(trailing + 1) == y.back(trailing + 1)) ++trailing;
+  out.period = own.elements(own.rank() - trailing, own.rank());
+  if (operand.elements() == out.period) return out;
+  out.period = 0;
+  int64_t step = 1;
+  for (int i = 1; i <= y.rank(); ++i) {  // from the back; sizes and steps are reversed: the innermost first
+    const int64_t size = y.back(i), has = i <= own.rank() ? own.back(i) : 1, steps = has == 1 ? 0 : step;
+    step *= has;
+    if (size == 1) continue;
+    if (out.rank && out.steps[out.rank - 1] * out.sizes[out.rank - 1] == steps &&
+        (steps || !out.steps[out.rank - 1])) {
+      out.sizes[out.rank - 1] *= size;
+      continue;
+    }
+    out.sizes[out.rank] = size, out.steps[out.rank++] = steps;
+  }
+  return out;
+}
+
+/// Elements [begin, begin + n) of y's, as the operand repeats.
+void StepsRun::fill(const Operand& operand, int64_t begin, int64_t n, float* to) {
+  if (operand.period) {
+    for (int64_t i = 0, at = begin % operand.period; i < n; at = 0) {
+      const int64_t count = std::min(n - i, operand.period - at);
+      std::memcpy(to + i, operand.data + at, static_cast<size_t>(count) * sizeof(float));
+      i += count;
+    }
+    return;
+  }
+  const int64_t inner = operand.sizes[0];
+  for (int64_t i = 0; i < n;) {
+    const int64_t column = (begin + i) % inner, count = std::min(n - i, inner - column);
+    int64_t row = (begin + i) / inner, at = column * operand.steps[0];
+    for (int axis = 1; axis < operand.rank; ++axis) {
+      at += row % operand.sizes[axis] * operand.steps[axis];
+      row /= operand.sizes[axis];
+    }
+    const float* from = operand.data + at;
+    if (operand.steps[0]) std::memcpy(to + i, from, static_cast<size_t>(count) * sizeof(float));
+    else std::fill_n(to + i, count, *from);
+    i += count;
+  }
+}
+
+void StepsRun::run(int64_t begin, int64_t end, std::byte* scratch) const {
+  struct Register {
+    const float* data;
+    int64_t step;
+  };
+  auto* tiles = reinterpret_cast<float*>(scratch);
+  float* repeats = tiles + plan_.tile_count * step_tile;
+  Register registers[most_step_operands + most_steps];
+  int64_t made[most_step_operands];  // what a repeated operand's tile holds: the place in its period
+  int64_t lengths[most_step_operands];
+  std::fill_n(made, most_step_operands, -1);
+  for (int64_t i = begin; i < end;) {
+    const int64_t n = std::min(end - i, grain_ - i % grain_);
+    for (size_t k = 0; k < operands_.size(); ++k) {
+      const Operand& operand = operands_[k];
+      const int64_t at = operand.period ? i % operand.period : 0;
+      if (operand.period == 1) registers[k] = {operand.data, 0};
+      else if (operand.period && at + n <= operand.period) registers[k] = {operand.data + at, 1};
+      else {
+        float* to = repeats + static_cast<int64_t>(k) * step_tile;
+        if (operand.period == 0 || made[k] != at || lengths[k] < n) fill(operand, i, n, to);
+        made[k] = at, lengths[k] = n;
+        registers[k] = {to, 1};
+      }
+    }
+    for (size_t s = 0; s < plan_.steps.size(); ++s) {
+      const ElementwiseStep& step = plan_.steps[s];
+      const bool last = s + 1 == plan_.steps.size();
+      float* to = last ? y_ + i : tiles + plan_.tiles[s] * step_tile;
+      const Register& a = registers[step.a];
+      if (is_binary(step.op)) {
+        const Register& b = registers[step.b];
+        // Both scalars: one number, which later steps read as an array.
+        loops_.binary[binary_loop(step.op)](a.data, a.step, b.data, b.step, to, n);
+      } else if (a.step) {
+        loops_.unary[unary_loop(step.op)](a.data, to, n);
+      } else {
+        std::fill_n(to, n, *a.data);
+        loops_.unary[unary_loop(step.op)](to, to, n);
+      }
+      registers[plan_.operands + s] = {to, 1};
+    }
+    i += n;
+  }
+}
+
+namespace {
+
+struct ChainState : KernelState {
+  explicit ChainState(const NodeInfo& node) : plan(node, node.inputs.size()) {}
+  StepsPlan plan;
+};
+
+std::shared_ptr<const KernelState> prepare_chain(const NodeInfo& node) { return std::make_shared<ChainState>(node); }
+
+bool accepts_chain(const NodeInfo& node) {
+  return std::all_of(node.inputs.begin(), node.inputs.end(),
+                     [](const OperandInfo& one) { return one.dtype == DType::f32; });
+}
+
+int64_t chain_scratch(const KernelState* state, std::span<const TensorView>, std::span<const TensorView>,
+                      int threads) {
+  return threads * StepsRun::worker_bytes(static_cast<const ChainState*>(state)->plan);
+}
+
+template <Isa isa>
+KernelStatus run_chain(const KernelCall& call) {
+  const StepsPlan& plan = static_cast<const ChainState*>(call.state)->plan;
+  if (const int32_t k = StepsRun::misfit(call.inputs, call.outputs[0].shape); k >= 0)
+    return {KernelCode::bad_value, k, call.inputs[static_cast<size_t>(k)].elements()};
+  if (call.outputs[0].elements() == 0) return {};
+  const StepsRun run(plan, call.inputs, call.outputs[0], false, elementwise_loops(isa));
+  const int64_t bytes = StepsRun::worker_bytes(plan);
+  share_ranges(
+      call.pool, call.outputs[0].elements(), run.grain(), static_cast<int64_t>(plan.steps.size()),
+      [&](int64_t begin, int64_t end, int worker) { run.run(begin, end, call.scratch.data() + worker * bytes); });
+  return {};
+}
+
+}  // namespace
+
+void add_steps(KernelTable& table, Isa isa) {
+  if (isa != Isa::avx2 && isa != Isa::avx512) return;
+  add_kernel(table, isa,
+             {.op = "plait.Elementwise",
+              .dtypes = "f32",
+              .accepts = accepts_chain,
+              .prepare = prepare_chain,
+              .scratch_bytes = chain_scratch,
+              .run = isa == Isa::avx2 ? run_chain<Isa::avx2> : run_chain<Isa::avx512>});
+}
+
+}  // namespace plait::cpu

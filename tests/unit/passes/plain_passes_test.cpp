@@ -1,0 +1,260 @@
+// Passes of plain graphs change how a graph is computed, not what: random networks of images with and without them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "core/base/error.h"
+#include "core/exec/executor.h"
+#include "core/passes/compile.h"
+#include "tests/unit/support/kernel_test.h"
+#include "tests/unit/support/models.h"
+
+namespace plait::test {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+/// Networks of ops that keep [b, c, space], or change c and space.
+class NetworkMaker {
+ public:
+  NetworkMaker(uint32_t seed, size_t space) : random_(seed), space_(space) {
+    Dims dims{graph.symbol("batch"), Dim(6)};
+    for (size_t i = 0; i < space; ++i) dims.emplace_back(11);
+    graph.inputs = {graph.add_value("x", {DType::f32, dims})};
+    values_.push_back({graph.inputs[0], 6, 11});
+  }
+
+  Graph graph;
+
+  void grow(int ops) {
+    for (int i = 0; i < ops; ++i) add();
+    for (size_t i = 0; i < 2; ++i) graph.outputs.push_back(values_[values_.size() - 1 - i].id);
+    graph.outputs.push_back(op("Reshape", {values_.back().id, ints({0, -1})}));
+  }
+
+ private:
+  struct Image {
+    ValueId id;
+    int64_t channels, size;
+  };
+  size_t below(size_t n) { return random_() % n; }
+  Image any() { return values_[values_.size() - 1 - below(std::min<size_t>(values_.size(), 3))]; }
+  ValueId op(const std::string& name, std::vector<ValueId> inputs, Attributes how = {}, int outputs = 1) {
+    Node& node = graph.add_node(name, std::move(inputs), outputs, std::move(how));
+    node.name = cat(name, ".", graph.nodes.size());
+    return node.outputs[0];
+  }
+  ValueId weight(Shape shape, double low = -0.4, double high = 0.4) {
+    return graph.add_constant(random_tensor(DType::f32, shape, random_(), low, high));
+  }
+  ValueId ints(Ints numbers) { return graph.add_constant(Tensor::of_ints(numbers)); }
+  ValueId number(double value) { return graph.add_constant(tensor(DType::f32, {}, {value})); }
+  Ints each(int64_t one) const { return Ints(space_, one); }
+  Ints pads(int64_t one) const { return Ints(2 * space_, one); }
+  /// [c, 1, ...]
+  ValueId channel_row(int64_t c) {
+    Shape shape{c};
+    for (size_t i = 0; i < space_; ++i) shape.push_back(1);
+    return weight(shape, 0.2, 1);
+  }
+
+  void add() {
+    const Image x = any();
+    switch (below(18)) {
+      case 0:
+      case 1:
+      case 2: return convolve(x);
+      case 3:
+        return keep(x, op("BatchNormalization", {x.id, weight({x.channels}, 0.5, 1), weight({x.channels}),
+                                                 weight({x.channels}), weight({x.channels}, 0.5, 1)}));
+      case 4: return keep(x, op("Clip", {x.id, number(-0.5), number(0.7)}));
+      case 5: {
+        const char* names[] = {"Relu", "HardSwish", "HardSigmoid", "LeakyRelu", "Tanh", "Gelu", "Swish", "Softplus"};
+        return keep(x, op(names[below(8)], {x.id}));
+      }
+      case 6: return keep(x, op("Mul", {x.id, op("Sigmoid", {x.id})}));
+      case 7: {
+        for (const Image& y : values_)
+          if (y.channels == x.channels && y.size == x.size && y.id != x.id) return keep(x, op("Add", {x.id, y.id}));
+        return keep(x, op("Add", {channel_row(x.channels), x.id}));
+      }
+      case 8: {
+        std::vector<ValueId> parts{x.id};
+        int64_t channels = x.channels;
+        for (const Image& y : values_)
+          if (y.size == x.size && parts.size() < 3) parts.push_back(y.id), channels += y.channels;
+        values_.push_back({op("Concat", parts, attributes({{"axis", int64_t{1}}})), channels, x.size});
+        return;
+      }
+      case 9:
+      case 10: {
+        const char* kind = below(2) ? "MaxPool" : "AveragePool";
+        const int64_t stride = x.size > 3 ? 1 + static_cast<int64_t>(below(2)) : 1;
+        const ValueId y =
+            op(kind, {x.id}, attributes({{"kernel_shape", each(3)}, {"strides", each(stride)}, {"pads", pads(1)}}));
+        values_.push_back({y, x.channels, (x.size - 1) / stride + 1});
+        return;
+      }
+      case 11: {
+        const ValueId mean = op("GlobalAveragePool", {x.id});
+        return keep(x, op("Mul", {x.id, op("HardSigmoid", {mean})}));
+      }
+      case 12: {
+        std::vector<double> scales{1, 1};
+        scales.resize(2 + space_, 2);
+        if (x.size > 12) return;
+        const ValueId y = op(
+            "Resize",
+            {x.id, no_value, graph.add_constant(tensor(DType::f32, {static_cast<int64_t>(scales.size())}, scales))},
+            attributes({{"mode", std::string(below(2) ? "nearest" : "linear")},
+                        {"coordinate_transformation_mode", std::string("asymmetric")},
+                        {"nearest_mode", std::string("floor")}}));
+        values_.push_back({y, x.channels, 2 * x.size});
+        return;
+      }
+      case 13: {
+        if (x.channels < 2) return;
+        Node& node =
+            graph.add_node("Split", {x.id, ints({1, x.channels - 1})}, 2, attributes({{"axis", int64_t{1}}}));
+        values_.push_back({node.outputs[0], 1, x.size});
+        values_.push_back({node.outputs[1], x.channels - 1, x.size});
+        return;
+      }
+      case 14: {
+        if (x.size < 4) return;
+        const ValueId y = op("Slice", {x.id, ints({1}), ints({x.size}), ints({2})});
+        return keep(x, op("Pad", {y, ints({1, 0}), no_value, ints({-static_cast<int64_t>(space_)})}));
+      }
+      case 15:
+        return keep(x,
+                    op("Sub", {x.id, op("ReduceMean", {x.id, ints({1})}, attributes({{"keepdims", int64_t{1}}}))}));
+      case 16: return keep(x, op("Mul", {channel_row(x.channels), x.id}));
+      default: {
+        Ints order{0, 1};
+        for (size_t i = space_; i-- > 0;) order.push_back(static_cast<int64_t>(2 + i));
+        return keep(x, op("Transpose", {x.id}, attributes({{"perm", order}})));
+      }
+    }
+  }
+  void keep(const Image& x, ValueId y) { values_.push_back({y, x.channels, x.size}); }
+  void convolve(const Image& x) {
+    const int64_t kernel = below(2) ? 3 : 1, stride = x.size > 4 ? 1 + static_cast<int64_t>(below(2)) : 1;
+    const bool by_channel = below(3) == 0;
+    const int64_t made = by_channel ? x.channels : 1 + static_cast<int64_t>(below(9));
+    Shape w{made, by_channel ? 1 : x.channels};
+    for (size_t i = 0; i < space_; ++i) w.push_back(kernel);
+    std::vector<ValueId> inputs{x.id, weight(w)};
+    if (below(2)) inputs.push_back(weight({made}));
+    const ValueId y = op("Conv", inputs,
+                         attributes({{"pads", pads(kernel / 2)},
+                                     {"strides", each(stride)},
+                                     {"group", by_channel ? x.channels : int64_t{1}}}));
+    values_.push_back({y, made, (x.size - 1) / stride + 1});
+  }
+
+  std::mt19937 random_;
+  size_t space_;
+  std::vector<Image> values_;
+};
+
+std::vector<Tensor> run(const Graph& graph, const Tensor& x, std::set<std::string> off,
+                        std::vector<std::string>* ops = nullptr) {
+  CompileOptions options = World::get().options();
+  options.off = std::move(off);
+  const PlainModel model = compile_plain(graph, options);
+  if (ops)
+    for (const Instruction& one : model.program->instructions) ops->push_back(one.kernel ? one.kernel->op : "");
+  ThreadPool pool(2);
+  Store store;
+  store.load(*model.program, {}, &pool);
+  Executor executor(model.program, store, pool);
+  const std::vector<TensorView> inputs{x.view()};
+  executor.run(inputs);
+  std::vector<Tensor> out;
+  for (size_t i = 0; i < model.program->outputs.size(); ++i) {
+    const TensorView view = executor.output(static_cast<int>(i));
+    Tensor& copy = out.emplace_back(view.dtype, view.shape);
+    if (view.bytes()) std::memcpy(copy.data(), view.data, static_cast<size_t>(view.bytes()));
+  }
+  return out;
+}
+
+TEST(PlainPasses, KeepWhatNetworksCompute) {
+  int convolutions = 0, joined = 0;
+  for (uint32_t seed = 0; seed < 120; ++seed) {
+    SCOPED_TRACE(cat("seed ", seed));
+    NetworkMaker maker(seed, 1 + seed % 2);
+    maker.grow(12);
+    Shape shape{2, 6, 11};
+    if (seed % 2) shape.push_back(11);
+    const Tensor x = random_tensor(DType::f32, shape, seed);
+    std::vector<std::string> ops;
+    const std::vector<Tensor> plain = run(maker.graph, x, {"channels_last", "chains"}),
+                              one = run(maker.graph, x, {"channels_last"}), both = run(maker.graph, x, {}, &ops);
+    convolutions += static_cast<int>(std::count(ops.begin(), ops.end(), "plait.ChannelsLastConv"));
+    joined += static_cast<int>(std::count(ops.begin(), ops.end(), "plait.Elementwise"));
+    for (size_t i = 0; i < plain.size(); ++i) {
+      test::expect_near(one[i], plain[i], 1e-4, 1e-4);
+      test::expect_near(both[i], plain[i], 1e-4, 1e-4);
+    }
+  }
+  EXPECT_GT(convolutions, 100);
+  EXPECT_GT(joined, 20);
+}
+
+/// Networks of 16 bits compute in f32 and round each result: next to the reference's kernels of 16 bits.
+TEST(PlainPasses, ComputeHalvesInF32) {
+  for (uint32_t seed = 0; seed < 20; ++seed)
+    for (DType dtype : {DType::f16, DType::bf16}) {
+      SCOPED_TRACE(cat("seed ", seed, " ", dtype_name(dtype)));
+      NetworkMaker maker(seed, 2);
+      maker.grow(6);
+      Graph& graph = maker.graph;
+      const ValueId x = graph.inputs[0];
+      // The same graph of another type: inputs and constants of floats, but scales of a Resize.
+      std::set<ValueId> scales;
+      for (const Node& node : graph.nodes)
+        if (node.op == "Resize") scales.insert(node.inputs[2]);
+      graph.value(x).type.dtype = dtype;
+      for (ValueId id = 0; id < graph.value_count(); ++id) {
+        auto& constant = graph.value(id).constant;
+        if (!constant || constant->dtype() != DType::f32 || scales.count(id)) continue;
+        Constant narrow = *constant;
+        add_step(narrow, {RecipeStep::Kind::cast, {}, dtype});
+        constant = std::make_shared<Constant>(std::move(narrow));
+        graph.value(id).type.dtype = dtype;
+      }
+      Tensor wide = random_tensor(DType::f32, {2, 6, 11, 11}, seed), input(dtype, wide.shape());
+      for (int64_t i = 0; i < wide.elements(); ++i) set_element(input, i, element(wide, i));
+      std::vector<std::string> ops;
+      const std::vector<Tensor> plain = run(graph, input, {"in_f32", "channels_last", "chains"}),
+                                both = run(graph, input, {}, &ops);
+      // Roundings of 11 or 8 bits in each of the ops, which other orders of sums may turn the other way.
+      const double tolerance = dtype == DType::f16 ? 0.01 : 0.08;
+      for (size_t i = 0; i < plain.size(); ++i) test::expect_near(both[i], plain[i], tolerance, tolerance);
+    }
+}
+
+/// What a convolutional block of exporters becomes: two instructions between the Transposes of the ends.
+TEST(PlainPasses, BlockOfExportersIsFused) {
+  Graph graph;
+  const ValueId x = graph.add_value("x", {DType::f32, Dims{Dim(1), Dim(8), Dim(10), Dim(10)}});
+  graph.inputs = {x};
+  auto constant = [&](const Shape& shape) { return graph.add_constant(random_tensor(DType::f32, shape, 3, 0.1, 1)); };
+  auto op = [&](const std::string& name, std::vector<ValueId> inputs) {
+    return graph.add_node(name, std::move(inputs)).outputs[0];
+  };
+  auto norm = [&](ValueId id) {
+    return op("BatchNormalization", {id, constant({8}), constant({8}), constant({8}), constant({8})});
+  };
+  const ValueId first = op("Relu", {norm(op("Conv", {x, constant({8, 8, 1, 1})}))});
+  graph.outputs = {op("Relu", {op("Add", {norm(op("Conv", {first, constant({8, 8, 1, 1})})), x})})};
+  std::vector<std::string> ops;
+  run(graph, random_tensor(DType::f32, {1, 8, 10, 10}, 1), {}, &ops);
+  EXPECT_EQ(ops,
+            (std::vector<std::string>{"Transpose", "plait.ChannelsLastConv", "plait.ChannelsLastConv", "Transpose"}));
+}
+
+}  // namespace
+}  // namespace plait::test
