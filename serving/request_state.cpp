@@ -53,7 +53,8 @@ void Request::State::end(const Error& why) {
 }
 
 void Request::State::release() {
-  for (Sample& sample : samples) sample.sequence.reset();
+  for (Sample& sample : samples)
+    if (!sample.in_flight) sample.sequence.reset();
   options.parent.reset();
   adapter.reset();
 }

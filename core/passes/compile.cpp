@@ -1,8 +1,10 @@
 #include "core/passes/compile.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/text.h"
 #include "core/exec/store_keys.h"
 #include "core/passes/adapt/adapt.h"
@@ -11,6 +13,8 @@
 #include "core/passes/normalize/normalize.h"
 #include "core/passes/raise/raise.h"
 #include "core/passes/shard/shard.h"
+#include "core/passes/stage/stage.h"
+#include "core/passes/train/split.h"
 
 namespace plait {
 namespace {
@@ -30,8 +34,16 @@ constexpr Pass recognition_passes[] = {
 constexpr Pass ragged_passes[] = {
     {"adapt", adapt},    // an adapter next to Linears, if requested
     {"choose", choose},  // tokens, where a device samples
-    {"shard", shard},    // this rank's part, and the collectives
-    {"fuse", fuse},      // combines ops; after all passes that reason about single ops
+};
+constexpr Pass cut_passes[] = {
+    {"stage", stage},  // of a pipeline, and what crosses between them
+};
+constexpr Pass shard_passes[] = {
+    {"shard", shard},  // this rank's part, and the collectives
+};
+// The whole, or one pipeline stage of it.
+constexpr Pass section_passes[] = {
+    {"fuse", fuse},  // combines ops; after all passes that reason about single ops
     {"scan", scan},
 };
 
@@ -55,6 +67,11 @@ std::vector<Graph> variants(Graph graph, const CompileOptions& options) {
 }
 
 }  // namespace
+
+void note_file_stages(const Graph& graph, PassContext& context) {
+  for (const Node& node : graph.nodes)
+    if (node.stage > 0) context.file_stages.emplace(node.name, node.stage);
+}
 
 void bound_symbol(Graph& graph, std::string_view name, int64_t typical, int64_t bound) {
   Symbol& symbol = graph.symbols[graph.symbols.intern(name)];
@@ -126,40 +143,263 @@ PlainModel compile_plain(Graph graph, const CompileOptions& options) {
   return out;
 }
 
-RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
-                           const std::function<RaggedBounds(const Decoder&)>& choose) {
-  PassContext context{options, {}, {}, false};
-  RaggedModel out;
-  if (run_recognition(graph, context)) {
-    run_passes(ragged_passes, graph, context);
-    count_parts(context);
-    RaggedBounds bounds = choose(context.decoder);
+std::vector<std::vector<int32_t>> collective_groups(std::span<const Graph* const> graphs, const Mesh& mesh,
+                                                    int64_t rank) {
+  std::set<std::string> axes;
+  for (const Graph* graph : graphs)
+    for (const Node& node : graph->nodes)
+      if (node.attributes.has("axes") && node.attributes.has("parts"))
+        axes.insert(node.attributes.string("axes", ""));
+  std::vector<std::vector<int32_t>> out;
+  for (const std::string& one : axes) {
+    const std::vector<int64_t> ranks = mesh.group(rank, mesh.parse_axes(one));
+    out.emplace_back(ranks.begin(), ranks.end());
+  }
+  return out;
+}
+
+namespace {
+
+/// Notes on which stage each layer's pages and each state are.
+void find_stages(const Graph& graph, Decoder& decoder) {
+  const std::vector<int32_t> producer = producers(graph);
+  const auto key_of = [&](ValueId id) {
+    return graph.nodes[static_cast<size_t>(producer[static_cast<size_t>(id)])].attributes.string("key", "");
+  };
+  std::map<std::pair<std::string, std::string>, int32_t> writers;  // by slots and key
+  std::map<std::string, int32_t> states;
+  for (const Node& node : graph.nodes) {
+    if (node.op == "plait.KvWrite") writers[{graph.value(node.inputs[4]).name, key_of(node.inputs[0])}] = node.stage;
+    if (is_state(node)) states.emplace(node.attributes.string("key", ""), node.stage);
+  }
+  std::vector<std::set<std::pair<int32_t, size_t>>> arrays(decoder.pools.size());
+  for (size_t g = 0; g < decoder.groups.size(); ++g) {
+    PageGroup& group = decoder.groups[g];
+    for (size_t k = 0; k < group.layers.size(); ++k) {
+      const std::string key =
+          store_keys::cache_pages(store_keys::CacheHalf::keys, group.pool, static_cast<int64_t>(k));
+      group.stages.push_back(writers.at({cat("slots.", g), key}));
+      arrays[static_cast<size_t>(group.pool)].emplace(group.stages.back(), k);
+    }
+  }
+  for (size_t pool = 0; pool < arrays.size(); ++pool)
+    decoder.pools[pool].staged_layers = static_cast<int64_t>(arrays[pool].size());
+  for (size_t index = 0; index < decoder.states.size(); ++index)
+    decoder.states[index].stage = states.at(store_keys::cache_states(static_cast<int64_t>(index)));
+}
+
+/// One call of compile_ragged for a recognised decoder.
+class RaggedCompiler {
+ public:
+  using Choose = std::function<RaggedBounds(const Decoder&)>;
+
+  RaggedCompiler(const CompileOptions& options, PassContext& context, const Choose& choose)
+      : options_(options), context_(context), choose_(choose) {}
+
+  void compile(Graph graph, RaggedModel& out) {
+    out.stages = options_.stages;
+    out.section.stage = static_cast<int32_t>(options_.mesh.block(options_.rank, options_.mesh.parts("pipeline")));
+    run_passes(ragged_passes, graph, context_);
+    if (!in_stages()) {
+      place(graph, out);
+      return lower_programs(graph, nullptr, out);
+    }
+    for (const char* name : {"t", "r"})  // cut for steps of tokens that each have logits
+      if (auto id = graph.symbols.find(name)) graph.symbols[*id].typical = 16;
+    if (options_.stages.rank_bytes.empty()) return lower_stage(cut(std::move(graph), out), out.section.stage, out);
+    compile_within(graph, out);
+  }
+
+ private:
+  bool in_stages() const { return options_.stages.count() > 1; }
+
+  /// Shards the graph, of all stages.
+  void place(Graph& graph, RaggedModel& out) {
+    run_passes(shard_passes, graph, context_);
+    count_parts(context_);
+    bound(graph, choose_(context_.decoder), out);
+    note_rows(graph, out);
+  }
+
+  /// The stages of the graph, sharded.
+  std::vector<StageGraphs> cut(Graph graph, RaggedModel& out) {
+    run_passes(cut_passes, graph, context_);
+    find_stages(graph, context_.decoder);
+    out.graph_fingerprint = cat(hash_of(text(graph, 0)));
+    out.cut = context_.cut;
+    place(graph, out);
+    const Graph* const all = &graph;
+    out.groups = collective_groups({&all, 1}, options_.mesh, options_.rank);
+    return split(graph, options_.ops, {.stages = options_.stages.count(), .whole = false});
+  }
+
+  void lower_stage(std::vector<StageGraphs> stages, int32_t stage, RaggedModel& out) {
+    StageGraphs& own = stages[static_cast<size_t>(stage)];
+    SectionGraph& section = own.sections.front();
+    out.section.stage = stage;
+    out.section.results = std::move(section.results);
+    out.section.takes = std::move(section.takes);
+    out.section.gives = std::move(section.gives);
+    const SlotValues slots{own.slots, section.slots};
+    lower_programs(section.graph, &slots, out);
+  }
+
+  /// Looks for a cut whose stages have enough bytes. What a stage takes beyond its units' bytes is known once it is lowered, so
+  /// a cut may lead to another one.
+  void compile_within(Graph& graph, RaggedModel& out) {
+    const int32_t own = out.section.stage;
+    const std::vector<int64_t>& limits = options_.stages.rank_bytes;
+    const Decoder decoder = context_.decoder;
+    const double shards = static_cast<double>(options_.mesh.blocks(options_.mesh.parts("tensor")));
+    std::set<std::vector<int64_t>> tried;
+    std::vector<StageBytes> best;
+    for (;;) {
+      RaggedModel model = out;
+      context_.decoder = decoder;
+      const std::vector<StageGraphs> stages = cut(graph, model);
+      std::vector<int64_t> units;  // by stage
+      for (const StageCut& one : model.cut) units.push_back(one.units);
+      tried.insert(units);
+      for (int32_t stage = 0; stage < options_.stages.count(); ++stage) {
+        RaggedModel one = model;
+        lower_stage(stages, stage, one);
+        model.stage_bytes.push_back(bytes_of(*one.program));
+        if (stage == own) out = std::move(one);
+      }
+      out.stage_bytes = model.stage_bytes;
+      if (overuse(model.stage_bytes) <= 1) return;
+      if (best.empty() || overuse(model.stage_bytes) < overuse(best)) best = model.stage_bytes;
+      if (!options_.stages.layers.empty() || options_.stages.from_file) break;
+      for (const auto& [name, size] : cache_bounds_)
+        bound_symbol(graph, name, size, size);  // so that units count the cache
+      const std::vector<StageUnits::Unit> all = stage_units(graph, context_).units;
+      const std::vector<std::vector<double>> held = held_bytes(all);
+      std::vector<double> work{0}, beyond;
+      for (const StageUnits::Unit& unit : all) work.push_back(work.back() + unit.work);
+      for (size_t stage = 0, begin = 0; stage < units.size(); begin += static_cast<size_t>(units[stage++]))
+        beyond.push_back(static_cast<double>(model.stage_bytes[stage].all()) -
+                         held[begin][begin + static_cast<size_t>(units[stage])] / shards);
+      const auto use = [&](size_t stage, size_t begin, size_t end) {
+        return (held[begin][end] / shards + beyond[stage]) / static_cast<double>(limits[stage]);
+      };
+      context_.stage_units = least_cut(all, units.size(), [&](size_t stage, size_t begin, size_t end) {
+        return use(stage, begin, end) > 1 ? std::numeric_limits<double>::infinity() : work[end] - work[begin];
+      });
+      if (context_.stage_units.empty() || tried.contains(context_.stage_units))
+        context_.stage_units = least_cut(all, units.size(), use);
+      if (context_.stage_units.empty() || tried.contains(context_.stage_units)) break;
+    }
+    refuse(best);
+  }
+
+  /// The largest share of its limit that a stage takes.
+  double overuse(const std::vector<StageBytes>& bytes) const {
+    double out = 0;
+    for (size_t stage = 0; stage < bytes.size(); ++stage)
+      out = std::max(
+          out, static_cast<double>(bytes[stage].all()) / static_cast<double>(options_.stages.rank_bytes[stage]));
+    return out;
+  }
+
+  [[noreturn]] void refuse(const std::vector<StageBytes>& best) const {
+    std::vector<std::string> needs, limits;
+    for (size_t stage = 0; stage < best.size(); ++stage) {
+      const StageBytes& one = best[stage];
+      needs.push_back(cat("stage ", stage, " takes ", human_bytes(one.all()), " (weights ",
+                          human_bytes(one.weights + one.adapters), ", cache ", human_bytes(one.cache), ", workspace ",
+                          human_bytes(one.workspace), ") of ", human_bytes(options_.stages.rank_bytes[stage])));
+      limits.push_back(cat(one.all()));
+    }
+    throw Error(Code::out_of_memory,
+                cat("no cut into pipeline stages fits rank_memory; of the best, ", join(needs, ", ")),
+                cat("rank_memory=", join(limits, ","),
+                    " fits; or lower cache_bytes or step_tokens, or take more ranks along pipeline or tensor"));
+  }
+
+  static StageBytes bytes_of(const Program& program) {
+    std::vector<int64_t> bounds;
+    for (SymbolId id = 0; id < program.symbols.size(); ++id) bounds.push_back(program.symbols[id].bound);
+    StageBytes out;
+    std::set<std::string_view> counted;
+    for (const StoreEntry& entry : program.entries) {
+      if (!counted.insert(entry.key).second) continue;
+      int64_t elements = 1;
+      for (const Dim& dim : entry.dims) elements *= dim.evaluate(bounds);
+      (entry.source                              ? out.weights
+       : store_keys::is_adapter_slots(entry.key) ? out.adapters
+                                                 : out.cache) += packed_bytes(elements, dtype_bits(entry.dtype));
+    }
+    out.workspace = program.arena_bytes + planned_slot_bytes(program, SlotPool::action);
+    return out;
+  }
+
+  void bound(Graph& graph, const RaggedBounds& bounds, RaggedModel& out) {
     // If ranks shard the tokens, "t" is one rank's number.
     for (const Dim& dim : *graph.value(graph.inputs[0]).type.dims)
       if (auto multiple = dim.single_multiple()) out.token_multiple = multiple->factor;
     bound_symbol(graph, "t", 1, (bounds.tokens + out.token_multiple - 1) / out.token_multiple);
     bound_symbol(graph, "r", 1, bounds.rows);
     bound_symbol(graph, "n", 1, bounds.segments);
-    if (context.decoder.chooses) bound_symbol(graph, "e", 1, bounds.edits);
+    if (context_.decoder.chooses) bound_symbol(graph, "e", 1, bounds.edits);
+    cache_bounds_.clear();
     for (size_t pool = 0; pool < bounds.pages.size(); ++pool)
-      bound_symbol(graph, cat("p.", pool), bounds.pages[pool], bounds.pages[pool]);
-    bound_symbol(graph, "c", bounds.page_tokens, bounds.page_tokens);
-    if (bounds.states) bound_symbol(graph, "u", bounds.states, bounds.states);
-    // Ranks with equal parts share compile-time constants too.
-    const std::string label =
-        store_keys::constants_label("ragged", options.mesh.block(options.rank, options.mesh.parts("tensor")));
-    auto program = lower(graph, options, label);
-    plan(*program, options.mesh.ranks() > 1);
-    out.program = std::move(program);
-    if (context.decoder
-            .has_hidden) {  // the same nodes without the head: its weights and state are those of `program`
-      graph.outputs = {graph.outputs[1]};
-      graph.remove_dead();
-      auto hidden = lower(graph, options, label);
-      plan(*hidden, options.mesh.ranks() > 1);
-      out.hidden_program = std::move(hidden);
+      cache_bounds_.emplace_back(cat("p.", pool), bounds.pages[pool]);
+    cache_bounds_.emplace_back("c", bounds.page_tokens);
+    if (bounds.states) cache_bounds_.emplace_back("u", bounds.states);
+    for (const auto& [name, size] : cache_bounds_) bound_symbol(graph, name, size, size);
+  }
+
+  static void note_rows(const Graph& graph, RaggedModel& out) {
+    std::vector<int64_t> bounds;
+    for (SymbolId id = 0; id < graph.symbols.size(); ++id) bounds.push_back(graph.symbols[id].bound);
+    for (const Node& node : graph.nodes) {
+      if (!is_state(node)) continue;
+      const Type& type = graph.value(node.outputs[0]).type;
+      RaggedModel::Row row{type.dtype, {}};
+      for (size_t dim = 1; dim < type.dims->size(); ++dim) row.part.push_back((*type.dims)[dim].evaluate(bounds));
+      out.rows.emplace(node.attributes.string("key", ""), row);
     }
   }
+
+  /// Of the whole graph, or of the rank's stage.
+  void lower_programs(Graph& graph, const SlotValues* slots, RaggedModel& out) {
+    run_passes(section_passes, graph, context_);
+    // Ranks with equal parts share compile-time constants too.
+    const std::string label = store_keys::constants_label(
+        "ragged", options_.mesh.block(options_.rank, options_.mesh.parts("tensor")), out.section.stage);
+    const auto finish = [&] {
+      auto program = lower(graph, options_, label, slots);
+      plan(*program, options_.mesh.ranks() > 1);
+      return program;
+    };
+    out.program = out.section.program = finish();
+    if (!context_.decoder.has_hidden) return;
+    out.hidden_program = out.program;
+    if (!out.section.gives.empty()) return;  // the head is on another stage
+    // The same nodes without the head: its weights and state are those of `program`.
+    graph.outputs = {graph.outputs[1]};
+    graph.remove_dead();
+    out.hidden_program = finish();
+  }
+
+  const CompileOptions& options_;
+  PassContext& context_;
+  const Choose& choose_;
+  std::vector<std::pair<std::string, int64_t>> cache_bounds_;  ///< of symbols of the cache's sizes
+};
+
+}  // namespace
+
+RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
+                           const std::function<RaggedBounds(const Decoder&)>& choose) {
+  if (const int64_t ranks = options.mesh.blocks(options.mesh.parts("pipeline")); ranks != options.stages.count())
+    throw Error(Code::invalid_argument,
+                cat("the mesh ", quote(options.mesh.text()), " has ", ranks,
+                    " ranks along pipeline, and the graph is cut into ", options.stages.count(), " stages"));
+  PassContext context{options, {}, {}, false};
+  note_file_stages(graph, context);
+  RaggedModel out;
+  if (run_recognition(graph, context)) RaggedCompiler(options, context, choose).compile(std::move(graph), out);
   out.decoder = std::move(context.decoder);
   out.mesh = options.mesh;
   out.plan = std::move(context.plan);
