@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
@@ -13,6 +14,7 @@
 #include "core/passes/normalize/normalize.h"
 #include "core/passes/raise/raise.h"
 #include "core/passes/shard/shard.h"
+#include "core/passes/stage/memory_cut.h"
 #include "core/passes/stage/stage.h"
 #include "core/passes/train/split.h"
 
@@ -244,52 +246,83 @@ class RaggedCompiler {
     lower_programs(section.graph, &slots, out);
   }
 
-  /// Looks for a cut whose stages have enough bytes. What a stage takes beyond its units' bytes is known once it is lowered, so
-  /// a cut may lead to another one.
+  /// Looks for a cut whose stages have enough bytes.
   void compile_within(Graph& graph, RaggedModel& out) {
-    const int32_t own = out.section.stage;
-    const std::vector<int64_t>& limits = options_.stages.rank_bytes;
+    const RaggedModel empty = out;
     const Decoder decoder = context_.decoder;
-    const double shards = static_cast<double>(options_.mesh.blocks(options_.mesh.parts("tensor")));
-    std::set<std::vector<int64_t>> tried;
+    std::optional<MemoryCutSearch> search;
     std::vector<StageBytes> best;
     for (;;) {
-      RaggedModel model = out;
       context_.decoder = decoder;
-      const std::vector<StageGraphs> stages = cut(graph, model);
-      std::vector<int64_t> units;  // by stage
-      for (const StageCut& one : model.cut) units.push_back(one.units);
-      tried.insert(units);
+      std::vector<StageBytes> bytes;
+      RaggedModel whole = empty;
+      const std::vector<StageGraphs> stages = cut(graph, whole);
       for (int32_t stage = 0; stage < options_.stages.count(); ++stage) {
-        RaggedModel one = model;
+        RaggedModel one = whole;
         lower_stage(stages, stage, one);
-        model.stage_bytes.push_back(bytes_of(*one.program));
-        if (stage == own) out = std::move(one);
+        bytes.push_back(bytes_of(*one.program));
+        if (stage == empty.section.stage) out = std::move(one);
       }
-      out.stage_bytes = model.stage_bytes;
-      if (overuse(model.stage_bytes) <= 1) return;
-      if (best.empty() || overuse(model.stage_bytes) < overuse(best)) best = model.stage_bytes;
+      out.stage_bytes = bytes;
+      if (overuse(bytes) <= 1) return;
+      if (best.empty() || overuse(bytes) < overuse(best)) best = bytes;
       if (!options_.stages.layers.empty() || options_.stages.from_file) break;
-      for (const auto& [name, size] : cache_bounds_)
-        bound_symbol(graph, name, size, size);  // so that units count the cache
-      const std::vector<StageUnits::Unit> all = stage_units(graph, context_).units;
-      const std::vector<std::vector<double>> held = held_bytes(all);
-      std::vector<double> work{0}, beyond;
-      for (const StageUnits::Unit& unit : all) work.push_back(work.back() + unit.work);
-      for (size_t stage = 0, begin = 0; stage < units.size(); begin += static_cast<size_t>(units[stage++]))
-        beyond.push_back(static_cast<double>(model.stage_bytes[stage].all()) -
-                         held[begin][begin + static_cast<size_t>(units[stage])] / shards);
-      const auto use = [&](size_t stage, size_t begin, size_t end) {
-        return (held[begin][end] / shards + beyond[stage]) / static_cast<double>(limits[stage]);
-      };
-      context_.stage_units = least_cut(all, units.size(), [&](size_t stage, size_t begin, size_t end) {
-        return use(stage, begin, end) > 1 ? std::numeric_limits<double>::infinity() : work[end] - work[begin];
-      });
-      if (context_.stage_units.empty() || tried.contains(context_.stage_units))
-        context_.stage_units = least_cut(all, units.size(), use);
-      if (context_.stage_units.empty() || tried.contains(context_.stage_units)) break;
+      if (!search) {
+        for (const auto& [name, size] : cache_bounds_)  // States of one page or slot
+          bound_symbol(graph, name, name == "c" ? size : 1, size);
+        const std::vector<StageUnits::Unit> units = stage_units(graph, context_).units;
+        search.emplace(units, options_.stages.rank_bytes,
+                       [this, units, cut_decoder = context_.decoder](const MemoryCutSearch::Cut& one) {
+                         return held_by(units, one, cut_decoder);
+                       });
+      }
+      MemoryCutSearch::Cut units;
+      std::vector<int64_t> taken;
+      for (const StageCut& one : out.cut) units.push_back(one.units);
+      for (const StageBytes& one : bytes) taken.push_back(one.all());
+      search->add(units, taken);
+      const std::optional<MemoryCutSearch::Cut> next = search->next();
+      if (!next) break;
+      context_.stage_units = *next;
     }
     refuse(best);
+  }
+
+  /// By stage of a cut, bytes of a rank's weights and cache. `decoder`: of another cut.
+  std::vector<double> held_by(const std::vector<StageUnits::Unit>& units, const MemoryCutSearch::Cut& cut,
+                              Decoder decoder) const {
+    const double shards = static_cast<double>(options_.mesh.blocks(options_.mesh.parts("tensor")));
+    std::vector<std::map<std::string, double>> held;  // by stage
+    size_t unit = 0;
+    for (int64_t count : cut)
+      for (held.emplace_back(); count > 0; --count, ++unit)
+        held.back().insert(units[unit].held.begin(), units[unit].held.end());
+    for (size_t pool = 0; pool < decoder.pools.size(); ++pool) {
+      const std::string prefix = store_keys::cache_pool(store_keys::CacheHalf::keys, static_cast<int64_t>(pool));
+      decoder.pools[pool].staged_layers = 0;
+      for (const auto& stage : held)
+        decoder.pools[pool].staged_layers +=
+            std::count_if(stage.begin(), stage.end(), [&](const auto& one) { return one.first.starts_with(prefix); });
+    }
+    const RaggedBounds bounds = choose_(decoder);
+    std::vector<double> out;
+    for (const auto& stage : held) {
+      double& sum = out.emplace_back(0);
+      for (const auto& [name, bytes] : stage) sum += bytes * rows_of(name, bounds, decoder, shards);
+    }
+    return out;
+  }
+
+  /// How many times a rank has what units hold by that name.
+  static double rows_of(const std::string& name, const RaggedBounds& bounds, const Decoder& decoder, double shards) {
+    for (size_t pool = 0; pool < decoder.pools.size(); ++pool)
+      for (const auto half : store_keys::cache_halves)
+        if (name.starts_with(store_keys::cache_pool(half, static_cast<int64_t>(pool))))
+          return static_cast<double>(bounds.pages[pool]) / static_cast<double>(decoder.pools[pool].parts);
+    for (size_t index = 0; index < decoder.states.size(); ++index)
+      if (name == store_keys::cache_states(static_cast<int64_t>(index)))
+        return static_cast<double>(bounds.states) / static_cast<double>(decoder.states[index].parts);
+    return 1 / shards;
   }
 
   /// The largest share of its limit that a stage takes.

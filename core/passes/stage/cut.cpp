@@ -1,7 +1,6 @@
 // Where a graph is cut into stages.
 #include <algorithm>
 #include <limits>
-#include <set>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -119,19 +118,6 @@ StageUnits stage_units(const Graph& graph, const PassContext& context) {
     }
   }
   join_units(graph, context, out);
-  return out;
-}
-
-std::vector<std::vector<double>> held_bytes(const std::vector<StageUnits::Unit>& units) {
-  std::vector<std::vector<double>> out(units.size(), std::vector<double>(units.size() + 1));
-  for (size_t begin = 0; begin < units.size(); ++begin) {
-    std::set<std::string_view> counted;
-    for (size_t end = begin; end < units.size(); ++end) {
-      out[begin][end + 1] = out[begin][end];
-      for (const auto& [name, bytes] : units[end].held)
-        if (counted.insert(name).second) out[begin][end + 1] += bytes;
-    }
-  }
   return out;
 }
 

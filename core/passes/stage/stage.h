@@ -36,9 +36,6 @@ struct StageUnits {
 };
 StageUnits stage_units(const Graph& graph, const PassContext& context);
 
-/// [begin][end]: bytes that units [begin, end) hold together.
-std::vector<std::vector<double>> held_bytes(const std::vector<StageUnits::Unit>& units);
-
 /// Of consecutive units [begin, end) as stage `stage`; infinite for what must not be.
 using StageCost = std::function<double(size_t stage, size_t begin, size_t end)>;
 /// How many consecutive units each stage gets, at least one, so that the largest cost is the least. Empty if joined units or
