@@ -73,6 +73,21 @@ class CommandLine(unittest.TestCase):
 
     SMALL = "family=llama,layers=8,hidden=512,heads=8,kv_heads=4,feed_forward=1408,vocabulary=4096,sequence=512"
 
+    def test_generation_over_stages(self):
+        words = ["gemma3-standard23", "--ids", PROMPT, "--temperature", "0", "-n", str(len(GREEDY))]
+        for mesh in (["pipeline=2"], ["pipeline=2,tensor=2"], ["data=2,pipeline=2"], ["pipeline=3", "--stages", "1,1,1"],
+                     ["pipeline=2", "--rank-memory", "1.5G,1G"], ["pipeline=2", "--rank-memory", "2G"]):
+            self.assertEqual(self.generate(*words, "--mesh", *mesh)["ids"], GREEDY, mesh)
+        ranks = self.generate(*words, "--mesh", "pipeline=3", "--stages", "1,1,1")["timings"]["ranks"]
+        self.assertLess(ranks[1]["weight_bytes"], ranks[0]["weight_bytes"])  # neither table nor head
+        model = fixture("gemma3-standard23")
+        refused = ["generate", model, "--ids", PROMPT, "--mesh", "pipeline=2"]
+        self.error(*refused, "--rank-memory", "1M,1M", names=["no cut into pipeline stages fits", "stage 0 takes", "stage 1 takes"])
+        self.error(*refused, "--rank-memory", "1G,1G,1G", names=["3 numbers", "2 ranks along pipeline"])
+        self.error(*refused, "--rank-memory", "1X", names=["\"1X\" is not a number of bytes"])
+        self.error(*refused, "--stages", "2,2", names=["4 layers", "the model 3"])
+        self.error("generate", model, "--ids", PROMPT, "--rank-memory", "1G", names=["no effect", "no pipeline ranks"])
+
     def test_plan(self):
         words = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--ranks", "4", "--batch", "8", "--mesh", "pipeline=2,tensor=2",
                  "--pipeline", "1f1b", "--recompute", "off"]
@@ -98,7 +113,8 @@ class CommandLine(unittest.TestCase):
         plan = json.loads(self.call(*words, "--json")[0])
         times = [one["token_seconds"] for one in [plan] + plan["others"]]
         self.assertEqual(times, sorted(times))
-        self.assertEqual(len(times), 3)  # tensor 1, 2 and 4
+        meshes = {one["options"]["mesh"] for one in [plan] + plan["others"]}
+        self.assertEqual(meshes, {"data=4", "data=2,tensor=2", "tensor=4", "pipeline=2,data=2", "pipeline=2,tensor=2", "pipeline=4"})
         self.error(*words[:-1], "batch=0", names=["generate", "batch=0"])
         self.error(*words, "--memory-bytes", "1M", names=["no mesh of 4 ranks fits"])
 
