@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <exception>
+#include <map>
 #include <set>
 
 #include "core/generate/adapter_slots.h"
@@ -179,8 +180,9 @@ class RaggedEngine : public Engine {
   void distribute(StepInFlight& flight);
   void abandon(std::span<Feed> feeds);
 
-  /// By page group, the existing pages of a sequence's tokens; those below a window were freed.
-  using Presence = std::vector<std::vector<uint8_t>>;
+  /// By window, whether each page of a sequence's tokens exists; those below the window were freed.
+  using Presence = std::map<int64_t, std::vector<uint8_t>>;
+  std::vector<int64_t> windows() const;  ///< of all page groups, ascending
   /// The cache rows of a sequence: its pages, then its states in slot `state`. Pages that hold only the prefix belong
   /// to the adapter.
   std::vector<StoreRow> rows_of(const KvSequence& sequence, const Presence& present, int32_t state) const;

@@ -1,5 +1,7 @@
 // Whole rows of the Store, gathered from and scattered to their shards: saved sequences, adapters.
 #include <limits>
+#include <map>
+#include <set>
 
 #include "core/base/block.h"
 #include "core/base/error.h"
@@ -12,21 +14,33 @@ namespace plait {
 namespace {
 
 /// Magic number of saved sequences; tokens, pages of keys and values of every layer, and states follow (`save`).
-constexpr uint64_t save_magic = 0x34564B5449414C50;  // "PLAITKV4"
+constexpr uint64_t save_magic = 0x35564B5449414C50;  // "PLAITKV5"
 
 }  // namespace
 
+std::vector<int64_t> RaggedEngine::windows() const {
+  std::set<int64_t> out;
+  for (const PageGroup& group : decoder().groups) out.insert(group.window);
+  return {out.begin(), out.end()};
+}
+
+/// In the order of the layers, which is that of every mesh.
 std::vector<StoreRow> RaggedEngine::rows_of(const KvSequence& sequence, const Presence& present,
                                             int32_t state) const {
+  std::map<int, std::pair<size_t, size_t>> layers;  // group, and place there
+  for (size_t group = 0; group < decoder().groups.size(); ++group)
+    for (size_t k = 0; k < decoder().groups[group].layers.size(); ++k)
+      layers[decoder().groups[group].layers[k]] = {group, k};
   std::vector<StoreRow> out;
   const size_t own = sequence.cache().first_own(sequence);
-  for (size_t group = 0; group < present.size(); ++group) {
-    const int pool = decoder().groups[group].pool;
-    for (size_t page = 0; page < present[group].size(); ++page)
-      for (int64_t slot = 0; present[group][page] && slot < decoder().pools[static_cast<size_t>(pool)].layers; ++slot)
-        for (const auto half : store_keys::cache_halves)
-          out.push_back({store_keys::cache_pages(half, pool, slot), sequence.table(group)[own + page],
-                         decoder().groups[group].stage(static_cast<size_t>(slot))});
+  for (const auto& [layer, place] : layers) {
+    const PageGroup& group = decoder().groups[place.first];
+    const std::vector<uint8_t>& pages = present.at(group.window);
+    for (size_t page = 0; page < pages.size(); ++page)
+      for (const auto half : store_keys::cache_halves)
+        if (pages[page])
+          out.push_back({store_keys::cache_pages(half, group.pool, static_cast<int64_t>(place.second)),
+                         sequence.table(place.first)[own + page], group.stage});
   }
   for (size_t index = 0; state >= 0 && index < decoder().states.size(); ++index)
     out.push_back({store_keys::cache_states(static_cast<int64_t>(index)), state, decoder().states[index].stage});
@@ -135,14 +149,15 @@ std::vector<std::byte> RaggedEngine::save(const Sequence& sequence) const {
   out.put(source.adapter() ? source.adapter()->contents : uint64_t{0});
   out.put_text(source.adapter() ? source.adapter()->name : std::string());
   out.put_list(source.tokens());
-  Presence present(decoder().groups.size());
+  Presence present;
   const int64_t page_tokens = replica.cache.page_tokens();
   const auto held = static_cast<size_t>((source.places() + page_tokens - 1) / page_tokens);
-  for (size_t group = 0; group < present.size(); ++group) {
-    for (size_t page = replica.cache.first_own(source); source.length() > 0 && page < held; ++page)
-      present[group].push_back(source.table(group)[page] >= 0);
-    out.put_list(present[group]);
+  for (size_t group = 0; group < decoder().groups.size(); ++group) {
+    const auto [pages, fresh] = present.try_emplace(decoder().groups[group].window);
+    for (size_t page = replica.cache.first_own(source); fresh && source.length() > 0 && page < held; ++page)
+      pages->second.push_back(source.table(group)[page] >= 0);
   }
+  for (const auto& [window, pages] : present) out.put_list(pages);
   const std::vector<std::byte> rows = read_rows(replica, rows_of(source, present, source.state()));
   out.put_bytes(rows.data(), rows.size());
   return out.take();
@@ -174,15 +189,15 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
   if (!tokens.empty() && !sequence.cache().reserve(sequence, static_cast<int64_t>(tokens.size())))
     throw Error(Code::out_of_memory, cat("the cache has no space for a conversation of ", tokens.size(), " tokens"),
                 "raise cache_bytes, or release other conversations");
-  Presence present(decoder().groups.size());
+  Presence present;
+  for (int64_t window : windows()) present[window] = in.get_list<uint8_t>();
   const size_t own = sequence.cache().first_own(sequence);
-  for (size_t group = 0; group < present.size(); ++group) {
-    present[group] = in.get_list<uint8_t>();
-    if (present[group].size() != (tokens.empty() ? 0 : sequence.table(group).size() - own))
+  for (size_t group = 0; group < decoder().groups.size(); ++group) {
+    const std::vector<uint8_t>& pages = present.at(decoder().groups[group].window);
+    if (pages.size() != (tokens.empty() ? 0 : sequence.table(group).size() - own))
       in.fail("does not have the pages of its tokens");
-    for (size_t page = 0; page < present[group].size(); ++page)
-      if (present[group][page] && sequence.table(group)[own + page] < 0)
-        in.fail("has pages that a window has passed");
+    for (size_t page = 0; page < pages.size(); ++page)
+      if (pages[page] && sequence.table(group)[own + page] < 0) in.fail("has pages that a window has passed");
   }
   const std::vector<StoreRow> rows = rows_of(sequence, present, sequence.next_state());
   size_t size = 0;

@@ -38,7 +38,8 @@ constexpr Pass ragged_passes[] = {
     {"choose", choose},  // tokens, where a device samples
 };
 constexpr Pass cut_passes[] = {
-    {"stage", stage},  // of a pipeline, and what crosses between them
+    {"stage", stage},              // of a pipeline, and what crosses between them
+    {"stage_pages", stage_pages},  // each with page groups of its own
 };
 constexpr Pass shard_passes[] = {
     {"shard", shard},  // this rank's part, and the collectives
@@ -162,34 +163,6 @@ std::vector<std::vector<int32_t>> collective_groups(std::span<const Graph* const
 
 namespace {
 
-/// Notes on which stage each layer's pages and each state are.
-void find_stages(const Graph& graph, Decoder& decoder) {
-  const std::vector<int32_t> producer = producers(graph);
-  const auto key_of = [&](ValueId id) {
-    return graph.nodes[static_cast<size_t>(producer[static_cast<size_t>(id)])].attributes.string("key", "");
-  };
-  std::map<std::pair<std::string, std::string>, int32_t> writers;  // by slots and key
-  std::map<std::string, int32_t> states;
-  for (const Node& node : graph.nodes) {
-    if (node.op == "plait.KvWrite") writers[{graph.value(node.inputs[4]).name, key_of(node.inputs[0])}] = node.stage;
-    if (is_state(node)) states.emplace(node.attributes.string("key", ""), node.stage);
-  }
-  std::vector<std::set<std::pair<int32_t, size_t>>> arrays(decoder.pools.size());
-  for (size_t g = 0; g < decoder.groups.size(); ++g) {
-    PageGroup& group = decoder.groups[g];
-    for (size_t k = 0; k < group.layers.size(); ++k) {
-      const std::string key =
-          store_keys::cache_pages(store_keys::CacheHalf::keys, group.pool, static_cast<int64_t>(k));
-      group.stages.push_back(writers.at({cat("slots.", g), key}));
-      arrays[static_cast<size_t>(group.pool)].emplace(group.stages.back(), k);
-    }
-  }
-  for (size_t pool = 0; pool < arrays.size(); ++pool)
-    decoder.pools[pool].staged_layers = static_cast<int64_t>(arrays[pool].size());
-  for (size_t index = 0; index < decoder.states.size(); ++index)
-    decoder.states[index].stage = states.at(store_keys::cache_states(static_cast<int64_t>(index)));
-}
-
 /// One call of compile_ragged for a recognised decoder.
 class RaggedCompiler {
  public:
@@ -226,7 +199,6 @@ class RaggedCompiler {
   /// The stages of the graph, sharded.
   std::vector<StageGraphs> cut(Graph graph, RaggedModel& out) {
     run_passes(cut_passes, graph, context_);
-    find_stages(graph, context_.decoder);
     out.graph_fingerprint = cat(hash_of(text(graph, 0)));
     out.cut = context_.cut;
     place(graph, out);
@@ -268,13 +240,11 @@ class RaggedCompiler {
       if (best.empty() || overuse(bytes) < overuse(best)) best = bytes;
       if (!options_.stages.layers.empty() || options_.stages.from_file) break;
       if (!search) {
-        for (const auto& [name, size] : cache_bounds_)  // States of one page or slot
-          bound_symbol(graph, name, name == "c" ? size : 1, size);
+        double cache = 0;
+        for (const StageBytes& one : bytes) cache += static_cast<double>(one.cache);
         const std::vector<StageUnits::Unit> units = stage_units(graph, context_).units;
         search.emplace(units, options_.stages.rank_bytes,
-                       [this, units, cut_decoder = context_.decoder](const MemoryCutSearch::Cut& one) {
-                         return held_by(units, one, cut_decoder);
-                       });
+                       [this, units, cache](const MemoryCutSearch::Cut& one) { return held_by(units, one, cache); });
       }
       MemoryCutSearch::Cut units;
       std::vector<int64_t> taken;
@@ -288,41 +258,24 @@ class RaggedCompiler {
     refuse(best);
   }
 
-  /// By stage of a cut, bytes of a rank's weights and cache. `decoder`: of another cut.
+  /// By stage of a cut, bytes of a rank's weights and cache. `cache`: of all stages, whose sum is that of the budget.
   std::vector<double> held_by(const std::vector<StageUnits::Unit>& units, const MemoryCutSearch::Cut& cut,
-                              Decoder decoder) const {
+                              double cache) const {
     const double shards = static_cast<double>(options_.mesh.blocks(options_.mesh.parts("tensor")));
-    std::vector<std::map<std::string, double>> held;  // by stage
-    size_t unit = 0;
-    for (int64_t count : cut)
-      for (held.emplace_back(); count > 0; --count, ++unit)
-        held.back().insert(units[unit].held.begin(), units[unit].held.end());
-    for (size_t pool = 0; pool < decoder.pools.size(); ++pool) {
-      const std::string prefix = store_keys::cache_pool(store_keys::CacheHalf::keys, static_cast<int64_t>(pool));
-      decoder.pools[pool].staged_layers = 0;
-      for (const auto& stage : held)
-        decoder.pools[pool].staged_layers +=
-            std::count_if(stage.begin(), stage.end(), [&](const auto& one) { return one.first.starts_with(prefix); });
-    }
-    const RaggedBounds bounds = choose_(decoder);
+    double all = 0;
+    for (const StageUnits::Unit& one : units) all += one.cache;
     std::vector<double> out;
-    for (const auto& stage : held) {
+    size_t unit = 0;
+    for (int64_t count : cut) {
       double& sum = out.emplace_back(0);
-      for (const auto& [name, bytes] : stage) sum += bytes * rows_of(name, bounds, decoder, shards);
+      std::map<std::string, double> held;
+      for (; count > 0; --count, ++unit) {
+        held.insert(units[unit].held.begin(), units[unit].held.end());
+        if (all > 0) sum += cache * units[unit].cache / all;
+      }
+      for (const auto& [name, bytes] : held) sum += bytes / shards;
     }
     return out;
-  }
-
-  /// How many times a rank has what units hold by that name.
-  static double rows_of(const std::string& name, const RaggedBounds& bounds, const Decoder& decoder, double shards) {
-    for (size_t pool = 0; pool < decoder.pools.size(); ++pool)
-      for (const auto half : store_keys::cache_halves)
-        if (name.starts_with(store_keys::cache_pool(half, static_cast<int64_t>(pool))))
-          return static_cast<double>(bounds.pages[pool]) / static_cast<double>(decoder.pools[pool].parts);
-    for (size_t index = 0; index < decoder.states.size(); ++index)
-      if (name == store_keys::cache_states(static_cast<int64_t>(index)))
-        return static_cast<double>(bounds.states) / static_cast<double>(decoder.states[index].parts);
-    return 1 / shards;
   }
 
   /// The largest share of its limit that a stage takes.
@@ -374,12 +327,10 @@ class RaggedCompiler {
     bound_symbol(graph, "r", 1, bounds.rows);
     bound_symbol(graph, "n", 1, bounds.segments);
     if (context_.decoder.chooses) bound_symbol(graph, "e", 1, bounds.edits);
-    cache_bounds_.clear();
     for (size_t pool = 0; pool < bounds.pages.size(); ++pool)
-      cache_bounds_.emplace_back(cat("p.", pool), bounds.pages[pool]);
-    cache_bounds_.emplace_back("c", bounds.page_tokens);
-    if (bounds.states) cache_bounds_.emplace_back("u", bounds.states);
-    for (const auto& [name, size] : cache_bounds_) bound_symbol(graph, name, size, size);
+      bound_symbol(graph, cat("p.", pool), bounds.pages[pool], bounds.pages[pool]);
+    bound_symbol(graph, "c", bounds.page_tokens, bounds.page_tokens);
+    if (bounds.states) bound_symbol(graph, "u", bounds.states, bounds.states);
   }
 
   static void note_rows(const Graph& graph, RaggedModel& out) {
@@ -418,7 +369,6 @@ class RaggedCompiler {
   const CompileOptions& options_;
   PassContext& context_;
   const Choose& choose_;
-  std::vector<std::pair<std::string, int64_t>> cache_bounds_;  ///< of symbols of the cache's sizes
 };
 
 }  // namespace

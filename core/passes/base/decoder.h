@@ -55,13 +55,9 @@ struct PagePoolShape {
   int64_t kv_heads = 0, key_size = 0, value_size = 0;
   int64_t layers = 0;
   int64_t parts = 1;  ///< shards of its arrays; the minimum if layers differ
-  /// Arrays of keys over all pipeline stages: a stage has those that its layers use, so groups on several stages do not share
-  /// theirs. 0: one stage, which has `layers`.
-  int64_t staged_layers = 0;
-  /// Bytes of one page of `tokens` tokens, all shards and stages.
+  /// Bytes of one page of `tokens` tokens, all shards.
   int64_t page_bytes(int64_t tokens, DType dtype) const {
-    return (staged_layers ? staged_layers : layers) * tokens * kv_heads * (key_size + value_size) *
-           dtype_bits(dtype) / 8;
+    return layers * tokens * kv_heads * (key_size + value_size) * dtype_bits(dtype) / 8;
   }
 };
 
@@ -70,8 +66,7 @@ struct PageGroup {
   int64_t window = 0;
   int pool = 0;
   std::vector<int> layers;
-  std::vector<int32_t> stages = {};  ///< by layer of the group, its pipeline stage; empty: there is one
-  int32_t stage(size_t index) const { return stages.empty() ? 0 : stages[index]; }
+  int32_t stage = 0;  ///< of a pipeline; groups and pools are those of one stage
 };
 
 /// A pattern, and the name of the file's node where it was found (empty if the file names none, or for nodes that

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/exec/store_keys.h"
 #include "core/graph/dims_rule.h"
 #include "core/mesh/placement.h"
 #include "core/passes/shard/layers.h"
@@ -112,8 +113,10 @@ StageUnits stage_units(const Graph& graph, const PassContext& context) {
         unit.bytes += bytes_of(*constant);
         unit.held[constant->initializer.empty() ? cat("#", id) : cat(constant->initializer, text(constant->steps))] =
             bytes_of(*constant);
-      } else if (!keys[static_cast<size_t>(id)].empty()) {
-        unit.held[keys[static_cast<size_t>(id)]] = bytes_of(graph.value(id).type, typical);
+      } else if (const std::string& key = keys[static_cast<size_t>(id)]; !key.empty()) {
+        const double bytes = bytes_of(graph.value(id).type, typical);
+        if (store_keys::is_cache(key)) unit.cache += bytes;
+        else unit.held[key] = bytes;
       }
     }
   }

@@ -16,6 +16,10 @@ namespace plait {
 /// Throws Error(invalid_argument) for a cut that the graph cannot have, with the numbers.
 void stage(Graph& graph, PassContext& context);
 
+/// Of a generator: remakes Decoder::groups and pools for each stage, with the States, inputs and symbols that belong to them, and
+/// notes the stages of recurrent states. Nothing changes with one stage.
+void stage_pages(Graph& graph, PassContext& context);
+
 /// Reads where to cut: "auto", "file", or the layers of each stage, as in "9,9". Throws Error(invalid_argument).
 void read_cut(const std::string& text, StageOptions& out);
 
@@ -25,8 +29,8 @@ struct StageUnits {
   struct Unit {
     double work = 0;   ///< floating point operations of the forward pass, at the symbols' typical sizes
     double bytes = 0;  ///< of the weights that it reads
-    /// By name the bytes of each constant and State that it reads, at the symbols' typical sizes. Units of one stage share what
-    /// has one name.
+    double cache = 0;  ///< bytes of a row of its pages and states, at the symbols' typical sizes
+    /// By name the bytes of the other constants and States that it reads. Units of one stage share what has one name.
     std::map<std::string, double> held = {};
     bool joined = false;  ///< it shares pages with the unit before, and cannot be cut from it
   };
