@@ -6,6 +6,7 @@
 #include "serving/core.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/base/text.h"
 #include "serving/token_output.h"
@@ -13,10 +14,9 @@
 namespace plait {
 
 using Phase = Sample::Phase;
-using Clock = EngineThread::Clock;
 
-static double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+static double seconds_since(EngineThread::Clock::time_point start) {
+  return std::chrono::duration<double>(EngineThread::Clock::now() - start).count();
 }
 
 /// Whether nothing more is to be computed for it.
@@ -95,7 +95,7 @@ void SchedulerCore::watch(std::span<const StepEntry> entries) {
   cancel_unwanted_step();  // requests may have been cancelled while it was built
 }
 
-Clock::time_point SchedulerCore::next_due() {
+EngineThread::Clock::time_point SchedulerCore::next_due() {
   Clock::time_point due = EngineThread::never;
   for (const Job& job : running_) {
     if (job->finished) return EngineThread::now;  // finished in the last step: its memory may admit another
@@ -118,7 +118,10 @@ void SchedulerCore::iterate() {
     retire_finished();
     take_pushed_tokens();
     admit();
-    execute(builder_.build(running_));
+    std::vector<StepEntry> entries = builder_.build(running_, group_size());
+    const bool idle = entries.empty();
+    execute(std::move(entries));
+    if (idle || is_full()) finish_step();
     publish_stats();
   } catch (const std::exception& error) {  // must not end the host's process
     const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
@@ -128,6 +131,10 @@ void SchedulerCore::iterate() {
 }
 
 void SchedulerCore::finish() {
+  while (!in_flight_.empty()) try {
+      finish_step();
+    } catch (const std::exception&) {  // its requests end below
+    }
   const Error closed(Code::closed, "the generator was closed");
   std::deque<Job> left;
   {
@@ -155,6 +162,11 @@ void SchedulerCore::retire_finished() {
   // A job may own the last reference to a conversation, whose destructor locks: release it without `mutex_`.
   std::vector<Job> over;
   const auto take = [&](const Job& job) {
+    if (job->in_flight()) {
+      job->ending =
+          job->ending || job->finished || job->cancelled || (job->has_deadline && Clock::now() >= job->deadline);
+      return false;
+    }
     if (!is_over(job)) return false;
     over.push_back(job);
     return true;
@@ -263,47 +275,89 @@ void SchedulerCore::take_pushed_tokens() {
   }
 }
 
-void SchedulerCore::execute(std::vector<StepEntry> entries) {
-  const auto embeds = std::stable_partition(entries.begin(), entries.end(), [](const StepEntry& entry) {
-    return entry.job->options.kind != RequestOptions::Kind::embed;
-  });
-  if (embeds != entries.begin()) run_or_split({entries.begin(), embeds});
-  if (embeds != entries.end()) run_or_split({embeds, entries.end()});
+/// With pipeline stages running samples are divided into as many groups, whose steps are in flight at once.
+int64_t SchedulerCore::group_size() const {
+  const int64_t groups = engine_->steps_in_flight();
+  int64_t samples = 0;
+  for (const Job& job : running_)
+    for (const Sample& sample : job->samples)
+      samples += sample.phase == Phase::active || sample.phase == Phase::preempted;
+  return std::max<int64_t>(1, (samples + groups - 1) / groups);
 }
 
-/// A failed step changes nothing: its entries are rerun one by one, so that only the faulty one ends.
-void SchedulerCore::run_or_split(std::span<StepEntry> entries) {
+bool SchedulerCore::is_full() const { return static_cast<int64_t>(in_flight_.size()) >= engine_->steps_in_flight(); }
+
+void SchedulerCore::execute(std::vector<StepEntry> entries) {
+  std::vector<StepEntry> embeds;
+  const auto first = std::stable_partition(entries.begin(), entries.end(), [](const StepEntry& entry) {
+    return entry.job->options.kind != RequestOptions::Kind::embed;
+  });
+  std::move(first, entries.end(), std::back_inserter(embeds));
+  entries.erase(first, entries.end());
+  if (!entries.empty()) begin_step(std::move(entries));
+  if (!embeds.empty()) begin_step(std::move(embeds));
+}
+
+void SchedulerCore::begin_step(std::vector<StepEntry> entries) {
+  if (is_full()) finish_step();
+  StepInFlight& step = in_flight_.emplace_back();
+  step.entries = std::move(entries);
+  step.start = Clock::now();
+  for (const StepEntry& entry : step.entries)
+    step.feeds.push_back({entry.sample->sequence.get(), entry.tokens, entry.rows, {}, {}});
+  step.choices = leave_choices(step.entries, step.feeds);
   try {
-    run(entries);
+    watch(step.entries);
+    const std::shared_ptr<void> at_end(nullptr, [this](void*) { watch({}); });
+    engine_->begin(step.feeds, step.entries[0].job->options.kind == RequestOptions::Kind::embed);
   } catch (const Error& error) {
-    if (error.code() == Code::cancelled) return;  // all of them: `retire_finished` ends them
-    if (entries.size() == 1) return entries[0].job->end(error);
-    for (size_t i = 0; i < entries.size(); ++i) run_or_split(entries.subspan(i, 1));
+    std::vector<StepEntry> failed = std::move(step.entries);
+    in_flight_.pop_back();
+    return after_failure(std::move(failed), error);
+  }
+  for (StepEntry& entry : step.entries) entry.sample->in_flight = true;
+}
+
+/// Ends the oldest step in flight, if there is one.
+void SchedulerCore::finish_step() {
+  if (in_flight_.empty()) return;
+  StepInFlight step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  const std::shared_ptr<void> at_end(nullptr, [&](void*) {
+    for (StepEntry& entry : step.entries)
+      if (entry.job->finished) entry.sample->sequence.reset();
+  });
+  for (StepEntry& entry : step.entries) entry.sample->in_flight = false;
+  try {
+    engine_->finish();
+  } catch (const Error& error) {
+    return after_failure(step.entries, error);
+  }
+  const double seconds = seconds_since(step.start);
+  ++steps_;
+  for (size_t i = 0; i < step.entries.size(); ++i) {
+    StepEntry& entry = step.entries[i];
+    if (entry.sample->output.empty()) {
+      std::lock_guard lock(entry.job->mutex);
+      entry.job->usage.prefill_s += seconds;
+    }
+    try {
+      take_results(entry, step.feeds[i]);
+    } catch (const Error& error) {
+      entry.job->end(error);
+    }
   }
 }
 
-void SchedulerCore::run(std::span<StepEntry> entries) {
-  std::vector<Feed> feeds;
-  feeds.reserve(entries.size());
-  for (StepEntry& entry : entries) feeds.push_back({entry.sample->sequence.get(), entry.tokens, entry.rows, {}, {}});
-  const std::vector<TokenChoice> choices = leave_choices(entries, feeds);
-  const auto start = Clock::now();
-  watch(entries);
-  const std::shared_ptr<void> at_end(nullptr, [this](void*) { watch({}); });
-  if (entries[0].job->options.kind == RequestOptions::Kind::embed) engine_->step_hidden(feeds);
-  else engine_->step(feeds);
-  const double seconds = seconds_since(start);
-  ++steps_;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].sample->output.empty()) {
-      std::lock_guard lock(entries[i].job->mutex);
-      entries[i].job->usage.prefill_s += seconds;
-    }
-    try {
-      take_results(entries[i], feeds[i]);
-    } catch (const Error& error) {
-      entries[i].job->end(error);
-    }
+/// A failed step changes nothing: its entries are rerun one by one, so that only the faulty one ends.
+void SchedulerCore::after_failure(std::vector<StepEntry> entries, const Error& error) {
+  if (error.code() == Code::cancelled) return;  // all of them: `retire_finished` ends them
+  if (entries.size() == 1) return entries[0].job->end(error);
+  while (!in_flight_.empty()) finish_step();
+  for (StepEntry& entry : entries) {
+    if (entry.job->finished) continue;
+    begin_step({std::move(entry)});
+    finish_step();
   }
 }
 

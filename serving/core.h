@@ -36,7 +36,9 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   void add_adapter(const std::string& name, const AdapterWeights& weights);
 
  private:
-  EngineThread::Clock::time_point next_due() override;
+  using Clock = EngineThread::Clock;
+
+  Clock::time_point next_due() override;
   void iterate() override;
   void finish() override;
 
@@ -44,11 +46,21 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   void retire_finished();
   void take_pushed_tokens();
   void admit();
+  /// A step that has begun.
+  struct StepInFlight {
+    std::vector<StepEntry> entries;
+    std::vector<Feed> feeds;
+    std::vector<TokenChoice> choices;
+    Clock::time_point start;
+  };
+  int64_t group_size() const;
+  bool is_full() const;
   void execute(std::vector<StepEntry> entries);
   void watch(std::span<const StepEntry> entries);
   void cancel_unwanted_step();
-  void run_or_split(std::span<StepEntry> entries);
-  void run(std::span<StepEntry> entries);
+  void begin_step(std::vector<StepEntry> entries);
+  void finish_step();
+  void after_failure(std::vector<StepEntry> entries, const Error& error);
   void take_results(StepEntry& entry, Feed& feed);
   void take_matrix(StepEntry& entry, Feed& feed);
   std::vector<TokenChoice> leave_choices(std::span<const StepEntry> entries, std::span<Feed> feeds) const;
@@ -69,13 +81,14 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   bool closing_ = false;
   std::deque<Job> queue_;
   std::map<std::string, std::shared_ptr<const Adapter>> adapters_;  ///< by name, for new requests
-  std::span<const StepEntry> in_step_;                              ///< the current step
+  std::span<const StepEntry> in_step_;                              ///< the step that this rank computes
   SchedulerStats stats_;
 
   // The engine's thread only.
   StepBuilder builder_;
   MaskThread masks_;
   std::vector<Job> running_;               ///< in order of admission
+  std::deque<StepInFlight> in_flight_;     ///< the oldest first; more than one only with pipeline stages
   std::shared_ptr<const Tokenizer> text_;  ///< null until loaded
   bool text_coming_;                       ///< the tokenizer is still loading
   int64_t admissions_ = 0, finished_ = 0, steps_ = 0;

@@ -54,8 +54,8 @@ void Request::State::end(const Error& why) {
 
 void Request::State::release() {
   for (Sample& sample : samples) {
-    sample.sequence.reset();
     sample.mask.reset();
+    if (!sample.in_flight) sample.sequence.reset();
   }
   options.parent.reset();
   adapter.reset();

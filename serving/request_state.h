@@ -1,5 +1,6 @@
 #pragma once
 // The scheduler's state of a request. Internal to serving/.
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -45,6 +46,7 @@ struct Sample {
   };
   Phase phase = Phase::waiting;
   std::unique_ptr<Sequence> sequence;  ///< null while waiting or preempted
+  bool in_flight = false;              ///< in a step that has begun: the sequence stays as it is
   std::vector<int32_t> output;         ///< new tokens
   std::shared_ptr<MaskState> mask;     ///< null without a grammar
   std::optional<TextStream> stream;
@@ -64,6 +66,7 @@ struct Request::State {
   // The engine's thread only.
   std::vector<Sample> samples;
   bool admitted = false;
+  bool ending = false;  ///< ends once no sample is in flight
 
   // Shared, under `mutex`.
   mutable std::mutex mutex;
@@ -91,12 +94,15 @@ struct Request::State {
     const auto at = static_cast<size_t>(index);
     return at < prompt.size() ? prompt[at] : sample.output[at - prompt.size()];
   }
+  bool in_flight() const {
+    return std::any_of(samples.begin(), samples.end(), [](const Sample& sample) { return sample.in_flight; });
+  }
   uint32_t index_of(const Sample& sample) const { return static_cast<uint32_t>(&sample - samples.data()); }
 
   void emit(Event event);
   void emit_cancelled();  ///< for every sample that has not ended
   void fail(const Error& why);
-  /// Fails it and releases its engine resources.
+  /// Fails it and releases its engine resources, except sequences in flight.
   void end(const Error& why);
   void release();
   // With `mutex` held.

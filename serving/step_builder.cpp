@@ -38,7 +38,8 @@ bool StepBuilder::start(const Job& job, Sample& sample, std::span<const Job> run
   const auto prompt = static_cast<int64_t>(job->prompt.size());
   sample.sequence.reset();
   if (job->options.parent && sample.output.empty()) sample.sequence = engine_.fork(job->options.parent->sequence());
-  if (!sample.sequence || sample.sequence->adapter() != job->adapter || !engine_.continues(*sample.sequence, prompt)) {
+  if (!sample.sequence || sample.sequence->adapter() != job->adapter ||
+      !engine_.continues(*sample.sequence, prompt)) {
     // Scores and hidden states need every token computed, so none may come from the cache.
     const std::vector<int32_t> cached = tokens_of(job, sample, 0, generates(job) ? length : 0);
     sample.sequence = engine_.open(cached, prompt, job->adapter);
@@ -56,19 +57,20 @@ bool StepBuilder::start(const Job& job, Sample& sample, std::span<const Job> run
   return true;
 }
 
-std::vector<StepEntry> StepBuilder::build(std::span<const Job> running) {
+std::vector<StepEntry> StepBuilder::build(std::span<const Job> running, int64_t most) {
   running_ = running;
   entries_.clear();
   int64_t budget = engine_.options().step_tokens;
+  most = std::min(most, engine_.options().step_sequences);
   for (bool decode : {true, false})
     for (const Job& job : running)
       for (Sample& sample : job->samples) {
+        if (sample.in_flight || job->ending) continue;
         if (sample.phase == Phase::preempted && !decode) start(job, sample, running);
         if (sample.phase != Phase::active || !sample.sequence) continue;
         const int64_t missing = job->length(sample) - sample.sequence->length();
         if ((missing == 1) != decode) continue;
-        if (budget <= 0 || static_cast<int64_t>(entries_.size()) >= engine_.options().step_sequences)
-          return std::move(entries_);
+        if (budget <= 0 || static_cast<int64_t>(entries_.size()) >= most) return std::move(entries_);
         if (add(job, sample, budget)) budget -= static_cast<int64_t>(entries_.back().tokens.size());
       }
   return std::move(entries_);
@@ -112,7 +114,7 @@ bool StepBuilder::preempt_youngest(const Sample& except) {
       const bool in_step =
           std::any_of(entries_.begin(), entries_.end(), [&](const StepEntry& one) { return one.sample == &sample; });
       const bool younger = sample.order > except.order && (!youngest || sample.order > youngest->order);
-      if (sample.sequence && sample.phase == Phase::active && !in_step && younger &&
+      if (sample.sequence && sample.phase == Phase::active && !in_step && !sample.in_flight && younger &&
           engine_.shares_cache(*sample.sequence, *except.sequence))
         youngest = &sample;
     }

@@ -29,6 +29,7 @@ CompileOptions adapted_compile_options(ModelObject& model, const Settings& setti
                                        std::span<const NamedAdapter> given) {
   constexpr int64_t usual_rank = 16;
   CompileOptions out = generator_compile_options(model, settings);
+  out.stages = generator_stages(settings, out.mesh);
   AdapterCapacity& capacity = out.adapters;
   // Prefixes use the cache, not slots.
   const auto count = std::count_if(given.begin(), given.end(),

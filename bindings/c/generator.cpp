@@ -1,7 +1,9 @@
 // Generators of the C API: loading, submitting, statistics.
 #include <unistd.h>
 
+#include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <future>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +12,7 @@
 #include "bindings/c/planning.h"
 #include "bindings/c/trace.h"
 #include "core/passes/shard/annotations.h"
+#include "core/passes/stage/stage.h"
 
 namespace plait::c_api {
 namespace {
@@ -41,6 +44,51 @@ CompileOptions generator_compile_options(ModelObject& model, const Settings& set
   choose_device(settings, out);
   out.seeds = settings.texts("seeds");
   for (std::string& pass : settings.texts("off")) out.off.insert(std::move(pass));
+  return out;
+}
+
+namespace {
+
+/// "3G", "1.5G", "4096".
+int64_t bytes_of_rank(const std::string& word, const std::string& all) {
+  const char* units = "KMG";
+  const char* const unit = word.empty() ? nullptr : std::strchr(units, word.back());
+  const std::string number = word.substr(0, word.size() - (unit ? 1 : 0));
+  double count = 0;
+  if (!parse_double(number, count)) count = 0;
+  const double bytes = std::ldexp(count, unit ? static_cast<int>(unit - units + 1) * 10 : 0);
+  if (!(bytes >= 1) || bytes > 9e15)
+    throw Error(Code::invalid_argument,
+                cat("rank_memory ", quote(all), ": ", quote(word), " is not a number of bytes"),
+                "write bytes for each pipeline rank, as in 3G,1.5G, or once for all");
+  return static_cast<int64_t>(bytes);
+}
+
+}  // namespace
+
+StageOptions generator_stages(const Settings& settings, const Mesh& mesh) {
+  StageOptions out;
+  const auto ranks = static_cast<size_t>(mesh.blocks(mesh.parts("pipeline")));
+  if (ranks == 1) {
+    for (const char* key : {"stages", "rank_memory"})
+      if (settings.has(key))
+        throw Error(
+            Code::invalid_argument,
+            cat("option ", key, " has no effect here: the mesh ", quote(mesh.text()), " has no pipeline ranks"),
+            "leave it out, or give a mesh such as pipeline=2");
+    return out;
+  }
+  for (size_t rank = 0; rank < ranks; ++rank) out.seats.push_back({static_cast<int32_t>(rank)});
+  read_cut(settings.text("stages"), out);
+  const std::string memory = settings.text("rank_memory");
+  if (memory.empty()) return out;
+  for (const std::string& word : split(memory, ',')) out.rank_bytes.push_back(bytes_of_rank(word, memory));
+  if (out.rank_bytes.size() == 1) out.rank_bytes.resize(ranks, out.rank_bytes[0]);
+  if (out.rank_bytes.size() != ranks)
+    throw Error(Code::invalid_argument,
+                cat("rank_memory ", quote(memory), " has ", out.rank_bytes.size(), " numbers, and the mesh ", ranks,
+                    " ranks along pipeline"),
+                "write one for each of them, or once for all");
   return out;
 }
 

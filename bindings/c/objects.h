@@ -132,7 +132,9 @@ struct NamedAdapter {
 };
 /// The adapters of a generator's options, loaded. Throws the errors of read_adapter, and Error(invalid_argument).
 std::vector<NamedAdapter> given_adapters(const Settings& settings);
-/// generator_compile_options with slots for these, and for as many more as the settings specify.
+/// How a generator's layers are cut along the mesh's axis pipeline. Throws Error(invalid_argument).
+StageOptions generator_stages(const Settings& settings, const Mesh& mesh);
+/// generator_compile_options with its stages, and with slots for these, and for as many more as the settings specify.
 CompileOptions adapted_compile_options(ModelObject& model, const Settings& settings,
                                        std::span<const NamedAdapter> given);
 EngineOptions engine_options(const Settings& settings, const ModelConfig& config);

@@ -5,7 +5,7 @@
 
 #include "core/base/text.h"
 #include "core/schedule/timeline.h"
-#include "core/train/stage_sections.h"
+#include "core/ranks/stage_sections.h"
 
 namespace plait::c_api {
 namespace {
@@ -95,7 +95,7 @@ Json slots_json(int32_t coordinate, const Schedule& schedule, const TrainingMode
         return one.stage == static_cast<int32_t>(stage);
       });
       if (seat == seats.end() || section == sections.end()) continue;
-      const int64_t one = StageSections::planned_bytes(*section->program, static_cast<size_t>(pool));
+      const int64_t one = planned_slot_bytes(*section->program, pool);
       const int32_t count = one ? sets_of(facts.seats[stage][static_cast<size_t>(seat - seats.begin())], pool) : 0;
       sets += count;
       bytes += count * one;

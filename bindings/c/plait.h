@@ -276,9 +276,10 @@ PLAIT_API plait_status plait_machine(plait_options* options, plait_tensor** json
  * coordinate {"pipeline", "weights", "gradients", "optimizer", "section", "slots", "messages", "total"}, ...], "neighbours": plans that
  * differ in one respect [{"changed", "lost": why, "bytes", "step_seconds" or null if it does not fit, "options"}, ...], "others": the
  * other plans that were simulated and fit, by time, "parameters", "machine", "ranks", "tried", "simulated"}. Nothing is loaded.
- * With the option "generate": the mesh whose tokens are fastest: {"options", "sequences": of a replica, "prompt_seconds",
- * "token_seconds": a step that generates one token of each sequence, "tokens_per_second", "exposed_seconds": of a step, waiting for
- * collectives, "weight_bytes", "cache_bytes": of a rank, "others", "parameters", "machine"}.
+ * With the option "generate": the mesh whose tokens are fastest: {"options", "sequences": of a replica, "groups": into which
+ * pipeline stages divide them, "prompt_seconds", "token_seconds": from a token of a sequence to its next, "tokens_per_second",
+ * "exposed_seconds": of a step, waiting for collectives and messages, "weight_bytes", "cache_bytes": of a rank, "others",
+ * "parameters", "machine"}.
  * Options: "decoder", "machine", "ranks", "batch" (samples of the decoder's sequence); "optimizer", "dtype" (of products; default:
  * the machine's fastest), "memory_bytes" (of a rank; default: 0.95 of the device's); and of the plan what is not to be searched:
  * "mesh", "pipeline", "stages", "micro_batch", "zero", "recompute". OUT_OF_MEMORY if no plan fits, with the least that one takes. */

@@ -180,14 +180,16 @@ GenerationLoad load_of(const Settings& settings, const Machine& machine) {
 
 Json generation_json(const GenerationPlan& plan) {
   std::vector<std::string> axes;
-  if (plan.data > 1) axes.push_back(cat("data=", plan.data));
-  if (plan.tensor > 1) axes.push_back(cat("tensor=", plan.tensor));
+  for (const auto& [axis, size] :
+       {std::pair("pipeline", plan.pipeline), std::pair("data", plan.data), std::pair("tensor", plan.tensor)})
+    if (size > 1) axes.push_back(cat(axis, "=", size));
   const GenerationPrice& price = plan.price;
   return {{"options", {{"mesh", join(axes, ",")}}},
           {"sequences", plan.sequences},
           {"prompt_seconds", price.prompt_s},
           {"token_seconds", price.token_s},
-          {"tokens_per_second", static_cast<double>(plan.data * plan.sequences) / price.token_s},
+          {"groups", plan.groups},
+          {"tokens_per_second", plan.tokens_per_second()},
           {"exposed_seconds", price.exposed_s},
           {"weight_bytes", static_cast<int64_t>(price.weight_bytes)},
           {"cache_bytes", static_cast<int64_t>(price.cache_bytes)}};

@@ -52,7 +52,7 @@ void add_trace_argument(CLI::App& command, ModelArguments& arguments) {
 /// Options that distribute a model over ranks.
 void add_mesh_arguments(CLI::App& command, ModelArguments& arguments,
                         const std::string& what =
-                            "Distribute the model over ranks: tensor=2 shards its weights, "
+                            "Distribute the model over ranks: tensor=2 shards its weights, pipeline=2 its layers, "
                             "data=2 distributes requests. Ranks are threads, or processes under mpirun") {
   command.add_option("--mesh", arguments.mesh, what)->group(common_group);
   command.add_option("--seeds", arguments.seeds, "Sharding of the weights with --mesh; see `plait options`")
@@ -105,6 +105,21 @@ void add_request_options(CLI::App& command, std::vector<std::pair<std::string, s
   }
 }
 
+/// Options of a generator's pipeline stages.
+void add_stage_arguments(CLI::App& command, ModelArguments& arguments) {
+  for (const nlohmann::json& row : option_rows("generator"))
+    for (const auto& [key, name] : {std::pair("stages", "--stages"), std::pair("rank_memory", "--rank-memory")})
+      if (row.at("key") == key)
+        command
+            .add_option_function<std::string>(
+                name,
+                [&arguments, key = key](const std::string& value) {
+                  arguments.options.push_back(key + ("=" + value));
+                },
+                row.at("doc").get<std::string>())
+            ->group(other_group);
+}
+
 void add_generate(CLI::App& app, GenerateArguments& arguments) {
   CLI::App& command = *app.add_subcommand("generate", "Continue a prompt; the text streams to stdout");
   command.footer(
@@ -126,6 +141,7 @@ void add_generate(CLI::App& app, GenerateArguments& arguments) {
       ->group(common_group);
   add_request_options(command, arguments.request, {});
   add_mesh_arguments(command, arguments);
+  add_stage_arguments(command, arguments);
   add_trace_argument(command, arguments);
   command.add_flag("--profile", arguments.profile, "Print seconds per op to stderr")->group(other_group);
   command.parse_complete_callback([&arguments, &command] {
@@ -154,6 +170,7 @@ void add_chat(CLI::App& app, ChatArguments& arguments) {
   command.add_flag("--lines", arguments.lines, "Each line of stdin is a message or a command")->group(other_group);
   add_request_options(command, arguments.request, {"samples", "logprobs"});
   add_mesh_arguments(command, arguments);
+  add_stage_arguments(command, arguments);
   command.parse_complete_callback([&arguments, &command] { arguments.has_prompt = command.count("--prompt") > 0; });
 }
 
@@ -187,6 +204,7 @@ void add_serve(CLI::App& app, ServeArguments& arguments) {
         ->group(row.at("key") == "address" ? common_group : other_group);
   add_request_options(command, arguments.request, {"samples", "logprobs", "max_tokens", "seed", "stop"});
   add_mesh_arguments(command, arguments);
+  add_stage_arguments(command, arguments);
 }
 
 /// Adds all trainer options, except those shared with other commands.
@@ -314,6 +332,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   add_model_arguments(logits, arguments.logits);
   add_trace_argument(logits, arguments.logits);
   add_mesh_arguments(logits, arguments.logits);
+  add_stage_arguments(logits, arguments.logits);
   logits.add_option("--ids", arguments.logits.ids, "The prompt as token ids: 1,5,7")->required();
   logits.add_option("--out", arguments.logits.out, "The .npy file to write: f32 [tokens, vocabulary]")->required();
 

@@ -173,6 +173,7 @@ int64_t Executor::slot_bytes(SlotPool pool) const {
 }
 
 void Executor::set_slots(std::span<std::byte* const> pools) {
+  if (std::equal(pools.begin(), pools.end(), slot_memory_.begin(), slot_memory_.end())) return;
   std::copy_n(pools.begin(), slot_memory_.size(), slot_memory_.begin());
   captured_.clear();
   if (sized_) place_slots();

@@ -32,4 +32,22 @@ int64_t plan_offsets(std::span<const int64_t> sizes, std::span<const int32_t> bo
   return total;
 }
 
+int64_t planned_slot_bytes(const Program& program, SlotPool pool) {
+  std::vector<int64_t> bounds;
+  for (SymbolId id = 0; id < program.symbols.size(); ++id) bounds.push_back(program.symbols[id].bound);
+  int64_t sum = 0;
+  for (const Slot& slot : program.slots) {
+    if (slot.pool != pool) continue;
+    std::vector<int64_t> dims;
+    for (const Dim& dim : slot.dims) {
+      for (SymbolId id : dim.symbols())
+        if (bounds[static_cast<size_t>(id)] <= 0) return 0;
+      dims.push_back(dim.evaluate(bounds));
+    }
+    const int bits = dtype_bits(slot.dtype);
+    sum += (packed_bytes(checked_elements(dims, bits), bits) + 63) / 64 * 64;
+  }
+  return sum;
+}
+
 }  // namespace plait

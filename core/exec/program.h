@@ -134,6 +134,9 @@ struct Program {
   std::string refusal;  ///< why it cannot run, "" if it can; such a branch may never be taken
 };
 
+/// Bytes of a set of slots at the bounds of the program's symbols, so that it serves any run; 0 if one has no bound.
+int64_t planned_slot_bytes(const Program& program, SlotPool pool);
+
 /// Assigns arena offsets so that buffers live at the same time do not overlap: greedy by size, best fit. `sizes[i]`
 /// bytes are live from born[i] to dies[i]. Returns the arena's size; offsets are multiples of 64.
 int64_t plan_offsets(std::span<const int64_t> sizes, std::span<const int32_t> born, std::span<const int32_t> dies,

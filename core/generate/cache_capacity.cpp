@@ -9,11 +9,11 @@
 namespace plait {
 namespace {
 
-/// One replica's budget, and how many copies its ranks together hold of data cut into `parts`.
+/// One replica's budget, and how many copies the ranks of a pipeline stage hold of data cut into `parts`.
 struct Budget {
   Budget(const Mesh& mesh, const EngineOptions& options)
       : replicas(mesh.blocks(mesh.parts("data"))),
-        ranks(mesh.ranks() / replicas),
+        ranks(mesh.ranks() / replicas / mesh.blocks(mesh.parts("pipeline"))),
         bytes(options.cache_bytes / replicas) {}
   int64_t held(int64_t size, int64_t parts) const { return size * ranks / parts; }
 

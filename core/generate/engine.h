@@ -52,7 +52,8 @@ struct Feed {
   Sequence* sequence = nullptr;
   std::span<const int32_t> tokens;  ///< appended to the sequence; at least one
   int64_t rows = 1;                 ///< computes logits of the last `rows` tokens; 0: none
-  /// Set by `step`: [rows, vocabulary]; and by `step_hidden`: [rows, hidden]. Valid until the next step.
+  /// Set by `step` or `finish`: [rows, vocabulary]; of a step without the head: [rows, hidden]. Valid until the next step, or the
+  /// next `finish`.
   std::span<float> logits;
   std::span<const float> hidden;
   /// If the engine `chooses`: `step` sets `chosen` and leaves `logits` empty. One row of logits.
@@ -122,6 +123,15 @@ class Engine {
   /// Runs a step without the LM head: sets Feed::hidden only. Throws Error(unsupported) if the graph has no hidden
   /// state.
   virtual void step_hidden(std::span<Feed> feeds) = 0;
+
+  // Steps in flight: with pipeline stages several steps, each of other sequences, run at once, one on each stage.
+  /// So many steps fill the pipeline; `begin` takes no more.
+  virtual int64_t steps_in_flight() const { return 1; }
+  /// As `step` or, if `hidden`, `step_hidden`, whose results `finish` sets. `feeds` and their sequences stay as they are until
+  /// then; other sequences may be used. On an Error the step has not begun.
+  virtual void begin(std::span<Feed> feeds, bool hidden) { hidden ? step_hidden(feeds) : step(feeds); }
+  /// Ends the step that began first. On an Error its sequences are unchanged.
+  virtual void finish() {}
 
   /// Loads an adapter into a slot reserved at construction (CompileOptions::adapters), or a prefix into shared cache
   /// pages. Throws as AdapterSlots::take; Error(out_of_memory) when the cache cannot hold the prefix;

@@ -13,7 +13,8 @@ namespace plait {
 /// Load the weights and allocate the cache. Each rank reports its RankBytes.
 struct LoadArrays {};
 
-/// One step per replica. The first rank of each replica except 0 reports StepOutput if its step is not empty.
+/// One step per replica. The rank of each replica that has the results, if it is not rank 0, reports StepOutput if its step is not
+/// empty.
 struct ComputeStep {
   std::vector<RaggedStep> replicas;
   auto fields() { return std::tie(replicas); }
@@ -31,7 +32,7 @@ struct ReplicaRows {
   std::vector<StoreRow> rows;
   auto fields() { return std::tie(replica, copies, rows); }
 };
-/// Each rank of the replica reports its parts of the rows, concatenated; no report without rows.
+/// Each rank of the replica reports its parts of its stage's rows, concatenated; no report without rows.
 struct ReadRows {
   ReplicaRows where;
   auto fields() { return std::tie(where); }

@@ -43,6 +43,12 @@ TensorView input_of(const RaggedStep& step, std::string_view name) {
   return view(step.ids, DType::i64, {1, tokens});
 }
 
+std::vector<TensorView> inputs_of(const RaggedStep& step, const Program& program) {
+  std::vector<TensorView> out;
+  for (const std::string& name : program.input_names) out.push_back(input_of(step, name));
+  return out;
+}
+
 }  // namespace
 
 RaggedRank::RaggedRank(RaggedModel model, const EngineOptions& options, std::shared_ptr<MemoryBudget> budget,
@@ -61,12 +67,32 @@ void RaggedRank::load(LoadProgress* progress) {
 
 void RaggedRank::join(World* world) {
   if (world) groups_ = ProgramGroups(world->rank(), split_world(*world, store_.device()));
-  executor_ = make_executor(model_.program);
-  if (model_.hidden_program) groups_.of(*model_.hidden_program);  // made now, since splitting is collective
+  for (const std::vector<int32_t>& members : model_.groups)
+    groups_.of(members);  // made now, since splitting is collective
+  if (in_stages()) {
+    const std::vector<int64_t> ranks = model_.mesh.group(world->rank(), model_.mesh.parts("pipeline"));
+    runner_ = std::make_unique<ActionRunner>(groups_.of({ranks.begin(), ranks.end()}), nullptr);
+    schedule_ = {.stages = model_.stages.count(), .micro_batches = 1, .seats = model_.stages.seats, .ranks = {}};
+    for (int32_t stage = 0; stage < schedule_.stages; ++stage)
+      schedule_.ranks.push_back({{.kind = Action::Kind::forward, .stage = stage}});
+  }
+  make(step_, model_.program);
+  if (model_.hidden_program) groups_.of(*model_.hidden_program);
 }
 
-std::unique_ptr<Executor> RaggedRank::make_executor(const std::shared_ptr<const Program>& program) {
-  return std::make_unique<Executor>(program, store_, pool_, budget_, groups_.of(*program));
+void RaggedRank::make(Part& part, const std::shared_ptr<const Program>& program) {
+  const auto executor = [&](const std::shared_ptr<const Program>& one) {
+    auto out = std::make_unique<Executor>(one, store_, pool_, budget_, groups_.of(*one));
+    part.executor = out.get();
+    return out;
+  };
+  if (!in_stages()) {
+    part.owned = executor(program);
+    return;
+  }
+  part.described = {model_.section};
+  part.described[0].program = program;
+  part.section = std::make_unique<StageSections>(part.described, executor, budget_, store_.device());
 }
 
 /// Touches the memory that the first step of maximal size fills, since page faults cost 2 to 4 us per 4 KB: so the
@@ -86,30 +112,39 @@ void RaggedRank::touch_first_pages() {
 }
 
 void RaggedRank::run(const RaggedStep& step) {
-  if (step.hidden && !hidden_executor_) hidden_executor_ = make_executor(model_.hidden_program);
-  if (hidden_executor_) hidden_executor_->set_trace(tracing_ ? &trace_ : nullptr);
-  Executor& executor = step.hidden ? *hidden_executor_ : *executor_;
+  if (step.hidden && !hidden_.executor) make(hidden_, model_.hidden_program);
+  if (hidden_.executor) hidden_.executor->set_trace(tracing_ ? &trace_ : nullptr);
+  Part& part = step.hidden ? hidden_ : step_;
   copy_pages(step.copies);
-  std::vector<TensorView> inputs;
-  for (const std::string& name : executor.program().input_names) inputs.push_back(input_of(step, name));
-  executor.run(inputs);
-  last_ = &executor;
+  if (in_stages()) run_stage(step, part);
+  else part.executor->run(inputs_of(step, part.executor->program()));
+  last_ = part.executor;
   last_hidden_ = step.hidden;
 }
 
-const float* RaggedRank::logits() const { return last_ && !last_hidden_ ? last_->output(0).as<float>() : nullptr; }
+void RaggedRank::run_stage(const RaggedStep& step, Part& part) {
+  part.section->begin([&](const Program& program, int32_t) { return inputs_of(step, program); }, {});
+  // The engine has at most as many steps in flight as there are stages, so messages need no other limit.
+  runner_->run(schedule_, 0, *part.section);
+}
 
-const float* RaggedRank::hidden() const { return last_ && last_hidden_ ? last_->output(0).as<float>() : nullptr; }
+const float* RaggedRank::logits() const {
+  return last_ && !last_hidden_ && has_results() ? last_->output(0).as<float>() : nullptr;
+}
+
+const float* RaggedRank::hidden() const {
+  return last_ && last_hidden_ && has_results() ? last_->output(0).as<float>() : nullptr;
+}
 
 const int32_t* RaggedRank::tokens() const {
-  if (!last_ || last_hidden_ || !model_.decoder.chooses) return nullptr;
+  if (!last_ || last_hidden_ || !model_.decoder.chooses || !has_results()) return nullptr;
   return last_->output(model_.decoder.has_hidden ? 2 : 1).as<int32_t>();
 }
 
 void RaggedRank::set_tracing(bool on) {
   tracing_ = on;
   trace_.clear();
-  executor_->set_trace(on ? &trace_ : nullptr);
+  step_.executor->set_trace(on ? &trace_ : nullptr);
 }
 
 /// Copies a fork's partly filled page before it is written.
@@ -119,24 +154,33 @@ void RaggedRank::copy_pages(const std::vector<KvCache::Copy>& copies) {
     for (int64_t slot = 0; slot < model_.decoder.pools[static_cast<size_t>(copy.pool)].layers; ++slot)
       for (const auto half : store_keys::cache_halves) {
         const std::string key = store_keys::cache_pages(half, copy.pool, slot);
+        if (!store_.has(key)) continue;  // of another stage
         const TensorView from = row({key, copy.from}), to = row({key, copy.to});
         device.copy(device.queue(Device::Use::compute), to.data, from.data, from.bytes());
       }
 }
 
+const RaggedModel::Row& RaggedRank::row_type(const StoreRow& row) const {
+  const auto found = model_.rows.find(row.key);
+  if (found == model_.rows.end()) throw Error(Code::internal, cat("the decoder has no array ", quote(row.key)));
+  return found->second;
+}
+
+int64_t RaggedRank::part_bytes(const StoreRow& row) const {
+  const RaggedModel::Row& type = row_type(row);
+  return packed_bytes(type.part.elements(), dtype_bits(type.dtype));
+}
+
 TensorView RaggedRank::row(const StoreRow& row) const {
-  const Tensor array = store_.get(row.key);
-  Shape shape;
-  for (int dim = 1; dim < array.shape().rank(); ++dim) shape.push_back(array.shape()[dim]);
-  const int64_t bytes = packed_bytes(shape.elements(), dtype_bits(array.dtype()));
-  return {array.data() + row.row * bytes, array.dtype(), shape};
+  const RaggedModel::Row& type = row_type(row);
+  return {store_.get(row.key).data() + row.row * part_bytes(row), type.dtype, type.part};
 }
 
 Tensor RaggedRank::read(const StoreRow& row) const { return store_.device().fetch(this->row(row)); }
 
 RaggedRank::Place RaggedRank::place(const StoreRow& row, int64_t rank) const {
   const Mesh& mesh = model_.mesh;
-  const Shape part = this->row(row).shape;
+  const Shape& part = row_type(row).part;
   auto cut = model_.plan.states.find(row.key);
   Place out;
   for (int dim = 0; dim < part.rank(); ++dim) {
@@ -149,10 +193,11 @@ RaggedRank::Place RaggedRank::place(const StoreRow& row, int64_t rank) const {
 }
 
 void RaggedRank::write(const StoreRow& row, ByteReader& in, int64_t rank) {
-  const TensorView part = this->row(row);
   const Place at = place(row, rank);
-  const auto bytes = static_cast<size_t>(packed_bytes(at.whole.elements(), dtype_bits(part.dtype)));
+  const auto bytes = static_cast<size_t>(packed_bytes(at.whole.elements(), dtype_bits(row_type(row).dtype)));
   const std::span<const std::byte> whole = in.get_span(bytes);
+  if (!store_.has(row.key)) return;
+  const TensorView part = this->row(row);
   store_.device().overwrite(part, [&](const TensorView& host) {
     take_block({const_cast<std::byte*>(whole.data()), part.dtype, at.whole}, at.begin, host);
   });
@@ -166,7 +211,8 @@ RankBytes RaggedRank::bytes() const {
     int64_t& sum = entry.source ? out.weights : store_keys::is_adapter_slots(entry.key) ? out.adapters : out.cache;
     sum += store_.get(entry.key).bytes();
   }
-  out.arena = executor_ ? executor_->bytes() : model_.program->arena_bytes;
+  out.arena = step_.executor ? step_.executor->bytes() : model_.program->arena_bytes;
+  if (in_stages()) out.arena += planned_slot_bytes(*model_.program, SlotPool::action);
   return out;
 }
 

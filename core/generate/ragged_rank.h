@@ -1,6 +1,6 @@
 #pragma once
-// One rank of a ragged decoder: its programs and its shards of weights and pages. The engine on rank 0 calls its own
-// directly and the others through commands (engine_commands.h).
+// One rank of a ragged decoder: its programs and its shards of weights and pages, of all layers or of those of its pipeline
+// stage. The engine on rank 0 calls its own directly and the others through commands (engine_commands.h).
 #include <memory>
 #include <string>
 #include <tuple>
@@ -11,6 +11,7 @@
 #include "core/generate/engine.h"
 #include "core/generate/kv_cache.h"
 #include "core/ranks/program_groups.h"
+#include "core/ranks/stage_sections.h"
 
 namespace plait {
 
@@ -44,8 +45,9 @@ void pad_choices(RaggedStep& step);
 struct StoreRow {
   std::string key;  ///< in the Store
   int32_t row = 0;
+  int32_t stage = 0;  ///< the pipeline stage that computes it; others may have rows of that key, too
 
-  auto fields() { return std::tie(key, row); }
+  auto fields() { return std::tie(key, row, stage); }
 };
 
 /// One thread at a time.
@@ -61,17 +63,24 @@ class RaggedRank {
   /// Creates the communicators, last; all ranks of the world call it together. Null: there is no other rank.
   void join(World* world);
   /// Whether steps communicate with other ranks.
-  bool needs_others() const { return !model_.program->groups.empty(); }
+  bool needs_others() const { return in_stages() || !model_.program->groups.empty(); }
+  bool in_stages() const { return model_.stages.count() > 1; }
+  int32_t stage() const { return model_.section.stage; }
 
-  /// Runs a step. Its outputs are valid until the next run.
+  /// Runs a step, of a pipeline the stage: takes what earlier stages give, and gives without waiting for later ones. Its outputs
+  /// are valid until the next run.
   void run(const RaggedStep& step);
-  /// Outputs of the last run, f32 [r, v] and [r, h], and tokens i32 [r]; null if it has none. On a device each is a copy.
+  /// Outputs of the last run, f32 [r, v] and [r, h], and tokens i32 [r]; null if it has none, as on all stages but the last. On a
+  /// device each is a copy.
   const float* logits() const;
   const float* hidden() const;
   const int32_t* tokens() const;
 
   void copy_pages(const std::vector<KvCache::Copy>& copies);
-  /// This rank's part of a row, on its device, in the array's shape without the first dim.
+  /// Type and shape of a rank's part of a row, of any stage.
+  const RaggedModel::Row& row_type(const StoreRow& row) const;
+  int64_t part_bytes(const StoreRow& row) const;
+  /// This rank's part of a row that it has, on its device, in the array's shape without the first dim.
   TensorView row(const StoreRow& row) const;
   /// The same in host memory, valid until the next step.
   Tensor read(const StoreRow& row) const;
@@ -80,21 +89,31 @@ class RaggedRank {
     Shape whole, begin;
   };
   Place place(const StoreRow& row, int64_t rank) const;
-  /// Reads the part of rank `rank`, this one, from a row's bytes.
+  /// Reads the part of rank `rank`, this one, from a row's bytes; skips them if its stage has no such row.
   void write(const StoreRow& row, ByteReader& in, int64_t rank);
 
   const RaggedModel& model() const { return model_; }
   RankBytes bytes() const;
   /// Bytes of weights shared by ranks of this process; 0 if none.
   int64_t shared_weight_bytes() const { return weights_ ? weights_->bytes() : 0; }
-  void set_profiling(bool on) { executor_->set_profiling(on); }
-  Profile profile() const { return executor_->profile(); }
+  void set_profiling(bool on) { step_.executor->set_profiling(on); }
+  Profile profile() const { return step_.executor->profile(); }
   void set_tracing(bool on);
   const std::vector<TraceEvent>& trace() const { return trace_; }
 
  private:
+  /// A program and what runs it: of a pipeline's stage a section with its messages.
+  struct Part {
+    std::unique_ptr<Executor> owned;
+    std::vector<StageSection> described;  ///< the one of `section`, which refers to it
+    std::unique_ptr<StageSections> section;
+    Executor* executor = nullptr;  ///< null until made
+  };
+
   void touch_first_pages();
-  std::unique_ptr<Executor> make_executor(const std::shared_ptr<const Program>& program);
+  void make(Part& part, const std::shared_ptr<const Program>& program);
+  void run_stage(const RaggedStep& step, Part& part);
+  bool has_results() const { return stage() + 1 == model_.stages.count(); }
 
   RaggedModel model_;
   const EngineOptions options_;
@@ -103,9 +122,11 @@ class RaggedRank {
   Store store_;
   const std::shared_ptr<MemoryBudget> budget_;
   ProgramGroups groups_;
-  std::unique_ptr<Executor> executor_, hidden_executor_;
-  const Executor* last_ = nullptr;  ///< executor of the last step; null before the first
-  bool last_hidden_ = false;        ///< the last step ran without the head
+  Part step_, hidden_;
+  std::unique_ptr<ActionRunner> runner_;  ///< of a pipeline's stage
+  Schedule schedule_;                     ///< of one step
+  const Executor* last_ = nullptr;        ///< executor of the last step; null before the first
+  bool last_hidden_ = false;              ///< the last step ran without the head
   bool tracing_ = false;
   std::vector<TraceEvent> trace_;
 };

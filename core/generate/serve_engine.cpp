@@ -1,5 +1,7 @@
 #include "core/generate/serve_engine.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/generate/engine_commands.h"
@@ -33,7 +35,7 @@ class EngineHandler final : public RankHandler {
   void handle(const ComputeStep& command) {
     const RaggedStep& step = command.replicas.at(static_cast<size_t>(place_.replica));
     if (step.empty()) return;
-    const bool reports = place_.replica > 0 && place_.first(world_.rank());
+    const bool reports = place_.reporter == world_.rank();
     const auto compute = [&] {
       if (options_.before_step) options_.before_step(world_.rank(), steps_++);
       rank_->run(step);
@@ -48,6 +50,7 @@ class EngineHandler final : public RankHandler {
     if (!is_own(command.where) || command.where.rows.empty()) return;
     ByteWriter out;
     for (const StoreRow& row : command.where.rows) {
+      if (row.stage != rank_->stage()) continue;
       const Tensor part = rank_->read(row);
       out.put_bytes(part.data(), static_cast<size_t>(part.bytes()));
     }
@@ -102,11 +105,18 @@ ReplicaPlace ReplicaPlace::of(const Mesh& mesh, int64_t rank) {
   out.replica = mesh.block(rank, mesh.parts("data"));
   for (int64_t other = 0; other < mesh.ranks(); ++other)
     if (mesh.block(other, mesh.parts("data")) == out.replica) out.ranks.push_back(other);
+  const AxisList pipeline = mesh.parts("pipeline");
+  out.reporter = *std::find_if(out.ranks.begin(), out.ranks.end(), [&](int64_t other) {
+    return mesh.block(other, pipeline) + 1 == mesh.blocks(pipeline);
+  });
   return out;
 }
 
-RaggedModel compile_rank(const Graph& graph, const CompileOptions& compile, const EngineOptions& options) {
-  compile.mesh.require_axes({"data", "tensor"}, "generation");
+RaggedModel compile_rank(const Graph& graph, const CompileOptions& given, const EngineOptions& options) {
+  CompileOptions compile = given;
+  if (const int64_t ranks = compile.mesh.blocks(compile.mesh.parts("pipeline"));
+      ranks > 1 && compile.stages.seats.empty())
+    for (int32_t stage = 0; stage < ranks; ++stage) compile.stages.seats.push_back({stage});
   return compile_ragged(graph, compile, [&](const Decoder& decoder) {
     return bounds_for(capacity_for(decoder, compile.mesh, options), options);
   });
@@ -114,8 +124,15 @@ RaggedModel compile_rank(const Graph& graph, const CompileOptions& compile, cons
 
 ProgramIdentities identities_of(const RaggedModel& model) {
   ProgramIdentities out;
-  if (model.program) out.push_back(identity_of("step", *model.program));
-  if (model.hidden_program) out.push_back(identity_of("hidden", *model.hidden_program));
+  const auto add = [&](const char* name, const std::shared_ptr<const Program>& program) {
+    if (!program) return;
+    const bool staged = model.stages.count() > 1;
+    out.push_back(identity_of(staged ? cat(name, " of stage ", model.section.stage) : std::string(name), *program));
+    out.back().common = !staged;
+  };
+  add("step", model.program);
+  add("hidden", model.hidden_program);
+  if (model.stages.count() > 1) out.push_back({"the graph of all stages", model.graph_fingerprint});
   return out;
 }
 
@@ -139,9 +156,9 @@ void serve_engine(World& world, const Graph& graph, const CompileOptions& with, 
     const EngineOptions options = rank_options(given, compile, world.processors());
     RaggedModel model = compile_rank(graph, compile, options);
     if (!model.program) throw Error(Code::unsupported, cat("the decoder is not recognised: ", model.decoder.why_not));
-    auto rank = std::make_unique<RaggedRank>(std::move(model), options,
-                                             std::make_shared<MemoryBudget>(options.memory_bytes), std::move(weights),
-                                             compile.own_device());
+    auto rank =
+        std::make_unique<RaggedRank>(std::move(model), options, std::make_shared<MemoryBudget>(options.memory_bytes),
+                                     std::move(weights), compile.own_device());
     return std::make_unique<EngineHandler>(world, std::move(rank), options, progress);
   });
 }

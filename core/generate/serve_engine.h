@@ -4,7 +4,8 @@
 // world that the host opened.
 //
 // Mesh axis `data` makes replicas: ranks that differ in it hold the same weights and compute separate steps on their
-// own sequences. The ranks of one replica run one program together. Rank 0 is the first of replica 0.
+// own sequences. The ranks of one replica run one program together, or along the axis `pipeline` one stage of it each. Rank 0 is
+// the first of replica 0.
 #include <memory>
 #include <vector>
 
@@ -19,6 +20,7 @@ namespace plait {
 struct ReplicaPlace {
   int64_t replica = 0;         ///< along `data`
   std::vector<int64_t> ranks;  ///< of this replica, in order
+  int64_t reporter = 0;        ///< the one that has the results: the first of the last pipeline stage
   bool first(int64_t rank) const { return ranks.front() == rank; }
   static ReplicaPlace of(const Mesh& mesh, int64_t rank);
 };
@@ -31,8 +33,8 @@ void serve_engine(World& world, const Graph& graph, const CompileOptions& compil
 
 /// A rank's share of the options: its threads and its memory.
 EngineOptions rank_options(const EngineOptions& options, const CompileOptions& compile, int processors);
-/// The program is null if the decoder is not recognised. Throws Error(unsupported) also for mesh axes other than data
-/// and tensor.
+/// The program is null if the decoder is not recognised. Along the axis pipeline each rank has a stage, cut as `compile.stages`
+/// specify, if they have seats.
 RaggedModel compile_rank(const Graph& graph, const CompileOptions& compile, const EngineOptions& options);
 /// Identities of all programs of the model.
 ProgramIdentities identities_of(const RaggedModel& model);

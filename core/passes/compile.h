@@ -3,12 +3,13 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 
 #include "core/exec/program.h"
 #include "core/passes/base/pass.h"
+#include "core/ranks/stage_section.h"
 #include "core/schedule/schedule.h"
 #include "core/schedule/schedule_check.h"
-#include "core/schedule/stage_message.h"
 
 namespace plait {
 
@@ -18,6 +19,13 @@ struct PlainModel {
   DecoderInterface interface;  ///< indices of ids, past and present, if the graph is a language model
 };
 PlainModel compile_plain(Graph graph, const CompileOptions& options);
+
+/// Bytes of a rank of a pipeline stage.
+struct StageBytes {
+  int64_t weights = 0, cache = 0, adapters = 0;
+  int64_t workspace = 0;  ///< of a step: the arena, and what the stage takes
+  int64_t all() const { return weights + cache + adapters + workspace; }
+};
 
 /// A recognised decoder on ragged rows. Memory is planned for these bounds.
 struct RaggedBounds {
@@ -30,15 +38,33 @@ struct RaggedBounds {
   int64_t states = 0;          ///< slots of states
 };
 struct RaggedModel {
-  std::shared_ptr<const Program> program;         ///< null if the decoder was not recognised
+  /// Of the rank's pipeline stage, if there are several; null if the decoder was not recognised.
+  std::shared_ptr<const Program> program;
   std::shared_ptr<const Program> hidden_program;  ///< ends at the hidden state; null if there is none
   Decoder decoder;
   Mesh mesh;
   ShardPlan plan;  ///< on a mesh of several ranks
   int64_t token_multiple =
       1;  ///< the number of a step's tokens is a multiple of this; those of segment -1 are padding
+  /// One of the rows that a State has along its first dim: a page, a slot.
+  struct Row {
+    DType dtype = DType::none;
+    Shape part;  ///< of this rank, and of those that share the row with it
+  };
+  std::map<std::string, Row, std::less<>> rows;  ///< by key of the Store; of all stages
+
+  // Of a pipeline.
+  StageOptions stages;
+  std::vector<StageCut> cut;            ///< by stage; empty: there is one
+  std::vector<StageBytes> stage_bytes;  ///< by stage, with StageOptions::rank_bytes
+  StageSection section;                 ///< the rank's: of `program`, and with its messages of `hidden_program`
+  std::string graph_fingerprint;        ///< of the graph that is cut
+  /// The groups of the programs of all stages, equally many and in the same order on all ranks. Without stages: program->groups.
+  std::vector<std::vector<int32_t>> groups;
 };
-/// `bounds` is called once the decoder is recognised: the number of pages depends on it.
+/// `bounds` is called once the decoder is recognised, cut and sharded, for each cut that is tried: the number of pages depends on it.
+/// Throws Error(invalid_argument) if CompileOptions::stages are not those of the mesh, or the graph cannot be cut so;
+/// Error(out_of_memory) if no cut is found whose stages have enough with StageOptions::rank_bytes, with the bytes of the best.
 RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
                            const std::function<RaggedBounds(const Decoder&)>& bounds);
 
@@ -67,16 +93,6 @@ enum class TrainingProgram : uint8_t {
   backward,
 };
 std::string_view program_name(TrainingProgram program);
-
-/// A section of a stage, for one micro-batch (core/passes/train/split.h). Its inputs are those of the whole program.
-struct StageSection {
-  int32_t stage = 0;
-  Action::Kind kind = Action::Kind::forward;
-  std::shared_ptr<const Program> program;
-  /// By output of the program, from 0 on: the number that it has in the whole program. What is given, slots and sums follow.
-  std::vector<int32_t> results;
-  std::vector<StageMessage> takes, gives;
-};
 
 /// A recognised decoder, or a graph with its own loss, compiled for training.
 struct TrainingModel {
@@ -125,6 +141,11 @@ Decoder recognise(Graph graph, const CompileOptions& options);
 // Shared by compile.cpp and compile_training.cpp.
 /// Runs the passes up to raise. False: the graph is not recognised, for the reason context.decoder.why_not.
 bool run_recognition(Graph& graph, PassContext& context);
+/// Keeps the pipeline stages that the file annotates.
+void note_file_stages(const Graph& graph, PassContext& context);
+/// The groups of ranks of the graphs' collectives, in an order that all ranks find alike. `graphs` are not split into stages.
+std::vector<std::vector<int32_t>> collective_groups(std::span<const Graph* const> graphs, const Mesh& mesh,
+                                                    int64_t rank);
 /// Sets the size that memory is planned for, and the typical size for cost estimates.
 void bound_symbol(Graph& graph, std::string_view name, int64_t typical, int64_t bound);
 

@@ -82,8 +82,7 @@ class TrainingCompiler {
   }
 
   TrainingModel compile(Graph graph) {
-    for (const Node& node : graph.nodes)
-      if (node.stage > 0) context_.file_stages.emplace(node.name, node.stage);
+    note_file_stages(graph, context_);
     prepare(graph);
     run_passes(stage_passes, graph, context_);
     model_.stages = options_.stages;
@@ -224,23 +223,14 @@ class TrainingCompiler {
   /// The groups of all stages' programs, in an order that all ranks find alike: those of graphs that are not split yet, and of
   /// norm and update as of all parameters.
   void find_groups(const std::vector<Row>& rows, const std::optional<Graph>& of_host) {
-    std::set<std::string> axes;
-    const auto add = [&](const Graph& graph) {
-      for (const Node& node : graph.nodes)
-        if (node.attributes.has("axes") && node.attributes.has("parts")) axes.insert(node.attributes.string("axes", ""));
-    };
+    std::vector<const Graph*> all;
     for (const Row& row : rows)
-      if (is_micro_batch(row.program)) add(row.graph);
-    if (of_host) add(*of_host);
-    if (training_.gradients) {
-      add(norm_of(context_.parameters));
-      add(update_of(context_.parameters));
-    }
-    const Mesh& mesh = options_.mesh;
-    for (const std::string& one : axes) {
-      const std::vector<int64_t> ranks = mesh.group(options_.rank, mesh.parse_axes(one));
-      model_.groups.emplace_back(ranks.begin(), ranks.end());
-    }
+      if (is_micro_batch(row.program)) all.push_back(&row.graph);
+    if (of_host) all.push_back(&*of_host);
+    std::vector<Graph> of_parameters;
+    if (training_.gradients) of_parameters = {norm_of(context_.parameters), update_of(context_.parameters)};
+    for (const Graph& graph : of_parameters) all.push_back(&graph);
+    model_.groups = collective_groups(all, options_.mesh, options_.rank);
   }
 
   Graph of_states(Graph graph) const {

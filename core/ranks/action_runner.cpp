@@ -70,7 +70,7 @@ std::vector<int32_t> given_before(const Schedule& schedule, int32_t rank, const 
 }  // namespace
 
 void ActionRunner::run(const Schedule& schedule, int32_t places, StageWork& work) {
-  places_ = std::max(places, 1);
+  places_ = places;
   spans_.clear();
   credited_.clear();
   not_taken_.clear();
@@ -92,7 +92,7 @@ void ActionRunner::run(const Schedule& schedule, int32_t places, StageWork& work
     work.finish(action);
   }
   for (auto& [to, count] : not_taken_)
-    while (count > 0) await_credit(to);
+    while (places_ > 0 && count > 0) await_credit(to);
 }
 
 void ActionRunner::take(const Schedule& schedule, const Action& action, StageWork& work) {
@@ -126,7 +126,7 @@ void ActionRunner::give(const Schedule& schedule, const Action& action, StageWor
       continue;
     }
     int32_t& count = not_taken_[to];
-    while (count >= places_) await_credit(to);
+    while (places_ > 0 && count >= places_) await_credit(to);
     for (size_t i = 0; i < message.values.size(); ++i)
       pipeline_->send(work.given(action, message.values[i]), to, tag(i));
     ++count;
@@ -135,6 +135,7 @@ void ActionRunner::give(const Schedule& schedule, const Action& action, StageWor
 
 /// Tells a rank that so many of its messages have been taken, or are as soon as they come.
 void ActionRunner::give_credit(int32_t to, int32_t taken) {
+  if (places_ == 0) return;
   int32_t& credited = credited_[to];
   int64_t credit = taken - credited;
   if (credit <= 0) return;

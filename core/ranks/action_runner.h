@@ -37,8 +37,8 @@ class StageWork {
   virtual void update(const Action&) {}
 };
 
-/// One thread drives it. Memory in transit is bounded: a rank gives only while fewer than `places` of its messages to a
-/// rank are not taken. While a rank waits for a message it takes those that the sender gives before it, too, and sets
+/// One thread drives it. Memory in transit is bounded unless the caller bounds it: a rank gives only while fewer than `places` of
+/// its messages to a rank are not taken. While a rank waits for a message it takes those that the sender gives before it, too, and sets
 /// them aside. With the places that check_schedule returns no list stands still.
 class ActionRunner {
  public:
@@ -46,7 +46,8 @@ class ActionRunner {
   /// `control`: the same ranks, for host memory. Both must outlive this. Null: this rank has all stages.
   explicit ActionRunner(Communicator* pipeline, Communicator* control) : pipeline_(pipeline), control_(control) {}
 
-  /// Runs the rank's actions. All ranks of the pipeline call it at once with the same schedule.
+  /// Runs the rank's actions. All ranks of the pipeline call it at once with the same schedule. `places` 0: no rank waits until
+  /// its messages are taken, since the caller bounds how many are in transit; `control` is then unused.
   /// Errors are those of the work, and of the communicator.
   void run(const Schedule& schedule, int32_t places, StageWork& work);
 

@@ -11,7 +11,7 @@
 #include "core/comm/communicator.h"
 #include "core/exec/store.h"
 #include "core/passes/compile.h"
-#include "core/train/stage_sections.h"
+#include "core/ranks/stage_sections.h"
 
 namespace plait {
 

@@ -4,21 +4,10 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/passes/stage/stage.h"
 
 namespace plait {
 namespace {
-
-std::vector<int64_t> layers_of(const std::string& text) {
-  std::vector<int64_t> out;
-  for (const std::string& word : split(text, ',')) {
-    int64_t count = 0;
-    if (!parse_int(word, count) || count < 0)
-      throw Error(Code::invalid_argument, cat("stages ", quote(text), ": ", quote(word), " is not a number of layers"),
-                  "stages is auto, file, or the layers of each stage, such as 9,9");
-    out.push_back(count);
-  }
-  return out;
-}
 
 Pipeline::Plan checked(Schedule schedule, const std::vector<StageEdge>& edges) {
   ScheduleFacts facts = check_schedule(schedule, {.edges = edges});
@@ -59,8 +48,7 @@ Pipeline::Pipeline(const PipelineOptions& options, const Mesh& mesh)
   edges_ = chain_edges(stages_.count());
   stages_.whole_backward = terms_.whole;
   stages_.split_backward = terms_.split;
-  stages_.from_file = options_.stages == "file";
-  if (options_.stages != "auto" && !stages_.from_file) stages_.layers = layers_of(options_.stages);
+  read_cut(options_.stages, stages_);
 }
 
 const Pipeline::Plan& Pipeline::training(int64_t micro_batches) {
@@ -105,7 +93,7 @@ const Pipeline::Plan& Pipeline::forward(int64_t micro_batches) {
     for (int32_t stage = 0; stage < made.stages; ++stage)
       made.ranks[static_cast<size_t>(made.rank_of(stage, k))].push_back({Action::Kind::forward, stage, k});
   // Messages of one micro-batch are taken before those of the next: so many are enough.
-  const Plan plan{std::move(made), static_cast<int32_t>(edges_.size()), {}};
+  const Plan plan{std::move(made), std::max(static_cast<int32_t>(edges_.size()), 1), {}};
   return forward_.emplace(micro_batches, plan).first->second;
 }
 

@@ -14,7 +14,7 @@
 #include "core/train/async_window.h"
 #include "core/train/batch_inputs.h"
 #include "core/train/pipeline.h"
-#include "core/train/stage_sections.h"
+#include "core/ranks/stage_sections.h"
 
 namespace plait {
 

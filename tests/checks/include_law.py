@@ -40,7 +40,7 @@ LAW = {
     "core/passes/stage": ["core/passes/shard"],
     "core/passes/train": ["core/passes/stage", "core/passes/adapt", "core/schedule"],
     "core/passes/lower": ["core/passes/base"],
-    "core/passes": ["core/passes/raise", "core/passes/train", "core/passes/lower"],
+    "core/passes": ["core/passes/raise", "core/passes/train", "core/passes/lower", "core/ranks/stage_section.h"],
     "core/text": ["core/base"],
     "core/model": ["core/text", "importers/onnx", "importers/gguf", "importers/huggingface"],
     "core/generate": ["core/passes", "core/ranks", "core/text"],

@@ -66,6 +66,7 @@ struct PageGroup {
   int64_t window = 0;
   int pool = 0;
   std::vector<int> layers;
+  int32_t stage = 0;  ///< of a pipeline; groups and pools are those of one stage
 };
 
 /// A pattern, and the name of the file's node where it was found (empty if the file names none, or for nodes that
@@ -82,6 +83,7 @@ struct StateShape {
   int layer = 0;   ///< layer number in the file's names, or in order; states of one layer share it
   std::vector<int64_t> sizes;
   int64_t parts = 1;  ///< shards
+  int32_t stage = 0;  ///< of a pipeline
   int64_t bytes() const {
     int64_t out = dtype_bits(DType::f32) / 8;
     for (int64_t size : sizes) out *= size;

@@ -43,7 +43,7 @@ struct CompileOptions {
   /// The decoder's mesh, and the rank to compile for; ranks differ only in their shards.
   Mesh mesh = {};
   int64_t rank = 0;
-  int64_t local_rank = 0;  ///< among the ranks of its machine, for `make_device`
+  int64_t local_rank = 0;               ///< among the ranks of its machine, for `make_device`
   std::vector<std::string> seeds = {};  ///< requested shardings: see `seeds_for` (core/passes/shard/annotations.h)
   /// Capacity for adapters next to the Linears of a decoder that generates; Linears do not change.
   AdapterCapacity adapters = {};
@@ -81,8 +81,10 @@ struct PassContext {
   std::vector<Trainable> adapters = {};           ///< added by `adapt`
   std::vector<TrainedParameter> parameters = {};  ///< parameters with gradients, found by `train`
   bool host_loss = false;                         ///< `train` makes the gradients of the logits an input, and no loss
-  ShardSeeds seeds = {};  ///< of the weights of a graph trained on several ranks
-  std::vector<StageCut> cut = {};  ///< by stage, made by `stage`; empty: there is one
+  ShardSeeds seeds = {};                          ///< of the weights of a graph trained on several ranks
+  std::vector<int64_t> stage_units =
+      {};  ///< units of each stage (core/passes/stage/stage.h), if pass `stage` is not to decide
+  std::vector<StageCut> cut = {};                   ///< by stage, made by `stage`; empty: there is one
   std::map<std::string, int32_t> file_stages = {};  ///< nonzero pipeline stages of the file's nodes, by name
 };
 

@@ -23,7 +23,8 @@ std::string counted(size_t count, const StageUnits& units) {
 /// By unit, from how many consecutive units each stage has.
 std::vector<int32_t> stages_of(const std::vector<int64_t>& counts) {
   std::vector<int32_t> out;
-  for (size_t s = 0; s < counts.size(); ++s) out.insert(out.end(), static_cast<size_t>(counts[s]), static_cast<int32_t>(s));
+  for (size_t s = 0; s < counts.size(); ++s)
+    out.insert(out.end(), static_cast<size_t>(counts[s]), static_cast<int32_t>(s));
   return out;
 }
 
@@ -55,7 +56,8 @@ std::vector<int32_t> by_hand(const StageUnits& units, const StageOptions& option
 std::vector<int32_t> by_file(const Graph& graph, const StageUnits& units, const PassContext& context) {
   std::vector<std::map<int32_t, int>> votes(units.units.size());
   for (size_t i = 0; i < graph.nodes.size(); ++i)
-    if (auto found = context.file_stages.find(graph.nodes[i].name); found != context.file_stages.end() && units.of_node[i] >= 0)
+    if (auto found = context.file_stages.find(graph.nodes[i].name);
+        found != context.file_stages.end() && units.of_node[i] >= 0)
       ++votes[static_cast<size_t>(units.of_node[i])][found->second];
   std::vector<int32_t> out;
   const int32_t last = context.options.stages.count() - 1;
@@ -65,8 +67,9 @@ std::vector<int32_t> by_file(const Graph& graph, const StageUnits& units, const 
     const int32_t before = out.empty() ? 0 : out.back();
     const int32_t stage = most == votes[u].end() ? before : most->first;
     if (stage < before || stage > before + (u > 0) || stage > last)
-      refuse(cat("the file puts layer ", u, " on stage ", stage, " after stage ", before, ", and there are ", last + 1),
-             "stages of a file are numbered in the order of the layers; or cut otherwise (stages)");
+      refuse(
+          cat("the file puts layer ", u, " on stage ", stage, " after stage ", before, ", and there are ", last + 1),
+          "stages of a file are numbered in the order of the layers; or cut otherwise (stages)");
     out.push_back(stage);
   }
   if (out.back() != last)
@@ -80,11 +83,29 @@ std::vector<int32_t> cut(const Graph& graph, const StageUnits& units, const Pass
   if (units.units.size() < stages)
     refuse(cat(stages, " stages are more than the model's ", counted(units.units.size(), units), " can fill"),
            "choose fewer pipeline ranks, or a schedule with fewer stages a rank");
+  if (!context.stage_units.empty()) return stages_of(context.stage_units);
   if (!options.layers.empty()) return by_hand(units, options);
   if (options.from_file) return by_file(graph, units, context);
   std::vector<size_t> seats;
   for (const auto& of : options.seats) seats.push_back(of.size());
-  return stages_of(balance(units.units, seats));
+  const std::vector<int64_t> counts = balance(units.units, seats);
+  if (counts.empty()) {
+    const auto joined =
+        std::count_if(units.units.begin(), units.units.end(), [](const auto& unit) { return unit.joined; });
+    refuse(cat("of the model's ", counted(units.units.size(), units), ", ", joined,
+               " share keys and values with the one before, so that ", stages, " stages are too many"),
+           "choose fewer pipeline ranks");
+  }
+  return stages_of(counts);
+}
+
+void check_joined(const StageUnits& units, const std::vector<int32_t>& stage_of_unit) {
+  for (size_t u = 1; u < stage_of_unit.size(); ++u)
+    if (units.units[u].joined && stage_of_unit[u] != stage_of_unit[u - 1])
+      refuse(cat("stage ", stage_of_unit[u], " begins at ", units.layers ? "layer " : "node ",
+                 u - (units.layers ? 1 : 0),
+                 ", which shares keys and values with the one before, or stands after a result"),
+             "cut elsewhere (stages)");
 }
 
 /// Puts what the cut separates apart.
@@ -93,6 +114,7 @@ class Separator {
   Separator(Graph& graph, PassContext& context) : graph_(graph), context_(context) {
     const StageUnits units = stage_units(graph, context);
     const std::vector<int32_t> stage_of_unit = cut(graph, units, context);
+    check_joined(units, stage_of_unit);
     note_cut(units, stage_of_unit);
     maker_stage_.assign(static_cast<size_t>(graph.value_count()), -1);
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -126,6 +148,7 @@ class Separator {
       StageCut& one = context_.cut[static_cast<size_t>(stage_of_unit[u])];
       const bool end = units.layers && (u == 0 || u + 1 == stage_of_unit.size());  // embedding and head
       one.layers += end ? 0 : 1;
+      ++one.units;
       one.work += units.units[u].work;
       one.bytes += units.units[u].bytes;
     }
@@ -191,8 +214,7 @@ class Separator {
       const ValueId made = graph_.add_value("", graph_.value(output).type);
       copies_[{output, stage}] = made;
       for (size_t i = 0, count = context_.adapters.size(); i < count; ++i)
-        if (context_.adapters[i].value == output)
-          context_.adapters.push_back({context_.adapters[i].parameter, made});
+        if (context_.adapters[i].value == output) context_.adapters.push_back({context_.adapters[i].parameter, made});
       output = made;
     }
     graph_.nodes.push_back(std::move(copy));
@@ -209,6 +231,19 @@ class Separator {
 };
 
 }  // namespace
+
+void read_cut(const std::string& text, StageOptions& out) {
+  out.from_file = text == "file";
+  if (out.from_file || text == "auto") return;
+  for (const std::string& word : split(text, ',')) {
+    int64_t count = 0;
+    if (!parse_int(word, count) || count < 0)
+      throw Error(Code::invalid_argument,
+                  cat("stages ", quote(text), ": ", quote(word), " is not a number of layers"),
+                  "stages is auto, file, or the layers of each stage, such as 9,9");
+    out.layers.push_back(count);
+  }
+}
 
 void stage(Graph& graph, PassContext& context) {
   if (context.options.stages.count() > 1) Separator(graph, context).run();

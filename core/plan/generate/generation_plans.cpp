@@ -7,6 +7,27 @@
 #include "core/base/text.h"
 
 namespace plait {
+namespace {
+
+GenerationPlan plan_of(const PlannedDecoder& decoder, const GenerationLoad& load, GenerationPlan mesh,
+                       const PriceTerms& terms) {
+  mesh.sequences = (load.batch + mesh.data - 1) / mesh.data;
+  mesh.groups = std::min(mesh.pipeline, mesh.sequences);
+  const int64_t of_group = (mesh.sequences + mesh.groups - 1) / mesh.groups;
+  mesh.price = price_generation(decoder,
+                                {.tensor = mesh.tensor,
+                                 .pipeline = mesh.pipeline,
+                                 .sequences = of_group,
+                                 .prompt = load.prompt,
+                                 .context = load.context},
+                                terms);
+  // Each group follows the one before by a stage.
+  mesh.price.prompt_s *= 1 + static_cast<double>(mesh.groups - 1) / static_cast<double>(mesh.pipeline);
+  mesh.price.cache_bytes *= static_cast<double>(mesh.groups);
+  return mesh;
+}
+
+}  // namespace
 
 std::vector<GenerationPlan> generation_plans(const PlannedDecoder& decoder, const GenerationLoad& load,
                                              const PriceTerms& terms) {
@@ -19,13 +40,14 @@ std::vector<GenerationPlan> generation_plans(const PlannedDecoder& decoder, cons
     if (load.ranks % tensor || shape.kv_heads % tensor || shape.feed_forward % tensor || (within && tensor > within))
       continue;
     any = true;
-    GenerationPlan one{.data = load.ranks / tensor, .tensor = tensor};
-    one.sequences = (load.batch + one.data - 1) / one.data;
-    one.price = price_generation(
-        decoder, {.tensor = tensor, .sequences = one.sequences, .prompt = load.prompt, .context = load.context},
-        terms);
-    least = std::min(least, one.bytes());
-    if (one.bytes() <= load.memory_bytes) out.push_back(one);
+    const int64_t left = load.ranks / tensor;
+    for (int64_t pipeline = 1; pipeline <= std::min(left, shape.layers); ++pipeline) {
+      if (left % pipeline || shape.layers % pipeline) continue;
+      const GenerationPlan one =
+          plan_of(decoder, load, {.data = left / pipeline, .pipeline = pipeline, .tensor = tensor}, terms);
+      least = std::min(least, one.bytes());
+      if (one.bytes() <= load.memory_bytes) out.push_back(one);
+    }
   }
   if (!any)
     throw Error(Code::invalid_argument, cat("no mesh of ", load.ranks, " ranks shares ", shape.kv_heads,

@@ -7,9 +7,12 @@
 namespace plait {
 
 struct GenerationPlan {
-  int64_t data = 1, tensor = 1;
+  int64_t data = 1, pipeline = 1, tensor = 1;
   int64_t sequences = 0;  ///< of a replica
+  int64_t groups = 1;     ///< of its sequences, whose steps are in flight at once: at most as many as pipeline stages
+  /// Of a replica: `token_s` of a group, which passes all stages while the others do, too; `prompt_s` of all prompts; bytes of a rank.
   GenerationPrice price;
+  double tokens_per_second() const { return static_cast<double>(data * sequences) / price.token_s; }
   double bytes() const { return price.weight_bytes + price.cache_bytes; }  ///< of a rank
 };
 
@@ -20,8 +23,8 @@ struct GenerationLoad {
 };
 
 /// Every mesh of so many ranks that fits, the fastest tokens first: tensor ranks within the machine's first level, which share the
-/// heads evenly; the others are replicas. Throws Error(invalid_argument) if there is no such mesh, Error(out_of_memory) with the
-/// least bytes if none fits.
+/// heads evenly; pipeline stages of equally many layers; the others are replicas. Throws Error(invalid_argument) if there is no such
+/// mesh, Error(out_of_memory) with the least bytes if none fits.
 std::vector<GenerationPlan> generation_plans(const PlannedDecoder& decoder, const GenerationLoad& load,
                                              const PriceTerms& terms);
 

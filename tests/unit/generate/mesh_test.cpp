@@ -125,7 +125,9 @@ TEST_P(OnMesh, ForksWriteToPagesOfTheirOwn) {
 INSTANTIATE_TEST_SUITE_P(All, OnMesh,
                          testing::Combine(testing::Values("gpt2-optimum18", "llama-standard23", "gemma3-standard23"),
                                           testing::Values("tensor=2", "tensor=4", "data=2", "data=2,tensor=2",
-                                                          "tensor=2 sequence", "data=2,tensor=2 sequence")),
+                                                          "tensor=2 sequence", "data=2,tensor=2 sequence",
+                                                          "pipeline=2", "pipeline=3", "pipeline=2,tensor=2",
+                                                          "data=2,pipeline=2", "pipeline=2,tensor=2 sequence")),
                          [](const auto& info) {
                            std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
                            std::replace_if(
@@ -152,7 +154,7 @@ TEST(Mesh, CopiesOfAForkWaitForTheStepOfItsReplica) {
 TEST(Mesh, WhatOneRankHoldsIsCountedOnce) {
   const Graph graph = fixture_graph("llama-standard23");
   auto alone = make_engine(graph, World::get().options(DType::f32), one_thread());
-  for (const char* mesh : {"tensor=2", "data=2", "data=2,tensor=2"}) {
+  for (const char* mesh : {"tensor=2", "data=2", "data=2,tensor=2", "pipeline=2", "data=2,pipeline=2"}) {
     auto spread = make_engine(graph, on_mesh(mesh), one_thread());
     const EngineStats one = alone->stats(), all = spread->stats();
     EXPECT_EQ(all.ranks.size(), static_cast<size_t>(Mesh::parse(mesh).ranks()));
@@ -172,8 +174,9 @@ TEST(Mesh, RequestsAreRefusedWithNumbers) {
     return std::string();
   };
   const Graph llama = fixture_graph("llama-standard23");
-  EXPECT_NE(message(llama, on_mesh("pipeline=2")).find("pipeline"), std::string::npos);
-  EXPECT_NE(message(fixture_graph("gpt2-optimum18"), on_mesh("tensor=3")).find("shards no weight"), std::string::npos);
+  EXPECT_NE(message(llama, on_mesh("pipeline=16")).find("16 stages are more than the model's"), std::string::npos);
+  EXPECT_NE(message(fixture_graph("gpt2-optimum18"), on_mesh("tensor=3")).find("shards no weight"),
+            std::string::npos);
   CompileOptions plain = on_mesh("tensor=2");
   plain.off = {"raise"};
   EXPECT_NE(message(llama, plain).find("only a recognised decoder"), std::string::npos);
@@ -322,8 +325,8 @@ TEST_P(FaultyRank, IsNamed) {
 
 std::vector<Fault> faults() {
   std::vector<Fault> out;
-  for (const auto& [mesh, ranks] :
-       {std::pair("tensor=2", 2), std::pair("data=2", 2), std::pair("data=2,tensor=2", 4)})
+  for (const auto& [mesh, ranks] : {std::pair("tensor=2", 2), std::pair("data=2", 2), std::pair("data=2,tensor=2", 4),
+                                    std::pair("pipeline=2", 2)})
     for (int64_t rank = 0; rank < ranks; ++rank)
       for (int64_t step : {0, 2})
         for (bool stalls : {false, true})

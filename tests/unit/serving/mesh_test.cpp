@@ -97,12 +97,15 @@ TEST_P(OnMesh, EndsWhileRequestsRun) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OnMesh, testing::Values("tensor=2", "data=2", "data=2,tensor=2"), [](const auto& info) {
-  std::string name = info.param;
-  std::replace_if(
-      name.begin(), name.end(), [](char letter) { return !std::isalnum(letter); }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, OnMesh,
+                         testing::Values("tensor=2", "data=2", "data=2,tensor=2", "pipeline=2", "pipeline=3",
+                                         "pipeline=2,tensor=2", "data=2,pipeline=2"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace_if(
+                               name.begin(), name.end(), [](char letter) { return !std::isalnum(letter); }, '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace plait::test

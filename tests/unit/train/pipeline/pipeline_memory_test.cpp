@@ -1,6 +1,6 @@
 // What waits between sections takes the memory that follows from the verifier's facts.
 #include "core/schedule/schedules.h"
-#include "core/train/stage_sections.h"
+#include "core/ranks/stage_sections.h"
 #include "tests/unit/train/pipeline/deep_decoder.h"
 
 namespace plait::test {
@@ -21,7 +21,7 @@ int64_t expected_bytes(const TrainingModel& model, const ScheduleFacts& facts, i
     for (const StageSection& section : model.sections.at(TrainingProgram::accumulate)) {
       if (section.stage != stage) continue;
       for (size_t pool = 0; pool < slot_pools; ++pool)
-        out += sets[pool] * StageSections::planned_bytes(*section.program, pool);
+        out += sets[pool] * planned_slot_bytes(*section.program, static_cast<SlotPool>(pool));
       break;  // all sections of a stage have the same slots
     }
   }

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/exec/executor.h"
-#include "core/passes/compile.h"
 #include "core/ranks/action_runner.h"
+#include "core/ranks/stage_section.h"
 
 namespace plait {
 
@@ -20,16 +20,18 @@ class StageSections final : public StageWork {
   /// Gets a result of the whole program by its number there, in host memory.
   using OnResult = std::function<void(int32_t micro_batch, int32_t result, const TensorView& value)>;
 
-  /// `memory` and `device` are those of the executors.
-  StageSections(const std::vector<StageSection>& sections, const MakeExecutor& make, std::shared_ptr<MemoryBudget> memory,
-                Device& device);
+  /// `sections` must outlive this; `memory` and `device` are those of the executors.
+  StageSections(const std::vector<StageSection>& sections, const MakeExecutor& make,
+                std::shared_ptr<MemoryBudget> memory, Device& device);
 
   /// For the runs that follow. Slots that a run left behind, because it threw, are free again.
   void begin(Inputs inputs, OnResult on_result);
   /// Throws as Executor::bind.
   void check(const Inputs& inputs);
   /// As Executor::use, of an action's section.
-  void use(const Action& action, const std::map<std::string, Tensor, std::less<>>& arrays) { at(action).executor->use(arrays); }
+  void use(const Action& action, const std::map<std::string, Tensor, std::less<>>& arrays) {
+    at(action).executor->use(arrays);
+  }
   /// As Executor::set_watch, of all sections.
   void set_watch(std::string* origin);
 
@@ -39,13 +41,13 @@ class StageSections final : public StageWork {
   void prepare(const Action& action) override;
   TensorView taken(const Action& action, int32_t value) override { return at(action).executor->slot(value); }
   void run(const Action& action) override;
-  TensorView given(const Action& action, int32_t value) override { return at(action).executor->output_on_device(value); }
+  TensorView given(const Action& action, int32_t value) override {
+    return at(action).executor->output_on_device(value);
+  }
   Tensor keep(const TensorView& value) override;
   void hand_over(const TensorView& from, const TensorView& to) override;
   void finish(const Action& action) override;
 
-  /// Bytes of a set of slots at the bounds of the program's symbols, so that it serves any micro-batch; 0 if one has no bound.
-  static int64_t planned_bytes(const Program& program, size_t pool);
   /// Bytes of all slots so far.
   int64_t slot_bytes() const { return slot_bytes_; }
 

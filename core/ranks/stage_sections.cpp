@@ -1,4 +1,4 @@
-#include "core/train/stage_sections.h"
+#include "core/ranks/stage_sections.h"
 
 #include <algorithm>
 
@@ -64,28 +64,12 @@ void StageSections::prepare(const Action& action) {
   for (size_t pool = 0; pool < sets.size(); ++pool) {
     const int64_t bytes = executor.slot_bytes(static_cast<SlotPool>(pool));
     if (bytes == 0) continue;
-    if (!sets[pool]) sets[pool] = take(action.stage, pool, std::max(bytes, planned_bytes(executor.program(), pool)));
+    if (!sets[pool])
+      sets[pool] = take(action.stage, pool,
+                        std::max(bytes, planned_slot_bytes(executor.program(), static_cast<SlotPool>(pool))));
     memory[pool] = sets[pool]->mutable_data();
   }
   executor.set_slots(memory);
-}
-
-int64_t StageSections::planned_bytes(const Program& program, size_t pool) {
-  std::vector<int64_t> bounds;
-  for (SymbolId id = 0; id < program.symbols.size(); ++id) bounds.push_back(program.symbols[id].bound);
-  int64_t sum = 0;
-  for (const Slot& slot : program.slots) {
-    if (static_cast<size_t>(slot.pool) != pool) continue;
-    std::vector<int64_t> dims;
-    for (const Dim& dim : slot.dims) {
-      for (SymbolId id : dim.symbols())
-        if (bounds[static_cast<size_t>(id)] <= 0) return 0;
-      dims.push_back(dim.evaluate(bounds));
-    }
-    const int bits = dtype_bits(slot.dtype);
-    sum += (packed_bytes(checked_elements(dims, bits), bits) + 63) / 64 * 64;
-  }
-  return sum;
 }
 
 /// A set that is free, or a new one.
@@ -107,13 +91,13 @@ void StageSections::run(const Action& action) {
   Part& part = at(action);
   part.executor->run(inputs_(part.executor->program(), action.micro_batch));
   for (size_t k = 0; k < part.section->results.size(); ++k)
-    if (on_result_) on_result_(action.micro_batch, part.section->results[k], part.executor->output(static_cast<int>(k)));
+    if (on_result_)
+      on_result_(action.micro_batch, part.section->results[k], part.executor->output(static_cast<int>(k)));
 }
 
 Tensor StageSections::keep(const TensorView& value) {
-  auto found = std::find_if(kept_.begin(), kept_.end(), [&](const auto& blob) {
-    return blob.use_count() == 1 && blob->size() >= value.bytes();
-  });
+  auto found = std::find_if(kept_.begin(), kept_.end(),
+                            [&](const auto& blob) { return blob.use_count() == 1 && blob->size() >= value.bytes(); });
   if (found == kept_.end()) found = kept_.insert(kept_.end(), memory_->take(value.bytes(), device_));
   Tensor out(value.dtype, value.shape, *found);
   hand_over(value, out.view());

@@ -1,0 +1,111 @@
+"""`plait plan`, `plait machine` and the mesh "auto".
+
+usage: planning_test.py PLAIT FIXTURES
+"""
+import json
+import os
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import command_line
+
+FIXTURES = None
+
+
+def fixture(name):
+    return os.path.join(FIXTURES, name)
+
+
+class Planning(command_line.CommandLine):
+    SMALL = "family=llama,layers=8,hidden=512,heads=8,kv_heads=4,feed_forward=1408,vocabulary=4096,sequence=512"
+
+    def test_plan(self):
+        words = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--ranks", "4", "--batch", "8", "--mesh", "pipeline=2,tensor=2",
+                 "--pipeline", "1f1b", "--recompute", "off"]
+        out, _ = self.call(*words)
+        self.assertRegex(out, r"^plait train MODEL --mesh pipeline=2,tensor=2 --pipeline 1f1b --stages \d,\d --batch 8 --seq 512 ")
+        for word in ("step", "idle pipeline", "memory by pipeline rank", "what else was tried"):
+            self.assertIn(word, out)
+        plan = json.loads(self.call(*words, "--json")[0])
+        self.assertEqual(plan["ranks"], 4)
+        self.assertEqual(len(plan["memory"]), 2)
+        self.assertAlmostEqual(plan["tokens_per_second"] * plan["step_seconds"], 8 * 512, delta=1)
+        for rank in plan["memory"]:
+            kinds = ("weights", "gradients", "optimizer", "section", "slots", "messages")
+            self.assertAlmostEqual(rank["total"], sum(rank[kind] for kind in kinds), delta=8)
+        self.assertEqual(plan["most_bytes"], max(rank["total"] for rank in plan["memory"]))
+        self.assertTrue(all(row["changed"].startswith("micro-batch") for row in plan["neighbours"]))
+
+    def test_plan_of_generation(self):
+        words = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--ranks", "4", "--generate", "batch=4,prompt=64,context=512"]
+        out, _ = self.call(*words)
+        self.assertRegex(out, r"(?m)^MESH +TOKEN +PROMPT")
+        self.assertRegex(out, r"(?m)^data=4 ")
+        plan = json.loads(self.call(*words, "--json")[0])
+        times = [one["token_seconds"] for one in [plan] + plan["others"]]
+        self.assertEqual(times, sorted(times))
+        meshes = {one["options"]["mesh"] for one in [plan] + plan["others"]}
+        self.assertEqual(meshes, {"data=4", "data=2,tensor=2", "tensor=4", "pipeline=2,data=2", "pipeline=2,tensor=2", "pipeline=4"})
+        self.error(*words[:-1], "batch=0", names=["generate", "batch=0"])
+        self.error(*words, "--memory-bytes", "1M", names=["no mesh of 4 ranks fits"])
+
+    def test_plan_of_a_model(self):
+        words = ["plan", fixture("gemma3-standard23"), "--machine", "a100", "--ranks", "2", "--batch", "4", "--seq", "16"]
+        out, _ = self.call(*words)
+        self.assertTrue(out.startswith(f"plait train {fixture('gemma3-standard23')} --mesh "), out[:200])
+        full, lora = (json.loads(self.call(*words, "--train", what, "--json")[0]) for what in ("full", "lora:4"))
+        self.assertEqual(full["parameters"], json.loads(self.call("inspect", fixture("gemma3-standard23"), "--json")[0])["parameters"])
+        self.assertEqual(lora["options"]["lora"], 4)
+        self.assertLess(lora["memory"][0]["optimizer"], full["memory"][0]["optimizer"] / 4)
+        # Its bytes are the engine's.
+        cut = ["--mesh", "pipeline=2", "--micro-batch", "16", "--recompute", "off"]
+        planned = json.loads(self.call(*words, *cut, "--json")[0])
+        options = [word for key, value in planned["options"].items() for word in ("--" + key.replace("_", "-"), str(value))]
+        engine = json.loads(self.call("train", fixture("gemma3-standard23"), *options, "--plan", "--json")[0])["pipeline"]["ranks"]
+        for mine, its in zip(planned["memory"], engine, strict=True):
+            self.assertEqual(mine["slots"], its["slot_bytes"])
+            self.assertEqual(mine["section"], its["arena_bytes"])
+            self.assertEqual(mine["total"] - mine["messages"], its["rank_bytes"])
+        tokens = json.loads(self.call(*words[:6], "--generate", "batch=4,prompt=8,context=16", "--json")[0])
+        self.assertGreater(tokens["cache_bytes"], 0)
+        self.error(*words, "--train", "lora", names=["--train", "lora:16"], status=2)
+        self.error(*words, "--decoder", self.SMALL, names=["--decoder"], status=2)
+        self.error(*words[:-2], "--seq", "100000", names=["seq is 100000"])
+
+    def test_mesh_auto(self):
+        words = ["generate", fixture("gemma3-standard23"), "--ids", "1,2,3", "--max-tokens", "8", "--temperature", "0", "--json"]
+        log = self.file("log")
+        chosen = json.loads(self.call(*words, "--mesh", "auto", "--log-dir", log)[0])
+        self.assertEqual(chosen["ids"], json.loads(self.call(*words)[0])["ids"])
+        lines = "".join(path.read_text() for path in pathlib.Path(log).iterdir())
+        self.assertRegex(lines, r"mesh auto: .* by simulation of a token on this machine: one rank [\d.]+ ms")
+        words = ("train", fixture("gemma3-standard23"), "--mesh", "auto", "--seq", "16", "--batch", "4", "--plan", "--json")
+        plan = json.loads(self.call(*words)[0])
+        self.assertIn(plan["ranks"], (1, 2, 4, 8))
+
+    def test_wrong_plans(self):
+        known = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--batch", "8"]
+        self.error("plan", "--decoder", self.SMALL, "--batch", "8", names=["machine is missing"])
+        self.error(*known, "--ranks", "11", names=["no mesh of 11 ranks"])
+        self.error(*known, "--ranks", "4", "--mesh", "tensor=2", names=["mesh has 2 ranks", "ranks is 4"])
+        self.error(*known, "--ranks", "2", "--memory-bytes", "1M", names=["no plan", "the least takes"])
+        self.error("plan", "--decoder", "family=bert", "--machine", "a100", names=["bert"])
+
+    def test_machine(self):
+        out, _ = self.call("machine", "h100")
+        self.assertEqual(json.loads(out)["device"]["peak"]["bf16"], "989 TFLOP/s")
+        path = self.file("machine.json")
+        with open(path, "w") as file:
+            file.write(out.replace("5 us", "5 GB", 1))
+        self.error("machine", path, names=["machine.json", 'field "launch"', "5 GB"])
+        self.error("machine", self.file("none.json"), names=["none.json", "a100, h100, h200, v100"])
+        here = json.loads(self.call("machine", "--measure", "--ranks", "2", "--threads", "1")[0])
+        self.assertEqual(here["levels"][0]["ranks"], 2)
+        self.error("machine", names=["--measure"], status=2)
+
+
+if __name__ == "__main__":
+    command_line.CommandLine.plait, FIXTURES = sys.argv[1:3]
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
