@@ -167,6 +167,8 @@ class WorldObject : public std::enable_shared_from_this<WorldObject> {
   void serve(Kind kind, ByteReader& command);
   Machine measure(const Registry& registry, int threads);
   void give_back();
+  /// With the lock held. Throws unless this is rank 0 and the world serves nothing.
+  void check_free() const;
 
   std::unique_ptr<World> world_;
   std::mutex mutex_;

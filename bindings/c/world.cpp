@@ -90,14 +90,18 @@ Machine WorldObject::measure(const Registry& registry, int threads) {
   return measure_machine(world_->communicator(), threads > 0 ? threads : processors(), registry.ops, registry.kernels);
 }
 
-Machine WorldObject::measured(const Registry& registry, const std::string& isa, int threads) {
-  std::lock_guard lock(mutex_);
+void WorldObject::check_free() const {
   if (rank() != 0)
     throw Error(Code::invalid_argument, "generators and trainers are made on rank 0", "call plait_world_serve");
   if (closing_) throw Error(Code::closed, "the world is closed");
   if (lent_)
     throw Error(Code::overloaded, "the world serves another generator or trainer",
                 "release that one first: it serves one at a time");
+}
+
+Machine WorldObject::measured(const Registry& registry, const std::string& isa, int threads) {
+  std::lock_guard lock(mutex_);
+  check_free();
   ByteWriter out;
   out.put(WorldCommand::measure);
   out.put_text(isa);
@@ -133,12 +137,7 @@ std::shared_ptr<World> WorldObject::lend(Kind kind, const ModelObject& model, co
                 cat("the mesh ", quote(mesh.text()), " has ", mesh.ranks(), " ranks, and the world ", size()),
                 "start as many processes as the mesh has ranks");
   std::lock_guard lock(mutex_);
-  if (rank() != 0)
-    throw Error(Code::invalid_argument, "generators and trainers are made on rank 0", "call plait_world_serve");
-  if (closing_) throw Error(Code::closed, "the world is closed");
-  if (lent_)
-    throw Error(Code::overloaded, "the world serves another generator or trainer",
-                "release that one first: it serves one at a time");
+  check_free();
   ByteWriter out;
   out.put(WorldCommand::serve);
   out.put(kind);
