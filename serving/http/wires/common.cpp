@@ -147,7 +147,7 @@ Json usage_of(const Totals& totals) {
           {"completion_tokens", totals.generated},
           {"total_tokens", totals.prompt + totals.generated},
           {"prompt_tokens_details", {{"cached_tokens", totals.cached}}},
-          {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
+          {"completion_tokens_details", {{"reasoning_tokens", totals.thoughts}}}};
 }
 
 std::string new_id(const char* prefix) {
