@@ -122,7 +122,7 @@ void Server::arrived(uint64_t number, const Head& head) {
     std::lock_guard lock(mutex_);
     if (static_cast<int64_t>(queue_.size()) >= settings_.queue) {
       HttpError full(429, "the server has too many calls to read", "overloaded");
-      full.retry_after_s = 1;
+      full.retry_after_ms = 1000;
       throw full;
     }
     queue_.push_back(call);
@@ -138,8 +138,9 @@ void Server::answer(const std::shared_ptr<Call>& call) {
   const ErrorForm form = call->route->errors;
   try {
     made = (this->*call->route->handler)(*call);
-  } catch (const HttpError& error) {
+  } catch (HttpError& error) {
     meter_.refused(error.status);
+    if (error.status == 429) error.retry_after_ms = meter_.retry_after_ms();
     made = Reply::of(error, form);
   } catch (const plait_api::Failure& failure) {
     const HttpError error = http_error(failure);

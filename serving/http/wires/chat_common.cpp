@@ -132,7 +132,7 @@ HttpError renamed(const HttpError& error, const ChatBody& body) {
   }
   if (message.starts_with(error.param)) message.replace(0, error.param.size(), param);
   HttpError out(error.status, message, error.code, param);
-  out.retry_after_s = error.retry_after_s;
+  out.retry_after_ms = error.retry_after_ms;
   return out;
 }
 

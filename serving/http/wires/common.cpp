@@ -13,7 +13,7 @@ Named model_of(const Models& models, const Fields& body) {
   Named out = models.named(body.required_text("model"));
   if (out.served->ready()) return out;
   HttpError loading(503, "the model " + out.served->name() + " is loading", "model_loading");
-  loading.retry_after_s = 1;
+  loading.retry_after_ms = 1000;
   throw loading;
 }
 
