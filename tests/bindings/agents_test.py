@@ -96,6 +96,20 @@ class Responses(WithClient):
             self.assertGreater(streamed[-1].response.usage.input_tokens_details.cached_tokens, 0)
             self.assertEqual(streamed[-1].response.usage.input_tokens, whole.usage.input_tokens)
 
+    def test_arguments_go_back_in_their_order(self):
+        """A conversation with a call is found in the cache up to the end of the call if the call is the same text, not if it is sorted."""
+        server = self.serve(QWEN)
+
+        def cached(arguments):
+            return server.post(RESPONSES, {"model": MODEL, "max_output_tokens": 1, "input": [
+                {"role": "user", "content": "a"}, {"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments},
+                {"type": "function_call_output", "call_id": "c", "output": "x"}]})["usage"]["input_tokens_details"]["cached_tokens"]
+
+        long = "the river and the sea " * 20
+        cached(json.dumps({"z": long, "a": 1}))
+        self.assertLess(cached(json.dumps({"a": 1, "z": long})), 160)
+        self.assertGreater(cached(json.dumps({"z": long, "a": 1})), 160)
+
     def test_events_in_order(self):
         """Of thoughts, text and two calls: each item begins, has its parts and ends before the next, and their texts are the answer's."""
         server = self.serve(QWEN)

@@ -17,27 +17,29 @@ std::string text_of_parts(const Json& parts, const std::string& path) {
   return out;
 }
 
-/// Templates expect the arguments of calls as objects, clients send them as texts.
-void read_arguments(Json& message) {
+/// Templates expect the arguments of calls as objects, clients send them as texts. They keep their order: it is the one that the model
+/// wrote, and that the cache has.
+void read_arguments(OrderedJson& message) {
   const auto calls = message.find("tool_calls");
   if (calls == message.end() || !calls->is_array()) return;
-  for (Json& call : *calls) {
+  for (OrderedJson& call : *calls) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-    Json& arguments = call["function"]["arguments"];
+    OrderedJson& arguments = call["function"]["arguments"];
     if (!arguments.is_string()) continue;
-    Json object = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
+    OrderedJson object = OrderedJson::parse(arguments.get_ref<const std::string&>(), nullptr, false);
     if (object.is_object()) arguments = std::move(object);
   }
 }
 
 /// The conversation for the chat template.
-Json messages_of(const Fields& body) {
+OrderedJson messages_of(std::string_view text, const Fields& body) {
   const Json& given = body.required("messages");
   if (!given.is_array() || given.empty()) reject("messages", "expected a list of messages");
-  Json out = Json::array();
+  const auto ordered = OrderedJson::parse(text.begin(), text.end()).at("messages");
+  OrderedJson out = OrderedJson::array();
   for (size_t i = 0; i < given.size(); ++i) {
     const Fields fields(given[i], "messages[" + std::to_string(i) + "]");
-    Json message = given[i];
+    OrderedJson message = ordered[i];
     const std::string role = fields.required_text("role");
     if (role == "developer") message["role"] = "system";
     else if (role == "function") message["role"] = "tool";
@@ -57,7 +59,7 @@ Json messages_of(const Fields& body) {
 }
 
 /// For a template that does not write tools: they stand in the system's message, if it takes one (`system`).
-void describe_tools(const std::string& list, bool system, Json& messages) {
+void describe_tools(const std::string& list, bool system, OrderedJson& messages) {
   const std::string text =
       "You may call these tools, given as JSON schemas:\n" + list +
       "\nTo call one, answer only with a JSON object: {\"name\": \"its name\", \"arguments\": {its arguments}}";
@@ -65,8 +67,8 @@ void describe_tools(const std::string& list, bool system, Json& messages) {
     messages[0]["content"] = text + "\n\n" + messages[0]["content"].get<std::string>();
     return;
   }
-  if (messages[0]["role"] != Json("system")) {
-    messages.insert(messages.begin(), Json{{"role", "system"}, {"content", text}});
+  if (messages[0]["role"].get_ref<const std::string&>() != "system") {
+    messages.insert(messages.begin(), OrderedJson{{"role", "system"}, {"content", text}});
     return;
   }
   messages[0]["content"] = messages[0]["content"].get<std::string>() + "\n\n" + text;
@@ -81,9 +83,9 @@ Chat chat_of(const Models& models, std::string_view text, const Fields& body) {
   out.tools = tools_of(text, body, out.named, out.variables);
   const Tools& tools = out.tools;
   out.structure = structure_of_calls(text, tools, out.named, structure_of(text, body));
-  Json conversation = messages_of(body);
+  OrderedJson conversation = messages_of(text, body);
   if (!tools.list.empty() && !tools.format.lists_tools) describe_tools(tools.list, tools.format.system, conversation);
-  out.messages = dumped(conversation);
+  out.messages = conversation.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   out.options = sampling_options(body, out.named, {"max_completion_tokens", "max_tokens"});
   if (!out.variables.empty()) out.options.set("chat_variables", out.variables);
   if (!tools.list.empty()) out.options.set("tools", tools.list);
