@@ -16,6 +16,9 @@ const Route Server::routes[] = {
     {"GET", "/metrics", &Server::metrics, false, false},
     {"GET", "/v1/models", &Server::models, false, false},
     {"POST", "/v1/chat/completions", &Server::chat, false, false},
+    {"POST", "/v1/responses", &Server::respond, false, false},
+    {"POST", "/v1/messages", &Server::message, false, false, messages_error},
+    {"POST", "/v1/messages/count_tokens", &Server::count, false, false, messages_error},
     {"POST", "/v1/completions", &Server::complete, false, false},
     {"POST", "/v1/embeddings", &Server::embed, false, false},
     {"POST", "/tokenize", &Server::encode, false, false},
@@ -141,6 +144,9 @@ std::unique_ptr<Answer> Server::metrics(const Call&) {
 }
 
 std::unique_ptr<Answer> Server::chat(const Call& call) { return chat_completions(*this, call.body); }
+std::unique_ptr<Answer> Server::respond(const Call& call) { return responses(*this, call.body); }
+std::unique_ptr<Answer> Server::message(const Call& call) { return http::messages(*this, call.body); }
+std::unique_ptr<Answer> Server::count(const Call& call) { return count_tokens(*this, call.body); }
 std::unique_ptr<Answer> Server::complete(const Call& call) { return completions(*this, call.body); }
 std::unique_ptr<Answer> Server::embed(const Call& call) { return embeddings(*this, call.body); }
 std::unique_ptr<Answer> Server::encode(const Call& call) { return tokenize(*this, call.body); }

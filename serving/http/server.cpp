@@ -53,7 +53,7 @@ bool Server::drain(std::chrono::milliseconds timeout) {
     {
       std::lock_guard own(call->mutex);
       if (call->answer) call->answer->abort(why);
-      else if (!call->gone) call->answer = Reply::of(why);
+      else if (!call->gone) call->answer = Reply::of(why, call->route ? call->route->errors : nullptr);
     }
     transport_->wake(number);
   }
@@ -113,37 +113,42 @@ void Server::arrived(uint64_t number, const Head& head) {
     access_.check_host(head);
     if (head.method == "OPTIONS") return set_answer(call, std::make_unique<Reply>("", 204));
     const Route& route = route_of(head);
+    {
+      std::lock_guard own(call->mutex);
+      call->route = &route;
+    }
     if (!route.open) access_.check_key(head);
-    call->route = &route;
     if (route.at_once) return answer(call);
     std::lock_guard lock(mutex_);
     if (static_cast<int64_t>(queue_.size()) >= settings_.queue) {
       HttpError full(429, "the server has too many calls to read", "overloaded");
-      full.retry_after_s = 1;
+      full.retry_after_ms = 1000;
       throw full;
     }
     queue_.push_back(call);
     queued_.notify_one();
   } catch (const HttpError& error) {
     meter_.refused(error.status);
-    set_answer(call, Reply::of(error));
+    set_answer(call, Reply::of(error, call->route ? call->route->errors : nullptr));
   }
 }
 
 void Server::answer(const std::shared_ptr<Call>& call) {
   std::unique_ptr<Answer> made;
+  const ErrorForm form = call->route->errors;
   try {
     made = (this->*call->route->handler)(*call);
-  } catch (const HttpError& error) {
+  } catch (HttpError& error) {
     meter_.refused(error.status);
-    made = Reply::of(error);
+    if (error.status == 429) error.retry_after_ms = meter_.retry_after_ms();
+    made = Reply::of(error, form);
   } catch (const plait_api::Failure& failure) {
     const HttpError error = http_error(failure);
     meter_.refused(error.status);
-    made = Reply::of(error);
+    made = Reply::of(error, form);
   } catch (const std::exception& error) {
     meter_.refused(500);
-    made = Reply::of(HttpError(500, error.what(), "internal"));
+    made = Reply::of(HttpError(500, error.what(), "internal"), form);
   }
   Answer& waits = *made;
   std::lock_guard lock(call->mutex);

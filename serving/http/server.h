@@ -76,6 +76,9 @@ class Server : public Models, private Host {
   std::unique_ptr<Answer> models(const Call& call);
   std::unique_ptr<Answer> metrics(const Call& call);
   std::unique_ptr<Answer> chat(const Call& call);
+  std::unique_ptr<Answer> respond(const Call& call);
+  std::unique_ptr<Answer> message(const Call& call);
+  std::unique_ptr<Answer> count(const Call& call);
   std::unique_ptr<Answer> complete(const Call& call);
   std::unique_ptr<Answer> embed(const Call& call);
   std::unique_ptr<Answer> encode(const Call& call);
@@ -107,6 +110,7 @@ struct Route {
   std::unique_ptr<Answer> (Server::*handler)(const Call& call);
   bool at_once;  ///< on the transport's thread: it neither blocks nor takes long
   bool open;     ///< without a key
+  ErrorForm errors = nullptr;
 };
 
 }  // namespace plait::http

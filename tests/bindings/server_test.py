@@ -328,6 +328,38 @@ class Life(unittest.TestCase):
         self.assertGreaterEqual(statuses.count(200), 1)
         self.assertTrue(all(1 <= one <= 60 for one in waits))
 
+    def test_who_waits_as_told_gets_in(self):
+        """Places of a full queue are told one by one, at the rate at which requests end."""
+        server = Server(self, "--queue", "2", "--option", "running=1")
+        body = {"model": MODEL, "prompt": PROMPT, "max_tokens": 490, "ignore_eos": True}
+        began = time.time()
+        for _ in range(4):
+            server.post("/v1/completions", body)
+        alone = (time.time() - began) / 4
+        told, tries = [], []
+
+        def run():
+            tries.append(1)
+            while True:
+                status, headers, _ = server.call("POST", "/v1/completions", body)
+                if status == 200:
+                    return
+                wait = int(headers["retry-after-ms"]) / 1000
+                self.assertEqual(int(headers["retry-after"]), -(-int(headers["retry-after-ms"]) // 1000))
+                told.append(wait)
+                tries.append(1)
+                time.sleep(wait)
+
+        threads = [threading.Thread(target=run) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        first = told[:9]  # of the twelve, one runs and two wait
+        self.assertGreater(max(first) - min(first), 4 * alone)
+        self.assertLess(max(first), 20 * alone + 1)
+        self.assertLessEqual(len(tries), 12 + 9 * 2)
+
     def test_many_streams_and_slow_readers(self):
         """Streams that are not read stop no others, and lose nothing."""
         server = Server(self, "--queue", "512")

@@ -12,6 +12,9 @@ namespace plait::http {
 
 class HttpError;
 
+/// The body of an error. nullptr: OpenAI's, `error_body`.
+using ErrorForm = std::string (*)(const HttpError& error);
+
 /// One thread at a time.
 class Answer {
  public:
@@ -33,8 +36,8 @@ class Reply : public Answer {
   explicit Reply(std::string body, int32_t status = 200, std::string content_type = "application/json",
                  std::string fields = {})
       : body_(std::move(body)), content_type_(std::move(content_type)), fields_(std::move(fields)), status_(status) {}
-  /// An error's; with Retry-After if it has one.
-  static std::unique_ptr<Answer> of(const HttpError& error);
+  /// An error's, in that form; with Retry-After if it has one.
+  static std::unique_ptr<Answer> of(const HttpError& error, ErrorForm form = nullptr);
 
   Taken take(Part& part) override {
     part = {status_, content_type_, fields_, body_};

@@ -33,7 +33,7 @@ HttpError http_error(const plait_api::Failure& failure) {
     case PLAIT_OUT_OF_MEMORY: return {400, message, "context_length_exceeded"};
     case PLAIT_OVERLOADED: {
       HttpError out(429, message, "overloaded");
-      out.retry_after_s = 1;
+      out.retry_after_ms = 1000;
       return out;
     }
     case PLAIT_CANCELLED: return {408, message, "deadline_exceeded"};

@@ -17,7 +17,7 @@ class HttpError : public std::runtime_error {
 
   const int32_t status;
   const std::string code, param;
-  int32_t retry_after_s = 0;  ///< 0: not told
+  int64_t retry_after_ms = 0;  ///< 0: not told
 };
 
 /// The field at that path is wrong.

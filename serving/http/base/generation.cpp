@@ -17,6 +17,8 @@ const char* finish_reason(plait_finish finish) {
   }
 }
 
+std::string Writer::error(const HttpError& error) const { return error_body(error); }
+
 void Writer::failed(const HttpError& error, std::string& out) {
   out.append("data: ").append(error_body(error)).append("\n\n");
 }
@@ -76,7 +78,7 @@ Taken Generation::failed(const HttpError& error, Part& part) {
   if (stream_) {
     writer_->failed(error, out_);
   } else {
-    out_ = error_body(error);
+    out_ = writer_->error(error);
     part.status = error.status;
   }
   part.data = out_;
@@ -110,7 +112,7 @@ Taken Generation::take(Part& part) {
   } catch (const HttpError& error) {
     return failed(error, part);
   }
-  if (std::exchange(silent_, false) && out_.empty()) out_ = ": ping\n\n";
+  if (std::exchange(silent_, false) && out_.empty()) writer_->ping(out_);
   if (!stream_ || (out_.empty() && sent_ != Clock::time_point())) return Taken::wait;
   sent_ = Clock::now();
   part.data = out_;

@@ -14,6 +14,7 @@ namespace plait::http {
 /// Tokens of all requests of an answer.
 struct Totals {
   int64_t prompt = 0, cached = 0, generated = 0;
+  int64_t thoughts = 0;  ///< of the generated: within thoughts, where a wire tells them apart
 };
 
 /// The form of an answer: it appends what is to be sent. With `stream` what it appends is sent as it comes.
@@ -26,8 +27,12 @@ class Writer {
   virtual void event(int32_t choice, const plait_event& event, std::string& out) = 0;
   /// After all else: the whole answer, if it is not streamed.
   virtual void end(const Totals& totals, const std::vector<plait_api::Request>& requests, std::string& out) = 0;
+  /// The body of an error that comes instead of an answer.
+  virtual std::string error(const HttpError& error) const;
   /// Within a stream.
   virtual void failed(const HttpError& error, std::string& out);
+  /// Within a stream that has nothing to send: something that clients pass over.
+  virtual void ping(std::string& out) { out += ": ping\n\n"; }
 };
 
 class Generation : public Answer {

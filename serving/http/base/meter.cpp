@@ -76,6 +76,23 @@ void Meter::used(const plait_usage& usage) {
   queued_.add(usage.queued_s);
   prefill_.add(usage.prefill_s);
   total_.add(usage.total_s);
+  const auto now = std::chrono::steady_clock::now();
+  // Without the time in which there was nothing to do.
+  const double since = std::min(std::chrono::duration<double>(now - ended_).count(), usage.total_s);
+  constexpr double weight = 1.0 / 16;
+  between_ends_ = between_ends_ > 0 ? between_ends_ + weight * (since - between_ends_) : since;
+  ended_ = now;
+}
+
+int64_t Meter::retry_after_ms() {
+  using Seconds = std::chrono::duration<double>;
+  constexpr double least = 0.1, most = 60, unknown = 1;
+  std::lock_guard lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  const double ahead = std::max(0.0, Seconds(promised_ - now).count());
+  const double wait = std::clamp(ahead + (between_ends_ > 0 ? between_ends_ : unknown), least, most);
+  promised_ = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(Seconds(wait));
+  return static_cast<int64_t>(1000 * wait);
 }
 
 void Meter::token(double seconds) {

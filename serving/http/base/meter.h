@@ -1,6 +1,7 @@
 #pragma once
 // What the server counts, in Prometheus' text form (prometheus.io, "Exposition formats").
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -23,6 +24,10 @@ class Meter {
   /// A token was sent, so long after the one before it; negative: it is the first.
   void token(double seconds);
 
+  /// When a place in a full queue should be free for one more caller. Requests end at a measured rate, and each caller that was refused
+  /// is told a place of its own: 0.1 to 60 s, and 1 s until a request has ended.
+  int64_t retry_after_ms();
+
   std::string text() const;
 
  private:
@@ -39,6 +44,9 @@ class Meter {
   std::map<int32_t, int64_t> refused_;
   std::map<std::string, int64_t> finished_;
   int64_t cancelled_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0, new_tokens_ = 0;
+  std::chrono::steady_clock::time_point ended_,
+      promised_;             ///< the last request; the last place that a caller was told
+  double between_ends_ = 0;  ///< seconds, of requests while there are some; 0: not known
   Histogram first_token_, between_tokens_, total_, queued_, prefill_;
 };
 

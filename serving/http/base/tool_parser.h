@@ -31,6 +31,8 @@ class ToolParser {
   /// The end of the text: what was held, as text if it is no call.
   std::vector<AnswerPart> finish();
   int calls() const { return calls_; }
+  /// Whether the text so far ends within a thought.
+  bool thinking() const { return state_ == State::thought; }
 
  private:
   enum class State { thought, text, call, arguments, after };

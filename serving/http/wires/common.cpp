@@ -13,7 +13,7 @@ Named model_of(const Models& models, const Fields& body) {
   Named out = models.named(body.required_text("model"));
   if (out.served->ready()) return out;
   HttpError loading(503, "the model " + out.served->name() + " is loading", "model_loading");
-  loading.retry_after_s = 1;
+  loading.retry_after_ms = 1000;
   throw loading;
 }
 
@@ -147,7 +147,7 @@ Json usage_of(const Totals& totals) {
           {"completion_tokens", totals.generated},
           {"total_tokens", totals.prompt + totals.generated},
           {"prompt_tokens_details", {{"cached_tokens", totals.cached}}},
-          {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
+          {"completion_tokens_details", {{"reasoning_tokens", totals.thoughts}}}};
 }
 
 std::string new_id(const char* prefix) {

@@ -22,6 +22,11 @@ class Models {
 };
 
 std::unique_ptr<Answer> chat_completions(const Models& models, std::string_view body);
+std::unique_ptr<Answer> responses(const Models& models, std::string_view body);
+std::unique_ptr<Answer> messages(const Models& models, std::string_view body);
+std::unique_ptr<Answer> count_tokens(const Models& models, std::string_view body);
+/// An error in the form of /v1/messages.
+std::string messages_error(const HttpError& error);
 std::unique_ptr<Answer> completions(const Models& models, std::string_view body);
 std::unique_ptr<Answer> embeddings(const Models& models, std::string_view body);
 std::unique_ptr<Answer> tokenize(const Models& models, std::string_view body);

@@ -1,0 +1,209 @@
+#include "serving/http/wires/chat.h"
+
+namespace plait::http {
+namespace {
+
+/// Parts of a content, joined: only text.
+std::string text_of_parts(const Json& parts, const std::string& path) {
+  std::string out;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Fields part(parts[i], path + "[" + std::to_string(i) + "]");
+    const std::string kind = part.required_text("type");
+    if (kind != "text" && kind != "refusal")
+      throw HttpError(400, part.path("type") + ": content of type \"" + kind + "\" is not supported, only text",
+                      "unsupported_content", part.path("type"));
+    out += part.required_text(kind == "text" ? "text" : "refusal");
+  }
+  return out;
+}
+
+/// Templates expect the arguments of calls as objects, clients send them as texts. They keep their order: it is the one that the model
+/// wrote, and that the cache has.
+void read_arguments(OrderedJson& message) {
+  const auto calls = message.find("tool_calls");
+  if (calls == message.end() || !calls->is_array()) return;
+  for (OrderedJson& call : *calls) {
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
+    OrderedJson& arguments = call["function"]["arguments"];
+    if (!arguments.is_string()) continue;
+    OrderedJson object = OrderedJson::parse(arguments.get_ref<const std::string&>(), nullptr, false);
+    if (object.is_object()) arguments = std::move(object);
+  }
+}
+
+/// The conversation for the chat template.
+OrderedJson messages_of(std::string_view text, const Fields& body) {
+  const Json& given = body.required("messages");
+  if (!given.is_array() || given.empty()) reject("messages", "expected a list of messages");
+  const auto ordered = OrderedJson::parse(text.begin(), text.end()).at("messages");
+  OrderedJson out = OrderedJson::array();
+  for (size_t i = 0; i < given.size(); ++i) {
+    const Fields fields(given[i], "messages[" + std::to_string(i) + "]");
+    OrderedJson message = ordered[i];
+    const std::string role = fields.required_text("role");
+    if (role == "developer") message["role"] = "system";
+    else if (role == "function") message["role"] = "tool";
+    else if (role != "system" && role != "user" && role != "assistant" && role != "tool")
+      reject(fields.path("role"), "is \"" + role + "\", expected system, user, assistant or tool");
+    if (const Json* content = fields.find("content")) {
+      if (content->is_array()) message["content"] = text_of_parts(*content, fields.path("content"));
+      else if (!content->is_string()) reject(fields.path("content"), "expected a text, or a list of parts");
+    } else {
+      if (!fields.find("tool_calls")) reject(fields.path("content"), "is missing");
+      message["content"] = "";
+    }
+    read_arguments(message);
+    out.push_back(std::move(message));
+  }
+  return out;
+}
+
+/// For a template that does not write tools: they stand in the system's message, if it takes one (`system`).
+void describe_tools(const std::string& list, bool system, OrderedJson& messages) {
+  const std::string text =
+      "You may call these tools, given as JSON schemas:\n" + list +
+      "\nTo call one, answer only with a JSON object: {\"name\": \"its name\", \"arguments\": {its arguments}}";
+  if (!system) {  // then the first message has them
+    messages[0]["content"] = text + "\n\n" + messages[0]["content"].get<std::string>();
+    return;
+  }
+  if (messages[0]["role"].get_ref<const std::string&>() != "system") {
+    messages.insert(messages.begin(), OrderedJson{{"role", "system"}, {"content", text}});
+    return;
+  }
+  messages[0]["content"] = messages[0]["content"].get<std::string>() + "\n\n" + text;
+}
+
+}  // namespace
+
+Chat chat_of(const Models& models, std::string_view text, const Fields& body) {
+  Chat out;
+  out.named = model_of(models, body);
+  if (const Json* given = body.find("chat_template_kwargs")) out.variables = dumped(*given);
+  out.tools = tools_of(text, body, out.named, out.variables);
+  const Tools& tools = out.tools;
+  out.structure = structure_of_calls(text, tools, out.named, structure_of(text, body));
+  OrderedJson conversation = messages_of(text, body);
+  if (!tools.list.empty() && !tools.format.lists_tools) describe_tools(tools.list, tools.format.system, conversation);
+  out.messages = conversation.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  out.options = sampling_options(body, out.named, {"max_completion_tokens", "max_tokens"});
+  if (!out.variables.empty()) out.options.set("chat_variables", out.variables);
+  if (!tools.list.empty()) out.options.set("tools", tools.list);
+  if (tools.special_text) out.options.set("special_text", "true");
+  return out;
+}
+
+plait_api::Request submit(Chat& chat) {
+  return submit_with(chat.structure, chat.options, [&] {
+    return plait_api::Request(plait_api::made<plait_request>([&](plait_request** out) {
+      return plait_generator_submit_chat(chat.named.served->generator(), chat.messages.data(),
+                                         static_cast<int64_t>(chat.messages.size()), chat.options.get(), out);
+    }));
+  });
+}
+
+int64_t prompt_tokens(const Chat& chat) {
+  const plait_api::Tokenizer tokenizer = chat.named.served->tokenizer();
+  plait_api::Options options;
+  if (!chat.variables.empty()) options.set("chat_variables", chat.variables);
+  if (!chat.tools.list.empty()) options.set("tools", chat.tools.list);
+  const plait_api::Tensor prompt = plait_api::tensor([&](plait_tensor** out) {
+    return plait_tokenizer_chat(tokenizer.get(), chat.messages.data(), static_cast<int64_t>(chat.messages.size()),
+                                options.get(), out);
+  });
+  return static_cast<int64_t>(tokenizer.encode(prompt.text(), false).size());
+}
+
+Chat chat_of(const Models& models, const ChatBody& body) {
+  const std::string text = body.fields.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  try {
+    const Json json = parse_body(text);
+    return chat_of(models, text, Fields(json));
+  } catch (const HttpError& error) {
+    throw renamed(error, body);
+  }
+}
+
+HttpError renamed(const HttpError& error, const ChatBody& body) {
+  std::string param = error.param, message = error.what();
+  for (const auto& [from, to] : body.names) {
+    const size_t at = param.find(from);
+    if (at == std::string::npos || (at > 0 && from.front() != ']')) continue;
+    param.replace(at, from.size(), to);
+    break;
+  }
+  if (message.starts_with(error.param)) message.replace(0, error.param.size(), param);
+  HttpError out(error.status, message, error.code, param);
+  out.retry_after_ms = error.retry_after_ms;
+  return out;
+}
+
+void set_thinking(std::optional<bool> enabled, const std::string& effort, OrderedJson& fields) {
+  OrderedJson& variables = fields["chat_template_kwargs"];
+  if (variables.is_null()) variables = OrderedJson::object();
+  if (!variables.is_object()) reject("chat_template_kwargs", "expected an object");
+  if (enabled && !variables.contains("enable_thinking")) variables["enable_thinking"] = *enabled;
+  if (!effort.empty() && !variables.contains("reasoning_effort")) variables["reasoning_effort"] = effort;
+  if (variables.empty()) fields.erase("chat_template_kwargs");
+}
+
+const OrderedJson* found(const OrderedJson& object, const char* name) {
+  const auto at = object.find(name);
+  return at == object.end() || at->is_null() ? nullptr : &*at;
+}
+
+Parts::Parts(const Tools& tools) {
+  if (!tools.names.empty() || !tools.format.think_end.empty())
+    parser_.emplace(tools.format, tools.names, tools.thinking);
+}
+
+std::vector<AnswerPart> Parts::read(const plait_event& event) {
+  const std::string_view text(event.text, static_cast<size_t>(event.text_length));
+  std::vector<AnswerPart> out;
+  if (!parser_) {
+    if (!text.empty()) out.push_back({AnswerPart::Kind::text, std::string(text)});
+    return out;
+  }
+  if (event.token >= 0 && parser_->thinking()) ++thought_tokens_;
+  out = parser_->push(text);
+  if (event.finish != PLAIT_FINISH_NONE)
+    for (AnswerPart& part : parser_->finish()) out.push_back(std::move(part));
+  return out;
+}
+
+void BlockWriter::event(int32_t, const plait_event& event, std::string& out) {
+  using Kind = AnswerPart::Kind;
+  for (AnswerPart& part : parts_.read(event)) {
+    const bool follows = part.kind == Kind::arguments ||
+                         (part.kind != Kind::call && !blocks_.empty() && blocks_.back().kind == part.kind);
+    if (!follows) {
+      close(out);
+      blocks_.push_back({part.kind, id_of(part.kind), part.kind == Kind::call ? part.text : std::string(), {}});
+      if (form_.streaming.on) opened(blocks_.back(), out);
+      if (part.kind == Kind::call) continue;
+    }
+    blocks_.back().text += part.text;
+    if (form_.streaming.on) more(blocks_.back(), part.text, out);
+  }
+  if (event.finish == PLAIT_FINISH_NONE) return;
+  finish_ = event.finish;
+  if (!blocks_.empty()) blocks_.back().cut = finish_ != PLAIT_FINISH_EOS && finish_ != PLAIT_FINISH_STOP;
+  close(out);
+}
+
+void BlockWriter::close(std::string& out) {
+  if (form_.streaming.on && !blocks_.empty()) closed(blocks_.back(), out);
+}
+
+bool BlockWriter::has_calls() const {
+  for (const Block& block : blocks_)
+    if (block.kind == AnswerPart::Kind::call) return true;
+  return false;
+}
+
+void write_event(const Json& object, std::string& out) {
+  out.append("event: ").append(object.at("type").get_ref<const std::string&>()).append("\n");
+  write_frame(object, out);
+}
+
+}  // namespace plait::http
