@@ -180,7 +180,7 @@ void add_serve(CLI::App& app, ServeArguments& arguments) {
       "Sampling options are the defaults of calls. Keys are better in a file than in arguments, which other users of "
       "the\nmachine see: --api-key @FILE reads one a line.\n\nExamples:\n"
       "  plait serve DIR\n"
-      "  plait serve DIR --address 0.0.0.0:8000 --api-key @keys.txt\n"
+      "  plait serve DIR --host 0.0.0.0 --port 8000 --api-key @keys.txt\n"
       "  plait serve DIR --adapter legal=adapters/legal --mesh tensor=2\n"
       "  mpirun -n 4 plait serve DIR --mesh data=2,tensor=2\n"
       "  curl http://127.0.0.1:8080/v1/models");
@@ -202,6 +202,10 @@ void add_serve(CLI::App& app, ServeArguments& arguments) {
   for (const nlohmann::json& row : option_rows("server"))
     add_library_option(command, row, arguments.server)
         ->group(row.at("key") == "address" ? common_group : other_group);
+  for (CLI::Option* one :
+       {command.add_option("--host", arguments.host, "The address's host (127.0.0.1)"),
+        command.add_option("--port", arguments.port, "The address's port (8080)")->check(CLI::Range(0, 65535))})
+    one->group(common_group)->excludes(command.get_option("--address"));
   add_request_options(command, arguments.request, {"samples", "logprobs", "max_tokens", "seed", "stop"});
   add_mesh_arguments(command, arguments);
   add_stage_arguments(command, arguments);

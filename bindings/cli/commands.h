@@ -54,6 +54,8 @@ struct ChatArguments : ModelArguments {
 struct ServeArguments : ModelArguments {
   std::string name;  ///< of the model in calls; "": its file's or directory's
   int64_t queue = 1024, drain_s = 30;
+  std::string host;   ///< "": as in `server`, otherwise instead of its address
+  int64_t port = -1;  ///< -1: likewise
   std::vector<std::string> adapters;                        ///< NAME=DIRECTORY
   std::vector<std::pair<std::string, std::string>> request;  ///< defaults of calls
   std::vector<std::pair<std::string, std::string>> server;   ///< the given server options

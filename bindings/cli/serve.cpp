@@ -45,6 +45,13 @@ void set_server_option(plait_api::Options& options, const std::string& key, cons
   if (!any) throw UsageError("there is no key in " + value.substr(1));
 }
 
+/// --host and --port; an address of IPv6 is in brackets.
+std::string address_of(const ServeArguments& arguments) {
+  std::string host = arguments.host.empty() ? "127.0.0.1" : arguments.host;
+  if (host.find(':') != std::string::npos && host.front() != '[') host = "[" + host + "]";
+  return host + ":" + std::to_string(arguments.port < 0 ? 8080 : arguments.port);
+}
+
 /// Returns when the program is to end; throws what ended the loading.
 void wait_for_end(const plait_api::Generator& generator, const std::string& name, const std::string& address) {
   bool ready = false;
@@ -67,6 +74,7 @@ int serve(const ServeArguments& arguments) {
   for (const std::string& adapter : arguments.adapters) options.rest.set("adapters", adapter);
   plait_api::Options http;
   for (const auto& [key, value] : arguments.server) set_server_option(http, key, value);
+  if (!arguments.host.empty() || arguments.port >= 0) http.set("address", address_of(arguments));
 
   plait_api::World world = open_world(arguments, options);
   if (is_worker(world)) return world.serve(), exit_ok;

@@ -418,7 +418,7 @@ const std::vector<std::pair<DType, Shape>>& Executor::types_of_outputs(const Ins
   types.elements.resize(in_.size());
   for (size_t i = 0; i < in_.size(); ++i) {
     types.operands.emplace_back(in_[i].dtype, in_[i].shape);
-    if (!read[i] || !in_[i].data) continue;
+    if (!read[i] || !in_[i].data || !types.known) continue;
     if (in_[i].bytes() > Instruction::inferred_bytes) types.known = false;
     else types.elements[i].assign(in_[i].data, in_[i].data + in_[i].bytes());
   }

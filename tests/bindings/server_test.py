@@ -479,10 +479,10 @@ class Life(unittest.TestCase):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
-            words[2:] = [fixture(MODEL), "--address", f"127.0.0.1:{taken.getsockname()[1]}"]
+            words[2:] = [fixture(MODEL), "--host", "127.0.0.1", "--port", str(taken.getsockname()[1])]
             done = subprocess.run(words, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("cannot listen on", done.stderr)
+        self.assertIn(f"cannot listen on 127.0.0.1:{words[-1]}", done.stderr)
 
 
 class OpenAi(unittest.TestCase):
