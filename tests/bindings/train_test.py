@@ -485,7 +485,8 @@ class Training(unittest.TestCase):
                 (("--micro-batches", "4"), ("--micro-batches", "no effect")),
                 (("--mesh", "pipeline=2,pipeline=2"), ("pipeline",))):
             self.error("train", fixture(MODEL), "--plan", *words, names=names)
-        self.error("generate", fixture(MODEL), "--prompt", "a", "--max-tokens", "1", *two, names=("pipeline", "generation"))
+        many = ("--mesh", "pipeline=64")
+        self.error("generate", fixture(MODEL), "--ids", "1", *many, names=("64 stages", "fewer pipeline ranks"))
 
     def test_lists_that_steps_do_not_fit(self):
         with open(self.path("two"), "w") as file:
