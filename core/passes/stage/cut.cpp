@@ -93,6 +93,7 @@ StageUnits stage_units(const Graph& graph, const PassContext& context) {
   for (SymbolId id = 0; id < graph.symbols.size(); ++id)
     typical.push_back(std::max<int64_t>(graph.symbols[id].typical, 1));
   std::vector<std::string> keys(stream.size());  // of States
+  std::vector<int32_t> maker(stream.size(), 0);  // by value: the unit that makes it
   for (const Node& node : graph.nodes)
     if (is_state(node)) keys[static_cast<size_t>(node.outputs[0])] = node.attributes.string("key", "");
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -104,7 +105,12 @@ StageUnits stage_units(const Graph& graph, const PassContext& context) {
       continue;
     }
     if (!out.layers) out.units.emplace_back();
-    out.of_node.push_back(out.layers ? layers.of_node[i] + 1 : static_cast<int32_t>(out.units.size()) - 1);
+    int32_t number = out.layers ? layers.of_node[i] + 1 : static_cast<int32_t>(out.units.size()) - 1;
+    for (ValueId id : node.inputs)  // such as what reads the logits
+      if (id != no_value) number = std::max(number, maker[static_cast<size_t>(id)]);
+    for (ValueId id : node.outputs)
+      if (id != no_value) maker[static_cast<size_t>(id)] = number;
+    out.of_node.push_back(number);
     StageUnits::Unit& unit = out.units[static_cast<size_t>(out.of_node.back())];
     unit.work += work_of(graph, context.options.ops, node, typical);
     for (ValueId id : node.inputs) {
