@@ -114,7 +114,7 @@ TEST(MaskTimes, OfATokenizer) {
                    "required": ["id", "at", "kind", "text"], "additionalProperties": false})"}};
   for (const auto& [name, schema] : schemas) {
     std::shared_ptr<const Grammar> grammar;
-    const double compiling = micros([&] { grammar = Grammar::compile(tokenizer, GrammarKind::json_schema, schema); });
+    const double compiling = micros([&, &schema = schema] { grammar = Grammar::compile(tokenizer, GrammarKind::json_schema, schema); });
     std::vector<double> masks, commits, starts;
     std::mt19937 random(1);
     int forced = 0;
