@@ -3,6 +3,7 @@
 // is first read and was not made.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "core/base/text.h"
@@ -316,30 +317,20 @@ class ChannelsLast {
     return true;
   }
   bool slice(const Node& node) {
-    const size_t wide = rank(node.inputs[0]);
     const auto starts = numbers(node, 1);
-    auto axes = numbers(node, 3);
-    const bool named = node.inputs.size() > 3 && node.inputs[3] != no_value;
-    if (!starts || (named && !axes)) return false;
-    if (!named) {
-      axes.emplace();
-      for (size_t i = 0; i < starts->size(); ++i) axes->push_back(static_cast<int64_t>(i));
-    }
-    keep(node, false);
-    const ValueId turned = moved_axes(std::move(*axes), wide);
-    Node& made = graph_.nodes.back();
-    if (made.inputs.size() < 4) made.inputs.resize(4, no_value);
-    made.inputs[3] = turned;
-    return true;
+    return starts && with_moved_axes(node, starts->size());
   }
-  bool pad(const Node& node) {
+  bool pad(const Node& node) { return with_moved_axes(node, rank(node.inputs[0])); }
+
+  /// Keeps a node whose operand 3 names axes; without it these are the first `count`.
+  bool with_moved_axes(const Node& node, size_t count) {
     const size_t wide = rank(node.inputs[0]);
     auto axes = numbers(node, 3);
     const bool named = node.inputs.size() > 3 && node.inputs[3] != no_value;
     if (named && !axes) return false;
     if (!named) {
-      axes.emplace();
-      for (size_t i = 0; i < wide; ++i) axes->push_back(static_cast<int64_t>(i));
+      axes.emplace(count);
+      std::iota(axes->begin(), axes->end(), int64_t{0});
     }
     keep(node, false);
     const ValueId turned = moved_axes(std::move(*axes), wide);
