@@ -1,6 +1,7 @@
 #pragma once
 // A conversation's way to the engine, and its answer's way back: what all wires with messages have in common. A wire other than
 // /v1/chat/completions writes its body as one of chat completions, and has a form of its own for the blocks of the answer.
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -43,6 +44,13 @@ void set_thinking(std::optional<bool> enabled, const std::string& effort, Ordere
 
 /// The field, or null.
 const OrderedJson* found(const OrderedJson& object, const char* name);
+
+/// A field's text, which has to be there. Throws HttpError(400) with its path.
+const std::string& needed_text(const OrderedJson& object, const char* name, const std::string& path);
+/// A text, or a list of `what` with texts ("blocks"), joined. `field_of`: the field of a part of that type that has its text; throws
+/// for types that have none. Throws HttpError(400) with the path.
+std::string joined_text(const OrderedJson& content, const std::string& path, const char* what,
+                        const std::function<const char*(const std::string& type, const std::string& path)>& field_of);
 
 /// The parts of an output, as its text comes.
 class Parts {

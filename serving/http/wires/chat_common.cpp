@@ -147,6 +147,29 @@ void set_thinking(std::optional<bool> enabled, const std::string& effort, Ordere
   if (variables.empty()) fields.erase("chat_template_kwargs");
 }
 
+const std::string& needed_text(const OrderedJson& object, const char* name, const std::string& path) {
+  const OrderedJson* value = found(object, name);
+  const std::string own = path.empty() ? name : path + "." + name;
+  if (!value) throw HttpError(400, own + " is missing", "missing_required_parameter", own);
+  if (!value->is_string()) reject(own, "expected a text");
+  return value->get_ref<const std::string&>();
+}
+
+std::string joined_text(
+    const OrderedJson& content, const std::string& path, const char* what,
+    const std::function<const char*(const std::string& type, const std::string& path)>& field_of) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) reject(path, std::string("expected a text, or a list of ") + what);
+  std::string out;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string own = path + "[" + std::to_string(i) + "]";
+    if (!content[i].is_object()) reject(own, "expected an object");
+    const char* const field = field_of(needed_text(content[i], "type", own), own);
+    out += needed_text(content[i], field, own);
+  }
+  return out;
+}
+
 const OrderedJson* found(const OrderedJson& object, const char* name) {
   const auto at = object.find(name);
   return at == object.end() || at->is_null() ? nullptr : &*at;

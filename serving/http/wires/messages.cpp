@@ -6,34 +6,17 @@ namespace {
 
 using Kind = AnswerPart::Kind;
 
-/// A field's text, which has to be there.
-const std::string& needed_text(const OrderedJson& object, const char* name, const std::string& path) {
-  const OrderedJson* value = found(object, name);
-  const std::string own = path.empty() ? name : path + "." + name;
-  if (!value) throw HttpError(400, own + " is missing", "missing_required_parameter", own);
-  if (!value->is_string()) reject(own, "expected a text");
-  return value->get_ref<const std::string&>();
-}
-
 [[noreturn]] void refuse_block(const std::string& type, const std::string& path) {
   throw HttpError(400,
                   path + ".type: content of type \"" + type + "\" is not supported, only text, tools and thoughts",
                   "unsupported_content", path + ".type");
 }
 
-/// A text, or blocks of text, joined.
 std::string text_of_blocks(const OrderedJson& content, const std::string& path) {
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) reject(path, "expected a text, or a list of blocks");
-  std::string out;
-  for (size_t i = 0; i < content.size(); ++i) {
-    const std::string own = path + "[" + std::to_string(i) + "]";
-    if (!content[i].is_object()) reject(own, "expected an object");
-    const std::string& type = needed_text(content[i], "type", own);
+  return joined_text(content, path, "blocks", [](const std::string& type, const std::string& own) {
     if (type != "text") refuse_block(type, own);
-    out += needed_text(content[i], "text", own);
-  }
-  return out;
+    return "text";
+  });
 }
 
 /// A body as one of chat completions.

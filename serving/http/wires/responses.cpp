@@ -34,31 +34,15 @@ class ResponseReader {
   }
 
  private:
-  static const std::string& text_of(const OrderedJson& object, const char* name, const std::string& path) {
-    const OrderedJson* value = found(object, name);
-    if (!value)
-      throw HttpError(400, path + "." + name + " is missing", "missing_required_parameter", path + "." + name);
-    if (!value->is_string()) reject(path + "." + name, "expected a text");
-    return value->get_ref<const std::string&>();
-  }
-
-  /// A text, or parts with texts, joined.
   static std::string content_of(const OrderedJson& content, const std::string& path) {
-    if (content.is_string()) return content.get<std::string>();
-    if (!content.is_array()) reject(path, "expected a text, or a list of parts");
-    std::string out;
-    for (size_t i = 0; i < content.size(); ++i) {
-      const std::string own = path + "[" + std::to_string(i) + "]";
-      if (!content[i].is_object()) reject(own, "expected an object");
-      const std::string& type = text_of(content[i], "type", own);
-      const bool refusal = type == "refusal";
-      if (!refusal && type != "input_text" && type != "output_text" && type != "text" && type != "reasoning_text" &&
+    return joined_text(content, path, "parts", [](const std::string& type, const std::string& own) {
+      if (type == "refusal") return "refusal";
+      if (type != "input_text" && type != "output_text" && type != "text" && type != "reasoning_text" &&
           type != "summary_text")
         throw HttpError(400, own + ".type: content of type \"" + type + "\" is not supported, only text",
                         "unsupported_content", own + ".type");
-      out += text_of(content[i], refusal ? "refusal" : "text", own);
-    }
-    return out;
+      return "text";
+    });
   }
 
   /// The assistant's turn that calls and thoughts belong to.
@@ -69,7 +53,7 @@ class ResponseReader {
   }
 
   void read_message(const OrderedJson& item, const std::string& path) {
-    const std::string& role = text_of(item, "role", path);
+    const std::string& role = needed_text(item, "role", path);
     if (role != "user" && role != "assistant" && role != "system" && role != "developer")
       reject(path + ".role", "is \"" + role + "\", expected user, assistant, system or developer");
     const OrderedJson* content = found(item, "content");
@@ -90,20 +74,21 @@ class ResponseReader {
     if (!item.is_object()) reject(path, "expected an object");
     const OrderedJson* given = found(item, "type");
     if (!given) return read_message(item, path);
-    const std::string& type = text_of(item, "type", path);
+    const std::string& type = needed_text(item, "type", path);
     if (type == "message") return read_message(item, path);
     if (type == "function_call") {
       assistant()["tool_calls"].push_back(
-          {{"id", text_of(item, "call_id", path)},
+          {{"id", needed_text(item, "call_id", path)},
            {"type", "function"},
-           {"function", {{"name", text_of(item, "name", path)}, {"arguments", text_of(item, "arguments", path)}}}});
+           {"function",
+            {{"name", needed_text(item, "name", path)}, {"arguments", needed_text(item, "arguments", path)}}}});
       return;
     }
     if (type == "function_call_output") {
       const OrderedJson* output = found(item, "output");
       if (!output) throw HttpError(400, path + ".output is missing", "missing_required_parameter", path + ".output");
       messages_.push_back({{"role", "tool"},
-                           {"tool_call_id", text_of(item, "call_id", path)},
+                           {"tool_call_id", needed_text(item, "call_id", path)},
                            {"content", content_of(*output, path + ".output")}});
       return;
     }
@@ -153,7 +138,7 @@ class ResponseReader {
     const OrderedJson* format = found(*text, "format");
     if (!format) return;
     if (!format->is_object()) reject("text.format", "expected an object");
-    out["response_format"] = {{"type", text_of(*format, "type", "text.format")}, {"json_schema", *format}};
+    out["response_format"] = {{"type", needed_text(*format, "type", "text.format")}, {"json_schema", *format}};
   }
 
   void read_tools(OrderedJson& out) const {
@@ -164,7 +149,7 @@ class ResponseReader {
         const std::string path = "tools[" + std::to_string(i) + "]";
         if (!(*tools)[i].is_object()) reject(path, "expected an object");
         OrderedJson function = (*tools)[i];
-        const std::string type = text_of(function, "type", path);
+        const std::string type = needed_text(function, "type", path);
         if (type != "function")
           throw HttpError(400, path + ".type: tools of type \"" + type + "\" are not supported, only functions",
                           "unsupported_parameter", path + ".type");
@@ -177,9 +162,10 @@ class ResponseReader {
     if (!choice) return;
     out["tool_choice"] = *choice;
     if (!choice->is_object()) return;
-    const std::string& type = text_of(*choice, "type", "tool_choice");
+    const std::string& type = needed_text(*choice, "type", "tool_choice");
     if (type != "function") reject("tool_choice.type", "is \"" + type + "\", expected function");
-    out["tool_choice"] = {{"type", "function"}, {"function", {{"name", text_of(*choice, "name", "tool_choice")}}}};
+    out["tool_choice"] = {{"type", "function"},
+                          {"function", {{"name", needed_text(*choice, "name", "tool_choice")}}}};
   }
 
   void read_reasoning(OrderedJson& out) const {
@@ -187,7 +173,7 @@ class ResponseReader {
     if (!reasoning) return;
     if (!reasoning->is_object()) reject("reasoning", "expected an object");
     if (!found(*reasoning, "effort")) return;
-    const std::string& effort = text_of(*reasoning, "effort", "reasoning");
+    const std::string& effort = needed_text(*reasoning, "effort", "reasoning");
     set_thinking(effort != "none" && effort != "minimal", effort, out);
   }
 
