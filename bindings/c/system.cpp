@@ -57,13 +57,13 @@ Json memory() {
 /// {"available": true, ...what `facts` adds}, or false with the reason and the hint.
 template <class Facts>
 Json part(Facts facts) {
-  Json out = {{"available", true}};
   try {
+    Json out = {{"available", true}};
     facts(out);
+    return out;
   } catch (const Error& error) {
-    out = {{"available", false}, {"reason", error.message()}, {"hint", error.hint()}};
+    return {{"available", false}, {"reason", error.message()}, {"hint", error.hint()}};
   }
-  return out;
 }
 
 Json cuda_part(const Settings& settings) {
