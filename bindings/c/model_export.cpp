@@ -6,9 +6,11 @@
 #include <fstream>
 #include <set>
 
-#include "core/passes/shard/annotations.h"
+#include "bindings/c/trainer_options.h"
+#include "core/passes/compile.h"
 #include "core/quantize/quantize.h"
 #include "core/train/data/dataset.h"
+#include "core/train/pipeline.h"
 #include "importers/onnx/export.h"
 
 namespace plait::c_api {
@@ -33,13 +35,19 @@ void copy_side_files(FileSet& files, const std::string& directory) {
   }
 }
 
-/// The plan of a generator with these settings; nullopt on one rank.
+/// The plan of a generator with these settings, or of a trainer with this pipeline; nullopt on one rank.
 std::optional<DeviceConfiguration> plan_of(ModelObject& model, const Settings& settings) {
-  const CompileOptions options = generator_compile_options(model, settings);
+  CompileOptions options = generator_compile_options(model, settings);
+  const PipelineOptions pipeline = pipeline_options(settings);
+  check_pipeline(settings, pipeline, options.mesh);
+  if (settings.has("rank_memory"))
+    throw Error(Code::invalid_argument, "option rank_memory has no effect here: only a generator cuts stages by memory",
+                "give stages as it prints them");
   if (options.mesh.ranks() == 1) return std::nullopt;
+  options.stages = Pipeline(pipeline, options.mesh).stages();
   const Graph raised = raised_decoder(model, options);
   std::vector<std::string> notes;
-  DeviceConfiguration out = planned_configuration(raised, options, notes);
+  DeviceConfiguration out = planned_configuration(model.opened().imported.graph, raised, options, notes);
   for (const std::string& note : notes) model.log().write(LogLevel::warning, note);
   return out;
 }

@@ -90,12 +90,12 @@ constexpr OptionRow rows[] = {
      "requests (data parallel), \"pipeline=2\" gives ranks stages of its layers; file: as many as the "
      "file is annotated for; auto: planned for this machine's ranks and memory, which are measured for some seconds; \"\": one "
      "rank"},
-    {"pipeline", Type::text, for_trainer | for_plan, "1f1b",
+    {"pipeline", Type::text, for_trainer | for_export | for_plan, "1f1b",
      "schedule of the mesh's axis pipeline: the path of a file of lists, in Plait's text form or as PyTorch writes "
      "them "
      "(CSV), or one of ",
      0, 0, "", false, schedule_names},
-    {"stages", Type::text, for_generator | for_trainer | for_plan, "auto",
+    {"stages", Type::text, for_generator | for_trainer | for_export | for_plan, "auto",
      "where layers are cut into pipeline stages: auto: balanced by work, then by memory; file: as the file is "
      "annotated; "
      "or the layers of each stage, as in 9,9: embeddings belong to the first stage, the head to the last, which may "
@@ -104,7 +104,7 @@ constexpr OptionRow rows[] = {
     {"rank_memory", Type::text, for_generator, "",
      "the most bytes of weights, cache and workspace of each pipeline rank, as in 3G,1.5G, or once for all: stages "
      "are cut so that they fit; \"\": no limit"},
-    {"seats", Type::text, for_trainer, "",
+    {"seats", Type::text, for_trainer | for_export, "",
      "pipeline ranks of each stage, as in 15:1, which take its micro-batches in turn; \"\": the schedule's own"},
     {"micro_batches", Type::integer, for_trainer, "0",
      "micro-batches into which a step is cut for a pipeline, at least, if it has so many samples; 0: four for each "

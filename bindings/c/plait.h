@@ -228,7 +228,8 @@ PLAIT_API plait_status plait_model_plan_training(plait_model* model, plait_optio
  * byte for byte. `options` may be NULL. With a generator's "mesh" of several ranks the file is annotated with its
  * sharding, as the standard's multi-device annotations (ONNX IR version 11), under the mesh's name, at the nodes
  * that read the weights; "seeds", "dtype" and "activations" apply too. A generator with that mesh then uses these
- * shardings by default. With "checkpoint" or "adapter" the weights are the trained ones, under the file's names;
+ * shardings by default. With pipeline ranks every node also gets its stage, cut by a trainer's "stages", "pipeline" and
+ * "seats": "stages" file then cuts so. With "checkpoint" or "adapter" the weights are the trained ones, under the file's names;
  * use the "activations" of the training. With "bits" the file's float weights of products are rounded to so many bits in
  * blocks, and those of the head and the embedding to "head_bits" and "embedding_bits": nodes MatMul, Gemm and Gather become
  * com.microsoft's MatMulNBits and GatherBlockQuantized, which ONNX Runtime has, too. Each weight is rounded to nearest, or

@@ -98,13 +98,6 @@ std::string schedule_of(const std::string& given) {
   return lists;
 }
 
-PipelineOptions pipeline_options(const Settings& settings) {
-  return {.schedule = schedule_of(settings.text("pipeline")),
-          .stages = settings.text("stages"),
-          .seats = settings.text("seats"),
-          .micro_batches = settings.integer("micro_batches")};
-}
-
 std::string timeline_file(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code failure;
@@ -171,6 +164,13 @@ TrainerOptions trainer_options(const Settings& settings, int64_t context) {
   out.directory = settings.text("out");
   out.resume = settings.boolean("resume");
   return out;
+}
+
+PipelineOptions pipeline_options(const Settings& settings) {
+  return {.schedule = schedule_of(settings.text("pipeline")),
+          .stages = settings.text("stages"),
+          .seats = settings.text("seats"),
+          .micro_batches = settings.integer("micro_batches")};
 }
 
 void check_pipeline(const Settings& settings, const PipelineOptions& options, const Mesh& mesh) {

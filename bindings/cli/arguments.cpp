@@ -105,10 +105,11 @@ void add_request_options(CLI::App& command, std::vector<std::pair<std::string, s
   }
 }
 
-/// Options of a generator's pipeline stages.
-void add_stage_arguments(CLI::App& command, ModelArguments& arguments) {
-  for (const nlohmann::json& row : option_rows("generator"))
-    for (const auto& [key, name] : {std::pair("stages", "--stages"), std::pair("rank_memory", "--rank-memory")})
+/// Options of pipeline stages, of those of `scope`.
+void add_stage_arguments(CLI::App& command, ModelArguments& arguments, const char* scope,
+                         std::initializer_list<std::pair<const char*, const char*>> keys) {
+  for (const nlohmann::json& row : option_rows(scope))
+    for (const auto& [key, name] : keys)
       if (row.at("key") == key)
         command
             .add_option_function<std::string>(
@@ -118,6 +119,9 @@ void add_stage_arguments(CLI::App& command, ModelArguments& arguments) {
                 },
                 row.at("doc").get<std::string>())
             ->group(other_group);
+}
+void add_stage_arguments(CLI::App& command, ModelArguments& arguments) {
+  add_stage_arguments(command, arguments, "generator", {{"stages", "--stages"}, {"rank_memory", "--rank-memory"}});
 }
 
 void add_generate(CLI::App& app, GenerateArguments& arguments) {
@@ -320,6 +324,11 @@ void add_plan(CLI::App& app, PlanArguments& arguments) {
     for (const nlohmann::json& row : option_rows("trainer"))
       if (row.at("key") == key)
         add_library_option(command, row, arguments.run)->needs(command.get_option("--model"))->group(other_group);
+  command
+      .add_option("--annotate", arguments.annotate,
+                  "Write the model into this directory with the plan as ONNX's multi-device annotations, as plait export "
+                  "does")
+      ->needs(command.get_option("--model"));
   command.add_flag("--json", arguments.json, "Print one object");
 }
 
@@ -376,7 +385,10 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   CLI::App& write = *app.add_subcommand("export", "Write the model as ONNX, with tokenizer and configurations");
   add_model_arguments(write, arguments.write, false);
   add_any_option(write, arguments.write);
-  add_mesh_arguments(write, arguments.write, "Annotate the file with its sharding over these ranks: tensor=4");
+  add_mesh_arguments(write, arguments.write,
+                     "Annotate the file with its sharding over these ranks, and their stages: tensor=4");
+  add_stage_arguments(write, arguments.write, "export",
+                      {{"stages", "--stages"}, {"pipeline", "--pipeline"}, {"seats", "--seats"}});
   write.add_option("--out", arguments.write.out, "The directory to write; it must not contain the model already")
       ->required();
   add_trained_arguments(write, arguments.write);

@@ -71,6 +71,7 @@ struct PlanArguments {
   std::vector<std::pair<std::string, std::string>> options;  ///< of a plan: {"machine", "a100"}
   std::vector<std::pair<std::string, std::string>> run;      ///< of a trainer of a model at hand
   std::string train;                                         ///< "full" or "lora:RANK"; "": as in `run`
+  std::string annotate;                                      ///< the directory to write; "": none
   bool json = false;
 };
 

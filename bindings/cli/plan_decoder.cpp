@@ -92,6 +92,17 @@ std::string plan_json(const PlanArguments& arguments, plait_api::Options& option
   return model.best_plan(options);
 }
 
+/// Exports the model with the plan's mesh and stages.
+void write_annotated(const PlanArguments& arguments, const Json& plan) {
+  plait_api::Options of_model, of_export;
+  of_model.set("tokenizer", "none");
+  for (const char* key : {"mesh", "pipeline", "stages", "dtype"})
+    if (auto found = plan.at("options").find(key); found != plan.at("options").end() && *found != Json(""))
+      set_option(of_export, key, found->get<std::string>());
+  plait_api::Model(arguments.model, of_model).write(arguments.annotate, of_export);
+  print_written(arguments.annotate);
+}
+
 }  // namespace
 
 int plan(const PlanArguments& arguments) {
@@ -99,8 +110,9 @@ int plan(const PlanArguments& arguments) {
   for (const auto& [key, value] : arguments.options) set_option(options, key, value);
   set_trained(options, arguments.train);
   const std::string text = plan_json(arguments, options);
-  if (arguments.json) return answer(text + "\n"), exit_ok;
   const Json found = Json::parse(text);
+  if (!arguments.annotate.empty()) write_annotated(arguments, found);
+  if (arguments.json) return answer(text + "\n"), exit_ok;
   if (found.contains("token_seconds")) return answer(generation_of(found)), exit_ok;
   answer("plait train " + (arguments.model.empty() ? "MODEL" : arguments.model) + flags_of(found.at("options")) + "\n\n" + facts_of(found) +
          "\nmemory by pipeline rank\n" + memory_of(found) + "\nwhat else was tried (" + found.at("tried").dump() +

@@ -3,6 +3,7 @@
 // (IR version 11: DeviceConfigurationProto, ShardingSpecProto; docs/proposals/ONNXMultiDeviceProposal.md of onnx),
 // independent of the format. They are hints: results do not depend on them.
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,8 @@ struct DeviceConfiguration {
   std::string name;
   int32_t devices = 1;                ///< numbered from 0
   std::vector<ShardingSpec> tensors;  ///< each tensor once; others have no annotation
+  /// Of a pipeline, by tensor of the file: the stages that read it, ascending. Empty: there is one stage.
+  std::map<std::string, std::vector<int32_t>, std::less<>> stages = {};
 };
 
 }  // namespace plait

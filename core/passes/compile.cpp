@@ -13,6 +13,7 @@
 #include "core/passes/lower/lower.h"
 #include "core/passes/normalize/normalize.h"
 #include "core/passes/raise/raise.h"
+#include "core/passes/shard/annotations.h"
 #include "core/passes/shard/shard.h"
 #include "core/passes/stage/memory_cut.h"
 #include "core/passes/stage/stage.h"
@@ -76,8 +77,10 @@ std::vector<Graph> variants(Graph graph, const CompileOptions& options) {
 }  // namespace
 
 void note_file_stages(const Graph& graph, PassContext& context) {
-  for (const Node& node : graph.nodes)
-    if (node.stage > 0) context.file_stages.emplace(node.name, node.stage);
+  for (const Node& node : graph.nodes) {
+    if (node.stage > 0 && !node.name.empty()) context.file_stages.emplace(node.name, node.stage);
+    for (const auto& [attribute, body] : node.bodies) note_file_stages(*body, context);  // of a merged decoder
+  }
 }
 
 void bound_symbol(Graph& graph, std::string_view name, int64_t typical, int64_t bound) {
@@ -391,6 +394,18 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
   out.mesh = options.mesh;
   out.plan = std::move(context.plan);
   return out;
+}
+
+DeviceConfiguration planned_configuration(const Graph& file, const Graph& raised, const CompileOptions& options,
+                                          std::vector<std::string>& notes) {
+  PassContext context{options, {}, {}, false};
+  context.decoder.recognised = true;
+  note_file_stages(file, context);
+  Graph staged = raised;
+  stage(staged, context);
+  Graph sharded = staged;
+  shard(sharded, context);
+  return configuration_of(staged, options.mesh, context.plan.weights, notes, options.stages);
 }
 
 Decoder recognise(Graph graph, const CompileOptions& options) {

@@ -138,6 +138,12 @@ TrainingModel compile_training(Graph graph, const CompileOptions& options, const
 /// Runs only the passes up to raise, for `plait inspect`: needs no bounds.
 Decoder recognise(Graph graph, const CompileOptions& options);
 
+/// What ranks of the mesh hold of a raised decoder, by passes stage and shard, as annotations of its file. `file`: the imported
+/// graph, whose own stages count if options.stages.from_file. Weights that cannot be annotated are listed in `notes`. Throws as
+/// these passes do.
+DeviceConfiguration planned_configuration(const Graph& file, const Graph& raised, const CompileOptions& options,
+                                          std::vector<std::string>& notes);
+
 // Shared by compile.cpp and compile_training.cpp.
 /// Runs the passes up to raise. False: the graph is not recognised, for the reason context.decoder.why_not.
 bool run_recognition(Graph& graph, PassContext& context);

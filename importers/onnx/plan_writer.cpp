@@ -11,6 +11,11 @@ namespace {
 
 constexpr int64_t least_ir = 11;  // the first with annotations
 
+/// Whether a body has something else of that name.
+bool hidden(const std::string& name, const BodyNames& bodies) {
+  return std::any_of(bodies.begin(), bodies.end(), [&](const auto& names) { return names.contains(name); });
+}
+
 /// Groups of several devices get negative numbers, as in the standard's examples.
 void write_spec(const ShardingSpec& spec, onnx::ShardingSpecProto& out) {
   out.set_tensor_name(spec.tensor);
@@ -46,27 +51,53 @@ std::string PlanWriter::head(const std::string& fields) const {
   if (!old.ParseFromString(fields))
     throw Error(Code::bad_model, "not a valid ONNX file: its first fields are malformed");
   out.set_ir_version(std::max<int64_t>(old.ir_version(), least_ir));
+  const auto write_own = [&] {
+    auto& own = *out.add_configuration();
+    own.set_name(plan_.name);
+    own.set_num_devices(plan_.devices);
+  };
+  if (!plan_.stages.empty()) write_own();  // stages are read of the first configuration
   for (const auto& one : old.configuration())
     if (one.name() != plan_.name) *out.add_configuration() = one;
-  auto& own = *out.add_configuration();
-  own.set_name(plan_.name);
-  own.set_num_devices(plan_.devices);
+  if (plan_.stages.empty()) write_own();
   return out.SerializeAsString();
+}
+
+/// The first stage, from those of the results it reads on, that all of the tensors it reads allow.
+int32_t PlanWriter::stage_of(const onnx::NodeProto& node, const BodyNames& bodies) const {
+  std::vector<std::string> reads(node.input().begin(), node.input().end());
+  for (const auto& attribute : node.attribute())
+    for (const auto& output : attribute.g().output()) reads.push_back(output.name());
+  int32_t out = 0;
+  for (const std::string& name : reads)
+    if (auto found = stages_.find(name); found != stages_.end()) out = std::max(out, found->second);
+  for (const std::string& name : reads) {
+    const auto found = plan_.stages.find(name);
+    if (found == plan_.stages.end() || hidden(name, bodies)) continue;
+    const auto next = std::lower_bound(found->second.begin(), found->second.end(), out);
+    if (next != found->second.end()) out = *next;
+  }
+  return out;
 }
 
 std::string PlanWriter::node(std::string bytes, const BodyNames& bodies) {
   onnx::NodeProto old, added;
   if (!old.ParseFromString(bytes)) throw Error(Code::bad_model, "not a valid ONNX file: a node inside is malformed");
-  auto hidden = [&](const std::string& name) {
-    return std::any_of(bodies.begin(), bodies.end(), [&](const auto& names) { return names.contains(name); });
+  const auto own = [&]() -> onnx::NodeDeviceConfigurationProto& {
+    if (!added.device_configurations_size()) added.add_device_configurations()->set_configuration_id(plan_.name);
+    return *added.mutable_device_configurations(0);
   };
+  if (!plan_.stages.empty()) {
+    const int32_t stage = stage_of(old, bodies);
+    own().set_pipeline_stage(stage);
+    for (const std::string& name : old.output()) stages_[name] = stage;
+  }
   std::set<std::string> seen;
   for (const std::string& name : old.input()) {
     auto found = tensors_.find(name);
-    if (found == tensors_.end() || hidden(name) || !seen.insert(name).second) continue;
+    if (found == tensors_.end() || hidden(name, bodies) || !seen.insert(name).second) continue;
     found->second.read = true;
-    if (!added.device_configurations_size()) added.add_device_configurations()->set_configuration_id(plan_.name);
-    write_spec(*found->second.spec, *added.mutable_device_configurations(0)->add_sharding_spec());
+    write_spec(*found->second.spec, *own().add_sharding_spec());
   }
   auto& all = *old.mutable_device_configurations();
   const auto kept =

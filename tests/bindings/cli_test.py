@@ -360,6 +360,17 @@ class CommandLine(command_line.CommandLine):
         self.error("generate", out, *words, "--mesh", "tensor=4", "--seeds", "file",
                    names=["tensor=4", "4 ranks", "2 devices"])
         self.error("generate", fixture("gemma3-standard23"), *words, "--mesh", "file", names=["no annotations"])
+        # Stages: cut again as they were, with each weight held by the ranks of its stage.
+        staged = self.file("staged")
+        self.call("export", fixture("gemma3-standard23"), "--out", staged, "--mesh", "pipeline=2,tensor=2", "--stages", "1,2")
+        for mesh in ([], ["--mesh", "file", "--stages", "file", "--seeds", "file"], ["--mesh", "pipeline=2", "--stages", "file"],
+                     ["--mesh", "pipeline=2,tensor=2", "--stages", "file", "--seeds", "file"]):
+            self.assertEqual(self.generate(staged, *words, *mesh)["ids"], GREEDY, mesh)
+        for extra, names in ((["--mesh", "tensor=2", "--stages", "1,2"], ["--stages", "no pipeline ranks"]),
+                             (["--mesh", "pipeline=2", "--stages", "1,1"], ["1,1", "2 layers"]),
+                             (["--mesh", "pipeline=2", "--option", "rank_memory=1G"], ["rank_memory"])):
+            self.error("export", fixture("gemma3-standard23"), "--out", self.file("no"), *extra, names=names)
+            self.assertFalse(os.path.exists(self.file("no")), extra)
         by_hand = "llama-annotated23"
         alone = self.generate(by_hand, *words)["ids"]
         for mesh in ("tensor=2", "tensor=4", "file"):

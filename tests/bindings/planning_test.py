@@ -74,6 +74,21 @@ class Planning(command_line.CommandLine):
         self.error(*words, "--decoder", self.SMALL, names=["--decoder"], status=2)
         self.error(*words[:-2], "--seq", "100000", names=["seq is 100000"])
 
+    def test_annotated_plan(self):
+        """The plan is in the file: who trains or runs it by the file's stages gets the plan's."""
+        out = self.file("annotated")
+        words = ["plan", fixture("gemma3-standard23"), "--machine", "a100", "--ranks", "2", "--batch", "4", "--seq", "16",
+                 "--mesh", "pipeline=2", "--micro-batch", "16"]
+        plan = json.loads(self.call(*words, "--pipeline", "1f1b", "--stages", "2,1", "--annotate", out, "--json")[0])
+        self.assertEqual(plan["options"]["stages"], "2,1")
+        told = lambda model, stages: json.loads(self.call("train", model, "--mesh", "pipeline=2", "--stages", stages, "--seq", "16",
+                                                          "--batch", "4", "--plan", "--json")[0])["pipeline"]["stages"]
+        self.assertEqual(told(out, "file"), told(fixture("gemma3-standard23"), "2,1"))
+        self.assertNotEqual(told(out, "file"), told(fixture("gemma3-standard23"), "1,2"))
+        # Two stages a rank, which no generator has.
+        self.call(*words, "--pipeline", "interleaved:2", "--annotate", self.file("interleaved"))
+        self.error("plan", "--decoder", self.SMALL, "--machine", "a100", "--annotate", out, status=2, names=["--annotate", "--model"])
+
     def test_mesh_auto(self):
         words = ["generate", fixture("gemma3-standard23"), "--ids", "1,2,3", "--max-tokens", "8", "--temperature", "0", "--json"]
         log = self.file("log")

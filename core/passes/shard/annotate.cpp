@@ -24,13 +24,33 @@ struct Use {
 struct FileTensor {
   std::string name;
   Shape shape;
+  std::vector<bool> ranks;  ///< those of the stages that read it
   std::vector<Use> uses;
 };
 
+/// Of a graph with stages, by name of a tensor of the file: the stages that read it.
+std::map<std::string, std::vector<int32_t>, std::less<>> readers_of(const Graph& graph) {
+  std::map<std::string, std::vector<int32_t>, std::less<>> out;
+  const auto add = [&](const auto& self, const Constant& constant, int32_t stage) -> void {
+    for (const Constant& part : constant.parts) self(self, part, stage);
+    if (constant.initializer.empty()) return;
+    std::vector<int32_t>& stages = out[constant.initializer];
+    const auto place = std::lower_bound(stages.begin(), stages.end(), stage);
+    if (place == stages.end() || *place != stage) stages.insert(place, stage);
+  };
+  for (const Node& node : graph.nodes)
+    for (ValueId id : node.inputs)
+      if (id != no_value && node.stage >= 0 && graph.value(id).constant)
+        add(add, *graph.value(id).constant, node.stage);
+  return out;
+}
+
 class Annotator {
  public:
-  Annotator(const Graph& graph, const Mesh& mesh, std::vector<std::string>& notes)
-      : graph_(graph), mesh_(mesh), notes_(notes) {}
+  Annotator(const Graph& graph, const Mesh& mesh, std::vector<std::string>& notes, const StageOptions& stages)
+      : graph_(graph), mesh_(mesh), notes_(notes), stages_(stages) {
+    if (stages.count() > 1) readers_ = readers_of(graph);
+  }
 
   DeviceConfiguration run(const std::map<ValueId, Sharding>& weights) {
     for (const auto& [id, sharding] : weights) add(graph_.value(id), sharding);
@@ -38,7 +58,7 @@ class Annotator {
       notes_.push_back(cat(computed_,
                            " sharded weights are computed at compile time: the file has no tensor to "
                            "annotate"));
-    DeviceConfiguration out{mesh_.text(), static_cast<int32_t>(mesh_.ranks()), {}};
+    DeviceConfiguration out{mesh_.text(), static_cast<int32_t>(mesh_.ranks()), {}, readers_};
     for (const FileTensor& tensor : tensors_) {
       if (std::optional<ShardingSpec> spec = spec_of(tensor)) out.tensors.push_back(std::move(*spec));
     }
@@ -65,12 +85,26 @@ class Annotator {
         computed_ += i == 0 && !sharding.is_replicated();
         continue;
       }
-      Use use{sharding, {cut->begin() + static_cast<std::ptrdiff_t>(layout->stacked), cut->end()}, {}};
-      for (int64_t rank = 0; rank < mesh_.ranks(); ++rank) use.ranks.push_back(has(*layout, *cut, i, rank));
       auto [place, fresh] = numbers_.emplace(tensor.initializer, tensors_.size());
-      if (fresh) tensors_.push_back({tensor.initializer, tensor.source.shape(), {}});
+      if (fresh)
+        tensors_.push_back({tensor.initializer, tensor.source.shape(), ranks_that_read(tensor.initializer), {}});
+      const std::vector<bool>& readers = tensors_[place->second].ranks;
+      Use use{sharding, {cut->begin() + static_cast<std::ptrdiff_t>(layout->stacked), cut->end()}, {}};
+      for (int64_t rank = 0; rank < mesh_.ranks(); ++rank)
+        use.ranks.push_back(readers[static_cast<size_t>(rank)] && has(*layout, *cut, i, rank));
       tensors_[place->second].uses.push_back(std::move(use));
     }
+  }
+
+  std::vector<bool> ranks_that_read(const std::string& tensor) const {
+    std::vector<bool> out(static_cast<size_t>(mesh_.ranks()), true);
+    const auto found = readers_.find(tensor);
+    if (found == readers_.end()) return out;
+    for (int64_t rank = 0; rank < mesh_.ranks(); ++rank)
+      out[static_cast<size_t>(rank)] = std::any_of(found->second.begin(), found->second.end(), [&](int32_t stage) {
+        return stages_.holds(mesh_.block(rank, mesh_.parts("pipeline")), stage);
+      });
+    return out;
   }
 
   static const Constant& first_of(const Constant& constant) {
@@ -95,7 +129,7 @@ class Annotator {
     return out;
   }
 
-  /// The ranks that hold an element; all if no weight has it.
+  /// The ranks that hold an element; all that read the tensor if no weight has it.
   Ranks holders(const FileTensor& tensor, const std::vector<int64_t>& places, bool& contradiction) const {
     std::optional<Ranks> out;
     for (const Use& use : tensor.uses) {
@@ -114,8 +148,9 @@ class Annotator {
       if (!out) out = std::move(ranks);
     }
     if (out) return std::move(*out);
-    Ranks all(static_cast<size_t>(mesh_.ranks()));
-    std::iota(all.begin(), all.end(), 0);
+    Ranks all;
+    for (int32_t rank = 0; rank < mesh_.ranks(); ++rank)
+      if (tensor.ranks[static_cast<size_t>(rank)]) all.push_back(rank);
     return all;
   }
 
@@ -187,6 +222,8 @@ class Annotator {
   const Graph& graph_;
   const Mesh& mesh_;
   std::vector<std::string>& notes_;
+  const StageOptions& stages_;
+  std::map<std::string, std::vector<int32_t>, std::less<>> readers_;  ///< empty: there is one stage
   std::vector<FileTensor> tensors_;
   std::map<std::string, size_t, std::less<>> numbers_;
   int64_t computed_ = 0;
@@ -195,17 +232,8 @@ class Annotator {
 }  // namespace
 
 DeviceConfiguration configuration_of(const Graph& graph, const Mesh& mesh, const std::map<ValueId, Sharding>& weights,
-                                     std::vector<std::string>& notes) {
-  return Annotator(graph, mesh, notes).run(weights);
-}
-
-DeviceConfiguration planned_configuration(const Graph& raised, const CompileOptions& options,
-                                          std::vector<std::string>& notes) {
-  PassContext context{options, {}, {}, false};
-  context.decoder.recognised = true;
-  Graph graph = raised;
-  shard(graph, context);
-  return configuration_of(raised, options.mesh, context.plan.weights, notes);
+                                     std::vector<std::string>& notes, const StageOptions& stages) {
+  return Annotator(graph, mesh, notes, stages).run(weights);
 }
 
 }  // namespace plait

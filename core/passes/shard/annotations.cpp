@@ -41,6 +41,11 @@ class Held {
     const auto& group = spec_->groups[static_cast<size_t>(spec_->holders[static_cast<size_t>(part)])];
     return std::binary_search(group.begin(), group.end(), device);
   }
+  /// Whether a device holds some part.
+  bool by(int64_t device) const {
+    return std::any_of(spec_->groups.begin(), spec_->groups.end(),
+                       [&](const auto& group) { return std::binary_search(group.begin(), group.end(), device); });
+  }
 
  private:
   const ShardingSpec* spec_;
@@ -64,19 +69,35 @@ std::vector<int64_t> places_of(const FileLayout& layout, size_t tensor) {
 class SeedReader {
  public:
   SeedReader(const Mesh& mesh, const DeviceConfiguration& configuration)
-      : mesh_(mesh), tensor_(mesh.parts("tensor")) {
+      : mesh_(mesh), tensor_(mesh.parts("tensor")), pipeline_(mesh.parts("pipeline")) {
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
       device_.push_back(configuration.devices == mesh.ranks() ? rank : mesh.block(rank, tensor_));
   }
 
   /// `held` is by tensor of the layout.
   std::optional<Sharding> read(const FileLayout& layout, const std::vector<const Held*>& held) const {
-    std::optional<Sharding> out = guess(layout, held);
-    if (out && !agrees(layout, *out, held)) out.reset();
+    const std::vector<bool> ranks = holders(held);
+    if (ranks.empty()) return std::nullopt;
+    std::optional<Sharding> out = guess(layout, held, std::find(ranks.begin(), ranks.end(), true) - ranks.begin());
+    if (out && !agrees(layout, *out, held, ranks)) out.reset();
     return out;
   }
 
  private:
+  /// The ranks that hold some part: whole places of the axis pipeline. Empty: they are not.
+  std::vector<bool> holders(const std::vector<const Held*>& held) const {
+    std::vector<bool> out;
+    std::map<int64_t, bool> by_place;
+    for (int64_t rank = 0; rank < mesh_.ranks(); ++rank) {
+      out.push_back(std::any_of(held.begin(), held.end(),
+                                [&](const Held* one) { return one->by(device_[static_cast<size_t>(rank)]); }));
+      const auto place = by_place.emplace(mesh_.block(rank, pipeline_), out.back()).first;
+      if (place->second != out.back()) return {};
+    }
+    if (std::find(out.begin(), out.end(), true) == out.end()) return {};
+    return out;
+  }
+
   bool holds(const FileLayout& layout, const std::vector<const Held*>& held, int64_t rank,
              const std::vector<int64_t>& places) const {
     const Held& one = *held[tensor_at(layout, places)];
@@ -85,12 +106,12 @@ class SeedReader {
     return one.by(device_[static_cast<size_t>(rank)], part);
   }
 
-  /// Rank 0 has the first block of every dim; its neighbour along a mesh axis has, in the dim sharded by it, the
+  /// The first rank has the first block of every dim; its neighbour along a mesh axis has, in the dim sharded by it, the
   /// block that begins at that rank's first element.
-  std::optional<Sharding> guess(const FileLayout& layout, const std::vector<const Held*>& held) const {
+  std::optional<Sharding> guess(const FileLayout& layout, const std::vector<const Held*>& held, int64_t first) const {
     std::vector<std::vector<std::pair<int64_t, AxisId>>> cuts(layout.dims.size());  // offset, and the mesh axis
     for (AxisId axis : tensor_) {
-      const int64_t rank = mesh_.group(0, {{axis}})[1];
+      const int64_t rank = mesh_.group(first, {{axis}})[1];
       if (holds(layout, held, rank, layout.base)) continue;
       bool found = false;
       for (size_t d = 0; d < layout.dims.size() && !found; ++d) {
@@ -117,8 +138,9 @@ class SeedReader {
     return out;
   }
 
-  /// Whether each element is held by exactly the ranks of the sharding.
-  bool agrees(const FileLayout& layout, const Sharding& sharding, const std::vector<const Held*>& held) const {
+  /// Whether each element is held by exactly the ranks of the sharding, of those in `holders`.
+  bool agrees(const FileLayout& layout, const Sharding& sharding, const std::vector<const Held*>& held,
+              const std::vector<bool>& holders) const {
     const std::optional<std::vector<CutAxis>> cut = cut_in_file(layout, sharding, mesh_);
     if (!cut) return false;
     std::vector<std::vector<int64_t>> blocks;  // by axis and rank
@@ -163,13 +185,14 @@ class SeedReader {
       for (const auto& [part, sets] : all)
         for (const std::vector<bool>& set : sets)
           for (size_t rank = 0; rank < set.size(); ++rank)
-            if (held[tensor]->by(device_[rank], part) != set[rank]) return false;
+            if (holders[rank] && held[tensor]->by(device_[rank], part) != set[rank]) return false;
     }
     return true;
   }
 
   const Mesh& mesh_;
   const AxisList tensor_;        ///< mesh axes that shard weights
+  const AxisList pipeline_;      ///< those that distribute layers
   std::vector<int64_t> device_;  ///< by rank
 };
 
@@ -325,8 +348,7 @@ ShardSeeds annotated_seeds(const Graph& graph, const Mesh& mesh, std::span<const
 ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options, bool training) {
   const bool asked = std::find(options.seeds.begin(), options.seeds.end(), "file") != options.seeds.end();
   if (asked && options.seeds.size() > 1)
-    throw Error(Code::invalid_argument, "seeds \"file\" cannot be combined with others",
-                "use only \"file\"");
+    throw Error(Code::invalid_argument, "seeds \"file\" cannot be combined with others", "use only \"file\"");
   if (!asked && (!options.seeds.empty() || configurations_for(options.mesh, options.configurations).empty()))
     return seeds_of(graph, options.ops, options.mesh, options.seeds, training);
   std::vector<std::string> notes;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/graph/device_configuration.h"
+#include "core/passes/base/stages.h"
 #include "core/passes/shard/shard.h"
 
 namespace plait {
@@ -25,8 +26,9 @@ Mesh mesh_of(const DeviceConfiguration& configuration);
 
 /// Shardings of the weights of `graph` from annotated tensors, by the first configuration for the mesh that can be
 /// followed. Annotations without an equivalent sharding (e.g. of a slice that the annotated parts do not divide) are
-/// listed in `notes`, and give no seed. Throws Error(invalid_argument) if no configuration fits the mesh, and for a
-/// tensor whose parts and devices are not blocks along the axis tensor.
+/// listed in `notes`, and give no seed. Of a pipeline only the ranks count that hold some part of a tensor. Throws
+/// Error(invalid_argument) if no configuration fits the mesh, and for a tensor whose parts and devices are not blocks
+/// along the axis tensor.
 ShardSeeds annotated_seeds(const Graph& graph, const Mesh& mesh, std::span<const DeviceConfiguration> configurations,
                            std::vector<std::string>& notes);
 
@@ -35,14 +37,11 @@ ShardSeeds annotated_seeds(const Graph& graph, const Mesh& mesh, std::span<const
 /// Error(invalid_argument) for "file" if nothing is sharded.
 ShardSeeds seeds_for(const Graph& graph, const CompileOptions& options, bool training = false);
 
-/// The plan's weights as annotations of the file's tensors, named after the mesh; replicated tensors have none.
-/// `graph` is the one before pass shard. Sharded weights that cannot be annotated are listed in `notes`: computed
-/// constants, a tensor of two weights that are sharded differently.
+/// The plan's weights as annotations of the file's tensors, named after the mesh; tensors that all ranks have whole have none.
+/// `graph` is the one before pass shard. Of a pipeline its nodes have stages, and the ranks of a stage hold the
+/// tensors that they read. Sharded weights that cannot be annotated are listed in `notes`: computed constants, a tensor of two
+/// weights that are sharded differently.
 DeviceConfiguration configuration_of(const Graph& graph, const Mesh& mesh, const std::map<ValueId, Sharding>& weights,
-                                     std::vector<std::string>& notes);
-
-/// The same for the plan of pass shard for a raised decoder.
-DeviceConfiguration planned_configuration(const Graph& raised, const CompileOptions& options,
-                                          std::vector<std::string>& notes);
+                                     std::vector<std::string>& notes, const StageOptions& stages = {});
 
 }  // namespace plait

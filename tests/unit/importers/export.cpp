@@ -178,6 +178,30 @@ TEST_F(ExportPlan, OthersStayAndItsOwnAreReplaced) {
   EXPECT_EQ(message().graph().node(0).device_configurations_size(), 2);
 }
 
+TEST_F(ExportPlan, NodesGetTheStageOfWhatTheyRead) {
+  ModelBuilder b;
+  b.input("x", {"b", "8"});
+  for (const char* name : {"table", "a", "c"}) b.initializer(name, 1, {8, 8}).set_raw_data(filled(256, 1));
+  b.node("MatMul", {"x", "table"}, {"h0"}).set_name("first");
+  b.node("Neg", {"x"}, {"mask"}).set_name("aside");
+  b.node("MatMul", {"h0", "a"}, {"h1"}).set_name("second");
+  b.node("Add", {"h1", "mask"}, {"h2"}).set_name("sum");
+  b.node("MatMul", {"h2", "c"}, {"h3"}).set_name("third");
+  b.node("MatMul", {"h3", "table"}, {"y"}).set_name("head");  // tied to the first
+  b.output("y");
+  auto& other = *b.model.add_configuration();
+  other.set_name("other");
+  other.set_num_devices(5);
+  plan_ = {"pipeline=3", 3, {}, {{"table", {0, 2}}, {"a", {1}}, {"c", {2}}}};
+  const ImportedModel after = planned(b);
+  std::map<std::string, int32_t> stages;
+  for (const Node& node : after.graph.nodes) stages[node.name] = node.stage;
+  EXPECT_EQ(stages, (std::map<std::string, int32_t>{
+                        {"first", 0}, {"aside", 0}, {"second", 1}, {"sum", 1}, {"third", 2}, {"head", 2}}));
+  ASSERT_EQ(after.configurations.size(), 2u);
+  EXPECT_EQ(after.configurations[0].name, "pipeline=3");
+}
+
 TEST_F(ExportPlan, NamesOfBodiesAndFunctionsAreTheirOwn) {
   ModelBuilder b;
   b.input("x", {"b", "8"});

@@ -86,36 +86,41 @@ INSTANTIATE_TEST_SUITE_P(Zoo, Annotated, testing::ValuesIn(every_recognised()),
 /// Packed and split projections, tied and quantised weights, experts one by one and stacked, weights that bodies read.
 TEST(ShardAnnotations, AreTheSameThroughAFile) {
   namespace fs = std::filesystem;
-  const Mesh mesh = Mesh::parse("tensor=2");
   const fs::path folder = fs::path(testing::TempDir()) / cat("plait_annotations_", getpid());
   for (const char* name : {"gpt2/optimum18", "gpt2/merged13", "phi3/optimum18", "qwen3/q_int4", "qwen3_moe/q_int4",
-                           "mixtral/dynamo18", "gemma3/q_int4_qdq"}) {
-    const auto found =
-        std::find_if(zoo().begin(), zoo().end(), [&](const ZooModel& one) { return one.name == name; });
-    ASSERT_NE(found, zoo().end()) << name;
-    const ZooModel& model = *found;
-    SCOPED_TRACE(model.name);
-    fs::remove_all(folder);
-    CompileOptions options = World::get().options();
-    options.mesh = mesh;
-    const Raised before = raised(imported(model));
-    std::vector<std::string> notes;
-    const DeviceConfiguration plan = planned_configuration(before.graph, options, notes);
-    EXPECT_GT(plan.tensors.size(), 5u);
-    const auto beside = [&](const std::string& location) { return map_beside(model.path, location); };
-    EXPECT_THAT(export_model(map_file(model.path), beside, {nullptr, &plan}, folder.string(), "m.onnx"), IsEmpty());
-    const ImportedModel after = import_file((folder / "m.onnx").string(), options.ops);
-    ASSERT_EQ(after.configurations.size(), 1u);
-    EXPECT_EQ(after.configurations[0].name, "tensor=2");
-    EXPECT_THAT(after.configurations[0].tensors, testing::UnorderedElementsAreArray(plan.tensors));
-    EXPECT_THAT(after.warnings, testing::Not(testing::Contains(HasSubstr("annotation"))));
-    // The raised graphs are the same, and so are the seeds, and the plan.
-    const Raised again = raised(after.graph);
-    options.configurations = after.configurations;
-    const ShardSeeds seeds = seeds_for(again.graph, options);
-    EXPECT_EQ(seeds, annotated_seeds(before.graph, mesh, {{plan}}, notes));
-    EXPECT_EQ(planned_configuration(again.graph, options, notes).tensors, plan.tensors);
-  }
+                           "mixtral/dynamo18", "gemma3/q_int4_qdq"})
+    for (const char* mesh_text : {"tensor=2", "pipeline=2,tensor=2"}) {
+      const auto found =
+          std::find_if(zoo().begin(), zoo().end(), [&](const ZooModel& one) { return one.name == name; });
+      ASSERT_NE(found, zoo().end()) << name;
+      const ZooModel& model = *found;
+      SCOPED_TRACE(cat(model.name, " ", mesh_text));
+      fs::remove_all(folder);
+      CompileOptions options = World::get().options();
+      options.mesh = Mesh::parse(mesh_text);
+      if (options.mesh.ranks() == 4) options.stages.seats = {{0}, {1}};
+      const Raised before = raised(imported(model));
+      std::vector<std::string> notes;
+      const DeviceConfiguration plan = planned_configuration(before.graph, before.graph, options, notes);
+      EXPECT_GT(plan.tensors.size(), 5u);
+      EXPECT_EQ(plan.stages.empty(), options.stages.seats.empty());
+      const auto beside = [&](const std::string& location) { return map_beside(model.path, location); };
+      EXPECT_THAT(export_model(map_file(model.path), beside, {nullptr, &plan}, folder.string(), "m.onnx"), IsEmpty());
+      const ImportedModel after = import_file((folder / "m.onnx").string(), options.ops);
+      ASSERT_EQ(after.configurations.size(), 1u);
+      EXPECT_EQ(after.configurations[0].name, mesh_text);
+      EXPECT_THAT(after.configurations[0].tensors, testing::UnorderedElementsAreArray(plan.tensors));
+      EXPECT_THAT(after.warnings, testing::Not(testing::Contains(HasSubstr("annotation"))));
+      // The raised graphs are the same, and so are the seeds, and the plan.
+      const Raised again = raised(after.graph);
+      options.configurations = after.configurations;
+      const ShardSeeds seeds = seeds_for(again.graph, options);
+      EXPECT_EQ(seeds, annotated_seeds(before.graph, options.mesh, {{plan}}, notes));
+      options.stages.from_file = true;
+      const DeviceConfiguration second = planned_configuration(after.graph, again.graph, options, notes);
+      EXPECT_EQ(second.tensors, plan.tensors);
+      EXPECT_EQ(second.stages, plan.stages);
+    }
   fs::remove_all(folder);
 }
 
