@@ -71,7 +71,26 @@ PLAIT_DEVICE void dots(const ExpertStack& stack, int64_t expert, int row, const 
   const int64_t number = expert * stack.n + row, begin = number * stack.row;
 #pragma unroll
   for (int r = 0; r < rows; ++r) sums[r] = 0;
-  if (stack.eights) {
+  if (stack.eights == whole_eights) {
+    for (int k = lane * 8; k < stack.k; k += lanes * 8) {
+      float w[8];
+      Stack::eight(stack, begin + k, w);
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        if (r >= count) continue;
+        const auto* const from = reinterpret_cast<const float4*>(x[r] + k);
+        const float4 a = from[0], b = from[1];
+        sums[r] += w[0] * a.x;
+        sums[r] += w[1] * a.y;
+        sums[r] += w[2] * a.z;
+        sums[r] += w[3] * a.w;
+        sums[r] += w[4] * b.x;
+        sums[r] += w[5] * b.y;
+        sums[r] += w[6] * b.z;
+        sums[r] += w[7] * b.w;
+      }
+    }
+  } else if (stack.eights) {
     for (int k = lane * 8; k < stack.k; k += lanes * 8) {
       float w[8];
       Stack::eight(stack, begin + k, w);

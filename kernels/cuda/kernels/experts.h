@@ -15,9 +15,11 @@ struct ExpertStack {
   int32_t n, k;
   int32_t row, block;  ///< elements of a row, with what pads its last block, and of a block
   int32_t sign;        ///< of codes: the bit that is negative; 0: none
-  int32_t eights;      ///< whether rows and blocks are multiples of 8 elements
+  int32_t eights;      ///< an Eights
 };
 enum ZeroType : int32_t { zero_u8 = 3, zero_i8 = 4 };
+/// Whether rows and blocks of weights are multiples of 8 elements, and whether k is one too, with x at multiples of 16 bytes.
+enum Eights : int32_t { no_eights, padded_eights, whole_eights };
 
 /// At most `expert_rows` choices of an expert, which read its weights once: so many from `first` of ExpertsOperands::order on.
 struct ExpertTile {

@@ -57,7 +57,8 @@ std::shared_ptr<const KernelState> prepare_experts(const NodeInfo& node) {
   return state;
 }
 
-ExpertStack stack_of(const KernelCall& call, const StackSlots& slots, int64_t zero, int64_t k) {
+/// `x`: what its rows are multiplied with.
+ExpertStack stack_of(const KernelCall& call, const StackSlots& slots, int64_t zero, int64_t k, const void* x) {
   const TensorView w = operand(call.inputs, slots.weights), bias = operand(call.inputs, slots.bias),
                    scales = operand(call.inputs, slots.scales), zeros = operand(call.inputs, slots.zeros);
   if (!w.present()) return {};
@@ -72,7 +73,8 @@ ExpertStack stack_of(const KernelCall& call, const StackSlots& slots, int64_t ze
   out.block = static_cast<int32_t>(w.shape.back(1));
   out.row = w.shape.rank() == 4 ? static_cast<int32_t>(w.shape[2]) * out.block : out.block;
   out.sign = is_signed_code(w.dtype) ? 1 << (dtype_bits(w.dtype) - 1) : 0;
-  out.eights = out.block % 8 == 0;
+  const bool whole = k % 8 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
+  out.eights = out.block % 8 ? no_eights : whole ? whole_eights : padded_eights;
   return out;
 }
 
@@ -133,8 +135,8 @@ KernelStatus run_experts(const KernelCall& call) {
   o.x = data_of<const float>(x), o.shares = data_of<const float>(call.inputs[2]);
   o.y = data_of<float>(call.outputs[0]);
   o.numbers = indices_of(numbers), o.report = report_of(call);
-  o.gate = stack_of(call, gate_slots, state.zero, h), o.up = stack_of(call, up_slots, state.zero, h);
-  o.down = stack_of(call, down_slots, state.down_zero, f);
+  o.gate = stack_of(call, gate_slots, state.zero, h, x.data), o.up = stack_of(call, up_slots, state.zero, h, x.data);
+  o.down = stack_of(call, down_slots, state.down_zero, f, call.scratch.data());
   o.tokens = h ? x.elements() / h : 0, o.choices = k;
   o.experts = experts, o.offset = state.shard.offset, o.whole = state.shard.whole;
   o.alpha = state.alpha, o.beta = state.beta, o.limit = state.limit, o.activation = state.activation;
