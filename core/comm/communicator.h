@@ -2,10 +2,12 @@
 // Communication between ranks. A communicator is a group of ranks as seen by one of them; it is passed explicitly,
 // never global. Threads and processes of one machine share one class (collectives.h); one for other memory, such as a
 // GPU's, is another class with this interface.
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "core/base/collective.h"
 #include "core/base/tensor.h"
 #include "core/comm/options.h"
 
@@ -36,6 +38,11 @@ class Communicator {
 
   /// data [n]: replaced by the reduction over all ranks.
   virtual void all_reduce(const TensorView& data, Reduction reduction) = 0;
+  /// out [n] = the reduction over all ranks of in [n], which is kept unless it is the same memory. As a copy and all_reduce in host memory.
+  virtual void all_reduce_into(const TensorView& in, const TensorView& out, Reduction reduction) {
+    if (in.data != out.data && in.bytes()) std::memcpy(out.data, in.data, static_cast<size_t>(in.bytes()));
+    all_reduce(out, reduction);
+  }
   /// part [n] of each rank, all [size * n]: the parts in rank order.
   virtual void all_gather(const TensorView& part, const TensorView& all) = 0;
   /// all [size * n], part [n]: this rank's part of the reduction.
@@ -54,6 +61,10 @@ class Communicator {
   /// aside for later calls; throws Error(overloaded) if that exceeds CommOptions::in_flight_bytes or 1024 messages of
   /// a rank.
   virtual void recv(const TensorView& data, int from, int64_t tag = 0, Patience patience = Patience::deadline) = 0;
+
+  /// Whether a device can record such calls (Device::capture): they only enqueue its work. All ranks then record and replay the same
+  /// calls, as they make the same calls otherwise.
+  virtual bool captures(CollectiveKind, DType) const { return false; }
 
   /// Seconds this rank has waited for others in all calls of all groups of its world.
   virtual double waited_s() const = 0;

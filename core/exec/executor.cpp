@@ -159,9 +159,9 @@ void Executor::use(const std::map<std::string, Tensor, std::less<>>& arrays) {
     const auto index = static_cast<size_t>(program_->buffers[i].index);
     const std::string& key = program_->entries[index].key;
     const auto found = arrays.find(key);
-    captured_.clear();
     entries_[index] = found == arrays.end() ? store_.get(key) : found->second;
-    views_[i].data = entries_[index].view().data;
+    std::byte* const data = entries_[index].view().data;
+    if (std::exchange(views_[i].data, data) != data) forget_launches();
   }
 }
 
@@ -175,7 +175,7 @@ int64_t Executor::slot_bytes(SlotPool pool) const {
 void Executor::set_slots(std::span<std::byte* const> pools) {
   if (std::equal(pools.begin(), pools.end(), slot_memory_.begin(), slot_memory_.end())) return;
   std::copy_n(pools.begin(), slot_memory_.size(), slot_memory_.begin());
-  captured_.clear();
+  forget_launches();
   if (sized_) place_slots();
 }
 
@@ -203,7 +203,7 @@ void Executor::plan_arena(std::span<const int64_t> bytes) {
   }
   offsets.resize(sizes.size());
   int64_t total = plan_offsets(sizes, born, dies, offsets);
-  captured_.clear();
+  forget_launches();
   arena_.reset();
   arena_ = budget_->take(total, device_);
   for (size_t k = 0; k < which.size(); ++k) {
@@ -248,7 +248,7 @@ std::span<const TensorView> Executor::stage(std::span<const TensorView> inputs) 
   int64_t bytes = 0;
   for (const TensorView& one : inputs) bytes = align_64(bytes) + one.bytes();
   if (!inputs_ || inputs_->size() < bytes) {
-    captured_.clear();
+    forget_launches();
     inputs_.reset();
     inputs_ = budget_->take(bytes, device_);
   }
@@ -271,14 +271,7 @@ void Executor::run_on_device(std::span<const TensorView> inputs) {
   fault_ = {};
   watched_nan_ = false;
   try {
-    const size_t count = replay() ? 0 : program_->instructions.size();
-    for (size_t i = 0; i < count; ++i) {
-      if (due_ <= static_cast<int32_t>(i)) wait_before(static_cast<int32_t>(i));
-      if (profiling_ || trace_) execute_measured(i);
-      else execute(i);
-      if (watch_ && !watched_nan_) watch(program_->instructions[i]);
-    }
-    if (due_ != never) wait_before(static_cast<int32_t>(program_->instructions.size()));
+    if (!replay()) execute_all();
     if (!device_.shares_host_memory()) device_.finish(device_.record(queue_));
     check_fault();
   } catch (...) {
@@ -366,6 +359,17 @@ void Executor::execute_measured(size_t index) {
   if (!row) return;
   row->seconds += event.end - event.begin;
   row->waited += event.waited;
+}
+
+void Executor::execute_all() {
+  const size_t count = program_->instructions.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (due_ <= static_cast<int32_t>(i)) wait_before(static_cast<int32_t>(i));
+    if (profiling_ || trace_) execute_measured(i);
+    else execute(i);
+    if (watch_ && !watched_nan_) watch(program_->instructions[i]);
+  }
+  if (due_ != never) wait_before(static_cast<int32_t>(count));
 }
 
 void Executor::execute(size_t index) {
@@ -520,7 +524,7 @@ void Executor::check_fault() const {
 /// Returns at least `bytes` bytes, 64-byte aligned.
 std::span<std::byte> Executor::scratch(int64_t bytes) {
   if (!scratch_ || scratch_->size() < bytes) {
-    captured_.clear();
+    forget_launches();
     scratch_.reset();
     scratch_ = budget_->take(bytes, device_);
   }

@@ -96,6 +96,8 @@ class Executor {
   void plan_arena(std::span<const int64_t> bytes);
   bool capturable() const;
   bool replay();
+  void forget_launches();
+  void execute_all();
   void execute(size_t index);
   void execute_measured(size_t index);
   void watch(const Instruction& instruction);
@@ -156,7 +158,7 @@ class Executor {
   struct CapturedRun {
     std::vector<int64_t> symbols;
     int64_t last_use = 0;
-    std::unique_ptr<Captured> launches;  ///< null: there was one run so far
+    std::unique_ptr<Captured> launches;  ///< null: not recorded yet
   };
   bool capturable_ = false;
   std::vector<CapturedRun> captured_;

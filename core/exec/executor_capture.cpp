@@ -1,17 +1,25 @@
-// Runs by replay: a program that is run again with the same sizes on a device that captures is recorded at its second run.
+// Runs by replay: a program that is run again with the same sizes on a device that captures is recorded at its second run, and again after
+// its memory has moved. So it depends on the sizes of all runs so far only whether a run is replayed, and is the same on all ranks of a
+// group, as NCCL requires of its calls.
 #include <algorithm>
 
 #include "core/exec/executor.h"
 
 namespace plait {
 
-/// Whether nothing of a run depends on the host: all instructions are kernels of the device, and all sizes follow from symbols.
+/// Whether nothing of a run depends on the host: all instructions are kernels of the device, or collectives that only enqueue, and all
+/// sizes follow from symbols.
 bool Executor::capturable() const {
   if (!device_.captures()) return false;
   const auto sized = [&](BufferId id) { return program_->buffers[static_cast<size_t>(id)].sized; };
   return std::all_of(program_->inputs.begin(), program_->inputs.end(), sized) &&
          std::all_of(program_->instructions.begin(), program_->instructions.end(), [&](const Instruction& one) {
-           return one.kind == Instruction::Kind::compute && !one.infer && one.kernel->device == device_.kind();
+           if (one.infer) return false;
+           if (one.kind == Instruction::Kind::compute) return one.kernel->device == device_.kind();
+           if (one.kind != Instruction::Kind::collective) return false;
+           const DType dtype = program_->buffers[static_cast<size_t>(one.inputs[0])].dtype;
+           return one.call.kind == CollectiveKind::shard ||
+                  groups_[static_cast<size_t>(one.call.group)]->captures(one.call.kind, dtype);
          });
 }
 
@@ -29,14 +37,16 @@ bool Executor::replay() {
     captured_.push_back({symbols_, ++uses_, nullptr});
     return false;
   }
-  budget_->check();
+  if (groups_.empty()) budget_->check();
   found->last_use = ++uses_;
-  if (!found->launches)
-    found->launches = device_.capture(queue_, [&] {
-      for (size_t i = 0; i < program_->instructions.size(); ++i) execute(i);
-    });
+  if (!found->launches) found->launches = device_.capture(queue_, [&] { execute_all(); });
   device_.replay(queue_, *found->launches);
   return true;
+}
+
+/// What was recorded has addresses that are not in use any more.
+void Executor::forget_launches() {
+  for (CapturedRun& one : captured_) one.launches.reset();
 }
 
 }  // namespace plait

@@ -33,9 +33,7 @@ void run_collective(const CollectiveCall& call, Device& device, Queue& queue, Co
   using Kind = CollectiveKind;
   std::byte* parts = workspace.data();
   switch (call.kind) {
-    case Kind::all_reduce:
-      device.copy(queue, out.data, in.data, in.bytes());
-      return group.all_reduce(flat(out), call.reduction);
+    case Kind::all_reduce: return group.all_reduce_into(flat(in), flat(out), call.reduction);
     case Kind::all_gather: {
       if (leads(in.shape, call.dim)) return group.all_gather(flat(in), flat(out));
       group.all_gather(flat(in), flat(parts, in.dtype, out.elements()));

@@ -110,12 +110,12 @@ bool NcclCommunicator::in_progress() {
   throw Error(Code::io, cat("NCCL: ", words));
 }
 
-void NcclCommunicator::all_reduce(const TensorView& data, Reduction reduction) {
-  const auto type = reducible(data.dtype);
-  if (!type) return StagedCommunicator::all_reduce(data, reduction);
-  if (!data.elements()) return;
-  call(nccl().ncclAllReduce, static_cast<const void*>(data.data), static_cast<void*>(data.data),
-       count(data.elements()), *type, nccl_reduction(reduction), comm_, stream());
+void NcclCommunicator::all_reduce_into(const TensorView& in, const TensorView& out, Reduction reduction) {
+  const auto type = reducible(in.dtype);
+  if (!type) return StagedCommunicator::all_reduce_into(in, out, reduction);
+  if (!in.elements()) return;
+  call(nccl().ncclAllReduce, static_cast<const void*>(in.data), static_cast<void*>(out.data), count(in.elements()),
+       *type, nccl_reduction(reduction), comm_, stream());
 }
 
 void NcclCommunicator::all_gather(const TensorView& part, const TensorView& all) {
@@ -144,6 +144,11 @@ void NcclCommunicator::all_to_all(const TensorView& from, const TensorView& to) 
     call(nccl().ncclRecv, static_cast<void*>(to.data + peer * bytes), count(bytes), NcclType::u8, peer, comm_, own);
   }
   call(nccl().ncclGroupEnd);
+}
+
+bool NcclCommunicator::captures(CollectiveKind kind, DType dtype) const {
+  const bool reduces = kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter;
+  return !reduces || reducible(dtype);
 }
 
 void NcclCommunicator::broadcast(const TensorView& data, int root) {

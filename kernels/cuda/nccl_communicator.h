@@ -17,7 +17,7 @@ bool nccl_connects(const CudaContext& context, Communicator& host);
 
 /// Calls enqueue and return. NCCL does not promise an order of its sums: the bits of reductions may depend on sizes, and max and min
 /// need not propagate NaN, unlike the host's. Types that NCCL does not reduce, and `send` and `recv`, go through host memory.
-/// The destructor waits for nothing.
+/// The destructor waits for nothing. A captured call is NCCL's to record: launches of its graph are then calls of the group.
 class NcclCommunicator : public StagedCommunicator {
  public:
   /// Collective over the ranks of `host`, which nccl_connects. It is in `groups` while it exists.
@@ -25,11 +25,13 @@ class NcclCommunicator : public StagedCommunicator {
                    std::unique_ptr<Communicator> host, std::shared_ptr<NcclGroups> groups);
   ~NcclCommunicator() override;
 
-  void all_reduce(const TensorView& data, Reduction reduction) override;
+  void all_reduce_into(const TensorView& in, const TensorView& out, Reduction reduction) override;
   void all_gather(const TensorView& part, const TensorView& all) override;
   void reduce_scatter(const TensorView& all, const TensorView& part, Reduction reduction) override;
   void all_to_all(const TensorView& from, const TensorView& to) override;
   void broadcast(const TensorView& data, int root) override;
+  /// What does not go through host memory.
+  bool captures(CollectiveKind kind, DType dtype) const override;
 
   /// Throws what has ended the group: NCCL's error, or Error(closed) if the world is over. Work of the group then ends without a result.
   void check();

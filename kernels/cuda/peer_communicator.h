@@ -1,14 +1,13 @@
 #pragma once
-// Small sums between devices of one process, which write into each other's memory.
-#include <array>
-
+// Collectives between devices of one process, which write into each other's memory.
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/nccl_communicator.h"
 #include "kernels/cuda/peer_sums.h"
 
 namespace plait::cuda {
 
-/// all_reduce of up to peer_elements f32 goes in ascending order of ranks, by kernels (peer_sums.h); all else is NCCL's.
+/// Reductions of f32, f16 and bf16 go by kernels (peer_sums.h), in ascending order of ranks with one rounding, so that they have the bits
+/// of the host's; all_gather does too. All else is NCCL's.
 class PeerCommunicator : public NcclCommunicator {
  public:
   /// As NcclCommunicator's. Where ranks are other processes, or a device cannot access another, everything is NCCL's.
@@ -17,7 +16,9 @@ class PeerCommunicator : public NcclCommunicator {
 
   ~PeerCommunicator() override;
 
-  void all_reduce(const TensorView& data, Reduction reduction) override;
+  void all_reduce_into(const TensorView& in, const TensorView& out, Reduction reduction) override;
+  void all_gather(const TensorView& part, const TensorView& all) override;
+  void reduce_scatter(const TensorView& all, const TensorView& part, Reduction reduction) override;
   /// Whether the ranks access each other's memory.
   bool has_peers() const { return !buffers_.empty(); }
 
@@ -27,13 +28,14 @@ class PeerCommunicator : public NcclCommunicator {
  private:
   bool enables_peers();
   void exchange_buffers();
+  PeerOperands operands(const std::byte* in, std::byte* out) const;
+  void launch(const char* kernel, int64_t blocks, int rows, const PeerOperands& operands) const;
 
-  /// Sums of one queue are in order; another queue has buffers and numbers of its own.
+  /// Collectives of one queue are in order; another queue has buffers and numbers of its own.
   static constexpr int channels = 2;
   const std::shared_ptr<Blob> stop_;  ///< an i32 in pinned memory
   /// By rank and channel, of all ranks: none is freed while another rank may write to it. Empty without peers.
   std::vector<std::shared_ptr<Blob>> buffers_;
-  std::array<uint32_t, channels> numbers_{};  ///< of the last sum
 };
 
 }  // namespace plait::cuda

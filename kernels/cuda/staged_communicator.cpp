@@ -12,10 +12,10 @@ void StagedCommunicator::put(const Tensor& host, const TensorView& array) const 
   device_.write(queue(), array.data, host.data(), array.bytes());
 }
 
-void StagedCommunicator::all_reduce(const TensorView& data, Reduction reduction) {
-  const Tensor here = fetch(data);
+void StagedCommunicator::all_reduce_into(const TensorView& in, const TensorView& out, Reduction reduction) {
+  const Tensor here = fetch(in);
   host_->all_reduce(here.view(), reduction);
-  put(here, data);
+  put(here, out);
 }
 
 void StagedCommunicator::all_gather(const TensorView& part, const TensorView& all) {

@@ -17,7 +17,8 @@ class StagedCommunicator : public Communicator {
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
   int world_rank(int rank) const override { return host_->world_rank(rank); }
-  void all_reduce(const TensorView& data, Reduction reduction) override;
+  void all_reduce(const TensorView& data, Reduction reduction) override { all_reduce_into(data, data, reduction); }
+  void all_reduce_into(const TensorView& in, const TensorView& out, Reduction reduction) override;
   void all_gather(const TensorView& part, const TensorView& all) override;
   void reduce_scatter(const TensorView& all, const TensorView& part, Reduction reduction) override;
   void all_to_all(const TensorView& from, const TensorView& to) override;

@@ -11,8 +11,9 @@ struct plait_emulated_counts {
   int64_t device_bytes;                                       ///< of the allocations
   int64_t launches, copies, fills, replays, all_allocations;  ///< so far, those of replays included
   int64_t copied_bytes;
-  int64_t pageable;  ///< asynchronous copies of host memory that cuMemHostAlloc did not return
-  int64_t left;      ///< objects that a context still had when it was released
+  int64_t host_copies;  ///< of `copies`, those from or to the host
+  int64_t pageable;     ///< asynchronous copies of host memory that cuMemHostAlloc did not return
+  int64_t left;         ///< objects that a context still had when it was released
 };
 void plait_emulated_count(plait_emulated_counts* out);
 

@@ -66,7 +66,7 @@ Status Machine::give(CUstream_st* stream, Item item) {
   if (Capture* capture = stream->capture.get()) {
     if (capture->invalid) return cuda::cuda_stream_capture_invalidated;
     std::set<size_t>& tail = capture->tails[stream];
-    capture->graph->nodes.push_back({std::move(item.run), tail});
+    capture->graph->nodes.push_back({std::move(item), tail});
     tail = {capture->graph->nodes.size() - 1};
     return 0;
   }
@@ -149,7 +149,7 @@ void Machine::run(CUstream_st* stream, std::unique_lock<std::mutex>& lock) {
   const CUctx_st& context = *stream->context;
   Worker& worker = *workers_[static_cast<size_t>(context.device)];
   stream->running = true;
-  const Item item = std::move(stream->queue.front());
+  Item item = std::move(stream->queue.front());
   if (item.kernels) {
     std::set<int> open = context.peers;
     open.insert(context.device);
@@ -162,34 +162,55 @@ void Machine::run(CUstream_st* stream, std::unique_lock<std::mutex>& lock) {
     lock.lock();
     if (status && !context.sticky) stream->context->sticky = status;
   }
-  stream->queue.pop_front();
   stream->running = false;
+  if (!context.sticky && item.finished && !item.finished()) {
+    stream->queue.front() = std::move(item);
+    return;
+  }
+  stream->queue.pop_front();
   if (!item.signals && !stream->queue.empty() && !context.sticky) return;
   if (hurry_) close(worker);
   changed.notify_all();
   wake_all();
 }
 
-Status run_graph(const CUgraph_st& graph) {
-  std::vector<size_t> left(graph.nodes.size());
-  for (size_t i = 0; i < left.size(); ++i) left[i] = i;
-  std::vector<bool> done(graph.nodes.size());
-  while (!left.empty()) {
-    std::vector<size_t> ready;
-    for (size_t at = 0; at < left.size() && ready.size() < 8; ++at) {
-      const std::set<size_t>& after = graph.nodes[left[at]].after;
-      if (std::all_of(after.begin(), after.end(), [&](size_t node) { return done[node]; })) ready.push_back(at);
-    }
-    size_t chosen;
-    {
-      Machine& machine = Machine::get();
-      std::lock_guard lock(machine.mutex);
-      chosen = ready[machine.random() % ready.size()];
-    }
-    const size_t node = left[chosen];
-    if (const Status status = graph.nodes[node].run()) return status;
-    done[node] = true;
-    left.erase(left.begin() + static_cast<std::ptrdiff_t>(chosen));
+GraphRun::GraphRun(std::shared_ptr<const CUgraph_st> graph) : graph_(std::move(graph)), left_(graph_->nodes.size()) {
+  followers_.resize(left_);
+  for (size_t node = 0; node < left_; ++node) {
+    const auto& [item, after] = graph_->nodes[node];
+    items_.push_back(item.again ? item.again() : item);
+    before_.push_back(after.size());
+    for (const size_t earlier : after) followers_[earlier].push_back(node);
+    if (after.empty()) free_.push_back(node);
+  }
+}
+
+bool GraphRun::ready() {
+  return finished() || std::any_of(free_.begin(), free_.end(),
+                                   [&](size_t node) { return !items_[node].ready || items_[node].ready(); });
+}
+
+int64_t GraphRun::next() {
+  std::vector<int64_t> can;
+  for (size_t at = 0; at < free_.size(); ++at)
+    if (const Item& item = items_[free_[at]]; !item.ready || item.ready()) can.push_back(static_cast<int64_t>(at));
+  return can.empty() ? -1 : can[Machine::get().random() % can.size()];
+}
+
+Status GraphRun::run() {
+  constexpr uint64_t turns = 16;
+  Machine& machine = Machine::get();
+  std::unique_lock lock(machine.mutex);
+  for (int64_t at = next(); at >= 0; at = machine.random() % turns ? next() : -1) {
+    const size_t node = free_[static_cast<size_t>(at)];
+    free_.erase(free_.begin() + at);
+    lock.unlock();
+    const Status status = items_[node].run();
+    lock.lock();
+    if (status) return status;
+    --left_;
+    for (const size_t later : followers_[node])
+      if (!--before_[later]) free_.push_back(later);
   }
   return 0;
 }

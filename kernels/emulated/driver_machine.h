@@ -22,17 +22,20 @@ namespace plait::emulated {
 
 using cuda::Status;
 
-/// A piece of work of a stream. `run` is called without the machine's lock, `ready` with it; null: at once.
+/// A piece of work of a stream. `run` is called without the machine's lock, the others with it.
 struct Item {
   std::function<Status()> run;
-  std::function<bool()> ready;
-  bool signals = false;  ///< hosts and other streams may wait for it
-  bool kernels = false;  ///< accesses memory at the devices' addresses
+  std::function<bool()> ready;               ///< null: at once
+  bool signals = false;                      ///< hosts and other streams may wait for it
+  bool kernels = false;                      ///< accesses memory at the devices' addresses
+  std::function<bool()> finished = nullptr;  ///< after `run`; false: it is run again once it is ready. Null: always
+  std::function<Item()> again =
+      nullptr;  ///< in a graph: the work of each launch, in place of this. Null: each time the same
 };
 
-/// Work of a graph, which runs after the nodes `after`.
+/// Work of a graph, which runs after the nodes `after`, all of which are before it.
 struct GraphNode {
-  std::function<Status()> run;
+  Item item;
   std::set<size_t> after;
 };
 
@@ -140,7 +143,26 @@ class Machine {
   std::deque<std::string> failures_;  ///< all, since callers keep pointers
 };
 
-/// Runs the nodes in a random order that keeps their dependencies.
-Status run_graph(const CUgraph_st& graph);
+/// One launch of a graph: runs the nodes in a random order that keeps their dependencies. With the machine's lock unless stated otherwise.
+class GraphRun {
+ public:
+  explicit GraphRun(std::shared_ptr<const CUgraph_st> graph);
+  /// Whether a node can run.
+  bool ready();
+  /// Runs nodes until none can; now and then other streams get a turn before. Without the lock.
+  Status run();
+  bool finished() const { return !left_; }
+
+ private:
+  /// The place of such a node in `free_`, drawn from the seed; -1 if none can.
+  int64_t next();
+
+  std::shared_ptr<const CUgraph_st> graph_;
+  std::vector<Item> items_;                     ///< by node
+  std::vector<size_t> before_;                  ///< by node: of those that it runs after, how many have not run
+  std::vector<std::vector<size_t>> followers_;  ///< by node
+  std::vector<size_t> free_;                    ///< nodes that run after none
+  size_t left_;
+};
 
 }  // namespace plait::emulated

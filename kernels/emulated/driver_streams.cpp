@@ -20,7 +20,7 @@ void note_host_memory(Machine& machine, const void* host, size_t bytes) {
   if (!pinned) ++machine.counts.pageable;
 }
 
-void count(int64_t plait_emulated_counts::* what, int64_t by = 1) {
+void count(int64_t plait_emulated_counts::*what, int64_t by = 1) {
   Machine& machine = Machine::get();
   std::lock_guard lock(machine.mutex);
   machine.counts.*what += by;
@@ -47,6 +47,7 @@ std::function<Status()> copy_of(const CUctx_st* context, Rows to, Rows from, siz
     if (!target || !source) return cuda::cuda_illegal_address;
     for (size_t row = 0; row < height; ++row) std::memmove(target + row * to.pitch, source + row * from.pitch, width);
     count(&plait_emulated_counts::copies);
+    if (to.host || from.host) count(&plait_emulated_counts::host_copies);
     count(&plait_emulated_counts::copied_bytes, static_cast<int64_t>(width * height));
     return 0;
   };
@@ -361,11 +362,11 @@ Status cuGraphInstantiateWithFlags(GraphExec* out, Graph graph, unsigned long lo
 Status cuGraphLaunch(GraphExec exec, Stream stream) {
   Call call("cuGraphLaunch");
   if (!call.takes(stream)) return call.refused;
-  return call.machine.give(stream, {[graph = exec->graph] {
-                                      count(&plait_emulated_counts::replays);
-                                      return run_graph(*graph);
-                                    },
-                                    nullptr, false, true});
+  if (stream->capture) return stream->capture->invalid = true, cuda_stream_capture_unsupported;  // a graph of graphs
+  ++call.machine.counts.replays;
+  const auto run = std::make_shared<GraphRun>(exec->graph);
+  return call.machine.give(stream, {[run] { return run->run(); }, [run] { return run->ready(); }, false, true,
+                                    [run] { return run->finished(); }, nullptr});
 }
 
 Status cuGraphExecDestroy(GraphExec exec) {

@@ -142,16 +142,29 @@ void copy_wait() {
 inline void store_flagged(uint64_t* to, uint32_t word, uint32_t flag) {
   __atomic_store_n(to, uint64_t{flag} << 32 | word, __ATOMIC_RELAXED);
 }
-/// The other device has a thread of its own, so this one may keep its. A chip would wait without a limit.
-inline bool spin_until(const uint64_t* at, uint32_t flag, const int32_t* stop, uint32_t& word) {
+namespace plait::emulated {
+/// Waits as a kernel does for another device, which has a thread of its own, so that this one may keep its. False: stopped. A chip would
+/// wait without a limit.
+template <class There>
+bool spin(const char* name, uint32_t flag, const int32_t* stop, const There& there) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   for (;;) {
-    if (std::chrono::steady_clock::now() > end)
-      plait::emulated::fail("spin_until waits for flag " + std::to_string(flag));
-    const uint64_t pair = __atomic_load_n(at, __ATOMIC_RELAXED);
-    word = static_cast<uint32_t>(pair);
-    if (pair >> 32 == flag) return true;
+    if (std::chrono::steady_clock::now() > end) fail(std::string(name) + " waits for flag " + std::to_string(flag));
+    if (there()) return true;
     if (__atomic_load_n(stop, __ATOMIC_RELAXED)) return false;
     std::this_thread::yield();
   }
+}
+}  // namespace plait::emulated
+inline bool spin_until(const uint64_t* at, uint32_t flag, const int32_t* stop, uint32_t& word) {
+  return plait::emulated::spin("spin_until", flag, stop, [&] {
+    const uint64_t pair = __atomic_load_n(at, __ATOMIC_RELAXED);
+    word = static_cast<uint32_t>(pair);
+    return pair >> 32 == flag;
+  });
+}
+inline void raise_flag(uint32_t* at, uint32_t flag) { __atomic_store_n(at, flag, __ATOMIC_RELEASE); }
+inline bool wait_for_flag(const uint32_t* at, uint32_t flag, const int32_t* stop) {
+  return plait::emulated::spin("wait_for_flag", flag, stop,
+                               [&] { return __atomic_load_n(at, __ATOMIC_ACQUIRE) == flag; });
 }

@@ -40,10 +40,11 @@ struct Collective {
   size_t count;
   NcclType type;
   int number;  ///< reduction, or root; -1 if neither
+  bool captured = false;
 
   std::string text(int rank) const {
-    std::string out =
-        std::string(function) + " of " + std::to_string(count) + " " + type_names[static_cast<int>(type)];
+    std::string out = std::string(captured ? "captured " : "") + function + " of " + std::to_string(count) + " " +
+                      type_names[static_cast<int>(type)];
     if (number >= 0)
       out += std::strcmp(function, "ncclBroadcast") ? std::string(", ") + reduction_names[number]
                                                     : ", root " + std::to_string(number);
@@ -51,7 +52,7 @@ struct Collective {
   }
   bool operator==(const Collective& other) const {
     return !std::strcmp(function, other.function) && count == other.count && type == other.type &&
-           number == other.number;
+           number == other.number && captured == other.captured;
   }
 };
 
@@ -164,7 +165,7 @@ void run(const Meeting& meeting, std::span<const int> order) {
 struct ncclComm {
   std::shared_ptr<plait::emulated::Group> group;
   int rank = 0;
-  int64_t calls = 0;  ///< collectives so far
+  std::shared_ptr<int64_t> calls = std::make_shared<int64_t>(0);  ///< collectives so far, those of replays included
   std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
 };
 
@@ -186,25 +187,25 @@ std::byte* access(const CUctx_st& context, const void* at, size_t bytes) {
   return reaches(context, address, bytes) ? Machine::get().memory.alias(address) : nullptr;
 }
 
-NcclStatus collective(const Collective& call, const void* from, size_t from_parts, void* to, size_t to_parts,
-                      NcclComm comm, Stream stream) {
-  Call guard(call.function);
-  if (!guard.takes(stream)) return nccl_unhandled_cuda_error;
-  Group& group = *comm->group;
-  if (!group.error.empty() || !group.complete()) return nccl_invalid_usage;
-  const int64_t number = comm->calls++;
-  const auto [found, is_first] = group.meetings.try_emplace(number);
+/// The next collective of a rank's stream, with the lock held. Ends the group where other ranks ask for something else.
+Item next_meeting(const Collective& call, const void* from, size_t from_parts, void* to, size_t to_parts,
+                  const ncclComm& comm, const CUctx_st* context) {
+  const auto group = comm.group;
+  const auto aborted = comm.aborted;
+  if (*aborted || !group->error.empty()) return {[] { return Status{0}; }, nullptr};
+  const int64_t number = (*comm.calls)++;
+  const auto [found, is_first] = group->meetings.try_emplace(number);
   Meeting& meeting = found->second;
   if (is_first) {
-    meeting.call = call, meeting.first = comm->rank;
-    meeting.from.resize(static_cast<size_t>(group.ranks)), meeting.to.resize(static_cast<size_t>(group.ranks));
+    meeting.call = call, meeting.first = comm.rank;
+    meeting.from.resize(static_cast<size_t>(group->ranks)), meeting.to.resize(static_cast<size_t>(group->ranks));
   } else if (!(meeting.call == call)) {
-    return end_group(group, meeting.call.text(meeting.first) + " meets " + call.text(comm->rank));
+    end_group(*group, meeting.call.text(meeting.first) + " meets " + call.text(comm.rank));
   }
-  const auto rank = static_cast<size_t>(comm->rank);
+  const auto rank = static_cast<size_t>(comm.rank);
   const size_t bytes = call.count * bytes_of(call.type);
   auto arrived = std::make_shared<bool>(false);
-  const auto ready = [=, group = comm->group, aborted = comm->aborted, context = stream->context] {
+  const auto ready = [=] {
     if (*aborted || !group->error.empty()) return true;
     Meeting& own = group->meetings.at(number);
     if (!std::exchange(*arrived, true)) {
@@ -214,7 +215,7 @@ NcclStatus collective(const Collective& call, const void* from, size_t from_part
     }
     return own.arrived == group->ranks;
   };
-  const auto run = [=, group = comm->group, aborted = comm->aborted]() -> Status {
+  const auto run = [=]() -> Status {
     Machine& machine = Machine::get();
     std::lock_guard lock(machine.mutex);
     if (*aborted || !group->error.empty()) return 0;
@@ -230,7 +231,25 @@ NcclStatus collective(const Collective& call, const void* from, size_t from_part
     if (++own.left == group->ranks) group->meetings.erase(number);
     return 0;
   };
-  if (guard.machine.give(stream, {run, ready})) return nccl_unhandled_cuda_error;
+  return {run, ready};
+}
+
+/// A captured call is one of the group's collectives at each launch of its graph, of which all ranks have one with the same call.
+NcclStatus collective(Collective call, const void* from, size_t from_parts, void* to, size_t to_parts, NcclComm comm,
+                      Stream stream) {
+  Call guard(call.function);
+  if (!guard.takes(stream)) return nccl_unhandled_cuda_error;
+  Group& group = *comm->group;
+  if (!group.error.empty() || !group.complete()) return nccl_invalid_usage;
+  call.captured = stream->capture != nullptr;
+  const auto next = [=, comm = *comm, context = stream->context] {
+    return next_meeting(call, from, from_parts, to, to_parts, comm, context);
+  };
+  Item item;
+  if (call.captured) item.again = next;
+  else item = next();
+  if (!group.error.empty()) return nccl_invalid_usage;
+  if (guard.machine.give(stream, std::move(item))) return nccl_unhandled_cuda_error;
   return guard.machine.random() % 4 ? nccl_success : nccl_in_progress;  // and done when the error is asked for
 }
 
@@ -267,7 +286,7 @@ NcclStatus ncclCommInitRankConfig(NcclComm* out, int ranks, NcclId id, int rank,
   group->devices[rank] = call.context->device;
   if (!group->error.empty()) return nccl_invalid_usage;
   if (group->complete()) groups().erase(number);
-  *out = new ncclComm{group, rank, 0};
+  *out = new ncclComm{group, rank};
   ++call.machine.counts.communicators;
   return nccl_in_progress;
 }

@@ -23,8 +23,7 @@ BEGIN, END = "<!-- cuda_roofline.py: begin -->", "<!-- cuda_roofline.py: end -->
 CHIPS = {"H100": 3.35e12, "H200": 4.8e12}
 REACHED = 0.9
 GAP_S = 1.5e-6  # between the kernels of a graph
-SUM_S = 3.5e-6  # a sum over devices of a token's row, by two launches
-LAUNCH_S = 3.0e-6  # of a kernel by the host: programs with sums over devices are not captured in a graph
+SUM_S = 3.5e-6  # a sum over devices of a token's row, by two kernels of a graph
 CONTEXT = 1024  # tokens in the cache, in bf16
 
 # Shapes as in architecture.md: h hidden, l layers, r query heads, g key heads, d head size, f feed-forward, v vocabulary; `gates` of
@@ -89,10 +88,8 @@ def seconds(build, model, chip, cards, bars):
     count = model.l * layer + rest
     best = (weights + cache) / cards / CHIPS[chip]
     read = (weights * share + cache) / cards / (CHIPS[chip] * REACHED)
-    if cards == 1:
-        return best, read + count * GAP_S
-    sums = 2 * model.l + 1
-    return best, max(read + count * GAP_S, (count + 2 * sums) * LAUNCH_S) + sums * SUM_S
+    sums = 2 * model.l + 1 if cards > 1 else 0
+    return best, read + count * GAP_S + sums * SUM_S
 
 
 def tables(build):

@@ -124,14 +124,32 @@ PLAIT_DEVICE void copy_wait() {
 PLAIT_DEVICE void store_flagged(uint64_t* to, uint32_t word, uint32_t flag) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(to), "l"(static_cast<uint64_t>(flag) << 32 | word) : "memory");
 }
-/// The word, once another device has written it with that flag; false if *stop becomes other than 0 before. Nothing else waits for
-/// memory, and what is waited for must not come after this launch.
+/// The word, once another device has written it with that flag; false if *stop becomes other than 0 before. What is waited for must not
+/// come after this launch.
 PLAIT_DEVICE bool spin_until(const uint64_t* at, uint32_t flag, const int32_t* stop, uint32_t& word) {
   for (int looks = 1;; ++looks) {
     uint64_t pair;
     asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(pair) : "l"(at) : "memory");
     word = static_cast<uint32_t>(pair);
     if (pair >> 32 == flag) return true;
+    if (looks % 1024) continue;
+    int32_t stopped;
+    asm volatile("ld.relaxed.sys.global.s32 %0, [%1];" : "=r"(stopped) : "l"(stop) : "memory");
+    if (stopped) return false;
+  }
+}
+
+/// Raises a flag for another device, after all that the block wrote before its last barrier.
+PLAIT_DEVICE void raise_flag(uint32_t* at, uint32_t flag) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(at), "r"(flag) : "memory");
+}
+/// Waits until another device has raised the flag: what it wrote before is there for this thread, and after a barrier for its block. False
+/// if *stop becomes other than 0 before. As for spin_until, what is waited for must not come after this launch.
+PLAIT_DEVICE bool wait_for_flag(const uint32_t* at, uint32_t flag, const int32_t* stop) {
+  for (int looks = 1;; ++looks) {
+    uint32_t found;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(found) : "l"(at) : "memory");
+    if (found == flag) return true;
     if (looks % 1024) continue;
     int32_t stopped;
     asm volatile("ld.relaxed.sys.global.s32 %0, [%1];" : "=r"(stopped) : "l"(stop) : "memory");

@@ -57,7 +57,8 @@ std::shared_ptr<const KernelState> prepare_experts(const NodeInfo& node) {
   return state;
 }
 
-ExpertStack stack_of(const KernelCall& call, const StackSlots& slots, int64_t zero, int64_t k) {
+/// `x`: what its rows are multiplied with.
+ExpertStack stack_of(const KernelCall& call, const StackSlots& slots, int64_t zero, int64_t k, const void* x) {
   const TensorView w = operand(call.inputs, slots.weights), bias = operand(call.inputs, slots.bias),
                    scales = operand(call.inputs, slots.scales), zeros = operand(call.inputs, slots.zeros);
   if (!w.present()) return {};
@@ -72,7 +73,8 @@ ExpertStack stack_of(const KernelCall& call, const StackSlots& slots, int64_t ze
   out.block = static_cast<int32_t>(w.shape.back(1));
   out.row = w.shape.rank() == 4 ? static_cast<int32_t>(w.shape[2]) * out.block : out.block;
   out.sign = is_signed_code(w.dtype) ? 1 << (dtype_bits(w.dtype) - 1) : 0;
-  out.eights = out.block % 8 == 0;
+  const bool whole = k % 8 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
+  out.eights = out.block % 8 ? no_eights : whole ? whole_eights : padded_eights;
   return out;
 }
 
@@ -87,15 +89,43 @@ bool fits(const KernelCall& call, const StackSlots& slots, const ExpertStack& st
          (!zeros.present() || zeros.elements() == blocks) && stack.row * dtype_bits(w.dtype) % 8 == 0;
 }
 
-int64_t scratch_bytes(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>, int) {
-  return inputs[1].elements() * inputs[3].shape[1] * 4;
+/// Whether the choices are sorted. Those of one token are of different experts, and need no order.
+bool sorts(int64_t tokens, int64_t experts) { return tokens > 1 && experts <= most_sorted_experts; }
+
+/// Scratch of a call: what `operands` point to, or only how much it is.
+int64_t place_scratch(int64_t choices, int64_t f, int64_t o, bool sorted, int64_t experts, std::byte* memory,
+                      ExpertsOperands* operands) {
+  int64_t at = 0;
+  const auto take = [&](auto*& to, int64_t count) {
+    to = reinterpret_cast<std::remove_reference_t<decltype(to)>>(memory + at);
+    at += ceil_div(count * static_cast<int64_t>(sizeof *to), 16) * 16;
+  };
+  ExpertsOperands sizes{};
+  ExpertsOperands& out = operands ? *operands : sizes;
+  take(out.hidden, choices * f);
+  if (!sorted) return at;
+  take(out.parts, choices * o);
+  take(out.tiles, most_expert_tiles(choices, experts));
+  take(out.order, choices);
+  take(out.tile_count, 1);
+  return at;
 }
 
+int64_t scratch_bytes(const KernelState*, std::span<const TensorView> inputs, std::span<const TensorView>, int) {
+  const int64_t choices = inputs[1].elements(), k = inputs[1].shape.back(1), experts = inputs[3].shape[0];
+  return place_scratch(choices, inputs[3].shape[1], inputs[5].shape[1], sorts(k ? choices / k : 0, experts), experts,
+                       nullptr, nullptr);
+}
+
+/// The kernel of that beginning for the stack's type.
 const char* by_stack(DType dtype, const std::array<const char*, 6>& names) {
   if (has_element(dtype)) return by_element(dtype, names[0], names[1], names[2]);
   const int bits = dtype_bits(dtype);
   return names[bits == 8 ? 3 : bits == 4 ? 4 : 5];
 }
+
+#define PLAIT_BY_STACK(kernel) \
+  { kernel "_f32", kernel "_bf16", kernel "_f16", kernel "_int8", kernel "_int4", kernel "_int2" }
 
 KernelStatus run_experts(const KernelCall& call) {
   const auto& state = static_cast<const ExpertsState&>(*call.state);
@@ -103,10 +133,10 @@ KernelStatus run_experts(const KernelCall& call) {
   const int64_t h = x.shape.back(1), k = numbers.shape.back(1), f = gate.shape[1], experts = gate.shape[0];
   ExpertsOperands o{};
   o.x = data_of<const float>(x), o.shares = data_of<const float>(call.inputs[2]);
-  o.hidden = reinterpret_cast<float*>(call.scratch.data()), o.y = data_of<float>(call.outputs[0]);
+  o.y = data_of<float>(call.outputs[0]);
   o.numbers = indices_of(numbers), o.report = report_of(call);
-  o.gate = stack_of(call, gate_slots, state.zero, h), o.up = stack_of(call, up_slots, state.zero, h);
-  o.down = stack_of(call, down_slots, state.down_zero, f);
+  o.gate = stack_of(call, gate_slots, state.zero, h, x.data), o.up = stack_of(call, up_slots, state.zero, h, x.data);
+  o.down = stack_of(call, down_slots, state.down_zero, f, call.scratch.data());
   o.tokens = h ? x.elements() / h : 0, o.choices = k;
   o.experts = experts, o.offset = state.shard.offset, o.whole = state.shard.whole;
   o.alpha = state.alpha, o.beta = state.beta, o.limit = state.limit, o.activation = state.activation;
@@ -115,14 +145,18 @@ KernelStatus run_experts(const KernelCall& call) {
   if (!fits(call, down_slots, o.down, experts, down.shape[1], f)) return {KernelCode::bad_value, 5, experts};
   if (numbers.elements() != o.tokens * k || call.inputs[2].elements() != numbers.elements())
     return {KernelCode::bad_value, 1, numbers.elements()};
-  launch(call,
-         by_stack(gate.dtype, {"experts_hidden_f32", "experts_hidden_bf16", "experts_hidden_f16",
-                               "experts_hidden_int8", "experts_hidden_int4", "experts_hidden_int2"}),
-         experts_geometry(f, o.tokens * k), o);
-  return launch(call,
-                by_stack(down.dtype, {"experts_down_f32", "experts_down_bf16", "experts_down_f16",
-                                      "experts_down_int8", "experts_down_int4", "experts_down_int2"}),
-                experts_geometry(o.down.n, o.tokens), o);
+  const bool sorted = sorts(o.tokens, experts);
+  place_scratch(o.tokens * k, f, o.down.n, sorted, experts, call.scratch.data(), &o);
+  if (!sorted) {
+    launch(call, by_stack(gate.dtype, PLAIT_BY_STACK("experts_hidden")), experts_geometry(f, o.tokens * k), o);
+    return launch(call, by_stack(down.dtype, PLAIT_BY_STACK("experts_down")), experts_geometry(o.down.n, o.tokens),
+                  o);
+  }
+  const int64_t tiles = most_expert_tiles(o.tokens * k, experts);
+  launch(call, "experts_sort", experts_sort_geometry(experts), o);
+  launch(call, by_stack(gate.dtype, PLAIT_BY_STACK("experts_hidden_sorted")), experts_geometry(f, tiles), o);
+  launch(call, by_stack(down.dtype, PLAIT_BY_STACK("experts_down_sorted")), experts_geometry(o.down.n, tiles), o);
+  return launch(call, "experts_join", experts_join_geometry(o.down.n, o.tokens), o);
 }
 
 }  // namespace

@@ -69,6 +69,41 @@ TEST(CudaExpertBlocks, EqualTheReference) {
       }
 }
 
+/// Choices are sorted by their experts where there are several tokens: of one expert more than a tile has, and of another none.
+TEST(CudaExpertBlocks, ATokenHasTheSameBitsAloneAndInCompany) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::u4}) {
+    SCOPED_TRACE(std::string(dtype_name(dtype)));
+    constexpr int64_t tokens = 21, h = 64, o = 9;
+    Mixture mixture(tokens, h, 40, o);
+    if (dtype == DType::u4) mixture.blocks(dtype, 32, DType::f16, DType::u8);
+    else mixture.plain(dtype);
+    for (int64_t i = 0; i < tokens; ++i)
+      mixture.inputs[1].as<int64_t>()[2 * i] = 3, mixture.inputs[1].as<int64_t>()[2 * i + 1] = i % 2;
+    mixture.expect_equal();
+    const Tensor all = run_on_cuda("plait.Experts", {}, mixture.inputs, {{DType::f32, {tokens, o}}})[0];
+    for (int64_t i = 0; i < tokens; ++i) {
+      std::vector<Tensor> alone = mixture.inputs;
+      for (size_t k = 0; k < 3; ++k) {
+        const Tensor& whole = mixture.inputs[k];
+        alone[k] = Tensor(whole.dtype(), {1, whole.shape()[1]});
+        std::memcpy(alone[k].data(), whole.data() + i * alone[k].bytes(), static_cast<size_t>(alone[k].bytes()));
+      }
+      const Tensor one = run_on_cuda("plait.Experts", {}, alone, {{DType::f32, {1, o}}})[0];
+      EXPECT_EQ(std::memcmp(one.data(), all.data() + i * one.bytes(), static_cast<size_t>(one.bytes())), 0) << i;
+    }
+  }
+}
+
+/// More experts than threads sort them, most without a choice.
+TEST(CudaExpertBlocks, ManyExpertsEqualTheReference) {
+  Mixture mixture(7, 16, 8, 8);
+  for (const auto& [at, n, k] : {std::tuple(3, 8, 16), {4, 8, 16}, {5, 8, 8}})
+    mixture.inputs[static_cast<size_t>(at)] = random_tensor(DType::bf16, {1030, n, k}, static_cast<uint64_t>(at));
+  mixture.inputs[1] = random_tensor(DType::i64, {7, 2}, 2, 0, 1030);
+  mixture.inputs[1].as<int64_t>()[5] = 1029;
+  mixture.expect_equal();
+}
+
 TEST(CudaExpertBlocks, ChoicesOfOtherRanksAreSkipped) {
   Mixture mixture(6, 16, 8, 8);
   mixture.plain(DType::f32);
@@ -77,12 +112,15 @@ TEST(CudaExpertBlocks, ChoicesOfOtherRanksAreSkipped) {
 }
 
 TEST(CudaExpertBlocks, AnExpertOutOfRangeIsReported) {
-  Mixture mixture(1, 16, 8, 8);
-  mixture.plain(DType::f32);
-  mixture.inputs[1] = tensor(DType::i64, {1, 2}, {0, 5});
-  KernelStatus status;
-  run_on_cuda("plait.Experts", {}, mixture.inputs, {{DType::f32, {1, 8}}}, {}, 0, &status);
-  EXPECT_EQ(std::tuple(status.code, status.operand, status.value), std::tuple(KernelCode::index_out_of_range, 1, 5));
+  for (const int64_t tokens : {1, 2}) {
+    Mixture mixture(tokens, 16, 8, 8);
+    mixture.plain(DType::f32);
+    mixture.inputs[1].as<int64_t>()[1] = 5;
+    KernelStatus status;
+    run_on_cuda("plait.Experts", {}, mixture.inputs, {{DType::f32, {tokens, 8}}}, {}, 0, &status);
+    EXPECT_EQ(std::tuple(status.code, status.operand, status.value),
+              std::tuple(KernelCode::index_out_of_range, 1, 5));
+  }
 }
 
 TEST(CudaAdapters, EqualTheReference) {

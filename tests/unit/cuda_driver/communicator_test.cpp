@@ -6,13 +6,14 @@
 #include <random>
 #include <thread>
 
+#include "core/base/text.h"
 #include "core/comm/world.h"
 #include "tests/unit/cuda_driver/on_device.h"
 
 namespace plait::test {
 namespace {
 
-constexpr int ranks = 2;
+constexpr int two = 2;
 
 /// A rank: its device, and the group of all.
 struct Rank {
@@ -23,6 +24,7 @@ struct Rank {
   Tensor floats(const std::vector<float>& values) const {
     return device.upload(Tensor::of<float>(DType::f32, {static_cast<int64_t>(values.size())}, values));
   }
+  Tensor array(const Tensor& host) const { return device.upload(host); }
   /// Of which sums are NCCL's.
   Tensor integers(int64_t count) const { return device.upload(Tensor(DType::i32, {count})); }
   std::vector<float> values(const Tensor& array) const {
@@ -32,9 +34,9 @@ struct Rank {
 };
 
 /// Runs `body` on each rank; errors by rank. `one_device`: the ranks share a device, which NCCL refuses.
-std::vector<std::string> on_ranks(bool one_device, const std::function<void(const Rank&)>& body) {
+std::vector<std::string> on_ranks(bool one_device, const std::function<void(const Rank&)>& body, int ranks = two) {
   const auto worlds = make_thread_world(ranks);
-  std::vector<std::string> errors(ranks);
+  std::vector<std::string> errors(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
@@ -83,7 +85,7 @@ TEST_P(DeviceGroup, DoesEveryCollective) {
     EXPECT_EQ(split->size(), 1);
     rank.group.barrier();
   });
-  EXPECT_EQ(errors, std::vector<std::string>(ranks));
+  EXPECT_EQ(errors, std::vector<std::string>(two));
 }
 
 TEST_P(DeviceGroup, AsynchronousOnesAreInTheirQueue) {
@@ -98,7 +100,7 @@ TEST_P(DeviceGroup, AsynchronousOnesAreInTheirQueue) {
       EXPECT_EQ(rank.values(sum), (std::vector<float>{2, 4}));
     }
   });
-  EXPECT_EQ(errors, std::vector<std::string>(ranks));
+  EXPECT_EQ(errors, std::vector<std::string>(two));
 }
 
 TEST_P(DeviceGroup, ARankThatFailsEndsTheOthers) {
@@ -114,47 +116,137 @@ TEST_P(DeviceGroup, ARankThatFailsEndsTheOthers) {
 INSTANTIATE_TEST_SUITE_P(All, DeviceGroup, testing::Bool(),
                          [](const auto& info) { return info.param ? "host" : "nccl"; });
 
-/// Sums of f32 go from device to device, without NCCL, and without the host's waiting for them.
-TEST(PeerSums, AreThoseOfTheHostInAnyQueue) {
-  emulated_fail("ncclAllReduce:1");
-  const auto errors = on_ranks(false, [](const Rank& rank) {
-    std::mt19937 random(static_cast<uint32_t>(rank.number));
-    for (const Use use : {Use::compute, Use::collective}) {
-      Queue& queue = rank.device.queue(use);
-      std::vector<Tensor> sums;
-      std::vector<std::vector<float>> own;
-      for (const size_t count : {1, 300, 7, 1 << 14, 2, 2, 2, 500, 1}) {
-        std::vector<float>& values = own.emplace_back(count);
-        for (float& value : values) value = std::normal_distribution<float>()(random);
-        sums.push_back(rank.floats(values));
-      }
-      rank.device.wait(queue, rank.device.record(rank.device.queue(Use::compute)));
-      const QueueEvent end = rank.device.submit(queue, [&] {
-        for (const Tensor& sum : sums) rank.group.all_reduce(sum.view(), Reduction::sum);
-      });
-      rank.device.finish(end);
-      for (size_t i = 0; i < sums.size(); ++i) {
-        Tensor all = Tensor::of<float>(DType::f32, {static_cast<int64_t>(own[i].size())}, own[i]);
-        rank.host.all_reduce(all.view(), Reduction::sum);
-        EXPECT_EQ(rank.values(sums[i]), std::vector<float>(all.as<float>(), all.as<float>() + all.elements())) << i;
-      }
-    }
-    const Tensor most = rank.floats({rank.number ? NAN : 1, static_cast<float>(rank.number)});
-    rank.group.all_reduce(most.view(), Reduction::max);
-    EXPECT_TRUE(std::isnan(rank.values(most)[0]));
-    EXPECT_EQ(rank.values(most)[1], 1);
-  });
-  emulated_fail(nullptr);
-  EXPECT_EQ(errors, std::vector<std::string>(ranks));
+/// Random numbers, of which sums round.
+Tensor some(DType dtype, int64_t count, std::mt19937& random) {
+  Tensor out(dtype, {count});
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = std::normal_distribution<float>()(random);
+    if (dtype == DType::f32) out.as<float>()[i] = value;
+    else if (dtype == DType::f16) out.as<Float16>()[i] = to_float16(value);
+    else out.as<BFloat16>()[i] = to_bfloat16(value);
+  }
+  return out;
 }
+std::string bytes(const Tensor& host) {
+  return {reinterpret_cast<const char*>(host.data()), static_cast<size_t>(host.bytes())};
+}
+
+class PeerGroup : public testing::TestWithParam<int> {
+ protected:
+  /// None of it may be NCCL's.
+  void SetUp() override { emulated_fail("ncclAllReduce:1"); }
+  void TearDown() override { emulated_fail(nullptr); }
+};
+
+/// In one step, in two, and in pieces, by any queue and without the host's waiting.
+TEST_P(PeerGroup, ReducesAsTheHostDoes) {
+  const int ranks = GetParam();
+  const auto errors = on_ranks(
+      false,
+      [](const Rank& rank) {
+        std::mt19937 random(static_cast<uint32_t>(rank.number));
+        for (const Use use : {Use::compute, Use::collective}) {
+          Queue& queue = rank.device.queue(use);
+          std::vector<Tensor> own, given, sums;
+          const auto reduction_of = [](size_t i) { return i % 5 == 3 ? Reduction::max : Reduction::sum; };
+          for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+            for (const int64_t count : {1, 300, 7, 1 << 14, (1 << 14) + 1, 2, 33001, 2, 2, 500, 1})
+              own.push_back(some(dtype, count, random));
+          if (use == Use::compute) own.push_back(some(DType::f32, 280001, random));
+          for (const Tensor& one : own) given.push_back(rank.array(one)), sums.push_back(rank.array(one));
+          rank.device.wait(queue, rank.device.record(rank.device.queue(Use::compute)));
+          const QueueEvent end = rank.device.submit(queue, [&] {
+            for (size_t i = 0; i < sums.size(); ++i)
+              rank.group.all_reduce_into(i % 2 ? sums[i].view() : given[i].view(), sums[i].view(), reduction_of(i));
+          });
+          rank.device.finish(end);
+          for (size_t i = 0; i < sums.size(); ++i) {
+            rank.host.all_reduce(own[i].view(), reduction_of(i));
+            EXPECT_EQ(bytes(rank.device.fetch(sums[i])), bytes(own[i])) << "sum " << i;
+          }
+        }
+        const Tensor most = rank.floats({rank.number ? NAN : 1, static_cast<float>(rank.number)});
+        rank.group.all_reduce(most.view(), Reduction::max);
+        EXPECT_TRUE(std::isnan(rank.values(most)[0]));
+        EXPECT_EQ(rank.values(most)[1], static_cast<float>(rank.group.size() - 1));
+      },
+      ranks);
+  EXPECT_EQ(errors, std::vector<std::string>(static_cast<size_t>(ranks)));
+}
+
+/// Parts of any bytes, also in place, and larger than a piece.
+TEST_P(PeerGroup, GathersAndScattersAsTheHostDoes) {
+  const int ranks = GetParam();
+  emulated_fail("ncclAllGather:1");
+  const auto errors = on_ranks(
+      false,
+      [](const Rank& rank) {
+        std::mt19937 random(static_cast<uint32_t>(rank.number));
+        for (const DType dtype : {DType::bf16, DType::f32})
+          for (const int64_t count : {1, 8, 9, 4096, 140001}) {
+            SCOPED_TRACE(cat(dtype_name(dtype), " ", count));
+            const Tensor whole = some(dtype, count * rank.group.size(), random), part(dtype, {count});
+            const Tensor on_device = rank.array(whole), own = rank.array(part);
+            rank.host.reduce_scatter(whole.view(), part.view(), Reduction::sum);
+            rank.group.reduce_scatter(on_device.view(), own.view(), Reduction::sum);
+            EXPECT_EQ(bytes(rank.device.fetch(own)), bytes(part));
+            rank.host.all_gather(part.view(), whole.view());
+            rank.group.all_gather(own.view(), on_device.view());
+            EXPECT_EQ(bytes(rank.device.fetch(on_device)), bytes(whole));
+            const TensorView all = on_device.view();
+            rank.device.fill(rank.device.queue(Use::compute), all.data, 0, rank.number * own.bytes());
+            rank.group.all_gather({all.data + rank.number * own.bytes(), dtype, {count}}, all);
+            EXPECT_EQ(bytes(rank.device.fetch(on_device)), bytes(whole)) << "in place";
+          }
+      },
+      ranks);
+  EXPECT_EQ(errors, std::vector<std::string>(static_cast<size_t>(ranks)));
+}
+
+/// A graph has them, in both queues: launches of it, and calls outside of it, are one after another.
+TEST_P(PeerGroup, AreInGraphs) {
+  const int ranks = GetParam();
+  const auto errors = on_ranks(
+      false,
+      [](const Rank& rank) {
+        Queue &compute = rank.device.queue(Use::compute), &collective = rank.device.queue(Use::collective);
+        const Tensor small = rank.floats({0, 0}), large = rank.array(Tensor(DType::f32, {20000}));
+        const auto sum = [&] {
+          rank.group.all_reduce(small.view(), Reduction::sum);
+          rank.device.wait(collective, rank.device.record(compute));
+          const QueueEvent end =
+              rank.device.submit(collective, [&] { rank.group.all_reduce(large.view(), Reduction::sum); });
+          rank.device.wait(compute, end);
+          rank.group.all_reduce(small.view(), Reduction::max);
+        };
+        const auto captured = rank.device.capture(compute, sum);
+        auto expected = static_cast<float>(rank.group.size());
+        for (int i = 0; i < 5; ++i, expected *= static_cast<float>(rank.group.size())) {
+          if (!i)
+            for (const Tensor& one : {small, large}) {
+              std::vector<float> ones(static_cast<size_t>(one.view().elements()), 1);
+              rank.device.write(compute, one.view().data, ones.data(), one.bytes());
+            }
+          if (i % 3 == 2) sum();
+          else rank.device.replay(compute, *captured);
+          EXPECT_EQ(rank.values(small), (std::vector<float>{expected, expected})) << i;
+          EXPECT_EQ(rank.values(large), std::vector<float>(20000, expected)) << i;
+        }
+      },
+      ranks);
+  EXPECT_EQ(errors, std::vector<std::string>(static_cast<size_t>(ranks)));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PeerGroup, testing::Values(2, 3, 4));
 
 TEST(PeerSums, EndWhenARankFails) {
   const auto errors = on_ranks(false, [](const Rank& rank) {
-    const Tensor sum = rank.floats({1, 2});
+    const Tensor sum = rank.floats({1, 2}), all = rank.floats({0, 0, 0, 0});
     rank.group.all_reduce(sum.view(), Reduction::sum);
     rank.values(sum);
     if (rank.number == 1) throw Error(Code::internal, "no more");
     for (int i = 0; i < 3; ++i) rank.group.all_reduce(sum.view(), Reduction::sum);
+    rank.group.all_gather(sum.view(), all.view());
     rank.values(sum);
   });
   EXPECT_NE(errors[0].find("no more"), std::string::npos) << errors[0];
@@ -169,7 +261,7 @@ TEST(PeerSums, AreNcclsWhereAccessIsRefused) {
       EXPECT_EQ(rank.values(sum), (std::vector<float>{2, 4}));
     });
     emulated_fail(nullptr);
-    EXPECT_EQ(errors, std::vector<std::string>(ranks));
+    EXPECT_EQ(errors, std::vector<std::string>(two));
   }
 }
 
@@ -182,6 +274,37 @@ TEST(NcclCalls, ThatDifferAreAnErrorThatNamesBoth) {
   const std::string both = errors[0] + errors[1];
   EXPECT_NE(both.find("ncclAllReduce of 2 int32, sum by rank 0"), std::string::npos) << both;
   EXPECT_NE(both.find("ncclAllReduce of 3 int32, sum by rank 1"), std::string::npos) << both;
+}
+
+/// In graphs too, each launch is a call of the group; NCCL wants the same of all ranks.
+TEST(NcclCalls, AreInGraphs) {
+  const auto errors = on_ranks(false, [](const Rank& rank) {
+    Queue& compute = rank.device.queue(Use::compute);
+    const Tensor sum = rank.device.upload(Tensor::of<int32_t>(DType::i32, {2}, std::vector<int32_t>{1, rank.number}));
+    const auto add = [&] { rank.group.all_reduce(sum.view(), Reduction::sum); };
+    const auto captured = rank.device.capture(compute, add);
+    for (int i = 1; i < 6; ++i) {
+      if (i == 3) add();
+      else rank.device.replay(compute, *captured);
+      const Tensor host = rank.device.fetch(sum);
+      EXPECT_EQ(host.as<int32_t>()[0], 1 << i);
+      EXPECT_EQ(host.as<int32_t>()[1], 1 << (i - 1));
+    }
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(two));
+}
+
+TEST(NcclCalls, OfAGraphMeetThoseOfGraphsOnly) {
+  const auto errors = on_ranks(false, [](const Rank& rank) {
+    Queue& compute = rank.device.queue(Use::compute);
+    const Tensor sum = rank.integers(2);
+    const auto add = [&] { rank.group.all_reduce(sum.view(), Reduction::sum); };
+    if (rank.number) rank.device.replay(compute, *rank.device.capture(compute, add));
+    else add();
+    rank.device.fetch(sum);
+  });
+  const std::string both = errors[0] + errors[1];
+  EXPECT_NE(both.find("captured ncclAllReduce of 2 int32, sum by rank 1"), std::string::npos) << both;
 }
 
 TEST(NcclCalls, ThatFailAreNamed) {

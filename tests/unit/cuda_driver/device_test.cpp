@@ -155,8 +155,8 @@ TEST_F(OnDevice, TooLittleMemoryIsToldInBytes) {
 
 TEST(CudaDevices, WhatIsMissingIsNamed) {
   EXPECT_NE(error([] {
-              cuda::make_cuda_device(emulated_libraries(), 2);
-            }).find("there is no CUDA device 2: the driver has 2"),
+              cuda::make_cuda_device(emulated_libraries(), 4);
+            }).find("there is no CUDA device 4: the driver has 4"),
             std::string::npos);
   EXPECT_NE(error([] { cuda::load_cuda("/no/plait_cuda.so"); }).find("/no/plait_cuda.so"), std::string::npos);
   EXPECT_NE(error([] { cuda::load_cuda("libc.so.6"); }).find("has no function plait_cuda_get_plugin"),

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "core/base/text.h"
 #include "core/base/token_choice.h"
 #include "core/generate/engines.h"
 #include "core/generate/sampler.h"
@@ -95,19 +96,44 @@ TEST_P(OnCuda, ChoosesWhatTheProcessorWouldOfTheSameLogits) {
   }
 }
 
-TEST_P(OnCuda, ASteadyStepIsOneReplayOneCopyInAndOneOut) {
-  auto engine = device_engine(GetParam(), DType::f32);
+/// What a steady step does on `ranks` devices.
+plait_emulated_counts steady_step(const char* model, const char* mesh) {
+  auto engine = device_engine(model, DType::f32, mesh);
   auto sequence = engine->open({});
   feed(*engine, *sequence, some_ids(5));
   const TokenChoice choice = some_choice(2, some_ids(5));
   for (int i = 0; i < 3; ++i) chosen(*engine, *sequence, some_ids(1), choice);
   const plait_emulated_counts before = emulated_counts();
   EXPECT_GE(chosen(*engine, *sequence, some_ids(1), choice), 0);
-  const plait_emulated_counts after = emulated_counts();
-  EXPECT_EQ(after.replays - before.replays, 1);
-  EXPECT_EQ(after.copies - before.copies, 2) << "inputs, tokens";
-  EXPECT_EQ(after.all_allocations - before.all_allocations, 0);
-  EXPECT_EQ(after.pageable - before.pageable, 0);
+  plait_emulated_counts out = emulated_counts();
+  out.replays -= before.replays, out.copies -= before.copies, out.all_allocations -= before.all_allocations;
+  out.pageable -= before.pageable, out.launches -= before.launches, out.host_copies -= before.host_copies;
+  return out;
+}
+
+TEST_P(OnCuda, ASteadyStepIsOneReplayOneCopyInAndOneOut) {
+  const plait_emulated_counts step = steady_step(GetParam(), "");
+  EXPECT_EQ(step.replays, 1);
+  EXPECT_EQ(step.copies, 2) << "inputs, tokens";
+  EXPECT_EQ(step.all_allocations, 0);
+  EXPECT_EQ(step.pageable, 0);
+}
+
+/// Sums are in the graph, whether devices write into each other's memory or NCCL carries them.
+TEST(OnCudaMesh, ASteadyStepIsAReplayOnEachDevice) {
+  for (const auto& [mesh, ranks] :  // that have the sequence
+       {std::pair("tensor=2", 2), {"tensor=4", 4}, {"data=2,tensor=2", 2}})
+    for (const char* refused : {"", "cuDeviceCanAccessPeer:1"}) {
+      SCOPED_TRACE(cat(mesh, " ", refused));
+      emulated_fail(refused);
+      const plait_emulated_counts step = steady_step("llama-dynamo23", mesh);
+      emulated_fail(nullptr);
+      EXPECT_EQ(step.replays, ranks);
+      EXPECT_EQ(step.host_copies, ranks + 1) << "inputs of each rank, tokens of one";
+      EXPECT_EQ(step.copies, step.host_copies) << "sums read where their operands are";
+      EXPECT_EQ(step.all_allocations, 0);
+      EXPECT_EQ(step.pageable, 0);
+    }
 }
 
 /// Sequences of a step may want a token, logits, or several rows, on each replica.

@@ -93,6 +93,9 @@ class GuardedCommunicator : public Communicator {
   int size() const override { return host_->size(); }
   int world_rank(int rank) const override { return host_->world_rank(rank); }
   void all_reduce(const TensorView& data, Reduction reduction) override { host_->all_reduce(open(data), reduction); }
+  void all_reduce_into(const TensorView& in, const TensorView& out, Reduction reduction) override {
+    host_->all_reduce_into(open(in), open(out), reduction);
+  }
   void all_gather(const TensorView& part, const TensorView& all) override { host_->all_gather(open(part), open(all)); }
   void reduce_scatter(const TensorView& all, const TensorView& part, Reduction reduction) override {
     host_->reduce_scatter(open(all), open(part), reduction);
