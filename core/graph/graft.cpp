@@ -55,7 +55,7 @@ class Grafter {
   /// Initializers of two files may have one name.
   void rename(Constant& constant) const {
     if (!constant.initializer.empty())
-      while (initializers_.contains(constant.initializer)) constant.initializer += ".graft";
+      while (initializers_.contains(constant.initializer)) constant.initializer = grafted(constant.initializer);
     for (Constant& part : constant.parts) rename(part);
   }
 
@@ -136,6 +136,8 @@ class Grafter {
 };
 
 }  // namespace
+
+std::string grafted(const std::string& initializer) { return initializer + ".graft"; }
 
 void graft(Graph& graph, ValueId input, const Graph& source, size_t output) {
   Grafter(graph, input, source, source.outputs.at(output)).run();

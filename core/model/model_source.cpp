@@ -69,18 +69,6 @@ ModelSource to_complete(const std::string& path, std::vector<NamedBlob> text,
   return {.files = memory_files(std::move(text)), .file = path, .path = path, .lay_out = std::move(lay_out)};
 }
 
-/// "" if there is none.
-std::string embeddings_file(const ModelSource& source) {
-  constexpr std::string_view merged = "decoder_model_merged", end = ".onnx";
-  std::vector<std::string> names{read_model_config(*source.files).embeddings_file};
-  if (source.file.starts_with(merged) && source.file.ends_with(end))
-    names.push_back(cat("embed_tokens", source.file.substr(merged.size())));
-  for (const char* usual : {"embed_tokens.onnx", "embedding.onnx"}) names.emplace_back(usual);
-  for (std::string& name : names)
-    if (!name.empty() && name != source.file && source.files->has(name)) return std::move(name);
-  return {};
-}
-
 std::string_view text_of_blob(const std::shared_ptr<const Blob>& blob) {
   if (!blob) return {};
   return {reinterpret_cast<const char*>(blob->data()), static_cast<size_t>(blob->size())};
@@ -184,6 +172,21 @@ ImportedModel import_model(const ModelSource& source, const OpSet& ops, LoadProg
   }
 }
 
+std::optional<ModelSource> embeddings_of(const ModelSource& source) {
+  constexpr std::string_view merged = "decoder_model_merged", end = ".onnx";
+  std::vector<std::string> names{read_model_config(*source.files).embeddings_file};
+  if (source.file.starts_with(merged) && source.file.ends_with(end))
+    names.push_back(cat("embed_tokens", source.file.substr(merged.size())));
+  for (const char* usual : {"embed_tokens.onnx", "embedding.onnx"}) names.emplace_back(usual);
+  ModelSource out = source;
+  for (const std::string& name : names)
+    if (!name.empty() && name != source.file && source.files->has(name)) {
+      out.file = name;
+      return out;
+    }
+  return std::nullopt;
+}
+
 std::optional<Graph> with_embeddings(const ModelSource& source, const Graph& graph, const OpSet& ops,
                                      LoadProgress* progress) {
   const ValueId input = graph.find(embeddings_input);
@@ -191,10 +194,9 @@ std::optional<Graph> with_embeddings(const ModelSource& source, const Graph& gra
   if (std::find(graph.inputs.begin(), graph.inputs.end(), input) == graph.inputs.end() ||
       std::any_of(graph.inputs.begin(), graph.inputs.end(), is_ids))
     return std::nullopt;
-  ModelSource beside = source;
-  beside.file = embeddings_file(source);
-  if (beside.file.empty()) return std::nullopt;
-  const Graph made = import_model(beside, ops, progress).graph;
+  const auto beside = embeddings_of(source);
+  if (!beside) return std::nullopt;
+  const Graph made = import_model(*beside, ops, progress).graph;
   const auto output = std::find_if(made.outputs.begin(), made.outputs.end(),
                                    [&](ValueId id) { return made.value(id).name == embeddings_input; });
   try {
@@ -206,7 +208,7 @@ std::optional<Graph> with_embeddings(const ModelSource& source, const Graph& gra
     graft(out, input, made, output == made.outputs.end() ? 0 : static_cast<size_t>(output - made.outputs.begin()));
     return out;
   } catch (const Error& error) {
-    throw error.at(quote(source.files->path_of(beside.file)));
+    throw error.at(quote(source.files->path_of(beside->file)));
   }
 }
 

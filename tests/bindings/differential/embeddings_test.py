@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import sys
+import tempfile
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_void_p
 
 from differential_test import ENVIRONMENT, Plait, Refused
@@ -80,7 +81,7 @@ class Expected:
         import onnxruntime
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        self.sessions = {name: onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        self.sessions = {os.path.basename(name): onnxruntime.InferenceSession(data or name, options, providers=["CPUExecutionProvider"])
                          for name, data in files.items() if name.endswith(".onnx")}
 
     def encode(self, images):
@@ -160,6 +161,37 @@ class Generator:
             self.plait.call("tensor_release", one)
 
 
+class Step(ctypes.Structure):
+    _fields_ = [("struct_size", c_int64), ("rest", c_int64 * 31)]
+
+
+def check_training(plait, generator, files, given):
+    """A step changes both files, and what ONNX Runtime makes of the written ones is what Plait does."""
+    import numpy
+    trainer, options = c_void_p(), generator.options(threads=1, optimizer="sgd", lr=0.5, schedule="constant", warmup=0)
+    plait.call("trainer_create", generator.model, options, ctypes.byref(trainer))
+    plait.call("options_release", options)
+    ids = plait.tensor(numpy.array([[3 + (7 * i) % 50 for i in range(24)]], numpy.int64))
+    plait.call("trainer_step", trainer, ids, None, ctypes.byref(Step(struct_size=ctypes.sizeof(Step))))
+    plait.call("tensor_release", ids)
+    with tempfile.TemporaryDirectory() as folder:
+        plait.call("trainer_export", trainer, folder.encode())
+        plait.call("trainer_release", trainer)
+        trained = {}
+        for name in sorted(os.listdir(folder)):
+            with open(os.path.join(folder, name), "rb") as file:
+                trained[name] = file.read()
+        assert {"decoder_model_merged.onnx", "embed_tokens.onnx"} <= trained.keys(), trained.keys()
+        expected = Expected({os.path.join(folder, name): b"" for name in trained if name.endswith(".onnx")})
+        wanted = [expected.tokens(ids, rows, 6) for ids, rows, _ in given]
+        before = Expected(files)
+        assert wanted != [before.tokens(ids, rows, 6) for ids, rows, _ in given], "training changed nothing"
+        tuned = Generator(plait, trained)
+        got = [tuned.answer(tuned.submit(ids, rows if len(rows) else None, max_tokens=6))[0] for ids, rows, _ in given]
+        tuned.close()
+    assert got == wanted, f"after training: {got}, expected {wanted}"
+
+
 def prompts(expected):
     """(ids, rows): with images, with two, with none, and long ones."""
     import numpy
@@ -218,6 +250,8 @@ def main():
                 raise AssertionError("rows that do not fit were taken")
             except Refused as error:
                 assert "inputs_embeds" in str(error) or "embeddings" in str(error), error
+        if way == "by themselves":
+            check_training(plait, generator, files, given)
         generator.close()
         print(f"{way}: {len(given)} prompts, one by one and in company")
     return 0
