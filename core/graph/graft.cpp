@@ -68,18 +68,23 @@ class Grafter {
     const bool made = std::any_of(source_.nodes.begin(), source_.nodes.end(), [&](const Node& node) {
       return std::find(node.outputs.begin(), node.outputs.end(), output_) != node.outputs.end();
     });
-    const bool same_rank = !to.dims || !from.dims || to.dims->size() == from.dims->size();
-    if (made && (from.dtype == DType::none || from.dtype == to.dtype) && same_rank) return;
+    const auto agree = [](const Dim& a, const Dim& b) { return !a.is_constant() || !b.is_constant() || a == b; };
+    const bool same_sizes = !to.dims || !from.dims ||
+                            std::equal(to.dims->begin(), to.dims->end(), from.dims->begin(), from.dims->end(), agree);
+    if (made && (from.dtype == DType::none || from.dtype == to.dtype) && same_sizes) return;
     throw Error(Code::bad_model, cat("output ", quote(source_.value(output_).name), ", ", text(from, source_.symbols),
                                      made ? "" : " and computed by no node", ", cannot be input ",
                                      quote(graph_.value(input_).name), ", ", text(to, graph_.symbols)));
   }
 
-  /// Sizes of the output are those of the input; other symbols stay apart from those of the graph.
+  /// Sizes of the output are those of the input, whichever file has the number; other symbols stay apart from those of the graph.
   void unify_sizes() {
-    const auto &to = graph_.value(input_).type.dims, &from = source_.value(output_).type.dims;
-    for (size_t axis = 0; to && from && axis < to->size(); ++axis)
+    auto& to = graph_.value(input_).type.dims;
+    const auto& from = source_.value(output_).type.dims;
+    for (size_t axis = 0; to && from && axis < to->size(); ++axis) {
       if (const auto symbol = (*from)[axis].single_symbol()) sizes_.try_emplace(*symbol, (*to)[axis]);
+      if ((*from)[axis].is_constant()) (*to)[axis] = (*from)[axis];
+    }
   }
 
   Dim size_of(const Dim& dim) {

@@ -15,8 +15,8 @@ std::string grafted(const std::string& initializer);
 
 /// `input`, of `graph`, becomes output `output` of `source`: its nodes come first, and its inputs are inputs of `graph`, before the
 /// others, unless `graph` has one of the same name, dtype and rank, which then is both. Names of `source` that are taken, of
-/// initializers too, get the suffix ".graft". Throws Error(bad_model) if the two values differ in dtype or rank; Error(unsupported) if
-/// `source` has bodies.
+/// initializers too, get the suffix ".graft". Throws Error(bad_model) if the two values differ in dtype, rank or a size;
+/// Error(unsupported) if `source` has bodies.
 void graft(Graph& graph, ValueId input, const Graph& source, size_t output);
 
 }  // namespace plait

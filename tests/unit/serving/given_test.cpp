@@ -43,7 +43,7 @@ Embedded embedded(const std::string& name) {
   out.decoder = whole;
   Value& seam = out.decoder.value(lookup.outputs[0]);
   seam.name = std::string(embeddings_input);
-  seam.type = row;
+  seam.type = {row.dtype, Dims{ids[0], ids[1], out.decoder.symbol("width")}};  // which the other file has
   std::erase_if(out.decoder.nodes, [&](const Node& node) { return node.outputs == lookup.outputs; });
   const bool read = std::any_of(out.decoder.nodes.begin(), out.decoder.nodes.end(), [&](const Node& node) {
     return std::find(node.inputs.begin(), node.inputs.end(), lookup.inputs[1]) != node.inputs.end();
@@ -268,6 +268,13 @@ TEST(GivenRows, WrongOnesAreRefused) {
   std::replace(beyond.prompt.begin(), beyond.prompt.end(), placeholder, int32_t{1} << 20);
   beyond.input_tokens = {1 << 20};
   EXPECT_EQ(collect(*one->submit(beyond)), collect(*one->submit(request)));
+}
+
+TEST(GivenRows, EmbeddingsOfAnotherSizeAreRefused) {
+  Embedded model = embedded("llama-standard23");
+  const ValueId seam = model.decoder.find(embeddings_input);
+  model.decoder.value(seam).type.dims->back() = Dim(model.table.shape()[1] + 1);
+  EXPECT_THROW(graft(model.decoder, seam, model.apart, 0), Error);
 }
 
 TEST(GivenRows, DecodersWithoutTheirEmbeddingsSayWhatIsMissing) {
