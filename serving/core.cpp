@@ -73,9 +73,10 @@ SchedulerStats SchedulerCore::stats() const {
 }
 
 std::shared_ptr<Conversation> SchedulerCore::conversation(std::unique_ptr<Sequence> sequence,
-                                                          std::vector<int32_t> tail) {
+                                                          std::vector<int32_t> tail,
+                                                          std::vector<std::shared_ptr<const GivenRows>> given) {
   std::shared_ptr<EngineThread> thread(shared_from_this(), &thread_);
-  return std::make_shared<Conversation>(std::move(thread), std::move(sequence), std::move(tail));
+  return std::make_shared<Conversation>(std::move(thread), std::move(sequence), std::move(tail), std::move(given));
 }
 
 /// With `mutex_` held: ends the current step if all its requests are cancelled.
@@ -215,6 +216,7 @@ void SchedulerCore::admit() {
       if (queue_.empty()) return;
       job = queue_.front();
     }
+    if (numbers_->take_wrapped()) engine_->forget_pages();
     if (samples > 0 && samples + job->options.samples > options_.running) return;
     if (job->samples.empty()) job->samples.resize(static_cast<size_t>(job->options.samples));
     job->samples[0].order = ++admissions_;
@@ -304,7 +306,10 @@ void SchedulerCore::begin_step(std::vector<StepEntry> entries) {
   step.entries = std::move(entries);
   step.start = Clock::now();
   for (const StepEntry& entry : step.entries)
-    step.feeds.push_back({entry.sample->sequence.get(), entry.tokens, entry.rows, {}, {}});
+    step.feeds.push_back({.sequence = entry.sample->sequence.get(),
+                          .tokens = entry.tokens,
+                          .rows = entry.rows,
+                          .given = entry.job->given});
   step.choices = leave_choices(step.entries, step.feeds);
   try {
     watch(step.entries);
@@ -504,7 +509,7 @@ void SchedulerCore::end_sample(const Job& job, Sample& sample, FinishReason reas
     // A token chosen but not fed: the last one of the output, or of the prompt if there is no output.
     std::vector<int32_t> tail;
     for (int64_t i = sample.sequence->length(); i < job->length(sample); ++i) tail.push_back(job->token(sample, i));
-    auto kept = conversation(std::move(sample.sequence), std::move(tail));
+    auto kept = conversation(std::move(sample.sequence), std::move(tail), job->given);
     std::lock_guard lock(job->mutex);
     job->conversation = std::move(kept);
   }

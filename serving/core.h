@@ -30,7 +30,10 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   Engine& engine() const { return *engine_; }
   const TokenizerFuture& tokenizer() const { return tokenizer_; }
   /// The conversation keeps the core alive.
-  std::shared_ptr<Conversation> conversation(std::unique_ptr<Sequence> sequence, std::vector<int32_t> tail);
+  std::shared_ptr<Conversation> conversation(std::unique_ptr<Sequence> sequence, std::vector<int32_t> tail,
+                                             std::vector<std::shared_ptr<const GivenRows>> given);
+  /// Rows that stand for tokens, with ids. Throws Error(overloaded).
+  std::shared_ptr<const GivenRows> number(Tensor rows) { return numbers_->number(std::move(rows)); }
 
   // On the engine's thread.
   void add_adapter(const std::string& name, const AdapterWeights& weights);
@@ -76,6 +79,8 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   const std::unique_ptr<Engine> engine_;
   const TokenizerFuture tokenizer_;
   const SchedulerOptions options_;
+
+  const std::shared_ptr<GivenNumbers> numbers_ = std::make_shared<GivenNumbers>();
 
   mutable std::mutex mutex_;  ///< guards the members below
   bool closing_ = false;

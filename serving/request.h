@@ -19,6 +19,9 @@ class Conversation;
 
 struct RequestOptions {
   std::vector<int32_t> prompt;  ///< token ids, unmodified; appended to `parent`'s if given
+  /// Rows f32 [n, h] that stand for the prompt's tokens whose id is one of `input_tokens`, in order: embeddings of an image or a sound.
+  Tensor input_rows;
+  std::vector<int32_t> input_tokens;
   SamplingParams sampling;
   int64_t max_tokens = 256;                ///< new tokens
   int64_t min_tokens = 0;                  ///< no end of text and no stop before that many

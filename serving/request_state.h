@@ -18,8 +18,12 @@ namespace plait {
 class Conversation {
  public:
   /// `thread` keeps the engine alive.
-  Conversation(std::shared_ptr<EngineThread> thread, std::unique_ptr<Sequence> sequence, std::vector<int32_t> tail)
-      : thread_(std::move(thread)), sequence_(std::move(sequence)), tail_(std::move(tail)) {}
+  Conversation(std::shared_ptr<EngineThread> thread, std::unique_ptr<Sequence> sequence, std::vector<int32_t> tail,
+               std::vector<std::shared_ptr<const GivenRows>> given)
+      : thread_(std::move(thread)),
+        sequence_(std::move(sequence)),
+        tail_(std::move(tail)),
+        given_(std::move(given)) {}
   ~Conversation() { thread_->release_later(std::move(sequence_)); }
   Conversation(const Conversation&) = delete;
   Conversation& operator=(const Conversation&) = delete;
@@ -27,11 +31,14 @@ class Conversation {
   const Sequence& sequence() const { return *sequence_; }
   /// Tokens chosen but not fed: at most the last one.
   const std::vector<int32_t>& tail() const { return tail_; }
+  /// Rows of its tokens whose ids are negative.
+  const std::vector<std::shared_ptr<const GivenRows>>& given() const { return given_; }
 
  private:
   const std::shared_ptr<EngineThread> thread_;
   std::unique_ptr<Sequence> sequence_;
   const std::vector<int32_t> tail_;
+  const std::vector<std::shared_ptr<const GivenRows>> given_;
 };
 
 /// One sample of a request: its own sequence from the end of the prompt on.
@@ -59,6 +66,7 @@ struct Request::State {
   // Set at submission, then constant.
   RequestOptions options;
   std::vector<int32_t> prompt;  ///< including the parent's, so that a preempted request can restart
+  std::vector<std::shared_ptr<const GivenRows>> given;  ///< rows of the prompt's tokens whose ids are negative
   std::chrono::steady_clock::time_point submitted, deadline;
   bool has_deadline = false;
   std::shared_ptr<const Adapter> adapter;  ///< until its end; null: none

@@ -1,5 +1,7 @@
 #include "serving/scheduler.h"
 
+#include <algorithm>
+
 #include "core/base/crc32c.h"
 #include "core/base/text.h"
 #include "serving/core.h"
@@ -13,13 +15,23 @@ Scheduler::Scheduler(std::unique_ptr<Engine> engine, TokenizerFuture tokenizer, 
 
 Scheduler::~Scheduler() { core_->stop(); }
 
+static std::string join_ids(const std::vector<int32_t>& ids) {
+  std::vector<std::string> words;
+  for (int32_t id : ids) words.push_back(cat(id));
+  return words.empty() ? "none" : join(words, " or ");
+}
+
 /// `prefix`: the adapter's prefix tokens, before the prompt.
 static void check(const RequestOptions& options, const Engine& engine, const TokenizerFuture& tokenizer,
                   int64_t prompt, int64_t prefix) {
   if (prompt == 0)
     throw Error(Code::invalid_argument, "the prompt is empty", "give at least one token; a BOS will do");
+  const std::vector<int32_t>& stood_for = options.input_tokens;  // a row comes in their place
+  const auto has_row = [&](int32_t id) {
+    return options.input_rows.present() && std::find(stood_for.begin(), stood_for.end(), id) != stood_for.end();
+  };
   for (int32_t id : options.prompt)
-    if (id < 0 || (engine.vocabulary() && id >= engine.vocabulary()))
+    if (id < 0 || (engine.vocabulary() && id >= engine.vocabulary() && !has_row(id)))
       throw Error(Code::invalid_argument,
                   cat("token id ", id, " is out of range: the vocabulary has ", engine.vocabulary()));
   if (engine.context() && prefix + prompt > engine.context())
@@ -42,6 +54,31 @@ static void check(const RequestOptions& options, const Engine& engine, const Tok
                 "raise cache_bytes");
 }
 
+/// Puts the ids of the rows that stand for tokens in their places.
+static void take_rows(Request::State& job, RequestOptions& options, SchedulerCore& core) {
+  if (!options.input_rows.present()) return;
+  const int64_t size = core.engine().decoder().interface.given_size;
+  const Tensor rows = std::move(options.input_rows);
+  if (!size)
+    throw Error(Code::unsupported, "the model takes tokens only, and the prompt has embeddings that stand for some",
+                "decoders take them whose file has the input inputs_embeds, with the file of their embeddings next to it");
+  if (rows.dtype() != DType::f32 || rows.shape().rank() != 2 || rows.shape()[1] != size)
+    throw Error(Code::invalid_argument, cat("the embeddings are ", dtype_name(rows.dtype()), rows.shape().text(),
+                                            ", expected f32[n, ", size, "]"));
+  std::vector<int32_t*> places;
+  for (int32_t& id : options.prompt)
+    if (std::find(options.input_tokens.begin(), options.input_tokens.end(), id) != options.input_tokens.end())
+      places.push_back(&id);
+  if (static_cast<int64_t>(places.size()) != rows.shape()[0])
+    throw Error(Code::invalid_argument,
+                cat("the prompt has ", places.size(), " tokens of id ", join_ids(options.input_tokens), ", and there are ",
+                    rows.shape()[0], " rows of embeddings to stand for them"),
+                "write that token once for each row; option inputs_token sets its id");
+  if (places.empty()) return;
+  job.given.push_back(core.number(rows));
+  for (size_t i = 0; i < places.size(); ++i) *places[i] = job.given.back()->id(static_cast<int64_t>(i));
+}
+
 std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
   auto job = std::make_shared<Request::State>();
   std::vector<int32_t> parent;
@@ -50,10 +87,12 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
     parent = options.parent->sequence().tokens();
     parent.insert(parent.end(), tail.begin(), tail.end());
     job->adapter = options.parent->sequence().adapter();
+    job->given = options.parent->given();
   }
   if (options.adapter) job->adapter = options.adapter->empty() ? nullptr : core_->adapter(*options.adapter);
   auto prompt = static_cast<int64_t>(parent.size() + options.prompt.size());
   check(options, core_->engine(), core_->tokenizer(), prompt, job->adapter ? job->adapter->prefix : 0);
+  take_rows(*job, options, *core_);
   job->prompt = std::move(parent);
   job->prompt.insert(job->prompt.end(), options.prompt.begin(), options.prompt.end());
   if (options.kind != RequestOptions::Kind::generate) options.samples = 1, options.parent.reset();
@@ -104,6 +143,9 @@ static std::span<const std::byte> unsealed(std::span<const std::byte> bytes) {
 }
 
 std::vector<std::byte> Scheduler::save(const Conversation& conversation) {
+  if (!conversation.given().empty())
+    throw Error(Code::unsupported, "a conversation in which embeddings stand for tokens cannot be saved",
+                "keep its prompt and embeddings, and submit them again");
   std::vector<std::byte> out;
   core_->thread().run([&] {
     const auto& tail = conversation.tail();
@@ -135,7 +177,7 @@ std::shared_ptr<Conversation> Scheduler::restore(std::span<const std::byte> byte
       throw Error(Code::bad_model, "the saved conversation holds a token that the model does not have");
   std::shared_ptr<Conversation> out;
   core_->thread().run([&] {
-    out = core_->conversation(core_->engine().restore(bytes.subspan(count * sizeof(int32_t))), std::move(tail));
+    out = core_->conversation(core_->engine().restore(bytes.subspan(count * sizeof(int32_t))), std::move(tail), {});
   });
   return out;
 }

@@ -235,8 +235,23 @@ std::shared_ptr<const Grammar> grammar_of(const Settings& settings, ModelObject&
   return given.empty() ? nullptr : model.grammars().get(*model.tokenizer(), kind, text);
 }
 
+/// f32 [n, h].
+Tensor input_rows_of(const Settings& settings) {
+  Tensor out = settings.tensor("inputs_embeds");
+  if (!out.present()) return out;
+  Shape shape = out.shape();
+  if (shape.rank() == 3 && shape[0] == 1) shape = {shape[1], shape[2]};
+  if (shape.rank() != 2 || !is_float(out.dtype()))
+    throw Error(Code::invalid_argument, cat("option inputs_embeds is ", dtype_name(out.dtype()), out.shape().text(),
+                                            ", expected f32, f16 or bf16 [n, h] or [1, n, h]"));
+  return materialize({{}, out.reshaped(shape), {{RecipeStep::Kind::cast, {}, DType::f32}}});
+}
+
 RequestOptions request_options(const Settings& settings, ModelObject& model) {
   RequestOptions out;
+  out.input_rows = input_rows_of(settings);
+  out.input_tokens = settings.ids("inputs_token");
+  if (out.input_tokens.empty()) out.input_tokens = model.opened().config.input_tokens;
   out.grammar = grammar_of(settings, model);
   out.forced_tokens = settings.boolean("forced_tokens");
   out.special_text = settings.boolean("special_text");

@@ -95,6 +95,16 @@ plait_status plait_options_set(plait_options* options, const char* key, const ch
   });
 }
 
+plait_status plait_options_set_tensor(plait_options* options, const char* key, plait_tensor* tensor) {
+  return guarded([&] {
+    auto object = object_of<OptionsObject>(options);
+    const auto given = object_of<Tensor>(tensor);
+    Tensor copy(given->dtype(), given->shape(), copy_blob({given->data(), static_cast<size_t>(given->bytes())}));
+    std::lock_guard lock(object->mutex);
+    object->settings.set(required(key, "key"), std::move(copy));
+  });
+}
+
 plait_status plait_options_describe(plait_tensor** json) {
   return create(json, [] { return text_tensor(describe_options()); });
 }

@@ -31,6 +31,8 @@ std::shared_ptr<const OpenedModel> open_graph(const ModelSource& source, const s
   out->config = read_model_config(*out->source.files);
   out->request_defaults = request_defaults(out->config);
   out->imported = import_model(out->source, out->registry->ops, &progress);
+  if (auto whole = with_embeddings(out->source, out->imported.graph, out->registry->ops, &progress))
+    out->written = std::exchange(out->imported.graph, *std::move(whole));
   for (const std::string& warning : out->imported.warnings) log.write(LogLevel::warning, warning);
   return out;
 }

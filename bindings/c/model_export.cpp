@@ -7,6 +7,7 @@
 #include <set>
 
 #include "bindings/c/trainer_options.h"
+#include "core/graph/graft.h"
 #include "core/passes/compile.h"
 #include "core/quantize/quantize.h"
 #include "core/train/data/dataset.h"
@@ -138,6 +139,19 @@ void write_model(ModelObject& model, const ModelChanges& changes, const std::str
   if (!changes.blocks.empty()) file = with_block_weights(file.file, file.data, changes.blocks);
   const std::vector<std::string> unread = export_model(
       file.file, file.data, {changes.tensors.empty() ? nullptr : changed, changes.plan, progress}, directory, name);
+  if (const auto beside = model.opened().written ? embeddings_of(source) : std::nullopt) {
+    const ChangedTensor changed_there = [&](const std::string& tensor) -> std::optional<Tensor> {
+      for (const std::string& one : {grafted(tensor), tensor})
+        if (const auto found = changes.tensors.find(one); found != changes.tensors.end() && !written.contains(one)) {
+          written.insert(one);
+          return found->second;
+        }
+      return std::nullopt;
+    };
+    export_model(model_bytes_of(*beside), data_of(*beside),
+                 {changes.tensors.empty() ? nullptr : changed_there, nullptr, progress}, directory,
+                 fs::path(beside->file).filename().string());
+  }
   for (const auto& [tensor, value] : changes.tensors)
     if (!written.contains(tensor))
       throw Error(Code::unsupported, cat("the model's file has no place for the trained tensor ", quote(tensor)));

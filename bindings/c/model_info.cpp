@@ -120,6 +120,7 @@ void describe_decoder(const Recognised& found, const ModelConfig& config, Json& 
   for (const AttentionLayer& layer : decoder.layers) windows.push_back(layer.window);
   out["windows"] = windows;
   out["hidden"] = decoder.hidden;
+  if (decoder.interface.given_size) out["inputs_embeds"] = decoder.interface.given_size;
   out["vocabulary"] = decoder.vocabulary;
   int64_t context = decoder.context > 0 && config.context > 0 ? std::min(decoder.context, config.context)
                                                               : std::max(decoder.context, config.context);
@@ -160,8 +161,9 @@ std::string model_info(ModelObject& model) {
   Json opsets = Json::object();
   for (const auto& [domain, version] : imported.opsets) opsets[domain.empty() ? "ai.onnx" : domain] = version;
   out["opsets"] = opsets;
-  out["inputs"] = operands(imported.graph, imported.graph.inputs);
-  out["outputs"] = operands(imported.graph, imported.graph.outputs);
+  const Graph& written = model.opened().as_written();
+  out["inputs"] = operands(written, written.inputs);
+  out["outputs"] = operands(written, written.outputs);
   std::map<std::string, int64_t> ops;
   count_ops(imported.graph, ops);
   out["nodes"] = imported.graph.nodes.size();

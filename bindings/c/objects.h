@@ -53,6 +53,9 @@ struct TokenizerObject {
 struct OpenedModel {
   std::shared_ptr<const Registry> registry;
   ImportedModel imported;
+  /// The graph as the file has it, if `imported.graph` computes embeddings of ids in addition (`with_embeddings`).
+  std::optional<Graph> written;
+  const Graph& as_written() const { return written ? *written : imported.graph; }
   ModelConfig config;
   Settings request_defaults;  ///< of generation_config.json
   ModelSource source;         ///< complete

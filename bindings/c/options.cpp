@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -282,6 +281,11 @@ constexpr OptionRow rows[] = {
      "generate score embed"},
     {"pooling", Type::choice, for_request, "none", "of embed: none (each token's), mean, last", 0, 0,
      "none mean last"},
+    {"inputs_embeds", Type::tensor, for_request, "",
+     "f32, f16 or bf16 [n, h] or [1, n, h]: embeddings of an image or a sound, as its encoder gives them, that stand for the prompt's n "
+     "tokens \"inputs_token\", in order; on the command line an .npy file"},
+    {"inputs_token", Type::ids, for_request, "",
+     "token ids that \"inputs_embeds\" stands for; default: image_token_id, audio_token_id and the like of config.json"},
     {"max_tokens", Type::integer, for_request, "256",
      "maximum new tokens of a sample; 0: none, the prompt is only processed", 0, huge},
     {"min_tokens", Type::integer, for_request, "0", "minimum new tokens of a sample", 0, huge},
@@ -343,12 +347,6 @@ constexpr OptionRow rows[] = {
     {"chat_variables", Type::text, for_request, "", "of chat: a JSON object of further variables of the template"},
 };
 
-constexpr std::pair<Scope, std::string_view> scope_names[] = {
-    {for_model, "model"},     {for_generator, "generator"}, {for_request, "request"},
-    {for_session, "session"}, {for_tokenizer, "tokenizer"}, {for_world, "world"},
-    {for_trainer, "trainer"}, {for_export, "export"},       {for_server, "server"},
-    {for_plan, "plan"}};
-
 std::string scope_text(unsigned scopes) {
   std::vector<std::string> names;
   for (auto [scope, name] : scope_names) {
@@ -363,6 +361,18 @@ const OptionRow* find_row(std::string_view key) {
   }
   return nullptr;
 }
+
+/// Throws Error(not_found).
+const OptionRow& known_row(std::string_view key) {
+  if (const OptionRow* row = find_row(key)) return *row;
+  std::vector<std::string> keys;
+  for (const OptionRow& each : rows) keys.emplace_back(each.key);
+  throw Error(Code::not_found, cat("there is no option ", quote(key)), cat("the options are ", join(keys, ", ")));
+}
+
+}  // namespace
+
+std::span<const OptionRow> option_rows() { return rows; }
 
 std::string type_text(const OptionRow& row) {
   auto limits = [&](std::string_view noun) {
@@ -379,9 +389,12 @@ std::string type_text(const OptionRow& row) {
     case Type::bytes: return "bytes, optionally with suffix K, M or G";
     case Type::ids: return "token ids separated by commas";
     case Type::biases: return "id:bias pairs separated by commas";
+    case Type::tensor: return "a tensor";
   }
   return {};
 }
+
+namespace {
 
 bool parse_bytes(std::string_view text, int64_t& out) {
   int shift = 0;
@@ -449,6 +462,7 @@ bool fits(const OptionRow& row, std::string_view value) {
     case Type::ids: return parse_ids(value, ids);
     case Type::biases: return parse_biases(value, biases);
     case Type::text: return true;
+    case Type::tensor: return false;
     case Type::choice:
       for (const std::string& choice : split(row.choices, ' ')) {
         if (value == choice) return true;
@@ -461,27 +475,29 @@ bool fits(const OptionRow& row, std::string_view value) {
 }  // namespace
 
 void Settings::set(std::string_view key, std::string_view value) {
-  const OptionRow* row = find_row(key);
-  if (!row) {
-    std::vector<std::string> keys;
-    for (const OptionRow& each : rows) keys.emplace_back(each.key);
-    throw Error(Code::not_found, cat("there is no option ", quote(key)), cat("the options are ", join(keys, ", ")));
-  }
-  if (!fits(*row, value)) {
-    throw Error(Code::invalid_argument, cat("option ", key, " is ", quote(value), ", expected ", type_text(*row)));
-  }
+  const OptionRow& row = known_row(key);
+  if (!fits(row, value))
+    throw Error(Code::invalid_argument, cat("option ", key, " is ", quote(value), ", expected ", type_text(row)));
   auto& values = values_[std::string(key)];
-  if (!row->repeats) values.clear();
+  if (!row.repeats) values.clear();
   values.emplace_back(value);
 }
 
+void Settings::set(std::string_view key, Tensor tensor) {
+  if (const OptionRow& row = known_row(key); row.type != Type::tensor)
+    throw Error(Code::invalid_argument, cat("option ", key, " is a tensor, expected ", type_text(row)));
+  tensors_.insert_or_assign(std::string(key), std::move(tensor));
+}
+
 void Settings::check(unsigned scopes) const {
-  for (const auto& [key, values] : values_) {
+  const auto check_key = [&](std::string_view key) {
     const OptionRow* row = find_row(key);
-    if (row->scopes & scopes) continue;
+    if (row->scopes & scopes) return;
     throw Error(Code::invalid_argument, cat("option ", key, " is not for a ", scope_text(scopes)),
                 cat("it is for: ", scope_text(row->scopes)));
-  }
+  };
+  for (const auto& [key, values] : values_) check_key(key);
+  for (const auto& [key, tensor] : tensors_) check_key(key);
 }
 
 Settings Settings::without(std::initializer_list<std::string_view> keys) const {
@@ -494,7 +510,13 @@ Settings Settings::without(std::initializer_list<std::string_view> keys) const {
 Settings Settings::or_else(const Settings& other) const {
   Settings out = *this;
   out.values_.insert(other.values_.begin(), other.values_.end());  // keeps existing ones
+  out.tensors_.insert(other.tensors_.begin(), other.tensors_.end());
   return out;
+}
+
+Tensor Settings::tensor(std::string_view key) const {
+  auto found = tensors_.find(key);
+  return found != tensors_.end() ? found->second : Tensor();
 }
 
 std::string Settings::text(std::string_view key) const {
@@ -542,47 +564,13 @@ std::vector<std::pair<int32_t, float>> Settings::biases(std::string_view key) co
   return out;
 }
 
-std::string describe_options() {
-  auto out = nlohmann::ordered_json::array();
-  for (const OptionRow& row : rows) {
-    auto takers = nlohmann::ordered_json::array();
-    for (auto [scope, name] : scope_names) {
-      if (row.scopes & scope) takers.push_back(name);
-    }
-    out.push_back({{"key", row.key},
-                   {"for", takers},
-                   {"type", type_text(row)},
-                   {"default", row.default_text},
-                   {"repeats", row.repeats},
-                   {"doc", row.more ? cat(row.doc, row.more()) : std::string(row.doc)}});
-  }
-  return out.dump(1);
-}
-
 Scope scope_of(std::string_view kind) {
   std::vector<std::string> known;
-  for (auto [scope, name] : scope_names) {
+  for (const auto& [scope, name] : scope_names) {
     if (name == kind) return scope;
     known.emplace_back(name);
   }
   throw Error(Code::not_found, cat("no kind of object is named ", quote(kind)), cat("there are ", join(known, ", ")));
-}
-
-std::string option_values(const Settings& settings, std::string_view kind) {
-  const Scope scope = scope_of(kind);
-  auto out = nlohmann::ordered_json::object();
-  for (const OptionRow& row : rows) {
-    if (!(row.scopes & scope)) continue;
-    auto& value = out[std::string(row.key)];
-    const bool number = row.type == Type::integer || row.type == Type::bytes || row.type == Type::real;
-    if (row.repeats) value = settings.texts(row.key);
-    else if (number && settings.text(row.key).empty()) value = "";
-    else if (row.type == Type::real) value = settings.real(row.key);
-    else if (number) value = settings.integer(row.key);
-    else if (row.type == Type::boolean) value = settings.boolean(row.key);
-    else value = settings.text(row.key);
-  }
-  return out.dump(1);
 }
 
 }  // namespace plait::c_api

@@ -2,10 +2,13 @@
 // Options: one table of keys, which checks values as they are set, and describes itself.
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "core/base/tensor.h"
 
 namespace plait::c_api {
 
@@ -33,6 +36,7 @@ struct OptionRow {
     bytes,   ///< an integer with optional suffix K, M or G (powers of 1024)
     ids,     ///< 1,5,7
     biases,  ///< 5:-1.5,7:100
+    tensor,
   };
   std::string_view key;
   Type type;
@@ -45,11 +49,22 @@ struct OptionRow {
   std::string (*more)() = nullptr;  ///< appended to `doc`: what other tables list
 };
 
+inline constexpr std::pair<Scope, std::string_view> scope_names[] = {
+    {for_model, "model"},     {for_generator, "generator"}, {for_request, "request"},
+    {for_session, "session"}, {for_tokenizer, "tokenizer"}, {for_world, "world"},
+    {for_trainer, "trainer"}, {for_export, "export"},       {for_server, "server"},
+    {for_plan, "plan"}};
+
+std::span<const OptionRow> option_rows();
+/// What its values are, for messages.
+std::string type_text(const OptionRow& row);
+
 /// Checked values by key.
 class Settings {
  public:
   /// Throws Error(not_found) for an unknown key, Error(invalid_argument) for an invalid value.
   void set(std::string_view key, std::string_view value);
+  void set(std::string_view key, Tensor tensor);
   /// Throws Error(invalid_argument) naming a key that is not for `scopes`.
   void check(unsigned scopes) const;
   bool has(std::string_view key) const { return values_.find(key) != values_.end(); }
@@ -66,6 +81,7 @@ class Settings {
   std::vector<std::string> texts(std::string_view key) const;  ///< of a key that repeats
   std::vector<int32_t> ids(std::string_view key) const;
   std::vector<std::pair<int32_t, float>> biases(std::string_view key) const;
+  Tensor tensor(std::string_view key) const;  ///< not present if it is not set
 
   using Values = std::map<std::string, std::vector<std::string>, std::less<>>;
   /// The values as set.
@@ -73,6 +89,7 @@ class Settings {
 
  private:
   Values values_;
+  std::map<std::string, Tensor, std::less<>> tensors_;
 };
 
 /// JSON of plait_options_describe, and of plait_options_values. Throws Error(not_found) for an unknown kind.

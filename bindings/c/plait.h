@@ -157,6 +157,8 @@ PLAIT_API plait_status plait_options_create(plait_options** out);
 /* `value` as text ("0.7", "true", "1,5,7"). Setting a key again replaces its value; repeatable keys ("stop") add
  * one. NOT_FOUND for an unknown key, INVALID_ARGUMENT for an invalid value. */
 PLAIT_API plait_status plait_options_set(plait_options* options, const char* key, const char* value, int64_t length);
+/* The same of an option that is a tensor ("inputs_embeds"), which is copied. */
+PLAIT_API plait_status plait_options_set_tensor(plait_options* options, const char* key, plait_tensor* tensor);
 /* All options as JSON: [{"key", "for": ["model", ...], "type", "default", "repeats", "doc"}, ...]. */
 PLAIT_API plait_status plait_options_describe(plait_tensor** json);
 /* What an object of that kind ("generator", "server", ...) would be created with, as JSON {key: value}: a number, true or
@@ -381,6 +383,8 @@ PLAIT_API plait_status plait_generator_cancel(plait_generator* generator);
  *   ids:  used unchanged; no tokenizer is needed. While it loads (option "tokenizer") tokens come before their text:
  *         a later event has the missing text, and the last of a sample waits for it. If the model's configurations
  *         have no end-of-text token, the tokenizer's is used (except with "ignore_eos").
+ * With the option "inputs_embeds" embeddings of an image or a sound stand for tokens of the prompt: of decoders whose file takes
+ * embeddings, with the file of its embeddings next to it.
  *   chat: messages as JSON; pass the whole conversation each time, its cached part is found automatically.
  * INVALID_ARGUMENT (ids out of range, an empty prompt, a prompt longer than the context), OUT_OF_MEMORY (can never
  * fit the cache), OVERLOADED (the queue is full), UNSUPPORTED, NOT_FOUND (no tokenizer). */

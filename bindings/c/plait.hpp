@@ -107,6 +107,10 @@ class Options : public Handle<plait_options, plait_options_release> {
     check(plait_options_set(handle_, key.c_str(), value.data(), static_cast<int64_t>(value.size())));
     return *this;
   }
+  Options& set(const std::string& key, const Tensor& value) {
+    check(plait_options_set_tensor(handle_, key.c_str(), value.get()));
+    return *this;
+  }
   Options& set(const std::string& key, int64_t value) { return set(key, std::string_view(std::to_string(value))); }
 };
 

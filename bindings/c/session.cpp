@@ -15,7 +15,7 @@ SessionObject::SessionObject(std::shared_ptr<ModelObject> model, const Settings&
   std::string dtype = settings.text("dtype");
   if (dtype != "file") options.dtype = dtype_from_name(dtype);
   choose_device(settings, options);
-  plain_ = compile_plain(model_->opened().imported.graph, options);
+  plain_ = compile_plain(model_->opened().as_written(), options);
   store_ = std::make_unique<Store>(nullptr, options.own_device());
   store_->load(*plain_.program, {}, &pool_);
   executor_ = std::make_unique<Executor>(plain_.program, *store_, pool_, budget_);

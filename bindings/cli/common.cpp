@@ -45,11 +45,19 @@ bool is_for(const nlohmann::json& rows, const std::string& key, std::initializer
   return false;
 }
 
+/// Whether an option is a tensor, which the command line reads from a file.
+bool is_tensor(const std::string& key) {
+  const auto rows = nlohmann::json::parse(plait_api::tensor(plait_options_describe).text());
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const auto& row) { return row.at("key") == key && row.at("type") == "a tensor"; });
+}
+
 }  // namespace
 
 void set_option(plait_api::Options& options, const std::string& key, const std::string& value) {
   try {
-    options.set(key, value);
+    if (is_tensor(key)) options.set(key, plait_api::Tensor::read(value));
+    else options.set(key, value);
   } catch (const plait_api::Failure& failure) {
     throw UsageError(failure.what(), failure.hint());
   }

@@ -10,6 +10,7 @@
 #include "core/base/token_weight.h"
 #include "core/comm/world.h"
 #include "core/exec/executor.h"
+#include "core/generate/given_rows.h"
 #include "core/passes/compile.h"
 
 namespace plait {
@@ -59,6 +60,7 @@ struct Feed {
   /// If the engine `chooses`: `step` sets `chosen` and leaves `logits` empty. One row of logits.
   const TokenChoice* choice = nullptr;
   int32_t chosen = not_chosen;  ///< the token's id, or a ChoiceFault
+  GivenList given = {};         ///< rows of the sequence's and the feed's tokens whose ids are negative
 };
 
 struct EngineOptions {
@@ -115,6 +117,8 @@ class Engine {
   virtual bool shares_cache(const Sequence&, const Sequence&) const { return true; }
   /// Whether a sequence of that length, including its adapter's prefix, fits an empty cache.
   virtual bool could_fit(int64_t length) const = 0;
+  /// No later sequence finds cached pages of an earlier one.
+  virtual void forget_pages() {}
   /// Runs one step; memory must have been reserved. On an Error (NaN, a token out of range, Error(cancelled) by
   /// `budget`) all sequences are unchanged.
   virtual void step(std::span<Feed> feeds) = 0;

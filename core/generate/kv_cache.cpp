@@ -277,6 +277,15 @@ bool KvCache::could_fit(int64_t places) const {
   return true;
 }
 
+void KvCache::forget_pages() {
+  for (Pool& pool : pools_) {
+    for (const auto& [since, page] : pool.idle) pool.free.push_back(page);
+    pool.idle.clear();
+    for (Page& page : pool.pages) page = {.users = page.users};
+  }
+  entries_.clear();
+}
+
 void KvCache::commit(KvSequence& sequence, std::span<const int32_t> tokens) {
   sequence.tokens_.insert(sequence.tokens_.end(), tokens.begin(), tokens.end());
   advance_state(sequence);

@@ -69,6 +69,8 @@ class KvCache {
   std::unique_ptr<KvSequence> fork(const KvSequence& sequence);
   bool reserve(KvSequence& sequence, int64_t tokens);
   bool could_fit(int64_t places) const;
+  /// No later sequence finds what earlier ones computed.
+  void forget_pages();
   /// Assigns the slot that the step writes. Memory must have been reserved; throws Error(out_of_memory) if a fork
   /// made since then took it.
   void begin_step(KvSequence& sequence);

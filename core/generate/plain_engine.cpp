@@ -8,6 +8,7 @@
 #include "core/generate/engines.h"
 #include "core/generate/plain_inputs.h"
 #include "core/generate/serve_engine.h"
+#include "core/passes/normalize/normalize.h"
 
 namespace plait {
 namespace {
@@ -24,13 +25,14 @@ class PlainSequence : public Sequence {
 
 class PlainEngine : public Engine {
  public:
-  PlainEngine(const Graph& graph, const CompileOptions& compile, const EngineOptions& options, LoadProgress* progress)
+  PlainEngine(Graph graph, const CompileOptions& compile, const EngineOptions& options, LoadProgress* progress)
       : Engine(options), pool_(options.threads), store_(nullptr, compile.own_device()) {
     options_.step_sequences = 1;
     // Prompts are not chunked: a graph may depend on the tokens of one call (angles by length, dynamic quantisation
     // scales).
     options_.step_tokens = options_.step_rows = std::numeric_limits<int64_t>::max();
     context_ = options.context;
+    give_rows(graph, compile.ops);
     model_ = compile_plain(graph, compile);
     decoder_.interface = model_.interface;
     decoder_.why_not = "the graph runs as written";
@@ -126,9 +128,9 @@ void PlainEngine::run(PlainSequence& sequence, const Feed& feed) {
   tokens.insert(tokens.end(), feed.tokens.begin(), feed.tokens.end());
   const int64_t past = cached ? sequence.length() : 0;
   for (int32_t id : tokens)
-    if (id < 0 || (vocabulary_ && id >= vocabulary_))
+    if (id < 0 ? !interface.given_size || !row_of(feed.given, id) : vocabulary_ && id >= vocabulary_)
       throw Error(Code::invalid_argument, cat("token id ", id, " is out of range: the vocabulary has ", vocabulary_));
-  const std::vector<Tensor> inputs = inputs_->of(tokens, past, sequence.past);
+  const std::vector<Tensor> inputs = inputs_->of(tokens, past, sequence.past, feed.given);
   std::vector<TensorView> views;
   for (const Tensor& tensor : inputs) views.push_back(tensor.view());
   executor_->run(views);

@@ -43,10 +43,27 @@ Tensor row_of_ids(DType dtype, std::span<const int32_t> tokens) {
   Tensor out(dtype, {1, static_cast<int64_t>(tokens.size())});
   auto size = static_cast<size_t>(dtype_bits(dtype)) / 8;
   for (size_t i = 0; i < tokens.size(); ++i) {
-    const int64_t id = tokens[i];
+    const int64_t id = std::max(tokens[i], 0);  // a row stands for the others
     std::memcpy(out.data() + i * size, &id, size);
   }
   return out;
+}
+
+/// The rows of negative ids, in order; at least one.
+Tensor rows_given(std::span<const int32_t> tokens, GivenList given, int64_t size) {
+  const auto count = std::count_if(tokens.begin(), tokens.end(), [](int32_t id) { return id < 0; });
+  Tensor out(DType::f32, {std::max<int64_t>(count, 1), size});
+  auto* to = reinterpret_cast<float*>(out.data());
+  for (int32_t id : tokens)
+    if (id < 0) to = std::copy_n(row_of(given, id), size, to);
+  return out;
+}
+
+Tensor places_given(std::span<const int32_t> tokens) {
+  std::vector<int32_t> out;
+  int32_t rows = 0;
+  for (int32_t id : tokens) out.push_back(id < 0 ? rows++ : -1);
+  return Tensor::of<int32_t>(DType::i32, {1, static_cast<int64_t>(out.size())}, out);
 }
 
 }  // namespace
@@ -67,6 +84,8 @@ PlainInputs::Input PlainInputs::input_of(const Graph& graph, ValueId id) const {
   if (id == interface_.mask) return {Role::mask, dtype};
   if (id == interface_.positions) return {Role::positions, dtype};
   if (id == interface_.branch) return {Role::branch, dtype};
+  if (id == interface_.given) return {Role::given, dtype};
+  if (id == interface_.given_at) return {Role::given_at, dtype};
   for (size_t i = 0; i < interface_.caches.size(); ++i)
     if (interface_.caches[i].past == id) return {Role::carried, dtype, i};
   for (size_t i = 0; i < interface_.counters.size(); ++i)
@@ -130,7 +149,7 @@ Tensor PlainInputs::carried(size_t number, DType dtype, int64_t past, const Tens
 }
 
 std::vector<Tensor> PlainInputs::of(std::span<const int32_t> tokens, int64_t past,
-                                    std::span<const Tensor> carried_values) const {
+                                    std::span<const Tensor> carried_values, GivenList given) const {
   const auto count = static_cast<int64_t>(tokens.size());
   std::vector<Tensor> out;
   for (const Input& input : inputs_) {
@@ -141,6 +160,8 @@ std::vector<Tensor> PlainInputs::of(std::span<const int32_t> tokens, int64_t pas
         out.push_back(mask_by_token_ ? causal_mask(dtype, past, count) : counted(dtype, past + count, 1, 0));
         break;
       case Role::positions: out.push_back(repeated(counted(dtype, count, past, 1), interface_.position_rows)); break;
+      case Role::given: out.push_back(rows_given(tokens, given, interface_.given_size)); break;
+      case Role::given_at: out.push_back(places_given(tokens)); break;
       case Role::branch: out.push_back(counted(dtype, 1, past > 0, 0).reshaped(branch_shape_)); break;
       case Role::carried: out.push_back(carried(input.number, dtype, past, carried_values[input.number])); break;
     }

@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "core/generate/given_rows.h"
 #include "core/passes/base/decoder.h"
 
 namespace plait {
@@ -16,7 +17,9 @@ class PlainInputs {
 
   /// The graph's inputs, in order, for `tokens` after `past` others. `carried`: outputs of the last run, by number of cache, then of
   /// counter; not present before the first run.
-  std::vector<Tensor> of(std::span<const int32_t> tokens, int64_t past, std::span<const Tensor> carried) const;
+  /// `given`: rows of the tokens whose ids are negative.
+  std::vector<Tensor> of(std::span<const int32_t> tokens, int64_t past, std::span<const Tensor> carried,
+                         GivenList given) const;
 
   /// Values that a run passes to the next: caches, then counters.
   size_t carried_count() const { return shapes_.size(); }
@@ -24,7 +27,7 @@ class PlainInputs {
   int64_t token_bytes() const { return token_bytes_; }      ///< by which the caches grow
 
  private:
-  enum class Role : uint8_t { ids, mask, positions, branch, carried };
+  enum class Role : uint8_t { ids, mask, positions, branch, carried, given, given_at };
   struct Input {
     Role role = Role::ids;
     DType dtype = DType::none;

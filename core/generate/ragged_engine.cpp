@@ -12,9 +12,16 @@ void RaggedEngine::feed(const Feed& feed, RaggedStep& step) const {
   const int64_t first = sequence.places(), count = static_cast<int64_t>(feed.tokens.size());
   const int64_t told = sequence.prompt(), prompt = told ? sequence.prefix() + told : first + count;
   const int64_t page_tokens = sequence.cache().page_tokens();
+  const auto given_size = static_cast<int32_t>(decoder().interface.given_size);
   for (int64_t i = 0; i < count; ++i) {
     if (i >= count - feed.rows) step.rows.push_back(static_cast<int32_t>(step.ids.size()));
-    step.ids.push_back(feed.tokens[static_cast<size_t>(i)]);
+    const int32_t id = feed.tokens[static_cast<size_t>(i)];
+    step.ids.push_back(std::max(id, 0));
+    if (given_size) step.given_at.push_back(id < 0 ? static_cast<int32_t>(step.given.size()) / given_size : -1);
+    if (id < 0) {
+      const float* row = row_of(feed.given, id);
+      step.given.insert(step.given.end(), row, row + given_size);
+    }
     step.positions.push_back(static_cast<int32_t>(first + i));
     step.lengths.push_back(static_cast<int32_t>(std::max(prompt, first + i + 1)));
     step.segments.push_back(static_cast<int32_t>(step.segment_count));
@@ -33,8 +40,10 @@ void RaggedEngine::feed(const Feed& feed, RaggedStep& step) const {
 /// Pads with tokens of no segment to the next count that the ranks divide evenly.
 void RaggedEngine::pad(RaggedStep& step) const {
   pad_choices(step);
+  if (step.given.empty()) step.given.resize(static_cast<size_t>(decoder().interface.given_size));
   while (step.ids.size() % static_cast<size_t>(rank_->model().token_multiple)) {
     step.ids.push_back(0);
+    if (decoder().interface.given_size) step.given_at.push_back(-1);
     step.positions.push_back(0);
     step.lengths.push_back(1);
     step.segments.push_back(-1);
@@ -86,7 +95,7 @@ void RaggedEngine::check(std::span<const Feed> feeds, bool hidden) const {
     throw Error(Code::unsupported, "this model's graph does not show a hidden state before its head");
   for (const Feed& feed : feeds)
     for (int32_t id : feed.tokens)
-      if (id < 0 || (vocabulary_ && id >= vocabulary_))
+      if (id < 0 ? !decoder().interface.given_size || !row_of(feed.given, id) : vocabulary_ && id >= vocabulary_)
         throw Error(Code::invalid_argument,
                     cat("token id ", id, " is out of range: the vocabulary has ", vocabulary_));
   budget_->check();  // a step that has begun cannot stop: its ranks wait for each other

@@ -94,6 +94,10 @@ class RaggedEngine : public Engine {
   bool could_fit(int64_t length) const override { return replicas_[0]->cache.could_fit(length); }
   bool shares_cache(const Sequence& a, const Sequence& b) const override { return &kv(a).cache() == &kv(b).cache(); }
 
+  void forget_pages() override {
+    for (const auto& replica : replicas_) replica->cache.forget_pages();
+  }
+
   void step(std::span<Feed> feeds) override { run(feeds, false); }
   int64_t steps_in_flight() const override { return rank_->model().stages.count(); }
   void begin(std::span<Feed> feeds, bool hidden) override;

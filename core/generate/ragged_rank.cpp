@@ -18,7 +18,7 @@ std::vector<int64_t> bounds_of(const Program& program) {
 }
 
 /// Input `name` of a step: "ids", "slots.0" and so on. Programs do not write to inputs.
-TensorView input_of(const RaggedStep& step, std::string_view name) {
+TensorView input_of(const RaggedStep& step, std::string_view name, int64_t given_size) {
   auto view = []<class T>(const std::vector<T>& values, DType dtype, const Shape& shape) {
     return TensorView{reinterpret_cast<std::byte*>(const_cast<T*>(values.data())), dtype, shape};
   };
@@ -28,6 +28,9 @@ TensorView input_of(const RaggedStep& step, std::string_view name) {
   size_t group = 0;
   if (int64_t number; dot != std::string_view::npos && parse_int(name.substr(dot + 1), number))
     group = static_cast<size_t>(number);
+  if (name == given_at_input) return view(step.given_at, DType::i32, {1, tokens});
+  if (name == given_rows_input)
+    return view(step.given, DType::f32, {static_cast<int64_t>(step.given.size()) / given_size, given_size});
   if (name == "positions") return view(step.positions, DType::i32, {1, tokens});
   if (name == "lengths") return view(step.lengths, DType::i32, {1, tokens});
   if (name == "segments") return view(step.segments, DType::i32, {1, tokens});
@@ -43,9 +46,9 @@ TensorView input_of(const RaggedStep& step, std::string_view name) {
   return view(step.ids, DType::i64, {1, tokens});
 }
 
-std::vector<TensorView> inputs_of(const RaggedStep& step, const Program& program) {
+std::vector<TensorView> inputs_of(const RaggedStep& step, const Program& program, int64_t given_size) {
   std::vector<TensorView> out;
-  for (const std::string& name : program.input_names) out.push_back(input_of(step, name));
+  for (const std::string& name : program.input_names) out.push_back(input_of(step, name, given_size));
   return out;
 }
 
@@ -117,13 +120,13 @@ void RaggedRank::run(const RaggedStep& step) {
   Part& part = step.hidden ? hidden_ : step_;
   copy_pages(step.copies);
   if (in_stages()) run_stage(step, part);
-  else part.executor->run(inputs_of(step, part.executor->program()));
+  else part.executor->run(inputs_of(step, part.executor->program(), given_size()));
   last_ = part.executor;
   last_hidden_ = step.hidden;
 }
 
 void RaggedRank::run_stage(const RaggedStep& step, Part& part) {
-  part.section->begin([&](const Program& program, int32_t) { return inputs_of(step, program); }, {});
+  part.section->begin([&](const Program& program, int32_t) { return inputs_of(step, program, given_size()); }, {});
   // The engine has at most as many steps in flight as there are stages, so messages need no other limit.
   runner_->run(schedule_, 0, *part.section);
 }

@@ -25,6 +25,8 @@ struct RaggedStep {
   std::vector<std::vector<int32_t>> slots, tables;  ///< by page group
   std::vector<int64_t> settings;                    ///< of choices, if the decoder has them
   std::vector<int32_t> edits;
+  std::vector<float> given;                         ///< rows that stand for tokens, if the decoder takes any: at least one
+  std::vector<int32_t> given_at;
   int64_t segment_count = 0, table_width = 1, chosen = 0;
 
   bool empty() const { return ids.empty(); }
@@ -32,7 +34,7 @@ struct RaggedStep {
   bool chooses() const { return chosen > 0; }
   auto fields() {
     return std::tie(hidden, logits, copies, ids, positions, segments, rows, lengths, states, adapters, slots, tables,
-                    settings, edits, segment_count, table_width, chosen);
+                    settings, edits, given, given_at, segment_count, table_width, chosen);
   }
 };
 
@@ -113,6 +115,7 @@ class RaggedRank {
   void touch_first_pages();
   void make(Part& part, const std::shared_ptr<const Program>& program);
   void run_stage(const RaggedStep& step, Part& part);
+  int64_t given_size() const { return model_.decoder.interface.given_size; }
   bool has_results() const { return stage() + 1 == model_.stages.count(); }
 
   RaggedModel model_;

@@ -59,7 +59,8 @@ std::vector<LogitEdit> logit_edits(const SamplingParams& params, std::span<const
   const auto edit_of = [&](int32_t id) -> LogitEdit& { return edits.try_emplace(id, LogitEdit{id}).first->second; };
   if (params.repetition_penalty != 1)
     for (std::span<const int32_t> ids : {prompt, output})
-      for (int32_t id : ids) edit_of(id).repeated = 1;
+      for (int32_t id : ids)
+        if (id >= 0) edit_of(id).repeated = 1;  // not of a row that stands for a token
   if (params.presence_penalty != 0 || params.frequency_penalty != 0) {
     std::unordered_map<int32_t, int> counts;
     for (int32_t id : output) ++counts[id];

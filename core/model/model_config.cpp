@@ -104,6 +104,10 @@ ModelConfig read_model_config(const FileSet& files) {
   for (auto [file, member] : eos) {
     if (out.eos_tokens.empty()) out.eos_tokens = file->ids(member);
   }
+  for (const char* member : {"image_token_id", "image_token_index", "audio_token_id", "audio_token_index", "video_token_id",
+                             "video_token_index"})
+    for (int32_t id : config.ids(member)) out.input_tokens.push_back(id);
+  out.embeddings_file = genai.get<std::string>("model/embedding/filename").value_or("");
   out.request_defaults = request_defaults(generation);
   return out;
 }

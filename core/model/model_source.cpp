@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
 #include "core/base/text.h"
+#include "core/graph/graft.h"
 #include "core/model/model_config.h"
 #include "importers/gguf/gguf_file.h"
 #include "importers/gguf/gguf_model.h"
@@ -168,6 +169,46 @@ ImportedModel import_model(const ModelSource& source, const OpSet& ops, LoadProg
   } catch (const Error& error) {
     if (source.directory.empty()) throw;
     throw error.at(quote(source.files->path_of(source.file)));
+  }
+}
+
+std::optional<ModelSource> embeddings_of(const ModelSource& source) {
+  constexpr std::string_view merged = "decoder_model_merged", end = ".onnx";
+  std::vector<std::string> names{read_model_config(*source.files).embeddings_file};
+  if (source.file.starts_with(merged) && source.file.ends_with(end))
+    names.push_back(cat("embed_tokens", source.file.substr(merged.size())));
+  for (const char* usual : {"embed_tokens.onnx", "embedding.onnx"}) names.emplace_back(usual);
+  ModelSource out = source;
+  for (const std::string& name : names)
+    if (!name.empty() && name != source.file && source.files->has(name)) {
+      out.file = name;
+      return out;
+    }
+  return std::nullopt;
+}
+
+std::optional<Graph> with_embeddings(const ModelSource& source, const Graph& graph, const OpSet& ops,
+                                     LoadProgress* progress) {
+  const ValueId input = graph.find(embeddings_input);
+  const auto is_ids = [&](ValueId id) { return graph.value(id).name == "input_ids"; };
+  if (std::find(graph.inputs.begin(), graph.inputs.end(), input) == graph.inputs.end() ||
+      std::any_of(graph.inputs.begin(), graph.inputs.end(), is_ids))
+    return std::nullopt;
+  const auto beside = embeddings_of(source);
+  if (!beside) return std::nullopt;
+  const Graph made = import_model(*beside, ops, progress).graph;
+  const auto output = std::find_if(made.outputs.begin(), made.outputs.end(),
+                                   [&](ValueId id) { return made.value(id).name == embeddings_input; });
+  try {
+    if (made.inputs.size() != 1 || (output == made.outputs.end() && made.outputs.size() != 1))
+      throw Error(Code::unsupported, cat("it has ", made.inputs.size(), " inputs and ", made.outputs.size(),
+                                         " outputs, expected token ids and their embeddings"),
+                  "export one that only looks up the table; embeddings of images are an option of requests");
+    Graph out = graph;
+    graft(out, input, made, output == made.outputs.end() ? 0 : static_cast<size_t>(output - made.outputs.begin()));
+    return out;
+  } catch (const Error& error) {
+    throw error.at(quote(source.files->path_of(beside->file)));
   }
 }
 

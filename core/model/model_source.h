@@ -2,6 +2,7 @@
 // Opens models: the one place that knows how model directories are laid out.
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,13 @@ ExternalResolver data_of(const ModelSource& source);
 ModelSource complete(const ModelSource& source, LoadProgress* progress = nullptr);
 /// Reads the graph; of a source that is not complete, after completing it. Throws what import_bytes throws, naming the file.
 ImportedModel import_model(const ModelSource& source, const OpSet& ops, LoadProgress* progress = nullptr);
+/// The file next to a decoder's that an exporter wrote to make embeddings of ids: the one that genai_config.json names,
+/// embed_tokens.onnx (embed_tokens_q4.onnx of decoder_model_merged_q4.onnx), or embedding.onnx. nullopt: there is none.
+std::optional<ModelSource> embeddings_of(const ModelSource& source);
+/// Of a decoder that takes embeddings and no ids: a graph that computes them of ids, by that file. nullopt: `graph` is another, or
+/// there is no such file. Throws what import_model throws; Error(bad_model) if the two do not fit.
+std::optional<Graph> with_embeddings(const ModelSource& source, const Graph& graph, const OpSet& ops,
+                                     LoadProgress* progress = nullptr);
 
 /// Whether there are files of a tokenizer.
 bool has_tokenizer(const ModelSource& source);

@@ -333,6 +333,7 @@ class RaggedCompiler {
     bound_symbol(graph, "t", 1, (bounds.tokens + out.token_multiple - 1) / out.token_multiple);
     bound_symbol(graph, "r", 1, bounds.rows);
     bound_symbol(graph, "n", 1, bounds.segments);
+    if (context_.decoder.interface.given != no_value) bound_symbol(graph, given_symbol, 1, bounds.tokens);
     if (context_.decoder.chooses) bound_symbol(graph, "e", 1, bounds.edits);
     for (size_t pool = 0; pool < bounds.pages.size(); ++pool)
       bound_symbol(graph, cat("p.", pool), bounds.pages[pool], bounds.pages[pool]);
@@ -388,6 +389,7 @@ RaggedModel compile_ragged(Graph graph, const CompileOptions& options,
                     " ranks along pipeline, and the graph is cut into ", options.stages.count(), " stages"));
   PassContext context{options, {}, {}, false};
   note_file_stages(graph, context);
+  give_rows(graph, options.ops);
   RaggedModel out;
   if (run_recognition(graph, context)) RaggedCompiler(options, context, choose).compile(std::move(graph), out);
   out.decoder = std::move(context.decoder);
@@ -410,6 +412,7 @@ DeviceConfiguration planned_configuration(const Graph& file, const Graph& raised
 
 Decoder recognise(Graph graph, const CompileOptions& options) {
   PassContext context{options, {}, {}, false};
+  give_rows(graph, options.ops);
   run_recognition(graph, context);
   return std::move(context.decoder);
 }

@@ -14,6 +14,7 @@
 #include "importers/onnx/opset_map.h"
 #include "importers/onnx/sequences.h"
 #include "importers/onnx/wire.h"
+#include "importers/onnx/unknown_ops.h"
 
 namespace plait::onnx_import {
 namespace {
@@ -172,6 +173,7 @@ void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const 
     scope.graph.nodes[i].stage = node.stage;
     check_node(ops_, scope.graph.nodes[i]);
   }
+  refuse_unknown(ops_, scope.graph, node);
   check_body_names(check_node(ops_, node), node);
   scope.graph.nodes.push_back(std::move(node));
 }

@@ -23,7 +23,7 @@ READERS = {
     "plan": ["planning.cpp"],
 }
 ROW = re.compile(r'\{"(\w+)",\s*Type::\w+,\s*((?:for_\w+(?:\s*\|\s*)?)+),')
-READ = re.compile(r'\.(?:has|integer|real|boolean|text|texts|ids|biases)\("(\w+)"\)')
+READ = re.compile(r'\.(?:has|integer|real|boolean|text|texts|ids|biases|tensor)\("(\w+)"\)')
 
 
 def main():

@@ -25,6 +25,12 @@ public sealed class Options : NativeObject {
     return this;
   }
 
+  /// <summary>Of an option that is a tensor, which is copied ("inputs_embeds").</summary>
+  public Options Set(string key, Tensor value) {
+    Native.plait_options_set_tensor(this, Utf8.Name(key), value);
+    return this;
+  }
+
   /// <summary>Numbers.</summary>
   public Options Set(string key, IFormattable value) {
     return Set(key, value.ToString(null, CultureInfo.InvariantCulture));

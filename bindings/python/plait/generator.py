@@ -61,7 +61,8 @@ class Generator(NativeObject):
     def submit(self, prompt: Union[str, Any], *, parent: Optional[Request] = None, sampler: Optional[Sampler] = None,
                **options: Any) -> Request:
         """A prompt: a text, or token ids, which are taken as they are. `parent`: a request that ended with the option keep, which
-        this one continues. `sampler`: chooses tokens from logits f32 [v], in the thread that pulls."""
+        this one continues. `inputs_embeds`: an array that stands for
+        tokens, such as an image's embeddings. `sampler`: chooses tokens from logits f32 [v], in the thread that pulls."""
         self.wait()
         if sampler is not None:
             options["host_sampling"] = True

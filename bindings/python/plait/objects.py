@@ -43,6 +43,12 @@ def repeatable() -> frozenset[str]:
     return frozenset(one["key"] for one in json.loads(text_of(native.plait_options_describe())) if one["repeats"])
 
 
+@lru_cache(maxsize=None)
+def tensors() -> frozenset[str]:
+    """Options that are tensors."""
+    return frozenset(one["key"] for one in json.loads(text_of(native.plait_options_describe())) if one["type"] == "a tensor")
+
+
 def values_of(key: str, value: Any) -> Iterable[str]:
     """An option's values as texts: lists are several of one that repeats, and otherwise a list with commas; dicts are JSON, but of
     "adapters", whose names and directories they are."""
@@ -65,7 +71,11 @@ class Options(NativeObject):
 
     def __init__(self, given: dict[str, Any]) -> None:
         super().__init__(native.plait_options_create(), native.plait_options_release)
+        from .tensor import Tensor  # which is one of these objects
         for key, value in given.items():
+            if value is not None and key in tensors():
+                native.plait_options_set_tensor(self, key, Tensor.of(value))
+                continue
             for text in [] if value is None else values_of(key, value):
                 native.plait_options_set(self, key, text)
 

@@ -52,6 +52,18 @@ class Lifetimes(unittest.TestCase):
         self.assertLess(resident_kb() - before, 4096)
         self.assertEqual(generator.statistics().waiting, 0)
 
+    def test_options_that_are_tensors(self):
+        rows = numpy.zeros((1, 3), numpy.float32)
+        with self.model.generator(**SMALL) as generator:
+            with self.assertRaises(plait.Error) as caught:  # a decoder of tokens only
+                generator.submit(self.prompt, inputs_embeds=rows)
+            self.assertIn("takes tokens only", str(caught.exception))
+            with self.assertRaises(plait.Error) as caught:
+                generator.submit(self.prompt, inputs_embeds=rows.astype(numpy.int32))
+            self.assertIn("expected f32, f16 or bf16", str(caught.exception))
+            with self.assertRaises(plait.Error):
+                generator.submit(self.prompt, seed=None, max_tokens=rows)
+
     def test_any_order(self):
         model = plait.open(fixture(LIST["model"]))
         generator = model.generator(**SMALL)

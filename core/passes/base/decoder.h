@@ -2,12 +2,17 @@
 // What `raise` recognised in a language model's graph; read by core/generate and plait inspect.
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/graph/graph.h"
 #include "core/passes/base/adapters.h"
 
 namespace plait {
+
+/// Names of the inputs of rows that stand for tokens, and of the number of these rows.
+inline constexpr std::string_view given_rows_input = "plait.given", given_at_input = "plait.given_at";
+inline constexpr std::string_view given_symbol = "given";
 
 /// The roles of a decoder's inputs and outputs, found from names, ranks and dtypes.
 struct DecoderInterface {
@@ -35,6 +40,9 @@ struct DecoderInterface {
   /// The past inputs are buffers of fixed length, into which the graph writes new tokens after those that a counter
   /// counts; the symbol `past` is then the length of buffers whose length the file leaves open.
   bool fixed_buffers = false;
+  /// Rows f32 [given, h] and, of each token, the row [b, s] that stands for its embedding, or -1 (`give_rows`).
+  ValueId given = no_value, given_at = no_value;
+  int64_t given_size = 0;     ///< h; 0: the graph takes tokens only
   ValueId branch = no_value;  ///< a bool: whether there is a past (merged decoders)
   SymbolId batch = -1, sequence = -1, past = -1;
   bool complete = false;  ///< ids and logits exist, and each past has its present
@@ -93,8 +101,8 @@ struct StateShape {
 
 /// The raised graph is one ragged program. Inputs: `ids` i64 [b, t], `positions` and `segments` i32 [b, t], `rows`
 /// i32 [b, r] (tokens whose logits are computed); by page group `slots` i32 [b, t] and `pages` i32 [n, m]; with
-/// states `states` i32 [n, 2] (slots that a segment reads and writes); with `length_limits` `lengths` i32 [b, t]
-/// (length of a token's sequence including its run: the whole prompt for a prompt's tokens); with adapters `adapters`
+/// states `states` i32 [n, 2] (slots that a segment reads and writes); with `interface.given` its two; with `length_limits` `lengths` i32
+/// [b, t] (length of a token's sequence including its run: the whole prompt for a prompt's tokens); with adapters `adapters`
 /// i32 [b, t] (a token's slot; -1: none). Outputs: logits f32 [b, r, v], then the hidden state before the head, f32
 /// [b, r, h], then what pass `choose` adds.
 struct Decoder {

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/graph/graft.h"
 #include "core/graph/infer.h"
 #include "core/passes/normalize/normalize.h"
 
@@ -82,6 +83,10 @@ class Finder {
     else if (found_.logits < 0) found_.why = "there is no output";
     for (const auto& cache : found_.caches)
       if (cache.present < 0) found_.why = no_output(cache.past);
+    if (found_.ids == no_value && takes_embeddings())
+      found_.why = cat("it takes ", embeddings_input,
+                       ", and the file that makes them of token ids is not next to it: embed_tokens.onnx, or the one that "
+                       "genai_config.json names");
     for (const auto& counter : found_.counters)
       if (counter.output < 0) found_.why = no_output(counter.input);
     found_.complete = found_.why.empty();
@@ -89,6 +94,11 @@ class Finder {
   }
 
  private:
+  bool takes_embeddings() const {
+    return std::any_of(graph_.inputs.begin(), graph_.inputs.end(),
+                       [&](ValueId id) { return graph_.value(id).name == embeddings_input; });
+  }
+
   std::string no_output(ValueId id) const {
     return cat("input ", quote(graph_.value(id).name), " has no output that continues it");
   }
@@ -96,6 +106,15 @@ class Finder {
   void find_role(ValueId id) {
     const Value& value = graph_.value(id);
     DType dtype = value.type.dtype;
+    if (value.name == given_rows_input) {
+      found_.given = id;
+      found_.given_size = value.type.dims->back().constant();
+      return;
+    }
+    if (value.name == given_at_input) {
+      found_.given_at = id;
+      return;
+    }
     bool single = value.type.dims && product(*value.type.dims) == Dim(1) && rank(graph_, id) <= 1;
     if (is_float(dtype) && rank(graph_, id) >= 3) {
       DecoderInterface::Cache cache;
@@ -269,6 +288,8 @@ void interface(Graph& graph, PassContext& context) {
     rename(found.positions, first, batch);
     rename(found.positions, first + 1, sequence);
   }
+  rename(found.given_at, 0, batch);
+  rename(found.given_at, 1, sequence);
   rename(found.mask, 0, batch);
   if (found.mask != no_value && rank(graph, found.mask) == 2)
     rename(found.mask, 1, found.caches.empty() ? sequence : past + sequence);

@@ -467,7 +467,8 @@ bool Raiser::nothing_left() {
       if (id != no_value) read[static_cast<size_t>(id)] = true;
   std::vector<ValueId> kept;
   for (ValueId id : graph_.inputs) {
-    bool ours = id == interface.ids || graph_.value(id).name == "rows" || id == positions_ || id == segments_ ||
+    bool ours = id == interface.ids || id == interface.given || id == interface.given_at ||
+                graph_.value(id).name == "rows" || id == positions_ || id == segments_ ||
                 id == states_ || (id == lengths_ && !decoder_.length_limits.empty()) ||
                 std::find(slots_.begin(), slots_.end(), id) != slots_.end() ||
                 std::find(tables_.begin(), tables_.end(), id) != tables_.end();
@@ -544,6 +545,8 @@ void Raiser::read_sizes() {
 std::vector<bool> data_values(const Graph& graph, const DecoderInterface& interface) {
   std::vector<bool> data(static_cast<size_t>(graph.value_count()));
   if (interface.ids != no_value) data[static_cast<size_t>(interface.ids)] = true;
+  for (ValueId id : {interface.given, interface.given_at})
+    if (id != no_value) data[static_cast<size_t>(id)] = true;
   for (const auto& cache : interface.caches) data[static_cast<size_t>(cache.past)] = true;
   for (const Node& node : graph.nodes) {
     if (node.op == "Shape" || node.op == "Size") continue;

@@ -69,6 +69,7 @@ static void test_nulls(void) {
   STATUS(PLAIT_INVALID_ARGUMENT, plait_log_next(NULL, NULL, &tensor));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_options_create(NULL));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_options_set(NULL, "seed", "1", -1));
+  STATUS(PLAIT_INVALID_ARGUMENT, plait_options_set_tensor(NULL, "inputs_embeds", NULL));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_options_describe(NULL));
   STATUS(PLAIT_INVALID_ARGUMENT, plait_tensor_read(NULL, PLAIT_NONE, &tensor));
   STATUS(PLAIT_NOT_FOUND, plait_tensor_read("no such file", PLAIT_NONE, &tensor));

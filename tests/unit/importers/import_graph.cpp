@@ -210,7 +210,7 @@ TEST(ImportGraph, UnknownOps) {
   b.input("x");
   b.node("Wonder", {"x"}, {"y"}, "acme").set_name("n7");
   b.output("y");
-  expect_unsupported(b, {"n7", "Wonder", "acme", "opset 3"});
+  expect_unsupported(b, {"n7", "Wonder", "acme", "opset 3", "its inputs are f32"});
   b.graph().mutable_node(0)->set_domain("");
   b.graph().mutable_node(0)->clear_name();
   expect_unsupported(b, {"Wonder that makes \"y\"", "ai.onnx", "opset 17"});
@@ -221,6 +221,31 @@ TEST(ImportGraph, UnknownOps) {
   b.graph().mutable_node(0)->set_domain("plait");
   b.graph().mutable_node(0)->set_op_type("KvWrite");
   expect_unsupported(b, {"plait"});
+}
+
+TEST(ImportGraph, UnknownOpsComeWithWhatWouldDo) {
+  const std::tuple<const char*, const char*, const char*> rows[] = {
+      {"ImageDecoder", "", "pixels"},
+      {"StringNormalizer", "", "tokenizer"},
+      {"BeamSearch", "com.microsoft", "generator"},
+      {"TreeEnsemble", "ai.onnx.ml", "operations on tensors"},
+      {"Wonder", "", "standard ops"},
+  };
+  for (const auto& [op, domain, hint] : rows) {
+    ModelBuilder b(18);
+    b.import_opset("com.microsoft", 1);
+    b.import_opset("ai.onnx.ml", 5);
+    b.input("x");
+    b.node(op, {"x"}, {"y"}, domain);
+    b.output("y");
+    try {
+      b.import();
+      ADD_FAILURE() << op;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::unsupported) << op;
+      EXPECT_NE(error.hint().find(hint), std::string::npos) << op << ": " << error.hint();
+    }
+  }
 }
 
 TEST(ImportGraph, NewerFilesAreReadWithAWarning) {

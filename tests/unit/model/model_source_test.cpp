@@ -55,6 +55,8 @@ TEST(ModelSource, DefaultsOfRequestsComeFromTheGenerationConfig) {
   EXPECT_EQ(defaults(R"({"do_sample": true, "top_p": 0.9})"), "temperature=1 top_k=50 top_p=0.9 ");
   EXPECT_EQ(defaults(R"({"temperature": 0.6, "max_new_tokens": 7})"), "max_tokens=7 ");
   EXPECT_EQ(read_model_config(*memory_files({})).context, 0);
+  const auto sees = memory_files(files({{"config.json", R"({"image_token_index": 7, "audio_token_id": 9})"}}));
+  EXPECT_EQ(read_model_config(*sees).input_tokens, (std::vector<int32_t>{7, 9}));
 }
 
 }  // namespace

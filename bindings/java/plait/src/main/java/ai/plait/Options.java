@@ -15,6 +15,12 @@ public final class Options extends NativeObject {
     return this;
   }
 
+  /** Of an option that is a tensor, which is copied ("inputs_embeds"). */
+  public Options set(String key, Tensor value) {
+    Native.plait_options_set_tensor(this, key, value);
+    return this;
+  }
+
   /** Numbers and booleans. */
   public Options set(String key, Object value) {
     return set(key, String.valueOf(value));
