@@ -1,6 +1,6 @@
-// Runs by replay: a program that is run again with the same sizes on a device that captures is recorded at its second run, and again after
-// its memory has moved. So it depends on the sizes of all runs so far only whether a run is replayed, and is the same on all ranks of a
-// group, as NCCL requires of its calls.
+// Runs by replay: a program that is run again with the same sizes on a device that captures is recorded at its second run, and again
+// after its memory has moved. Whether a run is replayed depends on the sizes of all runs so far only, so it is the same on all ranks
+// of a group, as NCCL requires of its calls.
 #include <algorithm>
 
 #include "core/exec/executor.h"
