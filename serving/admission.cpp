@@ -7,9 +7,9 @@
 
 namespace plait {
 
-void Admission::add(Job job, bool all_run) {
+void Admission::add(Job job, int64_t running) {
   const auto count = static_cast<int64_t>(jobs_.size()), prompt = static_cast<int64_t>(job->prompt.size());
-  const double wait = expected_wait(all_run, job->options.priority);
+  const double wait = expected_wait(running, job->options.priority);
   const auto refuse = [&](const std::string& why, const char* option) {
     throw Error(
         Code::overloaded, why,
@@ -41,19 +41,16 @@ void Admission::started(const Job& job) {
   erase_if([&](const Job& other) { return other == job; });
 }
 
-void Admission::ended(Clock::time_point now, double seconds_run) {
-  constexpr double weight = 1.0 / 16;
-  // Without the time in which nothing ran.
-  const double since = std::min(std::chrono::duration<double>(now - last_end_).count(), seconds_run);
-  between_ends_ = between_ends_ > 0 ? between_ends_ + weight * (since - between_ends_) : since;
-  last_end_ = now;
+void Admission::ended(double seconds_run) {
+  constexpr double weight = 1.0 / 8;
+  run_s_ = run_s_ > 0 ? run_s_ + weight * (seconds_run - run_s_) : seconds_run;
 }
 
-double Admission::expected_wait(bool all_run, int32_t priority) const {
-  if (jobs_.empty() && !all_run) return 0;
+double Admission::expected_wait(int64_t running, int32_t priority) const {
+  if (jobs_.empty() && running < options_.running) return 0;
   const auto ahead =
       std::count_if(jobs_.begin(), jobs_.end(), [&](const Job& job) { return job->options.priority <= priority; });
-  return between_ends_ * static_cast<double>(ahead + 1);
+  return run_s_ / static_cast<double>(std::max<int64_t>(running, 1)) * static_cast<double>(ahead + 1);
 }
 
 std::deque<Job> Admission::take_all() {

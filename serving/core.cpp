@@ -60,7 +60,7 @@ void SchedulerCore::enqueue(Job job) {
     std::lock_guard lock(mutex_);
     if (closing_) throw Error(Code::closed, "the generator is closed");
     job->arrival = ++arrivals_;
-    queue_.add(std::move(job), all_run());
+    queue_.add(std::move(job), samples_running_);
   }
   wake();
 }
@@ -70,12 +70,9 @@ SchedulerStats SchedulerCore::stats() const {
   SchedulerStats out = stats_;
   out.waiting = static_cast<int64_t>(queue_.jobs().size());
   out.waiting_tokens = queue_.tokens();
-  out.expected_wait_s = queue_.expected_wait(all_run(), 0);
+  out.expected_wait_s = queue_.expected_wait(samples_running_, 0);
   return out;
 }
-
-/// With `mutex_` held.
-bool SchedulerCore::all_run() const { return samples_running_ >= options_.running; }
 
 std::shared_ptr<Conversation> SchedulerCore::conversation(std::unique_ptr<Sequence> sequence,
                                                           std::vector<int32_t> tail) {
@@ -193,7 +190,7 @@ void SchedulerCore::retire_finished() {
     std::lock_guard lock(mutex_);
     for (size_t i = never_ran; i < over.size(); ++i) {
       std::lock_guard own(over[i]->mutex);
-      queue_.ended(now, seconds_since(over[i]->submitted) - over[i]->usage.queued_s);
+      queue_.ended(seconds_since(over[i]->submitted) - over[i]->usage.queued_s);
     }
   }
   finished_ += static_cast<int64_t>(over.size());
@@ -233,7 +230,7 @@ void SchedulerCore::admit() {
     {
       std::lock_guard lock(mutex_);
       samples_running_ = samples;
-      if (!all_run()) candidates = queue_.candidates(tried);
+      if (samples_running_ < options_.running) candidates = queue_.candidates(tried);
     }
     started = false;
     for (const Job& job : candidates) {

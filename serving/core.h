@@ -50,7 +50,6 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   void take_pushed_tokens();
   void admit();
   bool start(const Job& job);
-  bool all_run() const;
   /// A step that has begun.
   struct StepInFlight {
     std::vector<StepEntry> entries;

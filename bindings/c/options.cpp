@@ -86,7 +86,7 @@ constexpr OptionRow rows[] = {
     {"queue_tokens", Type::integer, for_generator, "0",
      "maximum tokens of the prompts that wait; further requests are refused as OVERLOADED; 0: no limit", 0, huge},
     {"queue_wait_ms", Type::integer, for_generator, "0",
-     "longest expected wait in the queue, by the rate at which requests end; longer ones are refused as OVERLOADED; 0: no limit", 0, huge},
+     "longest expected wait in the queue, by how long requests run; longer ones are refused as OVERLOADED; 0: no limit", 0, huge},
     {"overtakes", Type::integer, for_generator, "32",
      "later requests that may start before a waiting one, by their priority or because it does not fit yet; then it is next", 0, 1 << 20},
     {"step_ms", Type::integer, for_generator, "0",

@@ -431,7 +431,7 @@ typedef struct plait_generator_stats {
   int64_t masks;
   double mask_seconds, mask_wait_seconds;
   int64_t waiting_tokens;       /* of the prompts in the queue */
-  double expected_wait_seconds; /* in the queue, of a request submitted now with priority 0, by the rate at which requests end */
+  double expected_wait_seconds; /* in the queue, of a request submitted now with priority 0, by how long requests run */
   double step_seconds;          /* of all steps, to their logits */
   double sampling_seconds;      /* choosing tokens from these on the host, after steps */
 } plait_generator_stats;

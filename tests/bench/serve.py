@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import socket
 import statistics
 import subprocess
@@ -365,6 +366,7 @@ def arguments():
 
 def main():
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers end with it
     if options.peers == "all" or not options.model:
         subprocess.run([HERE / "peers/setup_peers.sh", "--server"], check=True, stdout=sys.stderr)
     model = options.model or weights(options.dtype)
@@ -373,7 +375,7 @@ def main():
     if "load" in options.only:
         result["load"] = [{"streams": streams, "servers": compare(model, streams, options)} for streams in options.streams]
     if "c" in options.only:
-        result["c"] = [{"streams": streams, **without_http(model, streams, options)} for streams in (8, 32)]
+        result["c"] = [{"streams": streams, **without_http(model, streams, options)} for streams in options.streams]
     for name, measure in (("open", many_open), ("overload", overload), ("cancel", cancel)):
         if name in options.only:
             result[name] = [measure(model, options)]

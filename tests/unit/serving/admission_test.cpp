@@ -158,6 +158,7 @@ TEST(Admission, ExpectedWaitIsThatOfTheRequestsBefore) {
     EXPECT_EQ(one->stats().expected_wait_s, 0) << "nothing has ended yet";
     std::this_thread::sleep_for(200ms);
     blocker.release();
+    for (int wait = 0; wait < 1000 && !one->stats().finished; ++wait) std::this_thread::sleep_for(1ms);
   }
   Blocker blocker(*one);
   EXPECT_GT(one->stats().expected_wait_s, 0.1);
