@@ -26,7 +26,9 @@ SchedulerCore::SchedulerCore(std::unique_ptr<Engine> engine, TokenizerFuture tok
     : engine_(std::move(engine)),
       tokenizer_(std::move(tokenizer)),
       options_(options),
+      queue_(options),
       builder_(*engine_),
+      goal_(std::chrono::duration<double>(options.step_goal).count()),
       text_coming_(tokenizer_.valid()) {}
 
 // ---- from other threads ----
@@ -57,10 +59,8 @@ void SchedulerCore::enqueue(Job job) {
   {
     std::lock_guard lock(mutex_);
     if (closing_) throw Error(Code::closed, "the generator is closed");
-    if (static_cast<int64_t>(queue_.size()) >= options_.queue)
-      throw Error(Code::overloaded, cat("the queue is full: ", options_.queue, " requests wait"),
-                  "try again later, or raise the option queue");
-    queue_.push_back(std::move(job));
+    job->arrival = ++arrivals_;
+    queue_.add(std::move(job), samples_running_);
   }
   wake();
 }
@@ -68,7 +68,9 @@ void SchedulerCore::enqueue(Job job) {
 SchedulerStats SchedulerCore::stats() const {
   std::lock_guard lock(mutex_);
   SchedulerStats out = stats_;
-  out.waiting = static_cast<int64_t>(queue_.size());
+  out.waiting = static_cast<int64_t>(queue_.jobs().size());
+  out.waiting_tokens = queue_.tokens();
+  out.expected_wait_s = queue_.expected_wait(samples_running_, 0);
   return out;
 }
 
@@ -100,7 +102,7 @@ EngineThread::Clock::time_point SchedulerCore::next_due() {
   Clock::time_point due = EngineThread::never;
   for (const Job& job : running_) {
     if (job->finished) return EngineThread::now;  // finished in the last step: its memory may admit another
-    if (job->has_deadline) due = std::min(due, job->deadline);
+    due = std::min(due, job->deadline);
     for (const Sample& sample : job->samples) {
       if (sample.phase == Phase::active || sample.phase == Phase::preempted) return EngineThread::now;
       // A future cannot notify: poll every 2 ms until the tokenizer has loaded.
@@ -108,8 +110,7 @@ EngineThread::Clock::time_point SchedulerCore::next_due() {
     }
   }
   std::lock_guard lock(mutex_);
-  for (const Job& job : queue_)
-    if (job->has_deadline) due = std::min(due, job->deadline);
+  for (const Job& job : queue_.jobs()) due = std::min({due, job->deadline, job->queue_deadline});
   return due;
 }
 
@@ -119,7 +120,7 @@ void SchedulerCore::iterate() {
     retire_finished();
     take_pushed_tokens();
     admit();
-    std::vector<StepEntry> entries = builder_.build(running_, group_size());
+    std::vector<StepEntry> entries = builder_.build(running_, group_size(), goal_);
     const bool idle = entries.empty();
     execute(std::move(entries));
     if (idle || is_full()) finish_step();
@@ -140,7 +141,7 @@ void SchedulerCore::finish() {
   std::deque<Job> left;
   {
     std::lock_guard lock(mutex_);
-    left.swap(queue_);
+    left = queue_.take_all();
   }
   left.insert(left.end(), running_.begin(), running_.end());
   running_.clear();
@@ -149,13 +150,14 @@ void SchedulerCore::finish() {
 
 /// Ends requests that are cancelled or past their deadline, and releases those that finished in the last step.
 void SchedulerCore::retire_finished() {
-  const auto is_over = [](const Job& job) {
+  const Clock::time_point now = Clock::now();
+  const auto is_over = [&](const Job& job) {
     if (job->finished) return true;
     if (job->cancelled) {
       job->emit_cancelled();
       return true;
     }
-    if (!job->has_deadline || Clock::now() < job->deadline) return false;
+    if (now < job->deadline) return false;
     job->fail(Error(Code::timeout, cat("the request's deadline of ",
                                        static_cast<int64_t>(job->options.deadline.count()), " ms is over")));
     return true;
@@ -164,20 +166,34 @@ void SchedulerCore::retire_finished() {
   std::vector<Job> over;
   const auto take = [&](const Job& job) {
     if (job->in_flight()) {
-      job->ending =
-          job->ending || job->finished || job->cancelled || (job->has_deadline && Clock::now() >= job->deadline);
+      job->ending = job->ending || job->finished || job->cancelled || now >= job->deadline;
       return false;
     }
     if (!is_over(job)) return false;
     over.push_back(job);
     return true;
   };
+  const auto waited = [&](const Job& job) {
+    if (now >= job->queue_deadline && !job->finished && !job->cancelled && now < job->deadline)
+      job->fail(Error(Code::overloaded,
+                      cat("the request did not start within ", job->options.queue_deadline.count(), " ms"),
+                      "try again later, or raise the option queue_deadline_ms"));
+    return take(job);
+  };
   {
     std::lock_guard lock(mutex_);
-    std::erase_if(queue_, take);
+    queue_.erase_if(waited);
   }
+  const size_t never_ran = over.size();
   std::erase_if(running_, take);
   for (const Job& job : over) job->release();
+  if (over.size() > never_ran) {
+    std::lock_guard lock(mutex_);
+    for (size_t i = never_ran; i < over.size(); ++i) {
+      std::lock_guard own(over[i]->mutex);
+      queue_.ended(seconds_since(over[i]->submitted) - over[i]->usage.queued_s);
+    }
+  }
   finished_ += static_cast<int64_t>(over.size());
 }
 
@@ -204,35 +220,47 @@ void SchedulerCore::look_for_tokenizer() {
 }
 
 void SchedulerCore::admit() {
-  for (;;) {
+  constexpr size_t tried = 8;  // each opens a sequence, which looks its prompt up in the cache
+  for (bool started = true; started;) {
     int64_t samples = 0;
     for (const Job& job : running_) {
       const bool computes = !std::all_of(job->samples.begin(), job->samples.end(), ended);
       if (computes) samples += job->options.samples;
     }
-    Job job;
+    std::vector<Job> candidates;
     {
       std::lock_guard lock(mutex_);
-      if (queue_.empty()) return;
-      job = queue_.front();
+      samples_running_ = samples;
+      if (samples_running_ < options_.running) candidates = queue_.candidates(tried);
     }
-    if (numbers_->take_wrapped()) engine_->forget_pages();
-    if (samples > 0 && samples + job->options.samples > options_.running) return;
-    if (job->samples.empty()) job->samples.resize(static_cast<size_t>(job->options.samples));
-    job->samples[0].order = ++admissions_;
-    if (!builder_.start(job, job->samples[0], running_)) return;
-    start_masks(job);
-    for (Sample& sample : job->samples)
-      if (text_ && job->options.kind == RequestOptions::Kind::generate) start_text(*job, sample, *text_);
-    {
-      std::lock_guard lock(job->mutex);
-      job->usage.queued_s = seconds_since(job->submitted);
-      job->usage.cached_tokens = job->samples[0].sequence->length();
+    started = false;
+    for (const Job& job : candidates) {
+      if (samples > 0 && samples + job->options.samples > options_.running) continue;
+      if (!start(job)) continue;
+      started = true;
+      std::lock_guard lock(mutex_);
+      queue_.started(job);
+      break;
     }
-    running_.push_back(job);
-    std::lock_guard lock(mutex_);
-    queue_.pop_front();
   }
+}
+
+/// False if it does not fit yet.
+bool SchedulerCore::start(const Job& job) {
+  if (numbers_->take_wrapped()) engine_->forget_pages();
+  if (job->samples.empty()) job->samples.resize(static_cast<size_t>(job->options.samples));
+  job->samples[0].order = ++admissions_;
+  if (!builder_.start(job, job->samples[0], running_)) return false;
+  start_masks(job);
+  for (Sample& sample : job->samples)
+    if (text_ && job->options.kind == RequestOptions::Kind::generate) start_text(*job, sample, *text_);
+  {
+    std::lock_guard lock(job->mutex);
+    job->usage.queued_s = seconds_since(job->submitted);
+    job->usage.cached_tokens = job->samples[0].sequence->length();
+  }
+  running_.push_back(job);
+  return true;
 }
 
 /// Each sample's state in the grammar. The first mask is known.
@@ -305,6 +333,10 @@ void SchedulerCore::begin_step(std::vector<StepEntry> entries) {
   StepInFlight& step = in_flight_.emplace_back();
   step.entries = std::move(entries);
   step.start = Clock::now();
+  step.decodes = std::count_if(step.entries.begin(), step.entries.end(),
+                               [](const StepEntry& entry) { return entry.tokens.size() == 1; });
+  step.prompt_tokens = -step.decodes;
+  for (const StepEntry& entry : step.entries) step.prompt_tokens += static_cast<int64_t>(entry.tokens.size());
   for (const StepEntry& entry : step.entries)
     step.feeds.push_back({.sequence = entry.sample->sequence.get(),
                           .tokens = entry.tokens,
@@ -340,6 +372,9 @@ void SchedulerCore::finish_step() {
   }
   const double seconds = seconds_since(step.start);
   ++steps_;
+  step_s_ += seconds;
+  goal_.measured(step.decodes, step.prompt_tokens, seconds);
+  std::vector<Draw> draws;
   for (size_t i = 0; i < step.entries.size(); ++i) {
     StepEntry& entry = step.entries[i];
     if (entry.sample->output.empty()) {
@@ -347,9 +382,26 @@ void SchedulerCore::finish_step() {
       entry.job->usage.prefill_s += seconds;
     }
     try {
-      take_results(entry, step.feeds[i]);
+      take_results(entry, step.feeds[i], draws);
     } catch (const Error& error) {
       entry.job->end(error);
+    }
+  }
+  accept_draws(draws);
+}
+
+void SchedulerCore::accept_draws(std::vector<Draw>& draws) {
+  if (draws.empty()) return;
+  const Clock::time_point start = Clock::now();
+  make_draws(draws, engine_->threads());
+  sampling_s_ += seconds_since(start);
+  for (Draw& draw : draws) {
+    if (draw.job->finished) continue;
+    try {
+      if (draw.error) throw Error(*draw.error);
+      accept(draw.job, *draw.sample, std::move(draw.token));
+    } catch (const Error& error) {
+      draw.job->end(error);
     }
   }
 }
@@ -381,22 +433,23 @@ std::vector<TokenChoice> SchedulerCore::leave_choices(std::span<const StepEntry>
       continue;
     const std::vector<int32_t>& output = entry.sample->output;
     out[i].settings = choice_settings(options.sampling, output.size(), entry.job->index_of(*entry.sample));
-    out[i].edits = logit_edits(options.sampling, entry.job->prompt, output, banned(options, *entry.sample));
+    out[i].edits = logit_edits(options.sampling, entry.job->prompt, output, banned_tokens(options, *entry.sample));
     edits += static_cast<int64_t>(out[i].edits.size());
     if (engine_->chooses(edits)) feeds[i].choice = &out[i];
   }
   return out;
 }
 
-void SchedulerCore::take_results(StepEntry& entry, Feed& feed) {
+void SchedulerCore::take_results(StepEntry& entry, Feed& feed, std::vector<Draw>& draws) {
   const Job& job = entry.job;
   if (job->finished) return;
   if (job->options.kind != RequestOptions::Kind::generate) return take_matrix(entry, feed);
   if (!entry.ends_prefill) return;
   const bool first = entry.sample->output.empty() && job->index_of(*entry.sample) == 0;
-  if (first && job->options.samples > 1 && !job->admitted) split_samples(job, feed.logits);
+  const bool splits = first && job->options.samples > 1 && !job->admitted;
   job->admitted = true;
-  choose(job, *entry.sample, feed);
+  if (splits) return split_samples(job, feed, draws);
+  choose(job, *entry.sample, feed, false, draws);
 }
 
 /// Scores and hidden states are collected; the last chunk ends the request.
@@ -411,29 +464,21 @@ void SchedulerCore::take_matrix(StepEntry& entry, Feed& feed) {
 }
 
 /// After the prompt the other samples fork its sequence; each samples from the same logits.
-void SchedulerCore::split_samples(const Job& job, std::span<const float> logits) {
-  const std::vector<float> row(logits.begin(), logits.end());
+void SchedulerCore::split_samples(const Job& job, Feed& feed, std::vector<Draw>& draws) {
   for (size_t k = 1; k < job->samples.size(); ++k) {
     Sample& sample = job->samples[k];
     sample.sequence = engine_->fork(*job->samples[0].sequence);
     sample.phase = Phase::active;
     sample.order = ++admissions_;
-    std::vector<float> own = row;
-    Feed feed;
-    feed.logits = own;
-    choose(job, sample, feed);
+  }
+  for (Sample& sample : job->samples) {
+    choose(job, sample, feed, true, draws);
     if (job->finished) return;
   }
 }
 
-/// Tokens that cannot be chosen yet: those that end the text, before its minimum length.
-std::span<const int32_t> SchedulerCore::banned(const RequestOptions& options, const Sample& sample) {
-  const bool too_short = static_cast<int64_t>(sample.output.size()) < options.min_tokens;
-  return too_short ? std::span<const int32_t>(options.stop_tokens) : std::span<const int32_t>();
-}
-
-/// The token that the step chose, or one of the feed's logits.
-void SchedulerCore::choose(const Job& job, Sample& sample, Feed& feed) {
+/// The token that the step chose; or adds the draw of one from the feed's logits, which are `shared` if several samples have them.
+void SchedulerCore::choose(const Job& job, Sample& sample, Feed& feed, bool shared, std::vector<Draw>& draws) {
   const RequestOptions& options = job->options;
   {
     std::lock_guard lock(job->mutex);
@@ -444,23 +489,21 @@ void SchedulerCore::choose(const Job& job, Sample& sample, Feed& feed) {
   const bool logits_asked = options.host_sampling || options.sampling.top_logprobs >= 0;
   if (next && !next->forced.empty() && options.forced_tokens && !logits_asked)
     return accept_forced(job, sample, {next->forced.begin(), next->forced.end()});
-  TokenMask mask;
-  std::vector<uint32_t> only;
+  Draw draw{job, &sample, feed.logits, shared, {}, {}, {}, {}};
   if (next) {
-    mask = {next->mask, options.stop_tokens, next->may_end};
+    draw.mask = TokenMask{next->mask, options.stop_tokens, next->may_end};
     if (!next->forced.empty()) {
       const auto id = static_cast<size_t>(next->forced[0]);
-      only.assign(id / 32 + 1, 0);
-      only[id / 32] = uint32_t{1} << id % 32;
-      mask.allowed = only;
-      mask.ends = {};
+      draw.only.assign(id / 32 + 1, 0);
+      draw.only[id / 32] = uint32_t{1} << id % 32;
+      draw.mask = TokenMask{draw.only, {}, next->may_end};
     }
   }
   if (options.host_sampling) {
-    if (next) apply_mask(feed.logits, mask);
     Event event;
     event.sample = static_cast<int32_t>(job->index_of(sample));
     event.logits.assign(feed.logits.begin(), feed.logits.end());
+    if (draw.mask) apply_mask(event.logits, *draw.mask);
     sample.phase = Phase::host;
     {
       std::lock_guard lock(job->mutex);
@@ -470,11 +513,9 @@ void SchedulerCore::choose(const Job& job, Sample& sample, Feed& feed) {
   }
   if (static_cast<int64_t>(sample.output.size()) >= options.max_tokens)
     return end_sample(job, sample, FinishReason::length, {});
+  if (!feed.choice) return draws.push_back(std::move(draw));
   SampledToken token;
-  if (feed.choice) token.id = checked_choice(feed.chosen);
-  else
-    token = plait::sample(feed.logits, options.sampling, job->prompt, sample.output, banned(options, sample),
-                          job->index_of(sample), next ? &mask : nullptr);
+  token.id = checked_choice(feed.chosen);
   accept(job, sample, std::move(token));
 }
 
@@ -537,6 +578,8 @@ void SchedulerCore::publish_stats() {
   stats_.finished = finished_;
   stats_.preempted = builder_.preempted();
   stats_.steps = steps_;
+  stats_.step_s = step_s_;
+  stats_.sampling_s = sampling_s_;
   stats_.engine = engine;
   stats_.masks = masks_.stats();
 }

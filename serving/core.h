@@ -3,9 +3,12 @@
 #include <deque>
 #include <map>
 
+#include "serving/admission.h"
+#include "serving/draws.h"
 #include "serving/engine_thread.h"
 #include "serving/scheduler_options.h"
 #include "serving/step_builder.h"
+#include "serving/step_goal.h"
 
 namespace plait {
 
@@ -49,12 +52,14 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   void retire_finished();
   void take_pushed_tokens();
   void admit();
+  bool start(const Job& job);
   /// A step that has begun.
   struct StepInFlight {
     std::vector<StepEntry> entries;
     std::vector<Feed> feeds;
     std::vector<TokenChoice> choices;
     Clock::time_point start;
+    int64_t decodes, prompt_tokens;
   };
   int64_t group_size() const;
   bool is_full() const;
@@ -64,15 +69,15 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   void begin_step(std::vector<StepEntry> entries);
   void finish_step();
   void after_failure(std::vector<StepEntry> entries, const Error& error);
-  void take_results(StepEntry& entry, Feed& feed);
+  void take_results(StepEntry& entry, Feed& feed, std::vector<Draw>& draws);
   void take_matrix(StepEntry& entry, Feed& feed);
   std::vector<TokenChoice> leave_choices(std::span<const StepEntry> entries, std::span<Feed> feeds) const;
-  static std::span<const int32_t> banned(const RequestOptions& options, const Sample& sample);
-  void choose(const Job& job, Sample& sample, Feed& feed);
+  void choose(const Job& job, Sample& sample, Feed& feed, bool shared, std::vector<Draw>& draws);
+  void accept_draws(std::vector<Draw>& draws);
   bool accept(const Job& job, Sample& sample, SampledToken token, bool more = false);
   void accept_forced(const Job& job, Sample& sample, std::span<const int32_t> forced);
   void start_masks(const Job& job);
-  void split_samples(const Job& job, std::span<const float> logits);
+  void split_samples(const Job& job, Feed& feed, std::vector<Draw>& draws);
   void end_sample(const Job& job, Sample& sample, FinishReason reason, Event event);
   void publish_stats();
 
@@ -84,19 +89,23 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
 
   mutable std::mutex mutex_;  ///< guards the members below
   bool closing_ = false;
-  std::deque<Job> queue_;
+  Admission queue_;
+  int64_t arrivals_ = 0;
+  int64_t samples_running_ = 0;
   std::map<std::string, std::shared_ptr<const Adapter>> adapters_;  ///< by name, for new requests
   std::span<const StepEntry> in_step_;                              ///< the step that this rank computes
   SchedulerStats stats_;
 
   // The engine's thread only.
   StepBuilder builder_;
+  StepGoal goal_;
   MaskThread masks_;
   std::vector<Job> running_;               ///< in order of admission
   std::deque<StepInFlight> in_flight_;     ///< the oldest first; more than one only with pipeline stages
   std::shared_ptr<const Tokenizer> text_;  ///< null until loaded
   bool text_coming_;                       ///< the tokenizer is still loading
   int64_t admissions_ = 0, finished_ = 0, steps_ = 0;
+  double step_s_ = 0, sampling_s_ = 0;
 
   EngineThread thread_;  ///< the last member: it uses the others
 };

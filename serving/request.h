@@ -39,7 +39,9 @@ struct RequestOptions {
   std::optional<std::string> adapter;
   bool keep = false;  ///< keep the sequence for `conversation`
   std::shared_ptr<Conversation> parent;
-  std::chrono::milliseconds deadline{0};  ///< from submission, then Error(timeout); 0: none
+  std::chrono::milliseconds deadline{0};        ///< from submission, then Error(timeout); 0: none
+  std::chrono::milliseconds queue_deadline{0};  ///< from submission to the start, then Error(overloaded); 0: none
+  int32_t priority = 0;                         ///< lower ones start first
   enum class Kind {
     generate,
     score,
@@ -54,6 +56,7 @@ struct Event {
   SampledToken token;
   std::string text;                          ///< complete UTF-8 characters; may be empty
   FinishReason finish = FinishReason::none;  ///< if not `none`: the last event of this sample
+  int32_t stop = -1;                         ///< which of stop_strings ended the sample; -1: none
   std::vector<float> logits;                 ///< host sampling: [vocabulary]; then has_token is false
 };
 

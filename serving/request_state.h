@@ -67,9 +67,14 @@ struct Request::State {
   RequestOptions options;
   std::vector<int32_t> prompt;  ///< including the parent's, so that a preempted request can restart
   std::vector<std::shared_ptr<const GivenRows>> given;  ///< rows of the prompt's tokens whose ids are negative
-  std::chrono::steady_clock::time_point submitted, deadline;
-  bool has_deadline = false;
+  std::chrono::steady_clock::time_point submitted;
+  using TimePoint = std::chrono::steady_clock::time_point;
+  TimePoint deadline = TimePoint::max(), queue_deadline = TimePoint::max();  ///< max: none
   std::shared_ptr<const Adapter> adapter;  ///< until its end; null: none
+
+  // With the scheduler's mutex, while it waits.
+  int64_t arrival = 0;    ///< its number in the order of submission
+  int64_t overtaken = 0;  ///< later ones that have started
 
   // The engine's thread only.
   std::vector<Sample> samples;

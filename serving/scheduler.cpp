@@ -98,8 +98,8 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
   if (options.kind != RequestOptions::Kind::generate) options.samples = 1, options.parent.reset();
   job->samples_left = options.samples;
   job->submitted = std::chrono::steady_clock::now();
-  job->has_deadline = options.deadline.count() > 0;
-  job->deadline = job->submitted + options.deadline;
+  if (options.deadline.count() > 0) job->deadline = job->submitted + options.deadline;
+  if (options.queue_deadline.count() > 0) job->queue_deadline = job->submitted + options.queue_deadline;
   job->usage.prompt_tokens = prompt;
   job->options = std::move(options);
   std::weak_ptr<SchedulerCore> core = core_;

@@ -57,12 +57,13 @@ bool StepBuilder::start(const Job& job, Sample& sample, std::span<const Job> run
   return true;
 }
 
-std::vector<StepEntry> StepBuilder::build(std::span<const Job> running, int64_t most) {
+std::vector<StepEntry> StepBuilder::build(std::span<const Job> running, int64_t most, const StepGoal& goal) {
   running_ = running;
   entries_.clear();
   int64_t budget = engine_.options().step_tokens;
   most = std::min(most, engine_.options().step_sequences);
-  for (bool decode : {true, false})
+  for (bool decode : {true, false}) {
+    if (!decode) budget = goal.prompt_tokens(static_cast<int64_t>(entries_.size()), budget);
     for (const Job& job : running)
       for (Sample& sample : job->samples) {
         if (sample.in_flight || job->ending) continue;
@@ -73,6 +74,7 @@ std::vector<StepEntry> StepBuilder::build(std::span<const Job> running, int64_t 
         if (budget <= 0 || static_cast<int64_t>(entries_.size()) >= most) return std::move(entries_);
         if (add(job, sample, budget)) budget -= static_cast<int64_t>(entries_.back().tokens.size());
       }
+  }
   return std::move(entries_);
 }
 

@@ -21,8 +21,13 @@ bool contains(const std::vector<int32_t>& ids, int32_t id) {
 /// Moves text that can be returned from the held text to the event; ends the sample at a stop string.
 void show_text(const RequestOptions& options, Sample& sample, bool may_stop, Event& event) {
   size_t cut = std::string::npos;
-  for (const std::string& stop : options.stop_strings)
-    if (may_stop && !stop.empty()) cut = std::min(cut, sample.held_text.find(stop));
+  for (size_t i = 0; i < options.stop_strings.size() && may_stop; ++i) {
+    const std::string& stop = options.stop_strings[i];
+    const size_t at = stop.empty() ? std::string::npos : sample.held_text.find(stop);
+    if (at >= cut) continue;
+    cut = at;
+    event.stop = static_cast<int32_t>(i);
+  }
   if (cut != std::string::npos) {
     event.finish = FinishReason::stop;
     event.text = sample.held_text.substr(0, cut);

@@ -163,7 +163,13 @@ std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
   });
   auto engine = make_engine(opened.imported.graph, compile, engine_settings, &progress, std::move(world));
   progress.check();
-  SchedulerOptions options{settings_.integer("queue"), settings_.integer("running")};
+  SchedulerOptions options;
+  options.queue = settings_.integer("queue");
+  options.queue_tokens = settings_.integer("queue_tokens");
+  options.queue_wait = timeout_of(settings_.integer("queue_wait_ms"));
+  options.running = settings_.integer("running");
+  options.overtakes = settings_.integer("overtakes");
+  options.step_goal = timeout_of(settings_.integer("step_ms"));
   auto scheduler = std::make_shared<Scheduler>(std::move(engine), model_->text(), options);
   for (const auto& [name, weights] : adapters) scheduler->add_adapter(name, weights);
   if (settings_.boolean("profile")) scheduler->set_profiling(true);
@@ -268,6 +274,8 @@ RequestOptions request_options(const Settings& settings, ModelObject& model) {
   out.host_sampling = settings.boolean("host_sampling");
   out.keep = settings.boolean("keep");
   out.deadline = timeout_of(settings.integer("deadline_ms"));
+  out.queue_deadline = timeout_of(settings.integer("queue_deadline_ms"));
+  out.priority = static_cast<int32_t>(settings.integer("priority"));
   std::string kind = settings.text("kind");
   out.kind = kind == "score"   ? RequestOptions::Kind::score
              : kind == "embed" ? RequestOptions::Kind::embed
@@ -416,6 +424,10 @@ plait_status plait_generator_statistics(plait_generator* generator, plait_genera
     filled.masks = stats.masks.masks;
     filled.mask_seconds = stats.masks.seconds;
     filled.mask_wait_seconds = stats.masks.wait_seconds;
+    filled.waiting_tokens = stats.waiting_tokens;
+    filled.expected_wait_seconds = stats.expected_wait_s;
+    filled.step_seconds = stats.step_s;
+    filled.sampling_seconds = stats.sampling_s;
     fill(out, filled, offsetof(plait_generator_stats, states));
   });
 }

@@ -435,6 +435,10 @@ typedef struct plait_generator_stats {
    * of them that a step did not hide. */
   int64_t masks;
   double mask_seconds, mask_wait_seconds;
+  int64_t waiting_tokens;       /* of the prompts in the queue */
+  double expected_wait_seconds; /* in the queue, of a request submitted now with priority 0, by how long requests run */
+  double step_seconds;          /* of all steps, to their logits */
+  double sampling_seconds;      /* choosing tokens from these on the host, after steps */
 } plait_generator_stats;
 
 PLAIT_API plait_status plait_generator_statistics(plait_generator* generator, plait_generator_stats* out);
@@ -483,6 +487,7 @@ typedef struct plait_event {
   int64_t text_length;
   const float* logits; /* [logits_count]: one per token of the vocabulary */
   int64_t logits_count;
+  int32_t stop; /* which text of the option "stop", by its position from 0, ended the sample; -1: none */
 } plait_event;
 
 /* The next event. TIMEOUT if none came in time, which has no other effect; CANCELLED after the request's own

@@ -1,4 +1,5 @@
 // Requests of the C API.
+#include <cstddef>
 #include <limits>
 
 #include "bindings/c/objects.h"
@@ -35,6 +36,7 @@ plait_event empty_event() {
   out.token = -1;
   out.logprob = std::numeric_limits<float>::quiet_NaN();
   out.text = "";
+  out.stop = -1;
   return out;
 }
 
@@ -63,6 +65,7 @@ plait_event keep_event(Event event, bool logprobs) {
   out.text_length = static_cast<int64_t>(kept.event.text.size());
   out.logits = kept.event.logits.empty() ? nullptr : kept.event.logits.data();
   out.logits_count = static_cast<int64_t>(kept.event.logits.size());
+  out.stop = kept.event.stop;
   return out;
 }
 
@@ -115,10 +118,11 @@ using namespace plait::c_api;
 
 plait_status plait_request_next(plait_request* request, int64_t timeout_ms, plait_event* out) {
   return guarded([&] {
-    fill(out, empty_event());
+    constexpr size_t first_size = offsetof(plait_event, stop);
+    fill(out, empty_event(), first_size);
     auto object = object_of<RequestObject>(request);
     auto event = next_of(object->running(), timeout_of(timeout_ms));
-    if (event) return fill(out, keep_event(std::move(*event), object->logprobs));
+    if (event) return fill(out, keep_event(std::move(*event), object->logprobs), first_size);
     if (!object->running().finished()) throw Error(Code::timeout, "no event came in time");
   });
 }

@@ -15,6 +15,8 @@
 
 namespace plait {
 
+class ThreadPool;
+
 /// A loaded adapter. Reference-counted by those who compute with it; its slot or prefix pages are free once the last
 /// reference is gone.
 struct Adapter {
@@ -151,6 +153,9 @@ class Engine {
   /// The memory budget of steps. `cancel`, from any thread, ends the current step and later ones until the next
   /// `begin`.
   MemoryBudget& budget() const { return *budget_; }
+
+  /// The threads of its steps, for the thread that drives it and between steps; null: none.
+  virtual ThreadPool* threads() { return nullptr; }
 
   virtual EngineStats stats() const = 0;
   virtual const Decoder& decoder() const = 0;

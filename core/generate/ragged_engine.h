@@ -99,6 +99,7 @@ class RaggedEngine : public Engine {
   }
 
   void step(std::span<Feed> feeds) override { run(feeds, false); }
+  ThreadPool* threads() override { return &rank_->threads(); }
   int64_t steps_in_flight() const override { return rank_->model().stages.count(); }
   void begin(std::span<Feed> feeds, bool hidden) override;
   void finish() override;

@@ -95,6 +95,8 @@ class RaggedRank {
   void write(const StoreRow& row, ByteReader& in, int64_t rank);
 
   const RaggedModel& model() const { return model_; }
+  /// Idle while no step runs.
+  ThreadPool& threads() { return pool_; }
   RankBytes bytes() const;
   /// Bytes of weights shared by ranks of this process; 0 if none.
   int64_t shared_weight_bytes() const { return weights_ ? weights_->bytes() : 0; }

@@ -128,6 +128,14 @@ std::unique_ptr<Answer> Server::metrics(const Call&) {
        [](const Stats& stats) { return stats.mask_seconds; }},
       {"plait_mask_wait_seconds_total", "counter", "Of these, what steps waited for.",
        [](const Stats& stats) { return stats.mask_wait_seconds; }},
+      {"plait_waiting_prompt_tokens", "gauge", "Tokens of the prompts in the queue.",
+       [](const Stats& stats) { return as_number(stats.waiting_tokens); }},
+      {"plait_expected_wait_seconds", "gauge", "In the queue, of a request that comes now.",
+       [](const Stats& stats) { return stats.expected_wait_seconds; }},
+      {"plait_step_seconds_total", "counter", "Steps, to their logits.",
+       [](const Stats& stats) { return stats.step_seconds; }},
+      {"plait_sampling_seconds_total", "counter", "Choosing tokens on the host, after steps.",
+       [](const Stats& stats) { return stats.sampling_seconds; }},
   };
   for (const Row& row : rows) {
     std::string lines;

@@ -208,6 +208,7 @@ class Wires(unittest.TestCase):
                 (text, {**base, "stop": ["a"] * 17}, 400, "stop"), (text, {**base, "logit_bias": {"x": 1}}, 400, "logit_bias.x"),
                 (text, {**base, "logit_bias": {"5": "a"}}, 400, "logit_bias.5"),
                 (text, {**base, "stream_options": {}}, 400, "stream_options"),
+                (text, {**base, "priority": "high"}, 400, "priority"),
                 (text, {**base, "suffix": "b"}, 400, "suffix"), (text, {**base, "best_of": 3}, 400, "best_of"),
                 (text, '{"model": "%s", "prompt": "a", "temperature": 1e999}' % MODEL, 400, None),
                 (chat, {**talk, "messages": []}, 400, "messages"), (chat, {**talk, "messages": ["a"]}, 400, "messages[0]"),
@@ -405,6 +406,34 @@ class Life(unittest.TestCase):
             got += more
         self.assertIn(b'"code":"shutting_down"', got[-300:])
         self.assertEqual(server.process.wait(30), 0)
+
+    def test_priorities_and_limits_of_the_wait(self):
+        """While one runs: what is urgent starts first, and prompts beyond the queue's tokens are refused."""
+        server = Server(self, "--option", "running=1", "--option", "queue_tokens=40")
+        statuses = []
+
+        def run():
+            body = {"model": MODEL, "prompt": PROMPT, "max_tokens": 4, "priority": 1}
+            statuses.append(server.call("POST", "/v1/completions", body)[0])
+
+        running = self.stream(server, n=128)
+        patient = threading.Thread(target=run)
+        patient.start()
+        server.wait_for("plait_requests_waiting", 1)
+        urgent = self.stream(server, n=128)
+        server.wait_for("plait_requests_waiting", 2)
+        self.assertGreater(server.metric("plait_waiting_prompt_tokens"), 0)
+        status, headers, _ = server.call("POST", "/v1/completions", {"model": MODEL, "prompt": [5] * 40, "max_tokens": 4})
+        self.assertEqual(status, 429)
+        self.assertIn("retry-after", headers)
+        running.close()
+        server.wait_for("plait_requests_running", 128)
+        server.wait_for("plait_requests_waiting", 1)  # the patient one, which came first
+        urgent.close()
+        patient.join()
+        self.assertEqual(statuses, [200])
+        self.assertGreater(server.metric("plait_step_seconds_total"), 0)
+        self.assertGreater(server.metric("plait_sampling_seconds_total"), 0)
 
     def test_keys_origins_and_limits(self):
         with tempfile.TemporaryDirectory() as folder:

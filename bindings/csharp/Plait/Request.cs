@@ -22,6 +22,8 @@ public sealed class Token {
   public float Logprob { get; internal set; }
   /// <summary>Other than NONE: the last of its sample.</summary>
   public Finish Finish { get; internal set; }
+  /// <summary>Which text of the option "stop", from 0, ended the sample; -1: none.</summary>
+  public int Stop { get; internal set; }
   /// <summary>The likeliest tokens, as many as the option "logprobs" asks for.</summary>
   public int[] TopIds { get; internal set; }
   /// <summary>In parallel to them.</summary>
@@ -150,6 +152,7 @@ public sealed partial class Request : NativeObject, IEnumerable<Token> {
       Text = Utf8.Text(pulled.Text, pulled.TextLength),
       Logprob = pulled.Logprob,
       Finish = pulled.Finish,
+      Stop = pulled.Stop,
       TopIds = top == 0 ? NoIds : new int[top],
       TopLogprobs = top == 0 ? NoLogprobs : new float[top],
       Logits = kind == EventKind.LOGITS ? LogitsOf(pulled).ToArray() : null,

@@ -35,6 +35,10 @@ class Statistics:
     masks: int
     mask_seconds: float
     mask_wait_seconds: float
+    waiting_tokens: int
+    expected_wait_seconds: float
+    step_seconds: float
+    sampling_seconds: float
 
 
 class Generator(NativeObject):

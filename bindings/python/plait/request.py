@@ -42,6 +42,7 @@ class Token:
     logprob: Optional[float]
     top: tuple[tuple[int, float], ...]  # with the option logprobs: the likeliest tokens and their logarithms
     logits: Optional[Array]
+    stop: Optional[int]  # which text of the option stop, from 0, ended the sample
 
 
 @dataclass(frozen=True)
@@ -139,4 +140,5 @@ def token_of(event: Any) -> Token:
     logprob = event.logprob
     return Token(sample=event.sample, id=event.token if event.token >= 0 else None, text=event.text, finish=Finish(event.finish),
                  logprob=None if logprob != logprob else logprob, top=tuple(zip(tops, shares)),
-                 logits=numpy.frombuffer(event.logits, numpy.float32) if event.kind == LOGITS else None)
+                 logits=numpy.frombuffer(event.logits, numpy.float32) if event.kind == LOGITS else None,
+                 stop=event.stop if event.stop >= 0 else None)

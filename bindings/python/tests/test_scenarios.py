@@ -49,6 +49,15 @@ class Scenarios(unittest.TestCase):
         self.assertEqual(text.encode().hex(), LIST["stream.text_hex"])
         self.assertEqual(self.generator.generate(LIST["stream.prompt"], **greedy(tokens)), text)
 
+    def test_which_stop_ended_it(self):
+        tokens = int(LIST["stream.max_tokens"])
+        text = self.generator.generate(LIST["stream.prompt"], **greedy(tokens))
+        stops = ["not in the text", text[2:4]]
+        with self.generator.submit(LIST["stream.prompt"], stop=stops, **greedy(tokens)) as request:
+            pulled = list(request)
+        self.assertEqual("".join(one.text for one in pulled), text[:text.index(stops[1])])
+        self.assertEqual([one.stop for one in pulled], [None] * (len(pulled) - 1) + [1])
+
     def test_async_stream(self):
         async def pull():
             return [token.id async for token in self.generator.submit(self.prompt, **greedy(16)) if token.id is not None]

@@ -76,6 +76,7 @@ plait_api::Options sampling_options(const Fields& body, const Named& named,
   if (const auto top_k = body.integer("top_k", -1, 2147483647)) options.set("top_k", std::max<int64_t>(*top_k, 0));
   if (const auto seed = body.integer("seed", -huge, huge)) options.set("seed", *seed & (huge - 1));
   if (const auto least = body.integer("min_tokens", 0, huge)) options.set("min_tokens", *least);
+  if (const auto priority = body.integer("priority", -1000000, 1000000)) options.set("priority", *priority);
   if (const auto ignored = body.flag("ignore_eos")) options.set("ignore_eos", *ignored ? "true" : "false");
   read_stops(body, options);
   read_biases(body, options);

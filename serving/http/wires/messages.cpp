@@ -181,10 +181,7 @@ class MessageWriter : public BlockWriter {
   MessageWriter(Form form, const Chat& chat, int64_t prompt, std::vector<std::string> stops)
       : BlockWriter(std::move(form), chat.tools),
         prompt_(prompt),
-        stops_(std::move(stops)),
-        special_text_(chat.tools.special_text) {
-    if (!stops_.empty()) tokenizer_.emplace(chat.named.served->tokenizer());
-  }
+        stops_(std::move(stops)) {}
 
   void begin(std::string& out) override {
     if (!form().streaming.on) return;
@@ -196,10 +193,7 @@ class MessageWriter : public BlockWriter {
 
   void event(int32_t choice, const plait_event& event, std::string& out) override {
     BlockWriter::event(choice, event, out);
-    if (stops_.empty()) return;
-    shown_ += static_cast<size_t>(event.text_length);
-    if (event.token >= 0) tokens_.push_back(event.token);
-    if (event.finish == PLAIT_FINISH_STOP) find_stop();
+    if (event.stop >= 0) stop_ = stops_[static_cast<size_t>(event.stop)];
   }
 
   void end(const Totals& totals, const std::vector<plait_api::Request>&, std::string& out) override {
@@ -263,20 +257,6 @@ class MessageWriter : public BlockWriter {
     }
   }
 
-  /// Which text the answer stopped before: that which follows in the tokens' own text. None if a grammar ended it.
-  void find_stop() {
-    const std::string whole = tokenizer_->decode(tokens_, !special_text_);
-    // A tokenizer may leave out a blank before the first token.
-    const size_t from = shown_ > 0 ? shown_ - 1 : 0;
-    size_t first = std::string::npos;
-    for (const std::string& stop : stops_) {
-      const size_t at = whole.find(stop, from);
-      if (at >= first) continue;
-      first = at;
-      stop_ = stop;
-    }
-  }
-
   Json reason() const {
     switch (finish()) {
       case PLAIT_FINISH_NONE: return nullptr;
@@ -302,12 +282,8 @@ class MessageWriter : public BlockWriter {
   }
 
   const int64_t prompt_;
-  const std::vector<std::string> stops_;
-  const bool special_text_;
-  std::optional<plait_api::Tokenizer> tokenizer_;  ///< if there are stops
-  std::vector<int32_t> tokens_;
-  size_t shown_ = 0;  ///< bytes of text so far
-  Json stop_;
+  const std::vector<std::string> stops_;  ///< that end the text
+  Json stop_;  ///< which of them did
 };
 
 void refuse_unsupported(const Fields& body) {

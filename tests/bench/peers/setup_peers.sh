@@ -4,6 +4,7 @@
 #
 #   setup_peers.sh [--all]       --all: also OpenVINO GenAI
 #   setup_peers.sh --torch       only PyTorch
+#   setup_peers.sh --server      only llama-server and llama-quantize, in .cache/llama-server/bin, for `./run bench serve`
 #
 # Environment: PLAIT_PEERS   where they lie (default: .venv-peers of this repository)
 set -eu
@@ -17,7 +18,7 @@ cpu=$(grep -m1 '^flags' /proc/cpuinfo | cksum | cut -d' ' -f1)
 wheels=$base/wheels-$cpu
 
 case ${1:-} in
-    '' | --all | --torch) ;;
+    '' | --all | --torch | --server) ;;
     -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "setup_peers.sh: unknown argument $1 (try --help)" >&2; exit 1 ;;
 esac
@@ -45,29 +46,63 @@ mend() {
         "$1/vendor/llama.cpp/ggml/src/ggml-cpu/amx/mmq.cpp"
 }
 
-build_llama() {
-    [ ! -f "$wheels/built" ] || return 0
-    echo "Building llama.cpp for this processor (five to fifteen minutes)"
-    rm -rf "$wheels"
-    mkdir -p "$wheels/source"
-    pip="$base/peers/bin/python -m pip --disable-pip-version-check"
-    $pip download -q --no-deps --no-binary llama-cpp-python -d "$wheels/source" llama-cpp-python==0.3.36
-    tar -xzf "$wheels/source/$llama.tar.gz" -C "$wheels/source"
-    mend "$wheels/source/$llama"
-    CMAKE_ARGS='-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF' nice $pip wheel -q --no-deps -w "$wheels" \
-        "$wheels/source/$llama" &
-    build=$!
+# llama_source PYTHON DIRECTORY: the sources, mended, in DIRECTORY/$llama.
+llama_source() {
+    mkdir -p "$2"
+    "$1" -m pip --disable-pip-version-check download -q --no-deps --no-binary llama-cpp-python -d "$2" llama-cpp-python==0.3.36
+    tar -xzf "$2/$llama.tar.gz" -C "$2"
+    mend "$2/$llama"
+}
+
+# watch PROCESS: waits for it, and shows that it is at work.
+watch() {
     seconds=0
-    while kill -0 "$build" 2>/dev/null; do
+    while kill -0 "$1" 2>/dev/null; do
         sleep 2
         seconds=$((seconds + 2))
         [ $((seconds % 30)) -ne 0 ] || echo "  still building ($seconds s)"
     done
-    wait "$build"
+    wait "$1"
+}
+
+build_llama() {
+    [ ! -f "$wheels/built" ] || return 0
+    echo "Building llama.cpp for this processor (five to fifteen minutes)"
+    rm -rf "$wheels"
+    llama_source "$base/peers/bin/python" "$wheels/source"
+    pip="$base/peers/bin/python -m pip --disable-pip-version-check"
+    CMAKE_ARGS='-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF' nice $pip wheel -q --no-deps -w "$wheels" \
+        "$wheels/source/$llama" &
+    watch $!
     rm -rf "$wheels/source"
     touch "$wheels/built"
 }
 
+# Without its page, which it would fetch, and without TLS. What is built is kept, so that a build that was ended continues.
+build_server() {
+    server=$root/.cache/llama-server
+    [ "$(cat "$server/built" 2>/dev/null)" != "$llama $cpu" ] || return 0
+    echo "Building llama-server for this processor (ten minutes or more)"
+    mkdir -p "$server"
+    if [ ! -f "$server/fetched" ]; then
+        [ -x "$server/python/bin/python" ] || python3 -m venv "$server/python"
+        llama_source "$server/python/bin/python" "$server"
+        touch "$server/fetched"
+    fi
+    cmake -S "$server/$llama/vendor/llama.cpp" -B "$server/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
+        -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=ON -DLLAMA_BUILD_UI=OFF \
+        -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF >"$server/log"
+    nice cmake --build "$server/build" --target llama-server llama-quantize >>"$server/log" 2>&1 &
+    watch $! || { tail -n 20 "$server/log" >&2; exit 1; }
+    mkdir -p "$server/bin"
+    cp "$server/build/bin/llama-server" "$server/build/bin/llama-quantize" "$server/bin/"
+    echo "$llama $cpu" >"$server/built"
+}
+
+if [ "${1:-}" = --server ]; then
+    build_server
+    exit 0
+fi
 if [ "${1:-}" = --torch ]; then
     [ ! -f "$(stamp torch)" ] || exit 0
     echo "Making the environment of PyTorch (PyPI's wheel brings CUDA's libraries: 7 GB)"

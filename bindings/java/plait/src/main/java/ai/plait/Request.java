@@ -159,7 +159,7 @@ public final class Request extends NativeObject implements Iterator<Token> {
 
   private static Token token(Pulled pulled, EventKind kind) {
     Event event = pulled.event;
-    Token out = new Token(event.getSample(), event.getToken(), text(pulled), event.getLogprob(), event.getFinish());
+    Token out = new Token(event.getSample(), event.getToken(), text(pulled), event.getLogprob(), event.getFinish()).withStop(event.getStop());
     int top = event.getTopCount();
     if (top > 0) {
       int[] ids = new int[top];

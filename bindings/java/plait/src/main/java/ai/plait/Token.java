@@ -13,6 +13,7 @@ public final class Token {
   private int[] topIds = NO_IDS;
   private float[] topLogprobs = NO_LOGPROBS;
   private float[] logits;
+  private int stop = -1;
 
   Token(int sample, int id, String text, float logprob, Finish finish) {
     this.sample = sample;
@@ -30,6 +31,11 @@ public final class Token {
 
   Token withLogits(float[] values) {
     logits = values;
+    return this;
+  }
+
+  Token withStop(int index) {
+    stop = index;
     return this;
   }
 
@@ -56,6 +62,11 @@ public final class Token {
   /** Other than NONE: the last of its sample. */
   public Finish finish() {
     return finish;
+  }
+
+  /** Which text of the option "stop", from 0, ended the sample; -1: none. */
+  public int stop() {
+    return stop;
   }
 
   /** The likeliest tokens, as many as the option "logprobs" asks for. */

@@ -1,0 +1,224 @@
+// Which request starts next, which is refused, and how a step's prompts follow its time.
+#include <gtest/gtest.h>
+
+#include "serving/step_goal.h"
+#include "tests/unit/serving/requests.h"
+
+namespace plait::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+RequestOptions short_request(uint32_t seed, int32_t priority = 0) {
+  RequestOptions out;
+  out.prompt = prompt(6, seed);
+  out.max_tokens = 1;
+  out.priority = priority;
+  return out;
+}
+
+/// Runs from its start until the test releases it: it waits for the host's token.
+class Blocker {
+ public:
+  explicit Blocker(Scheduler& scheduler, size_t length = 4) {
+    RequestOptions options;
+    options.prompt = prompt(length, 1);
+    options.max_tokens = 1;
+    options.host_sampling = true;
+    request_ = scheduler.submit(std::move(options));
+    EXPECT_TRUE(request_->next(60s));
+  }
+  void release() {
+    request_->push(5);
+    collect(*request_);
+  }
+
+ private:
+  std::shared_ptr<Request> request_;
+};
+
+/// Requests that were submitted, and the order in which they ended: one at a time, so that in which they started.
+struct Line {
+  std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
+  std::vector<std::shared_ptr<Request>> requests;
+
+  void submit(Scheduler& scheduler, RequestOptions options) {
+    requests.push_back(scheduler.submit(std::move(options)));
+    requests.back()->attach(mailbox, static_cast<int64_t>(requests.size()) - 1);
+  }
+  std::vector<int64_t> order() {
+    std::vector<int64_t> out;
+    for (size_t i = 0; i < requests.size(); ++i) out.push_back(mailbox->next(60s).value_or(-1));
+    return out;
+  }
+};
+
+SchedulerOptions one_at_a_time() {
+  SchedulerOptions out;
+  out.running = 1;
+  return out;
+}
+
+template <class Call>
+Code code_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_FALSE(error.hint().empty());
+    return error.code();
+  }
+  return Code::ok;
+}
+
+TEST(Admission, LowerNumbersStartFirst) {
+  auto one = scheduler("llama-standard23", small_engine(), one_at_a_time());
+  Blocker blocker(*one);
+  Line line;
+  for (int32_t priority : {5, 5, 0, -1, 0}) line.submit(*one, short_request(9, priority));
+  blocker.release();
+  EXPECT_EQ(line.order(), (std::vector<int64_t>{3, 2, 4, 0, 1}));
+}
+
+TEST(Admission, NoneIsOvertakenForever) {
+  SchedulerOptions options = one_at_a_time();
+  options.overtakes = 3;
+  auto one = scheduler("llama-standard23", small_engine(), options);
+  Blocker blocker(*one);
+  Line line;
+  line.submit(*one, short_request(9, 1));
+  for (uint32_t i = 0; i < 6; ++i) line.submit(*one, short_request(10 + i));
+  blocker.release();
+  EXPECT_EQ(line.order(), (std::vector<int64_t>{1, 2, 3, 0, 4, 5, 6}));
+}
+
+/// A cache of six pages: a blocker that has two of them, a request that needs five, and small ones.
+TEST(Admission, WhatFitsPassesWhatDoesNotYet) {
+  EngineOptions engine = small_engine();
+  auto probe = fixture_engine("llama-standard23", engine);
+  int64_t page = 0;
+  for (const PageGroup& group : probe->decoder().groups)
+    page += probe->decoder().pools[static_cast<size_t>(group.pool)].page_bytes(16, DType::f32);
+  engine.cache_bytes = page * 6;
+  engine.step_tokens = 96;
+  for (int64_t overtakes : {0, 2, 32}) {
+    SchedulerOptions options;
+    options.overtakes = overtakes;
+    auto one = scheduler("llama-standard23", engine, options);
+    Blocker blocker(*one, 20);
+    Line line;
+    RequestOptions large = short_request(7);
+    large.prompt = prompt(70, 7);
+    line.submit(*one, large);
+    int64_t passed = 0;
+    for (uint32_t i = 0; i < 4; ++i) {  // one after another
+      line.submit(*one, short_request(20 + i));
+      passed += line.mailbox->next(passed < overtakes ? 60s : 50ms).has_value();
+    }
+    EXPECT_EQ(passed, std::min<int64_t>(overtakes, 4));
+    blocker.release();
+    for (auto& request : line.requests) EXPECT_EQ(collect(*request).finish[0], FinishReason::length);
+  }
+}
+
+TEST(Admission, QueueIsLimitedInTokensAndInTime) {
+  SchedulerOptions options = one_at_a_time();
+  options.queue_tokens = 20;
+  auto one = scheduler("llama-standard23", small_engine(), options);
+  {
+    Blocker blocker(*one);
+    RequestOptions large = short_request(3);
+    large.prompt = prompt(30, 3);
+    auto first = one->submit(large);  // larger than the limit, and nothing else waits
+    EXPECT_EQ(one->stats().waiting_tokens, 30);
+    EXPECT_EQ(code_of([&] { one->submit(short_request(4)); }), Code::overloaded);
+    first->cancel();
+    collect(*first);
+    EXPECT_EQ(one->stats().waiting_tokens, 0);
+    auto second = one->submit(short_request(4));
+    RequestOptions soon = short_request(5);
+    soon.queue_deadline = 20ms;
+    auto third = one->submit(soon);
+    EXPECT_EQ(code_of([&] { collect(*third); }), Code::overloaded);
+    blocker.release();
+    EXPECT_EQ(collect(*second).finish[0], FinishReason::length);
+  }
+  RequestOptions in_time = short_request(6);
+  in_time.queue_deadline = 60s;
+  EXPECT_EQ(collect(*one->submit(in_time)).finish[0], FinishReason::length);
+}
+
+/// A request that ran for 0.2 s: the next one would wait for as long.
+TEST(Admission, ExpectedWaitIsThatOfTheRequestsBefore) {
+  SchedulerOptions options = one_at_a_time();
+  options.queue_wait = 100ms;
+  auto one = scheduler("llama-standard23", small_engine(), options);
+  EXPECT_EQ(one->stats().expected_wait_s, 0);
+  {
+    Blocker blocker(*one);
+    EXPECT_EQ(one->stats().expected_wait_s, 0) << "nothing has ended yet";
+    std::this_thread::sleep_for(200ms);
+    blocker.release();
+    for (int wait = 0; wait < 1000 && !one->stats().finished; ++wait) std::this_thread::sleep_for(1ms);
+  }
+  Blocker blocker(*one);
+  EXPECT_GT(one->stats().expected_wait_s, 0.1);
+  EXPECT_LT(one->stats().expected_wait_s, 5);
+  EXPECT_EQ(code_of([&] { one->submit(short_request(2)); }), Code::overloaded);
+  blocker.release();
+  for (int wait = 0; wait < 1000 && one->stats().running; ++wait) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(one->stats().expected_wait_s, 0) << "it starts at once";
+  collect(*one->submit(short_request(2)));
+}
+
+TEST(StepGoal, BoundsPromptsWhereSamplesDecode) {
+  StepGoal goal(0.1);
+  EXPECT_EQ(goal.prompt_tokens(4, 512), 512) << "nothing is known yet";
+  for (int i = 0; i < 100; ++i) {
+    goal.measured(4, 0, 0.02);
+    goal.measured(0, 100, 0.1);  // a millisecond a token
+    goal.measured(4, 50, 0.07);  // and so it is next to decodes
+  }
+  EXPECT_EQ(goal.prompt_tokens(4, 512), 80);
+  EXPECT_EQ(goal.prompt_tokens(0, 512), 512) << "no sample waits";
+  EXPECT_EQ(goal.prompt_tokens(4, 40), 40);
+  for (int i = 0; i < 100; ++i) goal.measured(4, 0, 0.5);
+  EXPECT_EQ(goal.prompt_tokens(4, 512), 16) << "prompts never stand still";
+  EXPECT_EQ(StepGoal(0).prompt_tokens(4, 512), 512);
+}
+
+/// With a goal that no step can reach, prompts are processed in the smallest chunks, and the tokens are the same.
+TEST(StepGoal, ChangesNoToken) {
+  EngineOptions engine = small_engine();
+  engine.step_tokens = 64;
+  std::vector<Answer> expected;
+  for (uint32_t i = 0; i < 6; ++i) {
+    RequestOptions request = short_request(30 + i);
+    request.prompt = prompt(60, 30 + i);
+    request.max_tokens = 20;
+    expected.push_back(collect(*scheduler("llama-standard23", engine)->submit(request)));
+  }
+  for (auto goal : {0us, 1000us}) {
+    SchedulerOptions options;
+    options.step_goal = std::chrono::duration_cast<std::chrono::milliseconds>(goal);
+    auto one = scheduler("llama-standard23", engine, options);
+    std::vector<std::shared_ptr<Request>> running;
+    for (uint32_t i = 0; i < 6; ++i) {
+      RequestOptions request = short_request(30 + i);
+      request.prompt = prompt(60, 30 + i);
+      request.max_tokens = 20;
+      running.push_back(one->submit(request));
+      running.back()->next(60s);  // it decodes while the next one's prompt comes
+    }
+    const SchedulerStats stats = one->stats();
+    EXPECT_GT(stats.step_s, 0);
+    EXPECT_GT(stats.sampling_s, 0);
+    for (size_t i = 0; i < running.size(); ++i) {
+      Answer got = collect(*running[i]);
+      got.tokens[0].insert(got.tokens[0].begin(), expected[i].tokens[0][0]);
+      EXPECT_EQ(got.tokens, expected[i].tokens) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plait::test
