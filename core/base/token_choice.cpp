@@ -1,6 +1,8 @@
 #include "core/base/token_choice.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -8,16 +10,37 @@
 namespace plait {
 namespace {
 
-/// The lowest id of the largest logit, or a ChoiceFault.
+/// The lowest id of the largest logit, or a ChoiceFault. A block's largest is found in lanes, and looked for in the first block that has
+/// it: one comparison after another would take longer than a layer of a small model, with its vocabulary.
 int32_t largest_of(std::span<const float> logits) {
-  float best = -std::numeric_limits<float>::infinity();
-  int32_t at = no_finite_logit;
-  bool sane = true;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    sane &= logits[i] == logits[i];
-    if (logits[i] > best) best = logits[i], at = static_cast<int32_t>(i);
+  constexpr size_t lanes = 16, block = 1024;
+  constexpr float lowest = -std::numeric_limits<float>::infinity();
+  float best = lowest;
+  size_t at = 0;
+  int unordered = 0;
+  for (size_t begin = 0; begin < logits.size(); begin += block) {
+    const float* const in = logits.data() + begin;
+    const size_t count = std::min(block, logits.size() - begin);
+    float most[lanes];
+    int nan[lanes] = {};
+    std::fill_n(most, lanes, lowest);
+    size_t i = 0;
+    for (; i + lanes <= count; i += lanes)
+      for (size_t k = 0; k < lanes; ++k) {
+        most[k] = in[i + k] > most[k] ? in[i + k] : most[k];
+        nan[k] |= in[i + k] != in[i + k];
+      }
+    for (; i < count; ++i) {
+      most[0] = in[i] > most[0] ? in[i] : most[0];
+      nan[0] |= in[i] != in[i];
+    }
+    for (const int one : nan) unordered |= one;
+    if (const float largest = *std::max_element(most, most + lanes); largest > best) best = largest, at = begin;
   }
-  return !sane ? nan_in_logits : best == std::numeric_limits<float>::infinity() ? no_finite_logit : at;
+  if (unordered) return nan_in_logits;
+  if (!std::isfinite(best)) return no_finite_logit;
+  while (logits[at] != best) ++at;
+  return static_cast<int32_t>(at);
 }
 
 struct Candidate {
@@ -26,21 +49,30 @@ struct Candidate {
   uint64_t weight;
 };
 
-/// What min-p and top-k keep, in order.
+/// The order of tokens: the largest logit first, of equal ones the lowest id.
+bool before(const Candidate& a, const Candidate& b) { return std::pair(-a.logit, a.id) < std::pair(-b.logit, b.id); }
+
+/// What min-p and top-k keep, in any order.
 std::vector<Candidate> candidates(std::span<const float> logits, const ChoiceSettings& settings, float largest) {
   std::vector<Candidate> kept;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (is_candidate(largest, logits[i], settings))
-      kept.push_back({logits[i], static_cast<int32_t>(i), token_weight(largest, logits[i], settings)});
-  }
-  const auto before = [](const Candidate& a, const Candidate& b) {
-    return std::pair(-a.logit, a.id) < std::pair(-b.logit, b.id);
+  // Of top-k: what is no larger than the last of the first k so far is after them.
+  const size_t k = settings.top_k > 0 ? std::min(static_cast<size_t>(settings.top_k), logits.size()) : 0;
+  const size_t room = k > 0 ? std::min(4 * k + 256, logits.size()) : logits.size();
+  float least = -std::numeric_limits<float>::infinity();
+  const auto keep_first = [&] {
+    if (k == 0 || kept.size() <= k) return;
+    std::nth_element(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(k - 1), kept.end(), before);
+    kept.resize(k);
+    least = kept[k - 1].logit;
   };
-  if (settings.top_k > 0 && settings.top_k < static_cast<int64_t>(kept.size())) {
-    std::nth_element(kept.begin(), kept.begin() + settings.top_k - 1, kept.end(), before);
-    kept.resize(static_cast<size_t>(settings.top_k));
+  kept.reserve(room);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] <= least || !is_candidate(largest, logits[i], settings)) continue;
+    kept.push_back({logits[i], static_cast<int32_t>(i), 0});
+    if (kept.size() == room) keep_first();
   }
-  std::sort(kept.begin(), kept.end(), before);
+  keep_first();
+  for (Candidate& one : kept) one.weight = token_weight(largest, one.logit, settings);
   return kept;
 }
 
@@ -50,11 +82,24 @@ uint64_t sum_of(std::span<const Candidate> candidates) {
   return sum;
 }
 
-/// The first candidate whose weight, with those before it, is more than `place`, which is less than the sum of all.
-size_t find_place(std::span<const Candidate> candidates, uint64_t place) {
-  size_t i = 0;
-  for (; i + 1 < candidates.size() && place >= candidates[i].weight; ++i) place -= candidates[i].weight;
-  return i;
+/// The number, in order, of the first candidate whose weight, with those before it, is more than `place`, which is less than the sum of
+/// all. It is put there, and those before it before it: a weighted quickselect (Hoare's FIND), which sorts only what is left when it is
+/// little, or when pivots have been bad too often.
+size_t find_place(std::span<Candidate> candidates, uint64_t place) {
+  constexpr std::ptrdiff_t little = 64;
+  auto begin = candidates.begin(), end = candidates.end();
+  for (int round = 2 * std::bit_width(candidates.size()); round > 0 && end - begin > little; --round) {
+    Candidate three[] = {*begin, begin[(end - begin) / 2], *(end - 1)};
+    std::sort(three, three + 3, before);
+    const Candidate pivot = three[1];
+    const auto middle = std::partition(begin, end, [&](const Candidate& one) { return before(one, pivot); });
+    const uint64_t ahead = sum_of({begin, middle});
+    if (place < ahead) end = middle;
+    else place -= ahead, begin = middle;
+  }
+  std::sort(begin, end, before);
+  while (end - begin > 1 && place >= begin->weight) place -= begin++->weight;
+  return static_cast<size_t>(begin - candidates.begin());
 }
 
 }  // namespace
@@ -68,10 +113,10 @@ int32_t choose_token(std::span<float> logits, const ChoiceSettings& settings, st
     }
   const int32_t best = largest_of(logits);
   if (best < 0 || settings.per_unit == 0) return best;
-  const std::vector<Candidate> kept = candidates(logits, settings, logits[static_cast<size_t>(best)]);
+  std::vector<Candidate> kept = candidates(logits, settings, logits[static_cast<size_t>(best)]);
   if (kept.empty()) return best;  // settings that are not numbers
-  std::span<const Candidate> nucleus = kept;
-  if (settings.top_p < 1) nucleus = nucleus.first(find_place(kept, nucleus_end(settings.top_p, sum_of(kept))) + 1);
+  std::span<Candidate> nucleus = kept;
+  if (settings.top_p < 1) nucleus = nucleus.first(find_place(nucleus, nucleus_end(settings.top_p, sum_of(kept))) + 1);
   return nucleus[find_place(nucleus, place_of(settings.uniform, sum_of(nucleus)))].id;
 }
 

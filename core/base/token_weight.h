@@ -41,9 +41,14 @@ constexpr float edited_logit(float logit, const LogitEdit& edit, double repetiti
 
 /// The upper half of a product.
 constexpr uint64_t high_product(uint64_t a, uint64_t b) {
+#ifdef __CUDA_ARCH__
   const uint64_t a_low = a & 0xFFFFFFFFU, a_high = a >> 32, b_low = b & 0xFFFFFFFFU, b_high = b >> 32;
   const uint64_t middle = a_high * b_low + (a_low * b_low >> 32), other = a_low * b_high + (middle & 0xFFFFFFFFU);
   return a_high * b_high + (middle >> 32) + (other >> 32);
+#else  // an instruction of processors, on which a step chooses among all tokens of many rows
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<uint64_t>(static_cast<Wide>(a) * b >> 64);
+#endif
 }
 
 /// Of the largest logit. The weights of 2^19 tokens, the largest vocabulary, add up to less than 2^63.
