@@ -186,6 +186,11 @@ void SchedulerCore::retire_finished() {
   }
   const size_t never_ran = over.size();
   std::erase_if(running_, take);
+  for (size_t i = never_ran; i < over.size(); ++i) {
+    size_t tokens = 0;
+    for (const Sample& sample : over[i]->samples) tokens += sample.output.size();
+    histograms_.request_new_tokens.add(static_cast<double>(tokens));
+  }
   for (const Job& job : over) job->release();
   if (over.size() > never_ran) {
     std::lock_guard lock(mutex_);
@@ -259,6 +264,8 @@ bool SchedulerCore::start(const Job& job) {
     job->usage.queued_s = seconds_since(job->submitted);
     job->usage.cached_tokens = job->samples[0].sequence->length();
   }
+  histograms_.request_prompt_tokens.add(static_cast<double>(job->prompt.size()));
+  histograms_.request_cached_tokens.add(static_cast<double>(job->samples[0].sequence->length()));
   running_.push_back(job);
   return true;
 }
@@ -373,6 +380,7 @@ void SchedulerCore::finish_step() {
   const double seconds = seconds_since(step.start);
   ++steps_;
   step_s_ += seconds;
+  histograms_.add_step(step.feeds, seconds);
   goal_.measured(step.decodes, step.prompt_tokens, seconds);
   std::vector<Draw> draws;
   for (size_t i = 0; i < step.entries.size(); ++i) {
@@ -580,6 +588,7 @@ void SchedulerCore::publish_stats() {
   stats_.steps = steps_;
   stats_.step_s = step_s_;
   stats_.sampling_s = sampling_s_;
+  stats_.histograms = histograms_;
   stats_.engine = engine;
   stats_.masks = masks_.stats();
 }

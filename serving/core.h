@@ -106,6 +106,7 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   bool text_coming_;                       ///< the tokenizer is still loading
   int64_t admissions_ = 0, finished_ = 0, steps_ = 0;
   double step_s_ = 0, sampling_s_ = 0;
+  SchedulerHistograms histograms_;
 
   EngineThread thread_;  ///< the last member: it uses the others
 };

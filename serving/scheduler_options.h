@@ -7,6 +7,7 @@
 
 #include "core/generate/engine.h"
 #include "core/text/tokenizer.h"
+#include "serving/histogram.h"
 #include "serving/masks.h"
 
 namespace plait {
@@ -29,6 +30,7 @@ struct SchedulerStats {
   double step_s = 0, sampling_s = 0;  ///< of all steps, to their logits; choosing tokens from these on the host
   EngineStats engine;
   MaskStats masks;
+  SchedulerHistograms histograms;
 };
 
 /// A tokenizer that may still be loading; not valid(): no tokenizer.

@@ -432,6 +432,34 @@ plait_status plait_generator_statistics(plait_generator* generator, plait_genera
   });
 }
 
+plait_status plait_generator_histograms(plait_generator* generator, plait_tensor** json) {
+  struct Row {
+    const char *name, *help;
+    Histogram SchedulerHistograms::*values;
+  };
+  constexpr Row rows[] = {
+      {"step_seconds", "A step, to its logits.", &SchedulerHistograms::step_seconds},
+      {"step_samples", "Samples in a step.", &SchedulerHistograms::step_samples},
+      {"step_tokens", "Tokens computed by a step.", &SchedulerHistograms::step_tokens},
+      {"request_prompt_tokens", "Tokens of the prompt of a request that has started.", &SchedulerHistograms::request_prompt_tokens},
+      {"request_cached_tokens", "Of these, found in the cache.", &SchedulerHistograms::request_cached_tokens},
+      {"request_new_tokens", "New tokens of a request that has ended.", &SchedulerHistograms::request_new_tokens},
+  };
+  return create(json, [&] {
+    const SchedulerHistograms all = object_of<GeneratorObject>(generator)->scheduler().stats().histograms;
+    auto out = nlohmann::ordered_json::object();
+    for (const Row& row : rows) {
+      const Histogram& one = all.*row.values;
+      const auto used = std::span(one.counts).first(one.bounds.size() + 1);
+      out[row.name]["help"] = row.help;
+      out[row.name]["bounds"] = std::vector<double>(one.bounds.begin(), one.bounds.end());
+      out[row.name]["counts"] = std::vector<int64_t>(used.begin(), used.end());
+      out[row.name]["sum"] = one.sum;
+    }
+    return text_tensor(out.dump());
+  });
+}
+
 plait_status plait_generator_profile(plait_generator* generator, plait_tensor** json) {
   return create(json, [&] {
     auto rows = nlohmann::ordered_json::object();

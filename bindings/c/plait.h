@@ -445,6 +445,11 @@ PLAIT_API plait_status plait_generator_statistics(plait_generator* generator, pl
 /* Seconds and calls per op of rank 0, as JSON {"op": {"seconds", "calls", "waited"}}, where `waited` is the part of
  * the seconds spent waiting for other ranks; empty without the option "profile". */
 PLAIT_API plait_status plait_generator_profile(plait_generator* generator, plait_tensor** json);
+/* Histograms of what steps did and what requests were, since the start, as JSON: {"step_seconds": {"help", "bounds": [ascending],
+ * "counts": [of values up to each bound and above the one before, then of those above all], "sum"}, "step_samples", "step_tokens",
+ * "request_prompt_tokens", "request_cached_tokens",
+ * "request_new_tokens"}. */
+PLAIT_API plait_status plait_generator_histograms(plait_generator* generator, plait_tensor** json);
 /* Memory of each rank, as JSON: [{"rank", "weight_bytes", "cache_bytes", "arena_bytes", "adapter_bytes"}, ...]; one
  * without a mesh. Memory shared by ranks of one process counts for each of them here, and once in the statistics. */
 PLAIT_API plait_status plait_generator_ranks(plait_generator* generator, plait_tensor** json);

@@ -334,6 +334,9 @@ class Generator : public Handle<plait_generator, plait_generator_release> {
   std::string profile() const {
     return tensor([&](plait_tensor** out) { return plait_generator_profile(handle_, out); }).text();
   }
+  std::string histograms() const {
+    return tensor([&](plait_tensor** out) { return plait_generator_histograms(handle_, out); }).text();
+  }
   std::string ranks() const {
     return tensor([&](plait_tensor** out) { return plait_generator_ranks(handle_, out); }).text();
   }

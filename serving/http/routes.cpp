@@ -137,17 +137,31 @@ std::unique_ptr<Answer> Server::metrics(const Call&) {
       {"plait_sampling_seconds_total", "counter", "Choosing tokens on the host, after steps.",
        [](const Stats& stats) { return stats.sampling_seconds; }},
   };
+  const auto label = [](const std::string& name) {
+    std::string out = "model_name=\"";
+    for (const char letter : name) out += letter == '"' || letter == '\\' || letter == '\n' ? '_' : letter;
+    return out + "\"";
+  };
   for (const Row& row : rows) {
     std::string lines;
-    for (const auto& [name, one] : served) {
-      if (!one->ready()) continue;
-      std::string label;
-      for (const char letter : name) label += letter == '"' || letter == '\\' || letter == '\n' ? '_' : letter;
-      write_metric(lines, row.name, lines.empty() ? row.type : "", row.help, row.value(one->statistics()),
-                   "model_name=\"" + label + "\"");
-    }
+    for (const auto& [name, one] : served)
+      if (one->ready())
+        write_metric(lines, row.name, lines.empty() ? row.type : "", row.help, row.value(one->statistics()),
+                     label(name));
     out += lines;
   }
+  std::map<std::string, std::string> histograms;  // all lines of one stand together
+  for (const auto& [name, one] : served) {
+    if (!one->ready()) continue;
+    const Json all = one->histograms();
+    for (const auto& [what, values] : all.items()) {
+      std::string& lines = histograms[what];
+      write_histogram(lines, "plait_" + what, lines.empty() ? "histogram" : "", values.at("help").get<std::string>(),
+                      values.at("bounds").get<std::vector<double>>(), values.at("counts").get<std::vector<int64_t>>(),
+                      values.at("sum").get<double>(), label(name));
+    }
+  }
+  for (const auto& [what, lines] : histograms) out += lines;
   return std::make_unique<Reply>(std::move(out), 200, "text/plain; version=0.0.4; charset=utf-8");
 }
 

@@ -276,7 +276,12 @@ class Wires(unittest.TestCase):
         self.server.complete(max_tokens=2)
         text = self.server.call("GET", "/metrics")[2].decode()
         for line in text.splitlines():
-            self.assertRegex(line, r"^(# (HELP|TYPE) plait_\w+ .+|plait_\w+(\{\w+=\"[^\"]*\"\})? [-+0-9.e]+)$")
+            self.assertRegex(line, r"^(# (HELP|TYPE) plait_\w+ .+|plait_\w+(\{(\w+=\"[^\"]*\",?)+\})? [-+0-9.e]+)$")
+        for name in ("step_seconds", "step_samples", "step_tokens", "request_prompt_tokens", "request_new_tokens"):
+            below = [int(count) for count in re.findall(rf"plait_{name}_bucket\{{[^}}]*\}} (\d+)", text)]
+            self.assertEqual(below, sorted(below))
+            self.assertEqual(below[-1], self.server.metric(f"plait_{name}_count"))
+            self.assertGreater(below[-1], 0, name)
         self.assertGreaterEqual(self.server.metric("plait_generation_tokens_total"), 2)
 
 

@@ -241,6 +241,7 @@ constexpr Call calls[] = {
     MAKE(request, plait_generator_restore, m.generator_(), static_cast<const void*>(m.text()), m.length()),
     DO(plait_generator_statistics, m.generator_(), m.filled<plait_generator_stats>()),
     MAKE(tensor, plait_generator_profile, m.generator_()),
+    MAKE(tensor, plait_generator_histograms, m.generator_()),
     MAKE(tensor, plait_generator_ranks, m.generator_()),
     MAKE(tensor, plait_generator_trace, m.generator_()),
     DO(plait_generator_release, m.generator_()),

@@ -88,6 +88,12 @@ public sealed class Generator : NativeObject {
     return Tensor.TextOf(json);
   }
 
+  /// <summary>Histograms of what steps did and what requests were, as JSON.</summary>
+  public string Histograms() {
+    Native.plait_generator_histograms(this, out var json);
+    return Tensor.TextOf(json);
+  }
+
   /// <summary>What each rank holds, as JSON.</summary>
   public string Ranks() {
     Native.plait_generator_ranks(this, out var json);

@@ -116,6 +116,11 @@ class Generator(NativeObject):
         out: dict[str, Any] = json_of(native.plait_generator_profile(self))
         return out
 
+    def histograms(self) -> dict[str, Any]:
+        """How often steps and requests had which sizes and times, by name: help, bounds, counts and sum."""
+        out: dict[str, Any] = json_of(native.plait_generator_histograms(self))
+        return out
+
     def ranks(self) -> list[dict[str, Any]]:
         """What each rank holds."""
         out: list[dict[str, Any]] = json_of(native.plait_generator_ranks(self))

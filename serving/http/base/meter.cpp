@@ -6,7 +6,7 @@
 namespace plait::http {
 namespace {
 
-void head(std::string& out, const char* name, const char* type, const char* help) {
+void head(std::string& out, const std::string& name, const char* type, const std::string& help) {
   out.append("# HELP ")
       .append(name)
       .append(" ")
@@ -34,6 +34,22 @@ void write_metric(std::string& out, const char* name, const char* type, const ch
   line(out, name, labels, value);
 }
 
+void write_histogram(std::string& out, const std::string& name, const char* type, const std::string& help,
+                     std::span<const double> bounds, std::span<const int64_t> counts, double sum,
+                     const std::string& labels) {
+  if (*type) head(out, name, type, help);
+  int64_t below = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    below += counts[i];
+    char bound[32] = "+Inf";
+    if (i < bounds.size()) std::snprintf(bound, sizeof bound, "%g", bounds[i]);
+    line(out, name + "_bucket", labels + (labels.empty() ? "" : ",") + "le=\"" + bound + "\"",
+         static_cast<double>(below));
+  }
+  line(out, name + "_sum", labels, sum);
+  line(out, name + "_count", labels, static_cast<double>(below));
+}
+
 void Meter::Histogram::add(double seconds) {
   const auto* bound = std::lower_bound(bounds.begin(), bounds.end(), seconds);
   ++counts[static_cast<size_t>(bound - bounds.begin())];
@@ -41,16 +57,7 @@ void Meter::Histogram::add(double seconds) {
 }
 
 void Meter::Histogram::write(const char* name, const char* help, std::string& out) const {
-  head(out, name, "histogram", help);
-  int64_t below = 0;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    below += counts[i];
-    char bound[32] = "+Inf";
-    if (i < bounds.size()) std::snprintf(bound, sizeof bound, "%g", bounds[i]);
-    line(out, std::string(name) + "_bucket", "le=\"" + std::string(bound) + "\"", static_cast<double>(below));
-  }
-  line(out, std::string(name) + "_sum", {}, sum);
-  line(out, std::string(name) + "_count", {}, static_cast<double>(below));
+  write_histogram(out, name, "histogram", help, bounds, counts, sum);
 }
 
 void Meter::refused(int32_t status) {

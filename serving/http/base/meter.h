@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "bindings/c/plait.h"
@@ -49,6 +50,12 @@ class Meter {
   double between_ends_ = 0;  ///< seconds, of requests while there are some; 0: not known
   Histogram first_token_, between_tokens_, total_, queued_, prefill_;
 };
+
+/// `counts` has one more than `bounds`: of the values up to each bound and above the one before, then of those above all. "# HELP" and
+/// "# TYPE" as below.
+void write_histogram(std::string& out, const std::string& name, const char* type, const std::string& help,
+                     std::span<const double> bounds, std::span<const int64_t> counts, double sum,
+                     const std::string& labels = {});
 
 /// "# HELP" and "# TYPE", unless `type` is "", and one value.
 void write_metric(std::string& out, const char* name, const char* type, const char* help, double value,

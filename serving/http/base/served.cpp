@@ -17,6 +17,12 @@ plait_generator_stats Served::statistics() const {
   return out;
 }
 
+Json Served::histograms() const {
+  const plait_api::Tensor json =
+      plait_api::tensor([&](plait_tensor** out) { return plait_generator_histograms(generator_, out); });
+  return Json::parse(json.text());
+}
+
 std::vector<std::string> Served::adapters() const {
   const plait_api::Tensor json =
       plait_api::tensor([&](plait_tensor** out) { return plait_generator_adapters(generator_, out); });

@@ -23,6 +23,7 @@ class Served {
   /// False while it loads. Throws plait_api::Failure with what ended the loading.
   bool ready() const;
   plait_generator_stats statistics() const;
+  Json histograms() const;
   std::vector<std::string> adapters() const;
   /// Waits while it loads. Throws plait_api::Failure if the model has none.
   plait_api::Tokenizer tokenizer() const;

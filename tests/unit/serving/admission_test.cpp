@@ -1,6 +1,8 @@
 // Which request starts next, which is refused, and how a step's prompts follow its time.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "serving/step_goal.h"
 #include "tests/unit/serving/requests.h"
 
@@ -218,6 +220,40 @@ TEST(StepGoal, ChangesNoToken) {
       EXPECT_EQ(got.tokens, expected[i].tokens) << i;
     }
   }
+}
+
+/// Each step and each request is in them once, and their sums are the tokens that were computed.
+TEST(Histograms, CountStepsAndTokens) {
+  EngineOptions engine = small_engine();
+  engine.step_tokens = 16;  // prompts are cut
+  auto one = scheduler("llama-standard23", engine);
+  double prompts = 0, outputs = 0;
+  constexpr size_t lengths[] = {6, 20, 60};
+  for (size_t length : lengths) {
+    RequestOptions request = short_request(static_cast<uint32_t>(length));
+    request.prompt = prompt(length, static_cast<uint32_t>(length));
+    request.max_tokens = 5;
+    outputs += static_cast<double>(collect(*one->submit(request)).tokens.at(0).size());
+    prompts += static_cast<double>(length);
+  }
+  SchedulerStats stats = one->stats();
+  for (int wait = 0; wait < 1000 && stats.finished < 3; ++wait, stats = one->stats())
+    std::this_thread::sleep_for(1ms);
+  const SchedulerHistograms& all = stats.histograms;
+  const auto count = [](const Histogram& of) {
+    return std::accumulate(of.counts.begin(), of.counts.end(), int64_t{0});
+  };
+  for (const Histogram* of : {&all.step_seconds, &all.step_samples, &all.step_tokens})
+    EXPECT_EQ(count(*of), stats.steps);
+  for (const Histogram* of : {&all.request_prompt_tokens, &all.request_cached_tokens, &all.request_new_tokens})
+    EXPECT_EQ(count(*of), 3);
+  EXPECT_EQ(all.request_prompt_tokens.sum, prompts);
+  EXPECT_EQ(all.request_new_tokens.sum, outputs);
+  EXPECT_EQ(all.step_tokens.sum, prompts - all.request_cached_tokens.sum + outputs - 3)
+      << "the last token of each is not computed";
+  EXPECT_EQ(all.step_samples.sum, static_cast<double>(stats.steps)) << "one at a time";
+  EXPECT_DOUBLE_EQ(all.step_seconds.sum, stats.step_s);
+  EXPECT_EQ(all.request_prompt_tokens.counts[3], 1) << "6 tokens: up to 8";
 }
 
 }  // namespace

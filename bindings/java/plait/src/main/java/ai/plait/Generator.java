@@ -88,6 +88,11 @@ public final class Generator extends NativeObject {
     return Tensor.textOf(Native.plait_generator_profile(this));
   }
 
+  /** Histograms of what steps did and what requests were, as JSON. */
+  public String histograms() {
+    return Tensor.textOf(Native.plait_generator_histograms(this));
+  }
+
   /** What each rank holds, as JSON. */
   public String ranks() {
     return Tensor.textOf(Native.plait_generator_ranks(this));
