@@ -4,6 +4,8 @@
 
 namespace plait {
 
+EngineThread::~EngineThread() { stop(); }
+
 void EngineThread::start(Work& work) {
   thread_ = std::thread([this, &work] { loop(work); });
 }

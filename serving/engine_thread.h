@@ -32,6 +32,9 @@ class EngineThread {
     virtual void finish() = 0;
   };
 
+  EngineThread() = default;
+  ~EngineThread();  ///< stops it
+
   /// `work` must outlive the thread.
   void start(Work& work);
   /// Stops and joins the thread; tasks not yet run fail with Error(closed).

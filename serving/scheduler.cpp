@@ -184,6 +184,7 @@ std::shared_ptr<Conversation> Scheduler::restore(std::span<const std::byte> byte
 
 const Decoder& Scheduler::decoder() const { return core_->engine().decoder(); }
 int64_t Scheduler::vocabulary() const { return core_->engine().vocabulary(); }
+Mesh Scheduler::mesh() const { return core_->engine().mesh(); }
 int64_t Scheduler::context() const { return core_->engine().context(); }
 void Scheduler::set_profiling(bool on) {
   core_->thread().run([&] { core_->engine().set_profiling(on); });

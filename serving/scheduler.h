@@ -46,6 +46,7 @@ class Scheduler {
 
   const Decoder& decoder() const;
   int64_t vocabulary() const;
+  Mesh mesh() const;
   int64_t context() const;
   void set_profiling(bool on);
   Profile profile() const;

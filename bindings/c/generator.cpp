@@ -477,13 +477,22 @@ plait_status plait_generator_trace(plait_generator* generator, plait_tensor** js
 
 plait_status plait_generator_ranks(plait_generator* generator, plait_tensor** json) {
   return create(json, [&] {
+    auto object = object_of<GeneratorObject>(generator);
+    const Scheduler& scheduler = object->scheduler();
+    const Mesh mesh = scheduler.mesh();
     auto rows = nlohmann::ordered_json::array();
-    for (const RankBytes& rank : object_of<GeneratorObject>(generator)->scheduler().stats().engine.ranks)
-      rows.push_back({{"rank", rows.size()},
+    for (const RankBytes& rank : scheduler.stats().engine.ranks) {
+      const auto number = static_cast<int64_t>(rows.size());
+      auto place = nlohmann::ordered_json::object();
+      for (const Mesh::Axis& axis : mesh.axes())
+        if (axis.size > 1) place[axis.name] = mesh.block(number, axis.parts);
+      rows.push_back({{"rank", number},
+                      {"place", std::move(place)},
                       {"weight_bytes", rank.weights},
                       {"cache_bytes", rank.cache},
                       {"arena_bytes", rank.arena},
                       {"adapter_bytes", rank.adapters}});
+    }
     return text_tensor(rows.dump(1));
   });
 }

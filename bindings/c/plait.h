@@ -450,8 +450,9 @@ PLAIT_API plait_status plait_generator_profile(plait_generator* generator, plait
  * "request_prompt_tokens", "request_cached_tokens",
  * "request_new_tokens"}. */
 PLAIT_API plait_status plait_generator_histograms(plait_generator* generator, plait_tensor** json);
-/* Memory of each rank, as JSON: [{"rank", "weight_bytes", "cache_bytes", "arena_bytes", "adapter_bytes"}, ...]; one
- * without a mesh. Memory shared by ranks of one process counts for each of them here, and once in the statistics. */
+/* Memory of each rank, as JSON: [{"rank", "place": coordinates on the axes of the mesh, as {"tensor": 1}, "weight_bytes",
+ * "cache_bytes", "arena_bytes", "adapter_bytes"}, ...]; one without a mesh. Memory shared by ranks of one process counts for each of
+ * them here, and once in the statistics. */
 PLAIT_API plait_status plait_generator_ranks(plait_generator* generator, plait_tensor** json);
 /* With the option "trace": timelines of all ranks (computing, in collectives, waiting) as JSON for Chrome's trace
  * viewer. */

@@ -159,6 +159,8 @@ class Engine {
 
   virtual EngineStats stats() const = 0;
   virtual const Decoder& decoder() const = 0;
+  /// Of the ranks in stats().
+  virtual Mesh mesh() const { return {}; }
   virtual void set_profiling(bool on) = 0;
   virtual Profile profile() const = 0;
   /// Trace of each rank since tracing began. Clocks of several machines are not synchronised.

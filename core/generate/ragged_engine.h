@@ -98,6 +98,7 @@ class RaggedEngine : public Engine {
     for (const auto& replica : replicas_) replica->cache.forget_pages();
   }
 
+  Mesh mesh() const override { return rank_->model().mesh; }
   void step(std::span<Feed> feeds) override { run(feeds, false); }
   ThreadPool* threads() override { return &rank_->threads(); }
   int64_t steps_in_flight() const override { return rank_->model().stages.count(); }

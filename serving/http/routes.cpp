@@ -14,6 +14,7 @@ const Route Server::routes[] = {
     {"GET", "/app.js", &Server::page, true, true},
     {"GET", "/app.css", &Server::page, true, true},
     {"GET", "/metrics", &Server::metrics, false, false},
+    {"GET", "/ranks", &Server::ranks, false, false},
     {"GET", "/v1/models", &Server::models, false, false},
     {"POST", "/v1/chat/completions", &Server::chat, false, false},
     {"POST", "/v1/responses", &Server::respond, false, false},
@@ -91,6 +92,13 @@ std::unique_ptr<Answer> Server::models(const Call& call) {
     if (one["id"].get_ref<const std::string&>() == name) return std::make_unique<Reply>(dumped(one));
   throw HttpError(404, "the model \"" + name + "\" does not exist; /v1/models lists those that do", "model_not_found",
                   "model");
+}
+
+std::unique_ptr<Answer> Server::ranks(const Call&) {
+  Json out = Json::object();
+  for (const auto& [name, one] : served())
+    if (one->ready()) out[name] = one->ranks();
+  return std::make_unique<Reply>(dumped(out));
 }
 
 static double as_number(int64_t value) { return static_cast<double>(value); }

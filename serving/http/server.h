@@ -75,6 +75,7 @@ class Server : public Models, private Host {
   std::unique_ptr<Answer> page(const Call& call);
   std::unique_ptr<Answer> models(const Call& call);
   std::unique_ptr<Answer> metrics(const Call& call);
+  std::unique_ptr<Answer> ranks(const Call& call);
   std::unique_ptr<Answer> chat(const Call& call);
   std::unique_ptr<Answer> respond(const Call& call);
   std::unique_ptr<Answer> message(const Call& call);

@@ -7,13 +7,11 @@ All wires are ways to one engine: what each answers is compared with /v1/chat/co
 weights; what one would write is had by the list of choices, as in structured_test.py. The clients are of this Python, or of the
 environment of bindings/python/get_python.sh; without them it prints NOT RUN.
 """
-import importlib.util
 import json
 import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import typing
 import unittest
@@ -393,9 +391,7 @@ class Messages(WithClient):
 
 if __name__ == "__main__":
     server_test.PLAIT, server_test.FIXTURES = sys.argv[1:3]
-    missing = [name for name in ("jsonschema", "openai", "anthropic") if importlib.util.find_spec(name) is None]
-    if missing and sys.executable != server_test.ENVIRONMENT and os.path.exists(server_test.ENVIRONMENT):
-        sys.exit(subprocess.run([server_test.ENVIRONMENT, *sys.argv]).returncode)
+    missing = server_test.missing_packages("jsonschema", "openai", "anthropic")
     if missing:
         print("NOT RUN: there is no package " + ", ".join(missing))
         sys.exit(0)

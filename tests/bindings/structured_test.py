@@ -10,12 +10,10 @@ The model has random weights, so that all that an answer has of a schema comes o
 of choices, so that a text in each family's own form goes through the parser. Answers are validated by the package jsonschema, of this
 Python or of the environment of bindings/python/get_python.sh; without it it prints NOT RUN.
 """
-import importlib.util
 import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -406,10 +404,7 @@ if __name__ == "__main__":
     LARGE = "--large" in sys.argv
     TEMPLATES = sys.argv[sys.argv.index("--templates") + 1] if "--templates" in sys.argv else ""
     server_test.PLAIT, server_test.FIXTURES = sys.argv[1:3]
-    found = {name: importlib.util.find_spec(name) is not None for name in ("jsonschema", "openai")}
-    if not all(found.values()) and sys.executable != server_test.ENVIRONMENT and os.path.exists(server_test.ENVIRONMENT):
-        sys.exit(subprocess.run([server_test.ENVIRONMENT, *sys.argv]).returncode)
-    if not found["jsonschema"]:
+    if "jsonschema" in server_test.missing_packages("jsonschema", "openai"):
         print("NOT RUN: there is no package jsonschema")
         sys.exit(0)
     import jsonschema

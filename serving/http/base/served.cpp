@@ -23,6 +23,12 @@ Json Served::histograms() const {
   return Json::parse(json.text());
 }
 
+Json Served::ranks() const {
+  const plait_api::Tensor json =
+      plait_api::tensor([&](plait_tensor** out) { return plait_generator_ranks(generator_, out); });
+  return Json::parse(json.text());
+}
+
 std::vector<std::string> Served::adapters() const {
   const plait_api::Tensor json =
       plait_api::tensor([&](plait_tensor** out) { return plait_generator_adapters(generator_, out); });

@@ -24,6 +24,7 @@ class Served {
   bool ready() const;
   plait_generator_stats statistics() const;
   Json histograms() const;
+  Json ranks() const;
   std::vector<std::string> adapters() const;
   /// Waits while it loads. Throws plait_api::Failure if the model has none.
   plait_api::Tokenizer tokenizer() const;

@@ -66,7 +66,19 @@ function request() {
     stream_options: { include_usage: true },
   };
   if (element("tokens").value) body.max_completion_tokens = Number(element("tokens").value);
+  if (element("top-p").value) body.top_p = Number(element("top-p").value);
+  if (element("seed").value) body.seed = Number(element("seed").value);
+  const schema = element("schema").value.trim();
+  if (schema) body.response_format = { type: "json_schema", json_schema: { name: "answer", strict: true, schema: parsed(schema) } };
   return body;
+}
+
+function parsed(schema) {
+  try {
+    return JSON.parse(schema);
+  } catch (error) {
+    throw new Error(`the schema is not JSON: ${error.message}`);
+  }
 }
 
 async function receive(row, signal) {
@@ -75,7 +87,13 @@ async function receive(row, signal) {
   });
   if (!answer.ok) throw new Error(await failure_of(answer));
   const begun = performance.now();
-  let first = 0, text = "", usage = null;
+  let first = 0, text = "", usage = null, frame = 0;
+  // Once a frame, not once a token: a long answer would be laid out again thousands of times.
+  const show = () => {
+    frame = 0;
+    row.textContent = text;
+    row.scrollIntoView({ block: "end" });
+  };
   try {
     for await (const data of events(answer.body)) {
       if (data === "[DONE]") break;
@@ -84,10 +102,11 @@ async function receive(row, signal) {
       usage = part.usage || usage;
       text += part.choices.map((choice) => choice.delta.content || "").join("");
       if (text && !first) first = performance.now();
-      row.textContent = text;
-      row.scrollIntoView({ block: "end" });
+      frame ||= requestAnimationFrame(show);
     }
   } finally {
+    cancelAnimationFrame(frame);
+    show();
     if (text) conversation.push({ role: "assistant", content: text });
   }
   if (!usage) return;
@@ -96,6 +115,7 @@ async function receive(row, signal) {
   note.textContent = `${usage.completion_tokens} tokens, ${(usage.completion_tokens / Math.max(seconds, 1e-3)).toFixed(1)} a second, ` +
     `${usage.prompt_tokens_details.cached_tokens} of ${usage.prompt_tokens} prompt tokens from the cache`;
   row.append(note);
+  row.scrollIntoView({ block: "end" });
 }
 
 async function send(event) {
@@ -147,6 +167,21 @@ function quantile(rows, share) {
   return bound < 1 ? `< ${bound * 1000} ms` : `< ${bound} s`;
 }
 
+const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
+
+// What each rank holds: {"model": [{"rank", "place": {"tensor": 0}, "weight_bytes", ...}, ...]}.
+function show_ranks(models) {
+  const several = Object.keys(models).length > 1;
+  const rows = Object.entries(models).flatMap(([name, ranks]) => ranks.map((rank) => {
+    const row = document.createElement("tr"), place = Object.entries(rank.place).map((axis) => axis.join(" ")).join(", ");
+    const cells = [`${several ? `${name} ` : ""}${rank.rank}${place && ` (${place})`}`, megabytes(rank.weight_bytes + rank.adapter_bytes),
+      megabytes(rank.cache_bytes)];
+    for (const text of cells) row.insertCell().textContent = text;
+    return row;
+  }));
+  element("ranks").tBodies[0].replaceChildren(...rows);
+}
+
 let last = null;
 function show_metrics({ values, buckets }) {
   const now = performance.now(), tokens = values.plait_generation_tokens_total || 0;
@@ -158,7 +193,7 @@ function show_metrics({ values, buckets }) {
     "Waiting": values.plait_requests_waiting ?? 0,
     "Connections": values.plait_open_connections ?? 0,
     "Answers cancelled": values.plait_request_cancelled_total ?? 0,
-    "Memory": `${((values.plait_native_bytes || 0) / 1e6).toFixed(0)} MB`,
+    "Memory": megabytes(values.plait_native_bytes || 0),
   };
   element("now").replaceChildren(...Object.entries(rows).flatMap(([name, value]) => {
     const term = document.createElement("dt"), number = document.createElement("dd");
@@ -183,6 +218,7 @@ async function poll() {
     const answer = await fetch("metrics", { headers: headers() });
     if (answer.ok) show_metrics(parse(await answer.text()));
     if (answer.ok && !element("model").options.length) await list_models();
+    if (answer.ok && !element("ranks").tBodies[0].rows.length) show_ranks(await (await fetch("ranks", { headers: headers() })).json());
   } catch {
     show_error("the server does not answer");
   }
