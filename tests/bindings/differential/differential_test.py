@@ -9,6 +9,7 @@ for its types, and must not crash. Runs in the environment of get_onnxruntime.sh
 import argparse
 import ctypes
 import faulthandler
+import importlib.util
 import os
 import sys
 import time
@@ -30,6 +31,16 @@ class View(ctypes.Structure):
 
 class Refused(Exception):
     pass
+
+
+def has_onnxruntime():
+    """Whether this Python has it. If only the environment does, the script continues there, and this does not return."""
+    if importlib.util.find_spec("onnxruntime"):
+        return True
+    if os.path.exists(ENVIRONMENT) and sys.executable != ENVIRONMENT:
+        os.execv(ENVIRONMENT, [ENVIRONMENT, *sys.argv])
+    print("NOT RUN: there is no ONNX Runtime; tests/bindings/get_onnxruntime.sh fetches it")
+    return False
 
 
 class Plait:
@@ -264,13 +275,9 @@ class Trial:
 
 
 def main():
-    try:
-        import onnxruntime
-    except ImportError:
-        if os.path.exists(ENVIRONMENT) and sys.executable != ENVIRONMENT:
-            os.execv(ENVIRONMENT, [ENVIRONMENT, *sys.argv])
-        print("NOT RUN: there is no ONNX Runtime; tests/bindings/get_onnxruntime.sh fetches it")
+    if not has_onnxruntime():
         return 0
+    import onnxruntime
     sys.path.insert(0, HERE)
     words = argparse.ArgumentParser()
     words.add_argument("library")

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-from differential_test import ENVIRONMENT, Plait, Refused
+from differential_test import Plait, Refused, has_onnxruntime
 from graph_writer import Writer
 
 HIDDEN, HEADS, SIZE, LAYERS, VOCABULARY, IMAGE, CONTEXT = 32, 4, 8, 2, 61, 60, 128
@@ -209,12 +209,7 @@ def prompts(expected):
 
 
 def main():
-    try:
-        import onnxruntime  # noqa: F401
-    except ImportError:
-        if os.path.exists(ENVIRONMENT) and sys.executable != ENVIRONMENT:
-            os.execv(ENVIRONMENT, [ENVIRONMENT, *sys.argv])
-        print("NOT RUN: there is no ONNX Runtime; tests/bindings/get_onnxruntime.sh fetches it")
+    if not has_onnxruntime():
         return 0
     import numpy
     plait = Plait(sys.argv[1])

@@ -7,11 +7,10 @@ LIBRARY is libplait.so. Weights are random, sizes small; the structure is that o
 environment of get_onnxruntime.sh; says NOT RUN and ends where there is none.
 """
 import ctypes
-import os
 import sys
 from ctypes import c_char_p, c_int64, c_void_p
 
-from differential_test import ENVIRONMENT, Plait
+from differential_test import Plait, has_onnxruntime
 from graph_writer import Writer
 
 HIDDEN, VOCABULARY, POSITIONS = 32, 67, 64
@@ -263,13 +262,9 @@ def operands(session, random, batch, images, length):
 
 
 def main():
-    try:
-        import onnxruntime
-    except ImportError:
-        if os.path.exists(ENVIRONMENT) and sys.executable != ENVIRONMENT:
-            os.execv(ENVIRONMENT, [ENVIRONMENT, *sys.argv])
-        print("NOT RUN: there is no ONNX Runtime; tests/bindings/get_onnxruntime.sh fetches it")
+    if not has_onnxruntime():
         return 0
+    import onnxruntime
     import numpy
     plait = Plait(sys.argv[1])
     options = onnxruntime.SessionOptions()
