@@ -197,6 +197,11 @@ void add_serve(CLI::App& app, ServeArguments& arguments) {
       ->allow_extra_args(false)
       ->group(common_group);
   command
+      .add_option("--also", arguments.also,
+                  "A further model to serve, as NAME=MODEL or MODEL, with the same options and a cache of its own; may be repeated")
+      ->allow_extra_args(false)
+      ->group(common_group);
+  command
       .add_option("--queue", arguments.queue, "Requests that wait, beyond which calls are refused with 429 (1024)")
       ->check(CLI::Range(1, 1 << 20))
       ->group(common_group);

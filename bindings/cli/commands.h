@@ -57,6 +57,7 @@ struct ServeArguments : ModelArguments {
   std::string host;   ///< "": as in `server`, otherwise instead of its address
   int64_t port = -1;  ///< -1: likewise
   std::vector<std::string> adapters;                        ///< NAME=DIRECTORY
+  std::vector<std::string> also;                            ///< further models: NAME=MODEL, or MODEL
   std::vector<std::pair<std::string, std::string>> request;  ///< defaults of calls
   std::vector<std::pair<std::string, std::string>> server;   ///< the given server options
 };

@@ -52,12 +52,36 @@ std::string address_of(const ServeArguments& arguments) {
   return host + ":" + std::to_string(arguments.port < 0 ? 8080 : arguments.port);
 }
 
-/// Returns when the program is to end; throws what ended the loading.
-void wait_for_end(const plait_api::Generator& generator, const std::string& name, const std::string& address) {
+struct Served {
+  std::string name;
+  plait_api::Model model;
+  plait_api::Generator generator;
   bool ready = false;
+};
+
+/// "NAME=MODEL", or a model by its own name.
+std::pair<std::string, std::string> named(const std::string& given) {
+  const size_t at = given.find('=');
+  const bool has_name = at != std::string::npos && at > 0 && given.find('/') > at;
+  return has_name ? std::pair(given.substr(0, at), given.substr(at + 1)) : std::pair(name_of(given), given);
+}
+
+/// Of each model, without the adapters, which are the first one's.
+OptionSets options_of_models(const ServeArguments& arguments) {
+  OptionSets out = option_sets(arguments, "generator");
+  out.rest.set("queue", arguments.queue);
+  const auto of_grammars = [](const std::string& option) { return option.starts_with("grammars="); };
+  if (std::none_of(arguments.options.begin(), arguments.options.end(), of_grammars)) out.rest.set("grammars", "true");
+  for (const auto& [key, value] : arguments.request) set_option(out.rest, key, value);
+  return out;
+}
+
+/// Returns when the program is to end; throws what ended the loading.
+void wait_for_end(std::vector<Served>& served, const std::string& address) {
   while (!interrupted()) {
-    if (!ready && (ready = generator.wait(0)))
-      std::fprintf(stderr, "ready: %s at %s/v1 (Ctrl-C ends it)\n", name.c_str(), address.c_str());
+    for (Served& one : served)
+      if (!one.ready && (one.ready = one.generator.wait(0)))
+        std::fprintf(stderr, "ready: %s at %s/v1 (Ctrl-C ends it)\n", one.name.c_str(), address.c_str());
     std::this_thread::sleep_for(std::chrono::milliseconds(patience_ms));
   }
 }
@@ -65,29 +89,34 @@ void wait_for_end(const plait_api::Generator& generator, const std::string& name
 }  // namespace
 
 int serve(const ServeArguments& arguments) {
-  OptionSets options = option_sets(arguments, "generator");
-  options.rest.set("queue", arguments.queue);
-  const auto of_grammars = [](const std::string& option) { return option.starts_with("grammars="); };
-  if (std::none_of(arguments.options.begin(), arguments.options.end(), of_grammars))
-    options.rest.set("grammars", "true");
-  for (const auto& [key, value] : arguments.request) set_option(options.rest, key, value);
-  for (const std::string& adapter : arguments.adapters) options.rest.set("adapters", adapter);
   plait_api::Options http;
   for (const auto& [key, value] : arguments.server) set_server_option(http, key, value);
   if (!arguments.host.empty() || arguments.port >= 0) http.set("address", address_of(arguments));
 
+  OptionSets options = options_of_models(arguments);
+  for (const std::string& adapter : arguments.adapters) options.rest.set("adapters", adapter);
   plait_api::World world = open_world(arguments, options);
+  if (world && !arguments.also.empty())
+    throw UsageError("--also is for one process: those of a world serve one model", "start a server for each model");
   if (is_worker(world)) return world.serve(), exit_ok;
   catch_interrupt();
   const Server server(http);
   const std::string address = server.address();
-  const std::string name = arguments.name.empty() ? name_of(arguments.model) : arguments.name;
   std::fprintf(stderr, "listening at %s\n", address.c_str());
-  options.model.set("background", "true");
-  plait_api::Model model(arguments.model, options.model);
-  plait_api::Generator generator = make_on<plait_api::Generator>(world, model, options.rest);
-  plait_api::check(plait_server_add(server.get(), name.c_str(), model.get(), generator.get()));
-  wait_for_end(generator, name, address);
+  std::vector<Served> served;
+  const auto add = [&](const std::string& name, const std::string& path, OptionSets of_model) {
+    of_model.model.set("background", "true");
+    plait_api::Model model(path, of_model.model);
+    plait_api::Generator generator = make_on<plait_api::Generator>(world, model, of_model.rest);
+    plait_api::check(plait_server_add(server.get(), name.c_str(), model.get(), generator.get()));
+    served.push_back({name, std::move(model), std::move(generator)});
+  };
+  add(arguments.name.empty() ? name_of(arguments.model) : arguments.name, arguments.model, std::move(options));
+  for (const std::string& also : arguments.also) {
+    const auto [name, path] = named(also);
+    add(name, path, options_of_models(arguments));
+  }
+  wait_for_end(served, address);
   std::fprintf(stderr, "ending: calls have %lld s to be answered\n", static_cast<long long>(arguments.drain_s));
   const plait_status drained = plait_server_drain(server.get(), 1000 * arguments.drain_s);
   if (drained != PLAIT_TIMEOUT) plait_api::check(drained);

@@ -284,6 +284,21 @@ class Wires(unittest.TestCase):
         self.assertGreaterEqual(self.server.metric("plait_generation_tokens_total"), 2)
 
 
+    def test_several_models(self):
+        """Each answers as by itself; their metrics stand together."""
+        several = Server(self, "--name", "one", "--also", f"two={fixture('llama-standard23')}", "--also", fixture(MODEL), wait=False)
+        self.assertTrue(all(several.logged(f"ready: {name} at") for name in ("one", "two", MODEL)))
+        self.assertEqual([row["id"] for row in json.loads(several.call("GET", "/v1/models")[2])["data"]], sorted(["one", "two", MODEL]))
+        ids = {"prompt": [5, 6, 7], "max_tokens": 8, "temperature": 0}
+        text = self.server.post("/v1/completions", {"model": MODEL, **ids})["choices"][0]["text"]
+        for name in ("one", MODEL):
+            self.assertEqual(several.post("/v1/completions", {"model": name, **ids})["choices"][0]["text"], text)
+        lines = several.call("GET", "/metrics")[2].decode().splitlines()
+        self.assertEqual(sum(line.startswith(("# TYPE plait_steps_total ", "# TYPE plait_step_tokens ")) for line in lines), 2)
+        self.assertEqual({line.split('"')[1] for line in lines if line.startswith("plait_steps_total")}, {"one", "two", MODEL})
+        self.assertEqual(several.post("/v1/completions", {"model": "three", **ids}, 404)["error"]["code"], "model_not_found")
+
+
 class Life(unittest.TestCase):
     """How it lives: clients that leave, too many of them, its end."""
 
