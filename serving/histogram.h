@@ -16,8 +16,8 @@ struct Histogram {
                                         512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131072.0};
 
   std::span<const double> bounds;  ///< ascending
-  std::array<int64_t, powers.size() + 1>
-      counts{};  ///< of values up to each bound, and above the one before; then of those above all
+  /// Of values up to each bound and above the one before, then of those above all.
+  std::array<int64_t, powers.size() + 1> counts{};
   double sum = 0;
 
   void add(double value) {

@@ -150,17 +150,11 @@ std::unique_ptr<Answer> Server::metrics(const Call&) {
     for (const char letter : name) out += letter == '"' || letter == '\\' || letter == '\n' ? '_' : letter;
     return out + "\"";
   };
-  for (const Row& row : rows) {
-    std::string lines;
-    for (const auto& [name, one] : served)
-      if (one->ready())
-        write_metric(lines, row.name, lines.empty() ? row.type : "", row.help, row.value(one->statistics()),
-                     label(name));
-    out += lines;
-  }
-  std::map<std::string, std::string> histograms;  // all lines of one stand together
+  std::vector<std::pair<std::string, Stats>> models;  // by label
+  std::map<std::string, std::string> histograms;      // all lines of one stand together
   for (const auto& [name, one] : served) {
     if (!one->ready()) continue;
+    models.emplace_back(label(name), one->statistics());
     const Json all = one->histograms();
     for (const auto& [what, values] : all.items()) {
       std::string& lines = histograms[what];
@@ -169,6 +163,9 @@ std::unique_ptr<Answer> Server::metrics(const Call&) {
                       values.at("sum").get<double>(), label(name));
     }
   }
+  for (const Row& row : rows)
+    for (const auto& [labels, stats] : models)
+      write_metric(out, row.name, &labels == &models[0].first ? row.type : "", row.help, row.value(stats), labels);
   for (const auto& [what, lines] : histograms) out += lines;
   return std::make_unique<Reply>(std::move(out), 200, "text/plain; version=0.0.4; charset=utf-8");
 }

@@ -218,7 +218,8 @@ async function poll() {
     const answer = await fetch("metrics", { headers: headers() });
     if (answer.ok) show_metrics(parse(await answer.text()));
     if (answer.ok && !element("model").options.length) await list_models();
-    if (answer.ok && !element("ranks").tBodies[0].rows.length) show_ranks(await (await fetch("ranks", { headers: headers() })).json());
+    // Every time, since models become ready one after another.
+    if (answer.ok) show_ranks(await (await fetch("ranks", { headers: headers() })).json());
   } catch {
     show_error("the server does not answer");
   }

@@ -1,23 +1,7 @@
 /* Requests at once as clients of a server send them: for each line of stdin a round, for each round a line with its tokens and its
  * seconds, from the first submission to the last token.
  * Usage: batch MODEL_DIRECTORY REQUESTS TOKENS THREADS */
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
-#include "bindings/c/plait.h"
-
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static void need(plait_status status) {
-  if (status == PLAIT_OK) return;
-  fprintf(stderr, "%s\n", plait_last_error());
-  exit(1);
-}
+#include "tests/bench/hosts/bench.h"
 
 int main(int count, char** words) {
   if (count != 5) return 2;

@@ -1,24 +1,9 @@
 /* What it costs to pull a token that is there already, and to copy a tensor of 1 MiB in and out, in nanoseconds, each round a line. Of
  * tensors the mean of many: the first one has memory that the process must fetch from the system, in any language.
  * Usage: pull MODEL_DIRECTORY ROUNDS */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "bindings/c/plait.h"
-
-static int64_t now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * 1000000000LL + time.tv_nsec;
-}
-
-static void need(plait_status status) {
-  if (status == PLAIT_OK) return;
-  fprintf(stderr, "%s\n", plait_last_error());
-  exit(1);
-}
+#include "tests/bench/hosts/bench.h"
 
 int main(int count, char** words) {
   if (count != 3) return 2;
@@ -44,10 +29,11 @@ int main(int count, char** words) {
     plait_usage usage = {.struct_size = sizeof usage};
     do need(plait_request_usage(request, &usage));
     while (usage.new_tokens < 480);
-    int64_t begin = now(), tokens = 0;
+    double begin = now();
+    int64_t tokens = 0;
     for (need(plait_request_next(request, -1, &event)); event.kind != PLAIT_EVENT_END; ++tokens)
       need(plait_request_next(request, -1, &event));
-    const int64_t pulled = (now() - begin) / tokens;
+    const double pulled = (now() - begin) / (double)tokens;
     need(plait_request_release(request));
     begin = now();
     for (int copy = 0; copy < 16; ++copy) {
@@ -58,7 +44,7 @@ int main(int count, char** words) {
       memcpy(to, view.data, (size_t)bytes);
       need(plait_tensor_release(tensor));
     }
-    printf("%lld %lld\n", (long long)pulled, (long long)(now() - begin) / 16);
+    printf("%.0f %.0f\n", 1e9 * pulled, 1e9 * (now() - begin) / 16);
   }
   return 0;
 }

@@ -2,23 +2,7 @@
  * the server gets; for each round a line with its tokens and its seconds. A line is the number of requests, then for each the answer's
  * tokens, the prompt's length and its ids.
  * Usage: streams MODEL STREAMS THREADS CACHE_BYTES */
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
-#include "bindings/c/plait.h"
-
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static void need(plait_status status) {
-  if (status == PLAIT_OK) return;
-  fprintf(stderr, "%s\n", plait_last_error());
-  exit(1);
-}
+#include "tests/bench/hosts/bench.h"
 
 static long number(void) {
   long value;
