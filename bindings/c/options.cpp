@@ -254,6 +254,7 @@ constexpr OptionRow rows[] = {
     {"generate", Type::text, for_plan, "",
      "plan generation instead of training: batch=1,prompt=512,context=4096: sequences at once, tokens of a prompt, and tokens in the "
      "cache when one is generated"},
+    {"drawings", Type::boolean, for_plan, "false", "also give the timeline of a step, and memory while it runs"},
     {"ranks", Type::integer, for_plan, "1", "devices to plan for; without it those of mesh", 1, 1 << 20},
     {"frozen", Type::boolean, for_trainer, "false",
      "nothing is trained, and no gradients are kept: only evaluations and plait_trainer_forward"},

@@ -278,13 +278,15 @@ PLAIT_API plait_status plait_machine(plait_options* options, plait_tensor** json
  * busiest rank waits {"collectives", "messages", "reduction"}, "update_seconds", "most_bytes", "memory": [bytes of a rank, by pipeline
  * coordinate {"pipeline", "weights", "gradients", "optimizer", "section", "slots", "messages", "total"}, ...], "neighbours": plans that
  * differ in one respect [{"changed", "lost": why, "bytes", "step_seconds" or null if it does not fit, "options"}, ...], "others": the
- * other plans that were simulated and fit, by time, "parameters", "machine", "ranks", "tried", "simulated"}. Nothing is loaded.
+ * other plans that were simulated and fit, by time, "parameters", "machine", "ranks", "tried", "simulated", "limit_bytes": of a rank}.
+ * With "drawings" also "picture": an SVG of the step's first "picture_seconds" of "pipeline_seconds", and "memory_over_time": bytes
+ * of a rank in equal parts of them, by pipeline coordinate. Nothing is loaded.
  * With the option "generate": the mesh whose tokens are fastest: {"options", "sequences": of a replica, "groups": into which
  * pipeline stages divide them, "prompt_seconds", "token_seconds": from a token of a sequence to its next, "tokens_per_second",
  * "exposed_seconds": of a step, waiting for collectives and messages, "weight_bytes", "cache_bytes": of a rank, "others",
  * "parameters", "machine"}.
  * Options: "decoder", "machine", "ranks", "batch" (samples of the decoder's sequence); "optimizer", "dtype" (of products; default:
- * the machine's fastest), "memory_bytes" (of a rank; default: 0.95 of the device's); and of the plan what is not to be searched:
+ * the machine's fastest), "memory_bytes" (of a rank; default: 0.95 of the device's), "drawings"; and of the plan what is not searched:
  * "mesh", "pipeline", "stages", "micro_batch", "zero", "recompute". OUT_OF_MEMORY if no plan fits, with the least that one takes. */
 PLAIT_API plait_status plait_plan(plait_options* options, plait_tensor** json);
 /* The same of a model at hand, from its own graph: options as of plait_plan but "decoder", and those of a trainer about what is

@@ -123,6 +123,25 @@ Json memory_json(const StepPrice& price) {
   return out;
 }
 
+/// The step as it runs: for pages. Of a long one the picture has the beginning.
+Json drawings_json(const StepPrice& price, const StepPrice& planned) {
+  constexpr size_t most_boxes = 6000, cells = 240;
+  std::vector<TimelineSpan> spans = price.timeline.spans;
+  spans.resize(std::min(spans.size(), most_boxes));
+  const Timeline drawn = timeline_of(std::move(spans), static_cast<int32_t>(price.timeline.ranks.size()));
+  Json curves = Json::array();
+  for (size_t rank = 0; rank < price.slots.size(); ++rank) {
+    const double held = planned.memory[rank].total() - planned.memory[rank].slots;
+    Json& curve = curves.emplace_back(Json::array());
+    for (const double bytes : most_in_cells(price.slots[rank], price.timeline.makespan_s, cells))
+      curve.push_back(static_cast<int64_t>(held + bytes));
+  }
+  return {{"picture", timeline_svg(drawn)},
+          {"picture_seconds", drawn.makespan_s},
+          {"pipeline_seconds", price.timeline.makespan_s},
+          {"memory_over_time", std::move(curves)}};
+}
+
 Json price_json(const StepPrice& price, const PlanTask& task) {
   return {{"options", options_json(price.plan, task)},
           {"step_seconds", price.step_s},
@@ -249,16 +268,18 @@ Json plan_training(const Settings& settings, PlanTask task, int64_t parameters, 
   PlanPricer pricer(std::move(task));
   const PlanLimits limits = limits_of(settings);
   SearchResult found = search_plan(pricer, limits);
-  if (exactly) {
-    const double all = 0.95 * pricer.task().machine.device.memory_bytes;
-    take_exactly(found, pricer.task(), limits.memory_bytes > 0 ? limits.memory_bytes : all, exactly);
-  }
-  return result_json(found, pricer.task(), parameters);
+  const double limit =
+      limits.memory_bytes > 0 ? limits.memory_bytes : 0.95 * pricer.task().machine.device.memory_bytes;
+  if (exactly) take_exactly(found, pricer.task(), limit, exactly);
+  Json out = result_json(found, pricer.task(), parameters);
+  out["limit_bytes"] = static_cast<int64_t>(limit);
+  if (settings.boolean("drawings")) out.update(drawings_json(pricer.price(found.best.plan), found.best));
+  return out;
 }
 
 /// Options that a plan decides.
 Settings without_plan(const Settings& settings) {
-  return settings.without({"mesh", "pipeline", "stages", "micro_batch", "zero", "recompute", "generate", "machine", "ranks"});
+  return settings.without({"mesh", "pipeline", "stages", "micro_batch", "zero", "recompute", "generate", "machine", "ranks", "drawings"});
 }
 
 /// The model multiplies in what it has; what the machine's peaks do not specify, in the fastest.

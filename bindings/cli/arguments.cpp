@@ -334,6 +334,8 @@ void add_plan(CLI::App& app, PlanArguments& arguments) {
                   "Write the model into this directory with the plan as ONNX's multi-device annotations, as plait export "
                   "does")
       ->needs(command.get_option("--model"));
+  command.add_option("--html", arguments.html,
+                     "Also write an HTML page to this file: timeline, memory over time, all plans by time and memory");
   command.add_flag("--json", arguments.json, "Print one object");
 }
 

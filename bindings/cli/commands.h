@@ -73,6 +73,7 @@ struct PlanArguments {
   std::vector<std::pair<std::string, std::string>> run;      ///< of a trainer of a model at hand
   std::string train;                                         ///< "full" or "lora:RANK"; "": as in `run`
   std::string annotate;                                      ///< the directory to write; "": none
+  std::string html;                                          ///< the file of the page; "": none
   bool json = false;
 };
 

@@ -48,6 +48,9 @@ std::string read_all(const std::string& path);
 /// "268.1 M", "536.2 MB": three to four digits.
 std::string rounded(double number, const char* unit);
 
+/// "1.25 s", "12.5 ms".
+std::string seconds_text(double seconds);
+
 /// Aligns cells in columns; the last one is not padded.
 std::string columns(const std::vector<std::vector<std::string>>& rows);
 

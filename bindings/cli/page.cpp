@@ -37,6 +37,9 @@ svg .own { fill: currentColor; } svg .other { fill: color-mix(in srgb, currentCo
 .flow rect, .legend rect { stroke: currentColor; stroke-width: 1; }
 .timeline { background: #fff; border-radius: .5rem; overflow-x: auto; }
 .timeline svg { width: 100%; min-width: 48rem; height: auto; margin: 0; }
+.chart { width: 100%; height: auto; background: var(--card); border-radius: .5rem; font-size: 12px; }
+.chart text { fill: var(--soft); } .chart .grid { stroke: var(--line); } .chart .limit { stroke: var(--columns); stroke-dasharray: 6 4; }
+.chart .other { fill: var(--whole); fill-opacity: .55; } .chart .chosen { fill: var(--rows); }
 details { margin: .6rem 0; } summary { cursor: pointer; color: var(--soft); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .85rem; margin: .5rem 0; }
 caption { text-align: left; color: var(--soft); padding: .25rem 0; }

@@ -13,6 +13,9 @@ std::string training_plan_text(const nlohmann::ordered_json& plan);
 std::string plan_page(const nlohmann::ordered_json& plan, const std::string& model);
 std::string training_plan_page(const nlohmann::ordered_json& plan, const std::string& model);
 
+/// Of plait_plan and plait_model_best_plan, with the option drawings. `model`: "" for a decoder by its sizes; `command`: what runs it.
+std::string best_plan_page(const nlohmann::ordered_json& found, const std::string& model, const std::string& command);
+
 /// Of plait_model_info.
 std::string model_page(const nlohmann::ordered_json& info, const std::string& model);
 /// Prints the text or JSON of plait_model_plan_training, and writes the page where there is a file for it.

@@ -1,9 +1,9 @@
 // plait plan and plait machine: how to train a decoder on a machine that need not be at hand.
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "bindings/cli/common.h"
+#include "bindings/cli/plan.h"
 
 namespace plait::cli {
 namespace {
@@ -12,13 +12,7 @@ using Json = nlohmann::ordered_json;
 using Cells = std::vector<std::vector<std::string>>;
 
 std::string percent(const Json& share) { return rounded(100 * share.get<double>(), "%"); }
-std::string seconds(const Json& value) {
-  const auto all = value.get<double>();
-  char text[32];
-  if (all >= 1) std::snprintf(text, sizeof text, "%.2f s", all);
-  else std::snprintf(text, sizeof text, "%.1f ms", 1e3 * all);
-  return text;
-}
+std::string seconds(const Json& value) { return seconds_text(value.get<double>()); }
 std::string bytes(const Json& value) { return rounded(value.get<double>(), "B"); }
 
 /// What `plait train` is given.
@@ -109,12 +103,17 @@ int plan(const PlanArguments& arguments) {
   plait_api::Options options;
   for (const auto& [key, value] : arguments.options) set_option(options, key, value);
   set_trained(options, arguments.train);
+  if (!arguments.html.empty()) set_option(options, "drawings", "true");
   const std::string text = plan_json(arguments, options);
   const Json found = Json::parse(text);
   if (!arguments.annotate.empty()) write_annotated(arguments, found);
+  const bool generates = found.contains("token_seconds");
+  const std::string command = std::string(generates ? "plait generate " : "plait train ") +
+                              (arguments.model.empty() ? "MODEL" : arguments.model) + flags_of(found.at("options"));
+  if (!arguments.html.empty()) write_file(arguments.html, best_plan_page(found, arguments.model, command));
   if (arguments.json) return answer(text + "\n"), exit_ok;
-  if (found.contains("token_seconds")) return answer(generation_of(found)), exit_ok;
-  answer("plait train " + (arguments.model.empty() ? "MODEL" : arguments.model) + flags_of(found.at("options")) + "\n\n" + facts_of(found) +
+  if (generates) return answer(generation_of(found)), exit_ok;
+  answer(command + "\n\n" + facts_of(found) +
          "\nmemory by pipeline rank\n" + memory_of(found) + "\nwhat else was tried (" + found.at("tried").dump() +
          " plans, " + found.at("simulated").dump() + " simulated)\n" + neighbours_of(found));
   return exit_ok;

@@ -38,6 +38,30 @@ class Planning(command_line.CommandLine):
         self.assertEqual(plan["most_bytes"], max(rank["total"] for rank in plan["memory"]))
         self.assertTrue(all(row["changed"].startswith("micro-batch") for row in plan["neighbours"]))
 
+    def test_page(self):
+        path = pathlib.Path(self.file("plan.html"))
+        words = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--ranks", "4", "--batch", "16", "--mesh", "pipeline=4"]
+        plan = json.loads(self.call(*words, "--json", "--html", str(path))[0])
+        self.assertEqual(plan["picture_seconds"], plan["pipeline_seconds"])
+        # No point is above what the rank reserves, and each rank comes near it.
+        for curve, rank in zip(plan["memory_over_time"], plan["memory"], strict=True):
+            self.assertLessEqual(max(curve), rank["total"] + 1)
+            self.assertGreater(max(curve), rank["total"] - rank["messages"] - 0.5 * rank["slots"])
+            self.assertLess(curve[-1], max(curve))
+        page = path.read_text(encoding="utf-8")
+        self.assertEqual(page.count("<polyline"), 4)
+        self.assertEqual(page.count("<circle"), 1 + len(plan["others"]))
+        self.assertIn("plait train MODEL --mesh pipeline=4", page)
+        for outside in ("http://", "https://", "<script"):
+            self.assertNotIn(outside, page.replace("http://www.w3.org/2000/svg", ""))
+        # A long step: the picture has its beginning.
+        long = json.loads(self.call(*words[:-3], "4096", "--mesh", "pipeline=4", "--micro-batch", "512", "--pipeline", "1f1b", "--json",
+                                    "--html", str(path))[0])
+        self.assertLess(long["picture_seconds"], long["pipeline_seconds"])
+        self.call("plan", "--decoder", self.SMALL, "--machine", "a100", "--ranks", "4", "--generate", "batch=4", "--html", str(path))
+        self.assertIn("pipeline=2,tensor=2", path.read_text(encoding="utf-8"))
+        self.assertNotIn("memory_over_time", json.loads(self.call(*words, "--json")[0]))
+
     def test_plan_of_generation(self):
         words = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--ranks", "4", "--generate", "batch=4,prompt=64,context=512"]
         out, _ = self.call(*words)

@@ -128,6 +128,7 @@ class Search {
       return std::nullopt;
     }
     price.timeline.spans.clear();  // many plans are kept
+    price.slots.clear();
     least_of_priced_ = std::min(least_of_priced_, price.most_bytes());
     (price.most_bytes() <= memory_ ? priced_ : large_).push_back(price);
     return price;

@@ -20,6 +20,7 @@ struct Neighbour {
   double bytes = 0;
 };
 
+/// Prices are without spans and slots over time, which `PlanPricer::price` gives again.
 struct SearchResult {
   StepPrice best;
   std::vector<Neighbour> neighbours;

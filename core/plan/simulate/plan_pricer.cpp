@@ -77,6 +77,7 @@ class Step {
     simulate_step(schedule, std::max(facts.places, 1));
     end_of_step(schedule);
     memory(schedule, facts);
+    out_.slots = slot_curves(schedule, out_.timeline, stages_);
     totals();
     return std::move(out_);
   }

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/plan/simulate/slot_curve.h"
 #include "core/plan/stages/stage_costs.h"
 #include "core/schedule/schedule_facts.h"
 #include "core/schedule/timeline.h"
@@ -61,6 +62,7 @@ struct StepPrice {
   double collectives_s = 0, messages_s = 0, reduce_s = 0, update_s = 0;
   std::vector<PlannedBytes> memory;  ///< by pipeline coordinate
   Timeline timeline;
+  std::vector<std::vector<SlotPoint>> slots;  ///< as it runs, by pipeline coordinate
 
   double most_bytes() const;
 };

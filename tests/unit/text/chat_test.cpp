@@ -184,7 +184,8 @@ TEST(Chat, HostileTemplatesAreErrorsOrText) {
           std::string("{% for a in range(10000) %}{% for b in range(10000) %}{% endfor %}{% endfor %}"),
           repeat("x", 300000)}) {
       Code code = error_of([&] { render(text); }).code();
-      EXPECT_TRUE(code == Code::invalid_argument || code == Code::bad_model) << text.substr(0, 60);
+      // A busy machine may reach the limit of time before that of instructions.
+      EXPECT_TRUE(code == Code::invalid_argument || code == Code::bad_model || code == Code::timeout) << text.substr(0, 60);
     }
     std::string nest = "{% set ns = namespace(x=[]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}{% endfor %}";
     EXPECT_EQ(render(nest + "done"), "done");
