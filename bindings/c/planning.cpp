@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "bindings/c/model_info.h"
 #include "bindings/c/trainer_options.h"
@@ -72,6 +73,10 @@ PlanLimits limits_of(const Settings& settings) {
   }
   if (settings.has("memory_bytes")) out.memory_bytes = static_cast<double>(settings.integer("memory_bytes"));
   if (settings.has("pipeline")) out.schedule = settings.text("pipeline");
+  if (settings.has("seats") && !settings.text("seats").empty())
+    for (const auto& of : parse_seat_widths(settings.text("seats")))
+      out.seats.push_back(static_cast<int64_t>(of.size()));
+  if (!out.pipeline && !out.seats.empty()) out.pipeline = std::accumulate(out.seats.begin(), out.seats.end(), int64_t{0});
   if (settings.has("micro_batch") && settings.integer("micro_batch"))
     out.micro_batch = settings.integer("micro_batch");
   if (settings.has("zero")) out.zero = static_cast<int>(settings.integer("zero"));
@@ -96,6 +101,7 @@ Json options_json(const Plan& plan, const PlanTask& task) {
     for (const int64_t one : plan.layers) layers.push_back(cat(one));
     out["pipeline"] = plan.schedule;
     out["stages"] = join(layers, ",");
+    if (!plan.seats.empty()) out["seats"] = plan.seats_text();
   }
   out["batch"] = task.batch;
   out["seq"] = task.decoder.shape.sequence;
@@ -279,7 +285,8 @@ Json plan_training(const Settings& settings, PlanTask task, int64_t parameters, 
 
 /// Options that a plan decides.
 Settings without_plan(const Settings& settings) {
-  return settings.without({"mesh", "pipeline", "stages", "micro_batch", "zero", "recompute", "generate", "machine", "ranks", "drawings"});
+  return settings.without({"mesh", "pipeline", "stages", "seats", "micro_batch", "zero", "recompute", "generate", "machine", "ranks",
+                           "drawings"});
 }
 
 /// The model multiplies in what it has; what the machine's peaks do not specify, in the fastest.

@@ -62,6 +62,25 @@ class Planning(command_line.CommandLine):
         self.assertIn("pipeline=2,tensor=2", path.read_text(encoding="utf-8"))
         self.assertNotIn("memory_over_time", json.loads(self.call(*words, "--json")[0]))
 
+    def test_seats(self):
+        words = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--batch", "16", "--json"]
+        plan = json.loads(self.call(*words, "--seats", "3:1", "--ranks", "4")[0])
+        self.assertEqual((plan["options"]["mesh"], plan["options"]["seats"]), ("pipeline=4", "3:1"))
+        self.assertEqual(plan["options"]["stages"].count(","), 1)
+        held = [[rank[kind] for kind in ("weights", "gradients", "optimizer")] for rank in plan["memory"]]
+        self.assertEqual(held[0], held[1])
+        self.assertEqual(held[0], held[2])
+        self.error(*words, "--seats", "3:1", "--mesh", "pipeline=3", names=["4 seats", "3"])
+        self.error(*words, "--seats", "3:0", "--ranks", "4", names=["3:0"])
+        self.error(*words, "--seats", "3:1", "--ranks", "4", "--pipeline", "interleaved:2", names=["seats", "interleaved"])
+        # A trainer takes what a model's plan gives.
+        model = fixture("gemma3-standard23")
+        given = ["--machine", "a100", "--batch", "4", "--seq", "16", "--seats", "2:1", "--ranks", "3"]
+        plan = json.loads(self.call("plan", model, *given, "--json")[0])
+        options = [word for key, value in plan["options"].items() for word in ("--" + key.replace("_", "-"), str(value))]
+        engine = json.loads(self.call("train", model, *options, "--plan", "--json")[0])["pipeline"]
+        self.assertEqual([stage["seats"] for stage in engine["stages"]], [[0, 1], [2]])
+
     def test_plan_of_generation(self):
         words = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--ranks", "4", "--generate", "batch=4,prompt=64,context=512"]
         out, _ = self.call(*words)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/plan/search/seat_cuts.h"
 #include "core/schedule/schedules.h"
 
 namespace plait {
@@ -26,11 +27,18 @@ std::vector<T> one_or(const std::optional<T>& given, const Range& all) {
   return std::vector<T>(std::begin(all), std::end(all));
 }
 
+bool takes_seats(std::string_view name) {
+  const auto rows = schedule_rows();
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const ScheduleRow& row) { return row.takes_seats && row.name == name; });
+}
+
 std::vector<std::string> schedules_of(const PlanTask& task, const PlanLimits& limits, int64_t pipeline) {
   if (limits.schedule) return {*limits.schedule};
   if (pipeline == 1) return {"1f1b"};
   std::vector<std::string> out;
   for (const std::string_view name : tried_schedules) {
+    if (!limits.seats.empty() && !takes_seats(name)) continue;
     const auto stages = static_cast<int64_t>(schedule_terms(name, static_cast<int32_t>(pipeline)).seats.size());
     if (stages <= task.decoder.shape.layers) out.emplace_back(name);
   }
@@ -61,19 +69,15 @@ double backward_s(const StageCosts& costs, bool split) {
   return split ? costs.of(Action::Kind::input_gradient).seconds + costs.of(Action::Kind::weight_gradient).seconds
                : costs.of(Action::Kind::backward).seconds;
 }
-double work_s(const StageCosts& costs, bool split) {
-  return costs.of(Action::Kind::forward).seconds + backward_s(costs, split);
-}
-
 /// The least largest time of a stage. Where layers are alike, the largest time determines how many of them each stage can have;
 /// otherwise it is at least the average, and any layer's.
 double largest_stage_s(const StageTable& table, int64_t layers, int64_t stages, bool split) {
-  const double first = work_s(table.first, split), last = work_s(table.last, split),
-               middle = work_s(table.middle, split);
+  const double first = work_seconds(table.first, split), last = work_seconds(table.last, split),
+               middle = work_seconds(table.middle, split);
   double all = first + last, largest = 0;
   for (int64_t i = 0; i < layers; ++i) {
-    all += work_s(table.layer(i), split);
-    largest = std::max(largest, work_s(table.layer(i), split));
+    all += work_seconds(table.layer(i), split);
+    largest = std::max(largest, work_seconds(table.layer(i), split));
   }
   if (stages == 1) return all;
   if (table.layers.size() > 1) return std::max(all / static_cast<double>(stages), largest);
@@ -85,6 +89,17 @@ double largest_stage_s(const StageTable& table, int64_t layers, int64_t stages, 
   double low = 0, high = all + middle;
   for (int i = 0; i < 50; ++i) (holds((low + high) / 2) ? high : low) = (low + high) / 2;
   return high;
+}
+
+/// Of given stages.
+double slowest_given_s(const StageTable& table, const Plan& plan, bool split) {
+  double out = 0;
+  int64_t begin = 0;
+  for (size_t i = 0; i < plan.layers.size(); begin += plan.layers[i++]) {
+    const StageCosts stage = table.stage(begin, plan.layers[i], i == 0, i + 1 == plan.layers.size());
+    out = std::max(out, work_seconds(stage, split) / static_cast<double>(plan.seats.empty() ? 1 : plan.seats[i]));
+  }
+  return out;
 }
 
 }  // namespace
@@ -104,7 +119,7 @@ std::vector<Plan> candidate_plans(const PlanTask& task, const PlanLimits& limits
         for (const int64_t micro_batch : micro_batches_of(task, limits, data, pipeline))
           for (const int zero : one_or(limits.zero, tried_zero))
             for (const Recompute recompute : one_or(limits.recompute, tried_recompute)) {
-              Plan plan{pipeline, data, tensor, schedule, limits.layers, micro_batch, zero, recompute};
+              Plan plan{pipeline, data, tensor, schedule, limits.layers, micro_batch, zero, recompute, limits.seats};
               if (makes_sense(plan, limits)) out.push_back(std::move(plan));
             }
     }
@@ -112,9 +127,45 @@ std::vector<Plan> candidate_plans(const PlanTask& task, const PlanLimits& limits
   return out;
 }
 
+std::vector<Plan> plans_with_seats(PlanPricer& pricer, const PlanLimits& limits, const Plan& plan) {
+  const PlanTask& task = pricer.task();
+  const int64_t layers = task.decoder.shape.layers;
+  // More ranks, or more layers a rank, are cut evenly enough.
+  if (plan.pipeline < 3 || plan.pipeline > 16 || layers > 4 * plan.pipeline || plan.schedule != "1f1b" ||
+      !limits.layers.empty() || !limits.seats.empty())
+    return {};
+  const StageTable& table = pricer.table(plan);
+  // Units: the embedding, each layer, the head.
+  std::vector<double> work{0};
+  work.push_back(work_seconds(table.first, false));
+  for (int64_t i = 0; i < layers; ++i) work.push_back(work.back() + work_seconds(table.layer(i), false));
+  work.push_back(work.back() + work_seconds(table.last, false));
+  constexpr double gain = 0.97;  // less is lost again by summing gradients over seats
+  const double enough_s = gain * largest_stage_s(table, layers, plan.pipeline, false);
+  if (work.back() / static_cast<double>(plan.pipeline) > enough_s) return {};
+  const double micro_batches =
+      static_cast<double>(task.batch / plan.data * task.decoder.shape.sequence / plan.micro_batch);
+  SeatCosts costs;
+  costs.stage = [&](size_t begin, size_t end, int64_t, int64_t seats) {
+    // Micro-batches that seats do not divide leave some of them idle.
+    return (work[end] - work[begin]) * std::ceil(micro_batches / static_cast<double>(seats)) / micro_batches;
+  };
+  std::vector<Plan> out;
+  for (const SeatCut& cut :
+       seat_cuts(work.size() - 1, plan.pipeline, static_cast<size_t>(plan.pipeline) - 1, costs)) {
+    if (cut.seats.size() < 2 || cut.slowest_s > enough_s) continue;
+    Plan& one = out.emplace_back(plan);
+    one.seats = cut.seats;
+    one.layers = cut.units;
+    one.layers.front() -= 1;
+    one.layers.back() -= 1;
+  }
+  return out;
+}
+
 Candidate bound_of(PlanPricer& pricer, const Plan& plan) {
   const PlanTask& task = pricer.task();
-  const ScheduleTerms terms = schedule_terms(plan.schedule, static_cast<int32_t>(plan.pipeline));
+  const ScheduleTerms terms = plan.terms();
   const bool split = terms.split && !terms.whole;
   const StageTable& table = pricer.table(plan);
   const auto stages = static_cast<int64_t>(terms.seats.size());
@@ -124,14 +175,16 @@ Candidate bound_of(PlanPricer& pricer, const Plan& plan) {
   const StageCosts all = table.stage(0, task.decoder.shape.layers, true, true);
   Candidate out{plan};
   // A rank's work is at least the average, and that of its largest stage.
-  const double rank_s =
-      std::max(work_s(all, split) / ranks, largest_stage_s(table, task.decoder.shape.layers, stages, split));
+  const double rank_s = std::max(work_seconds(all, split) / ranks,
+                                 plan.layers.empty() || stages != static_cast<int64_t>(plan.layers.size())
+                                     ? largest_stage_s(table, task.decoder.shape.layers, stages, split)
+                                     : slowest_given_s(table, plan, split));
   out.bound_s = micro_batches * rank_s + (all.finish_s + all.reduce_s) / ranks;
   if (plan.pipeline == 1) out.bound_s -= std::min(all.reduce_s, backward_s(all, false));
   // Filling and draining: a stage's forward and backward pass on each other rank; zero bubble fills them with weight gradients.
   if (!split && plan.schedule != "auto") {
-    const double ends_s = work_s(table.first, split) + work_s(table.last, split);
-    const double layer_s = (work_s(all, split) - ends_s) / layers;
+    const double ends_s = work_seconds(table.first, split) + work_seconds(table.last, split);
+    const double layer_s = (work_seconds(all, split) - ends_s) / layers;
     out.bound_s += (ranks - 1) * layer_s * std::floor(layers / static_cast<double>(stages));
   }
   double slots = 0;

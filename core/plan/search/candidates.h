@@ -18,6 +18,7 @@ struct PlanLimits {
   std::optional<Recompute> recompute = {};
   std::optional<std::string> schedule = {};
   std::vector<int64_t> layers = {};  ///< of each stage; empty: balanced
+  std::vector<int64_t> seats = {};   ///< as Plan::seats; empty: searched, too
   size_t most_simulated = 200;
 };
 
@@ -31,6 +32,10 @@ struct Candidate {
 /// All plans within the limits that the task's sizes and the machine allow: tensor ranks within the machine's first level; data ranks
 /// that divide the batch; micro-batches of a power of two samples; at most as many stages as there are layers.
 std::vector<Plan> candidate_plans(const PlanTask& task, const PlanLimits& limits);
+
+/// The plan's cuts into fewer stages than ranks, some of which have several seats, where the slowest stage is faster than the plan's own
+/// by the costs of layers. None where the limits or the schedule leave no choice, or where stages are alike.
+std::vector<Plan> plans_with_seats(PlanPricer& pricer, const PlanLimits& limits, const Plan& plan);
 
 /// What can be known of a plan without a simulation.
 Candidate bound_of(PlanPricer& pricer, const Plan& plan);

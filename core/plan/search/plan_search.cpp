@@ -26,6 +26,7 @@ struct Respect {
 const Respect respects[] = {
     {"mesh", [](const Plan& plan) { return mesh_of(plan); }},
     {"schedule", [](const Plan& plan) { return plan.schedule; }},
+    {"seats", [](const Plan& plan) { return plan.seats.empty() ? std::string("one a stage") : plan.seats_text(); }},
     {"micro-batch", [](const Plan& plan) { return cat(plan.micro_batch); }},
     {"zero", [](const Plan& plan) { return cat(plan.zero); }},
     {"recompute", [](const Plan& plan) { return std::string(name_of(plan.recompute)); }},
@@ -90,10 +91,8 @@ class Search {
  private:
   void collect() {
     for (const Plan& plan : candidate_plans(pricer_.task(), limits_)) {
-      Candidate one = bound_of(pricer_, plan);
-      ++out_.tried;
-      least_ = std::min(least_, one.least_bytes);
-      if (one.least_bytes <= memory_) fitting_.push_back(std::move(one));
+      try_bound(plan);
+      for (const Plan& one : plans_with_seats(pricer_, limits_, plan)) try_bound(one);
     }
     if (out_.tried == 0)
       throw Error(Code::invalid_argument,
@@ -103,6 +102,13 @@ class Search {
                   "give another number of ranks, or a batch that more numbers divide");
     std::sort(fitting_.begin(), fitting_.end(),
               [](const Candidate& a, const Candidate& b) { return a.bound_s < b.bound_s; });
+  }
+
+  void try_bound(const Plan& plan) {
+    Candidate one = bound_of(pricer_, plan);
+    ++out_.tried;
+    least_ = std::min(least_, one.least_bytes);
+    if (one.least_bytes <= memory_) fitting_.push_back(std::move(one));
   }
 
   void simulate_best() {

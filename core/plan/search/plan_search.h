@@ -1,9 +1,9 @@
 #pragma once
 // The planner: looks for the fastest plan of a task that fits.
 //
-// Every mesh, micro-batch, ZeRO stage, recomputation and schedule is tried with a bound that needs no simulation: the busiest rank's
-// work, and how long the pipeline takes to fill and drain. Plans whose weights, optimizer and one micro-batch do not fit are out. The
-// others are simulated by ascending bound, until a bound is worse than what was found.
+// Every mesh, micro-batch, ZeRO stage, recomputation, schedule and cut into stages of several seats is tried with a bound that needs no
+// simulation: the busiest rank's work, and how long the pipeline takes to fill and drain. Plans whose weights, optimizer and one micro-
+// batch do not fit are out. The others are simulated by ascending bound, until a bound is worse than what was found.
 #include <string>
 #include <vector>
 

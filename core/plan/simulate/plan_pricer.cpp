@@ -17,10 +17,6 @@ double backward_s(const StageCosts& costs, bool split) {
                : costs.of(Action::Kind::backward).seconds;
 }
 
-double work_s(const StageCosts& costs, bool split) {
-  return costs.of(Action::Kind::forward).seconds + backward_s(costs, split);
-}
-
 void check(const Plan& plan, const PlanTask& task) {
   const auto fail = [](const std::string& message) {
     throw Error(Code::invalid_argument, cat("the plan's ", message));
@@ -52,12 +48,11 @@ std::array<SectionCosts, 4> forward_again(const StageCosts& layer) {
 /// One plan's simulation.
 class Step {
  public:
-  Step(const PlanTask& task, const Plan& plan, const StageTable& table)
-      : task_(task), terms_(schedule_terms(plan.schedule, static_cast<int32_t>(plan.pipeline))) {
+  Step(const PlanTask& task, const Plan& plan, const StageTable& table) : task_(task), terms_(plan.terms()) {
     out_.plan = plan;
     out_.micro_batches = task.batch / plan.data * task.decoder.shape.sequence / plan.micro_batch;
     if (out_.plan.layers.empty())
-      out_.plan.layers = balanced_layers(table, task.decoder.shape.layers, terms_.seats.size(), splits());
+      out_.plan.layers = balanced_layers(table, task.decoder.shape.layers, terms_.seats, splits());
     const std::vector<int64_t>& layers = out_.plan.layers;
     if (layers.size() != terms_.seats.size() ||
         std::accumulate(layers.begin(), layers.end(), int64_t{0}) != task.decoder.shape.layers)
@@ -72,9 +67,13 @@ class Step {
   }
 
   StepPrice run() {
-    const Schedule schedule = make();
+    steps_ = terms_.asynchronous ? window() : 1;
+    const Schedule schedule = make(steps_);
     const ScheduleFacts facts = check_schedule(schedule);
-    simulate_step(schedule, std::max(facts.places, 1));
+    out_.timeline = timeline_of_lists(schedule, std::max(facts.places, 1));
+    if (terms_.asynchronous) full_pipeline(facts);
+    else whole_step();
+    waits(schedule);
     end_of_step(schedule);
     memory(schedule, facts);
     out_.slots = slot_curves(schedule, out_.timeline, stages_);
@@ -86,13 +85,20 @@ class Step {
   bool splits() const { return terms_.split && !terms_.whole; }
   const StageCosts& of(const Action& action) const { return stages_[static_cast<size_t>(action.stage)]; }
   double cost(const Action& action) const {
-    return action.kind == Action::Kind::update ? 0 : of(action).of(action.kind).seconds;
+    if (action.kind != Action::Kind::update) return of(action).of(action.kind).seconds;
+    return of(action).reduce_s + of(action).finish_s;
   }
 
-  Schedule make() const {
+  /// Steps of an asynchronous schedule, of which half fill the pipeline.
+  int32_t window() const { return 2 * (static_cast<int32_t>(2 * out_.plan.pipeline / out_.micro_batches) + 2); }
+
+  Schedule make(int32_t steps) const {
     ScheduleShape shape;
     shape.ranks = static_cast<int32_t>(out_.plan.pipeline);
     shape.micro_batches = static_cast<int32_t>(out_.micro_batches);
+    shape.steps = steps;
+    shape.global_norm = terms_.asynchronous;
+    if (!out_.plan.seats.empty()) shape.seats = terms_.seats;
     shape.costs.action = [this](const Action& action) { return cost(action); };
     return make_schedule(out_.plan.schedule, shape);
   }
@@ -114,7 +120,7 @@ class Step {
     return out;
   }
 
-  void simulate_step(const Schedule& schedule, int32_t places) {
+  Timeline timeline_of_lists(const Schedule& schedule, int32_t places) const {
     TimelineOptions options;
     options.places = places;
     options.cost = [this](const Action& action) { return cost(action); };
@@ -122,14 +128,32 @@ class Step {
       return link(from, to,
                   action.kind == Action::Kind::forward ? of(action).forward_bytes : of(action).backward_bytes);
     };
-    out_.timeline = simulate(schedule, options);
+    return simulate(schedule, options);
+  }
+
+  void whole_step() {
+    pipeline_s_ = out_.timeline.makespan_s;
     out_.bubble = out_.timeline.bubble();
+  }
+
+  /// What the second half of the window adds to the first.
+  void full_pipeline(const ScheduleFacts& facts) {
+    const Timeline half = timeline_of_lists(make(steps_ / 2), std::max(facts.places, 1));
+    pipeline_s_ = (out_.timeline.makespan_s - half.makespan_s) / (steps_ - steps_ / 2);
+    double busy = 0;
+    for (size_t rank = 0; rank < half.ranks.size(); ++rank)
+      busy += (out_.timeline.ranks[rank].busy_s - half.ranks[rank].busy_s) / (steps_ - steps_ / 2);
+    if (pipeline_s_ > 0)
+      out_.bubble = std::max(0.0, 1 - busy / (pipeline_s_ * static_cast<double>(half.ranks.size())));
+  }
+
+  void waits(const Schedule& schedule) {
     for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
       double collectives = 0;
       for (const Action& action : schedule.ranks[rank])
         if (action.kind != Action::Kind::update) collectives += of(action).of(action.kind).exposed_s;
-      out_.collectives_s = std::max(out_.collectives_s, collectives);
-      out_.messages_s = std::max(out_.messages_s, out_.timeline.ranks[rank].mail_s);
+      out_.collectives_s = std::max(out_.collectives_s, collectives / steps_);
+      out_.messages_s = std::max(out_.messages_s, out_.timeline.ranks[rank].mail_s / steps_);
     }
   }
 
@@ -140,21 +164,34 @@ class Step {
         if (schedule.seats[stage][seat] == rank) take(stage, seat);
   }
 
-  /// Gradients are reduced, their norm is known to all, and weights are updated.
+  /// The sum of a stage's gradients over its seats, at the end of a step.
+  double sum_over_seats(size_t stage, const std::vector<int32_t>& seats) const {
+    if (seats.size() < 2) return 0;
+    std::vector<int32_t> group;
+    for (const int32_t seat : seats) group.push_back(seat * static_cast<int32_t>(out_.plan.data * out_.plan.tensor));
+    return collective_seconds(CollectiveKind::all_reduce, group, stages_[stage].gradients, task_.machine);
+  }
+
+  /// Gradients are reduced, their norm is known to all, and weights are updated. An asynchronous schedule has this in its lists.
   void end_of_step(const Schedule& schedule) {
+    std::vector<double> ends(schedule.ranks.size(), 0);  // of each rank's lists
+    for (const TimelineSpan& span : out_.timeline.spans)
+      ends[static_cast<size_t>(span.rank)] = std::max(ends[static_cast<size_t>(span.rank)], span.end_s);
+    double reduced_s = 0;
     for (int32_t rank = 0; rank < static_cast<int32_t>(schedule.ranks.size()); ++rank) {
       double reduce = 0, update = 0, last = 0;
       for_stages_of(schedule, rank, [&](size_t stage, size_t) {
-        reduce += stages_[stage].reduce_s;
+        reduce += stages_[stage].reduce_s + sum_over_seats(stage, schedule.seats[stage]);
         update += stages_[stage].finish_s;
         last += backward_s(stages_[stage], false);
       });
       // Without stages gradients are reduced during the last micro-batch's backward pass.
       if (out_.plan.pipeline == 1) reduce = std::max(0.0, reduce - last);
+      reduced_s = std::max(reduced_s, ends[static_cast<size_t>(rank)] + reduce);
       out_.reduce_s = std::max(out_.reduce_s, reduce);
       out_.update_s = std::max(out_.update_s, update);
     }
-    out_.step_s = out_.timeline.makespan_s + out_.reduce_s + out_.update_s;
+    out_.step_s = terms_.asynchronous ? pipeline_s_ : reduced_s + out_.update_s;
   }
 
   void memory(const Schedule& schedule, const ScheduleFacts& facts) {
@@ -195,6 +232,8 @@ class Step {
   const PlanTask& task_;
   const ScheduleTerms terms_;
   std::vector<StageCosts> stages_;
+  int32_t steps_ = 1;      ///< that the lists have
+  double pipeline_s_ = 0;  ///< of a step, without its end
   StepPrice out_;
 };
 
@@ -208,28 +247,46 @@ std::string Plan::mesh() const {
   return join(axes, ",");
 }
 
+std::string Plan::seats_text() const {
+  std::vector<std::string> widths;
+  for (const int64_t one : seats) widths.push_back(cat(one));
+  return join(widths, ":");
+}
+
+ScheduleTerms Plan::terms() const {
+  return schedule_terms(schedule, static_cast<int32_t>(pipeline),
+                        seats.empty() ? Seats() : parse_seat_widths(seats_text()));
+}
+
+double work_seconds(const StageCosts& costs, bool split) {
+  return costs.of(Action::Kind::forward).seconds + backward_s(costs, split);
+}
+
 double StepPrice::most_bytes() const {
   double out = 0;
   for (const PlannedBytes& one : memory) out = std::max(out, one.total());
   return out;
 }
 
-std::vector<int64_t> balanced_layers(const StageTable& table, int64_t layers, size_t stages, bool split) {
+std::vector<int64_t> balanced_layers(const StageTable& table, int64_t layers, const Seats& seats, bool split) {
+  const size_t stages = seats.size();
   if (static_cast<int64_t>(stages) > layers + 2)
     throw Error(Code::invalid_argument, cat(layers, " layers, an embedding and a head make at most ", layers + 2,
                                             " stages, and ", stages, " are asked for"));
   std::vector<StageUnits::Unit> units;
-  units.push_back({work_s(table.first, split), table.first.weights});
-  for (int64_t i = 0; i < layers; ++i) units.push_back({work_s(table.layer(i), split), table.layer(i).weights});
-  units.push_back({work_s(table.last, split), table.last.weights});
-  std::vector<int64_t> out = balance(units, std::vector<size_t>(stages, 1));
+  units.push_back({work_seconds(table.first, split), table.first.weights});
+  for (int64_t i = 0; i < layers; ++i) units.push_back({work_seconds(table.layer(i), split), table.layer(i).weights});
+  units.push_back({work_seconds(table.last, split), table.last.weights});
+  std::vector<size_t> widths;
+  for (const auto& of : seats) widths.push_back(of.size());
+  std::vector<int64_t> out = balance(units, widths);
   out.front() -= 1;
   out.back() -= 1;
   return out;
 }
 
 const StageTable& PlanPricer::table(const Plan& plan) {
-  const bool split = schedule_terms(plan.schedule, static_cast<int32_t>(plan.pipeline)).split;
+  const bool split = plan.terms().split;
   const std::lock_guard lock(mutex_);
   std::unique_ptr<StageTable>& found =
       tables_[{{plan.tensor, plan.data > 1, plan.zero, plan.recompute, split}, plan.data, plan.micro_batch}];
@@ -243,7 +300,7 @@ const StageTable& PlanPricer::table(const Plan& plan) {
 }
 
 StageTable PlanPricer::price_table(const Plan& plan, Recompute recompute, bool scores_kept) {
-  const bool split = schedule_terms(plan.schedule, static_cast<int32_t>(plan.pipeline)).split;
+  const bool split = plan.terms().split;
   const ProbeTerms terms{plan.tensor, plan.data > 1, plan.zero, recompute, split};
   std::unique_ptr<StageProbe>& probe = probes_[terms];
   if (!probe) probe = std::make_unique<StageProbe>(task_.decoder, task_.training, terms);

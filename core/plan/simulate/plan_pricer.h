@@ -10,6 +10,7 @@
 #include "core/plan/simulate/slot_curve.h"
 #include "core/plan/stages/stage_costs.h"
 #include "core/schedule/schedule_facts.h"
+#include "core/schedule/schedules.h"
 #include "core/schedule/timeline.h"
 
 namespace plait {
@@ -36,9 +37,12 @@ struct Plan {
   int64_t micro_batch = 0;           ///< tokens of a data rank
   int zero = 0;
   Recompute recompute = Recompute::off;
+  std::vector<int64_t> seats = {};  ///< pipeline ranks of each stage, which take micro-batches in turn; empty: the schedule's own
 
   int64_t ranks() const { return pipeline * data * tensor; }
-  std::string mesh() const;  ///< "pipeline=2,data=4,tensor=8"; "" on one rank
+  std::string mesh() const;        ///< "pipeline=2,data=4,tensor=8"; "" on one rank
+  std::string seats_text() const;  ///< "3:1"; "" for the schedule's own
+  ScheduleTerms terms() const;     ///< of its schedule; throws what schedule_terms throws
 };
 
 /// Bytes of one rank.
@@ -53,7 +57,7 @@ struct PlannedBytes {
 struct StepPrice {
   Plan plan;  ///< with its stages' layers
   int64_t micro_batches = 0;
-  double step_s = 0;
+  double step_s = 0;  ///< of an asynchronous schedule: from a step to the next, once the pipeline is full
   double tokens_per_second = 0;
   double mfu = 0;     ///< operations of forward and backward pass, without recomputation, over the ranks' peak
   double bubble = 0;  ///< idle share of the pipeline's time, 0 to 1
@@ -91,7 +95,10 @@ class PlanPricer {
   std::map<TableKey, std::unique_ptr<StageTable>> tables_;
 };
 
-/// The layers of each stage, for the least largest time of a stage's forward and backward pass.
-std::vector<int64_t> balanced_layers(const StageTable& table, int64_t layers, size_t stages, bool split);
+/// Forward and backward pass of a stage; `split`: with input and weight gradients of their own.
+double work_seconds(const StageCosts& costs, bool split);
+
+/// The layers of each stage, for the least largest time of a rank's forward and backward passes.
+std::vector<int64_t> balanced_layers(const StageTable& table, int64_t layers, const Seats& seats, bool split);
 
 }  // namespace plait

@@ -34,7 +34,10 @@ TEST(PlanSearch, FindsTheBestOfAllThatFit) {
   const SearchResult found = search_plan(pricer, limits);
   double best = 1e9;
   int fitting = 0, large = 0;
-  for (const Plan& plan : candidate_plans(pricer.task(), limits)) {
+  std::vector<Plan> plans = candidate_plans(pricer.task(), limits);
+  for (size_t i = 0, all = plans.size(); i < all; ++i)
+    for (const Plan& one : plans_with_seats(pricer, limits, Plan(plans[i]))) plans.push_back(one);
+  for (const Plan& plan : plans) {
     const StepPrice price = pricer.price(plan);
     EXPECT_LE(bound_of(pricer, plan).least_bytes, price.most_bytes()) << plan.mesh();
     ++(price.most_bytes() <= limits.memory_bytes ? fitting : large);
@@ -82,6 +85,57 @@ TEST(PlanSearch, SaysWhatWouldFit) {
     EXPECT_THAT(error.message(), testing::AllOf(testing::HasSubstr("the least takes"), testing::HasSubstr("1 MB")));
   }
   EXPECT_THROW(search_plan(pricer, {.ranks = 11}), Error);
+}
+
+/// Layers that ranks do not divide: two stages of three layers on two ranks each beat stages of two, two, one and one.
+TEST(PlanSearch, StagesGetSeveralSeatsWhereRanksDoNotDivideTheLayers) {
+  PlanPricer pricer(task_of("family=llama,layers=6,hidden=2048,heads=16,feed_forward=5632,vocabulary=1024,sequence=1024", 64, "h100"));
+  PlanLimits limits{.ranks = 4, .pipeline = 4, .schedule = "1f1b"};
+  const SearchResult found = search_plan(pricer, limits);
+  EXPECT_EQ(found.best.plan.seats_text(), "2:2");
+  EXPECT_EQ(found.best.plan.layers, (std::vector<int64_t>{3, 3}));
+  const auto own = std::find_if(found.neighbours.begin(), found.neighbours.end(),
+                                [](const Neighbour& one) { return one.changed.starts_with("seats"); });
+  // What differs in seats and cut is no neighbour; its price is among the others.
+  EXPECT_TRUE(own == found.neighbours.end() || own->step_s >= found.best.step_s);
+  Plan straight = found.best.plan;
+  straight.seats.clear();
+  straight.layers.clear();
+  EXPECT_GT(pricer.price(straight).step_s, found.best.step_s);
+  limits.seats = {3, 1};
+  const StepPrice given = search_plan(pricer, limits).best;
+  EXPECT_EQ(given.plan.seats_text(), "3:1");
+  EXPECT_EQ(given.plan.layers.size(), 2U);
+  limits.schedule = "interleaved:2";
+  EXPECT_THROW(search_plan(pricer, limits), Error);
+}
+
+/// A full pipeline: a step takes the slowest stage's work and update, and weights are there twice (Narayanan et al. 2021).
+TEST(PlanSearch, AsynchronousStepsHaveNoBubble) {
+  PlanPricer pricer(task_of(small, 16, "a100"));
+  Plan plan{.pipeline = 4, .schedule = "2bw", .layers = {2, 2, 2, 2}, .micro_batch = 512};
+  const StepPrice full = pricer.price(plan);
+  const StageTable& table = pricer.table(plan);
+  double slowest = 0;
+  for (int64_t stage = 0; stage < 4; ++stage) {
+    const StageCosts costs = table.stage(2 * stage, 2, stage == 0, stage == 3);
+    slowest = std::max(slowest, 16 * work_seconds(costs, false) + costs.finish_s + costs.reduce_s);
+  }
+  EXPECT_NEAR(full.step_s, slowest, 0.02 * slowest);
+  plan.schedule = "1f1b";
+  const StepPrice flushed = pricer.price(plan);
+  EXPECT_GT(flushed.step_s, 1.1 * full.step_s);
+  EXPECT_GT(flushed.bubble, full.bubble);
+  EXPECT_NEAR(full.memory[1].weights, 2 * flushed.memory[1].weights, 1);
+  plan.schedule = "gpipe";
+  EXPECT_GE(pricer.price(plan).step_s, 0.999 * flushed.step_s);
+  plan.schedule = "pipedream";
+  const StepPrice stashed = pricer.price(plan);
+  EXPECT_LE(stashed.step_s, 1.02 * flushed.step_s);
+  EXPECT_NEAR(stashed.memory[0].weights, 2 * flushed.memory[0].weights, 1);
+  // A step for each micro-batch: the first stage has as many versions as there are stages.
+  PlanPricer single(task_of(small, 1, "a100"));
+  EXPECT_NEAR(single.price(plan).memory[0].weights, 4 * flushed.memory[0].weights, 1);
 }
 
 /// 70 billion parameters on 64 devices: no rank holds all states, and tensor parallelism stays within a node.
