@@ -70,7 +70,7 @@ class Planning(command_line.CommandLine):
         held = [[rank[kind] for kind in ("weights", "gradients", "optimizer")] for rank in plan["memory"]]
         self.assertEqual(held[0], held[1])
         self.assertEqual(held[0], held[2])
-        self.error(*words, "--seats", "3:1", "--mesh", "pipeline=3", names=["4 seats", "3"])
+        self.error(*words, "--seats", "3:1", "--mesh", "pipeline=3", names=["a seat on rank 3 of 3"])
         self.error(*words, "--seats", "3:0", "--ranks", "4", names=["3:0"])
         self.error(*words, "--seats", "3:1", "--ranks", "4", "--pipeline", "interleaved:2", names=["seats", "interleaved"])
         # A trainer takes what a model's plan gives.
