@@ -18,13 +18,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> onnx_files(const FileSet& files) {
+/// Files with this ending.
+std::vector<std::string> files_of(const FileSet& files, std::string_view ending) {
   std::vector<std::string> out;
-  for (std::string& name : files.names()) {
-    if (name.size() > 5 && name.compare(name.size() - 5, 5, ".onnx") == 0) out.push_back(std::move(name));
-  }
+  for (std::string& name : files.names())
+    if (name.size() > ending.size() && name.ends_with(ending)) out.push_back(std::move(name));
   return out;
 }
+std::vector<std::string> onnx_files(const FileSet& files) { return files_of(files, ".onnx"); }
 
 /// Whether a file begins as PyTorch's archives (zip) or safetensors (a length below 2^32, then JSON) do.
 bool holds_weights(const std::string& path) {
@@ -94,6 +95,9 @@ std::string choose_model_file(const FileSet& files) {
   if (candidates.size() == 1) return candidates[0];
   if (candidates.empty()) {
     const std::vector<std::string> names = files.names();
+    if (const auto several = files_of(files, ".gguf"); several.size() > 1)
+      throw Error(Code::invalid_argument, cat(quote(files.place()), " has several GGUF files: ", join(several, ", ")),
+                  "pass the path of one of them");
     if (const auto weights = std::find_if(names.begin(), names.end(), is_weights); weights != names.end())
       throw Error(Code::not_found,
                   cat("there is no .onnx file in ", quote(files.place()), ", only weights such as ", *weights),
@@ -112,6 +116,9 @@ ModelSource find_model(const std::string& path, bool copied, DType unpack) {
     if (onnx_files(*out.files).empty() && huggingface::has_model(path))
       return to_complete(path, huggingface::text_files(path),
                          [path](LoadProgress* progress) { return huggingface::model_files(path, progress); });
+    // As hubs have them: one GGUF file, and what describes it.
+    if (const auto gguf = files_of(*out.files, ".gguf"); gguf.size() == 1 && onnx_files(*out.files).empty())
+      return find_model((fs::path(path) / gguf.front()).string(), copied, unpack);
     out.file = choose_model_file(*out.files);
     out.path = out.files->path_of(out.file);
     return out;

@@ -110,6 +110,10 @@ class CommandLine(command_line.CommandLine):
         with open(path, "wb") as file:
             file.write(b"GGUF\x03" + bytes(7) + b"\x01")
         self.error("generate", path, "-p", "a", names=[path, "damaged GGUF file", "byte"])
+        self.error("generate", self.folder, "-p", "a", names=[path, "damaged GGUF file"])  # a directory's only one is opened
+        shutil.copy(path, self.file("other.gguf"))
+        self.error("generate", self.folder, "-p", "a", names=["several GGUF files", "model.gguf", "other.gguf"])
+        os.remove(path), os.remove(self.file("other.gguf"))
         self.error("generate", self.folder, "-p", "a", names=["no .onnx file", "only weights such as", "optimum-cli"])
         shutil.copy(fixture("gpt2-optimum18/model.onnx"), self.file("graph.bin"))  # a graph by another name
         self.call("generate", self.file("graph.bin"), "--ids", PROMPT, "-n", "1")
