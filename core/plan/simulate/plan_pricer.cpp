@@ -172,6 +172,13 @@ class Step {
     return collective_seconds(CollectiveKind::all_reduce, group, stages_[stage].gradients, task_.machine);
   }
 
+  /// Whether collectives over tensor and over data ranks use the same links, and so wait for each other.
+  bool one_network() const {
+    const int64_t tensor = out_.plan.tensor, data = out_.plan.data;
+    return tensor > 1 && data > 1 &&
+           &task_.machine.level_between(0, tensor - 1) == &task_.machine.level_between(0, (data - 1) * tensor);
+  }
+
   /// Gradients are reduced, their norm is known to all, and weights are updated. An asynchronous schedule has this in its lists.
   void end_of_step(const Schedule& schedule) {
     std::vector<double> ends(schedule.ranks.size(), 0);  // of each rank's lists
@@ -184,6 +191,7 @@ class Step {
         reduce += stages_[stage].reduce_s + sum_over_seats(stage, schedule.seats[stage]);
         update += stages_[stage].finish_s;
         last += backward_s(stages_[stage], false);
+        if (one_network()) last -= stages_[stage].of(Action::Kind::backward).exposed_s;
       });
       // Without stages gradients are reduced during the last micro-batch's backward pass.
       if (out_.plan.pipeline == 1) reduce = std::max(0.0, reduce - last);

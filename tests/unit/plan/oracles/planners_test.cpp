@@ -6,10 +6,12 @@
 #include <numeric>
 
 #include "core/plan/price/instruction_price.h"
+#include "core/plan/search/plan_search.h"
 #include "core/plan/search/seat_cuts.h"
 #include "core/schedule/schedules.h"
 #include "core/schedule/timeline.h"
 #include "tests/unit/plan/oracles/tables.h"
+#include "tests/unit/plan/plan_world.h"
 
 namespace plait::test {
 namespace {
@@ -199,6 +201,39 @@ TEST(Planners, PipeDream) {
     EXPECT_EQ(best.seats, (std::vector<int64_t>{ranks - 1, 1})) << ranks;
     const double after[] = {102760448, 12845056, 12845056};  // bytes that the third and the last pooling give
     EXPECT_EQ(profile.crosses[static_cast<size_t>(best.units.front())], after[ranks / 8]) << ranks;
+  }
+}
+
+/// Alpa's plans of GPT, each priced as it is; ours, from the search, are as fast or faster, though they may not have the meshes of
+/// unlike stages but as seats.
+TEST(Planners, Alpa) {
+  for (const TableRow& row : read_table("alpa_gpt.csv")) {
+    const int64_t layers = row.integer("layers");
+    PlanPricer pricer(
+        {.decoder = {PlanWorld::get().options(),
+                     parse_decoder_shape(cat("family=gpt,layers=", layers, ",hidden=", row.integer("hidden"),
+                                             ",heads=", row.integer("heads"), ",sequence=1024,vocabulary=51200"))},
+         .machine = open_machine("v100"),
+         .batch = 1024,
+         .work = DType::f16});
+    Plan alpa{row.integer("pipeline"), row.integer("data"), row.integer("tensor")};
+    alpa.micro_batch = 1024 / alpa.data / row.integer("micro_batches") * 1024;
+    alpa.recompute = Recompute::full;
+    if (row.text("seats") != "-") {
+      int64_t ranks = 0;
+      for (const auto& of : parse_seat_widths(row.text("seats"))) {
+        alpa.seats.push_back(static_cast<int64_t>(of.size()));
+        ranks += alpa.seats.back();
+      }
+      for (const int64_t seats : alpa.seats) alpa.layers.push_back(layers * seats / ranks);
+    }
+    const StepPrice published = pricer.price(alpa);
+    PlanLimits limits{.ranks = row.integer("gpus"), .memory_bytes = 1.1 * published.most_bytes()};
+    limits.schedule = "1f1b";  // a part of the search, which is shorter
+    limits.recompute = Recompute::full;
+    limits.zero = 1;
+    const SearchResult found = search_plan(pricer, limits);
+    EXPECT_LE(found.best.step_s, published.step_s) << row.text("name");
   }
 }
 
