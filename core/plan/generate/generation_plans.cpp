@@ -21,8 +21,9 @@ GenerationPlan plan_of(const PlannedDecoder& decoder, const GenerationLoad& load
                                  .prompt = load.prompt,
                                  .context = load.context},
                                 terms);
-  // Each group follows the one before by a stage.
-  mesh.price.prompt_s *= 1 + static_cast<double>(mesh.groups - 1) / static_cast<double>(mesh.pipeline);
+  // Each group follows the one before by the slowest stage, and comes again when that has served the others.
+  mesh.price.prompt_s += static_cast<double>(mesh.groups - 1) * mesh.price.slowest_prompt_s;
+  mesh.price.token_s = std::max(mesh.price.token_s, static_cast<double>(mesh.groups) * mesh.price.slowest_s);
   mesh.price.cache_bytes *= static_cast<double>(mesh.groups);
   return mesh;
 }
@@ -42,7 +43,7 @@ std::vector<GenerationPlan> generation_plans(const PlannedDecoder& decoder, cons
     any = true;
     const int64_t left = load.ranks / tensor;
     for (int64_t pipeline = 1; pipeline <= std::min(left, shape.layers); ++pipeline) {
-      if (left % pipeline || shape.layers % pipeline) continue;
+      if (left % pipeline) continue;
       const GenerationPlan one =
           plan_of(decoder, load, {.data = left / pipeline, .pipeline = pipeline, .tensor = tensor}, terms);
       least = std::min(least, one.bytes());

@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/passes/compile.h"
+#include "core/passes/stage/stage.h"
 
 namespace plait {
 namespace {
@@ -52,11 +53,33 @@ Run run_of_layers(const PlannedDecoder& decoder, const GenerationCase& how, int6
   return out;
 }
 
-Run run_of(const PlannedDecoder& decoder, const GenerationCase& how, int64_t tokens, const PriceTerms& terms) {
-  if (decoder.graph) return run_of_layers(decoder, how, decoder.shape.layers, tokens, terms);
-  Run one = run_of_layers(decoder, how, 1, tokens, terms), layer = run_of_layers(decoder, how, 2, tokens, terms);
-  layer.add(one, -1);
-  return one.add(layer, static_cast<double>(decoder.shape.layers - 1));
+/// A step by what stages can have of it.
+struct Step {
+  Run layer, ends;  ///< the ends are embedding and head; nothing of a model at hand, whose layers have it all
+  Run all(int64_t layers) const { return Run(ends).add(layer, static_cast<double>(layers)); }
+};
+
+Step step_of(const PlannedDecoder& decoder, const GenerationCase& how, int64_t tokens, const PriceTerms& terms) {
+  Step out;
+  if (decoder.graph) {
+    const Run all = run_of_layers(decoder, how, decoder.shape.layers, tokens, terms);
+    out.layer.add(all, 1 / static_cast<double>(decoder.shape.layers));
+    return out;
+  }
+  out.ends = run_of_layers(decoder, how, 1, tokens, terms);
+  out.layer = run_of_layers(decoder, how, 2, tokens, terms);
+  out.layer.add(out.ends, -1);
+  out.ends.add(out.layer, -1);
+  return out;
+}
+
+/// Layers of each stage, balanced by the work of a step. The head is nearly all of the ends' work.
+std::vector<int64_t> stage_layers(const Step& token, int64_t layers, int64_t stages) {
+  std::vector<StageUnits::Unit> units(static_cast<size_t>(layers), {token.layer.seconds, token.layer.weight_bytes});
+  units.push_back({token.ends.seconds, token.ends.weight_bytes});
+  std::vector<int64_t> out = balance(units, std::vector<size_t>(static_cast<size_t>(stages), 1));
+  out.back() -= 1;
+  return out;
 }
 
 /// From stage to stage, what the residual stream has of the step's tokens.
@@ -82,15 +105,28 @@ GenerationPrice price_generation(const PlannedDecoder& decoder, const Generation
     throw Error(Code::invalid_argument,
                 cat("tensor=", how.tensor, " and pipeline=", how.pipeline, " do not divide ", shape.heads,
                     " heads, a feed-forward size of ", shape.feed_forward, " and ", shape.layers, " layers"));
-  const Run prompt = run_of(decoder, how, how.sequences * how.prompt, terms),
-            token = run_of(decoder, how, how.sequences, terms);
+  const Step prompts = step_of(decoder, how, how.sequences * how.prompt, terms),
+             tokens = step_of(decoder, how, how.sequences, terms);
+  const Run prompt = prompts.all(shape.layers), token = tokens.all(shape.layers);
   GenerationPrice out;
+  const std::vector<int64_t> layers = stage_layers(tokens, shape.layers, how.pipeline);
+  double most = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const bool last = i + 1 == layers.size();
+    const Run stage = (last ? Run(tokens.ends) : Run()).add(tokens.layer, static_cast<double>(layers[i]));
+    const Run of_prompt = (last ? Run(prompts.ends) : Run()).add(prompts.layer, static_cast<double>(layers[i]));
+    out.slowest_s = std::max(out.slowest_s, stage.seconds);
+    out.slowest_prompt_s = std::max(out.slowest_prompt_s, of_prompt.seconds);
+    if (const double bytes = stage.weight_bytes + stage.cache_bytes; bytes > most) {
+      most = bytes;
+      out.weight_bytes = stage.weight_bytes;
+      out.cache_bytes = stage.cache_bytes;
+    }
+  }
   const double message = messages_s(shape, how, how.sequences, terms);
   out.prompt_s = prompt.seconds + messages_s(shape, how, how.sequences * how.prompt, terms);
   out.token_s = token.seconds + message;
   out.exposed_s = token.exposed_s + message;
-  out.weight_bytes = token.weight_bytes / static_cast<double>(how.pipeline);
-  out.cache_bytes = token.cache_bytes / static_cast<double>(how.pipeline);
   return out;
 }
 
