@@ -254,7 +254,8 @@ void Hub::notice() noexcept {
   try {
     if (listen) listen();
     if (over() || !look_around()) return;
-    for (int other = 0; other < world_size_; ++other) find_silent(other);
+    for (int other = 0; other < world_size_; ++other)
+      if (!line(other).left.load(std::memory_order_acquire)) find_silent(other);
   } catch (...) {  // what cannot be read now is read by the next wait
   }
 }
