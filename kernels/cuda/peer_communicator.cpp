@@ -107,6 +107,25 @@ void PeerCommunicator::all_reduce_into(const TensorView& in, const TensorView& o
   }
 }
 
+bool PeerCommunicator::sum_into(const TensorView& part, FunctionRef<void()> launch_next) {
+  if (part.dtype != DType::f32 || part.bytes() > peer_words * 4) return false;
+  enter();
+  PeerOperands o = operands(part.data, nullptr);
+  o.bytes = part.bytes(), o.element = PeerElement::f32, o.reduction = PeerReduction::sum;
+  if (o.bytes) launch("peer_write", divided(divided(o.bytes, 4), peer_threads), 1, o);
+  auto& own = static_cast<CudaQueue&>(queue());
+  own.give_sum(&o);
+  try {
+    launch_next();
+  } catch (...) {
+    own.take_sum();
+    throw;
+  }
+  if (own.take_sum() && o.bytes)
+    throw Error(Code::internal, "a kernel has not taken the sum of ranks that it was given");
+  return true;
+}
+
 void PeerCommunicator::all_gather(const TensorView& part, const TensorView& all) {
   enter();
   const int64_t most = peer_lines / size() * peer_line;

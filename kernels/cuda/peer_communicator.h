@@ -1,5 +1,6 @@
 #pragma once
 // Collectives between devices that write into each other's memory.
+#include "core/comm/sum_kernels.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/peer_memory.h"
 #include "kernels/cuda/peer_sums.h"
@@ -9,7 +10,7 @@ namespace plait::cuda {
 
 /// Reductions of f32, f16 and bf16 go by kernels (peer_sums.h), in ascending order of ranks with one rounding, so that they have the bits
 /// of the host's; all_gather does too. All else is another communicator's.
-class PeerCommunicator : public StagedCommunicator, private DeviceGroup {
+class PeerCommunicator : public StagedCommunicator, public SumsInKernels, private DeviceGroup {
  public:
   /// `others` is of the same ranks. It is one of the context's groups while it exists.
   PeerCommunicator(std::shared_ptr<CudaContext> context, Device& device, std::function<Queue&()> queue,
@@ -20,6 +21,8 @@ class PeerCommunicator : public StagedCommunicator, private DeviceGroup {
   std::string transport() const override { return "peer memory"; }
 
   void all_reduce_into(const TensorView& in, const TensorView& out, Reduction reduction) override;
+  /// Of f32, up to the size that goes in one step.
+  bool sum_into(const TensorView& part, FunctionRef<void()> launch) override;
   void all_gather(const TensorView& part, const TensorView& all) override;
   void reduce_scatter(const TensorView& all, const TensorView& part, Reduction reduction) override;
   void all_to_all(const TensorView& from, const TensorView& to) override { others_->all_to_all(from, to); }
