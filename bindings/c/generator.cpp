@@ -481,7 +481,8 @@ plait_status plait_generator_ranks(plait_generator* generator, plait_tensor** js
     const Scheduler& scheduler = object->scheduler();
     const Mesh mesh = scheduler.mesh();
     auto rows = nlohmann::ordered_json::array();
-    for (const RankBytes& rank : scheduler.stats().engine.ranks) {
+    const EngineStats stats = scheduler.stats().engine;
+    for (const RankBytes& rank : stats.ranks) {
       const auto number = static_cast<int64_t>(rows.size());
       auto place = nlohmann::ordered_json::object();
       for (const Mesh::Axis& axis : mesh.axes())
@@ -492,6 +493,7 @@ plait_status plait_generator_ranks(plait_generator* generator, plait_tensor** js
                       {"cache_bytes", rank.cache},
                       {"arena_bytes", rank.arena},
                       {"adapter_bytes", rank.adapters}});
+      if (!number && !stats.transport.empty()) rows.back()["collectives"] = stats.transport;
     }
     return text_tensor(rows.dump(1));
   });

@@ -455,7 +455,8 @@ PLAIT_API plait_status plait_generator_profile(plait_generator* generator, plait
 PLAIT_API plait_status plait_generator_histograms(plait_generator* generator, plait_tensor** json);
 /* Memory of each rank, as JSON: [{"rank", "place": coordinates on the axes of the mesh, as {"tensor": 1}, "weight_bytes",
  * "cache_bytes", "arena_bytes", "adapter_bytes"}, ...]; one without a mesh. Memory shared by ranks of one process counts for each of
- * them here, and once in the statistics. */
+ * them here, and once in the statistics. Rank 0 of several with option "device" has "collectives": "peer memory", "NCCL" or "host
+ * memory", and why not the ones before. */
 PLAIT_API plait_status plait_generator_ranks(plait_generator* generator, plait_tensor** json);
 /* With the option "trace": timelines of all ranks (computing, in collectives, waiting) as JSON for Chrome's trace
  * viewer. */

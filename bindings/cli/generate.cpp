@@ -163,10 +163,13 @@ void print_profile(const plait_api::Generator& generator) {
 
 /// Prints the memory of each rank.
 void print_ranks(const Json& ranks) {
-  for (const Json& row : ranks)
+  for (const Json& row : ranks) {
     std::fprintf(stderr, "rank %d: weights %.1f MB, cache %.1f MB, step %.1f MB\n", row.at("rank").get<int>(),
                  row.at("weight_bytes").get<double>() / 1e6, row.at("cache_bytes").get<double>() / 1e6,
                  row.at("arena_bytes").get<double>() / 1e6);
+    if (const auto found = row.find("collectives"); found != row.end())
+      std::fprintf(stderr, "collectives: %s\n", found->get<std::string>().c_str());
+  }
 }
 
 }  // namespace

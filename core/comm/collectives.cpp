@@ -304,6 +304,9 @@ void Collectives::abort(std::string_view message) noexcept {
   }
 }
 
-int Collectives::failed_rank() const noexcept { return hub_->culprit(); }
+int Collectives::failed_rank() const noexcept {
+  hub_->notice();
+  return hub_->culprit();
+}
 
 }  // namespace plait

@@ -242,11 +242,22 @@ void Hub::pass_links(const std::vector<int>& members, int64_t bytes) {
   wait_until(now_ns() + static_cast<int64_t>(longest_s * 1e9));
 }
 
-void Hub::look_around() {
+bool Hub::look_around() {
   const int64_t now = now_ns();
-  if (static_cast<double>(now - looked_ns_) < look_every_s * 1e9) return;
+  if (static_cast<double>(now - looked_ns_) < look_every_s * 1e9) return false;
   looked_ns_ = now;
   if (!memory_->is_within_process()) find_dead();
+  return true;
+}
+
+void Hub::notice() noexcept {
+  try {
+    if (listen) listen();
+    if (over() || !look_around()) return;
+    for (int other = 0; other < world_size_; ++other)
+      if (!line(other).left.load(std::memory_order_acquire)) find_silent(other);
+  } catch (...) {  // what cannot be read now is read by the next wait
+  }
 }
 
 void Hub::find_dead() {

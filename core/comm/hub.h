@@ -42,8 +42,8 @@ struct News {
 /// sleeping rank publishes whom it waits for, so only that rank rings, without a system call when no rank sleeps; and
 /// a deadline blames the rank at the end of a chain of waiting ranks.
 ///
-/// Each rank has its own Hub over memory shared by the ranks of its machine. One thread calls it; `fail`, `over` and
-/// `culprit` are thread-safe.
+/// Each rank has its own Hub over memory shared by the ranks of its machine. One thread calls it; `fail`, `over`,
+/// `culprit` and `notice` are thread-safe.
 class Hub {
  public:
   static int64_t bytes(int world_size);
@@ -93,8 +93,11 @@ class Hub {
   void check() const {
     if (memory_state().over.load(std::memory_order_acquire) != 0) throw_over();
   }
-  /// Checks for dead ranks, at most ten times a second; for ranks that send and never wait.
-  void look_around();
+  /// Checks for dead ranks, at most ten times a second, and returns whether it did; for ranks that send and never wait.
+  bool look_around();
+  /// What waits look at, for threads that wait for something else: ends the world if a rank died, or one of another machine has been silent
+  /// for the deadline. Thread-safe.
+  void notice() noexcept;
 
   bool over() const noexcept { return memory_state().over.load(std::memory_order_acquire) != 0; }
   int culprit() const noexcept;
@@ -102,7 +105,7 @@ class Hub {
   void fail(Code code, int culprit, std::string_view message) noexcept;
 
   /// Worlds of several machines: `spread`, if set, sends notices to other machines; `listen` receives them (and calls
-  /// `hear`) during waits.
+  /// `hear`) during waits. Both are thread-safe.
   std::function<void(const News& news)> spread;
   std::function<void()> listen;
   void hear(const News& news);
@@ -146,9 +149,9 @@ class Hub {
   const int64_t spin_ns_;
   const CommOptions options_;
   int64_t waited_ns_ = 0;
-  int64_t looked_ns_ = 0;              ///< time of the last check by look_around
-  std::vector<int64_t> heard_ns_;      ///< by rank: time of the last heartbeat; 0: not expected
-  std::vector<int64_t> link_free_ns_;  ///< by rank, shaped links: end of the last transfer
+  std::atomic<int64_t> looked_ns_ = 0;          ///< time of the last check by look_around
+  std::vector<std::atomic<int64_t>> heard_ns_;  ///< by rank: time of the last heartbeat; 0: not expected
+  std::vector<int64_t> link_free_ns_;           ///< by rank, shaped links: end of the last transfer
 };
 
 }  // namespace plait

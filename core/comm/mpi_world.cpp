@@ -42,9 +42,8 @@ Place own_place(bool share_memory) {
 std::vector<int> homes_of(const std::vector<Place>& places) {
   std::vector<int> homes;
   for (size_t rank = 0; rank < places.size(); ++rank) {
-    auto first = std::find_if(places.begin(), places.end(), [&](const Place& p) {
-      return p.shares_memory && p.boot == places[rank].boot;
-    });
+    auto first = std::find_if(places.begin(), places.end(),
+                              [&](const Place& p) { return p.shares_memory && p.boot == places[rank].boot; });
     homes.push_back(static_cast<int>(places[rank].shares_memory ? first - places.begin() : rank));
   }
   return homes;
@@ -53,9 +52,8 @@ std::vector<int> homes_of(const std::vector<Place>& places) {
 /// The ranks of the same machine with lower numbers.
 int local_rank_of(const std::vector<Place>& places, int rank) {
   const Place& own = places[static_cast<size_t>(rank)];
-  return static_cast<int>(std::count_if(places.begin(), places.begin() + rank, [&](const Place& p) {
-    return own.boot[0] != 0 && p.boot == own.boot;
-  }));
+  return static_cast<int>(std::count_if(places.begin(), places.begin() + rank,
+                                        [&](const Place& p) { return own.boot[0] != 0 && p.boot == own.boot; }));
 }
 
 /// The cores of all ranks of a home; mpirun may have bound them.
@@ -81,11 +79,17 @@ void connect(Hub& hub, const std::shared_ptr<MessageChannel>& channel, const std
   };
   for (int rank = 0; rank < channel->size(); ++rank)
     if (homes[rank] != homes[hub.rank()]) hub.expect_life(rank);
-  hub.listen = [channel, &hub, incoming = std::make_shared<MessageChannel::Incoming>()] {
-    while (!hub.over() && channel->receive(-1, MessageChannel::news_tag, *incoming)) {
+  struct Ear {
+    std::mutex mutex;
+    MessageChannel::Incoming incoming;
+  };
+  hub.listen = [channel, &hub, ear = std::make_shared<Ear>()] {
+    const std::unique_lock listening(ear->mutex, std::try_to_lock);
+    if (!listening) return;
+    while (!hub.over() && channel->receive(-1, MessageChannel::news_tag, ear->incoming)) {
       News news;
-      std::memcpy(&news, incoming->bytes.data(), sizeof news);
-      *incoming = {};
+      std::memcpy(&news, ear->incoming.bytes.data(), sizeof news);
+      ear->incoming = {};
       hub.hear(news);
     }
   };

@@ -2,6 +2,7 @@
 // gathered into such arrays, and scattered from them, here.
 #include <algorithm>
 
+#include "core/comm/sum_kernels.h"
 #include "core/exec/executor.h"
 
 namespace plait {
@@ -28,8 +29,8 @@ int64_t CollectiveCall::workspace_bytes(const TensorView& in, const TensorView& 
 namespace {
 
 /// Any kind except Kind::shard, in a queue of the device. `workspace`: of `workspace_bytes`.
-void run_collective(const CollectiveCall& call, Device& device, Queue& queue, Communicator& group, const TensorView& in,
-                    const TensorView& out, std::span<std::byte> workspace) {
+void run_collective(const CollectiveCall& call, Device& device, Queue& queue, Communicator& group,
+                    const TensorView& in, const TensorView& out, std::span<std::byte> workspace) {
   using Kind = CollectiveKind;
   std::byte* parts = workspace.data();
   switch (call.kind) {
@@ -69,6 +70,24 @@ void run_collective(const CollectiveCall& call, Device& device, Queue& queue, Co
 void Executor::collective(size_t index) {
   const Instruction& instruction = program_->instructions[index];
   const CollectiveCall& call = instruction.call;
+  if (instruction.kernel) {  // it takes the sum in place of an operand
+    TensorView& operand = in_[static_cast<size_t>(call.dim)];
+    Communicator& group = *groups_[static_cast<size_t>(call.group)];
+    auto* const kernels = dynamic_cast<SumsInKernels*>(&group);
+    const bool waits = !pending_.empty();
+    if (!waits && kernels && kernels->sum_into(operand, [&] { compute(instruction); })) return;
+    const TensorView sum{scratch(operand.bytes()).data(), operand.dtype, operand.shape};
+    if (waits) {  // collectives are in one order
+      Queue& queue = device_.queue(Device::Use::collective);
+      device_.wait(queue, device_.record(queue_));
+      device_.wait(queue_,
+                   device_.submit(queue, [&] { group.all_reduce_into(flat(operand), flat(sum), call.reduction); }));
+    } else {
+      group.all_reduce_into(flat(operand), flat(sum), call.reduction);
+    }
+    operand = sum;
+    return compute(instruction);
+  }
   const TensorView &in = in_[0], &out = out_[0];
   if (call.kind == CollectiveKind::shard)
     return device_.take_block(queue_, in, call.dim, call.part * out.shape[call.dim], out);

@@ -79,7 +79,9 @@ struct Instruction {
     /// (condition, carried values, scanned values); the outputs are the last carried values, then the scanned ones
     /// of all iterations, stacked along a new first dimension.
     loop,
-    collective,  ///< `call`
+    /// `call`. With a kernel (pass lower, join_sums): of the sum of all ranks, which takes the place of input `call.dim` when the kernel
+    /// runs; that input is this rank's part.
+    collective,
   };
   Kind kind = Kind::compute;
   const Kernel* kernel = nullptr;

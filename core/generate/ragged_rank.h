@@ -98,6 +98,8 @@ class RaggedRank {
   /// Idle while no step runs.
   ThreadPool& threads() { return pool_; }
   RankBytes bytes() const;
+  /// ProgramGroups::transport.
+  std::string transport() const { return groups_.transport(); }
   /// Bytes of weights shared by ranks of this process; 0 if none.
   int64_t shared_weight_bytes() const { return weights_ ? weights_->bytes() : 0; }
   void set_profiling(bool on) { step_.executor->set_profiling(on); }

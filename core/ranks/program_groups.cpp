@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/comm/transport.h"
+
 namespace plait {
 
 MakeGroup split_world(World& world, Device& device) {
@@ -25,6 +27,14 @@ Communicator* ProgramGroups::of(const std::vector<int32_t>& members) {
     group = make_(members, index);
   }
   return group.get();
+}
+
+std::string ProgramGroups::transport() const {
+  const auto largest = std::max_element(groups_.begin(), groups_.end(),
+                                        [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });
+  if (largest == groups_.end() || largest->first.size() < 2) return "";
+  const auto* group = dynamic_cast<const HasTransport*>(largest->second.get());
+  return group ? group->transport() : "";
 }
 
 }  // namespace plait

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/comm/world.h"
@@ -30,6 +31,8 @@ class ProgramGroups {
   std::vector<Communicator*> of(const Program& program);
   /// The communicator of one group; collective over the world where it is missing.
   Communicator* of(const std::vector<int32_t>& members);
+  /// How arrays on devices move in the largest group, for reports (transport.h); empty without devices, and without groups.
+  std::string transport() const;
 
  private:
   int64_t rank_ = 0;

@@ -1,5 +1,7 @@
 #include "kernels/cuda/cuda_context.h"
 
+#include <thread>
+
 #include "core/base/error.h"
 #include "core/base/text.h"
 
@@ -16,6 +18,7 @@ class CudaBlob : public Blob {
   }
   ~CudaBlob() override {  // whatever fails here has been reported by work before
     const CudaDriver& driver = context_->driver();
+    if (context_->has_groups()) context_->settle();
     try {
       context_->enter();
     } catch (...) {
@@ -127,6 +130,71 @@ KernelHandle CudaContext::kernel(const char* name, unsigned shared_bytes) {
     one.shared_bytes = shared_bytes;
   }
   return one.handle;
+}
+
+void CudaContext::add(DeviceGroup& group) {
+  std::lock_guard lock(work_mutex_);
+  groups_.insert(&group);
+}
+void CudaContext::remove(DeviceGroup& group) noexcept {
+  std::lock_guard lock(work_mutex_);
+  groups_.erase(&group);
+}
+void CudaContext::add(Stream stream) {
+  std::lock_guard lock(work_mutex_);
+  streams_.insert(stream);
+}
+void CudaContext::remove(Stream stream) noexcept {
+  std::lock_guard lock(work_mutex_);
+  streams_.erase(stream);
+}
+bool CudaContext::has_groups() {
+  std::lock_guard lock(work_mutex_);
+  return !groups_.empty();
+}
+
+void CudaContext::check_groups() {
+  std::lock_guard lock(work_mutex_);
+  try {
+    for (DeviceGroup* one : groups_) one->check();
+  } catch (...) {
+    for (DeviceGroup* one : groups_) one->stop();
+    throw;
+  }
+}
+
+void CudaContext::wait_for(Event event) {
+  if (!has_groups()) return driver().call(driver().event_synchronize, event);
+  for (;;) {
+    const Status status = driver().event_query(event);
+    if (status && status != cuda_not_ready) driver().fail(status, driver().event_query.name);
+    check_groups();  // also at the end, which an error may have brought
+    if (!status) return;
+    std::this_thread::yield();
+  }
+}
+
+void CudaContext::settle() noexcept {
+  if (capturing_) return;
+  std::set<Stream> streams;
+  try {
+    {
+      std::lock_guard lock(work_mutex_);
+      streams = streams_;
+    }
+    enter();
+    for (const Stream stream : streams) {
+      Event event = nullptr;
+      driver().call(driver().event_create, &event, event_disable_timing);
+      try {
+        driver().call(driver().event_record, event, stream);
+        wait_for(event);
+      } catch (...) {  // then nothing waits for others any longer
+      }
+      driver().event_destroy(event);
+    }
+  } catch (...) {  // whatever fails here is reported by work
+  }
 }
 
 }  // namespace plait::cuda

@@ -1,8 +1,10 @@
 #pragma once
 // A device's context: what its memory, queues and kernels have in common. Lives until the last of them is gone.
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,16 @@
 #include "kernels/cuda/cuda_queue.h"
 
 namespace plait::cuda {
+
+/// A group of ranks whose work on the device waits for other ranks.
+class DeviceGroup {
+ public:
+  virtual ~DeviceGroup() = default;
+  /// Throws what has ended the group. Any thread.
+  virtual void check() = 0;
+  /// Ends what waits for other ranks on the device, without a result. Any thread.
+  virtual void stop() noexcept = 0;
+};
 
 /// All methods may be called by any thread.
 class CudaContext : public std::enable_shared_from_this<CudaContext> {
@@ -37,7 +49,23 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   /// A kernel that may have so much dynamic shared memory. Throws Error(internal) if no image has one of that name.
   KernelHandle kernel(const char* name, unsigned shared_bytes);
 
+  /// Registered while they exist. Waits look at the groups; `settle` waits for the streams.
+  void add(DeviceGroup& group);
+  void remove(DeviceGroup& group) noexcept;
+  void add(Stream stream);
+  void remove(Stream stream) noexcept;
+  /// Waits for an event. A rank that fails would leave it waiting, so groups are looked at meanwhile: throws what has ended one of them,
+  /// and all of the device's are stopped then.
+  void wait_for(Event event);
+  /// Waits until the device has done what its streams have, or a group has ended and so stopped it: before calls of the driver that wait
+  /// for a device without looking at groups, as those do that free memory.
+  void settle() noexcept;
+  bool has_groups();
+
  private:
+  /// Makes `settle` do nothing: events would become part of the graph.
+  friend class Capturing;
+  void check_groups();
   void find_device();
   void load_images();
   KernelHandle find_kernel(const char* name) const;
@@ -55,6 +83,21 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   std::vector<Library> images_;
   std::mutex mutex_;
   std::map<std::string, LoadedKernel, std::less<>> kernels_;
+  std::mutex work_mutex_;
+  std::set<DeviceGroup*> groups_;
+  std::set<Stream> streams_;
+  std::atomic<int> capturing_ = 0;
+};
+
+/// While a stream of the context is captured.
+class Capturing {
+ public:
+  explicit Capturing(CudaContext& context) : context_(context) { ++context_.capturing_; }
+  ~Capturing() { --context_.capturing_; }
+  Capturing(const Capturing&) = delete;
+
+ private:
+  CudaContext& context_;
 };
 
 }  // namespace plait::cuda

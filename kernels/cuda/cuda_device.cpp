@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "kernels/cuda/island.h"
+#include "kernels/cuda/nccl_communicator.h"
 #include "kernels/cuda/peer_communicator.h"
 #include "kernels/cuda/staged_communicator.h"
 #include "kernels/cuda/staging.h"
@@ -20,8 +21,12 @@ class StreamQueue : public CudaQueue {
   StreamQueue(std::shared_ptr<CudaContext> context, FaultWord* fault_word)
       : context_(std::move(context)), fault_word_(fault_word) {
     context_->driver().call(context_->driver().stream_create, &stream_, stream_non_blocking, 0);
+    context_->add(stream_);
   }
-  ~StreamQueue() override { context_->driver().stream_destroy(stream_); }
+  ~StreamQueue() override {
+    context_->remove(stream_);
+    context_->driver().stream_destroy(stream_);
+  }
 
   Stream stream() const override { return stream_; }
   FaultWord* fault_word() const override { return fault_word_; }
@@ -73,7 +78,7 @@ class CudaDevice : public Device {
   CudaDevice(std::shared_ptr<const CudaLibraries> libraries, int ordinal)
       : context_(std::make_shared<CudaContext>(std::move(libraries), ordinal)),
         fault_memory_(context_->take_pinned(sizeof(FaultWord))),
-        staging_(context_, [this](Event event) { wait_for(event); }),
+        staging_(context_, [this](Event event) { context_->wait_for(event); }),
         compute_(context_, fault_word()),
         copies_(context_, fault_word()),
         collective_(context_, fault_word()) {
@@ -91,7 +96,7 @@ class CudaDevice : public Device {
     std::lock_guard lock(mutex_);
     driver().call(driver().fill, address(out->data()), static_cast<unsigned char>(0), static_cast<size_t>(bytes),
                   copies_.stream());
-    driver().call(driver().stream_synchronize, copies_.stream());
+    context_->wait_for(static_cast<Event>(record(copies_).handle.get()));
     return out;
   }
   Queue& queue(Use use) override { return use == Use::compute ? compute_ : use == Use::copy ? copies_ : collective_; }
@@ -163,7 +168,7 @@ class CudaDevice : public Device {
   void finish(const QueueEvent& event) override {
     if (!event.queue) return;
     context_->enter();
-    wait_for(static_cast<Event>(event.handle.get()));
+    context_->wait_for(static_cast<Event>(event.handle.get()));
     take_fault();
   }
   void abandon(Queue& queue) noexcept override {
@@ -179,14 +184,21 @@ class CudaDevice : public Device {
 
   std::unique_ptr<Communicator> communicator(std::unique_ptr<Communicator> host) override {
     const auto queue = [this]() -> Queue& { return *current_; };
-    if (nccl_connects(*context_, *host))
-      return std::make_unique<PeerCommunicator>(context_, *this, queue, std::move(host), groups_);
-    return std::make_unique<StagedCommunicator>(*this, queue, std::move(host));
+    const std::shared_ptr<Communicator> ranks = std::move(host);
+    std::unique_ptr<StagedCommunicator> out;
+    if (nccl_connects(*context_, *ranks)) out = std::make_unique<NcclCommunicator>(context_, *this, queue, ranks);
+    else out = std::make_unique<StagedCommunicator>(*this, queue, ranks);
+    std::string refusal;
+    if (auto memory = PeerMemory::connect(context_, *this, ranks, refusal))
+      return std::make_unique<PeerCommunicator>(context_, *this, queue, ranks, std::move(memory), std::move(out));
+    out->set_refusal(refusal);
+    return out;
   }
 
   bool captures() const override { return true; }
   std::unique_ptr<Captured> capture(Queue& queue, FunctionRef<void()> work) override {
     context_->enter();
+    const Capturing capturing(*context_);
     fault_ = nullptr;
     driver().call(driver().capture_begin, stream(queue), capture_thread_local);
     std::exception_ptr failed;
@@ -215,18 +227,6 @@ class CudaDevice : public Device {
   const CudaDriver& driver() const { return context_->driver(); }
   static Stream stream(Queue& queue) { return static_cast<StreamQueue&>(queue).stream(); }
   FaultWord* fault_word() const { return reinterpret_cast<FaultWord*>(fault_memory_->mutable_data()); }
-
-  /// Waits for an event. With groups, a rank that failed would leave it waiting, so they are looked at meanwhile.
-  void wait_for(Event event) {
-    if (groups_->empty()) return driver().call(driver().event_synchronize, event);
-    for (;;) {
-      const Status status = driver().event_query(event);
-      if (status && status != cuda_not_ready) driver().fail(status, driver().event_query.name);
-      for (NcclCommunicator* group : *groups_) group->check();  // also at the end, which an error may have brought
-      if (!status) return;
-      std::this_thread::yield();
-    }
-  }
 
   /// Gives what a kernel has reported to the run that launched it.
   void take_fault() {
@@ -297,7 +297,6 @@ class CudaDevice : public Device {
   std::mutex mutex_;  ///< of `staging_`
   StagingRing staging_;
   StreamQueue compute_, copies_, collective_;
-  const std::shared_ptr<NcclGroups> groups_ = std::make_shared<NcclGroups>();
   const std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>(context_);
   Fault* fault_ = nullptr;      ///< of the latest launch's run
   Queue* current_ = &compute_;  ///< where communicators enqueue

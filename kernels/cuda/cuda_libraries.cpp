@@ -17,6 +17,7 @@ std::shared_ptr<const CudaLibraries> load_cuda(const std::string& path) {
                 "use the plug-in that was built with this library");
   auto out = std::make_shared<CudaLibraries>();
   out->plugin = path;
+  out->nccl_of_one_process = given.nccl_of_one_process != 0;
   for (const void* const* image = given.images; *image; ++image) out->images.push_back(*image);
   out->driver = load_driver(given.driver ? given.driver : path);
   try {

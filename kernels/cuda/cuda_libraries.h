@@ -14,8 +14,9 @@ namespace plait::cuda {
 struct CudaLibraries {
   std::string plugin;  ///< its path
   CudaDriver driver;
-  std::optional<Nccl> nccl;     ///< none: collectives go through the host's memory
-  std::vector<const void*> images;  ///< the kernels
+  std::optional<Nccl> nccl;          ///< none: collectives that are not peer_sums.h's go through the host's memory
+  bool nccl_of_one_process = false;  ///< it connects devices of one process only
+  std::vector<const void*> images;   ///< the kernels
 };
 
 /// Loads a plug-in, which stays loaded, and its driver. Any thread. Throws Error(unsupported) without the

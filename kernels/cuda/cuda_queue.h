@@ -2,12 +2,15 @@
 // What kernels' launch code sees of a CUDA device: a queue to launch in.
 #include <array>
 #include <string>
+#include <utility>
 
 #include "core/exec/device.h"
 #include "kernels/cuda/driver.h"
 #include "kernels/cuda/fault_word.h"
 
 namespace plait::cuda {
+
+struct PeerOperands;
 
 struct Extent {
   unsigned x = 1, y = 1, z = 1;
@@ -32,9 +35,15 @@ class CudaQueue : public Queue {
     return {};
   }
 
+  /// A sum of ranks that the next launch makes of an operand (SumsInKernels): a kernel that can takes it. Null: none.
+  void give_sum(const PeerOperands* sum) { sum_ = sum; }
+  const PeerOperands* take_sum() { return std::exchange(sum_, nullptr); }
+
  private:
   /// `parameters`: an address each. Does not throw.
   virtual void enqueue(const char* kernel, Extent grid, Extent block, unsigned shared_bytes, void** parameters) = 0;
+
+  const PeerOperands* sum_ = nullptr;
 };
 
 }  // namespace plait::cuda

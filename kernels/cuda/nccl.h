@@ -30,7 +30,8 @@ struct NcclId {
   char bytes[128];
 };
 
-/// ncclConfig_t of NCCL 2.18, which later versions take too, by its size and version.
+/// The beginning of ncclConfig_t that NCCL 2.18 has (later versions take it too, by its size and version), and what 2.25 has put into the
+/// rest of its 48 bytes.
 struct NcclConfig {
   static constexpr int undefined = INT32_MIN;
   size_t size = sizeof(NcclConfig);
@@ -38,7 +39,7 @@ struct NcclConfig {
   int blocking = 0;  ///< 0: calls may return nccl_in_progress, and go on while ncclCommGetAsyncError does
   int cluster_blocks = undefined, fewest_blocks = undefined, most_blocks = undefined;
   const char* network = nullptr;
-  int split_share = undefined;
+  int split_share = undefined, traffic_class = undefined;
 };
 
 /// F(function in nccl.h, returned type, parameters)

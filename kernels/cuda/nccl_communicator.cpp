@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "kernels/cuda/gathered.h"
 
 namespace plait::cuda {
 namespace {
@@ -41,28 +43,25 @@ size_t count(int64_t number) { return static_cast<size_t>(number); }
 bool nccl_connects(const CudaContext& context, Communicator& host) {
   struct Rank {
     DeviceId device;
-    int32_t has_nccl;
+    int32_t has_nccl, one_process;
+    uint64_t process;
   };
   Rank own{};
   context.driver().call(context.driver().device_id, &own.device, context.device());
   own.has_nccl = context.libraries().nccl.has_value();
-  std::vector<Rank> all(static_cast<size_t>(host.size()));
-  const auto view = [](Rank* ranks, size_t count) {
-    return TensorView{reinterpret_cast<std::byte*>(ranks), DType::u8, {static_cast<int64_t>(count * sizeof(Rank))}};
-  };
-  host.all_gather(view(&own, 1), view(all.data(), all.size()));
+  own.one_process = context.libraries().nccl_of_one_process;
+  own.process = process_identity();
+  const std::vector<Rank> all = gathered(host, own);
   std::set<std::string> devices;
   for (const Rank& rank : all) devices.emplace(rank.device.bytes, sizeof rank.device.bytes);
-  return all.size() > 1 && devices.size() == all.size() &&
-         std::all_of(all.begin(), all.end(), [](const Rank& rank) { return rank.has_nccl; });
+  return all.size() > 1 && devices.size() == all.size() && std::all_of(all.begin(), all.end(), [&](const Rank& rank) {
+           return rank.has_nccl && (!rank.one_process || rank.process == all[0].process);
+         });
 }
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaContext> context, Device& device,
-                                   std::function<Queue&()> queue, std::unique_ptr<Communicator> host_group,
-                                   std::shared_ptr<NcclGroups> groups)
-    : StagedCommunicator(device, std::move(queue), std::move(host_group)),
-      context_(std::move(context)),
-      groups_(std::move(groups)) {
+                                   std::function<Queue&()> queue, std::shared_ptr<Communicator> host_group)
+    : StagedCommunicator(device, std::move(queue), std::move(host_group)), context_(std::move(context)) {
   context_->enter();
   NcclId id{};
   if (rank() == 0) nccl().call(nullptr, nccl().ncclGetUniqueId, &id);
@@ -71,26 +70,27 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaContext> context, Device&
   try {
     call(nccl().ncclCommInitRankConfig, &comm_, size(), id, rank(), &config);
   } catch (...) {
-    abort_nccl();
+    NcclCommunicator::stop();
     throw;
   }
-  groups_->insert(this);
+  context_->add(*this);
 }
 
 /// Destroying would wait for the other ranks, which may have ended.
 NcclCommunicator::~NcclCommunicator() {
-  groups_->erase(this);
-  abort_nccl();
+  context_->remove(*this);
+  NcclCommunicator::stop();
 }
 
-void NcclCommunicator::abort_nccl() noexcept {
+void NcclCommunicator::stop() noexcept {
+  const std::lock_guard lock(calls_);
   if (!comm_) return;
-  stop();
   context_->driver().context_set(context_->handle());
   nccl().ncclCommAbort(std::exchange(comm_, nullptr));
 }
 
-Stream NcclCommunicator::stream() const {
+Stream NcclCommunicator::stream() {
+  const std::lock_guard lock(calls_);
   if (!comm_) throw Error(Code::closed, "the group of devices has ended after an error");
   context_->enter();
   return static_cast<CudaQueue&>(queue()).stream();
@@ -99,13 +99,14 @@ Stream NcclCommunicator::stream() const {
 void NcclCommunicator::check() { in_progress(); }
 
 bool NcclCommunicator::in_progress() {
+  const std::lock_guard lock(calls_);
   if (!comm_) return false;
   NcclStatus status = nccl_success;
   nccl().call(comm_, nccl().ncclCommGetAsyncError, comm_, &status);
   const int failed = host().failed_rank();
   if ((status == nccl_success || status == nccl_in_progress) && failed < 0) return status == nccl_in_progress;
   const std::string words = nccl().text(status, comm_);
-  abort_nccl();
+  stop();
   if (failed >= 0) host().barrier();  // throws what ended the world
   throw Error(Code::io, cat("NCCL: ", words));
 }

@@ -1,6 +1,6 @@
 #pragma once
 // Collectives of arrays on devices by NCCL.
-#include <set>
+#include <mutex>
 #include <thread>
 
 #include "kernels/cuda/cuda_context.h"
@@ -9,21 +9,20 @@
 
 namespace plait::cuda {
 
-class NcclCommunicator;
-using NcclGroups = std::set<NcclCommunicator*>;
-
 /// Whether NCCL can connect the ranks: all have it, and a device of their own. Collective over `host`.
 bool nccl_connects(const CudaContext& context, Communicator& host);
 
 /// Calls enqueue and return. NCCL does not promise an order of its sums: the bits of reductions may depend on sizes, and max and min
 /// need not propagate NaN, unlike the host's. Types that NCCL does not reduce, and `send` and `recv`, go through host memory.
 /// The destructor waits for nothing. A captured call is NCCL's to record: launches of its graph are then calls of the group.
-class NcclCommunicator : public StagedCommunicator {
+class NcclCommunicator : public StagedCommunicator, private DeviceGroup {
  public:
-  /// Collective over the ranks of `host`, which nccl_connects. It is in `groups` while it exists.
+  /// Collective over the ranks of `host`, which nccl_connects. It is one of the context's groups while it exists.
   NcclCommunicator(std::shared_ptr<CudaContext> context, Device& device, std::function<Queue&()> queue,
-                   std::unique_ptr<Communicator> host, std::shared_ptr<NcclGroups> groups);
+                   std::shared_ptr<Communicator> host);
   ~NcclCommunicator() override;
+
+  std::string transport() const override { return "NCCL" + refusal(); }
 
   void all_reduce_into(const TensorView& in, const TensorView& out, Reduction reduction) override;
   void all_gather(const TensorView& part, const TensorView& all) override;
@@ -33,31 +32,26 @@ class NcclCommunicator : public StagedCommunicator {
   /// What does not go through host memory.
   bool captures(CollectiveKind kind, DType dtype) const override;
 
-  /// Throws what has ended the group: NCCL's error, or Error(closed) if the world is over. Work of the group then ends without a result.
-  void check();
-
- protected:
-  CudaContext& context() const { return *context_; }
-  /// Of the present queue. Throws Error(closed) if the group has ended.
-  Stream stream() const;
-  /// Ends what waits for other ranks.
-  virtual void stop() noexcept {}
-
  private:
+  /// NCCL's error, or Error(closed) if the world is over.
+  void check() override;
+  void stop() noexcept override;
+  /// Of the present queue. Throws Error(closed) if the group has ended.
+  Stream stream();
   const Nccl& nccl() const { return *context_->libraries().nccl; }
-  void abort_nccl() noexcept;
   /// As `check`; whether a call of the group is still in progress.
   bool in_progress();
   /// Calls the function and waits while it is in progress, as far as no rank fails.
   template <class... P, class... A>
   void call(const LibraryFunction<NcclStatus(P...)>& function, A... arguments) {
+    const std::lock_guard lock(calls_);
     const NcclStatus status = function(arguments...);
     if (status != nccl_success && status != nccl_in_progress) nccl().fail(status, function.name, comm_);
     while (status == nccl_in_progress && in_progress()) std::this_thread::yield();
   }
 
   const std::shared_ptr<CudaContext> context_;
-  const std::shared_ptr<NcclGroups> groups_;
+  std::recursive_mutex calls_;  ///< one thread at a time calls functions of a communicator
   NcclComm comm_ = nullptr;
 };
 

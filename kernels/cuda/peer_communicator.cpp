@@ -1,33 +1,14 @@
 #include "kernels/cuda/peer_communicator.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <utility>
 
+#include "core/base/error.h"
+
 namespace plait::cuda {
 namespace {
-
-/// What a rank tells the others.
-struct PeerCard {
-  Context context;
-  const std::shared_ptr<Blob>* buffers;  ///< in the memory of the process
-  int64_t process;
-  int64_t device;
-};
-
-template <class T>
-std::vector<T> gathered(Communicator& host, const T& own) {
-  std::vector<T> out(static_cast<size_t>(host.size()));
-  const auto view = [](const T* values, size_t count) {
-    return TensorView{
-        reinterpret_cast<std::byte*>(const_cast<T*>(values)), DType::u8, {static_cast<int64_t>(count * sizeof(T))}};
-  };
-  host.all_gather(view(&own, 1), view(out.data(), out.size()));
-  return out;
-}
 
 /// What the kernels reduce; bytes: they do not.
 PeerElement element_of(DType dtype) {
@@ -45,68 +26,53 @@ PeerReduction peer_reduction(Reduction reduction) {
 int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
 bool begins_line(const void* at) { return reinterpret_cast<uintptr_t>(at) % peer_line == 0; }
 
-bool all_ranks(Communicator& host, bool own) {
-  const std::vector<uint8_t> all = gathered<uint8_t>(host, own);
-  return std::all_of(all.begin(), all.end(), [](uint8_t one) { return one != 0; });
-}
-
 }  // namespace
 
 PeerCommunicator::PeerCommunicator(std::shared_ptr<CudaContext> context, Device& device,
-                                   std::function<Queue&()> queue, std::unique_ptr<Communicator> host_group,
-                                   std::shared_ptr<NcclGroups> groups)
-    : NcclCommunicator(context, device, std::move(queue), std::move(host_group), std::move(groups)),
-      stop_(context->take_pinned(sizeof(int32_t))) {
+                                   std::function<Queue&()> queue, std::shared_ptr<Communicator> host_group,
+                                   std::unique_ptr<PeerMemory> memory, std::unique_ptr<StagedCommunicator> others)
+    : StagedCommunicator(device, std::move(queue), std::move(host_group)),
+      context_(std::move(context)),
+      stop_(context_->take_pinned(sizeof(int32_t))),
+      memory_(std::move(memory)),
+      others_(std::move(others)) {
   std::memset(stop_->mutable_data(), 0, sizeof(int32_t));
-  if (enables_peers()) exchange_buffers();
+  context_->add(*this);
 }
 
-/// Whether all ranks are of this process and can access each other's devices, which they do then.
-bool PeerCommunicator::enables_peers() {
-  const CudaDriver& driver = context().driver();
-  const std::vector<PeerCard> all =
-      gathered<PeerCard>(host(), {context().handle(), nullptr, getpid(), context().device()});
-  bool can = size() <= most_peers;
-  for (const PeerCard& one : all) {
-    if (!can || one.device == context().device()) continue;
-    int possible = 0;
-    can =
-        one.process == getpid() &&
-        driver.peer_possible(&possible, context().device(), static_cast<DeviceNumber>(one.device)) == cuda_success &&
-        possible;
-  }
-  if (!all_ranks(host(), can)) return false;
-  context().enter();
-  for (const PeerCard& one : all) {
-    if (one.device == context().device()) continue;
-    const Status status = driver.peer_enable(one.context, 0U);
-    can = can && (status == cuda_success || status == cuda_peer_access_already_enabled);
-  }
-  return all_ranks(host(), can);
+PeerCommunicator::~PeerCommunicator() {
+  context_->remove(*this);
+  PeerCommunicator::stop();
 }
-
-void PeerCommunicator::exchange_buffers() {
-  std::array<std::shared_ptr<Blob>, channels> own;
-  for (std::shared_ptr<Blob>& one : own) one = device().take(peer_buffer_bytes(size()));
-  const std::vector<PeerCard> all =
-      gathered<PeerCard>(host(), {context().handle(), own.data(), getpid(), context().device()});
-  for (const PeerCard& one : all) buffers_.insert(buffers_.end(), one.buffers, one.buffers + channels);
-  host().barrier();  // `own` is read by the others
-}
-
-PeerCommunicator::~PeerCommunicator() { PeerCommunicator::stop(); }
 
 void PeerCommunicator::stop() noexcept {
   std::atomic_ref(*reinterpret_cast<int32_t*>(stop_->mutable_data())).store(1);
 }
 
+void PeerCommunicator::check() {
+  if (host().failed_rank() < 0) return;
+  stop();
+  host().barrier();  // throws what ended the world
+}
+
+void PeerCommunicator::enter() const {
+  if (std::atomic_ref(*reinterpret_cast<int32_t*>(stop_->mutable_data())).load())
+    throw Error(Code::closed, "the group of devices has ended after an error");
+  context_->enter();
+}
+
+bool PeerCommunicator::captures(CollectiveKind kind, DType dtype) const {
+  const bool reduces = kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter;
+  if (kind == CollectiveKind::all_gather || (reduces && element_of(dtype) != PeerElement::bytes)) return true;
+  return others_->captures(kind, dtype);
+}
+
 PeerOperands PeerCommunicator::operands(const std::byte* in, std::byte* out) const {
-  const size_t channel = &queue() == &device().queue(Device::Use::compute) ? 0 : 1;
+  const int channel = &queue() == &device().queue(Device::Use::compute) ? 0 : 1;
   PeerOperands o{};
   o.in = reinterpret_cast<const uint8_t*>(in), o.out = reinterpret_cast<uint8_t*>(out);
   for (int rank = 0; rank < size(); ++rank)
-    o.buffers[rank] =
-        reinterpret_cast<uint8_t*>(buffers_[static_cast<size_t>(rank) * channels + channel]->mutable_data());
+    o.buffers[rank] = reinterpret_cast<uint8_t*>(memory_->buffer(rank, channel));
   o.own = o.buffers[rank()];
   o.stop = reinterpret_cast<const int32_t*>(stop_->data());
   o.rank = rank(), o.ranks = size();
@@ -120,8 +86,8 @@ void PeerCommunicator::launch(const char* kernel, int64_t blocks, int rows, cons
 
 void PeerCommunicator::all_reduce_into(const TensorView& in, const TensorView& out, Reduction reduction) {
   const PeerElement element = element_of(in.dtype);
-  if (buffers_.empty() || element == PeerElement::bytes) return NcclCommunicator::all_reduce_into(in, out, reduction);
-  stream();  // throws where the group has ended
+  if (element == PeerElement::bytes) return others_->all_reduce_into(in, out, reduction);
+  enter();
   for (int64_t at = 0; at < in.bytes(); at += peer_lines * peer_line) {
     PeerOperands o = operands(in.data + at, out.data + at);
     o.bytes = std::min(in.bytes() - at, peer_lines * peer_line);
@@ -141,9 +107,27 @@ void PeerCommunicator::all_reduce_into(const TensorView& in, const TensorView& o
   }
 }
 
+bool PeerCommunicator::sum_into(const TensorView& part, FunctionRef<void()> launch_next) {
+  if (part.dtype != DType::f32 || part.bytes() > peer_words * 4) return false;
+  enter();
+  PeerOperands o = operands(part.data, nullptr);
+  o.bytes = part.bytes(), o.element = PeerElement::f32, o.reduction = PeerReduction::sum;
+  if (o.bytes) launch("peer_write", divided(divided(o.bytes, 4), peer_threads), 1, o);
+  auto& own = static_cast<CudaQueue&>(queue());
+  own.give_sum(&o);
+  try {
+    launch_next();
+  } catch (...) {
+    own.take_sum();
+    throw;
+  }
+  if (own.take_sum() && o.bytes)
+    throw Error(Code::internal, "a kernel has not taken the sum of ranks that it was given");
+  return true;
+}
+
 void PeerCommunicator::all_gather(const TensorView& part, const TensorView& all) {
-  if (buffers_.empty()) return NcclCommunicator::all_gather(part, all);
-  stream();
+  enter();
   const int64_t most = peer_lines / size() * peer_line;
   for (int64_t at = 0; at < part.bytes(); at += most) {
     PeerOperands o = operands(part.data + at, all.data + at);
@@ -159,9 +143,8 @@ void PeerCommunicator::all_gather(const TensorView& part, const TensorView& all)
 
 void PeerCommunicator::reduce_scatter(const TensorView& all, const TensorView& part, Reduction reduction) {
   const PeerElement element = element_of(all.dtype);
-  if (buffers_.empty() || element == PeerElement::bytes)
-    return NcclCommunicator::reduce_scatter(all, part, reduction);
-  stream();
+  if (element == PeerElement::bytes) return others_->reduce_scatter(all, part, reduction);
+  enter();
   const int64_t most = peer_lines / size() * peer_line;
   for (int64_t at = 0; at < part.bytes(); at += most) {
     PeerOperands o = operands(all.data + at, part.data + at);

@@ -1,41 +1,46 @@
 #pragma once
-// Collectives between devices of one process, which write into each other's memory.
+// Collectives between devices that write into each other's memory.
+#include "core/comm/sum_kernels.h"
 #include "kernels/cuda/cuda_queue.h"
-#include "kernels/cuda/nccl_communicator.h"
+#include "kernels/cuda/peer_memory.h"
 #include "kernels/cuda/peer_sums.h"
+#include "kernels/cuda/staged_communicator.h"
 
 namespace plait::cuda {
 
 /// Reductions of f32, f16 and bf16 go by kernels (peer_sums.h), in ascending order of ranks with one rounding, so that they have the bits
-/// of the host's; all_gather does too. All else is NCCL's.
-class PeerCommunicator : public NcclCommunicator {
+/// of the host's; all_gather does too. All else is another communicator's.
+class PeerCommunicator : public StagedCommunicator, public SumsInKernels, private DeviceGroup {
  public:
-  /// As NcclCommunicator's. Where ranks are other processes, or a device cannot access another, everything is NCCL's.
+  /// `others` is of the same ranks. It is one of the context's groups while it exists.
   PeerCommunicator(std::shared_ptr<CudaContext> context, Device& device, std::function<Queue&()> queue,
-                   std::unique_ptr<Communicator> host, std::shared_ptr<NcclGroups> groups);
-
+                   std::shared_ptr<Communicator> host, std::unique_ptr<PeerMemory> memory,
+                   std::unique_ptr<StagedCommunicator> others);
   ~PeerCommunicator() override;
 
+  std::string transport() const override { return "peer memory"; }
+
   void all_reduce_into(const TensorView& in, const TensorView& out, Reduction reduction) override;
+  /// Of f32, up to the size that goes in one step.
+  bool sum_into(const TensorView& part, FunctionRef<void()> launch) override;
   void all_gather(const TensorView& part, const TensorView& all) override;
   void reduce_scatter(const TensorView& all, const TensorView& part, Reduction reduction) override;
-  /// Whether the ranks access each other's memory.
-  bool has_peers() const { return !buffers_.empty(); }
-
- protected:
-  void stop() noexcept override;
+  void all_to_all(const TensorView& from, const TensorView& to) override { others_->all_to_all(from, to); }
+  void broadcast(const TensorView& data, int root) override { others_->broadcast(data, root); }
+  bool captures(CollectiveKind kind, DType dtype) const override;
 
  private:
-  bool enables_peers();
-  void exchange_buffers();
+  void check() override;
+  void stop() noexcept override;
+  /// Throws Error(closed) if the group has ended.
+  void enter() const;
   PeerOperands operands(const std::byte* in, std::byte* out) const;
   void launch(const char* kernel, int64_t blocks, int rows, const PeerOperands& operands) const;
 
-  /// Collectives of one queue are in order; another queue has buffers and numbers of its own.
-  static constexpr int channels = 2;
+  const std::shared_ptr<CudaContext> context_;
   const std::shared_ptr<Blob> stop_;  ///< an i32 in pinned memory
-  /// By rank and channel, of all ranks: none is freed while another rank may write to it. Empty without peers.
-  std::vector<std::shared_ptr<Blob>> buffers_;
+  const std::unique_ptr<PeerMemory> memory_;
+  const std::unique_ptr<StagedCommunicator> others_;
 };
 
 }  // namespace plait::cuda

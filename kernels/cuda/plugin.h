@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-#define PLAIT_CUDA_VERSION 1
+#define PLAIT_CUDA_VERSION 2
 #define PLAIT_CUDA_ENTRY   "plait_cuda_get_plugin"
 
 typedef struct plait_cuda_plugin {
@@ -18,6 +18,8 @@ typedef struct plait_cuda_plugin {
   const char* nccl;   /* those of PLAIT_NCCL (nccl.h); need not be there */
   /* The kernels, each image as cuLibraryLoadData takes it: a fat binary, PTX, or whatever the driver knows. Ended by null. */
   const void* const* images;
+  /* Since version 2. Not 0: `nccl` connects devices of one process only. */
+  int32_t nccl_of_one_process;
 } plait_cuda_plugin;
 
 /* The entry, PLAIT_CUDA_ENTRY. The structure lives as long as the library. */

@@ -3,16 +3,21 @@
 #include <functional>
 #include <memory>
 
+#include "core/comm/transport.h"
 #include "core/exec/device.h"
 
 namespace plait::cuda {
 
 /// A host communicator behind copies: results have the bits of the host's. Calls return when they are done. The device outlives the
 /// calls; `queue` returns the queue whose work a call follows.
-class StagedCommunicator : public Communicator {
+class StagedCommunicator : public Communicator, public HasTransport {
  public:
-  StagedCommunicator(Device& device, std::function<Queue&()> queue, std::unique_ptr<Communicator> host)
+  StagedCommunicator(Device& device, std::function<Queue&()> queue, std::shared_ptr<Communicator> host)
       : device_(device), queue_(std::move(queue)), host_(std::move(host)) {}
+
+  std::string transport() const override { return "host memory" + no_peers_; }
+  /// For reports: why devices do not write into each other's memory.
+  void set_refusal(const std::string& why) { no_peers_ = " (" + why + ")"; }
 
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
@@ -38,6 +43,7 @@ class StagedCommunicator : public Communicator {
   Device& device() const { return device_; }
   Queue& queue() const { return queue_(); }
   Communicator& host() const { return *host_; }
+  const std::string& refusal() const { return no_peers_; }
 
  private:
   Tensor fetch(const TensorView& array) const;
@@ -45,7 +51,8 @@ class StagedCommunicator : public Communicator {
 
   Device& device_;
   const std::function<Queue&()> queue_;
-  const std::unique_ptr<Communicator> host_;
+  const std::shared_ptr<Communicator> host_;
+  std::string no_peers_;
 };
 
 }  // namespace plait::cuda

@@ -187,6 +187,7 @@ Status cuMemAlloc_v2(DevicePtr* out, size_t bytes) {
   return *out ? cuda_success : cuda_out_of_memory;
 }
 
+/// What another process has open is not freed: CUDA leaves undefined what would happen.
 Status cuMemFree_v2(DevicePtr memory) {
   Call call("cuMemFree");
   if (const Status status = call.refuses_to_destroy()) return status;
@@ -222,18 +223,23 @@ Status cuIpcGetMemHandle(IpcHandle* handle, DevicePtr memory) {
   return call.machine.memory.share(memory, *handle) ? cuda_success : cuda_invalid_value;
 }
 
-Status cuIpcOpenMemHandle_v2(DevicePtr* out, IpcHandle handle, unsigned) {
+/// Not in the process that made the handle, and only with the flag that lets peers access the memory.
+Status cuIpcOpenMemHandle_v2(DevicePtr* out, IpcHandle handle, unsigned flags) {
   Call call("cuIpcOpenMemHandle");
+  if (!call.refused) call.refused = call.machine.forbid_while_capturing();
   if (call.refused) return call.refused;
+  if (flags != ipc_lazy_peer_access) return cuda_invalid_value;
+  if (DeviceMemory::is_own(handle)) return cuda_invalid_context;
   *out = call.machine.memory.map(call.context->device, handle);
   return *out ? cuda_success : cuda_invalid_value;
 }
 
 Status cuIpcCloseMemHandle(DevicePtr memory) {
   Call call("cuIpcCloseMemHandle");
-  if (call.refused) return call.refused;
+  if (const Status status = call.refuses_to_destroy()) return status;
+  if (const Status status = call.machine.forbid_while_capturing()) return status;
   drain(call);
-  return call.machine.memory.free(memory) ? cuda_success : cuda_invalid_value;
+  return call.machine.memory.unmap(memory) ? cuda_success : cuda_invalid_value;
 }
 
 namespace {

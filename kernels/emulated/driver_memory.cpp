@@ -1,9 +1,11 @@
 #include "kernels/emulated/driver_memory.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -50,7 +52,7 @@ void DeviceMemory::protect(const Allocation& one, bool accessible) const {
 cuda::DevicePtr DeviceMemory::take(int device, size_t bytes) {
   std::lock_guard lock(mutex_);
   const size_t mapped = up(up(bytes, alignment), page);
-  Allocation one{next(mapped), mapped, bytes, device, false};
+  Allocation one{next(mapped), mapped, bytes, device, 0, {}};
   if (!one.base) return 0;
   std::memset(alias_ + (one.base - space_), 0xFF, mapped);
   if (open_[device]) protect(one, true);
@@ -60,18 +62,25 @@ cuda::DevicePtr DeviceMemory::take(int device, size_t bytes) {
 bool DeviceMemory::free(cuda::DevicePtr memory) {
   std::lock_guard lock(mutex_);
   const auto found = allocations_.find(memory);
-  if (found == allocations_.end()) return false;
+  if (found == allocations_.end() || found->second.foreign() || is_open_elsewhere(found->second)) return false;
   const Allocation& one = found->second;
   // The pages stay reserved, so that later accesses are found.
-  if (one.foreign) {
-    for (std::byte* at : {one.base, alias_ + (one.base - space_)})
-      mmap(at, one.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  } else {
-    fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, one.base - space_, static_cast<off_t>(one.mapped));
-  }
+  fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, one.base - space_,
+            static_cast<off_t>(one.mapped + page));
   protect(one, false);
   allocations_.erase(found);
   return true;
+}
+
+std::atomic<int32_t>* DeviceMemory::openers(const Allocation& one) const {
+  return reinterpret_cast<std::atomic<int32_t>*>(alias_ + (one.base - space_) + one.mapped);
+}
+
+/// A process that has ended has closed what it had open.
+bool DeviceMemory::is_open_elsewhere(const Allocation& one) const {
+  for (int i = 0; i < most_openers; ++i)
+    if (const int32_t process = openers(one)[i]; process && (!kill(process, 0) || errno != ESRCH)) return true;
+  return false;
 }
 
 int DeviceMemory::owner(cuda::DevicePtr at, size_t bytes) const {
@@ -99,7 +108,7 @@ void DeviceMemory::close(int device) {
 bool DeviceMemory::share(cuda::DevicePtr memory, cuda::IpcHandle& handle) const {
   std::lock_guard lock(mutex_);
   const auto found = allocations_.find(memory);
-  if (found == allocations_.end() || found->second.foreign) return false;
+  if (found == allocations_.end() || found->second.foreign()) return false;
   const Allocation& one = found->second;
   const Shared shared{getpid(), file_, one.base - space_, one.mapped, one.bytes};
   static_assert(sizeof shared <= sizeof handle.bytes);
@@ -108,30 +117,60 @@ bool DeviceMemory::share(cuda::DevicePtr memory, cuda::IpcHandle& handle) const 
   return true;
 }
 
+bool DeviceMemory::is_own(const cuda::IpcHandle& handle) {
+  Shared shared;
+  std::memcpy(&shared, handle.bytes, sizeof shared);
+  return shared.process == getpid();
+}
+
 cuda::DevicePtr DeviceMemory::map(int device, const cuda::IpcHandle& handle) {
   Shared shared;
   std::memcpy(&shared, handle.bytes, sizeof shared);
+  std::lock_guard lock(mutex_);
+  for (auto& [at, one] : allocations_)
+    if (one.foreign() && one.device == device && !std::memcmp(&one.handle, &handle, sizeof handle))
+      return ++one.opened, at;
   const std::string path = "/proc/" + std::to_string(shared.process) + "/fd/" + std::to_string(shared.file);
   const int file = open64(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return 0;
-  std::lock_guard lock(mutex_);
-  Allocation one{next(shared.mapped), shared.mapped, shared.bytes, device, true};
+  Allocation one{next(shared.mapped), shared.mapped, shared.bytes, device, 1, handle};
   bool mapped = one.base != nullptr;
   for (const int access : {PROT_NONE, PROT_READ | PROT_WRITE}) {
     std::byte* const at = access == PROT_NONE ? one.base : alias_ + (one.base - space_);
-    mapped = mapped && mmap(at, one.mapped, access, MAP_SHARED | MAP_FIXED, file, shared.offset) != MAP_FAILED;
+    mapped = mapped && mmap(at, one.mapped + page, access, MAP_SHARED | MAP_FIXED, file, shared.offset) != MAP_FAILED;
   }
   ::close(file);
-  if (!mapped) return 0;
+  bool entered = false;
+  for (int i = 0; mapped && !entered && i < most_openers; ++i) {
+    int32_t none = 0;
+    entered = openers(one)[i].compare_exchange_strong(none, getpid());
+  }
+  if (!entered) return 0;
   if (open_[device]) protect(one, true);
   return add(one);
+}
+
+bool DeviceMemory::unmap(cuda::DevicePtr memory) {
+  std::lock_guard lock(mutex_);
+  const auto found = allocations_.find(memory);
+  if (found == allocations_.end() || !found->second.foreign()) return false;
+  Allocation& one = found->second;
+  if (one.opened > 1) return --one.opened, true;
+  for (int i = 0; i < most_openers; ++i) {
+    int32_t own = getpid();
+    if (openers(one)[i].compare_exchange_strong(own, 0)) break;
+  }
+  for (std::byte* at : {one.base, alias_ + (one.base - space_)})
+    mmap(at, one.mapped + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  allocations_.erase(found);
+  return true;
 }
 
 int64_t DeviceMemory::bytes(int device) const {
   std::lock_guard lock(mutex_);
   int64_t sum = 0;
   for (const auto& [at, one] : allocations_)
-    if (!one.foreign && (device < 0 || one.device == device)) sum += static_cast<int64_t>(one.bytes);
+    if (!one.foreign() && (device < 0 || one.device == device)) sum += static_cast<int64_t>(one.bytes);
   return sum;
 }
 

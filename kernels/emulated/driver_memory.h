@@ -3,6 +3,7 @@
 // runs, and where the driver's copies access it.
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -24,7 +25,7 @@ class DeviceMemory {
   /// `bytes` bytes filled with 0xFF (NaNs), 256-byte aligned, that end, rounded up to 256, at a page without access.
   /// 0: no addresses are left.
   cuda::DevicePtr take(int device, size_t bytes);
-  /// False if no allocation begins there.
+  /// False if no allocation of this process begins there, or if another process has it open.
   bool free(cuda::DevicePtr memory);
 
   /// The device whose live allocation contains all of [at, at + bytes); -1 if none does.
@@ -38,9 +39,14 @@ class DeviceMemory {
   void open(int device);
   void close(int device);
 
-  /// Allocations of other processes. False, or 0, if there is no such allocation.
+  /// Allocations of other processes. `share` is false if none begins there; `map` 0 if there is none any longer, or no room. An open one
+  /// gets its address again, and has to be closed as often.
   bool share(cuda::DevicePtr memory, cuda::IpcHandle& handle) const;
   cuda::DevicePtr map(int device, const cuda::IpcHandle& handle);
+  /// False if none begins there.
+  bool unmap(cuda::DevicePtr memory);
+  /// Whether the handle is of this process.
+  static bool is_own(const cuda::IpcHandle& handle);
 
   int64_t bytes(int device) const;
   int64_t allocations() const;
@@ -52,7 +58,9 @@ class DeviceMemory {
     size_t mapped = 0;          ///< bytes of its pages, without the last, which has no access
     size_t bytes = 0;
     int device = 0;
-    bool foreign = false;  ///< of another process
+    int opened = 0;  ///< times, of another process; 0: own
+    cuda::IpcHandle handle{};
+    bool foreign() const { return opened > 0; }
   };
   /// Between processes: where a file descriptor of the owner has the allocation.
   struct Shared {
@@ -67,6 +75,10 @@ class DeviceMemory {
   std::byte* next(size_t mapped);
   cuda::DevicePtr add(const Allocation& one);
   void protect(const Allocation& one, bool accessible) const;
+  /// Processes that have an allocation open, in its last page; 0: none.
+  static constexpr int most_openers = 16;
+  std::atomic<int32_t>* openers(const Allocation& one) const;
+  bool is_open_elsewhere(const Allocation& one) const;
 
   mutable std::mutex mutex_;
   int file_ = -1;

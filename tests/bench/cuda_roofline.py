@@ -9,6 +9,7 @@ needs while memory delivers its weights is that of kernels/cuda/bars.json, from 
 docs/cuda.md; without it they are printed, and the exit status is 1 if those of docs/cuda.md are others.
 """
 import collections
+import functools
 import json
 import os
 import pathlib
@@ -23,7 +24,7 @@ BEGIN, END = "<!-- cuda_roofline.py: begin -->", "<!-- cuda_roofline.py: end -->
 CHIPS = {"H100": 3.35e12, "H200": 4.8e12}
 REACHED = 0.9
 GAP_S = 1.5e-6  # between the kernels of a graph
-SUM_S = 3.5e-6  # a sum over devices of a token's row, by two kernels of a graph
+SUM_S = 3.5e-6  # a sum over devices of a token's row, by two kernels of a graph; those of a layer are one, with the norm after them
 CONTEXT = 1024  # tokens in the cache, in bf16
 
 # Shapes as in architecture.md: h hidden, l layers, r query heads, g key heads, d head size, f feed-forward, v vocabulary; `gates` of
@@ -51,12 +52,14 @@ PEERS = (
 )
 
 
-def launches(build, model):
-    """(of each layer, of the rest) in one step."""
+@functools.cache
+def launches(build, model, mesh=""):
+    """(of each layer, of the rest) in one step, without the sums of ranks."""
     steps = 4
     words = [f"{build}/bindings/cli/plait", "generate", f"{build}/tests/fixtures/{model.fixture}", "--ids", "5", "--max-tokens", str(steps),
              "--ignore-eos", "--profile", "--option", "device=emulated", "--option", "cache_bytes=4M"]
-    environment = {**os.environ, "PLAIT_EMULATE_DEVICES": "1", "PLAIT_EMULATE_BYTES": str(1 << 31)}
+    words += ["--mesh", mesh] if mesh else []
+    environment = {**os.environ, "PLAIT_EMULATE_DEVICES": "2", "PLAIT_EMULATE_BYTES": str(1 << 31)}
     profile = subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stderr
     layer, rest = 0, 0
     for count, op in re.findall(r"ms +(\d+) +(\S+) cuda$", profile, re.M):
@@ -84,12 +87,12 @@ def seconds(build, model, chip, cards, bars):
     """(at the memory's bandwidth on paper, expected)."""
     weights, cache = step_bytes(model)
     share = max(1.0, bars[model.kernel]["sm_90a"]["issue_percent"] / 100)
-    layer, rest = launches(build, model)
+    layer, rest = launches(build, model, "tensor=2" if cards > 1 else "")
     count = model.l * layer + rest
     best = (weights + cache) / cards / CHIPS[chip]
     read = (weights * share + cache) / cards / (CHIPS[chip] * REACHED)
-    sums = 2 * model.l + 1 if cards > 1 else 0
-    return best, read + count * GAP_S + sums * SUM_S
+    sums = 2 * model.l * (SUM_S - GAP_S) + SUM_S if cards > 1 else 0
+    return best, read + count * GAP_S + sums
 
 
 def tables(build):

@@ -1,6 +1,6 @@
 """Option device through the command line: what is missing is named, and the emulated device generates what the processor does.
 
-usage: device_test.py PLAIT FIXTURES EMULATED PLUGIN
+usage: device_test.py PLAIT FIXTURES EMULATED PLUGIN [MPIRUN]
 
 EMULATED: a plug-in with the emulated driver and the kernels, as the host's compiler builds them. PLUGIN: one for the real
 driver.
@@ -8,11 +8,13 @@ driver.
 import ctypes
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 import unittest
 
-PLAIT = FIXTURES = EMULATED = PLUGIN = None
+PLAIT = FIXTURES = EMULATED = PLUGIN = MPIRUN = None
 MODELS = ("gemma3-standard23", "llama-standard23")
 
 
@@ -27,6 +29,21 @@ class Device(unittest.TestCase):
         environment = dict(os.environ, PLAIT_EMULATE_DEVICES=str(devices), PLAIT_EMULATE_BYTES=str(2 << 30))
         done = subprocess.run(words, capture_output=True, timeout=300, env=environment)
         return done.returncode, done.stdout, done.stderr.decode()
+
+    def generate_by_processes(self, count, *options, faults={}):
+        """The same over processes with a device each; `faults`: PLAIT_EMULATE_FAIL by rank."""
+        words = [MPIRUN, "--allow-run-as-root", "--oversubscribe"]
+        for rank in range(count):
+            words += ([":"] if rank else []) + ["-n", "1", "env", "PLAIT_EMULATE_FAIL=" + faults.get(rank, ""), PLAIT, "generate",
+                                                os.path.join(FIXTURES, MODELS[1]), "--ids", "5,3,9", "--max-tokens", "8", "--threads",
+                                                "1", "--mesh", f"tensor={count}", "--option", "temperature=0", "--option",
+                                                "device=emulated", "--option", "cuda_plugin=" + EMULATED, "--option", "cache_bytes=4M"]
+            for option in options:
+                words += ["--option", option]
+        start = time.monotonic()
+        done = subprocess.run(words, capture_output=True, timeout=300, env=dict(os.environ, PLAIT_EMULATE_DEVICES=str(count),
+                                                                                PLAIT_EMULATE_BYTES=str(2 << 30)))
+        return done.returncode, done.stdout, done.stderr.decode(), time.monotonic() - start
 
     def refused(self, *options, devices=1):
         status, _, said = self.generate(MODELS[0], *options, devices=devices)
@@ -75,6 +92,36 @@ class Device(unittest.TestCase):
         self.assertNotEqual(status, 0)
         self.assertIn("there is no CUDA device 1: the driver has 1 device", said)
 
+    def test_processes_sum_in_peer_memory_as_threads_do(self):
+        if not MPIRUN:
+            self.skipTest("there is no MPI")
+        _, expected, _ = self.generate(MODELS[1], "device=cpu")
+        status, threads, said = self.generate(MODELS[1], "device=emulated", "cuda_plugin=" + EMULATED, "cache_bytes=4M", devices=2,
+                                              mesh="tensor=2")
+        self.assertEqual((status, threads), (0, expected), said)
+        self.assertIn("collectives: peer memory\n", said)
+        status, out, said, _ = self.generate_by_processes(2)
+        self.assertEqual((status, out), (0, expected), said)
+        self.assertIn("collectives: peer memory\n", said)
+
+    def test_processes_that_cannot_open_memory_go_through_the_host(self):
+        if not MPIRUN:
+            self.skipTest("there is no MPI")
+        _, expected, _ = self.generate(MODELS[1], "device=cpu")
+        status, out, said, _ = self.generate_by_processes(2, faults={1: "cuIpcOpenMemHandle:1"})
+        self.assertEqual((status, out), (0, expected), said)
+        self.assertRegex(said, r"collectives: host memory \(rank 1: cuIpcOpenMemHandle of rank 0's buffer by device 1: "
+                               r"CUDA_ERROR_UNKNOWN")
+
+    def test_a_process_that_fails_ends_the_others_with_its_message(self):
+        if not MPIRUN:
+            self.skipTest("there is no MPI")
+        _, _, _, usual = self.generate_by_processes(2)
+        status, _, said, seconds = self.generate_by_processes(2, faults={1: "cuGraphLaunch:2"})
+        self.assertNotEqual(status, 0)
+        self.assertTrue(re.search(r"rank 1 aborted the world: .*cuGraphLaunch", said), said)
+        self.assertLess(seconds, usual + 15)  # a kernel that waits for another device ends after 20 s here, and never on a GPU
+
     def test_what_is_missing_is_named(self):
         self.assertIn("/nowhere/plait_cuda.so", self.refused("device=cuda", "cuda_plugin=/nowhere/plait_cuda.so"))
         # The plug-in next to the library, or where that is built the driver.
@@ -107,4 +154,5 @@ class Device(unittest.TestCase):
 
 if __name__ == "__main__":
     PLAIT, FIXTURES, EMULATED, PLUGIN = sys.argv[1:5]
-    unittest.main(argv=sys.argv[:1] + sys.argv[5:])
+    MPIRUN = sys.argv[5] if len(sys.argv) > 5 else None
+    unittest.main(argv=sys.argv[:1] + sys.argv[6:])

@@ -6,9 +6,11 @@ usage: gpu.py BUILD [--out DIR] [--emulated] [--again] [--bundle FILE] [STEP...]
 BUILD is a release build (build/release), or what a bundle contains. Steps, all without one named:
 
   machine    what there is: driver, devices, memory
+  ceilings   what the devices reach at best: copies, launches, tensor cores, access of one to another
   kernels    each kernel against its definition on the processor (unit.cuda, on the device)
   tokens     fixtures of all kinds of decoders: greedy tokens of the device and of the processor are equal
   meshes     the same over two devices
+  soak       1,000 requests, 24 at a time, a third of them cancelled: the others' tokens are those of each by itself, nothing is left
   speed      tokens a second, of the models in PLAIT_MODELS (default: models)
   sanitizer  kernels under compute-sanitizer, where that is installed
   profile    the kernels that a step spends its time in, with nsys, where that is installed
@@ -35,7 +37,7 @@ FAMILIES = ("gemma3-standard23", "llama-standard23", "gpt2-optimum18", "qwen2-op
             "zoo/phi3_long/dynamo18", "zoo/gemma2/genai_int4")
 # What a bundle contains, by its place in the build.
 PACKED = ("bindings/cli/plait", "bindings/c/libplait.so.0", "bindings/c/plait_cuda.so", "bindings/c/plait_cuda_emulated.so",
-          "tests/cuda_test", *(f"tests/fixtures/{name}" for name in FAMILIES))
+          "tests/cuda_test", "tests/gpu_ceilings", "tests/gpu_soak", *(f"tests/fixtures/{name}" for name in FAMILIES))
 
 
 class Failed(Exception):
@@ -100,6 +102,25 @@ def step_machine(machine):
     return {"lines": lines, "facts": facts}
 
 
+def step_ceilings(machine):
+    words = [machine.path("tests/gpu_ceilings"), machine.plugin, str((1 << 17) if machine.emulated else (1 << 28))]
+    found = json.loads(machine.run("ceilings", words, 300))
+    lines = [f"emulated: no timing; {len(found['devices'])} devices, {len(found['peers'])} ways between them"]
+    if machine.emulated:
+        return {"lines": lines, "figures": found}
+    lines = []
+    for one in found["devices"]:
+        copies, launches, cores = one["copies"], one["launches"], one["tensor_cores_per_s"]
+        lines.append(f"cuda:{one['device']}: memory {copies['device_bytes_per_s'] / 1e9:,.0f} GB/s read and written, from the host "
+                     f"{copies['to_device_bytes_per_s'] / 1e9:.1f}, to it {copies['to_host_bytes_per_s'] / 1e9:.1f}; a launch "
+                     f"{launches['launch_s'] * 1e6:.2f} us, in a graph {launches['launch_in_graph_s'] * 1e6:.2f}; mma.sync "
+                     + ", ".join(f"{dtype} {rate / 1e12:,.1f} TFLOP/s" for dtype, rate in cores.items()))
+    for one in found["peers"]:
+        rate = f"{one['bytes_per_s'] / 1e9:,.0f} GB/s" if one["access"] else "no access"
+        lines.append(f"cuda:{one['from']} to cuda:{one['to']}: {rate}")
+    return {"lines": lines, "figures": found}
+
+
 def step_kernels(machine):
     results = os.path.join(machine.out, "kernels.json")
     machine.run("kernels", [machine.path("tests/cuda_test"), "--gtest_brief=1", "--gtest_output=json:" + results], 900,
@@ -132,6 +153,18 @@ def step_meshes(machine):
     if len(machine.doctor()["cuda"]["devices"]) < 2:
         raise LeftOut("there is one device")
     return compare(machine, machine.device, "--mesh", "tensor=2")
+
+
+def step_soak(machine):
+    lines = []
+    # Of the emulated device a few: it takes a second for each.
+    for name, count in (("llama-standard23", 24 if machine.emulated else 1000), ("zoo/gpt_oss/dynamo18", 1000)):
+        if machine.emulated and "/" in name:
+            continue
+        words = [machine.path("tests/gpu_soak"), machine.path("tests/fixtures/" + name), str(count), "device=" + machine.device,
+                 "cuda_plugin=" + machine.plugin, "cache_bytes=16M"]
+        lines.append(f"{name}: " + machine.run("soak_" + name.replace("/", "_"), words, 600).strip())
+    return {"lines": lines}
 
 
 def step_speed(machine):
@@ -185,7 +218,7 @@ STEPS = {name[len("step_"):]: step for name, step in list(globals().items()) if 
 def key_of(machine):
     """Changes when what is tested does."""
     found = hashlib.sha256(str(machine.emulated).encode())
-    for name in PACKED[:5]:
+    for name in PACKED[:7]:
         if os.path.exists(machine.path(name)):
             status = os.stat(machine.path(name))
             found.update(f"{name} {status.st_size} {status.st_mtime_ns}".encode())

@@ -46,6 +46,23 @@ class Gpu(unittest.TestCase):
             status, said = self.gpu("--emulated", "--out", out, "--again", "machine")
             self.assertNotIn("passed before", said)
 
+    def test_ceilings_and_soak(self):
+        with tempfile.TemporaryDirectory() as out:
+            status, said = self.gpu("--emulated", "--out", out, "ceilings", "soak")
+            self.assertEqual(status, 0, said)
+            with open(os.path.join(out, "report.json"), encoding="utf-8") as file:
+                steps = json.load(file)["steps"]
+            self.assertEqual([one["status"] for one in steps.values()], ["passed", "passed"])
+            self.assertEqual(steps["ceilings"]["lines"], ["emulated: no timing; 2 devices, 2 ways between them"])
+            figures = steps["ceilings"]["figures"]
+            self.assertEqual([(one["from"], one["to"], one["access"]) for one in figures["peers"]], [(0, 1, True), (1, 0, True)])
+            for one in figures["devices"]:
+                rates = [*one["copies"].values(), *one["launches"].values(), *one["tensor_cores_per_s"].values()]
+                self.assertEqual(len(rates), 7)
+                self.assertTrue(all(rate > 0 for rate in rates), one)
+            self.assertIn(" of them cancelled", steps["soak"]["lines"][0])
+            self.assertIn(": 0 wrong, 0 left", steps["soak"]["lines"][0])
+
     def test_a_step_that_fails_is_reported(self):
         with tempfile.TemporaryDirectory() as out:
             status, said = self.gpu("--emulated", "--out", out, "tokens", PLAIT_EMULATE_FAIL="cuLaunchKernelEx:40")

@@ -12,13 +12,14 @@ namespace {
 
 class Fuser {
  public:
-  explicit Fuser(Graph& graph) : graph_(graph) {}
+  Fuser(Graph& graph, DeviceKind device) : graph_(graph), device_(device) {}
 
   void run() {
     add_bias();
     split_adapted();
     gate();
     group();
+    if (device_ != DeviceKind::host) norm_sums();
     graph_.sort();
     graph_.remove_dead();
   }
@@ -172,13 +173,56 @@ class Fuser {
     graph_.nodes = std::move(kept);
   }
 
+  /// Norm(Add(a, b)) -> the norm of a sum, which returns the sum too: a launch instead of two, on each rank of a mesh after a sum of all
+  /// ranks. The processor passes over a row either way. Bits are the same: the sum is rounded to f32 before it is used.
+  void norm_sums() {
+    index();
+    std::vector<bool> gone(graph_.nodes.size());
+    for (Node& node : graph_.nodes) {
+      const bool centred = node.op == "LayerNormalization";
+      if ((!centred && node.op != "RMSNormalization") || node.outputs.size() != 1) continue;
+      const ValueId sum = node.inputs[0];
+      const Node* add = maker(sum);
+      if (!add || add->op != "Add" || gone[static_cast<size_t>(add - graph_.nodes.data())]) continue;
+      if (!is_row_of_f32(sum, node) || !have_one_type({add->inputs[0], add->inputs[1], sum, node.outputs[0]})) continue;
+      gone[static_cast<size_t>(add - graph_.nodes.data())] = true;
+      Attributes attributes;
+      attributes.set("epsilon", node.attributes.real("epsilon", 1e-5));
+      node.op = centred ? "com.microsoft.SkipLayerNormalization" : "com.microsoft.SkipSimplifiedLayerNormalization";
+      node.attributes = std::move(attributes);
+      node.inputs.erase(node.inputs.begin());
+      node.inputs.insert(node.inputs.begin(), add->inputs.begin(), add->inputs.end());
+      node.outputs = {node.outputs[0], no_value, no_value, sum};
+    }
+    size_t at = 0;
+    std::erase_if(graph_.nodes, [&](const Node&) { return gone[at++]; });
+  }
+  /// Whether the norm is over the last axis of a value of f32, with scale and bias a row each.
+  bool is_row_of_f32(ValueId x, const Node& norm) const {
+    const Type& type = graph_.value(x).type;
+    const int64_t axis = norm.attributes.integer("axis", -1);
+    if (type.dtype != DType::f32 || !type.dims || (axis != -1 && axis != static_cast<int64_t>(type.dims->size()) - 1))
+      return false;
+    return std::all_of(norm.inputs.begin() + 1, norm.inputs.end(), [&](ValueId row) {
+      return row == no_value || (graph_.value(row).constant && graph_.value(row).constant->shape().rank() == 1);
+    });
+  }
+  bool have_one_type(std::initializer_list<ValueId> ids) const {
+    const Type& first = graph_.value(*ids.begin()).type;
+    return std::all_of(ids.begin(), ids.end(), [&](ValueId id) {
+      const Type& type = graph_.value(id).type;
+      return type.dtype == first.dtype && type.dims && first.dims && *type.dims == *first.dims;
+    });
+  }
+
   Graph& graph_;
+  const DeviceKind device_;
   std::vector<int32_t> producer_;
   std::vector<std::vector<int32_t>> readers_;
 };
 
 }  // namespace
 
-void fuse(Graph& graph, PassContext&) { Fuser(graph).run(); }
+void fuse(Graph& graph, PassContext& context) { Fuser(graph, context.options.device).run(); }
 
 }  // namespace plait

@@ -42,6 +42,7 @@ class Lowering {
       program_->output_names.push_back(graph_.value(id).name);
     }
     drop_unread();
+    join_sums(*program_);
     return program_;
   }
 

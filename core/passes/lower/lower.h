@@ -27,6 +27,8 @@ struct SlotValues {
 /// Error(unsupported) if a node has no kernel.
 std::shared_ptr<Program> lower(const Graph& graph, const CompileOptions& options, std::string_view label,
                                const SlotValues* slots = nullptr);
+/// Joins sums of ranks with the norms after them, where these are kernels of a device. No result changes.
+void join_sums(Program& program);
 /// Plans lifetimes of buffers and their offsets in the arena. `of_ranks`: other ranks have the program too, so its
 /// fingerprint excludes where a rank's blocks begin.
 void plan(Program& program, bool of_ranks);

@@ -39,27 +39,29 @@ struct PlainWeights {
   }
 };
 
-/// Weights in blocks: (code - zero) scale. `Codes` makes fragments of offset + code, exact in 16 bits; x is rounded to the same type. What
-/// offset and zero add to the sum is taken off by a product with a constant if the zero is one, which costs the tensor core what it has to
-/// spare; or by the sums of x.
+/// Weights in blocks: (code - zero) scale. `Codes` makes fragments of offset + code, exact in f16: codes are the low bits of 1024, which
+/// count ones. x is rounded to f16, 2^-12 of it at most. What offset and zero add to the sum is taken off by a product with a constant if
+/// the zero is one, which costs the tensor core what it has to spare; or by the sums of x.
 template <class Codes, bool has_zeros>
 struct BlockWeights {
   static constexpr int loads = Codes::loads, parts = 1;
+  static constexpr bool is_f16 = true;
+  static constexpr float offset = 1024;
   /// `i`: the unit in its chunk.
   static PLAIT_DEVICE void multiply_unit(Sums& sums, const uint4* w, int i, const uint4* x, const LinearOperands& o,
                                          int unit, int tile, int lane) {
     const uint4 halves[2] = {Codes::half(w, i, 0), Codes::half(w, i, 1)};
     Sums codes;
     if (has_zeros) {
-      codes = product(halves[0], x[0], Codes::is_f16);
+      codes = product(halves[0], x[0], is_f16);
     } else {
-      const uint32_t two = Codes::pack(-Codes::offset - o.zero);
+      const uint32_t two = pack_f16(-offset - o.zero, -offset - o.zero);
       const uint4 constant{two, two, two, two};
-      codes = product(constant, x[0], Codes::is_f16);
-      multiply_half(codes, constant, x[0], 1, Codes::is_f16);
-      multiply_half(codes, halves[0], x[0], 0, Codes::is_f16);
+      codes = product(constant, x[0], is_f16);
+      multiply_half(codes, constant, x[0], 1, is_f16);
+      multiply_half(codes, halves[0], x[0], 0, is_f16);
     }
-    multiply_half(codes, halves[1], x[0], 1, Codes::is_f16);
+    multiply_half(codes, halves[1], x[0], 1, is_f16);
     const int64_t strip = static_cast<int64_t>(blockIdx.x) * o.blocks * 8 + lane / 4;
     const int at =
         (((unit - i) >> o.block_shift) + (i >> o.block_shift)) * 8;  // unit >> block_shift, mostly once a chunk
@@ -70,20 +72,17 @@ struct BlockWeights {
       const float2 zero = zeros[at];
       const float2 of_x = *reinterpret_cast<const float2*>(
           o.column_sums + (static_cast<int64_t>(tile) * o.units + unit) * tile_tokens + lane % 4 * 2);
-      codes.c[0] -= (Codes::offset + zero.x) * of_x.x, codes.c[1] -= (Codes::offset + zero.x) * of_x.y;
-      codes.c[2] -= (Codes::offset + zero.y) * of_x.x, codes.c[3] -= (Codes::offset + zero.y) * of_x.y;
+      codes.c[0] -= (offset + zero.x) * of_x.x, codes.c[1] -= (offset + zero.x) * of_x.y;
+      codes.c[2] -= (offset + zero.y) * of_x.x, codes.c[3] -= (offset + zero.y) * of_x.y;
     }
     sums.c[0] += scale.x * codes.c[0], sums.c[1] += scale.x * codes.c[1];
     sums.c[2] += scale.y * codes.c[2], sums.c[3] += scale.y * codes.c[3];
   }
 };
 
-/// Codes of 0 to 255: the low bits of an f16 of 1024 count ones.
+/// Codes of 0 to 255.
 struct Int8Codes {
   static constexpr int loads = chunk_units;
-  static constexpr bool is_f16 = true;
-  static constexpr float offset = 1024;
-  static PLAIT_DEVICE uint32_t pack(float value) { return pack_f16(value, value); }
   static PLAIT_DEVICE uint4 half(const uint4* w, int i, int half) {
     constexpr uint32_t high = 0x64646464U;
     const uint32_t a = half ? w[i].z : w[i].x, b = half ? w[i].w : w[i].y;
@@ -92,13 +91,10 @@ struct Int8Codes {
   }
 };
 
-/// Codes of 0 to 15: the low bits of a bf16 of 128 count ones.
+/// Codes of 0 to 15.
 struct Int4Codes {
   static constexpr int loads = chunk_units / 2;
-  static constexpr bool is_f16 = false;
-  static constexpr float offset = 128;
-  static PLAIT_DEVICE uint32_t pack(float value) { return pack_bf16(value, value); }
-  static PLAIT_DEVICE uint32_t two(uint32_t codes) { return and_or(codes, 0x000f000fU, 0x43004300U); }
+  static PLAIT_DEVICE uint32_t two(uint32_t codes) { return and_or(codes, 0x000f000fU, 0x64006400U); }
   static PLAIT_DEVICE uint4 half(const uint4* w, int i, int half) {
     const uint4& pair = w[i / 2];
     const uint32_t codes = i % 2 ? (half ? pair.w : pair.z) : (half ? pair.y : pair.x);

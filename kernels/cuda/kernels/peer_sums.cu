@@ -3,6 +3,7 @@
 #include "kernels/cuda/peer_sums.h"
 
 #include "kernels/cuda/kernels/device.h"
+#include "kernels/cuda/kernels/norm_rows.h"
 
 namespace plait::cuda {
 namespace {
@@ -85,7 +86,7 @@ PLAIT_DEVICE void store_word(const PeerOperands& o, int64_t i, uint32_t word) {
 }
 
 /// False where a rank has failed.
-PLAIT_DEVICE bool sum_word(const PeerOperands& o, uint32_t number, int64_t i) {
+PLAIT_DEVICE bool reduce_word(const PeerOperands& o, uint32_t number, int64_t i, uint32_t& out) {
   const uint32_t own = load_word(o, i);
   Values sum{};
   for (int rank = 0; rank < o.ranks; ++rank) {
@@ -93,8 +94,25 @@ PLAIT_DEVICE bool sum_word(const PeerOperands& o, uint32_t number, int64_t i) {
     if (rank != o.rank && !spin_until(word_at(o, o.own, number, rank, i), number, o.stop, word)) return false;
     join(o, sum, word, !rank);
   }
-  store_word(o, i, word_of(o.element, sum));
+  out = word_of(o.element, sum);
   return true;
+}
+
+/// A block adds a row of the sum of all ranks to a row of x, if there is one, and makes the norm. Bits are those of the sum, the addition and
+/// the norm by themselves. Where a rank has failed, nobody reads what comes of it.
+template <bool centre>
+PLAIT_DEVICE void sum_norm(const PeerOperands& p, const float* x, float* y, NormOperands o) {
+  const uint32_t number = number_of(p);
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * o.width;
+  float* const sums = o.sum ? o.sum : y;
+  for (int i = threadIdx.x; i < o.width; i += norm_threads) {
+    uint32_t word = 0;
+    reduce_word(p, number, begin + i, word);
+    sums[begin + i] = x ? x[begin + i] + __uint_as_float(word) : __uint_as_float(word);
+  }
+  o.added = nullptr, o.sum = nullptr;  // each thread reads what it has written
+  norm<centre>(sums, y, o);
+  finish(p, number);
 }
 
 // ---- two steps ----
@@ -164,8 +182,17 @@ PLAIT_KERNEL(peer_write, peer_threads, 4, (PeerOperands o)) {
 PLAIT_KERNEL(peer_sum, peer_threads, 4, (PeerOperands o)) {
   const int64_t i = word_number();
   const uint32_t number = number_of(o);
-  if (i * 4 < o.bytes) sum_word(o, number, i);
+  uint32_t word = 0;
+  if (i * 4 < o.bytes && reduce_word(o, number, i, word)) store_word(o, i, word);
   finish(o, number);
+}
+
+/// After peer_write, of f32: y = the norm of x + the sum, whose rows have o.width elements. x may be null.
+PLAIT_KERNEL(peer_rms_norm, norm_threads, 4, (PeerOperands p, const float* x, float* y, NormOperands o)) {
+  sum_norm<false>(p, x, y, o);
+}
+PLAIT_KERNEL(peer_layer_norm, norm_threads, 4, (PeerOperands p, const float* x, float* y, NormOperands o)) {
+  sum_norm<true>(p, x, y, o);
 }
 
 /// A row of blocks for each other rank.

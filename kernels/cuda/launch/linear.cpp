@@ -152,7 +152,7 @@ Names kernel_of(DType dtype, bool rounded, bool zeros) {
 
 /// The kernel that arranges x for a weight.
 const char* columns_of(const TensorView& w, bool rounded) {
-  if (w.shape.rank() == 3) return dtype_bits(w.dtype) == 8 ? "columns_f16_rounded" : "columns_bf16_rounded";
+  if (w.shape.rank() == 3) return "columns_f16_rounded";
   return w.dtype == DType::f16 ? "columns_f16" : rounded ? "columns_bf16_rounded" : "columns_bf16";
 }
 

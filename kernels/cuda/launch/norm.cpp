@@ -2,6 +2,7 @@
 #include "kernels/cuda/kernels/norm.h"
 
 #include "kernels/cuda/launch/launch.h"
+#include "kernels/cuda/peer_sums.h"
 
 namespace plait::cuda {
 namespace {
@@ -68,6 +69,11 @@ KernelStatus run(const KernelCall& call) {
                               added.present() ? added.elements() / width : 1,
                               static_cast<int32_t>(width),
                               static_cast<const NormState*>(call.state)->epsilon};
+  if (const PeerOperands* const sum = CudaQueue::of(call).take_sum()) {  // in place of `added`, or of x
+    const std::byte* const first = op.added ? x.data : nullptr;
+    return launch(call, op.centre ? "peer_layer_norm" : "peer_rms_norm", norm_geometry(x.elements() / width), *sum,
+                  first, call.outputs[0].data, operands);
+  }
   const char* kernel = op.centre ? by_element(x.dtype, "layer_norm_f32", "layer_norm_bf16", "layer_norm_f16")
                                  : by_element(x.dtype, "rms_norm_f32", "rms_norm_bf16", "rms_norm_f16");
   return launch(call, kernel, norm_geometry(x.elements() / width), x.data, call.outputs[0].data, operands);

@@ -50,13 +50,13 @@ TEST_P(CudaBlocks, EqualTheReference) {
   const Tensor scales = random_tensor(DType::f16, {n, blocks}, 2, 0.01, 0.1);
   for (int64_t tokens : {1, 10}) {
     SCOPED_TRACE(cat(tokens, " tokens"));
-    // x that is exact in bf16, to which it is rounded.
+    // x that is exact in f16, to which it is rounded.
     Tensor x(DType::f32, {tokens, k});
     const Tensor narrow = random_tensor(DType::bf16, x.shape(), 3);
     for (int64_t i = 0; i < x.elements(); ++i) set_element(x, i, element(narrow, i));
     const OutputType y{DType::f32, {tokens, n}};
-    // Codes of 4 bits and less are 128 more than they are, until the end of a block.
-    const double error = std::max(most, 128.0) * 0.1 * 1e-5;
+    // Codes are 1024 more than they are, until the end of a unit.
+    const double error = 1024 * 0.1 * 1e-5;
     expect_reference("plait.Linear", attributes({{"zero", int64_t{3}}}), {x, w, {}, scales}, {y}, exact, error,
                      {1, 3});
     for (DType of_zeros : {DType::u8, DType::f32}) {
@@ -66,6 +66,34 @@ TEST_P(CudaBlocks, EqualTheReference) {
     const Attributes two = attributes({{"parts", int64_t{2}}});
     expect_reference("plait.Linears", two, {x, w, scales, w, scales}, {y, y}, exact, error, {1, 2, 3, 4});
   }
+}
+
+int code_at(const Tensor& w, int64_t i) {
+  const int64_t bits = dtype_bits(w.dtype());
+  const int code = std::to_integer<int>(w.data()[i * bits / 8]) >> (i * bits % 8) & ((1 << bits) - 1);
+  const bool has_sign = w.dtype() == DType::i8 || w.dtype() == DType::i4 || w.dtype() == DType::i2;
+  return has_sign && code >> (bits - 1) ? code - (1 << bits) : code;
+}
+
+/// What is lost of an x that f16 does not have: at most 2^-12 of each product.
+TEST_P(CudaBlocks, RoundXToElevenBits) {
+  const auto [dtype, length] = GetParam();
+  const int64_t blocks = 5, n = 19, k = blocks * length, tokens = 3;
+  const Tensor w = codes(dtype, {n, blocks, length}), scales = random_tensor(DType::f16, {n, blocks}, 2, 0.01, 0.1),
+               x = random_tensor(DType::f32, {tokens, k}, 3);
+  const Tensor y = run_on_cuda("plait.Linear", attributes({{"zero", int64_t{3}}}), {x, w, {}, scales},
+                               {{DType::f32, {tokens, n}}}, {1, 3})[0];
+  for (int64_t token = 0; token < tokens; ++token)
+    for (int64_t row = 0; row < n; ++row) {
+      double sum = 0, size = 0;
+      for (int64_t i = 0; i < k; ++i) {
+        const double weight = (code_at(w, row * k + i) - 3) * element(scales, row * blocks + i / length);
+        sum += weight * element(x, token * k + i);
+        size += std::abs(weight * element(x, token * k + i));
+      }
+      EXPECT_LE(std::abs(element(y, token * n + row) - sum), 0x1p-12 * size + 1024 * 0.1 * 1e-5)
+          << "token " << token << ", row " << row;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaBlocks,

@@ -43,6 +43,28 @@ TEST(CudaNorm, SoftmaxEqualsTheReference) {
   }
 }
 
+TEST(CudaNorm, OfASumHasTheBitsOfASumAndItsNorm) {
+  const Tensor x = random_tensor(DType::f32, {3, 700}, 1), added = random_tensor(DType::f32, {3, 700}, 2),
+               scale = random_tensor(DType::bf16, {700}, 3), bias = random_tensor(DType::f32, {700}, 4);
+  const OutputType y{DType::f32, {3, 700}}, none;
+  const Attributes epsilon = attributes({{"epsilon", 1e-6}});
+  const Tensor sum = run_on_cuda("Add", {}, {x, added}, {y})[0];
+  for (const bool centred : {false, true}) {
+    SCOPED_TRACE(centred);
+    std::vector<Tensor> rows{scale};
+    if (centred) rows.push_back(bias);
+    const auto norm = [&](const char* op, std::vector<Tensor> inputs, const std::vector<OutputType>& outputs) {
+      inputs.insert(inputs.end(), rows.begin(), rows.end());
+      return run_on_cuda(op, epsilon, inputs, outputs);
+    };
+    const std::vector<Tensor> whole = norm(centred ? "com.microsoft.SkipLayerNormalization"
+                                                   : "com.microsoft.SkipSimplifiedLayerNormalization",
+                                           {x, added}, {y, none, none, y});
+    expect_equal_bits(whole[3], sum);
+    expect_equal_bits(whole[0], norm(centred ? "LayerNormalization" : "RMSNormalization", {sum}, {y})[0]);
+  }
+}
+
 TEST(CudaNorm, ARowHasTheSameBitsInAnyBatch) {
   const Tensor x = random_tensor(DType::f32, {5, 2000}, 1), scale = random_tensor(DType::f32, {2000}, 2);
   const auto norm = [&](const Tensor& rows) {

@@ -1,12 +1,16 @@
-// Collectives between devices: by NCCL, and through the host's memory.
+// Collectives between devices: by peer memory, by NCCL, and through the host's memory. Under mpirun the tests of peer memory are between
+// processes.
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <random>
 #include <thread>
 
 #include "core/base/text.h"
+#include "core/comm/mpi_world.h"
 #include "core/comm/world.h"
 #include "tests/unit/cuda_driver/on_device.h"
 
@@ -33,24 +37,42 @@ struct Rank {
   }
 };
 
-/// Runs `body` on each rank; errors by rank. `one_device`: the ranks share a device, which NCCL refuses.
+/// The processes that mpirun started, of which this is one; null where it is not. MPI begins once in a process.
+World* processes() {
+  static const std::unique_ptr<World> world = [] {
+    const char* plugin = std::getenv("PLAIT_MPI_PLUGIN");
+    return std::getenv("OMPI_COMM_WORLD_SIZE") ? open_mpi_world({}, plugin ? plugin : "") : nullptr;
+  }();
+  return world.get();
+}
+
+/// The error of `body` on a rank; "" without one.
+std::string on_rank(Communicator& world, int ordinal, const std::function<void(const Rank&)>& body) {
+  return error([&] {
+    try {
+      const auto device = cuda::make_cuda_device(emulated_libraries(), ordinal);
+      const auto group = device->communicator(world.split(0, world.rank()));
+      body({world.rank(), *device, *group, world});
+    } catch (const Error& error) {
+      world.abort(error.message());
+      throw;
+    }
+  });
+}
+
+/// Runs `body` on each rank; errors by rank, under mpirun this process's. `one_device`: the ranks share a device, which NCCL refuses.
 std::vector<std::string> on_ranks(bool one_device, const std::function<void(const Rank&)>& body, int ranks = two) {
-  const auto worlds = make_thread_world(ranks);
   std::vector<std::string> errors(static_cast<size_t>(ranks));
+  if (World* world = processes()) {
+    errors[static_cast<size_t>(world->rank())] = on_rank(world->communicator(), world->rank(), body);
+    return errors;
+  }
+  const auto worlds = make_thread_world(ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      errors[static_cast<size_t>(rank)] = error([&] {
-        Communicator& world = worlds[static_cast<size_t>(rank)]->communicator();
-        try {
-          const auto device = cuda::make_cuda_device(emulated_libraries(), one_device ? 0 : rank);
-          const auto group = device->communicator(world.split(0, rank));
-          body({rank, *device, *group, world});
-        } catch (const Error& error) {
-          world.abort(error.message());
-          throw;
-        }
-      });
+      const auto number = static_cast<size_t>(rank);
+      errors[number] = on_rank(worlds[number]->communicator(), one_device ? 0 : rank, body);
     });
   for (std::thread& thread : threads) thread.join();
   return errors;
@@ -134,7 +156,10 @@ std::string bytes(const Tensor& host) {
 class PeerGroup : public testing::TestWithParam<int> {
  protected:
   /// None of it may be NCCL's.
-  void SetUp() override { emulated_fail("ncclAllReduce:1"); }
+  void SetUp() override {
+    if (processes() && processes()->size() != GetParam()) GTEST_SKIP() << "of another number of processes";
+    emulated_fail("ncclAllReduce:1");
+  }
   void TearDown() override { emulated_fail(nullptr); }
 };
 
@@ -252,6 +277,36 @@ TEST(PeerSums, EndWhenARankFails) {
   EXPECT_NE(errors[0].find("no more"), std::string::npos) << errors[0];
 }
 
+/// Whatever waits for the device, the failed rank's message comes at once, and not with the emulation's limit of 20 s for a kernel.
+TEST(PeerSums, EndWhateverWaitsForThem) {
+  using Clock = std::chrono::steady_clock;
+  for (const char* what : {"take", "free", "write", "read"}) {
+    std::chrono::duration<double> waited{};
+    const auto errors = on_ranks(false, [&](const Rank& rank) {
+      const Tensor sum = rank.floats({1, 2});
+      Tensor other = rank.floats({3});
+      rank.group.all_reduce(sum.view(), Reduction::sum);
+      rank.values(sum);
+      if (rank.number == 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        throw Error(Code::internal, "no more");
+      }
+      const auto begin = Clock::now();
+      const std::string ended = error([&] {
+        rank.group.all_reduce(sum.view(), Reduction::sum);  // waits for rank 1
+        if (*what == 't') rank.device.take(1 << 20);
+        if (*what == 'f') other = Tensor();
+        if (*what == 'w') rank.floats(std::vector<float>(5 << 20));  // more than the staging holds
+        rank.values(sum);
+      });
+      waited = Clock::now() - begin;
+      throw Error(Code::io, ended);
+    });
+    EXPECT_NE(errors[0].find("no more"), std::string::npos) << what << ": " << errors[0];
+    EXPECT_LT(waited.count(), 6) << what;
+  }
+}
+
 TEST(PeerSums, AreNcclsWhereAccessIsRefused) {
   for (const char* function : {"cuDeviceCanAccessPeer", "cuCtxEnablePeerAccess"}) {
     emulated_fail((std::string(function) + ":1").c_str());
@@ -263,6 +318,49 @@ TEST(PeerSums, AreNcclsWhereAccessIsRefused) {
     emulated_fail(nullptr);
     EXPECT_EQ(errors, std::vector<std::string>(two));
   }
+}
+
+bool sums_in_peer_memory(const Rank& rank) {
+  return rank.group.captures(CollectiveKind::all_reduce, DType::f32);  // what goes through the host is not captured
+}
+
+/// A rank of several processes whose driver refuses a call: all go through the host, and nothing is left.
+TEST(PeerProcesses, GoThroughTheHostWhereAHandleIsRefused) {
+  if (!processes()) GTEST_SKIP() << "only under mpirun";
+  const int ranks = processes()->size();
+  for (const char* fault :
+       {"", "cuIpcGetMemHandle:1", "cuIpcGetMemHandle:2", "cuIpcOpenMemHandle:1", "cuIpcOpenMemHandle:2"}) {
+    SCOPED_TRACE(fault);
+    const plait_emulated_counts before = emulated_counts();
+    if (processes()->rank() == 1) emulated_fail(fault);
+    const auto errors = on_ranks(
+        false,
+        [&](const Rank& rank) {
+          emulated_fail(nullptr);
+          EXPECT_EQ(sums_in_peer_memory(rank), !*fault);
+          const Tensor sum = rank.floats({1, 2}), number = rank.integers(2);
+          rank.group.all_reduce(sum.view(), Reduction::sum);
+          rank.group.all_reduce(number.view(), Reduction::sum);  // never in peer memory
+          EXPECT_EQ(rank.values(sum), (std::vector<float>{1.0F * ranks, 2.0F * ranks}));
+        },
+        ranks);
+    EXPECT_EQ(errors, std::vector<std::string>(static_cast<size_t>(ranks)));
+    EXPECT_EQ(emulated_counts().allocations, before.allocations);
+    EXPECT_EQ(emulated_counts().left, before.left);
+  }
+}
+
+/// Where a rank cannot close a buffer, none is freed before the processes end.
+TEST(PeerProcesses, DoNotFreeWhatAnotherHasOpen) {
+  if (!processes()) GTEST_SKIP() << "only under mpirun";
+  const int ranks = processes()->size(), rank = processes()->rank();
+  const plait_emulated_counts before = emulated_counts();
+  if (rank == 1) emulated_fail("cuIpcCloseMemHandle:1");
+  const auto errors = on_ranks(
+      false, [](const Rank& rank) { EXPECT_TRUE(sums_in_peer_memory(rank)); }, ranks);
+  emulated_fail(nullptr);
+  EXPECT_EQ(errors, std::vector<std::string>(static_cast<size_t>(ranks)));
+  EXPECT_EQ(emulated_counts().allocations, before.allocations + 2 + (rank == 1)) << "two buffers, and the open one";
 }
 
 TEST(NcclCalls, ThatDifferAreAnErrorThatNamesBoth) {

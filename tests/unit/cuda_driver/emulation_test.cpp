@@ -1,11 +1,14 @@
 // The emulated driver finds mistakes that a GPU may hide. Each test has the mistake, and most the right program too.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "kernels/cuda/cuda_libraries.h"
@@ -191,10 +194,22 @@ TEST_F(Emulation, DISABLED_OtherProcess) {
   for (size_t i = 0; i < sizeof handle; ++i)
     handle.bytes[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
   DevicePtr theirs = 0;
+  EXPECT_EQ(cu.ipc_open(&theirs, handle, 0), cuda_invalid_value) << "without the flag that lets peers access it";
   ASSERT_EQ(cu.ipc_open(&theirs, handle, ipc_lazy_peer_access), 0);
+  std::printf("open\n");
+  std::fflush(stdout);
+  const std::string freed = std::getenv("PLAIT_TEST_FILE");
+  for (int i = 0; i < 1000 && !std::filesystem::exists(freed); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  DevicePtr again = 0;
+  EXPECT_EQ(cu.ipc_open(&again, handle, ipc_lazy_peer_access), 0);
+  EXPECT_EQ(again, theirs) << "it is open";
+  EXPECT_EQ(cu.ipc_close(theirs), 0);
   EXPECT_EQ(launch(a, theirs, theirs, 2, 1), 0);
   EXPECT_EQ(cu.stream_synchronize(a), 0);
+  EXPECT_EQ(cu.memory_free(theirs), cuda_invalid_value) << "it is another process's";
   EXPECT_EQ(cu.ipc_close(theirs), 0);
+  EXPECT_EQ(cu.ipc_close(theirs), cuda_invalid_value);
   EXPECT_EQ(launch(a, theirs, y, 2, 1), 0);
   EXPECT_EQ(cu.stream_synchronize(a), cuda_illegal_address) << "it was closed";
 }
@@ -206,6 +221,8 @@ TEST_F(Emulation, MemoryIsSharedBetweenProcesses) {
   IpcHandle handle;
   EXPECT_EQ(cu.ipc_get(&handle, x + 4), cuda_invalid_value) << "no allocation begins there";
   ASSERT_EQ(cu.ipc_get(&handle, x), 0);
+  DevicePtr own = 0;
+  EXPECT_EQ(cu.ipc_open(&own, handle, ipc_lazy_peer_access), cuda_invalid_context) << "the process's own handle";
   std::string text;
   for (const char byte : handle.bytes) {
     char digits[3];
@@ -213,10 +230,20 @@ TEST_F(Emulation, MemoryIsSharedBetweenProcesses) {
     text += digits;
   }
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string freed = std::filesystem::temp_directory_path() / ("plait-freed-" + std::to_string(getpid()));
   const std::string command =
-      "PLAIT_TEST_HANDLE=" + text + " '" + program +
+      "PLAIT_TEST_HANDLE=" + text + " PLAIT_TEST_FILE='" + freed + "' '" + program +
       "' --gtest_brief=1 --gtest_also_run_disabled_tests --gtest_filter=*DISABLED_OtherProcess";
-  EXPECT_EQ(std::system(command.c_str()), 0);
+  FILE* const other = popen(command.c_str(), "r");
+  ASSERT_TRUE(other);
+  std::string said;
+  for (char line[256]; said.find("open\n") == std::string::npos && std::fgets(line, sizeof line, other);)
+    said += line;
+  EXPECT_EQ(cu.memory_free(x), cuda_invalid_value) << "another process has it open";
+  std::ofstream(freed) << "tried";
+  for (char line[256]; std::fgets(line, sizeof line, other);) said += line;
+  EXPECT_EQ(pclose(other), 0) << said;
+  std::filesystem::remove(freed);
   cu.copy_to_host(out, x, bytes, a);
   ASSERT_EQ(cu.stream_synchronize(a), 0);
   expect(9);

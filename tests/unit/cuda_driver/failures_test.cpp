@@ -77,7 +77,7 @@ TEST_P(DriverFailure, IsAnErrorThatNamesItAndLeavesNothing) {
 std::vector<const char*> functions() {
   // Not used by a device by itself.
   static const std::set<std::string> others{"cuDeviceGetName",       "cuDeviceTotalMem",  "cuDeviceGetUuid",   "cuDeviceCanAccessPeer",
-                                            "cuCtxEnablePeerAccess", "cuIpcGetMemHandle", "cuIpcOpenMemHandle",
+                                            "cuCtxEnablePeerAccess", "cuIpcGetMemHandle", "cuIpcOpenMemHandle", "cuStreamSynchronize",
                                             "cuIpcCloseMemHandle",   "cuMemGetInfo",      "cuEventQuery",
                                             "cuGetErrorName",        "cuGetErrorString"};
   std::vector<const char*> out;

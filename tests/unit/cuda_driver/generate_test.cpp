@@ -136,6 +136,42 @@ TEST(OnCudaMesh, ASteadyStepIsAReplayOnEachDevice) {
     }
 }
 
+/// A residual sum and the norm after it are one launch, and so is the sum of ranks before a norm.
+TEST(OnCudaMesh, ANormMakesTheSumsBeforeIt) {
+  for (const char* model : {"llama-dynamo23", "gemma3-optimum18"})
+    for (const char* mesh : {"", "tensor=2"}) {
+      SCOPED_TRACE(cat(model, " ", mesh));
+      auto engine = device_engine(model, DType::f32, mesh);
+      auto sequence = engine->open({});
+      engine->set_profiling(true);
+      feed(*engine, *sequence, some_ids(5));
+      const Profile profile = engine->profile();
+      const auto calls = [&](const char* op) { return profile.count(op) ? profile.at(op).calls : 0; };
+      const auto layers = static_cast<int64_t>(engine->decoder().layers.size());
+      if (*mesh) {
+        EXPECT_EQ(calls("AllReduce"), 1) << "of the embedding, which others read too; each layer has two";
+      } else {
+        EXPECT_EQ(calls("com.microsoft.SkipSimplifiedLayerNormalization cuda"), 2 * layers);
+        EXPECT_EQ(calls("Add cuda"), 0);
+      }
+    }
+}
+
+TEST(OnCudaMesh, SumsInNormsHaveTheBitsOfSumsBeforeThem) {
+  for (const char* model : {"llama-dynamo23", "gemma3-optimum18", "gpt2-optimum18"}) {
+    const std::vector<float> expected = logits(*fixture_engine(model), some_ids(7));
+    std::vector<float> got[2];
+    for (const bool apart : {false, true}) {
+      if (apart) emulated_fail("cuDeviceCanAccessPeer:1");  // NCCL's, of two terms, whose order does not matter
+      auto engine = device_engine(model, DType::f32, "tensor=2");
+      emulated_fail(nullptr);
+      got[apart] = logits(*engine, some_ids(7), nullptr, 1);
+    }
+    EXPECT_EQ(got[0], got[1]) << model;
+    EXPECT_LT(relative_error(got[0], expected), 1e-4) << model;
+  }
+}
+
 /// Sequences of a step may want a token, logits, or several rows, on each replica.
 TEST(OnCudaMesh, ReplicasReportWhatTheirFeedsWant) {
   auto alone = device_engine("llama-dynamo23", DType::f32),
