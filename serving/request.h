@@ -22,6 +22,11 @@ struct RequestOptions {
   /// Rows f32 [n, h] that stand for the prompt's tokens whose id is one of `input_tokens`, in order: embeddings of an image or a sound.
   Tensor input_rows;
   std::vector<int32_t> input_tokens;
+  /// Of a model with an encoder: its text, or its input of that name; `prompt` is what the decoder begins with. Not with `parent`, whose
+  /// input stays.
+  std::vector<int32_t> encoder_text;
+  std::string encoder_input;
+  Tensor encoder_tensor;
   SamplingParams sampling;
   int64_t max_tokens = 256;                ///< new tokens
   int64_t min_tokens = 0;                  ///< no end of text and no stop before that many

@@ -294,6 +294,14 @@ constexpr OptionRow rows[] = {
      "tokens \"inputs_token\", in order; on the command line an .npy file"},
     {"inputs_token", Type::ids, for_request, "",
      "token ids that \"inputs_embeds\" stands for; default: image_token_id, audio_token_id and the like of config.json"},
+    {"input_features", Type::tensor, for_request, "",
+     "f32, f16 or bf16, as the encoder takes it, with or without a batch of 1: the sound to which an encoder-decoder such as Whisper "
+     "attends; the prompt is what its decoder begins with; on the command line an .npy file"},
+    {"input_values", Type::tensor, for_request, "", "the same of an encoder with that input, which takes samples of sound"},
+    {"pixel_values", Type::tensor, for_request, "", "the same of an encoder with that input, which takes images"},
+    {"decoder_ids", Type::ids, for_request, "",
+     "token ids with which the decoder of an encoder-decoder begins, where the prompt is the encoder's text or empty; default: "
+     "decoder_start_token_id and the tokens that config.json or generation_config.json forces after it"},
     {"max_tokens", Type::integer, for_request, "256",
      "maximum new tokens of a sample; 0: none, the prompt is only processed", 0, huge},
     {"min_tokens", Type::integer, for_request, "0", "minimum new tokens of a sample", 0, huge},
