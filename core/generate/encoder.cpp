@@ -64,7 +64,7 @@ Encoder::Encoder(const Graph& graph, const CompileOptions& options, int64_t long
     } else if ((floats || (is_integer(value.type.dtype) && rank == 2)) && !found) {
       found = true;
       main_ = i;
-      if (floats) tensor_name_ = value.name;
+      if (floats) tensor_name_ = value.name == "audio_features" ? "input_features" : value.name;  // two exporters' names
       else vocabulary_ = table_rows(graph, graph.inputs[i]);
     } else {
       others.push_back(value.name);

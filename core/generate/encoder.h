@@ -30,7 +30,7 @@ class Encoder {
   Encoder(const Graph& graph, const CompileOptions& options, int64_t longest, ThreadPool& pool,
           std::shared_ptr<MemoryBudget> budget, LoadProgress* progress);
 
-  /// The input that is not text: "input_features"; "" if the encoder takes token ids.
+  /// The input that is not text, by the name that transformers gives it: "input_features"; "" if the encoder takes token ids.
   const std::string& tensor_name() const { return tensor_name_; }
   /// Of a text. Throws Error(invalid_argument) if it is empty, too long, or an id is out of range; Error(unsupported) if the encoder takes
   /// no text.

@@ -4,7 +4,8 @@ with several samples, preempted, and as conversations; through the library and o
 usage: seq2seq_test.py LIBRARY PLAIT FIXTURES
 
 LIBRARY is libplait.so, PLAIT the program. The models of zoo/seq2seq (tests/fixtures/zoo/seq2seq.py) are what optimum's exporter writes
-of T5, mT5, BART, Marian and Whisper: merged, as pairs, without a cache, and in a folder onnx. ONNX Runtime made the goldens and is not
+of T5, mT5, BART, Marian and Whisper: merged, as pairs, without a cache, and in a folder onnx; and Whisper of onnxruntime-genai's
+builder. ONNX Runtime made the goldens and is not
 needed; numpy is, of the environment of get_onnxruntime.sh.
 """
 import ctypes
@@ -67,8 +68,9 @@ class Case:
         import sounds
         self.name, self.folder = name, os.path.join(fixtures, "zoo", "seq2seq", name)
         self.begin, self.files = golden["begin"], files_of(self.folder)
-        self.sound = name == "whisper"
-        self.given = [({"input_features": sounds.features(one["given"])}, []) if self.sound else (None, one["given"])
+        self.sound = name.startswith("whisper")
+        begin = [] if "config.json" in self.files else self.begin  # genai_config.json does not tell it
+        self.given = [({"input_features": sounds.features(one["given"])}, begin) if self.sound else (None, one["given"])
                       for one in golden["prompts"]]
         self.wanted = [one["tokens"] for one in golden["prompts"]]
         self.count = len(self.wanted[0])
@@ -195,7 +197,7 @@ def check_command_line(program, cases):
                 array = tensors["input_features"]
                 npy_files.write(path, "<f4", array.shape, array.flatten().tolist())
                 line += ["--input-features", path]
-            else:
+            if ids:
                 line += ["--ids", ",".join(map(str, ids))]
             done = subprocess.run(line, capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{case.name}: {done.stderr}"
@@ -207,7 +209,8 @@ def main():
         return 0
     plait, program, fixtures = Plait(sys.argv[1]), sys.argv[2], sys.argv[3]
     with open(os.path.join(fixtures, "zoo", "seq2seq", "goldens.json"), encoding="utf-8") as file:
-        cases = {name: Case(fixtures, name, golden) for name, golden in json.load(file).items()}
+        goldens = json.load(file)
+    cases = {name: Case(fixtures, name, golden) for name, golden in (goldens | {"whisper_genai": goldens["whisper"]}).items()}
     for case in cases.values():
         check_results(plait, case)
         check_conversation(plait, case)
