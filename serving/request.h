@@ -31,6 +31,8 @@ struct RequestOptions {
   int64_t max_tokens = 256;                ///< new tokens
   int64_t min_tokens = 0;                  ///< no end of text and no stop before that many
   std::vector<int32_t> stop_tokens;        ///< end the text (reason eos); the stop token itself is the last token
+  std::vector<int32_t> suppressed;         ///< tokens that are never chosen
+  std::vector<int32_t> suppressed_first;   ///< tokens that are not chosen as the first
   std::vector<std::string> stop_strings;   ///< end the text (reason stop), which is cut before them
   int32_t samples = 1;                     ///< from one prompt; they share its pages
   std::shared_ptr<const Grammar> grammar;  ///< bounds each output; null: none

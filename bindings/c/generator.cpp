@@ -273,6 +273,8 @@ RequestOptions request_options(const Settings& settings, ModelObject& model) {
     auto eos = eos_tokens(model);
     out.stop_tokens.insert(out.stop_tokens.end(), eos.begin(), eos.end());
   }
+  out.suppressed = settings.ids("suppress_tokens");
+  out.suppressed_first = settings.ids("begin_suppress_tokens");
   out.stop_strings = settings.texts("stop");
   out.samples = static_cast<int32_t>(settings.integer("samples"));
   out.host_sampling = settings.boolean("host_sampling");

@@ -323,6 +323,8 @@ constexpr OptionRow rows[] = {
      0, huge},
     {"stop", Type::text, for_request, "", "a text that ends the output, which excludes it", 0, 0, {}, true},
     {"stop_tokens", Type::ids, for_request, "", "tokens that end the output, in addition to the model's: 2,106"},
+    {"suppress_tokens", Type::ids, for_request, "", "tokens that are never chosen, as Whisper's files name some: 2,106"},
+    {"begin_suppress_tokens", Type::ids, for_request, "", "tokens that are not chosen as the first of an output"},
     {"ignore_eos", Type::boolean, for_request, "false", "do not stop at the model's end-of-text tokens"},
     {"logprobs", Type::integer, for_request, "-1",
      "log-probabilities with so many alternatives per token; 0: only of the token; -1: none", -1, 1024},

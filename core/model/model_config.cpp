@@ -26,6 +26,7 @@ class ConfigFile {
   }
 
   bool present() const { return !json_.is_null(); }
+  const std::string& path() const { return path_; }
 
   /// The member at a path such as "model/decoder/filename"; null if it is absent or null.
   const Json* find(std::string_view member) const {
@@ -70,8 +71,17 @@ class ConfigFile {
   Json json_;
 };
 
-std::vector<RequestDefault> request_defaults(const ConfigFile& generation) {
+std::vector<RequestDefault> request_defaults(const ConfigFile& generation, const ConfigFile& config) {
   std::vector<RequestDefault> out;
+  for (const char* key : {"suppress_tokens", "begin_suppress_tokens"})
+    for (const ConfigFile* file : {&generation, &config}) {
+      std::vector<std::string> ids;
+      for (int32_t id : file->ids(key))
+        if (id >= 0) ids.push_back(cat(id));
+      if (ids.empty()) continue;
+      out.push_back({key, join(ids, ","), cat(quote(file->path()), ", field ", key)});
+      break;
+    }
   if (!generation.present()) return out;
   // transformers applies these only when sampling; a host that then sets a temperature gets them too.
   bool samples = generation.get<bool>("do_sample").value_or(false);
@@ -138,7 +148,7 @@ ModelConfig read_model_config(const FileSet& files) {
                              "video_token_index"})
     for (int32_t id : config.ids(member)) out.input_tokens.push_back(id);
   out.embeddings_file = genai.get<std::string>("model/embedding/filename").value_or("");
-  out.request_defaults = request_defaults(generation);
+  out.request_defaults = request_defaults(generation, config);
   return out;
 }
 

@@ -120,6 +120,23 @@ def check_conversation(plait, case):
     assert more == wanted[half + 2:], f"{case.name}, continued: {more}, expected {wanted[half + 2:]}"
 
 
+def check_suppressed(plait, case):
+    """Suppressed tokens, by option or by the model's files."""
+    wanted, ids = case.wanted[0], case.given[0][1]
+    often = max(set(wanted), key=wanted.count)
+    generator = Generator(plait, case.files)
+    never = generator.tokens(ids, max_tokens=case.count, suppress_tokens=often)
+    later = generator.tokens(ids, max_tokens=case.count, begin_suppress_tokens=f"{wanted[0]},100000")
+    generator.close()
+    assert often not in never and never[:wanted.index(often)] == wanted[:wanted.index(often)], f"{never}, without {often}: {wanted}"
+    assert later[0] != wanted[0] and wanted[0] in later[1:], f"{later}, not first {wanted[0]}"
+    settings = {"suppress_tokens": [-1, often], "begin_suppress_tokens": None}
+    generator = Generator(plait, case.files | {"generation_config.json": json.dumps(settings).encode()})
+    assert generator.tokens(ids, max_tokens=case.count) == never
+    assert generator.tokens(ids, max_tokens=case.count, suppress_tokens="79") == wanted
+    generator.close()
+
+
 def drain(generator, request):
     """Pulls all events, and keeps the request."""
     event = Event(struct_size=ctypes.sizeof(Event))
@@ -215,6 +232,7 @@ def main():
         check_results(plait, case)
         check_conversation(plait, case)
         print(f"{case.name}: {len(case.wanted)} prompts, one by one, in company and preempted")
+    check_suppressed(plait, cases["bart"])
     check_refusals(plait, cases)
     check_command_line(program, cases)
     return 0
