@@ -137,6 +137,37 @@ def check_suppressed(plait, case):
     generator.close()
 
 
+def tokenizer():
+    """Words w0 to w79, and an end of text, 2, after each text."""
+    template = [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "w2", "type_id": 0}}]
+    return json.dumps({"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"},
+                       "post_processor": {"type": "TemplateProcessing", "single": template, "pair": template,
+                                          "special_tokens": {"w2": {"id": "w2", "ids": [2], "tokens": ["w2"]}}},
+                       "model": {"type": "WordLevel", "vocab": {f"w{i}": i for i in range(80)}, "unk_token": "w0"}}).encode()
+
+
+def check_texts(plait, cases):
+    """A text is the encoder's, with its end; where the encoder takes a sound it is the decoder's, as it stands."""
+    def text(generator, ids, tensors=None):
+        request, options = c_void_p(), generator.options(tensors, temperature=0, ignore_eos="true", max_tokens=14)
+        words = " ".join(f"w{one}" for one in ids).encode()
+        plait.call("generator_submit_text", generator.handle, words, c_int64(len(words)), options, None, ctypes.byref(request))
+        plait.call("options_release", options)
+        return generator.answer(request)[0]
+
+    bart, whisper = cases["bart"], cases["whisper"]
+    generator = Generator(plait, bart.files | {"tokenizer.json": tokenizer()})
+    ids = bart.given[0][1]
+    got, wanted = text(generator, ids), generator.tokens([*ids, 2], max_tokens=14)
+    generator.close()
+    assert got == wanted != bart.wanted[0], f"{got}, expected {wanted}"
+    generator = Generator(plait, whisper.files | {"tokenizer.json": tokenizer()})
+    for words in (whisper.begin, []):
+        got = text(generator, words, whisper.given[1][0])
+        assert got == whisper.wanted[1], f"{got}, expected {whisper.wanted[1]}"
+    generator.close()
+
+
 def drain(generator, request):
     """Pulls all events, and keeps the request."""
     event = Event(struct_size=ctypes.sizeof(Event))
@@ -233,6 +264,7 @@ def main():
         check_conversation(plait, case)
         print(f"{case.name}: {len(case.wanted)} prompts, one by one, in company and preempted")
     check_suppressed(plait, cases["bart"])
+    check_texts(plait, cases)
     check_refusals(plait, cases)
     check_command_line(program, cases)
     return 0
