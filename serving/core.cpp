@@ -76,9 +76,11 @@ SchedulerStats SchedulerCore::stats() const {
 
 std::shared_ptr<Conversation> SchedulerCore::conversation(std::unique_ptr<Sequence> sequence,
                                                           std::vector<int32_t> tail,
-                                                          std::vector<std::shared_ptr<const GivenRows>> given) {
+                                                          std::vector<std::shared_ptr<const GivenRows>> given,
+                                                          std::shared_ptr<const EncoderInput> input) {
   std::shared_ptr<EngineThread> thread(shared_from_this(), &thread_);
-  return std::make_shared<Conversation>(std::move(thread), std::move(sequence), std::move(tail), std::move(given));
+  return std::make_shared<Conversation>(std::move(thread), std::move(sequence), std::move(tail), std::move(given),
+                                        std::move(input));
 }
 
 /// With `mutex_` held: ends the current step if all its requests are cancelled.
@@ -558,7 +560,7 @@ void SchedulerCore::end_sample(const Job& job, Sample& sample, FinishReason reas
     // A token chosen but not fed: the last one of the output, or of the prompt if there is no output.
     std::vector<int32_t> tail;
     for (int64_t i = sample.sequence->length(); i < job->length(sample); ++i) tail.push_back(job->token(sample, i));
-    auto kept = conversation(std::move(sample.sequence), std::move(tail), job->given);
+    auto kept = conversation(std::move(sample.sequence), std::move(tail), job->given, job->input);
     std::lock_guard lock(job->mutex);
     job->conversation = std::move(kept);
   }

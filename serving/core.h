@@ -34,7 +34,8 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   const TokenizerFuture& tokenizer() const { return tokenizer_; }
   /// The conversation keeps the core alive.
   std::shared_ptr<Conversation> conversation(std::unique_ptr<Sequence> sequence, std::vector<int32_t> tail,
-                                             std::vector<std::shared_ptr<const GivenRows>> given);
+                                             std::vector<std::shared_ptr<const GivenRows>> given,
+                                             std::shared_ptr<const EncoderInput> input);
   /// Rows that stand for tokens, with ids. Throws Error(overloaded).
   std::shared_ptr<const GivenRows> number(Tensor rows) { return numbers_->number(std::move(rows)); }
 

@@ -21,9 +21,12 @@ void make_draw(Draw& draw) {
 
 }  // namespace
 
-std::span<const int32_t> banned_tokens(const RequestOptions& options, const Sample& sample) {
-  const bool too_short = static_cast<int64_t>(sample.output.size()) < options.min_tokens;
-  return too_short ? std::span<const int32_t>(options.stop_tokens) : std::span<const int32_t>();
+std::vector<int32_t> banned_tokens(const RequestOptions& options, const Sample& sample) {
+  std::vector<int32_t> out = options.suppressed;
+  const auto add = [&](const std::vector<int32_t>& more) { out.insert(out.end(), more.begin(), more.end()); };
+  if (sample.output.empty()) add(options.suppressed_first);
+  if (static_cast<int64_t>(sample.output.size()) < options.min_tokens) add(options.stop_tokens);
+  return out;
 }
 
 void make_draws(std::vector<Draw>& draws, ThreadPool* pool) {

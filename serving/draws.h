@@ -20,8 +20,8 @@ struct Draw {
   std::optional<Error> error;
 };
 
-/// Tokens that cannot be chosen yet: those that end the text, before its minimum length.
-std::span<const int32_t> banned_tokens(const RequestOptions& options, const Sample& sample);
+/// Tokens that cannot be chosen: suppressed ones, and before its minimum length those that end the text.
+std::vector<int32_t> banned_tokens(const RequestOptions& options, const Sample& sample);
 
 /// Chooses all of them. `pool` null: by the caller.
 void make_draws(std::vector<Draw>& draws, ThreadPool* pool);

@@ -22,10 +22,17 @@ struct RequestOptions {
   /// Rows f32 [n, h] that stand for the prompt's tokens whose id is one of `input_tokens`, in order: embeddings of an image or a sound.
   Tensor input_rows;
   std::vector<int32_t> input_tokens;
+  /// Of a model with an encoder: its text, or its input of that name; `prompt` is what the decoder begins with. Not with `parent`, whose
+  /// input stays.
+  std::vector<int32_t> encoder_text;
+  std::string encoder_input;
+  Tensor encoder_tensor;
   SamplingParams sampling;
   int64_t max_tokens = 256;                ///< new tokens
   int64_t min_tokens = 0;                  ///< no end of text and no stop before that many
   std::vector<int32_t> stop_tokens;        ///< end the text (reason eos); the stop token itself is the last token
+  std::vector<int32_t> suppressed;         ///< tokens that are never chosen
+  std::vector<int32_t> suppressed_first;   ///< tokens that are not chosen as the first
   std::vector<std::string> stop_strings;   ///< end the text (reason stop), which is cut before them
   int32_t samples = 1;                     ///< from one prompt; they share its pages
   std::shared_ptr<const Grammar> grammar;  ///< bounds each output; null: none

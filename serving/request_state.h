@@ -19,11 +19,12 @@ class Conversation {
  public:
   /// `thread` keeps the engine alive.
   Conversation(std::shared_ptr<EngineThread> thread, std::unique_ptr<Sequence> sequence, std::vector<int32_t> tail,
-               std::vector<std::shared_ptr<const GivenRows>> given)
+               std::vector<std::shared_ptr<const GivenRows>> given, std::shared_ptr<const EncoderInput> input)
       : thread_(std::move(thread)),
         sequence_(std::move(sequence)),
         tail_(std::move(tail)),
-        given_(std::move(given)) {}
+        given_(std::move(given)),
+        input_(std::move(input)) {}
   ~Conversation() { thread_->release_later(std::move(sequence_)); }
   Conversation(const Conversation&) = delete;
   Conversation& operator=(const Conversation&) = delete;
@@ -33,12 +34,15 @@ class Conversation {
   const std::vector<int32_t>& tail() const { return tail_; }
   /// Rows of its tokens whose ids are negative.
   const std::vector<std::shared_ptr<const GivenRows>>& given() const { return given_; }
+  /// Null without an encoder.
+  const std::shared_ptr<const EncoderInput>& input() const { return input_; }
 
  private:
   const std::shared_ptr<EngineThread> thread_;
   std::unique_ptr<Sequence> sequence_;
   const std::vector<int32_t> tail_;
   const std::vector<std::shared_ptr<const GivenRows>> given_;
+  const std::shared_ptr<const EncoderInput> input_;
 };
 
 /// One sample of a request: its own sequence from the end of the prompt on.
@@ -67,6 +71,7 @@ struct Request::State {
   RequestOptions options;
   std::vector<int32_t> prompt;  ///< including the parent's, so that a preempted request can restart
   std::vector<std::shared_ptr<const GivenRows>> given;  ///< rows of the prompt's tokens whose ids are negative
+  std::shared_ptr<const EncoderInput> input;  ///< so that a preempted request can restart; null without an encoder
   std::chrono::steady_clock::time_point submitted;
   using TimePoint = std::chrono::steady_clock::time_point;
   TimePoint deadline = TimePoint::max(), queue_deadline = TimePoint::max();  ///< max: none

@@ -23,7 +23,7 @@ static std::string join_ids(const std::vector<int32_t>& ids) {
 
 /// `prefix`: the adapter's prefix tokens, before the prompt.
 static void check(const RequestOptions& options, const Engine& engine, const TokenizerFuture& tokenizer,
-                  int64_t prompt, int64_t prefix) {
+                  int64_t prompt, int64_t prefix, const EncoderInput* input) {
   if (prompt == 0)
     throw Error(Code::invalid_argument, "the prompt is empty", "give at least one token; a BOS will do");
   const std::vector<int32_t>& stood_for = options.input_tokens;  // a row comes in their place
@@ -47,10 +47,10 @@ static void check(const RequestOptions& options, const Engine& engine, const Tok
   if (options.max_tokens < 0) throw Error(Code::invalid_argument, cat("max_tokens is ", options.max_tokens));
   if (!options.stop_strings.empty() && !(tokenizer.valid() && tokenizer.get()))
     throw Error(Code::invalid_argument, "stop strings need a tokenizer", "use stop_tokens");
-  if (!engine.could_fit(prefix + prompt + 1))
+  if (!engine.could_fit(prefix + prompt + 1, input))
     throw Error(Code::out_of_memory,
                 cat("the cache of ", human_bytes(engine.options().cache_bytes), " cannot hold the prompt's ", prompt,
-                    " tokens"),
+                    " tokens", input ? cat(" and ", human_bytes(input->bytes), " that the encoder makes") : ""),
                 "raise cache_bytes");
 }
 
@@ -79,6 +79,27 @@ static void take_rows(Request::State& job, RequestOptions& options, SchedulerCor
   for (size_t i = 0; i < places.size(); ++i) *places[i] = job.given.back()->id(static_cast<int64_t>(i));
 }
 
+/// What the encoder takes of a request; null if there is none.
+static std::shared_ptr<const EncoderInput> take_encoder_input(RequestOptions& options, const Engine& engine) {
+  const Encoder* encoder = engine.encoder();
+  const std::string name = std::move(options.encoder_input);
+  const Tensor tensor = std::move(options.encoder_tensor);
+  const std::vector<int32_t> text = std::move(options.encoder_text);
+  if (!encoder) {
+    if (!tensor.present()) return nullptr;
+    throw Error(Code::unsupported, cat("the model has no encoder, and option ", name, " is set"), "leave it out");
+  }
+  if (options.parent) {
+    if (text.empty() && !tensor.present()) return options.parent->input();
+    throw Error(Code::unsupported, "a conversation keeps the encoder's input that it began with, and the request has another",
+                "submit it without the parent");
+  }
+  if (tensor.present()) return encoder->take_tensor(name, tensor);
+  if (encoder->tensor_name().empty()) return encoder->take_text(text);
+  throw Error(Code::invalid_argument, cat("the encoder's input ", quote(encoder->tensor_name()), " is missing"),
+              cat("set option ", encoder->tensor_name(), "; the prompt is what the decoder begins with"));
+}
+
 std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
   auto job = std::make_shared<Request::State>();
   std::vector<int32_t> parent;
@@ -91,7 +112,8 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
   }
   if (options.adapter) job->adapter = options.adapter->empty() ? nullptr : core_->adapter(*options.adapter);
   auto prompt = static_cast<int64_t>(parent.size() + options.prompt.size());
-  check(options, core_->engine(), core_->tokenizer(), prompt, job->adapter ? job->adapter->prefix : 0);
+  job->input = take_encoder_input(options, core_->engine());
+  check(options, core_->engine(), core_->tokenizer(), prompt, job->adapter ? job->adapter->prefix : 0, job->input.get());
   take_rows(*job, options, *core_);
   job->prompt = std::move(parent);
   job->prompt.insert(job->prompt.end(), options.prompt.begin(), options.prompt.end());
@@ -100,7 +122,7 @@ std::shared_ptr<Request> Scheduler::submit(RequestOptions options) {
   job->submitted = std::chrono::steady_clock::now();
   if (options.deadline.count() > 0) job->deadline = job->submitted + options.deadline;
   if (options.queue_deadline.count() > 0) job->queue_deadline = job->submitted + options.queue_deadline;
-  job->usage.prompt_tokens = prompt;
+  job->usage.prompt_tokens = prompt + (job->input ? job->input->tokens : 0);
   job->options = std::move(options);
   std::weak_ptr<SchedulerCore> core = core_;
   job->wake = [core] {
@@ -177,12 +199,13 @@ std::shared_ptr<Conversation> Scheduler::restore(std::span<const std::byte> byte
       throw Error(Code::bad_model, "the saved conversation holds a token that the model does not have");
   std::shared_ptr<Conversation> out;
   core_->thread().run([&] {
-    out = core_->conversation(core_->engine().restore(bytes.subspan(count * sizeof(int32_t))), std::move(tail), {});
+    out = core_->conversation(core_->engine().restore(bytes.subspan(count * sizeof(int32_t))), std::move(tail), {}, nullptr);
   });
   return out;
 }
 
 const Decoder& Scheduler::decoder() const { return core_->engine().decoder(); }
+const Encoder* Scheduler::encoder() const { return core_->engine().encoder(); }
 int64_t Scheduler::vocabulary() const { return core_->engine().vocabulary(); }
 Mesh Scheduler::mesh() const { return core_->engine().mesh(); }
 int64_t Scheduler::context() const { return core_->engine().context(); }

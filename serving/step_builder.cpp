@@ -42,7 +42,7 @@ bool StepBuilder::start(const Job& job, Sample& sample, std::span<const Job> run
       !engine_.continues(*sample.sequence, prompt)) {
     // Scores and hidden states need every token computed, so none may come from the cache.
     const std::vector<int32_t> cached = tokens_of(job, sample, 0, generates(job) ? length : 0);
-    sample.sequence = engine_.open(cached, prompt, job->adapter);
+    sample.sequence = engine_.open(cached, prompt, job->adapter, job->input);
   }
   const int64_t chunk = std::min(length - sample.sequence->length(), engine_.options().step_tokens);
   if (!engine_.reserve(*sample.sequence, std::max<int64_t>(chunk, 1)) && !is_alone(sample)) {

@@ -11,6 +11,7 @@
 #include "bindings/c/objects.h"
 #include "bindings/c/planning.h"
 #include "bindings/c/trace.h"
+#include "core/model/encoder_decoder.h"
 #include "core/passes/shard/annotations.h"
 #include "core/passes/stage/stage.h"
 
@@ -115,6 +116,7 @@ EngineOptions engine_options(const Settings& settings, const ModelConfig& config
   out.step_sequences = settings.integer("running");
   out.step_rows = std::max(out.step_rows, out.step_sequences);
   out.context = settings.integer("context") > 0 ? settings.integer("context") : config.context;
+  out.encoder_context = config.encoder_context;
   out.rank_timeout_s = static_cast<double>(settings.integer("rank_timeout_ms")) / 1000;
   return out;
 }
@@ -161,7 +163,9 @@ std::shared_ptr<Scheduler> GeneratorObject::load(LoadProgress& progress) {
   const std::future<void> grammars = std::async(std::launch::async, [&] {
     if (settings_.boolean("grammars") && model_->has_tokenizer()) prepare_grammars(*model_);
   });
-  auto engine = make_engine(opened.imported.graph, compile, engine_settings, &progress, std::move(world));
+  const auto joined = with_encoder(opened.source, opened.imported.graph, opened.registry->ops, &progress);
+  auto engine = make_engine(joined ? joined->decoder : opened.imported.graph, compile, engine_settings, &progress,
+                            std::move(world), joined ? &joined->encoder : nullptr);
   progress.check();
   SchedulerOptions options;
   options.queue = settings_.integer("queue");
@@ -269,6 +273,8 @@ RequestOptions request_options(const Settings& settings, ModelObject& model) {
     auto eos = eos_tokens(model);
     out.stop_tokens.insert(out.stop_tokens.end(), eos.begin(), eos.end());
   }
+  out.suppressed = settings.ids("suppress_tokens");
+  out.suppressed_first = settings.ids("begin_suppress_tokens");
   out.stop_strings = settings.texts("stop");
   out.samples = static_cast<int32_t>(settings.integer("samples"));
   out.host_sampling = settings.boolean("host_sampling");
@@ -281,6 +287,37 @@ RequestOptions request_options(const Settings& settings, ModelObject& model) {
              : kind == "embed" ? RequestOptions::Kind::embed
                                : RequestOptions::Kind::generate;
   return out;
+}
+
+/// Gives an encoder its part of the request: the prompt, if it takes text, or the option of its input.
+void give_encoder(RequestOptions& request, const Settings& settings, const ModelConfig& config, const Encoder* encoder) {
+  for (const auto& [name, tensor] : {std::pair("input_features", settings.tensor("input_features")),
+                                     std::pair("input_values", settings.tensor("input_values")),
+                                     std::pair("pixel_values", settings.tensor("pixel_values"))}) {
+    if (!tensor.present()) continue;
+    if (request.encoder_tensor.present())
+      throw Error(Code::invalid_argument, cat("options ", request.encoder_input, " and ", name, " are both the encoder's input"),
+                  "give one of them");
+    request.encoder_input = name;
+    request.encoder_tensor = tensor;
+  }
+  std::vector<int32_t> begin = settings.ids("decoder_ids");
+  if (!encoder) {
+    if (!begin.empty())
+      throw Error(Code::unsupported, "the model has no encoder, and option decoder_ids is set",
+                  "leave it out: the prompt is what the decoder begins with");
+    return;
+  }
+  if (request.parent) return;  // its tokens go on
+  const bool takes_text = encoder->tensor_name().empty();
+  if (!takes_text && !request.prompt.empty()) return;
+  if (begin.empty()) begin = config.decoder_tokens;
+  if (begin.empty())
+    throw Error(Code::invalid_argument,
+                "nothing tells with which token the decoder begins: config.json has no decoder_start_token_id",
+                "set option decoder_ids");
+  if (takes_text) request.encoder_text = std::move(request.prompt);
+  request.prompt = std::move(begin);
 }
 
 /// `make_ids` makes the prompt from the generator and the request's settings.
@@ -308,7 +345,8 @@ std::shared_ptr<RequestObject> submit(plait_generator* generator, plait_options*
                   "set the option keep on it, and pull its events to the end first");
     }
   }
-  request.prompt = make_ids(model, settings);
+  request.prompt = make_ids(model, settings, scheduler.encoder());
+  give_encoder(request, settings, model.opened().config, scheduler.encoder());
   out->kind = request.kind;
   out->pooling = settings.text("pooling");
   out->seed = request.sampling.seed;
@@ -359,8 +397,9 @@ plait_status plait_generator_submit_text(plait_generator* generator, const char*
                                          plait_options* options, plait_request* parent, plait_request** out) {
   return create(out, [&] {
     std::string_view prompt = text_of(text, length, "text");
-    return submit(generator, options, parent, [&](ModelObject& model, const Settings&) {
-      return model.tokenizer()->encode(prompt, parent == nullptr);
+    return submit(generator, options, parent, [&](ModelObject& model, const Settings&, const Encoder* encoder) {
+      const bool of_decoder = encoder && !encoder->tensor_name().empty();  // whose end of text would end it
+      return model.tokenizer()->encode(prompt, parent == nullptr && !of_decoder);
     });
   });
 }
@@ -370,7 +409,7 @@ plait_status plait_generator_submit_ids(plait_generator* generator, const int32_
   return create(out, [&] {
     auto prompt = span_of(ids, count, "ids");
     return submit(generator, options, parent,
-                  [&](ModelObject&, const Settings&) { return std::vector<int32_t>(prompt.begin(), prompt.end()); });
+                  [&](auto&&...) { return std::vector<int32_t>(prompt.begin(), prompt.end()); });
   });
 }
 
@@ -378,7 +417,7 @@ plait_status plait_generator_submit_chat(plait_generator* generator, const char*
                                          plait_options* options, plait_request** out) {
   return create(out, [&] {
     std::string_view turns = text_of(messages, length, "messages");
-    return submit(generator, options, nullptr, [&](ModelObject& model, const Settings& settings) {
+    return submit(generator, options, nullptr, [&](ModelObject& model, const Settings& settings, const Encoder*) {
       std::string tools = settings.text("tools"), variables = settings.text("chat_variables");
       auto tokenizer = model.tokenizer();
       // The template writes the BOS itself.

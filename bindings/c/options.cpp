@@ -295,6 +295,14 @@ constexpr OptionRow rows[] = {
      "tokens \"inputs_token\", in order; on the command line an .npy file"},
     {"inputs_token", Type::ids, for_request, "",
      "token ids that \"inputs_embeds\" stands for; default: image_token_id, audio_token_id and the like of config.json"},
+    {"input_features", Type::tensor, for_request, "",
+     "f32, f16 or bf16, as the encoder takes it, with or without a batch of 1: the sound to which an encoder-decoder such as Whisper "
+     "attends; the prompt is what its decoder begins with; on the command line an .npy file"},
+    {"input_values", Type::tensor, for_request, "", "the same of an encoder with that input, which takes samples of sound"},
+    {"pixel_values", Type::tensor, for_request, "", "the same of an encoder with that input, which takes images"},
+    {"decoder_ids", Type::ids, for_request, "",
+     "token ids with which the decoder of an encoder-decoder begins, where the prompt is the encoder's text or empty; default: "
+     "decoder_start_token_id and the tokens that config.json or generation_config.json forces after it"},
     {"max_tokens", Type::integer, for_request, "256",
      "maximum new tokens of a sample; 0: none, the prompt is only processed", 0, huge},
     {"min_tokens", Type::integer, for_request, "0", "minimum new tokens of a sample", 0, huge},
@@ -316,6 +324,8 @@ constexpr OptionRow rows[] = {
      0, huge},
     {"stop", Type::text, for_request, "", "a text that ends the output, which excludes it", 0, 0, {}, true},
     {"stop_tokens", Type::ids, for_request, "", "tokens that end the output, in addition to the model's: 2,106"},
+    {"suppress_tokens", Type::ids, for_request, "", "tokens that are never chosen, as Whisper's files name some: 2,106"},
+    {"begin_suppress_tokens", Type::ids, for_request, "", "tokens that are not chosen as the first of an output"},
     {"ignore_eos", Type::boolean, for_request, "false", "do not stop at the model's end-of-text tokens"},
     {"logprobs", Type::integer, for_request, "-1",
      "log-probabilities with so many alternatives per token; 0: only of the token; -1: none", -1, 1024},

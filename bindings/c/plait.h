@@ -157,7 +157,7 @@ PLAIT_API plait_status plait_options_create(plait_options** out);
 /* `value` as text ("0.7", "true", "1,5,7"). Setting a key again replaces its value; repeatable keys ("stop") add
  * one. NOT_FOUND for an unknown key, INVALID_ARGUMENT for an invalid value. */
 PLAIT_API plait_status plait_options_set(plait_options* options, const char* key, const char* value, int64_t length);
-/* The same of an option that is a tensor ("inputs_embeds"), which is copied. */
+/* The same of an option that is a tensor ("inputs_embeds", "input_features"), which is copied. */
 PLAIT_API plait_status plait_options_set_tensor(plait_options* options, const char* key, plait_tensor* tensor);
 /* All options as JSON: [{"key", "for": ["model", ...], "type", "default", "repeats", "doc"}, ...]. */
 PLAIT_API plait_status plait_options_describe(plait_tensor** json);
@@ -172,7 +172,8 @@ PLAIT_API plait_status plait_options_release(plait_options* options);
 
 /* `path` is a directory, or an .onnx file, whose directory has the other files. In a directory the model is the
  * file that genai_config.json names, otherwise model.onnx, decoder_model_merged.onnx, the pair decoder_model.onnx
- * and decoder_with_past_model.onnx, or the only .onnx file. Opening reads the graph and maps the weights; a
+ * and decoder_with_past_model.onnx, decoder_model.onnx with encoder_model.onnx, or the only .onnx file; of these also in its
+ * folder onnx. Opening reads the graph and maps the weights; a
  * generator or session loads them. A .gguf file opens as the ONNX model that its metadata describe (docs/convert.md): quantised
  * weights are laid out anew in memory, with their codes. The tokenizer loads in parallel on its own thread (option "tokenizer").
  * NOT_FOUND, BAD_MODEL, UNSUPPORTED, IO, INVALID_ARGUMENT (several candidates).
@@ -388,6 +389,10 @@ PLAIT_API plait_status plait_generator_cancel(plait_generator* generator);
  *         have no end-of-text token, the tokenizer's is used (except with "ignore_eos").
  * With the option "inputs_embeds" embeddings of an image or a sound stand for tokens of the prompt: of decoders whose file takes
  * embeddings, with the file of its embeddings next to it.
+ * Of an encoder-decoder (docs/inputs.md) the prompt is the encoder's text, and the decoder begins with the option "decoder_ids", by
+ * default as config.json specifies. Where the encoder takes a sound or an image, that is an option ("input_features", "input_values",
+ * "pixel_values"), and the prompt is what the decoder begins with: by default, if it is empty, as config.json specifies. With a parent the
+ * prompt continues the decoder's tokens, and the encoder's input stays.
  *   chat: messages as JSON; pass the whole conversation each time, its cached part is found automatically.
  * INVALID_ARGUMENT (ids out of range, an empty prompt, a prompt longer than the context), OUT_OF_MEMORY (can never
  * fit the cache), OVERLOADED (the queue is full), UNSUPPORTED, NOT_FOUND (no tokenizer). */

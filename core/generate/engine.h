@@ -10,6 +10,7 @@
 #include "core/base/token_weight.h"
 #include "core/comm/world.h"
 #include "core/exec/executor.h"
+#include "core/generate/encoder.h"
 #include "core/generate/given_rows.h"
 #include "core/passes/compile.h"
 
@@ -71,9 +72,10 @@ struct EngineOptions {
   int64_t page_tokens = 32;
   int64_t step_tokens = 512;  ///< max tokens per step
   int64_t step_sequences = 64;
-  int64_t step_rows = 64;    ///< max rows of logits per step
-  int64_t context = 0;       ///< max sequence length; 0: the limit of the graph's tables
-  int64_t memory_bytes = 0;  ///< max memory of a step without weights and cache; 0: see MemoryBudget
+  int64_t step_rows = 64;       ///< max rows of logits per step
+  int64_t context = 0;          ///< max sequence length; 0: the limit of the graph's tables
+  int64_t encoder_context = 0;  ///< max ids of an encoder's text; 0: no limit
+  int64_t memory_bytes = 0;     ///< max memory of a step without weights and cache; 0: see MemoryBudget
   // On a mesh `threads` is per rank; budgets are totals over all ranks, limits of steps and rows totals over all
   // replicas.
   double rank_timeout_s = 60;  ///< ranks as threads: timeout of waiting for each other in a step
@@ -105,10 +107,13 @@ class Engine {
   /// Opens a sequence that already holds the longest cached prefix of `tokens` (never all: at least one token is left
   /// to feed). `prompt`: its first tokens that count as one prompt, however they are chunked, since a graph may
   /// select its computation by prompt length; 0: all of `tokens`, or if empty, the first feed. All tokens use
-  /// `adapter`; only sequences of the same adapter share a prefix.
-  /// a prefix.
+  /// `adapter`; only sequences of the same adapter share a prefix. `input`: of the encoder, which the sequence and its
+  /// copies attend to; the first step runs it.
   virtual std::unique_ptr<Sequence> open(std::span<const int32_t> tokens, int64_t prompt = 0,
-                                         std::shared_ptr<const Adapter> adapter = nullptr) = 0;
+                                         std::shared_ptr<const Adapter> adapter = nullptr,
+                                         std::shared_ptr<const EncoderInput> input = nullptr) = 0;
+  /// What makes and checks inputs of `open`, from any thread; null: the model has no encoder.
+  virtual const Encoder* encoder() const { return nullptr; }
   /// Whether a prompt of `prompt` tokens, including the sequence's own, may extend it; false if the graph computes
   /// prompts of that length differently.
   virtual bool continues(const Sequence&, int64_t /*prompt*/) const { return true; }
@@ -118,8 +123,8 @@ class Engine {
   virtual bool reserve(Sequence& sequence, int64_t tokens) = 0;
   /// Whether memory freed by one sequence is usable by the other.
   virtual bool shares_cache(const Sequence&, const Sequence&) const { return true; }
-  /// Whether a sequence of that length, including its adapter's prefix, fits an empty cache.
-  virtual bool could_fit(int64_t length) const = 0;
+  /// Whether a sequence of that length, including its adapter's prefix, and what the encoder makes of `input` fit an empty cache.
+  virtual bool could_fit(int64_t length, const EncoderInput* input = nullptr) const = 0;
   /// No later sequence finds cached pages of an earlier one.
   virtual void forget_pages() {}
   /// Runs one step; memory must have been reserved. On an Error (NaN, a token out of range, Error(cancelled) by
@@ -187,7 +192,10 @@ class Engine {
 /// thrown.
 /// On a mesh (CompileOptions::mesh) the ranks are threads of the engine, or the processes of `world`: this is rank 0,
 /// the others call `serve_engine` (serve_engine.h). A graph that is not recognised is then Error(unsupported).
+/// `encoder`: of a decoder whose interface has `encoded` inputs, which are its outputs in order. Such a decoder runs as written; one with a
+/// past token by token, since its file was traced with one. Error(not_found) if it has none.
 std::unique_ptr<Engine> make_engine(const Graph& graph, const CompileOptions& compile, const EngineOptions& options,
-                                    LoadProgress* progress = nullptr, std::shared_ptr<World> world = nullptr);
+                                    LoadProgress* progress = nullptr, std::shared_ptr<World> world = nullptr,
+                                    const Graph* encoder = nullptr);
 
 }  // namespace plait

@@ -9,8 +9,10 @@ std::unique_ptr<Engine> make_ragged_engine(const Graph& graph, const CompileOpti
                                            const EngineOptions& options, LoadProgress* progress,
                                            std::shared_ptr<World> world, std::string& why_not);
 
-/// Runs any graph with ids and logits unchanged. Throws Error(unsupported) for inputs of unknown role.
+/// Runs any graph with ids and logits unchanged, after `encoder` if there is one (make_engine). Throws Error(unsupported) for inputs of
+/// unknown role.
 std::unique_ptr<Engine> make_plain_engine(const Graph& graph, const CompileOptions& compile,
-                                          const EngineOptions& options, LoadProgress* progress);
+                                          const EngineOptions& options, LoadProgress* progress,
+                                          const Graph* encoder = nullptr);
 
 }  // namespace plait

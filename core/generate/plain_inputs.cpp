@@ -6,6 +6,7 @@
 #include "core/base/constant.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/generate/encoder.h"
 
 namespace plait {
 namespace {
@@ -75,6 +76,7 @@ PlainInputs::PlainInputs(const Graph& graph, const DecoderInterface& interface, 
     shapes_.push_back(rank_of(graph.value(counter.input).type) ? Shape{1} : Shape{});
   for (ValueId id : graph.inputs) inputs_.push_back(input_of(graph, id));
   if (interface_.mask != no_value) mask_by_token_ = rank_of(graph.value(interface_.mask).type) == 4;
+  if (interface_.positions != no_value) flat_positions_ = rank_of(graph.value(interface_.positions).type) == 1;
   if (interface_.branch != no_value && rank_of(graph.value(interface_.branch).type)) branch_shape_ = {1};
 }
 
@@ -86,6 +88,9 @@ PlainInputs::Input PlainInputs::input_of(const Graph& graph, ValueId id) const {
   if (id == interface_.branch) return {Role::branch, dtype};
   if (id == interface_.given) return {Role::given, dtype};
   if (id == interface_.given_at) return {Role::given_at, dtype};
+  if (id == interface_.encoded_mask) return {Role::encoded_mask, dtype};
+  for (size_t i = 0; i < interface_.encoded.size(); ++i)
+    if (interface_.encoded[i] == id) return {Role::encoded, dtype, i};
   for (size_t i = 0; i < interface_.caches.size(); ++i)
     if (interface_.caches[i].past == id) return {Role::carried, dtype, i};
   for (size_t i = 0; i < interface_.counters.size(); ++i)
@@ -149,7 +154,10 @@ Tensor PlainInputs::carried(size_t number, DType dtype, int64_t past, const Tens
 }
 
 std::vector<Tensor> PlainInputs::of(std::span<const int32_t> tokens, int64_t past,
-                                    std::span<const Tensor> carried_values, GivenList given) const {
+                                    std::span<const Tensor> carried_values, GivenList given,
+                                    std::span<const Tensor> encoded) const {
+  if (encoded.size() < interface_.encoded.size())
+    throw Error(Code::unsupported, "the decoder attends to what an encoder makes, and there is no encoder");
   const auto count = static_cast<int64_t>(tokens.size());
   std::vector<Tensor> out;
   for (const Input& input : inputs_) {
@@ -159,7 +167,14 @@ std::vector<Tensor> PlainInputs::of(std::span<const int32_t> tokens, int64_t pas
       case Role::mask:
         out.push_back(mask_by_token_ ? causal_mask(dtype, past, count) : counted(dtype, past + count, 1, 0));
         break;
-      case Role::positions: out.push_back(repeated(counted(dtype, count, past, 1), interface_.position_rows)); break;
+      case Role::positions:
+        out.push_back(repeated(counted(dtype, count, past, 1), interface_.position_rows));
+        if (flat_positions_) out.back() = out.back().reshaped({count});
+        break;
+      case Role::encoded: out.push_back(encoded[input.number]); break;
+      case Role::encoded_mask:  // keys and hidden states have the encoder's tokens in the last dimension but one
+        out.push_back(ones(dtype, encoded[0].shape().back(2)));
+        break;
       case Role::given: out.push_back(rows_given(tokens, given, interface_.given_size)); break;
       case Role::given_at: out.push_back(places_given(tokens)); break;
       case Role::branch: out.push_back(counted(dtype, 1, past > 0, 0).reshaped(branch_shape_)); break;

@@ -17,9 +17,9 @@ class PlainInputs {
 
   /// The graph's inputs, in order, for `tokens` after `past` others. `carried`: outputs of the last run, by number of cache, then of
   /// counter; not present before the first run.
-  /// `given`: rows of the tokens whose ids are negative.
+  /// `given`: rows of the tokens whose ids are negative. `encoded`: values of the interface's `encoded`.
   std::vector<Tensor> of(std::span<const int32_t> tokens, int64_t past, std::span<const Tensor> carried,
-                         GivenList given) const;
+                         GivenList given, std::span<const Tensor> encoded) const;
 
   /// Values that a run passes to the next: caches, then counters.
   size_t carried_count() const { return shapes_.size(); }
@@ -27,11 +27,11 @@ class PlainInputs {
   int64_t token_bytes() const { return token_bytes_; }      ///< by which the caches grow
 
  private:
-  enum class Role : uint8_t { ids, mask, positions, branch, carried, given, given_at };
+  enum class Role : uint8_t { ids, mask, positions, branch, carried, given, given_at, encoded, encoded_mask };
   struct Input {
     Role role = Role::ids;
     DType dtype = DType::none;
-    size_t number = 0;  ///< of the carried value
+    size_t number = 0;  ///< of the carried or encoded value
   };
   Input input_of(const Graph& graph, ValueId id) const;
   void read_caches(const Graph& graph, int64_t context);
@@ -43,7 +43,8 @@ class PlainInputs {
   std::vector<Shape> shapes_;  ///< of carried values before the first token, batch 1
   Shape branch_shape_;
   int64_t buffer_length_ = 0, token_bytes_ = 0;
-  bool mask_by_token_ = false;  ///< the mask is per token and key
+  bool flat_positions_ = false;  ///< positions are [s]
+  bool mask_by_token_ = false;   ///< the mask is per token and key
 };
 
 }  // namespace plait

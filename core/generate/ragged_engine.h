@@ -70,7 +70,7 @@ class RaggedEngine : public Engine {
   }
 
   std::unique_ptr<Sequence> open(std::span<const int32_t> tokens, int64_t prompt,
-                                 std::shared_ptr<const Adapter> adapter) override {
+                                 std::shared_ptr<const Adapter> adapter, std::shared_ptr<const EncoderInput>) override {
     // Picks the replica with the fewest sequences, to balance steps.
     auto least = std::min_element(replicas_.begin(), replicas_.end(), [](const auto& a, const auto& b) {
       return a->cache.sequences() < b->cache.sequences();
@@ -91,7 +91,7 @@ class RaggedEngine : public Engine {
     replica_of(sequence).drop_prefixes();
     return kv(sequence).cache().reserve(kv(sequence), tokens);
   }
-  bool could_fit(int64_t length) const override { return replicas_[0]->cache.could_fit(length); }
+  bool could_fit(int64_t length, const EncoderInput*) const override { return replicas_[0]->cache.could_fit(length); }
   bool shares_cache(const Sequence& a, const Sequence& b) const override { return &kv(a).cache() == &kv(b).cache(); }
 
   void forget_pages() override {

@@ -184,7 +184,7 @@ std::unique_ptr<Sequence> RaggedEngine::restore(std::span<const std::byte> bytes
   const auto tokens = in.get_list<int32_t>();
   for (int32_t token : tokens)
     if (token < 0 || token >= vocabulary_) in.fail("holds a token that the model does not have");
-  std::unique_ptr<Sequence> opened = open({}, 0, std::move(adapter));
+  std::unique_ptr<Sequence> opened = open({}, 0, std::move(adapter), nullptr);
   KvSequence& sequence = kv(*opened);
   if (!tokens.empty() && !sequence.cache().reserve(sequence, static_cast<int64_t>(tokens.size())))
     throw Error(Code::out_of_memory, cat("the cache has no space for a conversation of ", tokens.size(), " tokens"),

@@ -26,6 +26,7 @@ class ConfigFile {
   }
 
   bool present() const { return !json_.is_null(); }
+  const std::string& path() const { return path_; }
 
   /// The member at a path such as "model/decoder/filename"; null if it is absent or null.
   const Json* find(std::string_view member) const {
@@ -70,8 +71,17 @@ class ConfigFile {
   Json json_;
 };
 
-std::vector<RequestDefault> request_defaults(const ConfigFile& generation) {
+std::vector<RequestDefault> request_defaults(const ConfigFile& generation, const ConfigFile& config) {
   std::vector<RequestDefault> out;
+  for (const char* key : {"suppress_tokens", "begin_suppress_tokens"})
+    for (const ConfigFile* file : {&generation, &config}) {
+      std::vector<std::string> ids;
+      for (int32_t id : file->ids(key))
+        if (id >= 0) ids.push_back(cat(id));
+      if (ids.empty()) continue;
+      out.push_back({key, join(ids, ","), cat(quote(file->path()), ", field ", key)});
+      break;
+    }
   if (!generation.present()) return out;
   // transformers applies these only when sampling; a host that then sets a temperature gets them too.
   bool samples = generation.get<bool>("do_sample").value_or(false);
@@ -83,6 +93,31 @@ std::vector<RequestDefault> request_defaults(const ConfigFile& generation) {
   return out;
 }
 
+/// The start token, then those that are forced after it: one, or [[1, id], [2, id], ...] up to an id that is left open.
+std::vector<int32_t> decoder_tokens(const ConfigFile& config, const ConfigFile& generation, const ConfigFile& genai) {
+  const auto first_of = [&](const char* member) {
+    std::vector<int32_t> ids = generation.ids(member);
+    return ids.empty() ? config.ids(member) : ids;
+  };
+  std::vector<int32_t> out = first_of("decoder_start_token_id");
+  if (out.empty()) out = genai.ids("model/decoder_start_token_id");
+  if (out.empty()) return out;
+  out.resize(1);  // a list is by row of a batch
+  for (const ConfigFile* file : {&generation, &config}) {
+    const Json* forced = file->find("forced_decoder_ids");
+    if (!forced || !forced->is_array()) continue;
+    for (const Json& pair : *forced) {
+      const bool next = pair.is_array() && pair.size() == 2 && pair[0].is_number_integer() && pair[1].is_number_integer() &&
+                        pair[0].get<int64_t>() == static_cast<int64_t>(out.size());
+      if (!next) return out;
+      out.push_back(pair[1].get<int32_t>());
+    }
+    if (out.size() > 1) return out;
+  }
+  if (const std::vector<int32_t> forced = first_of("forced_bos_token_id"); !forced.empty()) out.push_back(forced[0]);
+  return out;
+}
+
 }  // namespace
 
 ModelConfig read_model_config(const FileSet& files) {
@@ -90,13 +125,18 @@ ModelConfig read_model_config(const FileSet& files) {
       genai(files, "genai_config.json");
   ModelConfig out;
   out.genai_file = genai.get<std::string>("model/decoder/filename").value_or("");
-  const std::pair<const ConfigFile*, const char*> contexts[] = {{&config, "max_position_embeddings"},
+  out.encoder_file = genai.get<std::string>("model/encoder/filename").value_or("");
+  const std::pair<const ConfigFile*, const char*> contexts[] = {{&config, "max_target_positions"},
+                                                                {&config, "max_position_embeddings"},
                                                                 {&config, "text_config/max_position_embeddings"},
                                                                 {&config, "n_positions"},
                                                                 {&genai, "model/context_length"}};
   for (auto [file, member] : contexts) {
     if (out.context <= 0) out.context = file->get<int64_t>(member).value_or(0);
   }
+  for (const char* member : {"max_source_positions", "max_position_embeddings"})
+    if (out.encoder_context <= 0) out.encoder_context = config.get<int64_t>(member).value_or(0);
+  out.decoder_tokens = decoder_tokens(config, generation, genai);
   const std::pair<const ConfigFile*, const char*> eos[] = {{&generation, "eos_token_id"},
                                                            {&genai, "model/eos_token_id"},
                                                            {&config, "eos_token_id"},
@@ -108,7 +148,7 @@ ModelConfig read_model_config(const FileSet& files) {
                              "video_token_index"})
     for (int32_t id : config.ids(member)) out.input_tokens.push_back(id);
   out.embeddings_file = genai.get<std::string>("model/embedding/filename").value_or("");
-  out.request_defaults = request_defaults(generation);
+  out.request_defaults = request_defaults(generation, config);
   return out;
 }
 

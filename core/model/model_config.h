@@ -18,11 +18,14 @@ struct RequestDefault {
 struct ModelConfig {
   std::string genai_file;           ///< the model file that genai_config.json names; "" if it does not
   std::string embeddings_file;      ///< the file of embeddings that it names; "" if it does not
+  std::string encoder_file;         ///< the file of the decoder's encoder that it names; "" if it does not
   int64_t context = 0;              ///< tokens; 0: not specified
+  int64_t encoder_context = 0;      ///< tokens of an encoder's text; 0: not specified
+  std::vector<int32_t> decoder_tokens;  ///< with which a decoder begins after an encoder's input: the start token, and forced ones
   std::vector<int32_t> input_tokens;  ///< for which embeddings of an image or a sound stand
   std::vector<int32_t> eos_tokens;  ///< of the first of generation_config, genai_config and config.json that has any
-  /// Options of requests, by generation_config.json: with do_sample they are the file's, and transformers' where the
-  /// file leaves them out (temperature 1, top_k 50); without it, greedy.
+  /// Options of requests, by generation_config.json (suppressed tokens also by config.json): with do_sample they are the file's, and
+  /// transformers' where the file leaves them out (temperature 1, top_k 50); without it, greedy.
   std::vector<RequestDefault> request_defaults;
 };
 

@@ -86,12 +86,15 @@ std::string choose_model_file(const FileSet& files) {
                   cat(files.path_of("genai_config.json"), " names the file ", quote(named), ", which is not there"));
     }
   }
-  for (const char* name : {"model.onnx", "decoder_model_merged.onnx"}) {
-    if (files.has(name)) return name;
-  }
-  if (files.has("decoder_model.onnx") && files.has("decoder_with_past_model.onnx"))
-    return "decoder_with_past_model.onnx";
   std::vector<std::string> candidates = onnx_files(files);
+  // transformers.js keeps files of a model in a folder of their own.
+  const std::string folder = candidates.empty() ? "onnx/" : "";
+  const auto has = [&](const char* name) { return files.has(folder + name); };
+  for (const char* name : {"model.onnx", "decoder_model_merged.onnx"}) {
+    if (has(name)) return folder + name;
+  }
+  if (has("decoder_model.onnx") && has("decoder_with_past_model.onnx")) return folder + "decoder_with_past_model.onnx";
+  if (has("decoder_model.onnx") && has("encoder_model.onnx")) return folder + "decoder_model.onnx";
   if (candidates.size() == 1) return candidates[0];
   if (candidates.empty()) {
     const std::vector<std::string> names = files.names();
@@ -113,7 +116,7 @@ ModelSource find_model(const std::string& path, bool copied, DType unpack) {
   std::error_code failure;
   if (fs::is_directory(path, failure)) {
     ModelSource out{directory_files(path), {}, path, copied};
-    if (onnx_files(*out.files).empty() && huggingface::has_model(path))
+    if (onnx_files(*out.files).empty() && !out.files->has("onnx/encoder_model.onnx") && huggingface::has_model(path))
       return to_complete(path, huggingface::text_files(path),
                          [path](LoadProgress* progress) { return huggingface::model_files(path, progress); });
     // As hubs have them: one GGUF file, and what describes it.
@@ -181,10 +184,12 @@ ImportedModel import_model(const ModelSource& source, const OpSet& ops, LoadProg
 
 std::optional<ModelSource> embeddings_of(const ModelSource& source) {
   constexpr std::string_view merged = "decoder_model_merged", end = ".onnx";
+  const fs::path folder = fs::path(source.file).parent_path();
+  const std::string decoder = fs::path(source.file).filename().string();
   std::vector<std::string> names{read_model_config(*source.files).embeddings_file};
-  if (source.file.starts_with(merged) && source.file.ends_with(end))
-    names.push_back(cat("embed_tokens", source.file.substr(merged.size())));
-  for (const char* usual : {"embed_tokens.onnx", "embedding.onnx"}) names.emplace_back(usual);
+  if (decoder.starts_with(merged) && decoder.ends_with(end))
+    names.push_back((folder / cat("embed_tokens", decoder.substr(merged.size()))).generic_string());
+  for (const char* usual : {"embed_tokens.onnx", "embedding.onnx"}) names.push_back((folder / usual).generic_string());
   ModelSource out = source;
   for (const std::string& name : names)
     if (!name.empty() && name != source.file && source.files->has(name)) {

@@ -34,7 +34,8 @@ ModelSource find_model(std::vector<NamedBlob> blobs);
 
 /// The model's file among `files`: the one that genai_config.json names, model.onnx, decoder_model_merged.onnx, the
 /// second of the pair decoder_model.onnx and decoder_with_past_model.onnx (given a past of no tokens it does the work
-/// of both), or the only .onnx file. Throws Error(not_found) when there is none, Error(invalid_argument) that lists
+/// of both), decoder_model.onnx next to encoder_model.onnx, or the only .onnx file; these too in a folder onnx, if there are no others.
+/// Throws Error(not_found) when there is none, Error(invalid_argument) that lists
 /// them when several are left, Error(bad_model) when genai_config.json is damaged.
 std::string choose_model_file(const FileSet& files);
 

@@ -185,7 +185,7 @@ constexpr Call calls[] = {
     {"constants", look_at_constants},
     MAKE(options, plait_options_create),
     {"plait_options_set", set_option},
-    DO(plait_options_set_tensor, m.options_(), m.one_of<const char*>({"inputs_embeds", "inputs_embeds", "seed", "none", nullptr}),
+    DO(plait_options_set_tensor, m.options_(), m.one_of<const char*>({"inputs_embeds", "input_features", "seed", "none", nullptr}),
        m.tensor_()),
     DO(plait_options_release, m.options_()),
     MAKE(tensor, plait_options_describe),

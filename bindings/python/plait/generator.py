@@ -66,7 +66,8 @@ class Generator(NativeObject):
                **options: Any) -> Request:
         """A prompt: a text, or token ids, which are taken as they are. `parent`: a request that ended with the option keep, which
         this one continues. `inputs_embeds`: an array that stands for
-        tokens, such as an image's embeddings. `sampler`: chooses tokens from logits f32 [v], in the thread that pulls."""
+        tokens, such as an image's embeddings. `input_features`: of an encoder-decoder's sound; the prompt, which may be empty, is what
+        its decoder begins with. `sampler`: chooses tokens from logits f32 [v], in the thread that pulls."""
         self.wait()
         if sampler is not None:
             options["host_sampling"] = True

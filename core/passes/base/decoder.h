@@ -44,6 +44,10 @@ struct DecoderInterface {
   ValueId given = no_value, given_at = no_value;
   int64_t given_size = 0;     ///< h; 0: the graph takes tokens only
   ValueId branch = no_value;  ///< a bool: whether there is a past (merged decoders)
+  /// What an encoder makes of a request, the same in each of its runs: a hidden state [b, n, h], or keys or values of cross-attention
+  /// [b, heads, n, d]; and the mask i64 [b, n] of it.
+  std::vector<ValueId> encoded;
+  ValueId encoded_mask = no_value;
   SymbolId batch = -1, sequence = -1, past = -1;
   bool complete = false;  ///< ids and logits exist, and each past has its present
   std::string why;        ///< what is missing if not complete

@@ -3,12 +3,12 @@
 // Exporters name each past length differently ("s26", "past_sequence_length"), and the attention mask's length not as
 // a sum. One symbol each for batch, sequence and past makes derived shapes comparable.
 #include <algorithm>
-#include <array>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/graph/graft.h"
 #include "core/graph/infer.h"
+#include "core/graph/roles.h"
 #include "core/passes/normalize/normalize.h"
 
 namespace plait {
@@ -19,24 +19,6 @@ bool contains(std::string_view text, std::string_view part) { return text.find(p
 size_t rank(const Graph& graph, ValueId id) {
   const auto& dims = graph.value(id).type.dims;
   return dims ? dims->size() : 0;
-}
-
-/// Possible names of the present output for the past input `name`, by exporters' conventions.
-std::vector<std::string> present_names(const std::string& name) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> habits = {
-      {{"past_key_values", "present"},
-       {"past_key_values", "present_key_values"},
-       {"past", "present"},
-       {"input.", "output."},
-       {"input.", ""}}};
-  std::vector<std::string> out;
-  for (const auto& [from, to] : habits)
-    if (size_t at = name.find(from); at != std::string::npos) {
-      std::string present = name;
-      present.replace(at, from.size(), to);
-      out.push_back(std::move(present));
-    }
-  return out;
 }
 
 /// The first number in a name: the layer.
@@ -87,6 +69,8 @@ class Finder {
       found_.why = cat("it takes ", embeddings_input,
                        ", and the file that makes them of token ids is not next to it: embed_tokens.onnx, or the one that "
                        "genai_config.json names");
+    if (found_.encoded_mask != no_value && found_.encoded.empty())
+      found_.why = cat("input ", quote(graph_.value(found_.encoded_mask).name), " is a mask of an encoder's, of which it takes nothing");
     for (const auto& counter : found_.counters)
       if (counter.output < 0) found_.why = no_output(counter.input);
     found_.complete = found_.why.empty();
@@ -113,6 +97,14 @@ class Finder {
     }
     if (value.name == given_at_input) {
       found_.given_at = id;
+      return;
+    }
+    if (is_encoded(value)) {
+      found_.encoded.push_back(id);
+      return;
+    }
+    if (is_encoded_mask(value)) {
+      found_.encoded_mask = id;
       return;
     }
     bool single = value.type.dims && product(*value.type.dims) == Dim(1) && rank(graph_, id) <= 1;

@@ -32,6 +32,8 @@ class Raiser {
 
   bool run() {
     if (!decoder_.interface.complete) return refuse(decoder_.interface.why);
+    if (!decoder_.interface.encoded.empty())
+      return refuse("it attends to what an encoder makes, and decoders that do so run as written");
     drop_unread_caches();
     bool wider = widen(graph_, DType::f32), simpler = spell_out(graph_),
          exact = context_.options.exact_activations && drop_rounding(graph_);
