@@ -2,6 +2,7 @@
 """Measures plans: what `plait plan` predicts for steps of training on this machine, against steps that were run.
 
     ./run bench plan [--json F] [--ranks 2] [--work gpt2,gemma] [--rounds N] [--steps N] [--quick]
+    ./run bench plan --figures docs
 
 The machine is measured first, with one thread a rank. Plans are the planner's best three, data parallel, tensor parallel, and pipelines
 of three schedules, each priced and then trained in a process of its own, round by round; figures are medians of step times without each
@@ -126,8 +127,11 @@ def main():
     parser.add_argument("--work", type=lambda text: text.split(","), default=list(WORK))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3, help="of a run, after its first")
+    parser.add_argument("--figures", type=Path, help="instead draw the pictures of docs/planning.md into this folder")
     parser.add_argument("--quick", action="store_true", help="gemma, one round, one step")
     options = parser.parse_args()
+    if options.figures:
+        return subprocess.run([sys.executable, Path(__file__).with_name("plan_figures.py"), options.figures], check=False).returncode
     if options.quick:
         options.work, options.rounds, options.steps = ["gemma"], 1, 1
     if "gpt2" in options.work:

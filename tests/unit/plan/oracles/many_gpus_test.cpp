@@ -45,7 +45,9 @@ TEST(ManyGpus, PricesHaveTheMeasuredOrder) {
     plan.layers.assign(static_cast<size_t>(plan.pipeline), layers / plan.pipeline);
     plan.micro_batch = 2048;
     plan.recompute = Recompute::full;
-    rows.push_back({node, layers, plan.pipeline, plan.tensor, row.number("seconds"), pricer->price(plan).step_s});
+    const double priced = pricer->price(plan).step_s, measured = row.number("seconds");
+    record_row(cat(node, " a node, ", layers, " layers, ", plan.mesh()), measured, priced);
+    rows.push_back({node, layers, plan.pipeline, plan.tensor, measured, priced});
   }
   int pairs = 0;
   for (const Row& a : rows) {

@@ -50,6 +50,7 @@ TEST(ShapedLinks, OneNumberPredictsTheOthers) {
     double before = 0;
     for (const ShapedLink& link : links) {
       const double seconds = iteration(row, schedule, forward_s, link), measured = row.number(link.column);
+      record_row(cat(row.text("name"), " ", link.column), measured, seconds);
       EXPECT_GT(seconds, before) << row.text("name") << " " << link.column;  // as measured
       EXPECT_LT(std::abs(seconds / measured - 1), 0.35) << row.text("name") << " " << link.column << ": " << seconds;
       before = seconds;

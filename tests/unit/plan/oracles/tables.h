@@ -1,5 +1,7 @@
 #pragma once
 // Published tables: rows of text with commas; "#" begins a comment, of which the last before the rows names the columns.
+#include <gtest/gtest.h>
+
 #include <fstream>
 #include <map>
 #include <string>
@@ -39,6 +41,11 @@ inline std::vector<TableRow> read_table(const std::string& name) {
     for (size_t i = 0; i < cells.size(); ++i) row.cells[columns[i]] = cells[i];
   }
   return out;
+}
+
+/// For the picture of `./run bench plan --figures`: the numbers of a row, in the test's record.
+inline void record_row(const std::string& name, double published, double predicted) {
+  testing::Test::RecordProperty(name, cat(published, " ", predicted));
 }
 
 }  // namespace plait::test
