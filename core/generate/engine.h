@@ -1,6 +1,7 @@
 #pragma once
 // The engine: one step takes tokens of several sequences and returns logits. The caller chooses the mix of prefill,
 // decode, prefill chunks and verification.
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <span>
@@ -184,7 +185,8 @@ class Engine {
 
   EngineOptions options_;
   const std::shared_ptr<MemoryBudget> budget_;  ///< shared by all its executors
-  int64_t vocabulary_ = 0, context_ = 0;
+  std::atomic<int64_t> vocabulary_{0};  ///< of some graphs known after the first run only
+  int64_t context_ = 0;
 };
 
 /// Makes a ragged (continuous batching) engine if the graph is recognised, otherwise one that runs the graph as is,

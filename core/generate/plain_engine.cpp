@@ -240,7 +240,7 @@ std::vector<Tensor> PlainEngine::run(PlainSequence& sequence, const Feed& feed) 
   const auto count = static_cast<int64_t>(feed.tokens.size());
   for (int32_t id : feed.tokens)
     if (id < 0 ? !interface.given_size || !row_of(feed.given, id) : vocabulary_ && id >= vocabulary_)
-      throw Error(Code::invalid_argument, cat("token id ", id, " is out of range: the vocabulary has ", vocabulary_));
+      throw Error(Code::invalid_argument, cat("token id ", id, " is out of range: the vocabulary has ", vocabulary()));
   const std::span<const Tensor> made = encoded(sequence);
   std::vector<Tensor> past = sequence.past;
   const int64_t rows = std::min(feed.rows, count);
@@ -271,15 +271,16 @@ void PlainEngine::run(std::span<const int32_t> tokens, int64_t past, std::vector
   };
   const TensorView logits = executor_->output(interface.logits);
   if (logits.shape.rank() < 2) throw Error(Code::unsupported, cat("logits of shape ", logits.shape.text()));
-  vocabulary_ = logits.shape.back(1);
-  const int64_t have = logits.shape.elements() / vocabulary_;
+  const int64_t vocabulary = logits.shape.back(1);
+  vocabulary_ = vocabulary;
+  const int64_t have = logits.shape.elements() / vocabulary;
   if (have < rows)
     throw Error(Code::unsupported,
                 cat("the graph gives logits of ", have, " positions only, ", rows, " were requested"));
   if (rows) {
     const Tensor f32 = materialize({{}, owned(interface.logits), {{RecipeStep::Kind::cast, {}, DType::f32}}});
-    logits_.insert(logits_.end(), f32.as<float>() + (have - rows) * vocabulary_,
-                   f32.as<float>() + have * vocabulary_);
+    logits_.insert(logits_.end(), f32.as<float>() + (have - rows) * vocabulary,
+                   f32.as<float>() + have * vocabulary);
   }
   for (size_t i = 0; i < interface.caches.size(); ++i)
     if (!interface.caches[i].idle) carried[i] = owned(interface.caches[i].present);

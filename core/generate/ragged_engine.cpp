@@ -97,7 +97,7 @@ void RaggedEngine::check(std::span<const Feed> feeds, bool hidden) const {
     for (int32_t id : feed.tokens)
       if (id < 0 ? !decoder().interface.given_size || !row_of(feed.given, id) : vocabulary_ && id >= vocabulary_)
         throw Error(Code::invalid_argument,
-                    cat("token id ", id, " is out of range: the vocabulary has ", vocabulary_));
+                    cat("token id ", id, " is out of range: the vocabulary has ", vocabulary()));
   budget_->check();  // a step that has begun cannot stop: its ranks wait for each other
 }
 
@@ -185,8 +185,8 @@ void RaggedEngine::distribute(StepInFlight& flight) {
     feed.chosen = tokens && rows && feed.choice ? tokens[rows - 1] : not_chosen;
     if (tokens) tokens += rows;
     if (logits) {
-      if (!feed.choice) feed.logits = {const_cast<float*>(logits), rows * static_cast<size_t>(vocabulary_)};
-      logits += rows * static_cast<size_t>(vocabulary_);
+      if (!feed.choice) feed.logits = {const_cast<float*>(logits), rows * static_cast<size_t>(vocabulary())};
+      logits += rows * static_cast<size_t>(vocabulary());
     }
     if (hidden) feed.hidden = {hidden, rows * static_cast<size_t>(decoder().hidden)}, hidden += feed.hidden.size();
     kv(*feed.sequence).cache().commit(kv(*feed.sequence), feed.tokens);
