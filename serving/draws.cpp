@@ -1,5 +1,7 @@
 #include "serving/draws.h"
 
+#include <limits>
+
 #include "core/base/thread_pool.h"
 
 namespace plait {
@@ -24,6 +26,21 @@ void make_draw(Draw& draw) {
 std::span<const int32_t> banned_tokens(const RequestOptions& options, const Sample& sample) {
   const bool too_short = static_cast<int64_t>(sample.output.size()) < options.min_tokens;
   return too_short ? std::span<const int32_t>(options.stop_tokens) : std::span<const int32_t>();
+}
+
+std::vector<SampledToken> scored_tokens(std::span<const int32_t> ids, std::span<const float> rows, size_t vocabulary,
+                                        int32_t top, ThreadPool* pool) {
+  std::vector<SampledToken> out(ids.size());
+  const auto score = [&](int64_t item, int) {
+    const auto i = static_cast<size_t>(item);
+    out[i].id = ids[i];
+    out[i].logprob = std::numeric_limits<float>::quiet_NaN();
+    if (ids[i] >= 0) add_logprobs(rows.subspan(i * vocabulary, vocabulary), top, out[i]);
+  };
+  const auto count = static_cast<int64_t>(ids.size());
+  if (pool) pool->for_each(count, score);
+  for (int64_t i = 0; i < count && !pool; ++i) score(i, 0);
+  return out;
 }
 
 void make_draws(std::vector<Draw>& draws, ThreadPool* pool) {

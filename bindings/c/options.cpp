@@ -318,6 +318,8 @@ constexpr OptionRow rows[] = {
     {"ignore_eos", Type::boolean, for_request, "false", "do not stop at the model's end-of-text tokens"},
     {"logprobs", Type::integer, for_request, "-1",
      "log-probabilities with so many alternatives per token; 0: only of the token; -1: none", -1, 1024},
+    {"prompt_logprobs", Type::integer, for_request, "-1",
+     "events of the prompt's tokens come first, with log-probabilities and so many alternatives; -1: none", -1, 1024},
     {"samples", Type::integer, for_request, "1", "outputs from one prompt; they share its cache", 1, 1024},
     {"deadline_ms", Type::integer, for_request, "0", "milliseconds after which a request ends; 0: never", 0, huge},
     {"queue_deadline_ms", Type::integer, for_request, "0",
