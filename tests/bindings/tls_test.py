@@ -164,6 +164,29 @@ class Tls(WithFiles):
             time.sleep(0.1)
 
 
+class Leaving(WithFiles):
+    def test_clients_that_leave_at_any_time_end_nothing_else(self):
+        """Each closes its socket while the server writes to it: over TCP, a socket of Unix, and TLS."""
+        path = os.path.join(self.folder, "plait.sock")
+        data = json.dumps({**LONG, "n": 8}).encode()
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(data)
+        for words in ((), ("--address", f"unix:{path}"), ("--tls-certificate", self.certificate, "--tls-key", self.key)):
+            server = Server(self, *words)
+            for _ in range(25):
+                if server.port:
+                    raw = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+                else:
+                    raw = socket.socket(socket.AF_UNIX)
+                    raw.connect(path)
+                if server.address.startswith("https"):
+                    raw = self.trust.wrap_socket(raw, server_hostname="localhost")
+                raw.sendall(head + data)
+                self.assertTrue(raw.recv(2000))
+                raw.close()
+            time.sleep(0.2)
+            self.assertIsNone(server.process.poll(), words)
+
+
 class Raw:
     """A connection of HTTP/2 by frames."""
 

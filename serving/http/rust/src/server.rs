@@ -66,6 +66,7 @@ impl Server {
         let shared = Arc::new(Shared { settings, host, calls: calls.clone(), held: AtomicUsize::new(0) });
         let counted = open.clone();
         let thread = std::thread::Builder::new().name("plait-http".to_string()).spawn(move || {
+            no_pipe_signals();
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(ready.send(Err(error))),
@@ -119,6 +120,17 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// A write to a socket whose client has left is an error on this thread, and not the end of a host that does not ignore SIGPIPE.
+fn no_pipe_signals() {
+    // SAFETY: the set is initialised by sigemptyset; only this thread's mask changes.
+    unsafe {
+        let mut pipe = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&mut pipe);
+        libc::sigaddset(&mut pipe, libc::SIGPIPE);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, std::ptr::null_mut());
     }
 }
 
