@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""plait serve, by clients that others wrote: OpenAI's for Node, and LangChain.
+"""plait serve, by clients that others wrote: OpenAI's for Node and Java, and LangChain.
 
 usage: clients_test.py PLAIT FIXTURES
 
 OpenAI's for Python is in server_test.py, its Responses and Anthropic's in agents_test.py. The client for Node runs on the Node that the
-package playwright carries, and comes of tests/bindings/clients/get_node.sh; what one of them lacks is said as NOT RUN. The model has random
+package playwright carries. They come of tests/bindings/clients/get_node.sh and get_java.sh; what is not there is skipped. The model has random
 weights, so that a valid answer has its form of the schema.
 """
 import asyncio
 import glob
 import json
 import os
+import shutil
 import subprocess
 import sys
 import unittest
@@ -20,7 +21,7 @@ import server_test  # noqa: E402
 import structured_test  # noqa: E402
 from structured_test import MODEL, QWEN  # noqa: E402
 
-NODE_FOLDER = os.path.join(server_test.ROOT, ".cache", "node")
+NODE_FOLDER, JAVA_FOLDER = (os.path.join(server_test.ROOT, ".cache", name) for name in ("node", "java"))
 SCHEMA = {"title": "answer", "description": "an answer", "type": "object", "required": ["colour", "n"], "additionalProperties": False,
           "properties": {"colour": {"enum": ["red", "blue"]}, "n": {"type": "integer", "minimum": 0, "maximum": 9}}}
 
@@ -69,6 +70,26 @@ class Node(WithModel):
         self.assertEqual(got["notFound"], {"name": "NotFoundError", "status": 404, "code": "model_not_found", "param": "model"})
         self.assertEqual((got["badRequest"]["name"], got["badRequest"]["param"]), ("BadRequestError", "temperature"))
         self.assertEqual((got["aborted"], got["timeout"]["name"]), (True, "APIConnectionTimeoutError"))
+        self.server.wait_for("plait_requests_running", 0)
+        self.server.wait_for("plait_cache_pages_free", self.server.metric("plait_cache_pages"))
+
+
+class Java(WithModel):
+    def test_all_that_it_can(self):
+        if not shutil.which("java") or not glob.glob(os.path.join(JAVA_FOLDER, "openai-java-*.jar")):
+            self.skipTest("NOT RUN: there is no package openai-java")
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients", "OpenAiClient.java")
+        done = subprocess.run(["java", "-cp", os.path.join(JAVA_FOLDER, "*"), script, self.server.address, MODEL],
+                              capture_output=True, text=True, timeout=240)
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-3000:])
+        got = dict(line.split("\t", 1) for line in done.stdout.splitlines())
+        text = self.expected().replace("\\", "\\\\").replace("\n", "\\n")
+        self.assertEqual([got[name] for name in ("chat", "stream", "async", "response")], [text] * 4)
+        self.assertEqual((got["logprobs"], got["embedding"], got["models"], got["left"]), ("[2]", "48", MODEL, "true"))
+        self.assertGreater(int(got["tokens"]), 0)
+        for name in ("structured", "called"):
+            self.assertRegex(got[name], r"^(red|blue) (true|false)$")
+        self.assertEqual((got["notFound"], got["badRequest"]), ("404 model_not_found model", "400 temperature"))
         self.server.wait_for("plait_requests_running", 0)
         self.server.wait_for("plait_cache_pages_free", self.server.metric("plait_cache_pages"))
 

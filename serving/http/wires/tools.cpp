@@ -6,6 +6,8 @@ namespace plait::http {
 namespace {
 
 constexpr size_t most_tools = 128;
+/// Between the parts of arguments, as the option json_schema has it: a model may otherwise write blanks without end.
+constexpr const char* blanks = "[\\x20\\x0A\\x0D\\x09]{1,64}";
 
 std::string written(const OrderedJson& value) {
   return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
@@ -159,6 +161,7 @@ Structure structure_of_calls(std::string_view text, const Tools& tools, const Na
     OrderedJson schema = {{"type", "object"}};
     if (function.contains("parameters") && function["parameters"].is_object()) schema = function["parameters"];
     if (!schema.contains("type")) schema["type"] = "object";
+    if (!schema.contains("x-guidance")) schema["x-guidance"] = {{"whitespace_pattern", blanks}};
     const std::string rule = "call_" + std::to_string(i);
     calls += (calls.empty() ? "" : " | ") + rule;
     rules += rule + ": " + dumped(Json(name)) + " " + lark_with_ids(format.between, tokenizer) + "%json " +
