@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""plait serve, by clients that others wrote: OpenAI's for Node and Java, and LangChain.
+"""plait serve, by clients that others wrote: OpenAI's for Node and Java, LangChain, and the load generator autocannon.
 
 usage: clients_test.py PLAIT FIXTURES
 
 OpenAI's for Python is in server_test.py, its Responses and Anthropic's in agents_test.py. The client for Node runs on the Node that the
-package playwright carries. They come of tests/bindings/clients/get_node.sh and get_java.sh; what is not there is skipped. The model has random
-weights, so that a valid answer has its form of the schema.
+package playwright carries. They come of tests/bindings/clients/get_node.sh and get_java.sh; what is not there is skipped. The model has
+random weights, so that a valid answer has its form of the schema.
 """
 import asyncio
 import glob
@@ -72,6 +72,33 @@ class Node(WithModel):
         self.assertEqual((got["aborted"], got["timeout"]["name"]), (True, "APIConnectionTimeoutError"))
         self.server.wait_for("plait_requests_running", 0)
         self.server.wait_for("plait_cache_pages_free", self.server.metric("plait_cache_pages"))
+
+
+class Load(WithModel):
+    def load(self, *words):
+        """Answers by status, and what autocannon counts as failed."""
+        program = os.path.join(NODE_FOLDER, "node_modules", "autocannon", "autocannon.js")
+        if not node() or not os.path.exists(program):
+            self.skipTest("NOT RUN: there is no package autocannon of Node")
+        done = subprocess.run([node(), program, "--json", "--no-progress", "--timeout", "60", *words], capture_output=True, text=True,
+                              timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        got = json.loads(done.stdout)
+        self.assertEqual((got["errors"], got["timeouts"], got["mismatches"]), (0, 0, 0))
+        print(words[-1], round(got["requests"]["total"] / got["duration"]), "answers a second, p99", got["latency"]["p99"], "ms")
+        return {int(status): row["count"] for status, row in got["statusCodeStats"].items()}
+
+    def test_a_load_generator(self):
+        """32 connections, each with the next call as soon as it has an answer; then more than may wait."""
+        body = json.dumps({"model": MODEL, "prompt": "a", "max_tokens": 8, "temperature": 0})
+        ask = ["-m", "POST", "-H", "content-type=application/json", "-b", body]
+        self.assertEqual(set(self.load("-c", "32", "-a", "2000", self.server.address + "/health")), {200})
+        self.assertEqual(self.load("-c", "32", "-a", "200", *ask, self.server.address + "/v1/completions"), {200: 200})
+        small = self.serve(QWEN, "--queue", "4", "--option", "running=2")
+        statuses = self.load("-c", "64", "-a", "400", *ask, small.address + "/v1/completions")
+        self.assertEqual(set(statuses), {200, 429})
+        small.wait_for("plait_requests_running", 0)
+        small.wait_for("plait_cache_pages_free", small.metric("plait_cache_pages"))
 
 
 class Java(WithModel):

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Puts OpenAI's client for Node into FOLDER (default: .cache/node of the repository), as package-lock.json has it: 35 MB from npm's
-# registry. What is there already is not fetched again; an interrupted run leaves nothing behind. Needs npm.
+# Puts OpenAI's client for Node, and the load generator autocannon, into FOLDER (default: .cache/node of the repository), as
+# package-lock.json has them: 42 MB from npm's registry. What is there already is not fetched again; an interrupted run leaves
+# nothing behind. Needs npm.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
