@@ -34,7 +34,9 @@ Json operation_of(const Route& route, const Json& row, bool keys) {
                                       {"required", true},
                                       {"schema", {{"$ref", "#/components/schemas/ModelName"}}}}});
   Json content = {{row.value("content_type", "application/json"), {{"schema", row.at("answer")}}}};
-  if (row.contains("stream")) content["text/event-stream"] = {{"schema", {{"type", "string"}}}};
+  const Json text = {{"type", "string"}};
+  const Json event = {{"type", "object"}, {"required", {"data"}}, {"properties", {{"data", text}, {"event", text}}}};
+  if (row.contains("stream")) content["text/event-stream"] = {{"schema", event}};  // of each event
   out["responses"] = {{"200", {{"description", "Done."}, {"content", std::move(content)}}}};
   const Json other = {
       {"$ref", route.errors ? "#/components/responses/MessagesFailure" : "#/components/responses/Failure"}};
