@@ -454,23 +454,13 @@ void SchedulerCore::take_results(StepEntry& entry, Feed& feed, std::vector<Draw>
   const Job& job = entry.job;
   if (job->finished) return;
   if (job->options.kind != RequestOptions::Kind::generate) return take_matrix(entry, feed);
+  if (job->scores_prompt()) score_prompt(entry, feed);
   if (!entry.ends_prefill) return;
   const bool first = entry.sample->output.empty() && job->index_of(*entry.sample) == 0;
   const bool splits = first && job->options.samples > 1 && !job->admitted;
   job->admitted = true;
   if (splits) return split_samples(job, feed, draws);
   choose(job, *entry.sample, feed, false, draws);
-}
-
-/// Scores and hidden states are collected; the last chunk ends the request.
-void SchedulerCore::take_matrix(StepEntry& entry, Feed& feed) {
-  const bool embed = entry.job->options.kind == RequestOptions::Kind::embed;
-  const std::span<const float> rows = embed ? feed.hidden : std::span<const float>(feed.logits);
-  {
-    std::lock_guard lock(entry.job->mutex);
-    entry.job->matrix.insert(entry.job->matrix.end(), rows.begin(), rows.end());
-  }
-  if (entry.ends_prefill) end_sample(entry.job, *entry.sample, FinishReason::length, {});
 }
 
 /// After the prompt the other samples fork its sequence; each samples from the same logits.

@@ -72,6 +72,7 @@ class SchedulerCore final : public EngineThread::Work, public std::enable_shared
   void after_failure(std::vector<StepEntry> entries, const Error& error);
   void take_results(StepEntry& entry, Feed& feed, std::vector<Draw>& draws);
   void take_matrix(StepEntry& entry, Feed& feed);
+  void score_prompt(const StepEntry& entry, Feed& feed);
   std::vector<TokenChoice> leave_choices(std::span<const StepEntry> entries, std::span<Feed> feeds) const;
   void choose(const Job& job, Sample& sample, Feed& feed, bool shared, std::vector<Draw>& draws);
   void accept_draws(std::vector<Draw>& draws);

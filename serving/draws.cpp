@@ -1,5 +1,7 @@
 #include "serving/draws.h"
 
+#include <limits>
+
 #include "core/base/thread_pool.h"
 
 namespace plait {
@@ -26,6 +28,21 @@ std::vector<int32_t> banned_tokens(const RequestOptions& options, const Sample& 
   const auto add = [&](const std::vector<int32_t>& more) { out.insert(out.end(), more.begin(), more.end()); };
   if (sample.output.empty()) add(options.suppressed_first);
   if (static_cast<int64_t>(sample.output.size()) < options.min_tokens) add(options.stop_tokens);
+  return out;
+}
+
+std::vector<SampledToken> scored_tokens(std::span<const int32_t> ids, std::span<const float> rows, size_t vocabulary,
+                                        int32_t top, ThreadPool* pool) {
+  std::vector<SampledToken> out(ids.size());
+  const auto score = [&](int64_t item, int) {
+    const auto i = static_cast<size_t>(item);
+    out[i].id = ids[i];
+    out[i].logprob = std::numeric_limits<float>::quiet_NaN();
+    if (ids[i] >= 0) add_logprobs(rows.subspan(i * vocabulary, vocabulary), top, out[i]);
+  };
+  const auto count = static_cast<int64_t>(ids.size());
+  if (pool) pool->for_each(count, score);
+  for (int64_t i = 0; i < count && !pool; ++i) score(i, 0);
   return out;
 }
 

@@ -23,6 +23,11 @@ struct Draw {
 /// Tokens that cannot be chosen: suppressed ones, and before its minimum length those that end the text.
 std::vector<int32_t> banned_tokens(const RequestOptions& options, const Sample& sample);
 
+/// Tokens with their log-probabilities in `rows` of logits, [ids, vocabulary]: each row is that before its token. NaN for a negative
+/// id, which stands for a given row. `pool` null: by the caller.
+std::vector<SampledToken> scored_tokens(std::span<const int32_t> ids, std::span<const float> rows, size_t vocabulary,
+                                        int32_t top, ThreadPool* pool);
+
 /// Chooses all of them. `pool` null: by the caller.
 void make_draws(std::vector<Draw>& draws, ThreadPool* pool);
 

@@ -28,7 +28,9 @@ struct RequestOptions {
   std::string encoder_input;
   Tensor encoder_tensor;
   SamplingParams sampling;
-  int64_t max_tokens = 256;                ///< new tokens
+  int64_t max_tokens = 256;  ///< new tokens
+  /// Events of the prompt's tokens come first, with so many alternatives; -1: none. Nothing of the prompt is taken from the cache.
+  int32_t prompt_logprobs = -1;
   int64_t min_tokens = 0;                  ///< no end of text and no stop before that many
   std::vector<int32_t> stop_tokens;        ///< end the text (reason eos); the stop token itself is the last token
   std::vector<int32_t> suppressed;         ///< tokens that are never chosen
@@ -60,6 +62,8 @@ struct RequestOptions {
 struct Event {
   int32_t sample = 0;
   bool has_token = false;
+  bool of_prompt =
+      false;  ///< the token is one of the prompt's, with its log-probability (NaN: the first one's, and rows' that are given)
   SampledToken token;
   std::string text;                          ///< complete UTF-8 characters; may be empty
   FinishReason finish = FinishReason::none;  ///< if not `none`: the last event of this sample

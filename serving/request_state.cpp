@@ -20,7 +20,7 @@ void Request::State::announce() {
 void Request::State::emit(Event event) {
   std::lock_guard lock(mutex);
   if (finished) return;
-  if (event.has_token) ++usage.new_tokens;
+  if (event.has_token && !event.of_prompt) ++usage.new_tokens;
   bool last = event.finish != FinishReason::none;
   events.push_back(std::move(event));
   if (last) finish_sample();

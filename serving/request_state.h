@@ -75,7 +75,7 @@ struct Request::State {
   std::chrono::steady_clock::time_point submitted;
   using TimePoint = std::chrono::steady_clock::time_point;
   TimePoint deadline = TimePoint::max(), queue_deadline = TimePoint::max();  ///< max: none
-  std::shared_ptr<const Adapter> adapter;  ///< until its end; null: none
+  std::shared_ptr<const Adapter> adapter;                                    ///< until its end; null: none
 
   // With the scheduler's mutex, while it waits.
   int64_t arrival = 0;    ///< its number in the order of submission
@@ -84,7 +84,8 @@ struct Request::State {
   // The engine's thread only.
   std::vector<Sample> samples;
   bool admitted = false;
-  bool ending = false;  ///< ends once no sample is in flight
+  int64_t prompt_scored = 0;  ///< tokens of the prompt whose log-probabilities were emitted
+  bool ending = false;        ///< ends once no sample is in flight
 
   // Shared, under `mutex`.
   mutable std::mutex mutex;
@@ -111,6 +112,11 @@ struct Request::State {
   int32_t token(const Sample& sample, int64_t index) const {
     const auto at = static_cast<size_t>(index);
     return at < prompt.size() ? prompt[at] : sample.output[at - prompt.size()];
+  }
+  /// Whether log-probabilities of the prompt are still to come, so that each of its rows is computed.
+  bool scores_prompt() const {
+    return options.kind == RequestOptions::Kind::generate && options.prompt_logprobs >= 0 &&
+           prompt_scored < static_cast<int64_t>(prompt.size());
   }
   bool in_flight() const {
     return std::any_of(samples.begin(), samples.end(), [](const Sample& sample) { return sample.in_flight; });

@@ -37,11 +37,14 @@ bool StepBuilder::start(const Job& job, Sample& sample, std::span<const Job> run
   const int64_t length = job->length(sample);
   const auto prompt = static_cast<int64_t>(job->prompt.size());
   sample.sequence.reset();
-  if (job->options.parent && sample.output.empty()) sample.sequence = engine_.fork(job->options.parent->sequence());
+  if (job->options.parent && sample.output.empty() && !job->scores_prompt())
+    sample.sequence = engine_.fork(job->options.parent->sequence());
   if (!sample.sequence || sample.sequence->adapter() != job->adapter ||
       !engine_.continues(*sample.sequence, prompt)) {
-    // Scores and hidden states need every token computed, so none may come from the cache.
-    const std::vector<int32_t> cached = tokens_of(job, sample, 0, generates(job) ? length : 0);
+    // Scores and hidden states need every token computed, so none may come from the cache. The row before a token of the prompt
+    // gives its log-probability.
+    const int64_t known = job->scores_prompt() ? std::max<int64_t>(job->prompt_scored - 1, 0) : length;
+    const std::vector<int32_t> cached = tokens_of(job, sample, 0, generates(job) ? known : 0);
     sample.sequence = engine_.open(cached, prompt, job->adapter, job->input);
   }
   const int64_t chunk = std::min(length - sample.sequence->length(), engine_.options().step_tokens);
@@ -83,7 +86,7 @@ bool StepBuilder::add(const Job& job, Sample& sample, int64_t budget) {
   int64_t rows_left = engine_.options().step_rows;
   for (const StepEntry& entry : entries_) rows_left -= entry.rows;
   if (rows_left <= 0) return false;
-  const bool every_row = !generates(job);
+  const bool every_row = !generates(job) || job->scores_prompt();
   int64_t tokens = std::min({missing, budget, every_row ? rows_left : missing});
   if (!make_space(sample, tokens)) {
     if (is_alone(sample) && entries_.empty())
@@ -94,7 +97,8 @@ bool StepBuilder::add(const Job& job, Sample& sample, int64_t budget) {
     return false;
   }
   const bool ends = tokens == missing;
-  entries_.push_back({job, &sample, tokens_of(job, sample, have, have + tokens), every_row ? tokens : ends, ends});
+  entries_.push_back(
+      {job, &sample, tokens_of(job, sample, have, have + tokens), every_row ? tokens : ends, ends, have});
   return true;
 }
 

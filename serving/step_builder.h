@@ -18,6 +18,7 @@ struct StepEntry {
   std::vector<int32_t> tokens;
   int64_t rows;       ///< computes logits of the last `rows` tokens
   bool ends_prefill;  ///< the sample has logits to sample from afterwards
+  int64_t begin;      ///< position of the first of `tokens`
 };
 
 /// For the engine's thread. The engine must outlive it.

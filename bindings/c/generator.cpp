@@ -267,6 +267,7 @@ RequestOptions request_options(const Settings& settings, ModelObject& model) {
   out.special_text = settings.boolean("special_text");
   out.sampling = sampling_params(settings);
   out.max_tokens = settings.integer("max_tokens");
+  out.prompt_logprobs = static_cast<int32_t>(settings.integer("prompt_logprobs"));
   out.min_tokens = settings.integer("min_tokens");
   out.stop_tokens = settings.ids("stop_tokens");
   if (!settings.boolean("ignore_eos")) {

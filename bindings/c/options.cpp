@@ -1,9 +1,6 @@
+// The table of options.
 #include "bindings/c/options.h"
 
-#include <cmath>
-#include <limits>
-
-#include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/schedule/schedules.h"
 
@@ -11,7 +8,6 @@ namespace plait::c_api {
 namespace {
 
 using Type = OptionRow::Type;
-constexpr double huge = 9e15;           // integers below 2^53 are exact as double
 constexpr double below_one = 0.999999;  // upper limit of decays
 
 /// The schedules by name, each with what it is.
@@ -329,6 +325,8 @@ constexpr OptionRow rows[] = {
     {"ignore_eos", Type::boolean, for_request, "false", "do not stop at the model's end-of-text tokens"},
     {"logprobs", Type::integer, for_request, "-1",
      "log-probabilities with so many alternatives per token; 0: only of the token; -1: none", -1, 1024},
+    {"prompt_logprobs", Type::integer, for_request, "-1",
+     "events of the prompt's tokens come first, with log-probabilities and so many alternatives; -1: none", -1, 1024},
     {"samples", Type::integer, for_request, "1", "outputs from one prompt; they share its cache", 1, 1024},
     {"deadline_ms", Type::integer, for_request, "0", "milliseconds after which a request ends; 0: never", 0, huge},
     {"queue_deadline_ms", Type::integer, for_request, "0",
@@ -348,6 +346,9 @@ constexpr OptionRow rows[] = {
     {"special_text", Type::boolean, for_request, "false", "the text has special tokens too"},
     {"address", Type::text, for_server, "127.0.0.1:8080",
      "HOST:PORT that is listened on, port 0: any free one; or unix:PATH of a socket"},
+    {"tls_certificate", Type::text, for_server, "",
+     "file of PEM with the server's certificate, and then those that vouch for it, for TLS; \"\": none"},
+    {"tls_key", Type::text, for_server, "", "file of PEM with the certificate's private key, without a password"},
     {"api_key", Type::text, for_server, "", "a key that callers must have; none: everyone may call", 0, 0, {}, true},
     {"cors_origin", Type::text, for_server, "", "origin of web pages that may call, or *; \"\": none"},
     {"adapter_dir", Type::text, for_server, "",
@@ -369,230 +370,8 @@ constexpr OptionRow rows[] = {
     {"chat_variables", Type::text, for_request, "", "of chat: a JSON object of further variables of the template"},
 };
 
-std::string scope_text(unsigned scopes) {
-  std::vector<std::string> names;
-  for (auto [scope, name] : scope_names) {
-    if (scopes & scope) names.emplace_back(name);
-  }
-  return join(names, ", ");
-}
-
-const OptionRow* find_row(std::string_view key) {
-  for (const OptionRow& row : rows) {
-    if (row.key == key) return &row;
-  }
-  return nullptr;
-}
-
-/// Throws Error(not_found).
-const OptionRow& known_row(std::string_view key) {
-  if (const OptionRow* row = find_row(key)) return *row;
-  std::vector<std::string> keys;
-  for (const OptionRow& each : rows) keys.emplace_back(each.key);
-  throw Error(Code::not_found, cat("there is no option ", quote(key)), cat("the options are ", join(keys, ", ")));
-}
-
 }  // namespace
 
 std::span<const OptionRow> option_rows() { return rows; }
-
-std::string type_text(const OptionRow& row) {
-  auto limits = [&](std::string_view noun) {
-    if (row.minimum == row.maximum) return std::string(noun);
-    bool open = row.maximum >= huge;
-    return open ? cat(noun, " >= ", row.minimum) : cat(noun, " from ", row.minimum, " to ", row.maximum);
-  };
-  switch (row.type) {
-    case Type::integer: return limits("integer");
-    case Type::real: return limits("number");
-    case Type::boolean: return "true or false";
-    case Type::text: return "text";
-    case Type::choice: return cat("one of ", join(split(row.choices, ' '), ", "));
-    case Type::bytes: return "bytes, optionally with suffix K, M or G";
-    case Type::ids: return "token ids separated by commas";
-    case Type::biases: return "id:bias pairs separated by commas";
-    case Type::tensor: return "a tensor";
-  }
-  return {};
-}
-
-namespace {
-
-bool parse_bytes(std::string_view text, int64_t& out) {
-  int shift = 0;
-  if (!text.empty()) {
-    switch (text.back()) {
-      case 'K': shift = 10; break;
-      case 'M': shift = 20; break;
-      case 'G': shift = 30; break;
-      default: break;
-    }
-  }
-  if (!parse_int(shift ? text.substr(0, text.size() - 1) : text, out)) return false;
-  if (out < 0 || out > (std::numeric_limits<int64_t>::max() >> shift)) return false;
-  out <<= shift;
-  return true;
-}
-
-bool parse_bool(std::string_view text, bool& out) {
-  out = text == "true" || text == "1";
-  return out || text == "false" || text == "0";
-}
-
-bool parse_id(std::string_view text, int32_t& out) {
-  int64_t wide = 0;
-  if (!parse_int(trimmed(text), wide) || wide < 0 || wide > std::numeric_limits<int32_t>::max()) return false;
-  out = static_cast<int32_t>(wide);
-  return true;
-}
-
-bool parse_ids(std::string_view text, std::vector<int32_t>& out) {
-  if (trimmed(text).empty()) return true;
-  for (const std::string& part : split(text, ',')) {
-    if (!parse_id(part, out.emplace_back())) return false;
-  }
-  return true;
-}
-
-bool parse_biases(std::string_view text, std::vector<std::pair<int32_t, float>>& out) {
-  if (trimmed(text).empty()) return true;
-  for (const std::string& part : split(text, ',')) {
-    size_t colon = part.find(':');
-    auto& [id, bias] = out.emplace_back();
-    double value = 0;
-    if (colon == std::string::npos || !parse_id(std::string_view(part).substr(0, colon), id)) return false;
-    if (!parse_double(trimmed(std::string_view(part).substr(colon + 1)), value) || std::isnan(value)) return false;
-    bias = static_cast<float>(value);
-  }
-  return true;
-}
-
-bool fits(const OptionRow& row, std::string_view value) {
-  auto within = [&](double number) {
-    return row.minimum == row.maximum || (number >= row.minimum && number <= row.maximum);  // false for NaN
-  };
-  int64_t integer = 0;
-  double real = 0;
-  bool boolean = false;
-  std::vector<int32_t> ids;
-  std::vector<std::pair<int32_t, float>> biases;
-  switch (row.type) {
-    case Type::integer: return parse_int(value, integer) && within(static_cast<double>(integer));
-    case Type::bytes: return parse_bytes(value, integer) && within(static_cast<double>(integer));
-    case Type::real: return parse_double(value, real) && within(real);
-    case Type::boolean: return parse_bool(value, boolean);
-    case Type::ids: return parse_ids(value, ids);
-    case Type::biases: return parse_biases(value, biases);
-    case Type::text: return true;
-    case Type::tensor: return false;
-    case Type::choice:
-      for (const std::string& choice : split(row.choices, ' ')) {
-        if (value == choice) return true;
-      }
-      return false;
-  }
-  return false;
-}
-
-}  // namespace
-
-void Settings::set(std::string_view key, std::string_view value) {
-  const OptionRow& row = known_row(key);
-  if (!fits(row, value))
-    throw Error(Code::invalid_argument, cat("option ", key, " is ", quote(value), ", expected ", type_text(row)));
-  auto& values = values_[std::string(key)];
-  if (!row.repeats) values.clear();
-  values.emplace_back(value);
-}
-
-void Settings::set(std::string_view key, Tensor tensor) {
-  if (const OptionRow& row = known_row(key); row.type != Type::tensor)
-    throw Error(Code::invalid_argument, cat("option ", key, " is a tensor, expected ", type_text(row)));
-  tensors_.insert_or_assign(std::string(key), std::move(tensor));
-}
-
-void Settings::check(unsigned scopes) const {
-  const auto check_key = [&](std::string_view key) {
-    const OptionRow* row = find_row(key);
-    if (row->scopes & scopes) return;
-    throw Error(Code::invalid_argument, cat("option ", key, " is not for a ", scope_text(scopes)),
-                cat("it is for: ", scope_text(row->scopes)));
-  };
-  for (const auto& [key, values] : values_) check_key(key);
-  for (const auto& [key, tensor] : tensors_) check_key(key);
-}
-
-Settings Settings::without(std::initializer_list<std::string_view> keys) const {
-  Settings out = *this;
-  for (const std::string_view key : keys)
-    if (const auto found = out.values_.find(key); found != out.values_.end()) out.values_.erase(found);
-  return out;
-}
-
-Settings Settings::or_else(const Settings& other) const {
-  Settings out = *this;
-  out.values_.insert(other.values_.begin(), other.values_.end());  // keeps existing ones
-  out.tensors_.insert(other.tensors_.begin(), other.tensors_.end());
-  return out;
-}
-
-Tensor Settings::tensor(std::string_view key) const {
-  auto found = tensors_.find(key);
-  return found != tensors_.end() ? found->second : Tensor();
-}
-
-std::string Settings::text(std::string_view key) const {
-  auto found = values_.find(key);
-  return found != values_.end() ? found->second.back() : std::string(find_row(key)->default_text);
-}
-
-std::vector<std::string> Settings::texts(std::string_view key) const {
-  auto found = values_.find(key);
-  return found != values_.end() ? found->second : std::vector<std::string>{};
-}
-
-// Values were checked, and defaults are valid: parsing succeeds.
-int64_t Settings::integer(std::string_view key) const {
-  int64_t out = 0;
-  if (find_row(key)->type == Type::bytes) {
-    parse_bytes(text(key), out);
-  } else {
-    parse_int(text(key), out);
-  }
-  return out;
-}
-
-double Settings::real(std::string_view key) const {
-  double out = 0;
-  parse_double(text(key), out);
-  return out;
-}
-
-bool Settings::boolean(std::string_view key) const {
-  bool out = false;
-  parse_bool(text(key), out);
-  return out;
-}
-
-std::vector<int32_t> Settings::ids(std::string_view key) const {
-  std::vector<int32_t> out;
-  parse_ids(text(key), out);
-  return out;
-}
-
-std::vector<std::pair<int32_t, float>> Settings::biases(std::string_view key) const {
-  std::vector<std::pair<int32_t, float>> out;
-  parse_biases(text(key), out);
-  return out;
-}
-
-Scope scope_of(std::string_view kind) {
-  std::vector<std::string> known;
-  for (const auto& [scope, name] : scope_names) {
-    if (name == kind) return scope;
-    known.emplace_back(name);
-  }
-  throw Error(Code::not_found, cat("no kind of object is named ", quote(kind)), cat("there are ", join(known, ", ")));
-}
 
 }  // namespace plait::c_api

@@ -26,6 +26,9 @@ enum Scope : unsigned {
   for_plan = 512
 };
 
+/// A maximum that is no limit: integers below 2^53 are exact as double.
+inline constexpr double huge = 9e15;
+
 struct OptionRow {
   enum class Type {
     integer,

@@ -475,7 +475,8 @@ typedef enum plait_event_kind PLAIT_INT {
   PLAIT_EVENT_END = 0,    /* all samples have ended: nothing more to pull */
   PLAIT_EVENT_TOKEN = 1,  /* a token, possibly the last of its sample (finish) */
   PLAIT_EVENT_FINISH = 2, /* the end of a sample without a token */
-  PLAIT_EVENT_LOGITS = 3  /* option "host_sampling": push the next token */
+  PLAIT_EVENT_LOGITS = 3, /* option "host_sampling": push the next token */
+  PLAIT_EVENT_PROMPT = 4  /* option "prompt_logprobs": a token of the prompt, with its log-probability; before all others */
 } plait_event_kind;
 
 typedef enum plait_finish PLAIT_INT {
@@ -494,7 +495,7 @@ typedef struct plait_event {
   plait_finish finish; /* not NONE: the last event of this sample */
   int32_t sample;      /* 0 .. samples - 1 */
   int32_t token;       /* -1 if none */
-  float logprob;       /* of the unmodified distribution; NaN without "logprobs" */
+  float logprob;       /* of the unmodified distribution; NaN without "logprobs", and of the first token of a prompt */
   int32_t top_count;   /* alternatives, most likely first */
   const int32_t* top_tokens;
   const float* top_logprobs;

@@ -51,13 +51,14 @@ plait_event keep_event(Event event, bool logprobs) {
     kept.top_logprobs.push_back(logprob);
   }
   plait_event out = empty_event();
-  out.kind = kept.event.has_token        ? PLAIT_EVENT_TOKEN
+  out.kind = kept.event.of_prompt        ? PLAIT_EVENT_PROMPT
+             : kept.event.has_token      ? PLAIT_EVENT_TOKEN
              : kept.event.logits.empty() ? PLAIT_EVENT_FINISH
                                          : PLAIT_EVENT_LOGITS;
   out.finish = static_cast<plait_finish>(kept.event.finish);
   out.sample = kept.event.sample;
   if (kept.event.has_token) out.token = kept.event.token.id;
-  if (kept.event.has_token && logprobs) out.logprob = kept.event.token.logprob;
+  if (kept.event.of_prompt || (kept.event.has_token && logprobs)) out.logprob = kept.event.token.logprob;
   out.top_count = static_cast<int32_t>(kept.top_tokens.size());
   out.top_tokens = kept.top_tokens.data();
   out.top_logprobs = kept.top_logprobs.data();

@@ -41,6 +41,7 @@ class Printer {
   void take(const plait_event& event) {
     if (event.sample >= static_cast<int32_t>(outputs_.size())) outputs_.resize(static_cast<size_t>(event.sample) + 1);
     Output& output = outputs_[static_cast<size_t>(event.sample)];
+    if (event.kind == PLAIT_EVENT_PROMPT) return prompt_logprobs_.push_back(logprob_row(event));
     if (event.token >= 0) output.ids.push_back(event.token);
     if (!std::isnan(event.logprob)) output.logprobs.push_back(logprob_row(event));
     output.finish = event.finish;
@@ -60,6 +61,7 @@ class Printer {
       return;
     }
     Json out = row(outputs_[0]);
+    if (!prompt_logprobs_.empty()) out["prompt_logprobs"] = prompt_logprobs_;
     out["usage"] = {{"prompt_tokens", usage.prompt_tokens},
                     {"cached_tokens", usage.cached_tokens},
                     {"new_tokens", usage.new_tokens},
@@ -113,6 +115,7 @@ class Printer {
   bool own_text_, looked_for_tokenizer_ = false;
   std::unique_ptr<plait_api::Tokenizer> tokenizer_;
   std::vector<Output> outputs_;
+  Json prompt_logprobs_ = Json::array();  ///< log-probabilities of its tokens
 };
 
 plait_api::Request submit(const GenerateArguments& arguments, const plait_api::Generator& generator,
@@ -213,7 +216,8 @@ int generate(const GenerateArguments& arguments) {
     }
     if (!came) continue;
     if (event.kind == PLAIT_EVENT_END) break;
-    if (event.token >= 0 && timings.first_token_s == 0) timings.first_token_s = seconds_since(timings.start);
+    if (event.kind == PLAIT_EVENT_TOKEN && timings.first_token_s == 0)
+      timings.first_token_s = seconds_since(timings.start);
     printer.take(event);
   }
   plait_usage usage = request.usage();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <sstream>
 #include <thread>
@@ -76,6 +77,18 @@ OptionSets options_of_models(const ServeArguments& arguments) {
   return out;
 }
 
+/// An expired certificate is used: clients decide.
+void warn_of_certificate(plait_server* server) {
+  plait_server_stats stats{sizeof stats};
+  plait_api::check(plait_server_statistics(server, &stats));
+  const std::time_t expires = stats.certificate_expires;
+  if (expires == 0 || expires > std::time(nullptr)) return;
+  std::tm utc{};
+  char text[32] = "";
+  if (gmtime_r(&expires, &utc)) std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &utc);
+  std::fprintf(stderr, "warning: the certificate expired at %s\n", text);
+}
+
 /// Returns when the program is to end; throws what ended the loading.
 void wait_for_end(std::vector<Served>& served, const std::string& address) {
   while (!interrupted()) {
@@ -102,6 +115,7 @@ int serve(const ServeArguments& arguments) {
   catch_interrupt();
   const Server server(http);
   const std::string address = server.address();
+  warn_of_certificate(server.get());
   std::fprintf(stderr, "listening at %s\n", address.c_str());
   std::vector<Served> served;
   const auto add = [&](const std::string& name, const std::string& path, OptionSets of_model) {

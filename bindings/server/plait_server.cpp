@@ -87,6 +87,8 @@ ServerSettings settings_of(plait_options* options) {
   out.transport.head_ms = values.integer("idle_ms");
   out.transport.body_ms = values.integer("body_ms");
   out.transport.write_ms = values.integer("write_ms");
+  out.transport.certificate = values.text("tls_certificate");
+  out.transport.key = values.text("tls_key");
   out.queue = values.integer("calls");
   out.adapter_dir = values.text("adapter_dir");
   out.page = !values.boolean("no_page");
@@ -107,9 +109,15 @@ plait_status plait_server_create(plait_options* options, plait_server** out) {
   return guarded([&]() -> plait_status {
     if (!out) return fail(PLAIT_INVALID_ARGUMENT, "parameter out is NULL");
     const ServerSettings settings = settings_of(options);
+    const bool certificate = !settings.transport.certificate.empty(), key = !settings.transport.key.empty();
+    if (certificate != key)
+      return fail(PLAIT_INVALID_ARGUMENT, certificate ? "option tls_key is missing" : "option tls_certificate is missing",
+                  "TLS needs both, as files of PEM");
     std::shared_ptr<Server> made;
     try {
       made = std::make_shared<Server>(settings);
+    } catch (const IdentityError& error) {
+      return fail(PLAIT_INVALID_ARGUMENT, error.what(), "options tls_certificate and tls_key are files of PEM");
     } catch (const std::runtime_error& error) {
       return fail(PLAIT_IO, error.what(), "choose another port, or 0 for any free one");
     }
@@ -161,7 +169,7 @@ plait_status plait_server_statistics(plait_server* server, plait_server_stats* o
       return fail(PLAIT_INVALID_ARGUMENT, "struct_size is too small",
                   "set struct_size to sizeof the struct before the call");
     const ServerStats stats = own.stats();
-    *out = {out->struct_size, stats.connections, stats.calls, stats.answered, stats.cancelled};
+    *out = {out->struct_size, stats.connections, stats.calls, stats.answered, stats.cancelled, stats.certificate_expires};
     return PLAIT_OK;
   });
 }

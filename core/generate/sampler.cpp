@@ -23,12 +23,13 @@ double log_sum(std::span<const float> logits, float largest) {
   return std::log(sum);
 }
 
-void report(std::span<const float> logits, const SamplingParams& params, SampledToken& out) {
-  if (params.top_logprobs < 0) return;
+}  // namespace
+
+void add_logprobs(std::span<const float> logits, int32_t top, SampledToken& out) {
   float largest = *std::max_element(logits.begin(), logits.end());
   double total = log_sum(logits, largest) + largest;
   out.logprob = static_cast<float>(logits[static_cast<size_t>(out.id)] - total);
-  auto count = std::min<size_t>(static_cast<size_t>(params.top_logprobs), logits.size());
+  auto count = std::min<size_t>(static_cast<size_t>(top), logits.size());
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   std::partial_sort(
@@ -39,7 +40,7 @@ void report(std::span<const float> logits, const SamplingParams& params, Sampled
     out.top.emplace_back(order[i], static_cast<float>(logits[static_cast<size_t>(order[i])] - total));
 }
 
-}  // namespace
+namespace {}  // namespace
 
 ChoiceSettings choice_settings(const SamplingParams& params, uint64_t position, uint32_t sample_index) {
   ChoiceSettings out;
@@ -131,7 +132,7 @@ SampledToken sample(std::span<float> logits, const SamplingParams& params, std::
   std::vector<LogitEdit> edits = logit_edits(params, prompt, output, banned);
   out.id = checked_choice(mask ? choose_masked(logits, settings, std::move(edits), *mask)
                                : choose_token(logits, settings, edits));
-  if (params.top_logprobs >= 0) report(original, params, out);
+  if (params.top_logprobs >= 0) add_logprobs(original, params.top_logprobs, out);
   return out;
 }
 

@@ -45,6 +45,9 @@ std::vector<LogitEdit> logit_edits(const SamplingParams& params, std::span<const
 /// The token that was chosen; throws Error(numeric) for a ChoiceFault.
 int32_t checked_choice(int32_t chosen);
 
+/// Sets the log-probability of its id, and of the `top` most likely tokens.
+void add_logprobs(std::span<const float> logits, int32_t top, SampledToken& out);
+
 /// Tokens that are not allowed get the logit -infinity.
 void apply_mask(std::span<float> logits, const TokenMask& mask);
 

@@ -1,4 +1,5 @@
 // What the server answers, by method and path.
+#include <charconv>
 #include <filesystem>
 
 #include "serving/http/base/failure.h"
@@ -15,7 +16,9 @@ const Route Server::routes[] = {
     {"GET", "/app.css", &Server::page, true, true},
     {"GET", "/metrics", &Server::metrics, false, false},
     {"GET", "/ranks", &Server::ranks, false, false},
+    {"GET", "/openapi.json", &Server::openapi, false, true},
     {"GET", "/v1/models", &Server::models, false, false},
+    {"GET", "/v1/models/{model}", &Server::models, false, false},
     {"POST", "/v1/chat/completions", &Server::chat, false, false},
     {"POST", "/v1/responses", &Server::respond, false, false},
     {"POST", "/v1/messages", &Server::message, false, false, messages_error},
@@ -31,15 +34,17 @@ const Route Server::routes[] = {
 const Route& Server::route_of(const Head& head) const {
   const Route* other = nullptr;
   for (const Route& route : routes) {
-    const std::string_view path = route.path;
-    const bool below = path == "/v1/models" && head.path.starts_with("/v1/models/");
-    if (head.path != path && !below) continue;
+    const std::string_view path = route.path, begin = path.substr(0, path.find('{'));
+    const bool fits =
+        begin == path ? head.path == path : head.path.size() > begin.size() && head.path.starts_with(begin);
+    if (!fits) continue;
     if (head.method == route.method) return route;
     other = &route;
   }
   if (other)
     throw HttpError(405, std::string(head.path) + " is for " + other->method + ", not " + std::string(head.method),
-                    "method_not_allowed");
+                    "method_not_allowed")
+        .with_field("allow: " + std::string(other->method) + "\n");
   throw HttpError(404, "there is no " + std::string(head.path.substr(0, 200)), "unknown_path");
 }
 
@@ -53,6 +58,10 @@ std::unique_ptr<Answer> Server::page(const Call& call) {
     if (settings_.page && call.path == file.path)
       return std::make_unique<Reply>(std::string(file.text), 200, std::string(file.content_type), fields);
   throw HttpError(404, "there is no page: the server was started without it", "unknown_path");
+}
+
+std::unique_ptr<Answer> Server::openapi(const Call&) {
+  return std::make_unique<Reply>(dumped(openapi_of(routes, list(), !settings_.access.keys.empty())));
 }
 
 std::unique_ptr<Answer> Server::ready(const Call&) {
@@ -83,11 +92,28 @@ Json Server::list() const {
   return out;
 }
 
+/// RFC 3986, 2.1. What is no such triple stays.
+static std::string percent_decoded(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned byte = 0;
+    const char* end = text.data() + std::min(i + 3, text.size());
+    if (text[i] != '%' || i + 2 >= text.size() ||
+        std::from_chars(text.data() + i + 1, end, byte, 16).ptr != text.data() + i + 3) {
+      out += text[i];
+      continue;
+    }
+    out += static_cast<char>(byte);
+    i += 2;
+  }
+  return out;
+}
+
 std::unique_ptr<Answer> Server::models(const Call& call) {
   const Json all = list();
   constexpr std::string_view below = "/v1/models/";
   if (call.path.size() <= below.size()) return std::make_unique<Reply>(dumped({{"object", "list"}, {"data", all}}));
-  const std::string name = call.path.substr(below.size());
+  const std::string name = percent_decoded(call.path.substr(below.size()));
   for (const Json& one : all)
     if (one["id"].get_ref<const std::string&>() == name) return std::make_unique<Reply>(dumped(one));
   throw HttpError(404, "the model \"" + name + "\" does not exist; /v1/models lists those that do", "model_not_found",
@@ -109,6 +135,9 @@ std::unique_ptr<Answer> Server::metrics(const Call&) {
   const ServerStats own = stats();
   write_metric(out, "plait_open_connections", "gauge", "Connections of clients.",
                static_cast<double>(own.connections));
+  if (own.certificate_expires)
+    write_metric(out, "plait_certificate_expires_seconds", "gauge", "Unix time until which the certificate is valid.",
+                 as_number(own.certificate_expires));
   write_metric(out, "plait_open_calls", "gauge", "Calls that are not answered yet.", static_cast<double>(own.calls));
   using Stats = plait_generator_stats;
   struct Row {

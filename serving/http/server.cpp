@@ -1,5 +1,6 @@
 #include "serving/http/server.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -35,7 +36,8 @@ void Server::add(const std::string& name, plait_model* model, plait_generator* g
 std::string Server::address() const {
   const std::string& given = settings_.transport.address;
   if (given.starts_with("unix:")) return given;
-  return "http://" + given.substr(0, given.rfind(':')) + ":" + std::to_string(transport_->port());
+  const char* scheme = settings_.transport.certificate.empty() ? "http://" : "https://";
+  return scheme + given.substr(0, given.rfind(':')) + ":" + std::to_string(transport_->port());
 }
 
 bool Server::drain(std::chrono::milliseconds timeout) {
@@ -69,6 +71,7 @@ ServerStats Server::stats() const {
   ServerStats out = stats_;
   out.connections = connections;
   out.calls = static_cast<int64_t>(calls_.size());
+  out.certificate_expires = transport_->certificate_expires();
   return out;
 }
 
@@ -181,6 +184,9 @@ void Server::dropped(uint64_t number) {
     if (found == calls_.end()) return;
     call = std::move(found->second);
     calls_.erase(found);
+    // A client may send and cancel at a high rate: what it left must not fill the queue.
+    const auto waits = std::find(queue_.rbegin(), queue_.rend(), call);
+    if (waits != queue_.rend()) queue_.erase(std::next(waits).base());
     if (calls_.empty()) ended_.notify_all();
   }
   std::unique_ptr<Answer> answer;

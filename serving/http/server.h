@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <unordered_map>
 
@@ -30,12 +31,13 @@ using ServedModels = std::map<std::string, std::shared_ptr<const Served>>;  ///<
 
 struct ServerStats {
   int64_t connections = 0, calls = 0, answered = 0, cancelled = 0;
+  int64_t certificate_expires = 0;  ///< Unix seconds; 0: no TLS
 };
 
 /// Listens from its creation on; answers 503 until its models are loaded. Thread-safe.
 class Server : public Models, private Host {
  public:
-  /// Throws std::runtime_error if the address cannot be listened on.
+  /// Throws as Transport does.
   explicit Server(const ServerSettings& settings);
   /// Ends all calls.
   ~Server() override;
@@ -43,7 +45,7 @@ class Server : public Models, private Host {
 
   /// Model and generator stay the host's, and must live as long as the server. Throws std::runtime_error if the name is taken.
   void add(const std::string& name, plait_model* model, plait_generator* generator);
-  /// "http://127.0.0.1:8080", or "unix:PATH"
+  /// "http://127.0.0.1:8080", with TLS "https://127.0.0.1:8080", or "unix:PATH"
   std::string address() const;
   /// Takes no more connections, and waits until all calls are answered. False after the time: those that are left are ended.
   bool drain(std::chrono::milliseconds timeout);
@@ -73,6 +75,7 @@ class Server : public Models, private Host {
   std::unique_ptr<Answer> health(const Call& call);
   std::unique_ptr<Answer> ready(const Call& call);
   std::unique_ptr<Answer> page(const Call& call);
+  std::unique_ptr<Answer> openapi(const Call& call);
   std::unique_ptr<Answer> models(const Call& call);
   std::unique_ptr<Answer> metrics(const Call& call);
   std::unique_ptr<Answer> ranks(const Call& call);
@@ -107,11 +110,15 @@ class Server : public Models, private Host {
 
 /// What is answered at a method and path.
 struct Route {
-  const char *method, *path;
+  const char* method;
+  const char* path;  ///< "{NAME}" at its end: anything
   std::unique_ptr<Answer> (Server::*handler)(const Call& call);
   bool at_once;  ///< on the transport's thread: it neither blocks nor takes long
   bool open;     ///< without a key
   ErrorForm errors = nullptr;
 };
+
+/// What the server takes and answers, in OpenAPI's form. `models`: as /v1/models lists them; `keys`: callers need one.
+Json openapi_of(std::span<const Route> routes, const Json& models, bool keys);
 
 }  // namespace plait::http

@@ -147,6 +147,30 @@ static void embeddings(plait_generator* generator) {
   OK(plait_request_release(request));
 }
 
+static void prompt_logprobs(plait_generator* generator) {
+  plait_request* request = submit(generator, ids_of("prompt"), OPTIONS("prompt_logprobs", "2", "max_tokens", "1"), NULL);
+  plait_event event = {.struct_size = sizeof event};
+  const char* next = value_of("prompt_logprobs");
+  int tokens = 0, others = 0;
+  while (plait_request_next(request, 60000, &event) == PLAIT_OK && event.kind != PLAIT_EVENT_END) {
+    if (event.kind != PLAIT_EVENT_PROMPT) {
+      ++others;
+      continue;
+    }
+    CHECK(others == 0 && event.token >= 0 && event.text_length == 0);
+    CHECK(event.top_count == (tokens > 0 ? 2 : 0));
+    if (tokens++ == 0) {
+      CHECK(isnan(event.logprob));
+      continue;
+    }
+    char* end = NULL;
+    CHECK(fabs(strtod(next, &end) - event.logprob) < 1e-4);
+    next = *end == ',' ? end + 1 : end;
+  }
+  CHECK(tokens == 7 && others == 1 && !*next);
+  OK(plait_request_release(request));
+}
+
 /* The first step of the file as it stands: a past of no tokens. */
 static void session_tensors(void) {
   plait_model* model = open_model(value_of("session.model"));
@@ -365,6 +389,7 @@ int main(int count, char** words) {
   batch_of_prompts(generator);
   requests_by_mailbox(generator);
   embeddings(generator);
+  prompt_logprobs(generator);
   session_tensors();
   host_sampling(generator);
   model_from_memory();

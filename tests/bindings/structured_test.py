@@ -287,6 +287,28 @@ class Tools(WithServer):
                 self.assertEqual([(own["name"], json.loads(own["arguments"])) for own in streamed.values()], calls)
                 self.assertTrue(all(own["parts"] > 2 for own in streamed.values()), "arguments come as they are written")
 
+    def test_strict_calls_of_free_text_are_valid(self):
+        """With tool_choice auto: the model is made to like the mark of a call, and what follows it is one."""
+        strict = [{"type": "function", "function": {**one["function"], "strict": True}} for one in TOOLS]
+        validators = {one["function"]["name"]: jsonschema.Draft202012Validator(one["function"]["parameters"]) for one in TOOLS}
+        for mark in ("~", "<s>"):  # a text, and a special token
+            server = self.serve(MARKED.replace("<function=", mark).replace("</function>", "!"))
+            ids = server.post("/tokenize", {"model": MODEL, "prompt": mark, "add_special_tokens": False})["tokens"]
+            found = {True: [0, 0], False: [0, 0]}  # answers with calls, and with text before or without them
+            for tools, seeds in ((strict, range(24)), (TOOLS, range(8))):
+                for seed in seeds:
+                    answer = self.chat(server, temperature=1.5, seed=seed, tools=tools, logit_bias={str(ids[-1]): 5})[0]
+                    message, counts = answer["message"], found[tools is strict]
+                    counts[0] += "tool_calls" in message
+                    counts[1] += bool(message["content"])
+                    if tools is strict and answer["finish_reason"] != "length":
+                        self.assertNotIn(mark, message["content"] or "")
+                        for call in message.get("tool_calls", []):
+                            validators[call["function"]["name"]].validate(json.loads(call["function"]["arguments"]))
+            self.assertGreater(found[True][0], 10, (mark, found))
+            self.assertGreater(found[True][1], 3, (mark, found))
+            self.assertEqual(found[False][0], 0, "without strict the same model writes no call")
+
     def test_required_calls_are_valid(self):
         """Names are of the tools, arguments follow their schemas, and the parser reads what the grammar makes."""
         parameters = {one["function"]["name"]: one["function"]["parameters"] for one in TOOLS}

@@ -80,6 +80,8 @@ public sealed class Options : NativeObject {
   public Options Samples(int count) { return Set("samples", count); }
   /// <summary>With this many alternatives to each token.</summary>
   public Options Logprobs(int alternatives) { return Set("logprobs", alternatives); }
+  /// <summary>The prompt's tokens come first (Token.IsPrompt), with log-probabilities and so many alternatives.</summary>
+  public Options PromptLogprobs(int alternatives) { return Set("prompt_logprobs", alternatives); }
   /// <summary>The model's own end ends nothing.</summary>
   public Options IgnoreEos(bool ignored) { return Set("ignore_eos", ignored); }
   /// <summary>Keeps the conversation, to continue or save it.</summary>

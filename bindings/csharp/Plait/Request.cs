@@ -18,12 +18,14 @@ public sealed class Token {
   public int Id { get; internal set; }
   /// <summary>What this adds to the output: whole characters, often "".</summary>
   public string Text { get; internal set; }
-  /// <summary>Of the model's own distribution; NaN without the option "logprobs".</summary>
+  /// <summary>Of the model's own distribution; NaN without the option "logprobs", and of the first token of a prompt.</summary>
   public float Logprob { get; internal set; }
   /// <summary>Other than NONE: the last of its sample.</summary>
   public Finish Finish { get; internal set; }
   /// <summary>Which text of the option "stop", from 0, ended the sample; -1: none.</summary>
   public int Stop { get; internal set; }
+  /// <summary>With the option "prompt_logprobs": one of the prompt's tokens, which come first.</summary>
+  public bool IsPrompt { get; internal set; }
   /// <summary>The likeliest tokens, as many as the option "logprobs" asks for.</summary>
   public int[] TopIds { get; internal set; }
   /// <summary>In parallel to them.</summary>
@@ -153,6 +155,7 @@ public sealed partial class Request : NativeObject, IEnumerable<Token> {
       Logprob = pulled.Logprob,
       Finish = pulled.Finish,
       Stop = pulled.Stop,
+      IsPrompt = kind == EventKind.PROMPT,
       TopIds = top == 0 ? NoIds : new int[top],
       TopLogprobs = top == 0 ? NoLogprobs : new float[top],
       Logits = kind == EventKind.LOGITS ? LogitsOf(pulled).ToArray() : null,

@@ -47,6 +47,7 @@ internal sealed class Scenarios {
     Program.Test("requests by mailbox", RequestsByMailbox);
     Program.Test("server inside", ServerInside);
     Program.Test("embeddings", Embeddings);
+    Program.Test("log-probabilities of a prompt", PromptLogprobs);
     Program.Test("session tensors", SessionTensors);
     Program.Test("host sampling", HostSampling);
     Program.Test("model from memory", ModelFromMemory);
@@ -125,6 +126,18 @@ internal sealed class Scenarios {
       Program.True(answer.Contains("\"completion_tokens\":12"), answer);
       Program.True(server.Drain(30000), "all calls are answered");
       Program.True(server.Statistics().Calls == 0, "no call is left");
+    }
+  }
+
+  private void PromptLogprobs() {
+    string[] expected = List["prompt_logprobs"].Split(',');
+    using (Request request = generator.Submit(Ids("prompt"), new Options().PromptLogprobs(2).MaxTokens(1))) {
+      List<Token> tokens = request.Where(token => token.IsPrompt).ToList();
+      Program.True(tokens.Count == expected.Length + 1 && float.IsNaN(tokens[0].Logprob), "all tokens, the first without");
+      for (int i = 0; i < expected.Length; ++i) {
+        Program.True(Math.Abs(float.Parse(expected[i], CultureInfo.InvariantCulture) - tokens[i + 1].Logprob) < 1e-4, "value " + i);
+        Program.True(tokens[i + 1].TopIds.Length == 2, "alternatives");
+      }
     }
   }
 

@@ -16,7 +16,7 @@ from .waiting import in_turns, interruptible
 
 Array = numpy.ndarray[Any, Any]
 Sampler = Callable[[Array], int]
-END, TOKEN, FINISH, LOGITS = range(4)  # kinds of events
+END, TOKEN, FINISH, LOGITS, PROMPT = range(5)  # kinds of events
 
 
 class Finish(IntEnum):
@@ -43,6 +43,7 @@ class Token:
     top: tuple[tuple[int, float], ...]  # with the option logprobs: the likeliest tokens and their logarithms
     logits: Optional[Array]
     stop: Optional[int]  # which text of the option stop, from 0, ended the sample
+    prompt: bool  # with the option prompt_logprobs: one of the prompt's tokens, which come first; logprob is None of the first
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Request(NativeObject):
 
     def ids(self) -> list[int]:
         """All tokens of sample 0; waits for the end."""
-        return [token.id for token in self if token.sample == 0 and token.id is not None]
+        return [token.id for token in self if token.sample == 0 and token.id is not None and not token.prompt]
 
     def attach(self, mailbox: Optional[Mailbox], tag: int = 0) -> None:
         """From now on `tag` is posted to the mailbox (None: none) when there is something to pull, and again after a pull timed out."""
@@ -141,4 +142,4 @@ def token_of(event: Any) -> Token:
     return Token(sample=event.sample, id=event.token if event.token >= 0 else None, text=event.text, finish=Finish(event.finish),
                  logprob=None if logprob != logprob else logprob, top=tuple(zip(tops, shares)),
                  logits=numpy.frombuffer(event.logits, numpy.float32) if event.kind == LOGITS else None,
-                 stop=event.stop if event.stop >= 0 else None)
+                 stop=event.stop if event.stop >= 0 else None, prompt=event.kind == PROMPT)

@@ -20,6 +20,7 @@ class ServerStatistics:
     calls: int
     answered: int
     cancelled: int
+    certificate_expires: int
 
 
 class Server(NativeObject):

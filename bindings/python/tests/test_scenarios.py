@@ -131,6 +131,17 @@ class Scenarios(unittest.TestCase):
             self.assertEqual(len(one.top), 3)
             self.assertTrue(one.logprob <= one.top[0][1] + 1e-6 <= 1e-5)
 
+    def test_logprobs_of_a_prompt(self):
+        expected = [float(one) for one in LIST["prompt_logprobs"].split(",")]
+        with self.generator.submit(self.prompt, prompt_logprobs=2, **greedy(1)) as request:
+            tokens = [one for one in request if one.prompt]
+        self.assertEqual([one.id for one in tokens], self.prompt)
+        self.assertIsNone(tokens[0].logprob)
+        numpy.testing.assert_allclose([one.logprob for one in tokens[1:]], expected, atol=1e-4)
+        self.assertEqual([len(one.top) for one in tokens], [0] + [2] * len(expected))
+        with self.generator.submit(self.prompt, prompt_logprobs=0, **greedy(16)) as request:
+            self.assertEqual(request.ids(), self.greedy)
+
     def test_host_sampling(self):
         with self.generator.submit(self.prompt, sampler=lambda logits: int(logits.argmax()), **greedy(16)) as request:
             self.assertEqual(request.ids(), self.greedy)

@@ -15,8 +15,14 @@ class HttpError : public std::runtime_error {
   HttpError(int32_t status, const std::string& message, std::string code = {}, std::string param = {})
       : std::runtime_error(message), status(status), code(std::move(code)), param(std::move(param)) {}
 
+  HttpError&& with_field(const std::string& line) && {
+    fields += line;
+    return std::move(*this);
+  }
+
   const int32_t status;
   const std::string code, param;
+  std::string fields;          ///< lines "name: value\n" of the head
   int64_t retry_after_ms = 0;  ///< 0: not told
 };
 

@@ -53,6 +53,7 @@ typedef struct plait_http_settings {
   uint64_t max_held;                    ///< bytes of all bodies at once
   uint64_t max_connections;             ///< more are closed at once
   uint64_t head_ms, body_ms, write_ms;  ///< to send a head (also: idle between requests), a body; to take any bytes
+  plait_http_view certificate, key;     ///< files of PEM, for TLS with HTTP/2 by ALPN; empty: plain
 } plait_http_settings;
 
 /// Memory of the crate.
@@ -61,12 +62,16 @@ typedef struct plait_http_text {
   size_t size;
 } plait_http_text;
 
-/// 1 if it listens; otherwise 0 and a message.
+enum { plait_http_started = 0, plait_http_not_listening = 1, plait_http_no_identity = 2 };
+
+/// If it does not listen: why, and a message; plait_http_no_identity: of the certificate or the key, with the file.
 int32_t plait_http_start(const plait_http_settings* settings, const plait_http_host* host, plait_http** out,
                          plait_http_text* failure);
 void plait_http_text_release(plait_http_text text);
 uint16_t plait_http_port(const plait_http* server);
 uint64_t plait_http_connections(const plait_http* server);
+/// Unix seconds until which the certificate is valid, which is read again when its files change; 0 without TLS.
+int64_t plait_http_expires(const plait_http* server);
 /// There is more to take of that call; one that is gone is ignored.
 void plait_http_wake(const plait_http* server, uint64_t call);
 /// Listens no longer; connections end after their current answers.

@@ -1,7 +1,5 @@
 #include "serving/http/base/transport.h"
 
-#include <stdexcept>
-
 #include "serving/http/base/http_abi.h"
 
 namespace plait::http {
@@ -34,19 +32,23 @@ Transport::Transport(const TransportSettings& settings, Host& host) : host_(host
   const auto size = [](int64_t number) { return static_cast<uint64_t>(number); };
   const plait_http_settings given{view(settings.address),  size(settings.max_body),        size(settings.max_head),
                                   size(settings.max_held), size(settings.max_connections), size(settings.head_ms),
-                                  size(settings.body_ms),  size(settings.write_ms)};
+                                  size(settings.body_ms),  size(settings.write_ms),        view(settings.certificate),
+                                  view(settings.key)};
   const plait_http_host functions{&host_, arrived, take, dropped};
   plait_http_text failure{};
-  if (plait_http_start(&given, &functions, &server_, &failure)) return;
-  std::string message = "cannot listen on " + settings.address + ": " + std::string(failure.data, failure.size);
+  const int32_t started = plait_http_start(&given, &functions, &server_, &failure);
+  if (started == plait_http_started) return;
+  const std::string why(failure.data, failure.size);
   plait_http_text_release(failure);
-  throw std::runtime_error(message);
+  if (started == plait_http_no_identity) throw IdentityError(why);
+  throw std::runtime_error("cannot listen on " + settings.address + ": " + why);
 }
 
 Transport::~Transport() { plait_http_stop(server_); }
 
 uint16_t Transport::port() const { return plait_http_port(server_); }
 int64_t Transport::connections() const { return static_cast<int64_t>(plait_http_connections(server_)); }
+int64_t Transport::certificate_expires() const { return plait_http_expires(server_); }
 void Transport::wake(uint64_t call) const { plait_http_wake(server_, call); }
 void Transport::close() const { plait_http_close(server_); }
 

@@ -2,6 +2,7 @@
 // The HTTP library, as C++: who listens, and what it asks of the server.
 #include <cstdint>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,18 +37,27 @@ struct TransportSettings {
   std::string address;  ///< "HOST:PORT" or "unix:PATH"
   int64_t max_body = 8 << 20, max_head = 64 << 10, max_held = 256 << 20, max_connections = 4096;
   int64_t head_ms = 75000, body_ms = 30000, write_ms = 60000;
+  std::string certificate, key;  ///< files of PEM, for TLS; "": plain
+};
+
+/// The certificate or the key is of no use.
+class IdentityError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
 /// Listens from its creation on. Thread-safe.
 class Transport {
  public:
-  /// Throws std::runtime_error if the address cannot be listened on.
+  /// Throws IdentityError, or std::runtime_error if the address cannot be listened on.
   Transport(const TransportSettings& settings, Host& host);
   ~Transport();
   Transport(const Transport&) = delete;
 
   uint16_t port() const;
   int64_t connections() const;
+  /// Unix seconds until which the certificate is valid; 0 without TLS.
+  int64_t certificate_expires() const;
   void wake(uint64_t call) const;
   void close() const;
 

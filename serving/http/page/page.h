@@ -1,5 +1,5 @@
 #pragma once
-// The server's page: a chat, and what the server is doing. Files of this folder, compiled in.
+// Files of this folder, compiled in: the server's page (a chat, and what the server is doing), and the table of its interface.
 #include <span>
 #include <string_view>
 
@@ -10,5 +10,8 @@ struct PageFile {
 };
 
 std::span<const PageFile> page_files();
+
+/// JSON: by route, what it takes and answers; and the schemas of these.
+std::string_view api_table();
 
 }  // namespace plait::http

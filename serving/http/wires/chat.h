@@ -25,8 +25,8 @@ struct Chat {
 Chat chat_of(const Models& models, std::string_view text, const Fields& body);
 /// Throws HttpError, plait_api::Failure.
 plait_api::Request submit(Chat& chat);
-/// Tokens of the prompt. Throws plait_api::Failure.
-int64_t prompt_tokens(const Chat& chat);
+/// Tokens of the prompt, with those that the tokenizer adds if `special`. Throws plait_api::Failure.
+std::vector<int32_t> prompt_tokens(const Chat& chat, bool special);
 
 /// A body of another wire, written as one of chat completions.
 struct ChatBody {

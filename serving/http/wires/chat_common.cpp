@@ -31,6 +31,24 @@ void read_arguments(OrderedJson& message) {
   }
 }
 
+/// The fields of a turn next to its content, as templates read them.
+void check_turn(const Fields& turn) {
+  for (const char* name : {"name", "tool_call_id", "reasoning_content"}) turn.text(name);
+  const Json* calls = turn.find("tool_calls");
+  if (!calls) return;
+  const std::string path = turn.path("tool_calls");
+  if (!calls->is_array()) reject(path, "expected a list of calls");
+  for (size_t i = 0; i < calls->size(); ++i) {
+    const Fields call((*calls)[i], path + "[" + std::to_string(i) + "]");
+    call.text("id");
+    const Fields function(call.required("function"), call.path("function"));
+    function.required_text("name");
+    const Json* arguments = function.find("arguments");
+    if (arguments && !arguments->is_string() && !arguments->is_object())
+      reject(function.path("arguments"), "expected a text, or an object");
+  }
+}
+
 /// The conversation for the chat template.
 OrderedJson messages_of(std::string_view text, const Fields& body) {
   const Json& given = body.required("messages");
@@ -52,6 +70,7 @@ OrderedJson messages_of(std::string_view text, const Fields& body) {
       if (!fields.find("tool_calls")) reject(fields.path("content"), "is missing");
       message["content"] = "";
     }
+    check_turn(fields);
     read_arguments(message);
     out.push_back(std::move(message));
   }
@@ -102,7 +121,7 @@ plait_api::Request submit(Chat& chat) {
   });
 }
 
-int64_t prompt_tokens(const Chat& chat) {
+std::vector<int32_t> prompt_tokens(const Chat& chat, bool special) {
   const plait_api::Tokenizer tokenizer = chat.named.served->tokenizer();
   plait_api::Options options;
   if (!chat.variables.empty()) options.set("chat_variables", chat.variables);
@@ -111,7 +130,7 @@ int64_t prompt_tokens(const Chat& chat) {
     return plait_tokenizer_chat(tokenizer.get(), chat.messages.data(), static_cast<int64_t>(chat.messages.size()),
                                 options.get(), out);
   });
-  return static_cast<int64_t>(tokenizer.encode(prompt.text(), false).size());
+  return tokenizer.encode(prompt.text(), special);
 }
 
 Chat chat_of(const Models& models, const ChatBody& body) {

@@ -27,8 +27,11 @@ struct Form {
   std::string id, model;
   int64_t created = 0;
   int32_t choices = 1;
+  size_t samples = 1;  ///< of each prompt: so many of the choices
   Streaming streaming;
   bool logprobs = false;
+  bool echo_logprobs = false;       ///< of what is echoed, too
+  bool prompt_logprobs = false;     ///< vLLM's field
   std::vector<std::string> echoes;  ///< what each choice begins with; empty: nothing
 };
 
@@ -60,6 +63,8 @@ class TokenTexts {
  public:
   explicit TokenTexts(plait_api::Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
   std::string text(int32_t token) const { return tokenizer_.decode({token}, false); }
+  /// As a text has it: "" of a special one.
+  std::string shown(int32_t token) const { return tokenizer_.decode({token}, true); }
 
  private:
   plait_api::Tokenizer tokenizer_;

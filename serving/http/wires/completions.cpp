@@ -1,4 +1,7 @@
 // POST /v1/completions: platform.openai.com/docs/api-reference/completions.
+#include <cmath>
+#include <utility>
+
 #include "serving/http/base/failure.h"
 #include "serving/http/wires/structure.h"
 
@@ -14,13 +17,16 @@ class CompletionWriter : public Writer {
     for (size_t i = 0; i < form_.echoes.size(); ++i) {
       outputs_[i].length = form_.echoes[i].size();
       if (!form_.streaming.on) outputs_[i].text = form_.echoes[i];
-      else write_frame(chunk(Json::array({choice(i, form_.echoes[i], nullptr, nullptr)})), out);
+      else if (!form_.echo_logprobs) send(i, form_.echoes[i], nullptr, nullptr, out);
     }
   }
 
   void event(int32_t index, const plait_event& event, std::string& out) override {
     const auto at = static_cast<size_t>(index);
     Output& own = outputs_[at];
+    if (event.kind == PLAIT_EVENT_PROMPT) return add_prompt(at, event);
+    if (form_.streaming.on && form_.echo_logprobs && !std::exchange(own.begun, true))
+      send(at, form_.echoes[at], outputs_[first_of(at)].prompt, nullptr, out);
     const std::string_view text(event.text, static_cast<size_t>(event.text_length));
     const Json reason = event.finish == PLAIT_FINISH_NONE ? Json() : Json(finish_reason(event.finish));
     Json logprobs;
@@ -31,7 +37,7 @@ class CompletionWriter : public Writer {
     own.length += text.size();
     if (form_.streaming.on) {
       if (!text.empty() || !reason.is_null() || !logprobs.is_null())
-        write_frame(chunk(Json::array({choice(at, std::string(text), logprobs, reason)})), out);
+        send(at, std::string(text), logprobs, reason, out);
       return;
     }
     own.text += text;
@@ -44,8 +50,7 @@ class CompletionWriter : public Writer {
     if (form_.streaming.on) return end_stream(form_.streaming, chunk(Json::array()), totals, out);
     Json choices = Json::array();
     for (size_t i = 0; i < outputs_.size(); ++i)
-      choices.push_back(
-          choice(i, outputs_[i].text, form_.logprobs ? outputs_[i].logprobs : Json(), outputs_[i].reason));
+      choices.push_back(choice(i, outputs_[i].text, form_.logprobs ? logprobs_of(i) : Json(), outputs_[i].reason));
     Json body = chunk(std::move(choices));
     body["usage"] = usage_of(totals);
     out = dumped(body);
@@ -62,13 +67,47 @@ class CompletionWriter : public Writer {
     std::string text;
     size_t length = 0;  ///< of its text so far, in bytes
     Json logprobs = no_logprobs(), reason;
+    bool begun = false;  ///< its echo was sent
+    // Of the first output of each prompt:
+    Json prompt = no_logprobs();
+    Json by_id = Json::array();  ///< vLLM's prompt_logprobs
+    size_t echoed = 0;           ///< bytes of the prompt's tokens so far
   };
 
+  /// The output that has its prompt's log-probabilities.
+  size_t first_of(size_t output) const { return output - output % form_.samples; }
+
+  void add_prompt(size_t at, const plait_event& event) {
+    Output& own = outputs_[at];
+    if (form_.prompt_logprobs) own.by_id.push_back(by_id(event));
+    if (!form_.echo_logprobs) return;
+    add_logprob(event, std::min(own.echoed, own.length), own.prompt);
+    own.echoed += texts_->shown(event.token).size();
+  }
+  Json by_id(const plait_event& event) const {
+    if (std::isnan(event.logprob)) return nullptr;
+    Json out = Json::object();
+    const auto add = [&](int32_t token, float logprob) {
+      out[std::to_string(token)] = {{"logprob", logprob}, {"decoded_token", texts_->text(token)}};
+    };
+    for (int32_t i = 0; i < event.top_count; ++i) add(event.top_tokens[i], event.top_logprobs[i]);
+    add(event.token, event.logprob);
+    return out;
+  }
+  Json logprobs_of(size_t at) const {
+    if (!form_.echo_logprobs) return outputs_[at].logprobs;
+    Json out = outputs_[first_of(at)].prompt;
+    for (const auto& [name, list] : outputs_[at].logprobs.items())
+      out[name].insert(out[name].end(), list.begin(), list.end());
+    return out;
+  }
+
   void add_logprob(const plait_event& event, size_t offset, Json& to) const {
-    Json top = Json::object();
+    const bool none = std::isnan(event.logprob);  // of the first token
+    Json top = none ? Json() : Json::object();
     for (int32_t i = 0; i < event.top_count; ++i) top[texts_->text(event.top_tokens[i])] = event.top_logprobs[i];
     to["tokens"].push_back(texts_->text(event.token));
-    to["token_logprobs"].push_back(event.logprob);
+    to["token_logprobs"].push_back(none ? Json() : Json(event.logprob));
     to["top_logprobs"].push_back(std::move(top));
     to["text_offset"].push_back(offset);
   }
@@ -79,11 +118,16 @@ class CompletionWriter : public Writer {
             {"model", form_.model},
             {"choices", std::move(choices)}};
   }
-  static Json choice(size_t index, std::string text, Json logprobs, Json reason) {
-    return {{"index", index},
-            {"text", std::move(text)},
-            {"logprobs", std::move(logprobs)},
-            {"finish_reason", std::move(reason)}};
+  Json choice(size_t index, std::string text, Json logprobs, Json reason) const {
+    Json out = {{"index", index},
+                {"text", std::move(text)},
+                {"logprobs", std::move(logprobs)},
+                {"finish_reason", std::move(reason)}};
+    if (form_.prompt_logprobs) out["prompt_logprobs"] = outputs_[first_of(index)].by_id;
+    return out;
+  }
+  void send(size_t at, std::string text, Json logprobs, Json reason, std::string& out) const {
+    write_frame(chunk(Json::array({choice(at, std::move(text), std::move(logprobs), std::move(reason))})), out);
   }
 
   const Form form_;
@@ -108,15 +152,24 @@ std::unique_ptr<Answer> completions(const Models& models, std::string_view text)
   Form form;
   form.streaming = streaming_of(body);
   const bool echo = body.flag("echo").value_or(false);
+  int64_t of_prompt = -1;
   if (const auto top = body.integer("logprobs", 0, 20)) {
-    if (echo) reject("logprobs", "of a prompt that is echoed are not supported yet");
     form.logprobs = true;
+    form.echo_logprobs = echo;
     options.set("logprobs", *top);
+    if (echo) of_prompt = *top;
   }
+  if (const auto top = body.integer("prompt_logprobs", 0, 20)) {
+    if (form.streaming.on) reject("prompt_logprobs", "is not for streams: set \"echo\" and \"logprobs\"");
+    form.prompt_logprobs = true;
+    of_prompt = std::max(of_prompt, *top);
+  }
+  if (of_prompt >= 0) options.set("prompt_logprobs", of_prompt);
   form.id = new_id("cmpl-");
   form.model = named.name;
   form.created = seconds_since_epoch();
   form.choices = samples * static_cast<int32_t>(prompts.size());
+  form.samples = static_cast<size_t>(samples);
   std::vector<plait_api::Request> requests;
   for (size_t i = 0; i < prompts.size(); ++i) {
     const std::string path = prompts.size() == 1 ? "prompt" : "prompt[" + std::to_string(i) + "]";
@@ -129,7 +182,7 @@ std::unique_ptr<Answer> completions(const Models& models, std::string_view text)
     form.echoes.insert(form.echoes.end(), static_cast<size_t>(samples), own);
   }
   std::optional<TokenTexts> texts;
-  if (form.logprobs) texts.emplace(named.served->tokenizer());
+  if (form.logprobs || form.prompt_logprobs) texts.emplace(named.served->tokenizer());
   const bool stream = form.streaming.on;
   return std::make_unique<Generation>(std::move(requests), samples,
                                       std::make_unique<CompletionWriter>(std::move(form), std::move(texts)), stream,

@@ -179,9 +179,7 @@ class MessageWriter : public BlockWriter {
  public:
   /// `prompt`: its tokens; `stops`: what ends the text.
   MessageWriter(Form form, const Chat& chat, int64_t prompt, std::vector<std::string> stops)
-      : BlockWriter(std::move(form), chat.tools),
-        prompt_(prompt),
-        stops_(std::move(stops)) {}
+      : BlockWriter(std::move(form), chat.tools), prompt_(prompt), stops_(std::move(stops)) {}
 
   void begin(std::string& out) override {
     if (!form().streaming.on) return;
@@ -283,7 +281,7 @@ class MessageWriter : public BlockWriter {
 
   const int64_t prompt_;
   const std::vector<std::string> stops_;  ///< that end the text
-  Json stop_;  ///< which of them did
+  Json stop_;                             ///< which of them did
 };
 
 void refuse_unsupported(const Fields& body) {
@@ -339,7 +337,7 @@ std::unique_ptr<Answer> count_tokens(const Models& models, std::string_view text
   const Json json = parse_body(text);
   refuse_unsupported(Fields(json));
   const Chat chat = chat_of(models, MessageReader(text).read());
-  return std::make_unique<Reply>(dumped({{"input_tokens", prompt_tokens(chat)}}));
+  return std::make_unique<Reply>(dumped({{"input_tokens", prompt_tokens(chat, false).size()}}));
 }
 
 }  // namespace plait::http

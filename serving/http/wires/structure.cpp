@@ -85,6 +85,9 @@ class Reader {
       reject("response_format.type", "is \"" + name + "\", expected text, json_object or json_schema");
     const OrderedJson* named = found(*format, "json_schema");
     if (!named || !named->is_object()) reject("response_format.json_schema", "expected an object with a schema");
+    const OrderedJson *title = found(*named, "name"), *strict = found(*named, "strict");
+    if (title && !title->is_string()) reject("response_format.json_schema.name", "expected a text");
+    if (strict && !strict->is_boolean()) reject("response_format.json_schema.strict", "expected true or false");
     const OrderedJson* schema = found(*named, "schema");
     if (!schema || !schema->is_object()) reject("response_format.json_schema.schema", "expected a JSON schema");
     set("json_schema", written(*schema), "response_format.json_schema.schema");

@@ -1,6 +1,6 @@
 // POST /tokenize and /detokenize, as vLLM has them.
 #include "serving/http/base/failure.h"
-#include "serving/http/wires/common.h"
+#include "serving/http/wires/chat.h"
 
 namespace plait::http {
 
@@ -10,15 +10,8 @@ std::unique_ptr<Answer> tokenize(const Models& models, std::string_view text) {
   const Named named = model_of(models, body);
   const plait_api::Tokenizer tokenizer = named.served->tokenizer();
   std::vector<int32_t> ids;
-  if (const Json* messages = body.find("messages")) {
-    const std::string list = dumped(*messages);
-    plait_api::Options options;
-    if (const Json* variables = body.find("chat_template_kwargs")) options.set("chat_variables", dumped(*variables));
-    const plait_api::Tensor prompt = plait_api::tensor([&](plait_tensor** out) {
-      return plait_tokenizer_chat(tokenizer.get(), list.data(), static_cast<int64_t>(list.size()), options.get(),
-                                  out);
-    });
-    ids = tokenizer.encode(prompt.text(), body.flag("add_special_tokens").value_or(false));
+  if (body.find("messages")) {
+    ids = prompt_tokens(chat_of(models, text, body), body.flag("add_special_tokens").value_or(false));
   } else {
     ids = tokenizer.encode(body.required_text("prompt"), body.flag("add_special_tokens").value_or(true));
   }

@@ -6,6 +6,8 @@ namespace plait::http {
 namespace {
 
 constexpr size_t most_tools = 128;
+/// Between the parts of arguments, as the option json_schema has it: a model may otherwise write blanks without end.
+constexpr const char* blanks = "[\\x20\\x0A\\x0D\\x09]{1,64}";
 
 std::string written(const OrderedJson& value) {
   return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
@@ -133,6 +135,10 @@ Tools tools_of(std::string_view text, const Fields& body, const Named& named, co
     if (!none) reject("tool_choice", "there are no tools");
   }
   if (!out.list.empty()) read_choice(body, out);
+  for (size_t i = 0; !out.names.empty() && i < given->size(); ++i) {
+    const Fields function((*given)[i].at("function"), "tools[" + std::to_string(i) + "].function");
+    out.strict |= function.flag("strict").value_or(false) && out.names.count(function.required_text("name")) > 0;
+  }
   out.parallel = body.flag("parallel_tool_calls").value_or(true);
   out.format = named.served->tool_format();
   out.thinking = begins_thinking(out.format, named, variables);
@@ -145,34 +151,69 @@ Tools tools_of(std::string_view text, const Fields& body, const Named& named, co
   return out;
 }
 
-Structure structure_of_calls(std::string_view text, const Tools& tools, const Named& named, Structure structure) {
-  if (!tools.required) return structure;
-  if (!structure.field.empty()) reject(structure.field, "bounds the answer, as tool_choice does: give one of them");
-  const plait_api::Tokenizer tokenizer = named.served->tokenizer();
-  const auto list = OrderedJson::parse(text.begin(), text.end()).at("tools");
-  const ToolFormat& format = tools.format;
+namespace {
+
+/// Whether a function's arguments are bound: those of required calls are, otherwise those of strict functions.
+bool is_bound(const OrderedJson& function, const Tools& tools) {
+  const auto strict = function.find("strict");
+  return tools.required || (strict != function.end() && strict->is_boolean() && strict->get<bool>());
+}
+
+/// Rules of a call from its name on: `call`.
+std::string rules_of_calls(const OrderedJson& list, const Tools& tools, const plait_api::Tokenizer& tokenizer) {
   std::string calls, rules;
   for (size_t i = 0; i < list.size(); ++i) {
     const OrderedJson& function = list[i].at("function");
     const auto name = function.at("name").get<std::string>();
     if (tools.names.count(name) == 0) continue;
     OrderedJson schema = {{"type", "object"}};
-    if (function.contains("parameters") && function["parameters"].is_object()) schema = function["parameters"];
+    const bool given = function.contains("parameters") && function["parameters"].is_object();
+    if (given && is_bound(function, tools)) schema = function["parameters"];
     if (!schema.contains("type")) schema["type"] = "object";
+    if (!schema.contains("x-guidance")) schema["x-guidance"] = {{"whitespace_pattern", blanks}};
     const std::string rule = "call_" + std::to_string(i);
     calls += (calls.empty() ? "" : " | ") + rule;
-    rules += rule + ": " + dumped(Json(name)) + " " + lark_with_ids(format.between, tokenizer) + "%json " +
+    rules += rule + ": " + dumped(Json(name)) + " " + lark_with_ids(tools.format.between, tokenizer) + "%json " +
              written(schema) + "\n";
   }
-  std::string start = "start: ";
-  if (tools.thinking) {
-    start += "thought ";
-    rules += "thought[suffix=" + dumped(Json(format.think_end)) + "]: /(.|\\n)*/\n";
-  }
-  start += lark_with_ids(format.begin, tokenizer) + "call ";
-  if (format.many() && tools.parallel) start += "( " + lark_with_ids(format.next, tokenizer) + "call )* ";
-  start += lark_with_ids(format.end, tokenizer);
-  return {"grammar", start + "\ncall: " + calls + "\n" + rules, "tools"};
+  return "call: " + calls + "\n" + rules;
+}
+
+/// Any text, in which the mark that begins a call is followed by calls; "" if there is no such mark, or none that a grammar can find.
+std::string start_of_free_text(const Tools& tools, const plait_api::Tokenizer& tokenizer, const std::string& calls) {
+  const ToolFormat& format = tools.format;
+  const std::string lead = format.lead();
+  if (lead.empty()) return {};
+  const std::string mark = lark_of(lead, tokenizer);
+  const bool special = mark.starts_with("<[");
+  if (!special && mark.find("<[") != std::string::npos) return {};
+  const std::string rest = format.begin.substr(format.begin.find(lead) + lead.size());
+  const std::string after = lark_with_ids(rest, tokenizer) + calls;
+  // Text has no special tokens, so that one ends it; any other mark ends it where it first stands.
+  const std::string turn = special ? "TEXT? " + mark + after : "lead " + after;
+  std::string out = "start: " + std::string(tools.thinking ? "( thought main )? TEXT?\nmain: " : "") + "( " + turn +
+                    (tools.parallel ? ")*" : ")?") + " TEXT?\nTEXT: /(.|\\n)+/\n";
+  if (!special) out += "lead[suffix=" + dumped(Json(lead)) + "]: /(.|\\n)*/\n";
+  return out;
+}
+
+}  // namespace
+
+Structure structure_of_calls(std::string_view text, const Tools& tools, const Named& named, Structure structure) {
+  if (!tools.required && (!tools.strict || !structure.field.empty())) return structure;
+  if (!structure.field.empty()) reject(structure.field, "bounds the answer, as tool_choice does: give one of them");
+  const plait_api::Tokenizer tokenizer = named.served->tokenizer();
+  const auto list = OrderedJson::parse(text.begin(), text.end()).at("tools");
+  const ToolFormat& format = tools.format;
+  std::string calls = "call ";
+  if (format.many() && tools.parallel) calls += "( " + lark_with_ids(format.next, tokenizer) + "call )* ";
+  calls += lark_with_ids(format.end, tokenizer);
+  std::string start = "start: " + std::string(tools.thinking ? "thought " : "") +
+                      lark_with_ids(format.begin, tokenizer) + calls + "\n";
+  if (!tools.required) start = start_of_free_text(tools, tokenizer, calls);
+  if (start.empty()) return structure;
+  if (tools.thinking) start += "thought[suffix=" + dumped(Json(format.think_end)) + "]: /(.|\\n)*/\n";
+  return {"grammar", start + rules_of_calls(list, tools, tokenizer), "tools"};
 }
 
 }  // namespace plait::http

@@ -12,6 +12,7 @@ struct Tools {
   std::string list;             ///< JSON for the chat template; "": none
   std::set<std::string> names;  ///< that may be called; empty: calls are text
   bool required = false;        ///< the answer is calls, by a grammar
+  bool strict = false;          ///< of one that may be called: its calls follow its schema, also where they are not required
   bool parallel = true;
   ToolFormat format;
   bool thinking = false;      ///< the prompt ends within a thought
@@ -21,7 +22,8 @@ struct Tools {
 /// Of `tools`, `tool_choice` and `parallel_tool_calls`; `variables`: of the template. Throws HttpError(400).
 Tools tools_of(std::string_view text, const Fields& body, const Named& named, const std::string& variables);
 
-/// The grammar of calls, if they are required. `text`: the body. Throws HttpError(400) if `structure` bounds the answer too.
+/// The grammar of calls, if they are required; if a function is strict, that of any text with such calls. `text`: the body. Throws
+/// HttpError(400) if `structure` bounds the answer too.
 Structure structure_of_calls(std::string_view text, const Tools& tools, const Named& named, Structure structure);
 
 }  // namespace plait::http

@@ -1,6 +1,8 @@
 // The scheduler on an engine of several ranks keeps its promise: what a request gives does not depend on its company.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "serving/scheduler.h"
 #include "tests/unit/support/models.h"
 
@@ -32,6 +34,7 @@ class OnMesh : public testing::TestWithParam<const char*> {
     out.sampling.top_logprobs = 1;
     out.sampling.temperature = index % 2 ? 0.9 : 0;
     out.sampling.seed = 7 + index;
+    out.prompt_logprobs = index % 3 ? -1 : 1;
     return out;
   }
 
@@ -40,7 +43,9 @@ class OnMesh : public testing::TestWithParam<const char*> {
     while (!request.finished()) {
       auto event = request.next(60s);
       if (!event) break;
-      if (event->has_token) out.emplace_back(event->token.id, event->token.logprob);
+      if (!event->has_token) continue;
+      const float logprob = event->token.logprob;
+      out.emplace_back(event->token.id, std::isnan(logprob) ? 1 : logprob);  // a prompt's first token has none
     }
     return out;
   }

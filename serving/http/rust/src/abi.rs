@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use crate::server::{Server, Settings};
+use crate::server::{Failure, Server, Settings};
+use crate::tls::Files;
 
 /// `plait_http_view`: memory of the side that passes it, valid for the call.
 #[repr(C)]
@@ -92,7 +93,14 @@ pub struct RawSettings {
     head_ms: u64,
     body_ms: u64,
     write_ms: u64,
+    certificate: View,
+    key: View,
 }
+
+/// What `plait_http_start` returns.
+const STARTED: i32 = 0;
+const NOT_LISTENING: i32 = 1;
+const NO_IDENTITY: i32 = 2;
 
 /// `plait_http_text`: ours, given back with `plait_http_text_release`.
 #[repr(C)]
@@ -133,20 +141,24 @@ pub unsafe extern "C" fn plait_http_start(
             body_ms: given.body_ms,
             write_ms: given.write_ms,
         };
-        Server::start(settings, host)
+        // SAFETY: the caller's promise.
+        let (certificate, key) = unsafe { (given.certificate.text(), given.key.text()) };
+        let files = Files { certificate: certificate.into(), key: key.into() };
+        Server::start(settings, (given.certificate.size > 0).then_some(files), host)
     }));
-    let text = match started {
+    let (code, text) = match started {
         Ok(Ok(server)) => {
             // SAFETY: the caller's promise.
             unsafe { *out = Box::into_raw(Box::new(server)) };
-            return 1;
+            return STARTED;
         }
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "a fault in the HTTP library".to_string(),
+        Ok(Err(Failure::Identity(error))) => (NO_IDENTITY, error.to_string()),
+        Ok(Err(Failure::Listening(error))) => (NOT_LISTENING, error.to_string()),
+        Err(_) => (NOT_LISTENING, "a fault in the HTTP library".to_string()),
     };
     // SAFETY: the caller's promise.
     unsafe { *failure = Text::new(text) };
-    0
+    code
 }
 
 /// # Safety
@@ -181,6 +193,14 @@ pub unsafe extern "C" fn plait_http_wake(server: *const Server, call: u64) {
 pub unsafe extern "C" fn plait_http_connections(server: *const Server) -> u64 {
     // SAFETY: the caller's promise.
     unsafe { &*server }.connections()
+}
+
+/// # Safety
+/// See `plait_http_port`.
+#[no_mangle]
+pub unsafe extern "C" fn plait_http_expires(server: *const Server) -> i64 {
+    // SAFETY: the caller's promise.
+    unsafe { &*server }.expires()
 }
 
 /// # Safety

@@ -9,10 +9,11 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, CONTENT_TYPE};
 use http::{Response, StatusCode};
-use http_body_util::{combinators::BoxBody, BodyExt, Full};
-use hyper::body::{Body, Frame};
+use http_body_util::{combinators::BoxBody, BodyExt};
+use hyper::body::{Body, Frame, SizeHint};
 
 use crate::abi::{Answer, Field, Host, Request, View, MORE, WAIT};
+use crate::life::Life;
 
 /// Calls that wait for their host, by number.
 #[derive(Default)]
@@ -63,10 +64,15 @@ impl Call {
     pub fn new(host: Host, calls: Arc<Calls>, head: &http::request::Parts, body: &[u8], held: Box<dyn Send + Sync>) -> Self {
         let number = calls.last.fetch_add(1, Ordering::Relaxed) + 1;
         calls.table().insert(number, None);
+        // HTTP/2 has the host in the address, which stands for a header of that name.
+        let host_name = head.uri.authority().map(|authority| authority.as_str());
         let fields: Vec<Field> = head
             .headers
             .iter()
-            .map(|(name, value)| Field { name: View::of(name.as_str().as_bytes()), value: View::of(value.as_bytes()) })
+            .filter(|(name, _)| host_name.is_none() || **name != http::header::HOST)
+            .map(|(name, value)| (name.as_str(), value.as_bytes()))
+            .chain(host_name.map(|name| ("host", name.as_bytes())))
+            .map(|(name, value)| Field { name: View::of(name.as_bytes()), value: View::of(value) })
             .collect();
         let request = Request {
             method: View::of(head.method.as_str().as_bytes()),
@@ -109,11 +115,10 @@ impl Call {
     }
 
     /// The response whose first part this is; later ones are pulled as the socket takes them.
-    pub fn respond(self, first: Part) -> Response<BoxBody<Bytes, std::convert::Infallible>> {
+    pub fn respond(self, first: Part, life: Arc<Life>) -> Response<BoxBody<Bytes, std::convert::Infallible>> {
         let status = u16::try_from(first.status).ok().and_then(|code| StatusCode::from_u16(code).ok());
-        let (data, ended) = (first.data, self.ended);
-        let body = if ended { Full::new(data).boxed() } else { Pulled { first: Some(data), call: self }.boxed() };
-        let mut out = Response::new(body);
+        life.offer(self.number);
+        let mut out = Response::new(Pulled { data: first.data, call: self, life }.boxed());
         *out.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         if let Ok(kind) = HeaderValue::from_bytes(&first.content_type) {
             out.headers_mut().insert(CONTENT_TYPE, kind);
@@ -137,27 +142,51 @@ impl Drop for Call {
     }
 }
 
-/// The rest of an answer as hyper's body: asked for a frame only when there is room for one.
+/// An answer as hyper's body: asked for a frame only when there is room for one. Frames are small, so that what a client does not
+/// take stays here, and is not in the buffers of its connection.
 struct Pulled {
-    first: Option<Bytes>,
+    data: Bytes,
     call: Call,
+    life: Arc<Life>,
 }
+
+const FRAME: usize = 16 << 10;
 
 impl Body for Pulled {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if let Some(data) = self.first.take().filter(|data| !data.is_empty()) {
-            return Poll::Ready(Some(Ok(Frame::data(data))));
-        }
-        loop {
+        self.life.taken(self.call.number);
+        while self.data.is_empty() {
             match self.call.poll_part(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Ready(Some(part)) if part.data.is_empty() => {}
-                Poll::Ready(Some(part)) => return Poll::Ready(Some(Ok(Frame::data(part.data)))),
+                Poll::Ready(Some(part)) => self.data = part.data,
             }
         }
+        self.life.offer(self.call.number);
+        let size = self.data.len().min(FRAME);
+        Poll::Ready(Some(Ok(Frame::data(self.data.split_to(size)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.call.ended && self.data.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let left = self.data.len() as u64;
+        let mut out = SizeHint::new();
+        out.set_lower(left);
+        if self.call.ended {
+            out.set_upper(left);
+        }
+        out
+    }
+}
+
+impl Drop for Pulled {
+    fn drop(&mut self) {
+        self.life.taken(self.call.number);
     }
 }

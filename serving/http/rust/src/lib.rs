@@ -1,4 +1,4 @@
-//! HTTP for Plait's server: sockets, HTTP/1.1 and HTTP/2, limits and timeouts, and which of its clients are still there.
+//! HTTP for Plait's server: sockets, TLS, HTTP/1.1 and HTTP/2, limits and timeouts, and which of its clients are still there.
 //! It knows nothing of what is served: requests go to the host through three functions (`abi.rs`), which answer at once;
 //! bytes of an answer are taken from the host only when the socket has room for them.
 //!
@@ -6,6 +6,11 @@
 
 mod abi;
 mod call;
+mod certificate;
 mod connection;
+mod impatient;
+mod life;
 mod listener;
+mod requests;
 mod server;
+mod tls;

@@ -1,22 +1,23 @@
 //! The server's life: it listens, accepts up to its limit of connections, closes its listener to drain, and stops.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{oneshot, watch};
+use tokio::time::{interval, timeout, MissedTickBehavior};
+use tokio_rustls::TlsAcceptor;
 
 use crate::abi::Host;
 use crate::call::Calls;
-use crate::connection::{serve, Impatient, Shared};
+use crate::connection::converse;
+use crate::impatient::Impatient;
 use crate::listener::{Listener, Socket};
+use crate::requests::Shared;
+use crate::tls::{Files, Tls};
 
 pub struct Settings {
     pub address: String,
@@ -30,9 +31,15 @@ pub struct Settings {
     pub write_ms: u64,
 }
 
+/// Why there is no server.
+pub enum Failure {
+    Listening(io::Error),
+    Identity(io::Error),
+}
+
 /// What the thread is told.
 #[derive(Clone, Copy, PartialEq)]
-enum Phase {
+pub enum Phase {
     Listening,
     Draining,
     Stopped,
@@ -42,12 +49,16 @@ pub struct Server {
     port: u16,
     calls: Arc<Calls>,
     open: Arc<AtomicU64>,
+    expires: Arc<AtomicI64>,
     phase: watch::Sender<Phase>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    pub fn start(settings: Settings, host: Host) -> io::Result<Self> {
+    /// `files`: those of TLS; none: plain.
+    pub fn start(settings: Settings, files: Option<Files>, host: Host) -> Result<Self, Failure> {
+        let expires = Arc::new(AtomicI64::new(0));
+        let tls = files.map(|files| Tls::new(files, expires.clone())).transpose().map_err(Failure::Identity)?;
         let (phase, watched) = watch::channel(Phase::Listening);
         let (ready, started) = oneshot::channel();
         let calls = Arc::new(Calls::default());
@@ -55,20 +66,22 @@ impl Server {
         let shared = Arc::new(Shared { settings, host, calls: calls.clone(), held: AtomicUsize::new(0) });
         let counted = open.clone();
         let thread = std::thread::Builder::new().name("plait-http".to_string()).spawn(move || {
+            no_pipe_signals();
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(ready.send(Err(error))),
             };
-            runtime.block_on(run(shared, counted, watched, ready));
+            runtime.block_on(run(shared, tls, counted, watched, ready));
             // Calls end here, while the host is still there.
-        })?;
+        });
+        let thread = thread.map_err(Failure::Listening)?;
         match started.blocking_recv() {
-            Ok(Ok(port)) => Ok(Self { port, calls, open, phase, thread: Some(thread) }),
+            Ok(Ok(port)) => Ok(Self { port, calls, open, expires, phase, thread: Some(thread) }),
             Ok(Err(error)) => {
                 let _ = thread.join();
-                Err(error)
+                Err(Failure::Listening(error))
             }
-            Err(_) => Err(io::Error::other("the server's thread ended")),
+            Err(_) => Err(Failure::Listening(io::Error::other("the server's thread ended"))),
         }
     }
 
@@ -82,6 +95,11 @@ impl Server {
 
     pub fn connections(&self) -> u64 {
         self.open.load(Ordering::Relaxed)
+    }
+
+    /// Seconds of Unix time until which the certificate is valid; 0 without TLS.
+    pub fn expires(&self) -> i64 {
+        self.expires.load(Ordering::Relaxed)
     }
 
     /// No more connections; those that are idle end, the others after their answer.
@@ -105,33 +123,53 @@ impl Drop for Server {
     }
 }
 
+/// A write to a socket whose client has left is an error on this thread, and not the end of a host that does not ignore SIGPIPE.
+fn no_pipe_signals() {
+    // SAFETY: the set is initialised by sigemptyset; only this thread's mask changes.
+    unsafe {
+        let mut pipe = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&mut pipe);
+        libc::sigaddset(&mut pipe, libc::SIGPIPE);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, std::ptr::null_mut());
+    }
+}
+
 type Ready = oneshot::Sender<io::Result<u16>>;
 
-async fn run(shared: Arc<Shared>, open: Arc<AtomicU64>, mut phase: watch::Receiver<Phase>, ready: Ready) {
+/// How often files of certificates are looked at.
+const RENEWAL: Duration = Duration::from_secs(2);
+
+async fn run(
+    shared: Arc<Shared>,
+    mut tls: Option<Tls>,
+    open: Arc<AtomicU64>,
+    mut phase: watch::Receiver<Phase>,
+    ready: Ready,
+) {
     let listener = match Listener::bind(&shared.settings.address).await {
         Ok(listener) => listener,
         Err(error) => return drop(ready.send(Err(error))),
     };
     let _ = ready.send(Ok(listener.port()));
-    let graceful = GracefulShutdown::new();
+    let mut renewal = interval(RENEWAL);
+    renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = phase.changed() => break,
-            accepted = listener.accept() => match accepted {
-                Ok(Socket::Tcp(socket)) => spawn(&shared, &open, &graceful, socket),
-                Ok(Socket::Unix(socket)) => spawn(&shared, &open, &graceful, socket),
-                // No file descriptor is free: other connections have to end first.
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            },
+            _ = renewal.tick() => if let Some(tls) = &mut tls { tls.renew() },
+            accepted = listener.accept() => {
+                let acceptor = tls.as_ref().map(Tls::acceptor);
+                match accepted {
+                    Ok(Socket::Tcp(socket)) => spawn(&shared, &open, &phase, acceptor, socket),
+                    Ok(Socket::Unix(socket)) => spawn(&shared, &open, &phase, acceptor, socket),
+                    // No file descriptor is free: other connections have to end first.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+            }
         }
     }
     drop(listener);
-    let mut stopped = std::pin::pin!(phase.wait_for(|phase| *phase == Phase::Stopped));
-    tokio::select! {
-        _ = &mut stopped => return,
-        () = graceful.shutdown() => {}
-    }
-    let _ = stopped.await;
+    let _ = phase.wait_for(|phase| *phase == Phase::Stopped).await;
 }
 
 /// Counts a connection as long as it lives.
@@ -142,8 +180,13 @@ impl Drop for Counted {
     }
 }
 
-fn spawn<S>(shared: &Arc<Shared>, open: &Arc<AtomicU64>, graceful: &GracefulShutdown, socket: S)
-where
+fn spawn<S>(
+    shared: &Arc<Shared>,
+    open: &Arc<AtomicU64>,
+    phase: &watch::Receiver<Phase>,
+    acceptor: Option<TlsAcceptor>,
+    socket: S,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let settings = &shared.settings;
@@ -153,26 +196,19 @@ where
         return;
     }
     let counted = Counted(open.clone());
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_millis(settings.head_ms))
-        .max_buf_size(settings.max_head.max(8192));
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_header_list_size(u32::try_from(settings.max_head).unwrap_or(u32::MAX))
-        .max_concurrent_streams(128)
-        .keep_alive_interval(Duration::from_millis(settings.write_ms / 2))
-        .keep_alive_timeout(Duration::from_millis(settings.write_ms / 2));
-    let own = shared.clone();
-    let service = service_fn(move |request| serve(own.clone(), request));
-    let io = TokioIo::new(Impatient::new(socket, settings.write_ms));
-    let connection = graceful.watch(builder.serve_connection(io, service).into_owned());
+    let (shared, phase) = (shared.clone(), phase.clone());
+    let socket = Impatient::new(socket, settings.write_ms);
     tokio::spawn(async move {
-        // What a client does wrong ends its connection.
-        let _ = connection.await;
+        match acceptor {
+            None => converse(shared, phase, socket).await,
+            Some(acceptor) => {
+                // A handshake is a part of the head.
+                let limit = Duration::from_millis(shared.settings.head_ms);
+                if let Ok(Ok(secret)) = timeout(limit, acceptor.accept(socket)).await {
+                    converse(shared, phase, secret).await;
+                }
+            }
+        }
         drop(counted);
     });
 }

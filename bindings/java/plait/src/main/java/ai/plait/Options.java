@@ -107,6 +107,11 @@ public final class Options extends NativeObject {
     return set("logprobs", alternatives);
   }
 
+  /** The prompt's tokens come first ({@link Token#isPrompt}), with log-probabilities and so many alternatives. */
+  public Options promptLogprobs(int alternatives) {
+    return set("prompt_logprobs", alternatives);
+  }
+
   public Options ignoreEos(boolean ignored) {
     return set("ignore_eos", ignored);
   }

@@ -159,7 +159,8 @@ public final class Request extends NativeObject implements Iterator<Token> {
 
   private static Token token(Pulled pulled, EventKind kind) {
     Event event = pulled.event;
-    Token out = new Token(event.getSample(), event.getToken(), text(pulled), event.getLogprob(), event.getFinish()).withStop(event.getStop());
+    Token out = new Token(event.getSample(), event.getToken(), text(pulled), event.getLogprob(), event.getFinish());
+    out.withStop(event.getStop()).withPrompt(kind == EventKind.PROMPT);
     int top = event.getTopCount();
     if (top > 0) {
       int[] ids = new int[top];

@@ -14,6 +14,7 @@ public final class Token {
   private float[] topLogprobs = NO_LOGPROBS;
   private float[] logits;
   private int stop = -1;
+  private boolean prompt;
 
   Token(int sample, int id, String text, float logprob, Finish finish) {
     this.sample = sample;
@@ -39,6 +40,16 @@ public final class Token {
     return this;
   }
 
+  Token withPrompt(boolean value) {
+    prompt = value;
+    return this;
+  }
+
+  /** With the option "prompt_logprobs": one of the prompt's tokens, which come first. */
+  public boolean isPrompt() {
+    return prompt;
+  }
+
   /** Which output, with the option "samples". */
   public int sample() {
     return sample;
@@ -54,7 +65,7 @@ public final class Token {
     return text;
   }
 
-  /** Of the model's own distribution; NaN without the option "logprobs". */
+  /** Of the model's own distribution; NaN without the option "logprobs", and of the first token of a prompt. */
   public float logprob() {
     return logprob;
   }

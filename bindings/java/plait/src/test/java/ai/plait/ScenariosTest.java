@@ -142,6 +142,25 @@ class ScenariosTest {
   }
 
   @Test
+  void promptLogprobs() {
+    String[] expected = Lists.text("prompt_logprobs").split(",");
+    int tokens = 0;
+    try (Request request = generator.submit(Lists.ids("prompt"), new Options().promptLogprobs(2).maxTokens(1))) {
+      for (Token token = request.poll(null); token != null; token = request.poll(null)) {
+        if (!token.isPrompt()) continue;
+        if (tokens > 0) {
+          assertEquals(Float.parseFloat(expected[tokens - 1]), token.logprob(), 1e-4f);
+          assertEquals(2, token.topIds().length);
+        } else {
+          assertTrue(Float.isNaN(token.logprob()));
+        }
+        ++tokens;
+      }
+    }
+    assertEquals(expected.length + 1, tokens);
+  }
+
+  @Test
   void sessionTensors() {
     int[] prompt = Lists.ids("prompt");
     try (Model file = Model.open(Lists.FIXTURES.resolve(Lists.text("session.model")));
