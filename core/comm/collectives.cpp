@@ -309,4 +309,6 @@ int Collectives::failed_rank() const noexcept {
   return hub_->culprit();
 }
 
+void Collectives::note_device_wait(double waited_s) noexcept { hub_->note_device_wait(waited_s); }
+
 }  // namespace plait

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 
+#include "core/comm/device_waits.h"
 #include "core/comm/exchange.h"
 
 namespace plait {
@@ -16,7 +17,7 @@ class Hub;
 
 /// The communicator of ranks that are threads or processes: every collective as steps of an exchange, identical for
 /// all transports.
-class Collectives final : public Communicator {
+class Collectives final : public Communicator, public SeesDeviceWaits {
  public:
   Collectives(std::shared_ptr<Hub> hub, std::unique_ptr<Exchange> exchange, GroupMaker make_group);
 
@@ -35,6 +36,7 @@ class Collectives final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view message) noexcept override;
   int failed_rank() const noexcept override;
+  void note_device_wait(double waited_s) noexcept override;
 
   /// A barrier before ranks leave, for worlds that must end together.
   void leave_together();

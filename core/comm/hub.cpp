@@ -260,6 +260,35 @@ void Hub::notice() noexcept {
   }
 }
 
+void Hub::note_device_wait(double waited_s) noexcept {
+  Line& own = line(rank_);
+  if (waited_s <= 0) {  // it begins or ends
+    own.device.store(waited_s == 0, std::memory_order_relaxed);
+    own.progress.fetch_add(1, std::memory_order_relaxed);
+    device_moved_ns_ = 0;
+    if (waited_s < 0 && device_told_.exchange(false)) tell({News::Kind::waits, rank_, 0});
+    return;
+  }
+  own.device.store(1, std::memory_order_relaxed);  // another thread's wait may have ended
+  if (waited_s < options_.deadline_s / 4) return;
+  if (!device_told_.exchange(true)) tell({News::Kind::waits, rank_, rank_ + 1});
+  const int64_t now = now_ns();
+  if (const uint64_t progress = progress_of_all(); device_moved_ns_ == 0 || progress != device_progress_) {
+    device_progress_ = progress;
+    device_moved_ns_ = now;
+    return;
+  }
+  const double still_s = static_cast<double>(now - device_moved_ns_) * 1e-9;
+  if (still_s < options_.deadline_s * (listen ? 1.5 : 1)) return;
+  for (int other = 0; other < world_size_; ++other) {
+    const Line& its = line(other);
+    if (other == rank_ || its.left.load() || its.device.load() || its.waits_for.load()) continue;
+    return fail(Code::closed, other,
+                cat("rank ", rank_, " waits for its device, and rank ", other, " has done nothing for ", options_.deadline_s,
+                    " s: rank ", other, " does not come"));
+  }
+}
+
 void Hub::find_dead() {
   for (int other = 0; other < world_size_; ++other) {
     const Line& its = line(other);

@@ -43,7 +43,7 @@ struct News {
 /// a deadline blames the rank at the end of a chain of waiting ranks.
 ///
 /// Each rank has its own Hub over memory shared by the ranks of its machine. One thread calls it; `fail`, `over`,
-/// `culprit` and `notice` are thread-safe.
+/// `culprit`, `notice` and `note_device_wait` are thread-safe.
 class Hub {
  public:
   static int64_t bytes(int world_size);
@@ -99,6 +99,9 @@ class Hub {
   /// for the deadline. Thread-safe.
   void notice() noexcept;
 
+  /// SeesDeviceWaits::note_device_wait.
+  void note_device_wait(double waited_s) noexcept;
+
   bool over() const noexcept { return memory_state().over.load(std::memory_order_acquire) != 0; }
   int culprit() const noexcept;
   /// Ends the world unless it is over: every rank's pending and later calls throw this Error.
@@ -118,6 +121,7 @@ class Hub {
     std::atomic<int32_t> waits_for;  ///< 1 + the rank that it sleeps for; 0: awake
     std::atomic<uint32_t> came;      ///< it has joined,
     std::atomic<uint32_t> left;      ///< and it has left
+    std::atomic<uint32_t> device;    ///< whether it waits for its device
     /// Counts what it has done. In a cache line of its own, since it changes with every step.
     alignas(64) std::atomic<uint32_t> progress;
   };
@@ -151,6 +155,10 @@ class Hub {
   int64_t waited_ns_ = 0;
   std::atomic<int64_t> looked_ns_ = 0;          ///< time of the last check by look_around
   std::vector<std::atomic<int64_t>> heard_ns_;  ///< by rank: time of the last heartbeat; 0: not expected
+  /// Of a wait for a device: all ranks' progress, and when it last changed; whether other machines know of it.
+  std::atomic<uint64_t> device_progress_ = 0;
+  std::atomic<int64_t> device_moved_ns_ = 0;
+  std::atomic<bool> device_told_ = false;
   std::vector<int64_t> link_free_ns_;           ///< by rank, shaped links: end of the last transfer
 };
 

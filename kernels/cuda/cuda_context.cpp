@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda_context.h"
 
+#include <chrono>
 #include <thread>
 
 #include "core/base/error.h"
@@ -163,11 +164,43 @@ void CudaContext::check_groups() {
   }
 }
 
+void CudaContext::note_wait(double waited_s) noexcept {
+  std::lock_guard lock(work_mutex_);
+  for (DeviceGroup* one : groups_) one->note_wait(waited_s);
+}
+
+namespace {
+/// Tells the groups how long a wait has taken, now and then, and that it has ended.
+class NotedWait {
+ public:
+  explicit NotedWait(FunctionRef<void(double)> note) : note_(note) {}
+  ~NotedWait() {
+    if (begun_) note_(-1);
+  }
+  void still_waits() {
+    const auto now = std::chrono::steady_clock::now();
+    if (begun_ && now - noted_ < std::chrono::milliseconds(1)) return;
+    noted_ = now;
+    if (!begun_) begin_ = now;
+    note_(begun_ ? std::chrono::duration<double>(now - begin_).count() : 0);
+    begun_ = true;
+  }
+
+ private:
+  const FunctionRef<void(double)> note_;
+  bool begun_ = false;
+  std::chrono::steady_clock::time_point begin_, noted_;
+};
+}  // namespace
+
 void CudaContext::wait_for(Event event) {
   if (!has_groups()) return driver().call(driver().event_synchronize, event);
+  const auto note = [this](double waited_s) { note_wait(waited_s); };
+  NotedWait wait(note);
   for (;;) {
     const Status status = driver().event_query(event);
     if (status && status != cuda_not_ready) driver().fail(status, driver().event_query.name);
+    if (status) wait.still_waits();
     check_groups();  // also at the end, which an error may have brought
     if (!status) return;
     std::this_thread::yield();

@@ -20,6 +20,8 @@ class DeviceGroup {
   virtual ~DeviceGroup() = default;
   /// Throws what has ended the group. Any thread.
   virtual void check() = 0;
+  /// SeesDeviceWaits::note_device_wait, of the ranks.
+  virtual void note_wait(double waited_s) noexcept = 0;
   /// Ends what waits for other ranks on the device, without a result. Any thread.
   virtual void stop() noexcept = 0;
 };
@@ -66,6 +68,7 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   /// Makes `settle` do nothing: events would become part of the graph.
   friend class Capturing;
   void check_groups();
+  void note_wait(double waited_s) noexcept;
   void find_device();
   void load_images();
   KernelHandle find_kernel(const char* name) const;

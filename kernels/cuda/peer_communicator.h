@@ -31,6 +31,7 @@ class PeerCommunicator : public StagedCommunicator, public SumsInKernels, privat
 
  private:
   void check() override;
+  void note_wait(double waited_s) noexcept override { note_host_wait(waited_s); }
   void stop() noexcept override;
   /// Throws Error(closed) if the group has ended.
   void enter() const;

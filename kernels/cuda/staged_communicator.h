@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 
+#include "core/comm/device_waits.h"
 #include "core/comm/transport.h"
 #include "core/exec/device.h"
 
@@ -44,6 +45,9 @@ class StagedCommunicator : public Communicator, public HasTransport {
   Queue& queue() const { return queue_(); }
   Communicator& host() const { return *host_; }
   const std::string& refusal() const { return no_peers_; }
+  void note_host_wait(double waited_s) const noexcept {
+    if (auto* const ranks = dynamic_cast<SeesDeviceWaits*>(host_.get())) ranks->note_device_wait(waited_s);
+  }
 
  private:
   Tensor fetch(const TensorView& array) const;
