@@ -242,6 +242,11 @@ void register_claims(OpSet& ops) {
   ops.add({.name = "SwiGLU", .inputs = "a b", .outputs = "y", .attributes = {{"alpha", "float", "1"}},
            .doc = "Swish of a, times b (Shazeer 2020)", .since = 28, .written_as = "Swish and Mul"});
   ops.claim("SwiGLU", 28, "T:floats");
+  ops.add({.name = "ai.onnx.preview.FlexAttention", .inputs = "q k v", .outputs = "y",
+           .attributes = {{"prob_mod", "graph", ""}, {"scale", "float", ""}, {"score_mod", "graph", ""}, {"softmax_precision", "int", ""}},
+           .doc = "softmax(score_mod(scale q k)) v, by heads, with bodies that modify scores and probabilities", .since = 1,
+           .written_as = "Attention, or its steps with the bodies between them"});
+  ops.claim("ai.onnx.preview.FlexAttention", 1, "T:floats");
   ops.add({.name = "NegativeLogLikelihoodLoss", .inputs = "input target weight?", .outputs = "loss",
            .attributes = {{"ignore_index", "int", ""}, {"reduction", "string", "mean"}},
            .doc = "the loss of logarithmic probabilities", .since = 22, .written_as = "the ops of its definition"});

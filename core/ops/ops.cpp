@@ -3,6 +3,7 @@
 #include "core/ops/families.h"
 #include "core/ops/gradients/gradients.h"
 #include "core/ops/image/register.h"
+#include "core/ops/ml/register.h"
 #include "core/ops/signal/register.h"
 
 namespace plait {
@@ -35,6 +36,10 @@ void register_ops(OpSet& ops) {
                       register_transforms,
                       register_random,
                       register_ngrams,
+                      register_features,
+                      register_labels,
+                      register_linear_models,
+                      register_trees,
                       register_recurrent,
                       register_control,
                       register_sequences,

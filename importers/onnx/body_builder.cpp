@@ -40,8 +40,8 @@ void check_bodies(Node& node) {
     size_t inputs = node.op == "If" ? 0 : node.inputs.size();
     size_t extra = node.op == "Loop" ? 1 : 0;  // the condition
     if (body->inputs.size() != inputs)
-      throw Error(Code::bad_model, cat("body ", quote(name), " has ", body->inputs.size(), " inputs, expected ",
-                                       inputs));
+      throw Error(Code::bad_model,
+                  cat("body ", quote(name), " has ", body->inputs.size(), " inputs, expected ", inputs));
     if (body->outputs.size() < extra || body->outputs.size() - extra < node.outputs.size())
       throw Error(Code::bad_model, cat("body ", quote(name), " has ", body->outputs.size(), " outputs, expected ",
                                        node.outputs.size() + extra));
@@ -88,7 +88,8 @@ void GraphBuilder::read_bodies(Scope& scope, Node& node, const std::vector<Named
   }
   const auto operands = static_cast<int>(node.inputs.size());
   join_captures(scope, node, bodies);
-  if (node.op == "Loop" && protos.size() == 1) keep_empty_sizes(node, *protos[0].second, 1 + std::max(operands, 2) - 2);
+  if (node.op == "Loop" && protos.size() == 1)
+    keep_empty_sizes(node, *protos[0].second, 1 + std::max(operands, 2) - 2);
 }
 
 /// Adds all captures to all bodies, in one order, so that they are the last operands of the node and of each body.
@@ -116,14 +117,32 @@ void GraphBuilder::join_captures(Scope& scope, Node& node, std::vector<Scope>& b
   for (const std::string& name : all) node.inputs.push_back(need(scope, name, "it"));
 }
 
+/// Adds the nodes of a body with one input and one output, and returns the output. It may read the scope's values.
+ValueId GraphBuilder::inline_body(Scope& scope, const onnx::GraphProto& body, ValueId operand,
+                                  const std::string& prefix) {
+  Depth depth(depth_);
+  if (body.input_size() != 1 || body.output_size() != 1)
+    throw Error(Code::bad_model, cat("it has ", body.input_size(), " inputs and ", body.output_size(),
+                                     " outputs, expected one of each"));
+  Scope inner{scope.graph, scope.opsets, &scope, cat(scope.prefix, prefix), scope.arguments};
+  declare(inner, body.input(0).name(), operand);
+  read_initializers(inner, body);
+  declare_outputs(inner, body.node(), {});
+  build_nodes(inner, body.node());
+  const ValueId out = need(inner, body.output(0).name(), "the list of outputs");
+  if (out == no_value)
+    throw Error(Code::bad_model, cat("output ", quote(body.output(0).name()), " is an absent operand"));
+  return out;
+}
+
 void GraphBuilder::call(Scope& scope, const onnx::NodeProto& proto, const Function& function) {
   const onnx::FunctionProto& body = *function.proto;
   if (std::find(calls_.begin(), calls_.end(), &function) != calls_.end())
     throw Error(Code::bad_model, cat("function ", quote(function.label), " calls itself"));
   if (proto.input_size() > body.input_size() || proto.output_size() > body.output_size())
-    throw Error(Code::bad_model, cat("function ", quote(function.label), " has ", body.input_size(), " inputs and ",
-                                     body.output_size(), " outputs, the call ", proto.input_size(), " and ",
-                                     proto.output_size()));
+    throw Error(Code::bad_model,
+                cat("function ", quote(function.label), " has ", body.input_size(), " inputs and ",
+                    body.output_size(), " outputs, the call ", proto.input_size(), " and ", proto.output_size()));
   Depth depth(depth_);
   charge(500 + 2 * (body.input_size() + body.output_size()) + 4 * static_cast<int64_t>(function.defaults.size()));
   Arguments arguments = function.defaults;

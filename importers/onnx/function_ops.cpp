@@ -1,4 +1,5 @@
 // Ops that ONNX defines by other ops, some of ai.onnx.ml, and the optimizers of its training preview.
+#include <cstdint>
 #include <numbers>
 
 #include "importers/onnx/old_node.h"
@@ -125,10 +126,14 @@ void spell_binarizer(OldNode& old) {
 /// Elements of the last axis by number; a list counts as one row.
 void spell_feature_extractor(OldNode& old) {
   const ValueId x = old.required(0), numbers = old.emit("Reshape", {old.required(1), old.ints({-1})});
-  const auto& dims = old.graph.value(x).type.dims;
-  if (!dims) throw Error(Code::unsupported, "the rank of input 0 is not known");
-  const ValueId rows = dims->size() == 1 ? old.emit("Unsqueeze", {x, old.ints({0})}) : x;
-  old.become("Gather", {rows, numbers}, OldNode::with("axis", -1));
+  const ValueId columns = old.emit("Gather", {x, numbers}, OldNode::with("axis", -1));
+  // The sizes before the last, or 1 where there are none: of [1, ...sizes] all but the first, if others follow.
+  const ValueId sizes =
+      old.emit("Concat", {old.ints({1}), old.emit("Shape", {x}, OldNode::with("end", -1))}, OldNode::with("axis", 0));
+  const ValueId last = old.emit("Sub", {old.emit("Shape", {sizes}), old.ints({1})});
+  const ValueId rows = old.emit("Slice", {sizes, old.emit("Min", {last, old.ints({1})}), old.ints({INT64_MAX})});
+  const ValueId shape = old.emit("Concat", {rows, old.emit("Shape", {numbers})}, OldNode::with("axis", 0));
+  old.become("Reshape", {columns, shape}, OldNode::with("allowzero", 1));
 }
 
 void spell_adagrad(OldNode& old) {

@@ -30,7 +30,8 @@ Dim size_of(Graph& graph, const onnx::TensorShapeProto::Dimension& dim, const st
   constexpr int64_t open = -1;  // some exporters write this for an open size
   if (dim.has_dim_value() && dim.dim_value() != open) {
     if (dim.dim_value() < 0)
-      throw Error(Code::bad_model, cat("a dimension is ", dim.dim_value(), ", expected a size, or -1 for an open one"));
+      throw Error(Code::bad_model,
+                  cat("a dimension is ", dim.dim_value(), ", expected a size, or -1 for an open one"));
     return dim.dim_value();
   }
   int64_t number = open;
@@ -58,7 +59,8 @@ Type declared_type(Graph& graph, const onnx::ValueInfoProto& info, bool required
     return {};
   }
   const onnx::TypeProto& within = tensor_type_of(info.type());
-  if (!within.has_tensor_type()) throw Error(Code::unsupported, "is no tensor but a map, a sparse tensor, or a sequence of these");
+  if (!within.has_tensor_type())
+    throw Error(Code::unsupported, "is no tensor but a map, a sparse tensor, or a sequence of these");
   const auto& tensor = within.tensor_type();
   Type out;
   out.dtype = dtype_of(tensor.elem_type());
@@ -99,7 +101,7 @@ std::optional<ValueId> GraphBuilder::lookup(Scope& scope, const std::string& nam
   if (found != scope.values.end()) return found->second;
   if (!scope.outer) return std::nullopt;
   std::optional<ValueId> outside = lookup(*scope.outer, name);
-  if (!outside) return std::nullopt;
+  if (!outside || &scope.outer->graph == &scope.graph) return outside;
   ValueId id = no_value;
   if (*outside != no_value) {
     auto constant = scope.outer->graph.value(*outside).constant;
@@ -148,7 +150,8 @@ void GraphBuilder::read_initializers(Scope& scope, const onnx::GraphProto& proto
       charge(8 + static_cast<int64_t>(tensor.name().size()) / 8);
       Tensor data = tensors_.read(tensor);
       declare(scope, tensor.name(),
-              scope.graph.add_constant(Constant{constant_name(tensor.name()), std::move(data), {}}, tensor.name()));
+              scope.graph.add_constant(Constant{constant_name(tensor.name()), std::move(data), {}},
+                                       is_repeated(scope) ? std::string() : tensor.name()));
     } catch (const Error& error) {
       throw error.at(cat("initializer ", quote(tensor.name())));
     }

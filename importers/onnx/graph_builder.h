@@ -35,8 +35,9 @@ using Arguments = std::map<std::string, const onnx::AttributeProto*>;
 struct Scope {
   Graph& graph;
   const OpsetImports& opsets;
-  Scope* outer = nullptr;  ///< of a body: the scope that it may read. Null for the main graph and functions
-  std::string prefix;      ///< of names of nodes from a call: "call/"
+  /// Of a body: the scope that it may read; of the same graph if the body is inlined. Null for the main graph and functions.
+  Scope* outer = nullptr;
+  std::string prefix;  ///< of names of nodes from a call: "call/"
   /// In a function, and the bodies in it: the attributes of the call, including defaults. Null elsewhere.
   const Arguments* arguments = nullptr;
   std::unordered_map<std::string, ValueId> values = {};  ///< no_value: an omitted operand
@@ -76,9 +77,13 @@ class GraphBuilder {
   std::vector<NamedBody> read_attributes(Scope& scope, const onnx::NodeProto& proto, Node& node);
   Tensor constant_of(const Scope& scope, const onnx::NodeProto& proto);
 
+  // An op that is read with bodies in place (flex_attention.cpp).
+  void read_flex_attention(Scope& scope, Node& node, const std::vector<NamedBody>& modifiers, int64_t opset);
+
   // Nested parts (body_builder.cpp).
   void read_bodies(Scope& scope, Node& node, const std::vector<NamedBody>& protos);
   void join_captures(Scope& scope, Node& node, std::vector<Scope>& bodies);
+  ValueId inline_body(Scope& scope, const onnx::GraphProto& body, ValueId operand, const std::string& prefix);
   void call(Scope& scope, const onnx::NodeProto& proto, const Function& function);
   void return_outputs(Scope& scope, Scope& inner, const onnx::NodeProto& proto, const Function& function);
 
@@ -96,6 +101,11 @@ class GraphBuilder {
   int depth_ = 0;                               ///< of bodies and calls
   int64_t cost_ = 0;
 };
+
+/// Whether names in the scope may occur in its graph again, so that its values are unnamed.
+inline bool is_repeated(const Scope& scope) {
+  return scope.arguments || (scope.outer && &scope.outer->graph == &scope.graph);
+}
 
 /// "node "n" (Op)", or "the node Op that makes "y"" for one without a name.
 std::string describe(const Scope& scope, const onnx::NodeProto& proto);

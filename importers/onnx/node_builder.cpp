@@ -13,8 +13,8 @@
 #include "importers/onnx/lists.h"
 #include "importers/onnx/opset_map.h"
 #include "importers/onnx/sequences.h"
-#include "importers/onnx/wire.h"
 #include "importers/onnx/unknown_ops.h"
+#include "importers/onnx/wire.h"
 
 namespace plait::onnx_import {
 namespace {
@@ -94,9 +94,8 @@ void GraphBuilder::declare_outputs(Scope& scope, const NodeList& nodes, const st
         if (name.empty()) continue;
         charge(8 + static_cast<int64_t>(name.size()) / 8);
         auto wanted = given.find(name);
-        // Names inside a function are not unique in the graph, so its values are unnamed.
         ValueId id =
-            wanted != given.end() ? wanted->second : scope.graph.add_value(scope.arguments ? std::string() : name);
+            wanted != given.end() ? wanted->second : scope.graph.add_value(is_repeated(scope) ? std::string() : name);
         declare(scope, name, id);
       }
       if (!is_constant(proto)) continue;
@@ -105,7 +104,7 @@ void GraphBuilder::declare_outputs(Scope& scope, const NodeList& nodes, const st
       Tensor tensor = constant_of(scope, proto);
       Value& value = scope.graph.value(scope.values.at(proto.output(0)));
       value.type = {tensor.dtype(), Dims(tensor.shape().begin(), tensor.shape().end())};
-      Constant literal{scope.arguments ? std::string() : constant_name(value.name), std::move(tensor), {}};
+      Constant literal{is_repeated(scope) ? std::string() : constant_name(value.name), std::move(tensor), {}};
       literal.literal = true;
       value.constant = std::make_shared<Constant>(std::move(literal));
     } catch (const Error& error) {
@@ -161,6 +160,10 @@ void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const 
   node.stage = stage;
   size_t helpers = scope.graph.nodes.size();
   check_opset(ops_, node.op, opset);
+  if (node.op == "ai.onnx.preview.FlexAttention") {
+    read_flex_attention(scope, node, bodies, opset);
+    bodies.clear();
+  }
   if (node.op == "SequenceMap") read_bodies(scope, node, bodies);
   if (is_sequence_op(node.op)) {
     scope.graph.nodes.push_back(std::move(node));
@@ -169,7 +172,7 @@ void GraphBuilder::build_node(Scope& scope, const onnx::NodeProto& proto, const 
   to_newest(scope.graph, node, opset);
   if (!bodies.empty()) read_bodies(scope, node, bodies);
   for (size_t i = helpers; i < scope.graph.nodes.size(); ++i) {
-    scope.graph.nodes[i].opset = node.opset;
+    if (scope.graph.nodes[i].opset == 0) scope.graph.nodes[i].opset = node.opset;  // not of an inlined body
     scope.graph.nodes[i].stage = node.stage;
     check_node(ops_, scope.graph.nodes[i]);
   }
@@ -223,7 +226,8 @@ std::vector<GraphBuilder::NamedBody> GraphBuilder::read_attributes(Scope& scope,
     charge(attribute_cost(*attribute));
     if (is_graph(*attribute)) bodies.emplace_back(written.name(), &attribute->g());
     else node.attributes.set(written.name(), read_attribute(*attribute, tensors_));
-    if (attribute->has_tp() && kind_of(attribute->tp()) == ValueKind::sequence) node.attributes.set("of_sequence", int64_t{1});
+    if (attribute->has_tp() && kind_of(attribute->tp()) == ValueKind::sequence)
+      node.attributes.set("of_sequence", int64_t{1});
   }
   return bodies;
 }

@@ -1,5 +1,6 @@
 #include "kernels/reference/families.h"
 #include "kernels/reference/image/register.h"
+#include "kernels/reference/ml/register.h"
 #include "kernels/reference/reference.h"
 #include "kernels/reference/signal/register.h"
 
@@ -34,6 +35,10 @@ void register_reference_kernels(KernelTable& table) {
   add_transforms(table);
   add_random(table);
   add_ngrams(table);
+  add_features(table);
+  add_labels(table);
+  add_linear_models(table);
+  add_trees(table);
   add_softmax(table);
   add_normalize(table);
   add_attention(table);

@@ -182,6 +182,7 @@ class Trial:
         import onnx_file
         import differential_image  # noqa: F401: these add to OPS
         import differential_layers  # noqa: F401
+        import differential_ml  # noqa: F401
         from differential_graphs import OPS, Value
         b = self.builder
         name = self.only_op or b.pick(sorted(OPS))

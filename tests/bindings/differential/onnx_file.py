@@ -44,6 +44,10 @@ def attribute(name, value):
         return out + content(4, value) + number(20, 3)
     if isinstance(value, numpy.ndarray):
         return out + content(5, tensor(value)) + number(20, 4)
+    if value and isinstance(value[0], float):
+        return out + b"".join(varint(7 << 3 | 5) + struct.pack("<f", one) for one in value) + number(20, 6)
+    if value and isinstance(value[0], str):
+        return out + b"".join(content(9, one) for one in value) + number(20, 8)
     return out + b"".join(number(8, one) for one in value) + number(20, 7)
 
 
@@ -68,5 +72,7 @@ def model(nodes, inputs, outputs, initializers=(), opset=23):
     graph += b"".join(content(5, tensor(array, name)) for name, array in initializers)
     graph += b"".join(content(11, value_info(*one)) for one in inputs)
     graph += b"".join(content(12, content(1, name)) for name in outputs)
-    opsets = content(8, content(1, "") + number(2, opset)) + content(8, content(1, "com.microsoft") + number(2, 1))
+    trees = any(content(4, "TreeEnsemble") in one for one in nodes)  # of opset 5, which no longer has its predecessors
+    domains = {"": opset, "com.microsoft": 1, "ai.onnx.ml": 5 if trees else 4}
+    opsets = b"".join(content(8, content(1, domain) + number(2, version)) for domain, version in domains.items())
     return number(1, 10) + content(7, graph) + opsets

@@ -228,7 +228,7 @@ TEST(ImportGraph, UnknownOpsComeWithWhatWouldDo) {
       {"ImageDecoder", "", "pixels"},
       {"StringNormalizer", "", "tokenizer"},
       {"BeamSearch", "com.microsoft", "generator"},
-      {"TreeEnsemble", "ai.onnx.ml", "operations on tensors"},
+      {"SVMClassifier", "ai.onnx.ml", "operations on tensors"},
       {"Wonder", "", "standard ops"},
   };
   for (const auto& [op, domain, hint] : rows) {

@@ -29,14 +29,27 @@ const std::map<std::string, Attribute> usual_values{
     {"min_gram_length", int64_t{1}}, {"max_gram_length", int64_t{1}},
     {"scale", 1.0},             {"kind", std::string("max")},
     {"steps", std::vector<std::string>{"Relu 0"}},
+    {"coefficients", std::vector<double>{1, 2}}, {"intercepts", std::vector<double>{0}},
+    {"classlabels_ints", std::vector<int64_t>{0, 1}}, {"classlabels_int64s", std::vector<int64_t>{0, 1}},
+    {"offset", std::vector<double>{1}}, {"imputed_value_floats", std::vector<double>{1}},
+    {"cats_int64s", std::vector<int64_t>{1, 2}}, {"keys_floats", std::vector<double>{1}},
+    {"values_int64s", std::vector<int64_t>{1}}, {"n_targets", int64_t{1}}, {"tree_roots", std::vector<int64_t>{0}},
+    {"leaf_targetids", std::vector<int64_t>{0}}, {"leaf_weights", Tensor(DType::f32, {1})},
+    {"nodes_falseleafs", std::vector<int64_t>{1}}, {"nodes_falsenodeids", std::vector<int64_t>{0}},
+    {"nodes_featureids", std::vector<int64_t>{0}}, {"nodes_modes", Tensor(DType::u8, {1})},
+    {"nodes_splits", Tensor(DType::f32, {1})}, {"nodes_trueleafs", std::vector<int64_t>{1}},
+    {"nodes_truenodeids", std::vector<int64_t>{0}},
 };
 
 Attributes attributes_of(const OpSchema& row) {
   Attributes out;
   for (const AttributeRow& attribute : row.attributes) {
     const bool heads = attribute.name.find("num_heads") != std::string::npos;
-    if (attribute.default_text != "required" && !heads) continue;
     auto known = usual_values.find(attribute.name);
+    // The standard calls lists of ai.onnx.ml optional, of which one kind or another is needed.
+    const bool listed = row.name.starts_with("ai.onnx.ml.") && known != usual_values.end() &&
+                        attribute_kind(known->second) == attribute.kind;
+    if (attribute.default_text != "required" && !heads && !listed) continue;
     if (known != usual_values.end()) out.set(attribute.name, known->second);
     else if (attribute.kind == "int") out.set(attribute.name, int64_t{0});
     else if (attribute.kind == "float") out.set(attribute.name, 1.0);

@@ -16,9 +16,10 @@ constexpr std::string_view head =
 The tests generate this page: `PLAIT_WRITE_DOCS=1 ./run test unit.nodes` rewrites it, and `unit.nodes` fails if it differs from
 the schema (`core/ops`, mainly `claims.cpp`).
 
-A row is a supported op of the standard's domain: in every form from its first opset ("since") up to opset 28, for operands of
-the listed types, by operand. Supported forms give the standard's results; others are rejected, when a model is read or compiled,
-by an error that names op, domain, opset and node. Values are tensors, sequences and optionals; an input or output of a session
+A row is a supported op of the standard's domains (ai.onnx without its name): in every form from its first opset ("since") up to
+opset 28 (5 of ai.onnx.ml), for operands of the listed types, by operand. Supported forms give the standard's results; others are
+rejected, when a model is read or compiled, by an error that names op, domain, opset and node. Where the standard leaves a choice
+in ai.onnx.ml, results are those of ONNX Runtime. Values are tensors, sequences and optionals; an input or output of a session
 that is a sequence or an optional is one array, a packed list (`core/base/packed_list.h`). Strings, maps and sparse tensors are not
 supported, nor is ImageDecoder. Random ops draw by counter: a run gives the same numbers as the last.
 
@@ -43,12 +44,14 @@ results are piecewise constant; weights before an op without an entry cannot be 
 
 constexpr std::string_view total_mark = "node tests are within these claims";
 
+std::string full_name(const OpUse& use) { return use.domain.empty() ? use.op : cat(use.domain, ".", use.op); }
+
 /// What a refused case needs.
 std::string reason_of(const std::string& name, const OpSet& ops) {
   for (const OpUse& use : ops_of(name)) {
-    const auto row = ops.all().find(use.domain.empty() ? use.op : cat(use.domain, ".", use.op));
+    const auto row = ops.all().find(full_name(use));
     if (row == ops.all().end() || (use.domain.empty() && use.opset < row->second.oldest))
-      return use.domain.empty() ? use.op : cat(use.domain, ".", use.op);
+      return full_name(use);
   }
   return "strings";
 }
@@ -83,8 +86,7 @@ CaseCounts count_cases(const CompileOptions& options) {
   for (const std::string& name : case_names()) {
     bool claimed = judge(name, options).graph.has_value();
     std::set<std::string> seen;
-    for (const OpUse& use : ops_of(name))
-      if (use.domain.empty()) seen.insert(use.op);
+    for (const OpUse& use : ops_of(name)) seen.insert(full_name(use));
     for (const std::string& op : seen) {
       out.by_op[op].all += 1;
       out.by_op[op].claimed += claimed;

@@ -1,0 +1,98 @@
+// LabelEncoder and OneHotEncoder of numbers.
+#include "core/ops/base/rows.h"
+#include "core/ops/ml/lists.h"
+#include "core/ops/ml/register.h"
+
+namespace plait {
+
+namespace {
+
+struct MapSide {
+  DType dtype = DType::none;
+  int64_t size = 0;
+};
+
+/// The one of "keys_int64s", "keys_floats" and "keys_tensor" (or of values) that is there.
+MapSide map_side(const Attributes& attributes, std::string_view stem) {
+  MapSide out;
+  int found = 0;
+  for (const auto& [suffix, dtype] :
+       {std::pair("_int64s", DType::i64), std::pair("_floats", DType::f32), std::pair("_tensor", DType::none)}) {
+    const std::string name = cat(stem, suffix);
+    const Attribute* value = attributes.find(name);
+    if (!value) continue;
+    const auto* tensor = std::get_if<Tensor>(value);
+    out = {tensor ? tensor->dtype() : dtype, list_size(attributes, name)};
+    ++found;
+  }
+  if (found != 1)
+    InferContext::fail(cat("there are ", found, " lists of ", stem, ", expected one of ", stem, "_int64s, ", stem,
+                           "_floats and ", stem, "_tensor"));
+  return out;
+}
+
+void infer_label_encoder(InferContext& context) {
+  refuse_strings(context, {"classes_strings", "keys_strings", "values_strings"});
+  const Attributes& attributes = context.attributes();
+  const MapSide keys = map_side(attributes, "keys"), values = map_side(attributes, "values");
+  if (keys.size != values.size)
+    InferContext::fail(cat("there are ", keys.size, " keys and ", values.size, " values"));
+  if (context.dtype(0) != DType::none && context.dtype(0) != keys.dtype)
+    InferContext::fail(cat("keys are ", dtype_name(keys.dtype), ", and x is ", dtype_name(context.dtype(0))));
+  if (const Attribute* found = attributes.find("default_tensor")) {
+    const auto* fallback = std::get_if<Tensor>(found);
+    if (!fallback || fallback->elements() != 1 || fallback->dtype() != values.dtype)
+      InferContext::fail(
+          cat("attribute \"default_tensor\" is not one ", dtype_name(values.dtype), ", as the values are"));
+  }
+  context.set_type(0, values.dtype);
+  if (const Dims* x = context.dims(0)) context.set_dims(0, *x);
+}
+
+void infer_one_hot_encoder(InferContext& context) {
+  refuse_strings(context, {"cats_strings"});
+  const int64_t categories = list_size(context.attributes(), "cats_int64s");
+  if (categories == 0) InferContext::fail("attribute \"cats_int64s\" is missing or empty");
+  context.set_type(0, DType::f32);
+  if (const Dims* x = context.dims(0)) {
+    if (x->size() >= static_cast<size_t>(Shape::max_rank)) InferContext::fail(cat("x has rank ", x->size()));
+    Dims y = *x;
+    y.emplace_back(categories);
+    context.set_dims(0, std::move(y));
+  }
+}
+
+}  // namespace
+
+void register_labels(OpSet& ops) {
+  ops.add({.name = "ai.onnx.ml.LabelEncoder",
+           .inputs = "x",
+           .outputs = "y",
+           .attributes = {{"classes_strings", "strings", ""},
+                          {"default_float", "float", "-0"},
+                          {"default_int64", "int", "-1"},
+                          {"default_string", "string", "_Unused"},
+                          {"default_tensor", "tensor", ""},
+                          {"keys_floats", "floats", ""},
+                          {"keys_int64s", "ints", ""},
+                          {"keys_strings", "strings", ""},
+                          {"keys_tensor", "tensor", ""},
+                          {"values_floats", "floats", ""},
+                          {"values_int64s", "ints", ""},
+                          {"values_strings", "strings", ""},
+                          {"values_tensor", "tensor", ""}},
+           .infer = infer_label_encoder,
+           .doc = "the value of the first equal key (NaN equals NaN), or the default",
+           .since = 4});
+  ops.add({.name = "ai.onnx.ml.OneHotEncoder",
+           .inputs = "x",
+           .outputs = "y",
+           .attributes = {{"cats_int64s", "ints", ""}, {"cats_strings", "strings", ""}, {"zeros", "int", "1"}},
+           .infer = infer_one_hot_encoder,
+           .doc = "1 at the category, 0 elsewhere, along a new last dim, in f32",
+           .since = 1});
+  ops.claim("ai.onnx.ml.LabelEncoder", 1, "f32 f64 i16 i32 i64 -> f32 f64 i16 i32 i64");
+  ops.claim("ai.onnx.ml.OneHotEncoder", 1, four_types);
+}
+
+}  // namespace plait
