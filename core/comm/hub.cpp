@@ -283,9 +283,12 @@ void Hub::note_device_wait(double waited_s) noexcept {
   for (int other = 0; other < world_size_; ++other) {
     const Line& its = line(other);
     if (other == rank_ || its.left.load() || its.device.load() || its.waits_for.load()) continue;
-    return fail(Code::closed, other,
-                cat("rank ", rank_, " waits for its device, and rank ", other, " has done nothing for ", options_.deadline_s,
-                    " s: rank ", other, " does not come"));
+    try {
+      return fail(Code::closed, other,
+                  cat("rank ", rank_, " waits for its device, and rank ", other, " has done nothing for ",
+                      options_.deadline_s, " s: rank ", other, " does not come"));
+    } catch (...) {  // out of memory for the message: the next look tries again
+    }
   }
 }
 

@@ -119,7 +119,7 @@ CUstream_st* Machine::next(int device) {
   std::vector<CUstream_st*> ready;
   for (CUstream_st* stream : streams)
     if (stream->context->device == device && !stream->queue.empty() && !stream->running &&
-        (!stream->queue.front().ready || stream->queue.front().ready()))
+        (!stream->queue.front().ready || stream->context->sticky || stream->queue.front().ready()))
       ready.push_back(stream);
   return ready.empty() ? nullptr : ready[random() % ready.size()];
 }

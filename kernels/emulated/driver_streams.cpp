@@ -297,9 +297,11 @@ Status cuEventQuery(Event event) {
   Call call("cuEventQuery");
   if (call.refused) return call.refused;
   if (captured(*event)) return cuda_stream_capture_unsupported;
-  if (event->state->reached >= event->state->recorded) return cuda_success;
+  const auto done = [state = event->state] { return state->reached >= state->recorded; };
+  if (done()) return cuda_success;
+  // Threads that ask again and again would keep the lock from those that do the work.
   call.machine.hasten(event->context->device);
-  return cuda_not_ready;
+  return call.machine.changed.wait_for(call.lock, std::chrono::microseconds(200), done) ? cuda_success : cuda_not_ready;
 }
 
 Status cuEventSynchronize(Event event) {
