@@ -117,7 +117,7 @@ def front():
 
 def seconds():
     series = []
-    for name, counts in (("8B", (8, 16, 32, 64)), ("70B", (64, 128, 256)), ("405B", (256, 1024))):
+    for name, counts in (("8B", (8, 16, 32, 64)), ("70B", (64, 128, 256)), ("405B", (1024, 2048))):
         points = []
         for ranks in counts:
             begin = time.monotonic()
