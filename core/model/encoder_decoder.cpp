@@ -201,13 +201,7 @@ std::optional<ModelSource> encoder_of(const ModelSource& source) {
       break;
     }
   for (const char* usual : {"encoder_model.onnx", "encoder.onnx"}) names.push_back((folder / usual).generic_string());
-  ModelSource out = source;
-  for (const std::string& name : names)
-    if (!name.empty() && name != source.file && source.files->has(name)) {
-      out.file = name;
-      return out;
-    }
-  return std::nullopt;
+  return other_file(source, names);
 }
 
 std::optional<EncoderDecoder> with_encoder(const ModelSource& source, const Graph& graph, const OpSet& ops,

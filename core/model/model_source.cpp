@@ -182,6 +182,16 @@ ImportedModel import_model(const ModelSource& source, const OpSet& ops, LoadProg
   }
 }
 
+std::optional<ModelSource> other_file(const ModelSource& source, std::span<const std::string> names) {
+  ModelSource out = source;
+  for (const std::string& name : names)
+    if (!name.empty() && name != source.file && source.files->has(name)) {
+      out.file = name;
+      return out;
+    }
+  return std::nullopt;
+}
+
 std::optional<ModelSource> embeddings_of(const ModelSource& source) {
   constexpr std::string_view merged = "decoder_model_merged", end = ".onnx";
   const fs::path folder = fs::path(source.file).parent_path();
@@ -190,13 +200,7 @@ std::optional<ModelSource> embeddings_of(const ModelSource& source) {
   if (decoder.starts_with(merged) && decoder.ends_with(end))
     names.push_back((folder / cat("embed_tokens", decoder.substr(merged.size()))).generic_string());
   for (const char* usual : {"embed_tokens.onnx", "embedding.onnx"}) names.push_back((folder / usual).generic_string());
-  ModelSource out = source;
-  for (const std::string& name : names)
-    if (!name.empty() && name != source.file && source.files->has(name)) {
-      out.file = name;
-      return out;
-    }
-  return std::nullopt;
+  return other_file(source, names);
 }
 
 std::optional<Graph> with_embeddings(const ModelSource& source, const Graph& graph, const OpSet& ops,

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ ExternalResolver data_of(const ModelSource& source);
 ModelSource complete(const ModelSource& source, LoadProgress* progress = nullptr);
 /// Reads the graph; of a source that is not complete, after completing it. Throws what import_bytes throws, naming the file.
 ImportedModel import_model(const ModelSource& source, const OpSet& ops, LoadProgress* progress = nullptr);
+/// The source with the first of these files that is there and is another; "" counts as none. nullopt: there is no such file.
+std::optional<ModelSource> other_file(const ModelSource& source, std::span<const std::string> names);
+
 /// The file next to a decoder's that an exporter wrote to make embeddings of ids: the one that genai_config.json names,
 /// embed_tokens.onnx (embed_tokens_q4.onnx of decoder_model_merged_q4.onnx), or embedding.onnx. nullopt: there is none.
 std::optional<ModelSource> embeddings_of(const ModelSource& source);

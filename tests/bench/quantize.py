@@ -9,7 +9,6 @@ the calibration. Prints a table, and draws docs/quantize.svg from it (--svg). Th
 
 import argparse
 import json
-import math
 import os
 import subprocess
 import tempfile
@@ -17,14 +16,13 @@ from pathlib import Path
 
 import machine
 import workloads
+from chart import Axis, Series, chart
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIT = os.environ.get("PLAIT", ROOT / "build/release/bindings/cli/plait")
 CALIBRATION, HELD_OUT = ("docs/training.md", "docs/sharding.md"), ("docs/pipelines.md",)
 METHODS = {"nearest": [], "nearest, asymmetric": ["--asymmetric"], "GPTQ": ["calibrated"],
            "GPTQ, asymmetric": ["calibrated", "--asymmetric"]}
-COLOURS = ("#2563eb", "#6ea8fe", "#d9480f", "#ff9f5a")
-WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 420, 70, 60, 740, 360
 
 
 def arguments():
@@ -74,34 +72,15 @@ def table(result):
 
 def picture(result):
     """Perplexity over that of the unrounded model, on a logarithmic axis, by bits."""
-    ratios = {key: row["perplexity_after"] / result["before"] for key, row in result["rows"].items()}
-    top = 10.0
-    bits = result["bits"]
-
-    def x(one): return LEFT + (RIGHT - LEFT) * (0.5 + bits.index(one)) / len(bits)
-    def y(ratio): return BOTTOM - (BOTTOM - TOP) * math.log(max(ratio, 1) / 0.97) / math.log(top / 0.97)
-
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">',
-           f"<title>Perplexity by bits and method: {result['model']}</title>",
-           '<style>text { font: 12px system-ui, "DejaVu Sans", sans-serif; fill: #6b7280; } .title { font-size: 16px; fill: #1f2430; }'
-           ' .middle { text-anchor: middle; } .end { text-anchor: end; } .grid { stroke: #e6e8ec; } .curve { fill: none; stroke-width: 2; }'
-           '</style>', f'<rect width="{WIDTH}" height="{HEIGHT}" rx="8" fill="#ffffff"/>',
-           f'<text class="title" x="{LEFT}" y="24">Perplexity, times that of unrounded weights: {result["model"]}</text>']
-    for mark in (1, 1.1, 1.25, 1.5, 2, 3, 5, 10):
-        out.append(f'<line class="grid" x1="{LEFT}" x2="{RIGHT}" y1="{y(mark):.1f}" y2="{y(mark):.1f}"/>'
-                   f'<text class="end" x="{LEFT - 8}" y="{y(mark) + 4:.1f}">{mark:g}</text>')
-    out += [f'<text class="middle" x="{x(one):.1f}" y="{BOTTOM + 22}">{one} bits</text>' for one in bits]
-    for index, (method, colour) in enumerate(zip(result["methods"], COLOURS)):
-        drawn = [(one, ratios[f"{one}, {method}"]) for one in bits]
-        inside = [(one, ratio) for one, ratio in drawn if ratio <= top]
-        points = " ".join(f"{x(one):.1f},{y(ratio):.1f}" for one, ratio in inside)
-        out.append(f'<polyline class="curve" stroke="{colour}" points="{points}"/>')
-        out += [f'<circle cx="{x(one):.1f}" cy="{y(ratio):.1f}" r="3.5" fill="{colour}"/>' for one, ratio in inside]
-        outside = [one for one, ratio in drawn if ratio > top]
-        label = method + (f" (over {top:g} at {', '.join(map(str, outside))} bits)" if outside else "")
-        out.append(f'<rect x="{LEFT + 250}" y="{TOP + 4 + 20 * index}" width="12" height="12" fill="{colour}"/>'
-                   f'<text x="{LEFT + 268}" y="{TOP + 14 + 20 * index}">{label}</text>')
-    return "\n".join([*out, "</svg>"]) + "\n"
+    top, series = 10.0, []
+    for method in result["methods"]:
+        ratios = {bits: result["rows"][f"{bits}, {method}"]["perplexity_after"] / result["before"] for bits in result["bits"]}
+        outside = [bits for bits, ratio in ratios.items() if ratio > top]
+        name = method + (f" (over {top:g} at {', '.join(map(str, outside))} bits)" if outside else "")
+        series.append(Series(name, [(bits, ratio) for bits, ratio in ratios.items() if ratio <= top]))
+    return chart(f"Perplexity, times that of unrounded weights: {result['model']}",
+                 Axis("bits", low=min(result["bits"]) - 0.5, high=max(result["bits"]) + 0.5),
+                 Axis("times the unrounded model's", log=True, low=0.97, high=top), series, legend=(330, 60))
 
 
 def main():
