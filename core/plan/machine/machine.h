@@ -7,16 +7,18 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/plan/machine/speed.h"
 
 namespace plait {
 
 /// One device: what a rank computes on.
 struct DeviceSpeed {
   double memory_bytes = 0;
-  double bandwidth = 0;          ///< bytes a second that kernels reach, of large arrays
-  double launch_s = 0;           ///< from one kernel's end to the next one's begin
-  std::map<DType, double> peak;  ///< floating point operations a second of products, by the operands' type
-  /// A product whose least dim is n reaches peak * most * (1 - exp(-n / knee)).
+  Speed bandwidth;      ///< bytes a second that kernels reach, by the bytes that one reads and writes
+  double launch_s = 0;  ///< from one kernel's end to the next one's begin
+  std::map<DType, Speed>
+      peak;  ///< floating point operations a second of products, by the operands' type and least dim
+  /// A product whose least dim is n reaches peak * most * (1 - exp(-n / knee)); for a peak that is one number.
   double most = 1, knee = 0;
   /// How often attention reads or writes its scores [heads, queries, keys] in memory in a forward pass, in elements of the
   /// operands' type; 0: it keeps them on the chip.
@@ -26,6 +28,8 @@ struct DeviceSpeed {
 
   /// Throws Error(invalid_argument) for a type whose speed the machine does not specify.
   double flops_per_second(DType dtype, double least_dim) const;
+  /// Seconds that a kernel reads and writes so many bytes.
+  double moving_s(double bytes) const { return bytes / bandwidth.at(bytes); }
 };
 
 /// Links among `ranks` consecutive ranks: those of a chip, a node, a rack. Levels grow outwards.

@@ -14,6 +14,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+double positive(double value, const std::string& path) {
+  if (value <= 0) throw Error(Code::invalid_argument, cat(path, " must be more than 0"));
+  return value;
+}
+
 /// An object of the file, whose fields are all known, and are read once each.
 class Fields {
  public:
@@ -52,6 +57,20 @@ class Fields {
       throw error.at(path(name));
     }
   }
+  /// One quantity above 0, or an object of quantities by size, ascending: {"8": "20 GFLOP/s", "512": "90 GFLOP/s"}.
+  Speed speed(const std::string& name, Unit unit, Unit size_unit) {
+    const Json& value = at(name);
+    if (!value.is_object()) return positive(quantity(name, unit), path(name));
+    Fields rows(value, path(name));
+    std::vector<Speed::Point> points;
+    try {
+      for (const auto& [size, speed] : value.items())
+        points.push_back({parse_quantity(size, size_unit), rows.quantity(size, unit)});
+      return Speed(std::move(points));
+    } catch (const Error& error) {
+      throw error.at(path(name));
+    }
+  }
   bool flag(const std::string& name) {
     const Json& value = at(name);
     if (!value.is_boolean()) throw Error(Code::invalid_argument, cat(path(name), " is not true or false"));
@@ -73,32 +92,28 @@ class Fields {
   std::vector<std::string> read_;
 };
 
-double positive(double value, const std::string& path) {
-  if (value <= 0) throw Error(Code::invalid_argument, cat(path, " must be more than 0"));
-  return value;
-}
-
 DeviceSpeed read_device(const Json& json) {
   Fields fields(json, "device");
   DeviceSpeed out;
-  const auto speed = [&](const char* name, Unit unit) {
-    return positive(fields.quantity(name, unit), fields.path(name));
-  };
-  out.memory_bytes = speed("memory", Unit::bytes);
-  out.bandwidth = speed("bandwidth", Unit::bytes_per_second);
+  out.memory_bytes = positive(fields.quantity("memory", Unit::bytes), fields.path("memory"));
+  out.bandwidth = fields.speed("bandwidth", Unit::bytes_per_second, Unit::bytes);
   out.launch_s = fields.quantity("launch", Unit::seconds);
   const Json& peak = fields.at("peak");
   Fields types(peak, "device, field \"peak\"");
   for (const auto& [name, value] : peak.items()) {
     const DType dtype = dtype_from_name(name);
     if (!is_float(dtype)) throw Error(Code::invalid_argument, cat(types.path(name), " is no type of floats"));
-    out.peak[dtype] = positive(types.quantity(name, Unit::flops_per_second), types.path(name));
+    out.peak[dtype] = types.speed(name, Unit::flops_per_second, Unit::count);
   }
   if (out.peak.empty()) throw Error(Code::invalid_argument, "device, field \"peak\" is empty");
-  Fields efficiency(fields.at("efficiency"), "device, field \"efficiency\"");
-  out.most = positive(efficiency.number("most", 0, 1), efficiency.path("most"));
-  out.knee = efficiency.number("knee", 0, 1e6);
-  efficiency.finish();
+  const bool by_size =
+      std::all_of(out.peak.begin(), out.peak.end(), [](const auto& one) { return one.second.points().size() > 1; });
+  if (fields.has("efficiency") || !by_size) {
+    Fields efficiency(fields.at("efficiency"), "device, field \"efficiency\"");
+    out.most = positive(efficiency.number("most", 0, 1), efficiency.path("most"));
+    out.knee = efficiency.number("knee", 0, 1e6);
+    efficiency.finish();
+  }
   if (fields.has("score_passes")) out.score_passes = fields.number("score_passes", 0, 100);
   if (fields.has("fused_sums")) out.fused_sums = fields.flag("fused_sums");
   fields.finish();
@@ -118,6 +133,14 @@ LinkLevel read_level(const Json& json, size_t index) {
                 cat(fields.path("use"), " is ", quote(use), ", expected \"device\" or \"shared\""));
   out.shared = use == "shared";
   fields.finish();
+  return out;
+}
+
+Json speed_json(const Speed& speed, Unit unit, Unit size_unit) {
+  if (speed.points().size() == 1) return quantity_text(speed.points()[0].speed, unit);
+  Json out = Json::object();
+  for (const Speed::Point& point : speed.points())
+    out[quantity_text(point.size, size_unit)] = quantity_text(point.speed, unit);
   return out;
 }
 
@@ -171,7 +194,7 @@ std::string machine_json(const Machine& machine) {
   const DeviceSpeed& device = machine.device;
   Json peak = Json::object(), levels = Json::array();
   for (const auto& [dtype, value] : device.peak)
-    peak[std::string(dtype_name(dtype))] = quantity_text(value, Unit::flops_per_second);
+    peak[std::string(dtype_name(dtype))] = speed_json(value, Unit::flops_per_second, Unit::count);
   for (const LinkLevel& level : machine.levels) {
     Json one = {{"name", level.name}};
     if (level.ranks) one["ranks"] = level.ranks;
@@ -184,7 +207,7 @@ std::string machine_json(const Machine& machine) {
                     {"about", machine.about},
                     {"device",
                      {{"memory", quantity_text(device.memory_bytes, Unit::bytes)},
-                      {"bandwidth", quantity_text(device.bandwidth, Unit::bytes_per_second)},
+                      {"bandwidth", speed_json(device.bandwidth, Unit::bytes_per_second, Unit::bytes)},
                       {"launch", quantity_text(device.launch_s, Unit::seconds)},
                       {"peak", std::move(peak)},
                       {"efficiency", {{"most", device.most}, {"knee", device.knee}}},

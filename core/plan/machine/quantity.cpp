@@ -15,6 +15,7 @@ struct Prefix {
   std::string_view text;
   double factor;
 };
+constexpr Prefix no_prefix[] = {{"", 1}};
 constexpr Prefix small_prefixes[] = {{"", 1}, {"m", 1e-3}, {"u", 1e-6}, {"n", 1e-9}};
 constexpr Prefix large_prefixes[] = {
     {"", 1},     {"k", 1e3},     {"M", 1e6},        {"G", 1e9},           {"T", 1e12},
@@ -28,11 +29,13 @@ struct UnitRow {
 constexpr UnitRow units[] = {{Unit::bytes, "B", "", "\"80 GB\", \"80 GiB\""},
                              {Unit::bytes_per_second, "B/s", "b/s", "\"2 TB/s\", \"200 Gb/s\""},
                              {Unit::flops_per_second, "FLOP/s", "", "\"312 TFLOP/s\""},
-                             {Unit::seconds, "s", "", "\"5 us\", \"0.1 ms\""}};
+                             {Unit::seconds, "s", "", "\"5 us\", \"0.1 ms\""},
+                             {Unit::count, "", "", "\"512\""}};
 
 const UnitRow& row_of(Unit unit) { return units[static_cast<size_t>(unit)]; }
 
 std::span<const Prefix> prefixes_of(Unit unit) {
+  if (unit == Unit::count) return no_prefix;
   if (unit == Unit::seconds) return small_prefixes;
   return large_prefixes;
 }
@@ -50,7 +53,8 @@ double parse_quantity(std::string_view text, Unit unit) {
       if (name == cat(prefix.text, row.text)) return number * prefix.factor;
       if (!row.bits.empty() && name == cat(prefix.text, row.bits)) return number * prefix.factor / 8;
     }
-  throw Error(Code::invalid_argument, cat(quote(text), " is no number with a unit of ", row.text),
+  throw Error(Code::invalid_argument,
+              cat(quote(text), " is no number", unit == Unit::count ? "" : " with a unit of ", row.text),
               cat("for example ", row.examples));
 }
 
@@ -65,7 +69,7 @@ std::string quantity_text(double value, Unit unit) {
   }
   char digits[32];
   std::snprintf(digits, sizeof digits, "%.4g", value / best.factor);
-  return cat(digits, " ", best.text, row.text);
+  return unit == Unit::count ? digits : cat(digits, " ", best.text, row.text);
 }
 
 }  // namespace plait

@@ -14,7 +14,9 @@
 namespace plait {
 namespace {
 
-constexpr int64_t depth = 1024, row_counts[] = {1, 8, 64, 512};
+constexpr int64_t depth = 1024, row_counts[] = {1, 4, 16, 64, 256, 1024};
+/// Of three arrays: what fits into a core's caches, into those of a processor, and into memory only.
+constexpr int64_t array_elements[] = {int64_t{1} << 13, int64_t{1} << 16, int64_t{1} << 19, int64_t{1} << 23};
 constexpr double seconds_each = 0.1;
 constexpr int small_steps = 64;
 
@@ -72,51 +74,31 @@ Tensor ones(const Shape& shape) {
   return out;
 }
 
-/// Operations a second of products of so many rows.
-std::vector<double> product_rates(Stopwatch& stopwatch, bool rounded) {
-  std::vector<double> out;
+/// Operations a second of products, by their rows.
+Speed product_speed(Stopwatch& stopwatch, bool rounded) {
+  std::vector<Speed::Point> points;
   const Tensor w = ones({depth, depth});
   for (const int64_t rows : row_counts) {
     const std::string text =
         cat("input %0 \"x\" : f32[", rows, ", ", depth, "]\ninput %1 \"w\" : f32[", depth, ", ", depth,
             "]\nnode \"\" : %2 : ?[...] = plait.Linear(%0, %1)", rounded ? " round_x=1" : "", "\noutput %2");
     const double seconds = stopwatch.run(text, {ones({rows, depth}), w});
-    out.push_back(2.0 * static_cast<double>(rows * depth * depth) / seconds);
+    points.push_back({static_cast<double>(rows), 2.0 * static_cast<double>(rows * depth * depth) / seconds});
   }
-  return out;
-}
-
-/// The peak that fits these rates best at a knee, by their logarithms, and how far off they are.
-std::pair<double, double> peak_at(double knee, const std::vector<double>& rates) {
-  const auto share = [&](size_t i) { return std::log(1 - std::exp(-static_cast<double>(row_counts[i]) / knee)); };
-  double mean = 0, error = 0;
-  for (size_t i = 0; i < rates.size(); ++i)
-    mean += (std::log(rates[i]) - share(i)) / static_cast<double>(rates.size());
-  for (size_t i = 0; i < rates.size(); ++i) error += std::pow(std::log(rates[i]) - share(i) - mean, 2);
-  return {std::exp(mean), error};
-}
-
-double fitted_knee(const std::vector<double>& rates) {
-  double best = 1;
-  for (double knee = 0.5; knee < 1000; knee *= 1.1)
-    if (peak_at(knee, rates).second < peak_at(best, rates).second) best = knee;
-  return best;
-}
-
-void measure_products(Stopwatch& stopwatch, DeviceSpeed& device) {
-  const std::vector<double> rates = product_rates(stopwatch, false), rounded = product_rates(stopwatch, true);
-  device.knee = fitted_knee(rates);
-  device.peak[DType::f32] = peak_at(device.knee, rates).first;
-  device.peak[DType::bf16] = peak_at(device.knee, rounded).first;
+  return Speed(std::move(points));
 }
 
 void measure_memory(Stopwatch& stopwatch, DeviceSpeed& device) {
-  constexpr int64_t elements = int64_t{8} << 20;  // three arrays of 32 MiB, more than a rank's share of most caches
-  const std::string sizes = cat("f32[", elements, "]");
-  const double seconds = stopwatch.run(cat("input %0 \"a\" : ", sizes, "\ninput %1 \"b\" : ", sizes,
-                                           "\nnode \"\" : %2 : ?[...] = Add(%0, %1)\noutput %2"),
-                                       {ones({elements}), ones({elements})});
-  device.bandwidth = 3.0 * 4 * static_cast<double>(elements) / seconds;
+  std::vector<Speed::Point> points;
+  for (const int64_t elements : array_elements) {
+    const std::string sizes = cat("f32[", elements, "]");
+    const double seconds = stopwatch.run(cat("input %0 \"a\" : ", sizes, "\ninput %1 \"b\" : ", sizes,
+                                             "\nnode \"\" : %2 : ?[...] = Add(%0, %1)\noutput %2"),
+                                         {ones({elements}), ones({elements})});
+    const double bytes = 3.0 * 4 * static_cast<double>(elements);
+    points.push_back({bytes, bytes / std::max(seconds - device.launch_s, 1e-9)});
+  }
+  device.bandwidth = Speed(std::move(points));
 }
 
 void measure_launch(Stopwatch& stopwatch, DeviceSpeed& device) {
@@ -147,12 +129,15 @@ Machine measure_machine(Communicator& group, int threads, const OpSet& ops, cons
   ThreadPool pool(threads);
   Stopwatch stopwatch(group, pool, options);
   Machine out{.name = "here", .about = cat("measured: ", group.size(), " ranks of ", threads, " threads")};
-  measure_products(stopwatch, out.device);
-  measure_memory(stopwatch, out.device);
+  out.device.peak[DType::f32] = product_speed(stopwatch, false);
+  out.device.peak[DType::bf16] = product_speed(stopwatch, true);
   measure_launch(stopwatch, out.device);
+  measure_memory(stopwatch, out.device);
   out.device.memory_bytes = static_cast<double>(usable_memory()) / group.size();
   if (group.size() > 1) out.levels.push_back(measure_links(stopwatch, group));
-  else out.levels.push_back({.name = "memory", .ranks = 1, .bandwidth = out.device.bandwidth, .latency_s = 1e-6});
+  else
+    out.levels.push_back(
+        {.name = "memory", .ranks = 1, .bandwidth = out.device.bandwidth.points().back().speed, .latency_s = 1e-6});
   return out;
 }
 

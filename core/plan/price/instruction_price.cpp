@@ -136,7 +136,7 @@ InstructionPrice price_of(const Instruction& instruction, const Program& program
       return out;
     }
   }
-  out.seconds = out.bytes / device.bandwidth + device.launch_s;
+  out.seconds = device.moving_s(out.bytes) + device.launch_s;
   if (!instruction.kernel) return out;
   OpCall call{instruction.kernel->op, instruction.attributes, types_of(program, instruction.inputs, sizes),
               types_of(program, instruction.outputs, sizes)};
@@ -153,7 +153,7 @@ InstructionPrice price_of(const Instruction& instruction, const Program& program
   out.flops = work.flops;
   const double computing = out.flops > 0 ? out.flops / device.flops_per_second(type, work.least_dim) : 0;
   // Scores are written and read by kernels of their own, between the products.
-  const double moving = out.bytes / device.bandwidth;
+  const double moving = device.moving_s(out.bytes);
   out.seconds = (work.scores > 0 ? computing + moving : std::max(computing, moving)) + device.launch_s;
   return out;
 }

@@ -8,14 +8,20 @@
 namespace plait {
 namespace {
 
-/// Ops of x [..., h] and a head [v, h], or its chunks [c, w, h]: how many products of these sizes they make.
+/// Ops of x [..., h] and a head [v, h], or its chunks [c, w, h]: how many products of these sizes they make, one more if the
+/// head's gradient is among their results.
 struct ProductsRow {
   std::string_view op;
   double products;
+  size_t head_gradient;  ///< its place; no_gradient: there is none
 };
-constexpr ProductsRow heads[] = {{"plait.HeadLoss", 3},        // logits, and the gradients of both operands
-                                 {"plait.HeadStatistics", 1},  // logits
-                                 {"plait.HeadBack", 3}};
+constexpr size_t no_gradient = SIZE_MAX;
+constexpr ProductsRow heads[] = {{"plait.HeadLoss", 2, 2},  // logits, and the gradient of x
+                                 {"plait.HeadStatistics", 1, no_gradient},
+                                 {"plait.HeadBack", 2, 1}};
+
+/// Whether the instruction makes this one of the op's results.
+bool makes(const OpCall& call, size_t output) { return output < call.outputs.size() && call.outputs[output].dims; }
 
 int64_t size_of(const Dim& dim) { return std::max<int64_t>(dim.evaluate({}), 1); }
 
@@ -77,8 +83,9 @@ OpWork experts(const OpCall& call, bool back) {
                o = static_cast<double>(size_of((*down.dims)[1]));
   const double in = h * f * (up.dims ? 2 : 1), out_of = f * o;
   OpWork out;
-  // The gradient computes the hidden layer again, then gradients of x and of the weights.
-  out.flops = 2 * tokens * k * (back ? 3 * in + 2 * out_of : in + out_of);
+  // The gradient computes the hidden layer again, then gradients of x and of those weights that are trained.
+  out.flops = 2 * tokens * k * (in + out_of);
+  if (back) out.flops += 2 * tokens * k * (in * (makes(call, 2) ? 2 : 1) + out_of * (makes(call, 4) ? 1 : 0));
   const double rows = tokens * k / static_cast<double>(size_of((*gate.dims)[0]));  // of an expert
   out.least_dim = std::min({h, f, o, std::max(rows, 1.0)});
   return out;
@@ -122,7 +129,7 @@ OpWork work_of(const OpCall& call, const OpSet& ops) {
   if (call.op == "plait.Linears") return linears(call);
   if (call.op == "plait.KvWrite") return {.in_place = true};
   for (const ProductsRow& row : heads)
-    if (row.op == call.op) return head(call, row.products);
+    if (row.op == call.op) return head(call, row.products + (makes(call, row.head_gradient) ? 1 : 0));
   OpWork out;
   if (call.op == "plait.Embedding" || call.op == "plait.EmbeddingBack") out.rows_only = true;
   const OpSchema* schema = ops.find(call.op);

@@ -234,7 +234,7 @@ class Step {
         static_cast<double>(out_.plan.tensor);
     const double needed =
         3 * (flops + head) * static_cast<double>(out_.micro_batches * out_.plan.data * out_.plan.tensor);
-    out_.mfu = needed / (out_.step_s * task_.machine.device.peak.at(type) * static_cast<double>(out_.plan.ranks()));
+    out_.mfu = needed / (out_.step_s * task_.machine.device.peak.at(type).most() * static_cast<double>(out_.plan.ranks()));
   }
 
   const PlanTask& task_;

@@ -24,15 +24,18 @@ std::string message_of(const std::string& json) {
   return "";
 }
 
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
 /// A valid file, with one text replaced.
 std::string file_with(const std::string& from = "", const std::string& to = "") {
-  std::string text = R"({"name": "m", "about": "made up",
+  const std::string text = R"({"name": "m", "about": "made up",
     "device": {"memory": "80 GiB", "bandwidth": "2 TB/s", "launch": "5 us", "peak": {"bf16": "312 TFLOP/s"},
                "efficiency": {"most": 0.7, "knee": 150}},
     "levels": [{"name": "node", "ranks": 8, "bandwidth": "200 GB/s", "latency": "3 us", "use": "device"},
                {"name": "net", "bandwidth": "200 Gb/s", "latency": "0.01 ms", "use": "shared"}]})";
-  if (const size_t at = text.find(from); !from.empty()) text.replace(at, from.size(), to);
-  return text;
+  return from.empty() ? text : replaced(text, from, to);
 }
 
 TEST(Quantity, ReadsPrefixesOfBitsAndBytes) {
@@ -85,6 +88,18 @@ TEST(Machine, SmallProductsReachLess) {
   EXPECT_THROW(device.flops_per_second(DType::f16, 150), Error);
 }
 
+TEST(Machine, SpeedsMayDependOnSizes) {
+  std::string text = file_with("\"2 TB/s\"", R"({"1 MB": "8 TB/s", "100 MB": "2 TB/s"})");
+  text = replaced(text, "\"312 TFLOP/s\"", R"({"1": "1 TFLOP/s", "100": "100 TFLOP/s"})");
+  text = replaced(text, R"("efficiency": {"most": 0.7, "knee": 150})", "\"fused_sums\": false");
+  const DeviceSpeed device = parse_machine(text).device;
+  EXPECT_DOUBLE_EQ(device.bandwidth.at(1), 8e12);
+  EXPECT_NEAR(device.bandwidth.at(10e6), 4e12, 1e6);
+  EXPECT_DOUBLE_EQ(device.bandwidth.at(1e12), 2e12);
+  EXPECT_NEAR(device.flops_per_second(DType::bf16, 10), 10e12, 1e6);
+  EXPECT_NEAR(parse_machine(machine_json(parse_machine(text))).device.moving_s(10e6), device.moving_s(10e6), 1e-9);
+}
+
 TEST(Machine, ErrorsNameTheField) {
   EXPECT_EQ(message_of(file_with()), "");
   EXPECT_THAT(message_of("{"), testing::HasSubstr("no JSON"));
@@ -93,6 +108,10 @@ TEST(Machine, ErrorsNameTheField) {
   EXPECT_THAT(message_of(file_with("80 GiB", "80 GiB/s")),
               testing::AllOf(testing::HasSubstr("device, field \"memory\""), testing::HasSubstr("80 GiB/s")));
   EXPECT_THAT(message_of(file_with("2 TB/s", "0 TB/s")), testing::HasSubstr("must be more than 0"));
+  for (const char* speed : {R"({"2 MB": "1 TB/s", "1 MB": "2 TB/s"})", R"({"1 MB": "0 TB/s"})", R"({"1": "1 TB/s"})",
+                            R"({"1 MB": "1 TB"})", R"({"1 MB": 5})", "{}"})
+    EXPECT_THAT(message_of(file_with("\"2 TB/s\"", speed)), testing::HasSubstr("device, field \"bandwidth\""))
+        << speed;
   EXPECT_THAT(message_of(file_with("\"most\": 0.7", "\"most\": 7")), testing::HasSubstr("\"most\""));
   EXPECT_THAT(message_of(file_with("\"bf16\"", "\"int9\"")), testing::HasSubstr("no type of floats"));
   EXPECT_THAT(message_of(file_with("\"use\": \"shared\"", "\"use\": \"both\"")), testing::HasSubstr("levels[1]"));
