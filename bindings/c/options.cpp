@@ -109,7 +109,7 @@ constexpr OptionRow rows[] = {
      "are cut so that they fit; \"\": no limit"},
     {"seats", Type::text, for_trainer | for_export | for_plan, "",
      "pipeline ranks of each stage, as in 15:1, which take its micro-batches in turn; \"\": the schedule's own"},
-    {"micro_batches", Type::integer, for_trainer, "0",
+    {"micro_batches", Type::integer, for_trainer | for_plan, "0",
      "micro-batches into which a step is cut for a pipeline, at least, if it has so many samples; 0: four for each "
      "pipeline rank",
      0, 1 << 20},

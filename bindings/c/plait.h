@@ -288,8 +288,8 @@ PLAIT_API plait_status plait_machine(plait_options* options, plait_tensor** json
  * "parameters", "machine"}.
  * Options: "decoder", "machine", "ranks", "batch" (samples of the decoder's sequence); "optimizer", "dtype" (of products; default: the
  * machine's fastest), "memory_bytes" (of a rank; default: 0.95 of the device's), "drawings"; and of the plan what is not searched:
- * "mesh", "pipeline", "stages", "seats", "micro_batch", "zero", "recompute". OUT_OF_MEMORY if no plan fits, with the least that one
- * takes. */
+ * "mesh", "pipeline", "stages", "seats", "micro_batch", "micro_batches", "zero", "recompute". OUT_OF_MEMORY if no plan fits, with the
+ * least that one takes. */
 PLAIT_API plait_status plait_plan(plait_options* options, plait_tensor** json);
 /* The same of a model at hand, from its own graph: options as of plait_plan but "decoder", and those of a trainer about what is
  * trained and how ("lora", "seq", "optimizer", ...), or with "generate" a generator's. "dtype" is the run's: weights and products as

@@ -79,6 +79,8 @@ PlanLimits limits_of(const Settings& settings) {
   if (!out.pipeline && !out.seats.empty()) out.pipeline = std::accumulate(out.seats.begin(), out.seats.end(), int64_t{0});
   if (settings.has("micro_batch") && settings.integer("micro_batch"))
     out.micro_batch = settings.integer("micro_batch");
+  if (settings.has("micro_batches") && settings.integer("micro_batches"))
+    out.micro_batches = settings.integer("micro_batches");
   if (settings.has("zero")) out.zero = static_cast<int>(settings.integer("zero"));
   if (settings.has("recompute") && settings.text("recompute") != "auto")
     out.recompute = of_name<Recompute>(recomputes, settings.text("recompute"));
@@ -102,6 +104,7 @@ Json options_json(const Plan& plan, const PlanTask& task) {
     out["pipeline"] = plan.schedule;
     out["stages"] = join(layers, ",");
     if (!plan.seats.empty()) out["seats"] = plan.seats_text();
+    out["micro_batches"] = micro_batches_of(task, plan);
   }
   out["batch"] = task.batch;
   out["seq"] = task.decoder.shape.sequence;
@@ -285,8 +288,8 @@ Json plan_training(const Settings& settings, PlanTask task, int64_t parameters, 
 
 /// Options that a plan decides.
 Settings without_plan(const Settings& settings) {
-  return settings.without({"mesh", "pipeline", "stages", "seats", "micro_batch", "zero", "recompute", "generate", "machine", "ranks",
-                           "drawings"});
+  return settings.without({"mesh", "pipeline", "stages", "seats", "micro_batch", "micro_batches", "zero", "recompute", "generate",
+                           "machine", "ranks", "drawings"});
 }
 
 /// The model multiplies in what it has; what the machine's peaks do not specify, in the fastest.

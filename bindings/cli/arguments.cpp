@@ -321,7 +321,7 @@ void add_plan(CLI::App& app, PlanArguments& arguments) {
       "family=llama,layers=80,hidden=8192,heads=64,kv_heads=8,"
       "feed_forward=28672,vocabulary=128256,sequence=4096");
   for (const char* key : {"decoder", "machine", "ranks", "batch", "generate", "mesh", "pipeline", "stages", "seats",
-                          "micro_batch", "zero", "recompute", "optimizer", "dtype", "memory_bytes"})
+                          "micro_batch", "micro_batches", "zero", "recompute", "optimizer", "dtype", "memory_bytes"})
     for (const nlohmann::json& row : option_rows("plan"))
       if (row.at("key") == key) add_library_option(command, row, arguments.options)->group(common_group);
   command.add_option("-m,--model,MODEL", arguments.model,

@@ -25,7 +25,8 @@ class Planning(command_line.CommandLine):
         words = ["plan", "--decoder", self.SMALL, "--machine", "a100", "--ranks", "4", "--batch", "8", "--mesh", "pipeline=2,tensor=2",
                  "--pipeline", "1f1b", "--recompute", "off"]
         out, _ = self.call(*words)
-        self.assertRegex(out, r"^plait train MODEL --mesh pipeline=2,tensor=2 --pipeline 1f1b --stages \d,\d --batch 8 --seq 512 ")
+        self.assertRegex(out, r"^plait train MODEL --mesh pipeline=2,tensor=2 --pipeline 1f1b --stages \d,\d --micro-batches \d "
+                              r"--batch 8 --seq 512 ")
         for word in ("step", "idle pipeline", "memory by pipeline rank", "what else was tried"):
             self.assertIn(word, out)
         plan = json.loads(self.call(*words, "--json")[0])
@@ -103,14 +104,18 @@ class Planning(command_line.CommandLine):
         self.assertEqual(lora["options"]["lora"], 4)
         self.assertLess(lora["memory"][0]["optimizer"], full["memory"][0]["optimizer"] / 4)
         # Its bytes are the engine's.
-        cut = ["--mesh", "pipeline=2", "--micro-batch", "16", "--recompute", "off"]
-        planned = json.loads(self.call(*words, *cut, "--json")[0])
-        options = [word for key, value in planned["options"].items() for word in ("--" + key.replace("_", "-"), str(value))]
-        engine = json.loads(self.call("train", fixture("gemma3-standard23"), *options, "--plan", "--json")[0])["pipeline"]["ranks"]
-        for mine, its in zip(planned["memory"], engine, strict=True):
-            self.assertEqual(mine["slots"], its["slot_bytes"])
-            self.assertEqual(mine["section"], its["arena_bytes"])
-            self.assertEqual(mine["total"] - mine["messages"], its["rank_bytes"])
+        for micro_batch, count in ("16", 4), ("32", 2):
+            cut = ["--mesh", "pipeline=2", "--micro-batch", micro_batch, "--recompute", "off"]
+            planned = json.loads(self.call(*words, *cut, "--json")[0])
+            options = [word for key, value in planned["options"].items() for word in ("--" + key.replace("_", "-"), str(value))]
+            engine = json.loads(self.call("train", fixture("gemma3-standard23"), *options, "--plan", "--json")[0])["pipeline"]
+            self.assertEqual((planned["micro_batches"], engine["micro_batches"]), (count, count))
+            for mine, its in zip(planned["memory"], engine["ranks"], strict=True):
+                self.assertEqual(mine["slots"], its["slot_bytes"])
+                self.assertEqual(mine["section"], its["arena_bytes"])
+                self.assertEqual(mine["total"] - mine["messages"], its["rank_bytes"])
+        same = json.loads(self.call(*words, *cut[:2], "--micro-batches", "2", "--recompute", "off", "--json")[0])
+        self.assertEqual(same["options"]["micro_batch"], 32)
         tokens = json.loads(self.call(*words[:6], "--generate", "batch=4,prompt=8,context=16", "--json")[0])
         self.assertGreater(tokens["cache_bytes"], 0)
         self.error(*words, "--train", "lora", names=["--train", "lora:16"], status=2)

@@ -45,11 +45,16 @@ std::vector<std::string> schedules_of(const PlanTask& task, const PlanLimits& li
   return out;
 }
 
-std::vector<int64_t> micro_batches_of(const PlanTask& task, const PlanLimits& limits, int64_t data,
-                                      int64_t pipeline) {
+std::vector<int64_t> micro_batch_sizes(const PlanTask& task, const PlanLimits& limits, int64_t data,
+                                       int64_t pipeline) {
   if (limits.micro_batch) return {*limits.micro_batch};
   std::vector<int64_t> out;
   const int64_t samples = task.batch / data;
+  if (limits.micro_batches && pipeline > 1) {
+    if (samples % *limits.micro_batches == 0)
+      out.push_back(samples / *limits.micro_batches * task.decoder.shape.sequence);
+    return out;
+  }
   // A pipeline shorter than its micro-batches is idle half of the time and more.
   const int64_t most = pipeline > 1 ? std::min<int64_t>(samples / pipeline, 8) : std::min<int64_t>(samples, 64);
   for (int64_t one = 1; one <= std::max<int64_t>(most, 1); one *= 2)
@@ -116,7 +121,7 @@ std::vector<Plan> candidate_plans(const PlanTask& task, const PlanLimits& limits
       if (data * tensor * pipeline != limits.ranks || (limits.data && data != *limits.data)) continue;
       if (task.batch % data || (!limits.pipeline && pipeline > shape.layers)) continue;
       for (const std::string& schedule : schedules_of(task, limits, pipeline))
-        for (const int64_t micro_batch : micro_batches_of(task, limits, data, pipeline))
+        for (const int64_t micro_batch : micro_batch_sizes(task, limits, data, pipeline))
           for (const int zero : one_or(limits.zero, tried_zero))
             for (const Recompute recompute : one_or(limits.recompute, tried_recompute)) {
               Plan plan{pipeline, data, tensor, schedule, limits.layers, micro_batch, zero, recompute, limits.seats};
@@ -143,8 +148,7 @@ std::vector<Plan> plans_with_seats(PlanPricer& pricer, const PlanLimits& limits,
   constexpr double gain = 0.97;  // less is lost again by summing gradients over seats
   const double enough_s = gain * largest_stage_s(table, layers, plan.pipeline, false);
   if (work.back() / static_cast<double>(plan.pipeline) > enough_s) return {};
-  const double micro_batches =
-      static_cast<double>(task.batch / plan.data * task.decoder.shape.sequence / plan.micro_batch);
+  const auto micro_batches = static_cast<double>(micro_batches_of(task, plan));
   SeatCosts costs;
   costs.stage = [&](size_t begin, size_t end, int64_t, int64_t seats) {
     // Micro-batches that seats do not divide leave some of them idle.
@@ -169,8 +173,7 @@ Candidate bound_of(PlanPricer& pricer, const Plan& plan) {
   const bool split = terms.split && !terms.whole;
   const StageTable& table = pricer.table(plan);
   const auto stages = static_cast<int64_t>(terms.seats.size());
-  const double micro_batches =
-      static_cast<double>(task.batch / plan.data * task.decoder.shape.sequence / plan.micro_batch);
+  const auto micro_batches = static_cast<double>(micro_batches_of(task, plan));
   const auto ranks = static_cast<double>(plan.pipeline), layers = static_cast<double>(task.decoder.shape.layers);
   const StageCosts all = table.stage(0, task.decoder.shape.layers, true, true);
   Candidate out{plan};

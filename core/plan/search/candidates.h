@@ -13,7 +13,8 @@ struct PlanLimits {
   int64_t ranks = 1;
   double memory_bytes = 0;  ///< of a rank; 0: 0.95 of the device's, the rest is its runtime's
   std::optional<int64_t> pipeline = {}, data = {}, tensor = {};
-  std::optional<int64_t> micro_batch = {};  ///< tokens of a data rank
+  std::optional<int64_t> micro_batch = {};    ///< tokens of a data rank
+  std::optional<int64_t> micro_batches = {};  ///< of a step of a pipeline, if `micro_batch` is not set
   std::optional<int> zero = {};
   std::optional<Recompute> recompute = {};
   std::optional<std::string> schedule = {};

@@ -50,7 +50,7 @@ class Step {
  public:
   Step(const PlanTask& task, const Plan& plan, const StageTable& table) : task_(task), terms_(plan.terms()) {
     out_.plan = plan;
-    out_.micro_batches = task.batch / plan.data * task.decoder.shape.sequence / plan.micro_batch;
+    out_.micro_batches = micro_batches_of(task, plan);
     if (out_.plan.layers.empty())
       out_.plan.layers = balanced_layers(table, task.decoder.shape.layers, terms_.seats, splits());
     const std::vector<int64_t>& layers = out_.plan.layers;
@@ -234,7 +234,8 @@ class Step {
         static_cast<double>(out_.plan.tensor);
     const double needed =
         3 * (flops + head) * static_cast<double>(out_.micro_batches * out_.plan.data * out_.plan.tensor);
-    out_.mfu = needed / (out_.step_s * task_.machine.device.peak.at(type).most() * static_cast<double>(out_.plan.ranks()));
+    out_.mfu =
+        needed / (out_.step_s * task_.machine.device.peak.at(type).most() * static_cast<double>(out_.plan.ranks()));
   }
 
   const PlanTask& task_;
@@ -246,6 +247,10 @@ class Step {
 };
 
 }  // namespace
+
+int64_t micro_batches_of(const PlanTask& task, const Plan& plan) {
+  return task.batch / plan.data * task.decoder.shape.sequence / plan.micro_batch;
+}
 
 std::string Plan::mesh() const {
   std::vector<std::string> axes;

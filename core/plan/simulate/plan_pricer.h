@@ -21,9 +21,9 @@ struct PlanTask {
   Machine machine;
   int64_t batch = 0;              ///< samples of a step, of the shape's sequence each
   TrainingOptions training = {};  ///< row_tokens, zero, recompute and pipeline are the plan's
-  DType work = DType::none;   ///< as PriceTerms
-  bool cut_messages = false;  ///< as StageTerms
-  bool cut_rows = false;      ///< as PriceTerms::cut_hidden
+  DType work = DType::none;       ///< as PriceTerms
+  bool cut_messages = false;      ///< as StageTerms
+  bool cut_rows = false;          ///< as PriceTerms::cut_hidden
   /// Recompute::full runs whole layers again, as torch.utils.checkpoint does. The engine leaves out products whose results only the
   /// residual stream reads.
   bool whole_layers_again = false;
@@ -37,13 +37,17 @@ struct Plan {
   int64_t micro_batch = 0;           ///< tokens of a data rank
   int zero = 0;
   Recompute recompute = Recompute::off;
-  std::vector<int64_t> seats = {};  ///< pipeline ranks of each stage, which take micro-batches in turn; empty: the schedule's own
+  std::vector<int64_t> seats =
+      {};  ///< pipeline ranks of each stage, which take micro-batches in turn; empty: the schedule's own
 
   int64_t ranks() const { return pipeline * data * tensor; }
   std::string mesh() const;        ///< "pipeline=2,data=4,tensor=8"; "" on one rank
   std::string seats_text() const;  ///< "3:1"; "" for the schedule's own
   ScheduleTerms terms() const;     ///< of its schedule; throws what schedule_terms throws
 };
+
+/// Micro-batches of a step, which the micro-batch divides.
+int64_t micro_batches_of(const PlanTask& task, const Plan& plan);
 
 /// Bytes of one rank.
 struct PlannedBytes {
