@@ -1,7 +1,7 @@
 // Pipelines of training: what the runner and its mail cost, what emulated ranks take against the simulation, and steps
 // of a model on a mesh.
 //
-//   pipeline_bench emulated [rounds] [--json FILE]    4 and 8 ranks that sleep instead of computing
+//   pipeline_bench emulated [rounds] [--json FILE]    4, 8 and 16 ranks that sleep instead of computing
 //   pipeline_bench mail [rounds] [tokens] [features] [micro-batches] [--json FILE]
 //   pipeline_bench train JOB                          JOB: see tests/bench/pipeline.py; prints a line of JSON
 //
@@ -81,7 +81,7 @@ bool emulate_on(int32_t ranks, int rounds, bench::Figures& figures) {
 int run_emulated(bench::Figures& figures) {
   const int rounds = figures.arguments.size() > 1 ? std::max(1, std::atoi(figures.arguments[1].c_str())) : 3;
   bool within = true;
-  for (const int32_t ranks : {4, 8}) within = emulate_on(ranks, rounds, figures) && within;
+  for (const int32_t ranks : {4, 8, 16}) within = emulate_on(ranks, rounds, figures) && within;
   std::printf("all within %.0f %% of the simulation: %s\n", most_off * 100, within ? "yes" : "NO");
   figures.about({{"benchmark", "pipeline emulated"}, {"unit_s", unit_s}, {"within", within}});
   return figures.finish() | !within;
