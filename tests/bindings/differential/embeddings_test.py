@@ -307,10 +307,10 @@ def prompts(expected):
 def with_sound(given):
     """The same prompts with sounds between: (ids, rows by token)."""
     import numpy
-    random = numpy.random.default_rng(11)
+    random = numpy.random.default_rng(12)
     out = []
     for ids, rows, _ in given:
-        ids, sounds = list(ids), random.standard_normal((5, HIDDEN)).astype(numpy.float32)
+        ids, sounds = [4 if one == SOUND else one for one in ids], random.standard_normal((5, HIDDEN)).astype(numpy.float32)
         for count in (2, 3):
             at = int(random.integers(0, 2)) * len(ids)
             ids[at:at] = [SOUND] * count
